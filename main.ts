@@ -6,6 +6,7 @@
  */
 import { createHostChecks } from "./backends/host_checks.ts";
 import { BACKENDS } from "./backends/mod.ts";
+import { POLICY_BACKENDS } from "./backends/policy/mod.ts";
 import { createPacketTraces } from "./backends/packet_traces.ts";
 import { runCommandLine } from "./lib/app/cli/command_line.ts";
 import type { Dependencies } from "./lib/app/dependencies.ts";
@@ -26,6 +27,7 @@ export function createDependencies(): Dependencies {
     random: Math.random,
     uncaught: new UncaughtErrors(),
     backends: BACKENDS,
+    policyBackends: POLICY_BACKENDS,
     hostChecks: createHostChecks({
       clock: systemClock,
       network: systemNetwork,

@@ -9,6 +9,7 @@
 import type { LogFields } from "../../lib/log/logger.ts";
 import type { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import { type DriftFound, type DriftSubject, DriftWatch } from "../netfilter/drift_watch.ts";
+import { CanarySchedule } from "../netfilter/iptables/canary_schedule.ts";
 import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { IptablesError } from "../netfilter/iptables/restore_error.ts";
@@ -101,48 +102,5 @@ class RulesWithCanaries implements DriftSubject {
       }
     }
     return undefined;
-  }
-}
-
-/**
- * When to look for the canaries. Pure but for its own state.
- *
- * @module
- */
-
-/** A flush is to be repaired within seconds, however long the sync period is. */
-const LONGEST_PAUSE_MS = 10_000;
-/** Who flushes one table often goes on with the next. */
-const ALERT_PAUSE_MS = 1_000;
-const ALERT_LOOKS = 5;
-/** iptables-legacy copies the whole table for a look: at most one part in so many of the time. */
-const IDLE_PARTS = 100;
-
-/** Plans looks at the rules. Times are milliseconds. */
-export class CanarySchedule {
-  readonly #periodMs: number;
-  #lookMs = 0;
-  #alertLooks = 0;
-
-  /** `periodMs`: longest time between two looks for the canaries, where it is under ten seconds. */
-  constructor(periodMs: number) {
-    this.#periodMs = Math.min(periodMs, LONGEST_PAUSE_MS);
-  }
-
-  /** Time until the next look. */
-  get pauseMs(): number {
-    const usual = Math.max(this.#periodMs, this.#lookMs * IDLE_PARTS);
-    return this.#alertLooks > 0 ? Math.min(usual, ALERT_PAUSE_MS) : usual;
-  }
-
-  /** A look took so long. */
-  looked(durationMs: number): void {
-    this.#lookMs = durationMs;
-    if (this.#alertLooks > 0) this.#alertLooks--;
-  }
-
-  /** A table had been flushed. */
-  lost(): void {
-    this.#alertLooks = ALERT_LOOKS;
   }
 }

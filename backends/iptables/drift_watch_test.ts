@@ -2,7 +2,8 @@ import { assertEquals } from "@std/assert";
 import { DriftStage } from "../../tests/support/stages/drift_stage.ts";
 import { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import type { DriftWatch } from "../netfilter/drift_watch.ts";
-import { CanarySchedule, createRuleWatch } from "./drift_watch.ts";
+import { CanarySchedule } from "../netfilter/iptables/canary_schedule.ts";
+import { createRuleWatch } from "./drift_watch.ts";
 import type { WriteFigures } from "./write_figures.ts";
 
 /** A machine on which tables are flushed, and what the watch does about it. */

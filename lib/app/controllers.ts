@@ -15,8 +15,9 @@ import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
 import type { OpenFiles } from "../os/open_files.ts";
 import type { ChangeLog } from "./changes/change_log.ts";
 import type { Dependencies } from "./dependencies.ts";
+import { NETWORK_POLICY_CONTROLLER } from "./policy/policy_definition.ts";
 import type { CurrentConfiguration } from "./run/configuration_reload.ts";
-import type { ObjectSource } from "./run/object_source.ts";
+import type { RunSource } from "./run/object_source.ts";
 import type { RunConfiguration } from "./run/run_configuration.ts";
 import type { StartUp } from "./run/start_up.ts";
 
@@ -31,7 +32,7 @@ export interface ControllerParts extends Dependencies {
   readonly informers: InformerSet;
   /** Each controller gives them to its loops. */
   readonly loopObservers: readonly LoopObserver[];
-  readonly source: ObjectSource;
+  readonly source: RunSource;
   readonly startUp: StartUp;
   readonly health: ProxyHealth;
   readonly metrics: ProxyMetrics;
@@ -54,4 +55,4 @@ export interface ControllerDefinition {
 }
 
 /** In the order in which they start, after that of Services. */
-export const MORE_CONTROLLERS: readonly ControllerDefinition[] = [];
+export const MORE_CONTROLLERS: readonly ControllerDefinition[] = [NETWORK_POLICY_CONTROLLER];

@@ -22,6 +22,7 @@ import type {
   NftablesConfiguration,
 } from "../config/configuration.ts";
 import type { RelayOptions } from "../config/load.ts";
+import type { PolicyBackendTable } from "./policy/policy_backend.ts";
 import type { DriftFigures } from "../metrics/sync_instruments.ts";
 
 /** The machine and the process, as far as the application asks for them. */
@@ -33,6 +34,8 @@ export interface Dependencies {
   readonly random: () => number;
   readonly process: ProcessInfo;
   readonly backends: BackendTable;
+  /** The data planes of NetworkPolicy. @default {none: none is enforced} */
+  readonly policyBackends?: PolicyBackendTable;
   readonly hostChecks: HostChecks;
   /** How packets are watched in the modes whose rules the kernel has. @default {not at all} */
   readonly packetTraces?: PacketTraces;

@@ -1,5 +1,5 @@
 import type * as v from "valibot";
-import type { KindSpec } from "../api/kind.ts";
+import type { KindSpec, KubeObject } from "../api/kind.ts";
 import type { InterfaceAddress } from "../os/network.ts";
 import type { Quarantined } from "./data_plane.ts";
 import type { ControllerName, LoopId } from "./loop_id.ts";
@@ -14,6 +14,27 @@ export interface ControllerKind {
    * @default {without limit}
    */
   readonly waitMs?: number;
+  /** Where it is followed. @default {the subscriptions that the controllers of a run share} */
+  readonly informers?: FollowedKinds;
+}
+
+/** Subscriptions to kinds, and what is known of their objects. */
+export interface FollowedKinds extends
+  Iterable<{
+    readonly spec: KindSpec;
+    readonly informer: { addHandler(handler: KindHandler): void };
+  }> {
+  of<T extends KubeObject>(spec: KindSpec<T>): { values(): Iterable<T> };
+  /** Whether all objects of these kinds have been delivered once. */
+  synced(specs?: readonly KindSpec[]): boolean;
+}
+
+/** What happens to objects of a kind, whatever they are. */
+interface KindHandler {
+  onAdd(): void;
+  onUpdate(): void;
+  onDelete(): void;
+  onSynced(): void;
 }
 
 /** The state of a loop, for `status`. */
@@ -77,6 +98,8 @@ export interface Controller extends AsyncDisposable {
   open(): void;
   /** Takes the addresses of the machine, sorted by address, of both families. */
   onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void;
+  /** Called after the configuration file has changed and is in force. @default {nothing} */
+  onConfiguration?(): void;
   /** Stops syncing. The applied state stays. */
   stop(): Promise<void>;
   /** Accepts no new connections and waits for open ones until the timeout. */

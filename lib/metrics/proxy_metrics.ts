@@ -15,6 +15,7 @@ import { createInstruments, type Instruments, setCounter } from "./instruments.t
 import { type LoopInstruments, loopInstruments } from "./loop_instruments.ts";
 import type { Metric } from "./metric.ts";
 import { METRICS } from "./metric_table.ts";
+import { type PolicyInstruments, policyInstruments } from "./policy_instruments.ts";
 import { type ProcessInstruments, processInstruments } from "./process_instruments.ts";
 import { SERVICE_METRICS } from "./service_metrics.ts";
 import { type SyncInstruments, syncInstruments } from "./sync_instruments.ts";
@@ -44,6 +45,7 @@ interface MetricsOptions {
 export interface ProxyMetrics extends SyncInstruments, ProcessInstruments {
   /** Counts the syncs of all controllers. */
   readonly loops: LoopInstruments;
+  readonly policies: PolicyInstruments;
   /** Renders all metrics but those of each Service. */
   render(): Promise<{ readonly contentType: string; readonly body: string }>;
   /** Renders the rest in pieces; `undefined` if Services are not counted. */
@@ -60,6 +62,7 @@ export function createProxyMetrics(options: MetricsOptions): ProxyMetrics {
     ...syncInstruments(its),
     ...processInstruments(its),
     loops: loopInstruments(its),
+    policies: policyInstruments(its),
     async render() {
       const { user, system } = cpuUsage();
       setCounter(its.processCpu, {}, (user + system) / 1e6);

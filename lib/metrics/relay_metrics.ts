@@ -70,6 +70,37 @@ export const RELAY_METRICS = {
     help: "Items of any controller, or addresses of them, that could not be applied",
     labels: LOOP,
   },
+  policies: {
+    name: "kube_relay_network_policies",
+    type: "gauge",
+    help: "NetworkPolicies of the cluster, with --network-policy",
+    labels: FAMILY,
+  },
+  policyIsolatedPods: {
+    name: "kube_relay_network_policy_isolated_pods",
+    type: "gauge",
+    help: "Pods of this node that some NetworkPolicy isolates",
+    labels: { ...FAMILY, direction: ["ingress", "egress"] },
+  },
+  policySets: {
+    name: "kube_relay_network_policy_sets",
+    type: "gauge",
+    help: "Sets of peers that rules of NetworkPolicies name",
+    labels: FAMILY,
+  },
+  policySetMembers: {
+    name: "kube_relay_network_policy_set_members",
+    type: "gauge",
+    help: "Addresses, blocks and ports in the sets of peers",
+    labels: FAMILY,
+  },
+  policyConnectionsCut: {
+    name: "kube_relay_network_policy_connections_cut_total",
+    type: "counter",
+    help: "Tracked connections that were deleted because NetworkPolicies no longer allowed them",
+    labels: FAMILY,
+    startsAtZero: false,
+  },
   apiSilence: {
     name: "kube_relay_api_last_sign_of_life_age_seconds",
     type: "gauge",

@@ -3,9 +3,10 @@
  *
  * @module
  */
-import { type IpFamily, tryParseIpAddress } from "../net/ip_address.ts";
+import { type IpAddress, type IpFamily, tryParseIpAddress } from "../net/ip_address.ts";
 import { type Port, tryParsePort } from "../net/port.ts";
 import type { UdpFlow } from "../proxy/stale_flows.ts";
+import { parseTrackedConnection, type TrackedConnection } from "./conntrack_entry.ts";
 import type { CommandOptions, CommandResult, CommandRunner } from "./command_runner.ts";
 
 /** Selects flows and receives them. */
@@ -16,7 +17,15 @@ interface ListUdpFlows {
   readonly signal?: AbortSignal;
 }
 
-/** The table, as far as UDP needs it. Errors name the remedy if known. */
+/** Selects connections and receives them. */
+interface ListConnections {
+  /** Addresses of clients, or of ends that answer. */
+  readonly addresses: ReadonlySet<IpAddress>;
+  readonly onConnection: (connection: TrackedConnection) => void;
+  readonly signal?: AbortSignal;
+}
+
+/** The table, as far as kube-relay needs it. Errors name the remedy if known. */
 export interface Conntrack {
   /** Reads the table of a family. Resolves to the number of examined entries. */
   listUdp(family: IpFamily, options: ListUdpFlows): Promise<number>;
@@ -28,10 +37,20 @@ export interface Conntrack {
     flows: readonly UdpFlow[],
     options?: { readonly signal?: AbortSignal },
   ): Promise<number>;
+  /** Goes through the connections of these addresses. One may come twice. */
+  listConnections(family: IpFamily, options: ListConnections): Promise<void>;
+  /** Deletes every entry that differs from one of these in the client's port only, as {@linkcode deleteUdp}. */
+  deleteConnections(
+    family: IpFamily,
+    connections: readonly TrackedConnection[],
+    options?: { readonly signal?: AbortSignal },
+  ): Promise<number>;
 }
 
 /** Up to this many ports are listed one by one, so that the tool prints little. */
 const MOST_SINGLE_PORTS = 3;
+/** Up to this many addresses are listed one by one, each at both ends. */
+const MOST_SINGLE_ADDRESSES = 2;
 /** A table of millions of entries takes minutes. */
 const TIMEOUT_MS = 300_000;
 /** Lines per batch: each of them reads the whole table. */
@@ -58,12 +77,20 @@ export function createConntrack(commands: CommandRunner): Conntrack {
       return entries;
     },
     async deleteUdp(family, flows, options) {
-      let deleted = 0;
-      for (let from = 0; from < flows.length; from += BATCH_SIZE) {
-        const batch = flows.slice(from, from + BATCH_SIZE);
-        deleted += await deleteBatch(commands, { ...options, family, flows: batch });
+      return await deleteAll(commands, { ...options, family, queries: flows.map(udpQuery) });
+    },
+    async listConnections(family, options) {
+      const { addresses } = options;
+      const filters = addresses.size > MOST_SINGLE_ADDRESSES
+        ? [[]]
+        : [...addresses].flatMap((each) => [["--orig-src", each], ["--reply-src", each]]);
+      for (const filter of filters) {
+        await listConnections(commands, { ...options, family, filter });
       }
-      return deleted;
+    },
+    async deleteConnections(family, connections, options) {
+      const queries = connections.map(connectionQuery);
+      return await deleteAll(commands, { ...options, family, queries });
     },
   };
 }
@@ -97,6 +124,46 @@ async function list(
   return entries;
 }
 
+async function listConnections(
+  commands: CommandRunner,
+  { family, filter, addresses, onConnection, signal }: ListConnections & {
+    readonly family: IpFamily;
+    readonly filter: readonly string[];
+  },
+): Promise<void> {
+  let strange: string | undefined;
+  let understood = false;
+  await run(commands, ["-L", "-f", FAMILY[family], ...filter], {
+    ...(signal && { signal }),
+    onLine(line) {
+      const connection = parseTrackedConnection(line);
+      understood ||= connection !== undefined;
+      if (!connection) strange ??= line;
+      else if (addresses.has(connection.source) || addresses.has(connection.endpoint)) {
+        onConnection(connection);
+      }
+    },
+  });
+  if (strange !== undefined && !understood) throw strangeLine(strange);
+}
+
+function udpQuery(
+  { destination, destinationPort, replySource, replySourcePort }: UdpFlow,
+): string {
+  return `-p udp --orig-dst ${destination} --orig-port-dst ${destinationPort}` +
+    ` --reply-src ${replySource} --reply-port-src ${replySourcePort}`;
+}
+
+function connectionQuery(
+  { protocol, source, destination, endpoint, ports }: TrackedConnection,
+): string {
+  const withPorts = ports
+    ? ` --orig-port-dst ${ports.destination} --reply-port-src ${ports.endpoint}`
+    : "";
+  return `-p ${protocol} --orig-src ${source} --orig-dst ${destination}` +
+    ` --reply-src ${endpoint}${withPorts}`;
+}
+
 /** Returns the flow of a line; `undefined` for other ports. */
 function flowOf(
   [, destination = "", replySource = "", dport, replySport]: RegExpExecArray,
@@ -124,24 +191,37 @@ function strangeLine(line: string): SyntaxError {
   );
 }
 
+/** What entries to delete have in common. */
+interface Deletion {
+  readonly family: IpFamily;
+  /** Options of the tool, one line for each kind of entry. */
+  readonly queries: readonly string[];
+  readonly signal?: AbortSignal;
+}
+
+async function deleteAll(
+  commands: CommandRunner,
+  { queries, ...options }: Deletion,
+): Promise<number> {
+  let deleted = 0;
+  for (let from = 0; from < queries.length; from += BATCH_SIZE) {
+    const batch = queries.slice(from, from + BATCH_SIZE);
+    deleted += await deleteBatch(commands, { ...options, queries: batch });
+  }
+  return deleted;
+}
+
 /**
- * One process for all. A line names destination and answering endpoint, not each client: `-D` reads
- * the whole table for every line (75 ms at 20,000 entries), and a removed endpoint may have had
- * thousands of clients. Entries that disappeared in between are no error of a batch.
+ * One process for all. A line of UDP names destination and answering endpoint, not each client: `-D` goes
+ * through the whole table for every line (75 ms at 20,000 entries), and a dead endpoint may have had
+ * thousands of clients. Entries that are gone meanwhile are no error of a batch.
  */
 async function deleteBatch(
   commands: CommandRunner,
-  { family, flows, signal }: {
-    readonly family: IpFamily;
-    readonly flows: readonly UdpFlow[];
-    readonly signal?: AbortSignal;
-  },
+  { family, queries, signal }: Deletion,
 ): Promise<number> {
   let deleted = 0;
-  const stdin = flows.map(({ destination, destinationPort, replySource, replySourcePort }) =>
-    `-D -f ${FAMILY[family]} -p udp --orig-dst ${destination} --orig-port-dst ${destinationPort}` +
-    ` --reply-src ${replySource} --reply-port-src ${replySourcePort}\n`
-  );
+  const stdin = queries.map((query) => `-D -f ${FAMILY[family]} ${query}\n`);
   // For "-" the tool opens /dev/stdin, which a machine without udev may lack.
   await run(commands, ["-R", "/proc/self/fd/0"], {
     stdin,

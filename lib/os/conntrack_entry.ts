@@ -70,6 +70,40 @@ export function parseConntrackEntry(line: string): ConntrackEntry | undefined {
   return { original, reply, ...(state !== undefined && { state }) };
 }
 
+/** A connection of any protocol, as far as a NetworkPolicy can tell it from others. */
+export interface TrackedConnection {
+  /** As the tool takes it: a name such as `tcp`, or a number. */
+  readonly protocol: string;
+  /** The client, before its source is translated. */
+  readonly source: IpAddress;
+  /** What the client sends to. */
+  readonly destination: IpAddress;
+  /** The end that answers, after the destination was translated. */
+  readonly endpoint: IpAddress;
+  /** Absent for protocols without ports. */
+  readonly ports?: { readonly destination: number; readonly endpoint: number };
+}
+
+const HEAD = /^(\w+)\s+(\d+)\s/;
+const ADDRESSES = /src=(\S+) dst=(\S+)(?: sport=(\d+) dport=(\d+))?/g;
+
+/** One line that `conntrack -L` prints; `undefined` for any other. */
+export function parseTrackedConnection(line: string): TrackedConnection | undefined {
+  const [, name = "", number = ""] = HEAD.exec(line) ?? [];
+  const [original, reply] = [...line.matchAll(ADDRESSES)];
+  const [source, destination, endpoint] = [original?.[1], original?.[2], reply?.[1]]
+    .map((text) => tryParseIpAddress(text ?? ""));
+  if (name === "" || !source || !destination || !endpoint) return undefined;
+  const ports = { destination: Number(original?.[4]), endpoint: Number(reply?.[3]) };
+  return {
+    protocol: name === "unknown" ? number : name,
+    source,
+    destination,
+    endpoint,
+    ...(original?.[4] !== undefined && { ports }),
+  };
+}
+
 function tupleOf(
   [, src = "", dst = "", sport, dport]: RegExpExecArray,
 ): ConntrackTuple | undefined {

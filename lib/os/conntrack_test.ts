@@ -4,6 +4,7 @@ import { parseIpAddress } from "../net/ip_address.ts";
 import { formatHostPort, parsePort, type Port } from "../net/port.ts";
 import type { UdpFlow } from "../proxy/stale_flows.ts";
 import { createConntrack } from "./conntrack.ts";
+import type { TrackedConnection } from "./conntrack_entry.ts";
 
 /** What conntrack 1.4.7 prints. */
 const SAVED_4 =
@@ -108,4 +109,55 @@ Deno.test("deleteUdp() deletes by one process, and counts what it says", async (
   const many = Array.from({ length: 250 }, (_, index) => flow("fd00::2", 53, `fd00::${index + 3}`));
   assertEquals(await conntrack.deleteUdp("IPv6", many), 250);
   assertEquals(commands.calls.length, 4);
+});
+
+/** What `conntrack -L` prints of a connection to a Service, of a ping, and of a tunnel. */
+const LISTED =
+  "tcp      6 431999 ESTABLISHED src=10.1.0.1 dst=10.96.0.1 sport=40000 dport=443 src=10.1.0.9 dst=10.1.0.1 sport=6443 dport=40000 [ASSURED] mark=0 use=1\n" +
+  "icmpv6   58 29 src=fd00::1 dst=fd00::2 type=128 code=0 id=7 src=fd00::2 dst=fd00::1 type=129 code=0 id=7 mark=0 use=1\n" +
+  "unknown  47 599 src=10.1.0.1 dst=10.1.0.2 src=10.1.0.2 dst=10.1.0.1 mark=0 use=1\n";
+
+async function connectionsOf(addresses: readonly string[], text = LISTED) {
+  const commands = new FakeCommandRunner().on("conntrack -L", { stdout: text });
+  const connections: TrackedConnection[] = [];
+  await createConntrack(commands).listConnections("IPv4", {
+    addresses: new Set(addresses.map(parseIpAddress)),
+    onConnection: (each) => connections.push(each),
+  });
+  return { connections, lines: commands.calls.map(({ line }) => line) };
+}
+
+Deno.test("listConnections() has clients and the ends that answer, of every protocol", async () => {
+  const { connections, lines } = await connectionsOf(["10.1.0.9", "fd00::1", "10.1.0.2"]);
+  assertEquals<unknown>(connections, [
+    {
+      protocol: "tcp",
+      source: "10.1.0.1",
+      destination: "10.96.0.1",
+      endpoint: "10.1.0.9",
+      ports: { destination: 443, endpoint: 6443 },
+    },
+    { protocol: "icmpv6", source: "fd00::1", destination: "fd00::2", endpoint: "fd00::2" },
+    { protocol: "47", source: "10.1.0.1", destination: "10.1.0.2", endpoint: "10.1.0.2" },
+  ]);
+  assertEquals(lines, ["conntrack -L -f ipv4"]);
+});
+
+Deno.test("listConnections() lets the tool leave out other addresses where few are asked for", async () => {
+  const { lines } = await connectionsOf(["10.1.0.1"]);
+  assertEquals(lines, [
+    "conntrack -L -f ipv4 --orig-src 10.1.0.1",
+    "conntrack -L -f ipv4 --reply-src 10.1.0.1",
+  ]);
+  await assertRejects(() => connectionsOf(["10.1.0.1"], "of another form\n"), SyntaxError);
+});
+
+Deno.test("deleteConnections() deletes those of each client and endpoint, by protocol and port", async () => {
+  const commands = new FakeCommandRunner().on("conntrack -R", { stdout: "deleted\n" });
+  const { connections } = await connectionsOf(["10.1.0.9", "10.1.0.2", "10.1.0.8"]);
+  assertEquals(await createConntrack(commands).deleteConnections("IPv4", connections), 1);
+  assertEquals(commands.calls.map(({ stdin }) => stdin), [
+    "-D -f ipv4 -p tcp --orig-src 10.1.0.1 --orig-dst 10.96.0.1 --reply-src 10.1.0.9 --orig-port-dst 443 --reply-port-src 6443\n" +
+    "-D -f ipv4 -p 47 --orig-src 10.1.0.1 --orig-dst 10.1.0.2 --reply-src 10.1.0.2\n",
+  ]);
 });

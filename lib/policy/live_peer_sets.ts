@@ -108,16 +108,23 @@ export class LivePeerSets {
 
   /**
    * Follows pods and namespaces. For a pod, looks only at sets whose selectors may match it; for a
-   * namespace, at every set that selects namespaces, and at the pods of this one.
+   * namespace, at every set that selects namespaces, and at the pods of this one. The state must not
+   * change between the steps.
    */
-  update({ pods, namespaces }: PeerEvents): void {
+  *updateInSteps({ pods, namespaces }: PeerEvents): Generator<void, void, void> {
+    if (this.#live.size === 0) return;
     for (const pod of pods.values()) {
+      yield;
       if (pod === undefined) continue;
       const namespace = namespaces.get(pod.namespace) ?? this.#state.namespaceLabels(pod.namespace);
       for (const live of this.#setsOf(pod, namespace)) this.#removePod(live, pod);
     }
-    for (const [name, previous] of namespaces) this.#moveNamespace(name, { previous, pods });
+    for (const [name, previous] of namespaces) {
+      yield;
+      this.#moveNamespace(name, { previous, pods });
+    }
     for (const key of pods.keys()) {
+      yield;
       const pod = this.#state.pods.get(key);
       if (pod === undefined) continue;
       const namespace = this.#state.namespaceLabels(pod.namespace);

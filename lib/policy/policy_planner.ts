@@ -98,21 +98,39 @@ export class PolicyPlanner implements PolicyStateListener {
    * more than one where they concern the same pods, as in a first listing of policies.
    */
   update(): PolicyPlanChanges {
+    const steps = this.updateInSteps();
+    for (;;) {
+      const { done, value } = steps.next();
+      if (done) return value;
+    }
+  }
+
+  /**
+   * As {@linkcode update}, in steps of about a millisecond: a first plan of thousands of policies takes
+   * a tenth of a second. Neither the state may change in between, nor may the plan be used.
+   */
+  *updateInSteps(): Generator<void, PolicyPlanChanges, void> {
     const { pods, policies } = this.#events;
-    this.#peers.update(this.#events);
+    yield* this.#peers.updateInSteps(this.#events);
     const affected = this.#selectedBy(policies);
     for (const [key, previous] of pods) {
+      yield;
       affected.add(key);
       if (previous) this.#claim(previous, { affected, isGone: true });
     }
     for (const key of pods.keys()) {
       const current = this.#state.pods.get(key);
+      yield;
       if (current) this.#claim(current, { affected, isGone: false });
     }
     if (policies.size > 0) this.#cache.clear();
     this.#events = noEvents();
     // Released at last: a set that another pod still needs is not filled again.
-    const replaced = [...affected].map((key) => this.#replan(key));
+    const replaced = [];
+    for (const key of affected) {
+      yield;
+      replaced.push(yield* this.#replan(key));
+    }
     for (const { ingress, egress } of replaced) {
       this.#releaseList(ingress);
       this.#releaseList(egress);
@@ -173,13 +191,13 @@ export class PolicyPlanner implements PolicyStateListener {
   }
 
   /** Plans a pod. Returns the lists that it had. */
-  #replan(key: PodKey): PodLists {
+  *#replan(key: PodKey): Generator<void, PodLists, void> {
     const pod = this.#state.pods.get(key);
     const known = this.#pods.get(key);
     const addresses = pod?.nodeName === this.#options.nodeName && pod
       ? addressesIn(pod, this.#options.family).filter((address) => this.#owns(pod, address))
       : [];
-    const lists = pod && addresses.length > 0 ? this.#acquireLists(pod) : NO_LISTS;
+    const lists = pod && addresses.length > 0 ? yield* this.#acquireLists(pod) : NO_LISTS;
     const before = this.#listsOfPods.get(key) ?? NO_LISTS;
     if (addresses.length === 0) {
       this.#listsOfPods.delete(key);
@@ -200,17 +218,19 @@ export class PolicyPlanner implements PolicyStateListener {
     return before;
   }
 
-  #acquireLists(pod: PolicyPod): PodLists {
+  *#acquireLists(pod: PolicyPod): Generator<void, PodLists, void> {
     const policies = this.#state.policiesOf(pod);
     const { family } = this.#options;
-    const [ingress, egress] = (["ingress", "egress"] as const).map((direction) => {
-      const made = this.#cache.listOf(policies, { pod, direction, family });
-      return made && this.#acquireList(made);
-    });
-    return { ingress, egress };
+    const [ingress, egress] = (["ingress", "egress"] as const).map((direction) =>
+      this.#cache.listOf(policies, { pod, direction, family })
+    );
+    return {
+      ingress: ingress && (yield* this.#acquireList(ingress)),
+      egress: egress && (yield* this.#acquireList(egress)),
+    };
   }
 
-  #acquireList(made: Omit<UsedList, "uses">): UsedList {
+  *#acquireList(made: Omit<UsedList, "uses">): Generator<void, UsedList, void> {
     const known = this.#usedLists.get(made.id);
     if (known) {
       known.uses++;
@@ -220,7 +240,10 @@ export class PolicyPlanner implements PolicyStateListener {
     this.#usedLists.set(made.id, added);
     this.#lists.set(made.id, made.list);
     this.#pending.markList(made.id);
-    for (const source of made.sources) this.#peers.acquire(source);
+    for (const source of made.sources) {
+      yield;
+      this.#peers.acquire(source);
+    }
     return added;
   }
 

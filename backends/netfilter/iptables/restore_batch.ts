@@ -41,7 +41,7 @@ export interface RestorePart<Owner = never> {
   /** Rules that are deleted; of equal rules of a chain, the first one. @default {none} */
   readonly removedJumps?: readonly ChainLine[];
   /** Rules that are inserted at the top of their chains, in this order. @default {none} */
-  readonly jumps?: readonly Pick<Jump, "from" | "rule">[];
+  readonly jumps?: readonly (ChainLine | Pick<Jump, "from" | "rule">)[];
   /** Chains that are deleted. @default {none} */
   readonly removed?: readonly string[];
 }
@@ -142,7 +142,9 @@ export function* partLines<Owner>(part: RestorePart<Owner>): Generator<OwnedLine
   }
   for (const { from, rule } of appended) yield [`-A ${from} ${rule}`];
   for (const { from, rule } of removedJumps) yield [`-D ${from} ${rule}`];
-  for (const { from, rule } of jumps) yield [`-I ${from} ${ruleText(rule)}`];
+  for (const { from, rule } of jumps) {
+    yield [`-I ${from} ${typeof rule === "string" ? rule : ruleText(rule)}`];
+  }
   for (const name of removed) yield [`-X ${name}`];
   yield ["COMMIT"];
 }

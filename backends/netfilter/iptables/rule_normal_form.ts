@@ -133,6 +133,8 @@ function optionText([name, value]: Option): string {
     case "--dport":
     case "--sport":
       return `${name} ${portsText(value)}`;
+    case "--limit":
+      return `${name} ${periodOf(value)}`;
     case "--ctstate":
       return `${name} ${value.split(",").sort().join(",")}`;
     case "--mark":
@@ -152,6 +154,13 @@ function portsText(value: string): string {
   if (!value.includes(":")) return value;
   const [first, last] = value.split(":");
   return first === last ? value.slice(0, first!.length) : `${first || 0}:${last || 65535}`;
+}
+
+/** The kernel keeps the time between two packets in 1/10000 s, and tools print the unit that fits it. */
+function periodOf(rate: string): number {
+  const [count, unit = ""] = rate.split("/");
+  const seconds = { s: 1, m: 60, h: 3_600, d: 86_400 }[unit[0] ?? "s"] ?? 1;
+  return Math.floor(seconds * 10_000 / Number(count));
 }
 
 function maskedText(value: string): string {

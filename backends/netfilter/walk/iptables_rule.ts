@@ -1,6 +1,6 @@
 /**
- * Reads rules of iptables as the modes of Services write them, and no others: a new kind of rule has
- * to be added here. Pure.
+ * Reads rules of iptables as the modes of Services and the data plane of NetworkPolicy write them, and no
+ * others: a new kind of rule has to be added here. Pure.
  *
  * @module
  */
@@ -22,6 +22,8 @@ export type PacketSide = "dst" | "src";
 export interface SetMatch {
   readonly name: string;
   readonly sides: readonly PacketSide[];
+  /** Whether the set has to lack the packet. */
+  readonly not?: true;
 }
 
 /** A rule, read. */
@@ -30,7 +32,8 @@ export interface WalkedRule {
   readonly destination?: Negatable<Cidr>;
   readonly inInterface?: Negatable<string>;
   readonly protocol?: string;
-  readonly ports?: readonly [first: number, last: number];
+  /** Any of these ranges. */
+  readonly ports?: readonly (readonly [first: number, last: number])[];
   readonly states?: readonly Negatable<readonly string[]>[];
   readonly mark?: Negatable<number>;
   /** The side that has to be an address of the node. */
@@ -88,6 +91,10 @@ export function parseIptablesRule(text: string): WalkedRule {
     const words = new Words(splitWords(text));
     const draft: Draft = {};
     while (!words.isDone) readPart(words, draft);
+    // What a limit lets through cannot be told of one packet; only of a log it does not matter.
+    if (/ -m limit /.test(` ${text}`) && draft.target?.[0] !== "NFLOG") {
+      throw new SyntaxError("the match 'limit' is known for logs only");
+    }
     return { ...draft, target: draft.target ?? [], isGoto: draft.isGoto ?? false };
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
@@ -135,11 +142,23 @@ function readExtension(words: Words, draft: Draft): void {
     case "udp":
     case "sctp": {
       const [ports = ""] = words.expect("-p", name, "--dport", "*");
-      const [first, last = first] = ports.split(":").map(Number);
       draft.protocol = name;
-      draft.ports = [first ?? NaN, last ?? NaN];
+      draft.ports = portsOf(ports);
       return;
     }
+    case "multiport":
+      draft.ports = words.expect("--dports", "*").flatMap(portsOf);
+      return;
+    case "limit":
+      words.expect("--limit", "*");
+      return;
+    // With the protocol of neighbour discovery, which no walked packet has.
+    case "icmp6":
+      words.expect("--icmpv6-type", "*");
+      return;
+    case "hl":
+      words.expect("--hl-eq", "*");
+      return;
     case "comment":
       words.expect("--comment", "*");
       return;
@@ -188,9 +207,15 @@ function readNegatable(name: "conntrack" | "mark", words: Words, draft: Draft): 
 }
 
 function readSet(words: Words): SetMatch {
-  const [name = "", sides = ""] = words.expect("--match-set", "*", "*");
+  const first = words.next();
+  const isNegated = first === "!";
+  if ((isNegated ? words.next() : first) !== "--match-set") {
+    throw new SyntaxError(`'${first}' of set`);
+  }
+  const [name = "", sides = ""] = words.expect("*", "*");
   return {
     name,
+    ...(isNegated && { not: true }),
     sides: sides.split(",").map((side) => {
       if (side !== "dst" && side !== "src") throw new SyntaxError(`'${side}' of set`);
       return side;
@@ -204,6 +229,13 @@ function readRecent(words: Words): NonNullable<WalkedRule["recent"]> {
   if (action !== "--update") throw new SyntaxError(`'${action}' of recent`);
   words.expect("--seconds", "*", "--reap");
   return { list, action: "update" };
+}
+
+function portsOf(text: string): readonly (readonly [first: number, last: number])[] {
+  return text.split(",").map((range) => {
+    const [first = NaN, last = first] = range.split(":").map(Number);
+    return [first, last];
+  });
 }
 
 function blockOf(text: string): Cidr {

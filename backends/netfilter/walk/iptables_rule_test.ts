@@ -23,7 +23,8 @@ Deno.test("parseIptablesRule() refuses every rule that we do not write", () => {
     "-m mark --mark 0x1/0x3 -j DROP",
     "-m nfacct --name x",
     "-m set --match-set X dst,both -j DROP",
-    "-m set ! --match-set X dst -j DROP",
+    "-m set ! --frobnicate X dst -j DROP",
+    "-m multiport --sports 80 -j DROP",
     "-m set --match-set X",
   ];
   for (const rule of rules) {

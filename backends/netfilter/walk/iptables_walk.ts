@@ -9,7 +9,7 @@ import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { PacketCarrier } from "../../../lib/proxy/packet_explanation.ts";
 import { parseIptablesRule, type WalkedRule } from "./iptables_rule.ts";
 import { endpointOf, IpvsObjects, type IpvsSource } from "./ipvs_objects.ts";
-import { type WalkedPacket, WalkSteps } from "./walk_steps.ts";
+import { type AnyPacket, WalkSteps } from "./walk_steps.ts";
 
 /** The tables that a walk passes. */
 type WalkedTable = "filter" | "mangle" | "nat";
@@ -62,7 +62,7 @@ interface Step {
  */
 export function walkIptables(
   rules: RuleSource,
-  packet: WalkedPacket,
+  packet: AnyPacket,
   host: WalkedHost,
 ): readonly WalkOutcome[] {
   const walk = new Walk(rules, packet, host);
@@ -106,14 +106,14 @@ function on(state: State): readonly Step[] {
 
 class Walk {
   readonly #rules: RuleSource;
-  readonly #packet: WalkedPacket;
+  readonly #packet: AnyPacket;
   readonly #host: WalkedHost;
   /** Many paths meet the same rules. */
   readonly #parsed = new Map<string, WalkedRule>();
   readonly #steps = new WalkSteps();
   readonly #ipvs: IpvsObjects | undefined;
 
-  constructor(rules: RuleSource, packet: WalkedPacket, host: WalkedHost) {
+  constructor(rules: RuleSource, packet: AnyPacket, host: WalkedHost) {
     this.#rules = rules;
     this.#packet = packet;
     this.#host = host;
@@ -125,7 +125,7 @@ class Walk {
   }
 
   /** The packet as it is now. */
-  #seen({ endpoint }: State): WalkedPacket {
+  #seen({ endpoint }: State): AnyPacket {
     if (endpoint === undefined) return this.#packet;
     return { ...this.#packet, destination: endpoint.address, port: endpoint.port };
   }
@@ -189,7 +189,8 @@ class Walk {
         };
         for (const step of this.#target(rule, place, matched)) {
           // A rule that only returned, or whose chain did nothing, has no part in the outcome.
-          const isIdle = step.ending === "RETURN" && step.state.path === path && !acts(rule);
+          const isIdle = step.ending === "RETURN" && step.state.path === path &&
+            !acts(rule) && !isConsent(chain, rule);
           const after = isIdle ? { ...step.state, path: state.path } : step.state;
           if (step.ending !== "RETURN") left.push(step);
           // A RETURN of this chain itself, or the end of a chain that was reached by goto.
@@ -218,11 +219,14 @@ class Walk {
       case "ACCEPT ":
       case "DROP ":
       case "REJECT ":
+      case "REJECT --reject-with":
       case "RETURN ":
         return [{ state, ending: endingOf(name) }];
       case "MASQUERADE ":
       case "MASQUERADE --random-fully":
         return [{ state, ending: "MASQUERADE" }];
+      case "NFLOG --nflog-group":
+        return [{ state, ending: "RETURN" }];
       case "MARK --or-mark":
         return [{ state: { ...state, mark: state.mark | Number(value) }, ending: "RETURN" }];
       case "MARK --xor-mark":
@@ -259,7 +263,7 @@ class Walk {
   #matchesPacket(rule: WalkedRule, state: State): boolean {
     const packet = this.#seen(state);
     const { source, destination, port, protocol, inInterface = "" } = packet;
-    const { inInterface: wanted, ports: [first, last] = [0, 65535] } = rule;
+    const { inInterface: wanted, ports, set } = rule;
     const isWanted = wanted?.value.endsWith("+")
       ? inInterface !== "" && inInterface.startsWith(wanted.value.slice(0, -1))
       : inInterface === wanted?.value;
@@ -269,9 +273,9 @@ class Walk {
         cidrContains(rule.destination.value, destination) !== rule.destination.not) &&
       (!wanted || isWanted !== wanted.not) &&
       (!rule.protocol || rule.protocol === protocol.toLowerCase()) &&
-      first <= port && port <= last &&
+      (ports?.some(([first, last]) => first <= port && port <= last) ?? true) &&
       (!rule.local || this.#isLocal(local)) &&
-      (!rule.set || this.#ipvs?.entry(rule.set, packet) !== undefined);
+      (!set || (this.#ipvs?.entry(set, packet) === undefined) === (set.not === true));
   }
 
   #matchesState(rule: WalkedRule, { endpoint, mark }: State): boolean {
@@ -290,6 +294,11 @@ class Walk {
 function acts({ target: [name = "RETURN"], isGoto, recent, set }: WalkedRule): boolean {
   if (name === "RETURN" && set) return true;
   return recent !== undefined || !(isGoto || name === "RETURN" || name.startsWith("KUBE-"));
+}
+
+/** A return out of the list of a pod: a policy allows the packet. */
+function isConsent(chain: string, { target }: WalkedRule): boolean {
+  return target[0] === "RETURN" && /^KUBE-RELAY-([a-z2-7]|POLICY-NO-)/.test(chain);
 }
 
 function endingOf(name: string): Ending {

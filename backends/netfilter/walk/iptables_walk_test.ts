@@ -240,7 +240,7 @@ Deno.test("walkIptables() throws for a real server that it cannot read", () => {
 
 Deno.test("walkIptables() throws for a target that it does not know", () => {
   assertThrows(() => trace({ nat: ["-A PREROUTING -j DNAT --to-source 1.1.1.1"] }));
-  assertThrows(() => trace({ filter: ["-A FORWARD -j REJECT --reject-with tcp-reset"] }));
+  assertThrows(() => trace({ filter: ["-A FORWARD -j REJECT --frobnicate"] }));
 });
 
 Deno.test("walkIptables() names the rules that had a part in the outcome", () => {

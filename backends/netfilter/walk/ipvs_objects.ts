@@ -9,7 +9,7 @@ import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { formatHostPort } from "../../../lib/net/port.ts";
 import type { PacketCarrier } from "../../../lib/proxy/packet_explanation.ts";
 import type { PacketSide, SetMatch } from "./iptables_rule.ts";
-import type { WalkedPacket } from "./walk_steps.ts";
+import type { AnyPacket, WalkedPacket } from "./walk_steps.ts";
 
 /** The sets, addresses and virtual servers, as the lines that their tools are given. */
 export interface IpvsSource {
@@ -50,7 +50,7 @@ export class IpvsObjects {
   }
 
   /** Returns the entry that holds a packet. Throws an Error if there is no such set. */
-  entry(match: SetMatch, packet: WalkedPacket): PacketCarrier | undefined {
+  entry(match: SetMatch, packet: AnyPacket): PacketCarrier | undefined {
     const entry = entryOf(this.#set(match.name), match.sides, packet);
     if (entry === undefined) return undefined;
     return { object: "ip set entry", name: match.name, text: `add ${match.name} ${entry}` };
@@ -63,7 +63,9 @@ export class IpvsObjects {
   }
 
   /** Returns the virtual server of an address and port. Throws an Error for a line that it cannot read. */
-  server(at: ServerAddress): MetServer | undefined {
+  server({ protocol, ...packet }: AnyPacket): MetServer | undefined {
+    if (protocol === "ICMP") return undefined;
+    const at = { ...packet, protocol };
     const lines = this.#source.server(at);
     if (lines === undefined) return undefined;
     const [text = "", ...reals] = lines;
@@ -102,11 +104,12 @@ export function endpointOf(
 function entryOf(
   { all, ranges }: KnownSet,
   [first = "dst", second, third]: readonly PacketSide[],
-  packet: WalkedPacket,
+  packet: AnyPacket,
 ): string | undefined {
   const address = addressOf(first, packet);
   if (second === undefined) {
-    return [address, String(packet.port)].find((entry) => all.has(entry));
+    return [address, String(packet.port)].find((entry) => all.has(entry)) ??
+      ranges.find((entry) => cidrContains(parseCidr(entry), address));
   }
   const front = `${address},${packet.protocol.toLowerCase()}:${packet.port}`;
   if (third === undefined) return all.has(front) ? front : undefined;
@@ -118,7 +121,7 @@ function entryOf(
   );
 }
 
-function addressOf(side: PacketSide, { source, destination }: WalkedPacket): IpAddress {
+function addressOf(side: PacketSide, { source, destination }: AnyPacket): IpAddress {
   return side === "src" ? source : destination;
 }
 

@@ -20,6 +20,11 @@ export interface WalkedPacket {
   readonly inInterface?: string;
 }
 
+/** A packet that may be one without ports, of which no rule knows more than that. */
+export interface AnyPacket extends Omit<WalkedPacket, "protocol"> {
+  readonly protocol: WalkedPacket["protocol"] | "ICMP";
+}
+
 /** Returns the packet of an explanation as walks take it. */
 export function walkedPacket({ from, to, port, protocol }: Packet): WalkedPacket {
   return {

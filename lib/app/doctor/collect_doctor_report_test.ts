@@ -1,4 +1,5 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { FakePolicyBackend } from "../../../tests/support/fakes/fake_policy_backend.ts";
 import { writeKubeconfig } from "../../../tests/support/builders/kubeconfig_file.ts";
 import {
   testStatusFamily,
@@ -62,6 +63,7 @@ async function doctor(
     random: () => 0.5,
     backends: BACKENDS,
     hostChecks: fakeHostChecks(machine),
+    policyBackends: { nftables: (_, { family }) => new FakePolicyBackend(family) },
     process: {
       pid: 1,
       uid: 1000,
@@ -222,6 +224,11 @@ Deno.test("doctor reports what keeps --network-policy from enforcing everything"
     const settable = await doctor(folder, [...argv, flags[0]!], { ...machine, bridges: off });
     assertEquals(settable.report.findings.map(({ id, severity }) => [id, severity]), [
       ["bridge-netfilter", "info"],
+    ]);
+    const lacking = { ...machine, bridges: set, probes: { nftables: [missingFeature("nft")] } };
+    const named = await doctor(folder, [...argv, ...flags.slice(0, 1)], lacking);
+    assertEquals(named.report.findings.map(({ id, evidence }) => [id, ...evidence]), [
+      ["policy-tool", "nftables: nft: no nft (get nft)"],
     ]);
   }));
 

@@ -7,6 +7,7 @@ import type { HostFinding } from "../../proxy/host_checks.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { BRIDGE_SETTINGS } from "../run/bridge_settings.ts";
 import { findMissingAccess, policyKubeconfigOf } from "../run/policy_access.ts";
+import { findPolicyTool } from "../policy/choose_policy_tool.ts";
 import { CollectingLogger } from "./collecting_logger.ts";
 import { withApiClient } from "./examine_api.ts";
 
@@ -15,7 +16,10 @@ interface PolicyExamination {
   readonly signal: AbortSignal;
 }
 
-type PolicyDependencies = Pick<Dependencies, "clock" | "process" | "commands">;
+type PolicyDependencies = Pick<
+  Dependencies,
+  "clock" | "process" | "commands" | "hostChecks" | "policyBackends"
+>;
 
 /** What keeps a start with `--network-policy` from enforcing all of it. Without the flag nothing does. */
 export async function examinePolicy(
@@ -24,10 +28,29 @@ export async function examinePolicy(
 ): Promise<readonly HostFinding[]> {
   if (!examination.configuration.proxy.networkPolicy.enabled) return [];
   const findings = await Promise.all([
+    examineTool(dependencies, examination),
     examineBridge(dependencies, examination),
     examineAccess(dependencies, examination),
   ]);
   return findings.flat();
+}
+
+async function examineTool(
+  dependencies: PolicyDependencies,
+  { configuration: { proxy: { networkPolicy } }, signal }: PolicyExamination,
+): Promise<readonly HostFinding[]> {
+  const choice = { request: networkPolicy.mode, signal };
+  const { tool, refusal } = await findPolicyTool(dependencies, choice);
+  if (refusal === undefined) return [];
+  return [{
+    id: "policy-tool",
+    severity: "warning",
+    summary: "NetworkPolicies would not be enforced: this machine lacks what they need",
+    evidence: [`${tool}: ${refusal}`],
+    cure: networkPolicy.mode === "auto"
+      ? "provide what is missing"
+      : "provide what is missing, or use --network-policy-mode=auto",
+  }];
 }
 
 async function examineBridge(

@@ -2,7 +2,8 @@ import { SERVICE_KINDS } from "../service/service_subscriptions.ts";
 import { NODE, type Node } from "../../api/kinds/node.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { RelayOptions } from "../../config/relay_options.ts";
-import type { Controller } from "../../controller/controller.ts";
+import type { KindSpec } from "../../api/kind.ts";
+import type { Controller, FollowedKinds } from "../../controller/controller.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
@@ -71,10 +72,13 @@ export function collectDump(
   const { mode, nodeName, configuration, informers, node, status, changes, onlyInputs } = parts;
   const { controllers = [] } = parts;
   const sections = new Map(controllers.map((each) => [each.name, each.dumpInputs()]));
-  const kinds = new Set([
-    ...SERVICE_KINDS,
-    ...controllers.flatMap(({ kinds }) => kinds.map(({ spec }) => spec)),
+  const followed = new Map<KindSpec, FollowedKinds>([
+    ...controllers.flatMap(({ kinds }) => kinds).map((kind) =>
+      [kind.spec, kind.informers ?? informers] as const
+    ),
+    ...SERVICE_KINDS.map((spec) => [spec, informers] as const),
   ]);
+  const kinds = [...followed.keys()];
   const dump: DumpInput = {
     kind: DUMP_KIND,
     formatVersion: FORMAT_VERSION,
@@ -89,7 +93,7 @@ export function collectDump(
     configuration,
     objects: {
       ...Object.fromEntries(
-        [...kinds].map((spec) => [spec.plural, [...informers.of(spec).values()]]),
+        [...followed].map(([spec, each]) => [spec.plural, [...each.of(spec).values()]]),
       ),
       // As it was last seen: rules depend on it after it was deleted, too.
       [NODE.plural]: node === undefined ? [] : [node],

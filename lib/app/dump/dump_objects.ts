@@ -15,11 +15,15 @@ import {
 /** Objects, by the name of their resource. */
 type DumpedObjects = Readonly<Record<string, readonly KubeObject[]>>;
 
-/** The objects of these kinds. */
-export function dumpedObjects(kinds: readonly KindSpec[]): v.GenericSchema<unknown, DumpedObjects> {
-  const lists = fields(Object.fromEntries(
-    kinds.map(({ plural, schema }) => [plural, list(dumpSchema(schema))]),
-  ));
+/** The objects of these kinds, and of those that may be absent. */
+export function dumpedObjects(
+  kinds: readonly KindSpec[],
+  { optional: others = [] }: { readonly optional?: readonly KindSpec[] } = {},
+): v.GenericSchema<unknown, DumpedObjects> {
+  const lists = fields(Object.fromEntries([
+    ...kinds.map(({ plural, schema }) => [plural, list(dumpSchema(schema))] as const),
+    ...others.map(({ plural, schema }) => [plural, optional(list(dumpSchema(schema)))] as const),
+  ]));
   return lists as unknown as v.GenericSchema<unknown, DumpedObjects>;
 }
 

@@ -5,9 +5,11 @@
 import * as v from "valibot";
 import type { KindSpec } from "../../api/kind.ts";
 import type { DumpSection } from "../../controller/controller.ts";
+import { POLICY_KINDS } from "../run/policy_access.ts";
 import { SERVICE_KINDS } from "../service/service_subscriptions.ts";
 import { CHANGES } from "./dump_changes.ts";
 import { CONFIGURATION, MACHINE_FACTS } from "./dump_configuration.ts";
+import { DUMPED_POLICIES } from "./dump_policies.ts";
 import { dumpedObjects } from "./dump_objects.ts";
 import { mode, QUARANTINED, STATUS } from "./dump_status.ts";
 import {
@@ -52,6 +54,13 @@ const inputs = {
   objects: dumpedObjects(SERVICE_KINDS),
 };
 
+/** With what a run that enforces NetworkPolicies has besides. */
+const readInputs = {
+  ...inputs,
+  objects: dumpedObjects(SERVICE_KINDS, { optional: POLICY_KINDS }),
+  controllers: optional(fields({ "network-policy": optional(DUMPED_POLICIES) })),
+};
+
 const family = {
   family: ipFamily,
   interfaceAddresses: optional(list(ipAddress)),
@@ -73,7 +82,11 @@ export const DUMP_SCHEMA = fields({
 });
 
 /** What a dump is planned from. The rest is half of it, and takes its time to check. */
-export const INPUT_PART = fields({ ...identity, ...inputs, families: list(fields(family)) });
+export const INPUT_PART = fields({
+  ...identity,
+  ...readInputs,
+  families: list(fields(family)),
+});
 
 /** What was told of the node. */
 export const OUTCOME_PART = fields({ ...identity, ...outcome });

@@ -5,7 +5,7 @@
  */
 import { watchConfiguration } from "../../config/configuration_watch.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
-import type { NetworkPolicyConfiguration } from "../../config/network_policy.ts";
+import type { Controller } from "../../controller/controller.ts";
 import { rereadConfigurationText } from "../../config/read_configuration_text.ts";
 import type { AdjustableLogger } from "../../log/logger.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
@@ -29,8 +29,8 @@ interface ConfigurationReloadOptions {
   /** What holds the configuration against the node. */
   readonly startUp: Pick<StartUp, "onConfiguration">;
   readonly changes?: Pick<ChangeLog, "configurationChanged">;
-  /** Takes up how policies deny, log, and treat new pods and open connections. */
-  readonly onNetworkPolicy?: (policy: NetworkPolicyConfiguration) => void;
+  /** Controllers that take up some of it themselves. */
+  readonly controllers?: readonly Pick<Controller, "onConfiguration">[];
 }
 
 /** What is needed to read the file again. */
@@ -74,7 +74,7 @@ export function startConfigurationReload(
           current.proxy = proxy;
           changes?.configurationChanged(fields);
           takeUpLogging(logger, proxy, fields);
-          if (fields.some(isOfNetworkPolicy)) options.onNetworkPolicy?.(proxy.networkPolicy);
+          for (const controller of options.controllers ?? []) controller.onConfiguration?.();
           if (fields.every((field) => isOfLogging(field) || isOfNetworkPolicy(field))) return;
           settings.replace(planSettingsOf(proxy, { nodeName, mode }));
           for (const family of families) family.onSettings(settings);

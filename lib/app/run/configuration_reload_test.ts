@@ -71,7 +71,9 @@ async function startReload(
       settings,
       families: [{ onSettings: () => void replans++ }],
       startUp: { onConfiguration: (proxy) => void told.push(proxy.iptables.masqueradeAll) },
-      onNetworkPolicy: ({ deny }) => void denials.push(deny),
+      controllers: [{}, {
+        onConfiguration: () => void denials.push(current.proxy.networkPolicy.deny),
+      }],
     },
   );
   await eventually("the file is looked at", () => logger.lines.length > 0);

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import type { Controller } from "../../controller/controller.ts";
+import type { KindSpec } from "../../api/kind.ts";
+import type { Controller, FollowedKinds } from "../../controller/controller.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { Clock, Timer } from "../../os/clock.ts";
 import type { EventLoopMonitor } from "./event_loop_monitor.ts";
@@ -44,9 +45,22 @@ export class ControllerOpener {
     this.#dependencies = dependencies;
     this.#informers = informers;
     this.#closed = new Set(controllers);
-    const needed = new Set(controllers.flatMap(({ kinds }) => kinds.map(({ spec }) => spec)));
-    const expectWork = () => dependencies.eventLoop.expectWork();
-    for (const { spec, informer } of informers) {
+    const kinds = controllers.flatMap(({ kinds }) => kinds);
+    for (const each of new Set([informers, ...kinds.map((kind) => this.#followed(kind))])) {
+      const needed = new Set(
+        kinds.filter((kind) => this.#followed(kind) === each).map(({ spec }) => spec),
+      );
+      this.#follow(each, needed);
+    }
+  }
+
+  #followed({ informers = this.#informers }: Controller["kinds"][number]): FollowedKinds {
+    return informers;
+  }
+
+  #follow(followed: FollowedKinds, needed: ReadonlySet<KindSpec>): void {
+    const expectWork = () => this.#dependencies.eventLoop.expectWork();
+    for (const { spec, informer } of followed) {
       if (!needed.has(spec)) throw new TypeError(`No controller needs kind '${spec.kind}'`);
       informer.addHandler({
         onAdd: expectWork,
@@ -65,7 +79,7 @@ export class ControllerOpener {
 
   #look(): void {
     for (const controller of this.#closed) {
-      const missing = controller.kinds.filter(({ spec }) => !this.#informers.synced([spec]));
+      const missing = controller.kinds.filter((kind) => !this.#followed(kind).synced([kind.spec]));
       const waitMs = Math.max(0, ...missing.map(({ waitMs = Infinity }) => waitMs));
       if (waitMs === 0) this.#open(controller);
       else if (waitMs < Infinity && !this.#waits.has(controller)) {

@@ -17,7 +17,7 @@ function createStage(...kinds: readonly (readonly ControllerKind[])[]) {
   const clock = new FakeClock();
   const informers = new InformerSet();
   const told: string[] = [];
-  for (const { spec } of kinds.flat()) informers.subscribe(spec);
+  for (const { spec, informers: own } of kinds.flat()) if (!own) informers.subscribe(spec);
   const opener = new ControllerOpener({
     clock,
     eventLoop: { expectWork: () => void told.push("work") },
@@ -92,4 +92,14 @@ Deno.test("ControllerOpener refuses a kind that no controller needs", () => {
   };
   const create = () => new ControllerOpener(parts, { informers, controllers: [] });
   assertThrows(create, TypeError, "No controller needs kind 'Node'");
+});
+
+Deno.test("ControllerOpener waits for kinds where their controller follows them", () => {
+  const own = new InformerSet();
+  own.subscribe(SERVICE);
+  const { told, sync } = createStage([{ spec: NODE }], [{ spec: SERVICE, informers: own }]);
+  sync(NODE);
+  assertEquals(told, ["open 0"]);
+  own.of(SERVICE).markSynced();
+  assertEquals(told, ["open 0", "open 1", "serving"]);
 });

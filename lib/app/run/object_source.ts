@@ -59,6 +59,7 @@ export interface ObjectSourceOptions {
 export class RunSource implements ObjectSource {
   readonly #dependencies: Dependencies & { readonly logger: Logger };
   readonly #options: ObjectSourceOptions;
+  readonly #others: Pick<ObjectSource, "status">[] = [];
   #opened: ObjectSource | undefined;
 
   constructor(
@@ -90,7 +91,12 @@ export class RunSource implements ObjectSource {
   }
 
   status(): readonly StatusSource[] {
-    return this.#opened?.status() ?? [];
+    return [...this.#opened?.status() ?? [], ...this.#others.flatMap((other) => other.status())];
+  }
+
+  /** Reports a source of a single controller along with this one. */
+  reportWith(other: Pick<ObjectSource, "status">): void {
+    this.#others.push(other);
   }
 
   ages(): ReadonlyMap<string, number> {

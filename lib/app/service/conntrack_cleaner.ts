@@ -34,7 +34,7 @@ interface ConntrackMetrics {
 export interface ConntrackCleanerDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
-  readonly conntrack: Conntrack;
+  readonly conntrack: Pick<Conntrack, "listUdp" | "deleteUdp">;
   readonly metrics: ConntrackMetrics;
   /** Told of each run, also of one that failed. */
   readonly changes?: Pick<ChangeLog, "flowsCleaned">;

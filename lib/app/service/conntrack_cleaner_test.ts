@@ -15,7 +15,7 @@ import type { UdpFlow } from "../../proxy/stale_flows.ts";
 import { ConntrackCleaner } from "./conntrack_cleaner.ts";
 
 /** A table in memory. */
-class FakeConntrack implements Conntrack {
+class FakeConntrack implements Pick<Conntrack, "listUdp" | "deleteUdp"> {
   readonly flows = new Set<UdpFlow>();
   /** Thrown by the next lists, one each. */
   readonly failures: Error[] = [];

@@ -65,9 +65,6 @@ async function serve(
     source: relay.manifests.length > 0 ? relay.manifests.join(",") : "API server",
   });
   logNotices({ configuration, logger });
-  if (configuration.proxy.networkPolicy.enabled) {
-    logger.error("NetworkPolicies are NOT enforced: this build has no controller for them");
-  }
   logConfiguration(logger, { flags, configuration });
   const families = commonFamilies(chosen, await chooseFamilies({ ...dependencies, logger }));
   const proxy = effectiveConfiguration(configuration.proxy, mode);

@@ -1,0 +1,158 @@
+/**
+ * The chains of NetworkPolicy that do not depend on single lists, in table filter. Pure.
+ *
+ * ```
+ * FORWARD, first ─────────────────── KUBE-RELAY-POLICY
+ * OUTPUT, first ── …-POLICY-OUT ──┬─ (from the node itself) → RETURN to OUTPUT
+ *                                 └─ KUBE-RELAY-POLICY
+ *
+ * KUBE-RELAY-POLICY                                RETURN here leads back to FORWARD or OUTPUT
+ *   established, related → RETURN
+ *   source isolated ── jump ─ …-POLICY-EGRESS        one rule for each list: its pods → goto
+ *   │                          ├ goto KUBE-RELAY-<list> ── allowed → RETURN ─┐
+ *   │                          │   └ goto …-NO-EGRESS                        │
+ *   │                          └ goto …-NO-EGRESS ── to itself → RETURN ─────┤
+ *   │                              └ (log) goto …-DENY → REJECT or DROP      │
+ *   ├────────────────────────────────────────────────────────────────────────┘
+ *   destination isolated ── goto …-POLICY-INGRESS    the same with …-NO-INGRESS; RETURN leads out
+ * ```
+ *
+ * A chain that is reached by goto returns to where the last jump came from. So what a list allows at the
+ * egress side goes on to the ingress side, and what both allow goes on in FORWARD: nothing is accepted
+ * here, since rules of other programs may still deny it. A denied packet ends in DENY and meets no other
+ * list.
+ *
+ * Packets that IPVS forwards leave by OUTPUT with the address of their sender. There is no chain in
+ * INPUT: traffic between a pod and its own node is always allowed.
+ *
+ * @module
+ */
+import type { IpFamily } from "../../../lib/net/ip_address.ts";
+import type { Direction, PolicyPlan } from "../../../lib/policy/policy_plan.ts";
+import { type Rule, ruleText } from "../../netfilter/iptables/iptables_objects.ts";
+
+/** A chain with its rules, as lines without its name. */
+export interface PolicyChain {
+  readonly name: string;
+  readonly rules: readonly string[];
+  /** The rules before the last one match different packets each, so their order means nothing. */
+  readonly isUnordered?: true;
+}
+
+/** The parts of a plan on which base chains depend. */
+export type BaseSettings = Pick<PolicyPlan, "closedRanges" | "deny" | "family">;
+
+/** In the order in which a packet meets them. */
+export const DIRECTIONS = ["egress", "ingress"] as const;
+
+const ENTRY = "KUBE-RELAY-POLICY";
+const OUTPUT_ENTRY = `${ENTRY}-OUT`;
+const DENY = `${ENTRY}-DENY`;
+
+/** The chains that find the list of a pod. */
+export const DISPATCH: Readonly<Record<Direction, string>> = {
+  egress: `${ENTRY}-EGRESS`,
+  ingress: `${ENTRY}-INGRESS`,
+};
+/** The chains of what no list allows. */
+export const DENIED: Readonly<Record<Direction, string>> = {
+  egress: `${ENTRY}-NO-EGRESS`,
+  ingress: `${ENTRY}-NO-INGRESS`,
+};
+
+/** The side of a packet at which the pod is, in the words of a set, and the opposite one. */
+export const OWN_SIDE = { egress: "src", ingress: "dst" } as const;
+export const PEER_SIDE = { egress: "dst", ingress: "src" } as const;
+
+/** The jumps into our chains, which have to stand first: an ACCEPT above them would pass by policies. */
+export const BASE_JUMPS = [
+  { from: "FORWARD", rule: `-j ${ENTRY}` },
+  { from: "OUTPUT", rule: `-j ${OUTPUT_ENTRY}` },
+] as const;
+
+/** Whether a chain of table filter is one of this data plane. */
+export function isPolicyChain(name: string): boolean {
+  return name.startsWith(ENTRY) || /^KUBE-RELAY-[a-z2-7]{16}$/.test(name);
+}
+
+/** The set of isolated pods. Packets of other pods pay for one look into it. */
+export function isolatedSet(direction: Direction, family: IpFamily): string {
+  return `${setPrefix(family)}-${direction.toUpperCase()}`;
+}
+
+/** The set of all local pods; empty unless there are closed ranges. */
+export function knownSet(family: IpFamily): string {
+  return `${setPrefix(family)}-KNOWN`;
+}
+
+/** How the names of the sets of a family begin: both families share the names. */
+export function setPrefix(family: IpFamily): string {
+  return family === "IPv4" ? "KUBE-RELAY-4" : "KUBE-RELAY-6";
+}
+
+/** The match of a set. */
+export function matchSet(name: string, sides: string): readonly string[] {
+  return ["set", "--match-set", name, sides];
+}
+
+/** A rule that goes to the chain that denies. */
+export const GOTO_DENY = goTo(DENY);
+
+/** A rule that goes to a chain, whatever the packet. */
+export function goTo(chain: string): string {
+  return ruleText({ target: [chain], isGoto: true });
+}
+
+/** The chains that are always there. */
+export function baseChains({ family, deny, closedRanges }: BaseSettings): readonly PolicyChain[] {
+  const judging = DIRECTIONS.flatMap((direction): readonly Rule[] => {
+    const side = OWN_SIDE[direction];
+    return [
+      ...closedRanges.map((range): Rule => ({
+        [direction === "egress" ? "source" : "destination"]: { value: range },
+        extensions: [["set", "!", ...matchSet(knownSet(family), side).slice(1)]],
+        target: [DENY],
+        isGoto: true,
+      })),
+      {
+        extensions: [matchSet(isolatedSet(direction, family), side)],
+        target: [DISPATCH[direction]],
+        ...(direction === "ingress" && { isGoto: true }),
+      },
+    ];
+  });
+  return [
+    {
+      name: ENTRY,
+      rules: [
+        "-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN",
+        ...(family === "IPv6" ? NEIGHBOUR_DISCOVERY : []),
+        ...judging.map(ruleText),
+      ],
+    },
+    {
+      name: OUTPUT_ENTRY,
+      rules: ["-m addrtype --src-type LOCAL -j RETURN", `-j ${ENTRY}`],
+    },
+    { name: DENY, rules: deny.action === "drop" ? ["-j DROP"] : REJECTS[family] },
+  ];
+}
+
+const REJECTS: Readonly<Record<IpFamily, readonly string[]>> = {
+  IPv4: [
+    "-p tcp -j REJECT --reject-with tcp-reset",
+    "-j REJECT --reject-with icmp-admin-prohibited",
+  ],
+  IPv6: [
+    "-p tcp -j REJECT --reject-with tcp-reset",
+    "-j REJECT --reject-with icmp6-adm-prohibited",
+  ],
+};
+
+/**
+ * A bridge hands neighbour discovery between two pods to FORWARD. Nothing that was routed has 255 hops
+ * left, so this opens no path to other nodes.
+ */
+const NEIGHBOUR_DISCOVERY = [133, 134, 135, 136].map((type) =>
+  `-p ipv6-icmp -m icmp6 --icmpv6-type ${type} -m hl --hl-eq 255 -j RETURN`
+);

@@ -1,0 +1,295 @@
+/**
+ * NetworkPolicy as chains of iptables and sets of ipset. Pure.
+ *
+ * The pods of a list are a set, and one rule of a dispatch chain leads them to it. There are never more
+ * lists than pods, so a packet meets no more rules than with one for each pod, and a pod that comes or
+ * goes writes to sets, not to the chain that all pods share.
+ *
+ * @module
+ */
+import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
+import type {
+  Direction,
+  PeerSet,
+  PeerSetId,
+  PodPlan,
+  PodPort,
+  PolicyPlan,
+  PolicyRule,
+  PortRange,
+  RuleListId,
+} from "../../../lib/policy/policy_plan.ts";
+import { createOptions, entryOfCidr, type SetType } from "../../netfilter/ipset/ipset_text.ts";
+import { type Rule, ruleText } from "../../netfilter/iptables/iptables_objects.ts";
+import { denyLogPrefix } from "../policy_data_plane.ts";
+import { acceptableRules, type LeftOut, type RefusedParts } from "../policy_quarantine.ts";
+import {
+  baseChains,
+  DENIED,
+  DIRECTIONS,
+  DISPATCH,
+  goTo,
+  GOTO_DENY,
+  isolatedSet,
+  knownSet,
+  matchSet,
+  OWN_SIDE,
+  PEER_SIDE,
+  type PolicyChain,
+  setPrefix,
+} from "./base_chains.ts";
+
+/** A set with its options, and its entries as they are written. */
+export interface PolicySet {
+  readonly name: string;
+  readonly options: string;
+  readonly entries: Iterable<string>;
+}
+
+/** The chain of a list, without the policies of which something was refused. */
+interface ListChain extends PolicyChain {
+  readonly leftOut: LeftOut;
+}
+
+const NOTHING_REFUSED: RefusedParts = new Set();
+
+/** XT_MULTI_PORTS: a range counts as two. */
+const MOST_PORTS = 15;
+/** A bound, not a size: a set takes memory for what it holds. */
+const MAX_ENTRIES = 1_048_576;
+/** NFLOG takes 64 bytes with the final zero. */
+const MAX_LOG_PREFIX = 63;
+/** The group that ulogd listens to for kube-router too. */
+const LOG_GROUP = 100;
+
+const PEER_TYPES: Readonly<Record<PeerSet["kind"], SetType>> = {
+  pods: "hash:ip",
+  blocks: "hash:net",
+  "pod-ports": "hash:ip,port",
+};
+
+/** The name of a set of addresses that rules name. */
+export function peersName(id: PeerSetId, family: IpFamily): string {
+  return `${setPrefix(family)}P-${id}`;
+}
+
+/** The name of the set of pods that have a list. */
+export function listPodsName(id: RuleListId, family: IpFamily): string {
+  return `${setPrefix(family)}L-${id}`;
+}
+
+/** Whether a set is one of this data plane, or takes the place of one. */
+export function isPolicySet(name: string, family: IpFamily): boolean {
+  return new RegExp(`^(NEW-)?${setPrefix(family)}[PL]?-`).test(name);
+}
+
+/**
+ * Whether a set decides which pods are judged. It gains a pod last and loses it first, so that every
+ * rule for it is there meanwhile.
+ */
+export function isGate(name: string, family: IpFamily): boolean {
+  return name.startsWith(`${setPrefix(family)}-`);
+}
+
+/** The name of the chain of a list. */
+export function listChainName(id: RuleListId): string {
+  return `KUBE-RELAY-${id}`;
+}
+
+/** What a rule of a policy becomes: a line for each of its sets and each group of its ports. */
+export function ruleTexts(
+  rule: PolicyRule,
+  { direction, plan: { family, peers } }: {
+    readonly direction: Direction;
+    readonly plan: Pick<PolicyPlan, "family" | "peers">;
+  },
+): readonly string[] {
+  const side = PEER_SIDE[direction];
+  const sets = rule.peers?.map((id) => {
+    const sides = peers.get(id)?.kind === "pod-ports" ? `${side},dst` : side;
+    return [matchSet(peersName(id, family), sides)];
+  }) ?? [[]];
+  const comment = `${rule.policy} ${direction} ${rule.index}`;
+  return sets.flatMap((set) =>
+    portMatches(rule.ports).map(({ protocol, extensions = [] }) =>
+      ruleText({
+        ...(protocol && { protocol }),
+        extensions: [...set, ...extensions],
+        comment,
+        target: ["RETURN"],
+      })
+    )
+  );
+}
+
+function portMatches(ports: readonly PortRange[] | undefined): readonly Rule[] {
+  if (ports === undefined) return [{}];
+  return [...Map.groupBy(ports, ({ protocol }) => protocol)].flatMap(([protocol, ranges]) => {
+    if (ranges.some(({ from, to }) => from === 1 && to === 65_535)) return [{ protocol }];
+    return portGroups(ranges).map((group): Rule => ({
+      protocol,
+      extensions: [["multiport", "--dports", group.join()]],
+    }));
+  });
+}
+
+function portGroups(ranges: readonly PortRange[]): readonly (readonly string[])[] {
+  const groups: string[][] = [];
+  let room = 0;
+  for (const { from, to } of ranges) {
+    const size = from === to ? 1 : 2;
+    if (room < size) {
+      groups.push([]);
+      room = MOST_PORTS;
+    }
+    groups.at(-1)!.push(from === to ? `${from}` : `${from}:${to}`);
+    room -= size;
+  }
+  return groups;
+}
+
+/** The chain of a list. A part that may be refused is a line, or the name of a set. */
+export function listChain(
+  id: RuleListId,
+  { plan, refused }: { readonly plan: PolicyPlan; readonly refused: RefusedParts },
+): ListChain {
+  const list = plan.lists.get(id)!;
+  const { direction } = list;
+  const texts = new Map(list.rules.map((rule) => [rule, ruleTexts(rule, { direction, plan })]));
+  const setsOf = ({ peers = [] }: PolicyRule) => peers.map((id) => peersName(id, plan.family));
+  const { rules, leftOut } = acceptableRules(list, {
+    refused,
+    partsOf: (rule) => [...texts.get(rule)!, ...setsOf(rule)],
+  });
+  const lines = rules.flatMap((rule) => texts.get(rule)!);
+  return { name: listChainName(id), rules: [...lines, goTo(DENIED[direction])], leftOut };
+}
+
+/** The chains that change with the pods of this node, and with which lists there are. */
+export function sharedChains(plan: PolicyPlan): readonly PolicyChain[] {
+  const { family, lists } = plan;
+  const pods = [...plan.pods.values()];
+  return DIRECTIONS.flatMap((direction): readonly PolicyChain[] => {
+    const ids = [...lists].filter(([, list]) => list.direction === direction).map(([id]) => id);
+    const found = ids.sort().map((id) =>
+      ruleText({
+        extensions: [matchSet(listPodsName(id, family), OWN_SIDE[direction])],
+        target: [listChainName(id)],
+        isGoto: true,
+      })
+    );
+    const denied = pods.filter((pod) => pod[direction]).flatMap((pod) =>
+      deniedRules(pod, direction, plan)
+    );
+    return [
+      { name: DISPATCH[direction], rules: [...found, goTo(DENIED[direction])], isUnordered: true },
+      { name: DENIED[direction], rules: [...denied.sort(), GOTO_DENY], isUnordered: true },
+    ];
+  });
+}
+
+/**
+ * A pod reaches itself. Few packets come here, so these rules cost others nothing; a set of pairs
+ * (hash:net,net) is missing in some kernels.
+ */
+function deniedRules(
+  { key, addresses }: PodPlan,
+  direction: Direction,
+  { deny: { log } }: PolicyPlan,
+): readonly string[] {
+  const itself = addresses.flatMap((source) =>
+    addresses.map((destination): Rule => ({
+      source: { value: source },
+      destination: { value: destination },
+      target: ["RETURN"],
+    }))
+  );
+  const prefix = denyLogPrefix(key, direction).slice(0, MAX_LOG_PREFIX).trim();
+  const own = direction === "egress" ? "source" : "destination";
+  const other = direction === "egress" ? "destination" : "source";
+  const logged = log === undefined ? [] : addresses.map((address): Rule => ({
+    [own]: { value: address },
+    [other]: { value: address, not: true },
+    extensions: [["limit", "--limit", `${log.perMinute}/min`]],
+    target: ["NFLOG", "--nflog-group", `${LOG_GROUP}`, "--nflog-prefix", prefix],
+  }));
+  return [...itself, ...logged].map(ruleText);
+}
+
+/** Every chain, sorted by name where many are of one kind. */
+export function* policyChains(
+  plan: PolicyPlan,
+  refused = NOTHING_REFUSED,
+): Generator<ListChain | PolicyChain & { readonly leftOut?: undefined }> {
+  yield* baseChains(plan);
+  yield* sharedChains(plan);
+  for (const id of [...plan.lists.keys()].sort()) yield listChain(id, { plan, refused });
+}
+
+/** The set of a peer. */
+export function peersSet(id: PeerSetId, peers: PeerSet, family: IpFamily): PolicySet {
+  const options = createOptions(PEER_TYPES[peers.kind], { family, maxEntries: MAX_ENTRIES });
+  return { name: peersName(id, family), options, entries: peerEntries(peers) };
+}
+
+/** An empty set of pods. */
+export function podsSet(name: string, family: IpFamily): PolicySet {
+  const options = createOptions("hash:ip", { family, maxEntries: MAX_ENTRIES });
+  return { name, options, entries: [] };
+}
+
+function* peerEntries({ kind, members }: PeerSet): Generator<string> {
+  if (kind === "blocks") { for (const block of members) yield* blockEntries(block); }
+  else for (const member of members.values()) yield memberEntry(member);
+}
+
+/** The kernel's sets take no block of length 0. */
+function blockEntries(block: string): readonly string[] {
+  if (block === "0.0.0.0/0") return ["0.0.0.0/1", "128.0.0.0/1"];
+  return block === "::/0" ? ["::/1", "8000::/1"] : [entryOfCidr(block)];
+}
+
+/** The entry of an address, or of an address with a port. */
+export function memberEntry(member: IpAddress | PodPort): string {
+  if (typeof member === "string") return member;
+  const { address, protocol, port } = member;
+  return `${address},${protocol.toLowerCase()}:${port}`;
+}
+
+/** The sets of pods that a pod is in, by name, with its entries. */
+export function* podEntries(
+  pod: PodPlan | undefined,
+  { family, closedRanges }: Pick<PolicyPlan, "closedRanges" | "family">,
+): Generator<readonly [set: string, entry: string]> {
+  for (const address of pod?.addresses ?? []) {
+    for (const direction of DIRECTIONS) {
+      const list = pod?.[direction];
+      if (list === undefined) continue;
+      yield [listPodsName(list, family), address];
+      yield [isolatedSet(direction, family), address];
+    }
+    if (closedRanges.length > 0) yield [knownSet(family), address];
+  }
+}
+
+/** Every set of pods by name, with its entries. */
+function podSets(plan: PolicyPlan): ReadonlyMap<string, Set<string>> {
+  const { family, lists, pods } = plan;
+  const gates = [...DIRECTIONS.map((each) => isolatedSet(each, family)), knownSet(family)];
+  const ofLists = [...lists.keys()].map((id) => listPodsName(id, family));
+  const sets = new Map([...gates, ...ofLists.sort()].map((name) => [name, new Set<string>()]));
+  for (const pod of pods.values()) {
+    for (const [name, entry] of podEntries(pod, plan)) sets.get(name)?.add(entry);
+  }
+  return sets;
+}
+
+/** Every set, those of pods first. */
+export function* policySets(plan: PolicyPlan, refused = NOTHING_REFUSED): Generator<PolicySet> {
+  const { family, peers } = plan;
+  for (const [name, entries] of podSets(plan)) yield { ...podsSet(name, family), entries };
+  for (const id of [...peers.keys()].sort()) {
+    const set = peersSet(id, peers.get(id)!, family);
+    if (!refused.has(set.name)) yield set;
+  }
+}

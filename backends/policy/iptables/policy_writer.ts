@@ -1,0 +1,335 @@
+/**
+ * Brings chains and sets to a plan, and knows what the kernel holds: known is what was written without a
+ * failure, or read since.
+ *
+ * @module
+ */
+import type { Quarantined } from "../../../lib/controller/data_plane.ts";
+import type { IpFamily } from "../../../lib/net/ip_address.ts";
+import type { Clock } from "../../../lib/os/clock.ts";
+import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import type {
+  PodKey,
+  PodPlan,
+  PolicyKey,
+  PolicyPlan,
+  PolicyPlanChanges,
+} from "../../../lib/policy/policy_plan.ts";
+import { messageOf } from "../../../lib/log/message_of.ts";
+import { inSteps } from "../../netfilter/in_steps.ts";
+import { readSets, restoreSets } from "../../netfilter/ipset/ipset_runner.ts";
+import { normalOptions, type SavedSet } from "../../netfilter/ipset/ipset_text.ts";
+import type { IptablesRunner } from "../../netfilter/iptables/iptables_runner.ts";
+import { BatchRefusal } from "../../netfilter/tool_batch.ts";
+import type { PolicyDifference } from "../policy_data_plane.ts";
+import { type LeftOut, PolicyQuarantine, type RefusedParts } from "../policy_quarantine.ts";
+import { isPolicyChain } from "./base_chains.ts";
+import {
+  isPolicySet,
+  listChain,
+  listChainName,
+  listPodsName,
+  memberEntry,
+  peersName,
+  peersSet,
+  podEntries,
+  podsSet,
+  policyChains,
+  policySets,
+  sharedChains,
+} from "./layout.ts";
+import { PolicySteps } from "./policy_steps.ts";
+import { findRefusedParts, isRefusal } from "./refused_parts.ts";
+
+/** What writing needs. */
+interface PolicyWriterDependencies {
+  readonly clock: Clock;
+  readonly commands: CommandRunner;
+  readonly runner: IptablesRunner;
+  readonly family: IpFamily;
+}
+
+/** What the kernel holds of this data plane. */
+export interface FoundPolicies {
+  /** Rules of `FORWARD` and its like. */
+  readonly builtIn: ReadonlyMap<string, readonly string[]>;
+  readonly chains: ReadonlyMap<string, readonly string[]>;
+  readonly sets: ReadonlyMap<string, SavedSet>;
+}
+
+/** What was read, and what may not be written. */
+interface Reading {
+  readonly found: FoundPolicies;
+  readonly refused: RefusedParts;
+}
+
+/** A write of what changed. */
+interface PartialWrite {
+  readonly changes: PolicyPlanChanges;
+  readonly refused: RefusedParts;
+}
+
+/** Counts of one write, by name. */
+export type WriteCounts = Record<string, number>;
+
+/** A million entries take ipset seconds. */
+const IPSET_TIMEOUT_MS = 120_000;
+/** Writes of one sync that may be refused: each costs a reading. Many refusals take many syncs. */
+const MAX_REFUSALS = 20;
+const ITEMS_PER_STEP = 256;
+
+/** Writes the policies of one family. One call is in flight at most. */
+export class PolicyWriter {
+  readonly #dependencies: PolicyWriterDependencies;
+  readonly #quarantine: PolicyQuarantine;
+  readonly #chains = new Map<string, readonly string[]>();
+  readonly #sets = new Map<string, string>();
+  readonly #pods = new Map<PodKey, PodPlan>();
+  /** By chain. */
+  readonly #leftOut = new Map<string, LeftOut>();
+  /** Sets that no rule of ours names any more, and that the kernel did not let go. */
+  #doomed = new Set<string>();
+  #isKnown = false;
+
+  constructor(dependencies: PolicyWriterDependencies) {
+    this.#dependencies = dependencies;
+    this.#quarantine = new PolicyQuarantine(dependencies);
+  }
+
+  /** Whether what the kernel holds is known; otherwise the next write reads it first. */
+  get isKnown(): boolean {
+    return this.#isKnown;
+  }
+
+  get quarantined(): readonly Quarantined<PolicyKey>[] {
+    return this.#quarantine.report(this.#leftOut.values());
+  }
+
+  /** Another program may have changed it. */
+  forget(): void {
+    this.#isKnown = false;
+  }
+
+  /** Reads what there is, by two processes. */
+  async read(): Promise<FoundPolicies> {
+    const { family, runner } = this.#dependencies;
+    const sets = await readSets(this.#dependencies, {
+      isWanted: (name) => isPolicySet(name, family),
+      timeoutMs: IPSET_TIMEOUT_MS,
+    });
+    if (sets.state !== "seen") throw new Error(`Cannot read sets of ipset: ${sets.reason}`);
+    const { filter: { builtIn, chains } } = await runner.save();
+    const own = new Map([...chains].filter(([name]) => isPolicyChain(name)));
+    return { builtIn, chains: own, sets: sets.value };
+  }
+
+  /**
+   * Writes what differs; without changes, all of it is compared with what the kernel holds. What the
+   * kernel refuses of some policies keeps no other one waiting. Returns whether all was compared.
+   */
+  async write(
+    plan: PolicyPlan,
+    { changes, counts }: {
+      readonly changes: PolicyPlanChanges | undefined;
+      readonly counts: WriteCounts;
+    },
+  ): Promise<boolean> {
+    for (let refusals = 1;; refusals++) {
+      const partial = this.#isKnown && changes?.full === false ? changes : undefined;
+      const found = partial ? undefined : await this.read();
+      const refused = this.#quarantine.waiting;
+      const steps = found
+        ? await inSteps(this.#dependencies, this.#difference(plan, { found, refused }))
+        : this.#changed(plan, { changes: partial!, refused });
+      try {
+        this.#isKnown = false;
+        await this.#carryOut(steps, counts);
+        this.#confirm(steps, { plan, partial, found });
+        return partial === undefined;
+      } catch (error) {
+        // First it is read: a line may be refused because the kernel is not what it was taken for.
+        const isNew = partial !== undefined && isRefusal(error);
+        if (refusals >= MAX_REFUSALS || !(isNew || await this.#leaveOut(plan, error, steps))) {
+          throw error;
+        }
+      }
+    }
+  }
+
+  /** How what the kernel holds differs from a plan without what was refused. Writes nothing. */
+  async compare(plan: PolicyPlan): Promise<readonly PolicyDifference[]> {
+    const reading = { found: await this.read(), refused: this.#quarantine.held };
+    const { differences } = await inSteps(this.#dependencies, this.#difference(plan, reading));
+    return differences.filter(({ name, kind }) => kind !== "extra" || !this.#doomed.has(name));
+  }
+
+  *#difference(plan: PolicyPlan, { found, refused }: Reading): Generator<void, PolicySteps> {
+    const steps = new PolicySteps(plan.family);
+    const [chains, sets] = [new Set<string>(), new Set<string>()];
+    let count = 0;
+    for (const chain of policyChains(plan, refused)) {
+      chains.add(chain.name);
+      steps.leftOut.set(chain.name, chain.leftOut);
+      steps.writeChain(chain, found.chains.get(chain.name));
+      if (++count % ITEMS_PER_STEP === 0) yield;
+    }
+    steps.writeJumps(found.builtIn);
+    for (const name of found.chains.keys()) if (!chains.has(name)) steps.removeChain(name);
+    for (const set of policySets(plan, refused)) {
+      sets.add(set.name);
+      const there = found.sets.get(set.name);
+      if (there === undefined) steps.createSet(set);
+      else if (there.options !== normalOptions(set.options)) steps.replaceSet(set);
+      else {
+        const wanted = new Set(set.entries);
+        for (const entry of wanted) {
+          if (!there.entries.has(entry)) steps.addEntry(set.name, entry);
+          if (++count % ITEMS_PER_STEP === 0) yield;
+        }
+        for (const entry of there.entries) {
+          if (!wanted.has(entry)) steps.deleteEntry(set.name, entry);
+          if (++count % ITEMS_PER_STEP === 0) yield;
+        }
+      }
+      yield;
+    }
+    for (const name of found.sets.keys()) if (!sets.has(name)) steps.destroySet(name);
+    return steps;
+  }
+
+  /** What a plan changes of what is known. Costs the changes, and the pods of this node. */
+  #changed(plan: PolicyPlan, { changes, refused }: PartialWrite): PolicySteps {
+    const steps = new PolicySteps(plan.family);
+    const isAllAccepted = this.#leftOut.size === 0;
+    this.#changePeers(steps, plan, { changes, refused });
+    for (const id of isAllAccepted ? changes.lists : [...changes.lists, ...plan.lists.keys()]) {
+      const [chain, pods] = [listChainName(id), listPodsName(id, plan.family)];
+      if (plan.lists.has(id)) {
+        const isThere = this.#sets.has(pods) && !this.#doomed.has(pods);
+        if (!isThere) steps.createSet(podsSet(pods, plan.family));
+        if (steps.leftOut.has(chain)) continue;
+        const wanted = listChain(id, { plan, refused });
+        steps.leftOut.set(chain, wanted.leftOut);
+        steps.writeChain(wanted, this.#chains.get(chain));
+      } else {
+        steps.leftOut.set(chain, undefined);
+        if (this.#chains.has(chain)) steps.removeChain(chain);
+        if (this.#sets.has(pods)) steps.destroySet(pods);
+      }
+    }
+    if (changes.lists.size + changes.pods.size > 0) {
+      for (const chain of sharedChains(plan)) steps.writeChain(chain, this.#chains.get(chain.name));
+    }
+    this.#changePods(steps, plan, changes);
+    for (const name of this.#doomed) if (!steps.sets.has(name)) steps.destroySet(name);
+    return steps;
+  }
+
+  #changePeers(
+    steps: PolicySteps,
+    { family, peers }: PolicyPlan,
+    { changes: { peers: changed, members }, refused }: PartialWrite,
+  ): void {
+    const all = this.#leftOut.size > 0 ? peers.keys() : [];
+    for (const id of new Set([...changed, ...all])) {
+      const [set, name] = [peers.get(id), peersName(id, family)];
+      if (set === undefined) {
+        if (this.#sets.has(name)) steps.destroySet(name);
+      } else if (!refused.has(name)) {
+        const wanted = peersSet(id, set, family);
+        if (!this.#sets.has(name)) steps.createSet(wanted);
+        else if (changed.has(id) || this.#doomed.has(name)) steps.replaceSet(wanted);
+      }
+    }
+    for (const [id, { added, removed }] of members) {
+      const name = peersName(id, family);
+      if (!this.#sets.has(name) || changed.has(id)) continue;
+      for (const member of added) steps.addEntry(name, memberEntry(member));
+      for (const member of removed) steps.deleteEntry(name, memberEntry(member));
+    }
+  }
+
+  /** An address may go from one pod to another one. */
+  #changePods(steps: PolicySteps, plan: PolicyPlan, { pods }: PolicyPlanChanges): void {
+    const entriesOf = (source: ReadonlyMap<PodKey, PodPlan>) =>
+      new Map(
+        [...pods].flatMap((key) => [...podEntries(source.get(key), plan)])
+          .map((entry) => [entry.join(" "), entry]),
+      );
+    const [before, after] = [entriesOf(this.#pods), entriesOf(plan.pods)];
+    for (const [key, entry] of after) if (!before.has(key)) steps.addEntry(...entry);
+    for (const [key, entry] of before) if (!after.has(key)) steps.deleteEntry(...entry);
+  }
+
+  async #carryOut(steps: PolicySteps, counts: WriteCounts): Promise<void> {
+    const { ruleLines } = steps;
+    if (ruleLines.length > 0) {
+      await this.#restoreSets(steps.additions, counts);
+      count(counts, { restores: 1, ruleLines: ruleLines.length });
+      await this.#dependencies.runner.restore({ lines: ruleLines });
+    }
+    const rest = [...ruleLines.length > 0 ? [] : steps.additions, ...steps.removals];
+    this.#doomed = new Set();
+    try {
+      await this.#restoreSets([...rest, ...steps.destroyLines], counts);
+    } catch (error) {
+      // The kernel may let go of a set some time after its last rule went. The next write tries again.
+      const done = error instanceof BatchRefusal ? (error.line ?? 0) - 1 - rest.length : -1;
+      if (done < 0) throw error;
+      const left = [...steps.destroyed].slice(done);
+      this.#doomed = new Set([...left.slice(1), ...left.slice(0, 1)]);
+    }
+  }
+
+  async #restoreSets(lines: readonly string[], counts: WriteCounts): Promise<void> {
+    if (lines.length === 0) return;
+    count(counts, { restores: 1, setLines: lines.length });
+    const { commands } = this.#dependencies;
+    await restoreSets(commands, { lines, timeoutMs: IPSET_TIMEOUT_MS });
+  }
+
+  #confirm(
+    steps: PolicySteps,
+    { plan, partial, found }: {
+      readonly plan: PolicyPlan;
+      readonly partial: PolicyPlanChanges | undefined;
+      readonly found: FoundPolicies | undefined;
+    },
+  ): void {
+    if (found) {
+      this.#chains.clear();
+      this.#sets.clear();
+      this.#pods.clear();
+      this.#leftOut.clear();
+      for (const [name, rules] of found.chains) this.#chains.set(name, rules);
+      for (const [name, { options }] of found.sets) this.#sets.set(name, options);
+    }
+    for (const [name, rules] of steps.chains) this.#chains.set(name, rules);
+    for (const name of steps.removedChains) this.#chains.delete(name);
+    for (const [name, options] of steps.sets) this.#sets.set(name, options);
+    for (const name of steps.destroyed) if (!this.#doomed.has(name)) this.#sets.delete(name);
+    for (const key of partial?.pods ?? plan.pods.keys()) {
+      const pod = plan.pods.get(key);
+      if (pod) this.#pods.set(key, pod);
+      else this.#pods.delete(key);
+    }
+    for (const [chain, leftOut] of steps.leftOut) {
+      if (leftOut && leftOut.size > 0) this.#leftOut.set(chain, leftOut);
+      else this.#leftOut.delete(chain);
+    }
+    this.#quarantine.settle();
+    this.#isKnown = true;
+  }
+
+  /** Whether what was refused belongs to policies, which are in quarantine now. */
+  async #leaveOut(plan: PolicyPlan, error: unknown, { written }: PolicySteps): Promise<boolean> {
+    const { runner } = this.#dependencies;
+    const refused = await findRefusedParts({ runner }, { plan, written, error });
+    for (const part of refused) this.#quarantine.refuse(part, messageOf(error));
+    return refused.length > 0;
+  }
+}
+
+function count(counts: WriteCounts, added: WriteCounts): void {
+  for (const [name, value] of Object.entries(added)) counts[name] = (counts[name] ?? 0) + value;
+}

@@ -1,0 +1,52 @@
+/**
+ * What the rules do with a connection, by the same walk that follows Services. Pure.
+ *
+ * @module
+ */
+import type { Connection } from "../../../lib/policy/judge_connection.ts";
+import type { PolicyPlan } from "../../../lib/policy/policy_plan.ts";
+import { walkIptables } from "../../netfilter/walk/iptables_walk.ts";
+import type { PolicyWalk } from "../policy_data_plane.ts";
+import { BASE_JUMPS } from "./base_chains.ts";
+import { policyChains, policySets } from "./layout.ts";
+
+/** Rules of table filter by chain, and entries by set. */
+export interface PolicyTexts {
+  readonly chains: ReadonlyMap<string, readonly string[]>;
+  readonly sets: ReadonlyMap<string, Iterable<string>>;
+}
+
+/** Walks the first packet of a connection through FORWARD, or through OUTPUT where its node sends it. */
+export function walkPolicies(plan: PolicyPlan, connection: Connection): PolicyWalk {
+  const chains = [...policyChains(plan)];
+  const jumps = BASE_JUMPS.map(({ from, rule }) => ({ name: from, rules: [rule] }));
+  return walkConnection({
+    chains: new Map([...jumps, ...chains].map(({ name, rules }) => [name, rules])),
+    sets: new Map([...policySets(plan)].map(({ name, entries }) => [name, entries])),
+  }, connection);
+}
+
+/** As {@linkcode walkPolicies}, through rules from anywhere. */
+export function walkConnection(
+  { chains, sets }: PolicyTexts,
+  { from, to, transport, isFromOwnNode = false }: Connection,
+): PolicyWalk {
+  const { protocol, port } = transport ?? { protocol: "ICMP", port: 0 } as const;
+  const packet = {
+    ...{ source: from, destination: to, protocol, port },
+    ...(!isFromOwnNode && { inInterface: "" }),
+  };
+  const rules = (table: string, chain: string) =>
+    table === "filter" ? chains.get(chain) ?? (chain.startsWith("KUBE-") ? undefined : []) : [];
+  const [outcome] = walkIptables(rules, packet, {
+    isLocal: (address) => isFromOwnNode && address === from,
+    isListed: () => false,
+    ipvs: {
+      entries: (set) => sets.get(set),
+      address: () => undefined,
+      server: () => undefined,
+    },
+  });
+  if (outcome === undefined) throw new Error(`Cannot walk from ${from} to ${to}: no outcome`);
+  return { verdict: outcome.verdict, path: outcome.path };
+}

@@ -1,0 +1,25 @@
+/**
+ * The data planes of NetworkPolicy that this build has, by the tool that they write their rules with.
+ *
+ * @module
+ */
+import { createIptablesPolicyDataPlane } from "./iptables/data_plane.ts";
+import { createNftablesPolicyDataPlane } from "./nftables/data_plane.ts";
+import type {
+  PolicyDataPlane,
+  PolicyDataPlaneDependencies,
+  PolicyDataPlaneOptions,
+} from "./policy_data_plane.ts";
+
+/** How the data plane of each tool is made. */
+export const POLICY_BACKENDS: Readonly<
+  Partial<
+    Record<
+      PolicyDataPlane["tool"],
+      (edges: PolicyDataPlaneDependencies, options: PolicyDataPlaneOptions) => PolicyDataPlane
+    >
+  >
+> = {
+  nftables: createNftablesPolicyDataPlane,
+  iptables: createIptablesPolicyDataPlane,
+};

@@ -1,0 +1,81 @@
+/**
+ * Which tool enforces NetworkPolicies: what was asked for, against what this build and the host have.
+ *
+ * @module
+ */
+import type { Logger } from "../../log/logger.ts";
+import { missingText, supportOf } from "../../proxy/mode_support.ts";
+import type { BackendMode } from "../../proxy/backend.ts";
+import type { Dependencies } from "../dependencies.ts";
+import { POLICY_TOOLS, type PolicyTool } from "./policy_backend.ts";
+
+type ToolDependencies = Pick<Dependencies, "hostChecks" | "policyBackends">;
+
+/** What the choice depends on besides the host. */
+interface ToolChoice {
+  /** As `networkPolicy.mode` has it. */
+  readonly request: string;
+  /** The mode of Services, if one runs: its tool was found to work. */
+  readonly serviceMode?: BackendMode;
+  readonly signal?: AbortSignal;
+}
+
+/** A tool, and why it cannot be used here. */
+interface ToolVerdict {
+  readonly tool: PolicyTool;
+  /** Absent where it can. */
+  readonly refusal?: string;
+}
+
+/**
+ * Chooses. A tool that was asked for by name is never replaced: it is returned with its refusal. So is
+ * the best one if none works, as a tool may be installed later.
+ */
+export async function findPolicyTool(
+  dependencies: ToolDependencies,
+  { request, serviceMode, signal }: ToolChoice,
+): Promise<ToolVerdict> {
+  const named = POLICY_TOOLS.filter((tool) => request === "auto" || request === tool);
+  let best: ToolVerdict | undefined;
+  for (const tool of named) {
+    const refusal = await refusalOf(dependencies, { tool, serviceMode, signal });
+    if (refusal === undefined) return { tool };
+    best ??= { tool, refusal };
+  }
+  if (best) return best;
+  throw new TypeError(`No data plane of NetworkPolicy has the name '${request}'`);
+}
+
+/** As {@linkcode findPolicyTool}, with a line of the log. */
+export async function choosePolicyTool(
+  { logger, ...dependencies }: ToolDependencies & { readonly logger: Logger },
+  choice: ToolChoice,
+): Promise<PolicyTool> {
+  const { tool, refusal } = await findPolicyTool(dependencies, choice);
+  if (refusal === undefined) logger.info("Chose how NetworkPolicies are enforced", { tool });
+  else {
+    logger.error(
+      "NetworkPolicies are NOT enforced: the host lacks what they need; Services work, and it is " +
+        "tried again",
+      { tool, reason: refusal },
+    );
+  }
+  return tool;
+}
+
+async function refusalOf(
+  { hostChecks, policyBackends = {} }: ToolDependencies,
+  { tool, serviceMode, signal }: {
+    readonly tool: PolicyTool;
+    readonly serviceMode: BackendMode | undefined;
+    readonly signal: AbortSignal | undefined;
+  },
+): Promise<string | undefined> {
+  if (policyBackends[tool] === undefined) {
+    return `this release enforces them by ${Object.keys(policyBackends).join(", ") || "nothing"}`;
+  }
+  if (serviceMode === tool) return undefined;
+  const results = await hostChecks.probeMode(tool, signal ? { signal } : {});
+  const { families, missing } = supportOf(results);
+  return families.length > 0 ? undefined : missingText(missing);
+}

@@ -1,0 +1,59 @@
+import { assertEquals } from "@std/assert";
+import {
+  type FakeHost,
+  fakeHostChecks,
+  missingFeature,
+} from "../../../tests/support/fakes/fake_host_checks.ts";
+import { FakePolicyBackend } from "../../../tests/support/fakes/fake_policy_backend.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
+import { choosePolicyTool, findPolicyTool } from "./choose_policy_tool.ts";
+import type { PolicyBackendTable } from "./policy_backend.ts";
+
+const BOTH: PolicyBackendTable = {
+  nftables: (_, { family }) => new FakePolicyBackend(family),
+  iptables: (_, { family }) => new FakePolicyBackend(family),
+};
+const NO_NFT: FakeHost = { probes: { nftables: [missingFeature("nft")] } };
+const NOTHING: FakeHost = {
+  probes: { nftables: [missingFeature("nft")], iptables: [missingFeature("ipset")] },
+};
+
+Deno.test("findPolicyTool() takes nftables where it works, else iptables", async () => {
+  const auto = { request: "auto" };
+  for (
+    const [host, tool] of [[{}, "nftables"], [NO_NFT, "iptables"]] as const
+  ) {
+    const dependencies = { hostChecks: fakeHostChecks(host), policyBackends: BOTH };
+    assertEquals(await findPolicyTool(dependencies, auto), { tool });
+  }
+});
+
+Deno.test("findPolicyTool() never replaces a tool that was named, and says what it lacks", async () => {
+  const dependencies = { hostChecks: fakeHostChecks(NO_NFT), policyBackends: BOTH };
+  assertEquals(await findPolicyTool(dependencies, { request: "nftables" }), {
+    tool: "nftables",
+    refusal: "nft: no nft (get nft)",
+  });
+  assertEquals(await findPolicyTool(dependencies, { request: "iptables" }), { tool: "iptables" });
+});
+
+Deno.test("findPolicyTool() does not try the tool of the mode that runs again", async () => {
+  const asked: string[] = [];
+  const hostChecks = fakeHostChecks({}, asked as never);
+  const choice = { request: "auto", serviceMode: "nftables" } as const;
+  await findPolicyTool({ hostChecks, policyBackends: BOTH }, choice);
+  assertEquals(asked, []);
+  await findPolicyTool({ hostChecks, policyBackends: BOTH }, {
+    request: "auto",
+    serviceMode: "userspace",
+  });
+  assertEquals(asked, ["nftables"]);
+});
+
+Deno.test("choosePolicyTool() logs an error where nothing works, and goes on with the best", async () => {
+  const logger = new MemoryLogger();
+  const dependencies = { hostChecks: fakeHostChecks(NOTHING), policyBackends: BOTH, logger };
+  assertEquals(await choosePolicyTool(dependencies, { request: "auto" }), "nftables");
+  const [line] = logger.lines;
+  assertEquals([line?.level, line?.fields.reason], ["error", "nft: no nft (get nft)"]);
+});

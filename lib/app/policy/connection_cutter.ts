@@ -1,0 +1,172 @@
+/**
+ * Ends open connections that policies no longer allow: off the path of syncs, one run at a time. The
+ * kernel forgets them, so that the rules judge their next packet as that of a new connection.
+ *
+ * @module
+ */
+import type { Logger } from "../../log/logger.ts";
+import { messageOf } from "../../log/message_of.ts";
+import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
+import { tryParsePort, tryParseProtocol } from "../../net/port.ts";
+import type { Clock } from "../../os/clock.ts";
+import type { Conntrack } from "../../os/conntrack.ts";
+import type { TrackedConnection } from "../../os/conntrack_entry.ts";
+import { type Connection, judgeConnection, viewPlan } from "../../policy/judge_connection.ts";
+import type { PodPlan, PolicyPlan, PolicyPlanChanges } from "../../policy/policy_plan.ts";
+
+/** What a cutter stands on. */
+interface ConnectionCutterDependencies {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly conntrack: Conntrack;
+  readonly metrics: { connectionsCut(family: IpFamily, count: number): void };
+}
+
+/** Whose connections are cut, and by which plan. */
+interface ConnectionCutterOptions {
+  readonly family: IpFamily;
+  /** Runs an action once the plan does not change. */
+  readonly whenStill: (action: (plan: PolicyPlan) => void) => void;
+  /** Whether an address is of this node: its traffic with its own pods is always allowed. */
+  readonly isOwnNode: (address: IpAddress) => boolean;
+}
+
+/** Kinds of connections that one run deletes: the tool goes through the whole table for each. */
+const MOST_DELETED = 500;
+const FIRST_RETRY_MS = 1_000;
+const LONGEST_RETRY_MS = 300_000;
+
+/** Cuts the connections of one IP family. */
+export class ConnectionCutter {
+  readonly #dependencies: ConnectionCutterDependencies;
+  readonly #options: ConnectionCutterOptions;
+  #suspects = new Set<IpAddress>();
+  #wake = Promise.withResolvers<void>();
+  #complaint: string | undefined;
+
+  constructor(dependencies: ConnectionCutterDependencies, options: ConnectionCutterOptions) {
+    this.#dependencies = dependencies;
+    this.#options = options;
+  }
+
+  /** A plan was synced: connections of pods that are allowed less than before are looked at soon. */
+  synced(plan: PolicyPlan, changes: PolicyPlanChanges): void {
+    for (const address of suspectAddresses(plan, changes)) this.#suspects.add(address);
+    if (this.#suspects.size > 0) this.#wake.resolve();
+  }
+
+  /** Cuts whenever there may be something to cut, until the signal is aborted. Never rejects. */
+  async run(signal: AbortSignal): Promise<void> {
+    const onAbort = () => this.#wake.resolve();
+    signal.addEventListener("abort", onAbort, { once: true });
+    let failures = 0;
+    while (!signal.aborted) {
+      await this.#wake.promise;
+      this.#wake = Promise.withResolvers();
+      const suspects = this.#suspects;
+      this.#suspects = new Set();
+      if (signal.aborted || suspects.size === 0) continue;
+      try {
+        await this.#cut(suspects, signal);
+        failures = 0;
+        this.#complaint = undefined;
+      } catch (error) {
+        if (signal.aborted) break;
+        this.#giveBack(suspects);
+        this.#complain(error);
+        const retryMs = Math.min(FIRST_RETRY_MS * 2 ** failures++, LONGEST_RETRY_MS);
+        await this.#dependencies.clock.sleep(retryMs, signal).catch(() => {});
+      }
+    }
+    signal.removeEventListener("abort", onAbort);
+  }
+
+  async #cut(suspects: ReadonlySet<IpAddress>, signal: AbortSignal): Promise<void> {
+    const { conntrack, logger, metrics } = this.#dependencies;
+    const { family, isOwnNode } = this.#options;
+    const found = new Map<string, TrackedConnection>();
+    await conntrack.listConnections(family, {
+      addresses: suspects,
+      signal,
+      onConnection(connection) {
+        const { source, endpoint } = connection;
+        if (isOwnNode(source) || isOwnNode(endpoint)) return;
+        found.set(JSON.stringify(connection), connection);
+      },
+    });
+    const denied = await this.#denied([...found.values()]);
+    if (denied.length === 0) return;
+    const taken = denied.slice(0, MOST_DELETED);
+    const deleted = await conntrack.deleteConnections(family, taken, { signal });
+    metrics.connectionsCut(family, deleted);
+    const more = denied.length - taken.length;
+    logger.info("Cut connections that NetworkPolicies do not allow", {
+      connections: deleted,
+      ...(more > 0 && { remaining: more }),
+    });
+    if (more > 0) this.#giveBack(suspects);
+  }
+
+  #denied(connections: readonly TrackedConnection[]): Promise<readonly TrackedConnection[]> {
+    const { promise, resolve, reject } = Promise.withResolvers<readonly TrackedConnection[]>();
+    this.#options.whenStill((plan) => {
+      try {
+        const view = viewPlan(plan);
+        resolve(
+          connections.filter((each) => !judgeConnection(view, connectionOf(each)).isAllowed),
+        );
+      } catch (error) {
+        reject(error);
+      }
+    });
+    return promise;
+  }
+
+  #giveBack(suspects: ReadonlySet<IpAddress>): void {
+    for (const address of suspects) this.#suspects.add(address);
+    this.#wake.resolve();
+  }
+
+  /** Says what does not work once, until it works. */
+  #complain(error: unknown): void {
+    const text = messageOf(error);
+    if (this.#complaint === text) return;
+    this.#complaint = text;
+    this.#dependencies.logger.warn(
+      "Cannot cut connections that NetworkPolicies do not allow; new ones are denied",
+      { error },
+    );
+  }
+}
+
+/** The addresses of isolated pods whose rules, or whose sets of peers, may allow less than before. */
+function suspectAddresses(
+  { pods, lists }: PolicyPlan,
+  { full, pods: changed, lists: changedLists, peers, members }: PolicyPlanChanges,
+): readonly IpAddress[] {
+  const shrunk = new Set(peers);
+  for (const [id, { removed }] of members) if (removed.length > 0) shrunk.add(id);
+  const suspectLists = new Set(changedLists);
+  for (const [id, { rules }] of lists) {
+    if (rules.some(({ peers = [] }) => peers.some((peer) => shrunk.has(peer)))) {
+      suspectLists.add(id);
+    }
+  }
+  const isSuspect = ({ key, ingress, egress }: PodPlan) =>
+    (ingress ?? egress) !== undefined &&
+    (full || changed.has(key) || suspectLists.has(ingress!) || suspectLists.has(egress!));
+  return [...pods.values()].filter(isSuspect).flatMap(({ addresses }) => addresses);
+}
+
+/** As rules see its first packet. */
+function connectionOf({ source, endpoint, protocol, ports }: TrackedConnection): Connection {
+  const [name, port] = [
+    tryParseProtocol(protocol.toUpperCase()),
+    tryParsePort(ports?.endpoint ?? 0),
+  ];
+  return {
+    from: source,
+    to: endpoint,
+    ...(name !== undefined && port !== undefined && { transport: { protocol: name, port } }),
+  };
+}

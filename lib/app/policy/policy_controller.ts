@@ -1,0 +1,298 @@
+/**
+ * The controller of NetworkPolicies.
+ *
+ * @module
+ */
+import { type KubeObject, objectKey } from "../../api/kind.ts";
+import { NAMESPACE, type Namespace } from "../../api/kinds/namespace.ts";
+import { NETWORK_POLICY, type NetworkPolicy } from "../../api/kinds/network_policy.ts";
+import { NODE, type Node } from "../../api/kinds/node.ts";
+import { POD, type Pod } from "../../api/kinds/pod.ts";
+import { syncPeriodsOf } from "../../config/configuration.ts";
+import type {
+  Controller,
+  ControllerKind,
+  ControllerStatus,
+  DumpSection,
+} from "../../controller/controller.ts";
+import type { LoopId } from "../../controller/loop_id.ts";
+import type { RunnerActivity } from "../../controller/sync_runner.ts";
+import { retryBackoff } from "../../controller/sync_runner.ts";
+import type { TaskGroup } from "../../controller/task_group.ts";
+import { InformerSet } from "../../kube/informer_set.ts";
+import type { InformerHandler } from "../../kube/informer.ts";
+import { type Cidr, cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
+import { type IpAddress, type IpFamily, tryParseIpAddress } from "../../net/ip_address.ts";
+import { createConntrack } from "../../os/conntrack.ts";
+import type { InterfaceAddress } from "../../os/network.ts";
+import type { DriftFigures } from "../../metrics/sync_instruments.ts";
+import { podKeyOf, policyKeyOf } from "../../policy/object_keys.ts";
+import type { PolicyPlan, PolicyPlanChanges } from "../../policy/policy_plan.ts";
+import { ChangeRecorder } from "../changes/change_recorder.ts";
+import type { ControllerParts } from "../controllers.ts";
+import { takeOverPolicies } from "../handover/policy_takeover.ts";
+import { PolicySource } from "../run/policy_source.ts";
+import { serviceSubscriptions } from "../service/service_subscriptions.ts";
+import { choosePolicyTool } from "./choose_policy_tool.ts";
+import { ConnectionCutter } from "./connection_cutter.ts";
+import type { PolicyTool } from "./policy_backend.ts";
+import { denySettings, PolicyFamily } from "./policy_family.ts";
+import { PolicyInputs } from "./policy_inputs.ts";
+import { dumpedPolicies, policyFacts, type ShownPolicies } from "./policy_status.ts";
+import { removeOtherTools } from "./remove_other_tools.ts";
+import { POLICY_WORDS, type PolicyChange } from "./policy_words.ts";
+
+/** Longest time from one sync to the next. */
+const MAX_SYNC_PERIOD_MS = 3_600_000;
+
+/** How long the first sync waits for the Node, which only `start: closed` needs. */
+const NODE_WAIT_MS = 5_000;
+
+/** Enforces NetworkPolicies for the pods of this node. */
+export class NetworkPolicyController implements Controller {
+  readonly name = "network-policy";
+  readonly kinds: readonly ControllerKind[];
+  readonly #parts: ControllerParts;
+  readonly #inputs: PolicyInputs;
+  /** Follows an API server by itself; absent where the common source has the objects. */
+  readonly #source: PolicySource | undefined;
+  #families: readonly PolicyFamily[] = [];
+  #tool: PolicyTool | undefined;
+  #node: Node | undefined;
+  #ownAddresses: ReadonlySet<IpAddress> = new Set();
+  readonly #synced = new Set<IpFamily>();
+  #tasks: TaskGroup | undefined;
+
+  constructor(parts: ControllerParts) {
+    const { configuration, nodeName } = parts;
+    this.#parts = parts;
+    this.#inputs = new PolicyInputs(parts);
+    const isShared = configuration.relay.manifests.length > 0;
+    const informers = isShared ? parts.informers : new InformerSet();
+    this.kinds = [
+      ...[POD, NAMESPACE, NETWORK_POLICY].map((spec) => ({ spec, informers })),
+      { spec: NODE, waitMs: NODE_WAIT_MS },
+    ];
+    if (!isShared) {
+      this.#source = new PolicySource(parts, { configuration, informers });
+      parts.source.reportWith(this.#source);
+    }
+    const { endpointsFallback } = configuration.relay;
+    const ownNode = serviceSubscriptions({ nodeName, endpointsFallback }).get(NODE);
+    const { state } = this.#inputs;
+    const podHandler = this.#handler<Pod>((previous, current) => {
+      this.#seen({ kind: "Pod", previous, current });
+      state.setPod(podKeyOf(current ?? previous!), current);
+    });
+    const namespaceHandler = this.#handler<Namespace>((previous, current) => {
+      this.#seen({ kind: "Namespace", previous, current });
+      state.setNamespace(objectKey(current ?? previous!), current);
+    });
+    const policyHandler = this.#handler<NetworkPolicy>((previous, current) => {
+      this.#seen({ kind: "NetworkPolicy", previous, current });
+      state.setPolicy(policyKeyOf(current ?? previous!), current);
+    });
+    informers.subscribe(POD, {}, podHandler);
+    informers.subscribe(NAMESPACE, {}, namespaceHandler);
+    informers.subscribe(NETWORK_POLICY, {}, policyHandler);
+    const nodeHandler = this.#handler<Node>((previous, current) => this.#onNode(previous, current));
+    parts.informers.subscribe(NODE, ownNode, nodeHandler);
+  }
+
+  get activity(): readonly RunnerActivity[] {
+    return this.#families.map(({ loop }) => loop.activity);
+  }
+
+  async start(tasks: TaskGroup): Promise<void> {
+    const { configuration: { proxy, mode } } = this.#parts;
+    this.#tasks = tasks;
+    const tool = this.#tool = await choosePolicyTool(this.#parts, {
+      request: proxy.networkPolicy.mode,
+      serviceMode: mode,
+      signal: tasks.signal,
+    });
+    this.#families = this.#createFamilies(tool);
+    await Promise.all(this.#families.map(({ loop }) => loop.start()));
+    const source = this.#source;
+    if (source) tasks.run("policy source", (signal) => source.run(signal));
+  }
+
+  open(): void {
+    for (const { loop } of this.#families) loop.open();
+  }
+
+  onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void {
+    this.#ownAddresses = new Set(addresses.map(({ address }) => address));
+  }
+
+  onConfiguration(): void {
+    this.#seen({ kind: "configuration", previous: undefined, current: undefined });
+    this.#applySettings();
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all(this.#families.map(({ loop }) => loop.stop()));
+  }
+
+  async drain(timeoutMs: number): Promise<void> {
+    await Promise.all(this.#families.map(({ backend }) => backend.drain(timeoutMs)));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const { backend } of this.#families) await backend[Symbol.asyncDispose]();
+  }
+
+  status(): Promise<ControllerStatus> {
+    const families = this.#families.map(({ loop, backend }) =>
+      loop.status(backend.inspect().summary)
+    );
+    return Promise.resolve({ controller: this.name, families, facts: policyFacts(this.#shown()) });
+  }
+
+  dumpInputs(): DumpSection {
+    return dumpedPolicies(this.#shown());
+  }
+
+  collectMetrics(): Promise<void> {
+    const { metrics } = this.#parts;
+    for (const { family, backend } of this.#families) {
+      const policies = this.#inputs.state.policies.size;
+      metrics.policies.setPolicies(family, { policies, ...backend.inspect() });
+    }
+    return Promise.resolve();
+  }
+
+  #shown(): ShownPolicies {
+    const { configuration: { mode }, current: { proxy: { networkPolicy } } } = this.#parts;
+    return {
+      serviceMode: mode,
+      tool: this.#tool,
+      networkPolicy,
+      state: this.#inputs.state,
+      families: this.#families,
+      hasRanges: this.#podRanges().length > 0,
+    };
+  }
+
+  #createFamilies(tool: PolicyTool): readonly PolicyFamily[] {
+    const create = this.#parts.policyBackends?.[tool];
+    if (create === undefined) return [];
+    return this.#parts.configuration.families.map((family) => {
+      const { configuration: { proxy, mode }, metrics, changes, nodeName } = this.#parts;
+      const logger = this.#parts.logger.with({ ipFamily: family });
+      const edges = { ...this.#parts, logger };
+      const { syncPeriod, minSyncPeriod } = syncPeriodsOf(proxy, mode);
+      const loop: LoopId = { controller: this.name, family };
+      const onDrift = (figures: DriftFigures) => {
+        metrics.driftFound(family, figures);
+        changes.driftFound(loop, figures);
+      };
+      const { logGroup } = proxy.networkPolicy;
+      const backend = create({ ...edges, onDrift }, { family, syncPeriodMs: syncPeriod, logGroup });
+      const waitMs = minSyncPeriod;
+      const recorder = new ChangeRecorder({ ...edges, log: changes }, {
+        ...POLICY_WORDS,
+        loop,
+        waitMs,
+      });
+      const cutter: ConnectionCutter = new ConnectionCutter(
+        { ...edges, metrics: metrics.policies, conntrack: createConntrack(edges.commands) },
+        {
+          family,
+          whenStill: (action) => this.#inputs.whenStill(() => action(made.plan)),
+          isOwnNode: (address) => this.#isOwnNode(address),
+        },
+      );
+      const made: PolicyFamily = new PolicyFamily({
+        ...{ ...edges, inputs: this.#inputs, backend, recorder },
+        onSynced: ({ plan, changes }) => this.#onSynced({ family, plan, changes, cutter }),
+      }, {
+        ...{ family, nodeName, ...this.#settings(family) },
+        runner: {
+          minPeriodMs: waitMs,
+          maxPeriodMs: MAX_SYNC_PERIOD_MS,
+          retryMs: retryBackoff(edges.random),
+        },
+      });
+      this.#tasks?.run(`policy connections ${family}`, (signal) => cutter.run(signal));
+      return made;
+    });
+  }
+
+  #onSynced({ family, plan, changes, cutter }: {
+    readonly family: IpFamily;
+    readonly plan: PolicyPlan;
+    readonly changes: PolicyPlanChanges;
+    readonly cutter: ConnectionCutter;
+  }): void {
+    const { configuration: { families }, current: { proxy } } = this.#parts;
+    if (proxy.networkPolicy.cutConnections) cutter.synced(plan, changes);
+    if (this.#synced.has(family)) return;
+    this.#synced.add(family);
+    if (this.#synced.size < families.length) return;
+    this.#tasks?.run("policy handover", (signal) => this.#handOver(signal));
+  }
+
+  /** Own rules are in force in every family: others may go. */
+  async #handOver(signal: AbortSignal): Promise<void> {
+    const { configuration: { proxy, mode, relay } } = this.#parts;
+    const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, mode);
+    const { logGroup } = proxy.networkPolicy;
+    const tool = this.#tool!;
+    await removeOtherTools(this.#parts, { tool, signal, syncPeriodMs, logGroup });
+    if (relay.takeover) await takeOverPolicies(this.#parts, signal);
+  }
+
+  #handler<T extends KubeObject>(
+    take: (previous: T | undefined, current: T | undefined) => void,
+  ): InformerHandler<T> {
+    const changed = (previous: T | undefined, current: T | undefined) =>
+      this.#inputs.whenStill(() => take(previous, current));
+    return {
+      onAdd: (object) => changed(undefined, object),
+      onUpdate: changed,
+      onDelete: (object) => changed(object, undefined),
+      onSynced() {},
+    };
+  }
+
+  #seen(change: PolicyChange): void {
+    for (const family of this.#families) family.seen(change);
+  }
+
+  #onNode(previous: Node | undefined, current: Node | undefined): void {
+    // What was known stays while the Node is deleted.
+    if (current === undefined) return;
+    const before = `${this.#podRanges()}`;
+    this.#node = current;
+    if (before === `${this.#podRanges()}`) return;
+    this.#seen({ kind: "Node", previous, current });
+    this.#applySettings();
+  }
+
+  #applySettings(): void {
+    this.#inputs.whenStill(() => {
+      for (const family of this.#families) family.setOptions(this.#settings(family.family));
+    });
+  }
+
+  #settings(family: IpFamily) {
+    const { networkPolicy } = this.#parts.current.proxy;
+    const closedRanges = networkPolicy.start === "closed"
+      ? this.#podRanges().filter((range) => cidrFamilyOf(range) === family)
+      : [];
+    return { deny: denySettings(networkPolicy), closedRanges };
+  }
+
+  #podRanges(): readonly Cidr[] {
+    const { podCIDR = "", podCIDRs = [] } = this.#node?.spec ?? {};
+    const texts = podCIDRs?.length ? podCIDRs : [podCIDR ?? ""];
+    return texts.map(tryParseCidr).filter((range) => range !== undefined);
+  }
+
+  #isOwnNode(address: IpAddress): boolean {
+    const { addresses } = this.#node?.status ?? {};
+    return this.#ownAddresses.has(address) ||
+      (addresses ?? []).some((each) => tryParseIpAddress(each.address) === address);
+  }
+}

@@ -1,0 +1,188 @@
+/**
+ * NetworkPolicy in one IP family: planner, loop, data plane, and what follows a sync.
+ *
+ * @module
+ */
+import type { ObjectProblem } from "../../api/problem.ts";
+import type { LoopId } from "../../controller/loop_id.ts";
+import type { FinishedSync } from "../../controller/loop_parts.ts";
+import { SyncLoop, type SyncLoopDependencies } from "../../controller/sync_loop.ts";
+import type { SyncRunnerOptions } from "../../controller/sync_runner.ts";
+import type { IpFamily } from "../../net/ip_address.ts";
+import type { Policy } from "../../policy/policy.ts";
+import type {
+  DenySettings,
+  PodKey,
+  PolicyKey,
+  PolicyPlan,
+  PolicyPlanChanges,
+} from "../../policy/policy_plan.ts";
+import { PolicyPlanner, type PolicyPlanOptions } from "../../policy/policy_planner.ts";
+import type { PolicyBackend, PolicySyncReport } from "./policy_backend.ts";
+import type { PolicyInputs } from "./policy_inputs.ts";
+import { effectsOf, type PolicyChange, type PolicyChangeRecorder } from "./policy_words.ts";
+
+/** What the log says of syncs. */
+const TEXTS = {
+  synced: "Synced policy rules",
+  failed: "Cannot sync policy rules; the last applied state stays and the changes are tried again",
+  quarantined: "NetworkPolicy is in quarantine: its pods stay isolated; it is tried again",
+  released: "NetworkPolicy is out of quarantine",
+  item: "networkPolicy",
+};
+
+/** What a family is made with. */
+export interface PolicyFamilyDependencies extends SyncLoopDependencies {
+  readonly inputs: PolicyInputs;
+  readonly backend: PolicyBackend;
+  readonly recorder: PolicyChangeRecorder;
+  /** Called after each successful sync. Must not throw. */
+  readonly onSynced: (sync: FinishedSync<PolicyPlan, PolicyPlanChanges, PolicySyncReport>) => void;
+}
+
+type PolicyLoop = SyncLoop<PolicyPlan, PolicyPlanChanges, PolicyKey, PolicySyncReport>;
+
+/** Keeps one family's rules in step with the cluster. */
+export class PolicyFamily {
+  readonly family: IpFamily;
+  readonly backend: PolicyBackend;
+  readonly loop: PolicyLoop;
+  readonly #dependencies: PolicyFamilyDependencies;
+  readonly #planner: PolicyPlanner;
+  /** Policies whose problems have not been logged. */
+  readonly #news = new Set<Policy>();
+  /** The pods that the last plan had. */
+  readonly #planned = new Set<PodKey>();
+  /** Of the sync that runs; they come again if it fails. */
+  #taken: PolicyPlanChanges | undefined;
+  #isPending = true;
+  #isAdopted = false;
+
+  constructor(
+    dependencies: PolicyFamilyDependencies,
+    { runner, ...options }: PolicyPlanOptions & { readonly runner: SyncRunnerOptions },
+  ) {
+    const { inputs, backend, recorder } = dependencies;
+    const { family } = options;
+    this.family = family;
+    this.backend = backend;
+    this.#dependencies = dependencies;
+    const planner = this.#planner = new PolicyPlanner(inputs.state, options);
+    const id: LoopId = { controller: "network-policy", family };
+    const isPending = () => this.#isPending;
+    this.loop = new SyncLoop(dependencies, {
+      id,
+      dataPlane: {
+        start: () => this.#adopt().catch((error) => this.#notAdopted(error)),
+        sync: (plan, changes) => this.#sync(plan, changes),
+      },
+      planner: {
+        get plan() {
+          return planner.plan;
+        },
+        get pending() {
+          return isPending();
+        },
+        collectChanges: () => this.#collectChanges(),
+      },
+      recorder,
+      follower: {
+        synced: (sync) => this.#synced(sync),
+        failed: () => this.#failed(),
+      },
+      texts: TEXTS,
+      runner,
+    });
+    const request = () => this.request();
+    inputs.state.follow({
+      podChanged: request,
+      namespaceChanged: request,
+      policyChanged: (...policies) => {
+        for (const policy of policies) this.#news.add(policy);
+        request();
+      },
+    });
+  }
+
+  /** The plan; it must not be used while another is made, see {@linkcode PolicyInputs.whenStill}. */
+  get plan(): PolicyPlan {
+    return this.#planner.plan;
+  }
+
+  /** Asks for a sync. */
+  request(): void {
+    this.#isPending = true;
+    this.loop.request();
+  }
+
+  /** Notes an object that changed, for the change log. */
+  seen(change: PolicyChange): void {
+    this.#dependencies.recorder.seen(change);
+  }
+
+  /** Takes settings that changed. */
+  setOptions(options: Pick<PolicyPlanOptions, "deny" | "closedRanges">): void {
+    this.#planner.setOptions(options);
+    this.request();
+  }
+
+  async #collectChanges(): Promise<{
+    readonly changes: PolicyPlanChanges;
+    readonly problems: readonly ObjectProblem[];
+  }> {
+    const { inputs, recorder } = this.#dependencies;
+    this.#isPending = false;
+    recorder.drained();
+    const news = [...this.#news];
+    this.#news.clear();
+    const changes = this.#taken = await inputs.plan(this.#planner);
+    const { plan } = this.#planner;
+    for (const effect of effectsOf(plan, changes, this.#planned)) recorder.planned(...effect);
+    for (const key of changes.pods) {
+      if (plan.pods.has(key)) this.#planned.add(key);
+      else this.#planned.delete(key);
+    }
+    const current = news.filter((policy) => inputs.state.policies.get(policy.key) === policy);
+    return { changes, problems: current.flatMap(({ problems }) => problems) };
+  }
+
+  /** Reads what an earlier run left. A host that is not ready for it must not keep Services from starting. */
+  async #adopt(): Promise<void> {
+    await this.backend.start();
+    this.#isAdopted = true;
+  }
+
+  #notAdopted(error: unknown): void {
+    this.#dependencies.logger.warn("Cannot read earlier policy rules; the first sync reads them", {
+      ipFamily: this.family,
+      error,
+    });
+  }
+
+  async #sync(plan: PolicyPlan, changes: PolicyPlanChanges): Promise<PolicySyncReport> {
+    if (!this.#isAdopted) await this.#adopt();
+    return await this.backend.sync(plan, changes);
+  }
+
+  #synced(sync: FinishedSync<PolicyPlan, PolicyPlanChanges, PolicySyncReport>) {
+    this.#taken = undefined;
+    this.#dependencies.onSynced(sync);
+    return sync.report.quarantined;
+  }
+
+  #failed(): void {
+    this.#isPending = true;
+    if (this.#taken) this.#planner.putBack(this.#taken);
+    this.#taken = undefined;
+  }
+}
+
+/** How denied packets are treated, from the words of the configuration. */
+export function denySettings(
+  { deny, logPerMinute }: { readonly deny: string; readonly logPerMinute: number },
+): DenySettings {
+  return {
+    action: deny === "drop" ? "drop" : "reject",
+    ...(logPerMinute > 0 && { log: { perMinute: logPerMinute } }),
+  };
+}

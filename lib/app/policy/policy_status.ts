@@ -1,0 +1,73 @@
+/**
+ * What the status and a dump say of NetworkPolicies.
+ *
+ * @module
+ */
+import type { NetworkPolicyConfiguration } from "../../config/network_policy.ts";
+import type { ControllerStatus, DumpSection } from "../../controller/controller.ts";
+import type { IpFamily } from "../../net/ip_address.ts";
+import type { PolicyState } from "../../policy/policy_state.ts";
+import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
+import { countText } from "../status/number_texts.ts";
+import { DUMPED_POLICIES } from "../dump/dump_policies.ts";
+import type { PolicyBackend, PolicyTool } from "./policy_backend.ts";
+
+/** What the controller knows. */
+export interface ShownPolicies {
+  readonly serviceMode: BackendMode;
+  readonly tool: PolicyTool | undefined;
+  readonly networkPolicy: NetworkPolicyConfiguration;
+  readonly state: Pick<PolicyState, "pods" | "policies">;
+  readonly families: readonly {
+    readonly family: IpFamily;
+    readonly backend: Pick<PolicyBackend, "inspect">;
+    readonly loop: { readonly isComplete: boolean };
+  }[];
+  /** Whether pod ranges of this node are known. */
+  readonly hasRanges: boolean;
+}
+
+/** The facts, each in one line. */
+export function policyFacts(shown: ShownPolicies): ControllerStatus["facts"] {
+  const { state, families, networkPolicy } = shown;
+  const faulty = [...state.policies.values()].filter(({ problems }) => problems.length > 0);
+  const rules = families.map(({ family, backend }) => {
+    const { isolated: { ingress, egress }, lists, sets, members } = backend.inspect();
+    const text = `${family}: ${countText(ingress, "pod")} isolated for ingress, ${egress} for ` +
+      `egress; ${countText(lists, "rule list")}, ${countText(sets, "set")} with ` +
+      countText(members, "member");
+    return { name: "Rules", text };
+  });
+  const notEnforced = "none: no NetworkPolicy is enforced; kube-relay doctor says what is missing";
+  const unusable = faulty.length > 0 ? `; ${faulty.length} with parts that cannot be used` : "";
+  return [
+    {
+      name: "Policies",
+      text: `${state.policies.size}, for ${countText(state.pods.size, "pod")} of the cluster` +
+        unusable,
+    },
+    { name: "Tool", text: families.length > 0 ? `${shown.tool}` : notEnforced },
+    ...rules,
+    ...limits(shown),
+    ...(networkPolicy.start === "closed" && !shown.hasRanges
+      ? [{ name: "Start", text: "open: the Node has no pod ranges that could be closed" }]
+      : []),
+  ];
+}
+
+/** In userspace mode Services work without netfilter: pods may not be protected all the same. */
+function limits({ serviceMode, families }: ShownPolicies): ControllerStatus["facts"] {
+  const isEnforced = families.length > 0 && families.every(({ loop }) => loop.isComplete);
+  if (!MODE_TRAITS[serviceMode].forwardsItself || isEnforced) return [];
+  return [{ name: "Limit", text: "direct pod-to-pod traffic is not covered" }];
+}
+
+/** What a dump adds to the objects. */
+export function dumpedPolicies({ networkPolicy, tool, families }: ShownPolicies): DumpSection {
+  const value = {
+    ...(tool !== undefined && { tool }),
+    families: families.map(({ family }) => family),
+    settings: networkPolicy,
+  };
+  return { schema: DUMPED_POLICIES, value };
+}

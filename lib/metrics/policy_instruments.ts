@@ -1,0 +1,38 @@
+/**
+ * Metrics of NetworkPolicies.
+ *
+ * @module
+ */
+import type { IpFamily } from "../net/ip_address.ts";
+import type { Direction } from "../policy/policy_plan.ts";
+import type { Instruments } from "./instruments.ts";
+
+/** What the policies of one family come to. */
+interface PolicyFigures {
+  readonly policies: number;
+  readonly isolated: Readonly<Record<Direction, number>>;
+  readonly sets: number;
+  readonly members: number;
+}
+
+/** Takes what the controller of NetworkPolicies counts. */
+export interface PolicyInstruments {
+  setPolicies(family: IpFamily, figures: PolicyFigures): void;
+  connectionsCut(family: IpFamily, count: number): void;
+}
+
+/** The methods over the instruments. */
+export function policyInstruments(its: Instruments): PolicyInstruments {
+  return {
+    setPolicies(family, { policies, isolated, sets, members }) {
+      const labels = { "ip_family": family };
+      its.policies.set(labels, policies);
+      its.policySets.set(labels, sets);
+      its.policySetMembers.set(labels, members);
+      for (const [direction, count] of Object.entries(isolated)) {
+        its.policyIsolatedPods.set({ ...labels, direction }, count);
+      }
+    },
+    connectionsCut: (family, count) => its.policyConnectionsCut.inc({ "ip_family": family }, count),
+  };
+}

@@ -1,0 +1,157 @@
+/**
+ * NetworkPolicies by the whole program, with real packets: beside Services in each mode, cut connections,
+ * restarts and the cleanup.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { ADDRESSES, OTHER_NODE } from "../support/builders/address_plan.ts";
+import { replaceFile } from "../support/builders/kubeconfig_file.ts";
+import { manifestText } from "../support/builders/raw_objects.ts";
+import { VIP, webServices, webSlices } from "../support/builders/web_service.ts";
+import { ProbeClient } from "../support/drivers/echo_network.ts";
+import type { ProbeTarget } from "../support/drivers/probe_protocol.ts";
+import { eventually } from "../support/eventually.ts";
+import { isMissing, program } from "../support/requirement.ts";
+import { netnsRequirements } from "../support/stages/netns.ts";
+import { onlyFrom, rawPod } from "../support/stages/policy_relay.ts";
+import { RelayScene } from "../support/stages/relay_scene.ts";
+import type { RawObject } from "../conformance/server.ts";
+
+const ignore = isMissing("policies with real packets", [
+  ...netnsRequirements(),
+  program("nft"),
+  program("conntrack"),
+]);
+
+const { IPv4 } = ADDRESSES;
+/** The pod of the Service itself. */
+const DIRECT = { protocol: "TCP", address: IPv4.localPods[0], port: 8080 } as const;
+
+/** The pods of the cluster: the clients of both nodes are the labels of these names. */
+function pods(): RawObject[] {
+  const remote = rawPod("remote", IPv4.remotePodClient, { app: "remote" });
+  return [
+    rawPod("web", IPv4.localPods[0], { app: "web" }),
+    rawPod("local", IPv4.localPodClient, { app: "local" }),
+    { ...remote, spec: { nodeName: OTHER_NODE, containers: [] } },
+  ];
+}
+
+async function writePolicies(scene: RelayScene, ...policies: RawObject[]): Promise<void> {
+  const text = manifestText([...pods(), ...policies]);
+  await replaceFile(`${scene.folder}/manifests/policies.yaml`, text);
+}
+
+async function becomes(client: ProbeClient, target: ProbeTarget, answer: string): Promise<void> {
+  await eventually(
+    `${target.address} answers '${answer}'`,
+    async () => await client.who(target, 200) === answer,
+  );
+}
+
+/** Names of the tables of policies on the node. */
+async function policyTables(scene: RelayScene): Promise<readonly string[]> {
+  const tables = await scene.cluster.node.output("nft", ["list", "tables"]);
+  return tables.split("\n").filter((line) => line.includes("policy"));
+}
+
+for (const mode of ["nftables", "iptables", "userspace"] as const) {
+  Deno.test({
+    name: `policies are enforced beside Services in mode ${mode}, changed, and end with the policy`,
+    ignore,
+    async fn() {
+      await using scene = await RelayScene.create();
+      await scene.write(webServices(), webSlices("a1"));
+      await writePolicies(scene, onlyFrom("local"));
+      const relay = scene.start([`--mode=${mode}`, "--network-policy"]);
+      await relay.settled();
+      const { localPodClient, remotePodClient, node } = scene.cluster;
+      const [local, remote] = [localPodClient, remotePodClient].map((each) =>
+        ProbeClient.start(each)
+      ) as [ProbeClient, ProbeClient];
+      await becomes(remote, DIRECT, "refused");
+      assertEquals(await local.who(DIRECT), "pod-a1");
+      assertEquals(await local.who(VIP), "pod-a1");
+      assertEquals(await ProbeClient.start(node).who(DIRECT), "pod-a1", "the node always may");
+      // In userspace mode the node itself connects to the pod.
+      assertEquals(await remote.who(VIP), mode === "userspace" ? "pod-a1" : "refused");
+
+      const open = await local.open(DIRECT);
+      assertEquals(await open.who(), "pod-a1");
+      await writePolicies(scene, onlyFrom("remote"));
+      await becomes(remote, DIRECT, "pod-a1");
+      await becomes(local, DIRECT, "refused");
+      await relay.logged("Cut connections");
+      assert(await open.who(1_000) !== "pod-a1", "an open connection that is denied stays");
+
+      await writePolicies(scene);
+      await becomes(local, DIRECT, "pod-a1");
+      assertEquals(await relay.stop(), 0);
+    },
+  });
+}
+
+Deno.test({
+  name: "policies move from nftables to iptables without a gap, and leave nothing behind",
+  ignore: ignore || isMissing("policies by iptables", [program("iptables"), program("ipset")]),
+  async fn() {
+    await using scene = await RelayScene.create();
+    await scene.write(webServices(), webSlices("a1"));
+    await writePolicies(scene, onlyFrom("local"));
+    const first = scene.start(["--mode=userspace", "--network-policy"]);
+    const remote = ProbeClient.start(scene.cluster.remotePodClient);
+    await becomes(remote, DIRECT, "refused");
+    assertEquals(await first.stop(), 0);
+
+    const second = scene.start([
+      ...["--mode=userspace", "--network-policy", "--network-policy-mode=iptables"],
+    ]);
+    const answers = new Set<string>();
+    await eventually("the tables of nftables are gone", async () => {
+      answers.add(await remote.who(DIRECT));
+      return (await policyTables(scene)).length === 0;
+    });
+    answers.add(await remote.who(DIRECT));
+    assertEquals([...answers], ["refused"]);
+    await writePolicies(scene, onlyFrom("remote"));
+    await becomes(remote, DIRECT, "pod-a1");
+    assertEquals(await second.stop(), 0);
+    await scene.cleanup();
+    const rules = await scene.cluster.node.output("iptables-save", []);
+    assertEquals(rules.split("\n").filter((line) => /policy|RELAY-P/i.test(line)), []);
+    const sets = await scene.cluster.node.output("ipset", ["list", "-n"]);
+    assertEquals(sets.trim(), "");
+  },
+});
+
+Deno.test({
+  name: "policies stay in force after kill -9, a restart and a stop, and go with --cleanup",
+  ignore,
+  async fn() {
+    await using scene = await RelayScene.create();
+    await scene.write(webServices(), webSlices("a1"));
+    await writePolicies(scene, onlyFrom("local"));
+    const first = scene.start(["--mode=nftables", "--network-policy"]);
+    await first.settled();
+    const remote = ProbeClient.start(scene.cluster.remotePodClient);
+    await becomes(remote, DIRECT, "refused");
+    await first.kill();
+    assertEquals(await remote.who(DIRECT), "refused", "after kill -9");
+
+    const second = scene.start(["--mode=nftables", "--network-policy"]);
+    let isSettled = false;
+    const settled = second.settled().then(() => isSettled = true);
+    const answers = new Set<string>();
+    while (!isSettled) answers.add(await remote.who(DIRECT));
+    await settled;
+    assertEquals([...answers], ["refused"], "while it starts again");
+    assertEquals(await second.stop(), 0);
+    assertEquals(await remote.who(DIRECT), "refused", "after a stop");
+
+    assertEquals((await policyTables(scene)).length, 2);
+    assertStringIncludes(await scene.cleanup(), "policy");
+    assertEquals(await policyTables(scene), []);
+    assertEquals(await remote.who(DIRECT), "pod-a1");
+  },
+});

@@ -1,0 +1,208 @@
+/**
+ * NetworkPolicies in a whole run, with fake data planes: sources, changes, failures, takeover, and what
+ * is reported.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import type { ChangesReport } from "../lib/app/changes/change_entry.ts";
+import { renderChanges } from "../lib/app/changes/changes_view.ts";
+import { askControl, askControlText } from "../lib/app/control/control_client.ts";
+import { INPUT_PART } from "../lib/app/dump/dump_schema.ts";
+import { parseDump } from "../lib/app/dump/read_dump.ts";
+import { renderStatus } from "../lib/app/status/status_text.ts";
+import { writeKubeconfig } from "./support/builders/kubeconfig_file.ts";
+import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
+import { missingFeature } from "./support/fakes/fake_host_checks.ts";
+import { onlyFrom, PolicyRelay, rawPod, rawPolicy } from "./support/stages/policy_relay.ts";
+
+const WEB = "10.1.0.2";
+const FRIEND = "10.1.0.3";
+const OTHER = "10.1.0.4";
+
+const PODS = [
+  rawPod("web", WEB, { app: "web" }),
+  rawPod("friend", FRIEND, { app: "friend" }),
+  rawPod("other", OTHER, { app: "other" }),
+];
+const MANIFESTS = { "pods.yaml": PODS, "policy.yaml": [onlyFrom("friend")] };
+
+Deno.test("policies of a folder of manifests are enforced, changed and reported", async (t) => {
+  await using relay = await PolicyRelay.start({ manifests: MANIFESTS });
+  await relay.synced();
+  const { plane } = relay;
+  assertEquals([plane.allows(FRIEND, WEB), plane.allows(OTHER, WEB)], [true, false]);
+
+  await t.step("a changed policy", async () => {
+    await relay.write("policy.yaml", [onlyFrom("other")]);
+    await relay.until("it is in force", () => plane.allows(OTHER, WEB));
+    assertEquals(plane.allows(FRIEND, WEB), false);
+  });
+  await t.step("a changed pod touches its sets only", async () => {
+    const before = plane.syncs.length;
+    await relay.write("pods.yaml", [...PODS.slice(0, 2), rawPod("other", OTHER, { app: "x" })]);
+    await relay.until("it is in force", () => !plane.allows(OTHER, WEB));
+    const { full, pods, lists, peers, members } = plane.syncs[before]!;
+    assertEquals([full, pods.size, lists.size, peers.size], [false, 0, 0, 0]);
+    assertEquals([...members.values()], [{ added: [], removed: [OTHER] }] as never);
+  });
+  await t.step("the status", async () => {
+    await relay.synced();
+    const status = await relay.status();
+    const [controller] = status.controllers!;
+    assertEquals(controller!.facts, [
+      { name: "Policies", text: "1, for 3 pods of the cluster" },
+      { name: "Tool", text: "nftables" },
+      {
+        name: "Rules",
+        text: "IPv4: 1 pod isolated for ingress, 0 for egress; 1 rule list, 1 set with 0 members",
+      },
+    ]);
+    const text = renderStatus(status, { now: Date.now(), columns: 100 });
+    assertStringIncludes(text, "network-policy\nPolicies 1, for 3 pods of the cluster\n");
+    assertStringIncludes(text, "IPv4     network-policy: fake rules of IPv4");
+  });
+  await t.step("the change log", async () => {
+    const changes = await askControl(relay.socket, { route: "/changes" }) as ChangesReport;
+    const text = renderChanges(changes, { columns: 100, timeZone: "UTC" });
+    assertStringIncludes(text, "network-policy: First sync");
+    assertStringIncludes(text, "pod default/web added: ingress isolated by 1 policy");
+    assertStringIncludes(text, "Pod default/other updated: labelled app=x");
+    assertStringIncludes(text, "1 set of peers: 1 member gone");
+  });
+  await t.step("the metrics", async () => {
+    const lines = await relay.metrics();
+    assert(lines.includes('kube_relay_network_policies{ip_family="IPv4"} 1'));
+    const pods = 'kube_relay_network_policy_isolated_pods{ip_family="IPv4",direction="ingress"} 1';
+    assert(lines.includes(pods), lines.join("\n"));
+  });
+  await t.step("the dump, which its reader keeps", async () => {
+    const text = await askControlText(relay.socket, { route: "/dump" });
+    const { objects, controllers } = parseDump(text, { source: "it", part: INPUT_PART });
+    assertEquals(objects.pods?.length, 3);
+    assertEquals(objects.networkpolicies?.length, 1);
+    assertEquals(controllers?.["network-policy"]?.families, ["IPv4"]);
+    assertEquals(controllers?.["network-policy"]?.settings.deny, "reject");
+    assertEquals(text.includes('"kubeconfig"'), false);
+  });
+  await t.step("a policy that is deleted", async () => {
+    await relay.write("policy.yaml", []);
+    await relay.until("nothing is isolated", () => plane.allows(OTHER, WEB));
+  });
+});
+
+Deno.test("a policy with a fault is reported and isolates; the others are enforced", async () => {
+  const broken = rawPolicy("broken", {
+    podSelector: { matchLabels: { app: "other" } },
+    policyTypes: ["Ingress"],
+    ingress: [{ from: [{ podSelector: { matchExpressions: [{ key: "a", operator: "In" }] } }] }],
+  });
+  await using api = await FakeApiServer.start();
+  for (const object of [...PODS, broken, onlyFrom("friend")]) api.store.create(object);
+  const folder = await Deno.makeTempDir();
+  const kubeconfig = `${folder}/kubeconfig`;
+  await writeKubeconfig(kubeconfig, {
+    ...{ server: api.url, ca: api.ca },
+    user: { token: api.rotateToken() },
+  });
+  await using relay = await PolicyRelay.start({ args: [`--kubeconfig=${kubeconfig}`] });
+  await relay.until("policies are in force", () => relay.plane?.plan !== undefined);
+  const { plane } = relay;
+  assertEquals([plane.allows(FRIEND, WEB), plane.allows(OTHER, WEB)], [true, false]);
+  assertEquals(plane.allows(FRIEND, OTHER), false, "the faulty policy allows nothing");
+  const { controllers, sources } = await relay.status();
+  assertStringIncludes(controllers![0]!.facts[0]!.text, "1 with parts that cannot be used");
+  assert(sources.some(({ name }) => name === "access for NetworkPolicies"));
+  assert(relay.lines.some((line) => line.includes("default/broken")), relay.lines.join("\n"));
+
+  api.store.create(rawPolicy("all", { podSelector: {}, policyTypes: ["Ingress"] }));
+  await relay.until("a new policy is in force", () => plane.plan!.lists.size === 3);
+  await Deno.remove(folder, { recursive: true });
+});
+
+Deno.test("Services do not wait for policies that may not be read; those wait for their rights", async () => {
+  await using api = await FakeApiServer.start();
+  for (const object of [...PODS, onlyFrom("friend")]) api.store.create(object);
+  api.deniedAccess.add("list /api/v1/pods");
+  const folder = await Deno.makeTempDir();
+  const kubeconfig = `${folder}/kubeconfig`;
+  await writeKubeconfig(kubeconfig, {
+    ...{ server: api.url, ca: api.ca },
+    user: { token: api.rotateToken() },
+  });
+  await using relay = await PolicyRelay.start({ args: [`--kubeconfig=${kubeconfig}`] });
+  await relay.until("Services are synced", async () => {
+    const { families: [family], sources } = await relay.status();
+    return family?.lastSync !== undefined &&
+      sources.some(({ state }) => state === "missing; no NetworkPolicy is enforced");
+  });
+  assertEquals(relay.plane.plan, undefined);
+  await Deno.remove(folder, { recursive: true });
+});
+
+Deno.test("what a failed sync should have enforced comes again", async () => {
+  await using relay = await PolicyRelay.start({
+    manifests: MANIFESTS,
+    onPlane: ({ failures }) => failures.push(new Error("nft is busy"), new Error("nft is busy")),
+  });
+  await relay.synced();
+  assertEquals(relay.plane.allows(OTHER, WEB), false);
+  assertEquals(relay.plane.syncs.map(({ full }) => full), [true, true, true]);
+  relay.plane.failures.push(new Error("nft is busy"));
+  await relay.write("pods.yaml", [...PODS, rawPod("late", "10.1.0.9", { app: "friend" })]);
+  await relay.until("it is in force", () => relay.plane.allows("10.1.0.9", WEB));
+  assertEquals(relay.plane.syncs.length, 5);
+});
+
+Deno.test("--takeover removes other rules once policies are in force in every family", async () => {
+  const hanging = Promise.withResolvers<void>();
+  await using relay = await PolicyRelay.start({
+    manifests: MANIFESTS,
+    families: ["IPv4", "IPv6"],
+    args: ["--takeover"],
+    onPlane: (plane) => void (plane.family === "IPv6" && (plane.hanging = hanging.promise)),
+  });
+  await relay.until("IPv4 is in force", () => relay.plane?.plan !== undefined);
+  assertEquals(relay.takenOver, []);
+  hanging.resolve();
+  await relay.until("it is taken over", () => relay.takenOver.length > 0);
+  assertEquals(relay.takenOver, ["in force", "in force"]);
+});
+
+Deno.test("settings of policies in the configuration file are taken up while it runs", async () => {
+  const folder = await Deno.makeTempDir();
+  const config = `${folder}/config.yaml`;
+  const head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+  await Deno.writeTextFile(config, `${head}networkPolicy: {enabled: true}\n`);
+  await using relay = await PolicyRelay.start({
+    manifests: MANIFESTS,
+    args: [`--config=${config}`],
+  });
+  await relay.synced();
+  assertEquals(relay.plane.plan?.deny, { action: "reject" });
+  await Deno.writeTextFile(
+    config,
+    `${head}networkPolicy: {enabled: true, deny: drop, logPerMinute: 10}\n`,
+  );
+  const isDrop = () => relay.plane.plan?.deny.action === "drop";
+  await relay.until("denied packets are dropped", isDrop);
+  assertEquals(relay.plane.plan?.deny, { action: "drop", log: { perMinute: 10 } });
+  await Deno.remove(folder, { recursive: true });
+});
+
+Deno.test("a tool that was named and is missing is not replaced, and Services work", async () => {
+  await using relay = await PolicyRelay.start({
+    manifests: MANIFESTS,
+    args: ["--network-policy-mode=nftables"],
+    host: { probes: { nftables: [missingFeature("nft")] } },
+    onPlane: (plane) => plane.start = () => Promise.reject(new Error("no nft")),
+  });
+  await relay.until("the failure is reported", async () => {
+    const { controllers, families } = await relay.status();
+    const [loop] = controllers?.[0]?.families ?? [];
+    return loop?.lastError === "no nft" && families[0]?.lastSync !== undefined;
+  });
+  assert(relay.lines.some((line) => line.includes("NetworkPolicies are NOT enforced")));
+  const { controllers } = await relay.status();
+  assert(controllers![0]!.facts.some(({ text }) => text.includes("pod-to-pod traffic")));
+});

@@ -1,0 +1,92 @@
+/**
+ * A data plane of NetworkPolicy that remembers what it was asked to enforce, and fails when told to.
+ *
+ * @module
+ */
+import type { PolicyBackend, PolicySyncReport } from "../../../lib/app/policy/policy_backend.ts";
+import type { CleanupReport, Quarantined } from "../../../lib/controller/data_plane.ts";
+import { type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";
+import { parsePort } from "../../../lib/net/port.ts";
+import { judgeConnection, viewPlan } from "../../../lib/policy/judge_connection.ts";
+import type {
+  PeerSet,
+  PolicyKey,
+  PolicyPlan,
+  PolicyPlanChanges,
+} from "../../../lib/policy/policy_plan.ts";
+
+/** Enforces whole plans: a copy of each that was synced. */
+export class FakePolicyBackend implements PolicyBackend {
+  /** What is enforced; absent before the first sync that did not fail. */
+  plan: PolicyPlan | undefined;
+  readonly syncs: PolicyPlanChanges[] = [];
+  /** Makes the next syncs throw, one error each. */
+  readonly failures: Error[] = [];
+  quarantined: readonly Quarantined<PolicyKey>[] = [];
+  /** What a sync waits for. */
+  hanging: Promise<void> = Promise.resolve();
+  started = 0;
+
+  constructor(readonly family: IpFamily) {}
+
+  start(): Promise<void> {
+    this.started++;
+    return Promise.resolve();
+  }
+
+  async sync(plan: PolicyPlan, changes: PolicyPlanChanges): Promise<PolicySyncReport> {
+    this.syncs.push(changes);
+    await this.hanging;
+    const failure = this.failures.shift();
+    if (failure) throw failure;
+    const peers = [...plan.peers].map(([id, set]) => [id, copyOf(set)] as const);
+    const { pods, lists } = plan;
+    this.plan = { ...plan, pods: new Map(pods), lists: new Map(lists), peers: new Map(peers) };
+    const { full, quarantined } = { full: changes.full, quarantined: this.quarantined };
+    return { full, operations: { lines: changes.pods.size + changes.members.size }, quarantined };
+  }
+
+  /** Whether TCP from one address to a port of the other passes what is enforced. */
+  allows(from: string, to: string, port = 80): boolean {
+    if (!this.plan) return true;
+    return judgeConnection(viewPlan(this.plan), {
+      from: parseIpAddress(from),
+      to: parseIpAddress(to),
+      transport: { protocol: "TCP", port: parsePort(port) },
+    }).isAllowed;
+  }
+
+  inspect(): ReturnType<PolicyBackend["inspect"]> {
+    const pods = [...this.plan?.pods.values() ?? []];
+    const sets = [...this.plan?.peers.values() ?? []];
+    return {
+      summary: `fake rules of ${this.family}`,
+      isolated: {
+        ingress: pods.filter(({ ingress }) => ingress).length,
+        egress: pods.filter(({ egress }) => egress).length,
+      },
+      lists: this.plan?.lists.size ?? 0,
+      sets: sets.length,
+      members: sets.reduce((sum, { members }) => sum + members.size, 0),
+    };
+  }
+
+  recheck(): void {}
+  drain = () => Promise.resolve();
+  cleanup(): Promise<CleanupReport> {
+    return Promise.resolve({ removed: [`fake rules of ${this.family}`], failed: [] });
+  }
+  previewCleanup = () => this.cleanup();
+  [Symbol.asyncDispose] = () => Promise.resolve();
+}
+
+function copyOf(set: PeerSet): PeerSet {
+  switch (set.kind) {
+    case "pods":
+      return { kind: set.kind, members: new Set(set.members) };
+    case "blocks":
+      return { kind: set.kind, members: new Set(set.members) };
+    case "pod-ports":
+      return { kind: set.kind, members: new Map(set.members) };
+  }
+}

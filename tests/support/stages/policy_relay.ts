@@ -1,0 +1,197 @@
+/**
+ * A run in this process that enforces NetworkPolicies by fake data planes, from a folder of manifests or
+ * an API server.
+ *
+ * @module
+ */
+import type { NetworkPolicySpec } from "../../../lib/api/kinds/network_policy.ts";
+import { NETWORK_POLICY_CONTROLLER } from "../../../lib/app/policy/policy_definition.ts";
+import { requestStatus } from "../../../lib/app/control/control_client.ts";
+import type { Dependencies } from "../../../lib/app/dependencies.ts";
+import { runProxy } from "../../../lib/app/run/run_proxy.ts";
+import type { StatusReport } from "../../../lib/app/status/status_report.ts";
+import { loadConfiguration } from "../../../lib/config/load.ts";
+import { parseFlags } from "../../../lib/config/parse_flags.ts";
+import { createLogger } from "../../../lib/log/create_logger.ts";
+import type { IpFamily } from "../../../lib/net/ip_address.ts";
+import { systemClock } from "../../../lib/os/clock.ts";
+import { systemNetwork } from "../../../lib/os/network.ts";
+import type { RawObject } from "../../conformance/server.ts";
+import { THIS_NODE } from "../builders/address_plan.ts";
+import { unusedPort } from "../drivers/unused_port.ts";
+import { eventually } from "../eventually.ts";
+import { FakeBackend } from "../fakes/fake_backend.ts";
+import { FakeCommandRunner } from "../fakes/fake_command_runner.ts";
+import { type FakeHost, fakeHostChecks } from "../fakes/fake_host_checks.ts";
+import { FakePolicyBackend } from "../fakes/fake_policy_backend.ts";
+
+/** How it is started. */
+interface PolicyRelayOptions {
+  readonly args?: readonly string[];
+  /** File name to objects. @default {no folder is read} */
+  readonly manifests?: Readonly<Record<string, readonly RawObject[]>>;
+  readonly host?: FakeHost;
+  readonly families?: readonly IpFamily[];
+  /** Called with each data plane that is made. */
+  readonly onPlane?: (plane: FakePolicyBackend) => void;
+}
+
+/** A Pod of this node as the API has it. */
+export function rawPod(name: string, address: string, labels: Record<string, string>): RawObject {
+  return {
+    apiVersion: "v1",
+    kind: "Pod",
+    metadata: { namespace: "default", name, labels },
+    spec: { nodeName: THIS_NODE, containers: [] },
+    status: { phase: "Running", podIP: address, podIPs: [{ ip: address }] },
+  };
+}
+
+/** A NetworkPolicy of the namespace default as the API has it. */
+export function rawPolicy(name: string, spec: NetworkPolicySpec): RawObject {
+  return JSON.parse(JSON.stringify({
+    apiVersion: "networking.k8s.io/v1",
+    kind: "NetworkPolicy",
+    metadata: { namespace: "default", name },
+    spec,
+  }));
+}
+
+/** A policy by which only pods with a label reach the pods `app: web`. */
+export function onlyFrom(app: string): RawObject {
+  return rawPolicy("web", {
+    podSelector: { matchLabels: { app: "web" } },
+    policyTypes: ["Ingress"],
+    ingress: [{ from: [{ podSelector: { matchLabels: { app } } }] }],
+  });
+}
+
+/** The run. Disposing of it ends it and removes its folder. */
+export class PolicyRelay implements AsyncDisposable {
+  readonly planes: FakePolicyBackend[] = [];
+  readonly lines: string[] = [];
+  readonly commands = new FakeCommandRunner().on("", {});
+  readonly metricsPort = unusedPort();
+  readonly takenOver: string[] = [];
+  readonly #stop = new AbortController();
+  #running: Promise<void> = Promise.resolve();
+
+  private constructor(readonly folder: string) {}
+
+  static async start(options: PolicyRelayOptions): Promise<PolicyRelay> {
+    const relay = new PolicyRelay(await Deno.makeTempDir());
+    await Deno.mkdir(`${relay.folder}/manifests`);
+    for (const [name, objects] of Object.entries(options.manifests ?? {})) {
+      await relay.write(name, objects);
+    }
+    await relay.#run(options);
+    return relay;
+  }
+
+  get socket(): string {
+    return `${this.folder}/control.sock`;
+  }
+
+  /** The data plane of IPv4. */
+  get plane(): FakePolicyBackend {
+    return this.planes[0]!;
+  }
+
+  /** Writes a manifest. */
+  async write(name: string, objects: readonly RawObject[]): Promise<void> {
+    const items = { apiVersion: "v1", kind: "List", items: objects };
+    const path = `${this.folder}/${name}`;
+    await Deno.writeTextFile(path, JSON.stringify(items));
+    await Deno.rename(path, `${this.folder}/manifests/${name}`);
+  }
+
+  status(): Promise<StatusReport> {
+    return requestStatus(this.socket);
+  }
+
+  /** Waits; the log is in the error. */
+  async until(what: string, isSo: () => boolean | Promise<boolean>): Promise<void> {
+    await eventually(what, isSo).catch((cause) => {
+      throw new Error(`${what}\n${this.lines.join("\n")}`, { cause });
+    });
+  }
+
+  async #run(
+    { args = [], manifests, host = {}, families = ["IPv4"], onPlane }: PolicyRelayOptions,
+  ) {
+    const { values: flags } = parseFlags([
+      "--network-policy",
+      "--address-mode=none",
+      "--conntrack-max-per-core=0",
+      "--iptables-min-sync-period=0s",
+      `--hostname-override=${THIS_NODE}`,
+      `--control-socket=${this.socket}`,
+      `--state-dir=${this.folder}/state`,
+      `--healthz-bind-address=127.0.0.1:${unusedPort()}`,
+      `--metrics-bind-address=127.0.0.1:${this.metricsPort}`,
+      ...(manifests ? [`--manifests=${this.folder}/manifests`] : []),
+      ...args,
+    ]);
+    const env = () => undefined;
+    const readTextFile = (path: string) => Deno.readTextFile(path);
+    const configuration = await loadConfiguration({ uid: 1000, env, readTextFile }, { flags });
+    const dependencies: Dependencies = {
+      clock: systemClock,
+      network: systemNetwork,
+      commands: this.commands,
+      random: () => 0.5,
+      backends: { userspace: (_, { family }) => new FakeBackend(family) },
+      policyBackends: {
+        nftables: (_, { family }) => {
+          const plane = new FakePolicyBackend(family);
+          this.planes.push(plane);
+          onPlane?.(plane);
+          return plane;
+        },
+      },
+      hostChecks: {
+        ...fakeHostChecks(host),
+        removeKubeRouterPolicies: () => {
+          this.takenOver.push(...this.planes.map(({ plan }) => plan ? "in force" : "not in force"));
+          return Promise.resolve({ removed: ["chain KUBE-ROUTER-INPUT"], failed: [] });
+        },
+      },
+      process: { pid: 1, uid: 1000, hostname: "host-a", env, stdoutIsTerminal: false, columns: 80 },
+      print: () => {},
+      complain: () => {},
+    };
+    const sink = (line: string) => void this.lines.push(line);
+    this.#running = runProxy(
+      {
+        ...dependencies,
+        logger: createLogger({ format: "text", verbosity: 2, clock: systemClock, sink }),
+        moreControllers: [NETWORK_POLICY_CONTROLLER],
+      },
+      { ...configuration, mode: "userspace", families, flags },
+      this.#stop.signal,
+    );
+    const answers = () => this.status().then(() => true, () => false);
+    await Promise.race([this.#running, this.until("it answers", answers)]);
+  }
+
+  /** Waits until policies were synced and nothing is pending. */
+  async synced(): Promise<void> {
+    await this.until("policies are synced", async () => {
+      const { controllers = [] } = await this.status();
+      const loops = controllers.flatMap(({ families }) => families);
+      return loops.length > 0 && loops.every(({ lastSync, pending }) => lastSync && !pending);
+    });
+  }
+
+  /** Lines of the metrics page. */
+  async metrics(): Promise<readonly string[]> {
+    const answer = await fetch(`http://127.0.0.1:${this.metricsPort}/metrics`);
+    return (await answer.text()).split("\n");
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stop.abort();
+    await this.#running;
+    await Deno.remove(this.folder, { recursive: true });
+  }
+}
