@@ -1,8 +1,10 @@
 /** The exact text of rules for some policies; see `golden_test.ts`. */
 import { assertEquals } from "@std/assert";
-import { renderPolicies } from "../../backends/policy/nftables/diff_reading.ts";
+import { renderPolicies as renderIptables } from "../../backends/policy/iptables/render.ts";
+import { renderPolicies as renderNftables } from "../../backends/policy/nftables/diff_reading.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
+import type { PolicyPlan } from "../../lib/policy/policy_plan.ts";
 import { type PolicyPlanOptions, PolicyPlanner } from "../../lib/policy/policy_planner.ts";
 import { PolicyState } from "../../lib/policy/policy_state.ts";
 import { caseAddresses } from "../policy/case_addresses.ts";
@@ -11,7 +13,8 @@ import { applyStep, caseObjects } from "../policy/policy_case.ts";
 import { IPV4_PLAN } from "../support/builders/policy_objects.ts";
 
 const UPDATE = Deno.env.get("UPDATE_GOLDEN") === "1";
-const FOLDER = new URL("./policy-nftables/", import.meta.url);
+/** The text of a plan, by folder. */
+const FOLDERS = { "policy-iptables": renderIptables, "policy-nftables": renderNftables } as const;
 
 /** The case of each file, whose last step is rendered, and what differs from the defaults. */
 const FILES: Readonly<
@@ -24,7 +27,10 @@ const FILES: Readonly<
   log: { case: "one port, UDP", deny: { action: "drop", log: { perMinute: 10 } } },
 };
 
-function render({ case: title, ...options }: (typeof FILES)[string], family: IpFamily): string {
+function planOf(
+  { case: title, ...options }: (typeof FILES)[string],
+  family: IpFamily,
+): PolicyPlan {
   const step = POLICY_CASES.find(({ name }) => name === title)?.steps.at(-1);
   if (step === undefined) throw new Error(`There is no case '${title}'`);
   const addresses = caseAddresses(family);
@@ -33,23 +39,28 @@ function render({ case: title, ...options }: (typeof FILES)[string], family: IpF
   const planner = new PolicyPlanner(state, { ...IPV4_PLAN, ...options, family, closedRanges });
   applyStep(state, caseObjects(step, addresses));
   planner.update();
-  return [...renderPolicies(planner.plan)].join("");
+  return planner.plan;
 }
 
-const claimed = new Set<string>();
-for (const [name, scenario] of Object.entries(FILES)) {
-  for (const family of IP_FAMILIES) {
-    const file = `${name}.${family.toLowerCase()}.txt`;
-    claimed.add(file);
-    Deno.test(`golden rules: policy-nftables ${file}`, () => {
-      const path = new URL(file, FOLDER);
-      const text = render(scenario, family);
-      if (UPDATE) Deno.writeTextFileSync(path, text);
-      else assertEquals(text, Deno.readTextFileSync(path), "deno task golden:update writes it anew");
-    });
+for (const [folder, render] of Object.entries(FOLDERS)) {
+  const claimed = new Set<string>();
+  const place = new URL(`./${folder}/`, import.meta.url);
+  for (const [name, scenario] of Object.entries(FILES)) {
+    for (const family of IP_FAMILIES) {
+      const file = `${name}.${family.toLowerCase()}.txt`;
+      claimed.add(file);
+      Deno.test(`golden rules: ${folder} ${file}`, () => {
+        const path = new URL(file, place);
+        const text = [...render(planOf(scenario, family))].join("");
+        if (UPDATE) Deno.writeTextFileSync(path, text);
+        else {
+          assertEquals(text, Deno.readTextFileSync(path), "deno task golden:update writes it anew");
+        }
+      });
+    }
   }
-}
 
-Deno.test("golden rules: every file of policy-nftables belongs to a case", () => {
-  assertEquals(new Set([...Deno.readDirSync(FOLDER)].map(({ name }) => name)), claimed);
-});
+  Deno.test(`golden rules: every file of ${folder} belongs to a case`, () => {
+    assertEquals(new Set([...Deno.readDirSync(place)].map(({ name }) => name)), claimed);
+  });
+}

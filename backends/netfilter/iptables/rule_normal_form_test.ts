@@ -65,3 +65,12 @@ for (const [one, other] of DIFFERENT) {
     assert(!isSameRule(one, other) && !isSameRule(other, one));
   });
 }
+
+Deno.test("normalRule() knows a limit in every unit that a tool may print", () => {
+  const rule = (limit: string) => normalRule(`-m limit --limit ${limit} -j NFLOG`);
+  for (const [one, other] of [["120/minute", "2/sec"], ["90/min", "90/minute"]] as const) {
+    assertEquals(rule(one), rule(other));
+  }
+  assertEquals(rule("24/day"), rule("1/hour"));
+  assertEquals(rule("2/sec") === rule("2/min"), false);
+});

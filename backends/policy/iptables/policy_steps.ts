@@ -98,10 +98,12 @@ export class PolicySteps {
       const there = (builtIn.get(from) ?? []).map((each, index) => ({ each, index }))
         .filter(({ each }) => isSameRule(rule, each));
       const [first, ...others] = there;
+      if (first?.index === 0 && others.length === 0) continue;
+      // Of equal rules the tool deletes the first one: all of them go, and one comes again.
       for (const { each } of others) this.#removeRule({ from, rule: each });
-      if (first?.index === 0) continue;
       if (first) this.#removed.push({ from, rule: first.each });
-      this.#insertRule({ from, rule }, first ? "reordered" : "missing");
+      if (first?.index === 0) this.#inserted.push({ from, rule });
+      else this.#insertRule({ from, rule }, first ? "reordered" : "missing");
     }
   }
 
