@@ -1,6 +1,5 @@
 /** The cases against the rules of the plan and of the whole cluster, from one step to the next. */
 import { assert, assertEquals } from "@std/assert";
-import { objectKey } from "../../lib/api/kind.ts";
 import { IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
 import {
@@ -9,28 +8,12 @@ import {
   viewCluster,
   viewPlan,
 } from "../../lib/policy/judge_connection.ts";
-import type { PodKey, PolicyKey } from "../../lib/policy/policy_plan.ts";
 import { PolicyPlanner } from "../../lib/policy/policy_planner.ts";
 import { PolicyState } from "../../lib/policy/policy_state.ts";
 import { caseAddresses } from "./case_addresses.ts";
+import { applyStep } from "./case_state.ts";
 import { MORE_CASES, POLICY_CASES, UPSTREAM_CASES } from "./cases.ts";
-import {
-  caseObjects,
-  casePods,
-  isExpected,
-  type PolicyCase,
-  type PolicyStep,
-} from "./policy_case.ts";
-
-function apply(state: PolicyState, step: PolicyStep, family: IpFamily): void {
-  const { namespaces, pods, policies } = caseObjects(step, caseAddresses(family));
-  for (const key of [...state.policies.keys()]) {
-    if (!policies.some((policy) => objectKey(policy) === key)) state.setPolicy(key, undefined);
-  }
-  for (const policy of policies) state.setPolicy(objectKey(policy) as PolicyKey, policy);
-  for (const pod of pods) state.setPod(objectKey(pod) as PodKey, pod);
-  for (const namespace of namespaces) state.setNamespace(namespace.metadata.name, namespace);
-}
+import { casePods, isExpected, type PolicyCase, type PolicyStep } from "./policy_case.ts";
 
 /** Connections that are not as expected, as sentences. */
 function faults(view: PolicyView, { expected }: PolicyStep, family: IpFamily): readonly string[] {
@@ -55,7 +38,7 @@ function run({ steps }: PolicyCase, family: IpFamily): void {
   const options = { family, nodeName: "n1", deny: { action: "drop" }, closedRanges: [] } as const;
   const planner = new PolicyPlanner(state, options);
   for (const [index, step] of steps.entries()) {
-    apply(state, step, family);
+    applyStep(state, step, family);
     planner.update();
     assertEquals(faults(viewPlan(planner.plan), step, family), [], `plan, step ${index}`);
     assertEquals(faults(viewCluster(state, family), step, family), [], `cluster, step ${index}`);
@@ -89,7 +72,7 @@ Deno.test("what cannot be read is reported with its policy", () => {
   const bad = MORE_CASES.find(({ name }) => name.startsWith("what cannot be read"))!;
   for (const step of bad.steps) {
     const state = new PolicyState();
-    apply(state, step, "IPv4");
+    applyStep(state, step, "IPv4");
     const problems = [...state.policies.values()].flatMap((policy) => policy.problems);
     assertEquals(problems.map(({ object }) => object)[0], "x/p", JSON.stringify(step.policies));
   }
