@@ -1,7 +1,7 @@
 /** What the tools say of the cases: the explanation, the truth table and the comparison. */
 import { assert, assertEquals } from "@std/assert";
 import { parsePort, type Protocol } from "../../lib/net/port.ts";
-import { type AllowedPorts } from "../../lib/policy/allowed_ports.ts";
+import type { AllowedPorts } from "../../lib/policy/allowed_ports.ts";
 import { comparePolicies } from "../../lib/policy/compare_policies.ts";
 import { connectionTable, type TableGroup } from "../../lib/policy/connection_table.ts";
 import { denialSentence, endSentence } from "../../lib/policy/explain_connection.ts";

@@ -3,7 +3,15 @@ import type { Dependencies } from "../../dependencies.ts";
 import { explainPlanned } from "../../explain/explain_report.ts";
 import type { ExplainReport } from "../../explain/explain_report.ts";
 import { renderExplanation } from "../../explain/explanation_view.ts";
-import { FROM_FORMS, parseFrom, parseTo, TO_FORMS } from "../../explain/packet_end_text.ts";
+import {
+  FROM_FORMS,
+  parseFrom,
+  parsePodName,
+  parseTo,
+  TO_FORMS,
+} from "../../explain/packet_end_text.ts";
+import { policyQuestions, policyStateOf, runningPolicies } from "../../explain/policy_questions.ts";
+import { explainWithPolicies } from "../../explain/policy_steps.ts";
 import {
   type ActiveCommand,
   type CommandContext,
@@ -35,7 +43,7 @@ export const explainCommand: ActiveCommand = {
   async run(dependencies, context) {
     const [from = "", to = ""] = context.operands ?? [];
     // Checked here, so that a wrong operand is wrong use with every source.
-    parseFrom(from);
+    if (parsePodName(from) === undefined) parseFrom(from);
     parseTo(to);
     const { report, isIncomplete } = await explain(dependencies, context, { from, to });
     printReport(dependencies, context, {
@@ -53,14 +61,23 @@ async function explain(
 ): Promise<{ readonly report: ExplainReport; readonly isIncomplete: boolean }> {
   const { flags, configuration: { relay } } = context;
   if (flags.from === undefined && !namesObjects(flags)) {
-    const query = new URLSearchParams({ ...ends });
-    const report = await askControl(relay.controlSocket, { route: `/explain?${query}` });
-    return { report: report as ExplainReport, isIncomplete: false };
+    const socket = relay.controlSocket;
+    const ask = async (ends: Ends) => {
+      const query = new URLSearchParams({ ...ends });
+      return await askControl(socket, { route: `/explain?${query}` }) as ExplainReport;
+    };
+    const report = await explainWithPolicies(await runningPolicies(socket), ends, ask);
+    return { report, isIncomplete: false };
   }
   const planned = await planNamedObjects(dependencies, context);
   const notAsked = flags.from !== undefined
     ? "this is a dump; ask on the node itself for what its kernel has now"
     : "this is planned; without --manifests, --kubeconfig and --master a running kube-relay is asked";
-  const report = await explainPlanned(dependencies, ends, { planned, notAsked });
+  const state = policyStateOf(planned.informers);
+  const report = await explainWithPolicies(
+    state && policyQuestions(state),
+    ends,
+    (ends) => explainPlanned(dependencies, ends, { planned, notAsked }),
+  );
   return { report, isIncomplete: planned.isIncomplete };
 }
