@@ -24,7 +24,10 @@ export function endSentence(direction: Direction, verdict: EndVerdict): string {
         ? `${verdict.pod} always reaches itself`
         : `${verdict.pod} always accepts itself and its own node`;
     case "allowed":
-      return `NetworkPolicy ${verdict.policy} allows it by spec.${direction}[${verdict.index}]`;
+      return `NetworkPolicy ${verdict.policy} lets it ${
+        direction === "egress" ? "out of" : "into"
+      } ` +
+        `${verdict.pod}: spec.${direction}[${verdict.index}]`;
     case "denied": {
       const [names, isOne] = [policyNames(verdict.policies), verdict.policies.length === 1];
       return `${names} ${isOne ? "isolates" : "isolate"} ${verdict.pod} for ${direction}, and ` +
@@ -33,11 +36,11 @@ export function endSentence(direction: Direction, verdict: EndVerdict): string {
   }
 }
 
-/** Why the connection is denied, the sender first; `undefined` = it is allowed. */
+/** Which end denies the connection and why, the sender first; `undefined` = it is allowed. */
 export function denialSentence({ egress, ingress }: Judgement): string | undefined {
   const isDenied = ({ kind }: EndVerdict) => kind === "denied" || kind === "closed";
-  if (isDenied(egress)) return endSentence("egress", egress);
-  return isDenied(ingress) ? endSentence("ingress", ingress) : undefined;
+  if (isDenied(egress)) return `at the sender: ${endSentence("egress", egress)}`;
+  return isDenied(ingress) ? `at the receiver: ${endSentence("ingress", ingress)}` : undefined;
 }
 
 /** Names policies in a sentence, not all of many. */

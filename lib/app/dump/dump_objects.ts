@@ -16,10 +16,16 @@ import {
 type DumpedObjects = Readonly<Record<string, readonly KubeObject[]>>;
 
 /** The objects of these kinds. */
-export function dumpedObjects(kinds: readonly KindSpec[]): v.GenericSchema<unknown, DumpedObjects> {
-  const lists = fields(Object.fromEntries(
-    kinds.map(({ plural, schema }) => [plural, list(dumpSchema(schema))]),
-  ));
+export function dumpedObjects(
+  kinds: readonly KindSpec[],
+  optionalKinds: readonly KindSpec[] = [],
+): v.GenericSchema<unknown, DumpedObjects> {
+  const lists = fields({
+    ...Object.fromEntries(kinds.map(({ plural, schema }) => [plural, list(dumpSchema(schema))])),
+    ...Object.fromEntries(
+      optionalKinds.map(({ plural, schema }) => [plural, optional(list(dumpSchema(schema)))]),
+    ),
+  });
   return lists as unknown as v.GenericSchema<unknown, DumpedObjects>;
 }
 

@@ -5,6 +5,7 @@
 import * as v from "valibot";
 import type { KindSpec } from "../../api/kind.ts";
 import type { DumpSection } from "../../controller/controller.ts";
+import { POLICY_KINDS } from "../run/policy_access.ts";
 import { SERVICE_KINDS } from "../service/service_subscriptions.ts";
 import { CHANGES } from "./dump_changes.ts";
 import { CONFIGURATION, MACHINE_FACTS } from "./dump_configuration.ts";
@@ -72,8 +73,16 @@ export const DUMP_SCHEMA = fields({
   ...outcome,
 });
 
-/** What a dump is planned from. The rest is half of it, and takes its time to check. */
-export const INPUT_PART = fields({ ...identity, ...inputs, families: list(fields(family)) });
+/**
+ * What a dump is planned from. The rest is half of it, and takes its time to check. Only a dump of a run
+ * that enforces policies has their objects.
+ */
+export const INPUT_PART = fields({
+  ...identity,
+  ...inputs,
+  objects: dumpedObjects(SERVICE_KINDS, POLICY_KINDS),
+  families: list(fields(family)),
+});
 
 /** What was told of the node. */
 export const OUTCOME_PART = fields({ ...identity, ...outcome });

@@ -1,4 +1,5 @@
 import { NODE } from "../../api/kinds/node.ts";
+import { POLICY_KINDS } from "../run/policy_access.ts";
 import { SERVICE_KINDS } from "../service/service_subscriptions.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
@@ -87,7 +88,10 @@ function configurationOf(
 
 function informersOf({ objects }: InputDump): InformerSet {
   const informers = new InformerSet();
-  for (const spec of SERVICE_KINDS) {
+  const policies = POLICY_KINDS.filter(({ plural }) => objects[plural] !== undefined);
+  for (
+    const spec of [...SERVICE_KINDS, ...policies.length === POLICY_KINDS.length ? policies : []]
+  ) {
     const informer = informers.subscribe(spec);
     for (const object of objects[spec.plural] ?? []) informer.upsert(object);
     informer.markSynced();

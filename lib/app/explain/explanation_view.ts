@@ -45,12 +45,16 @@ function packetSection(packet: ExplainedPacket, view: TextStyle): string {
   const sentence = (text: string, paint: (text: string) => string) =>
     hangingText("", `${text}.`, { width: width - 2 }).split("\n")
       .map((line) => `  ${paint(colors.bold(line))}`);
-  const answer = sentence(headline, paint);
-  if (policies?.answer !== undefined) {
-    const isAllowed = policies.receivers.every((each) => each.isAllowed);
-    // It is the reason that somebody looks for: the Service is found, and the connection fails.
-    answer.unshift(...sentence(policies.answer, isAllowed ? colors.green : colors.red));
-  }
+  const isAllowed = policies?.receivers.every((each) => each.isAllowed) ?? true;
+  // A denial comes first: it is the reason why the connection fails.
+  const answer = [
+    ...(policies?.answer === undefined
+      ? []
+      : sentence(policies.answer, isAllowed ? colors.green : colors.red)),
+    ...(isAllowed
+      ? sentence(headline, paint)
+      : sentence(`Without NetworkPolicies: ${headline}`, colors.dim)),
+  ];
   if (packet.kernel.kind === "asked" && packet.kernel.differences.length > 0) {
     answer.push(
       `  ${colors.red(colors.bold("BUT the kernel holds something else: see the last step."))}`,

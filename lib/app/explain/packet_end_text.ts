@@ -10,6 +10,7 @@ import {
   tryParsePort,
 } from "../../net/port.ts";
 import { printableText } from "../../log/printable_text.ts";
+import { PacketEndsError } from "./packet_destinations.ts";
 
 /** Who sends the packet. */
 export type FromText =
@@ -97,7 +98,9 @@ export async function podSender(
   const family = wanted?.kind === "address" ? ipFamilyOf(wanted.address) : undefined;
   const address = addresses.find((each) => ipFamilyOf(each) === family) ?? addresses[0];
   if (address !== undefined) return `${name.slice(0, name.indexOf("/"))}/${address}`;
-  throw wrong("FROM", from, "there is no pod of this name with an address");
+  throw new PacketEndsError(
+    `Cannot find pod '${name}': there is none with this name and an address`,
+  );
 }
 
 /** TO with the address of the pod that it names, in the family of FROM. */

@@ -122,9 +122,9 @@ function summary({ verdict }: ExplainedPacket, judged: readonly JudgedReceiver[]
   const isDenied = denied.length === judged.length;
   if (first !== undefined) {
     const start = isDenied
-      ? "DENIED by NetworkPolicy"
-      : `DENIED by NetworkPolicy for ${denied.length} of ${judged.length} endpoints`;
-    return { answer: `${start}: ${denialSentence(first)}`, isDenied, receivers: judged };
+      ? "DENIED"
+      : `DENIED for ${denied.length} of ${judged.length} endpoints,`;
+    return { answer: `${start} ${denialSentence(first)}`, isDenied, receivers: judged };
   }
   if (verdict.kind === "forward") return { isDenied, receivers: judged };
   return { answer: "ALLOWED by NetworkPolicy", isDenied, receivers: judged };
