@@ -20,7 +20,7 @@ import { createLocalAddresses } from "./userspace/addresses/addresses.ts";
 import type { AddressMode } from "./userspace/addresses/address_method.ts";
 import { createFileStore } from "./userspace/addresses/address_store.ts";
 import { createUserspaceBackend } from "./userspace/backend.ts";
-import { userspaceComparison } from "./userspace/kernel_comparison.ts";
+import { userspaceComparison } from "./userspace/userspace_comparison.ts";
 
 /** The edges that backends are made with. */
 interface BackendDependencies extends RuleBackendDependencies {

@@ -4,7 +4,7 @@
  * @module
  */
 import type { BackendMode } from "../lib/proxy/backend.ts";
-import type { StartPacketWatch } from "../lib/proxy/packet_trace.ts";
+import type { StartPacketWatch } from "../lib/explain/packet_trace.ts";
 import { createIpvsTrace } from "./ipvs/trace.ts";
 import { createIptablesTrace } from "./netfilter/trace/iptables_watch.ts";
 import type { TraceEdges } from "./netfilter/trace/trace_edges.ts";

@@ -9,7 +9,7 @@ import { renderChanges } from "../lib/app/changes/changes_view.ts";
 import { MOST_NAMED, nameRules, type ServedFamily } from "../lib/app/changes/name_rules.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";
 import type { BackendMode } from "../lib/proxy/backend.ts";
-import { ruleNames } from "../lib/proxy/rule_names.ts";
+import { ruleNames } from "../lib/explain/rule_names.ts";
 import type { ServicePlan } from "../lib/proxy/service_plan.ts";
 import { explainStage } from "./packet_flow/explain_executor.ts";
 import { FakeClock } from "./support/fakes/fake_clock.ts";
@@ -76,7 +76,9 @@ const EXPECTED: Readonly<Record<BackendMode, readonly [web: string[], empty: str
 
 function served(mode: BackendMode, services: readonly ServicePlan[] = SERVICES): ServedFamily {
   const { backend } = explainStage(mode, { name: "none", services: [] }, "IPv4");
-  const plan = testProxyPlan(services, { shared: { nodePortAddresses: [NODE] } });
+  const plan = testProxyPlan(services, {
+    shared: { nodePortAddresses: [NODE], interfaceAddresses: [NODE] },
+  });
   return { family: "IPv4", backend, pipeline: { plan } };
 }
 

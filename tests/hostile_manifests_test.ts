@@ -135,6 +135,57 @@ Deno.test({
     }),
 });
 
+const SERVICE = { apiVersion: "v1", kind: "Service" };
+const PORTS = [{ name: "a", port: 80 }];
+
+/** Objects that a tenant may write, given the ports of the process itself. */
+const HOSTILE: Readonly<Record<string, (own: number) => Record<string, unknown>>> = {
+  "claims a port of kube-relay": (port) => ({ externalIPs: ["127.0.0.1"], ports: [{ port }] }),
+  "claims the address of a good Service": () => ({ externalIPs: [WEB], ports: PORTS }),
+  "claims every address": () => ({ externalIPs: ["0.0.0.0"], ports: PORTS }),
+  "claims addresses of nobody": () => ({
+    externalIPs: ["224.0.0.1", "255.255.255.255", "169.254.169.254", "192.0.2.77"],
+    ports: PORTS,
+  }),
+  "has a cluster IP of another kind": () => ({ clusterIP: "\u001b[31m\n10.0.0.1", ports: PORTS }),
+  "has ports out of range": () => ({ ports: [{ port: 0 }, { port: 70_000 }, { port: -1 }] }),
+  "has too many ports": () => ({
+    ports: Array.from(
+      { length: 5_000 },
+      (_, index) => ({ name: `p${index}`, port: 20_000 + index }),
+    ),
+  }),
+  "is no object at all": () => ({ ports: "\u001b]0;x\u0007", clusterIPs: { a: [] } }),
+};
+
+Deno.test({
+  name:
+    "hostile Services cost neither another Service nor kube-relay's own ports in userspace mode",
+  ignore,
+  fn: () =>
+    withRelay(async (stage) => {
+      const { relay, manifests, port } = stage;
+      for (const [index, [what, spec]] of Object.entries(HOSTILE).entries()) {
+        const object = {
+          ...SERVICE,
+          metadata: { name: `hostile-${index}`, namespace: "default" },
+          spec: { clusterIP: `127.51.9.${index + 1}`, ...spec(relay.metricsPort) },
+        };
+        await Deno.writeTextFile(`${manifests}/hostile-${index}.json`, JSON.stringify(object));
+        await relay.until(`one that ${what} is read`, async () => {
+          const { sources } = await relay.status();
+          return JSON.stringify(sources).includes(`hostile-${index}.json`) &&
+            (await relay.settled());
+        });
+        assertEquals(await ask({ hostname: WEB, port }), "web", what);
+        assertEquals((await relay.scrape()).includes("kube_relay_"), true, what);
+      }
+      // deno-lint-ignore no-control-regex -- what a terminal would obey
+      assertEquals(/[\x00-\x09\x0b-\x1f]/.exec(relay.log), null);
+      await isAlive(stage);
+    }),
+});
+
 Deno.test({
   name: "a manifest that is swapped for a named pipe and back does not hold up kube-relay",
   ignore,

@@ -21,6 +21,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "lib/net": [],
   "lib/api": ["lib/net"],
   "lib/proxy": ["lib/api", "lib/net"],
+  "lib/explain": ["lib/proxy", "lib/api", "lib/net"],
   "lib/policy": ["lib/api", "lib/net"],
   ...Object.fromEntries(
     ["kube", "controller", "config", "health", "metrics", "log", "os"].map((edge) => [
@@ -30,7 +31,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   ),
   "backends": [
     ...["lib/controller", "lib/log", "lib/os"],
-    ...["lib/proxy", "lib/policy", "lib/api", "lib/net"],
+    ...["lib/explain", "lib/proxy", "lib/policy", "lib/api", "lib/net"],
   ],
   "lib/app": [
     ...[
@@ -42,7 +43,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
       "lib/log",
       "lib/os",
     ],
-    ...["lib/proxy", "lib/policy", "lib/api", "lib/net"],
+    ...["lib/explain", "lib/proxy", "lib/policy", "lib/api", "lib/net"],
   ],
   "main.ts": ["lib", "backends", "deno.json"],
 };
@@ -74,7 +75,7 @@ const SERVICES =
 /** What a sync runs through in a backend, and the tools that it must not depend on. */
 const WRITE_PATH =
   /^backends\/\w+\/(wanted_\w+|applied_\w+|\w+_writer|adopt_\w+|layout|drift_watch|diff|render_service)\.ts$/;
-const TOOL = /\/(compare\w*|kernel_comparison|explain\w*|trace\w*|inspect\w*|find_\w+)\.ts$/;
+const TOOL = /\/(compare\w*|\w+_comparison|explain\w*|trace\w*|inspect\w*|find_\w+)\.ts$/;
 
 const REACHES_OUTSIDE = [
   /\bDeno\./,
@@ -193,7 +194,7 @@ function mayImport(from: string, to: string): boolean {
 }
 
 function isPure({ path, text }: SourceFile): boolean {
-  if (/^lib\/(net|api|proxy|policy)\//.test(path) || CLAIMS_PURITY.test(text)) return true;
+  if (/^lib\/(net|api|proxy|explain|policy)\//.test(path) || CLAIMS_PURITY.test(text)) return true;
   return path.startsWith("backends/") && PURE_IN_BACKENDS.test(path);
 }
 

@@ -17,9 +17,9 @@ import { type PlannedNode, planObjects } from "../lib/app/offline/planned_node.t
 import { parseIpAddress } from "../lib/net/ip_address.ts";
 import { parsePort } from "../lib/net/port.ts";
 import type { Backend, BackendMode } from "../lib/proxy/backend.ts";
-import { explainPacket } from "../lib/proxy/explain_packet.ts";
+import { explainPacket } from "../lib/explain/explain_packet.ts";
 import type { ProxyPlan } from "../lib/proxy/proxy_plan.ts";
-import { ruleNames } from "../lib/proxy/rule_names.ts";
+import { ruleNames } from "../lib/explain/rule_names.ts";
 import { createDependencies } from "../main.ts";
 import { THIS_NODE } from "./support/builders/address_plan.ts";
 import { testEndpointSlice, testNode, testService } from "./support/builders/builders.ts";

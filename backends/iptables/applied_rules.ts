@@ -2,7 +2,7 @@
  * What the kernel is known to hold of ours. Pure but for its own state.
  *
  * Table nat, which is large, is kept as one number for each chain; table filter as text, since the
- * order of a sync needs what is there now beside what is wanted.
+ * order of a sync needs what is there now besides what is wanted.
  *
  * @module
  */

@@ -29,19 +29,25 @@ import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import { createCounters, readCounters, recreateCounters } from "../netfilter/packet_counters.ts";
 import { ROUTE_LOCALNET } from "../netfilter/route_localnet.ts";
 import type { RuleBackendDependencies, RuleBackendOptions } from "../netfilter/rule_backend.ts";
-import { RuleSyncs } from "../netfilter/rule_syncs.ts";
+import { RefusedServices } from "../netfilter/refused_services.ts";
+import { WantedRules } from "../netfilter/wanted_rules.ts";
+import { IptablesLayout } from "./layout.ts";
+import { RuleWriter } from "./rule_writer.ts";
+import { type IptablesRules, ServiceRuleWriter } from "./service_rule_writer.ts";
+import { TREES } from "./base_chains.ts";
 import { createRuleWatch } from "./drift_watch.ts";
-import { compareKernel, repairKernel } from "./kernel_comparison.ts";
-import { findFacts } from "./probe.ts";
-import { explainIptables } from "./explain.ts";
-import { ExplainedLayout } from "./explained_layout.ts";
+import { compareKernel, repairKernel } from "./compare_kernel.ts";
+import { findFacts, probeIptablesMode } from "./probe.ts";
+import { ExplainedLayout, explainIptables } from "./explain.ts";
 import { findMissingRules } from "./find_missing.ts";
-import { renderOptionsOf, servesLocalhost } from "./live_options.ts";
+import {
+  ALL_FEATURES,
+  type IptablesFeatures,
+  renderOptionsOf,
+  servesLocalhost,
+} from "./render_options.ts";
 import { removeOwnChains } from "./own_chains.ts";
-import { probeIptablesMode } from "./probe.ts";
 import { renderEach, renderText } from "./render.ts";
-import { ALL_FEATURES, type IptablesFeatures } from "./render_options.ts";
-import { WantedRules } from "./wanted_rules.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 /** Settings of the iptables backend. */
@@ -63,7 +69,8 @@ interface Machine {
   features: IptablesFeatures;
   readonly beLiberal: boolean;
   readonly runner: IptablesRunner;
-  readonly rules: WantedRules;
+  readonly rules: IptablesRules;
+  readonly writer: RuleWriter;
   readonly drift: DriftWatch;
   /** Whether there were no rules for Services. */
   readonly isFresh: boolean;
@@ -76,10 +83,9 @@ class IptablesBackend implements Backend {
   readonly #dependencies: RuleBackendDependencies;
   readonly #options: IptablesBackendOptions;
   readonly #turns = new OneAtATime();
-  readonly #syncs = new RuleSyncs();
   #machine: Machine | undefined;
   readonly #explained = new ExplainedLayout();
-  #toldUnreadable = "";
+  #reportedUnreadable = "";
 
   constructor(dependencies: RuleBackendDependencies, options: IptablesBackendOptions) {
     this.family = options.family;
@@ -114,20 +120,18 @@ class IptablesBackend implements Backend {
     const { programs: { restore, variant, version }, reason } = choice;
     logger.info("Chose the variant of iptables", { variant, version, reason });
     const runner = new IptablesRunner({ commands }, choice.programs);
-    const rules = new WantedRules({
-      clock,
-      runner,
-      recreateCounters: () => this.#recreateCounters(),
-    });
-    await rules.read();
-    this.#tellUnreadable(rules.unreadable);
+    const writer = new RuleWriter({ clock, runner });
+    const rules = this.#rulesOf(writer);
+    await writer.read(new WriteFigures());
+    this.#reportUnreadable(writer.unreadable);
     const drift = createRuleWatch({ ...this.#dependencies, runner, rules, turns: this.#turns }, {
       periodMs: this.#options.syncPeriodMs,
       tables: features.mangle ? ["mangle", "filter", "nat"] : ["filter", "nat"],
     });
     const summary = `rules by ${restore} ${version}`;
-    const isFresh = rules.unreadable.length === 0 && !rules.foundServices;
-    this.#machine = { summary, features, beLiberal, runner, rules, drift, isFresh };
+    const isFresh = writer.unreadable.length === 0 &&
+      !writer.found({ table: "nat", name: TREES.services.root });
+    this.#machine = { summary, features, beLiberal, runner, rules, writer, drift, isFresh };
     drift.start();
   }
 
@@ -136,7 +140,7 @@ class IptablesBackend implements Backend {
   }
 
   explain: Backend["explain"] = (plan, explanation) => {
-    const applied = plan === this.#syncs.plan ? this.#machine?.rules.layout : undefined;
+    const applied = plan === this.#machine?.rules.plan ? this.#machine.rules.layout : undefined;
     const options = this.#renderOptions(plan);
     const layout = this.#explained.of(plan, { applied, options, facts: this.#options.facts });
     return explainIptables(plan, explanation, layout);
@@ -159,7 +163,7 @@ class IptablesBackend implements Backend {
   facts(): MachineFacts | undefined {
     if (this.#machine === undefined) return undefined;
     const { features, beLiberal, rules } = this.#machine;
-    return { features: { ...features }, beLiberal, layout: rules.shape };
+    return { features: { ...features }, beLiberal, layout: shapeOf(rules) };
   }
 
   compare: Backend["compare"] = async (plan, scope) =>
@@ -171,13 +175,13 @@ class IptablesBackend implements Backend {
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
     const summary = this.#machine?.summary ?? "not started";
     const { clock } = this.#dependencies;
-    const { quarantined } = this.#machine?.rules ?? {};
-    return { summary, ...await inspectPlan(this.#syncs.plan, { clock, quarantined, keys }) };
+    const { plan, quarantined } = this.#machine?.rules ?? {};
+    return { summary, ...await inspectPlan(plan, { clock, quarantined, keys }) };
   }
 
   async ruleCounters(): Promise<RuleCounters> {
-    const { rules: { failedWrites = 0 } = {}, features } = this.#machine ?? {};
-    const { failedPartialWrites } = this.#syncs;
+    const { rules, features } = this.#machine ?? {};
+    const { failedWrites = 0, failedPartialWrites = 0 } = rules ?? {};
     const packets = features?.nfacct ? await readCounters(this.#dependencies) : {};
     return { failedWrites, failedPartialWrites, failedCleanups: 0, ...packets };
   }
@@ -215,18 +219,12 @@ class IptablesBackend implements Backend {
     if (this.#machine === undefined) {
       throw new Error("Cannot sync rules of iptables: start() has not succeeded");
     }
-    const { rules } = this.#machine;
+    const { rules, writer } = this.#machine;
     const figures = new WriteFigures();
-    const report = await this.#syncs.run(rules, {
-      plan,
-      changes,
-      take: () => rules.take(plan, { changes, options: this.#renderOptions(plan) }),
-      write: async () => {
-        await rules.write(figures);
-        this.#tellUnreadable(rules.unreadable);
-      },
-    });
-    const { nat, filter } = rules.totals;
+    const options = this.#renderOptions(plan);
+    const report = await rules.sync(plan, { changes, options, figures });
+    this.#reportUnreadable(writer.unreadable);
+    const { nat, filter } = writer.totals;
     return {
       ...report,
       operations: figures.operations,
@@ -238,6 +236,18 @@ class IptablesBackend implements Backend {
     };
   }
 
+  #rulesOf(writer: RuleWriter): IptablesRules {
+    const { clock } = this.#dependencies;
+    const refused = new RefusedServices();
+    const recreateCounters = () => this.#recreateCounters();
+    return new WantedRules({
+      clock,
+      refused,
+      writer: new ServiceRuleWriter({ clock, writer, refused, recreateCounters }),
+      createLayout: (shared, options) => new IptablesLayout(shared, options),
+    });
+  }
+
   /** Where the counters cannot be created, the next sync writes rules without them. */
   async #recreateCounters(): Promise<boolean> {
     const exist = await recreateCounters(this.#dependencies);
@@ -247,24 +257,24 @@ class IptablesBackend implements Backend {
   }
 
   /** Once for as long as it is so. */
-  #tellUnreadable(tables: readonly IptablesTable[]): void {
-    const told = tables.join(" ");
-    if (told !== "" && told !== this.#toldUnreadable) {
+  #reportUnreadable(tables: readonly IptablesTable[]): void {
+    const names = tables.join(" ");
+    if (names !== "" && names !== this.#reportedUnreadable) {
       this.#dependencies.logger.warn(
         "Tables of iptables contain rules that only nft can show; changes by other programs are not noticed there",
         { tables, cure: "see 'nft list ruleset', and move those rules to a table of their own" },
       );
     }
-    this.#toldUnreadable = told;
+    this.#reportedUnreadable = names;
   }
 
   async #comparison(plan: ProxyPlan, scope: ComparisonScope | undefined) {
     const { clock, commands } = this.#dependencies;
     const edges = { clock, recreateCounters: () => this.#recreateCounters() };
     if (this.#machine !== undefined) {
-      const { runner, rules: { shape } } = this.#machine;
+      const { runner, rules } = this.#machine;
       const options = this.#renderOptions(plan);
-      return [{ ...edges, runner }, { plan, options, shape, scope }] as const;
+      return [{ ...edges, runner }, { plan, options, shape: shapeOf(rules), scope }] as const;
     }
     const choice = await chooseIptables({ commands }, { family: this.family });
     if (choice.programs === undefined) {
@@ -285,4 +295,9 @@ class IptablesBackend implements Backend {
       { ...facts, features: featuresFound(ALL_FEATURES, facts) };
     return renderOptionsOf(this.#options, shared, { features, beLiberal });
   }
+}
+
+/** The chains of the trees; see {@linkcode IptablesLayout.shape}. */
+function shapeOf({ layout }: IptablesRules): readonly string[] {
+  return layout?.shape ?? [];
 }

@@ -1,6 +1,10 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
-import { iptablesPlan, IptablesStage } from "../../tests/support/stages/iptables_stage.ts";
-import { goldenMeaning, meaningOf } from "../../tests/support/stages/iptables_stage.ts";
+import {
+  goldenMeaning,
+  iptablesPlan,
+  IptablesStage,
+  meaningOf,
+} from "../../tests/support/stages/iptables_stage.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { SyncFailure } from "../../lib/controller/sync_failure.ts";

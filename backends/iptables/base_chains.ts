@@ -52,7 +52,7 @@ export interface TreeSpec {
 
 /** The mark is set by a jump to it. Other software jumps there too. */
 export const MARK_MASQ = "KUBE-MARK-MASQ";
-/** Gone, or empty, when somebody flushed a table. */
+/** Gone, or empty, when another program flushed a table. */
 export const CANARY = "KUBE-PROXY-CANARY";
 /**
  * kube-proxy's canary has no rule, so that `iptables -F` alone, which empties chains and leaves them

@@ -28,13 +28,13 @@ import {
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { TimeSlice } from "../../lib/os/time_slice.ts";
 
-/** What goes into a batch beside the chains that differ. */
+/** What goes into a batch besides the chains that differ. */
 interface DiffOptions {
   /** Jumps that are missing, in the order of insertion. @default {none} */
   readonly jumps?: readonly Jump[];
   /** Jumps that are in the wrong place, or there twice. @default {none} */
   readonly removedJumps?: readonly PlacedLine[];
-  /** Chains to take away beside those, from {@linkcode staleChains}. @default {none} */
+  /** Chains to take away besides those, from {@linkcode staleChains}. @default {none} */
   readonly stale?: StaleChains;
   /** Chains, as {@linkcode chainKey}, that others refer to: emptied where they would go. @default {none} */
   readonly kept?: ReadonlySet<string>;

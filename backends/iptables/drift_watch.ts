@@ -15,13 +15,13 @@ import { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
 import { VerificationSchedule } from "../netfilter/verification_schedule.ts";
 import { CANARY } from "./base_chains.ts";
-import type { WantedRules } from "./wanted_rules.ts";
+import type { IptablesRules } from "./service_rule_writer.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 /** What the watch stands on. */
 interface RuleWatchDependencies extends Omit<RuleBackendDependencies, "commands"> {
   readonly runner: Pick<IptablesRunner, "hasRules">;
-  readonly rules: Pick<WantedRules, "isKnown" | "isPending" | "verify">;
+  readonly rules: Pick<IptablesRules, "isKnown" | "isPending" | "verify">;
   /** What else writes rules. */
   readonly turns: OneAtATime;
 }

@@ -3,17 +3,22 @@
  *
  * @module
  */
-import { isLoopback } from "../../lib/net/ip_address.ts";
-import { admission } from "../../lib/proxy/admitted_sources.ts";
+import { findHit, type PacketHit } from "../../lib/explain/packet_hit.ts";
+import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
-import { findHit, type PacketHit } from "../../lib/proxy/packet_hit.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { type RuleSource, walkIptables } from "../netfilter/walk/iptables_walk.ts";
-import { carriersOf, walkedPacket } from "../netfilter/walk/walk_steps.ts";
+import {
+  carriersOf,
+  nodeAddressTest,
+  noLocalhostReason,
+  walkedPacket,
+} from "../netfilter/walk/walk_steps.ts";
 import { baseJumps } from "./base_chains.ts";
 import { chainKey } from "./chain_ref.ts";
 import type { IptablesLayout } from "./layout.ts";
+import { layOut } from "./render.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import { unsupportedParts } from "./unsupported.ts";
 
@@ -31,32 +36,23 @@ export function explainIptables(
   if (unserved !== undefined) return { deviations: { unserved }, carriers: [] };
   if (hit === undefined || explanation.verdict.kind === "unclaimed") return { carriers: [] };
   const { packet } = explanation;
-  const { nodePortAddresses } = plan.shared;
   const outcomes = walkIptables(rulesOf(layout), walkedPacket(packet), {
-    isLocal: (address) =>
-      nodePortAddresses.includes(address) || isLoopback(address) ||
-      (packet.from.kind === "node" && address === packet.from.address),
+    isLocal: nodeAddressTest(plan, packet),
     isListed: () => undefined,
   });
-  const deviations = admission(hit, {
-    source: packet.from.address,
-    nodeIps: [layout.options.nodeIp],
-  });
-  return { deviations, carriers: carriersOf(outcomes) };
+  return { carriers: carriersOf(outcomes) };
 }
 
 function unservedReason(
-  { role, service }: PacketHit,
-  { packet: { to } }: PacketExplanation,
+  hit: PacketHit,
+  { packet }: PacketExplanation,
   options: IptablesRenderOptions,
 ): string | undefined {
-  const { everything, external, quarantined } = unsupportedParts(service, options.features);
-  if (everything || (external && role !== "ClusterIP")) return quarantined[0]?.reason;
-  if (role !== "NodePort" || !isLoopback(to)) return undefined;
-  if (options.family === "IPv6") return "IPv6 has no route_localnet: what goes to ::1 stays there";
-  if (options.localhostNodePorts) return undefined;
-  return "node ports on 127.0.0.0/8 are turned off, by --iptables-localhost-nodeports or " +
+  const { everything, external, quarantined } = unsupportedParts(hit.service, options.features);
+  if (everything || (external && hit.frontend.role !== "ClusterIP")) return quarantined[0]?.reason;
+  const cure = "node ports on 127.0.0.0/8 are turned off, by --iptables-localhost-nodeports or " +
     "--nodeport-addresses";
+  return noLocalhostReason(hit, packet, { ...options, cure });
 }
 
 /** Renders the chains of a layout as the walk reaches them. */
@@ -74,4 +70,31 @@ function rulesOf(layout: IptablesLayout): RuleSource {
     for (const next of layout.next(ref)) known.set(chainKey(next), next);
     return layout.content(ref)?.rules;
   };
+}
+
+/** The context besides the plan. */
+interface ExplainedLayoutOptions {
+  /** Of the plan, if it is the one in force. */
+  readonly applied: IptablesLayout | undefined;
+  readonly options: IptablesRenderOptions;
+  /** Of the machine that the plan is for; `undefined` = nothing is known of it. */
+  readonly facts: MachineFacts | undefined;
+}
+
+/** Keeps the last one: who asks for a packet may ask for several, and 10,000 ServicePorts take 200 ms. */
+export class ExplainedLayout {
+  #known: { readonly plan: ProxyPlan; readonly layout: IptablesLayout } | undefined;
+
+  /** The one that is applied, or one for a plan that is only looked at. */
+  of(plan: ProxyPlan, { applied, options, facts }: ExplainedLayoutOptions): IptablesLayout {
+    if (applied) return applied;
+    if (this.#known?.plan !== plan) {
+      const shape = facts?.layout ?? [];
+      this.#known = {
+        plan,
+        layout: layOut(plan, options, { shape, isForFew: true, isDeferred: true }),
+      };
+    }
+    return this.#known.layout;
+  }
 }

@@ -12,7 +12,7 @@ import { isSameRule } from "../netfilter/iptables/rule_normal_form.ts";
 
 const CARRIER = /^-[AI] (\S+) (.*)$/s;
 
-/** Asks for one chain after the other. Throws an IptablesError, and when there is nobody to ask yet. */
+/** Asks for one chain after the other. Throws an IptablesError, and before start() has succeeded. */
 export async function findMissingRules(
   runner: Pick<IptablesRunner, "rulesOf"> | undefined,
   carriers: readonly PacketCarrier[],

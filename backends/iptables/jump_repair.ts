@@ -42,7 +42,7 @@ export function repairJumps(options: IptablesRenderOptions, tables: SavedTables)
   return { removedJumps, jumps };
 }
 
-/** What a built-in chain has of jumps, beside what it should have. */
+/** What a built-in chain has of jumps, besides what it should have. */
 export interface JumpsOfChain {
   readonly table: IptablesTable;
   readonly from: Jump["from"];

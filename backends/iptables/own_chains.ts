@@ -1,6 +1,6 @@
 /**
  * Which chains of a machine are ours. Many have the names of kube-proxy's: whose they are shows by
- * what only we have beside them.
+ * what only we have besides them.
  *
  * @module
  */
@@ -64,7 +64,7 @@ export async function removeOwnChains(
 
 /**
  * The chains that are ours. Those with kube-proxy's names are when they lead to chains that only we
- * have: a kube-proxy that came after us wrote them anew.
+ * have: a kube-proxy that came after us rewrote them.
  */
 function ownChainsOf({ tables }: IptablesDump): ChainFilter {
   const isInForce = tables.some(({ name, jumps }) =>

@@ -1,6 +1,6 @@
 /**
  * Where a packet is sent to, as a path of digits: what the tree of chains branches by. Address, then
- * a letter for the protocol, then the port, so that paths which begin alike can be told by one rule.
+ * a letter for the protocol, then the port, so that paths which begin alike can be matched by one rule.
  * Pure.
  *
  * A digit has two bits. With four, sparse addresses end in chains of two or three each: 2,955 chains

@@ -5,7 +5,7 @@
  * A node holds entries of its own and nodes below it whose prefixes exclude each other. When it has
  * too many entries, the largest group that goes on with the same digit moves to a node of its own:
  * one group at a time, since each move has to be written to the kernel. So a node may hold some
- * entries beside its children; sparse groups never get a chain for two or three rules.
+ * entries besides its children; sparse groups never get a chain for two or three rules.
  *
  * @module
  */

@@ -80,7 +80,7 @@ export function layOut(
 
 /**
  * Everything, or what is for these ServicePorts with what leads there. What has no rules since the
- * kernel lacks what they need is told in comments at the end.
+ * kernel lacks what they need is listed in comments at the end.
  */
 export function* renderText(
   plan: ProxyPlan,

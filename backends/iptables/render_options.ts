@@ -1,10 +1,11 @@
 /**
- * What rules depend on beside the plan. Nothing of it changes while the process runs. Pure.
+ * The settings and kernel features that rules depend on, besides the plan. Pure.
  *
  * @module
  */
-import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
-import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
+import type { IpFamily } from "../../lib/net/ip_address.ts";
+import { namesLoopback, type NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
+import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 
 /** Extensions that a kernel may lack. What needs a missing one is quarantined, or said otherwise. */
 export interface IptablesFeatures {
@@ -35,8 +36,6 @@ export interface IptablesRenderOptions {
   readonly nodePortAddresses: NodePortAddresses;
   /** Node ports on 127.0.0.0/8; IPv4 only. Needs `route_localnet`. */
   readonly localhostNodePorts: boolean;
-  /** An address of this node: a source range that holds it admits the node by its own addresses. */
-  readonly nodeIp?: IpAddress;
   /** `nf_conntrack_tcp_be_liberal` is set: packets that conntrack finds invalid may pass. */
   readonly beLiberal: boolean;
   /**
@@ -46,7 +45,7 @@ export interface IptablesRenderOptions {
   readonly serviceComments: boolean;
 }
 
-/** A kernel that has everything but the nfacct objects, which somebody has to make first. */
+/** A kernel that has everything but the nfacct objects, which that kube-relay has to create first. */
 export const ALL_FEATURES: IptablesFeatures = {
   addrtype: true,
   comment: true,
@@ -74,4 +73,44 @@ export function defaultRenderOptions(family: IpFamily): IptablesRenderOptions {
 /** Value and mask of the mark that asks for masquerade, as kube-proxy spells it. */
 export function masqueradeMark({ masqueradeBit }: IptablesRenderOptions): string {
   return `0x${(2 ** masqueradeBit).toString(16).padStart(8, "0")}`;
+}
+
+/** The part that is constant while the process runs. */
+interface FixedSettings {
+  readonly family: IpFamily;
+  readonly masqueradeBit: number;
+  readonly localhostNodePorts: boolean;
+}
+
+/** What was found out about the kernel. */
+interface KernelSettings {
+  readonly features: IptablesFeatures;
+  readonly beLiberal: boolean;
+}
+
+/** Whether node ports are served on 127.0.0.0/8. IPv6 has no route_localnet. */
+export function servesLocalhost(
+  { family, localhostNodePorts }: FixedSettings,
+  nodePorts: NodePortAddresses,
+): boolean {
+  if (family !== "IPv4" || !localhostNodePorts) return false;
+  return nodePorts.kind === "all" || namesLoopback(nodePorts);
+}
+
+/** Everything that rules depend on besides the Services of the plan. */
+export function renderOptionsOf(
+  fixed: FixedSettings,
+  { nodePortRanges }: Pick<SharedPlan, "nodePortRanges">,
+  { features, beLiberal }: KernelSettings,
+): IptablesRenderOptions {
+  const { family, masqueradeBit } = fixed;
+  return {
+    family,
+    features,
+    masqueradeBit,
+    nodePortAddresses: nodePortRanges,
+    localhostNodePorts: servesLocalhost(fixed, nodePortRanges),
+    beLiberal,
+    serviceComments: true,
+  };
 }

@@ -5,10 +5,10 @@
  */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Port } from "../../lib/net/port.ts";
-import { type AdmittedSources, admittedSources } from "../../lib/proxy/admitted_sources.ts";
+import type { AdmittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
-import { hasClusterIp, isExternal } from "../../lib/proxy/frontend.ts";
+import { type Frontend, frontendsOf } from "../../lib/proxy/frontend.ts";
 import { hairpinEndpoints } from "../../lib/proxy/hairpin.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { servicePortText } from "../../lib/proxy/service_port_name.ts";
@@ -31,7 +31,7 @@ import { unsupportedParts } from "./unsupported.ts";
 const MAX_INLINE_RULES = 3;
 const MARK: Pick<Rule, "target"> = { target: [MARK_MASQ] };
 
-/** What rendering a ServicePort depends on beside it. */
+/** What the rules of a ServicePort depend on, besides its plan. */
 export interface ServiceRenderContext {
   readonly localTraffic: LocalTrafficDetector;
   readonly options: IptablesRenderOptions;
@@ -41,8 +41,10 @@ export interface ServiceRenderContext {
 export function renderService(plan: ServicePlan, context: ServiceRenderContext): ServiceRules {
   const { quarantined, everything, external } = unsupportedParts(plan, context.options.features);
   const draft = new ServiceDraft(plan, context);
-  if (!everything) draft.addClusterIp();
-  if (!external) draft.addExternal();
+  for (const frontend of frontendsOf(plan)) {
+    if (frontend.role === "ClusterIP" ? !everything : !external) draft.add(frontend);
+  }
+  if (!external) draft.addHealthCheck();
   if (!everything) draft.addHairpin();
   return { entries: draft.entries, chains: [...draft.chains.values()], quarantined };
 }
@@ -64,42 +66,23 @@ class ServiceDraft {
     this.#title = servicePortText(plan.name);
   }
 
-  addClusterIp(): void {
-    const { clusterIp, internal } = this.#plan;
-    if (!hasClusterIp(this.#plan)) return;
-    if (internal.kind !== "forward") {
-      this.#addDestination("refused", clusterIp, this.#refusal(internal));
-      return;
-    }
-    const match = this.#to(clusterIp);
-    this.#addDestination("services", clusterIp, [
-      ...this.#markInternal().map((rule) => ({ ...match, ...rule })),
-      ...this.#choose("internal", match),
-    ], "cluster IP");
-  }
-
-  addExternal(): void {
-    const plan = this.#plan;
-    if (!isExternal(plan)) return;
-    const { external, externalFromCluster, externalIps, loadBalancerVips, nodePort } = plan;
-    // Where the cluster itself is served, the nat rules stay: they tell who is asking.
-    const isServed = external.kind === "forward" || externalFromCluster.kind === "forward";
-    if (isServed) {
-      for (const address of externalIps) {
-        const rules = this.#toExternal(this.#to(address));
-        this.#addDestination("services", address, rules, "external IP");
+  add(frontend: Frontend): void {
+    const { address, port, verdict: { external } } = frontend;
+    const isServed = [external, frontend.verdict.internal].some(({ kind }) => kind === "forward");
+    if (address === undefined) {
+      if (isServed) this.#addNodePort(frontend);
+      if (external.kind !== "forward") {
+        this.#addPort("refusedNodePorts", port, this.#refusal(external));
       }
-      if (loadBalancerVips.length > 0) this.#addLoadBalancer();
-      if (nodePort !== undefined) this.#addNodePort(nodePort);
-    }
-    if (external.kind !== "forward") {
-      const refusal = this.#refusal(external);
-      for (const address of [...externalIps, ...loadBalancerVips]) {
-        this.#addDestination("refusedExternal", address, refusal);
+    } else if (frontend.role === "ClusterIP") {
+      this.#addClusterIp(frontend, address);
+    } else {
+      // Where only the cluster is served, the nat rules distinguish the clients.
+      if (isServed) this.#addExternal(frontend, address);
+      if (external.kind !== "forward") {
+        this.#addDestination("refusedExternal", address, this.#refusal(external));
       }
-      if (nodePort !== undefined) this.#addPort("refusedNodePorts", nodePort, refusal);
     }
-    this.#addHealthCheck();
   }
 
   /** Endpoints that are sent their own packets, which have to come from the node. */
@@ -112,36 +95,47 @@ class ServiceDraft {
     }
   }
 
-  #addLoadBalancer(): void {
-    const { loadBalancerVips, port, protocol, sourceRanges } = this.#plan;
-    const { nodeIp } = this.#context.options;
-    const admitted = sourceRanges && admittedSources(sourceRanges, this.#plan, [nodeIp]);
-    // The firewall chain holds what is admitted. Nobody is: nothing may lead to an endpoint.
-    const target = admitted?.ranges.length ? [this.#firewallChain(admitted)] : undefined;
-    for (const address of loadBalancerVips) {
-      const match = this.#to(address);
-      if (admitted === undefined || target) {
-        const rules = target ? [{ ...match, target }] : this.#toExternal(match);
-        this.#addDestination("services", address, rules, "loadbalancer IP");
-      }
-      if (admitted === undefined) continue;
-      const path = destinationPath(address, protocol, port);
-      this.#add("firewall", path, [{
-        ...match,
-        ...this.#comment("traffic not accepted by its source ranges"),
-        target: ["DROP"],
-      }]);
+  #addClusterIp({ verdict: { internal } }: Frontend, address: IpAddress): void {
+    if (internal.kind !== "forward") {
+      this.#addDestination("refused", address, this.#refusal(internal));
+      return;
     }
+    const match = this.#to(address);
+    this.#addDestination("services", address, [
+      ...this.#markInternal().map((rule) => ({ ...match, ...rule })),
+      ...this.#choose(internal, match),
+    ], "cluster IP");
   }
 
-  /** Who may use the load balancer addresses goes to the external chain; others come back. */
-  #firewallChain({ ranges, own }: AdmittedSources): string {
-    const target = [this.#externalChain()];
+  #addExternal(frontend: Frontend, address: IpAddress): void {
+    const { admitted, port, role } = frontend;
+    const match = this.#to(address);
+    const comment = role === "LoadBalancer" ? "loadbalancer IP" : "external IP";
+    if (admitted === undefined) {
+      this.#addDestination("services", address, this.#toExternal(frontend, match), comment);
+      return;
+    }
+    // The firewall chain contains what is admitted. If nothing is, no rule may lead to an endpoint.
+    if (admitted.ranges.length > 0) {
+      const target = [this.#firewallChain(frontend, admitted)];
+      this.#addDestination("services", address, [{ ...match, target }], comment);
+    }
+    this.#add("firewall", destinationPath(address, this.#plan.protocol, port), [{
+      ...match,
+      ...this.#comment("traffic not accepted by its source ranges"),
+      target: ["DROP"],
+    }]);
+  }
+
+  /** Sends admitted clients to the external chain; others return. */
+  #firewallChain(frontend: Frontend, { ranges, own }: AdmittedSources): string {
+    const target = [this.#externalChain(frontend)];
     const sources = [...ranges, ...own];
     return this.#chain("firewall", () => sources.map((value) => ({ source: { value }, target })));
   }
 
-  #addNodePort(nodePort: Port): void {
+  #addNodePort(frontend: Frontend): void {
+    const { port: nodePort } = frontend;
     const { features, localhostNodePorts } = this.#context.options;
     const match = this.#toPort(nodePort);
     const counter: Rule = {
@@ -152,11 +146,11 @@ class ServiceDraft {
     const counts = features.nfacct && localhostNodePorts;
     this.#addPort("nodePorts", nodePort, [
       ...(counts ? [counter] : []),
-      ...this.#commented(this.#toExternal(match), "node port"),
+      ...this.#commented(this.#toExternal(frontend, match), "node port"),
     ]);
   }
 
-  #addHealthCheck(): void {
+  addHealthCheck(): void {
     const { healthCheckNodePort: port } = this.#plan;
     if (port === undefined) return;
     const comment = this.#comment("health check node port");
@@ -166,35 +160,32 @@ class ServiceDraft {
     ]);
   }
 
-  /** What becomes of a packet to an external address that may come in. */
-  #toExternal(match: RuleMatch): readonly Rule[] {
-    if (this.#plan.externalTrafficPolicy === "Cluster") return this.#externalRules(match);
-    return [{ ...match, target: [this.#externalChain()] }];
+  /** The rules for a packet to an external address from an admitted client. */
+  #toExternal(frontend: Frontend, match: RuleMatch): readonly Rule[] {
+    if (frontend.masquerade === "all") return this.#externalRules(frontend, match);
+    return [{ ...match, target: [this.#externalChain(frontend)] }];
   }
 
-  #externalChain(): string {
-    return this.#chain("external", () => this.#externalRules({}));
+  #externalChain(frontend: Frontend): string {
+    return this.#chain("external", () => this.#externalRules(frontend, {}));
   }
 
-  #externalRules(match: RuleMatch): readonly Rule[] {
-    if (this.#plan.externalTrafficPolicy === "Cluster") {
-      return [{ ...match, ...MARK }, ...this.#choose("external", match)];
-    }
+  #externalRules(
+    { masquerade, verdict: { external, internal } }: Frontend,
+    match: RuleMatch,
+  ): readonly Rule[] {
+    if (masquerade === "all") return [{ ...match, ...MARK }, ...this.#choose(external, match)];
     const pod = fromPod(this.#context.localTraffic);
     return [
-      ...(pod ? this.#choose("externalFromCluster", { ...match, ...pod }) : []),
+      ...(pod ? this.#choose(internal, { ...match, ...pod }) : []),
       { ...match, ...FROM_NODE, ...MARK },
-      ...this.#choose("externalFromCluster", { ...match, ...FROM_NODE }),
-      ...this.#choose("external", match),
+      ...this.#choose(internal, { ...match, ...FROM_NODE }),
+      ...this.#choose(external, match),
     ];
   }
 
-  /** Sends what matches to an endpoint of a verdict; nothing, where it does not forward. */
-  #choose(
-    which: "external" | "externalFromCluster" | "internal",
-    match: RuleMatch,
-  ): readonly Rule[] {
-    const verdict = this.#plan[which];
+  /** Sends what matches to an endpoint of a verdict; no rules if it does not forward. */
+  #choose(verdict: Verdict, match: RuleMatch): readonly Rule[] {
     if (verdict.kind !== "forward") return [];
     const { endpoints } = verdict;
     if (endpointRuleCount(this.#plan, endpoints) <= MAX_INLINE_RULES) {

@@ -1,6 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
-import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import {
   testEndpoint,
@@ -87,13 +86,13 @@ Deno.test("renderService() admits nobody where no source range is valid", () => 
 
 Deno.test("renderService() admits the node by the load balancer's address too", () => {
   const sourceRanges = [parseCidr("192.168.0.0/24")];
-  const service = plan({ loadBalancerVips: ["1.2.3.4"], sourceRanges });
-  const sources = (nodeIp: string) =>
-    render(service, { nodeIp: parseIpAddress(nodeIp) }).chains
+  const options = { loadBalancerVips: ["1.2.3.4"], sourceRanges };
+  const sources = (node: Pick<ServicePlan, "admitsNode">) =>
+    render(plan({ ...options, ...node })).chains
       .find(([name]) => name?.startsWith("KUBE-FW-"))?.slice(1)
       .map((rule) => rule.split(" ").slice(0, 2).join(" "));
-  assertEquals(sources("192.168.0.2"), ["-s 192.168.0.0/24", "-s 1.2.3.4"]);
-  assertEquals(sources("192.168.7.2"), ["-s 192.168.0.0/24"]);
+  assertEquals(sources({ admitsNode: true }), ["-s 192.168.0.0/24", "-s 1.2.3.4"]);
+  assertEquals(sources({}), ["-s 192.168.0.0/24"]);
 });
 
 Deno.test("renderService() sends back by the node what an endpoint sends itself", () => {

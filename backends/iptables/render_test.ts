@@ -9,9 +9,8 @@ import {
   type TestServicePlan,
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
-import { renderIptables } from "./render.ts";
+import { renderIptables, renderText, sharedRules } from "./render.ts";
 import { ALL_FEATURES, defaultRenderOptions } from "./render_options.ts";
-import { renderText, sharedRules } from "./render.ts";
 import { serviceExcerpt } from "./service_excerpt.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");

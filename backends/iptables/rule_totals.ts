@@ -30,7 +30,7 @@ export class RuleTotals {
     }
   }
 
-  /** A table was read anew. */
+  /** A table was read again. */
   clear(table: IptablesTable): void {
     for (const key of this.#counts.keys()) {
       if (key.startsWith(`${table} `)) this.#counts.delete(key);

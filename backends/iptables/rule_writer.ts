@@ -18,7 +18,7 @@ import { type JumpRepair, KUBELET_FIREWALL, NO_JUMP_REPAIR, repairJumps } from "
 import type { IptablesLayout } from "./layout.ts";
 import type { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";
 import { type RulesByTable, RuleTotals } from "./rule_totals.ts";
-import { withUnreadable } from "./unreadable_table.ts";
+import { withUnreadable } from "./read_unreadable.ts";
 import type { WriteFigures } from "./write_figures.ts";
 
 /** What writing needs. */
@@ -27,7 +27,7 @@ interface RuleWriterDependencies {
   readonly runner: IptablesRunner;
 }
 
-/** What was found by reading beside chains that differ. */
+/** What was found by reading besides chains that differ. */
 interface Repair extends JumpRepair {
   readonly stale: StaleChains;
 }
@@ -88,7 +88,7 @@ export class RuleWriter {
     return this.#batch;
   }
 
-  /** Somebody else may have changed it. */
+  /** Another program may have changed it. */
   forget(): void {
     this.#isKnown = false;
     this.#tables = undefined;
@@ -103,7 +103,7 @@ export class RuleWriter {
   async read(figures: WriteFigures): Promise<void> {
     const { clock, runner } = this.#dependencies;
     figures.reads++;
-    // Those of an earlier read would be in memory beside the new ones.
+    // Those of an earlier read would be in memory besides the new ones.
     this.#tables = undefined;
     const tables = await runner.save({ mayLack: true });
     this.#tables = tables;
@@ -188,7 +188,7 @@ export class RuleWriter {
     this.#repair = { ...jumps, stale };
   }
 
-  /** What it holds beside our rule is none of our business, and our rule is inserted as a jump is. */
+  /** What it holds besides our rule is none of our business, and our rule is inserted as a jump is. */
   #takeKubeletsChain(
     chains: Map<string, readonly string[]>,
     layout: IptablesLayout,

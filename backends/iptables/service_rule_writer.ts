@@ -10,10 +10,15 @@ import { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import { chainKey } from "./chain_ref.ts";
 import type { IptablesLayout } from "./layout.ts";
 import { refusedItem, type RefusedServices } from "../netfilter/refused_services.ts";
+import type { WantedRules } from "../netfilter/wanted_rules.ts";
+import type { IptablesRenderOptions } from "./render_options.ts";
 import type { RuleWriter } from "./rule_writer.ts";
 import type { WriteFigures } from "./write_figures.ts";
 
-/** What it stands on. */
+/** The rules of iptables mode. */
+export type IptablesRules = WantedRules<IptablesLayout, IptablesRenderOptions, WriteFigures>;
+
+/** The parts of a {@linkcode ServiceRuleWriter}. */
 export interface ServiceRuleWriterDependencies {
   readonly clock: Clock;
   readonly writer: RuleWriter;
@@ -37,6 +42,21 @@ export class ServiceRuleWriter {
 
   constructor(dependencies: ServiceRuleWriterDependencies) {
     this.#dependencies = dependencies;
+  }
+
+  /** Whether the kernel is known to hold what is wanted. */
+  get isKnown(): boolean {
+    return this.#dependencies.writer.isKnown;
+  }
+
+  /** Restores that failed, since the process began. */
+  get failures(): number {
+    return this.#dependencies.writer.failures;
+  }
+
+  /** The tables are read again before the next write. */
+  forgetRules(): void {
+    this.#dependencies.writer.forget();
   }
 
   /** A ServicePort has other rules than before. */
@@ -66,6 +86,12 @@ export class ServiceRuleWriter {
     }
   }
 
+  /** Reads everything and writes the difference. */
+  async verify(layout: IptablesLayout, figures: WriteFigures): Promise<void> {
+    this.forgetRules();
+    await this.write(layout, figures);
+  }
+
   async #write(layout: IptablesLayout, figures: WriteFigures): Promise<void> {
     await this.#dependencies.writer.write(layout, figures);
     for (const key of this.#pending) {
@@ -91,7 +117,7 @@ export class ServiceRuleWriter {
       writer.keep(chainKey({ table, name: text.slice(3) }));
       return true;
     }
-    // A jump that somebody else took away meanwhile: what is read next has it no more.
+    // Another program may remove the jump; the next read notices.
     return text.startsWith("-D ");
   }
 
@@ -123,7 +149,7 @@ export class ServiceRuleWriter {
         for (const plan of group) this.#quarantine(layout, { plan, reason: refusal.message });
       }
     } catch (failure) {
-      // Nobody says again that these have changed.
+      // No later change repeats these.
       this.#put(layout, open.flat());
       throw failure;
     }

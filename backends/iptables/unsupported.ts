@@ -1,10 +1,10 @@
 /**
- * What a kernel that lacks extensions cannot be told of a ServicePort. Pure.
+ * What a kernel that lacks extensions cannot express of a ServicePort. Pure.
  *
  * @module
  */
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
-import { isExternal } from "../../lib/proxy/frontend.ts";
+import { keepsClientAddress } from "../../lib/proxy/frontend.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { IptablesFeatures } from "./render_options.ts";
 
@@ -25,7 +25,7 @@ export function unsupportedParts(plan: ServicePlan, features: IptablesFeatures):
   if (reason !== undefined) {
     return { everything: true, external: true, quarantined: [{ key: plan.key, reason }] };
   }
-  if (features.addrtype || plan.externalTrafficPolicy !== "Local" || !isExternal(plan)) {
+  if (features.addrtype || !keepsClientAddress(plan)) {
     return NOTHING;
   }
   const { key } = plan;

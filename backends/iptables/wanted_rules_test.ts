@@ -12,7 +12,11 @@ import {
 } from "../../tests/support/builders/service_plans.ts";
 import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { defaultRenderOptions } from "./render_options.ts";
-import { WantedRules } from "./wanted_rules.ts";
+import { RefusedServices } from "../netfilter/refused_services.ts";
+import { WantedRules } from "../netfilter/wanted_rules.ts";
+import { IptablesLayout } from "./layout.ts";
+import { RuleWriter } from "./rule_writer.ts";
+import { type IptablesRules, ServiceRuleWriter } from "./service_rule_writer.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");
@@ -21,7 +25,7 @@ const WEB = testServicePlan({ masqueradeInternal: "off-cluster", to: ["10.0.0.1:
 /** Rules of a machine, taken from plans. */
 class Stage {
   readonly machine = new FakeIptablesMachine();
-  readonly rules: WantedRules;
+  readonly rules: IptablesRules;
   #previous: ProxyPlan | undefined;
 
   constructor(variant: "legacy" | "nft" = "nft") {
@@ -34,10 +38,15 @@ class Stage {
       version: "iptables-restore v1.8.9 (nf_tables)",
       plain: true,
     });
+    const clock = new FakeClock();
+    const refused = new RefusedServices();
+    const writer = new RuleWriter({ clock, runner });
+    const recreateCounters = () => Promise.resolve(false);
     this.rules = new WantedRules({
-      clock: new FakeClock(),
-      runner,
-      recreateCounters: () => Promise.resolve(false),
+      clock,
+      refused,
+      writer: new ServiceRuleWriter({ clock, writer, refused, recreateCounters }),
+      createLayout: (shared, options) => new IptablesLayout(shared, options),
     });
   }
 
@@ -50,7 +59,7 @@ class Stage {
   }
 }
 
-Deno.test("WantedRules costs what has changed", async () => {
+Deno.test("WantedRules of iptables costs what has changed", async () => {
   const stage = new Stage();
   const others = Array.from(
     { length: 10 },
@@ -63,7 +72,7 @@ Deno.test("WantedRules costs what has changed", async () => {
   assertEquals(stage.machine.rules(/10\.0\.0\.1:80/), []);
 });
 
-Deno.test("WantedRules leaves what has worked in place while it looks for what the kernel refuses", async () => {
+Deno.test("WantedRules of iptables leaves what has worked in place while it looks for what the kernel refuses", async () => {
   const stage = new Stage("legacy");
   const { machine } = stage;
   const apiTo = (endpoint: string) =>
@@ -81,7 +90,7 @@ Deno.test("WantedRules leaves what has worked in place while it looks for what t
   assertEquals(machine.rules(/10\.0\.0\.3:80/).length, 1);
 });
 
-Deno.test("WantedRules follows addresses of the node without reading anything", async () => {
+Deno.test("WantedRules of iptables follows addresses of the node without reading anything", async () => {
   const stage = new Stage();
   const options = { ...OPTIONS, features: { ...OPTIONS.features, addrtype: false } };
   const plan = testProxyPlan([WEB]);
@@ -93,7 +102,7 @@ Deno.test("WantedRules follows addresses of the node without reading anything", 
   assertEquals(stage.machine.rules(/-d 192\.168\.0\.2 .*-j KUBE-NODEPORTS/).length, 1);
 });
 
-Deno.test("WantedRules lays all out anew when what all rules depend on changes", async () => {
+Deno.test("WantedRules of iptables lays out everything again when what all rules depend on changes", async () => {
   const stage = new Stage();
   const plan = testProxyPlan([WEB]);
   await stage.apply(plan);
@@ -106,7 +115,7 @@ Deno.test("WantedRules lays all out anew when what all rules depend on changes",
   assertEquals(stage.machine.rules(/0x00004000/), []);
 });
 
-Deno.test("WantedRules has nothing to verify before the first plan, and repairs afterwards", async () => {
+Deno.test("WantedRules of iptables has nothing to verify before the first plan, and repairs afterwards", async () => {
   const stage = new Stage();
   const before = new WriteFigures();
   await stage.rules.verify(before);

@@ -15,7 +15,7 @@ export class WriteFigures {
   /** Of accepted input. */
   lines = 0;
   bytes = 0;
-  /** Chains that were made or written anew. */
+  /** Chains that were created or rewritten. */
   chains = 0;
   removedChains = 0;
   /** Jumps inserted or taken away. */

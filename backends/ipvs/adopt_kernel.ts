@@ -26,7 +26,7 @@ import { addressOfServer, type ServerKey } from "./virtual_server.ts";
 
 /** Whose a virtual server is. */
 interface Ownership {
-  /** `ipvs.excludeCIDRs`: what is in there is somebody else's. */
+  /** `ipvs.excludeCIDRs`: what is in there is another program's. */
   readonly excludeCidrs: readonly Cidr[];
   /** Where an earlier run served node ports: the node may have lost the address since. */
   readonly earlierNodePorts: NodePortServers;

@@ -56,7 +56,7 @@ export class AppliedServers {
 }
 
 /**
- * What was read of a server, beside what is wanted of it. Flags of the scheduler cannot be read, nor
+ * What was read of a server, besides what is wanted of it. Flags of the scheduler cannot be read, nor
  * seconds: where there may be flags, or where the time cannot be the wanted one, the setup is unknown,
  * and an edit in place, which no connection notices, makes it known.
  */

@@ -64,8 +64,6 @@ interface Machine {
   readonly record: ServerRecordWriter;
   readonly taken: TakenServers;
   readonly features: IpvsFeatures;
-  /** On the device when the process began: none of the node's own. */
-  readonly found: ReadonlySet<IpAddress>;
   /** Whether there were neither such a device nor rules of iptables mode, whose chains ipvs mode shares. */
   readonly isFresh: boolean;
 }
@@ -143,7 +141,6 @@ class IpvsBackend implements Backend {
     const features = { randomFully: parsed === undefined || isAtLeast(parsed, RANDOM_FULLY) };
     this.#machine = {
       ...{ summary, runner, writer, drift, record, taken, features },
-      found: found ?? new Set(),
       isFresh: found === undefined && !await hasServiceRules(iptables),
     };
     drift.start();
@@ -176,8 +173,7 @@ class IpvsBackend implements Backend {
 
   facts(): MachineFacts | undefined {
     if (this.#machine === undefined) return undefined;
-    const { features } = this.#machine;
-    return { features: { ...features }, nodeAddresses: [...this.#nodeAddresses()].sort() };
+    return { features: { ...this.#machine.features } };
   }
 
   compare(plan: ProxyPlan, scope?: ComparisonScope) {
@@ -215,10 +211,8 @@ class IpvsBackend implements Backend {
     this.#machine?.drift.recheck();
   }
 
-  ownsAddress(address: IpAddress): boolean {
-    const { found, writer } = this.#machine ?? {};
-    return writer?.ownsAddress(address) === true ||
-      (found?.has(address) === true && ipFamilyOf(address) === this.family);
+  ownsAddress(_address: IpAddress, interfaceName: string): boolean {
+    return interfaceName === DEVICE;
   }
 
   cleanup(): Promise<CleanupReport> {
@@ -282,7 +276,7 @@ class IpvsBackend implements Backend {
     if (failed.length > 0) logger.warn("Cannot remove unused chains", { failed });
   }
 
-  #renderOptions({ shared: { nodeIp } }: ProxyPlan): IpvsRenderOptions {
+  #renderOptions({ shared: { interfaceAddresses } }: ProxyPlan): IpvsRenderOptions {
     const { family, masqueradeBit, scheduler, facts = { features: {} } } = this.#options;
     const { features } = this.#machine ??
       { features: featuresFound(defaultIpvsOptions(family).features, facts) };
@@ -291,20 +285,8 @@ class IpvsBackend implements Backend {
       features,
       masqueradeBit,
       scheduler,
-      ...(nodeIp !== undefined && { nodeIp }),
-      nodeAddresses: this.#nodeAddresses(),
+      nodeAddresses: new Set(interfaceAddresses),
     };
-  }
-
-  #nodeAddresses(): ReadonlySet<IpAddress> {
-    // Before it is started it is asked for text only, and that is not to depend on the machine.
-    if (this.#machine === undefined) return new Set(this.#options.facts?.nodeAddresses);
-    const all = this.#dependencies.network.interfaceAddresses();
-    return new Set(
-      all.filter(({ interfaceName, address }) =>
-        interfaceName !== DEVICE && ipFamilyOf(address) === this.family
-      ).map(({ address }) => address),
-    );
   }
 }
 

@@ -48,7 +48,7 @@ export interface IpvsConfigurationFields {
   readonly syncPeriod: number;
 }
 
-/** What is known beside them. */
+/** The context besides them. */
 interface IpvsOptionsContext {
   readonly family: IpFamily;
   readonly masqueradeBit: number;

@@ -14,7 +14,7 @@
  * ```
  *
  * 1. mangle `KUBE-PROXY-FIREWALL`: what a load balancer's source ranges do not admit is dropped, and
- *    so is what is for a cluster IP without local endpoints. Here nobody has changed a destination
+ *    so is what is for a cluster IP without local endpoints. Here no rule has changed a destination
  *    yet, and packets of the node itself have not met IPVS. (kube-proxy does it in table filter, where
  *    it needs one rule more for each load balancer.)
  * 2. nat `KUBE-SERVICES`: marks what has to leave with an address of the node. Packets from pods and
@@ -200,7 +200,7 @@ function postroutingRules(options: IpvsRenderOptions): readonly Rule[] {
   const mark = masqueradeMark(options);
   const target = options.features.randomFully ? ["MASQUERADE", "--random-fully"] : ["MASQUERADE"];
   return [
-    // Only for what was sent to a Service: a pod that talks to itself is nobody's business.
+    // Only for what was sent to a Service: a pod may talk to itself.
     inSet(options, "LOOP-BACK", { on: "dst,dst,src", then: { target } }),
     { extensions: [["mark", "!", "--mark", `${mark}/${mark}`]], ...RETURN },
     // The packet may come by again, inside of a tunnel: it is masqueraded once.
@@ -238,7 +238,7 @@ function healthChecks(options: IpvsRenderOptions, then: Rule): Rule {
   return inSet(options, "HEALTH-CHECK-NODE-PORT", { on: "dst", then });
 }
 
-/** What is not bound by policy Local: pods, where they can be told, and the node itself. */
+/** What is not bound by policy Local: pods, where they can be detected, and the node itself. */
 function clusterSources(detector: LocalTrafficDetector): readonly RuleMatch[] {
   const pod = fromPod(detector);
   return [...(pod ? [pod] : []), FROM_NODE];

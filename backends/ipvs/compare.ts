@@ -21,7 +21,7 @@ import type { SavedSet } from "../netfilter/ipset/ipset_text.ts";
 import { type IpvsOperation, setupText } from "./ipvs_operation.ts";
 import type { IpvsLayout } from "./layout.ts";
 import { renderService } from "./render_service.ts";
-import type { ServiceFront, SetEntry } from "./service_front.ts";
+import type { ServiceFrontend, SetEntry } from "./service_frontend.ts";
 import { describeServer, type ServerKey } from "./virtual_server.ts";
 
 /** What is compared: a layout and servers that have adopted what was read, and what they don't keep. */
@@ -246,6 +246,6 @@ function* ownersOfEntries(
   return owners;
 }
 
-function boundEntry({ bound }: ServiceFront): readonly SetEntry[] {
+function boundEntry({ bound }: ServiceFrontend): readonly SetEntry[] {
   return bound === undefined ? [] : [["IPVS-IPS", bound]];
 }

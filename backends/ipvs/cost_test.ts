@@ -23,6 +23,21 @@ async function writesOf(stage: IpvsStage, action: () => Promise<unknown>): Promi
     .map(({ program, stdin }) => `${program} ${stdin.trimEnd().split("\n").length}`);
 }
 
+Deno.test("IpvsBackend: a sync does not list the interfaces of the machine", async () => {
+  const machine = new FakeIpvsMachine();
+  await using stage = await IpvsStage.started(machine);
+  const plan = ipvsPlanOf(service(1));
+  Object.defineProperty(machine, "interfaceAddresses", {
+    get: () => {
+      throw new Error("Too many open files (os error 24)");
+    },
+  });
+  const { operations } = await stage.sync(plan);
+  assert(Object.keys(operations).length > 0);
+  assert([...stage.backend.render(plan)].length > 0);
+  assertEquals(Object.keys(stage.backend.facts() ?? {}), ["features"]);
+});
+
 /** One change of each kind among so many Services. */
 async function changesAmong(count: number): Promise<Record<string, readonly string[]>> {
   const services = Array.from({ length: count }, (_, number) => service(number));

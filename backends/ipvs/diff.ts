@@ -39,7 +39,7 @@ import {
 import type { IpvsLayout } from "./layout.ts";
 import type { IpvsStep } from "./steps.ts";
 
-/** What is known of the kernel beside what the layout and the servers tell. */
+/** What is known of the kernel besides what the layout and the servers tell. */
 export interface KernelState {
   /** Sets that have to be created. */
   readonly missingSets: ReadonlySet<SetId>;

@@ -21,7 +21,7 @@ import { defaultIpvsOptions } from "./render_options.ts";
 import { type IpvsStep, stepSize } from "./steps.ts";
 
 const NODE = parseIpAddress("192.168.0.2");
-const OPTIONS = { ...defaultIpvsOptions("IPv4"), nodeIp: NODE, nodeAddresses: new Set([NODE]) };
+const OPTIONS = { ...defaultIpvsOptions("IPv4"), nodeAddresses: new Set([NODE]) };
 const SHARED = testSharedPlan({
   localTraffic: { kind: "byCidr", cidr: parseCidr("10.0.0.0/8") },
   nodePortAddresses: [NODE, parseIpAddress("127.0.0.1")],

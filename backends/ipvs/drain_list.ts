@@ -86,7 +86,7 @@ export class DrainList {
   }
 
   /**
-   * The operations that take away what has drained, by what the kernel holds now. What somebody else has
+   * The operations that take away what has drained, by what the kernel holds now. What another program has
    * taken away, or given a weight, leaves the list.
    */
   due(seen: readonly SeenServer[], nowMs: number): readonly IpvsOperation[] {

@@ -6,19 +6,18 @@
  */
 import { formatHostPort } from "../../lib/net/port.ts";
 import { type IpAddress, isLoopback } from "../../lib/net/ip_address.ts";
-import { admission } from "../../lib/proxy/admitted_sources.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type {
   ModeDeviations,
   ModeExplanation,
   PacketExplanation,
 } from "../../lib/proxy/packet_explanation.ts";
-import { findHit, type PacketHit } from "../../lib/proxy/packet_hit.ts";
+import { findHit, type PacketHit } from "../../lib/explain/packet_hit.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { walkIptables, type WalkOutcome } from "../netfilter/walk/iptables_walk.ts";
-import { carriersOf, walkedPacket } from "../netfilter/walk/walk_steps.ts";
+import { carriersOf, nodeAddressTest, walkedPacket } from "../netfilter/walk/walk_steps.ts";
 import { AppliedServers } from "./applied_servers.ts";
 import { DEVICE, diffIpvs, EMPTY_KERNEL } from "./diff.ts";
 import { IpvsLayout } from "./layout.ts";
@@ -46,21 +45,18 @@ export function explainIpvs(
   // The kernel chooses an address of the node as source, and a bound one is the nearest.
   const isBound = from.kind === "node" && kernel.ipvs.address(to) !== undefined;
   const source = isBound ? to : from.address;
-  const outcomes = walkPacket(plan, packet, { kernel, options, source });
+  const outcomes = walkPacket(plan, packet, { kernel, source });
   if (hit === undefined || isUnclaimed) {
     const fate = fateOf(outcomes, packet);
     return { ...(fate && { deviations: { fate } }), carriers: fate ? carriersOf(outcomes) : [] };
   }
   return {
-    deviations: {
-      ...deviationsOf(explanation, outcomes, options),
-      ...admission(hit, { source, nodeIps: [options.nodeIp] }),
-    },
+    deviations: deviationsOf(explanation, outcomes, options),
     carriers: carriersOf(outcomes),
   };
 }
 
-function isLeftAlone({ role }: PacketHit, { to }: Packet): boolean {
+function isLeftAlone({ frontend: { role } }: PacketHit, { to }: Packet): boolean {
   return role === "NodePort" && (isLoopback(to) || to.startsWith("fe80:"));
 }
 
@@ -92,26 +88,22 @@ function isMet(service: ServicePlan, { to, port, protocol }: Packet, layout: Ipv
 }
 
 function walkPacket(
-  { shared: { nodePortAddresses } }: ProxyPlan,
+  plan: ProxyPlan,
   packet: Packet,
-  { kernel: { rules, ipvs }, options: { nodeAddresses, nodeIp }, source }: {
+  { kernel: { rules, ipvs }, source }: {
     readonly kernel: RenderedKernel;
     readonly source: IpAddress;
-    readonly options: IpvsRenderOptions;
   },
 ): readonly WalkOutcome[] {
-  const { from } = packet;
   return walkIptables(rules, { ...walkedPacket(packet), source }, {
-    isLocal: (address) =>
-      nodeAddresses.has(address) || nodePortAddresses.includes(address) || isLoopback(address) ||
-      address === nodeIp || (from.kind === "node" && address === from.address),
+    isLocal: nodeAddressTest(plan, packet),
     isListed: () => undefined,
     ipvs,
   });
 }
 
 function deviationsOf(
-  { endpoints, origin, packet, policy, source }: PacketExplanation,
+  { endpoints, origin, packet, policy, source, verdict }: PacketExplanation,
   outcomes: readonly WalkOutcome[],
   { family }: IpvsRenderOptions,
 ): ModeDeviations {
@@ -124,7 +116,16 @@ function deviationsOf(
   const others = outcomes.filter(({ endpoint }) => endpoint?.address !== packet.from.address);
   const isOwnPacket = origin.isFromNode && source?.rewritten !== "always" && others.length > 0 &&
     others.every(({ masquerade }) => masquerade);
+  const isRefused = verdict.kind === "forward" && !isBound &&
+    outcomes.every(({ verdict }) => verdict === "DROP");
   return {
+    ...(isRefused &&
+      {
+        refusal: {
+          kind: "drop",
+          detail: "the address is bound to the node and becomes the source, which is not admitted",
+        },
+      }),
     ...(isBound && {
       asOutsider: "where policy Local binds the cluster IP too, no virtual server has the " +
         "endpoints of other nodes",

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
-import { explainPacket } from "../../lib/proxy/explain_packet.ts";
+import { explainPacket } from "../../lib/explain/explain_packet.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { testProxyPlan, testServicePlan } from "../../tests/support/builders/service_plans.ts";

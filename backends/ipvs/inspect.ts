@@ -17,7 +17,7 @@ import type { SeenServer } from "./proc_ip_vs.ts";
 import { renderService } from "./render_service.ts";
 import { addressOfServer, type ServerKey } from "./virtual_server.ts";
 
-/** What is known beside the plan. */
+/** The context besides the plan. */
 interface InspectionContext {
   readonly layout: IpvsLayout;
   /** Virtual servers that the kernel holds. */

@@ -1,5 +1,5 @@
 /**
- * What the ipvs mode needs beside iptables.
+ * What the ipvs mode needs besides iptables.
  *
  * @module
  */

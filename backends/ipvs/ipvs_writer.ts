@@ -114,12 +114,6 @@ export class IpvsWriter {
     return this.#layout?.quarantined ?? [];
   }
 
-  /** Whether an address is, or is to be, on the device. */
-  ownsAddress(address: IpAddress): boolean {
-    const { addresses } = this.#layout ?? {};
-    return addresses !== undefined && (addresses.has(address) || addresses.isApplied(address));
-  }
-
   /** What of a ServicePort has a virtual server now. */
   get layout(): IpvsLayout | undefined {
     return this.#layout;
@@ -152,7 +146,7 @@ export class IpvsWriter {
     this.#layout = layout;
   }
 
-  /** Somebody else may have changed it. */
+  /** Another program may have changed it. */
   forget(): void {
     this.#isKnown = false;
   }
@@ -165,7 +159,7 @@ export class IpvsWriter {
   async write(figures: WriteFigures): Promise<void> {
     let fromMemory: StepRefusal | undefined;
     for (let refusals = 1;; refusals++) {
-      // What is written from memory may be refused since somebody else has changed something.
+      // What is written from memory may be refused since another program has changed something.
       const wasRead = !this.#isKnown;
       try {
         return await this.#write(figures);

@@ -54,7 +54,7 @@ interface KernelComparisonOptions {
   readonly renderOptions: (plan: ProxyPlan) => IpvsRenderOptions;
 }
 
-/** Compares and mends; each time the tools are chosen anew. */
+/** Compares and repairs; each time the tools are chosen again. */
 export class KernelComparison {
   readonly #dependencies: KernelComparisonDependencies;
   readonly #options: KernelComparisonOptions;
@@ -115,7 +115,7 @@ interface ComparedKernelInput {
   readonly scope: ComparisonScope;
 }
 
-/** What was found, beside what is wanted. */
+/** What was found, besides what is wanted. */
 interface Adopted {
   readonly layout: IpvsLayout;
   readonly servers: AppliedServers;

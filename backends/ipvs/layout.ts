@@ -16,10 +16,10 @@ import { ServicePortIndex } from "../../lib/proxy/service_port_index.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { BaseRuleContext } from "./base_rules.ts";
 import { SET_IDS, type SetId } from "./ipset_table.ts";
-import { Ledger } from "./ledger.ts";
+import { WantedItems } from "./wanted_items.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
 import { renderService } from "./render_service.ts";
-import type { ServiceFront, ServiceParts, SetEntry } from "./service_front.ts";
+import type { ServiceFrontend, ServiceParts, SetEntry } from "./service_frontend.ts";
 import type { ServerKey, VirtualServer } from "./virtual_server.ts";
 
 /** A virtual server that is wanted. */
@@ -39,16 +39,16 @@ const MASQUERADE_KINDS = ["all", "off-cluster", "none"] as const;
 export class IpvsLayout {
   readonly options: IpvsRenderOptions;
   readonly shared: SharedPlan;
-  readonly sets: Readonly<Record<SetId, Ledger<string>>>;
+  readonly sets: Readonly<Record<SetId, WantedItems<string>>>;
   /** On the device. */
-  readonly addresses = new Ledger<IpAddress>();
+  readonly addresses = new WantedItems<IpAddress>();
   /** Of chain `KUBE-FROM-CLUSTER`. */
-  readonly rules = new Ledger<string>();
+  readonly rules = new WantedItems<string>();
   readonly #plans = new Map<ServicePortKey, ServicePlan>();
   /** Several claim a virtual server only while plans are exchanged one by one. */
   readonly #claims = new ServicePortIndex<ServerKey>();
   /** Of plans with many fronts, until what is wanted was applied. */
-  readonly #fronts = new Map<ServicePlan, ReadonlyMap<ServerKey, ServiceFront>>();
+  readonly #fronts = new Map<ServicePlan, ReadonlyMap<ServerKey, ServiceFrontend>>();
   readonly #dirty = new Set<ServerKey>();
   readonly #problems = new Map<ServicePortKey, readonly Quarantined[]>();
   readonly #masquerade = new Map<ServicePlan["masqueradeInternal"], number>();
@@ -56,9 +56,9 @@ export class IpvsLayout {
   constructor(shared: SharedPlan, options: IpvsRenderOptions) {
     this.shared = shared;
     this.options = options;
-    const sets: Partial<Record<SetId, Ledger<string>>> = {};
-    for (const id of SET_IDS) sets[id] = new Ledger();
-    this.sets = sets as Record<SetId, Ledger<string>>;
+    const sets: Partial<Record<SetId, WantedItems<string>>> = {};
+    for (const id of SET_IDS) sets[id] = new WantedItems();
+    this.sets = sets as Record<SetId, WantedItems<string>>;
   }
 
   /** Virtual servers that may differ from what was applied; some of them are no longer wanted. */
@@ -166,13 +166,13 @@ export class IpvsLayout {
     this.#count(plan, -1);
   }
 
-  #claim({ key }: ServicePlan, front: ServiceFront): void {
+  #claim({ key }: ServicePlan, front: ServiceFrontend): void {
     const { server } = front;
     this.#claims.add(server.key, key);
     if (this.#claims.first(server.key) === key) this.#lay(front, "claim");
   }
 
-  #unclaim({ key }: ServicePlan, front: ServiceFront): void {
+  #unclaim({ key }: ServicePlan, front: ServiceFrontend): void {
     const { server } = front;
     const isHolder = this.#claims.first(server.key) === key;
     this.#claims.delete(server.key, key);
@@ -187,7 +187,7 @@ export class IpvsLayout {
     return key === undefined ? undefined : this.#plans.get(key);
   }
 
-  #lay({ bound, entries, rule, server }: ServiceFront, what: "claim" | "release"): void {
+  #lay({ bound, entries, rule, server }: ServiceFrontend, what: "claim" | "release"): void {
     this.#dirty.add(server.key);
     const all: SetEntry[] = [...entries];
     if (bound !== undefined) all.push(["IPVS-IPS", bound]);
@@ -196,7 +196,7 @@ export class IpvsLayout {
     if (rule !== undefined) this.rules[what](rule);
   }
 
-  #front(plan: ServicePlan, key: ServerKey): ServiceFront {
+  #front(plan: ServicePlan, key: ServerKey): ServiceFrontend {
     const front = this.#fronts.get(plan)?.get(key) ?? this.#findFront(plan, key);
     if (front === undefined) {
       throw new Error(`Cannot find '${key}' among the addresses of ${plan.key}`);
@@ -204,7 +204,7 @@ export class IpvsLayout {
     return front;
   }
 
-  #findFront(plan: ServicePlan, key: ServerKey): ServiceFront | undefined {
+  #findFront(plan: ServicePlan, key: ServerKey): ServiceFrontend | undefined {
     const { fronts } = this.#render(plan);
     if (fronts.length > FEW_FRONTS) {
       this.#fronts.set(plan, new Map(fronts.map((front) => [front.server.key, front])));

@@ -23,7 +23,6 @@ function layoutOf(
 ): IpvsLayout {
   const layout = new IpvsLayout(SHARED, {
     ...defaultIpvsOptions("IPv4"),
-    nodeIp: NODE,
     nodeAddresses: new Set([NODE]),
     ...options,
   });
@@ -115,7 +114,8 @@ Deno.test("IpvsLayout admits source ranges, the node where they hold it, and nob
     "LOAD-BALANCER-FW",
   ] as const;
   const ranges = ["203.0.113.0/24", "192.168.0.2/32"].map(parseCidr);
-  assertEquals(entriesOf(layoutOf([testServicePlan({ ...vip, sourceRanges: ranges })]), ...sets), {
+  const admitting = testServicePlan({ ...vip, sourceRanges: ranges, admitsNode: true });
+  assertEquals(entriesOf(layoutOf([admitting]), ...sets), {
     "LOAD-BALANCER-SOURCE-CIDR": ["1.2.3.4,tcp:80,203.0.113.0/24", "1.2.3.4,tcp:80,192.168.0.2"],
     "LOAD-BALANCER-SOURCE-IP": ["1.2.3.4,tcp:80,1.2.3.4"],
     "LOAD-BALANCER-FW": ["1.2.3.4,tcp:80"],

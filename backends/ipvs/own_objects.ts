@@ -91,13 +91,13 @@ export async function removeOwnObjects(
       run,
     });
   }
-  // Rules of somebody else may name a set. Until all others have gone, one tells that they are ours.
+  // Rules of another program may name a set. Until all others have gone, one tells that they are ours.
   const proof = setName("SERVED", removal.family);
   await destroySets(run, [...sets.filter((name) => name !== proof), proof], { proof });
   return run.report();
 }
 
-/** What kube-proxy, or an earlier mode, left beside our chains: chains, and jumps to them. */
+/** What kube-proxy, or an earlier mode, left besides our chains: chains, and jumps to them. */
 export async function removeStaleChains(
   edges: RemovalEdges,
   family: IpFamily,
@@ -138,7 +138,7 @@ function isWay(
   return table === "nat" && from === "KUBE-SERVICES" && to === FROM_CLUSTER;
 }
 
-/** Where another mode has written `KUBE-SERVICES` anew, what it shares with us is not ours. */
+/** Where another mode has rewritten `KUBE-SERVICES`, what it shares with us is not ours. */
 function ownChainsOf({ tables }: IptablesDump): ChainFilter {
   const isInForce = tables.some(({ name, jumps }) => jumps.some((jump) => isWay(name, jump)));
   return (table, chain) => isOfMode(table, chain) && (isInForce || !SHARED[table]?.includes(chain));
@@ -157,7 +157,7 @@ async function ownSets(
   return [...new Set([...names, ...names.map(scratchName)])].filter((name) => there.has(name));
 }
 
-/** `undefined` = whose they are cannot be told. */
+/** `undefined` = their owner is unknown. */
 async function serverDeletion(
   { clock, commands, network }: RemovalEdges,
   { run, removal: { family, excludeCidrs, earlierNodePorts } }: {
@@ -170,7 +170,7 @@ async function serverDeletion(
   if (table.state !== "seen") return [];
   const saved = await readSets({ clock, commands }, { isWanted: isKubeProxySet, ...run.signal });
   if (saved.state !== "seen") {
-    // Without the sets nobody could ever tell whose the virtual servers are.
+    // Without the sets the owner of the virtual servers would be unknown.
     run.unseen("entries of ipsets", saved.reason);
     return undefined;
   }
@@ -193,7 +193,7 @@ async function removeAddresses(
 ): Promise<void> {
   const devices = await findDummyDevices(commands, run.signal);
   if (devices.state === "refused") run.unseen(`device ${DEVICE}`, devices.reason);
-  // A device of another kind by such a name is somebody else's.
+  // A device of another kind by such a name is another program's.
   if (devices.state !== "seen" || !devices.value.includes(DEVICE)) return;
   const isOthers = network.interfaceAddresses().some(({ interfaceName, address }) =>
     interfaceName === DEVICE && ipFamilyOf(address) !== family && !address.startsWith("fe80:")

@@ -1,5 +1,5 @@
 /**
- * What the ipvs mode depends on beside the plan. Pure.
+ * What the ipvs mode depends on besides the plan. Pure.
  *
  * @module
  */
@@ -20,8 +20,6 @@ export interface IpvsRenderOptions {
   readonly masqueradeBit: number;
   /** What Services get that ask for none themselves. */
   readonly scheduler: Scheduler;
-  /** An address of this node: a source range that holds it admits the node by its own addresses. */
-  readonly nodeIp?: IpAddress;
   /**
    * Addresses of the node's own interfaces. They are not bound once more, and the ports that the node
    * has there stay open, where a Service claims one of them.

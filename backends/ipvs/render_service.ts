@@ -3,14 +3,13 @@
  *
  * @module
  */
-import { type Cidr, prefixLengthOf } from "../../lib/net/cidr.ts";
+import { prefixLengthOf } from "../../lib/net/cidr.ts";
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Port } from "../../lib/net/port.ts";
-import { admittedSources } from "../../lib/proxy/admitted_sources.ts";
+import type { AdmittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import {
   type Frontend,
-  type FrontendRole,
   frontendsOf,
   hasClusterIp,
   nodePortAddressesOf,
@@ -25,13 +24,19 @@ import { entryOfCidr } from "../netfilter/ipset/ipset_text.ts";
 import { mayHaveNodePorts } from "./node_port_servers.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
 import { type SchedulingChoice, schedulingOf } from "./scheduler.ts";
-import type { ServiceFront, ServiceParts, SetEntry } from "./service_front.ts";
+import type { ServiceFrontend, ServiceParts, SetEntry } from "./service_frontend.ts";
 import { serverKey, type VirtualServer } from "./virtual_server.ts";
 
 /** What all ServicePorts share. */
 interface ServiceRenderContext {
   readonly shared: Pick<SharedPlan, "nodePortAddresses">;
   readonly options: IpvsRenderOptions;
+}
+
+/** An address of a ServicePort, and its entry in the sets. */
+interface Place {
+  readonly address: IpAddress;
+  readonly entry: string;
 }
 
 const NO_ENDPOINTS: readonly Endpoint[] = [];
@@ -45,7 +50,7 @@ export function renderService(plan: ServicePlan, context: ServiceRenderContext):
 class ServiceDraft {
   readonly #plan: ServicePlan;
   readonly #context: ServiceRenderContext;
-  readonly #fronts: ServiceFront[] = [];
+  readonly #fronts: ServiceFrontend[] = [];
   readonly #scheduling: SchedulingChoice;
   /** Whether the cluster IP leads where clients from inside are to go. */
   #isInternalForAll: boolean | undefined;
@@ -66,57 +71,52 @@ class ServiceDraft {
     };
   }
 
-  #addFrontend({ role, address, port, sourceRanges }: Frontend): void {
-    if (address === undefined) return this.#addNodePort(port);
+  #addFrontend(frontend: Frontend): void {
+    const { role, address } = frontend;
+    if (address === undefined) return this.#addNodePort(frontend);
+    const entry = this.#entryOf(address, frontend.port);
     switch (role) {
       case "ClusterIP":
-        return this.#addClusterIp();
+        return this.#addClusterIp(frontend, { address, entry });
       case "LoadBalancer":
-        return this.#addLoadBalancer(address, sourceRanges);
-      default:
-        return this.#addExternalIp(address);
+        return this.#addExternal(frontend, {
+          address,
+          entry,
+          entries: [
+            ["LOAD-BALANCER", entry],
+            ...(keepsClient(frontend) ? [["LOAD-BALANCER-LOCAL", entry] as const] : []),
+            ...this.#sourceRanges(frontend.admitted, { address, entry }),
+          ],
+        });
+      default: {
+        const set = keepsClient(frontend) ? "EXTERNAL-IP-LOCAL" : "EXTERNAL-IP";
+        return this.#addExternal(frontend, { address, entry, entries: [[set, entry]] });
+      }
     }
   }
 
-  #addClusterIp(): void {
-    const { clusterIp, internal, port } = this.#plan;
-    const entry = this.#entryOf(clusterIp, port);
-    this.#add(clusterIp, port, {
-      role: "ClusterIP",
+  #addClusterIp({ role, port, verdict: { internal } }: Frontend, { address, entry }: Place): void {
+    this.#add(address, port, {
+      role,
       endpoints: endpointsOf(internal),
       entries: [
         ["CLUSTER-IP", entry],
         ["SERVED", entry],
         ...(internal.kind === "drop" ? [["NO-LOCAL-INTERNAL", entry] as const] : []),
       ],
-      bound: clusterIp,
+      bound: address,
     });
   }
 
-  #addExternalIp(address: IpAddress): void {
-    const entry = this.#entryOf(address, this.#plan.port);
-    const set = this.#isLocalPolicy ? "EXTERNAL-IP-LOCAL" : "EXTERNAL-IP";
-    this.#addExternal("ExternalIP", address, [[set, entry]]);
-  }
-
-  #addLoadBalancer(address: IpAddress, sourceRanges: readonly Cidr[] | undefined): void {
-    const entry = this.#entryOf(address, this.#plan.port);
-    this.#addExternal("LoadBalancer", address, [
-      ["LOAD-BALANCER", entry],
-      ...(this.#isLocalPolicy ? [["LOAD-BALANCER-LOCAL", entry] as const] : []),
-      ...(sourceRanges ? this.#sourceRanges(sourceRanges, { address, entry }) : []),
-    ]);
-  }
-
-  /** Without a range for this family nobody is admitted: all that is there is the firewall's entry. */
+  /** Without a range for this family no client is admitted: only the firewall has an entry. */
   #sourceRanges(
-    ranges: readonly Cidr[],
-    { address, entry }: { readonly address: IpAddress; readonly entry: string },
+    admitted: AdmittedSources | undefined,
+    { address, entry }: Place,
   ): readonly SetEntry[] {
-    const { nodeIp } = this.#context.options;
-    const admitted = admittedSources(ranges, this.#plan, [nodeIp]);
     // No set has room for a /0, and none is needed.
-    if (admitted.ranges.some((range) => prefixLengthOf(range) === 0)) return [];
+    if (admitted === undefined || admitted.ranges.some((range) => prefixLengthOf(range) === 0)) {
+      return [];
+    }
     return [
       ...admitted.ranges.map((range): SetEntry => [
         "LOAD-BALANCER-SOURCE-CIDR",
@@ -130,21 +130,24 @@ class ServiceDraft {
     ];
   }
 
-  #addExternal(role: FrontendRole, address: IpAddress, entries: readonly SetEntry[]): void {
-    const { external, port } = this.#plan;
+  #addExternal(
+    frontend: Frontend,
+    { address, entry, entries }: Place & { readonly entries: readonly SetEntry[] },
+  ): void {
+    const { role, port, verdict: { external } } = frontend;
     const { nodeAddresses } = this.#context.options;
-    const entry = this.#entryOf(address, port);
     this.#add(address, port, {
       role,
       endpoints: endpointsOf(external),
-      entries: [...entries, ["SERVED", entry], ...this.#noLocal(entry)],
+      entries: [...entries, ["SERVED", entry], ...noLocal(external, entry)],
       ...(!nodeAddresses.has(address) && { bound: address }),
-      ...this.#fromCluster(address, port),
+      ...this.#fromCluster(frontend, address),
     });
   }
 
-  #addNodePort(nodePort: Port): void {
-    const { external, protocol } = this.#plan;
+  #addNodePort(frontend: Frontend): void {
+    const { role, port: nodePort, verdict: { external } } = frontend;
+    const { protocol } = this.#plan;
     const { nodePortAddresses } = this.#context.shared;
     for (const address of nodePortAddressesOf(this.#plan, nodePortAddresses)) {
       if (!mayHaveNodePorts(address)) continue;
@@ -152,19 +155,19 @@ class ServiceDraft {
       const inSet = protocol === "SCTP" ? entry : String(nodePort);
       const suffix = protocol === "SCTP" ? "SCTP-HASH" as const : protocol;
       this.#add(address, nodePort, {
-        role: "NodePort",
+        role,
         endpoints: endpointsOf(external),
         entries: [
           [`NODE-PORT-${suffix}`, inSet],
-          ...(this.#isLocalPolicy ? [[`NODE-PORT-LOCAL-${suffix}`, inSet] as const] : []),
-          ...this.#noLocal(entry),
+          ...(keepsClient(frontend) ? [[`NODE-PORT-LOCAL-${suffix}`, inSet] as const] : []),
+          ...noLocal(external, entry),
         ],
-        ...this.#fromCluster(address, nodePort),
+        ...this.#fromCluster(frontend, address),
       });
     }
   }
 
-  #add(address: IpAddress, port: Port, front: Omit<ServiceFront, "server">): void {
+  #add(address: IpAddress, port: Port, front: Omit<ServiceFrontend, "server">): void {
     const { protocol, affinityTimeoutSeconds } = this.#plan;
     const { scheduler, flags } = this.#scheduling;
     const key = serverKey({ protocol, address, port });
@@ -177,23 +180,16 @@ class ServiceDraft {
     this.#fronts.push({ ...front, server });
   }
 
-  get #isLocalPolicy(): boolean {
-    return this.#plan.externalTrafficPolicy === "Local";
-  }
-
-  #noLocal(entry: string): readonly SetEntry[] {
-    return this.#plan.external.kind === "drop" ? [["NO-LOCAL-EXTERNAL", entry]] : [];
-  }
-
   /**
    * Sends what comes from pods and from the node itself to the cluster IP, whose virtual server has
    * all endpoints. Where policy Local binds that one too, there is none that has them.
    */
-  #fromCluster(address: IpAddress, port: Port): Pick<ServiceFront, "rule"> {
-    const { clusterIp, externalFromCluster, internal, name, protocol } = this.#plan;
-    if (!this.#isLocalPolicy) return {};
+  #fromCluster(frontend: Frontend, address: IpAddress): Pick<ServiceFrontend, "rule"> {
+    const { port, verdict } = frontend;
+    const { clusterIp, internal, name, protocol } = this.#plan;
+    if (!keepsClient(frontend)) return {};
     this.#isInternalForAll ??= hasClusterIp(this.#plan) &&
-      isSameChoice(internal, externalFromCluster);
+      isSameChoice(internal, verdict.internal);
     if (!this.#isInternalForAll) return {};
     const rule = ruleText({
       destination: { value: address },
@@ -221,6 +217,15 @@ class ServiceDraft {
   #entryOf(address: IpAddress, port: Port): string {
     return `${address},${this.#plan.protocol.toLowerCase()}:${port}`;
   }
+}
+
+/** Whether the frontend is one of those whose packets keep their source. */
+function keepsClient({ masquerade }: Frontend): boolean {
+  return masquerade === "from-node";
+}
+
+function noLocal(external: Verdict, entry: string): readonly SetEntry[] {
+  return external.kind === "drop" ? [["NO-LOCAL-EXTERNAL", entry]] : [];
 }
 
 function endpointsOf(verdict: Verdict): readonly Endpoint[] {

@@ -90,7 +90,7 @@ function recordedPort(value: unknown): string {
   throw problem(`expected a protocol and a port, got ${kindOf(value)}`);
 }
 
-/** A file of somebody else may hold anything, also what cannot be turned into a text. */
+/** A file of another program may hold anything, also what cannot be turned into a text. */
 function kindOf(value: unknown): string {
   if (typeof value === "string") return `'${value.slice(0, 100)}'`;
   return typeof value === "number" ? String(value) : `something of type ${typeof value}`;

@@ -11,7 +11,7 @@ import { SET_IDS, setName } from "./ipset_table.ts";
 import { scratchName } from "../netfilter/ipset/ipset_text.ts";
 import type { IpvsLayout } from "./layout.ts";
 import { renderService } from "./render_service.ts";
-import type { ServiceParts } from "./service_front.ts";
+import type { ServiceParts } from "./service_frontend.ts";
 import type { IpvsStep } from "./steps.ts";
 import type { ServerKey } from "./virtual_server.ts";
 
@@ -101,7 +101,7 @@ function ownersOfServers(
   return [...new Set(known.slice(0, Math.max(1, complaints)))];
 }
 
-/** Whether a ServicePort wants what a line adds; `undefined` = the line is nobody's own. */
+/** Whether a ServicePort wants what a line adds; `undefined` = the line has no owner. */
 function testFor(
   { step, line }: RefusalDetails,
   layout: IpvsLayout,

@@ -10,7 +10,7 @@ import type {
   TracedPath,
   TraceStep,
   WatchedPacket,
-} from "../../lib/proxy/packet_trace.ts";
+} from "../../lib/explain/packet_trace.ts";
 import { createIptablesTrace } from "../netfilter/trace/iptables_watch.ts";
 import type { TraceEdges } from "../netfilter/trace/trace_edges.ts";
 import { IP_VS_FILE } from "../netfilter/foreign/virtual_servers.ts";
@@ -18,7 +18,7 @@ import { readProcIpVs, type SeenServer } from "./proc_ip_vs.ts";
 import { IP_VS_CONN_FILE, type IpvsConnection, parseIpvsConnection } from "./proc_ip_vs_conn.ts";
 import { serverKey } from "./virtual_server.ts";
 
-/** Time between two looks while a packet of somebody else's is waited for. */
+/** Time between two looks while a packet of another program's is waited for. */
 const LOOK_PERIOD_MS = 300;
 const READ_TIMEOUT_MS = 30_000;
 
@@ -104,7 +104,7 @@ async function emptyServer(
   return server?.reals.every(({ weight }) => weight === 0) ? server : undefined;
 }
 
-/** IPVS refuses by itself, and tells nobody. */
+/** IPVS refuses by itself and does not report it. */
 function refusedBy(
   path: TracedPath,
   { key, scheduler }: SeenServer,

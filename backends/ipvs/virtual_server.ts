@@ -45,7 +45,7 @@ export interface RealServer {
 interface ServerAddress {
   readonly protocol: Protocol;
   readonly address: IpAddress;
-  /** 0 = all ports, which only a persistent server of somebody else may have. */
+  /** 0 = all ports, which only a persistent server of another program may have. */
   readonly port: number;
 }
 
@@ -102,12 +102,6 @@ export function tryParseServer(
   const protocol = PROTOCOL_OF.get(flag);
   const found = tryParseHostPort(value);
   return protocol && found && serverKey({ protocol, ...found });
-}
-
-/** Reads the name of a real server. */
-export function tryParseRealServer(value: string): RealServerKey | undefined {
-  const found = tryParseHostPort(value);
-  return found && realServerKey(found.address, found.port);
 }
 
 /** For a person: `10.96.0.1:443/TCP`, `mark 7`. */

@@ -9,7 +9,7 @@
 import type { TableReading } from "../netfilter/nft/table_listing.ts";
 import { LAYOUT_MARK } from "./base_chains.ts";
 import { chainName } from "./chain_spec.ts";
-import type { EntryId } from "./claims.ts";
+import type { EntryId } from "./entry_id.ts";
 import type { Element } from "./containers.ts";
 import { chainOf, type EndpointOrder, type Entry } from "./entry.ts";
 
@@ -22,7 +22,7 @@ export interface AppliedChanges {
   /** Absent = as before. */
   readonly shared?: readonly Element[];
   /** Chains that are there and that no number leads to. @default {none} */
-  readonly strangers?: readonly string[];
+  readonly unnumberedChains?: readonly string[];
   /** Chains that were taken away. @default {none} */
   readonly removedChains?: readonly string[];
 }
@@ -39,7 +39,7 @@ export class AppliedTable {
   /** The same of sets and maps. */
   #declarations: ReadonlyMap<string, string> = new Map();
   readonly #chains = new Set<string>();
-  readonly #strangers = new Set<string>();
+  readonly #unnumberedChains = new Set<string>();
   #shared: readonly Element[] = [];
   #reading: TableReading | undefined;
   #state: "unknown" | "read" | "written" = "unknown";
@@ -109,8 +109,8 @@ export class AppliedTable {
   }
 
   /** Chains that no number leads to. */
-  get strangers(): ReadonlySet<string> {
-    return this.#strangers;
+  get unnumberedChains(): ReadonlySet<string> {
+    return this.#unnumberedChains;
   }
 
   /** Chains that no entry leads to; those that are always there among them. */
@@ -132,7 +132,7 @@ export class AppliedTable {
 
   /**
    * The table was read, or is known to be absent: what was known before is void. Of rules the tool
-   * does not print what it was told, so they are compared with what it printed at an earlier reading;
+   * does not print what it was given, so they are compared with what it printed at an earlier reading;
    * a chain that is read for the first time is taken for wrong, and written once more.
    */
   adopt(reading: TableReading | undefined): void {
@@ -171,7 +171,7 @@ export class AppliedTable {
     this.#entries = new Map();
     this.#users.clear();
     this.#chains.clear();
-    this.#strangers.clear();
+    this.#unnumberedChains.clear();
     this.#shared = [];
     this.#reading = undefined;
     this.#state = "unknown";
@@ -187,23 +187,23 @@ export class AppliedTable {
 
   /** A transaction was taken. */
   confirm(changes: AppliedChanges): void {
-    const { chains, entries, shared, strangers = [], removedChains = [] } = changes;
+    const { chains, entries, shared, unnumberedChains = [], removedChains = [] } = changes;
     // Written from memory: an earlier print may be of what was there under this name before.
     if (this.#state === "written") { for (const name of chains) this.#prints.delete(name); }
     this.#state = "written";
     this.#reading = undefined;
     this.#lastEntries = new Map();
     if (shared) this.#shared = shared;
-    for (const name of strangers) {
-      this.#strangers.add(name);
+    for (const name of unnumberedChains) {
+      this.#unnumberedChains.add(name);
       this.#chains.delete(name);
     }
     for (const name of chains) {
       this.#chains.add(name);
-      this.#strangers.delete(name);
+      this.#unnumberedChains.delete(name);
     }
     for (const name of removedChains) {
-      this.#strangers.delete(name);
+      this.#unnumberedChains.delete(name);
       this.#chains.delete(name);
       this.#prints.delete(name);
     }
@@ -215,7 +215,7 @@ export class AppliedTable {
     }
   }
 
-  /** Of a set or map that was made anew with other types, all rules and elements have to go. */
+  /** Of a set or map that was recreated with other types, all rules and elements have to go. */
   #adoptDeclarations(declarations: ReadonlyMap<string, string>): void {
     for (const [name, text] of declarations) {
       if ((this.#declarations.get(name) ?? text) === text) continue;

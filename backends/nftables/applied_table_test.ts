@@ -3,7 +3,7 @@ import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { LAYOUT_MARK } from "./base_chains.ts";
 import { EMPTY_TABLE, type TableReading } from "../netfilter/nft/table_listing.ts";
 import { AppliedTable } from "./applied_table.ts";
-import { claimsOf } from "./claims.ts";
+import { claimsOf } from "./entry_id.ts";
 import { arrangeEntry, type Entry } from "./entry.ts";
 
 /** The entry of the cluster IP of a ServicePort with so many endpoints. */
@@ -68,13 +68,13 @@ Deno.test("AppliedTable counts who leads to a chain", () => {
 Deno.test("AppliedTable keeps chains apart that no number leads to", () => {
   const applied = new AppliedTable();
   applied.confirm({ chains: ["to-2", "to-3"], entries: [] });
-  applied.confirm({ chains: [], entries: [], strangers: ["to-2"] });
-  assertEquals([[...applied.chains], [...applied.strangers]], [["to-3"], ["to-2"]]);
+  applied.confirm({ chains: [], entries: [], unnumberedChains: ["to-2"] });
+  assertEquals([[...applied.chains], [...applied.unnumberedChains]], [["to-3"], ["to-2"]]);
   applied.confirm({ chains: ["to-2"], entries: [] });
-  assertEquals([[...applied.chains].sort(), applied.strangers.size], [["to-2", "to-3"], 0]);
-  applied.confirm({ chains: [], entries: [], strangers: ["to-3"] });
+  assertEquals([[...applied.chains].sort(), applied.unnumberedChains.size], [["to-2", "to-3"], 0]);
+  applied.confirm({ chains: [], entries: [], unnumberedChains: ["to-3"] });
   applied.confirm({ chains: [], entries: [], removedChains: ["to-3"] });
-  assertEquals([[...applied.chains], applied.strangers.size], [["to-2"], 0]);
+  assertEquals([[...applied.chains], applied.unnumberedChains.size], [["to-2"], 0]);
 });
 
 Deno.test("AppliedTable takes the rules of a chain for right that are printed as after it was written", () => {
@@ -97,7 +97,7 @@ Deno.test("AppliedTable takes no chain for changed that was written since it was
   const applied = new AppliedTable();
   applied.adopt(reading({ "to-2": "print" }));
   applied.confirm({ chains: ["to-2"], entries: [] });
-  applied.confirm({ chains: [], entries: [], strangers: ["to-2"] });
+  applied.confirm({ chains: [], entries: [], unnumberedChains: ["to-2"] });
   applied.confirm({ chains: ["to-2"], entries: [] });
   applied.adopt(reading({ "to-2": "another" }));
   assertEquals([chainsOf(applied), applied.changedObjects], [[], 0]);

@@ -35,23 +35,27 @@ import { inspectPlan } from "../netfilter/inspect_plan.ts";
 import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import { ROUTE_LOCALNET } from "../netfilter/route_localnet.ts";
 import type { RuleBackendDependencies, RuleBackendOptions } from "../netfilter/rule_backend.ts";
-import { RuleSyncs } from "../netfilter/rule_syncs.ts";
-import { NftRunner } from "../netfilter/nft/nft_runner.ts";
+import { RefusedServices } from "../netfilter/refused_services.ts";
+import { WantedRules } from "../netfilter/wanted_rules.ts";
+import { NftablesLayout } from "./layout.ts";
+import { type NftablesRules, TableWriter } from "./table_writer.ts";
 import { servicesTable, TABLE } from "./containers.ts";
 import { createTableWatch } from "./drift_watch.ts";
 import { explainNftables } from "./explain.ts";
 import { EXPRESSIONS } from "./expressions.ts";
-import { findAffinity } from "./find_affinity.ts";
-import { findMissingElements } from "./find_missing.ts";
-import { compareKernel, repairKernel } from "./kernel_comparison.ts";
-import { renderOptionsOf, servesLocalhost } from "./live_options.ts";
+import { appliedSlots, findAffinity, findMissingElements } from "./find_elements.ts";
+import { compareKernel, repairKernel } from "./compare_kernel.ts";
+import {
+  ALL_FEATURES,
+  type NftablesFeatures,
+  renderOptionsOf,
+  servesLocalhost,
+} from "./render_options.ts";
+import { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import { removeOwnTable } from "./own_table.ts";
 import { probeNftablesMode, probeRenderFeatures } from "./probe.ts";
-import { ALL_FEATURES, type NftablesFeatures } from "./render_options.ts";
 import { renderText, withCounters } from "./render.ts";
-import { countedFor, startCounting } from "./start_counting.ts";
-import type { TrafficCounters } from "./traffic_counters.ts";
-import { WantedTable } from "./wanted_table.ts";
+import { countedFor, startCounting, type TrafficCounters } from "./traffic_counters.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 /** The edges of the nftables backend. */
@@ -71,11 +75,12 @@ export function createNftablesBackend(
 /** What `start()` found out of the machine. */
 interface Machine {
   readonly features: NftablesFeatures;
-  readonly table: WantedTable;
+  readonly rules: NftablesRules;
+  readonly writer: TableWriter;
   readonly drift: DriftWatch;
   /** Whether there was no table of ours. */
   readonly isFresh: boolean;
-  /** `undefined` = nobody asked for them. */
+  /** `undefined` = they were not requested. */
   readonly counters: TrafficCounters | undefined;
 }
 
@@ -86,7 +91,6 @@ class NftablesBackend implements Backend {
   readonly #dependencies: NftablesBackendDependencies;
   readonly #options: RuleBackendOptions;
   readonly #turns = new OneAtATime();
-  readonly #syncs = new RuleSyncs();
   #machine: Machine | undefined;
 
   constructor(dependencies: NftablesBackendDependencies, options: RuleBackendOptions) {
@@ -123,11 +127,18 @@ class NftablesBackend implements Backend {
     // Says so at once where nft is missing or may not be used.
     const chains = await runner.chains();
     const features = await probeRenderFeatures({ commands }, { family });
-    const table = new WantedTable({ clock, runner });
+    const refused = new RefusedServices();
+    const writer = new TableWriter({ clock, runner, refused });
+    const rules: NftablesRules = new WantedRules({
+      ...{ clock, refused, writer },
+      createLayout: (shared, options) => new NftablesLayout(shared, options),
+    });
     const turns = this.#turns;
-    const drift = createTableWatch({ ...this.#dependencies, table, turns }, { periodMs });
+    const serviceCount = () => rules.layout?.serviceCount ?? 0;
+    const edges = { ...this.#dependencies, rules, writer, serviceCount, turns };
+    const drift = createTableWatch(edges, { periodMs });
     const counters = await startCounting(this.#dependencies, { family, turns });
-    this.#machine = { features, table, drift, counters, isFresh: chains.size === 0 };
+    this.#machine = { features, rules, writer, drift, counters, isFresh: chains.size === 0 };
     drift.start();
   }
 
@@ -137,7 +148,7 @@ class NftablesBackend implements Backend {
 
   explain(plan: ProxyPlan, explanation: PacketExplanation): ModeExplanation {
     const options = this.#renderOptions(plan);
-    return explainNftables(plan, explanation, { options, table: this.#machine?.table });
+    return explainNftables(plan, explanation, { options, table: this.#machine?.writer });
   }
 
   findMissing(carriers: readonly PacketCarrier[]): Promise<readonly DataPlaneDifference[]> {
@@ -148,7 +159,7 @@ class NftablesBackend implements Backend {
   findAffinity: Backend["findAffinity"] = (plan, packet) =>
     findAffinity(
       new NftRunner(this.#dependencies, servicesTable(this.family)),
-      this.#machine?.table.slots(plan) ?? new Map(),
+      this.#machine ? appliedSlots(plan, this.#machine.writer) : new Map(),
       packet,
     );
 
@@ -167,8 +178,8 @@ class NftablesBackend implements Backend {
 
   facts(): MachineFacts | undefined {
     if (this.#machine === undefined) return undefined;
-    const { features, table } = this.#machine;
-    return { features: { ...features }, layout: atOnce(table.orders()) };
+    const { features } = this.#machine;
+    return { features: { ...features }, layout: atOnce(ordersOf(this.#machine)) };
   }
 
   compare: Backend["compare"] = async (plan, scope) =>
@@ -183,16 +194,15 @@ class NftablesBackend implements Backend {
       ? `table ${EXPRESSIONS[this.family].table} ${TABLE} of nftables`
       : "not started";
     const { clock, traffic } = this.#dependencies;
-    const { plan } = this.#syncs;
+    const { plan, quarantined } = this.#machine?.rules ?? {};
     if (plan && keys?.length !== 0) await this.#machine?.counters?.tryRefresh();
-    const { quarantined } = this.#machine?.table ?? {};
     const trafficOf = (service: ServicePlan) => countedFor(service, traffic);
     return { summary, ...await inspectPlan(plan, { clock, quarantined, keys, trafficOf }) };
   }
 
   ruleCounters(): Promise<RuleCounters> {
-    const { failedWrites = 0, failedCleanups = 0 } = this.#machine?.table ?? {};
-    const { failedPartialWrites } = this.#syncs;
+    const { failedWrites = 0, failedPartialWrites = 0 } = this.#machine?.rules ?? {};
+    const { failedCleanups = 0 } = this.#machine?.writer ?? {};
     return Promise.resolve({ failedWrites, failedPartialWrites, failedCleanups });
   }
 
@@ -225,25 +235,19 @@ class NftablesBackend implements Backend {
     if (this.#machine === undefined) {
       throw new Error("Cannot sync the table of nftables: start() has not succeeded");
     }
-    const { counters, table } = this.#machine;
+    const { counters, rules } = this.#machine;
     const figures = new WriteFigures();
-    const report = await this.#syncs.run(table, {
-      plan,
-      changes,
-      take: () => table.take(plan, { changes, options: this.#renderOptions(plan) }),
-      write: async () => {
-        await table.write(figures);
-        await counters?.sync(plan, changes);
-      },
-    });
-    return { ...report, operations: figures.operations, quarantined: table.quarantined };
+    const options = this.#renderOptions(plan);
+    const afterwards = async () => await counters?.sync(plan, changes);
+    const report = await rules.sync(plan, { changes, options, figures, afterwards });
+    return { ...report, operations: figures.operations, quarantined: rules.quarantined };
   }
 
   async #comparison(plan: ProxyPlan, scope: ComparisonScope | undefined) {
     const { clock, commands } = this.#dependencies;
     const { facts, ...settings } = this.#options;
     const { family } = settings;
-    const table = this.#machine?.table;
+    const machine = this.#machine;
     const features = this.#machine?.features ??
       (facts
         ? featuresFound(ALL_FEATURES, facts)
@@ -251,8 +255,8 @@ class NftablesBackend implements Backend {
     const options = renderOptionsOf(settings, plan.shared, { features });
     const runner = new NftRunner({ commands }, servicesTable(family));
     const layout = facts?.layout;
-    const orders = table
-      ? () => inSteps({ clock }, table.orders())
+    const orders = machine
+      ? () => inSteps({ clock }, ordersOf(machine))
       : layout && (() => Promise.resolve(layout));
     return [{ clock, runner }, { plan, options, orders, scope }] as const;
   }
@@ -262,4 +266,11 @@ class NftablesBackend implements Backend {
     const features = this.#machine?.features ?? featuresFound(ALL_FEATURES, facts);
     return renderOptionsOf(this.#options, shared, { features });
   }
+}
+
+/** How endpoints are numbered where the plan does not say it; as {@linkcode TableWriter.orders}. */
+function* ordersOf(
+  { rules: { layout }, writer }: Pick<Machine, "rules" | "writer">,
+): Generator<void, readonly string[]> {
+  return layout ? yield* writer.orders(layout) : [];
 }

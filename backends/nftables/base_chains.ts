@@ -17,8 +17,7 @@
  * @module
  */
 import type { NftChain } from "../netfilter/nft/nft_objects.ts";
-import { REJECT_CHAIN } from "./chain_spec.ts";
-import type { ChainContext } from "./chain_spec.ts";
+import { type ChainContext, REJECT_CHAIN } from "./chain_spec.ts";
 import { EXPRESSIONS, PORT } from "./expressions.ts";
 import { masqueradeMark, type NftablesRenderOptions } from "./render_options.ts";
 import { SLOT_BIT, slotText } from "./slots.ts";

@@ -32,7 +32,7 @@ export interface ChainSpec {
   readonly affinitySeconds?: number;
 }
 
-/** What the rules of a chain depend on beside its spec. */
+/** What the rules of a chain depend on besides its spec. */
 export interface ChainContext {
   readonly options: NftablesRenderOptions;
   readonly localTraffic: LocalTrafficDetector;

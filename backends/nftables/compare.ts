@@ -77,7 +77,7 @@ class PendingTableChanges {
   #added: ReadonlyMap<ContainerName, readonly OwnedElement[]> = new Map();
   #replacesTable = false;
   #declares = false;
-  /** Sets and maps that are missing: their elements are not told one by one. */
+  /** Sets and maps that are missing: their elements are not listed one by one. */
   readonly #missing = new Set<ContainerName>();
 
   constructor(input: TableComparisonInput) {
@@ -85,7 +85,7 @@ class PendingTableChanges {
     this.#table = servicesTable(input.options.family);
   }
 
-  /** Whether all of it is to be written anew: then nothing more is told of what is in it. */
+  /** Whether all of it is to be rewritten: then its content is not listed. */
   compareTableItself(): boolean {
     const { found, wanted } = this.#input;
     const name = `${this.#table.family} ${this.#table.name}`;
@@ -105,7 +105,7 @@ class PendingTableChanges {
     }
     const altered = isReplaced ? [] : alteredContainers(found.declarations, this.#table);
     this.#differences.push(...altered);
-    // No set can be declared anew while a rule looks things up in it.
+    // No set can be declared again while a rule looks things up in it.
     this.#replacesTable = isOther || altered.length > 0;
     const isNew = isReplaced || this.#replacesTable;
     this.#declares = isNew || found.isDormant;

@@ -20,7 +20,7 @@ import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { NftChain, NftContainer, NftTableSpec } from "../netfilter/nft/nft_objects.ts";
 import { type ElementChange, NftTransaction } from "../netfilter/nft/nft_transaction.ts";
 import type { NftCounter, TableReading } from "../netfilter/nft/table_listing.ts";
-import { type EntryId, keyOfEntry } from "./claims.ts";
+import { type EntryId, keyOfEntry } from "./entry_id.ts";
 import { EXPRESSIONS } from "./expressions.ts";
 
 /** Its sets; each element has a counter. */

@@ -1,7 +1,7 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { FakeNft } from "../../tests/support/fakes/fake_nft.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
-import { claimsOf } from "./claims.ts";
+import { claimsOf } from "./entry_id.ts";
 import { atOnce } from "../netfilter/in_steps.ts";
 import { TableListing } from "../netfilter/nft/table_listing.ts";
 import { countedElements, countingSteps, isCounted } from "./counting_table.ts";

@@ -10,7 +10,7 @@ import { NftTransaction } from "../netfilter/nft/nft_transaction.ts";
 import type { TableElements, TableReading } from "../netfilter/nft/table_listing.ts";
 import type { AppliedChanges, AppliedTable } from "./applied_table.ts";
 import { chainElement, chainName, type ChainSpec } from "./chain_spec.ts";
-import type { EntryId } from "./claims.ts";
+import type { EntryId } from "./entry_id.ts";
 import {
   CONTAINER_NAMES,
   type ContainerName,
@@ -37,7 +37,7 @@ export interface TableDifference {
  * What brings the kernel from `applied` to what is wanted. Looks only at the entries
  * that the layout touched since it was last settled; at all of them after a reading, or where
  * nothing is known. After the tool took it: `applied.confirm()` and
- * `layout.settle()`. After a failure nothing was written, or nobody knows: read the table.
+ * `layout.settle()`. After a failure it is unknown whether anything was written: read the table.
  */
 export function diffTable(layout: NftablesLayout, applied: AppliedTable): TableDifference {
   return atOnce(diffSteps(layout, applied));
@@ -65,13 +65,16 @@ export async function diffTableInSlices(
 export function removeIdleChains(layout: NftablesLayout, applied: AppliedTable): TableDifference {
   const lasting = new Set(layout.baseChains().map(({ name }) => name));
   const idle = applied.idleChains().filter((name) => !lasting.has(name));
-  const removedChains = [...applied.strangers];
+  const removedChains = [...applied.unnumberedChains];
   const elements = idle.map((name): OwnedElement => ({ element: chainElement(name) }));
   const transaction = atOnce(NftTransaction.steps(servicesTable(layout.options.family), {
     removed: new Map([["numbered-chains", elements]]),
     removedChains,
   }));
-  return { transaction, applied: { chains: [], entries: [], strangers: idle, removedChains } };
+  return {
+    transaction,
+    applied: { chains: [], entries: [], unnumberedChains: idle, removedChains },
+  };
 }
 
 function* diffSteps(
@@ -107,7 +110,7 @@ function* diffSteps(
     transaction,
     applied: {
       chains: chains.map(({ name }) => name),
-      strangers: [...present?.rules.keys() ?? []].filter((name) => !wanted.has(name)),
+      unnumberedChains: [...present?.rules.keys() ?? []].filter((name) => !wanted.has(name)),
       entries: comparison.entries,
       shared: comparison.shared,
     },
@@ -151,10 +154,9 @@ class Comparison {
       : this.#layout.orderedEntry(id, this.#applied.order(id));
     if (wanted === previous) return;
     this.entries.push([id, wanted]);
-    const { options } = this.#layout;
     this.#compare(
-      previous ? elementsOf(previous, options) : [],
-      wanted ? elementsOf(wanted, options) : [],
+      previous ? elementsOf(previous) : [],
+      wanted ? elementsOf(wanted) : [],
       (wanted ?? previous)?.plan.key,
     );
     const spec = wanted && chainOf(wanted);

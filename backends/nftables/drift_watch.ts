@@ -12,15 +12,15 @@ import { type DriftFound, type DriftSubject, DriftWatch } from "../netfilter/dri
 import type { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
 import { VerificationSchedule } from "../netfilter/verification_schedule.ts";
-import type { WantedTable } from "./wanted_table.ts";
+import type { NftablesRules, TableWriter } from "./table_writer.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 /** What the watch stands on. */
 interface TableWatchDependencies extends Omit<RuleBackendDependencies, "commands"> {
-  readonly table: Pick<
-    WantedTable,
-    "isKnown" | "isPending" | "missingChains" | "serviceCount" | "verify"
-  >;
+  readonly rules: Pick<NftablesRules, "isKnown" | "isPending" | "verify">;
+  readonly writer: Pick<TableWriter, "missingChains">;
+  /** ServicePorts that have rules, or are to have them. */
+  readonly serviceCount: () => number;
   /** What else writes the table. */
   readonly turns: OneAtATime;
 }
@@ -63,26 +63,26 @@ class TableWithChains implements DriftSubject {
   }
 
   get isKnown(): boolean {
-    return this.#dependencies.table.isKnown;
+    return this.#dependencies.rules.isKnown;
   }
 
   get isPending(): boolean {
-    return this.#dependencies.table.isPending;
+    return this.#dependencies.rules.isPending;
   }
 
   async look(): Promise<LogFields | undefined> {
-    const { clock, schedule, table, turns } = this.#dependencies;
+    const { clock, schedule, serviceCount, turns, writer } = this.#dependencies;
     // Not before: how many Services there are is known with the first sync.
-    schedule.expect(clock.now(), table.serviceCount * READING_MS_PER_SERVICE);
-    const missing = await turns.run(() => table.missingChains());
+    schedule.expect(clock.now(), serviceCount() * READING_MS_PER_SERVICE);
+    const missing = await turns.run(() => writer.missingChains());
     return missing.length > 0 ? { count: missing.length, chain: missing[0] } : undefined;
   }
 
   async verify(): Promise<DriftFound> {
-    const { table } = this.#dependencies;
+    const { rules, writer } = this.#dependencies;
     const figures = new WriteFigures();
-    const missing = await table.missingChains();
-    await table.verify(figures);
+    const missing = await writer.missingChains();
+    await rules.verify(figures);
     const chains = missing.length + figures.changedObjects;
     const { elements } = figures;
     const [chain] = [...missing, ...figures.changed];

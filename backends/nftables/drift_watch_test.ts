@@ -28,7 +28,13 @@ class Stage extends DriftStage {
   constructor({ periodMs = 30_000, random = 0 } = {}) {
     super();
     this.watch = createTableWatch(
-      { ...this, table: this, random: () => random },
+      {
+        ...this,
+        rules: this,
+        writer: this,
+        serviceCount: () => this.serviceCount,
+        random: () => random,
+      },
       { periodMs },
     );
     this.watch.start();

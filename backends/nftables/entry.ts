@@ -4,13 +4,13 @@
  * @module
  */
 import { type Cidr, hostCidr, prefixLengthOf } from "../../lib/net/cidr.ts";
-import type { IpAddress } from "../../lib/net/ip_address.ts";
-import { type AdmittedSources, admittedSources } from "../../lib/proxy/admitted_sources.ts";
+import type { AdmittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
+import type { Frontend } from "../../lib/proxy/frontend.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
 import type { TableElements } from "../netfilter/nft/table_listing.ts";
-import { arrangeEndpoints } from "./arrangement.ts";
+import { SOURCE_RANGES_CHAIN } from "./base_chains.ts";
 import {
   chainName,
   type ChainSpec,
@@ -21,10 +21,8 @@ import {
   REJECT_CHAIN,
   type Treatment,
 } from "./chain_spec.ts";
-import { containerOf, type EntryId, frontendAt, isNodePort, keyOfEntry } from "./claims.ts";
-import type { Frontend } from "../../lib/proxy/frontend.ts";
+import { containerOf, type EntryId, frontendAt, isNodePort, keyOfEntry } from "./entry_id.ts";
 import type { Element } from "./containers.ts";
-import { SOURCE_RANGES_CHAIN } from "./base_chains.ts";
 import { LOCAL_BIT, nameNumber, type Slots, slotText } from "./slots.ts";
 
 /** An entry as it is written. The same one always comes to the same elements. */
@@ -53,15 +51,9 @@ export interface EndpointOrder {
   readonly local: readonly Pick<Endpoint, "key">[];
 }
 
-/** What elements depend on beside the entry. */
-export interface EntryOptions {
-  /** An address of this node: a source range that holds it admits the node by its own addresses. */
-  readonly nodeIp?: IpAddress;
-}
-
 const NO_ENDPOINTS: readonly Endpoint[] = [];
 
-/** How the keys of each list of an entry are told from those of the other one. */
+/** How the keys of each list of an entry are distinguished from those of the other one. */
 const LISTS = [
   { list: "main", first: FIRST_NUMBER, listBit: 0 },
   { list: "local", first: FIRST_NUMBER + LOCAL_OFFSET, listBit: LOCAL_BIT },
@@ -84,7 +76,7 @@ export function arrangeEntry(
 }
 
 /** Every element of an entry. */
-export function elementsOf(entry: Entry, { nodeIp }: EntryOptions): readonly Element[] {
+export function elementsOf(entry: Entry): readonly Element[] {
   const { id, plan } = entry;
   const key = keyOfEntry(id);
   const frontend = frontendAt(id, plan);
@@ -96,14 +88,13 @@ export function elementsOf(entry: Entry, { nodeIp }: EntryOptions): readonly Ele
     return [{ container: "node-ports", key, value }, ...endpointElements(entry, "node-port-")];
   }
   const rest = endpointElements(entry, "");
-  if (frontend.sourceRanges === undefined) {
+  if (frontend.admitted === undefined) {
     return [{ container: "service-ips", key, value }, ...rest];
   }
-  const admitted = admittedSources(frontend.sourceRanges, plan, [nodeIp]);
   return [
     { container: "service-ips", key, value: nameNumber(SOURCE_RANGES_CHAIN) },
     { container: "admitted", key, value: target === DROP ? DROP : `goto ${target}` },
-    ...sourceTexts(admitted).map((source): Element => ({
+    ...sourceTexts(frontend.admitted).map((source): Element => ({
       container: "source-ranges",
       key: `${key} . ${source}`,
     })),
@@ -156,7 +147,7 @@ function choiceOf(verdict: Verdict | undefined, endpoints: readonly Endpoint[]):
   return verdict.kind === "forward" ? endpoints.length : verdict.kind;
 }
 
-/** Where nobody is served: in silence, if anybody is to be left without an answer. */
+/** The refusal if no client is served: a drop if some client must not get an answer. */
 function refusalOf({ verdict: { external } }: Frontend): string {
   return external.kind === "drop" ? DROP : REJECT_CHAIN;
 }
@@ -235,4 +226,38 @@ function sourceTexts({ cover, own }: AdmittedSources): readonly string[] {
 export function rangeText(range: Cidr): string {
   const bits = range.includes(":") ? 128 : 32;
   return prefixLengthOf(range) === bits ? range.slice(0, range.indexOf("/")) : range;
+}
+
+/**
+ * The endpoints in an order that moves as few as can be: who stays keeps its number, who comes
+ * takes the number of one that went, and what is left open is closed from the end. Sorted, one new
+ * endpoint of fifty would move half of the others.
+ */
+export function arrangeEndpoints(
+  wanted: readonly Endpoint[],
+  previous: readonly Pick<Endpoint, "key">[] | undefined,
+): readonly Endpoint[] {
+  if (previous === undefined || isSame(wanted, previous)) return wanted;
+  const left = new Map<EndpointKey, Endpoint>(wanted.map((endpoint) => [endpoint.key, endpoint]));
+  const places: (Endpoint | undefined)[] = previous.map(({ key }) => {
+    const endpoint = left.get(key);
+    left.delete(key);
+    return endpoint;
+  });
+  const arrivals = left.values();
+  const filled = [...places.map((place) => place ?? arrivals.next().value), ...arrivals];
+  for (let index = 0; index < filled.length; index++) {
+    while (filled.length > 0 && filled.at(-1) === undefined) filled.pop();
+    if (index < filled.length && filled[index] === undefined) filled[index] = filled.pop();
+  }
+  const arranged = filled.filter((endpoint) => endpoint !== undefined);
+  // The list of the plan is there anyway, and takes no memory of its own.
+  return isSame(wanted, arranged) ? wanted : arranged;
+}
+
+function isSame(
+  left: readonly Pick<Endpoint, "key">[],
+  right: readonly Pick<Endpoint, "key">[],
+): boolean {
+  return left.length === right.length && left.every(({ key }, index) => key === right[index]?.key);
 }

@@ -1,19 +1,23 @@
-import { assert, assertEquals } from "@std/assert";
+import fc from "fast-check";
 import { parseCidr } from "../../lib/net/cidr.ts";
-import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
-import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { testForward, testServicePlan } from "../../tests/support/builders/service_plans.ts";
-import { chainName } from "./chain_spec.ts";
 import type { FrontendRole } from "../../lib/proxy/frontend.ts";
-import { claimsOf, frontendAt } from "./claims.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import {
+  testEndpoint,
+  testForward,
+  testServicePlan,
+} from "../../tests/support/builders/service_plans.ts";
+import { assert, assertEquals } from "@std/assert";
+import { chainName } from "./chain_spec.ts";
+import { claimsOf, frontendAt } from "./entry_id.ts";
 import type { ContainerName } from "./containers.ts";
 import {
+  arrangeEndpoints,
   arrangeEntry,
   chainOf,
   elementsOf,
   type Entry,
-  type EntryOptions,
   foundSlots,
   rangeText,
 } from "./entry.ts";
@@ -40,8 +44,8 @@ function entryOf(plan: ServicePlan, role: Role, previous?: Entry): Entry {
 }
 
 /** The elements of an entry, as nft is told them. */
-function texts(entry: Entry, options: EntryOptions = {}): string[] {
-  return elementsOf(entry, options).map(({ container, key, value }) =>
+function texts(entry: Entry): string[] {
+  return elementsOf(entry).map(({ container, key, value }) =>
     `${container} ${key}${value === undefined ? "" : ` : ${value}`}`
   );
 }
@@ -111,7 +115,7 @@ Deno.test("foundSlots() reads back the slots of elementsOf(), by whichever front
     const found = new Map<ContainerName, Map<string, string>>();
     for (const id of own) {
       const entry = arrangeEntry(id, STICKY_LOCAL, { slots });
-      for (const { container, key, value = "" } of elementsOf(entry, {})) {
+      for (const { container, key, value = "" } of elementsOf(entry)) {
         found.set(container, (found.get(container) ?? new Map()).set(key, value));
       }
     }
@@ -136,9 +140,8 @@ Deno.test("elementsOf() admits only the source ranges of a load balancer", () =>
     `endpoints ${VIP} . 0x80000000 : 10.0.0.1 . 80`,
   ];
   assertEquals(texts(entry), expected);
-  assertEquals(texts(entry, { nodeIp: parseIpAddress("192.168.0.2") }), expected);
   assertEquals(
-    texts(entry, { nodeIp: parseIpAddress("203.0.113.9") }),
+    texts(entryOf({ ...plan, admitsNode: true }, "LoadBalancer")),
     expected.toSpliced(4, 0, `source-ranges ${VIP} . 192.0.2.1`),
     "the node may use the address itself as source",
   );
@@ -199,4 +202,45 @@ Deno.test("rangeText() writes a range of one address as that address", () => {
   for (const [range, text] of Object.entries(cases)) {
     assertEquals(rangeText(parseCidr(range)), text);
   }
+});
+
+const endpoints = (...names: readonly number[]) =>
+  names.map((name) => testEndpoint(`10.0.0.${name}:80`));
+const names = (list: readonly { readonly address: string }[]) =>
+  list.map(({ address }) => Number(address.split(".")[3]));
+
+Deno.test("arrangeEndpoints() gives who comes the number of who went", () => {
+  const cases: readonly (readonly [previous: number[], wanted: number[], arranged: number[]])[] = [
+    [[], [1, 2], [1, 2]],
+    [[1, 2, 3], [2, 3, 4], [4, 2, 3]],
+    [[1, 2, 3], [2, 3], [3, 2]],
+    [[1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4]],
+    [[2, 3], [1, 2, 3], [2, 3, 1]],
+    [[1, 2, 3], [], []],
+    [[1, 2, 3, 4], [4], [4]],
+  ];
+  for (const [previous, wanted, arranged] of cases) {
+    const found = arrangeEndpoints(endpoints(...wanted), endpoints(...previous));
+    assertEquals(names(found), arranged, `${previous} → ${wanted}`);
+  }
+});
+
+Deno.test("arrangeEndpoints() keeps the list of the plan where nothing is to be kept in place", () => {
+  const wanted = endpoints(1, 2);
+  assert(arrangeEndpoints(wanted, undefined) === wanted);
+  assert(arrangeEndpoints(wanted, endpoints(1, 2)) === wanted);
+});
+
+Deno.test("arrangeEndpoints() has each endpoint once, and moves no more than it has to", () => {
+  const list = fc.uniqueArray(fc.integer({ min: 1, max: 20 }), { maxLength: 12 });
+  fc.assert(fc.property(list, list, (previous, wanted) => {
+    const sorted = wanted.sort((left, right) => left - right);
+    const arranged = names(arrangeEndpoints(endpoints(...sorted), endpoints(...previous)));
+    assertEquals([...arranged].sort((left, right) => left - right), sorted);
+    const stayed = previous.filter((name) => wanted.includes(name)).length;
+    const kept = previous.filter((name, index) => arranged[index] === name).length;
+    // Who stays has to move only where the list is too short for its number.
+    const beyond = previous.slice(wanted.length).filter((name) => wanted.includes(name)).length;
+    assert(kept >= stayed - beyond, `${previous} → ${sorted}: ${arranged}`);
+  }));
 });

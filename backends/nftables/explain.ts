@@ -3,17 +3,20 @@
  *
  * @module
  */
-import { isLoopback } from "../../lib/net/ip_address.ts";
-import { admission } from "../../lib/proxy/admitted_sources.ts";
 import type {
   ModeDeviations,
   ModeExplanation,
   PacketExplanation,
 } from "../../lib/proxy/packet_explanation.ts";
-import { findHit, type PacketHit } from "../../lib/proxy/packet_hit.ts";
+import { findHit, type PacketHit } from "../../lib/explain/packet_hit.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { type NftOutcome, walkNft } from "../netfilter/walk/nft_walk.ts";
-import { carriersOf, walkedPacket } from "../netfilter/walk/walk_steps.ts";
+import {
+  carriersOf,
+  nodeAddressTest,
+  noLocalhostReason,
+  walkedPacket,
+} from "../netfilter/walk/walk_steps.ts";
 import { packetTable, type PacketTableOptions } from "./packet_table.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 import { unsupported } from "./unsupported.ts";
@@ -33,17 +36,13 @@ export function explainNftables(
     ...context,
     ...(isUnclaimed && service && { without: service.key }),
   });
-  const { nodePortAddresses } = plan.shared;
   const outcomes = walkNft(table, walkedPacket(packet), {
-    isLocal: (address) =>
-      isLoopback(address) || address === options.nodeIp || nodePortAddresses.includes(address) ||
-      (packet.from.kind === "node" && address === packet.from.address),
+    isLocal: nodeAddressTest(plan, packet),
   });
   const carriers = carriersOf(outcomes);
   if (hit && unserved === undefined && !isUnclaimed) {
     const rejects = verdict.kind === "reject" && !options.features.reject;
-    const admitted = admission(hit, { source: packet.from.address, nodeIps: [options.nodeIp] });
-    return { deviations: { ...(rejects && DROPS), ...admitted }, carriers };
+    return { deviations: rejects ? DROPS : {}, carriers };
   }
   const fate = fateOf(outcomes);
   return {
@@ -60,19 +59,13 @@ const DROPS: ModeDeviations = {
 };
 
 function unservedReason(
-  { role, service }: PacketHit,
-  { packet: { to } }: PacketExplanation,
+  hit: PacketHit,
+  { packet }: PacketExplanation,
   options: NftablesRenderOptions,
 ): string | undefined {
-  if (role === "NodePort" && isLoopback(to)) {
-    if (options.family === "IPv6") {
-      return "IPv6 has no route_localnet: what goes to ::1 stays there";
-    }
-    if (!options.localhostNodePorts) {
-      return "node ports are on 127.0.0.1 only where --nodeport-addresses names loopback";
-    }
-  }
-  return unsupported(service, options.features)?.reason;
+  const cure = "node ports are on 127.0.0.1 only where --nodeport-addresses names loopback";
+  return noLocalhostReason(hit, packet, { ...options, cure }) ??
+    unsupported(hit.service, options.features)?.reason;
 }
 
 /** The fate of a packet that no Service has, if the rules do not let it pass. */

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
-import { explainPacket } from "../../lib/proxy/explain_packet.ts";
+import { explainPacket } from "../../lib/explain/explain_packet.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import {
@@ -43,7 +43,7 @@ function explain(
   return explainNftables(plan, explanation, {
     options,
     table: {
-      applied: (id) =>
+      entry: (id) =>
         id.startsWith("service-ips ") ? { id, plan: appliedPlan, main, local: [] } : undefined,
     },
   });

@@ -8,20 +8,28 @@
  *
  * @module
  */
+import { CidrCover } from "../../lib/net/cidr_cover.ts";
+import { isLoopback } from "../../lib/net/ip_address.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { ServicePortIndex } from "../../lib/proxy/service_port_index.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import type { NftChain } from "../netfilter/nft/nft_objects.ts";
-import { baseChains } from "./base_chains.ts";
-import { type ChainContext, chainRules, type ChainSpec } from "./chain_spec.ts";
-import { claimsOf, type EntryId } from "./claims.ts";
-import type { Element } from "./containers.ts";
 import type { TableElements } from "../netfilter/nft/table_listing.ts";
-import { arrangeEntry, type EndpointOrder, type Entry, foundSlots } from "./entry.ts";
+import type { NftChain } from "../netfilter/nft/nft_objects.ts";
+import { baseChains, SOURCE_RANGES_CHAIN } from "./base_chains.ts";
+import {
+  type ChainContext,
+  chainElement,
+  chainRules,
+  type ChainSpec,
+  DROP,
+  REJECT_CHAIN,
+} from "./chain_spec.ts";
+import { claimsOf, type EntryId } from "./entry_id.ts";
+import type { Element } from "./containers.ts";
+import { arrangeEntry, type EndpointOrder, type Entry, foundSlots, rangeText } from "./entry.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
-import { sharedElements } from "./shared_elements.ts";
 import { SlotAllocator, type Slots } from "./slots.ts";
 import { unsupported } from "./unsupported.ts";
 
@@ -201,4 +209,26 @@ export class NftablesLayout {
   #context(): ChainContext {
     return { options: this.options, localTraffic: this.#shared.localTraffic };
   }
+}
+
+/**
+ * Where numbers of fixed chains lead, the ranges of Services, and the addresses of node ports where these are not all of the node's.
+ * Loopback is left out unless it was asked for; ::1 always, as IPv6 has no route_localnet.
+ */
+export function sharedElements(
+  { nodePortAddresses, serviceCidrs }: SharedPlan,
+  options: NftablesRenderOptions,
+): readonly Element[] {
+  const { family, localhostNodePorts } = options;
+  const allowsLoopback = family === "IPv4" && localhostNodePorts;
+  const addresses = options.nodePortAddresses.kind === "all" ? [] : nodePortAddresses;
+  return [
+    ...[DROP, REJECT_CHAIN, SOURCE_RANGES_CHAIN].map(chainElement),
+    ...new CidrCover(serviceCidrs).outermost.map((cidr): Element => ({
+      container: "service-cidrs",
+      key: rangeText(cidr),
+    })),
+    ...addresses.filter((address) => allowsLoopback || !isLoopback(address))
+      .map((key): Element => ({ container: "node-port-ips", key })),
+  ];
 }

@@ -9,17 +9,17 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { WalkedNftTable } from "../netfilter/walk/nft_walk.ts";
 import { chainElement, chainName } from "./chain_spec.ts";
-import { allocatedId, entriesMet, type EntryId } from "./claims.ts";
+import { allocatedId, entriesMet, type EntryId } from "./entry_id.ts";
 import { CONTAINER_NAMES, type Element } from "./containers.ts";
 import { chainOf, elementsOf, type Entry } from "./entry.ts";
 import { NftablesLayout } from "./layout.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 
-/** What is known beside the plan. */
+/** The context besides the plan. */
 export interface PacketTableOptions {
   readonly options: NftablesRenderOptions;
   /** What the kernel is known to hold: endpoints may have other numbers there. */
-  readonly table?: { applied(id: EntryId): Entry | undefined } | undefined;
+  readonly table?: { entry(id: EntryId): Entry | undefined } | undefined;
   /** A ServicePort that has nothing in the table, such as one that the kernel refused. */
   readonly without?: ServicePortKey;
 }
@@ -45,8 +45,8 @@ export function packetTable(
   for (const id of entriesMet(packet)) {
     const wanted = layout.entry(id, undefined);
     if (wanted === undefined) continue;
-    const entry = ifCurrent(table?.applied(id), wanted) ?? wanted;
-    elementsOf(entry, options).forEach(add);
+    const entry = ifCurrent(table?.entry(id), wanted) ?? wanted;
+    elementsOf(entry).forEach(add);
     const spec = chainOf(entry);
     if (spec === undefined) continue;
     chains.set(chainName(spec), layout.chainRules(spec));

@@ -14,7 +14,7 @@ import { probeSharedTools } from "../netfilter/probe_shared_tools.ts";
 import { NFT_FEATURES } from "./nft_features.ts";
 import type { NftablesFeatures } from "./render_options.ts";
 
-/** What is probed with, beside programs. */
+/** What is probed with, besides programs. */
 interface NftablesProbeDependencies extends ProbeDependencies {
   /** As `uname -r` says it. */
   readonly kernelRelease: string;

@@ -9,7 +9,7 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { atOnce } from "../netfilter/in_steps.ts";
 import type { NftTransaction } from "../netfilter/nft/nft_transaction.ts";
 import { AppliedTable } from "./applied_table.ts";
-import { claimsOf } from "./claims.ts";
+import { claimsOf } from "./entry_id.ts";
 import { countingSteps, isCounted } from "./counting_table.ts";
 import { diffTable } from "./diff.ts";
 import { NftablesLayout } from "./layout.ts";
@@ -36,7 +36,7 @@ export function renderNftables(plan: ProxyPlan, options: NftablesRenderOptions):
 
 /**
  * Everything, or what is for these ServicePorts in a table of their own. What has no rules since the
- * kernel lacks what they need is told in comments at the end.
+ * kernel lacks what they need is listed in comments at the end.
  */
 export function* renderText(
   plan: ProxyPlan,

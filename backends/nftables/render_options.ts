@@ -1,11 +1,11 @@
 /**
- * What rules depend on beside the plan. Nothing of it changes while the process runs, but for the
- * addresses of the Node. Pure.
+ * The settings and kernel features that rules depend on, besides the plan. Pure.
  *
  * @module
  */
-import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
-import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
+import type { IpFamily } from "../../lib/net/ip_address.ts";
+import { namesLoopback, type NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
+import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 
 /** What a kernel may lack. */
 export interface NftablesFeatures {
@@ -24,8 +24,6 @@ export interface NftablesRenderOptions {
   readonly nodePortAddresses: NodePortAddresses;
   /** Node ports on 127.0.0.0/8 too; IPv4 only. Needs `route_localnet`. */
   readonly localhostNodePorts: boolean;
-  /** An address of this node: a source range that holds it admits the node by its own addresses. */
-  readonly nodeIp?: IpAddress;
 }
 
 /** A kernel that has everything. */
@@ -45,4 +43,38 @@ export function defaultRenderOptions(family: IpFamily): NftablesRenderOptions {
 /** The mark that asks for masquerade, as kube-proxy spells it. */
 export function masqueradeMark({ masqueradeBit }: NftablesRenderOptions): string {
   return `0x${(2 ** masqueradeBit).toString(16)}`;
+}
+
+/** The part that is constant while the process runs. */
+interface FixedSettings {
+  readonly family: IpFamily;
+  readonly masqueradeBit: number;
+}
+
+/**
+ * Whether node ports are served on 127.0.0.1. kube-proxy's mode never does; here it takes an entry
+ * that names loopback. All addresses of the node are not enough, as route_localnet is not harmless.
+ * IPv6 has no such setting.
+ */
+export function servesLocalhost(
+  { family }: Pick<FixedSettings, "family">,
+  nodePorts: NodePortAddresses,
+): boolean {
+  return family === "IPv4" && namesLoopback(nodePorts);
+}
+
+/** Everything that rules depend on besides the Services of the plan. */
+export function renderOptionsOf(
+  fixed: FixedSettings,
+  { nodePortRanges }: Pick<SharedPlan, "nodePortRanges">,
+  { features }: { readonly features: NftablesFeatures },
+): NftablesRenderOptions {
+  const { family, masqueradeBit } = fixed;
+  return {
+    family,
+    features,
+    masqueradeBit,
+    nodePortAddresses: nodePortRanges,
+    localhostNodePorts: servesLocalhost(fixed, nodePortRanges),
+  };
 }

@@ -11,11 +11,17 @@ import { NftError } from "../netfilter/nft/nft_error.ts";
 import { EMPTY_TABLE } from "../netfilter/nft/table_listing.ts";
 import { AppliedTable } from "./applied_table.ts";
 import { diffTableInSlices, removeIdleChains, type TableDifference } from "./diff.ts";
-import type { EntryId } from "./claims.ts";
+import type { EntryId } from "./entry_id.ts";
 import type { Entry } from "./entry.ts";
+import { orderTexts } from "./endpoint_order_text.ts";
 import type { NftablesLayout } from "./layout.ts";
 import type { NftRunner } from "../netfilter/nft/nft_runner.ts";
-import type { WriteFigures } from "./write_figures.ts";
+import type { WantedRules } from "../netfilter/wanted_rules.ts";
+import type { NftablesRenderOptions } from "./render_options.ts";
+import { WriteFigures } from "./write_figures.ts";
+
+/** The rules of nftables mode. */
+export type NftablesRules = WantedRules<NftablesLayout, NftablesRenderOptions, WriteFigures>;
 
 /** What writing needs. */
 interface TableWriterDependencies {
@@ -72,12 +78,12 @@ export class TableWriter {
     return this.#applied.entry(id);
   }
 
-  /** The entries that are there; while that is not known, those that were there last. */
-  lastEntries(): Iterable<Entry> {
-    return this.#applied.lastEntries();
+  /** How endpoints are numbered where the plan does not say it; as {@linkcode orderTexts}. */
+  orders(layout: NftablesLayout): Generator<void, readonly string[]> {
+    return orderTexts(this.#applied.lastEntries(), layout);
   }
 
-  /** Somebody else may have changed it. */
+  /** Another program may have changed it. */
   forget(): void {
     this.#applied.forget();
   }
@@ -88,7 +94,7 @@ export class TableWriter {
   }
 
   /**
-   * Chains of ours that are missing in the kernel, or that somebody has made anew since the last
+   * Chains of ours that are missing in the kernel, or that another program recreated since the last
    * look, as by restoring what the table once was. Lists no rules and no elements.
    */
   async missingChains(): Promise<readonly string[]> {
@@ -107,14 +113,29 @@ export class TableWriter {
     return [...lost];
   }
 
+  /** Writes the difference, and removes chains out of use if there are many. Throws an NftError. */
+  async write(layout: NftablesLayout, figures: WriteFigures): Promise<void> {
+    await this.#write(layout, figures);
+    await this.tidy(layout, { all: false, figures });
+  }
+
+  /** Reads everything, writes the difference, and removes all chains out of use. */
+  async verify(layout: NftablesLayout, figures: WriteFigures): Promise<void> {
+    // Otherwise the reading finds the chains out of use and counts them as changed by others.
+    await this.tidy(layout, { all: true, figures: new WriteFigures() });
+    this.forget();
+    await this.#write(layout, figures);
+    await this.tidy(layout, { all: true, figures });
+  }
+
   /**
    * One transaction, if anything differs. What the kernel refuses of some ServicePorts keeps no
-   * other one waiting: the layout has those in quarantine then. A table that somebody has changed so
+   * other one waiting: the layout has those in quarantine then. A table that another program changed so
    * that it can't be put right, such as a base chain at another priority or a map of other types, is
    * replaced as a whole; only what is refused in a new table too is a ServicePort's.
    * Throws an NftError when not even the rest could be written.
    */
-  async write(layout: NftablesLayout, figures: WriteFigures): Promise<void> {
+  async #write(layout: NftablesLayout, figures: WriteFigures): Promise<void> {
     for (let refusals = 1;; refusals++) {
       const wasKnown = this.#applied.isWritten;
       let difference: TableDifference | undefined;
@@ -146,8 +167,8 @@ export class TableWriter {
   ): Promise<void> {
     if (!this.#applied.isWritten) return;
     const difference = removeIdleChains(layout, this.#applied);
-    const { removedChains = [], strangers = [] } = difference.applied;
-    const count = removedChains.length + strangers.length;
+    const { removedChains = [], unnumberedChains = [] } = difference.applied;
+    const count = removedChains.length + unnumberedChains.length;
     if (count === 0 || (!all && count < MAX_IDLE_CHAINS)) return;
     figures.transactions++;
     try {

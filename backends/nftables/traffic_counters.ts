@@ -11,15 +11,16 @@ import type { Logger } from "../../lib/log/logger.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
-import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
-import type { DriftFigures } from "../netfilter/drift_figures.ts";
 import type { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
+import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { FamilyTraffic, TrafficFigures } from "../../lib/proxy/service_traffic.ts";
+import type { DriftFigures } from "../netfilter/drift_figures.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import type { TableReading } from "../netfilter/nft/table_listing.ts";
-import type { EntryId } from "./claims.ts";
+import type { EntryId } from "./entry_id.ts";
 import {
   type CountedElement,
   countedElements,
@@ -27,7 +28,7 @@ import {
   countingTable,
   DIRECTIONS,
 } from "./counting_table.ts";
-import { FrontClaims } from "./front_claims.ts";
+import { CountedFrontends } from "./counted_frontends.ts";
 
 /** What counting stands on. */
 export interface TrafficCountersDependencies {
@@ -54,7 +55,7 @@ export class TrafficCounters {
   readonly #family: IpFamily;
   readonly #runner: NftRunner;
   readonly #turns: OneAtATime;
-  readonly #fronts = new FrontClaims();
+  readonly #frontends = new CountedFrontends();
   /** What each counter said at the last reading, where that was not zero. */
   #last = new Map<string, CountedElement>();
   /** Fronts that the kernel counts; `undefined` = not known. */
@@ -99,16 +100,16 @@ export class TrafficCounters {
     this.#hasPlan = true;
     const slice = new TimeSlice(this.#dependencies.clock);
     const gone = everything
-      ? [...this.#fronts.keys].filter((key) => !plan.services.has(key))
+      ? [...this.#frontends.keys].filter((key) => !plan.services.has(key))
       : removed.keys();
     for (const key of gone) {
-      const name = this.#fronts.delete(key);
+      const name = this.#frontends.delete(key);
       if (name) this.#dependencies.traffic.leave(name);
     }
     for (const key of everything ? plan.services.keys() : upserted) {
       await slice.pause();
       const service = plan.services.get(key);
-      if (service) this.#fronts.set(service);
+      if (service) this.#frontends.set(service);
     }
   }
 
@@ -161,7 +162,7 @@ export class TrafficCounters {
   }
 
   #add(now: CountedElement, before: CountedElement | undefined): void {
-    const name = this.#fronts.ownerOf(now.id);
+    const name = this.#frontends.ownerOf(now.id);
     if (name === undefined) return;
     const isGoingOn = before !== undefined && before.packets <= now.packets;
     const packets = now.packets - (isGoingOn ? before.packets : 0);
@@ -178,7 +179,7 @@ export class TrafficCounters {
   }
 
   async #write(): Promise<void> {
-    const fronts = this.#fronts;
+    const fronts = this.#frontends;
     const known = this.#applied;
     const { applied, empties } = known ? { applied: known, empties: false } : await this.#adopt();
     const ids = known === undefined ? new Set([...applied, ...fronts.ids()]) : fronts.dirty;
@@ -225,4 +226,34 @@ export class TrafficCounters {
 
 function frameOf({ declarations, rules, isDormant }: TableReading): string {
   return JSON.stringify([isDormant, ...declarations, ...rules]);
+}
+
+/** What counting stands on, if it was asked for. */
+type CountingDependencies =
+  & Omit<TrafficCountersDependencies, "traffic">
+  & Partial<Pick<TrafficCountersDependencies, "traffic">>;
+
+/**
+ * The counters of a family; `undefined` = they were not requested, and a table that an earlier run left
+ * is taken away, as every packet would pay for it.
+ */
+export async function startCounting(
+  { traffic, ...dependencies }: CountingDependencies,
+  { family, turns }: { readonly family: IpFamily; readonly turns: OneAtATime },
+): Promise<TrafficCounters | undefined> {
+  if (traffic) return new TrafficCounters({ ...dependencies, traffic }, { family, turns });
+  const runner = new NftRunner(dependencies, countingTable(family));
+  if (await runner.isThere()) await runner.remove();
+  return undefined;
+}
+
+/** What was counted for a ServicePort; `undefined` = nothing, or it has no counters of its own. */
+export function countedFor(
+  { name }: Pick<ServicePlan, "name">,
+  traffic: FamilyTraffic | undefined,
+): TrafficFigures | undefined {
+  const counted = traffic?.get(name);
+  if (counted === undefined) return undefined;
+  const { bytesFromClients, bytesToClients, packetsFromClients, packetsToClients } = counted;
+  return { bytesFromClients, bytesToClients, packetsFromClients, packetsToClients };
 }

@@ -1,5 +1,5 @@
 /**
- * What a kernel cannot be told of a ServicePort. Pure.
+ * What a kernel cannot express of a ServicePort. Pure.
  *
  * @module
  */

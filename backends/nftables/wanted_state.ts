@@ -1,5 +1,5 @@
 /**
- * Every element and chain that a layout comes to, beside what was found: what two tables are compared
+ * Every element and chain that a layout comes to, besides what was found: what two tables are compared
  * by. Pure.
  *
  * @module
@@ -9,7 +9,7 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { TableElements } from "../netfilter/nft/table_listing.ts";
 import type { NftChain } from "../netfilter/nft/nft_objects.ts";
 import { chainElement, chainName, FIRST_NUMBER, LOCAL_OFFSET } from "./chain_spec.ts";
-import { type EntryId, isNodePort, keyOfEntry } from "./claims.ts";
+import { type EntryId, isNodePort, keyOfEntry } from "./entry_id.ts";
 import type { ContainerName, Element } from "./containers.ts";
 import { chainOf, elementsOf, type EndpointOrder, type Entry } from "./entry.ts";
 import type { NftablesLayout } from "./layout.ts";
@@ -81,7 +81,7 @@ class PendingState implements WantedState {
   addEntry(entry: Entry): void {
     const { id, plan: { key } } = entry;
     this.fronts.set(keyOfEntry(id), key);
-    for (const element of elementsOf(entry, this.#layout.options)) this.add(element, key);
+    for (const element of elementsOf(entry)) this.add(element, key);
     const spec = chainOf(entry);
     if (spec === undefined) return;
     const name = chainName(spec);
@@ -101,14 +101,14 @@ function orderOf(
   return entry && foundOrder(entry, found);
 }
 
-/** The order that the elements of an entry tell; a number that tells none is nobody's. */
+/** The order that the elements of an entry tell; a number without one has no owner. */
 function foundOrder(entry: Entry, found: TableElements): EndpointOrder {
   const { id, main, local, plan } = entry;
   const kind = plan.affinityTimeoutSeconds === undefined ? "endpoints" : "choices";
   const container: ContainerName = isNodePort(id) ? `node-port-${kind}` : kind;
   const endpoints = [...main, ...local];
   const byValue = new Map<string, Endpoint>();
-  for (const element of elementsOf(entry, {})) {
+  for (const element of elementsOf(entry)) {
     if (element.container !== container) continue;
     const endpoint = endpoints[byNumber(element.key, main.length)];
     if (endpoint) byValue.set(element.value ?? "", endpoint);

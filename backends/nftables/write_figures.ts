@@ -16,7 +16,7 @@ export class WriteFigures {
   bytes = 0;
   /** Elements added or deleted. */
   elements = 0;
-  /** Chains that were made or written anew. */
+  /** Chains that were created or rewritten. */
   chains = 0;
   removedChains = 0;
   /** Chains, sets and maps that were found other than before. */

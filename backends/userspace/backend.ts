@@ -23,7 +23,7 @@ import {
 } from "../../lib/proxy/service_mode.ts";
 import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
 import { contestedAddressesOf } from "../../lib/proxy/frontend.ts";
-import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic, TrafficFigures } from "../../lib/proxy/service_traffic.ts";
 import { AddressBook } from "./address_book.ts";
@@ -147,8 +147,8 @@ class SocketBackend implements UserspaceBackend {
   }
 
   explain(plan: ProxyPlan, explanation: PacketExplanation): ModeExplanation {
-    const { clients, endpointLoops } = this.#forwarding;
-    const { deviations, carriers } = explainUserspace(plan, explanation, clients);
+    const { endpointLoops } = this.#forwarding;
+    const { deviations, carriers } = explainUserspace(plan, explanation);
     const service = explanation.service && plan.services.get(explanation.service.key);
     if (!service || !deviations) return { carriers, ...(deviations && { deviations }) };
     const leftOut = endpointLoops.find(service);
@@ -181,7 +181,7 @@ class SocketBackend implements UserspaceBackend {
     return Promise.resolve(undefined);
   }
 
-  /** Nobody else can write where this mode does. */
+  /** No other program can write to the state of this mode. */
   recheck(): void {}
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
@@ -259,7 +259,7 @@ class SocketBackend implements UserspaceBackend {
   /** Keys that have to be looked at: what changed, and node ports when the node's addresses did. */
   #affected(plan: ProxyPlan, changes: PlanChanges, shared: boolean): ReadonlySet<ServicePortKey> {
     if (!shared) return changes.upserted;
-    this.#updateClients(plan.shared);
+    this.#forwarding.clients.update(plan.shared);
     if (equalLists(this.#nodePortAddresses, plan.shared.nodePortAddresses)) return changes.upserted;
     this.#nodePortAddresses = plan.shared.nodePortAddresses;
     const keys = new Set(changes.upserted);
@@ -267,12 +267,6 @@ class SocketBackend implements UserspaceBackend {
       if (nodePort !== undefined && plan.services.has(key)) keys.add(key);
     }
     return keys;
-  }
-
-  #updateClients({ localTraffic }: SharedPlan): void {
-    const { clients, network } = this.#forwarding;
-    const own = network.interfaceAddresses().map(({ address }) => address);
-    clients.update({ ownAddresses: new Set(own), localTraffic });
   }
 
   #inspectService(key: ServicePortKey, entry: ServiceEntry): ServiceInspection {

@@ -1,5 +1,6 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import { type Network, systemNetwork } from "../../lib/os/network.ts";
 import { eventually } from "../../tests/support/eventually.ts";
 import { isMissing } from "../../tests/support/requirement.ts";
 import { testForward, testServicePlan } from "../../tests/support/builders/service_plans.ts";
@@ -49,6 +50,19 @@ Deno.test("UserspaceBackend.sync() asks for addresses first, and clears up after
     "configure 0 in unknown ranges",
     `release ${VIP}`,
   ]);
+});
+
+Deno.test("UserspaceBackend.sync() does not list the interfaces of the machine", async () => {
+  const network: Network = {
+    ...systemNetwork,
+    interfaceAddresses() {
+      throw new Error("Too many open files (os error 24)");
+    },
+  };
+  await using test = new TestUserspaceBackend({ network });
+  const plan = testServicePlan({ clusterIp: VIP, port: unusedPort(), to: ["127.0.0.1:1"] });
+  const { operations } = await test.sync([plan], { interfaceAddresses: [parseIpAddress(VIP2)] });
+  assertEquals(operations, { listen: 1, addressAdd: 1 });
 });
 
 Deno.test("UserspaceBackend.sync() of a part of the plan releases nothing that an earlier run left", async () => {

@@ -6,27 +6,21 @@
 import { cidrContains } from "../../lib/net/cidr.ts";
 import { type IpAddress, isLoopback, tryParseIpAddress } from "../../lib/net/ip_address.ts";
 import { admittedSources } from "../../lib/proxy/admitted_sources.ts";
-import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
+import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { VerdictName } from "./endpoint_picker.ts";
 import type { ServiceAddress } from "./listeners.ts";
 
-/** What clients are told apart by. */
-interface ClientOriginFacts {
-  /** Addresses of the machine's interfaces. */
-  readonly ownAddresses: ReadonlySet<IpAddress>;
-  readonly localTraffic: LocalTrafficDetector;
-}
-
-/** Tells clients apart by their address. */
+/** Distinguishes clients by their address. */
 export class ClientOrigin {
-  /** The addresses of the node by which source ranges admit it. */
-  nodeIps: readonly IpAddress[] = [];
-  #facts: ClientOriginFacts = { ownAddresses: new Set(), localTraffic: { kind: "none" } };
+  #localTraffic: SharedPlan["localTraffic"] = { kind: "none" };
+  #ownAddresses: ReadonlySet<IpAddress> = new Set();
 
-  update(facts: ClientOriginFacts): void {
-    this.#facts = facts;
-    this.nodeIps = [...facts.ownAddresses].filter((own) => !isLoopback(own));
+  update(
+    { interfaceAddresses, localTraffic }: Pick<SharedPlan, "interfaceAddresses" | "localTraffic">,
+  ): void {
+    this.#localTraffic = localTraffic;
+    this.#ownAddresses = new Set(interfaceAddresses);
   }
 
   /**
@@ -49,7 +43,7 @@ export class ClientOrigin {
   }
 
   #isFromCluster(client: IpAddress, at: ServiceAddress): boolean {
-    const { localTraffic } = this.#facts;
+    const localTraffic = this.#localTraffic;
     if (this.isNode(client, at)) return true;
     // The interface that a connection came in by is not to be had without netfilter, so the other
     // detectors know the node's own clients only.
@@ -61,13 +55,13 @@ export class ClientOrigin {
    * that is local.
    */
   isNode(client: IpAddress, at: ServiceAddress): boolean {
-    return client === at.address || isLoopback(client) || this.#facts.ownAddresses.has(client);
+    return client === at.address || isLoopback(client) || this.#ownAddresses.has(client);
   }
 
-  /** The node's own clients are admitted if a range contains any of its addresses. */
+  /** A stand-in for a load balancer address is reached from loopback: the node itself is admitted. */
   #isRefused(service: ServicePlan, at: ServiceAddress, client: string): boolean {
-    if (at.role !== "LoadBalancer" || service.sourceRanges === undefined) return false;
-    const admitted = admittedSources(service.sourceRanges, service, this.nodeIps);
+    const admitted = at.role === "LoadBalancer" ? admittedSources(service) : undefined;
+    if (admitted === undefined) return false;
     const address = tryParseIpAddress(client);
     if (address === undefined) return true;
     if (admitted.cover.contains(address)) return false;

@@ -112,13 +112,13 @@ const CASES: readonly Case[] = [
     expected: undefined,
   },
   {
-    name: "the node, when a range holds one of its addresses",
-    plan: { ...POLICY_LOCAL, sourceRanges: [parseCidr("192.0.2.0/24")] },
+    name: "the node, when the ranges admit it",
+    plan: { ...POLICY_LOCAL, sourceRanges: [parseCidr("192.0.2.0/24")], admitsNode: true },
     client: VIP,
     expected: "externalFromCluster",
   },
   {
-    name: "the node, when no range holds one of its addresses",
+    name: "the node, when the ranges do not admit it",
     plan: { ...POLICY_LOCAL, sourceRanges: [parseCidr("198.51.100.0/24")] },
     client: VIP,
     expected: undefined,
@@ -136,7 +136,7 @@ for (const { name, plan: options, client, role, localTraffic, expected } of CASE
   Deno.test(`ClientOrigin.verdictFor(): ${name}`, () => {
     const origin = new ClientOrigin();
     const own = ["127.0.0.1", NODE, "10.180.0.1"].map(parseIpAddress);
-    origin.update({ ownAddresses: new Set(own), localTraffic: localTraffic ?? PODS });
+    origin.update({ interfaceAddresses: own, localTraffic: localTraffic ?? PODS });
     const plan = testServicePlan(options);
     const at = serviceAddresses(plan, testSharedPlan())
       .find((address) => address.role === (role ?? "LoadBalancer"))!;

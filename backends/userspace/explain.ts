@@ -3,16 +3,14 @@
  *
  * @module
  */
-import { admission } from "../../lib/proxy/admitted_sources.ts";
-import { isFromCluster } from "../../lib/proxy/explain_packet.ts";
+import { isFromCluster } from "../../lib/explain/explain_packet.ts";
 import type {
   ModeDeviations,
   ModeExplanation,
   PacketExplanation,
 } from "../../lib/proxy/packet_explanation.ts";
-import { findHit, type PacketHit } from "../../lib/proxy/packet_hit.ts";
+import { findHit, type PacketHit } from "../../lib/explain/packet_hit.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import type { ClientOrigin } from "./client_origin.ts";
 import { type ServiceAddress, serviceAddresses } from "./listeners.ts";
 import { renderForwardingTable } from "./render.ts";
 
@@ -20,25 +18,15 @@ import { renderForwardingTable } from "./render.ts";
 export function explainUserspace(
   plan: ProxyPlan,
   explanation: PacketExplanation,
-  clients: ClientOrigin,
 ): ModeExplanation {
-  const { packet: { from, to, port }, origin } = explanation;
+  const { packet: { to, port } } = explanation;
   const hit = findHit(plan, explanation.packet);
   const at = hit && serviceAddresses(hit.service, plan.shared)
     .find((each) => each.address === to && each.port === port);
   if (hit === undefined || at === undefined || explanation.verdict.kind === "unclaimed") {
     return { carriers: [] };
   }
-  const isNode = origin.isFromNode || clients.isNode(from.address, at);
-  // Without a running process only the plan knows addresses of the node.
-  const nodeIps = [...clients.nodeIps, ...plan.shared.nodePortAddresses];
-  const deviations: ModeDeviations = {
-    ...deviationsOf(hit, at, { plan, explanation }),
-    ...admission(hit, {
-      source: isNode ? at.address : from.address,
-      nodeIps: isNode ? [...nodeIps, from.address] : nodeIps,
-    }),
-  };
+  const deviations = deviationsOf(hit, at, { plan, explanation });
   const [line = ""] = [...renderForwardingTable(plan, [hit.service.key])].join("").split("\n")
     .filter((each) => each.startsWith(`${at.socket} `));
   const object = at.open && deviations.unserved === undefined ? "socket" : "no socket";

@@ -13,7 +13,7 @@ import type { Terminal } from "../os/terminal.ts";
 import type { UncaughtErrors } from "../os/uncaught_errors.ts";
 import type { Backend, BackendMode } from "../proxy/backend.ts";
 import type { HostChecks } from "../proxy/host_checks.ts";
-import type { StartPacketWatch } from "../proxy/packet_trace.ts";
+import type { StartPacketWatch } from "../explain/packet_trace.ts";
 import type { MachineFacts } from "../proxy/machine_facts.ts";
 import type { FamilyTraffic } from "../proxy/service_traffic.ts";
 import type {

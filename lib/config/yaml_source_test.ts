@@ -141,7 +141,7 @@ const REPEATED: readonly (readonly [head: string, text: string])[] = [
   ['{"a":', "["],
 ]);
 
-/** The shortest of some runs, in milliseconds: what others do on the machine meanwhile is not counted. */
+/** The shortest of some runs, in milliseconds: work of other programs is not counted. */
 function shortestRun(text: string, { until = 0 }: { readonly until?: number } = {}): number {
   let shortest = Infinity;
   for (let run = 0; run < 6 && shortest > until; run++) {

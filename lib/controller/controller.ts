@@ -5,7 +5,7 @@
  */
 import type * as v from "valibot";
 import type { KindSpec } from "../api/kind.ts";
-import type { IpAddress } from "../net/ip_address.ts";
+import type { InterfaceAddress } from "../os/network.ts";
 import type { Quarantined } from "./data_plane.ts";
 import type { ControllerName, LoopId } from "./loop_id.ts";
 import type { RunnerActivity } from "./sync_runner.ts";
@@ -80,8 +80,8 @@ export interface Controller extends AsyncDisposable {
   start(tasks: TaskGroup): Promise<void>;
   /** The objects of its kinds are known: the first sync may run. The run calls it, once. */
   open(): void;
-  /** Takes the addresses of the machine, sorted, of both families. */
-  onInterfaceAddresses(addresses: readonly IpAddress[]): void;
+  /** Takes the addresses of the machine, sorted by address, of both families. */
+  onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void;
   /** Ends syncing. What is in effect stays. */
   stop(): Promise<void>;
   /** Takes no new connections and waits for open ones, at most so long. */

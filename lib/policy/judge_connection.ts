@@ -185,8 +185,8 @@ export function viewCluster(state: PolicyState, family: IpFamily): PolicyView {
         ? to
         : transport && podPortKey({ address: to, ...transport });
       return podsAt(to).some((pod) =>
-        matchesQuery(source.query, pod, state.namespaceLabels(pod.namespace)) &&
-        membersOf(source, pod, family).some((member) => memberKey(member) === wanted)
+        matchesQuery(source.query, { pod, namespace: state.namespaceLabels(pod.namespace) }) &&
+        membersOf(source, { pod, family }).some((member) => memberKey(member) === wanted)
       );
     },
   };

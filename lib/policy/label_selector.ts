@@ -36,8 +36,7 @@ export const EVERYTHING: LabelSelector = { text: "[]", requirements: [], isInval
  */
 export function parseLabelSelector(
   { matchLabels = {}, matchExpressions = [], unknownFields }: LabelSelectorSpec,
-  path: string,
-  problems: ProblemCollector,
+  { path, problems }: { readonly path: string; readonly problems: ProblemCollector },
 ): LabelSelector {
   const found = new Map<string, LabelRequirement>();
   const add = (key: string, operator: LabelRequirement["operator"], values: readonly string[]) => {
@@ -93,6 +92,12 @@ export function matchesLabels(
   });
 }
 
+/** Where a selector is filed. Selectors of different scopes never meet, such as those of different namespaces. */
+export interface SelectorPlace {
+  readonly scope: string;
+  readonly selector: LabelSelector;
+}
+
 /**
  * Finds the selectors that may match some labels, without a look at all: each one is filed under the
  * values of one of its requirements.
@@ -100,9 +105,9 @@ export function matchesLabels(
 export class SelectorIndex<Item> {
   readonly #items = new Map<string, Set<Item>>();
 
-  /** Selectors of different scopes never meet, such as those of different namespaces. */
-  add(scope: string, selector: LabelSelector, item: Item): void {
-    for (const place of placesOf(scope, selector)) {
+  /** Files an item. */
+  add(item: Item, at: SelectorPlace): void {
+    for (const place of placesOf(at)) {
       const known = this.#items.get(place);
       if (known) known.add(item);
       else this.#items.set(place, new Set([item]));
@@ -110,8 +115,8 @@ export class SelectorIndex<Item> {
   }
 
   /** Takes back what {@linkcode add} did with the same arguments. */
-  delete(scope: string, selector: LabelSelector, item: Item): void {
-    for (const place of placesOf(scope, selector)) {
+  delete(item: Item, at: SelectorPlace): void {
+    for (const place of placesOf(at)) {
       const known = this.#items.get(place);
       known?.delete(item);
       if (known?.size === 0) this.#items.delete(place);
@@ -128,7 +133,7 @@ export class SelectorIndex<Item> {
   }
 }
 
-function placesOf(scope: string, { requirements }: LabelSelector): readonly string[] {
+function placesOf({ scope, selector: { requirements } }: SelectorPlace): readonly string[] {
   let best: LabelRequirement | undefined;
   for (const requirement of requirements) {
     const { operator, values } = requirement;

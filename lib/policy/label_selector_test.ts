@@ -10,7 +10,10 @@ import {
 } from "./label_selector.ts";
 
 function parse(spec: LabelSelectorSpec): LabelSelector {
-  return parseLabelSelector(spec, "s", new ProblemCollector("NetworkPolicy", "x/p"));
+  return parseLabelSelector(spec, {
+    path: "s",
+    problems: new ProblemCollector("NetworkPolicy", "x/p"),
+  });
 }
 
 const expression = (operator: string, ...values: string[]): LabelSelectorSpec => ({
@@ -74,7 +77,7 @@ const INVALID: readonly LabelSelectorSpec[] = [
 for (const selector of INVALID) {
   Deno.test(`parseLabelSelector() reports ${JSON.stringify(selector)}`, () => {
     const problems = new ProblemCollector("NetworkPolicy", "x/p");
-    assertEquals(parseLabelSelector(selector, "s", problems).isInvalid, true);
+    assertEquals(parseLabelSelector(selector, { path: "s", problems }).isInvalid, true);
     assertEquals(problems.problems.length, 1);
   });
 }
@@ -95,12 +98,12 @@ const randomSelector = fc.array(
 Deno.test("SelectorIndex finds every selector that matches, until it is deleted", () => {
   fc.assert(fc.property(fc.array(randomSelector), label, (selectors, labels) => {
     const index = new SelectorIndex<LabelSelector>();
-    for (const selector of selectors) index.add("x", selector, selector);
+    for (const selector of selectors) index.add(selector, { scope: "x", selector });
     const matching = (scope: string) =>
       new Set([...index.candidates(scope, labels)].filter((each) => matchesLabels(each, labels)));
     assertEquals(matching("x"), new Set(selectors.filter((each) => matchesLabels(each, labels))));
     assertEquals([...index.candidates("y", labels)], []);
-    for (const selector of selectors) index.delete("x", selector, selector);
+    for (const selector of selectors) index.delete(selector, { scope: "x", selector });
     assertEquals([...index.candidates("x", labels)], []);
   }));
 });

@@ -4,7 +4,7 @@
  * @module
  */
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
-import { type LabelSelector, matchesLabels, SelectorIndex } from "./label_selector.ts";
+import { matchesLabels, SelectorIndex, type SelectorPlace } from "./label_selector.ts";
 import {
   matchesQuery,
   membersOf,
@@ -89,7 +89,7 @@ export class LivePeerSets {
     );
     this.#live.set(id, live);
     for (const pod of this.#state.podsOf(source.query)) this.#addPod(live, pod);
-    this.#index.add(...placeOf(source), live);
+    this.#index.add(live, placeOf(source));
   }
 
   /** Takes back one {@linkcode acquire}. */
@@ -103,7 +103,7 @@ export class LivePeerSets {
     const live = this.#live.get(id);
     if (live === undefined) return;
     this.#live.delete(id);
-    this.#index.delete(...placeOf(live.source), live);
+    this.#index.delete(live, placeOf(live.source));
   }
 
   /**
@@ -158,7 +158,9 @@ export class LivePeerSets {
       ] as const
     ) {
       for (const live of this.#index.candidates(scope, labels)) {
-        if (!found.has(live) && matchesQuery(live.source.query, pod, namespace)) found.add(live);
+        if (!found.has(live) && matchesQuery(live.source.query, { pod, namespace })) {
+          found.add(live);
+        }
       }
     }
     return found;
@@ -166,7 +168,7 @@ export class LivePeerSets {
 
   #addPod(live: LiveSet, pod: PolicyPod): void {
     const { source, counts } = live;
-    for (const member of membersOf(source, pod, this.#family)) {
+    for (const member of membersOf(source, { pod, family: this.#family })) {
       const key = memberKey(member);
       if (typeof member === "string" ? live.addresses.has(member) : live.ports.has(key)) {
         counts.set(key, (counts.get(key) ?? 1) + 1);
@@ -180,7 +182,7 @@ export class LivePeerSets {
 
   #removePod(live: LiveSet, pod: PolicyPod): void {
     const { source, counts } = live;
-    for (const member of membersOf(source, pod, this.#family)) {
+    for (const member of membersOf(source, { pod, family: this.#family })) {
       const key = memberKey(member);
       const count = counts.get(key) ?? 1;
       if (count > 2) counts.set(key, count - 1);
@@ -194,10 +196,12 @@ export class LivePeerSets {
 }
 
 /** Where the index has a set: by the labels of its pods, or else by those of their namespaces. */
-function placeOf({ query: { scope, pods } }: PodSource): [scope: string, selector: LabelSelector] {
-  if (scope.kind === "namespace") return [scope.name, pods];
+function placeOf({ query: { scope, pods } }: PodSource): SelectorPlace {
+  if (scope.kind === "namespace") return { scope: scope.name, selector: pods };
   const isBroad = pods.requirements.every(({ operator }) =>
     operator === "NotIn" || operator === "DoesNotExist"
   );
-  return isBroad ? [BY_NAMESPACE_LABELS, scope.selector] : [ANY_NAMESPACE, pods];
+  return isBroad
+    ? { scope: BY_NAMESPACE_LABELS, selector: scope.selector }
+    : { scope: ANY_NAMESPACE, selector: pods };
 }

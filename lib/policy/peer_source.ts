@@ -78,8 +78,7 @@ export function podPortsSource(
 /** Whether a pod is one of a query. `namespace` is what is known of the pod's namespace. */
 export function matchesQuery(
   { scope, pods }: PodQuery,
-  pod: PolicyPod,
-  namespace: NamespaceLabels,
+  { pod, namespace }: { readonly pod: PolicyPod; readonly namespace: NamespaceLabels },
 ): boolean {
   const isInScope = scope.kind === "namespace"
     ? scope.name === pod.namespace
@@ -90,8 +89,7 @@ export function matchesQuery(
 /** What a pod that matches the query adds to the set, in one family. */
 export function membersOf(
   source: PodSource,
-  pod: PolicyPod,
-  family: IpFamily,
+  { pod, family }: { readonly pod: PolicyPod; readonly family: IpFamily },
 ): readonly (IpAddress | PodPort)[] {
   const addresses = addressesIn(pod, family);
   if (source.kind === "pods") return addresses;

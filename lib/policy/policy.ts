@@ -68,7 +68,10 @@ export function parsePolicy(object: NetworkPolicy): Policy {
   const namespace = object.metadata.namespace ?? "";
   const problems = new ProblemCollector("NetworkPolicy", key);
   const { spec } = object;
-  const podSelector = parseLabelSelector(spec.podSelector ?? {}, "spec.podSelector", problems);
+  const podSelector = parseLabelSelector(spec.podSelector ?? {}, {
+    path: "spec.podSelector",
+    problems,
+  });
   const isUnderstood = !podSelector.isInvalid && isWhole(spec, { path: "spec", problems }) &&
     isSmall(spec, problems);
   const rules: Partial<Record<Direction, FamilyRules>> = {};

@@ -104,10 +104,10 @@ function parseQuery(
   },
 ): PodQuery | undefined {
   const pods = podSelector
-    ? parseLabelSelector(podSelector, `${path}.podSelector`, problems)
+    ? parseLabelSelector(podSelector, { path: `${path}.podSelector`, problems })
     : EVERYTHING;
   const selector = namespaceSelector &&
-    parseLabelSelector(namespaceSelector, `${path}.namespaceSelector`, problems);
+    parseLabelSelector(namespaceSelector, { path: `${path}.namespaceSelector`, problems });
   if (pods.isInvalid || selector?.isInvalid) return undefined;
   if (selector === undefined) return { scope: { kind: "namespace", name: namespace }, pods };
   return { scope: { kind: "namespaces", selector }, pods };

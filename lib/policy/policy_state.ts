@@ -7,7 +7,7 @@ import type { Namespace } from "../api/kinds/namespace.ts";
 import type { NetworkPolicy } from "../api/kinds/network_policy.ts";
 import type { Pod } from "../api/kinds/pod.ts";
 import { NAMESPACE_NAME_LABEL } from "../api/labels.ts";
-import { type Labels, matchesLabels, SelectorIndex } from "./label_selector.ts";
+import { type Labels, matchesLabels, SelectorIndex, type SelectorPlace } from "./label_selector.ts";
 import type { NamespaceLabels, PodQuery } from "./peer_source.ts";
 import { parsePolicy, type Policy } from "./policy.ts";
 import type { PodKey, PolicyKey } from "./policy_plan.ts";
@@ -85,12 +85,12 @@ export class PolicyState {
     const current = object && parsePolicy(object);
     if (previous === current) return;
     if (previous) {
-      this.#targets.delete(previous.namespace, previous.podSelector, previous);
+      this.#targets.delete(previous, targetPlace(previous));
       this.#policies.delete(key);
     }
     if (current) {
       this.#policies.set(key, current);
-      this.#targets.add(current.namespace, current.podSelector, current);
+      this.#targets.add(current, targetPlace(current));
     }
     const changed = [previous, current].filter((policy) => policy !== undefined);
     for (const listener of this.#listeners) listener.policyChanged(...changed);
@@ -134,4 +134,8 @@ export class PolicyState {
       for (const pod of this.podsIn(name)) if (matchesLabels(pods, pod.labels)) yield pod;
     }
   }
+}
+
+function targetPlace({ namespace, podSelector }: Policy): SelectorPlace {
+  return { scope: namespace, selector: podSelector };
 }

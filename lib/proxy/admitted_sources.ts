@@ -1,13 +1,12 @@
 /**
- * Which sources a frontend admits. Every mode and `explain` use this decision.
+ * Decides which sources the load balancer addresses of a ServicePort admit.
  *
  * @module
  */
 import type { Cidr } from "../net/cidr.ts";
 import { CidrCover } from "../net/cidr_cover.ts";
-import type { IpAddress } from "../net/ip_address.ts";
-import type { ModeDeviations } from "./packet_explanation.ts";
-import type { PacketHit } from "./packet_hit.ts";
+import { type IpAddress, isLoopback } from "../net/ip_address.ts";
+import type { SharedPlan } from "./proxy_plan.ts";
 import type { ServicePlan } from "./service_plan.ts";
 
 /** The sources that a frontend with `loadBalancerSourceRanges` admits. */
@@ -16,34 +15,42 @@ export interface AdmittedSources {
   readonly ranges: readonly Cidr[];
   readonly cover: CidrCover;
   /**
-   * The load balancer addresses if a range contains the node, else none: packets of the node have
+   * The load balancer addresses if the ranges admit the node, else none: packets of the node have
    * such an address as their source where it is bound to the node.
    */
   readonly own: readonly IpAddress[];
 }
 
-/** The addresses of the node that a mode looks for in the ranges. */
-type NodeIps = readonly (IpAddress | undefined)[];
-
-/** Returns the sources that load balancer addresses with these ranges admit. */
+/** The sources that the load balancer addresses of a plan admit; `undefined` = all. */
 export function admittedSources(
-  ranges: readonly Cidr[],
-  { loadBalancerVips }: Pick<ServicePlan, "loadBalancerVips">,
-  nodeIps: NodeIps,
-): AdmittedSources {
-  const cover = coverOf(ranges);
-  const admitsNode = nodeIps.some((nodeIp) => nodeIp !== undefined && cover.contains(nodeIp));
-  return { ranges, cover, own: admitsNode ? loadBalancerVips : [] };
+  { admitsNode, loadBalancerVips, sourceRanges }: Pick<
+    ServicePlan,
+    "admitsNode" | "loadBalancerVips" | "sourceRanges"
+  >,
+): AdmittedSources | undefined {
+  if (sourceRanges === undefined) return undefined;
+  return {
+    ranges: sourceRanges,
+    cover: coverOf(sourceRanges),
+    own: admitsNode ? loadBalancerVips : [],
+  };
 }
 
-/** Whether a frontend admits a source; nothing without source ranges. */
-export function admission(
-  { role, service }: Pick<PacketHit, "role" | "service">,
-  { source, nodeIps }: { readonly source: IpAddress; readonly nodeIps: NodeIps },
-): Pick<ModeDeviations, "admitted"> {
-  if (role !== "LoadBalancer" || service.sourceRanges === undefined) return {};
-  const { cover, own } = admittedSources(service.sourceRanges, service, nodeIps);
-  return { admitted: own.includes(source) || cover.contains(source) };
+/** Whether a source is admitted. */
+export function isAdmitted({ cover, own }: AdmittedSources, source: IpAddress): boolean {
+  return own.includes(source) || cover.contains(source);
+}
+
+/** Whether ranges contain one of the addresses that represent the node. */
+export function admitsNode(ranges: readonly Cidr[], nodeIps: readonly IpAddress[]): boolean {
+  return nodeIps.some((nodeIp) => coverOf(ranges).contains(nodeIp));
+}
+
+/** The addresses that represent the node in source ranges: its node IP, or its interfaces' without one. */
+export function nodeIpsOf(
+  { interfaceAddresses, nodeIp }: Pick<SharedPlan, "interfaceAddresses" | "nodeIp">,
+): readonly IpAddress[] {
+  return nodeIp === undefined ? interfaceAddresses.filter((own) => !isLoopback(own)) : [nodeIp];
 }
 
 const covers = new WeakMap<readonly Cidr[], CidrCover>();

@@ -11,18 +11,25 @@ import type { ServiceMode } from "./service_mode.ts";
 interface ModeTraits {
   /** Whether kube-relay forwards connections itself. In all other modes rules of the kernel do. */
   readonly forwardsItself: boolean;
+  /** Whether Service addresses are bound to the node, and so are the source of its own packets. */
+  readonly bindsAddresses: boolean;
   /** `nodePortAddresses` where none are configured; empty means every address. */
   readonly defaultNodePortAddresses: readonly string[];
   /** The event that a start in a deprecated mode records. */
   readonly deprecation?: { readonly reason: string; readonly note: string };
 }
 
-const KERNEL_MODE: ModeTraits = { forwardsItself: false, defaultNodePortAddresses: [] };
+const KERNEL_MODE: ModeTraits = {
+  forwardsItself: false,
+  bindsAddresses: false,
+  defaultNodePortAddresses: [],
+};
 
 const TRAITS = {
   iptables: KERNEL_MODE,
   ipvs: {
     ...KERNEL_MODE,
+    bindsAddresses: true,
     deprecation: {
       reason: "IPVSDeprecation",
       note: "Kubernetes deprecates mode ipvs since 1.35; nftables takes its place",
@@ -30,7 +37,7 @@ const TRAITS = {
   },
   // As upstream since that mode exists.
   nftables: { ...KERNEL_MODE, defaultNodePortAddresses: ["primary"] },
-  userspace: { ...KERNEL_MODE, forwardsItself: true },
+  userspace: { ...KERNEL_MODE, forwardsItself: true, bindsAddresses: true },
 } satisfies Readonly<Record<string, ModeTraits>>;
 
 /** The modes of kube-proxy, and our own. */

@@ -39,6 +39,6 @@ export interface DataPlane extends controller.DataPlane<ProxyPlan, PlanChanges, 
    * `start()`, and again where interfaces are new.
    */
   hostSettings(nodePorts: NodePortAddresses): readonly HostSettingRequest[];
-  /** Whether it put the address on an interface: it is then none of the node's own. */
-  ownsAddress(address: IpAddress): boolean;
+  /** Whether it put the address on its interface: the address is then none of the node's own. */
+  ownsAddress(address: IpAddress, interfaceName: string): boolean;
 }

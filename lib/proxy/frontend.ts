@@ -4,9 +4,9 @@
  *
  * @module
  */
-import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Port } from "../net/port.ts";
+import { type AdmittedSources, admittedSources } from "./admitted_sources.ts";
 import type { ServicePlan } from "./service_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 import type { Verdict } from "./verdict.ts";
@@ -24,8 +24,8 @@ export interface Frontend {
   readonly verdict: { readonly internal: Verdict; readonly external: Verdict };
   /** Which packets get an address of the node as their source. */
   readonly masquerade: "all" | "off-cluster" | "from-node" | "none";
-  /** Clients that are admitted; `undefined` = all. */
-  readonly sourceRanges?: readonly Cidr[];
+  /** Clients that are admitted, the node's own exception included; `undefined` = all. */
+  readonly admitted?: AdmittedSources;
 }
 
 /** A frontend that a ServicePort asks for and another one owns. */
@@ -50,7 +50,7 @@ export interface ContestedFrontend {
  * source ranges before it rejects.
  */
 export function* frontendsOf(plan: ServicePlan): Generator<Frontend, void, void> {
-  const { clusterIp, port, nodePort, internal, masqueradeInternal, sourceRanges } = plan;
+  const { clusterIp, port, nodePort, internal, masqueradeInternal } = plan;
   if (hasClusterIp(plan)) {
     yield {
       role: "ClusterIP",
@@ -63,15 +63,13 @@ export function* frontendsOf(plan: ServicePlan): Generator<Frontend, void, void>
   const outside = {
     port,
     verdict: { internal: plan.externalFromCluster, external: plan.external },
-    // Policy Local keeps the client's address. Only traffic of the node itself may have a source
-    // that the endpoint cannot answer.
-    masquerade: plan.externalTrafficPolicy === "Local" ? "from-node" : "all",
+    masquerade: masqueradeExternal(plan),
   } as const;
   const isRejected = plan.external.kind === "reject" && plan.externalFromCluster.kind === "reject";
-  const ranges = sourceRanges && !isRejected ? { sourceRanges } : {};
+  const admitted = isRejected ? undefined : admittedSources(plan);
   for (const address of plan.externalIps) yield { ...outside, role: "ExternalIP", address };
   for (const address of plan.loadBalancerVips) {
-    yield { ...outside, role: "LoadBalancer", address, ...ranges };
+    yield { ...outside, role: "LoadBalancer", address, ...(admitted && { admitted }) };
   }
   if (nodePort !== undefined) yield { ...outside, role: "NodePort", port: nodePort };
 }
@@ -127,6 +125,26 @@ export function contestedAddressesOf(
     (address === undefined ? nodePortAddresses : [address])
       .map((each) => ({ role, address: each, port }))
   );
+}
+
+/**
+ * Whether packets to external addresses keep the client's address. Only those of the node itself may
+ * then have a source that the endpoint cannot answer.
+ */
+export function keepsClientAddress(
+  plan: Pick<
+    ServicePlan,
+    "externalIps" | "externalTrafficPolicy" | "loadBalancerVips" | "nodePort"
+  >,
+): boolean {
+  return isExternal(plan) && masqueradeExternal(plan) === "from-node";
+}
+
+/** Which packets to external addresses get an address of the node as their source. */
+export function masqueradeExternal(
+  { externalTrafficPolicy }: Pick<ServicePlan, "externalTrafficPolicy">,
+): "all" | "from-node" {
+  return externalTrafficPolicy === "Local" ? "from-node" : "all";
 }
 
 /** Whether a ServicePort has an address for clients outside of the cluster. */

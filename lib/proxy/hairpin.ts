@@ -4,7 +4,7 @@
  * @module
  */
 import type { Endpoint } from "./endpoint.ts";
-import { isExternal } from "./frontend.ts";
+import { keepsClientAddress } from "./frontend.ts";
 import type { ServicePlan } from "./service_plan.ts";
 
 type HairpinPlan = Pick<
@@ -19,7 +19,7 @@ type HairpinPlan = Pick<
  * an external address keep their source. An endpoint of an unknown node may be local.
  */
 export function hairpinEndpoints(plan: HairpinPlan): readonly Endpoint[] {
-  const isSentOn = plan.externalTrafficPolicy === "Local" && isExternal(plan);
+  const isSentOn = keepsClientAddress(plan);
   return plan.reachable.filter(({ isLocal, nodeName }) =>
     isLocal || nodeName === undefined || isSentOn
   );

@@ -4,16 +4,12 @@
  *
  * @module
  */
-import type { IpAddress } from "../net/ip_address.ts";
-
 /** Read once by `start()`, or on each call if they may change. */
 export interface MachineFacts {
   /** Features of the kernel and the tools, by the mode's own names. */
   readonly features: Readonly<Record<string, boolean>>;
   /** Whether `nf_conntrack_tcp_be_liberal` is set, in a mode whose rules depend on it. */
   readonly beLiberal?: boolean;
-  /** Addresses of the node's own interfaces, sorted, in a mode that binds those of Services. */
-  readonly nodeAddresses?: readonly IpAddress[];
   /**
    * The layout of the applied objects where it depends on history, not only on the plan, in the
    * mode's own words. Another process needs it to compare or repair them.

@@ -11,7 +11,13 @@ import {
   parseCidr,
   prefixLengthOf,
 } from "../net/cidr.ts";
-import { type IpAddress, type IpFamily, ipFamilyOf, isLoopback } from "../net/ip_address.ts";
+import {
+  type IpAddress,
+  type IpFamily,
+  ipFamilyOf,
+  isLoopback,
+  parseIpAddress,
+} from "../net/ip_address.ts";
 import { type BackendMode, MODE_TRAITS } from "./backend.ts";
 import type { NodeState } from "./node_state.ts";
 
@@ -49,6 +55,13 @@ export function nodePortEntries(
   return entries.length === 0 ? MODE_TRAITS[mode].defaultNodePortAddresses : entries;
 }
 
+/** Whether a range of the setting contains 127.0.0.1. */
+export function namesLoopback(nodePortAddresses: NodePortAddresses): boolean {
+  return nodePortAddresses.kind === "cidrs" &&
+    nodePortAddresses.cidrs.some((cidr) => cidrContains(cidr, LOOPBACK));
+}
+
+const LOOPBACK = parseIpAddress("127.0.0.1");
 const LOCALHOST: Readonly<Record<IpFamily, Cidr>> = {
   IPv4: parseCidr("127.0.0.0/8"),
   IPv6: parseCidr("::1/128"),

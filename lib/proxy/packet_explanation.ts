@@ -211,8 +211,6 @@ export interface PacketExplanation {
 
 /** Deviations of a mode from the plan, each with its reason for the user. */
 export interface ModeDeviations {
-  /** Whether the source ranges admit the packet, by the source that it has in this mode. */
-  readonly admitted?: boolean;
   /** Who is in the cluster is treated as if not. */
   readonly asOutsider?: string;
   /** The packet is not forwarded, or refused in another way. */

@@ -5,6 +5,7 @@
  */
 import type { Cidr } from "../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
+import { nodeIpsOf } from "./admitted_sources.ts";
 import { deepEqual } from "./deep_equal.ts";
 import type { Endpoint } from "./endpoint.ts";
 import { FrontendOwners } from "./frontend_owners.ts";
@@ -30,6 +31,8 @@ export interface SharedPlan {
   readonly nodePortRanges: NodePortAddresses;
   /** Those of them that the node has, sorted. */
   readonly nodePortAddresses: readonly IpAddress[];
+  /** Every address of the node's own interfaces, without those that kube-relay added. */
+  readonly interfaceAddresses: readonly IpAddress[];
   /** The node's address of this family; absent while it is not known. */
   readonly nodeIp?: IpAddress;
   /** Ranges that cluster IPs are taken from, sorted. */
@@ -108,6 +111,7 @@ export function createProxyPlan(
     shared: {
       nodePortRanges: nodePortAddresses,
       nodePortAddresses: [],
+      interfaceAddresses: [],
       serviceCidrs: [],
       localTraffic,
       node: { name: "" },
@@ -151,13 +155,6 @@ export async function updatePlanInSlices(
   }
 }
 
-/** The plan for a state, from scratch. Every sequence of updates has to produce the same plan. */
-export function planProxy(state: ProxyState, options: PlanOptions): ProxyPlan {
-  const plan = createProxyPlan(options);
-  updatePlan(plan, state, { keys: new Set(), shared: true, everything: true }, options);
-  return plan;
-}
-
 /**
  * Combines the changes of two updates, for a sync after a failed one. A ServicePort that was
  * removed in both keeps the plan of the last sync that succeeded.
@@ -187,6 +184,7 @@ function* updateSlices(
   const upserted = new Set<ServicePortKey>();
   const removed = new Map<ServicePortKey, ServicePlan>();
   const { nodePortAddresses } = plan.shared;
+  const nodeIps = nodeIpsOf(plan.shared);
   const shared = updateShared(plan, state, { dirty, options });
   let claimed = 0;
   for (const key of everything ? allKeys(plan, state) : dirty.keys) {
@@ -196,7 +194,12 @@ function* updateSlices(
   if (plan.shared.nodePortAddresses !== nodePortAddresses) {
     plan.owners.touchNodePorts(state.services);
   }
-  const affected = plan.owners.decide(state.services);
+  const affected = new Set(plan.owners.decide(state.services));
+  if (shared && !deepEqual(nodeIps, nodeIpsOf(plan.shared))) {
+    for (const { key, loadBalancerSourceRanges } of state.services.values()) {
+      if (loadBalancerSourceRanges) affected.add(key);
+    }
+  }
   let planned = 0;
   for (const key of everything ? allKeys(plan, state) : union(dirty.keys, affected)) {
     if (++planned % SLICE_SIZE === 0) yield;
@@ -220,14 +223,17 @@ function* updateSlices(
 }
 
 function planKey(
-  { owners, shared: { nodePortAddresses } }: MutableProxyPlan,
+  { owners, shared }: MutableProxyPlan,
   { services, endpoints, node }: ProxyState,
   { key, options }: { readonly key: ServicePortKey; readonly options: PlanOptions },
 ): ServicePlan | undefined {
   const servicePort = services.get(key);
   if (servicePort === undefined) return undefined;
-  const contested = owners.contestedOf(servicePort, nodePortAddresses);
-  const context = { node, options, ...(contested && { contested }) };
+  const contested = owners.contestedOf(servicePort, shared.nodePortAddresses);
+  const context = {
+    ...{ node, options, nodeIps: nodeIpsOf(shared) },
+    ...(contested && { contested }),
+  };
   return planService(servicePort, endpoints.get(key) ?? NO_ENDPOINTS, context);
 }
 
@@ -256,6 +262,7 @@ function updateShared(
       options.nodePortAddresses,
       state.interfaceAddresses,
     ),
+    interfaceAddresses: state.interfaceAddresses,
     serviceCidrs: [...new Set(state.serviceCidrs)].sort(),
     localTraffic: options.localTraffic,
     ...(nodeIp !== undefined && { nodeIp }),

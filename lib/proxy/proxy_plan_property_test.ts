@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { planProxy } from "../../tests/support/builders/plan_proxy.ts";
 import type { EndpointSlice } from "../api/kinds/endpoint_slice.ts";
 import type { Endpoints } from "../api/kinds/endpoints.ts";
 import type { Service } from "../api/kinds/service.ts";
@@ -19,7 +20,6 @@ import {
   mergePlanChanges,
   type PlanChanges,
   type PlanOptions,
-  planProxy,
   updatePlan,
 } from "./proxy_plan.ts";
 import { applyChanges, createProxyState, type StateChanges } from "./proxy_state.ts";

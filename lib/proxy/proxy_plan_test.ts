@@ -1,3 +1,4 @@
+import { planProxy } from "../../tests/support/builders/plan_proxy.ts";
 import { parseCidr } from "../net/cidr.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { assert, assertEquals, assertStrictEquals } from "@std/assert";
@@ -14,7 +15,6 @@ import {
   type MutableProxyPlan,
   type PlanChanges,
   type PlanOptions,
-  planProxy,
   updatePlan,
   updatePlanInSlices,
 } from "./proxy_plan.ts";
@@ -136,6 +136,7 @@ Deno.test("updatePlan() sorts the shared part and says whether it differs", () =
     nodePortRanges: OPTIONS.nodePortAddresses,
     nodeIp: state.node.addresses[0],
     nodePortAddresses: ["192.168.0.2", "192.168.1.2"],
+    interfaceAddresses: ["192.168.1.2", "192.168.0.2"],
     serviceCidrs: ["172.30.0.0/16", "172.31.0.0/16"],
     localTraffic: { kind: "none" },
     node: { name: state.node.name, zone: state.node.zone },
@@ -143,7 +144,25 @@ Deno.test("updatePlan() sorts the shared part and says whether it differs", () =
   assertEquals(changes(["172.30.0.0/16", "172.31.0.0/16"]).shared, false);
 });
 
-Deno.test("updatePlan() makes everything anew when the zone changes", () => {
+Deno.test("updatePlan() plans ServicePorts with source ranges again when the node IP changes", () => {
+  const { state, plan } = started(3);
+  const [key, servicePort] = [...state.services][1]!;
+  const loadBalancerSourceRanges = [parseCidr("192.168.7.0/24")];
+  const services = { upserted: new Map([[key, { ...servicePort, loadBalancerSourceRanges }]]) };
+  updatePlan(
+    plan,
+    state,
+    applyChanges(state, { services: { ...services, removed: new Set() } }),
+    OPTIONS,
+  );
+  assertEquals(plan.services.get(key)?.admitsNode, undefined);
+  const node = testNodeState({ addresses: [parseIpAddress("192.168.7.2")] });
+  const changes = updatePlan(plan, state, applyChanges(state, { node }), OPTIONS);
+  assertEquals([[...changes.upserted], changes.everything], [[key], false]);
+  assertEquals(plan.services.get(key)?.admitsNode, true);
+});
+
+Deno.test("updatePlan() plans everything from scratch when the zone changes", () => {
   const { state, plan } = started(3);
   const dirty = applyChanges(state, { node: testNodeState({ zone: "zone-b" }) });
   const changes = updatePlan(plan, state, dirty, OPTIONS);

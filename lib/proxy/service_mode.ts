@@ -115,7 +115,7 @@ export interface ServiceMode {
     keys: ReadonlySet<ServicePortKey>,
   ): Iterable<readonly [ServicePortKey, string]>;
   /**
-   * What {@linkcode render} depends on beside the plan and the settings; `undefined` before `start()`,
+   * What {@linkcode render} depends on besides the plan and the settings; `undefined` before `start()`,
    * and in a mode whose text is the same on every machine.
    */
   facts(): MachineFacts | undefined;

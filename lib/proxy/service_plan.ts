@@ -6,6 +6,7 @@
 import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
+import { admitsNode } from "./admitted_sources.ts";
 import type { Endpoint } from "./endpoint.ts";
 import { type ContestedFrontend, ownedAddresses } from "./frontend.ts";
 import type { LocalTrafficDetector } from "./local_traffic.ts";
@@ -30,6 +31,8 @@ export interface ServicePlan {
   readonly contested?: readonly ContestedFrontend[];
   /** For {@linkcode loadBalancerVips} only; `undefined` = all sources, empty = none. */
   readonly sourceRanges?: readonly Cidr[];
+  /** Whether {@linkcode sourceRanges} admit the node, by whichever of its addresses. */
+  readonly admitsNode?: true;
   /** Traffic to the cluster IP. */
   readonly internal: Verdict;
   /** Traffic to node port, external IPs and load balancer addresses, from outside. */
@@ -64,6 +67,8 @@ export interface ServicePlanContext {
     /** Masquerade everything sent via cluster IPs. */
     readonly masqueradeAll: boolean;
   };
+  /** The addresses that represent the node in source ranges. @default {none} */
+  readonly nodeIps?: readonly IpAddress[];
   /** Frontends that another ServicePort owns. */
   readonly contested?: readonly ContestedFrontend[];
 }
@@ -81,11 +86,11 @@ const DROP: Verdict = { kind: "drop" };
 export function planService(
   servicePort: ServicePort,
   endpoints: readonly Endpoint[],
-  { node, options, contested }: ServicePlanContext,
+  { node, options, nodeIps, contested }: ServicePlanContext,
 ): ServicePlan {
   const categorized = categorizeEndpoints(endpoints, servicePort, node);
   return {
-    ...addressesOf(servicePort, contested),
+    ...addressesOf(servicePort, { contested, nodeIps }),
     ...verdictsOf(servicePort, categorized),
     internalTrafficPolicy: servicePort.internalTrafficPolicy,
     externalTrafficPolicy: servicePort.externalTrafficPolicy,
@@ -103,7 +108,10 @@ export function planService(
 
 function addressesOf(
   servicePort: ServicePort,
-  contested: readonly ContestedFrontend[] | undefined,
+  { contested, nodeIps = [] }: {
+    readonly contested: readonly ContestedFrontend[] | undefined;
+    readonly nodeIps: readonly IpAddress[] | undefined;
+  },
 ) {
   const { loadBalancerSourceRanges, createdAt, annotations } = servicePort;
   return {
@@ -113,7 +121,10 @@ function addressesOf(
     clusterIp: servicePort.clusterIp,
     port: servicePort.port,
     ...ownedAddresses(servicePort, contested),
-    ...(loadBalancerSourceRanges !== undefined && { sourceRanges: loadBalancerSourceRanges }),
+    ...(loadBalancerSourceRanges && {
+      sourceRanges: loadBalancerSourceRanges,
+      ...(admitsNode(loadBalancerSourceRanges, nodeIps) && { admitsNode: true as const }),
+    }),
     ...(createdAt !== undefined && { createdAt }),
     ...(annotations && { annotations }),
   };

@@ -7,7 +7,7 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { createFileStore } from "../../backends/userspace/addresses/address_store.ts";
 import { addAddressLine, addRouteLine } from "../../backends/userspace/addresses/lo_device.ts";
-import { addressComparison } from "../../backends/userspace/addresses/kernel_comparison.ts";
+import { addressComparison } from "../../backends/userspace/addresses/address_comparison.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { IP_FAMILIES, parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";

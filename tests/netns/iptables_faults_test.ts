@@ -222,6 +222,32 @@ for (const variant of VARIANTS) {
 }
 
 Deno.test({
+  name:
+    "iptables faults (legacy): another program holds the lock for seconds; the sync comes after it",
+  ignore: ignore || isMissing("the lock of iptables-legacy", [program("flock")]),
+  async fn() {
+    await using stage = await FaultScene.create("legacy");
+    const { scene, node } = stage;
+    // A lock of its own: that of the machine is shared by all namespaces.
+    const lock = `${scene.folder}/xtables.lock`;
+    const relay = scene.start(["--mode=iptables"], { by: ["env", `XTABLES_LOCKFILE=${lock}`] });
+    await relay.settled();
+    const client = ProbeClient.start(scene.cluster.client);
+    assertEquals(await client.who(VIP), "pod-a1");
+    const holder = node.start("flock", [lock, "sh", "-c", "echo held; exec cat"]);
+    assertEquals(await holder.nextLine(), "held");
+    await scene.write(webServices(), webSlices("b1"));
+    await relay.logged("another program held the lock of iptables");
+    const { families } = await relay.status();
+    assertStringIncludes(JSON.stringify(families), "another program held the lock of iptables");
+    assertEquals(await client.who(VIP), "pod-a1");
+    await holder.kill();
+    await eventually("the change is written", async () => await client.who(VIP) === "pod-b1");
+    await relay.stop();
+  },
+});
+
+Deno.test({
   name: "iptables faults: no connection fails when the mode changes to iptables and back",
   ignore,
   async fn() {

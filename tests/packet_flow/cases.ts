@@ -472,6 +472,29 @@ const SCENARIOS: readonly (PacketFlowScenario & { readonly packets: readonly Pac
     ],
   },
   {
+    name: "LoadBalancer on an address of the node, source ranges with the node in them",
+    services: [
+      testService("web", {
+        type: "LoadBalancer",
+        loadBalancerSourceRanges: ["192.168.0.0/24"],
+      }, { ingress: [{ ip: IPv4.nodeSecond }] }),
+    ],
+    slices: [slice()],
+    packets: [
+      // Its source is that address, which no range contains.
+      { from: "node", to: IPv4.nodeSecond, verdict: BOTH, ...MASQUERADED },
+      { from: "client", to: IPv4.nodeSecond, verdict: "DROP" },
+    ],
+  },
+  {
+    name: "LoadBalancer, source ranges and no endpoints",
+    services: [loadBalancer({ loadBalancerSourceRanges: [IPv4.clientRange] })],
+    packets: [
+      { from: "client", ...LOAD_BALANCER, verdict: "REJECT" },
+      { from: "blockedClient", ...LOAD_BALANCER, verdict: "REJECT" },
+    ],
+  },
+  {
     name: "LoadBalancer, source ranges and policy Local",
     services: [
       loadBalancer({

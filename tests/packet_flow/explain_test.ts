@@ -6,9 +6,9 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import { parsePort } from "../../lib/net/port.ts";
-import type { BackendMode } from "../../lib/proxy/backend.ts";
+import { type BackendMode, MODE_TRAITS } from "../../lib/proxy/backend.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
-import { explainInMode } from "../../lib/proxy/explain_in_mode.ts";
+import { explainInMode } from "../../lib/explain/explain_in_mode.ts";
 import type { PacketCarrier } from "../../lib/proxy/packet_explanation.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { PACKET_FLOW_CASES } from "./cases.ts";
@@ -118,13 +118,13 @@ function fromNode(mode: BackendMode, name: string, { source, ranges }: {
 
 for (const mode of MODES) {
   Deno.test(`explain in mode ${mode} admits the node's own sources as the mode does`, () => {
-    // IPVS binds the address, so the kernel chooses it. A socket knows every address of the node.
-    const knowsAll = mode === "ipvs" || mode === "userspace";
+    // Where the address is bound, the kernel chooses it as the source.
+    const { bindsAddresses } = MODE_TRAITS[mode];
     const rows = [
       ["loadBalancerIp", "192.168.0.0/24", true],
       ["loadBalancerIp", "203.0.113.0/24", false],
-      ["nodeSecond", "192.168.0.0/24", knowsAll],
-      ["nodeSecond", "192.168.1.0/24", mode !== "ipvs"],
+      ["nodeSecond", "192.168.0.0/24", bindsAddresses],
+      ["nodeSecond", "192.168.1.0/24", !bindsAddresses],
     ] as const;
     for (const policy of ["Cluster", "Local"]) {
       const name = policy === "Local"

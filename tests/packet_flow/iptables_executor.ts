@@ -31,7 +31,6 @@ export function scenarioOptions(
   return {
     ...defaultRenderOptions(family),
     nodePortAddresses: nodePortAddressesFor(family, nodePortAddresses, testNodeState()),
-    nodeIp: ADDRESSES[family].node,
   };
 }
 

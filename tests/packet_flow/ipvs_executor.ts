@@ -18,7 +18,6 @@ export function ipvsScenarioOptions(family: IpFamily): IpvsRenderOptions {
   const { node, nodeSecond } = ADDRESSES[family];
   return {
     ...defaultIpvsOptions(family),
-    nodeIp: node,
     nodeAddresses: new Set([node, nodeSecond]),
   };
 }

@@ -10,6 +10,7 @@ import type { PacketFlowCase } from "./packet_flow_case.ts";
 import type { PacketFlowAdaptation } from "./suite.ts";
 
 const PLANS = [ADDRESSES.IPv4, ADDRESSES.IPv6];
+const FIRST_NODE_PORT = 30_000;
 const LOOPBACKS: readonly string[] = PLANS.map(({ loopback }) => loopback);
 
 const isDropped = ({ verdict }: PacketFlowCase) => verdict === "DROP";
@@ -52,8 +53,8 @@ const NFTABLES: readonly PacketFlowAdaptation[] = [
   {
     reason:
       "without a word, node ports are on the first address of the node only, as in kube-proxy",
-    cases: ({ to, scenario }) =>
-      scenario.settings?.nodePortAddresses === undefined &&
+    cases: ({ port, to, scenario }) =>
+      port >= FIRST_NODE_PORT && scenario.settings?.nodePortAddresses === undefined &&
       PLANS.some(({ loopback, nodeSecond }) => to === loopback || to === nodeSecond),
     expect: { verdict: "UNCLAIMED", masquerade: false },
   },

@@ -30,7 +30,6 @@ export function nftScenarioOptions(
     ...defaultRenderOptions(family),
     nodePortAddresses: nodePortAddressesFor(family, nodePortAddresses, testNodeState()),
     localhostNodePorts: family === "IPv4",
-    nodeIp: ADDRESSES[family].node,
   };
 }
 

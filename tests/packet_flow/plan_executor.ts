@@ -5,8 +5,9 @@
  */
 import { cidrContains } from "../../lib/net/cidr.ts";
 import { parsePort } from "../../lib/net/port.ts";
+import type { FrontendRole } from "../../lib/proxy/frontend.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
-import { findHit, type PacketHit } from "../../lib/proxy/packet_hit.ts";
+import { findHit } from "../../lib/explain/packet_hit.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { assertNever, type Verdict } from "../../lib/proxy/verdict.ts";
@@ -36,7 +37,7 @@ export function executeOnPlan(plan: ProxyPlan, packet: PacketFlowCase): PacketOu
   };
   const hit = findHit(plan, { ...packet, port: parsePort(packet.port) });
   if (hit === undefined) return { verdict: "UNCLAIMED", masquerade: false, sticky: false };
-  const { service, role } = hit;
+  const { service, frontend: { role } } = hit;
   const outcome = role === "ClusterIP"
     ? deliver(service.internal, service, {
       ...arrival,
@@ -64,7 +65,7 @@ function isFromPod(detector: LocalTrafficDetector, origin: PacketOrigin): boolea
   }
 }
 
-function externalVerdict(service: ServicePlan, role: PacketHit["role"], arrival: Arrival): Verdict {
+function externalVerdict(service: ServicePlan, role: FrontendRole, arrival: Arrival): Verdict {
   const verdict = arrival.fromPod || arrival.fromNode
     ? service.externalFromCluster
     : service.external;

@@ -18,10 +18,11 @@ export type TracedOutcome = Pick<
 /** The packet of a case, as a tracer takes it. */
 export function tracedPacket({ from, family, to, port, protocol }: PacketFlowCase): WalkedPacket {
   const { address, interfaceName } = packetOrigin(from, family);
-  const { loopback } = ADDRESSES[family];
+  const { loopback, nodeSecond } = ADDRESSES[family];
+  const isLooped = from === "node" && (to === loopback || to === nodeSecond);
   return {
-    // The kernel takes the address itself as source for what stays on lo.
-    source: from === "node" && to === loopback ? loopback : address,
+    // The kernel chooses the address itself as source for what stays on lo.
+    source: isLooped ? to : address,
     destination: to,
     port,
     protocol,

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { TraceStep } from "../../../lib/proxy/packet_trace.ts";
+import type { TraceStep } from "../../../lib/explain/packet_trace.ts";
 
 /** A place and a rule, and what they mean; the first row that fits is taken. */
 interface Row {

@@ -8,7 +8,7 @@
  */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
-import type { TraceStep } from "../../../lib/proxy/packet_trace.ts";
+import type { TraceStep } from "../../../lib/explain/packet_trace.ts";
 import type { TraceMonitor } from "./event_watch.ts";
 import { nftMonitorLines } from "./nft_monitor_lines.ts";
 import { parseNftTraceLines } from "./nft_monitor_text.ts";

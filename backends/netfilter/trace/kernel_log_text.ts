@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { PacketHeader } from "../../../lib/proxy/packet_trace.ts";
+import type { PacketHeader } from "../../../lib/explain/packet_trace.ts";
 import { headerOf } from "./trace_event.ts";
 
 /** One line of the log. */

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { TraceEnding, TraceStep } from "../../../lib/proxy/packet_trace.ts";
+import type { TraceEnding, TraceStep } from "../../../lib/explain/packet_trace.ts";
 
 /** The kernel tells of a `reject` that the packet was dropped: the rule says which of both it was. */
 export function endingOf(steps: readonly TraceStep[]): TraceEnding {

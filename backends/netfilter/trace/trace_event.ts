@@ -4,7 +4,7 @@
  * @module
  */
 import { tryParseIpAddress } from "../../../lib/net/ip_address.ts";
-import type { PacketHeader } from "../../../lib/proxy/packet_trace.ts";
+import type { PacketHeader } from "../../../lib/explain/packet_trace.ts";
 
 /** One line of a tool. */
 export type TraceEvent =

@@ -3,7 +3,9 @@
  *
  * @module
  */
-import type { IpAddress } from "../../../lib/net/ip_address.ts";
+import { type IpAddress, type IpFamily, isLoopback } from "../../../lib/net/ip_address.ts";
+import type { PacketHit } from "../../../lib/explain/packet_hit.ts";
+import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { Protocol } from "../../../lib/net/port.ts";
 import type { Packet } from "../../../lib/proxy/packet.ts";
 import type { PacketCarrier } from "../../../lib/proxy/packet_explanation.ts";
@@ -27,6 +29,32 @@ export function walkedPacket({ from, to, port, protocol }: Packet): WalkedPacket
     protocol,
     ...(from.kind !== "node" && { inInterface: from.interfaceName ?? "" }),
   };
+}
+
+/** Returns a test of whether an address is one of the node. */
+export function nodeAddressTest(
+  { shared: { interfaceAddresses, nodeIp } }: Pick<ProxyPlan, "shared">,
+  { from }: Packet,
+): (address: IpAddress) => boolean {
+  const own = new Set([...interfaceAddresses, nodeIp]);
+  if (from.kind === "node") own.add(from.address);
+  return (address) => isLoopback(address) || own.has(address);
+}
+
+/** Returns why no node port is served at a loopback address; `undefined` if one is. */
+export function noLocalhostReason(
+  { frontend: { role } }: PacketHit,
+  { to }: Packet,
+  { family, localhostNodePorts, cure }: {
+    readonly family: IpFamily;
+    readonly localhostNodePorts: boolean;
+    /** The reason in IPv4, which is a setting. */
+    readonly cure: string;
+  },
+): string | undefined {
+  if (role !== "NodePort" || !isLoopback(to)) return undefined;
+  if (family === "IPv6") return "IPv6 has no route_localnet: what goes to ::1 stays there";
+  return localhostNodePorts ? undefined : cure;
 }
 
 /** The rules and elements of a walk. The same one is the same object on every path. */

@@ -10,9 +10,6 @@ import { IPV6_STAND_IN, STAND_IN_RANGE } from "./stand_ins.ts";
 /** What the user allows: the best way that works, one of them only, or no change to the machine. */
 export type AddressMode = "auto" | "each" | "anyip" | "none";
 
-/** Every {@linkcode AddressMode}, for help and checks. */
-export const ADDRESS_MODES: readonly AddressMode[] = ["auto", "each", "anyip", "none"];
-
 /**
  * How an address that is not local yet becomes so: `each` adds it to `lo`; `anyip` has a local route
  * for the service ranges, and adds to `lo` only what lies outside of them; `standIn` adds nothing and

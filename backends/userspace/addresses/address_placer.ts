@@ -94,7 +94,7 @@ export class AddressPlacer {
     const failures = await this.#dependencies.own.add(free.map(({ address }) => address));
     for (const want of free) {
       const failure = failures.get(want.address);
-      // Somebody else put it there in the meantime: it is local, and not ours to remove.
+      // Another program put it there in the meantime: it is local, and not ours to remove.
       const by = failure?.kind === "exists" ? "node" : "own";
       const refused = failure !== undefined && failure.kind !== "exists";
       places.set(
@@ -112,7 +112,7 @@ export class AddressPlacer {
     this.#standIns.release(service);
   }
 
-  /** Gives back the stand-ins that an earlier run recorded and nobody has asked for since. */
+  /** Gives back the stand-ins that an earlier run recorded and no Service has asked for since. */
   async releaseUnclaimedStandIns(): Promise<void> {
     for (const [service] of [...this.#standIns.entries]) {
       if (!this.#standInHolders.has(service)) this.#standIns.release(service);

@@ -1,6 +1,6 @@
 /**
  * The record of what was added to the machine. It is written before anything is added, so that after
- * a `kill -9` the next run knows its own from what somebody else put there.
+ * a `kill -9` the next run knows its own from what another program put there.
  *
  * @module
  */

@@ -103,7 +103,7 @@ export class AnyIpRoutes {
       return messageOf(error);
     }
     const failure = (await this.#device.addRoutes([range])).get(range);
-    // Somebody else's route does as well, but is not ours to remove.
+    // Another program's route does as well, but is not ours to remove.
     if (failure && !known) await this.#ledger.forget({ routes: [range] });
     if (failure && failure.kind !== "exists") return failure.message;
     const reason = await this.#ensureBind(range);

@@ -33,7 +33,7 @@ interface AddressComparisonInput {
   readonly keys?: ReadonlySet<ServicePortKey> | undefined;
 }
 
-/** What differs, and the lines for `ip -batch -` that mend it. */
+/** What differs, and the lines for `ip -batch -` that repair it. */
 export interface AddressComparison {
   readonly differences: readonly DataPlaneDifference[];
   readonly lines: readonly string[];

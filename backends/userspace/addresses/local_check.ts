@@ -44,10 +44,15 @@ export class LocalCheck {
   isLocal(address: IpAddress): boolean {
     if (isLoopback(address)) return true;
     if (!canBind(this.#network, address)) return false;
-    // With net.ipv4.ip_nonlocal_bind=1 (usual beside keepalived) every bind succeeds.
+    // With net.ipv4.ip_nonlocal_bind=1 (usual with keepalived) every bind succeeds.
     this.#bindTells ??= !canBind(this.#network, NOBODYS[ipFamilyOf(address)]);
     if (this.#bindTells) return true;
-    this.#ofInterfaces ??= new Set(this.#network.interfaceAddresses().map((own) => own.address));
+    try {
+      this.#ofInterfaces ??= new Set(this.#network.interfaceAddresses().map((own) => own.address));
+    } catch {
+      // No file descriptor is free. The address is added then, and the kernel says if it exists.
+      return false;
+    }
     return this.#ofInterfaces.has(address);
   }
 }

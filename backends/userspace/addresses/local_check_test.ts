@@ -28,6 +28,16 @@ Deno.test("LocalCheck.isLocal() is not fooled where every bind succeeds (ip_nonl
   assertEquals(check.isLocal(node), true);
 });
 
+Deno.test("LocalCheck.isLocal() says no where every bind succeeds and no interface can be read", () => {
+  const host = new FakeHost();
+  host.nonlocalBind.IPv4 = "1";
+  const interfaceAddresses = () => {
+    throw new Error("Too many open files (os error 24)");
+  };
+  const check = new LocalCheck({ ...host.network, interfaceAddresses });
+  assertEquals(check.isLocal(node), false);
+});
+
 Deno.test("canBind() agrees with the machine on loopback and on nobody's address", () => {
   assertEquals(canBind(systemNetwork, parseIpAddress("127.112.0.1")), true);
   const nobodys = new LocalCheck(systemNetwork).isLocal(parseIpAddress("192.0.2.7"));

@@ -48,7 +48,7 @@ export class OwnAddresses {
       };
       return new Map(addresses.map((address) => [address, failure]));
     }
-    // Should the next line throw, then the outcome is unknown, and the addresses go unless somebody
+    // Should the next line throw, then the outcome is unknown, and the addresses go unless a caller
     // claims them.
     for (const address of addresses) this.#stuck.add(address);
     const failures = await this.#device.addAddresses(addresses);

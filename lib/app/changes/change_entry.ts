@@ -1,6 +1,6 @@
 import type { ControllerName } from "../../controller/loop_id.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
-import type { RuleName } from "../../proxy/rule_names.ts";
+import type { RuleName } from "../../explain/rule_names.ts";
 
 export type ChangeAction = "added" | "updated" | "deleted";
 

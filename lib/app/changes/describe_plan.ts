@@ -1,5 +1,5 @@
 /** Describes the difference between two plans of a ServicePort. Pure. */
-import { isExternal } from "../../proxy/frontend.ts";
+import { isExternal, masqueradeExternal } from "../../proxy/frontend.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { Verdict } from "../../proxy/verdict.ts";
 import { changeOf, itemChanges, limited } from "./change_words.ts";
@@ -62,7 +62,7 @@ const INTERNAL_SOURCES = {
 } as const;
 
 /** The same for node ports, external IPs and load balancers. */
-const EXTERNAL_SOURCES = { Cluster: "hidden behind this node's", Local: "kept" } as const;
+const EXTERNAL_SOURCES = { all: "hidden behind this node's", "from-node": "kept" } as const;
 
 function addressWords(previous: ServicePlan, current: ServicePlan): readonly string[] {
   return [
@@ -78,8 +78,8 @@ function addressWords(previous: ServicePlan, current: ServicePlan): readonly str
       INTERNAL_SOURCES[current.masqueradeInternal],
     ]),
     ...changeOf("addresses of clients outside:", [
-      EXTERNAL_SOURCES[previous.externalTrafficPolicy],
-      EXTERNAL_SOURCES[current.externalTrafficPolicy],
+      EXTERNAL_SOURCES[masqueradeExternal(previous)],
+      EXTERNAL_SOURCES[masqueradeExternal(current)],
     ]),
     ...changeOf("health check port", [previous.healthCheckNodePort, current.healthCheckNodePort]),
   ];

@@ -10,7 +10,7 @@ import type { BackendMode } from "../../proxy/backend.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { MachineFacts } from "../../proxy/machine_facts.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
-import type { TrafficPolicy } from "../../proxy/service_port.ts";
+import { type Frontend, masqueradeExternal } from "../../proxy/frontend.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { assertNever, type Verdict } from "../../proxy/verdict.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
@@ -135,15 +135,11 @@ type DumpDecision = DumpInput["families"] extends Iterable<
 /** Most endpoints of a verdict that are named; the slices have all. */
 const MOST_NAMED = 16;
 
-const MASQUERADE_INTERNAL: Readonly<Record<ServicePlan["masqueradeInternal"], string>> = {
+const MASQUERADE: Readonly<Record<Frontend["masquerade"], string>> = {
   "all": "all traffic",
+  "from-node": "traffic of the node itself",
   "off-cluster": "traffic from outside of the cluster",
   "none": "nothing",
-};
-
-const MASQUERADE_EXTERNAL: Readonly<Record<TrafficPolicy, string>> = {
-  Cluster: "all traffic",
-  Local: "traffic of the node itself",
 };
 
 /** The decision for a ServicePort; `reason`: why it, or an address of it, is in quarantine. */
@@ -153,8 +149,8 @@ function dumpDecision(plan: ServicePlan, reason: string | undefined): DumpDecisi
     internal: verdictText(plan.internal),
     external: verdictText(plan.external),
     externalFromCluster: verdictText(plan.externalFromCluster),
-    masqueradeInternal: MASQUERADE_INTERNAL[plan.masqueradeInternal],
-    masqueradeExternal: MASQUERADE_EXTERNAL[plan.externalTrafficPolicy],
+    masqueradeInternal: MASQUERADE[plan.masqueradeInternal],
+    masqueradeExternal: MASQUERADE[masqueradeExternal(plan)],
     ...(reason !== undefined && { quarantined: reason }),
   };
 }

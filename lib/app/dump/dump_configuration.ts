@@ -6,7 +6,6 @@ import {
   cidr,
   fields,
   flag,
-  ipAddress,
   list,
   number,
   objectName,
@@ -80,6 +79,5 @@ export const CONFIGURATION = fields({ proxy: PROXY_FIELDS, relay: RELAY_FIELDS }
 export const MACHINE_FACTS = optional(fields({
   features: table(flag),
   beLiberal: optional(flag),
-  nodeAddresses: optional(list(ipAddress)),
   layout: optional(list(plainText)),
 }));

@@ -6,9 +6,9 @@ import type { Clock } from "../../os/clock.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
-import { explainInMode } from "../../proxy/explain_in_mode.ts";
-import { headline } from "../../proxy/explanation_headline.ts";
-import { explanationSteps } from "../../proxy/explanation_steps.ts";
+import { explainInMode } from "../../explain/explain_in_mode.ts";
+import { headline } from "../../explain/explanation_headline.ts";
+import { explanationSteps } from "../../explain/explanation_steps.ts";
 import type { Packet } from "../../proxy/packet.ts";
 import type {
   ExplanationStep,
@@ -16,7 +16,7 @@ import type {
   NearMiss,
   PacketExplanation,
 } from "../../proxy/packet_explanation.ts";
-import { findHit, unservedAt } from "../../proxy/packet_hit.ts";
+import { findHit, unservedAt } from "../../explain/packet_hit.ts";
 import type { PlannedNode } from "../offline/plan_objects.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
 import { affinityOf, kernelState } from "./machine_questions.ts";

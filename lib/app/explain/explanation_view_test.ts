@@ -68,7 +68,7 @@ function explain(
     plans: new Map([["IPv4" as const, plan]]),
     nodeAddresses: [IPv4.node],
     services: () => SCENARIO.services,
-    backend: () => ({ ...machine, explain: backend.explain.bind(backend) }) as Backend,
+    backend: () => ({ ...machine, mode, explain: backend.explain.bind(backend) }) as Backend,
     quarantined: () => [],
     notAsked: kernel.kind === "not asked" ? kernel.why : undefined,
   };

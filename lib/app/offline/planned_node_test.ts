@@ -58,7 +58,7 @@ Deno.test("planRunningNode() plans what the running process has, with what it fo
   assertEquals(shared.nodePortAddresses as readonly string[], ["192.168.0.2"]);
   planned.createBackend("IPv4");
   assertEquals(facts, [
-    { features: { comment: false }, beLiberal: true, nodeAddresses: [], layout: [] },
+    { features: { comment: false }, beLiberal: true, layout: [] },
   ]);
 });
 

@@ -1,13 +1,12 @@
 /**
- * The addresses of the machine, looked at from time to time: the kernel tells nobody but a netlink
- * socket, which Deno has not.
+ * Reads the addresses of the machine at an interval: the kernel reports changes on a netlink socket
+ * only, which Deno does not have.
  *
  * @module
  */
-import type { IpAddress } from "../../net/ip_address.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { Clock, Timer } from "../../os/clock.ts";
-import type { Network } from "../../os/network.ts";
+import type { InterfaceAddress, Network } from "../../os/network.ts";
 
 /** Time between two looks; node ports follow a change within it. */
 const PERIOD_MS = 10_000;
@@ -19,13 +18,13 @@ interface InterfaceWatcherDependencies {
   readonly network: Pick<Network, "interfaceAddresses">;
 }
 
-/** Who follows the addresses of the machine. */
+/** Follows the addresses of the machine. */
 interface AddressListener {
-  /** Takes every address, each once, sorted; also when nothing changed. */
-  onInterfaceAddresses(addresses: readonly IpAddress[]): void;
+  /** Takes every address, sorted; also when nothing changed. */
+  onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void;
 }
 
-/** Looks once for everybody: each wake-up of an idle node counts. */
+/** Reads them once for all controllers: each wake-up of an idle node counts. */
 export class InterfaceWatcher {
   readonly #dependencies: InterfaceWatcherDependencies;
   readonly #listeners: readonly AddressListener[];
@@ -44,9 +43,9 @@ export class InterfaceWatcher {
     const { clock, logger, network } = this.#dependencies;
     // First, so that no fault ends the looking.
     this.#timer = clock.setTimer(PERIOD_MS, () => this.start());
-    let addresses: readonly IpAddress[];
+    let addresses: readonly InterfaceAddress[];
     try {
-      addresses = network.interfaceAddresses().map(({ address }) => address);
+      addresses = network.interfaceAddresses();
     } catch (error) {
       // It takes a file, and there may be none left. The last addresses stay.
       return logger.warn(
@@ -56,7 +55,7 @@ export class InterfaceWatcher {
         },
       );
     }
-    const sorted = [...new Set(addresses)].sort();
+    const sorted = addresses.toSorted((one, other) => one.address < other.address ? -1 : 1);
     for (const listener of this.#listeners) listener.onInterfaceAddresses(sorted);
   }
 

@@ -9,6 +9,7 @@ import type { Endpoints } from "../../api/kinds/endpoints.ts";
 import type { Service } from "../../api/kinds/service.ts";
 import type { Cidr } from "../../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
+import type { InterfaceAddress } from "../../os/network.ts";
 import type { Backend } from "../../proxy/backend.ts";
 import type { SyncReport } from "../../proxy/data_plane.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
@@ -138,7 +139,7 @@ export class FamilyProxy {
     if (this.#pipeline.setNode(node)) this.#request({ kind: "Node", previous, current: node });
   }
 
-  /** Takes other settings of the plan: everything is planned anew. */
+  /** Takes other settings of the plan: everything is planned again. */
   onSettings(settings: PlanSettings): void {
     this.#pipeline.setSettings(settings);
     this.#request({ kind: "configuration", previous: undefined, current: undefined });
@@ -149,11 +150,12 @@ export class FamilyProxy {
     this.#request({ kind: "ServiceCIDR", previous: undefined, current: undefined });
   }
 
-  /** Takes the addresses of the machine, sorted; those that the backend put there are none of its own. */
-  onInterfaceAddresses(addresses: readonly IpAddress[]): void {
-    const own = addresses.filter((address) =>
-      ipFamilyOf(address) === this.family && !this.backend.ownsAddress(address)
+  /** Takes the addresses of the machine, sorted; those that the backend put there are not the node's. */
+  onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void {
+    const ofNode = addresses.filter(({ address, interfaceName }) =>
+      ipFamilyOf(address) === this.family && !this.backend.ownsAddress(address, interfaceName)
     );
+    const own = [...new Set(ofNode.map(({ address }) => address))];
     const previous = this.#addresses;
     this.#addresses = own;
     if (!this.#pipeline.setInterfaceAddresses(own)) return;

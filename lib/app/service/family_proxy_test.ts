@@ -243,12 +243,13 @@ Deno.test("FamilyProxy follows the addresses of the machine, but for those that 
   const own = parseIpAddress(IPv4.clusterIp);
   rig.backend.own.add(own);
   await rig.proxy.start();
-  rig.proxy.onInterfaceAddresses([parseIpAddress(IPv4.node)]);
+  const on = (address: typeof own) => ({ interfaceName: "eth0", address });
+  rig.proxy.onInterfaceAddresses([on(parseIpAddress(IPv4.node))]);
   rig.proxy.open();
   await rig.clock.advance(0);
   assertEquals(rig.proxy.pipeline.plan.shared.nodePortAddresses, [IPv4.node]);
   const now = [IPv4.node, "192.168.0.77", "fd00::77", own].map((text) => parseIpAddress(text));
-  rig.proxy.onInterfaceAddresses(now.sort());
+  rig.proxy.onInterfaceAddresses(now.sort().map(on));
   await rig.clock.advance(2000);
   assertEquals(
     rig.proxy.pipeline.plan.shared.nodePortAddresses,

@@ -3,13 +3,13 @@
  *
  * @module
  */
+import type { InterfaceAddress } from "../../os/network.ts";
 import type { Node } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import type { Controller, ControlRoutes, DumpSection } from "../../controller/controller.ts";
 import type { RunnerActivity } from "../../controller/sync_runner.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
 import type { ServiceHealthServer } from "../../health/service_health_server.ts";
-import type { IpAddress } from "../../net/ip_address.ts";
 import type { CommandRunner } from "../../os/command_runner.ts";
 import { createConntrack } from "../../os/conntrack.ts";
 import type { Backend } from "../../proxy/backend.ts";
@@ -117,7 +117,7 @@ export class ServiceController implements Controller {
     for (const family of this.families) family.open();
   }
 
-  onInterfaceAddresses(addresses: readonly IpAddress[]): void {
+  onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void {
     for (const family of this.families) family.onInterfaceAddresses(addresses);
   }
 

@@ -18,7 +18,7 @@ export interface FollowedObjects {
   /** Name of the own Node. */
   readonly nodeName: string;
   /**
-   * Whether Endpoints are followed beside EndpointSlices, for Services that have no slice. A server
+   * Whether Endpoints are followed besides EndpointSlices, for Services that have no slice. A server
    * without EndpointSlices is served by its Endpoints in any case.
    */
   readonly endpointsFallback: boolean;

@@ -12,7 +12,7 @@ import {
   type TracedPath,
   TraceError,
   type WatchedPacket,
-} from "../../proxy/packet_trace.ts";
+} from "../../explain/packet_trace.ts";
 import type { ExplainedPacket, ExplainReport } from "../explain/explain_report.ts";
 import { PacketEndsError } from "../explain/packet_destinations.ts";
 import { parseFrom } from "../explain/packet_end_text.ts";

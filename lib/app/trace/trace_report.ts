@@ -2,7 +2,7 @@ import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { Port, Protocol } from "../../net/port.ts";
 import type { ConntrackEntry } from "../../os/conntrack_entry.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
-import type { TraceStep } from "../../proxy/packet_trace.ts";
+import type { TraceStep } from "../../explain/packet_trace.ts";
 
 /** The requested packet. */
 interface TracedPacket {

@@ -4,7 +4,7 @@
  * @module
  */
 import { atOnce } from "../../../backends/netfilter/in_steps.ts";
-import { claimsOf } from "../../../backends/nftables/claims.ts";
+import { claimsOf } from "../../../backends/nftables/entry_id.ts";
 import {
   countingSteps,
   countingTable,

@@ -82,6 +82,7 @@ export function testSharedPlan(overrides: Partial<SharedPlan> = {}): SharedPlan 
   return {
     nodePortRanges: { kind: "all" },
     nodePortAddresses: [],
+    interfaceAddresses: [],
     serviceCidrs: [],
     localTraffic: { kind: "none" },
     node: { name: "" },

@@ -5,7 +5,6 @@
  * @module
  */
 import { createFileStore } from "../../../backends/userspace/addresses/address_store.ts";
-import { ADDRESS_MODES } from "../../../backends/userspace/addresses/address_method.ts";
 import { createLocalAddresses } from "../../../backends/userspace/addresses/addresses.ts";
 import type {
   AcquiredAddress,
@@ -38,7 +37,8 @@ export type AcquiredEntries = readonly (readonly [IpAddress, AcquiredAddress])[]
 
 async function main(): Promise<void> {
   const family = IP_FAMILIES.find((name) => name === Deno.args[0]) ?? "IPv4";
-  const mode = ADDRESS_MODES.find((name) => name === Deno.args[2]) ?? "auto";
+  const mode = (["auto", "each", "anyip", "none"] as const)
+    .find((name) => name === Deno.args[2]) ?? "auto";
   const logger = new MemoryLogger();
   let processes = 0;
   const addresses = createLocalAddresses({

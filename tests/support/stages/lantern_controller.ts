@@ -12,7 +12,7 @@ import type { Controller, ControlRoutes } from "../../../lib/controller/controll
 import type { CleanupReport, DataPlane, SyncReport } from "../../../lib/controller/data_plane.ts";
 import type { LoopId } from "../../../lib/controller/loop_id.ts";
 import { SyncLoop } from "../../../lib/controller/sync_loop.ts";
-import type { IpAddress } from "../../../lib/net/ip_address.ts";
+import type { InterfaceAddress } from "../../../lib/os/network.ts";
 import { LANTERN } from "../builders/lantern.ts";
 
 /** A name that no other controller of a test has. */
@@ -174,7 +174,7 @@ class LanternController implements Controller {
     this.#loop.open();
   }
 
-  onInterfaceAddresses(addresses: readonly IpAddress[]): void {
+  onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void {
     if (addresses.length > 0) this.#told.push("addresses for lanterns");
   }
 

@@ -6,8 +6,8 @@
 import type { IpvsOperation } from "../../../backends/ipvs/ipvs_operation.ts";
 import {
   type Forwarding,
+  type RealServerKey,
   type ServerKey,
-  tryParseRealServer,
   tryParseServer,
   type VirtualServer,
 } from "../../../backends/ipvs/virtual_server.ts";
@@ -109,7 +109,7 @@ function realOperation(
   server: ServerKey,
   options: Options,
 ): IpvsOperation | undefined {
-  const key = tryParseRealServer(options.get("-r") ?? "");
+  const key = tryParseServer("-t", options.get("-r") ?? "")?.slice(3) as RealServerKey | undefined;
   if (key === undefined) return undefined;
   if (kind === "deleteReal") return { kind, server, key };
   const weight = tryParseNumber(options.get("-w") ?? "1");

@@ -1,0 +1,36 @@
+/**
+ * What one ServicePort wants of the kernel. Pure.
+ *
+ * @module
+ */
+import type { IpAddress } from "../../lib/net/ip_address.ts";
+import type { Quarantined } from "../../lib/proxy/data_plane.ts";
+import type { Endpoint } from "../../lib/proxy/endpoint.ts";
+import type { FrontendRole } from "../../lib/proxy/frontend.ts";
+import type { SetId } from "./ipset_table.ts";
+import type { VirtualServer } from "./virtual_server.ts";
+
+/** An entry of a set. */
+export type SetEntry = readonly [set: SetId, entry: string];
+
+/** One address and port of a ServicePort, with all that it needs. */
+export interface ServiceFrontend {
+  readonly role: FrontendRole;
+  readonly server: VirtualServer;
+  /** Its real servers. */
+  readonly endpoints: readonly Endpoint[];
+  readonly entries: readonly SetEntry[];
+  /** The address that has to be one of this node for it; `undefined` = it is one already. */
+  readonly bound?: IpAddress;
+  /** Rule of `KUBE-FROM-CLUSTER`, without the chain. */
+  readonly rule?: string;
+}
+
+/** Everything that a ServicePort wants. */
+export interface ServiceParts {
+  /** No two have the same server. */
+  readonly fronts: readonly ServiceFrontend[];
+  /** Entries that belong to no single address. */
+  readonly entries: readonly SetEntry[];
+  readonly quarantined: readonly Quarantined[];
+}

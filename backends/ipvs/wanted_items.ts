@@ -1,0 +1,88 @@
+/**
+ * Things of which each is there or not, such as the entries of a set: who wants them, and how that
+ * differs from what was applied. Pure but for its own state.
+ *
+ * @module
+ */
+
+/** Counts claims. A change costs what it changes; nothing is compared as a whole. */
+export class WantedItems<Item extends string> {
+  readonly #claims = new Map<Item, number>();
+  /** Touched since the last settling → whether it had been applied. */
+  readonly #touched = new Map<Item, boolean>();
+
+  /** Everything that is wanted, in the order in which it came. */
+  get wanted(): Iterable<Item> {
+    return this.#claims.keys();
+  }
+
+  /** How many are wanted. */
+  get size(): number {
+    return this.#claims.size;
+  }
+
+  /** Whether something is wanted. */
+  has(item: Item): boolean {
+    return this.#claims.has(item);
+  }
+
+  /** Whether something was applied. */
+  isApplied(item: Item): boolean {
+    return this.#touched.get(item) ?? this.#claims.has(item);
+  }
+
+  /** One more wants it. */
+  claim(item: Item): void {
+    this.#touch(item);
+    this.#claims.set(item, (this.#claims.get(item) ?? 0) + 1);
+  }
+
+  /** One less wants it. */
+  release(item: Item): void {
+    const count = this.#claims.get(item);
+    if (count === undefined) throw new Error(`Cannot release '${item}': it is not wanted`);
+    this.#touch(item);
+    if (count === 1) this.#claims.delete(item);
+    else this.#claims.set(item, count - 1);
+  }
+
+  /** What is wanted and was not applied. */
+  get missing(): Item[] {
+    const found: Item[] = [];
+    for (const [item, was] of this.#touched) if (!was && this.#claims.has(item)) found.push(item);
+    return found;
+  }
+
+  /** What was applied and is not wanted. */
+  get stale(): Item[] {
+    const found: Item[] = [];
+    for (const [item, was] of this.#touched) if (was && !this.#claims.has(item)) found.push(item);
+    return found;
+  }
+
+  /** What is wanted was applied. */
+  settle(): void {
+    this.#touched.clear();
+  }
+
+  /** This, and nothing else, is what was applied. Costs a walk over everything. */
+  adopt(applied: ReadonlySet<Item>): void {
+    this.#touched.clear();
+    for (const item of this.#claims.keys()) {
+      if (!applied.has(item)) this.#touched.set(item, false);
+    }
+    for (const item of applied) if (!this.#claims.has(item)) this.#touched.set(item, true);
+  }
+
+  /** Everything that was applied. Costs a walk over everything. */
+  applied(): Set<Item> {
+    const all = new Set<Item>();
+    for (const item of this.#claims.keys()) if (this.isApplied(item)) all.add(item);
+    for (const item of this.stale) all.add(item);
+    return all;
+  }
+
+  #touch(item: Item): void {
+    if (!this.#touched.has(item)) this.#touched.set(item, this.#claims.has(item));
+  }
+}

@@ -1,0 +1,192 @@
+/**
+ * Keeps the rules of one family in step with the plan: what is wanted is a layout, which a writer
+ * brings into the kernel.
+ *
+ * @module
+ */
+import { SyncFailure } from "../../lib/controller/sync_failure.ts";
+import { messageOf } from "../../lib/log/message_of.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import { TimeSlice } from "../../lib/os/time_slice.ts";
+import type { Quarantined, SyncReport } from "../../lib/proxy/data_plane.ts";
+import { deepEqual } from "../../lib/proxy/deep_equal.ts";
+import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { refusedItem, type RefusedServices } from "./refused_services.ts";
+
+/** The wanted objects of a mode, by ServicePort. */
+interface RuleLayout<Options> {
+  readonly options: Options;
+  /** ServicePorts that have no rules, or not all, and why. */
+  readonly quarantined: readonly Quarantined[];
+  /** Lays out a ServicePort by a plan, and takes it out of quarantine. */
+  set(plan: ServicePlan): void;
+  delete(key: ServicePortKey): void;
+  /** Leaves a ServicePort out, until it is set again. */
+  quarantine(item: Quarantined): void;
+  setShared(shared: SharedPlan): void;
+}
+
+/** Brings a layout into the kernel. */
+interface LayoutWriter<Layout, Figures> {
+  /** Whether the content of the kernel is known; otherwise a write reads and compares all of it. */
+  readonly isKnown: boolean;
+  /** Writes that failed, since the process began. */
+  readonly failures: number;
+  /** The rules of a new layout may all differ. */
+  forgetRules(): void;
+  /** Called for each ServicePort that was laid out or deleted. */
+  changed?(key: ServicePortKey): void;
+  /** Writes the difference. After a failure the kernel is read again. */
+  write(layout: Layout, figures: Figures): Promise<void>;
+  /** Reads everything and writes the difference. */
+  verify(layout: Layout, figures: Figures): Promise<void>;
+}
+
+/** The parts of {@linkcode WantedRules}. */
+interface WantedRulesDependencies<Layout, Options, Figures> {
+  readonly clock: Clock;
+  readonly refused: RefusedServices;
+  readonly writer: LayoutWriter<Layout, Figures>;
+  readonly createLayout: (shared: SharedPlan, options: Options) => Layout;
+}
+
+/** The changes of a plan. */
+interface WantedChanges<Options> {
+  readonly changes: PlanChanges;
+  readonly options: Options;
+}
+
+/** The rules of one family, wanted and applied. One call is in flight at most. */
+export class WantedRules<Layout extends RuleLayout<Options>, Options, Figures> {
+  readonly #dependencies: WantedRulesDependencies<Layout, Options, Figures>;
+  #plan: ProxyPlan | undefined;
+  #layout: Layout | undefined;
+  /** The detector that the layout was made with. */
+  #localTraffic: SharedPlan["localTraffic"] | undefined;
+  #isPending = false;
+  #failedPartialWrites = 0;
+
+  constructor(dependencies: WantedRulesDependencies<Layout, Options, Figures>) {
+    this.#dependencies = dependencies;
+  }
+
+  /** The plan of the last sync, whether it succeeded or not. */
+  get plan(): ProxyPlan | undefined {
+    return this.#plan;
+  }
+
+  /** Absent before the first plan. */
+  get layout(): Layout | undefined {
+    return this.#layout;
+  }
+
+  /** Whether the content of the kernel is known. */
+  get isKnown(): boolean {
+    return this.#dependencies.writer.isKnown;
+  }
+
+  /** Whether changes were taken that are not written yet. */
+  get isPending(): boolean {
+    return this.#isPending;
+  }
+
+  /** Writes that failed, since the process began. */
+  get failedWrites(): number {
+    return this.#dependencies.writer.failures;
+  }
+
+  /** Of these, the writes of syncs that wrote changes only. */
+  get failedPartialWrites(): number {
+    return this.#failedPartialWrites;
+  }
+
+  /** ServicePorts that have no rules, or not all, and why. */
+  get quarantined(): readonly Quarantined[] {
+    return this.#layout?.quarantined ?? [];
+  }
+
+  /** Takes and writes the changes of a plan, then runs `afterwards`. Throws a {@linkcode SyncFailure}. */
+  async sync(
+    plan: ProxyPlan,
+    { figures, afterwards, ...wanted }: WantedChanges<Options> & {
+      readonly figures: Figures;
+      readonly afterwards?: () => Promise<void>;
+    },
+  ): Promise<Pick<SyncReport, "full" | "services">> {
+    const { changes } = wanted;
+    this.#plan = plan;
+    let full = changes.everything || !this.isKnown;
+    const failedBefore = this.failedWrites;
+    try {
+      await this.take(plan, wanted);
+      // With other options for all rules, nothing that was written counts as known.
+      full ||= !this.isKnown;
+      await this.write(figures);
+      await afterwards?.();
+    } catch (cause) {
+      throw new SyncFailure(messageOf(cause), { full, cause });
+    } finally {
+      if (!full) this.#failedPartialWrites += this.failedWrites - failedBefore;
+    }
+    return { full, services: changes.upserted.size + changes.removed.size };
+  }
+
+  /**
+   * Brings the layout in step with a plan; nothing is written. A ServicePort that the kernel refused
+   * stays out until it is time to try it again. Costs what has changed.
+   */
+  async take(plan: ProxyPlan, { changes, options }: WantedChanges<Options>): Promise<void> {
+    const { clock, refused, writer } = this.#dependencies;
+    this.#isPending = true;
+    const { layout, isNew } = this.#layoutFor(plan.shared, options);
+    if (isNew || changes.shared) refused.forgetAll();
+    if (!isNew && changes.shared) layout.setShared(plan.shared);
+    for (const key of changes.removed.keys()) {
+      layout.delete(key);
+      refused.forget(key);
+      writer.changed?.(key);
+    }
+    const slice = new TimeSlice(clock);
+    for (const key of isNew ? plan.services.keys() : changes.upserted) {
+      await slice.pause();
+      const service = plan.services.get(key);
+      if (service === undefined) continue;
+      const refusal = refused.waitingFor(service, clock.now());
+      if (refusal === undefined) layout.set(service);
+      else layout.quarantine(refusedItem(clock, key, refusal));
+      writer.changed?.(key);
+    }
+  }
+
+  /** Writes the difference; nothing before the first plan. Throws the error of the writer. */
+  async write(figures: Figures): Promise<void> {
+    if (this.#layout === undefined) return;
+    await this.#dependencies.writer.write(this.#layout, figures);
+    this.#isPending = false;
+  }
+
+  /** Reads everything and writes the difference; nothing before the first plan. */
+  async verify(figures: Figures): Promise<void> {
+    if (this.#layout === undefined) return;
+    await this.#dependencies.writer.verify(this.#layout, figures);
+    this.#isPending = false;
+  }
+
+  /** If something changed that all rules depend on, the layout is made from scratch. */
+  #layoutFor(
+    shared: SharedPlan,
+    options: Options,
+  ): { readonly layout: Layout; readonly isNew: boolean } {
+    const current = this.#layout;
+    const isNew = current === undefined || !deepEqual(current.options, options) ||
+      !deepEqual(this.#localTraffic, shared.localTraffic);
+    if (!isNew) return { layout: current, isNew };
+    const { createLayout, writer } = this.#dependencies;
+    if (current) writer.forgetRules();
+    this.#layout = createLayout(shared, options);
+    this.#localTraffic = shared.localTraffic;
+    return { layout: this.#layout, isNew };
+  }
+}

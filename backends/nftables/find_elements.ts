@@ -1,0 +1,78 @@
+/**
+ * Finds elements of the table for one packet: those that are missing, and the endpoint that a client
+ * is bound to.
+ *
+ * @module
+ */
+import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
+import type { Packet } from "../../lib/proxy/packet.ts";
+import type { AffinityEntry, PacketCarrier } from "../../lib/proxy/packet_explanation.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { claimsOf, type EntryId } from "./entry_id.ts";
+import type { Entry } from "./entry.ts";
+import type { NftRunner } from "../netfilter/nft/nft_runner.ts";
+import { classidText } from "../netfilter/nft/printed_form.ts";
+import { BLOCK_MASK, type Slots, slotText } from "./slots.ts";
+
+/** Throws an NftError. */
+export async function findMissingElements(
+  runner: Pick<NftRunner, "chains" | "hasElement">,
+  carriers: readonly PacketCarrier[],
+): Promise<readonly DataPlaneDifference[]> {
+  const front = carriers.find(({ object }) => object === "map element");
+  const [chains, isThere] = await Promise.all([
+    runner.chains(),
+    front ? runner.hasElement(front.name, front.text.split(" : ", 1)[0] ?? "") : true,
+  ]);
+  const names = new Set(carriers.filter(({ object }) => object === "rule").map(({ name }) => name));
+  const differences: DataPlaneDifference[] = [...names].filter((name) => !chains.has(name))
+    .map((name) => ({ object: "chain", name, kind: "missing" }));
+  if (front && !isThere) {
+    const { object, name, text } = front;
+    differences.push({ object, name, kind: "missing", wanted: text });
+  }
+  return differences;
+}
+
+const SECONDS = { d: 86_400, h: 3_600, m: 60, s: 1 } as const;
+/** `expires 2h59m58s996ms : 8bf1:2a` */
+const ELEMENT = /\bexpires (\S+) : (\S+)/;
+
+/**
+ * Asks for one element. `slots` are those of the ServicePort in the table. Rejects in IPv6, where a
+ * client is known by a hash that only the kernel makes.
+ */
+export async function findAffinity(
+  runner: Pick<NftRunner, "element">,
+  slots: Slots,
+  { from, to }: Pick<Packet, "from" | "to">,
+): Promise<AffinityEntry | undefined> {
+  if (to.includes(":")) {
+    throw new Error("in IPv6 clients are remembered by a hash, and cannot be asked for");
+  }
+  const [any] = slots.values();
+  if (any === undefined) return undefined;
+  const key = `${slotText((any & BLOCK_MASK) >>> 0)} . ${from.address}`;
+  const [, expires = "", printed = ""] =
+    ELEMENT.exec(await runner.element("affinity", key) ?? "") ?? [];
+  const slot = classidText(printed) ?? printed;
+  const [endpoint] = [...slots].find(([, each]) => slotText(each) === slot) ?? [];
+  return endpoint && { endpoint, expiresInSeconds: secondsOf(expires) };
+}
+
+/** The slots of a ServicePort's endpoints in the kernel, as far as known. Empty without affinity. */
+export function appliedSlots(
+  plan: ServicePlan,
+  writer: { entry(id: EntryId): Entry | undefined },
+): Slots {
+  const entries = claimsOf(plan).map((id) => writer.entry(id));
+  return entries.find((entry) => entry?.plan.key === plan.key && entry.slots)?.slots ?? new Map();
+}
+
+function secondsOf(text: string): number {
+  let seconds = 0;
+  for (const [, number, unit] of text.matchAll(/(\d+)([dhms])(?!s)/g)) {
+    seconds += Number(number) * SECONDS[unit as keyof typeof SECONDS];
+  }
+  return seconds;
+}

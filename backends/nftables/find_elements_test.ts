@@ -1,0 +1,89 @@
+import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import type { Packet } from "../../lib/proxy/packet.ts";
+import { assertEquals, assertRejects } from "@std/assert";
+import { findAffinity, findMissingElements } from "./find_elements.ts";
+import type { Slots } from "./slots.ts";
+
+const SLOTS = new Map<string, number>([["10.0.0.1:80", 0x85f09234], [
+  "10.0.0.2:80",
+  0x85f08077,
+]]) as ReadonlyMap<string, number> as Slots;
+const CLIENT = "0x85f08000 . 10.0.0.9";
+
+function packet(to: string): Pick<Packet, "from" | "to"> {
+  return { from: { kind: "pod", address: parseIpAddress("10.0.0.9") }, to: parseIpAddress(to) };
+}
+
+function printed(value: string): string {
+  return `table ip kube-relay {
+\tmap affinity {
+\t\telements = { ${CLIENT} timeout 3h expires 2h59m58s996ms : ${value} }
+\t}
+}`;
+}
+
+for (
+  const [name, text, expected] of [
+    ["a handle of tc, as nft prints a priority", printed("85f0:8077"), {
+      endpoint: "10.0.0.2:80",
+      expiresInSeconds: 10_798,
+    }],
+    ["a number", printed("0x85f08077"), { endpoint: "10.0.0.2:80", expiresInSeconds: 10_798 }],
+    ["an endpoint that has gone", printed("1:2"), undefined],
+    ["nothing", undefined, undefined],
+  ] as const
+) {
+  Deno.test(`findAffinity() reads ${name}`, async () => {
+    const asked: string[] = [];
+    const element = (container: string, key: string) => {
+      asked.push(`${container} { ${key} }`);
+      return Promise.resolve(text);
+    };
+    const found = await findAffinity({ element }, SLOTS, packet("10.96.0.1"));
+    assertEquals(asked, [`affinity { ${CLIENT} }`]);
+    assertEquals<unknown>(found, expected);
+  });
+}
+
+Deno.test("findAffinity() says that it cannot ask in IPv6", async () => {
+  const element = () => Promise.reject(new Error("asked"));
+  await assertRejects(
+    () => findAffinity({ element }, SLOTS, packet("fd00::1")),
+    Error,
+    "by a hash",
+  );
+});
+
+Deno.test("findAffinity() asks for nobody where no endpoint is", async () => {
+  const element = () => Promise.reject(new Error("asked"));
+  assertEquals(await findAffinity({ element }, new Map(), packet("10.96.0.1")), undefined);
+});
+
+const CARRIERS = [
+  { object: "rule", name: "services", text: "services x" },
+  { object: "map element", name: "service-ips", text: "10.96.0.1 . tcp . 80 : 0x1" },
+  { object: "map element", name: "endpoints", text: "10.96.0.1 . tcp . 80 . 0x2 : 10.0.0.1 . 80" },
+  { object: "rule", name: "to-2", text: "to-2 x" },
+];
+
+for (
+  const [name, chains, hasFront, expected] of [
+    ["everything", ["services", "to-2"], true, []],
+    ["no element", ["services", "to-2"], false, ["map element service-ips"]],
+    ["no chain that chooses", ["services"], true, ["chain to-2"]],
+    ["no table", [], false, ["chain services", "chain to-2", "map element service-ips"]],
+  ] as const
+) {
+  Deno.test(`findMissingElements() where there is ${name}`, async () => {
+    const asked: string[] = [];
+    const found = await findMissingElements({
+      chains: () => Promise.resolve(new Map(chains.map((chain) => [chain, ""]))),
+      hasElement(container, key) {
+        asked.push(`${container} { ${key} }`);
+        return Promise.resolve(hasFront);
+      },
+    }, CARRIERS);
+    assertEquals(asked, ["service-ips { 10.96.0.1 . tcp . 80 }"]);
+    assertEquals(found.map(({ object, name }) => `${object} ${name}`), [...expected]);
+  });
+}

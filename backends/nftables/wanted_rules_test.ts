@@ -1,0 +1,235 @@
+import { assertEquals, assertRejects } from "@std/assert";
+import { parseCidr } from "../../lib/net/cidr.ts";
+import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
+import {
+  testPlanChanges,
+  testProxyPlan,
+  testServicePlan,
+} from "../../tests/support/builders/service_plans.ts";
+import { atOnce } from "../netfilter/in_steps.ts";
+import { NftError } from "../netfilter/nft/nft_error.ts";
+import { NftRunner } from "../netfilter/nft/nft_runner.ts";
+import { servicesTable } from "./containers.ts";
+import { defaultRenderOptions } from "./render_options.ts";
+import { RefusedServices } from "../netfilter/refused_services.ts";
+import { WantedRules } from "../netfilter/wanted_rules.ts";
+import { NftablesLayout } from "./layout.ts";
+import { type NftablesRules, TableWriter } from "./table_writer.ts";
+import { WriteFigures } from "./write_figures.ts";
+
+const OPTIONS = defaultRenderOptions("IPv4");
+const WEB = testServicePlan({ masqueradeInternal: "off-cluster", to: ["10.0.0.1:80"] });
+const DB = testServicePlan({ name: "db", clusterIp: "172.30.0.2", to: ["10.0.0.2:5432"] });
+
+/** A table of a machine, taken from plans. */
+class Stage {
+  readonly machine = new FakeNftMachine();
+  readonly clock = new FakeClock();
+  readonly writer: TableWriter;
+  readonly wanted: NftablesRules;
+  #previous: ProxyPlan | undefined;
+
+  constructor() {
+    const runner = new NftRunner(this.machine, servicesTable("IPv4"));
+    const { clock } = this;
+    const refused = new RefusedServices();
+    this.writer = new TableWriter({ clock, runner, refused });
+    this.wanted = new WantedRules({
+      ...{ clock, refused, writer: this.writer },
+      createLayout: (shared, options) => new NftablesLayout(shared, options),
+    });
+  }
+
+  async apply(plan: ProxyPlan, options = OPTIONS): Promise<WriteFigures> {
+    const figures = new WriteFigures();
+    await this.wanted.take(plan, { changes: testPlanChanges(plan, this.#previous), options });
+    this.#previous = plan;
+    await this.wanted.write(figures);
+    return figures;
+  }
+
+  rules(chain: string): readonly string[] | undefined {
+    return this.machine.tool.table("ip kube-relay").chains.get(chain);
+  }
+}
+
+Deno.test("WantedRules of nftables has nothing to write before there is a plan", async () => {
+  const { wanted, machine } = new Stage();
+  await wanted.write(new WriteFigures());
+  await wanted.verify(new WriteFigures());
+  assertEquals([machine.commands.calls, wanted.quarantined], [[], []]);
+});
+
+Deno.test("WantedRules of nftables costs what has changed", async () => {
+  const stage = new Stage();
+  await stage.apply(testProxyPlan([WEB, DB]));
+  const { reads, elements, chains } = await stage.apply(testProxyPlan([WEB]));
+  assertEquals([reads, elements, chains], [0, 3, 0]);
+});
+
+Deno.test("WantedRules of nftables writes all rules again when pods are detected in another way, and reads once", async () => {
+  const stage = new Stage();
+  const byCidr = (cidr: string) =>
+    testProxyPlan([WEB], {
+      shared: { localTraffic: { kind: "byCidr", cidr: parseCidr(cidr) } },
+    });
+  await stage.apply(byCidr("10.0.0.0/8"));
+  const { reads, elements } = await stage.apply(byCidr("10.1.0.0/16"));
+  assertEquals([reads, elements], [1, 0]);
+  assertEquals(
+    stage.rules("off-cluster-1")?.[0],
+    [
+      "ip saddr != 10.1.0.0/16 meta mark set meta mark or 0x4000",
+    ].join(""),
+  );
+});
+
+Deno.test("WantedRules of nftables writes all rules again with other options, and none with the same", async () => {
+  const stage = new Stage();
+  const plan = testProxyPlan([{ ...WEB, masqueradeInternal: "all" }]);
+  await stage.apply(plan);
+  assertEquals((await stage.apply(plan, { ...OPTIONS })).transactions, 0);
+  assertEquals((await stage.apply(plan, { ...OPTIONS, masqueradeBit: 15 })).reads, 1);
+  assertEquals(stage.rules("masquerade-1")?.[0], "meta mark set meta mark or 0x8000");
+});
+
+Deno.test("WantedRules of nftables takes ranges of Services without reading anything", async () => {
+  const stage = new Stage();
+  await stage.apply(testProxyPlan([WEB]));
+  const serviceCidrs = [parseCidr("172.30.0.0/16")];
+  const { reads, elements } = await stage.apply({
+    ...testProxyPlan([WEB], { shared: { serviceCidrs } }),
+  });
+  // The ServicePort is the very same.
+  assertEquals([reads, elements], [0, 1]);
+});
+
+Deno.test("WantedRules of nftables tries what was refused again later, or when it changed", async () => {
+  const stage = new Stage();
+  stage.machine.judge = (line) => line.includes("10.0.0.2 . 5432") ? "why" : undefined;
+  const plan = testProxyPlan([WEB, DB]);
+  await stage.apply(plan);
+  assertEquals(stage.wanted.quarantined.map(({ key }) => key), [DB.key]);
+  stage.machine.judge = () => undefined;
+  const retry = async (services: ProxyPlan) => {
+    const changes = { ...testPlanChanges(plan, plan), upserted: new Set([DB.key]) };
+    await stage.wanted.take(services, { changes, options: OPTIONS });
+    return stage.wanted.quarantined.length;
+  };
+  assertEquals(await retry(plan), 1, "too early");
+  await stage.clock.advance(1_000);
+  assertEquals(await retry(plan), 0);
+
+  const other = new Stage();
+  other.machine.judge = (line) => line.includes("10.0.0.2 . 5432") ? "why" : undefined;
+  await other.apply(plan);
+  await other.apply(testProxyPlan([WEB, { ...DB }]));
+  assertEquals(other.wanted.quarantined.length, 1, "another plan is tried at once, and refused");
+  await other.apply(testProxyPlan([WEB]));
+  assertEquals(other.wanted.quarantined, []);
+});
+
+Deno.test("WantedRules of nftables tries what was refused at once, when what all rules depend on is other", async () => {
+  const plan = testProxyPlan([WEB, DB]);
+  const serviceCidrs = [parseCidr("172.30.0.0/16")];
+  const others: readonly [ProxyPlan, typeof OPTIONS][] = [
+    [plan, { ...OPTIONS, masqueradeBit: 15 }],
+    [testProxyPlan([WEB, DB], { shared: { serviceCidrs } }), OPTIONS],
+  ];
+  for (const [next, options] of others) {
+    const stage = new Stage();
+    stage.machine.judge = (line) => line.includes("10.0.0.2 . 5432") ? "why" : undefined;
+    await stage.apply(plan);
+    stage.machine.judge = () => undefined;
+    const changes = { ...testPlanChanges(next, plan), upserted: new Set([DB.key]) };
+    await stage.wanted.take(next, { changes, options });
+    assertEquals(stage.wanted.quarantined, []);
+  }
+});
+
+Deno.test("WantedRules of nftables: verify() finds what another program changed, and not what fell out of use", async () => {
+  const stage = new Stage();
+  const two = testServicePlan({
+    name: "db",
+    clusterIp: "172.30.0.2",
+    to: ["10.0.0.2:1", "10.0.0.3:1"],
+  });
+  await stage.apply(testProxyPlan([WEB, two]));
+  await stage.apply(testProxyPlan([WEB]));
+  const verified = async () => {
+    const figures = new WriteFigures();
+    await stage.wanted.verify(figures);
+    return [figures.elements, figures.changedObjects];
+  };
+  assertEquals(await verified(), [0, 0]);
+  assertEquals(stage.rules("to-2"), undefined);
+  stage.machine.tool.run("delete element ip kube-relay cluster-ips {\n  127.96.0.1\n}\n");
+  assertEquals(await verified(), [1, 0]);
+  assertEquals([await verified(), stage.wanted.failedWrites], [[0, 0], 0]);
+});
+
+Deno.test("WantedRules of nftables: verify() leaves endpoints the numbers that they were given when they came", async () => {
+  const stage = new Stage();
+  const web = (to: readonly string[], more = {}) =>
+    testServicePlan({ ...more, nodePort: 30_080, to });
+  for (const more of [{}, { affinityTimeoutSeconds: 60 }]) {
+    await stage.apply(testProxyPlan([web(["10.0.0.2:80"], more)]));
+    // The first one in the order of the plan comes last, and gets the last number.
+    await stage.apply(testProxyPlan([web(["10.0.0.1:80", "10.0.0.2:80"], more)]));
+    const figures = new WriteFigures();
+    await stage.wanted.verify(figures);
+    assertEquals([figures.reads, figures.elements], [1, 0]);
+    // Nor does a second verification, nor a change after it, move an endpoint that stays.
+    await stage.wanted.verify(figures);
+    assertEquals([figures.reads, figures.elements], [2, 0]);
+    const { elements } = await stage.apply(testProxyPlan([web(["10.0.0.2:80"], more)]));
+    assertEquals(elements > 0, true);
+    await stage.wanted.verify(figures);
+    assertEquals([figures.reads, figures.elements], [3, 0]);
+  }
+});
+
+Deno.test("WantedRules of nftables: verify() reads again what the kernel repeats in place of other elements", async () => {
+  const stage = new Stage();
+  await stage.apply(testProxyPlan([WEB, DB]));
+  for (const tornListings of [1, 3]) {
+    stage.machine.tornListings = tornListings;
+    const figures = new WriteFigures();
+    await stage.wanted.verify(figures);
+    assertEquals([stage.machine.tornListings, figures.elements], [0, 0]);
+  }
+});
+
+Deno.test("TableWriter.orders() has how endpoints were numbered also after a write that failed", async () => {
+  const stage = new Stage();
+  const web = (...to: readonly string[]) => testProxyPlan([testServicePlan({ to })]);
+  await stage.apply(web("10.0.0.2:80"));
+  await stage.apply(web("10.0.0.1:80", "10.0.0.2:80"));
+  const front = "service-ips 127.96.0.1 . tcp . 80 =";
+  const orders = [`${front} 10.0.0.2:80 10.0.0.1:80 / `];
+  assertEquals(atOnce(stage.writer.orders(stage.wanted.layout!)), orders);
+  stage.machine.commands.failNext("timeout");
+  const changed = web("10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80");
+  await assertRejects(() => stage.apply(changed), NftError);
+  assertEquals(atOnce(stage.writer.orders(stage.wanted.layout!)), orders);
+  await stage.apply(changed);
+  assertEquals(atOnce(stage.writer.orders(stage.wanted.layout!)), [
+    `${front} 10.0.0.2:80 10.0.0.1:80 10.0.0.3:80 / `,
+  ]);
+});
+
+Deno.test("WantedRules of nftables counts what failed, cleanups among it", async () => {
+  const stage = new Stage();
+  stage.machine.commands.failCall(2, "timeout");
+  await assertRejects(() => stage.apply(testProxyPlan([WEB, DB])), NftError);
+  assertEquals([stage.wanted.isKnown, stage.wanted.failedWrites], [false, 1]);
+  await stage.wanted.write(new WriteFigures());
+  await stage.apply(testProxyPlan([WEB]));
+  stage.machine.commands.failNext("timeout");
+  await stage.wanted.verify(new WriteFigures());
+  const { failedWrites, isKnown } = stage.wanted;
+  const { failedCleanups } = stage.writer;
+  assertEquals([failedWrites, failedCleanups, isKnown], [2, 1, true]);
+});

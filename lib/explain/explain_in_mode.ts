@@ -1,0 +1,32 @@
+/**
+ * Explains a packet in the active mode.
+ *
+ * @module
+ */
+import { type Backend, MODE_TRAITS } from "../proxy/backend.ts";
+import { type ExplainOptions, explainPacket } from "./explain_packet.ts";
+import type { Packet } from "../proxy/packet.ts";
+import type { PacketExplanation } from "../proxy/packet_explanation.ts";
+import type { ProxyPlan } from "../proxy/proxy_plan.ts";
+
+/** The context besides the plan. */
+interface ExplainInModeOptions extends Pick<ExplainOptions, "quarantined" | "unserved"> {
+  readonly backend: Pick<Backend, "explain" | "mode">;
+}
+
+/**
+ * As {@linkcode explainPacket}, with the deviations of the mode and the objects that carry the
+ * packet.
+ */
+export function explainInMode(
+  plan: ProxyPlan,
+  packet: Packet,
+  { backend, ...rest }: ExplainInModeOptions,
+): PacketExplanation {
+  const { bindsAddresses } = MODE_TRAITS[backend.mode];
+  const options = { ...rest, bindsAddresses };
+  const draft = explainPacket(plan, packet, { ...options, isDraft: true });
+  const { deviations, carriers } = backend.explain(plan, draft);
+  const explained = explainPacket(plan, packet, { ...options, ...(deviations && { deviations }) });
+  return { ...explained, carriers };
+}

@@ -1,0 +1,179 @@
+import { assertEquals } from "@std/assert";
+import { testService } from "../../tests/support/builders/builders.ts";
+import {
+  testEndpoint,
+  testProxyPlan,
+  testServicePlan,
+} from "../../tests/support/builders/service_plans.ts";
+import { parseCidr } from "../net/cidr.ts";
+import { parseIpAddress } from "../net/ip_address.ts";
+import { parsePort } from "../net/port.ts";
+import { type ExplainOptions, explainPacket } from "./explain_packet.ts";
+import { endpointItem } from "./explanation_items.ts";
+import { headline } from "./explanation_headline.ts";
+import type { Packet, PacketSender } from "../proxy/packet.ts";
+import type { PacketExplanation } from "../proxy/packet_explanation.ts";
+import { unservedAt } from "./packet_hit.ts";
+
+const HERE = testEndpoint("10.0.0.1:8080", { isLocal: true, nodeName: "here" });
+const THERE = testEndpoint("10.0.0.2:8080", { nodeName: "there" });
+const CLUSTER = { kind: "forward", endpoints: [HERE, THERE] } as const;
+const LOCAL = { kind: "forward", endpoints: [HERE] } as const;
+
+const WEB = testServicePlan({
+  clusterIp: "10.96.0.1",
+  nodePort: 30080,
+  masqueradeInternal: "off-cluster",
+  externalTrafficPolicy: "Local",
+  internal: CLUSTER,
+  external: LOCAL,
+  externalFromCluster: CLUSTER,
+  endpoints: [HERE, THERE],
+  reachable: [HERE, THERE],
+});
+const CLAIMANT = testServicePlan({
+  name: "later",
+  clusterIp: "10.96.0.2",
+  externalIps: ["10.96.0.1"],
+});
+const PLAN = testProxyPlan([CLAIMANT, WEB], {
+  shared: {
+    nodePortAddresses: [parseIpAddress("192.0.2.1")],
+    localTraffic: { kind: "byCidr", cidr: parseCidr("10.0.0.0/16") },
+    serviceCidrs: [parseCidr("10.96.0.0/16")],
+    node: { name: "here" },
+  },
+});
+
+function packet(kind: PacketSender["kind"], from: string, to: string): Packet {
+  const at = to.lastIndexOf(":");
+  return {
+    from: { kind, address: parseIpAddress(from) },
+    to: parseIpAddress(to.slice(0, at)),
+    port: parsePort(to.slice(at + 1)),
+    protocol: "TCP",
+  };
+}
+
+function explain(to: string, options: ExplainOptions = {}): PacketExplanation {
+  return explainPacket(PLAN, packet("outside", "203.0.113.1", to), options);
+}
+
+function eligible({ endpoints }: PacketExplanation): readonly string[] {
+  return endpoints.filter(({ eligible }) => eligible).map(({ key }) => key);
+}
+
+Deno.test("explainPacket() names who claims an address and does not get it", () => {
+  const { service } = explain("10.96.0.1:80");
+  assertEquals<unknown>(service, {
+    key: WEB.key,
+    role: "ClusterIP",
+    losers: [CLAIMANT.key],
+  });
+});
+
+Deno.test("explainPacket() says which endpoints the mode leaves out, and why", () => {
+  const leftOut = new Map([[THERE.key, "it leads back"]]);
+  const explanation = explain("10.96.0.1:80", { deviations: { leftOut } });
+  assertEquals(eligible(explanation), [HERE.key]);
+  const [, there] = explanation.endpoints;
+  assertEquals(
+    endpointItem(there!, PLAN.shared.node),
+    "- 10.0.0.2:8080 (on there): left out: it leads back",
+  );
+});
+
+Deno.test("explainPacket() takes what is in quarantine for nobody's", () => {
+  const whole = explain("10.96.0.1:80", { quarantined: [{ key: WEB.key, reason: "no room" }] });
+  assertEquals<unknown>(whole.verdict, {
+    kind: "unclaimed",
+    why: "quarantined",
+    detail: "no room",
+    fate: "passes",
+  });
+  assertEquals(headline(whole).startsWith("NOT HANDLED: ns/web is IN QUARANTINE"), true);
+  const other = [{ key: WEB.key, address: "10.96.0.9:80/TCP", reason: "no room" }];
+  assertEquals(explain("10.96.0.1:80", { quarantined: other }).verdict.kind, "forward");
+});
+
+Deno.test("explainPacket() follows a mode that treats pods as clients outside", () => {
+  const pod = packet("pod", "10.0.0.9", "192.0.2.1:30080");
+  assertEquals(eligible(explainPacket(PLAN, pod)), [HERE.key, THERE.key]);
+  const explained = explainPacket(PLAN, pod, { deviations: { asOutsider: "no interface" } });
+  assertEquals(eligible(explained), [HERE.key]);
+  assertEquals(explained.policy?.modeReason, "no interface");
+});
+
+Deno.test("explainPacket() follows a mode that refuses, hides the client, or does not serve", () => {
+  const refused = explain("10.96.0.1:80", {
+    deviations: { refusal: { kind: "reject", detail: "so it is" } },
+  });
+  assertEquals<unknown>(refused.verdict, { kind: "reject", why: "mode", detail: "so it is" });
+  assertEquals(eligible(refused), []);
+  const hidden = explain("192.0.2.1:30080", {
+    deviations: { source: { rewritten: "always", detail: "sockets" } },
+  });
+  assertEquals(hidden.endpoints.map(({ seesNode }) => seesNode), [true, undefined]);
+  const unserved = explain("192.0.2.1:30080", { deviations: { unserved: "not there" } });
+  assertEquals<unknown>(unserved.verdict, {
+    kind: "unclaimed",
+    why: "unserved-by-mode",
+    detail: "not there",
+    fate: "passes",
+  });
+});
+
+Deno.test("explainPacket() tells a pod of another node that is sent its own packet from one here", () => {
+  const ofPod = (address: string) =>
+    explainPacket(PLAN, packet("pod", address, "10.96.0.1:80")).endpoints
+      .map(({ seesNode }) => seesNode);
+  assertEquals(ofPod("10.0.0.1"), [true, false]);
+  // Policy Local sends packets to external addresses on as they are, so this one may come here.
+  assertEquals(ofPod("10.0.0.2"), [false, true]);
+  assertEquals(ofPod("10.0.0.3"), [false, false]);
+});
+
+for (
+  const [to, expected] of [
+    ["10.96.0.1:443", ["other-port ns/web/TCP"]],
+    ["10.96.0.1:8080", ["target-port ns/web/TCP"]],
+    ["10.0.0.2:8080", ["endpoint ns/web/TCP"]],
+    ["192.0.2.9:30080", ["node-port ns/web/TCP"]],
+    ["10.96.0.3:80", [
+      "other-address ns/later/TCP",
+      "other-address ns/web/TCP",
+    ]],
+    ["192.0.2.9:12345", []],
+  ] as const
+) {
+  Deno.test(`explainPacket() knows what may have been meant by ${to}`, () => {
+    const { nearMisses } = explain(to);
+    assertEquals(nearMisses.map(({ kind, service }) => `${kind} ${service}`), [...expected]);
+  });
+}
+
+const INGRESS = (ipMode?: string) => ({
+  ingress: [{ ip: "192.0.2.7", ...(ipMode && { ipMode }) }],
+});
+
+for (
+  const [name, service, expected] of [
+    [
+      "another proxy",
+      testService("a", { clusterIP: "192.0.2.7" }, {
+        metadata: { labels: { "service.kubernetes.io/service-proxy-name": "x" } },
+      }),
+      "other proxy",
+    ],
+    ["an external IP", testService("a", { externalIPs: ["192.0.2.7"] }), "external IP"],
+    ["a load balancer's own", testService("a", {}, INGRESS("Proxy")), "ipMode Proxy"],
+    ["no port", testService("a", { clusterIP: "192.0.2.7", ports: [] }), "no usable port"],
+    ["a served one", testService("a", { clusterIP: "192.0.2.7" }), undefined],
+    ["elsewhere", testService("a", { clusterIP: "192.0.2.8" }), undefined],
+  ] as const
+) {
+  Deno.test(`unservedAt() of ${name}`, () => {
+    const found = unservedAt([service], parseIpAddress("192.0.2.7"));
+    assertEquals(found.map(({ reason }) => reason), expected === undefined ? [] : [expected]);
+  });
+}

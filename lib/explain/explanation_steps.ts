@@ -1,0 +1,279 @@
+/**
+ * Describes an explanation step by step, for the administrator of a node.
+ *
+ * @module
+ */
+import type { FrontendRole } from "../proxy/frontend.ts";
+import type { IpAddress } from "../net/ip_address.ts";
+import { type BackendMode, MODE_TRAITS } from "../proxy/backend.ts";
+import type { DataPlaneDifference } from "../proxy/data_plane_difference.ts";
+import { endpointItem, missItem } from "./explanation_items.ts";
+import { nameOf, socketOf } from "./explanation_headline.ts";
+import type {
+  ExplainedSource,
+  ExplanationStep,
+  KernelState,
+  PacketCarrier,
+  PacketExplanation,
+  SourceReason,
+} from "../proxy/packet_explanation.ts";
+import type { SharedPlan } from "../proxy/proxy_plan.ts";
+
+/** What the text depends on besides the explanation. */
+interface StepContext {
+  readonly mode: BackendMode;
+  readonly shared: SharedPlan;
+  readonly kernel: KernelState;
+}
+
+/** Maximum number of named endpoints of each kind. */
+const MOST_ENDPOINTS = 12;
+
+const ROLE_WORDS: Readonly<Record<FrontendRole, string>> = {
+  ClusterIP: "cluster IP",
+  ExternalIP: "external IP",
+  LoadBalancer: "load balancer address",
+  NodePort: "node port",
+};
+
+/** The steps, in the order of the decisions. */
+export function explanationSteps(
+  explanation: PacketExplanation,
+  context: StepContext,
+): readonly ExplanationStep[] {
+  return [
+    fromStep(explanation, context),
+    toStep(explanation, context),
+    ...nearestStep(explanation, context),
+    ...sourceRangesStep(explanation),
+    ...policyStep(explanation, context),
+    ...endpointsStep(explanation, context),
+    ...sourceStep(explanation),
+    ...affinityStep(explanation),
+    ...carriersStep(explanation),
+    ...kernelStep(explanation, context),
+  ];
+}
+
+function fromStep(
+  { packet: { from }, origin }: PacketExplanation,
+  { shared: { localTraffic } }: StepContext,
+): ExplanationStep {
+  const say = (text: string): ExplanationStep => ({
+    topic: "from",
+    text: `${from.address}${text}`,
+  });
+  if (origin.isFromNode) return say(", this node itself");
+  switch (localTraffic.kind) {
+    case "none":
+      return say(
+        ": it is unknown whether it is a pod (neither --cluster-cidr nor another detector is set)",
+      );
+    case "byCidr":
+      return say(
+        origin.isFromPod
+          ? `, a pod: it is in ${localTraffic.cidr}, the range of pods`
+          : `, counts as outside: it is not in ${localTraffic.cidr}, the range of pods`,
+      );
+    case "byBridge":
+    case "byInterfacePrefix": {
+      const wanted = localTraffic.kind === "byBridge"
+        ? localTraffic.interfaceName
+        : `${localTraffic.prefix}…`;
+      if (origin.isFromPod) return say(`, a pod of this node: it arrives by ${wanted}`);
+      const what = from.kind === "pod" ? "a pod, but it counts as outside" : "counts as outside";
+      return say(`, ${what}: it does not arrive by ${wanted}, as pods of this node do`);
+    }
+  }
+}
+
+function toStep(explanation: PacketExplanation, { mode }: StepContext): ExplanationStep {
+  const { packet, service, verdict, serviceCidr } = explanation;
+  const items: string[] = [];
+  for (const loser of service?.losers ?? []) {
+    items.push(`${nameOf(loser)} also has this address, but the older Service is served`);
+  }
+  if (verdict.kind === "unclaimed") {
+    if (verdict.detail !== undefined) items.push(verdict.detail);
+    if (serviceCidr !== undefined && verdict.why === "nobody") {
+      items.push(`it is in ${serviceCidr}, from which cluster IPs are taken`);
+    }
+    items.push(
+      verdict.fateWhy ?? `mode ${mode} does not handle it: it is routed like any other packet`,
+    );
+  }
+  const owner = service
+    ? `the ${ROLE_WORDS[service.role]} of ${nameOf(service.key)}`
+    : "an address and port that no Service has";
+  return { topic: "to", text: `${socketOf(packet)}, ${owner}`, ...(items.length > 0 && { items }) };
+}
+
+function* nearestStep(
+  { nearMisses, packet }: PacketExplanation,
+  { shared }: StepContext,
+): Generator<ExplanationStep> {
+  if (nearMisses.length === 0) return;
+  const items = nearMisses.map((miss) => missItem(miss, { packet, shared }));
+  yield { topic: "nearest", text: "what may have been meant:", items };
+}
+
+function* sourceRangesStep(
+  { sourceRanges, packet: { from } }: PacketExplanation,
+): Generator<ExplanationStep> {
+  if (sourceRanges === undefined) return;
+  const { ranges, admitted, isException } = sourceRanges;
+  const exception = isException ? ", by the exception for packets of the node" : "";
+  const text = ranges.length === 0
+    ? "loadBalancerSourceRanges has no valid range of this IP family: no client is admitted"
+    : `loadBalancerSourceRanges ${
+      admitted ? "admit" : "do not admit"
+    } ${from.address}${exception}: ` +
+      ranges.join(", ");
+  yield { topic: "sources", text };
+}
+
+function* policyStep(
+  { policy }: PacketExplanation,
+  { shared: { node } }: StepContext,
+): Generator<ExplanationStep> {
+  if (policy === undefined) return;
+  const { verdict, ofService, isFallback, hints, modeReason } = policy;
+  const name = verdict === "internal" ? "internalTrafficPolicy" : "externalTrafficPolicy";
+  const where = policy.policy === "Local"
+    ? `only endpoints on this node${node.name === "" ? "" : ` (${node.name})`}`
+    : "endpoints on every node";
+  const text = policy.policy === ofService
+    ? `${name} ${ofService}: ${where}`
+    : `${name} ${ofService} binds clients outside only, not pods and the node: ${where}`;
+  const items = [
+    ...(modeReason === undefined ? [] : [modeReason]),
+    ...(hints === undefined ? [] : [
+      `all ready endpoints have hints, so only those for ${hints} ${
+        hints === "node" ? node.name : node.zone
+      } are used`,
+    ]),
+    ...(isFallback
+      ? ["no endpoint is ready: those that are terminating and still serve are used instead"]
+      : []),
+  ];
+  yield { topic: "policy", text, ...(items.length > 0 && { items }) };
+}
+
+function* endpointsStep(
+  { endpoints, verdict }: PacketExplanation,
+  { shared: { node } }: StepContext,
+): Generator<ExplanationStep> {
+  const isReported = verdict.kind === "forward" ||
+    (verdict.kind !== "unclaimed" && verdict.why !== "source-ranges");
+  if (!isReported || endpoints.length === 0) return;
+  const eligible = endpoints.filter((endpoint) => endpoint.eligible);
+  const others = endpoints.filter((endpoint) => !endpoint.eligible);
+  const items = [eligible, others].flatMap((list) => [
+    ...list.slice(0, MOST_ENDPOINTS).map((endpoint) => endpointItem(endpoint, node)),
+    ...(list.length > MOST_ENDPOINTS
+      ? [`${list === eligible ? "+" : "-"} and ${list.length - MOST_ENDPOINTS} more`]
+      : []),
+  ]);
+  const text = `${eligible.length} of ${endpoints.length} may get it`;
+  yield { topic: "endpoints", text, items };
+}
+
+function* sourceStep({ source, endpoints, packet }: PacketExplanation): Generator<ExplanationStep> {
+  if (source === undefined) return;
+  const items = source.rewritten !== "own-packets"
+    ? []
+    : endpoints.filter(({ seesNode }) => seesNode).map(({ key }) =>
+      `${key} would get its own packet (hairpin): there the node's address takes its place`
+    );
+  const text = sourceText(source, packet.from.address);
+  yield { topic: "source", text, ...(items.length > 0 && { items }) };
+}
+
+function* affinityStep({ affinity, verdict }: PacketExplanation): Generator<ExplanationStep> {
+  if (verdict.kind !== "forward") return;
+  if (affinity === undefined) {
+    yield { topic: "affinity", text: "none: every new connection may get another endpoint" };
+    return;
+  }
+  const { timeoutSeconds, entry, unknown } = affinity;
+  const items: string[] = [];
+  if (entry === "none") items.push("nothing is remembered of this client: any endpoint may be it");
+  else if (entry !== undefined) {
+    const left = entry.expiresInSeconds;
+    const until = left === undefined ? "" : `, for another ${left} s`;
+    items.push(`this client goes to ${entry.endpoint} now${until}`);
+  }
+  if (unknown !== undefined) items.push(`whether this client has one now: ${unknown}`);
+  const text = `ClientIP: a client keeps its endpoint until it stays away for ${timeoutSeconds} s`;
+  yield { topic: "affinity", text, ...(items.length > 0 && { items }) };
+}
+
+function* carriersStep({ carriers }: PacketExplanation): Generator<ExplanationStep> {
+  if (carriers.length === 0) return;
+  const items = carriers.map(carrierItem);
+  yield { topic: "carriers", text: "in this order:", items };
+}
+
+/** With its name only as far as the text does not have it. */
+function carrierItem({ object, name, text }: PacketCarrier): string {
+  if (text.startsWith(`${name} `)) return `${object} ${name}: ${text.slice(name.length + 1)}`;
+  const words = name.split(" ");
+  const last = words.pop() ?? "";
+  if (!text.includes(last)) return `${object} ${name}: ${text}`;
+  return words.length === 0 ? `${object}: ${text}` : `${object} (${words.join(" ")}): ${text}`;
+}
+
+function* kernelStep(
+  { carriers }: PacketExplanation,
+  { kernel, mode }: StepContext,
+): Generator<ExplanationStep> {
+  if (carriers.length === 0) return;
+  if (kernel.kind === "not asked") {
+    yield { topic: "kernel", text: `not asked: ${kernel.why}` };
+    return;
+  }
+  const { differences } = kernel;
+  if (differences.length === 0) {
+    const text = MODE_TRAITS[mode].forwardsItself
+      ? "looked just now: the sockets are as they should be"
+      : "asked just now: it has all of it";
+    yield { topic: "kernel", text };
+    return;
+  }
+  const count = differences.length === 1 ? "1 difference" : `${differences.length} differences`;
+  yield {
+    topic: "kernel",
+    text: `asked just now: ${count} from what this Service needs; 'kube-relay diff' shows more`,
+    items: differences.map(differenceText),
+  };
+}
+
+function differenceText({ kind, object, name, wanted, found }: DataPlaneDifference): string {
+  const both = wanted !== undefined && found !== undefined;
+  const text = both ? `wanted ${wanted}; found ${found}` : wanted ?? found ?? "";
+  return `${kind.toUpperCase()} ${object} ${name}: ${text}`;
+}
+
+const REASONS: Readonly<Record<SourceReason, string>> = {
+  "cluster-policy": "with externalTrafficPolicy Cluster the endpoint may be on another node, and " +
+    "its answers must come back through this node; the client's address is lost (policy Local keeps it)",
+  "from-node": "the node's own address may be one that the endpoint cannot answer",
+  "keeps-client": "externalTrafficPolicy Local keeps the client's address",
+  "masquerade-all": "masqueradeAll is set",
+  "mode": "",
+  "no-detector": "which packets come from pods is not known, so none is masqueraded; " +
+    "--cluster-cidr would tell",
+  "off-cluster": "the sender counts as outside, and answers have to come back this way",
+  "pod": "pods keep theirs",
+};
+
+/** Whether the endpoints see the sender's address, and why. */
+function sourceText(
+  { rewritten, reason, detail }: ExplainedSource,
+  sender: IpAddress,
+): string {
+  const why = detail ?? REASONS[reason];
+  return rewritten === "always"
+    ? `CHANGES from ${sender} to an address of the node: ${why}`
+    : `stays ${sender}: ${why}`;
+}

@@ -1,0 +1,19 @@
+/**
+ * A plan from scratch, what every sequence of updates has to come to.
+ *
+ * @module
+ */
+import {
+  createProxyPlan,
+  type PlanOptions,
+  type ProxyPlan,
+  updatePlan,
+} from "../../../lib/proxy/proxy_plan.ts";
+import type { ProxyState } from "../../../lib/proxy/proxy_state.ts";
+
+/** The plan for a state. Every sequence of updates has to produce the same plan. */
+export function planProxy(state: ProxyState, options: PlanOptions): ProxyPlan {
+  const plan = createProxyPlan(options);
+  updatePlan(plan, state, { keys: new Set(), shared: true, everything: true }, options);
+  return plan;
+}
