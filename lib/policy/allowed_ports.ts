@@ -8,7 +8,7 @@ import { CidrCover } from "../net/cidr_cover.ts";
 import { type IpFamily, parseIpAddress } from "../net/ip_address.ts";
 import { matchesQuery, membersOf, type PeerSource } from "./peer_source.ts";
 import type { Direction, PeerSetId, PolicyKey, PolicyRule, PortRange } from "./policy_plan.ts";
-import { addressesIn, type PolicyPod } from "./policy_pod.ts";
+import type { PolicyPod } from "./policy_pod.ts";
 import { mergePortRanges } from "./policy_ports.ts";
 import type { PolicyState } from "./policy_state.ts";
 import { ruleListOf } from "./rule_lists.ts";
@@ -18,7 +18,7 @@ export type AllowedPorts = "all" | readonly PortRange[];
 
 /** The other end of connections. */
 export type Peer =
-  | { readonly kind: "pod"; readonly pod: PolicyPod }
+  | { readonly kind: "pod"; readonly pod: PolicyPod; readonly blocks: ReadonlySet<PeerSetId> }
   /** Addresses of no pod, in blocks that a rule names. */
   | { readonly kind: "blocks"; readonly members: ReadonlySet<Cidr> }
   /** An address of no pod, and in no block that a rule names. */
@@ -74,14 +74,13 @@ export class RuleBook {
   }
 
   /** Whether all addresses of a peer are in these blocks. */
-  isIn(members: ReadonlySet<Cidr>, peer: Peer): boolean {
-    if (peer.kind === "outside") return false;
-    if (peer.kind === "blocks" && peer.members === members) return true;
+  #isIn({ id, members }: PeerSource & { readonly kind: "blocks" }, peer: Peer): boolean {
+    if (peer.kind !== "blocks") return peer.kind === "pod" && peer.blocks.has(id);
     const cover = this.#covers.getOrInsertComputed(members, () => new CidrCover([...members]));
-    const addresses = peer.kind === "pod"
-      ? addressesIn(peer.pod, this.#family).slice(0, 1)
-      : [...peer.members].map((cidr) => parseIpAddress(cidr.slice(0, cidr.indexOf("/"))));
-    return addresses.every((address) => cover.contains(address));
+    return peer.members === members ||
+      [...peer.members].every((cidr) =>
+        cover.contains(parseIpAddress(cidr.slice(0, cidr.indexOf("/"))))
+      );
   }
 
   /** `undefined` = the rule does not match the peer. */
@@ -96,10 +95,10 @@ export class RuleBook {
     const named: PortRange[] = [];
     for (const source of sources) {
       if (source.kind === "blocks") {
-        if (this.isIn(source.members, peer)) return ports;
+        if (this.#isIn(source, peer)) return ports;
       } else if (peer.kind === "pod" && this.#isOf(source, peer.pod)) {
         if (source.kind === "pods") return ports;
-        for (const member of membersOf(source, peer.pod, this.#family)) {
+        for (const member of membersOf(source, { pod: peer.pod, family: this.#family })) {
           if (typeof member === "string") continue;
           named.push({ protocol: member.protocol, from: member.port, to: member.port });
         }
@@ -109,7 +108,7 @@ export class RuleBook {
   }
 
   #isOf({ query }: Exclude<PeerSource, { readonly kind: "blocks" }>, pod: PolicyPod): boolean {
-    return matchesQuery(query, pod, this.#state.namespaceLabels(pod.namespace));
+    return matchesQuery(query, { pod, namespace: this.#state.namespaceLabels(pod.namespace) });
   }
 }
 

@@ -19,7 +19,7 @@ import type { Direction, PodKey, PolicyKey } from "./policy_plan.ts";
 import type { PolicyState } from "./policy_state.ts";
 
 /** Most pairs of groups that are compared: 1,000 policies that all change are 2 s of work. */
-const MOST_PAIRS = 200_000;
+const MOST_PAIRS = 100_000;
 /** Most pods of an end that are named. */
 const MOST_NAMED = 20;
 
@@ -119,7 +119,7 @@ function compareGroup(books: BeforeAndAfter<RuleBook>, group: PodGroup): Compare
   ];
   const rules = { ingress: rulesOf("ingress"), egress: rulesOf("egress") };
   const isChanged = [rules.ingress, rules.egress].some(([was, is]) => textOf(was) !== textOf(is));
-  return { group, peer: { kind: "pod", pod: group.pod }, rules, isChanged };
+  return { group, peer: { kind: "pod", pod: group.pod, blocks: group.blocks }, rules, isChanged };
 }
 
 /** Sets are named by what they select, so that equal names are equal peers. */

@@ -93,7 +93,7 @@ const OUTSIDE: TableEnd = {
 
 function podEnd(
   book: RuleBook,
-  { pod, pods, namespace: own }: PodGroup,
+  { pod, pods, blocks, namespace: own }: PodGroup,
   namespace: string,
 ): TableEnd {
   const [ingress, egress] = [book.rulesOf(pod, "ingress"), book.rulesOf(pod, "egress")];
@@ -104,7 +104,7 @@ function podEnd(
   const isIsolated = ingress !== undefined || egress !== undefined;
   return {
     group: { kind: "pod", namespace: own, pods, ...(isIsolated && { isolated }) },
-    peer: { kind: "pod", pod },
+    peer: { kind: "pod", pod, blocks },
     isOwn: own === namespace,
     ingress,
     egress,

@@ -3,12 +3,11 @@
  *
  * @module
  */
-import type { Cidr } from "../net/cidr.ts";
+import { CidrIndex } from "../net/cidr_cover.ts";
 import type { IpFamily } from "../net/ip_address.ts";
-import { RuleBook } from "./allowed_ports.ts";
 import type { LabelSelector } from "./label_selector.ts";
 import type { PeerSource } from "./peer_source.ts";
-import type { PodKey } from "./policy_plan.ts";
+import type { PeerSetId, PodKey } from "./policy_plan.ts";
 import { addressesIn, findPort, type NamedPort, type PolicyPod } from "./policy_pod.ts";
 import type { PolicyState } from "./policy_state.ts";
 
@@ -18,14 +17,16 @@ export interface PodGroup {
   /** Any of them stands for all. */
   readonly pod: PolicyPod;
   readonly pods: readonly PodKey[];
+  /** The lists of blocks that their addresses are in. */
+  readonly blocks: ReadonlySet<PeerSetId>;
 }
 
 /** What policies look at. */
 interface Distinctions {
   readonly labels: ReadonlySet<string>;
   readonly names: ReadonlyMap<string, NamedPort>;
-  /** Lists of blocks, without those that hold every address. */
-  readonly blocks: ReadonlyMap<string, ReadonlySet<Cidr>>;
+  /** The lists of blocks that an address is in. */
+  readonly blocks: CidrIndex<PeerSetId>;
 }
 
 /** Groups the pods that have an address of a family, alike in each of the states of the same pods. */
@@ -34,37 +35,38 @@ export function podGroups(
   family: IpFamily,
 ): readonly PodGroup[] {
   const distinctions = distinctionsOf(states, family);
-  const book = new RuleBook(states[0], family);
-  const groups = new Map<string, { pod: PolicyPod; pods: PodKey[] }>();
+  const groups = new Map<string, PodGroup & { readonly pods: PodKey[] }>();
   for (const pod of states[0].pods.values()) {
-    if (addressesIn(pod, family).length === 0) continue;
-    const key = signature(pod, { ...distinctions, book });
+    const [address] = addressesIn(pod, family);
+    if (address === undefined) continue;
+    const blocks = new Set(distinctions.blocks.itemsAt(address));
+    const key = signature(pod, { ...distinctions, blocks });
     const group = groups.get(key);
     if (group) group.pods.push(pod.key);
-    else groups.set(key, { pod, pods: [pod.key] });
+    else groups.set(key, { namespace: pod.namespace, pod, pods: [pod.key], blocks });
   }
   return [...groups.values()]
-    .map(({ pod, pods }) => ({ namespace: pod.namespace, pod, pods: pods.sort() }))
+    .map((group) => ({ ...group, pods: group.pods.sort() }))
     .sort((left, right) => left.pods[0]! < right.pods[0]! ? -1 : 1);
 }
 
 function signature(
   pod: PolicyPod,
-  { labels, names, blocks, book }: Distinctions & { readonly book: RuleBook },
+  { labels, names, blocks }: Omit<Distinctions, "blocks"> & Pick<PodGroup, "blocks">,
 ): string {
-  const peer = { kind: "pod", pod } as const;
   return JSON.stringify([
     pod.namespace,
     Object.entries(pod.labels).filter(([key]) => labels.has(key)).sort(),
     [...names.values()].map((name) => findPort(pod, name) ?? 0),
-    [...blocks].filter(([, members]) => book.isIn(members, peer)).map(([id]) => id),
+    [...blocks],
   ]);
 }
 
 function distinctionsOf(states: readonly PolicyState[], family: IpFamily): Distinctions {
   const labels = new Set<string>();
   const names = new Map<string, NamedPort>();
-  const blocks = new Map<string, ReadonlySet<Cidr>>();
+  const blocks = new CidrIndex<PeerSetId>();
+  const known = new Set<string>();
   const addLabels = ({ requirements }: LabelSelector) => {
     for (const { key } of requirements) labels.add(key);
   };
@@ -72,14 +74,16 @@ function distinctionsOf(states: readonly PolicyState[], family: IpFamily): Disti
     for (const name of added) names.set(`${name.protocol} ${name.name}`, name);
   };
   const addSource = (source: PeerSource) => {
+    if (known.has(source.id)) return;
+    known.add(source.id);
     if (source.kind === "blocks") {
-      if (!isEverything(source.members)) blocks.set(source.id, source.members);
+      for (const cidr of source.members) blocks.add(cidr, source.id);
       return;
     }
     addLabels(source.query.pods);
     if (source.kind === "pod-ports") {
       addNames(source.names);
-      if (source.within) blocks.set(source.id, new Set(source.within.outermost));
+      for (const cidr of source.within?.outermost ?? []) blocks.add(cidr, source.id);
     }
   };
   for (
@@ -92,8 +96,4 @@ function distinctionsOf(states: readonly PolicyState[], family: IpFamily): Disti
     }
   }
   return { labels, names, blocks };
-}
-
-function isEverything(blocks: ReadonlySet<Cidr>): boolean {
-  return [...blocks].some((cidr) => cidr.endsWith("/0"));
 }
