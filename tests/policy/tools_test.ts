@@ -55,7 +55,10 @@ for (const { name, steps } of UPSTREAM_CASES) {
             const { policy, index } = judged.ingress;
             const policies = state.policies.get(policy)!;
             assertEquals(policies.namespace, to.split("/")[0]);
-            assert(ingress.includes(`${policy} lets it into ${to}: spec.ingress[${index}]`), ingress);
+            assert(
+              ingress.includes(`${policy} lets it into ${to}: spec.ingress[${index}]`),
+              ingress,
+            );
           }
         }
       }
