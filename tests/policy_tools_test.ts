@@ -39,6 +39,7 @@ async function run(...argv: readonly string[]): Promise<Result> {
       process: { ...dependencies.process, columns: 80, uid: 0, env: () => undefined },
       print: (text) => void (texts.out += text),
       complain: (text) => void (texts.err += text),
+      renderPolicies: { nftables: ({ lists }) => [`# ${lists.size} lists\n`] },
     },
     argv,
     () => new AbortController().signal,
@@ -197,4 +198,14 @@ Deno.test("explain asks the running process, which knows the pods", async () => 
     await server.stop();
     await Deno.remove(folder, { recursive: true });
   }
+});
+
+Deno.test("render prints policies after the Services of a family, where they are enforced", async () => {
+  const { out } = await run("render", ...MANIFESTS, "--family=ipv4", "--network-policy");
+  assert(
+    out.endsWith("# NetworkPolicies by nftables, IPv4: 3 pods of this node.\n# 2 lists\n"),
+    out,
+  );
+  const without = await run("render", ...MANIFESTS, "--family=ipv4");
+  assertEquals(without.out.includes("NetworkPolicies"), false);
 });

@@ -119,7 +119,9 @@ export async function checkRelay(args: readonly string[]): Promise<void> {
   const { values, positionals, problems } = parseFlags(args);
   const [verb = "run", ...operands] = positionals;
   const { operands: all = [], replacesOperands } = COMMANDS.find(({ name }) => name === verb) ?? {};
-  const wanted = replacesOperands !== undefined && values[replacesOperands] !== undefined ? [] : all;
+  const wanted = replacesOperands !== undefined && values[replacesOperands] !== undefined
+    ? []
+    : all;
   const least = wanted.filter(({ optional = false }) => !optional).length;
   expect(COMMANDS.some(({ name }) => name === verb), `verb ${verb}`);
   expect(
