@@ -92,7 +92,7 @@ export function comparePolicies(
   const found: GroupChange[] = [];
   let pairs = 0;
   const compare = (from: ComparedGroup, to: ComparedGroup) => {
-    const change = ++pairs > MOST_PAIRS ? undefined : comparePair(books, from, to);
+    const change = ++pairs > MOST_PAIRS ? undefined : comparePair(books, { from, to });
     if (change) found.push(change);
   };
   for (const own of changed) {
@@ -129,8 +129,7 @@ function textOf(rules: PodRules | undefined): string {
 
 function comparePair(
   books: BeforeAndAfter<RuleBook>,
-  from: ComparedGroup,
-  to: ComparedGroup,
+  { from, to }: { readonly from: ComparedGroup; readonly to: ComparedGroup },
 ): GroupChange | undefined {
   if (from === to && from.group?.pods.length === 1) return undefined;
   const grants = (direction: Direction, side: 0 | 1): readonly Grant[] | undefined => {

@@ -63,7 +63,7 @@ export function connectionTable(
   const book = new RuleBook(state, family);
   const pods = podGroups([state], family).map((group) => podEnd(book, group, namespace));
   const cell = (from: TableEnd, to: TableEnd): AllowedPorts | undefined =>
-    from.isOwn || to.isOwn ? portsBetween(book, from, to) : undefined;
+    from.isOwn || to.isOwn ? portsBetween(book, { from, to }) : undefined;
   const found = pods.filter(({ isOwn }) => isOwn);
   const own = found.slice(0, MOST_ENDS);
   const others = mergeAlike([...pods.filter(({ isOwn }) => !isOwn), ...blockEnds(own), OUTSIDE], {
@@ -127,7 +127,10 @@ function blockEnds(own: readonly TableEnd[]): readonly TableEnd[] {
 }
 
 /** The ports on which both ends let a connection through. */
-function portsBetween(book: RuleBook, from: TableEnd, to: TableEnd): AllowedPorts {
+function portsBetween(
+  book: RuleBook,
+  { from, to }: { readonly from: TableEnd; readonly to: TableEnd },
+): AllowedPorts {
   const out = from.egress && book.grantsOf(from.egress, to.peer);
   const into = to.ingress && book.grantsOf(to.ingress, from.peer);
   return commonPorts(portsOfGrants(out), portsOfGrants(into));
