@@ -40,6 +40,26 @@ export class CidrCover {
   }
 }
 
+/** Items of many lists of blocks. Finds them by an address without examining each list. */
+export class CidrIndex<Item> {
+  readonly #items = new Map<string, Item[]>();
+
+  /** Files an item under a block. */
+  add(cidr: Cidr, item: Item): void {
+    this.#items.getOrInsertComputed(bitsOf(cidr), () => []).push(item);
+  }
+
+  /** The items of all blocks that contain an address, those of larger blocks first. */
+  itemsAt(address: IpAddress): readonly Item[] {
+    const bits = bitsOf(hostCidr(address));
+    const found: Item[] = [];
+    for (let length = 1; length <= bits.length; length++) {
+      found.push(...this.#items.get(bits.slice(0, length)) ?? []);
+    }
+    return found;
+  }
+}
+
 /**
  * Returns the family and the fixed bits of a block as text, which is a prefix of the text of every
  * block inside it.

@@ -6,7 +6,7 @@
  */
 import type { Cidr } from "../net/cidr.ts";
 import { CidrCover } from "../net/cidr_cover.ts";
-import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
+import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
 import { matchesQuery, membersOf, type PeerSource } from "./peer_source.ts";
 import { memberKey } from "./pending_policy_changes.ts";
@@ -21,7 +21,7 @@ import {
   type PolicyRule,
   type RuleList,
 } from "./policy_plan.ts";
-import { newerPod, type PolicyPod } from "./policy_pod.ts";
+import { addressesIn, newerPod, type PolicyPod } from "./policy_pod.ts";
 import type { PolicyState } from "./policy_state.ts";
 import { ruleListOf } from "./rule_lists.ts";
 
@@ -154,14 +154,13 @@ export function viewPlan({ pods, lists, peers, closedRanges }: PolicyPlan): Poli
   };
 }
 
-/** Views the whole cluster: every pod, wherever it runs. Each question looks at all pods. */
+/** Views the whole cluster: every pod, wherever it runs. The view is good until the state changes. */
 export function viewCluster(state: PolicyState, family: IpFamily): PolicyView {
   const sources = new Map<PeerSetId, PeerSource>();
   const covers = new Map<PeerSetId, CidrCover>();
+  let byAddress: Map<IpAddress, PolicyPod[]> | undefined;
   const podsAt = (address: IpAddress) =>
-    ipFamilyOf(address) !== family
-      ? []
-      : [...state.pods.values()].filter(({ addresses }) => addresses.includes(address));
+    (byAddress ??= podsByAddress(state, family)).get(address) ?? [];
   return {
     isClosed: () => false,
     podAt(address) {
@@ -191,6 +190,16 @@ export function viewCluster(state: PolicyState, family: IpFamily): PolicyView {
       );
     },
   };
+}
+
+function podsByAddress({ pods }: PolicyState, family: IpFamily): Map<IpAddress, PolicyPod[]> {
+  const found = new Map<IpAddress, PolicyPod[]>();
+  for (const pod of pods.values()) {
+    for (const address of addressesIn(pod, family)) {
+      found.getOrInsertComputed(address, () => []).push(pod);
+    }
+  }
+  return found;
 }
 
 function coverOf(

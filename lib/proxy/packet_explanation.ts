@@ -176,6 +176,8 @@ export interface ExplanationStep {
     | "endpoints"
     | "source"
     | "affinity"
+    | "egress"
+    | "ingress"
     | "nearest"
     | "carriers"
     | "kernel";

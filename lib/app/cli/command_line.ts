@@ -97,7 +97,7 @@ function chooseCommand(argv: readonly string[]): ChosenCommand {
   const found = COMMANDS.find(({ name }) => name === wanted);
   if (!found) all.push(`Unknown command '${verb}'${didYouMean(verb ?? "", names)}`);
   if (wanted !== "help") {
-    if (found) all.push(...operandProblems(rest, found));
+    if (found) all.push(...operandProblems(rest, found, values));
     all.push(...misplacedFlags(values, wanted));
     // `diff` compares both.
     if (wanted !== "diff") all.push(...objectSourceConflicts(values));
@@ -111,8 +111,10 @@ function chooseCommand(argv: readonly string[]): ChosenCommand {
 /** Missing and extra arguments after the verb. */
 function operandProblems(
   given: readonly string[],
-  { name: verb, operands = [] }: Command,
+  { name: verb, operands: all = [], replacesOperands: flag }: Command,
+  values: FlagValues,
 ): readonly string[] {
+  const operands = flag !== undefined && values[flag] !== undefined ? [] : all;
   const missing = operands.slice(given.length).filter(({ optional = false }) => !optional);
   const extra = given.slice(operands.length);
   return [

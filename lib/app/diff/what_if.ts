@@ -1,9 +1,14 @@
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { KindSpec } from "../../api/kind.ts";
+import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
+import { ENDPOINTS } from "../../api/kinds/endpoints.ts";
+import { NETWORK_POLICY } from "../../api/kinds/network_policy.ts";
 import { NODE } from "../../api/kinds/node.ts";
+import { SERVICE } from "../../api/kinds/service.ts";
 import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
+import { comparePolicies, type PolicyComparison } from "../../policy/compare_policies.ts";
 import type { Backend } from "../../proxy/backend.ts";
 import { compareLists } from "../../proxy/compare_lists.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
@@ -11,6 +16,7 @@ import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { describePlan } from "../changes/describe_plan.ts";
+import { policyStateOf } from "../explain/policy_questions.ts";
 import {
   type PlannedNode,
   type PlanNodeDependencies,
@@ -41,6 +47,8 @@ export interface FamilyWhatIf {
 export interface WhatIf {
   readonly before: PlannedNode;
   readonly families: readonly FamilyWhatIf[];
+  /** By IP family; none if there are no policies, before and after. */
+  readonly policies: readonly PolicyComparison[];
   /** New objects that could not be used, one line each. */
   readonly problems: readonly string[];
 }
@@ -54,7 +62,8 @@ interface WhatIfOptions {
 
 /**
  * Plans the new objects for the same node, mode, settings and machine, without asking the machine. Keeps
- * the Nodes and ServiceCIDRs if the new objects have none.
+ * the Nodes and ServiceCIDRs if the new objects have none, and the Services if they only have policies.
+ * New pods, namespaces and policies come on top of the known ones.
  */
 export async function planWhatIf(
   dependencies: PlanNodeDependencies,
@@ -63,7 +72,7 @@ export async function planWhatIf(
   const { mode, nodeName, machine } = before;
   const read = await readObjectsOnce(dependencies, { configuration, nodeName });
   const after = await planObjects(dependencies, {
-    informers: addNodesOf(before.informers, read.informers),
+    informers: addMissing(before.informers, read.informers),
     configuration: before.configuration,
     mode,
     nodeName,
@@ -77,12 +86,27 @@ export async function planWhatIf(
     await using backend = before.createBackend(family);
     families.push(await compareFamily(dependencies, { backend, plans: [plan, next], keys }));
   }
-  return { before, families, problems: [...read.problems, ...after.problems] };
+  const policies = comparePolicyObjects(before, read.informers);
+  return { before, families, policies, problems: [...read.problems, ...after.problems] };
 }
 
-/** The number of changed ServicePorts and shared values. */
-export function countChanges({ families }: WhatIf): number {
-  return families.reduce((sum, { changes, shared }) => sum + changes.length + shared.length, 0);
+/** Compares policies for the pods and namespaces that there will be. */
+function comparePolicyObjects(
+  { informers, plans }: PlannedNode,
+  added: InformerSet,
+): readonly PolicyComparison[] {
+  const after = policyStateOf(informers, added);
+  const before = policyStateOf(informers, added);
+  if (before === undefined || after === undefined) return [];
+  const known = informers.kinds.has(NETWORK_POLICY.kind) ? informers.of(NETWORK_POLICY) : undefined;
+  for (const key of [...before.policies.keys()]) before.setPolicy(key, known?.get(key));
+  return [...plans.keys()].map((family) => comparePolicies([before, after], family));
+}
+
+/** The number of changed ServicePorts, shared values and kinds of connections. */
+export function countChanges({ families, policies }: WhatIf): number {
+  return families.reduce((sum, { changes, shared }) => sum + changes.length + shared.length, 0) +
+    policies.reduce((sum, { changes }) => sum + changes.length, 0);
 }
 
 async function compareFamily(
@@ -202,9 +226,13 @@ function sharedTexts({ shared: was }: ProxyPlan, { shared: is }: ProxyPlan): rea
   return words;
 }
 
-/** A folder of Services seldom has nodes: the former ones stay if it has none. */
-function addNodesOf(before: InformerSet, after: InformerSet): InformerSet {
-  for (const spec of [NODE, SERVICE_CIDR] as readonly KindSpec[]) {
+/** A folder of Services seldom has nodes, and one of policies no Services: the former ones stay. */
+function addMissing(before: InformerSet, after: InformerSet): InformerSet {
+  const ofServices = [SERVICE, ENDPOINT_SLICE, ENDPOINTS] as readonly KindSpec[];
+  const hasPolicies = after.kinds.has(NETWORK_POLICY.kind) && after.of(NETWORK_POLICY).size > 0;
+  const isOnlyPolicies = hasPolicies && ofServices.every((spec) => after.of(spec).size === 0);
+  const kept = [NODE, SERVICE_CIDR, ...isOnlyPolicies ? ofServices : []] as readonly KindSpec[];
+  for (const spec of kept) {
     if (after.of(spec).size > 0) continue;
     for (const object of before.of(spec).values()) after.of(spec).upsert(object);
   }

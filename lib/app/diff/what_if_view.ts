@@ -3,6 +3,7 @@ import { type ServicePortKey, servicePortText } from "../../proxy/service_port_n
 import { printableText } from "../../log/printable_text.ts";
 import { hangingText, type TextLook, type TextStyle, textStyle } from "../cli/terminal_text.ts";
 import { countText } from "../status/number_texts.ts";
+import { policyChangeLines } from "./policy_changes_view.ts";
 import { countChanges, type FamilyWhatIf, type PlanChange, type WhatIf } from "./what_if.ts";
 
 /** Most removed, and most added, lines of one Service. */
@@ -11,7 +12,7 @@ const INDENT = 4;
 
 /** Each Service that would change: in words, then the removed and added rules. */
 export function renderWhatIf(whatIf: WhatIf, look: TextLook = {}): string {
-  const { before: { mode, nodeName }, families } = whatIf;
+  const { before: { mode, nodeName }, families, policies } = whatIf;
   const view = textStyle(look, { least: 0 });
   const lines = [`Node     ${printableText(nodeName)}, mode ${mode}`];
   for (const family of families) {
@@ -20,6 +21,7 @@ export function renderWhatIf(whatIf: WhatIf, look: TextLook = {}): string {
     // A list of 100,000 lines is too long for push(...lines).
     for (const line of familyLines(family, view)) lines.push(line);
   }
+  for (const comparison of policies) lines.push(...policyChangeLines(comparison, view));
   const count = countChanges(whatIf);
   const last = count === 0
     ? view.colors.green("Nothing would change")
@@ -29,11 +31,12 @@ export function renderWhatIf(whatIf: WhatIf, look: TextLook = {}): string {
 
 /** A value for `JSON.stringify()`; docs/diff.md describes its fields. */
 export function whatIfJson(whatIf: WhatIf): unknown {
-  const { before: { mode, nodeName }, families } = whatIf;
+  const { before: { mode, nodeName }, families, policies } = whatIf;
   return {
     node: nodeName,
     mode,
     changes: countChanges(whatIf),
+    ...(policies.length > 0 && { policies }),
     families: families.map(({ family, changes, shared }) => ({
       family,
       shared,

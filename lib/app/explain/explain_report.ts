@@ -22,6 +22,7 @@ import { planSettingsOf } from "../run/plan_settings.ts";
 import { affinityOf, kernelState } from "./query_data_plane.ts";
 import type { PacketScope } from "./packet_destinations.ts";
 import { readPacketEnds } from "./packet_ends.ts";
+import type { PacketPolicies } from "./policy_steps.ts";
 
 /** The context of an explanation. */
 interface ExplainWorld extends PacketScope {
@@ -40,6 +41,8 @@ export interface ExplainedPacket extends PacketExplanation {
   readonly headline: string;
   readonly kernel: KernelState;
   readonly steps: readonly ExplanationStep[];
+  /** Absent if no policies are known, or the packet goes nowhere anyway. */
+  readonly policies?: PacketPolicies;
 }
 
 /** The answer, as `--json` prints it. */
@@ -48,6 +51,8 @@ export interface ExplainReport {
   readonly to: string;
   readonly nodeName: string;
   readonly mode: BackendMode;
+  /** The first of each IP family stands for the node. */
+  readonly nodeAddresses: readonly IpAddress[];
   /** Each a sentence without a full stop. */
   readonly assumptions: readonly string[];
   readonly packets: readonly ExplainedPacket[];
@@ -68,8 +73,8 @@ export async function explainEnds(
     explained.push(await explainOne({ clock }, packet, world));
     await clock.yieldToEventLoop();
   }
-  const { nodeName, mode } = world;
-  return { ...ends, nodeName, mode, assumptions, packets: explained };
+  const { nodeName, mode, nodeAddresses } = world;
+  return { ...ends, nodeName, mode, nodeAddresses, assumptions, packets: explained };
 }
 
 async function explainOne(

@@ -19,6 +19,8 @@ const TITLES: Readonly<Record<ExplanationStep["topic"], string>> = {
   endpoints: "Endpoints",
   source: "Source",
   affinity: "Affinity",
+  egress: "Egress",
+  ingress: "Ingress",
   carriers: "Carried by",
   kernel: "Kernel",
 };
@@ -36,12 +38,23 @@ export function renderExplanation(report: ExplainReport, look: TextLook = {}): s
 }
 
 function packetSection(packet: ExplainedPacket, view: TextStyle): string {
-  const { packet: { from }, headline, verdict, steps } = packet;
+  const { packet: { from }, headline, verdict, policies, steps } = packet;
   const { width, colors } = view;
   const arrow = `${from.address} -> ${socketOf(packet.packet)}`;
   const paint = verdict.kind === "forward" ? colors.green : colors.red;
-  const text = hangingText("", `${headline}.`, { width: width - 2 });
-  const answer = text.split("\n").map((line) => `  ${paint(colors.bold(line))}`);
+  const sentence = (text: string, paint: (text: string) => string) =>
+    hangingText("", `${text}.`, { width: width - 2 }).split("\n")
+      .map((line) => `  ${paint(colors.bold(line))}`);
+  const isAllowed = policies?.receivers.every((each) => each.isAllowed) ?? true;
+  // A denial comes first: it is the reason why the connection fails.
+  const answer = [
+    ...(policies?.answer === undefined
+      ? []
+      : sentence(policies.answer, isAllowed ? colors.green : colors.red)),
+    ...(isAllowed
+      ? sentence(headline, paint)
+      : sentence(`Without NetworkPolicies: ${headline}`, colors.dim)),
+  ];
   if (packet.kernel.kind === "asked" && packet.kernel.differences.length > 0) {
     answer.push(
       `  ${colors.red(colors.bold("BUT the kernel holds something else: see the last step."))}`,

@@ -1,9 +1,16 @@
 /** Reads the operands FROM and TO of `explain` and `trace`. Pure. */
 import { ConfigurationError } from "../../config/load.ts";
 import { isInterfaceName } from "../../net/interface_name.ts";
-import { type IpAddress, tryParseIpAddress } from "../../net/ip_address.ts";
-import { type Port, type Protocol, PROTOCOLS, tryParsePort } from "../../net/port.ts";
+import { type IpAddress, ipFamilyOf, tryParseIpAddress } from "../../net/ip_address.ts";
+import {
+  formatHostPort,
+  type Port,
+  type Protocol,
+  PROTOCOLS,
+  tryParsePort,
+} from "../../net/port.ts";
 import { printableText } from "../../log/printable_text.ts";
+import { PacketEndsError } from "./packet_destinations.ts";
 
 /** Who sends the packet. */
 export type FromText =
@@ -37,11 +44,11 @@ interface PortText {
 
 /** For help, and for whoever wrote something else. */
 export const FROM_FORMS = "an address (10.1.2.3, or 10.1.2.3@eth0 with the interface by which it " +
-  "arrives), NAMESPACE/ADDRESS of a pod, 'node' or 'outside'";
+  "arrives), NAMESPACE/ADDRESS or NAMESPACE/POD, 'node' or 'outside'";
 /** The same of the other end. */
 export const TO_FORMS =
   "ADDRESS:PORT, [IPv6]:PORT, NAMESPACE/SERVICE[:PORT] with the port's name " +
-  "or number, or node:NODEPORT; each with /UDP or /SCTP behind a port that is not TCP's";
+  "or number, NAMESPACE/POD:PORT, or node:NODEPORT; each with /UDP or /SCTP behind a port that is not TCP's";
 
 /** Reads FROM. Throws a ConfigurationError that says what would be right. */
 export function parseFrom(text: string): FromText {
@@ -66,6 +73,53 @@ export function parseFrom(text: string): FromText {
 export function parseTo(text: string): ToText {
   return parseNode(text) ?? parseAddress(text) ?? parseService(text) ??
     raise(wrong("TO", text, `expected ${TO_FORMS}`));
+}
+
+/** Finds the addresses of pods. */
+interface PodAddresses {
+  addressesOf(pod: string): Promise<readonly IpAddress[]>;
+}
+
+/** The name of a pod as FROM may have it: with an address in place of the name it is none. */
+export function parsePodName(text: string): string | undefined {
+  const [, name] = /^[^/@:\s]+\/([^/@:\s]+)$/.exec(text) ?? [];
+  return name === undefined || tryParseIpAddress(name) !== undefined ? undefined : text;
+}
+
+/** FROM with the address of the pod that it names, of the family of TO where that is an address. */
+export async function podSender(
+  { from, to }: { readonly from: string; readonly to: string },
+  pods: PodAddresses,
+): Promise<string | undefined> {
+  const name = parsePodName(from);
+  if (name === undefined) return undefined;
+  const addresses = await pods.addressesOf(name);
+  const wanted = parseAddress(to);
+  const family = wanted?.kind === "address" ? ipFamilyOf(wanted.address) : undefined;
+  const address = addresses.find((each) => ipFamilyOf(each) === family) ?? addresses[0];
+  if (address !== undefined) return `${name.slice(0, name.indexOf("/"))}/${address}`;
+  throw new PacketEndsError(
+    `Cannot find pod '${name}': there is none with this name and an address`,
+  );
+}
+
+/** TO with the address of the pod that it names, in the family of FROM. */
+export async function podReceiver(
+  from: string,
+  to: string,
+  pods: PodAddresses,
+): Promise<string | undefined> {
+  const named = parseTo(to);
+  if (named.kind !== "service") return undefined;
+  const addresses = await pods.addressesOf(`${named.namespace}/${named.name}`);
+  const sender = parseFrom(from);
+  const family = sender.kind === "address" ? ipFamilyOf(sender.address) : undefined;
+  const address = addresses.find((each) => family === undefined || ipFamilyOf(each) === family);
+  if (address === undefined) return undefined;
+  const { portText, protocol } = named;
+  const port = tryParsePort(portText ?? "");
+  if (port !== undefined) return `${formatHostPort(address, port)}/${protocol ?? "TCP"}`;
+  throw wrong("TO", to, "this is a pod: give the number of a port, as in NAMESPACE/POD:80");
 }
 
 function parseNode(text: string): ToText | undefined {
@@ -137,7 +191,7 @@ function wrongFrom(
     return wrong(
       "FROM",
       text,
-      "kube-relay reads no Pod objects and knows pods by their addresses only; " +
+      "pods are known by name only where NetworkPolicies are enforced; " +
         `'kubectl get pod -o wide' shows it, for ${namespace}/ADDRESS`,
     );
   }

@@ -128,7 +128,11 @@ const WRONG_USE: readonly (readonly [from: string, to: string, says: string])[] 
   ["here", "172.30.0.41:80", "expected an address"],
   ["10.0.0.1:4444", "172.30.0.41:80", "leave it out"],
   ["[fd00::1]:4444", "172.30.0.41:80", "leave it out"],
-  ["default/web-0", "172.30.0.41:80", "knows pods by their addresses only"],
+  [
+    "default/web-0",
+    "172.30.0.41:80",
+    "pods are known by name only where NetworkPolicies are enforced",
+  ],
   ["10.0.0.1@a/b", "172.30.0.41:80", "no interface can be called 'a/b'"],
   ["node", "", "expected ADDRESS:PORT"],
   ["node", "web", "expected ADDRESS:PORT"],

@@ -1,10 +1,12 @@
+import type { KindSpec } from "../../api/kind.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
-import { InformerSet } from "../../kube/informer_set.ts";
+import { InformerSet, type ListOptions } from "../../kube/informer_set.ts";
 import { formatProblem } from "../../kube/manifests/manifest_problem.ts";
 import { createManifestSource } from "../../kube/manifests/manifests.ts";
 import type { Logger } from "../../log/logger.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { createApiObjectSource } from "../run/api_object_source.ts";
+import { POLICY_KINDS } from "../run/policy_access.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { serviceSubscriptions } from "../service/service_subscriptions.ts";
 
@@ -59,14 +61,20 @@ export async function readObjectsOnce(
   }
 }
 
-/** Informers of all kinds that Services are planned from. */
+/** Informers of all kinds that Services and, where these are read, policies are planned from. */
 function createInformers(
   { configuration, nodeName }: ReadObjectsOptions,
   onAllSynced: () => void,
 ): InformerSet {
   const informers = new InformerSet();
-  const { endpointsFallback } = configuration.relay;
-  for (const [spec, options] of serviceSubscriptions({ nodeName, endpointsFallback })) {
+  const { endpointsFallback, manifests } = configuration.relay;
+  // An API server may have very many pods.
+  const hasPolicies = manifests.length > 0 || configuration.proxy.networkPolicy.enabled;
+  const subscriptions: readonly (readonly [KindSpec, ListOptions])[] = [
+    ...serviceSubscriptions({ nodeName, endpointsFallback }),
+    ...(hasPolicies ? POLICY_KINDS : []).map((spec) => [spec, {}] as const),
+  ];
+  for (const [spec, options] of subscriptions) {
     informers.subscribe(spec, options, {
       onAdd: () => {},
       onUpdate: () => {},

@@ -78,6 +78,16 @@ export const COMMAND_FLAGS = [
     withConfig: "used",
   },
   {
+    name: "policies",
+    type: "text",
+    group: "Output",
+    value: "NAMESPACE",
+    help:
+      "print which pods of this namespace reach which, and who reaches them, by NetworkPolicies",
+    verbs: ["explain"],
+    withConfig: "used",
+  },
+  {
     name: "repair",
     type: "boolean",
     group: "Output",

@@ -118,7 +118,10 @@ export async function checkDocCommand(words: readonly string[], scene: DocScene)
 export async function checkRelay(args: readonly string[]): Promise<void> {
   const { values, positionals, problems } = parseFlags(args);
   const [verb = "run", ...operands] = positionals;
-  const { operands: wanted = [] } = COMMANDS.find(({ name }) => name === verb) ?? {};
+  const { operands: all = [], replacesOperands } = COMMANDS.find(({ name }) => name === verb) ?? {};
+  const wanted = replacesOperands !== undefined && values[replacesOperands] !== undefined
+    ? []
+    : all;
   const least = wanted.filter(({ optional = false }) => !optional).length;
   expect(COMMANDS.some(({ name }) => name === verb), `verb ${verb}`);
   expect(

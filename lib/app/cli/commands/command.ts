@@ -37,6 +37,8 @@ interface Verb {
   readonly summary: string;
   /** Optional ones last. @default {none} */
   readonly operands?: readonly Operand[];
+  /** With this flag it takes no operands. @default {none} */
+  readonly replacesOperands?: FlagName;
   /** Command lines for `--help`, of at most 78 characters each. @default {none} */
   readonly examples?: readonly string[];
   /** For programs: help does not list it. */

@@ -1,9 +1,22 @@
+import { printableText } from "../../../log/printable_text.ts";
+import { IP_FAMILIES } from "../../../net/ip_address.ts";
+import { connectionTable } from "../../../policy/connection_table.ts";
 import { askControl } from "../../control/control_client.ts";
 import type { Dependencies } from "../../dependencies.ts";
 import { explainPlanned } from "../../explain/explain_report.ts";
 import type { ExplainReport } from "../../explain/explain_report.ts";
 import { renderExplanation } from "../../explain/explanation_view.ts";
-import { FROM_FORMS, parseFrom, parseTo, TO_FORMS } from "../../explain/packet_end_text.ts";
+import {
+  FROM_FORMS,
+  parseFrom,
+  parsePodName,
+  parseTo,
+  TO_FORMS,
+} from "../../explain/packet_end_text.ts";
+import { policyQuestions, policyStateOf, runningPolicies } from "../../explain/policy_questions.ts";
+import { explainWithPolicies } from "../../explain/policy_steps.ts";
+import { renderTables } from "../../explain/policy_table_view.ts";
+import { planRunningNode } from "../../offline/planned_node.ts";
 import {
   type ActiveCommand,
   type CommandContext,
@@ -31,11 +44,16 @@ export const explainCommand: ActiveCommand = {
     "kube-relay explain outside node:30080",
     "kube-relay explain node 10.96.0.10:53/UDP --json",
     "kube-relay explain outside default/web --manifests DIR --mode nftables",
+    "kube-relay explain shop/web-0 shop/db-0:5432",
+    "kube-relay explain --policies shop",
   ],
+  replacesOperands: "policies",
   async run(dependencies, context) {
+    const { policies } = context.flags;
+    if (policies !== undefined) return await printTables(dependencies, context, policies);
     const [from = "", to = ""] = context.operands ?? [];
     // Checked here, so that a wrong operand is wrong use with every source.
-    parseFrom(from);
+    if (parsePodName(from) === undefined) parseFrom(from);
     parseTo(to);
     const { report, isIncomplete } = await explain(dependencies, context, { from, to });
     printReport(dependencies, context, {
@@ -53,14 +71,49 @@ async function explain(
 ): Promise<{ readonly report: ExplainReport; readonly isIncomplete: boolean }> {
   const { flags, configuration: { relay } } = context;
   if (flags.from === undefined && !namesObjects(flags)) {
-    const query = new URLSearchParams({ ...ends });
-    const report = await askControl(relay.controlSocket, { route: `/explain?${query}` });
-    return { report: report as ExplainReport, isIncomplete: false };
+    const socket = relay.controlSocket;
+    const ask = async (ends: Ends) => {
+      const query = new URLSearchParams({ ...ends });
+      return await askControl(socket, { route: `/explain?${query}` }) as ExplainReport;
+    };
+    const report = await explainWithPolicies(await runningPolicies(socket), ends, ask);
+    return { report, isIncomplete: false };
   }
   const planned = await planNamedObjects(dependencies, context);
   const notAsked = flags.from !== undefined
     ? "this is a dump; ask on the node itself for what its kernel has now"
     : "this is planned; without --manifests, --kubeconfig and --master a running kube-relay is asked";
-  const report = await explainPlanned(dependencies, ends, { planned, notAsked });
+  const state = policyStateOf(planned.informers);
+  const report = await explainWithPolicies(
+    state && policyQuestions(state),
+    ends,
+    (ends) => explainPlanned(dependencies, ends, { planned, notAsked }),
+  );
   return { report, isIncomplete: planned.isIncomplete };
+}
+
+/** The work is done here, not in the running process: that one only gives its objects. */
+async function printTables(
+  dependencies: Dependencies,
+  context: CommandContext,
+  namespace: string,
+): Promise<number> {
+  const { flags, configuration: { relay }, logger } = context;
+  const planned = flags.from === undefined && !namesObjects(flags)
+    ? await planRunningNode({ ...dependencies, logger }, { relay })
+    : await planNamedObjects(dependencies, context);
+  const state = policyStateOf(planned.informers);
+  if (state === undefined) throw new Error("Cannot print policies: no pods and policies are known");
+  const tables = IP_FAMILIES.map((family) => connectionTable(state, { namespace, family }))
+    .filter(({ groups }) => groups.some((group) => group.namespace === namespace));
+  if (tables.length === 0) {
+    throw new Error(
+      printableText(`Cannot print policies: no pod of namespace '${namespace}' is known`),
+    );
+  }
+  printReport(dependencies, context, {
+    json: () => tables,
+    text: (look) => renderTables(tables, look),
+  });
+  return planned.isIncomplete ? 1 : 0;
 }

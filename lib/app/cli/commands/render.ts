@@ -1,4 +1,7 @@
 import { checkService, servicePortsOf } from "../../explain/find_service_ports.ts";
+import type { IpFamily } from "../../../net/ip_address.ts";
+import { PolicyPlanner } from "../../../policy/policy_planner.ts";
+import { policyStateOf } from "../../explain/policy_questions.ts";
 import type { Dependencies } from "../../dependencies.ts";
 import type { PlannedNode } from "../../offline/planned_node.ts";
 import { renderHeading } from "../../offline/render_heading.ts";
@@ -31,12 +34,13 @@ export const renderCommand: ActiveCommand = {
 };
 
 async function print(
-  { clock, print }: Dependencies,
+  dependencies: Dependencies,
   { planned, context: { flags } }: {
     readonly planned: PlannedNode;
     readonly context: CommandContext;
   },
 ): Promise<void> {
+  const { clock, print } = dependencies;
   const { plans, createBackend, mode, nodeName, isNodeKnown, isMachineKnown } = planned;
   for (const [family, plan] of plans) {
     await using backend = createBackend(family);
@@ -50,5 +54,31 @@ async function print(
       print(piece);
       await clock.yieldToEventLoop();
     }
+    if (service === undefined) printPolicies(dependencies, planned, family);
   }
+}
+
+/** The rules of NetworkPolicies, where they are enforced and this build can spell them. */
+function printPolicies(
+  { print, renderPolicies = {} }: Dependencies,
+  { informers, nodeName, configuration: { proxy: { networkPolicy } } }: PlannedNode,
+  family: IpFamily,
+): void {
+  const state = networkPolicy.enabled ? policyStateOf(informers) : undefined;
+  const tool = networkPolicy.mode === "iptables" ? "iptables" : "nftables";
+  const renderWith = renderPolicies[tool];
+  if (state === undefined || renderWith === undefined) return;
+  const { deny, logPerMinute } = networkPolicy;
+  const planner = new PolicyPlanner(state, {
+    family,
+    nodeName,
+    deny: {
+      action: deny === "drop" ? "drop" : "reject",
+      ...(logPerMinute > 0 && { log: { perMinute: logPerMinute } }),
+    },
+    closedRanges: [],
+  });
+  planner.update();
+  print(`# NetworkPolicies by ${tool}, ${family}: ${planner.plan.pods.size} pods of this node.\n`);
+  for (const piece of renderWith(planner.plan)) print(piece);
 }

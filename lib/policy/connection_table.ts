@@ -1,0 +1,170 @@
+/**
+ * Who reaches whom: the truth table of one namespace.
+ *
+ * @module
+ */
+import type { Cidr } from "../net/cidr.ts";
+import type { IpFamily } from "../net/ip_address.ts";
+import {
+  type AllowedPorts,
+  commonPorts,
+  type Peer,
+  type PodRules,
+  portsOfGrants,
+  portsText,
+  RuleBook,
+} from "./allowed_ports.ts";
+import { type PodGroup, podGroups } from "./pod_groups.ts";
+import type { Direction, PodKey, PolicyKey } from "./policy_plan.ts";
+import type { PolicyState } from "./policy_state.ts";
+
+/** Most ends of the namespace, and most others: the rest is counted. */
+const MOST_ENDS = 200;
+
+/** Ends that reach the same, and are reached from the same. */
+export interface TableGroup {
+  readonly kind: Peer["kind"];
+  /** Of pods, if all are in one. */
+  readonly namespace?: string;
+  readonly pods?: readonly PodKey[];
+  readonly blocks?: readonly Cidr[];
+  /** The policies that isolate these pods. Absent = none does. */
+  readonly isolated?: Readonly<Partial<Record<Direction, readonly PolicyKey[]>>>;
+}
+
+/** The connections from and to the pods of a namespace, in one IP family. */
+export interface ConnectionTable {
+  readonly namespace: string;
+  readonly family: IpFamily;
+  /** The policies of the namespace. */
+  readonly policies: readonly PolicyKey[];
+  /** Those of the namespace first. */
+  readonly groups: readonly TableGroup[];
+  /** `ports[from][to]`, by place in {@linkcode groups}; absent between two other groups. */
+  readonly ports: readonly (readonly (AllowedPorts | undefined)[])[];
+  /** Groups that are not in the table, because there are very many. */
+  readonly groupsLeftOut: number;
+}
+
+/** An end with its rules. */
+interface TableEnd {
+  readonly group: TableGroup;
+  readonly peer: Peer;
+  readonly isOwn: boolean;
+  readonly ingress: PodRules | undefined;
+  readonly egress: PodRules | undefined;
+}
+
+/** Makes the table. Costs the groups of the namespace times all groups, not pods times pods. */
+export function connectionTable(
+  state: PolicyState,
+  { namespace, family }: { readonly namespace: string; readonly family: IpFamily },
+): ConnectionTable {
+  const book = new RuleBook(state, family);
+  const pods = podGroups([state], family).map((group) => podEnd(book, group, namespace));
+  const cell = (from: TableEnd, to: TableEnd): AllowedPorts | undefined =>
+    from.isOwn || to.isOwn ? portsBetween(book, { from, to }) : undefined;
+  const found = pods.filter(({ isOwn }) => isOwn);
+  const own = found.slice(0, MOST_ENDS);
+  const others = mergeAlike([...pods.filter(({ isOwn }) => !isOwn), ...blockEnds(own), OUTSIDE], {
+    among: own,
+    cell,
+  });
+  const shown = [...others.slice(0, MOST_ENDS), ...others.slice(MOST_ENDS).slice(-1)];
+  const ends = [...mergeAlike(own, { among: [...own, ...shown], cell }), ...shown];
+  return {
+    namespace,
+    family,
+    policies: [...state.policies.values()]
+      .filter((policy) => policy.namespace === namespace).map(({ key }) => key).sort(),
+    groups: ends.map(({ group }) => group),
+    ports: ends.map((from) => ends.map((to) => cell(from, to))),
+    groupsLeftOut: found.length - own.length + others.length - shown.length,
+  };
+}
+
+const OUTSIDE: TableEnd = {
+  group: { kind: "outside" },
+  peer: { kind: "outside" },
+  isOwn: false,
+  ingress: undefined,
+  egress: undefined,
+};
+
+function podEnd(
+  book: RuleBook,
+  { pod, pods, blocks, namespace: own }: PodGroup,
+  namespace: string,
+): TableEnd {
+  const [ingress, egress] = [book.rulesOf(pod, "ingress"), book.rulesOf(pod, "egress")];
+  const isolated = {
+    ...(ingress && { ingress: ingress.policies }),
+    ...(egress && { egress: egress.policies }),
+  };
+  const isIsolated = ingress !== undefined || egress !== undefined;
+  return {
+    group: { kind: "pod", namespace: own, pods, ...(isIsolated && { isolated }) },
+    peer: { kind: "pod", pod, blocks },
+    isOwn: own === namespace,
+    ingress,
+    egress,
+  };
+}
+
+/** The blocks that rules of these pods name. */
+function blockEnds(own: readonly TableEnd[]): readonly TableEnd[] {
+  const found = new Map<string, ReadonlySet<Cidr>>();
+  for (const { ingress, egress } of own) {
+    for (const source of [ingress, egress].flatMap((rules) => [...rules?.sources.values() ?? []])) {
+      if (source.kind === "blocks") found.set(source.id, source.members);
+    }
+  }
+  return [...found.values()].map((members) => ({
+    ...OUTSIDE,
+    group: { kind: "blocks", blocks: [...members] },
+    peer: { kind: "blocks", members },
+  }));
+}
+
+/** The ports on which both ends let a connection through. */
+function portsBetween(
+  book: RuleBook,
+  { from, to }: { readonly from: TableEnd; readonly to: TableEnd },
+): AllowedPorts {
+  const out = from.egress && book.grantsOf(from.egress, to.peer);
+  const into = to.ingress && book.grantsOf(to.ingress, from.peer);
+  return commonPorts(portsOfGrants(out), portsOfGrants(into));
+}
+
+/** Makes one end of those whose rows and columns are the same. */
+function mergeAlike(
+  ends: readonly TableEnd[],
+  { among, cell }: {
+    readonly among: readonly TableEnd[];
+    readonly cell: (from: TableEnd, to: TableEnd) => AllowedPorts | undefined;
+  },
+): readonly TableEnd[] {
+  const text = (from: TableEnd, to: TableEnd) => portsText(cell(from, to) ?? "all");
+  const merged = new Map<string, TableEnd>();
+  for (const end of ends) {
+    const { group: { kind, isolated }, isOwn } = end;
+    const lines = among.map((each) => [text(end, each), text(each, end)]);
+    const key = JSON.stringify([kind, isOwn && isolated, lines]);
+    const known = merged.get(key);
+    merged.set(key, known === undefined ? end : { ...known, group: join(known.group, end.group) });
+  }
+  return [...merged.values()];
+}
+
+function join(
+  { namespace, isolated, ...left }: TableGroup,
+  right: TableGroup,
+): TableGroup {
+  return {
+    ...left,
+    ...(namespace !== undefined && namespace === right.namespace && { namespace }),
+    ...(isolated && right.isolated && { isolated }),
+    ...(left.pods && { pods: [...left.pods, ...right.pods ?? []] }),
+    ...(left.blocks && { blocks: [...left.blocks, ...right.blocks ?? []] }),
+  };
+}

@@ -1,0 +1,53 @@
+/**
+ * Says in words why policies allow a connection, or deny it.
+ *
+ * @module
+ */
+import type { EndVerdict, Judgement } from "./judge_connection.ts";
+import type { Direction, PolicyKey } from "./policy_plan.ts";
+
+/** Most policies that a sentence names. */
+const MOST_NAMED = 4;
+
+/** Why one end allows or denies the connection: a sentence without a full stop. */
+export function endSentence(direction: Direction, verdict: EndVerdict): string {
+  const end = direction === "egress" ? "sender" : "receiver";
+  switch (verdict.kind) {
+    case "unknown":
+      return `the ${end} is no pod, so no NetworkPolicy applies at this end`;
+    case "closed":
+      return `the ${end} is in the pod range, but is no pod yet: closed until it is one`;
+    case "not-isolated":
+      return `no NetworkPolicy isolates ${verdict.pod} for ${direction}`;
+    case "always":
+      return direction === "egress"
+        ? `${verdict.pod} always reaches itself`
+        : `${verdict.pod} always accepts itself and its own node`;
+    case "allowed":
+      return `NetworkPolicy ${verdict.policy} lets it ${
+        direction === "egress" ? "out of" : "into"
+      } ` +
+        `${verdict.pod}: spec.${direction}[${verdict.index}]`;
+    case "denied": {
+      const [names, isOne] = [policyNames(verdict.policies), verdict.policies.length === 1];
+      return `${names} ${isOne ? "isolates" : "isolate"} ${verdict.pod} for ${direction}, and ` +
+        `none of ${isOne ? "its" : "their"} rules allows it`;
+    }
+  }
+}
+
+/** Which end denies the connection and why, the sender first; `undefined` = it is allowed. */
+export function denialSentence({ egress, ingress }: Judgement): string | undefined {
+  const isDenied = ({ kind }: EndVerdict) => kind === "denied" || kind === "closed";
+  if (isDenied(egress)) return `at the sender: ${endSentence("egress", egress)}`;
+  return isDenied(ingress) ? `at the receiver: ${endSentence("ingress", ingress)}` : undefined;
+}
+
+/** Names policies in a sentence, not all of many. */
+export function policyNames(policies: readonly PolicyKey[]): string {
+  if (policies.length === 1) return `NetworkPolicy ${policies[0]}`;
+  const shown = policies.slice(0, MOST_NAMED);
+  const more = policies.length - shown.length;
+  const last = more > 0 ? `${more} more` : shown.pop();
+  return `NetworkPolicies ${shown.join(", ")} and ${last}`;
+}

@@ -1,0 +1,211 @@
+/**
+ * What `explain` and `diff` say of NetworkPolicies, as command lines: of manifests, of a dump, and of a
+ * running process. The pages show the same texts.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { runCommandLine } from "../lib/app/cli/command_line.ts";
+import { startControlServer } from "../lib/app/control/control_server.ts";
+import { policyRoutes, policyStateOf } from "../lib/app/explain/policy_questions.ts";
+import type { ExplainReport } from "../lib/app/explain/explain_report.ts";
+import { InformerSet } from "../lib/kube/informer_set.ts";
+import { POLICY_KINDS } from "../lib/app/run/policy_access.ts";
+import { SERVICE_KINDS } from "../lib/app/service/service_subscriptions.ts";
+import type { KubeObject } from "../lib/api/kind.ts";
+import type { ConnectionTable } from "../lib/policy/connection_table.ts";
+import { createDependencies } from "../main.ts";
+import { testDump } from "./support/builders/test_dump.ts";
+import { readPage } from "./support/docs/command_pages.ts";
+import { parseManifest } from "./support/docs/deploy_files.ts";
+
+const SHOP = ["--manifests=examples/network-policy", "--hostname-override=node-a"];
+const MANIFESTS = [...SHOP, "--mode=nftables", "--cluster-cidr=10.244.0.0/16"];
+const NEW_POLICY = "--manifests=examples/network-policy-change";
+
+interface Result {
+  readonly code: number;
+  readonly out: string;
+  readonly err: string;
+}
+
+async function run(...argv: readonly string[]): Promise<Result> {
+  const texts = { out: "", err: "" };
+  const dependencies = createDependencies();
+  const code = await runCommandLine(
+    {
+      ...dependencies,
+      commands: { run: (program) => Promise.reject(new Error(`${program} was started`)) },
+      process: { ...dependencies.process, columns: 80, uid: 0, env: () => undefined },
+      print: (text) => void (texts.out += text),
+      complain: (text) => void (texts.err += text),
+      renderPolicies: { nftables: ({ lists }) => [`# ${lists.size} lists\n`] },
+    },
+    argv,
+    () => new AbortController().signal,
+  );
+  return { code, ...texts };
+}
+
+/** The objects of the example, by the name of their resource. */
+async function shopObjects(): Promise<Readonly<Record<string, readonly KubeObject[]>>> {
+  const text = await Deno.readTextFile("examples/network-policy/shop.yaml");
+  const objects = parseManifest(text, "shop.yaml");
+  return Object.fromEntries(
+    [...SERVICE_KINDS, ...POLICY_KINDS].map(({ kind, plural }) => [
+      plural,
+      objects.filter((object) => object.kind === kind) as unknown as readonly KubeObject[],
+    ]),
+  );
+}
+
+async function withDump(use: (path: string) => Promise<void>): Promise<void> {
+  const path = await Deno.makeTempFile({ suffix: ".json" });
+  try {
+    const dump = { ...JSON.parse(testDump()), mode: "nftables", objects: await shopObjects() };
+    await Deno.writeTextFile(path, JSON.stringify(dump));
+    await use(path);
+  } finally {
+    await Deno.remove(path);
+  }
+}
+
+/** What the page shows begins with the packet. */
+async function assertShown(page: string, out: string): Promise<void> {
+  assertStringIncludes(await readPage(page), `\`\`\`\n${out}`);
+}
+
+Deno.test("explain says first that a policy denies the packet, and at which end", async () => {
+  const { out, code } = await run("explain", "shop/web-0", "shop/db", ...MANIFESTS);
+  assertEquals(code, 0);
+  const [, packet = ""] = out.split("\n\n");
+  const shown = packet.slice(0, packet.indexOf(" 9  Carried by"));
+  await assertShown("docs/explain.md", shown.trimEnd());
+});
+
+Deno.test("explain names the rule that lets a packet through to a pod", async () => {
+  const { out } = await run("explain", "shop/web-0", "shop/api-0:8080", ...MANIFESTS);
+  const [, packet = ""] = out.split("\n\n");
+  await assertShown("docs/explain.md", packet);
+});
+
+Deno.test("explain judges after the Service and before the source address changes", async () => {
+  const answer = async (from: string, to: string) => {
+    const { out, err } = await run("explain", from, to, "--json", ...MANIFESTS);
+    if (out === "") throw new Error(err);
+    const { packets }: ExplainReport = JSON.parse(out);
+    return packets.map(({ policies }) =>
+      policies?.receivers.map(({ to, egress, ingress, isAllowed }) => [
+        to,
+        egress.kind,
+        ingress.kind,
+        isAllowed,
+      ])
+    )[0];
+  };
+  const DB = "10.244.1.12:5432";
+  assertEquals(await answer("shop/api-0", "shop/db"), [[DB, "not-isolated", "allowed", true]]);
+  assertEquals(await answer("shop/db-0", "shop/api-0:8080"), [
+    ["10.244.0.11:8080", "denied", "denied", false],
+  ]);
+  assertEquals(await answer("203.0.113.9", "shop/web-0:8080"), [
+    ["10.244.0.10:8080", "unknown", "allowed", true],
+  ]);
+  assertEquals(await answer("203.0.113.7", "shop/web-0:8080"), [
+    ["10.244.0.10:8080", "unknown", "denied", false],
+  ]);
+});
+
+Deno.test("explain refuses a pod that is not there, and a pod without a port", async () => {
+  const unknown = await run("explain", "shop/web-9", "shop/db", ...MANIFESTS);
+  assertEquals([unknown.code, unknown.out], [1, ""]);
+  assertStringIncludes(unknown.err, "Cannot find pod 'shop/web-9'");
+  const portless = await run("explain", "shop/web-0", "shop/db-0", ...MANIFESTS);
+  assertEquals([portless.code, portless.out], [2, ""]);
+  assertStringIncludes(portless.err, "as in NAMESPACE/POD:80");
+});
+
+Deno.test("explain --policies prints the truth table of a namespace", () =>
+  withDump(async (dump) => {
+    const { out, code } = await run("explain", "--policies=shop", ...MANIFESTS);
+    assertEquals(code, 0);
+    await assertShown("docs/explain.md", out);
+    assertEquals((await run("explain", "--policies=shop", `--from=${dump}`)).out, out);
+    const json = await run("explain", "--policies=shop", "--json", `--from=${dump}`);
+    const [table, ...others]: readonly ConnectionTable[] = JSON.parse(json.out);
+    assertEquals([table?.family, others.length, table?.groups.length], ["IPv4", 0, 6]);
+    const missing = await run("explain", "--policies=nothing", ...MANIFESTS);
+    assertEquals(missing.code, 1);
+    assertStringIncludes(missing.err, "no pod of namespace 'nothing' is known");
+    assertEquals((await run("explain", "--policies=shop", "a", "b")).code, 2);
+  }));
+
+Deno.test("diff --manifests prints which pods a new policy cuts off from each other", () =>
+  withDump(async (dump) => {
+    const { out, code } = await run("diff", `--from=${dump}`, NEW_POLICY);
+    assertEquals(code, 3);
+    const at = out.indexOf("NetworkPolicies, IPv4");
+    assert(!out.slice(0, at).includes("removed"), out);
+    await assertShown("docs/diff.md", out.slice(at));
+    const json = await run("diff", `--from=${dump}`, NEW_POLICY, "--json");
+    const { policies: [comparison] } = JSON.parse(json.out);
+    assertEquals([comparison.cutPairs, comparison.openedPairs], [6, 1]);
+    const same = await run("diff", `--from=${dump}`, "--manifests=examples/network-policy");
+    assertStringIncludes(same.out, "cut: 0 pairs of pods; opened: 0 pairs of pods");
+  }));
+
+Deno.test("explain asks the running process, which knows the pods", async () => {
+  const informers = new InformerSet();
+  for (const [plural, objects] of Object.entries(await shopObjects())) {
+    const spec = POLICY_KINDS.find((each) => each.plural === plural);
+    if (spec === undefined) continue;
+    const informer = informers.subscribe(spec);
+    for (const object of objects) informer.upsert(object);
+  }
+  const state = policyStateOf(informers)!;
+  const folder = await Deno.makeTempDir();
+  const path = `${folder}/control.sock`;
+  const json = await run("explain", "shop/10.244.0.10", "shop/db", "--json", ...MANIFESTS);
+  const report: ExplainReport = JSON.parse(json.out);
+  const [packet] = report.packets;
+  const { policies: _, ...bare } = packet!;
+  const steps = bare.steps.filter(({ topic }) => topic !== "egress" && topic !== "ingress");
+  let controllers: readonly unknown[] = [{ controller: "network-policy" }];
+  const asked: string[] = [];
+  const server = await startControlServer({
+    path,
+    routes: {
+      ...policyRoutes({ state }),
+      "/status": () =>
+        Promise.resolve({ families: [], sources: [], hostSettings: [], controllers }),
+      "/explain": (query) => {
+        asked.push(`${query.get("from")} ${query.get("to")}`);
+        return Promise.resolve({ ...report, packets: [{ ...bare, steps }] });
+      },
+    },
+  });
+  try {
+    const socket = `--control-socket=${path}`;
+    const { out } = await run("explain", "shop/web-0", "shop/db", socket, "--json");
+    const [answer] = (JSON.parse(out) as ExplainReport).packets;
+    assertEquals(asked, ["shop/10.244.0.10 shop/db"]);
+    assertEquals([answer?.policies, answer?.steps], [packet?.policies, packet?.steps]);
+    controllers = [];
+    const without = await run("explain", "10.244.0.10", "shop/db", socket, "--json");
+    assertEquals((JSON.parse(without.out) as ExplainReport).packets[0]?.policies, undefined);
+    assertEquals(asked.length, 2);
+  } finally {
+    await server.stop();
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("render prints policies after the Services of a family, where they are enforced", async () => {
+  const { out } = await run("render", ...MANIFESTS, "--family=ipv4", "--network-policy");
+  assert(
+    out.endsWith("# NetworkPolicies by nftables, IPv4: 3 pods of this node.\n# 2 lists\n"),
+    out,
+  );
+  const without = await run("render", ...MANIFESTS, "--family=ipv4");
+  assertEquals(without.out.includes("NetworkPolicies"), false);
+});
