@@ -1,5 +1,5 @@
 /**
- * The machine, as far as modes depend on it.
+ * Checks of the machine that the modes depend on.
  *
  * @module
  */
@@ -16,14 +16,13 @@ import { removeKubeRouterPolicies } from "./netfilter/foreign/remove_kube_router
 import { HungTools } from "./netfilter/probe/hung_tools.ts";
 import { probeNftablesMode } from "./nftables/probe.ts";
 
-/** What the checks stand on. */
 interface HostCheckDependencies {
   readonly clock: Clock;
   readonly network: Network;
   readonly commands: CommandRunner;
   /** The user of this process; `undefined` = unknown. */
   readonly uid: number | undefined;
-  /** As `uname -r` says it. */
+  /** As `uname -r` prints it. */
   readonly kernelRelease: string;
   readonly env: (name: string) => string | undefined;
 }
@@ -37,7 +36,7 @@ const PROBES: Readonly<Record<BackendMode, Probe>> = {
   iptables: probeIptablesMode,
   ipvs: probeIpvsMode,
   nftables: probeNftablesMode,
-  // It needs nothing of the kernel but sockets; its backend tells how addresses become local.
+  // It needs only sockets; its backend reports how addresses become local.
   userspace: () => Promise.resolve([]),
 };
 
@@ -46,7 +45,7 @@ export function createHostChecks(dependencies: HostCheckDependencies): HostCheck
   const { noting, avoiding } = new HungTools(dependencies);
   return {
     probeMode: (mode, options = {}) => PROBES[mode]({ ...dependencies, commands: noting }, options),
-    // After `doctor` tried the modes: a tool that answered none of them tells nothing here.
+    // After `doctor` tried the modes, a hung tool provides nothing here.
     findings: (options) => findingsBesideMode({ ...dependencies, commands: avoiding }, options),
     removeKubeProxy: (options) => removeBesideMode(dependencies, options),
     removeKubeRouterPolicies: (options) => removeKubeRouterPolicies(dependencies, options),

@@ -1,8 +1,3 @@
-/**
- * How packets are watched in each mode whose rules the kernel has.
- *
- * @module
- */
 import type { BackendMode } from "../lib/proxy/backend.ts";
 import type { StartPacketWatch } from "../lib/explain/packet_trace.ts";
 import { createIpvsTrace } from "./ipvs/trace.ts";
@@ -10,7 +5,9 @@ import { createIptablesTrace } from "./netfilter/trace/iptables_watch.ts";
 import type { TraceEdges } from "./netfilter/trace/trace_edges.ts";
 import { createNftablesTrace } from "./nftables/trace.ts";
 
-/** By mode. The userspace mode is not among them: its process tells of its connections itself. */
+/**
+ * Packet watches by mode. The userspace mode has none: its process reports its connections itself.
+ */
 export function createPacketTraces(
   { pid, random, ...machine }: Omit<TraceEdges, "id"> & {
     readonly pid: number;

@@ -62,8 +62,15 @@ const EXCEPTIONS: Readonly<Record<string, string>> = {
 };
 
 /** Files of backends that are pure whether or not they claim it. */
-const PURE_IN_BACKENDS =
-  /\/(render\w*|explain\w*|diff|listeners|endpoint_picker|endpoint_loops)\.ts$/;
+const PURE_IN_BACKENDS = new RegExp(
+  "/(" + [
+    ...["render\\w*", "explain\\w*", "diff\\w*", "describe\\w*", "unsupported", "local_match"],
+    ...["compare_elements", "packet_table", "prefix_tree\\w*", "rule_totals", "nft_monitor_lines"],
+    ...["host_settings", "inspect", "node_port_servers", "own_server", "service_frontend", "steps"],
+    ...["leave_out_refused", "path_ending"],
+    ...["affinity_table", "listeners", "endpoint_picker", "endpoint_loops"],
+  ].join("|") + ")\\.ts$",
+);
 /** The docstring of a module, and a claim in it. */
 const CLAIMS_PURITY = /^\s*\/\*\*(?:(?!\*\/)[\s\S])*\bPure\b/;
 

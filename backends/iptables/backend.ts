@@ -1,8 +1,8 @@
 /**
  * The iptables mode: rules of the kernel, written by `iptables-restore`.
  *
- * What is wanted is in `layout.ts`, what the kernel holds in `rule_writer.ts`; a sync is the
- * difference. Rules stay when the process ends, and a start takes them over.
+ * A sync writes the difference between `layout.ts` (desired) and `rule_writer.ts` (applied). Rules
+ * stay when the process ends, and the next start takes them over.
  *
  * @module
  */
@@ -63,7 +63,7 @@ export function createIptablesBackend(
   return new IptablesBackend(dependencies, options);
 }
 
-/** What `start()` found out of the machine. */
+/** The machine as `start()` found it. */
 interface Machine {
   readonly summary: string;
   features: IptablesFeatures;
@@ -72,7 +72,7 @@ interface Machine {
   readonly rules: IptablesRules;
   readonly writer: RuleWriter;
   readonly drift: DriftWatch;
-  /** Whether there were no rules for Services. */
+  /** Whether no rules for Services existed. */
   readonly isFresh: boolean;
 }
 
@@ -256,7 +256,7 @@ class IptablesBackend implements Backend {
     return exist;
   }
 
-  /** Once for as long as it is so. */
+  /** Logs each set of tables once. */
   #reportUnreadable(tables: readonly IptablesTable[]): void {
     const names = tables.join(" ");
     if (names !== "" && names !== this.#reportedUnreadable) {

@@ -1,5 +1,5 @@
 /**
- * How the rules that were found differ from the wanted ones, object by object. Pure.
+ * Compares the rules that were found with the desired ones, object by object. Pure.
  *
  * @module
  */
@@ -21,11 +21,10 @@ import {
 import type { IptablesLayout } from "./layout.ts";
 import { prefixOfRule } from "./packet_path.ts";
 
-/** What is compared. */
 interface RuleComparisonInput {
   readonly layout: IptablesLayout;
   readonly tables: SavedTables;
-  /** Only these ServicePorts, and what all share. @default {all} */
+  /** Only these ServicePorts, and the shared rules. @default {all} */
   readonly keys?: ReadonlySet<ServicePortKey> | undefined;
 }
 
@@ -101,7 +100,7 @@ function compareJumpsOfChain(
 ): DataPlaneDifference[] {
   const common = { object: "jump", name: `${table} ${from}` };
   const inPlace = own.map(({ rule }) => ruleText(rule)).reverse();
-  // One to the same chain by other conditions stands there in place of ours.
+  // A rule that leads to the same chain under other conditions stands in its place.
   const others = stale.map(({ rule }) => rule);
   const differences = compareLists(ownMeanings, found.map(normalRule))
     .map(({ kind, ...place }): DataPlaneDifference => {

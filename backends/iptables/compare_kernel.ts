@@ -1,6 +1,5 @@
 /**
- * Compares the rules that the kernel holds with a plan, for a process that need not be the one that
- * writes them; and mends what differs.
+ * Compares the rules in the kernel with a plan, from any process, and repairs differences.
  *
  * @module
  */
@@ -33,11 +32,13 @@ interface KernelComparisonDependencies {
 interface KernelRepairDependencies
   extends KernelComparisonDependencies, Pick<ServiceRuleWriterDependencies, "recreateCounters"> {}
 
-/** What the kernel has to hold. */
 interface KernelComparisonInput {
   readonly plan: ProxyPlan;
   readonly options: IptablesRenderOptions;
-  /** Of the layout of the process that writes the rules; `undefined` = that of what is found. */
+  /**
+   * The shape of the writing process's layout; `undefined` = derive it from the rules that were
+   * found.
+   */
   readonly shape: readonly string[] | undefined;
   readonly scope?: ComparisonScope | undefined;
 }
@@ -56,7 +57,7 @@ export async function compareKernel(
   return await inSteps({ clock }, compareRules({ layout, tables, keys: scope?.keys }));
 }
 
-/** Writes what differs and nothing else, and compares again. Throws an IptablesError. */
+/** Writes only the differences, then compares again. Throws an IptablesError. */
 export async function repairKernel(
   dependencies: KernelRepairDependencies,
   input: KernelComparisonInput,

@@ -1,6 +1,6 @@
 /**
- * A tree whose entries find their places when it is first looked at: who explains one packet looks at
- * one or two of eight. Pure but for its own state.
+ * A tree that places its entries on first use: an explanation of one packet needs one or two trees
+ * of eight. Pure but for its own state.
  *
  * @module
  */
@@ -32,7 +32,7 @@ export class DeferredTree<E extends TreeEntry> extends PrefixTree<E> {
   }
 
   override set(entry: E): void {
-    // What was there when nodes were dropped is one thing, what comes later another.
+    // Entries added after nodes were dropped must not be dropped with them.
     if (this.#dropsEmpty) this.#settle();
     this.#waiting.push(entry);
   }

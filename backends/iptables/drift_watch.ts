@@ -18,15 +18,14 @@ import { CANARY } from "./base_chains.ts";
 import type { IptablesRules } from "./service_rule_writer.ts";
 import { WriteFigures } from "./write_figures.ts";
 
-/** What the watch stands on. */
 interface RuleWatchDependencies extends Omit<RuleBackendDependencies, "commands"> {
   readonly runner: Pick<IptablesRunner, "hasRules">;
   readonly rules: Pick<IptablesRules, "isKnown" | "isPending" | "verify">;
-  /** What else writes rules. */
+  /** Serializes the watch with other writers. */
   readonly turns: OneAtATime;
 }
 
-/** How often it looks, and where. */
+/** How often and in which tables the watch looks. */
 interface RuleWatchOptions {
   /** Longest time between two looks for the canaries, milliseconds. */
   readonly periodMs: number;
@@ -112,7 +111,7 @@ class RulesWithCanaries implements DriftSubject {
 
 /** A flush is to be repaired within seconds, however long the sync period is. */
 const LONGEST_PAUSE_MS = 10_000;
-/** Who flushes one table often goes on with the next. */
+/** A program that flushes one table often flushes the next soon after. */
 const ALERT_PAUSE_MS = 1_000;
 const ALERT_LOOKS = 5;
 /** iptables-legacy copies the whole table for a look: at most one part in so many of the time. */

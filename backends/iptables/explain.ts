@@ -1,8 +1,3 @@
-/**
- * The rules that carry a packet, and where this mode deviates from the plan. Pure.
- *
- * @module
- */
 import { findHit, type PacketHit } from "../../lib/explain/packet_hit.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
@@ -74,14 +69,17 @@ function rulesOf(layout: IptablesLayout): RuleSource {
 
 /** The context besides the plan. */
 interface ExplainedLayoutOptions {
-  /** Of the plan, if it is the one in force. */
+  /** The layout in force, if it belongs to the plan. */
   readonly applied: IptablesLayout | undefined;
   readonly options: IptablesRenderOptions;
-  /** Of the machine that the plan is for; `undefined` = nothing is known of it. */
+  /** Facts about the machine of the plan; `undefined` = unknown. */
   readonly facts: MachineFacts | undefined;
 }
 
-/** Keeps the last one: who asks for a packet may ask for several, and 10,000 ServicePorts take 200 ms. */
+/**
+ * Caches the last layout: one request may ask for several packets, and 10,000 ServicePorts take 200
+ * ms.
+ */
 export class ExplainedLayout {
   #known: { readonly plan: ProxyPlan; readonly layout: IptablesLayout } | undefined;
 

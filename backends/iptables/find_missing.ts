@@ -1,6 +1,6 @@
 /**
- * Which of the rules that carry a packet the kernel does not have. Only the chains that they stand in
- * are read: in a large table that takes a hundredth of the time that reading all of it does.
+ * Finds the rules for a packet that are missing in the kernel. Reads only the chains that should
+ * contain them, which takes a hundredth of the time of a full read in a large table.
  *
  * @module
  */

@@ -1,8 +1,3 @@
-/**
- * What is known of where a packet comes from, as matches of a rule. Pure.
- *
- * @module
- */
 import { interfaceNameLength, LONGEST_INTERFACE_NAME } from "../../lib/net/interface_name.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
@@ -33,7 +28,9 @@ function prefixMatch(prefix: string): string {
   return interfaceNameLength(prefix) < LONGEST_INTERFACE_NAME ? `${prefix}+` : prefix;
 }
 
-/** Which packets to a cluster IP leave with an address of the node; `undefined` = none. */
+/**
+ * Matches the packets to a cluster IP that leave with an address of the node; `undefined` = none.
+ */
 export function internalMasqueradeMatch(
   { masqueradeInternal }: Pick<ServicePlan, "masqueradeInternal">,
   detector: LocalTrafficDetector,

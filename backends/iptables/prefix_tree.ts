@@ -28,15 +28,15 @@ export type { TreeEntry } from "./prefix_tree_nodes.ts";
 
 /** A chain of the tree. */
 export interface TreeNode<E extends TreeEntry> {
-  /** What the paths of everything below it begin with; empty for the root. */
+  /** The common prefix of all paths below; empty for the root. */
   readonly prefix: string;
-  /** By prefix. */
+  /** Sorted by prefix. */
   readonly children: readonly TreeNode<E>[];
-  /** By path and rank. */
+  /** Sorted by path and rank. */
   readonly entries: readonly E[];
 }
 
-/** How large nodes get. */
+/** Limits for the size of nodes. */
 interface TreeLimits {
   /** Rules in a node, jumps to its children among them, beyond which a group of entries moves out. */
   readonly maxWeight: number;
@@ -69,7 +69,7 @@ export class PrefixTree<E extends TreeEntry> {
   readonly #root: MutableNode<E> = createNode<E>("");
   readonly #nodes = new Map<string, MutableNode<E>>([["", this.#root]]);
 
-  /** `touch` is told the prefix of each node whose content changed, came or went. */
+  /** Calls `touch` with the prefix of each node that was added, removed or changed. */
   constructor(touch: (prefix: string) => void, limits: TreeLimits = TREE_LIMITS) {
     this.#touch = touch;
     this.#limits = limits;
@@ -111,7 +111,7 @@ export class PrefixTree<E extends TreeEntry> {
     }
   }
 
-  /** Takes nodes away that nothing stands in or below. */
+  /** Removes nodes without entries below them. */
   dropEmpty(): void {
     const longestFirst = [...this.#nodes.values()].sort((one, other) =>
       other.prefix.length - one.prefix.length
@@ -158,7 +158,7 @@ export class PrefixTree<E extends TreeEntry> {
     while (
       node.weight + node.children.length > maxWeight || node.entries.length > maxEntries
     ) {
-      // All have one path: nothing tells them apart, however many there are.
+      // All entries have the same path, so they cannot be separated.
       if (node.entries.at(-1)?.path === node.prefix) return;
       const group = heaviestGroup(node);
       if (group === undefined) return;

@@ -1,6 +1,6 @@
 /**
- * A table that `iptables-save` does not print, because another program put a rule into it by `nft` that
- * iptables has no words for. Writing goes on there; reading is asking for one rule at a time.
+ * Reads a table that `iptables-save` cannot print because another program added a rule with `nft`
+ * that iptables cannot express. Writing still works there; reading asks for one rule at a time.
  *
  * @module
  */
@@ -11,15 +11,14 @@ import { baseChains, baseJumps } from "./base_chains.ts";
 import { KUBELET_FIREWALL } from "./jump_repair.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 
-/** What asks the kernel. */
 type Asked = Pick<IptablesRunner, "hasRule" | "hasRules">;
 
-/** Stands for rules of the kubelet, whose text is not needed. */
+/** A placeholder for the kubelet's rules, whose text is not needed. */
 const UNSEEN = "-j RETURN";
 
 /**
- * The tables, with what can be found out of those that were not printed: which of our jumps are there.
- * Of our chains nothing is, so they are rewritten.
+ * Adds what can be found out about unreadable tables: which jumps exist. The chains themselves are
+ * unknown, so they are rewritten.
  */
 export async function withUnreadable(
   runner: Asked,

@@ -1,8 +1,3 @@
-/**
- * How many rules of ours are in each table. Pure but for its own state.
- *
- * @module
- */
 import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
 import type { AppliedChain } from "../netfilter/iptables/restore_batch.ts";
 import { chainKey } from "./chain_ref.ts";
@@ -10,7 +5,7 @@ import { chainKey } from "./chain_ref.ts";
 /** Rules by table. */
 export type RulesByTable = Readonly<Record<IptablesTable, number>>;
 
-/** Counts rules chain by chain: what is known of a chain replaces what was known before. */
+/** Counts the rules of this mode in each table, chain by chain. */
 export class RuleTotals {
   readonly #counts = new Map<string, number>();
   readonly #totals: Record<IptablesTable, number> = { filter: 0, mangle: 0, nat: 0 };
@@ -20,7 +15,7 @@ export class RuleTotals {
     return { ...this.#totals };
   }
 
-  /** Takes what chains hold from now on; those without rules are gone. */
+  /** Updates the counts of these chains; a chain without rules was removed. */
   confirm(chains: Iterable<AppliedChain>): void {
     for (const { table, name, rules } of chains) {
       const key = chainKey({ table, name });

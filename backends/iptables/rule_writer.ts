@@ -1,6 +1,6 @@
 /**
- * Brings the kernel to what is wanted, and knows what it holds: known is what was applied without a
- * failure or read since.
+ * Writes the desired rules, and knows the applied ones: those written without a failure or read
+ * since.
  *
  * @module
  */
@@ -21,20 +21,19 @@ import { type RulesByTable, RuleTotals } from "./rule_totals.ts";
 import { withUnreadable } from "./read_unreadable.ts";
 import type { WriteFigures } from "./write_figures.ts";
 
-/** What writing needs. */
 interface RuleWriterDependencies {
   readonly clock: Clock;
   readonly runner: IptablesRunner;
 }
 
-/** What was found by reading besides chains that differ. */
+/** Repairs that a read found necessary, besides chains that differ. */
 interface Repair extends JumpRepair {
   readonly stale: StaleChains;
 }
 
 const TABLES: readonly IptablesTable[] = ["mangle", "filter", "nat"];
 const NO_REPAIR: Repair = { ...NO_JUMP_REPAIR, stale: { filter: [], mangle: [], nat: [] } };
-/** What was read before the objects of the cluster were known may no longer be so. */
+/** After this time, a read from before the cluster's objects were known is outdated. */
 const READ_IS_FRESH_MS = 2_000;
 /** Chains that are looked at between two questions whether to pause. */
 const SLICE_SIZE = 32;
@@ -44,13 +43,13 @@ export class RuleWriter {
   readonly #dependencies: RuleWriterDependencies;
   readonly #applied = new AppliedRules();
   readonly #totals = new RuleTotals();
-  /** Chains that something refers to which is not ours: they can be emptied, not deleted. */
+  /** Chains that foreign rules refer to: they can be emptied, but not deleted. */
   readonly #kept = new Set<string>();
   #repair: Repair = NO_REPAIR;
   #tables: SavedTables | undefined;
   #readAt = 0;
   #isKnown = false;
-  /** Whether nothing was applied since of which it is unclear what became of it. */
+  /** Whether the outcome of every write since the last read is known. */
   #isTrusted = false;
   #unreadable: readonly IptablesTable[] = [];
   #failures = 0;
@@ -61,8 +60,8 @@ export class RuleWriter {
   }
 
   /**
-   * Whether the kernel is known to hold what is wanted; otherwise the next write reads it first. What
-   * was just read is not that yet: who looks for a canary meanwhile would find it missing.
+   * Whether the kernel is known to hold the desired state; otherwise the next write reads it first.
+   * After a read alone it is not: a check for canaries would report them missing.
    */
   get isKnown(): boolean {
     return this.#isKnown;
@@ -73,7 +72,7 @@ export class RuleWriter {
     return this.#failures;
   }
 
-  /** Rules of ours in the kernel, without jumps. */
+  /** The number of rules of this mode in the kernel, without jumps. */
   get totals(): RulesByTable {
     return this.#totals.totals;
   }
@@ -83,7 +82,7 @@ export class RuleWriter {
     return this.#unreadable;
   }
 
-  /** What was given to the tool and refused. */
+  /** The last batch that the tool refused. */
   get batch(): RestoreBatch<ServicePortKey> | undefined {
     return this.#batch;
   }
@@ -99,7 +98,7 @@ export class RuleWriter {
     this.#kept.add(chain);
   }
 
-  /** Reads what is there. A write that comes soon needs no further read. */
+  /** Reads the tables. A write soon after needs no further read. */
   async read(figures: WriteFigures): Promise<void> {
     const { clock, runner } = this.#dependencies;
     figures.reads++;
@@ -111,14 +110,14 @@ export class RuleWriter {
     this.#readAt = clock.now();
   }
 
-  /** Whether a chain was there when the tables were read; not known once they are written. */
+  /** Whether a chain existed when the tables were read; unknown after a write. */
   found({ table, name }: Pick<ChainRef, "table" | "name">): boolean {
     return this.#tables?.[table].chains.has(name) === true;
   }
 
   /**
-   * One restore, if anything differs. Throws an IptablesError, and then what is there is unknown:
-   * the next write reads it.
+   * Runs one restore if anything differs. After an IptablesError the state of the kernel is
+   * unknown, and the next write reads it.
    */
   async write(layout: IptablesLayout, figures: WriteFigures): Promise<void> {
     const { clock, runner } = this.#dependencies;
@@ -188,7 +187,7 @@ export class RuleWriter {
     this.#repair = { ...jumps, stale };
   }
 
-  /** What it holds besides our rule is none of our business, and our rule is inserted as a jump is. */
+  /** Leaves foreign rules in the kubelet's chain; the rule of this mode is inserted like a jump. */
   #takeKubeletsChain(
     chains: Map<string, readonly string[]>,
     layout: IptablesLayout,

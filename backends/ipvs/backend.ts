@@ -1,8 +1,8 @@
 /**
  * The ipvs mode: virtual servers of the kernel, with sets and rules around them.
  *
- * What is wanted is in `layout.ts`, what the kernel holds in `ipvs_writer.ts`; a sync is the
- * difference. All of it stays when the process ends, and a start takes it over, kube-proxy's as well.
+ * A sync writes the difference between `layout.ts` (desired) and `ipvs_writer.ts` (applied).
+ * Everything stays when the process ends, and the next start takes it over, also from kube-proxy.
  *
  * @module
  */
@@ -55,7 +55,7 @@ export function createIpvsBackend(
   return new IpvsBackend(dependencies, options);
 }
 
-/** What `start()` found out of the machine. */
+/** The machine as `start()` found it. */
 interface Machine {
   readonly summary: string;
   readonly runner: IpvsRunner;
@@ -64,7 +64,9 @@ interface Machine {
   readonly record: ServerRecordWriter;
   readonly taken: TakenServers;
   readonly features: IpvsFeatures;
-  /** Whether there were neither such a device nor rules of iptables mode, whose chains ipvs mode shares. */
+  /**
+   * Whether neither the device nor rules of iptables mode, whose chains ipvs mode shares, existed.
+   */
   readonly isFresh: boolean;
 }
 
@@ -197,7 +199,7 @@ class IpvsBackend implements Backend {
     return { summary, services, quarantined };
   }
 
-  /** Of iptables alone: sets and virtual servers have no metric with kube-proxy. */
+  /** Of iptables alone: kube-proxy has no metrics for sets and virtual servers. */
   ruleCounters(): Promise<RuleCounters> {
     const failedWrites = this.#machine?.writer.failedRestores ?? 0;
     return Promise.resolve({ failedWrites, failedPartialWrites: 0, failedCleanups: 0 });
@@ -239,7 +241,7 @@ class IpvsBackend implements Backend {
     const earlierNodePorts = await recordedNodePorts(recordFile);
     const removal = { family, excludeCidrs, earlierNodePorts, dryRun };
     const report = await removeOwnObjects(this.#dependencies, removal);
-    // What is left now is known by it at the next try. A file that stays does no harm.
+    // The next attempt reads what remains. A file that stays does no harm.
     if (!dryRun && report.failed.length === 0) await recordFile.remove().catch(() => {});
     return report;
   }
@@ -266,7 +268,7 @@ class IpvsBackend implements Backend {
     };
   }
 
-  /** Once, when all of ours is there: then nothing needs what was there before. */
+  /** Runs once, when everything of this mode is in place and the old objects are not needed. */
   async #clearStaleChains(): Promise<void> {
     if (this.#hasCleared) return;
     this.#hasCleared = true;
@@ -290,7 +292,9 @@ class IpvsBackend implements Backend {
   }
 }
 
-/** Whether the chain that iptables mode and a kube-proxy fill too is there. What cannot be read may be. */
+/**
+ * Whether the chain shared by iptables mode and kube-proxy exists. Unreadable tables count as yes.
+ */
 async function hasServiceRules(iptables: IptablesRunner): Promise<boolean> {
   try {
     return await iptables.rulesOf("nat", "KUBE-SERVICES") !== undefined;

@@ -42,7 +42,7 @@ import type {
 import { IP_SETS, type SetId, setName } from "./ipset_table.ts";
 import { type IpvsRenderOptions, masqueradeMark } from "./render_options.ts";
 
-/** What the rules depend on, which all Services share. */
+/** The inputs of the rules that all Services share. */
 export interface BaseRuleContext {
   readonly options: IpvsRenderOptions;
   readonly localTraffic: LocalTrafficDetector;
@@ -126,7 +126,7 @@ function firewallRules(options: IpvsRenderOptions): readonly Rule[] {
     inSet(options, "NO-LOCAL-INTERNAL", { on: "dst,dst", also: [NEW], then: DROP }),
     inSet(options, "LOAD-BALANCER-FW", {
       on: "dst,dst",
-      // Who is connected stays so, as in the other modes.
+      // Existing connections continue, as in the other modes.
       also: [NEW],
       then: { target: ["KUBE-SOURCE-RANGES-FIREWALL"] },
     }),
@@ -163,7 +163,7 @@ function serviceRules(context: BaseRuleContext): readonly Rule[] {
   ];
 }
 
-/** Which packets to cluster IPs get an address of the node. */
+/** Matches the packets to cluster IPs that get an address of the node. */
 function masqueradedInternal(
   { masqueradeInternal, localTraffic }: BaseRuleContext,
 ): Omit<SetMatch, "then"> {
@@ -200,7 +200,7 @@ function postroutingRules(options: IpvsRenderOptions): readonly Rule[] {
   const mark = masqueradeMark(options);
   const target = options.features.randomFully ? ["MASQUERADE", "--random-fully"] : ["MASQUERADE"];
   return [
-    // Only for what was sent to a Service: a pod may talk to itself.
+    // Only packets to Services: a pod may talk to itself.
     inSet(options, "LOOP-BACK", { on: "dst,dst,src", then: { target } }),
     { extensions: [["mark", "!", "--mark", `${mark}/${mark}`]], ...RETURN },
     // The packet may come by again, inside of a tunnel: it is masqueraded once.
@@ -238,7 +238,7 @@ function healthChecks(options: IpvsRenderOptions, then: Rule): Rule {
   return inSet(options, "HEALTH-CHECK-NODE-PORT", { on: "dst", then });
 }
 
-/** What is not bound by policy Local: pods, where they can be detected, and the node itself. */
+/** Matches sources that policy Local does not restrict: the node, and pods if detectable. */
 function clusterSources(detector: LocalTrafficDetector): readonly RuleMatch[] {
   const pod = fromPod(detector);
   return [...(pod ? [pod] : []), FROM_NODE];
@@ -268,9 +268,9 @@ function notFromPod(detector: LocalTrafficDetector): RuleMatch {
 }
 
 interface SetMatch {
-  /** Which address and port of a packet is looked up. */
+  /** The address and port of a packet that are looked up. */
   readonly on: string;
-  /** What else has to hold. */
+  /** Further conditions. */
   readonly match?: RuleMatch;
   /** Further extensions. */
   readonly also?: readonly (readonly string[])[];

@@ -1,12 +1,7 @@
-/**
- * How long IPVS keeps connections.
- *
- * @module
- */
 import type { Logger } from "../../lib/log/logger.ts";
 import type { IpvsRunner } from "./ipvs_runner.ts";
 
-/** Milliseconds; 0 leaves what the kernel has. */
+/** Milliseconds; 0 keeps the kernel's value. */
 interface ConnectionTimeouts {
   readonly tcp: number;
   readonly tcpFin: number;
@@ -15,7 +10,7 @@ interface ConnectionTimeouts {
 
 const MS_PER_SECOND = 1_000;
 
-/** Sets what is asked for. A kernel that refuses them serves all the same. */
+/** Sets the configured time-outs. A refusal is logged and does not affect serving. */
 export async function setConnectionTimeouts(
   { logger, runner }: { readonly logger: Logger; readonly runner: Pick<IpvsRunner, "setTimeouts"> },
   { tcp, tcpFin, udp }: ConnectionTimeouts,

@@ -1,8 +1,3 @@
-/**
- * What the kernel does for one ServicePort, for `status`. Pure.
- *
- * @module
- */
 import type {
   ServedAddress,
   ServerLoad,

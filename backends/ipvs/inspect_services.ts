@@ -1,8 +1,3 @@
-/**
- * Asks the kernel what it does for ServicePorts, for `status`.
- *
- * @module
- */
 import type { Logger } from "../../lib/log/logger.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { ServerRates, ServiceInspection } from "../../lib/proxy/service_mode.ts";
@@ -14,7 +9,6 @@ import type { IpvsLayout } from "./layout.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
 import type { ServerKey } from "./virtual_server.ts";
 
-/** What an inspection stands on. */
 interface InspectionDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
@@ -22,7 +16,7 @@ interface InspectionDependencies {
   readonly runner: Pick<IpvsRunner, "rates" | "servers">;
 }
 
-/** Of all ServicePorts, or of these. */
+/** Inspects all ServicePorts, or these. */
 export async function inspectServices(
   { clock, logger, layout, runner }: InspectionDependencies,
   keys?: readonly ServicePortKey[],
@@ -41,7 +35,7 @@ export async function inspectServices(
   return services;
 }
 
-/** Where no connection is remembered nothing has come for a minute or more. */
+/** If no connection is remembered, there was none for at least a minute. */
 function isBusy(servers: readonly SeenServer[]): boolean {
   return servers.some(({ reals }) => reals.some(({ active, inactive }) => active + inactive > 0));
 }

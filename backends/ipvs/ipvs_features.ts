@@ -1,8 +1,3 @@
-/**
- * What the ipvs mode needs besides iptables.
- *
- * @module
- */
 import type { Feature } from "../netfilter/probe/feature.ts";
 import type { SetFeature } from "../netfilter/probe/ipset_trial.ts";
 

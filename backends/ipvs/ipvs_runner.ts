@@ -1,5 +1,5 @@
 /**
- * Runs the tools of the ipvs mode: gives them their input, and reads what the kernel holds.
+ * Runs the tools of the ipvs mode and reads the state of the kernel.
  *
  * @module
  */
@@ -40,7 +40,7 @@ export interface KernelReading {
   /** Addresses on the device; `undefined` = there is no device. */
   readonly device: ReadonlySet<IpAddress> | undefined;
   readonly sets: ReadonlyMap<string, SavedSet>;
-  /** What the sets say of whose a virtual server is. */
+  /** The owners of virtual servers by the sets. */
   readonly noted: NotedServers;
   readonly tables: SavedTables;
 }
@@ -48,10 +48,10 @@ export interface KernelReading {
 /** 10,000 Services take `ipvsadm` some seconds. */
 const TIMEOUT_MS = 120_000;
 
-/** Sets of this mode and of kube-proxy, and what a killed run left of them. */
+/** Sets of this mode and of kube-proxy, and the leftovers of a killed run. */
 const isWanted = (name: string) => /^(NEW-)?KUBE-/.test(name);
 
-/** The tools. All methods throw an Error that says which tool failed, and in which words. */
+/** The tools. Every method throws an Error with the failed tool and its message. */
 export class IpvsRunner {
   readonly #dependencies: IpvsRunnerDependencies;
   readonly #ip: IpRunner;
@@ -97,9 +97,9 @@ export class IpvsRunner {
   }
 
   /**
-   * All virtual servers. The kernel prints them a page at a time, from a position on. So where the
-   * other IP family removes one between two pages, another one is left out. Where one of `expected` is
-   * missing, they are read once more.
+   * Returns all virtual servers. The kernel prints them in pages by position, so a removal by the
+   * other IP family between two pages skips one. If an `expected` server is missing, they are read
+   * again.
    */
   async servers(expected: Iterable<ServerKey> = []): Promise<readonly SeenServer[]> {
     const first = await this.#readServers();
@@ -112,15 +112,15 @@ export class IpvsRunner {
   async #readServers(): Promise<readonly SeenServer[]> {
     const { clock, commands } = this.#dependencies;
     const seen = await readProcFile(commands, IP_VS_FILE, { timeoutMs: TIMEOUT_MS });
-    // ip_vs is loaded by whoever needs it first.
+    // The first user of ip_vs loads it.
     if (seen.state === "absent") return [];
     if (seen.state === "refused") throw new Error(`Cannot read virtual servers: ${seen.reason}`);
     return await inSteps({ clock }, readProcIpVs(seen.value));
   }
 
   /**
-   * What goes through the virtual servers. No file of the kernel has it: this asks the kernel for
-   * each server, and is for people.
+   * Returns the traffic of the virtual servers. No file contains it: this queries the kernel for
+   * each server, and is for display only.
    */
   async rates(): Promise<ReadonlyMap<ServerKey, ServerRates>> {
     const { clock } = this.#dependencies;
@@ -139,7 +139,7 @@ export class IpvsRunner {
     await this.#device.make();
   }
 
-  /** Sets time-outs of connections, seconds; 0 leaves what the kernel has. */
+  /** Sets time-outs of connections, seconds; 0 keeps the kernel's value. */
   async setTimeouts(seconds: readonly [tcp: number, tcpFin: number, udp: number]): Promise<void> {
     await this.#output(["ipvsadm", "--set", ...seconds.map(String)]);
   }

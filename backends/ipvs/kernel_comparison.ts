@@ -1,6 +1,5 @@
 /**
- * Compares what the kernel holds with a plan, for a process that need not be the one that writes it; and
- * mends what differs.
+ * Compares the kernel with a plan, from any process, and repairs differences.
  *
  * @module
  */
@@ -107,7 +106,6 @@ interface ComparedKernel {
   readonly recordFile: Pick<ServerRecordFile, "load">;
 }
 
-/** What the kernel has to hold. */
 interface ComparedKernelInput {
   readonly plan: ProxyPlan;
   readonly options: IpvsRenderOptions;
@@ -115,7 +113,7 @@ interface ComparedKernelInput {
   readonly scope: ComparisonScope;
 }
 
-/** What was found, besides what is wanted. */
+/** The state that was found, besides the desired one. */
 interface Adopted {
   readonly layout: IpvsLayout;
   readonly servers: AppliedServers;
@@ -123,7 +121,7 @@ interface Adopted {
   readonly reading: KernelReading;
 }
 
-/** Reads what is there and compares it. Writes nothing. Throws where something can't be read. */
+/** Reads and compares without writing. Throws if something cannot be read. */
 async function compareKernel(
   dependencies: ComparedKernel,
   input: ComparedKernelInput,
@@ -131,7 +129,7 @@ async function compareKernel(
   return await compareAdopted(dependencies, await adopt(dependencies, input), input);
 }
 
-/** Writes what differs and nothing else, and compares again. Throws where a tool refuses something. */
+/** Writes only the differences, then compares again. Throws if a tool refuses something. */
 async function repairKernel(
   dependencies: ComparedKernel,
   input: ComparedKernelInput,
@@ -147,7 +145,7 @@ async function repairKernel(
     try {
       await runner.run(step);
     } catch (error) {
-      // What ipvsadm complains of proves nothing: the next comparison tells what is there.
+      // The messages of ipvsadm prove nothing; the next comparison verifies the result.
       if (!(error instanceof StepRefusal) || step.tool !== "ipvsadm") throw error;
     }
     figures.add(step);

@@ -1,8 +1,3 @@
-/**
- * What is served of a ServicePort that the kernel refused. Pure.
- *
- * @module
- */
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { IpvsLayout } from "./layout.ts";

@@ -1,8 +1,3 @@
-/**
- * What the ipvs mode needs of a machine.
- *
- * @module
- */
 import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
 import { addDummyLine, deleteLinkLine } from "../iproute/ip_text.ts";
 import { RULE_FEATURES } from "../netfilter/iptables/iptables_features.ts";
@@ -23,7 +18,6 @@ import { probeSharedTools } from "../netfilter/probe_shared_tools.ts";
 import { DUMMY, IPSET, IPVS_OF_KERNEL, IPVSADM, SCHEDULER, SET_FEATURES } from "./ipvs_features.ts";
 import { tryScheduler } from "./scheduler_probe.ts";
 
-/** How the probe is run. */
 interface IpvsProbeOptions {
   /** @default {"rr"} */
   readonly scheduler?: string;
@@ -64,7 +58,7 @@ export async function probeIpvsMode(
     probeSharedTools(dependencies, { signal }),
   ]);
   const rows = groups.flat();
-  // Each of the tools was refused for the same reason: it is said once.
+  // The tools were refused for the same reason, which is reported once.
   const refused = rows.filter(({ feature }) => feature === RIGHTS.feature);
   return [...rows.filter((row) => !refused.includes(row)), ...refused.slice(0, 1)];
 }
@@ -117,7 +111,7 @@ async function probeSets(
   ];
 }
 
-/** Of one name for all runs; the kernel allows 15 characters. */
+/** The same name in all runs; the kernel allows 15 characters. */
 const SCRATCH_DEVICE = "kr-probe0";
 
 const ADD = `${addDummyLine(SCRATCH_DEVICE)}\n`;

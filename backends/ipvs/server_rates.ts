@@ -16,8 +16,6 @@ import { tryParseProtocol } from "../../lib/net/port.ts";
 import type { ServerRates } from "../../lib/proxy/service_mode.ts";
 import { type ServerKey, tryParseServer } from "./virtual_server.ts";
 
-/** Lines between two pauses. */
-const LINES_PER_STEP = 256;
 const FLAGS = { TCP: "-t", UDP: "-u", SCTP: "--sctp-service" } as const;
 const SERVER = /^(TCP|UDP|SCTP)\s+(\S+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s*$/;
 
@@ -26,9 +24,8 @@ export function* readServerRates(
   text: string,
 ): Generator<void, ReadonlyMap<ServerKey, ServerRates>> {
   const rates = new Map<ServerKey, ServerRates>();
-  let count = 0;
   for (const line of text.split("\n")) {
-    if (++count % LINES_PER_STEP === 0) yield;
+    yield;
     const [, name = "", address = "", ...numbers] = SERVER.exec(line) ?? [];
     const protocol = tryParseProtocol(name);
     const key = protocol && tryParseServer(FLAGS[protocol], address);

@@ -1,8 +1,3 @@
-/**
- * Watches a packet pass the rules of this mode, and IPVS behind them.
- *
- * @module
- */
 import { formatHostPort } from "../../lib/net/port.ts";
 import type {
   PacketWatch,
@@ -66,7 +61,7 @@ async function withConnections(
   };
 }
 
-/** Rules come before: what they refuse, IPVS never sees. */
+/** Rules come first: IPVS never sees packets that they refuse. */
 function withStep(
   path: TracedPath,
   connection: IpvsConnection,

@@ -1,8 +1,3 @@
-/**
- * What one sync did, in numbers.
- *
- * @module
- */
 import { type IpvsStep, stepSize } from "./steps.ts";
 
 /** Counts, never estimates. */
@@ -20,7 +15,7 @@ export class WriteFigures {
     this.#count("reads", 1);
   }
 
-  /** By name: lines for each tool, processes, readings. */
+  /** Lines for each tool, processes and reads, by name. */
   get operations(): Readonly<Record<string, number>> {
     return Object.fromEntries(this.#counts);
   }

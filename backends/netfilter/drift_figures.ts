@@ -1,10 +1,4 @@
-/**
- * What a look at the kernel found.
- *
- * @module
- */
-
-/** What was found different and put right. */
+/** Differences that a check of the kernel found and repaired. */
 export interface DriftFigures {
   readonly kind: "chain" | "rule" | "set" | "virtual_server" | "address";
   readonly found: number;

@@ -1,5 +1,5 @@
 /**
- * What all kernel modes like to have beside their own tools.
+ * Probes the optional tools of all kernel modes.
  *
  * @module
  */
@@ -44,7 +44,7 @@ export async function probeSharedTools(
   options: { readonly signal?: AbortSignal | undefined },
 ): Promise<readonly ProbeResult[]> {
   const [conntrack, sysctl] = await Promise.all([
-    // Counting takes no time, and needs what deleting needs.
+    // Counting is fast and needs the same permission as deleting.
     tryTool(dependencies, ["conntrack", "-C"], options),
     tryTool(dependencies, ["sysctl", "-n", BRIDGE_SETTING], options),
   ]);
@@ -56,7 +56,7 @@ export async function probeSharedTools(
   ];
 }
 
-/** A user who may not use it is told so once, by the row of the rights. */
+/** Missing permission is reported once, by the row of the rights. */
 function conntrackRows(answer: ToolAnswer): readonly ProbeResult[] {
   if (answer.kind !== "ended") return [probeResult(CONNTRACK, { reason: answer.reason })];
   const { code, out, err } = answer;

@@ -1,8 +1,3 @@
-/**
- * What a backend that writes rules is made with, whichever tool it writes them by.
- *
- * @module
- */
 import type { Logger } from "../../lib/log/logger.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
@@ -17,7 +12,7 @@ export interface RuleBackendDependencies {
   readonly logger: Logger;
   /** From 0 to 1, as `Math.random`. */
   readonly random: () => number;
-  /** Told when something of ours was found missing or changed. */
+  /** Called when objects in the kernel were missing or changed. */
   readonly onDrift?: (figures: DriftFigures) => void;
 }
 
@@ -25,8 +20,8 @@ export interface RuleBackendDependencies {
 export interface RuleBackendOptions {
   readonly family: IpFamily;
   readonly masqueradeBit: number;
-  /** Longest time between two looks for what a flush takes along, milliseconds. */
+  /** Maximum interval of checks for a flush, milliseconds. */
   readonly syncPeriodMs: number;
-  /** What a machine was found to have, for text without a `start()`. @default {everything} */
+  /** The facts of a machine, for rendering without a `start()`. @default {everything} */
   readonly facts?: MachineFacts;
 }

@@ -1,5 +1,5 @@
 /**
- * When to read everything and compare it. Pure but for its own state.
+ * Decides when to read and compare everything. Pure but for its own state.
  *
  * @module
  */
@@ -24,12 +24,12 @@ export class VerificationSchedule {
     this.#shortestMs = shortestMs;
   }
 
-  /** Also as long as no time was planned. */
+  /** Also true while no time is planned. */
   isDue(now: number): boolean {
     return this.#dueAt === undefined || now >= this.#dueAt;
   }
 
-  /** Plans the first comparison by what it is taken to cost; nothing where one is planned. */
+  /** Plans the first comparison by its expected cost, unless one is planned. */
   expect(now: number, durationMs: number): void {
     if (this.#dueAt === undefined) this.verified(now, durationMs);
   }

@@ -1,6 +1,6 @@
 /**
- * Keeps the rules of one family in step with the plan: what is wanted is a layout, which a writer
- * brings into the kernel.
+ * Keeps the rules of one family in step with the plan: a layout holds the desired state, and a
+ * writer applies it.
  *
  * @module
  */
@@ -30,7 +30,9 @@ interface RuleLayout<Options> {
 
 /** Brings a layout into the kernel. */
 interface LayoutWriter<Layout, Figures> {
-  /** Whether the content of the kernel is known; otherwise a write reads and compares all of it. */
+  /**
+   * Whether the content of the kernel is known; otherwise a write reads and compares everything.
+   */
   readonly isKnown: boolean;
   /** Writes that failed, since the process began. */
   readonly failures: number;
@@ -82,7 +84,6 @@ export class WantedRules<Layout extends RuleLayout<Options>, Options, Figures> {
     return this.#layout;
   }
 
-  /** Whether the content of the kernel is known. */
   get isKnown(): boolean {
     return this.#dependencies.writer.isKnown;
   }
@@ -97,7 +98,7 @@ export class WantedRules<Layout extends RuleLayout<Options>, Options, Figures> {
     return this.#dependencies.writer.failures;
   }
 
-  /** Of these, the writes of syncs that wrote changes only. */
+  /** Of these, the writes of syncs that wrote only changes. */
   get failedPartialWrites(): number {
     return this.#failedPartialWrites;
   }
@@ -134,8 +135,8 @@ export class WantedRules<Layout extends RuleLayout<Options>, Options, Figures> {
   }
 
   /**
-   * Brings the layout in step with a plan; nothing is written. A ServicePort that the kernel refused
-   * stays out until it is time to try it again. Costs what has changed.
+   * Updates the layout to a plan without writing. A ServicePort that the kernel refused is left out
+   * until its retry. The cost depends on the changes.
    */
   async take(plan: ProxyPlan, { changes, options }: WantedChanges<Options>): Promise<void> {
     const { clock, refused, writer } = this.#dependencies;

@@ -1,8 +1,8 @@
 /**
- * The nftables mode: one table of the kernel in each family, written by `nft`.
+ * The nftables mode: one table of the kernel for each family, written by `nft`.
  *
- * What is wanted is in `layout.ts`, what the kernel holds in `table_writer.ts`; a sync is the
- * difference, in one transaction. The table stays when the process ends, and a start takes it over.
+ * A sync writes the difference between `layout.ts` (desired) and `table_writer.ts` (applied) in
+ * one transaction. The table stays when the process ends, and the next start takes it over.
  *
  * @module
  */
@@ -60,7 +60,7 @@ import { WriteFigures } from "./write_figures.ts";
 
 /** The edges of the nftables backend. */
 interface NftablesBackendDependencies extends RuleBackendDependencies {
-  /** Where what goes through each Service is counted; left out = it is not. */
+  /** Receives the traffic of each Service; absent = not counted. */
   readonly traffic?: FamilyTraffic;
 }
 
@@ -72,13 +72,13 @@ export function createNftablesBackend(
   return new NftablesBackend(dependencies, options);
 }
 
-/** What `start()` found out of the machine. */
+/** The machine as `start()` found it. */
 interface Machine {
   readonly features: NftablesFeatures;
   readonly rules: NftablesRules;
   readonly writer: TableWriter;
   readonly drift: DriftWatch;
-  /** Whether there was no table of ours. */
+  /** Whether no table of this mode existed. */
   readonly isFresh: boolean;
   /** `undefined` = they were not requested. */
   readonly counters: TrafficCounters | undefined;
@@ -119,7 +119,7 @@ class NftablesBackend implements Backend {
     });
   }
 
-  /** The table of an earlier run is read with the first sync, when it is known what is wanted of it. */
+  /** Leaves the table of an earlier run to the first sync, which knows the desired state. */
   async start(): Promise<void> {
     const { clock, commands } = this.#dependencies;
     const { family, syncPeriodMs: periodMs } = this.#options;
@@ -268,7 +268,10 @@ class NftablesBackend implements Backend {
   }
 }
 
-/** How endpoints are numbered where the plan does not say it; as {@linkcode TableWriter.orders}. */
+/**
+ * Returns the numbering of endpoints that the plan does not determine; see {@linkcode
+ * TableWriter.orders}.
+ */
 function* ordersOf(
   { rules: { layout }, writer }: Pick<Machine, "rules" | "writer">,
 ): Generator<void, readonly string[]> {

@@ -11,38 +11,38 @@ import { fromPod, notFromPod } from "./local_match.ts";
 import { masqueradeMark, type NftablesRenderOptions } from "./render_options.ts";
 import { LOCAL_BIT, nameNumber, SLOT_BIT, slotText } from "./slots.ts";
 
-/** Among how many endpoints is chosen; or what becomes of a packet when there is none. */
+/** The number of endpoints to choose from, or the outcome without any. */
 export type Choice = number | "drop" | "reject";
 
 /**
- * What is done about the sender's address: `keep` it; `masquerade`; masquerade what comes from
- * `off-cluster`; or treat the sender by where it is, as external policy `local` asks for.
+ * The treatment of the sender's address: `keep` it; `masquerade`; masquerade packets from
+ * `off-cluster`; or decide by the sender's location, as external policy `local` requires.
  */
 export type Treatment = "keep" | "local" | "masquerade" | "off-cluster";
 
-/** What a chain is told apart from others by. */
+/** The properties that distinguish a chain from others. */
 export interface ChainSpec {
-  /** Whether packets come by an address of a Service or by a node port. */
+  /** Whether packets arrive by an address of a Service or by a node port. */
   readonly front: "vip" | "port";
   readonly treatment: Treatment;
   readonly main: Choice;
   /** For clients from outside, where the treatment is `local`. */
   readonly local?: Choice;
-  /** How long a client stays with its endpoint. */
+  /** The time for which a client stays with its endpoint. */
   readonly affinitySeconds?: number;
 }
 
-/** What the rules of a chain depend on besides its spec. */
+/** The inputs for the rules of a chain, besides its spec. */
 export interface ChainContext {
   readonly options: NftablesRenderOptions;
   readonly localTraffic: LocalTrafficDetector;
 }
 
-/** The rest of a list is told apart by its first number: policy Local has a list of its own. */
+/** The first number of the list for policy Local, which distinguishes it from the main list. */
 export const LOCAL_OFFSET = 32_768;
 /** The first number of all. */
 export const FIRST_NUMBER = SLOT_BIT;
-/** What stands for a chain where packets are dropped. */
+/** Stands for a chain that drops packets. */
 export const DROP = "drop";
 /** The name of the chain that refuses. */
 export const REJECT_CHAIN = "reject-all";
@@ -72,12 +72,12 @@ const CHOOSING_CHAIN = new RegExp(
     String.raw`(?:-sticky-\d+)?$`,
 );
 
-/** Whether {@linkcode chainName} gives such names. */
+/** Whether {@linkcode chainName} makes names of this form. */
 export function isChoosingChain(name: string): boolean {
   return CHOOSING_CHAIN.test(name);
 }
 
-/** Where a number leads, as an element of the map of chains: the name of a chain, or `drop`. */
+/** Returns the element of the chain map for a number: the name of a chain, or `drop`. */
 export function chainElement(name: string): Element {
   const value = name === DROP ? name : `goto ${name}`;
   return { container: "numbered-chains", key: nameNumber(name), value };
@@ -112,11 +112,11 @@ export function chainRules(spec: ChainSpec, context: ChainContext): readonly str
   }
 }
 
-/** What a choice is made with. */
+/** The inputs of a choice. */
 interface ChoiceContext {
   readonly spec: ChainSpec;
   readonly options: NftablesRenderOptions;
-  /** Where the numbers of the list begin. */
+  /** The first number of the list. */
   readonly offset: number;
 }
 
@@ -152,10 +152,10 @@ function stickyRules(
   seconds: number,
   { client, anySlot, draw, toList, isThere, dnat }: {
     readonly client: string;
-    /** Any slot of the frontend tells whose clients are asked for. */
+    /** Any slot of the frontend identifies the ServicePort. */
     readonly anySlot: string;
     readonly draw: string;
-    /** From what is remembered to how the list of the sender has it. */
+    /** Translates a remembered slot to the sender's list. */
     readonly toList: string;
     readonly isThere: string;
     readonly dnat: string;

@@ -1,6 +1,5 @@
 /**
- * Compares the table that the kernel holds with a plan, for a process that need not be the one that
- * writes it; and mends what differs.
+ * Compares the table in the kernel with a plan, from any process, and repairs differences.
  *
  * @module
  */
@@ -29,7 +28,6 @@ interface KernelComparisonDependencies {
   readonly runner: Pick<NftRunner, "readRules" | "readWithCode" | "ruleCode" | "write">;
 }
 
-/** What the kernel has to hold. */
 interface KernelComparisonInput {
   readonly plan: ProxyPlan;
   readonly options: NftablesRenderOptions;
@@ -49,7 +47,7 @@ export async function compareKernel(
   const prepare = async () => {
     await fill(layout, { plan, scope }, slice);
     if (orders === undefined) return undefined;
-    // Where the order is known, nothing of what is found is needed for it.
+    // If the order is known, the elements that were found are not needed for it.
     const words = await orders();
     for (const [key, slots] of words.flatMap(readSlots)) layout.setSlots(key, slots);
     return await want({ orders: new Map(words.map(readOrder)), found: undefined });
@@ -64,15 +62,18 @@ export async function compareKernel(
   return await compare(withPrintedRules(found, await runner.readRules()));
 }
 
-/** Rules of others, or such as others wrote: ours name no protocol. */
+/** Foreign or hand-written rules may contain protocol numbers; rules of this mode do not. */
 function showsProtocol({ object, found = "" }: DataPlaneDifference): boolean {
   return (object === "chain" || object === "rule") && NAMES_PROTOCOL.test(found);
 }
 
-/** What nft prints before the number of a protocol. */
+/** The text that nft prints before the number of a protocol. */
 const NAMES_PROTOCOL = /proto|nexthdr/;
 
-/** What was read first has numbers for protocols. A chain that is another one by now is left as it was. */
+/**
+ * Uses the printed rules, since the first read has protocol numbers. A chain that changed between
+ * the reads keeps its first text.
+ */
 function withPrintedRules(found: CodedTable, printed: CodedTable["rules"] = new Map()): CodedTable {
   const lines = (text: string) => text.split("\n").length;
   const rules = [...found.rules].map(([chain, text]) => {
@@ -82,10 +83,10 @@ function withPrintedRules(found: CodedTable, printed: CodedTable["rules"] = new 
   return { ...found, rules: new Map(rules) };
 }
 
-/** Removals come after the rest, and another comparison tells whether all is well. */
+/** Removals come last, and another comparison verifies the result. */
 const MAX_PASSES = 3;
 
-/** Writes what differs and nothing else, and compares again. Throws an NftError. */
+/** Writes only the differences, then compares again. Throws an NftError. */
 export async function repairKernel(
   dependencies: KernelComparisonDependencies,
   input: KernelComparisonInput,

@@ -1,6 +1,5 @@
 /**
- * The frontends whose packets are counted, each with the ServicePort that owns it. Pure but for its own
- * state.
+ * The frontends whose packets are counted, with their owners. Pure but for its own state.
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
- * The text form of how endpoints are numbered and by which slots clients remember them, for dumps and
- * for comparisons by another process. Pure.
+ * The numbering of endpoints and the slots of clients as text, for dumps and for comparisons by
+ * another process. Pure.
  *
  * @module
  */
@@ -12,12 +12,9 @@ import type { EndpointOrder, Entry } from "./entry.ts";
 import type { NftablesLayout } from "./layout.ts";
 import { SlotAllocator, type Slots } from "./slots.ts";
 
-/** Entries between two pauses: well under a millisecond. */
-const SLICE_SIZE = 512;
-
 /**
- * How the endpoints of entries are numbered, and by which slots they are remembered, where that is not
- * as in a process that begins with the plan: one text each. In short steps.
+ * Returns one text for each numbering of endpoints, and each set of slots, that differs from that
+ * of a fresh process with the same plan. In short steps.
  */
 export function* orderTexts(
   entries: Iterable<Entry>,
@@ -25,9 +22,8 @@ export function* orderTexts(
 ): Generator<void, readonly string[]> {
   const all: string[] = [];
   const told = new Set<Slots>();
-  let seen = 0;
   for (const { id, main, local, plan, slots } of entries) {
-    if (++seen % SLICE_SIZE === 0) yield;
+    yield;
     if (slots && !told.has(slots)) {
       told.add(slots);
       if (!isUsual(slots, plan)) all.push(slotWords(plan.key, slots));
@@ -40,7 +36,7 @@ export function* orderTexts(
   return all;
 }
 
-/** What {@linkcode orderTexts} says of the endpoints of an entry. */
+/** Parses a text of {@linkcode orderTexts} for an entry. */
 export function readOrder(words: string): readonly [EntryId, EndpointOrder] {
   const [id = "", lists = ""] = words.split(" = ", 2);
   const [main = [], local = []] = lists.split(" / ").map((list) =>
@@ -49,7 +45,7 @@ export function readOrder(words: string): readonly [EntryId, EndpointOrder] {
   return [id as EntryId, { main, local }];
 }
 
-/** Whether a ServicePort that is alone would have the same slots. */
+/** Whether a ServicePort would have the same slots without others. */
 function isUsual(slots: Slots, plan: ServicePlan): boolean {
   const usual = new SlotAllocator().slotsOf(plan);
   return slots.size === usual.size && [...slots].every(([key, slot]) => usual.get(key) === slot);
@@ -61,7 +57,7 @@ function slotWords(key: ServicePortKey, slots: Slots): string {
   return `${SLOTS}${key} = ${[...slots].map(([key, slot]) => `${key} ${slot}`).join(" ")}`;
 }
 
-/** What {@linkcode orderTexts} says of the slots of a ServicePort; empty for other texts. */
+/** Parses a text of {@linkcode orderTexts} for slots; empty for other texts. */
 export function readSlots(words: string): readonly (readonly [ServicePortKey, Slots])[] {
   if (!words.startsWith(SLOTS)) return [];
   const [key = "", list = ""] = words.slice(SLOTS.length).split(" = ", 2);

@@ -1,8 +1,3 @@
-/**
- * The rules and elements that carry a packet, and where this mode deviates from the plan. Pure.
- *
- * @module
- */
 import type {
   ModeDeviations,
   ModeExplanation,

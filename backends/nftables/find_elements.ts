@@ -1,6 +1,5 @@
 /**
- * Finds elements of the table for one packet: those that are missing, and the endpoint that a client
- * is bound to.
+ * Finds elements for one packet: missing ones, and the endpoint of a client.
  *
  * @module
  */
@@ -60,7 +59,10 @@ export async function findAffinity(
   return endpoint && { endpoint, expiresInSeconds: secondsOf(expires) };
 }
 
-/** The slots of a ServicePort's endpoints in the kernel, as far as known. Empty without affinity. */
+/**
+ * Returns the slots of a ServicePort's endpoints in the kernel, as far as known. Empty without
+ * affinity.
+ */
 export function appliedSlots(
   plan: ServicePlan,
   writer: { entry(id: EntryId): Entry | undefined },

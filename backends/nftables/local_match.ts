@@ -1,8 +1,3 @@
-/**
- * What is known of where a packet comes from, as matches of a rule. Pure.
- *
- * @module
- */
 import { interfaceNameLength, LONGEST_INTERFACE_NAME } from "../../lib/net/interface_name.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
@@ -44,8 +39,8 @@ function wildcardAfter(prefix: string): "" | "*" {
 }
 
 /**
- * The name of an interface as nft reads it back. Its strings know no way to say a quote or a line
- * break, and a star at the end of a name would mean a prefix.
+ * Quotes the name of an interface for nft. Its strings cannot contain a quote or a line break, and
+ * a star at the end would mean a prefix.
  */
 function quoted(name: string, end: "" | "*" = ""): string {
   if (/["\\\s*]/.test(name)) {

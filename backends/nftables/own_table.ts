@@ -1,8 +1,3 @@
-/**
- * Takes the tables of this mode away.
- *
- * @module
- */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { CleanupReport } from "../../lib/controller/data_plane.ts";
@@ -14,7 +9,6 @@ import { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import { servicesTable } from "./containers.ts";
 import { countingTable } from "./counting_table.ts";
 
-/** How the removal is done. */
 interface OwnTableRemoval {
   readonly family: IpFamily;
   /** Only reports what would be done. */
@@ -33,7 +27,7 @@ export async function removeOwnTable(
       if (!await new NftRunner(edges, table).isThere()) continue;
     } catch (error) {
       if (!(error instanceof NftError)) throw error;
-      // Without the program this mode never ran here.
+      // Without the program, this mode never ran here.
       const isMissing = /ENOENT|not found/i.test(messageOf(error));
       if (!isMissing) run.unseen(name, error.message);
       break;

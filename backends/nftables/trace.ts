@@ -1,8 +1,3 @@
-/**
- * The trace of a packet in this mode: `nft monitor trace`, with what each rule does with a packet.
- *
- * @module
- */
 import type { StartPacketWatch, TraceStep, WatchedPacket } from "../../lib/explain/packet_trace.ts";
 import { startEventWatch, type TraceMonitor } from "../netfilter/trace/event_watch.ts";
 import { markTableName } from "../netfilter/trace/mark_table.ts";
@@ -33,7 +28,7 @@ function monitorOf({ commands, id }: TraceEdges, { family }: WatchedPacket): Tra
   };
 }
 
-/** A place and a rule, and what they mean; the first row that fits is taken. */
+/** The explanation of a rule; the first matching row counts. */
 interface Row {
   readonly chain: RegExp;
   readonly rule?: RegExp;
@@ -129,7 +124,10 @@ const ROWS: readonly Row[] = [
   },
 ];
 
-/** What a step of this mode's table means; `undefined` for others, and for what says it all itself. */
+/**
+ * Explains a step in this mode's table; `undefined` for other tables and for self-explanatory
+ * steps.
+ */
 export function describeNftablesStep(
   { place, rule, verdict }: TraceStep,
   service = "no Service that is known",
@@ -142,7 +140,7 @@ export function describeNftablesStep(
   return row?.words(service, choicesOf(chain, rule));
 }
 
-/** How many endpoints a rule chooses among. */
+/** Returns the number of endpoints that a rule chooses from. */
 function choicesOf(chain: string, rule: string): string {
   const count = Number(/numgen random mod (\d+)/.exec(rule)?.[1] ?? /-(\d+)/.exec(chain)?.[1] ?? 0);
   return count === 1 ? "1 endpoint" : `${count} endpoints`;

@@ -1,8 +1,3 @@
-/**
- * What a kernel cannot express of a ServicePort. Pure.
- *
- * @module
- */
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { LOCAL_OFFSET } from "./chain_spec.ts";

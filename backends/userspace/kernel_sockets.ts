@@ -1,15 +1,10 @@
-/**
- * The sockets that wait for clients on this machine, as the kernel lists them.
- *
- * @module
- */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { formatHostPort } from "../../lib/net/port.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import { parseWaitingSockets, SOCKET_FILES } from "../../lib/os/kernel_sockets.ts";
 import type { SocketKey } from "./listeners.ts";
 
-/** All of them, of this network namespace; `undefined` where the kernel does not tell. */
+/** Returns the listening sockets of this network namespace; `undefined` if unavailable. */
 export async function kernelSockets(
   runner: CommandRunner,
   family: IpFamily,

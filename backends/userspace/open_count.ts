@@ -1,9 +1,3 @@
-/**
- * How many of something are open, and when none is any more.
- *
- * @module
- */
-
 /** A count that can be waited for to reach zero. */
 export class OpenCount {
   #count = 0;

@@ -1,5 +1,5 @@
 /**
- * Warnings about what clients and endpoints do, which may come thousands of times a second.
+ * Warnings about clients and endpoints, which may occur thousands of times a second.
  *
  * @module
  */
@@ -28,7 +28,10 @@ export class RateLimitedLog {
     this.#intervalMs = intervalMs;
   }
 
-  /** Warns, unless this sentence was printed within the interval. `suppressed` tells how many were not. */
+  /**
+   * Warns unless this sentence was printed within the interval. `suppressed` counts the omitted
+   * ones.
+   */
   warn(message: string, fields: LogFields = {}): void {
     const now = this.#clock.now();
     const muted = this.#muted.get(message);

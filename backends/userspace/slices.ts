@@ -1,8 +1,3 @@
-/**
- * Work over all Services without holding up the event loop.
- *
- * @module
- */
 import type { Clock } from "../../lib/os/clock.ts";
 
 /** Items after which, and milliseconds after which, other tasks have their turn. */

@@ -1,6 +1,6 @@
 /**
- * Compares the machine and the running process with a plan, for another process: addresses, routes and
- * listening sockets. Addresses and routes are mended; only the process itself can open its sockets.
+ * Compares addresses, routes and listening sockets with a plan, from any process. Addresses and
+ * routes are repaired; only the serving process itself can open its sockets.
  *
  * @module
  */

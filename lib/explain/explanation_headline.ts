@@ -1,8 +1,3 @@
-/**
- * Describes the result for a packet in one sentence.
- *
- * @module
- */
 import { formatHostPort } from "../net/port.ts";
 import type { ExplainedVerdict, PacketExplanation } from "../proxy/packet_explanation.ts";
 import type { ServicePortKey } from "../proxy/service_port_name.ts";

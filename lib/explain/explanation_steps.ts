@@ -1,8 +1,3 @@
-/**
- * Describes an explanation step by step, for the administrator of a node.
- *
- * @module
- */
 import type { FrontendRole } from "../proxy/frontend.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { type BackendMode, MODE_TRAITS } from "../proxy/backend.ts";
@@ -19,7 +14,7 @@ import type {
 } from "../proxy/packet_explanation.ts";
 import type { SharedPlan } from "../proxy/proxy_plan.ts";
 
-/** What the text depends on besides the explanation. */
+/** The inputs of the text besides the explanation. */
 interface StepContext {
   readonly mode: BackendMode;
   readonly shared: SharedPlan;
@@ -214,7 +209,7 @@ function* carriersStep({ carriers }: PacketExplanation): Generator<ExplanationSt
   yield { topic: "carriers", text: "in this order:", items };
 }
 
-/** With its name only as far as the text does not have it. */
+/** Includes the name only if the text does not contain it. */
 function carrierItem({ object, name, text }: PacketCarrier): string {
   if (text.startsWith(`${name} `)) return `${object} ${name}: ${text.slice(name.length + 1)}`;
   const words = name.split(" ");

@@ -1,9 +1,3 @@
-/**
- * Compares two lists in which order matters: the wanted one and the one found. Pure.
- *
- * @module
- */
-
 /** One difference. Indexes count from 0. */
 interface ListDifference {
   readonly kind: "missing" | "extra" | "altered" | "reordered";

@@ -1,8 +1,3 @@
-/**
- * Moves the changes from the trackers into the state, in slices.
- *
- * @module
- */
 import type { EndpointsChangeTracker } from "./endpoints_changes.ts";
 import type { ObjectProblem } from "../api/problem.ts";
 import {

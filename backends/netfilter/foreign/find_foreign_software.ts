@@ -1,5 +1,5 @@
 /**
- * What other software does or left on this machine that gets in a Service proxy's way.
+ * Finds other software, and its leftovers, that interferes with a Service proxy.
  *
  * @module
  */
@@ -20,30 +20,29 @@ import { OWN_NOTHING, type OwnState } from "./own_state.ts";
 import { ownStateOfMode } from "./own_state_of_mode.ts";
 import { removeKubeProxy } from "./remove_kube_proxy.ts";
 
-/** What looking needs. */
 export interface ForeignSoftwareEdges extends HostEdges {
   readonly network: Network;
   /** The user of this process; `undefined` = unknown. */
   readonly uid: number | undefined;
 }
 
-/** What is looked for. */
 interface ForeignSoftwareOptions {
   /** `ports`: only whether a kube-proxy answers now, 300 ms at most. @default {"everything"} */
   readonly scope?: "ports" | "everything";
-  /** Annotations of the own Node, where it is known: k3s tells there how it was started. */
+  /** Annotations of the own Node, if known: k3s records its arguments there. */
   readonly nodeAnnotations?: Readonly<Record<string, string>>;
   /** Whether kube-relay is to enforce NetworkPolicies here. @default {false} */
   readonly networkPolicy?: boolean;
-  /** What the mode that runs keeps for itself. @default {nothing} */
+  /** The objects of the running mode. @default {nothing} */
   readonly own?: OwnState;
   readonly signal?: AbortSignal;
 }
 
 /**
- * Looks for a live kube-proxy, for leftovers of kube-proxy in each mode, for kube-router, for k3s's own
- * parts, for other enforcers of NetworkPolicies, and for two iptables worlds in use. Never rejects for a missing tool or right: what could not
- * be looked at is a finding itself. The gravest come first.
+ * Looks for a live kube-proxy, leftovers of kube-proxy in each mode, kube-router, parts of k3s,
+ * other enforcers of NetworkPolicies, and the use of both iptables variants. Never rejects for a
+ * missing tool or permission: what cannot be checked is a finding itself. The most severe come
+ * first.
  */
 export async function findForeignSoftware(
   edges: ForeignSoftwareEdges,

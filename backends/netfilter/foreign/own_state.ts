@@ -1,6 +1,6 @@
 /**
- * What kube-relay itself has in the kernel, told apart from what kube-proxy left under the same names:
- * iptables mode takes over entry points as `KUBE-SERVICES`, ipvs mode the device and the sets.
+ * The objects of kube-relay in the kernel that have the same names as kube-proxy's: iptables mode
+ * uses entry points such as `KUBE-SERVICES`, ipvs mode the device and the sets.
  *
  * @module
  */
@@ -14,7 +14,7 @@ export interface ChainPlace {
   readonly chain: string;
 }
 
-/** Which names are in use by the mode that runs. A part that is left out: none is. */
+/** The names in use by the running mode. An absent part means none. */
 export interface OwnState {
   chain?(place: ChainPlace): boolean;
   nftTable?(table: NftTable): boolean;
@@ -24,5 +24,5 @@ export interface OwnState {
   counter?(): boolean;
 }
 
-/** Nothing of ours runs. */
+/** No running mode. */
 export const OWN_NOTHING: OwnState = {};

@@ -1,5 +1,5 @@
 /**
- * What each of our modes keeps in the kernel under names that kube-proxy has as well.
+ * The objects of each mode that have names of kube-proxy.
  *
  * @module
  */
@@ -12,9 +12,9 @@ import { isOfOtherModes } from "./known_chains.ts";
 import { type ChainPlace, OWN_NOTHING, type OwnState } from "./own_state.ts";
 
 /**
- * What a mode that runs keeps for itself. Modes that write iptables rules own every chain of such a name
- * in the rule set that they chose: what is stale there, of kube-proxy's or their own, they remove
- * themselves, since only they know which is which.
+ * Returns the objects of a running mode. Modes that write iptables rules own every chain of such a
+ * name in their rule set: they remove stale ones themselves, since only they can distinguish their
+ * own from kube-proxy's.
  */
 export async function ownStateOfMode(
   { commands }: { readonly commands: CommandRunner },
@@ -29,7 +29,7 @@ export async function ownStateOfMode(
   }
   const isInOurWorld = ({ world }: ChainPlace) => worlds.has(nameOfRuleSet(world));
   if (mode === "ipvs") return { chain: isInOurWorld, set: () => true, device: () => true };
-  // Of ipvs mode, which filters by sets and a device that go: nothing may refer to them.
+  // Chains of ipvs mode refer to sets and a device that will be removed.
   return {
     chain: (place) => isInOurWorld(place) && !isOfOtherModes(place.table, place.chain),
     counter: () => true,

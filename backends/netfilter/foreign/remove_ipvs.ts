@@ -1,5 +1,5 @@
 /**
- * Takes away what kube-proxy's ipvs mode leaves beside its rules: sets, virtual servers, the device.
+ * Removes the sets, virtual servers and device of kube-proxy's ipvs mode.
  *
  * @module
  */
@@ -26,14 +26,12 @@ import {
   type VirtualServer,
 } from "./virtual_servers.ts";
 
-/** What looking and removing need. */
 interface IpvsRemovalEdges {
   readonly commands: CommandRunner;
   readonly clock: Clock;
   readonly network: Network;
 }
 
-/** What is removed, and what is somebody else's. */
 interface IpvsRemovalInput {
   readonly own: OwnState;
   readonly run: RemovalRun;
@@ -50,7 +48,7 @@ const MAX_NAMED_SERVERS = 20;
  */
 export async function removeIpvs(edges: IpvsRemovalEdges, input: IpvsRemovalInput): Promise<void> {
   const { run, own } = input;
-  // Read before anything goes: sets and device tell whose the virtual servers are.
+  // Read before the removal: sets and device identify the owner of virtual servers.
   const servers = await findServers(edges, input);
   await removeSets(edges, input);
   await removeServers(edges, { run, servers });
@@ -118,7 +116,7 @@ async function removeServers(
     removes,
   });
   if (run.dryRun) return;
-  // Its exit code is that of the last line alone: only reading again tells what it did.
+  // The exit code is that of the last line only, so the result is verified by reading.
   const table = await readProcFile(commands, IP_VS_FILE, run.signal);
   const left = table.state === "seen"
     ? await inSteps({ clock }, readVirtualServers(table.value))

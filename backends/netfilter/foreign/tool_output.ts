@@ -1,18 +1,17 @@
 /**
- * What a tool of the machine says, where a missing tool and a refusal are answers like any other.
+ * Reads the output of a tool. A missing tool and a refusal are results, too.
  *
  * @module
  */
 import type { CommandResult, CommandRunner } from "../../../lib/os/command_runner.ts";
 import { firstLine, saysNotPermitted, type TryOptions, tryTool } from "../probe/try_tool.ts";
 
-/** What came of asking: what was said, that there is nothing to ask, or why there is no answer. */
+/** The result: the output, nothing to read, or the reason for a failure. */
 export type Seen<T> =
   | { readonly state: "seen"; readonly value: T }
   | { readonly state: "absent"; readonly reason: string }
   | { readonly state: "refused"; readonly reason: string };
 
-/** How a tool is asked. */
 export type AskOptions = Pick<TryOptions, "onLine" | "signal" | "timeoutMs">;
 
 /** A machine that is busy with a large rule set answers late. */
@@ -46,16 +45,18 @@ export async function readProcFile(
   return { state: "absent", reason: `${path} is not there` };
 }
 
-/** Whether a refusal is for want of rights: then there is nothing that this process could remove either. */
+/**
+ * Whether a refusal is due to missing permission; then this process could remove nothing either.
+ */
 export function wantsRights(reason: string): boolean {
   return saysNotPermitted(reason);
 }
 
-/** Why a tool ended with a code, in its own words. */
+/** The reason of an exit code, in the tool's words. */
 export function reasonOfExit(program: string, { code, stderr }: CommandResult): string {
   // iptables-nft warns so whenever legacy tables exist, also when it did its work.
   const words = stderr.replaceAll(/^# Warning: .*$/gm, "")
-    // What the kernel refused comes on a line of its own, below the name of the program.
+    // The kernel's reason is on a line below the name of the program.
     .replace(/^\S+ v[\d.]+ \(\w+\):\s*\n/m, "");
   return firstLine(words) || `${program} ended with ${code}`;
 }

@@ -1,28 +1,26 @@
 /**
- * Runs a program that may be missing, may hang and may print anything: each of these is an answer.
+ * Runs a program that may be missing, hang or print anything; each outcome is a result.
  *
  * @module
  */
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
 
-/** What probes run programs with. */
 export interface ProbeDependencies {
   readonly commands: CommandRunner;
-  /** For each program that is not told otherwise. @default {15,000} */
+  /** For each program without its own time-out. @default {15,000} */
   readonly timeoutMs?: number;
 }
 
-/** How a program is tried. */
 export interface TryOptions {
   readonly stdin?: string;
   /** @default {that of the dependencies} */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal | undefined;
-  /** Takes each line of what it prints; then `out` is empty. */
+  /** Receives each line of the output; then `out` is empty. */
   readonly onLine?: (line: string) => void;
 }
 
-/** What became of it. */
+/** The result of a run. */
 export type ToolAnswer =
   | { readonly kind: "ended"; readonly code: number; readonly out: string; readonly err: string }
   | { readonly kind: "missing" | "stuck" | "failed"; readonly reason: string };
@@ -62,12 +60,12 @@ function reasonOf({ program, kind, message }: CommandError, timeoutMs: number): 
   return kind === "timeout" ? `${program} did not answer within ${timeoutMs / 1000} s` : message;
 }
 
-/** Whether a tool's words say that this user may not. */
+/** Whether a message reports missing permission. */
 export function saysNotPermitted(words: string): boolean {
   return /Operation not permitted|Permission denied|[Yy]ou must be root/.test(words);
 }
 
-/** The first line that says something, shortened: what was printed may be anything. */
+/** Returns the first line with content, shortened, since the output may be anything. */
 export function firstLine(words: string): string {
   const line = words.split("\n").map((each) => each.trim()).find((each) => each !== "") ?? "";
   // deno-lint-ignore no-control-regex -- a broken program's bytes must not reach a terminal

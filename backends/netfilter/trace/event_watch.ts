@@ -1,6 +1,6 @@
 /**
- * Watches one packet pass the rules: it is marked by a table of its own, and a tool prints what the
- * kernel tells of it.
+ * Watches one packet pass the rules: a separate table marks it, and a tool prints the kernel's
+ * events.
  *
  * @module
  */
@@ -23,24 +23,23 @@ import { endingOf } from "./path_ending.ts";
 import type { TraceEdges } from "./trace_edges.ts";
 import type { TraceEvent } from "./trace_event.ts";
 
-/** A tool that tells what happens to marked packets. */
+/** A tool that prints the events of marked packets. */
 export interface TraceMonitor {
-  /** As the end of "seen by …". */
+  /** The method, as the end of "seen by …". */
   readonly way: string;
-  /** Command lines: the next one is taken where one ends before it tells of anything. */
+  /** Command lines; if one ends before its first event, the next is tried. */
   readonly lines: readonly (readonly string[])[];
   /** The events of one line that it prints. */
   readonly parse: (line: string) => readonly TraceEvent[];
-  /** What is made of the steps at the end. @default {as they are} */
+  /** Post-processes the steps. @default {as they are} */
   readonly finish?: (steps: readonly FollowedStep[]) => Promise<readonly TraceStep[]>;
 }
 
-/** How a packet is watched. */
 interface EventWatchOptions {
   readonly monitor: TraceMonitor;
   readonly describe: (step: TraceStep, service: string | undefined) => string | undefined;
   readonly signal: AbortSignal;
-  /** How long the tool may take until it sees what is marked. @default {10000} */
+  /** Maximum time until the tool sees marked packets. @default {10000} */
   readonly readyMs?: number;
 }
 
@@ -51,13 +50,15 @@ const BEACON_PERIOD_MS = 50;
 const TABLE_PERIOD_MS = 5;
 /** Nothing more came for so long: the packet is gone from this machine, or dropped. */
 const QUIET_MS = 200;
-/** Mostly all has come then, and what the rules are can be asked in the rest of that time. */
+/**
+ * Usually everything has arrived by then, and the rest of the time is enough to look up the rules.
+ */
 const LULL_MS = 30;
 /** A packet that was not seen so long after it was sent never came by. */
 const SEEN_MS = 1500;
 const MOST_QUIET_CHECKS = 50;
 
-/** The tool never saw what was marked; where it can't be had at all, there are other ways. */
+/** The tool never saw the marked packet; another method may work. */
 export class MonitorIsBlind extends TraceError {
   override name = "MonitorIsBlind";
 }
@@ -97,7 +98,7 @@ class EventWatch implements PacketWatch {
   #line = "";
   #monitoring: Promise<unknown> = Promise.resolve();
   #lastEventAt = 0;
-  /** What was looked up last, and for how many steps. */
+  /** The last lookup, and its number of steps. */
   #told: { readonly of: number; readonly steps: Promise<readonly FollowedStep[]> } | undefined;
 
   constructor(edges: TraceEdges, packet: WatchedPacket, options: EventWatchOptions) {
@@ -154,7 +155,7 @@ class EventWatch implements PacketWatch {
     return { steps, ending, notes: [], ...(header && { header }) };
   }
 
-  /** The path is asked for again when the sender is done: what was looked up stays as it was. */
+  /** The path is read again when the sender is done; earlier lookups are reused. */
   #tell(): Promise<readonly FollowedStep[]> {
     const { steps } = this.#follower;
     if (this.#told?.of !== steps.length) {
@@ -185,10 +186,10 @@ class EventWatch implements PacketWatch {
     }
   }
 
-  /** Resolves to what it complained of when it has ended. */
+  /** Runs the tool and returns its error messages. */
   async #runMonitor(line: readonly string[]): Promise<string> {
     const { parse } = this.#options.monitor;
-    // No tool notices that nobody reads any more before it prints again, which may be never.
+    // A tool notices a closed pipe only when it prints, which may never happen.
     const args = ["--pdeathsig", "KILL", "--", ...line];
     const { stderr } = await this.#edges.commands.run("setpriv", args, {
       signal: this.#stop.signal,
@@ -229,7 +230,7 @@ class EventWatch implements PacketWatch {
     }
   }
 
-  /** `nft -i` says nothing of what it has done. */
+  /** `nft -i` prints nothing about its operations. */
   async #untilTable(isSo: (listed: CommandResult) => boolean, problem: string): Promise<void> {
     const { clock, commands } = this.#edges;
     const { signal } = this.#options;
@@ -243,7 +244,7 @@ class EventWatch implements PacketWatch {
     }
   }
 
-  /** What was sent is told a moment later. */
+  /** Events arrive a moment after the packet was sent. */
   async #untilSeen(): Promise<void> {
     const late = new AbortController();
     const pause = this.#edges.clock.sleep(SEEN_MS, late.signal).catch(() => {});

@@ -1,5 +1,5 @@
 /**
- * Makes the table that marks a packet, and holds it for as long as it is needed.
+ * Creates the table that marks a packet, and holds it for the duration of a watch.
  *
  * @module
  */
@@ -16,7 +16,7 @@ export interface HeldTable extends AsyncDisposable {
   addRule(): void;
 }
 
-/** Nobody watches for longer; a process that hangs is ended then. */
+/** The maximum duration of a watch, after which a hanging process is ended. */
 export const LONGEST_WATCH_MS = 3_600_000;
 
 /** Without a home, `nft -i` neither reads `~/.nft.history`, which may be long, nor adds to it. */

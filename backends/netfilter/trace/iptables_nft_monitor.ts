@@ -1,8 +1,8 @@
 /**
- * Follows a marked packet through the rules of iptables-nft. To nft they are rules like any others,
- * but its words for them are not those of iptables, and leave comments out; so each is found again by
- * its number in what `iptables -S` prints. (`xtables-monitor --trace` has the words, but ends at the
- * first rule that it can't read: of nftables, and with 1.8.9 each one of IPv6 that has a port.)
+ * Follows a marked packet through the rules of iptables-nft. nft prints them in its own syntax and
+ * without comments, so each rule is looked up by number in the output of `iptables -S`.
+ * (`xtables-monitor --trace` prints iptables' syntax, but ends at the first rule that it cannot
+ * read: those of nftables, and with 1.8.9 each one of IPv6 with a port.)
  *
  * @module
  */
@@ -30,7 +30,6 @@ const IPTABLES_TABLES: ReadonlySet<string> = new Set([
   "security",
 ]);
 
-/** What it is made of. */
 interface IptablesNftOptions {
   readonly family: IpFamily;
   /** The table that marks the packet. */
@@ -62,7 +61,7 @@ export function iptablesNftMonitor(
   };
 }
 
-/** The step as iptables would tell it; as it is where that can't be found. */
+/** Returns the step in iptables' syntax; unchanged if the rule is not found. */
 export function inWordsOfIptables(
   { handle, ...step }: FollowedStep,
   { listing, texts }: { readonly listing: RuleListing; readonly texts: IptablesTexts },

@@ -1,5 +1,5 @@
 /**
- * The rules of some chains as iptables spells them.
+ * The rules of some chains in iptables' syntax.
  *
  * @module
  */
@@ -10,7 +10,6 @@ import { mapAtOnce } from "./map_at_once.ts";
 /** `table chain` → its rules without `-A` and the chain, in their order. */
 export type IptablesTexts = ReadonlyMap<string, readonly string[]>;
 
-/** Which chains, and of what. */
 interface IptablesTextsOptions {
   /** E.g. `ip6tables-nft-save`. */
   readonly save: string;
@@ -19,7 +18,7 @@ interface IptablesTextsOptions {
 }
 
 const TIMEOUT_MS = 60_000;
-/** As many as two or four cores have use for. */
+/** A concurrency that suits two to four cores. */
 const AT_ONCE = 4;
 
 /**
@@ -47,7 +46,7 @@ async function readAll(commands: CommandRunner, save: string): Promise<IptablesT
   return reader.rules;
 }
 
-/** Resolves to whether the tool did what it was asked for. */
+/** Returns whether the tool succeeded. */
 async function read(
   commands: CommandRunner,
   [program = "", ...args]: readonly string[],

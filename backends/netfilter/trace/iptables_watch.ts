@@ -1,5 +1,5 @@
 /**
- * Watches a packet pass the rules of iptables, in the best way that the machine has.
+ * Watches a packet pass the rules of iptables by the best available method.
  *
  * @module
  */
@@ -22,9 +22,9 @@ import { kernelLogMonitor } from "./kernel_log_monitor.ts";
 import { markTableName } from "./mark_table.ts";
 import type { TraceEdges } from "./trace_edges.ts";
 
-/** The log tells at once or never; else counters do as well. */
+/** The log works at once or never; otherwise counters are used. */
 const LOG_READY_MS = 400;
-/** Of other network namespaces it mostly tells nothing. */
+/** It usually has no events of other network namespaces. */
 const FOREIGN_LOG_READY_MS = 100;
 
 const LOG_IS_SILENT =
@@ -79,7 +79,7 @@ async function startBest(
   }
 }
 
-/** How long the log is worth being waited for; 0 where the kernel has nobody to write packets to it. */
+/** How long to wait for the log; 0 if no logger is registered in the kernel. */
 async function logReadyMs({ commands }: TraceEdges, family: IpFamily): Promise<number> {
   const logger = `net.netfilter.nf_log.${family === "IPv6" ? 10 : 2}`;
   // There in the initial network namespace alone.

@@ -1,6 +1,6 @@
 /**
- * Follows a marked packet through the rules of iptables-legacy by the kernel's log. The kernel writes
- * it for the initial network namespace alone, unless `net.netfilter.nf_log_all_netns` is set.
+ * Follows a marked packet through the rules of iptables-legacy in the kernel's log. The kernel
+ * logs only for the initial network namespace, unless `net.netfilter.nf_log_all_netns` is set.
  *
  * @module
  */
@@ -12,7 +12,6 @@ import { type CountedRules, countedRulesReader, verdictOf } from "./rule_counter
 import { targetOf } from "../iptables/iptables_save.ts";
 import type { TraceEvent } from "./trace_event.ts";
 
-/** What it is made of. */
 interface KernelLogOptions {
   /** The table that marks the packet. */
   readonly table: string;
@@ -47,8 +46,8 @@ export function kernelLogMonitor(
 }
 
 /**
- * The log has no line for the rule that marked the packet: whatever looks like it, or like the beacon,
- * is taken for marked.
+ * The log has no line for the rule that marks the packet, so every packet that looks like it, or
+ * like the beacon, counts as marked.
  */
 function eventsOf(
   { table, chain, kind, number, header }: KernelTraceLine,

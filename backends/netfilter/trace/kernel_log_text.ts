@@ -1,6 +1,6 @@
 /**
- * What the kernel logs of a packet that passes the rules of iptables-legacy:
- * `TRACE: nat:KUBE-SERVICES:rule:3 IN= OUT=eth0 SRC=… DST=… … PROTO=TCP SPT=… DPT=…`. Pure.
+ * Parses the kernel's log of a packet in the rules of iptables-legacy: `TRACE:
+ * nat:KUBE-SERVICES:rule:3 IN= OUT=eth0 SRC=… DST=… … PROTO=TCP SPT=… DPT=…`. Pure.
  *
  * @module
  */

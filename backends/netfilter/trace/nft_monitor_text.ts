@@ -1,5 +1,5 @@
 /**
- * What `nft monitor trace` prints (checked with 1.0.6, which has no JSON for it). Pure.
+ * Parses `nft monitor trace` (checked with 1.0.6, which has no JSON for it). Pure.
  *
  * @module
  */
@@ -14,7 +14,7 @@ const HANDLE = /^(.*) # handle (\d{1,9})$/;
 /** A rule that the tool does not have: only its number is known. */
 const UNKNOWN = /^(rule handle (\d{1,9}))$/;
 
-/** One line of it; `undefined` for one that says nothing of a packet. */
+/** Parses one line; `undefined` if it is not about a packet. */
 export function parseNftTraceLine(line: string): TraceEvent | undefined {
   const [, id, family, table, chain, word, rest] = LINE.exec(line) ?? [];
   if (id === undefined || word === undefined || rest === undefined) return undefined;

@@ -1,6 +1,6 @@
 /**
- * Picks the events of one packet out of everything that is traced on the machine, and puts them in
- * order. Pure but for its own state.
+ * Selects the events of one packet from all trace events of the machine, and orders them. Pure but
+ * for its own state.
  *
  * @module
  */
@@ -8,9 +8,8 @@ import type { PacketHeader, TraceStep } from "../../../lib/explain/packet_trace.
 import type { TraceEvent } from "./trace_event.ts";
 import { isTraceTable } from "./mark_table.ts";
 
-/** Whom the follower tells. */
 interface FollowerOptions {
-  /** Name of the table whose rules mark packets, without its family. */
+  /** Name of the marking table, without its family. */
   readonly table: string;
   /** From and to this port go the packets by which is seen whether the tool watches already. */
   readonly beaconPort: number;
@@ -23,9 +22,9 @@ export interface FollowedStep extends TraceStep {
   readonly handle?: number;
 }
 
-/** Marked packets are few; a machine that others trace on at the same time may tell of many. */
+/** Marked packets are few, but a machine with other traces may report many. */
 const MOST_IDS = 4096;
-/** A packet that goes round in circles is not followed for ever. */
+/** A packet in a routing loop is not followed forever. */
 const MOST_STEPS = 2000;
 
 /** Takes events in the order in which they were printed. */
@@ -41,7 +40,6 @@ export class PacketFollower {
     this.#options = options;
   }
 
-  /** Steps of the packet so far. */
   get steps(): readonly FollowedStep[] {
     return this.#steps;
   }
@@ -65,7 +63,7 @@ export class PacketFollower {
   #takeHeader(id: string, header: PacketHeader): boolean {
     if (this.#headers.size >= MOST_IDS) this.#headers.clear();
     this.#headers.set(id, header);
-    // On its way from the output of this machine back into it, a packet gets another number.
+    // A packet from this machine to itself gets another number when it arrives.
     if (this.#first && !this.#own.has(id) && isSame(header, this.#told ?? this.#first)) {
       this.#own.add(id);
     }
@@ -99,7 +97,7 @@ export class PacketFollower {
   }
 }
 
-/** Whether both are one packet, whose addresses may have been rewritten since. */
+/** Whether both headers belong to one packet, whose addresses may have been rewritten. */
 function isSame(header: PacketHeader, last: PacketHeader): boolean {
   if (header.arrivedBy === undefined) return false;
   if (header.id !== undefined && header.id !== 0) return header.id === last.id;
@@ -113,7 +111,7 @@ function isAlike(header: PacketHeader, told: PacketHeader | undefined): boolean 
     header.destinationPort === told.destinationPort && header.arrivedBy === told.arrivedBy;
 }
 
-/** nft tells the family before the name. */
+/** nft prints the family before the name. */
 function tableName(table: string | undefined): string {
   return table?.split(" ").at(-1) ?? "";
 }

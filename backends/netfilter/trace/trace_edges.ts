@@ -1,13 +1,8 @@
-/**
- * What watches of packets are made with.
- *
- * @module
- */
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { Network } from "../../../lib/os/network.ts";
 
-/** The machine, and what tells that which is added to it from what others trace with. */
+/** The dependencies of packet watches, and a name that distinguishes concurrent traces. */
 export interface TraceEdges {
   readonly clock: Clock;
   readonly commands: CommandRunner;

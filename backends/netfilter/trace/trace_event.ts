@@ -1,5 +1,5 @@
 /**
- * What the kernel tells of a packet that it was told to trace, whatever tool prints it.
+ * The kernel's trace events of a packet, independent of the tool that prints them.
  *
  * @module
  */
@@ -21,7 +21,7 @@ export type TraceEvent =
     | { readonly kind: "policy"; readonly verdict: string }
   );
 
-/** Of which packet, and where. */
+/** The packet and the place of an event. */
 interface TracePlace {
   /** Number of the packet: it may get another one when it comes in again. */
   readonly id: string;

@@ -1,6 +1,6 @@
 /**
- * Compares the addresses and routes of this machine with those that the running process has put there,
- * and mends what differs. For another process: nothing is bound, and the record is only read.
+ * Compares the addresses and routes of this machine with those of the running process, and repairs
+ * differences. For another process: nothing is bound, and the record is only read.
  *
  * @module
  */
@@ -46,7 +46,7 @@ export function addressComparison(
       if (lines.length === 0) return { found: differences, left: differences, operations: {} };
       const [problem] = (await ip.batch(lines, (line) => line)).values();
       const { differences: left } = await compare(plan, keys);
-      // What somebody else has mended meanwhile is refused, and well.
+      // Objects that another program has already repaired are refused, which is fine.
       if (problem !== undefined && left.length > 0) {
         throw new Error(`Cannot repair addresses of lo: ${problem.message}`);
       }

@@ -1,5 +1,5 @@
 /**
- * Taking datagrams from a listening UDP socket, and sending the replies from it.
+ * Receives datagrams from a listening UDP socket, and sends the replies from it.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import { systemErrorOf } from "../../../lib/os/socket_errors.ts";
 import type { UdpFlow, UdpFlowPort } from "./udp_flow.ts";
 import type { UdpForwarder } from "./udp_forwarder.ts";
 
-/** Who gets the datagrams of a listening socket. */
+/** The receiver of datagrams. */
 interface UdpTarget {
   readonly at: ServiceAddress;
   readonly forwarder: UdpForwarder;
@@ -43,7 +43,6 @@ export class UdpPort implements UdpFlowPort {
     this.#target = target;
   }
 
-  /** Where the socket is bound. */
   get addr(): SocketAddress {
     return this.#socket.addr;
   }
@@ -57,7 +56,7 @@ export class UdpPort implements UdpFlowPort {
     this.#receive();
   }
 
-  /** Hands the socket over, or changes who may use it. Flows of the former owner end. */
+  /** Assigns the socket to another target. Flows of the former one end. */
   assign(target: UdpTarget): void {
     const { forwarder } = this.#target;
     if (target.forwarder !== forwarder) this.#endFlows();

@@ -15,17 +15,17 @@ import { type Cidr, cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
 import { type FollowedObjects, serviceSubscriptions } from "./service_subscriptions.ts";
 
-/** Which objects are followed, and who takes them. */
+/** The followed objects and their receivers. */
 interface RouteOptions extends FollowedObjects {
   readonly informers: InformerSet;
   readonly families: readonly FamilyProxy[];
-  /** Ranges given on the command line; they stand in for the API's ServiceCIDRs. */
+  /** Ranges from the command line; they replace the API's ServiceCIDRs. */
   readonly serviceCidrs: readonly Cidr[];
-  /** Called for each state of the own Node; what was known stays when it is deleted. */
+  /** Called for each state of the own Node; after a deletion the last state remains. */
   readonly onNode: (node: Node) => void;
   /**
-   * Whether objects may be served as they come, since each comes with what it needs.
-   * @default {false: of half a cluster rules would be wrong}
+   * Whether objects may be served as they arrive, since each is complete. @default {false: rules of
+   * half a cluster would be wrong}
    */
   readonly servesEarly?: boolean;
   /** Called when the own Node was deleted. */

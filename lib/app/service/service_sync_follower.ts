@@ -1,5 +1,5 @@
 /**
- * What follows a sync of Services: kube-proxy's metrics and the observers.
+ * Updates kube-proxy's metrics and notifies observers after a sync of Services.
  *
  * @module
  */
@@ -19,7 +19,7 @@ export type SyncMetrics = Pick<
   "syncQueued" | "syncFinished" | "syncSucceeded" | "syncFailed"
 >;
 
-/** Who follows the syncs of one IP family. */
+/** The followers of one IP family's syncs. */
 export interface SyncFollowerDependencies {
   readonly metrics: SyncMetrics;
   readonly backend: Backend;
