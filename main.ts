@@ -5,8 +5,7 @@
  * @module
  */
 import { createHostChecks } from "./backends/host_checks.ts";
-import { BACKENDS } from "./backends/mod.ts";
-import { createPacketTraces } from "./backends/packet_traces.ts";
+import { BACKENDS, createPacketTraces } from "./backends/mod.ts";
 import { runCommandLine } from "./lib/app/cli/command_line.ts";
 import type { Dependencies } from "./lib/app/dependencies.ts";
 import { systemClock } from "./lib/os/clock.ts";

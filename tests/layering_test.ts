@@ -65,9 +65,8 @@ const EXCEPTIONS: Readonly<Record<string, string>> = {
 const PURE_IN_BACKENDS = new RegExp(
   "/(" + [
     ...["render\\w*", "explain\\w*", "diff\\w*", "describe\\w*", "unsupported", "local_match"],
-    ...["compare_elements", "packet_table", "prefix_tree\\w*", "rule_totals", "nft_monitor_lines"],
-    ...["host_settings", "inspect", "node_port_servers", "own_server", "service_frontend", "steps"],
-    ...["leave_out_refused", "path_ending"],
+    ...["compare_elements", "packet_table", "prefix_tree\\w*", "nft_monitor_text"],
+    ...["host_settings", "node_port_servers", "own_server", "service_frontend", "steps"],
     ...["affinity_table", "listeners", "endpoint_picker", "endpoint_loops"],
   ].join("|") + ")\\.ts$",
 );

@@ -1,8 +1,12 @@
 import { findHit, type PacketHit } from "../../lib/explain/packet_hit.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
-import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
+import type {
+  ModeExplanation,
+  PacketCarrier,
+  PacketExplanation,
+} from "../../lib/proxy/packet_explanation.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
+import { type IptablesTable, ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { type RuleSource, walkIptables } from "../netfilter/walk/iptables_walk.ts";
 import {
   carriersOf,
@@ -16,6 +20,9 @@ import type { IptablesLayout } from "./layout.ts";
 import { layOut } from "./render.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import { unsupportedParts } from "./unsupported.ts";
+import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
+import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
+import { isSameRule } from "../netfilter/iptables/rule_normal_form.ts";
 
 /**
  * Explains a packet to a ServicePort by walking the rules that the kernel is given. `layout` holds all
@@ -95,4 +102,29 @@ export class ExplainedLayout {
     }
     return this.#known.layout;
   }
+}
+
+const CARRIER = /^-[AI] (\S+) (.*)$/s;
+
+/** Asks for one chain after the other. Throws an IptablesError, and before start() has succeeded. */
+export async function findMissingRules(
+  runner: Pick<IptablesRunner, "rulesOf"> | undefined,
+  carriers: readonly PacketCarrier[],
+): Promise<readonly DataPlaneDifference[]> {
+  if (runner === undefined) throw new Error("Cannot look for rules: start() has not succeeded");
+  const differences: DataPlaneDifference[] = [];
+  for (const [name, group] of Map.groupBy(carriers, ({ name }) => name)) {
+    const [table = "", chain = ""] = name.split(" ");
+    const found = await runner.rulesOf(table as IptablesTable, chain);
+    if (found === undefined) {
+      differences.push({ object: "chain", name, kind: "missing", wanted: `:${chain} - [0:0]` });
+      continue;
+    }
+    for (const { object, text } of group) {
+      const [, , rule = ""] = CARRIER.exec(text) ?? [];
+      if (found.some((printed) => isSameRule(rule, printed))) continue;
+      differences.push({ object, name, kind: "missing", wanted: text });
+    }
+  }
+  return differences;
 }

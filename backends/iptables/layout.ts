@@ -31,8 +31,7 @@ import {
 } from "./chain_ref.ts";
 import { endOfRoot } from "./node_port_jumps.ts";
 import { prefixMatch } from "./packet_path.ts";
-import { DeferredTree } from "./deferred_tree.ts";
-import { PrefixTree, type TreeEntry } from "./prefix_tree.ts";
+import { DeferredTree, PrefixTree, type TreeEntry } from "./prefix_tree.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import type { ServiceRenderContext } from "./render_service.ts";
 import {

@@ -10,14 +10,13 @@ import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import type { SavedTables } from "../netfilter/iptables/iptables_save.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
-import { AppliedRules } from "./applied_rules.ts";
 import { CANARY } from "./base_chains.ts";
 import type { ChainRef } from "./chain_ref.ts";
 import { diffRulesInSlices, type StaleChains, staleChains } from "./diff.ts";
 import { type JumpRepair, KUBELET_FIREWALL, NO_JUMP_REPAIR, repairJumps } from "./jump_repair.ts";
 import type { IptablesLayout } from "./layout.ts";
 import type { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";
-import { type RulesByTable, RuleTotals } from "./rule_totals.ts";
+import { AppliedRules, type RulesByTable, RuleTotals } from "./applied_rules.ts";
 import { withUnreadable } from "./read_unreadable.ts";
 import type { WriteFigures } from "./write_figures.ts";
 

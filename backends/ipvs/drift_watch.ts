@@ -1,7 +1,11 @@
 import type { LogFields } from "../../lib/log/logger.ts";
 import type { OneAtATime } from "../../lib/os/one_at_a_time.ts";
-import { type DriftFound, type DriftSubject, DriftWatch } from "../netfilter/drift_watch.ts";
-import type { DriftFigures } from "../netfilter/drift_figures.ts";
+import {
+  type DriftFigures,
+  type DriftFound,
+  type DriftSubject,
+  DriftWatch,
+} from "../netfilter/drift_watch.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
 import { VerificationSchedule } from "../netfilter/verification_schedule.ts";

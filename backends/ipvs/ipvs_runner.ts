@@ -11,7 +11,7 @@ import { DummyDevice } from "../iproute/dummy_devices.ts";
 import { IpRunner } from "../iproute/ip_runner.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import { type NotedServers, notedServers } from "../netfilter/foreign/ip_sets.ts";
-import { readProcFile, reasonOfExit } from "../netfilter/foreign/tool_output.ts";
+import { readProcFile, reasonOfExit } from "../netfilter/probe/try_tool.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import type { SavedTables } from "../netfilter/iptables/iptables_save.ts";
 import { IptablesError } from "../netfilter/iptables/restore_error.ts";
@@ -22,10 +22,11 @@ import { BatchRefusal, runBatch } from "../netfilter/tool_batch.ts";
 import { renderOperations } from "./ipvs_operation.ts";
 import { IP_VS_FILE } from "../netfilter/foreign/virtual_servers.ts";
 import { readProcIpVs, type SeenServer } from "./proc_ip_vs.ts";
-import { readServerRates } from "./server_rates.ts";
 import { StepRefusal } from "./step_refusal.ts";
 import type { IpvsStep } from "./steps.ts";
-import type { ServerKey } from "./virtual_server.ts";
+import { type ServerKey, tryParseServer } from "./virtual_server.ts";
+import type { Logger } from "../../lib/log/logger.ts";
+import { tryParseProtocol } from "../../lib/net/port.ts";
 
 /** The edges. */
 interface IpvsRunnerDependencies {
@@ -170,4 +171,48 @@ export class IpvsRunner {
     const line = [program, ...args].join(" ");
     throw new Error(`Cannot run '${line}': ${reasonOfExit(program, result)}`);
   }
+}
+
+/** Milliseconds; 0 keeps the kernel's value. */
+interface ConnectionTimeouts {
+  readonly tcp: number;
+  readonly tcpFin: number;
+  readonly udp: number;
+}
+
+const MS_PER_SECOND = 1_000;
+
+/** Sets the configured time-outs. A refusal is logged and does not affect serving. */
+export async function setConnectionTimeouts(
+  { logger, runner }: { readonly logger: Logger; readonly runner: Pick<IpvsRunner, "setTimeouts"> },
+  { tcp, tcpFin, udp }: ConnectionTimeouts,
+): Promise<void> {
+  if (tcp + tcpFin + udp === 0) return;
+  const seconds = (ms: number) => Math.ceil(ms / MS_PER_SECOND);
+  try {
+    await runner.setTimeouts([seconds(tcp), seconds(tcpFin), seconds(udp)]);
+  } catch (error) {
+    logger.warn("Cannot set time-outs of IPVS", { error });
+  }
+}
+
+const FLAGS = { TCP: "-t", UDP: "-u", SCTP: "--sctp-service" } as const;
+const SERVER = /^(TCP|UDP|SCTP)\s+(\S+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s*$/;
+
+/** Reads it in short steps. Lines that make no sense, and those of real servers, are passed over. */
+export function* readServerRates(
+  text: string,
+): Generator<void, ReadonlyMap<ServerKey, ServerRates>> {
+  const rates = new Map<ServerKey, ServerRates>();
+  for (const line of text.split("\n")) {
+    yield;
+    const [, name = "", address = "", ...numbers] = SERVER.exec(line) ?? [];
+    const protocol = tryParseProtocol(name);
+    const key = protocol && tryParseServer(FLAGS[protocol], address);
+    if (key === undefined) continue;
+    const [connections = 0, packetsIn = 0, packetsOut = 0, bytesIn = 0, bytesOut = 0] = numbers
+      .map(Number);
+    rates.set(key, { connections, packetsIn, packetsOut, bytesIn, bytesOut });
+  }
+  return rates;
 }

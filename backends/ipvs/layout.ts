@@ -221,3 +221,10 @@ export class IpvsLayout {
     this.#masquerade.set(masqueradeInternal, count + change);
   }
 }
+
+/** Leaves it out. Where it is only the scheduler that cannot be had, the node's own serves. */
+export function leaveOutRefused(layout: IpvsLayout, plan: ServicePlan, item: Quarantined): void {
+  const { annotations, ...plain } = plan;
+  const asksForMore = annotations !== undefined && item.reason.includes("Scheduler");
+  layout.quarantine(item, asksForMore ? plain : undefined);
+}

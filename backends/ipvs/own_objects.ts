@@ -20,7 +20,7 @@ import { isKubeProxyChain } from "../netfilter/foreign/known_chains.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import { removeChains } from "../netfilter/foreign/remove_iptables.ts";
 import type { ChainFilter } from "../netfilter/foreign/render_iptables_removal.ts";
-import { readProcFile } from "../netfilter/foreign/tool_output.ts";
+import { readProcFile } from "../netfilter/probe/try_tool.ts";
 import {
   describeServer,
   IP_VS_FILE,

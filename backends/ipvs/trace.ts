@@ -7,7 +7,7 @@ import type {
   WatchedPacket,
 } from "../../lib/explain/packet_trace.ts";
 import { createIptablesTrace } from "../netfilter/trace/iptables_watch.ts";
-import type { TraceEdges } from "../netfilter/trace/trace_edges.ts";
+import type { TraceEdges } from "../netfilter/trace/trace_event.ts";
 import { IP_VS_FILE } from "../netfilter/foreign/virtual_servers.ts";
 import { readProcIpVs, type SeenServer } from "./proc_ip_vs.ts";
 import { IP_VS_CONN_FILE, type IpvsConnection, parseIpvsConnection } from "./proc_ip_vs_conn.ts";

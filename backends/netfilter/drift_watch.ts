@@ -9,7 +9,6 @@
  */
 import type { LogFields, Logger } from "../../lib/log/logger.ts";
 import type { Clock } from "../../lib/os/clock.ts";
-import type { DriftFigures } from "./drift_figures.ts";
 import type { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import type { VerificationSchedule } from "./verification_schedule.ts";
 
@@ -157,4 +156,11 @@ export class DriftWatch {
       return found;
     });
   }
+}
+
+/** Differences that a check of the kernel found and repaired. */
+export interface DriftFigures {
+  readonly kind: "chain" | "rule" | "set" | "virtual_server" | "address";
+  readonly found: number;
+  readonly repaired: number;
 }

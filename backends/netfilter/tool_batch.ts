@@ -5,8 +5,7 @@
  */
 import { inPieces } from "../../lib/os/command_input.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
-import { reasonOfExit } from "./foreign/tool_output.ts";
-import { saysNotPermitted } from "./probe/try_tool.ts";
+import { reasonOfExit, saysNotPermitted } from "./probe/try_tool.ts";
 
 /** A batch whose input the program refused. How much of it was applied is unknown. */
 export class BatchRefusal extends Error {

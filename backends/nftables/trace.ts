@@ -1,10 +1,9 @@
 import type { StartPacketWatch, TraceStep, WatchedPacket } from "../../lib/explain/packet_trace.ts";
 import { startEventWatch, type TraceMonitor } from "../netfilter/trace/event_watch.ts";
 import { markTableName } from "../netfilter/trace/mark_table.ts";
-import { nftMonitorLines } from "../netfilter/trace/nft_monitor_lines.ts";
-import { parseNftTraceLines } from "../netfilter/trace/nft_monitor_text.ts";
+import { nftMonitorLines, parseNftTraceLines } from "../netfilter/trace/nft_monitor_text.ts";
 import { listRulesets, tellUnknownRules } from "../netfilter/trace/rule_listing.ts";
-import type { TraceEdges } from "../netfilter/trace/trace_edges.ts";
+import type { TraceEdges } from "../netfilter/trace/trace_event.ts";
 import { SOURCE_RANGES_CHAIN } from "./base_chains.ts";
 import { TABLE } from "./containers.ts";
 import { REJECT_CHAIN } from "./chain_spec.ts";

@@ -16,7 +16,7 @@ import { TimeSlice } from "../../lib/os/time_slice.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { FamilyTraffic, TrafficFigures } from "../../lib/proxy/service_traffic.ts";
-import type { DriftFigures } from "../netfilter/drift_figures.ts";
+import type { DriftFigures } from "../netfilter/drift_watch.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import type { TableReading } from "../netfilter/nft/table_listing.ts";

@@ -1,4 +1,4 @@
-import type { Logger } from "../../lib/log/logger.ts";
+import type { LogFields, Logger } from "../../lib/log/logger.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { Network, SocketAddress } from "../../lib/os/network.ts";
 import { OpenFiles } from "../../lib/os/open_files.ts";
@@ -8,9 +8,7 @@ import { BufferPool, DatagramBufferPool } from "./tcp/buffer_pool.ts";
 import { ClientOrigin } from "./client_origin.ts";
 import { EndpointLoops } from "./endpoint_loops.ts";
 import type { EndpointPickerOptions } from "./endpoint_picker.ts";
-import { OpenCount } from "./open_count.ts";
 import { OwnSockets } from "./own_sockets.ts";
-import { RateLimitedLog } from "./rate_limited_log.ts";
 import { TcpDialer } from "./tcp/tcp_dialer.ts";
 
 /** The edges that forwarding works with. */
@@ -170,5 +168,69 @@ export class Forwarding {
   close(): void {
     this.dialer.close();
     for (const forwarder of this.busy) forwarder.close();
+  }
+}
+
+/** A count that can be waited for to reach zero. */
+export class OpenCount {
+  #count = 0;
+  #waiting: (() => void)[] = [];
+
+  get value(): number {
+    return this.#count;
+  }
+
+  add(): void {
+    this.#count++;
+  }
+
+  remove(): void {
+    if (--this.#count === 0) { for (const resolve of this.#waiting.splice(0)) resolve(); }
+  }
+
+  /** Resolves when the count is zero; at once if it is. */
+  async zero(): Promise<void> {
+    while (this.#count > 0) {
+      await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    }
+  }
+}
+
+interface Muted {
+  until: number;
+  suppressed: number;
+}
+
+/** Prints each sentence once in an interval, and counts the others. */
+export class RateLimitedLog {
+  readonly #clock: Clock;
+  readonly #logger: Logger;
+  readonly #intervalMs: number;
+  // One entry for each constant sentence of the code: it does not grow.
+  readonly #muted = new Map<string, Muted>();
+
+  constructor(
+    { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
+    intervalMs = 10_000,
+  ) {
+    this.#clock = clock;
+    this.#logger = logger;
+    this.#intervalMs = intervalMs;
+  }
+
+  /**
+   * Warns unless this sentence was printed within the interval. `suppressed` counts the omitted
+   * ones.
+   */
+  warn(message: string, fields: LogFields = {}): void {
+    const now = this.#clock.now();
+    const muted = this.#muted.get(message);
+    if (muted && now < muted.until) {
+      muted.suppressed++;
+      return;
+    }
+    this.#muted.set(message, { until: now + this.#intervalMs, suppressed: 0 });
+    const suppressed = muted?.suppressed ?? 0;
+    this.#logger.warn(message, suppressed > 0 ? { ...fields, suppressed } : fields);
   }
 }

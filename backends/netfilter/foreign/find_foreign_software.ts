@@ -16,8 +16,7 @@ import { type HostEdges, readHostContents } from "./host_contents.ts";
 import { impostorFindings, judgeFindings, liveFinding } from "./judge_findings.ts";
 import { K3S_NODE_ARGS, parseK3sNodeArgs } from "./k3s_node_args.ts";
 import { findLiveKubeProxy } from "./live_kube_proxy.ts";
-import { OWN_NOTHING, type OwnState } from "./own_state.ts";
-import { ownStateOfMode } from "./own_state_of_mode.ts";
+import { OWN_NOTHING, type OwnState, ownStateOfMode } from "./own_state.ts";
 import { removeKubeProxy } from "./remove_kube_proxy.ts";
 
 export interface ForeignSoftwareEdges extends HostEdges {

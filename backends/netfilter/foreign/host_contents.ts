@@ -16,7 +16,7 @@ import {
 import { listSets } from "../ipset/ipset_runner.ts";
 import { listNftTables } from "./nft_tables.ts";
 import type { NftTable } from "../nft/nft_objects.ts";
-import { readProcFile, type Seen } from "./tool_output.ts";
+import { readProcFile, type Seen } from "../probe/try_tool.ts";
 import { IP_VS_FILE, readVirtualServers, type VirtualServer } from "./virtual_servers.ts";
 
 /** The content of the kernel. An unreadable part is empty, and named in `unseen`. */

@@ -2,7 +2,7 @@ import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import { deletionText, type NftTable } from "../nft/nft_objects.ts";
 import { parseTableHeads } from "../nft/table_listing.ts";
 import type { RemovalRun } from "./removal_run.ts";
-import { askTool, type Seen } from "./tool_output.ts";
+import { askTool, type Seen } from "../probe/try_tool.ts";
 
 /** The table that kube-proxy's nftables mode keeps everything in. */
 export function isKubeProxyTable({ family, name }: NftTable): boolean {

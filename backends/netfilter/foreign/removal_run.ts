@@ -5,7 +5,7 @@
  */
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { CleanupReport } from "../../../lib/controller/data_plane.ts";
-import { reasonOfExit, wantsRights } from "./tool_output.ts";
+import { reasonOfExit, saysNotPermitted } from "../probe/try_tool.ts";
 
 /** One command that removes something. */
 export interface RemovalStep {
@@ -56,7 +56,7 @@ export class RemovalRun {
 
   /** Something that could not even be looked at: a plain user can't, but has left nothing there either. */
   unseen(what: string, reason: string): void {
-    if (wantsRights(reason)) this.keep(`${what}: not checked, which needs root: ${reason}`);
+    if (saysNotPermitted(reason)) this.keep(`${what}: not checked, which needs root: ${reason}`);
     else this.fail(`${what}: ${reason}`);
   }
 

@@ -16,7 +16,7 @@ import { listSets, readSets } from "../ipset/ipset_runner.ts";
 import { isKubeProxySet, notedServers } from "./ip_sets.ts";
 import type { OwnState } from "./own_state.ts";
 import type { RemovalRun } from "./removal_run.ts";
-import { readProcFile } from "./tool_output.ts";
+import { readProcFile } from "../probe/try_tool.ts";
 import {
   describeServer,
   IP_VS_FILE,

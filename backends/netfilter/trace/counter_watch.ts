@@ -13,10 +13,9 @@ import {
 } from "../../../lib/explain/packet_trace.ts";
 import { firstLine } from "../probe/try_tool.ts";
 import { asTraceError } from "./held_table.ts";
-import { endingOf } from "./path_ending.ts";
 import { type CountedRules, countedRulesReader, movedRules } from "./rule_counters.ts";
 import { targetOf } from "../iptables/iptables_save.ts";
-import type { TraceEdges } from "./trace_edges.ts";
+import { endingOf, type TraceEdges } from "./trace_event.ts";
 
 interface CounterWatchOptions {
   /** E.g. `iptables-legacy-save`. */

@@ -19,9 +19,7 @@ import { asTraceError, type HeldTable, holdTable, LONGEST_WATCH_MS } from "./hel
 import { BEACON_ADDRESS, isMarking, markTableName, markTableText } from "./mark_table.ts";
 import { nftFamily } from "../nft/nft_objects.ts";
 import { type FollowedStep, PacketFollower } from "./packet_follower.ts";
-import { endingOf } from "./path_ending.ts";
-import type { TraceEdges } from "./trace_edges.ts";
-import type { TraceEvent } from "./trace_event.ts";
+import { endingOf, type TraceEdges, type TraceEvent } from "./trace_event.ts";
 
 /** A tool that prints the events of marked packets. */
 export interface TraceMonitor {

@@ -10,8 +10,7 @@ import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { TraceStep } from "../../../lib/explain/packet_trace.ts";
 import type { TraceMonitor } from "./event_watch.ts";
-import { nftMonitorLines } from "./nft_monitor_lines.ts";
-import { parseNftTraceLines } from "./nft_monitor_text.ts";
+import { nftMonitorLines, parseNftTraceLines } from "./nft_monitor_text.ts";
 import type { FollowedStep } from "./packet_follower.ts";
 import { type IptablesTexts, readIptablesTexts } from "./iptables_texts.ts";
 import {

@@ -20,7 +20,7 @@ import { iptablesNftMonitor } from "./iptables_nft_monitor.ts";
 import { describeIptablesStep as describe } from "./describe_iptables_step.ts";
 import { kernelLogMonitor } from "./kernel_log_monitor.ts";
 import { markTableName } from "./mark_table.ts";
-import type { TraceEdges } from "./trace_edges.ts";
+import type { TraceEdges } from "./trace_event.ts";
 
 /** The log works at once or never; otherwise counters are used. */
 const LOG_READY_MS = 400;

@@ -7,10 +7,9 @@
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { PacketHeader, TraceStep, WatchedPacket } from "../../../lib/explain/packet_trace.ts";
 import type { TraceMonitor } from "./event_watch.ts";
-import { type KernelTraceLine, parseKernelTraceLine } from "./kernel_log_text.ts";
 import { type CountedRules, countedRulesReader, verdictOf } from "./rule_counters.ts";
 import { targetOf } from "../iptables/iptables_save.ts";
-import type { TraceEvent } from "./trace_event.ts";
+import { headerOf, type TraceEvent } from "./trace_event.ts";
 
 interface KernelLogOptions {
   /** The table that marks the packet. */
@@ -89,4 +88,34 @@ function withText(step: TraceStep, rules: CountedRules): TraceStep {
   if (verdict !== "rule") return { ...rest, verdict };
   if (found === undefined) return { ...rest, rule: `rule ${number}`, verdict: "continue" };
   return { ...rest, rule: found.rule, verdict: verdictOf(targetOf(found.rule)) };
+}
+
+/** One line of the log. */
+export interface KernelTraceLine {
+  readonly table: string;
+  readonly chain: string;
+  readonly kind: "rule" | "return" | "policy";
+  /** Place of the rule in its chain, from 1. */
+  readonly number: number;
+  readonly header: PacketHeader;
+}
+
+const LINE = /\bTRACE: ([^:\s]+):([^:\s]+):(rule|return|policy):(\d{1,9}) (IN=.*)$/;
+
+/** One line; `undefined` for any other. */
+export function parseKernelTraceLine(line: string): KernelTraceLine | undefined {
+  const [, table, chain, kind, number, fields = ""] = LINE.exec(line) ?? [];
+  if (table === undefined || chain === undefined) return undefined;
+  const field = (name: string) => new RegExp(`(?:^| )${name}=(\\S*)`).exec(fields)?.[1];
+  const header = headerOf({
+    source: field("SRC"),
+    destination: field("DST"),
+    sourcePort: field("SPT"),
+    destinationPort: field("DPT"),
+    id: field("ID"),
+    arrivedBy: field("IN"),
+    leavesBy: field("OUT"),
+  });
+  if (header === undefined) return undefined;
+  return { table, chain, kind: kind as KernelTraceLine["kind"], number: Number(number), header };
 }
