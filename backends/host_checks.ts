@@ -1,8 +1,3 @@
-/**
- * Checks of the machine that the modes depend on.
- *
- * @module
- */
 import type { Clock } from "../lib/os/clock.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
 import type { Network } from "../lib/os/network.ts";
@@ -40,7 +35,7 @@ const PROBES: Readonly<Record<BackendMode, Probe>> = {
   userspace: () => Promise.resolve([]),
 };
 
-/** The checks of this machine. Does nothing before it is asked. */
+/** Creates the checks of this machine. Runs nothing before a check is called. */
 export function createHostChecks(dependencies: HostCheckDependencies): HostChecks {
   const { noting, avoiding } = new HungTools(dependencies);
   return {

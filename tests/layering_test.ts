@@ -65,9 +65,23 @@ const EXCEPTIONS: Readonly<Record<string, string>> = {
 const PURE_IN_BACKENDS = new RegExp(
   "/(" + [
     ...["render\\w*", "explain\\w*", "diff\\w*", "describe\\w*", "unsupported", "local_match"],
-    ...["compare_elements", "packet_table", "prefix_tree\\w*", "nft_monitor_text"],
+    ...[
+      "compare(_elements|_listeners)?",
+      "service_excerpt",
+      "judge_findings",
+      "packet_table",
+      "prefix_tree\\w*",
+      "nft_monitor_text",
+    ],
     ...["host_settings", "node_port_servers", "own_server", "service_frontend", "steps"],
-    ...["affinity_table", "listeners", "endpoint_picker", "endpoint_loops"],
+    ...["entry(_id)?", "expressions", "counted_frontends", "applied_servers", "undotted_address"],
+    ...[
+      "verification_schedule",
+      "affinity_table",
+      "listeners",
+      "endpoint_picker",
+      "endpoint_loops",
+    ],
   ].join("|") + ")\\.ts$",
 );
 /** The docstring of a module, and a claim in it. */

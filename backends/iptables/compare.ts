@@ -1,8 +1,3 @@
-/**
- * Compares the rules that were found with the desired ones, object by object. Pure.
- *
- * @module
- */
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { compareChain } from "../netfilter/iptables/compare_chain.ts";
@@ -28,11 +23,9 @@ interface RuleComparisonInput {
   readonly keys?: ReadonlySet<ServicePortKey> | undefined;
 }
 
-/** Chains between two pauses: about 250 rules, 1 ms. */
-const SLICE_SIZE = 16;
 const TABLES: readonly IptablesTable[] = ["mangle", "filter", "nat"];
 
-/** Compares, in short steps. */
+/** Compares the rules that were found with the desired ones, object by object, in short steps. */
 export function* compareRules(
   { layout, tables, keys }: RuleComparisonInput,
 ): Generator<void, readonly DataPlaneDifference[]> {
@@ -40,7 +33,7 @@ export function* compareRules(
   const wanted = new Set<string>();
   for (const ref of layout.chains()) {
     wanted.add(chainKey(ref));
-    if (wanted.size % SLICE_SIZE === 0) yield;
+    yield;
     const content = layout.content(ref);
     if (content === undefined) continue;
     const found = tables[ref.table].chains.get(ref.name);

@@ -12,9 +12,9 @@ import type {
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import type { SavedTables } from "../netfilter/iptables/iptables_save.ts";
+import { fillLayout } from "../netfilter/wanted_rules.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
-import { TimeSlice } from "../../lib/os/time_slice.ts";
-import { refusedByKey, RefusedServices } from "../netfilter/refused_services.ts";
+import { RefusedServices } from "../netfilter/refused_services.ts";
 import { compareRules, foundShape } from "./compare.ts";
 import { IptablesLayout } from "./layout.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
@@ -81,17 +81,10 @@ async function layoutOf(
   { plan, options, shape, scope }: KernelComparisonInput,
   tables: SavedTables | undefined,
 ): Promise<IptablesLayout> {
-  const slice = new TimeSlice(clock);
   const layout = new IptablesLayout(plan.shared, options, {
     shape: shape ?? (tables ? foundShape(tables) : []),
   });
-  const refused = refusedByKey(scope?.quarantined);
-  for (const service of plan.services.values()) {
-    const item = refused.get(service.key);
-    if (item) layout.quarantine(item);
-    else layout.set(service);
-    await slice.pause();
-  }
+  await fillLayout(layout, plan, { clock, quarantined: scope?.quarantined });
   layout.dropEmpty();
   return layout;
 }

@@ -26,7 +26,7 @@ import {
   type RestorePart,
 } from "../netfilter/iptables/restore_batch.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import type { TimeSlice } from "../../lib/os/time_slice.ts";
+import { atOnce } from "../netfilter/in_steps.ts";
 
 /** The content of a batch besides the chains that differ. */
 interface DiffOptions {
@@ -42,12 +42,6 @@ interface DiffOptions {
 
 /** Names of chains, by table. */
 export type StaleChains = Readonly<Record<IptablesTable, readonly string[]>>;
-
-/** {@linkcode DiffOptions}, and the time slice that keeps the event loop responsive. */
-interface SlicedDiffOptions extends DiffOptions {
-  /** Called every few chains; a returned promise is awaited. */
-  readonly slice: Pick<TimeSlice, "pause">;
-}
 
 /** A chain and its content, for one part. */
 type NamedContent = ChainContent & { readonly name: string };
@@ -79,25 +73,7 @@ export function diffRules(
   applied: AppliedRules,
   options: DiffOptions = {},
 ): RestoreBatch<ServicePortKey> {
-  const steps = diffSteps(layout, applied, options);
-  for (;;) {
-    const step = steps.next();
-    if (step.done) return step.value;
-  }
-}
-
-/** As {@linkcode diffRules}, with pauses. The layout must not change in between. */
-export async function diffRulesInSlices(
-  layout: IptablesLayout,
-  applied: AppliedRules,
-  options: SlicedDiffOptions,
-): Promise<RestoreBatch<ServicePortKey>> {
-  const steps = diffSteps(layout, applied, options);
-  for (;;) {
-    const step = steps.next();
-    if (step.done) return step.value;
-    await options.slice.pause();
-  }
+  return atOnce(diffRulesInSteps(layout, applied, options));
 }
 
 /**
@@ -116,10 +92,11 @@ export function staleChains(
   return { filter: staleIn("filter"), mangle: [], nat: staleIn("nat") };
 }
 
-function* diffSteps(
+/** As {@linkcode diffRules}, in short steps. The layout must not change in between. */
+export function* diffRulesInSteps(
   layout: Pick<IptablesLayout, "content" | "dirty">,
   applied: AppliedRules,
-  { jumps = [], removedJumps = [], stale, kept = new Set() }: DiffOptions,
+  { jumps = [], removedJumps = [], stale, kept = new Set() }: DiffOptions = {},
 ): Generator<void, RestoreBatch<ServicePortKey>, void> {
   const differences: Differences = {
     written: { filter: [], mangle: [], nat: [] },

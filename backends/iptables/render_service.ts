@@ -12,7 +12,7 @@ import { LOCALHOST_COUNTER } from "../netfilter/iptables/iptables_features.ts";
 import type { Rule, RuleMatch } from "../netfilter/iptables/iptables_objects.ts";
 import { type ServiceChainNames, serviceChainNames } from "../netfilter/names.ts";
 import { LOOPBACK_RANGE, MARK_MASQ, masquerade, type TreeId } from "./base_chains.ts";
-import { FROM_NODE, fromPod, internalMasqueradeMatch } from "./local_match.ts";
+import { FROM_NODE, fromPod, internalMasqueradeMatch } from "../netfilter/local_match.ts";
 import { addressPath, destinationPath, portPath } from "./packet_path.ts";
 import { endpointRuleCount, endpointRules } from "./render_endpoints.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";

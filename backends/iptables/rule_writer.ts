@@ -1,24 +1,19 @@
-/**
- * Writes the desired rules, and knows the applied ones: those written without a failure or read
- * since.
- *
- * @module
- */
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { Clock } from "../../lib/os/clock.ts";
-import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
+import { type IptablesTable, ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
-import type { SavedTables } from "../netfilter/iptables/iptables_save.ts";
+import type { SavedTable, SavedTables } from "../netfilter/iptables/iptables_save.ts";
+import { inSteps } from "../netfilter/in_steps.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
-import { CANARY } from "./base_chains.ts";
+import { baseChains, baseJumps, CANARY } from "./base_chains.ts";
 import type { ChainRef } from "./chain_ref.ts";
-import { diffRulesInSlices, type StaleChains, staleChains } from "./diff.ts";
+import { diffRulesInSteps, type StaleChains, staleChains } from "./diff.ts";
 import { type JumpRepair, KUBELET_FIREWALL, NO_JUMP_REPAIR, repairJumps } from "./jump_repair.ts";
 import type { IptablesLayout } from "./layout.ts";
 import type { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";
 import { AppliedRules, type RulesByTable, RuleTotals } from "./applied_rules.ts";
-import { withUnreadable } from "./read_unreadable.ts";
 import type { WriteFigures } from "./write_figures.ts";
+import type { IptablesRenderOptions } from "./render_options.ts";
 
 interface RuleWriterDependencies {
   readonly clock: Clock;
@@ -37,7 +32,7 @@ const READ_IS_FRESH_MS = 2_000;
 /** Chains that are looked at between two questions whether to pause. */
 const SLICE_SIZE = 32;
 
-/** Writes the rules of one family. One call is in flight at most. */
+/** Writes the rules of one family, and knows the applied ones. One call is in flight at most. */
 export class RuleWriter {
   readonly #dependencies: RuleWriterDependencies;
   readonly #applied = new AppliedRules();
@@ -127,11 +122,10 @@ export class RuleWriter {
       this.#tables = undefined;
       await this.#adopt(tables, layout);
     }
-    const batch = await diffRulesInSlices(layout, this.#applied, {
-      ...this.#repair,
-      kept: this.#kept,
-      slice: new TimeSlice(clock),
-    });
+    const batch = await inSteps(
+      { clock },
+      diffRulesInSteps(layout, this.#applied, { ...this.#repair, kept: this.#kept }),
+    );
     this.#batch = batch;
     if (!batch.isEmpty) {
       this.forget();
@@ -207,4 +201,48 @@ export class RuleWriter {
     }
     return wanted;
   }
+}
+
+type Asked = Pick<IptablesRunner, "hasRule" | "hasRules">;
+
+/** A placeholder for the kubelet's rules, whose text is not needed. */
+const UNSEEN = "-j RETURN";
+
+/**
+ * Adds what can be found out about unreadable tables: which jumps exist. The chains themselves are
+ * unknown, so they are rewritten.
+ */
+export async function withUnreadable(
+  runner: Asked,
+  tables: SavedTables,
+  options: IptablesRenderOptions,
+): Promise<SavedTables> {
+  const asked: Partial<Record<IptablesTable, SavedTable>> = {};
+  for (const table of ["filter", "mangle", "nat"] as const) {
+    if (tables[table].isUnreadable) asked[table] = await askFor(runner, table, options);
+  }
+  return { ...tables, ...asked };
+}
+
+async function askFor(
+  runner: Asked,
+  table: IptablesTable,
+  options: IptablesRenderOptions,
+): Promise<SavedTable> {
+  const builtIn = new Map<string, readonly string[]>();
+  for (const jump of baseJumps(options)) {
+    const rule = ruleText(jump.rule);
+    if (jump.table !== table || !await runner.hasRule(table, { chain: jump.from, rule })) continue;
+    // The last one that is inserted at the top comes first.
+    builtIn.set(jump.from, [rule, ...(builtIn.get(jump.from) ?? [])]);
+  }
+  const chains = new Map<string, readonly string[]>();
+  if (table === "filter" && await runner.hasRules(table, KUBELET_FIREWALL)) {
+    const present: string[] = [];
+    for (const rule of (baseChains(options).filter.get(KUBELET_FIREWALL) ?? []).map(ruleText)) {
+      if (await runner.hasRule(table, { chain: KUBELET_FIREWALL, rule })) present.push(rule);
+    }
+    chains.set(KUBELET_FIREWALL, [UNSEEN, ...present]);
+  }
+  return { builtIn, chains, isUnreadable: true };
 }

@@ -1,9 +1,3 @@
-/**
- * The part of a rule set that concerns some ServicePorts: their rules, and the rules before and
- * after them. Pure.
- *
- * @module
- */
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { targetOf } from "../netfilter/iptables/iptables_save.ts";
 import type { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";

@@ -1,8 +1,3 @@
-/**
- * Writes rules so that a ServicePort that the kernel refuses does not delay others.
- *
- * @module
- */
 import type { Clock } from "../../lib/os/clock.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";

@@ -1,8 +1,3 @@
-/**
- * The virtual servers of this mode in the kernel, as applied or read. Pure but for its own state.
- *
- * @module
- */
 import type { SeenRealServer, SeenServer } from "./proc_ip_vs.ts";
 import { mayBeSeconds } from "./proc_ip_vs.ts";
 import { setupText } from "./ipvs_operation.ts";

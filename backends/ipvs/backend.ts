@@ -43,7 +43,7 @@ import { renderText } from "./render.ts";
 import { recordedNodePorts } from "./server_record_file.ts";
 import { ServerRecordWriter } from "./server_record_writer.ts";
 import { TakenServers } from "./taken_servers.ts";
-import { WriteFigures } from "./write_figures.ts";
+import { WriteFigures } from "./steps.ts";
 
 /** Makes an ipvs backend for one IP family. Runs nothing before it is started. */
 export function createIpvsBackend(

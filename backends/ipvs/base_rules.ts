@@ -29,6 +29,7 @@
  */
 import { type Cidr, parseCidr } from "../../lib/net/cidr.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
+import { FROM_NODE, fromPod, notFromPod } from "../netfilter/local_match.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { assertNever } from "../../lib/proxy/verdict.ts";
@@ -62,7 +63,6 @@ const ACCEPT: Rule = { target: ["ACCEPT"] };
 const RETURN: Rule = { target: ["RETURN"] };
 const DROP: Rule = { target: ["DROP"] };
 const TO_FROM_CLUSTER: Rule = { target: [FROM_CLUSTER] };
-const FROM_NODE: RuleMatch = { extensions: [["addrtype", "--src-type", "LOCAL"]] };
 const TO_NODE: RuleMatch = { extensions: [["addrtype", "--dst-type", "LOCAL"]] };
 const NEW: readonly string[] = ["conntrack", "--ctstate", "NEW"];
 
@@ -171,7 +171,7 @@ function masqueradedInternal(
     case "all":
       return { on: "dst,dst" };
     case "off-cluster":
-      return { on: "dst,dst", match: notFromPod(localTraffic) };
+      return { on: "dst,dst", match: notFromPod(localTraffic) ?? {} };
     case "none":
       // The node's own: the source that the kernel chose for them is the Service address itself.
       return { on: "src,dst" };
@@ -242,29 +242,6 @@ function healthChecks(options: IpvsRenderOptions, then: Rule): Rule {
 function clusterSources(detector: LocalTrafficDetector): readonly RuleMatch[] {
   const pod = fromPod(detector);
   return [...(pod ? [pod] : []), FROM_NODE];
-}
-
-/** A packet that comes from a pod; `undefined` = that cannot be known. */
-function fromPod(detector: LocalTrafficDetector): RuleMatch | undefined {
-  switch (detector.kind) {
-    case "byCidr":
-      return { source: { value: detector.cidr } };
-    case "byBridge":
-      return { inInterface: { value: detector.interfaceName } };
-    case "byInterfacePrefix":
-      return { inInterface: { value: `${detector.prefix}+` } };
-    case "none":
-      return undefined;
-    default:
-      return assertNever(detector);
-  }
-}
-
-/** A packet that comes from elsewhere; of the node's own, too. */
-function notFromPod(detector: LocalTrafficDetector): RuleMatch {
-  const { source, inInterface } = fromPod(detector) ?? {};
-  if (source) return { source: { ...source, not: true } };
-  return inInterface ? { inInterface: { ...inInterface, not: true } } : {};
 }
 
 interface SetMatch {

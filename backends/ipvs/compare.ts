@@ -35,7 +35,7 @@ interface IpvsComparisonInput {
   readonly keys?: ReadonlySet<ServicePortKey> | undefined;
 }
 
-/** Compares, in short steps. */
+/** Compares the kernel with the desired state, in short steps. */
 export function* compareIpvs(
   input: IpvsComparisonInput,
 ): Generator<void, readonly DataPlaneDifference[]> {

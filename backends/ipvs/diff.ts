@@ -92,7 +92,7 @@ export const KNOWN_KERNEL: KernelState = {
   isTakeover: false,
 };
 
-/** Compares, in short steps. */
+/** Computes the steps from the applied to the desired state, with pauses. */
 export function* diffInSteps(
   layout: IpvsLayout,
   applied: AppliedServers,

@@ -1,8 +1,3 @@
-/**
- * Removes real servers of weight 0 after their connections have ended, or their time is over.
- *
- * @module
- */
 import type { Clock } from "../../lib/os/clock.ts";
 import type { AppliedServers } from "./applied_servers.ts";
 import { DrainList } from "./drain_list.ts";
@@ -10,7 +5,7 @@ import type { IpvsRunner } from "./ipvs_runner.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
 import type { ServerRecordWriter } from "./server_record_writer.ts";
 import type { ServerKey } from "./virtual_server.ts";
-import type { WriteFigures } from "./write_figures.ts";
+import type { WriteFigures } from "./steps.ts";
 
 interface DrainingDependencies {
   readonly clock: Clock;
@@ -20,7 +15,7 @@ interface DrainingDependencies {
   readonly servers: AppliedServers;
 }
 
-/** Those of one family. */
+/** Removes real servers of weight 0 once their connections have ended, or their time is over. */
 export class Draining {
   readonly #dependencies: DrainingDependencies;
   readonly #list: DrainList;

@@ -12,8 +12,7 @@ import { VerificationSchedule } from "../netfilter/verification_schedule.ts";
 import type { IpvsRunner } from "./ipvs_runner.ts";
 import type { IpvsWriter } from "./ipvs_writer.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
-import type { IpvsStep } from "./steps.ts";
-import { WriteFigures } from "./write_figures.ts";
+import { type IpvsStep, WriteFigures } from "./steps.ts";
 
 interface ServerWatchDependencies extends Omit<RuleBackendDependencies, "commands"> {
   readonly runner: Pick<IpvsRunner, "deviceAddresses" | "servers">;

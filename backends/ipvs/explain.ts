@@ -41,8 +41,11 @@ export function explainIpvs(
   const source = isBound ? to : from.address;
   const outcomes = walkPacket(plan, packet, { kernel, source });
   if (hit === undefined || isUnclaimed) {
-    const fate = fateOf(outcomes, packet);
-    return { ...(fate && { deviations: { fate } }), carriers: fate ? carriersOf(outcomes) : [] };
+    const outcome = outcomeOf(outcomes, packet);
+    return {
+      ...(outcome && { deviations: { outcome } }),
+      carriers: outcome ? carriersOf(outcomes) : [],
+    };
   }
   return {
     deviations: deviationsOf(explanation, outcomes, options),
@@ -134,7 +137,7 @@ function deviationsOf(
 }
 
 /** Service addresses are addresses of the node: the ports that no Service has there are closed. */
-function fateOf(outcomes: readonly WalkOutcome[], { to }: Packet): ModeDeviations["fate"] {
+function outcomeOf(outcomes: readonly WalkOutcome[], { to }: Packet): ModeDeviations["outcome"] {
   const verdict = outcomes.find(({ verdict }) => verdict !== "ACCEPT")?.verdict;
   if (verdict === undefined) return undefined;
   const kind = verdict === "DROP" ? "drop" : "reject";

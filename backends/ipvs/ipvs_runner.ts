@@ -1,8 +1,3 @@
-/**
- * Runs the tools of the ipvs mode and reads the state of the kernel.
- *
- * @module
- */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
@@ -35,7 +30,7 @@ interface IpvsRunnerDependencies {
   readonly iptables: IptablesRunner;
 }
 
-/** Everything that the kernel holds, of us and of others. */
+/** The state of the kernel, including foreign objects. */
 export interface KernelReading {
   readonly servers: readonly SeenServer[];
   /** Addresses on the device; `undefined` = there is no device. */

@@ -1,9 +1,3 @@
-/**
- * Writes the desired state, and knows the applied one: that which was written without a failure or
- * read since.
- *
- * @module
- */
 import type { Cidr } from "../../lib/net/cidr.ts";
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
@@ -27,10 +21,9 @@ import type { IpvsRenderOptions } from "./render_options.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
 import type { ServerRecordWriter } from "./server_record_writer.ts";
 import { blamedServices, ownersOfAddedRules, StepRefusal } from "./step_refusal.ts";
-import type { IpvsStep } from "./steps.ts";
 import { looksForeign, type TakenServers } from "./taken_servers.ts";
 import type { ServerKey } from "./virtual_server.ts";
-import type { WriteFigures } from "./write_figures.ts";
+import type { IpvsStep, WriteFigures } from "./steps.ts";
 
 interface IpvsWriterDependencies {
   readonly clock: Clock;
@@ -46,12 +39,10 @@ interface IpvsWriterOptions {
   readonly drainTimeoutMs: number;
 }
 
-/** ServicePorts between two questions whether to pause. */
-const SLICE_SIZE = 32;
 /** Maximum number of refused writes in a sync; the next sync continues. */
 const MAX_REFUSALS = 16;
 
-/** Writes for one family. One call is in flight at most. */
+/** Writes the desired state of one family, and knows the applied one. One call is in flight at most. */
 export class IpvsWriter {
   readonly #dependencies: IpvsWriterDependencies;
   readonly #options: IpvsWriterOptions;
@@ -134,11 +125,10 @@ export class IpvsWriter {
       this.#refused.forget(key);
       this.#laid.delete(key);
     }
-    let count = 0;
     for (const key of isNew ? plan.services.keys() : changes.upserted) {
       const service = plan.services.get(key);
       if (service) this.#lay(layout, service);
-      if (++count % SLICE_SIZE === 0) await slice.pause();
+      await slice.pause();
     }
     if (isNew && current) layout.inherit(current);
     this.#layout = layout;

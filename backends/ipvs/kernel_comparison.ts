@@ -19,8 +19,7 @@ import { inSteps } from "../netfilter/in_steps.ts";
 import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { restoreLines } from "../netfilter/iptables/restore_batch.ts";
 import { chooseIptables } from "../netfilter/iptables/iptables_variant.ts";
-import { TimeSlice } from "../../lib/os/time_slice.ts";
-import { refusedByKey } from "../netfilter/refused_services.ts";
+import { fillLayout } from "../netfilter/wanted_rules.ts";
 import { normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { adoptKernel } from "./adopt_kernel.ts";
 import { AppliedServers } from "./applied_servers.ts";
@@ -33,8 +32,7 @@ import { IpvsLayout, leaveOutRefused } from "./layout.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
 import { recordedNodePorts, type ServerRecordFile } from "./server_record_file.ts";
 import { StepRefusal } from "./step_refusal.ts";
-import type { IpvsStep } from "./steps.ts";
-import { WriteFigures } from "./write_figures.ts";
+import { type IpvsStep, WriteFigures } from "./steps.ts";
 
 /** The edges. */
 interface KernelComparisonDependencies {
@@ -164,15 +162,15 @@ async function adopt(
   { clock, runner, recordFile }: ComparedKernel,
   { plan, options, excludeCidrs, scope }: ComparedKernelInput,
 ): Promise<Adopted> {
-  const slice = new TimeSlice(clock);
   const layout = new IpvsLayout(plan.shared, options);
-  const refused = refusedByKey(scope.quarantined);
-  for (const service of plan.services.values()) {
-    const item = refused.get(service.key);
-    if (item) leaveOutRefused(layout, service, item);
-    else layout.set(service);
-    await slice.pause();
-  }
+  await fillLayout(
+    {
+      set: (service) => layout.set(service),
+      quarantine: (item, service) => leaveOutRefused(layout, service, item),
+    },
+    plan,
+    { clock, quarantined: scope.quarantined },
+  );
   const servers = new AppliedServers();
   // Flags of a scheduler can't be read: they are taken for the wanted ones.
   for (const key of layout.servers) {

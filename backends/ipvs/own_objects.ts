@@ -1,8 +1,3 @@
-/**
- * Removes everything that the ipvs mode adds to a machine, and nothing else.
- *
- * @module
- */
 import type { Cidr } from "../../lib/net/cidr.ts";
 import { type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";

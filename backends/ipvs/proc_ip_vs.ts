@@ -16,7 +16,7 @@
  * @module
  */
 import { tryParseProtocol } from "../../lib/net/port.ts";
-import { addressOf } from "../netfilter/foreign/virtual_servers.ts";
+import { addressOf, tryParseServerLine } from "../netfilter/foreign/virtual_servers.ts";
 import {
   type Forwarding,
   markKey,
@@ -44,8 +44,6 @@ export interface SeenServer {
   readonly reals: readonly SeenRealServer[];
 }
 
-const SERVER =
-  /^(TCP|UDP|SCTP)\s+(?:([0-9A-F]{8})|\[([0-9a-fA-F:]+)\]):([0-9A-F]{4}) ([\w-]+)(.*)$/;
 const MARK = /^FWM\s+([0-9A-F]{8})\s+([\w-]+)(.*)$/;
 const REAL =
   /^\s+->\s+(?:([0-9A-F]{8})|\[([0-9a-fA-F:]+)\]):([0-9A-F]{4})\s+(\w+)\s+(\d+)\s+(\d+)\s+(\d+)/;
@@ -88,12 +86,12 @@ function tryParseSeenServer(line: string): Omit<SeenServer, "reals"> | undefined
     // IPv4 and IPv6 look the same here; this mode uses no firewall marks.
     return { key: markKey(parseInt(mark, 16), false), ...setupOf(markScheduler, markRest) };
   }
-  const [, name, v4, v6, port, scheduler = "", rest = ""] = SERVER.exec(line) ?? [];
-  const protocol = tryParseProtocol(name ?? "");
-  const address = addressOf(v4, v6);
-  if (protocol === undefined || address === undefined || port === undefined) return undefined;
-  const key = serverKey({ protocol, address, port: parseInt(port, 16) });
-  return { key, ...setupOf(scheduler, rest) };
+  const { server, setup = "" } = tryParseServerLine(line) ?? {};
+  const protocol = tryParseProtocol(server?.protocol.toUpperCase() ?? "");
+  if (server === undefined || protocol === undefined) return undefined;
+  const [, scheduler, rest = ""] = /^([\w-]+)(.*)$/.exec(setup) ?? [];
+  if (scheduler === undefined) return undefined;
+  return { key: serverKey({ ...server, protocol }), ...setupOf(scheduler, rest) };
 }
 
 function setupOf(

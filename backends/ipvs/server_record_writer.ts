@@ -1,9 +1,3 @@
-/**
- * Keeps the record of virtual servers: reads it at start, and writes it shortly after a change,
- * never delaying a sync.
- *
- * @module
- */
 import type { Logger } from "../../lib/log/logger.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import type { Clock, Timer } from "../../lib/os/clock.ts";

@@ -21,3 +21,28 @@ export function stepText(step: IpvsStep): Generator<string> {
 export function stepSize(step: IpvsStep): number {
   return step.tool === "ipvsadm" ? step.operations.length : step.lines.length;
 }
+
+/** Counts, never estimates. */
+export class WriteFigures {
+  readonly #counts = new Map<string, number>();
+
+  /** A step was carried out. */
+  add(step: IpvsStep): void {
+    this.#count("processes", 1);
+    this.#count(step.tool, stepSize(step));
+  }
+
+  /** The kernel was read. */
+  read(): void {
+    this.#count("reads", 1);
+  }
+
+  /** Lines for each tool, processes and reads, by name. */
+  get operations(): Readonly<Record<string, number>> {
+    return Object.fromEntries(this.#counts);
+  }
+
+  #count(name: string, by: number): void {
+    this.#counts.set(name, (this.#counts.get(name) ?? 0) + by);
+  }
+}

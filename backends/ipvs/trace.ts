@@ -17,7 +17,7 @@ import { serverKey } from "./virtual_server.ts";
 const LOOK_PERIOD_MS = 300;
 const READ_TIMEOUT_MS = 30_000;
 
-/** A watch for packets, in this mode. */
+/** Watches packets in ipvs mode: the rules first, then IPVS. */
 export function createIpvsTrace(edges: TraceEdges): StartPacketWatch {
   const startRules = createIptablesTrace(edges);
   return async (packet, options) => {

@@ -1,8 +1,3 @@
-/**
- * What the rules of a netfilter mode do for ServicePorts, for `status`.
- *
- * @module
- */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";

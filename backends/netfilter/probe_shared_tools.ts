@@ -1,8 +1,3 @@
-/**
- * Probes the optional tools of all kernel modes.
- *
- * @module
- */
 import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
 import { type Feature, probeResult } from "./probe/feature.ts";
 import {
@@ -38,7 +33,7 @@ const BRIDGE: Feature = {
 
 const BRIDGE_SETTING = "net.bridge.bridge-nf-call-iptables";
 
-/** Asks for them. Throws only when the caller gave up. */
+/** Probes the optional tools of all kernel modes. Throws only if the caller cancels. */
 export async function probeSharedTools(
   dependencies: ProbeDependencies,
   options: { readonly signal?: AbortSignal | undefined },

@@ -1,9 +1,3 @@
-/**
- * Normalizes IPv6 addresses that netfilter tools print with an IPv4 address at the end. Pure.
- *
- * @module
- */
-
 /** An address of ::/96, which only these tools print so. */
 const DOTTED = /(?<![^ [])::(\d+)\.(\d+)\.(\d+)\.(\d+)/g;
 

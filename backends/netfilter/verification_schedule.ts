@@ -1,9 +1,3 @@
-/**
- * Decides when to read and compare everything. Pure but for its own state.
- *
- * @module
- */
-
 const DEFAULT_SHORTEST_MS = 300_000;
 /** Reading takes seconds where there are many Services; at any size it is done once an hour. */
 const LONGEST_EVERY_MS = 3_600_000;

@@ -7,13 +7,13 @@
 import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import type { Clock } from "../../lib/os/clock.ts";
-import { TimeSlice } from "../../lib/os/time_slice.ts";
+import { forEachInSlices, TimeSlice } from "../../lib/os/time_slice.ts";
 import type { Quarantined, SyncReport } from "../../lib/proxy/data_plane.ts";
 import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { refusedItem, type RefusedServices } from "./refused_services.ts";
+import { refusedByKey, refusedItem, type RefusedServices } from "./refused_services.ts";
 
 /** The wanted objects of a mode, by ServicePort. */
 interface RuleLayout<Options> {
@@ -190,4 +190,27 @@ export class WantedRules<Layout extends RuleLayout<Options>, Options, Figures> {
     this.#localTraffic = shared.localTraffic;
     return { layout: this.#layout, isNew };
   }
+}
+
+/** Where {@linkcode fillLayout} puts the ServicePorts of a plan. */
+interface FilledLayout {
+  set(service: ServicePlan): void;
+  quarantine(item: Quarantined, service: ServicePlan): void;
+}
+
+/** Lays out a whole plan, except what the kernel refused of the process that serves. */
+export async function fillLayout(
+  layout: FilledLayout,
+  { services }: Pick<ProxyPlan, "services">,
+  { clock, quarantined }: {
+    readonly clock: Clock;
+    readonly quarantined: readonly Quarantined[] | undefined;
+  },
+): Promise<void> {
+  const refused = refusedByKey(quarantined);
+  await forEachInSlices(clock, services.values(), (service) => {
+    const item = refused.get(service.key);
+    if (item) layout.quarantine(item, service);
+    else layout.set(service);
+  });
 }

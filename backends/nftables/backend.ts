@@ -48,11 +48,17 @@ import {
   servesLocalhost,
 } from "./render_options.ts";
 import { NftRunner } from "../netfilter/nft/nft_runner.ts";
-import { removeOwnTable } from "./own_table.ts";
 import { probeNftablesMode, probeRenderFeatures } from "./probe.ts";
 import { renderText, withCounters } from "./render.ts";
 import { countedFor, startCounting, type TrafficCounters } from "./traffic_counters.ts";
 import { WriteFigures } from "./write_figures.ts";
+import type { IpFamily } from "../../lib/net/ip_address.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
+import { messageOf } from "../../lib/log/message_of.ts";
+import { NftError } from "../netfilter/nft/nft_error.ts";
+import { deletionText } from "../netfilter/nft/nft_objects.ts";
+import { countingTable } from "./counting_table.ts";
 
 /** The edges of the nftables backend. */
 interface NftablesBackendDependencies extends RuleBackendDependencies {
@@ -231,4 +237,36 @@ function* ordersOf(
   { rules: { layout }, writer }: Pick<Machine, "rules" | "writer">,
 ): Generator<void, readonly string[]> {
   return layout ? yield* writer.orders(layout) : [];
+}
+
+interface OwnTableRemoval {
+  readonly family: IpFamily;
+  /** Only reports what would be done. */
+  readonly dryRun: boolean;
+}
+
+/** Takes the tables of a family away, which is all that this mode ever wrote. */
+export async function removeOwnTable(
+  edges: { readonly commands: CommandRunner },
+  { family, dryRun }: OwnTableRemoval,
+): Promise<CleanupReport> {
+  const run = new RemovalRun(edges, { dryRun });
+  for (const table of [servicesTable(family), countingTable(family)]) {
+    const name = `table ${table.family} ${table.name}`;
+    try {
+      if (!await new NftRunner(edges, table).isThere()) continue;
+    } catch (error) {
+      if (!(error instanceof NftError)) throw error;
+      // Without the program, this mode never ran here.
+      const isMissing = /ENOENT|not found/i.test(messageOf(error));
+      if (!isMissing) run.unseen(name, error.message);
+      break;
+    }
+    await run.do(name, {
+      command: ["nft", "-f", "-"],
+      input: () => [deletionText(table)],
+      removes: [`${name} (nftables)`],
+    });
+  }
+  return run.report();
 }

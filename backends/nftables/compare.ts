@@ -49,7 +49,7 @@ export interface TableComparison {
   readonly removal: NftTransaction;
 }
 
-/** Compares, in short steps. */
+/** Compares a table with the desired one, in short steps. */
 export function* compareTable(
   input: TableComparisonInput,
 ): Generator<void, TableComparison> {

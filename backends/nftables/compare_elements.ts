@@ -43,7 +43,7 @@ const NUMBERED: ReadonlySet<ContainerName> = new Set([
   "node-port-choices",
 ]);
 
-/** Compares, in short steps. */
+/** Compares the elements that were found with the desired ones, in short steps. */
 export function* compareElements(
   input: ElementComparisonInput,
 ): Generator<void, ElementComparison> {

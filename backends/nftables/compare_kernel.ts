@@ -14,8 +14,7 @@ import { inSteps } from "../netfilter/in_steps.ts";
 import type { CodedTable, NftRunner } from "../netfilter/nft/nft_runner.ts";
 import type { NftTransaction } from "../netfilter/nft/nft_transaction.ts";
 import { servicesTable } from "./containers.ts";
-import { TimeSlice } from "../../lib/os/time_slice.ts";
-import { refusedByKey } from "../netfilter/refused_services.ts";
+import { fillLayout } from "../netfilter/wanted_rules.ts";
 import { compareTable, type TableComparison } from "./compare.ts";
 import { readOrder, readSlots } from "./endpoint_order_text.ts";
 import { NftablesLayout } from "./layout.ts";
@@ -41,11 +40,10 @@ export async function compareKernel(
   { clock, runner }: KernelComparisonDependencies,
   { plan, options, orders, scope }: KernelComparisonInput,
 ): Promise<TableComparison> {
-  const slice = new TimeSlice(clock);
   const layout = new NftablesLayout(plan.shared, options);
   const want = (context: WantedStateContext) => inSteps({ clock }, wantedState(layout, context));
   const prepare = async () => {
-    await fill(layout, { plan, scope }, slice);
+    await fillLayout(layout, plan, { clock, quarantined: scope?.quarantined });
     if (orders === undefined) return undefined;
     // If the order is known, the elements that were found are not needed for it.
     const words = await orders();
@@ -106,18 +104,4 @@ export async function repairKernel(
     comparison = await compareKernel(dependencies, input);
   }
   return { found: first.differences, left: comparison.differences, operations };
-}
-
-async function fill(
-  layout: NftablesLayout,
-  { plan, scope }: Pick<KernelComparisonInput, "plan" | "scope">,
-  slice: TimeSlice,
-): Promise<void> {
-  const refused = refusedByKey(scope?.quarantined);
-  for (const service of plan.services.values()) {
-    const item = refused.get(service.key);
-    if (item) layout.quarantine(item);
-    else layout.set(service);
-    await slice.pause();
-  }
 }

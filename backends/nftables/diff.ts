@@ -16,7 +16,6 @@ import {
 } from "./containers.ts";
 import { chainOf, elementsOf, type Entry } from "./entry.ts";
 import type { NftablesLayout } from "./layout.ts";
-import type { TimeSlice } from "../../lib/os/time_slice.ts";
 
 /** The transaction, and the content of the table after it. */
 export interface TableDifference {
@@ -32,21 +31,7 @@ export interface TableDifference {
  * failure the outcome is unknown: read the table.
  */
 export function diffTable(layout: NftablesLayout, applied: AppliedTable): TableDifference {
-  return atOnce(diffSteps(layout, applied));
-}
-
-/** As {@linkcode diffTable}, with pauses. The layout must not change in between. */
-export async function diffTableInSlices(
-  layout: NftablesLayout,
-  applied: AppliedTable,
-  { slice }: { readonly slice: Pick<TimeSlice, "pause"> },
-): Promise<TableDifference> {
-  const steps = diffSteps(layout, applied);
-  for (;;) {
-    const step = steps.next();
-    if (step.done) return step.value;
-    await slice.pause();
-  }
+  return atOnce(diffTableInSteps(layout, applied));
 }
 
 /**
@@ -69,7 +54,8 @@ export function removeIdleChains(layout: NftablesLayout, applied: AppliedTable):
   };
 }
 
-function* diffSteps(
+/** As {@linkcode diffTable}, in short steps. The layout must not change in between. */
+export function* diffTableInSteps(
   layout: NftablesLayout,
   applied: AppliedTable,
 ): Generator<void, TableDifference, void> {

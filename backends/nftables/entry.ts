@@ -1,8 +1,3 @@
-/**
- * The elements for one frontend of a Service: an address and port, or a node port. Pure.
- *
- * @module
- */
 import { type Cidr, hostCidr, prefixLengthOf } from "../../lib/net/cidr.ts";
 import type { AdmittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";

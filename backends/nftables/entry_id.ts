@@ -1,8 +1,3 @@
-/**
- * The keys of the table that a ServicePort uses. Pure.
- *
- * @module
- */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Port } from "../../lib/net/port.ts";
 import { type Frontend, frontendsOf } from "../../lib/proxy/frontend.ts";

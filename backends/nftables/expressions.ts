@@ -1,8 +1,3 @@
-/**
- * The parts of a packet that are looked up, in the syntax of nft. Pure.
- *
- * @module
- */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { BLOCK_MASK, slotText } from "./slots.ts";
 

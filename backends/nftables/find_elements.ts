@@ -1,8 +1,3 @@
-/**
- * Finds elements for one packet: missing ones, and the endpoint of a client.
- *
- * @module
- */
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type { AffinityEntry, PacketCarrier } from "../../lib/proxy/packet_explanation.ts";

@@ -23,14 +23,14 @@ import {
   chainRules,
   type ChainSpec,
   DROP,
+  LOCAL_OFFSET,
   REJECT_CHAIN,
 } from "./chain_spec.ts";
 import { claimsOf, type EntryId } from "./entry_id.ts";
 import type { Element } from "./containers.ts";
 import { arrangeEntry, type EndpointOrder, type Entry, foundSlots, rangeText } from "./entry.ts";
-import type { NftablesRenderOptions } from "./render_options.ts";
-import { SlotAllocator, type Slots } from "./slots.ts";
-import { unsupported } from "./unsupported.ts";
+import type { NftablesFeatures, NftablesRenderOptions } from "./render_options.ts";
+import { pickableEndpoints, SlotAllocator, type Slots } from "./slots.ts";
 
 /** The desired entries, and which of them may differ from the applied ones. */
 export class NftablesLayout {
@@ -227,4 +227,28 @@ export function sharedElements(
     ...addresses.filter((address) => allowsLoopback || !isLoopback(address))
       .map((key): Element => ({ container: "node-port-ips", key })),
   ];
+}
+
+/** Why a ServicePort gets no rules; `undefined` = it does. */
+export function unsupported(
+  plan: ServicePlan,
+  { affinity }: NftablesFeatures,
+): Quarantined | undefined {
+  const { key, affinityTimeoutSeconds, internal, external, externalFromCluster } = plan;
+  const isSticky = affinityTimeoutSeconds !== undefined;
+  const counts = [internal, external, externalFromCluster]
+    .map((verdict) => verdict.kind === "forward" ? verdict.endpoints.length : 0);
+  // Numbers are those of a list, but slots those of all lists together.
+  const count = isSticky ? pickableEndpoints(plan).size : Math.max(...counts);
+  if (isSticky && count > 0 && !affinity) {
+    const reason = "Cannot express session affinity: the kernel lacks maps that rules can fill";
+    return { key, reason };
+  }
+  if (count > LOCAL_OFFSET) {
+    const reason =
+      `Cannot choose among ${count} endpoints: the maps number ${LOCAL_OFFSET} of each ` +
+      "Service at most";
+    return { key, reason };
+  }
+  return undefined;
 }

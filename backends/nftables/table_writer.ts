@@ -5,12 +5,12 @@
  * @module
  */
 import type { Clock } from "../../lib/os/clock.ts";
-import { TimeSlice } from "../../lib/os/time_slice.ts";
+import { inSteps } from "../netfilter/in_steps.ts";
 import { refusedItem, type RefusedServices } from "../netfilter/refused_services.ts";
 import { NftError } from "../netfilter/nft/nft_error.ts";
 import { EMPTY_TABLE } from "../netfilter/nft/table_listing.ts";
 import { AppliedTable } from "./applied_table.ts";
-import { diffTableInSlices, removeIdleChains, type TableDifference } from "./diff.ts";
+import { diffTableInSteps, removeIdleChains, type TableDifference } from "./diff.ts";
 import type { EntryId } from "./entry_id.ts";
 import type { Entry } from "./entry.ts";
 import { orderTexts } from "./endpoint_order_text.ts";
@@ -185,8 +185,7 @@ export class TableWriter {
   }
 
   #diff(layout: NftablesLayout): Promise<TableDifference> {
-    const slice = new TimeSlice(this.#dependencies.clock);
-    return diffTableInSlices(layout, this.#applied, { slice });
+    return inSteps(this.#dependencies, diffTableInSteps(layout, this.#applied));
   }
 
   /**

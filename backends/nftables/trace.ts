@@ -8,7 +8,7 @@ import { SOURCE_RANGES_CHAIN } from "./base_chains.ts";
 import { TABLE } from "./containers.ts";
 import { REJECT_CHAIN } from "./chain_spec.ts";
 
-/** A watch for packets, in this mode. */
+/** Watches packets in nftables mode. */
 export function createNftablesTrace(edges: TraceEdges): StartPacketWatch {
   return (packet, { signal }) =>
     startEventWatch(edges, packet, {

@@ -1,14 +1,8 @@
-/**
- * The Service addresses in use, the number of their ServicePorts, and where their sockets are
- * bound.
- *
- * @module
- */
 import type { Cidr } from "../../lib/net/cidr.ts";
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { AcquiredAddress, LocalAddresses, WantedAddress } from "./local_addresses.ts";
-import { forEachInSlices } from "./slices.ts";
+import { forEachInSlices } from "../../lib/os/time_slice.ts";
 
 interface AddressEntry extends WantedAddress {
   users: number;

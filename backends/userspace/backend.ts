@@ -35,7 +35,7 @@ import { Quarantine } from "./quarantine.ts";
 import { renderForwardingTable } from "./render.ts";
 import { ServiceEntries } from "./service_entries.ts";
 import type { ServiceEntry } from "./service_entry.ts";
-import { forEachInSlices } from "./slices.ts";
+import { forEachInSlices } from "../../lib/os/time_slice.ts";
 import { type SocketOperations, SocketTable } from "./socket_table.ts";
 
 /** The edges of the userspace backend. */

@@ -1,8 +1,3 @@
-/**
- * Compares the open sockets of the running process with its plan and with the kernel's list. Pure.
- *
- * @module
- */
 import { formatHostPort } from "../../lib/net/port.ts";
 import type { ComparisonScope, ServedAddress } from "../../lib/proxy/service_mode.ts";
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
@@ -22,7 +17,7 @@ const OPENED_BY_ITSELF = "kube-relay opens it itself, with its next sync; a repa
 const CLOSED_BY_ITSELF = "kube-relay closes it itself, with its next sync; a repair cannot";
 const LOST = "kube-relay believes it open: restart it, or look from its own network namespace";
 
-/** Compares; without `serving` there is nothing to compare with. */
+/** Compares the open sockets of the serving process with its plan and with the kernel. Needs `serving`. */
 export function compareListeners(
   { plan, scope, sockets }: ListenerComparisonInput,
 ): readonly DataPlaneDifference[] {

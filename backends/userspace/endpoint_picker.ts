@@ -1,9 +1,3 @@
-/**
- * Picks the endpoint of a new connection or flow: exact round robin, and session affinity. Pure:
- * the caller passes the time.
- *
- * @module
- */
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { AffinityEntry } from "../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";

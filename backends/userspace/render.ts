@@ -41,7 +41,7 @@ function renderVerdicts(plan: ServicePlan, { traffic, role }: ServiceAddress): s
   const fromCluster = renderVerdict(plan.externalFromCluster);
   const { sourceRanges } = plan;
   const ranges = role === "LoadBalancer" && sourceRanges
-    ? `, only from ${sourceRanges.join(" ")}`
+    ? sourceRanges.length > 0 ? `, only from ${sourceRanges.join(" ")}` : ", admits no client"
     : "";
   if (external === fromCluster) return external + ranges;
   return `${external}, from this cluster ${fromCluster}${ranges}`;

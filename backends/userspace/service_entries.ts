@@ -1,8 +1,3 @@
-/**
- * Updates the ServicePorts of the userspace backend to a plan.
- *
- * @module
- */
 import { isLoopback } from "../../lib/net/ip_address.ts";
 import type { Protocol } from "../../lib/net/port.ts";
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
@@ -18,7 +13,7 @@ import {
 } from "./endpoint_loops.ts";
 import { type ServiceAddress, serviceAddresses, socketKey } from "./listeners.ts";
 import { createServiceEntry, type ServiceEntry } from "./service_entry.ts";
-import { forEachInSlices } from "./slices.ts";
+import { forEachInSlices } from "../../lib/os/time_slice.ts";
 import { systemErrorOf } from "../../lib/os/socket_errors.ts";
 import type { SocketTable, SocketTableContext } from "./socket_table.ts";
 

@@ -1,8 +1,3 @@
-/**
- * The listening sockets, and the ServicePorts that share them.
- *
- * @module
- */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Port, Protocol } from "../../lib/net/port.ts";
 import {

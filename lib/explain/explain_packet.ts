@@ -65,7 +65,7 @@ export function explainPacket(
   const hit = findHit(plan, packet);
   const absence = hit && absenceOf(hit, packet, options);
   if (hit === undefined || absence !== undefined) {
-    return unclaimed({ plan, packet, origin, hit, options }, absence ?? { why: "nobody" });
+    return unclaimed({ plan, packet, origin, hit, options }, absence ?? { why: "no-service" });
   }
   return claimed({ plan, packet, origin, hit, options });
 }
@@ -98,7 +98,7 @@ function unclaimed(
   absence: Pick<ExplainedVerdict & { kind: "unclaimed" }, "detail" | "why">,
 ): PacketExplanation {
   const serviceCidr = plan.shared.serviceCidrs.find((cidr) => cidrContains(cidr, packet.to));
-  const { fate } = deviations ?? {};
+  const { outcome } = deviations ?? {};
   return {
     packet,
     origin,
@@ -108,8 +108,8 @@ function unclaimed(
     verdict: {
       kind: "unclaimed",
       ...absence,
-      fate: fate?.kind ?? "passes",
-      ...(fate && { fateWhy: fate.why }),
+      outcome: outcome?.kind ?? "passes",
+      ...(outcome && { outcomeReason: outcome.why }),
     },
     endpoints: [],
     carriers: [],
@@ -143,8 +143,8 @@ function claimed(passage: Passage): PacketExplanation {
   };
 }
 
-function serviceOf({ service: { key }, frontend: { role }, losers }: PacketHit) {
-  return { key, role, losers };
+function serviceOf({ service: { key }, frontend: { role }, otherClaimants }: PacketHit) {
+  return { key, role, otherClaimants };
 }
 
 /** Whether the sender gets the verdict for clients in the cluster. */

@@ -85,16 +85,17 @@ function fromStep(
 function toStep(explanation: PacketExplanation, { mode }: StepContext): ExplanationStep {
   const { packet, service, verdict, serviceCidr } = explanation;
   const items: string[] = [];
-  for (const loser of service?.losers ?? []) {
-    items.push(`${nameOf(loser)} also has this address, but the older Service is served`);
+  for (const claimant of service?.otherClaimants ?? []) {
+    items.push(`${nameOf(claimant)} also has this address, but the older Service is served`);
   }
   if (verdict.kind === "unclaimed") {
     if (verdict.detail !== undefined) items.push(verdict.detail);
-    if (serviceCidr !== undefined && verdict.why === "nobody") {
+    if (serviceCidr !== undefined && verdict.why === "no-service") {
       items.push(`it is in ${serviceCidr}, from which cluster IPs are taken`);
     }
     items.push(
-      verdict.fateWhy ?? `mode ${mode} does not handle it: it is routed like any other packet`,
+      verdict.outcomeReason ??
+        `mode ${mode} does not handle it: it is routed like any other packet`,
     );
   }
   const owner = service
@@ -257,8 +258,8 @@ const REASONS: Readonly<Record<SourceReason, string>> = {
   "masquerade-all": "masqueradeAll is set",
   "mode": "",
   "no-detector": "which packets come from pods is not known, so none is masqueraded; " +
-    "--cluster-cidr would tell",
-  "off-cluster": "the sender counts as outside, and answers have to come back this way",
+    "--cluster-cidr would show it",
+  "off-cluster": "the sender counts as outside, and answers have to come back through this node",
   "pod": "pods keep theirs",
 };
 

@@ -1,8 +1,3 @@
-/**
- * The plan for all Services of one IP family, and the difference that a change of state makes.
- *
- * @module
- */
 import type { Cidr } from "../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import { nodeIpsOf } from "./admitted_sources.ts";

@@ -1,8 +1,3 @@
-/**
- * Collects changes of Services until the next sync.
- *
- * @module
- */
 import type { Service } from "../api/kinds/service.ts";
 import { deepEqual } from "./deep_equal.ts";
 import { type ObjectProblem, problemText } from "../api/problem.ts";

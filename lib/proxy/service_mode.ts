@@ -1,8 +1,3 @@
-/**
- * What the tools need of a mode of Services. Owned by its callers; implementations are in `backends/`.
- *
- * @module
- */
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
 import type { DataPlaneDifference, DataPlaneRepair } from "./data_plane_difference.ts";

@@ -1,8 +1,3 @@
-/**
- * Indexes ServicePorts by an item that several of them may have.
- *
- * @module
- */
 import type { ServicePortKey } from "./service_port_name.ts";
 
 /** The ServicePorts of each item, in the order in which they were added. */

@@ -1,8 +1,3 @@
-/**
- * Finds other software, and its leftovers, that interferes with a Service proxy.
- *
- * @module
- */
 import type { Network } from "../../../lib/os/network.ts";
 import type { CleanupReport } from "../../../lib/controller/data_plane.ts";
 import type {

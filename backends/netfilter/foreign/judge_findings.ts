@@ -1,8 +1,3 @@
-/**
- * Turns observations into findings for the administrator. Pure.
- *
- * @module
- */
 import { type HostFinding, KUBE_PROXY_ALIVE } from "../../../lib/proxy/host_checks.ts";
 import { type ChainCount, describeCount } from "./chain_counts.ts";
 import { IPVS_DEVICE } from "../../iproute/dummy_devices.ts";
@@ -15,7 +10,7 @@ import type { LiveKubeProxy } from "./live_kube_proxy.ts";
 import { describeNftTable, isKubeProxyTable } from "./nft_tables.ts";
 import type { OwnState } from "./own_state.ts";
 
-/** All that was seen. */
+/** All observations. */
 export interface SeenOnHost {
   readonly look: HostContents;
   readonly chains: readonly ChainCount[];

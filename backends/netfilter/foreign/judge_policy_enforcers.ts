@@ -58,7 +58,7 @@ const ENFORCERS: readonly Enforcer[] = [
   },
 ];
 
-/** All of them. Another enforcer hinders only a start with `--network-policy`. */
+/** Returns the findings about enforcers. Another enforcer hinders only a start with `--network-policy`. */
 export function policyEnforcerFindings(seen: SeenOnHost): HostFinding[] {
   return [
     ...kubeRouterFindings(seen),

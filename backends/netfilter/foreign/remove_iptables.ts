@@ -1,8 +1,3 @@
-/**
- * Removes kube-proxy's chains from one iptables rule set.
- *
- * @module
- */
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import { inSteps } from "../in_steps.ts";

@@ -1,8 +1,3 @@
-/**
- * Removes the sets, virtual servers and device of kube-proxy's ipvs mode.
- *
- * @module
- */
 import type { Cidr } from "../../../lib/net/cidr.ts";
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { Clock } from "../../../lib/os/clock.ts";

@@ -1,8 +1,3 @@
-/**
- * Removes the objects of kube-proxy in each of its modes, and nothing else.
- *
- * @module
- */
 import type { Cidr } from "../../../lib/net/cidr.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";

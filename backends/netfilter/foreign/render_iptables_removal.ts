@@ -1,8 +1,3 @@
-/**
- * Renders the removal of kube-proxy's chains from a dump.
- *
- * @module
- */
 import type { DumpedTable, FoundJump } from "../iptables/iptables_dump.ts";
 import { inPieces } from "../../../lib/os/command_input.ts";
 import { partLines } from "../iptables/restore_batch.ts";

@@ -1,8 +1,3 @@
-/**
- * The virtual servers in the kernel's IPVS table, and which of them are kube-proxy's.
- *
- * @module
- */
 import type { Cidr } from "../../../lib/net/cidr.ts";
 import { cidrContains } from "../../../lib/net/cidr.ts";
 import { type IpAddress, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
@@ -19,23 +14,32 @@ export interface VirtualServer {
   readonly port: number;
 }
 
-const SERVER = /^(TCP|UDP|SCTP)\s+(?:([0-9A-F]{8})|\[([0-9a-fA-F:]+)\]):([0-9A-F]{4}) /;
+const SERVER = /^(TCP|UDP|SCTP)\s+(?:([0-9A-F]{8})|\[([0-9a-fA-F:]+)\]):([0-9A-F]{4}) (.*)$/;
 
 /** Reads `/proc/net/ip_vs` in short steps. Addresses and ports are in hexadecimal. */
 export function* readVirtualServers(text: string): Generator<void, VirtualServer[]> {
   const servers: VirtualServer[] = [];
   for (const line of text.split("\n")) {
     yield;
-    const [, protocol, v4, v6, port = ""] = SERVER.exec(line) ?? [];
-    const address = addressOf(v4, v6);
-    if (protocol === undefined || address === undefined) continue;
-    servers.push({
-      protocol: protocol.toLowerCase() as VirtualServer["protocol"],
-      address,
-      port: parseInt(port, 16),
-    });
+    const server = tryParseServerLine(line)?.server;
+    if (server) servers.push(server);
   }
   return servers;
+}
+
+/** Reads the line of a virtual server, and returns the scheduler and flags as `setup`. */
+export function tryParseServerLine(
+  line: string,
+): { readonly server: VirtualServer; readonly setup: string } | undefined {
+  const [, protocol, v4, v6, port = "", setup = ""] = SERVER.exec(line) ?? [];
+  const address = addressOf(v4, v6);
+  if (protocol === undefined || address === undefined) return undefined;
+  const server = {
+    protocol: protocol.toLowerCase() as VirtualServer["protocol"],
+    address,
+    port: parseInt(port, 16),
+  };
+  return { server, setup };
 }
 
 /** An address of that file: IPv4 as eight digits, IPv6 as usual. */

@@ -1,8 +1,3 @@
-/**
- * A feature of the machine that a kernel mode needs, and the result of its probe.
- *
- * @module
- */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { ProbeResult } from "../../../lib/proxy/service_mode.ts";
 

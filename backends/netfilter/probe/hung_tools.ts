@@ -1,8 +1,3 @@
-/**
- * Remembers tools that hang, so that a full check does not wait half a minute for each call.
- *
- * @module
- */
 import type { Clock } from "../../../lib/os/clock.ts";
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
 

@@ -1,8 +1,3 @@
-/**
- * Probes types of sets: the same input creates and destroys each.
- *
- * @module
- */
 import type { Feature } from "./feature.ts";
 import { noAnswer, type Trial, trialOfLine, type Verdict } from "./try_features.ts";
 import { createLine, destroyLine, MAX_SET_NAME_LENGTH } from "../ipset/ipset_text.ts";

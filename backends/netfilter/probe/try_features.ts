@@ -1,8 +1,3 @@
-/**
- * Probes many features in one run of a tool, and finds the refused ones.
- *
- * @module
- */
 import type { Feature } from "./feature.ts";
 
 /** A feature with the lines of the tool's input that need it. */

@@ -1,14 +1,9 @@
-/**
- * Creates the table that marks a packet, and holds it for the duration of a watch.
- *
- * @module
- */
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
 import { TraceError } from "../../../lib/explain/packet_trace.ts";
 import { firstLine, saysNotPermitted } from "../probe/try_tool.ts";
 import type { MarkTableText } from "./mark_table.ts";
 
-/** The table while it is there. */
+/** The table that marks a packet, held for the duration of a watch. */
 export interface HeldTable extends AsyncDisposable {
   /** Rejects when it is gone before it was given up. */
   readonly lost: Promise<never>;

@@ -1,8 +1,3 @@
-/**
- * The rules of some chains in iptables' syntax.
- *
- * @module
- */
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
 import { SavedRules } from "../iptables/iptables_save.ts";
 import { mapAtOnce } from "./map_at_once.ts";

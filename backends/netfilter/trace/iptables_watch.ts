@@ -1,8 +1,3 @@
-/**
- * Watches a packet pass the rules of iptables by the best available method.
- *
- * @module
- */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import { createSysctl } from "../../../lib/os/sysctl.ts";
 import {
@@ -31,7 +26,7 @@ const LOG_IS_SILENT =
   "The kernel's log shows no marked packets: it does so only in the initial network namespace " +
   "and if net.netfilter.nf_log.2 (IPv6: nf_log.10) names a logger";
 
-/** A watch for packets, in a mode that writes to iptables. */
+/** Watches packets in a mode of iptables rules, by the best method that the machine has. */
 export function createIptablesTrace(edges: TraceEdges): StartPacketWatch {
   return async (packet, { signal }) => {
     const { family } = packet;

@@ -1,15 +1,10 @@
-/**
- * The kernel's trace events of a packet, independent of the tool that prints them.
- *
- * @module
- */
 import { tryParseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { PacketHeader, TraceEnding, TraceStep } from "../../../lib/explain/packet_trace.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { Network } from "../../../lib/os/network.ts";
 
-/** One line of a tool. */
+/** The content of one line of a trace tool. */
 export type TraceEvent =
   & TracePlace
   & (

@@ -1,8 +1,3 @@
-/**
- * Removes everything that this run or an earlier one added to the machine.
- *
- * @module
- */
 import type { Cidr } from "../../../lib/net/cidr.ts";
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { CleanupReport } from "../../../lib/controller/data_plane.ts";

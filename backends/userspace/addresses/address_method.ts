@@ -1,8 +1,3 @@
-/**
- * Chooses how Service addresses become local.
- *
- * @module
- */
 import type { Cidr } from "../../../lib/net/cidr.ts";
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import { IPV6_STAND_IN, STAND_IN_RANGE } from "./stand_ins.ts";

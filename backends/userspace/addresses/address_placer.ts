@@ -1,9 +1,3 @@
-/**
- * Finds a place for each wanted address: its current one, one where it can be added, or a
- * stand-in.
- *
- * @module
- */
 import { type IpAddress, type IpFamily, isLoopback } from "../../../lib/net/ip_address.ts";
 import type { Logger } from "../../../lib/log/logger.ts";
 import type { Clock } from "../../../lib/os/clock.ts";

@@ -1,8 +1,3 @@
-/**
- * Probes each method of making addresses local.
- *
- * @module
- */
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import { type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { Network } from "../../../lib/os/network.ts";

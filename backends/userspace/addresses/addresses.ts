@@ -1,9 +1,3 @@
-/**
- * Makes Service addresses of one IP family local: one by one on `lo`, by a local route for the
- * service ranges, or replaced by a loopback address.
- *
- * @module
- */
 import { type Cidr, cidrFamilyOf } from "../../../lib/net/cidr.ts";
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import type { Logger } from "../../../lib/log/logger.ts";

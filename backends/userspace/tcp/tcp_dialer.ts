@@ -1,8 +1,3 @@
-/**
- * Connects to an endpoint, or to another one after a time-out.
- *
- * @module
- */
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { Network, TcpConnection } from "../../../lib/os/network.ts";
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";

@@ -201,7 +201,7 @@ export class TcpForwarder implements TcpSessionOwner {
   /** Reports to a watch, if there is one. */
   #tell(
     { connection: { remoteAddr: { hostname, port } }, at }: AcceptedConnection,
-    fate: Pick<WatchedFlow, "detail" | "endpoint" | "seenAs">,
+    outcome: Pick<WatchedFlow, "detail" | "endpoint" | "seenAs">,
   ): void {
     const { clock, watches } = this.#forwarding;
     if (watches.isIdle) return;
@@ -212,7 +212,7 @@ export class TcpForwarder implements TcpSessionOwner {
       to: at.address,
       port: at.port,
       service: this.#plan.key,
-      ...fate,
+      ...outcome,
     };
     watches.report(flow, clock.now());
   }

@@ -1,8 +1,3 @@
-/**
- * Forwards the UDP flows of one ServicePort.
- *
- * @module
- */
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { SocketAddress, UdpSocket } from "../../../lib/os/network.ts";
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";

@@ -1,8 +1,3 @@
-/**
- * Receives datagrams from a listening UDP socket, and sends the replies from it.
- *
- * @module
- */
 import type { SocketAddress, UdpSocket } from "../../../lib/os/network.ts";
 import { BackOff } from "../../../lib/os/back_off.ts";
 import type { Forwarding } from "../forwarding.ts";

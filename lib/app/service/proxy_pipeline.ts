@@ -1,8 +1,3 @@
-/**
- * Trackers, state and plan of one IP family: turns objects into plan changes.
- *
- * @module
- */
 import type { EndpointSlice } from "../../api/kinds/endpoint_slice.ts";
 import type { Endpoints } from "../../api/kinds/endpoints.ts";
 import type { Service } from "../../api/kinds/service.ts";

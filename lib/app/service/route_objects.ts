@@ -1,8 +1,3 @@
-/**
- * Passes objects from the informers to the pipelines of the families.
- *
- * @module
- */
 import type { KindSpec, KubeObject } from "../../api/kind.ts";
 import { ENDPOINT_SLICE, type EndpointSlice } from "../../api/kinds/endpoint_slice.ts";
 import { ENDPOINTS } from "../../api/kinds/endpoints.ts";
@@ -32,7 +27,7 @@ interface RouteOptions extends FollowedObjects {
   readonly onNodeDeleted: () => void;
 }
 
-/** Passes objects to families from now on. */
+/** Passes objects from the informers to the pipelines of the families. */
 export function routeObjects(options: RouteOptions): void {
   const { families } = options;
   follow(options, SERVICE, (previous, current) => {

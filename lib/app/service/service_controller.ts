@@ -1,8 +1,3 @@
-/**
- * The controller of Services: one proxy for each IP family, and the followers of their syncs.
- *
- * @module
- */
 import type { InterfaceAddress } from "../../os/network.ts";
 import type { Node } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";

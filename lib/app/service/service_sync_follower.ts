@@ -1,8 +1,3 @@
-/**
- * Updates kube-proxy's metrics and notifies observers after a sync of Services.
- *
- * @module
- */
 import type { FinishedSync } from "../../controller/loop_parts.ts";
 import type { SyncInstruments } from "../../metrics/sync_instruments.ts";
 import type { Backend } from "../../proxy/backend.ts";

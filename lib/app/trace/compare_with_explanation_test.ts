@@ -67,7 +67,7 @@ Deno.test("compareWithExplanation() knows what is nobody's", () => {
   const unclaimed: PacketExplanation = {
     ...FORWARDED,
     endpoints: [],
-    verdict: { kind: "unclaimed", why: "nobody", fate: "passes" },
+    verdict: { kind: "unclaimed", why: "no-service", outcome: "passes" },
   };
   assertEquals(differences(unclaimed, { kind: "unchanged" }), []);
   // Nobody listens there: the kernel's doing.

@@ -2,7 +2,7 @@ import { interfaceNameLength, LONGEST_INTERFACE_NAME } from "../../lib/net/inter
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { assertNever } from "../../lib/proxy/verdict.ts";
-import type { RuleMatch } from "../netfilter/iptables/iptables_objects.ts";
+import type { RuleMatch } from "./iptables/iptables_objects.ts";
 
 /** A packet that the node itself sends. */
 export const FROM_NODE: RuleMatch = { extensions: [["addrtype", "--src-type", "LOCAL"]] };
@@ -48,7 +48,7 @@ export function internalMasqueradeMatch(
 }
 
 /** A packet that comes from elsewhere; `undefined` = that cannot be known. */
-function notFromPod(detector: LocalTrafficDetector): RuleMatch | undefined {
+export function notFromPod(detector: LocalTrafficDetector): RuleMatch | undefined {
   const { source, inInterface } = fromPod(detector) ?? {};
   if (source) return { source: { ...source, not: true } };
   return inInterface && { inInterface: { ...inInterface, not: true } };
