@@ -1,8 +1,3 @@
-/**
- * Compares the rules in the kernel with a plan, from any process, and repairs differences.
- *
- * @module
- */
 import type { Clock } from "../../lib/os/clock.ts";
 import type { ComparisonScope } from "../../lib/proxy/service_mode.ts";
 import type {

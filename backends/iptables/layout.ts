@@ -196,8 +196,8 @@ export class IptablesLayout {
   }
 
   /** The chains of a tree that a packet of this path passes, from its root on. */
-  way(tree: TreeId, path: string): readonly ChainRef[] {
-    return this.#trees[tree].way(path).map((prefix) => this.#ref(tree, prefix));
+  branch(tree: TreeId, path: string): readonly ChainRef[] {
+    return this.#trees[tree].branch(path).map((prefix) => this.#ref(tree, prefix));
   }
 
   /** The chains of our own that the rules of a chain may lead to, apart from the lasting ones. */

@@ -86,7 +86,7 @@ export class PrefixTree<E extends TreeEntry> {
   }
 
   /** The prefixes of the nodes that a path leads through, that of the root first. */
-  way(path: string): readonly string[] {
+  branch(path: string): readonly string[] {
     const prefixes: string[] = [];
     for (let node: MutableNode<E> | undefined = this.#find(path); node; node = node.parent) {
       prefixes.unshift(node.prefix);
@@ -241,9 +241,9 @@ export class DeferredTree<E extends TreeEntry> extends PrefixTree<E> {
     return super.prefixes();
   }
 
-  override way(path: string): readonly string[] {
+  override branch(path: string): readonly string[] {
     this.#settle();
-    return super.way(path);
+    return super.branch(path);
   }
 
   override seed(prefixes: Iterable<string>): void {

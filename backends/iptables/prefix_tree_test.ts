@@ -176,7 +176,7 @@ const LIMITS = { ...TREE_LIMITS, maxWeight: 6, maxEntries: 4, mergeWeight: 2, me
 function content(tree: PrefixTree<TreeEntry>): unknown {
   return [...tree.prefixes()].sort().map((prefix) => {
     const { entries = [], children = [] } = tree.node(prefix) ?? {};
-    return [prefix, entries, children.map((child) => child.prefix), tree.way(`${prefix}00`)];
+    return [prefix, entries, children.map((child) => child.prefix), tree.branch(`${prefix}00`)];
   });
 }
 

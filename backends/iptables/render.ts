@@ -49,7 +49,7 @@ export function renderIptablesAround(
     if (service === undefined) continue;
     const { localTraffic } = plan.shared;
     for (const { tree, path } of renderService(service, { localTraffic, options }).entries) {
-      for (const ref of layout.way(tree, path)) near.add(chainKey(ref));
+      for (const ref of layout.branch(tree, path)) near.add(chainKey(ref));
     }
   }
   const dirty = layout.dirty.filter((ref) => {

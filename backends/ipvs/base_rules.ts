@@ -19,7 +19,7 @@
  *    it needs one rule more for each load balancer.)
  * 2. nat `KUBE-SERVICES`: marks what has to leave with an address of the node. Packets from pods and
  *    from the node to an external address of policy Local are sent to the cluster IP: one virtual
- *    server cannot tell them from packets from outside.
+ *    server cannot distinguish them from packets from outside.
  * 3. filter `KUBE-IPVS-FILTER`: Service addresses are addresses of the node. What else the node has on
  *    them is closed.
  * 4. nat `KUBE-POSTROUTING`: marked packets, and those that come back to where they came from, leave

@@ -208,7 +208,7 @@ export class IpvsWriter {
       if (!(error instanceof StepRefusal) || step.tool !== "ipvsadm") throw error;
       const made = [...expected].flatMap(([key, server]) => server ? [key] : []);
       const seen = await runner.servers(made);
-      this.#tellTaken(step, seen);
+      this.#noteTaken(step, seen);
       const servers = unlikeExpected(seen, {
         expected,
         wanted: (key) => this.#layout?.server(key)?.server,
@@ -220,7 +220,7 @@ export class IpvsWriter {
   }
 
   /** Notes servers that already exist; the next write reads and changes them. */
-  #tellTaken(step: Extract<IpvsStep, { tool: "ipvsadm" }>, seen: readonly SeenServer[]): void {
+  #noteTaken(step: Extract<IpvsStep, { tool: "ipvsadm" }>, seen: readonly SeenServer[]): void {
     const made = new Set(
       step.operations.flatMap((each) => each.kind === "addServer" ? [each.server.key] : []),
     );

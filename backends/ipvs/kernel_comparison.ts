@@ -1,8 +1,3 @@
-/**
- * Compares the kernel with a plan, from any process, and repairs differences.
- *
- * @module
- */
 import type { Cidr } from "../../lib/net/cidr.ts";
 import { type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
@@ -138,7 +133,7 @@ async function repairKernel(
   const figures = new WriteFigures();
   await runner.makeDevice();
   const state = { ...adopted.state, hasDevice: true };
-  for (const step of await mendingSteps(dependencies, { ...adopted, state })) {
+  for (const step of await repairSteps(dependencies, { ...adopted, state })) {
     try {
       await runner.run(step);
     } catch (error) {
@@ -184,7 +179,7 @@ async function adopt(
 }
 
 /** Chains that are as they should be are left alone, unless a set is missing that rules need. */
-async function mendingSteps(
+async function repairSteps(
   { clock }: ComparedKernel,
   { layout, servers, state, reading: { tables } }: Adopted,
 ): Promise<readonly IpvsStep[]> {

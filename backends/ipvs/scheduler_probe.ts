@@ -1,8 +1,3 @@
-/**
- * Probes IPVS and a scheduler with an unreachable virtual server, as kube-proxy does.
- *
- * @module
- */
 import {
   firstLine,
   type ProbeDependencies,

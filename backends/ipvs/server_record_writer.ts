@@ -144,7 +144,7 @@ export class ServerRecordWriter {
       await file.save(text);
     } catch (error) {
       this.#isDirty = true;
-      this.#tell(error);
+      this.#report(error);
       return false;
     }
     this.#savedText = text;
@@ -153,7 +153,7 @@ export class ServerRecordWriter {
     return true;
   }
 
-  #tell(error: unknown): void {
+  #report(error: unknown): void {
     const { file, logger } = this.#dependencies;
     if (this.#isFailureTold) return;
     this.#isFailureTold = true;

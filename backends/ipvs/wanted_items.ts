@@ -1,10 +1,3 @@
-/**
- * Items that exist or do not exist, such as the entries of a set: which ServicePorts want them,
- * and how that differs from the applied state. Pure but for its own state.
- *
- * @module
- */
-
 /** Counts the users of items. The cost of a change depends on its own size. */
 export class WantedItems<Item extends string> {
   readonly #claims = new Map<Item, number>();

@@ -1,8 +1,3 @@
-/**
- * Runs a program on a batch of lines; its error names the refused line.
- *
- * @module
- */
 import { inPieces } from "../../lib/os/command_input.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import { reasonOfExit, saysNotPermitted } from "./probe/try_tool.ts";

@@ -1,9 +1,3 @@
-/**
- * Keeps the rules of one family in step with the plan: a layout holds the desired state, and a
- * writer applies it.
- *
- * @module
- */
 import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import type { Clock } from "../../lib/os/clock.ts";

@@ -5,7 +5,7 @@
  *  arrives ─► nat-prerouting ─┬─► services ─► looks up ─┬─► off-cluster-2, masquerade-3 … ─► DNAT
  *  is sent ─► nat-output ─────┘                         ├─► reject-all, drop
  *                                                       └─► nothing of ours: goes on
- *   … nobody's NAT took it ─┬─► unclaimed-prerouting ─┬─► unclaimed ─► reject-all, drop
+ *   … no other NAT matched ─┬─► unclaimed-prerouting ─┬─► unclaimed ─► reject-all, drop
  *                           └─► unclaimed-output ─────┘
  *  leaves ──► nat-postrouting ─► masquerade
  * ```

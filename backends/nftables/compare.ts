@@ -44,7 +44,7 @@ interface TableComparisonInput {
 export interface TableComparison {
   readonly differences: readonly DataPlaneDifference[];
   /** Empty if nothing differs, or if the remaining differences need {@linkcode removal}. */
-  readonly mending: NftTransaction;
+  readonly changes: NftTransaction;
   /** Objects without an owner. Removed last, since other objects may refer to them until then. */
   readonly removal: NftTransaction;
 }
@@ -196,7 +196,7 @@ class PendingTableChanges {
   }
 
   *end(): Generator<void, TableComparison> {
-    const mending = yield* NftTransaction.steps(this.#table, {
+    const changes = yield* NftTransaction.steps(this.#table, {
       replacesTable: this.#replacesTable,
       declared: this.#declares ? CONTAINER_NAMES : undefined,
       recreated: this.#recreated,
@@ -208,7 +208,7 @@ class PendingTableChanges {
       removedChains: this.#strangeChains,
       removedContainers: this.#strangeContainers,
     });
-    return { differences: this.#differences, mending, removal };
+    return { differences: this.#differences, changes, removal };
   }
 }
 

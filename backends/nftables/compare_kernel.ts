@@ -1,8 +1,3 @@
-/**
- * Compares the table in the kernel with a plan, from any process, and repairs differences.
- *
- * @module
- */
 import type { Clock } from "../../lib/os/clock.ts";
 import type { ComparisonScope } from "../../lib/proxy/service_mode.ts";
 import type {
@@ -99,7 +94,7 @@ export async function repairKernel(
     operations.lines += transaction.lines.length;
   };
   for (let pass = 0; pass < MAX_PASSES && comparison.differences.length > 0; pass++) {
-    if (!comparison.mending.isEmpty) await write(comparison.mending);
+    if (!comparison.changes.isEmpty) await write(comparison.changes);
     if (!comparison.removal.isEmpty) await write(comparison.removal);
     comparison = await compareKernel(dependencies, input);
   }

@@ -1,9 +1,3 @@
-/**
- * The numbering of endpoints and the slots of clients as text, for dumps and for comparisons by
- * another process. Pure.
- *
- * @module
- */
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
@@ -21,24 +15,24 @@ export function* orderTexts(
   layout: NftablesLayout,
 ): Generator<void, readonly string[]> {
   const all: string[] = [];
-  const told = new Set<Slots>();
+  const seen = new Set<Slots>();
   for (const { id, main, local, plan, slots } of entries) {
     yield;
-    if (slots && !told.has(slots)) {
-      told.add(slots);
-      if (!isUsual(slots, plan)) all.push(slotWords(plan.key, slots));
+    if (slots && !seen.has(slots)) {
+      seen.add(slots);
+      if (!isUsual(slots, plan)) all.push(slotText(plan.key, slots));
     }
     const usual = layout.orderedEntry(id, undefined);
     if (usual && isSame(usual.main, main) && isSame(usual.local, local)) continue;
-    const words = (list: Entry["main"]) => list.map(({ key }) => key).join(" ");
-    all.push(`${id} = ${words(main)} / ${words(local)}`);
+    const text = (list: Entry["main"]) => list.map(({ key }) => key).join(" ");
+    all.push(`${id} = ${text(main)} / ${text(local)}`);
   }
   return all;
 }
 
 /** Parses a text of {@linkcode orderTexts} for an entry. */
-export function readOrder(words: string): readonly [EntryId, EndpointOrder] {
-  const [id = "", lists = ""] = words.split(" = ", 2);
+export function readOrder(text: string): readonly [EntryId, EndpointOrder] {
+  const [id = "", lists = ""] = text.split(" = ", 2);
   const [main = [], local = []] = lists.split(" / ").map((list) =>
     list.split(" ").filter((key) => key !== "").map((key) => ({ key: key as EndpointKey }))
   );
@@ -53,14 +47,14 @@ function isUsual(slots: Slots, plan: ServicePlan): boolean {
 
 const SLOTS = "slots ";
 
-function slotWords(key: ServicePortKey, slots: Slots): string {
+function slotText(key: ServicePortKey, slots: Slots): string {
   return `${SLOTS}${key} = ${[...slots].map(([key, slot]) => `${key} ${slot}`).join(" ")}`;
 }
 
 /** Parses a text of {@linkcode orderTexts} for slots; empty for other texts. */
-export function readSlots(words: string): readonly (readonly [ServicePortKey, Slots])[] {
-  if (!words.startsWith(SLOTS)) return [];
-  const [key = "", list = ""] = words.slice(SLOTS.length).split(" = ", 2);
+export function readSlots(text: string): readonly (readonly [ServicePortKey, Slots])[] {
+  if (!text.startsWith(SLOTS)) return [];
+  const [key = "", list = ""] = text.slice(SLOTS.length).split(" = ", 2);
   const slots = [...list.matchAll(/(\S+) (\d+)/g)]
     .map(([, endpoint = "", slot]) => [endpoint as EndpointKey, Number(slot)] as const);
   return [[key as ServicePortKey, new Map(slots)]];

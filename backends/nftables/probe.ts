@@ -122,7 +122,7 @@ function probeKernel({ kernelRelease, env }: NftablesProbeDependencies): ProbeRe
     });
   }
   const reason = version === undefined
-    ? `'${kernelRelease}' tells no version`
+    ? `'${kernelRelease}' contains no version`
     : `${kernelRelease} is older than ${versionText(LEAST_KERNEL)}`;
   return probeResult(KERNEL, { reason });
 }

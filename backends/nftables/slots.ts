@@ -5,7 +5,7 @@
  * remembered needs two at once: whose client it is, and which endpoint it has. So a slot holds both:
  *
  * ```
- *  bit 31   1: tells a priority of ours from those of other programs
+ *  bit 31   1: distinguishes our priorities from those of other programs
  *  bit 30   0: only set in keys of endpoints for clients from outside, see LOCAL_BIT
  *  29 … 15  the block: one ServicePort
  *  14 … 0   one endpoint of it

@@ -2,7 +2,7 @@ import type { StartPacketWatch, TraceStep, WatchedPacket } from "../../lib/expla
 import { startEventWatch, type TraceMonitor } from "../netfilter/trace/event_watch.ts";
 import { markTableName } from "../netfilter/trace/mark_table.ts";
 import { nftMonitorLines, parseNftTraceLines } from "../netfilter/trace/nft_monitor_text.ts";
-import { listRulesets, tellUnknownRules } from "../netfilter/trace/rule_listing.ts";
+import { listRulesets, lookUpUnknownRules } from "../netfilter/trace/rule_listing.ts";
 import type { TraceEdges } from "../netfilter/trace/trace_event.ts";
 import { SOURCE_RANGES_CHAIN } from "./base_chains.ts";
 import { TABLE } from "./containers.ts";
@@ -23,7 +23,7 @@ function monitorOf({ commands, id }: TraceEdges, { family }: WatchedPacket): Tra
     way: "nft monitor trace",
     lines: nftMonitorLines({ family, table: markTableName(id) }),
     parse: parseNftTraceLines,
-    finish: (steps) => tellUnknownRules(steps, (chains) => listRulesets(commands, chains)),
+    finish: (steps) => lookUpUnknownRules(steps, (chains) => listRulesets(commands, chains)),
   };
 }
 

@@ -1,8 +1,3 @@
-/**
- * Every element and chain of a layout, for comparison with those that were found. Pure.
- *
- * @module
- */
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { TableElements } from "../netfilter/nft/table_listing.ts";
@@ -39,7 +34,7 @@ export interface WantedStateContext {
 }
 
 /** The placeholder for a number without an endpoint. */
-const NOBODY: Pick<Endpoint, "key"> = { key: "" as EndpointKey };
+const NO_ENDPOINT: Pick<Endpoint, "key"> = { key: "" as EndpointKey };
 
 /** Collects everything, in short steps. */
 export function* wantedState(
@@ -116,7 +111,7 @@ function foundOrder(entry: Entry, found: TableElements): EndpointOrder {
   const inOrder = (offset: number, count: number) =>
     Array.from({ length: count }, (_, index) => {
       const number = slotText(FIRST_NUMBER + offset + index);
-      return byValue.get(values?.get(`${keyOfEntry(id)} . ${number}`) ?? "") ?? NOBODY;
+      return byValue.get(values?.get(`${keyOfEntry(id)} . ${number}`) ?? "") ?? NO_ENDPOINT;
     });
   return { main: inOrder(0, main.length), local: inOrder(LOCAL_OFFSET, local.length) };
 }

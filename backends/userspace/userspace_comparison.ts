@@ -1,9 +1,3 @@
-/**
- * Compares addresses, routes and listening sockets with a plan, from any process. Addresses and
- * routes are repaired; only the serving process itself can open its sockets.
- *
- * @module
- */
 import type { ComparisonScope, ServiceMode } from "../../lib/proxy/service_mode.ts";
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";

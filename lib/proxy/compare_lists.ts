@@ -7,7 +7,7 @@ interface ListDifference {
   readonly found?: number;
 }
 
-/** With more pairs than this, items are compared by index only: nobody reads so many by hand. */
+/** With more pairs than this, items are compared by index only: such a long list is not read by hand. */
 const MAX_PAIRS = 1_000_000;
 
 /**

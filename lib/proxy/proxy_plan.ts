@@ -133,7 +133,7 @@ export function updatePlan(
 }
 
 /**
- * As {@linkcode updatePlan}, with pauses. The state must not change meanwhile. A reader sees a mix
+ * As {@linkcode updatePlan}, with pauses. The state must not change in between. A reader sees a mix
  * of old and new ServicePlans until it is done.
  */
 export async function updatePlanInSlices(

@@ -1,8 +1,3 @@
-/**
- * Sends one HTTP request to a port of this machine to identify its program.
- *
- * @module
- */
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { Network, SocketAddress, TcpConnection } from "../../../lib/os/network.ts";
 import { formatHostPort } from "../../../lib/net/port.ts";

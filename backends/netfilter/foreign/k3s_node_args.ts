@@ -1,9 +1,3 @@
-/**
- * Reads k3s' arguments on this node from the annotation `k3s.io/node-args`.
- *
- * @module
- */
-
 /** The annotation's name. */
 export const K3S_NODE_ARGS = "k3s.io/node-args";
 

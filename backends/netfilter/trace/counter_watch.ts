@@ -61,7 +61,7 @@ export async function startCounterWatch(
         ...(turnedTo !== undefined && { turnedTo }),
         notes: [
           options.reason,
-          "What counted meanwhile is shown: packets of others may be among it",
+          "Shows everything that was counted in the meantime, which may include other packets",
         ],
       };
     },

@@ -1,9 +1,3 @@
-/**
- * Watches one packet pass the rules: a separate table marks it, and a tool prints the kernel's
- * events.
- *
- * @module
- */
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { CommandResult } from "../../../lib/os/command_runner.ts";
 import type { UdpSocket } from "../../../lib/os/network.ts";
@@ -97,7 +91,9 @@ class EventWatch implements PacketWatch {
   #monitoring: Promise<unknown> = Promise.resolve();
   #lastEventAt = 0;
   /** The last lookup, and its number of steps. */
-  #told: { readonly of: number; readonly steps: Promise<readonly FollowedStep[]> } | undefined;
+  #lastLookUp:
+    | { readonly of: number; readonly steps: Promise<readonly FollowedStep[]> }
+    | undefined;
 
   constructor(edges: TraceEdges, packet: WatchedPacket, options: EventWatchOptions) {
     this.#edges = edges;
@@ -142,10 +138,10 @@ class EventWatch implements PacketWatch {
   async path({ service, isUnsent = false }: PathOptions): Promise<TracedPath> {
     if (!isUnsent) await this.#untilSeen();
     await this.#untilQuiet(LULL_MS);
-    this.#tell().catch(() => {});
+    this.#namedSteps().catch(() => {});
     await this.#untilQuiet(QUIET_MS);
     const { header } = this.#follower;
-    const steps = (await this.#tell()).map(({ handle: _, ...step }): TraceStep => {
+    const steps = (await this.#namedSteps()).map(({ handle: _, ...step }): TraceStep => {
       const meaning = this.#options.describe(step, service);
       return meaning === undefined ? step : { ...step, meaning };
     });
@@ -154,12 +150,12 @@ class EventWatch implements PacketWatch {
   }
 
   /** The path is read again when the sender is done; earlier lookups are reused. */
-  #tell(): Promise<readonly FollowedStep[]> {
+  #namedSteps(): Promise<readonly FollowedStep[]> {
     const { steps } = this.#follower;
-    if (this.#told?.of !== steps.length) {
-      this.#told = { of: steps.length, steps: this.#lookUp([...steps]) };
+    if (this.#lastLookUp?.of !== steps.length) {
+      this.#lastLookUp = { of: steps.length, steps: this.#lookUp([...steps]) };
     }
-    return this.#told.steps;
+    return this.#lastLookUp.steps;
   }
 
   async #lookUp(steps: readonly FollowedStep[]): Promise<readonly FollowedStep[]> {

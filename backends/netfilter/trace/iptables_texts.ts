@@ -31,8 +31,8 @@ export async function readIptablesTexts(
     const isReported = await read(commands, [program, "-t", table, "-S", chain], reader);
     return isReported ? [place, reader.rules.get(place) ?? []] as const : undefined;
   });
-  const told = texts.filter((each) => each !== undefined);
-  return told.length === chains.length ? new Map(told) : await readAll(commands, save);
+  const found = texts.filter((each) => each !== undefined);
+  return found.length === chains.length ? new Map(found) : await readAll(commands, save);
 }
 
 async function readAll(commands: CommandRunner, save: string): Promise<IptablesTexts> {

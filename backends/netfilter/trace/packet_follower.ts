@@ -1,9 +1,3 @@
-/**
- * Selects the events of one packet from all trace events of the machine, and orders them. Pure but
- * for its own state.
- *
- * @module
- */
 import type { PacketHeader, TraceStep } from "../../../lib/explain/packet_trace.ts";
 import type { TraceEvent } from "./trace_event.ts";
 import { isTraceTable } from "./mark_table.ts";
@@ -34,7 +28,7 @@ export class PacketFollower {
   readonly #own = new Set<string>();
   readonly #steps: FollowedStep[] = [];
   #first: PacketHeader | undefined;
-  #told: PacketHeader | undefined;
+  #lastHeader: PacketHeader | undefined;
 
   constructor(options: FollowerOptions) {
     this.#options = options;
@@ -64,7 +58,7 @@ export class PacketFollower {
     if (this.#headers.size >= MOST_IDS) this.#headers.clear();
     this.#headers.set(id, header);
     // A packet from this machine to itself gets another number when it arrives.
-    if (this.#first && !this.#own.has(id) && isSame(header, this.#told ?? this.#first)) {
+    if (this.#first && !this.#own.has(id) && isSame(header, this.#lastHeader ?? this.#first)) {
       this.#own.add(id);
     }
     return this.#own.has(id);
@@ -85,8 +79,8 @@ export class PacketFollower {
   #stepOf(event: Exclude<TraceEvent, { readonly kind: "packet" }>): FollowedStep {
     const { id, table = "", chain = "", verdict } = event;
     const header = this.#headers.get(id);
-    const isNew = header !== undefined && !isAlike(header, this.#told);
-    if (isNew) this.#told = header;
+    const isNew = header !== undefined && !isAlike(header, this.#lastHeader);
+    if (isNew) this.#lastHeader = header;
     return {
       place: `${table} ${chain}`,
       ...(event.kind === "rule" && { rule: event.rule }),
@@ -105,10 +99,10 @@ function isSame(header: PacketHeader, last: PacketHeader): boolean {
     header.sourcePort === last.sourcePort && header.destinationPort === last.destinationPort;
 }
 
-function isAlike(header: PacketHeader, told: PacketHeader | undefined): boolean {
-  return told !== undefined && header.source === told.source &&
-    header.destination === told.destination && header.sourcePort === told.sourcePort &&
-    header.destinationPort === told.destinationPort && header.arrivedBy === told.arrivedBy;
+function isAlike(header: PacketHeader, last: PacketHeader | undefined): boolean {
+  return last !== undefined && header.source === last.source &&
+    header.destination === last.destination && header.sourcePort === last.sourcePort &&
+    header.destinationPort === last.destinationPort && header.arrivedBy === last.arrivedBy;
 }
 
 /** nft prints the family before the name. */

@@ -56,10 +56,10 @@ export function movedRules(
   { comesFrom }: CountedPath,
 ): readonly TraceStep[] {
   const steps: TraceStep[] = [];
-  const told = new Set<string>();
+  const counted = new Set<string>();
   const walk = (key: string) => {
-    if (told.has(key)) return;
-    told.add(key);
+    if (counted.has(key)) return;
+    counted.add(key);
     for (const { rule, target } of movedRulesOf(key, before, after)) {
       const chain = `${key.split(" ")[0]} ${target}`;
       const isOurs = isServiceChainName(target);

@@ -105,7 +105,7 @@ export function withListedText(step: FollowedStep, listing: RuleListing): Follow
  * Gives rules that the tool knows by number alone their text. `nft monitor` may have read none of them,
  * or not those that changed since.
  */
-export async function tellUnknownRules(
+export async function lookUpUnknownRules(
   steps: readonly FollowedStep[],
   listRules: (chains: Iterable<string>) => Promise<RuleListing>,
 ): Promise<readonly FollowedStep[]> {

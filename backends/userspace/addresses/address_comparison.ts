@@ -1,9 +1,3 @@
-/**
- * Compares the addresses and routes of this machine with those of the running process, and repairs
- * differences. For another process: nothing is bound, and the record is only read.
- *
- * @module
- */
 import type { Cidr } from "../../../lib/net/cidr.ts";
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";

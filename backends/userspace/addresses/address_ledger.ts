@@ -1,8 +1,3 @@
-/**
- * What this process and its earlier runs added to the machine, in memory and in the store.
- *
- * @module
- */
 import type { Cidr } from "../../../lib/net/cidr.ts";
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { Logger } from "../../../lib/log/logger.ts";
@@ -126,13 +121,13 @@ export class AddressLedger {
       });
       this.#isWriteFailureTold = false;
     } catch (error) {
-      this.#tellWriteFailure(error);
+      this.#logWriteFailure(error);
       throw error;
     }
   }
 
   /** Logs the failure here, since the caller does not know the folder. */
-  #tellWriteFailure(error: unknown): void {
+  #logWriteFailure(error: unknown): void {
     if (this.#isWriteFailureTold) return;
     this.#isWriteFailureTold = true;
     this.#logger.warn(

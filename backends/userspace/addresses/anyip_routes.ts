@@ -1,8 +1,3 @@
-/**
- * Local routes for the service ranges: every address of them becomes local at once (AnyIP).
- *
- * @module
- */
 import ipaddr from "ipaddr.js";
 import { type Cidr, cidrContains } from "../../../lib/net/cidr.ts";
 import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";

@@ -87,7 +87,7 @@ export class TcpForwarder implements TcpSessionOwner {
     const session = new TcpSession(this, connection);
     if (verdict === undefined || !this.#hasRoom() || this.#isOwn(session)) {
       counters.tcpRefused++;
-      this.#tell({ connection, at }, { detail: REFUSED });
+      this.#report({ connection, at }, { detail: REFUSED });
       return connection.close();
     }
     counters.tcpAccepted++;
@@ -148,7 +148,7 @@ export class TcpForwarder implements TcpSessionOwner {
     if (this.#mayBeOwn(request)) await this.#forwarding.clock.yieldToEventLoop();
     if (session.closed) return loops.remove();
     const result = await dialer.dial(this.#picker, request);
-    this.#tell(
+    this.#report(
       request,
       "kind" in result ? { detail: failureText(result) } : {
         endpoint: endpointOf(result),
@@ -165,7 +165,7 @@ export class TcpForwarder implements TcpSessionOwner {
   async #relay(session: TcpSession, endpoint: TcpConnection): Promise<void> {
     const { own } = this.#forwarding;
     if (own.dial(session, endpoint)) {
-      this.#tellOwn({ endpoint: endpointOf(endpoint) });
+      this.#reportOwn({ endpoint: endpointOf(endpoint) });
       session.close();
     }
     await session.relay(endpoint);
@@ -177,7 +177,7 @@ export class TcpForwarder implements TcpSessionOwner {
     const { own } = this.#forwarding;
     if (!own.take(session, session.client)) return false;
     own.untake(session, session.client);
-    this.#tellOwn({ client: session.client.remoteAddr.hostname });
+    this.#reportOwn({ client: session.client.remoteAddr.hostname });
     return true;
   }
 
@@ -190,7 +190,7 @@ export class TcpForwarder implements TcpSessionOwner {
     return dialer.pending >= MANY_DIALS && clients.isNode(client as IpAddress, at);
   }
 
-  #tellOwn(seen: LogFields): void {
+  #reportOwn(seen: LogFields): void {
     this.#forwarding.log.warn("A connection to an endpoint came back to kube-relay and is closed", {
       servicePort: this.#plan.key,
       ...seen,
@@ -199,7 +199,7 @@ export class TcpForwarder implements TcpSessionOwner {
   }
 
   /** Reports to a watch, if there is one. */
-  #tell(
+  #report(
     { connection: { remoteAddr: { hostname, port } }, at }: AcceptedConnection,
     outcome: Pick<WatchedFlow, "detail" | "endpoint" | "seenAs">,
   ): void {

@@ -72,7 +72,7 @@ export class UdpForwarder {
     const now = clock.now();
     const verdict = clients.verdictFor(this.#plan, port.at, client.hostname);
     const endpoint = verdict && this.#picker.pick({ verdict, client: client.hostname, now });
-    this.#tell({ port, client }, endpoint?.key);
+    this.#report({ port, client }, endpoint?.key);
     if (!verdict || !endpoint) return undefined;
     if (!this.#makeRoom()) return undefined;
     const socket = this.#openSocket(endpoint.address.includes(":") ? "::" : "0.0.0.0");
@@ -130,7 +130,7 @@ export class UdpForwarder {
   }
 
   /** Reports to a watch, if there is one. */
-  #tell(
+  #report(
     { port: { at }, client }: { readonly port: UdpFlowPort; readonly client: SocketAddress },
     endpoint: EndpointKey | undefined,
   ): void {

@@ -144,7 +144,7 @@ export class ConntrackCleaner implements SyncObserver {
         clean = false;
         if (signal.aborted) continue;
         this.#complain(family, error);
-        this.#tell(family, { suspects, startedAt, error: messageOf(error) });
+        this.#report(family, { suspects, startedAt, error: messageOf(error) });
       }
     }
     if (clean && this.#complaints.size > 0) {
@@ -183,7 +183,7 @@ export class ConntrackCleaner implements SyncObserver {
     const known = await this.#delete(family, { work, matcher, flows, signal });
     const deleted = known ?? 0;
     const removed = known === undefined ? new Map() : countByOwner(stale, matcher);
-    this.#tell(family, { suspects, startedAt, removed });
+    this.#report(family, { suspects, startedAt, removed });
     const seconds = (clock.now() - startedAt) / 1000;
     metrics.conntrackReconciled(family, { seconds, deleted });
     const ms = Math.round(seconds * 1000);
@@ -220,7 +220,7 @@ export class ConntrackCleaner implements SyncObserver {
   }
 
   /** The change log has it with the changes that caused it. */
-  #tell(
+  #report(
     family: IpFamily,
     { suspects, startedAt, removed = new Map(), error }: {
       readonly suspects: SuspectFrontends;

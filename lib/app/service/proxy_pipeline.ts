@@ -139,8 +139,8 @@ export class ProxyPipeline {
   get #hasNewSurroundings(): boolean {
     const { node, serviceCidrs, interfaceAddresses } = this.#state;
     const planned = [node, serviceCidrs, interfaceAddresses];
-    const told = [this.#node, this.#serviceCidrs, this.#interfaceAddresses];
-    return told.some((value, index) => value !== undefined && !deepEqual(value, planned[index]));
+    const known = [this.#node, this.#serviceCidrs, this.#interfaceAddresses];
+    return known.some((value, index) => value !== undefined && !deepEqual(value, planned[index]));
   }
 
   /**
