@@ -5,9 +5,8 @@
  * @module
  */
 import { createHostChecks } from "./backends/host_checks.ts";
-import { BACKENDS } from "./backends/mod.ts";
+import { BACKENDS, createPacketTraces } from "./backends/mod.ts";
 import { POLICY_BACKENDS } from "./backends/policy/mod.ts";
-import { createPacketTraces } from "./backends/packet_traces.ts";
 import { runCommandLine } from "./lib/app/cli/command_line.ts";
 import type { Dependencies } from "./lib/app/dependencies.ts";
 import { systemClock } from "./lib/os/clock.ts";

@@ -1,8 +1,3 @@
-/**
- * The machine, as far as modes depend on it.
- *
- * @module
- */
 import type { Clock } from "../lib/os/clock.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
 import type { Network } from "../lib/os/network.ts";
@@ -16,14 +11,13 @@ import { removeKubeRouterPolicies } from "./netfilter/foreign/remove_kube_router
 import { HungTools } from "./netfilter/probe/hung_tools.ts";
 import { probeNftablesMode } from "./nftables/probe.ts";
 
-/** What the checks stand on. */
 interface HostCheckDependencies {
   readonly clock: Clock;
   readonly network: Network;
   readonly commands: CommandRunner;
   /** The user of this process; `undefined` = unknown. */
   readonly uid: number | undefined;
-  /** As `uname -r` says it. */
+  /** As `uname -r` prints it. */
   readonly kernelRelease: string;
   readonly env: (name: string) => string | undefined;
 }
@@ -37,16 +31,16 @@ const PROBES: Readonly<Record<BackendMode, Probe>> = {
   iptables: probeIptablesMode,
   ipvs: probeIpvsMode,
   nftables: probeNftablesMode,
-  // It needs nothing of the kernel but sockets; its backend tells how addresses become local.
+  // It needs only sockets; its backend reports how addresses become local.
   userspace: () => Promise.resolve([]),
 };
 
-/** The checks of this machine. Does nothing before it is asked. */
+/** Creates the checks of this machine. Runs nothing before a check is called. */
 export function createHostChecks(dependencies: HostCheckDependencies): HostChecks {
   const { noting, avoiding } = new HungTools(dependencies);
   return {
     probeMode: (mode, options = {}) => PROBES[mode]({ ...dependencies, commands: noting }, options),
-    // After `doctor` tried the modes: a tool that answered none of them tells nothing here.
+    // After `doctor` tried the modes, a hung tool provides nothing here.
     findings: (options) => findingsBesideMode({ ...dependencies, commands: avoiding }, options),
     removeKubeProxy: (options) => removeBesideMode(dependencies, options),
     removeKubeRouterPolicies: (options) => removeKubeRouterPolicies(dependencies, options),

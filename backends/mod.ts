@@ -1,6 +1,6 @@
 /**
- * The modes that this build has: the only list of backends. A mode that is not in it is refused by
- * the command line; none is ever taken in place of another.
+ * The modes of this build: the only list of backends. The command line refuses other modes, and no
+ * mode ever replaces another.
  *
  * @module
  */
@@ -21,11 +21,16 @@ import type { AddressMode } from "./userspace/addresses/address_method.ts";
 import { createFileStore } from "./userspace/addresses/address_store.ts";
 import { createUserspaceBackend } from "./userspace/backend.ts";
 import { userspaceComparison } from "./userspace/userspace_comparison.ts";
+import type { StartPacketWatch } from "../lib/explain/packet_trace.ts";
+import { createIpvsTrace } from "./ipvs/trace.ts";
+import { createIptablesTrace } from "./netfilter/trace/iptables_watch.ts";
+import type { TraceEdges } from "./netfilter/trace/trace_event.ts";
+import { createNftablesTrace } from "./nftables/trace.ts";
 
 /** The edges that backends are made with. */
 interface BackendDependencies extends RuleBackendDependencies {
   readonly network: Network;
-  /** Bounds of what may be open. @default {those of a usual limit, for this backend alone} */
+  /** Limits of open files. @default {those of a usual limit, for this backend alone} */
   readonly openFiles?: OpenFiles;
 }
 
@@ -39,7 +44,7 @@ export interface BackendOptions {
     readonly stateDirectory: string;
     readonly ipvsDrainTimeoutMs: number;
   };
-  /** As kube-proxy's configuration has them; times are milliseconds. */
+  /** As in kube-proxy's configuration; times are milliseconds. */
   readonly iptables: {
     readonly masqueradeBit: number;
     readonly localhostNodePorts: boolean;
@@ -47,17 +52,19 @@ export interface BackendOptions {
   };
   readonly ipvs: IpvsConfigurationFields;
   readonly nftables: { readonly masqueradeBit: number; readonly syncPeriod: number };
-  /** What a machine was found to have, for a backend that is not started there. @default {everything} */
+  /** The facts of a machine, for a backend that is not started there. @default {everything} */
   readonly facts?: MachineFacts;
-  /** Where what goes through each Service is counted; left out = it is not. */
+  /** Receives the traffic of each Service; absent = not counted. */
   readonly traffic?: FamilyTraffic;
-  /** TCP listeners of this process that tell clients on this machine more than others. @default {[]} */
+  /** TCP listeners of this process that serve more to local clients. @default {[]} */
   readonly localListeners?: readonly SocketAddress[];
-  /** Whose an address is that a Service must never take over, such as the API server's. */
+  /**
+   * Returns the owner of an address that a Service must never take over, such as the API server's.
+   */
   readonly belongsTo: (address: IpAddress) => string | undefined;
 }
 
-/** How the backend of each mode is made. */
+/** Creates the backend of each mode. */
 export const BACKENDS: Readonly<
   Partial<Record<BackendMode, (edges: BackendDependencies, options: BackendOptions) => Backend>>
 > = {
@@ -112,3 +119,21 @@ export const BACKENDS: Readonly<
     );
   },
 };
+
+/**
+ * Packet watches by mode. The userspace mode has none: its process reports its connections itself.
+ */
+export function createPacketTraces(
+  { pid, random, ...machine }: Omit<TraceEdges, "id"> & {
+    readonly pid: number;
+    /** From 0 to 1, as `Math.random`. */
+    readonly random: () => number;
+  },
+): Readonly<Record<Exclude<BackendMode, "userspace">, StartPacketWatch>> {
+  const edges = { ...machine, id: `${pid}-${Math.floor(random() * 0x10000).toString(16)}` };
+  return {
+    iptables: createIptablesTrace(edges),
+    ipvs: createIpvsTrace(edges),
+    nftables: createNftablesTrace(edges),
+  };
+}

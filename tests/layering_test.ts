@@ -62,8 +62,32 @@ const EXCEPTIONS: Readonly<Record<string, string>> = {
 };
 
 /** Files of backends that are pure whether or not they claim it. */
-const PURE_IN_BACKENDS =
-  /\/(render\w*|explain\w*|diff|listeners|endpoint_picker|endpoint_loops)\.ts$/;
+const PURE_IN_BACKENDS = new RegExp(
+  "/(" + [
+    ...["render\\w*", "explain\\w*", "diff\\w*", "describe\\w*", "unsupported", "local_match"],
+    ...[
+      "compare(_elements|_listeners)?",
+      "service_excerpt",
+      "judge_findings",
+      "packet_table",
+      "prefix_tree\\w*",
+      "nft_monitor_text",
+    ],
+    ...["host_settings", "node_port_servers", "own_server", "service_frontend", "steps"],
+    ...["entry(_id)?", "expressions", "counted_frontends", "applied_servers", "undotted_address"],
+    ...[
+      "verification_schedule",
+      "wanted_state",
+      "endpoint_order_text",
+      "wanted_items",
+      "packet_follower",
+      "affinity_table",
+      "listeners",
+      "endpoint_picker",
+      "endpoint_loops",
+    ],
+  ].join("|") + ")\\.ts$",
+);
 /** The docstring of a module, and a claim in it. */
 const CLAIMS_PURITY = /^\s*\/\*\*(?:(?!\*\/)[\s\S])*\bPure\b/;
 

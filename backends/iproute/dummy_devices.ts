@@ -4,7 +4,7 @@
  * @module
  */
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
-import { askTool, reasonOfExit, type Seen } from "../netfilter/foreign/tool_output.ts";
+import { askTool, reasonOfExit, type Seen } from "../netfilter/probe/try_tool.ts";
 import { addDummyLine } from "./ip_text.ts";
 
 /** kube-proxy's. */

@@ -1,8 +1,8 @@
 /**
- * What the kernel is known to hold of ours. Pure but for its own state.
+ * The chains that the kernel is known to hold. Pure but for its own state.
  *
- * Table nat, which is large, is kept as one number for each chain; table filter as text, since the
- * order of a sync needs what is there now besides what is wanted.
+ * Table nat, which is large, is kept as one hash for each chain. Table filter is kept as text,
+ * since the order of a sync depends on its current rules.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import type { AppliedChain } from "../netfilter/iptables/restore_batch.ts";
 import { isSameRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { chainKey } from "./chain_ref.ts";
 
-/** A hash of what was written; or rules, as they were written to filter or read from any table. */
+/** A hash of the written rules, or rules as they were written to filter or read from any table. */
 type Content = number | readonly string[];
 
 /** The chains that are in the kernel, as far as is known. */
@@ -19,10 +19,10 @@ export class AppliedRules {
   readonly #chains = new Map<string, Content>();
   /** Chains whose content is as the tool printed it, with the hash of that. */
   readonly #asPrinted = new Map<string, number>();
-  /** How the tool printed a chain that was found to hold what was written. */
+  /** How the tool printed a chain that held what had been written. */
   readonly #prints = new Map<string, number>();
 
-  /** Whether the chain is there, whatever is in it. */
+  /** Whether the chain exists, whatever its content. */
   has(chain: Pick<AppliedChain, "name" | "table">): boolean {
     return this.#chains.has(chainKey(chain));
   }
@@ -34,8 +34,8 @@ export class AppliedRules {
   }
 
   /**
-   * Whether the chain is known to hold just these rules. Those that were read are compared by what
-   * they mean, and count as written when they are the same.
+   * Whether the chain is known to hold exactly these rules. Rules that were read are compared by
+   * meaning, and count as written when they are the same.
    */
   holds(chain: Required<AppliedChain>): boolean {
     const key = chainKey(chain);
@@ -74,9 +74,9 @@ export class AppliedRules {
   }
 
   /**
-   * A table was read: these of its chains are ours, or kube-proxy's, with their rules as the tool
-   * printed them. What of filter is not wanted stays in force until nat has been written. What is
-   * printed as it was when it was last found right is right.
+   * Adopts a reading of a table: its chains of this mode or of kube-proxy, with their rules as
+   * printed. Unwanted rules of filter stay in force until nat has been written. A chain that is
+   * printed as at its last successful check is unchanged.
    */
   adopt(table: IptablesTable, chains: ReadonlyMap<string, readonly string[]>): void {
     for (const name of this.names(table)) if (!chains.has(name)) this.#forget({ table, name });
@@ -90,7 +90,7 @@ export class AppliedRules {
     }
   }
 
-  /** Nothing is known of a table; it is taken to have no chain of ours. */
+  /** Forgets a table, which then counts as one without chains of this mode. */
   forget(table: IptablesTable): void {
     for (const name of this.names(table)) this.#forget({ table, name });
   }
@@ -111,8 +111,8 @@ export class AppliedRules {
 }
 
 /**
- * 53 bits, by two rounds of FNV-1a with different offsets. Not against an adversary: who could
- * choose rules for a collision would gain that his own change is not applied.
+ * 53 bits, by two rounds of FNV-1a with different offsets. Collisions are not an attack: whoever
+ * can choose rules would only prevent their own change.
  */
 export function contentHash(rules: readonly string[]): number {
   let low = 0x811c9dc5;
@@ -127,4 +127,36 @@ export function contentHash(rules: readonly string[]): number {
     high = Math.imul(high ^ 10, 0x5bd1e995);
   }
   return (high >>> 0 & 0x1fffff) * 2 ** 32 + (low >>> 0);
+}
+
+/** Rules by table. */
+export type RulesByTable = Readonly<Record<IptablesTable, number>>;
+
+/** Counts the rules of this mode in each table, chain by chain. */
+export class RuleTotals {
+  readonly #counts = new Map<string, number>();
+  readonly #totals: Record<IptablesTable, number> = { filter: 0, mangle: 0, nat: 0 };
+
+  /** Rules in each table now. */
+  get totals(): RulesByTable {
+    return { ...this.#totals };
+  }
+
+  /** Updates the counts of these chains; a chain without rules was removed. */
+  confirm(chains: Iterable<AppliedChain>): void {
+    for (const { table, name, rules } of chains) {
+      const key = chainKey({ table, name });
+      this.#totals[table] += (rules?.length ?? 0) - (this.#counts.get(key) ?? 0);
+      if (rules) this.#counts.set(key, rules.length);
+      else this.#counts.delete(key);
+    }
+  }
+
+  /** A table was read again. */
+  clear(table: IptablesTable): void {
+    for (const key of this.#counts.keys()) {
+      if (key.startsWith(`${table} `)) this.#counts.delete(key);
+    }
+    this.#totals[table] = 0;
+  }
 }

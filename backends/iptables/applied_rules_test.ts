@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { AppliedRules, contentHash } from "./applied_rules.ts";
+import { AppliedRules, contentHash, RuleTotals } from "./applied_rules.ts";
 
 Deno.test("AppliedRules holds what was confirmed, and knows what it does not know", () => {
   const applied = new AppliedRules();
@@ -44,4 +44,23 @@ Deno.test("AppliedRules need not compare again what is printed as when it was fo
   assert(!applied.isCertain(chain), "what was written since looks otherwise");
   applied.adopt("nat", new Map());
   assert(!applied.has(chain) && !applied.isCertain(chain));
+});
+
+Deno.test("RuleTotals counts what each chain holds now", () => {
+  const totals = new RuleTotals();
+  totals.confirm([
+    { table: "nat", name: "A", rules: ["-j B", "-j C"] },
+    { table: "nat", name: "B", rules: [] },
+    { table: "filter", name: "A", rules: ["-j DROP"] },
+  ]);
+  assertEquals(totals.totals, { filter: 1, mangle: 0, nat: 2 });
+  totals.confirm([{ table: "nat", name: "A", rules: ["-j C"] }, { table: "filter", name: "A" }]);
+  assertEquals(totals.totals, { filter: 0, mangle: 0, nat: 1 });
+  totals.confirm([{ table: "nat", name: "NEVER-SEEN" }]);
+  assertEquals(totals.totals.nat, 1);
+  totals.confirm([{ table: "filter", name: "A", rules: ["-j DROP"] }]);
+  totals.clear("nat");
+  assertEquals(totals.totals, { filter: 1, mangle: 0, nat: 0 });
+  totals.confirm([{ table: "nat", name: "A", rules: ["-j C"] }]);
+  assertEquals(totals.totals, { filter: 1, mangle: 0, nat: 1 });
 });

@@ -1,13 +1,12 @@
 /**
  * The iptables mode: rules of the kernel, written by `iptables-restore`.
  *
- * What is wanted is in `layout.ts`, what the kernel holds in `rule_writer.ts`; a sync is the
- * difference. Rules stay when the process ends, and a start takes them over.
+ * A sync writes the difference between `layout.ts` (desired) and `rule_writer.ts` (applied). Rules
+ * stay when the process ends, and the next start takes them over.
  *
  * @module
  */
-import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
-import type { Backend, RuleCounters, RuleCounting } from "../../lib/proxy/backend.ts";
+import type { Backend, RuleCounters } from "../../lib/proxy/backend.ts";
 import type { CleanupReport } from "../../lib/controller/data_plane.ts";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type {
@@ -25,10 +24,13 @@ import { inspectPlan } from "../netfilter/inspect_plan.ts";
 import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
 import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables/iptables_variant.ts";
-import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import { createCounters, readCounters, recreateCounters } from "../netfilter/packet_counters.ts";
-import { ROUTE_LOCALNET } from "../netfilter/route_localnet.ts";
-import type { RuleBackendDependencies, RuleBackendOptions } from "../netfilter/rule_backend.ts";
+import {
+  ROUTE_LOCALNET,
+  RuleBackend,
+  type RuleBackendDependencies,
+  type RuleBackendOptions,
+} from "../netfilter/rule_backend.ts";
 import { RefusedItems } from "../netfilter/refused_items.ts";
 import { WantedRules } from "../netfilter/wanted_rules.ts";
 import { IptablesLayout } from "./layout.ts";
@@ -38,8 +40,7 @@ import { TREES } from "./base_chains.ts";
 import { createRuleWatch } from "./drift_watch.ts";
 import { compareKernel, repairKernel } from "./compare_kernel.ts";
 import { findFacts, probeIptablesMode } from "./probe.ts";
-import { ExplainedLayout, explainIptables } from "./explain.ts";
-import { findMissingRules } from "./find_missing.ts";
+import { ExplainedLayout, explainIptables, findMissingRules } from "./explain.ts";
 import {
   ALL_FEATURES,
   type IptablesFeatures,
@@ -63,7 +64,7 @@ export function createIptablesBackend(
   return new IptablesBackend(dependencies, options);
 }
 
-/** What `start()` found out of the machine. */
+/** The machine as `start()` found it. */
 interface Machine {
   readonly summary: string;
   features: IptablesFeatures;
@@ -72,33 +73,21 @@ interface Machine {
   readonly rules: IptablesRules;
   readonly writer: RuleWriter;
   readonly drift: DriftWatch;
-  /** Whether there were no rules for Services. */
+  /** Whether no rules for Services existed. */
   readonly isFresh: boolean;
 }
 
-class IptablesBackend implements Backend {
+class IptablesBackend extends RuleBackend<Machine> implements Backend {
   readonly mode = "iptables";
-  readonly usesConntrack = true;
-  readonly family: IpFamily;
   readonly #dependencies: RuleBackendDependencies;
   readonly #options: IptablesBackendOptions;
-  readonly #turns = new OneAtATime();
-  #machine: Machine | undefined;
   readonly #explained = new ExplainedLayout();
   #reportedUnreadable = "";
 
   constructor(dependencies: RuleBackendDependencies, options: IptablesBackendOptions) {
-    this.family = options.family;
+    super(options);
     this.#dependencies = dependencies;
     this.#options = options;
-  }
-
-  get counting(): RuleCounting {
-    return this;
-  }
-
-  get takesPartialPlans(): boolean {
-    return this.#machine?.isFresh === true;
   }
 
   hostSettings(nodePorts: NodePortAddresses): readonly HostSettingRequest[] {
@@ -109,7 +98,7 @@ class IptablesBackend implements Backend {
     return probeIptablesMode(this.#dependencies);
   }
 
-  async start(): Promise<void> {
+  protected async prepare(): Promise<Machine> {
     const { clock, commands, logger } = this.#dependencies;
     const choice = await chooseIptables({ commands }, { family: this.family });
     if (choice.programs === undefined) {
@@ -124,45 +113,36 @@ class IptablesBackend implements Backend {
     const rules = this.#rulesOf(writer);
     await writer.read(new WriteFigures());
     this.#reportUnreadable(writer.unreadable);
-    const drift = createRuleWatch({ ...this.#dependencies, runner, rules, turns: this.#turns }, {
+    const drift = createRuleWatch({ ...this.#dependencies, runner, rules, turns: this.turns }, {
       periodMs: this.#options.syncPeriodMs,
       tables: features.mangle ? ["mangle", "filter", "nat"] : ["filter", "nat"],
     });
     const summary = `rules by ${restore} ${version}`;
     const isFresh = writer.unreadable.length === 0 &&
       !writer.found({ table: "nat", name: TREES.services.root });
-    this.#machine = { summary, features, beLiberal, runner, rules, writer, drift, isFresh };
-    drift.start();
-  }
-
-  sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
-    return this.#turns.run(() => this.#sync(plan, changes));
+    return { summary, features, beLiberal, runner, rules, writer, drift, isFresh };
   }
 
   explain: Backend["explain"] = (plan, explanation) => {
-    const applied = plan === this.#machine?.rules.plan ? this.#machine.rules.layout : undefined;
+    const applied = plan === this.machine?.rules.plan ? this.machine.rules.layout : undefined;
     const options = this.#renderOptions(plan);
     const layout = this.#explained.of(plan, { applied, options, facts: this.#options.facts });
     return explainIptables(plan, explanation, layout);
   };
 
-  findMissing: Backend["findMissing"] = (carriers) =>
-    findMissingRules(this.#machine?.runner, carriers);
+  override findMissing: Backend["findMissing"] = (carriers) =>
+    findMissingRules(this.machine?.runner, carriers);
 
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
     return renderText(plan, this.#renderOptions(plan), keys);
   }
 
-  renderEach: Backend["renderEach"] = (plan, keys) =>
+  override renderEach: Backend["renderEach"] = (plan, keys) =>
     renderEach(plan, this.#renderOptions(plan), keys);
 
-  findAffinity(): Promise<never> {
-    return Promise.reject(new Error("mode iptables does not show which client has which endpoint"));
-  }
-
   facts(): MachineFacts | undefined {
-    if (this.#machine === undefined) return undefined;
-    const { features, beLiberal, rules } = this.#machine;
+    if (this.machine === undefined) return undefined;
+    const { features, beLiberal, rules } = this.machine;
     return { features: { ...features }, beLiberal, layout: shapeOf(rules) };
   }
 
@@ -173,53 +153,28 @@ class IptablesBackend implements Backend {
     await repairKernel(...await this.#comparison(plan, scope));
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
-    const summary = this.#machine?.summary ?? "not started";
+    const summary = this.machine?.summary ?? "not started";
     const { clock } = this.#dependencies;
-    const { plan, quarantined } = this.#machine?.rules ?? {};
+    const { plan, quarantined } = this.machine?.rules ?? {};
     return { summary, ...await inspectPlan(plan, { clock, quarantined, keys }) };
   }
 
   async ruleCounters(): Promise<RuleCounters> {
-    const { rules, features } = this.#machine ?? {};
+    const { rules, features } = this.machine ?? {};
     const { failedWrites = 0, failedPartialWrites = 0 } = rules ?? {};
     const packets = features?.nfacct ? await readCounters(this.#dependencies) : {};
     return { failedWrites, failedPartialWrites, failedCleanups: 0, ...packets };
   }
 
-  refreshTraffic(): Promise<void> {
-    return Promise.resolve();
+  protected remove({ dryRun }: { readonly dryRun: boolean }): Promise<CleanupReport> {
+    return removeOwnChains(this.#dependencies, { family: this.family, dryRun });
   }
 
-  recheck(): void {
-    this.#machine?.drift.recheck();
-  }
-
-  ownsAddress(_address: IpAddress): boolean {
-    return false;
-  }
-
-  cleanup(): Promise<CleanupReport> {
-    return removeOwnChains(this.#dependencies, { family: this.family, dryRun: false });
-  }
-
-  previewCleanup(): Promise<CleanupReport> {
-    return removeOwnChains(this.#dependencies, { family: this.family, dryRun: true });
-  }
-
-  /** Open connections are the kernel's: they go on whether this process does or not. */
-  async drain(): Promise<void> {
-    await this.#machine?.drift.stop();
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#machine?.drift.stop();
-  }
-
-  async #sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
-    if (this.#machine === undefined) {
-      throw new Error("Cannot sync rules of iptables: start() has not succeeded");
-    }
-    const { rules, writer } = this.#machine;
+  protected async write(
+    { rules, writer }: Machine,
+    plan: ProxyPlan,
+    changes: PlanChanges,
+  ): Promise<SyncReport> {
     const figures = new WriteFigures();
     const options = this.#renderOptions(plan);
     const report = await rules.sync(plan, { changes, options, figures });
@@ -251,12 +206,12 @@ class IptablesBackend implements Backend {
   /** Where the counters cannot be created, the next sync writes rules without them. */
   async #recreateCounters(): Promise<boolean> {
     const exist = await recreateCounters(this.#dependencies);
-    const machine = this.#machine;
+    const machine = this.machine;
     if (machine && !exist) machine.features = { ...machine.features, nfacct: false };
     return exist;
   }
 
-  /** Once for as long as it is so. */
+  /** Logs each set of tables once. */
   #reportUnreadable(tables: readonly IptablesTable[]): void {
     const names = tables.join(" ");
     if (names !== "" && names !== this.#reportedUnreadable) {
@@ -271,8 +226,8 @@ class IptablesBackend implements Backend {
   async #comparison(plan: ProxyPlan, scope: ComparisonScope | undefined) {
     const { clock, commands } = this.#dependencies;
     const edges = { clock, recreateCounters: () => this.#recreateCounters() };
-    if (this.#machine !== undefined) {
-      const { runner, rules } = this.#machine;
+    if (this.machine !== undefined) {
+      const { runner, rules } = this.machine;
       const options = this.#renderOptions(plan);
       return [{ ...edges, runner }, { plan, options, shape: shapeOf(rules), scope }] as const;
     }
@@ -291,7 +246,7 @@ class IptablesBackend implements Backend {
 
   #renderOptions({ shared }: ProxyPlan) {
     const { facts = { features: {} } } = this.#options;
-    const { features, beLiberal = false } = this.#machine ??
+    const { features, beLiberal = false } = this.machine ??
       { ...facts, features: featuresFound(ALL_FEATURES, facts) };
     return renderOptionsOf(this.#options, shared, { features, beLiberal });
   }

@@ -34,9 +34,9 @@ import type {
 import type { PathKind } from "./packet_path.ts";
 import { type IptablesRenderOptions, masqueradeMark } from "./render_options.ts";
 
-/** A rule of ours in a built-in chain, or in `KUBE-FIREWALL`, which is the kubelet's. */
+/** A rule of this mode in a built-in chain, or in `KUBE-FIREWALL`, which belongs to the kubelet. */
 export interface Jump extends ChainJump {
-  /** The kubelet has it as well: it stays when ours go. */
+  /** The kubelet adds the same rule, so removal leaves it. */
   readonly isShared?: true;
 }
 
@@ -45,7 +45,7 @@ export interface TreeSpec {
   readonly table: IptablesTable;
   /** The chain at its root. */
   readonly root: string;
-  /** What the names of the other chains begin with. */
+  /** The prefix of the names of the other chains. */
   readonly base: string;
   readonly kind: PathKind;
 }
@@ -61,7 +61,7 @@ export const CANARY = "KUBE-PROXY-CANARY";
 const CANARY_RULES: readonly Rule[] = [{ target: ["RETURN"] }];
 export const LOOPBACK_RANGE: Cidr = parseCidr("127.0.0.0/8");
 
-/** What each tree is for. */
+/** The purpose of each tree. */
 export const TREES = {
   /** Cluster IPs, external IPs and load balancer addresses → endpoints. */
   services: { table: "nat", root: "KUBE-SERVICES", base: "KUBE-VIP-", kind: "destination" },
@@ -192,8 +192,8 @@ function commented(
 }
 
 /**
- * Whether a chain is of the kind that this mode, or kube-proxy's iptables mode, makes and removes.
- * `KUBE-XLB-` was there until 1.23.
+ * Whether this mode, or kube-proxy's iptables mode, creates and removes chains of this name.
+ * `KUBE-XLB-` existed until 1.23.
  */
 export function isServiceChain(table: IptablesTable, name: string): boolean {
   if (table === "nat") return /^KUBE-(SVC|SVL|EXT|XLB|FW|SEP|VIP|NP|HP)-/.test(name);

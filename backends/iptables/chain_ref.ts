@@ -1,8 +1,3 @@
-/**
- * Which chain is meant, and where its content comes from.
- *
- * @module
- */
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
@@ -10,7 +5,7 @@ import { prefixChainName } from "../netfilter/names.ts";
 import { type TreeId, TREES } from "./base_chains.ts";
 import { prefixLabel } from "./packet_path.ts";
 
-/** A chain of ours. */
+/** A chain of this mode. */
 export interface ChainRef {
   readonly table: IptablesTable;
   readonly name: string;

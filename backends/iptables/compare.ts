@@ -1,8 +1,3 @@
-/**
- * How the rules that were found differ from the wanted ones, object by object. Pure.
- *
- * @module
- */
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { compareChain } from "../netfilter/iptables/compare_chain.ts";
@@ -21,19 +16,16 @@ import {
 import type { IptablesLayout } from "./layout.ts";
 import { prefixOfRule } from "./packet_path.ts";
 
-/** What is compared. */
 interface RuleComparisonInput {
   readonly layout: IptablesLayout;
   readonly tables: SavedTables;
-  /** Only these ServicePorts, and what all share. @default {all} */
+  /** Only these ServicePorts, and the shared rules. @default {all} */
   readonly keys?: ReadonlySet<ServicePortKey> | undefined;
 }
 
-/** Chains between two pauses: about 250 rules, 1 ms. */
-const SLICE_SIZE = 16;
 const TABLES: readonly IptablesTable[] = ["mangle", "filter", "nat"];
 
-/** Compares, in short steps. */
+/** Compares the rules that were found with the desired ones, object by object, in short steps. */
 export function* compareRules(
   { layout, tables, keys }: RuleComparisonInput,
 ): Generator<void, readonly DataPlaneDifference[]> {
@@ -41,7 +33,7 @@ export function* compareRules(
   const wanted = new Set<string>();
   for (const ref of layout.chains()) {
     wanted.add(chainKey(ref));
-    if (wanted.size % SLICE_SIZE === 0) yield;
+    yield;
     const content = layout.content(ref);
     if (content === undefined) continue;
     const found = tables[ref.table].chains.get(ref.name);
@@ -101,7 +93,7 @@ function compareJumpsOfChain(
 ): DataPlaneDifference[] {
   const common = { object: "jump", name: `${table} ${from}` };
   const inPlace = own.map(({ rule }) => ruleText(rule)).reverse();
-  // One to the same chain by other conditions stands there in place of ours.
+  // A rule that leads to the same chain under other conditions stands in its place.
   const others = stale.map(({ rule }) => rule);
   const differences = compareLists(ownMeanings, found.map(normalRule))
     .map(({ kind, ...place }): DataPlaneDifference => {

@@ -1,9 +1,3 @@
-/**
- * Compares the rules that the kernel holds with a plan, for a process that need not be the one that
- * writes them; and mends what differs.
- *
- * @module
- */
 import type { Clock } from "../../lib/os/clock.ts";
 import type { ComparisonScope } from "../../lib/proxy/service_mode.ts";
 import type {
@@ -13,9 +7,9 @@ import type {
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import type { SavedTables } from "../netfilter/iptables/iptables_save.ts";
+import { fillLayout } from "../netfilter/wanted_rules.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
-import { TimeSlice } from "../../lib/os/time_slice.ts";
-import { refusedByKey, RefusedItems } from "../netfilter/refused_items.ts";
+import { RefusedItems } from "../netfilter/refused_items.ts";
 import { compareRules, foundShape } from "./compare.ts";
 import { IptablesLayout } from "./layout.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
@@ -33,11 +27,13 @@ interface KernelComparisonDependencies {
 interface KernelRepairDependencies
   extends KernelComparisonDependencies, Pick<ServiceRuleWriterDependencies, "recreateCounters"> {}
 
-/** What the kernel has to hold. */
 interface KernelComparisonInput {
   readonly plan: ProxyPlan;
   readonly options: IptablesRenderOptions;
-  /** Of the layout of the process that writes the rules; `undefined` = that of what is found. */
+  /**
+   * The shape of the writing process's layout; `undefined` = derive it from the rules that were
+   * found.
+   */
   readonly shape: readonly string[] | undefined;
   readonly scope?: ComparisonScope | undefined;
 }
@@ -56,7 +52,7 @@ export async function compareKernel(
   return await inSteps({ clock }, compareRules({ layout, tables, keys: scope?.keys }));
 }
 
-/** Writes what differs and nothing else, and compares again. Throws an IptablesError. */
+/** Writes only the differences, then compares again. Throws an IptablesError. */
 export async function repairKernel(
   dependencies: KernelRepairDependencies,
   input: KernelComparisonInput,
@@ -80,17 +76,10 @@ async function layoutOf(
   { plan, options, shape, scope }: KernelComparisonInput,
   tables: SavedTables | undefined,
 ): Promise<IptablesLayout> {
-  const slice = new TimeSlice(clock);
   const layout = new IptablesLayout(plan.shared, options, {
     shape: shape ?? (tables ? foundShape(tables) : []),
   });
-  const refused = refusedByKey(scope?.quarantined);
-  for (const service of plan.services.values()) {
-    const item = refused.get(service.key);
-    if (item) layout.quarantine(item);
-    else layout.set(service);
-    await slice.pause();
-  }
+  await fillLayout(layout, plan, { clock, quarantined: scope?.quarantined });
   layout.dropEmpty();
   return layout;
 }

@@ -26,9 +26,9 @@ import {
   type RestorePart,
 } from "../netfilter/iptables/restore_batch.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import type { TimeSlice } from "../../lib/os/time_slice.ts";
+import { atOnce } from "../netfilter/in_steps.ts";
 
-/** What goes into a batch besides the chains that differ. */
+/** The content of a batch besides the chains that differ. */
 interface DiffOptions {
   /** Jumps that are missing, in the order of insertion. @default {none} */
   readonly jumps?: readonly Jump[];
@@ -43,12 +43,6 @@ interface DiffOptions {
 /** Names of chains, by table. */
 export type StaleChains = Readonly<Record<IptablesTable, readonly string[]>>;
 
-/** {@linkcode DiffOptions}, and what keeps the event loop alive. */
-interface SlicedDiffOptions extends DiffOptions {
-  /** Called every few chains; what it returns is waited for. */
-  readonly slice: Pick<TimeSlice, "pause">;
-}
-
 /** A chain and its content, for one part. */
 type NamedContent = ChainContent & { readonly name: string };
 
@@ -59,51 +53,32 @@ interface Differences {
   readonly applied: AppliedChain[];
 }
 
-/** What chains are compared with, and where what differs is noted. */
+/** The state that chains are compared with, and the differences found. */
 interface Comparison {
   readonly applied: AppliedRules;
   readonly differences: Differences;
   readonly kept: ReadonlySet<string>;
 }
 
-/** Chains rendered between two pauses: about 250 rules, 1 ms. */
-const SLICE_SIZE = 16;
 const TABLES: readonly IptablesTable[] = ["mangle", "filter", "nat"];
 
 /**
- * The batch that brings the kernel from `applied` to what is wanted. Looks only at the chains that
- * the layout touched since it was last settled. After the tool took it: `applied.confirm(batch.applied)`
- * and `layout.settle()`. After a failure either table may have been written: read them.
+ * Returns the batch that changes the kernel from `applied` to the desired state. Looks only at the
+ * chains that the layout touched since it was last settled. After success, call
+ * `applied.confirm(batch.applied)` and `layout.settle()`. After a failure either table may have
+ * been written: read them.
  */
 export function diffRules(
   layout: Pick<IptablesLayout, "content" | "dirty">,
   applied: AppliedRules,
   options: DiffOptions = {},
 ): RestoreBatch<ServicePortKey> {
-  const steps = diffSteps(layout, applied, options);
-  for (;;) {
-    const step = steps.next();
-    if (step.done) return step.value;
-  }
-}
-
-/** As {@linkcode diffRules}, with pauses. The layout must not change meanwhile. */
-export async function diffRulesInSlices(
-  layout: IptablesLayout,
-  applied: AppliedRules,
-  options: SlicedDiffOptions,
-): Promise<RestoreBatch<ServicePortKey>> {
-  const steps = diffSteps(layout, applied, options);
-  for (;;) {
-    const step = steps.next();
-    if (step.done) return step.value;
-    await options.slice.pause();
-  }
+  return atOnce(diffRulesInSteps(layout, applied, options));
 }
 
 /**
- * The chains of ServicePorts that are there and not wanted: what an earlier run or kube-proxy left.
- * Takes a walk over everything.
+ * Returns existing chains of ServicePorts that are not wanted, left by an earlier run or by
+ * kube-proxy. Walks over everything.
  */
 export function staleChains(
   layout: { chains(): Iterable<ChainRef> },
@@ -117,19 +92,19 @@ export function staleChains(
   return { filter: staleIn("filter"), mangle: [], nat: staleIn("nat") };
 }
 
-function* diffSteps(
+/** As {@linkcode diffRules}, in short steps. The layout must not change in between. */
+export function* diffRulesInSteps(
   layout: Pick<IptablesLayout, "content" | "dirty">,
   applied: AppliedRules,
-  { jumps = [], removedJumps = [], stale, kept = new Set() }: DiffOptions,
+  { jumps = [], removedJumps = [], stale, kept = new Set() }: DiffOptions = {},
 ): Generator<void, RestoreBatch<ServicePortKey>, void> {
   const differences: Differences = {
     written: { filter: [], mangle: [], nat: [] },
     removed: { filter: [], mangle: [], nat: [] },
     applied: [],
   };
-  let seen = 0;
   for (const ref of layout.dirty) {
-    if (++seen % SLICE_SIZE === 0) yield;
+    yield;
     compareChain(ref, { content: layout.content(ref), applied, differences, kept });
   }
   for (const table of TABLES) {
@@ -208,7 +183,7 @@ function filterParts(
     const lost = present.filter((rule) => !kept.has(rule));
     const gains = !applied.has({ table: "filter", name: chain.name }) ||
       chain.rules.length > present.length - lost.length;
-    // Where only the order differs, any part will do.
+    // If only the order differs, any part will do.
     if (gains || lost.length === 0) {
       stricter.push({
         name: chain.name,

@@ -13,7 +13,7 @@ import {
 } from "../../tests/support/builders/service_plans.ts";
 import { AppliedRules } from "./applied_rules.ts";
 import { baseJumps } from "./base_chains.ts";
-import { diffRules, diffRulesInSlices, staleChains } from "./diff.ts";
+import { diffRules, diffRulesInSteps, staleChains } from "./diff.ts";
 import { IptablesLayout } from "./layout.ts";
 import { renderIptables } from "./render.ts";
 import { defaultRenderOptions } from "./render_options.ts";
@@ -128,22 +128,11 @@ Deno.test("diffRules() refuses before nat changes, and stops refusing after", ()
   assertEquals(refused, ["172.30.0.1", "172.30.0.2", "172.30.0.1"]);
 });
 
-Deno.test("diffRulesInSlices() gives the same, with pauses", async () => {
+Deno.test("diffRulesInSteps() has a step for each chain", () => {
   const layout = new IptablesLayout(SHARED, OPTIONS);
   for (let number = 1; number <= 2_000; number++) layout.set(plan(number));
-  let pauses = 0;
-  const options = { jumps: baseJumps(OPTIONS) };
-  const batch = await diffRulesInSlices(layout, new AppliedRules(), {
-    ...options,
-    slice: {
-      pause: () => {
-        pauses++;
-        return undefined;
-      },
-    },
-  });
-  assertEquals(batch.lines, diffRules(layout, new AppliedRules(), options).lines);
-  assert(pauses > 1);
+  const steps = diffRulesInSteps(layout, new AppliedRules());
+  assert([...steps].length > [...layout.dirty].length);
 });
 
 Deno.test("diffRules() takes over what kube-proxy left, and removes what is stale", () => {

@@ -19,15 +19,14 @@ import { CANARY } from "./base_chains.ts";
 import type { IptablesRules } from "./service_rule_writer.ts";
 import { WriteFigures } from "./write_figures.ts";
 
-/** What the watch stands on. */
 interface RuleWatchDependencies extends Omit<RuleBackendDependencies, "commands"> {
   readonly runner: Pick<IptablesRunner, "hasRules">;
   readonly rules: Pick<IptablesRules, "isKnown" | "isPending" | "verify">;
-  /** What else writes rules. */
+  /** Serializes the watch with other writers. */
   readonly turns: OneAtATime;
 }
 
-/** How often it looks, and where. */
+/** How often and in which tables the watch looks. */
 interface RuleWatchOptions {
   /** Longest time between two looks for the canaries, milliseconds. */
   readonly periodMs: number;

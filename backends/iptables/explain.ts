@@ -1,13 +1,12 @@
-/**
- * The rules that carry a packet, and where this mode deviates from the plan. Pure.
- *
- * @module
- */
 import { findHit, type PacketHit } from "../../lib/explain/packet_hit.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
-import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
+import type {
+  ModeExplanation,
+  PacketCarrier,
+  PacketExplanation,
+} from "../../lib/proxy/packet_explanation.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
+import { type IptablesTable, ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { type RuleSource, walkIptables } from "../netfilter/walk/iptables_walk.ts";
 import {
   carriersOf,
@@ -21,6 +20,9 @@ import type { IptablesLayout } from "./layout.ts";
 import { layOut } from "./render.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import { unsupportedParts } from "./unsupported.ts";
+import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
+import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
+import { isSameRule } from "../netfilter/iptables/rule_normal_form.ts";
 
 /**
  * Explains a packet to a ServicePort by walking the rules that the kernel is given. `layout` holds all
@@ -74,14 +76,17 @@ function rulesOf(layout: IptablesLayout): RuleSource {
 
 /** The context besides the plan. */
 interface ExplainedLayoutOptions {
-  /** Of the plan, if it is the one in force. */
+  /** The layout in force, if it belongs to the plan. */
   readonly applied: IptablesLayout | undefined;
   readonly options: IptablesRenderOptions;
-  /** Of the machine that the plan is for; `undefined` = nothing is known of it. */
+  /** Facts about the machine of the plan; `undefined` = unknown. */
   readonly facts: MachineFacts | undefined;
 }
 
-/** Keeps the last one: who asks for a packet may ask for several, and 10,000 ServicePorts take 200 ms. */
+/**
+ * Caches the last layout: one request may ask for several packets, and 10,000 ServicePorts take 200
+ * ms.
+ */
 export class ExplainedLayout {
   #known: { readonly plan: ProxyPlan; readonly layout: IptablesLayout } | undefined;
 
@@ -97,4 +102,29 @@ export class ExplainedLayout {
     }
     return this.#known.layout;
   }
+}
+
+const CARRIER = /^-[AI] (\S+) (.*)$/s;
+
+/** Asks for one chain after the other. Throws an IptablesError, and before start() has succeeded. */
+export async function findMissingRules(
+  runner: Pick<IptablesRunner, "rulesOf"> | undefined,
+  carriers: readonly PacketCarrier[],
+): Promise<readonly DataPlaneDifference[]> {
+  if (runner === undefined) throw new Error("Cannot look for rules: start() has not succeeded");
+  const differences: DataPlaneDifference[] = [];
+  for (const [name, group] of Map.groupBy(carriers, ({ name }) => name)) {
+    const [table = "", chain = ""] = name.split(" ");
+    const found = await runner.rulesOf(table as IptablesTable, chain);
+    if (found === undefined) {
+      differences.push({ object: "chain", name, kind: "missing", wanted: `:${chain} - [0:0]` });
+      continue;
+    }
+    for (const { object, text } of group) {
+      const [, , rule = ""] = CARRIER.exec(text) ?? [];
+      if (found.some((printed) => isSameRule(rule, printed))) continue;
+      differences.push({ object, name, kind: "missing", wanted: text });
+    }
+  }
+  return differences;
 }

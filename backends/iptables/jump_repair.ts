@@ -1,9 +1,10 @@
 /**
- * Which jumps are missing, twice there, or out of order. Pure.
+ * Finds jumps that are missing, duplicated or out of order. Pure.
  *
- * Where others put their rules among ours is their business. Ours are only put right when they are no
- * longer all there in their own order; then all of one chain go and come again by one commit. What
- * kube-proxy left in another mode, or in an older form, goes: it leads to chains that are ours now.
+ * Other programs may put their rules between those of this mode. The jumps of a chain are repaired
+ * only if some are missing or in the wrong order: then one commit removes and inserts all of them.
+ * Jumps that kube-proxy left, in another mode or an older form, are removed, since they lead to
+ * chains that this mode owns now.
  *
  * @module
  */
@@ -14,7 +15,7 @@ import { baseChains, baseJumps, type Jump } from "./base_chains.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import type { PlacedLine } from "../netfilter/iptables/restore_batch.ts";
 
-/** What is to be done about jumps, by one batch. */
+/** Changes of jumps in one batch. */
 export interface JumpRepair {
   readonly removedJumps: readonly PlacedLine[];
   /** In the order of insertion. */
@@ -24,7 +25,7 @@ export interface JumpRepair {
 /** Nothing is to be done. */
 export const NO_JUMP_REPAIR: JumpRepair = { removedJumps: [], jumps: [] };
 
-/** The kubelet's chain: what is in it stays there. */
+/** The kubelet's chain, whose rules stay. */
 export const KUBELET_FIREWALL = "KUBE-FIREWALL";
 
 /** No other software comments its rules so. */
@@ -42,19 +43,19 @@ export function repairJumps(options: IptablesRenderOptions, tables: SavedTables)
   return { removedJumps, jumps };
 }
 
-/** What a built-in chain has of jumps, besides what it should have. */
+/** The jumps found in a built-in chain that matter for a repair. */
 export interface JumpsOfChain {
   readonly table: IptablesTable;
   readonly from: Jump["from"];
   /** Ours, in the order of insertion. */
   readonly own: readonly Jump[];
-  /** What ours mean, in the order in which they have to stand. */
+  /** The meanings of this mode's jumps, in the required order. */
   readonly ownMeanings: readonly string[];
-  /** Rules that mean the same as one of ours, as they stand. */
+  /** The rules that mean the same as one of these, in the order found. */
   readonly found: readonly string[];
   /** Those that the kubelet has too, where they are missing. */
   readonly shared: readonly Jump[];
-  /** What kube-proxy left. */
+  /** Jumps that kube-proxy left. */
   readonly stale: readonly PlacedLine[];
 }
 

@@ -31,8 +31,7 @@ import {
 } from "./chain_ref.ts";
 import { endOfRoot } from "./node_port_jumps.ts";
 import { prefixMatch } from "./packet_path.ts";
-import { DeferredTree } from "./deferred_tree.ts";
-import { PrefixTree, type TreeEntry } from "./prefix_tree.ts";
+import { DeferredTree, PrefixTree, type TreeEntry } from "./prefix_tree.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import type { ServiceRenderContext } from "./render_service.ts";
 import {
@@ -50,14 +49,14 @@ import {
   type ServiceText,
 } from "./rendered_services.ts";
 
-/** What the trees keep of an {@linkcode EntryText}. */
+/** The part of an {@linkcode EntryText} that the trees keep. */
 interface LayoutEntry extends TreeEntry {
   readonly key: ServicePortKey;
 }
 
 const SHARED_ROOTS: readonly TreeId[] = ["services", "refusedExternal"];
 
-/** The chains that are wanted, and which of them may differ from what was applied. */
+/** The desired chains, and which of them may differ from the applied ones. */
 export class IptablesLayout {
   readonly options: IptablesRenderOptions;
   readonly #base: ReturnType<typeof baseChains>;
@@ -91,22 +90,22 @@ export class IptablesLayout {
     for (const ref of this.lasting()) this.#touch(ref);
   }
 
-  /** Which chains its trees have: that depends on the past, and nothing else does. */
+  /** The chains of the trees. They depend on earlier changes, and nothing else does. */
   get shape(): readonly string[] {
     return TREE_IDS.flatMap((tree) => shapeOfTree(tree, this.#trees[tree].prefixes()));
   }
 
-  /** Takes chains away that a shape had and nothing stands in. */
+  /** Removes chains of a shape that stayed empty. */
   dropEmpty(): void {
     for (const tree of TREE_IDS) this.#trees[tree].dropEmpty();
   }
 
-  /** What could not be expressed, and what was taken out by {@linkcode quarantine}. */
+  /** ServicePorts that cannot be expressed, and those passed to {@linkcode quarantine}. */
   get quarantined(): readonly Quarantined[] {
     return [...this.#quarantined.values()].flat();
   }
 
-  /** The chains that may differ from what was applied; some of them are no longer wanted. */
+  /** The chains that may differ from the applied ones, including chains no longer wanted. */
   get dirty(): readonly ChainRef[] {
     return [...this.#dirty.values()];
   }
@@ -150,17 +149,17 @@ export class IptablesLayout {
     for (const tree of SHARED_ROOTS) this.#touch(this.#ref(tree, ""));
   }
 
-  /** As {@linkcode touch}, with every chain that is wanted. */
+  /** As {@linkcode touch}, with every desired chain. */
   touchAll(): void {
     this.touch(this.chains());
   }
 
-  /** These chains are to be compared with what was applied: that is no longer known. */
+  /** Marks chains for comparison because their applied state is no longer known. */
   touch(chains: Iterable<ChainRef>): void {
     for (const ref of chains) this.#touch(ref);
   }
 
-  /** What is wanted was applied. */
+  /** Records that the desired state was applied. */
   settle(): void {
     this.#dirty.clear();
     this.#rendered.clear();
@@ -197,8 +196,8 @@ export class IptablesLayout {
   }
 
   /** The chains of a tree that a packet of this path passes, from its root on. */
-  way(tree: TreeId, path: string): readonly ChainRef[] {
-    return this.#trees[tree].way(path).map((prefix) => this.#ref(tree, prefix));
+  branch(tree: TreeId, path: string): readonly ChainRef[] {
+    return this.#trees[tree].branch(path).map((prefix) => this.#ref(tree, prefix));
   }
 
   /** The chains of our own that the rules of a chain may lead to, apart from the lasting ones. */

@@ -1,6 +1,6 @@
 /**
- * The end of the chains for Service addresses: what is for the node itself may be for a node port.
- * Pure.
+ * The end of the chains for Service addresses: packets for the node itself continue to the node
+ * ports. Pure.
  *
  * @module
  */
@@ -42,7 +42,7 @@ export function nodePortJumps(
   }];
 }
 
-/** What stands at the end of the root of a tree, after the jumps to its children. */
+/** The rules at the end of a tree's root, after the jumps to its children. */
 export function endOfRoot(
   tree: TreeId,
   shared: SharedPlan,

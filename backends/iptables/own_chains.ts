@@ -1,6 +1,6 @@
 /**
- * Which chains of a machine are ours. Many have the names of kube-proxy's: whose they are shows by
- * what only we have besides them.
+ * Finds and removes the chains of this mode. Many share their names with kube-proxy's and are told
+ * apart by the chains that only this mode has.
  *
  * @module
  */
@@ -17,10 +17,9 @@ import type { CleanupReport } from "../../lib/controller/data_plane.ts";
 import { CANARY, isServiceChain, MARK_MASQ, TREES } from "./base_chains.ts";
 import { KUBELET_FIREWALL } from "./jump_repair.ts";
 
-/** How the removal is done. */
 interface OwnChainsRemoval {
   readonly family: IpFamily;
-  /** Only tells what would be done. */
+  /** Only reports what would be removed. */
   readonly dryRun: boolean;
 }
 
@@ -38,10 +37,10 @@ const SHARED_NAMES: Readonly<Record<string, readonly string[]>> = {
   nat: [CANARY, MARK_MASQ, "KUBE-POSTROUTING", TREES.services.root, TREES.nodePorts.root],
 };
 const KUBE_PROXY_SERVICE_CHAIN = /^KUBE-(SVC|SVL|EXT|FW|SEP)-/;
-/** What the kubelet leaves in mangle. */
+/** Chains that the kubelet creates in mangle. */
 const KUBELET_CHAINS = ["KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"];
 
-/** Takes away what this mode ever added in a family, in both variants, and nothing else. */
+/** Removes everything that this mode adds in a family, in both variants, and nothing else. */
 export async function removeOwnChains(
   edges: { readonly commands: CommandRunner; readonly clock: Clock },
   { family, dryRun }: OwnChainsRemoval,
@@ -63,8 +62,8 @@ export async function removeOwnChains(
 }
 
 /**
- * The chains that are ours. Those with kube-proxy's names are when they lead to chains that only we
- * have: a kube-proxy that came after us rewrote them.
+ * Selects the chains of this mode. Chains with kube-proxy's names belong to it if they lead to
+ * chains that only this mode has: a kube-proxy that ran later would have rewritten them.
  */
 function ownChainsOf({ tables }: IptablesDump): ChainFilter {
   const isInForce = tables.some(({ name, jumps }) =>
@@ -88,7 +87,7 @@ function ownChainsOf({ tables }: IptablesDump): ChainFilter {
   };
 }
 
-/** Where no kubelet is, its chain is there for our one rule only. */
+/** Without a kubelet, its chain exists only for the one rule of this mode. */
 function isMartianRuleAlone(table: DumpedTable | undefined): boolean {
   return table?.name === "filter" && (table.chains.get(KUBELET_FIREWALL) ?? 0) <= 1;
 }

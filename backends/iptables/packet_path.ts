@@ -18,7 +18,7 @@ import {
 import type { Port, Protocol } from "../../lib/net/port.ts";
 import type { RuleMatch } from "../netfilter/iptables/iptables_objects.ts";
 
-/** What the paths of a tree are made of. */
+/** The parts that the paths of a tree consist of. */
 export type PathKind = "destination" | "port" | "endpoint";
 
 const LETTERS: Readonly<Record<Protocol, string>> = { TCP: "t", UDP: "u", SCTP: "s" };
@@ -46,7 +46,7 @@ export function addressPath(address: IpAddress): string {
   return path;
 }
 
-/** Each address of each ServicePort comes here: a list of octets would take three times as long. */
+/** A hot path: splitting into a list of octets would take three times as long. */
 function ipv4Path(address: IpAddress): string {
   let path = "";
   let octet = 0;
@@ -71,8 +71,8 @@ export function destinationPath(address: IpAddress, protocol: Protocol, port: Po
 }
 
 /**
- * What all packets have in common whose path begins so. The empty beginning matches everything.
- * Endpoints are found by their source address.
+ * Returns the match for all packets whose path starts with `prefix`. An empty prefix matches
+ * everything. Endpoints are matched by their source address.
  */
 export function prefixMatch(prefix: string, kind: PathKind, family: IpFamily): RuleMatch {
   const addressDigits = kind === "port" ? 0 : ADDRESS_DIGITS[family];
@@ -89,8 +89,8 @@ export function prefixMatch(prefix: string, kind: PathKind, family: IpFamily): R
 }
 
 /**
- * The prefix whose packets a rule matches, as {@linkcode prefixMatch} has it and the tools print it;
- * `undefined` = no prefix matches so.
+ * Returns the prefix of a rule as {@linkcode prefixMatch} makes it and the tools print it;
+ * `undefined` = the rule matches no prefix.
  */
 export function prefixOfRule(rule: string, kind: PathKind): string | undefined {
   const flag = kind === "endpoint" ? "-s" : "-d";
@@ -111,8 +111,8 @@ export function prefixOfRule(rule: string, kind: PathKind): string | undefined {
 }
 
 /**
- * A short text for a prefix, for the name of a chain: what it covers in hexadecimal and its length
- * in bits, e.g. `0a600000-12` or `0a600001t1f00-8`.
+ * A short text for a prefix in a chain's name: the covered bits in hexadecimal, and their number,
+ * e.g. `0a600000-12` or `0a600001t1f00-8`.
  */
 export function prefixLabel(prefix: string, kind: PathKind, family: IpFamily): string {
   const addressDigits = kind === "port" ? 0 : ADDRESS_DIGITS[family];

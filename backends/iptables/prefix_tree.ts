@@ -28,15 +28,15 @@ export type { TreeEntry } from "./prefix_tree_nodes.ts";
 
 /** A chain of the tree. */
 export interface TreeNode<E extends TreeEntry> {
-  /** What the paths of everything below it begin with; empty for the root. */
+  /** The common prefix of all paths below; empty for the root. */
   readonly prefix: string;
-  /** By prefix. */
+  /** Sorted by prefix. */
   readonly children: readonly TreeNode<E>[];
-  /** By path and rank. */
+  /** Sorted by path and rank. */
   readonly entries: readonly E[];
 }
 
-/** How large nodes get. */
+/** Limits for the size of nodes. */
 interface TreeLimits {
   /** Rules in a node, jumps to its children among them, beyond which a group of entries moves out. */
   readonly maxWeight: number;
@@ -69,7 +69,7 @@ export class PrefixTree<E extends TreeEntry> {
   readonly #root: MutableNode<E> = createNode<E>("");
   readonly #nodes = new Map<string, MutableNode<E>>([["", this.#root]]);
 
-  /** `touch` is told the prefix of each node whose content changed, came or went. */
+  /** Calls `touch` with the prefix of each node that was added, removed or changed. */
   constructor(touch: (prefix: string) => void, limits: TreeLimits = TREE_LIMITS) {
     this.#touch = touch;
     this.#limits = limits;
@@ -86,7 +86,7 @@ export class PrefixTree<E extends TreeEntry> {
   }
 
   /** The prefixes of the nodes that a path leads through, that of the root first. */
-  way(path: string): readonly string[] {
+  branch(path: string): readonly string[] {
     const prefixes: string[] = [];
     for (let node: MutableNode<E> | undefined = this.#find(path); node; node = node.parent) {
       prefixes.unshift(node.prefix);
@@ -111,7 +111,7 @@ export class PrefixTree<E extends TreeEntry> {
     }
   }
 
-  /** Takes nodes away that nothing stands in or below. */
+  /** Removes nodes without entries below them. */
   dropEmpty(): void {
     const longestFirst = [...this.#nodes.values()].sort((one, other) =>
       other.prefix.length - one.prefix.length
@@ -158,7 +158,7 @@ export class PrefixTree<E extends TreeEntry> {
     while (
       node.weight + node.children.length > maxWeight || node.entries.length > maxEntries
     ) {
-      // All have one path: nothing tells them apart, however many there are.
+      // All entries have the same path, so they cannot be separated.
       if (node.entries.at(-1)?.path === node.prefix) return;
       const group = heaviestGroup(node);
       if (group === undefined) return;
@@ -223,5 +223,54 @@ export class PrefixTree<E extends TreeEntry> {
     this.#nodes.delete(node.prefix);
     this.#touch(node.prefix);
     this.#touch(parent.prefix);
+  }
+}
+
+/** The same tree as another one that was given the same calls. */
+export class DeferredTree<E extends TreeEntry> extends PrefixTree<E> {
+  #waiting: E[] = [];
+  #dropsEmpty = false;
+
+  override node(prefix: string): TreeNode<E> | undefined {
+    this.#settle();
+    return super.node(prefix);
+  }
+
+  override prefixes(): Iterable<string> {
+    this.#settle();
+    return super.prefixes();
+  }
+
+  override branch(path: string): readonly string[] {
+    this.#settle();
+    return super.branch(path);
+  }
+
+  override seed(prefixes: Iterable<string>): void {
+    this.#settle();
+    super.seed(prefixes);
+  }
+
+  override set(entry: E): void {
+    // Entries added after nodes were dropped must not be dropped with them.
+    if (this.#dropsEmpty) this.#settle();
+    this.#waiting.push(entry);
+  }
+
+  override delete(entry: Pick<TreeEntry, "path" | "rank">): void {
+    this.#settle();
+    super.delete(entry);
+  }
+
+  override dropEmpty(): void {
+    this.#dropsEmpty = true;
+  }
+
+  #settle(): void {
+    const [waiting, dropsEmpty] = [this.#waiting, this.#dropsEmpty];
+    this.#waiting = [];
+    this.#dropsEmpty = false;
+    for (const entry of waiting) super.set(entry);
+    if (dropsEmpty) super.dropEmpty();
   }
 }

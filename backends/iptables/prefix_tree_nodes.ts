@@ -1,13 +1,7 @@
-/**
- * Nodes of a tree by prefix, and what is asked of them. Pure.
- *
- * @module
- */
-
-/** Something to be found under a path. Kept for as long as it is in the tree. */
+/** An item that is found under a path. The tree keeps a reference to it. */
 export interface TreeEntry {
   readonly path: string;
-  /** Decides among entries of one path, and tells them apart: the lower one comes first. */
+  /** Orders and distinguishes the entries of one path; the lowest comes first. */
   readonly rank: string;
   /** Rules that it takes. */
   readonly weight: number;
@@ -30,7 +24,7 @@ export function createNode<E extends TreeEntry>(
   return { prefix, parent, children: [], entries: [], weight: 0 };
 }
 
-/** The child that a path leads through. Each entry comes by here once for each level. */
+/** Returns the child that a path leads through. Called once for each entry and level. */
 export function childFor<E extends TreeEntry>(
   { prefix: { length }, children }: MutableNode<E>,
   path: string,
@@ -50,7 +44,7 @@ export function byPrefix(
   return left.prefix < right.prefix ? -1 : 1;
 }
 
-/** The place of an entry among sorted ones, and what is there. */
+/** Returns the position of an entry among sorted ones, and the entry found there. */
 export function search<E extends TreeEntry>(
   entries: readonly E[],
   { path, rank }: Pick<TreeEntry, "path" | "rank">,
@@ -69,15 +63,15 @@ export function search<E extends TreeEntry>(
   return { index: low, found: at?.path === path && at.rank === rank ? at : undefined };
 }
 
-/** What of a node goes on with the same digit. */
+/** Entries and children of a node that continue with the same digit. */
 export interface Group<E extends TreeEntry> {
   readonly entries: readonly E[];
   readonly child: MutableNode<E> | undefined;
 }
 
 /**
- * The group whose entries take the most rules. A single entry is none, unless it may join a child:
- * so no digit ever has two children, and a node no more than one for each.
+ * Returns the group whose entries take the most rules. A single entry only counts if it can join a
+ * child, so a node has at most one child for each digit.
  */
 export function heaviestGroup<E extends TreeEntry>(node: MutableNode<E>): Group<E> | undefined {
   const { length } = node.prefix;
@@ -99,7 +93,7 @@ export function weightOf(entries: readonly TreeEntry[]): number {
   return entries.reduce((sum, { weight }) => sum + weight, 0);
 }
 
-/** What all of them begin with. */
+/** Returns the longest common prefix. */
 export function commonPrefix(paths: readonly (string | undefined)[]): string {
   const [first = ""] = paths;
   let { length } = first;

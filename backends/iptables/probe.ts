@@ -1,8 +1,3 @@
-/**
- * What the iptables mode needs of a machine.
- *
- * @module
- */
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import { createSysctl } from "../../lib/os/sysctl.ts";
 import { missingText, supportOf } from "../../lib/proxy/mode_support.ts";
@@ -55,12 +50,15 @@ export async function probeIptablesMode(
     probeIptables(dependencies, { tables: IPTABLES_TABLES, rules, signal }),
     probeSharedTools(dependencies, { signal }),
   ]);
-  // Without rights nothing could be tried: that says nothing about the kernel.
+  // Without permission nothing could be tried, which does not mean that the kernel lacks it.
   const isRefused = tried.some(({ feature }) => feature === RIGHTS.feature);
   return [...tried, ...(missing && !isRefused ? [missing] : []), ...tools];
 }
 
-/** What rules may use on this machine. Throws an Error where they cannot be written at all. */
+/**
+ * Returns the features that rules can use on this machine. Throws an Error if rules cannot be
+ * written at all.
+ */
 export async function probeRenderFeatures(
   dependencies: ProbeDependencies,
   choice: IptablesChoice,
@@ -88,7 +86,6 @@ export async function probeRenderFeatures(
   };
 }
 
-/** What was found. */
 interface IptablesFacts {
   readonly features: IptablesFeatures;
   readonly beLiberal: boolean;
@@ -96,7 +93,7 @@ interface IptablesFacts {
 
 const BE_LIBERAL = "net.netfilter.nf_conntrack_tcp_be_liberal";
 
-/** Tries what rules may use, and reads the setting that one of them depends on. */
+/** Probes the features that rules can use, and reads the sysctl that one rule depends on. */
 export async function findFacts(
   { commands }: { readonly commands: CommandRunner },
   choice: IptablesChoice,

@@ -1,6 +1,5 @@
 /**
- * A whole plan as input for `iptables-restore`: what a machine without rules of ours would be given.
- * Pure.
+ * A whole plan as input for `iptables-restore` on a machine without rules of this mode. Pure.
  *
  * @module
  */
@@ -23,7 +22,7 @@ import type { LayoutOrigin } from "./tree_shape.ts";
 interface IptablesRuleset {
   /** For `iptables-restore --noflush`, or `ip6tables-restore --noflush`. */
   readonly batch: RestoreBatch<ServicePortKey>;
-  /** What could not be expressed with the features at hand. */
+  /** ServicePorts that the available features cannot express. */
   readonly quarantined: readonly Quarantined[];
 }
 
@@ -35,8 +34,8 @@ export function renderIptables(plan: ProxyPlan, options: IptablesRenderOptions):
 }
 
 /**
- * Of {@linkcode renderIptables} the chains that may have to do with some ServicePorts: those with rules
- * for them, what these lead to, and what leads there. Others that share an address with them are whole.
+ * Renders the chains of {@linkcode renderIptables} that concern some ServicePorts: those with their
+ * rules, and the chains before and after them. Chains shared with other ServicePorts are complete.
  */
 export function renderIptablesAround(
   plan: ProxyPlan,
@@ -50,7 +49,7 @@ export function renderIptablesAround(
     if (service === undefined) continue;
     const { localTraffic } = plan.shared;
     for (const { tree, path } of renderService(service, { localTraffic, options }).entries) {
-      for (const ref of layout.way(tree, path)) near.add(chainKey(ref));
+      for (const ref of layout.branch(tree, path)) near.add(chainKey(ref));
     }
   }
   const dirty = layout.dirty.filter((ref) => {
@@ -63,7 +62,7 @@ export function renderIptablesAround(
   return { batch, quarantined: layout.quarantined };
 }
 
-/** Which rule of a plan stands in which chain. */
+/** Computes the chain of each rule of a plan. */
 export function layOut(
   plan: ProxyPlan,
   options: IptablesRenderOptions,
@@ -79,8 +78,8 @@ export function layOut(
 }
 
 /**
- * Everything, or what is for these ServicePorts with what leads there. What has no rules since the
- * kernel lacks what they need is listed in comments at the end.
+ * Renders everything, or the rules for some ServicePorts and the jumps to them. Comments at the end
+ * list ServicePorts that the kernel cannot express.
  */
 export function* renderText(
   plan: ProxyPlan,
@@ -98,7 +97,7 @@ export function* renderText(
   yield* quarantined.filter(({ key }) => keys.has(key)).map(leftOutText);
 }
 
-/** As {@linkcode renderText} for each of these ServicePorts alone, but the rules are laid out once. */
+/** As {@linkcode renderText} for each of these ServicePorts alone, but lays the rules out once. */
 export function* renderEach(
   plan: ProxyPlan,
   options: IptablesRenderOptions,
@@ -119,7 +118,9 @@ function leftOutText({ key, address, reason }: Quarantined): string {
   return `# Left out: ${key}${address === undefined ? "" : ` (${address})`}: ${reason}\n`;
 }
 
-/** As text without chain: a rule that several ServicePorts need may stand there for another one. */
+/**
+ * Rules without their chain: one that several ServicePorts need may belong to another one's text.
+ */
 export function sharedRules(
   { services, shared }: ProxyPlan,
   options: IptablesRenderOptions,

@@ -1,8 +1,3 @@
-/**
- * The choice of one endpoint, as rules. Pure.
- *
- * @module
- */
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { Rule, RuleMatch } from "../netfilter/iptables/iptables_objects.ts";
@@ -12,8 +7,8 @@ import { endpointName } from "../netfilter/names.ts";
 const PROBABILITY_DECIMALS = 10;
 
 /**
- * Sends what matches to one of the endpoints, each with the same chance; with session affinity to
- * the one that the client had last.
+ * Sends matching packets to one of the endpoints with equal probability; with session affinity, to
+ * the client's last endpoint.
  *
  * Affinity takes two rules for each endpoint. `--update` is a hit only while the client was seen
  * within the time-out, and then counts as seen: what `--rcheck` here and `--set` in a chain of the
@@ -52,7 +47,7 @@ export function endpointRules(
   return [...known, ...drawn];
 }
 
-/** How many rules {@linkcode endpointRules} needs. */
+/** Returns the number of rules of {@linkcode endpointRules}. */
 export function endpointRuleCount(
   { affinityTimeoutSeconds }: Pick<ServicePlan, "affinityTimeoutSeconds">,
   endpoints: readonly Endpoint[],

@@ -1,13 +1,11 @@
-/**
- * The settings and kernel features that rules depend on, besides the plan. Pure.
- *
- * @module
- */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { namesLoopback, type NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 
-/** Extensions that a kernel may lack. What needs a missing one is quarantined, or said otherwise. */
+/**
+ * Extensions that a kernel may lack. ServicePorts that need a missing one are quarantined or
+ * expressed differently.
+ */
 export interface IptablesFeatures {
   /** Without it node ports name each address, and external policy Local cannot be expressed. */
   readonly addrtype: boolean;
@@ -39,8 +37,8 @@ export interface IptablesRenderOptions {
   /** `nf_conntrack_tcp_be_liberal` is set: packets that conntrack finds invalid may pass. */
   readonly beLiberal: boolean;
   /**
-   * Whether the rules of each Service address say whose it is. Costs 288 bytes of kernel memory a
-   * rule in iptables-legacy; upstream leaves comments out beyond 1,000 endpoints.
+   * Whether each rule of a Service address has a comment that names the Service. Costs 288 bytes of
+   * kernel memory a rule in iptables-legacy; upstream omits comments beyond 1,000 endpoints.
    */
   readonly serviceComments: boolean;
 }
@@ -82,7 +80,7 @@ interface FixedSettings {
   readonly localhostNodePorts: boolean;
 }
 
-/** What was found out about the kernel. */
+/** Facts about the kernel. */
 interface KernelSettings {
   readonly features: IptablesFeatures;
   readonly beLiberal: boolean;

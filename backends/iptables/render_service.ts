@@ -1,8 +1,3 @@
-/**
- * The rules of one ServicePort. Pure.
- *
- * @module
- */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Port } from "../../lib/net/port.ts";
 import type { AdmittedSources } from "../../lib/proxy/admitted_sources.ts";
@@ -17,7 +12,7 @@ import { LOCALHOST_COUNTER } from "../netfilter/iptables/iptables_features.ts";
 import type { Rule, RuleMatch } from "../netfilter/iptables/iptables_objects.ts";
 import { type ServiceChainNames, serviceChainNames } from "../netfilter/names.ts";
 import { LOOPBACK_RANGE, MARK_MASQ, masquerade, type TreeId } from "./base_chains.ts";
-import { FROM_NODE, fromPod, internalMasqueradeMatch } from "./local_match.ts";
+import { FROM_NODE, fromPod, internalMasqueradeMatch } from "../netfilter/local_match.ts";
 import { addressPath, destinationPath, portPath } from "./packet_path.ts";
 import { endpointRuleCount, endpointRules } from "./render_endpoints.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
@@ -25,13 +20,13 @@ import type { ServiceChain, ServiceEntry, ServiceRules } from "./service_rules.t
 import { unsupportedParts } from "./unsupported.ts";
 
 /**
- * Rules that a choice may take where it is made. More, and they stand once in a chain of the
- * ServicePort's own. A chain costs iptables-nft as much as four or five rules.
+ * Maximum number of rules for an inline choice of endpoints. Longer choices go into a chain of the
+ * ServicePort, which costs iptables-nft as much as four or five rules.
  */
 const MAX_INLINE_RULES = 3;
 const MARK: Pick<Rule, "target"> = { target: [MARK_MASQ] };
 
-/** What the rules of a ServicePort depend on, besides its plan. */
+/** The inputs for the rules of a ServicePort, besides its plan. */
 export interface ServiceRenderContext {
   readonly localTraffic: LocalTrafficDetector;
   readonly options: IptablesRenderOptions;
@@ -55,7 +50,7 @@ class ServiceDraft {
   readonly chains = new Map<string, ServiceChain>();
   readonly #plan: ServicePlan;
   readonly #context: ServiceRenderContext;
-  /** Of the Service and port, as people know it. */
+  /** The Service and port as users write them. */
   readonly #title: string;
   /** SHA-256 takes longer than all the rest, and most ServicePorts need no chain. */
   #names: ServiceChainNames | undefined;
@@ -77,7 +72,7 @@ class ServiceDraft {
     } else if (frontend.role === "ClusterIP") {
       this.#addClusterIp(frontend, address);
     } else {
-      // Where only the cluster is served, the nat rules distinguish the clients.
+      // If only the cluster is served, the nat rules distinguish the clients.
       if (isServed) this.#addExternal(frontend, address);
       if (external.kind !== "forward") {
         this.#addDestination("refusedExternal", address, this.#refusal(external));
@@ -115,7 +110,8 @@ class ServiceDraft {
       this.#addDestination("services", address, this.#toExternal(frontend, match), comment);
       return;
     }
-    // The firewall chain contains what is admitted. If nothing is, no rule may lead to an endpoint.
+    // The firewall chain contains the admitted sources. Without any, no rule may lead to an
+    // endpoint.
     if (admitted.ranges.length > 0) {
       const target = [this.#firewallChain(frontend, admitted)];
       this.#addDestination("services", address, [{ ...match, target }], comment);
@@ -184,7 +180,7 @@ class ServiceDraft {
     ];
   }
 
-  /** Sends what matches to an endpoint of a verdict; no rules if it does not forward. */
+  /** Sends matching packets to an endpoint of a verdict; no rules if it does not forward. */
   #choose(verdict: Verdict, match: RuleMatch): readonly Rule[] {
     if (verdict.kind !== "forward") return [];
     const { endpoints } = verdict;
@@ -196,7 +192,7 @@ class ServiceDraft {
     return [{ ...match, target: [name] }];
   }
 
-  /** Which of the two lists of a ServicePort this is. Policy Local may share that of policy Cluster. */
+  /** Whether this is the list of policy Cluster. Policy Local may share it. */
   #isCluster(endpoints: readonly Endpoint[]): boolean {
     const { externalFromCluster, external, internal } = this.#plan;
     if (externalFromCluster.kind === "forward") return externalFromCluster.endpoints === endpoints;

@@ -1,8 +1,8 @@
 /**
- * ServicePorts as text, for as long as it may be asked for again. Pure but for its own state.
+ * Caches the rules of ServicePorts as text. Pure but for its own state.
  *
- * Text and not rules, since rules as objects are several times as large: those of 10,000 ServicePorts
- * made the first sync 15 MiB larger, while their text goes into the batch anyway.
+ * Rules as objects are several times as large as text: those of 10,000 ServicePorts made the first
+ * sync 15 MiB larger.
  *
  * @module
  */
@@ -24,19 +24,19 @@ export interface ServiceText extends Pick<ServiceRules, "quarantined"> {
   readonly chains: readonly ChainText[];
 }
 
-/** What of it decides in which chains it stands. */
+/** The part that determines the chains of a ServicePort. */
 export interface ServiceOutline extends Pick<ServiceRules, "quarantined"> {
   readonly entries:
     readonly (Omit<ServiceEntry, "rules"> & { readonly rules: readonly unknown[] })[];
   readonly chains: readonly Pick<ServiceChain, "name">[];
 }
 
-/** What tells an entry of a ServicePort from its others. */
+/** Distinguishes the entries of a ServicePort. */
 export function entryId({ tree, path, rank }: Pick<EntryText, "path" | "rank" | "tree">): string {
   return `${tree} ${path} ${rank}`;
 }
 
-/** So many are looked through; of more an index is made. */
+/** Up to this number, entries are searched linearly; beyond, by an index. */
 const FEW_ENTRIES = 8;
 
 /** Renders each plan once between two calls of {@linkcode clear}. */
@@ -86,8 +86,8 @@ export class RenderedServices {
   }
 
   /**
-   * The outline of a plan, of which nothing is kept unless there is text of it. For who will ask for the
-   * text of a few only.
+   * Returns the outline of a plan without caching it, unless its text is cached. For callers that
+   * need the text of only a few ServicePorts.
    */
   outlineOf(plan: ServicePlan, context: ServiceRenderContext): ServiceOutline {
     const known = this.#rendered.get(plan.key);

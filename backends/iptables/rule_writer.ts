@@ -1,56 +1,49 @@
-/**
- * Brings the kernel to what is wanted, and knows what it holds: known is what was applied without a
- * failure or read since.
- *
- * @module
- */
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { Clock } from "../../lib/os/clock.ts";
-import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
+import { type IptablesTable, ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
-import type { SavedTables } from "../netfilter/iptables/iptables_save.ts";
+import type { SavedTable, SavedTables } from "../netfilter/iptables/iptables_save.ts";
+import { inSteps } from "../netfilter/in_steps.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
-import { AppliedRules } from "./applied_rules.ts";
-import { CANARY } from "./base_chains.ts";
+import { baseChains, baseJumps, CANARY } from "./base_chains.ts";
 import type { ChainRef } from "./chain_ref.ts";
-import { diffRulesInSlices, type StaleChains, staleChains } from "./diff.ts";
+import { diffRulesInSteps, type StaleChains, staleChains } from "./diff.ts";
 import { type JumpRepair, KUBELET_FIREWALL, NO_JUMP_REPAIR, repairJumps } from "./jump_repair.ts";
 import type { IptablesLayout } from "./layout.ts";
 import type { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";
-import { type RulesByTable, RuleTotals } from "./rule_totals.ts";
-import { withUnreadable } from "./read_unreadable.ts";
+import { AppliedRules, type RulesByTable, RuleTotals } from "./applied_rules.ts";
 import type { WriteFigures } from "./write_figures.ts";
+import type { IptablesRenderOptions } from "./render_options.ts";
 
-/** What writing needs. */
 interface RuleWriterDependencies {
   readonly clock: Clock;
   readonly runner: IptablesRunner;
 }
 
-/** What was found by reading besides chains that differ. */
+/** Repairs that a read found necessary, besides chains that differ. */
 interface Repair extends JumpRepair {
   readonly stale: StaleChains;
 }
 
 const TABLES: readonly IptablesTable[] = ["mangle", "filter", "nat"];
 const NO_REPAIR: Repair = { ...NO_JUMP_REPAIR, stale: { filter: [], mangle: [], nat: [] } };
-/** What was read before the objects of the cluster were known may no longer be so. */
+/** After this time, a read from before the cluster's objects were known is outdated. */
 const READ_IS_FRESH_MS = 2_000;
 /** Chains that are looked at between two questions whether to pause. */
 const SLICE_SIZE = 32;
 
-/** Writes the rules of one family. One call is in flight at most. */
+/** Writes the rules of one family, and knows the applied ones. One call is in flight at most. */
 export class RuleWriter {
   readonly #dependencies: RuleWriterDependencies;
   readonly #applied = new AppliedRules();
   readonly #totals = new RuleTotals();
-  /** Chains that something refers to which is not ours: they can be emptied, not deleted. */
+  /** Chains that foreign rules refer to: they can be emptied, but not deleted. */
   readonly #kept = new Set<string>();
   #repair: Repair = NO_REPAIR;
   #tables: SavedTables | undefined;
   #readAt = 0;
   #isKnown = false;
-  /** Whether nothing was applied since of which it is unclear what became of it. */
+  /** Whether the outcome of every write since the last read is known. */
   #isTrusted = false;
   #unreadable: readonly IptablesTable[] = [];
   #failures = 0;
@@ -61,8 +54,8 @@ export class RuleWriter {
   }
 
   /**
-   * Whether the kernel is known to hold what is wanted; otherwise the next write reads it first. What
-   * was just read is not that yet: who looks for a canary meanwhile would find it missing.
+   * Whether the kernel is known to hold the desired state; otherwise the next write reads it first.
+   * After a read alone it is not: a check for canaries would report them missing.
    */
   get isKnown(): boolean {
     return this.#isKnown;
@@ -73,7 +66,7 @@ export class RuleWriter {
     return this.#failures;
   }
 
-  /** Rules of ours in the kernel, without jumps. */
+  /** The number of rules of this mode in the kernel, without jumps. */
   get totals(): RulesByTable {
     return this.#totals.totals;
   }
@@ -83,7 +76,7 @@ export class RuleWriter {
     return this.#unreadable;
   }
 
-  /** What was given to the tool and refused. */
+  /** The last batch that the tool refused. */
   get batch(): RestoreBatch<ServicePortKey> | undefined {
     return this.#batch;
   }
@@ -99,7 +92,7 @@ export class RuleWriter {
     this.#kept.add(chain);
   }
 
-  /** Reads what is there. A write that comes soon needs no further read. */
+  /** Reads the tables. A write soon after needs no further read. */
   async read(figures: WriteFigures): Promise<void> {
     const { clock, runner } = this.#dependencies;
     figures.reads++;
@@ -111,14 +104,14 @@ export class RuleWriter {
     this.#readAt = clock.now();
   }
 
-  /** Whether a chain was there when the tables were read; not known once they are written. */
+  /** Whether a chain existed when the tables were read; unknown after a write. */
   found({ table, name }: Pick<ChainRef, "table" | "name">): boolean {
     return this.#tables?.[table].chains.has(name) === true;
   }
 
   /**
-   * One restore, if anything differs. Throws an IptablesError, and then what is there is unknown:
-   * the next write reads it.
+   * Runs one restore if anything differs. After an IptablesError the state of the kernel is
+   * unknown, and the next write reads it.
    */
   async write(layout: IptablesLayout, figures: WriteFigures): Promise<void> {
     const { clock, runner } = this.#dependencies;
@@ -129,11 +122,10 @@ export class RuleWriter {
       this.#tables = undefined;
       await this.#adopt(tables, layout);
     }
-    const batch = await diffRulesInSlices(layout, this.#applied, {
-      ...this.#repair,
-      kept: this.#kept,
-      slice: new TimeSlice(clock),
-    });
+    const batch = await inSteps(
+      { clock },
+      diffRulesInSteps(layout, this.#applied, { ...this.#repair, kept: this.#kept }),
+    );
     this.#batch = batch;
     if (!batch.isEmpty) {
       this.forget();
@@ -188,7 +180,7 @@ export class RuleWriter {
     this.#repair = { ...jumps, stale };
   }
 
-  /** What it holds besides our rule is none of our business, and our rule is inserted as a jump is. */
+  /** Leaves foreign rules in the kubelet's chain; the rule of this mode is inserted like a jump. */
   #takeKubeletsChain(
     chains: Map<string, readonly string[]>,
     layout: IptablesLayout,
@@ -209,4 +201,48 @@ export class RuleWriter {
     }
     return wanted;
   }
+}
+
+type Asked = Pick<IptablesRunner, "hasRule" | "hasRules">;
+
+/** A placeholder for the kubelet's rules, whose text is not needed. */
+const UNSEEN = "-j RETURN";
+
+/**
+ * Adds what can be found out about unreadable tables: which jumps exist. The chains themselves are
+ * unknown, so they are rewritten.
+ */
+export async function withUnreadable(
+  runner: Asked,
+  tables: SavedTables,
+  options: IptablesRenderOptions,
+): Promise<SavedTables> {
+  const asked: Partial<Record<IptablesTable, SavedTable>> = {};
+  for (const table of ["filter", "mangle", "nat"] as const) {
+    if (tables[table].isUnreadable) asked[table] = await askFor(runner, table, options);
+  }
+  return { ...tables, ...asked };
+}
+
+async function askFor(
+  runner: Asked,
+  table: IptablesTable,
+  options: IptablesRenderOptions,
+): Promise<SavedTable> {
+  const builtIn = new Map<string, readonly string[]>();
+  for (const jump of baseJumps(options)) {
+    const rule = ruleText(jump.rule);
+    if (jump.table !== table || !await runner.hasRule(table, { chain: jump.from, rule })) continue;
+    // The last one that is inserted at the top comes first.
+    builtIn.set(jump.from, [rule, ...(builtIn.get(jump.from) ?? [])]);
+  }
+  const chains = new Map<string, readonly string[]>();
+  if (table === "filter" && await runner.hasRules(table, KUBELET_FIREWALL)) {
+    const present: string[] = [];
+    for (const rule of (baseChains(options).filter.get(KUBELET_FIREWALL) ?? []).map(ruleText)) {
+      if (await runner.hasRule(table, { chain: KUBELET_FIREWALL, rule })) present.push(rule);
+    }
+    chains.set(KUBELET_FIREWALL, [UNSEEN, ...present]);
+  }
+  return { builtIn, chains, isUnreadable: true };
 }

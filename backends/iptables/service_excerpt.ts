@@ -1,25 +1,18 @@
-/**
- * The part of a rule set that is for some ServicePorts: their own rules, what those lead to, and the
- * rules that lead to them. Pure.
- *
- * @module
- */
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { targetOf } from "../netfilter/iptables/iptables_save.ts";
 import type { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";
 
-/** Which rules are wanted. */
 interface ExcerptOptions {
   readonly keys: ReadonlySet<ServicePortKey>;
-  /** Rules that several ServicePorts have in common and that stand there once, as text without chain. */
+  /** Rules shared by several ServicePorts that exist once, as text without chain. */
   readonly shared?: ReadonlySet<string>;
 }
 
 /** A rule of a `*table … COMMIT`. */
 interface RuleLine {
-  /** The chain that it stands in. */
+  /** The chain that contains it. */
   readonly chain: string;
-  /** What packets go to by it. */
+  /** The target of its packets. */
   readonly target: string | undefined;
 }
 
@@ -53,7 +46,7 @@ export class ServiceExcerpts {
   }
 }
 
-/** The lines of one `*table … COMMIT`, by what they have to do with. Lines are named by number. */
+/** The lines of one `*table … COMMIT`, indexed. Lines are identified by number. */
 class TableLines {
   readonly #lines: string[] = [];
   readonly #rules = new Map<number, RuleLine>();

@@ -1,8 +1,3 @@
-/**
- * Writes rules such that what the kernel refuses of one ServicePort keeps no other one waiting.
- *
- * @module
- */
 import type { Clock } from "../../lib/os/clock.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
@@ -29,7 +24,7 @@ export interface ServiceRuleWriterDependencies {
 
 /** Restores that may be refused in one sync before those that are left are looked for by halves. */
 const MAX_NAMED = 8;
-/** Restores that the search may take; what is left then goes into quarantine together. */
+/** Maximum number of restores in a search; the remaining suspects are quarantined together. */
 const MAX_SEARCH = 40;
 
 /** Writes the rules of all ServicePorts of one family. One call is in flight at most. */
@@ -44,7 +39,7 @@ export class ServiceRuleWriter {
     this.#dependencies = dependencies;
   }
 
-  /** Whether the kernel is known to hold what is wanted. */
+  /** Whether the kernel is known to hold the desired state. */
   get isKnown(): boolean {
     return this.#dependencies.writer.isKnown;
   }
@@ -65,8 +60,8 @@ export class ServiceRuleWriter {
   }
 
   /**
-   * Writes what is wanted, but for ServicePorts that the kernel refuses: the layout has those in
-   * quarantine then. Throws an IptablesError when not even the rest could be written.
+   * Writes the desired rules except those of ServicePorts that the kernel refuses, which the layout
+   * then quarantines. Throws an IptablesError if even the rest cannot be written.
    */
   async write(layout: IptablesLayout, figures: WriteFigures): Promise<void> {
     let recreatesCounters = layout.options.features.nfacct;
@@ -103,7 +98,7 @@ export class ServiceRuleWriter {
     this.#pending.clear();
   }
 
-  /** Whether something was done about the line that was refused. */
+  /** Whether the refused line could be handled. */
   #leaveOut(layout: IptablesLayout, error: IptablesError): boolean {
     const { writer } = this.#dependencies;
     const { number, text, table } = error.line ?? { number: 0, text: "", table: "" };
@@ -122,8 +117,8 @@ export class ServiceRuleWriter {
   }
 
   /**
-   * iptables-legacy names no rule that the kernel refuses, only the COMMIT. All that is new is taken
-   * back, then added by halves. What has worked before goes on meanwhile by its old rules.
+   * Finds the refused rule by bisection, since iptables-legacy only names the COMMIT. New rules are
+   * withdrawn and then added by halves; existing ones keep working.
    */
   async #search(
     layout: IptablesLayout,
@@ -208,7 +203,7 @@ export class ServiceRuleWriter {
   }
 }
 
-/** Whether the rule that was refused refers to a counter, or may: iptables-legacy names the COMMIT only. */
+/** Whether the refused rule may refer to a counter: iptables-legacy names only the COMMIT. */
 function mayLackCounter({ line }: IptablesError): boolean {
   return line === undefined || line.text === "COMMIT" || line.text.includes(" --nfacct-name ");
 }

@@ -1,8 +1,3 @@
-/**
- * What one ServicePort needs, in pieces that the layout puts in place.
- *
- * @module
- */
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { Rule } from "../netfilter/iptables/iptables_objects.ts";
 import type { TreeId } from "./base_chains.ts";
@@ -11,7 +6,7 @@ import type { TreeId } from "./base_chains.ts";
 export interface ServiceEntry {
   readonly tree: TreeId;
   readonly path: string;
-  /** Decides between two claims to one path: the lower goes first. */
+  /** Orders the entries of one path; the lowest is first. */
   readonly rank: string;
   readonly rules: readonly Rule[];
 }
@@ -26,6 +21,6 @@ export interface ServiceChain {
 export interface ServiceRules {
   readonly entries: readonly ServiceEntry[];
   readonly chains: readonly ServiceChain[];
-  /** What could not be expressed. */
+  /** Parts that cannot be expressed. */
   readonly quarantined: readonly Quarantined[];
 }

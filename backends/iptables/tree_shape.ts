@@ -1,6 +1,6 @@
 /**
- * Which chains the trees have, as words: that depends on the past of a process, so another one has to
- * be told. Pure.
+ * The chains of the trees as text. They depend on a process's history, so other processes need
+ * them to compare. Pure.
  *
  * @module
  */
@@ -9,13 +9,18 @@ import { type TreeId, TREES } from "./base_chains.ts";
 /** Every tree. */
 export const TREE_IDS = Object.keys(TREES).filter((id): id is TreeId => id in TREES);
 
-/** Where a layout comes from, and what for. */
+/** The origin and purpose of a layout. */
 export interface LayoutOrigin {
-  /** Which chains there are, as words: that of a layout of another process. @default {[]} */
+  /** The chains of another process's layout, as text. @default {[]} */
   readonly shape?: readonly string[];
-  /** Whether a few chains are asked for: the text of the others is not made ahead. @default {false} */
+  /**
+   * Whether only a few chains are needed; the text of the others is not prepared. @default {false}
+   */
   readonly isForFew?: boolean;
-  /** Whether a few trees are: the others do not grow, and chains come in another order. @default {false} */
+  /**
+   * Whether only a few trees are needed; the others do not grow, and chains come in another order.
+   * @default {false}
+   */
   readonly isDeferred?: boolean;
 }
 
@@ -36,13 +41,13 @@ export function forEachTree<T>(make: (tree: TreeId) => T): Readonly<Record<TreeI
 /** A tree and a path, as digits of two bits with the letter of a protocol among them. */
 const WORDS = /^(\w+) ([0-3]*(?:[tsu][0-3]*)?)$/;
 
-/** The prefixes of one tree; what is no such word is passed over. */
+/** The prefixes of one tree; unreadable texts are skipped. */
 export function prefixesOfTree(tree: TreeId, shape: readonly string[]): readonly string[] {
   return shape.map((words) => WORDS.exec(words) ?? []).filter(([, id]) => id === tree)
     .map(([, , prefix = ""]) => prefix);
 }
 
-/** The words for some prefixes of one tree. */
+/** The texts for prefixes of one tree. */
 export function shapeOfTree(tree: TreeId, prefixes: Iterable<string>): readonly string[] {
   return [...prefixes].filter((prefix) => prefix !== "").map((prefix) => `${tree} ${prefix}`);
 }

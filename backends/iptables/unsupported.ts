@@ -1,14 +1,9 @@
-/**
- * What a kernel that lacks extensions cannot express of a ServicePort. Pure.
- *
- * @module
- */
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import { keepsClientAddress } from "../../lib/proxy/frontend.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { IptablesFeatures } from "./render_options.ts";
 
-/** What of a ServicePort gets no rules, and why. */
+/** The parts of a ServicePort that get no rules, and why. */
 interface Unsupported {
   /** Nothing of it does. */
   readonly everything: boolean;
@@ -19,7 +14,7 @@ interface Unsupported {
 
 const NOTHING: Unsupported = { everything: false, external: false, quarantined: [] };
 
-/** What of a ServicePort cannot be expressed with these features. */
+/** Returns the parts of a ServicePort that these features cannot express. */
 export function unsupportedParts(plan: ServicePlan, features: IptablesFeatures): Unsupported {
   const reason = reasonAgainstAll(plan, features);
   if (reason !== undefined) {

@@ -1,8 +1,3 @@
-/**
- * What writing came to, in counts.
- *
- * @module
- */
 import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
 import type { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";
 
@@ -18,7 +13,7 @@ export class WriteFigures {
   /** Chains that were created or rewritten. */
   chains = 0;
   removedChains = 0;
-  /** Jumps inserted or taken away. */
+  /** Jumps inserted or removed. */
   jumps = 0;
   readonly rules: Record<IptablesTable, number> = { filter: 0, mangle: 0, nat: 0 };
 

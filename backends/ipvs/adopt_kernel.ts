@@ -1,6 +1,6 @@
 /**
- * From what was read of the kernel to what is known to be applied: what of it is ours, and what is
- * missing. Pure, but that it tells the layout and the list of servers.
+ * Adopts what was read of the kernel as the applied state, and finds what is missing. Pure, except
+ * that it updates the layout and the list of servers.
  *
  * @module
  */
@@ -24,17 +24,17 @@ import type { NodePortServers } from "./server_record.ts";
 import { looksForeign } from "./taken_servers.ts";
 import { addressOfServer, type ServerKey } from "./virtual_server.ts";
 
-/** Whose a virtual server is. */
+/** The facts that determine the owner of a virtual server. */
 interface Ownership {
-  /** `ipvs.excludeCIDRs`: what is in there is another program's. */
+  /** `ipvs.excludeCIDRs`: addresses of another program. */
   readonly excludeCidrs: readonly Cidr[];
   /** Where an earlier run served node ports: the node may have lost the address since. */
   readonly earlierNodePorts: NodePortServers;
-  /** Told of a virtual server of others that a Service wants as its own. */
+  /** Called for each foreign virtual server that a Service needs as its own. */
   readonly onForeign?: (key: ServerKey, wanted: WantedServer) => void;
 }
 
-/** Takes over what is ours, to be compared as a whole. Returns what else there is to know. */
+/** Adopts the objects of this mode, to be compared as a whole. Returns the remaining state. */
 export function adoptKernel(
   { layout, servers }: { readonly layout: IpvsLayout; readonly servers: AppliedServers },
   reading: KernelReading,
@@ -98,11 +98,11 @@ function adoptServers(
   for (const seen of reading.servers) {
     const wanted = layout.server(seen.key);
     const applied = servers.get(seen.key);
-    // What this process has applied is ours, also where no address or set tells any more.
+    // Servers that this process applied belong to it, even if no address or set shows it.
     const isKnown = wanted !== undefined || applied !== undefined;
     if (!isKnown && !isOurs(seen, { layout, reading, ownership })) continue;
     if (wanted !== undefined && applied === undefined) {
-      // What is excluded may be ours from an earlier run all the same.
+      // An excluded server may belong to an earlier run.
       const context = { layout, reading, ownership: { ...ownership, excludeCidrs: [] } };
       if (!isOurs(seen, context) && looksForeign(seen, wanted)) {
         ownership.onForeign?.(seen.key, wanted);
@@ -116,7 +116,7 @@ function adoptServers(
   layout.touch(layout.servers);
 }
 
-/** Whether we, or a kube-proxy before us, made a virtual server of this family. */
+/** Whether this mode, or a kube-proxy before it, created a virtual server of this family. */
 function isOurs(
   { key }: SeenServer,
   { layout, reading, ownership }: {
@@ -151,7 +151,7 @@ function ofFamily(
   ));
 }
 
-/** Whether all chains are as they are wanted. Rules of single Services are in no order. */
+/** Whether all fixed chains are as desired. Rules of single Services are in no order. */
 function haveRules(tables: SavedTables, layout: IpvsLayout): boolean {
   return baseChains(layout.ruleContext).every(({ table, name, rules }) => {
     const there = tables[table].chains.get(name)?.map(normalRule);
@@ -164,7 +164,7 @@ function haveRules(tables: SavedTables, layout: IpvsLayout): boolean {
   });
 }
 
-/** Whether what serves now is another mode, or kube-proxy. */
+/** Whether another mode, or kube-proxy, is currently serving. */
 function isOthers({ nat }: SavedTables): boolean {
   const rules = nat.chains.get("KUBE-SERVICES") ?? [];
   return rules.length > 0 && !rules.some((rule) => rule.includes(FROM_CLUSTER));

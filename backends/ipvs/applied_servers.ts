@@ -1,9 +1,3 @@
-/**
- * Which virtual servers of ours the kernel holds: as they were applied, or read. Pure but for its own
- * state.
- *
- * @module
- */
 import type { SeenRealServer, SeenServer } from "./proc_ip_vs.ts";
 import { mayBeSeconds } from "./proc_ip_vs.ts";
 import { setupText } from "./ipvs_operation.ts";
@@ -11,11 +5,11 @@ import type { RealServerKey, ServerKey, VirtualServer } from "./virtual_server.t
 
 /** A virtual server with its real ones. */
 export interface AppliedServer {
-  /** How it distributes, as `setupText()` has it; `undefined` = that cannot be read. */
+  /** The distribution, as by `setupText()`; `undefined` = unreadable. */
   readonly setup: string | undefined;
   /**
-   * Weights of the real servers; 0 = it gets no new connections, {@linkcode OTHER_FORWARDING} = packets
-   * go there by another way than ours.
+   * Weights of the real servers; 0 = no new connections, {@linkcode OTHER_FORWARDING} = another
+   * forwarding method than this mode's.
    */
   readonly reals: ReadonlyMap<RealServerKey, number>;
 }
@@ -27,7 +21,6 @@ export const OTHER_FORWARDING = -1;
 export class AppliedServers {
   readonly #servers = new Map<ServerKey, AppliedServer>();
 
-  /** How many there are. */
   get size(): number {
     return this.#servers.size;
   }
@@ -37,7 +30,7 @@ export class AppliedServers {
     return this.#servers.keys();
   }
 
-  /** What is known of a server; `undefined` = it is not there. */
+  /** Returns what is known of a server; `undefined` = it does not exist. */
   get(key: ServerKey): AppliedServer | undefined {
     return this.#servers.get(key);
   }
@@ -56,15 +49,15 @@ export class AppliedServers {
 }
 
 /**
- * What was read of a server, besides what is wanted of it. Flags of the scheduler cannot be read, nor
- * seconds: where there may be flags, or where the time cannot be the wanted one, the setup is unknown,
- * and an edit in place, which no connection notices, makes it known.
+ * Combines what was read of a server with what is desired. Flags of the scheduler and seconds
+ * cannot be read. Where there may be flags, or where the time cannot be the desired one, the setup
+ * is unknown; an edit in place, which affects no connection, makes it known.
  */
 export function appliedFromSeen(
   seen: SeenServer,
   { wanted, known }: {
     readonly wanted: VirtualServer | undefined;
-    /** What was applied last, in the lifetime of this process. */
+    /** The setup that was applied last in this process. */
     readonly known: string | undefined;
   },
 ): AppliedServer {
@@ -73,8 +66,8 @@ export function appliedFromSeen(
 }
 
 /**
- * The servers that are not as they were to be after a write, in the order in which they were written.
- * What cannot be read of them counts as it was to be.
+ * Returns the servers that differ from the expected ones after a write, in the order in which they
+ * were written. Unreadable parts count as expected.
  */
 export function unlikeExpected(
   seen: readonly SeenServer[],

@@ -1,21 +1,20 @@
 /**
  * The ipvs mode: virtual servers of the kernel, with sets and rules around them.
  *
- * What is wanted is in `layout.ts`, what the kernel holds in `ipvs_writer.ts`; a sync is the
- * difference. All of it stays when the process ends, and a start takes it over, kube-proxy's as well.
+ * A sync writes the difference between `layout.ts` (desired) and `ipvs_writer.ts` (applied).
+ * Everything stays when the process ends, and the next start takes it over, also from kube-proxy.
  *
  * @module
  */
-import { type IpAddress, type IpFamily, ipFamilyOf, isLoopback } from "../../lib/net/ip_address.ts";
+import { type IpAddress, ipFamilyOf, isLoopback } from "../../lib/net/ip_address.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
-import type { Backend, RuleCounters, RuleCounting } from "../../lib/proxy/backend.ts";
+import type { Backend, RuleCounters } from "../../lib/proxy/backend.ts";
 import type { CleanupReport } from "../../lib/controller/data_plane.ts";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
-import {
-  type BackendInspection,
-  type ComparisonScope,
-  type ProbeResult,
-  renderOneByOne,
+import type {
+  BackendInspection,
+  ComparisonScope,
+  ProbeResult,
 } from "../../lib/proxy/service_mode.ts";
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
@@ -26,15 +25,14 @@ import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 import { isAtLeast, parseVersion } from "../netfilter/probe/tool_version.ts";
 import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables/iptables_variant.ts";
-import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import type { IpvsBackendDependencies, IpvsBackendOptions } from "./backend_options.ts";
-import { setConnectionTimeouts } from "./connection_timeouts.ts";
+import { IpvsRunner, setConnectionTimeouts } from "./ipvs_runner.ts";
 import { DEVICE } from "./diff.ts";
 import { explainIpvs } from "./explain.ts";
 import { ipvsHostSettings } from "./host_settings.ts";
-import { inspectServices } from "./inspect_services.ts";
+import { inspectServices } from "./inspect.ts";
 import { KernelComparison } from "./kernel_comparison.ts";
-import { IpvsRunner } from "./ipvs_runner.ts";
+import { RuleBackend } from "../netfilter/rule_backend.ts";
 import type { DriftWatch } from "../netfilter/drift_watch.ts";
 import { createServerWatch } from "./drift_watch.ts";
 import { IpvsWriter } from "./ipvs_writer.ts";
@@ -45,7 +43,7 @@ import { renderText } from "./render.ts";
 import { recordedNodePorts } from "./server_record_file.ts";
 import { ServerRecordWriter } from "./server_record_writer.ts";
 import { TakenServers } from "./taken_servers.ts";
-import { WriteFigures } from "./write_figures.ts";
+import { WriteFigures } from "./steps.ts";
 
 /** Makes an ipvs backend for one IP family. Runs nothing before it is started. */
 export function createIpvsBackend(
@@ -55,7 +53,7 @@ export function createIpvsBackend(
   return new IpvsBackend(dependencies, options);
 }
 
-/** What `start()` found out of the machine. */
+/** The machine as `start()` found it. */
 interface Machine {
   readonly summary: string;
   readonly runner: IpvsRunner;
@@ -64,38 +62,28 @@ interface Machine {
   readonly record: ServerRecordWriter;
   readonly taken: TakenServers;
   readonly features: IpvsFeatures;
-  /** Whether there were neither such a device nor rules of iptables mode, whose chains ipvs mode shares. */
+  /**
+   * Whether neither the device nor rules of iptables mode, whose chains ipvs mode shares, existed.
+   */
   readonly isFresh: boolean;
 }
 
 /** The first iptables that has it. */
 const RANDOM_FULLY = [1, 6, 2];
 
-class IpvsBackend implements Backend {
+class IpvsBackend extends RuleBackend<Machine> implements Backend {
   readonly mode = "ipvs";
-  readonly usesConntrack = true;
-  readonly family: IpFamily;
   readonly #dependencies: IpvsBackendDependencies;
   readonly #options: IpvsBackendOptions;
-  readonly #turns = new OneAtATime();
   readonly #comparison: KernelComparison;
-  #machine: Machine | undefined;
   #hasCleared = false;
 
   constructor(dependencies: IpvsBackendDependencies, options: IpvsBackendOptions) {
-    this.family = options.family;
+    super(options);
     this.#dependencies = dependencies;
     this.#options = options;
     const renderOptions = (plan: ProxyPlan) => this.#renderOptions(plan);
     this.#comparison = new KernelComparison(dependencies, { ...options, renderOptions });
-  }
-
-  get counting(): RuleCounting {
-    return this;
-  }
-
-  get takesPartialPlans(): boolean {
-    return this.#machine?.isFresh === true;
   }
 
   hostSettings(): readonly HostSettingRequest[] {
@@ -113,7 +101,7 @@ class IpvsBackend implements Backend {
     return probeIpvsMode(this.#dependencies, { scheduler: this.#options.scheduler });
   }
 
-  async start(): Promise<void> {
+  protected async prepare(): Promise<Machine> {
     const { clock, commands, logger, recordFile: file } = this.#dependencies;
     if (this.#options.problem !== undefined) {
       throw new Error(`Cannot start mode ipvs: ${this.#options.problem}`);
@@ -134,20 +122,15 @@ class IpvsBackend implements Backend {
     const taken = new TakenServers({ logger });
     const tools = { clock, runner, record, taken };
     const writer = new IpvsWriter(tools, { excludeCidrs, drainTimeoutMs });
-    const edges = { ...this.#dependencies, runner, iptables, writer, turns: this.#turns };
+    const edges = { ...this.#dependencies, runner, iptables, writer, turns: this.turns };
     const drift = createServerWatch(edges, { periodMs });
     const summary = `virtual servers on ${DEVICE}, scheduler ${this.#options.scheduler}`;
     const parsed = parseVersion(version);
     const features = { randomFully: parsed === undefined || isAtLeast(parsed, RANDOM_FULLY) };
-    this.#machine = {
+    return {
       ...{ summary, runner, writer, drift, record, taken, features },
       isFresh: found === undefined && !await hasServiceRules(iptables),
     };
-    drift.start();
-  }
-
-  sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
-    return this.#turns.run(() => this.#sync(plan, changes));
   }
 
   explain(plan: ProxyPlan, explanation: PacketExplanation): ModeExplanation {
@@ -158,22 +141,9 @@ class IpvsBackend implements Backend {
     return renderText(plan, this.#renderOptions(plan), keys);
   }
 
-  renderEach(plan: ProxyPlan, keys: ReadonlySet<ServicePortKey>) {
-    return renderOneByOne({ render: (key) => this.render(plan, new Set([key])) }, keys);
-  }
-
-  /** Sets and servers of one Service cannot be asked for alone. */
-  findMissing(): Promise<undefined> {
-    return Promise.resolve(undefined);
-  }
-
-  findAffinity(): Promise<never> {
-    return Promise.reject(new Error("mode ipvs does not show which client has which endpoint"));
-  }
-
   facts(): MachineFacts | undefined {
-    if (this.#machine === undefined) return undefined;
-    return { features: { ...this.#machine.features } };
+    if (this.machine === undefined) return undefined;
+    return { features: { ...this.machine.features } };
   }
 
   compare(plan: ProxyPlan, scope?: ComparisonScope) {
@@ -185,70 +155,49 @@ class IpvsBackend implements Backend {
   }
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
-    const layout = this.#machine?.writer.layout;
-    if (this.#machine === undefined || layout === undefined) {
-      return { summary: this.#machine?.summary ?? "not started", services: [], quarantined: [] };
+    const layout = this.machine?.writer.layout;
+    if (this.machine === undefined || layout === undefined) {
+      return { summary: this.machine?.summary ?? "not started", services: [], quarantined: [] };
     }
-    const { runner, taken, writer } = this.#machine;
-    const summary = [this.#machine.summary, taken.describe(layout) ?? []].flat().join("; ");
+    const { runner, taken, writer } = this.machine;
+    const summary = [this.machine.summary, taken.describe(layout) ?? []].flat().join("; ");
     const services = await inspectServices({ ...this.#dependencies, layout, runner }, keys);
     const all = writer.quarantined;
     const quarantined = keys ? all.filter(({ key }) => keys.includes(key)) : all;
     return { summary, services, quarantined };
   }
 
-  /** Of iptables alone: sets and virtual servers have no metric with kube-proxy. */
+  /** Of iptables alone: kube-proxy has no metrics for sets and virtual servers. */
   ruleCounters(): Promise<RuleCounters> {
-    const failedWrites = this.#machine?.writer.failedRestores ?? 0;
+    const failedWrites = this.machine?.writer.failedRestores ?? 0;
     return Promise.resolve({ failedWrites, failedPartialWrites: 0, failedCleanups: 0 });
   }
 
-  refreshTraffic(): Promise<void> {
-    return Promise.resolve();
-  }
-
-  recheck(): void {
-    this.#machine?.drift.recheck();
-  }
-
-  ownsAddress(_address: IpAddress, interfaceName: string): boolean {
+  override ownsAddress(_address: IpAddress, interfaceName: string): boolean {
     return interfaceName === DEVICE;
   }
 
-  cleanup(): Promise<CleanupReport> {
-    return this.#remove(false);
+  override async [Symbol.asyncDispose](): Promise<void> {
+    await super[Symbol.asyncDispose]();
+    await this.machine?.record.close();
   }
 
-  previewCleanup(): Promise<CleanupReport> {
-    return this.#remove(true);
-  }
-
-  /** Open connections are the kernel's: they go on whether this process does or not. */
-  async drain(): Promise<void> {
-    await this.#machine?.drift.stop();
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#machine?.drift.stop();
-    await this.#machine?.record.close();
-  }
-
-  async #remove(dryRun: boolean): Promise<CleanupReport> {
+  protected async remove({ dryRun }: { readonly dryRun: boolean }): Promise<CleanupReport> {
     const { family, excludeCidrs } = this.#options;
     const { recordFile } = this.#dependencies;
     const earlierNodePorts = await recordedNodePorts(recordFile);
     const removal = { family, excludeCidrs, earlierNodePorts, dryRun };
     const report = await removeOwnObjects(this.#dependencies, removal);
-    // What is left now is known by it at the next try. A file that stays does no harm.
+    // The next attempt reads what remains. A file that stays does no harm.
     if (!dryRun && report.failed.length === 0) await recordFile.remove().catch(() => {});
     return report;
   }
 
-  async #sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
-    if (this.#machine === undefined) {
-      throw new Error("Cannot sync virtual servers: start() has not succeeded");
-    }
-    const { writer } = this.#machine;
+  protected async write(
+    { writer }: Machine,
+    plan: ProxyPlan,
+    changes: PlanChanges,
+  ): Promise<SyncReport> {
     const figures = new WriteFigures();
     const full = changes.everything || !writer.isKnown;
     try {
@@ -266,7 +215,7 @@ class IpvsBackend implements Backend {
     };
   }
 
-  /** Once, when all of ours is there: then nothing needs what was there before. */
+  /** Runs once, when everything of this mode is in place and the old objects are not needed. */
   async #clearStaleChains(): Promise<void> {
     if (this.#hasCleared) return;
     this.#hasCleared = true;
@@ -278,7 +227,7 @@ class IpvsBackend implements Backend {
 
   #renderOptions({ shared: { interfaceAddresses } }: ProxyPlan): IpvsRenderOptions {
     const { family, masqueradeBit, scheduler, facts = { features: {} } } = this.#options;
-    const { features } = this.#machine ??
+    const { features } = this.machine ??
       { features: featuresFound(defaultIpvsOptions(family).features, facts) };
     return {
       family,
@@ -290,7 +239,9 @@ class IpvsBackend implements Backend {
   }
 }
 
-/** Whether the chain that iptables mode and a kube-proxy fill too is there. What cannot be read may be. */
+/**
+ * Whether the chain shared by iptables mode and kube-proxy exists. Unreadable tables count as yes.
+ */
 async function hasServiceRules(iptables: IptablesRunner): Promise<boolean> {
   try {
     return await iptables.rulesOf("nat", "KUBE-SERVICES") !== undefined;

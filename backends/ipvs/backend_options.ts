@@ -1,8 +1,3 @@
-/**
- * What the ipvs backend is made with.
- *
- * @module
- */
 import { type Cidr, tryParseCidr } from "../../lib/net/cidr.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { Network } from "../../lib/os/network.ts";
@@ -14,7 +9,10 @@ import type { ServerRecordFile } from "./server_record_file.ts";
 /** The edges of the ipvs backend. */
 export interface IpvsBackendDependencies extends RuleBackendDependencies {
   readonly network: Network;
-  /** What this family's servers are, where the kernel does not tell; read and written once it is started. */
+  /**
+   * The record of this family's servers, with facts that the kernel does not keep; used once
+   * started.
+   */
   readonly recordFile: ServerRecordFile;
 }
 
@@ -25,15 +23,15 @@ export interface IpvsBackendOptions {
   readonly scheduler: Scheduler;
   readonly excludeCidrs: readonly Cidr[];
   readonly strictArp: boolean;
-  /** 0 leaves what the kernel has. */
+  /** 0 keeps the kernel's value. */
   readonly timeouts: { readonly tcp: number; readonly tcpFin: number; readonly udp: number };
-  /** How often the kernel is looked at. */
+  /** The interval of checks of the kernel. */
   readonly syncPeriodMs: number;
-  /** Longest time for the connections of a removed endpoint to end; 0 = as long as they like. */
+  /** Maximum time for the connections of a removed endpoint to end, ms; 0 = unlimited. */
   readonly drainTimeoutMs: number;
   /** Why it cannot be started: a setting that makes no sense. */
   readonly problem?: string;
-  /** What a machine was found to have, for text without a `start()`. @default {everything} */
+  /** The facts of a machine, for rendering without a `start()`. @default {everything} */
   readonly facts?: MachineFacts;
 }
 
@@ -55,7 +53,10 @@ interface IpvsOptionsContext {
   readonly drainTimeoutMs: number;
 }
 
-/** The options. A scheduler that there is not is the default; {@linkcode unknownScheduler} tells. */
+/**
+ * Derives the options. An unknown scheduler is replaced by the default; {@linkcode
+ * unknownScheduler} reports it.
+ */
 export function ipvsOptionsOf(
   ipvs: IpvsConfigurationFields,
   { family, masqueradeBit, drainTimeoutMs }: IpvsOptionsContext,
@@ -77,7 +78,7 @@ export function ipvsOptionsOf(
   };
 }
 
-/** Why a scheduler cannot be had, as a row that the probe and the start tell. */
+/** Why a scheduler cannot be used, as a row of the probe and of the start. */
 function unknownScheduler(name: string): Pick<IpvsBackendOptions, "problem"> {
   if (tryParseScheduler(name) !== undefined) return {};
   return { problem: `there is no scheduler '${name}', only ${SCHEDULERS.join(", ")}` };

@@ -19,7 +19,7 @@
  *    it needs one rule more for each load balancer.)
  * 2. nat `KUBE-SERVICES`: marks what has to leave with an address of the node. Packets from pods and
  *    from the node to an external address of policy Local are sent to the cluster IP: one virtual
- *    server cannot tell them from packets from outside.
+ *    server cannot distinguish them from packets from outside.
  * 3. filter `KUBE-IPVS-FILTER`: Service addresses are addresses of the node. What else the node has on
  *    them is closed.
  * 4. nat `KUBE-POSTROUTING`: marked packets, and those that come back to where they came from, leave
@@ -29,6 +29,7 @@
  */
 import { type Cidr, parseCidr } from "../../lib/net/cidr.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
+import { FROM_NODE, fromPod, notFromPod } from "../netfilter/local_match.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { assertNever } from "../../lib/proxy/verdict.ts";
@@ -42,7 +43,7 @@ import type {
 import { IP_SETS, type SetId, setName } from "./ipset_table.ts";
 import { type IpvsRenderOptions, masqueradeMark } from "./render_options.ts";
 
-/** What the rules depend on, which all Services share. */
+/** The inputs of the rules that all Services share. */
 export interface BaseRuleContext {
   readonly options: IpvsRenderOptions;
   readonly localTraffic: LocalTrafficDetector;
@@ -62,7 +63,6 @@ const ACCEPT: Rule = { target: ["ACCEPT"] };
 const RETURN: Rule = { target: ["RETURN"] };
 const DROP: Rule = { target: ["DROP"] };
 const TO_FROM_CLUSTER: Rule = { target: [FROM_CLUSTER] };
-const FROM_NODE: RuleMatch = { extensions: [["addrtype", "--src-type", "LOCAL"]] };
 const TO_NODE: RuleMatch = { extensions: [["addrtype", "--dst-type", "LOCAL"]] };
 const NEW: readonly string[] = ["conntrack", "--ctstate", "NEW"];
 
@@ -126,7 +126,7 @@ function firewallRules(options: IpvsRenderOptions): readonly Rule[] {
     inSet(options, "NO-LOCAL-INTERNAL", { on: "dst,dst", also: [NEW], then: DROP }),
     inSet(options, "LOAD-BALANCER-FW", {
       on: "dst,dst",
-      // Who is connected stays so, as in the other modes.
+      // Existing connections continue, as in the other modes.
       also: [NEW],
       then: { target: ["KUBE-SOURCE-RANGES-FIREWALL"] },
     }),
@@ -163,7 +163,7 @@ function serviceRules(context: BaseRuleContext): readonly Rule[] {
   ];
 }
 
-/** Which packets to cluster IPs get an address of the node. */
+/** Matches the packets to cluster IPs that get an address of the node. */
 function masqueradedInternal(
   { masqueradeInternal, localTraffic }: BaseRuleContext,
 ): Omit<SetMatch, "then"> {
@@ -171,7 +171,7 @@ function masqueradedInternal(
     case "all":
       return { on: "dst,dst" };
     case "off-cluster":
-      return { on: "dst,dst", match: notFromPod(localTraffic) };
+      return { on: "dst,dst", match: notFromPod(localTraffic) ?? {} };
     case "none":
       // The node's own: the source that the kernel chose for them is the Service address itself.
       return { on: "src,dst" };
@@ -200,7 +200,7 @@ function postroutingRules(options: IpvsRenderOptions): readonly Rule[] {
   const mark = masqueradeMark(options);
   const target = options.features.randomFully ? ["MASQUERADE", "--random-fully"] : ["MASQUERADE"];
   return [
-    // Only for what was sent to a Service: a pod may talk to itself.
+    // Only packets to Services: a pod may talk to itself.
     inSet(options, "LOOP-BACK", { on: "dst,dst,src", then: { target } }),
     { extensions: [["mark", "!", "--mark", `${mark}/${mark}`]], ...RETURN },
     // The packet may come by again, inside of a tunnel: it is masqueraded once.
@@ -238,39 +238,16 @@ function healthChecks(options: IpvsRenderOptions, then: Rule): Rule {
   return inSet(options, "HEALTH-CHECK-NODE-PORT", { on: "dst", then });
 }
 
-/** What is not bound by policy Local: pods, where they can be detected, and the node itself. */
+/** Matches sources that policy Local does not restrict: the node, and pods if detectable. */
 function clusterSources(detector: LocalTrafficDetector): readonly RuleMatch[] {
   const pod = fromPod(detector);
   return [...(pod ? [pod] : []), FROM_NODE];
 }
 
-/** A packet that comes from a pod; `undefined` = that cannot be known. */
-function fromPod(detector: LocalTrafficDetector): RuleMatch | undefined {
-  switch (detector.kind) {
-    case "byCidr":
-      return { source: { value: detector.cidr } };
-    case "byBridge":
-      return { inInterface: { value: detector.interfaceName } };
-    case "byInterfacePrefix":
-      return { inInterface: { value: `${detector.prefix}+` } };
-    case "none":
-      return undefined;
-    default:
-      return assertNever(detector);
-  }
-}
-
-/** A packet that comes from elsewhere; of the node's own, too. */
-function notFromPod(detector: LocalTrafficDetector): RuleMatch {
-  const { source, inInterface } = fromPod(detector) ?? {};
-  if (source) return { source: { ...source, not: true } };
-  return inInterface ? { inInterface: { ...inInterface, not: true } } : {};
-}
-
 interface SetMatch {
-  /** Which address and port of a packet is looked up. */
+  /** The address and port of a packet that are looked up. */
   readonly on: string;
-  /** What else has to hold. */
+  /** Further conditions. */
   readonly match?: RuleMatch;
   /** Further extensions. */
   readonly also?: readonly (readonly string[])[];

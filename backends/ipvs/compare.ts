@@ -1,8 +1,8 @@
 /**
- * How what was found of virtual servers, sets, addresses and rules differs from what is wanted, object
- * by object. Pure.
+ * Compares virtual servers, sets, addresses and rules that were found with the desired ones,
+ * object by object. Pure.
  *
- * Real servers of weight 0 that are out of use are no difference: their connections are waited for.
+ * Unused real servers of weight 0 are no difference: they wait for their connections to end.
  *
  * @module
  */
@@ -24,18 +24,18 @@ import { renderService } from "./render_service.ts";
 import type { ServiceFrontend, SetEntry } from "./service_frontend.ts";
 import { describeServer, type ServerKey } from "./virtual_server.ts";
 
-/** What is compared: a layout and servers that have adopted what was read, and what they don't keep. */
+/** A layout and servers that adopted the read, and the rest of what was read. */
 interface IpvsComparisonInput {
   readonly layout: IpvsLayout;
   readonly servers: AppliedServers;
   readonly state: KernelState;
   readonly tables: SavedTables;
   readonly sets: ReadonlyMap<string, SavedSet>;
-  /** Only these ServicePorts, and what all share. @default {all} */
+  /** Only these ServicePorts, and the shared objects. @default {all} */
   readonly keys?: ReadonlySet<ServicePortKey> | undefined;
 }
 
-/** Compares, in short steps. */
+/** Compares the kernel with the desired state, in short steps. */
 export function* compareIpvs(
   input: IpvsComparisonInput,
 ): Generator<void, readonly DataPlaneDifference[]> {
@@ -127,7 +127,7 @@ function noteReal(
       real,
     );
   }
-  // One that goes gets no new connections first.
+  // A server to be removed gets no new connections first.
   if (operation.kind === "deleteReal" || operation.real.weight === 0) {
     return note(server, { object, kind: "extra", found }, real);
   }
@@ -215,24 +215,20 @@ function compareRules(
   ];
 }
 
-/** Those that were found first, as they stand; then the others. */
+/** The items that were found, in their order, then the remaining ones. */
 function inFoundOrder(wanted: Iterable<string>, found: readonly string[]): readonly string[] {
   const places = new Map(found.map((rule, index) => [normalRule(rule), index]));
   const place = (rule: string) => places.get(normalRule(rule)) ?? found.length;
   return [...wanted].sort((one, other) => place(one) - place(other));
 }
 
-/** ServicePorts between two pauses. */
-const SLICE_SIZE = 64;
-
-/** By set and entry; of several ServicePorts that need one, the first. In short steps. */
+/** Maps set and entry to the first ServicePort that needs it. In short steps. */
 function* ownersOfEntries(
   layout: IpvsLayout,
 ): Generator<void, ReadonlyMap<string, ServicePortKey>> {
   const owners = new Map<string, ServicePortKey>();
-  let seen = 0;
   for (const key of layout.keys) {
-    if (++seen % SLICE_SIZE === 0) yield;
+    yield;
     const plan = layout.plan(key);
     if (plan === undefined) continue;
     const { entries, fronts } = renderService(plan, layout);

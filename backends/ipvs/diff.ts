@@ -39,22 +39,23 @@ import {
 import type { IpvsLayout } from "./layout.ts";
 import type { IpvsStep } from "./steps.ts";
 
-/** What is known of the kernel besides what the layout and the servers tell. */
+/** The state of the kernel that the layout and the servers do not contain. */
 export interface KernelState {
   /** Sets that have to be created. */
   readonly missingSets: ReadonlySet<SetId>;
   /** Sets that are there with other options, and are replaced. */
   readonly otherSets: ReadonlySet<SetId>;
-  /** Names of sets that are in the way: left by a killed run, or of a type that no swap can replace. */
+  /** Sets that block a swap: left by a killed run, or of another type. */
   readonly staleSets: readonly string[];
-  /** Whether the device is there. */
+  /** Whether the device exists. */
   readonly hasDevice: boolean;
-  /** Whether the fixed rules are there as they are wanted. */
+  /** Whether the fixed rules are as desired. */
   readonly hasRules: boolean;
   /** Jumps that are missing. */
   readonly jumps: readonly Jump[];
   /**
-   * Whether another mode serves until now: its rules in table nat stay until everything else is there.
+   * Whether another mode is still serving: its rules in table nat stay until everything else
+   * exists.
    */
   readonly isTakeover: boolean;
 }
@@ -62,14 +63,14 @@ export interface KernelState {
 /** Everything that one sync does. */
 export interface IpvsBatch {
   readonly steps: readonly IpvsStep[];
-  /** What the kernel holds of servers once all steps are done. */
+  /** The servers in the kernel after all steps. */
   readonly servers: ServerChanges["applied"];
 }
 
 /** The name of the device that makes Service addresses local, as kube-proxy has it. */
 export const DEVICE = "kube-ipvs0";
 
-/** A kernel without anything of ours. */
+/** A kernel without objects of this mode. */
 export const EMPTY_KERNEL: KernelState = {
   missingSets: new Set(SET_IDS),
   otherSets: new Set(),
@@ -80,7 +81,7 @@ export const EMPTY_KERNEL: KernelState = {
   isTakeover: false,
 };
 
-/** A kernel that holds what was applied last. */
+/** A kernel that holds the last applied state. */
 export const KNOWN_KERNEL: KernelState = {
   missingSets: new Set(),
   otherSets: new Set(),
@@ -91,7 +92,7 @@ export const KNOWN_KERNEL: KernelState = {
   isTakeover: false,
 };
 
-/** Compares, in short steps. */
+/** Computes the steps from the applied to the desired state, with pauses. */
 export function* diffInSteps(
   layout: IpvsLayout,
   applied: AppliedServers,
@@ -125,7 +126,7 @@ const PROOF: SetId = "SERVED";
 const LINES_PER_STEP = 512;
 const ALL_TABLES: readonly IptablesTable[] = ["mangle", "filter", "nat"];
 
-/** As {@linkcode diffInSteps}, at once. */
+/** As {@linkcode diffInSteps}, without pauses. */
 export function diffIpvs(
   layout: IpvsLayout,
   applied: AppliedServers,
@@ -155,7 +156,7 @@ function* setsBefore(
 ): Generator<string> {
   const { family } = layout.options;
   for (const name of staleSets) yield destroyLine(name);
-  // By this one a clean-up knows that the others are ours: it is there before them.
+  // This set exists before the others, so that a cleanup recognizes them.
   if (missingSets.has(PROOF)) yield createLine(setName(PROOF, family), setOptions(PROOF, family));
   for (const id of SET_IDS) {
     const name = setName(id, family);
@@ -182,7 +183,7 @@ function* setsAfter(
   for (const { name, added } of changes) {
     for (const entry of added.late) yield addLine(name, entry);
   }
-  // In reverse: what refuses goes before what admits.
+  // In reverse: entries that refuse are removed before those that admit.
   for (const { name, removed } of changes.reverse()) {
     for (const entry of removed.late) yield deleteLine(name, entry);
   }
@@ -227,7 +228,7 @@ function* addressLines(
   { hasDevice }: KernelState,
 ): Generator<string> {
   if (!hasDevice) yield addDummyLine(DEVICE);
-  // Of one that is there, "add" would be the last line that is read.
+  // For an existing entry, "add" would be the last line that is read.
   for (const address of addresses.missing) {
     yield addressLine("replace", { address, device: DEVICE });
   }

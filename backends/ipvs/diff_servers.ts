@@ -1,28 +1,21 @@
-/**
- * From the virtual servers that the kernel holds to those that are wanted. Pure.
- *
- * @module
- */
 import type { AppliedServer, AppliedServers } from "./applied_servers.ts";
 import { isDrained } from "./drain_list.ts";
 import { type IpvsOperation, setupText } from "./ipvs_operation.ts";
 import type { IpvsLayout, WantedServer } from "./layout.ts";
 import type { RealServer, RealServerKey, ServerKey } from "./virtual_server.ts";
 
-/** What is done to servers, and what will be there then. */
+/** The operations on servers, and the state after them. */
 export interface ServerChanges {
   readonly operations: readonly IpvsOperation[];
   /** `undefined` = the server will be gone. */
   readonly applied: ReadonlyMap<ServerKey, AppliedServer | undefined>;
 }
 
-/** Servers between two pauses. */
-const SERVERS_PER_STEP = 64;
 const WEIGHT = 1;
 
 /**
- * Compares those that may differ, in short steps. Of one server, what is new comes before what goes: it
- * never lacks an endpoint that it had and will have.
+ * Compares the servers that may differ, in short steps. Additions to a server precede removals, so
+ * it never lacks an endpoint that it had and will have.
  */
 export function* diffServers(
   layout: Pick<IpvsLayout, "dirty" | "server">,
@@ -30,9 +23,8 @@ export function* diffServers(
 ): Generator<void, ServerChanges> {
   const operations: IpvsOperation[] = [];
   const outcome = new Map<ServerKey, AppliedServer | undefined>();
-  let count = 0;
   for (const key of layout.dirty) {
-    if (++count % SERVERS_PER_STEP === 0) yield;
+    yield;
     const wanted = layout.server(key);
     const there = applied.get(key);
     if (wanted === undefined) {

@@ -1,6 +1,7 @@
 /**
- * Which entries of sets come and go, and whether before the virtual servers change or after. What closes
- * comes first and what opens last: between the two a packet meets what it met before. Pure.
+ * Computes which entries of sets change, and whether before or after the virtual servers. Closing
+ * changes come first and opening ones last, so that packets in between are treated as before.
+ * Pure.
  *
  * @module
  */
@@ -17,7 +18,7 @@ interface EntriesInTurn {
   readonly late: readonly string[];
 }
 
-/** What becomes of one set. */
+/** The changes of one set. */
 interface SetChanges {
   readonly id: SetId;
   readonly name: string;
@@ -25,7 +26,7 @@ interface SetChanges {
   readonly removed: EntriesInTurn;
 }
 
-/** Of each set that changes, in the order of {@linkcode SET_IDS}. */
+/** The changes of each set, in the order of {@linkcode SET_IDS}. */
 export function setChanges(layout: IpvsLayout, applied: AppliedServers): SetChanges[] {
   const isOpening = openingTest(layout, applied);
   const changes: SetChanges[] = [];
@@ -42,7 +43,7 @@ export function setChanges(layout: IpvsLayout, applied: AppliedServers): SetChan
   return changes;
 }
 
-/** Whether an entry lets packets through that were refused. */
+/** Whether an entry admits packets that were refused. */
 function openingTest(
   { addresses, sets }: IpvsLayout,
   applied: AppliedServers,
@@ -65,7 +66,7 @@ function openingTest(
   };
 }
 
-/** Whether packets are refused when an entry goes. */
+/** Whether removing an entry refuses packets. */
 function isClosing({ sets }: IpvsLayout, id: SetId, entry: string): boolean {
   switch (id) {
     case "SERVED":

@@ -1,9 +1,9 @@
 /**
- * Real servers that are on their way out: of weight 0, until their connections have ended. Pure but for
- * its own state; the time is told.
+ * Real servers of weight 0 whose connections may still end. Pure but for its own state; the caller
+ * passes the time.
  *
- * The kernel holds what is needed to go on after a restart: a real server of weight 0 is one. Since when
- * it is, the record of virtual servers tells.
+ * After a restart, the real servers of weight 0 in the kernel are the list. The record of virtual
+ * servers adds when each began to drain.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import type { IpvsOperation } from "./ipvs_operation.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
 import { addressOfServer, type RealServerKey, type ServerKey } from "./virtual_server.ts";
 
-/** A real server on its way out. */
+/** A real server that is draining. */
 export interface DrainingServer {
   readonly server: ServerKey;
   readonly real: RealServerKey;
@@ -21,22 +21,22 @@ export interface DrainingServer {
 
 /** Settings of the list. */
 interface DrainOptions {
-  /** Longest time for connections to end, milliseconds; 0 = as long as they like. */
+  /** Maximum time for connections to end, milliseconds; 0 = unlimited. */
   readonly timeoutMs: number;
-  /** Told when one has come or gone. */
+  /** Called when an entry is added or removed. */
   readonly onChange?: () => void;
 }
 
-/** Whether connections of a virtual server have an end that is worth waiting for. */
+/** Whether connections of a virtual server have an end worth waiting for. */
 export function isDrained(server: ServerKey): boolean {
   // A client of UDP has to be sent elsewhere at once, and so it is with SCTP in kube-proxy.
   return addressOfServer(server)?.protocol === "TCP";
 }
 
-/** What drains now. */
+/** The draining real servers. */
 export class DrainList {
   readonly #options: DrainOptions;
-  /** By virtual server: one that goes takes its own along, however many others drain. */
+  /** By virtual server, so that removing one takes constant time. */
   readonly #entries = new Map<ServerKey, Map<RealServerKey, number>>();
   #size = 0;
 
@@ -44,7 +44,6 @@ export class DrainList {
     this.#options = options;
   }
 
-  /** How many there are. */
   get size(): number {
     return this.#size;
   }
@@ -56,12 +55,12 @@ export class DrainList {
     );
   }
 
-  /** Whether a real server drains. */
+  /** Whether a real server is draining. */
   has(server: ServerKey, real: RealServerKey): boolean {
     return this.#entries.get(server)?.has(real) === true;
   }
 
-  /** A real server has got weight 0. One that drains already goes on as it did. */
+  /** Adds a real server whose weight became 0. One that is already draining keeps its start. */
   add(
     server: ServerKey,
     { real, sinceMs }: { readonly real: RealServerKey; readonly sinceMs: number },
@@ -86,8 +85,8 @@ export class DrainList {
   }
 
   /**
-   * The operations that take away what has drained, by what the kernel holds now. What another program has
-   * taken away, or given a weight, leaves the list.
+   * Returns the operations that remove drained servers, based on the kernel's current state.
+   * Servers that another program removed, or gave a weight, leave the list.
    */
   due(seen: readonly SeenServer[], nowMs: number): readonly IpvsOperation[] {
     if (this.#size === 0) return [];

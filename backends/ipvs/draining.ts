@@ -1,8 +1,3 @@
-/**
- * Lets real servers of weight 0 go when their connections have ended, or their time has.
- *
- * @module
- */
 import type { Clock } from "../../lib/os/clock.ts";
 import type { AppliedServers } from "./applied_servers.ts";
 import { DrainList } from "./drain_list.ts";
@@ -10,18 +5,17 @@ import type { IpvsRunner } from "./ipvs_runner.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
 import type { ServerRecordWriter } from "./server_record_writer.ts";
 import type { ServerKey } from "./virtual_server.ts";
-import type { WriteFigures } from "./write_figures.ts";
+import type { WriteFigures } from "./steps.ts";
 
-/** What draining stands on. */
 interface DrainingDependencies {
   readonly clock: Clock;
   readonly runner: IpvsRunner;
   readonly record: ServerRecordWriter;
-  /** What the kernel holds; what is taken away is no longer there. */
+  /** The applied servers; removed ones are deleted from it. */
   readonly servers: AppliedServers;
 }
 
-/** Those of one family. */
+/** Removes real servers of weight 0 once their connections have ended, or their time is over. */
 export class Draining {
   readonly #dependencies: DrainingDependencies;
   readonly #list: DrainList;
@@ -36,7 +30,7 @@ export class Draining {
     record.follow(() => this.#list.entries);
   }
 
-  /** How many real servers are on their way out. */
+  /** The number of draining real servers. */
   get size(): number {
     return this.#list.size;
   }
@@ -53,8 +47,8 @@ export class Draining {
   }
 
   /**
-   * Takes away what has drained, by what the kernel holds now. Returns how many real servers. Throws
-   * where that fails; then it is unknown what the kernel holds.
+   * Removes drained servers, based on the kernel's current state, and returns their number. After
+   * an error the state of the kernel is unknown.
    */
   async take(seen: readonly SeenServer[], figures: WriteFigures): Promise<number> {
     const { clock, record, runner, servers } = this.#dependencies;

@@ -1,28 +1,24 @@
-/**
- * Looks at the kernel from time to time: removes what has drained, and repairs what another program
- * removed.
- *
- * @module
- */
 import type { LogFields } from "../../lib/log/logger.ts";
 import type { OneAtATime } from "../../lib/os/one_at_a_time.ts";
-import { type DriftFound, type DriftSubject, DriftWatch } from "../netfilter/drift_watch.ts";
-import type { DriftFigures } from "../netfilter/drift_figures.ts";
+import {
+  type DriftFigures,
+  type DriftFound,
+  type DriftSubject,
+  DriftWatch,
+} from "../netfilter/drift_watch.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
 import { VerificationSchedule } from "../netfilter/verification_schedule.ts";
 import type { IpvsRunner } from "./ipvs_runner.ts";
 import type { IpvsWriter } from "./ipvs_writer.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
-import type { IpvsStep } from "./steps.ts";
-import { WriteFigures } from "./write_figures.ts";
+import { type IpvsStep, WriteFigures } from "./steps.ts";
 
-/** What the watch needs. */
 interface ServerWatchDependencies extends Omit<RuleBackendDependencies, "commands"> {
   readonly runner: Pick<IpvsRunner, "deviceAddresses" | "servers">;
   readonly iptables: Pick<IptablesRunner, "hasRules">;
   readonly writer: IpvsWriter;
-  /** What else writes. */
+  /** Serializes the watch with other writers. */
   readonly turns: OneAtATime;
 }
 
@@ -31,7 +27,7 @@ const DRAIN_LOOK_MS = 5_000;
 const LONGEST_PAUSE_MS = 30_000;
 const SHORTEST_PAUSE_MS = 1_000;
 
-/** What each tool writes. */
+/** The kind of objects that each tool writes. */
 const KINDS: Readonly<Record<IpvsStep["tool"], DriftFigures["kind"]>> = {
   ipset: "set",
   iptables: "rule",
@@ -103,7 +99,7 @@ class ServersWithDevice implements DriftSubject {
     return { counts, fields };
   }
 
-  /** What is no longer there, for a person; `undefined` = nothing is missing. */
+  /** Describes what is missing; `undefined` = nothing. */
   async #lost(seen: readonly SeenServer[]): Promise<string | undefined> {
     const { iptables, runner, writer } = this.#dependencies;
     const there = new Set(seen.map(({ key }) => key));

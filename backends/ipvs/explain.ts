@@ -1,9 +1,3 @@
-/**
- * The rules, entries of sets and virtual servers that carry a packet, and where this mode deviates from
- * the plan. Pure.
- *
- * @module
- */
 import { formatHostPort } from "../../lib/net/port.ts";
 import { type IpAddress, isLoopback } from "../../lib/net/ip_address.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
@@ -24,7 +18,7 @@ import { IpvsLayout } from "./layout.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
 import { readRenderedKernel, type RenderedKernel } from "./rendered_kernel.ts";
 
-/** Explains a packet by walking what the kernel is given. */
+/** Explains a packet by walking the rendered rules, sets and servers. */
 export function explainIpvs(
   plan: ProxyPlan,
   explanation: PacketExplanation,
@@ -47,8 +41,11 @@ export function explainIpvs(
   const source = isBound ? to : from.address;
   const outcomes = walkPacket(plan, packet, { kernel, source });
   if (hit === undefined || isUnclaimed) {
-    const fate = fateOf(outcomes, packet);
-    return { ...(fate && { deviations: { fate } }), carriers: fate ? carriersOf(outcomes) : [] };
+    const outcome = outcomeOf(outcomes, packet);
+    return {
+      ...(outcome && { deviations: { outcome } }),
+      carriers: outcome ? carriersOf(outcomes) : [],
+    };
   }
   return {
     deviations: deviationsOf(explanation, outcomes, options),
@@ -60,7 +57,7 @@ function isLeftAlone({ frontend: { role } }: PacketHit, { to }: Packet): boolean
   return role === "NodePort" && (isLoopback(to) || to.startsWith("fe80:"));
 }
 
-/** Renders what the packet can meet; the other Services are only looked at. */
+/** Renders the ServicePorts that the packet can meet. */
 function stepsMet(
   plan: ProxyPlan,
   packet: Packet,
@@ -77,7 +74,7 @@ function stepsMet(
   return diffIpvs(layout, new AppliedServers(), EMPTY_KERNEL).steps;
 }
 
-/** Whether a ServicePort has something that the packet meets. */
+/** Whether the packet can meet an object of a ServicePort. */
 function isMet(service: ServicePlan, { to, port, protocol }: Packet, layout: IpvsLayout): boolean {
   const { clusterIp, externalIps, healthCheckNodePort, loadBalancerVips, nodePort } = service;
   const isAt = clusterIp === to || externalIps.includes(to) || loadBalancerVips.includes(to);
@@ -140,7 +137,7 @@ function deviationsOf(
 }
 
 /** Service addresses are addresses of the node: the ports that no Service has there are closed. */
-function fateOf(outcomes: readonly WalkOutcome[], { to }: Packet): ModeDeviations["fate"] {
+function outcomeOf(outcomes: readonly WalkOutcome[], { to }: Packet): ModeDeviations["outcome"] {
   const verdict = outcomes.find(({ verdict }) => verdict !== "ACCEPT")?.verdict;
   if (verdict === undefined) return undefined;
   const kind = verdict === "DROP" ? "drop" : "reject";

@@ -58,7 +58,7 @@ Deno.test("explainIpvs() knows that Service addresses are closed for all else", 
   for (const to of ["10.96.0.1", "192.0.2.80"]) {
     for (const from of ["node", "outside"] as const) {
       const { deviations, carriers } = explain([WEB], { to, port: 22, from });
-      assertEquals(deviations?.fate?.kind, "reject", `${to} ${from}`);
+      assertEquals(deviations?.outcome?.kind, "reject", `${to} ${from}`);
       assertEquals(carriers.at(-1)?.text, `add KUBE-IPVS-IPS ${to}`);
     }
   }
@@ -67,7 +67,7 @@ Deno.test("explainIpvs() knows that Service addresses are closed for all else", 
 
 Deno.test("explainIpvs() has nothing of a ServicePort in quarantine", () => {
   assertEquals(explain([WEB], { isRefused: true }), { carriers: [] });
-  assertEquals(explain([WEB, OTHER], { isRefused: true }).deviations?.fate?.kind, "reject");
+  assertEquals(explain([WEB, OTHER], { isRefused: true }).deviations?.outcome?.kind, "reject");
 });
 
 Deno.test("explainIpvs() knows that the node takes the Service address itself as source", () => {

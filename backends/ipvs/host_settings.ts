@@ -1,13 +1,8 @@
-/**
- * Settings of the kernel that the ipvs mode needs. Pure.
- *
- * @module
- */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import { isAtLeast, parseVersion } from "../netfilter/probe/tool_version.ts";
 
-/** What they depend on. */
+/** The facts that the settings depend on. */
 interface IpvsHostContext {
   readonly family: IpFamily;
   readonly strictArp: boolean;
@@ -67,8 +62,8 @@ function waitsForReuse(kernelRelease: string): boolean {
 }
 
 /**
- * The kernel has no way to say so of single addresses, and takes the larger value of the interface and
- * of `all`. Who sets `all` breaks interfaces without an address, as some networks of pods have, and new
+ * The kernel cannot limit ARP to single addresses, and uses the larger value of the interface and
+ * of `all`. Setting `all` breaks interfaces without an address, as some pod networks have, and new
  * network namespaces inherit it (kubernetes/kubernetes#71555).
  */
 function strictArpOf(name: string): readonly HostSettingRequest[] {

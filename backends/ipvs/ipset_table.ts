@@ -1,21 +1,22 @@
 /**
- * The ipsets of the ipvs mode: kube-proxy's, which other software knows, and some of our own. Pure.
+ * The ipsets of the ipvs mode: kube-proxy's, which other software knows, and additional ones.
+ * Pure.
  *
  * @module
  */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { createOptions, MAX_SET_NAME_LENGTH, type SetType } from "../netfilter/ipset/ipset_text.ts";
 
-/** A set, whatever the IP family. */
+/** A set, for either IP family. */
 interface SetSpec {
   readonly type: SetType;
-  /** What rules that name it say of it. */
+  /** The comment of rules that use it. */
   readonly comment: string;
   /** Not one of kube-proxy's. */
   readonly isOurs?: true;
 }
 
-/** By the name after `KUBE-`. */
+/** Keyed by the name after `KUBE-`. */
 export const IP_SETS = {
   "LOOP-BACK": {
     type: "hash:ip,port,ip",
@@ -82,15 +83,15 @@ export const IP_SETS = {
   /** Exactly the addresses that are bound. */
   "IPVS-IPS": { type: "hash:ip", comment: "Kubernetes service addresses of this node" },
   /**
-   * Every address and port that is served, but node ports. Last to come and first to go: until there is
-   * a virtual server, a packet would reach what the node itself has on that port.
+   * Every served address and port except node ports. Added last and removed first: without the
+   * virtual server, a packet would reach the node's own service on that port.
    */
   SERVED: {
     type: "hash:ip,port",
     comment: "Kubernetes service ip + port with a virtual server",
     isOurs: true,
   },
-  /** Cluster IPs of internal policy Local without an endpoint here. */
+  /** Cluster IPs of internal policy Local without a local endpoint. */
   "NO-LOCAL-INTERNAL": {
     type: "hash:ip,port",
     comment: "Kubernetes service cluster ip + port without local endpoints",
@@ -107,7 +108,7 @@ export const IP_SETS = {
 /** One of {@linkcode IP_SETS}. */
 export type SetId = keyof typeof IP_SETS;
 
-/** Every set, in the order in which entries are added: what admits before what refuses. */
+/** Every set, in the order in which entries are added: admitting sets before refusing ones. */
 export const SET_IDS: readonly SetId[] = Object.keys(IP_SETS).filter((id): id is SetId =>
   id in IP_SETS
 );

@@ -1,8 +1,8 @@
 /**
- * What can be done to the IPVS table of the kernel, and the text by which `ipvsadm -R` does it.
+ * The operations on the kernel's IPVS table, and their text for `ipvsadm -R`.
  *
- * That program takes neither comments nor blank lines, goes on after a line that the kernel refuses,
- * and ends with the status of the last line: what it did is only known by reading back. Pure.
+ * That program accepts no comments or blank lines, continues after a refused line, and exits with
+ * the status of the last line. Only reading back shows what it did. Pure.
  *
  * @module
  */
@@ -48,8 +48,8 @@ export function* renderOperations(operations: Iterable<IpvsOperation>): Generato
 }
 
 /**
- * How a server distributes, as words of `ipvsadm`. Two servers of one key are the same when these are.
- * Without `-p` an edit ends persistence, without `-b` it takes flags away.
+ * The distribution of a server as arguments of `ipvsadm`. Two servers of one key are equal if these
+ * are. Without `-p` an edit ends persistence, without `-b` it removes flags.
  */
 export function setupText(server: Omit<VirtualServer, "key">): string {
   const { scheduler, flags, persistenceSeconds, persistenceMask, isOnePacket } = server;

@@ -1,8 +1,3 @@
-/**
- * Runs the tools of the ipvs mode: gives them their input, and reads what the kernel holds.
- *
- * @module
- */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
@@ -11,7 +6,7 @@ import { DummyDevice } from "../iproute/dummy_devices.ts";
 import { IpRunner } from "../iproute/ip_runner.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import { type NotedServers, notedServers } from "../netfilter/foreign/ip_sets.ts";
-import { readProcFile, reasonOfExit } from "../netfilter/foreign/tool_output.ts";
+import { readProcFile, reasonOfExit } from "../netfilter/probe/try_tool.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import type { SavedTables } from "../netfilter/iptables/iptables_save.ts";
 import { IptablesError } from "../netfilter/iptables/restore_error.ts";
@@ -22,10 +17,11 @@ import { BatchRefusal, runBatch } from "../netfilter/tool_batch.ts";
 import { renderOperations } from "./ipvs_operation.ts";
 import { IP_VS_FILE } from "../netfilter/foreign/virtual_servers.ts";
 import { readProcIpVs, type SeenServer } from "./proc_ip_vs.ts";
-import { readServerRates } from "./server_rates.ts";
 import { StepRefusal } from "./step_refusal.ts";
 import type { IpvsStep } from "./steps.ts";
-import type { ServerKey } from "./virtual_server.ts";
+import { type ServerKey, tryParseServer } from "./virtual_server.ts";
+import type { Logger } from "../../lib/log/logger.ts";
+import { tryParseProtocol } from "../../lib/net/port.ts";
 
 /** The edges. */
 interface IpvsRunnerDependencies {
@@ -34,13 +30,13 @@ interface IpvsRunnerDependencies {
   readonly iptables: IptablesRunner;
 }
 
-/** Everything that the kernel holds, of us and of others. */
+/** The state of the kernel, including foreign objects. */
 export interface KernelReading {
   readonly servers: readonly SeenServer[];
   /** Addresses on the device; `undefined` = there is no device. */
   readonly device: ReadonlySet<IpAddress> | undefined;
   readonly sets: ReadonlyMap<string, SavedSet>;
-  /** What the sets say of whose a virtual server is. */
+  /** The owners of virtual servers by the sets. */
   readonly noted: NotedServers;
   readonly tables: SavedTables;
 }
@@ -48,10 +44,10 @@ export interface KernelReading {
 /** 10,000 Services take `ipvsadm` some seconds. */
 const TIMEOUT_MS = 120_000;
 
-/** Sets of this mode and of kube-proxy, and what a killed run left of them. */
+/** Sets of this mode and of kube-proxy, and the leftovers of a killed run. */
 const isWanted = (name: string) => /^(NEW-)?KUBE-/.test(name);
 
-/** The tools. All methods throw an Error that says which tool failed, and in which words. */
+/** The tools. Every method throws an Error with the failed tool and its message. */
 export class IpvsRunner {
   readonly #dependencies: IpvsRunnerDependencies;
   readonly #ip: IpRunner;
@@ -97,9 +93,9 @@ export class IpvsRunner {
   }
 
   /**
-   * All virtual servers. The kernel prints them a page at a time, from a position on. So where the
-   * other IP family removes one between two pages, another one is left out. Where one of `expected` is
-   * missing, they are read once more.
+   * Returns all virtual servers. The kernel prints them in pages by position, so a removal by the
+   * other IP family between two pages skips one. If an `expected` server is missing, they are read
+   * again.
    */
   async servers(expected: Iterable<ServerKey> = []): Promise<readonly SeenServer[]> {
     const first = await this.#readServers();
@@ -112,15 +108,15 @@ export class IpvsRunner {
   async #readServers(): Promise<readonly SeenServer[]> {
     const { clock, commands } = this.#dependencies;
     const seen = await readProcFile(commands, IP_VS_FILE, { timeoutMs: TIMEOUT_MS });
-    // ip_vs is loaded by whoever needs it first.
+    // The first user of ip_vs loads it.
     if (seen.state === "absent") return [];
     if (seen.state === "refused") throw new Error(`Cannot read virtual servers: ${seen.reason}`);
     return await inSteps({ clock }, readProcIpVs(seen.value));
   }
 
   /**
-   * What goes through the virtual servers. No file of the kernel has it: this asks the kernel for
-   * each server, and is for people.
+   * Returns the traffic of the virtual servers. No file contains it: this queries the kernel for
+   * each server, and is for display only.
    */
   async rates(): Promise<ReadonlyMap<ServerKey, ServerRates>> {
     const { clock } = this.#dependencies;
@@ -139,7 +135,7 @@ export class IpvsRunner {
     await this.#device.make();
   }
 
-  /** Sets time-outs of connections, seconds; 0 leaves what the kernel has. */
+  /** Sets time-outs of connections, seconds; 0 keeps the kernel's value. */
   async setTimeouts(seconds: readonly [tcp: number, tcpFin: number, udp: number]): Promise<void> {
     await this.#output(["ipvsadm", "--set", ...seconds.map(String)]);
   }
@@ -170,4 +166,48 @@ export class IpvsRunner {
     const line = [program, ...args].join(" ");
     throw new Error(`Cannot run '${line}': ${reasonOfExit(program, result)}`);
   }
+}
+
+/** Milliseconds; 0 keeps the kernel's value. */
+interface ConnectionTimeouts {
+  readonly tcp: number;
+  readonly tcpFin: number;
+  readonly udp: number;
+}
+
+const MS_PER_SECOND = 1_000;
+
+/** Sets the configured time-outs. A refusal is logged and does not affect serving. */
+export async function setConnectionTimeouts(
+  { logger, runner }: { readonly logger: Logger; readonly runner: Pick<IpvsRunner, "setTimeouts"> },
+  { tcp, tcpFin, udp }: ConnectionTimeouts,
+): Promise<void> {
+  if (tcp + tcpFin + udp === 0) return;
+  const seconds = (ms: number) => Math.ceil(ms / MS_PER_SECOND);
+  try {
+    await runner.setTimeouts([seconds(tcp), seconds(tcpFin), seconds(udp)]);
+  } catch (error) {
+    logger.warn("Cannot set time-outs of IPVS", { error });
+  }
+}
+
+const FLAGS = { TCP: "-t", UDP: "-u", SCTP: "--sctp-service" } as const;
+const SERVER = /^(TCP|UDP|SCTP)\s+(\S+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s*$/;
+
+/** Reads it in short steps. Lines that make no sense, and those of real servers, are passed over. */
+export function* readServerRates(
+  text: string,
+): Generator<void, ReadonlyMap<ServerKey, ServerRates>> {
+  const rates = new Map<ServerKey, ServerRates>();
+  for (const line of text.split("\n")) {
+    yield;
+    const [, name = "", address = "", ...numbers] = SERVER.exec(line) ?? [];
+    const protocol = tryParseProtocol(name);
+    const key = protocol && tryParseServer(FLAGS[protocol], address);
+    if (key === undefined) continue;
+    const [connections = 0, packetsIn = 0, packetsOut = 0, bytesIn = 0, bytesOut = 0] = numbers
+      .map(Number);
+    rates.set(key, { connections, packetsIn, packetsOut, bytesIn, bytesOut });
+  }
+  return rates;
 }

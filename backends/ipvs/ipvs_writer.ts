@@ -1,9 +1,3 @@
-/**
- * Brings the kernel to what is wanted, and knows what it holds: known is what was applied without a
- * failure or read since.
- *
- * @module
- */
 import type { Cidr } from "../../lib/net/cidr.ts";
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
@@ -21,19 +15,16 @@ import { baseChains } from "./base_rules.ts";
 import { diffInSteps, type IpvsBatch, type KernelState, KNOWN_KERNEL } from "./diff.ts";
 import { Draining } from "./draining.ts";
 import type { IpvsRunner } from "./ipvs_runner.ts";
-import { leaveOutRefused } from "./leave_out_refused.ts";
-import { IpvsLayout } from "./layout.ts";
+import { IpvsLayout, leaveOutRefused } from "./layout.ts";
 import { haveNodePortsChanged, nodePortServers } from "./node_port_servers.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
 import type { ServerRecordWriter } from "./server_record_writer.ts";
 import { blamedServices, ownersOfAddedRules, StepRefusal } from "./step_refusal.ts";
-import type { IpvsStep } from "./steps.ts";
 import { looksForeign, type TakenServers } from "./taken_servers.ts";
 import type { ServerKey } from "./virtual_server.ts";
-import type { WriteFigures } from "./write_figures.ts";
+import type { IpvsStep, WriteFigures } from "./steps.ts";
 
-/** What writing needs. */
 interface IpvsWriterDependencies {
   readonly clock: Clock;
   readonly runner: IpvsRunner;
@@ -44,16 +35,14 @@ interface IpvsWriterDependencies {
 /** Settings that stay. */
 interface IpvsWriterOptions {
   readonly excludeCidrs: readonly Cidr[];
-  /** Longest time for connections to end, milliseconds; 0 = as long as they like. */
+  /** Maximum time for connections to end, milliseconds; 0 = unlimited. */
   readonly drainTimeoutMs: number;
 }
 
-/** ServicePorts between two questions whether to pause. */
-const SLICE_SIZE = 32;
-/** Writes of one sync that may be refused; what is left then is for the next one. */
+/** Maximum number of refused writes in a sync; the next sync continues. */
 const MAX_REFUSALS = 16;
 
-/** Writes for one family. One call is in flight at most. */
+/** Writes the desired state of one family, and knows the applied one. One call is in flight at most. */
 export class IpvsWriter {
   readonly #dependencies: IpvsWriterDependencies;
   readonly #options: IpvsWriterOptions;
@@ -63,9 +52,9 @@ export class IpvsWriter {
   /** The plans that were laid out since the last write that succeeded. */
   readonly #laid = new Map<ServicePortKey, ServicePlan>();
   #layout: IpvsLayout | undefined;
-  /** The one whose node ports are in the record. */
+  /** The layout whose node ports are in the record. */
   #notedLayout: IpvsLayout | undefined;
-  /** What the fixed rules were written for. */
+  /** The context that the fixed rules were written for. */
   #rules: unknown;
   #isKnown = false;
   #isPending = false;
@@ -79,7 +68,7 @@ export class IpvsWriter {
     });
   }
 
-  /** Whether what the kernel holds is known; otherwise the next write reads it first. */
+  /** Whether the content of the kernel is known; otherwise the next write reads it first. */
   get isKnown(): boolean {
     return this.#isKnown;
   }
@@ -94,7 +83,7 @@ export class IpvsWriter {
     return this.#failedRestores;
   }
 
-  /** Virtual servers of ours in the kernel. */
+  /** The virtual servers of this mode in the kernel. */
   get servers(): Iterable<ServerKey> {
     return this.#servers.keys;
   }
@@ -104,22 +93,22 @@ export class IpvsWriter {
     return this.#layout?.addresses.wanted ?? [];
   }
 
-  /** Real servers on their way out. */
+  /** The number of draining real servers. */
   get draining(): number {
     return this.#drains.size;
   }
 
-  /** What is not as its Service asks. */
+  /** Deviations from what Services ask for. */
   get quarantined(): readonly Quarantined[] {
     return this.#layout?.quarantined ?? [];
   }
 
-  /** What of a ServicePort has a virtual server now. */
+  /** The desired state of the last plan. */
   get layout(): IpvsLayout | undefined {
     return this.#layout;
   }
 
-  /** Lays out what has changed; everything, where what all depends on has. */
+  /** Lays out changed ServicePorts; all of them if a common input changed. */
   async take(
     plan: ProxyPlan,
     { changes, options }: { readonly changes: PlanChanges; readonly options: IpvsRenderOptions },
@@ -136,11 +125,10 @@ export class IpvsWriter {
       this.#refused.forget(key);
       this.#laid.delete(key);
     }
-    let count = 0;
     for (const key of isNew ? plan.services.keys() : changes.upserted) {
       const service = plan.services.get(key);
       if (service) this.#lay(layout, service);
-      if (++count % SLICE_SIZE === 0) await slice.pause();
+      await slice.pause();
     }
     if (isNew && current) layout.inherit(current);
     this.#layout = layout;
@@ -152,14 +140,14 @@ export class IpvsWriter {
   }
 
   /**
-   * Writes what differs, by as few processes as there are tools, but for ServicePorts that the kernel
-   * refuses: the layout has those in quarantine then. Throws when not even the rest could be written;
-   * then all is read next time.
+   * Writes the differences with at most one process for each tool. ServicePorts that the kernel
+   * refuses are quarantined. Throws if even the rest cannot be written; then the next write reads
+   * everything.
    */
   async write(figures: WriteFigures): Promise<void> {
     let fromMemory: StepRefusal | undefined;
     for (let refusals = 1;; refusals++) {
-      // What is written from memory may be refused since another program has changed something.
+      // A write based on memory may be refused because another program changed something.
       const wasRead = !this.#isKnown;
       try {
         return await this.#write(figures);
@@ -171,7 +159,7 @@ export class IpvsWriter {
     }
   }
 
-  /** Takes away what has drained. Returns how many real servers. */
+  /** Removes drained real servers and returns their number. */
   async drain(seen: readonly SeenServer[], figures: WriteFigures): Promise<number> {
     try {
       return await this.#drains.take(seen, figures);
@@ -207,7 +195,10 @@ export class IpvsWriter {
     this.#laid.clear();
   }
 
-  /** What `ipvsadm -R` complains of, and in which order, proves nothing: what counts is what is there. */
+  /**
+   * Verifies the result by reading: neither the messages of `ipvsadm -R` nor their order are
+   * reliable.
+   */
   async #run(step: IpvsStep, expected: IpvsBatch["servers"]): Promise<void> {
     const { runner } = this.#dependencies;
     try {
@@ -217,7 +208,7 @@ export class IpvsWriter {
       if (!(error instanceof StepRefusal) || step.tool !== "ipvsadm") throw error;
       const made = [...expected].flatMap(([key, server]) => server ? [key] : []);
       const seen = await runner.servers(made);
-      this.#tellTaken(step, seen);
+      this.#noteTaken(step, seen);
       const servers = unlikeExpected(seen, {
         expected,
         wanted: (key) => this.#layout?.server(key)?.server,
@@ -228,8 +219,8 @@ export class IpvsWriter {
     }
   }
 
-  /** What was to be made and is there already: the next write reads it and changes it. */
-  #tellTaken(step: Extract<IpvsStep, { tool: "ipvsadm" }>, seen: readonly SeenServer[]): void {
+  /** Notes servers that already exist; the next write reads and changes them. */
+  #noteTaken(step: Extract<IpvsStep, { tool: "ipvsadm" }>, seen: readonly SeenServer[]): void {
     const made = new Set(
       step.operations.flatMap((each) => each.kind === "addServer" ? [each.server.key] : []),
     );
@@ -247,7 +238,7 @@ export class IpvsWriter {
     this.#laid.set(plan.key, plan);
   }
 
-  /** Whether a refusal was that of single ServicePorts. */
+  /** Whether a refusal concerned single ServicePorts. */
   async #leaveOut(refusal: StepRefusal, fromMemory?: StepRefusal): Promise<boolean> {
     const { clock } = this.#dependencies;
     const layout = this.#layout;

@@ -1,9 +1,3 @@
-/**
- * Compares what the kernel holds with a plan, for a process that need not be the one that writes it; and
- * mends what differs.
- *
- * @module
- */
 import type { Cidr } from "../../lib/net/cidr.ts";
 import { type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
@@ -20,8 +14,7 @@ import { inSteps } from "../netfilter/in_steps.ts";
 import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { restoreLines } from "../netfilter/iptables/restore_batch.ts";
 import { chooseIptables } from "../netfilter/iptables/iptables_variant.ts";
-import { TimeSlice } from "../../lib/os/time_slice.ts";
-import { refusedByKey } from "../netfilter/refused_items.ts";
+import { fillLayout } from "../netfilter/wanted_rules.ts";
 import { normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { adoptKernel } from "./adopt_kernel.ts";
 import { AppliedServers } from "./applied_servers.ts";
@@ -30,13 +23,11 @@ import { compareIpvs, damagedChains } from "./compare.ts";
 import { DEVICE, diffInSteps, type KernelState, writtenChain } from "./diff.ts";
 import { setupText } from "./ipvs_operation.ts";
 import { IpvsRunner, type KernelReading } from "./ipvs_runner.ts";
-import { IpvsLayout } from "./layout.ts";
-import { leaveOutRefused } from "./leave_out_refused.ts";
+import { IpvsLayout, leaveOutRefused } from "./layout.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
 import { recordedNodePorts, type ServerRecordFile } from "./server_record_file.ts";
 import { StepRefusal } from "./step_refusal.ts";
-import type { IpvsStep } from "./steps.ts";
-import { WriteFigures } from "./write_figures.ts";
+import { type IpvsStep, WriteFigures } from "./steps.ts";
 
 /** The edges. */
 interface KernelComparisonDependencies {
@@ -107,7 +98,6 @@ interface ComparedKernel {
   readonly recordFile: Pick<ServerRecordFile, "load">;
 }
 
-/** What the kernel has to hold. */
 interface ComparedKernelInput {
   readonly plan: ProxyPlan;
   readonly options: IpvsRenderOptions;
@@ -115,7 +105,7 @@ interface ComparedKernelInput {
   readonly scope: ComparisonScope;
 }
 
-/** What was found, besides what is wanted. */
+/** The state that was found, besides the desired one. */
 interface Adopted {
   readonly layout: IpvsLayout;
   readonly servers: AppliedServers;
@@ -123,7 +113,7 @@ interface Adopted {
   readonly reading: KernelReading;
 }
 
-/** Reads what is there and compares it. Writes nothing. Throws where something can't be read. */
+/** Reads and compares without writing. Throws if something cannot be read. */
 async function compareKernel(
   dependencies: ComparedKernel,
   input: ComparedKernelInput,
@@ -131,7 +121,7 @@ async function compareKernel(
   return await compareAdopted(dependencies, await adopt(dependencies, input), input);
 }
 
-/** Writes what differs and nothing else, and compares again. Throws where a tool refuses something. */
+/** Writes only the differences, then compares again. Throws if a tool refuses something. */
 async function repairKernel(
   dependencies: ComparedKernel,
   input: ComparedKernelInput,
@@ -143,11 +133,11 @@ async function repairKernel(
   const figures = new WriteFigures();
   await runner.makeDevice();
   const state = { ...adopted.state, hasDevice: true };
-  for (const step of await mendingSteps(dependencies, { ...adopted, state })) {
+  for (const step of await repairSteps(dependencies, { ...adopted, state })) {
     try {
       await runner.run(step);
     } catch (error) {
-      // What ipvsadm complains of proves nothing: the next comparison tells what is there.
+      // The messages of ipvsadm prove nothing; the next comparison verifies the result.
       if (!(error instanceof StepRefusal) || step.tool !== "ipvsadm") throw error;
     }
     figures.add(step);
@@ -167,15 +157,15 @@ async function adopt(
   { clock, runner, recordFile }: ComparedKernel,
   { plan, options, excludeCidrs, scope }: ComparedKernelInput,
 ): Promise<Adopted> {
-  const slice = new TimeSlice(clock);
   const layout = new IpvsLayout(plan.shared, options);
-  const refused = refusedByKey(scope.quarantined);
-  for (const service of plan.services.values()) {
-    const item = refused.get(service.key);
-    if (item) leaveOutRefused(layout, service, item);
-    else layout.set(service);
-    await slice.pause();
-  }
+  await fillLayout(
+    {
+      set: (service) => layout.set(service),
+      quarantine: (item, service) => leaveOutRefused(layout, service, item),
+    },
+    plan,
+    { clock, quarantined: scope.quarantined },
+  );
   const servers = new AppliedServers();
   // Flags of a scheduler can't be read: they are taken for the wanted ones.
   for (const key of layout.servers) {
@@ -189,7 +179,7 @@ async function adopt(
 }
 
 /** Chains that are as they should be are left alone, unless a set is missing that rules need. */
-async function mendingSteps(
+async function repairSteps(
   { clock }: ComparedKernel,
   { layout, servers, state, reading: { tables } }: Adopted,
 ): Promise<readonly IpvsStep[]> {

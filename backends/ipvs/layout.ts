@@ -1,9 +1,9 @@
 /**
- * What is wanted of the kernel: virtual servers, entries of sets, addresses on the device, and rules.
- * Pure but for its own state; the kernel is no part of it.
+ * The desired state: virtual servers, entries of sets, addresses of the device, and rules. Pure
+ * but for its own state.
  *
- * Nothing of a virtual server is kept but which ServicePorts claim it: the rest is rendered from their
- * plans when it is asked for.
+ * Of a virtual server, only the ServicePorts that need it are kept; the rest is rendered from
+ * their plans on demand.
  *
  * @module
  */
@@ -26,28 +26,28 @@ import type { ServerKey, VirtualServer } from "./virtual_server.ts";
 export interface WantedServer {
   readonly server: VirtualServer;
   readonly endpoints: readonly Endpoint[];
-  /** Whose it is. */
+  /** The ServicePort it belongs to. */
   readonly owner: ServicePortKey;
 }
 
-/** So many are rendered again and looked through; of more an index is kept. */
+/** Up to this number, frontends are rendered and searched; beyond, they are indexed. */
 const FEW_FRONTS = 8;
 /** Widest first: rules can be of one kind only, and in one plan all ServicePorts have the same. */
 const MASQUERADE_KINDS = ["all", "off-cluster", "none"] as const;
 
-/** What is wanted, and which virtual servers may differ from what was applied. */
+/** The desired state, and which virtual servers may differ from the applied ones. */
 export class IpvsLayout {
   readonly options: IpvsRenderOptions;
   readonly shared: SharedPlan;
   readonly sets: Readonly<Record<SetId, WantedItems<string>>>;
   /** On the device. */
   readonly addresses = new WantedItems<IpAddress>();
-  /** Of chain `KUBE-FROM-CLUSTER`. */
+  /** Rules of chain `KUBE-FROM-CLUSTER`. */
   readonly rules = new WantedItems<string>();
   readonly #plans = new Map<ServicePortKey, ServicePlan>();
-  /** Several claim a virtual server only while plans are exchanged one by one. */
+  /** Several ServicePorts share a virtual server only while plans are exchanged one by one. */
   readonly #claims = new ServicePortIndex<ServerKey>();
-  /** Of plans with many fronts, until what is wanted was applied. */
+  /** Frontends of plans with many of them, until the desired state was applied. */
   readonly #fronts = new Map<ServicePlan, ReadonlyMap<ServerKey, ServiceFrontend>>();
   readonly #dirty = new Set<ServerKey>();
   readonly #problems = new Map<ServicePortKey, readonly Quarantined[]>();
@@ -61,7 +61,7 @@ export class IpvsLayout {
     this.sets = sets as Record<SetId, WantedItems<string>>;
   }
 
-  /** Virtual servers that may differ from what was applied; some of them are no longer wanted. */
+  /** Virtual servers that may differ from the applied ones, including those no longer wanted. */
   get dirty(): ReadonlySet<ServerKey> {
     return this.#dirty;
   }
@@ -76,7 +76,7 @@ export class IpvsLayout {
     return this.#claims.items;
   }
 
-  /** What the fixed rules depend on. */
+  /** The inputs of the fixed rules. */
   get ruleContext(): BaseRuleContext {
     const kind = MASQUERADE_KINDS.find((each) => (this.#masquerade.get(each) ?? 0) > 0);
     return {
@@ -86,7 +86,7 @@ export class IpvsLayout {
     };
   }
 
-  /** What could not be used, and what the kernel refused. */
+  /** Unusable settings, and ServicePorts that the kernel refused. */
   get quarantined(): readonly Quarantined[] {
     return [...this.#problems.values()].flat();
   }
@@ -125,8 +125,8 @@ export class IpvsLayout {
   }
 
   /**
-   * What the kernel refused of a ServicePort, until it is set again: it is served by another plan, or
-   * without one not at all.
+   * Quarantines a ServicePort that the kernel refused until it is set again. It is served by
+   * another plan, or not at all.
    */
   quarantine(item: Quarantined, instead?: ServicePlan): void {
     this.delete(item.key);
@@ -134,12 +134,12 @@ export class IpvsLayout {
     this.#problems.set(item.key, [item]);
   }
 
-  /** These servers are to be compared with what was applied: that is no longer known. */
+  /** Marks servers for comparison because their applied state is no longer known. */
   touch(servers: Iterable<ServerKey>): void {
     for (const key of servers) this.#dirty.add(key);
   }
 
-  /** Takes over from a layout with other settings what was applied by it. */
+  /** Adopts the applied state of a layout with other settings. */
   inherit(other: IpvsLayout): void {
     for (const id of SET_IDS) this.sets[id].adopt(other.sets[id].applied());
     this.addresses.adopt(other.addresses.applied());
@@ -149,7 +149,7 @@ export class IpvsLayout {
     this.touch(this.servers);
   }
 
-  /** What is wanted was applied. */
+  /** Records that the desired state was applied. */
   settle(): void {
     for (const id of SET_IDS) this.sets[id].settle();
     this.addresses.settle();
@@ -220,4 +220,11 @@ export class IpvsLayout {
     const count = this.#masquerade.get(masqueradeInternal) ?? 0;
     this.#masquerade.set(masqueradeInternal, count + change);
   }
+}
+
+/** Leaves it out. Where it is only the scheduler that cannot be had, the node's own serves. */
+export function leaveOutRefused(layout: IpvsLayout, plan: ServicePlan, item: Quarantined): void {
+  const { annotations, ...plain } = plan;
+  const asksForMore = annotations !== undefined && item.reason.includes("Scheduler");
+  layout.quarantine(item, asksForMore ? plain : undefined);
 }

@@ -1,8 +1,3 @@
-/**
- * Which virtual servers of a layout are those of node ports, for the record. Pure.
- *
- * @module
- */
 import { type IpAddress, isLoopback } from "../../lib/net/ip_address.ts";
 import type { IpvsLayout } from "./layout.ts";
 import type { NodePortServers } from "./server_record.ts";
@@ -10,13 +5,13 @@ import type { NodePortServers } from "./server_record.ts";
 /** Those of SCTP have their address in the set. */
 const SETS = [["tcp", "NODE-PORT-TCP"], ["udp", "NODE-PORT-UDP"]] as const;
 
-/** Whether node ports can be served on an address of the node. */
+/** Whether an address of the node can serve node ports. */
 export function mayHaveNodePorts(address: IpAddress): boolean {
   // Nothing comes back from an endpoint to a loopback address, and a link-local one needs its link.
   return !isLoopback(address) && !address.startsWith("fe80:");
 }
 
-/** Whether node ports have come or gone since the layout was settled. */
+/** Whether node ports were added or removed since the layout was settled. */
 export function haveNodePortsChanged({ sets }: Pick<IpvsLayout, "sets">): boolean {
   return SETS.some(([, id]) => sets[id].missing.length + sets[id].stale.length > 0);
 }

@@ -1,8 +1,3 @@
-/**
- * Takes away what the ipvs mode ever added to a machine, and nothing else.
- *
- * @module
- */
 import type { Cidr } from "../../lib/net/cidr.ts";
 import { type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
@@ -20,7 +15,7 @@ import { isKubeProxyChain } from "../netfilter/foreign/known_chains.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import { removeChains } from "../netfilter/foreign/remove_iptables.ts";
 import type { ChainFilter } from "../netfilter/foreign/render_iptables_removal.ts";
-import { readProcFile } from "../netfilter/foreign/tool_output.ts";
+import { readProcFile } from "../netfilter/probe/try_tool.ts";
 import {
   describeServer,
   IP_VS_FILE,
@@ -35,33 +30,31 @@ import { isOwnServer } from "./own_server.ts";
 import { defaultIpvsOptions } from "./render_options.ts";
 import type { NodePortServers } from "./server_record.ts";
 
-/** What removing needs. */
 interface RemovalEdges {
   readonly clock: Clock;
   readonly commands: CommandRunner;
   readonly network: Network;
 }
 
-/** How the removal is done. */
 interface OwnObjectsRemoval {
   readonly family: IpFamily;
   readonly excludeCidrs: readonly Cidr[];
   /** Where an earlier run served node ports. */
   readonly earlierNodePorts: NodePortServers;
-  /** Only tells what would be done. */
+  /** Only reports what would be removed. */
   readonly dryRun: boolean;
 }
 
-/** Chains that other modes have as well: they are ours only where ours lead to them. */
+/** Chains that other modes have too: they belong to this mode only if its chains lead to them. */
 const SHARED: Readonly<Record<string, readonly string[]>> = {
   nat: ["KUBE-SERVICES", "KUBE-POSTROUTING", "KUBE-MARK-MASQ"],
   filter: ["KUBE-FORWARD"],
 };
 
 /**
- * Removes addresses, virtual servers, rules and sets of a family, in this order: while an address is
- * there, the rules have to be that close the node's own ports on it. The device goes with its last
- * address. Tolerates that some of it is gone.
+ * Removes the addresses, virtual servers, rules and sets of a family, in this order: while an
+ * address exists, the rules must protect the node's own ports on it. The device is removed with its
+ * last address. Tolerates missing objects.
  */
 export async function removeOwnObjects(
   edges: RemovalEdges,
@@ -69,7 +62,7 @@ export async function removeOwnObjects(
 ): Promise<CleanupReport> {
   const run = new RemovalRun(edges, removal);
   const sets = await ownSets(edges, { run, removal });
-  // kube-proxy has no such set: where it is not, whatever is there is none of ours.
+  // kube-proxy has no such set: without it, nothing on the machine belongs to this mode.
   if (!sets.includes(setName("SERVED", removal.family))) return run.report();
   const deletion = await serverDeletion(edges, { run, removal });
   if (deletion === undefined) return run.report();
@@ -91,13 +84,14 @@ export async function removeOwnObjects(
       run,
     });
   }
-  // Rules of another program may name a set. Until all others have gone, one tells that they are ours.
+  // Foreign rules may use a set. Until all others are removed, one set identifies them as this
+  // mode's.
   const proof = setName("SERVED", removal.family);
   await destroySets(run, [...sets.filter((name) => name !== proof), proof], { proof });
   return run.report();
 }
 
-/** What kube-proxy, or an earlier mode, left besides our chains: chains, and jumps to them. */
+/** Removes leftovers of kube-proxy, or of an earlier mode: chains, and jumps to them. */
 export async function removeStaleChains(
   edges: RemovalEdges,
   family: IpFamily,
@@ -130,7 +124,7 @@ function isOfMode(table: string, chain: string): boolean {
   return CHAINS.has(`${table} ${chain}`);
 }
 
-/** The way that only our `KUBE-SERVICES` leads. */
+/** Whether a rule is a jump that only this mode's `KUBE-SERVICES` has. */
 function isWay(
   table: string,
   { from, to }: { readonly from: string; readonly to: string },
@@ -138,7 +132,7 @@ function isWay(
   return table === "nat" && from === "KUBE-SERVICES" && to === FROM_CLUSTER;
 }
 
-/** Where another mode has rewritten `KUBE-SERVICES`, what it shares with us is not ours. */
+/** If another mode has rewritten `KUBE-SERVICES`, the shared chains are not this mode's. */
 function ownChainsOf({ tables }: IptablesDump): ChainFilter {
   const isInForce = tables.some(({ name, jumps }) => jumps.some((jump) => isWay(name, jump)));
   return (table, chain) => isOfMode(table, chain) && (isInForce || !SHARED[table]?.includes(chain));
@@ -153,7 +147,7 @@ async function ownSets(
   if (seen.state !== "seen") return [];
   const there = new Set(seen.value);
   const names = SET_IDS.map((id) => setName(id, family));
-  // A killed run may have left what it was about to put in the place of another set.
+  // A killed run may have left the set that was about to replace another one.
   return [...new Set([...names, ...names.map(scratchName)])].filter((name) => there.has(name));
 }
 

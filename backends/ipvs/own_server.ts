@@ -1,8 +1,3 @@
-/**
- * Whose a virtual server is. Pure.
- *
- * @module
- */
 import { cidrContains } from "../../lib/net/cidr.ts";
 import {
   isKubeProxyServer,
@@ -11,16 +6,16 @@ import {
 } from "../netfilter/foreign/virtual_servers.ts";
 import type { NodePortServers } from "./server_record.ts";
 
-/** What tells ours from others. */
+/** The facts that identify virtual servers of this mode. */
 export interface OwnServerOwnership extends ServerOwnership {
   /** Where an earlier run served node ports. */
   readonly earlierNodePorts: NodePortServers;
 }
 
 /**
- * Whether we, or a kube-proxy before us, made a virtual server. One of a node port is known by an address
- * of the node, or by the record where the node has lost that since. A record alone proves nothing, as it
- * may be older than what the kernel holds: the sets have to have the port as well.
+ * Whether this mode, or a kube-proxy before it, created a virtual server. A server of a node port
+ * is identified by an address of the node, or by the record if the node has lost the address. A
+ * record alone is not enough, as it may be outdated: the sets must contain the port as well.
  */
 export function isOwnServer(
   server: VirtualServer,

@@ -1,14 +1,9 @@
-/**
- * What the ipvs mode needs of a machine.
- *
- * @module
- */
 import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
 import { addDummyLine, deleteLinkLine } from "../iproute/ip_text.ts";
 import { RULE_FEATURES } from "../netfilter/iptables/iptables_features.ts";
 import { IPTABLES_TABLES } from "../netfilter/iptables/iptables_tables.ts";
-import { NOT_PERMITTED, probeResult, RIGHTS } from "../netfilter/probe/feature.ts";
-import { attemptSets, setTrial } from "../netfilter/probe/ipset_trial.ts";
+import { type Feature, NOT_PERMITTED, probeResult, RIGHTS } from "../netfilter/probe/feature.ts";
+import { attemptSets, type SetFeature, setTrial } from "../netfilter/probe/ipset_trial.ts";
 import type { RuleFeature } from "../netfilter/probe/iptables_trial.ts";
 import { isAtLeast, parseVersion, versionText } from "../netfilter/probe/tool_version.ts";
 import { tryFeatures } from "../netfilter/probe/try_features.ts";
@@ -20,10 +15,8 @@ import {
 } from "../netfilter/probe/try_tool.ts";
 import { probeIptables, type TableFeature } from "../netfilter/iptables/probe_iptables.ts";
 import { probeSharedTools } from "../netfilter/probe_shared_tools.ts";
-import { DUMMY, IPSET, IPVS_OF_KERNEL, IPVSADM, SCHEDULER, SET_FEATURES } from "./ipvs_features.ts";
 import { tryScheduler } from "./scheduler_probe.ts";
 
-/** How the probe is run. */
 interface IpvsProbeOptions {
   /** @default {"rr"} */
   readonly scheduler?: string;
@@ -64,7 +57,7 @@ export async function probeIpvsMode(
     probeSharedTools(dependencies, { signal }),
   ]);
   const rows = groups.flat();
-  // Each of the tools was refused for the same reason: it is said once.
+  // The tools were refused for the same reason, which is reported once.
   const refused = rows.filter(({ feature }) => feature === RIGHTS.feature);
   return [...rows.filter((row) => !refused.includes(row)), ...refused.slice(0, 1)];
 }
@@ -117,7 +110,7 @@ async function probeSets(
   ];
 }
 
-/** Of one name for all runs; the kernel allows 15 characters. */
+/** The same name in all runs; the kernel allows 15 characters. */
 const SCRATCH_DEVICE = "kr-probe0";
 
 const ADD = `${addDummyLine(SCRATCH_DEVICE)}\n`;
@@ -149,3 +142,64 @@ async function tryDummyDevice(
     if (!known) await run(REMOVE);
   }
 }
+
+/** The tool of IPVS. */
+export const IPVSADM: Feature = {
+  feature: "ipvsadm",
+  required: true,
+  lost: "No virtual server can be made",
+  broughtBy: "install ipvsadm (Debian package ipvsadm), or name the folder that has it by " +
+    "--tools-path",
+};
+
+/** IPVS itself. */
+export const IPVS_OF_KERNEL: Feature = {
+  feature: "ip_vs in the kernel",
+  required: true,
+  lost: "No virtual server can be made",
+  broughtBy: "modprobe ip_vs, or a kernel with CONFIG_IP_VS, CONFIG_IP_VS_PROTO_TCP and " +
+    "CONFIG_IP_VS_PROTO_UDP",
+};
+
+/** The scheduler; its name is added. */
+export const SCHEDULER: Feature = {
+  feature: "scheduler",
+  required: true,
+  lost: "Endpoints cannot be chosen",
+  broughtBy: "modprobe ip_vs_NAME, or a kernel with CONFIG_IP_VS_NAME, NAME being the scheduler",
+};
+
+/** The device that holds Service addresses. */
+export const DUMMY: Feature = {
+  feature: "dummy device",
+  required: true,
+  lost: "Service addresses cannot be made local",
+  broughtBy: "modprobe dummy, or a kernel with CONFIG_DUMMY; install iproute2",
+};
+
+/** The tool of sets. */
+export const IPSET: Feature = {
+  feature: "ipset",
+  required: true,
+  lost: "Rules cannot name Services",
+  broughtBy: "install ipset 6.0 or newer (Debian package ipset), or name the folder that has it " +
+    "by --tools-path",
+};
+
+/** The types of sets that rules refer to. */
+export const SET_FEATURES: readonly SetFeature[] = [
+  ["hash:ip,port family inet", "HASH_IPPORT", "cluster IPs, external IPs and load balancers"],
+  ["hash:ip,port family inet6", "HASH_IPPORT", "IPv6 cluster IPs and load balancers"],
+  ["hash:ip,port,ip family inet", "HASH_IPPORTIP", "a pod that reaches itself by its Service"],
+  ["hash:ip,port,net family inet", "HASH_IPPORTNET", "source ranges of load balancers"],
+  ["hash:ip family inet", "HASH_IP", "closing the node's own ports on Service addresses"],
+  ["bitmap:port range 0-65535", "BITMAP_PORT", "node ports"],
+].map(([create, option, use]) => ({
+  feature: `set ${
+    create!.replace(/ family inet$| range.*$/, "").replace(" family inet6", " (IPv6)")
+  }`,
+  required: true,
+  create: create!,
+  lost: `Rules for ${use}`,
+  broughtBy: `modprobe ip_set_${option!.toLowerCase()}, or a kernel with CONFIG_IP_SET_${option}`,
+}));

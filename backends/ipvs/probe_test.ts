@@ -1,8 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
 import { supportOf } from "../../lib/proxy/mode_support.ts";
-import { probeIpvsMode } from "./probe.ts";
-import { SET_FEATURES } from "./ipvs_features.ts";
+import { probeIpvsMode, SET_FEATURES } from "./probe.ts";
 import { setNameOf } from "../netfilter/probe/ipset_trial.ts";
 
 const BUSY = "line 9: CHAIN_DEL failed (Device or resource busy): chain X";

@@ -16,7 +16,7 @@
  * @module
  */
 import { tryParseProtocol } from "../../lib/net/port.ts";
-import { addressOf } from "../netfilter/foreign/virtual_servers.ts";
+import { addressOf, tryParseServerLine } from "../netfilter/foreign/virtual_servers.ts";
 import {
   type Forwarding,
   markKey,
@@ -26,7 +26,7 @@ import {
   serverKey,
 } from "./virtual_server.ts";
 
-/** A real server with what goes on there. */
+/** A real server with its connections. */
 export interface SeenRealServer extends RealServer {
   /** Established connections. */
   readonly active: number;
@@ -34,7 +34,7 @@ export interface SeenRealServer extends RealServer {
   readonly inactive: number;
 }
 
-/** A virtual server as the kernel tells it. */
+/** A virtual server as read from the kernel. */
 export interface SeenServer {
   readonly key: ServerKey;
   readonly scheduler: string;
@@ -44,14 +44,10 @@ export interface SeenServer {
   readonly reals: readonly SeenRealServer[];
 }
 
-/** Lines between two pauses. */
-const LINES_PER_STEP = 256;
-const SERVER =
-  /^(TCP|UDP|SCTP)\s+(?:([0-9A-F]{8})|\[([0-9a-fA-F:]+)\]):([0-9A-F]{4}) ([\w-]+)(.*)$/;
 const MARK = /^FWM\s+([0-9A-F]{8})\s+([\w-]+)(.*)$/;
 const REAL =
   /^\s+->\s+(?:([0-9A-F]{8})|\[([0-9a-fA-F:]+)\]):([0-9A-F]{4})\s+(\w+)\s+(\d+)\s+(\d+)\s+(\d+)/;
-/** What else the kernel may say, `Local` and `Bypass`, comes to the same: not what we write. */
+/** The kernel's other values, `Local` and `Bypass`, are never written by this mode. */
 const FORWARDING: ReadonlyMap<string, Forwarding> = new Map([
   ["Masq", "masquerade"],
   ["Tunnel", "tunnel"],
@@ -63,15 +59,14 @@ const TICKS: readonly number[] = [100, 250, 300, 1_000];
 export function* readProcIpVs(text: string): Generator<void, SeenServer[]> {
   const servers: SeenServer[] = [];
   let reals: SeenRealServer[] = [];
-  let count = 0;
   for (const line of text.split("\n")) {
-    if (++count % LINES_PER_STEP === 0) yield;
+    yield;
     const real = tryParseReal(line);
     if (real !== undefined) {
       reals.push(real);
       continue;
     }
-    // What follows an unreadable server must not become part of the one before it.
+    // Real servers after an unreadable virtual server must not be added to the previous one.
     reals = [];
     const server = tryParseSeenServer(line);
     if (server !== undefined) servers.push({ ...server, reals });
@@ -79,7 +74,7 @@ export function* readProcIpVs(text: string): Generator<void, SeenServer[]> {
   return servers;
 }
 
-/** Whether ticks may be this number of seconds: how long a tick is cannot be asked for. */
+/** Whether ticks can be this number of seconds: the length of a tick is unknown. */
 export function mayBeSeconds(ticks: number | undefined, seconds: number | undefined): boolean {
   if (ticks === undefined || seconds === undefined) return ticks === seconds;
   return TICKS.includes(ticks / seconds);
@@ -88,15 +83,15 @@ export function mayBeSeconds(ticks: number | undefined, seconds: number | undefi
 function tryParseSeenServer(line: string): Omit<SeenServer, "reals"> | undefined {
   const [, mark, markScheduler = "", markRest = ""] = MARK.exec(line) ?? [];
   if (mark !== undefined) {
-    // IPv4 and IPv6 look the same here; none of ours goes by a mark.
+    // IPv4 and IPv6 look the same here; this mode uses no firewall marks.
     return { key: markKey(parseInt(mark, 16), false), ...setupOf(markScheduler, markRest) };
   }
-  const [, name, v4, v6, port, scheduler = "", rest = ""] = SERVER.exec(line) ?? [];
-  const protocol = tryParseProtocol(name ?? "");
-  const address = addressOf(v4, v6);
-  if (protocol === undefined || address === undefined || port === undefined) return undefined;
-  const key = serverKey({ protocol, address, port: parseInt(port, 16) });
-  return { key, ...setupOf(scheduler, rest) };
+  const { server, setup = "" } = tryParseServerLine(line) ?? {};
+  const protocol = tryParseProtocol(server?.protocol.toUpperCase() ?? "");
+  if (server === undefined || protocol === undefined) return undefined;
+  const [, scheduler, rest = ""] = /^([\w-]+)(.*)$/.exec(setup) ?? [];
+  if (scheduler === undefined) return undefined;
+  return { key: serverKey({ ...server, protocol }), ...setupOf(scheduler, rest) };
 }
 
 function setupOf(

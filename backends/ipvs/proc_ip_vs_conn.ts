@@ -23,7 +23,7 @@ export interface IpvsConnection {
   readonly toPort: number;
   readonly endpoint: IpAddress;
   readonly endpointPort: number;
-  /** As the kernel spells it, e.g. `SYN_RECV`. */
+  /** As the kernel prints it, e.g. `SYN_RECV`. */
   readonly state: string;
 }
 
@@ -32,7 +32,7 @@ const LINE = new RegExp(
   String.raw`^(TCP|UDP|SCTP)\s+${ADDRESS}\s+${ADDRESS}\s+${ADDRESS}\s+(\S+)\s+\d+`,
 );
 
-/** One line of it; `undefined` for its head, and for what it can't read. */
+/** Parses one line; `undefined` for the header and unreadable lines. */
 export function parseIpvsConnection(line: string): IpvsConnection | undefined {
   const [, word, fromIp, fromPort, toIp, toPort, endpointIp, endpointPort, state] =
     LINE.exec(line) ?? [];

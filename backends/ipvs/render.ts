@@ -1,5 +1,5 @@
 /**
- * A whole plan as input for the tools: what a machine without anything of ours would be given. Pure.
+ * A whole plan as input for the tools on a machine without objects of this mode. Pure.
  *
  * @module
  */
@@ -15,13 +15,13 @@ import { type IpvsStep, stepText } from "./steps.ts";
 /** Everything of one IP family. */
 interface IpvsRendering {
   readonly steps: readonly IpvsStep[];
-  /** What is not as its Service asks. */
+  /** Deviations from what Services ask for. */
   readonly quarantined: readonly Quarantined[];
 }
 
 /**
- * Renders a plan from nothing, or what is for some ServicePorts where the rest is there. They go in by
- * key: the same plan gives the same bytes.
+ * Renders a plan from scratch, or some ServicePorts on top of the rest. Sorted by key, so the same
+ * plan gives the same bytes.
  */
 export function renderIpvs(
   plan: ProxyPlan,
@@ -39,8 +39,8 @@ export function renderIpvs(
 }
 
 /**
- * Everything, or what is for these ServicePorts. `ipvsadm -R` would end at a comment: what is to be
- * given to a tool is what stands between two of them.
+ * Renders everything, or the part for these ServicePorts. The input of each tool is the text
+ * between two comments, since `ipvsadm -R` would fail at a comment.
  */
 export function* renderText(
   plan: ProxyPlan,

@@ -1,8 +1,3 @@
-/**
- * What the ipvs mode depends on besides the plan. Pure.
- *
- * @module
- */
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
 import { DEFAULT_SCHEDULER, type Scheduler } from "./scheduler.ts";
 
@@ -18,11 +13,11 @@ export interface IpvsRenderOptions {
   readonly features: IpvsFeatures;
   /** Bit of the packet mark that asks for masquerade, 0 to 31 (`iptables.masqueradeBit`). */
   readonly masqueradeBit: number;
-  /** What Services get that ask for none themselves. */
+  /** The scheduler of Services that request none. */
   readonly scheduler: Scheduler;
   /**
-   * Addresses of the node's own interfaces. They are not bound once more, and the ports that the node
-   * has there stay open, where a Service claims one of them.
+   * Addresses of the node's own interfaces. They are not bound again, and the node's ports on them
+   * stay open, even if a Service uses such an address.
    */
   readonly nodeAddresses: ReadonlySet<IpAddress>;
 }

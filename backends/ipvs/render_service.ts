@@ -1,8 +1,3 @@
-/**
- * From the plan of one ServicePort to what it wants of the kernel. Pure.
- *
- * @module
- */
 import { prefixLengthOf } from "../../lib/net/cidr.ts";
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Port } from "../../lib/net/port.ts";
@@ -27,7 +22,7 @@ import { type SchedulingChoice, schedulingOf } from "./scheduler.ts";
 import type { ServiceFrontend, ServiceParts, SetEntry } from "./service_frontend.ts";
 import { serverKey, type VirtualServer } from "./virtual_server.ts";
 
-/** What all ServicePorts share. */
+/** The inputs that all ServicePorts share. */
 interface ServiceRenderContext {
   readonly shared: Pick<SharedPlan, "nodePortAddresses">;
   readonly options: IpvsRenderOptions;
@@ -41,7 +36,7 @@ interface Place {
 
 const NO_ENDPOINTS: readonly Endpoint[] = [];
 
-/** What a ServicePort wants. The same plan always gives the same. */
+/** Renders the desired objects of a ServicePort. The result depends on nothing else. */
 export function renderService(plan: ServicePlan, context: ServiceRenderContext): ServiceParts {
   return new ServiceDraft(plan, context).parts();
 }
@@ -52,7 +47,7 @@ class ServiceDraft {
   readonly #context: ServiceRenderContext;
   readonly #fronts: ServiceFrontend[] = [];
   readonly #scheduling: SchedulingChoice;
-  /** Whether the cluster IP leads where clients from inside are to go. */
+  /** Whether the cluster IP serves clients from inside the cluster as required. */
   #isInternalForAll: boolean | undefined;
 
   constructor(plan: ServicePlan, context: ServiceRenderContext) {
@@ -122,7 +117,7 @@ class ServiceDraft {
         "LOAD-BALANCER-SOURCE-CIDR",
         `${entry},${entryOfCidr(range)}`,
       ]),
-      // The node's own packets have the address itself as source: it is bound here.
+      // The node's own packets have this address as their source, because it is bound here.
       ...(admitted.own.length > 0
         ? [["LOAD-BALANCER-SOURCE-IP", `${entry},${address}`] as const]
         : []),
@@ -181,8 +176,8 @@ class ServiceDraft {
   }
 
   /**
-   * Sends what comes from pods and from the node itself to the cluster IP, whose virtual server has
-   * all endpoints. Where policy Local binds that one too, there is none that has them.
+   * Sends packets from pods and from the node to the cluster IP, whose virtual server has all
+   * endpoints. If policy Local applies there too, no server has all of them.
    */
   #fromCluster(frontend: Frontend, address: IpAddress): Pick<ServiceFrontend, "rule"> {
     const { port, verdict } = frontend;
@@ -219,7 +214,7 @@ class ServiceDraft {
   }
 }
 
-/** Whether the frontend is one of those whose packets keep their source. */
+/** Whether packets to the frontend keep their source. */
 function keepsClient({ masquerade }: Frontend): boolean {
   return masquerade === "from-node";
 }

@@ -1,6 +1,6 @@
 /**
- * The kernel as rendered steps make it from nothing, for a walk: rules, sets, addresses and virtual
- * servers, each as the line that makes it. Pure.
+ * The state of the kernel after rendered steps, for a walk: rules, sets, addresses and virtual
+ * servers, each as its line. Pure.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import type { IpvsSource } from "../netfilter/walk/ipvs_objects.ts";
 import { type IpvsStep, stepText } from "./steps.ts";
 import { serverKey } from "./virtual_server.ts";
 
-/** What a walk reads. */
+/** The input of a walk. */
 export interface RenderedKernel {
   readonly rules: RuleSource;
   readonly ipvs: IpvsSource;
@@ -41,7 +41,9 @@ export function readRenderedKernel(steps: Iterable<IpvsStep>): RenderedKernel {
   };
 }
 
-/** What was read so far. A method for each tool takes a line, or returns false if it cannot read it. */
+/**
+ * The state so far. The method of each tool takes a line, or returns false if it cannot read it.
+ */
 class Draft {
   readonly chains = new Map<string, string[]>();
   readonly sets = new Map<string, string[]>();

@@ -1,6 +1,6 @@
 /**
- * How a virtual server chooses among its endpoints: what the node says, and what a Service says for
- * itself. Pure.
+ * How a virtual server distributes connections: the node's settings and a Service's annotations.
+ * Pure.
  *
  * @module
  */
@@ -27,20 +27,20 @@ export type Scheduler = typeof SCHEDULERS[number];
 /** kube-proxy's default. */
 export const DEFAULT_SCHEDULER: Scheduler = "rr";
 
-/** What a virtual server is told. */
+/** The scheduler of a virtual server. */
 interface Scheduling {
   readonly scheduler: Scheduler;
-  /** As `ipvsadm -b` has them; sorted. */
+  /** As `ipvsadm -b` takes them; sorted. */
   readonly flags: readonly string[];
 }
 
-/** What the annotations of a Service come to. */
+/** The result of a Service's annotations. */
 export interface SchedulingChoice extends Scheduling {
-  /** What could not be used of them, as sentences without a full stop. */
+  /** Annotations that could not be used, as sentences without a full stop. */
   readonly problems: readonly string[];
 }
 
-/** The annotation for the scheduler; kube-router's is taken as well, ours first. */
+/** The annotations for the scheduler, in order of precedence; kube-router's is accepted too. */
 const SCHEDULER_ANNOTATIONS: readonly ModeAnnotation[] = [
   "kube-relay.io/ipvs-scheduler",
   "kube-router.io/service.scheduler",
@@ -61,21 +61,24 @@ const FLAGS: Readonly<Partial<Record<Scheduler, ReadonlyMap<string, string>>>> =
   sh: new Map([["flag-1", "sh-fallback"], ["flag-2", "sh-port"]]),
 };
 
-/** What kube-proxy sets: without it all connections of a client go to one endpoint. */
+/** kube-proxy sets these: without them all connections of a client go to one endpoint. */
 const DEFAULT_FLAGS: Readonly<Partial<Record<Scheduler, readonly string[]>>> = { mh: ["mh-port"] };
-/** Of what a Service says, in a message. */
+/** Maximum length of a quoted value in a message. */
 const LONGEST_VALUE = 80;
 const NO_FLAGS: readonly string[] = [];
 
-/** The scheduler of a name, in whatever case; `undefined` = there is none. Empty is kube-proxy's default. */
+/**
+ * Parses the name of a scheduler, case-insensitively; `undefined` = unknown. Empty means
+ * kube-proxy's default.
+ */
 export function tryParseScheduler(name: string): Scheduler | undefined {
   const wanted = name.trim().toLowerCase();
   return wanted === "" ? DEFAULT_SCHEDULER : SCHEDULERS.find((each) => each === wanted);
 }
 
 /**
- * How the virtual servers of a Service distribute: as it says itself, else as the node does. What it
- * says and cannot be had is told, not passed over in silence as by kube-router.
+ * Returns how the virtual servers of a Service distribute: by its annotations, else by the node's
+ * settings. Unusable annotations are reported, unlike in kube-router.
  */
 export function schedulingOf(
   annotations: ModeAnnotations | undefined,

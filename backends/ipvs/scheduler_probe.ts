@@ -1,9 +1,3 @@
-/**
- * Tries whether IPVS and a scheduler are there, by a virtual server that nobody can reach, as
- * kube-proxy does.
- *
- * @module
- */
 import {
   firstLine,
   type ProbeDependencies,
@@ -14,7 +8,7 @@ import {
 /** An address for documentation (RFC 5737), and kube-proxy's port. */
 const SCRATCH_SERVER = "198.51.100.0:20000";
 
-/** What was found. */
+/** The result of a probe. */
 type SchedulerFound =
   | { readonly kind: "tried"; readonly reason?: string; readonly detail?: string }
   | { readonly kind: "no ipvs"; readonly reason: string }
@@ -59,7 +53,7 @@ async function tryServer(
   }
 }
 
-/** The exit code is that of the last line only: what counts is whether anything was said. */
+/** The exit code is that of the last line only, so any message counts as a failure. */
 function foundIn(
   { code, err }: { readonly code: number; readonly err: string },
   scheduler: string,

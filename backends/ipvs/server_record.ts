@@ -1,6 +1,6 @@
 /**
- * What of our virtual servers the kernel does not tell, as the text of a small file: since when real
- * servers drain, and where node ports were served. Pure.
+ * The text of a small file with facts about virtual servers that the kernel does not keep: since
+ * when real servers drain, and where node ports were served. Pure.
  *
  * @module
  */
@@ -11,11 +11,11 @@ import type { RealServerKey, ServerKey } from "./virtual_server.ts";
 /** Virtual servers of node ports: one for each address and port. */
 export interface NodePortServers {
   readonly addresses: ReadonlySet<IpAddress>;
-  /** As `tcp 30080`. Those of SCTP are in a set of the kernel with their addresses. */
+  /** As `tcp 30080`. A set in the kernel has those of SCTP with their addresses. */
   readonly ports: ReadonlySet<string>;
 }
 
-/** What the next run has to know. */
+/** The facts that the next run needs. */
 export interface ServerRecord {
   /** Times are milliseconds since 1970. */
   readonly drains: readonly DrainingServer[];
@@ -28,7 +28,7 @@ export const NO_NODE_PORTS: NodePortServers = { addresses: new Set(), ports: new
 /** A record of nothing. */
 export const EMPTY_SERVER_RECORD: ServerRecord = { drains: [], nodePorts: NO_NODE_PORTS };
 
-/** What the longest text may have; a file that has more is none of ours. */
+/** Maximum size; a larger file does not belong to this mode. */
 export const MAX_RECORD_BYTES = 4 * 1024 * 1024;
 
 /** More than a node has, but for a mishap; the others get their whole time again after a restart. */
@@ -50,7 +50,7 @@ export function formatServerRecord({ drains, nodePorts }: ServerRecord): string 
   }) + "\n";
 }
 
-/** Reads the text of a record. Throws a SyntaxError that says what is wrong. */
+/** Parses a record. Throws a SyntaxError with the reason. */
 export function parseServerRecord(text: string): ServerRecord {
   const raw = JSON.parse(text) as Partial<Record<string, unknown>> | null;
   if (raw?.version !== VERSION) {
@@ -90,7 +90,7 @@ function recordedPort(value: unknown): string {
   throw problem(`expected a protocol and a port, got ${kindOf(value)}`);
 }
 
-/** A file of another program may hold anything, also what cannot be turned into a text. */
+/** A foreign file may contain anything, including values that cannot be printed. */
 function kindOf(value: unknown): string {
   if (typeof value === "string") return `'${value.slice(0, 100)}'`;
   return typeof value === "number" ? String(value) : `something of type ${typeof value}`;

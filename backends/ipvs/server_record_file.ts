@@ -1,8 +1,3 @@
-/**
- * Where the record of virtual servers is kept.
- *
- * @module
- */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { readTextUpTo } from "../../lib/os/read_text_up_to.ts";
 import { removeFile, replacePrivateFile } from "../../lib/os/replace_private_file.ts";
@@ -18,13 +13,15 @@ import {
 /** The text of one IP family's record. */
 export interface ServerRecordFile {
   readonly path: string;
-  /** `undefined` = there is none. Throws a SyntaxError where it can be none of ours. */
+  /**
+   * Returns the text; `undefined` = no file. Throws a SyntaxError if the file cannot be a record.
+   */
   load(): Promise<string | undefined>;
   /** Replaces it whole: a reader, or a crash, sees the old text or the new one. */
   save(text: string): Promise<void>;
   /** There need not be one. */
   remove(): Promise<void>;
-  /** Puts what cannot be understood aside, and returns where it is now. */
+  /** Moves an unreadable file aside and returns its new path. */
   setAside(): Promise<string>;
 }
 
@@ -45,7 +42,7 @@ export function createServerRecordFile(
     },
     async remove() {
       await removeFile(path);
-      // What a process left that was killed while it wrote, and what nobody understood.
+      // Leftovers of a process that was killed while writing, and files set aside.
       for (const suffix of [".tmp", ".broken"]) await removeFile(`${path}${suffix}`);
     },
     async setAside() {
@@ -55,7 +52,7 @@ export function createServerRecordFile(
   };
 }
 
-/** What an earlier run recorded. Throws as {@linkcode ServerRecordFile.load} does. */
+/** Reads the record of an earlier run. Throws as {@linkcode ServerRecordFile.load} does. */
 export async function loadServerRecord(
   file: Pick<ServerRecordFile, "load">,
 ): Promise<ServerRecord> {
@@ -63,21 +60,21 @@ export async function loadServerRecord(
   return text === undefined ? EMPTY_SERVER_RECORD : parseServerRecord(text);
 }
 
-/** Where an earlier run served node ports. Nowhere, where the record cannot be read. */
+/** Returns where an earlier run served node ports; nowhere if the record cannot be read. */
 export async function recordedNodePorts(
   file: Pick<ServerRecordFile, "load">,
 ): Promise<NodePortServers> {
   try {
     return (await loadServerRecord(file)).nodePorts;
   } catch {
-    // Who serves has told it.
+    // The serving process has reported it.
     return NO_NODE_PORTS;
   }
 }
 
 async function load(path: string): Promise<string | undefined> {
   try {
-    // A pipe would keep whoever opens it waiting.
+    // Opening a pipe would block.
     const { isFile } = await Deno.lstat(path);
     if (!isFile) throw new SyntaxError("it is not a regular file");
     return await readTextUpTo(path, MAX_RECORD_BYTES);

@@ -1,9 +1,3 @@
-/**
- * Keeps the record of virtual servers: read when a process begins, written a moment after something has
- * changed, and never in the way of a sync.
- *
- * @module
- */
 import type { Logger } from "../../lib/log/logger.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import type { Clock, Timer } from "../../lib/os/clock.ts";
@@ -17,7 +11,6 @@ import {
 import { loadServerRecord, type ServerRecordFile } from "./server_record_file.ts";
 import type { RealServerKey, ServerKey } from "./virtual_server.ts";
 
-/** What the keeper stands on. */
 interface ServerRecordWriterDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
@@ -30,16 +23,16 @@ const RETRY_MS = 60_000;
 /** More than a clock is slowed down or hurried in this time. */
 const CLOCK_STEP_MS = 1_000;
 
-/** Of one family. Nothing here ever throws: without a record all is served the same. */
+/** The record of one family. Never throws: serving does not depend on the record. */
 export class ServerRecordWriter {
   readonly #dependencies: ServerRecordWriterDependencies;
-  /** By the times of this process. */
+  /** By the clock of this process. */
   readonly #beginnings = new Map<string, number>();
   #drains: () => readonly DrainingServer[] = () => [];
   #nodePorts: () => NodePortServers = () => NO_NODE_PORTS;
   #earlierNodePorts = NO_NODE_PORTS;
   #savedText = formatServerRecord(EMPTY_SERVER_RECORD);
-  /** What the time of day was ahead of the time of this process when it was last saved. */
+  /** The difference between the time of day and this process's clock at the last save. */
   #savedOffset: number | undefined;
   #isDirty = false;
   #isFailureTold = false;
@@ -56,7 +49,7 @@ export class ServerRecordWriter {
     return this.#earlierNodePorts;
   }
 
-  /** Reads what an earlier run recorded. */
+  /** Reads the record of an earlier run. */
   async open(): Promise<void> {
     const { clock, file, logger } = this.#dependencies;
     try {
@@ -88,7 +81,7 @@ export class ServerRecordWriter {
     return this.#beginnings.get(`${server} ${real}`);
   }
 
-  /** The kernel holds what is wanted: what an earlier run knew counts no more. */
+  /** The kernel holds the desired state, so the record of an earlier run is obsolete. */
   settled(): void {
     if (this.#beginnings.size > 0) {
       // Those that the kernel does not hold any more are forgotten.
@@ -110,7 +103,7 @@ export class ServerRecordWriter {
     this.#arm(SAVE_DELAY_MS);
   }
 
-  /** What was recorded by a clock that has been set since would be read wrongly. */
+  /** Saves again if the time of day was set, since recorded times would be wrong. */
   checkClock(): void {
     const { clock } = this.#dependencies;
     if (this.#savedOffset === undefined) return;
@@ -118,7 +111,7 @@ export class ServerRecordWriter {
     if (Math.abs(step) > CLOCK_STEP_MS) this.touch();
   }
 
-  /** Writes what is not written yet, and ends. */
+  /** Writes pending changes, and stops. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#timer?.cancel();
@@ -138,7 +131,7 @@ export class ServerRecordWriter {
     });
   }
 
-  /** Whether all went well. */
+  /** Returns whether the record was saved. */
   async #save(): Promise<boolean> {
     const { clock, file, logger } = this.#dependencies;
     this.#isDirty = false;
@@ -151,7 +144,7 @@ export class ServerRecordWriter {
       await file.save(text);
     } catch (error) {
       this.#isDirty = true;
-      this.#tell(error);
+      this.#report(error);
       return false;
     }
     this.#savedText = text;
@@ -160,7 +153,7 @@ export class ServerRecordWriter {
     return true;
   }
 
-  #tell(error: unknown): void {
+  #report(error: unknown): void {
     const { file, logger } = this.#dependencies;
     if (this.#isFailureTold) return;
     this.#isFailureTold = true;
@@ -175,7 +168,7 @@ export class ServerRecordWriter {
     );
   }
 
-  /** Only what can be none of ours: what cannot be read today may be read tomorrow. */
+  /** Moves aside only what cannot be a record: a temporary read error may be gone tomorrow. */
   async #setAside(error: unknown): Promise<string | undefined> {
     if (!(error instanceof SyntaxError)) return undefined;
     return await this.#dependencies.file.setAside().catch(() => undefined);

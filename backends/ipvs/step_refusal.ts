@@ -1,8 +1,3 @@
-/**
- * A tool that did not take a line of its input, and for which ServicePorts that line was.
- *
- * @module
- */
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { chainLine } from "../netfilter/iptables/iptables_objects.ts";
 import { FROM_CLUSTER } from "./base_rules.ts";
@@ -15,7 +10,7 @@ import type { ServiceParts } from "./service_frontend.ts";
 import type { IpvsStep } from "./steps.ts";
 import type { ServerKey } from "./virtual_server.ts";
 
-/** What is known of a refusal. */
+/** The details of a refusal. */
 interface RefusalDetails extends ErrorOptions {
   readonly step: IpvsStep;
   /** The line that the tool names, from 1. `ipvsadm` names none. */
@@ -26,7 +21,10 @@ interface RefusalDetails extends ErrorOptions {
   readonly servers?: readonly ServerKey[];
 }
 
-/** The message says which tool, which line and why. How much of the rest was done is unknown. */
+/**
+ * A refused line of a tool's input. The message contains the tool, the line and the reason. How
+ * much of the rest was done is unknown.
+ */
 export class StepRefusal extends Error {
   override name = "StepRefusal";
   readonly details: RefusalDetails;
@@ -37,12 +35,9 @@ export class StepRefusal extends Error {
   }
 }
 
-/** ServicePorts between two pauses. */
-const PLANS_PER_STEP = 64;
-
 /**
- * The ServicePorts that want what was refused, found in short steps; none for what they all share, and
- * for what was to go.
+ * Returns the ServicePorts that need the refused objects, in short steps; none for shared objects
+ * and for removals.
  */
 export function* blamedServices(
   { details }: StepRefusal,
@@ -59,9 +54,8 @@ function* ownersWhere(
   wants: (parts: ServiceParts) => boolean,
 ): Generator<void, readonly ServicePortKey[]> {
   const found: ServicePortKey[] = [];
-  let count = 0;
   for (const key of layout.keys) {
-    if (++count % PLANS_PER_STEP === 0) yield;
+    yield;
     const plan = layout.plan(key);
     if (plan && wants(renderService(plan, layout))) found.push(key);
   }
@@ -69,8 +63,8 @@ function* ownersWhere(
 }
 
 /**
- * iptables-legacy names no line where it is the kernel that refuses: what was added to rules that the
- * kernel had taken is to blame. None where the chain was written as a whole.
+ * iptables-legacy names no line that the kernel refuses, so rules added to accepted ones are
+ * blamed. None if the chain was written as a whole.
  */
 export function* ownersOfAddedRules(
   { details: { step, line = 0 } }: StepRefusal,
@@ -89,8 +83,9 @@ export function* ownersOfAddedRules(
 }
 
 /**
- * What is not as wanted was refused, or comes behind a line at which the program gave up: then there
- * are fewer complaints than such servers, and the first of them are to blame.
+ * Blames servers that differ from the desired state: they were refused, or come after a line at
+ * which the program stopped. In that case there are fewer messages than servers, and the first ones
+ * are blamed.
  */
 function ownersOfServers(
   { complaints, servers = [] }: RefusalDetails,
@@ -101,7 +96,7 @@ function ownersOfServers(
   return [...new Set(known.slice(0, Math.max(1, complaints)))];
 }
 
-/** Whether a ServicePort wants what a line adds; `undefined` = the line has no owner. */
+/** Whether a ServicePort needs what a line adds; `undefined` = the line has no owner. */
 function testFor(
   { step, line }: RefusalDetails,
   layout: IpvsLayout,

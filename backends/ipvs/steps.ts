@@ -1,8 +1,3 @@
-/**
- * The tools of the mode, what each is given, and in which order. Pure.
- *
- * @module
- */
 import { inPieces } from "../../lib/os/command_input.ts";
 import { type IpvsOperation, renderOperations } from "./ipvs_operation.ts";
 
@@ -12,7 +7,7 @@ export type IpvsStep =
   | { readonly tool: "ipset"; readonly lines: readonly string[] }
   /** For `iptables-restore --noflush`, which takes each table as a whole or not at all. */
   | { readonly tool: "iptables"; readonly lines: readonly string[] }
-  /** For `ipvsadm -R`, which goes on after a failure and may not tell. */
+  /** For `ipvsadm -R`, which continues after a failure and may not report it. */
   | { readonly tool: "ipvsadm"; readonly operations: readonly IpvsOperation[] }
   /** For `ip -batch -`, which stops at the first line that fails. */
   | { readonly tool: "ip"; readonly lines: readonly string[] };
@@ -25,4 +20,29 @@ export function stepText(step: IpvsStep): Generator<string> {
 /** Lines of the input. */
 export function stepSize(step: IpvsStep): number {
   return step.tool === "ipvsadm" ? step.operations.length : step.lines.length;
+}
+
+/** Counts, never estimates. */
+export class WriteFigures {
+  readonly #counts = new Map<string, number>();
+
+  /** A step was carried out. */
+  add(step: IpvsStep): void {
+    this.#count("processes", 1);
+    this.#count(step.tool, stepSize(step));
+  }
+
+  /** The kernel was read. */
+  read(): void {
+    this.#count("reads", 1);
+  }
+
+  /** Lines for each tool, processes and reads, by name. */
+  get operations(): Readonly<Record<string, number>> {
+    return Object.fromEntries(this.#counts);
+  }
+
+  #count(name: string, by: number): void {
+    this.#counts.set(name, (this.#counts.get(name) ?? 0) + by);
+  }
 }

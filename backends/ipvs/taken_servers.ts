@@ -1,6 +1,6 @@
 /**
- * Virtual servers of others that stood on exactly the address and port of a Service. There can be one
- * only, and it is the Service's: whoever made the other one is to be told.
+ * Foreign virtual servers on exactly the address and port of a Service. Only one server can exist
+ * there, so the Service takes it over and its owner is notified.
  *
  * @module
  */
@@ -10,8 +10,8 @@ import type { SeenServer } from "./proc_ip_vs.ts";
 import { describeServer, type ServerKey } from "./virtual_server.ts";
 
 /**
- * Whether a virtual server is not what a run of ours can have left of one that is wanted: it distributes
- * in another way, or to others. One that looks the same loses nothing.
+ * Whether a virtual server cannot be a leftover of an earlier run: it has another distribution or
+ * other endpoints. An identical server loses nothing.
  */
 export function looksForeign(seen: SeenServer, { server, endpoints }: WantedServer): boolean {
   if (seen.scheduler !== server.scheduler) return true;
@@ -34,7 +34,7 @@ export class TakenServers {
     this.#logger = logger;
   }
 
-  /** One has become the Service's, or will in a moment. It is told once. */
+  /** Reports once that a server was or will be taken over. */
   note(key: ServerKey, { owner }: Pick<WantedServer, "owner">): void {
     if (this.#keys.has(key) || this.#keys.size === MOST_TOLD) return;
     this.#keys.add(key);

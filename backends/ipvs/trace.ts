@@ -1,8 +1,3 @@
-/**
- * Watches a packet pass the rules of this mode, and IPVS behind them.
- *
- * @module
- */
 import { formatHostPort } from "../../lib/net/port.ts";
 import type {
   PacketWatch,
@@ -12,7 +7,7 @@ import type {
   WatchedPacket,
 } from "../../lib/explain/packet_trace.ts";
 import { createIptablesTrace } from "../netfilter/trace/iptables_watch.ts";
-import type { TraceEdges } from "../netfilter/trace/trace_edges.ts";
+import type { TraceEdges } from "../netfilter/trace/trace_event.ts";
 import { IP_VS_FILE } from "../netfilter/foreign/virtual_servers.ts";
 import { readProcIpVs, type SeenServer } from "./proc_ip_vs.ts";
 import { IP_VS_CONN_FILE, type IpvsConnection, parseIpvsConnection } from "./proc_ip_vs_conn.ts";
@@ -22,7 +17,7 @@ import { serverKey } from "./virtual_server.ts";
 const LOOK_PERIOD_MS = 300;
 const READ_TIMEOUT_MS = 30_000;
 
-/** A watch for packets, in this mode. */
+/** Watches packets in ipvs mode: the rules first, then IPVS. */
 export function createIpvsTrace(edges: TraceEdges): StartPacketWatch {
   const startRules = createIptablesTrace(edges);
   return async (packet, options) => {
@@ -66,7 +61,7 @@ async function withConnections(
   };
 }
 
-/** Rules come before: what they refuse, IPVS never sees. */
+/** Rules come first: IPVS never sees packets that they refuse. */
 function withStep(
   path: TracedPath,
   connection: IpvsConnection,

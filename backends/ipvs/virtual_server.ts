@@ -1,5 +1,6 @@
 /**
- * Virtual servers and real servers of IPVS as values, and their names in the words of `ipvsadm`. Pure.
+ * Virtual servers and real servers of IPVS as values, and their names as arguments of `ipvsadm`.
+ * Pure.
  *
  * @module
  */
@@ -8,29 +9,29 @@ import { tryParseIpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Protocol } from "../../lib/net/port.ts";
 
 /**
- * What a virtual server is known by, as `ipvsadm` is told it: `-t 10.96.0.1:443`, `-u [fd00::1]:53`,
+ * Identifies a virtual server, as an argument of `ipvsadm`: `-t 10.96.0.1:443`, `-u [fd00::1]:53`,
  * `--sctp-service …`, or `-f 7` and `-f 7 -6` for a firewall mark. One server has one key.
  */
 export type ServerKey = string & { readonly __brand: "ServerKey" };
 
-/** What a real server is known by inside of a virtual one: `10.0.0.1:8080`, `[fd00::1]:8080`. */
+/** Identifies a real server within a virtual one: `10.0.0.1:8080`, `[fd00::1]:8080`. */
 export type RealServerKey = string & { readonly __brand: "RealServerKey" };
 
 /** An address and port that the kernel distributes connections from. */
 export interface VirtualServer {
   readonly key: ServerKey;
   readonly scheduler: string;
-  /** Of the scheduler, as `mh-port`; sorted, each once. */
+  /** Flags of the scheduler, as `mh-port`; sorted, each once. */
   readonly flags: readonly string[];
-  /** How long a client stays with its real server, seconds; `undefined` = it does not. */
+  /** Time for which a client stays with its real server, seconds; `undefined` = none. */
   readonly persistenceSeconds?: number;
-  /** Which part of a client's address counts for that; `undefined` = all of it. */
+  /** The part of a client's address that is remembered; `undefined` = all of it. */
   readonly persistenceMask?: string;
-  /** `-o`: each UDP packet is a connection of its own. None of ours is. */
+  /** `-o`: each UDP packet is a connection of its own. This mode never sets it. */
   readonly isOnePacket?: true;
 }
 
-/** How packets get to a real server. Ours are masqueraded, that is: their destination is changed. */
+/** The forwarding method of a real server. This mode masquerades: it changes the destination. */
 export type Forwarding = "masquerade" | "route" | "tunnel";
 
 /** An endpoint of a virtual server. */
@@ -41,7 +42,7 @@ export interface RealServer {
   readonly weight: number;
 }
 
-/** Where a virtual server listens; without one it goes by a firewall mark. */
+/** The address and port of a virtual server without a firewall mark. */
 interface ServerAddress {
   readonly protocol: Protocol;
   readonly address: IpAddress;
@@ -81,7 +82,7 @@ export function realServerKey(address: IpAddress, port: number): RealServerKey {
   return formatHostPort(address, port) as RealServerKey;
 }
 
-/** Where the server of a key listens; `undefined` = it goes by a firewall mark. */
+/** Returns the address and port of a server; `undefined` = it has a firewall mark. */
 export function addressOfServer(key: ServerKey): ServerAddress | undefined {
   const [flag = "", hostPort = ""] = key.split(" ", 2);
   const protocol = PROTOCOL_OF.get(flag);

@@ -1,11 +1,4 @@
-/**
- * Things of which each is there or not, such as the entries of a set: who wants them, and how that
- * differs from what was applied. Pure but for its own state.
- *
- * @module
- */
-
-/** Counts claims. A change costs what it changes; nothing is compared as a whole. */
+/** Counts the users of items. The cost of a change depends on its own size. */
 export class WantedItems<Item extends string> {
   readonly #claims = new Map<Item, number>();
   /** Touched since the last settling → whether it had been applied. */
@@ -16,17 +9,14 @@ export class WantedItems<Item extends string> {
     return this.#claims.keys();
   }
 
-  /** How many are wanted. */
   get size(): number {
     return this.#claims.size;
   }
 
-  /** Whether something is wanted. */
   has(item: Item): boolean {
     return this.#claims.has(item);
   }
 
-  /** Whether something was applied. */
   isApplied(item: Item): boolean {
     return this.#touched.get(item) ?? this.#claims.has(item);
   }
@@ -46,26 +36,26 @@ export class WantedItems<Item extends string> {
     else this.#claims.set(item, count - 1);
   }
 
-  /** What is wanted and was not applied. */
+  /** Items that are wanted and not applied. */
   get missing(): Item[] {
     const found: Item[] = [];
     for (const [item, was] of this.#touched) if (!was && this.#claims.has(item)) found.push(item);
     return found;
   }
 
-  /** What was applied and is not wanted. */
+  /** Items that are applied and not wanted. */
   get stale(): Item[] {
     const found: Item[] = [];
     for (const [item, was] of this.#touched) if (was && !this.#claims.has(item)) found.push(item);
     return found;
   }
 
-  /** What is wanted was applied. */
+  /** Records that the wanted items were applied. */
   settle(): void {
     this.#touched.clear();
   }
 
-  /** This, and nothing else, is what was applied. Costs a walk over everything. */
+  /** Replaces the applied items. Walks over all items. */
   adopt(applied: ReadonlySet<Item>): void {
     this.#touched.clear();
     for (const item of this.#claims.keys()) {

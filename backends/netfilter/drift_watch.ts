@@ -1,41 +1,41 @@
 /**
- * Notices when others take away or change what a mode has in the kernel, and has it put right.
+ * Notices when other programs remove or change a mode's objects in the kernel, and has them
+ * repaired.
  *
- * What a flush takes along is looked for often, which is cheap. What else may be missing or changed is
- * found by reading everything, the dearer the more seldom.
+ * Objects that a flush removes are checked often, which is cheap. Other changes are detected by a
+ * full read, at an interval that grows with its cost.
  *
  * @module
  */
 import type { LogFields, Logger } from "../../lib/log/logger.ts";
 import type { Clock } from "../../lib/os/clock.ts";
-import type { DriftFigures } from "./drift_figures.ts";
 import type { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import type { VerificationSchedule } from "./verification_schedule.ts";
 
-/** What a mode has in the kernel for one family. */
+/** The objects of a mode in the kernel, for one family. */
 export interface DriftSubject {
-  /** Whether what the kernel holds is known. */
+  /** Whether the content of the kernel is known. */
   readonly isKnown: boolean;
-  /** Whether a sync took changes that it has not written: then not every difference is drift. */
+  /** Whether a sync has unwritten changes: then not every difference is drift. */
   readonly isPending: boolean;
   /** Time until the next look, milliseconds. */
   readonly pauseMs: number;
-  /** Looks for what a flush takes along: what is said of it where it is gone, else `undefined`. */
+  /** Checks for a flush: returns log fields if something is missing, else `undefined`. */
   look(): Promise<LogFields | undefined>;
-  /** Reads everything, and puts right what differs. Nothing else writes meanwhile. */
+  /** Reads everything and repairs differences. No other writes happen in between. */
   verify(): Promise<DriftFound>;
 }
 
-/** What a comparison of everything found to differ, and repaired. */
+/** The differences that a full comparison found and repaired. */
 export interface DriftFound {
   readonly counts: Readonly<Partial<Record<DriftFigures["kind"], number>>>;
   /** For the log, if something was found. */
   readonly fields: LogFields;
 }
 
-/** What the log calls it. */
+/** Messages of the log. */
 interface DriftTexts {
-  /** What a flush takes along is gone. */
+  /** A flush was detected. */
   readonly lost: string;
   /** A comparison found something. */
   readonly changed: string;
@@ -43,14 +43,13 @@ interface DriftTexts {
   readonly failed: string;
 }
 
-/** What the watch stands on. */
 interface DriftWatchDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   /** When everything is compared. Whoever makes it plans the first time, by `expect()`. */
   readonly schedule: VerificationSchedule;
   readonly subject: DriftSubject;
-  /** What else writes. */
+  /** Serializes the watch with other writers. */
   readonly turns: OneAtATime;
   readonly onDrift?: ((figures: DriftFigures) => void) | undefined;
 }
@@ -62,9 +61,9 @@ export class DriftWatch {
   #abort: AbortController | undefined;
   #running: Promise<void> | undefined;
   #pause: AbortController | undefined;
-  /** Whether a comparison failed, or was asked for: it comes at the next look. */
+  /** Whether a comparison failed or was requested: the next check repeats it. */
   #isUnfinished = false;
-  /** Whether the next look is not waited for. */
+  /** Whether the next check runs at once. */
   #isAsked = false;
 
   constructor(dependencies: DriftWatchDependencies, words: DriftTexts) {
@@ -86,7 +85,7 @@ export class DriftWatch {
     this.#pause?.abort();
   }
 
-  /** Ends looking; a repair that is under way comes to its end. */
+  /** Stops checking after a repair in progress. */
   async stop(): Promise<void> {
     this.#abort?.abort();
     this.#pause?.abort();
@@ -108,7 +107,7 @@ export class DriftWatch {
         if (this.#isUnfinished || await this.#isDue()) await this.#verify();
       } catch (error) {
         logger.warn(this.#words.failed, { error });
-        // What the failure left unknown is compared at the next look.
+        // The next check compares what the failure left unknown.
         if (!subject.isKnown) this.#isUnfinished = true;
       }
     }
@@ -124,7 +123,7 @@ export class DriftWatch {
 
   async #verify(): Promise<void> {
     const { logger, onDrift } = this.#dependencies;
-    // Before it begins: another one that is asked for meanwhile comes after it.
+    // Reset first, so that a request during the check is not lost.
     this.#isUnfinished = false;
     const found = await this.#compare().catch((error) => {
       this.#isUnfinished = true;
@@ -143,7 +142,9 @@ export class DriftWatch {
     }
   }
 
-  /** What was found; `undefined` = it is too early, since what a sync has failed to write differs too. */
+  /**
+   * Returns the differences; `undefined` = too early, since unwritten changes of a sync differ too.
+   */
   #compare(): Promise<DriftFound | undefined> {
     const { clock, schedule, subject, turns } = this.#dependencies;
     return turns.run(async () => {
@@ -155,4 +156,11 @@ export class DriftWatch {
       return found;
     });
   }
+}
+
+/** Differences that a check of the kernel found and repaired. */
+export interface DriftFigures {
+  readonly kind: "chain" | "rule" | "set" | "virtual_server" | "address";
+  readonly found: number;
+  readonly repaired: number;
 }

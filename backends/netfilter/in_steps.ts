@@ -1,8 +1,3 @@
-/**
- * Runs a generator that does a long piece of work: without holding up the event loop, or at once.
- *
- * @module
- */
 import type { Clock } from "../../lib/os/clock.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
 

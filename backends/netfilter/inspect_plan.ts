@@ -1,8 +1,3 @@
-/**
- * What the rules of a netfilter mode do for the ServicePorts of a plan, for `status`.
- *
- * @module
- */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
@@ -22,18 +17,18 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { TrafficFigures } from "../../lib/proxy/service_traffic.ts";
 
-/** What is known beside the plan, and what is asked for. */
+/** The context of an inspection besides the plan. */
 interface PlanInspectionContext {
   readonly clock: Clock;
-  /** Of all ServicePorts. */
+  /** All quarantined ServicePorts. */
   readonly quarantined?: readonly Quarantined[] | undefined;
   /** Left out = all. */
   readonly keys?: readonly ServicePortKey[] | undefined;
-  /** What was counted for a ServicePort. */
+  /** Returns the counted traffic of a ServicePort. */
   readonly trafficOf?: (service: ServicePlan) => TrafficFigures | undefined;
 }
 
-/** Nothing before the first plan. Of all ServicePorts, or of those asked for that there are. */
+/** Inspects all ServicePorts, or the requested ones that exist. Empty before the first plan. */
 export async function inspectPlan(
   plan: ProxyPlan | undefined,
   { clock, quarantined: all = [], keys, trafficOf }: PlanInspectionContext,
@@ -53,13 +48,12 @@ export async function inspectPlan(
   return { services, quarantined };
 }
 
-/** What is known beside the plan. */
 interface InspectionContext {
   readonly shared: SharedPlan;
   readonly quarantined: readonly Quarantined[];
 }
 
-/** The addresses of a ServicePort and what becomes of packets to them. */
+/** The addresses of a ServicePort and the verdicts of their packets. */
 export function inspectService(
   plan: ServicePlan,
   { shared, quarantined }: InspectionContext,

@@ -1,5 +1,5 @@
 /**
- * Names of chains: upstream's where other software or people know them, and our own.
+ * Names of chains: upstream's where other software or users know them, and additional ones.
  *
  * @module
  */
@@ -19,9 +19,9 @@ export interface ServiceChainNames {
   readonly cluster: string;
   /** Picks among the endpoints of traffic policy Local. */
   readonly local: string;
-  /** What comes to an external address. */
+  /** For packets to an external address. */
   readonly external: string;
-  /** Which sources may use the load balancer addresses. */
+  /** For the sources that may use the load balancer addresses. */
   readonly firewall: string;
 }
 
@@ -62,13 +62,13 @@ export function endpointName(name: ServicePortName, endpoint: EndpointKey): stri
   return `KUBE-SEP-${nameHash(hashedText(name) + endpoint)}`;
 }
 
-/** The name of a chain of a tree: what it covers, or a hash of that where it is too long. */
+/** Returns the name of a tree's chain: its label, or a hash of it if it is too long. */
 export function prefixChainName(base: string, label: string): string {
   const name = base + label;
   return name.length <= MAX_CHAIN_NAME_LENGTH ? name : base + nameHash(label);
 }
 
-/** What upstream hashes: name and protocol with nothing between. */
+/** Upstream hashes name and protocol without a separator. */
 function hashedText(name: ServicePortName): string {
   return servicePortText(name) + name.protocol.toLowerCase();
 }

@@ -67,7 +67,7 @@ export async function readCounters(
   };
 }
 
-/** Packets by counter; empty where the tool or the kernel cannot say. */
+/** Packets by counter; empty if the tool or the kernel has none. */
 async function listCounters(
   dependencies: ProbeDependencies,
 ): Promise<ReadonlyMap<string, number>> {

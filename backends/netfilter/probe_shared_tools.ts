@@ -1,8 +1,3 @@
-/**
- * What all kernel modes like to have beside their own tools.
- *
- * @module
- */
 import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
 import { type Feature, probeResult } from "./probe/feature.ts";
 import {
@@ -38,13 +33,13 @@ const BRIDGE: Feature = {
 
 const BRIDGE_SETTING = "net.bridge.bridge-nf-call-iptables";
 
-/** Asks for them. Throws only when the caller gave up. */
+/** Probes the optional tools of all kernel modes. Throws only if the caller cancels. */
 export async function probeSharedTools(
   dependencies: ProbeDependencies,
   options: { readonly signal?: AbortSignal | undefined },
 ): Promise<readonly ProbeResult[]> {
   const [conntrack, sysctl] = await Promise.all([
-    // Counting takes no time, and needs what deleting needs.
+    // Counting is fast and needs the same permission as deleting.
     tryTool(dependencies, ["conntrack", "-C"], options),
     tryTool(dependencies, ["sysctl", "-n", BRIDGE_SETTING], options),
   ]);
@@ -56,7 +51,7 @@ export async function probeSharedTools(
   ];
 }
 
-/** A user who may not use it is told so once, by the row of the rights. */
+/** Missing permission is reported once, by the row of the rights. */
 function conntrackRows(answer: ToolAnswer): readonly ProbeResult[] {
   if (answer.kind !== "ended") return [probeResult(CONNTRACK, { reason: answer.reason })];
   const { code, out, err } = answer;

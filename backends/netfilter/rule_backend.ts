@@ -1,32 +1,136 @@
-/**
- * What a backend that writes rules is made with, whichever tool it writes them by.
- *
- * @module
- */
+import type { CleanupReport } from "../../lib/controller/data_plane.ts";
 import type { Logger } from "../../lib/log/logger.ts";
-import type { IpFamily } from "../../lib/net/ip_address.ts";
+import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
+import type { Backend, BackendMode, RuleCounters } from "../../lib/proxy/backend.ts";
+import type { SyncReport } from "../../lib/proxy/data_plane.ts";
+import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
-import type { DriftFigures } from "./drift_figures.ts";
+import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import { renderOneByOne } from "../../lib/proxy/service_mode.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import type { DriftFigures, DriftWatch } from "./drift_watch.ts";
 
-/** Its edges. */
+/** The edges of a backend that writes rules. */
 export interface RuleBackendDependencies {
   readonly clock: Clock;
   readonly commands: CommandRunner;
   readonly logger: Logger;
   /** From 0 to 1, as `Math.random`. */
   readonly random: () => number;
-  /** Told when something of ours was found missing or changed. */
+  /** Called when objects in the kernel were missing or changed. */
   readonly onDrift?: (figures: DriftFigures) => void;
 }
 
-/** Its settings. */
+/** The settings of a backend that writes rules. */
 export interface RuleBackendOptions {
   readonly family: IpFamily;
   readonly masqueradeBit: number;
-  /** Longest time between two looks for what a flush takes along, milliseconds. */
+  /** Maximum interval of checks for a flush, milliseconds. */
   readonly syncPeriodMs: number;
-  /** What a machine was found to have, for text without a `start()`. @default {everything} */
+  /** The facts of a machine, for rendering without a `start()`. @default {everything} */
   readonly facts?: MachineFacts;
+}
+
+/** The parts of a started backend that every mode has. */
+interface StartedBackend {
+  readonly drift: DriftWatch;
+  /** Whether no rules of an earlier run, or of kube-proxy, existed. */
+  readonly isFresh: boolean;
+}
+
+/** The kernel setting for node ports on 127.0.0.1: without it, such packets never leave the node. */
+export const ROUTE_LOCALNET: HostSettingRequest = {
+  name: "net.ipv4.conf.all.route_localnet",
+  value: "1",
+  purpose: "serve node ports on 127.0.0.1",
+};
+
+/** The common part of modes whose rules the kernel applies. */
+export abstract class RuleBackend<Machine extends StartedBackend> implements
+  Omit<
+    Backend,
+    "compare" | "explain" | "facts" | "hostSettings" | "inspect" | "probe" | "repair"
+  > {
+  abstract readonly mode: BackendMode;
+  readonly usesConntrack = true;
+  readonly family: IpFamily;
+  readonly counting = this;
+  /** Serializes syncs, checks of the kernel and repairs. */
+  protected readonly turns = new OneAtATime();
+  /** The machine as `start()` found it. */
+  protected machine: Machine | undefined;
+
+  constructor({ family }: Pick<RuleBackendOptions, "family">) {
+    this.family = family;
+  }
+
+  /** Reads the machine. Throws if the mode cannot run on it. */
+  protected abstract prepare(): Promise<Machine>;
+  /** Writes a plan. */
+  protected abstract write(
+    machine: Machine,
+    plan: ProxyPlan,
+    changes: PlanChanges,
+  ): Promise<SyncReport>;
+  protected abstract remove(options: { readonly dryRun: boolean }): Promise<CleanupReport>;
+  abstract render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string>;
+  abstract ruleCounters(): Promise<RuleCounters>;
+
+  get takesPartialPlans(): boolean {
+    return this.machine?.isFresh === true;
+  }
+
+  async start(): Promise<void> {
+    this.machine = await this.prepare();
+    this.machine.drift.start();
+  }
+
+  sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
+    return this.turns.run(async () => {
+      if (this.machine === undefined) {
+        throw new Error(`Cannot sync mode ${this.mode}: start() has not succeeded`);
+      }
+      return await this.write(this.machine, plan, changes);
+    });
+  }
+
+  renderEach: Backend["renderEach"] = (plan, keys) =>
+    renderOneByOne({ render: (key) => this.render(plan, new Set([key])) }, keys);
+
+  findMissing: Backend["findMissing"] = () => Promise.resolve(undefined);
+
+  findAffinity: Backend["findAffinity"] = () =>
+    Promise.reject(new Error(`mode ${this.mode} does not show which client has which endpoint`));
+
+  refreshTraffic(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  recheck(): void {
+    this.machine?.drift.recheck();
+  }
+
+  ownsAddress(_address: IpAddress, _interfaceName: string): boolean {
+    return false;
+  }
+
+  cleanup(): Promise<CleanupReport> {
+    return this.remove({ dryRun: false });
+  }
+
+  previewCleanup(): Promise<CleanupReport> {
+    return this.remove({ dryRun: true });
+  }
+
+  /** The kernel keeps open connections, whether this process runs or not. */
+  async drain(): Promise<void> {
+    await this.machine?.drift.stop();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.machine?.drift.stop();
+  }
 }

@@ -1,14 +1,8 @@
-/**
- * Gives a program a batch of lines; its error names the line that was refused.
- *
- * @module
- */
 import { inPieces } from "../../lib/os/command_input.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
-import { reasonOfExit } from "./foreign/tool_output.ts";
-import { saysNotPermitted } from "./probe/try_tool.ts";
+import { reasonOfExit, saysNotPermitted } from "./probe/try_tool.ts";
 
-/** A batch whose input the program refused. How much of it was carried out is unknown. */
+/** A batch whose input the program refused. How much of it was applied is unknown. */
 export class BatchRefusal extends Error {
   override name = "BatchRefusal";
   /** The line that the program named, from 1. */
@@ -28,11 +22,14 @@ interface ToolBatch {
   readonly command: readonly [program: string, ...args: string[]];
   readonly lines: readonly string[];
   readonly timeoutMs: number;
-  /** Whether any word on its standard error is a refusal, whatever the exit code. @default {false} */
+  /**
+   * Whether any message on standard error is a refusal, regardless of the exit code. @default
+   * {false}
+   */
   readonly complainsOnly?: boolean;
 }
 
-/** Words about the machine or this process, whatever the line. */
+/** Messages about the machine or this process, regardless of the line. */
 const NOT_OF_A_LINE = /Can't initialize ipvs|Cannot open netlink|Cannot talk to/;
 
 /**

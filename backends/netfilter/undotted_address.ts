@@ -1,14 +1,7 @@
-/**
- * One spelling for addresses of IPv6 that tools of netfilter print with an IPv4 address at their end.
- * Pure.
- *
- * @module
- */
-
-/** An address of ::/96, which nobody else prints so. */
+/** An address of ::/96, which only these tools print so. */
 const DOTTED = /(?<![^ [])::(\d+)\.(\d+)\.(\d+)\.(\d+)/g;
 
-/** A text of a tool with such addresses in the words that they were written with: `::102:304`. */
+/** Returns the text with such addresses in their usual form: `::102:304`. */
 export function withUndottedAddresses(text: string): string {
   return text.includes("::") ? text.replace(DOTTED, undotted) : text;
 }

@@ -1,9 +1,3 @@
-/**
- * When to read everything and compare it. Pure but for its own state.
- *
- * @module
- */
-
 const DEFAULT_SHORTEST_MS = 300_000;
 /** Reading takes seconds where there are many Services; at any size it is done once an hour. */
 const LONGEST_EVERY_MS = 3_600_000;
@@ -24,12 +18,12 @@ export class VerificationSchedule {
     this.#shortestMs = shortestMs;
   }
 
-  /** Also as long as no time was planned. */
+  /** Also true while no time is planned. */
   isDue(now: number): boolean {
     return this.#dueAt === undefined || now >= this.#dueAt;
   }
 
-  /** Plans the first comparison by what it is taken to cost; nothing where one is planned. */
+  /** Plans the first comparison by its expected cost, unless one is planned. */
   expect(now: number, durationMs: number): void {
     if (this.#dueAt === undefined) this.verified(now, durationMs);
   }

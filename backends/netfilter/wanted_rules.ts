@@ -1,19 +1,13 @@
-/**
- * Keeps the rules of one family in step with the plan: what is wanted is a layout, which a writer
- * brings into the kernel.
- *
- * @module
- */
 import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import type { Clock } from "../../lib/os/clock.ts";
-import { TimeSlice } from "../../lib/os/time_slice.ts";
+import { forEachInSlices, TimeSlice } from "../../lib/os/time_slice.ts";
 import type { Quarantined, SyncReport } from "../../lib/proxy/data_plane.ts";
 import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { refusedItem, type RefusedItems } from "./refused_items.ts";
+import { refusedByKey, refusedItem, type RefusedItems } from "./refused_items.ts";
 
 /** The wanted objects of a mode, by ServicePort. */
 interface RuleLayout<Options> {
@@ -30,7 +24,9 @@ interface RuleLayout<Options> {
 
 /** Brings a layout into the kernel. */
 interface LayoutWriter<Layout, Figures> {
-  /** Whether the content of the kernel is known; otherwise a write reads and compares all of it. */
+  /**
+   * Whether the content of the kernel is known; otherwise a write reads and compares everything.
+   */
   readonly isKnown: boolean;
   /** Writes that failed, since the process began. */
   readonly failures: number;
@@ -82,7 +78,6 @@ export class WantedRules<Layout extends RuleLayout<Options>, Options, Figures> {
     return this.#layout;
   }
 
-  /** Whether the content of the kernel is known. */
   get isKnown(): boolean {
     return this.#dependencies.writer.isKnown;
   }
@@ -97,7 +92,7 @@ export class WantedRules<Layout extends RuleLayout<Options>, Options, Figures> {
     return this.#dependencies.writer.failures;
   }
 
-  /** Of these, the writes of syncs that wrote changes only. */
+  /** Of these, the writes of syncs that wrote only changes. */
   get failedPartialWrites(): number {
     return this.#failedPartialWrites;
   }
@@ -134,8 +129,8 @@ export class WantedRules<Layout extends RuleLayout<Options>, Options, Figures> {
   }
 
   /**
-   * Brings the layout in step with a plan; nothing is written. A ServicePort that the kernel refused
-   * stays out until it is time to try it again. Costs what has changed.
+   * Updates the layout to a plan without writing. A ServicePort that the kernel refused is left out
+   * until its retry. The cost depends on the changes.
    */
   async take(plan: ProxyPlan, { changes, options }: WantedChanges<Options>): Promise<void> {
     const { clock, refused, writer } = this.#dependencies;
@@ -189,4 +184,27 @@ export class WantedRules<Layout extends RuleLayout<Options>, Options, Figures> {
     this.#localTraffic = shared.localTraffic;
     return { layout: this.#layout, isNew };
   }
+}
+
+/** Where {@linkcode fillLayout} puts the ServicePorts of a plan. */
+interface FilledLayout {
+  set(service: ServicePlan): void;
+  quarantine(item: Quarantined, service: ServicePlan): void;
+}
+
+/** Lays out a whole plan, except what the kernel refused of the process that serves. */
+export async function fillLayout(
+  layout: FilledLayout,
+  { services }: Pick<ProxyPlan, "services">,
+  { clock, quarantined }: {
+    readonly clock: Clock;
+    readonly quarantined: readonly Quarantined[] | undefined;
+  },
+): Promise<void> {
+  const refused = refusedByKey(quarantined);
+  await forEachInSlices(clock, services.values(), (service) => {
+    const item = refused.get(service.key);
+    if (item) layout.quarantine(item, service);
+    else layout.set(service);
+  });
 }

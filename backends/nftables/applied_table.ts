@@ -1,8 +1,8 @@
 /**
- * What the kernel is known to hold of ours. Pure but for its own state.
+ * The part of the kernel's state that is known. Pure but for its own state.
  *
- * Elements are kept as the entries that they were rendered from; as text only between a reading of
- * the table and the next write.
+ * Elements are kept as the entries that they were rendered from. Their text is kept only between a
+ * read of the table and the next write.
  *
  * @module
  */
@@ -13,7 +13,7 @@ import type { EntryId } from "./entry_id.ts";
 import type { Element } from "./containers.ts";
 import { chainOf, type EndpointOrder, type Entry } from "./entry.ts";
 
-/** What will be there once a transaction was taken. */
+/** The state after a transaction succeeds. */
 export interface AppliedChanges {
   /** Chains that are there now and were not known to be. */
   readonly chains: readonly string[];
@@ -23,18 +23,21 @@ export interface AppliedChanges {
   readonly shared?: readonly Element[];
   /** Chains that are there and that no number leads to. @default {none} */
   readonly unnumberedChains?: readonly string[];
-  /** Chains that were taken away. @default {none} */
+  /** Chains that were removed. @default {none} */
   readonly removedChains?: readonly string[];
 }
 
 /** The table, as far as it is known. */
 export class AppliedTable {
   #entries = new Map<EntryId, Entry>();
-  /** The entries when all of them were last known. The table itself does not say how they are numbered. */
+  /**
+   * The entries when all were last known. The table itself does not contain the numbering of
+   * endpoints.
+   */
   #lastEntries: ReadonlyMap<EntryId, Entry> = new Map();
-  /** How many entries lead to a chain. */
+  /** The number of entries that lead to each chain. */
   readonly #users = new Map<string, number>();
-  /** How the tool prints the rules of chains that are as they should be. */
+  /** How the tool prints the rules of correct chains. */
   readonly #prints = new Map<string, string>();
   /** The same of sets and maps. */
   #declarations: ReadonlyMap<string, string> = new Map();
@@ -46,30 +49,30 @@ export class AppliedTable {
   #changedObjects = 0;
   #isSpoilt = false;
 
-  /** Whether what the kernel holds is known: it was read, and nothing failed since. */
+  /** Whether the content of the kernel is known: it was read, and no write failed since. */
   get isKnown(): boolean {
     return this.#state !== "unknown";
   }
 
-  /** Whether every entry is known; otherwise all of them are to be compared. */
+  /** Whether every entry is known; otherwise all of them are compared. */
   get isWritten(): boolean {
     return this.#state === "written";
   }
 
-  /** What was read and not yet compared. */
+  /** The last read, if it was not compared yet. */
   get reading(): TableReading | undefined {
     return this.#reading;
   }
 
   /**
-   * Of the last reading: chains whose rules, sets and maps whose types were others than before, and
-   * the table itself where the kernel passes over it.
+   * The number of chains, sets and maps that differed from the previous read, and of tables that
+   * the kernel ignored.
    */
   get changedObjects(): number {
     return this.#changedObjects;
   }
 
-  /** Whether all that was read has to go: it is laid out in another way, or spoilt. */
+  /** Whether the table must be replaced: it has another layout, or cannot be repaired. */
   get isToBeReplaced(): boolean {
     return this.#reading !== undefined &&
       (this.#isSpoilt || !this.#reading.rules.has(LAYOUT_MARK));
@@ -96,8 +99,8 @@ export class AppliedTable {
   }
 
   /**
-   * How the endpoints of an entry are numbered, or were when the table was last known. A comparison
-   * that numbered them in the order of the plan would move endpoints that are in their right places.
+   * Returns how the endpoints of an entry are numbered, or were when the table was last known.
+   * Numbering them in the order of the plan would move endpoints without need.
    */
   order(id: EntryId): EndpointOrder | undefined {
     return this.#entries.get(id) ?? this.#lastEntries.get(id);
@@ -119,7 +122,8 @@ export class AppliedTable {
   }
 
   /**
-   * Chains whose rules, and sets and maps whose types, are others than at an earlier reading. Pure.
+   * Returns the chains whose rules, and sets and maps whose types, differ from an earlier read.
+   * Pure.
    */
   changesIn(reading: TableReading | undefined): readonly string[] {
     const differs = (known: ReadonlyMap<string, string>) => ([name, text]: [string, string]) =>
@@ -131,9 +135,9 @@ export class AppliedTable {
   }
 
   /**
-   * The table was read, or is known to be absent: what was known before is void. Of rules the tool
-   * does not print what it was given, so they are compared with what it printed at an earlier reading;
-   * a chain that is read for the first time is taken for wrong, and written once more.
+   * Adopts a read of the table, or its absence; earlier knowledge is void. The tool prints rules
+   * differently from its input, so they are compared with an earlier print. A chain that is read
+   * for the first time is rewritten once.
    */
   adopt(reading: TableReading | undefined): void {
     this.forget();
@@ -156,7 +160,7 @@ export class AppliedTable {
     }
   }
 
-  /** As {@linkcode adopt}, of a table that can't be brought to what is wanted: none of it is kept. */
+  /** As {@linkcode adopt}, for a table that cannot be repaired: nothing of it is kept. */
   adoptSpoilt(reading: TableReading | undefined): void {
     this.adopt(reading);
     this.#isSpoilt = true;
@@ -188,7 +192,7 @@ export class AppliedTable {
   /** A transaction was taken. */
   confirm(changes: AppliedChanges): void {
     const { chains, entries, shared, unnumberedChains = [], removedChains = [] } = changes;
-    // Written from memory: an earlier print may be of what was there under this name before.
+    // An earlier print may belong to a former chain of the same name.
     if (this.#state === "written") { for (const name of chains) this.#prints.delete(name); }
     this.#state = "written";
     this.#reading = undefined;
@@ -215,7 +219,7 @@ export class AppliedTable {
     }
   }
 
-  /** Of a set or map that was recreated with other types, all rules and elements have to go. */
+  /** If a set or map was recreated with other types, all rules and elements must go. */
   #adoptDeclarations(declarations: ReadonlyMap<string, string>): void {
     for (const [name, text] of declarations) {
       if ((this.#declarations.get(name) ?? text) === text) continue;

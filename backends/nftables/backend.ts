@@ -1,29 +1,22 @@
 /**
- * The nftables mode: one table of the kernel in each family, written by `nft`.
+ * The nftables mode: one table of the kernel for each family, written by `nft`.
  *
- * What is wanted is in `layout.ts`, what the kernel holds in `table_writer.ts`; a sync is the
- * difference, in one transaction. The table stays when the process ends, and a start takes it over.
+ * A sync writes the difference between `layout.ts` (desired) and `table_writer.ts` (applied) in
+ * one transaction. The table stays when the process ends, and the next start takes it over.
  *
  * @module
  */
-import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
-import type { Backend, RuleCounters, RuleCounting } from "../../lib/proxy/backend.ts";
+import type { Backend, RuleCounters } from "../../lib/proxy/backend.ts";
 import type { CleanupReport } from "../../lib/controller/data_plane.ts";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
-import {
-  type BackendInspection,
-  type ComparisonScope,
-  type ProbeResult,
-  renderOneByOne,
+import type {
+  BackendInspection,
+  ComparisonScope,
+  ProbeResult,
 } from "../../lib/proxy/service_mode.ts";
-import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
-import type {
-  ModeExplanation,
-  PacketCarrier,
-  PacketExplanation,
-} from "../../lib/proxy/packet_explanation.ts";
+import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
 import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
@@ -32,9 +25,12 @@ import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import type { DriftWatch } from "../netfilter/drift_watch.ts";
 import { atOnce, inSteps } from "../netfilter/in_steps.ts";
 import { inspectPlan } from "../netfilter/inspect_plan.ts";
-import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
-import { ROUTE_LOCALNET } from "../netfilter/route_localnet.ts";
-import type { RuleBackendDependencies, RuleBackendOptions } from "../netfilter/rule_backend.ts";
+import {
+  ROUTE_LOCALNET,
+  RuleBackend,
+  type RuleBackendDependencies,
+  type RuleBackendOptions,
+} from "../netfilter/rule_backend.ts";
 import { RefusedItems } from "../netfilter/refused_items.ts";
 import { WantedRules } from "../netfilter/wanted_rules.ts";
 import { NftablesLayout } from "./layout.ts";
@@ -52,15 +48,21 @@ import {
   servesLocalhost,
 } from "./render_options.ts";
 import { NftRunner } from "../netfilter/nft/nft_runner.ts";
-import { removeOwnTable } from "./own_table.ts";
 import { probeNftablesMode, probeRenderFeatures } from "./probe.ts";
 import { renderText, withCounters } from "./render.ts";
 import { countedFor, startCounting, type TrafficCounters } from "./traffic_counters.ts";
 import { WriteFigures } from "./write_figures.ts";
+import type { IpFamily } from "../../lib/net/ip_address.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
+import { messageOf } from "../../lib/log/message_of.ts";
+import { NftError } from "../netfilter/nft/nft_error.ts";
+import { deletionText } from "../netfilter/nft/nft_objects.ts";
+import { countingTable } from "./counting_table.ts";
 
 /** The edges of the nftables backend. */
 interface NftablesBackendDependencies extends RuleBackendDependencies {
-  /** Where what goes through each Service is counted; left out = it is not. */
+  /** Receives the traffic of each Service; absent = not counted. */
   readonly traffic?: FamilyTraffic;
 }
 
@@ -72,39 +74,27 @@ export function createNftablesBackend(
   return new NftablesBackend(dependencies, options);
 }
 
-/** What `start()` found out of the machine. */
+/** The machine as `start()` found it. */
 interface Machine {
   readonly features: NftablesFeatures;
   readonly rules: NftablesRules;
   readonly writer: TableWriter;
   readonly drift: DriftWatch;
-  /** Whether there was no table of ours. */
+  /** Whether no table of this mode existed. */
   readonly isFresh: boolean;
   /** `undefined` = they were not requested. */
   readonly counters: TrafficCounters | undefined;
 }
 
-class NftablesBackend implements Backend {
+class NftablesBackend extends RuleBackend<Machine> implements Backend {
   readonly mode = "nftables";
-  readonly usesConntrack = true;
-  readonly family: IpFamily;
   readonly #dependencies: NftablesBackendDependencies;
   readonly #options: RuleBackendOptions;
-  readonly #turns = new OneAtATime();
-  #machine: Machine | undefined;
 
   constructor(dependencies: NftablesBackendDependencies, options: RuleBackendOptions) {
-    this.family = options.family;
+    super(options);
     this.#dependencies = dependencies;
     this.#options = options;
-  }
-
-  get counting(): RuleCounting {
-    return this;
-  }
-
-  get takesPartialPlans(): boolean {
-    return this.#machine?.isFresh === true;
   }
 
   hostSettings(nodePorts: NodePortAddresses): readonly HostSettingRequest[] {
@@ -119,8 +109,8 @@ class NftablesBackend implements Backend {
     });
   }
 
-  /** The table of an earlier run is read with the first sync, when it is known what is wanted of it. */
-  async start(): Promise<void> {
+  /** Leaves the table of an earlier run to the first sync, which knows the desired state. */
+  protected async prepare(): Promise<Machine> {
     const { clock, commands } = this.#dependencies;
     const { family, syncPeriodMs: periodMs } = this.#options;
     const runner = new NftRunner({ commands }, servicesTable(family));
@@ -133,33 +123,29 @@ class NftablesBackend implements Backend {
       ...{ clock, refused, writer },
       createLayout: (shared, options) => new NftablesLayout(shared, options),
     });
-    const turns = this.#turns;
+    const turns = this.turns;
     const serviceCount = () => rules.layout?.serviceCount ?? 0;
     const edges = { ...this.#dependencies, rules, writer, serviceCount, turns };
     const drift = createTableWatch(edges, { periodMs });
     const counters = await startCounting(this.#dependencies, { family, turns });
-    this.#machine = { features, rules, writer, drift, counters, isFresh: chains.size === 0 };
-    drift.start();
-  }
-
-  sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
-    return this.#turns.run(() => this.#sync(plan, changes));
+    return { features, rules, writer, drift, counters, isFresh: chains.size === 0 };
   }
 
   explain(plan: ProxyPlan, explanation: PacketExplanation): ModeExplanation {
     const options = this.#renderOptions(plan);
-    return explainNftables(plan, explanation, { options, table: this.#machine?.writer });
+    return explainNftables(plan, explanation, { options, table: this.machine?.writer });
   }
 
-  findMissing(carriers: readonly PacketCarrier[]): Promise<readonly DataPlaneDifference[]> {
-    const { commands } = this.#dependencies;
-    return findMissingElements(new NftRunner({ commands }, servicesTable(this.family)), carriers);
-  }
+  override findMissing: Backend["findMissing"] = (carriers) =>
+    findMissingElements(
+      new NftRunner(this.#dependencies, servicesTable(this.family)),
+      carriers,
+    );
 
-  findAffinity: Backend["findAffinity"] = (plan, packet) =>
+  override findAffinity: Backend["findAffinity"] = (plan, packet) =>
     findAffinity(
       new NftRunner(this.#dependencies, servicesTable(this.family)),
-      this.#machine ? appliedSlots(plan, this.#machine.writer) : new Map(),
+      this.machine ? appliedSlots(plan, this.machine.writer) : new Map(),
       packet,
     );
 
@@ -168,18 +154,14 @@ class NftablesBackend implements Backend {
     return this.#dependencies.traffic ? withCounters(text, plan, keys) : text;
   }
 
-  renderEach(plan: ProxyPlan, keys: ReadonlySet<ServicePortKey>) {
-    return renderOneByOne({ render: (key) => this.render(plan, new Set([key])) }, keys);
-  }
-
-  async refreshTraffic(): Promise<void> {
-    await this.#machine?.counters?.refresh();
+  override async refreshTraffic(): Promise<void> {
+    await this.machine?.counters?.refresh();
   }
 
   facts(): MachineFacts | undefined {
-    if (this.#machine === undefined) return undefined;
-    const { features } = this.#machine;
-    return { features: { ...features }, layout: atOnce(ordersOf(this.#machine)) };
+    if (this.machine === undefined) return undefined;
+    const { features } = this.machine;
+    return { features: { ...features }, layout: atOnce(ordersOf(this.machine)) };
   }
 
   compare: Backend["compare"] = async (plan, scope) =>
@@ -189,53 +171,32 @@ class NftablesBackend implements Backend {
     await repairKernel(...await this.#comparison(plan, scope));
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
-    const isStarted = this.#machine !== undefined;
+    const isStarted = this.machine !== undefined;
     const summary = isStarted
       ? `table ${EXPRESSIONS[this.family].table} ${TABLE} of nftables`
       : "not started";
     const { clock, traffic } = this.#dependencies;
-    const { plan, quarantined } = this.#machine?.rules ?? {};
-    if (plan && keys?.length !== 0) await this.#machine?.counters?.tryRefresh();
+    const { plan, quarantined } = this.machine?.rules ?? {};
+    if (plan && keys?.length !== 0) await this.machine?.counters?.tryRefresh();
     const trafficOf = (service: ServicePlan) => countedFor(service, traffic);
     return { summary, ...await inspectPlan(plan, { clock, quarantined, keys, trafficOf }) };
   }
 
   ruleCounters(): Promise<RuleCounters> {
-    const { failedWrites = 0, failedPartialWrites = 0 } = this.#machine?.rules ?? {};
-    const { failedCleanups = 0 } = this.#machine?.writer ?? {};
+    const { failedWrites = 0, failedPartialWrites = 0 } = this.machine?.rules ?? {};
+    const { failedCleanups = 0 } = this.machine?.writer ?? {};
     return Promise.resolve({ failedWrites, failedPartialWrites, failedCleanups });
   }
 
-  recheck(): void {
-    this.#machine?.drift.recheck();
+  protected remove({ dryRun }: { readonly dryRun: boolean }): Promise<CleanupReport> {
+    return removeOwnTable(this.#dependencies, { family: this.family, dryRun });
   }
 
-  ownsAddress(_address: IpAddress): boolean {
-    return false;
-  }
-
-  cleanup(): Promise<CleanupReport> {
-    return removeOwnTable(this.#dependencies, { family: this.family, dryRun: false });
-  }
-
-  previewCleanup(): Promise<CleanupReport> {
-    return removeOwnTable(this.#dependencies, { family: this.family, dryRun: true });
-  }
-
-  /** Open connections are the kernel's: they go on whether this process does or not. */
-  async drain(): Promise<void> {
-    await this.#machine?.drift.stop();
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#machine?.drift.stop();
-  }
-
-  async #sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
-    if (this.#machine === undefined) {
-      throw new Error("Cannot sync the table of nftables: start() has not succeeded");
-    }
-    const { counters, rules } = this.#machine;
+  protected async write(
+    { counters, rules }: Machine,
+    plan: ProxyPlan,
+    changes: PlanChanges,
+  ): Promise<SyncReport> {
     const figures = new WriteFigures();
     const options = this.#renderOptions(plan);
     const afterwards = async () => await counters?.sync(plan, changes);
@@ -247,8 +208,8 @@ class NftablesBackend implements Backend {
     const { clock, commands } = this.#dependencies;
     const { facts, ...settings } = this.#options;
     const { family } = settings;
-    const machine = this.#machine;
-    const features = this.#machine?.features ??
+    const machine = this.machine;
+    const features = this.machine?.features ??
       (facts
         ? featuresFound(ALL_FEATURES, facts)
         : await probeRenderFeatures({ commands }, { family }));
@@ -263,14 +224,49 @@ class NftablesBackend implements Backend {
 
   #renderOptions({ shared }: ProxyPlan) {
     const { facts = { features: {} } } = this.#options;
-    const features = this.#machine?.features ?? featuresFound(ALL_FEATURES, facts);
+    const features = this.machine?.features ?? featuresFound(ALL_FEATURES, facts);
     return renderOptionsOf(this.#options, shared, { features });
   }
 }
 
-/** How endpoints are numbered where the plan does not say it; as {@linkcode TableWriter.orders}. */
+/**
+ * Returns the numbering of endpoints that the plan does not determine; see {@linkcode
+ * TableWriter.orders}.
+ */
 function* ordersOf(
   { rules: { layout }, writer }: Pick<Machine, "rules" | "writer">,
 ): Generator<void, readonly string[]> {
   return layout ? yield* writer.orders(layout) : [];
+}
+
+interface OwnTableRemoval {
+  readonly family: IpFamily;
+  /** Only reports what would be done. */
+  readonly dryRun: boolean;
+}
+
+/** Takes the tables of a family away, which is all that this mode ever wrote. */
+export async function removeOwnTable(
+  edges: { readonly commands: CommandRunner },
+  { family, dryRun }: OwnTableRemoval,
+): Promise<CleanupReport> {
+  const run = new RemovalRun(edges, { dryRun });
+  for (const table of [servicesTable(family), countingTable(family)]) {
+    const name = `table ${table.family} ${table.name}`;
+    try {
+      if (!await new NftRunner(edges, table).isThere()) continue;
+    } catch (error) {
+      if (!(error instanceof NftError)) throw error;
+      // Without the program, this mode never ran here.
+      const isMissing = /ENOENT|not found/i.test(messageOf(error));
+      if (!isMissing) run.unseen(name, error.message);
+      break;
+    }
+    await run.do(name, {
+      command: ["nft", "-f", "-"],
+      input: () => [deletionText(table)],
+      removes: [`${name} (nftables)`],
+    });
+  }
+  return run.report();
 }

@@ -5,7 +5,7 @@
  *  arrives ─► nat-prerouting ─┬─► services ─► looks up ─┬─► off-cluster-2, masquerade-3 … ─► DNAT
  *  is sent ─► nat-output ─────┘                         ├─► reject-all, drop
  *                                                       └─► nothing of ours: goes on
- *   … nobody's NAT took it ─┬─► unclaimed-prerouting ─┬─► unclaimed ─► reject-all, drop
+ *   … no other NAT matched ─┬─► unclaimed-prerouting ─┬─► unclaimed ─► reject-all, drop
  *                           └─► unclaimed-output ─────┘
  *  leaves ──► nat-postrouting ─► masquerade
  * ```
@@ -39,7 +39,8 @@ export function baseChains({ options }: Pick<ChainContext, "options">): readonly
   const guard: NftChain = {
     name: "loopback-guard",
     hook: "type filter hook prerouting priority -110",
-    // With route_localnet set, a neighbour could reach what listens on 127.0.0.1 (CVE-2020-8558).
+    // With route_localnet set, a neighbour could reach programs that listen on 127.0.0.1
+    // (CVE-2020-8558).
     rules: [`iifname != "lo" ${destination} ${loopback} drop`],
   };
   return [
@@ -80,8 +81,8 @@ export function baseChains({ options }: Pick<ChainContext, "options">): readonly
 }
 
 /**
- * Over a number, not by a verdict in the map itself: for each new element that says `goto` the kernel
- * checks all chains that any element of its map leads to, 10 ms at 44,000 Services.
+ * Uses a number instead of a verdict in the map itself: for each new element with `goto`, the
+ * kernel checks all chains that any element of its map leads to, 10 ms at 44,000 Services.
  */
 function leadsTo(key: string, map: string): string {
   return `meta priority set ${key} map @${map} meta priority vmap @numbered-chains`;
@@ -101,7 +102,7 @@ function serviceRules(options: NftablesRenderOptions): readonly string[] {
 
 function unclaimedRules({ family }: NftablesRenderOptions): readonly string[] {
   const { destination } = EXPRESSIONS[family];
-  // What is bound here, such as the address of a DNS cache on the node, is left to its owner.
+  // An address that is bound here, such as that of a DNS cache on the node, belongs to its owner.
   const elsewhere = "fib daddr type != local";
   return [
     `${destination} @cluster-ips ${elsewhere} goto ${REJECT_CHAIN}`,

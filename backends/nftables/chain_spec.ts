@@ -7,42 +7,44 @@
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import type { Element } from "./containers.ts";
 import { EXPRESSIONS, PORT } from "./expressions.ts";
-import { fromPod, notFromPod } from "./local_match.ts";
 import { masqueradeMark, type NftablesRenderOptions } from "./render_options.ts";
 import { LOCAL_BIT, nameNumber, SLOT_BIT, slotText } from "./slots.ts";
+import { interfaceNameLength, LONGEST_INTERFACE_NAME } from "../../lib/net/interface_name.ts";
+import type { IpFamily } from "../../lib/net/ip_address.ts";
+import { assertNever } from "../../lib/proxy/verdict.ts";
 
-/** Among how many endpoints is chosen; or what becomes of a packet when there is none. */
+/** The number of endpoints to choose from, or the outcome without any. */
 export type Choice = number | "drop" | "reject";
 
 /**
- * What is done about the sender's address: `keep` it; `masquerade`; masquerade what comes from
- * `off-cluster`; or treat the sender by where it is, as external policy `local` asks for.
+ * The treatment of the sender's address: `keep` it; `masquerade`; masquerade packets from
+ * `off-cluster`; or decide by the sender's location, as external policy `local` requires.
  */
 export type Treatment = "keep" | "local" | "masquerade" | "off-cluster";
 
-/** What a chain is told apart from others by. */
+/** The properties that distinguish a chain from others. */
 export interface ChainSpec {
-  /** Whether packets come by an address of a Service or by a node port. */
+  /** Whether packets arrive by an address of a Service or by a node port. */
   readonly front: "vip" | "port";
   readonly treatment: Treatment;
   readonly main: Choice;
   /** For clients from outside, where the treatment is `local`. */
   readonly local?: Choice;
-  /** How long a client stays with its endpoint. */
+  /** The time for which a client stays with its endpoint. */
   readonly affinitySeconds?: number;
 }
 
-/** What the rules of a chain depend on besides its spec. */
+/** The inputs for the rules of a chain, besides its spec. */
 export interface ChainContext {
   readonly options: NftablesRenderOptions;
   readonly localTraffic: LocalTrafficDetector;
 }
 
-/** The rest of a list is told apart by its first number: policy Local has a list of its own. */
+/** The first number of the list for policy Local, which distinguishes it from the main list. */
 export const LOCAL_OFFSET = 32_768;
 /** The first number of all. */
 export const FIRST_NUMBER = SLOT_BIT;
-/** What stands for a chain where packets are dropped. */
+/** Stands for a chain that drops packets. */
 export const DROP = "drop";
 /** The name of the chain that refuses. */
 export const REJECT_CHAIN = "reject-all";
@@ -72,12 +74,12 @@ const CHOOSING_CHAIN = new RegExp(
     String.raw`(?:-sticky-\d+)?$`,
 );
 
-/** Whether {@linkcode chainName} gives such names. */
+/** Whether {@linkcode chainName} makes names of this form. */
 export function isChoosingChain(name: string): boolean {
   return CHOOSING_CHAIN.test(name);
 }
 
-/** Where a number leads, as an element of the map of chains: the name of a chain, or `drop`. */
+/** Returns the element of the chain map for a number: the name of a chain, or `drop`. */
 export function chainElement(name: string): Element {
   const value = name === DROP ? name : `goto ${name}`;
   return { container: "numbered-chains", key: nameNumber(name), value };
@@ -112,11 +114,11 @@ export function chainRules(spec: ChainSpec, context: ChainContext): readonly str
   }
 }
 
-/** What a choice is made with. */
+/** The inputs of a choice. */
 interface ChoiceContext {
   readonly spec: ChainSpec;
   readonly options: NftablesRenderOptions;
-  /** Where the numbers of the list begin. */
+  /** The first number of the list. */
   readonly offset: number;
 }
 
@@ -152,10 +154,10 @@ function stickyRules(
   seconds: number,
   { client, anySlot, draw, toList, isThere, dnat }: {
     readonly client: string;
-    /** Any slot of the frontend tells whose clients are asked for. */
+    /** Any slot of the frontend identifies the ServicePort. */
     readonly anySlot: string;
     readonly draw: string;
-    /** From what is remembered to how the list of the sender has it. */
+    /** Translates a remembered slot to the sender's list. */
     readonly toList: string;
     readonly isThere: string;
     readonly dnat: string;
@@ -171,4 +173,52 @@ function stickyRules(
     `${draw} ${remember}`,
     `${toList}${dnat}`,
   ];
+}
+
+/** A packet that comes from a pod; `undefined` = that cannot be known. */
+export function fromPod(detector: LocalTrafficDetector, family: IpFamily): string | undefined {
+  return match(detector, family, "");
+}
+
+/** A packet that comes from elsewhere; `undefined` = that cannot be known. */
+export function notFromPod(detector: LocalTrafficDetector, family: IpFamily): string | undefined {
+  return match(detector, family, "!= ");
+}
+
+function match(
+  detector: LocalTrafficDetector,
+  family: IpFamily,
+  operator: "" | "!= ",
+): string | undefined {
+  switch (detector.kind) {
+    case "byCidr":
+      return `${EXPRESSIONS[family].source} ${operator}${detector.cidr}`;
+    case "byBridge":
+      return `iifname ${operator}${quoted(detector.interfaceName)}`;
+    case "byInterfacePrefix":
+      return `iifname ${operator}${quoted(detector.prefix, wildcardAfter(detector.prefix))}`;
+    case "none":
+      return undefined;
+    default:
+      return assertNever(detector);
+  }
+}
+
+/** A prefix of full length is a whole name; with a star after it nft finds it too long. */
+function wildcardAfter(prefix: string): "" | "*" {
+  return interfaceNameLength(prefix) < LONGEST_INTERFACE_NAME ? "*" : "";
+}
+
+/**
+ * Quotes the name of an interface for nft. Its strings cannot contain a quote or a line break, and
+ * a star at the end would mean a prefix.
+ */
+function quoted(name: string, end: "" | "*" = ""): string {
+  if (/["\\\s*]/.test(name)) {
+    throw new RangeError(
+      `Cannot write a rule for the interface '${name}': nft can't quote its name; it may hold no ` +
+        "quote, backslash, star or blank",
+    );
+  }
+  return `"${name}${end}"`;
 }

@@ -1,9 +1,9 @@
 /**
- * How the table that was found differs from the wanted one, object by object, and what has to be
- * written so that it does not. Pure.
+ * Compares the table that was found with the desired one, object by object, and computes the
+ * repair. Pure.
  *
- * Chains that fell out of use and their numbers are no difference: packets never come there, and the
- * process that made them knows of them.
+ * Unused chains and their numbers are no difference: packets never reach them, and the process
+ * that created them removes them.
  *
  * @module
  */
@@ -29,28 +29,27 @@ import {
 import type { NftablesRenderOptions } from "./render_options.ts";
 import type { WantedState } from "./wanted_state.ts";
 
-/** What is compared. */
 interface TableComparisonInput {
   readonly options: NftablesRenderOptions;
   readonly wanted: WantedState;
-  /** What the rules of the wanted chains do. */
+  /** The meaning of the rules of the desired chains. */
   readonly code: RuleCode;
   /** `undefined` = there is no table. */
   readonly found: CodedTable | undefined;
-  /** Only these ServicePorts, and what all share. @default {all} */
+  /** Only these ServicePorts, and the shared rules. @default {all} */
   readonly keys?: ReadonlySet<ServicePortKey> | undefined;
 }
 
-/** What differs, and what mends it. */
+/** The differences and their repair. */
 export interface TableComparison {
   readonly differences: readonly DataPlaneDifference[];
-  /** Empty when nothing differs, or when what is left can only go after {@linkcode removal}. */
-  readonly mending: NftTransaction;
-  /** What is nobody's; written after the rest, since other objects may lead there until then. */
+  /** Empty if nothing differs, or if the remaining differences need {@linkcode removal}. */
+  readonly changes: NftTransaction;
+  /** Objects without an owner. Removed last, since other objects may refer to them until then. */
   readonly removal: NftTransaction;
 }
 
-/** Compares, in short steps. */
+/** Compares a table with the desired one, in short steps. */
 export function* compareTable(
   input: TableComparisonInput,
 ): Generator<void, TableComparison> {
@@ -85,7 +84,7 @@ class PendingTableChanges {
     this.#table = servicesTable(input.options.family);
   }
 
-  /** Whether all of it is to be rewritten: then its content is not listed. */
+  /** Whether the whole table is rewritten; then its content is not listed. */
   compareTableItself(): boolean {
     const { found, wanted } = this.#input;
     const name = `${this.#table.family} ${this.#table.name}`;
@@ -197,7 +196,7 @@ class PendingTableChanges {
   }
 
   *end(): Generator<void, TableComparison> {
-    const mending = yield* NftTransaction.steps(this.#table, {
+    const changes = yield* NftTransaction.steps(this.#table, {
       replacesTable: this.#replacesTable,
       declared: this.#declares ? CONTAINER_NAMES : undefined,
       recreated: this.#recreated,
@@ -209,11 +208,11 @@ class PendingTableChanges {
       removedChains: this.#strangeChains,
       removedContainers: this.#strangeContainers,
     });
-    return { differences: this.#differences, mending, removal };
+    return { differences: this.#differences, changes, removal };
   }
 }
 
-/** Sets and maps of ours that hold something else than ours do, or for a time only. */
+/** Returns the sets and maps whose types or flags differ. */
 function alteredContainers(
   declarations: CodedTable["declarations"],
   { containers }: NftTableSpec,

@@ -1,8 +1,3 @@
-/**
- * How the elements that were found differ from the wanted ones. Pure.
- *
- * @module
- */
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { NftContainer } from "../netfilter/nft/nft_objects.ts";
@@ -15,14 +10,13 @@ import {
 } from "./containers.ts";
 import type { WantedElement, WantedState } from "./wanted_state.ts";
 
-/** What is compared. */
 interface ElementComparisonInput {
   readonly containers: ReadonlyMap<ContainerName, NftContainer>;
   readonly wanted: Pick<WantedState, "elements" | "fronts">;
   readonly found: TableElements;
   /** Keys of numbered chains that fell out of use. */
   readonly unknown: ReadonlySet<string>;
-  /** Only these ServicePorts, and what all share. @default {all} */
+  /** Only these ServicePorts, and the shared elements. @default {all} */
   readonly keys?: ReadonlySet<ServicePortKey> | undefined;
 }
 
@@ -32,7 +26,7 @@ interface ElementDifference {
   readonly difference: DataPlaneDifference;
 }
 
-/** What differs, and what is to be taken away and added so that it does not. */
+/** The differences, and the changes that repair them. */
 interface ElementComparison {
   readonly differences: readonly ElementDifference[];
   readonly removed: ReadonlyMap<ContainerName, readonly OwnedElement[]>;
@@ -49,7 +43,7 @@ const NUMBERED: ReadonlySet<ContainerName> = new Set([
   "node-port-choices",
 ]);
 
-/** Compares, in short steps. */
+/** Compares the elements that were found with the desired ones, in short steps. */
 export function* compareElements(
   input: ElementComparisonInput,
 ): Generator<void, ElementComparison> {

@@ -1,9 +1,3 @@
-/**
- * Compares the table that the kernel holds with a plan, for a process that need not be the one that
- * writes it; and mends what differs.
- *
- * @module
- */
 import type { Clock } from "../../lib/os/clock.ts";
 import type { ComparisonScope } from "../../lib/proxy/service_mode.ts";
 import type {
@@ -15,8 +9,7 @@ import { inSteps } from "../netfilter/in_steps.ts";
 import type { CodedTable, NftRunner } from "../netfilter/nft/nft_runner.ts";
 import type { NftTransaction } from "../netfilter/nft/nft_transaction.ts";
 import { servicesTable } from "./containers.ts";
-import { TimeSlice } from "../../lib/os/time_slice.ts";
-import { refusedByKey } from "../netfilter/refused_items.ts";
+import { fillLayout } from "../netfilter/wanted_rules.ts";
 import { compareTable, type TableComparison } from "./compare.ts";
 import { readOrder, readSlots } from "./endpoint_order_text.ts";
 import { NftablesLayout } from "./layout.ts";
@@ -29,7 +22,6 @@ interface KernelComparisonDependencies {
   readonly runner: Pick<NftRunner, "readRules" | "readWithCode" | "ruleCode" | "write">;
 }
 
-/** What the kernel has to hold. */
 interface KernelComparisonInput {
   readonly plan: ProxyPlan;
   readonly options: NftablesRenderOptions;
@@ -43,13 +35,12 @@ export async function compareKernel(
   { clock, runner }: KernelComparisonDependencies,
   { plan, options, orders, scope }: KernelComparisonInput,
 ): Promise<TableComparison> {
-  const slice = new TimeSlice(clock);
   const layout = new NftablesLayout(plan.shared, options);
   const want = (context: WantedStateContext) => inSteps({ clock }, wantedState(layout, context));
   const prepare = async () => {
-    await fill(layout, { plan, scope }, slice);
+    await fillLayout(layout, plan, { clock, quarantined: scope?.quarantined });
     if (orders === undefined) return undefined;
-    // Where the order is known, nothing of what is found is needed for it.
+    // If the order is known, the elements that were found are not needed for it.
     const words = await orders();
     for (const [key, slots] of words.flatMap(readSlots)) layout.setSlots(key, slots);
     return await want({ orders: new Map(words.map(readOrder)), found: undefined });
@@ -64,15 +55,18 @@ export async function compareKernel(
   return await compare(withPrintedRules(found, await runner.readRules()));
 }
 
-/** Rules of others, or such as others wrote: ours name no protocol. */
+/** Foreign or hand-written rules may contain protocol numbers; rules of this mode do not. */
 function showsProtocol({ object, found = "" }: DataPlaneDifference): boolean {
   return (object === "chain" || object === "rule") && NAMES_PROTOCOL.test(found);
 }
 
-/** What nft prints before the number of a protocol. */
+/** The text that nft prints before the number of a protocol. */
 const NAMES_PROTOCOL = /proto|nexthdr/;
 
-/** What was read first has numbers for protocols. A chain that is another one by now is left as it was. */
+/**
+ * Uses the printed rules, since the first read has protocol numbers. A chain that changed between
+ * the reads keeps its first text.
+ */
 function withPrintedRules(found: CodedTable, printed: CodedTable["rules"] = new Map()): CodedTable {
   const lines = (text: string) => text.split("\n").length;
   const rules = [...found.rules].map(([chain, text]) => {
@@ -82,10 +76,10 @@ function withPrintedRules(found: CodedTable, printed: CodedTable["rules"] = new 
   return { ...found, rules: new Map(rules) };
 }
 
-/** Removals come after the rest, and another comparison tells whether all is well. */
+/** Removals come last, and another comparison verifies the result. */
 const MAX_PASSES = 3;
 
-/** Writes what differs and nothing else, and compares again. Throws an NftError. */
+/** Writes only the differences, then compares again. Throws an NftError. */
 export async function repairKernel(
   dependencies: KernelComparisonDependencies,
   input: KernelComparisonInput,
@@ -100,23 +94,9 @@ export async function repairKernel(
     operations.lines += transaction.lines.length;
   };
   for (let pass = 0; pass < MAX_PASSES && comparison.differences.length > 0; pass++) {
-    if (!comparison.mending.isEmpty) await write(comparison.mending);
+    if (!comparison.changes.isEmpty) await write(comparison.changes);
     if (!comparison.removal.isEmpty) await write(comparison.removal);
     comparison = await compareKernel(dependencies, input);
   }
   return { found: first.differences, left: comparison.differences, operations };
-}
-
-async function fill(
-  layout: NftablesLayout,
-  { plan, scope }: Pick<KernelComparisonInput, "plan" | "scope">,
-  slice: TimeSlice,
-): Promise<void> {
-  const refused = refusedByKey(scope?.quarantined);
-  for (const service of plan.services.values()) {
-    const item = refused.get(service.key);
-    if (item) layout.quarantine(item);
-    else layout.set(service);
-    await slice.pause();
-  }
 }

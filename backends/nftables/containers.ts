@@ -81,12 +81,12 @@ export function servicesTable(family: IpFamily): NftTableSpec<ContainerName> {
   };
 }
 
-/** Whether this is the name of one of our sets and maps. */
+/** Whether this mode has a set or map of this name. */
 export function isContainerName(name: string): name is ContainerName {
   return CONTAINER_NAMES.some((known) => known === name);
 }
 
-/** Filled by the packet path: what is in it is none of ours to compare. */
+/** Filled by the packet path, so its content is not compared. */
 export const DYNAMIC_CONTAINER: ContainerName = "affinity";
 
 function map(declaration: string): NftContainer {

@@ -1,9 +1,3 @@
-/**
- * The frontends whose packets are counted, each with the ServicePort that owns it. Pure but for its own
- * state.
- *
- * @module
- */
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey, ServicePortName } from "../../lib/proxy/service_port_name.ts";
 import { claimsOf, type EntryId } from "./entry_id.ts";

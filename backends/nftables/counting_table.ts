@@ -1,18 +1,19 @@
 /**
- * The table that counts what goes through each Service, with `--service-counters`.
+ * The table that counts the traffic of each Service, with `--service-counters`.
  *
- * A table of its own: what forwards stays as it is, whether anybody counts or not, and what goes wrong
- * here keeps no packet from its way. The hooks are of type filter, as every packet is to be counted and
- * those of type nat see the first one of a connection only. They come after all DNAT, so that
- * the first packet is known as one of a Service, too.
+ * A separate table keeps forwarding unchanged, whether traffic is counted or not, and independent
+ * of failures here. The hooks are of type filter to see every packet; those of type nat only see
+ * the first one of a connection. They come after all DNAT, so that the first packet is already
+ * known as one of a Service.
  *
  * ```
  *  arrives, but not by lo ─► arriving ─┬─ ct status dnat ─► count ─► service-ips, node-ports
  *  is sent ────────────────► sent ─────┘
  * ```
  *
- * A packet is looked up by what its connection was first sent to, which conntrack knows in both
- * directions. What the node sends to itself passes both hooks: so what arrives by `lo` is left out. Pure.
+ * A packet is looked up by the original destination of its connection, which conntrack knows in
+ * both directions. Packets from the node to itself pass both hooks, so those arriving by `lo` are
+ * left out. Pure.
  *
  * @module
  */
@@ -29,10 +30,10 @@ const COUNTING_SETS = ["service-ips", "node-ports"] as const;
 /** One of {@linkcode COUNTING_SETS}. */
 type CountingSet = typeof COUNTING_SETS[number];
 
-/** Where a packet goes, as conntrack says it. */
+/** The direction of a packet, as conntrack defines it. */
 export const DIRECTIONS = ["original", "reply"] as const;
 
-/** What one element has counted. */
+/** The counts of one element. */
 export interface CountedElement extends NftCounter {
   readonly id: EntryId;
   readonly direction: typeof DIRECTIONS[number];
@@ -41,11 +42,11 @@ export interface CountedElement extends NftCounter {
 /** One that is added or deleted; a front may be of several Services, and so is of none. */
 type CountingElement = ElementChange<string, CountingSet>;
 
-/** What is written. */
+/** The objects to write. */
 interface CountingChanges {
-  /** Whether the table with its sets, chains and rules is written. @default {false} */
+  /** Whether to write the table with its sets, chains and rules. @default {false} */
   readonly declares?: boolean;
-  /** Whether the sets are emptied first; all counters begin at 0. @default {false} */
+  /** Whether to empty the sets first, so that all counters start at 0. @default {false} */
   readonly empties?: boolean;
   readonly removed?: Iterable<EntryId>;
   readonly added?: Iterable<EntryId>;
@@ -54,7 +55,7 @@ interface CountingChanges {
 const PROTOCOLS = "meta l4proto { tcp, udp, sctp }";
 const PORT = "meta l4proto . ct original proto-dst . ct direction";
 const COUNT = "ct status dnat goto count";
-/** After all DNAT of the usual priority, before those who drop at the usual one. */
+/** After all DNAT of the usual priority, before filters of the usual one. */
 const PRIORITY = -80;
 /** Elements between two pauses: well under a millisecond. */
 const SLICE_SIZE = 512;
@@ -89,7 +90,7 @@ function countingChains(family: IpFamily): readonly NftChain[] {
   ];
 }
 
-/** Whether an entry is one that packets are sent to, and so has counters. */
+/** Whether an entry receives packets and so has counters. */
 export function isCounted(id: EntryId): boolean {
   return setOf(id) !== undefined;
 }
@@ -108,7 +109,7 @@ export function* countingSteps(
   });
 }
 
-/** Takes what each element of the table has counted from a reading, in short steps. */
+/** Extracts the counts of each element from a read of the table, in short steps. */
 export function* countedElements(
   { counters }: TableReading,
 ): Generator<void, readonly CountedElement[]> {

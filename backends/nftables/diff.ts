@@ -1,8 +1,3 @@
-/**
- * From what was applied to what is wanted, as one transaction. Pure.
- *
- * @module
- */
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { atOnce } from "../netfilter/in_steps.ts";
 import type { NftChain } from "../netfilter/nft/nft_objects.ts";
@@ -21,12 +16,8 @@ import {
 } from "./containers.ts";
 import { chainOf, elementsOf, type Entry } from "./entry.ts";
 import type { NftablesLayout } from "./layout.ts";
-import type { TimeSlice } from "../../lib/os/time_slice.ts";
 
-/** Entries compared between two pauses: about a millisecond. */
-const SLICE_SIZE = 128;
-
-/** What is written, and what the table holds once it was taken. */
+/** The transaction, and the content of the table after it. */
 export interface TableDifference {
   readonly transaction: NftTransaction<ServicePortKey>;
   /** For {@linkcode AppliedTable.confirm}. */
@@ -34,33 +25,19 @@ export interface TableDifference {
 }
 
 /**
- * What brings the kernel from `applied` to what is wanted. Looks only at the entries
- * that the layout touched since it was last settled; at all of them after a reading, or where
- * nothing is known. After the tool took it: `applied.confirm()` and
- * `layout.settle()`. After a failure it is unknown whether anything was written: read the table.
+ * Returns the transaction that changes the kernel from `applied` to the desired state. Looks only
+ * at the entries that the layout touched since it was last settled; at all of them after a read, or
+ * if the state is unknown. After success, call `applied.confirm()` and `layout.settle()`. After a
+ * failure the outcome is unknown: read the table.
  */
 export function diffTable(layout: NftablesLayout, applied: AppliedTable): TableDifference {
-  return atOnce(diffSteps(layout, applied));
-}
-
-/** As {@linkcode diffTable}, with pauses. The layout must not change meanwhile. */
-export async function diffTableInSlices(
-  layout: NftablesLayout,
-  applied: AppliedTable,
-  { slice }: { readonly slice: Pick<TimeSlice, "pause"> },
-): Promise<TableDifference> {
-  const steps = diffSteps(layout, applied);
-  for (;;) {
-    const step = steps.next();
-    if (step.done) return step.value;
-    await slice.pause();
-  }
+  return atOnce(diffTableInSteps(layout, applied));
 }
 
 /**
- * Takes away what nothing leads to any more: of chains that fell out of use their numbers, of chains
- * without a number themselves. So it takes two runs; before kernel 6.2 an element that was deleted by
- * the same transaction still holds its chain.
+ * Removes unused objects: first the numbers of unused chains, then chains without a number. This
+ * takes two runs, since before kernel 6.2 an element deleted in the same transaction still holds
+ * its chain.
  */
 export function removeIdleChains(layout: NftablesLayout, applied: AppliedTable): TableDifference {
   const lasting = new Set(layout.baseChains().map(({ name }) => name));
@@ -77,7 +54,8 @@ export function removeIdleChains(layout: NftablesLayout, applied: AppliedTable):
   };
 }
 
-function* diffSteps(
+/** As {@linkcode diffTable}, in short steps. The layout must not change in between. */
+export function* diffTableInSteps(
   layout: NftablesLayout,
   applied: AppliedTable,
 ): Generator<void, TableDifference, void> {
@@ -86,9 +64,8 @@ function* diffSteps(
   const present = isReplaced ? undefined : reading;
   if (present) yield* layout.adoptSlots(present.elements);
   const comparison = new Comparison(layout, applied, present?.elements);
-  let seen = 0;
   for (const id of applied.isWritten ? layout.dirty : layout.ids()) {
-    if (++seen % SLICE_SIZE === 0) yield;
+    yield;
     comparison.compareEntry(id);
   }
   comparison.compareShared();
@@ -117,7 +94,7 @@ function* diffSteps(
   };
 }
 
-/** Whether the table is there and awake, with every set and map. */
+/** Whether the table exists and is active, with every set and map. */
 function isDeclared(reading: TableReading | undefined): boolean {
   return reading !== undefined && !reading.isDormant &&
     CONTAINER_NAMES.every((name) => reading.declarations.has(name));
@@ -134,7 +111,7 @@ class Comparison {
   shared: readonly Element[] = [];
   readonly #layout: NftablesLayout;
   readonly #applied: AppliedTable;
-  /** What was read and is not yet known to be wanted. */
+  /** The elements that were read and not yet matched with desired ones. */
   readonly #rest: Map<string, Map<string, string>> | undefined;
 
   constructor(
@@ -178,7 +155,7 @@ class Comparison {
     this.#compare(this.#applied.shared, this.shared, undefined);
   }
 
-  /** What was read and is not wanted goes. */
+  /** Removes the remaining elements, which are not wanted. */
   removeRest(): void {
     for (const container of CONTAINER_NAMES) {
       if (container === DYNAMIC_CONTAINER) continue;

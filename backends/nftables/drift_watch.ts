@@ -1,9 +1,9 @@
 /**
- * Notices when others take our table away or change it, and puts it right.
+ * Notices when another program removes or changes the table, and repairs it.
  *
- * `nft flush ruleset` takes every chain along, also where an older copy of the table comes in its
- * place: the chains are looked for often, which costs the same at any number of Services. A small
- * table is read as a whole within seconds too.
+ * `nft flush ruleset` removes all chains, even if an older copy of the table is restored. The
+ * watch looks for the chains often, which costs the same for any number of Services. A small table
+ * is also read completely within seconds.
  *
  * @module
  */
@@ -15,20 +15,19 @@ import { VerificationSchedule } from "../netfilter/verification_schedule.ts";
 import type { NftablesRules, TableWriter } from "./table_writer.ts";
 import { WriteFigures } from "./write_figures.ts";
 
-/** What the watch stands on. */
 interface TableWatchDependencies extends Omit<RuleBackendDependencies, "commands"> {
   readonly rules: Pick<NftablesRules, "isKnown" | "isPending" | "verify">;
   readonly writer: Pick<TableWriter, "missingChains">;
   /** ServicePorts that have rules, or are to have them. */
   readonly serviceCount: () => number;
-  /** What else writes the table. */
+  /** Serializes the watch with other writers. */
   readonly turns: OneAtATime;
 }
 
 /** A flush is to be repaired within seconds, however long the sync period is. */
 const LONGEST_PAUSE_MS = 5_000;
 
-/** What reading is taken to cost before it was measured: a second at 10,000 Services. */
+/** The assumed cost of a read before it is measured: a second at 10,000 Services. */
 const READING_MS_PER_SERVICE = 0.1;
 
 /**

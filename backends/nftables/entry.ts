@@ -1,8 +1,3 @@
-/**
- * What stands in the table for one front of a Service: an address and port, or a node port. Pure.
- *
- * @module
- */
 import { type Cidr, hostCidr, prefixLengthOf } from "../../lib/net/cidr.ts";
 import type { AdmittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
@@ -33,11 +28,11 @@ export interface Entry {
   readonly main: readonly Endpoint[];
   /** Those for clients from outside, where these have a list of their own. */
   readonly local: readonly Endpoint[];
-  /** How the endpoints are remembered, where the ServicePort has session affinity. */
+  /** The slots of the endpoints, if the ServicePort has session affinity. */
   readonly slots?: Slots;
 }
 
-/** What decides about the numbers of endpoints. */
+/** The inputs for the numbers of endpoints. */
 interface EntryNumbers {
   /** The order that they had. @default {none} */
   readonly previous?: EndpointOrder | undefined;
@@ -53,7 +48,7 @@ export interface EndpointOrder {
 
 const NO_ENDPOINTS: readonly Endpoint[] = [];
 
-/** How the keys of each list of an entry are distinguished from those of the other one. */
+/** How the keys of the two lists of an entry are distinguished. */
 const LISTS = [
   { list: "main", first: FIRST_NUMBER, listBit: 0 },
   { list: "local", first: FIRST_NUMBER + LOCAL_OFFSET, listBit: LOCAL_BIT },
@@ -229,8 +224,8 @@ export function rangeText(range: Cidr): string {
 }
 
 /**
- * The endpoints in an order that moves as few as can be: who stays keeps its number, who comes
- * takes the number of one that went, and what is left open is closed from the end. Sorted, one new
+ * Orders the endpoints so that few change their number: a remaining endpoint keeps it, a new one
+ * takes the number of a removed one, and gaps are filled from the end. In sorted order, one new
  * endpoint of fifty would move half of the others.
  */
 export function arrangeEndpoints(

@@ -1,8 +1,3 @@
-/**
- * Which keys of the table a ServicePort lays claim to. Pure.
- *
- * @module
- */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Port } from "../../lib/net/port.ts";
 import { type Frontend, frontendsOf } from "../../lib/proxy/frontend.ts";
@@ -10,13 +5,13 @@ import { hairpinEndpoints } from "../../lib/proxy/hairpin.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 
-/** Containers whose elements belong to ServicePorts, one or several. */
+/** Containers whose elements belong to one or several ServicePorts. */
 type EntryContainer = "cluster-ips" | "hairpin" | "node-ports" | "service-ips";
 
-/** The container and key that a claim is for, e.g. `service-ips 10.96.0.1 . tcp . 80`. */
+/** A container and key, e.g. `service-ips 10.96.0.1 . tcp . 80`. */
 export type EntryId = string & { readonly __brand: "EntryId" };
 
-/** Every entry that a ServicePort claims, each once. Only frontends have an owner. */
+/** Returns every entry that a ServicePort needs, each once. Only frontends have an owner. */
 export function claimsOf(plan: ServicePlan): readonly EntryId[] {
   const ids = [...frontendsOf(plan)].map((frontend) => frontendId(frontend, plan));
   ids.push(allocatedId(plan.clusterIp));
@@ -61,7 +56,7 @@ export function entriesMet({ from, to, port, protocol }: Packet): readonly Entry
   ];
 }
 
-/** The entry of a cluster IP, whatever its ports. */
+/** The entry of a cluster IP for all ports. */
 export function allocatedId(address: IpAddress): EntryId {
   return entryId("cluster-ips", address);
 }

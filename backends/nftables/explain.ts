@@ -1,8 +1,3 @@
-/**
- * The rules and elements that carry a packet, and where this mode deviates from the plan. Pure.
- *
- * @module
- */
 import type {
   ModeDeviations,
   ModeExplanation,
@@ -19,7 +14,7 @@ import {
 } from "../netfilter/walk/walk_steps.ts";
 import { packetTable, type PacketTableOptions } from "./packet_table.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
-import { unsupported } from "./unsupported.ts";
+import { unsupported } from "./layout.ts";
 
 /** Explains a packet by walking the rules and elements that the kernel is given. */
 export function explainNftables(
@@ -44,10 +39,10 @@ export function explainNftables(
     const rejects = verdict.kind === "reject" && !options.features.reject;
     return { deviations: rejects ? DROPS : {}, carriers };
   }
-  const fate = fateOf(outcomes);
+  const outcome = outcomeOf(outcomes);
   return {
-    deviations: { ...(unserved !== undefined && { unserved }), ...(fate && { fate }) },
-    carriers: fate ? carriers : [],
+    deviations: { ...(unserved !== undefined && { unserved }), ...(outcome && { outcome }) },
+    carriers: outcome ? carriers : [],
   };
 }
 
@@ -68,8 +63,8 @@ function unservedReason(
     unsupported(hit.service, options.features)?.reason;
 }
 
-/** The fate of a packet that no Service has, if the rules do not let it pass. */
-function fateOf(outcomes: readonly NftOutcome[]): ModeDeviations["fate"] {
+/** The outcome of a packet that no Service has, if the rules do not let it pass. */
+function outcomeOf(outcomes: readonly NftOutcome[]): ModeDeviations["outcome"] {
   for (const { verdict, path } of outcomes) {
     if (verdict === "ACCEPT") continue;
     const kind = verdict === "DROP" ? "drop" : "reject";

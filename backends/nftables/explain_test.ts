@@ -91,7 +91,7 @@ Deno.test("explainNftables() leads a packet to the ServicePort that has the addr
 
 Deno.test("explainNftables() knows why a packet that no Service has goes no further", () => {
   const { deviations, carriers } = explain(WEB, { port: 81 });
-  assertEquals(deviations?.fate, {
+  assertEquals(deviations?.outcome, {
     kind: "reject",
     why: "10.96.0.1 is a cluster IP: every port that it does not serve is refused",
   });
@@ -107,5 +107,5 @@ Deno.test("explainNftables() has no carriers for a ServicePort in quarantine", (
   const quarantined = [{ key: WEB.key, reason: "refused" }];
   assertEquals(explain(WEB, { quarantined }), { deviations: {}, carriers: [] });
   const others = [testServicePlan({ name: "other", clusterIp: "10.96.0.1", port: 81 })];
-  assertEquals(explain(WEB, { quarantined, others }).deviations?.fate?.kind, "reject");
+  assertEquals(explain(WEB, { quarantined, others }).deviations?.outcome?.kind, "reject");
 });

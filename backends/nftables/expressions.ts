@@ -1,8 +1,3 @@
-/**
- * What of a packet is looked up, as nft spells it. Pure.
- *
- * @module
- */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { BLOCK_MASK, slotText } from "./slots.ts";
 
@@ -16,7 +11,7 @@ interface FamilyExpressions {
   readonly destination: string;
   /** Every address that never leaves a machine. */
   readonly loopback: string;
-  /** By what a client of a ServicePort is known again, once the priority holds a slot of that one. */
+  /** Identifies a client of a ServicePort, once the priority holds a slot of it. */
   readonly client: string;
   /** The type of {@linkcode FamilyExpressions.client}. */
   readonly clientType: string;
@@ -32,15 +27,15 @@ export const PORT = "meta l4proto . th dport";
 const NUMBER = "numgen random mod 65536";
 
 /**
- * The ServicePort whose client is asked for: of the slot in the priority, what all its slots share. It
- * comes first in keys; nft 1.0.6 takes a mask in other places only in parentheses, and prints none.
+ * Identifies the ServicePort of a client: the common bits of all its slots. It comes first in keys,
+ * since nft 1.0.6 accepts a mask elsewhere only in parentheses, and prints none.
  */
 const BLOCK = `meta priority and ${slotText(BLOCK_MASK)}`;
 
 /**
- * nft 1.0.6 gives the key of an `update` no more than 16 bytes of registers, whatever its length,
- * and ends on an assertion; an address of IPv6 and a slot are 20. So a client is known by 64 bits of
- * hash. Two that have the same would take each other's endpoint away, no more.
+ * nft 1.0.6 reserves at most 16 bytes of registers for the key of an `update` and fails on an
+ * assertion beyond; an IPv6 address and a slot are 20. So a client is identified by 64 bits of
+ * hash. Two clients with the same hash would share an endpoint, nothing worse.
  */
 function hashed(seed: string): string {
   return `jhash ip6 saddr mod 4294967295 seed ${seed}`;

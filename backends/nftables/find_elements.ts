@@ -1,9 +1,3 @@
-/**
- * Finds elements of the table for one packet: those that are missing, and the endpoint that a client
- * is bound to.
- *
- * @module
- */
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type { AffinityEntry, PacketCarrier } from "../../lib/proxy/packet_explanation.ts";
@@ -60,7 +54,10 @@ export async function findAffinity(
   return endpoint && { endpoint, expiresInSeconds: secondsOf(expires) };
 }
 
-/** The slots of a ServicePort's endpoints in the kernel, as far as known. Empty without affinity. */
+/**
+ * Returns the slots of a ServicePort's endpoints in the kernel, as far as known. Empty without
+ * affinity.
+ */
 export function appliedSlots(
   plan: ServicePlan,
   writer: { entry(id: EntryId): Entry | undefined },

@@ -1,10 +1,9 @@
 /**
- * What is wanted of the table: which ServicePort stands at which key. Pure but for its own state;
- * the kernel is no part of it.
+ * The desired table: which ServicePort owns which key. Pure but for its own state.
  *
- * Elements are not kept: those of an entry are rendered from the plan of the ServicePort that has it
- * when they are to be written. So 10,000 ServicePorts take some megabytes, and a change costs what
- * it changes.
+ * Elements are not stored. Those of an entry are rendered from the plan of its ServicePort when
+ * they are written, so 10,000 ServicePorts take a few megabytes, and the cost of a change depends
+ * on its own size.
  *
  * @module
  */
@@ -24,19 +23,16 @@ import {
   chainRules,
   type ChainSpec,
   DROP,
+  LOCAL_OFFSET,
   REJECT_CHAIN,
 } from "./chain_spec.ts";
 import { claimsOf, type EntryId } from "./entry_id.ts";
 import type { Element } from "./containers.ts";
 import { arrangeEntry, type EndpointOrder, type Entry, foundSlots, rangeText } from "./entry.ts";
-import type { NftablesRenderOptions } from "./render_options.ts";
-import { SlotAllocator, type Slots } from "./slots.ts";
-import { unsupported } from "./unsupported.ts";
+import type { NftablesFeatures, NftablesRenderOptions } from "./render_options.ts";
+import { pickableEndpoints, SlotAllocator, type Slots } from "./slots.ts";
 
-/** ServicePorts between two pauses: well under a millisecond. */
-const SLICE_SIZE = 128;
-
-/** The entries that are wanted, and which of them may differ from what was applied. */
+/** The desired entries, and which of them may differ from the applied ones. */
 export class NftablesLayout {
   readonly options: NftablesRenderOptions;
   readonly #plans = new Map<ServicePortKey, ServicePlan>();
@@ -53,17 +49,17 @@ export class NftablesLayout {
     this.#shared = shared;
   }
 
-  /** What could not be expressed, and what was taken out by {@linkcode quarantine}. */
+  /** ServicePorts that cannot be expressed, and those passed to {@linkcode quarantine}. */
   get quarantined(): readonly Quarantined[] {
     return [...this.#quarantined.values()];
   }
 
-  /** The entries that may differ from what was applied; some of them are no longer wanted. */
+  /** The entries that may differ from the applied ones, including entries no longer wanted. */
   get dirty(): ReadonlySet<EntryId> {
     return this.#dirty;
   }
 
-  /** How many ServicePorts have entries. */
+  /** The number of ServicePorts with entries. */
   get serviceCount(): number {
     return this.#plans.size;
   }
@@ -98,7 +94,7 @@ export class NftablesLayout {
     this.#moveClaims(previous, plan);
   }
 
-  /** What both plans claim stays: thousands of ports may share an entry, and moving takes long. */
+  /** Keeps entries that both plans need: thousands of ports may share one, and moving is slow. */
   #moveClaims(previous: ServicePlan | undefined, plan: ServicePlan): void {
     const before = new Set(previous && claimsOf(previous));
     for (const id of claimsOf(plan)) {
@@ -134,19 +130,19 @@ export class NftablesLayout {
     this.#shared = shared;
   }
 
-  /** What is wanted was applied. */
+  /** Records that the desired state was applied. */
   settle(): void {
     this.#dirty.clear();
   }
 
-  /** What stands at a key; `undefined` = nothing. Endpoints stay where they were, if they can. */
+  /** Returns the content of a key; `undefined` = none. Endpoints keep their numbers if possible. */
   entry(id: EntryId, previous: Entry | undefined): Entry | undefined {
     const plan = this.#planAt(id);
     if (plan !== undefined && previous?.plan === plan) return previous;
     return plan && this.#arrange(id, plan, previous);
   }
 
-  /** As {@linkcode entry}, with endpoints in another order than they are in the plan. */
+  /** As {@linkcode entry}, with endpoints in another order than that of the plan. */
   orderedEntry(id: EntryId, previous: EndpointOrder | undefined): Entry | undefined {
     const plan = this.#planAt(id);
     return plan && this.#arrange(id, plan, previous);
@@ -166,9 +162,8 @@ export class NftablesLayout {
    * that have slots keep them.
    */
   *adoptSlots(found: TableElements): Generator<void, void> {
-    let seen = 0;
     for (const key of this.#sticky) {
-      if (++seen % SLICE_SIZE === 0) yield;
+      yield;
       const plan = this.#plans.get(key);
       if (plan === undefined || this.#slots.has(key)) continue;
       const own = claimsOf(plan).filter((id) => this.#claims.first(id) === key);
@@ -176,12 +171,12 @@ export class NftablesLayout {
     }
   }
 
-  /** As {@linkcode adoptSlots}, of one ServicePort. */
+  /** As {@linkcode adoptSlots}, for one ServicePort. */
   setSlots(key: ServicePortKey, slots: Slots): void {
     this.#slots.adopt(key, slots);
   }
 
-  /** How the endpoints of a ServicePort are remembered; `undefined` = they are not. */
+  /** Returns the slots of a ServicePort's endpoints; `undefined` = no affinity. */
   slots(plan: ServicePlan): Slots | undefined {
     return plan.affinityTimeoutSeconds === undefined ? undefined : this.#slots.slotsOf(plan);
   }
@@ -212,8 +207,9 @@ export class NftablesLayout {
 }
 
 /**
- * Where numbers of fixed chains lead, the ranges of Services, and the addresses of node ports where these are not all of the node's.
- * Loopback is left out unless it was asked for; ::1 always, as IPv6 has no route_localnet.
+ * Returns the numbers of fixed chains, the ranges of Services, and the addresses of node ports if
+ * these are not all of the node's. Loopback is left out unless requested; ::1 always, as IPv6 has
+ * no route_localnet.
  */
 export function sharedElements(
   { nodePortAddresses, serviceCidrs }: SharedPlan,
@@ -231,4 +227,28 @@ export function sharedElements(
     ...addresses.filter((address) => allowsLoopback || !isLoopback(address))
       .map((key): Element => ({ container: "node-port-ips", key })),
   ];
+}
+
+/** Why a ServicePort gets no rules; `undefined` = it does. */
+export function unsupported(
+  plan: ServicePlan,
+  { affinity }: NftablesFeatures,
+): Quarantined | undefined {
+  const { key, affinityTimeoutSeconds, internal, external, externalFromCluster } = plan;
+  const isSticky = affinityTimeoutSeconds !== undefined;
+  const counts = [internal, external, externalFromCluster]
+    .map((verdict) => verdict.kind === "forward" ? verdict.endpoints.length : 0);
+  // Numbers are those of a list, but slots those of all lists together.
+  const count = isSticky ? pickableEndpoints(plan).size : Math.max(...counts);
+  if (isSticky && count > 0 && !affinity) {
+    const reason = "Cannot express session affinity: the kernel lacks maps that rules can fill";
+    return { key, reason };
+  }
+  if (count > LOCAL_OFFSET) {
+    const reason =
+      `Cannot choose among ${count} endpoints: the maps number ${LOCAL_OFFSET} of each ` +
+      "Service at most";
+    return { key, reason };
+  }
+  return undefined;
 }

@@ -1,11 +1,15 @@
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { testServicePlan, testSharedPlan } from "../../tests/support/builders/service_plans.ts";
-import { assert, assertEquals } from "@std/assert";
+import {
+  testForward,
+  testServicePlan,
+  testSharedPlan,
+} from "../../tests/support/builders/service_plans.ts";
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { EntryId } from "./entry_id.ts";
 import type { ContainerName } from "./containers.ts";
-import { NftablesLayout, sharedElements } from "./layout.ts";
+import { NftablesLayout, sharedElements, unsupported } from "./layout.ts";
 import {
   ALL_FEATURES,
   defaultRenderOptions,
@@ -130,4 +134,34 @@ Deno.test("sharedElements() tells where the numbers of fixed chains lead", () =>
   const values = sharedElements(SHARED, defaultRenderOptions("IPv4"))
     .filter(({ container }) => container === "numbered-chains").map(({ value }) => value);
   assertEquals(values, ["drop", "goto reject-all", "goto check-source-ranges"]);
+});
+
+Deno.test("unsupported() finds nothing wrong with a ServicePort on a kernel that has everything", () => {
+  const plan = testServicePlan({ to: ["10.0.0.1:80"], affinityTimeoutSeconds: 60 });
+  assertEquals(unsupported(plan, ALL_FEATURES), undefined);
+});
+
+Deno.test("unsupported() says why session affinity gets no rules, where anybody is served", () => {
+  const features = { ...ALL_FEATURES, affinity: false };
+  const sticky = { affinityTimeoutSeconds: 60 };
+  const plan = testServicePlan({ ...sticky, to: ["10.0.0.1:80"] });
+  const { key, reason = "" } = unsupported(plan, features) ?? {};
+  assertEquals(key, plan.key);
+  assertStringIncludes(reason, "Cannot express session affinity");
+  assertEquals(unsupported(testServicePlan(sticky), features), undefined);
+  assertEquals(unsupported(testServicePlan({ to: ["10.0.0.1:80"] }), features), undefined);
+});
+
+Deno.test("unsupported() says how many endpoints can be numbered", () => {
+  const to = Array.from({ length: 32_769 }, (_, index) => `10.0.${index >> 8}.${index & 255}:80`);
+  const most = testServicePlan({ to: to.slice(1) });
+  assertEquals(unsupported(most, ALL_FEATURES), undefined);
+  const { reason = "" } = unsupported({ ...most, internal: testForward(...to) }, ALL_FEATURES) ??
+    {};
+  assertStringIncludes(reason, "among 32769 endpoints");
+  assertStringIncludes(reason, "32768 of each Service at most");
+  const sticky = { ...most, affinityTimeoutSeconds: 60 };
+  assertEquals(unsupported(sticky, ALL_FEATURES), undefined);
+  const other = { ...sticky, internal: testForward(...to.slice(0, 1)) };
+  assertStringIncludes(unsupported(other, ALL_FEATURES)?.reason ?? "", "among 32769 endpoints");
 });

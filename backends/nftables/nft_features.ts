@@ -1,8 +1,3 @@
-/**
- * What the rules of the nftables mode need of `nft` and the kernel.
- *
- * @module
- */
 import type { NftFeature } from "../netfilter/probe/nft_trial.ts";
 
 /** A ServicePort, and a hash of the sender. */

@@ -1,8 +1,3 @@
-/**
- * The part of the table that one packet can meet. Pure.
- *
- * @module
- */
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
@@ -18,7 +13,7 @@ import type { NftablesRenderOptions } from "./render_options.ts";
 /** The context besides the plan. */
 export interface PacketTableOptions {
   readonly options: NftablesRenderOptions;
-  /** What the kernel is known to hold: endpoints may have other numbers there. */
+  /** The applied table, whose endpoints may have other numbers. */
   readonly table?: { entry(id: EntryId): Entry | undefined } | undefined;
   /** A ServicePort that has nothing in the table, such as one that the kernel refused. */
   readonly without?: ServicePortKey;
@@ -56,7 +51,7 @@ export function packetTable(
   return { chains, hooks: new Map(hooks), elements };
 }
 
-/** Whether a ServicePort claims an entry that the packet meets. */
+/** Whether a ServicePort has an entry that the packet can meet. */
 function isMet(
   service: ServicePlan,
   { to, port, protocol }: Packet,

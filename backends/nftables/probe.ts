@@ -1,8 +1,3 @@
-/**
- * What the nftables mode needs of a machine.
- *
- * @module
- */
 import { IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
 import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
 import { type Feature, NOT_PERMITTED, probeResult, RIGHTS } from "../netfilter/probe/feature.ts";
@@ -14,19 +9,21 @@ import { probeSharedTools } from "../netfilter/probe_shared_tools.ts";
 import { NFT_FEATURES } from "./nft_features.ts";
 import type { NftablesFeatures } from "./render_options.ts";
 
-/** What is probed with, besides programs. */
+/** The inputs of the probe, besides programs. */
 interface NftablesProbeDependencies extends ProbeDependencies {
-  /** As `uname -r` says it. */
+  /** As `uname -r` prints it. */
   readonly kernelRelease: string;
   readonly env: (name: string) => string | undefined;
 }
 
-/** How the probe is run. */
 interface NftablesProbeOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Older ones misread rules of newer ones, and lack what the mode uses. kube-proxy has the same bound. */
+/**
+ * Older versions misread rules of newer ones and lack features of this mode. kube-proxy has the
+ * same minimum.
+ */
 const LEAST_NFT = [1, 0, 1];
 
 /** Before, bugs in maps with verdicts; kube-proxy has the same bound. */
@@ -78,7 +75,10 @@ export async function probeNftablesMode(
   return [...before, NO_RIGHTS, ...tools];
 }
 
-/** What rules may use on this machine. Where nothing can be tried, writing them will tell why. */
+/**
+ * Returns the features that rules can use on this machine. If nothing can be tried, the first write
+ * reports the reason.
+ */
 export async function probeRenderFeatures(
   dependencies: ProbeDependencies,
   { family }: { readonly family: IpFamily },
@@ -122,7 +122,7 @@ function probeKernel({ kernelRelease, env }: NftablesProbeDependencies): ProbeRe
     });
   }
   const reason = version === undefined
-    ? `'${kernelRelease}' tells no version`
+    ? `'${kernelRelease}' contains no version`
     : `${kernelRelease} is older than ${versionText(LEAST_KERNEL)}`;
   return probeResult(KERNEL, { reason });
 }

@@ -46,7 +46,7 @@ Deno.test("probeNftablesMode() keeps kube-proxy's bounds for nft and the kernel"
     [{ version: "Segmentation fault" }, "nft: nft --version printed no version, but: Segmentation"],
     [{ kernelRelease: "5.13.0" }, ""],
     [{ kernelRelease: "5.4.0-150-generic" }, "kernel: 5.4.0-150-generic is older than 5.13"],
-    [{ kernelRelease: "custom" }, "kernel: 'custom' tells no version"],
+    [{ kernelRelease: "custom" }, "kernel: 'custom' contains no version"],
     [
       {
         kernelRelease: "5.4.0",

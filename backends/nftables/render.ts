@@ -1,5 +1,5 @@
 /**
- * A whole plan as input for `nft -f`: what a machine without a table of ours would be given. Pure.
+ * A whole plan as input for `nft -f` on a machine without a table of this mode. Pure.
  *
  * @module
  */
@@ -19,7 +19,7 @@ import type { NftablesRenderOptions } from "./render_options.ts";
 interface NftablesRuleset {
   /** For `nft -f -`. */
   readonly transaction: NftTransaction<ServicePortKey>;
-  /** What could not be expressed with the features at hand. */
+  /** ServicePorts that the available features cannot express. */
   readonly quarantined: readonly Quarantined[];
 }
 
@@ -35,8 +35,8 @@ export function renderNftables(plan: ProxyPlan, options: NftablesRenderOptions):
 }
 
 /**
- * Everything, or what is for these ServicePorts in a table of their own. What has no rules since the
- * kernel lacks what they need is listed in comments at the end.
+ * Renders everything, or some ServicePorts in a separate table. Comments at the end list
+ * ServicePorts that the kernel cannot express.
  */
 export function* renderText(
   plan: ProxyPlan,
@@ -54,7 +54,7 @@ export function* renderText(
   }
 }
 
-/** The text, and after it the table that counts what goes through the same ServicePorts. */
+/** Appends the table that counts the traffic of the same ServicePorts. */
 export function* withCounters(
   text: Iterable<string>,
   plan: ProxyPlan,

@@ -1,17 +1,12 @@
-/**
- * The settings and kernel features that rules depend on, besides the plan. Pure.
- *
- * @module
- */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { namesLoopback, type NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 
-/** What a kernel may lack. */
+/** Features that a kernel may lack. */
 export interface NftablesFeatures {
   /** Maps that the packet path fills. Without them session affinity cannot be expressed. */
   readonly affinity: boolean;
-  /** Without it, what should be refused is dropped in silence. */
+  /** Without it, rejected packets are dropped silently. */
   readonly reject: boolean;
 }
 
@@ -52,9 +47,9 @@ interface FixedSettings {
 }
 
 /**
- * Whether node ports are served on 127.0.0.1. kube-proxy's mode never does; here it takes an entry
- * that names loopback. All addresses of the node are not enough, as route_localnet is not harmless.
- * IPv6 has no such setting.
+ * Whether node ports are served on 127.0.0.1. kube-proxy's nftables mode never does so; here a
+ * range that names loopback is required. "All addresses" is not enough, as route_localnet has side
+ * effects. IPv6 has no such setting.
  */
 export function servesLocalhost(
   { family }: Pick<FixedSettings, "family">,

@@ -5,7 +5,7 @@
  * remembered needs two at once: whose client it is, and which endpoint it has. So a slot holds both:
  *
  * ```
- *  bit 31   1: tells a priority of ours from those of other programs
+ *  bit 31   1: distinguishes our priorities from those of other programs
  *  bit 30   0: only set in keys of endpoints for clients from outside, see LOCAL_BIT
  *  29 … 15  the block: one ServicePort
  *  14 … 0   one endpoint of it
@@ -38,32 +38,31 @@ export const BLOCK_MASK = (SLOT_BIT | ((MAX_BLOCKS - 1) * MAX_SLOTS)) >>> 0;
 /** The slots of a ServicePort's endpoints. Never changes. */
 export type Slots = ReadonlyMap<EndpointKey, number>;
 
-/** What a ServicePort has. */
+/** The block of a ServicePort and its slots. */
 interface Block {
   readonly number: number;
   readonly slots: Slots;
-  /** What the slots were given for; `undefined` = in another process. */
+  /** The plan that the slots were assigned for; `undefined` = in another process. */
   readonly plan: StickyPlan | undefined;
 }
 
-/** What of a ServicePort decides about its slots. */
+/** The part of a plan that determines the slots. */
 type StickyPlan = Pick<
   ServicePlan,
   "external" | "externalFromCluster" | "internal" | "key"
 >;
 
 /**
- * Gives each ServicePort a block that no other one has, and each of its endpoints a slot that no
- * other one has. Both begin as hashes of names, so most are the same in every process; where two
- * hashes meet, the later one takes the next free number. What was given stays for as long as the
- * ServicePort, or the endpoint, does.
+ * Gives each ServicePort a unique block, and each of its endpoints a unique slot. Both start from
+ * hashes of names, so most are equal in every process; on a collision, the later one takes the next
+ * free number. An assignment lasts as long as the ServicePort or endpoint.
  *
- * Where nearly all blocks are in use, some are shared: a client that comes to both ServicePorts is
- * then remembered only for the one that it came to last.
+ * If nearly all blocks are in use, some are shared: a client of both ServicePorts is then
+ * remembered only for the one it used last.
  */
 export class SlotAllocator {
   readonly #blocks = new Map<ServicePortKey, Block>();
-  /** How many ServicePorts have a block. */
+  /** The number of ServicePorts of each block. */
   readonly #users = new Map<number, number>();
 
   /** Whether a ServicePort has a block. */

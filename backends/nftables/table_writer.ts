@@ -1,17 +1,17 @@
 /**
- * Brings the kernel to what is wanted, and knows what it holds: known is what was applied without a
- * failure or read since. No normal sync lists anything.
+ * Writes the desired table, and knows the applied one: that which was written without a failure or
+ * read since. A normal sync lists nothing.
  *
  * @module
  */
 import type { Clock } from "../../lib/os/clock.ts";
-import { TimeSlice } from "../../lib/os/time_slice.ts";
+import { inSteps } from "../netfilter/in_steps.ts";
 import { refusedItem, type RefusedItems } from "../netfilter/refused_items.ts";
 import { ChainHandles } from "../netfilter/nft/chain_handles.ts";
 import { NftError } from "../netfilter/nft/nft_error.ts";
 import { EMPTY_TABLE } from "../netfilter/nft/table_listing.ts";
 import { AppliedTable } from "./applied_table.ts";
-import { diffTableInSlices, removeIdleChains, type TableDifference } from "./diff.ts";
+import { diffTableInSteps, removeIdleChains, type TableDifference } from "./diff.ts";
 import type { EntryId } from "./entry_id.ts";
 import type { Entry } from "./entry.ts";
 import { orderTexts } from "./endpoint_order_text.ts";
@@ -24,7 +24,6 @@ import { WriteFigures } from "./write_figures.ts";
 /** The rules of nftables mode. */
 export type NftablesRules = WantedRules<NftablesLayout, NftablesRenderOptions, WriteFigures>;
 
-/** What writing needs. */
 interface TableWriterDependencies {
   readonly clock: Clock;
   readonly runner: Pick<NftRunner, "chains" | "read" | "write">;
@@ -41,7 +40,7 @@ interface Refusal {
 const MAX_REFUSALS = 8;
 /** Readings that fail one after the other before the table is replaced unseen. */
 const FAILED_READS = 3;
-/** Chains that nothing leads to, beyond which they are taken away at once. */
+/** Beyond this number, unused chains are removed at once. */
 const MAX_IDLE_CHAINS = 256;
 
 /** Writes the table of one family. One call is in flight at most. */
@@ -58,7 +57,7 @@ export class TableWriter {
     this.#dependencies = dependencies;
   }
 
-  /** Whether what the kernel holds is known; otherwise the next write reads it first. */
+  /** Whether the content of the kernel is known; otherwise the next write reads it first. */
   get isKnown(): boolean {
     return this.#applied.isKnown;
   }
@@ -68,17 +67,20 @@ export class TableWriter {
     return this.#failures;
   }
 
-  /** Of these, those that only took chains away. */
+  /** Of these, the writes that only removed chains. */
   get failedCleanups(): number {
     return this.#failedCleanups;
   }
 
-  /** What the kernel is known to hold for an entry. */
+  /** Returns the entry that the kernel is known to hold. */
   entry(id: EntryId): Entry | undefined {
     return this.#applied.entry(id);
   }
 
-  /** How endpoints are numbered where the plan does not say it; as {@linkcode orderTexts}. */
+  /**
+   * Returns the numbering of endpoints that the plan does not determine; see {@linkcode
+   * orderTexts}.
+   */
   orders(layout: NftablesLayout): Generator<void, readonly string[]> {
     return orderTexts(this.#applied.lastEntries(), layout);
   }
@@ -94,8 +96,8 @@ export class TableWriter {
   }
 
   /**
-   * Chains of ours that are missing in the kernel, or that another program recreated since the last
-   * look, as by restoring what the table once was. Lists no rules and no elements.
+   * Returns the chains that are missing in the kernel, or that another program recreated since the
+   * last check, e.g. by restoring an old table. Lists no rules or elements.
    */
   async missingChains(): Promise<readonly string[]> {
     return await this.#handles.missing(this.#dependencies.runner, this.#applied.chains);
@@ -117,11 +119,10 @@ export class TableWriter {
   }
 
   /**
-   * One transaction, if anything differs. What the kernel refuses of some ServicePorts keeps no
-   * other one waiting: the layout has those in quarantine then. A table that another program changed so
-   * that it can't be put right, such as a base chain at another priority or a map of other types, is
-   * replaced as a whole; only what is refused in a new table too is a ServicePort's.
-   * Throws an NftError when not even the rest could be written.
+   * Runs one transaction if anything differs. ServicePorts that the kernel refuses are quarantined
+   * and do not delay others. A table that cannot be repaired, e.g. with a base chain of another
+   * priority or a map of other types, is replaced; only lines that fail in a new table too are
+   * blamed on a ServicePort. Throws an NftError if even the rest cannot be written.
    */
   async #write(layout: NftablesLayout, figures: WriteFigures): Promise<void> {
     for (let refusals = 1;; refusals++) {
@@ -134,7 +135,7 @@ export class TableWriter {
       } catch (error) {
         const isRefused = error instanceof NftError && error.kind === "refused";
         const isLast = refusals >= MAX_REFUSALS;
-        // Mostly the table is not what it was taken for, which says nothing of any Service.
+        // Usually the table is not in the assumed state, which is no fault of a Service.
         if (isRefused && !isLast && wasKnown) this.#applied.forget();
         else if (!isRefused || isLast || !this.#giveWay(layout, { error, difference })) {
           this.#applied.forget();
@@ -172,14 +173,12 @@ export class TableWriter {
   }
 
   #diff(layout: NftablesLayout): Promise<TableDifference> {
-    const slice = new TimeSlice(this.#dependencies.clock);
-    return diffTableInSlices(layout, this.#applied, { slice });
+    return inSteps(this.#dependencies, diffTableInSteps(layout, this.#applied));
   }
 
   /**
-   * A table whose listing fails time and again (nft 1.0.6 ends on a segmentation fault for some maps
-   * of others, or takes too long for all clients of a map) is replaced: until it is, nothing else
-   * could be written either.
+   * Replaces a table whose listing fails repeatedly: nft 1.0.6 crashes on some foreign maps, or
+   * takes too long for all clients of a map. Nothing else could be written until then.
    */
   async #read(figures: WriteFigures): Promise<void> {
     figures.reads++;
@@ -226,9 +225,9 @@ export class TableWriter {
   }
 
   /**
-   * The kernel took nothing, so what was just read still holds. First the table gives way, then the
-   * ServicePorts whose lines were refused: then there was nothing else to blame, and the table that
-   * is there is kept after all. Whether there is more to try.
+   * Handles a refusal. The kernel applied nothing, so the last read is still valid. First the table
+   * is replaced, then the ServicePorts of refused lines are quarantined, in which case the existing
+   * table is kept. Returns whether to try again.
    */
   #giveWay(layout: NftablesLayout, refusal: Refusal): boolean {
     const { isToBeReplaced, reading } = this.#applied;
@@ -241,7 +240,7 @@ export class TableWriter {
     return true;
   }
 
-  /** Whether the lines that were refused belong to ServicePorts, which are in quarantine now. */
+  /** Whether the refused lines belong to ServicePorts, which are then quarantined. */
   #leaveOut(
     layout: NftablesLayout,
     { error, difference }: Refusal,

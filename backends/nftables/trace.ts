@@ -1,20 +1,14 @@
-/**
- * The trace of a packet in this mode: `nft monitor trace`, with what each rule does with a packet.
- *
- * @module
- */
 import type { StartPacketWatch, TraceStep, WatchedPacket } from "../../lib/explain/packet_trace.ts";
 import { startEventWatch, type TraceMonitor } from "../netfilter/trace/event_watch.ts";
 import { markTableName } from "../netfilter/trace/mark_table.ts";
-import { nftMonitorLines } from "../netfilter/trace/nft_monitor_lines.ts";
-import { parseNftTraceLines } from "../netfilter/trace/nft_monitor_text.ts";
-import { listRulesets, tellUnknownRules } from "../netfilter/trace/rule_listing.ts";
-import type { TraceEdges } from "../netfilter/trace/trace_edges.ts";
+import { nftMonitorLines, parseNftTraceLines } from "../netfilter/trace/nft_monitor_text.ts";
+import { listRulesets, lookUpUnknownRules } from "../netfilter/trace/rule_listing.ts";
+import type { TraceEdges } from "../netfilter/trace/trace_event.ts";
 import { SOURCE_RANGES_CHAIN } from "./base_chains.ts";
 import { TABLE } from "./containers.ts";
 import { REJECT_CHAIN } from "./chain_spec.ts";
 
-/** A watch for packets, in this mode. */
+/** Watches packets in nftables mode. */
 export function createNftablesTrace(edges: TraceEdges): StartPacketWatch {
   return (packet, { signal }) =>
     startEventWatch(edges, packet, {
@@ -29,11 +23,11 @@ function monitorOf({ commands, id }: TraceEdges, { family }: WatchedPacket): Tra
     way: "nft monitor trace",
     lines: nftMonitorLines({ family, table: markTableName(id) }),
     parse: parseNftTraceLines,
-    finish: (steps) => tellUnknownRules(steps, (chains) => listRulesets(commands, chains)),
+    finish: (steps) => lookUpUnknownRules(steps, (chains) => listRulesets(commands, chains)),
   };
 }
 
-/** A place and a rule, and what they mean; the first row that fits is taken. */
+/** The explanation of a rule; the first matching row counts. */
 interface Row {
   readonly chain: RegExp;
   readonly rule?: RegExp;
@@ -129,7 +123,10 @@ const ROWS: readonly Row[] = [
   },
 ];
 
-/** What a step of this mode's table means; `undefined` for others, and for what says it all itself. */
+/**
+ * Explains a step in this mode's table; `undefined` for other tables and for self-explanatory
+ * steps.
+ */
 export function describeNftablesStep(
   { place, rule, verdict }: TraceStep,
   service = "no Service that is known",
@@ -142,7 +139,7 @@ export function describeNftablesStep(
   return row?.words(service, choicesOf(chain, rule));
 }
 
-/** How many endpoints a rule chooses among. */
+/** Returns the number of endpoints that a rule chooses from. */
 function choicesOf(chain: string, rule: string): string {
   const count = Number(/numgen random mod (\d+)/.exec(rule)?.[1] ?? /-(\d+)/.exec(chain)?.[1] ?? 0);
   return count === 1 ? "1 endpoint" : `${count} endpoints`;

@@ -1,9 +1,9 @@
 /**
- * What goes through each Service, counted by the kernel: keeps the table that counts in step with the
- * plan, and reads it on request. No sync reads anything, and none fails by what happens here.
+ * Counts the traffic of each Service in the kernel: keeps the counting table in step with the
+ * plan, and reads it on request. Syncs read nothing, and no sync fails because of it.
  *
- * Every reading compares as well: what others took away or changed is put right, and a counter that is
- * smaller than before began at 0 again.
+ * Every read also compares: foreign changes are repaired, and a counter smaller than before has
+ * restarted at 0.
  *
  * @module
  */
@@ -16,7 +16,7 @@ import { TimeSlice } from "../../lib/os/time_slice.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { FamilyTraffic, TrafficFigures } from "../../lib/proxy/service_traffic.ts";
-import type { DriftFigures } from "../netfilter/drift_figures.ts";
+import type { DriftFigures } from "../netfilter/drift_watch.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import type { TableReading } from "../netfilter/nft/table_listing.ts";
@@ -30,7 +30,6 @@ import {
 } from "./counting_table.ts";
 import { CountedFrontends } from "./counted_frontends.ts";
 
-/** What counting stands on. */
 export interface TrafficCountersDependencies {
   readonly clock: Clock;
   readonly commands: CommandRunner;
@@ -42,11 +41,14 @@ export interface TrafficCountersDependencies {
 /** The table as it was found. */
 interface CountedTable {
   readonly elements: readonly CountedElement[];
-  /** What was printed besides the elements: sets, chains and rules. */
+  /** The printed sets, chains and rules, without elements. */
   readonly frame: string;
 }
 
-/** A reading is good for so many times as long as it took: whoever asks all the time gets a tenth. */
+/**
+ * The result of a read is reused for this multiple of its duration, so constant polling takes at
+ * most a tenth of the time.
+ */
 const REUSE_FACTOR = 10;
 
 /** The counters of one IP family. */
@@ -56,11 +58,11 @@ export class TrafficCounters {
   readonly #runner: NftRunner;
   readonly #turns: OneAtATime;
   readonly #frontends = new CountedFrontends();
-  /** What each counter said at the last reading, where that was not zero. */
+  /** The last values of the counters that were not zero. */
   #last = new Map<string, CountedElement>();
   /** Fronts that the kernel counts; `undefined` = not known. */
   #applied: Set<EntryId> | undefined;
-  /** What was printed of chains and rules when they were as they should be. */
+  /** The printed chains and rules when they were last correct. */
   #frame: string | undefined;
   #freshUntil = -Infinity;
   #hasPlan = false;
@@ -77,7 +79,7 @@ export class TrafficCounters {
     this.#turns = turns;
   }
 
-  /** Takes what has changed and writes it. A failure is logged, and the next sync tries again. */
+  /** Applies and writes the changes. A failure is logged, and the next sync tries again. */
   async sync(plan: ProxyPlan, changes: PlanChanges): Promise<void> {
     await this.#take(plan, changes);
     await this.#write().catch((error) => this.#failed(error));
@@ -89,7 +91,7 @@ export class TrafficCounters {
     return this.#refreshing;
   }
 
-  /** As {@linkcode refresh}; what cannot be read keeps its last figures. */
+  /** As {@linkcode refresh}; unreadable counters keep their last values. */
   async tryRefresh(): Promise<void> {
     await this.refresh().catch((error) =>
       this.#dependencies.logger.warn("Cannot read the traffic counters of Services", { error })
@@ -201,7 +203,7 @@ export class TrafficCounters {
     fronts.settle();
   }
 
-  /** What an earlier process left goes on counting, if it is whole. */
+  /** Takes over the table of an earlier process, if it is complete. */
   async #adopt(): Promise<{ readonly applied: Set<EntryId>; readonly empties: boolean }> {
     const { elements = [] } = await this.#read() ?? {};
     const applied = new Set(elements.map(({ id }) => id));
@@ -211,7 +213,7 @@ export class TrafficCounters {
 
   #failed(error: unknown): void {
     this.#applied = undefined;
-    // A kernel that lacks something says so at every sync.
+    // A kernel that lacks a feature would fail at every sync.
     if (!this.#hasFailed) {
       this.#dependencies.logger.warn(
         "Cannot count the traffic of Services; they are still served",
@@ -228,14 +230,14 @@ function frameOf({ declarations, rules, isDormant }: TableReading): string {
   return JSON.stringify([isDormant, ...declarations, ...rules]);
 }
 
-/** What counting stands on, if it was asked for. */
+/** The dependencies, present if counting was requested. */
 type CountingDependencies =
   & Omit<TrafficCountersDependencies, "traffic">
   & Partial<Pick<TrafficCountersDependencies, "traffic">>;
 
 /**
- * The counters of a family; `undefined` = they were not requested, and a table that an earlier run left
- * is taken away, as every packet would pay for it.
+ * Creates the counters of a family. Without a request returns `undefined` and removes the table of
+ * an earlier run, which would slow every packet.
  */
 export async function startCounting(
   { traffic, ...dependencies }: CountingDependencies,
@@ -247,7 +249,7 @@ export async function startCounting(
   return undefined;
 }
 
-/** What was counted for a ServicePort; `undefined` = nothing, or it has no counters of its own. */
+/** Returns the counts of a ServicePort; `undefined` = none, or it shares its counters. */
 export function countedFor(
   { name }: Pick<ServicePlan, "name">,
   traffic: FamilyTraffic | undefined,

@@ -1,9 +1,3 @@
-/**
- * Every element and chain that a layout comes to, besides what was found: what two tables are compared
- * by. Pure.
- *
- * @module
- */
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { TableElements } from "../netfilter/nft/table_listing.ts";
@@ -27,22 +21,20 @@ export interface WantedElement {
 export interface WantedState {
   readonly elements: ReadonlyMap<ContainerName, ReadonlyMap<string, WantedElement>>;
   readonly chains: ReadonlyMap<string, NftChain>;
-  /** Whose a front is, e.g. `10.96.0.1 . tcp . 80` or `tcp . 30080`. */
+  /** The owner of a frontend, e.g. of `10.96.0.1 . tcp . 80` or `tcp . 30080`. */
   readonly fronts: ReadonlyMap<string, ServicePortKey>;
 }
 
-/** What is known of the order of endpoints. */
+/** The known order of endpoints. */
 export interface WantedStateContext {
-  /** As they were written; what is not in it is in the order of the plan. `undefined` = not known. */
+  /** The written order; entries without one follow the plan. `undefined` = unknown. */
   readonly orders: ReadonlyMap<EntryId, EndpointOrder> | undefined;
-  /** What was found: where no order is known, it is taken for right. */
+  /** The elements that were found, whose order is used if none is known. */
   readonly found: TableElements | undefined;
 }
 
-/** Entries between two pauses: about a millisecond. */
-const SLICE_SIZE = 128;
-/** Whose a number is that no endpoint was found at. */
-const NOBODY: Pick<Endpoint, "key"> = { key: "" as EndpointKey };
+/** The placeholder for a number without an endpoint. */
+const NO_ENDPOINT: Pick<Endpoint, "key"> = { key: "" as EndpointKey };
 
 /** Collects everything, in short steps. */
 export function* wantedState(
@@ -53,9 +45,8 @@ export function* wantedState(
   const state = new PendingState(layout);
   for (const chain of layout.baseChains()) state.chains.set(chain.name, chain);
   for (const element of layout.sharedElements()) state.add(element, undefined);
-  let seen = 0;
   for (const id of layout.ids()) {
-    if (++seen % SLICE_SIZE === 0) yield;
+    yield;
     const entry = layout.orderedEntry(id, orderOf(id, layout, context));
     if (entry) state.addEntry(entry);
   }
@@ -101,7 +92,10 @@ function orderOf(
   return entry && foundOrder(entry, found);
 }
 
-/** The order that the elements of an entry tell; a number without one has no owner. */
+/**
+ * Returns the order of endpoints in the elements that were found; a number without an element has
+ * no owner.
+ */
 function foundOrder(entry: Entry, found: TableElements): EndpointOrder {
   const { id, main, local, plan } = entry;
   const kind = plan.affinityTimeoutSeconds === undefined ? "endpoints" : "choices";
@@ -117,7 +111,7 @@ function foundOrder(entry: Entry, found: TableElements): EndpointOrder {
   const inOrder = (offset: number, count: number) =>
     Array.from({ length: count }, (_, index) => {
       const number = slotText(FIRST_NUMBER + offset + index);
-      return byValue.get(values?.get(`${keyOfEntry(id)} . ${number}`) ?? "") ?? NOBODY;
+      return byValue.get(values?.get(`${keyOfEntry(id)} . ${number}`) ?? "") ?? NO_ENDPOINT;
     });
   return { main: inOrder(0, main.length), local: inOrder(LOCAL_OFFSET, local.length) };
 }

@@ -1,8 +1,3 @@
-/**
- * What writing came to, in counts.
- *
- * @module
- */
 import type { TableDifference } from "./diff.ts";
 
 /** Counts of one sync, or of one repair. */

@@ -22,7 +22,7 @@ import type {
   DataPlaneRepair,
 } from "../../lib/proxy/data_plane_difference.ts";
 import type { PacketCarrier } from "../../lib/proxy/packet_explanation.ts";
-import type { DriftFigures } from "../netfilter/drift_figures.ts";
+import type { DriftFigures } from "../netfilter/drift_watch.ts";
 
 /** The edges of a data plane. */
 export interface PolicyDataPlaneDependencies {

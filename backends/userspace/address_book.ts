@@ -1,13 +1,8 @@
-/**
- * Which Service addresses are in use, by how many ServicePorts, and where their sockets go.
- *
- * @module
- */
 import type { Cidr } from "../../lib/net/cidr.ts";
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { AcquiredAddress, LocalAddresses, WantedAddress } from "./local_addresses.ts";
-import { forEachInSlices } from "./slices.ts";
+import { forEachInSlices } from "../../lib/os/time_slice.ts";
 
 interface AddressEntry extends WantedAddress {
   users: number;
@@ -63,19 +58,19 @@ export class AddressBook {
     if (entry?.place?.kind === "unavailable") this.#asking.add(entry);
   }
 
-  /** Whether the address was there before, so that other programs may listen on it. */
+  /** Whether the address existed before, so that other programs may listen on it. */
   isNodes(address: IpAddress): boolean {
     return !this.#local.owns(address);
   }
 
-  /** Where the sockets of an address go; `undefined` before it was asked for. */
+  /** Where the sockets of an address are bound; `undefined` before it was acquired. */
   placeOf(address: IpAddress): AcquiredAddress | undefined {
     return this.#entries.get(address)?.place;
   }
 
   /**
-   * Whether an address that {@linkcode acquire} asked for since the last call has become local, or is
-   * no longer. One that was not asked for before counts as local.
+   * Whether an address acquired since the last call became local, or stopped being so. A new
+   * address counts as local before.
    */
   takeMoved(): boolean {
     const moved = this.#moved;
@@ -84,8 +79,8 @@ export class AddressBook {
   }
 
   /**
-   * Tells the demand, `always` or when the number of addresses has doubled or halved. Returns
-   * whether every address may have another place now.
+   * Reports the demand, `always` or if the number of addresses has doubled or halved. Returns
+   * whether any address may have moved.
    */
   async configure(
     serviceCidrs: readonly Cidr[],
@@ -116,7 +111,7 @@ export class AddressBook {
     return gained;
   }
 
-  /** Gives back what nobody uses any more. Returns how many addresses were removed from the machine. */
+  /** Releases unused addresses. Returns how many were removed from the machine. */
   async giveBack(): Promise<number> {
     if (this.#leaving.size === 0) return 0;
     const removed = await this.#local.release([...this.#leaving].map(({ address }) => address));

@@ -1,8 +1,3 @@
-/**
- * Which endpoint each client of a ServicePort was sent to last. Pure: the time is passed in.
- *
- * @module
- */
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import { type RecencyItem, RecencyList } from "./recency_list.ts";
 
@@ -11,7 +6,10 @@ interface AffinityRecord extends RecencyItem<AffinityRecord> {
   endpoint: EndpointKey;
 }
 
-/** How many expired records each {@linkcode AffinityTable.bind} removes at most: more than it adds. */
+/**
+ * Maximum number of expired records that each {@linkcode AffinityTable.bind} removes: more than it
+ * adds.
+ */
 const PURGED_PER_BIND = 4;
 
 /** A bounded table; when it is full, the client that was away for longest is forgotten. */
@@ -35,7 +33,7 @@ export class AffinityTable {
     return record && record.usedAt > since ? record.endpoint : undefined;
   }
 
-  /** What is remembered of a client that has come after `since`. */
+  /** Returns the record of a client that was seen after `since`. */
   entry(
     client: string,
     since: number,
@@ -45,8 +43,8 @@ export class AffinityTable {
   }
 
   /**
-   * Notes where a client goes at `now`. Forgets some of those that have not come after `since`: a
-   * sweep over all 65,536 would take longer than 10 ms.
+   * Records the endpoint of a client at `now`. Forgets only some of the expired records: a sweep
+   * over all 65,536 would take longer than 10 ms.
    */
   bind(
     client: string,

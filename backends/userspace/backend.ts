@@ -35,7 +35,7 @@ import { Quarantine } from "./quarantine.ts";
 import { renderForwardingTable } from "./render.ts";
 import { ServiceEntries } from "./service_entries.ts";
 import type { ServiceEntry } from "./service_entry.ts";
-import { forEachInSlices } from "./slices.ts";
+import { forEachInSlices } from "../../lib/os/time_slice.ts";
 import { type SocketOperations, SocketTable } from "./socket_table.ts";
 
 /** The edges of the userspace backend. */
@@ -60,7 +60,7 @@ export function createUserspaceBackend(
   return new SocketBackend(dependencies, options);
 }
 
-/** How long UDP flows may go on while draining: long enough for an answer that is under way. */
+/** Time for UDP flows during a drain: long enough for a pending answer. */
 const UDP_DRAIN_MS = 1000;
 
 /** A socket that is opened and closed again takes two. */
@@ -81,7 +81,7 @@ class SocketBackend implements UserspaceBackend {
   readonly #services: ServiceEntries;
   #nodePortAddresses: readonly IpAddress[] = [];
   #synced = false;
-  /** Whether the addresses that an earlier run left have been released. */
+  /** Whether the addresses left by an earlier run have been released. */
   #released = false;
 
   constructor(
@@ -243,7 +243,9 @@ class SocketBackend implements UserspaceBackend {
     return gained;
   }
 
-  /** Who listens where may turn out to be another one than was thought: then there is more to do. */
+  /**
+   * Repeats until stable: opening sockets may reveal another listener, which changes what to open.
+   */
   async #reconcile(plan: ProxyPlan, operations: SocketOperations): Promise<void> {
     const sockets = this.#sockets;
     for (let round = 0; round < MOST_ROUNDS; round++) {
@@ -256,7 +258,7 @@ class SocketBackend implements UserspaceBackend {
     }
   }
 
-  /** Keys that have to be looked at: what changed, and node ports when the node's addresses did. */
+  /** Returns the keys to check: changed ones, and node ports if the node's addresses changed. */
   #affected(plan: ProxyPlan, changes: PlanChanges, shared: boolean): ReadonlySet<ServicePortKey> {
     if (!shared) return changes.upserted;
     this.#forwarding.clients.update(plan.shared);
@@ -304,7 +306,7 @@ function equalLists(left: readonly string[], right: readonly string[]): boolean 
   return left.length === right.length && left.every((value, index) => value === right[index]);
 }
 
-/** Packets are the kernel's, and not seen here. */
+/** The kernel handles packets, so they are not counted here. */
 function seenOf(
   { bytesFromClients, bytesToClients, opened, open }: Readonly<ServiceTraffic>,
 ): TrafficFigures {

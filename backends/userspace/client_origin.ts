@@ -1,8 +1,3 @@
-/**
- * Where a client comes from: this node, a pod of this cluster, or outside.
- *
- * @module
- */
 import { cidrContains } from "../../lib/net/cidr.ts";
 import { type IpAddress, isLoopback, tryParseIpAddress } from "../../lib/net/ip_address.ts";
 import { admittedSources } from "../../lib/proxy/admitted_sources.ts";
@@ -51,14 +46,16 @@ export class ClientOrigin {
   }
 
   /**
-   * Whether a client is on this node. There it has the Service's own address as its source, since
-   * that is local.
+   * Whether a client is on this node. Its source address is then the Service's own, which is local.
    */
   isNode(client: IpAddress, at: ServiceAddress): boolean {
     return client === at.address || isLoopback(client) || this.#ownAddresses.has(client);
   }
 
-  /** A stand-in for a load balancer address is reached from loopback: the node itself is admitted. */
+  /**
+   * A stand-in for a load balancer address is reached from loopback, so the node itself is
+   * admitted.
+   */
   #isRefused(service: ServicePlan, at: ServiceAddress, client: string): boolean {
     const admitted = at.role === "LoadBalancer" ? admittedSources(service) : undefined;
     if (admitted === undefined) return false;

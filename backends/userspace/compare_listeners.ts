@@ -1,9 +1,3 @@
-/**
- * How the sockets that the running process has open differ from those that its plan wants, and from
- * what the kernel lists. Pure.
- *
- * @module
- */
 import { formatHostPort } from "../../lib/net/port.ts";
 import type { ComparisonScope, ServedAddress } from "../../lib/proxy/service_mode.ts";
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
@@ -11,11 +5,10 @@ import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { type ServiceAddress, serviceAddresses, type SocketKey } from "./listeners.ts";
 
-/** What is compared. */
 interface ListenerComparisonInput {
   readonly plan: ProxyPlan;
   readonly scope: ComparisonScope;
-  /** Of the whole machine; `undefined` = the kernel does not tell. */
+  /** All listening sockets of the machine; `undefined` = unknown. */
   readonly sockets: ReadonlySet<SocketKey> | undefined;
 }
 
@@ -24,7 +17,7 @@ const OPENED_BY_ITSELF = "kube-relay opens it itself, with its next sync; a repa
 const CLOSED_BY_ITSELF = "kube-relay closes it itself, with its next sync; a repair cannot";
 const LOST = "kube-relay believes it open: restart it, or look from its own network namespace";
 
-/** Compares; without `serving` there is nothing to compare with. */
+/** Compares the open sockets of the serving process with its plan and with the kernel. Needs `serving`. */
 export function compareListeners(
   { plan, scope, sockets }: ListenerComparisonInput,
 ): readonly DataPlaneDifference[] {
@@ -36,7 +29,7 @@ export function compareListeners(
   for (const [key, service] of plan.services) {
     const open = (served.get(key) ?? []).filter(({ state }) => state === "serving");
     served.delete(key);
-    // The process says so of itself where it cannot serve all of it, as with SCTP.
+    // The process reports ServicePorts that it cannot serve completely, such as SCTP.
     if ((keys && !keys.has(key)) || excused.has(`${key} `)) continue;
     const wanted = serviceAddresses(service, plan.shared).filter((at) =>
       at.open && !excused.has(`${key} ${at.socket}`)
@@ -58,7 +51,7 @@ export function compareListeners(
   return differences;
 }
 
-/** What is wanted of one ServicePort, and what it has open. */
+/** The desired and the open addresses of one ServicePort. */
 interface OpenAddresses {
   readonly wanted: readonly ServiceAddress[];
   readonly open: readonly ServedAddress[];
@@ -94,7 +87,7 @@ function extra(at: ServedAddress): DataPlaneDifference {
   return { object: "listener", kind: "extra", name: socketOf(at), found, cure: CLOSED_BY_ITSELF };
 }
 
-/** Only a cluster IP has an address that stands in for it, and a ServicePort has one of these. */
+/** Only a cluster IP has a stand-in, and a ServicePort has at most one cluster IP. */
 function isAt(place: ServedAddress, at: ServiceAddress): boolean {
   if (place.role === "StandIn") return at.role === "ClusterIP";
   return place.address === at.address && place.port === at.port;

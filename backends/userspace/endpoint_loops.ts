@@ -30,9 +30,9 @@ interface Place {
   readonly port: number;
 }
 
-/** What {@linkcode EndpointLoops} knows of a ServicePort. */
+/** The part of a ServicePort that {@linkcode EndpointLoops} needs. */
 export interface LoopPart {
-  /** Where this process listens for it, or would with an endpoint. */
+  /** Where this process listens for it, or would listen with an endpoint. */
   readonly frontends: readonly ServiceAddress[];
   readonly endpoints: readonly (readonly Endpoint[])[];
 }
@@ -43,11 +43,11 @@ export const NO_PART: LoopPart = { frontends: [], endpoints: [] };
 const LOOPBACK = { IPv4: parseIpAddress("127.0.0.1"), IPv6: parseIpAddress("::1") };
 
 /**
- * All frontends and endpoints of one IP family. Updates cost what changed, and a frontend that comes
- * or goes names the ServicePorts whose endpoint it is.
+ * All frontends and endpoints of one IP family. The cost of an update depends on the change. A new
+ * or removed frontend returns the ServicePorts that have it as an endpoint.
  */
 export class EndpointLoops {
-  /** Listeners of this process that tell clients on this machine more than others. */
+  /** Listeners of this process that serve more to local clients. */
   readonly #localListeners: readonly Place[];
   readonly #frontends = indexByProtocol();
   readonly #users = indexByProtocol();
@@ -63,7 +63,7 @@ export class EndpointLoops {
     this.#localListeners = localListeners;
   }
 
-  /** Replaces what is known of a ServicePort. */
+  /** Replaces a ServicePort. */
   replace(
     { key, protocol }: Pick<ServicePlan, "key" | "protocol">,
     { from, to }: { readonly from: LoopPart; readonly to: LoopPart },
@@ -98,17 +98,17 @@ export class EndpointLoops {
     return affected;
   }
 
-  /** Whether this process listens there for a ServicePort, or would with an endpoint. */
+  /** Whether this process listens there for a ServicePort, or would listen with an endpoint. */
   isFrontend({ hostname, port }: Place, protocol: Protocol): boolean {
     return this.#frontends[protocol].has(formatHostPort(hostname, port) as EndpointKey);
   }
 
-  /** Whether it is an endpoint of some ServicePort. */
+  /** Whether some ServicePort has this endpoint. */
   isEndpoint({ hostname, port }: Place, protocol: Protocol): boolean {
     return this.#users[protocol].has(formatHostPort(hostname, port) as EndpointKey);
   }
 
-  /** Takes into account who listens at a frontend: where another program does, nothing leads back. */
+  /** Records whether another program listens at a frontend: then nothing leads back. */
   setForeign(
     { hostname, port }: Place,
     { protocol, isForeign }: { readonly protocol: Protocol; readonly isForeign: boolean },

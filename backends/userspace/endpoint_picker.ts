@@ -1,9 +1,3 @@
-/**
- * Which endpoint a new connection or flow goes to: exact round robin, and session affinity.
- * Pure: the time is passed in.
- *
- * @module
- */
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { AffinityEntry } from "../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
@@ -28,8 +22,8 @@ export interface EndpointPickerOptions {
   /** Clients remembered for session affinity; beyond, the longest absent are forgotten. @default {65536} */
   readonly maxClients?: number;
   /**
-   * Where in the list to begin, from 0 (included) to 1. Something random keeps the nodes of a
-   * cluster from all beginning with the same endpoint. @default {0}
+   * The start position in the list, from 0 (included) to 1. A random one prevents all nodes of a
+   * cluster from starting with the same endpoint. @default {0}
    */
   readonly start?: number;
 }
@@ -55,8 +49,8 @@ export class EndpointPicker {
   }
 
   /**
-   * Goes over to a new plan. Rotations go on where they were. Affinity is kept for every client; one
-   * whose endpoint is gone is bound anew when it comes next.
+   * Adopts a new plan. Rotations continue. Clients keep their endpoints; one whose endpoint was
+   * removed gets another at its next connection.
    */
   update(plan: ServicePlan): void {
     this.#plan = plan;
@@ -66,7 +60,7 @@ export class EndpointPicker {
     }
   }
 
-  /** Where a client goes while it comes again in time; `undefined` = nothing is remembered of it. */
+  /** The endpoint of a client that returns in time; `undefined` = not remembered. */
   remembered(client: string, now: number): AffinityEntry | undefined {
     const { affinityTimeoutSeconds: seconds = 0 } = this.#plan;
     const found = this.#affinity?.entry(client, now - seconds * 1000);
@@ -89,7 +83,6 @@ export class EndpointPicker {
     return endpoint;
   }
 
-  /** Whether a verdict may pick the endpoint. */
   allows(verdict: VerdictName, endpoint: EndpointKey): boolean {
     return this.#rotation(verdict).find(endpoint) !== undefined;
   }
@@ -105,7 +98,7 @@ export class EndpointPicker {
   }
 }
 
-/** The endpoints of one verdict, and whose turn it is. */
+/** The endpoints of one verdict, and the next one in turn. */
 class Rotation {
   readonly #start: number;
   #endpoints: readonly Endpoint[];
@@ -120,7 +113,7 @@ class Rotation {
 
   replace(endpoints: readonly Endpoint[]): void {
     if (endpoints === this.#endpoints) return;
-    // Lists are sorted by key: the turn stays with the same endpoint, or goes to the one after it.
+    // Lists are sorted by key, so the rotation continues at the same endpoint or the one after it.
     const turn = this.#endpoints[this.#next]?.key;
     const at = turn === undefined
       ? Math.floor(this.#start * endpoints.length)

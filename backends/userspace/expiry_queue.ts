@@ -1,14 +1,9 @@
-/**
- * Time-outs for many items, without a timer for each.
- *
- * @module
- */
 import type { Clock, Timer } from "../../lib/os/clock.ts";
 import { type RecencyItem, RecencyList } from "./recency_list.ts";
 
 /** Settings of an {@linkcode ExpiryQueue}. */
 interface ExpiryQueueOptions<T> {
-  /** How long an item may go unused. */
+  /** Maximum time without use. */
   readonly ttlMs: number;
   /** Called for each item that went unused so long, after it was taken out. */
   readonly onExpired: (item: T) => void;
@@ -20,10 +15,10 @@ const GRAIN_MS = 10;
 const MAX_EXPIRED_PER_TURN = 256;
 
 /**
- * Items with one and the same time-out, in the order in which it ends, and one timer for the first.
+ * Items with the same time-out, sorted by its end, and one timer for the first.
  *
- * A timer for each would cost as much as a whole operation on a socket (7 µs of CPU a dial). The
- * timer stays set when its item goes, since the next one is usually there before it fires.
+ * A timer for each item would cost as much as a socket operation (7 µs of CPU for each dial). The
+ * timer stays set when its item is removed, since the next item usually arrives before it fires.
  */
 export class ExpiryQueue<T extends RecencyItem<T>> {
   readonly #clock: Clock;
@@ -51,7 +46,7 @@ export class ExpiryQueue<T extends RecencyItem<T>> {
     this.#timer ??= this.#clock.setTimer(this.#options.ttlMs + GRAIN_MS, () => this.#expire());
   }
 
-  /** Begins the time of an item anew. */
+  /** Restarts the time-out of an item. */
   touch(item: T, now: number): void {
     this.#items.touch(item, now);
   }
@@ -66,7 +61,7 @@ export class ExpiryQueue<T extends RecencyItem<T>> {
     this.#timer = undefined;
   }
 
-  /** The items, first to expire first. The current one may be deleted meanwhile. */
+  /** The items, first to expire first. The current one may be deleted during iteration. */
   [Symbol.iterator](): IterableIterator<T> {
     return this.#items[Symbol.iterator]();
   }

@@ -1,8 +1,3 @@
-/**
- * Which socket carries a packet, and what this mode does in another way than the plan says. Pure.
- *
- * @module
- */
 import { isFromCluster } from "../../lib/explain/explain_packet.ts";
 import type {
   ModeDeviations,
@@ -14,7 +9,7 @@ import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { type ServiceAddress, serviceAddresses } from "./listeners.ts";
 import { renderForwardingTable } from "./render.ts";
 
-/** What carries the packet of an explanation. */
+/** Explains which socket carries the packet. */
 export function explainUserspace(
   plan: ProxyPlan,
   explanation: PacketExplanation,
@@ -59,7 +54,7 @@ function deviationsOf(
   };
 }
 
-/** Without netfilter a socket does not tell by which interface a client came. */
+/** Without netfilter, a socket does not show the interface of a client. */
 function outsiderReason(
   { shared: { localTraffic } }: ProxyPlan,
   { origin, policy }: PacketExplanation,

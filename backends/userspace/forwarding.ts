@@ -1,9 +1,4 @@
-/**
- * What the forwarders of all Services share.
- *
- * @module
- */
-import type { Logger } from "../../lib/log/logger.ts";
+import type { LogFields, Logger } from "../../lib/log/logger.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { Network, SocketAddress } from "../../lib/os/network.ts";
 import { OpenFiles } from "../../lib/os/open_files.ts";
@@ -13,9 +8,7 @@ import { BufferPool, DatagramBufferPool } from "./tcp/buffer_pool.ts";
 import { ClientOrigin } from "./client_origin.ts";
 import { EndpointLoops } from "./endpoint_loops.ts";
 import type { EndpointPickerOptions } from "./endpoint_picker.ts";
-import { OpenCount } from "./open_count.ts";
 import { OwnSockets } from "./own_sockets.ts";
-import { RateLimitedLog } from "./rate_limited_log.ts";
 import { TcpDialer } from "./tcp/tcp_dialer.ts";
 
 /** The edges that forwarding works with. */
@@ -25,7 +18,7 @@ export interface ForwardingDependencies {
   readonly network: Network;
   /** From 0 (included) to 1; where each rotation of endpoints begins. @default {() => 0} */
   readonly random?: () => number;
-  /** Bounds of what may be open. @default {those of a usual limit, for this family alone} */
+  /** Limits of open files. @default {those of a usual limit, for this family alone} */
   readonly openFiles?: OpenFiles;
   /** Counters of each Service; without them nothing is counted by Service. */
   readonly traffic?: FamilyTraffic;
@@ -43,11 +36,11 @@ export interface ForwardingOptions {
   readonly udpTimeoutMs: number;
   /** UDP flows of one ServicePort; the longest unused go first. @default {16384} */
   readonly maxFlowsPerService?: number;
-  /** TCP listeners of this process that tell clients on this machine more than others. @default {[]} */
+  /** TCP listeners of this process that serve more to local clients. @default {[]} */
   readonly localListeners?: readonly SocketAddress[];
 }
 
-/** Counts since the start, and what is open now. */
+/** Counts since the start, and current numbers. */
 export interface ForwardingCounters {
   /** Connections taken from clients. */
   tcpAccepted: number;
@@ -72,7 +65,7 @@ const SMALL_BUFFER_BYTES = 4096;
 /** Bytes of the buffer of a direction that fills the small one. */
 const LARGE_BUFFER_BYTES = 65_536;
 
-/** A connection that is silent for so long makes way when no files are left for other Services. */
+/** A connection that was silent for this time is closed when other Services have no files left. */
 const HOARDED_MS = 10_000;
 
 /** A forwarder that can be asked to close connections. */
@@ -94,14 +87,14 @@ export class Forwarding {
   readonly traffic: FamilyTraffic | undefined;
   /** Forwarders that have open connections. */
   readonly busy = new Set<ConnectionCloser>();
-  /** Whether no new connections and flows are taken any more. */
+  /** Whether new connections and flows are refused. */
   draining = false;
   readonly options: Required<ForwardingOptions>;
   readonly dialer: TcpDialer;
   readonly clients = new ClientOrigin();
   readonly own = new OwnSockets();
   readonly endpointLoops: EndpointLoops;
-  /** Who wants to know what becomes of a connection or flow. */
+  /** Watches for connections and flows. */
   readonly watches = new FlowWatches();
   readonly smallBuffers = new BufferPool({ size: SMALL_BUFFER_BYTES, keep: 4096 });
   readonly largeBuffers = new BufferPool({ size: LARGE_BUFFER_BYTES, keep: 64 });
@@ -118,8 +111,8 @@ export class Forwarding {
     udpForeignDropped: 0,
   };
   /**
-   * Sessions and flows that are open, and loops that run. Each loop counts itself and never
-   * rejects: what goes wrong with one connection is its own affair.
+   * Open sessions and flows, and running loops. Each loop counts itself and never rejects, so a
+   * failed connection affects no other.
    */
   readonly sessions = new OpenCount();
   readonly flows = new OpenCount();
@@ -175,5 +168,69 @@ export class Forwarding {
   close(): void {
     this.dialer.close();
     for (const forwarder of this.busy) forwarder.close();
+  }
+}
+
+/** A count that can be waited for to reach zero. */
+export class OpenCount {
+  #count = 0;
+  #waiting: (() => void)[] = [];
+
+  get value(): number {
+    return this.#count;
+  }
+
+  add(): void {
+    this.#count++;
+  }
+
+  remove(): void {
+    if (--this.#count === 0) { for (const resolve of this.#waiting.splice(0)) resolve(); }
+  }
+
+  /** Resolves when the count is zero; at once if it is. */
+  async zero(): Promise<void> {
+    while (this.#count > 0) {
+      await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    }
+  }
+}
+
+interface Muted {
+  until: number;
+  suppressed: number;
+}
+
+/** Prints each sentence once in an interval, and counts the others. */
+export class RateLimitedLog {
+  readonly #clock: Clock;
+  readonly #logger: Logger;
+  readonly #intervalMs: number;
+  // One entry for each constant sentence of the code: it does not grow.
+  readonly #muted = new Map<string, Muted>();
+
+  constructor(
+    { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
+    intervalMs = 10_000,
+  ) {
+    this.#clock = clock;
+    this.#logger = logger;
+    this.#intervalMs = intervalMs;
+  }
+
+  /**
+   * Warns unless this sentence was printed within the interval. `suppressed` counts the omitted
+   * ones.
+   */
+  warn(message: string, fields: LogFields = {}): void {
+    const now = this.#clock.now();
+    const muted = this.#muted.get(message);
+    if (muted && now < muted.until) {
+      muted.suppressed++;
+      return;
+    }
+    this.#muted.set(message, { until: now + this.#intervalMs, suppressed: 0 });
+    const suppressed = muted?.suppressed ?? 0;
+    this.#logger.warn(message, suppressed > 0 ? { ...fields, suppressed } : fields);
   }
 }

@@ -1,15 +1,10 @@
-/**
- * Which sockets a ServicePort wants. Pure.
- *
- * @module
- */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Port, type Protocol } from "../../lib/net/port.ts";
 import { type FrontendRole, frontendsOf, nodePortAddressesOf } from "../../lib/proxy/frontend.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 
-/** `address:port/PROTOCOL`, brackets around IPv6: what only one socket of the machine can have. */
+/** `address:port/PROTOCOL`, brackets around IPv6: the unique key of a socket on this machine. */
 export type SocketKey = string & { readonly __brand: "SocketKey" };
 
 /** One address of a ServicePort. */
@@ -18,12 +13,12 @@ export interface ServiceAddress {
   readonly socket: SocketKey;
   readonly address: IpAddress;
   readonly port: Port;
-  /** Which verdicts of the plan apply: `internal`, or the external ones. */
+  /** The verdicts of the plan that apply: `internal`, or the external ones. */
   readonly traffic: "internal" | "external";
   /**
-   * Whether some client is to be forwarded. If not there is no socket, and the kernel refuses: RST
-   * for TCP, ICMP port unreachable for UDP. A verdict to drop in silence can't be had without
-   * netfilter; refusing is the nearest.
+   * Whether some client is forwarded. If not, no socket is opened and the kernel refuses: RST for
+   * TCP, ICMP port unreachable for UDP. A silent drop is impossible without netfilter; refusing is
+   * the nearest.
    */
   readonly open: boolean;
 }
@@ -60,7 +55,7 @@ export function socketKey(address: IpAddress, port: Port, protocol: Protocol): S
   return `${formatHostPort(address, port)}/${protocol}` as SocketKey;
 }
 
-/** So many are looked through; of more an index is made. */
+/** Up to this number, addresses are searched linearly; beyond, by an index. */
 const FEW_ADDRESSES = 8;
 
 /** Finds addresses in lists that may be long, and that are asked for again and again. */

@@ -1,7 +1,6 @@
 /**
- * What the userspace backend needs to know of Service addresses: a socket can only be bound to an
- * address that is local to this machine. Owned by the backend; the implementation, with its probing
- * and its batches of `ip`, is in `addresses.ts`.
+ * The interface for local Service addresses: a socket can only be bound to an address that is
+ * local to this machine. The implementation is `addresses.ts`.
  *
  * @module
  */
@@ -14,13 +13,16 @@ import type { ServiceKey } from "../../lib/proxy/service_port_name.ts";
 /** An address of a Service that sockets shall be bound to. Each address is wanted once, however many ports use it. */
 export interface WantedAddress {
   readonly address: IpAddress;
-  /** What it is to the Service. Only a cluster IP has a stand-in: every Service has just one of a family. */
+  /**
+   * The role of the address. Only cluster IPs have stand-ins: a Service has just one in each
+   * family.
+   */
   readonly role: "ClusterIP" | "ExternalIP" | "LoadBalancer";
-  /** Whose it is (the first, where several Services share an address): keeps stand-ins the same over restarts. */
+  /** The first Service with the address. Keeps stand-ins stable over restarts. */
   readonly service: ServiceKey;
 }
 
-/** Where the sockets for a wanted address go. */
+/** Where the sockets of an address are bound. */
 export type AcquiredAddress =
   /** To the address itself: it was local already, or it is now. */
   | { readonly kind: "local" }
@@ -30,10 +32,10 @@ export type AcquiredAddress =
    * permitted (below 1024 as a plain user) one that the kernel picks.
    */
   | { readonly kind: "standIn"; readonly address: IpAddress }
-  /** Nowhere. The reason says what was tried, what the machine answered, and the cure. */
+  /** Not bound. The reason contains the attempt, the machine's answer, and the cure. */
   | { readonly kind: "unavailable"; readonly reason: string };
 
-/** What is known of the demand, so that a way can be chosen: one address each, or a route for the ranges. */
+/** The demand that determines the method: one address each, or a route for the ranges. */
 export interface AddressDemand {
   /** Ranges that cluster IPs are taken from; empty when unknown. */
   readonly serviceCidrs: readonly Cidr[];
@@ -41,17 +43,17 @@ export interface AddressDemand {
   readonly count: number;
 }
 
-/** How Service addresses of one IP family become local to this machine. */
+/** Makes Service addresses of one IP family local. */
 export interface LocalAddresses {
-  /** Finds out what works here, and adopts what an earlier run left. Removes nothing. */
+  /** Finds a working method, and adopts what an earlier run left. Removes nothing. */
   start(): Promise<void>;
-  /** Tries each way and leaves nothing behind. Works before {@linkcode start}. */
+  /** Tries each method and leaves nothing behind. Works before {@linkcode start}. */
   probe(): Promise<readonly ProbeResult[]>;
-  /** The way that is used, as one sentence for the log and for `status`. */
+  /** The current method as one sentence for the log and for `status`. */
   readonly summary: string;
   /**
-   * Tells the demand; called before the first {@linkcode acquire}, and when the ranges or the order
-   * of magnitude have changed. Returns whether addresses acquired so far have to be asked for again.
+   * Reports the demand: before the first {@linkcode acquire}, and when the ranges or the order of
+   * magnitude change. Returns whether addresses must be acquired again.
    */
   configure(demand: AddressDemand): Promise<boolean>;
   /**
@@ -66,12 +68,12 @@ export interface LocalAddresses {
    * Returns how many were removed.
    */
   release(addresses: readonly IpAddress[]): Promise<number>;
-  /** Removes what {@linkcode start} adopted and nobody has acquired since. Called once, after the first sync. */
+  /** Removes adopted addresses that were not acquired since. Called once, after the first sync. */
   releaseUnclaimed(): Promise<number>;
-  /** Whether we put the address on an interface; the node's own addresses are all the others. */
+  /** Whether this process added the address to an interface. */
   owns(address: IpAddress): boolean;
-  /** Takes away everything that this way, or an earlier run, ever added, and nothing else. */
+  /** Removes everything that this method or an earlier run added, and nothing else. */
   cleanup(): Promise<CleanupReport>;
-  /** What {@linkcode cleanup} would take away. */
+  /** Returns what {@linkcode cleanup} would remove. */
   previewCleanup(): Promise<CleanupReport>;
 }

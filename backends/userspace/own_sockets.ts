@@ -1,13 +1,14 @@
 /**
- * The sockets by which this process reaches endpoints, so that it knows itself as a client. Planning
- * leaves out endpoints that are frontends; what a rule or another machine leads back is known here.
+ * The sockets of this process towards endpoints, by which it recognizes itself as a client.
+ * Planning excludes endpoints that are frontends; connections led back by a rule or another
+ * machine are detected here.
  *
  * @module
  */
 import { formatHostPort } from "../../lib/net/port.ts";
 import type { SocketAddress } from "../../lib/os/network.ts";
 
-/** What to do about a connection or datagram of this process that comes back to it. */
+/** The cure for a connection or datagram that comes back to this process. */
 export const CAME_BACK_CURE =
   "find the rule, or the machine, that leads an endpoint of the Service to an address of a Service";
 
@@ -58,8 +59,8 @@ export class OwnSockets {
   }
 
   /**
-   * Notes a connection to an endpoint. Returns whether this process has taken it; then that is closed.
-   * Which of its two ends is known first is chance.
+   * Records a connection to an endpoint. Returns whether this process accepted it, in which case it
+   * is closed. Either end may be known first.
    */
   dial(counter: HopCounter, { localAddr, remoteAddr }: ConnectionEnds): boolean {
     const key = keyOf(localAddr);
@@ -84,13 +85,15 @@ export class OwnSockets {
     this.#flowPorts.delete(port);
   }
 
-  /** Whether a flow has the port, on every address of this machine. */
+  /** Whether a flow uses the port, on any address of this machine. */
   hasFlow(port: number): boolean {
     return this.#flowPorts.has(port);
   }
 }
 
-/** Whether both are one connection for certain. Where both ends are equal nothing has rewritten them. */
+/**
+ * Whether both are certainly one connection. If both ends are equal, nothing has rewritten them.
+ */
 function countHops(dialled: KnownConnection | undefined, taken: KnownConnection): boolean {
   if (dialled === undefined) return false;
   if (dialled.farEnd === taken.farEnd) return true;
@@ -98,7 +101,7 @@ function countHops(dialled: KnownConnection | undefined, taken: KnownConnection)
   return taken.counter.hops > MOST_HOPS;
 }
 
-/** A port may have been given to another connection meanwhile. */
+/** The port may belong to another connection by now. */
 function forget(known: Map<string, KnownConnection>, key: string, counter: HopCounter): void {
   if (known.get(key)?.counter === counter) known.delete(key);
 }

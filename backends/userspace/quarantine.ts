@@ -1,12 +1,7 @@
-/**
- * ServicePorts, and addresses of them, that could not be had.
- *
- * @module
- */
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 
-/** What is in quarantine now. */
+/** ServicePorts, and addresses of them, that are in quarantine. */
 export class Quarantine {
   readonly #entries = new Map<ServicePortKey, Map<string | undefined, string>>();
 

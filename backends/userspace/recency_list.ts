@@ -1,10 +1,4 @@
-/**
- * A list in the order of last use.
- *
- * @module
- */
-
-/** What an item of a {@linkcode RecencyList} carries; only the list writes it. */
+/** The state of an item in a {@linkcode RecencyList}; only the list writes it. */
 export interface RecencyItem<T> {
   older: T | undefined;
   newer: T | undefined;
@@ -43,7 +37,7 @@ export class RecencyList<T extends RecencyItem<T>> {
     this.#size++;
   }
 
-  /** Makes an item of this list the last used. `now` never goes back. */
+  /** Marks an item as the last used. `now` never decreases. */
   touch(item: T, now: number): void {
     item.usedAt = now;
     if (item === this.#newest) return;
@@ -62,7 +56,7 @@ export class RecencyList<T extends RecencyItem<T>> {
     this.#size--;
   }
 
-  /** The items, longest unused first. The current one may be deleted meanwhile. */
+  /** The items, longest unused first. The current one may be deleted during iteration. */
   *[Symbol.iterator](): IterableIterator<T> {
     let item = this.#oldest;
     while (item) {

@@ -1,8 +1,3 @@
-/**
- * The forwarding table as text, for `render` and for people. Pure.
- *
- * @module
- */
 import type { ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
@@ -46,7 +41,7 @@ function renderVerdicts(plan: ServicePlan, { traffic, role }: ServiceAddress): s
   const fromCluster = renderVerdict(plan.externalFromCluster);
   const { sourceRanges } = plan;
   const ranges = role === "LoadBalancer" && sourceRanges
-    ? `, only from ${sourceRanges.join(" ") || "nobody"}`
+    ? sourceRanges.length > 0 ? `, only from ${sourceRanges.join(" ")}` : ", admits no client"
     : "";
   if (external === fromCluster) return external + ranges;
   return `${external}, from this cluster ${fromCluster}${ranges}`;

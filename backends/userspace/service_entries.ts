@@ -1,8 +1,3 @@
-/**
- * Brings the ServicePorts that the userspace backend holds to those of a plan.
- *
- * @module
- */
 import { isLoopback } from "../../lib/net/ip_address.ts";
 import type { Protocol } from "../../lib/net/port.ts";
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
@@ -18,17 +13,16 @@ import {
 } from "./endpoint_loops.ts";
 import { type ServiceAddress, serviceAddresses, socketKey } from "./listeners.ts";
 import { createServiceEntry, type ServiceEntry } from "./service_entry.ts";
-import { forEachInSlices } from "./slices.ts";
+import { forEachInSlices } from "../../lib/os/time_slice.ts";
 import { systemErrorOf } from "../../lib/os/socket_errors.ts";
 import type { SocketTable, SocketTableContext } from "./socket_table.ts";
 
-/** What {@linkcode ServiceEntries} work with. */
 interface ServiceEntriesContext extends SocketTableContext {
   readonly entries: Map<ServicePortKey, ServiceEntry>;
   readonly sockets: SocketTable;
 }
 
-/** For what is in quarantine while other endpoints of the ServicePort serve. */
+/** The quarantined address of endpoints that lead back while others serve. */
 const ENDPOINTS = "endpoints";
 
 const SCTP_REASON =
@@ -65,13 +59,13 @@ export class ServiceEntries {
     return all.size;
   }
 
-  /** Takes into account where the addresses of ServicePorts are: what is not local leads elsewhere. */
+  /** Applies the places of addresses: endpoints at addresses that are not local lead elsewhere. */
   async move(plan: ProxyPlan, keys: Iterable<ServicePortKey>): Promise<void> {
     await forEachInSlices(this.#context.forwarding.clock, keys, (key) => this.#place(key));
     await this.serveAffected(plan);
   }
 
-  /** Forwards by what has become known of endpoints that lead back. Returns how many ServicePorts have one. */
+  /** Applies newly found endpoints that lead back. Returns the number of ServicePorts with one. */
   async serveAffected({ shared }: ProxyPlan): Promise<number> {
     const { clock, endpointLoops } = this.#context.forwarding;
     const affected = endpointLoops.takeAffected();
@@ -158,8 +152,9 @@ export class ServiceEntries {
   }
 
   /**
-   * A program of the host network may have a frontend's port on an address of the node, such as an
-   * ingress controller whose addresses are those of the load balancer. It is then its endpoint.
+   * Finds endpoints that lead back. A program of the host network may use a frontend's port on an
+   * address of the node, such as an ingress controller with the load balancer's addresses. That
+   * program is then the endpoint.
    */
   #findLooped(plan: ServicePlan): ReadonlyMap<EndpointKey, string> {
     const { addresses, forwarding: { endpointLoops } } = this.#context;
@@ -186,7 +181,7 @@ export class ServiceEntries {
     endpointLoops.setForeign({ hostname, port }, { protocol, isForeign });
   }
 
-  /** In quarantine is what nobody serves for want of endpoints: the ServicePort, or single addresses. */
+  /** Quarantines what has no remaining endpoint: the ServicePort, or single addresses. */
   #quarantineLooped({ plan: { key }, wanted, addresses }: ServiceEntry, reason: string): void {
     const { quarantine } = this.#context;
     if (!addresses.some(({ open }) => open)) return quarantine.add({ key, reason });

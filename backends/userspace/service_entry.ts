@@ -1,8 +1,3 @@
-/**
- * One ServicePort as the userspace backend holds it.
- *
- * @module
- */
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { type LoopPart, NO_PART } from "./endpoint_loops.ts";
 import type { Forwarding } from "./forwarding.ts";
@@ -13,15 +8,15 @@ import { UdpForwarder } from "./udp/udp_forwarder.ts";
 import { UdpPort } from "./udp/udp_port.ts";
 
 interface EntryState {
-  /** As the plan has it. */
+  /** As planned. */
   plan: ServicePlan;
-  /** As the forwarder has it: without the endpoints that lead back to this process. */
+  /** As forwarded: without the endpoints that lead back to this process. */
   served: ServicePlan;
   /** Every address of the plan, each in use in the address book. */
   wanted: readonly ServiceAddress[];
-  /** The addresses as their sockets are claimed: open ones have an endpoint that is served. */
+  /** The addresses of its sockets: open ones have an endpoint. */
   addresses: readonly ServiceAddress[];
-  /** What is known of it among the {@linkcode EndpointLoops}. */
+  /** Its part of the {@linkcode EndpointLoops}. */
   part: LoopPart;
 }
 
@@ -49,8 +44,8 @@ export function createServiceEntry(forwarding: Forwarding, plan: ServicePlan): S
 }
 
 /**
- * Opens a listening socket of a ServicePort and begins to forward; `undefined` for SCTP. Throws what
- * the network throws.
+ * Opens a listening socket of a ServicePort and forwards; `undefined` for SCTP. Throws errors of
+ * the network.
  */
 export function openServiceSocket(
   forwarding: Forwarding,

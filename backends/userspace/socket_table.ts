@@ -1,8 +1,3 @@
-/**
- * The listening sockets, and who has which.
- *
- * @module
- */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Port, Protocol } from "../../lib/net/port.ts";
 import {
@@ -21,7 +16,6 @@ import { standInPorts } from "./addresses/stand_ins.ts";
 import { TcpAcceptor } from "./tcp/tcp_acceptor.ts";
 import { UdpPort } from "./udp/udp_port.ts";
 
-/** What a {@linkcode SocketTable} works with. */
 export interface SocketTableContext {
   readonly forwarding: Forwarding;
   readonly addresses: AddressBook;
@@ -29,7 +23,7 @@ export interface SocketTableContext {
   readonly entries: ReadonlyMap<ServicePortKey, ServiceEntry>;
 }
 
-/** Where a socket is bound in place of the Service's own address. */
+/** Where a socket is bound instead of the Service's address. */
 interface StandInPlace {
   readonly address: IpAddress;
   readonly port: Port;
@@ -42,15 +36,15 @@ interface ServingSocket {
 
 interface OpenSocket {
   owner: ServicePortKey;
-  /** Whose share of the open files it takes. */
+  /** The Service whose share of open files it uses. */
   service: ServiceKey;
-  /** Where it is bound, when that is not the address of the Service. */
+  /** The place of the socket, if it is not the Service's address. */
   readonly standIn: StandInPlace | undefined;
   readonly protocol: Protocol;
   readonly socket: TcpAcceptor | UdpPort;
 }
 
-/** What was done to sockets. */
+/** Counts of operations on sockets. */
 export interface SocketOperations {
   listen: number;
   close: number;
@@ -59,7 +53,7 @@ export interface SocketOperations {
 
 const STAND_IN_PROBLEM = "every port that could stand in for it is that of an endpoint";
 
-/** Brings sockets from what is open to what is claimed, one socket at a time. */
+/** Opens and closes sockets to match the requests, one socket at a time. */
 export class SocketTable {
   readonly #context: SocketTableContext;
   readonly #claims = new ServicePortIndex<SocketKey>();
@@ -68,19 +62,19 @@ export class SocketTable {
   readonly #finder = new AddressFinder();
   /** The sockets that are bound elsewhere, by where that is. */
   readonly #standIns = new Map<SocketKey, SocketKey>();
-  /** Sockets whose claims have changed; kept when a sync fails half-way. */
+  /** Sockets whose requests changed; kept when a sync fails. */
   readonly #touched = new Set<SocketKey>();
 
   constructor(context: SocketTableContext) {
     this.#context = context;
   }
 
-  /** Sockets that {@linkcode reconcile} has to look at. The current one may be reconciled meanwhile. */
+  /** Sockets to {@linkcode reconcile}. The current one may be reconciled during iteration. */
   get touched(): Iterable<SocketKey> {
     return this.#touched;
   }
 
-  /** Replaces the claims of a ServicePort. */
+  /** Replaces the requests of a ServicePort. */
   claim(key: ServicePortKey, { from, to }: {
     readonly from: readonly ServiceAddress[];
     readonly to: readonly ServiceAddress[];
@@ -103,18 +97,18 @@ export class SocketTable {
     }
   }
 
-  /** Has a stand-in looked at again that is where an endpoint is: it moves to another port. */
+  /** Moves a stand-in to another port if an endpoint uses its place. */
   makeRoom({ address, port }: StandInPlace, protocol: Protocol): void {
     const socket = this.#standIns.get(socketKey(address, port, protocol));
     if (socket !== undefined) this.#touched.add(socket);
   }
 
-  /** Whether it has a socket open. */
+  /** Whether a socket is open. */
   has(socket: SocketKey): boolean {
     return this.#open.has(socket);
   }
 
-  /** What serves a ServicePort for one of its sockets; `undefined` when nothing does. */
+  /** The socket that serves a ServicePort at a key; `undefined` = none. */
   serving(socket: SocketKey, key: ServicePortKey): ServingSocket | undefined {
     const open = this.#open.get(socket);
     return open?.owner === key ? open : undefined;
@@ -143,7 +137,7 @@ export class SocketTable {
     else this.#quarantineUnavailable(entry, at);
   }
 
-  /** Closes what {@linkcode reconcile} found unwanted. */
+  /** Closes the sockets that {@linkcode reconcile} found unwanted. */
   closeUnwanted(operations: SocketOperations): void {
     for (const open of this.#closing) {
       this.#close(open);

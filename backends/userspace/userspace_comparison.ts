@@ -1,9 +1,3 @@
-/**
- * Compares the machine and the running process with a plan, for another process: addresses, routes and
- * listening sockets. Addresses and routes are mended; only the process itself can open its sockets.
- *
- * @module
- */
 import type { ComparisonScope, ServiceMode } from "../../lib/proxy/service_mode.ts";
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
@@ -13,7 +7,10 @@ import {
   type AddressComparisonDependencies,
 } from "./addresses/address_comparison.ts";
 import { compareListeners } from "./compare_listeners.ts";
-import { kernelSockets } from "./kernel_sockets.ts";
+import { formatHostPort } from "../../lib/net/port.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import { parseWaitingSockets, SOCKET_FILES } from "../../lib/os/kernel_sockets.ts";
+import type { SocketKey } from "./listeners.ts";
 
 /** {@linkcode ServiceMode.compare} and {@linkcode ServiceMode.repair} of userspace mode. */
 export function userspaceComparison(
@@ -39,4 +36,25 @@ export function userspaceComparison(
       return { found: [...found, ...open], left: [...left, ...open], operations };
     },
   };
+}
+
+/** Returns the listening sockets of this network namespace; `undefined` if unavailable. */
+export async function kernelSockets(
+  runner: CommandRunner,
+  family: IpFamily,
+): Promise<ReadonlySet<SocketKey> | undefined> {
+  const found = new Set<SocketKey>();
+  for (const protocol of ["TCP", "UDP"] as const) {
+    const { code, stdout } = await runner.run("cat", [SOCKET_FILES[family][protocol]]);
+    if (code !== 0) return undefined;
+    for (const socket of parseSockets(stdout, protocol)) found.add(socket);
+  }
+  return found;
+}
+
+/** The waiting sockets in a file of `/proc/net`. */
+export function* parseSockets(text: string, protocol: "TCP" | "UDP"): Generator<SocketKey> {
+  for (const { address, port } of parseWaitingSockets(text, protocol)) {
+    yield `${formatHostPort(address, port)}/${protocol}` as SocketKey;
+  }
 }

@@ -1,8 +1,3 @@
-/**
- * Explains a packet in the active mode.
- *
- * @module
- */
 import { type Backend, MODE_TRAITS } from "../proxy/backend.ts";
 import { type ExplainOptions, explainPacket } from "./explain_packet.ts";
 import type { Packet } from "../proxy/packet.ts";

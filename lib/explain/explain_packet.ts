@@ -1,6 +1,6 @@
 /**
- * What becomes of a packet by a plan, and why. Nothing is decided here: the plan has decided, and
- * where it says no reason, the code that decided is asked again for it.
+ * Explains a packet by a plan. It decides nothing: the plan has decided, and the deciding code is
+ * asked again where the plan contains no reason.
  *
  * @module
  */
@@ -32,19 +32,18 @@ import { assertNever, type Verdict } from "../proxy/verdict.ts";
 
 /** The context besides the plan. */
 export interface ExplainOptions {
-  /** What is not in effect. @default {nothing} */
+  /** ServicePorts that are not in effect. @default {nothing} */
   readonly quarantined?: readonly Quarantined[];
-  /** Where the mode differs. @default {nowhere} */
+  /** How the mode differs from the plan. @default {nowhere} */
   readonly deviations?: ModeDeviations;
   /** Whether the mode binds Service addresses to the node. @default {false} */
   readonly bindsAddresses?: boolean;
   /** Services of the address that nothing is planned for. @default {none} */
   readonly unserved?: readonly NearMiss[];
-  /** Whether what may have been meant is left out: looking for it takes as long as all the rest. */
+  /** Whether to omit near misses, which take as long as all the rest. */
   readonly isDraft?: boolean;
 }
 
-/** A packet on its way. */
 interface Passage {
   readonly plan: ProxyPlan;
   readonly packet: Packet;
@@ -53,7 +52,7 @@ interface Passage {
   readonly options: ExplainOptions;
 }
 
-/** What becomes of the first packet of a connection or flow. */
+/** Explains the first packet of a connection or flow. */
 export function explainPacket(
   plan: ProxyPlan,
   packet: Packet,
@@ -66,12 +65,12 @@ export function explainPacket(
   const hit = findHit(plan, packet);
   const absence = hit && absenceOf(hit, packet, options);
   if (hit === undefined || absence !== undefined) {
-    return unclaimed({ plan, packet, origin, hit, options }, absence ?? { why: "nobody" });
+    return unclaimed({ plan, packet, origin, hit, options }, absence ?? { why: "no-service" });
   }
   return claimed({ plan, packet, origin, hit, options });
 }
 
-/** Whether it counts as from inside the cluster: policy Local of external addresses does not bind it. */
+/** Whether a sender counts as inside the cluster: external policy Local does not apply to it. */
 export function isFromCluster({ isFromPod, isFromNode }: ExplainedOrigin): boolean {
   return isFromPod === true || isFromNode;
 }
@@ -99,7 +98,7 @@ function unclaimed(
   absence: Pick<ExplainedVerdict & { kind: "unclaimed" }, "detail" | "why">,
 ): PacketExplanation {
   const serviceCidr = plan.shared.serviceCidrs.find((cidr) => cidrContains(cidr, packet.to));
-  const { fate } = deviations ?? {};
+  const { outcome } = deviations ?? {};
   return {
     packet,
     origin,
@@ -109,8 +108,8 @@ function unclaimed(
     verdict: {
       kind: "unclaimed",
       ...absence,
-      fate: fate?.kind ?? "passes",
-      ...(fate && { fateWhy: fate.why }),
+      outcome: outcome?.kind ?? "passes",
+      ...(outcome && { outcomeReason: outcome.why }),
     },
     endpoints: [],
     carriers: [],
@@ -144,16 +143,16 @@ function claimed(passage: Passage): PacketExplanation {
   };
 }
 
-function serviceOf({ service: { key }, frontend: { role }, losers }: PacketHit) {
-  return { key, role, losers };
+function serviceOf({ service: { key }, frontend: { role }, otherClaimants }: PacketHit) {
+  return { key, role, otherClaimants };
 }
 
-/** Whether the sender has the verdict for clients in the cluster. */
+/** Whether the sender gets the verdict for clients in the cluster. */
 function isInside({ origin, options }: Passage): boolean {
   return isFromCluster(origin) && options.deviations?.asOutsider === undefined;
 }
 
-/** Which verdict of the plan binds the sender. */
+/** The verdict of the plan that applies to the sender. */
 function verdictName(passage: Passage): VerdictName {
   if (passage.hit.frontend.role === "ClusterIP") return "internal";
   return isInside(passage) ? "externalFromCluster" : "external";

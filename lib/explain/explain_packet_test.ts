@@ -68,7 +68,7 @@ Deno.test("explainPacket() names who claims an address and does not get it", () 
   assertEquals<unknown>(service, {
     key: WEB.key,
     role: "ClusterIP",
-    losers: [CLAIMANT.key],
+    otherClaimants: [CLAIMANT.key],
   });
 });
 
@@ -89,7 +89,7 @@ Deno.test("explainPacket() takes what is in quarantine for nobody's", () => {
     kind: "unclaimed",
     why: "quarantined",
     detail: "no room",
-    fate: "passes",
+    outcome: "passes",
   });
   assertEquals(headline(whole).startsWith("NOT HANDLED: ns/web is IN QUARANTINE"), true);
   const other = [{ key: WEB.key, address: "10.96.0.9:80/TCP", reason: "no room" }];
@@ -119,7 +119,7 @@ Deno.test("explainPacket() follows a mode that refuses, hides the client, or doe
     kind: "unclaimed",
     why: "unserved-by-mode",
     detail: "not there",
-    fate: "passes",
+    outcome: "passes",
   });
 });
 

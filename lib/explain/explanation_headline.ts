@@ -1,8 +1,3 @@
-/**
- * Describes the result for a packet in one sentence.
- *
- * @module
- */
 import { formatHostPort } from "../net/port.ts";
 import type { ExplainedVerdict, PacketExplanation } from "../proxy/packet_explanation.ts";
 import type { ServicePortKey } from "../proxy/service_port_name.ts";
@@ -23,11 +18,11 @@ export function headline(explanation: PacketExplanation): string {
     case "drop":
       return `DROPPED in silence: ${refusalText(verdict, explanation)}`;
     case "unclaimed":
-      return `${FATES[verdict.fate]}: ${absenceText(verdict, explanation)}`;
+      return `${OUTCOMES[verdict.outcome]}: ${absenceText(verdict, explanation)}`;
   }
 }
 
-const FATES = {
+const OUTCOMES = {
   passes: "NOT HANDLED",
   reject: "REFUSED at once",
   drop: "DROPPED in silence",
@@ -58,7 +53,7 @@ function absenceText(
 ): string {
   const name = service && nameOf(service.key);
   switch (verdict.why) {
-    case "nobody":
+    case "no-service":
       return `no Service has ${socketOf(packet)}`;
     case "quarantined":
       return `${name} is IN QUARANTINE, so this address is not in effect`;

@@ -1,8 +1,3 @@
-/**
- * Describes endpoints and near misses, the items of the steps of an explanation.
- *
- * @module
- */
 import { formatHostPort } from "../net/port.ts";
 import type {
   ExplainedEndpoint,

@@ -1,8 +1,3 @@
-/**
- * Describes an explanation step by step, for the administrator of a node.
- *
- * @module
- */
 import type { FrontendRole } from "../proxy/frontend.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { type BackendMode, MODE_TRAITS } from "../proxy/backend.ts";
@@ -19,7 +14,7 @@ import type {
 } from "../proxy/packet_explanation.ts";
 import type { SharedPlan } from "../proxy/proxy_plan.ts";
 
-/** What the text depends on besides the explanation. */
+/** The inputs of the text besides the explanation. */
 interface StepContext {
   readonly mode: BackendMode;
   readonly shared: SharedPlan;
@@ -90,16 +85,17 @@ function fromStep(
 function toStep(explanation: PacketExplanation, { mode }: StepContext): ExplanationStep {
   const { packet, service, verdict, serviceCidr } = explanation;
   const items: string[] = [];
-  for (const loser of service?.losers ?? []) {
-    items.push(`${nameOf(loser)} also has this address, but the older Service is served`);
+  for (const claimant of service?.otherClaimants ?? []) {
+    items.push(`${nameOf(claimant)} also has this address, but the older Service is served`);
   }
   if (verdict.kind === "unclaimed") {
     if (verdict.detail !== undefined) items.push(verdict.detail);
-    if (serviceCidr !== undefined && verdict.why === "nobody") {
+    if (serviceCidr !== undefined && verdict.why === "no-service") {
       items.push(`it is in ${serviceCidr}, from which cluster IPs are taken`);
     }
     items.push(
-      verdict.fateWhy ?? `mode ${mode} does not handle it: it is routed like any other packet`,
+      verdict.outcomeReason ??
+        `mode ${mode} does not handle it: it is routed like any other packet`,
     );
   }
   const owner = service
@@ -214,7 +210,7 @@ function* carriersStep({ carriers }: PacketExplanation): Generator<ExplanationSt
   yield { topic: "carriers", text: "in this order:", items };
 }
 
-/** With its name only as far as the text does not have it. */
+/** Includes the name only if the text does not contain it. */
 function carrierItem({ object, name, text }: PacketCarrier): string {
   if (text.startsWith(`${name} `)) return `${object} ${name}: ${text.slice(name.length + 1)}`;
   const words = name.split(" ");
@@ -262,8 +258,8 @@ const REASONS: Readonly<Record<SourceReason, string>> = {
   "masquerade-all": "masqueradeAll is set",
   "mode": "",
   "no-detector": "which packets come from pods is not known, so none is masqueraded; " +
-    "--cluster-cidr would tell",
-  "off-cluster": "the sender counts as outside, and answers have to come back this way",
+    "--cluster-cidr would show it",
+  "off-cluster": "the sender counts as outside, and answers have to come back through this node",
   "pod": "pods keep theirs",
 };
 

@@ -1,8 +1,3 @@
-/**
- * Finds the ServicePort for a packet, near misses, and Services that are not served at an address.
- *
- * @module
- */
 import type { Service } from "../api/kinds/service.ts";
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
 import {
@@ -26,7 +21,7 @@ export interface PacketHit {
   readonly service: ServicePlan;
   readonly frontend: Frontend;
   /** Other claimants. */
-  readonly losers: readonly ServicePortKey[];
+  readonly otherClaimants: readonly ServicePortKey[];
 }
 
 /** Maximum number of near misses of each kind. */
@@ -37,14 +32,14 @@ export function findHit(
   { services, shared }: ProxyPlan,
   target: PacketTarget,
 ): PacketHit | undefined {
-  let owner: Omit<PacketHit, "losers"> | undefined;
-  const losers: ServicePortKey[] = [];
+  let owner: Omit<PacketHit, "otherClaimants"> | undefined;
+  const otherClaimants: ServicePortKey[] = [];
   for (const service of services.values()) {
-    if (isContestedAt(service, target, shared)) losers.push(service.key);
+    if (isContestedAt(service, target, shared)) otherClaimants.push(service.key);
     const frontend = frontendAt(service, target, shared);
     if (frontend) owner = { service, frontend };
   }
-  return owner && { ...owner, losers };
+  return owner && { ...owner, otherClaimants };
 }
 
 /** The frontend of a ServicePort at an address and port. */

@@ -1,8 +1,3 @@
-/**
- * The actual path of one packet through a machine, as far as a mode can observe it.
- *
- * @module
- */
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
 
@@ -76,7 +71,7 @@ export interface PacketWatch extends AsyncDisposable {
   /** The method of observation, as the end of "seen by …". */
   readonly way: string;
   /**
-   * Resolves once the packet is seen; never if this method cannot tell. Rejects if the watch fails.
+   * Resolves once the packet is seen; never if this method cannot see it. Rejects if the watch fails.
    */
   readonly seen: Promise<void>;
   /** Waits until no more steps arrive, and returns what was seen. */

@@ -1,8 +1,3 @@
-/**
- * Finds the names of a ServicePort's rules in the data plane.
- *
- * @module
- */
 import { parseIpAddress } from "../net/ip_address.ts";
 import { explainPacket } from "./explain_packet.ts";
 import type { Packet } from "../proxy/packet.ts";
@@ -17,7 +12,6 @@ export interface RuleName {
   readonly object: string;
   /** As {@linkcode PacketCarrier.name}: the chain of a rule, the map of an element. */
   readonly name: string;
-  /** How many of them there are. */
   readonly count: number;
 }
 

@@ -32,3 +32,17 @@ export class TimeSlice {
     return this.#waiting;
   }
 }
+
+/** Visits every item; other tasks run in between. */
+export async function forEachInSlices<T>(
+  clock: SliceClock,
+  items: Iterable<T>,
+  visit: (item: T) => void,
+): Promise<void> {
+  const slice = new TimeSlice(clock);
+  for (const item of items) {
+    visit(item);
+    const turn = slice.pause();
+    if (turn) await turn;
+  }
+}

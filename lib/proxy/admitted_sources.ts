@@ -1,8 +1,3 @@
-/**
- * Decides which sources the load balancer addresses of a ServicePort admit.
- *
- * @module
- */
 import type { Cidr } from "../net/cidr.ts";
 import { CidrCover } from "../net/cidr_cover.ts";
 import { type IpAddress, isLoopback } from "../net/ip_address.ts";

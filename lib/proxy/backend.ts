@@ -9,7 +9,7 @@ import type { ServiceMode } from "./service_mode.ts";
 
 /** The properties of a mode that the plan and the tools depend on. */
 interface ModeTraits {
-  /** Whether kube-relay forwards connections itself. In all other modes rules of the kernel do. */
+  /** Whether kube-relay forwards connections itself; in all other modes, rules of the kernel do. */
   readonly forwardsItself: boolean;
   /** Whether Service addresses are bound to the node, and so are the source of its own packets. */
   readonly bindsAddresses: boolean;
@@ -35,7 +35,7 @@ const TRAITS = {
       note: "Kubernetes deprecates mode ipvs since 1.35; nftables takes its place",
     },
   },
-  // As upstream since that mode exists.
+  // Upstream has it since this mode exists.
   nftables: { ...KERNEL_MODE, defaultNodePortAddresses: ["primary"] },
   userspace: { ...KERNEL_MODE, forwardsItself: true, bindsAddresses: true },
 } satisfies Readonly<Record<string, ModeTraits>>;
@@ -43,13 +43,13 @@ const TRAITS = {
 /** The modes of kube-proxy, and our own. */
 export type BackendMode = keyof typeof TRAITS;
 
-/** What the plan and the tools have to know of each mode. */
+/** The traits of each mode that the plan and the tools need. */
 export const MODE_TRAITS: Readonly<Record<BackendMode, ModeTraits>> = TRAITS;
 
 /** Every mode that is known, in this build or elsewhere, sorted. */
 export const BACKEND_MODES = Object.keys(TRAITS) as readonly BackendMode[];
 
-/** What was forwarded since the process began, by a mode that sees each connection. */
+/** Traffic since the process began, in a mode that sees each connection. */
 export interface TrafficCounters {
   /** TCP connections taken from clients. */
   readonly tcpAccepted: number;
@@ -70,28 +70,28 @@ export interface TrafficCounters {
   readonly udpForeignDropped: number;
 }
 
-/** What a mode that writes rules counts since the process began. */
+/** Counts since the process began, in a mode that writes rules. */
 export interface RuleCounters {
   /** Writes of rules that were refused, those of a cleanup included. */
   readonly failedWrites: number;
-  /** Of these, those of syncs that wrote only what had changed. */
+  /** Of these, the writes of syncs that wrote only changes. */
   readonly failedPartialWrites: number;
-  /** Removals of what is out of use that were refused, where they are writes of their own. */
+  /** Failed removals of unused objects, if they are separate writes. */
   readonly failedCleanups: number;
   /** Packets that nfacct counted; `undefined` without nfacct. */
   readonly invalidDroppedPackets?: number;
   readonly localhostNodePortPackets?: number;
 }
 
-/** What a mode that sees each connection counts and shows. */
+/** Counts and watches of a mode that sees each connection. */
 export interface ConnectionView {
   /** Since the process began. */
   readonly counters: Readonly<TrafficCounters>;
-  /** Who watches for connections. */
+  /** Watches for connections. */
   readonly watches: FlowWatches;
 }
 
-/** What a mode that writes rules counts. */
+/** Counts of a mode that writes rules. */
 export interface RuleCounting {
   /** May ask the kernel, and rejects if that fails. */
   ruleCounters(): Promise<RuleCounters>;
@@ -105,8 +105,8 @@ export interface RuleCounting {
 /** One mode in one IP family. */
 export interface Backend extends DataPlane, ServiceMode {
   readonly mode: BackendMode;
-  /** Of a mode that forwards connections itself. */
+  /** Only in a mode that forwards connections itself. */
   readonly connections?: ConnectionView;
-  /** Of a mode that writes rules. */
+  /** Only in a mode that writes rules. */
   readonly counting?: RuleCounting;
 }

@@ -1,9 +1,3 @@
-/**
- * Compares two lists in which order matters: the wanted one and the one found. Pure.
- *
- * @module
- */
-
 /** One difference. Indexes count from 0. */
 interface ListDifference {
   readonly kind: "missing" | "extra" | "altered" | "reordered";
@@ -13,7 +7,7 @@ interface ListDifference {
   readonly found?: number;
 }
 
-/** With more pairs than this, items are compared by index only: nobody reads so many by hand. */
+/** With more pairs than this, items are compared by index only: such a long list is not read by hand. */
 const MAX_PAIRS = 1_000_000;
 
 /**

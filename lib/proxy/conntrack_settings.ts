@@ -1,8 +1,3 @@
-/**
- * Derives kernel settings from the field `conntrack` of the configuration.
- *
- * @module
- */
 import type { HostSettingRequest } from "./host_setting.ts";
 
 /** The field, with upstream's names. Times are milliseconds; 0 leaves the kernel's value. */

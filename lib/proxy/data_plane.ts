@@ -1,8 +1,3 @@
-/**
- * The data plane of Services, of one IP family. Implementations are in `backends/`.
- *
- * @module
- */
 import type * as controller from "../controller/data_plane.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { HostSettingRequest } from "./host_setting.ts";
@@ -17,21 +12,23 @@ export type Quarantined = controller.Quarantined<ServicePortKey>;
 export interface SyncReport extends controller.SyncReport<ServicePortKey> {
   /** ServicePorts looked at. */
   readonly services: number;
-  /** By a mode that has iptables' tables: rules of ours in each, and those written by this sync. */
+  /**
+   * In a mode with iptables' tables: the number of its rules in each, and of those written by this
+   * sync.
+   */
   readonly rules?: Readonly<
     Partial<Record<"nat" | "filter", { readonly total: number; readonly last: number }>>
   >;
 }
 
-/** What carries out the plans of one IP family. */
+/** Applies the plans of one IP family. */
 export interface DataPlane extends controller.DataPlane<ProxyPlan, PlanChanges, SyncReport> {
   readonly family: IpFamily;
   /** Whether the kernel's connection tracking decides for packets of known flows, past the rules. */
   readonly usesConntrack: boolean;
   /**
-   * Whether the first plans may be such that {@linkcode PlanChanges.isPartial} says so, as known after
-   * `start()`. A mode whose first sync replaces what serves now does not take them where there is
-   * something: it goes on serving as it is.
+   * Whether the first plans may be partial; see {@linkcode PlanChanges.isPartial}. Known after
+   * `start()`. False if the first sync would replace existing rules that still serve.
    */
   readonly takesPartialPlans: boolean;
   /**

@@ -1,8 +1,3 @@
-/**
- * One difference between the machine and a plan.
- *
- * @module
- */
 import type { ServicePortKey } from "./service_port_name.ts";
 
 /** An object of the data plane that differs from the plan. */

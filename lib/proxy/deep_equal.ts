@@ -1,10 +1,4 @@
 /**
- * Equality of plain data.
- *
- * @module
- */
-
-/**
  * Whether two values of plain data (primitives, arrays, objects without a custom prototype) are
  * equal. Identical objects are not traversed, so comparing mostly unchanged data is cheap.
  */

@@ -1,8 +1,3 @@
-/**
- * Moves the changes from the trackers into the state, in slices.
- *
- * @module
- */
 import type { EndpointsChangeTracker } from "./endpoints_changes.ts";
 import type { ObjectProblem } from "../api/problem.ts";
 import {
@@ -44,7 +39,7 @@ const SLICE_SIZE = 256;
 
 /**
  * Drains both trackers into the state, with pauses. Changes that arrive during a pause are drained,
- * too. No other caller may write the state meanwhile.
+ * too. No other caller may write the state in between.
  */
 export async function drainInSlices(
   trackers: Trackers,

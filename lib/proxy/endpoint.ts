@@ -1,8 +1,3 @@
-/**
- * Endpoints of a ServicePort.
- *
- * @module
- */
 import type { EndpointSlice, SliceEndpoint } from "../api/kinds/endpoint_slice.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";
 import { formatHostPort, type Port, tryParsePort, tryParseProtocol } from "../net/port.ts";

@@ -1,8 +1,3 @@
-/**
- * The objects that provide endpoints for Services, and their combined result.
- *
- * @module
- */
 import { deepEqual } from "./deep_equal.ts";
 import { mergeEndpoints, type PortEndpoints, reuseEndpoints } from "./endpoint.ts";
 import { type ObjectProblem, problemText } from "../api/problem.ts";

@@ -1,8 +1,3 @@
-/**
- * Collects changes of endpoints until the next sync.
- *
- * @module
- */
 import { type KubeObject, objectKey, type ObjectMeta } from "../api/kind.ts";
 import type { EndpointSlice } from "../api/kinds/endpoint_slice.ts";
 import type { Endpoints } from "../api/kinds/endpoints.ts";

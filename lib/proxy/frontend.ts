@@ -1,9 +1,3 @@
-/**
- * The addresses and ports at which a ServicePort is reachable, with everything that is decided for
- * each.
- *
- * @module
- */
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Port } from "../net/port.ts";
 import { type AdmittedSources, admittedSources } from "./admitted_sources.ts";

@@ -1,8 +1,3 @@
-/**
- * Finds stale UDP flows: those whose endpoint may no longer answer at their frontend.
- *
- * @module
- */
 import type { IpAddress } from "../net/ip_address.ts";
 import { formatHostPort, type Port } from "../net/port.ts";
 import type { Endpoint } from "./endpoint.ts";

@@ -17,7 +17,7 @@ import type { ServicePortKey } from "./service_port_name.ts";
 /** `address:port/PROTOCOL`; a node port has no address. */
 type ClaimedFrontend = string & { readonly __brand: "ClaimedFrontend" };
 
-/** What a ServicePort claims: the fields that a ServicePort and its plan have in common. */
+/** The fields that a ServicePort and its plan have in common. */
 type Claimant = Pick<
   ServicePort,
   | "clusterIp"
@@ -30,7 +30,7 @@ type Claimant = Pick<
   | "protocol"
 >;
 
-/** Where the claimants are looked up. */
+/** Looks up the claimants. */
 export type Claimants = ReadonlyMap<ServicePortKey, Claimant>;
 
 const NO_CLAIMS: readonly ClaimedFrontend[] = [];

@@ -1,8 +1,3 @@
-/**
- * Selects the endpoints that may receive their own packets.
- *
- * @module
- */
 import type { Endpoint } from "./endpoint.ts";
 import { keepsClientAddress } from "./frontend.ts";
 import type { ServicePlan } from "./service_plan.ts";

@@ -1,8 +1,3 @@
-/**
- * Detects whether a packet comes from a pod of this cluster.
- *
- * @module
- */
 import { type Cidr, cidrContains, cidrFamilyOf } from "../net/cidr.ts";
 import type { IpFamily } from "../net/ip_address.ts";
 import type { PacketSender } from "./packet.ts";

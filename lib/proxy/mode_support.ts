@@ -1,8 +1,3 @@
-/**
- * Decides from probe results whether a mode can run on a machine.
- *
- * @module
- */
 import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
 import type { ProbeResult } from "./service_mode.ts";
 

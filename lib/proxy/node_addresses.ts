@@ -1,8 +1,3 @@
-/**
- * Selects the node's address in each IP family, and the primary family.
- *
- * @module
- */
 import { type IpAddress, type IpFamily, ipFamilyOf, isUnspecified } from "../net/ip_address.ts";
 
 /** Source of an address: the Node object, `bindAddress`, or none, which means loopback. */

@@ -1,8 +1,3 @@
-/**
- * Selects the addresses of the node that accept node ports.
- *
- * @module
- */
 import {
   type Cidr,
   cidrContains,

@@ -1,8 +1,3 @@
-/**
- * State of the node that this process serves.
- *
- * @module
- */
 import type { Node } from "../api/kinds/node.ts";
 import { type Cidr, tryParseCidr } from "../net/cidr.ts";
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";

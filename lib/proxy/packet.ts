@@ -1,8 +1,3 @@
-/**
- * A packet to explain.
- *
- * @module
- */
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
 

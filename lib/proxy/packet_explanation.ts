@@ -1,8 +1,3 @@
-/**
- * The explanation of a packet, as data. All of it can be written as JSON.
- *
- * @module
- */
 import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
@@ -29,7 +24,7 @@ interface ExplainedService {
   readonly key: ServicePortKey;
   readonly role: FrontendRole;
   /** Other ServicePorts that claim the address and port without owning it. */
-  readonly losers: readonly ServicePortKey[];
+  readonly otherClaimants: readonly ServicePortKey[];
 }
 
 /** A ServicePort or Service that the user may have meant. */
@@ -60,7 +55,7 @@ export interface NearMiss {
 export type UnservedReason = UnproxiedReason | "external IP" | "ipMode Proxy" | "no usable port";
 
 /** Why kube-relay does not handle a packet. */
-type UnclaimedReason = "nobody" | "quarantined" | "unserved-by-mode";
+type UnclaimedReason = "no-service" | "quarantined" | "unserved-by-mode";
 
 /** The result for the packet. */
 export type ExplainedVerdict =
@@ -76,8 +71,8 @@ export type ExplainedVerdict =
     readonly why: UnclaimedReason;
     readonly detail?: string;
     /** Whether the packet passes as if there were no proxy, or is rejected or dropped. */
-    readonly fate: "passes" | "reject" | "drop";
-    readonly fateWhy?: string;
+    readonly outcome: "passes" | "reject" | "drop";
+    readonly outcomeReason?: string;
   };
 
 /** Why a packet to a Service is not forwarded. */
@@ -211,7 +206,7 @@ export interface PacketExplanation {
 
 /** Deviations of a mode from the plan, each with its reason for the user. */
 export interface ModeDeviations {
-  /** Who is in the cluster is treated as if not. */
+  /** Senders in the cluster are treated as outside. */
   readonly asOutsider?: string;
   /** The packet is not forwarded, or refused in another way. */
   readonly refusal?: { readonly kind: "drop" | "reject"; readonly detail: string };
@@ -222,7 +217,7 @@ export interface ModeDeviations {
   /** Endpoints that the mode does not forward to, with the reason. */
   readonly leftOut?: ReadonlyMap<EndpointKey, string>;
   /** The result if no Service has the address. */
-  readonly fate?: { readonly kind: "reject" | "drop"; readonly why: string };
+  readonly outcome?: { readonly kind: "reject" | "drop"; readonly why: string };
 }
 
 /** A mode's part of the explanation. */

@@ -1,8 +1,3 @@
-/**
- * The plan for all Services of one IP family, and the difference that a change of state makes.
- *
- * @module
- */
 import type { Cidr } from "../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import { nodeIpsOf } from "./admitted_sources.ts";
@@ -138,7 +133,7 @@ export function updatePlan(
 }
 
 /**
- * As {@linkcode updatePlan}, with pauses. The state must not change meanwhile. A reader sees a mix
+ * As {@linkcode updatePlan}, with pauses. The state must not change in between. A reader sees a mix
  * of old and new ServicePlans until it is done.
  */
 export async function updatePlanInSlices(

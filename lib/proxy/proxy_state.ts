@@ -1,8 +1,3 @@
-/**
- * The input of the plan: what the trackers collected for one IP family.
- *
- * @module
- */
 import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { deepEqual } from "./deep_equal.ts";

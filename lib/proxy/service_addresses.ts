@@ -1,9 +1,3 @@
-/**
- * Reads the addresses of a Service that belong to one IP family. Values that cannot be parsed are
- * omitted and reported.
- *
- * @module
- */
 import type { Service } from "../api/kinds/service.ts";
 import { type Cidr, cidrFamilyOf, prefixLengthOf, tryParseCidr } from "../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";

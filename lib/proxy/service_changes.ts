@@ -1,8 +1,3 @@
-/**
- * Collects changes of Services until the next sync.
- *
- * @module
- */
 import type { Service } from "../api/kinds/service.ts";
 import { deepEqual } from "./deep_equal.ts";
 import { type ObjectProblem, problemText } from "../api/problem.ts";
@@ -107,8 +102,8 @@ export class ServiceChangeTracker {
   /** A problem is reported once, not with every update of its object. */
   #note(key: ServiceKey, before: readonly ObjectProblem[], after: readonly ObjectProblem[]): void {
     const pending = new Set(this.#problems.get(key)?.map(problemText));
-    const told = new Set(before.map(problemText).filter((problem) => !pending.has(problem)));
-    const news = after.filter((problem) => !told.has(problemText(problem)));
+    const reported = new Set(before.map(problemText).filter((problem) => !pending.has(problem)));
+    const news = after.filter((problem) => !reported.has(problemText(problem)));
     if (news.length === 0) this.#problems.delete(key);
     else this.#problems.set(key, news);
   }

@@ -1,8 +1,3 @@
-/**
- * What the tools need of a mode of Services. Owned by its callers; implementations are in `backends/`.
- *
- * @module
- */
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
 import type { DataPlaneDifference, DataPlaneRepair } from "./data_plane_difference.ts";
@@ -23,35 +18,36 @@ import type { TrafficFigures } from "./service_traffic.ts";
 
 /** One thing that a mode needs of the machine: there, or missing with its cure. */
 export interface ProbeResult {
-  /** What was tried, e.g. `bind 127.96.0.1`. */
+  /** The name, e.g. `bind 127.96.0.1`. */
   readonly feature: string;
   readonly available: boolean;
   /** Whether the mode works at all without it. */
   readonly required: boolean;
-  /** What was found, or why it is missing. */
+  /** The result, or why it is missing. */
   readonly detail: string;
-  /** What an admin would do about it. */
+  /** The cure for an administrator. */
   readonly cure?: string;
-  /** What does not work without it, as a sentence without a full stop. */
+  /** The consequence of its absence, as a sentence without a full stop. */
   readonly lost?: string;
   /** The IP family that needs it; absent where both do. A mode works when one family has all of its own. */
   readonly family?: IpFamily;
 }
 
-/** What of a plan is compared with the machine. */
+/** The part of a plan to compare with the machine. */
 export interface ComparisonScope {
-  /** These ServicePorts, and what all share. @default {all} */
+  /** Only these ServicePorts, and the shared objects. @default {all} */
   readonly keys?: ReadonlySet<ServicePortKey> | undefined;
-  /** Of the process that serves: what the kernel refused is not to be there. @default {nothing} */
+  /**
+   * Quarantined ServicePorts of the serving process, whose rules must not exist. @default {nothing}
+   */
   readonly quarantined?: readonly Quarantined[] | undefined;
   /**
-   * What the process that serves has open, for a mode that serves by itself. @default {nobody was
-   * asked, and it is not compared}
+   * Open addresses of the serving process, for a mode that forwards itself. @default {not compared}
    */
   readonly serving?: readonly Pick<ServiceInspection, "key" | "addresses">[] | undefined;
 }
 
-/** What goes through an address in a second, as the kernel estimates it over the last few. */
+/** Traffic of an address for each second, as the kernel estimates it over the last few. */
 export interface ServerRates {
   /** New connections. */
   readonly connections: number;
@@ -61,13 +57,13 @@ export interface ServerRates {
   readonly bytesOut: number;
 }
 
-/** What the kernel knows of the connections to an address. */
+/** The kernel's view of an address's connections. */
 export interface ServerLoad {
   /** Established connections. */
   readonly active: number;
   /** All others that are remembered: half open, or closed a moment ago. */
   readonly inactive: number;
-  /** Absent where nothing is remembered, and where the kernel does not tell. */
+  /** Absent without connections, and if the kernel does not provide them. */
   readonly rates?: ServerRates;
 }
 
@@ -78,23 +74,23 @@ export interface ServedAddress {
   readonly port: Port;
   readonly protocol: Protocol;
   readonly state: "serving" | "refusing" | "quarantined";
-  /** By a mode in which the kernel counts for each address. */
+  /** In a mode in which the kernel counts for each address. */
   readonly load?: ServerLoad;
 }
 
-/** What the data plane really holds for one ServicePort. */
+/** The actual state of the data plane for one ServicePort. */
 export interface ServiceInspection {
   readonly key: ServicePortKey;
   readonly addresses: readonly ServedAddress[];
   /** Connections or flows open now, where the backend knows. */
   readonly connections?: number;
-  /** What went through it, where that is counted and it has counters of its own. */
+  /** Its traffic, if that is counted separately. */
   readonly traffic?: TrafficFigures;
 }
 
-/** What the data plane really holds. */
+/** The actual state of the data plane. */
 export interface BackendInspection {
-  /** How Service addresses reach this data plane, for a person to read. */
+  /** How Service addresses reach this data plane, for display. */
   readonly summary: string;
   readonly services: readonly ServiceInspection[];
   readonly quarantined: readonly Quarantined[];
@@ -105,8 +101,8 @@ export interface ServiceMode {
   /** Tries each thing that the mode needs and leaves nothing behind. */
   probe(): Promise<readonly ProbeResult[]>;
   /**
-   * The plan in the mode's own language, in pieces of some KB: all of it, or what is for these
-   * ServicePorts with what leads there. Pure.
+   * Renders the plan in the mode's own language, in pieces of a few KB: all of it, or the part for
+   * these ServicePorts. Pure.
    */
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string>;
   /** As {@linkcode render} for each of these ServicePorts alone, in their order. */
@@ -115,39 +111,39 @@ export interface ServiceMode {
     keys: ReadonlySet<ServicePortKey>,
   ): Iterable<readonly [ServicePortKey, string]>;
   /**
-   * What {@linkcode render} depends on besides the plan and the settings; `undefined` before `start()`,
-   * and in a mode whose text is the same on every machine.
+   * The inputs of {@linkcode render} besides plan and settings; `undefined` before `start()`, and
+   * in a mode whose text is the same on every machine.
    */
   facts(): MachineFacts | undefined;
-  /** What the data plane holds, of some or all ServicePorts. */
+  /** Returns the state of the data plane, for all ServicePorts or some. */
   inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection>;
   /**
-   * How what the machine holds now differs from a plan. Asks the machine and changes nothing; what
-   * other software has there is no difference, nor is what is in quarantine. Needs no `start()`.
+   * Compares the machine with a plan, without changes. Foreign and quarantined objects are no
+   * difference. Needs no `start()`.
    */
   compare(plan: ProxyPlan, scope?: ComparisonScope): Promise<readonly DataPlaneDifference[]>;
   /**
-   * Writes what {@linkcode compare} finds to differ and nothing else, and compares again. For a process
-   * that serves nothing: it needs no `start()`, and what the serving process knows stays true.
-   * Rejects where something cannot be written.
+   * Writes only the differences that {@linkcode compare} finds, and compares again. For a process
+   * that serves nothing: it needs no `start()`, and the serving process stays consistent. Rejects
+   * if something cannot be written.
    */
   repair(plan: ProxyPlan, scope?: ComparisonScope): Promise<DataPlaneRepair>;
   /**
-   * What carries a packet that a plan has explained, and where this mode treats it in another way than
-   * the plan says. Asks nothing of the machine.
+   * Returns the objects that carry an explained packet, and how this mode deviates from the plan.
+   * Does not query the machine.
    */
   explain(plan: ProxyPlan, explanation: PacketExplanation): ModeExplanation;
   /**
-   * Which of these the machine does not have. Asks for them alone, so that it takes the same time
-   * whatever the number of Services. Rejects with the reason where it cannot ask; `undefined` in a mode
-   * that has to compare everything.
+   * Returns which of these objects the machine lacks. Queries only them, so the time does not
+   * depend on the number of Services. Rejects if it cannot query; `undefined` in a mode that must
+   * compare everything.
    */
   findMissing(
     carriers: readonly PacketCarrier[],
   ): Promise<readonly DataPlaneDifference[] | undefined>;
   /**
-   * What is remembered of a client of a ServicePort with session affinity; `undefined` = nothing. Asks
-   * the machine. Rejects with the reason where it cannot be known.
+   * Returns the remembered endpoint of a client with session affinity; `undefined` = none. Queries
+   * the machine. Rejects if it is unknown.
    */
   findAffinity(plan: ServicePlan, client: Packet): Promise<AffinityEntry | undefined>;
 }

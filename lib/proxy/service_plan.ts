@@ -1,8 +1,3 @@
-/**
- * The plan for one ServicePort, independent of the backend.
- *
- * @module
- */
 import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";

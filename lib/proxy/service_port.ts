@@ -1,8 +1,3 @@
-/**
- * One family's view of a port of a Service.
- *
- * @module
- */
 import type { Service, ServiceSpecPort } from "../api/kinds/service.ts";
 import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";

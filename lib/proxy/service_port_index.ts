@@ -1,16 +1,11 @@
-/**
- * ServicePorts by something that several of them may claim.
- *
- * @module
- */
 import type { ServicePortKey } from "./service_port_name.ts";
 
-/** The claimants of each item, in the order in which they came. */
+/** The ServicePorts of each item, in the order in which they were added. */
 export class ServicePortIndex<Item extends string> {
   // Almost always one each: a Set for each of 10,000 items would take megabytes.
   readonly #entries = new Map<Item, ServicePortKey | Set<ServicePortKey>>();
 
-  /** Every item that is claimed. */
+  /** Every item with a ServicePort. */
   get items(): IterableIterator<Item> {
     return this.#entries.keys();
   }
@@ -35,7 +30,7 @@ export class ServicePortIndex<Item extends string> {
     return this.#entries.has(item);
   }
 
-  /** The claimant that came first; `undefined` = there is none. */
+  /** The first ServicePort of an item; `undefined` = none. */
   first(item: Item): ServicePortKey | undefined {
     const entry = this.#entries.get(item);
     if (!(entry instanceof Set)) return entry;
@@ -43,7 +38,7 @@ export class ServicePortIndex<Item extends string> {
     return first;
   }
 
-  /** The claimants of an item. */
+  /** The ServicePorts of an item. */
   get(item: Item): readonly ServicePortKey[] {
     const entry = this.#entries.get(item);
     return entry === undefined ? [] : entry instanceof Set ? [...entry] : [entry];

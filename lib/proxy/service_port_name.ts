@@ -1,8 +1,3 @@
-/**
- * Names of Services and of their ports, and the keys made from them.
- *
- * @module
- */
 import type { KubeObject } from "../api/kind.ts";
 import type { Protocol } from "../net/port.ts";
 

@@ -1,8 +1,3 @@
-/**
- * Selects the usable endpoints of a ServicePort: readiness, topology hints, traffic policies.
- *
- * @module
- */
 import { compareEndpoints, type Endpoint } from "./endpoint.ts";
 import type { NodeState } from "./node_state.ts";
 import type { ServicePort, TrafficPolicy } from "./service_port.ts";

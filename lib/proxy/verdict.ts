@@ -1,8 +1,3 @@
-/**
- * What happens to a packet for a Service.
- *
- * @module
- */
 import type { Endpoint } from "./endpoint.ts";
 
 /**

@@ -73,7 +73,7 @@ for (const mode of MODES) {
           const named = endpoints.filter(({ key }) => carriers.some((each) => leadsTo(each, key)));
           assertEquals(named, endpoints.filter(({ eligible }) => eligible), where);
         }
-        const isKept = verdict.kind === "unclaimed" && verdict.fate !== "passes";
+        const isKept = verdict.kind === "unclaimed" && verdict.outcome !== "passes";
         if (mode === "nftables" && isKept) assert(carriers.length > 0, `${where}: no carrier`);
       }
     }
@@ -163,8 +163,8 @@ for (const mode of ["iptables", "nftables"] as const) {
           ? executeOnIptables(scenarioRules(scenario, family), packet)
           : executeOnNft(nftScenarioTable(scenario, family), packet);
         const found = traced.verdict as keyof typeof FATES;
-        assertEquals(verdict.fate, FATES[found], `${table}: ${packet.name}`);
-        seen.add(verdict.fate);
+        assertEquals(verdict.outcome, FATES[found], `${table}: ${packet.name}`);
+        seen.add(verdict.outcome);
       }
     }
     assertEquals([...seen].sort(), mode === "iptables" ? ["passes"] : ["drop", "passes", "reject"]);

@@ -1,8 +1,3 @@
-/**
- * Which known software has chains where, and how many.
- *
- * @module
- */
 import { nameOfRuleSet, type RuleSetContents } from "../iptables/iptables_rule_set.ts";
 import { type ChainOwner, knownChain } from "./known_chains.ts";
 import type { OwnState } from "./own_state.ts";
@@ -12,26 +7,22 @@ export interface ChainCount {
   readonly owner: ChainOwner;
   readonly label: string;
   readonly table: string;
-  /** As {@linkcode nameOfRuleSet} has it. */
+  /** The rule set, as by {@linkcode nameOfRuleSet}. */
   readonly world: string;
   readonly count: number;
 }
 
-/** Chains between two pauses. */
-const CHAINS_PER_STEP = 256;
-
-/** Counts the known chains of all worlds, but for those that are ours, in short steps. */
+/** Counts known chains in all rule sets, except those of this process, in short steps. */
 export function* countChains(
   worlds: readonly RuleSetContents[],
   own: OwnState,
 ): Generator<void, ChainCount[]> {
   const counts: ChainCount[] = [];
-  let looked = 0;
   for (const { world, dump } of worlds) {
     for (const { name: table, chains } of dump.tables) {
       const kinds = new Map<string, { owner: ChainOwner; count: number }>();
       for (const chain of chains.keys()) {
-        if (++looked % CHAINS_PER_STEP === 0) yield;
+        yield;
         const known = knownChain(table, chain);
         if (known === undefined || own.chain?.({ world, table, chain })) continue;
         const kind = kinds.get(known.label);

@@ -1,8 +1,3 @@
-/**
- * What other software does or left on this machine that gets in a Service proxy's way.
- *
- * @module
- */
 import type { Network } from "../../../lib/os/network.ts";
 import type { CleanupReport } from "../../../lib/controller/data_plane.ts";
 import type {
@@ -16,34 +11,32 @@ import { type HostEdges, readHostContents } from "./host_contents.ts";
 import { impostorFindings, judgeFindings, liveFinding } from "./judge_findings.ts";
 import { K3S_NODE_ARGS, parseK3sNodeArgs } from "./k3s_node_args.ts";
 import { findLiveKubeProxy } from "./live_kube_proxy.ts";
-import { OWN_NOTHING, type OwnState } from "./own_state.ts";
-import { ownStateOfMode } from "./own_state_of_mode.ts";
+import { OWN_NOTHING, type OwnState, ownStateOfMode } from "./own_state.ts";
 import { removeKubeProxy } from "./remove_kube_proxy.ts";
 
-/** What looking needs. */
 export interface ForeignSoftwareEdges extends HostEdges {
   readonly network: Network;
   /** The user of this process; `undefined` = unknown. */
   readonly uid: number | undefined;
 }
 
-/** What is looked for. */
 interface ForeignSoftwareOptions {
   /** `ports`: only whether a kube-proxy answers now, 300 ms at most. @default {"everything"} */
   readonly scope?: "ports" | "everything";
-  /** Annotations of the own Node, where it is known: k3s tells there how it was started. */
+  /** Annotations of the own Node, if known: k3s records its arguments there. */
   readonly nodeAnnotations?: Readonly<Record<string, string>>;
   /** Whether kube-relay is to enforce NetworkPolicies here. @default {false} */
   readonly networkPolicy?: boolean;
-  /** What the mode that runs keeps for itself. @default {nothing} */
+  /** The objects of the running mode. @default {nothing} */
   readonly own?: OwnState;
   readonly signal?: AbortSignal;
 }
 
 /**
- * Looks for a live kube-proxy, for leftovers of kube-proxy in each mode, for kube-router, for k3s's own
- * parts, for other enforcers of NetworkPolicies, and for two iptables worlds in use. Never rejects for a missing tool or right: what could not
- * be looked at is a finding itself. The gravest come first.
+ * Looks for a live kube-proxy, leftovers of kube-proxy in each mode, kube-router, parts of k3s,
+ * other enforcers of NetworkPolicies, and the use of both iptables variants. Never rejects for a
+ * missing tool or permission: what cannot be checked is a finding itself. The most severe come
+ * first.
  */
 export async function findForeignSoftware(
   edges: ForeignSoftwareEdges,

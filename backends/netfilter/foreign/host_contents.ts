@@ -1,6 +1,6 @@
 /**
- * One look at everything that proxies and policy engines leave in the kernel. Changes nothing and
- * loads no module of legacy iptables or ip_vs.
+ * Reads everything that proxies and policy engines leave in the kernel. Changes nothing and loads
+ * no module of legacy iptables or ip_vs.
  *
  * @module
  */
@@ -16,10 +16,10 @@ import {
 import { listSets } from "../ipset/ipset_runner.ts";
 import { listNftTables } from "./nft_tables.ts";
 import type { NftTable } from "../nft/nft_objects.ts";
-import { readProcFile, type Seen } from "./tool_output.ts";
+import { readProcFile, type Seen } from "../probe/try_tool.ts";
 import { IP_VS_FILE, readVirtualServers, type VirtualServer } from "./virtual_servers.ts";
 
-/** What is there. A part that could not be looked at is empty, and named in `unseen`. */
+/** The content of the kernel. An unreadable part is empty, and named in `unseen`. */
 export interface HostContents {
   /** The iptables rule sets that exist. */
   readonly worlds: readonly RuleSetContents[];
@@ -29,11 +29,10 @@ export interface HostContents {
   /** Names of dummy devices. */
   readonly devices: readonly string[];
   readonly virtualServers: readonly VirtualServer[];
-  /** What could not be looked at, and why, one line each. */
+  /** Unreadable parts with the reason, one line each. */
   readonly unseen: readonly string[];
 }
 
-/** What looking needs. */
 export interface HostEdges {
   readonly commands: CommandRunner;
   readonly clock: Clock;

@@ -1,13 +1,7 @@
-/**
- * One HTTP request to a port of this machine, to see who answers there.
- *
- * @module
- */
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { Network, SocketAddress, TcpConnection } from "../../../lib/os/network.ts";
 import { formatHostPort } from "../../../lib/net/port.ts";
 
-/** What somebody answered. */
 export interface HttpAnswer {
   readonly status: number;
   /** Names in lower case. */
@@ -16,7 +10,6 @@ export interface HttpAnswer {
   readonly body: string;
 }
 
-/** What is asked. */
 interface HttpQuestion {
   readonly address: SocketAddress;
   readonly path: string;
@@ -30,8 +23,8 @@ const MAX_ANSWER_BYTES = 8 * 1024;
 const MAX_BODY_LENGTH = 4 * 1024;
 
 /**
- * Asks by `GET`. `undefined`: nobody listens, or who does says nothing in time or does not speak HTTP.
- * By a plain socket: Deno's own client would follow redirects and keep the connection.
+ * Sends a `GET` request. `undefined`: no listener, no answer in time, or not HTTP. Uses a plain
+ * socket, since Deno's client would follow redirects and keep the connection.
  */
 export async function requestHttp(
   { network, clock }: { readonly network: Network; readonly clock: Clock },
@@ -46,7 +39,7 @@ export async function requestHttp(
     const connection = await network.connectTcp(address, controller.signal);
     return await converse(connection, { address, path, signal: controller.signal });
   } catch {
-    // Refused, reset, or given up: nobody who could be told from nobody.
+    // Refused, reset, or timed out.
     return undefined;
   } finally {
     timer.cancel();
@@ -92,7 +85,7 @@ async function readText(connection: TcpConnection): Promise<string> {
   return new TextDecoder().decode(buffer.subarray(0, length));
 }
 
-/** Reads an answer; undefined for what is not HTTP. */
+/** Parses an answer; undefined for other protocols. */
 export function parseAnswer(text: string): HttpAnswer | undefined {
   const status = /^HTTP\/1\.[01] (\d{3})\b/.exec(text)?.[1];
   const end = text.indexOf("\r\n\r\n");

@@ -1,5 +1,5 @@
 /**
- * The ipsets of kube-proxy's ipvs mode, and what they tell of its virtual servers.
+ * The ipsets of kube-proxy's ipvs mode, and the owners of virtual servers derived from them.
  *
  * @module
  */
@@ -35,17 +35,17 @@ const KUBE_PROXY_SETS: ReadonlySet<string> = new Set(
 
 const KUBE_ROUTER_SET = /^(inet6:)?(kube-router-|KUBE-(SRC|DST)-[A-Z2-7]{16}$)/;
 
-/** Whether kube-proxy, and nobody else, makes a set of this name. */
+/** Whether only kube-proxy creates a set of this name. */
 export function isKubeProxySet(name: string): boolean {
   return KUBE_PROXY_SETS.has(name);
 }
 
-/** Whether kube-router (in k3s: its network policies) makes sets of such a name. */
+/** Whether kube-router (in k3s: its network policies) creates sets of this name. */
 export function isKubeRouterSet(name: string): boolean {
   return KUBE_ROUTER_SET.test(name);
 }
 
-/** Which virtual servers kube-proxy noted down as its own. */
+/** The virtual servers that kube-proxy recorded as its own. */
 export interface NotedServers {
   /** Every port of these. */
   readonly addresses: ReadonlySet<IpAddress>;
@@ -60,9 +60,6 @@ export function serverKey(protocol: string, address: IpAddress, port: number): s
   return `${protocol} ${address} ${port}`;
 }
 
-/** Entries between two pauses. */
-const ENTRIES_PER_STEP = 256;
-
 /** Reads the sets of kube-proxy in short steps; other sets are passed over. */
 export function* notedServers(sets: ReadonlyMap<string, SavedSet>): Generator<void, NotedServers> {
   const noted = {
@@ -70,12 +67,11 @@ export function* notedServers(sets: ReadonlyMap<string, SavedSet>): Generator<vo
     exact: new Set<string>(),
     nodePorts: new Set<string>(),
   };
-  let count = 0;
   for (const [name, { entries }] of sets) {
     if (!isKubeProxySet(name)) continue;
     for (const entry of entries) {
       noteEntry(noted, { set: name.replace(/^KUBE-(6-)?/, ""), entry });
-      if (++count % ENTRIES_PER_STEP === 0) yield;
+      yield;
     }
   }
   return noted;

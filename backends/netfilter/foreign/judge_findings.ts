@@ -1,8 +1,3 @@
-/**
- * From what was seen to what an admin should know. Pure.
- *
- * @module
- */
 import { type HostFinding, KUBE_PROXY_ALIVE } from "../../../lib/proxy/host_checks.ts";
 import { type ChainCount, describeCount } from "./chain_counts.ts";
 import { IPVS_DEVICE } from "../../iproute/dummy_devices.ts";
@@ -15,13 +10,13 @@ import type { LiveKubeProxy } from "./live_kube_proxy.ts";
 import { describeNftTable, isKubeProxyTable } from "./nft_tables.ts";
 import type { OwnState } from "./own_state.ts";
 
-/** All that was seen. */
+/** All observations. */
 export interface SeenOnHost {
   readonly look: HostContents;
   readonly chains: readonly ChainCount[];
   readonly own: OwnState;
   readonly live?: LiveKubeProxy;
-  /** As {@linkcode KubeProxyAnswers.impostors}. */
+  /** Processes that pretend to be kube-proxy; see {@linkcode KubeProxyAnswers.impostors}. */
   readonly impostors: readonly string[];
   readonly nodeArgs?: K3sNodeArgs;
   /** Whether kube-relay is to enforce NetworkPolicies here. @default {false} */
@@ -30,7 +25,7 @@ export interface SeenOnHost {
 
 const SEVERITIES: readonly HostFinding["severity"][] = ["blocking", "warning", "info"];
 
-/** How a kube-proxy is turned off, wherever it may come from. */
+/** How to turn off a kube-proxy of any origin. */
 const TURN_OFF = [
   "k3s: start it with --disable-kube-proxy, on servers and agents",
   "kubeadm: delete DaemonSet and ConfigMap kube-proxy in kube-system",
@@ -55,7 +50,7 @@ export function judgeFindings(seen: SeenOnHost): HostFinding[] {
   );
 }
 
-/** The finding of a kube-proxy that answers; `more` is what of its is in the kernel. */
+/** The finding for a kube-proxy that answers; `more` lists its objects in the kernel. */
 export function liveFinding(live: LiveKubeProxy, more: readonly string[] = []): HostFinding {
   const mode = live.mode === undefined ? "" : ` in mode ${live.mode}`;
   return {
@@ -68,7 +63,7 @@ export function liveFinding(live: LiveKubeProxy, more: readonly string[] = []): 
   };
 }
 
-/** The finding of a program that answers like kube-proxy, as a user who cannot be one. */
+/** The finding for a program that answers like kube-proxy but runs as another user. */
 export function impostorFindings(evidence: readonly string[]): HostFinding[] {
   if (evidence.length === 0) return [];
   return [{
@@ -136,7 +131,7 @@ function leftParts({ look, chains, own }: SeenOnHost): LeftPart[] {
 function k3sFindings({ nodeArgs, chains }: SeenOnHost): HostFinding[] {
   if (nodeArgs === undefined) return [];
   const findings: HostFinding[] = [];
-  // An agent is told by its server: its own arguments say nothing of kube-proxy.
+  // The arguments of an agent do not show whether its server disables kube-proxy.
   if (nodeArgs.role === "server" && !nodeArgs.disableKubeProxy) {
     findings.push({
       id: "k3s-kube-proxy-on",

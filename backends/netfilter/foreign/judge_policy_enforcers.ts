@@ -1,5 +1,5 @@
 /**
- * Which other software enforces NetworkPolicies on this machine, or left its rules. Pure.
+ * Finds other software that enforces NetworkPolicies on this machine, or left its rules. Pure.
  *
  * @module
  */
@@ -16,9 +16,9 @@ import { isKubeRouterPolicyTable } from "./policy_leftovers.ts";
 const TAKE_OVER =
   "start kube-relay once with --network-policy --takeover, which removes these rules";
 
-/** An enforcer whose rules kube-relay never touches. */
+/** An enforcer whose rules kube-relay never changes. */
 interface Enforcer {
-  /** Of the finding. */
+  /** The id of the finding. */
   readonly id: string;
   readonly software: NonNullable<HostFinding["software"]>;
   readonly name: string;
@@ -58,7 +58,7 @@ const ENFORCERS: readonly Enforcer[] = [
   },
 ];
 
-/** All of them. Another enforcer hinders only a start with `--network-policy`. */
+/** Returns the findings about enforcers. Another enforcer hinders only a start with `--network-policy`. */
 export function policyEnforcerFindings(seen: SeenOnHost): HostFinding[] {
   return [
     ...kubeRouterFindings(seen),

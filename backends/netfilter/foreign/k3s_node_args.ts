@@ -1,13 +1,7 @@
-/**
- * What k3s was started with on this node, as it says itself in the annotation `k3s.io/node-args`.
- *
- * @module
- */
-
 /** The annotation's name. */
 export const K3S_NODE_ARGS = "k3s.io/node-args";
 
-/** What matters of the arguments. */
+/** The relevant arguments. */
 export interface K3sNodeArgs {
   readonly role: "server" | "agent";
   readonly disableKubeProxy: boolean;
@@ -43,7 +37,7 @@ function splitAssignment(word: string): string[] {
   return at < 0 ? [word] : [word.slice(0, at), word.slice(at + 1)];
 }
 
-/** A switch is on when it stands alone or before `true`; the last one counts. */
+/** A switch is on if it stands alone or before `true`; the last occurrence counts. */
 function isOn(args: readonly string[], flag: string): boolean {
   const at = args.lastIndexOf(flag);
   return at >= 0 && args[at + 1] !== "false";

@@ -1,11 +1,11 @@
 /**
- * Whose a chain is, by table and name. Names are those of Kubernetes 1.36 and of the releases before
- * it whose leftovers are still met.
+ * Identifies the owner of a chain by table and name. The names are those of Kubernetes 1.36 and of
+ * earlier releases whose leftovers still occur.
  *
  * @module
  */
 
-/** Who makes chains of such a name. */
+/** The software that creates chains of a name. */
 export type ChainOwner =
   | "kube-proxy"
   | "kubelet"
@@ -19,7 +19,7 @@ interface KnownChain {
   readonly owner: ChainOwner;
   /** For a person: the name, or the prefix with an ellipsis. */
   readonly label: string;
-  /** Whether there is one for each Service or endpoint. */
+  /** Whether one exists for each Service or endpoint. */
   readonly perService: boolean;
 }
 
@@ -86,7 +86,7 @@ const OTHERS: readonly (readonly [ChainOwner, string])[] = [
   ["cilium", "OLD_CILIUM_"],
 ];
 
-/** Knows a chain by its table and name; undefined for anybody else's. */
+/** Returns the owner of a chain; undefined if unknown. */
 export function knownChain(table: string, chain: string): KnownChain | undefined {
   const prefix = table === "nat" ? PER_SERVICE.find((name) => chain.startsWith(name)) : undefined;
   if (prefix !== undefined && HASH.test(chain.slice(prefix.length))) {
@@ -100,12 +100,12 @@ export function knownChain(table: string, chain: string): KnownChain | undefined
   return other && { owner: other[0], label: `${other[1]}…`, perService: false };
 }
 
-/** Whether kube-proxy makes such a chain in its ipvs or userspace mode only. */
+/** Whether kube-proxy creates such a chain only in its ipvs or userspace mode. */
 export function isOfOtherModes(table: string, chain: string): boolean {
   return OTHER_MODES[table]?.includes(chain) === true;
 }
 
-/** Whether kube-proxy, and nobody else, makes such a chain. */
+/** Whether only kube-proxy creates such a chain. */
 export function isKubeProxyChain(table: string, chain: string): boolean {
   return knownChain(table, chain)?.owner === "kube-proxy";
 }

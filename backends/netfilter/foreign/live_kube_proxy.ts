@@ -1,7 +1,7 @@
 /**
- * Finds a kube-proxy that runs on this machine now. Only its ports show that: a killed kube-proxy
- * leaves the same canary chains, tables and devices as a running one. Every user of the machine can
- * listen on these ports, so the listening socket has to belong to root or to kube-relay's own user.
+ * Finds a running kube-proxy. Only its ports show that: a killed kube-proxy leaves the same canary
+ * chains, tables and devices. Any user can listen on these ports, so the listening socket must
+ * belong to root or to kube-relay's own user.
  *
  * @module
  */
@@ -28,27 +28,26 @@ interface KubeProxyAnswers {
 
 /** A kube-proxy that answered. */
 export interface LiveKubeProxy {
-  /** What it says of itself at `/proxyMode`, where it was asked there. */
+  /** Its answer at `/proxyMode`, if that port answered. */
   readonly mode?: string;
-  /** What answered where, one line each. */
+  /** The answers, one line each. */
   readonly evidence: readonly string[];
 }
 
 /**
- * Longest time that the whole question takes. A closed port on loopback answers at once, so it counts
- * only where somebody listens; a kube-proxy that lacks CPU, as nodes do at boot, needs seconds.
+ * Maximum time of the check. A closed port on loopback answers at once, so it only matters with a
+ * listener; a kube-proxy that lacks CPU, as during boot, needs seconds.
  */
 const TIMEOUT_MS = 3_000;
-/** kube-proxy's default ports; what else answers elsewhere is none of its. */
+/** kube-proxy's default ports. Other ports are not kube-proxy's. */
 const QUESTIONS = [
   { port: 10249, path: "/proxyMode" },
   { port: 10256, path: "/healthz" },
 ];
-/** A node of IPv6 alone has its kube-proxy on `::1` (k3s says so by flag). */
+/** The kube-proxy of an IPv6-only node listens on `::1` (a flag that k3s sets). */
 const LOOPBACKS = ["127.0.0.1", "::1"];
 const MODES = ["iptables", "ipvs", "nftables", "userspace", "kernelspace"];
 
-/** What asking needs. */
 interface LiveKubeProxyEdges {
   readonly network: Network;
   readonly clock: Clock;
@@ -89,7 +88,7 @@ export async function findLiveKubeProxy(
   return { impostors, ...(evidence.length > 0 && { live }) };
 }
 
-/** The user of the socket that a connection to an address reaches; `undefined` = the kernel does not say. */
+/** Returns the user of the socket behind an address; `undefined` = unknown. */
 async function ownerOf(
   { commands }: LiveKubeProxyEdges,
   { hostname, port, signal }: {
@@ -117,8 +116,8 @@ async function ownerOf(
 }
 
 /**
- * What is in an answer that only kube-proxy gives, or something that takes its place and its ports, as
- * Cilium does; undefined for any other, our own too.
+ * Returns evidence that only kube-proxy, or its replacement on the same ports such as Cilium,
+ * gives; undefined for other programs, including kube-relay.
  */
 export function kubeProxyAnswer(path: string, answer: HttpAnswer | undefined): string | undefined {
   if (answer === undefined || answer.headers.get("server") === SERVER_NAME) return undefined;

@@ -1,13 +1,8 @@
-/**
- * The tables of nftables.
- *
- * @module
- */
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import { deletionText, type NftTable } from "../nft/nft_objects.ts";
 import { parseTableHeads } from "../nft/table_listing.ts";
 import type { RemovalRun } from "./removal_run.ts";
-import { askTool, type Seen } from "./tool_output.ts";
+import { askTool, type Seen } from "../probe/try_tool.ts";
 
 /** The table that kube-proxy's nftables mode keeps everything in. */
 export function isKubeProxyTable({ family, name }: NftTable): boolean {
@@ -15,8 +10,8 @@ export function isKubeProxyTable({ family, name }: NftTable): boolean {
 }
 
 /**
- * Lists all tables, by name only. By way of their flowtables: nft 1.0.6 reads every rule, of
- * iptables-nft too, for `list tables`, which takes seconds of CPU at 10,000 Services.
+ * Lists the names of all tables, through their flowtables: for `list tables`, nft 1.0.6 reads every
+ * rule, including iptables-nft's, which takes seconds of CPU at 10,000 Services.
  */
 export async function listNftTables(
   commands: CommandRunner,
@@ -26,7 +21,7 @@ export async function listNftTables(
   return seen.state === "seen" ? { ...seen, value: parseTableHeads(seen.value) } : seen;
 }
 
-/** Removes the tables that `isTheirs` accepts. `whose` names them for a person. */
+/** Removes the tables that `isTheirs` accepts. `whose` is their owner in messages. */
 export async function removeNftTables(
   { commands }: { readonly commands: CommandRunner },
   { whose, isTheirs, run }: {

@@ -1,11 +1,16 @@
 /**
- * What kube-relay itself has in the kernel, told apart from what kube-proxy left under the same names:
- * iptables mode takes over entry points as `KUBE-SERVICES`, ipvs mode the device and the sets.
+ * The objects of kube-relay in the kernel that have the same names as kube-proxy's: iptables mode
+ * uses entry points such as `KUBE-SERVICES`, ipvs mode the device and the sets.
  *
  * @module
  */
 import type { NftTable } from "../nft/nft_objects.ts";
-import type { IptablesRuleSet } from "../iptables/iptables_rule_set.ts";
+import { type IptablesRuleSet, nameOfRuleSet } from "../iptables/iptables_rule_set.ts";
+import { IP_FAMILIES } from "../../../lib/net/ip_address.ts";
+import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import type { BackendMode } from "../../../lib/proxy/backend.ts";
+import { chooseIptables } from "../iptables/iptables_variant.ts";
+import { isOfOtherModes } from "./known_chains.ts";
 
 /** A chain and where it is. */
 export interface ChainPlace {
@@ -14,7 +19,7 @@ export interface ChainPlace {
   readonly chain: string;
 }
 
-/** Which names are in use by the mode that runs. A part that is left out: none is. */
+/** The names in use by the running mode. An absent part means none. */
 export interface OwnState {
   chain?(place: ChainPlace): boolean;
   nftTable?(table: NftTable): boolean;
@@ -24,5 +29,30 @@ export interface OwnState {
   counter?(): boolean;
 }
 
-/** Nothing of ours runs. */
+/** No running mode. */
 export const OWN_NOTHING: OwnState = {};
+
+/**
+ * Returns the objects of a running mode. Modes that write iptables rules own every chain of such a
+ * name in their rule set: they remove stale ones themselves, since only they can distinguish their
+ * own from kube-proxy's.
+ */
+export async function ownStateOfMode(
+  { commands }: { readonly commands: CommandRunner },
+  { mode, signal }: { readonly mode: BackendMode | undefined; readonly signal?: AbortSignal },
+): Promise<OwnState> {
+  if (mode === "nftables") return { nftTable: ({ name }) => name.startsWith("kube-relay") };
+  if (mode !== "iptables" && mode !== "ipvs") return OWN_NOTHING;
+  const worlds = new Set<string>();
+  for (const family of IP_FAMILIES) {
+    const { programs } = await chooseIptables({ commands }, { family, signal });
+    if (programs) worlds.add(nameOfRuleSet({ family, variant: programs.variant }));
+  }
+  const isInOurWorld = ({ world }: ChainPlace) => worlds.has(nameOfRuleSet(world));
+  if (mode === "ipvs") return { chain: isInOurWorld, set: () => true, device: () => true };
+  // Chains of ipvs mode refer to sets and a device that will be removed.
+  return {
+    chain: (place) => isInOurWorld(place) && !isOfOtherModes(place.table, place.chain),
+    counter: () => true,
+  };
+}

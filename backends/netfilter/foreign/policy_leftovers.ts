@@ -1,6 +1,6 @@
 /**
- * What kube-router's network policy controller makes. k3s runs the same controller inside its own
- * process, so its leftovers have the same names.
+ * The objects of kube-router's network policy controller. k3s runs the same controller inside its
+ * own process, so its leftovers have the same names.
  *
  * @module
  */
@@ -18,7 +18,7 @@ const POLICY_TABLES: Readonly<Record<string, string>> = {
   "kube-router-filter-ipv6": "ip6",
 };
 
-/** Whether the policy controller makes such a chain, and no other part of kube-router. */
+/** Whether only the policy controller creates such a chain. */
 export function isKubeRouterPolicyChain(table: string, chain: string): boolean {
   return table === "filter" && POLICY_CHAIN.test(chain);
 }

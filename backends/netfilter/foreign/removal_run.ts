@@ -1,22 +1,21 @@
 /**
- * Carries out the steps of a removal, or only notes them down, and keeps the report.
+ * Runs the steps of a removal, or only records them, and keeps the report.
  *
  * @module
  */
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { CleanupReport } from "../../../lib/controller/data_plane.ts";
-import { reasonOfExit, wantsRights } from "./tool_output.ts";
+import { reasonOfExit, saysNotPermitted } from "../probe/try_tool.ts";
 
 /** One command that removes something. */
 export interface RemovalStep {
   readonly command: readonly [string, ...string[]];
-  /** Its input; called anew for each use. */
+  /** The input; called for each use. */
   readonly input?: () => Iterable<string>;
-  /** What it removes, one line each, for a person. */
+  /** The removed objects for the report, one line each. */
   readonly removes: readonly string[];
 }
 
-/** How a removal is run. */
 interface RemovalOptions {
   readonly dryRun: boolean;
   readonly signal?: AbortSignal;
@@ -57,7 +56,7 @@ export class RemovalRun {
 
   /** Something that could not even be looked at: a plain user can't, but has left nothing there either. */
   unseen(what: string, reason: string): void {
-    if (wantsRights(reason)) this.keep(`${what}: not checked, which needs root: ${reason}`);
+    if (saysNotPermitted(reason)) this.keep(`${what}: not checked, which needs root: ${reason}`);
     else this.fail(`${what}: ${reason}`);
   }
 
@@ -66,7 +65,7 @@ export class RemovalRun {
     this.#failed.push(what);
   }
 
-  /** Something that a step removed which told so itself. */
+  /** Reports an object that a step removed. */
   remove(what: string): void {
     this.#removed.push(what);
   }
@@ -94,7 +93,7 @@ export class RemovalRun {
     return undefined;
   }
 
-  /** As {@linkcode try}; a failure goes to the report, as one of `what`. */
+  /** As {@linkcode try}; a failure is reported with `what`. */
   async do(what: string, step: RemovalStep): Promise<void> {
     const reason = await this.try(step);
     if (reason !== undefined) this.#failed.push(`${what}: ${reason}`);

@@ -1,8 +1,3 @@
-/**
- * Takes kube-proxy's chains out of one iptables rule set.
- *
- * @module
- */
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import { inSteps } from "../in_steps.ts";
@@ -25,23 +20,22 @@ import {
   type TableRemoval,
 } from "./render_iptables_removal.ts";
 
-/** What of kube-proxy's is removed from where. */
 interface IptablesRemovalInput {
   readonly world: IptablesRuleSet;
   readonly own: OwnState;
   readonly run: RemovalRun;
 }
 
-/** kubelet and CNI write to the same tables: what changed between reading and writing is read again. */
+/** kubelet and CNI write to the same tables: if a table changed in between, it is read again. */
 const ATTEMPTS = 3;
 
 /**
- * nat goes first: from then on no packet is sent to an endpoint of kube-proxy's, so that nothing misses
- * the ACCEPT rules that go with the filter table.
+ * nat comes first: then no packet is sent to kube-proxy's endpoints, which need the ACCEPT rules of
+ * the filter table.
  */
 const TABLE_ORDER = ["nat", "filter", "mangle"];
 
-/** Removes what is there, each table in one step: rules of built-in chains first, then chains. */
+/** Removes each table's objects in one step: rules of built-in chains first, then chains. */
 export async function removeFromIptables(
   edges: { readonly commands: CommandRunner; readonly clock: Clock },
   { world, own, run }: IptablesRemovalInput,
@@ -57,14 +51,13 @@ export async function removeFromIptables(
   });
 }
 
-/** Which chains are removed from where. */
 interface ChainRemovalInput {
   readonly world: IptablesRuleSet;
   /** For a person, e.g. `kube-proxy's`. */
   readonly whose: string;
   /** Jumps into chains that may go, from chains that don't. */
   readonly keepJump: JumpFilter;
-  /** Which chains go, given what is there. */
+  /** Selects the chains to remove. */
   readonly choose: (dump: IptablesDump) => ChainFilter;
   readonly run: RemovalRun;
 }
@@ -86,7 +79,7 @@ export async function removeChains(
   for (const failure of failures) run.fail(failure);
 }
 
-/** Returns what failed. */
+/** Returns the failures. */
 async function removeOnce(
   { clock }: { readonly clock: Clock },
   { contents, isTheirs, whose, run }: {

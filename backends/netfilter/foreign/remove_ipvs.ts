@@ -1,8 +1,3 @@
-/**
- * Takes away what kube-proxy's ipvs mode leaves beside its rules: sets, virtual servers, the device.
- *
- * @module
- */
 import type { Cidr } from "../../../lib/net/cidr.ts";
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
@@ -16,7 +11,7 @@ import { listSets, readSets } from "../ipset/ipset_runner.ts";
 import { isKubeProxySet, notedServers } from "./ip_sets.ts";
 import type { OwnState } from "./own_state.ts";
 import type { RemovalRun } from "./removal_run.ts";
-import { readProcFile } from "./tool_output.ts";
+import { readProcFile } from "../probe/try_tool.ts";
 import {
   describeServer,
   IP_VS_FILE,
@@ -26,14 +21,12 @@ import {
   type VirtualServer,
 } from "./virtual_servers.ts";
 
-/** What looking and removing need. */
 interface IpvsRemovalEdges {
   readonly commands: CommandRunner;
   readonly clock: Clock;
   readonly network: Network;
 }
 
-/** What is removed, and what is somebody else's. */
 interface IpvsRemovalInput {
   readonly own: OwnState;
   readonly run: RemovalRun;
@@ -50,7 +43,7 @@ const MAX_NAMED_SERVERS = 20;
  */
 export async function removeIpvs(edges: IpvsRemovalEdges, input: IpvsRemovalInput): Promise<void> {
   const { run, own } = input;
-  // Read before anything goes: sets and device tell whose the virtual servers are.
+  // Read before the removal: sets and device identify the owner of virtual servers.
   const servers = await findServers(edges, input);
   await removeSets(edges, input);
   await removeServers(edges, { run, servers });
@@ -118,7 +111,7 @@ async function removeServers(
     removes,
   });
   if (run.dryRun) return;
-  // Its exit code is that of the last line alone: only reading again tells what it did.
+  // The exit code is that of the last line only, so the result is verified by reading.
   const table = await readProcFile(commands, IP_VS_FILE, run.signal);
   const left = table.state === "seen"
     ? await inSteps({ clock }, readVirtualServers(table.value))

@@ -1,8 +1,3 @@
-/**
- * Takes away what kube-proxy leaves in each of its modes, and nothing else.
- *
- * @module
- */
 import type { Cidr } from "../../../lib/net/cidr.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
@@ -16,30 +11,30 @@ import { removeFromIptables } from "./remove_iptables.ts";
 import { removeIpvs } from "./remove_ipvs.ts";
 import { RemovalRun } from "./removal_run.ts";
 
-/** The machine, as far as it is looked at and changed. */
 interface RemovalEdges {
   readonly commands: CommandRunner;
   readonly clock: Clock;
   readonly network: Network;
 }
 
-/** How it is removed. */
 export interface RemoveKubeProxyOptions {
-  /** Only tells what it would do; `commands` of the report are then what it would run. */
+  /** Only reports; `commands` of the report are those that would run. */
   readonly dryRun: boolean;
-  /** What the mode that runs keeps for itself. @default {nothing} */
+  /** The objects of the running mode. @default {nothing} */
   readonly own?: OwnState;
-  /** Virtual servers in here are somebody else's (`ipvs.excludeCIDRs`). @default {[]} */
+  /**
+   * Virtual servers in these ranges belong to other software (`ipvs.excludeCIDRs`). @default {[]}
+   */
   readonly excludeCidrs?: readonly Cidr[];
   readonly signal?: AbortSignal;
 }
 
 /**
- * Removes the rules of iptables and ipvs mode from all four rule sets, the packet counters that they
- * referred to, the tables of nftables mode, and the sets, virtual servers and device of ipvs mode, in
- * this order: what refers to something goes before it. Each part is removed whether or not another one failed. What is gone already and what this machine has no tool
- * for is no failure. What is kubelet's (`KUBE-FIREWALL`, `KUBE-KUBELET-CANARY`, `KUBE-IPTABLES-HINT`)
- * stays, as does everything of others. A kube-proxy that runs writes its rules anew.
+ * Removes the rules of iptables and ipvs mode from all four rule sets, their packet counters, the
+ * tables of nftables mode, and the sets, virtual servers and device of ipvs mode. The order follows
+ * references. Continues after failures; missing objects and tools are no failure. The kubelet's
+ * chains (`KUBE-FIREWALL`, `KUBE-KUBELET-CANARY`, `KUBE-IPTABLES-HINT`) and foreign objects stay. A
+ * running kube-proxy writes its rules again.
  */
 export async function removeKubeProxy(
   edges: RemovalEdges,

@@ -1,5 +1,5 @@
 /**
- * Removes what kube-router's network policy controller left, in k3s too, and nothing else.
+ * Removes the objects of kube-router's network policy controller, in k3s too, and nothing else.
  *
  * @module
  */

@@ -1,62 +1,53 @@
-/**
- * From a dump to the text that takes kube-proxy's chains out of it.
- *
- * @module
- */
 import type { DumpedTable, FoundJump } from "../iptables/iptables_dump.ts";
 import { inPieces } from "../../../lib/os/command_input.ts";
 import { partLines } from "../iptables/restore_batch.ts";
 import { knownChain } from "./known_chains.ts";
 
-/** What is to go from one table, and what has to stay. */
+/** The objects of one table to remove, and those that must stay. */
 export interface TableRemoval {
   readonly table: string;
-  /** Rules of built-in chains that jump to what goes; one entry for each, repeated ones too. */
+  /** Rules of built-in chains that jump to removed chains, one entry for each rule. */
   readonly jumps: readonly FoundJump[];
   /** Chains that go. */
   readonly chains: readonly string[];
   /** The same by kind, for a person: `KUBE-SVC-…` and how many. */
   readonly kinds: ReadonlyMap<string, number>;
-  /** Chains that lose their rules but stay, since a chain of somebody else's refers to them. */
+  /** Chains that lose their rules but stay, since a foreign chain refers to them. */
   readonly emptied: readonly string[];
-  /** What stays, each with its reason. */
+  /** The chains that stay, each with its reason. */
   readonly kept: readonly string[];
 }
 
-/** Which chains of a table are to go. */
+/** Selects the chains of a table to remove. */
 export type ChainFilter = (table: string, chain: string) => boolean;
 
-/** Chains between two pauses. */
-const CHAINS_PER_STEP = 256;
-/** CNI's portmap can be told to mark its packets by the first; the second gives the mark its meaning. */
+/** CNI's portmap can use the first to mark packets; the second gives the mark its meaning. */
 const MASQUERADE_CHAINS = ["KUBE-MARK-MASQ", "KUBE-POSTROUTING"];
 
 /**
- * Decides what goes, in short steps as the reader of the dump. A chain that a chain of other software
- * refers to can't be deleted without a change of that software's rules: it stays, without its rules.
- * Only those that masquerade stay as they are.
+ * Plans the removal, in short steps. A chain that a foreign chain refers to cannot be deleted
+ * without changing foreign rules: it is emptied. Masquerade chains stay unchanged.
  */
 export function* planTableRemoval(
   table: DumpedTable,
   isTheirs: ChainFilter,
 ): Generator<void, TableRemoval> {
   const theirs = new Set<string>();
-  let count = 0;
   for (const chain of table.chains.keys()) {
     if (isTheirs(table.name, chain)) theirs.add(chain);
-    if (++count % CHAINS_PER_STEP === 0) yield;
+    yield;
   }
   const kept: string[] = [];
   const marks = holdersOf(table, theirs).get("KUBE-MARK-MASQ");
   for (const chain of marks === undefined ? [] : MASQUERADE_CHAINS) {
     if (theirs.delete(chain)) kept.push(`chain ${chain} in ${table.name}: ${marks} marks by it`);
   }
-  // What stays may refer to what was to go: our KUBE-POSTROUTING leads to a chain of ours.
+  // A chain that stays may refer to one to be removed, e.g. the KUBE-POSTROUTING of this mode.
   const holders = holdersOf(table, theirs);
   const [chains, emptied]: [string[], string[]] = [[], []];
   const kinds = new Map<string, number>();
   for (const chain of theirs) {
-    if (++count % CHAINS_PER_STEP === 0) yield;
+    yield;
     const holder = holders.get(chain);
     if (holder === undefined) {
       chains.push(chain);
@@ -76,7 +67,7 @@ function labelOf(chain: string): string {
   return chain.replace(/^(KUBE-[A-Z]+-)[0-9a-f]*[tus]?[0-9a-f]*-\d+$/, "$1…");
 }
 
-/** Which of `theirs` a chain refers to that is neither theirs nor built in, and that chain. */
+/** Finds chains of `theirs` with references from foreign chains, and those chains. */
 function holdersOf(
   { builtIn, jumps }: DumpedTable,
   theirs: ReadonlySet<string>,
@@ -85,7 +76,6 @@ function holdersOf(
   return new Map(foreign.filter(({ to }) => theirs.has(to)).map(({ from, to }) => [to, from]));
 }
 
-/** Whether there is nothing to do. */
 export function isNothing({ jumps, chains, emptied }: TableRemoval): boolean {
   return jumps.length + chains.length + emptied.length === 0;
 }
@@ -108,7 +98,7 @@ export function renderTableRemoval(
   );
 }
 
-/** What goes, for a person. `world` is e.g. `iptables-nft`. */
+/** Describes a removal. `world` is e.g. `iptables-nft`. */
 export function describeTableRemoval(removal: TableRemoval, world: string): string[] {
   const { table, jumps, kinds, emptied } = removal;
   return [

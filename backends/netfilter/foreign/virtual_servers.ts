@@ -1,8 +1,3 @@
-/**
- * The kernel's IPVS table: which virtual servers there are, and which are kube-proxy's.
- *
- * @module
- */
 import type { Cidr } from "../../../lib/net/cidr.ts";
 import { cidrContains } from "../../../lib/net/cidr.ts";
 import { type IpAddress, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
@@ -19,26 +14,32 @@ export interface VirtualServer {
   readonly port: number;
 }
 
-/** Lines between two pauses. */
-const LINES_PER_STEP = 256;
-const SERVER = /^(TCP|UDP|SCTP)\s+(?:([0-9A-F]{8})|\[([0-9a-fA-F:]+)\]):([0-9A-F]{4}) /;
+const SERVER = /^(TCP|UDP|SCTP)\s+(?:([0-9A-F]{8})|\[([0-9a-fA-F:]+)\]):([0-9A-F]{4}) (.*)$/;
 
 /** Reads `/proc/net/ip_vs` in short steps. Addresses and ports are in hexadecimal. */
 export function* readVirtualServers(text: string): Generator<void, VirtualServer[]> {
   const servers: VirtualServer[] = [];
-  let count = 0;
   for (const line of text.split("\n")) {
-    if (++count % LINES_PER_STEP === 0) yield;
-    const [, protocol, v4, v6, port = ""] = SERVER.exec(line) ?? [];
-    const address = addressOf(v4, v6);
-    if (protocol === undefined || address === undefined) continue;
-    servers.push({
-      protocol: protocol.toLowerCase() as VirtualServer["protocol"],
-      address,
-      port: parseInt(port, 16),
-    });
+    yield;
+    const server = tryParseServerLine(line)?.server;
+    if (server) servers.push(server);
   }
   return servers;
+}
+
+/** Reads the line of a virtual server, and returns the scheduler and flags as `setup`. */
+export function tryParseServerLine(
+  line: string,
+): { readonly server: VirtualServer; readonly setup: string } | undefined {
+  const [, protocol, v4, v6, port = "", setup = ""] = SERVER.exec(line) ?? [];
+  const address = addressOf(v4, v6);
+  if (protocol === undefined || address === undefined) return undefined;
+  const server = {
+    protocol: protocol.toLowerCase() as VirtualServer["protocol"],
+    address,
+    port: parseInt(port, 16),
+  };
+  return { server, setup };
 }
 
 /** An address of that file: IPv4 as eight digits, IPv6 as usual. */
@@ -48,19 +49,19 @@ export function addressOf(v4: string | undefined, v6 = ""): IpAddress | undefine
   return tryParseIpAddress(octets.join("."));
 }
 
-/** What tells kube-proxy's virtual servers from others. */
+/** The facts that identify kube-proxy's virtual servers. */
 export interface ServerOwnership {
-  /** What its sets say. */
+  /** The owners by kube-proxy's sets. */
   readonly noted: NotedServers;
   /** Addresses on its device `kube-ipvs0`. */
   readonly deviceAddresses: ReadonlySet<IpAddress>;
   /** The node's own addresses, where its node ports are. */
   readonly nodeAddresses: ReadonlySet<IpAddress>;
-  /** `ipvs.excludeCIDRs`: what is in there is somebody else's. */
+  /** `ipvs.excludeCIDRs`: servers of other software. */
   readonly excludeCidrs: readonly Cidr[];
 }
 
-/** Whether kube-proxy made a virtual server. */
+/** Whether kube-proxy created a virtual server. */
 export function isKubeProxyServer(
   { protocol, address, port }: VirtualServer,
   { noted, deviceAddresses, nodeAddresses, excludeCidrs }: ServerOwnership,

@@ -6,7 +6,7 @@
  */
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
-import { type AskOptions, askTool, type Seen } from "../foreign/tool_output.ts";
+import { type AskOptions, askTool, type Seen } from "../probe/try_tool.ts";
 import { inSteps } from "../in_steps.ts";
 import { runBatch } from "../tool_batch.ts";
 import { readIpsetSave, type SavedSet } from "./ipset_text.ts";

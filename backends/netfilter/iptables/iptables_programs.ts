@@ -5,8 +5,13 @@
  */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
-import { type AskOptions, readProcFile, type Seen } from "../foreign/tool_output.ts";
-import { type ProbeDependencies, tryTool } from "../probe/try_tool.ts";
+import {
+  type AskOptions,
+  type ProbeDependencies,
+  readProcFile,
+  type Seen,
+  tryTool,
+} from "../probe/try_tool.ts";
 
 /** Which of the kernel's two rule engines an `iptables` writes to. */
 export type IptablesVariant = "nft" | "legacy";

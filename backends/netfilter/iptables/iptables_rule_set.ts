@@ -12,7 +12,7 @@ import {
   readLegacyTables,
 } from "./iptables_programs.ts";
 import { type IptablesDump, IptablesDumpReader, type JumpFilter } from "./iptables_dump.ts";
-import { askTool, type Seen } from "../foreign/tool_output.ts";
+import { askTool, type Seen } from "../probe/try_tool.ts";
 
 /** One rule set. */
 export interface IptablesRuleSet {

@@ -1,31 +1,25 @@
-/**
- * A thing that a kernel mode needs of the machine, and what was found of it.
- *
- * @module
- */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { ProbeResult } from "../../../lib/proxy/service_mode.ts";
 
 /** One row of a mode's table of needs. */
 export interface Feature {
-  /** What it is called, e.g. `match conntrack`. */
+  /** The name, e.g. `match conntrack`. */
   readonly feature: string;
-  /** Whether the mode works at all without it. */
+  /** Whether the mode needs it to work at all. */
   readonly required: boolean;
-  /** What does not work without it, as a sentence without a full stop. */
+  /** The consequence of its absence, as a sentence without a full stop. */
   readonly lost: string;
-  /** What brings it: package, kernel module, kernel option. */
+  /** How to get it: a package, kernel module or kernel option. */
   readonly broughtBy: string;
 }
 
-/** What was found of a feature. */
 interface Found {
   /** Why it is missing; absent: it is there. */
   readonly reason?: string | undefined;
-  /** What was found, where it is there. @default {"works"} */
+  /** The detail of an available feature. @default {"works"} */
   readonly detail?: string | undefined;
   readonly family?: IpFamily | undefined;
-  /** What brings it, where the reason says more than the feature does. @default {`broughtBy`} */
+  /** A more specific cure than that of the feature. @default {`broughtBy`} */
   readonly cure?: string | undefined;
 }
 
@@ -40,7 +34,7 @@ export function probeResult(
     : { ...row, available: false, detail: reason, cure, lost };
 }
 
-/** Said once for a mode, in place of the features that nobody could try. */
+/** Reported once for a mode, instead of the features that could not be tried. */
 export const RIGHTS: Feature = {
   feature: "right to change packet filters",
   required: true,
@@ -48,5 +42,5 @@ export const RIGHTS: Feature = {
   broughtBy: "run as root or with CAP_NET_ADMIN and CAP_NET_RAW",
 };
 
-/** What {@linkcode RIGHTS} lacks. */
+/** The reason for missing {@linkcode RIGHTS}. */
 export const NOT_PERMITTED = "not permitted (needs root / CAP_NET_ADMIN)";

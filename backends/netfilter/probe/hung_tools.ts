@@ -1,9 +1,3 @@
-/**
- * Tools that hang: whoever looks at everything must not wait half a minute for each of them, again
- * and again.
- *
- * @module
- */
 import type { Clock } from "../../../lib/os/clock.ts";
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
 
@@ -14,7 +8,7 @@ const FORGET_MS = 60_000;
 export class HungTools {
   readonly #commands: CommandRunner;
   readonly #clock: Pick<Clock, "now">;
-  /** By program, when it was given up. */
+  /** The time at which each program was given up. */
   readonly #hung = new Map<string, number>();
 
   constructor(
@@ -24,12 +18,15 @@ export class HungTools {
     this.#clock = clock;
   }
 
-  /** Runs every command. For trials: what a first one may have left, a second one has to remove. */
+  /**
+   * Runs every command. For trials, where a later command may have to clean up after an earlier
+   * one.
+   */
   get noting(): CommandRunner {
     return { run: (...command) => this.#run(...command) };
   }
 
-  /** As {@linkcode noting}, but a program that hung within the last minute is not started. */
+  /** As {@linkcode noting}, but skips a program that hung within the last minute. */
   get avoiding(): CommandRunner {
     return {
       run: (program, args, options) => {

@@ -1,15 +1,10 @@
-/**
- * Tries types of sets: each is created and destroyed by the same input.
- *
- * @module
- */
 import type { Feature } from "./feature.ts";
 import { noAnswer, type Trial, trialOfLine, type Verdict } from "./try_features.ts";
 import { createLine, destroyLine, MAX_SET_NAME_LENGTH } from "../ipset/ipset_text.ts";
 import { refusedLine } from "../tool_batch.ts";
 import { firstLine, type ProbeDependencies, saysNotPermitted, tryTool } from "./try_tool.ts";
 
-/** Of fixed names: what a killed probe left is taken over and destroyed by the next one. */
+/** Fixed names, so that the next probe removes the leftovers of a killed one. */
 const SCRATCH_SET = "KUBE-RELAY-PROBE";
 
 /** A type of set. */

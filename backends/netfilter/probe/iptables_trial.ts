@@ -1,11 +1,11 @@
 /**
- * Tries iptables rules in a chain that no packet enters, and leaves nothing behind.
+ * Probes iptables rules in a chain that no packet enters, and leaves nothing behind.
  *
- * The two variants need different ways. iptables-nft sends a table as one transaction, so a text that
- * ends in something the kernel must refuse (a chain is deleted that a rule still jumps to) has each
- * rule judged and none kept: not even the table appears, and the tool names every refused line.
- * iptables-legacy refuses that text before it asks the kernel, and its `--test` asks the kernel for
- * the names of extensions only; so there the chain is really made, and removed by the same input.
+ * iptables-nft sends a table as one transaction. So a text that ends in a refused operation
+ * (deleting a chain that is in use) has each rule checked and none kept: not even the table is
+ * created, and the tool names every refused line. iptables-legacy refuses that text itself, and
+ * its `--test` asks the kernel only for the names of extensions. There the chain is really
+ * created, and removed by the same input.
  *
  * @module
  */
@@ -20,20 +20,20 @@ import {
   tryTool,
 } from "./try_tool.ts";
 
-/** Of one name for all runs: what a killed probe left is emptied and removed by the next one. */
+/** The same name in all runs, so that the next probe removes the leftovers of a killed one. */
 const SCRATCH_CHAIN = "KUBE-RELAY-PROBE";
 
-/** The chain whose deletion the kernel must refuse. */
+/** The chain whose deletion the kernel refuses. */
 const HELD_CHAIN = "KUBE-RELAY-PROBE-HELD";
 
 /**
- * Longest wait for `/run/xtables.lock`; the legacy tools would wait for ever. Longer than that of a
- * sync, which is tried again: what is found here decides on mode and families as long as the process
- * runs, and while a node boots others hold the lock for seconds.
+ * Maximum wait for `/run/xtables.lock`; the legacy tools would wait forever. Longer than that of a
+ * sync, which is retried: this probe determines mode and families for the life of the process, and
+ * during boot the lock may be held for seconds.
  */
 const LOCK_WAIT_S = 30;
 
-/** How long a trial may take: with the legacy variant more than the wait for the lock. */
+/** Maximum time of a trial: with the legacy variant longer than the wait for the lock. */
 const TIMEOUT_MS: Readonly<Record<IptablesVariant, number>> = { nft: 8_000, legacy: 33_000 };
 
 /** A rule of one table, to be tried in the scratch chain. */
@@ -69,7 +69,7 @@ export async function attemptRules(
   const { code, out, err } = answer;
   const words = `${err}\n${out}`;
   if (code === 0) {
-    // A tool that keeps what it was to refuse: the chains are there now.
+    // The tool kept what it should have refused, so the chains exist now.
     if (scratch.variant === "nft") await removeScratch(dependencies, scratch);
     return { kind: "accepted" };
   }
@@ -110,7 +110,7 @@ async function restore(
     known = answer.kind === "ended" || answer.kind === "missing";
     return answer;
   } finally {
-    // Killed half-way, or given up by the caller: the chain may be there.
+    // Killed or cancelled half-way: the chain may exist.
     if (!known) await removeScratch(dependencies, scratch);
   }
 }
@@ -140,7 +140,7 @@ function scratchText(
   ];
   return {
     before: variant === "nft" ? head.length + held.length : head.length,
-    // Where the part ends that makes and fills the chain.
+    // The end of the part that creates and fills the chain.
     lastLine: lines.indexOf("COMMIT") + 1,
     text: lines.map((line) => `${line}\n`).join(""),
   };
@@ -163,7 +163,7 @@ function complaintsIn(words: string): readonly Complaint[] {
   return line === undefined ? [] : [{ line: Number(line), reason: parserReason(words) }];
 }
 
-/** What the parser says, without the name and version of the program. */
+/** The parser's message, without the name and version of the program. */
 function parserReason(words: string): string {
   const line = words.split("\n").find((each) => /^\S+ v\d.*?: ./.test(each)) ?? words;
   return firstLine(line.replace(/^\S+ v[\d.]+ \(\w+\): /, ""));

@@ -1,6 +1,6 @@
 /**
- * Tries nftables statements. `nft --check` sends them to the kernel as a transaction that is never
- * committed: each is judged, and nothing can be left behind, even by a killed process.
+ * Probes nftables statements. `nft --check` sends them to the kernel as a transaction that is
+ * never committed, so nothing can be left behind, even by a killed process.
  *
  * @module
  */
@@ -13,7 +13,10 @@ import { firstLine, type ProbeDependencies, saysNotPermitted, tryTool } from "./
 /** The table that the statements speak of; it never comes to be. */
 const SCRATCH_TABLE = "kube-relay-probe";
 
-/** Statements to be tried. `{table}` stands for family and table, `{address}` for an address, `{type}` for its type. */
+/**
+ * Statements to try. `{table}` stands for family and table, `{address}` for an address, `{type}`
+ * for its type.
+ */
 export interface NftFeature extends Feature {
   readonly statements: readonly string[];
 }

@@ -1,9 +1,3 @@
-/**
- * Versions of tools and of the kernel: read, compared.
- *
- * @module
- */
-
 /** Numbers of a version, e.g. `[1, 0, 6]`. */
 type Version = readonly number[];
 
@@ -13,7 +7,7 @@ export function parseVersion(text: string): Version | undefined {
   return numbers?.split(".").map(Number);
 }
 
-/** Whether `version` is `least` or newer; numbers that are left out are 0. */
+/** Whether `version` is `least` or newer; missing numbers are 0. */
 export function isAtLeast(version: Version, least: Version): boolean {
   const length = Math.max(version.length, least.length);
   for (let index = 0; index < length; index++) {
@@ -23,7 +17,7 @@ export function isAtLeast(version: Version, least: Version): boolean {
   return true;
 }
 
-/** As a person writes it. */
+/** Formats a version. */
 export function versionText(version: Version): string {
   return version.join(".");
 }

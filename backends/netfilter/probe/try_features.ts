@@ -1,8 +1,3 @@
-/**
- * Tries many features by one run of a tool, and finds out which of them it refuses.
- *
- * @module
- */
 import type { Feature } from "./feature.ts";
 
 /** A feature with the lines of the tool's input that need it. */
@@ -11,10 +6,10 @@ export interface Trial<Row extends Feature = Feature> {
   readonly lines: readonly string[];
 }
 
-/** What a tool said to a text with the lines of some trials. */
+/** The result of a text with the lines of some trials. */
 export type Verdict =
   | { readonly kind: "accepted" }
-  /** `blamed`: the trials, by index, that the tool names; none where it only says that it failed. */
+  /** `blamed`: the indexes of the trials that the tool names; empty if it names none. */
   | {
     readonly kind: "refused";
     readonly blamed: ReadonlyMap<number, string>;
@@ -23,7 +18,6 @@ export type Verdict =
   /** Nothing more can be found out: a program that hangs, or no rights. */
   | { readonly kind: "hopeless"; readonly reason: string; readonly notPermitted: boolean };
 
-/** What was found. */
 export interface Findings<Row extends Feature> {
   /** Why not even a text without any trial was accepted. */
   readonly base?: string;
@@ -96,7 +90,7 @@ export function noAnswer(reason: string): Verdict {
   return { kind: "hopeless", reason, notPermitted: false };
 }
 
-/** Which trial each line belongs to, given how many lines stand before the first. */
+/** Returns the trial of each line, given the number of lines before the first. */
 export function trialOfLine(
   trials: readonly Trial[],
   { line, before }: { readonly line: number; readonly before: number },

@@ -1,6 +1,6 @@
 /**
- * Which rules of iptables a packet passed, by what they counted before and after: for machines where
- * the kernel does not tell of single packets. Nothing is added to the machine.
+ * Finds the iptables rules that a packet passed by comparing counters before and after, for
+ * machines whose kernel cannot trace single packets. Adds nothing to the machine.
  *
  * @module
  */
@@ -13,12 +13,10 @@ import {
 } from "../../../lib/explain/packet_trace.ts";
 import { firstLine } from "../probe/try_tool.ts";
 import { asTraceError } from "./held_table.ts";
-import { endingOf } from "./path_ending.ts";
 import { type CountedRules, countedRulesReader, movedRules } from "./rule_counters.ts";
 import { targetOf } from "../iptables/iptables_save.ts";
-import type { TraceEdges } from "./trace_edges.ts";
+import { endingOf, type TraceEdges } from "./trace_event.ts";
 
-/** How counters are read. */
 interface CounterWatchOptions {
   /** E.g. `iptables-legacy-save`. */
   readonly save: string;
@@ -28,7 +26,7 @@ interface CounterWatchOptions {
   readonly signal: AbortSignal;
 }
 
-/** Time between two looks while a packet of somebody else's is waited for. */
+/** Interval of reads while waiting for a packet from elsewhere. */
 const LOOK_PERIOD_MS = 500;
 const SAVE_TIMEOUT_MS = 60_000;
 
@@ -44,7 +42,7 @@ export async function startCounterWatch(
     stepsOf(before, await readCounters(edges, options), packet).some(({ rule }) =>
       rule !== undefined && namesDestination(rule, packet)
     );
-  // Who sends the packet knows when it was sent.
+  // The sender of the packet knows when it was sent.
   const looking = packet.comesFrom === "elsewhere" ? look(edges, isMoved, stop.signal) : never();
   looking.catch(() => {});
   return {
@@ -63,7 +61,7 @@ export async function startCounterWatch(
         ...(turnedTo !== undefined && { turnedTo }),
         notes: [
           options.reason,
-          "What counted meanwhile is shown: packets of others may be among it",
+          "Shows everything that was counted in the meantime, which may include other packets",
         ],
       };
     },
@@ -80,14 +78,14 @@ function stepsOf(
   packet: WatchedPacket,
 ): readonly TraceStep[] {
   const steps = movedRules(before, after, packet);
-  // A packet that was refused came no further; what counted behind that was another one.
+  // A refused packet came no further; later counts belong to other packets.
   const end = steps.findIndex(({ verdict, rule }) =>
     /^(drop|reject)$/.test(verdict) && namesDestination(rule ?? "", packet)
   );
   return end === -1 ? steps : steps.slice(0, end + 1);
 }
 
-/** Where a single rule sends it; of several, some are others' packets. */
+/** The destination if a single rule matches; among several, some belong to other packets. */
 function destinationOf(steps: readonly TraceStep[]): string | undefined {
   const turns = steps.filter(({ rule = "" }) => targetOf(rule) === "DNAT");
   return turns.length === 1
@@ -95,7 +93,7 @@ function destinationOf(steps: readonly TraceStep[]): string | undefined {
     : undefined;
 }
 
-/** Whether a rule is for this destination and no other one. */
+/** Whether a rule matches only this destination. */
 function namesDestination(rule: string, { to, port, protocol }: WatchedPacket): boolean {
   const isPort = rule.includes(`--dport ${port} `) || rule.endsWith(`--dport ${port}`);
   const address = /(?:^| )-d (\S+?)(?:\/(?:32|128))?(?: |$)/.exec(rule)?.[1];

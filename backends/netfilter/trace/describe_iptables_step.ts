@@ -1,11 +1,6 @@
-/**
- * What the rules of the modes that write to iptables do with a packet, in words. Pure.
- *
- * @module
- */
 import type { TraceStep } from "../../../lib/explain/packet_trace.ts";
 
-/** A place and a rule, and what they mean; the first row that fits is taken. */
+/** The meaning of a rule at a place; the first matching row counts. */
 interface Row {
   /** `table chain`. */
   readonly place: RegExp;
@@ -66,13 +61,13 @@ const ROWS: readonly Row[] = [
   { place: / KUBE-/, rule: /-j DROP/, words: "dropped: the sender gets no answer" },
 ];
 
-/** What a step in a chain of a Service proxy means; `undefined` for others. */
+/** Describes a step in a chain of a Service proxy; `undefined` for others. */
 export function describeIptablesStep(
   { place, rule }: TraceStep,
   service = "no Service that is known",
 ): string | undefined {
   if (rule === undefined) return undefined;
-  // The words of a comment are anybody's.
+  // A comment can contain any text.
   const bare = rule.replace(COMMENT, "");
   const row = ROWS.find((row) => row.place.test(place) && (row.rule?.test(bare) ?? true));
   return row?.words.replace("%s", () => service);

@@ -1,9 +1,3 @@
-/**
- * Watches one packet pass the rules: it is marked by a table of its own, and a tool prints what the
- * kernel tells of it.
- *
- * @module
- */
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { CommandResult } from "../../../lib/os/command_runner.ts";
 import type { UdpSocket } from "../../../lib/os/network.ts";
@@ -19,28 +13,25 @@ import { asTraceError, type HeldTable, holdTable, LONGEST_WATCH_MS } from "./hel
 import { BEACON_ADDRESS, isMarking, markTableName, markTableText } from "./mark_table.ts";
 import { nftFamily } from "../nft/nft_objects.ts";
 import { type FollowedStep, PacketFollower } from "./packet_follower.ts";
-import { endingOf } from "./path_ending.ts";
-import type { TraceEdges } from "./trace_edges.ts";
-import type { TraceEvent } from "./trace_event.ts";
+import { endingOf, type TraceEdges, type TraceEvent } from "./trace_event.ts";
 
-/** A tool that tells what happens to marked packets. */
+/** A tool that prints the events of marked packets. */
 export interface TraceMonitor {
-  /** As the end of "seen by …". */
+  /** The method, as the end of "seen by …". */
   readonly way: string;
-  /** Command lines: the next one is taken where one ends before it tells of anything. */
+  /** Command lines; if one ends before its first event, the next is tried. */
   readonly lines: readonly (readonly string[])[];
   /** The events of one line that it prints. */
   readonly parse: (line: string) => readonly TraceEvent[];
-  /** What is made of the steps at the end. @default {as they are} */
+  /** Post-processes the steps. @default {as they are} */
   readonly finish?: (steps: readonly FollowedStep[]) => Promise<readonly TraceStep[]>;
 }
 
-/** How a packet is watched. */
 interface EventWatchOptions {
   readonly monitor: TraceMonitor;
   readonly describe: (step: TraceStep, service: string | undefined) => string | undefined;
   readonly signal: AbortSignal;
-  /** How long the tool may take until it sees what is marked. @default {10000} */
+  /** Maximum time until the tool sees marked packets. @default {10000} */
   readonly readyMs?: number;
 }
 
@@ -51,13 +42,15 @@ const BEACON_PERIOD_MS = 50;
 const TABLE_PERIOD_MS = 5;
 /** Nothing more came for so long: the packet is gone from this machine, or dropped. */
 const QUIET_MS = 200;
-/** Mostly all has come then, and what the rules are can be asked in the rest of that time. */
+/**
+ * Usually everything has arrived by then, and the rest of the time is enough to look up the rules.
+ */
 const LULL_MS = 30;
 /** A packet that was not seen so long after it was sent never came by. */
 const SEEN_MS = 1500;
 const MOST_QUIET_CHECKS = 50;
 
-/** The tool never saw what was marked; where it can't be had at all, there are other ways. */
+/** The tool never saw the marked packet; another method may work. */
 export class MonitorIsBlind extends TraceError {
   override name = "MonitorIsBlind";
 }
@@ -97,8 +90,10 @@ class EventWatch implements PacketWatch {
   #line = "";
   #monitoring: Promise<unknown> = Promise.resolve();
   #lastEventAt = 0;
-  /** What was looked up last, and for how many steps. */
-  #told: { readonly of: number; readonly steps: Promise<readonly FollowedStep[]> } | undefined;
+  /** The last lookup, and its number of steps. */
+  #lastLookUp:
+    | { readonly of: number; readonly steps: Promise<readonly FollowedStep[]> }
+    | undefined;
 
   constructor(edges: TraceEdges, packet: WatchedPacket, options: EventWatchOptions) {
     this.#edges = edges;
@@ -143,10 +138,10 @@ class EventWatch implements PacketWatch {
   async path({ service, isUnsent = false }: PathOptions): Promise<TracedPath> {
     if (!isUnsent) await this.#untilSeen();
     await this.#untilQuiet(LULL_MS);
-    this.#tell().catch(() => {});
+    this.#namedSteps().catch(() => {});
     await this.#untilQuiet(QUIET_MS);
     const { header } = this.#follower;
-    const steps = (await this.#tell()).map(({ handle: _, ...step }): TraceStep => {
+    const steps = (await this.#namedSteps()).map(({ handle: _, ...step }): TraceStep => {
       const meaning = this.#options.describe(step, service);
       return meaning === undefined ? step : { ...step, meaning };
     });
@@ -154,13 +149,13 @@ class EventWatch implements PacketWatch {
     return { steps, ending, notes: [], ...(header && { header }) };
   }
 
-  /** The path is asked for again when the sender is done: what was looked up stays as it was. */
-  #tell(): Promise<readonly FollowedStep[]> {
+  /** The path is read again when the sender is done; earlier lookups are reused. */
+  #namedSteps(): Promise<readonly FollowedStep[]> {
     const { steps } = this.#follower;
-    if (this.#told?.of !== steps.length) {
-      this.#told = { of: steps.length, steps: this.#lookUp([...steps]) };
+    if (this.#lastLookUp?.of !== steps.length) {
+      this.#lastLookUp = { of: steps.length, steps: this.#lookUp([...steps]) };
     }
-    return this.#told.steps;
+    return this.#lastLookUp.steps;
   }
 
   async #lookUp(steps: readonly FollowedStep[]): Promise<readonly FollowedStep[]> {
@@ -185,10 +180,10 @@ class EventWatch implements PacketWatch {
     }
   }
 
-  /** Resolves to what it complained of when it has ended. */
+  /** Runs the tool and returns its error messages. */
   async #runMonitor(line: readonly string[]): Promise<string> {
     const { parse } = this.#options.monitor;
-    // No tool notices that nobody reads any more before it prints again, which may be never.
+    // A tool notices a closed pipe only when it prints, which may never happen.
     const args = ["--pdeathsig", "KILL", "--", ...line];
     const { stderr } = await this.#edges.commands.run("setpriv", args, {
       signal: this.#stop.signal,
@@ -229,7 +224,7 @@ class EventWatch implements PacketWatch {
     }
   }
 
-  /** `nft -i` says nothing of what it has done. */
+  /** `nft -i` prints nothing about its operations. */
   async #untilTable(isSo: (listed: CommandResult) => boolean, problem: string): Promise<void> {
     const { clock, commands } = this.#edges;
     const { signal } = this.#options;
@@ -243,7 +238,7 @@ class EventWatch implements PacketWatch {
     }
   }
 
-  /** What was sent is told a moment later. */
+  /** Events arrive a moment after the packet was sent. */
   async #untilSeen(): Promise<void> {
     const late = new AbortController();
     const pause = this.#edges.clock.sleep(SEEN_MS, late.signal).catch(() => {});

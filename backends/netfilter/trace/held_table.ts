@@ -1,14 +1,9 @@
-/**
- * Makes the table that marks a packet, and holds it for as long as it is needed.
- *
- * @module
- */
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
 import { TraceError } from "../../../lib/explain/packet_trace.ts";
 import { firstLine, saysNotPermitted } from "../probe/try_tool.ts";
 import type { MarkTableText } from "./mark_table.ts";
 
-/** The table while it is there. */
+/** The table that marks a packet, held for the duration of a watch. */
 export interface HeldTable extends AsyncDisposable {
   /** Rejects when it is gone before it was given up. */
   readonly lost: Promise<never>;
@@ -16,7 +11,7 @@ export interface HeldTable extends AsyncDisposable {
   addRule(): void;
 }
 
-/** Nobody watches for longer; a process that hangs is ended then. */
+/** The maximum duration of a watch, after which a hanging process is ended. */
 export const LONGEST_WATCH_MS = 3_600_000;
 
 /** Without a home, `nft -i` neither reads `~/.nft.history`, which may be long, nor adds to it. */

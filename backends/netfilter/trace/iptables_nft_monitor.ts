@@ -1,8 +1,8 @@
 /**
- * Follows a marked packet through the rules of iptables-nft. To nft they are rules like any others,
- * but its words for them are not those of iptables, and leave comments out; so each is found again by
- * its number in what `iptables -S` prints. (`xtables-monitor --trace` has the words, but ends at the
- * first rule that it can't read: of nftables, and with 1.8.9 each one of IPv6 that has a port.)
+ * Follows a marked packet through the rules of iptables-nft. nft prints them in its own syntax and
+ * without comments, so each rule is looked up by number in the output of `iptables -S`.
+ * (`xtables-monitor --trace` prints iptables' syntax, but ends at the first rule that it cannot
+ * read: those of nftables, and with 1.8.9 each one of IPv6 with a port.)
  *
  * @module
  */
@@ -10,8 +10,7 @@ import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { TraceStep } from "../../../lib/explain/packet_trace.ts";
 import type { TraceMonitor } from "./event_watch.ts";
-import { nftMonitorLines } from "./nft_monitor_lines.ts";
-import { parseNftTraceLines } from "./nft_monitor_text.ts";
+import { nftMonitorLines, parseNftTraceLines } from "./nft_monitor_text.ts";
 import type { FollowedStep } from "./packet_follower.ts";
 import { type IptablesTexts, readIptablesTexts } from "./iptables_texts.ts";
 import {
@@ -30,7 +29,6 @@ const IPTABLES_TABLES: ReadonlySet<string> = new Set([
   "security",
 ]);
 
-/** What it is made of. */
 interface IptablesNftOptions {
   readonly family: IpFamily;
   /** The table that marks the packet. */
@@ -62,7 +60,7 @@ export function iptablesNftMonitor(
   };
 }
 
-/** The step as iptables would tell it; as it is where that can't be found. */
+/** Returns the step in iptables' syntax; unchanged if the rule is not found. */
 export function inWordsOfIptables(
   { handle, ...step }: FollowedStep,
   { listing, texts }: { readonly listing: RuleListing; readonly texts: IptablesTexts },

@@ -2,7 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { inWordsOfIptables, iptablesNftMonitor } from "./iptables_nft_monitor.ts";
-import { listChains, listRulesets, RuleListingReader, tellUnknownRules } from "./rule_listing.ts";
+import { listChains, listRulesets, lookUpUnknownRules, RuleListingReader } from "./rule_listing.ts";
 
 const WARNING = "# Warning: table ip6 nat is managed by iptables-nft, do not touch!\n";
 const OUTPUT = `	chain OUTPUT { # handle 1
@@ -91,15 +91,15 @@ Deno.test("RuleListingReader takes any text", () => {
   }));
 });
 
-Deno.test("tellUnknownRules() looks up what the tool knows by number alone", async () => {
+Deno.test("lookUpUnknownRules() looks up what the tool knows by number alone", async () => {
   const commands = new FakeCommandRunner().on(`${LIST} KUBE-A`, { stdout: alone(KUBE_A) });
   const list = (chains: Iterable<string>) => listChains(commands, chains);
   const known = { place: "ip6 nat OUTPUT", rule: "accept", verdict: "accept" };
-  assertEquals(await tellUnknownRules([known], list), [known]);
+  assertEquals(await lookUpUnknownRules([known], list), [known]);
   assertEquals(commands.calls, []);
   const unknown = { place: "ip6 nat KUBE-A", rule: "rule handle 4", verdict: "accept", handle: 4 };
   const gone = { ...unknown, rule: "rule handle 9", handle: 9 };
-  const rules = (await tellUnknownRules([known, unknown, gone], list)).map(({ rule }) => rule);
+  const rules = (await lookUpUnknownRules([known, unknown, gone], list)).map(({ rule }) => rule);
   assertEquals(rules, [
     "accept",
     "dnat to [fd00:1::1]:8080",

@@ -1,8 +1,3 @@
-/**
- * The rules of some chains as iptables spells them.
- *
- * @module
- */
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
 import { SavedRules } from "../iptables/iptables_save.ts";
 import { mapAtOnce } from "./map_at_once.ts";
@@ -10,7 +5,6 @@ import { mapAtOnce } from "./map_at_once.ts";
 /** `table chain` → its rules without `-A` and the chain, in their order. */
 export type IptablesTexts = ReadonlyMap<string, readonly string[]>;
 
-/** Which chains, and of what. */
 interface IptablesTextsOptions {
   /** E.g. `ip6tables-nft-save`. */
   readonly save: string;
@@ -19,7 +13,7 @@ interface IptablesTextsOptions {
 }
 
 const TIMEOUT_MS = 60_000;
-/** As many as two or four cores have use for. */
+/** A concurrency that suits two to four cores. */
 const AT_ONCE = 4;
 
 /**
@@ -37,8 +31,8 @@ export async function readIptablesTexts(
     const isReported = await read(commands, [program, "-t", table, "-S", chain], reader);
     return isReported ? [place, reader.rules.get(place) ?? []] as const : undefined;
   });
-  const told = texts.filter((each) => each !== undefined);
-  return told.length === chains.length ? new Map(told) : await readAll(commands, save);
+  const found = texts.filter((each) => each !== undefined);
+  return found.length === chains.length ? new Map(found) : await readAll(commands, save);
 }
 
 async function readAll(commands: CommandRunner, save: string): Promise<IptablesTexts> {
@@ -47,7 +41,7 @@ async function readAll(commands: CommandRunner, save: string): Promise<IptablesT
   return reader.rules;
 }
 
-/** Resolves to whether the tool did what it was asked for. */
+/** Returns whether the tool succeeded. */
 async function read(
   commands: CommandRunner,
   [program = "", ...args]: readonly string[],

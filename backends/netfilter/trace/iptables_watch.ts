@@ -1,8 +1,3 @@
-/**
- * Watches a packet pass the rules of iptables, in the best way that the machine has.
- *
- * @module
- */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import { createSysctl } from "../../../lib/os/sysctl.ts";
 import {
@@ -20,18 +15,18 @@ import { iptablesNftMonitor } from "./iptables_nft_monitor.ts";
 import { describeIptablesStep as describe } from "./describe_iptables_step.ts";
 import { kernelLogMonitor } from "./kernel_log_monitor.ts";
 import { markTableName } from "./mark_table.ts";
-import type { TraceEdges } from "./trace_edges.ts";
+import type { TraceEdges } from "./trace_event.ts";
 
-/** The log tells at once or never; else counters do as well. */
+/** The log works at once or never; otherwise counters are used. */
 const LOG_READY_MS = 400;
-/** Of other network namespaces it mostly tells nothing. */
+/** It usually has no events of other network namespaces. */
 const FOREIGN_LOG_READY_MS = 100;
 
 const LOG_IS_SILENT =
   "The kernel's log shows no marked packets: it does so only in the initial network namespace " +
   "and if net.netfilter.nf_log.2 (IPv6: nf_log.10) names a logger";
 
-/** A watch for packets, in a mode that writes to iptables. */
+/** Watches packets in a mode of iptables rules, by the best method that the machine has. */
 export function createIptablesTrace(edges: TraceEdges): StartPacketWatch {
   return async (packet, { signal }) => {
     const { family } = packet;
@@ -79,7 +74,7 @@ async function startBest(
   }
 }
 
-/** How long the log is worth being waited for; 0 where the kernel has nobody to write packets to it. */
+/** How long to wait for the log; 0 if no logger is registered in the kernel. */
 async function logReadyMs({ commands }: TraceEdges, family: IpFamily): Promise<number> {
   const logger = `net.netfilter.nf_log.${family === "IPv6" ? 10 : 2}`;
   // There in the initial network namespace alone.

@@ -1,18 +1,16 @@
 /**
- * Follows a marked packet through the rules of iptables-legacy by the kernel's log. The kernel writes
- * it for the initial network namespace alone, unless `net.netfilter.nf_log_all_netns` is set.
+ * Follows a marked packet through the rules of iptables-legacy in the kernel's log. The kernel
+ * logs only for the initial network namespace, unless `net.netfilter.nf_log_all_netns` is set.
  *
  * @module
  */
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { PacketHeader, TraceStep, WatchedPacket } from "../../../lib/explain/packet_trace.ts";
 import type { TraceMonitor } from "./event_watch.ts";
-import { type KernelTraceLine, parseKernelTraceLine } from "./kernel_log_text.ts";
 import { type CountedRules, countedRulesReader, verdictOf } from "./rule_counters.ts";
 import { targetOf } from "../iptables/iptables_save.ts";
-import type { TraceEvent } from "./trace_event.ts";
+import { headerOf, type TraceEvent } from "./trace_event.ts";
 
-/** What it is made of. */
 interface KernelLogOptions {
   /** The table that marks the packet. */
   readonly table: string;
@@ -47,8 +45,8 @@ export function kernelLogMonitor(
 }
 
 /**
- * The log has no line for the rule that marked the packet: whatever looks like it, or like the beacon,
- * is taken for marked.
+ * The log has no line for the rule that marks the packet, so every packet that looks like it, or
+ * like the beacon, counts as marked.
  */
 function eventsOf(
   { table, chain, kind, number, header }: KernelTraceLine,
@@ -90,4 +88,34 @@ function withText(step: TraceStep, rules: CountedRules): TraceStep {
   if (verdict !== "rule") return { ...rest, verdict };
   if (found === undefined) return { ...rest, rule: `rule ${number}`, verdict: "continue" };
   return { ...rest, rule: found.rule, verdict: verdictOf(targetOf(found.rule)) };
+}
+
+/** One line of the log. */
+export interface KernelTraceLine {
+  readonly table: string;
+  readonly chain: string;
+  readonly kind: "rule" | "return" | "policy";
+  /** Place of the rule in its chain, from 1. */
+  readonly number: number;
+  readonly header: PacketHeader;
+}
+
+const LINE = /\bTRACE: ([^:\s]+):([^:\s]+):(rule|return|policy):(\d{1,9}) (IN=.*)$/;
+
+/** One line; `undefined` for any other. */
+export function parseKernelTraceLine(line: string): KernelTraceLine | undefined {
+  const [, table, chain, kind, number, fields = ""] = LINE.exec(line) ?? [];
+  if (table === undefined || chain === undefined) return undefined;
+  const field = (name: string) => new RegExp(`(?:^| )${name}=(\\S*)`).exec(fields)?.[1];
+  const header = headerOf({
+    source: field("SRC"),
+    destination: field("DST"),
+    sourcePort: field("SPT"),
+    destinationPort: field("DPT"),
+    id: field("ID"),
+    arrivedBy: field("IN"),
+    leavesBy: field("OUT"),
+  });
+  if (header === undefined) return undefined;
+  return { table, chain, kind: kind as KernelTraceLine["kind"], number: Number(number), header };
 }

@@ -4,8 +4,7 @@ import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_run
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
 import type { WatchedPacket } from "../../../lib/explain/packet_trace.ts";
-import { kernelLogMonitor } from "./kernel_log_monitor.ts";
-import { parseKernelTraceLine } from "./kernel_log_text.ts";
+import { kernelLogMonitor, parseKernelTraceLine } from "./kernel_log_monitor.ts";
 import { PacketFollower } from "./packet_follower.ts";
 
 /** Of Linux 6.1, options of TCP left out: a connection that nat turns, and one that is refused. */

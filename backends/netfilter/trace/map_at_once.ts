@@ -1,10 +1,7 @@
 /**
- * Several questions to tools at a time, but not all of them.
- *
- * @module
+ * Maps items with limited concurrency and returns the results in order. Rejects with the first
+ * failure.
  */
-
-/** What `of` makes of each item, in their order, at most so many at a time. Rejects with the first failure. */
 export async function mapAtOnce<Item, Result>(
   items: readonly Item[],
   atOnce: number,

@@ -1,10 +1,10 @@
 /**
- * The nftables table that marks one packet for tracing: of its own, never one of anybody's rules.
+ * The nftables table that marks one packet for tracing, separate from all other rules.
  *
- * The kernel removes it when the process that made it is gone (`flags owner`, Linux 5.12): that
- * process is `nft -i`, which ends with its input, which ends with kube-relay. So nothing stays
- * behind, whoever is killed and by what. The mark is that of the kernel's packet, not of nftables:
- * rules of iptables, of either variant, tell of a marked packet too.
+ * The kernel removes it when the process that created it ends (`flags owner`, Linux 5.12): `nft
+ * -i`, which ends with its input, which ends with kube-relay. So nothing remains after any kill.
+ * The mark is the kernel's packet trace flag: rules of both iptables variants report a marked
+ * packet too.
  *
  * @module
  */
@@ -19,7 +19,7 @@ export function markTableName(id: string): string {
   return `${PREFIX}${id}`;
 }
 
-/** Whether a table is one that some kube-relay traces with. */
+/** Whether a table belongs to a trace of any kube-relay. */
 export function isTraceTable(name: string): boolean {
   return name.startsWith(PREFIX);
 }
@@ -30,11 +30,11 @@ export const BEACON_ADDRESS: Readonly<Record<IpFamily, string>> = {
   IPv6: "::1",
 };
 
-/** Before everybody's rules: those of raw stand at -300. */
+/** Before all other rules: those of raw are at -300. */
 const FIRST = -350;
 /**
- * After conntrack, which is at -200, and before every rule of a Service proxy: where a flow can be
- * told from a new one in no other way, what is marked must be the first packet of one.
+ * After conntrack at -200, and before every rule of a Service proxy. If flows can only be
+ * identified by conntrack, the marked packet must be the first of one.
  */
 const KNOWS_FLOWS = -175;
 
@@ -47,9 +47,9 @@ export interface MarkTableText {
 }
 
 /**
- * What to write. Only the first packet that is alike is marked: a SYN that is sent again would be told
- * of twice. So the rule may come only when somebody watches: of a Service that is in use the first
- * packet comes by at once.
+ * Renders the table. Only the first matching packet is marked, since a retransmitted SYN would be
+ * reported twice. So the rule must only be added once the monitor runs: in a busy Service the first
+ * packet comes at once.
  */
 export function markTableText(
   packet: WatchedPacket,
@@ -71,7 +71,7 @@ export function markTableText(
   };
 }
 
-/** Whether the rule that marks the packet is among those that `nft list table` prints. */
+/** Whether a listing of `nft list table` contains the rule that marks the packet. */
 export function isMarking(listing: string): boolean {
   return listing.includes("limit rate 1/day");
 }

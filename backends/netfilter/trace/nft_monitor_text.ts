@@ -1,9 +1,11 @@
 /**
- * What `nft monitor trace` prints (checked with 1.0.6, which has no JSON for it). Pure.
+ * Parses `nft monitor trace` (checked with 1.0.6, which has no JSON for it). Pure.
  *
  * @module
  */
 import { headerOf, type TraceEvent } from "./trace_event.ts";
+import type { IpFamily } from "../../../lib/net/ip_address.ts";
+import { nftFamily } from "../nft/nft_objects.ts";
 
 const LINE = /^trace id ([0-9a-f]+) (\w+) (\S+) (\S+) (packet:|rule|unknown|policy|verdict) ?(.*)$/;
 /** Nothing in a rule's own text ends in this. */
@@ -14,7 +16,7 @@ const HANDLE = /^(.*) # handle (\d{1,9})$/;
 /** A rule that the tool does not have: only its number is known. */
 const UNKNOWN = /^(rule handle (\d{1,9}))$/;
 
-/** One line of it; `undefined` for one that says nothing of a packet. */
+/** Parses one line; `undefined` if it is not about a packet. */
 export function parseNftTraceLine(line: string): TraceEvent | undefined {
   const [, id, family, table, chain, word, rest] = LINE.exec(line) ?? [];
   if (id === undefined || word === undefined || rest === undefined) return undefined;
@@ -65,4 +67,22 @@ function fieldsOf(text: string) {
     arrivedBy: field(/\biif "([^"]*)"/),
     leavesBy: field(/\boif "([^"]*)"/),
   };
+}
+
+/**
+ * Returns command lines, the best one first.
+ *
+ * nft reads all rules of the machine before it watches, only to print their texts: at ten thousand
+ * Services this takes one to three seconds and 150 MB. The last command determines what is read
+ * (`nft_cache_evaluate()`; checked with 1.0.6), so a listing of a table with two rules follows the
+ * monitor, which never ends. Rules are then printed as numbers and looked up afterwards. An nft
+ * without this optimization reads everything; one that refuses two commands gets the second line.
+ */
+export function nftMonitorLines(
+  { family, table }: { readonly family: IpFamily; readonly table: string },
+): readonly (readonly string[])[] {
+  return [
+    ["nft", "-a", `monitor trace; list table ${nftFamily(family)} ${table}`],
+    ["nft", "-a", "monitor", "trace"],
+  ];
 }

@@ -1,7 +1,7 @@
-import { assertEquals } from "@std/assert";
 import fc from "fast-check";
+import { assertEquals } from "@std/assert";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
-import { parseNftTraceLine } from "./nft_monitor_text.ts";
+import { nftMonitorLines, parseNftTraceLine } from "./nft_monitor_text.ts";
 
 /** Printed by nft 1.0.6. */
 const RECORDED = String
@@ -77,4 +77,11 @@ Deno.test("parseNftTraceLine() takes a line that is damaged anywhere", () => {
     parseNftTraceLine(line.slice(0, at));
     parseNftTraceLine(line.slice(0, at) + text + line.slice(at + 2));
   }));
+});
+
+Deno.test("nftMonitorLines() narrows what nft reads by a table of its own, which it lists last", () => {
+  assertEquals(nftMonitorLines({ family: "IPv6", table: "kube-relay-trace-7" }), [
+    ["nft", "-a", "monitor trace; list table ip6 kube-relay-trace-7"],
+    ["nft", "-a", "monitor", "trace"],
+  ]);
 });

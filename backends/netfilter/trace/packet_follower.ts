@@ -1,16 +1,9 @@
-/**
- * Picks the events of one packet out of everything that is traced on the machine, and puts them in
- * order. Pure but for its own state.
- *
- * @module
- */
 import type { PacketHeader, TraceStep } from "../../../lib/explain/packet_trace.ts";
 import type { TraceEvent } from "./trace_event.ts";
 import { isTraceTable } from "./mark_table.ts";
 
-/** Whom the follower tells. */
 interface FollowerOptions {
-  /** Name of the table whose rules mark packets, without its family. */
+  /** Name of the marking table, without its family. */
   readonly table: string;
   /** From and to this port go the packets by which is seen whether the tool watches already. */
   readonly beaconPort: number;
@@ -23,9 +16,9 @@ export interface FollowedStep extends TraceStep {
   readonly handle?: number;
 }
 
-/** Marked packets are few; a machine that others trace on at the same time may tell of many. */
+/** Marked packets are few, but a machine with other traces may report many. */
 const MOST_IDS = 4096;
-/** A packet that goes round in circles is not followed for ever. */
+/** A packet in a routing loop is not followed forever. */
 const MOST_STEPS = 2000;
 
 /** Takes events in the order in which they were printed. */
@@ -35,13 +28,12 @@ export class PacketFollower {
   readonly #own = new Set<string>();
   readonly #steps: FollowedStep[] = [];
   #first: PacketHeader | undefined;
-  #told: PacketHeader | undefined;
+  #lastHeader: PacketHeader | undefined;
 
   constructor(options: FollowerOptions) {
     this.#options = options;
   }
 
-  /** Steps of the packet so far. */
   get steps(): readonly FollowedStep[] {
     return this.#steps;
   }
@@ -65,8 +57,8 @@ export class PacketFollower {
   #takeHeader(id: string, header: PacketHeader): boolean {
     if (this.#headers.size >= MOST_IDS) this.#headers.clear();
     this.#headers.set(id, header);
-    // On its way from the output of this machine back into it, a packet gets another number.
-    if (this.#first && !this.#own.has(id) && isSame(header, this.#told ?? this.#first)) {
+    // A packet from this machine to itself gets another number when it arrives.
+    if (this.#first && !this.#own.has(id) && isSame(header, this.#lastHeader ?? this.#first)) {
       this.#own.add(id);
     }
     return this.#own.has(id);
@@ -87,8 +79,8 @@ export class PacketFollower {
   #stepOf(event: Exclude<TraceEvent, { readonly kind: "packet" }>): FollowedStep {
     const { id, table = "", chain = "", verdict } = event;
     const header = this.#headers.get(id);
-    const isNew = header !== undefined && !isAlike(header, this.#told);
-    if (isNew) this.#told = header;
+    const isNew = header !== undefined && !isAlike(header, this.#lastHeader);
+    if (isNew) this.#lastHeader = header;
     return {
       place: `${table} ${chain}`,
       ...(event.kind === "rule" && { rule: event.rule }),
@@ -99,7 +91,7 @@ export class PacketFollower {
   }
 }
 
-/** Whether both are one packet, whose addresses may have been rewritten since. */
+/** Whether both headers belong to one packet, whose addresses may have been rewritten. */
 function isSame(header: PacketHeader, last: PacketHeader): boolean {
   if (header.arrivedBy === undefined) return false;
   if (header.id !== undefined && header.id !== 0) return header.id === last.id;
@@ -107,13 +99,13 @@ function isSame(header: PacketHeader, last: PacketHeader): boolean {
     header.sourcePort === last.sourcePort && header.destinationPort === last.destinationPort;
 }
 
-function isAlike(header: PacketHeader, told: PacketHeader | undefined): boolean {
-  return told !== undefined && header.source === told.source &&
-    header.destination === told.destination && header.sourcePort === told.sourcePort &&
-    header.destinationPort === told.destinationPort && header.arrivedBy === told.arrivedBy;
+function isAlike(header: PacketHeader, last: PacketHeader | undefined): boolean {
+  return last !== undefined && header.source === last.source &&
+    header.destination === last.destination && header.sourcePort === last.sourcePort &&
+    header.destinationPort === last.destinationPort && header.arrivedBy === last.arrivedBy;
 }
 
-/** nft tells the family before the name. */
+/** nft prints the family before the name. */
 function tableName(table: string | undefined): string {
   return table?.split(" ").at(-1) ?? "";
 }

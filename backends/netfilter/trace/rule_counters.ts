@@ -1,6 +1,6 @@
 /**
- * How often each rule of iptables matched: what `iptables-save -c` prints, and which rules a packet
- * passed by what has changed in it. Pure.
+ * Parses `iptables-save -c`, and finds the rules that a packet passed by the changed counters.
+ * Pure.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { SavedRules, targetOf } from "../iptables/iptables_save.ts";
 
 /** A rule and how many packets matched it. */
 interface CountedRule {
-  /** As `iptables-save` spells it, without `-A` and the chain. */
+  /** The rule as `iptables-save` prints it, without `-A` and the chain. */
   readonly rule: string;
   readonly packets: number;
 }
@@ -17,13 +17,12 @@ interface CountedRule {
 /** Rules by `table chain`, in their order. */
 export type CountedRules = ReadonlyMap<string, readonly CountedRule[]>;
 
-/** Which rules are kept. */
 interface CountedRulesOptions {
-  /** Whether those that never matched are left out: of ten thousand Services it is most. @default {false} */
+  /** Whether to omit rules that never matched: of ten thousand Services, most. @default {false} */
   readonly usedOnly?: boolean;
 }
 
-/** A reader of `iptables-save -c`, which passes over whatever is no rule with counters. */
+/** A reader of `iptables-save -c` that ignores lines without counters. */
 export function countedRulesReader(
   { usedOnly = false }: CountedRulesOptions = {},
 ): SavedRules<CountedRule> {
@@ -45,7 +44,7 @@ const WAYS = {
   ],
 } as const;
 
-/** What is known of the packet. */
+/** The known facts of the packet. */
 interface CountedPath {
   readonly comesFrom: keyof typeof WAYS;
 }
@@ -57,14 +56,15 @@ export function movedRules(
   { comesFrom }: CountedPath,
 ): readonly TraceStep[] {
   const steps: TraceStep[] = [];
-  const told = new Set<string>();
+  const counted = new Set<string>();
   const walk = (key: string) => {
-    if (told.has(key)) return;
-    told.add(key);
+    if (counted.has(key)) return;
+    counted.add(key);
     for (const { rule, target } of movedRulesOf(key, before, after)) {
       const chain = `${key.split(" ")[0]} ${target}`;
       const isOurs = isServiceChainName(target);
-      // Rules of others that let it go on tell nothing: they may have counted anybody's packets.
+      // Foreign rules that let a packet continue prove nothing: they may have counted other
+      // packets.
       if (!isBuiltIn(key) || isOurs || ENDS.has(target)) {
         steps.push({ place: key, rule, verdict: verdictOf(target) });
       }
@@ -73,15 +73,15 @@ export function movedRules(
   };
   for (const key of WAYS[comesFrom]) walk(key);
   if (comesFrom === "elsewhere") return steps;
-  // What this machine sends to an address of its own comes in again; answers to it come in as well, and
-  // tell nothing.
+  // A packet from this machine to its own address arrives again, and so do answers to it, which
+  // prove nothing.
   const way = steps.length;
   for (const key of ["mangle INPUT", "filter INPUT"]) walk(key);
   const isRefused = steps.slice(way).some(({ verdict }) => /^(drop|reject)$/.test(verdict));
   return isRefused ? steps : steps.slice(0, way);
 }
 
-/** What a rule does, in the words of nft. */
+/** The verdict of a rule in nft's syntax. */
 export function verdictOf(target = ""): string {
   if (target === "" || GOING_ON.has(target)) return "continue";
   if (REWRITING.has(target)) return "accept";
@@ -94,7 +94,7 @@ const REWRITING: ReadonlySet<string> = new Set(["DNAT", "MASQUERADE", "REDIRECT"
 const ENDS: ReadonlySet<string> = new Set(["DROP", "REJECT"]);
 
 function movedRulesOf(key: string, before: CountedRules, after: CountedRules) {
-  // Rules may have come and gone meanwhile: each is known by its text, not by its place.
+  // Rules may have been added or removed in between, so they are matched by text, not by position.
   const old = new Map<string, number>();
   for (const { rule, packets } of before.get(key) ?? []) {
     old.set(rule, (old.get(rule) ?? 0) + packets);

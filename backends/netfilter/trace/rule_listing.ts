@@ -1,8 +1,3 @@
-/**
- * Rules with their numbers, as `nft -a` lists them.
- *
- * @module
- */
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import { readObjectHead, readTableHead } from "../nft/table_listing.ts";
 import { mapAtOnce } from "./map_at_once.ts";
@@ -12,7 +7,7 @@ import type { FollowedStep } from "./packet_follower.ts";
 /** A rule of nftables. */
 interface ListedRule {
   readonly handle: number;
-  /** In the words of nft, without number and counters. */
+  /** In nft's syntax, without number and counters. */
   readonly text: string;
 }
 
@@ -20,7 +15,7 @@ interface ListedRule {
 export type RuleListing = ReadonlyMap<string, readonly ListedRule[]>;
 
 const LIST_TIMEOUT_MS = 60_000;
-/** As many as two or four cores have use for. */
+/** A concurrency that suits two to four cores. */
 const AT_ONCE = 4;
 /** nft reads its arguments as commands. */
 const CHAIN_NAME = /^[A-Za-z][\w.-]*$/;
@@ -72,9 +67,9 @@ export async function listChains(
 }
 
 /**
- * The same, of everything that the families of these chains have. For tables with large maps: nft 1.0.6
- * reads all elements of a table whose chain it is asked for, which takes half a second at ten thousand
- * Services, and none of them here.
+ * As above, for all tables in the families of these chains. For tables with large maps: for a
+ * chain, nft 1.0.6 reads all elements of its table, which takes half a second at ten thousand
+ * Services; this lists no elements.
  */
 export async function listRulesets(
   commands: CommandRunner,
@@ -110,7 +105,7 @@ export function withListedText(step: FollowedStep, listing: RuleListing): Follow
  * Gives rules that the tool knows by number alone their text. `nft monitor` may have read none of them,
  * or not those that changed since.
  */
-export async function tellUnknownRules(
+export async function lookUpUnknownRules(
   steps: readonly FollowedStep[],
   listRules: (chains: Iterable<string>) => Promise<RuleListing>,
 ): Promise<readonly FollowedStep[]> {
@@ -125,7 +120,7 @@ export function chainsOf(steps: readonly FollowedStep[]): ReadonlySet<string> {
   return new Set(steps.filter(({ handle }) => handle !== undefined).map(({ place }) => place));
 }
 
-/** Whether the tool knew the rule by its number alone. */
+/** Whether the tool printed only the number of the rule. */
 export function isUnknown({ rule, handle }: FollowedStep): boolean {
   return handle !== undefined && rule === `rule handle ${handle}`;
 }

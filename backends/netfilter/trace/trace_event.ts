@@ -1,12 +1,10 @@
-/**
- * What the kernel tells of a packet that it was told to trace, whatever tool prints it.
- *
- * @module
- */
 import { tryParseIpAddress } from "../../../lib/net/ip_address.ts";
-import type { PacketHeader } from "../../../lib/explain/packet_trace.ts";
+import type { PacketHeader, TraceEnding, TraceStep } from "../../../lib/explain/packet_trace.ts";
+import type { Clock } from "../../../lib/os/clock.ts";
+import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import type { Network } from "../../../lib/os/network.ts";
 
-/** One line of a tool. */
+/** The content of one line of a trace tool. */
 export type TraceEvent =
   & TracePlace
   & (
@@ -21,7 +19,7 @@ export type TraceEvent =
     | { readonly kind: "policy"; readonly verdict: string }
   );
 
-/** Of which packet, and where. */
+/** The packet and the place of an event. */
 interface TracePlace {
   /** Number of the packet: it may get another one when it comes in again. */
   readonly id: string;
@@ -63,4 +61,25 @@ function number<Name extends string>(
 ): Partial<Record<Name, number>> {
   if (text === undefined || !/^\d{1,10}$/.test(text)) return {};
   return { [name]: Number(text) } as Record<Name, number>;
+}
+
+/**
+ * Returns the outcome of a packet by its last step. The kernel reports `reject` as a drop: only the
+ * rule distinguishes them.
+ */
+export function endingOf(steps: readonly TraceStep[]): TraceEnding {
+  const last = steps.at(-1);
+  if (last === undefined || !/^(drop|reject)\b/.test(last.verdict)) return "went on";
+  return /\breject\b|-j REJECT\b/.test(`${last.verdict} ${last.rule ?? ""}`)
+    ? "rejected"
+    : "dropped";
+}
+
+/** The dependencies of packet watches, and a name that distinguishes concurrent traces. */
+export interface TraceEdges {
+  readonly clock: Clock;
+  readonly commands: CommandRunner;
+  readonly network: Network;
+  /** The process id and a number: containers on one network may have the same process ids. */
+  readonly id: string;
 }

@@ -1,8 +1,3 @@
-/**
- * Takes away everything that was added to the machine, in this run or in an earlier one.
- *
- * @module
- */
 import type { Cidr } from "../../../lib/net/cidr.ts";
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { CleanupReport } from "../../../lib/controller/data_plane.ts";
@@ -13,7 +8,6 @@ import { NONLOCAL_BIND, type Removal } from "./lo_device.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
 import type { OwnAddresses } from "./own_addresses.ts";
 
-/** What holds the things to take away. */
 interface AddressCleanupInput {
   readonly ledger: AddressLedger;
   readonly own: OwnAddresses;
@@ -22,8 +16,8 @@ interface AddressCleanupInput {
 }
 
 /**
- * Removes what the ledger holds and only that, each part whether or not another one failed; what is
- * gone already is no failure. The record goes last, and only when nothing is left.
+ * Removes exactly what the ledger contains. Continues after failures; a missing object is no
+ * failure. The record is removed last, if nothing remains.
  */
 export async function cleanupAddresses(
   { ledger, own, routes, store }: AddressCleanupInput,
@@ -58,7 +52,10 @@ export async function cleanupAddresses(
   return { removed, failed };
 }
 
-/** What {@linkcode cleanupAddresses} would remove, by the record alone: some of it may be gone already. */
+/**
+ * Returns what {@linkcode cleanupAddresses} would remove according to the record; some of it may be
+ * gone.
+ */
 export async function previewAddressCleanup(
   { ledger }: Pick<AddressCleanupInput, "ledger">,
 ): Promise<CleanupReport> {

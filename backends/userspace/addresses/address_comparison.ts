@@ -1,9 +1,3 @@
-/**
- * Compares the addresses and routes of this machine with those that the running process has put there,
- * and mends what differs. For another process: nothing is bound, and the record is only read.
- *
- * @module
- */
 import type { Cidr } from "../../../lib/net/cidr.ts";
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
@@ -46,7 +40,7 @@ export function addressComparison(
       if (lines.length === 0) return { found: differences, left: differences, operations: {} };
       const [problem] = (await ip.batch(lines, (line) => line)).values();
       const { differences: left } = await compare(plan, keys);
-      // What somebody else has mended meanwhile is refused, and well.
+      // Objects that another program has already repaired are refused, which is fine.
       if (problem !== undefined && left.length > 0) {
         throw new Error(`Cannot repair addresses of lo: ${problem.message}`);
       }

@@ -1,8 +1,3 @@
-/**
- * What this process and its earlier runs added to the machine, in memory and in the store in step.
- *
- * @module
- */
 import type { Cidr } from "../../../lib/net/cidr.ts";
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { Logger } from "../../../lib/log/logger.ts";
@@ -15,7 +10,7 @@ interface LedgerEntries {
   readonly routes?: Iterable<Cidr>;
 }
 
-/** The owner of the {@linkcode AddressRecord}. Who adds anything says so here first. */
+/** The owner of the {@linkcode AddressRecord}. Additions must be recorded here first. */
 export class AddressLedger {
   readonly #store: AddressStore;
   readonly #logger: Logger;
@@ -49,8 +44,8 @@ export class AddressLedger {
   }
 
   /**
-   * Reads what an earlier run recorded, once. Resolves to why it cannot be read: then nothing may be
-   * added, as it would overwrite the record. One that is read but makes no sense is put aside.
+   * Reads the record of an earlier run, once. Returns the reason if it cannot be read: then nothing
+   * may be added, as that would overwrite the record. An invalid record is set aside.
    */
   open(): Promise<string | undefined> {
     return this.#opening ??= this.#open();
@@ -79,7 +74,7 @@ export class AddressLedger {
     return EMPTY_RECORD;
   }
 
-  /** Records what will be added. When it throws nothing is recorded, and nothing may be added. */
+  /** Records planned additions. If it throws, nothing is recorded, and nothing may be added. */
   async intend({ addresses = [], routes = [] }: LedgerEntries): Promise<void> {
     const newAddresses = [...addresses].filter((address) => !this.#addresses.has(address));
     const newRoutes = [...routes].filter((route) => !this.#routes.has(route));
@@ -126,13 +121,13 @@ export class AddressLedger {
       });
       this.#isWriteFailureTold = false;
     } catch (error) {
-      this.#tellWriteFailure(error);
+      this.#logWriteFailure(error);
       throw error;
     }
   }
 
-  /** Whoever asked deals with it in its own way, and knows nothing of the folder. */
-  #tellWriteFailure(error: unknown): void {
+  /** Logs the failure here, since the caller does not know the folder. */
+  #logWriteFailure(error: unknown): void {
     if (this.#isWriteFailureTold) return;
     this.#isWriteFailureTold = true;
     this.#logger.warn(

@@ -1,32 +1,28 @@
-/**
- * The choice between the ways in which Service addresses become local.
- *
- * @module
- */
 import type { Cidr } from "../../../lib/net/cidr.ts";
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import { IPV6_STAND_IN, STAND_IN_RANGE } from "./stand_ins.ts";
 
-/** What the user allows: the best way that works, one of them only, or no change to the machine. */
+/**
+ * The methods that the user permits: the best available, a single one, or no change to the machine.
+ */
 export type AddressMode = "auto" | "each" | "anyip" | "none";
 
 /**
- * How an address that is not local yet becomes so: `each` adds it to `lo`; `anyip` has a local route
- * for the service ranges, and adds to `lo` only what lies outside of them; `standIn` adds nothing and
- * takes a loopback address in its place.
+ * How an address becomes local: `each` adds it to `lo`; `anyip` uses a local route for the service
+ * ranges, and adds only other addresses to `lo`; `standIn` uses a loopback address instead.
  */
 export type AddressMethod = "each" | "anyip" | "standIn";
 
-/** What the choice depends on. */
+/** The inputs of the choice. */
 export interface AddressMethodInput {
   readonly mode: AddressMode;
   /** Whether this process may add addresses to `lo`. */
   readonly permitted: boolean;
   /** Distinct addresses that are wanted. */
   readonly count: number;
-  /** Whether the ranges of the cluster IPs are known. */
+  /** Whether the ranges of cluster IPs are known. */
   readonly rangesKnown: boolean;
-  /** The way in use. */
+  /** The current method. */
   readonly current: AddressMethod;
 }
 
@@ -36,9 +32,9 @@ const ANYIP_ABOVE = 1_000;
 const EACH_BELOW = 500;
 
 /**
- * The way to use. One address each is preferred where their number allows it, since a route makes
- * every address of the range local, the unallocated ones too, on every port that any program of the
- * host listens on with a wildcard.
+ * Returns the method to use. `each` is preferred if the number of addresses allows it, since a
+ * route makes every address of the range local, even unallocated ones, on every port with a
+ * wildcard listener of the host.
  */
 export function chooseAddressMethod(input: AddressMethodInput): AddressMethod {
   const { mode, permitted, count, rangesKnown, current } = input;
@@ -48,24 +44,24 @@ export function chooseAddressMethod(input: AddressMethodInput): AddressMethod {
   return count > (current === "anyip" ? EACH_BELOW - 1 : ANYIP_ABOVE) ? "anyip" : "each";
 }
 
-/** What an admin has to know of `anyip`. */
+/** The risk of `anyip` for the administrator. */
 export const ANYIP_WARNING =
   "every program of this host that listens on a wildcard address (sshd on 0.0.0.0:22) answers on " +
   "all addresses of the range; what a pod sends to a Service leaves with the node's address, which " +
   "passes NetworkPolicies that allow nodes";
 
-/** What {@linkcode describeAddressMethod} tells. */
+/** The details of {@linkcode describeAddressMethod}. */
 interface AddressMethodFacts {
   readonly family: IpFamily;
   /** Why nothing may be added to the machine. */
   readonly refusal: string | undefined;
   /** Addresses that we have on `lo`. */
   readonly ownCount: number;
-  /** Ranges that are local by a route of ours. */
+  /** Ranges that are local by a route of this process. */
   readonly ranges: readonly Cidr[];
 }
 
-/** The way in use, as one sentence for the log and for `status`. */
+/** The current method as one sentence for the log and for `status`. */
 export function describeAddressMethod(way: AddressMethod, facts: AddressMethodFacts): string {
   const { family, refusal, ownCount, ranges } = facts;
   const each = `${ownCount} ${family} addresses on lo, one each`;

@@ -1,8 +1,3 @@
-/**
- * Finds a place for each wanted address: where it is, where it can be put, or what stands in for it.
- *
- * @module
- */
 import { type IpAddress, type IpFamily, isLoopback } from "../../../lib/net/ip_address.ts";
 import type { Logger } from "../../../lib/log/logger.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
@@ -18,12 +13,14 @@ import type { OwnAddresses } from "./own_addresses.ts";
 import { addressConflict } from "./route_guard.ts";
 import { IPV6_STAND_IN, StandIns } from "./stand_ins.ts";
 
-/** An {@linkcode AcquiredAddress}; of a local one also what makes it so: the node, we one by one, or a route of ours. */
+/**
+ * An {@linkcode AcquiredAddress}; if local, also the reason: the node, `lo`, or a route of this
+ * process.
+ */
 export type Place =
   | { readonly kind: "local"; readonly by: "node" | "own" | "route" }
   | Exclude<AcquiredAddress, { readonly kind: "local" }>;
 
-/** What places are looked for in. */
 export interface AddressPlacerDependencies {
   readonly device: LoDevice;
   readonly ledger: AddressLedger;
@@ -36,12 +33,12 @@ export interface AddressPlacerDependencies {
 /** Addresses that are looked at before other tasks have a turn. */
 export const SLICE = 256;
 
-/** What bounds the choice of places. */
+/** The limits of the choice. */
 interface AddressPlacerOptions {
   readonly family: IpFamily;
   /** Why nothing may be added to the machine; undefined when it may. */
   readonly refusal: string | undefined;
-  /** Whose an address is that must not become local here; undefined for all others. */
+  /** Returns the owner of an address that must not become local here; undefined for all others. */
   readonly belongsTo: (address: IpAddress) => string | undefined;
 }
 
@@ -50,7 +47,7 @@ export class AddressPlacer {
   readonly #dependencies: AddressPlacerDependencies;
   readonly #options: AddressPlacerOptions;
   readonly #standIns: StandIns;
-  /** The address that a Service's stand-in was last given for. */
+  /** The address for which each Service's stand-in was last used. */
   readonly #standInHolders = new Map<ServiceKey, IpAddress>();
 
   constructor(dependencies: AddressPlacerDependencies, options: AddressPlacerOptions) {
@@ -64,10 +61,10 @@ export class AddressPlacer {
     const { own, routes } = this.#dependencies;
     if (isLoopback(address)) return { kind: "local", by: "node" };
     if (routes.covers(address)) return { kind: "local", by: "route" };
-    // Asked of those that we added, too: somebody may have flushed lo.
+    // Also checked for our additions: another program may have flushed lo.
     if (!check.isLocal(address)) return undefined;
     if (own.claim(address)) return { kind: "local", by: "own" };
-    // Local for as long as a route of ours stays that is about to go.
+    // Local only until the route of this process is removed.
     return routes.isLeaving(address) ? undefined : { kind: "local", by: "node" };
   }
 
@@ -94,7 +91,7 @@ export class AddressPlacer {
     const failures = await this.#dependencies.own.add(free.map(({ address }) => address));
     for (const want of free) {
       const failure = failures.get(want.address);
-      // Another program put it there in the meantime: it is local, and not ours to remove.
+      // Another program added it in the meantime: it is local, but must not be removed.
       const by = failure?.kind === "exists" ? "node" : "own";
       const refused = failure !== undefined && failure.kind !== "exists";
       places.set(
@@ -105,14 +102,14 @@ export class AddressPlacer {
     return places;
   }
 
-  /** Gives the stand-in of an address back, unless its Service has it for another address by now. */
+  /** Releases the stand-in of an address, unless its Service uses it for another address now. */
   releaseStandIn({ service, address }: WantedAddress): void {
     if (this.#standInHolders.get(service) !== address) return;
     this.#standInHolders.delete(service);
     this.#standIns.release(service);
   }
 
-  /** Gives back the stand-ins that an earlier run recorded and no Service has asked for since. */
+  /** Releases recorded stand-ins that no Service has requested. */
   async releaseUnclaimedStandIns(): Promise<void> {
     for (const [service] of [...this.#standIns.entries]) {
       if (!this.#standInHolders.has(service)) this.#standIns.release(service);
@@ -129,7 +126,7 @@ export class AddressPlacer {
     return { kind: "standIn", address: this.#standIns.allocate(want.service, isUsed) };
   }
 
-  /** Looks at the routes once for all. Cluster IPs are not asked for: their range is nobody's else. */
+  /** Reads the routes once. Cluster IPs are not checked: no other machine uses their range. */
   async #conflicts(
     wanted: readonly WantedAddress[],
   ): Promise<(want: WantedAddress) => string | undefined> {

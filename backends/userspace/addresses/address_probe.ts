@@ -1,8 +1,3 @@
-/**
- * What the ways of making addresses local need of the machine, tried for real.
- *
- * @module
- */
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import { type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { Network } from "../../../lib/os/network.ts";
@@ -13,7 +8,7 @@ import { messageOf } from "../../../lib/log/message_of.ts";
 import type { OwnAddresses } from "./own_addresses.ts";
 import { IPV6_STAND_IN, STAND_IN_RANGE } from "./stand_ins.ts";
 
-/** What an admin does where addresses may not be added. */
+/** The cure if addresses may not be added. */
 export const RIGHTS_CURE = "install iproute2, and run as root or with CAP_NET_ADMIN " +
   "(systemd: AmbientCapabilities=CAP_NET_ADMIN)";
 
@@ -53,7 +48,6 @@ export async function tryOwnAddress(
   }
 }
 
-/** What is probed with. */
 interface AddressProbeInput {
   readonly own: OwnAddresses;
   readonly routes: AnyIpRoutes;
@@ -64,7 +58,7 @@ interface AddressProbeInput {
   readonly refusal: string | undefined;
 }
 
-/** Tries each way and leaves nothing behind. None is required: node ports work without. */
+/** Tries each method and leaves nothing behind. None is required: node ports work without. */
 export async function probeAddresses(
   { own, routes, network, recordedIn, refusal }: AddressProbeInput,
   family: IpFamily,

@@ -1,6 +1,6 @@
 /**
- * The record of what was added to the machine. It is written before anything is added, so that after
- * a `kill -9` the next run knows its own from what another program put there.
+ * The record of additions to the machine. It is written before anything is added, so that after a
+ * `kill -9` the next run can distinguish them from foreign objects.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { type IpAddress, type IpFamily, tryParseIpAddress } from "../../../lib/n
 import { removeFile, replacePrivateFile } from "../../../lib/os/replace_private_file.ts";
 import type { ServiceKey } from "../../../lib/proxy/service_port_name.ts";
 
-/** What was added, and what the next run has to choose again in the same way. */
+/** The additions, and the choices that the next run must repeat. */
 export interface AddressRecord {
   /** Addresses that we put on `lo`. */
   readonly addresses: ReadonlySet<IpAddress>;
@@ -27,13 +27,13 @@ export const EMPTY_RECORD: AddressRecord = {
   standIns: new Map(),
 };
 
-/** Where the record of one IP family is kept. */
+/** The storage of one IP family's record. */
 export interface AddressStore {
   /** The file, or `undefined` where it is kept in memory only and a `kill -9` leaves addresses behind. */
   readonly path: string | undefined;
   /**
-   * {@linkcode EMPTY_RECORD} where there is none. Throws a SyntaxError when what is there cannot be
-   * understood.
+   * Returns the record, or {@linkcode EMPTY_RECORD} if there is none. Throws a SyntaxError if it is
+   * invalid.
    */
   load(): Promise<AddressRecord>;
   /** Replaces the record whole: a reader, or a crash, sees the old one or the new one. */
@@ -87,7 +87,7 @@ function formatAddressRecord(record: AddressRecord): string {
   }) + "\n";
 }
 
-/** Reads the text of a record. Throws a SyntaxError that says what is wrong. */
+/** Parses a record. Throws a SyntaxError with the reason. */
 function parseAddressRecord(text: string): AddressRecord {
   const raw = JSON.parse(text) as Partial<Record<string, unknown>> | null;
   if (raw?.version !== VERSION) {

@@ -1,9 +1,3 @@
-/**
- * How Service addresses of one IP family become local to this machine: already so, one address each
- * on `lo`, a local route for the service ranges, or a loopback address in their place.
- *
- * @module
- */
 import { type Cidr, cidrFamilyOf } from "../../../lib/net/cidr.ts";
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import type { Logger } from "../../../lib/log/logger.ts";
@@ -51,19 +45,20 @@ interface LocalAddressesDependencies {
   readonly store: AddressStore;
 }
 
-/** What the user and the caller decide. */
 export interface LocalAddressesOptions {
   readonly family: IpFamily;
   /** @default {"auto"} */
   readonly mode?: AddressMode;
   /**
-   * Whose an address is that must never become local here, such as "node worker-2" or "the API
-   * server": undefined for all others. Asked for external and load balancer addresses.
+   * Returns the owner of an address that must never become local here, such as "node worker-2" or
+   * "the API server"; undefined for all others. Called for external and load balancer addresses.
    */
   readonly belongsTo?: (address: IpAddress) => string | undefined;
 }
 
-/** Makes Service addresses local by the best way that works here. Has no side effect before `start()`. */
+/**
+ * Makes Service addresses local by the best available method. Has no side effect before `start()`.
+ */
 export function createLocalAddresses(
   dependencies: LocalAddressesDependencies,
   options: LocalAddressesOptions,
@@ -85,11 +80,11 @@ class MachineAddresses implements LocalAddresses {
   #way: AddressMethod = "standIn";
   /** Why nothing may be added to the machine. */
   #refusal: string | undefined = "not started yet";
-  /** Whether the first sync is over: before it, what an earlier run left is not touched. */
+  /** Whether the first sync is over; before it, leftovers of an earlier run stay. */
   #settled = false;
   /** The ranges that were last asked for, whether or not they could be had. */
   #rangesAsked = "";
-  /** One call at a time: the ledger, `lo` and what is held change in step. */
+  /** One call at a time: the ledger, `lo` and the held addresses change together. */
   readonly #turns = new OneAtATime();
 
   constructor(dependencies: LocalAddressesDependencies, options: LocalAddressesOptions) {
@@ -159,7 +154,7 @@ class MachineAddresses implements LocalAddresses {
       const routed = way === "anyip" ? ranges : [];
       // A range that the machine refused is asked for again only when something else is wanted.
       if (way === this.#way && routed.join() === this.#rangesAsked) return false;
-      // The new way first, then the old one away: an address stays local all the time.
+      // The new method starts before the old one ends, so addresses stay local.
       const refused = await this.#parts.routes.activate(routed);
       this.#rangesAsked = routed.join();
       this.#way = way;
@@ -232,10 +227,7 @@ class MachineAddresses implements LocalAddresses {
     if (place !== undefined) this.#held.set(want.address, { want, place });
   }
 
-  /**
-   * Gives the addresses that are held another place where the routes have changed. Resolves to
-   * whether that changes what was answered for any of them.
-   */
+  /** Moves held addresses after a change of routes. Returns whether any of them moved. */
   async #rehome(): Promise<boolean> {
     const homeless: WantedAddress[] = [];
     let changed = false;
@@ -256,7 +248,7 @@ class MachineAddresses implements LocalAddresses {
     return changed;
   }
 
-  /** Removes what is recorded and not needed: by an earlier run, or by the way that was used before. */
+  /** Removes recorded but unneeded objects of an earlier run or of the previous method. */
   async #dropUnneeded(): Promise<number> {
     const unneeded = [...this.#parts.ledger.addresses].filter((address) => {
       const held = this.#held.get(address);

@@ -1,8 +1,3 @@
-/**
- * Local routes for the service ranges: every address of them becomes local at once (AnyIP).
- *
- * @module
- */
 import ipaddr from "ipaddr.js";
 import { type Cidr, cidrContains } from "../../../lib/net/cidr.ts";
 import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
@@ -38,18 +33,18 @@ export class AnyIpRoutes {
     return this.#active;
   }
 
-  /** Whether an address is local by one of the {@linkcode active} routes. */
+  /** Whether an {@linkcode active} route makes an address local. */
   covers(address: IpAddress): boolean {
     return anyContains(this.#active, address);
   }
 
-  /** Whether an address is local by a route of ours that is not active and will be removed. */
+  /** Whether an inactive route, which will be removed, makes an address local. */
   isLeaving(address: IpAddress): boolean {
     return anyContains(this.#ledger.routes, address) && !this.covers(address);
   }
 
   /**
-   * Makes ranges local. The result says which could not be, and why. Other ranges are no longer
+   * Makes ranges local and returns those that failed with the reason. Other ranges are no longer
    * {@linkcode active}, but their routes stay until {@linkcode dropInactive}.
    */
   async activate(ranges: readonly Cidr[]): Promise<ReadonlyMap<Cidr, string>> {
@@ -103,7 +98,7 @@ export class AnyIpRoutes {
       return messageOf(error);
     }
     const failure = (await this.#device.addRoutes([range])).get(range);
-    // Another program's route does as well, but is not ours to remove.
+    // A foreign route works as well, but must not be removed.
     if (failure && !known) await this.#ledger.forget({ routes: [range] });
     if (failure && failure.kind !== "exists") return failure.message;
     const reason = await this.#ensureBind(range);

@@ -1,8 +1,7 @@
 /**
- * How addresses and routes that were found differ from those that a process has put there, by its
- * record and its plan. Pure.
+ * Compares the addresses and routes that were found with the record and plan of a process. Pure.
  *
- * Only what is in the record is ours: whatever else `lo` has is no difference.
+ * Only recorded objects count; other addresses of `lo` are no difference.
  *
  * @module
  */
@@ -16,24 +15,23 @@ import type { AddressRecord } from "./address_store.ts";
 import { addressLine, routeLine } from "../../iproute/ip_text.ts";
 import { addAddressLine, addRouteLine } from "./lo_device.ts";
 
-/** What was found of one IP family. */
+/** The addresses and routes of one IP family that were found. */
 export interface FoundAddresses {
-  /** By address of `lo`, the lengths of prefixes that it is there with. */
+  /** The prefix lengths of each address of `lo`. */
   readonly addresses: ReadonlyMap<IpAddress, readonly number[]>;
   /** Local routes by range: the device that each is for. */
   readonly routes: ReadonlyMap<Cidr, string>;
 }
 
-/** What is compared. */
 interface AddressComparisonInput {
   readonly plan: ProxyPlan;
   readonly record: Pick<AddressRecord, "addresses" | "routes">;
   readonly found: FoundAddresses;
-  /** Only these ServicePorts, and what all share. @default {all} */
+  /** Only these ServicePorts, and the shared objects. @default {all} */
   readonly keys?: ReadonlySet<ServicePortKey> | undefined;
 }
 
-/** What differs, and the lines for `ip -batch -` that repair it. */
+/** The differences, and the lines for `ip -batch -` that repair them. */
 export interface AddressComparison {
   readonly differences: readonly DataPlaneDifference[];
   readonly lines: readonly string[];
@@ -82,7 +80,7 @@ function compareAddress(
   const remove = (some: readonly number[]) =>
     some.map((prefixLength) => addressLine("del", { address, device: "lo", prefixLength }));
   if (!isWanted) {
-    // What went already is only still in the record.
+    // A removed object may remain in the record.
     if (lengths.length === 0) return undefined;
     return { difference: { ...common, kind: "extra", found: there }, lines: remove(lengths) };
   }

@@ -1,22 +1,17 @@
-/**
- * What is done to `lo` and to the local routes.
- *
- * @module
- */
 import type { Cidr } from "../../../lib/net/cidr.ts";
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
 import { type Failures, IpRunner } from "../../iproute/ip_runner.ts";
 import { addressLine, type Route, routeLine } from "../../iproute/ip_text.ts";
 
-/** What came of removing things. What was not there any more is in neither. */
+/** The result of a removal. Missing objects are in neither part. */
 export interface Removal<T> {
   readonly removed: readonly T[];
-  /** What is still there, and why. */
+  /** The objects that remain, with the reason. */
   readonly failures: Failures<T>;
 }
 
-/** Tells what was removed from the failures of a removal. */
+/** Derives the removed items from the failures. */
 export function removalOf<T>(items: readonly T[], failures: Failures<T>): Removal<T> {
   return {
     removed: items.filter((item) => !failures.has(item)),
@@ -72,7 +67,7 @@ export class LoDevice {
     return new Set((await this.#ip.addresses("lo") ?? []).map(({ address }) => address));
   }
 
-  /** The main table, through which everything goes that is not local. */
+  /** The main table, which routes everything that is not local. */
   routes(): Promise<readonly Route[]> {
     return this.#ip.routes("main");
   }

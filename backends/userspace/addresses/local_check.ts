@@ -1,8 +1,3 @@
-/**
- * Whether an address is local to this machine.
- *
- * @module
- */
 import {
   type IpAddress,
   ipFamilyOf,
@@ -26,10 +21,9 @@ export function canBind(network: Network, address: IpAddress): boolean {
 }
 
 /**
- * Tells local addresses, as they are during one batch of questions.
- *
- * A bind is tried rather than the interfaces listed: that takes 20 µs whatever the number of
- * addresses, where `Deno.networkInterfaces()` takes 100 ms and more at 10,000, all at once.
+ * Checks whether addresses are local, within one batch. Tries a bind instead of listing the
+ * interfaces: a bind takes 20 µs for any number of addresses, while `Deno.networkInterfaces()`
+ * blocks for 100 ms and more at 10,000.
  */
 export class LocalCheck {
   readonly #network: Network;
@@ -50,7 +44,7 @@ export class LocalCheck {
     try {
       this.#ofInterfaces ??= new Set(this.#network.interfaceAddresses().map((own) => own.address));
     } catch {
-      // No file descriptor is free. The address is added then, and the kernel says if it exists.
+      // No file descriptor is free. The address is added then, and the kernel reports if it exists.
       return false;
     }
     return this.#ofInterfaces.has(address);

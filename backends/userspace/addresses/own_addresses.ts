@@ -1,8 +1,3 @@
-/**
- * Addresses that we put on `lo`, one by one.
- *
- * @module
- */
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { AddressLedger } from "./address_ledger.ts";
 import type { Failures } from "../../iproute/ip_runner.ts";
@@ -14,7 +9,7 @@ import { messageOf } from "../../../lib/log/message_of.ts";
 export class OwnAddresses {
   readonly #device: LoDevice;
   readonly #ledger: AddressLedger;
-  /** Addresses whose removal failed or has an unknown outcome: tried again with the next ones. */
+  /** Addresses whose removal failed or has an unknown outcome; retried with the next removal. */
   readonly #stuck = new Set<IpAddress>();
 
   constructor({ device, ledger }: { readonly device: LoDevice; readonly ledger: AddressLedger }) {
@@ -22,20 +17,20 @@ export class OwnAddresses {
     this.#ledger = ledger;
   }
 
-  /** Whether we put the address on `lo`. */
+  /** Whether this process added the address to `lo`. */
   has(address: IpAddress): boolean {
     return this.#ledger.addresses.has(address);
   }
 
-  /** Keeps an address that is there already, if it is ours; tells whether it is. */
+  /** Keeps an existing address if it is recorded, and returns whether it is. */
   claim(address: IpAddress): boolean {
     this.#stuck.delete(address);
     return this.has(address);
   }
 
   /**
-   * Adds addresses that are not local. The result says which are not there now, and why; one that
-   * turns out to be there already is reported as `exists` and is not ours.
+   * Adds addresses that are not local, and returns the failed ones with the reason. An address that
+   * already exists is reported as `exists` and is not recorded.
    */
   async add(addresses: readonly IpAddress[]): Promise<Failures<IpAddress>> {
     if (addresses.length === 0) return new Map();
@@ -57,7 +52,7 @@ export class OwnAddresses {
     return failures;
   }
 
-  /** Removes addresses of ours, and those whose removal failed before. Others are passed over. */
+  /** Removes recorded addresses, and those whose removal failed before. Others are ignored. */
   async remove(addresses: Iterable<IpAddress>): Promise<Removal<IpAddress>> {
     for (const address of addresses) if (this.has(address)) this.#stuck.add(address);
     const leaving = [...this.#stuck];
@@ -69,8 +64,8 @@ export class OwnAddresses {
   }
 
   /**
-   * Forgets what is recorded but no longer on `lo`, as after a reboot that the record outlived. When
-   * `lo` cannot be listed everything is kept: what is claimed is looked at again.
+   * Forgets recorded addresses that are no longer on `lo`, as after a reboot. If `lo` cannot be
+   * listed, everything is kept and checked on use.
    */
   async forgetMissing(): Promise<void> {
     if (this.#ledger.addresses.size === 0) return;

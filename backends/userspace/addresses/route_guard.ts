@@ -1,7 +1,7 @@
 /**
- * Which addresses must not be made local, judged by the node's routes. An address that is local here
- * can no longer be reached elsewhere: taking that of another machine, or a range that holds one, cuts
- * the node off from it.
+ * Decides by the node's routes which addresses must not become local. A local address can no
+ * longer be reached elsewhere, so adding another machine's address, or a range that contains one,
+ * cuts the node off from it.
  *
  * @module
  */
@@ -10,9 +10,9 @@ import { type IpAddress, isLoopback, tryParseIpAddress } from "../../../lib/net/
 import type { Route } from "../../iproute/ip_text.ts";
 
 /**
- * The network that the node is directly on and that holds the address: any machine there may have
- * it, as the other nodes do whose addresses k3s' ServiceLB gives as load balancer addresses. If it
- * were added to `lo`, the node would moreover answer ARP for it. Undefined when there is none.
+ * Returns the directly attached network that contains the address: any machine there may have it,
+ * such as other nodes, whose addresses k3s' ServiceLB uses for load balancers. If it were added to
+ * `lo`, the node would also answer ARP for it. Undefined if there is none.
  */
 function onLinkRouteTo(address: IpAddress, routes: readonly Route[]): Route | undefined {
   return routes.find(({ destination, device, gateways }) =>
@@ -21,7 +21,7 @@ function onLinkRouteTo(address: IpAddress, routes: readonly Route[]): Route | un
   );
 }
 
-/** Why an external or load balancer address must not be added here; undefined when it may. */
+/** Why an external or load balancer address must not be added; undefined if it may. */
 export function addressConflict(address: IpAddress, routes: readonly Route[]): string | undefined {
   const onLink = onLinkRouteTo(address, routes);
   if (onLink !== undefined) {

@@ -1,30 +1,25 @@
-/**
- * Loopback addresses that take the place of cluster IPs which this process may not make local.
- *
- * @module
- */
 import type { Cidr } from "../../../lib/net/cidr.ts";
 import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort, type Port, type Protocol } from "../../../lib/net/port.ts";
 import type { ServiceKey } from "../../../lib/proxy/service_port_name.ts";
 
-/** Where IPv4 stand-ins are taken from: a part of 127.0.0.0/8 that nothing else is known to use. */
+/** The range of IPv4 stand-ins: a part of 127.0.0.0/8 without other known users. */
 export const STAND_IN_RANGE = "127.112.0.0/12" as Cidr;
 
-/** The only loopback address of IPv6, which all stand-ins of that family share. */
+/** The only loopback address of IPv6, shared by all stand-ins of that family. */
 export const IPV6_STAND_IN: IpAddress = parseIpAddress("::1");
 
 const RANGE_START = 0x7f700000;
 const RANGE_SIZE = 1 << 20;
-/** Below the range that the kernel takes client ports from (32768 and up), so that none is in the way. */
+/** Below the kernel's range for client ports (32768 and up) to avoid collisions. */
 const PORT_START = 20_000;
 const PORT_COUNT = 32_768 - PORT_START;
 const STAND_IN_ATTEMPTS = 16;
 
 /**
- * Gives each Service an IPv4 stand-in of its own: the address that its key hashes to, or the next
- * free one. The same calls in the same order give the same addresses; {@linkcode entries} of an
- * earlier run, given to the constructor, make them last over restarts whatever the order.
+ * Gives each Service its own IPv4 stand-in: the address that its key hashes to, or the next free
+ * one. The same calls in the same order return the same addresses; {@linkcode entries} of an
+ * earlier run keep them stable in any order.
  */
 export class StandIns {
   readonly #byService = new Map<ServiceKey, IpAddress>();
@@ -39,7 +34,10 @@ export class StandIns {
     }
   }
 
-  /** The stand-in of a Service. `isUsed` names addresses that others have, such as cluster IPs in 127/8. */
+  /**
+   * Returns the stand-in of a Service. `isUsed` excludes addresses in use, such as cluster IPs in
+   * 127/8.
+   */
   allocate(service: ServiceKey, isUsed: (address: IpAddress) => boolean): IpAddress {
     const known = this.#byService.get(service);
     if (known !== undefined && !isUsed(known)) return known;
@@ -58,7 +56,6 @@ export class StandIns {
     );
   }
 
-  /** Forgets the stand-in of a Service. */
   release(service: ServiceKey): void {
     const address = this.#byService.get(service);
     if (address === undefined) return;
@@ -72,7 +69,7 @@ export class StandIns {
     return this.#byService;
   }
 
-  /** Whether {@linkcode entries} differ from what they were at the last {@linkcode markRecorded}. */
+  /** Whether {@linkcode entries} changed since the last {@linkcode markRecorded}. */
   get changed(): boolean {
     return this.#changed;
   }
@@ -83,7 +80,7 @@ export class StandIns {
   }
 }
 
-/** Ports for a stand-in: the Service's own first, and then those that are tried when it can't be had. */
+/** Ports for a stand-in: the Service's port first, then alternatives. */
 export function* standInPorts(
   service: ServiceKey,
   { port, protocol }: { readonly port: Port; readonly protocol: Protocol },
@@ -95,9 +92,9 @@ export function* standInPorts(
 }
 
 /**
- * The port on `::1` for a port of a Service whose own number is taken or not permitted: always the
- * same one (20000 to 32767), so that clients find it again after a restart. `attempt` counts up from
- * 0 while that one is taken as well.
+ * Returns the port on `::1` for a Service's port that is taken or not permitted. It is always the
+ * same one (20000 to 32767), so that clients find it after a restart. `attempt` counts up from 0
+ * while it is taken.
  */
 export function standInPort(
   service: ServiceKey,

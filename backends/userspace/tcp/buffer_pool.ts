@@ -1,10 +1,3 @@
-/**
- * Buffers that are used again and again.
- *
- * @module
- */
-
-/** How a {@linkcode BufferPool} gets its memory. */
 interface BufferPoolOptions {
   /** Bytes of each buffer. */
   readonly size: number;

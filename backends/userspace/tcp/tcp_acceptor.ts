@@ -1,8 +1,3 @@
-/**
- * Taking connections from a listening TCP socket.
- *
- * @module
- */
 import type { TcpConnection, TcpListener } from "../../../lib/os/network.ts";
 import { BackOff } from "../../../lib/os/back_off.ts";
 import type { Forwarding } from "../forwarding.ts";
@@ -14,16 +9,16 @@ import {
   systemErrorOf,
 } from "../../../lib/os/socket_errors.ts";
 
-/** Who gets the connections of a listening socket. */
+/** The receiver of accepted connections. */
 interface TcpTarget {
   readonly at: ServiceAddress;
   readonly forwarder: { accept(connection: TcpConnection, at: ServiceAddress): void };
 }
 
-/** Silent connections that make way when the process has no sockets left. */
+/** Number of silent connections to close when no files are left. */
 const RELIEF = 16;
 
-/** Accepts without ever waiting for what becomes of a connection. */
+/** Accepts connections of a listening socket without waiting for their handling. */
 export class TcpAcceptor {
   readonly #forwarding: Forwarding;
   readonly #listener: TcpListener;
@@ -41,7 +36,6 @@ export class TcpAcceptor {
     this.#target = target;
   }
 
-  /** Where the socket is bound. */
   get addr(): TcpListener["addr"] {
     return this.#listener.addr;
   }

@@ -1,8 +1,3 @@
-/**
- * Connecting to an endpoint, or to another one when that takes too long.
- *
- * @module
- */
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { Network, TcpConnection } from "../../../lib/os/network.ts";
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
@@ -11,7 +6,6 @@ import { ExpiryQueue } from "../expiry_queue.ts";
 import type { RecencyItem } from "../recency_list.ts";
 import { isOutOfSockets, systemErrorOf } from "../../../lib/os/socket_errors.ts";
 
-/** Who wants to be connected. */
 interface DialRequest {
   readonly verdict: VerdictName;
   /** Address of the client, without its port. */
@@ -26,7 +20,6 @@ export interface DialFailure {
   readonly attempts: readonly string[];
 }
 
-/** What a {@linkcode TcpDialer} works with. */
 interface TcpDialerContext {
   readonly clock: Clock;
   readonly network: Network;
@@ -34,7 +27,7 @@ interface TcpDialerContext {
   readonly counters: { dialFailures: number; dialTimeouts: number };
 }
 
-/** How often it is looked whether an attempt that is overdue may go on. */
+/** Interval of checks whether an overdue attempt may continue. */
 const LATE_CHECK_MS = 50;
 /** Longest time that an attempt is given because the endpoint takes others. */
 const LATEST_MS = 2000;
@@ -47,13 +40,12 @@ interface Attempt extends RecencyItem<Attempt> {
 }
 
 /**
- * Connects to endpoints, each attempt with a longer time-out than the one before and to another
- * endpoint as long as there is one. An endpoint that refused is not asked twice; one that only
- * took too long is, when there is no other.
+ * Connects to endpoints, each attempt with a longer time-out and, if possible, another endpoint. An
+ * endpoint that refused is not retried; one that timed out is, if there is no other.
  *
- * An AbortController for each attempt is dear only with a timer of its own (7-15 µs). Without a
- * signal, with one signal for all, and with controllers used again, a connection took the same CPU
- * within 2 of 160 µs; and without a signal an attempt that hangs keeps its socket for two minutes.
+ * An AbortController for each attempt is only expensive with its own timer (7-15 µs). Without a
+ * signal, with a shared signal, and with reused controllers, a connection took the same CPU within
+ * 2 of 160 µs. Without a signal, a hanging attempt would keep its socket for two minutes.
  */
 export class TcpDialer {
   readonly #context: TcpDialerContext;
@@ -84,7 +76,7 @@ export class TcpDialer {
     );
   }
 
-  /** Attempts that are under way. */
+  /** The number of attempts in progress. */
   get pending(): number {
     const queues = [...this.#queues, this.#overdue, this.#late];
     return queues.reduce((sum, { size }) => sum + size, 0);
@@ -115,7 +107,7 @@ export class TcpDialer {
     return { kind: attempts.length === 0 ? "no-endpoint" : "unreachable", attempts };
   }
 
-  /** Ends every attempt that is under way, and makes no others. */
+  /** Aborts all attempts, and starts no others. */
   close(): void {
     this.#closed = true;
     for (const queue of [...this.#queues, this.#overdue, this.#late]) {
@@ -161,9 +153,9 @@ export class TcpDialer {
   }
 
   /**
-   * An endpoint that has taken another connection since this attempt began does not hang: it is we
-   * who are late, in a burst of thousands of clients. Ending the attempt then would have each of
-   * them dialled four times and refused in the end, although the kernel has connected them all.
+   * An endpoint that accepted another connection since this attempt began is not hanging: this
+   * process is late, in a burst of thousands of clients. Ending the attempt would dial each of them
+   * four times and then refuse them, although the kernel has connected them all.
    */
   #endUnlessAlive(attempt: Attempt): void {
     const now = this.#context.clock.now();

@@ -1,8 +1,3 @@
-/**
- * The TCP connections of one ServicePort.
- *
- * @module
- */
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { LogFields } from "../../../lib/log/logger.ts";
 import { formatHostPort } from "../../../lib/net/port.ts";
@@ -28,7 +23,7 @@ const SOCKETS = 2;
 /** A session's place in the order of last use is brought up to date once in so long, to save CPU. */
 const ACTIVITY_GRAIN_MS = 1000;
 
-/** So many connections to endpoints are rarely being made at one time. */
+/** More connections than this are rarely being made at one time. */
 const MANY_DIALS = 16;
 
 /** A client, and where it came in. */
@@ -37,13 +32,13 @@ interface AcceptedConnection {
   readonly at: ServiceAddress;
 }
 
-/** What is said of a connection that was closed at once. */
+/** The description of a connection that was closed at once. */
 const REFUSED = "closed at once: the sender is not let in, there is no endpoint for it, or the " +
   "bound of connections is reached";
 
 /**
- * Forwards connections to the endpoints of a plan. Open connections stay as they are when the plan
- * changes, even if their endpoint is no longer in it: it may finish what it has begun.
+ * Forwards the TCP connections of one ServicePort to the endpoints of a plan. Open connections
+ * continue when the plan changes, even if their endpoint was removed.
  */
 export class TcpForwarder implements TcpSessionOwner {
   readonly smallBuffers: BufferPool;
@@ -92,7 +87,7 @@ export class TcpForwarder implements TcpSessionOwner {
     const session = new TcpSession(this, connection);
     if (verdict === undefined || !this.#hasRoom() || this.#isOwn(session)) {
       counters.tcpRefused++;
-      this.#tell({ connection, at }, { detail: REFUSED });
+      this.#report({ connection, at }, { detail: REFUSED });
       return connection.close();
     }
     counters.tcpAccepted++;
@@ -104,7 +99,7 @@ export class TcpForwarder implements TcpSessionOwner {
     this.#serve(session, { verdict, client, connection, at });
   }
 
-  /** Closes up to `count` connections that are silent for long, and tells how many. */
+  /** Closes up to `count` connections that have been silent for long, and returns their number. */
   closeSilent(count: number, silentMs = this.#forwarding.options.silentMs): number {
     const { clock, counters } = this.#forwarding;
     const before = clock.now() - silentMs;
@@ -153,7 +148,7 @@ export class TcpForwarder implements TcpSessionOwner {
     if (this.#mayBeOwn(request)) await this.#forwarding.clock.yieldToEventLoop();
     if (session.closed) return loops.remove();
     const result = await dialer.dial(this.#picker, request);
-    this.#tell(
+    this.#report(
       request,
       "kind" in result ? { detail: failureText(result) } : {
         endpoint: endpointOf(result),
@@ -161,7 +156,8 @@ export class TcpForwarder implements TcpSessionOwner {
       },
     );
     if (!("kind" in result)) await this.#relay(session, result);
-    // Else closed meanwhile by ourselves: not the endpoints' fault, and counted by who did it.
+    // Otherwise this process closed the connection: not the endpoint's fault, and counted
+    // elsewhere.
     else if (!session.closed) this.#giveUp(session, result);
     loops.remove();
   }
@@ -169,32 +165,32 @@ export class TcpForwarder implements TcpSessionOwner {
   async #relay(session: TcpSession, endpoint: TcpConnection): Promise<void> {
     const { own } = this.#forwarding;
     if (own.dial(session, endpoint)) {
-      this.#tellOwn({ endpoint: endpointOf(endpoint) });
+      this.#reportOwn({ endpoint: endpointOf(endpoint) });
       session.close();
     }
     await session.relay(endpoint);
     own.hangUp(session, endpoint);
   }
 
-  /** Whether a client is this process itself. */
+  /** Whether the client is this process. */
   #isOwn(session: TcpSession): boolean {
     const { own } = this.#forwarding;
     if (!own.take(session, session.client)) return false;
     own.untake(session, session.client);
-    this.#tellOwn({ client: session.client.remoteAddr.hostname });
+    this.#reportOwn({ client: session.client.remoteAddr.hostname });
     return true;
   }
 
   /**
-   * Deno takes connections before it tells that others are made. In a circle each that is taken makes
-   * another one, so that none would ever be known as our own.
+   * Deno accepts connections before it reports established ones. In a loop each accepted connection
+   * makes another one, so that none would be recognized in time.
    */
   #mayBeOwn({ client, at }: Pick<AcceptedConnection, "at"> & { readonly client: string }): boolean {
     const { clients, dialer } = this.#forwarding;
     return dialer.pending >= MANY_DIALS && clients.isNode(client as IpAddress, at);
   }
 
-  #tellOwn(seen: LogFields): void {
+  #reportOwn(seen: LogFields): void {
     this.#forwarding.log.warn("A connection to an endpoint came back to kube-relay and is closed", {
       servicePort: this.#plan.key,
       ...seen,
@@ -202,10 +198,10 @@ export class TcpForwarder implements TcpSessionOwner {
     });
   }
 
-  /** Tells who watches, if anybody does. */
-  #tell(
+  /** Reports to a watch, if there is one. */
+  #report(
     { connection: { remoteAddr: { hostname, port } }, at }: AcceptedConnection,
-    fate: Pick<WatchedFlow, "detail" | "endpoint" | "seenAs">,
+    outcome: Pick<WatchedFlow, "detail" | "endpoint" | "seenAs">,
   ): void {
     const { clock, watches } = this.#forwarding;
     if (watches.isIdle) return;
@@ -216,7 +212,7 @@ export class TcpForwarder implements TcpSessionOwner {
       to: at.address,
       port: at.port,
       service: this.#plan.key,
-      ...fate,
+      ...outcome,
     };
     watches.report(flow, clock.now());
   }
@@ -233,7 +229,7 @@ export class TcpForwarder implements TcpSessionOwner {
     }
   }
 
-  /** Room for one more: at the bound, a connection that is silent for long makes way. */
+  /** Makes room for one more: at the limit, a connection that was silent for long is closed. */
   #hasRoom(): boolean {
     const { log, options: { maxConnectionsPerService: bound } } = this.#forwarding;
     if (this.#sessions.size < bound) return this.#takeSockets();

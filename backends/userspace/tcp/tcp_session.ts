@@ -1,8 +1,3 @@
-/**
- * One TCP connection of a client, and the one to its endpoint.
- *
- * @module
- */
 import type { TcpConnection } from "../../../lib/os/network.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { BufferPool } from "./buffer_pool.ts";
@@ -21,7 +16,7 @@ export interface TcpSessionOwner {
   onClosed(session: TcpSession): void;
 }
 
-/** Reads in a row that would have fitted the small buffer before a direction goes back to it. */
+/** Consecutive reads that fit the small buffer before a direction returns to it. */
 const SMALL_READS_BEFORE_SHRINKING = 16;
 
 const NOTHING = new Uint8Array(0);
@@ -77,7 +72,7 @@ export class TcpSession implements RecencyItem<TcpSession>, HopCounter {
     await upward;
   }
 
-  /** Closes both connections. Unsent data goes out as far as the kernel has it. */
+  /** Closes both connections. The kernel still sends data that it has accepted. */
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
@@ -123,7 +118,7 @@ export class TcpSession implements RecencyItem<TcpSession>, HopCounter {
     }
   }
 
-  /** One side will send no more: says so to the other, which may go on. */
+  /** Passes on the end of one direction; the other one may continue. */
   async #endOfStream(from: TcpConnection, to: TcpConnection): Promise<void> {
     if (this.#oneSideEnded) return this.close();
     this.#oneSideEnded = true;

@@ -1,8 +1,3 @@
-/**
- * The datagrams of one client of a UDP ServicePort.
- *
- * @module
- */
 import type { SocketAddress, UdpSocket } from "../../../lib/os/network.ts";
 import type { Endpoint } from "../../../lib/proxy/endpoint.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
@@ -21,7 +16,7 @@ export interface UdpFlowPort {
   forget(flow: UdpFlow): void;
 }
 
-/** What a flow connects. */
+/** The two ends of a flow. */
 interface UdpFlowEnds {
   readonly port: UdpFlowPort;
   readonly client: SocketAddress;
@@ -33,7 +28,7 @@ interface UdpFlowEnds {
   readonly traffic: ServiceTraffic | undefined;
 }
 
-/** One client's flow, with a socket of its own, so that replies find their way back. */
+/** The datagrams of one client, with a separate socket so that replies can be assigned. */
 export class UdpFlow implements RecencyItem<UdpFlow> {
   older: UdpFlow | undefined;
   newer: UdpFlow | undefined;
@@ -82,7 +77,7 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
     return this.#socket.send(datagram, this.#to);
   }
 
-  /** Goes over to another endpoint; what the former one still sends is dropped. */
+  /** Switches to another endpoint; later datagrams of the former one are dropped. */
   move(endpoint: Endpoint): void {
     this.#endpoint = endpoint;
     this.#to = { hostname: endpoint.address, port: endpoint.port };
@@ -101,7 +96,7 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
     while (!this.#closed) {
       try {
         const [datagram, from] = await this.#socket.receive(buffer);
-        // Anyone may send to the socket, since it can't be connected: only the endpoint's word counts.
+        // Anyone may send to the unconnected socket: only datagrams of the endpoint are accepted.
         if (from.port === this.#to.port && from.hostname === this.#to.hostname) {
           if (this.#traffic) this.#traffic.bytesToClients += datagram.length;
           await this.port.reply(this, datagram);

@@ -1,8 +1,3 @@
-/**
- * The UDP flows of one ServicePort.
- *
- * @module
- */
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { SocketAddress, UdpSocket } from "../../../lib/os/network.ts";
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
@@ -22,10 +17,10 @@ import {
 } from "../../../lib/os/socket_errors.ts";
 import { UdpFlow, type UdpFlowPort } from "./udp_flow.ts";
 
-/** Silent TCP connections that make way when the process has no sockets left. */
+/** Number of silent TCP connections to close when no files are left. */
 const RELIEF = 4;
 
-/** What is said of a datagram that no flow was made for. */
+/** The description of a datagram without a flow. */
 const REFUSED = "not forwarded: the sender is not let in, or there is no endpoint for it";
 
 /** Forwards the datagrams of each client to one of the endpoints of a plan. */
@@ -58,7 +53,7 @@ export class UdpForwarder {
     return this.#flows.size;
   }
 
-  /** Goes over to another plan; flows whose endpoint is gone move at once, or end if there is no other. */
+  /** Adopts another plan; flows whose endpoint was removed move, or end if there is no other. */
   update(plan: ServicePlan): void {
     this.#plan = plan;
     this.#picker.update(plan);
@@ -77,7 +72,7 @@ export class UdpForwarder {
     const now = clock.now();
     const verdict = clients.verdictFor(this.#plan, port.at, client.hostname);
     const endpoint = verdict && this.#picker.pick({ verdict, client: client.hostname, now });
-    this.#tell({ port, client }, endpoint?.key);
+    this.#report({ port, client }, endpoint?.key);
     if (!verdict || !endpoint) return undefined;
     if (!this.#makeRoom()) return undefined;
     const socket = this.#openSocket(endpoint.address.includes(":") ? "::" : "0.0.0.0");
@@ -108,7 +103,7 @@ export class UdpForwarder {
     if (now - flow.usedAt >= this.#activityGrainMs) this.#flows.touch(flow, now);
   }
 
-  /** Looks whether a flow's client and endpoint are still what the plan allows. */
+  /** Checks whether the plan still allows a flow's client and endpoint. */
   check(flow: UdpFlow): void {
     const client = flow.client.hostname;
     const verdict = this.#forwarding.clients.verdictFor(this.#plan, flow.port.at, client);
@@ -134,8 +129,8 @@ export class UdpForwarder {
     this.#flows.close();
   }
 
-  /** Tells who watches, if anybody does. */
-  #tell(
+  /** Reports to a watch, if there is one. */
+  #report(
     { port: { at }, client }: { readonly port: UdpFlowPort; readonly client: SocketAddress },
     endpoint: EndpointKey | undefined,
   ): void {
@@ -154,8 +149,8 @@ export class UdpForwarder {
   }
 
   /**
-   * Whether a client is this process itself: a flow's socket, or, by a forged sender, a frontend. Two
-   * Services whose endpoints answer everything would send answers to and fro for ever.
+   * Whether the client is this process: a flow's socket, or, with a forged sender, a frontend. Two
+   * Services whose endpoints answer everything would exchange answers forever.
    */
   #isOwn({ at }: UdpFlowPort, client: SocketAddress): boolean {
     const { clients, endpointLoops, log, own } = this.#forwarding;
@@ -190,8 +185,8 @@ export class UdpForwarder {
   }
 
   /**
-   * Counts the socket of one more flow, if that may be had. At the bound, or where few files are left,
-   * the flow that went unused for longest makes way.
+   * Counts the socket of a new flow, if permitted. At the limit, or if few files remain, the flow
+   * that was unused for longest is closed.
    */
   #makeRoom(): boolean {
     const { log, openFiles, options: { maxFlowsPerService: bound } } = this.#forwarding;

@@ -1,8 +1,3 @@
-/**
- * Taking datagrams from a listening UDP socket, and sending the replies from it.
- *
- * @module
- */
 import type { SocketAddress, UdpSocket } from "../../../lib/os/network.ts";
 import { BackOff } from "../../../lib/os/back_off.ts";
 import type { Forwarding } from "../forwarding.ts";
@@ -11,7 +6,7 @@ import { systemErrorOf } from "../../../lib/os/socket_errors.ts";
 import type { UdpFlow, UdpFlowPort } from "./udp_flow.ts";
 import type { UdpForwarder } from "./udp_forwarder.ts";
 
-/** Who gets the datagrams of a listening socket. */
+/** The receiver of datagrams. */
 interface UdpTarget {
   readonly at: ServiceAddress;
   readonly forwarder: UdpForwarder;
@@ -43,7 +38,6 @@ export class UdpPort implements UdpFlowPort {
     this.#target = target;
   }
 
-  /** Where the socket is bound. */
   get addr(): SocketAddress {
     return this.#socket.addr;
   }
@@ -57,7 +51,7 @@ export class UdpPort implements UdpFlowPort {
     this.#receive();
   }
 
-  /** Hands the socket over, or changes who may use it. Flows of the former owner end. */
+  /** Assigns the socket to another target. Flows of the former one end. */
   assign(target: UdpTarget): void {
     const { forwarder } = this.#target;
     if (target.forwarder !== forwarder) this.#endFlows();

@@ -106,7 +106,7 @@ async function addPolicies(
 function receiversOf({ packet, verdict, endpoints }: ExplainedPacket): readonly Receiver[] {
   if (verdict.kind === "unclaimed") {
     const { to: address, port } = packet;
-    return verdict.fate === "passes" ? [{ address, port, isLocal: true }] : [];
+    return verdict.outcome === "passes" ? [{ address, port, isLocal: true }] : [];
   }
   if (verdict.kind !== "forward") return [];
   return endpoints.filter(({ eligible }) => eligible).map(({ key, ...rest }) => {

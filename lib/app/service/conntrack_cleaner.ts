@@ -1,6 +1,6 @@
 /**
- * Makes the kernel forget stale UDP flows after syncs: off their path, one run at a time. What came
- * meanwhile waits for the next run, what failed comes again.
+ * Deletes stale UDP flows from the kernel after syncs, one run at a time and outside of the sync.
+ * Requests during a run wait for the next one, and failed ones are repeated.
  *
  * @module
  */
@@ -22,7 +22,7 @@ import {
 import type { ChangeLog } from "../changes/change_log.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 
-/** Told of each run that succeeded. */
+/** Receives the result of each successful run. */
 interface ConntrackMetrics {
   conntrackReconciled(
     family: IpFamily,
@@ -30,13 +30,12 @@ interface ConntrackMetrics {
   ): void;
 }
 
-/** What cleaning needs. */
 export interface ConntrackCleanerDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly conntrack: Pick<Conntrack, "listUdp" | "deleteUdp">;
   readonly metrics: ConntrackMetrics;
-  /** Told of each run, also of one that failed. */
+  /** Receives each run, including failed ones. */
   readonly changes?: Pick<ChangeLog, "flowsCleaned">;
 }
 
@@ -54,7 +53,7 @@ interface FoundFlows {
   count: number;
 }
 
-/** What is being deleted, and how that is ended. */
+/** A deletion in progress, and how to end it. */
 interface Deletion {
   readonly flows: readonly UdpFlow[];
   readonly matcher: StaleFlowMatcher;
@@ -64,20 +63,20 @@ interface Deletion {
 }
 
 /**
- * A packet that was on its way through the old rules while they were replaced makes a flow that
- * nobody looks for. Syncs come at least hourly, so no timer is needed for it.
+ * A packet that passed the old rules during their replacement can create a stale flow that is not
+ * searched. Syncs run at least hourly, so this needs no timer.
  */
 const FULL_EVERY_MS = 3_600_000;
 const FIRST_RETRY_MS = 1_000;
 const LONGEST_RETRY_MS = 300_000;
 const MOST_COMPLAINTS = 5;
 
-/** Looks after the flows of backends whose packets the kernel tracks. */
+/** Deletes stale flows of backends whose packets the kernel tracks. */
 export class ConntrackCleaner implements SyncObserver {
   readonly #dependencies: ConntrackCleanerDependencies;
   readonly #families: ReadonlyMap<IpFamily, FamilyWork>;
   #wake = Promise.withResolvers<void>();
-  /** What was complained about since the last run that succeeded. */
+  /** Messages that were logged since the last successful run. */
   readonly #complaints = new Set<string>();
 
   constructor(dependencies: ConntrackCleanerDependencies) {
@@ -89,8 +88,8 @@ export class ConntrackCleaner implements SyncObserver {
   }
 
   /**
-   * Ends a deletion of flows to what the sync is about to bring back: an entry is deleted by its
-   * endpoint, not by its age, so that it would take those with it that clients make by the new rules.
+   * Ends a deletion of flows to endpoints that the sync is about to restore: entries are deleted by
+   * endpoint, not by age, which would include new flows.
    */
   async syncing(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): Promise<void> {
     const { frontends, deletion } = this.#families.get(family)!;
@@ -145,7 +144,7 @@ export class ConntrackCleaner implements SyncObserver {
         clean = false;
         if (signal.aborted) continue;
         this.#complain(family, error);
-        this.#tell(family, { suspects, startedAt, error: messageOf(error) });
+        this.#report(family, { suspects, startedAt, error: messageOf(error) });
       }
     }
     if (clean && this.#complaints.size > 0) {
@@ -178,19 +177,19 @@ export class ConntrackCleaner implements SyncObserver {
         else found.set(describe(flow), { flow, count: 1 });
       },
     });
-    // Reading a large table takes seconds: an endpoint may have come meanwhile, or come back.
+    // Reading a large table takes seconds, in which an endpoint may have been added again.
     const stale = [...found.values()].filter(({ flow }) => matcher.isStale(flow));
     const flows = stale.map(({ flow }) => flow);
     const known = await this.#delete(family, { work, matcher, flows, signal });
     const deleted = known ?? 0;
     const removed = known === undefined ? new Map() : countByOwner(stale, matcher);
-    this.#tell(family, { suspects, startedAt, removed });
+    this.#report(family, { suspects, startedAt, removed });
     const seconds = (clock.now() - startedAt) / 1000;
     metrics.conntrackReconciled(family, { seconds, deleted });
     const ms = Math.round(seconds * 1000);
     logger.verbose(2, "Looked for stale UDP flows", { ipFamily: family, entries, deleted, ms });
     if (!matcher.isGuess) return;
-    // What was about to come may never have: only a sync that succeeds tells.
+    // Only a successful sync confirms the expected changes.
     frontends.giveBack(suspects);
     if (!frontends.expecting) this.#wake.resolve();
   }
@@ -221,7 +220,7 @@ export class ConntrackCleaner implements SyncObserver {
   }
 
   /** The change log has it with the changes that caused it. */
-  #tell(
+  #report(
     family: IpFamily,
     { suspects, startedAt, removed = new Map(), error }: {
       readonly suspects: SuspectFrontends;
@@ -239,7 +238,7 @@ export class ConntrackCleaner implements SyncObserver {
     });
   }
 
-  /** Says what does not work once, until it works. */
+  /** Logs a problem once until it is solved. */
   #complain(family: IpFamily, error: unknown): void {
     const { logger } = this.#dependencies;
     const text = messageOf(error);
@@ -255,7 +254,7 @@ export class ConntrackCleaner implements SyncObserver {
   }
 }
 
-/** How many flows there were of each ServicePort. */
+/** Returns the number of flows of each ServicePort. */
 function countByOwner(
   found: readonly FoundFlows[],
   matcher: StaleFlowMatcher,

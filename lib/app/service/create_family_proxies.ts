@@ -1,8 +1,3 @@
-/**
- * How the proxy of each IP family is put together: its backend, its pipeline, and who follows it.
- *
- * @module
- */
 import { syncPeriodsOf } from "../../config/configuration.ts";
 import { featureEnabled } from "../../config/feature_gates.ts";
 import type { DriftFigures } from "../../metrics/sync_instruments.ts";
@@ -25,18 +20,17 @@ import type { SyncObserver } from "./sync_observer.ts";
 /** Longest time from one sync to the next, as upstream has it for its table based modes. */
 const MAX_SYNC_PERIOD_MS = 3_600_000;
 
-/** What families are made with. */
 interface FamilyProxiesDependencies extends Omit<BackendDependencies, "onDrift"> {
   readonly backends: BackendTable;
 }
 
-/** What the families of a run have in common. */
+/** Options that the families of a run share. */
 interface FamilyProxiesOptions {
   readonly configuration: RunConfiguration;
   readonly settings: PlanSettings;
   readonly loopObservers: readonly LoopObserver[];
   readonly metrics: ProxyMetrics;
-  /** Told of each successful sync; some may join later. */
+  /** Notified of each successful sync; may be extended later. */
   readonly observers: readonly SyncObserver[];
   readonly changes: ChangeLog;
   /** `undefined` = nothing is counted. */

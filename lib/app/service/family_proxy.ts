@@ -1,6 +1,6 @@
 /**
- * One IP family's proxy: pipeline, loop and backend. The families are independent, so one that fails
- * leaves the other working.
+ * The proxy of one IP family: pipeline, loop and backend. The families are independent, so a
+ * failed one does not affect the other.
  *
  * @module
  */
@@ -22,9 +22,8 @@ import type { PlanSettings } from "../run/plan_settings.ts";
 import { ProxyPipeline, type ProxyPipelineOptions } from "./proxy_pipeline.ts";
 import { ServiceSyncFollower, type SyncFollowerDependencies } from "./service_sync_follower.ts";
 
-/** What a family's proxy needs. */
 interface FamilyProxyDependencies extends SyncFollowerDependencies, SyncLoopDependencies {
-  /** Writes down which object caused what. */
+  /** Records which object caused which change. */
   readonly recorder?: ServiceChangeRecorder;
 }
 
@@ -33,7 +32,7 @@ interface FamilyProxyOptions extends ProxyPipelineOptions {
   readonly runner: SyncRunnerOptions;
 }
 
-/** What the log says of syncs. */
+/** The log messages of syncs. */
 export const TEXTS = {
   synced: "Synced proxy rules",
   failed: "Cannot sync proxy rules; the last applied state stays and the changes are tried again",
@@ -70,18 +69,21 @@ export class FamilyProxy {
     });
   }
 
-  /** The plan and what waits for it. */
+  /** The pipeline with the plan and pending changes. */
   get pipeline(): ProxyPipeline {
     return this.#pipeline;
   }
 
-  /** Adopts what the machine holds. Syncs nothing before {@linkcode open} or {@linkcode openEarly}. */
+  /**
+   * Adopts the state of the machine. Syncs nothing before {@linkcode open} or {@linkcode
+   * openEarly}.
+   */
   async start(): Promise<void> {
     await this.loop.start();
     this.#noteQueued();
   }
 
-  /** All objects are known: from now on what is not among them may be taken away. */
+  /** Called when all objects are known: other objects on the machine may be removed from now on. */
   open(): void {
     if (this.#isComplete) return;
     this.#isComplete = true;
@@ -89,7 +91,10 @@ export class FamilyProxy {
     this.#open();
   }
 
-  /** Lets syncs run of what is known so far. Not every mode takes that, see {@linkcode Backend.takesPartialPlans}. */
+  /**
+   * Starts syncs with the objects known so far, if the mode supports it; see {@linkcode
+   * Backend.takesPartialPlans}.
+   */
   openEarly(): void {
     if (this.loop.isOpen || !this.backend.takesPartialPlans) return;
     this.#pipeline.setPartial(true);
@@ -111,7 +116,7 @@ export class FamilyProxy {
     this.#request({ kind: "Service", previous, current });
   }
 
-  /** `previous` is what the object was before, where it was there. */
+  /** `previous` is the former state of the object, if it existed. */
   onEndpointSlice(
     slice: EndpointSlice,
     verb: "set" | "delete",
@@ -122,7 +127,7 @@ export class FamilyProxy {
     this.#request({ kind: "EndpointSlice", current: undefined, ...change });
   }
 
-  /** `previous` is what the object was before, where it was there. */
+  /** `previous` is the former state of the object, if it existed. */
   onEndpoints(
     endpoints: Endpoints,
     verb: "set" | "delete",

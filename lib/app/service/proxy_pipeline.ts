@@ -1,8 +1,3 @@
-/**
- * Trackers, state and plan of one IP family: takes objects in, gives plan changes out.
- *
- * @module
- */
 import type { EndpointSlice } from "../../api/kinds/endpoint_slice.ts";
 import type { Endpoints } from "../../api/kinds/endpoints.ts";
 import type { Service } from "../../api/kinds/service.ts";
@@ -28,23 +23,20 @@ import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { ServiceChangeRecorder } from "../changes/object_change.ts";
 import type { PlanSettings } from "../run/plan_settings.ts";
 
-/** What {@linkcode ProxyPipeline.collectChanges} found. */
 interface CollectedChanges {
   readonly changes: PlanChanges;
   /** Values of changed objects that could not be used. */
   readonly problems: readonly ObjectProblem[];
 }
 
-/** What a pipeline needs, and whom it tells of its steps. */
 interface ProxyPipelineDependencies {
   readonly clock: Clock;
   readonly recorder?: Pick<ServiceChangeRecorder, "drained" | "planned">;
 }
 
-/** What a pipeline is made with. */
 export interface ProxyPipelineOptions {
   readonly family: IpFamily;
-  /** What is known of the own node before its object has been seen. */
+  /** The state of the own node before its object is known. */
   readonly node: NodeState;
   readonly settings: PlanSettings;
   /** Whether `spec.externalIPs` is honoured. @default {true} */
@@ -65,9 +57,9 @@ export class ProxyPipeline {
   readonly #plan: MutableProxyPlan;
   #settings: PlanSettings;
   #isPartial = false;
-  /** Whether the settings are others than those of the plan. */
+  /** Whether the settings differ from those of the plan. */
   #hasNewSettings = false;
-  /** While what the trackers had is on its way into the plan, and in neither of the two. */
+  /** Whether drained changes are not in the plan yet. */
   #isCollecting = false;
   #node: NodeState | undefined;
   #serviceCidrs: readonly Cidr[] | undefined;
@@ -94,17 +86,17 @@ export class ProxyPipeline {
     this.#plan = createProxyPlan(settings.planOptions(family, node));
   }
 
-  /** What the last {@linkcode collectChanges} planned. */
+  /** The plan of the last {@linkcode collectChanges}. */
   get plan(): ProxyPlan {
     return this.#plan;
   }
 
-  /** The node's own addresses of this family; `undefined` before they were told. */
+  /** The node's own addresses of this family; `undefined` until known. */
   get interfaceAddresses(): readonly IpAddress[] | undefined {
     return this.#interfaceAddresses;
   }
 
-  /** Whether something waits for the next sync. */
+  /** Whether changes wait for the next sync. */
   get pending(): boolean {
     return this.services.pending > 0 || this.endpoints.changed ||
       this.#unconfirmed !== undefined || this.#hasNewSettings || this.#hasNewSurroundings ||
@@ -116,7 +108,7 @@ export class ProxyPipeline {
     this.#isPartial = isPartial;
   }
 
-  /** Takes settings in place of those before; the next sync plans everything anew by them. */
+  /** Replaces the settings; the next sync plans everything again. */
   setSettings(settings: PlanSettings): void {
     this.#settings = settings;
     this.#hasNewSettings = true;
@@ -143,17 +135,17 @@ export class ProxyPipeline {
     return !deepEqual(before, addresses);
   }
 
-  /** Whether the node, its addresses or the ranges are others than those of the plan. */
+  /** Whether the node, its addresses or the ranges differ from those of the plan. */
   get #hasNewSurroundings(): boolean {
     const { node, serviceCidrs, interfaceAddresses } = this.#state;
     const planned = [node, serviceCidrs, interfaceAddresses];
-    const told = [this.#node, this.#serviceCidrs, this.#interfaceAddresses];
-    return told.some((value, index) => value !== undefined && !deepEqual(value, planned[index]));
+    const known = [this.#node, this.#serviceCidrs, this.#interfaceAddresses];
+    return known.some((value, index) => value !== undefined && !deepEqual(value, planned[index]));
   }
 
   /**
-   * Drains the trackers into state and plan. The changes are those since the last
-   * {@linkcode confirmSynced}; `again` names ServicePorts to be tried once more all the same.
+   * Drains the trackers into state and plan. Returns the changes since the last {@linkcode
+   * confirmSynced}; `again` names ServicePorts to retry even if unchanged.
    */
   async collectChanges(again: readonly ServicePortKey[]): Promise<CollectedChanges> {
     this.#isCollecting = true;
@@ -192,7 +184,7 @@ export class ProxyPipeline {
         ...(recorder && { onPlanned: (previous, next) => recorder.planned(previous, next) }),
       },
     );
-    // While syncs fail, nobody takes them.
+    // While syncs fail, changes accumulate.
     this.#triggerTimes = this.#triggerTimes.concat(triggerTimes).slice(0, MOST_TRIGGER_TIMES);
     this.#countDropped(fresh);
     const merged = this.#unconfirmed ? mergePlanChanges(this.#unconfirmed, fresh) : fresh;
@@ -212,7 +204,7 @@ export class ProxyPipeline {
     return times;
   }
 
-  /** ServicePorts with policy Local whose endpoints are all elsewhere. */
+  /** The number of ServicePorts with policy Local whose endpoints are all on other nodes. */
   noLocalEndpoints(): { readonly internal: number; readonly external: number } {
     return { internal: this.#droppedInternally.size, external: this.#droppedExternally.size };
   }
@@ -230,17 +222,17 @@ export class ProxyPipeline {
     }
   }
 
-  /** Tells the service tracker of a change; returns whether a sync is due. */
+  /** Updates the service tracker; returns whether a sync is due. */
   onService(previous: Service | undefined, current: Service | undefined): boolean {
     return this.services.update(previous, current);
   }
 
-  /** Tells the endpoints tracker of a slice; returns whether a sync is due. */
+  /** Updates the endpoints tracker with a slice; returns whether a sync is due. */
   onEndpointSlice(slice: EndpointSlice, verb: "set" | "delete"): boolean {
     return this.endpoints.updateSlice(slice, verb);
   }
 
-  /** Tells the endpoints tracker of an Endpoints object; returns whether a sync is due. */
+  /** Updates the endpoints tracker with an Endpoints object; returns whether a sync is due. */
   onEndpoints(endpoints: Endpoints, verb: "set" | "delete"): boolean {
     return this.endpoints.updateEndpoints(endpoints, verb);
   }

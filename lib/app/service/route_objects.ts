@@ -1,8 +1,3 @@
-/**
- * Passes objects from the informers to the pipelines of the families.
- *
- * @module
- */
 import type { KindSpec, KubeObject } from "../../api/kind.ts";
 import { ENDPOINT_SLICE, type EndpointSlice } from "../../api/kinds/endpoint_slice.ts";
 import { ENDPOINTS } from "../../api/kinds/endpoints.ts";
@@ -15,24 +10,24 @@ import { type Cidr, cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
 import { type FollowedObjects, serviceSubscriptions } from "./service_subscriptions.ts";
 
-/** The informers, and the receivers of their objects. */
+/** The followed objects and their receivers. */
 interface RouteOptions extends FollowedObjects {
   readonly informers: InformerSet;
   readonly families: readonly FamilyProxy[];
-  /** The ranges of `--service-cidr`, which replace the API's ServiceCIDRs. */
+  /** Ranges from the command line; they replace the API's ServiceCIDRs. */
   readonly serviceCidrs: readonly Cidr[];
-  /** Called for each state of the own Node. Deletion of the object keeps the last state. */
+  /** Called for each state of the own Node; after a deletion the last state remains. */
   readonly onNode: (node: Node) => void;
   /**
-   * Whether objects may be served before all are known.
-   * @default {false, because rules for a part of a cluster would be wrong}
+   * Whether objects may be served as they arrive, since each is complete. @default {false: rules of
+   * half a cluster would be wrong}
    */
   readonly servesEarly?: boolean;
   /** Called when the own Node was deleted. */
   readonly onNodeDeleted: () => void;
 }
 
-/** Subscribes the families to the objects. */
+/** Passes objects from the informers to the pipelines of the families. */
 export function routeObjects(options: RouteOptions): void {
   const { families } = options;
   follow(options, SERVICE, (previous, current) => {

@@ -1,8 +1,3 @@
-/**
- * The controller of Services: one proxy for each IP family, and what follows their syncs.
- *
- * @module
- */
 import type { InterfaceAddress } from "../../os/network.ts";
 import type { Node } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
@@ -33,7 +28,7 @@ import { createServiceHealth } from "./service_health.ts";
 import { serviceRoutes } from "./service_routes.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 
-/** What the controller shares with the rest of the run. */
+/** The parts that the controller shares with the rest of the run. */
 interface ServiceControllerParts extends ControllerParts {
   /** `undefined` = Services are not counted one by one. */
   readonly traffic: ServiceTrafficTable | undefined;
@@ -88,7 +83,7 @@ export class ServiceController implements Controller {
       endpointsFallback: relay.endpointsFallback,
       families: this.families,
       serviceCidrs: relay.serviceCidrs,
-      // With a takeover, kube-proxy serves what has not been read, and ends afterwards.
+      // During a takeover, kube-proxy serves the unread objects, and ends afterwards.
       servesEarly: relay.manifests.length > 0 && !relay.takeover,
       onNode: (node) => this.#onNode(node),
       onNodeDeleted: () => startUp.onNodeDeleted(),
@@ -192,14 +187,14 @@ function dumpedFamily({ family, backend, pipeline, loop }: FamilyProxy): DumpedF
   };
 }
 
-/** What the cleaner stands on, but for the table itself. */
+/** The dependencies of the cleaner, except the connection table. */
 type StartConntrackCleanerDependencies =
   & Omit<ConntrackCleanerDependencies, "conntrack">
   & { readonly commands: CommandRunner };
 
 /**
- * Starts a cleaner as a task, for backends that leave packets of known flows to the kernel. Returns
- * whom syncs have to be told to: the cleaner, or nobody.
+ * Starts a cleaner as a task, for backends that leave known flows to the kernel. Returns the
+ * observers of syncs: the cleaner, or none.
  */
 export function startConntrackCleaner(
   dependencies: StartConntrackCleanerDependencies,

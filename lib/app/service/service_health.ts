@@ -1,8 +1,3 @@
-/**
- * The health check node ports in this program: what they ask of its other parts, and whom they tell.
- *
- * @module
- */
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { ProxyHealth } from "../../health/proxy_health.ts";
 import {
@@ -22,7 +17,6 @@ import { probeWildcard } from "../../os/wildcard.ts";
 import type { NamespacedName } from "../../proxy/service_port_name.ts";
 import type { PlanSettings } from "../run/plan_settings.ts";
 
-/** What the servers need. */
 interface ServiceHealthDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
@@ -33,24 +27,24 @@ interface ServiceHealthDependencies {
   readonly metrics: Pick<ProxyMetrics, "healthBindFailed">;
 }
 
-/** What the servers depend on. */
+/** The options of the servers. */
 interface ServiceHealthOptions {
   readonly configuration: Pick<KubeProxyConfiguration, "healthzBindAddress">;
   readonly settings: PlanSettings;
   readonly health: ProxyHealth;
-  /** Of the ports, from a kube-proxy that is taken over. @default {none} */
+  /** Takes over ports from a kube-proxy. @default {none} */
   readonly handover?: AddressHandover;
-  /** The UID of a Service, where the cluster told it. */
+  /** The UID of a Service, if the cluster provides it. */
   readonly uidOf: (service: NamespacedName) => string | undefined;
 }
 
-/** The servers; nothing listens before a sync told of a Service that wants it. */
+/** Creates the servers; they listen once a sync has a Service that needs it. */
 export function createServiceHealth(
   { events, metrics, openFiles, ...dependencies }: ServiceHealthDependencies,
   { configuration, settings, health, handover, uidOf }: ServiceHealthOptions,
 ): ServiceHealthServer {
   const { network } = dependencies;
-  // Whoever turned the proxy's health check off does not want load balancers to be told of it.
+  // A user who disabled the proxy's health check does not want it reported to load balancers.
   const ignoresProxy = configuration.healthzBindAddress === "";
   const listen = countedListen(dependencies, openFiles);
   return new ServiceHealthServer({ ...dependencies, listen }, {
@@ -91,7 +85,7 @@ function countedListen(
   };
 }
 
-/** Upstream's event. With the UID, for that is what `kubectl describe service` selects events by. */
+/** Upstream's event, with the UID, by which `kubectl describe service` selects events. */
 function recordFailure(
   events: EventSink,
   { service, port, error }: ListenFailure,

@@ -1,8 +1,3 @@
-/**
- * The routes of Services on the control socket.
- *
- * @module
- */
 import type { ControlRoutes } from "../../controller/controller.ts";
 import { serviceKey } from "../../proxy/service_port_name.ts";
 import { answerFlow } from "../control/answer_flow.ts";
@@ -11,7 +6,6 @@ import { RunningComparison } from "../diff/compare_running.ts";
 import { explainRunning } from "../explain/explain_running.ts";
 import type { ServiceController } from "./service_controller.ts";
 
-/** The sources of the answers. */
 export interface ServiceQuestionParts
   extends Pick<ControllerParts, "clock" | "configuration" | "current" | "informers" | "startUp"> {
   readonly services: Pick<ServiceController, "families" | "node">;
@@ -26,7 +20,7 @@ export function serviceRoutes(parts: ServiceQuestionParts): ControlRoutes {
   const comparison = new RunningComparison(parts, parts);
   return {
     "/services": (query) => serviceNames(parts, query.get("prefix") ?? ""),
-    // An async function, so that its errors reject.
+    // A separate function, so that its exceptions become rejections.
     "/flow": async (query) => await answerFlow({ clock, families: services.families }, query),
     "/difference": (query, signal) => comparison.answer(query, signal),
     "/explain": (query) => explainRunning(parts, query),

@@ -1,8 +1,3 @@
-/**
- * The objects that Services are planned from.
- *
- * @module
- */
 import type { KindSpec } from "../../api/kind.ts";
 import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
 import { ENDPOINTS } from "../../api/kinds/endpoints.ts";
@@ -18,8 +13,8 @@ export interface FollowedObjects {
   /** Name of the own Node. */
   readonly nodeName: string;
   /**
-   * Whether Endpoints are followed besides EndpointSlices, for Services that have no slice. A server
-   * without EndpointSlices is served by its Endpoints in any case.
+   * Whether Endpoints are followed besides EndpointSlices, for Services without a slice. A server
+   * without EndpointSlices is always served by its Endpoints.
    */
   readonly endpointsFallback: boolean;
 }

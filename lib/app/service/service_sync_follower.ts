@@ -1,8 +1,3 @@
-/**
- * What follows a sync of Services: kube-proxy's metrics and the observers.
- *
- * @module
- */
 import type { FinishedSync } from "../../controller/loop_parts.ts";
 import type { SyncInstruments } from "../../metrics/sync_instruments.ts";
 import type { Backend } from "../../proxy/backend.ts";
@@ -19,7 +14,7 @@ export type SyncMetrics = Pick<
   "syncQueued" | "syncFinished" | "syncSucceeded" | "syncFailed"
 >;
 
-/** Who follows the syncs of one IP family. */
+/** The followers of one IP family's syncs. */
 export interface SyncFollowerDependencies {
   readonly metrics: SyncMetrics;
   readonly backend: Backend;

@@ -1,18 +1,18 @@
 /**
- * Who wants to know that a data plane holds a new plan: health check node ports, connection
- * tracking, counters of Services. Told after each successful sync, off its path: an observer that
- * has work to do does it in a task of its own.
+ * Observers of successful syncs: health check node ports, connection tracking, counters of
+ * Services. They are called after each successful sync, outside of it: longer work belongs in a
+ * task of its own.
  *
  * @module
  */
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
 
-/** Told of what one family's data plane holds now. */
+/** Receives the state of one family's data plane. */
 export interface SyncObserver {
   /**
-   * Called before the data plane is changed, with what {@linkcode synced} gets once that has
-   * succeeded; after a failure it is called again. The sync waits for what it returns. Must not reject.
+   * Called before the data plane is changed, with the arguments of the later {@linkcode synced};
+   * repeated after a failure. The sync waits for the result. Must not reject.
    */
   syncing?(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): Promise<void>;
   /**

@@ -58,7 +58,7 @@ function expectedKind(verdict: ExplainedVerdict): TraceOutcome["kind"] {
     drop: "dropped",
     passes: "unchanged",
   } as const;
-  return kinds[verdict.kind === "unclaimed" ? verdict.fate : verdict.kind];
+  return kinds[verdict.kind === "unclaimed" ? verdict.outcome : verdict.kind];
 }
 
 function expectedText({ verdict, endpoints }: PacketExplanation): string {
@@ -72,7 +72,7 @@ function expectedText({ verdict, endpoints }: PacketExplanation): string {
     case "drop":
       return `a ${verdict.kind} (${verdict.why})`;
     case "unclaimed":
-      return verdict.fate === "passes" ? "no part of any Service" : `a ${verdict.fate}`;
+      return verdict.outcome === "passes" ? "no part of any Service" : `a ${verdict.outcome}`;
   }
 }
 

@@ -67,7 +67,7 @@ Deno.test("compareWithExplanation() knows packets to no Service", () => {
   const unclaimed: PacketExplanation = {
     ...FORWARDED,
     endpoints: [],
-    verdict: { kind: "unclaimed", why: "nobody", fate: "passes" },
+    verdict: { kind: "unclaimed", why: "no-service", outcome: "passes" },
   };
   assertEquals(differences(unclaimed, { kind: "unchanged" }), []);
   // No program listens there, so the kernel rejects.

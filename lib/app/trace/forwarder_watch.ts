@@ -101,7 +101,7 @@ function pathOf(flow: WatchedFlow, service: string = flow.service): TracedPath {
     header,
     meaning: `an address of ${service}`,
   };
-  const outcome: TraceStep = endpoint === undefined
+  const result: TraceStep = endpoint === undefined
     ? { place: "forwarder", verdict: "reject", rule: detail ?? "refused" }
     : {
       place: "forwarder",
@@ -110,7 +110,7 @@ function pathOf(flow: WatchedFlow, service: string = flow.service): TracedPath {
       meaning: "a connection of this process: the endpoint sees an address of this node",
     };
   return {
-    steps: [taken, outcome],
+    steps: [taken, result],
     ending: endpoint === undefined ? "rejected" : "went on",
     header,
     ...(endpoint !== undefined && { endpoint }),

@@ -1,7 +1,7 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
  * How long `kube-relay diff` takes beside a real kernel with 10,000 Services of 2 endpoints each, in a
- * network namespace: with nothing to tell, with damage, mending it, and for other objects.
+ * network namespace: with nothing to tell, with damage, changes it, and for other objects.
  *
  * `deno task bench:diff [--services 10000] [--runs 3]`; `KUBE_RELAY=dist/kube-relay` takes the built
  * executable. Most of it is the tool of the mode, which prints all that the kernel holds: what that

@@ -4,8 +4,7 @@
  * @module
  */
 import { assertEquals } from "@std/assert";
-import type { DriftFigures } from "../../../backends/netfilter/drift_figures.ts";
-import type { DriftWatch } from "../../../backends/netfilter/drift_watch.ts";
+import type { DriftFigures, DriftWatch } from "../../../backends/netfilter/drift_watch.ts";
 import { OneAtATime } from "../../../lib/os/one_at_a_time.ts";
 import { FakeClock, settle } from "../fakes/fake_clock.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";

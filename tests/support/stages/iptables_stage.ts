@@ -5,7 +5,7 @@
  * @module
  */
 import { createIptablesBackend } from "../../../backends/iptables/backend.ts";
-import type { DriftFigures } from "../../../backends/netfilter/drift_figures.ts";
+import type { DriftFigures } from "../../../backends/netfilter/drift_watch.ts";
 import { defaultRenderOptions } from "../../../backends/iptables/render_options.ts";
 import { renderIptables } from "../../../backends/iptables/render.ts";
 import { parseCidr } from "../../../lib/net/cidr.ts";

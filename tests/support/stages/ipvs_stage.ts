@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { DriftFigures } from "../../../backends/netfilter/drift_figures.ts";
+import type { DriftFigures } from "../../../backends/netfilter/drift_watch.ts";
 import { createIpvsBackend } from "../../../backends/ipvs/backend.ts";
 import type { IpvsBackendOptions } from "../../../backends/ipvs/backend_options.ts";
 import type { Backend } from "../../../lib/proxy/backend.ts";

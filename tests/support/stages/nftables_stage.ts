@@ -5,7 +5,7 @@
  * @module
  */
 import { createNftablesBackend } from "../../../backends/nftables/backend.ts";
-import type { DriftFigures } from "../../../backends/netfilter/drift_figures.ts";
+import type { DriftFigures } from "../../../backends/netfilter/drift_watch.ts";
 import { defaultRenderOptions } from "../../../backends/nftables/render_options.ts";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import type { Backend } from "../../../lib/proxy/backend.ts";

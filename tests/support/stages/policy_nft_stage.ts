@@ -6,7 +6,7 @@
  */
 import { createNftablesPolicyDataPlane } from "../../../backends/policy/nftables/data_plane.ts";
 import { renderPolicies } from "../../../backends/policy/nftables/diff_reading.ts";
-import type { DriftFigures } from "../../../backends/netfilter/drift_figures.ts";
+import type { DriftFigures } from "../../../backends/netfilter/drift_watch.ts";
 import type {
   PolicyDataPlane,
   PolicySyncReport,

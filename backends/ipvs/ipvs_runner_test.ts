@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import fc from "fast-check";
 import type { ServerRates } from "../../lib/proxy/service_mode.ts";
 import { atOnce } from "../netfilter/in_steps.ts";
-import { readServerRates } from "./server_rates.ts";
+import { readServerRates } from "./ipvs_runner.ts";
 
 /** Runs the work at once. */
 function read(text: string): ReadonlyMap<string, ServerRates> {

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
-import { ownStateOfMode } from "./own_state_of_mode.ts";
+import { ownStateOfMode } from "./own_state.ts";
 
 /** A host with iptables-nft alone. */
 const commands = new FakeCommandRunner().on("", { code: 127 }).on("cat /proc/net/", {})

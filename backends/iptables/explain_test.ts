@@ -1,5 +1,5 @@
 import { assertEquals, assertRejects } from "@std/assert";
-import { findMissingRules } from "./find_missing.ts";
+import { findMissingRules } from "./explain.ts";
 
 const CARRIER = {
   object: "rule",

@@ -4,7 +4,7 @@ import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 import { systemNetwork } from "../../lib/os/network.ts";
 import type { Port } from "../../lib/net/port.ts";
-import { kernelSockets, parseSockets } from "./kernel_sockets.ts";
+import { kernelSockets, parseSockets } from "./userspace_comparison.ts";
 
 const TCP = `\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode

@@ -1,7 +1,25 @@
 import { assertEquals } from "@std/assert";
-import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { FakeClock, settle } from "../../tests/support/fakes/fake_clock.ts";
+import { OpenCount, RateLimitedLog } from "./forwarding.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
-import { RateLimitedLog } from "./rate_limited_log.ts";
+
+Deno.test("OpenCount.zero() resolves at once when nothing is open", async () => {
+  await new OpenCount().zero();
+});
+
+Deno.test("OpenCount.zero() resolves for all who wait when the last is gone", async () => {
+  const count = new OpenCount();
+  const done: string[] = [];
+  count.add();
+  count.add();
+  for (const name of ["a", "b"]) count.zero().then(() => done.push(name));
+  count.remove();
+  await settle();
+  assertEquals([done, count.value], [[], 1] as never);
+  count.remove();
+  await settle();
+  assertEquals(done, ["a", "b"]);
+});
 
 Deno.test("RateLimitedLog.warn() prints each sentence once in an interval, and counts the rest", async () => {
   const clock = new FakeClock();

@@ -1,13 +1,8 @@
-/**
- * What is known of where a packet comes from, as matches of a rule. Pure.
- *
- * @module
- */
 import { interfaceNameLength, LONGEST_INTERFACE_NAME } from "../../lib/net/interface_name.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { assertNever } from "../../lib/proxy/verdict.ts";
-import type { RuleMatch } from "../netfilter/iptables/iptables_objects.ts";
+import type { RuleMatch } from "./iptables/iptables_objects.ts";
 
 /** A packet that the node itself sends. */
 export const FROM_NODE: RuleMatch = { extensions: [["addrtype", "--src-type", "LOCAL"]] };
@@ -33,7 +28,9 @@ function prefixMatch(prefix: string): string {
   return interfaceNameLength(prefix) < LONGEST_INTERFACE_NAME ? `${prefix}+` : prefix;
 }
 
-/** Which packets to a cluster IP leave with an address of the node; `undefined` = none. */
+/**
+ * Matches the packets to a cluster IP that leave with an address of the node; `undefined` = none.
+ */
 export function internalMasqueradeMatch(
   { masqueradeInternal }: Pick<ServicePlan, "masqueradeInternal">,
   detector: LocalTrafficDetector,
@@ -51,7 +48,7 @@ export function internalMasqueradeMatch(
 }
 
 /** A packet that comes from elsewhere; `undefined` = that cannot be known. */
-function notFromPod(detector: LocalTrafficDetector): RuleMatch | undefined {
+export function notFromPod(detector: LocalTrafficDetector): RuleMatch | undefined {
   const { source, inInterface } = fromPod(detector) ?? {};
   if (source) return { source: { ...source, not: true } };
   return inInterface && { inInterface: { ...inInterface, not: true } };
