@@ -220,6 +220,7 @@ Deno.test("diff --from prints what would change for 30,000 ports", () => {
     {
       before: { mode: "iptables", nodeName: THIS_NODE },
       families: [{ family: "IPv4", changes, shared: [], plans: [plan, plan] }],
+      policies: [],
       problems: [],
     } as unknown as Parameters<typeof renderWhatIf>[0],
   );
