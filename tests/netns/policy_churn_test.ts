@@ -13,7 +13,8 @@ import { caseAddresses } from "../policy/case_addresses.ts";
 import { casePods } from "../policy/policy_case.ts";
 import { podKey, policyKey, setPod, setPolicy } from "../support/builders/policy_objects.ts";
 import { chooseSeed, randomFrom } from "../support/builders/seeded_random.ts";
-import { clusterIpOf, PolicyCaseScene } from "../support/stages/policy_case_scene.ts";
+import { PolicyCaseScene } from "../support/stages/policy_case_scene.ts";
+import { clusterIpOf } from "../support/stages/policy_case_services.ts";
 import { nodeOf } from "../support/stages/policy_case_topology.ts";
 import { POLICY_WIRES, type PolicyWire } from "../support/stages/policy_wires.ts";
 

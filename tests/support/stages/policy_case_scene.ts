@@ -8,12 +8,13 @@ import type {
   PolicyDataPlane,
   PolicyDataPlaneDependencies,
 } from "../../../backends/policy/policy_data_plane.ts";
-import { IP_FAMILIES, type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";
+import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { systemCommandRunner } from "../../../lib/os/command_runner.ts";
 import { PolicyPlanner } from "../../../lib/policy/policy_planner.ts";
 import { PolicyState } from "../../../lib/policy/policy_state.ts";
+import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
 import { caseAddresses } from "../../policy/case_addresses.ts";
 import {
   applyStep,
@@ -27,11 +28,11 @@ import {
   type PolicyStep,
 } from "../../policy/policy_case.ts";
 import { IPV4_PLAN } from "../builders/policy_objects.ts";
-import { testProxyPlan, testServicePlan } from "../builders/service_plans.ts";
 import { ProbeClient, startEchoServer } from "../drivers/echo_network.ts";
 import type { ProbeTarget } from "../drivers/probe_protocol.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
 import type { Namespace } from "./netns.ts";
+import { caseServices, clusterIpOf } from "./policy_case_services.ts";
 import {
   CASE_NODES,
   type CaseNode,
@@ -48,7 +49,7 @@ export interface PolicyCaseNodes {
   readonly loadServices: (
     node: Namespace,
     family: IpFamily,
-    plan: ReturnType<typeof testProxyPlan>,
+    plan: ProxyPlan,
   ) => Promise<void>;
   /** Called before anything else is done on a node. */
   readonly prepare?: (node: Namespace) => Promise<void>;
@@ -110,7 +111,7 @@ export class PolicyCaseScene implements AsyncDisposable {
       for (const node of Object.values(topology.nodes)) {
         await nodes.prepare?.(node);
         for (const family of IP_FAMILIES) {
-          await nodes.loadServices(node, family, servicesOf(family));
+          await nodes.loadServices(node, family, caseServices(family));
         }
       }
       await Promise.all([...topology.pods].map(([pod, namespace]) => {
@@ -266,12 +267,6 @@ function pairs(): readonly { readonly from: CasePod; readonly to: CasePod }[] {
   );
 }
 
-/** The address of the Service of a pod. */
-export function clusterIpOf(pod: CasePod, family: IpFamily): string {
-  const number = casePods().indexOf(pod) + 1;
-  return family === "IPv4" ? `172.30.0.${number}` : `fd00:172:30::${number}`;
-}
-
 function probesOf(expectation: PolicyExpectation, family: IpFamily): readonly CaseProbe[] {
   const { protocol, port } = expectation;
   if (protocol === "SCTP") return [];
@@ -281,28 +276,6 @@ function probesOf(expectation: PolicyExpectation, family: IpFamily): readonly Ca
     target: { protocol, port, address: clusterIpOf(to, family) },
     isAllowed: isExpected(expectation, { from, to }),
   }));
-}
-
-/** A Service for each pod, with all its ports. */
-function servicesOf(family: IpFamily): ReturnType<typeof testProxyPlan> {
-  return testProxyPlan(
-    casePods().flatMap((pod) =>
-      CASE_PORTS.flatMap((port) =>
-        (["TCP", "UDP"] as const).map((protocol) => {
-          const address = parseIpAddress(caseAddresses(family).addressOf(pod));
-          const host = family === "IPv4" ? address : `[${address}]`;
-          return testServicePlan({
-            name: pod.replace("/", "-"),
-            portName: `p${port}-${protocol.toLowerCase()}`,
-            protocol,
-            port,
-            clusterIp: clusterIpOf(pod, family),
-            to: [`${host}:${port}`],
-          });
-        })
-      )
-    ),
-  );
 }
 
 function dependencies({ name }: Namespace): PolicyDataPlaneDependencies {
