@@ -29,6 +29,8 @@ const MODULES: readonly string[] = [
   ...["ip_set", "ip_set_hash_ip", "ip_set_hash_ipport", "ip_set_hash_ipportip"],
   ...["ip_set_hash_ipportnet", "ip_set_bitmap_port", "xt_set", "xt_ipvs"],
   ...["nf_conntrack", "nf_conntrack_netlink"],
+  // For policies, next to what their rules load by themselves.
+  ...["br_netfilter", "ip_set_hash_net", "xt_physdev"],
 ];
 /** The files of the first part, which take as long as all others. A new file is in the second part. */
 const FIRST_PART: readonly string[] = ["packet_flow_test.ts", "ipvs_test.ts", "trace_test.ts"];

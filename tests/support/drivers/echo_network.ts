@@ -59,6 +59,12 @@ export class ProbeClient {
     return wordOf(await this.probe(target, timeoutMs));
   }
 
+  /** As {@linkcode who} for each target, all at the same time. The answers are in their order. */
+  async whoAll(targets: readonly ProbeTarget[], timeoutMs: number = SILENCE_MS): Promise<string[]> {
+    const answers = await this.#ask({ do: "probe-all", targets, timeoutMs });
+    return (answers as readonly ProbeAnswer[]).map(wordOf);
+  }
+
   /**
    * Opens a connection, or a UDP flow, that lasts until it is closed. With `everyMs` a UDP flow also
    * sends on its own, so the kernel sees its packets at every moment of a change.

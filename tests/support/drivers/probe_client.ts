@@ -272,6 +272,10 @@ class Client {
     switch (request.do) {
       case "probe":
         return await probe(request.target, request.timeoutMs);
+      case "probe-all":
+        return await Promise.all(
+          request.targets.map((target) => probe(target, request.timeoutMs)),
+        );
       case "open":
         this.#lines.set(
           request.id,

@@ -31,6 +31,12 @@ export type ProbeAnswer =
 export type ProbeRequest =
   /** One exchange on a new socket. */
   | { readonly do: "probe"; readonly target: ProbeTarget; readonly timeoutMs: number }
+  /** One exchange with each target, all at the same time. */
+  | {
+    readonly do: "probe-all";
+    readonly targets: readonly ProbeTarget[];
+    readonly timeoutMs: number;
+  }
   /** A TCP connection, or a UDP socket with one peer, that is kept. */
   | {
     readonly do: "open";

@@ -1,0 +1,291 @@
+/**
+ * The cases of NetworkPolicy with real packets: every pod is a namespace on one of two nodes, each node
+ * has its own data planes, and a Service of one kube-relay mode for each pod.
+ *
+ * @module
+ */
+import type {
+  PolicyDataPlane,
+  PolicyDataPlaneDependencies,
+} from "../../../backends/policy/policy_data_plane.ts";
+import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
+import { parsePort } from "../../../lib/net/port.ts";
+import { systemClock } from "../../../lib/os/clock.ts";
+import { systemCommandRunner } from "../../../lib/os/command_runner.ts";
+import { PolicyPlanner } from "../../../lib/policy/policy_planner.ts";
+import { PolicyState } from "../../../lib/policy/policy_state.ts";
+import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
+import { caseAddresses } from "../../policy/case_addresses.ts";
+import {
+  applyStep,
+  CASE_NAMESPACES,
+  CASE_PORTS,
+  caseObjects,
+  type CasePod,
+  casePods,
+  isExpected,
+  type PolicyExpectation,
+  type PolicyStep,
+} from "../../policy/policy_case.ts";
+import { IPV4_PLAN } from "../builders/policy_objects.ts";
+import { ProbeClient, startEchoServer } from "../drivers/echo_network.ts";
+import type { ProbeTarget } from "../drivers/probe_protocol.ts";
+import { MemoryLogger } from "../fakes/memory_logger.ts";
+import type { Namespace } from "./netns.ts";
+import { caseServices, clusterIpOf } from "./policy_case_services.ts";
+import {
+  CASE_NODES,
+  type CaseNode,
+  createPolicyCaseTopology,
+  nodeOf,
+  type PolicyCaseTopology,
+} from "./policy_case_topology.ts";
+import type { PolicyDataPlaneFactory } from "./policy_scene.ts";
+
+/** How the nodes are given what is under test. */
+export interface PolicyCaseNodes {
+  readonly make: PolicyDataPlaneFactory;
+  /** Programs Services on a node, by a mode of kube-relay. */
+  readonly loadServices: (
+    node: Namespace,
+    family: IpFamily,
+    plan: ProxyPlan,
+  ) => Promise<void>;
+  /** Called before anything else is done on a node. */
+  readonly prepare?: (node: Namespace) => Promise<void>;
+  /** @default {30 seconds: no repair during a test} */
+  readonly syncPeriodMs?: number;
+}
+
+/** One probe of a table. */
+export interface CaseProbe {
+  readonly from: CasePod;
+  /** The pod that has to answer. */
+  readonly to: CasePod;
+  readonly target: ProbeTarget;
+  readonly isAllowed: boolean;
+}
+
+/**
+ * What is denied is not always refused: the kernel sends the reset for a packet from a port of a bridge
+ * as it is, and a client that asked a Service does not know the address of its endpoint.
+ */
+const SILENCE_MS = 300;
+/** For an answer that must come, on a busy machine. */
+const PATIENCE_MS = 4_000;
+
+interface NodePlane {
+  readonly node: CaseNode;
+  readonly planner: PolicyPlanner;
+  readonly dataPlane: PolicyDataPlane;
+}
+
+/** Disposing of it ends and removes all. */
+export class PolicyCaseScene implements AsyncDisposable {
+  readonly state: PolicyState = new PolicyState();
+  readonly #topology: PolicyCaseTopology;
+  readonly #clients: ReadonlyMap<CasePod, ProbeClient>;
+  readonly #planes: readonly NodePlane[];
+
+  private constructor(topology: PolicyCaseTopology, nodes: PolicyCaseNodes) {
+    this.#topology = topology;
+    this.#clients = new Map(
+      [...topology.pods].map(([pod, namespace]) => [pod, ProbeClient.start(namespace)]),
+    );
+    this.#planes = CASE_NODES.flatMap((node) =>
+      IP_FAMILIES.map((family) => ({
+        node,
+        planner: new PolicyPlanner(this.state, { ...IPV4_PLAN, family, nodeName: node }),
+        dataPlane: nodes.make(dependencies(topology.nodes[node]), {
+          family,
+          syncPeriodMs: nodes.syncPeriodMs ?? 30_000,
+        }),
+      }))
+    );
+  }
+
+  /** Makes it; Services are there, and no policies. */
+  static async create(nodes: PolicyCaseNodes): Promise<PolicyCaseScene> {
+    const topology = await createPolicyCaseTopology();
+    try {
+      for (const node of Object.values(topology.nodes)) {
+        await nodes.prepare?.(node);
+        for (const family of IP_FAMILIES) {
+          await nodes.loadServices(node, family, caseServices(family));
+        }
+      }
+      await Promise.all([...topology.pods].map(([pod, namespace]) => {
+        const listen = IP_FAMILIES.flatMap((family) =>
+          CASE_PORTS.map((port) => ({ address: caseAddresses(family).addressOf(pod), port }))
+        );
+        return startEchoServer(namespace, { name: pod, listen });
+      }));
+      const scene = new PolicyCaseScene(topology, nodes);
+      for (const { dataPlane } of scene.#planes) await dataPlane.start();
+      return scene;
+    } catch (error) {
+      await topology[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  /** The namespace of a node. */
+  node(name: CaseNode): Namespace {
+    return this.#topology.nodes[name];
+  }
+
+  /** The namespace of a pod. */
+  pod(name: CasePod): Namespace {
+    return this.#topology.pods.get(name)!;
+  }
+
+  /** The client in a pod. */
+  client(pod: CasePod): ProbeClient {
+    return this.#clients.get(pod)!;
+  }
+
+  /** The plan of a node. */
+  planOf(node: CaseNode, family: IpFamily): PolicyPlanner["plan"] {
+    return this.#plane(node, family).planner.plan;
+  }
+
+  /** Brings the nodes to a step of a case; blocks are those of one family. */
+  async apply(step: PolicyStep, family: IpFamily): Promise<void> {
+    const objects = caseObjects(step, caseAddresses(family));
+    const pods = objects.pods.map((pod) => {
+      const key = `${pod.metadata.namespace}/${pod.metadata.name}`;
+      const podIPs = IP_FAMILIES.map((each) => ({ ip: caseAddresses(each).addressOf(key) }));
+      return {
+        ...pod,
+        spec: { ...pod.spec, nodeName: nodeOf(key) },
+        status: { phase: "Running", podIPs },
+      };
+    });
+    applyStep(this.state, { ...objects, pods });
+    await this.sync();
+  }
+
+  /** Brings the kernel to what there is. */
+  async sync(): Promise<void> {
+    await Promise.all(this.#planes.map(async ({ planner, dataPlane }) => {
+      const changes = planner.update();
+      const { quarantined } = await dataPlane.sync(planner.plan, changes);
+      if (quarantined.length > 0) throw new Error(`In quarantine: ${JSON.stringify(quarantined)}`);
+    }));
+  }
+
+  /** Forgets all objects. */
+  async clear(): Promise<void> {
+    for (const key of [...this.state.pods.keys()]) this.state.setPod(key, undefined);
+    for (const key of [...this.state.policies.keys()]) this.state.setPolicy(key, undefined);
+    for (const name of CASE_NAMESPACES) this.state.setNamespace(name, undefined);
+    await this.sync();
+  }
+
+  /** Differences between the kernel of each node and its plans. */
+  async differences(): Promise<readonly unknown[]> {
+    const found = await Promise.all(
+      this.#planes.map(({ planner, dataPlane }) => dataPlane.compare(planner.plan)),
+    );
+    return found.flat();
+  }
+
+  /** Connections that are not as a step expects, as sentences. Every pod probes all others at once. */
+  async faults({ expected }: PolicyStep, family: IpFamily): Promise<readonly string[]> {
+    const traced = expected.filter(({ protocol }) => protocol === "SCTP");
+    const sent = expected.flatMap((expectation) => probesOf(expectation, family));
+    return [
+      ...traced.flatMap((expectation) => this.#traceFaults(expectation, family)),
+      ...await this.probeFaults(sent),
+    ];
+  }
+
+  /** Probes that did not end as they should. */
+  async probeFaults(probes: readonly CaseProbe[]): Promise<readonly string[]> {
+    const first = await this.#wrong(probes, SILENCE_MS);
+    // A busy machine may be late; and a flow of UDP may have had the ports of an earlier one.
+    const doubtful = first.filter(({ probe: { target }, answer }) =>
+      answer === "silent" || target.protocol === "UDP"
+    );
+    const again = await this.#wrong(doubtful.map(({ probe }) => probe), PATIENCE_MS);
+    return [...first.filter((each) => !doubtful.includes(each)), ...again].map((
+      { probe: { from, target, isAllowed }, answer },
+    ) =>
+      `${from} → ${JSON.stringify(target)}: ${answer}, expected ${isAllowed ? "answer" : "denial"}`
+    );
+  }
+
+  async #wrong(
+    probes: readonly CaseProbe[],
+    timeoutMs: number,
+  ): Promise<readonly { readonly probe: CaseProbe; readonly answer: string }[]> {
+    const bySource = [...Map.groupBy(probes, ({ from }) => from)];
+    const found = await Promise.all(bySource.map(async ([from, own]) => {
+      const answers = await this.client(from).whoAll(own.map(({ target }) => target), timeoutMs);
+      return own.map((probe, index) => ({ probe, answer: answers[index]! }));
+    }));
+    return found.flat().filter(({ probe, answer }) => !isRight(probe, answer));
+  }
+
+  /** No program here speaks SCTP: the rules of both nodes say what they would do. */
+  #traceFaults(expectation: PolicyExpectation, family: IpFamily): readonly string[] {
+    const { protocol, port } = expectation;
+    const { addressOf } = caseAddresses(family);
+    return pairs().flatMap(({ from, to }) => {
+      const verdicts = [...new Set([nodeOf(from), nodeOf(to)])].map((node) => {
+        const { planner, dataPlane } = this.#plane(node, family);
+        return dataPlane.walk(planner.plan, {
+          from: addressOf(from),
+          to: addressOf(to),
+          transport: { protocol, port: parsePort(port) },
+        }).verdict;
+      });
+      const isAllowed = verdicts.every((verdict) => verdict === "ACCEPT");
+      if (isAllowed === isExpected(expectation, { from, to })) return [];
+      return [`${from} → ${to} ${protocol} ${port}: ${verdicts}`];
+    });
+  }
+
+  #plane(node: CaseNode, family: IpFamily): NodePlane {
+    return this.#planes.find((each) => each.node === node && each.dataPlane.family === family)!;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const { dataPlane } of this.#planes) await dataPlane[Symbol.asyncDispose]();
+    await this.#topology[Symbol.asyncDispose]();
+  }
+}
+
+function isRight({ to, isAllowed }: CaseProbe, answer: string): boolean {
+  return isAllowed ? answer === to : answer === "refused" || answer === "silent";
+}
+
+/** Every pair of different pods. */
+function pairs(): readonly { readonly from: CasePod; readonly to: CasePod }[] {
+  return casePods().flatMap((from) =>
+    casePods().filter((to) => to !== from).map((to) => ({ from, to }))
+  );
+}
+
+function probesOf(expectation: PolicyExpectation, family: IpFamily): readonly CaseProbe[] {
+  const { protocol, port } = expectation;
+  if (protocol === "SCTP") return [];
+  return pairs().map(({ from, to }) => ({
+    from,
+    to,
+    target: { protocol, port, address: clusterIpOf(to, family) },
+    isAllowed: isExpected(expectation, { from, to }),
+  }));
+}
+
+function dependencies({ name }: Namespace): PolicyDataPlaneDependencies {
+  return {
+    clock: systemClock,
+    commands: {
+      run: (program, args, options) =>
+        systemCommandRunner.run("ip", ["netns", "exec", name, program, ...args], options),
+    },
+    logger: new MemoryLogger(),
+    random: () => 0,
+  };
+}
