@@ -56,6 +56,9 @@ function noEvents(): PolicyEvents {
   return { pods: new Map(), namespaces: new Map(), policies: new Set() };
 }
 
+/** Pods that one step of an update looks at. */
+const PODS_PER_STEP = 64;
+
 /** The plan of one family. */
 export class PolicyPlanner implements PolicyStateListener {
   readonly #state: PolicyState;
@@ -114,14 +117,19 @@ export class PolicyPlanner implements PolicyStateListener {
     yield* this.#peers.updateInSteps(this.#events);
     const affected = this.#selectedBy(policies);
     for (const [key, previous] of pods) {
+      if (previous === undefined) continue;
       yield;
       affected.add(key);
-      if (previous) this.#claim(previous, { affected, isGone: true });
+      this.#claim(previous, { affected, isGone: true });
     }
+    let seen = 0;
     for (const key of pods.keys()) {
+      // Most pods of a first listing are of other nodes, and passed in less time than a step takes.
+      if (++seen % PODS_PER_STEP === 0) yield;
       const current = this.#state.pods.get(key);
-      yield;
-      if (current) this.#claim(current, { affected, isGone: false });
+      if (current === undefined || current.nodeName !== this.#options.nodeName) continue;
+      affected.add(key);
+      this.#claim(current, { affected, isGone: false });
     }
     if (policies.size > 0) this.#cache.clear();
     this.#events = noEvents();
