@@ -225,7 +225,7 @@ Deno.test("UdpForwarder ends the longest unused flow at the bound", async () => 
 for (const count of [2, 3]) {
   Deno.test(`UdpForwarder ends the circle of a datagram through ${count} nodes`, async () => {
     await using client = UdpPeer.open();
-    await using stack = new AsyncDisposableStack();
+    await using stack = new globalThis.AsyncDisposableStack();
     const nodes = Array.from(
       { length: count },
       () => stack.use(new ForwardedService({ to: [] }, { maxFlows: 20 })),
