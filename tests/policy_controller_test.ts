@@ -8,6 +8,9 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { ChangesReport } from "../lib/app/changes/change_entry.ts";
 import { renderChanges } from "../lib/app/changes/changes_view.ts";
 import { askControl, askControlText } from "../lib/app/control/control_client.ts";
+import { runningPolicies } from "../lib/app/explain/policy_questions.ts";
+import { parseIpAddress } from "../lib/net/ip_address.ts";
+import { parsePort } from "../lib/net/port.ts";
 import { INPUT_PART } from "../lib/app/dump/dump_schema.ts";
 import { parseDump } from "../lib/app/dump/read_dump.ts";
 import { renderStatus } from "../lib/app/status/status_text.ts";
@@ -75,6 +78,15 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
     assert(lines.includes('kube_relay_network_policies{ip_family="IPv4"} 1'));
     const pods = 'kube_relay_network_policy_isolated_pods{ip_family="IPv4",direction="ingress"} 1';
     assert(lines.includes(pods), lines.join("\n"));
+  });
+  await t.step("the questions of explain", async () => {
+    const running = (await runningPolicies(relay.socket))!;
+    assertEquals(await running.addressesOf("default/web"), [WEB] as never);
+    const transport = { protocol: "TCP", port: parsePort(80) } as const;
+    const from = [parseIpAddress(FRIEND), parseIpAddress(OTHER)];
+    const to = parseIpAddress(WEB);
+    const judgements = await running.judge(from.map((from) => ({ from, to, transport })));
+    assertEquals(judgements.map(({ isAllowed }) => isAllowed), [false, false]);
   });
   await t.step("the dump, which its reader keeps", async () => {
     const text = await askControlText(relay.socket, { route: "/dump" });
@@ -186,7 +198,7 @@ Deno.test("settings of policies in the configuration file are taken up while it 
   );
   const isDrop = () => relay.plane.plan?.deny.action === "drop";
   await relay.until("denied packets are dropped", isDrop);
-  assertEquals(relay.plane.plan?.deny, { action: "drop", log: { perMinute: 10 } });
+  assertEquals(relay.plane.plan?.deny, { action: "drop", log: { perMinute: 10, group: 100 } });
   await Deno.remove(folder, { recursive: true });
 });
 

@@ -39,7 +39,6 @@ async function run(...argv: readonly string[]): Promise<Result> {
       process: { ...dependencies.process, columns: 80, uid: 0, env: () => undefined },
       print: (text) => void (texts.out += text),
       complain: (text) => void (texts.err += text),
-      renderPolicies: { nftables: ({ lists }) => [`# ${lists.size} lists\n`] },
     },
     argv,
     () => new AbortController().signal,
@@ -202,9 +201,12 @@ Deno.test("explain asks the running process, which knows the pods", async () => 
 
 Deno.test("render prints policies after the Services of a family, where they are enforced", async () => {
   const { out } = await run("render", ...MANIFESTS, "--family=ipv4", "--network-policy");
-  assert(
-    out.endsWith("# NetworkPolicies by nftables, IPv4: 3 pods of this node.\n# 2 lists\n"),
-    out,
+  const heading = "# NetworkPolicies by nftables, IPv4: 3 pods of this node.\n";
+  assertStringIncludes(out, `${heading}add table ip kube-relay-policy\n`);
+  const other = ["--network-policy", "--network-policy-mode=iptables"];
+  assertStringIncludes(
+    (await run("render", ...MANIFESTS, "--family=ipv4", ...other)).out,
+    "# NetworkPolicies by iptables, IPv4: 3 pods of this node.\n",
   );
   const without = await run("render", ...MANIFESTS, "--family=ipv4");
   assertEquals(without.out.includes("NetworkPolicies"), false);

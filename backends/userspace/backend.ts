@@ -36,7 +36,7 @@ import { renderForwardingTable } from "./render.ts";
 import { ServiceEntries } from "./service_entries.ts";
 import type { ServiceEntry } from "./service_entry.ts";
 import { forEachInSlices } from "../../lib/os/time_slice.ts";
-import { type SocketOperations, SocketTable } from "./socket_table.ts";
+import { MORE_ADDRESSES, type SocketOperations, SocketTable } from "./socket_table.ts";
 
 /** The edges of the userspace backend. */
 interface UserspaceBackendDependencies extends ForwardingDependencies {
@@ -296,6 +296,7 @@ class SocketBackend implements UserspaceBackend {
       return { role: "StandIn", address, port, protocol, state: "serving" };
     }
     const unavailable = this.#quarantine.has(key, socket) ||
+      (at.open && this.#quarantine.has(key, MORE_ADDRESSES)) ||
       (role !== "NodePort" && this.#addresses.placeOf(address)?.kind === "unavailable");
     const state = serving ? "serving" : unavailable ? "quarantined" : "refusing";
     return { role, address, port, protocol, state };

@@ -51,6 +51,9 @@ export interface SocketOperations {
   handOver: number;
 }
 
+/** The address in quarantine for all that got no socket because a limit is reached. */
+export const MORE_ADDRESSES = "addresses";
+
 const STAND_IN_PROBLEM = "every port that could stand in for it is that of an endpoint";
 
 /** Opens and closes sockets to match the requests, one socket at a time. */
@@ -207,7 +210,7 @@ export class SocketTable {
     const service = serviceKey(entry.plan.name);
     const { openFiles } = this.#context.forwarding;
     const refusal = openFiles.takeListener(service);
-    if (refusal !== undefined) return this.#quarantine(entry, at, refusal);
+    if (refusal !== undefined) return this.#quarantineRefused(entry, refusal);
     let failure: unknown;
     const { protocol } = entry;
     for (const port of isStandIn ? standInPorts(service, { ...at, protocol }) : [at.port]) {
@@ -236,6 +239,14 @@ export class SocketTable {
   #quarantine({ plan: { key } }: ServiceEntry, { socket }: ServiceAddress, problem: string): void {
     const reason = `Cannot listen on ${socket}: ${problem}`;
     this.#context.quarantine.add({ key, address: socket, reason });
+  }
+
+  /** One item, not one for each address: a small Service may have 100,000 of them. */
+  #quarantineRefused({ plan: { key } }: ServiceEntry, refusal: string): void {
+    const { quarantine } = this.#context;
+    if (quarantine.has(key, MORE_ADDRESSES)) return;
+    const reason = `Cannot listen on all addresses: ${refusal}`;
+    quarantine.add({ key, address: MORE_ADDRESSES, reason });
   }
 
   #opened(

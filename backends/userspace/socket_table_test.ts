@@ -1,4 +1,5 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
+import { OpenFiles } from "../../lib/os/open_files.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { ask, isRefused, TcpServer } from "../../tests/support/drivers/tcp_peers.ts";
@@ -46,6 +47,25 @@ Deno.test("SocketTable quarantines a ServicePort whose port is taken, and serves
   await other[Symbol.asyncDispose]();
   const report = await test.sync([taken, free]);
   assertEquals([report.quarantined, report.services], [[], 1]);
+  assertEquals(await ask({ hostname: VIP, port }), "a");
+});
+
+Deno.test("SocketTable quarantines a ServicePort once for all addresses beyond its share of sockets", async () => {
+  await using a = TcpServer.named("a");
+  await using test = new TestUserspaceBackend({ openFiles: new OpenFiles(256) });
+  const port = unusedPort();
+  const at = { clusterIp: VIP, port, to: [a.endpoint] };
+  const externalIps = Array.from({ length: 200 }, (_, index) => `127.96.3.${index + 1}`);
+  const large = testServicePlan({ ...at, externalIps });
+  for (let sync = 0; sync < 2; sync++) {
+    const { quarantined } = await test.sync([large]);
+    assertEquals(quarantined.map(({ key, address }) => [key, address]), [[large.key, "addresses"]]);
+    assertMatch(quarantined[0]?.reason ?? "", /all addresses: this Service has \d+ listening/);
+  }
+  const states = (await test.served(large)).map((text) => text.split(" ").at(-1));
+  assertEquals(new Set(states), new Set(["serving", "quarantined"]));
+  const { quarantined } = await test.sync([testServicePlan(at)]);
+  assertEquals(quarantined, []);
   assertEquals(await ask({ hostname: VIP, port }), "a");
 });
 

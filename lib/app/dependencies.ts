@@ -11,7 +11,6 @@ import type { Network, SocketAddress } from "../os/network.ts";
 import type { OpenFiles } from "../os/open_files.ts";
 import type { Terminal } from "../os/terminal.ts";
 import type { UncaughtErrors } from "../os/uncaught_errors.ts";
-import type { PolicyPlan } from "../policy/policy_plan.ts";
 import type { Backend, BackendMode } from "../proxy/backend.ts";
 import type { HostChecks } from "../proxy/host_checks.ts";
 import type { StartPacketWatch } from "../explain/packet_trace.ts";
@@ -40,10 +39,6 @@ export interface Dependencies {
   readonly hostChecks: HostChecks;
   /** How packets are watched in the modes whose rules the kernel has. @default {not at all} */
   readonly packetTraces?: PacketTraces;
-  /** How each tool spells NetworkPolicies, for `render`. @default {not at all} */
-  readonly renderPolicies?: Readonly<
-    Partial<Record<"nftables" | "iptables", (plan: PolicyPlan) => Iterable<string>>>
-  >;
   /** Makes what libraries print lines of the log of a process that serves. @default {it is printed} */
   readonly takeStrayOutput?: (logger: Logger) => void;
   /** What nothing caught while Services are served. @default {it ends the process} */

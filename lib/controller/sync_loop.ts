@@ -169,7 +169,8 @@ export class SyncLoop<
     let times: SyncTimes = { startedAt, plannedAt: startedAt };
     let full: boolean | undefined;
     try {
-      const again = this.#quarantined.map(({ key }) => key);
+      // An item may be in quarantine once for each of its addresses.
+      const again = [...new Set(this.#quarantined.map(({ key }) => key))];
       const { changes, problems } = await planner.collectChanges(again);
       this.#logProblems(problems);
       times = { startedAt, plannedAt: this.#clock.now() };

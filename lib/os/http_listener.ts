@@ -86,6 +86,7 @@ const TIMES: HttpTimes = {
  * The connections of one server, whatever the number of its sockets. At a limit, the connection
  * that has waited longest for a request is closed: that is always safe, because no response is
  * lost. If the new client has fewer connections, one of the client with the most is closed first.
+ * A client never takes the connection of one that has fewer.
  */
 export class HttpConnections {
   readonly #clock: Clock;
@@ -195,7 +196,13 @@ export class HttpConnections {
     if (own.length >= this.#bounds.connectionsOfClient) return this.#closeLongestWaiting(own);
     const most = peer === undefined ? [] : this.#ofLargestClient();
     if (most.length > own.length + 1 && this.#closeQueued(most)) return true;
-    return this.#closeLongestWaiting(this.#open);
+    return this.#closeLongestWaiting(this.#ofClientsWith(own.length));
+  }
+
+  /** Without clients that have fewer: several that ask for much would take their only connection. */
+  #ofClientsWith(least: number): readonly HttpConnection[] {
+    const clients = Map.groupBy(this.#open, ({ peer }) => peer).values();
+    return [...clients].filter(({ length }) => length >= least).flat();
   }
 
   #ofLargestClient(): readonly HttpConnection[] {

@@ -114,9 +114,9 @@ Deno.test("HttpConnections refuses with 503 when every connection is being answe
   assertEquals([asked, server.refused()], [2, 1]);
 });
 
-/** A client that has sent a request, without a socket. */
-function fakeClient(hostname: string) {
-  let hasAsked = false;
+/** A client that has sent a request, or is about to, without a socket. */
+function fakeClient(hostname: string, { isSilent = false } = {}) {
+  let hasAsked = isSilent;
   let end: (() => void) | undefined;
   const client = {
     answers: 0,
@@ -192,5 +192,27 @@ Deno.test("HttpConnections gives a client that has few the place of one that has
   resolve();
   await eventually("the one is answered", () => few.answers === 1);
   assertEquals(many.map(({ answers }) => answers), [1, 1, 0]);
+  await listener.close();
+});
+
+Deno.test("HttpConnections takes no connection of a client that has fewer than the new one's", async () => {
+  const bounds = { connections: 5, connectionsOfClient: 4 };
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const connections = new HttpConnections(
+    { clock: new FakeClock(), logger: new MemoryLogger() },
+    { name: "test", bounds },
+  );
+  const honest = fakeClient("127.0.0.9", { isSilent: true });
+  const greedy = ["127.0.0.1", "127.0.0.2", "127.0.0.1", "127.0.0.2"].map((from) =>
+    fakeClient(from)
+  );
+  const more = ["127.0.0.1", "127.0.0.2"].map((from) => fakeClient(from));
+  const listener = connections.serve(fakeAcceptor([honest, ...greedy, ...more]), async () => {
+    await promise;
+    return new Response("x");
+  });
+  await eventually("the last one is refused", () => more.every(({ isClosed }) => isClosed));
+  assertEquals([honest, ...greedy].map(({ isClosed }) => isClosed), Array(5).fill(false));
+  resolve();
   await listener.close();
 });

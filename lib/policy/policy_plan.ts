@@ -87,7 +87,7 @@ export interface DenySettings {
   /** `reject`: a TCP reset, or an ICMP error "administratively prohibited". */
   readonly action: "reject" | "drop";
   /** Denied packets are logged with the pod's name, at most so many a minute and pod. Absent = not at all. */
-  readonly log?: { readonly perMinute: number };
+  readonly log?: { readonly perMinute: number; readonly group: number };
 }
 
 /** The desired state of one IP family. */

@@ -148,7 +148,7 @@ for (const variant of VARIANTS) {
         const planner = new PolicyPlanner(state, {
           ...IPV4_PLAN,
           family,
-          deny: { action: "reject", log: { perMinute: 120 } },
+          deny: { action: "reject", log: { perMinute: 120, group: 100 } },
           closedRanges: [parseCidr(range)],
         });
         const changes = planner.update();

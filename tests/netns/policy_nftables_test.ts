@@ -95,7 +95,7 @@ Deno.test({
       const planner = new PolicyPlanner(state, {
         ...IPV4_PLAN,
         family,
-        deny: { action: "reject", log: { perMinute: 10 } },
+        deny: { action: "reject", log: { perMinute: 10, group: 100 } },
         closedRanges: [parseCidr(range)],
       });
       const changes = planner.update();

@@ -21,7 +21,7 @@ import { applyStep, caseObjects, casePods, isExpected } from "./policy_case.ts";
 import { ADDRESSES, clusterHistory, handleEvent, PORTS, PROTOCOLS } from "./random_cluster.ts";
 
 function plannerOf(state: PolicyState, family: IpFamily, log = false): PolicyPlanner {
-  const deny = { action: "reject" as const, ...(log && { log: { perMinute: 10 } }) };
+  const deny = { action: "reject" as const, ...(log && { log: { perMinute: 10, group: 100 } }) };
   return new PolicyPlanner(state, { family, nodeName: "n1", deny, closedRanges: [] });
 }
 

@@ -78,7 +78,7 @@ const SHAPES: readonly (readonly [RegExp, (...groups: string[]) => Statement])[]
   })],
   [/ct state established,related(?= accept$)/, () => ({ kind: "never" })],
   [/icmpv6 type 133-136 ip6 hoplimit 255(?= accept$)/, () => ({ kind: "never" })],
-  [/limit rate \d+\/minute log prefix "[^"]*" level info$/, () => ({ kind: "note" })],
+  [/limit rate \d+\/minute log prefix "[^"]*" group \d+$/, () => ({ kind: "note" })],
   [new RegExp(`dnat ip6? addr \\. port to (${KEY}) map @(\\S+)`), look("dnat")],
   [new RegExp(`meta priority set (${KEY}) map @(\\S+)`), look("recall")],
   [

@@ -365,7 +365,10 @@ Deno.test("denied packets are logged with the name of the pod, and a pod that go
   const stage = await started();
   await using _ = stage.plane;
   const { plan } = stage.planner;
-  stage.planner.setOptions({ ...plan, deny: { action: "drop", log: { perMinute: 90 } } });
+  stage.planner.setOptions({
+    ...plan,
+    deny: { action: "drop", log: { perMinute: 90, group: 100 } },
+  });
   await stage.sync();
   const rules = stage.machine.iptables.tool.table("filter");
   assertEquals(

@@ -59,8 +59,6 @@ const MOST_PORTS = 15;
 const MAX_ENTRIES = 1_048_576;
 /** NFLOG takes 64 bytes with the final zero. */
 const MAX_LOG_PREFIX = 63;
-/** The group that ulogd listens to for kube-router too. */
-const LOG_GROUP = 100;
 
 const PEER_TYPES: Readonly<Record<PeerSet["kind"], SetType>> = {
   pods: "hash:ip",
@@ -211,7 +209,7 @@ function deniedRules(
     [own]: { value: address },
     [other]: { value: address, not: true },
     extensions: [["limit", "--limit", `${log.perMinute}/min`]],
-    target: ["NFLOG", "--nflog-group", `${LOG_GROUP}`, "--nflog-prefix", prefix],
+    target: ["NFLOG", "--nflog-group", `${log.group}`, "--nflog-prefix", prefix],
   }));
   return [...itself, ...logged].map(ruleText);
 }

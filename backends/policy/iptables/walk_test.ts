@@ -121,7 +121,8 @@ Deno.test("the rules of iptables agree with the evaluator on random policies", (
         const planner = plannerOf(state, {
           family,
           ...(variant === "closed" && { closedRanges: [range as never] }),
-          ...(variant === "log" && { deny: { action: "drop", log: { perMinute: 10 } } }),
+          ...(variant === "log" &&
+            { deny: { action: "drop", log: { perMinute: 10, group: 100 } } }),
         });
         const [texts, view] = [textsOf(planner), viewPlan(planner.plan)];
         for (const connection of connections(family)) {

@@ -62,7 +62,7 @@ Deno.test("any sequence of syncs comes to what a start from nothing writes, rest
     family: fc.constantFrom(...IP_FAMILIES),
     deny: fc.constantFrom(
       { action: "reject" as const },
-      { action: "drop" as const, log: { perMinute: 10 } },
+      { action: "drop" as const, log: { perMinute: 10, group: 100 } },
     ),
     closedRanges: fc.constantFrom([], [parseCidr("10.1.0.0/24")]),
   });
@@ -330,7 +330,7 @@ Deno.test("sync() before a start is refused", async () => {
 });
 
 Deno.test("a log names the pod in characters that end no quote", async () => {
-  const log = { perMinute: 7 };
+  const log = { perMinute: 7, group: 100 };
   await using stage = await PolicyNftStage.create({ deny: { action: "drop", log } });
   const name = `a"; drop ${"long".repeat(60)}`;
   const event: ClusterEvent = {

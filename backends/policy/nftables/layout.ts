@@ -173,7 +173,7 @@ export function podChains(pod: PodPlan, { deny }: LayoutSettings): readonly NftC
       name: podChain(pod, direction),
       rules: [
         `jump ${listChain(list)}`,
-        `limit rate ${log.perMinute}/minute log prefix "${prefix}" level info`,
+        `limit rate ${log.perMinute}/minute log prefix "${prefix}" group ${log.group}`,
         "goto deny",
       ],
     }];

@@ -33,6 +33,8 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
   older: UdpFlow | undefined;
   newer: UdpFlow | undefined;
   usedAt = 0;
+  /** Whether an endpoint has answered. */
+  isAnswered = false;
   readonly port: UdpFlowPort;
   readonly client: SocketAddress;
   verdict: VerdictName;
@@ -98,6 +100,7 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
         const [datagram, from] = await this.#socket.receive(buffer);
         // Anyone may send to the unconnected socket: only datagrams of the endpoint are accepted.
         if (from.port === this.#to.port && from.hostname === this.#to.hostname) {
+          this.isAnswered = true;
           if (this.#traffic) this.#traffic.bytesToClients += datagram.length;
           await this.port.reply(this, datagram);
         } else counters.udpForeignDropped++;

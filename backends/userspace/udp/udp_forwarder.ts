@@ -20,6 +20,12 @@ import { UdpFlow, type UdpFlowPort } from "./udp_flow.ts";
 /** Number of silent TCP connections to close when no files are left. */
 const RELIEF = 4;
 
+/**
+ * One in this many datagrams is dropped instead of ending an unanswered flow. A datagram that circles
+ * between nodes opens such a flow at each turn, and a single drop ends the circle.
+ */
+const UNANSWERED_PER_DROP = 8;
+
 /** The description of a datagram without a flow. */
 const REFUSED = "not forwarded: the sender is not let in, or there is no endpoint for it";
 
@@ -33,6 +39,8 @@ export class UdpForwarder {
   readonly #service: ServiceKey;
   #plan: ServicePlan;
   #traffic: ServiceTraffic | undefined;
+  /** Unanswered flows that were to be ended for new ones. */
+  #unanswered = 0;
   #closed = false;
 
   constructor(forwarding: Forwarding, plan: ServicePlan) {
@@ -194,6 +202,7 @@ export class UdpForwarder {
     const servicePort = this.#plan.key;
     if (size < bound && openFiles.takeTraffic(this.#service, 1)) return true;
     if (oldest) {
+      if (this.#mayCircle(oldest)) return false;
       this.end(oldest);
       log.warn("Closed the longest idle flow for a new one", { servicePort, bound });
     } else this.#forwarding.relieve(1);
@@ -203,6 +212,16 @@ export class UdpForwarder {
       ...{ servicePort, limit: openFiles.limit, cure: OUT_OF_SOCKETS_CURE },
     });
     return false;
+  }
+
+  /** Answered flows are in no circle, so clients that get answers lose nothing. */
+  #mayCircle({ isAnswered }: UdpFlow): boolean {
+    if (isAnswered || ++this.#unanswered % UNANSWERED_PER_DROP !== 0) return false;
+    this.#forwarding.log.warn("Dropped a datagram at the bound of flows: it may be in a circle", {
+      servicePort: this.#plan.key,
+      cure: "check that no endpoint is a node port or another address of a Service",
+    });
+    return true;
   }
 
   /** On every address, so that the kernel takes the one that leads to the endpoint as the source. */

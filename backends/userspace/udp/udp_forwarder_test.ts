@@ -222,6 +222,44 @@ Deno.test("UdpForwarder ends the longest unused flow at the bound", async () => 
   ]);
 });
 
+for (const count of [2, 3]) {
+  Deno.test(`UdpForwarder ends the circle of a datagram through ${count} nodes`, async () => {
+    await using client = UdpPeer.open();
+    await using stack = new globalThis.AsyncDisposableStack();
+    const nodes = Array.from(
+      { length: count },
+      () => stack.use(new ForwardedService({ to: [] }, { maxFlows: 20 })),
+    );
+    for (const [index, node] of nodes.entries()) {
+      const { hostname, port } = nodes[(index + 1) % count]!.address;
+      node.update({ to: [`${hostname}:${port}`] });
+    }
+    await client.send("x", nodes[0]!.address);
+    const dropped = () =>
+      nodes.reduce((sum, { forwarding }) => sum + forwarding.counters.udpDropped, 0);
+    await eventually("the datagram is dropped", () => dropped() > 0);
+    const opened = nodes.map(({ forwarding }) => forwarding.counters.udpFlows);
+    assert(Math.max(...opened) <= 20 + 8, `${opened} flows`);
+    for (const { clock } of nodes) await clock.advance(11_000);
+    assertEquals(nodes.map(({ flows }) => flows), nodes.map(() => 0));
+    assertEquals(nodes.map(({ forwarding }) => forwarding.counters.udpFlows), opened);
+  });
+}
+
+Deno.test("UdpForwarder drops nothing at the bound of clients that get answers", async () => {
+  await using endpoint = named("a");
+  await using service = new ForwardedService({ to: [endpoint.endpoint] }, { maxFlows: 2 });
+  // They stay open: a port that is used again would belong to an earlier flow.
+  await using clients = new globalThis.AsyncDisposableStack();
+  for (let count = 0; count < 20; count++) {
+    const client = clients.use(UdpPeer.open());
+    await client.send("x", service.address);
+    await client.next();
+  }
+  const { udpFlows, udpDropped } = service.forwarding.counters;
+  assertEquals([udpFlows, udpDropped], [20, 0]);
+});
+
 Deno.test("UdpForwarder binds flows of one client address by session affinity", async () => {
   await using a = named("a");
   await using b = named("b");

@@ -73,10 +73,17 @@ function checkLists({ families, objects }: InputDump, source: string): void {
 }
 
 function configurationOf(
-  { configuration, mode }: InputDump,
+  { configuration, controllers, mode }: InputDump,
   { source, relay }: Pick<PlanDumpOptions, "source" | "relay">,
 ): Pick<LoadedConfiguration, "proxy" | "relay"> {
-  const proxy = { ...defaultConfiguration(), ...configuration.proxy, mode };
+  const defaults = defaultConfiguration();
+  const policies = controllers?.["network-policy"];
+  const networkPolicy = {
+    ...defaults.networkPolicy,
+    ...(policies && { ...policies.settings, mode: policies.tool ?? policies.settings.mode }),
+    enabled: policies !== undefined,
+  };
+  const proxy = { ...defaults, ...configuration.proxy, networkPolicy, mode };
   const [problem] = validateConfiguration(proxy);
   if (problem !== undefined) {
     const { path, message } = problem;

@@ -28,6 +28,8 @@ export type PolicySyncReport = SyncReport<PolicyKey>;
 /** The data plane of one IP family. */
 export interface PolicyBackend extends DataPlane<PolicyPlan, PolicyPlanChanges, PolicySyncReport> {
   readonly family: IpFamily;
+  /** Returns the plan in the tool's own language, in pieces. Pure. */
+  render(plan: PolicyPlan): Iterable<string>;
   /** What the last plan that was synced comes to. */
   inspect(): {
     /** Where the rules are. */
@@ -54,8 +56,6 @@ export interface PolicyBackendOptions {
   readonly family: IpFamily;
   /** Longest time between two looks for what a flush takes along, milliseconds. */
   readonly syncPeriodMs: number;
-  /** Group of NFLOG for denied packets. */
-  readonly logGroup: number;
 }
 
 /** The data planes that this build has, and how they are made. */

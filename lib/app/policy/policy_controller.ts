@@ -13,6 +13,7 @@ import type {
   Controller,
   ControllerKind,
   ControllerStatus,
+  ControlRoutes,
   DumpSection,
 } from "../../controller/controller.ts";
 import type { LoopId } from "../../controller/loop_id.ts";
@@ -21,7 +22,6 @@ import { retryBackoff } from "../../controller/sync_runner.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import type { InformerHandler } from "../../kube/informer.ts";
-import { type Cidr, cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
 import { type IpAddress, type IpFamily, tryParseIpAddress } from "../../net/ip_address.ts";
 import { createConntrack } from "../../os/conntrack.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
@@ -30,15 +30,17 @@ import { podKeyOf, policyKeyOf } from "../../policy/object_keys.ts";
 import type { PolicyPlan, PolicyPlanChanges } from "../../policy/policy_plan.ts";
 import { ChangeRecorder } from "../changes/change_recorder.ts";
 import type { ControllerParts } from "../controllers.ts";
+import { policyRoutes } from "../explain/policy_questions.ts";
 import { takeOverPolicies } from "../handover/policy_takeover.ts";
 import { PolicySource } from "../run/policy_source.ts";
 import { serviceSubscriptions } from "../service/service_subscriptions.ts";
 import { choosePolicyTool } from "./choose_policy_tool.ts";
 import { ConnectionCutter } from "./connection_cutter.ts";
 import type { PolicyTool } from "./policy_backend.ts";
-import { denySettings, PolicyFamily } from "./policy_family.ts";
+import { PolicyFamily } from "./policy_family.ts";
 import { PolicyInputs } from "./policy_inputs.ts";
 import { dumpedPolicies, policyFacts, type ShownPolicies } from "./policy_status.ts";
+import { podRangesOf, policySettings } from "./policy_settings.ts";
 import { removeOtherTools } from "./remove_other_tools.ts";
 import { POLICY_WORDS, type PolicyChange } from "./policy_words.ts";
 
@@ -52,6 +54,7 @@ const NODE_WAIT_MS = 5_000;
 export class NetworkPolicyController implements Controller {
   readonly name = "network-policy";
   readonly kinds: readonly ControllerKind[];
+  readonly routes: ControlRoutes;
   readonly #parts: ControllerParts;
   readonly #inputs: PolicyInputs;
   /** Follows an API server by itself; absent where the common source has the objects. */
@@ -67,6 +70,7 @@ export class NetworkPolicyController implements Controller {
     const { configuration, nodeName } = parts;
     this.#parts = parts;
     this.#inputs = new PolicyInputs(parts);
+    this.routes = policyRoutes(this.#inputs);
     const isShared = configuration.relay.manifests.length > 0;
     const informers = isShared ? parts.informers : new InformerSet();
     this.kinds = [
@@ -170,7 +174,7 @@ export class NetworkPolicyController implements Controller {
       networkPolicy,
       state: this.#inputs.state,
       families: this.#families,
-      hasRanges: this.#podRanges().length > 0,
+      hasRanges: podRangesOf(this.#node).length > 0,
     };
   }
 
@@ -187,8 +191,7 @@ export class NetworkPolicyController implements Controller {
         metrics.driftFound(family, figures);
         changes.driftFound(loop, figures);
       };
-      const { logGroup } = proxy.networkPolicy;
-      const backend = create({ ...edges, onDrift }, { family, syncPeriodMs: syncPeriod, logGroup });
+      const backend = create({ ...edges, onDrift }, { family, syncPeriodMs: syncPeriod });
       const waitMs = minSyncPeriod;
       const recorder = new ChangeRecorder({ ...edges, log: changes }, {
         ...POLICY_WORDS,
@@ -237,9 +240,8 @@ export class NetworkPolicyController implements Controller {
   async #handOver(signal: AbortSignal): Promise<void> {
     const { configuration: { proxy, mode, relay } } = this.#parts;
     const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, mode);
-    const { logGroup } = proxy.networkPolicy;
     const tool = this.#tool!;
-    await removeOtherTools(this.#parts, { tool, signal, syncPeriodMs, logGroup });
+    await removeOtherTools(this.#parts, { tool, signal, syncPeriodMs });
     if (relay.takeover) await takeOverPolicies(this.#parts, signal);
   }
 
@@ -263,9 +265,9 @@ export class NetworkPolicyController implements Controller {
   #onNode(previous: Node | undefined, current: Node | undefined): void {
     // What was known stays while the Node is deleted.
     if (current === undefined) return;
-    const before = `${this.#podRanges()}`;
+    const before = podRangesOf(this.#node);
     this.#node = current;
-    if (before === `${this.#podRanges()}`) return;
+    if (`${before}` === `${podRangesOf(current)}`) return;
     this.#seen({ kind: "Node", previous, current });
     this.#applySettings();
   }
@@ -277,17 +279,7 @@ export class NetworkPolicyController implements Controller {
   }
 
   #settings(family: IpFamily) {
-    const { networkPolicy } = this.#parts.current.proxy;
-    const closedRanges = networkPolicy.start === "closed"
-      ? this.#podRanges().filter((range) => cidrFamilyOf(range) === family)
-      : [];
-    return { deny: denySettings(networkPolicy), closedRanges };
-  }
-
-  #podRanges(): readonly Cidr[] {
-    const { podCIDR = "", podCIDRs = [] } = this.#node?.spec ?? {};
-    const texts = podCIDRs?.length ? podCIDRs : [podCIDR ?? ""];
-    return texts.map(tryParseCidr).filter((range) => range !== undefined);
+    return policySettings(this.#parts.current.proxy.networkPolicy, { family, node: this.#node });
   }
 
   #isOwnNode(address: IpAddress): boolean {

@@ -15,10 +15,9 @@ export const NETWORK_POLICY_CONTROLLER: ControllerDefinition = {
   create: (parts) => new NetworkPolicyController(parts),
   async *cleanUp(dependencies, { proxy, relay }) {
     const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, "nftables");
-    const { logGroup } = proxy.networkPolicy;
     for (const create of Object.values(dependencies.policyBackends ?? {})) {
       for (const family of IP_FAMILIES) {
-        await using backend = create(dependencies, { family, syncPeriodMs, logGroup });
+        await using backend = create(dependencies, { family, syncPeriodMs });
         yield await (relay.dryRun ? backend.previewCleanup() : backend.cleanup());
       }
     }

@@ -10,13 +10,7 @@ import { SyncLoop, type SyncLoopDependencies } from "../../controller/sync_loop.
 import type { SyncRunnerOptions } from "../../controller/sync_runner.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Policy } from "../../policy/policy.ts";
-import type {
-  DenySettings,
-  PodKey,
-  PolicyKey,
-  PolicyPlan,
-  PolicyPlanChanges,
-} from "../../policy/policy_plan.ts";
+import type { PodKey, PolicyKey, PolicyPlan, PolicyPlanChanges } from "../../policy/policy_plan.ts";
 import { PolicyPlanner, type PolicyPlanOptions } from "../../policy/policy_planner.ts";
 import type { PolicyBackend, PolicySyncReport } from "./policy_backend.ts";
 import type { PolicyInputs } from "./policy_inputs.ts";
@@ -175,14 +169,4 @@ export class PolicyFamily {
     if (this.#taken) this.#planner.putBack(this.#taken);
     this.#taken = undefined;
   }
-}
-
-/** How denied packets are treated, from the words of the configuration. */
-export function denySettings(
-  { deny, logPerMinute }: { readonly deny: string; readonly logPerMinute: number },
-): DenySettings {
-  return {
-    action: deny === "drop" ? "drop" : "reject",
-    ...(logPerMinute > 0 && { log: { perMinute: logPerMinute } }),
-  };
 }

@@ -28,7 +28,7 @@ Deno.test("removeOtherTools() cleans up after the other tool in both families, a
   };
   const { signal } = new AbortController();
   await removeOtherTools(dependencies, {
-    ...{ tool: "nftables", signal, syncPeriodMs: 30_000, logGroup: 100 },
+    ...{ tool: "nftables", signal, syncPeriodMs: 30_000 },
   });
   assertEquals(cleaned, ["IPv4", "IPv6"]);
   const infos = logger.lines.filter(({ level }) => level === "info");

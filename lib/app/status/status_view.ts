@@ -78,6 +78,8 @@ export interface ServiceView {
 
 /** Endpoints beyond these are counted. */
 const MOST_ENDPOINTS = 8;
+/** A Service may have 100,000 frontends. */
+const MOST_ADDRESSES = 64;
 
 /** The report as people see it. `filter` selects from what is in quarantine. */
 export function statusView(report: StatusReport, filter = ""): StatusView {
@@ -220,12 +222,16 @@ function serviceView(service: StatusService): ServiceView {
   const { name, protocol, addresses, endpoints, connections, traffic } = service;
   const isCounted = connections !== undefined || traffic !== undefined;
   const more = endpoints.length - MOST_ENDPOINTS;
+  const moreAddresses = addresses.length - MOST_ADDRESSES;
   return {
     name: printableText(name),
     protocol,
     health: { tone: severity(service) > 0 ? "bad" : "good", text: healthText(service) },
     isQuarantined: service.quarantined !== undefined,
-    addresses: addresses.map(addressText).sort(),
+    addresses: [
+      ...addresses.map(addressText).sort().slice(0, MOST_ADDRESSES),
+      ...(moreAddresses > 0 ? [`and ${moreAddresses} more`] : []),
+    ],
     endpoints: endpoints.length === 0 ? ["none: refused"] : [
       ...endpoints.slice(0, MOST_ENDPOINTS).map(endpointText),
       ...(more > 0 ? [`and ${more} more`] : []),

@@ -1,4 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
+import { parseIpAddress } from "../../net/ip_address.ts";
+import { parsePort } from "../../net/port.ts";
 import {
   testStatusFamily,
   testStatusReport,
@@ -54,6 +56,18 @@ Deno.test("serviceViews() sorts by name and protocol, and counts further endpoin
     "b TCP",
   ]);
   assertEquals([views[1]!.endpoints.length, views[1]!.endpoints.at(-1)], [9, "and 92 more"]);
+});
+
+Deno.test("serviceViews() counts further addresses of a Service with very many", () => {
+  const addresses = Array.from({ length: 2000 }, (_, index) => ({
+    role: "ExternalIP" as const,
+    address: parseIpAddress("192.0.2.1"),
+    port: parsePort(index + 1),
+    protocol: "TCP" as const,
+    state: "serving" as const,
+  }));
+  const [view] = serviceViews({ services: [service("a", { addresses })] }, "");
+  assertEquals([view?.addresses.length, view?.addresses.at(-1)], [65, "and 1936 more"]);
 });
 
 Deno.test("statusView() selects what is in quarantine by the filter, and notes what is wrong", () => {

@@ -56,6 +56,10 @@ export class FakePolicyBackend implements PolicyBackend {
     }).isAllowed;
   }
 
+  render({ lists }: PolicyPlan): Iterable<string> {
+    return [`# ${lists.size} lists\n`];
+  }
+
   inspect(): ReturnType<PolicyBackend["inspect"]> {
     const pods = [...this.plan?.pods.values() ?? []];
     const sets = [...this.plan?.peers.values() ?? []];

@@ -10,6 +10,7 @@ import {
 } from "../../../backends/userspace/backend.ts";
 import { type Clock, systemClock } from "../../../lib/os/clock.ts";
 import { type Network, systemNetwork } from "../../../lib/os/network.ts";
+import type { OpenFiles } from "../../../lib/os/open_files.ts";
 import type { SyncReport } from "../../../lib/proxy/data_plane.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
@@ -23,6 +24,7 @@ import { testPlanChanges, testProxyPlan } from "../builders/service_plans.ts";
 export interface TestBackendOptions extends Partial<UserspaceBackendOptions> {
   readonly clock?: Clock;
   readonly network?: Network;
+  readonly openFiles?: OpenFiles;
   readonly traffic?: FamilyTraffic;
 }
 
@@ -42,11 +44,16 @@ export class TestUserspaceBackend implements AsyncDisposable {
   #retry: readonly ServicePortKey[] = [];
 
   constructor(
-    { clock = systemClock, network = systemNetwork, traffic, ...options }: TestBackendOptions = {},
+    { clock = systemClock, network = systemNetwork, openFiles, traffic, ...options }:
+      TestBackendOptions = {},
   ) {
     const { logger, addresses } = this;
     this.backend = createUserspaceBackend(
-      { clock, network, logger, addresses, comparison: COMPARISON, ...(traffic && { traffic }) },
+      {
+        ...{ clock, network, logger, addresses, comparison: COMPARISON },
+        ...(openFiles && { openFiles }),
+        ...(traffic && { traffic }),
+      },
       { family: "IPv4", udpTimeoutMs: 10_000, ...options },
     );
   }

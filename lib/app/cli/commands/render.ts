@@ -1,3 +1,7 @@
+import { NODE } from "../../../api/kinds/node.ts";
+import { syncPeriodsOf } from "../../../config/configuration.ts";
+import type { Logger } from "../../../log/logger.ts";
+import { policySettings } from "../../policy/policy_settings.ts";
 import { checkService, servicePortsOf } from "../../explain/find_service_ports.ts";
 import type { IpFamily } from "../../../net/ip_address.ts";
 import { PolicyPlanner } from "../../../policy/policy_planner.ts";
@@ -35,7 +39,7 @@ export const renderCommand: ActiveCommand = {
 
 async function print(
   dependencies: Dependencies,
-  { planned, context: { flags } }: {
+  { planned, context: { flags, logger } }: {
     readonly planned: PlannedNode;
     readonly context: CommandContext;
   },
@@ -54,31 +58,31 @@ async function print(
       print(piece);
       await clock.yieldToEventLoop();
     }
-    if (service === undefined) printPolicies(dependencies, planned, family);
+    if (service === undefined) await printPolicies(dependencies, planned, { family, logger });
   }
 }
 
-/** The rules of NetworkPolicies, where they are enforced and this build can spell them. */
-function printPolicies(
-  { print, renderPolicies = {} }: Dependencies,
-  { informers, nodeName, configuration: { proxy: { networkPolicy } } }: PlannedNode,
-  family: IpFamily,
-): void {
+/** Prints the rules of NetworkPolicies, if they are enforced and this build has their data plane. */
+async function printPolicies(
+  dependencies: Dependencies,
+  { informers, nodeName, configuration: { proxy } }: PlannedNode,
+  { family, logger }: { readonly family: IpFamily; readonly logger: Logger },
+): Promise<void> {
+  const { clock, policyBackends = {}, print } = dependencies;
+  const { networkPolicy } = proxy;
   const state = networkPolicy.enabled ? policyStateOf(informers) : undefined;
   const tool = networkPolicy.mode === "iptables" ? "iptables" : "nftables";
-  const renderWith = renderPolicies[tool];
-  if (state === undefined || renderWith === undefined) return;
-  const { deny, logPerMinute } = networkPolicy;
-  const planner = new PolicyPlanner(state, {
-    family,
-    nodeName,
-    deny: {
-      action: deny === "drop" ? "drop" : "reject",
-      ...(logPerMinute > 0 && { log: { perMinute: logPerMinute } }),
-    },
-    closedRanges: [],
-  });
+  const create = policyBackends[tool];
+  if (state === undefined || create === undefined) return;
+  const node = informers.of(NODE).get(nodeName);
+  const settings = policySettings(networkPolicy, { family, node });
+  const planner = new PolicyPlanner(state, { family, nodeName, ...settings });
   planner.update();
+  const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, tool);
+  await using backend = create({ ...dependencies, logger }, { family, syncPeriodMs });
   print(`# NetworkPolicies by ${tool}, ${family}: ${planner.plan.pods.size} pods of this node.\n`);
-  for (const piece of renderWith(planner.plan)) print(piece);
+  for (const piece of backend.render(planner.plan)) {
+    print(piece);
+    await clock.yieldToEventLoop();
+  }
 }
