@@ -37,7 +37,7 @@ export function renderIptables(plan: ProxyPlan, options: IptablesRenderOptions):
  * Renders the chains of {@linkcode renderIptables} that concern some ServicePorts: those with their
  * rules, and the chains before and after them. Chains shared with other ServicePorts are complete.
  */
-export function renderIptablesAround(
+function renderIptablesAround(
   plan: ProxyPlan,
   options: IptablesRenderOptions,
   keys: ReadonlySet<ServicePortKey>,

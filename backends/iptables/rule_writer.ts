@@ -212,7 +212,7 @@ const UNSEEN = "-j RETURN";
  * Adds what can be found out about unreadable tables: which jumps exist. The chains themselves are
  * unknown, so they are rewritten.
  */
-export async function withUnreadable(
+async function withUnreadable(
   runner: Asked,
   tables: SavedTables,
   options: IptablesRenderOptions,

@@ -144,7 +144,7 @@ async function tryDummyDevice(
 }
 
 /** The tool of IPVS. */
-export const IPVSADM: Feature = {
+const IPVSADM: Feature = {
   feature: "ipvsadm",
   required: true,
   lost: "No virtual server can be made",
@@ -153,7 +153,7 @@ export const IPVSADM: Feature = {
 };
 
 /** IPVS itself. */
-export const IPVS_OF_KERNEL: Feature = {
+const IPVS_OF_KERNEL: Feature = {
   feature: "ip_vs in the kernel",
   required: true,
   lost: "No virtual server can be made",
@@ -162,7 +162,7 @@ export const IPVS_OF_KERNEL: Feature = {
 };
 
 /** The scheduler; its name is added. */
-export const SCHEDULER: Feature = {
+const SCHEDULER: Feature = {
   feature: "scheduler",
   required: true,
   lost: "Endpoints cannot be chosen",
@@ -170,7 +170,7 @@ export const SCHEDULER: Feature = {
 };
 
 /** The device that holds Service addresses. */
-export const DUMMY: Feature = {
+const DUMMY: Feature = {
   feature: "dummy device",
   required: true,
   lost: "Service addresses cannot be made local",
@@ -178,7 +178,7 @@ export const DUMMY: Feature = {
 };
 
 /** The tool of sets. */
-export const IPSET: Feature = {
+const IPSET: Feature = {
   feature: "ipset",
   required: true,
   lost: "Rules cannot name Services",

@@ -30,7 +30,7 @@ import {
 } from "./counting_table.ts";
 import { CountedFrontends } from "./counted_frontends.ts";
 
-export interface TrafficCountersDependencies {
+interface TrafficCountersDependencies {
   readonly clock: Clock;
   readonly commands: CommandRunner;
   readonly logger: Logger;

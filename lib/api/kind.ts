@@ -31,7 +31,7 @@ export interface KindSpec<T extends KubeObject = KubeObject> {
 export type ObjectOf<Kind> = Kind extends KindSpec<infer T> ? T : never;
 
 /** A manifest of a kind after its schema was checked. */
-export type ManifestOf<Schema extends v.GenericSchema> = v.InferOutput<Schema>;
+type ManifestOf<Schema extends v.GenericSchema> = v.InferOutput<Schema>;
 
 /** Takes what is wrong with a manifest. */
 export interface ManifestReport {
@@ -100,7 +100,7 @@ type ReducedTo<Schema extends v.GenericSchema> = Extract<
 >;
 
 /** Values as they are kept: an absent field is absent, and words of a server may be any text. */
-export type Reduced<T> = T extends string ? string
+type Reduced<T> = T extends string ? string
   : T extends number ? number
   : T extends boolean ? boolean
   : T extends readonly (infer Item)[] ? readonly Reduced<Item>[]

@@ -1,4 +1,4 @@
-import type { BackendMode } from "../proxy/backend.ts";
+import { BACKEND_MODES, type BackendMode } from "../proxy/backend.ts";
 import type { KubeProxyConfiguration } from "./configuration.ts";
 
 /** Names of the fields that differ, e.g. `iptables.syncPeriod`. */
@@ -23,7 +23,7 @@ const WITHOUT_EFFECT = /^(winkernel\..*|windowsRunAsService|portRange|configSync
 
 /** Blocks that only some modes read. */
 const MODES_OF_BLOCK: Readonly<Record<string, readonly BackendMode[]>> = {
-  iptables: ["iptables", "ipvs", "userspace"],
+  iptables: BACKEND_MODES.filter((mode) => mode !== "nftables"),
   ipvs: ["ipvs"],
   nftables: ["nftables"],
 };

@@ -75,7 +75,7 @@ export interface DumpSection {
  * Answers a GET request on the control socket. The result is sent as JSON, in pieces; `signal` is
  * aborted when the client disconnects.
  */
-export type ControlRoute = (query: URLSearchParams, signal?: AbortSignal) => Promise<unknown>;
+type ControlRoute = (query: URLSearchParams, signal?: AbortSignal) => Promise<unknown>;
 
 /** Routes by path, e.g. `/status`. */
 export type ControlRoutes = Readonly<Record<`/${string}`, ControlRoute>>;

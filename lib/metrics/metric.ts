@@ -1,4 +1,4 @@
-import type { BackendMode } from "../proxy/backend.ts";
+import { BACKEND_MODES, type BackendMode, MODE_TRAITS } from "../proxy/backend.ts";
 
 /** One row of the table. */
 export interface Metric {
@@ -23,7 +23,7 @@ export interface Metric {
 export const FAMILY = { ip_family: ["IPv4", "IPv6"] } as const;
 
 /** The modes that write rules into the kernel. */
-export const KERNEL_MODES = ["iptables", "ipvs", "nftables"] as const;
+export const KERNEL_MODES = BACKEND_MODES.filter((mode) => !MODE_TRAITS[mode].forwardsItself);
 
 /** Whether a mode has a metric. */
 export function hasMetric(mode: BackendMode, { modes }: Metric): boolean {

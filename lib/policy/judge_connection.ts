@@ -69,7 +69,7 @@ export interface PolicyView {
 }
 
 /** A pod and the lists it has; absent = not isolated. */
-export interface ViewedPod {
+interface ViewedPod {
   readonly key: PodKey;
   readonly ingress?: RuleList;
   readonly egress?: RuleList;

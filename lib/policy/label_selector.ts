@@ -10,7 +10,7 @@ import type { ProblemCollector } from "../api/problem_collector.ts";
 export type Labels = Readonly<Record<string, string>>;
 
 /** What one label has to be. */
-export interface LabelRequirement {
+interface LabelRequirement {
   readonly key: string;
   readonly operator: "In" | "NotIn" | "Exists" | "DoesNotExist";
   /** Sorted; empty for Exists and DoesNotExist. */

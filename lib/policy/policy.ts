@@ -40,7 +40,7 @@ export interface Policy {
 }
 
 /** The rules that can match in each family, in their order. */
-export type FamilyRules = Readonly<Record<IpFamily, readonly ParsedRule[]>>;
+type FamilyRules = Readonly<Record<IpFamily, readonly ParsedRule[]>>;
 
 /** A rule, or a part of it. */
 export interface ParsedRule {

@@ -12,7 +12,7 @@ import { EVERYTHING, parseLabelSelector } from "./label_selector.ts";
 import { blocksSource, type PeerSource, type PodQuery, podsSource } from "./peer_source.ts";
 
 /** Peers of both families. Any of them may be the other end. */
-export interface PolicyPeers {
+interface PolicyPeers {
   readonly queries: readonly PodQuery[];
   /** The queries as sets. */
   readonly sources: readonly PeerSource[];
@@ -29,7 +29,7 @@ export interface FamilyPeers {
 }
 
 /** Where problems of a part of the object go. */
-export interface PolicyPlace {
+interface PolicyPlace {
   readonly path: string;
   readonly problems: ProblemCollector;
 }

@@ -92,7 +92,7 @@ export interface ConnectionView {
 }
 
 /** Counts of a mode that writes rules. */
-export interface RuleCounting {
+interface RuleCounting {
   /** May ask the kernel, and rejects if that fails. */
   ruleCounters(): Promise<RuleCounters>;
   /**

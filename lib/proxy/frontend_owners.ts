@@ -31,7 +31,7 @@ type Claimant = Pick<
 >;
 
 /** Looks up the claimants. */
-export type Claimants = ReadonlyMap<ServicePortKey, Claimant>;
+type Claimants = ReadonlyMap<ServicePortKey, Claimant>;
 
 const NO_CLAIMS: readonly ClaimedFrontend[] = [];
 

@@ -13,7 +13,7 @@ import { chooseIptables } from "../iptables/iptables_variant.ts";
 import { isOfOtherModes } from "./known_chains.ts";
 
 /** A chain and where it is. */
-export interface ChainPlace {
+interface ChainPlace {
   readonly world: IptablesRuleSet;
   readonly table: string;
   readonly chain: string;

@@ -15,7 +15,7 @@ export interface ProbeDependencies {
   readonly timeoutMs?: number;
 }
 
-export interface TryOptions {
+interface TryOptions {
   readonly stdin?: string;
   /** @default {that of the dependencies} */
   readonly timeoutMs?: number;

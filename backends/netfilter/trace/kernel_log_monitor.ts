@@ -91,7 +91,7 @@ function withText(step: TraceStep, rules: CountedRules): TraceStep {
 }
 
 /** One line of the log. */
-export interface KernelTraceLine {
+interface KernelTraceLine {
   readonly table: string;
   readonly chain: string;
   readonly kind: "rule" | "return" | "policy";

@@ -25,7 +25,7 @@ interface DrawnKey {
 }
 
 /** A statement that only matches. */
-export type MatchStatement = Extract<
+type MatchStatement = Extract<
   Statement,
   { readonly kind: "in-range" | "interface" | "local" | "never" | "ports" | "protocol" }
 >;

@@ -9,7 +9,7 @@ import { ZONE_LABEL } from "../labels.ts";
 import { cidr, dnsSubdomain, fields, list, metadata, text, UID } from "../schema.ts";
 
 /** How k3s was started on the node. A whole command line, which may hold secrets. */
-export const K3S_NODE_ARGS_ANNOTATION = "k3s.io/node-args";
+const K3S_NODE_ARGS_ANNOTATION = "k3s.io/node-args";
 
 const schema = fields({
   metadata: metadata(dnsSubdomain, {

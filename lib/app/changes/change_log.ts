@@ -155,7 +155,7 @@ export class ChangeLog {
 }
 
 /** Whether two entries are about the same loop. */
-export function isOfLoop(entry: EntryLoop, other: EntryLoop): boolean {
+function isOfLoop(entry: EntryLoop, other: EntryLoop): boolean {
   return entry.family === other.family && entry.controller === other.controller;
 }
 

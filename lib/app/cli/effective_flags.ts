@@ -5,7 +5,7 @@ import type { LoadedConfiguration } from "../../config/load.ts";
 import type { Logger } from "../../log/logger.ts";
 import { isSecretName, REDACTED } from "../../log/redact.ts";
 
-export interface EffectiveConfiguration {
+interface EffectiveConfiguration {
   /** The flags on the command line. */
   readonly flags: FlagValues;
   readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;

@@ -2,7 +2,7 @@ import type { LoadedConfiguration } from "../../config/load.ts";
 import type { ModeRequest } from "../../config/mode_request.ts";
 import type { Logger } from "../../log/logger.ts";
 import { IP_FAMILIES } from "../../net/ip_address.ts";
-import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
+import { BACKEND_MODES, type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import type { ProbeResult } from "../../proxy/service_mode.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import { AUTO_ORDER, chooseVerdict, ModeError } from "../run/choose_mode.ts";
@@ -27,11 +27,13 @@ interface ExaminedModes {
   readonly findings: readonly HostFinding[];
 }
 
+const KERNEL_MODES_OF_AUTO: readonly BackendMode[] = AUTO_ORDER
+  .filter((mode) => !MODE_TRAITS[mode].forwardsItself);
+
 /** All modes, those of `auto` first. */
 const ALL_MODES: readonly BackendMode[] = [
-  ...AUTO_ORDER.filter((mode) => !MODE_TRAITS[mode].forwardsItself),
-  "ipvs",
-  "userspace",
+  ...KERNEL_MODES_OF_AUTO,
+  ...BACKEND_MODES.filter((mode) => !KERNEL_MODES_OF_AUTO.includes(mode)),
 ];
 
 /** Tests one mode after the other: two that write the same kind of rules would interfere. */

@@ -18,7 +18,7 @@ import type { PolicyQuestions } from "./policy_questions.ts";
 const MOST_JUDGED = 64;
 
 /** The judgement for one receiver. */
-export interface JudgedReceiver extends Judgement {
+interface JudgedReceiver extends Judgement {
   readonly to: string;
   /** The receiver's node sees the address of this node, and judges by that. */
   readonly seesNode?: true;

@@ -32,7 +32,7 @@ export type PolicyChange =
   | Change<"configuration", undefined>;
 
 /** What a sync changed: a pod of this node, or its sets of peers. */
-export interface PolicyEffect {
+interface PolicyEffect {
   readonly name: string;
   readonly words: readonly string[];
 }

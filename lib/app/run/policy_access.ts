@@ -34,7 +34,7 @@ const NEEDED: readonly ResourceAccess[] = POLICY_KINDS.flatMap(({ group, plural 
 );
 
 /** The missing permissions of an identity, and the remedy. */
-export interface MissingAccess {
+interface MissingAccess {
   /** As {@linkcode describeAccess} has it. */
   readonly missing: readonly string[];
   /** The ClusterRole that grants it. */
