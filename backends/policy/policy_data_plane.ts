@@ -42,7 +42,7 @@ export interface PolicyDataPlaneOptions {
   readonly syncPeriodMs: number;
 }
 
-/** What one sync did. A policy in quarantine allows nothing that was refused; its pods stay isolated. */
+/** The result of one sync. A policy in quarantine allows nothing that was refused; its pods stay isolated. */
 export type PolicySyncReport = SyncReport<PolicyKey>;
 
 /** An object of the data plane that differs from the plan. */
@@ -54,16 +54,16 @@ export type PolicyRepair = Omit<DataPlaneRepair, "found" | "left"> & {
   readonly left: readonly PolicyDifference[];
 };
 
-/** What the rules do with a connection. */
+/** The treatment of a connection by the rules. */
 export interface PolicyWalk {
   readonly verdict: "ACCEPT" | "DROP" | "REJECT";
   /** The rules and elements that had a part in it, in the order in which the packet meets them. */
   readonly path: readonly PacketCarrier[];
 }
 
-/** What the data plane holds. */
+/** The contents of the data plane. */
 export interface PolicyInspection {
-  /** Where the rules are, for a person to read. */
+  /** The location of the rules, as text for users. */
   readonly summary: string;
   /** Isolated pods by direction. */
   readonly isolated: Readonly<Record<Direction, number>>;
@@ -90,7 +90,7 @@ export interface PolicyDataPlane
   inspect(): PolicyInspection;
 }
 
-/** What the log says of drift, in every data plane. */
+/** The log messages about drift, the same in every data plane. */
 export const POLICY_DRIFT_TEXTS = {
   lost: "Another program removed rules of NetworkPolicy; repairing",
   changed: "Another program removed or changed rules of NetworkPolicy; repairing",

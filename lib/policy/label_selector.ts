@@ -9,7 +9,7 @@ import type { ProblemCollector } from "../api/problem_collector.ts";
 /** The labels of an object. */
 export type Labels = Readonly<Record<string, string>>;
 
-/** What one label has to be. */
+/** A requirement that a selector has for one label. */
 export interface LabelRequirement {
   readonly key: string;
   readonly operator: "In" | "NotIn" | "Exists" | "DoesNotExist";

@@ -37,7 +37,7 @@ export interface PolicyPlace {
 /** Most blocks of one policy and family, exceptions taken out. One exception of IPv6 may make 128. */
 const MOST_BLOCKS = 16_384;
 
-/** How many blocks a policy may still have. */
+/** The number of blocks that a policy may still have. */
 export type BlockRoom = Record<IpFamily, number>;
 
 /** The room of a policy at first. */

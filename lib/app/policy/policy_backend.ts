@@ -22,7 +22,7 @@ export const POLICY_TOOLS = ["nftables", "iptables"] as const;
 /** One of {@linkcode POLICY_TOOLS}. */
 export type PolicyTool = typeof POLICY_TOOLS[number];
 
-/** What one sync did. A policy in quarantine allows nothing that was refused. */
+/** The result of one sync. A policy in quarantine allows nothing that was refused. */
 export type PolicySyncReport = SyncReport<PolicyKey>;
 
 /** The data plane of one IP family. */
@@ -30,7 +30,7 @@ export interface PolicyBackend extends DataPlane<PolicyPlan, PolicyPlanChanges, 
   readonly family: IpFamily;
   /** What the last plan that was synced comes to. */
   inspect(): {
-    /** Where the rules are. */
+    /** The location of the rules. */
     readonly summary: string;
     readonly isolated: Readonly<Record<Direction, number>>;
     readonly lists: number;

@@ -23,7 +23,7 @@ interface Change<Kind, State> {
   readonly current: State | undefined;
 }
 
-/** What may cause a sync. */
+/** A change that may cause a sync. */
 export type PolicyChange =
   | Change<"Pod", Pod>
   | Change<"Namespace", Namespace>
@@ -31,7 +31,7 @@ export type PolicyChange =
   | Change<"Node", Node>
   | Change<"configuration", undefined>;
 
-/** What a sync changed: a pod of this node, or its sets of peers. */
+/** An effect of a sync: on a pod of this node, or its sets of peers. */
 export interface PolicyEffect {
   readonly name: string;
   readonly words: readonly string[];

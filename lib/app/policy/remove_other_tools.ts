@@ -13,7 +13,7 @@ import type {
   PolicyTool,
 } from "./policy_backend.ts";
 
-/** What it stands on. */
+/** The dependencies of the removal. */
 interface OtherToolsDependencies extends PolicyBackendDependencies {
   readonly logger: Logger;
   readonly policyBackends?: PolicyBackendTable;
