@@ -76,17 +76,17 @@ export interface PolicyInspection {
 export interface PolicyDataPlane
   extends DataPlane<PolicyPlan, PolicyPlanChanges, PolicySyncReport> {
   readonly family: IpFamily;
-  /** Tells data planes apart in reports. */
+  /** Distinguishes data planes in reports. */
   readonly tool: "nftables" | "iptables";
   /** The plan in the tool's own language, in pieces. The same plan gives the same bytes. Pure. */
   render(plan: PolicyPlan): Iterable<string>;
-  /** What the rules of a plan do with a connection. Asks nothing of the machine. */
+  /** Returns what the rules of a plan do with a connection, without reading the kernel. */
   walk(plan: PolicyPlan, connection: Connection): PolicyWalk;
   /** How what the machine holds now differs from a plan. Changes nothing and needs no `start()`. */
   compare(plan: PolicyPlan): Promise<readonly PolicyDifference[]>;
   /** Writes what {@linkcode compare} finds to differ, and compares again. Needs no `start()`. */
   repair(plan: PolicyPlan): Promise<PolicyRepair>;
-  /** What the last plan that was synced comes to. */
+  /** Summarizes the last synced plan. */
   inspect(): PolicyInspection;
 }
 

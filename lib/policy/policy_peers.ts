@@ -45,7 +45,7 @@ export function blockRoom(): BlockRoom {
   return { IPv4: MOST_BLOCKS, IPv6: MOST_BLOCKS };
 }
 
-/** Reads the peers of a rule; `undefined` = anyone. A peer that cannot be read is nobody. */
+/** Reads the peers of a rule; `undefined` = anyone. A peer that cannot be read matches no pod. */
 export function parsePolicyPeers(
   raw: readonly NetworkPolicyPeer[] | undefined,
   { namespace, place }: { readonly namespace: string; readonly place: PolicyPlace },

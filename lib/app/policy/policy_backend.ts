@@ -28,7 +28,7 @@ export type PolicySyncReport = SyncReport<PolicyKey>;
 /** The data plane of one IP family. */
 export interface PolicyBackend extends DataPlane<PolicyPlan, PolicyPlanChanges, PolicySyncReport> {
   readonly family: IpFamily;
-  /** What the last plan that was synced comes to. */
+  /** Summarizes the last synced plan. */
   inspect(): {
     /** The location of the rules. */
     readonly summary: string;

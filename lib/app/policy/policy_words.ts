@@ -31,7 +31,7 @@ export type PolicyChange =
   | Change<"Node", Node>
   | Change<"configuration", undefined>;
 
-/** An effect of a sync: on a pod of this node, or its sets of peers. */
+/** A pod of this node that a sync changed, or the sets of peers that it changed. */
 export interface PolicyEffect {
   readonly name: string;
   readonly words: readonly string[];
@@ -40,7 +40,7 @@ export interface PolicyEffect {
 /** Writes down the changes of one family. */
 export type PolicyChangeRecorder = ChangeRecorder<PolicyChange, PolicyEffect>;
 
-/** Any object may have an effect on any pod: causes are told where anything changed. */
+/** Any object may have an effect on any pod: causes are logged if anything changed. */
 const ANYTHING = "anything";
 
 /** The words. */

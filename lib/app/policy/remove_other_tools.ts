@@ -19,7 +19,7 @@ interface OtherToolsDependencies extends PolicyBackendDependencies {
   readonly policyBackends?: PolicyBackendTable;
 }
 
-/** Which tool stays. */
+/** The tool whose rules stay. */
 interface OtherToolsOptions extends Omit<PolicyBackendOptions, "family"> {
   readonly tool: PolicyTool;
   readonly signal: AbortSignal;
