@@ -16,7 +16,7 @@ export function haveNodePortsChanged({ sets }: Pick<IpvsLayout, "sets">): boolea
   return SETS.some(([, id]) => sets[id].missing.length + sets[id].stale.length > 0);
 }
 
-/** All of them, as they were applied. Nothing where there is no node port. */
+/** Returns the node ports as they were applied, with their addresses; empty without node ports. */
 export function nodePortServers(
   { sets, shared }: Pick<IpvsLayout, "sets" | "shared">,
 ): NodePortServers {

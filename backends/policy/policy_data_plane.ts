@@ -42,7 +42,7 @@ export interface PolicyDataPlaneOptions {
   readonly syncPeriodMs: number;
 }
 
-/** What one sync did. A policy in quarantine allows nothing that was refused; its pods stay isolated. */
+/** The result of one sync. A policy in quarantine allows nothing that was refused; its pods stay isolated. */
 export type PolicySyncReport = SyncReport<PolicyKey>;
 
 /** An object of the data plane that differs from the plan. */
@@ -54,16 +54,16 @@ export type PolicyRepair = Omit<DataPlaneRepair, "found" | "left"> & {
   readonly left: readonly PolicyDifference[];
 };
 
-/** What the rules do with a connection. */
+/** The treatment of a connection by the rules. */
 export interface PolicyWalk {
   readonly verdict: "ACCEPT" | "DROP" | "REJECT";
   /** The rules and elements that had a part in it, in the order in which the packet meets them. */
   readonly path: readonly PacketCarrier[];
 }
 
-/** What the data plane holds. */
+/** The contents of the data plane. */
 export interface PolicyInspection {
-  /** Where the rules are, for a person to read. */
+  /** The location of the rules, as text for users. */
   readonly summary: string;
   /** Isolated pods by direction. */
   readonly isolated: Readonly<Record<Direction, number>>;
@@ -76,21 +76,21 @@ export interface PolicyInspection {
 export interface PolicyDataPlane
   extends DataPlane<PolicyPlan, PolicyPlanChanges, PolicySyncReport> {
   readonly family: IpFamily;
-  /** Tells data planes apart in reports. */
+  /** Distinguishes data planes in reports. */
   readonly tool: "nftables" | "iptables";
   /** The plan in the tool's own language, in pieces. The same plan gives the same bytes. Pure. */
   render(plan: PolicyPlan): Iterable<string>;
-  /** What the rules of a plan do with a connection. Asks nothing of the machine. */
+  /** Returns what the rules of a plan do with a connection, without reading the kernel. */
   walk(plan: PolicyPlan, connection: Connection): PolicyWalk;
   /** How what the machine holds now differs from a plan. Changes nothing and needs no `start()`. */
   compare(plan: PolicyPlan): Promise<readonly PolicyDifference[]>;
   /** Writes what {@linkcode compare} finds to differ, and compares again. Needs no `start()`. */
   repair(plan: PolicyPlan): Promise<PolicyRepair>;
-  /** What the last plan that was synced comes to. */
+  /** Summarizes the last synced plan. */
   inspect(): PolicyInspection;
 }
 
-/** What the log says of drift, in every data plane. */
+/** The log messages about drift, the same in every data plane. */
 export const POLICY_DRIFT_TEXTS = {
   lost: "Another program removed rules of NetworkPolicy; repairing",
   changed: "Another program removed or changed rules of NetworkPolicy; repairing",

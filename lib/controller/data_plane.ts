@@ -3,7 +3,7 @@ export interface Quarantined<Key> {
   readonly key: Key;
   /** The address, e.g. `10.96.0.10:53/UDP`, if not the whole item is affected. */
   readonly address?: string;
-  /** What failed and why, with the remedy if known. */
+  /** The failure and its reason, with the remedy if known. */
   readonly reason: string;
   /**
    * Present if the kernel refused it: the time of the next attempt, RFC 3339. Until then, nothing
@@ -28,9 +28,9 @@ export interface SyncReport<Key> {
 export interface CleanupReport {
   /** One line for each removed object, e.g. `address 10.96.0.1/32 on lo`. */
   readonly removed: readonly string[];
-  /** What could not be removed, with the reason. */
+  /** The objects that could not be removed, with the reason. */
   readonly failed: readonly string[];
-  /** What was kept intentionally, with the reason, e.g. a chain that other software refers to. */
+  /** The objects kept intentionally, with the reason, e.g. a chain that other software refers to. */
   readonly kept?: readonly string[];
   /** The commands of a dry run, each as a shell command with its input and a line feed. */
   readonly commands?: readonly string[];

@@ -7,7 +7,7 @@
 import type { Clock, Timer } from "../os/clock.ts";
 import { TokenBucket } from "./token_bucket.ts";
 
-/** When runs may and must happen. */
+/** The limits on when runs may and must happen. */
 export interface SyncRunnerOptions {
   /** Time for one token, counted from the end of a regular run. */
   readonly minPeriodMs: number;

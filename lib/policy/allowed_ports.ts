@@ -112,7 +112,7 @@ export class RuleBook {
   }
 }
 
-/** What grants come to together; `undefined` = the pod is not isolated. */
+/** Returns the ports that grants allow together; `undefined` = the pod is not isolated. */
 export function portsOfGrants(grants: readonly Grant[] | undefined): AllowedPorts {
   if (grants === undefined || grants.some(({ ports }) => ports === "all")) return "all";
   return mergePortRanges(grants.flatMap(({ ports }) => ports === "all" ? [] : ports));

@@ -79,7 +79,7 @@ const OUTSIDE: ComparedGroup = {
 
 /**
  * Compares two states of the same pods and namespaces. Only pairs with a pod whose own rules change are
- * looked at, and pods that no policy tells apart are one.
+ * looked at, and pods that no policy distinguishes are one.
  */
 export function comparePolicies(
   [before, after]: BeforeAndAfter<PolicyState>,

@@ -9,7 +9,7 @@ import type { Direction, PolicyKey } from "./policy_plan.ts";
 /** Most policies that a sentence names. */
 const MOST_NAMED = 4;
 
-/** Why one end allows or denies the connection: a sentence without a full stop. */
+/** Returns the reason why one end allows or denies the connection, without a full stop. */
 export function endSentence(direction: Direction, verdict: EndVerdict): string {
   const end = direction === "egress" ? "sender" : "receiver";
   switch (verdict.kind) {

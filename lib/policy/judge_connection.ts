@@ -35,7 +35,7 @@ export interface Connection {
   readonly isFromOwnNode?: boolean;
 }
 
-/** What one end says. */
+/** The verdict of one end of a connection. */
 export type EndVerdict =
   /** The end is no pod of the view. Data planes let it pass: another node judges it, or none. */
   | { readonly kind: "unknown" }
@@ -53,7 +53,7 @@ export type EndVerdict =
   }
   | { readonly kind: "denied"; readonly pod: PodKey; readonly policies: readonly PolicyKey[] };
 
-/** What both ends say. */
+/** The verdicts of both ends of a connection. */
 export interface Judgement {
   readonly egress: EndVerdict;
   readonly ingress: EndVerdict;

@@ -35,7 +35,7 @@ export type PeerSource =
 /** A source whose members follow pods. */
 export type PodSource = Exclude<PeerSource, { readonly kind: "blocks" }>;
 
-/** What is known of a namespace. */
+/** The known labels of a namespace. */
 export interface NamespaceLabels {
   readonly labels: Labels;
   /** The Namespace is not known, only its name. */
@@ -86,7 +86,7 @@ export function matchesQuery(
   return isInScope && matchesLabels(pods, pod.labels);
 }
 
-/** What a pod that matches the query adds to the set, in one family. */
+/** Returns the members that a matching pod adds to the set, in one family. */
 export function membersOf(
   source: PodSource,
   { pod, family }: { readonly pod: PolicyPod; readonly family: IpFamily },

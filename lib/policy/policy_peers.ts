@@ -37,7 +37,7 @@ interface PolicyPlace {
 /** Most blocks of one policy and family, exceptions taken out. One exception of IPv6 may make 128. */
 const MOST_BLOCKS = 16_384;
 
-/** How many blocks a policy may still have. */
+/** The number of blocks that a policy may still have. */
 export type BlockRoom = Record<IpFamily, number>;
 
 /** The room of a policy at first. */
@@ -45,7 +45,7 @@ export function blockRoom(): BlockRoom {
   return { IPv4: MOST_BLOCKS, IPv6: MOST_BLOCKS };
 }
 
-/** Reads the peers of a rule; `undefined` = anyone. A peer that cannot be read is nobody. */
+/** Reads the peers of a rule; `undefined` = anyone. A peer that cannot be read matches no pod. */
 export function parsePolicyPeers(
   raw: readonly NetworkPolicyPeer[] | undefined,
   { namespace, place }: { readonly namespace: string; readonly place: PolicyPlace },

@@ -63,7 +63,7 @@ export interface PolicyRule {
   readonly ports?: readonly PortRange[];
 }
 
-/** What is allowed to or from every pod that has this list; everything else is denied. */
+/** The traffic allowed to or from every pod that has this list; everything else is denied. */
 export interface RuleList {
   readonly direction: Direction;
   /** Every policy that isolates these pods, sorted; some may allow nothing. */
@@ -82,7 +82,7 @@ export interface PodPlan {
   readonly egress?: RuleListId;
 }
 
-/** What becomes of a packet that is denied. */
+/** The treatment of denied packets. */
 export interface DenySettings {
   /** `reject`: a TCP reset, or an ICMP error "administratively prohibited". */
   readonly action: "reject" | "drop";
@@ -107,13 +107,13 @@ export interface PolicyPlan {
   readonly closedRanges: readonly Cidr[];
 }
 
-/** What a set gained and lost. */
+/** The members that a set gained and lost. */
 export interface PeerSetChange {
   readonly added: readonly (IpAddress | PodPort)[];
   readonly removed: readonly (IpAddress | PodPort)[];
 }
 
-/** What is different from the last plan that was synced. Costs what changed, never the cluster. */
+/** The differences from the last synced plan. The cost depends on the changes, not on the cluster. */
 export interface PolicyPlanChanges {
   /** Everything may be different, whatever else is named here: `deny` or `closedRanges` changed, or it is the first plan. */
   readonly full: boolean;

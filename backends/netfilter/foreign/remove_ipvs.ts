@@ -77,7 +77,7 @@ async function findServers(
   return all.filter((server) => isKubeProxyServer(server, ownership));
 }
 
-/** None where the device does not exist, or cannot be looked at. */
+/** Returns no addresses if the device does not exist or cannot be read. */
 async function findDeviceAddresses(ip: IpRunner): Promise<ReadonlySet<IpAddress>> {
   try {
     return new Set((await ip.addresses(IPVS_DEVICE))?.map(({ address }) => address));

@@ -85,7 +85,7 @@ export function knownSet(family: IpFamily): string {
   return `${setPrefix(family)}-KNOWN`;
 }
 
-/** How the names of the sets of a family begin: both families share the names. */
+/** Returns the prefix of the set names of a family: both families share the names. */
 export function setPrefix(family: IpFamily): string {
   return family === "IPv4" ? "KUBE-RELAY-4" : "KUBE-RELAY-6";
 }

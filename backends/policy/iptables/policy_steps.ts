@@ -41,7 +41,7 @@ export class PolicySteps {
   /** Sets that are created, with their options. */
   readonly sets = new Map<string, string>();
   readonly destroyed = new Set<string>();
-  /** What was left out of chains, by chain. */
+  /** The parts left out of chains, by chain. */
   readonly leftOut = new Map<string, LeftOut | undefined>();
 
   constructor(family: IpFamily) {
@@ -138,7 +138,7 @@ export class PolicySteps {
     this.#differences.push({ object: "ip set", name, kind: "extra" });
   }
 
-  /** What differs, object by object. */
+  /** The differences, object by object. */
   get differences(): readonly PolicyDifference[] {
     return this.#differences;
   }

@@ -41,7 +41,7 @@ import {
 import { PolicySteps } from "./policy_steps.ts";
 import { findRefusedParts, isRefusal } from "./refused_parts.ts";
 
-/** What writing needs. */
+/** The dependencies of the writer. */
 interface PolicyWriterDependencies {
   readonly clock: Clock;
   readonly commands: CommandRunner;
@@ -49,7 +49,7 @@ interface PolicyWriterDependencies {
   readonly family: IpFamily;
 }
 
-/** What the kernel holds of this data plane. */
+/** The objects of this data plane in the kernel. */
 export interface FoundPolicies {
   /** Rules of `FORWARD` and its like. */
   readonly builtIn: ReadonlyMap<string, readonly string[]>;

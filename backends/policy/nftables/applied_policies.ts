@@ -48,7 +48,7 @@ export class AppliedPolicies {
     return this.#idle;
   }
 
-  /** How many lists have rules with a set of ports. */
+  /** Returns the number of lists whose rules use a set of ports. */
   portSetUses(name: string): number {
     return this.#portSetUses.get(name) ?? 0;
   }

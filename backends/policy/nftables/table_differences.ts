@@ -14,7 +14,7 @@ import type { WantedElement, WantedTable } from "./wanted_table.ts";
 /** Elements between two pauses. */
 const ELEMENTS_PER_STEP = 2_000;
 
-/** What is compared. */
+/** The tables to compare. */
 interface ComparedTables {
   readonly table: NftTable;
   readonly wanted: WantedTable;

@@ -18,7 +18,7 @@ import { diffChanges } from "./diff_changes.ts";
 import { diffReading } from "./diff_reading.ts";
 import type { Part } from "./wanted_table.ts";
 
-/** What writing needs. */
+/** The dependencies of the writer. */
 interface TableWriterDependencies {
   readonly clock: Clock;
   readonly runner: Pick<NftRunner, "chains" | "read" | "write">;
@@ -78,7 +78,7 @@ export class PolicyTableWriter {
     return this.#isKnown;
   }
 
-  /** What the last write left out. */
+  /** The parts that the last write left out. */
   get leftOut(): RefusedParts {
     return this.#quarantine.held;
   }

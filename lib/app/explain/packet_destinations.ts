@@ -17,10 +17,10 @@ import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
 import { nearestServices } from "./find_service_ports.ts";
 import type { ToText } from "./packet_end_text.ts";
 
-/** What a packet is for. */
+/** The destination of a packet. */
 type PacketDestination = Omit<Packet, "from">;
 
-/** Where names are looked up, and for which family. */
+/** The scope and the family of a name lookup. */
 interface DestinationSearch {
   readonly world: PacketScope;
   /** Of the sender; `undefined` = either. */
@@ -208,7 +208,7 @@ function unique(destinations: readonly PacketDestination[]): readonly PacketDest
   return [...byText.values()];
 }
 
-/** What names are looked up in. */
+/** The scope in which names are looked up. */
 export interface PacketScope {
   readonly plans: ReadonlyMap<IpFamily, ProxyPlan>;
   /** Of both families; the first of each stands for the node. */

@@ -12,7 +12,7 @@ import {
 import { printableText } from "../../log/printable_text.ts";
 import { PacketEndsError } from "./packet_destinations.ts";
 
-/** Who sends the packet. */
+/** The sender of the packet. */
 export type FromText =
   | { readonly kind: "node" | "outside" }
   | {

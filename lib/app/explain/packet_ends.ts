@@ -17,7 +17,7 @@ import { PacketEndsError, type PacketScope } from "./packet_destinations.ts";
 interface PacketEnds {
   /** At least one; several where the port was left out, or both IP families are meant. */
   readonly packets: readonly Packet[];
-  /** What had to be assumed, each a sentence without a full stop. */
+  /** The assumptions made, each a sentence without a full stop. */
   readonly assumptions: readonly string[];
 }
 

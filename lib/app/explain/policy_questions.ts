@@ -58,7 +58,7 @@ export function policyQuestions(state: PolicyState): PolicyQuestions {
   };
 }
 
-/** What the controller of policies answers on the control socket. */
+/** Returns the control socket routes of the policy controller. */
 export function policyRoutes({ state }: { readonly state: PolicyState }): ControlRoutes {
   const questions = policyQuestions(state);
   return {

@@ -24,7 +24,7 @@ interface JudgedReceiver extends Judgement {
   readonly seesNode?: true;
 }
 
-/** What policies say of a packet. */
+/** The verdict of the policies on a packet. */
 export interface PacketPolicies {
   /** In one sentence without a full stop; absent where it adds nothing. */
   readonly answer?: string;

@@ -11,7 +11,7 @@ import { POLICY_TOOLS, type PolicyTool } from "./policy_backend.ts";
 
 type ToolDependencies = Pick<Dependencies, "hostChecks" | "policyBackends">;
 
-/** What the choice depends on besides the host. */
+/** The inputs of the choice besides the host. */
 interface ToolChoice {
   /** As `networkPolicy.mode` has it. */
   readonly request: string;

@@ -12,7 +12,7 @@ import { countText } from "../status/number_texts.ts";
 import { DUMPED_POLICIES } from "../dump/dump_policies.ts";
 import type { PolicyBackend, PolicyTool } from "./policy_backend.ts";
 
-/** What the controller knows. */
+/** The state of the controller that status and dumps show. */
 export interface ShownPolicies {
   readonly serviceMode: BackendMode;
   readonly tool: PolicyTool | undefined;
@@ -62,7 +62,7 @@ function limits({ serviceMode, families }: ShownPolicies): ControllerStatus["fac
   return [{ name: "Limit", text: "direct pod-to-pod traffic is not covered" }];
 }
 
-/** What a dump adds to the objects. */
+/** Returns the section that a dump adds to the objects. */
 export function dumpedPolicies({ networkPolicy, tool, families }: ShownPolicies): DumpSection {
   const value = {
     ...(tool !== undefined && { tool }),

@@ -13,13 +13,13 @@ import type {
   PolicyTool,
 } from "./policy_backend.ts";
 
-/** What it stands on. */
+/** The dependencies of the removal. */
 interface OtherToolsDependencies extends PolicyBackendDependencies {
   readonly logger: Logger;
   readonly policyBackends?: PolicyBackendTable;
 }
 
-/** Which tool stays. */
+/** The tool whose rules stay. */
 interface OtherToolsOptions extends Omit<PolicyBackendOptions, "family"> {
   readonly tool: PolicyTool;
   readonly signal: AbortSignal;
