@@ -1,6 +1,6 @@
 /**
- * Finds and removes the chains of this mode. Many share their names with kube-proxy's and are told
- * apart by the chains that only this mode has.
+ * Finds and removes the chains of this mode. Many have the names of kube-proxy's chains; the
+ * chains that only this mode has tell them apart.
  *
  * @module
  */

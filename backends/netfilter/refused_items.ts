@@ -61,7 +61,7 @@ export class RefusedItems<Item extends { readonly key: string } = ServicePlan> {
   }
 }
 
-/** A refusal as the process tells it, with the time of day. */
+/** A refusal as it is reported, with the time of day. */
 export function refusedItem<Key>(
   clock: Pick<Clock, "now" | "wallNow">,
   key: Key,

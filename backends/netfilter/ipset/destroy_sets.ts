@@ -29,7 +29,7 @@ export async function destroySets(
     const line = refusedLine(reason) ?? 1;
     for (const name of rest.slice(0, line - 1)) run.remove(`ipset ${name}`);
     names = rest.slice(line);
-    // Somebody else has destroyed it meanwhile.
+    // Another program destroyed it in the meantime.
     if (/does not exist/.test(reason)) continue;
     run.fail(`ipset ${rest[line - 1]}: ${reason}`);
     names = names.filter((name) => name !== proof);

@@ -50,8 +50,8 @@ export function nameOfRuleSet({ family, variant }: IptablesRuleSet): string {
 }
 
 /**
- * Reads a world. `absent`: nobody uses it, or the machine has no tool for it. No module is loaded for
- * it: legacy tables are asked for by `/proc` first, since `iptables-legacy` makes those it looks at.
+ * Reads the rules of one variant. `absent`: it is unused, or the machine has no tool for it. No module
+ * is loaded: `/proc` names the legacy tables first, because `iptables-legacy` creates those it reads.
  */
 export async function readRuleSet(
   { commands }: { readonly commands: CommandRunner },

@@ -31,5 +31,5 @@ const MANGLE: TableFeature = {
   broughtBy: "modprobe iptable_mangle (ip6table_mangle), or a kernel with CONFIG_IP_NF_MANGLE",
 };
 
-/** The tables that rules are written to, and the one that tells whether somebody flushed them. */
+/** The tables that rules are written to, and the one that shows whether a program flushed them. */
 export const IPTABLES_TABLES: readonly TableFeature[] = [NAT, FILTER, MANGLE];

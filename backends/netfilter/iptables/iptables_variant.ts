@@ -1,6 +1,6 @@
 /**
- * Which of the two iptables a host uses. A packet passes the rules of both, and no tool shows both:
- * rules in the world that nobody else looks at are found by nobody (kubernetes/kubernetes#71305).
+ * Chooses between the two variants of iptables on a host. A packet passes the rules of both, and no
+ * tool shows both, so rules in the unused variant stay unnoticed (kubernetes/kubernetes#71305).
  *
  * What counts is content. The kubelet leaves a chain in mangle for this very purpose
  * (`KUBE-IPTABLES-HINT`, since 1.24; `KUBE-KUBELET-CANARY` before); where there is none, the world

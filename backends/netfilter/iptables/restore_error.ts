@@ -8,8 +8,8 @@ import { firstLine, saysNotPermitted } from "../probe/try_tool.ts";
 
 /**
  * `refused`: a line of the input was. `locked`: another program held the lock for too long.
- * `unavailable`: the program is missing or may not be used. `unclear`: it hung, was killed, or said
- * something that nobody understands.
+ * `unavailable`: the program is missing or may not be used. `unclear`: it hung, was killed, or
+ * printed an unknown message.
  */
 type IptablesErrorKind = "locked" | "refused" | "unavailable" | "unclear";
 

@@ -3,8 +3,8 @@
  * (`--or-mark` comes back as `--set-xmark`, a probability in 11 decimals, an address with `/32`).
  * Pure.
  *
- * Spelled so, rules are compared, never written. Two that differ may still mean the same, as with a
- * tool that nobody here has seen: then a chain is written once more than needed.
+ * This form is only for comparisons; it is never written. Two that differ may still mean the same, as
+ * with an unknown release of the tool: then a chain is written once more than needed.
  *
  * @module
  */

@@ -91,7 +91,7 @@ export function parseIptablesRule(text: string): WalkedRule {
     const words = new Words(splitWords(text));
     const draft: Draft = {};
     while (!words.isDone) readPart(words, draft);
-    // What a limit lets through cannot be told of one packet; only of a log it does not matter.
+    // Whether a limit lets one packet through is unknown; for a log it does not matter.
     if (/ -m limit /.test(` ${text}`) && draft.target?.[0] !== "NFLOG") {
       throw new SyntaxError("the match 'limit' is known for logs only");
     }

@@ -152,7 +152,7 @@ class Walk {
     const { server, reals = [] } = this.#ipvs?.server(this.#seen(state)) ?? {};
     if (server === undefined) return on(state);
     const path = [...state.path, this.#steps.step(server)];
-    // IPVS itself tells the sender.
+    // IPVS itself answers the sender.
     if (reals.length === 0) return [{ state: { ...state, path }, ending: "REJECT" }];
     const probability = state.probability / reals.length;
     return reals.flatMap(({ real, endpoint }) =>

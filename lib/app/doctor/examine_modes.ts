@@ -82,7 +82,7 @@ async function choose(
   const evaluate = (mode: BackendMode) =>
     Promise.resolve(verdicts.find((verdict) => verdict.mode === mode)!);
   try {
-    const { mode } = await chooseVerdict({ logger }, { request, weigh: evaluate });
+    const { mode } = await chooseVerdict({ logger }, { request, evaluate });
     const reasons = logger.lines
       .filter(({ fields }) => fields.reason !== undefined)
       .map(({ fields }) => `${fields.mode ?? "iptables"}: ${fields.reason}`);

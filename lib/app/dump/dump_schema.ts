@@ -88,7 +88,7 @@ export const INPUT_PART = fields({
   families: list(fields(family)),
 });
 
-/** What was told of the node. */
+/** The reports about the node. */
 export const OUTCOME_PART = fields({ ...identity, ...outcome });
 
 /** The schema of a dump in which further controllers have their kinds and sections. */

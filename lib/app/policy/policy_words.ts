@@ -40,7 +40,7 @@ interface PolicyEffect {
 /** Writes down the changes of one family. */
 export type PolicyChangeRecorder = ChangeRecorder<PolicyChange, PolicyEffect>;
 
-/** Any object may have an effect on any pod: causes are told where anything changed. */
+/** Any object may affect any pod, so causes are recorded for every change. */
 const ANYTHING = "anything";
 
 /** The words. */

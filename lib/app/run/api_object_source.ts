@@ -12,7 +12,7 @@ import type { Dependencies } from "../dependencies.ts";
 import type { ObjectSource, ObjectSourceOptions } from "./object_source.ts";
 import type { StatusSource } from "../status/status_report.ts";
 
-/** The source; throws what reading the kubeconfig throws. */
+/** Creates the source. Throws what reading the kubeconfig throws. */
 export async function createApiObjectSource(
   dependencies: Dependencies & { readonly logger: Logger },
   { configuration, informers, kubeconfig, metrics }: ObjectSourceOptions,

@@ -1,5 +1,5 @@
 /**
- * Which IP families run on this host.
+ * Chooses the IP families that run on this host.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import type { CommandRunner } from "../../os/command_runner.ts";
 import type { Network } from "../../os/network.ts";
 import { createSysctl } from "../../os/sysctl.ts";
 
-/** What is asked. */
+/** The machine to examine. */
 interface FamilyChoiceDependencies {
   readonly network: Pick<Network, "interfaceAddresses">;
   readonly commands: CommandRunner;
@@ -19,8 +19,8 @@ interface FamilyChoiceDependencies {
 const DISABLE_IPV6 = "net.ipv6.conf.all.disable_ipv6";
 
 /**
- * Both families where the kernel has both, whatever the cluster is, as upstream; only IPv4 where
- * IPv6 is off. A host without the tool `sysctl` is judged by its addresses alone.
+ * Returns both families if the kernel has both, whatever the cluster uses, as kube-proxy does; only
+ * IPv4 if IPv6 is off. On a host without `sysctl`, the addresses decide.
  */
 export async function chooseFamilies(
   dependencies: FamilyChoiceDependencies,
@@ -32,8 +32,8 @@ export async function chooseFamilies(
 }
 
 /**
- * `/proc/net/if_inet6`, which upstream looks for, can't be opened by this process; but a kernel with
- * IPv6 always has `::1` on `lo`, and only such a kernel knows the setting.
+ * kube-proxy looks for `/proc/net/if_inet6`, which this process may not open. But a kernel with IPv6
+ * always has `::1` on `lo`, and only such a kernel knows the setting.
  */
 async function whyNoIpv6(
   { network, commands }: FamilyChoiceDependencies,

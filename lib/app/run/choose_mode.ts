@@ -1,5 +1,5 @@
 /**
- * Which mode a run takes: what was asked for, against what this build has and the host can do.
+ * Chooses the mode of a run from the request, the modes of this build and the features of the host.
  *
  * @module
  */
@@ -11,54 +11,54 @@ import { missingText } from "../../proxy/mode_support.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { evaluateMode, type ModeVerdict } from "./evaluate_mode.ts";
 
-/** The modes of `auto`, best first. IPVS is for those who ask for it. */
+/** The modes of `auto`, best first. IPVS is only used if it is requested by name. */
 export const AUTO_ORDER: readonly BackendMode[] = ["nftables", "iptables", "userspace"];
 
-/** The mode that a request names. No mode means iptables, as upstream. */
+/** Returns the mode that a request names. No mode means iptables, as in kube-proxy. */
 export function namedMode<Request extends ModeRequest>(
   request: Request,
 ): Exclude<Request, "default"> | "iptables" {
   return request === "default" ? "iptables" : request as Exclude<Request, "default">;
 }
 
-/** The mode that was asked for cannot be had. */
+/** The requested mode is not available. */
 export class ModeError extends Error {
   override name = "ModeError";
 }
 
-/** What the choice depends on. */
+/** The dependencies of the choice. */
 type ModeDependencies =
   & Pick<Dependencies, "backends" | "hostChecks">
   & { readonly logger: Logger };
 
-/** What is asked for. */
+/** The request. */
 interface ModeChoiceOptions {
   readonly signal?: AbortSignal;
 }
 
-/** What was chosen. */
+/** The choice. */
 interface ChosenMode {
   readonly mode: BackendMode;
-  /** IP families in which the host can do it. */
+  /** The IP families in which the host supports it. */
   readonly families: readonly IpFamily[];
 }
 
 /**
- * Chooses. A mode that was asked for by name is taken or refused with a {@linkcode ModeError}, never
- * replaced: upstream's silent fallbacks left nodes in modes that nobody had asked for.
+ * Chooses a mode. A mode that is requested by name is used or refused with a {@linkcode ModeError},
+ * never replaced: kube-proxy's silent fallbacks left nodes in modes that no administrator had chosen.
  */
 export async function chooseMode(
   dependencies: ModeDependencies,
   request: ModeRequest,
   options: ModeChoiceOptions = {},
 ): Promise<ChosenMode> {
-  const weigh = (mode: BackendMode) => evaluateMode(dependencies, mode, options);
-  const verdict = await chooseVerdict(dependencies, { request, weigh });
+  const evaluate = (mode: BackendMode) => evaluateMode(dependencies, mode, options);
+  const verdict = await chooseVerdict(dependencies, { request, evaluate });
   logLimits(dependencies, verdict);
   return { mode: verdict.mode, families: verdict.support.families };
 }
 
-/** The families that host and mode both have. Throws a {@linkcode ModeError} when there is none. */
+/** Returns the families that both host and mode support. Throws a {@linkcode ModeError} if there is none. */
 export function commonFamilies(
   { mode, families }: ChosenMode,
   ofHost: readonly IpFamily[],
@@ -71,19 +71,19 @@ export function commonFamilies(
   );
 }
 
-/** How a choice is made; `doctor` gives verdicts that it has already. */
+/** Settings of a choice; `doctor` passes verdicts that it already has. */
 interface VerdictOptions {
   readonly request: ModeRequest;
-  readonly weigh: (mode: BackendMode) => Promise<ModeVerdict>;
+  readonly evaluate: (mode: BackendMode) => Promise<ModeVerdict>;
 }
 
-/** As {@linkcode chooseMode}, with what was found of the mode. */
+/** Like {@linkcode chooseMode}, with the evaluation of the mode. */
 export async function chooseVerdict(
   { logger }: Pick<ModeDependencies, "logger">,
-  { request, weigh }: VerdictOptions,
+  { request, evaluate }: VerdictOptions,
 ): Promise<ModeVerdict> {
-  if (request === "auto") return await chooseBest(logger, { weigh, known: [] });
-  const wanted = await weigh(namedMode(request));
+  if (request === "auto") return await chooseBest(logger, { evaluate, known: [] });
+  const wanted = await evaluate(namedMode(request));
   if (wanted.refusal === undefined) return wanted;
   if (request !== "default") {
     const hint = wanted.results.length === 0
@@ -97,29 +97,31 @@ export async function chooseVerdict(
       reason: wanted.refusal,
     },
   );
-  return await chooseBest(logger, { weigh, known: [wanted] });
+  return await chooseBest(logger, { evaluate, known: [wanted] });
 }
 
-/** The first of {@linkcode AUTO_ORDER} that works; one line of the log for each that is passed over. */
+/** Returns the first of {@linkcode AUTO_ORDER} that works. Logs each mode that it skips. */
 async function chooseBest(
   logger: Logger,
-  { weigh, known }: Pick<VerdictOptions, "weigh"> & { readonly known: readonly ModeVerdict[] },
+  { evaluate, known }: Pick<VerdictOptions, "evaluate"> & {
+    readonly known: readonly ModeVerdict[];
+  },
 ): Promise<ModeVerdict> {
   const refusals: string[] = [];
   for (const mode of AUTO_ORDER) {
-    const told = known.find((verdict) => verdict.mode === mode);
-    const verdict = told ?? await weigh(mode);
+    const evaluated = known.find((verdict) => verdict.mode === mode);
+    const verdict = evaluated ?? await evaluate(mode);
     if (verdict.refusal === undefined) {
       logger.info("Chose the best mode that works here", { mode });
       return verdict;
     }
     refusals.push(`${mode}: ${verdict.refusal}`);
-    if (!told) logger.info("Skipped a mode", { mode, reason: verdict.refusal });
+    if (!evaluated) logger.info("Skipped a mode", { mode, reason: verdict.refusal });
   }
   throw new ModeError(`Cannot find a mode that works here: ${refusals.join("; ")}`);
 }
 
-/** What does not work although the mode does. */
+/** Returns the features that are missing although the mode works. */
 function logLimits(
   { logger }: ModeDependencies,
   { mode, support: { families, missing, reduced } }: ModeVerdict,

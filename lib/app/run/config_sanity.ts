@@ -1,6 +1,5 @@
 /**
- * Settings that are valid each by itself and make no sense together, or not on this node
- * (control-plane 2.5). Pure.
+ * Finds settings that are valid alone but contradict each other or this node. Pure.
  *
  * @module
  */
@@ -16,28 +15,28 @@ import {
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import { nodePortEntries } from "../../proxy/node_port_addresses.ts";
 
-/** What the configuration is held against. */
+/** The facts that the configuration is checked against. */
 export interface SanityContext {
   readonly mode: BackendMode;
   /** The families that run. */
   readonly families: readonly IpFamily[];
   /** The first family of the node. */
   readonly primary: IpFamily;
-  /** Ranges of the Node object; only mode NodeCIDR looks at them. */
+  /** Ranges of the Node object; only mode NodeCIDR uses them. */
   readonly podCidrs: readonly Cidr[];
 }
 
-/** One thing that makes no sense. */
+/** A contradiction. */
 interface SanityFinding {
-  /** `fatal`: every rule would be wrong, so upstream ends here, and so do we. */
+  /** `fatal`: every rule would be wrong, so kube-relay exits, as kube-proxy does. */
   readonly severity: "fatal" | "warning";
   /** The field. */
   readonly field: string;
-  /** One sentence without a full stop: what is wrong, and what would be right. */
+  /** One sentence without a full stop, with what is wrong and what would be right. */
   readonly problem: string;
 }
 
-/** Everything that makes no sense; fatal findings first. */
+/** Returns all contradictions; fatal ones first. */
 export function checkSanity(
   proxy: KubeProxyConfiguration,
   context: SanityContext,
@@ -78,13 +77,13 @@ function checkNodePorts(
     problem,
   });
   if (entries.length === 0) {
-    // In userspace mode this is the documented default, and its sockets are seen by `ss`.
+    // In userspace mode this is the documented default, and `ss` shows its sockets.
     return MODE_TRAITS[mode].forwardsItself
       ? []
       : [warn("it is not set, so node ports are open on every address; 'primary' would be safer")];
   }
   const cidrs = cidrsOf(entries);
-  // A word stands for both families.
+  // A keyword stands for both families.
   if (cidrs.length < entries.length) return [];
   if (!hasFamily(cidrs, primary)) {
     return [

@@ -1,5 +1,5 @@
 /**
- * Takes up what changes in the configuration file while the proxy runs.
+ * Applies changes of the configuration file while the process runs.
  *
  * @module
  */
@@ -18,35 +18,35 @@ import type { RunConfiguration } from "./run_configuration.ts";
 import type { StartUp } from "./start_up.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
 
-/** What runs, and what of it can be changed. */
+/** The parts of the run that can change. */
 interface ConfigurationReloadOptions {
   readonly configuration: RunConfiguration;
-  /** Gets what is in force from a change of the file on. */
+  /** Receives the configuration in force after a change of the file. */
   readonly current: { proxy: KubeProxyConfiguration };
   readonly nodeName: string;
   readonly settings: LivePlanSettings;
   readonly families: readonly Pick<FamilyProxy, "onSettings">[];
-  /** What holds the configuration against the node. */
+  /** Checks the configuration against the node. */
   readonly startUp: Pick<StartUp, "onConfiguration">;
   readonly changes?: Pick<ChangeLog, "configurationChanged">;
-  /** Controllers that take up some of it themselves. */
+  /** Controllers that apply some of it themselves. */
   readonly controllers?: readonly Pick<Controller, "onConfiguration">[];
 }
 
-/** What is needed to read the file again. */
+/** The dependencies of reading the file again. */
 interface ConfigurationReloadDependencies extends Pick<Dependencies, "clock" | "process"> {
   readonly logger: AdjustableLogger;
   readonly metrics: Pick<ProxyMetrics, "configReloaded">;
 }
 
-/** What is in force now. */
+/** The configuration in force. */
 export interface CurrentConfiguration {
   readonly proxy: KubeProxyConfiguration;
 }
 
 /**
- * Watches the file of `--config`, where there is one, as a task of the program. The task fails, and
- * the program ends, when the file changes in what only a start takes up.
+ * Watches the file of `--config`, if there is one, as a task of the program. The task fails, and the
+ * program exits, if a changed field only takes effect at a start.
  */
 export function startConfigurationReload(
   dependencies: ConfigurationReloadDependencies,
@@ -89,7 +89,7 @@ export function startConfigurationReload(
 const isOfLogging = (field: string) => field.startsWith("logging.");
 const isOfNetworkPolicy = (field: string) => field.startsWith("networkPolicy.");
 
-/** As of `--config <(…)`. Read once more it is empty, or keeps its reader waiting. */
+/** Such as `--config <(…)`. A second read finds it empty, or waits. */
 async function isPipe(path: string): Promise<boolean> {
   try {
     return (await Deno.stat(path)).isFifo === true;
@@ -98,7 +98,7 @@ async function isPipe(path: string): Promise<boolean> {
   }
 }
 
-/** Only what has changed: the verbosity may have been set at /debug/flags/v meanwhile. */
+/** Applies only changes: the verbosity may have been set at /debug/flags/v in the meantime. */
 function takeUpLogging(
   logger: AdjustableLogger,
   { logging: { verbosity, vmodule } }: KubeProxyConfiguration,

@@ -1,5 +1,5 @@
 /**
- * The metrics of a process with what its configuration says about them.
+ * Creates the metrics of a process from its configuration.
  *
  * @module
  */
@@ -14,10 +14,10 @@ import { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import { VERSION } from "../cli/version.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 
-/** How upstream spells the stages; GA is the empty string. */
+/** kube-proxy's names of the stages; GA is the empty string. */
 const STAGES = { alpha: "ALPHA", beta: "BETA", GA: "" } as const;
 
-/** Metrics for this configuration; `traffic` is there when Services are counted one by one. */
+/** Creates the metrics of this configuration; `traffic` is present if each Service is counted. */
 export function createConfiguredMetrics(
   { clock, traffic }: { readonly clock: Clock; readonly traffic: ServiceTrafficTable | undefined },
   { proxy, mode }: RunConfiguration,
@@ -37,8 +37,8 @@ export function createConfiguredMetrics(
 }
 
 /**
- * Where it is counted; `undefined` = nobody asked for it, or the mode can't, which is said once: a flag
- * that does nothing in silence would be taken for Services without traffic.
+ * Creates the table of counters; `undefined` if the flag is off, or if the mode cannot count. The
+ * latter is logged: a flag without effect would look like Services without traffic.
  */
 export function createServiceTraffic(
   { logger }: { readonly logger: Logger },

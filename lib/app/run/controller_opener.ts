@@ -1,5 +1,5 @@
 /**
- * When each controller may sync for the first time.
+ * Decides when each controller may sync for the first time.
  *
  * @module
  */
@@ -10,12 +10,12 @@ import type { Clock, Timer } from "../../os/clock.ts";
 import type { EventLoopMonitor } from "./event_loop_monitor.ts";
 import { type ServiceManager, SERVING } from "./service_manager.ts";
 
-/** What it notifies. */
+/** The parts that it notifies. */
 interface ControllerOpenerDependencies {
   readonly clock: Clock;
-  /** Each object that comes, changes or goes brings work. */
+  /** Called for each object that is added, changed or deleted. */
   readonly eventLoop: Pick<EventLoopMonitor, "expectWork">;
-  /** Enters the phase {@linkcode SERVING} once all are open. */
+  /** Enters the phase {@linkcode SERVING} once all controllers are open. */
   readonly manager: Pick<ServiceManager, "enter">;
 }
 
@@ -28,8 +28,8 @@ interface ControllerOpenerOptions {
 }
 
 /**
- * Opens each controller once the objects of its kinds are known: of half a cluster, rules would be
- * wrong. A controller does not wait for the kinds of another.
+ * Opens each controller once the objects of its kinds are known, because rules for a part of a cluster
+ * would be wrong. A controller does not wait for the kinds of another one.
  */
 export class ControllerOpener {
   readonly #dependencies: ControllerOpenerDependencies;
@@ -37,7 +37,7 @@ export class ControllerOpener {
   readonly #closed: Set<OpenableController>;
   readonly #waits = new Map<OpenableController, Timer>();
 
-  /** Throws a TypeError where a kind is followed for no controller: a fault of the program. */
+  /** Throws a TypeError if no controller needs a subscribed kind, which is a bug. */
   constructor(
     dependencies: ControllerOpenerDependencies,
     { informers, controllers }: ControllerOpenerOptions,

@@ -1,5 +1,5 @@
 /**
- * Whether a mode can be had: what this build has, and what the host has for it.
+ * Evaluates whether a mode is available: in this build, and on this host.
  *
  * @module
  */
@@ -8,24 +8,24 @@ import type { ProbeResult } from "../../proxy/service_mode.ts";
 import { missingText, type ModeSupport, supportOf } from "../../proxy/mode_support.ts";
 import type { Dependencies } from "../dependencies.ts";
 
-/** What was found of a mode. */
+/** The evaluation of a mode. */
 export interface ModeVerdict {
   readonly mode: BackendMode;
-  /** Why it cannot be had; absent where it can. */
+  /** Why it is not available; absent if it is. */
   readonly refusal?: string;
-  /** Everything that was tried. */
+  /** The results of all probes. */
   readonly results: readonly ProbeResult[];
   readonly support: ModeSupport;
 }
 
-/** How it is found out. */
+/** Settings of an evaluation. */
 interface EvaluateOptions {
-  /** Tries also what a mode needs that this build lacks. @default {false} */
+  /** Also probes the needs of a mode that this build lacks. @default {false} */
   readonly always?: boolean;
   readonly signal?: AbortSignal;
 }
 
-/** Weighs one mode. Rejects only when the caller gave up. */
+/** Evaluates one mode. Rejects only if the caller aborts. */
 export async function evaluateMode(
   { backends, hostChecks }: Pick<Dependencies, "backends" | "hostChecks">,
   mode: BackendMode,

@@ -1,18 +1,18 @@
 /**
- * How late timers fire: the time for which the event loop did not turn.
+ * Measures how late timers fire, which is the time for which the event loop was blocked.
  *
  * @module
  */
 import type { Clock } from "../../os/clock.ts";
 
-/** Time between two looks. A stall is seen if it falls onto one, so long ones always are. */
+/** Time between two checks. A stall is noticed if a check falls into it, so long ones always are. */
 const PERIOD_MS = 20;
-/** How long it goes on looking after the last sign of work. */
+/** How long it keeps checking after the last sign of work. */
 const WATCH_MS = 5000;
 
 /**
- * Looks while there is work, and sleeps while there is none: 50 looks a second would be most of what
- * an idle node spends.
+ * Checks while there is work, and sleeps otherwise: 50 checks a second would be most of the CPU time of
+ * an idle node.
  */
 export class EventLoopMonitor {
   readonly #clock: Clock;
@@ -24,12 +24,12 @@ export class EventLoopMonitor {
     this.#clock = clock;
   }
 
-  /** The longest time since the start for which the event loop did not turn, in milliseconds. */
+  /** The longest time since the start for which the event loop was blocked, in milliseconds. */
   get largestMs(): number {
     return this.#largestMs;
   }
 
-  /** Something happens that may keep the event loop busy, now or in the next seconds. */
+  /** Announces work that may keep the event loop busy, now or in the next seconds. */
   expectWork(): void {
     this.#watchUntil = this.#clock.now() + WATCH_MS;
     this.#work.resolve();

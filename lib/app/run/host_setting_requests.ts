@@ -1,6 +1,6 @@
 /**
- * All that a run requests of the machine's settings: for connection tracking first, then the mode's own,
- * then those of NetworkPolicy.
+ * Collects the kernel settings that a run requests: first those of connection tracking, then those of
+ * the mode and of NetworkPolicy.
  *
  * @module
  */
@@ -13,10 +13,10 @@ import type { HostSettingRequest } from "../../proxy/host_setting.ts";
 import { BRIDGE_SETTINGS } from "./bridge_settings.ts";
 import { configuredNodePorts } from "./plan_settings.ts";
 
-/** What is asked of the backends. */
+/** The part of a backend that requests settings. */
 export type RequestingBackend = Pick<Backend, "family" | "usesConntrack" | "hostSettings">;
 
-/** By what the requests are made. */
+/** The inputs of the requests. */
 interface RequestOptions {
   readonly proxy: Pick<
     KubeProxyConfiguration,
@@ -26,7 +26,7 @@ interface RequestOptions {
   readonly backends: readonly RequestingBackend[];
 }
 
-/** What the mode requests. */
+/** Returns the requests of the mode. */
 export function modeSettingRequests(
   { proxy, mode, backends }: RequestOptions,
 ): readonly HostSettingRequest[] {
@@ -36,8 +36,8 @@ export function modeSettingRequests(
 }
 
 /**
- * The requests in upstream's order. A mode without connection tracking has none of the kernel's
- * table: on such a host an unprivileged process would only be refused.
+ * Returns the requests in kube-proxy's order. A mode without connection tracking requests nothing for
+ * the kernel's table: an unprivileged process would only be refused.
  */
 export async function hostSettingRequests(
   { commands }: { readonly commands: CommandRunner },
@@ -49,7 +49,7 @@ export async function hostSettingRequests(
     ...(networkPolicy.enabled ? BRIDGE_SETTINGS : []),
   ];
   if (!backends.some(({ usesConntrack }) => usesConntrack)) return ofBackends;
-  // Counting starts a process, which only the size of the table is worth.
+  // Counting processors starts a process; only the size of the table needs it.
   const cpus = conntrack.maxPerCore > 0 ? await cpuCount(commands) : 0;
   return [...conntrackSettings(conntrack, cpus), ...ofBackends];
 }

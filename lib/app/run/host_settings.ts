@@ -1,5 +1,5 @@
 /**
- * Brings kernel settings to what the configuration and the mode need, as far as the machine lets us.
+ * Sets kernel settings to the values that the configuration and the mode need, if permitted.
  *
  * @module
  */
@@ -10,15 +10,15 @@ import { whenAborted } from "../../os/when_aborted.ts";
 import type { HostSettingOutcome, HostSettingRequest } from "../../proxy/host_setting.ts";
 import type { SyncObserver } from "../service/sync_observer.ts";
 
-/** What {@linkcode HostSettings} stands on. */
+/** The dependencies of {@linkcode HostSettings}. */
 interface HostSettingsDependencies {
   readonly commands: CommandRunner;
   readonly logger: Logger;
 }
 
 /**
- * Requests and what became of them. No refusal ends the process: a proxy that does so leaves a node
- * without Services, for a number that may be right enough.
+ * Requests and their outcomes. A refusal does not end the process, because a node without Services is
+ * worse than a setting whose value may suffice.
  */
 export class HostSettings implements SyncObserver {
   readonly #logger: Logger;
@@ -26,7 +26,7 @@ export class HostSettings implements SyncObserver {
   readonly #requests: HostSettingRequest[];
   readonly #outcomes = new Map<string, HostSettingOutcome>();
   readonly #firstSync = Promise.withResolvers<void>();
-  /** Settings that the kernel did not know at first: a module brings them. */
+  /** Settings that the kernel did not know at first; they come with a module. */
   #unknown: readonly HostSettingRequest[] = [];
 
   constructor(
@@ -35,21 +35,21 @@ export class HostSettings implements SyncObserver {
   ) {
     this.#logger = logger;
     this.#sysctl = createSysctl(commands);
-    // Backends of both families ask for the same; the first one stands.
+    // Backends of both families request the same; the first request counts.
     this.#requests = [
       ...new Map(requests.toReversed().map((request) => [request.name, request])).values(),
     ]
       .toReversed();
   }
 
-  /** What became of each request, in their order. */
+  /** The outcome of each request, in their order. */
   get outcomes(): readonly HostSettingOutcome[] {
     return this.#requests.flatMap(({ name }) => this.#outcomes.get(name) ?? []);
   }
 
   /**
-   * Reads all, writes what differs, reads that again. Settings that the kernel doesn't know yet are
-   * left to {@linkcode run}, unless nothing will come after this (`final`).
+   * Reads all settings, writes those that differ and reads these again. Settings that the kernel does
+   * not know yet are left to {@linkcode run}, unless this call is `final`.
    */
   async apply({ final = false }: { readonly final?: boolean } = {}): Promise<void> {
     const unknown = await this.#apply(this.#requests);
@@ -57,7 +57,7 @@ export class HostSettings implements SyncObserver {
     for (const request of this.#requests) if (!this.#unknown.includes(request)) this.#tell(request);
   }
 
-  /** Comes back once to what the kernel did not know: the first rules load `nf_conntrack`. */
+  /** Retries unknown settings once: the first rules load `nf_conntrack`. */
   async run(signal: AbortSignal): Promise<void> {
     if (this.#unknown.length === 0) return;
     await Promise.race([this.#firstSync.promise, whenAborted(signal)]);
@@ -68,7 +68,7 @@ export class HostSettings implements SyncObserver {
     for (const request of again) this.#tell(request);
   }
 
-  /** Takes requests that may be known already: a new interface has settings of its own. */
+  /** Adds requests; known ones are skipped. A new interface has settings of its own. */
   async add(requests: readonly HostSettingRequest[]): Promise<void> {
     const known = new Set(this.#requests.map(({ name }) => name));
     const fresh = requests.filter(({ name }) => !known.has(name));
@@ -82,7 +82,7 @@ export class HostSettings implements SyncObserver {
     this.#firstSync.resolve();
   }
 
-  /** Returns the requests that the kernel knows nothing of. */
+  /** Returns the requests whose settings the kernel does not know. */
   async #apply(requests: readonly HostSettingRequest[]): Promise<readonly HostSettingRequest[]> {
     const { values, problems } = await this.#sysctl.read(requests.map(({ name }) => name));
     const written: HostSettingRequest[] = [];
@@ -103,7 +103,7 @@ export class HostSettings implements SyncObserver {
     return requests.filter(({ name }) => problems.get(name)?.kind === "unknown");
   }
 
-  /** What was written is read again: not every refusal has an exit code, and kernels round. */
+  /** Reads written settings again: not every refusal has an exit code, and kernels round values. */
   async #check(
     written: readonly HostSettingRequest[],
     { before, reasons }: {
@@ -128,17 +128,17 @@ export class HostSettings implements SyncObserver {
   }
 
   #tell({ name }: HostSettingRequest): void {
-    const told = this.#outcomes.get(name);
-    if (told?.state === "refused") {
-      this.#logger.warn("Cannot change kernel setting; continuing without it", { ...told });
-    } else if (told?.state === "changed") {
-      const { found, wanted, purpose } = told;
+    const outcome = this.#outcomes.get(name);
+    if (outcome?.state === "refused") {
+      this.#logger.warn("Cannot change kernel setting; continuing without it", { ...outcome });
+    } else if (outcome?.state === "changed") {
+      const { found, wanted, purpose } = outcome;
       this.#logger.info("Set kernel setting", { name, before: found, now: wanted, purpose });
     }
   }
 }
 
-/** Whether a value is good enough. Numbers compare as numbers where a larger one is as good. */
+/** Whether a value suffices. Numbers compare as numbers if a larger one is as good. */
 function satisfies({ value, atLeast }: HostSettingRequest, found: string | undefined): boolean {
   if (found === undefined) return false;
   return atLeast ? Number(found) >= Number(value) : found === value;
@@ -164,13 +164,13 @@ function unreadable(
   };
 }
 
-/** The module without which a setting does not exist. */
+/** Returns the module without which a setting does not exist. */
 function moduleOf({ name }: HostSettingRequest): string | undefined {
   if (name.includes(".nf_conntrack_")) return "nf_conntrack";
   return name.startsWith("net.bridge.bridge-nf-") ? "br_netfilter" : undefined;
 }
 
-/** The exact command for an admin, on the host itself rather than in a container. */
+/** Returns the exact command for an administrator, for the host itself and not a container. */
 function cureOf({ name, value }: HostSettingRequest): string {
   return `sysctl -w ${name}=${value}`;
 }

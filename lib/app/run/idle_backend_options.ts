@@ -1,5 +1,5 @@
 /**
- * What a backend is made with that is only to look or to clean up.
+ * The options of a backend that only inspects or cleans up.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import type { BackendOptions } from "../dependencies.ts";
 import { modeSettingsOf } from "./mode_settings.ts";
 
-/** Options of a backend that serves nothing: nothing is known of the node, and nothing asked. */
+/** Returns the options of a backend that serves nothing, without knowledge of the node. */
 export function idleBackendOptions(
   configuration: Pick<LoadedConfiguration, "proxy" | "relay">,
   family: IpFamily,
@@ -17,7 +17,7 @@ export function idleBackendOptions(
   return {
     family,
     ...modeSettingsOf(configuration),
-    // For what is to be shown of it: nothing is counted.
+    // Nothing is counted.
     ...(configuration.relay.serviceCounters && { traffic: new ServiceTrafficTable().of(family) }),
     belongsTo: () => undefined,
   };

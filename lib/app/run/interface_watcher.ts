@@ -1,6 +1,6 @@
 /**
- * Reads the addresses of the machine at an interval: the kernel reports changes on a netlink socket
- * only, which Deno does not have.
+ * Reads the addresses of the machine at an interval. The kernel reports changes on netlink sockets only,
+ * which Deno does not have.
  *
  * @module
  */
@@ -8,23 +8,23 @@ import type { Logger } from "../../log/logger.ts";
 import type { Clock, Timer } from "../../os/clock.ts";
 import type { InterfaceAddress, Network } from "../../os/network.ts";
 
-/** Time between two looks; node ports follow a change within it. */
+/** Time between two reads; node ports follow a change within it. */
 const PERIOD_MS = 10_000;
 
-/** What the watcher works with. */
+/** The dependencies of the watcher. */
 interface InterfaceWatcherDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly network: Pick<Network, "interfaceAddresses">;
 }
 
-/** Follows the addresses of the machine. */
+/** Receives the addresses of the machine. */
 interface AddressListener {
-  /** Takes every address, sorted; also when nothing changed. */
+  /** Receives every address, sorted; also if nothing changed. */
   onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void;
 }
 
-/** Reads them once for all controllers: each wake-up of an idle node counts. */
+/** Reads the addresses once for all controllers, because each wake-up of an idle node costs. */
 export class InterfaceWatcher {
   readonly #dependencies: InterfaceWatcherDependencies;
   readonly #listeners: readonly AddressListener[];
@@ -38,16 +38,16 @@ export class InterfaceWatcher {
     this.#listeners = listeners;
   }
 
-  /** Looks now, and from now on. */
+  /** Reads now, and at each interval. */
   start(): void {
     const { clock, logger, network } = this.#dependencies;
-    // First, so that no fault ends the looking.
+    // First, so that an exception cannot end the watch.
     this.#timer = clock.setTimer(PERIOD_MS, () => this.start());
     let addresses: readonly InterfaceAddress[];
     try {
       addresses = network.interfaceAddresses();
     } catch (error) {
-      // It takes a file, and there may be none left. The last addresses stay.
+      // Reading takes a file descriptor, and none may be left. The last addresses stay.
       return logger.warn(
         "Cannot read the addresses of this machine; the last known ones stay in use",
         {
@@ -59,7 +59,7 @@ export class InterfaceWatcher {
     for (const listener of this.#listeners) listener.onInterfaceAddresses(sorted);
   }
 
-  /** Looks no more. */
+  /** Stops reading. */
   stop(): void {
     this.#timer?.cancel();
   }

@@ -1,5 +1,5 @@
 /**
- * Settings of the plan that can be replaced while everything that was given them goes on.
+ * Settings of the plan that can be replaced while the objects that use them keep running.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import type { NodeState } from "../../proxy/node_state.ts";
 import type { PlanOptions } from "../../proxy/proxy_plan.ts";
 import type { PlanSettings } from "./plan_settings.ts";
 
-/** {@linkcode PlanSettings} that answer as those last given. */
+/** {@linkcode PlanSettings} that answer as the latest replacement. */
 export class LivePlanSettings implements PlanSettings {
   #current: PlanSettings;
 
@@ -17,7 +17,7 @@ export class LivePlanSettings implements PlanSettings {
     this.#current = current;
   }
 
-  /** Who planned by the old ones has to be told to plan again. */
+  /** Replaces the settings. The caller has to plan again. */
   replace(settings: PlanSettings): void {
     this.#current = settings;
   }

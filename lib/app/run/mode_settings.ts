@@ -7,7 +7,7 @@ import { METRICS_PORT, tryParseListenAddress } from "../../config/listen_address
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { BackendOptions } from "../dependencies.ts";
 
-/** What a backend of any mode is made with, whatever its IP family. */
+/** Returns the settings that backends of all modes and IP families are created with. */
 export function modeSettingsOf(
   { proxy, relay }: Pick<LoadedConfiguration, "proxy" | "relay">,
 ): Pick<BackendOptions, "iptables" | "ipvs" | "nftables" | "relay" | "localListeners"> {

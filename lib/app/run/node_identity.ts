@@ -1,9 +1,9 @@
 /**
- * Who the own node is: what its object says, what was decided from it, and what changed since.
+ * The identity of the own node: the content of its object, the decisions from it, and changes.
  *
- * Upstream waits for the Node before it does anything and ends when `podCIDRs` change. Here nothing
- * waits: rules are made from what is known and follow the Node when it comes or changes. Only what
- * would make every rule wrong ends the process.
+ * kube-proxy waits for the Node before it does anything, and exits if `podCIDRs` change. kube-relay does
+ * not wait: rules follow from what is known, and then from the Node. The process only exits if every
+ * rule would be wrong.
  *
  * @module
  */
@@ -20,9 +20,9 @@ import { checkSanity } from "./config_sanity.ts";
 import { isNodeName } from "./node_name.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 
-/** So long upstream waits for addresses of the Node; then it goes on with loopback ones. */
+/** kube-proxy waits this long for addresses of the Node, and then uses loopback addresses. */
 const ADDRESS_WAIT_MS = 30_000;
-/** So long upstream waits for `podCIDRs` on top of that, in mode NodeCIDR; then it ends. */
+/** kube-proxy then waits this long for `podCIDRs` in mode NodeCIDR, and exits. */
 const POD_CIDR_WAIT_MS = 300_000;
 
 /** The configuration and this node contradict each other in a way that makes every rule wrong. */
@@ -30,13 +30,13 @@ export class NodeMismatchError extends Error {
   override name = "NodeMismatchError";
 }
 
-/** What an identity is made with. */
+/** Options of an identity. */
 interface NodeIdentityOptions {
   readonly name: string;
   readonly configuration: Pick<RunConfiguration, "proxy" | "mode">;
   /** The families that run. */
   readonly families: readonly IpFamily[];
-  /** Whether a cluster is there to tell of the Node. Without one nothing is waited for. */
+  /** Whether there is a cluster that has the Node. Without one, no Node is expected. */
   readonly expected: boolean;
 }
 
@@ -47,7 +47,7 @@ export class NodeIdentity {
   readonly #clock: Clock;
   readonly #options: NodeIdentityOptions;
   readonly #mismatch = Promise.withResolvers<never>();
-  readonly #told = new Set<string>();
+  readonly #reported = new Set<string>();
   #proxy: KubeProxyConfiguration;
   #state: NodeState;
   #annotations: Readonly<Record<string, string>> | undefined;
@@ -65,27 +65,27 @@ export class NodeIdentity {
     this.#options = options;
     this.#proxy = options.configuration.proxy;
     this.#state = nodeStateFromNode(undefined, options.name);
-    // Whoever doesn't run() it does not end by it.
+    // A caller that does not call run() is not ended by a rejection.
     this.#mismatch.promise.catch(() => {});
   }
 
-  /** What was last read of the Node. */
+  /** The fields of the Node that were read last. */
   get state(): NodeState {
     return this.#state;
   }
 
-  /** Annotations that were last read of the Node; `undefined` where it has none that matters. */
+  /** The annotations of the Node that were read last; `undefined` if it has none that matters. */
   get annotations(): Readonly<Record<string, string>> | undefined {
     return this.#annotations;
   }
 
-  /** Takes the configuration that is in force from now on, and holds it against what is known. */
+  /** Sets the configuration in force, and checks it against the known facts. */
   onConfiguration(proxy: KubeProxyConfiguration): void {
     this.#proxy = proxy;
     if (this.#addresses !== undefined) this.#decide();
   }
 
-  /** Takes a state of the Node. */
+  /** Receives a state of the Node. */
   see(node: Node): void {
     const before = this.#state;
     this.#annotations = node.metadata.annotations;
@@ -107,14 +107,14 @@ export class NodeIdentity {
     }
   }
 
-  /** The Node was deleted. What was known of it is still the best that is known. */
+  /** The Node was deleted. Its last state is still the best information. */
   lose(): void {
     this.#logger.warn("The Node was deleted; continuing with its last known state", {
       node: this.name,
     });
   }
 
-  /** Tells when the Node is long in coming. Rejects with a {@linkcode NodeMismatchError}. */
+  /** Logs if the Node does not appear for long. Rejects with a {@linkcode NodeMismatchError}. */
   async run(signal: AbortSignal): Promise<void> {
     const waiting = this.#wait(signal).catch((error) => {
       if (!signal.aborted) throw error;
@@ -125,7 +125,7 @@ export class NodeIdentity {
     ]);
   }
 
-  /** Whether the primary family is a guess: what doesn't fit it may be right all the same. */
+  /** Whether the primary family is a guess, so that a mismatch may still be right. */
   get #guesses(): boolean {
     return this.#options.expected && this.#state.addresses.length === 0 &&
       isUnspecified(parseIpAddress(this.#proxy.bindAddress));
@@ -196,19 +196,19 @@ export class NodeIdentity {
     for (const finding of checkSanity(proxy, { mode, families, primary, podCidrs })) {
       const text = `${finding.field}: ${finding.problem}`;
       if (finding.severity === "fatal" && this.#guesses) continue;
-      if (this.#told.has(text)) continue;
-      this.#told.add(text);
+      if (this.#reported.has(text)) continue;
+      this.#reported.add(text);
       if (finding.severity === "fatal") {
         this.#mismatch.reject(new NodeMismatchError(`Cannot go on: ${text}`));
       } else this.#logger.warn("Setting is not plausible", { ...finding });
     }
   }
 
-  /** Upstream ends here. What the other family can serve is worth more than nothing. */
+  /** kube-proxy exits here. Serving the other family is better than nothing. */
   #tellPrimary(primary: IpFamily): void {
     const { families } = this.#options;
-    if (families.includes(primary) || this.#guesses || this.#told.has(primary)) return;
-    this.#told.add(primary);
+    if (families.includes(primary) || this.#guesses || this.#reported.has(primary)) return;
+    this.#reported.add(primary);
     this.#logger.error("The node's own IP family is not available here; nothing is served in it", {
       primaryFamily: primary,
       families: families.join(", "),

@@ -7,8 +7,8 @@ import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { ProcessInfo } from "../dependencies.ts";
 
 /**
- * What was given by `hostnameOverride`, else the machine's name as the kubelet has it: in small letters.
- * Throws where both are empty, as upstream.
+ * Returns `hostnameOverride`, else the machine's name in small letters, as the kubelet does.
+ * Throws if both are empty, as kube-proxy does.
  */
 export function nodeNameOf(
   { hostnameOverride }: Pick<KubeProxyConfiguration, "hostnameOverride">,
@@ -22,7 +22,7 @@ export function nodeNameOf(
   );
 }
 
-/** RFC 1123, as Kubernetes wants names of objects. */
+/** RFC 1123, as Kubernetes requires for names of objects. */
 const NODE_NAME = /^(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
 
 /** Whether a Node can have this name: letters, digits, `-` and `.`, up to 253. */

@@ -1,6 +1,6 @@
 /**
- * Where objects come from: an API server, or a folder of manifests. One or the other: a list of one
- * would delete what only the other knows.
+ * The source of objects: an API server or a folder of manifests. Never both, because a list of one
+ * would delete the objects of the other.
  *
  * @module
  */
@@ -17,35 +17,35 @@ import { createApiObjectSource } from "./api_object_source.ts";
 
 /** A source of objects. */
 export interface ObjectSource {
-  /** Feeds the informers until the signal is aborted. Rejects only for what a restart could mend. */
+  /** Feeds the informers until the signal is aborted. Rejects only if a restart could help. */
   run(signal: AbortSignal, options?: SourceRunOptions): Promise<void>;
-  /** The API server, for what has to be told to it; absent where there is none. */
+  /** The client of the API server, for events; absent if there is none. */
   readonly client?: KubeClient | undefined;
-  /** Whose an address is that no Service may take over: what the source itself is reached by. */
+  /** Returns the owner of an address that no Service may take over, such as that of the API server. */
   belongsTo(address: IpAddress): string | undefined;
-  /** How it is doing. */
+  /** Its state. */
   status(): readonly StatusSource[];
-  /** Seconds since a sign of life, by resource; empty where there is nothing to be heard of. */
+  /** Seconds since a sign of life, by resource; empty for manifests. */
   ages(): ReadonlyMap<string, number>;
-  /** What had to be done again since the start, by resource; empty where nothing can break off. */
+  /** Repetitions since the start, by resource; empty for manifests. */
   repetitions(): ReadonlyMap<string, SourceRepetitions>;
 }
 
-/** How long a source runs. */
+/** Settings of a run. */
 interface SourceRunOptions {
-  /** What {@linkcode ObjectSource.client} is still needed for after the signal. Must not reject. */
+  /** The client stays connected until this resolves, also after the signal. Must not reject. */
   readonly keepOpen?: Promise<void>;
 }
 
-/** What had to be done again for one resource. */
+/** Repetitions for one resource. */
 interface SourceRepetitions {
   /** Watches that failed. */
   readonly watchFailures: number;
-  /** Lists that were read once more. */
+  /** Repeated lists. */
   readonly relists: number;
 }
 
-/** What a source is made with. */
+/** Options of a source. */
 export interface ObjectSourceOptions {
   readonly configuration: LoadedConfiguration;
   readonly informers: InformerSet;
@@ -55,7 +55,7 @@ export interface ObjectSourceOptions {
   readonly metrics?: { apiAnswered(answer: ApiAnswer): void };
 }
 
-/** The source that the configuration names. It may be asked before it is opened, and then knows nothing. */
+/** The source that the configuration names. Before it is opened, all answers are empty. */
 export class RunSource implements ObjectSource {
   readonly #dependencies: Dependencies & { readonly logger: Logger };
   readonly #options: ObjectSourceOptions;
@@ -70,7 +70,7 @@ export class RunSource implements ObjectSource {
     this.#options = options;
   }
 
-  /** Throws what reading a kubeconfig throws. */
+  /** Opens it. Throws what reading a kubeconfig throws. */
   async open(): Promise<void> {
     const { configuration: { relay } } = this.#options;
     this.#opened = relay.manifests.length > 0
@@ -108,7 +108,7 @@ export class RunSource implements ObjectSource {
   }
 }
 
-/** The source. */
+/** Creates the source of manifests. */
 function createManifestObjectSource(
   { clock, logger }: Dependencies & { readonly logger: Logger },
   { configuration, informers }: ObjectSourceOptions,

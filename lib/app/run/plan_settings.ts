@@ -1,5 +1,5 @@
 /**
- * From the configuration to what enters into the plan's decisions.
+ * Derives the settings of the plan from the configuration.
  *
  * @module
  */
@@ -17,15 +17,15 @@ import {
 import { type NodeState, nodeStateFromNode } from "../../proxy/node_state.ts";
 import type { PlanOptions } from "../../proxy/proxy_plan.ts";
 
-/** How the plan depends on the configuration and on the own node. */
+/** The settings of the plan, as they depend on configuration and own node. */
 export interface PlanSettings {
-  /** What is known of the own node; `undefined` = its object has not been seen. */
+  /** Returns the state of the own node; `undefined` = its object is unknown. */
   nodeState(node: Node | undefined): NodeState;
-  /** Some settings name things that only the Node object tells: `primary`, mode NodeCIDR. */
+  /** Completes settings that depend on the Node object: `primary`, mode NodeCIDR. */
   planOptions(family: IpFamily, node: NodeState): PlanOptions;
 }
 
-/** Which addresses serve node ports by the configuration alone: `primary` matches none here. */
+/** Returns the node port addresses by the configuration alone; `primary` matches none. */
 export function configuredNodePorts(
   { nodePortAddresses }: Pick<KubeProxyConfiguration, "nodePortAddresses">,
   { mode, family }: { readonly mode: BackendMode; readonly family: IpFamily },
@@ -33,7 +33,7 @@ export function configuredNodePorts(
   return nodePortAddressesFor(family, nodePortEntries(nodePortAddresses, mode), { addresses: [] });
 }
 
-/** The settings of a validated configuration, for the node of that name in this mode. */
+/** Returns the settings of a validated configuration, for a node and a mode. */
 export function planSettingsOf(
   configuration: KubeProxyConfiguration,
   { nodeName, mode }: { readonly nodeName: string; readonly mode: BackendMode },
@@ -47,7 +47,7 @@ export function planSettingsOf(
     nodeState(node) {
       const state = nodeStateFromNode(node, nodeName);
       if (isUnspecified(bindAddress)) return state;
-      // A bind address that says something overrides the Node's address of its family (upstream).
+      // A specified bind address overrides the Node's address of its family, as in kube-proxy.
       const others = state.addresses.filter((address) =>
         ipFamilyOf(address) !== ipFamilyOf(bindAddress)
       );

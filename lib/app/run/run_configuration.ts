@@ -9,10 +9,10 @@ import type { ModeRequest } from "../../config/mode_request.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 
-/** Everything that was said, and what it came to on this host. */
+/** The configuration, and the choices made from it on this host. */
 export type RunConfiguration = LoadedConfiguration & {
   readonly mode: BackendMode;
-  /** What was asked for. @default the mode itself */
+  /** The requested mode. @default the mode itself */
   readonly requestedMode?: ModeRequest;
   readonly families: readonly IpFamily[];
   /** Flags as they were given. */

@@ -12,8 +12,8 @@ import { modeSettingsOf } from "./mode_settings.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 
 /**
- * Sets what the mode needs of the machine. What is refused is told, and is no failure: the proxy
- * will find it as it is and go on.
+ * Applies the kernel settings that the mode needs. A refused setting is logged and is no failure,
+ * because the later process continues without it.
  */
 export async function runInitOnly(
   dependencies: Dependencies & { readonly logger: Logger },
@@ -30,7 +30,7 @@ export async function runInitOnly(
   );
   const requests = await hostSettingRequests(dependencies, { proxy, mode, backends });
   const settings = new HostSettings(dependencies, requests);
-  // Nothing comes after this that would load a module.
+  // No later step loads a module.
   await settings.apply({ final: true });
   const refused = settings.outcomes.filter(({ state }) => state === "refused").length;
   logger.info("Set up the machine", { mode, settings: settings.outcomes.length, refused });

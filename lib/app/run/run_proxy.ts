@@ -27,7 +27,7 @@ import type { RunConfiguration } from "./run_configuration.ts";
 import { ServiceManager } from "./service_manager.ts";
 import { StartUp } from "./start_up.ts";
 
-/** What a run needs. */
+/** The dependencies of a run. */
 type RunDependencies = Dependencies & {
   readonly logger: AdjustableLogger;
   /** @default {those of a usual limit} */
@@ -66,7 +66,7 @@ function createParts(
 ) {
   const { proxy, relay: { serviceCounters, controlSocket }, mode } = configuration;
   const dependencies = { ...edges, openFiles };
-  /** What is in force; changes of the file of the configuration replace it. */
+  /** The configuration in force; a change of its file replaces it. */
   const current = { proxy };
   const nodeName = nodeNameOf(proxy, edges.process);
   const eventLoop = new EventLoopMonitor(edges);
@@ -114,7 +114,7 @@ class Run implements AsyncDisposable {
     startConfigurationReload({ ...dependencies, metrics }, tasks, reloading);
     const serving = { ...dependencies, events: startUp.events };
     this.#control = await startRunningServers(serving, tasks, this.#parts);
-    // Side by side: reading a kubeconfig means to load a large library, starting means to wait for `ip`.
+    // In parallel: reading a kubeconfig loads a large library, and starting waits for `ip`.
     await Promise.all([source.open(), ...controllers.map((each) => each.start(tasks))]);
     interfaces.start();
     const eventsWritten = startUp.start(tasks, source.client);

@@ -15,33 +15,33 @@ import type { RunnerActivity } from "../../controller/sync_runner.ts";
 import type { ProcessInfo } from "../dependencies.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
 
-/** A sync in flight for so long is taken for dead: 10,000 Services need seconds. */
+/** A sync that takes longer counts as stuck: 10,000 Services need seconds. */
 const SYNC_DEADLINE_MS = 120_000;
 
 /** The phase in which everything is known and synced. */
 export const SERVING = "serving";
 
-/** So long systemd waits for the rest once each loop of a controller has synced something. */
+/** How long systemd waits for the remaining loops once each loop of a controller has synced. */
 const PATIENCE_MS = 60_000;
 
-/** What the service manager is told with. */
+/** The dependencies of notifications. */
 interface ServiceManagerDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly process: Pick<ProcessInfo, "env" | "pid">;
 }
 
-/** Notifies the service manager, where there is one. */
+/** Notifies the service manager, if there is one. */
 export class ServiceManager implements Disposable, LoopObserver {
   readonly #dependencies: ServiceManagerDependencies;
   readonly #notifier: ServiceNotifier;
-  /** Whether each loop has synced all objects; `undefined` = it has not synced yet. */
+  /** Whether each loop has synced all objects; `undefined` = not synced yet. */
   readonly #loops = new Map<ControllerName, Map<IpFamily, boolean | undefined>>();
   #phase = "waiting for objects";
   #isReady = false;
   #readiness: Timer | undefined;
 
-  /** `folder` is where the own end of the socket lies. */
+  /** `folder` contains the own end of the socket. */
   constructor(dependencies: ServiceManagerDependencies, { folder }: { readonly folder: string }) {
     const { process, logger } = dependencies;
     this.#dependencies = dependencies;
@@ -53,7 +53,7 @@ export class ServiceManager implements Disposable, LoopObserver {
     });
   }
 
-  /** What the run is doing. */
+  /** The phase of the run. */
   get phase(): string {
     return this.#phase;
   }
@@ -75,14 +75,13 @@ export class ServiceManager implements Disposable, LoopObserver {
     this.#note(loop, undefined);
   }
 
-  /** A unit that is ordered after this one may use Services: it is ready when they work. */
+  /** Reports ready once Services work, because units that are ordered after this one may use them. */
   synced(loop: LoopId, { isComplete }: { readonly isComplete: boolean }): void {
     const own = this.#note(loop, isComplete);
     if (this.#isReady) return;
     const loops = [...this.#loops.values()].flatMap((families) => [...families.values()]);
     if (loops.every((isComplete) => isComplete)) this.#ready();
-    // A manifest that is never read to its end, or a kind that may not be read, is no reason to end what
-    // works without it.
+    // An endless manifest, or a kind that may not be read, must not end what works without it.
     else if (![...own.values()].includes(undefined)) {
       this.#readiness ??= this.#dependencies.clock.setTimer(PATIENCE_MS, () => this.#ready());
     }
@@ -162,7 +161,7 @@ interface WatchdogOptions {
 /**
  * Feeds while the event loop turns (this function is called at all) and nothing is overdue: a quiet
  * hour is healthy, a run that never ends is not, and neither is a request that never gets its run.
- * Failing syncs are no reason to be killed: a restart would not mend them.
+ * Failing syncs do not stop the feeding, because a restart would not repair them.
  */
 export function mayFeedWatchdog(
   activities: readonly RunnerActivity[],

@@ -1,6 +1,6 @@
 /**
- * What is decided, set and told once when a run begins: who the node is, the settings of the machine,
- * the birth of this proxy as an event on its Node.
+ * The tasks at the beginning of a run: the identity of the node, the settings of the machine, and the
+ * event about the start on the Node.
  *
  * @module
  */
@@ -27,14 +27,14 @@ import type { TaskGroup } from "../../controller/task_group.ts";
 import { VERSION } from "../cli/version.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 
-/** What {@linkcode StartUp} stands on. */
+/** The dependencies of {@linkcode StartUp}. */
 type StartUpDependencies =
   & Pick<Dependencies, "clock" | "commands" | "process" | "random">
   & { readonly logger: Logger };
 
-/** Upstream's name: dashboards and alerts select events by it. */
+/** kube-proxy's name: dashboards and alerts select events by it. */
 const CONTROLLER = "kube-proxy";
-/** Upstream's word for what is being done when it starts. */
+/** kube-proxy's name of the action. */
 const ACTION = "StartKubeProxy";
 
 /** The beginning of a run. */
@@ -43,7 +43,7 @@ export class StartUp implements SyncObserver {
   readonly #configuration: RunConfiguration;
   readonly #identity: NodeIdentity;
   readonly #recorder: EventRecorder | undefined;
-  /** In force now. */
+  /** The configuration in force. */
   #proxy: KubeProxyConfiguration;
   #settings: HostSettings | undefined;
   #backends: readonly RequestingBackend[] = [];
@@ -69,17 +69,17 @@ export class StartUp implements SyncObserver {
     if (!expected) return;
     this.#recorder = new EventRecorder(dependencies, {
       controller: CONTROLLER,
-      // The machine's name, never the overridden one, as upstream.
+      // The machine's name, never the overridden one, as in kube-proxy.
       instance: `${CONTROLLER}-${dependencies.process.hostname}`,
     });
   }
 
-  /** Takes events from the first moment on; they go nowhere on a host without a cluster. */
+  /** Accepts events from the first moment on. On a host without a cluster they are discarded. */
   get events(): EventSink {
     return this.#recorder ?? NO_EVENTS;
   }
 
-  /** What is known of the own node. */
+  /** The own node, as far as it is known. */
   get node(): StatusNode {
     const { name, state: { zone }, annotations } = this.#identity;
     return {
@@ -89,12 +89,12 @@ export class StartUp implements SyncObserver {
     };
   }
 
-  /** What became of the machine's settings. */
+  /** The outcomes of the requested kernel settings. */
   get hostSettings(): readonly HostSettingOutcome[] {
     return this.#settings?.outcomes ?? [];
   }
 
-  /** Brings the settings of the machine to what is requested, before a backend starts. Never rejects. */
+  /** Applies the requested kernel settings, before a backend starts. Never rejects. */
   async prepare(backends: readonly RequestingBackend[]): Promise<void> {
     const { mode } = this.#configuration;
     this.#backends = backends;
@@ -105,24 +105,24 @@ export class StartUp implements SyncObserver {
   }
 
   /**
-   * Begins what goes on beside the sync loop. Without a `client` nobody is told of events. Resolves
+   * Starts the tasks next to the sync loop. Without a `client` no events are written. Resolves
    * when the client is needed no more, a moment after the tasks were stopped.
    */
   start(tasks: TaskGroup, client: KubeClient | undefined): Promise<void> {
     const settings = this.#settings;
-    this.#tellLocalTraffic();
+    this.#logLocalTraffic();
     tasks.run("node identity", (signal) => this.#identity.run(signal));
     tasks.run("OOM score", () => this.#setOomScore());
     if (settings) tasks.run("kernel settings", (signal) => settings.run(signal));
     const recorder = this.#recorder;
-    let told = Promise.resolve();
-    if (!recorder || !client) return told;
-    tasks.run("events", (signal) => told = recorder.run(client, signal));
-    this.#tellBirth();
-    return told;
+    let written = Promise.resolve();
+    if (!recorder || !client) return written;
+    tasks.run("events", (signal) => written = recorder.run(client, signal));
+    this.#reportStart();
+    return written;
   }
 
-  /** The interfaces of the machine were looked at: new ones may have settings of their own. */
+  /** Called after the interfaces were read: new ones may have settings of their own. */
   onInterfaceAddresses(): void {
     const { mode } = this.#configuration;
     const options = { proxy: this.#proxy, mode, backends: this.#backends };
@@ -131,13 +131,13 @@ export class StartUp implements SyncObserver {
     );
   }
 
-  /** Takes the configuration that is in force from now on. */
+  /** Sets the configuration in force. */
   onConfiguration(proxy: KubeProxyConfiguration): void {
     this.#proxy = proxy;
     this.#identity.onConfiguration(proxy);
   }
 
-  /** Takes a state of the own Node. */
+  /** Receives a state of the own Node. */
   onNode(node: Node): void {
     this.#identity.see(node);
   }
@@ -151,8 +151,8 @@ export class StartUp implements SyncObserver {
     this.#settings?.synced();
   }
 
-  /** In mode NodeCIDR the ranges are told when the Node names them. */
-  #tellLocalTraffic(): void {
+  /** In mode NodeCIDR, the ranges are logged once the Node names them. */
+  #logLocalTraffic(): void {
     const { mode, proxy: { detectLocalMode, detectLocal, clusterCIDR } } = this.#configuration;
     const by: Readonly<Record<string, string>> = {
       NodeCIDR: "podCIDRs of the Node",
@@ -168,12 +168,12 @@ export class StartUp implements SyncObserver {
       }),
     };
     const message = "Chose how pods are recognized";
-    // Nothing in userspace mode depends on it: every connection leaves from the node itself.
+    // Userspace mode does not depend on it: every connection leaves from the node itself.
     if (MODE_TRAITS[mode].forwardsItself) this.#dependencies.logger.verbose(2, message, fields);
     else this.#dependencies.logger.info(message, fields);
   }
 
-  #tellBirth(): void {
+  #reportStart(): void {
     const { mode } = this.#configuration;
     const regarding = nodeRegarding(this.#identity.name);
     this.events.record({
@@ -192,7 +192,7 @@ export class StartUp implements SyncObserver {
     const { commands, process, logger } = this.#dependencies;
     const adjust = this.#configuration.proxy.oomScoreAdj;
     const outcome = await setOomScore(commands, { pid: process.pid, adjust });
-    // Not a warning, as upstream: a plain user is always refused, and nothing depends on it.
+    // Not a warning, as in kube-proxy: a plain user is always refused, and nothing depends on it.
     if (outcome.state === "refused") {
       const { reason } = outcome;
       logger.verbose(2, "Cannot set OOM score; continuing without it", { adjust, reason });
