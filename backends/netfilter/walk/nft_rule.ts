@@ -76,7 +76,7 @@ const SHAPES: readonly (readonly [RegExp, (...groups: string[]) => Statement])[]
     first: Number(first),
     last: Number(last),
   })],
-  [/ct state established,related(?= accept$)/, () => ({ kind: "never" })],
+  [/ct state (?:established,related(?= accept$)|invalid(?= drop$))/, () => ({ kind: "never" })],
   [/icmpv6 type 133-136 ip6 hoplimit 255(?= accept$)/, () => ({ kind: "never" })],
   [/limit rate \d+\/minute log prefix "[^"]*" group \d+$/, () => ({ kind: "note" })],
   [new RegExp(`dnat ip6? addr \\. port to (${KEY}) map @(\\S+)`), look("dnat")],

@@ -138,12 +138,17 @@ export function baseChains({ family, deny, closedRanges }: BaseSettings): readon
   ];
 }
 
+/** A late segment of an allowed connection: a reset would end that connection. */
+const DROP_INVALID = "-m conntrack --ctstate INVALID -j DROP";
+
 const REJECTS: Readonly<Record<IpFamily, readonly string[]>> = {
   IPv4: [
+    DROP_INVALID,
     "-p tcp -j REJECT --reject-with tcp-reset",
     "-j REJECT --reject-with icmp-admin-prohibited",
   ],
   IPv6: [
+    DROP_INVALID,
     "-p tcp -j REJECT --reject-with tcp-reset",
     "-j REJECT --reject-with icmp6-adm-prohibited",
   ],

@@ -322,6 +322,7 @@ Deno.test("compare() and repair() find what another program changed", async () =
   assertEquals(found.map(({ kind, name }) => `${kind} ${name}`), [
     "missing filter KUBE-RELAY-POLICY-DENY, rule 1",
     "missing filter KUBE-RELAY-POLICY-DENY, rule 2",
+    "missing filter KUBE-RELAY-POLICY-DENY, rule 3",
     "reordered filter FORWARD",
     "missing KUBE-RELAY-4-INGRESS",
   ]);

@@ -221,6 +221,8 @@ export function baseChains(settings: LayoutSettings): readonly NftChain[] {
   });
   const icmp = family === "IPv4" ? "icmp" : "icmpv6";
   const rejects = [
+    // A late segment of an allowed connection: a reset would end that connection.
+    "ct state invalid drop",
     "meta l4proto tcp reject with tcp reset",
     `reject with ${icmp} type admin-prohibited`,
   ];
