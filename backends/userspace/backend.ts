@@ -258,9 +258,13 @@ class SocketBackend implements UserspaceBackend {
     }
   }
 
-  /** Returns the keys to check: changed ones, and node ports if the node's addresses changed. */
+  /** Returns the keys to check: changed ones, those to retry, and node ports if the node's addresses changed. */
   #affected(plan: ProxyPlan, changes: PlanChanges, shared: boolean): ReadonlySet<ServicePortKey> {
-    if (!shared) return changes.upserted;
+    if (!shared) {
+      return changes.everything
+        ? changes.upserted
+        : this.#services.withoutWaiting(changes.upserted, plan);
+    }
     this.#forwarding.clients.update(plan.shared);
     if (equalLists(this.#nodePortAddresses, plan.shared.nodePortAddresses)) return changes.upserted;
     this.#nodePortAddresses = plan.shared.nodePortAddresses;

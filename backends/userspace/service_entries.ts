@@ -15,7 +15,7 @@ import { type ServiceAddress, serviceAddresses, socketKey } from "./listeners.ts
 import { createServiceEntry, type ServiceEntry } from "./service_entry.ts";
 import { forEachInSlices } from "../../lib/os/time_slice.ts";
 import { systemErrorOf } from "../../lib/os/socket_errors.ts";
-import type { SocketTable, SocketTableContext } from "./socket_table.ts";
+import { MORE_ADDRESSES, type SocketTable, type SocketTableContext } from "./socket_table.ts";
 
 interface ServiceEntriesContext extends SocketTableContext {
   readonly entries: Map<ServicePortKey, ServiceEntry>;
@@ -59,6 +59,21 @@ export class ServiceEntries {
     return all.size;
   }
 
+  /**
+   * Leaves out ServicePorts whose retry can open no socket: those that have used up their share of
+   * listening sockets and did not change. They may have 100,000 addresses.
+   */
+  withoutWaiting(
+    keys: ReadonlySet<ServicePortKey>,
+    { services }: ProxyPlan,
+  ): ReadonlySet<ServicePortKey> {
+    const waiting = new Set<ServicePortKey>();
+    for (const { key } of this.#context.quarantine) {
+      if (keys.has(key) && this.#isWaiting(key, services.get(key))) waiting.add(key);
+    }
+    return waiting.size === 0 ? keys : keys.difference(waiting);
+  }
+
   /** Applies the places of addresses: endpoints at addresses that are not local lead elsewhere. */
   async move(plan: ProxyPlan, keys: Iterable<ServicePortKey>): Promise<void> {
     await forEachInSlices(this.#context.forwarding.clock, keys, (key) => this.#place(key));
@@ -91,6 +106,15 @@ export class ServiceEntries {
     }
     this.#release(before);
     this.#place(key);
+  }
+
+  #isWaiting(key: ServicePortKey, plan: ServicePlan | undefined): boolean {
+    const { entries, forwarding: { openFiles }, quarantine } = this.#context;
+    if (!plan || !quarantine.has(key, MORE_ADDRESSES)) return false;
+    const entry = entries.get(key);
+    // The lists differ if endpoints lead back, which may end, and after an update that failed.
+    return entry?.plan === plan && entry.addresses === entry.wanted &&
+      !openFiles.mayListen(serviceKey(plan.name));
   }
 
   #place(key: ServicePortKey): void {

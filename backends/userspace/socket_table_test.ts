@@ -1,4 +1,5 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
+import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import { OpenFiles } from "../../lib/os/open_files.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
@@ -67,6 +68,48 @@ Deno.test("SocketTable quarantines a ServicePort once for all addresses beyond i
   const { quarantined } = await test.sync([testServicePlan(at)]);
   assertEquals(quarantined, []);
   assertEquals(await ask({ hostname: VIP, port }), "a");
+});
+
+Deno.test("a ServicePort without a share of sockets waits for one, and costs nothing until then", async () => {
+  await using a = TcpServer.named("a");
+  const openFiles = new OpenFiles(256);
+  await using test = new TestUserspaceBackend({ openFiles });
+  const refusals = () => openFiles.refused.get("listener") ?? 0;
+  const port = unusedPort();
+  const externalIps = Array.from({ length: 200 }, (_, index) => `127.96.4.${index + 1}`);
+  const large = testServicePlan({ clusterIp: VIP, port, externalIps, to: [a.endpoint] });
+  const few = testServicePlan({ clusterIp: VIP2, port, portName: "few", to: [a.endpoint] });
+  await using _other = TcpServer.named("other", { hostname: externalIps[0]!, port });
+  const addressesOf = ({ quarantined }: SyncReport) => quarantined.map(({ address }) => address);
+  const first = await test.sync([few, large]);
+  assertEquals([first.services, refusals() > 100], [2, true]);
+  const problems = [`127.96.4.1:${port}/TCP`, "addresses"];
+  assertEquals(addressesOf(first), problems);
+
+  for (let retry = 0; retry < 2; retry++) {
+    const before = refusals();
+    const report = await test.sync([few, large]);
+    // Every address that is claimed is refused again.
+    assertEquals(refusals() - before, 0);
+    assertEquals([report.services, report.operations, report.quarantined], [
+      0,
+      {},
+      first.quarantined,
+    ]);
+  }
+
+  // The other port of the Service goes, and its socket with it.
+  await test.sync([large]);
+  const freed = await test.sync([large]);
+  assertEquals([freed.services, freed.operations], [1, { listen: 1 }]);
+  assertEquals(addressesOf(freed), problems);
+  assertEquals((await test.sync([large])).services, 0);
+
+  const smaller = { clusterIp: VIP, port, externalIps: externalIps.slice(0, 150) };
+  const changed = testServicePlan({ ...smaller, to: [a.endpoint] });
+  const before = refusals();
+  assertEquals((await test.sync([changed])).services, 1);
+  assertEquals(refusals() - before > 100, true);
 });
 
 Deno.test("SocketTable quarantines a ServicePort whose address can't be had, until it can", async () => {

@@ -102,14 +102,19 @@ export class OpenFiles {
     this.#refused.set(use, (this.#refused.get(use) ?? 0) + 1);
   }
 
+  /** Whether a Service may have one more listening socket. */
+  mayListen(service: string): boolean {
+    const { listeners, listenersOfService, together } = this.#shares;
+    return (this.#listeners.get(service) ?? 0) < listenersOfService &&
+      this.#listening < listeners && this.#listening + this.#carrying < together;
+  }
+
   /** Counts a listening socket of a Service, or returns the reason why no more are allowed. */
   takeListener(service: string): string | undefined {
-    const { listeners, listenersOfService, together } = this.#shares;
     const own = this.#listeners.get(service) ?? 0;
-    const isOwn = own >= listenersOfService;
-    if (isOwn || this.#listening >= listeners || this.#listening + this.#carrying >= together) {
+    if (!this.mayListen(service)) {
       this.countRefused("listener");
-      return isOwn
+      return own >= this.#shares.listenersOfService
         ? `this Service has ${own} listening sockets, the most for one Service where ` +
           `${this.limit} files may be open: give it fewer ports, or ${OUT_OF_SOCKETS_CURE}`
         : `all Services have ${this.#listening} listening sockets, and no more are left where ` +

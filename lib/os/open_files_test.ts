@@ -28,7 +28,9 @@ Deno.test("OpenFiles.takeListener() leaves sockets for other Services, and says 
   }
   assertStringIncludes(files.takeListener("ns/late")!, `all Services have ${listeners}`);
   assertEquals([files.open.listeners, files.refused.get("listener")], [listeners, 3]);
+  assertEquals(files.mayListen("ns/late"), false);
   files.giveListener("ns/greedy");
+  assertEquals([files.mayListen("ns/late"), files.refused.get("listener")], [true, 3]);
   assertEquals(files.takeListener("ns/late"), undefined);
 });
 

@@ -8,16 +8,25 @@ import { assert, assertEquals, assertMatch } from "@std/assert";
 import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";
 import type { Service } from "../../lib/api/kinds/service.ts";
 import type { StatusReport } from "../../lib/app/status/status_report.ts";
-import { ADDRESSES, THIS_NODE } from "../support/builders/address_plan.ts";
+import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../support/builders/address_plan.ts";
 import { testEndpointSlice, testService } from "../support/builders/builders.ts";
 import { ProbeClient, startEchoServer } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
 import type { Namespace } from "../support/stages/netns.ts";
+import { WIRING } from "../support/stages/cluster_topology.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
-import { servicesOf } from "../support/stages/relay_process.ts";
-import { RelayScene } from "../support/stages/relay_scene.ts";
+import { RelayProcess, servicesOf } from "../support/stages/relay_process.ts";
+import { RELAY_FLAGS, RelayScene } from "../support/stages/relay_scene.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { VIP, VIP_6, VIP_UDP, webServices, webSlices } from "../support/builders/web_service.ts";
+import {
+  NODE_PORT as WEB_NODE_PORT,
+  ON_NODE_PORTS,
+  VIP,
+  VIP_6,
+  VIP_UDP,
+  webServices,
+  webSlices,
+} from "../support/builders/web_service.ts";
 
 const ignore = isMissing("loops with real sockets", [...netnsRequirements(), program("iptables")]);
 
@@ -78,6 +87,11 @@ function circles(): [Service, EndpointSlice][] {
 /** Files and sockets that a process has open. */
 async function descriptorsOf(namespace: Namespace, { pid }: StatusReport): Promise<number> {
   return (await namespace.output("ls", [`/proc/${pid}/fd`])).trim().split("\n").length;
+}
+
+/** Packets that a node has received from the network. */
+async function receivedBy(node: Namespace): Promise<number> {
+  return Number(await node.output("cat", ["/sys/class/net/eth0/statistics/rx_packets"]));
 }
 
 /** What is in quarantine, each Service once. */
@@ -157,6 +171,63 @@ Deno.test({
     assert(after <= before + 20, `${before} descriptors grew to ${after}`);
     assertMatch(relay.log, /connection to an endpoint came back to kube-relay/);
     assertMatch(relay.log, /datagram to an endpoint came back to kube-relay/);
+  },
+});
+
+Deno.test({
+  name: "a datagram that circles between two nodes by a node port ends, and others are served",
+  ignore,
+  async fn() {
+    await using scene = await RelayScene.create();
+    const { client, otherNode } = scene.cluster;
+    const [circle, slice] = looped("circle", {
+      clusterIP: "172.30.0.61",
+      type: "NodePort",
+      to: IPv4.node,
+      port: NODE_PORT,
+    });
+    const endpoints = [
+      ...slice.endpoints,
+      { addresses: [WIRING.IPv4.otherNode], nodeName: OTHER_NODE },
+    ];
+    await scene.write(
+      [...webServices(ON_NODE_PORTS), circle],
+      [...webSlices("a1"), { ...slice, endpoints }],
+    );
+    const bound = "--max-connections-per-service=200";
+    const relay = scene.start([bound]);
+    const folder = `${scene.folder}/other`;
+    await Deno.mkdir(folder);
+    const flags = RELAY_FLAGS.map((flag) => flag.replace(THIS_NODE, OTHER_NODE));
+    const manifests = `--manifests=${scene.folder}/manifests`;
+    const other = RelayProcess.start(otherNode, {
+      folder,
+      args: [manifests, ...flags, "--mode=userspace", bound],
+    });
+    await relay.settled();
+    await other.settled();
+    const probe = ProbeClient.start(client);
+    const before = await receivedBy(otherNode);
+    // The client's socket is closed after its one datagram.
+    const at = { protocol: "UDP", address: IPv4.node, port: NODE_PORT } as const;
+    assertEquals(await probe.who(at, 100), "silent");
+    await eventually(
+      "the datagram has been dropped",
+      () => [relay, other].some(({ log }) => log.includes("it may be in a circle")),
+      { deadlineMs: 10_000 },
+    );
+    const dropped = await receivedBy(otherNode);
+    assert(dropped - before >= 200, `${dropped - before} packets: it was in no circle`);
+
+    // These pass this node only, so the other one counts nothing but what circles.
+    for (let turn = 0; turn < 100; turn++) assertEquals(await probe.who(VIP_UDP), "pod-a1");
+    const after = await receivedBy(otherNode) - dropped;
+    assert(after < 50, `${after} packets after the datagram was dropped`);
+    for (const address of [IPv4.node, WIRING.IPv4.otherNode]) {
+      for (const protocol of ["TCP", "UDP"] as const) {
+        assertEquals(await probe.who({ protocol, address, port: WEB_NODE_PORT }), "pod-a1");
+      }
+    }
   },
 });
 

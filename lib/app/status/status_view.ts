@@ -80,6 +80,8 @@ export interface ServiceView {
 const MOST_ENDPOINTS = 8;
 /** A Service may have 100,000 frontends. */
 const MOST_ADDRESSES = 64;
+/** Addresses with a problem come first, because further ones are only counted. */
+const STATES: readonly ServedAddress["state"][] = ["quarantined", "refusing", "serving"];
 
 /** The report as people see it. `filter` selects from what is in quarantine. */
 export function statusView(report: StatusReport, filter = ""): StatusView {
@@ -229,7 +231,7 @@ function serviceView(service: StatusService): ServiceView {
     health: { tone: severity(service) > 0 ? "bad" : "good", text: healthText(service) },
     isQuarantined: service.quarantined !== undefined,
     addresses: [
-      ...addresses.map(addressText).sort().slice(0, MOST_ADDRESSES),
+      ...addressTexts(addresses).slice(0, MOST_ADDRESSES),
       ...(moreAddresses > 0 ? [`and ${moreAddresses} more`] : []),
     ],
     endpoints: endpoints.length === 0 ? ["none: refused"] : [
@@ -243,6 +245,12 @@ function serviceView(service: StatusService): ServiceView {
       ],
     }),
   };
+}
+
+function addressTexts(addresses: readonly ServedAddress[]): readonly string[] {
+  return STATES.flatMap((wanted) =>
+    addresses.filter(({ state }) => state === wanted).map(addressText).sort()
+  );
 }
 
 function addressText({ role, address, port, state, load }: ServedAddress): string {

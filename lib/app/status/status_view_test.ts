@@ -5,6 +5,7 @@ import {
   testStatusFamily,
   testStatusReport,
 } from "../../../tests/support/builders/status_reports.ts";
+import type { ServedAddress } from "../../proxy/service_mode.ts";
 import type { StatusService } from "./status_report.ts";
 import { foremostServices, matchesFilter, serviceViews, statusView } from "./status_view.ts";
 
@@ -68,6 +69,26 @@ Deno.test("serviceViews() counts further addresses of a Service with very many",
   }));
   const [view] = serviceViews({ services: [service("a", { addresses })] }, "");
   assertEquals([view?.addresses.length, view?.addresses.at(-1)], [65, "and 1936 more"]);
+});
+
+Deno.test("serviceViews() puts addresses with a problem before those that serve", () => {
+  const stateAt = new Map<number, ServedAddress["state"]>([
+    [1998, "refusing"],
+    [1999, "quarantined"],
+  ]);
+  const addresses = Array.from({ length: 2000 }, (_, index) => ({
+    role: "ClusterIP" as const,
+    address: parseIpAddress("192.0.2.1"),
+    port: parsePort(index + 1),
+    protocol: "TCP" as const,
+    state: stateAt.get(index) ?? "serving" as const,
+  }));
+  const [view] = serviceViews({ services: [service("a", { addresses })] }, "");
+  assertEquals(view?.addresses.slice(0, 3), [
+    "192.0.2.1:2000 (quarantined)",
+    "192.0.2.1:1999 (refusing)",
+    "192.0.2.1:1",
+  ]);
 });
 
 Deno.test("statusView() selects what is in quarantine by the filter, and notes what is wrong", () => {

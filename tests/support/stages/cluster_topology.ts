@@ -37,8 +37,8 @@ export interface ClusterTopology extends AsyncDisposable {
   readonly remotePodClient: Namespace;
 }
 
-/** Addresses that only the topology itself has, and prefix lengths. */
-const WIRING = {
+/** Addresses that are not in the address plan, and prefix lengths. */
+export const WIRING = {
   IPv4: {
     lan: 24,
     router: "192.168.0.1",
