@@ -9,7 +9,7 @@ import { hasMetric } from "../lib/metrics/metric.ts";
 import { METRICS } from "../lib/metrics/metric_table.ts";
 import { METRIC_ROWS, seriesBound } from "./support/metric_rows.ts";
 import { createProxyMetrics, type ProxyMetrics } from "../lib/metrics/proxy_metrics.ts";
-import type { BackendMode } from "../lib/proxy/backend.ts";
+import { BACKEND_MODES, type BackendMode } from "../lib/proxy/backend.ts";
 import { ServiceTrafficTable } from "../lib/proxy/service_traffic.ts";
 import { bucketBounds, labelNames, parsePrometheusText } from "./support/texts/prometheus_text.ts";
 import { type MetricsRelay, startMetricsRelay } from "./support/stages/metrics_relay.ts";
@@ -132,7 +132,7 @@ function tellEverything(metrics: ProxyMetrics): void {
   metrics.setHostSettingsRefused(1);
 }
 
-for (const mode of ["iptables", "ipvs", "nftables", "userspace"] as const) {
+for (const mode of BACKEND_MODES) {
   Deno.test(`createProxyMetrics() has kube-proxy's table in mode ${mode}, row by row`, async () => {
     const metrics = createProxyMetrics({ version: "1.2.3", mode });
     tellEverything(metrics);
