@@ -8,7 +8,7 @@ import type { ChangesReport, SyncEntry } from "../lib/app/changes/change_entry.t
 import { renderChanges } from "../lib/app/changes/changes_view.ts";
 import { MOST_NAMED, nameRules, type ServedFamily } from "../lib/app/changes/name_rules.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";
-import type { BackendMode } from "../lib/proxy/backend.ts";
+import { BACKEND_MODES, type BackendMode } from "../lib/proxy/backend.ts";
 import { ruleNames } from "../lib/explain/rule_names.ts";
 import type { ServicePlan } from "../lib/proxy/service_plan.ts";
 import { explainStage } from "./packet_flow/explain_executor.ts";
@@ -98,7 +98,7 @@ async function effectsOf(family: ServedFamily, report: ChangesReport) {
   return named.entries.flatMap((entry) => entry.kind === "sync" ? entry.effects : []);
 }
 
-for (const mode of ["iptables", "nftables", "ipvs", "userspace"] as const) {
+for (const mode of BACKEND_MODES) {
   Deno.test(`nameRules() names what is for a ServicePort alone in mode ${mode}`, async () => {
     const effects = await effectsOf(served(mode), reportOf("ns/web/TCP", "ns/empty/TCP"));
     const texts = effects.map(({ rules = [] }) =>

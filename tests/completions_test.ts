@@ -10,6 +10,7 @@ import { completionTable } from "../lib/app/cli/reference/completion_table.ts";
 import { fishCompletion } from "../lib/app/cli/reference/fish_completion.ts";
 import { createManCommand } from "../lib/app/cli/reference/man_page.ts";
 import { zshCompletion } from "../lib/app/cli/reference/zsh_completion.ts";
+import { BACKEND_MODES } from "../lib/proxy/backend.ts";
 import { isMissing } from "./support/requirement.ts";
 
 const TABLE = completionTable(COMMANDS);
@@ -61,7 +62,7 @@ const BASH_CASES: readonly (readonly [words: readonly string[], offered: readonl
   [["sta"], ["status"]],
   [["--mode", "ipt"], ["iptables"]],
   [["--mode", "=", "user"], ["userspace"]],
-  [["--mode", "="], ["iptables", "ipvs", "nftables", "userspace", "auto"]],
+  [["--mode", "="], [...BACKEND_MODES, "auto"]],
   [["status", "--watc"], ["--watch"]],
   [["--control-socket", "x", "status", "--fil"], ["--filter"]],
   [["--control-socket", "=", "x", "stat"], ["status"]],

@@ -15,12 +15,11 @@ import { renderStatus } from "../lib/app/status/status_text.ts";
 import { relayOptionsOf } from "../lib/config/relay_options.ts";
 import { SILENT_LOGGER } from "../lib/log/silent_logger.ts";
 import { IP_FAMILIES } from "../lib/net/ip_address.ts";
-import type { BackendMode } from "../lib/proxy/backend.ts";
+import { BACKEND_MODES } from "../lib/proxy/backend.ts";
 import { createDependencies } from "../main.ts";
 import { testDump } from "./support/builders/test_dump.ts";
 
 const SOURCE = "the dump";
-const MODES: readonly BackendMode[] = ["iptables", "ipvs", "nftables", "userspace"];
 const DEPENDENCIES = {
   ...createDependencies(),
   backends: BACKENDS,
@@ -99,7 +98,7 @@ Deno.test("a dump with any values changed is rendered or refused, in every mode"
   const fates = new Map<string, number>();
   await fc.assert(
     fc.asyncProperty(
-      fc.constantFrom(...MODES),
+      fc.constantFrom(...BACKEND_MODES),
       fc.array(mutation, { minLength: 1, maxLength: 3 }),
       async (mode, mutations) => {
         let dump: Json = JSON.parse(testDump({ mode }));
@@ -150,5 +149,5 @@ Deno.test("any text is refused", async () => {
 });
 
 Deno.test("a dump is rendered in every mode as it is", async () => {
-  for (const mode of MODES) assert(Number(await fate(testDump({ mode }))) > 20, mode);
+  for (const mode of BACKEND_MODES) assert(Number(await fate(testDump({ mode }))) > 20, mode);
 });

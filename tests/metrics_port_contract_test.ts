@@ -4,6 +4,7 @@
  * @module
  */
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
+import { BACKEND_MODES } from "../lib/proxy/backend.ts";
 import {
   type ProxyServersStage,
   startProxyServersStage,
@@ -148,7 +149,7 @@ for (const { name, args, rows } of SUITES) {
 }
 
 Deno.test("/proxyMode of the metrics port names the mode in use", async () => {
-  for (const mode of ["iptables", "ipvs", "nftables", "userspace"] as const) {
+  for (const mode of BACKEND_MODES) {
     await using stage = await startProxyServersStage({ mode });
     assertEquals(await (await ask(stage, { path: "/proxyMode" })).text(), mode);
   }

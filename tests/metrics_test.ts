@@ -9,7 +9,7 @@ import { hasMetric } from "../lib/metrics/metric.ts";
 import { METRICS } from "../lib/metrics/metric_table.ts";
 import { METRIC_ROWS, seriesBound } from "./support/metric_rows.ts";
 import { createProxyMetrics, type ProxyMetrics } from "../lib/metrics/proxy_metrics.ts";
-import type { BackendMode } from "../lib/proxy/backend.ts";
+import { BACKEND_MODES, type BackendMode, MODE_TRAITS } from "../lib/proxy/backend.ts";
 import { ServiceTrafficTable } from "../lib/proxy/service_traffic.ts";
 import { bucketBounds, labelNames, parsePrometheusText } from "./support/texts/prometheus_text.ts";
 import { type MetricsRelay, startMetricsRelay } from "./support/stages/metrics_relay.ts";
@@ -62,16 +62,26 @@ const UPSTREAM: readonly Row[] = [
   ["iptables_localhost_nodeports_accepted_packets_total", "counter", [], undefined, "I"],
 ];
 
-/** In userspace mode: what all modes of upstream have, but for the kernel's connection tracking. */
-function isInUserspace([name, , , , modes]: Row): boolean {
-  return modes === "IVN" && !name.startsWith("conntrack");
+/** The letters of the modes that upstream has. */
+const LETTERS: Readonly<Partial<Record<BackendMode, string>>> = {
+  iptables: "I",
+  ipvs: "V",
+  nftables: "N",
+};
+
+/**
+ * A mode that upstream does not have: the rows of all its modes, those of the kernel's connection
+ * tracking only where the kernel forwards.
+ */
+function isInOwnMode([name, , , , modes]: Row, mode: BackendMode): boolean {
+  return modes === "IVN" &&
+    !(MODE_TRAITS[mode].forwardsItself && name.startsWith("conntrack"));
 }
 
-const KERNEL_MODES = { iptables: "I", ipvs: "V", nftables: "N" } as const;
-
 function rowsOf(mode: BackendMode): readonly Row[] {
-  if (mode === "userspace") return UPSTREAM.filter(isInUserspace);
-  return UPSTREAM.filter(([, , , , modes]) => modes.includes(KERNEL_MODES[mode]));
+  const letter = LETTERS[mode];
+  if (letter === undefined) return UPSTREAM.filter((row) => isInOwnMode(row, mode));
+  return UPSTREAM.filter(([, , , , modes]) => modes.includes(letter));
 }
 
 /** Every row of the table is in the text, and no other of kube-proxy's. */
@@ -132,7 +142,7 @@ function tellEverything(metrics: ProxyMetrics): void {
   metrics.setHostSettingsRefused(1);
 }
 
-for (const mode of ["iptables", "ipvs", "nftables", "userspace"] as const) {
+for (const mode of BACKEND_MODES) {
   Deno.test(`createProxyMetrics() has kube-proxy's table in mode ${mode}, row by row`, async () => {
     const metrics = createProxyMetrics({ version: "1.2.3", mode });
     tellEverything(metrics);

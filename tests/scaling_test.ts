@@ -16,7 +16,7 @@ import { renderWhatIf } from "../lib/app/diff/what_if_view.ts";
 import { type PlannedNode, planObjects } from "../lib/app/offline/planned_node.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";
 import { parsePort } from "../lib/net/port.ts";
-import type { Backend, BackendMode } from "../lib/proxy/backend.ts";
+import { type Backend, BACKEND_MODES, type BackendMode } from "../lib/proxy/backend.ts";
 import { explainPacket } from "../lib/explain/explain_packet.ts";
 import type { ProxyPlan } from "../lib/proxy/proxy_plan.ts";
 import { ruleNames } from "../lib/explain/rule_names.ts";
@@ -180,7 +180,7 @@ Deno.test("scaling: a change of many ports of one Service in nftables mode", asy
   });
 });
 
-for (const mode of ["iptables", "nftables", "ipvs", "userspace"] as const) {
+for (const mode of BACKEND_MODES) {
   Deno.test(`scaling: diff --from with many ports of one Service in ${mode} mode`, async () => {
     const before = await planned(mode, { services: [], slices: [] });
     await withFolder(async (folder) => {

@@ -1,5 +1,5 @@
-import { BACKEND_MODES, type BackendMode } from "../proxy/backend.ts";
-import type { KubeProxyConfiguration } from "./configuration.ts";
+import { type BackendMode, MODE_TRAITS } from "../proxy/backend.ts";
+import type { ConfigurationBlock, KubeProxyConfiguration } from "./configuration.ts";
 
 /** Names of the fields that differ, e.g. `iptables.syncPeriod`. */
 export interface ChangedFields {
@@ -21,10 +21,10 @@ const APPLICABLE: readonly RegExp[] = [
 /** Fields that nothing reads. */
 const WITHOUT_EFFECT = /^(winkernel\..*|windowsRunAsService|portRange|configSyncPeriod)$/;
 
-/** Blocks that only some modes read. */
-const MODES_OF_BLOCK: Readonly<Record<string, readonly BackendMode[]>> = {
-  iptables: BACKEND_MODES.filter((mode) => mode !== "nftables"),
-  ipvs: ["ipvs"],
+/** All blocks that a mode reads, by the one with its periods. Mode ipvs writes iptables rules. */
+const BLOCKS_READ: Readonly<Record<ConfigurationBlock, readonly string[]>> = {
+  iptables: ["iptables"],
+  ipvs: ["iptables", "ipvs"],
   nftables: ["nftables"],
 };
 
@@ -35,10 +35,11 @@ export function changedFields(
   mode: BackendMode,
 ): ChangedFields {
   const hasPolicies = before.networkPolicy.enabled || after.networkPolicy.enabled;
+  const read = BLOCKS_READ[MODE_TRAITS[mode].configurationBlock];
   const fields = differences(before, after).filter((field) => {
     const block = field.split(".")[0]!;
     if (block === "networkPolicy" && !hasPolicies) return false;
-    return !WITHOUT_EFFECT.test(field) && (MODES_OF_BLOCK[block]?.includes(mode) ?? true);
+    return !WITHOUT_EFFECT.test(field) && (!(block in BLOCKS_READ) || read.includes(block));
   });
   const isApplicable = (field: string) => APPLICABLE.some((pattern) => pattern.test(field));
   return {

@@ -7,6 +7,7 @@
  *
  * @module
  */
+import { BACKEND_MODES, type BackendMode, MODE_TRAITS } from "../proxy/backend.ts";
 import type { ConntrackLimits } from "../proxy/conntrack_settings.ts";
 import type { NetworkPolicyConfiguration } from "./network_policy.ts";
 
@@ -137,15 +138,28 @@ export const DETECT_LOCAL_MODES: readonly string[] = [
 /** The log formats. */
 export const LOG_FORMATS: readonly string[] = ["text", "json"];
 
-/** The sync periods of a mode. Each mode has its own block; userspace shares that of iptables. */
-export function syncPeriodsOf(configuration: KubeProxyConfiguration, mode: string): SyncPeriods {
-  return mode === "ipvs" ? configuration.ipvs : rulesBlockOf(configuration, mode);
+/** A block that only some modes read. */
+export type ConfigurationBlock = typeof MODE_TRAITS[BackendMode]["configurationBlock"];
+
+/** The blocks with sync periods that a mode reads or, for `auto`, may read. */
+export function blocksOf(mode: string): readonly ConfigurationBlock[] {
+  if (mode === "auto") return ["iptables", "nftables"];
+  const known = BACKEND_MODES.find((each) => each === mode) ?? "iptables";
+  return [MODE_TRAITS[known].configurationBlock];
+}
+
+/** The sync periods of a mode. A mode without a block of its own shares that of iptables. */
+export function syncPeriodsOf(
+  configuration: KubeProxyConfiguration,
+  mode: BackendMode,
+): SyncPeriods {
+  return configuration[MODE_TRAITS[mode].configurationBlock];
 }
 
 /** The block with `masqueradeAll` of a mode. All modes but nftables share that of iptables. */
 export function rulesBlockOf(
   { iptables, nftables }: KubeProxyConfiguration,
-  mode: string,
+  mode: BackendMode,
 ): SyncPeriods & { readonly masqueradeAll: boolean } {
-  return mode === "nftables" ? nftables : iptables;
+  return MODE_TRAITS[mode].configurationBlock === "nftables" ? nftables : iptables;
 }

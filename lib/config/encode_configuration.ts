@@ -7,6 +7,7 @@
 import type { BackendMode } from "../proxy/backend.ts";
 import {
   API_VERSION,
+  blocksOf,
   type IptablesConfiguration,
   KIND,
   type KubeProxyConfiguration,
@@ -32,6 +33,7 @@ export function encodeConfiguration(
 ): EncodedConfiguration {
   const { networkPolicy, ...upstream } = configuration;
   const { ipvs, nftables, iptables, conntrack, logging } = upstream;
+  const blocks = blocksOf(mode);
   return {
     ...upstream,
     ...(!isDefaultNetworkPolicy(networkPolicy) && { networkPolicy }),
@@ -41,17 +43,17 @@ export function encodeConfiguration(
     logging: { ...logging, ...withTimes(logging, ["flushFrequency"]) },
     iptables: {
       ...iptables,
-      ...shared(iptables, mode !== "ipvs" && mode !== "nftables"),
+      ...shared(iptables, blocks.includes("iptables")),
       // IPVS masquerades by the rules of iptables and has no such field of its own.
-      masqueradeAll: mode !== "nftables" && iptables.masqueradeAll,
+      masqueradeAll: blocks.some((block) => block !== "nftables") && iptables.masqueradeAll,
     },
     ipvs: {
       ...ipvs,
-      ...periods(ipvs, mode === "ipvs"),
+      ...periods(ipvs, blocks.includes("ipvs")),
       ...withTimes(ipvs, ["tcpTimeout", "tcpFinTimeout", "udpTimeout"]),
       excludeCIDRs: listOrNull(ipvs.excludeCIDRs),
     },
-    nftables: { ...nftables, ...shared(nftables, mode === "nftables" || mode === "auto") },
+    nftables: { ...nftables, ...shared(nftables, blocks.includes("nftables")) },
     nodePortAddresses: listOrNull(configuration.nodePortAddresses),
     conntrack: {
       ...conntrack,

@@ -5,6 +5,7 @@ import {
   type LoadedConfiguration,
   upstreamPath,
 } from "./load.ts";
+import { BACKEND_MODES } from "../proxy/backend.ts";
 import { parseFlags } from "./parse_flags.ts";
 
 const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
@@ -152,9 +153,10 @@ Deno.test("loadConfiguration() warns of unknown fields with place and nearest na
 });
 
 Deno.test("loadConfiguration() names the flag or the place in the file of each problem", async () => {
+  const modes = BACKEND_MODES.join(", ");
   assertEquals(await problemsOf(["--cluster-cidr=x", "--mode=ipsv", "--service-cidr=y"]), [
     "--cluster-cidr: Expected a CIDR such as 10.244.0.0/16 or fd00::/48, found 'x' (KubeProxyConfiguration.ClusterCIDR)",
-    "--proxy-mode: Cannot run in mode 'ipsv': there is no such mode, only iptables, ipvs, nftables, userspace, auto",
+    `--proxy-mode: Cannot run in mode 'ipsv': there is no such mode, only ${modes}, auto`,
     "--service-cidr: Expected CIDRs such as 10.96.0.0/12, found 'y'",
   ]);
   assertEquals(

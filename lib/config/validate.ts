@@ -1,7 +1,7 @@
 import { cidrFamilyOf } from "../net/cidr.ts";
 import { isInterfaceName, LONGEST_INTERFACE_NAME } from "../net/interface_name.ts";
 import { tryParseIpAddress } from "../net/ip_address.ts";
-import { DETECT_LOCAL_MODES, type KubeProxyConfiguration } from "./configuration.ts";
+import { blocksOf, DETECT_LOCAL_MODES, type KubeProxyConfiguration } from "./configuration.ts";
 import { formatDuration } from "./duration.ts";
 import {
   checkCidr,
@@ -87,7 +87,7 @@ function checkAddresses(configuration: KubeProxyConfiguration, expect: Expect): 
 function checkLimits(configuration: KubeProxyConfiguration, expect: Expect): void {
   const { iptables, nftables, mode, oomScoreAdj, conntrack } = configuration;
   checkRange(expect, "iptables.masqueradeBit", { value: iptables.masqueradeBit, from: 0, to: 31 });
-  if (mode === "nftables" || mode === "auto") {
+  if (blocksOf(mode).includes("nftables")) {
     const value = nftables.masqueradeBit;
     checkRange(expect, "nftables.masqueradeBit", { value, from: 0, to: 31 });
   }
@@ -127,17 +127,11 @@ function checkPeriods(configuration: KubeProxyConfiguration, expect: Expect): vo
     "configSyncPeriod",
     `Expected a time above 0, found ${formatDuration(configSyncPeriod)}`,
   );
-  if (mode !== "ipvs") return;
+  if (!blocksOf(mode).includes("ipvs")) return;
   for (const field of ["tcpTimeout", "tcpFinTimeout", "udpTimeout"] as const) {
     checkTime(expect, `ipvs.${field}`, ipvs[field]);
   }
   ipvs.excludeCIDRs.forEach((text, index) => checkCidr(expect, `ipvs.excludeCIDRs.${index}`, text));
-}
-
-/** The blocks that a mode reads or, for `auto`, may read. */
-function blocksOf(mode: string): readonly ("iptables" | "ipvs" | "nftables")[] {
-  if (mode === "auto") return ["iptables", "nftables"];
-  return mode === "ipvs" || mode === "nftables" ? [mode] : ["iptables"];
 }
 
 function checkLocalTraffic(configuration: KubeProxyConfiguration, expect: Expect): void {

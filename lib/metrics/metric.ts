@@ -25,6 +25,9 @@ export const FAMILY = { ip_family: ["IPv4", "IPv6"] } as const;
 /** The modes that write rules into the kernel. */
 export const KERNEL_MODES = BACKEND_MODES.filter((mode) => !MODE_TRAITS[mode].forwardsItself);
 
+/** The modes in which kube-relay sees each connection. */
+export const FORWARDING_MODES = BACKEND_MODES.filter((mode) => MODE_TRAITS[mode].forwardsItself);
+
 /** Whether a mode has a metric. */
 export function hasMetric(mode: BackendMode, { modes }: Metric): boolean {
   return modes === undefined || modes.includes(mode);

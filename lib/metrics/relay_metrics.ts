@@ -1,6 +1,6 @@
 import { CONTROLLER_NAMES } from "../controller/loop_id.ts";
 import { SOCKET_USES } from "../os/open_files.ts";
-import { FAMILY, type Metric } from "./metric.ts";
+import { FAMILY, FORWARDING_MODES, type Metric } from "./metric.ts";
 
 const RESOURCE = {
   resource: [
@@ -179,7 +179,7 @@ export const RELAY_METRICS = {
     type: "counter",
     help: "TCP connections accepted from clients",
     labels: FAMILY,
-    modes: ["userspace"],
+    modes: FORWARDING_MODES,
   },
   tcpRefused: {
     name: "kube_relay_userspace_tcp_refused_connections_total",
@@ -187,56 +187,56 @@ export const RELAY_METRICS = {
     help:
       "TCP connections closed at once: not admitted, above the limit, or no endpoint could be reached",
     labels: FAMILY,
-    modes: ["userspace"],
+    modes: FORWARDING_MODES,
   },
   tcpSilentClosed: {
     name: "kube_relay_userspace_tcp_silent_closed_connections_total",
     type: "counter",
     help: "Idle TCP connections closed because the limit of their Service was reached",
     labels: FAMILY,
-    modes: ["userspace"],
+    modes: FORWARDING_MODES,
   },
   dialFailures: {
     name: "kube_relay_userspace_tcp_dial_failures_total",
     type: "counter",
     help: "Failed attempts to connect to an endpoint, including time-outs",
     labels: FAMILY,
-    modes: ["userspace"],
+    modes: FORWARDING_MODES,
   },
   dialTimeouts: {
     name: "kube_relay_userspace_tcp_dial_timeouts_total",
     type: "counter",
     help: "Attempts to connect to an endpoint that timed out",
     labels: FAMILY,
-    modes: ["userspace"],
+    modes: FORWARDING_MODES,
   },
   udpFlows: {
     name: "kube_relay_userspace_udp_flows_total",
     type: "counter",
     help: "UDP flows, one for each client and Service port",
     labels: FAMILY,
-    modes: ["userspace"],
+    modes: FORWARDING_MODES,
   },
   udpMoved: {
     name: "kube_relay_userspace_udp_moved_flows_total",
     type: "counter",
     help: "UDP flows that moved to another endpoint",
     labels: FAMILY,
-    modes: ["userspace"],
+    modes: FORWARDING_MODES,
   },
   udpDropped: {
     name: "kube_relay_userspace_udp_dropped_datagrams_total",
     type: "counter",
     help: "Datagrams of clients that were not admitted, had no endpoint, or could not be sent",
     labels: FAMILY,
-    modes: ["userspace"],
+    modes: FORWARDING_MODES,
   },
   udpForeignDropped: {
     name: "kube_relay_userspace_udp_foreign_dropped_datagrams_total",
     type: "counter",
     help: "Datagrams to a flow from another sender than its endpoint",
     labels: FAMILY,
-    modes: ["userspace"],
+    modes: FORWARDING_MODES,
   },
   eventLoopDelay: {
     name: "kube_relay_event_loop_delay_max_seconds",

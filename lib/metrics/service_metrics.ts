@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { FAMILY, type Metric } from "./metric.ts";
+import { FAMILY, FORWARDING_MODES, type Metric } from "./metric.ts";
 
 /**
  * Labels of one port of a Service; `other` stands for all Services without a series of their own.
@@ -23,14 +23,14 @@ export const SERVICE_METRICS = {
     type: "counter",
     help: "Bytes that clients sent to the Service; in nftables mode including IP headers",
     labels: SERVICE,
-    modes: ["userspace", "nftables"],
+    modes: [...FORWARDING_MODES, "nftables"],
   },
   bytesToClients: {
     name: "kube_relay_service_sent_bytes_total",
     type: "counter",
     help: "Bytes that endpoints sent back; in nftables mode including IP headers",
     labels: SERVICE,
-    modes: ["userspace", "nftables"],
+    modes: [...FORWARDING_MODES, "nftables"],
   },
   packetsFromClients: {
     name: "kube_relay_service_received_packets_total",
@@ -51,13 +51,13 @@ export const SERVICE_METRICS = {
     type: "counter",
     help: "TCP connections and UDP flows accepted",
     labels: SERVICE,
-    modes: ["userspace"],
+    modes: FORWARDING_MODES,
   },
   open: {
     name: "kube_relay_service_open_connections",
     type: "gauge",
     help: "Open TCP connections and UDP flows",
     labels: SERVICE,
-    modes: ["userspace"],
+    modes: FORWARDING_MODES,
   },
 } as const satisfies Readonly<Record<string, Metric>>;

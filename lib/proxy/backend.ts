@@ -13,6 +13,8 @@ interface ModeTraits {
   readonly forwardsItself: boolean;
   /** Whether Service addresses are bound to the node, and so are the source of its own packets. */
   readonly bindsAddresses: boolean;
+  /** The block of kube-proxy's configuration with the sync periods of the mode. */
+  readonly configurationBlock: "iptables" | "ipvs" | "nftables";
   /** `nodePortAddresses` where none are configured; empty means every address. */
   readonly defaultNodePortAddresses: readonly string[];
   /** The event that a start in a deprecated mode records. */
@@ -22,6 +24,7 @@ interface ModeTraits {
 const KERNEL_MODE: ModeTraits = {
   forwardsItself: false,
   bindsAddresses: false,
+  configurationBlock: "iptables",
   defaultNodePortAddresses: [],
 };
 
@@ -30,13 +33,18 @@ const TRAITS = {
   ipvs: {
     ...KERNEL_MODE,
     bindsAddresses: true,
+    configurationBlock: "ipvs",
     deprecation: {
       reason: "IPVSDeprecation",
       note: "Kubernetes deprecates mode ipvs since 1.35; nftables takes its place",
     },
   },
-  // Upstream has it since this mode exists.
-  nftables: { ...KERNEL_MODE, defaultNodePortAddresses: ["primary"] },
+  nftables: {
+    ...KERNEL_MODE,
+    configurationBlock: "nftables",
+    // Upstream has it since this mode exists.
+    defaultNodePortAddresses: ["primary"],
+  },
   userspace: { ...KERNEL_MODE, forwardsItself: true, bindsAddresses: true },
 } satisfies Readonly<Record<string, ModeTraits>>;
 

@@ -6,7 +6,7 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import { parsePort } from "../../lib/net/port.ts";
-import { type BackendMode, MODE_TRAITS } from "../../lib/proxy/backend.ts";
+import { BACKEND_MODES, type BackendMode, MODE_TRAITS } from "../../lib/proxy/backend.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import { explainInMode } from "../../lib/explain/explain_in_mode.ts";
 import type { PacketCarrier } from "../../lib/proxy/packet_explanation.ts";
@@ -19,8 +19,6 @@ import { executeOnNft, nftScenarioTable } from "./nft_executor.ts";
 import type { PacketFlowCase, PacketVerdict } from "./packet_flow_case.ts";
 import { type PacketFlowSkip, runPacketFlowSuite } from "./suite.ts";
 import { asUdp, inOtherFamily } from "./variants.ts";
-
-const MODES = ["iptables", "ipvs", "nftables", "userspace"] as const satisfies BackendMode[];
 
 const NO_SCTP: PacketFlowSkip = {
   reason: "userspace mode forwards no SCTP",
@@ -41,7 +39,7 @@ function leadsTo({ text }: PacketCarrier, endpoint: EndpointKey): boolean {
     text.includes(` -r ${endpoint} `);
 }
 
-for (const mode of MODES) {
+for (const mode of BACKEND_MODES) {
   for (const [table, cases] of TABLES) {
     const concerns = ({ cases: test }: PacketFlowSkip) =>
       typeof test === "function" && cases.some(test);
@@ -116,7 +114,7 @@ function fromNode(mode: BackendMode, name: string, { source, ranges }: {
   return [outcomeOf(explanation).verdict, carried];
 }
 
-for (const mode of MODES) {
+for (const mode of BACKEND_MODES) {
   Deno.test(`explain in mode ${mode} admits the node's own sources as the mode does`, () => {
     // Where the address is bound, the kernel chooses it as the source.
     const { bindsAddresses } = MODE_TRAITS[mode];

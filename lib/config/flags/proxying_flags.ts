@@ -1,3 +1,4 @@
+import { BACKEND_MODES } from "../../proxy/backend.ts";
 import type { Flag } from "../flag.ts";
 
 /** Rows of the table in `flags.ts`. */
@@ -9,7 +10,7 @@ export const PROXYING_FLAGS = [
     group: "Proxying",
     value: "MODE",
     field: "mode",
-    help: "iptables, ipvs, nftables, userspace, or auto for the best one that the host supports. " +
+    help: `${BACKEND_MODES.join(", ")}, or auto for the best one that the host supports. ` +
       "Empty means iptables, or auto on a host without support for it; with --manifests it " +
       "means userspace. kube-relay never replaces a mode that you name",
     withConfig: "ignored",
