@@ -15,7 +15,7 @@ import { baseChains } from "./base_rules.ts";
 import { diffInSteps, type IpvsBatch, type KernelState, KNOWN_KERNEL } from "./diff.ts";
 import { Draining } from "./draining.ts";
 import type { IpvsRunner } from "./ipvs_runner.ts";
-import { IpvsLayout, leaveOutRefused } from "./layout.ts";
+import { IpvsLayout, leaveOutRefused, TOO_MANY_REAL_SERVERS } from "./layout.ts";
 import { haveNodePortsChanged, nodePortServers } from "./node_port_servers.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
@@ -232,7 +232,11 @@ export class IpvsWriter {
 
   #lay(layout: IpvsLayout, plan: ServicePlan): void {
     const { clock } = this.#dependencies;
-    const refusal = this.#refused.waitingFor(plan, clock.now());
+    const now = clock.now();
+    const refusal = this.#refused.waitingFor(plan, now) ??
+      (layout.hasRoomFor(plan)
+        ? undefined
+        : this.#refused.refuse(plan, { reason: TOO_MANY_REAL_SERVERS, now }));
     if (refusal) return leaveOutRefused(layout, plan, refusedItem(clock, plan.key, refusal));
     layout.set(plan);
     this.#laid.set(plan.key, plan);

@@ -13,12 +13,16 @@ import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { ServicePortIndex } from "../../lib/proxy/service_port_index.ts";
-import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import {
+  type ServiceKey,
+  serviceKey,
+  type ServicePortKey,
+} from "../../lib/proxy/service_port_name.ts";
 import type { BaseRuleContext } from "./base_rules.ts";
 import { SET_IDS, type SetId } from "./ipset_table.ts";
 import { WantedItems } from "./wanted_items.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
-import { renderService } from "./render_service.ts";
+import { endpointsOf, renderService } from "./render_service.ts";
 import type { ServiceFrontend, ServiceParts, SetEntry } from "./service_frontend.ts";
 import type { ServerKey, VirtualServer } from "./virtual_server.ts";
 
@@ -32,6 +36,15 @@ export interface WantedServer {
 
 /** Up to this number, frontends are rendered and searched; beyond, they are indexed. */
 const FEW_FRONTS = 8;
+/**
+ * Maximum number of real servers of one Service. Each frontend has every endpoint again, so one Service
+ * and one slice within their own bounds could ask for 100 million. 5,000 endpoints at 40 addresses fit.
+ */
+const MOST_REAL_SERVERS = 200_000;
+/** Why a ServicePort is left out that {@linkcode IpvsLayout.hasRoomFor} refuses. */
+export const TOO_MANY_REAL_SERVERS =
+  `The Service would have more than ${MOST_REAL_SERVERS} real servers, counted as frontends times ` +
+  "endpoints. Use fewer addresses, ports or endpoints, or another mode";
 /** Widest first: rules can be of one kind only, and in one plan all ServicePorts have the same. */
 const MASQUERADE_KINDS = ["all", "off-cluster", "none"] as const;
 
@@ -52,6 +65,7 @@ export class IpvsLayout {
   readonly #dirty = new Set<ServerKey>();
   readonly #problems = new Map<ServicePortKey, readonly Quarantined[]>();
   readonly #masquerade = new Map<ServicePlan["masqueradeInternal"], number>();
+  readonly #realServers = new Map<ServiceKey, number>();
 
   constructor(shared: SharedPlan, options: IpvsRenderOptions) {
     this.shared = shared;
@@ -102,6 +116,14 @@ export class IpvsLayout {
     if (holder === undefined) return undefined;
     const { server, endpoints } = this.#front(holder, key);
     return { server, endpoints, owner: holder.key };
+  }
+
+  /** Whether the Service of a plan may have the real servers of the plan, next to its other ones. */
+  hasRoomFor(plan: ServicePlan): boolean {
+    const previous = this.#plans.get(plan.key);
+    const others = (this.#realServers.get(serviceKey(plan.name)) ?? 0) -
+      (previous ? this.#realServersOf(previous) : 0);
+    return others + this.#realServersOf(plan) <= MOST_REAL_SERVERS;
   }
 
   /** Serves a ServicePort by a plan, and takes it out of quarantine. */
@@ -216,9 +238,21 @@ export class IpvsLayout {
     return renderService(plan, this);
   }
 
-  #count({ masqueradeInternal }: ServicePlan, change: 1 | -1): void {
+  #count(plan: ServicePlan, change: 1 | -1): void {
+    const { masqueradeInternal } = plan;
     const count = this.#masquerade.get(masqueradeInternal) ?? 0;
     this.#masquerade.set(masqueradeInternal, count + change);
+    const service = serviceKey(plan.name);
+    const sum = (this.#realServers.get(service) ?? 0) + change * this.#realServersOf(plan);
+    if (sum > 0) this.#realServers.set(service, sum);
+    else this.#realServers.delete(service);
+  }
+
+  #realServersOf({ internal, external, ...plan }: ServicePlan): number {
+    const { externalIps, loadBalancerVips, nodePort } = plan;
+    const outside = externalIps.length + loadBalancerVips.length +
+      (nodePort === undefined ? 0 : this.shared.nodePortAddresses.length);
+    return endpointsOf(internal).length + outside * endpointsOf(external).length;
   }
 }
 

@@ -163,3 +163,18 @@ Deno.test("IpvsLayout.inherit() takes over what was applied with other settings"
     ["--sctp-service 192.168.1.2:30080"],
   );
 });
+
+Deno.test("IpvsLayout.hasRoomFor() counts the real servers of all ports of a Service", () => {
+  const port = (portName: string, name = "web") =>
+    testServicePlan({
+      ...{ name, portName, port: portName.length },
+      externalIps: Array.from({ length: 99 }, (_, at) => `198.51.100.${at}`),
+      to: Array.from({ length: 1_000 }, (_, at) => `10.9.${at >> 8}.${at & 255}:80`),
+    });
+  const layout = layoutOf([port("a"), port("bb")]);
+  assertEquals(layout.hasRoomFor(port("bb")), true, "in place of what it has");
+  assertEquals(layout.hasRoomFor(port("ccc")), false);
+  assertEquals(layout.hasRoomFor(port("ccc", "other")), true);
+  layout.delete(port("a").key);
+  assertEquals(layout.hasRoomFor(port("ccc")), true);
+});

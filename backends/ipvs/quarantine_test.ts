@@ -183,3 +183,29 @@ Deno.test("IpvsBackend blames nobody where a tool may not be used at all", async
     assertEquals(machine.dump(), await golden(ALL));
   }
 });
+
+/** A port of Service `wide` with so many addresses and endpoints. */
+function widePort(portName: string, addresses: number, endpoints: number) {
+  return testServicePlan({
+    name: "wide",
+    portName,
+    port: portName.length,
+    clusterIp: "172.30.9.1",
+    externalIps: Array.from({ length: addresses - 1 }, (_, at) => `198.51.${at >> 8}.${at & 255}`),
+    to: Array.from({ length: endpoints }, (_, at) => `10.9.${at >> 8}.${at & 255}:80`),
+  });
+}
+
+Deno.test("IpvsBackend leaves out ports of a Service with more than 200,000 real servers", async () => {
+  await using stage = await IpvsStage.started();
+  const small = widePort("a", 1, 2);
+  const wide = widePort("bb", 200, 1_000);
+  const { quarantined } = await stage.sync(ipvsPlanOf(...GOOD, small, wide));
+  assertEquals(quarantined.map(({ key }) => key), [wide.key]);
+  assertStringIncludes(quarantined[0]!.reason, "more than 200000 real servers");
+  assertEquals(stage.machine.dump(), await golden(ipvsPlanOf(...GOOD, small)));
+
+  const other = widePort("bb", 3, 2);
+  assertEquals((await stage.sync(ipvsPlanOf(...GOOD, small, other))).quarantined, []);
+  assertEquals(stage.machine.dump(), await golden(ipvsPlanOf(...GOOD, small, other)));
+});

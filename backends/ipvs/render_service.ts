@@ -223,7 +223,8 @@ function noLocal(external: Verdict, entry: string): readonly SetEntry[] {
   return external.kind === "drop" ? [["NO-LOCAL-EXTERNAL", entry]] : [];
 }
 
-function endpointsOf(verdict: Verdict): readonly Endpoint[] {
+/** The endpoints of a verdict; none unless it forwards. */
+export function endpointsOf(verdict: Verdict): readonly Endpoint[] {
   return verdict.kind === "forward" ? verdict.endpoints : NO_ENDPOINTS;
 }
 
