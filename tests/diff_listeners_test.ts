@@ -5,6 +5,7 @@
  * @module
  */
 import { assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
+import { eventually } from "./support/eventually.ts";
 import { runCommandLine } from "../lib/app/cli/command_line.ts";
 import { type CommandRunner, systemCommandRunner } from "../lib/os/command_runner.ts";
 import type { DataPlaneDifference } from "../lib/proxy/data_plane_difference.ts";
@@ -125,13 +126,18 @@ Deno.test("diff counts listeners that are missing, and mends none", () =>
 Deno.test("explain looks for the sockets, too, where it says that they are as they should be", async () => {
   for (const [commands, wanted] of [[LOOKS, []], [LOST, ["missing listener"]]] as const) {
     await withRelay(commands, async ({ socket, port }) => {
-      const { out } = await command(
-        commands,
-        ...["explain", "127.0.0.1", `127.80.0.4:${port}`, socket, "--json"],
-      );
-      const [{ kernel }] = JSON.parse(out).packets;
-      const found = kernel.differences as readonly DataPlaneDifference[];
-      assertEquals(found.map(({ kind, object }) => `${kind} ${object}`), [...wanted]);
+      let found: readonly DataPlaneDifference[] | undefined;
+      // A busy machine may not answer in the time that explain gives it.
+      await eventually("the machine answers", async () => {
+        const { out } = await command(
+          commands,
+          ...["explain", "127.0.0.1", `127.80.0.4:${port}`, socket, "--json"],
+        );
+        const [{ kernel }] = JSON.parse(out).packets;
+        found = kernel.differences;
+        return found !== undefined;
+      });
+      assertEquals(found!.map(({ kind, object }) => `${kind} ${object}`), [...wanted]);
     });
   }
 });
