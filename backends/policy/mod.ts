@@ -3,20 +3,17 @@
  *
  * @module
  */
+import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
 import { createIptablesPolicyDataPlane } from "./iptables/data_plane.ts";
 import { createNftablesPolicyDataPlane } from "./nftables/data_plane.ts";
-import type {
-  PolicyDataPlane,
-  PolicyDataPlaneDependencies,
-  PolicyDataPlaneOptions,
-} from "./policy_data_plane.ts";
+import type { PolicyDataPlane, PolicyDataPlaneOptions } from "./policy_data_plane.ts";
 
 /** How the data plane of each tool is made. */
 export const POLICY_BACKENDS: Readonly<
   Partial<
     Record<
       PolicyDataPlane["tool"],
-      (edges: PolicyDataPlaneDependencies, options: PolicyDataPlaneOptions) => PolicyDataPlane
+      (edges: RuleBackendDependencies, options: PolicyDataPlaneOptions) => PolicyDataPlane
     >
   >
 > = {

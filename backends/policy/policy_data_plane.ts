@@ -5,10 +5,7 @@
  * @module
  */
 import type { DataPlane, SyncReport } from "../../lib/controller/data_plane.ts";
-import type { Logger } from "../../lib/log/logger.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
-import type { Clock } from "../../lib/os/clock.ts";
-import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { Connection } from "../../lib/policy/judge_connection.ts";
 import type {
   Direction,
@@ -22,20 +19,8 @@ import type {
   DataPlaneRepair,
 } from "../../lib/proxy/data_plane_difference.ts";
 import type { PacketCarrier } from "../../lib/proxy/packet_explanation.ts";
-import type { DriftFigures } from "../netfilter/drift_watch.ts";
 
-/** The edges of a data plane. */
-export interface PolicyDataPlaneDependencies {
-  readonly clock: Clock;
-  readonly commands: CommandRunner;
-  readonly logger: Logger;
-  /** From 0 to 1, as `Math.random`. */
-  readonly random: () => number;
-  /** Called when something of ours was found missing or changed. */
-  readonly onDrift?: (figures: DriftFigures) => void;
-}
-
-/** Its settings. */
+/** The settings of a data plane. */
 export interface PolicyDataPlaneOptions {
   readonly family: IpFamily;
   /** Longest time between two looks for what a flush takes along, milliseconds. */

@@ -6,15 +6,10 @@
 import { cidrContains, hostCidr, tryParseCidr } from "../../../lib/net/cidr.ts";
 import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { Key, KeyPart, Statement } from "./nft_rule.ts";
-import type { WalkedPacket } from "./walk_steps.ts";
-
-/** A packet that may be one without ports, of which no rule knows more than that. */
-export interface NftPacket extends Omit<WalkedPacket, "protocol"> {
-  readonly protocol: WalkedPacket["protocol"] | "ICMP";
-}
+import type { AnyPacket } from "./walk_steps.ts";
 
 /** A packet as a rule sees it, after the rules before. */
-export interface SeenPacket extends NftPacket {
+export interface SeenPacket extends AnyPacket {
   readonly priority: number;
 }
 

@@ -6,16 +6,9 @@
  */
 import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { PacketCarrier } from "../../../lib/proxy/packet_explanation.ts";
-import {
-  keysOf,
-  matches,
-  memberOf,
-  type NftPacket,
-  numberText,
-  type SeenPacket,
-} from "./nft_match.ts";
+import { keysOf, matches, memberOf, numberText, type SeenPacket } from "./nft_match.ts";
 import { type Key, parseNftRule, type Statement } from "./nft_rule.ts";
-import { WalkSteps } from "./walk_steps.ts";
+import { type AnyPacket, WalkSteps } from "./walk_steps.ts";
 
 /** A table, or the part of it that a packet can meet. */
 export interface WalkedNftTable {
@@ -76,7 +69,7 @@ interface Step {
  */
 export function walkNft(
   table: WalkedNftTable,
-  packet: NftPacket,
+  packet: AnyPacket,
   host: WalkedNftHost,
 ): readonly NftOutcome[] {
   const walk = new Walk(table, packet, host);
@@ -93,7 +86,7 @@ export function walkNft(
 
 class Walk {
   readonly #table: WalkedNftTable;
-  readonly #packet: NftPacket;
+  readonly #packet: AnyPacket;
   readonly #host: WalkedNftHost;
   /** Many paths meet the same rules. */
   readonly #parsed = new Map<string, readonly Statement[]>();
@@ -101,7 +94,7 @@ class Walk {
   /** Base chains by hook, in the order of their priority. */
   readonly #hooks: ReadonlyMap<string, readonly { readonly chain: string }[]>;
 
-  constructor(table: WalkedNftTable, packet: NftPacket, host: WalkedNftHost) {
+  constructor(table: WalkedNftTable, packet: AnyPacket, host: WalkedNftHost) {
     this.#table = table;
     this.#packet = packet;
     this.#host = host;

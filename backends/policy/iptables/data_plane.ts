@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { RuleBackendDependencies } from "../../netfilter/rule_backend.ts";
 import type { CleanupReport } from "../../../lib/controller/data_plane.ts";
 import { SyncFailure } from "../../../lib/controller/sync_failure.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
@@ -26,7 +27,6 @@ import {
   inspectPlan,
   POLICY_DRIFT_TEXTS,
   type PolicyDataPlane,
-  type PolicyDataPlaneDependencies,
   type PolicyDataPlaneOptions,
   type PolicyDifference,
   type PolicyInspection,
@@ -42,7 +42,7 @@ import { walkPolicies } from "./walk.ts";
 
 /** Makes the data plane of one IP family. Runs nothing before it is started. */
 export function createIptablesPolicyDataPlane(
-  dependencies: PolicyDataPlaneDependencies,
+  dependencies: RuleBackendDependencies,
   options: PolicyDataPlaneOptions,
 ): PolicyDataPlane {
   return new IptablesPolicyDataPlane(dependencies, options);
@@ -58,7 +58,7 @@ interface Machine {
 class IptablesPolicyDataPlane implements PolicyDataPlane, DriftSubject {
   readonly tool = "iptables";
   readonly family: IpFamily;
-  readonly #dependencies: PolicyDataPlaneDependencies;
+  readonly #dependencies: RuleBackendDependencies;
   readonly #turns = new OneAtATime();
   readonly #looks: CanarySchedule;
   readonly #schedule: VerificationSchedule;
@@ -70,7 +70,7 @@ class IptablesPolicyDataPlane implements PolicyDataPlane, DriftSubject {
   #hasFailed = false;
 
   constructor(
-    dependencies: PolicyDataPlaneDependencies,
+    dependencies: RuleBackendDependencies,
     { family, syncPeriodMs }: PolicyDataPlaneOptions,
   ) {
     this.family = family;

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { RuleBackendDependencies } from "../../netfilter/rule_backend.ts";
 import type { CleanupReport } from "../../../lib/controller/data_plane.ts";
 import { SyncFailure } from "../../../lib/controller/sync_failure.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
@@ -22,7 +23,6 @@ import {
   inspectPlan,
   POLICY_DRIFT_TEXTS,
   type PolicyDataPlane,
-  type PolicyDataPlaneDependencies,
   type PolicyDataPlaneOptions,
   type PolicyDifference,
   type PolicyInspection,
@@ -42,7 +42,7 @@ const LONGEST_PAUSE_MS = 5_000;
 
 /** Makes the data plane of one IP family. Runs nothing before it is started. */
 export function createNftablesPolicyDataPlane(
-  dependencies: PolicyDataPlaneDependencies,
+  dependencies: RuleBackendDependencies,
   options: PolicyDataPlaneOptions,
 ): PolicyDataPlane {
   return new NftablesPolicyDataPlane(dependencies, options);
@@ -52,7 +52,7 @@ class NftablesPolicyDataPlane implements PolicyDataPlane, DriftSubject {
   readonly tool = "nftables";
   readonly family: IpFamily;
   readonly pauseMs: number;
-  readonly #dependencies: PolicyDataPlaneDependencies;
+  readonly #dependencies: RuleBackendDependencies;
   readonly #turns = new OneAtATime();
   readonly #runner: NftRunner;
   readonly #writer: PolicyTableWriter;
@@ -65,7 +65,7 @@ class NftablesPolicyDataPlane implements PolicyDataPlane, DriftSubject {
   #hasFailed = false;
 
   constructor(
-    dependencies: PolicyDataPlaneDependencies,
+    dependencies: RuleBackendDependencies,
     { family, syncPeriodMs }: PolicyDataPlaneOptions,
   ) {
     this.family = family;

@@ -4,10 +4,8 @@
  *
  * @module
  */
-import type {
-  PolicyDataPlane,
-  PolicyDataPlaneDependencies,
-} from "../../../backends/policy/policy_data_plane.ts";
+import type { RuleBackendDependencies } from "../../../backends/netfilter/rule_backend.ts";
+import type { PolicyDataPlane } from "../../../backends/policy/policy_data_plane.ts";
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
@@ -278,7 +276,7 @@ function probesOf(expectation: PolicyExpectation, family: IpFamily): readonly Ca
   }));
 }
 
-function dependencies({ name }: Namespace): PolicyDataPlaneDependencies {
+function dependencies({ name }: Namespace): RuleBackendDependencies {
   return {
     clock: systemClock,
     commands: {

@@ -6,9 +6,9 @@
  *
  * @module
  */
+import type { RuleBackendDependencies } from "../../../backends/netfilter/rule_backend.ts";
 import type {
   PolicyDataPlane,
-  PolicyDataPlaneDependencies,
   PolicyDataPlaneOptions,
   PolicySyncReport,
 } from "../../../backends/policy/policy_data_plane.ts";
@@ -27,7 +27,7 @@ import { type ClusterTopology, createClusterTopology } from "./cluster_topology.
 
 /** Makes the data plane under test for one family. */
 export type PolicyDataPlaneFactory = (
-  dependencies: PolicyDataPlaneDependencies,
+  dependencies: RuleBackendDependencies,
   options: PolicyDataPlaneOptions,
 ) => PolicyDataPlane;
 
