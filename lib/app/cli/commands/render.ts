@@ -58,15 +58,18 @@ async function print(
       print(piece);
       await clock.yieldToEventLoop();
     }
-    if (service === undefined) await printPolicies(dependencies, planned, { family, logger });
+    if (service === undefined) await printPolicies(dependencies, { planned, family, logger });
   }
 }
 
 /** Prints the rules of NetworkPolicies, if they are enforced and this build has their data plane. */
 async function printPolicies(
   dependencies: Dependencies,
-  { informers, nodeName, configuration: { proxy } }: PlannedNode,
-  { family, logger }: { readonly family: IpFamily; readonly logger: Logger },
+  { planned: { informers, nodeName, configuration: { proxy } }, family, logger }: {
+    readonly planned: PlannedNode;
+    readonly family: IpFamily;
+    readonly logger: Logger;
+  },
 ): Promise<void> {
   const { clock, policyBackends = {}, print } = dependencies;
   const { networkPolicy } = proxy;
