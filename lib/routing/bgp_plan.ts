@@ -1,0 +1,73 @@
+import type { Cidr } from "../net/cidr.ts";
+import type { IpAddress } from "../net/ip_address.ts";
+import type { Port } from "../net/port.ts";
+
+/** What the BGP daemon of this node has to do. Deeply read-only. */
+export interface BgpPlan {
+  /** Dotted decimal, as an IPv4 address; unique among the node's peers. */
+  readonly routerId: string;
+  /** The node's AS number, 1 to 4294967295. */
+  readonly localAs: number;
+  /** Sorted by {@linkcode BgpPeer.name}. */
+  readonly peers: readonly BgpPeer[];
+  /** Sorted by prefix. Nothing else ever leaves the node. */
+  readonly announced: readonly AnnouncedPrefix[];
+  /** Which received prefixes go into the kernel. */
+  readonly imports: BgpImports;
+}
+
+/** A BGP session. */
+export interface BgpPeer {
+  /** Unique; of letters, digits and `_`, and begins with a letter. */
+  readonly name: string;
+  readonly address: IpAddress;
+  readonly port: Port;
+  readonly as: number;
+  /** What the session is for: nodes exchange pod CIDRs, external routers learn prefixes. */
+  readonly role: "external" | "mesh" | "reflector-client";
+  /** The source address of the session. @default {chosen by the kernel} */
+  readonly localAddress?: IpAddress;
+  /** A file that holds the TCP-MD5 password: the password is never part of a plan. */
+  readonly passwordFile?: string;
+  /** Maximum number of hops; absent if the peer is on a network of the node. */
+  readonly multihopTtl?: number;
+  readonly holdTimeSeconds: number;
+  readonly bfd: boolean;
+  /** How long routes stay while the peer restarts; absent without graceful restart. */
+  readonly gracefulRestartSeconds?: number;
+  /** The cluster ID with which routes are reflected, as {@linkcode BgpPlan.routerId}. */
+  readonly reflectorClusterId?: string;
+  /** How often the node's AS is added to paths sent to this peer. */
+  readonly prepend: number;
+  /** The addresses with which routes are announced, instead of the session's own. */
+  readonly nextHopSelf: boolean;
+}
+
+/** A prefix that the node announces, and to which kinds of peers. */
+export interface AnnouncedPrefix {
+  readonly prefix: Cidr;
+  readonly to: readonly BgpPeer["role"][];
+  readonly kind: "cluster-ip" | "external-ip" | "load-balancer" | "pod-cidr" | "service-range";
+  /** E.g. `64512:100`. */
+  readonly communities: readonly string[];
+  /** E.g. `64512:1:100`. */
+  readonly largeCommunities: readonly string[];
+  readonly localPreference?: number;
+}
+
+/** Routes that are accepted from peers; everything else is refused. */
+export interface BgpImports {
+  /** Prefixes, and any longer prefix in them, accepted from mesh peers and reflectors. */
+  readonly mesh: readonly Cidr[];
+  /** The same for external peers. */
+  readonly external: readonly Cidr[];
+  /** Never accepted, nor anything in them: own prefixes, service ranges, addresses of nodes. */
+  readonly refused: readonly Cidr[];
+  /** Accept a default route, from external peers only. */
+  readonly defaultRoute: boolean;
+  /** The kernel's routing table. */
+  readonly table: number;
+  readonly metric: number;
+  /** The most prefixes of one peer; a peer that sends more is shut down until it is restarted. */
+  readonly limitPerPeer: number;
+}
