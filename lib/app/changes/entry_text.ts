@@ -48,7 +48,7 @@ function linesOf(entry: ChangeEntry): readonly TonedText[] {
   }
 }
 
-/** How long it took; empty for an entry without a duration. */
+/** Returns the duration of an entry as text; empty if the entry has no duration. */
 export function entryDuration(entry: ChangeEntry): string {
   if (entry.kind === "repair") return durationText(entry.tookMs);
   return entry.kind === "sync" ? durationText(entry.totalMs) : "";

@@ -21,7 +21,10 @@ type PolicyDependencies = Pick<
   "clock" | "process" | "commands" | "hostChecks" | "policyBackends"
 >;
 
-/** What keeps a start with `--network-policy` from enforcing all of it. Without the flag nothing does. */
+/**
+ * Finds obstacles that keep a start with `--network-policy` from enforcing all policies. Returns
+ * nothing without the flag.
+ */
 export async function examinePolicy(
   dependencies: PolicyDependencies,
   examination: PolicyExamination,

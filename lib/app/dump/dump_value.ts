@@ -5,7 +5,9 @@ import { IP_FAMILIES, tryParseIpAddress } from "../../net/ip_address.ts";
 
 const TEXT = "has to be text";
 
-/** What stands in a dump ends on terminals: no control, no text direction, no line break. */
+/**
+ * Text that is safe to print on a terminal: no control characters, text direction or line breaks.
+ */
 const PLAIN = /^[^\p{Cc}\p{Cf}\p{Zl}\p{Zp}]*$/u;
 
 /** Longest name of an object, of the node, or of a feature. */

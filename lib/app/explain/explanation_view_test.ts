@@ -75,7 +75,7 @@ function explain(
   return explainEnds({ clock: new FakeClock() }, { from, to }, world);
 }
 
-/** What has to be said in each case, without the line breaks. */
+/** The sentences that each explanation must contain, without line breaks. */
 const CASES: readonly (readonly [
   name: string,
   from: string,

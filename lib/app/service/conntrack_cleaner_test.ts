@@ -90,9 +90,9 @@ async function withCleaner(
     readonly conntrack: FakeConntrack;
     readonly logger: MemoryLogger;
     readonly runs: { readonly family: IpFamily; readonly deleted: number }[];
-    /** What the change log was told. */
+    /** The cleanings that the change log received. */
     readonly cleanings: Cleaning[];
-    /** What is told before the rules are changed. */
+    /** Announces a sync before the rules change. */
     readonly begin: (next: ProxyPlan, previous?: ProxyPlan) => Promise<void>;
     readonly sync: (next: ProxyPlan, previous?: ProxyPlan, family?: IpFamily) => void;
   }) => Promise<void>,

@@ -23,7 +23,7 @@ interface Rig {
     readonly nodes: Informer<Node>;
     readonly serviceCidrs: Informer<ServiceCidr>;
   };
-  /** What the family was told, in order. */
+  /** The calls that the family received, in order. */
   readonly told: string[];
 }
 
