@@ -125,7 +125,10 @@ Deno.test("EndpointSliceCache reuses what did not change in a slice", () => {
   assertStrictEquals(kept?.ports[1]?.endpoints, first);
 });
 
-/** Which of two equal endpoints of two slices wins, told by its node; both orders of arrival. */
+/**
+ * Cases of two equal endpoints in two slices. The node tells the winner; both orders of arrival are
+ * tried.
+ */
 const DUPLICATE_ROWS: readonly {
   readonly name: string;
   readonly winner: EndpointSource;

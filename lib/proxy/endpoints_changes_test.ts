@@ -28,7 +28,7 @@ function triggered(seconds: number, ...endpoints: readonly string[]): EndpointSl
   });
 }
 
-/** What a drain holds, in plain text. */
+/** Returns the content of a drain as plain text. */
 function drain(tracker: EndpointsChangeTracker) {
   const { services, endpoints, touchesUdp, problems } = tracker.drain();
   return {
@@ -84,7 +84,7 @@ Deno.test("EndpointsChangeTracker says of a deleted slice's port that it has no 
   assertEquals(tracker.size, 0);
 });
 
-/** What is no change, although upstream takes some of it for one. */
+/** Events that change nothing, although upstream counts some of them as changes. */
 const NO_CHANGES: readonly {
   readonly name: string;
   readonly slice: EndpointSlice;

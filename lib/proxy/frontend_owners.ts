@@ -125,7 +125,7 @@ export class FrontendOwners {
   }
 }
 
-/** Why the frontends that a ServicePort lacks are not served. */
+/** Returns a quarantine item, with its reason, for each frontend that a ServicePort lacks. */
 export function contestedItems(
   { key, protocol, contested = [] }: Pick<ServicePlan, "contested" | "key" | "protocol">,
 ): readonly Quarantined[] {
@@ -186,7 +186,7 @@ function* claimsOf(claimant: Claimant): Generator<ClaimedFrontend, void, void> {
   }
 }
 
-/** What the ServicePort of a plan claimed, the frontends that it did not get included. */
+/** Yields all frontends that a ServicePort claims, including those that it did not get. */
 function* claimsOfPlan(plan: ServicePlan): Generator<ClaimedFrontend, void, void> {
   yield* claimsOf(plan);
   for (const { address, port } of plan.contested ?? []) {

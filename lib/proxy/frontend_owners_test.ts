@@ -13,7 +13,10 @@ const [OLD, NEW] = ["2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"];
 const ADDRESS = "203.0.113.1";
 const NODE = parseIpAddress("192.168.0.2");
 
-/** Which frontends each Service lacks after each of these updates, and the ServicePorts that each affects. */
+/**
+ * Returns the frontends that each Service lacks after each update, and the ServicePorts that each
+ * update affects.
+ */
 function updates(...steps: readonly (readonly TestServicePlan[])[]) {
   const owners = new FrontendOwners();
   let plans = new Map<ServicePortKey, ServicePlan>();

@@ -19,7 +19,7 @@ function createTracker(services: readonly Service[] = []): ServiceChangeTracker 
   return tracker;
 }
 
-/** What a drain holds, in plain text. */
+/** Returns the content of a drain as plain text. */
 function drain(tracker: ServiceChangeTracker) {
   const { services, upserted, removed, problems } = tracker.drain();
   return {

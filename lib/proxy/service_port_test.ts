@@ -51,7 +51,7 @@ Deno.test("servicePortsFromService() keeps when the Service was made", () => {
   assertEquals(port?.createdAt, createdAt);
 });
 
-/** Which Services count (control-plane 4.1). */
+/** Services that are served and others that are not (control-plane 4.1). */
 const CLUSTER_IP_ROWS: readonly {
   readonly name: string;
   readonly service: Service;
