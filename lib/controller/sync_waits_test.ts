@@ -1,6 +1,6 @@
 /**
- * How long changes wait for their sync, compared with the runner of kube-proxy 1.36 in the same run.
- *
+ * Measures how long changes wait for their sync, compared with the runner of kube-proxy 1.36 in the
+ * same run.
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
@@ -13,15 +13,15 @@ const PERIOD_MS = 1000;
 /** The default of `syncPeriod`. */
 const SYNC_PERIOD_MS = 30_000;
 
-/** What both runners run for: requests at these times, and runs of `runMs`, of which some fail. */
+/** The input of both runners: requests at these times, and runs of `runMs`, some of which fail. */
 interface History {
   readonly requests: readonly number[];
   readonly runMs: number;
   /** Numbers of runs that fail, from 1. */
   readonly fails?: readonly number[];
-  /** How late timers fire, as they do on a busy node. */
+  /** The delay of timers, as on a busy node. */
   readonly lateMs?: number;
-  /** How far the time of day jumps at each request, forward and back in turns. */
+  /** The jump of the time of day at each request, forward and back in turns. */
   readonly jumpMs?: number;
 }
 
@@ -32,7 +32,7 @@ interface Run {
   readonly isGood: boolean;
 }
 
-/** What the histories need of a runner. */
+/** The methods of a runner that the histories call. */
 type Runner = Pick<SyncRunner, "start" | "request" | "stop">;
 
 /**
@@ -119,7 +119,7 @@ function randomRequests(
   return Array.from({ length: count }, () => at += Math.round(random() * 2 * spacingMs));
 }
 
-/** When the change of each request is written. */
+/** Returns the time at which the change of each request is written. */
 function writtenAt({ requests }: History, runs: readonly Run[]): readonly number[] {
   return requests.map((at) => runs.find(({ start, isGood }) => isGood && start >= at)!.end);
 }
@@ -128,7 +128,7 @@ function waits(history: History, runs: readonly Run[]): readonly number[] {
   return writtenAt(history, runs).map((at, index) => at - history.runMs - history.requests[index]!);
 }
 
-/** When changes come. None of them may be written later than with kube-proxy. */
+/** The times of changes. None of them may be written later than with kube-proxy. */
 const HISTORIES: Readonly<Record<string, readonly number[]>> = {
   "one change": [0],
   "two at once": [0, 0],
