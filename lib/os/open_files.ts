@@ -22,7 +22,7 @@ export const SOCKET_USES = ["listener", "connection", "flow", ...HTTP_USES] as c
 /** The use of a socket. */
 type SocketUse = typeof SOCKET_USES[number];
 
-/** How many files each use may take. */
+/** The number of files that each use may take. */
 interface OpenFileShares {
   /** Listening sockets of Services, health check node ports included. */
   readonly listeners: number;
