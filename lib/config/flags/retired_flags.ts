@@ -21,7 +21,7 @@ function retired<Name extends string>(name: Name, { type, reason }: RetiredOptio
 interface RetiredOptions {
   /** Booleans take no value as the next argument, all others do. */
   readonly type: "boolean" | "text";
-  /** What to use instead, or why nothing is needed. */
+  /** The replacement, or the reason why none is needed. */
   readonly reason: string;
 }
 
