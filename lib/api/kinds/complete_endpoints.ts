@@ -11,7 +11,7 @@ import { isServableAddress, UNSERVABLE } from "../schema.ts";
 import type { EndpointsManifest } from "./endpoints.ts";
 import type { EndpointSliceManifest } from "./endpoint_slice.ts";
 
-/** Where v1beta1 names the node of an endpoint. */
+/** The label with which v1beta1 names the node of an endpoint. */
 export const HOSTNAME_TOPOLOGY = "kubernetes.io/hostname";
 
 /** Checks rules across fields and fills in the defaults. */
