@@ -14,14 +14,14 @@ class Stage extends DriftStage implements DriftSubject {
   isKnown = true;
   isPending = false;
   pauseMs = 10_000;
-  /** What a flush takes along is gone. */
+  /** The canary that a flush removes; set if it is missing. */
   lost: LogFields | undefined;
   found = NOTHING;
   looks = 0;
   verifications = 0;
   lookError: Error | undefined;
   verifyError: Error | undefined;
-  /** How long reading everything takes. */
+  /** The time that a full read takes. */
   verifyMs = 0;
   readonly watch: DriftWatch;
 

@@ -25,7 +25,7 @@ export interface SeenOnHost {
 
 const SEVERITIES: readonly HostFinding["severity"][] = ["blocking", "warning", "info"];
 
-/** How to turn off a kube-proxy of any origin. */
+/** Tells the user how to turn off a kube-proxy of any origin. */
 const TURN_OFF = [
   "k3s: start it with --disable-kube-proxy, on servers and agents",
   "kubeadm: delete DaemonSet and ConfigMap kube-proxy in kube-system",

@@ -21,18 +21,18 @@ import { type ProbeDependencies, tryTool } from "../probe/try_tool.ts";
 export interface IptablesChoice {
   readonly family: IpFamily;
   readonly programs: IptablesPrograms;
-  /** Why this one, for a person. */
+  /** The reason for the choice, for the user. */
   readonly reason: string;
 }
 
-/** Why there is none to be used. */
+/** The reason why no variant can be used. */
 interface NoIptables {
   readonly family: IpFamily;
   readonly programs?: undefined;
   readonly problem: string;
 }
 
-/** What is asked for. */
+/** The family to choose for. */
 interface VariantOptions {
   readonly family: IpFamily;
   readonly signal?: AbortSignal | undefined;

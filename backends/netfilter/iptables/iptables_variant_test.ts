@@ -11,7 +11,7 @@ interface Host {
   /** Versions by name; others are not installed. */
   readonly installed: Readonly<Record<string, string>>;
   readonly legacyTables?: string;
-  /** What `…-save` prints, by program. */
+  /** The output of `…-save`, by program. */
   readonly saved?: Readonly<Record<string, string>>;
 }
 

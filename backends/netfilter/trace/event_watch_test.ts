@@ -33,13 +33,13 @@ const MONITOR: TraceMonitor = {
 /** `nft` and what it is run by, as long as they are running. */
 class FakeNft implements CommandRunner {
   readonly running = new Set<string>();
-  /** What the trial of the table answers. */
+  /** The answer to the trial of the table. */
   trial: CommandResult = { code: 0, stdout: "", stderr: "" };
   /** Whether the monitor tells of packets that were marked. */
   sees = true;
-  /** Which of its command lines end at once. */
+  /** The command lines that end at once. */
   monitorEnds: readonly string[] = [];
-  /** How often the table is asked for in vain before it is there. */
+  /** The number of requests for the table before it exists. */
   slow = 0;
   /** Whether the monitor was started before the table was there. */
   monitorsNothing = false;
