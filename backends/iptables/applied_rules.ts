@@ -19,7 +19,7 @@ export class AppliedRules {
   readonly #chains = new Map<string, Content>();
   /** Chains whose content is as the tool printed it, with the hash of that. */
   readonly #asPrinted = new Map<string, number>();
-  /** How the tool printed a chain that held what had been written. */
+  /** The tool's printed form of a chain that held the written rules. */
   readonly #prints = new Map<string, number>();
 
   /** Whether the chain exists, whatever its content. */

@@ -14,7 +14,7 @@ class Stage extends DriftStage {
   isKnown = true;
   isPending = false;
   lookError: Error | undefined;
-  /** How long it takes to look into one table. */
+  /** The time that a check of one table takes. */
   lookMs = 0;
   readonly watch: DriftWatch;
 

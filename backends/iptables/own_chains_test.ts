@@ -13,7 +13,7 @@ COMMIT
 COMMIT
 `;
 
-/** What a kubelet makes on its node. */
+/** The rules that a kubelet creates on its node. */
 const KUBELET = `*mangle
 :KUBE-IPTABLES-HINT - [0:0]
 COMMIT

@@ -26,7 +26,7 @@ function foreignRules(...chains: readonly string[]): string[] {
   return chains.map((chain) => `-A ${chain} -m mark --mark 0x77 -j ACCEPT`);
 }
 
-/** What kube-proxy left of a Service that is no more, and of one that is. */
+/** Leftover rules of kube-proxy for one Service that was deleted and for one that exists. */
 const LEFTOVERS = `*filter
 :KUBE-SERVICES - [0:0]
 -A KUBE-SERVICES -d 172.30.0.99 -j REJECT

@@ -29,7 +29,7 @@ async function started(): Promise<NftablesStage> {
   return stage;
 }
 
-/** What is run by an action, without what is said to it. */
+/** Returns the commands that an action runs, without their input. */
 async function commandsOf(
   { machine: { commands } }: NftablesStage,
   action: () => Promise<unknown>,

@@ -67,7 +67,7 @@ function testVerdicts(
   return { internal: verdict, external: verdict, externalFromCluster: verdict };
 }
 
-/** How the endpoints of ServicePorts are remembered. */
+/** Returns the remembered endpoints of ServicePorts. */
 function slotsIn(machine: FakeNftMachine): readonly string[] {
   const { elements } = machine.tool.table("ip kube-relay");
   return ["choices", "node-port-choices"].flatMap((name) =>

@@ -21,7 +21,7 @@ class Stage extends DriftStage {
   /** Of a large cluster, so that reading everything is the exception. */
   serviceCount = 10_000;
   lookError: Error | undefined;
-  /** How long reading everything takes. */
+  /** The time that a full read takes. */
   verifyMs = 0;
   readonly watch: DriftWatch;
 

@@ -26,12 +26,12 @@ class Stage {
     this.writer = new TableWriter({ clock: this.clock, runner, refused: this.refused });
   }
 
-  /** What a write runs. */
+  /** Returns the commands of a write. */
   write(figures = new WriteFigures()): Promise<readonly ("read" | "write")[]> {
     return this.#run(() => this.writer.write(this.layout, figures));
   }
 
-  /** What taking chains away runs. */
+  /** Returns the commands of a removal of chains. */
   tidy(all: boolean, figures = new WriteFigures()): Promise<readonly ("read" | "write")[]> {
     return this.#run(() => this.writer.tidy(this.layout, { all, figures }));
   }

@@ -32,7 +32,7 @@ interface Place {
 
 /** The part of a ServicePort that {@linkcode EndpointLoops} needs. */
 export interface LoopPart {
-  /** Where this process listens for it, or would listen with an endpoint. */
+  /** The frontends at which this process listens for it, or would listen with an endpoint. */
   readonly frontends: readonly ServiceAddress[];
   readonly endpoints: readonly (readonly Endpoint[])[];
 }
@@ -180,7 +180,7 @@ export function withoutEndpoints(
   return { ...plan, internal, external, externalFromCluster };
 }
 
-/** Why endpoints are left out, as one sentence for all of them. */
+/** Returns the reason why endpoints are left out, as one sentence for all of them. */
 export function loopReason(found: ReadonlyMap<EndpointKey, string>): string {
   const [[key, reason] = ["", ""]] = found;
   const more = found.size > 1 ? `, and ${found.size - 1} more such endpoints` : "";

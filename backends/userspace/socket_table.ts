@@ -23,7 +23,7 @@ export interface SocketTableContext {
   readonly entries: ReadonlyMap<ServicePortKey, ServiceEntry>;
 }
 
-/** Where a socket is bound instead of the Service's address. */
+/** The address and port where a socket is bound instead of the Service's. */
 interface StandInPlace {
   readonly address: IpAddress;
   readonly port: Port;

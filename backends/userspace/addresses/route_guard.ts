@@ -21,7 +21,10 @@ function onLinkRouteTo(address: IpAddress, routes: readonly Route[]): Route | un
   );
 }
 
-/** Why an external or load balancer address must not be added; undefined if it may. */
+/**
+ * Returns the reason why an external or load balancer address must not be added; undefined if it
+ * may.
+ */
 export function addressConflict(address: IpAddress, routes: readonly Route[]): string | undefined {
   const onLink = onLinkRouteTo(address, routes);
   if (onLink !== undefined) {
@@ -33,7 +36,10 @@ export function addressConflict(address: IpAddress, routes: readonly Route[]): s
     : undefined;
 }
 
-/** Why a local route for a range would take something that is not a Service's; undefined when it would not. */
+/**
+ * Returns the reason why a local route for a range would capture addresses of other hosts;
+ * undefined if it would not.
+ */
 export function rangeConflict(
   range: Cidr,
   { routes, nodeAddresses }: {
