@@ -14,7 +14,7 @@ import { testEndpointSlice, testNode, testService } from "./support/builders/bui
 import { DumpedRelay } from "./support/stages/dumped_relay.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
 
-/** What only looks at the machine. */
+/** A runner for commands that only read the machine. */
 const LOOKS: CommandRunner = {
   run(program, args, options) {
     if (program === "cat" || (program === "ip" && args.includes("show"))) {

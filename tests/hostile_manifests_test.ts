@@ -1,6 +1,7 @@
 /**
- * What may stand in a folder of manifests, or beside a configuration file, that others write to: no file
- * of it holds up a running kube-relay, and the Services of other files are served.
+ * Attacks a running kube-relay by files in a folder of manifests, or next to a configuration file,
+ * to which other users may write. No file may delay it, and it must serve the Services of other
+ * files.
  *
  * @module
  */
@@ -62,7 +63,7 @@ async function isAlive({ relay, manifests, port, server }: Stage): Promise<void>
   assertEquals(await relay.stop(), 0, relay.log);
 }
 
-/** What somebody puts into the folder. */
+/** Files that another user puts into the folder. */
 const PUT: Readonly<Record<string, (folder: string) => Promise<void>>> = {
   "a named pipe with the name of a manifest": (folder) => runTool("mkfifo", [`${folder}/a.yaml`]),
   "a named pipe of another name": (folder) => runTool("mkfifo", [`${folder}/.a`]),
@@ -97,7 +98,7 @@ for (const [what, put] of Object.entries(PUT)) {
   });
 }
 
-/** What a parser of YAML would take many seconds for. */
+/** Texts for which a YAML parser would take many seconds. */
 const HEAVY: Readonly<Record<string, string>> = {
   brackets: "[".repeat(512 * 1024 - 1),
   "closing brackets": "]".repeat(512 * 1024 - 1),

@@ -15,7 +15,7 @@ interface SourceFile {
   readonly text: string;
 }
 
-/** What a file of a layer may import of the others; its own folder is always open. */
+/** The layers that a file of a layer may import, besides its own folder. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "lib/std": [],
   "lib/net": [],
@@ -96,7 +96,7 @@ const TOOLKIT = /^backends\/(netfilter\/(nft|iptables|ipset)|iproute)\//;
 const SERVICES =
   /^lib\/(api\/|proxy\/(service_(?!mode)|proxy_))|^backends\/(iptables|ipvs|userspace)\//;
 
-/** What a sync runs through in a backend, and the tools that it must not depend on. */
+/** Files of a backend that a sync uses, and tools that they must not import. */
 const WRITE_PATH =
   /^backends\/(?:policy\/)?\w+\/(wanted_\w+|applied_\w+|\w+_writer|adopt_\w+|layout|drift_watch|diff|diff_\w+|render_service)\.ts$/;
 const TOOL = /\/(compare\w*|\w+_comparison|explain\w*|trace\w*|inspect\w*|find_\w+)\.ts$/;
@@ -113,7 +113,7 @@ const REACHES_OUTSIDE = [
   /\bfetch\(/,
 ];
 
-/** What only some files may do. */
+/** Actions that only some files may perform. */
 const ONLY_IN: readonly { what: string; pattern: RegExp; files: RegExp }[] = [
   {
     what: "starts a process",
@@ -350,7 +350,7 @@ for (const [path, text, says] of PLANTED) {
   });
 }
 
-/** What must not be taken for a violation. */
+/** Texts that must not count as violations. */
 const INNOCENT: readonly (readonly [path: string, text: string])[] = [
   [
     "lib/proxy/a.ts",

@@ -1,6 +1,6 @@
 /**
- * What clients and tenants may do to a running kube-relay whose open files are few: everything that
- * they can open is bounded, and whoever else asks is served meanwhile.
+ * Attacks a running kube-relay with few open files through clients and tenants. Everything that
+ * they can open is limited, and other clients are served meanwhile.
  *
  * @module
  */

@@ -49,7 +49,7 @@ function flagValue(command: string, flag: string): string[] | undefined {
   return found?.slice(flag.length + 1).split(",");
 }
 
-/** What `text` says that would open everything, with its line. */
+/** Returns the lines of `text` that would grant all permissions. */
 function blanketPermissions(text: string): string[] {
   return text.split("\n").flatMap((line, index) =>
     /(^|[\s"'(])(-A|--allow-all)(?=$|[\s"')])/.test(line) && !IPTABLES_RULE.test(line)

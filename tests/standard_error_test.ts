@@ -42,7 +42,7 @@ async function start(
   { program = MAIN, args = [], by = [] }: {
     readonly program?: string;
     readonly args?: readonly string[];
-    /** What starts it, such as `env`. */
+    /** The command that starts it, such as `env`. */
     readonly by?: readonly string[];
   },
 ): Promise<Started> {

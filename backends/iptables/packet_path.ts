@@ -5,6 +5,7 @@
  * A digit has two bits. With four, sparse addresses would end in chains of two or three each: 2,955
  * chains for 10,000 random ones. Two bits need half of it, and iptables-nft is slow with many
  * chains.
+ *
  * @module
  */
 import { type Cidr, parseCidr } from "../../lib/net/cidr.ts";

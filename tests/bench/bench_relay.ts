@@ -10,10 +10,10 @@ import type { RawObject } from "../conformance/server.ts";
 import { POD_CIDR } from "./bench_services.ts";
 import { freePort, relayCommand, spawn } from "./forwarders.ts";
 
-/** What one sync came to. */
+/** The figures of one sync. */
 export type Sync = NonNullable<StatusFamily["lastSync"]>;
 
-/** How it is started. */
+/** The options of the start. */
 export interface BenchRelayOptions {
   /** For the control socket and the record of what was added to the machine. */
   readonly folder: string;

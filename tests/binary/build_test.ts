@@ -1,5 +1,5 @@
 /**
- * What `./compile.sh` left in `dist`, and what it refuses.
+ * Tests the output of `./compile.sh` in `dist`, and the inputs that it refuses.
  *
  * @module
  */

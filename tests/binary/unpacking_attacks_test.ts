@@ -56,7 +56,10 @@ const PLANTED_PLACES: readonly PlantedPlace[] = [
   ["a file system without exec", "mount -o remount,noexec ${B%/*}", /cannot hold programs/],
 ];
 
-/** Who runs it, its first place, the one taken when that is passed over, and how the owner is set. */
+/**
+ * The user, the first folder, the next folder if the first is refused, and the command that sets
+ * the owner.
+ */
 const CALLERS = [
   {
     caller: "root",

@@ -12,7 +12,7 @@ import { Follower } from "./follower.ts";
 import type { RawObject } from "./server.ts";
 import { testEndpointSlice } from "./test_objects.ts";
 
-/** How long a cluster of somebody's may take for one change. */
+/** The time limit for one change in a cluster that the user provides. */
 const DEADLINE = { deadlineMs: 60_000 };
 
 /** A cluster and what ends the use of it. */

@@ -16,7 +16,7 @@ import { eventually } from "../support/eventually.ts";
 import { MemoryLogger } from "../support/fakes/memory_logger.ts";
 import { RecordingInformers } from "../support/fakes/recording_informers.ts";
 
-/** How a {@linkcode Follower} behaves. */
+/** The options of a {@linkcode Follower}. */
 export interface FollowerOptions {
   readonly auth: KubeAuth;
   readonly nodeName?: string;
@@ -70,7 +70,7 @@ export class Follower implements AsyncDisposable {
     return this.#source.status();
   }
 
-  /** How following a kind goes. */
+  /** Returns the status of a followed kind. */
   following(kind: string): FollowedResource | undefined {
     return this.status.resources.find((resource) => resource.kind === kind);
   }

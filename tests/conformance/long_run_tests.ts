@@ -50,7 +50,7 @@ export function defineFakeLongRun(): void {
   });
 }
 
-/** What the fake does wrong, one at a time. */
+/** Returns the faults of the fake, which happen one at a time. */
 function fakeFaults(
   fake: FakeApiServer,
   { relay, random }: { readonly relay: TcpRelay; readonly random: () => number },

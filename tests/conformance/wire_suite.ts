@@ -1,7 +1,7 @@
 /**
- * What an API server answers, request by request: run on the fake and on the real API machinery, so that
- * a client that works with the fake works with a cluster. Only what a client reads is compared: status, reason, which
- * objects, which events.
+ * Compares the answers of API servers, request by request: on the fake and on the real API
+ * machinery, so that a client that works with the fake works with a cluster. Compares only what a
+ * client reads: status, reason, objects and events.
  *
  * @module
  */
@@ -97,7 +97,7 @@ const ANSWERS_AFTER_COMPACTION: typeof ANSWERS = [
   ["GET /api/v1/services", "200 ServiceList a c d e headless"],
 ];
 
-/** Where a list goes on. */
+/** The position at which a list continues. */
 interface Page {
   readonly version: string;
   readonly next: string;

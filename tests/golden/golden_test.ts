@@ -16,7 +16,7 @@ import { goldenPlan, goldenScenario, goldenScenarioNames } from "./golden_scenar
 
 const UPDATE = Deno.env.get("UPDATE_GOLDEN") === "1";
 
-/** How each mode says a scenario: by the function that `kube-relay render` prints with. */
+/** Renders a scenario in each mode, by the function of `kube-relay render`. */
 const MODES: Readonly<Record<string, (name: string, family: IpFamily) => string>> = {
   iptables(name, family) {
     const options = scenarioOptions(goldenScenario(name), family);

@@ -25,7 +25,7 @@ import { isMissing } from "../support/requirement.ts";
 const ignore = isMissing("Service addresses on a real kernel", netnsRequirements());
 const PORT = 8080;
 
-/** What differs between the families. */
+/** The differences between the families. */
 const PLAN = {
   IPv4: {
     range: parseCidr("10.96.0.0/16"),

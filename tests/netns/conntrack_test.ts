@@ -62,7 +62,7 @@ class Stage implements AsyncDisposable {
   #plan: ProxyPlan | undefined;
   #cleaner: ConntrackCleaner;
   #runs: number[] = [];
-  /** What the change log has of each run, by ServicePort. */
+  /** The cleanings of each run in the change log, by ServicePort. */
   #told: (readonly (readonly [string, number])[])[] = [];
   readonly #controller = new AbortController();
   readonly #running: Promise<void>[] = [];

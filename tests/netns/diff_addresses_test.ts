@@ -18,7 +18,7 @@ import { testProxyPlan, testServicePlan } from "../support/builders/service_plan
 
 const ignore = isMissing("damage to addresses on lo", netnsRequirements());
 
-/** What differs between the families. */
+/** The differences between the families. */
 const PLAN = {
   IPv4: {
     vips: ["172.30.0.1", "172.30.0.2"],

@@ -105,7 +105,10 @@ function chainOf(line: string): string {
   return /^(?:-A |:)(\S+)/.exec(line)?.[1] ?? "";
 }
 
-/** How others take rules away: chains and all, their rules alone, or by loading a table of their own. */
+/**
+ * The ways in which other programs remove rules: with their chains, only the rules, or by loading a
+ * table.
+ */
 const FLUSHES: Readonly<Record<string, (stage: FaultScene, table: string) => Promise<void>>> = {
   "-F and -X": async (stage, table) => {
     await stage.iptables("-t", table, "-F");

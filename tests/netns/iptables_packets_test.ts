@@ -1,6 +1,6 @@
 /**
- * What iptables mode does with packets beyond the packet-flow table: those that are nobody's, those
- * that a strict firewall would drop, and those of flows whose endpoint has gone.
+ * Tests iptables mode with packets beyond the packet-flow table: those of no Service, those that a
+ * strict firewall would drop, and those of flows whose endpoint was removed.
  *
  * @module
  */
@@ -105,7 +105,7 @@ async function checkInvalid(
   await eventually("it arrives", async () => await arrived() > 0);
 }
 
-/** How many packets have met a rule. */
+/** Returns the number of packets that matched a rule. */
 async function packetsOf(namespace: Namespace, tool: string, rule: RegExp): Promise<number> {
   const saved = await namespace.output(`${tool}-save`, ["-c", "-t", "filter"]);
   for (const line of saved.split("\n")) {

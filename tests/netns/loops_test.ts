@@ -94,7 +94,7 @@ async function receivedBy(node: Namespace): Promise<number> {
   return Number(await node.output("cat", ["/sys/class/net/eth0/statistics/rx_packets"]));
 }
 
-/** What is in quarantine, each Service once. */
+/** Returns the Services in quarantine, each once. */
 function quarantined(status: StatusReport): string[] {
   const names = servicesOf(status).flatMap(({ name, quarantined }) =>
     quarantined === undefined ? [] : [name.replace(/^ns1\/|:.*$/g, "")]

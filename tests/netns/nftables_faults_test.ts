@@ -78,7 +78,7 @@ async function textOf(stage: NftKernelStage): Promise<string> {
   return await stage.nft("-s list table ip kube-relay");
 }
 
-/** What others do, as input of nft: `TABLE` is ours. */
+/** Changes by other programs, as input of nft; `TABLE` is the table of kube-relay. */
 const ALTERATIONS: Readonly<Record<string, string>> = {
   "the table is deleted": "delete table TABLE",
   "the table is flushed": "flush table TABLE",
@@ -157,7 +157,7 @@ function madeAnew(what: string, declaration: readonly string[]): string {
   ].join("\n");
 }
 
-/** What others do that clients of Service `web` notice. */
+/** Changes by other programs that clients of Service `web` notice. */
 const NOTICED: Readonly<Record<string, string>> = {
   "both tables are deleted": "delete table ip kube-relay\ndelete table ip6 kube-relay",
   "an element is deleted":
@@ -210,7 +210,7 @@ Deno.test({
   },
 });
 
-/** How nft may fail, as a script of the shell that has its input. */
+/** Failures of nft, as scripts of the shell that has its input. */
 const FAILURES: Readonly<Record<string, string>> = {
   "is killed before it has read its input": "kill -9 $$",
   "is killed in the middle of its input": "head -c 40 | nft -f - ; kill -9 $$",

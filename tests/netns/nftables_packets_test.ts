@@ -1,5 +1,5 @@
 /**
- * What nftables mode does with packets beyond the packet-flow table.
+ * Tests nftables mode with packets beyond the packet-flow table.
  *
  * @module
  */
@@ -126,7 +126,7 @@ function manyClients({ block, slot }: { readonly block: string; readonly slot: s
   return `add element ip kube-relay affinity {\n${lines.join(",\n")}\n}\n`;
 }
 
-/** Which endpoint answers a client, twelve times in a row; it has to be the same one. */
+/** Returns the endpoint that answers a client; it must be the same one twelve times in a row. */
 async function endpointOf(client: ProbeClient): Promise<string> {
   const answer = await client.who(VIP);
   for (let times = 0; times < 12; times++) assertEquals(await client.who(VIP), answer);

@@ -186,7 +186,7 @@ for (const variant of IPTABLES_VARIANTS) {
 
 const COUNTERS = ["ct_state_invalid_dropped_pkts", "localhost_nps_accepted_pkts"];
 
-/** What may take the place of the tool, as the script of a shell. */
+/** Replacements of the tool, as shell scripts. */
 const BROKEN_TOOLS = {
   "a tool that is missing": undefined,
   "a kernel without counters": "echo 'nfacct v1.0.2: error: Invalid argument' >&2; exit 1",

@@ -25,7 +25,7 @@ const ignore = isMissing("probes on a real kernel", [
   ...TOOLS.map((name): Requirement => program(name)),
 ]);
 
-/** What a machine holds that a probe could have left something in. Counters and times left out. */
+/** Returns everything on a machine that a probe could change, without counters and times. */
 async function contents(namespace: Namespace): Promise<Record<string, string>> {
   const commands: readonly (readonly [string, ...string[]])[] = [
     ["nft", "list", "ruleset"],

@@ -38,7 +38,7 @@ const ignore = isMissing("taking over with real packets", [
 const PREFIX = { IPv4: "iptables", IPv6: "ip6tables" } as const;
 const FAMILIES = ["IPv4", "IPv6"] as const;
 
-/** How a kube-proxy forwards. */
+/** The rules with which a kube-proxy forwards. */
 type KubeProxyRules = IptablesVariant | "nftables";
 
 /** Writes what a kube-proxy has. */

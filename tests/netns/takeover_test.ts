@@ -28,8 +28,9 @@ const { clusterIp, localPods: [pod] } = ADDRESSES.IPv4;
 const ANSWER_DEADLINE_MS = 500 * DEADLINE_FACTOR;
 
 /**
- * What kube-proxy has for Service `web`, and two rules of other programs. The second, as a CNI plugin
- * has one, keeps connection tracking on when the rules of kube-proxy go (docs/upgrade.md).
+ * The rules of kube-proxy for Service `web`, and two rules of other programs. The second one, as a
+ * CNI plugin may have it, keeps connection tracking on when the rules of kube-proxy are removed
+ * (docs/upgrade.md).
  */
 const RULES = `*nat
 :KUBE-SERVICES - [0:0]

@@ -91,7 +91,7 @@ Deno.test("explain has the reason of each endpoint that is left out, for every r
   }
 });
 
-/** What explain says of a connection from the node to the load balancer of a row. */
+/** Explains a connection from the node to the load balancer of a row. */
 function fromNode(mode: BackendMode, name: string, { source, ranges }: {
   readonly source: "loadBalancerIp" | "nodeSecond";
   readonly ranges: readonly string[];
@@ -141,7 +141,7 @@ for (const mode of BACKEND_MODES) {
   });
 }
 
-/** What the rules do with packets that no Service has, traced through their text. */
+/** The effect of the rules on packets of no Service, traced through their text. */
 const FATES = { UNCLAIMED: "passes", REJECT: "reject", DROP: "drop" } as const;
 
 for (const mode of ["iptables", "nftables"] as const) {

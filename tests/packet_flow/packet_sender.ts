@@ -23,11 +23,11 @@ import {
 /** An exchange in namespaces takes a millisecond or two; where none is expected, this is silence. */
 const SILENCE_MS = 150;
 /**
- * Where an answer is expected, a busy machine has its time. A refusal may need it too: with IPv6,
- * Linux 6.18 hears the first ICMP error of a TCP handshake only after the SYN has been sent again.
+ * The time limit for an expected answer on a busy machine. A refusal may need it too: with IPv6,
+ * Linux 6.18 handles the first ICMP error of a TCP handshake only after it has repeated the SYN.
  */
 const ANSWER_MS = 5_000;
-/** What is asked so often of each endpoint shows whether they take turns. */
+/** The number of requests for each endpoint that shows whether they take turns. */
 const ROUNDS = 2;
 /** Chance may pick some of them again and again, but not so often. */
 const MOST_ROUNDS = 20;
@@ -91,7 +91,7 @@ export class PacketSender {
     return { ...outcome, trace: [...outcome.trace ?? [], ...await this.#lookAround(packet)] };
   }
 
-  /** What the node knows of flows and neighbours, for whoever has to find out why nobody answered. */
+  /** Returns the node's flows and neighbours, as evidence of why there was no answer. */
   async #lookAround({ family, to, from }: PacketFlowCase): Promise<string[]> {
     const flag = family === "IPv4" ? "-4" : "-6";
     const looks = [

@@ -21,16 +21,16 @@ import {
 } from "./suite.ts";
 import { asUdp, inOtherFamily } from "./variants.ts";
 
-/** What is run. */
+/** The options of the stage. */
 export interface PacketStageOptions {
-  /** What is tested, e.g. `nftables`. */
+  /** The tested mode, e.g. `nftables`. */
   readonly name: string;
   readonly mode: BackendMode;
   /** Whether the rows of TCP are sent as UDP too. @default {true} */
   readonly asUdp?: boolean;
-  /** Which of these rows are sent at all. @default {all} */
+  /** Selects the rows to send. @default {all} */
   readonly only?: (packet: PacketFlowCase) => boolean;
-  /** What means something else to this mode. */
+  /** Rows with another meaning in this mode. */
   readonly adapt?: readonly PacketFlowAdaptation[];
   /** Done before kube-relay is started. */
   readonly prepare?: (cluster: ClusterTopology) => Promise<void>;
@@ -103,7 +103,7 @@ async function forgetFlows(node: Namespace): Promise<void> {
   await node.output("sh", ["-c", [...commands, "true"].join("; ")]);
 }
 
-/** What `explain` says of a packet has to be what the wire showed. */
+/** Checks that `explain` agrees with the observation on the wire. */
 function checkExplanation(mode: BackendMode, packet: PacketFlowCase, seen: PacketOutcome): void {
   const stage = explainStage(mode, packet.scenario, packet.family);
   const explained = outcomeOf(explainCase(stage, packet));

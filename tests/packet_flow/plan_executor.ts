@@ -26,7 +26,7 @@ interface Arrival {
   readonly fromNode: boolean;
 }
 
-/** What a plan makes of a packet. */
+/** Returns the outcome of a packet by a plan. */
 export function executeOnPlan(plan: ProxyPlan, packet: PacketFlowCase): PacketOutcome {
   const origin = packetOrigin(packet.from, packet.family);
   const arrival: Arrival = {

@@ -13,7 +13,7 @@ import { isMissing, program, ROOT } from "../support/requirement.ts";
 const REPOSITORY = new URL("../../", import.meta.url).pathname;
 const FOLDER = `${REPOSITORY}examples/stories`;
 
-/** How long a story may take on a machine that has other things to do. */
+/** The time limit of a story on a busy machine. */
 const LIMIT_MS = 100_000;
 
 const ignore = isMissing("the stories of docs/stories.md", [
@@ -22,7 +22,7 @@ const ignore = isMissing("the stories of docs/stories.md", [
     .map(program),
 ]);
 
-/** What the page shows of a story: the script, and lines of its output in order. */
+/** The part of a story that the page shows: the script, and lines of its output in order. */
 interface ToldStory {
   readonly script: string;
   readonly lines: readonly string[];

@@ -1,6 +1,6 @@
 /**
- * What tenants and clients may do to a kube-relay in ipvs mode that may open few files: it goes on, and
- * another Service is served as before.
+ * Attacks a kube-relay in ipvs mode with few open files through tenants and clients. It continues,
+ * and serves another Service as before.
  *
  * @module
  */

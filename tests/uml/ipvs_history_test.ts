@@ -1,6 +1,6 @@
 /**
- * What the ipvs mode leaves in a kernel that has IPVS, whatever happened before: the same as a fresh
- * start.
+ * Tests that the ipvs mode leaves the same state in a kernel with IPVS as a fresh start, whatever
+ * happened before.
  *
  * @module
  */
@@ -46,7 +46,10 @@ function stageObjects(objects: readonly RawObject[]): StageObjects {
 
 type StageOptions = NonNullable<Parameters<typeof IpvsKernelStage.started>[0]>;
 
-/** What many changes lead to. It ends before another process begins, whose cleaning it would repair. */
+/**
+ * Returns the state after many changes. The stage ends before the next process begins, because it
+ * would repair what that one removes.
+ */
 async function stateAfterChanges(churn: Churn): Promise<string> {
   await using stage = await IpvsKernelStage.started();
   for (let made = 1; made <= CHANGES; made++) {
@@ -61,7 +64,7 @@ async function stateAfterChanges(churn: Churn): Promise<string> {
   return await stage.state();
 }
 
-/** What a start on a kernel without anything of ours leads to. */
+/** Returns the state after a start on a kernel without objects of kube-relay. */
 async function freshState(objects: StageObjects, options: StageOptions = {}): Promise<string> {
   await using stage = await IpvsKernelStage.started(options);
   await stage.cleanup();

@@ -51,7 +51,7 @@ function nodePortServices(): Service[] {
   return [...webServices(ON_NODE_PORTS), testService("ports-6", spec)];
 }
 
-/** When pod-a1 began to drain, by the record; NaN = it does not. */
+/** Returns the time at which pod-a1 began to drain, by the record; NaN = it does not drain. */
 function beginningIn(record: string): number {
   return Number(/"10\.180\.0\.1:8080",(\d+)\]/.exec(record)?.[1]);
 }
@@ -73,7 +73,7 @@ function stickySlices(): EndpointSlice[] {
   }));
 }
 
-/** Who answers eight connections of one client. */
+/** Returns the pods that answer eight connections of one client. */
 async function podsOf(probes: ProbeClient, target: ProbeTarget): Promise<string[]> {
   const pods = new Set<string>();
   for (let count = 0; count < 8; count++) pods.add(await probes.who(target));

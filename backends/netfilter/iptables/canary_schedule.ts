@@ -1,5 +1,6 @@
 /**
  * Decides when to check for the canaries that a flush removes. Pure except for its own state.
+ *
  * @module
  */
 

@@ -1,5 +1,6 @@
 /**
  * Compares one chain of iptables with the wanted one. Pure.
+ *
  * @module
  */
 import type { DataPlaneDifference } from "../../../lib/proxy/data_plane_difference.ts";

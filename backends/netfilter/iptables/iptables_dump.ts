@@ -1,6 +1,7 @@
 /**
  * Reduces the output of `iptables-save` to chains and the jumps to them. A node with 10,000
  * Services prints 44,000 rules, so they are counted, not kept.
+ *
  * @module
  */
 import { parseSaveLine, type SavedRule, targetOf } from "./iptables_save.ts";

@@ -1,6 +1,7 @@
 /**
  * The kernel features that rules of iptables need: the rows from which the modes built on iptables
  * choose.
+ *
  * @module
  */
 import type { RuleFeature } from "../probe/iptables_trial.ts";

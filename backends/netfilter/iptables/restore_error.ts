@@ -1,6 +1,7 @@
 /**
  * Explains why `iptables-restore` or `iptables-save` failed. The only file that reads their
  * messages.
+ *
  * @module
  */
 import { CommandError } from "../../../lib/os/command_runner.ts";

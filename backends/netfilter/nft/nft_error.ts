@@ -1,5 +1,6 @@
 /**
  * Explains why `nft` failed. The only file that reads its messages.
+ *
  * @module
  */
 import { CommandError } from "../../../lib/os/command_runner.ts";

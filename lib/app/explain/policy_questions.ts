@@ -1,6 +1,7 @@
 /**
  * Answers the questions of the tools about NetworkPolicies, from objects that were read or from the
  * running process.
+ *
  * @module
  */
 import { objectKey } from "../../api/kind.ts";

@@ -46,7 +46,7 @@ import {
 } from "./report_layout.ts";
 import type { TableSize } from "./table_model.ts";
 
-/** How much is measured. */
+/** The extent of the measurement. */
 interface BenchForm {
   readonly sizes: readonly TableSize[];
   /** Sizes at which kube-proxy's layout is loaded as well. */
@@ -61,7 +61,7 @@ interface BenchForm {
   readonly turns: number;
   /** Services of a start on real API machinery, which takes ten milliseconds and more to make one. */
   readonly starts: readonly number[];
-  /** How many of 10,000 Services change. */
+  /** The number of Services that change, of 10,000. */
   readonly churn: number;
 }
 
@@ -150,7 +150,7 @@ async function runLayout(): Promise<readonly Gate[]> {
   ];
 }
 
-/** What is measured in tables that stay. */
+/** Runs the measurements in tables that stay. */
 async function runTables(): Promise<{
   readonly changes: readonly TableChanges[];
   readonly connects: readonly ConnectFigures[];

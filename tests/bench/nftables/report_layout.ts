@@ -1,6 +1,6 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
- * What the benchmark of nftables mode prints.
+ * Prints the results of the benchmark of nftables mode.
  *
  * @module
  */

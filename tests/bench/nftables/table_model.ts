@@ -9,7 +9,7 @@ import { NftablesLayout } from "../../../backends/nftables/layout.ts";
 import { BENCH_SHARED, benchEndpoint, benchServicePlanTo } from "../bench_services.ts";
 import { BENCH_OPTIONS } from "./bench_options.ts";
 
-/** How many Services there are, and of what kind. */
+/** The number and kind of Services. */
 export interface TableSize {
   readonly services: number;
   /** Of each Service. */
@@ -66,7 +66,7 @@ export class TableModel {
     this.#layout.delete(benchServicePlanTo(index, []).key);
   }
 
-  /** What brings the kernel to it. */
+  /** Returns the difference from the kernel's table. */
   difference(): TableDifference {
     return diffTable(this.#layout, this.#applied);
   }

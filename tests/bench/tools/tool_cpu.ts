@@ -1,5 +1,5 @@
 /**
- * What one run of a tool costs.
+ * Measures one run of a tool.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { relayCommand } from "../forwarders.ts";
 const SCRIPT = '"$@" >/dev/null; code=$?; times; exit $code';
 const TIME = /(\d+)m([\d.]+)s/g;
 
-/** How it is run. */
+/** The options of the run. */
 export interface ToolRun {
   /** A command that it is run by, such as `ip netns exec NAME`. */
   readonly by?: readonly string[];

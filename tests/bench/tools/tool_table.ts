@@ -5,7 +5,7 @@
  */
 import type { BackendMode } from "../../../lib/proxy/backend.ts";
 
-/** What a tool can be pointed at. */
+/** The inputs of a tool. */
 export interface ToolScene {
   /** A folder that may be written to; `manifests` in it has the objects. */
   readonly folder: string;
@@ -28,11 +28,11 @@ export interface BenchTool {
 // Each is a third and more above what was measured, beside the slack that all gates have: `version`
 // is short, and varies by half from one machine to the next. The aim is a second of each.
 
-/** What only reads an answer, or a part of a dump; measured 1.0 to 4.1. */
+/** The limit of tools that only read an answer, or a part of a dump; measured 1.0 to 4.1. */
 const ASKS = 6;
-/** What reads a dump and plans it; measured 3.5 to 5.8. */
+/** The limit of tools that read a dump and plan it; measured 3.5 to 5.8. */
 const PLANS = 8;
-/** What renders all of it; measured 3.8 to 8.2. */
+/** The limit of tools that render everything; measured 3.8 to 8.2. */
 const RENDERS = 12;
 /** Two plans, of which one comes from files of YAML or JSON as a person wrote them; measured 13 to 15. */
 const PLANS_TWICE = 20;

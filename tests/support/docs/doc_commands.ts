@@ -1,6 +1,6 @@
 /**
- * How far a command of the docs can be run on a machine without a cluster: each program has a check
- * of its own, and a program without one is a mistake.
+ * Checks a command of the docs as far as possible without a cluster. Each program has its own
+ * check; a program without one is an error.
  *
  * @module
  */
@@ -14,7 +14,7 @@ const ROOT = new URL("../../../", import.meta.url).pathname;
 /** A check: throws an Error that says what is wrong with the arguments. */
 type Check = (args: readonly string[], scene: DocScene) => void | Promise<void>;
 
-/** Where the commands of one page are run. */
+/** The files that the commands of one page use. */
 export interface DocScene {
   /** A folder that stands for `/`: what is installed lands below it. */
   readonly root: string;
@@ -23,7 +23,7 @@ export interface DocScene {
   readonly compileScript: string;
 }
 
-/** What `--config` finds in the docs: kubeadm's file in short. */
+/** The file that `--config` finds in the docs: that of kubeadm, shortened. */
 const CONFIGURATION =
   "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
 
@@ -54,7 +54,7 @@ const KUBECTL_VERBS = [
   "set",
 ];
 
-/** What is written or removed on a machine in these folders only. */
+/** The only folders of a machine in which commands may write or remove files. */
 const OWN_PLACES =
   /^\/(etc\/(kube-relay|default\/kube-relay|modules-load\.d\/kube-relay|systemd\/system\/kube-relay)|usr\/local\/bin\/kube-relay|var\/cache\/kube-relay|run\/kube-relay)/;
 

@@ -13,7 +13,7 @@ import type {
   ProbeTarget,
 } from "./probe_protocol.ts";
 
-/** Where an echo server listens, with TCP and UDP. */
+/** The address of an echo server, for TCP and UDP. */
 export interface EchoAddress {
   readonly address: string;
   readonly port: number;

@@ -38,7 +38,7 @@ export class LineProcess implements AsyncDisposable {
     return this.#child.pid;
   }
 
-  /** What it has printed to its standard error, or the end of that. */
+  /** The text on its standard error, or the end of it. */
   get errors(): string {
     return this.#errors;
   }

@@ -7,7 +7,7 @@ import { eventually } from "../eventually.ts";
 import { runTool } from "./run_tool.ts";
 import { VirtualScreen } from "./virtual_screen.ts";
 
-/** What is run, and on how large a terminal. */
+/** The command, and the size of its terminal. */
 export interface TerminalProcessOptions {
   /** An empty folder for what is told of the terminal. */
   readonly folder: string;

@@ -7,7 +7,7 @@
 const LOWEST = 20_000;
 const HIGHEST = 32_000;
 
-/** What was given: whoever asks again before the first listens gets another. */
+/** The ports returned so far. A second caller may ask before the first one listens. */
 const given = new Set<number>();
 
 /**

@@ -31,7 +31,7 @@ export interface FakeFailure {
   readonly watch?: boolean;
   /** Only requests that have this query parameter. */
   readonly query?: string;
-  /** How many requests fail. @default {1} */
+  /** The number of requests that fail. @default {1} */
   readonly times?: number;
 }
 
@@ -48,11 +48,16 @@ export class FakeApiServer implements AsyncDisposable {
   readonly store = new FakeApiStore();
   /** Every request since the start. */
   readonly requests: FakeRequest[] = [];
-  /** How a streaming list is refused: at once (older servers), or with an ERROR event (old etcd). */
+  /**
+   * The answer to a streaming list. Older servers refuse it at once; an old etcd sends an ERROR
+   * event.
+   */
   streamingLists: "served" | "invalid" | "error event" | "never ending" = "served";
   /** Whether Services can be selected by `spec.clusterIP` (since 1.31). */
   clusterIpSelector = true;
-  /** What reviews say no to, e.g. `watch /api/v1/pods`, besides what is answered with 403. */
+  /**
+   * The accesses that reviews deny, e.g. `watch /api/v1/pods`, besides those that get status 403.
+   */
   readonly deniedAccess = new Set<string>();
   /** Whether watches end at the time that they were asked for. */
   endsWatches = true;
@@ -372,7 +377,7 @@ export class FakeApiServer implements AsyncDisposable {
   }
 }
 
-/** What a path names. */
+/** The object or collection that a path names. */
 interface Target {
   readonly collection: Collection;
   readonly namespace: string | undefined;

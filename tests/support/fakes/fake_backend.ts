@@ -28,7 +28,7 @@ export class FakeBackend implements Backend {
   readonly mode = "userspace";
   usesConntrack = false;
   takesPartialPlans = false;
-  /** What it holds after the last sync that did not fail. */
+  /** The ServicePorts after the last successful sync. */
   readonly held = new Map<ServicePortKey, ServicePlan>();
   /** Every sync, failed ones too. */
   readonly syncs: FakeSync[] = [];

@@ -7,7 +7,7 @@ import type { BackendMode } from "../../../lib/proxy/backend.ts";
 import type { ProbeResult } from "../../../lib/proxy/service_mode.ts";
 import type { FindingOptions, HostChecks, HostFinding } from "../../../lib/proxy/host_checks.ts";
 
-/** What the machine has. */
+/** The software and features of the machine. */
 export interface FakeHost {
   /** @default nothing is missing */
   readonly probes?: Readonly<Partial<Record<BackendMode, readonly ProbeResult[]>>>;

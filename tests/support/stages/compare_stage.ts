@@ -32,7 +32,7 @@ const SYNC_PERIOD_MS = 3_600_000;
 export class CompareStage implements AsyncDisposable {
   readonly node: Namespace;
   readonly mode: BackendMode;
-  /** What was run for backends, as it would be typed. */
+  /** The commands that backends ran, as on a command line. */
   readonly calls: string[] = [];
   readonly serving: Backend;
   #plan: ProxyPlan | undefined;

@@ -25,7 +25,7 @@ import { fakeHostChecks } from "../fakes/fake_host_checks.ts";
 import { isSettled } from "./relay_process.ts";
 import { unusedPort } from "../drivers/unused_port.ts";
 
-/** What it is started with. */
+/** The options of the start. */
 export interface DumpedRelayOptions {
   readonly mode: BackendMode;
   readonly commands: CommandRunner;

@@ -8,7 +8,7 @@ import { type IptablesNormalForm, iptablesNormalForm } from "../texts/iptables_n
 import type { Namespace } from "./netns.ts";
 import { program, type Requirement } from "../requirement.ts";
 
-/** Which of the kernel's two sets of tables a tool works on. */
+/** The kernel's set of tables on which a tool works. */
 export type IptablesVariant = "nft" | "legacy";
 
 /** Both. */
@@ -45,7 +45,7 @@ COMMIT
 
 const HINT = "*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n";
 
-/** What tests of a variant need besides root, for `isMissing()`. */
+/** Returns the requirements of a variant's tests besides root, for `isMissing()`. */
 export function iptablesRequirements(variant: IptablesVariant): Requirement[] {
   const programs = IPTABLES_PREFIXES.map((prefix) => program(`${prefix}-${variant}`));
   if (programs.some(([, met]) => !met)) return programs;

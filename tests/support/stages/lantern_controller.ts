@@ -29,7 +29,9 @@ interface LanternChange extends RecordedChange {
 
 type Streets = ReadonlyMap<string, string>;
 
-/** What is lit. Refuses streets that it does not know; a sync hangs while it is told to. */
+/**
+ * A data plane that lights streets. Refuses unknown streets; a sync waits for {@linkcode hanging}.
+ */
 export class LanternPlane implements DataPlane<Streets, LanternChanges, SyncReport<string>> {
   readonly lit = new Map<string, string>();
   hanging: Promise<void> = Promise.resolve();

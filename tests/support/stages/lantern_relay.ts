@@ -24,7 +24,7 @@ import { FakeCommandRunner } from "../fakes/fake_command_runner.ts";
 import { fakeHostChecks } from "../fakes/fake_host_checks.ts";
 import { lanternController, LanternPlane } from "./lantern_controller.ts";
 
-/** What the health server says. */
+/** The answer of the health server. */
 interface HealthAnswer {
   readonly code: number;
   readonly body: { readonly status: Readonly<Record<string, { readonly healthy: boolean }>> };

@@ -22,14 +22,14 @@ import { StaticAuth } from "../builders/static_auth.ts";
 
 const TIMING = { backoff: { initialMs: 20, maxMs: 100 } };
 
-/** Where Services are listed. */
+/** The path of the list of Services. */
 export const SERVICES_PATH = collectionPath(SERVICE);
 
-/** How Services are followed. */
+/** The subscription to Services. */
 export const SERVICES = serviceSubscriptions({ nodeName: "node-1", endpointsFallback: false })
   .get(SERVICE)!;
 
-/** What is set of a reflector under test. */
+/** The options of a reflector under test. */
 export type ReflectorStageOptions = Partial<ReflectorOptions<Service>> & {
   readonly selection?: ListOptions;
 };

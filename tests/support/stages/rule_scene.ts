@@ -56,7 +56,7 @@ export class RuleScene implements AsyncDisposable {
     return this.scene.start([...this.mode.args, ...args]);
   }
 
-  /** What this mode would write for the manifests, as text for its tool. */
+  /** Returns the rules that this mode would write for the manifests, as text for its tool. */
   async render(family: IpFamily): Promise<string> {
     const { node, scene: { folder }, mode: { mode } } = this;
     const source = `--manifests=${folder}/manifests`;

@@ -74,7 +74,7 @@ function rulesBelow(chains: SavedChains, key: string): string[] {
   });
 }
 
-/** What is looked for in a packet to find its rules, by option; what is turned round does not count. */
+/** Returns the conditions of a rule on the packet, by option. Negated ones are left out. */
 function conditionsOf(rule: string): ReadonlyMap<string, string> {
   const found = ` ${rule}`.matchAll(/(?<!!) (-[sdp]|--dport) (\S+)/g);
   return new Map([...found].map(([, option = "", value = ""]) => [option, value]));

@@ -31,7 +31,7 @@ export interface DamagedMode {
   readonly meaning: (text: string) => string;
   /** Whether an object may have been written anew by the repair of these. */
   readonly touchedBy: (differences: readonly DataPlaneDifference[]) => (name: string) => boolean;
-  /** How many of these commands wrote something. */
+  /** Returns the number of these commands that wrote something. */
   readonly writes: (calls: readonly string[]) => number;
 }
 
