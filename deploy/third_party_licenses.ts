@@ -1,7 +1,6 @@
 /**
- * Collects the licences of the npm packages that went into a bundle, for the file beside the
- * executable. The bundle's source maps tell which those are: what a package depends on without it
- * being bundled is left out.
+ * Collects the licences of the npm packages in a bundle, for the file next to the executable. The
+ * bundle's source maps name the packages; dependencies that are not bundled are left out.
  *
  * `deno run --allow-read deploy/third_party_licenses.ts main.js.map … >THIRD-PARTY-LICENSES`
  *

@@ -204,7 +204,7 @@ Deno.test({
     }),
 });
 
-Deno.test("no hidden verb is told of", () => {
+Deno.test("completions offer no hidden verb", () => {
   assert(COMMANDS.some(({ hidden }) => hidden));
   for (const { name, hidden } of COMMANDS) assertEquals(VERBS.includes(name), !hidden, name);
 });

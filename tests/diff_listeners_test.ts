@@ -61,7 +61,7 @@ async function command(commands: CommandRunner, ...argv: readonly string[]) {
   return { code, ...texts };
 }
 
-/** A free port of an address, for as long as nobody takes it. */
+/** A port of an address that is free at the time of the call. */
 function holdPort(hostname: string): Deno.TcpListener {
   return Deno.listen({ hostname, port: 0 });
 }
@@ -94,7 +94,7 @@ async function withRelay(
   }
 }
 
-Deno.test("diff finds no listener missing where all are open, or nobody can tell", async () => {
+Deno.test("diff finds no listener missing if all are open, or if they cannot be listed", async () => {
   for (const commands of [LOOKS, MUTE]) {
     await withRelay(commands, async ({ socket, port }) => {
       const { code, out, err } = await diff(commands, socket);
@@ -105,7 +105,7 @@ Deno.test("diff finds no listener missing where all are open, or nobody can tell
   }
 });
 
-Deno.test("diff counts listeners that are missing, and mends none", () =>
+Deno.test("diff counts listeners that are missing, and repairs none", () =>
   withRelay(LOST, async ({ socket, port }) => {
     const web = `127.80.0.4:${port}/TCP`;
     const lost = await diff(LOST, socket);

@@ -115,7 +115,7 @@ Deno.test("dump says what is missing: a file, a running process, a folder", () =
     assertStringIncludes(err, "Cannot write the dump to '/nowhere/a': No such file or directory");
   }));
 
-Deno.test("--from takes nothing beside it that the dump has itself", async () => {
+Deno.test("--from excludes flags for values that the dump contains", async () => {
   const besides = { manifests: "m", "proxy-mode": "ipvs", "hostname-override": "node-b" };
   for (const [flag, value] of Object.entries(besides)) {
     const { code, err } = await run("render", "--from=a.json", `--${flag}=${value}`);

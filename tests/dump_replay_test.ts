@@ -95,7 +95,7 @@ function furnish(commands: FakeCommandRunner): FakeCommandRunner {
   );
 }
 
-/** Files of all scenarios with the own Node beside them. */
+/** Files of all scenarios, with the own Node in each. */
 async function writeObjects(folder: string): Promise<readonly string[]> {
   const node = `${folder}/node.json`;
   await Deno.writeTextFile(node, manifestText(rawObjects("Node", testNode())));

@@ -121,7 +121,7 @@ Deno.test("explain asks a running kube-relay, which asks its kernel", () =>
     ]);
   }));
 
-Deno.test("explain of manifests asks nobody, in every mode", () =>
+Deno.test("explain of manifests needs no running kube-relay, in every mode", () =>
   withManifests(async (folder) => {
     for (const mode of ["iptables", "ipvs", "nftables", "userspace"]) {
       const given = [`--manifests=${folder}`, `--mode=${mode}`, "--cluster-cidr=10.0.0.0/8"];

@@ -54,7 +54,7 @@ async function withRelay(test: (stage: Stage) => Promise<void>, args: readonly s
   await test({ relay, manifests: `${relay.folder}/manifests`, port, server });
 }
 
-/** Shows that changes are seen, and that the process ends when it is told to. */
+/** Asserts that changes are seen, and that the process ends on request. */
 async function isAlive({ relay, manifests, port, server }: Stage): Promise<void> {
   const next = serviceText("next", { clusterIP: NEXT, port, to: server.port });
   await Deno.writeTextFile(`${manifests}/next.json`, next);
@@ -144,7 +144,7 @@ const HOSTILE: Readonly<Record<string, (own: number) => Record<string, unknown>>
   "claims a port of kube-relay": (port) => ({ externalIPs: ["127.0.0.1"], ports: [{ port }] }),
   "claims the address of a good Service": () => ({ externalIPs: [WEB], ports: PORTS }),
   "claims every address": () => ({ externalIPs: ["0.0.0.0"], ports: PORTS }),
-  "claims addresses of nobody": () => ({
+  "claims addresses without an owner": () => ({
     externalIPs: ["224.0.0.1", "255.255.255.255", "169.254.169.254", "192.0.2.77"],
     ports: PORTS,
   }),
@@ -201,7 +201,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "a named pipe beside the configuration file does not hold up kube-relay",
+  name: "a named pipe next to the configuration file does not delay kube-relay",
   ignore,
   fn: () =>
     withFolder(async (folder) => {

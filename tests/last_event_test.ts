@@ -61,7 +61,7 @@ async function runInto(port: number, { server, folder }: {
   );
 }
 
-Deno.test("runProxy() that ends for a port that is taken has told the Node of it", async () => {
+Deno.test("runProxy() that ends for a port that is taken has written an event about it for the Node", async () => {
   using taken = Deno.listen({ hostname: "127.0.0.1", port: 0 });
   await using server = await FakeApiServer.start();
   const folder = await Deno.makeTempDir();

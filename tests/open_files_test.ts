@@ -97,7 +97,7 @@ async function assertServes(relay: LoopbackRelay, during: string): Promise<void>
 }
 
 Deno.test({
-  name: "kube-relay serves everybody else when clients and Services ask for all of its open files",
+  name: "kube-relay serves other clients when clients and Services ask for all of its open files",
   ignore: isMissing("running out of open files", [program("prlimit")]),
   async fn(t) {
     await using pod = TcpServer.named("pod");

@@ -118,7 +118,10 @@ const WORK = {
   },
 } as const satisfies Record<string, Work>;
 
-/** Processor time of this process alone, the best of three: others are at work beside it. */
+/**
+ * Processor time of this process alone, the best of three: other processes are running at the same
+ * time.
+ */
 async function costOf(work: () => unknown): Promise<number> {
   const costs: number[] = [];
   for (let run = 0; run < 3; run++) {

@@ -111,8 +111,8 @@ export class AppliedRules {
 }
 
 /**
- * 53 bits, by two rounds of FNV-1a with different offsets. Collisions are not an attack: whoever
- * can choose rules would only prevent their own change.
+ * Returns 53 bits, by two rounds of FNV-1a with different offsets. A collision is no attack: it
+ * would only prevent the change of the user who chose the rules.
  */
 export function contentHash(rules: readonly string[]): number {
   let low = 0x811c9dc5;

@@ -9,7 +9,7 @@ import { parseCidr } from "../../lib/net/cidr.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 
-/** The number-th ServicePort, with two endpoints unless told. */
+/** The number-th ServicePort, with two endpoints by default. */
 function service(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number}:8080`]) {
   return testServicePlan({ name: `web-${number}`, clusterIp: `172.30.0.${number}`, to });
 }
@@ -193,7 +193,7 @@ Deno.test("IptablesBackend requests route_localnet only where node ports are ser
   );
 });
 
-Deno.test("IptablesBackend says once of a table that nobody can read, and serves all the same", async () => {
+Deno.test("IptablesBackend warns once about an unreadable table, and serves", async () => {
   await using stage = new IptablesStage();
   stage.machine.tool.unreadable.add("nat");
   await stage.backend.start();

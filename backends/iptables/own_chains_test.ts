@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { iptablesPlan, IptablesStage } from "../../tests/support/stages/iptables_stage.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 
-/** Rules of somebody else's, also in a chain of his own. */
+/** Foreign rules, also in a foreign chain. */
 const FOREIGN = `*filter
 :THEIRS - [0:0]
 -A INPUT -s 192.0.2.1 -j THEIRS

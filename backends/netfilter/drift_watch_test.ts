@@ -4,7 +4,7 @@ import { DriftStage } from "../../tests/support/stages/drift_stage.ts";
 import { type DriftFound, type DriftSubject, DriftWatch } from "./drift_watch.ts";
 import { VerificationSchedule } from "./verification_schedule.ts";
 
-const LOST = "Somebody was here";
+const LOST = "Another program was here";
 const FAILED = "Cannot look";
 const REPAIRED = "Another program removed or changed rules; repairing";
 const NOTHING: DriftFound = { counts: { chain: 0, rule: 0 }, fields: {} };
@@ -152,7 +152,7 @@ Deno.test("DriftWatch waits for a sync that is under way, and does not count tha
   assertEquals(stage.verifications, 2, "after five minutes, not after an hour");
 });
 
-Deno.test("DriftWatch reads seldom what takes long", async () => {
+Deno.test("DriftWatch reads less often if a read takes long", async () => {
   await using stage = new Stage();
   stage.verifyMs = 3_000;
   await stage.pass(303);

@@ -13,7 +13,7 @@ import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner
 import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
 import { removeOwnTable } from "./backend.ts";
 
-/** The number-th ServicePort, with two endpoints unless told. */
+/** The number-th ServicePort, with two endpoints by default. */
 function service(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number}:8080`]) {
   return testServicePlan({ name: `web-${number}`, clusterIp: `172.30.0.${number}`, to });
 }
@@ -72,7 +72,7 @@ Deno.test("NftablesBackend takes over the table of a process before it without w
   await stage.sync(PLAN);
   await stage.restart();
   const { operations } = await stage.sync(PLAN);
-  // Of rules nobody can say that they are those that were told, so each chain is written once.
+  // Printed rules cannot be compared with the written ones yet, so each chain is written once.
   assertEquals(operations["elements"], undefined);
   assertEquals(stage.meaning, goldenNftMeaning(PLAN));
   const changed = nftablesPlan(TWENTY.slice(1));
@@ -171,7 +171,7 @@ Deno.test("NftablesBackend requests route_localnet only where loopback is asked 
   ]);
 });
 
-Deno.test("NftablesBackend lays all out anew when the addresses of node ports change", async () => {
+Deno.test("NftablesBackend rebuilds the whole layout when the addresses of node ports change", async () => {
   await using stage = await started();
   await stage.sync(PLAN);
   const rules = () => stage.machine.tool.table("ip kube-relay").chains.get("services");

@@ -43,7 +43,7 @@ function entryOf(plan: ServicePlan, role: Role, previous?: Entry): Entry {
   return arrangeEntry(id, plan, { previous, slots });
 }
 
-/** The elements of an entry, as nft is told them. */
+/** The elements of an entry, in the syntax of nft. */
 function texts(entry: Entry): string[] {
   return elementsOf(entry).map(({ container, key, value }) =>
     `${container} ${key}${value === undefined ? "" : ` : ${value}`}`

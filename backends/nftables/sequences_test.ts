@@ -135,7 +135,7 @@ Deno.test("sequence: start() fails where nft is missing, and says so", async () 
   assertEquals(stage.meaning, goldenNftMeaning(AFTER));
 });
 
-Deno.test("sequence: somebody deletes the table; it is repaired within seconds", async () => {
+Deno.test("sequence: another program deletes the table; it is repaired within seconds", async () => {
   await using stage = await stageAt("first sync");
   await stage.sync(AFTER);
   stage.machine.deleteTable(TABLE);
@@ -149,7 +149,7 @@ Deno.test("sequence: somebody deletes the table; it is repaired within seconds",
   ]);
 });
 
-Deno.test("sequence: the table is gone before a change; the sync repairs it and blames nobody", async () => {
+Deno.test("sequence: the table is gone before a change; the sync repairs it and quarantines nothing", async () => {
   await using stage = await stageAt("a change");
   stage.machine.deleteTable(TABLE);
   assertEquals((await stage.sync(AFTER)).quarantined, []);

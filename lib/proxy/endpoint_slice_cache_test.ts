@@ -209,7 +209,7 @@ Deno.test("EndpointSliceCache uses the Endpoints object again in the sync in whi
   assertEquals(drain(cache), { [KEY]: ["10.0.0.9"] });
 });
 
-Deno.test("EndpointSliceCache ignores the Endpoints object beside a slice of another family", () => {
+Deno.test("EndpointSliceCache ignores the Endpoints object next to a slice of another family", () => {
   const cache = new EndpointSliceCache();
   const other = source({ kind: "otherSlice", name: "web-6", ports: [] });
   assertEquals(cache.set(WEB, other), false);

@@ -263,7 +263,7 @@ for (
   });
 }
 
-Deno.test("EndpointsChangeTracker serves by Endpoints beside a slice of host names, as if that were absent", () => {
+Deno.test("EndpointsChangeTracker serves by Endpoints next to a slice of host names, as if that were absent", () => {
   const tracker = createTracker([testEndpointSlice("mail", { endpoints: ["10.180.0.1"] })]);
   tracker.updateEndpoints(testEndpoints("mail", FALLBACK.subsets), "set");
   assertEquals(drain(tracker), NOTHING);

@@ -110,7 +110,7 @@ Deno.test("FrontendOwners gives a node port of two Services to one, and to none 
   ]);
 });
 
-Deno.test("FrontendOwners affects claimants of what is contested, and nobody else", () => {
+Deno.test("FrontendOwners affects only the claimants of a contested frontend", () => {
   const many = Array.from(
     { length: 50 },
     (_, index) => ({ name: `web-${index}`, clusterIp: `10.96.1.${index}` }),

@@ -321,7 +321,7 @@ const EXCLUSION_ROWS: readonly (readonly [
   expected: readonly (ExclusionReason | undefined)[],
 ])[] = [
   ["Cluster", "Cluster", [local(1), remote(2, UNREADY)], [undefined, "not-ready"]],
-  ["ready beside ending", "Cluster", [local(1), remote(2, DRAINING)], [undefined, "not-ready"]],
+  ["ready next to ending", "Cluster", [local(1), remote(2, DRAINING)], [undefined, "not-ready"]],
   ["fallback", "Cluster", [local(1, DRAINING), remote(2, UNREADY)], [undefined, "not-serving"]],
   ["Local", "Local", [local(1), local(2, UNREADY), remote(3)], [
     undefined,

@@ -28,7 +28,7 @@ export interface BenchRelayOptions {
 /** A running kube-relay. It ends with its scope. */
 export interface BenchRelay extends AsyncDisposable {
   readonly pid: number;
-  /** Without Services. Throws while nobody answers. */
+  /** Returns the status, without Services. Throws if there is no answer. */
   status(): Promise<StatusReport>;
   /** The last sync of IPv4; `undefined` before the first one. */
   lastSync(): Promise<Sync | undefined>;

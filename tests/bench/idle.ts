@@ -19,8 +19,8 @@ import { clusterIpOf } from "./service_manifest.ts";
 
 const MAX_MIB = 75;
 /**
- * CPU time of a minute, in percent of what the start took: a busy machine makes both dearer. On a quiet
- * one it is a tenth, and 0.1 % of a core.
+ * CPU time of a minute, in percent of that of the start: a busy machine makes both more expensive.
+ * On a quiet one it is a tenth, and 0.1 % of a core.
  */
 const MAX_PERCENT_OF_START = 25;
 const MAX_SWITCHES_A_SECOND = 1.2;

@@ -43,7 +43,7 @@ export async function voluntarySwitches(pid: number): Promise<ReadonlyMap<string
   return new Map(lines.map(([, thread, count]) => [thread!, Number(count)]));
 }
 
-/** Switches between two looks. Threads that have ended meanwhile take theirs with them. */
+/** Switches between two looks, without those of threads that have ended meanwhile. */
 export function switchesBetween(
   before: ReadonlyMap<string, number>,
   after: ReadonlyMap<string, number>,

@@ -23,7 +23,7 @@ export const EXECUTABLE_REQUIREMENTS: readonly Requirement[] = [
 export const USERS = ["root", "a plain user"] as const;
 export type User = typeof USERS[number];
 
-/** `nobody`, who owns nothing and may do nothing. */
+/** `nobody`: owns nothing and has no rights. */
 const PLAIN_USER = 65534;
 
 /** The result of a run. */

@@ -1,6 +1,6 @@
 /**
- * The part of the suite that fits any cluster: it writes only into a namespace of its own, leaves it
- * to the server to choose addresses, and torments nobody.
+ * The part of the suite that fits any cluster: it writes only into its own namespace, lets the
+ * server choose addresses, and harms no other user.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * A client under test: an {@linkcode ApiSource} whose informers remember everything they were told.
+ * A client under test: an {@linkcode ApiSource} whose informers record all events.
  *
  * @module
  */
@@ -22,7 +22,7 @@ export interface FollowerOptions {
   readonly nodeName?: string;
   /** Whether to try streaming lists first. @default {true} */
   readonly streamingLists?: boolean;
-  /** Whether Endpoints are followed beside EndpointSlices. @default {false} */
+  /** Whether Endpoints are followed besides EndpointSlices. @default {false} */
   readonly endpointsFallback?: boolean;
   readonly timing?: TransportTiming & ReflectorTiming;
 }

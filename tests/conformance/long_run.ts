@@ -1,8 +1,8 @@
 /**
- * Hours beside an API server that fails again and again: whatever is in the data plane at the end is
- * what the objects say, and nothing ever changed there that no object had changed.
+ * Runs for hours with an API server that fails again and again. The data plane must match the
+ * objects at the end, and must never change without a change of an object.
  *
- * Everything from the connection to the plan is the real thing; the data plane is a fake that counts.
+ * All parts from the connection to the plan are real; the data plane is a fake that counts.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * Two hours of fake time beside the fake server, and minutes of real time beside the real one.
+ * Runs two hours of fake time with the fake server, and minutes of real time with the real one.
  *
  * @module
  */

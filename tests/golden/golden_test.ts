@@ -1,6 +1,6 @@
 /**
- * The exact text of rules for representative objects. `deno task golden:update` writes the files
- * anew; the difference is for the reviewer.
+ * Compares the exact text of rules for representative objects. `deno task golden:update` rewrites
+ * the files; a reviewer judges the difference.
  *
  * @module
  */
@@ -44,7 +44,7 @@ for (const [mode, render] of Object.entries(MODES)) {
         const path = new URL(file, folder);
         const text = render(name, family);
         if (UPDATE) Deno.writeTextFileSync(path, text);
-        else assertEquals(text, Deno.readTextFileSync(path), "deno task golden:update writes it anew");
+        else assertEquals(text, Deno.readTextFileSync(path), "deno task golden:update rewrites it");
       });
     }
   }

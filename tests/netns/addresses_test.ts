@@ -94,7 +94,7 @@ class Driver {
   }
 }
 
-/** A node with one link to somebody, a foreign address on `lo`, and a folder for the record. */
+/** A node with one link to a peer, a foreign address on `lo`, and a folder for the record. */
 interface Scene extends AsyncDisposable {
   readonly node: Namespace;
   readonly folder: string;
@@ -211,7 +211,7 @@ for (const family of IP_FAMILIES) {
   });
 
   Deno.test({
-    name: `${family}: an address that somebody else put there is used, and never removed`,
+    name: `${family}: a foreign address is used, and never removed`,
     ignore,
     async fn() {
       await using scene = await createScene();

@@ -71,7 +71,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "ProbeClient.startLoad() counts every attempt, and finds servers that nobody expects",
+  name: "ProbeClient.startLoad() counts every attempt, and finds unexpected servers",
   ignore,
   async fn() {
     await using cluster = await createClusterTopology();

@@ -200,7 +200,7 @@ Deno.test({
     const entries = await conntrack.listUdp("IPv4", {
       ports: new Set([53, 54, 55, 56].map(parsePort)),
       onFlow({ destination }) {
-        // Somebody else on the machine may say something in a new namespace, too.
+        // Other programs of the machine may send packets in a new namespace, too.
         if (destination !== dns) return;
         seen++;
         longestRun = Math.max(longestRun, ++run);

@@ -40,7 +40,7 @@ for (const variant of IPTABLES_VARIANTS) {
       await t.step("health check node ports are open where INPUT drops the rest", async () => {
         await checkHealthCheckPort(stage);
       });
-      await t.step("nobody outside reaches what listens on 127.0.0.1", async () => {
+      await t.step("no outside client reaches a server on 127.0.0.1", async () => {
         const { node, scene, variant } = stage;
         await checkMartians(scene, async () => {
           await node.output(`iptables-${variant}`, ["-w", "-F", "KUBE-FIREWALL"]);
@@ -63,7 +63,7 @@ const BALANCED = {
   healthCheckNodePort: HEALTH_CHECK_PORT,
 };
 
-/** The first line that an HTTP server says; empty when nobody answers. */
+/** The first line of an HTTP server; empty if there is no answer. */
 async function statusLine(namespace: Namespace, port: number): Promise<string> {
   const request = `GET /healthz HTTP/1.1\\r\\nHost: node\\r\\nConnection: close\\r\\n\\r\\n`;
   const script = `exec 3<>/dev/tcp/${IPv4.node}/${port} && printf '${request}' >&3 && head -1 <&3`;

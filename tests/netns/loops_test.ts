@@ -1,6 +1,6 @@
 /**
- * Services whose endpoints lead back to kube-relay itself, in userspace mode: by their addresses, and
- * by rules that nobody plans with.
+ * Tests Services whose endpoints lead back to kube-relay itself, in userspace mode: by their
+ * addresses, and by foreign rules.
  *
  * @module
  */
@@ -139,7 +139,7 @@ Deno.test({
     const without = names.filter((name) => !name.startsWith("pair"));
     await relay.until("one is out", (status) => quarantined(status).join() === without.join());
     const times = relay.log.split("Service port is in quarantine").length - 1;
-    assertEquals(times, names.length * 2, "each is told once");
+    assertEquals(times, names.length * 2, "each is reported once");
   },
 });
 

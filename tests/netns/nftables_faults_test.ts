@@ -131,7 +131,7 @@ Deno.test({
         assert(await textOf(stage).catch(() => "") !== text, "it was changed");
         // In place of the next reading, which comes when the one before was 300 times as short.
         stage.backend.recheck?.();
-        await eventually("drift is told", () => stage.drift.length > 0);
+        await eventually("drift is reported", () => stage.drift.length > 0);
         await stage.check(PLANS);
         assertEquals(await foreignTables(stage.namespace), foreign);
         await verify(stage);
@@ -188,7 +188,7 @@ Deno.test({
       () =>
         stage.logger.lines.some(({ message }) => message.includes("removed or replaced chains")),
     );
-    await eventually("drift is told", () => stage.drift.length > 0);
+    await eventually("drift is reported", () => stage.drift.length > 0);
     await stage.check(changed);
   },
 });

@@ -69,7 +69,8 @@ for (const variant of IPTABLES_VARIANTS) {
   });
 
   Deno.test({
-    name: `iptables mode (${variant}) neither serves nor counts node ports on localhost if told so`,
+    name:
+      `iptables mode (${variant}) neither serves nor counts node ports on localhost if configured so`,
     ignore,
     async fn() {
       await using stage = await IptablesScene.create(variant);

@@ -1,7 +1,7 @@
 /**
- * Modes whose rules stay in place of a kube-proxy, of another mode, and of themselves: nobody who
- * connects notices. With `KUBE_RELAY_SABOTAGE=1` somebody refuses in between, and the tests have to
- * fail.
+ * Tests modes whose rules stay, in place of a kube-proxy, of another mode, and of themselves: no
+ * client notices. With `KUBE_RELAY_SABOTAGE=1` connections are refused in between, and the tests
+ * must fail.
  *
  * @module
  */

@@ -86,7 +86,7 @@ async function counted(relay: RelayProcess, service: string): Promise<Counts> {
   };
 }
 
-/** Whoever closes a connection sends its last packets a little later. */
+/** The side that closes a connection sends its last packets a little later. */
 async function assertCounted(
   relay: RelayProcess,
   { service, witness }: { readonly service: string; readonly witness: () => Promise<Counts> },
@@ -133,7 +133,7 @@ async function writeServices(scene: RelayScene): Promise<void> {
 }
 
 Deno.test({
-  name: "--service-counters counts every packet once, whoever sends it, to whatever address",
+  name: "--service-counters counts every packet once, from every client, to every address",
   ignore,
   fn: async () => {
     await using scene = await countedScene();
@@ -168,7 +168,7 @@ Deno.test({
     );
     assertStringIncludes(metrics, `kube_relay_service_sent_packets_total{`);
     assert(metrics.includes(`ip_family="IPv6"} ${series}\n`), `${series} in ${metrics}`);
-    // Past every Service: counted by the endpoint, and by nobody else.
+    // Past every Service: counted only by the endpoint.
     const before = await counted(relay, "web");
     const probe = ProbeClient.start(localPodClient);
     assertEquals(await probe.who({ ...VIP, address: IPv4.localPods[0], port: 8080 }), "pod-a1");

@@ -1,5 +1,5 @@
 /**
- * Starting beside a live kube-proxy, and in its place, with real packets.
+ * Tests a start next to a live kube-proxy, and in its place, with real packets.
  *
  * @module
  */
@@ -97,7 +97,7 @@ class KubeProxyScene implements AsyncDisposable {
 }
 
 Deno.test({
-  name: "takeover: a live kube-proxy is not started beside, and nothing is changed",
+  name: "takeover: next to a live kube-proxy, kube-relay does not start, and changes nothing",
   ignore,
   async fn() {
     await using stage = await KubeProxyScene.create();
@@ -181,7 +181,7 @@ Deno.test({
     assert(report.attempts > 20, JSON.stringify(report));
     assertEquals(report.failures, 0, JSON.stringify(report) + relay.log);
     await relay.stop();
-    assert(await client.who(VIP) !== "pod-a1", "without both nobody serves");
+    assert(await client.who(VIP) !== "pod-a1", "without both there is no proxy");
   },
 });
 
@@ -234,7 +234,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "takeover: leftovers of a dead kube-proxy are told of, and left",
+  name: "takeover: leftovers of a dead kube-proxy are reported, and kept",
   ignore,
   async fn() {
     await using stage = await KubeProxyScene.create();

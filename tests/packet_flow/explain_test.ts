@@ -150,7 +150,7 @@ for (const mode of ["iptables", "nftables"] as const) {
     for (const [table, cases] of TABLES) {
       for (const packet of cases) {
         const { scenario, family } = packet;
-        // The tracer is not told which address of the node comes first.
+        // The tracer does not know which address of the node comes first.
         if (scenario.settings?.nodePortAddresses === undefined && mode === "nftables") {
           const { loopback, nodeSecond } = ADDRESSES[family];
           if (packet.to === loopback || packet.to === nodeSecond) continue;

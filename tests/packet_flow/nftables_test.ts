@@ -21,7 +21,7 @@ const ADAPTATIONS: readonly PacketFlowAdaptation[] = [
     expect: { verdict: "UNCLAIMED", masquerade: false },
   },
   {
-    reason: "addresses of the Service range that nobody serves are dropped, as in kube-proxy",
+    reason: "unserved addresses of the Service range are dropped, as in kube-proxy",
     cases: isUnallocated,
     expect: { verdict: "DROP" },
   },

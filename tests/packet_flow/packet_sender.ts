@@ -82,7 +82,7 @@ export class PacketSender {
     const target = { protocol, address, port };
     if (typeof packet.verdict === "string") return await this.#expectNone(packet, target);
     const answers = await this.#ask(packet, target);
-    // One endpoint alone cannot be told from affinity.
+    // With a single endpoint, affinity cannot be observed.
     const sticky = namesOf(answers).size === 1 && (packet.verdict.length > 1 || packet.sticky);
     const senders = new Set<string>([packetOrigin(packet.from, packet.family).address]);
     if (sticky && packet.sticky) await this.#askAsOthers(packet, { target, answers, senders });
@@ -146,7 +146,7 @@ export class PacketSender {
     const verdicts = new Set(answers.map(verdictOf));
     const [word] = verdicts;
     if (verdicts.size === 1 && word !== undefined && word !== "forwarded") {
-      // Silence is silence, whether a Service wants it or nobody has the address.
+      // A Service that drops and an unused address look the same.
       const isNobodys = word === "DROP" && packet.verdict === "UNCLAIMED";
       return { verdict: isNobodys ? "UNCLAIMED" : word, masquerade: false, sticky, trace };
     }
@@ -214,7 +214,7 @@ function verdictOf(answer: ProbeAnswer): "forwarded" | "REJECT" | "DROP" | "UNCL
     case "silent":
       return "DROP";
     case "failed":
-      // A sender on the node itself is told of its own rules.
+      // A sender on the node itself gets an error from its own rules.
       if (/not permitted/i.test(answer.reason)) return "DROP";
       // Routers that send a packet to and fro, or know no way, say so.
       return /unreachable|no route/i.test(answer.reason) ? "UNCLAIMED" : "REJECT";

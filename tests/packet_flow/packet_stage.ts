@@ -90,9 +90,9 @@ export async function runPacketStage(
 }
 
 /**
- * Linux keeps the choice that it made for a flow: of UDP for half a minute, of a TCP connection that
- * nobody has answered for two minutes, and ports of clients come round in less. One that gets the port
- * of such a flow would find what another scenario chose for it, or that nothing did.
+ * Deletes the entries of connection tracking. Linux keeps the choice for a UDP flow for half a
+ * minute, and for an unanswered TCP connection for two minutes; the ports of clients repeat sooner.
+ * A client with such a port would get the choice of another scenario.
  */
 async function forgetFlows(node: Namespace): Promise<void> {
   const flows = ["-p udp", "-p tcp --state SYN_SENT"];

@@ -69,7 +69,7 @@ function externalVerdict(service: ServicePlan, role: FrontendRole, arrival: Arri
   const verdict = arrival.fromPod || arrival.fromNode
     ? service.externalFromCluster
     : service.external;
-  // A Service that refuses does so to everybody: there is nothing to protect.
+  // A Service that refuses does so for every client: there is nothing to protect.
   if (role !== "LoadBalancer" || verdict.kind === "reject") return verdict;
   const admitted = service.sourceRanges === undefined ||
     service.sourceRanges.some((range) => cidrContains(range, arrival.origin.address));

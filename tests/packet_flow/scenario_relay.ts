@@ -71,7 +71,7 @@ function detection(localTraffic: PacketFlowSettings["localTraffic"], clusterCIDR
   }
 }
 
-/** kube-relay, started anew only where a scenario has other settings than the one before. */
+/** kube-relay, restarted only if a scenario has other settings than the previous one. */
 export class ScenarioRelay implements AsyncDisposable {
   readonly #node: Namespace;
   readonly #options: ScenarioRelayOptions;

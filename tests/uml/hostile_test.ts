@@ -182,7 +182,7 @@ Deno.test({
       }, { expect: ["pod-a1", "pod-b1"] });
     });
 
-    await t.step("named pipes in the folder, whoever owns it; SIGTERM ends it", async () => {
+    await t.step("named pipes in the folder of any owner; SIGTERM ends it", async () => {
       await node.output("mkfifo", [`${folder}/pipe.yaml`]);
       await webIsProgrammed();
       await Deno.chown(folder, 65_534, 65_534);

@@ -101,7 +101,7 @@ Deno.test({
       slices: [1, 2].map((number) => endpoints(`good-${number}`, `fd00:10::a0${number}`)),
     };
     const golden = await freshState(good);
-    // No interface can have a multicast address, and nobody can be masqueraded to one.
+    // No interface can have a multicast address, and no packet can be masqueraded to one.
     const all = {
       services: [
         testService("bad-address", { clusterIP: "ff05::7" }),
@@ -160,7 +160,7 @@ async function prepare(before: "nothing" | "other Services"): Promise<void> {
   else await stage.sync(servicesOf(1));
 }
 
-/** A whole run that may die; returns how many programs were told to write. */
+/** Runs a whole process that may die; returns the number of programs started for writing. */
 async function run(objects: StageObjects, death?: Death): Promise<number> {
   const runner = new MortalRunner(death);
   await using stage = await IpvsKernelStage.started({ ...ONE_FAMILY, runner });

@@ -81,7 +81,7 @@ Deno.test("chooseIptables() takes the world where the kubelet left its chain, th
   }
 });
 
-Deno.test("chooseIptables() never asks legacy tools for tables that nobody uses", async () => {
+Deno.test("chooseIptables() never asks legacy tools for unused tables", async () => {
   const commands = hostWith({ installed: BOTH });
   await chooseIptables({ commands }, { family: "IPv4" });
   assertEquals(commands.calls.filter(({ line }) => line.startsWith("iptables-legacy-save")), []);

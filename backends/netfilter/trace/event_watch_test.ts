@@ -43,7 +43,7 @@ class FakeNft implements CommandRunner {
   slow = 0;
   /** Whether the monitor was started before the table was there. */
   monitorsNothing = false;
-  /** Whether the rule that marks the packet came before the monitor told of anything. */
+  /** Whether the rule that marks the packet came before the monitor reported an event. */
   marksUnseen = false;
   #say: (line: string) => void = () => {};
   #rules = "";
@@ -150,7 +150,7 @@ Deno.test("startEventWatch() follows the packet, and everything ends with the wa
   assertEquals(nft.running.size, 0);
 });
 
-Deno.test("startEventWatch() marks the packet only when somebody watches: it may come at once", async () => {
+Deno.test("startEventWatch() marks the packet only after the monitor has started: it may come at once", async () => {
   const nft = new FakeNft();
   await using _watch = await start(nft);
   assertEquals(nft.marksUnseen, false);

@@ -1,6 +1,6 @@
 /**
- * EndpointSlices and Endpoints of manifests: what an API server would refuse beside single fields, and
- * its defaults.
+ * Completes EndpointSlices and Endpoints of manifests: sets the defaults of an API server, and
+ * refuses what it would refuse beyond single fields.
  *
  * @module
  */

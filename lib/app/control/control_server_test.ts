@@ -44,7 +44,7 @@ Deno.test("startControlServer() answers nothing but GET /status", async () => {
   });
 });
 
-/** A server that keeps what it is told, and what a client of it says and gets. */
+/** A server that keeps its input, and the messages and answers of a client. */
 async function withMessages(
   run: (scene: {
     readonly path: string;

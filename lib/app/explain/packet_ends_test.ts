@@ -116,7 +116,7 @@ for (
     [IPv4.client, `outside ${IPv4.client}`, true],
   ] as const
 ) {
-  Deno.test(`readPacketEnds() finds the interface of ${from} where pods are known by theirs`, () => {
+  Deno.test(`readPacketEnds() finds the interface of ${from} if pods are known by their interface`, () => {
     assertEquals(texts(from, "172.30.0.41:80", BRIDGED), [`${expected} -> 172.30.0.41 80 TCP`]);
     const { assumptions } = readPacketEnds({ from, to: "172.30.0.41:80" }, BRIDGED);
     assertEquals(assumptions.length > 0, assumed, assumptions.join());

@@ -97,7 +97,7 @@ Deno.test("startConfigurationReload() hands on what changes, and ends the progra
       path,
       `${HEAD}logging: {verbosity: 4, vmodule: [{filePattern: a, verbosity: 5}]}\niptables: {masqueradeAll: true}\n`,
     );
-    await eventually("everything is planned anew", () => replans() === 1);
+    await eventually("everything is planned again", () => replans() === 1);
     assertEquals(settings.planOptions("IPv4", testNodeState()).masqueradeAll, true);
     assertEquals([current.proxy.iptables.masqueradeAll, current.proxy.mode], [true, "iptables"]);
     assertEquals(logger.verbosity, 9, "what was set elsewhere stays");

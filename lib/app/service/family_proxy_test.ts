@@ -21,7 +21,7 @@ interface Rig {
   readonly backend: FakeBackend;
   readonly proxy: FamilyProxy;
   readonly health: ProxyHealth;
-  /** Messages of the log, and what the metrics were told. */
+  /** Messages of the log, and calls of the metrics. */
   readonly told: string[];
   /** Of each sync that ended, whether it was full, as far as that is known. */
   readonly finished: readonly (boolean | undefined)[];

@@ -118,7 +118,7 @@ Deno.test("SyncLoop of Services reports that a sync changed nothing, for an endp
   assertEquals(await loop.sync(), "done");
 });
 
-Deno.test("SyncLoop of Services changes nothing before those who were told of it are ready", async () => {
+Deno.test("SyncLoop of Services changes nothing before the followers are ready", async () => {
   const ready = Promise.withResolvers<void>();
   const told: string[] = [];
   const observer: SyncObserver = {
@@ -142,6 +142,6 @@ Deno.test("SyncLoop of Services changes nothing before those who were told of it
   assertEquals(
     told,
     ["before 1 of 1", "before 1 of 1", "after 1 of 1"],
-    "a failure is not told of",
+    "a failure is not reported",
   );
 });

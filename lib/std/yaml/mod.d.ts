@@ -18,7 +18,7 @@ export interface ParseOptions {
    * alone.
    */
   schema?: "core" | "default" | "failsafe" | "json";
-  /** Told of what is odd; what it throws ends the parsing. */
+  /** Called with each warning; an exception ends the parsing. */
   onWarning?: (error: Error) => void;
 }
 

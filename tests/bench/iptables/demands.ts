@@ -63,7 +63,9 @@ export function costGates(
       value: cpuMs / (theirs?.median ?? NaN),
       atMost: 1,
     },
-    variant === "nft" ? share : { ...share, onlyAim: "beside kube-proxy's layout it is met" },
+    variant === "nft"
+      ? share
+      : { ...share, onlyAim: "compared with kube-proxy's layout it is met" },
   ];
 }
 

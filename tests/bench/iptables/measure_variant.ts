@@ -76,7 +76,7 @@ const LEAST_WRITE = [
   "",
 ].join("\n");
 
-/** Measures. `tell` is told what is being done. */
+/** Measures. Calls `tell` with the current step. */
 export async function measureVariant(
   variant: IptablesVariant,
   form: BenchForm,

@@ -121,7 +121,7 @@ export function memoryGates(memory: readonly KernelMemory[]): readonly Gate[] {
   }));
 }
 
-/** Demands on counting: nobody may have to ask himself whether he can afford it. */
+/** Limits on counting: it must be cheap enough to be always on. */
 export function countingGates(
   { services, connects: [without, counting], toService, toOther }: CountingFigures,
 ): readonly Gate[] {

@@ -26,8 +26,9 @@ const PAUSE_MS = 100;
 const LONGEST_MS = 10_000;
 
 /**
- * Measures tables one beside the other: what a namespace held is given back at any time after it is
- * gone, so none may go before all are measured. kube-proxy's layout is loaded up to so many Services.
+ * Measures all tables at the same time. The kernel may free the memory of a deleted namespace at
+ * any time, so all are measured before one is deleted. kube-proxy's layout is loaded up to this
+ * number of Services.
  */
 export async function measureKernelMemory(
   sizes: readonly TableSize[],

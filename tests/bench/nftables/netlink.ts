@@ -1,6 +1,5 @@
 /**
- * The kernel's own words on changes of nftables, as it sends them to everybody who listens: a socket,
- * and what of its messages is read here.
+ * Reads the kernel's notifications of changes of nftables, by a netlink socket.
  *
  * @module
  */

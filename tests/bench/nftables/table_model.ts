@@ -21,7 +21,7 @@ export function sizeName({ services, endpoints }: TableSize): string {
   return `${services} x ${endpoints}`;
 }
 
-/** Endpoints are told apart by numbers below this. */
+/** Endpoints have numbers below this. */
 const NUMBERS = 128;
 
 /** So many Services, which can be changed. */

@@ -29,8 +29,8 @@ interface BenchMode {
   /** Commands that damage something. */
   readonly damage: readonly (readonly [program: string, ...args: string[]])[];
   /**
-   * Against `version` and the tool together, which take half a second to one and a half. Above the
-   * worst that was measured on a busy machine by a tenth and more, beside the slack that all gates have.
+   * Compared with `version` and the tool together, which take half a second to one and a half. At
+   * least a tenth above the worst measurement on a busy machine, besides the slack of all gates.
    */
   readonly atMost: Readonly<Record<"look" | "whatIf" | "repair", number>>;
 }
@@ -68,7 +68,7 @@ async function measureMode({ mode, print, damage, atMost }: BenchMode): Promise<
   const manifests = `--manifests=${folder}/manifests`;
   await using relay = RelayProcess.start(node, {
     folder,
-    // What is damaged is not to be mended by the process itself.
+    // The process must not repair the damage itself.
     args: [`--mode=${mode}`, manifests, "--iptables-sync-period=1h"],
   });
   await relay.settled();

@@ -5,7 +5,7 @@
  */
 import { relayCommand } from "../forwarders.ts";
 
-/** Runs a program whose output nobody reads, and tells what it used as `times` prints it. */
+/** Runs a program, discards its output, and returns its usage as `times` prints it. */
 const SCRIPT = '"$@" >/dev/null; code=$?; times; exit $code';
 const TIME = /(\d+)m([\d.]+)s/g;
 

@@ -53,7 +53,7 @@ const NAT_CHAINS = [
   "KUBE-PROXY-CANARY",
 ];
 
-/** kubelet's rules and a user's own, in each built-in chain. Nobody but their owners may touch them. */
+/** Rules of kubelet and of a user, in each built-in chain. Only their owners may change them. */
 export function foreignIptablesRules({ family }: LeftoverOptions): string {
   const { pod } = PLAN[family];
   const loopback = family === "IPv6" ? "::1/128" : "127.0.0.0/8";

@@ -104,12 +104,12 @@ const CHECKS: Readonly<Record<string, Check>> = {
 /** Checks one command. Throws an Error for a mistake, and for a program that has no check. */
 export async function checkDocCommand(words: readonly string[], scene: DocScene): Promise<void> {
   const [program = "", ...args] = words[0] === "sudo" ? words.slice(1) : words;
-  // The stories are run by tests/stories, which also looks that each is told.
+  // tests/stories runs the stories, and checks that each is described.
   if (program.startsWith("examples/stories/")) return void await Deno.stat(ROOT + program);
   const name = program === "dist/kube-relay" ? "kube-relay" : program;
   const check = CHECKS[name];
   if (check === undefined) {
-    throw new Error(`nobody knows how to check '${program}': add it to CHECKS in doc_commands.ts`);
+    throw new Error(`there is no check for '${program}': add it to CHECKS in doc_commands.ts`);
   }
   await check(args, scene);
 }
@@ -186,15 +186,15 @@ async function checkDeno(args: readonly string[], { denoJson }: DocScene): Promi
   }
 }
 
-/** Nobody is told to do what would throw away the rules of others. */
+/** Rejects commands that would delete foreign rules. */
 function checkRestore(args: readonly string[]): void {
   expect(args.includes("--noflush"), "iptables-restore without --noflush");
   expect(args.every((arg) => ["--noflush", "--test"].includes(arg)), args.join(" "));
 }
 
 /**
- * Whoever looks changes nothing, but for a table that is his own. That the commands work is tried in
- * `tests/netns/nftables_docs_test.ts`.
+ * Allows only commands that read, and changes of the user's own table.
+ * `tests/netns/nftables_docs_test.ts` runs the commands.
  */
 function checkNft(args: readonly string[]): void {
   const [verb, ...words] = args.filter((arg) => !arg.startsWith("-"));

@@ -31,7 +31,7 @@ export async function startEchoServer(
   return server;
 }
 
-/** Silence for this long is taken for a packet that nobody handles. */
+/** Silence for this long counts as a dropped packet. */
 const SILENCE_MS = 1_700;
 
 /** A client in a namespace. Its calls are answered in order, one at a time. */

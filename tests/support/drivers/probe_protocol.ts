@@ -21,7 +21,7 @@ export interface LoadTarget extends ProbeTarget {
 /** The result of one probe. */
 export type ProbeAnswer =
   | { readonly kind: "answered"; readonly by: EchoGreeting }
-  /** Nobody listens. Of TCP only: a datagram socket that is not connected does not hear of it. */
+  /** The port is closed. Only for TCP: an unconnected datagram socket gets no error. */
   | { readonly kind: "refused" }
   /** Silence until the time-out. */
   | { readonly kind: "silent" }

@@ -9,7 +9,7 @@ import { VirtualScreen } from "./virtual_screen.ts";
 
 /** The command, and the size of its terminal. */
 export interface TerminalProcessOptions {
-  /** An empty folder for what is told of the terminal. */
+  /** An empty folder for the files of the terminal. */
   readonly folder: string;
   /** The program with its arguments; none may need quotes. */
   readonly command: readonly string[];
@@ -83,7 +83,7 @@ export class TerminalProcess implements AsyncDisposable {
     return new TextDecoder().decode(stdout).trim();
   }
 
-  /** Makes the terminal another size; the program is told by SIGWINCH. */
+  /** Resizes the terminal; the program gets SIGWINCH. */
   async resize(size: { readonly columns: number; readonly rows: number }): Promise<void> {
     this.screen.resize(size);
     const { columns, rows } = size;
@@ -112,7 +112,7 @@ export class TerminalProcess implements AsyncDisposable {
   }
 
   async #told(name: string): Promise<string> {
-    return await eventually(`${name} is told`, async () => {
+    return await eventually(`${name} is reported`, async () => {
       const text = await Deno.readTextFile(`${this.#folder}/${name}`).catch(() => "");
       return text.endsWith("\n") ? text.trim() : undefined;
     }, { deadlineMs: 20_000 });

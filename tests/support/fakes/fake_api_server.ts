@@ -1,6 +1,6 @@
 /**
  * A Kubernetes API server for tests: HTTP/2 with TLS (or plain HTTP/1.1), lists in pages, watches, selectors,
- * bookmarks, streaming lists, compaction. It can be told to fail in every way that the real one does.
+ * bookmarks, streaming lists, compaction. It can fail in every way in which the real one does.
  * `tests/conformance` runs one suite on it and on the real API machinery.
  *
  * @module
@@ -212,7 +212,7 @@ export class FakeApiServer implements AsyncDisposable {
       return this.#reviewAccess(response, body);
     }
     const target = findTarget(path);
-    // Where nobody answers for a group, the answer is no Status.
+    // No server is registered for the group, so the answer is no Status.
     if (target === "unknown group") return sendJson(response, 404, { paths: ["/readyz"] });
     if (!target) return sendStatus(response, { status: 404, ...MISSING[404] });
     if (request.method === "POST") return this.#create(response, { target, body });

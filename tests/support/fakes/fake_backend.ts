@@ -1,5 +1,5 @@
 /**
- * A backend that remembers what it was asked to hold, and fails when told to.
+ * A backend that remembers its ServicePorts, and fails on demand.
  *
  * @module
  */

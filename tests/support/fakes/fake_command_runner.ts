@@ -105,7 +105,7 @@ export class FakeCommandRunner implements CommandRunner {
   }
 }
 
-/** An input that is held open ends with whoever holds it. */
+/** An input that is held open ends with its holder. */
 async function joined(pieces: Iterable<string> | AsyncIterable<string>): Promise<string> {
   let text = "";
   for await (const piece of pieces) text += piece;

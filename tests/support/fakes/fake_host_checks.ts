@@ -13,7 +13,7 @@ export interface FakeHost {
   readonly probes?: Readonly<Partial<Record<BackendMode, readonly ProbeResult[]>>>;
   /** @default {[]} */
   readonly findings?: readonly HostFinding[];
-  /** Told of what findings are looked for by. */
+  /** Called with the options of each search for findings. */
   readonly onFindings?: (options: FindingOptions) => void;
 }
 

@@ -28,7 +28,7 @@ export class FakeIptables {
     nat: emptyTable("nat"),
   };
   readonly #onCommit: (table: IptablesTable) => void;
-  /** Tables with a rule of somebody else's that only `nft` can show. */
+  /** Tables with a foreign rule that only `nft` can print. */
   readonly unreadable = new Set<IptablesTable>();
 
   /** `onCommit` is called when a part of the input came into force. */

@@ -36,7 +36,7 @@ export class FakeIpvsKernel {
   readonly chains = new Map<string, string[]>();
   #hasDevice = false;
 
-  /** Carries out steps; told after each line that has an effect by itself. */
+  /** Applies steps; called after each line that has an effect by itself. */
   run(steps: readonly IpvsStep[], onLine: (line: string) => void = () => {}): void {
     for (const step of steps) {
       const lines = [...stepText(step)].join("").trimEnd().split("\n");

@@ -1,5 +1,5 @@
 /**
- * A data plane of NetworkPolicy that remembers what it was asked to enforce, and fails when told to.
+ * A data plane of NetworkPolicy that remembers the enforced plan, and fails on demand.
  *
  * @module
  */

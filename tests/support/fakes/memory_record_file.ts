@@ -5,7 +5,7 @@
  */
 import type { ServerRecordFile } from "../../../backends/ipvs/server_record_file.ts";
 
-/** Counts what is written; fails where it is told to. */
+/** Counts writes; fails on demand. */
 export class MemoryRecordFile implements ServerRecordFile {
   readonly path = "/state/ipvs.ipv4.json";
   text: string | undefined;

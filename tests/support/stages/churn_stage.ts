@@ -1,9 +1,9 @@
 /**
- * A cluster in which Services change all the time while clients connect to others that nobody
- * changes: those must not notice, and what is left in the end has to be as after a fresh start.
+ * A cluster in which Services change all the time while clients connect to unchanged ones: those
+ * clients must not notice, and the state at the end must equal that of a fresh start.
  *
- * With `KUBE_RELAY_SEED` the changes of an earlier run are made again. With `KUBE_RELAY_SABOTAGE=1`
- * the cluster takes an unchanged Service away for a moment, and the test has to fail.
+ * With `KUBE_RELAY_SEED` the changes of an earlier run are repeated. With `KUBE_RELAY_SABOTAGE=1`
+ * the cluster removes an unchanged Service for a moment, and the test must fail.
  *
  * @module
  */

@@ -31,7 +31,7 @@ export interface DumpedRelayOptions {
   readonly commands: CommandRunner;
   /** Flags of the command line; of health, metrics and the socket it has its own. */
   readonly flags: readonly string[];
-  /** Addresses of the machine, beside 127.0.0.1. @default {none} */
+  /** Addresses of the machine, besides 127.0.0.1. @default {none} */
   readonly addresses?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
   /** Longest time for the first sync. @default {10_000} */

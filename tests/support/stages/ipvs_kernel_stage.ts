@@ -1,6 +1,6 @@
 /**
- * The ipvs backends of both families on the kernel that the test itself runs on: for the guest of
- * `deno task test:uml`, whose network is nobody else's.
+ * The ipvs backends of both families on the kernel of the test itself: for the guest of `deno task
+ * test:uml`, which has its own network.
  *
  * @module
  */

@@ -210,7 +210,7 @@ class LanternController implements Controller {
   }
 }
 
-/** The controller for a run; `told` takes what the run has it do. */
+/** The controller for a run; `told` records its actions. */
 export function lanternController(
   plane: LanternPlane,
   { told, isEnabled = true }: { readonly told: string[]; readonly isEnabled?: boolean },

@@ -30,7 +30,7 @@ export interface ProxyServersStageOptions {
   readonly timeoutMs?: number;
 }
 
-/** Running servers, and what they were told and tell. */
+/** Running servers, with their inputs and outputs. */
 export interface ProxyServersStage extends AsyncDisposable {
   readonly clock: FakeClock;
   /** The configuration in force; a test may replace it, as a change of the file does. */

@@ -24,7 +24,7 @@ export interface GuestOptions {
   /** For all of it, the boot included. */
   readonly limitSeconds: number;
   readonly memoryMiB: number;
-  /** Told what the guest prints, as it comes. */
+  /** Called with the output of the guest as it arrives. */
   readonly onOutput: (bytes: Uint8Array) => void;
   /** Ends the guest. */
   readonly signal?: AbortSignal;

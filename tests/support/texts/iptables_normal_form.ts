@@ -9,7 +9,7 @@ import { TREES } from "../../../backends/iptables/base_chains.ts";
 import { cidrContains, parseCidr, prefixLengthOf } from "../../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 
-/** By table and chain, in the order of their names: the policy, then the rules in theirs. */
+/** By table and chain, in the order of their names: the policy, then the rules in their order. */
 export type IptablesNormalForm = Readonly<Record<string, readonly string[]>>;
 
 interface SavedChain {
