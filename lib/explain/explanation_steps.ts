@@ -260,7 +260,7 @@ const REASONS: Readonly<Record<SourceReason, string>> = {
   "no-detector": "which packets come from pods is not known, so none is masqueraded; " +
     "--cluster-cidr would show it",
   "off-cluster": "the sender counts as outside, and answers have to come back through this node",
-  "pod": "pods keep theirs",
+  "pod": "pods keep their address",
 };
 
 /** Whether the endpoints see the sender's address, and why. */

@@ -91,7 +91,7 @@ const CASES: readonly (readonly [
     "+ 10.180.0.1:8080 (this node)",
     "+ 10.180.1.1:8080 (on node-b)",
     "- 10.180.1.2:8080 (on node-b): not ready",
-    "stays 10.180.0.99: pods keep theirs",
+    "stays 10.180.0.99: pods keep their address",
     "keeps its endpoint until it stays away for 10800 s",
     "nothing is remembered of this client",
     "rule (nat): -I PREROUTING",

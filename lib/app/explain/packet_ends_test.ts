@@ -26,7 +26,7 @@ const SERVICES: readonly Service[] = [
   testService("old", { clusterIP: "172.30.0.42" }),
   testService("headless", { clusterIP: "None" }),
   testService("alias", { type: "ExternalName", clusterIP: "" }),
-  testService("theirs", { clusterIP: "172.30.0.43" }, {
+  testService("foreign", { clusterIP: "172.30.0.43" }, {
     metadata: { labels: { "service.kubernetes.io/service-proxy-name": "other" } },
   }),
   testService("portless", { clusterIP: "172.30.0.44", ports: [] }),
@@ -154,7 +154,7 @@ const NOT_THERE: readonly (readonly [from: string, to: string, says: string])[] 
   ["node", `${NS}/wbe`, `did you mean '${NS}/web'?`],
   ["node", `${NS}/headless`, "it is headless; DNS gives its clients"],
   ["node", `${NS}/alias`, "it is an ExternalName"],
-  ["node", `${NS}/theirs`, "another proxy serves it"],
+  ["node", `${NS}/foreign`, "another proxy serves it"],
   ["node", `${NS}/portless`, "no cluster IP of IPv4 or IPv6, or no port"],
   ["node", `${NS}/web:8080`, "it has http 80/TCP, dns 53/UDP"],
   ["node", `${NS}/web:dns/TCP`, "Cannot find port 'dns' of TCP"],
