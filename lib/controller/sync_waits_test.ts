@@ -145,12 +145,12 @@ for (const [name, requests] of Object.entries(HISTORIES)) {
     for (const runMs of [0, 30, 400, 900]) {
       for (const fails of [[], [1], [2, 3]]) {
         const history = { requests, runMs, fails };
-        const theirs = writtenAt(history, await runsOf(createGapRunner, history));
+        const upstream = writtenAt(history, await runsOf(createGapRunner, history));
         const ours = writtenAt(history, await runsOf(createSyncRunner, history));
-        const isLate = ours.some((at, index) => at > theirs[index]!);
+        const isLate = ours.some((at, index) => at > upstream[index]!);
         assert(
           !isLate,
-          `${JSON.stringify(history)}: ${ours.join(" ")}, theirs ${theirs.join(" ")}`,
+          `${JSON.stringify(history)}: ${ours.join(" ")}, upstream ${upstream.join(" ")}`,
         );
       }
     }
@@ -171,18 +171,18 @@ Deno.test("SyncRunner lets random changes wait no longer than kube-proxy's runne
       await t.step(`${runMs} ms a sync, a change every ${spacingMs} ms`, async () => {
         const requests = randomRequests({ count: 300, spacingMs, seed: runMs + spacingMs });
         const history = { requests, runMs };
-        const theirs = waits(history, await runsOf(createGapRunner, history));
+        const upstream = waits(history, await runsOf(createGapRunner, history));
         const runs = await runsOf(createSyncRunner, history);
         const ours = waits(history, runs);
         for (const [index, wait] of ours.entries()) {
           assert(wait <= PERIOD_MS + runMs, `change ${index} waits ${wait} ms`);
         }
         const longest = ours.toSorted((a, b) => b - a);
-        for (const [index, wait] of theirs.toSorted((a, b) => b - a).entries()) {
+        for (const [index, wait] of upstream.toSorted((a, b) => b - a).entries()) {
           const difference = longest[index]! - wait;
           assert(difference <= PERIOD_MS / 100, `wait ${index} of ours is ${difference} ms longer`);
         }
-        assert(sum(ours) <= sum(theirs), `${sum(ours)} ms, with kube-proxy ${sum(theirs)} ms`);
+        assert(sum(ours) <= sum(upstream), `${sum(ours)} ms, with kube-proxy ${sum(upstream)} ms`);
         for (const [index, { start }] of runs.entries()) {
           const within = runs.slice(index).filter((run) => run.start < start + 10 * PERIOD_MS);
           assert(within.length <= 2 + 10, `${within.length} runs within 10 s from ${start} ms on`);
@@ -205,9 +205,9 @@ Deno.test("SyncRunner makes one run more than kube-proxy's runner, however long 
   for (const runMs of [0, 30, 400, 3000]) {
     await t.step(`${runMs} ms a sync`, async () => {
       const requests = randomRequests({ count: 5000, spacingMs: 40, seed: runMs });
-      const theirs = await runsOf(createGapRunner, { requests, runMs });
+      const upstream = await runsOf(createGapRunner, { requests, runMs });
       const ours = await runsOf(createSyncRunner, { requests, runMs, lateMs: 100 });
-      for (const [index, { start }] of theirs.entries()) {
+      for (const [index, { start }] of upstream.entries()) {
         const runs = ours.filter((run) => run.start <= start).length;
         assert(runs <= index + 2, `${runs} runs until ${start} ms, ${index + 1} with kube-proxy`);
       }
