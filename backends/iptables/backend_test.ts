@@ -200,8 +200,8 @@ Deno.test("IptablesBackend warns once about an unreadable table, and serves", as
   await stage.sync(PLAN);
   await stage.sync(iptablesPlan(TWENTY.slice(1)));
   assertEquals(meaningOf(stage.machine.tool), goldenMeaning(iptablesPlan(TWENTY.slice(1))));
-  const told = stage.logger.lines.filter(({ level }) => level === "warn");
-  assertEquals(told.map(({ fields }) => fields["tables"]), [["nat"]]);
+  const warnings = stage.logger.lines.filter(({ level }) => level === "warn");
+  assertEquals(warnings.map(({ fields }) => fields["tables"]), [["nat"]]);
 });
 
 Deno.test("IptablesBackend says so when a table that it could read is found to be unreadable", async () => {
@@ -214,6 +214,6 @@ Deno.test("IptablesBackend says so when a table that it could read is found to b
   commands.failNext("timeout", { carriedOut: true });
   await assertRejects(() => stage.sync(iptablesPlan(TWENTY.slice(1))));
   await stage.sync(iptablesPlan(TWENTY.slice(1)));
-  const told = stage.logger.lines.filter(({ level }) => level === "warn");
-  assertEquals(told.map(({ fields }) => fields["tables"]), [["nat"]]);
+  const warnings = stage.logger.lines.filter(({ level }) => level === "warn");
+  assertEquals(warnings.map(({ fields }) => fields["tables"]), [["nat"]]);
 });

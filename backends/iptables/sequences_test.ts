@@ -18,7 +18,7 @@ import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 /** A foreign rule in each built-in chain, and a foreign chain. */
 const FOREIGN = [
   ["*mangle", ...foreignRules("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")],
-  ["*filter", ":THEIRS - [0:0]", ...foreignRules("INPUT", "FORWARD", "OUTPUT", "THEIRS")],
+  ["*filter", ":OTHER-CHAIN - [0:0]", ...foreignRules("INPUT", "FORWARD", "OUTPUT", "OTHER-CHAIN")],
   ["*nat", ...foreignRules("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING")],
 ].map((lines) => [...lines, "COMMIT", ""].join("\n")).join("");
 

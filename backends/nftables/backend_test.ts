@@ -217,7 +217,7 @@ const REMOVAL = { family: "IPv4", dryRun: false } as const;
 /** A machine that serves a Service, on which others have tables too. */
 async function served(): Promise<NftablesStage> {
   const stage = new NftablesStage();
-  for (const table of ["ip theirs", "ip6 kube-relay"]) {
+  for (const table of ["ip other", "ip6 kube-relay"]) {
     stage.machine.tool.run(`add table ${table}\nadd chain ${table} foreign\n`);
   }
   await stage.backend.start();
@@ -230,7 +230,7 @@ Deno.test("removeOwnTable() takes our table away and no other one, after a proce
     await using stage = await served();
     if (isGone) await stage.restart();
     assertEquals(await stage.backend.cleanup(), { removed: [OURS], failed: [] });
-    assertEquals(stage.machine.tool.tables, ["ip theirs", "ip6 kube-relay"]);
+    assertEquals(stage.machine.tool.tables, ["ip other", "ip6 kube-relay"]);
     assertEquals(await stage.backend.cleanup(), { removed: [], failed: [] }, "nothing is left");
   }
 });

@@ -28,7 +28,7 @@ const AFTER = nftablesPlan(
 /** A machine that others use, on which kube-relay runs, or is about to. */
 async function stageAt(point: "first sync" | "a change"): Promise<NftablesStage> {
   const stage = new NftablesStage();
-  stage.machine.tool.run("add table ip theirs\nadd chain ip theirs foreign\n");
+  stage.machine.tool.run("add table ip other\nadd chain ip other foreign\n");
   await stage.backend.start();
   if (point === "a change") await stage.sync(BEFORE);
   return stage;
@@ -37,7 +37,7 @@ async function stageAt(point: "first sync" | "a change"): Promise<NftablesStage>
 /** Compares the table with that of a machine on which nothing went wrong. */
 function assertGolden({ machine, meaning }: NftablesStage): void {
   assertEquals(meaning, goldenNftMeaning(AFTER));
-  assertEquals(machine.tool.tables.toSorted(), [TABLE, "ip theirs"]);
+  assertEquals(machine.tool.tables.toSorted(), [TABLE, "ip other"]);
 }
 
 async function failureOf(action: () => Promise<unknown>): Promise<unknown> {
@@ -162,7 +162,7 @@ Deno.test("sequence: the repair fails, and is tried again", async () => {
   stage.machine.deleteTable(TABLE);
   stage.machine.judge = (line) => line.startsWith("add table") ? "Out of memory" : undefined;
   await stage.pass(6_000);
-  assertEquals([stage.drift, stage.machine.tool.tables], [[], ["ip theirs"]]);
+  assertEquals([stage.drift, stage.machine.tool.tables], [[], ["ip other"]]);
   assert(stage.warnings.includes("Cannot check the table; trying again"));
   stage.machine.judge = () => undefined;
   await stage.pass(6_000);

@@ -83,10 +83,10 @@ async function only(
 ): Promise<IptablesChoice> {
   const { family } = options;
   const tables = programs.variant === "nft" ? await legacyTables(dependencies, options) : [];
-  const beside = tables.length === 0
+  const otherTables = tables.length === 0
     ? ""
     : `; the kernel has legacy tables too (${tables.join(", ")}), which no tool here can show`;
-  return { family, programs, reason: `it is the only one installed${beside}` };
+  return { family, programs, reason: `it is the only one installed${otherTables}` };
 }
 
 async function hasHint(

@@ -6,18 +6,18 @@ const OWN = "kube-relay-trace-7";
 
 /** Takes lines as nft prints them, without the words before the packet's number. */
 function follow(lines: string) {
-  const told = { beacons: 0, seen: 0 };
+  const counts = { beacons: 0, seen: 0 };
   const follower = new PacketFollower({
     table: OWN,
     beaconPort: 5555,
-    onBeacon: () => void told.beacons++,
-    onSeen: () => void told.seen++,
+    onBeacon: () => void counts.beacons++,
+    onSeen: () => void counts.seen++,
   });
   for (const line of lines.trim().split("\n")) {
     const event = parseNftTraceLine(`trace id ${line.trim()}`);
     if (event) follower.take(event);
   }
-  return { ...told, follower };
+  return { ...counts, follower };
 }
 
 const MARKED =
