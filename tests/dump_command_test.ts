@@ -104,11 +104,11 @@ Deno.test("dump of manifests that cannot be used ends with 1, and is written", (
 
 Deno.test("dump says what is missing: a file, a running process, a folder", () =>
   inFolder(async (folder) => {
-    const nobody = `--control-socket=${folder}/nobody`;
+    const unused = `--control-socket=${folder}/unused`;
     assertEquals((await run("dump")).code, 2);
     assertStringIncludes((await run("dump")).err, "'dump' lacks FILE");
     assertStringIncludes(
-      (await run("dump", `${folder}/a`, nobody)).err,
+      (await run("dump", `${folder}/a`, unused)).err,
       "no program listens there",
     );
     const { err } = await run("dump", "/nowhere/a", "--mode=iptables", `--manifests=${MANIFESTS}`);

@@ -135,14 +135,14 @@ Deno.test("explain of manifests needs no running kube-relay, in every mode", () 
   }));
 
 Deno.test("explain tells wrong use from what is not there", async () => {
-  const nobody = "--control-socket=/nonexistent/socket";
+  const missingSocket = "--control-socket=/nonexistent/socket";
   for (
     const [argv, code, says] of [
       [["node"], 2, "'explain' lacks TO"],
       [["here", "shop/web"], 2, "Cannot read FROM 'here'"],
       [["node", "web"], 2, "Cannot read TO 'web'"],
       [["node", "a/b", "c"], 2, "Unexpected argument 'c'"],
-      [["node", "a/b", nobody], 1, "no program listens there"],
+      [["node", "a/b", missingSocket], 1, "no program listens there"],
     ] as const
   ) {
     const result = await explain(...argv);

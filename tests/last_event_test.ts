@@ -68,9 +68,9 @@ Deno.test("runProxy() that ends for a port that is taken has written an event ab
   try {
     const { port } = taken.addr;
     await assertRejects(() => runInto(port, { server, folder }), Error, `127.0.0.1:${port}`);
-    const told = server.store.list(EVENTS).find(({ type }) => type === "Warning");
+    const warning = server.store.list(EVENTS).find(({ type }) => type === "Warning");
     assertEquals<unknown>(
-      [told?.reason, told?.regarding],
+      [warning?.reason, warning?.regarding],
       ["FailedToStartProxierHealthcheck", { apiVersion: "v1", kind: "Node", name: THIS_NODE }],
     );
   } finally {

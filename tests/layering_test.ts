@@ -209,9 +209,10 @@ function mayImport(from: string, to: string): boolean {
   const [own, other] = [layerOf(from), layerOf(to)];
   if (EXCEPTIONS[own] === to) return true;
   if (own === "backends" && other === "backends") {
-    const [mine, theirs] = [backendOf(from), backendOf(to)];
+    const [importer, imported] = [backendOf(from), backendOf(to)];
     // The toolkits of the kernel's tools, which the modes share.
-    return mine === undefined || mine === theirs || theirs === "netfilter" || theirs === "iproute";
+    return importer === undefined || importer === imported || imported === "netfilter" ||
+      imported === "iproute";
   }
   const open = MAY_IMPORT[own] ?? [];
   return own === other || open.includes(other) || open.includes(other.split("/")[0]!);

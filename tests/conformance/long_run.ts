@@ -249,8 +249,8 @@ export class RandomCluster {
     };
   }
 
-  #slice(name: string, anew = !this.#endpoints.has(name)): RawObject {
-    if (anew) {
+  #slice(name: string, recreated = !this.#endpoints.has(name)): RawObject {
+    if (recreated) {
       const first = this.#number(200);
       const count = this.#number(4);
       const addresses = Array.from({ length: count }, (_, index) => `10.1.0.${first + index}`);

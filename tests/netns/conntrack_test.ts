@@ -63,7 +63,7 @@ class Stage implements AsyncDisposable {
   #cleaner: ConntrackCleaner;
   #runs: number[] = [];
   /** The cleanings of each run in the change log, by ServicePort. */
-  #told: (readonly (readonly [string, number])[])[] = [];
+  #cleanings: (readonly (readonly [string, number])[])[] = [];
   readonly #controller = new AbortController();
   readonly #running: Promise<void>[] = [];
 
@@ -95,7 +95,7 @@ class Stage implements AsyncDisposable {
     this.#cleaner.synced(this.family, next, testPlanChanges(next, this.#plan));
     this.#plan = next;
     const deleted = await eventually("the flows are looked after", () => this.#runs[runs]);
-    assertEquals(this.#told[runs], deleted === 0 ? [] : [["ns/dns/UDP", deleted]]);
+    assertEquals(this.#cleanings[runs], deleted === 0 ? [] : [["ns/dns/UDP", deleted]]);
     return deleted;
   }
 
@@ -111,7 +111,7 @@ class Stage implements AsyncDisposable {
       logger: this.logger,
       conntrack: createConntrack(this.node.commands),
       metrics: { conntrackReconciled: (_, { deleted }) => void this.#runs.push(deleted) },
-      changes: { flowsCleaned: (_, { removed }) => void this.#told.push([...removed]) },
+      changes: { flowsCleaned: (_, { removed }) => void this.#cleanings.push([...removed]) },
     });
     this.#running.push(cleaner.run(this.#controller.signal));
     return cleaner;

@@ -24,7 +24,7 @@ const FOREIGN = `
 table inet kube-relay {
   chain services { type filter hook input priority 5; counter; }
 }
-table ip theirs {
+table ip other {
   map service-ips { type ipv4_addr . inet_proto . inet_service : verdict; elements = { 172.30.0.1 . tcp . 80 : accept } }
   chain nat-prerouting { type nat hook prerouting priority 50; meta mark 0x77 accept; }
 }

@@ -128,10 +128,10 @@ Deno.test({
 
 Deno.test({ name: "doctor leaves rules and sets of others as they are", ignore }, async () => {
   await using namespace = await Namespace.create("others");
-  await namespace.output("iptables-nft", ["-t", "nat", "-N", "SOMEBODY"]);
-  await namespace.output("iptables-nft", ["-t", "nat", "-A", "SOMEBODY", "-j", "MASQUERADE"]);
-  await namespace.output("nft", ["add", "table", "ip", "somebody"]);
-  await namespace.output("ipset", ["create", "somebody", "hash:ip"]);
+  await namespace.output("iptables-nft", ["-t", "nat", "-N", "FOREIGN"]);
+  await namespace.output("iptables-nft", ["-t", "nat", "-A", "FOREIGN", "-j", "MASQUERADE"]);
+  await namespace.output("nft", ["add", "table", "ip", "foreign"]);
+  await namespace.output("ipset", ["create", "foreign", "hash:ip"]);
   const before = await contents(namespace);
   await doctor(namespace);
   assertEquals(await contents(namespace), before);

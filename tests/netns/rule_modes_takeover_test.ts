@@ -84,9 +84,9 @@ const TAKEOVERS: readonly (readonly [mode: RuleMode, before: KubeProxyRules])[] 
 ];
 
 for (const [mode, before] of TAKEOVERS) {
-  const theirs = before === "nftables" ? "nftables mode" : `iptables mode (${before})`;
+  const proxyMode = before === "nftables" ? "nftables mode" : `iptables mode (${before})`;
   Deno.test({
-    name: `takeover by ${mode.name} from a dead kube-proxy's ${theirs}: no connection fails`,
+    name: `takeover by ${mode.name} from a dead kube-proxy's ${proxyMode}: no connection fails`,
     ignore,
     async fn() {
       await using stage = await RuleScene.create(mode);

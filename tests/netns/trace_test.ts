@@ -27,7 +27,7 @@ const EMPTY = "172.30.0.90";
 const LOCAL_ONLY = "172.30.0.91";
 const CLOSED = "172.30.0.92";
 const CLOSED_PORT = 9;
-const NOBODY = "172.30.0.99";
+const UNSERVED = "172.30.0.99";
 const REQUIREMENTS = [
   ...netnsRequirements(),
   ...["nft", "conntrack", "setpriv", "ps"].map(program),
@@ -120,7 +120,7 @@ async function traceInMode(t: Deno.TestContext, mode: RuleMode | undefined): Pro
   });
 
   await t.step("an address of no Service", async () => {
-    const { outcome } = succeeded(await stage.trace("node", `${NOBODY}:80`));
+    const { outcome } = succeeded(await stage.trace("node", `${UNSERVED}:80`));
     assertEquals(outcome.kind, "unchanged");
   });
 

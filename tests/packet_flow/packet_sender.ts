@@ -153,10 +153,10 @@ export class PacketSender {
     const greetings = greetingsOf(answers);
     // Some attempts failed: no verdict of the table is like that.
     if (greetings.length < answers.length) return { verdict: [], masquerade: false, sticky, trace };
-    const strangers = greetings.filter(({ peer }) =>
+    const unexpected = greetings.filter(({ peer }) =>
       !this.#nodeAddresses.has(peer) && !senders?.has(peer)
     );
-    if (strangers.length > 0) {
+    if (unexpected.length > 0) {
       throw new Error(`Cannot tell who the endpoint saw: neither node nor sender: ${trace}`);
     }
     return {

@@ -33,8 +33,8 @@ Deno.test({
     await node.output("ipvsadm", FOREIGN);
     const servers = () => virtualServers((program, args) => node.output(program, args));
     const device = await node.ip("-o link show kube-ipvs0");
-    const theirs = await servers();
-    assert(theirs.some((line) => line.includes("172.30.0.250")));
+    const leftovers = await servers();
+    assert(leftovers.some((line) => line.includes("172.30.0.250")));
 
     await t.step("takeover", async () => {
       await stage.assertNoFailureWhile(async () => {
@@ -49,7 +49,7 @@ Deno.test({
       assertEquals(await node.ip("-o link show kube-ipvs0"), device, "the device is the same");
       // The rules of kube-proxy are those of Service `web` here, except for that of a deleted
       // Service.
-      const kept = theirs.filter((line) => !/:?250\]?:80/.test(line));
+      const kept = leftovers.filter((line) => !/:?250\]?:80/.test(line));
       assertEquals(await servers(), kept);
       await stage.assertAsAfterFreshStart();
     });

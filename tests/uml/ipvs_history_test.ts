@@ -117,10 +117,10 @@ Deno.test({
     await using stage = await IpvsKernelStage.started();
     await stage.cleanup();
     const reports = await stage.sync(all);
-    const told = reports.flatMap(({ quarantined }) => quarantined)
+    const reasons = reports.flatMap(({ quarantined }) => quarantined)
       .map(({ key, reason }) => `${key}: ${reason}`);
-    assertEquals(told.length, 2, told.join("\n"));
-    assertStringIncludes(told.join("\n"), "Cannot assign requested address");
+    assertEquals(reasons.length, 2, reasons.join("\n"));
+    assertStringIncludes(reasons.join("\n"), "Cannot assign requested address");
     assertEquals(await stage.state(), golden);
     await stage.cleanup();
   },

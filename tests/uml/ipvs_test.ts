@@ -217,12 +217,12 @@ Deno.test({
     await relay.kill();
     // A foreign server on an address that the node has lost.
     for (const address of LOST_ADDRESSES) await node.ip(`addr del ${address} dev eth0`);
-    const theirs = ["-A", "-t", `${LOST_ADDRESS}:443`, "-s", "wlc"];
-    await node.output("ipvsadm", theirs);
+    const expected = ["-A", "-t", `${LOST_ADDRESS}:443`, "-s", "wlc"];
+    await node.output("ipvsadm", expected);
     await using second = start(scene);
     await second.settled();
     assertEquals(await weight(), "-m -w 0", "it drains after a restart, too");
-    assertEquals(await onLost(), [theirs.join(" ")]);
+    assertEquals(await onLost(), [expected.join(" ")]);
     await eventually("the record follows", async () => !(await record()).includes(LOST_ADDRESS));
     const moved = Math.abs(beginningIn(await record()) - since);
     assert(moved < 500, `it drains from its first moment, moved by ${moved} ms`);

@@ -14,7 +14,7 @@ export interface KernelMemory {
   readonly size: TableSize;
   readonly ours: number;
   /** Of kube-proxy's layout; `undefined` = it was not loaded. */
-  readonly theirs: number | undefined;
+  readonly baseline: number | undefined;
 }
 
 /** Loads of each table; the median counts. */
@@ -51,10 +51,10 @@ export async function measureKernelMemory(
   };
   for (const size of sizes) {
     const ours = await load(() => new TableModel(size).difference().transaction.text());
-    const theirs = size.services <= baselineUpTo
+    const baseline = size.services <= baselineUpTo
       ? await load(() => kubeProxyFull(size))
       : undefined;
-    figures.push({ size, ours, theirs });
+    figures.push({ size, ours, baseline });
   }
   return figures;
 }

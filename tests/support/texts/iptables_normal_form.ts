@@ -68,9 +68,9 @@ function rulesBelow(chains: SavedChains, key: string): string[] {
     if (!isTreeChain(table, child)) return [rule];
     passed.push(rule);
     const below = rulesBelow(chains, `${table} ${child}`);
-    const stranger = below.find((inner) => !covers(rule, inner));
-    if (stranger === undefined) return below;
-    throw new Error(`Cannot reach '${stranger}' of ${child}: '${rule}' leads there`);
+    const unreachable = below.find((inner) => !covers(rule, inner));
+    if (unreachable === undefined) return below;
+    throw new Error(`Cannot reach '${unreachable}' of ${child}: '${rule}' leads there`);
   });
 }
 
