@@ -131,9 +131,9 @@ export function contestedItems(
 ): readonly Quarantined[] {
   return contested.map(({ address, port, owner }) => {
     const frontend = frontendText(address, port, protocol);
-    const reason = `${frontend} belongs to ${owner}, which goes first: a cluster IP goes before ` +
-      "other addresses and these before node ports, then the older Service before the newer one, " +
-      "then the first name";
+    const reason = `${frontend} belongs to ${owner}, which has priority: cluster IPs precede ` +
+      "other addresses, and these precede node ports; then the older Service precedes the newer " +
+      "one; then the first name";
     return { key, ...(address !== undefined && { address: frontend }), reason };
   });
 }

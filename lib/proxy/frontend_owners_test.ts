@@ -139,5 +139,5 @@ Deno.test("contestedItems() names the frontend and its owner", () => {
   });
   const [item] = contestedItems(plan);
   assertEquals(item?.address, "[2001:db8::1]:80/TCP");
-  assertMatch(item!.reason, /^\[2001:db8::1\]:80\/TCP belongs to ns\/b\/TCP, which goes first/);
+  assertMatch(item!.reason, /^\[2001:db8::1\]:80\/TCP belongs to ns\/b\/TCP, which has priority/);
 });

@@ -152,7 +152,7 @@ function flowLines({ flows }: SyncEntry): readonly TonedText[] {
     `${groupedText(count)} of ${servicePort}`
   );
   const rest = services.slice(MOST_NAMED).reduce((sum, each) => sum + each.flows, more);
-  if (rest > 0) named.push(`${groupedText(rest)} of others`);
+  if (rest > 0) named.push(`${groupedText(rest)} of other ServicePorts`);
   const times = failures === 1 ? "once" : `${failures} times`;
   return [
     ...(named.length === 0 ? [] : [

@@ -191,7 +191,7 @@ function wrongFrom(
     return wrong(
       "FROM",
       text,
-      "pods are known by name only where NetworkPolicies are enforced; " +
+      "pods are known by name only if NetworkPolicies are enforced; " +
         `'kubectl get pod -o wide' shows it, for ${namespace}/ADDRESS`,
     );
   }

@@ -131,7 +131,7 @@ const WRONG_USE: readonly (readonly [from: string, to: string, says: string])[] 
   [
     "default/web-0",
     "172.30.0.41:80",
-    "pods are known by name only where NetworkPolicies are enforced",
+    "pods are known by name only if NetworkPolicies are enforced",
   ],
   ["10.0.0.1@a/b", "172.30.0.41:80", "no interface can be called 'a/b'"],
   ["node", "", "expected ADDRESS:PORT"],

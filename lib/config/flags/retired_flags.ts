@@ -25,7 +25,7 @@ interface RetiredOptions {
   readonly reason: string;
 }
 
-const KLOG_FILES = "the log goes to standard error only; let the supervisor keep it";
+const KLOG_FILES = "the log goes to standard error only; let the supervisor store it";
 const KLOG_FORM = "has no effect; see --logging-format for how a line looks";
 const WINDOWS = "of Windows only, has no effect";
 const LINKED_IN = "of a library that kube-proxy was built with, never had an effect";
