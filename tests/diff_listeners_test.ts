@@ -100,7 +100,7 @@ Deno.test("diff finds no listener missing if all are open, or if they cannot be 
       const { code, out, err } = await diff(commands, socket);
       assertEquals([code, err], [0, ""], out);
       assertMatch(out, new RegExp(`shop/taken TCP 127.80.0.5:${port}/TCP: Cannot`));
-      assertStringIncludes(out, "as planned, but for what is in quarantine\n");
+      assertStringIncludes(out, "as planned, except for the quarantine\n");
     });
   }
 });

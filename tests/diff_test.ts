@@ -189,7 +189,7 @@ Deno.test("diff tells what is in quarantine, counts it as no difference, and nev
       assertEquals([code, err], [0, ""], flags.join());
       assertStringIncludes(out, "  shop/web:http TCP: The kernel refused ");
       assertMatch(out, /\n {4}(tried again in \d+s, from [\d:]+ on|to be tried again since .*)\n/);
-      assertMatch(out, /as planned( now)?, but for what is in quarantine\n$/);
+      assertMatch(out, /as planned( now)?, except for the quarantine\n$/);
       assertEquals(out.split("\n").filter((line) => line.length > 80), []);
     }
     const { code, out } = await diff(machine.commands, socket, "--json");

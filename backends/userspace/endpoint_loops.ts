@@ -147,12 +147,12 @@ export class EndpointLoops {
     }
     if (!isLoopback(destinationOf(endpoint))) return undefined;
     if (cidrContains(STAND_IN_RANGE, endpoint.address)) {
-      return `kube-relay keeps ${STAND_IN_RANGE} for the addresses that stand in for cluster IPs. ` +
+      return `kube-relay reserves ${STAND_IN_RANGE} for stand-ins of cluster IPs. ` +
         "Give the endpoint another address";
     }
     if (protocol === "TCP" && this.#localListeners.some((at) => leadsTo(endpoint, at))) {
-      return "kube-relay itself listens there, and answers more to clients of this machine than " +
-        "to others. Use the node's own address instead";
+      return "kube-relay itself listens there, and answers more requests of local clients than " +
+        "of remote ones. Use the node's own address instead";
     }
     return undefined;
   }

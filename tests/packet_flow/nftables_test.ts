@@ -16,7 +16,7 @@ const isUnallocated = ({ to, scenario }: PacketFlowCase) =>
   scenario.name === "a Service of another proxy";
 const ADAPTATIONS: readonly PacketFlowAdaptation[] = [
   {
-    reason: "IPv6 has no route_localnet: what goes to ::1 stays there",
+    reason: "IPv6 has no route_localnet: packets to ::1 stay on loopback",
     cases: isLoopbackV6,
     expect: { verdict: "UNCLAIMED", masquerade: false },
   },

@@ -32,7 +32,8 @@ const TURN_OFF = [
   "systemd: systemctl disable --now kube-proxy",
 ].join("; ");
 
-const REMOVE = "run 'kube-relay cleanup' (--dry-run shows what goes), or start with --takeover";
+const REMOVE =
+  "run 'kube-relay cleanup' (--dry-run lists what it removes), or start with --takeover";
 
 /** Judges everything; the gravest findings come first. */
 export function judgeFindings(seen: SeenOnHost): HostFinding[] {
@@ -57,7 +58,7 @@ export function liveFinding(live: LiveKubeProxy, more: readonly string[] = []): 
     id: KUBE_PROXY_ALIVE,
     severity: "blocking",
     software: "kube-proxy",
-    summary: `A kube-proxy, or what takes its place, runs on this node${mode}`,
+    summary: `A kube-proxy, or a replacement of it, runs on this node${mode}`,
     evidence: [...live.evidence, ...more],
     cure: `turn it off (${TURN_OFF}), or start kube-relay with --takeover`,
   };
@@ -191,7 +192,7 @@ function relayFindings({ look, own }: SeenOnHost): HostFinding[] {
     severity: "warning",
     software: "other",
     summary:
-      "Rules of kube-relay in another mode are there, of an earlier run or of one that runs now",
+      "Rules of kube-relay in another mode exist, from an earlier run or from a running process",
     evidence: tables.map(describeNftTable),
     cure: "stop kube-relay and run 'kube-relay cleanup'",
   }];

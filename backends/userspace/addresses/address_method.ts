@@ -48,8 +48,8 @@ export function chooseAddressMethod(input: AddressMethodInput): AddressMethod {
 /** The risk of `anyip` for the administrator. */
 export const ANYIP_WARNING =
   "every program of this host that listens on a wildcard address (sshd on 0.0.0.0:22) answers on " +
-  "all addresses of the range; what a pod sends to a Service leaves with the node's address, which " +
-  "passes NetworkPolicies that allow nodes";
+  "all addresses of the range; packets from a pod to a Service leave with the node's address, " +
+  "which passes NetworkPolicies that allow nodes";
 
 /** The details of {@linkcode describeAddressMethod}. */
 interface AddressMethodFacts {

@@ -29,7 +29,7 @@ export function addressConflict(address: IpAddress, routes: readonly Route[]): s
   const onLink = onLinkRouteTo(address, routes);
   if (onLink !== undefined) {
     return `it lies in the node's own network ${onLink.destination} on ${onLink.device}, where ` +
-      `another machine may have it; give it to an interface of this node to have it served here`;
+      `another machine may have it; add it to an interface of this node to serve it here`;
   }
   return routes.some(({ gateways }) => gateways.includes(address))
     ? "it is a gateway that this node sends packets through"
