@@ -22,7 +22,7 @@ import {
   type Route,
 } from "./ip_text.ts";
 
-/** The lines that failed, by the items that they were made of. All others succeeded. */
+/** The failures, by item. All other items succeeded. */
 export type Failures<T> = ReadonlyMap<T, IpFailure>;
 
 /** The options of {@linkcode IpRunner}. */

@@ -127,7 +127,7 @@ function parseRows<T>(json: string): readonly T[] {
 
 /** The failure of one line of a batch. */
 export interface IpFailure {
-  /** `exists`: it was there already; `absent`: what should be removed is not there. */
+  /** `exists`: the object existed already; `absent`: the object to remove does not exist. */
   readonly kind: "exists" | "absent" | "notPermitted" | "other";
   /** The message of `ip`. */
   readonly message: string;

@@ -211,7 +211,7 @@ export class IptablesLayout {
     ];
   }
 
-  /** The chains that are there from the first sync to the last. */
+  /** The permanent chains, from the first sync to the last. */
   *lasting(): Generator<ChainRef> {
     for (const table of ["mangle", "filter", "nat"] as const satisfies IptablesTable[]) {
       for (const name of this.#base[table].keys()) yield { table, name, source: { kind: "base" } };

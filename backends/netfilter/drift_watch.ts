@@ -107,7 +107,7 @@ export class DriftWatch {
         if (this.#isUnfinished || await this.#isDue()) await this.#verify();
       } catch (error) {
         logger.warn(this.#words.failed, { error });
-        // The next check compares what the failure left unknown.
+        // The next check covers everything that the failure left unknown.
         if (!subject.isKnown) this.#isUnfinished = true;
       }
     }

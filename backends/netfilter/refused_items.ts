@@ -1,6 +1,6 @@
 /**
- * Items of a plan whose rules the kernel refused, such as ServicePorts, and when to try them again.
- * Pure but for its own state.
+ * Items of a plan whose rules the kernel refused, such as ServicePorts, and the times of the next
+ * attempts. Pure except for its own state.
  *
  * @module
  */
@@ -25,7 +25,7 @@ interface KnownRefusal<Item> extends Refusal {
 const FIRST_RETRY_MS = 1_000;
 const LONGEST_RETRY_MS = 300_000;
 
-/** The refused ones. Times are those of one clock, milliseconds. */
+/** The refused items. All times are from one clock, in milliseconds. */
 export class RefusedItems<Item extends { readonly key: string } = ServicePlan> {
   readonly #refusals = new Map<Item["key"], KnownRefusal<Item>>();
 
@@ -55,7 +55,7 @@ export class RefusedItems<Item extends { readonly key: string } = ServicePlan> {
     this.#refusals.clear();
   }
 
-  /** It was accepted, or is gone. */
+  /** Forgets an item that was accepted or removed. */
   forget(key: Item["key"]): void {
     this.#refusals.delete(key);
   }
@@ -71,7 +71,7 @@ export function refusedItem<Key>(
   return { key, reason, retryAt: new Date(at).toISOString() };
 }
 
-/** What the kernel refused, by ServicePort: nothing of these is to be there, or another plan is. */
+/** The refused items, by ServicePort. The kernel must hold nothing of them, or an earlier plan. */
 export function refusedByKey(
   quarantined: readonly Quarantined<ServicePortKey>[] = [],
 ): ReadonlyMap<ServicePortKey, Quarantined<ServicePortKey>> {

@@ -192,7 +192,7 @@ interface FilledLayout {
   quarantine(item: Quarantined, service: ServicePlan): void;
 }
 
-/** Lays out a whole plan, except what the kernel refused of the process that serves. */
+/** Lays out a whole plan, except for the items that the kernel refused in the serving process. */
 export async function fillLayout(
   layout: FilledLayout,
   { services }: Pick<ProxyPlan, "services">,

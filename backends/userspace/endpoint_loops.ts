@@ -1,10 +1,10 @@
 /**
- * Endpoints that lead back to this process, since it listens there itself. Forwarding to one would
- * open connection after connection without end. Pure but for its own state.
+ * Finds endpoints that lead back to this process, because it listens there itself. Forwarding to
+ * one would open connections without end. Pure except for its own state.
  *
- * Every frontend counts, also of a Service that does not lead back: a chain of Services takes two
- * descriptors for each of its links, and Kubernetes allows no cluster IP as an endpoint. Other
- * proxies rewrite a packet once, so a chain works in none of them.
+ * All frontends count, even those of a Service without a loop: a chain of Services needs two
+ * descriptors for each link, and Kubernetes allows no cluster IP as an endpoint. Other proxies
+ * rewrite a packet once, so no chain works there.
  *
  * @module
  */
@@ -204,7 +204,7 @@ function indexByProtocol(): Readonly<Record<Protocol, ServicePortIndex<EndpointK
   };
 }
 
-/** Linux takes the unspecified address for loopback. */
+/** Linux treats the unspecified address as loopback. */
 function destinationOf({ address }: Endpoint): IpAddress {
   if (!isUnspecified(address)) return address;
   return address.includes(":") ? LOOPBACK.IPv6 : LOOPBACK.IPv4;

@@ -156,7 +156,9 @@ function k3sFindings({ nodeArgs, chains }: SeenOnHost): HostFinding[] {
   return findings;
 }
 
-/** Packets pass both worlds: rules in the one that the node does not use are overlooked. */
+/**
+ * Packets pass both engines: rules in the engine that the node does not use are easily overlooked.
+ */
 function worldFindings({ look }: SeenOnHost): HostFinding[] {
   const inUse = look.worlds.filter(({ dump }) =>
     dump.tables.some(({ rules, chains }) => rules > 0 || chains.size > 0)

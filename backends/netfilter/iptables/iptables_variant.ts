@@ -111,7 +111,7 @@ async function countRules(
   { variant, save }: IptablesPrograms,
   options: VariantOptions,
 ): Promise<number> {
-  // Without a table, iptables-legacy-save prints those that are there; it makes none.
+  // Without a table, iptables-legacy-save prints the existing tables and creates none.
   if (variant === "legacy" && (await legacyTables(dependencies, options)).length === 0) return 0;
   const { signal } = options;
   let rules = 0;

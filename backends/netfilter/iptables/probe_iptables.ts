@@ -1,5 +1,5 @@
 /**
- * Finds out what a host's iptables can do, for the modes that write its rules.
+ * Determines the features of a host's iptables, for the modes that write its rules.
  *
  * @module
  */

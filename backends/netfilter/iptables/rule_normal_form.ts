@@ -40,8 +40,8 @@ const IMPLIED =
 const PROBABILITY_UNIT = 2 ** 31;
 
 /**
- * Whether a rule that was printed means the same as one that was written. Where tools print as they
- * mostly do, that costs a tenth of two normal forms.
+ * Whether a printed rule means the same as a written one. If the tool prints in its most common
+ * form, this costs a tenth of two normal forms.
  */
 export function isSameRule(written: string, printed: string): boolean {
   return written === printed || usualPrint(written) === printed ||

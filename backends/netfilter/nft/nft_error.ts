@@ -7,9 +7,9 @@ import { CommandError } from "../../../lib/os/command_runner.ts";
 import { firstLine, saysNotPermitted } from "../probe/try_tool.ts";
 
 /**
- * `refused`: lines of the input were, and nothing of it was taken. `unavailable`: the program is
- * missing or may not be used. `unclear`: it hung, was killed, or said something that this file does
- * not know; what it did is unknown.
+ * `refused`: lines of the input were refused, and none of it was applied. `unavailable`: the
+ * program is missing or may not be used. `unclear`: it hung, was killed, or printed an unknown
+ * message; its effect is unknown.
  */
 type NftErrorKind = "refused" | "unavailable" | "unclear";
 
@@ -76,7 +76,7 @@ export function errorOfWrite(failure: NftFailure, input: NftInput): NftError {
     const message = `Cannot ${action}: ${firstLine(stderr)} (needs root or CAP_NET_ADMIN)`;
     return new NftError(message, { kind: "unavailable" });
   }
-  // The parser gives line 0 to what it finds out after the end.
+  // The parser gives line 0 to errors that it finds after the end.
   const lines = refusedLines(stderr).filter(({ number }) => input.lines[number - 1] !== undefined);
   const [first] = lines;
   // 1 is its status when it has judged the input; a signal or an assertion is something else.

@@ -59,8 +59,8 @@ export function nftFamily(family: IpFamily): "ip" | "ip6" {
 }
 
 /**
- * Text that deletes a table. It is added first: adding one that is there changes nothing, deleting one
- * that has gone meanwhile would fail (nft before 1.0.7 has no `destroy`).
+ * Text that deletes a table. It adds the table first: adding an existing table changes nothing, but
+ * deleting a missing one would fail (nft before 1.0.7 has no `destroy`).
  */
 export function deletionText({ family, name }: NftTable): string {
   return `add table ${family} ${name}\ndelete table ${family} ${name}\n`;

@@ -27,7 +27,7 @@ type NamedContainer = Pick<NftContainer, "kind"> & { readonly name: string };
 export interface NftChanges<Owner extends string, Name extends string> {
   /** Nothing of the table can be kept: it is deleted first. */
   readonly replacesTable?: boolean;
-  /** Sets and maps to declare, after the table; absent = the table is there. */
+  /** Sets and maps to declare, after the table; absent = the table exists. */
   readonly declared?: Iterable<Name> | undefined;
   /** Chains to delete before they are made: their hook cannot be changed. */
   readonly recreated?: readonly string[];
@@ -65,7 +65,7 @@ export class NftTransaction<Owner extends string = string> {
     this.#owners = owners;
   }
 
-  /** Makes a transaction in short steps: others may have their turn between two of them. */
+  /** Makes a transaction in short steps, so that other work can run between two of them. */
   static *steps<Owner extends string, Name extends string>(
     table: NftTableSpec<Name>,
     changes: NftChanges<Owner, Name>,
@@ -75,7 +75,7 @@ export class NftTransaction<Owner extends string = string> {
     for (const name of [...removed?.keys() ?? [], ...added?.keys() ?? []]) known(containers, name);
     const draft = new Draft<Owner>(table);
     let written = 0;
-    // Deleting one that has gone meanwhile would fail.
+    // Deleting one that another program has removed meanwhile would fail.
     if (changes.replacesTable) { for (const verb of ["add", "delete"]) draft.add(`${verb} table`); }
     if (declared) draft.add("add table");
     for (const name of declared ?? []) {
@@ -143,7 +143,8 @@ class Draft<Owner extends string> {
   }
 
   chain({ name, hook, owner }: ChainChange<Owner>): void {
-    // With its policy: of a chain that is there, what is not said stays as another program set it.
+    // Includes the policy: properties of an existing chain that the text omits stay as another
+    // program set them.
     const place = hook === undefined ? name : `${name} { ${hook} ; policy accept ; }`;
     this.add("add chain", place, owner);
     this.add("flush chain", name, owner);

@@ -6,7 +6,7 @@
 import { withUndottedAddresses } from "../undotted_address.ts";
 import type { NftContainer } from "./nft_objects.ts";
 
-/** Makes of a printed key or value what was written. */
+/** Converts a printed key or value to its written form. */
 type Spelling = (text: string) => string;
 
 /**
@@ -91,7 +91,7 @@ export function normalHook(text: string): string {
   return `${head} priority ${priority} policy ${policy}`;
 }
 
-/** Divides what was printed of a chain into its hook, if it has one, and its rules. */
+/** Splits the print of a chain into its hook, if it has one, and its rules. */
 export function readChainPrint(
   print: string,
 ): { readonly hook: string | undefined; readonly rules: readonly string[] } {

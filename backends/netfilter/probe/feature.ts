@@ -19,7 +19,7 @@ interface Found {
   /** The detail of an available feature. @default {"works"} */
   readonly detail?: string | undefined;
   readonly family?: IpFamily | undefined;
-  /** A more specific cure than that of the feature. @default {`broughtBy`} */
+  /** A more specific remedy than that of the feature. @default {`broughtBy`} */
   readonly cure?: string | undefined;
 }
 

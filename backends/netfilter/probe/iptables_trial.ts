@@ -119,7 +119,7 @@ async function removeScratch(
   dependencies: ProbeDependencies,
   { restore: program, table, variant }: IptablesScratch,
 ): Promise<void> {
-  // One chain after the other: a line about a chain that is not there refuses the whole text.
+  // Chains are tried one by one: a line about a missing chain makes the tool refuse the whole text.
   for (const chain of [SCRATCH_CHAIN, HELD_CHAIN]) {
     const stdin = `*${table}\n-F ${chain}\n-X ${chain}\nCOMMIT\n`;
     const line = [program, "--noflush", "-w", `${LOCK_WAIT_S}`] as const;

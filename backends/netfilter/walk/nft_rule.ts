@@ -1,6 +1,6 @@
 /**
- * Reads rules of nftables as Services and NetworkPolicy have them, and no others: a new kind of
- * rule has to be added here. Pure.
+ * Parses rules of nftables in the forms that Services and NetworkPolicy use. A new kind of rule has
+ * to be added here. Pure.
  *
  * @module
  */

@@ -74,7 +74,10 @@ export class WalkSteps {
   }
 }
 
-/** Returns what has a part in any outcome of one walk, each once, in the order in which it is met. */
+/**
+ * Returns the rules that contribute to any outcome of one walk, each once, in the order of the
+ * walk.
+ */
 export function carriersOf(
   outcomes: readonly { readonly path: readonly PacketCarrier[] }[],
 ): readonly PacketCarrier[] {

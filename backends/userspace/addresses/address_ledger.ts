@@ -4,7 +4,7 @@ import type { Logger } from "../../../lib/log/logger.ts";
 import { type AddressRecord, type AddressStore, EMPTY_RECORD } from "./address_store.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
 
-/** Things that are about to be added, or that are gone. */
+/** Entries that are about to be added, or that were removed. */
 interface LedgerEntries {
   readonly addresses?: Iterable<IpAddress>;
   readonly routes?: Iterable<Cidr>;
@@ -90,7 +90,7 @@ export class AddressLedger {
     }
   }
 
-  /** Records that things are gone, or never came. Ones that are not recorded are passed over. */
+  /** Records that entries were removed or never added. Unrecorded ones are ignored. */
   async forget({ addresses = [], routes = [] }: LedgerEntries): Promise<void> {
     let changed = false;
     for (const address of addresses) changed = this.#addresses.delete(address) || changed;
