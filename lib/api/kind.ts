@@ -21,7 +21,7 @@ export interface KindSpec<T extends KubeObject = KubeObject> {
   readonly plural: string;
   readonly namespaced: boolean;
   readonly schema: v.GenericSchema;
-  /** Makes a validated manifest what an API server would have stored: defaults, and rules across fields. */
+  /** Completes a validated manifest as an API server would: defaults, and rules across fields. */
   readonly complete?: (manifest: never, report: ManifestReport) => unknown;
   /** Only a type: the objects of this kind. */
   readonly [OBJECT]?: T;
@@ -33,7 +33,7 @@ export type ObjectOf<Kind> = Kind extends KindSpec<infer T> ? T : never;
 /** A manifest of a kind after its schema was checked. */
 type ManifestOf<Schema extends v.GenericSchema> = v.InferOutput<Schema>;
 
-/** Takes what is wrong with a manifest. */
+/** Collects the faults of a manifest. */
 export interface ManifestReport {
   /** The object is refused. */
   error(problem: ManifestFieldProblem): void;

@@ -181,8 +181,8 @@ export function listOrEmpty<T extends v.GenericSchema>(
 }
 
 /**
- * As {@linkcode fields}, where a field that is dropped would change what the others mean. The names of
- * fields that the schema does not know are in `unknownFields`, and an empty object is kept.
+ * As {@linkcode fields}, for objects in which a dropped field would change the meaning of the
+ * others. Unknown fields are named in `unknownFields`, and an empty object is kept.
  */
 export function guardedFields<T extends v.ObjectEntries>(
   entries: T,

@@ -1,5 +1,5 @@
 /**
- * The controllers of this build in addition to that of Services, which every run has.
+ * The controllers of this build besides that of Services, which every run has.
  *
  * @module
  */
@@ -39,7 +39,7 @@ export interface ControllerParts extends Dependencies {
   readonly changes: ChangeLog;
 }
 
-/** Creates a controller, and removes what it left on the machine. */
+/** Creates a controller, and removes its objects from the machine. */
 export interface ControllerDefinition {
   readonly name: ControllerName;
   isEnabled(configuration: RunConfiguration): boolean;
@@ -54,5 +54,5 @@ export interface ControllerDefinition {
   ): AsyncIterable<CleanupReport>;
 }
 
-/** In the order in which they start, after that of Services. */
+/** In the order in which they start, after the controller of Services. */
 export const MORE_CONTROLLERS: readonly ControllerDefinition[] = [NETWORK_POLICY_CONTROLLER];

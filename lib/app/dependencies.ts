@@ -37,7 +37,7 @@ export interface Dependencies {
   /** The data planes of NetworkPolicy. @default {none: none is enforced} */
   readonly policyBackends?: PolicyBackendTable;
   readonly hostChecks: HostChecks;
-  /** How packets are watched in the modes whose rules the kernel has. @default {not at all} */
+  /** Watches packets in the modes that use rules of the kernel. @default {not at all} */
   readonly packetTraces?: PacketTraces;
   /** Makes what libraries print lines of the log of a process that serves. @default {it is printed} */
   readonly takeStrayOutput?: (logger: Logger) => void;
@@ -75,7 +75,7 @@ export interface BackendDependencies {
   readonly logger: Logger;
   /** From 0 to 1, as `Math.random`. */
   readonly random: () => number;
-  /** Bounds of what may be open. @default {those of a usual limit, for this backend alone} */
+  /** Limits of open files. @default {the usual limits, for this backend alone} */
   readonly openFiles?: OpenFiles;
   /** Called when objects of kube-relay were found missing or changed. */
   readonly onDrift?: (figures: DriftFigures) => void;
@@ -92,7 +92,10 @@ export interface BackendOptions {
   readonly facts?: MachineFacts;
   /** Where what goes through each Service is counted; left out = it is not. */
   readonly traffic?: FamilyTraffic;
-  /** TCP listeners of this process that reveal more to clients on this machine than to others. @default {[]} */
+  /**
+   * TCP listeners of this process that reveal more to local clients than to remote ones. @default
+   * {[]}
+   */
   readonly localListeners?: readonly SocketAddress[];
   /** Returns the owner of an address that a Service must never take over, such as the API server's. */
   readonly belongsTo: (address: IpAddress) => string | undefined;

@@ -19,8 +19,8 @@ interface WatchFileOptions {
   readonly path: string;
   readonly signal: AbortSignal;
   /**
-   * Called once at the start, and for each change; `false` = the file is gone. A rejection ends the
-   * watch.
+   * Called once at the start, and for each change; `false` = the file does not exist. A rejection
+   * ends the watch.
    */
   readonly onChange: (exists: boolean) => Promise<void>;
 }

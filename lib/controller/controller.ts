@@ -18,7 +18,7 @@ export interface ControllerKind {
   readonly informers?: FollowedKinds;
 }
 
-/** Subscriptions to kinds, and what is known of their objects. */
+/** The subscriptions to kinds, and their known objects. */
 export interface FollowedKinds extends
   Iterable<{
     readonly spec: KindSpec;

@@ -74,7 +74,7 @@ export interface PacketWatch extends AsyncDisposable {
    * Resolves once the packet is seen; never if this method cannot see it. Rejects if the watch fails.
    */
   readonly seen: Promise<void>;
-  /** Waits until no more steps arrive, and returns what was seen. */
+  /** Waits until no more steps arrive, and returns the observation. */
   path(options: PathOptions): Promise<TracedPath>;
 }
 
@@ -92,7 +92,7 @@ export type StartPacketWatch = (
   options: { readonly signal: AbortSignal },
 ) => Promise<PacketWatch>;
 
-/** Thrown if a packet cannot be observed. The message gives the reason and what would be right. */
+/** Thrown if a packet cannot be observed. The message gives the reason and the remedy. */
 export class TraceError extends Error {
   override name = "TraceError";
 }

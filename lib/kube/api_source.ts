@@ -231,7 +231,7 @@ export interface ApiAddressFacts {
 const CURE = "kube-relay provides that address and cannot depend on it: give the API server's " +
   "own address with --master, or in a kubeconfig";
 
-/** Returns what is wrong with the server's address and what would be right, or `undefined`. */
+/** Returns the fault of the server's address and the remedy, or `undefined`. */
 export function apiAddressHint(facts: ApiAddressFacts): string | undefined {
   const { hostname, port } = new URL(facts.auth.server);
   const host = hostname.replace(/^\[|\]$/g, "");

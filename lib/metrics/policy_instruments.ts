@@ -15,7 +15,7 @@ interface PolicyFigures {
   readonly members: number;
 }
 
-/** Takes what the controller of NetworkPolicies counts. */
+/** Collects the figures of the NetworkPolicy controller. */
 export interface PolicyInstruments {
   setPolicies(family: IpFamily, figures: PolicyFigures): void;
   connectionsCut(family: IpFamily, count: number): void;

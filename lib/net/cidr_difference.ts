@@ -7,7 +7,7 @@ import ipaddr from "ipaddr.js";
 import { type Cidr, cidrFamilyOf, prefixLengthOf } from "./cidr.ts";
 import type { IpFamily } from "./ip_address.ts";
 
-/** A block and what is not in it. */
+/** A block and its exceptions. */
 export interface BlockWithExceptions {
   readonly cidr: Cidr;
   readonly except: readonly Cidr[];
@@ -20,9 +20,9 @@ interface Range {
 }
 
 /**
- * The addresses that are in any of the blocks and in no exception of the same block, as the fewest
- * blocks, which are disjoint and sorted. All have to be of one family. Returns `undefined` if there
- * would be more than `most`. Costs n log n of what is given, plus the result.
+ * Returns the addresses that are in any of the blocks and in no exception of the same block, as the
+ * fewest blocks, disjoint and sorted. All must be of one family. Returns `undefined` if there would
+ * be more than `most`. Costs n log n of the input, plus the result.
  */
 export function blocksWithoutExceptions(
   blocks: readonly BlockWithExceptions[],

@@ -169,7 +169,7 @@ function watchForEnd(
       tryKill(child, "SIGKILL");
       for (const cancel of giveUp) cancel();
       const leave = () => givenUp.reject(endedError(invocation, kind));
-      // A killed process is gone at once, unless it hangs in the kernel.
+      // A killed process ends at once, unless it hangs in the kernel.
       killTimer = clock.setTimer(KILL_AFTER_MS, leave);
       void child.status.then(leave, leave);
     });

@@ -70,7 +70,7 @@ export function parseConntrackEntry(line: string): ConntrackEntry | undefined {
   return { original, reply, ...(state !== undefined && { state }) };
 }
 
-/** A connection of any protocol, as far as a NetworkPolicy can tell it from others. */
+/** A connection of any protocol, with the properties that a NetworkPolicy distinguishes. */
 export interface TrackedConnection {
   /** As the tool takes it: a name such as `tcp`, or a number. */
   readonly protocol: string;

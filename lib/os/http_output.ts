@@ -12,7 +12,7 @@ interface ResponseOptions {
   readonly now: number;
   /** Limits the pieces per turn. */
   readonly turns: TurnShare;
-  /** Aborted when the client is gone. */
+  /** Aborted when the client disconnects. */
   readonly gone: AbortSignal;
   /** Called if the body fails. */
   readonly onError: (error: unknown) => void;

@@ -138,8 +138,9 @@ export class OpenFiles {
 
   /**
    * Counts the sockets of a connection or flow; returns whether they are allowed. A Service may
-   * have twice as many as are left for all: so a few Services never take what the others need, and
-   * a single one has two thirds. `isExchange`: a larger Service has just given up as many.
+   * have twice the number of free sockets. Thus a few Services never exhaust the sockets of the
+   * others, and a single one can use two thirds. `isExchange`: a larger Service has just released
+   * the same number.
    */
   takeTraffic(
     service: string,

@@ -35,14 +35,14 @@ type Claimants = ReadonlyMap<ServicePortKey, Claimant>;
 
 const NO_CLAIMS: readonly ClaimedFrontend[] = [];
 
-/** The claims of all ServicePorts of one IP family. A change costs what it changes. */
+/** The claims of all ServicePorts of one IP family. The cost is proportional to the change. */
 export class FrontendOwners {
   /** After {@linkcode decide} the owner comes first. */
   readonly #claims = new ServicePortIndex<ClaimedFrontend>();
   /** Those with several claimants. */
   readonly #contested = new Set<ClaimedFrontend>();
   readonly #touched = new Set<ClaimedFrontend>();
-  /** ServicePorts whose node port may have been taken or given back on an address. */
+  /** ServicePorts whose node port another one may have claimed or released on an address. */
   readonly #affected = new Set<ServicePortKey>();
 
   /** Replaces the claims of a ServicePort by those that it has now; `undefined` = it had or has none. */
@@ -65,7 +65,10 @@ export class FrontendOwners {
     }
   }
 
-  /** Decides who owns what was updated. Returns the ServicePorts that may have got or lost something. */
+  /**
+   * Decides the owners of the updated frontends. Returns the ServicePorts that may have gained or
+   * lost a frontend.
+   */
   decide(claimants: Claimants): ReadonlySet<ServicePortKey> {
     const affected = new Set(this.#affected);
     for (const frontend of this.#touched) {

@@ -116,8 +116,8 @@ export function createProxyPlan(
 
 /**
  * Updates a plan to this state and returns the differences. An equal ServicePlan keeps its identity
- * and, unless everything is dirty, is not in the result. The cost depends on what is dirty, not on
- * the size of the plan.
+ * and, unless everything is dirty, is not in the result. The cost depends on the dirty items, not
+ * on the size of the plan.
  */
 export function updatePlan(
   plan: MutableProxyPlan,

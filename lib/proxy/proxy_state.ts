@@ -64,7 +64,7 @@ export function createProxyState(node: NodeState): MutableProxyState {
 }
 
 /**
- * Applies changes to the state and returns what they affect. Equal values are kept and affect
+ * Applies changes to the state and returns the affected items. Equal values are kept and affect
  * nothing. The cost depends on the changes, not on the size of the state.
  */
 export function applyChanges(state: MutableProxyState, changes: StateChanges): DirtyState {

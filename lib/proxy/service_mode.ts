@@ -61,7 +61,7 @@ export interface ServerRates {
 export interface ServerLoad {
   /** Established connections. */
   readonly active: number;
-  /** All others that are remembered: half open, or closed a moment ago. */
+  /** All other remembered ones: half open, or just closed. */
   readonly inactive: number;
   /** Absent without connections, and if the kernel does not provide them. */
   readonly rates?: ServerRates;

@@ -48,7 +48,7 @@ export type ExclusionReason =
   | "node-hint"
   /** It is hinted for other zones, and another endpoint is hinted for this node's zone. */
   | "zone-hint"
-  /** It is not ready, and others are. */
+  /** It is not ready, and other endpoints are. */
   | "not-ready"
   /** It is neither ready nor terminating and still serving; no other endpoint is ready either. */
   | "not-serving";

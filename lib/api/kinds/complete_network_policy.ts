@@ -1,5 +1,6 @@
 /**
- * NetworkPolicies of manifests: what an API server would refuse besides single fields, and its defaults.
+ * Completes NetworkPolicies of manifests: sets the defaults of an API server, and refuses what it
+ * would refuse beyond single fields.
  *
  * @module
  */

@@ -70,7 +70,7 @@ interface EntryBase {
 
 /** The loop that an entry is about. */
 export interface EntryLoop {
-  /** Absent for that of Services. */
+  /** Absent for the controller of Services. */
   readonly controller?: ControllerName;
   readonly family: IpFamily;
 }

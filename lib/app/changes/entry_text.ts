@@ -19,7 +19,10 @@ import type { Tone, TonedText } from "../cli/terminal_text.ts";
 /** Causes, effects and other parts of one entry that are named; the rest is counted. */
 const MOST_NAMED = 4;
 
-/** All lines of an entry; the first one says what happened, and to which controller but that of Services. */
+/**
+ * All lines of an entry. The first one describes the event and names the controller, except for
+ * that of Services.
+ */
 export function entryLines(entry: ChangeEntry): readonly TonedText[] {
   const head = "controller" in entry ? `${entry.controller}: ` : "";
   return linesOf(entry).map(({ tone, text }, index) => ({

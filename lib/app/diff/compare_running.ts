@@ -61,7 +61,7 @@ export class RunningComparison {
     return { mode: configuration.mode, nodeName: startUp.node.name, families };
   }
 
-  /** Waits for a running sync, and compares again after one that ran meanwhile. */
+  /** Waits for a running sync, and compares again if a sync ran meanwhile. */
   async #compareSettled(
     proxy: FamilyProxy,
     keys: CompareOptions["keys"],

@@ -161,7 +161,9 @@ function withoutServices(plan: ProxyPlan): ProxyPlan {
   return { ...plan, services: new Map() };
 }
 
-/** The lines of each ServicePort and those that lead to it, without those of the frame. */
+/**
+ * Returns the lines of each ServicePort and the lines that lead to it, without those of the frame.
+ */
 async function ownLines(
   slice: TimeSlice,
   plan: ProxyPlan,

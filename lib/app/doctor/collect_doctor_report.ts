@@ -147,9 +147,9 @@ const NUMBERS: Readonly<Record<string, bigint>> = {
 };
 
 /**
- * Those of {@linkcode NUMBERS} that a tool gets from us; undefined where that can't be found out. `cat`
- * reads its own: a tool's rights are what counts (those of root, or ambient ones of a unit), and the
- * file is closed to Deno itself.
+ * Returns the capabilities of {@linkcode NUMBERS} that a started tool has; undefined if they cannot
+ * be determined. `cat` reads its own file: the rights of tools count (those of root, or the ambient
+ * ones of a unit), and Deno itself may not open the file.
  */
 export async function toolCapabilities(
   { commands }: { readonly commands: CommandRunner },

@@ -30,7 +30,7 @@ interface ExaminedModes {
 const KERNEL_MODES_OF_AUTO: readonly BackendMode[] = AUTO_ORDER
   .filter((mode) => !MODE_TRAITS[mode].forwardsItself);
 
-/** All modes, those of `auto` first. */
+/** All modes; those that `auto` tries come first. */
 const ALL_MODES: readonly BackendMode[] = [
   ...KERNEL_MODES_OF_AUTO,
   ...BACKEND_MODES.filter((mode) => !KERNEL_MODES_OF_AUTO.includes(mode)),

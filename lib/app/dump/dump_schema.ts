@@ -54,7 +54,7 @@ const inputs = {
   objects: dumpedObjects(SERVICE_KINDS),
 };
 
-/** With what a run that enforces NetworkPolicies has besides. */
+/** Includes the parts of a run that enforces NetworkPolicies. */
 const readInputs = {
   ...inputs,
   objects: dumpedObjects(SERVICE_KINDS, { optional: POLICY_KINDS }),
@@ -112,7 +112,7 @@ export function withControllers(
 /** A dump. */
 type Dump = v.InferOutput<typeof DUMP_SCHEMA>;
 
-/** A dump that is to be planned. */
+/** A dump from which a plan is computed. */
 export type InputDump = v.InferOutput<typeof INPUT_PART>;
 
 /** A dump to be written: its long lists are made while they are written. */

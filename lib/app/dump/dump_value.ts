@@ -19,7 +19,7 @@ export const plainText = v.pipe(
   v.regex(PLAIN, "has to be text without control characters"),
 );
 
-/** Text that others made: of a tool, a library, the API server. Secrets are taken out of it. */
+/** Text of other programs: of a tool, a library, the API server. Secrets are removed from it. */
 export const foreignText = v.string(TEXT);
 
 /** Text that kube-relay made itself, in one line. */
@@ -91,7 +91,7 @@ export function list<Entry extends v.GenericSchema>(entry: Entry): v.ArraySchema
   return v.array(entry, "has to be a list");
 }
 
-/** Fields whose names are not known before, such as those of counters. */
+/** Fields with names that are not known in advance, such as those of counters. */
 export function table<Value extends v.GenericSchema>(
   value: Value,
 ): v.RecordSchema<typeof objectName, Value, string> {

@@ -11,7 +11,7 @@ interface ServiceSearch {
   readonly all: ReadonlySet<string>;
 }
 
-/** So many names are offered for one that is not there. */
+/** The maximum number of similar names that an error suggests. */
 const MOST_OFFERED = 3;
 
 /** The ServicePorts that a plan has for a Service, given as `namespace/name`. */

@@ -24,7 +24,7 @@ export type FromText =
     readonly isPod: boolean;
   };
 
-/** For whom it is. Without a port every one of the Service or address is meant. */
+/** The object of the search. Without a port, every port of the Service or address matches. */
 export type ToText =
   | { readonly kind: "address"; readonly address: IpAddress } & PortText
   | { readonly kind: "node"; readonly port: Port; readonly protocol?: Protocol }
@@ -50,7 +50,7 @@ export const TO_FORMS =
   "ADDRESS:PORT, [IPv6]:PORT, NAMESPACE/SERVICE[:PORT] with the port's name " +
   "or number, NAMESPACE/POD:PORT, or node:NODEPORT; each with /UDP or /SCTP behind a port that is not TCP's";
 
-/** Reads FROM. Throws a ConfigurationError that says what would be right. */
+/** Parses FROM. Throws a ConfigurationError with the expected forms. */
 export function parseFrom(text: string): FromText {
   if (text === "node" || text === "outside") return { kind: text };
   const [, namespace, host = "", interfaceName] =
@@ -69,7 +69,7 @@ export function parseFrom(text: string): FromText {
   };
 }
 
-/** Reads TO. Throws a ConfigurationError that says what would be right. */
+/** Parses TO. Throws a ConfigurationError with the expected forms. */
 export function parseTo(text: string): ToText {
   return parseNode(text) ?? parseAddress(text) ?? parseService(text) ??
     raise(wrong("TO", text, `expected ${TO_FORMS}`));

@@ -22,9 +22,9 @@ export async function findKubeProxyAlive(
 }
 
 /**
- * Throws a {@linkcode KubeProxyAliveError} that says how to turn off kube-proxy: two proxies that write
- * rules for the same packets undo each other's. `--takeover` allows the start, as does a user without
- * root rights who serves manifests, as in the demo.
+ * Throws a {@linkcode KubeProxyAliveError} that says how to turn off kube-proxy: two proxies that
+ * write rules for the same packets undo each other's changes. `--takeover` allows the start, as
+ * does a user without root rights who serves manifests, as in the demo.
  */
 export async function admitStart(
   { hostChecks, process, logger }:

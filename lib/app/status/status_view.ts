@@ -36,7 +36,7 @@ export interface StatusView {
 
 /** One controller. */
 export interface ControllerView {
-  /** Absent for that of Services, which the whole status is about. */
+  /** Absent for the controller of Services, which is the main part of the status. */
   readonly name?: ControllerName;
   readonly families: readonly FamilyView[];
   readonly facts: ControllerStatus["facts"];
@@ -83,7 +83,7 @@ const MOST_ADDRESSES = 64;
 /** Addresses with a problem come first, because further ones are only counted. */
 const STATES: readonly ServedAddress["state"][] = ["quarantined", "refusing", "serving"];
 
-/** The report as people see it. `filter` selects from what is in quarantine. */
+/** The report in readable form. `filter` also selects from the quarantine. */
 export function statusView(report: StatusReport, filter = ""): StatusView {
   const { version, pid, phase, startedAt, node, sources } = report;
   return {

@@ -1,5 +1,5 @@
 /**
- * The manifest files and what was last read of each.
+ * The manifest files, with the last result of reading each.
  *
  * @module
  */

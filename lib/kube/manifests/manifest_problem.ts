@@ -1,7 +1,7 @@
 import type { TextPosition } from "../../config/yaml_source.ts";
 import { printableText } from "../../log/printable_text.ts";
 
-/** One problem of a manifest: file, line, field, value, and what is valid. */
+/** One problem of a manifest: file, line, field, value, and the valid values. */
 export interface ManifestProblem extends TextPosition {
   readonly file: string;
   /**

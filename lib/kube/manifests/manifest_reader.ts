@@ -53,7 +53,7 @@ export class ManifestReader {
     return this.#underWay;
   }
 
-  /** Takes the files whose next check is due. */
+  /** Removes and returns the files whose next check is due. */
   takeDue(): string[] {
     const now = this.#clock.now();
     const due: string[] = [];
