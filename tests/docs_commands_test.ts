@@ -80,7 +80,7 @@ for (const path of COMMAND_PAGES) {
 }
 
 const MISTAKES: readonly (readonly [command: string, says: string])[] = [
-  ["frobnicate", "nobody knows how to check 'frobnicate'"],
+  ["frobnicate", "there is no check for 'frobnicate'"],
   ["kube-relay --kubeconfg=x", "--kubeconfg"],
   ["kube-relay statu", "verb statu"],
   ["install -m 0644 deploy/missing.service /etc/systemd/system/kube-relay.service", "missing"],

@@ -1,6 +1,6 @@
 /**
- * What a dump must never have: secrets are planted wherever kube-relay could come by them, and looked
- * for in the text.
+ * Tests that a dump contains no secret. Secrets are planted in every input of kube-relay, and the
+ * text is searched for them.
  *
  * @module
  */

@@ -20,7 +20,7 @@ type Event =
   | { readonly node: NodeEligibility }
   | { readonly waitSeconds: number };
 
-/** What happens, one after the other, and what is answered then. */
+/** Successive events, with the expected answers after each. */
 interface Step {
   readonly name: string;
   readonly events?: readonly Event[];

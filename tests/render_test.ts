@@ -57,7 +57,7 @@ function withObjects(run: (folder: string) => Promise<void>): Promise<void> {
   return withManifests({ "all.yaml": manifestText(OBJECTS) }, run);
 }
 
-Deno.test("render prints the rules of either IP family, told apart by headings within 80 columns", async () => {
+Deno.test("render prints the rules of either IP family, with headings of at most 80 columns", async () => {
   await withObjects(async (folder) => {
     const both = await render(["--mode=iptables", `--manifests=${folder}`]);
     assertEquals([both.code, both.err], [0, ""]);

@@ -58,7 +58,7 @@ export class DummyDevice {
     }
     if (!dummies.value.includes(this.#name)) {
       throw new Error(
-        `Cannot use device ${this.#name}: it is there already and no dummy device; rename or remove it`,
+        `Cannot use device ${this.#name}: it exists and is not a dummy device; rename or remove it`,
       );
     }
   }

@@ -26,7 +26,7 @@ import {
 /** The lines that failed, by the items that they were made of. All others succeeded. */
 export type Failures<T> = ReadonlyMap<T, IpFailure>;
 
-/** How `ip` is run. */
+/** The options of {@linkcode IpRunner}. */
 interface IpRunnerOptions {
   /** @default {both} */
   readonly family?: IpFamily;

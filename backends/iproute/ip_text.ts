@@ -30,7 +30,7 @@ export interface Route {
   readonly gateways: readonly IpAddress[];
 }
 
-/** What a line does. `replace` succeeds where the object exists. */
+/** The operation of a line. `replace` succeeds if the object exists. */
 type Verb = "add" | "del" | "replace";
 
 /** The line that adds or removes an address. */
@@ -154,11 +154,11 @@ function parseRows<T>(json: string): readonly T[] {
   return json.trim() === "" ? [] : JSON.parse(json) as readonly T[];
 }
 
-/** Why one line of a batch was not carried out. */
+/** The failure of one line of a batch. */
 export interface IpFailure {
   /** `exists`: it was there already; `absent`: what should be removed is not there. */
   readonly kind: "exists" | "absent" | "notPermitted" | "other";
-  /** What `ip` said. */
+  /** The message of `ip`. */
   readonly message: string;
 }
 

@@ -19,7 +19,7 @@ export class AppliedRules {
   readonly #chains = new Map<string, Content>();
   /** Chains whose content is as the tool printed it, with the hash of that. */
   readonly #asPrinted = new Map<string, number>();
-  /** How the tool printed a chain that held what had been written. */
+  /** The tool's printed form of a chain that held the written rules. */
   readonly #prints = new Map<string, number>();
 
   /** Whether the chain exists, whatever its content. */
@@ -111,8 +111,8 @@ export class AppliedRules {
 }
 
 /**
- * 53 bits, by two rounds of FNV-1a with different offsets. Collisions are not an attack: whoever
- * can choose rules would only prevent their own change.
+ * Returns 53 bits, by two rounds of FNV-1a with different offsets. A collision is no attack: it
+ * would only prevent the change of the user who chose the rules.
  */
 export function contentHash(rules: readonly string[]): number {
   let low = 0x811c9dc5;

@@ -33,7 +33,7 @@ Deno.test("AppliedRules need not compare again what is printed as when it was fo
   applied.confirm([{ ...chain, rules }]);
   assert(applied.isCertain(chain));
   applied.adopt("nat", printed);
-  assert(!applied.isCertain(chain), "nobody has compared it yet");
+  assert(!applied.isCertain(chain), "no comparison has run yet");
   assert(applied.holds({ ...chain, rules }) && applied.isCertain(chain));
   applied.adopt("nat", printed);
   assert(applied.isCertain(chain) && applied.holds({ ...chain, rules }));

@@ -9,7 +9,7 @@ import { parseCidr } from "../../lib/net/cidr.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 
-/** The number-th ServicePort, with two endpoints unless told. */
+/** The number-th ServicePort, with two endpoints by default. */
 function service(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number}:8080`]) {
   return testServicePlan({ name: `web-${number}`, clusterIp: `172.30.0.${number}`, to });
 }
@@ -193,15 +193,15 @@ Deno.test("IptablesBackend requests route_localnet only where node ports are ser
   );
 });
 
-Deno.test("IptablesBackend says once of a table that nobody can read, and serves all the same", async () => {
+Deno.test("IptablesBackend warns once about an unreadable table, and serves", async () => {
   await using stage = new IptablesStage();
   stage.machine.tool.unreadable.add("nat");
   await stage.backend.start();
   await stage.sync(PLAN);
   await stage.sync(iptablesPlan(TWENTY.slice(1)));
   assertEquals(meaningOf(stage.machine.tool), goldenMeaning(iptablesPlan(TWENTY.slice(1))));
-  const told = stage.logger.lines.filter(({ level }) => level === "warn");
-  assertEquals(told.map(({ fields }) => fields["tables"]), [["nat"]]);
+  const warnings = stage.logger.lines.filter(({ level }) => level === "warn");
+  assertEquals(warnings.map(({ fields }) => fields["tables"]), [["nat"]]);
 });
 
 Deno.test("IptablesBackend says so when a table that it could read is found to be unreadable", async () => {
@@ -214,6 +214,6 @@ Deno.test("IptablesBackend says so when a table that it could read is found to b
   commands.failNext("timeout", { carriedOut: true });
   await assertRejects(() => stage.sync(iptablesPlan(TWENTY.slice(1))));
   await stage.sync(iptablesPlan(TWENTY.slice(1)));
-  const told = stage.logger.lines.filter(({ level }) => level === "warn");
-  assertEquals(told.map(({ fields }) => fields["tables"]), [["nat"]]);
+  const warnings = stage.logger.lines.filter(({ level }) => level === "warn");
+  assertEquals(warnings.map(({ fields }) => fields["tables"]), [["nat"]]);
 });

@@ -25,7 +25,7 @@ function anotherOn({ machine }: IptablesStage, facts?: MachineFacts): Backend {
   });
 }
 
-Deno.test("compare() finds no difference after any history, by the shape that is told or found", async () => {
+Deno.test("compare() finds no difference after any history, with a given shape or a detected one", async () => {
   const history = fc.array(
     fc.array(randomServicePlan, { maxLength: 40 }),
     { minLength: 1, maxLength: 4 },

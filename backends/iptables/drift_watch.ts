@@ -26,7 +26,7 @@ interface RuleWatchDependencies extends Omit<RuleBackendDependencies, "commands"
   readonly turns: OneAtATime;
 }
 
-/** How often and in which tables the watch looks. */
+/** The interval of the watch and the tables that it checks. */
 interface RuleWatchOptions {
   /** Longest time between two looks for the canaries, milliseconds. */
   readonly periodMs: number;

@@ -62,7 +62,7 @@ Deno.test("PrefixTree moves the heaviest group out and skips levels that tell no
   assertEquals(shape(tree), "1100 2000 3000 100(1001 1002 1003 1004)");
 });
 
-Deno.test("PrefixTree puts a node between when entries beside a child need one", () => {
+Deno.test("PrefixTree inserts a node if entries next to a child need one", () => {
   const { tree } = testTree();
   for (const path of ["1001", "1002", "1003", "1004", "2000", "1101", "1102", "3000"]) {
     tree.set(entry(path));

@@ -78,7 +78,7 @@ Deno.test("renderService() keeps a client by a list for each endpoint", () => {
   assert(drawn.includes(list) && drawn.includes("--set -j DNAT"));
 });
 
-Deno.test("renderService() admits nobody where no source range is valid", () => {
+Deno.test("renderService() admits no client if no source range is valid", () => {
   const { rulesOf } = render(plan({ loadBalancerVips: ["1.2.3.4"], sourceRanges: [] }));
   assertEquals(rulesOf("services").filter((rule) => rule.includes("1.2.3.4")), []);
   assertEquals(rulesOf("firewall").length, 1);

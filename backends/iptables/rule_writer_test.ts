@@ -138,12 +138,12 @@ Deno.test("RuleWriter goes on in a table that the tool cannot print", async () =
   tool.flush("filter");
   writer.forget();
   await stage.write();
-  assertEquals(tool.dump(), whole, "flushed, and written anew");
+  assertEquals(tool.dump(), whole, "flushed, and written again");
   stage.machine.commands.failNext("timeout", { carriedOut: true });
   layout.set(testServicePlan({ to: ["10.0.0.2:80"] }));
   await assertRejects(() => stage.write(), IptablesError);
   await stage.write();
-  assertEquals(tool.dump(), whole.replaceAll("10.0.0.1", "10.0.0.2"), "written anew");
+  assertEquals(tool.dump(), whole.replaceAll("10.0.0.1", "10.0.0.2"), "written again");
 });
 
 Deno.test("RuleWriter takes over a table that the tool cannot print, with the kubelet's chain in it", async () => {

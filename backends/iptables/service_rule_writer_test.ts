@@ -71,7 +71,7 @@ const PLANS = Array.from({ length: 40 }, (_, index) => plan(index + 1));
 const NAMES = PLANS.map(({ name }) => name.name);
 
 for (const tellsCommitOnly of [false, true]) {
-  const how = tellsCommitOnly ? "looks for" : "is told";
+  const how = tellsCommitOnly ? "looks for" : "is given";
   for (const bad of [[7], [1, 40], [3, 4, 5, 20, 30]]) {
     Deno.test(`ServiceRuleWriter ${how} what is refused: ${bad.join(", ")} of 40`, async () => {
       const isBad = (line: string) =>

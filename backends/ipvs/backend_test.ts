@@ -5,7 +5,7 @@ import { ipvsPlanOf as planOf, IpvsStage } from "../../tests/support/stages/ipvs
 import { settle } from "../../tests/support/fakes/fake_clock.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 
-/** The number-th ServicePort, with two endpoints unless told. */
+/** The number-th ServicePort, with two endpoints by default. */
 function service(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number}:8080`]) {
   return testServicePlan({ name: `web-${number}`, clusterIp: `172.30.0.${number}`, to });
 }

@@ -22,7 +22,7 @@ function textOf({ kind, object, name, key }: DataPlaneDifference): string {
   return `${kind} ${object} ${name}${service}`;
 }
 
-Deno.test("compare() names each damage to what ipvs mode has, and repair() mends it alone", async (t) => {
+Deno.test("compare() names each damage to objects of ipvs mode, and repair() corrects nothing else", async (t) => {
   await using stage = await IpvsStage.started();
   const nodePortAddresses = [parseIpAddress("198.51.100.1")];
   const plan = testProxyPlan(damagedServices(), { shared: { nodePortAddresses } });

@@ -55,7 +55,7 @@ Deno.test("DrainList waits as long as connections like with a time-out of 0", ()
   assertEquals(lines(listWith(0, REAL), seen({ key: REAL, active: 1 }), 1e12), []);
 });
 
-Deno.test("DrainList leaves alone what somebody else took away, or gave a weight", () => {
+Deno.test("DrainList ignores a real server that another program removed, or gave a weight", () => {
   const list = listWith(MINUTE, REAL, OTHER);
   assertEquals(lines(list, seen({ key: OTHER, weight: 5 }), 2 * MINUTE), []);
   assertEquals(list.size, 0);

@@ -124,7 +124,7 @@ Deno.test("removeOwnObjects() takes all but a set in use, and the rest when it i
   assertEquals(machine.kernel.table.getServers(), []);
 });
 
-Deno.test("removeOwnObjects() takes nothing where it can't be told whose the virtual servers are", async () => {
+Deno.test("removeOwnObjects() removes nothing if the owner of the virtual servers is unknown", async () => {
   await using stage = await IpvsStage.started();
   await stage.sync(PLAN);
   const before = stage.machine.dump();

@@ -106,7 +106,7 @@ Deno.test("IpvsLayout drops what policy Local has no endpoint for, where kube-pr
   });
 });
 
-Deno.test("IpvsLayout admits source ranges, the node where they hold it, and nobody without one", () => {
+Deno.test("IpvsLayout admits source ranges, the node if they contain it, and no client without a range", () => {
   const vip = { loadBalancerVips: ["1.2.3.4"], to: ["10.0.0.1:8080"] };
   const sets = [
     "LOAD-BALANCER-SOURCE-CIDR",

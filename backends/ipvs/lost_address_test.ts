@@ -37,7 +37,7 @@ function serversOn({ machine }: IpvsRuns, address: string): string[] {
 
 Deno.test("IpvsBackend takes away node ports of an address that was lost while nothing ran", async () => {
   const runs = await runsWithLostAddress();
-  // Of somebody else, on the same address: another port, and another protocol.
+  // Foreign, on the same address: another port, and another protocol.
   for (const server of ["-t 192.0.2.2:443", "-u 192.0.2.2:30080"]) {
     runs.machine.kernel.take("ipvsadm", `-A ${server} -s wlc`);
   }
@@ -60,7 +60,7 @@ Deno.test("IpvsBackend takes away node ports of a lost address although the firs
   assertEquals(serversOn(runs, "192.0.2.2"), []);
 });
 
-/** Why a virtual server on a lost address may be somebody else's after all. */
+/** Reasons why a virtual server on a lost address may be foreign. */
 const DOUBTS: readonly (readonly [
   string,
   (runs: IpvsRuns) => void,

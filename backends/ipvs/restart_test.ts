@@ -54,7 +54,7 @@ Deno.test("IpvsBackend: the time of draining is kept over many restarts", async 
   await assertEndsAfter(runs, MINUTE);
 });
 
-Deno.test("IpvsBackend: the whole time begins anew where the clock was set back", async () => {
+Deno.test("IpvsBackend: the drain time starts again if the clock was set back", async () => {
   const runs = await drainingRuns();
   runs.wait(-60 * MINUTE);
   await assertEndsAfter(runs, 15 * MINUTE);

@@ -16,7 +16,7 @@ const PORTS = {
 };
 const MINUTE = 60_000;
 
-/** A keeper with one real server that drains since the beginning of its clock, unless told. */
+/** A keeper with one real server that drains since the beginning of its clock, by default. */
 class Stage {
   readonly clock = new FakeClock();
   readonly logger = new MemoryLogger();
@@ -57,7 +57,7 @@ Deno.test("ServerRecordWriter takes what began in the future as begun now", asyn
 });
 
 for (const step of [-50 * 365 * 24 * 60 * MINUTE, 50 * 365 * 24 * 60 * MINUTE]) {
-  Deno.test(`ServerRecordWriter writes anew when the clock is set while it runs, by ${step} ms`, async () => {
+  Deno.test(`ServerRecordWriter writes again when the clock is set while it runs, by ${step} ms`, async () => {
     const stage = new Stage();
     stage.keeper.touch();
     await stage.clock.advance(5 * MINUTE);
@@ -125,7 +125,7 @@ Deno.test("ServerRecordWriter.settled() forgets what the kernel does not hold", 
   assertEquals([drains.length, addresses.size], [0, 0]);
 });
 
-Deno.test("ServerRecordWriter puts aside what it cannot understand, says so, and begins anew", async () => {
+Deno.test("ServerRecordWriter renames a file that it cannot parse, logs it, and starts a new one", async () => {
   const stage = new Stage();
   stage.file.text = '{"version":1,"drains":[["-t 10.9';
   await stage.keeper.open();

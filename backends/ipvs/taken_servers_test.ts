@@ -13,7 +13,7 @@ const WEB = testServicePlan({
 });
 const OTHER = testServicePlan({ name: "other", clusterIp: "172.30.0.2", to: ["10.1.0.2:8080"] });
 
-/** A machine on which somebody made a virtual server where Service `web` is to be. */
+/** A machine on which another program made a virtual server at the address of Service `web`. */
 function machineOfOthers(): FakeIpvsMachine {
   const machine = new FakeIpvsMachine();
   makeTheirs(machine);
@@ -34,7 +34,7 @@ async function summaryOf({ backend }: IpvsStage): Promise<string> {
   return (await backend.inspect([])).summary;
 }
 
-/** What is told of it, once. */
+/** Asserts that it is reported once. */
 async function assertReported(stage: IpvsStage): Promise<void> {
   const [warning = "", ...more] = warningsOf(stage);
   for (const part of ["198.51.100.7:80/TCP", "web", "another address or port"]) {
@@ -53,7 +53,7 @@ Deno.test("IpvsBackend tells that it found a virtual server of others where a Se
   assert(!(await summaryOf(stage)).includes("198.51.100.7"), "the Service has gone");
 });
 
-Deno.test("IpvsBackend tells that a new Service stands where somebody has a virtual server", async () => {
+Deno.test("IpvsBackend reports a new Service at the address of a foreign virtual server", async () => {
   await using stage = await IpvsStage.started();
   await stage.sync(ipvsPlanOf(OTHER));
   makeTheirs(stage.machine);
@@ -96,7 +96,7 @@ const INNOCENT: readonly (readonly [
   Partial<IpvsBackendOptions>?,
 ])[] = [
   ["its own, after a restart", () => {}],
-  ["its own, changed by somebody meanwhile", ({ kernel }) => {
+  ["its own, changed by another program meanwhile", ({ kernel }) => {
     kernel.take("ipvsadm", "-E -t 198.51.100.7:80 -s wlc");
     kernel.take("ipvsadm", "-a -t 198.51.100.7:80 -r 203.0.113.9:80 -m -w 1");
   }],

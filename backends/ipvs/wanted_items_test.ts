@@ -16,7 +16,7 @@ Deno.test("WantedItems tells what is missing and what is stale, and nothing twic
   assertEquals([ledger.missing, ledger.stale], [[], []]);
 });
 
-Deno.test("WantedItems.release() refuses what nobody has claimed", () => {
+Deno.test("WantedItems.release() refuses an item without a claim", () => {
   assertThrows(() => new WantedItems<string>().release("a"), Error, "Cannot release 'a'");
 });
 

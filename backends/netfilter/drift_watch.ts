@@ -46,7 +46,7 @@ interface DriftTexts {
 interface DriftWatchDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
-  /** When everything is compared. Whoever makes it plans the first time, by `expect()`. */
+  /** Decides when everything is compared. The creator plans the first comparison, by `expect()`. */
   readonly schedule: VerificationSchedule;
   readonly subject: DriftSubject;
   /** Serializes the watch with other writers. */

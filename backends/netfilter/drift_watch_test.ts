@@ -4,7 +4,7 @@ import { DriftStage } from "../../tests/support/stages/drift_stage.ts";
 import { type DriftFound, type DriftSubject, DriftWatch } from "./drift_watch.ts";
 import { VerificationSchedule } from "./verification_schedule.ts";
 
-const LOST = "Somebody was here";
+const LOST = "Another program was here";
 const FAILED = "Cannot look";
 const REPAIRED = "Another program removed or changed rules; repairing";
 const NOTHING: DriftFound = { counts: { chain: 0, rule: 0 }, fields: {} };
@@ -14,14 +14,14 @@ class Stage extends DriftStage implements DriftSubject {
   isKnown = true;
   isPending = false;
   pauseMs = 10_000;
-  /** What a flush takes along is gone. */
+  /** The canary that a flush removes; set if it is missing. */
   lost: LogFields | undefined;
   found = NOTHING;
   looks = 0;
   verifications = 0;
   lookError: Error | undefined;
   verifyError: Error | undefined;
-  /** How long reading everything takes. */
+  /** The time that a full read takes. */
   verifyMs = 0;
   readonly watch: DriftWatch;
 
@@ -152,7 +152,7 @@ Deno.test("DriftWatch waits for a sync that is under way, and does not count tha
   assertEquals(stage.verifications, 2, "after five minutes, not after an hour");
 });
 
-Deno.test("DriftWatch reads seldom what takes long", async () => {
+Deno.test("DriftWatch reads less often if a read takes long", async () => {
   await using stage = new Stage();
   stage.verifyMs = 3_000;
   await stage.pass(303);

@@ -186,7 +186,7 @@ export class WantedRules<Layout extends RuleLayout<Options>, Options, Figures> {
   }
 }
 
-/** Where {@linkcode fillLayout} puts the ServicePorts of a plan. */
+/** The layout that {@linkcode fillLayout} fills with the ServicePorts of a plan. */
 interface FilledLayout {
   set(service: ServicePlan): void;
   quarantine(item: Quarantined, service: ServicePlan): void;

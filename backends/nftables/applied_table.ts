@@ -37,7 +37,7 @@ export class AppliedTable {
   #lastEntries: ReadonlyMap<EntryId, Entry> = new Map();
   /** The number of entries that lead to each chain. */
   readonly #users = new Map<string, number>();
-  /** How the tool prints the rules of correct chains. */
+  /** The printed forms of correct chains. */
   readonly #prints = new Map<string, string>();
   /** The same of sets and maps. */
   #declarations: ReadonlyMap<string, string> = new Map();

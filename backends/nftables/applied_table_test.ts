@@ -83,12 +83,12 @@ Deno.test("AppliedTable takes the rules of a chain for right that are printed as
     applied.adopt(reading(rules));
     return [chainsOf(applied), applied.changedObjects];
   };
-  assertEquals(adopt({ services: "print" }), [[], 0], "nobody knows how it should look");
+  assertEquals(adopt({ services: "print" }), [[], 0], "its correct print is unknown");
   applied.confirm({ chains: ["services"], entries: [] });
   assertEquals(adopt({ services: "print" }), [["services"], 0]);
   assertEquals(adopt({ services: "other" }), [[], 1]);
   applied.confirm({ chains: ["services"], entries: [] });
-  assertEquals(adopt({ services: "print" }), [[], 0], "it is looked at anew after it was changed");
+  assertEquals(adopt({ services: "print" }), [[], 0], "it is read again after a change");
   assertEquals(adopt({ services: "print" }), [["services"], 0]);
   assertEquals(adopt({}), [[], 0]);
 });
@@ -118,10 +118,10 @@ Deno.test("AppliedTable has a table replaced whose maps are declared otherwise t
     applied.adopt({ ...reading({ services: "print" }), declarations });
     return [applied.isToBeReplaced, applied.changedObjects];
   };
-  assertEquals(adopt("type a : b"), [false, 0], "nobody knows how it should look");
+  assertEquals(adopt("type a : b"), [false, 0], "its correct print is unknown");
   assertEquals(adopt("type a : b"), [false, 0]);
   assertEquals([adopt("type a : c"), applied.chains.size], [[true, 1], 0]);
-  assertEquals(adopt("type a : b"), [false, 0], "it was replaced, and is looked at anew");
+  assertEquals(adopt("type a : b"), [false, 0], "it was replaced, and is read again");
 });
 
 Deno.test("AppliedTable counts a table that the kernel passes over as changed, and keeps it", () => {

@@ -13,7 +13,7 @@ import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner
 import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
 import { removeOwnTable } from "./backend.ts";
 
-/** The number-th ServicePort, with two endpoints unless told. */
+/** The number-th ServicePort, with two endpoints by default. */
 function service(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number}:8080`]) {
   return testServicePlan({ name: `web-${number}`, clusterIp: `172.30.0.${number}`, to });
 }
@@ -29,7 +29,7 @@ async function started(): Promise<NftablesStage> {
   return stage;
 }
 
-/** What is run by an action, without what is said to it. */
+/** Returns the commands that an action runs, without their input. */
 async function commandsOf(
   { machine: { commands } }: NftablesStage,
   action: () => Promise<unknown>,
@@ -72,7 +72,7 @@ Deno.test("NftablesBackend takes over the table of a process before it without w
   await stage.sync(PLAN);
   await stage.restart();
   const { operations } = await stage.sync(PLAN);
-  // Of rules nobody can say that they are those that were told, so each chain is written once.
+  // Printed rules cannot be compared with the written ones yet, so each chain is written once.
   assertEquals(operations["elements"], undefined);
   assertEquals(stage.meaning, goldenNftMeaning(PLAN));
   const changed = nftablesPlan(TWENTY.slice(1));
@@ -171,7 +171,7 @@ Deno.test("NftablesBackend requests route_localnet only where loopback is asked 
   ]);
 });
 
-Deno.test("NftablesBackend lays all out anew when the addresses of node ports change", async () => {
+Deno.test("NftablesBackend rebuilds the whole layout when the addresses of node ports change", async () => {
   await using stage = await started();
   await stage.sync(PLAN);
   const rules = () => stage.machine.tool.table("ip kube-relay").chains.get("services");
@@ -217,7 +217,7 @@ const REMOVAL = { family: "IPv4", dryRun: false } as const;
 /** A machine that serves a Service, on which others have tables too. */
 async function served(): Promise<NftablesStage> {
   const stage = new NftablesStage();
-  for (const table of ["ip theirs", "ip6 kube-relay"]) {
+  for (const table of ["ip other", "ip6 kube-relay"]) {
     stage.machine.tool.run(`add table ${table}\nadd chain ${table} foreign\n`);
   }
   await stage.backend.start();
@@ -230,7 +230,7 @@ Deno.test("removeOwnTable() takes our table away and no other one, after a proce
     await using stage = await served();
     if (isGone) await stage.restart();
     assertEquals(await stage.backend.cleanup(), { removed: [OURS], failed: [] });
-    assertEquals(stage.machine.tool.tables, ["ip theirs", "ip6 kube-relay"]);
+    assertEquals(stage.machine.tool.tables, ["ip other", "ip6 kube-relay"]);
     assertEquals(await stage.backend.cleanup(), { removed: [], failed: [] }, "nothing is left");
   }
 });

@@ -60,8 +60,8 @@ export function baseChains({ options }: Pick<ChainContext, "options">): readonly
       rules: ["jump services"],
     },
     { name: "nat-output", hook: "type nat hook output priority -100", rules: ["jump services"] },
-    // Later than everybody's DNAT, after which the kernel asks no further chain: a cluster IP that
-    // another proxy serves is not ours to refuse.
+    // After the DNAT of all other programs, after which the kernel asks no further chain: a cluster
+    // IP that another proxy serves must not be refused.
     {
       name: "unclaimed-prerouting",
       hook: "type nat hook prerouting priority -90",

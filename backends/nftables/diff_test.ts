@@ -131,7 +131,7 @@ Deno.test("diffTable() keeps what is right of a table that was read", () => {
   assertEquals(stage.table.elements.get("affinity")?.size, 1);
 });
 
-Deno.test("diffTable() writes rules anew that somebody changed, and finds nothing more then", () => {
+Deno.test("diffTable() rewrites rules that another program changed, and finds nothing more then", () => {
   const stage = new NftDiffStage();
   stage.layout.set(plan(1));
   stage.sync();

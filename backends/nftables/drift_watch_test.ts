@@ -10,7 +10,7 @@ const FAILED = "Cannot check the table; trying again";
 
 /** A table that others change, and what the watch does about it. */
 class Stage extends DriftStage {
-  /** Chains that somebody took away. */
+  /** Chains that another program removed. */
   missing: readonly string[] = [];
   changedObjects = 0;
   elements = 0;
@@ -21,7 +21,7 @@ class Stage extends DriftStage {
   /** Of a large cluster, so that reading everything is the exception. */
   serviceCount = 10_000;
   lookError: Error | undefined;
-  /** How long reading everything takes. */
+  /** The time that a full read takes. */
   verifyMs = 0;
   readonly watch: DriftWatch;
 
@@ -109,7 +109,7 @@ Deno.test("DriftWatch of some nodes reads everything earlier than that of others
   assertEquals(stage.verifications, 1);
 });
 
-Deno.test("DriftWatch reads seldom what takes long, and once an hour whatever it takes", async () => {
+Deno.test("DriftWatch reads less often if a read takes long, but at least once an hour", async () => {
   await using stage = new Stage();
   stage.verifyMs = 20_000;
   await stage.pass(306);

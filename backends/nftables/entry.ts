@@ -48,7 +48,7 @@ export interface EndpointOrder {
 
 const NO_ENDPOINTS: readonly Endpoint[] = [];
 
-/** How the keys of the two lists of an entry are distinguished. */
+/** The difference between the keys of the two lists of an entry. */
 const LISTS = [
   { list: "main", first: FIRST_NUMBER, listBit: 0 },
   { list: "local", first: FIRST_NUMBER + LOCAL_OFFSET, listBit: LOCAL_BIT },

@@ -43,7 +43,7 @@ function entryOf(plan: ServicePlan, role: Role, previous?: Entry): Entry {
   return arrangeEntry(id, plan, { previous, slots });
 }
 
-/** The elements of an entry, as nft is told them. */
+/** The elements of an entry, in the syntax of nft. */
 function texts(entry: Entry): string[] {
   return elementsOf(entry).map(({ container, key, value }) =>
     `${container} ${key}${value === undefined ? "" : ` : ${value}`}`
@@ -155,9 +155,9 @@ Deno.test("elementsOf() admits only the source ranges of a load balancer", () =>
 });
 
 Deno.test("elementsOf() drops in silence where clients from outside are to have no answer", () => {
-  const nobody = { externalIps: ["192.0.2.1"], loadBalancerVips: ["192.0.2.2"] };
+  const unreachable = { externalIps: ["192.0.2.1"], loadBalancerVips: ["192.0.2.2"] };
   const drop = { kind: "drop" } as const;
-  const plan = testServicePlan({ ...nobody, external: drop, sourceRanges: [] });
+  const plan = testServicePlan({ ...unreachable, external: drop, sourceRanges: [] });
   assertEquals(texts(entryOf(plan, "ClusterIP")).slice(0, 1), [
     `service-ips 127.96.0.1 . tcp . 80 : ${nameNumber("reject-all")}`,
   ]);

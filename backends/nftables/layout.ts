@@ -229,7 +229,7 @@ export function sharedElements(
   ];
 }
 
-/** Why a ServicePort gets no rules; `undefined` = it does. */
+/** Returns the reason why a ServicePort gets no rules; `undefined` = it gets rules. */
 export function unsupported(
   plan: ServicePlan,
   { affinity }: NftablesFeatures,

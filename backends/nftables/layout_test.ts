@@ -28,7 +28,7 @@ function vip(number: number): EntryId {
   return `service-ips 172.30.0.${number} . tcp . 80` as EntryId;
 }
 
-/** Whose entry stands at an address. */
+/** Returns the owner of the entry at an address. */
 function ownerAt(layout: NftablesLayout, number: number): string | undefined {
   return layout.entry(vip(number), undefined)?.plan.key;
 }

@@ -7,7 +7,7 @@ interface Host {
   readonly kernelRelease?: string;
   readonly version?: string;
   readonly env?: Readonly<Record<string, string>>;
-  /** What the check of a text answers. */
+  /** The answer to the check of a text. */
   readonly check?: (text: string) => { code?: number; stderr?: string };
 }
 

@@ -23,7 +23,7 @@ function blockOf(slots: Slots): number {
   return [...blocks][0]!;
 }
 
-Deno.test("slotsOf() gives an endpoint the same slot, whoever else is there", () => {
+Deno.test("slotsOf() gives an endpoint the same slot whatever the other endpoints are", () => {
   const both = new SlotAllocator().slotsOf(plan("web", ONE, TWO));
   assertEquals(both.get(TWO), new SlotAllocator().slotsOf(plan("web", TWO)).get(TWO));
   assertNotEquals(both.get(ONE), both.get(TWO));

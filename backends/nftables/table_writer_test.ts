@@ -26,12 +26,12 @@ class Stage {
     this.writer = new TableWriter({ clock: this.clock, runner, refused: this.refused });
   }
 
-  /** What a write runs. */
+  /** Returns the commands of a write. */
   write(figures = new WriteFigures()): Promise<readonly ("read" | "write")[]> {
     return this.#run(() => this.writer.write(this.layout, figures));
   }
 
-  /** What taking chains away runs. */
+  /** Returns the commands of a removal of chains. */
   tidy(all: boolean, figures = new WriteFigures()): Promise<readonly ("read" | "write")[]> {
     return this.#run(() => this.writer.tidy(this.layout, { all, figures }));
   }
@@ -114,7 +114,7 @@ Deno.test("TableWriter leaves out whose elements are refused, all of one transac
   const bad = [plan(2), plan(3)];
   for (const each of [...bad, plan(4)]) stage.layout.set(each);
   stage.machine.judge = (line) => /10\.0\.[23]\.1/.test(line) ? "Invalid argument" : undefined;
-  // The third one tries a new table, which would leave nobody else to blame.
+  // The third one tries a new table, after which only the ServicePort can be the reason.
   assertEquals(await stage.write(), ["write", "read", "write", "write", "write"]);
   assertEquals(stage.layout.quarantined.map(({ key }) => key), bad.map(({ key }) => key));
   const [{ reason } = { reason: "" }] = stage.layout.quarantined;
@@ -144,7 +144,7 @@ Deno.test("TableWriter throws what is no ServicePort's", async () => {
   assertEquals([stage.layout.quarantined, stage.machine.tool.tables], [[], []]);
 });
 
-Deno.test("TableWriter replaces a table that can't be put right, and blames nobody", async () => {
+Deno.test("TableWriter replaces a table that cannot be corrected, and quarantines nothing", async () => {
   const stage = await stageWith(plan(1));
   const chain = "chain ip kube-relay nat-output";
   stage.machine.tool.run(
@@ -164,7 +164,7 @@ Deno.test("TableWriter blames no ServicePort for what a new table takes", async 
   const stage = await stageWith(plan(1));
   const { judge } = stage.machine;
   let isNew = false;
-  // As where somebody has made the map anew, with other types.
+  // As if another program had recreated the map with other types.
   stage.machine.judge = (line) => {
     isNew ||= line.startsWith("delete table");
     return !isNew && / : 10\.0\./.test(line) ? "Could not resolve" : undefined;
@@ -220,7 +220,7 @@ Deno.test("TableWriter says which chains are missing, by their names alone", asy
   assert((await stage.writer.missingChains()).includes("to-1"));
 });
 
-Deno.test("TableWriter says which chains somebody has made anew since the last look", async () => {
+Deno.test("TableWriter names the chains that another program has recreated since the last look", async () => {
   const stage = await stageWith(plan(1));
   assertEquals(await stage.writer.missingChains(), []);
   stage.layout.set(plan(2, 2));

@@ -117,7 +117,7 @@ Deno.test("TrafficCounters forgets a Service that is gone, and what its counters
   await stage.sync(WEB);
   stage.machine.packets.set(WEB_IN, 1);
   await stage.counters.refresh();
-  assertEquals(stage.of(WEB), [1, 100, 0], "the counter began anew");
+  assertEquals(stage.of(WEB), [1, 100, 0], "the counter started again");
 });
 
 Deno.test("TrafficCounters takes over what an earlier process has counted, and what it left behind", async () => {
@@ -172,7 +172,7 @@ Deno.test("TrafficCounters lets no sync fail, and says once why nothing is count
   await stage.sync(WEB);
   await stage.sync(WEB, DNS, testServicePlan({ name: "late", clusterIp: "172.30.0.3" }));
   await stage.sync(WEB);
-  assertEquals(stage.elements.length, 4, "a table that is gone is made anew");
+  assertEquals(stage.elements.length, 4, "a deleted table is created again");
 });
 
 const TABLE = "ip kube-relay-counters";
@@ -188,7 +188,7 @@ function stage() {
 
 const options = () => ({ family: "IPv4", turns: new OneAtATime() }) as const;
 
-Deno.test("startCounting() takes away what an earlier run left, where nobody asks for it any more", async () => {
+Deno.test("startCounting() removes the counters of an earlier run if they are no longer wanted", async () => {
   const { machine, dependencies } = stage();
   machine.tool.run([...atOnce(countingSteps("IPv4", { declares: true })).text()].join(""));
   assertEquals(machine.tool.tables, [TABLE]);
@@ -199,7 +199,7 @@ Deno.test("startCounting() takes away what an earlier run left, where nobody ask
   assertEquals(machine.tool.tables, []);
 });
 
-Deno.test("startCounting() writes nothing where nobody asks and nothing is left", async () => {
+Deno.test("startCounting() writes nothing if no counters are wanted or left over", async () => {
   const { machine, dependencies } = stage();
   await startCounting(dependencies, options());
   assertEquals(machine.writes, []);

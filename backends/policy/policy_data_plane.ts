@@ -1,6 +1,6 @@
 /**
- * What every data plane of NetworkPolicy offers, whichever tool it writes its rules by. Owned by its
- * callers; implementations are in the folders beside.
+ * The interface of every NetworkPolicy data plane, whichever tool writes its rules. Owned by its
+ * callers; the implementations are in the subfolders.
  *
  * @module
  */

@@ -97,8 +97,8 @@ Deno.test("UserspaceBackend uses an endpoint again when it is no longer an addre
   assertEquals([await ask({ hostname: VIP, port }), b.accepted], ["b", 1]);
   // The endpoint becomes another one.
   await test.sync([web, other]);
-  const mended = testServicePlan({ name: "web", clusterIp: VIP, port, to: [a.endpoint] });
-  assertEquals((await test.sync([mended, other])).quarantined, []);
+  const corrected = testServicePlan({ name: "web", clusterIp: VIP, port, to: [a.endpoint] });
+  assertEquals((await test.sync([corrected, other])).quarantined, []);
   assertEquals(await ask({ hostname: VIP, port }), "a");
 });
 

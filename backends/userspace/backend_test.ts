@@ -249,7 +249,7 @@ Deno.test("UserspaceBackend.drain() takes no new connections and waits for open 
   await drain;
 });
 
-Deno.test("UserspaceBackend.drain() waits no longer than it is told", async () => {
+Deno.test("UserspaceBackend.drain() waits no longer than requested", async () => {
   await using a = TcpServer.named("a");
   await using test = new TestUserspaceBackend();
   const at = { clusterIp: VIP, port: unusedPort() };

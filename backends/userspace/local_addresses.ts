@@ -22,7 +22,7 @@ export interface WantedAddress {
   readonly service: ServiceKey;
 }
 
-/** Where the sockets of an address are bound. */
+/** The place where the sockets of an address are bound. */
 export type AcquiredAddress =
   /** To the address itself: it was local already, or it is now. */
   | { readonly kind: "local" }

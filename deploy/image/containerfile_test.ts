@@ -7,7 +7,7 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import { TOOLS } from "../../lib/os/tools.ts";
 import { readDeployFile } from "../../tests/support/docs/deploy_files.ts";
 
-/** What Debian's essential packages need none of, and the tools do. */
+/** Packages that the tools need but Debian's essential packages do not. */
 const BESIDE_TOOLS = ["kmod"];
 
 /** One instruction of a Containerfile, its continued lines joined. */

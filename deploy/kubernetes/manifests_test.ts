@@ -21,7 +21,7 @@ import {
 
 const DAEMON_SETS = MANIFESTS.filter((path) => !path.endsWith("rbac.yaml"));
 
-/** What kubeadm writes into its ConfigMap, in short. */
+/** The ConfigMap that kubeadm writes, shortened. */
 const KUBEADM_CONFIGURATION = `
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
@@ -128,7 +128,7 @@ for (const path of DAEMON_SETS) {
   });
 }
 
-/** What a ClusterRole grants, sorted. */
+/** Returns the permissions that a ClusterRole grants, sorted. */
 function grantedBy(role: unknown): readonly string[] {
   const { rules } = v.parse(CLUSTER_ROLE, role);
   return rules.flatMap(({ apiGroups, resources, verbs }) =>

@@ -41,14 +41,14 @@ export interface ManifestReport {
   warn(problem: ManifestFieldProblem): void;
 }
 
-/** What is wrong with one field; the message is the end of a sentence. */
+/** A fault in one field; the message is the end of a sentence. */
 export interface ManifestFieldProblem {
   readonly path: readonly (string | number)[];
   readonly value?: unknown;
   readonly message: string;
 }
 
-/** What every object has. */
+/** The fields that every object has. */
 export interface KubeObject {
   readonly metadata: ObjectMeta;
 }

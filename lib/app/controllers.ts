@@ -21,12 +21,12 @@ import type { RunSource } from "./run/object_source.ts";
 import type { RunConfiguration } from "./run/run_configuration.ts";
 import type { StartUp } from "./run/start_up.ts";
 
-/** What the controllers of a run share. */
+/** The objects that all controllers of a run share. */
 export interface ControllerParts extends Dependencies {
   readonly logger: Logger;
   readonly openFiles: OpenFiles;
   readonly configuration: RunConfiguration;
-  /** What is in force: the file of the configuration may have changed since the start. */
+  /** The configuration in force: the file may have changed since the start. */
   readonly current: CurrentConfiguration;
   readonly nodeName: string;
   readonly informers: InformerSet;
@@ -39,7 +39,7 @@ export interface ControllerParts extends Dependencies {
   readonly changes: ChangeLog;
 }
 
-/** How a controller is made, and what it leaves on the machine removed. */
+/** Creates a controller, and removes what it left on the machine. */
 export interface ControllerDefinition {
   readonly name: ControllerName;
   isEnabled(configuration: RunConfiguration): boolean;

@@ -42,12 +42,12 @@ class Watched {
     return watched;
   }
 
-  /** What was logged since the last {@linkcode forget}. */
+  /** The lines logged since the last {@linkcode forget}. */
   get lines(): readonly string[] {
     return this.#logger.lines.map(({ message, fields }) => `${message} ${fields.problem ?? ""}`);
   }
 
-  /** How many problems each line leaves unnamed. */
+  /** The number of problems that each line leaves unnamed. */
   get more(): readonly unknown[] {
     return this.#logger.lines.map(({ fields }) => fields.more);
   }

@@ -7,7 +7,7 @@
 import type { Clock } from "../os/clock.ts";
 import { fileState } from "../os/file_state.ts";
 
-/** How often the file is checked. */
+/** The interval at which the file is checked. */
 const POLL_MS = 1_000;
 /** Writers need several steps: a file is complete when it has stayed the same for this time. */
 const SETTLE_MS = 100;

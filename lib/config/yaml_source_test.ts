@@ -102,7 +102,7 @@ Deno.test("readYaml() refuses aliases that multiply", () => {
   for (const quick of [false, true]) assert(errorLines(text, quick).length <= 10);
 });
 
-/** What the exact parser would take seconds for, and the reason that is given. */
+/** Texts for which the exact parser would take seconds, with the expected reason of the refusal. */
 const BOMBS: readonly { what: string; text: string; reason: RegExp }[] = [
   { what: "aliases", text: `a: &a x\nb: [${"*a,".repeat(100_000)}]\n`, reason: /10000 tokens/ },
   { what: "brackets", text: "[".repeat(100_000), reason: /nested more than 64 levels/ },

@@ -83,7 +83,7 @@ Deno.test("explainPacket() says which endpoints the mode leaves out, and why", (
   );
 });
 
-Deno.test("explainPacket() takes what is in quarantine for nobody's", () => {
+Deno.test("explainPacket() treats a frontend in quarantine as unserved", () => {
   const whole = explain("10.96.0.1:80", { quarantined: [{ key: WEB.key, reason: "no room" }] });
   assertEquals<unknown>(whole.verdict, {
     kind: "unclaimed",

@@ -46,11 +46,11 @@ export interface ApiSourceOptions {
 export interface ApiSourceStatus {
   readonly auth: KubeAuthDescription;
   readonly connected: boolean;
-  /** When the server last sent anything, in the time of `Clock.now()`. */
+  /** The time of the server's last message, by `Clock.now()`. */
   readonly lastSignOfLifeMs: number | undefined;
   /** The resources that are followed now. */
   readonly resources: readonly FollowedResource[];
-  /** Why the server may be unreachable, and the remedy. */
+  /** The likely reason why the server is unreachable, and the remedy. */
   readonly hint: string | undefined;
 }
 

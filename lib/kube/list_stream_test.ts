@@ -96,7 +96,7 @@ Deno.test("ListDecoder gives the items before one that is not JSON, then throws"
   assertEquals(items, [{ a: 1 }]);
 });
 
-/** What comes of a list: its items and what it says of itself, or the reason why it is refused. */
+/** Returns the result of a list: its items and its metadata, or the reason why it is refused. */
 function outcome(text: string, size: number): unknown {
   try {
     return decode(text, size);

@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { toPlainValue, toValueText } from "./log_value.ts";
 
-Deno.test("toValueText() writes values so that they can be told apart", () => {
+Deno.test("toValueText() writes different values differently", () => {
   const cyclic: Record<string, unknown> = {};
   cyclic["self"] = cyclic;
   const cases: readonly [value: unknown, text: string][] = [

@@ -29,7 +29,7 @@ Deno.test("createMetricsHandler() has no page that is switched off", async () =>
   }
 });
 
-Deno.test("createMetricsHandler() compresses a scrape for whoever asks for it, and no other page", async () => {
+Deno.test("createMetricsHandler() compresses a scrape on request, and no other page", async () => {
   const handler = createMetricsHandler({
     ...{ mode: "userspace", flags: undefined, status: undefined, setVerbosity: undefined },
     render: () => Promise.resolve({ contentType: "text/plain", body: "a 1\n" }),

@@ -7,7 +7,7 @@ import type { IpFamily } from "../net/ip_address.ts";
 import type { Direction } from "../policy/policy_plan.ts";
 import type { Instruments } from "./instruments.ts";
 
-/** What the policies of one family come to. */
+/** The figures of one family's policies. */
 interface PolicyFigures {
   readonly policies: number;
   readonly isolated: Readonly<Record<Direction, number>>;

@@ -191,7 +191,7 @@ function strangeLine(line: string): SyntaxError {
   );
 }
 
-/** What entries to delete have in common. */
+/** The properties that the deleted entries have in common. */
 interface Deletion {
   readonly family: IpFamily;
   /** Options of the tool, one line for each kind of entry. */

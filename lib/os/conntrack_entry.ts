@@ -76,7 +76,7 @@ export interface TrackedConnection {
   readonly protocol: string;
   /** The client, before its source is translated. */
   readonly source: IpAddress;
-  /** What the client sends to. */
+  /** The destination of the client's packets. */
   readonly destination: IpAddress;
   /** The end that answers, after the destination was translated. */
   readonly endpoint: IpAddress;

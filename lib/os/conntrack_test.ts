@@ -6,7 +6,7 @@ import type { UdpFlow } from "../proxy/stale_flows.ts";
 import { createConntrack } from "./conntrack.ts";
 import type { TrackedConnection } from "./conntrack_entry.ts";
 
-/** What conntrack 1.4.7 prints. */
+/** Output of conntrack 1.4.7. */
 const SAVED_4 =
   "-A -t 99 -u UNSET -s 10.0.0.1 -d 10.96.0.10 -r 10.1.0.1 -q 10.0.0.1 -p udp --sport 51 --dport 53 --reply-port-src 5353 --reply-port-dst 51\n";
 const SAVED_6 =
@@ -111,7 +111,7 @@ Deno.test("deleteUdp() deletes by one process, and counts what it says", async (
   assertEquals(commands.calls.length, 4);
 });
 
-/** What `conntrack -L` prints of a connection to a Service, of a ping, and of a tunnel. */
+/** Output of `conntrack -L` for a connection to a Service, a ping and a tunnel. */
 const LISTED =
   "tcp      6 431999 ESTABLISHED src=10.1.0.1 dst=10.96.0.1 sport=40000 dport=443 src=10.1.0.9 dst=10.1.0.1 sport=6443 dport=40000 [ASSURED] mark=0 use=1\n" +
   "icmpv6   58 29 src=fd00::1 dst=fd00::2 type=128 code=0 id=7 src=fd00::2 dst=fd00::1 type=129 code=0 id=7 mark=0 use=1\n" +

@@ -88,7 +88,7 @@ export class HttpConnection {
     return this.#isQueued;
   }
 
-  /** When to call {@linkcode expire}, on the clock. */
+  /** The time at which {@linkcode expire} must be called, on the clock. */
   get deadline(): number {
     return this.#deadline;
   }

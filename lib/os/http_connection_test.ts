@@ -1,6 +1,6 @@
 /**
- * What clients may do to a server of HTTP: send slowly, send too much, and never read. Real sockets; the
- * clock is the test's.
+ * Attacks an HTTP server with clients that send slowly, send too much, or never read. Uses real
+ * sockets and the clock of the test.
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";

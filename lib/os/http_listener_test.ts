@@ -11,7 +11,7 @@ import { probeWildcard } from "./wildcard.ts";
 
 const LOOPBACK = { hostname: "127.0.0.1", port: 0 };
 
-Deno.test("listenHttp() gives the port back once close() has resolved, whoever is connected", async () => {
+Deno.test("listenHttp() frees the port once close() has resolved, even with open connections", async () => {
   const first = listenHttp(LOOPBACK, () => new Response("first"));
   const { port } = first.address;
   // fetch() keeps the connection open for the next request.
@@ -85,7 +85,7 @@ Deno.test("HttpConnections closes who waits for longest when a client has too ma
     await server.clock.advance(1);
   }
   const next = await server.connect(GET);
-  // It leaves its place to whoever may come next.
+  // It leaves its place to the next client.
   assertMatch(await read(next), /^HTTP\/1\.1 200 [^]*\r\nconnection: close\r\n/);
   assertEquals(await read(idle[0]!), "(closed)");
   for (const client of idle.slice(1)) {

@@ -22,7 +22,7 @@ Deno.test("OpenFiles.takeListener() leaves sockets for other Services, and says 
   let taken = 0;
   while (files.takeListener("ns/greedy") === undefined) taken++;
   assertEquals(taken, listenersOfService);
-  assertStringIncludes(files.takeListener("ns/greedy")!, "most for one Service where 1000 files");
+  assertStringIncludes(files.takeListener("ns/greedy")!, "most for one Service if 1000 files");
   for (let service = 0; taken < listeners; service++, taken++) {
     assertEquals(files.takeListener(`ns/s${service}`), undefined);
   }

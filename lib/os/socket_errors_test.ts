@@ -5,7 +5,7 @@ import { isOutOfSockets, isPortRefused, listenProblem, systemErrorOf } from "./s
 
 const ADDRESS = parseIpAddress("10.96.0.1");
 
-/** What a call really throws. */
+/** Returns the real error of a call. */
 function thrownBy(call: () => unknown): unknown {
   try {
     call();

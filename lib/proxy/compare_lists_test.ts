@@ -20,10 +20,10 @@ const CASES: readonly { name: string; wanted: string; found: string; differences
 
 for (const { name, wanted, found, differences } of CASES) {
   Deno.test(`compareLists() tells ${name}`, () => {
-    const told = compareLists([...wanted], [...found]).map(({ kind, ...at }) =>
+    const reported = compareLists([...wanted], [...found]).map(({ kind, ...at }) =>
       `${kind} ${at.wanted ?? ""}${at.found === undefined ? "" : `@${at.found}`}`
     );
-    assertEquals(told, differences);
+    assertEquals(reported, differences);
   });
 }
 

@@ -125,7 +125,10 @@ Deno.test("EndpointSliceCache reuses what did not change in a slice", () => {
   assertStrictEquals(kept?.ports[1]?.endpoints, first);
 });
 
-/** Which of two equal endpoints of two slices wins, told by its node; both orders of arrival. */
+/**
+ * Cases of two equal endpoints in two slices. The node tells the winner; both orders of arrival are
+ * tried.
+ */
 const DUPLICATE_ROWS: readonly {
   readonly name: string;
   readonly winner: EndpointSource;
@@ -206,7 +209,7 @@ Deno.test("EndpointSliceCache uses the Endpoints object again in the sync in whi
   assertEquals(drain(cache), { [KEY]: ["10.0.0.9"] });
 });
 
-Deno.test("EndpointSliceCache ignores the Endpoints object beside a slice of another family", () => {
+Deno.test("EndpointSliceCache ignores the Endpoints object next to a slice of another family", () => {
   const cache = new EndpointSliceCache();
   const other = source({ kind: "otherSlice", name: "web-6", ports: [] });
   assertEquals(cache.set(WEB, other), false);

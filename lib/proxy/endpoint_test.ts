@@ -61,7 +61,7 @@ const ENDPOINT_ROWS: readonly {
     expect: { ready: false, serving: true, terminating: true },
   },
   {
-    name: "takes unset serving for true beside ready false",
+    name: "takes unset serving for true next to ready false",
     endpoint: { addresses: ["10.180.0.1"], conditions: { ready: false } },
     expect: { ready: false, serving: true, terminating: false },
   },

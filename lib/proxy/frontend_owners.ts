@@ -125,15 +125,15 @@ export class FrontendOwners {
   }
 }
 
-/** Why the frontends that a ServicePort lacks are not served. */
+/** Returns a quarantine item, with its reason, for each frontend that a ServicePort lacks. */
 export function contestedItems(
   { key, protocol, contested = [] }: Pick<ServicePlan, "contested" | "key" | "protocol">,
 ): readonly Quarantined[] {
   return contested.map(({ address, port, owner }) => {
     const frontend = frontendText(address, port, protocol);
-    const reason = `${frontend} belongs to ${owner}, which goes first: a cluster IP goes before ` +
-      "other addresses and these before node ports, then the older Service before the newer one, " +
-      "then the first name";
+    const reason = `${frontend} belongs to ${owner}, which has priority: cluster IPs precede ` +
+      "other addresses, and these precede node ports; then the older Service precedes the newer " +
+      "one; then the first name";
     return { key, ...(address !== undefined && { address: frontend }), reason };
   });
 }
@@ -186,7 +186,7 @@ function* claimsOf(claimant: Claimant): Generator<ClaimedFrontend, void, void> {
   }
 }
 
-/** What the ServicePort of a plan claimed, the frontends that it did not get included. */
+/** Yields all frontends that a ServicePort claims, including those that it did not get. */
 function* claimsOfPlan(plan: ServicePlan): Generator<ClaimedFrontend, void, void> {
   yield* claimsOf(plan);
   for (const { address, port } of plan.contested ?? []) {

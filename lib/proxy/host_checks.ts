@@ -28,11 +28,11 @@ export interface HostFinding {
    */
   readonly severity: "blocking" | "warning" | "info";
   readonly software?: ForeignSoftware;
-  /** What was found, one sentence without a full stop. */
+  /** The finding, as one sentence without a full stop. */
   readonly summary: string;
-  /** Where it was seen, one line each: `chain KUBE-SVC-… (412) in nat, iptables-nft`. */
+  /** The places where it was seen, one line each: `chain KUBE-SVC-… (412) in nat, iptables-nft`. */
   readonly evidence: readonly string[];
-  /** What an administrator can do about it. */
+  /** The remedy for an administrator. */
   readonly cure?: string;
 }
 
@@ -85,7 +85,7 @@ export interface HostChecks {
    * Leaves nothing behind.
    */
   probeMode(mode: BackendMode, options?: HostCheckOptions): Promise<readonly ProbeResult[]>;
-  /** What other software left on this machine or does there. */
+  /** Finds the leftovers and activities of other software on this machine. */
   findings(options?: FindingOptions): Promise<readonly HostFinding[]>;
   /**
    * Removes what kube-proxy leaves in each of its modes, and nothing else: jumps first, then

@@ -50,7 +50,7 @@ const ROWS: readonly {
     IPv6: NONE,
   },
   {
-    name: "knows nothing by a range that everybody is in",
+    name: "knows nothing by a range that contains every address",
     options: { mode: "ClusterCIDR", clusterCidrs: ["0.0.0.0/0", "::/0"].map(parseCidr) },
     IPv4: NONE,
     IPv6: NONE,
@@ -96,7 +96,7 @@ for (
     ["outside of it", { kind: "byCidr", cidr: parseCidr("10.9.0.0/16") }, undefined, false],
     ["by the bridge", { kind: "byBridge", interfaceName: "cni0" }, "cni0", true],
     ["by another one", { kind: "byBridge", interfaceName: "cni0" }, "cni01", false],
-    ["by nobody knows what", { kind: "byBridge", interfaceName: "cni0" }, undefined, undefined],
+    ["by an unknown rule", { kind: "byBridge", interfaceName: "cni0" }, undefined, undefined],
     ["by a prefix", { kind: "byInterfacePrefix", prefix: "veth" }, "veth12", true],
     ["by another prefix", { kind: "byInterfacePrefix", prefix: "veth" }, "eth0", false],
     ["without a detector", { kind: "none" }, "cni0", undefined],

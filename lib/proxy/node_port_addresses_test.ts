@@ -65,7 +65,7 @@ const ROWS: readonly {
     IPv6: ["::1/128"],
   },
   {
-    name: "takes words beside ranges",
+    name: "takes words next to ranges",
     entries: ["primary", "localhost", "10.0.0.0/8"],
     IPv4: ["192.168.0.2/32", "127.0.0.0/8", "10.0.0.0/8"],
     IPv6: ["2001:db8::2/128", "::1/128"],
@@ -77,7 +77,7 @@ const ROWS: readonly {
     IPv6: ALL,
   },
   {
-    name: "adds nothing for 'primary' beside a range where the Node has no address of the family",
+    name: "adds nothing for 'primary' next to a range where the Node has no address of the family",
     entries: ["primary", "2001:db8::/64"],
     node: IPV4_NODE,
     IPv4: ["192.168.0.2/32"],

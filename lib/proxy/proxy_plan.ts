@@ -22,7 +22,7 @@ export interface PlanOptions {
 
 /** The part of the plan that all Services share. */
 export interface SharedPlan {
-  /** Which addresses of this node serve node ports. */
+  /** The addresses of this node that serve node ports. */
   readonly nodePortRanges: NodePortAddresses;
   /** Those of them that the node has, sorted. */
   readonly nodePortAddresses: readonly IpAddress[];
@@ -44,7 +44,7 @@ export interface ProxyPlan {
   readonly shared: SharedPlan;
 }
 
-/** How a plan differs from the one of the last successful sync. */
+/** The differences between a plan and that of the last successful sync. */
 export interface PlanChanges {
   /** Keys whose ServicePlan is new or differs; look it up in the plan. */
   readonly upserted: ReadonlySet<ServicePortKey>;

@@ -249,7 +249,7 @@ Deno.test("planProxy() plans a state from scratch", () => {
 
 const KEY = testServicePort().key;
 
-/** Two plans of one ServicePort, told apart by the affinity timeout. */
+/** Two plans of one ServicePort, distinguished by the affinity timeout. */
 function planWith(affinityTimeoutSeconds: number): ServicePlan {
   return planService(testServicePort({ affinityTimeoutSeconds }), [], {
     node: testNodeState(),

@@ -92,7 +92,7 @@ Deno.test("applyChanges() has no entry for a ServicePort without endpoints", () 
 
 const NODE = testNodeState();
 
-/** What a change of the shared part touches. */
+/** Changes of the shared part, with the ServicePorts that each affects. */
 const SHARED_ROWS = [
   {
     name: "an equal Node touches nothing",

@@ -19,7 +19,7 @@ function createTracker(services: readonly Service[] = []): ServiceChangeTracker 
   return tracker;
 }
 
-/** What a drain holds, in plain text. */
+/** Returns the content of a drain as plain text. */
 function drain(tracker: ServiceChangeTracker) {
   const { services, upserted, removed, problems } = tracker.drain();
   return {
@@ -189,7 +189,7 @@ Deno.test("ServiceChangeTracker asks for a sync that fetches a problem, even of 
   assertEquals(tracker.update(bad, bad), false);
 });
 
-Deno.test("ServiceChangeTracker forgets a problem that is mended before the drain", () => {
+Deno.test("ServiceChangeTracker forgets a problem that is corrected before the drain", () => {
   const tracker = createTracker([ONE]);
   const bad = testService("one", { ...ports(1, 2), externalIPs: ["nonsense"] });
   tracker.update(ONE, bad);

@@ -90,7 +90,7 @@ export interface ServiceInspection {
 
 /** The actual state of the data plane. */
 export interface BackendInspection {
-  /** How Service addresses reach this data plane, for display. */
+  /** The path by which Service addresses reach this data plane, for display. */
   readonly summary: string;
   readonly services: readonly ServiceInspection[];
   readonly quarantined: readonly Quarantined[];

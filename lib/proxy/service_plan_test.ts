@@ -39,7 +39,7 @@ function accessible(overrides: Partial<ServicePort> = {}): ServicePort {
   });
 }
 
-/** What the lists mean for traffic (control-plane 5.5). */
+/** Verdicts for traffic that follow from the lists (control-plane 5.5). */
 const VERDICT_ROWS: readonly {
   readonly name: string;
   readonly internal: TrafficPolicy;

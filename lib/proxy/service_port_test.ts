@@ -51,7 +51,7 @@ Deno.test("servicePortsFromService() keeps when the Service was made", () => {
   assertEquals(port?.createdAt, createdAt);
 });
 
-/** Which Services count (control-plane 4.1). */
+/** Services that are served and others that are not (control-plane 4.1). */
 const CLUSTER_IP_ROWS: readonly {
   readonly name: string;
   readonly service: Service;
@@ -297,27 +297,27 @@ for (const { name, service, options, expect, problems = [] } of RECORD_ROWS) {
   });
 }
 
-/** Source ranges: undefined = everybody, empty = nobody. */
+/** Source ranges: undefined = all clients, empty = no client. */
 const SOURCE_RANGE_ROWS: readonly {
   readonly name: string;
   readonly ranges: readonly string[] | undefined;
   readonly expect: readonly string[] | undefined;
   readonly problems?: readonly string[];
 }[] = [
-  { name: "admit everybody without a list", ranges: undefined, expect: undefined },
-  { name: "admit everybody with an empty list", ranges: [], expect: undefined },
+  { name: "admit all clients without a list", ranges: undefined, expect: undefined },
+  { name: "admit all clients with an empty list", ranges: [], expect: undefined },
   {
     name: "are trimmed, of the family, and each once",
     ranges: [" 203.0.113.0/25 ", "fd00::/64", "203.0.113.1/25"],
     expect: ["203.0.113.0/25"],
   },
   {
-    name: "admit everybody with a /0 of the family",
+    name: "admit all clients with a /0 of the family",
     ranges: ["203.0.113.0/25", "0.0.0.0/0"],
     expect: undefined,
   },
   {
-    name: "admit nobody with a /0 of the other family only",
+    name: "admit no client with a /0 of the other family only",
     ranges: ["::/0"],
     expect: [],
     problems: ["spec.loadBalancerSourceRanges"],
@@ -329,7 +329,7 @@ const SOURCE_RANGE_ROWS: readonly {
     problems: ["spec.loadBalancerSourceRanges[1]"],
   },
   {
-    name: "admit nobody where none is valid, while upstream admits everybody",
+    name: "admit no client if none is valid, while upstream admits all",
     ranges: ["203.0.113.0", ""],
     expect: [],
     problems: [

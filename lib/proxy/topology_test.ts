@@ -43,7 +43,7 @@ function numbers(endpoints: readonly Endpoint[] | undefined): readonly number[] 
   return endpoints?.map(({ address }) => Number(address.slice(address.lastIndexOf(".") + 1)));
 }
 
-/** Which lists are computed (control-plane 5.1). */
+/** Conditions under which each list is computed (control-plane 5.1). */
 const LIST_ROWS: readonly (readonly [
   internal: TrafficPolicy,
   external: TrafficPolicy,
@@ -88,7 +88,7 @@ const ROWS: readonly {
   readonly cluster: readonly number[] | undefined;
   readonly local: readonly number[] | undefined;
   readonly hasAny?: boolean;
-  /** Where it is not the longer one of the two lists. */
+  /** The reachable endpoints, if they are not the longer one of the two lists. */
   readonly reachable?: readonly number[];
 }[] = [
   {
@@ -313,7 +313,7 @@ Deno.test("categorizeEndpoints() keeps its lists sorted, inside of what is there
   );
 });
 
-/** What each endpoint is left out for, in the order of the endpoints. */
+/** The reason why each endpoint is left out, in the order of the endpoints. */
 const EXCLUSION_ROWS: readonly (readonly [
   name: string,
   policy: TrafficPolicy,
@@ -321,7 +321,7 @@ const EXCLUSION_ROWS: readonly (readonly [
   expected: readonly (ExclusionReason | undefined)[],
 ])[] = [
   ["Cluster", "Cluster", [local(1), remote(2, UNREADY)], [undefined, "not-ready"]],
-  ["ready beside ending", "Cluster", [local(1), remote(2, DRAINING)], [undefined, "not-ready"]],
+  ["ready next to ending", "Cluster", [local(1), remote(2, DRAINING)], [undefined, "not-ready"]],
   ["fallback", "Cluster", [local(1, DRAINING), remote(2, UNREADY)], [undefined, "not-serving"]],
   ["Local", "Local", [local(1), local(2, UNREADY), remote(3)], [
     undefined,

@@ -1,5 +1,5 @@
 /**
- * What `./compile.sh` left in `dist`, and what it refuses.
+ * Tests the output of `./compile.sh` in `dist`, and the inputs that it refuses.
  *
  * @module
  */
@@ -33,7 +33,7 @@ async function head(): Promise<string> {
 }
 
 Deno.test({
-  name: "dist/SHA256SUMS fits what lies beside it",
+  name: "dist/SHA256SUMS matches the files next to it",
   ignore,
   async fn() {
     const { code, stdout, stderr } = await run("sh", ["-c", "cd dist && sha256sum -c SHA256SUMS"]);

@@ -1,5 +1,6 @@
 /**
- * Where and how the self-extracting form unpacks when nobody interferes, and what the program sees.
+ * Tests where and how the self-extracting form unpacks if no other program interferes, and what the
+ * program sees.
  *
  * @module
  */

@@ -1,5 +1,6 @@
 /**
- * What a client learns of its rights before it watches, on the fake and on the real API machinery.
+ * Tests how a client checks its rights before it watches, on the fake and on the real API
+ * machinery.
  *
  * @module
  */

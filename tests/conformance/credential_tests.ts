@@ -18,7 +18,7 @@ import { Follower } from "./follower.ts";
 import type { PemPair } from "./server.ts";
 import { testService } from "./test_service.ts";
 
-/** Stands in the server's certificate beside its addresses. */
+/** An additional name in the server's certificate, besides its addresses. */
 const SERVER_NAME = "apiserver.kube-relay.test";
 
 /** Defines the tests. */

@@ -1,5 +1,5 @@
 /**
- * Two hours of fake time beside the fake server, and minutes of real time beside the real one.
+ * Runs two hours of fake time with the fake server, and minutes of real time with the real one.
  *
  * @module
  */
@@ -50,7 +50,7 @@ export function defineFakeLongRun(): void {
   });
 }
 
-/** What the fake does wrong, one at a time. */
+/** Returns the faults of the fake, which happen one at a time. */
 function fakeFaults(
   fake: FakeApiServer,
   { relay, random }: { readonly relay: TcpRelay; readonly random: () => number },

@@ -1,6 +1,6 @@
 /**
- * What `deploy/kubernetes` has to be applied, as the API machinery takes it: with strict field
- * checking, as `kubectl apply --validate=strict` asks for. The docs have no manifests of their own.
+ * Applies `deploy/kubernetes` to the API machinery with strict field checking, as `kubectl apply
+ * --validate=strict` does. The docs have no manifests of their own.
  *
  * @module
  */

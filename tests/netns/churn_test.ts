@@ -1,6 +1,7 @@
 /**
- * Services that nobody changes must not notice that others do. `tests/support/stages/churn_stage.ts` has the
- * switches for an earlier run's changes and for sabotage.
+ * Tests that clients of unchanged Services notice no change of other Services.
+ * `tests/support/stages/churn_stage.ts` has the switches for an earlier run's changes and for
+ * sabotage.
  *
  * @module
  */

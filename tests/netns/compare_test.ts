@@ -1,5 +1,5 @@
 /**
- * What another process finds when it compares the kernel with a plan that was applied: nothing.
+ * Tests that another process finds no difference when it compares the kernel with an applied plan.
  *
  * @module
  */

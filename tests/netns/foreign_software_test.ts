@@ -1,5 +1,6 @@
 /**
- * kube-proxy's leftovers in a real kernel, beside rules of others: found, and taken away alone.
+ * Tests that kube-proxy's leftovers in a real kernel are found and removed, and that foreign rules
+ * next to them stay.
  *
  * @module
  */
@@ -92,7 +93,8 @@ Deno.test({
 });
 
 Deno.test({
-  name: "removeKubeProxy() takes halves, doubled rules, and goes on past what somebody else holds",
+  name:
+    "removeKubeProxy() removes partial and doubled rules, and continues past objects that other programs use",
   ignore,
   async fn() {
     await using node = await createUsedNode();

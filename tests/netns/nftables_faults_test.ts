@@ -24,7 +24,7 @@ const FOREIGN = `
 table inet kube-relay {
   chain services { type filter hook input priority 5; counter; }
 }
-table ip theirs {
+table ip other {
   map service-ips { type ipv4_addr . inet_proto . inet_service : verdict; elements = { 172.30.0.1 . tcp . 80 : accept } }
   chain nat-prerouting { type nat hook prerouting priority 50; meta mark 0x77 accept; }
 }
@@ -78,7 +78,7 @@ async function textOf(stage: NftKernelStage): Promise<string> {
   return await stage.nft("-s list table ip kube-relay");
 }
 
-/** What others do, as input of nft: `TABLE` is ours. */
+/** Changes by other programs, as input of nft; `TABLE` is the table of kube-relay. */
 const ALTERATIONS: Readonly<Record<string, string>> = {
   "the table is deleted": "delete table TABLE",
   "the table is flushed": "flush table TABLE",
@@ -131,7 +131,7 @@ Deno.test({
         assert(await textOf(stage).catch(() => "") !== text, "it was changed");
         // In place of the next reading, which comes when the one before was 300 times as short.
         stage.backend.recheck?.();
-        await eventually("drift is told", () => stage.drift.length > 0);
+        await eventually("drift is reported", () => stage.drift.length > 0);
         await stage.check(PLANS);
         assertEquals(await foreignTables(stage.namespace), foreign);
         await verify(stage);
@@ -157,7 +157,7 @@ function madeAnew(what: string, declaration: readonly string[]): string {
   ].join("\n");
 }
 
-/** What others do that clients of Service `web` notice. */
+/** Changes by other programs that clients of Service `web` notice. */
 const NOTICED: Readonly<Record<string, string>> = {
   "both tables are deleted": "delete table ip kube-relay\ndelete table ip6 kube-relay",
   "an element is deleted":
@@ -188,7 +188,7 @@ Deno.test({
       () =>
         stage.logger.lines.some(({ message }) => message.includes("removed or replaced chains")),
     );
-    await eventually("drift is told", () => stage.drift.length > 0);
+    await eventually("drift is reported", () => stage.drift.length > 0);
     await stage.check(changed);
   },
 });
@@ -210,7 +210,7 @@ Deno.test({
   },
 });
 
-/** How nft may fail, as a script of the shell that has its input. */
+/** Failures of nft, as scripts of the shell that has its input. */
 const FAILURES: Readonly<Record<string, string>> = {
   "is killed before it has read its input": "kill -9 $$",
   "is killed in the middle of its input": "head -c 40 | nft -f - ; kill -9 $$",

@@ -49,7 +49,7 @@ Deno.test({
           const found = [...elements.get(container) ?? []].sort();
           assertEquals(found, [...wanted.elements.get(container) ?? []].sort(), container);
         }
-        // nft 1.0.6 ends on some types that it takes: whoever looks must get an answer.
+        // nft 1.0.6 crashes on some types that it accepts: a listing must succeed.
         assert((await namespace.output("nft", ["-j", "list", "ruleset"])).includes("service-ips"));
         await namespace.output("nft", ["delete", "table", ...table]);
       });

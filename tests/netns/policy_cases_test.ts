@@ -1,6 +1,6 @@
 /**
- * The cases of NetworkPolicy with real packets through ClusterIPs, by each data plane beside the mode of
- * Services that has the same tools.
+ * Runs the cases of NetworkPolicy with real packets through ClusterIPs, by each data plane together
+ * with the mode of Services that uses the same tools.
  *
  * @module
  */

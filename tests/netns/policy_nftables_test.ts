@@ -29,7 +29,10 @@ testPolicyOnTheWire({
   },
 });
 
-/** What other programs do, as input of nft: `TABLE` is ours, `POD` the address of a pod. */
+/**
+ * Changes by other programs, as input of nft: `TABLE` is the table of kube-relay, `POD` the address
+ * of a pod.
+ */
 const ALTERATIONS: readonly string[] = [
   "delete table TABLE",
   "flush table TABLE",

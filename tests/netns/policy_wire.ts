@@ -1,5 +1,5 @@
 /**
- * What any data plane of NetworkPolicy does with real packets.
+ * Tests of every data plane of NetworkPolicy with real packets.
  *
  * @module
  */
@@ -23,7 +23,7 @@ interface WiredDataPlane {
   readonly make: PolicyDataPlaneFactory;
   /** Takes all rules of the data plane away, as another program may. */
   readonly flush: (scene: PolicyScene) => Promise<void>;
-  /** What is left of it on the node, as text. */
+  /** Returns the remaining rules and sets on the node, as text. */
   readonly remains: (scene: PolicyScene) => Promise<string>;
 }
 

@@ -1,5 +1,5 @@
 /**
- * What `kube-relay render` prints can be given to the real tools, one IP family each.
+ * Gives the output of `kube-relay render` to the real tools, one IP family each.
  *
  * @module
  */

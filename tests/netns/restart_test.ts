@@ -1,5 +1,5 @@
 /**
- * What clients notice of an end and of a start.
+ * Tests the effect of a stop and a start on clients.
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
- * What a NetworkPolicy means, as one table: the connectivity cases of Kubernetes' own suite, and cases
- * that other implementations get wrong.
+ * The meaning of NetworkPolicies, as one table: the connectivity cases of Kubernetes' own suite,
+ * and cases in which other implementations are wrong.
  *
  * @module
  */

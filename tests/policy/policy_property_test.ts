@@ -65,7 +65,7 @@ function snapshot({ pods, lists, peers }: PolicyPlan) {
 
 type Snapshot = ReturnType<typeof snapshot>;
 
-/** What a data plane does: only what the changes name is read from the new plan. */
+/** Applies changes as a data plane does: reads only the named parts from the new plan. */
 function applyChanges(held: Snapshot, changes: PolicyPlanChanges, plan: Snapshot): Snapshot {
   if (changes.full) return plan;
   const replace = <K, V>(into: Map<K, V>, from: ReadonlyMap<K, V>, keys: ReadonlySet<K>) => {
@@ -101,7 +101,7 @@ function applyChanges(held: Snapshot, changes: PolicyPlanChanges, plan: Snapshot
   };
 }
 
-/** What the docstrings of a plan promise. */
+/** Checks the guarantees in the docstrings of a plan. */
 function checkPromises({ pods, lists, peers }: PolicyPlan): void {
   const [usedLists, usedPeers] = [new Set<string>(), new Set<string>()];
   const addresses = [...pods.values()].flatMap((pod) => pod.addresses);

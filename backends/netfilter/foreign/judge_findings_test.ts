@@ -89,7 +89,7 @@ const CASES: readonly (readonly [what: string, seen: SeenOnHost, findings: reado
     ["info kube-router-policies"],
   ],
   [
-    "network policies that k3s was told to leave",
+    "network policies that k3s is configured to leave",
     seen({}, {
       chains: chains("kube-router", "KUBE-POD-FW-…"),
       nodeArgs: { ...SERVER, disableKubeProxy: true, disableNetworkPolicy: true },

@@ -27,7 +27,7 @@ const CASES: readonly (readonly [table: string, chain: string, owner: ChainOwner
 ];
 
 for (const [table, chain, owner] of CASES) {
-  Deno.test(`knownChain() says whose ${chain} in ${table} is: ${owner ?? "nobody's it knows"}`, () => {
+  Deno.test(`knownChain() names the owner of ${chain} in ${table}: ${owner ?? "none that it knows"}`, () => {
     assertEquals(knownChain(table, chain)?.owner, owner);
     assertEquals(isKubeProxyChain(table, chain), owner === "kube-proxy");
   });

@@ -96,7 +96,7 @@ class IpvsNode {
   }
 }
 
-/** What concerns ipvs; that the other tools fail is not under test. */
+/** Returns the lines about ipvs. The other tools fail here and are not under test. */
 function ipvsOnly(lines: readonly string[]): string[] {
   return lines.filter((line) => /virtual|ipset|device/.test(line));
 }

@@ -54,7 +54,7 @@ COMMIT
   );
 });
 
-Deno.test("planTableRemoval() leaves what masquerades for somebody else as it is", () => {
+Deno.test("planTableRemoval() leaves rules that masquerade for other programs as they are", () => {
   const { chains, emptied, kept } = plan([...USED, "-A MINE -j KUBE-MARK-MASQ"]);
   assertEquals(chains, ["KUBE-SERVICES"]);
   assertEquals(emptied, []);
@@ -64,7 +64,7 @@ Deno.test("planTableRemoval() leaves what masquerades for somebody else as it is
   ]);
 });
 
-Deno.test("planTableRemoval() empties a chain that somebody else refers to, once", () => {
+Deno.test("planTableRemoval() empties a chain with a foreign reference, once", () => {
   const holder = "-A MINE -g KUBE-SERVICES";
   assertEquals(plan([...USED, holder]).emptied, ["KUBE-SERVICES"]);
   const afterwards = plan([":KUBE-SERVICES - [0:0]", ":MINE - [0:0]", holder]);
@@ -94,7 +94,7 @@ Deno.test("planTableRemoval() pauses within a large table", () => {
   assertEquals([...planTableRemoval(tableOf(chains), isKubeProxyChain)].length > 10, true);
 });
 
-Deno.test("planTableRemoval() keeps a chain that one which masquerades for somebody else leads to", () => {
+Deno.test("planTableRemoval() keeps a chain that is reached from one which masquerades for other programs", () => {
   const lines = [
     ...USED,
     ":KUBE-HAIRPIN - [0:0]",

@@ -31,7 +31,7 @@ export interface SavedSet {
 
 /** Lines between two pauses. */
 const LINES_PER_STEP = 256;
-/** Where the kernel prints more than was asked for. */
+/** Options that the kernel prints although kube-relay does not set them. */
 const OWN_OPTIONS = new Set(["hashsize", "bucketsize", "initval"]);
 /** IPSET_MAXNAMELEN less the final zero. */
 export const MAX_SET_NAME_LENGTH = 31;

@@ -23,7 +23,7 @@ interface PortRange {
   readonly last: number;
 }
 
-/** What a packet has to be like. Everything that is named has to hold. */
+/** The conditions of a rule. A packet must meet all that are given. */
 export interface RuleMatch {
   readonly source?: Negatable<IpAddress | Cidr>;
   readonly destination?: Negatable<IpAddress | Cidr>;

@@ -100,7 +100,7 @@ export interface SavedTable {
 /** The tables that kube-relay writes to; one that does not exist has no chains. */
 export type SavedTables = Readonly<Record<IptablesTable, SavedTable>>;
 
-/** What is asked of a dump. */
+/** The options of a dump. */
 export interface SaveOptions {
   /** Whether the caller can do without a table that the tool cannot print. @default {false} */
   readonly mayLack?: boolean;

@@ -35,7 +35,7 @@ Deno.test("IptablesSave tells built-in chains from others, and keeps the order o
     ["PREROUTING", ['-m comment --comment "-A x" -j KUBE-SERVICES']],
   ]);
   assertEquals([...nat.chains], [["KUBE-SERVICES", ["-d 10.96.0.1/32 -j RETURN", ""]]]);
-  assertEquals([filter.builtIn.size, filter.chains.size], [0, 0], "nobody has made it");
+  assertEquals([filter.builtIn.size, filter.chains.size], [0, 0], "no program has created it");
 });
 
 for (

@@ -11,7 +11,7 @@ import { attemptRules, type RuleFeature, ruleTrial } from "../probe/iptables_tri
 import { type Findings, tryFeatures } from "../probe/try_features.ts";
 import type { ProbeDependencies } from "../probe/try_tool.ts";
 
-/** What a mode needs of iptables. */
+/** The features of iptables that a mode needs. */
 interface IptablesNeeds {
   readonly tables: readonly TableFeature[];
   readonly rules: readonly RuleFeature[];

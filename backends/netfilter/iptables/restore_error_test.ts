@@ -19,7 +19,7 @@ const INPUT = {
 const NFT = "iptables-restore v1.8.9 (nf_tables)";
 const LEGACY = "iptables-restore v1.8.9 (legacy)";
 
-/** What the tools really say, and what is to be made of it. */
+/** Real messages of the tools, with the expected parts. */
 const REFUSALS: readonly {
   readonly what: string;
   readonly code: number;

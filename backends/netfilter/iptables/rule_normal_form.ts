@@ -21,7 +21,7 @@ interface Part {
   readonly options: Option[];
 }
 
-/** What a rule says, taken apart. */
+/** The parts of a rule. */
 interface ParsedRule {
   /** Options that belong to no extension: `-s`, `-d`, `-i`, `-o`, `-p`. */
   readonly base: Option[];
@@ -33,7 +33,7 @@ interface ParsedRule {
 const BASE_OPTION = /^-[sdiop]$/;
 /** With them come the ports, which may stand anywhere. */
 const PROTOCOL_MATCH = /^(tcp|udp|sctp)$/;
-/** What the tools add to say what is so anyway. */
+/** Options that the tools add although they are the default. */
 const IMPLIED =
   /^(--rsource|--mask (255\.255\.255\.255|ffff(:ffff){7})|--reject-with icmp6?-port-unreachable)$/;
 /** The kernel keeps a probability as 31 bits. */

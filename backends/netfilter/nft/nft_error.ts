@@ -1,5 +1,5 @@
 /**
- * Why `nft` failed. The only file that reads its words.
+ * Explains why `nft` failed. The only file that reads its messages.
  *
  * @module
  */
@@ -40,16 +40,16 @@ export class NftError extends Error {
   }
 }
 
-/** What was given to the tool. */
+/** The input of the tool. */
 export interface NftInput {
   readonly lines: readonly string[];
   /** The owner of a line, e.g. a Service; lines count from 1. */
   ownerOf(line: number): string | undefined;
 }
 
-/** How the tool ended. */
+/** The exit of the tool. */
 interface NftFailure {
-  /** What it was to do, e.g. `write table ip kube-relay of nftables`. */
+  /** The attempted action, e.g. `write table ip kube-relay of nftables`. */
   readonly action: string;
   readonly code: number;
   readonly stderr: string;
@@ -95,7 +95,7 @@ export function errorOfRead({ action, code, stderr }: NftFailure): NftError {
   return new NftError(`Cannot ${action}: exit code ${code}: ${reason}`, { kind });
 }
 
-/** Whether what was to be listed is not there. */
+/** Whether the listed object does not exist. */
 export function saysNotFound(stderr: string): boolean {
   return /No such file or directory/.test(stderr);
 }

@@ -71,12 +71,18 @@ export class NftRunner {
     return await this.#list([CODE_FLAG, "--numeric-protocol"]);
   }
 
-  /** How the rules of each chain are printed, with names for all; `undefined` = there is no table. */
+  /**
+   * Returns the printed rules of each chain, with names for all objects; `undefined` = the table
+   * does not exist.
+   */
   async readRules(): Promise<TableReading["rules"] | undefined> {
     return (await this.#list(["--terse"]))?.rules;
   }
 
-  /** What rules would do, with these sets and maps. They are judged and thrown away: nothing is written. */
+  /**
+   * Returns the instructions of rules with these sets and maps. The kernel only checks them;
+   * nothing is written.
+   */
   async ruleCode(
     { containers }: Pick<NftTableSpec, "containers">,
     chains: Iterable<NftChain>,
@@ -131,7 +137,7 @@ export class NftRunner {
     return await this.element(container, key) !== undefined;
   }
 
-  /** What is printed of one element of a set or map; `undefined` = there is none. */
+  /** Returns the printed form of one element of a set or map; `undefined` = it does not exist. */
   async element(container: string, key: string): Promise<string | undefined> {
     const { family, name } = this.#table;
     const args = ["get", "element", family, name, container, `{ ${key} }`];

@@ -52,7 +52,7 @@ Deno.test("NftRunner.read() takes no table that is cut off, or is none", async (
 
 Deno.test("NftRunner.chains() gives the handles of chains, and passes over foreign tables", async () => {
   const stdout = [
-    "table ip theirs {\n\tchain services { # handle 3\n\t}\n}",
+    "table ip other {\n\tchain services { # handle 3\n\t}\n}",
     "table ip kube-relay {\n\tchain layout-3 { # handle 15\n\t}\n\tchain nat-output { # handle 18",
     "\t\ttype nat hook output priority dstnat; policy accept;\n\t}\n}",
     "table ip kube-relay-probe {\n\tchain probe {\n\t}\n}\n",

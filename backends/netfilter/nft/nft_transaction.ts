@@ -21,7 +21,9 @@ export interface ChainChange<Owner extends string> extends NftChain {
 /** A set or map, of whatever types. */
 type NamedContainer = Pick<NftContainer, "kind"> & { readonly name: string };
 
-/** What changes, by kind; each kind is written as a whole, in this order. Absent = nothing. */
+/**
+ * The changes, by kind, written in this order. Each kind is written as a whole. Absent = nothing.
+ */
 export interface NftChanges<Owner extends string, Name extends string> {
   /** Nothing of the table can be kept: it is deleted first. */
   readonly replacesTable?: boolean;

@@ -15,7 +15,10 @@ export type RuleCode = ReadonlyMap<string, readonly string[]>;
 /** The kernel adds them to every rule: addresses and ports from a range are set. */
 const RANGE_FLAGS = 0x3;
 
-/** What `--debug=netlink` prints, line by line, of rules that are written or listed. */
+/**
+ * Collects the instructions of written or listed rules from the output of `--debug=netlink`, line
+ * by line.
+ */
 export class RuleCodeListing {
   readonly #head: string;
   readonly #isTrial: boolean;

@@ -10,7 +10,7 @@
 import type { NftTable } from "./nft_objects.ts";
 import { spellingOf } from "./printed_form.ts";
 
-/** What one element has counted. */
+/** The counter of one element. */
 export interface NftCounter {
   readonly packets: number;
   readonly bytes: number;

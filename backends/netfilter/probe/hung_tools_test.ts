@@ -20,7 +20,7 @@ function machine() {
   return { state, clock, commands, noting, avoiding, fails };
 }
 
-Deno.test("HungTools.avoiding waits for a tool once, whoever waited", async () => {
+Deno.test("HungTools.avoiding waits for a tool once, for all callers", async () => {
   const { commands, noting, avoiding, fails } = machine();
   await fails(noting, "hangs");
   for (let index = 0; index < 3; index++) await fails(avoiding, "it hung a moment ago");

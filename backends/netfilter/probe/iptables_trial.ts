@@ -43,7 +43,7 @@ export interface RuleFeature extends Feature {
   readonly rule: string;
 }
 
-/** Where rules are tried. */
+/** The engine, chains and sets in which rules are tried. */
 export interface IptablesScratch {
   readonly variant: IptablesVariant;
   /** Name of the restore program. */

@@ -7,7 +7,7 @@ import { attemptRules, type IptablesScratch, ruleTrial } from "./iptables_trial.
 const NFT: IptablesScratch = { variant: "nft", restore: "iptables-restore", table: "nat" };
 const LEGACY: IptablesScratch = { ...NFT, variant: "legacy" };
 const TRIALS = [ruleTrial(RULE_FEATURES.masquerade), ruleTrial(RULE_FEATURES.recent)];
-/** What the kernel answers to a deletion that it must refuse. */
+/** The kernel's answer to a deletion that it must refuse. */
 const BUSY = "line 7: CHAIN_DEL failed (Device or resource busy): chain KUBE-RELAY-PROBE-HELD";
 
 function saying(code: number, stderr: string): FakeCommandRunner {

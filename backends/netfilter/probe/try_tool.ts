@@ -113,7 +113,7 @@ export async function readProcFile(
 ): Promise<Seen<string>> {
   const seen = await askTool(commands, ["cat", path], options);
   if (seen.state !== "refused" || !seen.reason.includes("No such file")) return seen;
-  return { state: "absent", reason: `${path} is not there` };
+  return { state: "absent", reason: `${path} does not exist` };
 }
 
 /** The reason of an exit code, in the tool's words. */

@@ -81,7 +81,7 @@ Deno.test("startCounterWatch() tells where the one rule that matched sends the p
   assertEquals((await watch.path({})).turnedTo, undefined);
   counts = [0, 1];
   assertEquals((await watch.path({})).turnedTo, "10.0.0.2:8080");
-  // One of both was somebody else's packet.
+  // One of the two packets was foreign.
   counts = [1, 1];
   assertEquals((await watch.path({})).turnedTo, undefined);
 });

@@ -63,7 +63,7 @@ function refusal(words: string): TraceError {
     );
   }
   const cure = /owner|syntax error/.test(words)
-    ? "; it needs nft 0.9.9 and Linux 5.12 or later, for a table that goes with its owner"
+    ? "; it needs nft 0.9.9 and Linux 5.12 or later, for a table that is removed with its owner"
     : "";
   return new TraceError(`Cannot mark a packet for tracing: nft says: ${firstLine(words)}${cure}`);
 }

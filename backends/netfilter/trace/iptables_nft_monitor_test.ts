@@ -29,7 +29,7 @@ function alone(chain: string): string {
   return `${WARNING}table ip6 nat {\n${chain}}\n`;
 }
 
-Deno.test("a step of iptables-nft is told in the words of iptables", async () => {
+Deno.test("a step of iptables-nft is described in the words of iptables", async () => {
   const commands = new FakeCommandRunner()
     .on(`${LIST} OUTPUT`, { stdout: alone(OUTPUT) })
     .on(`${LIST} KUBE-A`, { stdout: alone(KUBE_A) })

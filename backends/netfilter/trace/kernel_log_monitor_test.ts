@@ -38,7 +38,7 @@ function packetTo(to: string): WatchedPacket {
   };
 }
 
-/** The steps of a packet in the log, as they are told at the end. */
+/** The steps of a packet in the log, as reported at the end. */
 async function stepsTo(to: string) {
   const commands = new FakeCommandRunner().on("iptables-legacy-save -c", { stdout: SAVED });
   const options = { table: "kube-relay-trace-7", save: "iptables-legacy-save" };

@@ -31,7 +31,7 @@ export interface WalkedHost {
 export interface WalkOutcome {
   /** `ACCEPT` = it goes on to its destination. */
   readonly verdict: "ACCEPT" | "DROP" | "REJECT";
-  /** How likely this path is. */
+  /** The probability of this path. */
   readonly probability: number;
   /** Set when the destination was rewritten. */
   readonly endpoint?: { readonly address: IpAddress; readonly port: number };
@@ -251,7 +251,7 @@ class Walk {
     return rule;
   }
 
-  /** How likely a rule matches. An unknown list counts as an even chance. */
+  /** Returns the probability that a rule matches. An unknown list counts as an even chance. */
   #chance(rule: WalkedRule, state: State): number {
     if (!this.#matchesPacket(rule, state) || !this.#matchesState(rule, state)) return 0;
     const { recent, probability = 1 } = rule;

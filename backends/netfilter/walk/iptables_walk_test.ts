@@ -127,7 +127,7 @@ function balance(
   },
   { packet = PACKET, named = false }: {
     readonly packet?: WalkedPacket;
-    /** Whether what had a part in it is named, in place of the ends. */
+    /** Whether the chain is named, in place of the ends. */
     readonly named?: boolean;
   } = {},
 ): readonly string[] {

@@ -21,7 +21,7 @@ export interface IpvsSource {
   readonly server: (at: ServerAddress) => readonly string[] | undefined;
 }
 
-/** Where a virtual server listens. */
+/** The address, port and protocol of a virtual server. */
 export type ServerAddress = Pick<WalkedPacket, "destination" | "port" | "protocol">;
 
 /** A virtual server that a packet is for. */

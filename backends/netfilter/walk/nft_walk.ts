@@ -35,7 +35,7 @@ export interface WalkedNftHost {
 export interface NftOutcome {
   /** `ACCEPT` = it goes on to its destination. */
   readonly verdict: "ACCEPT" | "DROP" | "REJECT";
-  /** How likely this path is. */
+  /** The probability of this path. */
   readonly probability: number;
   /** Set when the destination was rewritten. */
   readonly endpoint?: { readonly address: IpAddress; readonly port: number };
@@ -287,7 +287,7 @@ class Walk {
     return steps.map((step) => step.ending === "break" ? { ...step, ending: "ACCEPT" } : step);
   }
 
-  /** What rules see of the packet now. */
+  /** Returns the packet as the rules see it at this point. */
   #seen({ endpoint, priority }: State): SeenPacket {
     const { address: destination = this.#packet.destination, port = this.#packet.port } =
       endpoint ?? {};

@@ -58,7 +58,7 @@ export function noLocalhostReason(
   },
 ): string | undefined {
   if (role !== "NodePort" || !isLoopback(to)) return undefined;
-  if (family === "IPv6") return "IPv6 has no route_localnet: what goes to ::1 stays there";
+  if (family === "IPv6") return "IPv6 has no route_localnet: packets to ::1 stay on loopback";
   return localhostNodePorts ? undefined : cure;
 }
 

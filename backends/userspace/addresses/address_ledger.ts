@@ -56,7 +56,7 @@ export class AddressLedger {
     try {
       record = await this.#store.load().catch((error) => this.#setAside(error));
     } catch (error) {
-      return `what earlier runs added is not known: ${messageOf(error)}`;
+      return `the additions of earlier runs are unknown: ${messageOf(error)}`;
     }
     for (const address of record.addresses) this.#addresses.add(address);
     for (const route of record.routes) this.#routes.add(route);
@@ -67,7 +67,7 @@ export class AddressLedger {
 
   async #setAside(error: unknown): Promise<AddressRecord> {
     if (!(error instanceof SyntaxError)) throw error;
-    this.#logger.warn("Cannot parse the record of an earlier run; what it added stays", {
+    this.#logger.warn("Cannot parse the record of an earlier run; its additions stay", {
       error: messageOf(error),
       movedTo: await this.#store.setAside(),
     });

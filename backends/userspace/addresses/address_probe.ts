@@ -52,9 +52,9 @@ interface AddressProbeInput {
   readonly own: OwnAddresses;
   readonly routes: AnyIpRoutes;
   readonly network: Network;
-  /** Where additions are recorded. */
+  /** The file that records additions. */
   readonly recordedIn: string;
-  /** Why nothing may be added, so that nothing is tried either. */
+  /** The reason why nothing may be added; nothing is tried then. */
   readonly refusal: string | undefined;
 }
 

@@ -147,7 +147,7 @@ Deno.test("acquire() makes one address of a duplicate", async () => {
   assertEquals(addresses.owns(parseIpAddress("203.0.113.1")), true);
 });
 
-Deno.test("acquire() does not take for its own what somebody adds in the same moment", async () => {
+Deno.test("acquire() does not claim an address that another program adds at the same moment", async () => {
   const machine = new Machine();
   const addresses = await machine.start();
   machine.host.runner.failNext({
@@ -158,7 +158,7 @@ Deno.test("acquire() does not take for its own what somebody adds in the same mo
   assertEquals(await machine.recorded(), []);
 });
 
-Deno.test("acquire() adds an address again that somebody flushed from lo", async () => {
+Deno.test("acquire() adds an address again after another program flushed lo", async () => {
   const machine = new Machine();
   const addresses = await machine.start();
   await acquire(addresses, clusterIp("10.96.0.1"));
@@ -204,7 +204,7 @@ Deno.test("acquire() throws when the outcome is unknown, and the same request su
   assertEquals(addresses.owns(parseIpAddress("10.96.0.1")), true);
 });
 
-Deno.test("release() removes what a batch of unknown outcome left and nobody wanted again", async () => {
+Deno.test("release() removes unwanted leftovers of a batch with unknown outcome", async () => {
   const machine = new Machine();
   const addresses = await machine.start();
   await acquire(addresses, clusterIp("10.96.0.2"));
@@ -396,7 +396,7 @@ Deno.test("a run with many addresses takes over from one with one each", async (
   assertEquals(await machine.recorded(), [RANGE]);
 });
 
-Deno.test("configure() adopts the route of an earlier run, and leaves one of somebody else", async () => {
+Deno.test("configure() adopts the route of an earlier run, and leaves a foreign one", async () => {
   const other = parseCidr("10.200.0.0/16");
   const machine = new Machine();
   machine.host.localRoutes.add(other);

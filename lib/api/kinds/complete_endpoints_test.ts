@@ -32,7 +32,7 @@ Deno.test("completeEndpointSlice() reads the node of a v1beta1 EndpointSlice fro
   ]);
 });
 
-/** What is wrong, the text, and the one line that has to be said of it. */
+/** Texts with a fault, and the one line that must report it. */
 const REFUSED: readonly { what: string; text: string; problem: string }[] = [
   {
     what: "an endpoint of the other family",

@@ -83,7 +83,7 @@ const REFUSED: readonly { what: string; spec: string; problem: string }[] = [
   {
     what: "a block with a selector",
     spec: "{egress: [{to: [{podSelector: {}, ipBlock: {cidr: 10.0.0.0/8}}]}]}",
-    problem: "spec.egress[0].to[0].ipBlock: cannot stand beside podSelector or " +
+    problem: "spec.egress[0].to[0].ipBlock: cannot be combined with podSelector or " +
       "namespaceSelector: use another entry",
   },
   {

@@ -76,7 +76,7 @@ Deno.test("completeService() gives load balancer addresses the mode VIP", () => 
   });
 });
 
-/** What is wrong, the text, and the one line that has to be said of it. */
+/** Texts with a fault, and the one line that must report it. */
 const REFUSED: readonly { what: string; text: string; problem: string }[] = [
   {
     what: "a port out of range",

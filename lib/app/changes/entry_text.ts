@@ -48,7 +48,7 @@ function linesOf(entry: ChangeEntry): readonly TonedText[] {
   }
 }
 
-/** How long it took; empty for an entry without a duration. */
+/** Returns the duration of an entry as text; empty if the entry has no duration. */
 export function entryDuration(entry: ChangeEntry): string {
   if (entry.kind === "repair") return durationText(entry.tookMs);
   return entry.kind === "sync" ? durationText(entry.totalMs) : "";
@@ -152,7 +152,7 @@ function flowLines({ flows }: SyncEntry): readonly TonedText[] {
     `${groupedText(count)} of ${servicePort}`
   );
   const rest = services.slice(MOST_NAMED).reduce((sum, each) => sum + each.flows, more);
-  if (rest > 0) named.push(`${groupedText(rest)} of others`);
+  if (rest > 0) named.push(`${groupedText(rest)} of other ServicePorts`);
   const times = failures === 1 ? "once" : `${failures} times`;
   return [
     ...(named.length === 0 ? [] : [

@@ -16,7 +16,7 @@ import {
 } from "./node_difference.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 
-/** What is compared. */
+/** The parts of a run that the comparison reads. */
 type ComparedParts = Pick<
   ServiceQuestionParts,
   "services" | "configuration" | "startUp" | "informers"

@@ -135,7 +135,7 @@ In quarantine (left out until tried again; no difference):
   ns/web:http TCP 10.96.0.1:80/TCP: it is taken
     checked again with each sync
 
-The machine is as planned, but for what is in quarantine
+The machine is as planned, except for the quarantine
 `,
   );
   assertEquals(

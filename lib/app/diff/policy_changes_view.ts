@@ -1,4 +1,4 @@
-/** Which pods other policies would cut off from each other, or connect, as text. Pure. */
+/** Lists the pods that other policies would cut off from each other, or connect, as text. Pure. */
 import { portsText } from "../../policy/allowed_ports.ts";
 import type {
   ChangedEnd,

@@ -226,7 +226,10 @@ function sharedTexts({ shared: was }: ProxyPlan, { shared: is }: ProxyPlan): rea
   return words;
 }
 
-/** A folder of Services seldom has nodes, and one of policies no Services: the former ones stay. */
+/**
+ * A folder of Services often has no nodes, and one of policies no Services: the current ones stay
+ * then.
+ */
 function addMissing(before: InformerSet, after: InformerSet): InformerSet {
   const ofServices = [SERVICE, ENDPOINT_SLICE, ENDPOINTS] as readonly KindSpec[];
   const hasPolicies = after.kinds.has(NETWORK_POLICY.kind) && after.of(NETWORK_POLICY).size > 0;

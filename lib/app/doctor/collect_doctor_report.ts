@@ -115,7 +115,7 @@ const POLICIES: HostFinding = {
     "NetworkPolicies that allow nodes allow every pod that comes by a Service",
     "client addresses are lost, also with externalTrafficPolicy: Local",
   ],
-  cure: "take a kernel mode where policies or client addresses matter",
+  cure: "use a kernel mode if policies or client addresses matter",
 };
 
 const ANYIP: HostFinding = {

@@ -30,13 +30,13 @@ const BACKENDS: BackendTable = Object.fromEntries(
   }]),
 );
 
-/** What k3s says of itself at its Node. */
+/** The annotation with which k3s describes its arguments at its Node. */
 const K3S = { "k3s.io/node-args": '["server"]' };
 
 interface Machine extends FakeHost {
   readonly env?: Readonly<Record<string, string>>;
   readonly clock?: Dependencies["clock"];
-  /** What `sysctl` prints of the settings of bridges. @default {there are none} */
+  /** The output of `sysctl` for the settings of bridges. @default {there are none} */
   readonly bridges?: string;
 }
 

@@ -94,7 +94,7 @@ async function choose(
       severity: "blocking",
       summary: "kube-relay would not start in the given mode",
       evidence: [error.message],
-      cure: "install what is missing, or use --proxy-mode=auto",
+      cure: "install the missing parts, or use --proxy-mode=auto",
     };
     return { choice: { request, reasons: [error.message] }, findings: [finding] };
   }

@@ -24,7 +24,7 @@ import {
   time,
 } from "./dump_value.ts";
 
-/** What `kind` says. */
+/** The value of `kind` in a dump. */
 export const DUMP_KIND = "kube-relay dump";
 
 /** The version of the format; another number is another set of fields. */
@@ -81,7 +81,9 @@ export const DUMP_SCHEMA = fields({
   ...outcome,
 });
 
-/** What a dump is planned from. The rest is half of it, and takes its time to check. */
+/**
+ * The fields from which a plan is computed. The rest is half of a dump and is expensive to check.
+ */
 export const INPUT_PART = fields({
   ...identity,
   ...readInputs,

@@ -23,7 +23,7 @@ const SCHEMA = fields({
   ])),
 });
 
-/** What is written of a value. */
+/** Returns a value as it appears in a dump. */
 function written(value: unknown): unknown {
   return JSON.parse(JSON.stringify(pickAllowed(value, SCHEMA)));
 }

@@ -10,7 +10,7 @@ export const REFUSED = Symbol("refused");
 /** Gives what the schema makes of a value, or {@linkcode REFUSED}. */
 type QuickReader = (value: unknown) => unknown;
 
-/** What is looked at of a schema, or of a step of one. */
+/** The fields of a schema, or of a step of one, that the reader looks at. */
 interface SchemaShape {
   readonly kind: string;
   readonly type: string;

@@ -7,7 +7,7 @@ import { quickReader, REFUSED } from "./quick_reader.ts";
 
 const PARTS: readonly v.GenericSchema[] = [DUMP_SCHEMA, INPUT_PART, OUTCOME_PART];
 
-/** What the library makes of it. */
+/** Returns the result of valibot. */
 function slowly(schema: v.GenericSchema, value: unknown): unknown {
   const result = v.safeParse(schema, value);
   return result.success ? result.output : REFUSED;

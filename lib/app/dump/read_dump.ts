@@ -130,6 +130,6 @@ export async function readDumpedChanges(path: string): Promise<ChangesReport> {
 function missing(path: string, what: string): DumpError {
   return new DumpError(
     `The dump '${path}' does not contain ${what}: no kube-relay was running when it was made; ` +
-      "'kube-relay render --from FILE' prints what would be applied",
+      "'kube-relay render --from FILE' prints the planned rules",
   );
 }

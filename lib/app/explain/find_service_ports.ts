@@ -3,7 +3,7 @@ import { ConfigurationError } from "../../config/load.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { serviceKey, type ServicePortKey } from "../../proxy/service_port_name.ts";
 
-/** Where to look. */
+/** The plans and names that are searched. */
 interface ServiceSearch {
   /** Of each IP family that was asked for. */
   readonly plans: readonly ProxyPlan[];

@@ -42,7 +42,7 @@ interface PortText {
   readonly protocol?: Protocol;
 }
 
-/** For help, and for whoever wrote something else. */
+/** For help, and for errors. */
 export const FROM_FORMS = "an address (10.1.2.3, or 10.1.2.3@eth0 with the interface by which it " +
   "arrives), NAMESPACE/ADDRESS or NAMESPACE/POD, 'node' or 'outside'";
 /** The same of the other end. */
@@ -191,7 +191,7 @@ function wrongFrom(
     return wrong(
       "FROM",
       text,
-      "pods are known by name only where NetworkPolicies are enforced; " +
+      "pods are known by name only if NetworkPolicies are enforced; " +
         `'kubectl get pod -o wide' shows it, for ${namespace}/ADDRESS`,
     );
   }

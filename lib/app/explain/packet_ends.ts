@@ -13,7 +13,7 @@ import { type FromText, parseFrom, parseTo, type ToText } from "./packet_end_tex
 import { destinationsOf } from "./packet_destinations.ts";
 import { PacketEndsError, type PacketScope } from "./packet_destinations.ts";
 
-/** What two ends come to. */
+/** The packets between two ends, with the assumptions made. */
 interface PacketEnds {
   /** At least one; several where the port was left out, or both IP families are meant. */
   readonly packets: readonly Packet[];

@@ -85,7 +85,7 @@ Deno.test("planRunningNode() refuses two states of one family, and a second Node
   await assertRejects(
     () => plan({ ...dump, objects: { ...objects, nodes } }),
     DumpError,
-    "objects.nodes has to have one Node at most, the own one: it has 2",
+    "objects.nodes has to contain at most one Node, that of the dump: it contains 2",
   );
 });
 

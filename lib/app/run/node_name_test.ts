@@ -12,7 +12,7 @@ for (
     assertEquals(nodeNameOf({ hostnameOverride }, { hostname }), expected));
 }
 
-Deno.test("nodeNameOf() throws where nobody has said a name", () => {
+Deno.test("nodeNameOf() throws if no name is configured", () => {
   for (const hostname of ["", " \n"]) {
     assertThrows(() => nodeNameOf({ hostnameOverride: "" }, { hostname }), Error, "no host name");
   }

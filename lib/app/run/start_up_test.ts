@@ -122,15 +122,17 @@ for (
     [["--detect-local-mode=BridgeInterface", "--pod-bridge-interface=cbr0"], "interface cbr0"],
   ] as const
 ) {
-  Deno.test(`StartUp tells that pods are told from other clients by ${by}`, () =>
+  Deno.test(`StartUp logs that pods are distinguished from other clients by ${by}`, () =>
     withStartUp(
       { mode: "iptables", argv: [...MANIFESTS, ...argv] },
       async ({ startUp, logger, tasks }) => {
         startUp.start(tasks, undefined);
         const line = logger.lines.find(({ message }) => message.startsWith("Chose how pods"));
         assertEquals([line?.level, line?.fields.by], ["info", by]);
-        await eventually("the OOM score was tried", () =>
-          logger.lines.some(({ message }) => message.startsWith("Cannot set OOM score")));
+        await eventually(
+          "the OOM score was tried",
+          () => logger.lines.some(({ message }) => message.startsWith("Cannot set OOM score")),
+        );
       },
     ));
 }

@@ -90,9 +90,9 @@ async function withCleaner(
     readonly conntrack: FakeConntrack;
     readonly logger: MemoryLogger;
     readonly runs: { readonly family: IpFamily; readonly deleted: number }[];
-    /** What the change log was told. */
+    /** The cleanings that the change log received. */
     readonly cleanings: Cleaning[];
-    /** What is told before the rules are changed. */
+    /** Announces a sync before the rules change. */
     readonly begin: (next: ProxyPlan, previous?: ProxyPlan) => Promise<void>;
     readonly sync: (next: ProxyPlan, previous?: ProxyPlan, family?: IpFamily) => void;
   }) => Promise<void>,
@@ -155,8 +155,8 @@ Deno.test("ConntrackCleaner tells the change log of each ServicePort's flows, an
     await clock.advance(1_000);
     sync(testProxyPlan([]), second);
     await clock.advance(0);
-    const told = cleanings.map(({ removed, error }) => [removed, error]);
-    assertEquals(told, [
+    const reports = cleanings.map(({ removed, error }) => [removed, error]);
+    assertEquals(reports, [
       [[], undefined],
       [[], "no such program"],
       [[[key, 2]], undefined],
@@ -301,9 +301,9 @@ Deno.test("ConntrackCleaner keeps what it has to do until it could, and complain
     await clock.advance(3_600_000);
     assertEquals(conntrack.flows.size, 0);
     assertEquals(conntrack.lists.length, 14);
-    const told = logger.lines.filter(({ level }) => level !== "verbose");
-    assertEquals(told.map(({ level }) => level), ["warn", "info"]);
-    assert(told[0]!.message.startsWith("Cannot delete stale UDP flows"));
+    const reports = logger.lines.filter(({ level }) => level !== "verbose");
+    assertEquals(reports.map(({ level }) => level), ["warn", "info"]);
+    assert(reports[0]!.message.startsWith("Cannot delete stale UDP flows"));
   });
 });
 

@@ -90,6 +90,6 @@ Deno.test("createFamilyProxies() names the family in logs, and writes down its d
   edges.logger.info("made");
   assertEquals(logger.lines.at(-1)?.fields, { ipFamily: "IPv6" });
   edges.onDrift?.({ kind: "rule", found: 2, repaired: 2 });
-  const told = changes.recent().entries.map((entry) => entry.kind === "drift" && entry.family);
-  assertEquals(told, ["IPv6"]);
+  const drifted = changes.recent().entries.map((entry) => entry.kind === "drift" && entry.family);
+  assertEquals(drifted, ["IPv6"]);
 });

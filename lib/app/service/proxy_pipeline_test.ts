@@ -40,7 +40,7 @@ function createPipeline(
   });
 }
 
-Deno.test("ProxyPipeline.setSettings() has every Service planned anew, once", async () => {
+Deno.test("ProxyPipeline.setSettings() has every Service planned again, once", async () => {
   const pipeline = createPipeline();
   for (const name of ["a", "b"]) {
     pipeline.onService(undefined, testService(name));

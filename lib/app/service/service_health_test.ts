@@ -34,7 +34,7 @@ const SETTINGS: PlanSettings = {
   }),
 };
 
-/** The servers, told of one Service with this health check node port and one endpoint. */
+/** The servers, after a sync of one Service with this health check node port and one endpoint. */
 async function serve(
   port: number,
   { healthzBindAddress = "0.0.0.0:10256", settings = SETTINGS } = {},
@@ -100,7 +100,7 @@ Deno.test("createServiceHealth() moves to other addresses when the configuration
       nodePortAddresses: { kind: "all" },
     }),
   });
-  // As of a sync after new settings: everything is planned anew, and comes to the same.
+  // As in a sync after new settings: everything is planned again, with the same result.
   server.synced("IPv4", plan, testPlanChanges(plan));
   await server.settled();
   assertEquals(await status(), 200);

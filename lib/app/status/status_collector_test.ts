@@ -8,7 +8,7 @@ import { collectFamilyStatus } from "./status_collector.ts";
 
 const PLAN = testServicePlan({ name: "web", externalIps: ["203.0.113.1"] });
 
-/** What the status of a family with one ServicePort says. */
+/** Returns the status of a family with one ServicePort. */
 function statusOf(quarantined: readonly Quarantined[], { brief = false } = {}) {
   const family = {
     family: "IPv4",

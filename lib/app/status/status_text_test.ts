@@ -203,7 +203,7 @@ Deno.test("renderStatus() names kernel settings that were refused, with the comm
 Deno.test("renderStatus() breaks what is wrong with a source and a sync as other texts", () => {
   const problem =
     "/etc/manifests/shop.yaml:12:5: Service shop/web: spec.ports[0].port is 70000: it " +
-    "has to be a whole number between 1 and 65535; the Service is left out until that is mended";
+    "has to be a whole number between 1 and 65535; the Service is left out until this is fixed";
   const text = renderStatus({
     ...report([], { lastError: `${problem} ${problem}`, failures: 2 }),
     sources: [
@@ -220,7 +220,7 @@ Deno.test("renderStatus() breaks what is wrong with a source and a sync as other
     `
          ! /etc/manifests/shop.yaml:12:5: Service shop/web: spec.ports[0].port
            is 70000: it has to be a whole number between 1 and 65535; the
-           Service is left out until that is mended
+           Service is left out until this is fixed
          ! short
 `,
   );

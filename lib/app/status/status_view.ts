@@ -30,7 +30,7 @@ export interface StatusView {
   }[];
   /** Kernel settings that could not be applied, with the command for an administrator. */
   readonly settings: readonly { readonly text: string; readonly command?: string }[];
-  /** That of Services first. */
+  /** The controller of Services comes first. */
   readonly controllers: readonly ControllerView[];
 }
 
@@ -178,7 +178,7 @@ function familyView(
   { family, summary, lastSync, pending, failures, lastError, quarantined }: LoopStatus,
   { title, mode, filter, nameOf }: Pick<FamilyView, "title" | "mode"> & {
     readonly filter: string;
-    /** What of a key a filter selects by. */
+    /** Returns the part of a key that a filter matches. */
     readonly nameOf: (key: string) => string;
   },
 ): FamilyView {

@@ -56,7 +56,7 @@ type FileLook =
   | { readonly look: "later"; readonly ms: number }
   | { readonly look: "changed"; readonly objects: FileObjects };
 
-/** How to check a file. */
+/** The options for checking a file. */
 interface LookOptions {
   /** The previous result. */
   readonly previous: FileObjects;

@@ -79,7 +79,7 @@ Deno.test("readManifestObjects() ignores other kinds, also those of our names in
   ]);
 });
 
-/** What is wrong, the text, and the one line that has to be said of it. */
+/** Texts with a fault, and the one line that must report it. */
 const REFUSED: readonly { what: string; text: string; problem: string }[] = [
   {
     what: "a name in capitals",

@@ -15,7 +15,7 @@ export interface ManifestProblem extends TextPosition {
   readonly path: string;
   /** The value, shortened if long; empty if the problem concerns no value. */
   readonly value: string;
-  /** What is wrong and what is valid; follows path and value. */
+  /** The fault and the valid values; follows path and value. */
   readonly message: string;
 }
 

@@ -22,7 +22,7 @@ export interface StoreChanges {
   deleted: number;
 }
 
-/** How to apply new content. */
+/** The options for applying new content. */
 interface UpdateOptions {
   /**
    * Whether more files are unread: nothing is deleted then, and no Service is added before some of

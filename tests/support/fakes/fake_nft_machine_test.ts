@@ -21,7 +21,7 @@ Deno.test("FakeNftMachine prints what was written, as nft does", async () => {
   const runner = new NftRunner(machine, { family: "ip", name: "kube-relay" });
   assertEquals([await runner.read(), (await runner.chains()).size], [undefined, 0]);
   await runner.write({ lines: TEXT.split("\n"), ownerOf: () => undefined, text: () => [TEXT] });
-  machine.tool.run("add table ip theirs\nadd chain ip theirs foreign\n");
+  machine.tool.run("add table ip other\nadd chain ip other foreign\n");
   assertEquals([...(await runner.chains()).keys()], ["services"]);
   const { declarations, elements, rules } = await runner.read() ?? {};
   assertEquals([...rules?.keys() ?? []], ["services"]);

@@ -18,7 +18,10 @@ type Sections = (filter: string) => Promise<readonly PageSection[]>;
 /** A stream with a reader. */
 interface OpenStream {
   readonly close: () => void;
-  /** When the reader got data that it has not taken yet; `undefined` while the reader waits. */
+  /**
+   * The time at which the reader got data that it has not taken yet; `undefined` while the reader
+   * waits.
+   */
   handedOverAt: number | undefined;
 }
 

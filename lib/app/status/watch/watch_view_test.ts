@@ -26,7 +26,7 @@ function rows(model: WatchModel, size = { columns: 60, rows: 12 }): readonly str
   return renderWatch(model, { size, now: NOW, timeZone: "UTC" });
 }
 
-Deno.test("renderWatch() tells before the first answer whom it asks, and why nobody answers", () => {
+Deno.test("renderWatch() shows before the first answer which process it asks, and why there is no answer", () => {
   assertEquals(rows(MODEL)[0], "Asking /run/a.sock");
   const lost = { since: NOW - 5000, reason: "no program listens there" };
   const [first, second] = rows({ ...MODEL, lost });
