@@ -28,7 +28,7 @@ export interface FamilyPeers {
   readonly sources: readonly PeerSource[];
 }
 
-/** Where problems of a part of the object go. */
+/** The path of a part of the object, and the collector of its problems. */
 interface PolicyPlace {
   readonly path: string;
   readonly problems: ProblemCollector;

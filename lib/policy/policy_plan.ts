@@ -1,6 +1,6 @@
 /**
- * What NetworkPolicy comes to on one node, in one IP family: which local pods are isolated, and which
- * connections are allowed all the same. A data plane only spells it. Pure.
+ * The effect of NetworkPolicy on one node, in one IP family: the isolated local pods, and the
+ * connections that are allowed nevertheless. A data plane only translates it. Pure.
  *
  * @module
  */

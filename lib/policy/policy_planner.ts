@@ -24,7 +24,7 @@ import { addressesIn, newerPod, type PolicyPod } from "./policy_pod.ts";
 import type { PolicyState, PolicyStateListener } from "./policy_state.ts";
 import { RuleListCache, type SourcedRuleList } from "./rule_lists.ts";
 
-/** What a plan depends on besides the cluster. */
+/** The inputs of a plan besides the cluster. */
 export interface PolicyPlanOptions {
   readonly family: IpFamily;
   /** Pods of this node are local. */
@@ -44,7 +44,7 @@ type PodLists = Readonly<Record<Direction, UsedList | undefined>>;
 
 const NO_LISTS: PodLists = { ingress: undefined, egress: undefined };
 
-/** What happened since the last update: the first state of each object that changed. */
+/** The events since the last update: the first state of each changed object. */
 interface PolicyEvents extends PeerEvents {
   readonly pods: Map<PodKey, PolicyPod | undefined>;
   readonly namespaces: Map<string, NamespaceLabels>;
