@@ -47,7 +47,7 @@ import { POLICY_WORDS, type PolicyChange } from "./policy_words.ts";
 /** Longest time from one sync to the next. */
 const MAX_SYNC_PERIOD_MS = 3_600_000;
 
-/** How long the first sync waits for the Node, which only `start: closed` needs. */
+/** The time for which the first sync waits for the Node, which only `start: closed` needs. */
 const NODE_WAIT_MS = 5_000;
 
 /** Enforces NetworkPolicies for the pods of this node. */

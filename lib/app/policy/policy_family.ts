@@ -16,7 +16,7 @@ import type { PolicyBackend, PolicySyncReport } from "./policy_backend.ts";
 import type { PolicyInputs } from "./policy_inputs.ts";
 import { effectsOf, type PolicyChange, type PolicyChangeRecorder } from "./policy_words.ts";
 
-/** What the log says of syncs. */
+/** The log messages of syncs. */
 const TEXTS = {
   synced: "Synced policy rules",
   failed: "Cannot sync policy rules; the last applied state stays and the changes are tried again",
@@ -25,7 +25,7 @@ const TEXTS = {
   item: "networkPolicy",
 };
 
-/** What a family is made with. */
+/** The dependencies of a family. */
 export interface PolicyFamilyDependencies extends SyncLoopDependencies {
   readonly inputs: PolicyInputs;
   readonly backend: PolicyBackend;
