@@ -67,7 +67,9 @@ export interface PolicyDataPlane
   render(plan: PolicyPlan): Iterable<string>;
   /** Returns what the rules of a plan do with a connection, without reading the kernel. */
   walk(plan: PolicyPlan, connection: Connection): PolicyWalk;
-  /** How what the machine holds now differs from a plan. Changes nothing and needs no `start()`. */
+  /**
+   * Returns the differences between the machine and a plan. Changes nothing and needs no `start()`.
+   */
   compare(plan: PolicyPlan): Promise<readonly PolicyDifference[]>;
   /** Writes what {@linkcode compare} finds to differ, and compares again. Needs no `start()`. */
   repair(plan: PolicyPlan): Promise<PolicyRepair>;

@@ -29,7 +29,7 @@ export interface AcceptableRules {
 /** More parts than this are forgotten, and so tried again. */
 const MOST_PARTS = 1_000;
 
-/** What was refused. Pure but for its own state. */
+/** The refused parts of policies. Pure except for its own state. */
 export class PolicyQuarantine {
   readonly #clock: Pick<Clock, "now" | "wallNow">;
   readonly #refused = new RefusedItems<Part>();
@@ -50,13 +50,13 @@ export class PolicyQuarantine {
     this.#refused.refuse(part, { reason, now: this.#clock.now() });
   }
 
-  /** What is too early to try again, for a sync. */
+  /** The parts that a sync must not try again yet. */
   get waiting(): RefusedParts {
     const now = this.#clock.now();
     return { has: (key) => this.#refusal(key, now) !== undefined };
   }
 
-  /** What the last sync left out, whether or not the next one tries it again. */
+  /** The parts that the last sync left out, whether or not the next one tries them again. */
   get held(): RefusedParts {
     return this.#parts;
   }

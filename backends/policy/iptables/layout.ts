@@ -94,7 +94,7 @@ export function listChainName(id: RuleListId): string {
   return `KUBE-RELAY-${id}`;
 }
 
-/** What a rule of a policy becomes: a line for each of its sets and each group of its ports. */
+/** Returns the lines of a policy's rule: one for each of its sets and each group of its ports. */
 export function ruleTexts(
   rule: PolicyRule,
   { direction, plan: { family, peers } }: {

@@ -57,7 +57,7 @@ export interface FoundPolicies {
   readonly sets: ReadonlyMap<string, SavedSet>;
 }
 
-/** What was read, and what may not be written. */
+/** The reading of the kernel, and the parts that must not be written. */
 interface Reading {
   readonly found: FoundPolicies;
   readonly refused: RefusedParts;
@@ -96,7 +96,7 @@ export class PolicyWriter {
     this.#quarantine = new PolicyQuarantine(dependencies);
   }
 
-  /** Whether what the kernel holds is known; otherwise the next write reads it first. */
+  /** Whether the content of the kernel is known; otherwise the next write reads it first. */
   get isKnown(): boolean {
     return this.#isKnown;
   }
@@ -156,7 +156,10 @@ export class PolicyWriter {
     }
   }
 
-  /** How what the kernel holds differs from a plan without what was refused. Writes nothing. */
+  /**
+   * Returns the differences between the kernel and a plan without its refused parts. Writes
+   * nothing.
+   */
   async compare(plan: PolicyPlan): Promise<readonly PolicyDifference[]> {
     const reading = { found: await this.read(), refused: this.#quarantine.held };
     const { differences } = await inSteps(this.#dependencies, this.#difference(plan, reading));
@@ -197,7 +200,10 @@ export class PolicyWriter {
     return steps;
   }
 
-  /** What a plan changes of what is known. Costs the changes, and the pods of this node. */
+  /**
+   * Returns the changes of a plan to the known state. The cost depends on the changes, and on the
+   * pods of this node.
+   */
   #changed(plan: PolicyPlan, { changes, refused }: PartialWrite): PolicySteps {
     const steps = new PolicySteps(plan.family);
     const isAllAccepted = this.#leftOut.size === 0;
@@ -321,7 +327,7 @@ export class PolicyWriter {
     this.#isKnown = true;
   }
 
-  /** Whether what was refused belongs to policies, which are in quarantine now. */
+  /** Whether the refused parts belong to policies, which are then in quarantine. */
   async #leaveOut(plan: PolicyPlan, error: unknown, { written }: PolicySteps): Promise<boolean> {
     const { runner } = this.#dependencies;
     const refused = await findRefusedParts({ runner }, { plan, written, error });

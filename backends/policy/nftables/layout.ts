@@ -129,7 +129,7 @@ function rangeMatch({ protocol, from, to }: PortRange): string {
   return `${all} th dport ${from === to ? from : `${from}-${to}`}`;
 }
 
-/** What a rule of a policy becomes: a line for each of its sets. */
+/** Returns the lines of a policy's rule: one for each of its sets. */
 export function ruleTexts(
   rule: PolicyRule,
   { direction, plan: { family, peers } }: {

@@ -51,7 +51,7 @@ const MAX_REFUSALS = 8;
 /** Readings that fail one after the other before the table is replaced unseen. */
 const FAILED_READS = 3;
 
-/** What is tried, from one refusal to the next. */
+/** The input of an attempt, from one refusal to the next. */
 interface Attempt {
   readonly plan: PolicyPlan;
   readonly changes: PolicyPlanChanges | undefined;
@@ -73,7 +73,7 @@ export class PolicyTableWriter {
     this.#quarantine = new PolicyQuarantine(dependencies);
   }
 
-  /** Whether what the kernel holds is known; otherwise the next write reads it first. */
+  /** Whether the content of the kernel is known; otherwise the next write reads it first. */
   get isKnown(): boolean {
     return this.#isKnown;
   }
