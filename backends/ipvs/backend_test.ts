@@ -14,7 +14,7 @@ const THREE = [service(1), service(2), service(3)];
 const PLAN = planOf(...THREE);
 const CHANGED = planOf(service(1, ["10.1.0.1:8080"]), service(2), service(4));
 
-/** What a machine without anything else comes to. */
+/** Returns the state of a new machine with this plan. */
 async function golden(plan: ProxyPlan): Promise<string> {
   await using stage = await IpvsStage.started();
   await stage.sync(plan);

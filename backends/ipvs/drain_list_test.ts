@@ -10,7 +10,7 @@ const REAL = realServerKey(parseIpAddress("10.0.0.1"), 8080);
 const OTHER = realServerKey(parseIpAddress("10.0.0.2"), 8080);
 const MINUTE = 60_000;
 
-/** What the kernel tells of the server. */
+/** Returns the state of the server in the kernel. */
 function seen(
   ...reals: readonly { key: RealServerKey; weight?: number; active?: number; inactive?: number }[]
 ): SeenServer[] {

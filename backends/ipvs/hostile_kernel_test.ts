@@ -28,7 +28,7 @@ function withSets(...lines: readonly string[]): FakeIpvsMachine {
   return machine;
 }
 
-/** What of another program, or of a killed run of ours, is in the way. */
+/** Objects of another program, or of a killed run, that conflict with those of this mode. */
 const IN_THE_WAY = [
   [
     "a set of other bounds",

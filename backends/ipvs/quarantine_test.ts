@@ -22,7 +22,7 @@ async function golden(plan = ipvsPlanOf(...GOOD)): Promise<string> {
   return stage.machine.dump();
 }
 
-/** What each tool may refuse, and what it says. */
+/** Lines that each tool may refuse, with its message. */
 const REFUSALS = [
   [
     "ipset",

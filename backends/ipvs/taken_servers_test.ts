@@ -89,7 +89,7 @@ Deno.test("IpvsBackend tells of a whole table of others in few lines", async () 
   assertStringIncludes(await summaryOf(stage), "and 17 or more others");
 });
 
-/** What is no reason to tell anything. */
+/** Cases without a report. */
 const INNOCENT: readonly (readonly [
   string,
   (machine: FakeIpvsMachine) => void,
