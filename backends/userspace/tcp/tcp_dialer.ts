@@ -12,7 +12,7 @@ interface DialRequest {
   readonly client: string;
 }
 
-/** Why no endpoint could be reached. */
+/** The reason why no endpoint could be reached. */
 export interface DialFailure {
   /** `out-of-sockets`: no endpoint is to blame. */
   readonly kind: "no-endpoint" | "unreachable" | "out-of-sockets";
@@ -52,7 +52,7 @@ export class TcpDialer {
   readonly #queues: readonly ExpiryQueue<Attempt>[];
   readonly #overdue: ExpiryQueue<Attempt>;
   readonly #late: ExpiryQueue<Attempt>;
-  /** When an endpoint last took a connection; forgotten when nothing is being dialled. */
+  /** The last successful connection to each endpoint; forgotten when no dial is in progress. */
   readonly #connectedAt = new Map<EndpointKey, number>();
   #closed = false;
 
