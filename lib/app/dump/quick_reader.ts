@@ -47,7 +47,7 @@ function shapeOf(schema: v.GenericSchema): SchemaShape {
   return schema as unknown as SchemaShape;
 }
 
-/** Whether the schema has no default for a missing value. */
+/** Whether the schema requires a value and has no default. */
 function isPlain(schema: v.GenericSchema): boolean {
   const { type, fallback, ...rest } = shapeOf(schema);
   return rest.default === undefined && fallback === undefined && type !== "optional" &&

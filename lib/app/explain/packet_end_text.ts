@@ -24,7 +24,7 @@ export type FromText =
     readonly isPod: boolean;
   };
 
-/** The object of the search. Without a port, every port of the Service or address matches. */
+/** A parsed TO. Without a port, it means every port of the Service or address. */
 export type ToText =
   | { readonly kind: "address"; readonly address: IpAddress } & PortText
   | { readonly kind: "node"; readonly port: Port; readonly protocol?: Protocol }
