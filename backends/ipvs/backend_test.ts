@@ -229,11 +229,11 @@ Deno.test("IpvsBackend tells what the kernel holds of each ServicePort", async (
   await stage.sync(planOf(service(1), service(2, [])));
   stage.machine.connections.set("10.1.0.1:8080", 3);
   const { services } = await stage.backend.inspect();
-  const told = services.map(({ addresses: [address], connections }) => {
+  const shown = services.map(({ addresses: [address], connections }) => {
     const { role, state, load } = address!;
     return [role, state, connections, load?.active, load?.rates?.connections];
   });
-  assertEquals(told, [["ClusterIP", "serving", 3, 3, 7], ["ClusterIP", "refusing", 0, 0, 7]]);
+  assertEquals(shown, [["ClusterIP", "serving", 3, 3, 7], ["ClusterIP", "refusing", 0, 0, 7]]);
 });
 
 Deno.test("IpvsBackend asks for rates only when it is asked itself, and something goes through", async () => {

@@ -13,7 +13,7 @@ const WEB = testServicePlan({
 const PLAN = ipvsPlanOf(WEB);
 
 /** kube-proxy's bound. */
-const THEIRS = "hash:ip,port family inet hashsize 1024 maxelem 65536";
+const SET_OPTIONS = "hash:ip,port family inet hashsize 1024 maxelem 65536";
 
 async function golden(): Promise<string> {
   await using stage = await IpvsStage.started();
@@ -32,7 +32,7 @@ function withSets(...lines: readonly string[]): FakeIpvsMachine {
 const IN_THE_WAY = [
   [
     "a set of other bounds",
-    `create KUBE-CLUSTER-IP ${THEIRS}`,
+    `create KUBE-CLUSTER-IP ${SET_OPTIONS}`,
     "add KUBE-CLUSTER-IP 1.2.3.4,tcp:1",
   ],
   [
@@ -41,13 +41,13 @@ const IN_THE_WAY = [
   ],
   [
     "what a run left that was killed after a swap",
-    `create NEW-KUBE-EXTERNAL-IP ${THEIRS}`,
+    `create NEW-KUBE-EXTERNAL-IP ${SET_OPTIONS}`,
     "add NEW-KUBE-EXTERNAL-IP 1.2.3.4,tcp:1",
   ],
   [
     "what a run left, and a set that is replaced again",
     "create NEW-KUBE-CLUSTER-IP hash:ip,port family inet hashsize 1024 maxelem 100",
-    `create KUBE-CLUSTER-IP ${THEIRS}`,
+    `create KUBE-CLUSTER-IP ${SET_OPTIONS}`,
   ],
   ["a set of another type", "create KUBE-IPVS-IPS hash:net family inet hashsize 64 maxelem 9"],
   ["a set of another family", "create KUBE-IPVS-IPS hash:ip family inet6 hashsize 64 maxelem 9"],
@@ -86,7 +86,7 @@ Deno.test("IpvsBackend leaves a device of another kind and its addresses alone",
   machine.isDummy = false;
   machine.kernel.addresses.add("192.0.2.1");
   await using stage = await IpvsStage.started(machine);
-  await assertRejects(() => stage.sync(PLAN), Error, "no dummy device");
+  await assertRejects(() => stage.sync(PLAN), Error, "is not a dummy device");
   assertEquals([...machine.kernel.addresses], ["192.0.2.1"]);
   assertEquals(machine.kernel.table.getServers(), []);
 });
