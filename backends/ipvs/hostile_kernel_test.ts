@@ -54,7 +54,7 @@ const IN_THE_WAY = [
 ] as const;
 
 for (const [what, ...lines] of IN_THE_WAY) {
-  Deno.test(`IpvsBackend comes to the wanted state in spite of ${what}`, async () => {
+  Deno.test(`IpvsBackend reaches the wanted state in spite of ${what}`, async () => {
     await using stage = await IpvsStage.started(withSets(...lines));
     await stage.sync(PLAN);
     assertEquals(stage.machine.dump(), await golden());
@@ -91,7 +91,7 @@ Deno.test("IpvsBackend leaves a device of another kind and its addresses alone",
   assertEquals(machine.kernel.table.getServers(), []);
 });
 
-Deno.test("IpvsBackend takes away what it applied for an address that the node has lost", async () => {
+Deno.test("IpvsBackend removes its objects for an address that the node has lost", async () => {
   await using stage = await IpvsStage.started();
   const planOn = (...addresses: readonly string[]) =>
     testProxyPlan([WEB], { shared: { nodePortAddresses: addresses.map(parseIpAddress) } });
@@ -105,7 +105,7 @@ Deno.test("IpvsBackend takes away what it applied for an address that the node h
   assertEquals(keys, ["-t 172.30.0.1:80"] as typeof keys);
 });
 
-Deno.test("removeOwnObjects() takes all but a set in use, and the rest when it is free", async () => {
+Deno.test("removeOwnObjects() removes all sets except one in use, and this one when it is free", async () => {
   await using stage = await IpvsStage.started();
   await stage.sync(PLAN);
   const { machine } = stage;
@@ -134,7 +134,7 @@ Deno.test("removeOwnObjects() removes nothing if the owner of the virtual server
   assertEquals(stage.machine.dump(), before);
 });
 
-Deno.test("removeOwnObjects() finishes what a first sync has begun, wherever it was killed", async () => {
+Deno.test("removeOwnObjects() removes the objects of a first sync that was killed at any point", async () => {
   const counting = await IpvsStage.started();
   await counting.sync(PLAN);
   const lines = counting.machine.commands.calls.find(({ line }) => line === "ipset restore")!.stdin

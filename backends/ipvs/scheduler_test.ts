@@ -30,7 +30,7 @@ for (const [annotations, node, comesTo] of CASES) {
   });
 }
 
-Deno.test("schedulingOf() tells what it could not use, and goes on with what the node has", () => {
+Deno.test("schedulingOf() reports an unusable scheduler, and uses the node's", () => {
   const cases: readonly (readonly [Readonly<Record<string, string>>, string, string])[] = [
     [
       { [KUBE_ROUTER]: "roundrobin" },
@@ -55,7 +55,7 @@ Deno.test("schedulingOf() tells what it could not use, and goes on with what the
   }
 });
 
-Deno.test("schedulingOf() tells what is wrong in a few words, whatever a Service says", () => {
+Deno.test("schedulingOf() reports a fault in a few words, however long the annotation is", () => {
   const long = `"; rm ${"x".repeat(100_000)}`;
   for (const value of [long, `${"x,".repeat(100_000)}`]) {
     for (
@@ -70,6 +70,6 @@ Deno.test("schedulingOf() tells what is wrong in a few words, whatever a Service
   }
 });
 
-Deno.test("tryParseScheduler() takes the default for an empty name, and no unknown one", () => {
+Deno.test("tryParseScheduler() uses the default for an empty name, and refuses an unknown one", () => {
   assertEquals(["", "MH", "wrr", "x"].map(tryParseScheduler), ["rr", "mh", "wrr", undefined]);
 });

@@ -23,7 +23,7 @@ async function check(
 
 for (const { name, ignore, nodes } of POLICY_WIRES) {
   Deno.test({
-    name: `policy by ${name}: the cases of Kubernetes, and ours, with real packets`,
+    name: `policy by ${name}: the cases of Kubernetes, and further ones, with real packets`,
     ignore,
     fn: async (t) => {
       await using scene = await PolicyCaseScene.create(nodes);

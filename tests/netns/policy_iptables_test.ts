@@ -121,7 +121,7 @@ async function startDataPlane(
 
 for (const variant of VARIANTS) {
   Deno.test({
-    name: `policy by iptables-${variant}: what other programs change is seen and repaired`,
+    name: `policy by iptables-${variant}: changes by other programs are seen and repaired`,
     ignore,
     fn: async () => {
       await using namespace = await Namespace.create("policy");

@@ -71,7 +71,7 @@ async function startDataPlane(namespace: Namespace, family: IpFamily): Promise<P
 }
 
 Deno.test({
-  name: "policy by nftables: what other programs change is seen and repaired",
+  name: "policy by nftables: changes by other programs are seen and repaired",
   ignore,
   fn: async () => {
     await using namespace = await Namespace.create("policy");
