@@ -1,5 +1,5 @@
 /**
- * The names of the rules that a change led to, in every mode, and how the log tells them.
+ * Tests the names of rules that a change affects, in every mode, and their form in the log.
  *
  * @module
  */
@@ -41,7 +41,7 @@ const SERVICES = [
   ),
 ];
 
-/** Of `web` and of `empty`: what is for them alone, and how much of it. */
+/** The rules of `web` and of `empty` alone, with their number. */
 const EXPECTED: Readonly<Record<BackendMode, readonly [web: string[], empty: string[]]>> = {
   iptables: [
     ["2 rule nat KUBE-VIP-0a600000-26", "3 rule nat KUBE-NODEPORTS"],

@@ -32,7 +32,7 @@ const LOST: CommandRunner = {
       : LOOKS.run(program, args, options),
 };
 
-/** A machine on which `/proc` tells nothing. */
+/** A machine on which `/proc` is unreadable. */
 const MUTE: CommandRunner = {
   run: (program, args, options) =>
     program === "cat"

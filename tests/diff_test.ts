@@ -148,7 +148,7 @@ Deno.test("diff --repair stands in the change log of the running process, and a 
 Deno.test("of two simultaneous repairs, one repairs and the other finds nothing to do", () =>
   withRelay(async ({ machine, socket }) => {
     damage(machine);
-    // What two want to take away the second one can't.
+    // The second of two removals of the same object fails.
     machine.tool.table("ip kube-relay").elements.get("cluster-ips")?.set("192.0.2.99", "");
     const looked = Promise.withResolvers<void>();
     const watched: CommandRunner = {

@@ -1,6 +1,6 @@
 /**
- * Clients that ask a running kube-relay for its pages as fast as they can, and what the Services that
- * it forwards notice of it.
+ * Tests clients that request pages of a running kube-relay as fast as they can, and their effect on
+ * forwarded Services.
  *
  * @module
  */

@@ -49,7 +49,7 @@ function service(
   ]);
 }
 
-/** Connections that say nothing, or `text` and no more. */
+/** Connections that send nothing, or only `text`. */
 async function connect(
   address: { hostname: string; port: number },
   text = "",
@@ -82,7 +82,7 @@ async function duringOneLook(check: () => Promise<void>): Promise<void> {
   }
 }
 
-/** Everything that others are served by still answers. */
+/** All parts that serve other clients still answer. */
 async function assertServes(relay: LoopbackRelay, during: string): Promise<void> {
   const web = async () => await ask(WEB).catch(() => undefined) === "pod";
   await relay.until(`the Service is served (${during})`, web);

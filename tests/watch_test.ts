@@ -1,6 +1,6 @@
 /**
- * The live view on a real pseudo-terminal: what it shows, how it ends, and that it leaves the terminal
- * as it was. What is watched are answers of this test.
+ * Tests the live view on a real pseudo-terminal: its content, its end, and that it restores the
+ * terminal. The test provides the answers.
  *
  * @module
  */

@@ -23,7 +23,7 @@ async function started(): Promise<IptablesStage> {
   return stage;
 }
 
-/** Programs that are run by an action, without what is said to them. */
+/** Programs that an action runs, without their input. */
 async function programsOf(
   { machine: { commands } }: IptablesStage,
   action: () => Promise<unknown>,

@@ -6,7 +6,7 @@ import { CanarySchedule } from "../netfilter/iptables/canary_schedule.ts";
 import { createRuleWatch } from "./drift_watch.ts";
 import type { WriteFigures } from "./write_figures.ts";
 
-/** A machine on which tables are flushed, and what the watch does about it. */
+/** A machine on which tables are flushed, with its watch. */
 class Stage extends DriftStage {
   readonly flushed = new Set<string>();
   looks = 0;

@@ -55,7 +55,7 @@ Deno.test("RuleWriter knows nothing of a machine that it has read and not yet wr
   const stage = new Stage();
   const seen = new Set<boolean>();
   const now = stage.clock.now.bind(stage.clock);
-  // The clock is asked before each pause, in which others may look.
+  // The clock is read before each pause, in which other tasks may run.
   stage.clock.now = () => {
     if (stage.machine.commands.calls.length > 0) seen.add(stage.writer.isKnown);
     return now();

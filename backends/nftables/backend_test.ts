@@ -214,7 +214,7 @@ Deno.test("NftablesBackend removes unused chains, and does not count them as dri
 const OURS = "table ip kube-relay (nftables)";
 const REMOVAL = { family: "IPv4", dryRun: false } as const;
 
-/** A machine that serves a Service, on which others have tables too. */
+/** A machine that serves a Service, with foreign tables. */
 async function served(): Promise<NftablesStage> {
   const stage = new NftablesStage();
   for (const table of ["ip other", "ip6 kube-relay"]) {

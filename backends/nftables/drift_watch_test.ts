@@ -8,7 +8,7 @@ const TAKEN = "Another program removed or replaced chains of nftables; repairing
 const REPAIRED = "Another program removed or changed rules; repairing";
 const FAILED = "Cannot check the table; trying again";
 
-/** A table that others change, and what the watch does about it. */
+/** A table that other programs change, with its watch. */
 class Stage extends DriftStage {
   /** Chains that another program removed. */
   missing: readonly string[] = [];

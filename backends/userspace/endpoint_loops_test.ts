@@ -13,7 +13,7 @@ const NODE = testSharedPlan({
   nodePortAddresses: ["192.0.2.10", "127.0.0.1", "::1"].map(parseIpAddress),
 });
 
-/** Loops of these ServicePorts, and what each takes part with. */
+/** Loops of these ServicePorts, with the part of each. */
 function loopsOf(
   plans: readonly TestServicePlan[],
   options?: ConstructorParameters<typeof EndpointLoops>[0],

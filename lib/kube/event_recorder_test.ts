@@ -9,7 +9,7 @@ import { TransportError } from "./http_transport.ts";
 
 const EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events";
 
-/** Answers in order; what is left out is a success. */
+/** Answers in order; missing answers are successes. */
 class FakeEventClient {
   readonly sent: string[] = [];
   readonly bodies: Record<string, unknown>[] = [];

@@ -76,7 +76,7 @@ Deno.test("Reflector.run() watches on from its version when a watch ends", () =>
 
 Deno.test("Reflector.run() watches on from the version of a bookmark", () =>
   followServices(async (stage, fake) => {
-    // Services of another kind move the version without an event of ours.
+    // Services of another kind change the version without an event for this watch.
     fake.store.create({ apiVersion: "v1", kind: "Node", metadata: { name: "node-1" } });
     fake.forEachWatch((watch) => watch.sendBookmark());
     fake.forEachWatch((watch) => watch.end());

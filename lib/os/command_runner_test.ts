@@ -145,7 +145,7 @@ Deno.test("systemCommandRunner starts nothing for a caller that has given up", a
 });
 
 Deno.test("systemCommandRunner says which package has a missing tool", async () => {
-  // A path that is not there, since the machine of the test may well have the tool itself.
+  // A missing path, because the machine of the test may have the tool itself.
   const error = await assertRejects(() => run("/nonexistent/ip", []));
   assertInstanceOf(error, CommandError);
   assertEquals(error.kind, "not-found");

@@ -68,7 +68,7 @@ Deno.test("HttpConnections closes a client that does not read its answer", async
   );
   const client = await server.connect(GET);
   assertEquals(await client.read(new Uint8Array(1)), 1);
-  // What is in the kernel's buffers by then comes, and no more.
+  // Only the data in the kernel's buffers at that time arrives.
   await server.clock.advance(20_000);
   const { bytes } = await readToEnd(client).catch(() => ({ bytes: 0 }));
   assert(bytes < 64 << 20, `${bytes}`);

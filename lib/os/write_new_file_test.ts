@@ -1,7 +1,7 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { FileExistsError, writeNewFile } from "./write_new_file.ts";
 
-/** Runs with a folder of its own, and says what is in it afterwards. */
+/** Runs with its own folder, and returns the content of the folder. */
 async function inFolder(run: (folder: string) => Promise<void>): Promise<readonly string[]> {
   const folder = await Deno.makeTempDir();
   try {

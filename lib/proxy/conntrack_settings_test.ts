@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { type ConntrackLimits, conntrackMax, conntrackSettings } from "./conntrack_settings.ts";
 
-/** control-plane 2.8: maxPerCore, min, CPUs, what it comes to. */
+/** control-plane 2.8: maxPerCore, min, CPUs, and the result. */
 for (
   const [maxPerCore, min, cpus, expected] of [
     [32_768, 131_072, 8, 262_144],

@@ -19,7 +19,7 @@ function createTracker(slices: readonly EndpointSlice[] = []): EndpointsChangeTr
   return tracker;
 }
 
-/** A slice of Service `web`, last changed so many seconds after the tracker's start. */
+/** A slice of Service `web`, last changed this number of seconds after the tracker's start. */
 function triggered(seconds: number, ...endpoints: readonly string[]): EndpointSlice {
   const time = new Date(STARTED + seconds * 1000).toISOString();
   return testEndpointSlice("web", {

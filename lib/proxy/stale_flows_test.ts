@@ -18,7 +18,7 @@ const NOT_SERVING = { ready: false, serving: false };
 /** Published before it is ready: `publishNotReadyAddresses`. */
 const PUBLISHED = { ready: true, serving: false };
 
-/** A step of a row: the Services that are there. */
+/** A step of a row: the existing Services. */
 type Services = readonly TestServicePlan[];
 
 function dns(
@@ -46,7 +46,7 @@ function split(text: string) {
   ] as const;
 }
 
-/** `10.96.0.10:53 10.1.0.1:5353`: where the client sends to, and who answers. */
+/** `10.96.0.10:53 10.1.0.1:5353`: the destination of the client, and the endpoint that answers. */
 function parseFlow(text: string): UdpFlow {
   const [to = "", from = ""] = text.split(" ");
   const [destination, destinationPort] = split(to);

@@ -9,7 +9,7 @@ import { Executable, EXECUTABLE_REQUIREMENTS, USERS } from "./executable.ts";
 
 const ignore = isMissing("tests/binary/command_line_test.ts", EXECUTABLE_REQUIREMENTS);
 
-/** Arguments, exit code, and what is said on standard error. */
+/** Arguments, exit code, and standard error. */
 const REFUSALS: readonly (readonly [args: string[], code: number, says: RegExp])[] = [
   [["--manifest=/x"], 2, /--manifests/],
   [["--proxy-mode=iptabels", "--manifests=/x"], 2, /.iptables./],

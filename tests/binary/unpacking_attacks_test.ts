@@ -11,7 +11,7 @@ import { PackedScript, SCENARIO_REQUIREMENTS } from "./packed_script.ts";
 
 const ignore = isMissing("tests/binary/unpacking_attacks_test.ts", SCENARIO_REQUIREMENTS);
 
-/** A place that must be passed over: how it is prepared, and what is said of it. */
+/** A folder that must be skipped: its preparation, and the expected message. */
 type PlantedPlace = readonly [what: string, prepare: string, says: RegExp];
 
 /** `$B` is the first place, `$B/$ID` the directory in it that is run from, `$U` the caller. */

@@ -55,7 +55,7 @@ function planOf(family: IpFamily, pods: readonly Pod[] | undefined): ProxyPlan {
   });
 }
 
-/** A node with one Service, whose rules and whose cleaner follow what the test says. */
+/** A node with one Service, whose rules and cleaner are controlled by the test. */
 class Stage implements AsyncDisposable {
   readonly client: ProbeClient;
   readonly logger = new MemoryLogger();
@@ -80,7 +80,7 @@ class Stage implements AsyncDisposable {
     return UDP_ADDRESSES[this.family];
   }
 
-  /** Writes rules for these endpoints and lets the cleaner do what follows. Returns what it deleted. */
+  /** Writes rules for these endpoints and runs the cleaner. Returns its deletions. */
   async serve(pods: readonly Pod[] | undefined): Promise<number> {
     const { vip, node } = this.addresses;
     const to = pods?.[0];

@@ -75,7 +75,7 @@ async function checkHealthCheckPort({ node, scene, variant }: IptablesScene): Pr
   const healthz = 10256;
   assertEquals(await statusLine(client, healthz), "HTTP/1.1 200 OK");
   const iptables = `iptables-${variant}`;
-  // At the end, so that everything that is ours comes first.
+  // At the end, after all rules of kube-relay.
   const drop = ["INPUT", "-i", "eth0", "-m", "conntrack", "--ctstate", "NEW", "-j", "DROP"];
   await node.output(iptables, ["-w", "-A", ...drop]);
   assertEquals(await statusLine(client, healthz), "", "the firewall drops");
@@ -99,7 +99,7 @@ async function checkInvalid(
   await send();
   await eventually("it is dropped", async () => await dropped() > before);
   assertEquals(await arrived(), 0);
-  // That it would have arrived shows when the rule is gone.
+  // Without the rule, the packet arrives.
   await node.output(`${prefix}-${variant}`, ["-w", "-F", "KUBE-FORWARD"]);
   await send();
   await eventually("it arrives", async () => await arrived() > 0);

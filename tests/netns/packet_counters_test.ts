@@ -1,5 +1,6 @@
 /**
- * The two packet counters of iptables mode: what they count, and that no Service depends on them.
+ * Tests the two packet counters of iptables mode: their values, and that no Service depends on
+ * them.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * Probes on a real kernel: what they find, and that nothing of it stays.
+ * Tests probes on a real kernel: their results, and that they leave nothing behind.
  *
  * @module
  */

@@ -60,7 +60,7 @@ class AffinityTable {
     }, family);
   }
 
-  /** Every end that a packet may come to. */
+  /** Every possible end of a packet's path. */
   send(
     { to, port }: Frontend,
     affinity: NftOutcome["affinity"] = new Map(),

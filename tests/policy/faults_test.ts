@@ -1,4 +1,4 @@
-/** Faults that other implementations have, beyond what the table of cases can say. */
+/** Faults of other implementations that the table of cases cannot express. */
 import { assertEquals } from "@std/assert";
 import { type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";

@@ -1,5 +1,5 @@
 /**
- * The probe of the ipvs mode on a kernel that has IPVS, and what the tools say there.
+ * Tests the probe of the ipvs mode on a kernel with IPVS, and the messages of its tools.
  *
  * @module
  */

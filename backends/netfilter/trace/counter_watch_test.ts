@@ -43,7 +43,7 @@ Deno.test("startCounterWatch() sees the packet by a rule that names its destinat
   await using watch = await start(commands);
   let isSeen = false;
   const seen = watch.seen.then(() => void (isSeen = true));
-  // A packet to another Service is not ours.
+  // A packet to another Service does not count.
   counts = [2, 1, 2];
   const before = commands.calls.length;
   await eventually("it has looked twice", () => commands.calls.length >= before + 2);

@@ -30,12 +30,12 @@ const MONITOR: TraceMonitor = {
   parse: parseNftTraceLines,
 };
 
-/** `nft` and what it is run by, as long as they are running. */
+/** `nft` and its parent process, while they are running. */
 class FakeNft implements CommandRunner {
   readonly running = new Set<string>();
   /** The answer to the trial of the table. */
   trial: CommandResult = { code: 0, stdout: "", stderr: "" };
-  /** Whether the monitor tells of packets that were marked. */
+  /** Whether the monitor reports marked packets. */
   sees = true;
   /** The command lines that end at once. */
   monitorEnds: readonly string[] = [];

@@ -160,7 +160,7 @@ Deno.test("walkIptables() sends packets of a virtual server to each of its real 
   const both = ["ACCEPT 0.50 10.0.0.1:8080", "ACCEPT 0.50 10.0.0.9:8080"];
   assertEquals(balance({ servers: SERVERS, addresses }), both);
   assertEquals(balance({ servers: SERVERS, addresses }, { packet: OWN }), both);
-  // IPVS stands behind INPUT: it does not see what is only forwarded.
+  // IPVS comes after INPUT: it does not see forwarded packets.
   assertEquals(balance({ servers: SERVERS }), ["ACCEPT 1.00"]);
   const empty = { "172.30.0.1:80": ["-A -t 172.30.0.1:80 -s rr"] };
   assertEquals(balance({ servers: empty, addresses }), ["REJECT 1.00"]);

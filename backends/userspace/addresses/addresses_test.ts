@@ -41,7 +41,7 @@ class Machine {
     }, { family: "IPv4", ...options });
   }
 
-  /** A run of the program that has come to its first `acquire`. */
+  /** A run of the program up to its first `acquire`. */
   async start(options: Partial<LocalAddressesOptions> = {}): Promise<LocalAddresses> {
     const addresses = this.create(options);
     await addresses.start();

@@ -118,7 +118,7 @@ Deno.test("startControlServer() waits for no message that does not come", () =>
     const length = await client.read(answer) ?? 0;
     assertStringIncludes(new TextDecoder().decode(answer.subarray(0, length)), "HTTP/1.1 408");
     client.close();
-    // The next one never ends: the server stops all the same.
+    // The next request never ends: the server stops nevertheless.
     const other = await Deno.connect({ transport: "unix", path });
     await other.write(new TextEncoder().encode(head));
     assertEquals(received, []);

@@ -22,7 +22,7 @@ class Stage implements AsyncDisposable {
     return new Stage(await Deno.makeTempDir());
   }
 
-  /** A run in a mode: starts, and serves. Returns what is logged. */
+  /** Runs a mode: starts, and serves. Returns the log. */
   async run(mode: BackendMode, options: { serves?: boolean; stateDir?: string } = {}) {
     const { serves = true, stateDir = `${this.#folder}/state` } = options;
     const backend = (name: string) => (_: unknown, { family }: { family: "IPv4" | "IPv6" }) => {

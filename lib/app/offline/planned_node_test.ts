@@ -11,7 +11,9 @@ import { DumpError } from "../dump/read_dump.ts";
 import type { PlanNodeDependencies } from "./plan_objects.ts";
 import { planRunningNode } from "./planned_node.ts";
 
-/** Plans the node behind a socket that answers so; `facts` gets what a backend is made with. */
+/**
+ * Plans the node behind a socket with these answers; `facts` receives the options of each backend.
+ */
 async function plan(
   answer: unknown,
   facts: (MachineFacts | undefined)[] = [],

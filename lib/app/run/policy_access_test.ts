@@ -6,7 +6,7 @@ import { TransportError } from "../../kube/http_transport.ts";
 import { findMissingAccess, PolicyAccess, policyKubeconfigOf } from "./policy_access.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
 
-/** An API server that answers reviews by what it refuses, or fails. */
+/** An API server that answers reviews with these refusals, or fails. */
 class Reviews {
   refused: readonly string[] = [];
   failure: Error | undefined;

@@ -216,7 +216,7 @@ Deno.test("ConntrackCleaner spares a flow whose endpoint is added while the tabl
   });
 });
 
-/** Deletes flows to A, which is gone, and is held up in that. */
+/** Deletes flows to A, which was removed, and is delayed meanwhile. */
 async function deleteSlowly(
   { clock, conntrack, sync }: {
     readonly clock: FakeClock;

@@ -251,7 +251,7 @@ Deno.test("run() reads each of 25,000 files once, and leaves the event loop free
     const address = `10.${index >> 16}.${(index >> 8) & 255}.${index & 255}`;
     files.write(`m/${index}.yaml`, serviceYaml(`web-${index}`, address));
   }
-  // Counted, not timed: what is read between two turns of the event loop.
+  // Counts reads between two turns of the event loop, instead of time.
   const readUntil: number[] = [0];
   const clock: Clock = {
     ...systemClock,
