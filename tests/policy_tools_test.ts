@@ -115,7 +115,7 @@ Deno.test("explain judges after the Service and before the source address change
   ]);
 });
 
-Deno.test("explain refuses a pod that is not there, and a pod without a port", async () => {
+Deno.test("explain refuses a missing pod, and a pod without a port", async () => {
   const unknown = await run("explain", "shop/web-9", "shop/db", ...MANIFESTS);
   assertEquals([unknown.code, unknown.out], [1, ""]);
   assertStringIncludes(unknown.err, "Cannot find pod 'shop/web-9'");

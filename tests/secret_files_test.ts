@@ -86,7 +86,7 @@ for (const argv of ARGUMENTS) {
             argv.map((arg) => arg.replace(/FILE$|FOLDER$/, (at) => places[at as "FILE"])),
           );
           assertEquals(text.includes(SECRET), false, text);
-          // Kinds that are not read are passed over in a manifest.
+          // Kinds that are not read are skipped in a manifest.
           if (name !== "fields of others") assertNotEquals(code, 0);
         });
       }

@@ -184,7 +184,7 @@ Deno.test("IpvsBackend quarantines nothing if a tool may not be used at all", as
   }
 });
 
-/** A port of Service `wide` with so many addresses and endpoints. */
+/** A port of Service `wide` with this number of addresses and endpoints. */
 function widePort(portName: string, addresses: number, endpoints: number) {
   return testServicePlan({
     name: "wide",

@@ -235,7 +235,7 @@ const BROKEN: readonly (readonly [string, Kubeconfig, readonly string[]])[] = [
     ["clusters['k3s'].cluster.server of", "'ssh://192.0.2.1' has to be a URL such as https://"],
   ],
   [
-    "a CA file that is not there",
+    "a missing CA file",
     { cluster: { "certificate-authority": "no.crt" } },
     ["clusters['k3s'].cluster.certificate-authority of", "no.crt"],
   ],
@@ -259,7 +259,7 @@ const BROKEN: readonly (readonly [string, Kubeconfig, readonly string[]])[] = [
     { cluster: { "certificate-authority-data": btoa(CA), "insecure-skip-tls-verify": true } },
     ["exclude each other"],
   ],
-  ["a token file that is not there", { user: { tokenFile: "no" } }, ["user.tokenFile of", "/no'"]],
+  ["a missing token file", { user: { tokenFile: "no" } }, ["user.tokenFile of", "/no'"]],
   ["impersonation", { user: { as: "admin" } }, ["users['proxy'].user.as is not supported"]],
   [
     "an auth-provider",

@@ -59,7 +59,7 @@ const ROWS: readonly {
     IPv6: ["2001:db8::/64"],
   },
   {
-    name: "takes 'localhost' for the loopback ranges",
+    name: "treats 'localhost' as the loopback ranges",
     entries: ["localhost"],
     IPv4: ["127.0.0.0/8"],
     IPv6: ["::1/128"],

@@ -97,7 +97,8 @@ const VERDICT_ROWS: readonly {
     expect: [THERE, "DROP", THERE],
   },
   {
-    name: "drops with both policies Local and endpoints elsewhere, but for the cluster's short cut",
+    name:
+      "drops with both policies Local and endpoints elsewhere, except for the cluster's short cut",
     internal: "Local",
     external: "Local",
     endpoints: [REMOTE],

@@ -158,7 +158,7 @@ Deno.test("removeKubeProxy() reports servers that ipvsadm did not remove, althou
   const { failed } = await node.remove();
   const [line = ""] = ipvsOnly(failed);
   assertStringIncludes(line, "5 virtual servers (10.96.0.1:443/TCP, ");
-  assertEquals(node.device, false, "the other parts go all the same");
+  assertEquals(node.device, false, "the other parts are removed nevertheless");
 });
 
 Deno.test("removeKubeProxy() goes on with the sets after one that is in use", async () => {

@@ -81,7 +81,7 @@ Deno.test("IptablesRunner finds rules in a chain, and none where it is empty or 
   await assertRejects(() => runner.hasRules("nat", "LOCKED"), IptablesError);
 });
 
-Deno.test("IptablesRunner asks for one rule, without a word on chains that are not there", async () => {
+Deno.test("IptablesRunner asks for one rule, without an error for missing chains", async () => {
   const answers = [
     { code: 0 },
     { code: 1, stderr: "line 2 failed: Bad rule (does a matching rule exist in that chain?)." },

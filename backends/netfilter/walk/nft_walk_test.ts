@@ -155,7 +155,7 @@ Deno.test("walkNft() names the rules and elements that had a part in the outcome
   ]);
 });
 
-Deno.test("walkNft() throws for a chain or set that is not there", () => {
+Deno.test("walkNft() throws for a missing chain or set", () => {
   assertThrows(() => trace(tableOf({ "prerouting -100": ["jump none"] })), Error, "chain 'none'");
   assertThrows(
     () => trace(tableOf({ "prerouting -100": ["ip daddr @none drop"] })),

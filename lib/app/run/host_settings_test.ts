@@ -94,7 +94,7 @@ Deno.test("HostSettings.apply() finds a value that did not take, though sysctl e
   kernel.commands.on("sysctl -w", {});
   const { settings } = stage(kernel, [request(MAX, "2")]);
   await settings.apply();
-  assertEquals(settings.outcomes[0]?.reason, "it is 1 all the same");
+  assertEquals(settings.outcomes[0]?.reason, "it is still 1");
 });
 
 Deno.test("HostSettings.apply() treats a missing tool as a refusal", async () => {

@@ -238,7 +238,7 @@ Deno.test("FamilyProxy stays healthy when the time of day jumps while a change w
   await rig.proxy.stop();
 });
 
-Deno.test("FamilyProxy follows the addresses of the machine, but for those that are its own", async () => {
+Deno.test("FamilyProxy follows the addresses of the machine, except its own", async () => {
   const rig = createRig();
   const own = parseIpAddress(IPv4.clusterIp);
   rig.backend.own.add(own);

@@ -87,7 +87,7 @@ Deno.test("--cleanup says so when there was nothing", async () => {
   assertStringIncludes((await cleanUp([])).out, "Nothing of kube-relay's or kube-proxy's is left");
 });
 
-Deno.test("--cleanup ends with 1 when something could not be removed", async () => {
+Deno.test("--cleanup exits with 1 when something could not be removed", async () => {
   const { code, err } = await cleanUp([], { other: { removed: [], failed: ["set X: in use"] } });
   assertEquals(code, 1);
   assertEquals(err, "Cannot remove set X: in use\n");
@@ -127,7 +127,7 @@ Deno.test("--cleanup removes nothing while a kube-relay runs", async (t) => {
   const path = `${folder}/control.sock`;
   const status = () => Promise.resolve(testStatusReport({ pid: 4711 }));
   const running = await startControlServer({ path, routes: { "/status": status } });
-  await t.step("names it and ends with 1", async () => {
+  await t.step("names it and exits with 1", async () => {
     const { code, done, err } = await cleanUp([`--control-socket=${path}`]);
     assertEquals({ code, done }, { code: 1, done: [] });
     assertStringIncludes(err, "Cannot clean up: kube-relay with process id 4711 serves Services");
