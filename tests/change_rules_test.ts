@@ -108,7 +108,7 @@ for (const mode of BACKEND_MODES) {
   });
 }
 
-Deno.test("nameRules() has no rules for a ServicePort that is gone", async () => {
+Deno.test("nameRules() has no rules for a removed ServicePort", async () => {
   const report = reportOf("ns/gone/TCP");
   const [effect] = await effectsOf(served("nftables"), report);
   assertEquals(effect?.rules, []);
@@ -127,7 +127,7 @@ Deno.test("nameRules() handles a limited number of ServicePorts, the newest firs
   assertEquals(named, SERVICES.map((_, index) => index >= SERVICES.length - MOST_NAMED));
 });
 
-Deno.test("nameRules() leaves out names where a mode fails", async () => {
+Deno.test("nameRules() leaves out names if a mode fails", async () => {
   const { backend: _, ...rest } = served("iptables");
   const report = reportOf("ns/web/TCP");
   const fail = () => {

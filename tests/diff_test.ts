@@ -118,7 +118,7 @@ Deno.test("diff exits with 0 without differences and with 3 otherwise, and repai
     assertEquals((await ask()).code, 0);
   }));
 
-Deno.test("diff --repair stands in the change log of the running process, and a look does not", () =>
+Deno.test("diff --repair adds an entry to the change log of the running process, and a look does not", () =>
   withRelay(async ({ machine, socket }) => {
     const path = socket.replace("--control-socket=", "");
     const repairs = async () => {

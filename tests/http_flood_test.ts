@@ -115,7 +115,7 @@ async function longestWait(port: number, paths: readonly string[]): Promise<numb
   return longest;
 }
 
-Deno.test(`${CLIENTS} clients that ask for pages without end hold up no Service`, async (t) => {
+Deno.test(`${CLIENTS} clients that ask for pages endlessly delay no Service`, async (t) => {
   await using pod = TcpServer.named("pod");
   const healthCheckNodePort = unusedPort();
   const web = webManifest(pod.port, healthCheckNodePort);

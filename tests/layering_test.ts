@@ -289,7 +289,7 @@ Deno.test("every folder of lib has its place among the layers", async () => {
   assertEquals([...layers].filter((layer) => !(layer in MAY_IMPORT)), []);
 });
 
-Deno.test("no import goes round in a circle between layers", () => {
+Deno.test("no imports form a circle between layers", () => {
   // What a layer may import must not, by any way, be allowed to import it. lib/log and lib/os may
   // use each other: both are used by all other edges.
   const reach = (from: string, seen = new Set<string>()): Set<string> => {
@@ -383,7 +383,7 @@ const INNOCENT: readonly (readonly [path: string, text: string])[] = [
 ];
 
 for (const [path, text] of INNOCENT) {
-  Deno.test(`violationsOf() lets pass ${JSON.stringify(text)} in ${path}`, () => {
+  Deno.test(`violationsOf() accepts ${JSON.stringify(text)} in ${path}`, () => {
     assertEquals(violationsOf({ path, text }), []);
   });
 }

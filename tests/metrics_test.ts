@@ -177,7 +177,7 @@ for (const mode of BACKEND_MODES) {
   });
 }
 
-Deno.test("createProxyMetrics() has no nfacct counters where there is no nfacct", async () => {
+Deno.test("createProxyMetrics() has no nfacct counters if there is no nfacct", async () => {
   const metrics = createProxyMetrics({ version: "1.2.3", mode: "iptables" });
   metrics.setRuleCounters("IPv4", { failedWrites: 0, failedPartialWrites: 0, failedCleanups: 0 });
   const served = parsePrometheusText((await metrics.render()).body);

@@ -188,7 +188,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "kube-relay outlives a time without any file to open, and goes on as before",
+  name: "kube-relay survives a time without free files, and continues as before",
   ignore: isMissing("a limit of open files that is lowered", [program("prlimit")]),
   async fn() {
     await using pod = TcpServer.named("pod");

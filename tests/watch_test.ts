@@ -147,7 +147,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "status --watch goes on when kube-relay is started again",
+  name: "status --watch continues when kube-relay is started again",
   ignore,
   fn: () =>
     onTerminal(async ({ answers, terminal }) => {
@@ -206,7 +206,7 @@ Deno.test({
     }),
 });
 
-Deno.test("status --watch needs a terminal, and says so", async () => {
+Deno.test("status --watch needs a terminal, and reports it", async () => {
   const args = ["run", ...permissionFlags(), "--no-prompt", "--unstable-net", "--quiet"];
   const watch = ["--no-check", MAIN, "status", "--watch"];
   const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {

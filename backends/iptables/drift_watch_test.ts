@@ -64,7 +64,7 @@ for (const table of ["mangle", "filter", "nat"]) {
   });
 }
 
-Deno.test("DriftWatch reads everything after five minutes, and says nothing where all is well", async () => {
+Deno.test("DriftWatch reads everything after five minutes, and reports nothing if nothing is wrong", async () => {
   await using stage = new Stage();
   await stage.pass(290);
   assertEquals(stage.verifications, 0);

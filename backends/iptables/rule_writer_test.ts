@@ -124,7 +124,7 @@ Deno.test("RuleWriter counts the rules that it found and those that it wrote", a
   assertEquals(stage.writer.totals.nat, more);
 });
 
-Deno.test("RuleWriter goes on in a table that the tool cannot print", async () => {
+Deno.test("RuleWriter continues in a table that the tool cannot print", async () => {
   const stage = new Stage();
   const { machine: { tool }, layout, writer } = stage;
   layout.set(PLAN);

@@ -161,7 +161,7 @@ Deno.test("NftablesBackend drops instead of rejecting on a kernel without reject
   assertEquals(chains.get("reject-all"), ["drop"]);
 });
 
-Deno.test("NftablesBackend requests route_localnet only where loopback is asked for", () => {
+Deno.test("NftablesBackend requests route_localnet only if loopback is asked for", () => {
   const stage = new NftablesStage();
   const requests = (nodePorts: NodePortAddresses) =>
     stage.backend.hostSettings(nodePorts).map(({ name, value }) => `${name}=${value}`);
@@ -254,7 +254,7 @@ Deno.test("removeOwnTable() removes the table of the requested family", async ()
   assertEquals(machine.tool.tables, ["ip kube-relay"]);
 });
 
-Deno.test("removeOwnTable() has nothing to say where there is no nft", async () => {
+Deno.test("removeOwnTable() reports nothing without nft", async () => {
   const commands = new FakeCommandRunner().failCall(1, "not-found");
   assertEquals((await removeOwnTable({ commands }, REMOVAL)).removed, []);
   const missing = new FakeCommandRunner().on("nft", { code: 127, stderr: "nft: not found" });

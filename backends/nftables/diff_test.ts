@@ -18,7 +18,7 @@ function plan(number: number, to?: readonly string[]): ServicePlan {
   });
 }
 
-Deno.test("diffTable() writes nothing where nothing changed", () => {
+Deno.test("diffTable() writes nothing if nothing changed", () => {
   const stage = new NftDiffStage();
   stage.layout.set(plan(1));
   stage.sync();

@@ -125,7 +125,7 @@ for (const point of ["first sync", "a change"] as const) {
   }
 }
 
-Deno.test("sequence: start() fails where nft is missing, and says so", async () => {
+Deno.test("sequence: start() fails if nft is missing, and reports it", async () => {
   await using stage = new NftablesStage();
   stage.machine.commands.failNext("not-found");
   assert(await failureOf(() => stage.backend.start()) instanceof NftError);

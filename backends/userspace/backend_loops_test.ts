@@ -381,7 +381,7 @@ Deno.test("UserspaceBackend drops datagrams that bear the address of a frontend 
   assertEquals([test.backend.connections.counters.udpFlows, endpoint.pending], [0, 0]);
 });
 
-Deno.test("UserspaceBackend looks at the Services of one address when a frontend comes or goes", async () => {
+Deno.test("UserspaceBackend looks at the Services of one address when a frontend is added or removed", async () => {
   await using test = new TestUserspaceBackend();
   const port = unusedPort();
   const plans = Array.from(

@@ -110,7 +110,7 @@ Deno.test("EndpointLoops.takeAffected() names ServicePorts whose endpoint became
   assertEquals([...loops.takeAffected()], []);
 });
 
-Deno.test("withoutEndpoints() refuses where none is left", () => {
+Deno.test("withoutEndpoints() refuses if none is left", () => {
   const plan = testServicePlan({
     internal: testForward("10.0.0.1:80", "10.0.0.2:80"),
     external: testForward("10.0.0.1:80"),

@@ -302,7 +302,7 @@ Deno.test("loadKubeAuth() names the line of a YAML error, and shows nothing of i
   assertEquals(cause, undefined);
 });
 
-Deno.test("loadKubeAuth() says which kubeconfig it can't read", async () => {
+Deno.test("loadKubeAuth() names the kubeconfig that it can't read", async () => {
   await using folder = await Folder.make();
   const message = await folder.fails({ kubeconfig: `${folder.path}/none` });
   assertStringIncludes(message, "Cannot read kubeconfig");
@@ -317,7 +317,7 @@ Deno.test("loadKubeAuth() names a field of a wrong type, and not its value", asy
   assert(!message.includes("12345"), message);
 });
 
-Deno.test("loadKubeAuth() does not read a file without end", async () => {
+Deno.test("loadKubeAuth() does not read an endless file", async () => {
   await using folder = await Folder.make();
   const message = await folder.fails({ kubeconfig: "/dev/zero" });
   assertStringIncludes(message, "Cannot read kubeconfig '/dev/zero': it has more than");

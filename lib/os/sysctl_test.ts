@@ -59,7 +59,7 @@ for (
   });
 }
 
-Deno.test("Sysctl.write() says nothing where it worked", async () => {
+Deno.test("Sysctl.write() reports nothing on success", async () => {
   const commands = new FakeCommandRunner()
     .on(`sysctl -w ${FORWARD}=1`, { stdout: `${FORWARD} = 1\n` });
   assertEquals(await createSysctl(commands).write(FORWARD, "1"), undefined);

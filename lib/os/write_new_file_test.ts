@@ -35,7 +35,7 @@ Deno.test("writeNewFile() never replaces a file, a folder or a symlink that lead
   assertEquals(names, ["file", "folder", "link"]);
 });
 
-Deno.test("writeNewFile() does not replace a file that came while it wrote", async () => {
+Deno.test("writeNewFile() does not replace a file that was created meanwhile", async () => {
   const names = await inFolder(async (folder) => {
     async function* pieces() {
       yield "new";
@@ -58,6 +58,6 @@ Deno.test("writeNewFile() leaves nothing of a text that broke off", async () => 
   assertEquals(names, []);
 });
 
-Deno.test("writeNewFile() says so where there is no folder", async () => {
+Deno.test("writeNewFile() reports it if there is no folder", async () => {
   await assertRejects(() => writeNewFile("/nowhere/a", ["new"]), Deno.errors.NotFound);
 });

@@ -29,7 +29,7 @@ const NOTHING: ConntrackLimits = {
   udpStreamTimeout: 0,
 };
 
-Deno.test("conntrackSettings() wants nothing where all is left to the kernel", () => {
+Deno.test("conntrackSettings() sets nothing if all is left to the kernel", () => {
   assertEquals(conntrackSettings(NOTHING, 8), []);
 });
 

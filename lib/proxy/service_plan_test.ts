@@ -233,7 +233,7 @@ Deno.test("planService() distinguishes reachable endpoints from known ones", () 
   assertEquals(plan.endpoints, [LOCAL, REMOTE, UNREADY]);
 });
 
-Deno.test("planService() shares one list where all endpoints may be picked", () => {
+Deno.test("planService() shares one list if all endpoints may be picked", () => {
   const endpoints = [LOCAL, REMOTE];
   const plan = planService(accessible(), endpoints, CONTEXT);
   assertStrictEquals(plan.reachable, endpoints);

@@ -203,7 +203,7 @@ const ROWS: readonly Row[] = [
     kept: [`203.0.113.1:53 ${A}`],
   },
   {
-    name: "a Service that turns to TCP gives its UDP front end up",
+    name: "a Service that changes to TCP gives its UDP frontend up",
     steps: [[dns([A])], [dns([A], { protocol: "TCP" })]],
     stale: [`${VIP} ${A}`],
     kept: [],
@@ -224,7 +224,7 @@ for (const { name, steps, stale, kept } of ROWS) {
   });
 }
 
-Deno.test("UdpFrontends has no suspects where nothing that matters to flows changed", () => {
+Deno.test("UdpFrontends has no suspects if nothing relevant to flows changed", () => {
   const frontends = new UdpFrontends();
   const first = planOf([dns([A, B])]);
   frontends.note(first, testPlanChanges(first));

@@ -44,7 +44,7 @@ for (const user of USERS) {
       });
 
       for (const [args, code, says] of REFUSALS) {
-        await t.step(`'${args.join(" ")}' exits with ${code} and says why`, async () => {
+        await t.step(`'${args.join(" ")}' exits with ${code} and the reason`, async () => {
           const output = await executable.run(args);
           assertEquals({ code: output.code, stdout: output.stdout }, { code, stdout: "" });
           assertMatch(output.stderr, says);

@@ -114,7 +114,7 @@ for (const user of USERS) {
         });
       }
       for (const [line, code, says] of REFUSALS) {
-        await t.step(`${line.join(" ")}: exits with ${code} and says why`, async () => {
+        await t.step(`${line.join(" ")}: exits with ${code} and gives the reason`, async () => {
           const output = await executable.run(line);
           assertEquals({ code: output.code, stdout: output.stdout }, { code, stdout: "" });
           assertMatch(output.stderr, says);

@@ -186,7 +186,7 @@ async function checkAffinity(
     assertEquals(await stage.ask(bySecond), first);
     assertEquals(await stage.ask(byFirst), first);
   });
-  await t.step("an endpoint goes, and its clients move at all frontends", async () => {
+  await t.step("an endpoint is removed, and its clients move at all frontends", async () => {
     await stage.write({ pods: ["b1"] });
     for (const by of [byFirst, bySecond]) assertOnly(await stage.ask(by), "pod-b1");
     await stage.write({ pods: ["a1", "b1"] });
@@ -235,7 +235,7 @@ const USERSPACE: AffinityMode = {
 
 for (const mode of [...RULE_MODES, USERSPACE]) {
   Deno.test({
-    name: `${mode.name}: a client stays at one endpoint, by whichever frontend it comes`,
+    name: `${mode.name}: a client stays at one endpoint, at every frontend`,
     ignore: isMissing(`session affinity in ${mode.name}`, [
       ...mode.requirements(),
       program("conntrack"),

@@ -34,10 +34,13 @@ for (const variant of IPTABLES_VARIANTS) {
       await stage.scene.write(webServices(BALANCED), webSlices("a1"));
       const relay = stage.start();
       await relay.settled();
-      await t.step("an endpoint goes: its UDP flows move, its TCP connections go on", async () => {
-        await checkFlowsOfGoneEndpoint(stage.scene, BALANCED);
-      });
-      await t.step("health check node ports are open where INPUT drops the rest", async () => {
+      await t.step(
+        "an endpoint is removed: its UDP flows move, its TCP connections continue",
+        async () => {
+          await checkFlowsOfGoneEndpoint(stage.scene, BALANCED);
+        },
+      );
+      await t.step("health check node ports are open if INPUT drops the rest", async () => {
         await checkHealthCheckPort(stage);
       });
       await t.step("no outside client reaches a server on 127.0.0.1", async () => {

@@ -183,7 +183,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "nft toolkit: elements and chains come and go in one transaction each",
+  name: "nft toolkit: elements and chains are added and removed in one transaction each",
   ignore,
   fn: async () => {
     await using stage = await Stage.create();

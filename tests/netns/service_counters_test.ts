@@ -177,7 +177,8 @@ Deno.test({
 });
 
 Deno.test({
-  name: "--service-counters goes on after a restart and a flush; without it nothing is left of it",
+  name:
+    "--service-counters continues after a restart and a flush; without it nothing is left of it",
   ignore,
   fn: async () => {
     await using scene = await countedScene();

@@ -200,7 +200,7 @@ Deno.test({
 
 for (const before of ["nothing", "other Services"] as const) {
   Deno.test({
-    name: `ipvs mode, killed at each step of a sync that comes after ${before}: as a fresh start`,
+    name: `ipvs mode, killed at each step of a sync after ${before}: as a fresh start`,
     ignore,
     async fn() {
       const wanted = servicesOf(2);

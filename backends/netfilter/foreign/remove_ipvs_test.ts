@@ -161,7 +161,7 @@ Deno.test("removeKubeProxy() reports servers that ipvsadm did not remove, althou
   assertEquals(node.device, false, "the other parts are removed nevertheless");
 });
 
-Deno.test("removeKubeProxy() goes on with the sets after one that is in use", async () => {
+Deno.test("removeKubeProxy() continues with the sets after one that is in use", async () => {
   const node = new IpvsNode();
   const tried: string[] = [];
   node.commands.on("ipset restore", ({ stdin }) => {

@@ -95,7 +95,7 @@ for (
     ],
   ] as const
 ) {
-  Deno.test(`errorOfRestore() blames no line where ${what}`, () => {
+  Deno.test(`errorOfRestore() blames no line if ${what}`, () => {
     const error = errorOfRestore({ program: "iptables-restore", code, stderr }, INPUT);
     assertEquals([error.kind, error.line], [kind, undefined]);
     assertEquals(error.reason.length > 0, true);

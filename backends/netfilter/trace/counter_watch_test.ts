@@ -59,7 +59,7 @@ Deno.test("startCounterWatch() sees the packet by a rule that names its destinat
   assertEquals(path.notes[0], "Because");
 });
 
-Deno.test("startCounterWatch() says why counters can't be read", async () => {
+Deno.test("startCounterWatch() gives the reason why counters can't be read", async () => {
   const commands = new FakeCommandRunner()
     .on("iptables-legacy-save", { code: 4, stderr: "Permission denied (you must be root)\n" });
   await assertRejects(() => start(commands), TraceError, "you must be root");

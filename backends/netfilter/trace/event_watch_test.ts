@@ -185,12 +185,12 @@ Deno.test("there is no wait for a packet that was not sent", async () => {
   assertEquals(pauses, []);
 });
 
-Deno.test("a packet that never comes by is not seen", async () => {
+Deno.test("a packet that does not come by is not seen", async () => {
   await using watch = await start(new FakeNft());
   assertEquals((await watch.path({})).ending, "not seen");
 });
 
-Deno.test("startEventWatch() says that a tool sees nothing, and leaves nothing running", async () => {
+Deno.test("startEventWatch() reports that a tool sees nothing, and leaves nothing running", async () => {
   const nft = new FakeNft();
   nft.sees = false;
   await assertRejects(
@@ -201,7 +201,7 @@ Deno.test("startEventWatch() says that a tool sees nothing, and leaves nothing r
   assertEquals(nft.running.size, 0);
 });
 
-Deno.test("startEventWatch() says why a tool ended, and leaves nothing running", async () => {
+Deno.test("startEventWatch() gives the reason why a tool ended, and leaves nothing running", async () => {
   const nft = new FakeNft();
   nft.monitorEnds = ["trace", "table"];
   nft.sees = false;

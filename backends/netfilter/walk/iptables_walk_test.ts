@@ -190,7 +190,7 @@ Deno.test("walkIptables() passes a packet through mangle, nat and filter before 
   ]);
 });
 
-Deno.test("walkIptables() meets the rules of INPUT where the node's own packet has no virtual server", () => {
+Deno.test("walkIptables() meets the rules of INPUT if the node's own packet has no virtual server", () => {
   const rules = { "filter INPUT": ["-m set --match-set IPS dst -j REJECT"] };
   const scene = { rules, sets: { IPS: ["172.30.0.1"] }, addresses };
   assertEquals(balance(scene, { packet: OWN }), ["REJECT 1.00"]);

@@ -193,7 +193,7 @@ Deno.test("runCommandLine() exits with 0 when it is asked to end while the mode 
   assertEquals(init.code, 1, "what it was to do is not done");
 });
 
-Deno.test("runCommandLine() reports why it ended in a line of JSON where the log is JSON", async () => {
+Deno.test("runCommandLine() reports why it ended in a line of JSON if the log is JSON", async () => {
   const { code, err } = await run(["--logging-format=json", "--proxy-mode=iptables"]);
   assertEquals([code, err.trim().split("\n").length], [1, 1]);
   const { ts, err: reason, ...line } = JSON.parse(err);
@@ -299,7 +299,7 @@ Deno.test("runCommandLine() status has colour on a terminal, and none with NO_CO
   }
 });
 
-Deno.test("runCommandLine() status says that no program listens and exits with 1", async () => {
+Deno.test("runCommandLine() status reports that no program listens and exits with 1", async () => {
   const { code, err } = await run(["status", "--control-socket=/does/not/exist.sock"]);
   assertEquals(code, 1);
   assertStringIncludes(err, "no program listens there; is it running?");

@@ -70,7 +70,7 @@ Deno.test("planRunningNode() does not report a family as correct that the proces
   assertStringIncludes(error.message, ": IPv4 is all that it serves");
 });
 
-Deno.test("planRunningNode() says so where the process knows no dump, or gives a strange one", async () => {
+Deno.test("planRunningNode() reports a process that knows no dump, or gives an invalid one", async () => {
   await assertRejects(() => plan(undefined), ControlError, "it may be an older release");
   await assertRejects(() => plan({ kind: "status" }), DumpError, "it is not a dump");
 });

@@ -47,7 +47,7 @@ Deno.test("findMissingAccess() names every right that is missing, and the role t
   assertStringIncludes(cure, "--policy-kubeconfig");
 });
 
-Deno.test("PolicyAccess says that nothing is enforced, asks again, and goes on once it may", async () => {
+Deno.test("PolicyAccess reports that nothing is enforced, asks again, and continues once it may", async () => {
   const reviews = new Reviews();
   reviews.refused = ["watch pods"];
   const { clock, access, granted, errors, logger } = startWaiting(reviews);

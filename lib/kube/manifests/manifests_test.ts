@@ -118,7 +118,7 @@ Deno.test("run() moves an object between files without deleting it", async () =>
   });
 });
 
-Deno.test("run() believes that a file is gone or empty only after a moment", async () => {
+Deno.test("run() treats a file as deleted or empty only after a moment", async () => {
   await withManifests({ "m/a.yaml": WEB_1, "m/b.yaml": DB }, async (started) => {
     const { files, harness } = started;
     harness.informers.take();

@@ -83,7 +83,7 @@ Deno.test("--cleanup removes the objects of kube-relay in each family, then left
   assertStringIncludes(out, "removed chain B\nleft chain C: D refers to it\n");
 });
 
-Deno.test("--cleanup says so when there was nothing", async () => {
+Deno.test("--cleanup reports it when there was nothing", async () => {
   assertStringIncludes((await cleanUp([])).out, "Nothing of kube-relay's or kube-proxy's is left");
 });
 
@@ -103,7 +103,7 @@ Deno.test("--cleanup --dry-run changes nothing and prints the commands", async (
   assertStringIncludes(out, "iptables-restore <<'EOF'\n");
 });
 
-Deno.test("--cleanup goes on next to a live kube-proxy, which it names", async () => {
+Deno.test("--cleanup continues next to a live kube-proxy, which it names", async () => {
   const { code, err, done } = await cleanUp([], { alive: true });
   assertEquals({ code, last: done.at(-1) }, { code: 0, last: "other" });
   assertStringIncludes(err, "A kube-proxy runs and will write its rules again");
@@ -138,7 +138,7 @@ Deno.test("--cleanup removes nothing while a kube-relay runs", async (t) => {
     assertStringIncludes(err, "Nothing would be removed now: kube-relay with process id 4711");
   });
   await running.stop();
-  await t.step("goes on once it has ended", async () => {
+  await t.step("continues once it has ended", async () => {
     assertEquals((await cleanUp([`--control-socket=${path}`])).code, 0);
   });
   await Deno.remove(folder, { recursive: true });

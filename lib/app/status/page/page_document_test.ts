@@ -33,7 +33,7 @@ Deno.test("pageDocument() shows every section without a script", () => {
   assertStringIncludes(html, "default/web:http");
 });
 
-Deno.test("pageDocument() makes markup of nothing that a manifest, a tool or a reader says", () => {
+Deno.test("pageDocument() escapes all text of a manifest, a tool or a reader", () => {
   const base = model([service(EVIL, { quarantined: EVIL })]);
   const [family] = base.report.families;
   const html = pageDocument({
