@@ -86,7 +86,7 @@ Deno.test("IpvsBackend leaves a device of another kind and its addresses alone",
   machine.isDummy = false;
   machine.kernel.addresses.add("192.0.2.1");
   await using stage = await IpvsStage.started(machine);
-  await assertRejects(() => stage.sync(PLAN), Error, "no dummy device");
+  await assertRejects(() => stage.sync(PLAN), Error, "not a dummy device");
   assertEquals([...machine.kernel.addresses], ["192.0.2.1"]);
   assertEquals(machine.kernel.table.getServers(), []);
 });

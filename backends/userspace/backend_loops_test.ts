@@ -257,7 +257,7 @@ Deno.test("UserspaceBackend publishes no port of its own that is for this machin
   const port = unusedPort();
   const web = testServicePlan({ clusterIp: VIP, port, to: [metrics.endpoint] });
   const { quarantined } = await test.sync([web]);
-  assertMatch(quarantined[0]?.reason ?? "", /answers more to clients of this machine/);
+  assertMatch(quarantined[0]?.reason ?? "", /answers more requests of local clients/);
   assertEquals(await isRefused({ hostname: VIP, port }), true);
 });
 
