@@ -12,14 +12,7 @@ import { ProblemCollector } from "../api/problem_collector.ts";
 import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
 import { type LabelSelector, parseLabelSelector } from "./label_selector.ts";
 import { ALL_PODS, type PeerSource, podPortsSource } from "./peer_source.ts";
-import {
-  type BlockRoom,
-  blockRoom,
-  type FamilyPeers,
-  isWhole,
-  parsePolicyPeers,
-  peersInFamily,
-} from "./policy_peers.ts";
+import { type FamilyPeers, isWhole, parsePolicyPeers, peersInFamily } from "./policy_peers.ts";
 import type { Direction, PolicyKey, PortRange } from "./policy_plan.ts";
 import type { NamedPort } from "./policy_pod.ts";
 import { parsePolicyPorts, type PolicyPorts } from "./policy_ports.ts";
@@ -75,10 +68,9 @@ export function parsePolicy(object: NetworkPolicy): Policy {
   const isUnderstood = !podSelector.isInvalid && isWhole(spec, { path: "spec", problems }) &&
     isSmall(spec, problems);
   const rules: Partial<Record<Direction, FamilyRules>> = {};
-  const room = blockRoom();
   for (const direction of isolatedDirections(spec, problems)) {
     const raw = isUnderstood ? rawRules(spec, direction) : [];
-    rules[direction] = familyRules(raw, { namespace, direction, room, problems });
+    rules[direction] = familyRules(raw, { namespace, direction, problems });
   }
   const names = IP_FAMILIES.flatMap((family) => rules.ingress?.[family] ?? [])
     .flatMap((rule) => rule.names ?? []);
@@ -116,10 +108,9 @@ function rawRules({ ingress, egress }: Spec, direction: Direction): readonly Raw
 
 function familyRules(
   raw: readonly RawRule[],
-  { namespace, direction, room, problems }: {
+  { namespace, direction, problems }: {
     readonly namespace: string;
     readonly direction: Direction;
-    readonly room: BlockRoom;
     readonly problems: ProblemCollector;
   },
 ): FamilyRules {
@@ -131,7 +122,7 @@ function familyRules(
     const peers = parsePolicyPeers(rule.peers, { namespace, place });
     if (!isWhole(rule, { path, problems }) || ports?.isNothing) continue;
     for (const family of IP_FAMILIES) {
-      const own = peers && peersInFamily(peers, { family, room, place });
+      const own = peers && peersInFamily(peers, family);
       const parts = direction === "ingress" ? ingressParts(own, ports) : egressParts(own, ports);
       for (const { peers: sources, ...part } of parts) {
         if (sources?.length === 0) continue;
@@ -159,8 +150,8 @@ function egressParts(peers: FamilyPeers | undefined, ports: PolicyPorts | undefi
   const parts = ranges?.length === 0 ? [] : ingressParts(peers, ranges && { ...ports!, names: [] });
   if (names.length === 0) return parts;
   const sources = (peers?.queries ?? [ALL_PODS]).map((query) => podPortsSource(query, { names }));
-  const { blocks: within = [] } = peers ?? {};
-  if (within.length > 0) sources.push(podPortsSource(ALL_PODS, { names, within }));
+  const within = peers?.blocks;
+  if (within) sources.push(podPortsSource(ALL_PODS, { names, within }));
   return [...parts, { peers: sources }];
 }
 

@@ -5,11 +5,17 @@
  */
 import type { NetworkPolicyPeer } from "../api/kinds/network_policy.ts";
 import type { ProblemCollector } from "../api/problem_collector.ts";
-import { type Cidr, cidrFamilyOf, tryParseCidr } from "../net/cidr.ts";
-import { blocksWithoutExceptions, type BlockWithExceptions } from "../net/cidr_difference.ts";
+import { cidrFamilyOf, tryParseCidr } from "../net/cidr.ts";
 import type { IpFamily } from "../net/ip_address.ts";
+import type { BlockWithExceptions } from "../net/nested_blocks.ts";
 import { EVERYTHING, parseLabelSelector } from "./label_selector.ts";
-import { blocksSource, type PeerSource, type PodQuery, podsSource } from "./peer_source.ts";
+import {
+  type BlocksSource,
+  blocksSource,
+  type PeerSource,
+  type PodQuery,
+  podsSource,
+} from "./peer_source.ts";
 
 /** Peers of both families. Any of them may be the other end. */
 interface PolicyPeers {
@@ -22,8 +28,8 @@ interface PolicyPeers {
 /** Peers in one family. */
 export interface FamilyPeers {
   readonly queries: readonly PodQuery[];
-  /** Disjoint, exceptions taken out. */
-  readonly blocks: readonly Cidr[];
+  /** Absent = there are none of this family. */
+  readonly blocks?: BlocksSource;
   /** Queries and blocks as sets. */
   readonly sources: readonly PeerSource[];
 }
@@ -32,17 +38,6 @@ export interface FamilyPeers {
 interface PolicyPlace {
   readonly path: string;
   readonly problems: ProblemCollector;
-}
-
-/** Most blocks of one policy and family, exceptions taken out. One exception of IPv6 may make 128. */
-const MOST_BLOCKS = 16_384;
-
-/** The number of blocks that a policy may still have. */
-export type BlockRoom = Record<IpFamily, number>;
-
-/** The room of a policy at first. */
-export function blockRoom(): BlockRoom {
-  return { IPv4: MOST_BLOCKS, IPv6: MOST_BLOCKS };
 }
 
 /** Reads the peers of a rule; `undefined` = anyone. A peer that cannot be read matches no pod. */
@@ -70,30 +65,15 @@ export function parsePolicyPeers(
   return { queries, sources: queries.map(podsSource), blocks };
 }
 
-/** Peers in one family. Blocks for which there is no room are left out. */
+/** Returns the peers of one family. */
 export function peersInFamily(
   { queries, sources, blocks }: PolicyPeers,
-  { family, room, place }: {
-    readonly family: IpFamily;
-    readonly room: BlockRoom;
-    readonly place: PolicyPlace;
-  },
+  family: IpFamily,
 ): FamilyPeers {
   const own = blocks.filter(({ cidr }) => cidrFamilyOf(cidr) === family);
-  const found = blocksWithoutExceptions(own, { family, most: room[family] });
-  // After one list that is too long, no time is spent on others.
-  room[family] -= found?.length ?? room[family];
-  if (found === undefined) {
-    const message = `With exceptions taken out, the policy has more than ${MOST_BLOCKS} blocks: ` +
-      "those of this list are not allowed";
-    place.problems.report(place.path, own.length, message);
-  }
-  const isEmpty = found === undefined || found.length === 0;
-  return {
-    queries,
-    blocks: found ?? [],
-    sources: isEmpty ? sources : [...sources, blocksSource(found)],
-  };
+  if (own.length === 0) return { queries, sources };
+  const source = blocksSource(own);
+  return { queries, blocks: source, sources: [...sources, source] };
 }
 
 function parseQuery(
