@@ -4,10 +4,9 @@
  *
  * @module
  */
-import ipaddr from "ipaddr.js";
 import { type Cidr, cidrContains, cidrFamilyOf, prefixLengthOf } from "./cidr.ts";
 import { CidrIndex } from "./cidr_cover.ts";
-import type { IpAddress, IpFamily } from "./ip_address.ts";
+import { addressAt, addressNumber, type IpAddress, type IpFamily } from "./ip_address.ts";
 
 /** A block and the blocks that are taken out of it. */
 export interface BlockWithExceptions {
@@ -65,8 +64,9 @@ export function rangeContains(range: string, address: IpAddress): boolean {
   if (range.includes("/")) return cidrContains(range as Cidr, address);
   if (range.includes(":") !== address.includes(":")) return false;
   const [first = range, last = first] = range.split("-");
-  const number = numberOf(address);
-  return numberOf(first) <= number && number <= numberOf(last);
+  const number = addressNumber(address);
+  return addressNumber(first as IpAddress) <= number &&
+    number <= addressNumber(last as IpAddress);
 }
 
 /** Answers whether nested blocks hold addresses. */
@@ -214,38 +214,16 @@ function* transitions(
 
 function rangeText({ first, last }: AddressRange, family: IpFamily): string {
   const size = last - first + 1n;
-  const text = addressOf(first, family);
+  const text = addressAt(first, family);
   if (size === 1n) return text;
   const isBlock = (size & size - 1n) === 0n && (first & size - 1n) === 0n;
-  if (!isBlock) return `${text}-${addressOf(last, family)}`;
+  if (!isBlock) return `${text}-${addressAt(last, family)}`;
   const bits = family === "IPv4" ? 32 : 128;
   return `${text}/${bits - (size.toString(2).length - 1)}`;
 }
 
 function rangeOf(cidr: Cidr): AddressRange {
-  const first = numberOf(cidr.slice(0, cidr.indexOf("/")));
+  const first = addressNumber(cidr.slice(0, cidr.indexOf("/")) as IpAddress);
   const size = 1n << BigInt((cidr.includes(":") ? 128 : 32) - prefixLengthOf(cidr));
   return { first, last: first + size - 1n };
-}
-
-function numberOf(address: string): bigint {
-  const bytes = address.includes(":")
-    ? ipaddr.IPv6.parse(address).toByteArray()
-    : address.split(".").map(Number);
-  return BigInt(`0x${bytes.map((byte) => byte.toString(16).padStart(2, "0")).join("")}`);
-}
-
-function addressOf(value: bigint, family: IpFamily): string {
-  if (family === "IPv4") {
-    const number = Number(value);
-    return [24, 16, 8, 0].map((shift) => number >>> shift & 255).join(".");
-  }
-  const digits = value.toString(16).padStart(32, "0");
-  const groups = digits.match(/.{4}/g)!.map((group) => group.replace(/^0{1,3}/, ""));
-  // RFC 5952: the first of the longest runs of zeros is left out. The library takes ten times as long.
-  const [longest = ""] = (groups.join(":").match(/(?<![^:])0(?::0)+(?![^:])/g) ?? [])
-    .sort((left, right) => right.length - left.length);
-  if (longest === "") return groups.join(":");
-  const text = `:${groups.join(":")}:`.replace(`:${longest}:`, "::");
-  return text.replace(/^:(?!:)/, "").replace(/(?<!:):$/, "");
 }

@@ -5,7 +5,7 @@
  */
 import type { NetworkPolicyPeer } from "../api/kinds/network_policy.ts";
 import type { ProblemCollector } from "../api/problem_collector.ts";
-import { cidrFamilyOf, tryParseCidr } from "../net/cidr.ts";
+import { type Cidr, cidrFamilyOf, tryParseCidr } from "../net/cidr.ts";
 import type { IpFamily } from "../net/ip_address.ts";
 import type { BlockWithExceptions } from "../net/nested_blocks.ts";
 import { EVERYTHING, parseLabelSelector } from "./label_selector.ts";
@@ -34,6 +34,9 @@ export interface FamilyPeers {
   readonly sources: readonly PeerSource[];
 }
 
+/** Exceptions that are read without a pause. */
+const EXCEPTIONS_PER_STEP = 64;
+
 /** Where problems of a part of the object go. */
 interface PolicyPlace {
   readonly path: string;
@@ -41,14 +44,15 @@ interface PolicyPlace {
 }
 
 /** Reads the peers of a rule; `undefined` = anyone. A peer that cannot be read matches no pod. */
-export function parsePolicyPeers(
+export function* parsePolicyPeers(
   raw: readonly NetworkPolicyPeer[] | undefined,
   { namespace, place }: { readonly namespace: string; readonly place: PolicyPlace },
-): PolicyPeers | undefined {
+): Generator<void, PolicyPeers | undefined, void> {
   if (!raw?.length) return undefined;
   const queries: PodQuery[] = [];
   const blocks: BlockWithExceptions[] = [];
   for (const [index, peer] of raw.entries()) {
+    yield;
     const at = { ...place, path: `${place.path}[${index}]` };
     if (!isWhole(peer, at)) continue;
     const { podSelector, namespaceSelector, ipBlock } = peer;
@@ -57,7 +61,7 @@ export function parsePolicyPeers(
       at.problems.report(at.path, peer, "The peer has to be either selectors or ipBlock: ignored");
       continue;
     }
-    const block = ipBlock && parseBlock(ipBlock, { ...at, path: `${at.path}.ipBlock` });
+    const block = ipBlock && (yield* parseBlock(ipBlock, { ...at, path: `${at.path}.ipBlock` }));
     if (block) blocks.push(block);
     const query = selects && parseQuery(peer, { namespace, place: at });
     if (query) queries.push(query);
@@ -93,14 +97,19 @@ function parseQuery(
   return { scope: { kind: "namespaces", selector }, pods };
 }
 
-function parseBlock(
+function* parseBlock(
   block: NonNullable<NetworkPolicyPeer["ipBlock"]>,
   place: PolicyPlace,
-): BlockWithExceptions | undefined {
+): Generator<void, BlockWithExceptions | undefined, void> {
   if (!isWhole(block, place)) return undefined;
   const cidr = tryParseCidr(block.cidr?.trim() ?? "");
-  const except = (block.except ?? []).map((text) => tryParseCidr(text.trim()));
-  const isRead = except.every((each) => each !== undefined);
+  const except: Cidr[] = [];
+  for (const [index, text] of (block.except ?? []).entries()) {
+    if (index % EXCEPTIONS_PER_STEP === 0) yield;
+    const each = tryParseCidr(text.trim());
+    if (each !== undefined) except.push(each);
+  }
+  const isRead = except.length === (block.except ?? []).length;
   if (cidr !== undefined && isRead) return { cidr, except };
   const message = "The block is no CIDR, or an exception is none: ignored";
   place.problems.report(place.path, block, message);
@@ -113,6 +122,9 @@ export function isWhole(
   { path, problems }: PolicyPlace,
 ): boolean {
   if (unknownFields === undefined) return true;
-  problems.report(path, unknownFields, "The fields are not understood: nothing is allowed by it");
+  // A value that has no fields at all was reported by its reader.
+  if (unknownFields.length > 0) {
+    problems.report(path, unknownFields, "The fields are not understood: nothing is allowed by it");
+  }
   return false;
 }
