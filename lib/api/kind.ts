@@ -21,6 +21,11 @@ export interface KindSpec<T extends KubeObject = KubeObject> {
   readonly plural: string;
   readonly namespaced: boolean;
   readonly schema: v.GenericSchema;
+  /**
+   * Whether an object takes something away from others, so that its absence would open what it closes.
+   * An invalid manifest is then used without its invalid fields, unless a valid version is known.
+   */
+  readonly restricts?: true;
   /** Makes a validated manifest what an API server would have stored: defaults, and rules across fields. */
   readonly complete?: (manifest: never, report: ManifestReport) => unknown;
   /** Only a type: the objects of this kind. */
