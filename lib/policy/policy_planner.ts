@@ -114,6 +114,7 @@ export class PolicyPlanner implements PolicyStateListener {
    */
   *updateInSteps(): Generator<void, PolicyPlanChanges, void> {
     const { pods, policies } = this.#events;
+    for (const policy of policies) yield* policy.readInSteps();
     yield* this.#peers.updateInSteps(this.#events);
     const affected = this.#selectedBy(policies);
     for (const [key, previous] of pods) {
@@ -228,6 +229,7 @@ export class PolicyPlanner implements PolicyStateListener {
 
   *#acquireLists(pod: PolicyPod): Generator<void, PodLists, void> {
     const policies = this.#state.policiesOf(pod);
+    for (const policy of policies) yield* policy.readInSteps();
     const { family } = this.#options;
     const [ingress, egress] = (["ingress", "egress"] as const).map((direction) =>
       this.#cache.listOf(policies, { pod, direction, family })

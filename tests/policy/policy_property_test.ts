@@ -41,7 +41,9 @@ function clusterOf(history: readonly ClusterEvent[]): Cluster {
     namespaces: last.flatMap((each) =>
       each.kind === "namespace" && each.object ? [each.object] : []
     ),
-    policies: last.flatMap((each) => each.kind === "policy" && each.object ? [each.object] : []),
+    policies: last.flatMap((each) =>
+      each.kind === "policy" && each.object ? [each.meaning ?? each.object] : []
+    ),
   };
 }
 

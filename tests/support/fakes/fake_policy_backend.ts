@@ -89,7 +89,7 @@ function copyOf(set: PeerSet): PeerSet {
     case "pods":
       return { kind: set.kind, members: new Set(set.members) };
     case "blocks":
-      return { kind: set.kind, members: new Set(set.members) };
+      return { kind: set.kind, members: new Map(set.members) };
     case "pod-ports":
       return { kind: set.kind, members: new Map(set.members) };
   }
