@@ -137,7 +137,8 @@ export class PolicyWriter {
     for (let refusals = 1;; refusals++) {
       const partial = this.#isKnown && changes?.full === false ? changes : undefined;
       const found = partial ? undefined : await this.read();
-      const refused = this.#quarantine.waiting;
+      const now = this.#dependencies.clock.now();
+      const refused = this.#quarantine.waitingAt(now);
       const steps = found
         ? await inSteps(this.#dependencies, this.#difference(plan, { found, refused }))
         : this.#changed(plan, { changes: partial!, refused });
@@ -145,6 +146,7 @@ export class PolicyWriter {
         this.#isKnown = false;
         await this.#carryOut(steps, counts);
         this.#confirm(steps, { plan, partial, found });
+        this.#quarantine.settle(now);
         return partial === undefined;
       } catch (error) {
         // First it is read: a line may be refused because the kernel is not what it was taken for.
@@ -317,7 +319,6 @@ export class PolicyWriter {
       if (leftOut && leftOut.size > 0) this.#leftOut.set(chain, leftOut);
       else this.#leftOut.delete(chain);
     }
-    this.#quarantine.settle();
     this.#isKnown = true;
   }
 

@@ -107,10 +107,12 @@ export class PolicyTableWriter {
     this.#isSpoilt = false;
     for (let refusals = 1;; refusals++) {
       const isPartial = this.#isKnown && attempt.changes?.full === false;
+      const now = this.#dependencies.clock.now();
       let difference: TableDifference | undefined;
       try {
-        difference = await this.#diff(attempt, isPartial);
+        difference = await this.#diff(attempt, { isPartial, now });
         await this.#apply(difference, attempt.figures);
+        this.#quarantine.settle(now);
         return !isPartial;
       } catch (error) {
         this.#isKnown = false;
@@ -127,10 +129,10 @@ export class PolicyTableWriter {
 
   async #diff(
     { plan, changes, figures }: Attempt,
-    isPartial: boolean,
+    { isPartial, now }: { readonly isPartial: boolean; readonly now: number },
   ): Promise<TableDifference> {
     const applied = this.#applied;
-    const refused = this.#quarantine.waiting;
+    const refused = this.#quarantine.waitingAt(now);
     const steps = isPartial && changes
       ? diffChanges(plan, changes, { applied, refused })
       : diffReading(plan, {
@@ -166,7 +168,6 @@ export class PolicyTableWriter {
     }
     this.#handles.forget([...applied.chains, ...this.#applied.idle]);
     this.#applied.confirm(applied);
-    this.#quarantine.settle();
     this.#isKnown = true;
   }
 
