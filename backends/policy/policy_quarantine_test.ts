@@ -14,7 +14,8 @@ Deno.test("PolicyQuarantine leaves out the whole policy that has a refused part,
   const clock = new FakeClock();
   const quarantine = new PolicyQuarantine({ clock });
   assertEquals(
-    acceptableRules({ rules: RULES }, { refused: quarantine.waitingAt(clock.now()), partsOf }).rules,
+    acceptableRules({ rules: RULES }, { refused: quarantine.waitingAt(clock.now()), partsOf })
+      .rules,
     RULES,
   );
   quarantine.refuse("x/a 1", "no");
@@ -28,7 +29,8 @@ Deno.test("PolicyQuarantine leaves out the whole policy that has a refused part,
   ]);
   clock.stall(1_000);
   assertEquals(
-    acceptableRules({ rules: RULES }, { refused: quarantine.waitingAt(clock.now()), partsOf }).rules,
+    acceptableRules({ rules: RULES }, { refused: quarantine.waitingAt(clock.now()), partsOf })
+      .rules,
     RULES,
   );
 });
@@ -68,5 +70,8 @@ Deno.test("PolicyQuarantine forgets the parts of many before it takes more", () 
   const clock = new FakeClock();
   const quarantine = new PolicyQuarantine({ clock });
   for (let part = 0; part <= 1_000; part++) quarantine.refuse(`${part}`, "no");
-  assertEquals([quarantine.waitingAt(clock.now()).has("0"), quarantine.waitingAt(clock.now()).has("1000")], [false, true]);
+  assertEquals([
+    quarantine.waitingAt(clock.now()).has("0"),
+    quarantine.waitingAt(clock.now()).has("1000"),
+  ], [false, true]);
 });

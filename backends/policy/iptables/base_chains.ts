@@ -28,8 +28,9 @@
  * @module
  */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
-import type { Direction, PolicyPlan } from "../../../lib/policy/policy_plan.ts";
+import type { Direction } from "../../../lib/policy/policy_plan.ts";
 import { quoteWord, type Rule, ruleText } from "../../netfilter/iptables/iptables_objects.ts";
+import { DIRECTIONS, type LayoutSettings } from "../policy_data_plane.ts";
 
 /** A chain with its rules, as lines without its name. */
 export interface PolicyChain {
@@ -38,15 +39,6 @@ export interface PolicyChain {
   /** The rules before the last one match different packets each, so their order means nothing. */
   readonly isUnordered?: true;
 }
-
-/** The parts of a plan on which base chains depend. */
-export type BaseSettings = Pick<
-  PolicyPlan,
-  "closedRanges" | "deny" | "family" | "sharedLinks"
->;
-
-/** In the order in which a packet meets them. */
-export const DIRECTIONS = ["egress", "ingress"] as const;
 
 const ENTRY = "KUBE-RELAY-POLICY";
 const OUTPUT_ENTRY = `${ENTRY}-OUT`;
@@ -108,7 +100,7 @@ export function goTo(chain: string): string {
 }
 
 /** The chains that do not depend on pods. */
-export function baseChains(settings: BaseSettings): readonly PolicyChain[] {
+export function baseChains(settings: LayoutSettings): readonly PolicyChain[] {
   const { family, deny } = settings;
   const judging = DIRECTIONS.flatMap((direction) => judgingRules(direction, settings));
   const links = DIRECTIONS.flatMap((direction) => linkRules(direction, settings));
@@ -130,7 +122,7 @@ export function baseChains(settings: BaseSettings): readonly PolicyChain[] {
   ];
 }
 
-function judgingRules(direction: Direction, settings: BaseSettings): readonly string[] {
+function judgingRules(direction: Direction, settings: LayoutSettings): readonly string[] {
   const { family, closedRanges } = settings;
   const side = OWN_SIDE[direction];
   const closed = closedRanges.map((range): Rule => ({
@@ -148,7 +140,10 @@ function judgingRules(direction: Direction, settings: BaseSettings): readonly st
 }
 
 /** Packets on a link of pods whose pod no address tells: a bridge hands them to all or any of its ports. */
-function linkRules(direction: Direction, { family, sharedLinks }: BaseSettings): readonly string[] {
+function linkRules(
+  direction: Direction,
+  { family, sharedLinks }: LayoutSettings,
+): readonly string[] {
   if (direction === "egress") {
     if (family === "IPv4") return [];
     return sharedLinks.egress.map((link) => `-s fe80::/10 -i ${quoteWord(link)} -j ${SHARED_LINK}`);
@@ -179,7 +174,7 @@ const SHARED_LINK_RULES: Readonly<Record<IpFamily, readonly string[]>> = {
 const DROP_INVALID = "-m conntrack --ctstate INVALID -j DROP";
 
 function rejectRules(
-  { family, sharedLinks: { ingress, egress } }: BaseSettings,
+  { family, sharedLinks: { ingress, egress } }: LayoutSettings,
 ): readonly string[] {
   const [icmp, prohibited] = family === "IPv4"
     ? ["icmp", "icmp-admin-prohibited"]

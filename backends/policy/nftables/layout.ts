@@ -34,21 +34,14 @@ import {
   nftFamily,
   type NftTable,
 } from "../../netfilter/nft/nft_objects.ts";
-import { denyLogPrefix } from "../policy_data_plane.ts";
+import { denyLogPrefix, DIRECTIONS, type LayoutSettings } from "../policy_data_plane.ts";
 
 /** The table of a family. */
 export function policyTable(family: IpFamily): NftTable {
   return { family: nftFamily(family), name: "kube-relay-policy" };
 }
 
-/** The parts of a plan on which the spelling of its pods and lists depends. */
-export type LayoutSettings = Pick<
-  PolicyPlan,
-  "closedRanges" | "deny" | "family" | "sharedLinks"
->;
-
 const MAPS: Readonly<Record<Direction, string>> = { ingress: "to-pod", egress: "from-pod" };
-const DIRECTIONS = ["egress", "ingress"] as const;
 
 /** The addresses of a family in the words of nft. */
 function words(family: IpFamily) {
