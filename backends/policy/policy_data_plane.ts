@@ -77,6 +77,15 @@ export interface PolicyDataPlane
   inspect(): PolicyInspection;
 }
 
+/** The parts of a plan on which the spelling of its pods, lists and base chains depends. */
+export type LayoutSettings = Pick<
+  PolicyPlan,
+  "closedRanges" | "deny" | "family" | "sharedLinks"
+>;
+
+/** In the order in which a packet meets them. */
+export const DIRECTIONS = ["egress", "ingress"] as const;
+
 /** The log messages about drift, the same in every data plane. */
 export const POLICY_DRIFT_TEXTS = {
   lost: "Another program removed rules of NetworkPolicy; repairing",

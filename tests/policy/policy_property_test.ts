@@ -49,7 +49,7 @@ function clusterOf(history: readonly ClusterEvent[]): Cluster {
 
 function plannerOf(state: PolicyState, family: IpFamily): PolicyPlanner {
   const deny = { action: "reject" } as const;
-  return new PolicyPlanner(state, { family, nodeName: "n1", deny, closedRanges: [] });
+  return new PolicyPlanner(state, { family, nodeName: "n1", deny, closedRanges: [], podLinks: [] });
 }
 
 /** A plan as plain sorted values, which later changes do not reach. */

@@ -23,12 +23,11 @@ import type {
 } from "../../../lib/policy/policy_plan.ts";
 import { createOptions, entryOfCidr, type SetType } from "../../netfilter/ipset/ipset_text.ts";
 import { type Rule, ruleText } from "../../netfilter/iptables/iptables_objects.ts";
-import { denyLogPrefix } from "../policy_data_plane.ts";
+import { denyLogPrefix, DIRECTIONS } from "../policy_data_plane.ts";
 import { acceptableRules, type LeftOut, type RefusedParts } from "../policy_quarantine.ts";
 import {
   baseChains,
   DENIED,
-  DIRECTIONS,
   DISPATCH,
   goTo,
   GOTO_DENY,

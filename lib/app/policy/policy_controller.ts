@@ -62,6 +62,7 @@ export class NetworkPolicyController implements Controller {
   #families: readonly PolicyFamily[] = [];
   #tool: PolicyTool | undefined;
   #node: Node | undefined;
+  #addresses: readonly InterfaceAddress[] = [];
   #ownAddresses: ReadonlySet<IpAddress> = new Set();
   readonly #synced = new Set<IpFamily>();
   #tasks: TaskGroup | undefined;
@@ -126,7 +127,10 @@ export class NetworkPolicyController implements Controller {
   }
 
   onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void {
+    const before = this.#podLinks();
+    this.#addresses = addresses;
     this.#ownAddresses = new Set(addresses.map(({ address }) => address));
+    if (`${before}` !== `${this.#podLinks()}`) this.#applySettings();
   }
 
   onConfiguration(): void {
@@ -279,7 +283,12 @@ export class NetworkPolicyController implements Controller {
   }
 
   #settings(family: IpFamily) {
-    return policySettings(this.#parts.current.proxy.networkPolicy, { family, node: this.#node });
+    const { networkPolicy } = this.#parts.current.proxy;
+    return policySettings(networkPolicy, { family, node: this.#node, addresses: this.#addresses });
+  }
+
+  #podLinks(): readonly string[] {
+    return this.#settings("IPv4").podLinks;
   }
 
   #isOwnNode(address: IpAddress): boolean {

@@ -11,7 +11,11 @@ import type { SyncRunnerOptions } from "../../controller/sync_runner.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Policy } from "../../policy/policy.ts";
 import type { PodKey, PolicyKey, PolicyPlan, PolicyPlanChanges } from "../../policy/policy_plan.ts";
-import { PolicyPlanner, type PolicyPlanOptions } from "../../policy/policy_planner.ts";
+import {
+  PolicyPlanner,
+  type PolicyPlanOptions,
+  type PolicyPlanSettings,
+} from "../../policy/policy_planner.ts";
 import type { PolicyBackend, PolicySyncReport } from "./policy_backend.ts";
 import type { PolicyInputs } from "./policy_inputs.ts";
 import { effectsOf, type PolicyChange, type PolicyChangeRecorder } from "./policy_words.ts";
@@ -115,7 +119,7 @@ export class PolicyFamily {
   }
 
   /** Takes settings that changed. */
-  setOptions(options: Pick<PolicyPlanOptions, "deny" | "closedRanges">): void {
+  setOptions(options: PolicyPlanSettings): void {
     this.#planner.setOptions(options);
     this.request();
   }
