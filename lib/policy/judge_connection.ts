@@ -120,18 +120,32 @@ function matchesRule(
   return isPortMatched && (peers?.some((id) => view.hasPeer(id, peer)) ?? true);
 }
 
+/** Parts of a plan that a view reads. */
+export interface ViewedParts extends Pick<PolicyPlan, "lists" | "peers"> {
+  readonly podsByAddress: ReadonlyMap<IpAddress, PodPlan>;
+  readonly closed: Pick<CidrCover, "contains">;
+  /** Covers of sets of blocks, made when first asked for. */
+  readonly covers: Map<PeerSetId, CidrCover>;
+}
+
 /** Views a plan: local pods only. The view is good until the plan changes. */
 export function viewPlan({ pods, lists, peers, closedRanges }: PolicyPlan): PolicyView {
-  const byAddress = new Map<IpAddress, PodPlan>();
+  const podsByAddress = new Map<IpAddress, PodPlan>();
   for (const pod of pods.values()) {
-    for (const address of pod.addresses) byAddress.set(address, pod);
+    for (const address of pod.addresses) podsByAddress.set(address, pod);
   }
-  const covers = new Map<PeerSetId, CidrCover>();
   const closed = new CidrCover(closedRanges);
+  return viewParts({ podsByAddress, lists, peers, closed, covers: new Map() });
+}
+
+/** As {@linkcode viewPlan}, of parts that may change afterwards. */
+export function viewParts(
+  { podsByAddress, lists, peers, closed, covers }: ViewedParts,
+): PolicyView {
   return {
     isClosed: (address) => closed.contains(address),
     podAt(address) {
-      const pod = byAddress.get(address);
+      const pod = podsByAddress.get(address);
       if (pod === undefined) return undefined;
       const ingress = pod.ingress && lists.get(pod.ingress);
       const egress = pod.egress && lists.get(pod.egress);

@@ -12,6 +12,7 @@ import {
   parseIpAddress,
 } from "../../lib/net/ip_address.ts";
 import { parsePort, parseProtocol } from "../../lib/net/port.ts";
+import { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
 import { judgeConnection, viewCluster, viewPlan } from "../../lib/policy/judge_connection.ts";
 import { memberKey, type PeerMember } from "../../lib/policy/pending_policy_changes.ts";
 import type { PolicyPlan, PolicyPlanChanges } from "../../lib/policy/policy_plan.ts";
@@ -179,6 +180,40 @@ Deno.test("PolicyPlanner's changes turn the plan of the last sync into the new o
           if (outcomes[index] !== "sync") continue;
           held = applyChanges(held, planner.update(), snapshot(planner.plan));
           assertEquals(held, snapshot(planner.plan));
+        }
+      },
+    ),
+    RUNS,
+  );
+});
+
+Deno.test("ConnectionJudge judges by the last plan that it took, also where another data plane failed", () => {
+  fc.assert(
+    fc.property(
+      clusterHistory,
+      fc.constantFrom(...IP_FAMILIES),
+      fc.array(fc.constantFrom("no sync", "sync", "failed sync"), { minLength: 40, maxLength: 40 }),
+      (history, family, outcomes) => {
+        const state = new PolicyState();
+        const planner = plannerOf(state, family);
+        const judge = new ConnectionJudge();
+        const own = ADDRESSES.map(parseIpAddress).filter((each) => ipFamilyOf(each) === family);
+        for (const [index, event] of history.entries()) {
+          handleEvent(state, event);
+          if (outcomes[index] === "no sync") continue;
+          const changes = planner.update();
+          for (const _ of judge.takeInSteps(planner.plan, changes));
+          const view = viewPlan(planner.plan);
+          for (const from of own) {
+            for (const to of own) {
+              const transport = { protocol: parseProtocol("TCP"), port: parsePort(PORTS[0]!) };
+              const connection = { from, to, transport };
+              assertEquals(judge.judge(connection), judgeConnection(view, connection));
+            }
+          }
+          if (outcomes[index] === "sync") continue;
+          planner.putBack(changes);
+          judge.putBack(changes);
         }
       },
     ),
