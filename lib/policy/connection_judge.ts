@@ -70,10 +70,13 @@ export class ConnectionJudge {
     return this.#logsDenials;
   }
 
-  /** An address of a local pod is never one of the node. */
-  judge({ isFromOwnNode, ...connection }: Connection): Judgement {
-    const isFromNode = isFromOwnNode === true && this.#view.podAt(connection.from) === undefined;
-    return judgeConnection(this.#view, { ...connection, isFromOwnNode: isFromNode });
+  judge(connection: Connection): Judgement {
+    return judgeConnection(this.#view, connection);
+  }
+
+  /** Whether a local pod has an address. */
+  hasPod(address: IpAddress): boolean {
+    return this.#copy.podsByAddress.has(address);
   }
 
   /** Cuts off the addresses of these ranges until there is a plan, which has its own. */
