@@ -10,6 +10,10 @@ import { SyncFailure } from "../../../lib/controller/sync_failure.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import { OneAtATime } from "../../../lib/os/one_at_a_time.ts";
+import {
+  inspectPolicyPlan,
+  type PolicyInspection,
+} from "../../../lib/policy/inspect_policy_plan.ts";
 import type { Connection } from "../../../lib/policy/judge_connection.ts";
 import type { PolicyPlan, PolicyPlanChanges } from "../../../lib/policy/policy_plan.ts";
 import { type DriftFound, type DriftSubject, DriftWatch } from "../../netfilter/drift_watch.ts";
@@ -24,12 +28,10 @@ import { chooseIptables } from "../../netfilter/iptables/iptables_variant.ts";
 import { isSameRule } from "../../netfilter/iptables/rule_normal_form.ts";
 import { VerificationSchedule } from "../../netfilter/verification_schedule.ts";
 import {
-  inspectPlan,
   POLICY_DRIFT_TEXTS,
   type PolicyDataPlane,
   type PolicyDataPlaneOptions,
   type PolicyDifference,
-  type PolicyInspection,
   type PolicyRepair,
   type PolicySyncReport,
   type PolicyWalk,
@@ -156,7 +158,7 @@ class IptablesPolicyDataPlane implements PolicyDataPlane, DriftSubject {
   }
 
   inspect(): PolicyInspection {
-    return inspectPlan(this.#plan, this.#machine?.summary ?? "not started");
+    return inspectPolicyPlan(this.#plan, this.#machine?.summary ?? "not started");
   }
 
   /** For the watch: a flush takes the jumps along, and one that stands first later passes by ours. */

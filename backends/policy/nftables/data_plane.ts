@@ -10,6 +10,10 @@ import { SyncFailure } from "../../../lib/controller/sync_failure.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import { OneAtATime } from "../../../lib/os/one_at_a_time.ts";
+import {
+  inspectPolicyPlan,
+  type PolicyInspection,
+} from "../../../lib/policy/inspect_policy_plan.ts";
 import type { Connection } from "../../../lib/policy/judge_connection.ts";
 import type { PolicyPlan, PolicyPlanChanges } from "../../../lib/policy/policy_plan.ts";
 import { type DriftFound, type DriftSubject, DriftWatch } from "../../netfilter/drift_watch.ts";
@@ -20,12 +24,10 @@ import { deletionText } from "../../netfilter/nft/nft_objects.ts";
 import { NftRunner } from "../../netfilter/nft/nft_runner.ts";
 import { VerificationSchedule } from "../../netfilter/verification_schedule.ts";
 import {
-  inspectPlan,
   POLICY_DRIFT_TEXTS,
   type PolicyDataPlane,
   type PolicyDataPlaneOptions,
   type PolicyDifference,
-  type PolicyInspection,
   type PolicyRepair,
   type PolicySyncReport,
   type PolicyWalk,
@@ -153,7 +155,7 @@ class NftablesPolicyDataPlane implements PolicyDataPlane, DriftSubject {
 
   inspect(): PolicyInspection {
     const { family, name } = policyTable(this.family);
-    return inspectPlan(this.#plan, `table ${family} ${name} of nftables`);
+    return inspectPolicyPlan(this.#plan, `table ${family} ${name} of nftables`);
   }
 
   /** For the watch. */

@@ -139,8 +139,8 @@ export class ConnectionCutter {
   }
 }
 
-/** The addresses of isolated pods whose rules, or whose sets of peers, may allow less than before. */
-function suspectAddresses(
+/** Returns the addresses of isolated pods whose rules or sets of peers may allow less than before. */
+export function suspectAddresses(
   { pods, lists }: PolicyPlan,
   { full, pods: changed, lists: changedLists, peers, members }: PolicyPlanChanges,
 ): readonly IpAddress[] {

@@ -14,6 +14,7 @@ import type { PodKey, PolicyKey, PolicyPlan, PolicyPlanChanges } from "../../pol
 import { PolicyPlanner, type PolicyPlanOptions } from "../../policy/policy_planner.ts";
 import type { PolicyBackend, PolicySyncReport } from "./policy_backend.ts";
 import type { PolicyInputs } from "./policy_inputs.ts";
+import type { RelayedPolicies } from "./relayed_policies.ts";
 import { effectsOf, type PolicyChange, type PolicyChangeRecorder } from "./policy_words.ts";
 
 /** What the log says of syncs. */
@@ -29,6 +30,8 @@ const TEXTS = {
 export interface PolicyFamilyDependencies extends SyncLoopDependencies {
   readonly inputs: PolicyInputs;
   readonly backend: PolicyBackend;
+  /** Present if kube-relay relays connections itself. */
+  readonly relayed: RelayedPolicies | undefined;
   readonly recorder: PolicyChangeRecorder;
   /** Called after each successful sync. Must not throw. */
   readonly onSynced: (sync: FinishedSync<PolicyPlan, PolicyPlanChanges, PolicySyncReport>) => void;
@@ -154,6 +157,8 @@ export class PolicyFamily {
   }
 
   async #sync(plan: PolicyPlan, changes: PolicyPlanChanges): Promise<PolicySyncReport> {
+    // What is relayed is judged even while the host does not let rules be written.
+    await this.#dependencies.relayed?.sync(plan, changes);
     if (!this.#isAdopted) await this.#adopt();
     return await this.backend.sync(plan, changes);
   }
@@ -166,7 +171,10 @@ export class PolicyFamily {
 
   #failed(): void {
     this.#isPending = true;
-    if (this.#taken) this.#planner.putBack(this.#taken);
+    if (this.#taken) {
+      this.#planner.putBack(this.#taken);
+      this.#dependencies.relayed?.putBack(this.#taken);
+    }
     this.#taken = undefined;
   }
 }
