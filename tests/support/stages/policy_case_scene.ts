@@ -42,7 +42,9 @@ import type { PolicyDataPlaneFactory } from "./policy_scene.ts";
 
 /** How the nodes are given what is under test. */
 export interface PolicyCaseNodes {
-  readonly make: PolicyDataPlaneFactory;
+  readonly make: (
+    ...args: readonly [...Parameters<PolicyDataPlaneFactory>, node: Namespace]
+  ) => PolicyDataPlane;
   /** Programs Services on a node, by a mode of kube-relay. */
   readonly loadServices: (
     node: Namespace,
@@ -53,6 +55,10 @@ export interface PolicyCaseNodes {
   readonly prepare?: (node: Namespace) => Promise<void>;
   /** @default {30 seconds: no repair during a test} */
   readonly syncPeriodMs?: number;
+  /** Whether another answer than refusal and silence is a denial. @default {none is} */
+  readonly isDenial?: (answer: string) => boolean;
+  /** Whether the nodes decide about a probe. @default {about all} */
+  readonly isProbed?: (probe: CaseProbe) => boolean;
 }
 
 /** One probe of a table. */
@@ -82,11 +88,13 @@ interface NodePlane {
 export class PolicyCaseScene implements AsyncDisposable {
   readonly state: PolicyState = new PolicyState();
   readonly #topology: PolicyCaseTopology;
+  readonly #nodes: PolicyCaseNodes;
   readonly #clients: ReadonlyMap<CasePod, ProbeClient>;
   readonly #planes: readonly NodePlane[];
 
   private constructor(topology: PolicyCaseTopology, nodes: PolicyCaseNodes) {
     this.#topology = topology;
+    this.#nodes = nodes;
     this.#clients = new Map(
       [...topology.pods].map(([pod, namespace]) => [pod, ProbeClient.start(namespace)]),
     );
@@ -97,7 +105,7 @@ export class PolicyCaseScene implements AsyncDisposable {
         dataPlane: nodes.make(dependencies(topology.nodes[node]), {
           family,
           syncPeriodMs: nodes.syncPeriodMs ?? 30_000,
-        }),
+        }, topology.nodes[node]),
       }))
     );
   }
@@ -191,7 +199,9 @@ export class PolicyCaseScene implements AsyncDisposable {
   /** Connections that are not as a step expects, as sentences. Every pod probes all others at once. */
   async faults({ expected }: PolicyStep, family: IpFamily): Promise<readonly string[]> {
     const traced = expected.filter(({ protocol }) => protocol === "SCTP");
-    const sent = expected.flatMap((expectation) => probesOf(expectation, family));
+    const { isProbed = () => true } = this.#nodes;
+    const sent = expected.flatMap((expectation) => probesOf(expectation, family))
+      .filter(isProbed);
     return [
       ...traced.flatMap((expectation) => this.#traceFaults(expectation, family)),
       ...await this.probeFaults(sent),
@@ -222,7 +232,13 @@ export class PolicyCaseScene implements AsyncDisposable {
       const answers = await this.client(from).whoAll(own.map(({ target }) => target), timeoutMs);
       return own.map((probe, index) => ({ probe, answer: answers[index]! }));
     }));
-    return found.flat().filter(({ probe, answer }) => !isRight(probe, answer));
+    return found.flat().filter(({ probe, answer }) => !this.#isRight(probe, answer));
+  }
+
+  #isRight({ to, isAllowed }: CaseProbe, answer: string): boolean {
+    const { isDenial = () => false } = this.#nodes;
+    if (isAllowed) return answer === to;
+    return answer === "refused" || answer === "silent" || isDenial(answer);
   }
 
   /** No program here speaks SCTP: the rules of both nodes say what they would do. */
@@ -252,10 +268,6 @@ export class PolicyCaseScene implements AsyncDisposable {
     for (const { dataPlane } of this.#planes) await dataPlane[Symbol.asyncDispose]();
     await this.#topology[Symbol.asyncDispose]();
   }
-}
-
-function isRight({ to, isAllowed }: CaseProbe, answer: string): boolean {
-  return isAllowed ? answer === to : answer === "refused" || answer === "silent";
 }
 
 /** Every pair of different pods. */
