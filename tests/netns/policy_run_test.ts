@@ -94,6 +94,45 @@ for (const mode of ["nftables", "iptables", "userspace"] as const) {
 }
 
 Deno.test({
+  name: "userspace mode on a node without a tool for rules judges what it relays, and nothing else",
+  ignore: isMissing("policies of userspace mode with real packets", netnsRequirements()),
+  async fn() {
+    await using scene = await RelayScene.create();
+    await scene.write(webServices(), webSlices("a1"));
+    await writePolicies(scene, onlyFrom("local"));
+    const tools = `${scene.folder}/tools`;
+    await Deno.mkdir(tools);
+    const ip = (await scene.cluster.node.output("which", ["ip"])).trim();
+    await Deno.symlink(ip, `${tools}/ip`);
+    const relay = scene.start(["--network-policy"], { by: ["env", `PATH=${tools}`] });
+    await relay.settled();
+    const { localPodClient, remotePodClient, node } = scene.cluster;
+    const [local, remote] = [localPodClient, remotePodClient].map((each) =>
+      ProbeClient.start(each)
+    ) as [ProbeClient, ProbeClient];
+    const CLOSED = "failed: the connection ended after ''";
+    await becomes(remote, VIP, CLOSED);
+    assertEquals(await local.who(VIP), "pod-a1");
+    assertEquals(await ProbeClient.start(node).who(VIP), "pod-a1", "the node always may");
+    assertEquals(await remote.who(DIRECT), "pod-a1", "direct traffic is not covered");
+    const { controllers: [controller] = [] } = await relay.status();
+    assertEquals(controller?.facts.at(-1), {
+      name: "Limit",
+      text: "direct pod-to-pod traffic is not covered",
+    });
+
+    const open = await local.open(VIP);
+    assertEquals(await open.who(), "pod-a1");
+    await writePolicies(scene, onlyFrom("remote"));
+    await becomes(remote, VIP, "pod-a1");
+    await relay.logged("Cut relayed connections");
+    assert(await open.who(1_000) !== "pod-a1", "an open connection that is denied stays");
+    assertEquals(await local.who(VIP), CLOSED);
+    assertEquals(await relay.stop(), 0);
+  },
+});
+
+Deno.test({
   name: "policies move from nftables to iptables without a gap, and leave nothing behind",
   ignore: ignore || isMissing("policies by iptables", [program("iptables"), program("ipset")]),
   async fn() {
