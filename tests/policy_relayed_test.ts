@@ -9,6 +9,7 @@ import { runningPolicies } from "../lib/app/explain/policy_questions.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";
 import { parsePort } from "../lib/net/port.ts";
 import type { RawObject } from "./conformance/server.ts";
+import { OTHER_NODE } from "./support/builders/address_plan.ts";
 import { ask, TcpServer } from "./support/drivers/tcp_peers.ts";
 import { UdpPeer } from "./support/drivers/udp_peer.ts";
 import { unusedPort } from "./support/drivers/unused_port.ts";
@@ -144,6 +145,26 @@ Deno.test("userspace mode judges relayed TCP by the client's address, and says w
     await relay.until("it is denied", async () => await answerOf(port) === "");
     assertEquals(await judged(), false);
   });
+});
+
+Deno.test("userspace mode judges for a pod of another node, which sees the address of this node", async () => {
+  const port = unusedPort();
+  await using web = TcpServer.named("web", { hostname: WEB });
+  const [client, remote, open] = pods("other");
+  await using relay = await PolicyRelay.start({
+    isRelaying: true,
+    host: NO_TOOLS,
+    manifests: {
+      "service.yaml": service("web", { port, endpoints: [web.endpoint] }),
+      "pods.yaml": [client!, { ...remote!, spec: { nodeName: OTHER_NODE, containers: [] } }, open!],
+      "policy.yaml": [onlyFrom("friend")],
+    },
+  });
+  await relay.synced();
+  await relay.until("it is closed", async () => await answerOf(port).catch(() => "none") === "");
+  assertEquals(web.accepted, 0);
+  await relay.write("policy.yaml", [onlyFrom("other")]);
+  await relay.until("it is relayed", async () => await answerOf(port) === "web");
 });
 
 Deno.test("userspace mode picks the endpoint first: one that is denied is not replaced", async () => {

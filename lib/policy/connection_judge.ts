@@ -15,17 +15,17 @@ import {
   type ViewedParts,
   viewParts,
 } from "./judge_connection.ts";
-import {
-  type PeerSet,
-  type PeerSetChange,
-  type PeerSetId,
-  type PodKey,
-  type PodPlan,
-  type PodPort,
-  type PolicyPlan,
-  type PolicyPlanChanges,
-  type RuleList,
-  type RuleListId,
+import type {
+  PeerSet,
+  PeerSetChange,
+  PeerSetId,
+  PodKey,
+  PodPlan,
+  PodPort,
+  PolicyPlan,
+  PolicyPlanChanges,
+  RuleList,
+  RuleListId,
 } from "./policy_plan.ts";
 import { memberKey } from "./pending_policy_changes.ts";
 
@@ -62,8 +62,6 @@ export class ConnectionJudge {
   #view: PolicyView = viewParts(this.#copy);
   #hasPlan = false;
   #logsDenials = false;
-  /** Sets whose last change the planner was given back: it may come differently, or not at all. */
-  readonly #unsettled = new Set<PeerSetId>();
 
   /** Whether denied connections are to be logged. */
   get logsDenials(): boolean {
@@ -85,24 +83,13 @@ export class ConnectionJudge {
   }
 
   /**
-   * Takes a plan, and returns its changes since the last one that was taken. The plan must not change
-   * between the steps; connections may be judged.
+   * Takes a plan with its changes since the last one that was taken. It must not change between the
+   * steps; connections may be judged.
    */
-  *takeInSteps(
-    plan: PolicyPlan,
-    planned: PolicyPlanChanges,
-  ): Generator<void, PolicyPlanChanges, void> {
-    const changes = { ...planned, peers: planned.peers.union(this.#unsettled) };
+  *takeInSteps(plan: PolicyPlan, changes: PolicyPlanChanges): Generator<void, void, void> {
     if (changes.full) yield* this.#copyAll(plan);
     else yield* this.#copyChanges(plan, changes);
-    this.#unsettled.clear();
     this.#logsDenials = plan.deny.log !== undefined;
-    return changes;
-  }
-
-  /** The planner got these changes back, because another data plane failed. */
-  putBack({ members }: PolicyPlanChanges): void {
-    for (const id of members.keys()) this.#unsettled.add(id);
   }
 
   *#copyAll({ pods, lists, peers, closedRanges }: PolicyPlan): Generator<void, void, void> {

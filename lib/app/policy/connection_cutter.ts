@@ -155,7 +155,10 @@ export function suspectAddresses(
   const isSuspect = ({ key, ingress, egress }: PodPlan) =>
     (ingress ?? egress) !== undefined &&
     (full || changed.has(key) || suspectLists.has(ingress!) || suspectLists.has(egress!));
-  return [...pods.values()].filter(isSuspect).flatMap(({ addresses }) => addresses);
+  const isOfMany = full || suspectLists.size > 0;
+  const candidates = isOfMany ? pods.values() : changed.values().map((key) => pods.get(key));
+  return [...candidates].filter((pod) => pod !== undefined).filter(isSuspect)
+    .flatMap(({ addresses }) => addresses);
 }
 
 /** As rules see its first packet. */

@@ -120,6 +120,7 @@ export class PolicyFamily {
   /** Takes settings that changed. */
   setOptions(options: Pick<PolicyPlanOptions, "deny" | "closedRanges">): void {
     this.#planner.setOptions(options);
+    this.#dependencies.relayed?.setOptions(options);
     this.request();
   }
 
@@ -158,7 +159,7 @@ export class PolicyFamily {
 
   async #sync(plan: PolicyPlan, changes: PolicyPlanChanges): Promise<PolicySyncReport> {
     // What is relayed is judged even while the host does not let rules be written.
-    await this.#dependencies.relayed?.sync(plan, changes);
+    await this.#dependencies.relayed?.sync();
     if (!this.#isAdopted) await this.#adopt();
     return await this.backend.sync(plan, changes);
   }
@@ -171,10 +172,7 @@ export class PolicyFamily {
 
   #failed(): void {
     this.#isPending = true;
-    if (this.#taken) {
-      this.#planner.putBack(this.#taken);
-      this.#dependencies.relayed?.putBack(this.#taken);
-    }
+    if (this.#taken) this.#planner.putBack(this.#taken);
     this.#taken = undefined;
   }
 }

@@ -8,10 +8,11 @@ import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import { runInSlices } from "../../os/time_slice.ts";
 import { ConnectionJudge } from "../../policy/connection_judge.ts";
-import type { PolicyPlan, PolicyPlanChanges } from "../../policy/policy_plan.ts";
+import { PolicyPlanner, type PolicyPlanOptions } from "../../policy/policy_planner.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import type { RunConfiguration } from "../run/run_configuration.ts";
 import { suspectAddresses } from "./connection_cutter.ts";
+import type { PolicyInputs } from "./policy_inputs.ts";
 
 /** The judges of a run, by IP family. Empty = nothing that is relayed is judged. */
 export type ConnectionJudges = ReadonlyMap<IpFamily, ConnectionJudge>;
@@ -28,38 +29,45 @@ interface RelayedPoliciesDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly metrics: { connectionsCut(family: IpFamily, count: number): void };
+  readonly inputs: PolicyInputs;
   readonly judge: ConnectionJudge;
 }
 
-interface RelayedPoliciesOptions {
-  readonly family: IpFamily;
+interface RelayedPoliciesOptions extends Omit<PolicyPlanOptions, "nodeName"> {
   /** Whether open connections end if the policies no longer allow them. */
   readonly cutsConnections: () => boolean;
 }
 
-/** Gives each plan to the judge, and ends the relayed connections that it no longer allows. */
+/**
+ * Plans for the pods of every node: only the relay sees the client of a connection to another node, where
+ * it comes from this node. Gives each plan to the judge, and ends the relayed connections that it denies.
+ */
 export class RelayedPolicies {
   readonly #dependencies: RelayedPoliciesDependencies;
   readonly #options: RelayedPoliciesOptions;
+  readonly #planner: PolicyPlanner;
 
   constructor(dependencies: RelayedPoliciesDependencies, options: RelayedPoliciesOptions) {
     this.#dependencies = dependencies;
     this.#options = options;
+    this.#planner = new PolicyPlanner(dependencies.inputs.state, options);
   }
 
-  /** Brings the judge to a plan, which must not change until this resolves. */
-  async sync(plan: PolicyPlan, planned: PolicyPlanChanges): Promise<void> {
-    const { clock, judge, logger, metrics } = this.#dependencies;
-    const changes = await runInSlices(clock, judge.takeInSteps(plan, planned));
+  /** As {@linkcode PolicyPlanner.setOptions}. */
+  setOptions(options: Pick<PolicyPlanOptions, "deny" | "closedRanges">): void {
+    this.#planner.setOptions(options);
+  }
+
+  /** Brings the judge up to date. The caller has one call in flight at most. */
+  async sync(): Promise<void> {
+    const { clock, inputs, judge, logger, metrics } = this.#dependencies;
+    const changes = await inputs.plan(this.#planner);
+    const { plan } = this.#planner;
+    await runInSlices(clock, judge.takeInSteps(plan, changes));
     if (!this.#options.cutsConnections()) return;
     const connections = await judge.relay?.recheck(suspectAddresses(plan, changes)) ?? 0;
     if (connections === 0) return;
     metrics.connectionsCut(this.#options.family, connections);
     logger.info("Cut relayed connections that NetworkPolicies do not allow", { connections });
-  }
-
-  /** The planner got these changes back, because the rules could not be written. */
-  putBack(changes: PolicyPlanChanges): void {
-    this.#dependencies.judge.putBack(changes);
   }
 }

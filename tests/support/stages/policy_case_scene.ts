@@ -57,8 +57,8 @@ export interface PolicyCaseNodes {
   readonly syncPeriodMs?: number;
   /** Whether another answer than refusal and silence is a denial. @default {none is} */
   readonly isDenial?: (answer: string) => boolean;
-  /** Whether the nodes decide about a probe. @default {about all} */
-  readonly isProbed?: (probe: CaseProbe) => boolean;
+  /** Whether each node judges the pods of every node. @default {its own pods only} */
+  readonly judgesAllPods?: boolean;
 }
 
 /** One probe of a table. */
@@ -98,10 +98,14 @@ export class PolicyCaseScene implements AsyncDisposable {
     this.#clients = new Map(
       [...topology.pods].map(([pod, namespace]) => [pod, ProbeClient.start(namespace)]),
     );
+    const { nodeName: _, ...plan } = IPV4_PLAN;
     this.#planes = CASE_NODES.flatMap((node) =>
       IP_FAMILIES.map((family) => ({
         node,
-        planner: new PolicyPlanner(this.state, { ...IPV4_PLAN, family, nodeName: node }),
+        planner: new PolicyPlanner(this.state, {
+          ...{ ...plan, family },
+          ...(!nodes.judgesAllPods && { nodeName: node }),
+        }),
         dataPlane: nodes.make(dependencies(topology.nodes[node]), {
           family,
           syncPeriodMs: nodes.syncPeriodMs ?? 30_000,
@@ -199,9 +203,7 @@ export class PolicyCaseScene implements AsyncDisposable {
   /** Connections that are not as a step expects, as sentences. Every pod probes all others at once. */
   async faults({ expected }: PolicyStep, family: IpFamily): Promise<readonly string[]> {
     const traced = expected.filter(({ protocol }) => protocol === "SCTP");
-    const { isProbed = () => true } = this.#nodes;
-    const sent = expected.flatMap((expectation) => probesOf(expectation, family))
-      .filter(isProbed);
+    const sent = expected.flatMap((expectation) => probesOf(expectation, family));
     return [
       ...traced.flatMap((expectation) => this.#traceFaults(expectation, family)),
       ...await this.probeFaults(sent),

@@ -14,7 +14,6 @@ import { planText } from "../drivers/plan_text.ts";
 import type { Namespace } from "./netns.ts";
 import type { PolicyCaseNodes } from "./policy_case_scene.ts";
 import { clusterIpOf } from "./policy_case_services.ts";
-import { nodeOf } from "./policy_case_topology.ts";
 
 /** What a client reads from a connection that the relay closes at once. */
 const CLOSED = "failed: the connection ended after ''";
@@ -42,8 +41,7 @@ export function relayNodes(): PolicyCaseNodes {
       relays.set(keyOf(node, family), relay);
     },
     isDenial: (answer) => answer === CLOSED,
-    // An endpoint of another node is judged there, where the source is this node.
-    isProbed: ({ from, to, isAllowed }) => isAllowed || nodeOf(from) === nodeOf(to),
+    judgesAllPods: true,
   };
 }
 
