@@ -3,6 +3,7 @@ import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
+import { inspectPolicyPlan, type PolicyInspection } from "../../lib/policy/inspect_policy_plan.ts";
 import type { Connection } from "../../lib/policy/judge_connection.ts";
 import type { PolicyPlan, PolicyPlanChanges } from "../../lib/policy/policy_plan.ts";
 import { type DriftFound, type DriftSubject, DriftWatch } from "../netfilter/drift_watch.ts";
@@ -10,12 +11,10 @@ import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
 import type { VerificationSchedule } from "../netfilter/verification_schedule.ts";
 import {
-  inspectPlan,
   POLICY_DRIFT_TEXTS,
   type PolicyDataPlane,
   type PolicyDataPlaneOptions,
   type PolicyDifference,
-  type PolicyInspection,
   type PolicyRepair,
   type PolicySyncReport,
   type PolicyWalk,
@@ -142,7 +141,7 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
   }
 
   inspect(): PolicyInspection {
-    return inspectPlan(this.#plan, this.summary);
+    return inspectPolicyPlan(this.#plan, this.summary);
   }
 
   /** For the watch. What a sync that waits brings is no drift: it compares everything. */

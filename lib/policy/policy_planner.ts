@@ -28,8 +28,8 @@ import { RuleListCache, type SourcedRuleList } from "./rule_lists.ts";
 /** The inputs of a plan besides the cluster. */
 export interface PolicyPlanOptions {
   readonly family: IpFamily;
-  /** Pods of this node are local. */
-  readonly nodeName: string;
+  /** Pods of this node are local. @default {those of every node are} */
+  readonly nodeName?: string;
   readonly deny: DenySettings;
   /** As {@linkcode PolicyPlan.closedRanges}. */
   readonly closedRanges: readonly Cidr[];
@@ -140,7 +140,7 @@ export class PolicyPlanner implements PolicyStateListener {
       // Most pods of a first listing are of other nodes, and passed in less time than a step takes.
       if (++seen % PODS_PER_STEP === 0) yield;
       const current = this.#state.pods.get(key);
-      if (current === undefined || current.nodeName !== this.#options.nodeName) continue;
+      if (current === undefined || !this.#isLocal(current)) continue;
       affected.add(key);
       this.#localPods.add(key);
       this.#claim(current, { affected, isGone: false });
@@ -195,7 +195,7 @@ export class PolicyPlanner implements PolicyStateListener {
     pod: PolicyPod,
     { affected, isGone }: { readonly affected: Set<PodKey>; readonly isGone: boolean },
   ): void {
-    if (pod.nodeName !== this.#options.nodeName) return;
+    if (!this.#isLocal(pod)) return;
     for (const address of addressesIn(pod, this.#options.family)) {
       const claims = new Map(this.#claims.get(address));
       if (isGone) claims.delete(pod.key);
@@ -204,6 +204,11 @@ export class PolicyPlanner implements PolicyStateListener {
       else this.#claims.set(address, claims);
       for (const key of claims.keys()) affected.add(key);
     }
+  }
+
+  #isLocal(pod: PolicyPod): boolean {
+    const { nodeName = pod.nodeName } = this.#options;
+    return pod.nodeName === nodeName;
   }
 
   /** Whether an address is this pod's. */
@@ -218,7 +223,7 @@ export class PolicyPlanner implements PolicyStateListener {
     const pod = this.#state.pods.get(key);
     const known = this.#pods.get(key);
     this.#noteIsolation(key);
-    const addresses = pod?.nodeName === this.#options.nodeName && pod
+    const addresses = pod && this.#isLocal(pod)
       ? addressesIn(pod, this.#options.family).filter((address) => this.#owns(pod, address))
       : [];
     const lists = pod && addresses.length > 0 ? yield* this.#acquireLists(pod) : NO_LISTS;
