@@ -25,7 +25,7 @@ Deno.test("bundledPackages() names each package once, by name", () => {
   ]);
 });
 
-Deno.test("bundledPackages() takes copies of a version for different peers as one", () => {
+Deno.test("bundledPackages() counts copies of a version for different peers as one", () => {
   const packages = bundledPackages([`${CACHE}/ws/8.0.0_1/index.js`, `${CACHE}/ws/8.0.0/index.js`]);
   assertEquals(packages.map((found) => found.version), ["8.0.0"]);
 });

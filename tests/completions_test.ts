@@ -189,7 +189,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "the manual page is read without a warning, and tells every verb and flag",
+  name: "the manual page has no warnings, and describes every verb and flag",
   ignore: isMissing("the manual page", [["groff", await has("groff")]]),
   fn: () =>
     withScene(async ({ folder, run }) => {

@@ -178,7 +178,7 @@ Deno.test("of two simultaneous repairs, one repairs and the other finds nothing 
     assertEquals([repairs.map(({ times }) => times), repaired], [[1], [1, 1]]);
   }));
 
-Deno.test("diff tells what is in quarantine, counts it as no difference, and never writes it", async () => {
+Deno.test("diff reports the quarantine, counts it as no difference, and never writes it", async () => {
   const [bad = ""] = IPv4.remotePods;
   const refuse = (machine: FakeNftMachine) => {
     machine.judge = (line) => line.includes(bad) ? "No space left on device" : undefined;
@@ -282,7 +282,7 @@ Deno.test("diff --from compares the machine with a dump, without a running kube-
     assertEquals((await diff(machine.commands, from)).code, 3);
   }));
 
-Deno.test("diff --manifests tells what would change, and asks nothing of the machine", () =>
+Deno.test("diff --manifests reports the changes, and asks nothing of the machine", () =>
   withRelay(async ({ folder, socket }) => {
     const gone = `${IPv4.remotePods[1]}:8080`;
     const ask = (...argv: readonly string[]) => diff(NO_COMMANDS, ...argv);
@@ -301,7 +301,7 @@ Deno.test("diff --manifests tells what would change, and asks nothing of the mac
     assertEquals([changes, families[0].changes[0].kind], [1, "changed"]);
   }));
 
-Deno.test("diff --repair writes only what the running process wants", async () => {
+Deno.test("diff --repair writes only the plan of the running process", async () => {
   for (const flag of ["--from=x", "--manifests=x", "--kubeconfig=x"]) {
     const { code, err } = await diff(NO_COMMANDS, "--repair", flag);
     assertEquals(code, 2, flag);

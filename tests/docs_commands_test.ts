@@ -117,7 +117,7 @@ Deno.test("every KUBE_RELAY_ARGS in the docs and in deploy/ is taken by the real
   assert(count >= 6, `only ${count} were found`);
 });
 
-Deno.test("README.md says what each mode of this release is for, and names no other", async () => {
+Deno.test("README.md describes the use of each mode of this release, and names no other", async () => {
   const page = await readPage("README.md");
   for (const mode of BACKEND_MODES) {
     const isReported = new RegExp(`^\\| \`${mode}\` +\\| \\S.+ \\|$`, "m").test(page);

@@ -102,7 +102,7 @@ Deno.test("dump of manifests that cannot be used ends with 1, and is written", (
     assertEquals(JSON.parse(await Deno.readTextFile(file)).objects.services, []);
   }));
 
-Deno.test("dump says what is missing: a file, a running process, a folder", () =>
+Deno.test("dump names the missing part: a file, a running process, a folder", () =>
   inFolder(async (folder) => {
     const unused = `--control-socket=${folder}/unused`;
     assertEquals((await run("dump")).code, 2);

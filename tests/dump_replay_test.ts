@@ -125,7 +125,7 @@ async function replay(path: string): Promise<string> {
   return texts.out === "" ? texts.err : texts.out;
 }
 
-Deno.test("render --from follows a node whose Services come, change and go", async () => {
+Deno.test("render --from follows a node whose Services are added, changed and removed", async () => {
   const folder = await Deno.makeTempDir();
   const write = (services: readonly Service[]) =>
     Deno.writeTextFile(
@@ -176,7 +176,7 @@ function inputPartOf(dump: unknown): unknown {
 }
 
 for (const { name, mode, commands, flags = [], shows } of CASES) {
-  Deno.test(`render --from gives what the node computed: ${name}`, async () => {
+  Deno.test(`render --from prints the rules that the node computed: ${name}`, async () => {
     const folder = await Deno.makeTempDir();
     try {
       const manifests = await writeObjects(folder);

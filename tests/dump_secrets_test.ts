@@ -93,7 +93,7 @@ Deno.test("a dump of a node with manifests has no foreign annotation, and no env
   }
 });
 
-Deno.test("a dump takes user information and keys out of what others say", () => {
+Deno.test("a dump removes user information and keys from text of other programs", () => {
   const { status } = testDumpParts();
   assert(status);
   const [family] = status.families;

@@ -134,7 +134,7 @@ Deno.test("explain of manifests needs no running kube-relay, in every mode", () 
     }
   }));
 
-Deno.test("explain tells wrong use from what is not there", async () => {
+Deno.test("explain distinguishes wrong use from missing objects", async () => {
   const missingSocket = "--control-socket=/nonexistent/socket";
   for (
     const [argv, code, says] of [

@@ -140,7 +140,7 @@ const TIMELINE: readonly Step[] = [
     nodeEligible: false,
   },
   {
-    name: "the Node is gone: what was last known stays",
+    name: "the Node is deleted: its last state stays",
     events: [{ waitSeconds: 3600 }],
     healthz: 503,
     livez: 200,

@@ -86,7 +86,7 @@ const PUT: Readonly<Record<string, (folder: string) => Promise<void>>> = {
 
 for (const [what, put] of Object.entries(PUT)) {
   Deno.test({
-    name: `${what} does not hold up kube-relay`,
+    name: `${what} does not delay kube-relay`,
     ignore,
     fn: () =>
       withRelay(async (stage) => {
@@ -123,7 +123,8 @@ async function costOf(file: { name: string; text: string }, stage: Stage): Promi
 
 // Not the time on the clock: a busy machine takes many times as long for the same work.
 Deno.test({
-  name: "no manifest holds up the traffic of others for longer than an honest one of its length",
+  name:
+    "no manifest delays the traffic of other Services for longer than an honest one of its length",
   ignore,
   fn: () =>
     withRelay(async (stage) => {

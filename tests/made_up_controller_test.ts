@@ -124,7 +124,7 @@ Deno.test("a made-up controller syncs, and everything that reports names it", as
   });
 });
 
-Deno.test("a made-up controller whose sync is stuck makes the node unhealthy", async () => {
+Deno.test("a made-up controller whose sync hangs makes the node unhealthy", async () => {
   await using stage = await LanternRelay.start({ isEnabled: true });
   const { plane, clock, lines, api } = stage;
   const hanging = Promise.withResolvers<void>();

@@ -155,7 +155,7 @@ Deno.test("/proxyMode of the metrics port names the mode in use", async () => {
   }
 });
 
-Deno.test("/metrics/slis of the metrics port counts what /healthz checked, until DELETE", async () => {
+Deno.test("/metrics/slis of the metrics port counts the checks of /healthz, until DELETE", async () => {
   await using stage = await startProxyServersStage();
   const slis = async () => {
     const text = await (await ask(stage, { path: "/metrics/slis" })).text();

@@ -226,7 +226,7 @@ Deno.test("kube-relay serves kube-proxy's table in userspace mode, row by row", 
     assertEquals(valueOf(text, gate), 1);
   }));
 
-Deno.test("kube-relay serves what went through a Service with --service-counters, until it is gone", () =>
+Deno.test("kube-relay serves the traffic of a Service with --service-counters, until it is deleted", () =>
   withRelay(async (relay) => {
     const labels =
       'namespace="default",service="web",port_name="main",protocol="TCP",ip_family="IPv4"';

@@ -76,7 +76,7 @@ Deno.test("nothing is run with all permissions", async (t) => {
   }
 });
 
-Deno.test("the tasks of deno.json that run our code never ask for permissions", async () => {
+Deno.test("the tasks of deno.json that run kube-relay never ask for permissions", async () => {
   const running = (await taskCommands()).filter(([, command]) => /^deno (run|test)/.test(command));
   assert(running.length > 0, "deno.json has no task that runs something");
   for (const [name, command] of running) {
@@ -130,7 +130,7 @@ Deno.test("the units unset each variable of Deno and Node.js that the docs name,
 });
 
 for (const path of UNITS) {
-  Deno.test(`the executable may read what systemd tells ${path}`, async () => {
+  Deno.test(`the executable may read the paths that systemd passes in ${path}`, async () => {
     const unit = await read(path);
     const settings: [RegExp, string][] = [
       [/^Type=notify/m, "NOTIFY_SOCKET"],

@@ -211,7 +211,7 @@ for (const mode of BACKEND_MODES) {
   });
 }
 
-Deno.test("diff --from prints what would change for 30,000 ports", () => {
+Deno.test("diff --from prints the changes of 30,000 ports", () => {
   const change = {
     kind: "added",
     details: ["1 endpoint"],

@@ -179,7 +179,7 @@ const timer = setInterval(() => {
 Deno.exit(await running);
 `;
 
-Deno.test("kube-relay makes what a library prints, and what nothing caught, lines of its log", () =>
+Deno.test("kube-relay turns output of libraries, and uncaught errors, into lines of its log", () =>
   withFolder(async (folder) => {
     const program = `${folder}/talkative.ts`;
     await Deno.writeTextFile(program, TALKATIVE);

@@ -95,7 +95,7 @@ interface PrintedAddress {
   readonly "valid_life_time"?: number;
 }
 
-/** How iproute2 prints a lifetime without end. */
+/** The value with which iproute2 prints an infinite lifetime. */
 const FOREVER = 2 ** 32 - 1;
 
 /** Reads `ip -j addr show`. Throws a SyntaxError when it is not JSON. */

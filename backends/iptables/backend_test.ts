@@ -49,7 +49,7 @@ Deno.test("IptablesBackend needs one restore for a full sync, and one for a chan
   assertEquals(await programsOf(stage, () => stage.sync(changed)), [], "nothing has changed");
 });
 
-Deno.test("IptablesBackend reports what it wrote", async () => {
+Deno.test("IptablesBackend reports its writes", async () => {
   await using stage = await started();
   const first = await stage.sync(PLAN);
   assertEquals([first.full, first.services, first.operations["restores"]], [true, 20, 1]);
@@ -82,7 +82,7 @@ Deno.test("IptablesBackend writes nothing after a restart with the same objects"
   assertEquals(await programsOf(stage, () => stage.sync(changed)), ["iptables-restore"]);
 });
 
-Deno.test("IptablesBackend reads again what it read long before the first sync", async () => {
+Deno.test("IptablesBackend repeats a reading that was made long before the first sync", async () => {
   await using stage = await started();
   stage.machine.tool.restore("*nat\n:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]\nCOMMIT\n");
   await stage.wait();
@@ -93,7 +93,7 @@ Deno.test("IptablesBackend reads again what it read long before the first sync",
 
 for (const tellsCommitOnly of [false, true]) {
   const how = tellsCommitOnly ? "tells of the COMMIT only" : "names the line";
-  Deno.test(`IptablesBackend quarantines what is refused, by a tool that ${how}`, async () => {
+  Deno.test(`IptablesBackend quarantines refused rules, by a tool that ${how}`, async () => {
     await using stage = await started();
     await stage.sync(iptablesPlan(TWENTY.slice(5)));
     Object.assign(stage.machine, { tellsCommitOnly });
@@ -122,7 +122,7 @@ for (const tellsCommitOnly of [false, true]) {
   });
 }
 
-Deno.test("IptablesBackend tries at once what was refused, when what all rules depend on changes", async () => {
+Deno.test("IptablesBackend retries refused rules at once when settings of all rules change", async () => {
   await using stage = await started();
   const masqueradeInternal = "off-cluster";
   const plan = iptablesPlan([testServicePlan({ masqueradeInternal, to: ["10.1.0.1:80"] })]);
@@ -134,7 +134,7 @@ Deno.test("IptablesBackend tries at once what was refused, when what all rules d
   assertEquals(meaningOf(stage.machine.tool), goldenMeaning(plan));
 });
 
-Deno.test("IptablesBackend says what was refused when nothing could be written", async () => {
+Deno.test("IptablesBackend names the refused rules if nothing could be written", async () => {
   await using stage = await started();
   stage.machine.judge = (line) => line.includes("MASQUERADE") ? "No such file" : undefined;
   const error = await assertRejects(() => stage.sync(PLAN), SyncFailure);
@@ -148,7 +148,7 @@ Deno.test("IptablesBackend says what was refused when nothing could be written",
 });
 
 for (const extension of ["statistic", "recent", "comment", "addrtype", "random-fully"]) {
-  Deno.test(`IptablesBackend serves what it can on a kernel without '${extension}'`, async () => {
+  Deno.test(`IptablesBackend serves all other Services on a kernel without '${extension}'`, async () => {
     await using stage = new IptablesStage();
     stage.machine.judge = (line) =>
       new RegExp(`(-m |--)${extension}( |$)`).test(line) ? "No such file or directory" : undefined;

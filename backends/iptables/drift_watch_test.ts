@@ -45,7 +45,7 @@ class Stage extends DriftStage {
 }
 
 for (const table of ["mangle", "filter", "nat"]) {
-  Deno.test(`DriftWatch sees that ${table} alone was flushed, and counts what it repairs`, async () => {
+  Deno.test(`DriftWatch notices a flush of table ${table} alone, and counts the repairs`, async () => {
     await using stage = new Stage();
     stage.flushed.add(table);
     await stage.pass(11);
@@ -72,7 +72,7 @@ Deno.test("DriftWatch reads everything after five minutes, and says nothing wher
   assertEquals([stage.verifications, stage.drift, stage.messages], [1, [], []]);
 });
 
-Deno.test("DriftWatch takes a table that cannot be looked at for whole", async () => {
+Deno.test("DriftWatch treats an unreadable table as intact", async () => {
   await using stage = new Stage();
   stage.lookError = new IptablesError("locked", { kind: "locked", reason: "locked" });
   await stage.pass(30);

@@ -64,13 +64,13 @@ Deno.test("removeOwnChains() leaves the machine as it was, after a process that 
   }
 });
 
-Deno.test("removeOwnChains() leaves what the kubelet has", async () => {
+Deno.test("removeOwnChains() leaves the chains of the kubelet", async () => {
   await using stage = await servedOn(FOREIGN, KUBELET);
   await stage.backend.cleanup();
   assertEquals(stage.machine.tool.dump(), untouched(FOREIGN, KUBELET));
 });
 
-Deno.test("removeOwnChains() only tells, when it is asked what it would do", async () => {
+Deno.test("removeOwnChains() changes nothing in a dry run, and reports the removals", async () => {
   await using stage = await servedOn(FOREIGN);
   const before = stage.machine.tool.dump();
   const { removed, commands } = await stage.backend.previewCleanup!();
@@ -140,7 +140,7 @@ Deno.test("removeOwnChains() removes the rule against martians when the ipvs mod
   }
 });
 
-Deno.test("removeOwnChains() tells what it cannot remove", async () => {
+Deno.test("removeOwnChains() reports chains that it cannot remove", async () => {
   await using stage = await servedOn();
   stage.machine.judge = (line) => line === "*nat" ? "no" : undefined;
   const { failed } = await stage.backend.cleanup();

@@ -23,7 +23,7 @@ function plan(options: TestServicePlan) {
   });
 }
 
-Deno.test("renderText() is what a sync would write on a machine without rules", () => {
+Deno.test("renderText() prints the input of a sync on a machine without rules", () => {
   const services = testProxyPlan([plan({ name: "a" })]);
   const { batch } = renderIptables(services, OPTIONS);
   assertEquals([...renderText(services, OPTIONS)].join(""), [...batch.text()].join(""));

@@ -194,7 +194,7 @@ Deno.test("sequence: damage that the canaries do not show is repaired within an 
   assertEquals(stage.drift, [{ kind: "chain", found: 1, repaired: 1 }]);
 });
 
-Deno.test("sequence: what a sync failed to write is no drift when all is compared", async () => {
+Deno.test("sequence: rules that a sync failed to write are no drift in a full comparison", async () => {
   await using stage = await stageAt("a change");
   stage.drift.length = 0;
   stage.machine.commands.failNext("timeout");
@@ -231,7 +231,7 @@ Deno.test("sequence: foreign rules that come later stay where they were put", as
   assertEquals(stage.machine.tool.table("filter").get("INPUT")?.[0], lines[1]?.slice(9));
 });
 
-Deno.test("sequence: the comparison fails where what is applied is guessed and not read", async () => {
+Deno.test("sequence: the comparison fails if the applied rules are guessed instead of read", async () => {
   await using stage = await stageAt("a change");
   const foreign = stage.machine.rules(isForeign);
   await using good = await stageAt("a change");

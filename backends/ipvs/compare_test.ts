@@ -46,7 +46,7 @@ Deno.test("compare() names each damage to objects of ipvs mode, and repair() cor
   }
 });
 
-Deno.test("compare() finds no difference after what was just applied, whatever it was", async () => {
+Deno.test("compare() finds no difference after any applied plan", async () => {
   const services = fc.array(randomServicePlan, { maxLength: 12 });
   await fc.assert(
     fc.asyncProperty(services, services, async (first, second) => {

@@ -35,7 +35,7 @@ function listWith(timeoutMs: number, ...reals: readonly RealServerKey[]): DrainL
 
 const GONE = "-d -t 10.96.0.1:80 -r 10.0.0.1:8080";
 
-Deno.test("DrainList takes a real server away when its last connection has ended", () => {
+Deno.test("DrainList removes a real server when its last connection has ended", () => {
   const list = listWith(15 * MINUTE, REAL);
   assertEquals(lines(list, seen({ key: REAL, active: 1 }), MINUTE), []);
   assertEquals(lines(list, seen({ key: REAL, inactive: 2 }), 2 * MINUTE), []);
@@ -45,7 +45,7 @@ Deno.test("DrainList takes a real server away when its last connection has ended
   assertEquals(list.size, 0);
 });
 
-Deno.test("DrainList takes a real server away when its time is over, connections or not", () => {
+Deno.test("DrainList removes a real server when its time is over, even with connections", () => {
   const list = listWith(15 * MINUTE, REAL);
   assertEquals(lines(list, seen({ key: REAL, active: 9 }), 15 * MINUTE - 1), []);
   assertEquals(lines(list, seen({ key: REAL, active: 9 }), 15 * MINUTE), [GONE]);

@@ -38,7 +38,7 @@ class Stage {
   }
 }
 
-Deno.test("ServerRecordWriter tells the next run since when a real server drains", async () => {
+Deno.test("ServerRecordWriter records for the next run when the drain of a real server began", async () => {
   const stage = new Stage();
   await stage.keeper.open();
   stage.keeper.touch();
@@ -48,7 +48,7 @@ Deno.test("ServerRecordWriter tells the next run since when a real server drains
   await stage.keeper.close();
 });
 
-Deno.test("ServerRecordWriter takes what began in the future as begun now", async () => {
+Deno.test("ServerRecordWriter treats a start in the future as now", async () => {
   const stage = new Stage();
   stage.keeper.touch();
   await stage.clock.advance(5 * MINUTE);
@@ -73,7 +73,7 @@ for (const step of [-50 * 365 * 24 * 60 * MINUTE, 50 * 365 * 24 * 60 * MINUTE]) 
   });
 }
 
-Deno.test("ServerRecordWriter writes once for many changes, and not what is there already", async () => {
+Deno.test("ServerRecordWriter writes once for many changes, and skips unchanged content", async () => {
   const stage = new Stage();
   for (let change = 0; change < 1_000; change++) stage.keeper.touch();
   assertEquals(stage.file.saves, 0, "nothing in the way of who tells");
@@ -95,7 +95,7 @@ Deno.test("ServerRecordWriter writes nothing where there is nothing to know", as
   assertEquals([stage.file.saves, stage.file.text], [0, undefined]);
 });
 
-Deno.test("ServerRecordWriter.close() writes what is not written yet, and sets no timer", async () => {
+Deno.test("ServerRecordWriter.close() writes pending content, and sets no timer", async () => {
   const stage = new Stage();
   stage.keeper.touch();
   await stage.keeper.close();
@@ -104,7 +104,7 @@ Deno.test("ServerRecordWriter.close() writes what is not written yet, and sets n
   assertEquals(stage.clock.pendingTimers, 0);
 });
 
-Deno.test("ServerRecordWriter.settled() forgets what the kernel does not hold", async () => {
+Deno.test("ServerRecordWriter.settled() forgets entries that the kernel does not hold", async () => {
   const stage = new Stage();
   stage.keeper.setNodePorts(() => PORTS);
   await stage.keeper.close();

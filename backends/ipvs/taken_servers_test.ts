@@ -41,11 +41,14 @@ async function assertReported(stage: IpvsStage): Promise<void> {
     assertStringIncludes(warning, part);
   }
   assertEquals(more, []);
-  assertStringIncludes(await summaryOf(stage), "others were changed at 198.51.100.7:80/TCP");
+  assertStringIncludes(
+    await summaryOf(stage),
+    "foreign virtual servers were changed at 198.51.100.7:80/TCP",
+  );
   assertEquals(stage.weight("10.1.0.1:8080"), 1, "the Service is served");
 }
 
-Deno.test("IpvsBackend tells that it found a virtual server of others where a Service is", async () => {
+Deno.test("IpvsBackend reports a foreign virtual server at the address of a Service", async () => {
   await using stage = await IpvsStage.started(machineOfOthers());
   await stage.sync(ipvsPlanOf(WEB, OTHER));
   await assertReported(stage);
@@ -61,7 +64,7 @@ Deno.test("IpvsBackend reports a new Service at the address of a foreign virtual
   await assertReported(stage);
 });
 
-Deno.test("IpvsBackend warns once of a virtual server that others make again and again", async () => {
+Deno.test("IpvsBackend warns once of a foreign virtual server that is recreated again and again", async () => {
   await using stage = await IpvsStage.started();
   for (let time = 0; time < 3; time++) {
     await stage.sync(ipvsPlanOf(OTHER));
@@ -71,7 +74,7 @@ Deno.test("IpvsBackend warns once of a virtual server that others make again and
   await assertReported(stage);
 });
 
-Deno.test("IpvsBackend tells of a whole table of others in few lines", async () => {
+Deno.test("IpvsBackend reports a whole table of foreign virtual servers in a few lines", async () => {
   const services = Array.from({ length: 300 }, (_, number) =>
     testServicePlan({
       name: `web-${number}`,
@@ -108,7 +111,7 @@ const INNOCENT: readonly (readonly [
 ];
 
 for (const [what, change, options] of INNOCENT) {
-  Deno.test(`IpvsBackend tells nothing of a virtual server that is ${what}`, async () => {
+  Deno.test(`IpvsBackend reports nothing about a virtual server that is ${what}`, async () => {
     const machine = new FakeIpvsMachine();
     {
       await using stage = await IpvsStage.started(machine);

@@ -30,7 +30,7 @@ const MOST_NEIGHBOURS = 16;
 const TIMEOUT_MS = 2_000;
 
 interface Schedule extends HeldAddress {
-  /** How many announcements of the burst were made. */
+  /** The number of announcements made of the burst. */
   made: number;
   dueAt: number;
   readonly since: number;
@@ -56,7 +56,7 @@ export class Announcer {
     this.#family = family;
   }
 
-  /** Why nothing is announced; `undefined` = it is, or was not tried yet. */
+  /** The reason why nothing is announced; `undefined` = it is announced, or was not tried yet. */
   get problem(): string | undefined {
     return this.#problem;
   }

@@ -3,7 +3,7 @@
  *
  * Each address is on an interface of the node with a lifetime of seconds, which is renewed while
  * the node owns it. The kernel removes it when kube-relay has been killed or hangs, so no record of
- * them is needed, and a node that stopped renewing does not answer beside the next owner.
+ * them is needed, and a node that stopped renewing does not answer together with the next owner.
  *
  * @module
  */

@@ -113,7 +113,7 @@ Deno.test("DriftWatch tries a repair again that failed, though nothing is known 
   assertEquals(stage.drift, [{ kind: "rule", found: 1, repaired: 1 }]);
 });
 
-Deno.test("DriftWatch does not take for drift what a sync has failed to write", async () => {
+Deno.test("DriftWatch does not count as drift what a sync has failed to write", async () => {
   await using stage = new Stage();
   stage.found = { counts: { chain: 0, rule: 1 }, fields: {} };
   stage.isPending = true;
@@ -187,7 +187,7 @@ Deno.test("DriftWatch compares everything again, when it is asked to while it co
   assertEquals(stage.verifications, 2);
 });
 
-Deno.test("DriftWatch ends when a repair that is under way has come to its end", async () => {
+Deno.test("DriftWatch ends when a running repair has ended", async () => {
   const stage = new Stage();
   stage.verifyMs = 5_000;
   stage.watch.recheck();

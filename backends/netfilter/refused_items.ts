@@ -9,7 +9,7 @@ import type { Quarantined } from "../../lib/controller/data_plane.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 
-/** Why an item was refused, and from when on it is tried again. */
+/** The reason why an item was refused, and the time of the next attempt. */
 interface Refusal {
   readonly reason: string;
   /** By the clock that was given, milliseconds. */
@@ -42,15 +42,18 @@ export class RefusedItems<Item extends { readonly key: string } = ServicePlan> {
   }
 
   /**
-   * Why this very item was refused, while it is too early to try it again. A changed one may be tried
-   * at once.
+   * Returns the refusal of this very item while it is too early to try it again. A changed item may
+   * be tried at once.
    */
   waitingFor(item: Item, now: number): Refusal | undefined {
     const refusal = this.#refusals.get(item.key);
     return refusal?.item === item && now < refusal.retryAt ? refusal : undefined;
   }
 
-  /** What all rules depend on has changed, so they may well be taken now. */
+  /**
+   * Forgets all refusals: the settings of all rules have changed, so the kernel may accept them
+   * now.
+   */
   forgetAll(): void {
     this.#refusals.clear();
   }

@@ -75,7 +75,7 @@ function slotsIn(machine: FakeNftMachine): readonly string[] {
   ).sort();
 }
 
-Deno.test("a restart, and a comparison, know the slots of ServicePorts whose hashes meet", async () => {
+Deno.test("a restart, and a comparison, know the slots of ServicePorts with colliding hashes", async () => {
   const [left, right] = collidingServices();
   const machine = new FakeNftMachine();
   const serving = backendOn(machine);
@@ -148,7 +148,7 @@ Deno.test("repair() writes nothing where nothing differs, and no chain that is a
   ]);
 });
 
-Deno.test("what the kernel refused of a ServicePort is no difference, and no repair writes it", async () => {
+Deno.test("an element that the kernel refused is no difference, and no repair writes it", async () => {
   const [web, api] = [1, 2].map((number) =>
     testServicePlan({
       name: `web-${number}`,
@@ -173,7 +173,7 @@ Deno.test("what the kernel refused of a ServicePort is no difference, and no rep
   assertEquals(machine.writes.at(-1)?.stdin.includes("172.30.0.2"), false);
 });
 
-Deno.test("compare() tells the process that serves what it tells any other", async () => {
+Deno.test("compare() gives the serving process the same result as any other process", async () => {
   const damaged = fc.record({
     plans: fc.array(randomServicePlan, { maxLength: 8 }),
     every: fc.nat(5),
@@ -200,7 +200,7 @@ Deno.test("compare() tells the process that serves what it tells any other", asy
   );
 });
 
-Deno.test("compare() names protocols in what it found of rules, and lists them again for it", async () => {
+Deno.test("compare() names protocols in the found rules, and lists the rules again for it", async () => {
   const machine = new FakeNftMachine();
   await using serving = backendOn(machine);
   await serving.start();

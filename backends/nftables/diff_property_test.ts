@@ -34,7 +34,7 @@ const step = fc.oneof(
   { arbitrary: fc.constant({ kind: "cleanup" as const }), weight: 1 },
 );
 
-Deno.test("diffTable() comes to what is rendered from nothing, whatever happened before", () => {
+Deno.test("diffTable() gives the result of a rendering from nothing, whatever happened before", () => {
   let failures = 0;
   fc.assert(
     fc.property(fc.array(step, { minLength: 5, maxLength: 40, size: "max" }), (steps) => {

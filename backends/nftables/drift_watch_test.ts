@@ -56,7 +56,7 @@ class Stage extends DriftStage {
   }
 }
 
-Deno.test("DriftWatch sees within five seconds that chains are gone, and counts what it repairs", async () => {
+Deno.test("DriftWatch notices missing chains within five seconds, and counts the repairs", async () => {
   await using stage = new Stage();
   stage.missing = ["services", "nat-output"];
   stage.elements = 7;
@@ -101,7 +101,7 @@ Deno.test("DriftWatch reads everything of 10,000 Services after five minutes, an
   assertEquals(stage.verifications, 2);
 });
 
-Deno.test("DriftWatch of some nodes reads everything earlier than that of others", async () => {
+Deno.test("DriftWatch reads everything at different times on different nodes", async () => {
   await using stage = new Stage({ random: 1 });
   await stage.pass(270);
   assertEquals(stage.verifications, 0);
@@ -120,7 +120,7 @@ Deno.test("DriftWatch reads less often if a read takes long, but at least once a
   assertEquals(stage.verifications, 2);
 });
 
-Deno.test("DriftWatch counts rules that are others than before as those of changed chains", async () => {
+Deno.test("DriftWatch counts changed rules as those of changed chains", async () => {
   await using stage = new Stage();
   stage.changedObjects = 1;
   await stage.pass(305);

@@ -168,7 +168,7 @@ Deno.test("elementsOf() drops in silence where clients from outside are to have 
   ]);
 });
 
-Deno.test("chainOf() tells chains apart by what is done about the sender", () => {
+Deno.test("chainOf() distinguishes chains by their treatment of the sender", () => {
   const to = ["10.0.0.1:80"];
   const front = { externalIps: ["192.0.2.1"], nodePort: 30_000, to };
   const cases: readonly [Parameters<typeof testServicePlan>[0], Role, string | undefined][] = [
@@ -209,7 +209,7 @@ const endpoints = (...names: readonly number[]) =>
 const names = (list: readonly { readonly address: string }[]) =>
   list.map(({ address }) => Number(address.split(".")[3]));
 
-Deno.test("arrangeEndpoints() gives who comes the number of who went", () => {
+Deno.test("arrangeEndpoints() gives new endpoints the numbers of removed ones", () => {
   const cases: readonly (readonly [previous: number[], wanted: number[], arranged: number[]])[] = [
     [[], [1, 2], [1, 2]],
     [[1, 2, 3], [2, 3, 4], [4, 2, 3]],

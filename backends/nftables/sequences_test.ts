@@ -184,7 +184,7 @@ function firstNodePort(): number {
 }
 
 for (const [what, text, kind] of CHANGES) {
-  Deno.test(`sequence: ${what}, and is put right by the next reading of everything`, async () => {
+  Deno.test(`sequence: ${what}, and the next full reading repairs it`, async () => {
     await using stage = await stageAt("first sync");
     await stage.sync(AFTER);
     // How rules are printed is learnt by the first reading after they were written.
@@ -197,7 +197,7 @@ for (const [what, text, kind] of CHANGES) {
   });
 }
 
-Deno.test("sequence: a restart takes the table over, and each chain is written once", async () => {
+Deno.test("sequence: a restart adopts the table, and writes each chain once", async () => {
   await using stage = await stageAt("first sync");
   await stage.sync(AFTER);
   await stage.restart();

@@ -76,7 +76,7 @@ Deno.test("EndpointPicker.update() leaves the turn where it was", async (t) => {
   }
 });
 
-Deno.test("EndpointPicker.pick() passes over excluded endpoints", async (t) => {
+Deno.test("EndpointPicker.pick() skips excluded endpoints", async (t) => {
   const cases: [string, string[], string | undefined][] = [
     ["the one whose turn it is", [A], B],
     ["all but the last", [A, B], C],

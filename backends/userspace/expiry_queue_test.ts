@@ -72,7 +72,7 @@ Deno.test("ExpiryQueue keeps one timer for all items, and none after close()", (
   assertEquals(clock.pendingTimers, 0);
 });
 
-Deno.test("ExpiryQueue takes an item that is added while another expires", async () => {
+Deno.test("ExpiryQueue accepts an item that is added while another expires", async () => {
   const clock = new FakeClock();
   const expired: number[] = [];
   const queue = new ExpiryQueue<Item>(clock, {

@@ -36,7 +36,7 @@ const RIGHT: readonly Readonly<Record<string, unknown>>[] = [
   { networkPolicy: { enabled: true, mode: "nftables", start: "closed", deny: "drop" } },
 ];
 
-Deno.test("validateConfiguration() accepts what kube-proxy accepts", () => {
+Deno.test("validateConfiguration() accepts everything that kube-proxy accepts", () => {
   for (const fields of RIGHT) {
     assertEquals(validateConfiguration(configure(fields)), [], JSON.stringify(fields));
   }

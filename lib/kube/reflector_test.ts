@@ -40,7 +40,7 @@ Deno.test("Reflector.run() lists in pages where a streaming list never ends", ()
     timing: { stallMs: 50 },
   }));
 
-Deno.test("Reflector.run() reads each page of a list and keeps what they showed", () =>
+Deno.test("Reflector.run() reads each page of a list and keeps all objects", () =>
   followServices(async (stage) => {
     await eventually("the list is complete", () => stage.informer.synced);
     assertEquals(stage.informer.size, 1102);
@@ -152,7 +152,7 @@ Deno.test("Reflector.run() waits for as long as a busy server asks", () =>
     assert(systemClock.now() - startedAt >= 950);
   }));
 
-Deno.test("Reflector.run() keeps what came before garbage, and goes on", () =>
+Deno.test("Reflector.run() keeps events before garbage, and continues", () =>
   followServices(async (stage, fake) => {
     fake.store.create(service("c"));
     fake.forEachWatch((watch) => watch.sendRaw("<html>502 Bad Gateway</html>\n"));
@@ -163,7 +163,7 @@ Deno.test("Reflector.run() keeps what came before garbage, and goes on", () =>
     assertEquals(stage.asked, ["streaming list", "watch 1003"]);
   }));
 
-Deno.test("Reflector.run() leaves a line without end, keeps what it knows, and says so once", () =>
+Deno.test("Reflector.run() drops an endless line, keeps the known objects, and reports it once", () =>
   followServices(async (stage, fake) => {
     const part = " ".repeat(1024 * 1024);
     let parts = 0;
@@ -253,7 +253,7 @@ Deno.test("Reflector.run() goes on without an optional resource, and asks again 
   });
 });
 
-Deno.test("Reflector.run() never gives up what it needs, and reports it once", () =>
+Deno.test("Reflector.run() never gives up a required kind, and reports it once", () =>
   followServices(async (stage, fake) => {
     await eventually("it has tried five times", () => stage.asked.length >= 5);
     assertEquals(stage.reflector.status.phase, "backoff");

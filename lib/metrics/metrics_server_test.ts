@@ -46,7 +46,7 @@ Deno.test("createMetricsHandler() compresses a scrape on request, and no other p
   assertEquals(encodings, { "/metrics": "gzip", "/metrics/slis": "gzip", "/proxyMode": null });
 });
 
-Deno.test("flagzPage() sorts flags, and takes out what may be secret", () => {
+Deno.test("flagzPage() sorts flags, and removes possible secrets", () => {
   const { lines, fields } = flagzPage({
     "v": "2",
     "master": "https://admin:hunter2@10.0.0.1:6443",

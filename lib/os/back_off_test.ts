@@ -11,7 +11,7 @@ async function measure(clock: FakeClock, backOff: BackOff): Promise<number> {
   return clock.now() - start;
 }
 
-Deno.test("BackOff.pause() takes twice as long each time, up to 250 ms", async () => {
+Deno.test("BackOff.pause() doubles each time, up to 250 ms", async () => {
   const clock = new FakeClock();
   const backOff = new BackOff(clock);
   const pauses: number[] = [];

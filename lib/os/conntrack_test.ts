@@ -68,12 +68,12 @@ Deno.test("listUdp() lets the tool leave out other ports where few are asked for
   assertEquals((await listed(SAVED_4, ports())).lines, []);
 });
 
-Deno.test("listUdp() passes over an entry of a kind that it doesn't know", async () => {
+Deno.test("listUdp() skips an entry of an unknown kind", async () => {
   const { flows, entries } = await listed(`-A of some other kind\n${SAVED_4}`, ports(53));
   assertEquals([flows.length, entries], [1, 2]);
 });
 
-Deno.test("listUdp() says what it could not do, and what to do about it", async () => {
+Deno.test("listUdp() names the failed action and the remedy", async () => {
   await assertRejects(
     () => listed("udp 17 29 src=10.0.0.1\n", ports(53)),
     Error,
@@ -92,7 +92,7 @@ Deno.test("listUdp() says what it could not do, and what to do about it", async 
   );
 });
 
-Deno.test("deleteUdp() deletes by one process, and counts what it says", async () => {
+Deno.test("deleteUdp() deletes by one process, and counts its messages", async () => {
   const commands = new FakeCommandRunner().on("conntrack -R /proc/self/fd/0", ({ stdin }) => ({
     stdout: stdin.replaceAll(/^.*$/gm, (line) => line && "udp      17 99 src=10.0.0.1 …"),
   }));

@@ -171,7 +171,7 @@ for (
   });
 }
 
-Deno.test("EndpointsChangeTracker tells of problems inside of a slice", () => {
+Deno.test("EndpointsChangeTracker reports problems inside of a slice", () => {
   const tracker = createTracker();
   tracker.updateSlice(testEndpointSlice("web", { endpoints: ["10.180.0.1", "nonsense"] }), "set");
   assertEquals(drain(tracker), {
@@ -214,7 +214,7 @@ Deno.test("EndpointsChangeTracker drops trigger times when a slice of the Servic
   assertEquals(tracker.drain().triggerTimes.size, 0);
 });
 
-Deno.test("EndpointsChangeTracker takes a change and its revert for endpoints as they were", () => {
+Deno.test("EndpointsChangeTracker treats a reverted change as no change", () => {
   const tracker = createTracker([WEB]);
   tracker.updateSlice(testEndpointSlice("web", { endpoints: ["10.180.0.2"] }), "set");
   tracker.updateSlice(WEB, "set");

@@ -24,7 +24,7 @@ const FLOW: WatchedFlow = {
   endpoint: "10.1.0.1:8080" as EndpointKey,
 };
 
-Deno.test("FlowWatches tells what came since a watch began, and what is like it alone", () => {
+Deno.test("FlowWatches reports events since a watch began, and only matching ones", () => {
   const watches = new FlowWatches();
   assertEquals(watches.isIdle, true);
   watches.report(FLOW, 0);

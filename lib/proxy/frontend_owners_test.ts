@@ -86,7 +86,7 @@ Deno.test("FrontendOwners follows a Service that gets another port or age", () =
   ]);
 });
 
-Deno.test("FrontendOwners tells frontends apart by address, port and protocol", () => {
+Deno.test("FrontendOwners distinguishes frontends by address, port and protocol", () => {
   const one = { name: "a", clusterIp: "10.96.0.1", externalIps: [ADDRESS] };
   const others: readonly TestServicePlan[] = [
     { ...one, name: "b", clusterIp: "10.96.0.2", port: 81 },

@@ -20,7 +20,7 @@ const ROWS: readonly {
   readonly IPv6: LocalTrafficDetector;
 }[] = [
   {
-    name: "takes the first cluster CIDR of each family",
+    name: "uses the first cluster CIDR of each family",
     options: { mode: "ClusterCIDR", clusterCidrs: CIDRS },
     IPv4: byCidr("10.0.0.0/8"),
     IPv6: byCidr("fd00::/64"),
@@ -38,7 +38,7 @@ const ROWS: readonly {
     IPv6: NONE,
   },
   {
-    name: "takes the node's first pod CIDR of each family",
+    name: "uses the node's first pod CIDR of each family",
     options: { mode: "NodeCIDR", podCidrs: CIDRS, clusterCidrs: [] },
     IPv4: byCidr("10.0.0.0/8"),
     IPv6: byCidr("fd00::/64"),
@@ -56,13 +56,13 @@ const ROWS: readonly {
     IPv6: NONE,
   },
   {
-    name: "takes the bridge for both families",
+    name: "uses the bridge for both families",
     options: { mode: "BridgeInterface", bridgeInterface: "cni0" },
     IPv4: { kind: "byBridge", interfaceName: "cni0" },
     IPv6: { kind: "byBridge", interfaceName: "cni0" },
   },
   {
-    name: "takes the interface prefix for both families",
+    name: "uses the interface prefix for both families",
     options: { mode: "InterfaceNamePrefix", interfaceNamePrefix: "veth" },
     IPv4: { kind: "byInterfacePrefix", prefix: "veth" },
     IPv6: { kind: "byInterfacePrefix", prefix: "veth" },

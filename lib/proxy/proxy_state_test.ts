@@ -58,7 +58,7 @@ Deno.test("applyChanges() leaves an equal ServicePort alone", () => {
   assertStrictEquals(state.services.get(KEY), WEB);
 });
 
-Deno.test("applyChanges() removes ServicePorts, and passes over unknown ones", () => {
+Deno.test("applyChanges() removes ServicePorts, and ignores unknown ones", () => {
   const state = startedState();
   const removed = new Set([KEY, OTHER_KEY]);
   const dirty = applyChanges(state, { services: { upserted: new Map(), removed } });

@@ -102,7 +102,7 @@ Deno.test("compile.sh refuses a name of a program that would be more than a name
   assertMatch(stderr, /ALLOW_RUN_EXTRA is 'login;reboot': expected names of programs/);
 });
 
-Deno.test("pack.sh refuses flags that the shell would take for more than words", async () => {
+Deno.test("pack.sh refuses flags that the shell would interpret", async () => {
   const args = ["1.0.0", "x86_64", "/bin/true", "/nowhere", "--flag=$(reboot)"];
   const { code, stdout, stderr } = await run("deploy/pack.sh", args);
   assertEquals({ code, stdout }, { code: 1, stdout: "" });

@@ -86,7 +86,7 @@ const CALLERS = [
 
 for (const { caller, uid, first, next, prelude, run, own } of CALLERS) {
   Deno.test({
-    name: `${caller} takes the first place when nothing is wrong with it`,
+    name: `${caller} uses the first folder if nothing is wrong with it`,
     ignore,
     async fn() {
       await using packed = await PackedScript.create();
@@ -97,7 +97,7 @@ for (const { caller, uid, first, next, prelude, run, own } of CALLERS) {
   });
   for (const [what, prepare, says] of PLANTED_PLACES) {
     Deno.test({
-      name: `${caller} passes over ${what}`,
+      name: `${caller} skips ${what}`,
       ignore,
       async fn() {
         await using packed = await PackedScript.create();

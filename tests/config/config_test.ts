@@ -42,7 +42,7 @@ function expectationsOf(text: string): Expectations {
 const VALID = [...Deno.readDirSync(`${FOLDER}valid`)].map(({ name }) => name);
 
 for (const name of VALID) {
-  Deno.test(`loadConfiguration() accepts valid/${name} with the values and warnings that it tells`, async () => {
+  Deno.test(`loadConfiguration() accepts valid/${name} with the expected values and warnings`, async () => {
     const path = `${FOLDER}valid/${name}`;
     const { fields, warnings } = expectationsOf(await Deno.readTextFile(path));
     const loaded = await load(path);

@@ -19,7 +19,7 @@ const COLLECTIONS: Readonly<Record<string, (namespace: string) => string>> = {
 
 /** Defines the tests on the built API machinery. */
 export function defineManifestTests(program: string): void {
-  Deno.test("an API server with strict field checking takes deploy/kubernetes", async (t) => {
+  Deno.test("an API server with strict field checking accepts deploy/kubernetes", async (t) => {
     await using server = await startApiMachinery({ program });
     for (const path of MANIFESTS) {
       for (const object of await readManifest(path)) {

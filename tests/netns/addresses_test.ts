@@ -231,7 +231,7 @@ for (const family of IP_FAMILIES) {
   });
 
   Deno.test({
-    name: `${family}: an AnyIP route: sockets bind, a restart adopts it, cleanup takes it away`,
+    name: `${family}: an AnyIP route: sockets bind, a restart adopts it, cleanup removes it`,
     ignore,
     async fn() {
       await using scene = await createScene();

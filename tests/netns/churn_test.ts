@@ -42,7 +42,7 @@ const CHANGES_WITH_LEGACY = 1_000;
 for (const mode of RULE_MODES) {
   const changes = mode === IPTABLES_MODES.legacy ? CHANGES_WITH_LEGACY : 2_000;
   Deno.test({
-    name: `churn: ${changes} random changes in ${mode.name} leave what a fresh start makes`,
+    name: `churn: ${changes} random changes in ${mode.name} leave the state of a fresh start`,
     ignore: isMissing(`churn through ${mode.name}`, mode.requirements()),
     async fn() {
       await runChurn({

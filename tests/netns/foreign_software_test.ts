@@ -33,7 +33,7 @@ function remove(node: RulesNode, options: { dryRun?: boolean; own?: OwnState } =
 
 for (const variant of VARIANTS) {
   Deno.test({
-    name: `removeKubeProxy() leaves all rules of others as they were: iptables-${variant}`,
+    name: `removeKubeProxy() leaves all foreign rules as they were: iptables-${variant}`,
     ignore,
     async fn() {
       await using node = await createUsedNode([variant]);
@@ -56,7 +56,8 @@ for (const variant of VARIANTS) {
 }
 
 Deno.test({
-  name: "removeKubeProxy() takes ipvs mode's rules and sets of both families, and nftables' tables",
+  name:
+    "removeKubeProxy() removes ipvs mode's rules and sets of both families, and nftables' tables",
   ignore,
   async fn() {
     await using node = await createUsedNode();
@@ -145,7 +146,7 @@ COMMIT
 });
 
 Deno.test({
-  name: "removeKubeProxy() leaves what the running mode keeps for itself",
+  name: "removeKubeProxy() leaves the objects that the running mode adopts",
   ignore,
   async fn() {
     await using node = await createUsedNode(["nft"]);
@@ -173,7 +174,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "findForeignSoftware() tells leftovers of each mode from rules of others",
+  name: "findForeignSoftware() distinguishes leftovers of each mode from foreign rules",
   ignore,
   async fn() {
     await using node = await createUsedNode(["nft"]);

@@ -189,7 +189,7 @@ for (const variant of VARIANTS) {
   });
 
   Deno.test({
-    name: `iptables faults (${variant}): a chain of ours that others lead to is emptied, and stays`,
+    name: `iptables faults (${variant}): a chain with foreign references is emptied, and stays`,
     ignore,
     async fn() {
       await using stage = await FaultScene.create(variant);

@@ -61,7 +61,7 @@ for (const variant of IPTABLES_VARIANTS) {
   });
 
   Deno.test({
-    name: `iptables mode (${variant}) leaves what the kubelet has as it is`,
+    name: `iptables mode (${variant}) leaves the rules of the kubelet as they are`,
     ignore,
     async fn() {
       await using stage = await IptablesScene.create(variant);

@@ -103,7 +103,7 @@ function quarantined(status: StatusReport): string[] {
 }
 
 Deno.test({
-  name: "Services in a circle take no connection and no datagram, and are named; others work",
+  name: "Services in a circle accept no connection and no datagram, and are named; others work",
   ignore,
   async fn() {
     await using scene = await RelayScene.create();
@@ -175,7 +175,8 @@ Deno.test({
 });
 
 Deno.test({
-  name: "a datagram that circles between two nodes by a node port ends, and others are served",
+  name:
+    "a datagram that circles between two nodes by a node port ends, and other clients are served",
   ignore,
   async fn() {
     await using scene = await RelayScene.create();

@@ -119,7 +119,7 @@ const ALTERATIONS: Readonly<Record<string, string>> = {
 };
 
 Deno.test({
-  name: "nftables faults: whatever others do to the table is put right in seconds, and counted",
+  name: "nftables faults: changes by other programs are repaired in seconds, and counted",
   ignore,
   async fn(t) {
     await using stage = await createStage();
@@ -169,7 +169,7 @@ const NOTICED: Readonly<Record<string, string>> = {
 const IMPATIENT_MS = 300;
 
 Deno.test({
-  name: "nftables faults: an older copy of the table in place of ours is seen without reading it",
+  name: "nftables faults: an older copy of the table is noticed without reading it",
   ignore,
   async fn() {
     await using stage = await NftKernelStage.create({ syncPeriodMs: 500 });
@@ -194,7 +194,8 @@ Deno.test({
 });
 
 Deno.test({
-  name: "nftables faults: a start finds a table that others have altered, and blames no Service",
+  name:
+    "nftables faults: a start finds a table that other programs have altered, and quarantines no Service",
   ignore,
   async fn(t) {
     await using stage = await createStage();
@@ -261,7 +262,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "nftables faults: what is refused of one Service costs the others nothing, also at a start",
+  name: "nftables faults: a refusal of one Service does not affect the others, also at a start",
   ignore,
   async fn() {
     await using stage = await createStage();
@@ -278,7 +279,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "nftables faults: a running kube-relay puts right by itself what packets would notice",
+  name: "nftables faults: a running kube-relay repairs damage that packets would notice",
   ignore,
   async fn(t) {
     await using stage = await RuleScene.create(NFTABLES_MODE);

@@ -25,7 +25,7 @@ async function load(namespace: Namespace, stdin: string): Promise<void> {
 }
 
 Deno.test({
-  name: "nft takes every golden file, and lists what is in it",
+  name: "nft accepts every golden file, and lists its content",
   ignore,
   fn: async (t) => {
     await using namespace = await Namespace.create("golden");
@@ -58,7 +58,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "nft takes every golden file of NetworkPolicy, and lists what is in it",
+  name: "nft accepts every golden file of NetworkPolicy, and lists its content",
   ignore,
   fn: async (t) => {
     await using namespace = await Namespace.create("golden");

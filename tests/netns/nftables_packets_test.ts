@@ -144,10 +144,13 @@ Deno.test({
     const client = ProbeClient.start(stage.scene.cluster.client);
     const mine = await endpointOf(client);
     await t.step("each connection restarts the time", () => checkSliding(stage, client));
-    await t.step("70,000 others change nothing, and further clients are remembered", async () => {
-      await checkManyClients(stage);
-      assertEquals(await endpointOf(client), mine);
-    });
+    await t.step(
+      "70,000 other clients change nothing, and further clients are remembered",
+      async () => {
+        await checkManyClients(stage);
+        assertEquals(await endpointOf(client), mine);
+      },
+    );
     await t.step("by kill -9 and a start", async () => {
       await relay.kill();
       assertEquals(await endpointOf(client), mine);

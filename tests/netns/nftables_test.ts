@@ -32,7 +32,7 @@ function plan(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number}:8
 }
 
 Deno.test({
-  name: "random histories come to what is rendered from nothing, restarts and flushes among them",
+  name: "random histories give the result of a rendering from nothing, with restarts and flushes",
   ignore,
   fn: async () => {
     await using stage = await NftKernelStage.create();
@@ -89,7 +89,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "what the kernel refuses of one Service is left out, and the others are served",
+  name: "objects of one Service that the kernel refuses are left out, and the others are served",
   ignore,
   fn: async () => {
     await using stage = await NftKernelStage.create();
@@ -145,7 +145,7 @@ Deno.test({
 
 for (const [mark, asLayout] of [["layout-1", asLayout1], ["layout-2", asLayout2]] as const) {
   Deno.test({
-    name: `a table of ${mark}, and one whose mark goes, come to the layout of today`,
+    name: `a table of ${mark}, and one whose mark is removed, are replaced by the current layout`,
     ignore,
     fn: async () => {
       await using stage = await NftKernelStage.create();
@@ -175,7 +175,7 @@ for (const [mark, asLayout] of [["layout-1", asLayout1], ["layout-2", asLayout2]
 }
 
 Deno.test({
-  name: "a restart knows the slots of ServicePorts whose hashes meet",
+  name: "a restart knows the slots of ServicePorts with colliding hashes",
   ignore,
   fn: async () => {
     await using stage = await NftKernelStage.create();
@@ -191,7 +191,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "a restart keeps the table, and a cleanup leaves nothing of ours and all of others",
+  name: "a restart keeps the table, and a cleanup removes it and no foreign table",
   ignore,
   fn: async () => {
     await using stage = await NftKernelStage.create();

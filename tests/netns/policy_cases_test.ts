@@ -32,7 +32,7 @@ const USERSPACE = {
 
 for (const { name, ignore, nodes } of [...POLICY_WIRES, USERSPACE]) {
   Deno.test({
-    name: `policy by ${name}: the cases of Kubernetes, and ours, with real packets`,
+    name: `policy by ${name}: the cases of Kubernetes, and further ones, with real packets`,
     ignore,
     fn: async (t) => {
       await using scene = await PolicyCaseScene.create(nodes);

@@ -109,7 +109,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "findForeignSoftware() finds enforcers of NetworkPolicies, and what remains of them",
+  name: "findForeignSoftware() finds enforcers of NetworkPolicies, and their leftovers",
   ignore,
   async fn() {
     await using node = await createUsedNode(["nft"]);

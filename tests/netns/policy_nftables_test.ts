@@ -34,8 +34,8 @@ const ALTERATIONS: readonly string[] = [
   "flush chain TABLE shared-link",
   "flush map TABLE to-pod",
   "delete element TABLE known { POD }",
-  "add set TABLE theirs { type inet_service ; }",
-  "add chain TABLE theirs\nadd rule TABLE theirs drop",
+  "add set TABLE other { type inet_service ; }",
+  "add chain TABLE other\nadd rule TABLE other drop",
   "add table TABLE { flags dormant ; }",
 ];
 

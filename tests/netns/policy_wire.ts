@@ -144,11 +144,11 @@ export function testPolicyOnTheWire(
         "what is allowed passes, and nothing else, in both families",
         () => check(scene, ROWS),
       );
-      await t.step("what a bridge hands to all its pods reaches no isolated one", async () => {
+      await t.step("a packet that a bridge sends to all its ports reaches no isolated pod", async () => {
         assertEquals(await links.arrivals("db", "web"), ["dhcp"]);
         assertEquals(await links.arrivals("web", "db"), []);
       });
-      await t.step("what was open before goes on, with its replies", async () => {
+      await t.step("connections that were open before continue, with their replies", async () => {
         assertEquals(await kept.who(), "web");
       });
       await t.step("a packet for a Service is judged by its endpoint", async () => {
@@ -162,7 +162,7 @@ export function testPolicyOnTheWire(
         assertEquals(await scene.probe("outside", ...vip), "web");
         assertEquals(await scene.probe("web", ...vip), "web", "to itself by its Service");
       });
-      await t.step("the kernel holds what the plan says", async () => {
+      await t.step("the kernel matches the plan", async () => {
         assertEquals(await scene.differences(), []);
       });
       await t.step("a restart leaves no gap", async () => {
@@ -182,7 +182,7 @@ export function testPolicyOnTheWire(
         assertEquals([report.failures, refused], [0, 20], report.examples.join("\n"));
         assertEquals(await scene.differences(), []);
       });
-      await t.step("what another program takes away comes back", async () => {
+      await t.step("rules that another program removes are restored", async () => {
         await flush(scene);
         await eventually(
           "the rules are back",

@@ -114,7 +114,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "a user without rights who answers like kube-proxy does not keep kube-relay from starting",
+  name: "a plain user whose program answers like kube-proxy does not prevent a start of kube-relay",
   ignore: isMissing("an answer like kube-proxy's", [
     ...netnsRequirements(),
     ...["setpriv", "socat"].map(program),
@@ -142,7 +142,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "takeover: --dry-run shows what would go, and changes nothing",
+  name: "takeover: --dry-run shows the removals, and changes nothing",
   ignore,
   async fn() {
     await using stage = await KubeProxyScene.create();
@@ -163,7 +163,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "takeover: no connection fails while ours comes and kube-proxy's goes",
+  name: "takeover: no connection fails while kube-relay starts and kube-proxy stops",
   ignore,
   async fn() {
     await using stage = await KubeProxyScene.create();

@@ -244,7 +244,7 @@ for (const mode of RULE_MODES.filter(({ othersUse }) => othersUse === "nft")) {
 }
 
 Deno.test({
-  name: "trace says what is missing: rights, or a kube-relay that runs",
+  name: "trace names the missing part: rights, or a running kube-relay",
   ignore,
   async fn() {
     await using stage = await TraceStage.start(NFTABLES_MODE, writeServices);

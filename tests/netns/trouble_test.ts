@@ -32,7 +32,7 @@ const ignore = isMissing("trouble with real packets", [
 const { IPv4 } = ADDRESSES;
 
 Deno.test({
-  name: "quarantine: a port that another has and an address that is refused are named; others work",
+  name: "quarantine: a port in use and a refused address are named; other Services work",
   ignore,
   async fn() {
     await using scene = await RelayScene.create();

@@ -145,7 +145,7 @@ for (const mode of BACKEND_MODES) {
 const FATES = { UNCLAIMED: "passes", REJECT: "reject", DROP: "drop" } as const;
 
 for (const mode of ["iptables", "nftables"] as const) {
-  Deno.test(`explain knows what mode ${mode} does with packets that no Service has`, () => {
+  Deno.test(`explain knows the effect of mode ${mode} on packets of no Service`, () => {
     const seen = new Set<string>();
     for (const [table, cases] of TABLES) {
       for (const packet of cases) {

@@ -142,7 +142,7 @@ function checkPromises({ pods, lists, peers }: PolicyPlan): void {
   assertEquals(new Set<string>(peers.keys()), usedPeers);
 }
 
-Deno.test("PolicyPlanner makes of any history what it makes from scratch, in any order", () => {
+Deno.test("PolicyPlanner gives the result of a plan from scratch after any history, in any order", () => {
   fc.assert(
     fc.property(clusterHistory, fc.constantFrom(...IP_FAMILIES), (history, family) => {
       const state = new PolicyState();

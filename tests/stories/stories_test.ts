@@ -132,7 +132,7 @@ Deno.test("docs/stories.md has five stories, and each script is one of them", as
 
 for (const { script, lines } of await toldStories()) {
   Deno.test({
-    name: `${script} prints what docs/stories.md shows, and leaves nothing behind`,
+    name: `${script} prints the output in docs/stories.md, and leaves nothing behind`,
     ignore,
     async fn() {
       assert(lines.length >= 5, `docs/stories.md shows next to nothing of ${script}`);

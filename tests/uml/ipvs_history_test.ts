@@ -73,7 +73,7 @@ async function freshState(objects: StageObjects, options: StageOptions = {}): Pr
 }
 
 Deno.test({
-  name: `ipvs mode: ${CHANGES} random changes leave what a fresh start makes`,
+  name: `ipvs mode: ${CHANGES} random changes leave the state of a fresh start`,
   ignore,
   async fn(t) {
     const seed = Number(Deno.env.get("KUBE_RELAY_SEED") ?? Math.floor(Math.random() * 2 ** 32));

@@ -90,7 +90,7 @@ async function makeTables(node: Namespace): Promise<void> {
 }
 
 Deno.test({
-  name: "ipvs mode serves, restarts without a write, and leaves nothing but what is not its own",
+  name: "ipvs mode serves, restarts without a write, and leaves only foreign objects",
   ignore,
   async fn() {
     await using scene = await RelayScene.create();

@@ -65,7 +65,7 @@ async function check(
 }
 
 Deno.test({
-  name: "policies by iptables judge what ipvs mode sends on by its endpoint, in both directions",
+  name: "policies by iptables judge packets from ipvs mode by their endpoint, in both directions",
   ignore,
   async fn(t) {
     await using scene = await RelayScene.create();

@@ -33,7 +33,7 @@ for (const [table, chain, owner] of CASES) {
   });
 }
 
-Deno.test("isOfOtherModes() knows what kube-proxy has in ipvs and userspace mode only", () => {
+Deno.test("isOfOtherModes() recognizes chains of kube-proxy's ipvs and userspace modes only", () => {
   const chains = ["KUBE-NODE-PORT", "KUBE-PORTALS-HOST", "KUBE-SERVICES", "KUBE-IPVS-FILTER"];
   assertEquals(chains.map((chain) => isOfOtherModes("nat", chain)), [true, true, false, false]);
   assertEquals(isOfOtherModes("filter", "KUBE-IPVS-FILTER"), true);

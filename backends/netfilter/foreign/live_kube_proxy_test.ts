@@ -91,7 +91,7 @@ const OWNERS: readonly (readonly [what: string, sockets: string, isLive: boolean
 ];
 
 for (const [what, sockets, isLive] of OWNERS) {
-  Deno.test(`findLiveKubeProxy() judges an answer by whose socket it is: ${what}`, async () => {
+  Deno.test(`findLiveKubeProxy() judges an answer by the owner of the socket: ${what}`, async () => {
     using machine = new Machine();
     machine.answer("127.0.0.1", 10249, http("iptables"));
     const { live, impostors } = await findLiveKubeProxy({ ...edgesOf(machine, sockets), uid: 7 });

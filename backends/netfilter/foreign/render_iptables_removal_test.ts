@@ -38,7 +38,7 @@ const USED = [
   "-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000",
 ];
 
-Deno.test("renderTableRemoval() empties, then takes jumps, then chains, in one commit", () => {
+Deno.test("renderTableRemoval() empties chains, then removes jumps, then chains, in one commit", () => {
   assertEquals(
     [...renderTableRemoval(plan(USED))].join(""),
     `*nat
@@ -72,7 +72,7 @@ Deno.test("planTableRemoval() empties a chain with a foreign reference, once", (
   assertEquals(afterwards.kept.length, 1);
 });
 
-Deno.test("planTableRemoval() leaves jumps to chains that are ours now", () => {
+Deno.test("planTableRemoval() keeps jumps to chains that kube-relay owns now", () => {
   const removal = plan(USED, (_, chain) => chain === "KUBE-POSTROUTING");
   assertEquals({ jumps: removal.jumps, chains: removal.chains }, {
     jumps: [],

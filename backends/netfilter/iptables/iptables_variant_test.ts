@@ -30,7 +30,7 @@ function hostWith({ installed, legacyTables = "", saved = {} }: Host): FakeComma
 
 const BOTH = { iptables: NFT, "iptables-nft": NFT, "iptables-legacy": LEGACY };
 
-Deno.test("chooseIptables() takes the world where the kubelet left its chain, then the one with more rules", async () => {
+Deno.test("chooseIptables() chooses the engine with the kubelet's chain, then the one with more rules", async () => {
   const rules = "*nat\n-A a\n-A b\nCOMMIT\n";
   const mangle = "filter\nmangle\n";
   const cases: readonly [name: string, Host, save: string, reason: RegExp][] = [

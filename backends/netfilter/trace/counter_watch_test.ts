@@ -67,7 +67,7 @@ Deno.test("startCounterWatch() says why counters can't be read", async () => {
   await assertRejects(() => start(commands), TraceError, "Cannot trace: Cannot run");
 });
 
-Deno.test("startCounterWatch() tells where the one rule that matched sends the packet", async () => {
+Deno.test("startCounterWatch() reports the destination of the one rule that matched", async () => {
   let counts = [0, 0];
   const dnat = () =>
     "*nat\n" + `[${counts[0]! + counts[1]!}:60] -A PREROUTING -j KUBE-SERVICES\n` +

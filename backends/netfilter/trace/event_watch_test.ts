@@ -156,7 +156,7 @@ Deno.test("startEventWatch() marks the packet only after the monitor has started
   assertEquals(nft.marksUnseen, false);
 });
 
-Deno.test("startEventWatch() takes the next command line where a tool refuses the first", async () => {
+Deno.test("startEventWatch() tries the next command line if a tool refuses the first", async () => {
   const nft = new FakeNft();
   nft.monitorEnds = ["table"];
   await using _watch = await start(nft);
@@ -170,7 +170,7 @@ Deno.test("startEventWatch() watches once the table is there: the monitor names 
   assertEquals(nft.monitorsNothing, false);
 });
 
-Deno.test("what was not sent is not waited for", async () => {
+Deno.test("there is no wait for a packet that was not sent", async () => {
   const pauses: number[] = [];
   const clock: Clock = {
     ...systemClock,

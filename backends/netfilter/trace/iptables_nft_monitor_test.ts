@@ -84,14 +84,14 @@ Deno.test("a chain that iptables cannot print whole keeps the words of nft", () 
   });
 });
 
-Deno.test("RuleListingReader takes any text", () => {
+Deno.test("RuleListingReader accepts any text", () => {
   fc.assert(fc.property(fc.array(fc.string()), (lines) => {
     const reader = new RuleListingReader();
     for (const line of lines) reader.take(line);
   }));
 });
 
-Deno.test("lookUpUnknownRules() looks up what the tool knows by number alone", async () => {
+Deno.test("lookUpUnknownRules() looks up rules that the tool knows by number only", async () => {
   const commands = new FakeCommandRunner().on(`${LIST} KUBE-A`, { stdout: alone(KUBE_A) });
   const list = (chains: Iterable<string>) => listChains(commands, chains);
   const known = { place: "ip6 nat OUTPUT", rule: "accept", verdict: "accept" };

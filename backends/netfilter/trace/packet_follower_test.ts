@@ -39,7 +39,7 @@ Deno.test("PacketFollower takes the packet that was marked, not the beacon or a 
   assertEquals(follower.steps[0]?.header?.sourcePort, 4000);
 });
 
-Deno.test("PacketFollower tells a header again only where it has changed", () => {
+Deno.test("PacketFollower reports a header again only after a change", () => {
   const { follower } = follow(`${MARKED}
     aa ip nat OUTPUT rule dnat to 10.1.0.2 (verdict accept)
     aa ip nat POSTROUTING packet: oif "v0" ip saddr 10.1.0.1 ip daddr 10.1.0.2 ip id 7 tcp sport 4000 tcp dport 80

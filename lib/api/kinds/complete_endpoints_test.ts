@@ -83,7 +83,7 @@ const WARNED: readonly { what: string; text: string; problem: string }[] = [
 ];
 
 for (const { what, text, problem } of WARNED) {
-  Deno.test(`completeEndpointSlice() warns of ${what} and takes the object`, () => {
+  Deno.test(`completeEndpointSlice() warns of ${what} and accepts the object`, () => {
     const { objects, problems } = readManifest(text);
     assertEquals(problems, [problem]);
     assertEquals(objects.length, 1);

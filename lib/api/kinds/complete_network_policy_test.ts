@@ -168,7 +168,7 @@ Deno.test("a field that only a newer API knows is reported, and its name is kept
   ]);
 });
 
-Deno.test("a Pod of a cluster is reduced to what policies need, without a word about the rest", () => {
+Deno.test("a Pod of a cluster is reduced to the fields of policies, without messages about the rest", () => {
   const text = `
 apiVersion: v1
 kind: Pod

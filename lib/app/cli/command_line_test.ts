@@ -202,7 +202,7 @@ Deno.test("runCommandLine() reports why it ended in a line of JSON where the log
   assertStringIncludes(reason, "Cannot run in mode 'iptables'");
 });
 
-Deno.test("runCommandLine() --write-config-to writes what would count, and nothing that is wrong", async () => {
+Deno.test("runCommandLine() --write-config-to writes the effective configuration, and nothing invalid", async () => {
   const folder = await Deno.makeTempDir();
   const path = `${folder}/c.yaml`;
   try {
@@ -305,7 +305,7 @@ Deno.test("runCommandLine() status says that no program listens and ends with 1"
   assertStringIncludes(err, "no program listens there; is it running?");
 });
 
-Deno.test("seldomYielding() takes a turn of the event loop only when the last one is long ago", async () => {
+Deno.test("seldomYielding() yields to the event loop only after a long turn", async () => {
   const clock = new FakeClock();
   let turns = 0;
   const slow = seldomYielding({

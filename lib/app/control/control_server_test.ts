@@ -81,7 +81,7 @@ async function withMessages(
   });
 }
 
-Deno.test("startControlServer() takes a message of a few KB of JSON, and nothing else", () =>
+Deno.test("startControlServer() accepts a message of a few KB of JSON, and nothing else", () =>
   withMessages(async ({ path, received, post }) => {
     assertEquals(await askControl(path, { route: "/repair", message: { a: 1 } }), {});
     assertEquals(received, [{ a: 1 }]);

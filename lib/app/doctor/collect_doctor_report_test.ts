@@ -97,7 +97,7 @@ Deno.test("doctor exits with 0 if kube-relay can run here", () =>
     assertEquals([report.api.state, report.relay.state], ["not configured", "not running"]);
   }));
 
-Deno.test("doctor ends with 1 for a mode that cannot be had and for what blocks", () =>
+Deno.test("doctor exits with 1 for an unavailable mode and for a blocking finding", () =>
   withFolder(async (folder) => {
     const probes = { nftables: [missingFeature("nft")] };
     const wanted = await doctor(folder, ["--mode=nftables"], { probes });
@@ -111,7 +111,7 @@ Deno.test("doctor ends with 1 for a mode that cannot be had and for what blocks"
     assertEquals([blocked.code, blocked.report.findings.map(({ id }) => id)], [1, ["b", "a"]]);
   }));
 
-Deno.test("doctor reports which modes auto passes over and why", () =>
+Deno.test("doctor reports the modes that auto skips, with the reasons", () =>
   withFolder(async (folder) => {
     const probes = { nftables: [missingFeature("nft")] };
     const { report } = await doctor(folder, ["--mode=auto"], { probes });
@@ -190,7 +190,7 @@ Deno.test("doctor reads of the own Node how k3s was started", () =>
     assertEquals(asked.at(-1)?.nodeAnnotations, undefined);
   }));
 
-Deno.test("doctor reports what keeps --network-policy from enforcing everything", () =>
+Deno.test("doctor reports the obstacles to --network-policy", () =>
   withFolder(async (folder) => {
     await using fake = await FakeApiServer.start();
     const [file, policyFile] = [`${folder}/kubeconfig`, `${folder}/policies`];

@@ -165,7 +165,7 @@ const NOT_THERE: readonly (readonly [from: string, to: string, says: string])[] 
 ];
 
 for (const [from, to, says] of NOT_THERE) {
-  Deno.test(`readPacketEnds() says what is in the way of '${from}' to '${to}'`, () => {
+  Deno.test(`readPacketEnds() gives the obstacle of '${from}' to '${to}'`, () => {
     const error = assertThrows(() => texts(from, to), PacketEndsError, says);
     // deno-lint-ignore no-control-regex
     assert(!/[\x00-\x1f]/.test(error.message), JSON.stringify(error.message));

@@ -80,7 +80,7 @@ async function startReload(
   return { logger, settings, current, results, masqueraded, denials, replans: () => replans };
 }
 
-Deno.test("startConfigurationReload() hands on what changes, and ends the program for what it cannot", async () => {
+Deno.test("startConfigurationReload() passes changes on, and ends the program for changes that it cannot apply", async () => {
   const folder = await Deno.makeTempDir();
   const tasks = new TaskGroup(new AbortController().signal);
   const path = `${folder}/c.yaml`;

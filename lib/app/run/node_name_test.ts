@@ -18,7 +18,7 @@ Deno.test("nodeNameOf() throws if no name is configured", () => {
   }
 });
 
-Deno.test("isNodeName() takes what Kubernetes takes", async (t) => {
+Deno.test("isNodeName() accepts the names that Kubernetes accepts", async (t) => {
   const rows: readonly [name: string, expected: boolean][] = [
     ["node-a.example.org", true],
     ["7", true],

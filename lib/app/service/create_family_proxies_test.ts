@@ -83,7 +83,7 @@ Deno.test("createFamilyProxies() gives each backend the counters of its own fami
   assertEquals(v4!.options.judge === v6!.options.judge, false);
 });
 
-Deno.test("createFamilyProxies() lets backends ask what is not known yet", async () => {
+Deno.test("createFamilyProxies() lets backends query unknown owners of addresses", async () => {
   const stage = await Stage.configured();
   const { belongsTo } = stage.made[0]!.options;
   assertEquals(belongsTo(API_SERVER), undefined);

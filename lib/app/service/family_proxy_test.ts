@@ -126,7 +126,7 @@ Deno.test("FamilyProxy that is opened early says so to its backend, until all is
   await rig.proxy.stop();
 });
 
-Deno.test("FamilyProxy leaves a backend alone that found what an earlier run left", async () => {
+Deno.test("FamilyProxy does not write if a backend has found the rules of an earlier run", async () => {
   const rig = createRig();
   await rig.proxy.start();
   addWeb(rig.proxy);
@@ -139,7 +139,7 @@ Deno.test("FamilyProxy leaves a backend alone that found what an earlier run lef
   await rig.proxy.stop();
 });
 
-Deno.test("FamilyProxy hands only what changed to its backend", async () => {
+Deno.test("FamilyProxy passes only changes to its backend", async () => {
   const rig = createRig();
   await rig.proxy.start();
   addWeb(rig.proxy);
@@ -261,7 +261,7 @@ Deno.test("FamilyProxy follows the addresses of the machine, but for those that 
   await rig.proxy.stop();
 });
 
-Deno.test("FamilyProxy measures how long a change of endpoints took to work", async () => {
+Deno.test("FamilyProxy measures the time until a change of endpoints takes effect", async () => {
   const rig = createRig();
   await rig.proxy.start();
   rig.proxy.onService(undefined, testService("web"));
@@ -282,7 +282,7 @@ Deno.test("FamilyProxy measures how long a change of endpoints took to work", as
   await rig.proxy.stop();
 });
 
-Deno.test("FamilyProxy counts Services whose endpoints are all elsewhere", async () => {
+Deno.test("FamilyProxy counts Services whose endpoints are all on other nodes", async () => {
   const rig = createRig();
   await rig.proxy.start();
   rig.proxy.onService(undefined, testService("web", { internalTrafficPolicy: "Local" }));
@@ -296,7 +296,7 @@ Deno.test("FamilyProxy counts Services whose endpoints are all elsewhere", async
   await rig.proxy.stop();
 });
 
-Deno.test("FamilyProxy says once what is wrong with an object that comes and goes", async () => {
+Deno.test("FamilyProxy reports a fault of an object once, although it is deleted and recreated", async () => {
   const { clock, proxy, reports, backend } = createRig();
   proxy.open();
   const wrong = testService("web", { externalIPs: ["not-an-address"] });
@@ -320,7 +320,7 @@ Deno.test("FamilyProxy is not late for a Node with a zone that comes before the 
   await proxy.stop();
 });
 
-Deno.test("FamilyProxy tells the metrics of its start as of a request, and of syncs full and partial", async () => {
+Deno.test("FamilyProxy counts its start as a request, and full and partial syncs", async () => {
   const rig = createRig();
   const startedAt = rig.clock.wallNow();
   await rig.proxy.start();

@@ -89,7 +89,7 @@ Deno.test("routeObjects() passes each change on, and the Node", () => {
   ]);
 });
 
-Deno.test("routeObjects() takes a slice from the Service that it leaves", () => {
+Deno.test("routeObjects() removes a slice from its former Service", () => {
   const { informers, calls } = createRig();
   const { endpointSlices } = informers;
   endpointSlices.upsert(testEndpointSlice("web", { name: "slice" }));
@@ -108,7 +108,7 @@ Deno.test("routeObjects() passes on the API's ServiceCIDRs of the family, sorted
   assertEquals(calls, ["cidrs 10.96.0.0/12", "cidrs 10.112.0.0/16 10.96.0.0/12"]);
 });
 
-Deno.test("routeObjects() takes the ranges of the command line in place of the API's", () => {
+Deno.test("routeObjects() uses the ranges of the command line in place of the API's", () => {
   const { informers, calls } = createRig(["10.43.0.0/16", "fd00::/112"]);
   informers.serviceCidrs.upsert({
     metadata: { name: "kubernetes" },

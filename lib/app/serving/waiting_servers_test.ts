@@ -29,7 +29,7 @@ async function ask(port: number, path: string): Promise<readonly [number, string
   return [response.status, await response.text()];
 }
 
-Deno.test("answerWhile() tells on both ports what is being done, and frees them", async () => {
+Deno.test("answerWhile() shows the phase on both ports, and frees them", async () => {
   const { healthz, metrics, options } = stage();
   const result = await answerWhile(DEPENDENCIES, options, async () => {
     await eventually(

@@ -34,7 +34,7 @@ Deno.test("collectFamilyStatus() gives every reason for which a ServicePort is i
   assertEquals(quarantined.length, 2);
 });
 
-Deno.test("collectFamilyStatus() leaves Services out of a brief status, not what is in quarantine", async () => {
+Deno.test("collectFamilyStatus() leaves Services out of a brief status, but not the quarantine", async () => {
   const { services, quarantined } = await statusOf(
     [{ key: PLAN.key, reason: "it is taken" }],
     { brief: true },

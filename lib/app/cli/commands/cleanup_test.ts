@@ -73,7 +73,7 @@ async function cleanUp(flags: readonly string[], machine: Machine = {}) {
   return { code, done, asked, ...texts };
 }
 
-Deno.test("--cleanup removes ours of each family, then what kube-proxy left", async () => {
+Deno.test("--cleanup removes the objects of kube-relay in each family, then leftovers of kube-proxy", async () => {
   const { code, done, out } = await cleanUp([], {
     ours: { removed: ["address A"], failed: [] },
     other: { removed: ["chain B"], failed: [], kept: ["chain C: D refers to it"] },
@@ -122,7 +122,7 @@ Deno.test("--cleanup leaves virtual servers of ipvs.excludeCIDRs alone", async (
   assertEquals(asked[0]?.excludeCidrs?.map(String), ["192.0.2.0/24"]);
 });
 
-Deno.test("--cleanup takes nothing away under a kube-relay that runs", async (t) => {
+Deno.test("--cleanup removes nothing while a kube-relay runs", async (t) => {
   const folder = await Deno.makeTempDir();
   const path = `${folder}/control.sock`;
   const status = () => Promise.resolve(testStatusReport({ pid: 4711 }));
@@ -132,7 +132,7 @@ Deno.test("--cleanup takes nothing away under a kube-relay that runs", async (t)
     assertEquals({ code, done }, { code: 1, done: [] });
     assertStringIncludes(err, "Cannot clean up: kube-relay with process id 4711 serves Services");
   });
-  await t.step("still shows what would go", async () => {
+  await t.step("still lists the removals", async () => {
     const { code, done, err } = await cleanUp([`--control-socket=${path}`, "--dry-run"]);
     assertEquals({ code, last: done.at(-1) }, { code: 0, last: "other" });
     assertStringIncludes(err, "Nothing would be removed now: kube-relay with process id 4711");

@@ -57,7 +57,7 @@ Deno.test("PageEvents bounds its streams, and a closed one makes room", async ()
   assertEquals(asked, 0, "there was no reader, so nothing was gathered");
 });
 
-Deno.test("PageEvents takes the place of a reader that takes nothing for a minute", async () => {
+Deno.test("PageEvents displaces a reader that has read nothing for a minute", async () => {
   const clock = new FakeClock();
   const sections = [{ id: "a", html: "1" }];
   const events = new PageEvents({ clock }, { sections: () => Promise.resolve(sections) });

@@ -81,7 +81,7 @@ Deno.test("PageSource checks the machine every ten minutes while the page has a 
   assertEquals(asked.findings, 2);
 });
 
-Deno.test("PageSource tells why the machine could not be looked at", async () => {
+Deno.test("PageSource gives the reason why the machine could not be checked", async () => {
   const clock = new FakeClock();
   const { source: working } = stage();
   const { report } = await working.model("");

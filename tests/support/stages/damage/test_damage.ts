@@ -25,7 +25,7 @@ export function testDamage(mode: DamagedMode): void {
       for (const row of mode.rows) {
         await t.step(row.name, () => damageAndMend(stage, mode, row));
       }
-      await t.step("what the serving process knows is still true", () => syncOn(stage));
+      await t.step("the serving process's record is still correct", () => syncOn(stage));
     },
   });
 }
