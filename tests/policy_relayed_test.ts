@@ -188,6 +188,36 @@ Deno.test("userspace mode picks the endpoint first: one that is denied is not re
   assertEquals(web.accepted, 0);
 });
 
+Deno.test("userspace mode judges while rules cannot be written, and leaves open connections alone if told to", async () => {
+  const port = unusedPort();
+  await using web = TcpServer.named("web", { hostname: WEB });
+  await using relay = await PolicyRelay.start({
+    isRelaying: true,
+    args: ["--network-policy-mode=nftables", "--network-policy-cut-connections=false"],
+    onPlane: (plane) => plane.start = () => Promise.reject(new Error("no nft")),
+    manifests: {
+      "service.yaml": service("web", { port, endpoints: [web.endpoint] }),
+      "pods.yaml": pods("friend"),
+      "policy.yaml": [onlyFrom("friend")],
+    },
+  });
+  const served = () => answerOf(port).catch(() => "none");
+  await relay.until("it is relayed", async () => await served() === "web");
+  using connection = await Deno.connect({ hostname: CLUSTER_IP, port });
+  const asked = async () => {
+    const buffer = new Uint8Array(16);
+    await connection.write(new TextEncoder().encode("who?"));
+    return await connection.read(buffer);
+  };
+  assertEquals(await asked(), 3);
+  await relay.write("policy.yaml", [onlyFrom("other")]);
+  await relay.until("new connections are denied", async () => await served() === "");
+  assertEquals(await asked(), 3);
+  const { controllers: [controller] = [] } = await relay.status();
+  assertEquals(controller?.families[0]?.lastError, "no nft");
+  assertEquals(controller?.facts.at(-1)?.text, "direct pod-to-pod traffic is not covered");
+});
+
 Deno.test("userspace mode drops denied datagrams, and ends flows that are denied later", async () => {
   const port = unusedPort();
   await using web = UdpPeer.open({ hostname: WEB, answer: (text) => `web ${text}` });
