@@ -1,6 +1,7 @@
 import type { Service } from "../api/kinds/service.ts";
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
 import {
+  type ContestedFrontend,
   type Frontend,
   type FrontendRole,
   frontendsOf,
@@ -35,11 +36,29 @@ export function findHit(
   let owner: Omit<PacketHit, "otherClaimants"> | undefined;
   const otherClaimants: ServicePortKey[] = [];
   for (const service of services.values()) {
-    if (isContestedAt(service, target, shared)) otherClaimants.push(service.key);
+    if (contestedAt(service, target, shared)) otherClaimants.push(service.key);
     const frontend = frontendAt(service, target, shared);
     if (frontend) owner = { service, frontend };
   }
   return owner && { ...owner, otherClaimants };
+}
+
+/** The server of kube-relay that owns the address and port, and the ServicePorts that ask for them. */
+export function findOwnPort(
+  { services, shared }: ProxyPlan,
+  target: PacketTarget,
+): { readonly server: string; readonly claimants: readonly NearMiss[] } | undefined {
+  let server: string | undefined;
+  const claimants: NearMiss[] = [];
+  for (const service of services.values()) {
+    const { owner } = contestedAt(service, target, shared) ?? {};
+    if (typeof owner !== "object") continue;
+    server = owner.server;
+    if (claimants.length < MOST_MISSES) {
+      claimants.push(missOf(service, { kind: "own-port", address: target.to }));
+    }
+  }
+  return server === undefined ? undefined : { server, claimants };
 }
 
 /** The frontend of a ServicePort at an address and port. */
@@ -58,14 +77,14 @@ function frontendAt(
   );
 }
 
-/** Whether another ServicePort owns an address and port that this one claims. */
-function isContestedAt(
+/** The frontend that a ServicePort claims at an address and port, and does not own. */
+function contestedAt(
   { contested, protocol }: ServicePlan,
   target: PacketTarget,
   { nodePortAddresses }: Pick<SharedPlan, "nodePortAddresses">,
-): boolean {
-  if (contested === undefined || protocol !== target.protocol) return false;
-  return contested.some(({ address, port }) =>
+): ContestedFrontend | undefined {
+  if (contested === undefined || protocol !== target.protocol) return undefined;
+  return contested.find(({ address, port }) =>
     port === target.port &&
     (address === undefined ? nodePortAddresses.includes(target.to) : address === target.to)
   );
