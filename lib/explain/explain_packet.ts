@@ -12,7 +12,6 @@ import type { Quarantined } from "../proxy/data_plane.ts";
 import type { Endpoint } from "../proxy/endpoint.ts";
 import { hairpinEndpoints } from "../proxy/hairpin.ts";
 import { isFromPod } from "../proxy/local_traffic.ts";
-import { ownPortText } from "../proxy/frontend_owners.ts";
 import type { Packet } from "../proxy/packet.ts";
 import type {
   ExplainedEndpoint,
@@ -67,20 +66,10 @@ export function explainPacket(
   const absence = hit && absenceOf(hit, packet, options);
   if (hit === undefined || absence !== undefined) {
     const own = hit === undefined ? findOwnPort(plan, packet) : undefined;
-    const claimants = own?.claimants ?? [];
-    return unclaimed(
-      { plan, packet, origin, hit, options, claimants },
-      absence ?? whyNot(packet, own),
-    );
+    const why = absence ?? own?.absence ?? { why: "no-service" as const };
+    return unclaimed({ plan, packet, origin, hit, options, claimants: own?.claimants ?? [] }, why);
   }
   return claimed({ plan, packet, origin, hit, options });
-}
-
-function whyNot(
-  { port }: Packet,
-  own: ReturnType<typeof findOwnPort>,
-): Pick<ExplainedVerdict & { kind: "unclaimed" }, "detail" | "why"> {
-  return own ? { why: "own-port", detail: ownPortText(port, own) } : { why: "no-service" };
 }
 
 /** Whether a sender counts as inside the cluster: external policy Local does not apply to it. */

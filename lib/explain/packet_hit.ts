@@ -7,6 +7,7 @@ import {
   frontendsOf,
   nodePortAddressesOf,
 } from "../proxy/frontend.ts";
+import { ownPortText } from "../proxy/frontend_owners.ts";
 import type { Packet } from "../proxy/packet.ts";
 import type { NearMiss, UnservedReason } from "../proxy/packet_explanation.ts";
 import type { ProxyPlan, SharedPlan } from "../proxy/proxy_plan.ts";
@@ -43,11 +44,17 @@ export function findHit(
   return owner && { ...owner, otherClaimants };
 }
 
-/** The server of kube-relay that owns the address and port, and the ServicePorts that ask for them. */
+/** An address and port of kube-relay itself, and the ServicePorts that ask for them. */
+interface OwnPort {
+  readonly absence: { readonly why: "own-port"; readonly detail: string };
+  readonly claimants: readonly NearMiss[];
+}
+
+/** Finds out whether kube-relay itself owns an address and port that a ServicePort asks for. */
 export function findOwnPort(
   { services, shared }: ProxyPlan,
   target: PacketTarget,
-): { readonly server: string; readonly claimants: readonly NearMiss[] } | undefined {
+): OwnPort | undefined {
   let server: string | undefined;
   const claimants: NearMiss[] = [];
   for (const service of services.values()) {
@@ -58,7 +65,8 @@ export function findOwnPort(
       claimants.push(missOf(service, { kind: "own-port", address: target.to }));
     }
   }
-  return server === undefined ? undefined : { server, claimants };
+  if (server === undefined) return undefined;
+  return { absence: { why: "own-port", detail: ownPortText(target.port, { server }) }, claimants };
 }
 
 /** The frontend of a ServicePort at an address and port. */
