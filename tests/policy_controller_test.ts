@@ -60,6 +60,7 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
         name: "Rules",
         text: "IPv4: 1 pod isolated for ingress, 0 for egress; 1 rule list, 1 set with 0 members",
       },
+      { name: "Relayed", text: "connections are judged by the address of the client" },
     ]);
     const text = renderStatus(status, { now: Date.now(), columns: 100 });
     assertStringIncludes(text, "network-policy\nPolicies 1, for 3 pods of the cluster\n");
@@ -214,7 +215,7 @@ Deno.test("a tool that was named and is missing is not replaced, and Services wo
     const [loop] = controllers?.[0]?.families ?? [];
     return loop?.lastError === "no nft" && families[0]?.lastSync !== undefined;
   });
-  assert(relay.lines.some((line) => line.includes("NetworkPolicies are NOT enforced")));
+  assert(relay.lines.some((line) => line.includes("enforced for relayed connections only")));
   const { controllers } = await relay.status();
   assert(controllers![0]!.facts.some(({ text }) => text.includes("pod-to-pod traffic")));
 });

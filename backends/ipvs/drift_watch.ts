@@ -92,7 +92,7 @@ class ServersWithDevice implements DriftSubject {
     const { writer } = this.#dependencies;
     const figures = new WriteFigures();
     writer.forget();
-    await writer.write(figures);
+    await writer.write(figures, { isWhole: true });
     const { reads: _, processes: __, ...fields } = figures.operations;
     const counts: Partial<Record<DriftFigures["kind"], number>> = {};
     for (const [tool, kind] of Object.entries(KINDS)) counts[kind] = fields[tool] ?? 0;

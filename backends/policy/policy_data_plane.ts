@@ -6,6 +6,7 @@
  */
 import type { DataPlane, SyncReport } from "../../lib/controller/data_plane.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
+import type { PolicyInspection } from "../../lib/policy/inspect_policy_plan.ts";
 import type { Connection } from "../../lib/policy/judge_connection.ts";
 import type {
   Direction,
@@ -46,17 +47,6 @@ export interface PolicyWalk {
   readonly path: readonly PacketCarrier[];
 }
 
-/** The contents of the data plane. */
-export interface PolicyInspection {
-  /** The location of the rules, as text for users. */
-  readonly summary: string;
-  /** Isolated pods by direction. */
-  readonly isolated: Readonly<Record<Direction, number>>;
-  readonly lists: number;
-  readonly sets: number;
-  readonly members: number;
-}
-
 /** One way to enforce NetworkPolicy, in one IP family. */
 export interface PolicyDataPlane
   extends DataPlane<PolicyPlan, PolicyPlanChanges, PolicySyncReport> {
@@ -77,28 +67,21 @@ export interface PolicyDataPlane
   inspect(): PolicyInspection;
 }
 
+/** The parts of a plan on which the spelling of its pods, lists and base chains depends. */
+export type LayoutSettings = Pick<
+  PolicyPlan,
+  "closedRanges" | "deny" | "family" | "sharedLinks"
+>;
+
+/** In the order in which a packet meets them. */
+export const DIRECTIONS = ["egress", "ingress"] as const;
+
 /** The log messages about drift, the same in every data plane. */
 export const POLICY_DRIFT_TEXTS = {
   lost: "Another program removed rules of NetworkPolicy; repairing",
   changed: "Another program removed or changed rules of NetworkPolicy; repairing",
   failed: "Cannot check the rules of NetworkPolicy; trying again",
 } as const;
-
-/** Counts what a plan comes to. */
-export function inspectPlan(plan: PolicyPlan | undefined, summary: string): PolicyInspection {
-  const pods = [...plan?.pods.values() ?? []];
-  const sets = [...plan?.peers.values() ?? []];
-  return {
-    summary,
-    isolated: {
-      ingress: pods.filter(({ ingress }) => ingress !== undefined).length,
-      egress: pods.filter(({ egress }) => egress !== undefined).length,
-    },
-    lists: plan?.lists.size ?? 0,
-    sets: sets.length,
-    members: sets.reduce((sum, { members }) => sum + members.size, 0),
-  };
-}
 
 /** The beginning of what is logged of a denied packet, at most 127 bytes; `to` or `from` the pod. */
 export function denyLogPrefix(pod: PodKey, direction: Direction): string {

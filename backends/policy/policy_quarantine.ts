@@ -50,9 +50,8 @@ export class PolicyQuarantine {
     this.#refused.refuse(part, { reason, now: this.#clock.now() });
   }
 
-  /** The parts that a sync must not try again yet. */
-  get waiting(): RefusedParts {
-    const now = this.#clock.now();
+  /** The parts that a sync which begins now must not try again yet. */
+  waitingAt(now: number): RefusedParts {
     return { has: (key) => this.#refusal(key, now) !== undefined };
   }
 
@@ -61,9 +60,12 @@ export class PolicyQuarantine {
     return this.#parts;
   }
 
-  /** The parts that are not waiting any more were accepted, or are gone. */
-  settle(): void {
-    const { waiting } = this;
+  /**
+   * A sync succeeded. What it tried again was accepted, or is gone. Takes the time at which the sync began:
+   * what has become due meanwhile was left out.
+   */
+  settle(now: number): void {
+    const waiting = this.waitingAt(now);
     for (const key of this.#parts.keys()) {
       if (waiting.has(key)) continue;
       this.#parts.delete(key);

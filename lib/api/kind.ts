@@ -21,6 +21,11 @@ export interface KindSpec<T extends KubeObject = KubeObject> {
   readonly plural: string;
   readonly namespaced: boolean;
   readonly schema: v.GenericSchema;
+  /**
+   * Whether objects of this kind restrict others, so that the absence of one permits what it denies.
+   * An invalid manifest is then used without its invalid fields, unless a valid version is known.
+   */
+  readonly restricts?: true;
   /** Completes a validated manifest as an API server would: defaults, and rules across fields. */
   readonly complete?: (manifest: never, report: ManifestReport) => unknown;
   /** Only a type: the objects of this kind. */

@@ -16,6 +16,7 @@ import type { OpenFiles } from "../os/open_files.ts";
 import type { ChangeLog } from "./changes/change_log.ts";
 import type { Dependencies } from "./dependencies.ts";
 import { NETWORK_POLICY_CONTROLLER } from "./policy/policy_definition.ts";
+import type { ConnectionJudges } from "./policy/relayed_policies.ts";
 import type { CurrentConfiguration } from "./run/configuration_reload.ts";
 import type { RunSource } from "./run/object_source.ts";
 import type { RunConfiguration } from "./run/run_configuration.ts";
@@ -37,6 +38,8 @@ export interface ControllerParts extends Dependencies {
   readonly health: ProxyHealth;
   readonly metrics: ProxyMetrics;
   readonly changes: ChangeLog;
+  /** Judge what the mode of Services relays by NetworkPolicies. */
+  readonly judges: ConnectionJudges;
 }
 
 /** Creates a controller, and removes its objects from the machine. */

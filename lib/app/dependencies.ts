@@ -11,6 +11,7 @@ import type { Network, SocketAddress } from "../os/network.ts";
 import type { OpenFiles } from "../os/open_files.ts";
 import type { Terminal } from "../os/terminal.ts";
 import type { UncaughtErrors } from "../os/uncaught_errors.ts";
+import type { ConnectionJudge } from "../policy/connection_judge.ts";
 import type { Backend, BackendMode } from "../proxy/backend.ts";
 import type { HostChecks } from "../proxy/host_checks.ts";
 import type { StartPacketWatch } from "../explain/packet_trace.ts";
@@ -97,6 +98,8 @@ export interface BackendOptions {
   readonly traffic?: FamilyTraffic;
   /** TCP listeners that reveal more to local clients than to remote ones. @default {[]} */
   readonly localListeners?: readonly SocketAddress[];
+  /** Judges what a backend relays by NetworkPolicies. @default {everything is allowed} */
+  readonly judge?: ConnectionJudge;
   /** Returns the owner of an address that a Service must never take over, such as the API server's. */
   readonly belongsTo: (address: IpAddress) => string | undefined;
 }

@@ -22,6 +22,11 @@ export interface SyncReport<Key> {
   readonly operations: Readonly<Record<string, number>>;
   /** Everything in quarantine now, not only since this sync. */
   readonly quarantined: readonly Quarantined<Key>[];
+  /**
+   * Present if the data plane wrote only a part of the plan, so that other changes do not wait. It
+   * knows the rest; the next sync, which runs at once, continues even if nothing changed.
+   */
+  readonly isUnfinished?: true;
 }
 
 /** The result of a cleanup. */

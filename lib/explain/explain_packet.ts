@@ -24,7 +24,7 @@ import type {
   PacketExplanation,
   VerdictName,
 } from "../proxy/packet_explanation.ts";
-import { findHit, nearMisses, type PacketHit } from "./packet_hit.ts";
+import { findHit, findOwnPort, nearMisses, type PacketHit } from "./packet_hit.ts";
 import type { ProxyPlan } from "../proxy/proxy_plan.ts";
 import type { TrafficPolicy } from "../proxy/service_port.ts";
 import { exclusionOf, selectEndpoints } from "../proxy/topology.ts";
@@ -65,7 +65,9 @@ export function explainPacket(
   const hit = findHit(plan, packet);
   const absence = hit && absenceOf(hit, packet, options);
   if (hit === undefined || absence !== undefined) {
-    return unclaimed({ plan, packet, origin, hit, options }, absence ?? { why: "no-service" });
+    const own = hit === undefined ? findOwnPort(plan, packet) : undefined;
+    const why = absence ?? own?.absence ?? { why: "no-service" as const };
+    return unclaimed({ plan, packet, origin, hit, options, claimants: own?.claimants ?? [] }, why);
   }
   return claimed({ plan, packet, origin, hit, options });
 }
@@ -92,9 +94,9 @@ function absenceOf(
 }
 
 function unclaimed(
-  { plan, packet, origin, hit, options: { deviations, unserved = [], isDraft } }:
+  { plan, packet, origin, hit, options: { deviations, unserved = [], isDraft }, claimants }:
     & Omit<Passage, "hit">
-    & { readonly hit: PacketHit | undefined },
+    & { readonly hit: PacketHit | undefined; readonly claimants: readonly NearMiss[] },
   absence: Pick<ExplainedVerdict & { kind: "unclaimed" }, "detail" | "why">,
 ): PacketExplanation {
   const serviceCidr = plan.shared.serviceCidrs.find((cidr) => cidrContains(cidr, packet.to));
@@ -103,7 +105,9 @@ function unclaimed(
     packet,
     origin,
     ...(hit && { service: serviceOf(hit) }),
-    nearMisses: hit === undefined && !isDraft ? [...unserved, ...nearMisses(plan, packet)] : [],
+    nearMisses: hit === undefined && !isDraft
+      ? [...claimants, ...unserved, ...nearMisses(plan, packet)]
+      : [],
     ...(serviceCidr !== undefined && { serviceCidr }),
     verdict: {
       kind: "unclaimed",

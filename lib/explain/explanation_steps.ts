@@ -89,7 +89,7 @@ function toStep(explanation: PacketExplanation, { mode }: StepContext): Explanat
     items.push(`${nameOf(claimant)} also has this address, but the older Service is served`);
   }
   if (verdict.kind === "unclaimed") {
-    if (verdict.detail !== undefined) items.push(verdict.detail);
+    if (verdict.detail !== undefined && verdict.why !== "own-port") items.push(verdict.detail);
     if (serviceCidr !== undefined && verdict.why === "no-service") {
       items.push(`it is in ${serviceCidr}, from which cluster IPs are taken`);
     }
@@ -100,6 +100,8 @@ function toStep(explanation: PacketExplanation, { mode }: StepContext): Explanat
   }
   const owner = service
     ? `the ${ROLE_WORDS[service.role]} of ${nameOf(service.key)}`
+    : verdict.kind === "unclaimed" && verdict.why === "own-port"
+    ? "an address and port of kube-relay itself"
     : "an address and port that no Service has";
   return { topic: "to", text: `${socketOf(packet)}, ${owner}`, ...(items.length > 0 && { items }) };
 }

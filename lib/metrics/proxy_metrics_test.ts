@@ -93,12 +93,14 @@ Deno.test("createProxyMetrics() uses totals that were counted elsewhere", async 
   const totals = {
     tcpAccepted: 10,
     tcpRefused: 1,
+    tcpDenied: 1,
     tcpSilentClosed: 2,
     dialFailures: 3,
     dialTimeouts: 4,
     udpFlows: 5,
     udpMoved: 6,
     udpDropped: 7,
+    udpDenied: 7,
     udpForeignDropped: 8,
   };
   metrics.setTraffic("IPv6", totals);

@@ -120,7 +120,7 @@ export class HttpConnection {
         this.#waitingSince = undefined;
         this.#deadline = Infinity;
         this.#isQueued = true;
-        await this.#context.turns.take();
+        await this.#context.turns.take(this.peer);
         this.#isQueued = false;
         if (this.#isRefusing || this.#isClosed || !await this.#answer(head, body)) break;
         // A client with a hundred requests at once waits behind those with one.
@@ -177,7 +177,7 @@ export class HttpConnection {
       now: clock.wallNow(),
       gone: gone.signal,
       onError,
-      turns,
+      takeTurn: () => turns.take(this.peer),
       ...(isStream && {
         onPiece: (isUnderWay: boolean) => until(isUnderWay ? times.pieceMs : Infinity),
       }),

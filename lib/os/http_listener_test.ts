@@ -1,4 +1,4 @@
-import { assertEquals, assertMatch } from "@std/assert";
+import { assert, assertEquals, assertMatch } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";
 import { FakeClock, settle } from "../../tests/support/fakes/fake_clock.ts";
 import { GET, read, startHttpStage, write } from "../../tests/support/stages/http_stage.ts";
@@ -214,5 +214,29 @@ Deno.test("HttpConnections closes no connection of a client that has fewer than 
   await eventually("the last one is refused", () => more.every(({ isClosed }) => isClosed));
   assertEquals([honest, ...greedy].map(({ isClosed }) => isClosed), Array(5).fill(false));
   resolve();
+  await listener.close();
+});
+
+Deno.test("HttpConnections answers one client after a few answers to each of those that flood it", async () => {
+  let turn = Promise.withResolvers<void>();
+  const clock = Object.assign(new FakeClock(), { yieldToEventLoop: () => turn.promise });
+  const connections = new HttpConnections({ clock, logger: new MemoryLogger() }, { name: "test" });
+  const flood = Array.from({ length: 200 }, (_, index) => fakeClient(`10.0.0.${index % 5}`));
+  const honest = fakeClient("10.0.0.9");
+  const answered: (string | undefined)[] = [];
+  const listener = connections.serve(fakeAcceptor([...flood, honest]), (_, peer) => {
+    answered.push(peer);
+    return new Response("x");
+  });
+  for (let turns = 0; turns < 250 && honest.answers === 0; turns++) {
+    for (let count = 0; count < 100; count++) await settle();
+    turn.resolve();
+    turn = Promise.withResolvers();
+  }
+  assertEquals(honest.answers, 1);
+  const before = answered.indexOf("10.0.0.9");
+  assert(before <= 30, `${before} of ${flood.length} others were answered first`);
+  clock.yieldToEventLoop = () => Promise.resolve();
+  turn.resolve();
   await listener.close();
 });

@@ -21,7 +21,7 @@ export function endSentence(direction: Direction, verdict: EndVerdict): string {
       return `no NetworkPolicy isolates ${verdict.pod} for ${direction}`;
     case "always":
       return direction === "egress"
-        ? `${verdict.pod} always reaches itself`
+        ? `${verdict.pod} always reaches itself and its own node`
         : `${verdict.pod} always accepts itself and its own node`;
     case "allowed":
       return `NetworkPolicy ${verdict.policy} lets it ${

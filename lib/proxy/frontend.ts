@@ -22,13 +22,18 @@ export interface Frontend {
   readonly admitted?: AdmittedSources;
 }
 
-/** A frontend that a ServicePort asks for and another one owns. */
+/** A server of kube-relay that owns an address and port, as in {@linkcode AgentPort.server}. */
+interface OwningServer {
+  readonly server: string;
+}
+
+/** A frontend that a ServicePort asks for and another one, or kube-relay itself, owns. */
 export interface ContestedFrontend {
   readonly role: FrontendRole;
   /** `undefined` = the node port, on every address. */
   readonly address?: IpAddress;
   readonly port: Port;
-  readonly owner: ServicePortKey;
+  readonly owner: ServicePortKey | OwningServer;
 }
 
 /**

@@ -5,6 +5,7 @@
  *
  * @module
  */
+import { AgentPorts } from "./agent_ports.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { formatHostPort, type Port, type Protocol } from "../net/port.ts";
 import type { Quarantined } from "./data_plane.ts";
@@ -23,6 +24,7 @@ type Claimant = Pick<
   | "clusterIp"
   | "createdAt"
   | "externalIps"
+  | "healthCheckNodePort"
   | "key"
   | "loadBalancerVips"
   | "nodePort"
@@ -42,12 +44,19 @@ export class FrontendOwners {
   /** Those with several claimants. */
   readonly #contested = new Set<ClaimedFrontend>();
   readonly #touched = new Set<ClaimedFrontend>();
+  /** The ports of kube-relay itself, which precede every ServicePort. */
+  readonly agent = new AgentPorts();
   /** ServicePorts whose node port another one may have claimed or released on an address. */
   readonly #affected = new Set<ServicePortKey>();
 
   /** Replaces the claims of a ServicePort by those that it has now; `undefined` = it had or has none. */
   update(previous: ServicePlan | undefined, next: Claimant | undefined): void {
-    if (previous && next && isSameClaim(previous, next)) return;
+    const key = (previous ?? next)?.key;
+    if (key === undefined || (previous && next && isSameClaim(previous, next))) return;
+    this.agent.setCheck(key, {
+      before: previous?.healthCheckNodePort,
+      now: next?.healthCheckNodePort,
+    });
     for (const frontend of previous ? claimsOfPlan(previous) : NO_CLAIMS) {
       this.#touch(frontend);
       this.#claims.delete(frontend, previous!.key);
@@ -71,6 +80,9 @@ export class FrontendOwners {
    */
   decide(claimants: Claimants): ReadonlySet<ServicePortKey> {
     const affected = new Set(this.#affected);
+    for (const { address, port } of this.agent.takeChanged()) {
+      for (const key of this.#claims.get(frontendText(address, port, "TCP"))) affected.add(key);
+    }
     for (const frontend of this.#touched) {
       const keys = this.#claims.get(frontend);
       const wasContested = this.#contested.has(frontend);
@@ -85,28 +97,32 @@ export class FrontendOwners {
     return affected;
   }
 
-  /** The frontends that a ServicePort claims and another one owns; `undefined` = none. */
+  /** The frontends that a ServicePort claims and does not own; `undefined` = none. */
   contestedOf(
     claimant: Claimant,
     nodePortAddresses: readonly IpAddress[],
   ): readonly ContestedFrontend[] | undefined {
-    const { key, protocol } = claimant;
+    const { key, nodePort, protocol } = claimant;
     const found: ContestedFrontend[] = [];
-    if (this.#contested.size > 0) {
-      for (const { role, address, port } of frontendsIn(claimant)) {
-        const owner = this.#claims.first(frontendText(address, port, protocol));
-        if (owner === undefined || owner === key) continue;
-        found.push({ role, ...(address !== undefined && { address }), port, owner });
-      }
+    for (const wanted of frontendsIn(claimant)) {
+      const owner = this.#ownerOf(wanted, protocol);
+      if (owner !== undefined && owner !== key) found.push({ ...wanted, owner });
     }
-    const { nodePort } = claimant;
-    if (nodePort !== undefined) {
+    const hasNodePort = !found.some(({ role }) => role === "NodePort");
+    if (nodePort !== undefined && hasNodePort) {
       for (const address of nodePortAddresses) {
         const owner = this.#claims.first(frontendText(address, nodePort, protocol));
         if (owner !== undefined) found.push({ role: "NodePort", address, port: nodePort, owner });
       }
     }
     return found.length > 0 ? found : undefined;
+  }
+
+  #ownerOf(wanted: Wanted, protocol: Protocol): ContestedFrontend["owner"] | undefined {
+    const server = protocol === "TCP" ? this.agent.serverAt(wanted) : undefined;
+    if (server !== undefined) return { server };
+    if (this.#contested.size === 0) return undefined;
+    return this.#claims.first(frontendText(wanted.address, wanted.port, protocol));
   }
 
   #touch(frontend: ClaimedFrontend): void {
@@ -134,11 +150,17 @@ export function contestedItems(
 ): readonly Quarantined[] {
   return contested.map(({ address, port, owner }) => {
     const frontend = frontendText(address, port, protocol);
-    const reason = `${frontend} belongs to ${owner}, which has priority: cluster IPs precede ` +
-      "other addresses, and these precede node ports; then the older Service precedes the newer " +
-      "one; then the first name";
+    const reason = typeof owner === "string"
+      ? `${frontend} belongs to ${owner}, which has priority: cluster IPs precede other addresses, ` +
+        "and these precede node ports; then the older Service precedes the newer one; then the first name"
+      : `${ownPortText(port, owner)}. Give the Service another port or address`;
     return { key, ...(address !== undefined && { address: frontend }), reason };
   });
+}
+
+/** Why an address and port of the node are no Service's. */
+export function ownPortText(port: Port, { server }: { readonly server: string }): string {
+  return `port ${port} of this node is kube-relay's ${server}`;
 }
 
 /**
@@ -159,6 +181,7 @@ function rankOf(
 function isSameClaim(left: Claimant, right: ServicePlan | Claimant): boolean {
   return !("contested" in left) && left.clusterIp === right.clusterIp &&
     left.port === right.port && left.nodePort === right.nodePort &&
+    left.healthCheckNodePort === right.healthCheckNodePort &&
     left.createdAt === right.createdAt && isSameList(left.externalIps, right.externalIps) &&
     isSameList(left.loadBalancerVips, right.loadBalancerVips);
 }

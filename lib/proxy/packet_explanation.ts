@@ -36,6 +36,8 @@ export interface NearMiss {
     | "target-port"
     /** It has the port as node port, but the destination serves no node ports. */
     | "node-port"
+    /** It asks for the address and port, which kube-relay itself listens on. */
+    | "own-port"
     /** The address and port are those of one of its endpoints. */
     | "endpoint"
     /** It has the port, on another address. */
@@ -55,7 +57,7 @@ export interface NearMiss {
 export type UnservedReason = UnproxiedReason | "external IP" | "ipMode Proxy" | "no usable port";
 
 /** The reason why kube-relay does not handle a packet. */
-type UnclaimedReason = "no-service" | "quarantined" | "unserved-by-mode";
+type UnclaimedReason = "no-service" | "own-port" | "quarantined" | "unserved-by-mode";
 
 /** The result for the packet. */
 export type ExplainedVerdict =

@@ -2,6 +2,7 @@ import type { Cidr } from "../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import { nodeIpsOf } from "./admitted_sources.ts";
 import { deepEqual } from "./deep_equal.ts";
+import type { AgentPort } from "./agent_ports.ts";
 import type { Endpoint } from "./endpoint.ts";
 import { FrontendOwners } from "./frontend_owners.ts";
 import type { LocalTrafficDetector } from "./local_traffic.ts";
@@ -18,6 +19,8 @@ export interface PlanOptions {
   readonly nodePortAddresses: NodePortAddresses;
   /** Masquerade everything sent via cluster IPs. */
   readonly masqueradeAll: boolean;
+  /** The ports on which kube-relay itself listens on this node. @default {none} */
+  readonly agentPorts?: readonly AgentPort[];
 }
 
 /** The part of the plan that all Services share. */
@@ -181,6 +184,8 @@ function* updateSlices(
   const { nodePortAddresses } = plan.shared;
   const nodeIps = nodeIpsOf(plan.shared);
   const shared = updateShared(plan, state, { dirty, options });
+  if (everything) plan.owners.agent.setServers(options.agentPorts ?? []);
+  if (shared) plan.owners.agent.setAddresses(plan.shared);
   let claimed = 0;
   for (const key of everything ? allKeys(plan, state) : dirty.keys) {
     if (++claimed % CLAIM_SLICE_SIZE === 0) yield;

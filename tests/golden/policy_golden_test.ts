@@ -18,9 +18,9 @@ const FOLDERS = { "policy-iptables": renderIptables, "policy-nftables": renderNf
 
 /** The case of each file, whose last step is rendered, and the differences from the defaults. */
 const FILES: Readonly<
-  Record<string, { readonly case: string } & Partial<Pick<PolicyPlanOptions, "deny">>>
+  Record<string, { readonly case: string } & Partial<Pick<PolicyPlanOptions, "deny" | "podLinks">>>
 > = {
-  denials: { case: "deny all, both ways" },
+  denials: { case: "deny all, both ways", podLinks: ["cni0"] },
   blocks: { case: "egress to a block with an exception" },
   ports: { case: "ports and names of one rule add up" },
   names: { case: "egress to a named port of a block is to pods in it" },

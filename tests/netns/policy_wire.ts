@@ -15,6 +15,7 @@ import {
   PolicyScene,
   type SceneEnd,
 } from "../support/stages/policy_scene.ts";
+import { SharedLinkProbes } from "./policy_shared_link.ts";
 
 /** A data plane under test. */
 interface WiredDataPlane {
@@ -106,6 +107,11 @@ async function check(scene: PolicyScene, rows: readonly Row[]): Promise<void> {
   }
 }
 
+/** More than a client waits before its second segment, and less than before its third. */
+const PATIENCE_MS = 2_800;
+
+const ALL_KINDS = ["broadcast", "multicast", "multicast6", "link-local", "dhcp"];
+
 /** Declares the tests of a data plane. */
 export function testPolicyOnTheWire(
   { name, requirements, make, flush, remains }: WiredDataPlane,
@@ -113,6 +119,7 @@ export function testPolicyOnTheWire(
   const ignore = isMissing(`NetworkPolicy by ${name} with real packets`, [
     ...netnsRequirements(),
     program("nft"),
+    program("socat"),
     ...requirements,
   ]);
   Deno.test({
@@ -121,9 +128,13 @@ export function testPolicyOnTheWire(
     fn: async (t) => {
       await using scene = await PolicyScene.create(make);
       await scene.sync();
+      const links = new SharedLinkProbes(scene);
       await t.step("without policies everything passes", async () => {
         const open = ROWS.map(([from, to, options]) => [from, to, options, true] as const);
         await check(scene, open);
+        await links.start();
+        assertEquals(await links.arrivals("db", "web"), ALL_KINDS);
+        assertEquals(await links.arrivals("web", "db"), ALL_KINDS);
       });
       const target = { address: addressOf("web", "IPv4"), port: 8080, protocol: "TCP" } as const;
       const kept = await scene.client("db").open(target);
@@ -133,6 +144,10 @@ export function testPolicyOnTheWire(
         "what is allowed passes, and nothing else, in both families",
         () => check(scene, ROWS),
       );
+      await t.step("a packet that a bridge sends to all its ports reaches no isolated pod", async () => {
+        assertEquals(await links.arrivals("db", "web"), ["dhcp"]);
+        assertEquals(await links.arrivals("web", "db"), []);
+      });
       await t.step("connections that were open before continue, with their replies", async () => {
         assertEquals(await kept.who(), "web");
       });
@@ -140,8 +155,9 @@ export function testPolicyOnTheWire(
         await loadNftables(scene.cluster.node, SERVICE);
         const vip = [{ address: VIPS }, { port: 80 }] as const;
         assertEquals(await scene.probe("client", ...vip), "web");
-        // On one bridge the reset bears the pod's address, of which the sender knows nothing.
-        assertEquals(await scene.probe("db", ...vip), "silent");
+        // The client takes the error for a refusal when it has just sent its second segment.
+        const patient = { port: 80, silenceMs: PATIENCE_MS };
+        assertEquals(await scene.probe("db", vip[0], patient), "refused", "on one bridge");
         assertEquals(await scene.probe("remote", ...vip), "refused");
         assertEquals(await scene.probe("outside", ...vip), "web");
         assertEquals(await scene.probe("web", ...vip), "web", "to itself by its Service");
@@ -190,6 +206,7 @@ export function testPolicyOnTheWire(
         }
         assertEquals(await remains(scene), "");
         await check(scene, [["web", "db", {}, true]]);
+        assertEquals(await links.arrivals("db", "web"), ALL_KINDS);
       });
     },
   });

@@ -41,7 +41,13 @@ function faults(view: PolicyView, { expected }: PolicyStep, family: IpFamily): r
 
 function run({ steps }: PolicyCase, family: IpFamily): void {
   const state = new PolicyState();
-  const options = { family, nodeName: "n1", deny: { action: "drop" }, closedRanges: [] } as const;
+  const options = {
+    family,
+    nodeName: "n1",
+    deny: { action: "drop" },
+    closedRanges: [],
+    podLinks: [],
+  } as const;
   const planner = new PolicyPlanner(state, options);
   for (const [index, step] of steps.entries()) {
     applyStep(state, caseObjects(step, caseAddresses(family)));

@@ -12,6 +12,7 @@ import {
   parseIpAddress,
 } from "../../lib/net/ip_address.ts";
 import { parsePort, parseProtocol } from "../../lib/net/port.ts";
+import { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
 import { judgeConnection, viewCluster, viewPlan } from "../../lib/policy/judge_connection.ts";
 import { memberKey, type PeerMember } from "../../lib/policy/pending_policy_changes.ts";
 import type { PolicyPlan, PolicyPlanChanges } from "../../lib/policy/policy_plan.ts";
@@ -41,13 +42,20 @@ function clusterOf(history: readonly ClusterEvent[]): Cluster {
     namespaces: last.flatMap((each) =>
       each.kind === "namespace" && each.object ? [each.object] : []
     ),
-    policies: last.flatMap((each) => each.kind === "policy" && each.object ? [each.object] : []),
+    policies: last.flatMap((each) =>
+      each.kind === "policy" && each.object ? [each.meaning ?? each.object] : []
+    ),
   };
 }
 
-function plannerOf(state: PolicyState, family: IpFamily): PolicyPlanner {
+function plannerOf(
+  state: PolicyState,
+  family: IpFamily,
+  { nodeName }: { readonly nodeName: string | undefined } = { nodeName: "n1" },
+): PolicyPlanner {
   const deny = { action: "reject" } as const;
-  return new PolicyPlanner(state, { family, nodeName: "n1", deny, closedRanges: [] });
+  const options = { family, deny, closedRanges: [], podLinks: [] };
+  return new PolicyPlanner(state, { ...options, ...(nodeName !== undefined && { nodeName }) });
 }
 
 /** A plan as plain sorted values, which later changes do not reach. */
@@ -182,6 +190,32 @@ Deno.test("PolicyPlanner's changes turn the plan of the last sync into the new o
         }
       },
     ),
+    RUNS,
+  );
+});
+
+Deno.test("ConnectionJudge judges by the plan that it took last, with pods of every node", () => {
+  fc.assert(
+    fc.property(clusterHistory, fc.constantFrom(...IP_FAMILIES), (history, family) => {
+      const state = new PolicyState();
+      const planner = plannerOf(state, family, { nodeName: undefined });
+      const judge = new ConnectionJudge();
+      const own = ADDRESSES.map(parseIpAddress).filter((each) => ipFamilyOf(each) === family);
+      const transport = { protocol: parseProtocol("TCP"), port: parsePort(PORTS[0]!) };
+      for (const [index, event] of history.entries()) {
+        handleEvent(state, event);
+        if (index % 3 !== 0) continue;
+        const changes = planner.update();
+        for (const _ of judge.takeInSteps(planner.plan, changes));
+        const view = viewCluster(state, family);
+        for (const from of own) {
+          for (const to of own) {
+            const connection = { from, to, transport };
+            assertEquals(judge.judge(connection), judgeConnection(view, connection));
+          }
+        }
+      }
+    }),
     RUNS,
   );
 });

@@ -11,7 +11,7 @@ import { type IpFamily, tryParseIpAddress } from "../../../lib/net/ip_address.ts
 export type SetType =
   /** `10.0.0.1` */
   | "hash:ip"
-  /** `10.0.0.0/8` */
+  /** `10.0.0.0/8`, or `10.0.0.0/8 nomatch` for a block that is taken out of a larger one */
   | "hash:net"
   /** `10.0.0.1,tcp:80` */
   | "hash:ip,port"
@@ -32,6 +32,7 @@ export interface SavedSet {
   readonly entries: ReadonlySet<string>;
 }
 
+const NO_MATCH = / nomatch$/;
 /** Lines between two pauses. */
 const LINES_PER_STEP = 256;
 /** Options that the kernel prints although kube-relay does not set them. */
@@ -64,9 +65,9 @@ export function addLine(name: string, entry: string): string {
   return `add ${name} ${entry} -exist`;
 }
 
-/** The line that deletes an entry, which may no longer exist. */
+/** The line that deletes an entry, which may no longer exist. It takes no options of the entry. */
 export function deleteLine(name: string, entry: string): string {
-  return `del ${name} ${entry} -exist`;
+  return `del ${name} ${entry.replace(NO_MATCH, "")} -exist`;
 }
 
 /**
@@ -114,7 +115,9 @@ export function* readIpsetSave(
     if (verb === "create" && words.length > 0 && isWanted(name)) {
       sets.set(name, { options: normalOptions(words.join(" ")), entries: new Set() });
     } else if (verb === "add" && words[0] !== undefined) {
-      sets.get(name)?.entries.add(normalEntry(words[0]));
+      sets.get(name)?.entries.add(
+        normalEntry(words[1] === "nomatch" ? `${words[0]} nomatch` : words[0]),
+      );
     }
   }
   return sets;
@@ -133,10 +136,12 @@ export function normalOptions(options: string): string {
 
 /** An entry in the spelling of {@linkcode addLine}'s callers: the tool prints addresses by other rules. */
 export function normalEntry(entry: string): string {
-  return entry.split(",").map((part) => {
+  const [, key = entry, option = ""] = /^(\S+)( nomatch)?$/.exec(entry) ?? [];
+  const parts = key.split(",").map((part) => {
     const cidr = part.includes("/") ? tryParseCidr(part) : undefined;
     return cidr === undefined ? tryParseIpAddress(part) ?? part : entryOfCidr(cidr);
-  }).join(",");
+  });
+  return parts.join(",") + option;
 }
 
 /** A range as a part of an entry: the tool prints no length where it is the whole address. */

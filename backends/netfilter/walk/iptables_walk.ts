@@ -269,7 +269,8 @@ class Walk {
       ? inInterface !== "" && inInterface.startsWith(wanted.value.slice(0, -1))
       : inInterface === wanted?.value;
     const local = rule.local === "source" ? source : destination;
-    return (!rule.source || cidrContains(rule.source.value, source) !== rule.source.not) &&
+    return !rule.isNever &&
+      (!rule.source || cidrContains(rule.source.value, source) !== rule.source.not) &&
       (!rule.destination ||
         cidrContains(rule.destination.value, destination) !== rule.destination.not) &&
       (!wanted || isWanted !== wanted.not) &&

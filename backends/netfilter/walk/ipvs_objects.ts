@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { cidrContains, parseCidr } from "../../../lib/net/cidr.ts";
+import { type Cidr, cidrContains, parseCidr } from "../../../lib/net/cidr.ts";
 import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { formatHostPort } from "../../../lib/net/port.ts";
 import type { PacketCarrier } from "../../../lib/proxy/packet_explanation.ts";
@@ -39,7 +39,7 @@ interface MetServer {
 /** Entries of a set, ready to be looked up. */
 interface KnownSet {
   readonly all: ReadonlySet<string>;
-  /** Entries whose last part is a range. */
+  /** Entries whose last part is a range, the smallest blocks first: they decide. */
   readonly ranges: readonly string[];
 }
 
@@ -92,7 +92,10 @@ export class IpvsObjects {
     const entries = this.#source.entries(name);
     if (entries === undefined) throw new Error(`Cannot walk: there is no set '${name}'`);
     const all = new Set(entries);
-    const set = { all, ranges: [...all].filter((entry) => entry.includes("/")) };
+    const length = (entry: string) => Number(/\/(\d+)/.exec(entry)?.[1]);
+    const ranges = [...all].filter((entry) => entry.includes("/"))
+      .sort((left, right) => length(right) - length(left));
+    const set = { all, ranges };
     this.#known.set(name, set);
     return set;
   }
@@ -114,8 +117,10 @@ function entryOf(
 ): string | undefined {
   const address = addressOf(first, packet);
   if (second === undefined) {
-    return [address, String(packet.port)].find((entry) => all.has(entry)) ??
-      ranges.find((entry) => cidrContains(parseCidr(entry), address));
+    const exact = [address, String(packet.port)].find((entry) => all.has(entry));
+    if (exact !== undefined || all.has(`${address} nomatch`)) return exact;
+    const smallest = ranges.find((entry) => cidrContains(blockOf(entry), address));
+    return smallest?.endsWith(" nomatch") ? undefined : smallest;
   }
   const front = `${address},${packet.protocol.toLowerCase()}:${packet.port}`;
   if (third === undefined) return all.has(front) ? front : undefined;
@@ -125,6 +130,10 @@ function entryOf(
   return ranges.find((entry) =>
     entry.startsWith(`${front},`) && cidrContains(parseCidr(entry.slice(front.length + 1)), other)
   );
+}
+
+function blockOf(entry: string): Cidr {
+  return parseCidr(entry.replace(/ nomatch$/, ""));
 }
 
 function addressOf(side: PacketSide, { source, destination }: AnyPacket): IpAddress {

@@ -22,6 +22,7 @@ class Stage {
     nodeName: "n1",
     deny: { action: "reject" },
     closedRanges: [],
+    podLinks: [],
   });
   plane = this.#plane();
   /** Whether syncs that failed are put back. */

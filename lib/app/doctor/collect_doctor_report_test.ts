@@ -1,4 +1,5 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
 import { FakePolicyBackend } from "../../../tests/support/fakes/fake_policy_backend.ts";
 import { writeKubeconfig } from "../../../tests/support/builders/kubeconfig_file.ts";
 import {
@@ -38,6 +39,8 @@ interface Machine extends FakeHost {
   readonly clock?: Dependencies["clock"];
   /** The output of `sysctl` for the settings of bridges. @default {there are none} */
   readonly bridges?: string;
+  /** @default {BACKENDS} */
+  readonly backends?: BackendTable;
 }
 
 interface Run {
@@ -53,7 +56,7 @@ async function doctor(
   machine: Machine = {},
 ): Promise<Run> {
   const texts = { out: "", err: "" };
-  const { env = {}, clock = new FakeClock(), bridges: stdout = "" } = machine;
+  const { env = {}, clock = new FakeClock(), bridges: stdout = "", backends = BACKENDS } = machine;
   const dependencies: Dependencies = {
     clock,
     network: new FakeNetwork(),
@@ -61,7 +64,7 @@ async function doctor(
       .on("cat /proc/self/status", { stdout: "CapEff:\t1000\n" })
       .on("sysctl net.bridge", { stdout }),
     random: () => 0.5,
-    backends: BACKENDS,
+    backends,
     hostChecks: fakeHostChecks(machine),
     policyBackends: { nftables: (_, { family }) => new FakePolicyBackend(family) },
     process: {
@@ -230,6 +233,20 @@ Deno.test("doctor reports the obstacles to --network-policy", () =>
     assertEquals(named.report.findings.map(({ id, evidence }) => [id, ...evidence]), [
       ["policy-tool", "nftables: nft: no nft (get nft)"],
     ]);
+    const relaying = ["--mode=userspace", `--kubeconfig=${file}`, "--network-policy"];
+    const { report: { findings } } = await doctor(folder, relaying, {
+      ...lacking,
+      backends: { userspace: (_, { family }) => new FakeBackend(family) },
+    });
+    const byId = new Map(findings.map((finding) => [finding.id, finding]));
+    assertStringIncludes(
+      byId.get("policy-tool")?.summary ?? "",
+      "would not cover direct pod-to-pod traffic",
+    );
+    assertStringIncludes(
+      byId.get("userspace-source-address")?.evidence[0] ?? "",
+      "only kube-relay judges relayed connections by the client",
+    );
   }));
 
 Deno.test("doctor reports how a running kube-relay does", () =>

@@ -3,6 +3,7 @@ import type { KubeAuth } from "../../kube/kube_auth.ts";
 import { loadKubeAuth } from "../../kube/kubeconfig.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { createSysctl } from "../../os/sysctl.ts";
+import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { BRIDGE_SETTINGS } from "../run/bridge_settings.ts";
@@ -14,6 +15,8 @@ import { withApiClient } from "./examine_api.ts";
 interface PolicyExamination {
   readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
   readonly signal: AbortSignal;
+  /** The mode of Services that a start would choose. */
+  readonly mode?: BackendMode;
 }
 
 type PolicyDependencies = Pick<
@@ -40,7 +43,7 @@ export async function examinePolicy(
 
 async function examineTool(
   dependencies: PolicyDependencies,
-  { configuration: { proxy: { networkPolicy } }, signal }: PolicyExamination,
+  { configuration: { proxy: { networkPolicy } }, mode, signal }: PolicyExamination,
 ): Promise<readonly HostFinding[]> {
   const choice = { request: networkPolicy.mode, signal };
   const { tool, refusal } = await findPolicyTool(dependencies, choice);
@@ -48,7 +51,10 @@ async function examineTool(
   return [{
     id: "policy-tool",
     severity: "warning",
-    summary: "NetworkPolicies would not be enforced: this machine lacks a working tool",
+    summary: mode && MODE_TRAITS[mode].forwardsItself
+      ? "NetworkPolicies would not cover direct pod-to-pod traffic: this machine lacks a " +
+        "working tool; kube-relay judges what it relays"
+      : "NetworkPolicies would not be enforced: this machine lacks a working tool",
     evidence: [`${tool}: ${refusal}`],
     cure: networkPolicy.mode === "auto"
       ? "install the missing parts"

@@ -79,6 +79,7 @@ async function addPolicies(
     to,
     transport: { protocol, port: parsePort(port) },
     ...(isLocal && from.kind === "node" && { isFromOwnNode: true }),
+    ...(isLocal && nodeAddresses.includes(to) && { isToOwnNode: true }),
   });
   // The node of a remote endpoint sees what this node made of the source.
   const seen = receivers.map((each) => each.seesNode && !each.isLocal ? node : undefined);

@@ -3,18 +3,14 @@
  *
  * @module
  */
-import type { DataPlane, SyncReport } from "../../controller/data_plane.ts";
+import type { CleanupReport, DataPlane, SyncReport } from "../../controller/data_plane.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { DriftFigures } from "../../metrics/sync_instruments.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { CommandRunner } from "../../os/command_runner.ts";
-import type {
-  Direction,
-  PolicyKey,
-  PolicyPlan,
-  PolicyPlanChanges,
-} from "../../policy/policy_plan.ts";
+import { inspectPolicyPlan, type PolicyInspection } from "../../policy/inspect_policy_plan.ts";
+import type { PolicyKey, PolicyPlan, PolicyPlanChanges } from "../../policy/policy_plan.ts";
 
 /** The tools by which policies can be enforced, best first. */
 export const POLICY_TOOLS = ["nftables", "iptables"] as const;
@@ -31,14 +27,7 @@ export interface PolicyBackend extends DataPlane<PolicyPlan, PolicyPlanChanges, 
   /** Returns the plan in the tool's own language, in pieces. Pure. */
   render(plan: PolicyPlan): Iterable<string>;
   /** Returns figures of the last synced plan. */
-  inspect(): {
-    /** The place of the rules. */
-    readonly summary: string;
-    readonly isolated: Readonly<Record<Direction, number>>;
-    readonly lists: number;
-    readonly sets: number;
-    readonly members: number;
-  };
+  inspect(): PolicyInspection;
 }
 
 /** The edges of a data plane. */
@@ -67,3 +56,39 @@ export type PolicyBackendTable = Readonly<
     >
   >
 >;
+
+/** The data plane of a host without a tool for rules, where kube-relay judges what it relays. */
+export class NoRulesBackend implements PolicyBackend {
+  #plan: PolicyPlan | undefined;
+
+  constructor(readonly family: IpFamily) {}
+
+  async start(): Promise<void> {}
+
+  sync(plan: PolicyPlan, { full }: PolicyPlanChanges): Promise<PolicySyncReport> {
+    this.#plan = plan;
+    return Promise.resolve({ full, operations: {}, quarantined: [] });
+  }
+
+  render(): Iterable<string> {
+    return [];
+  }
+
+  inspect(): PolicyInspection {
+    return inspectPolicyPlan(this.#plan, "no rules; relayed connections are judged");
+  }
+
+  recheck(): void {}
+
+  cleanup(): Promise<CleanupReport> {
+    return Promise.resolve({ removed: [], failed: [] });
+  }
+
+  previewCleanup(): Promise<CleanupReport> {
+    return this.cleanup();
+  }
+
+  async drain(): Promise<void> {}
+
+  async [Symbol.asyncDispose](): Promise<void> {}
+}

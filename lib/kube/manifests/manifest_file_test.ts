@@ -84,7 +84,7 @@ for (const { form, write } of FORMS) {
     assertEquals([problem!.object, problem!.path], ["Service default/s250", "spec.clusterIP"]);
     const place = lines[problem!.line - 1]!.slice(problem!.column - 1);
     assert(/^"clusterIP": ?"10\.0\.0\.300"/.test(place), place.slice(0, 80));
-    assertEquals([...content.refused], ["Service default/s250"]);
+    assertEquals([...content.refused.keys()], ["Service default/s250"]);
   });
 
   Deno.test(`readManifestFile() lets other tasks run while it reads ${form}`, async () => {

@@ -17,6 +17,7 @@ export const IPV4_PLAN = {
   nodeName: POLICY_NODE,
   deny: { action: "reject" },
   closedRanges: [],
+  podLinks: [],
 } as const;
 
 /** The key of a pod. */

@@ -78,7 +78,7 @@ async function printPolicies(
   const create = policyBackends[tool];
   if (state === undefined || create === undefined) return;
   const node = informers.of(NODE).get(nodeName);
-  const settings = policySettings(networkPolicy, { family, node });
+  const settings = policySettings(networkPolicy, { family, node, addresses: [] });
   const planner = new PolicyPlanner(state, { family, nodeName, ...settings });
   planner.update();
   const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, tool);
