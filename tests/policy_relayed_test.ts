@@ -59,7 +59,7 @@ function service(
   }] as unknown as readonly RawObject[];
 }
 
-/** What a client gets; nothing if it is closed at once. */
+/** Returns the answer that a client gets; nothing if the connection is closed at once. */
 function answerOf(port: number): Promise<string> {
   return ask({ hostname: CLUSTER_IP, port }).catch((error) => {
     if (error instanceof Deno.errors.ConnectionReset || error instanceof Deno.errors.BrokenPipe) {
@@ -188,7 +188,7 @@ Deno.test("userspace mode picks the endpoint first: one that is denied is not re
   assertEquals(web.accepted, 0);
 });
 
-Deno.test("userspace mode judges while rules cannot be written, and leaves open connections alone if told to", async () => {
+Deno.test("userspace mode judges while rules cannot be written, and leaves open connections alone if configured so", async () => {
   const port = unusedPort();
   await using web = TcpServer.named("web", { hostname: WEB });
   await using relay = await PolicyRelay.start({

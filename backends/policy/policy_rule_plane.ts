@@ -21,9 +21,9 @@ import {
 } from "./policy_data_plane.ts";
 import type { WriteCounts } from "./write_counts.ts";
 
-/** What brings the kernel to a plan, and knows what the kernel holds. One call is in flight at most. */
+/** Brings the kernel to a plan, and keeps track of its content. One call is in flight at most. */
 export interface PolicyRuleWriter {
-  /** Whether what the kernel holds is known; otherwise the next write reads it first. */
+  /** Whether the content of the kernel is known; otherwise the next write reads it first. */
   readonly isKnown: boolean;
   readonly quarantined: PolicySyncReport["quarantined"];
   /** Another program may have changed the rules. */
