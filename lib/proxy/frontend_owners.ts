@@ -152,7 +152,7 @@ export function contestedItems(
         "other addresses and these before node ports, then the older Service before the newer one, " +
         "then the first name"
       : `${ownPortText(port, owner)}. Give the Service another port or address`;
-    return { key, ...(address !== undefined && { address: frontend }), reason };
+    return { key, address: frontend, reason };
   });
 }
 
