@@ -82,7 +82,7 @@ class ServersWithDevice implements DriftSubject {
       if (writer.isPending) return undefined;
       const seen = await runner.servers(writer.servers);
       const drained = await writer.drain(seen, new WriteFigures());
-      if (drained > 0) logger.verbose(2, "Removed what has drained", { drained });
+      if (drained > 0) logger.verbose(2, "Removed drained real servers", { drained });
       const lost = await this.#lost(seen);
       return lost === undefined ? undefined : { lost };
     });

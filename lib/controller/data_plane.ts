@@ -1,4 +1,4 @@
-/** An item of the plan, or one of its addresses, that could not be applied. The others are. */
+/** An item of the plan, or one of its addresses, that could not be applied. All others were. */
 export interface Quarantined<Key> {
   readonly key: Key;
   /** The address, e.g. `10.96.0.10:53/UDP`, if not the whole item is affected. */

@@ -47,7 +47,7 @@ interface LastSync<Report> {
   readonly report: Report;
 }
 
-/** What a loop stands on. */
+/** The dependencies of a loop. */
 export interface SyncLoopDependencies {
   readonly clock: Clock;
   readonly logger: Logger;

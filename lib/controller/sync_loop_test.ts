@@ -4,7 +4,7 @@ import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import type { SyncReport } from "./data_plane.ts";
 import { SyncLoop } from "./sync_loop.ts";
 
-/** What no file is left for, in the order of a sync. */
+/** The step for which no file descriptor is left, in the order of a sync. */
 type Step = "planning" | "preparing" | "syncing" | "syncing at once";
 
 const DONE: SyncReport<string> = { operations: { rules: 1 }, quarantined: [], full: true };

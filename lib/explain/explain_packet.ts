@@ -34,7 +34,7 @@ import { assertNever, type Verdict } from "../proxy/verdict.ts";
 export interface ExplainOptions {
   /** ServicePorts that are not in effect. @default {nothing} */
   readonly quarantined?: readonly Quarantined[];
-  /** How the mode differs from the plan. @default {nowhere} */
+  /** The differences between the mode and the plan. @default {none} */
   readonly deviations?: ModeDeviations;
   /** Whether the mode binds Service addresses to the node. @default {false} */
   readonly bindsAddresses?: boolean;
@@ -77,7 +77,7 @@ export function isFromCluster({ isFromPod, isFromNode }: ExplainedOrigin): boole
   return isFromPod === true || isFromNode;
 }
 
-/** Why nothing is in effect for a ServicePort that was found. */
+/** Returns the reason why nothing is in effect for a ServicePort that was found. */
 function absenceOf(
   { service: { key } }: PacketHit,
   { to, port, protocol }: Packet,

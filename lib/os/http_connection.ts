@@ -88,7 +88,7 @@ export class HttpConnection {
     return this.#isQueued;
   }
 
-  /** When to call {@linkcode expire}, on the clock. */
+  /** The time at which {@linkcode expire} must be called, on the clock. */
   get deadline(): number {
     return this.#deadline;
   }
@@ -127,7 +127,7 @@ export class HttpConnection {
         if (this.#input.hasBegun) await this.#context.clock.yieldToEventLoop();
       }
     } catch (error) {
-      // Otherwise the client is gone, or the connection was closed.
+      // Otherwise the client has disconnected, or the connection was closed.
       if (error instanceof HttpRefusal) await this.#refuse(error.status);
     } finally {
       this.close();

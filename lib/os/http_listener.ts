@@ -281,7 +281,7 @@ export class HttpConnections {
   }
 }
 
-/** Refuses a connection because all others are busy. The client may be gone. */
+/** Refuses a connection because all others are busy. The client may have disconnected. */
 async function refuse(socket: HttpSocket): Promise<void> {
   await socket.write(new TextEncoder().encode(BUSY)).catch(() => {});
   socket.close();

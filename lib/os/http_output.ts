@@ -11,7 +11,7 @@ interface ResponseOptions {
   readonly now: number;
   /** Resolves when the next piece may be written. */
   readonly takeTurn: () => Promise<void>;
-  /** Aborted when the client is gone. */
+  /** Aborted when the client disconnects. */
   readonly gone: AbortSignal;
   /** Called if the body fails. */
   readonly onError: (error: unknown) => void;

@@ -8,7 +8,7 @@ function work(ms: number): void {
   while (performance.now() < end);
 }
 
-Deno.test("TurnShare.take() lets a flood of work through in turns, in its order, and others in between", async () => {
+Deno.test("TurnShare.take() lets a flood of work through in turns, in its order, with other work in between", async () => {
   const turns = new TurnShare({ clock: systemClock }, 8);
   const done: number[] = [];
   let isDone = false;

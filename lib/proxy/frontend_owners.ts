@@ -37,16 +37,16 @@ type Claimants = ReadonlyMap<ServicePortKey, Claimant>;
 
 const NO_CLAIMS: readonly ClaimedFrontend[] = [];
 
-/** The claims of all ServicePorts of one IP family. A change costs what it changes. */
+/** The claims of all ServicePorts of one IP family. The cost is proportional to the change. */
 export class FrontendOwners {
   /** After {@linkcode decide} the owner comes first. */
   readonly #claims = new ServicePortIndex<ClaimedFrontend>();
   /** Those with several claimants. */
   readonly #contested = new Set<ClaimedFrontend>();
   readonly #touched = new Set<ClaimedFrontend>();
-  /** What kube-relay itself listens on: it goes before every ServicePort. */
+  /** The ports of kube-relay itself, which precede every ServicePort. */
   readonly agent = new AgentPorts();
-  /** ServicePorts whose node port may have been taken or given back on an address. */
+  /** ServicePorts whose node port another one may have claimed or released on an address. */
   readonly #affected = new Set<ServicePortKey>();
 
   /** Replaces the claims of a ServicePort by those that it has now; `undefined` = it had or has none. */
@@ -74,7 +74,10 @@ export class FrontendOwners {
     }
   }
 
-  /** Decides who owns what was updated. Returns the ServicePorts that may have got or lost something. */
+  /**
+   * Decides the owners of the updated frontends. Returns the ServicePorts that may have gained or
+   * lost a frontend.
+   */
   decide(claimants: Claimants): ReadonlySet<ServicePortKey> {
     const affected = new Set(this.#affected);
     for (const { address, port } of this.agent.takeChanged()) {
@@ -141,16 +144,15 @@ export class FrontendOwners {
   }
 }
 
-/** Why the frontends that a ServicePort lacks are not served. */
+/** Returns a quarantine item, with its reason, for each frontend that a ServicePort lacks. */
 export function contestedItems(
   { key, protocol, contested = [] }: Pick<ServicePlan, "contested" | "key" | "protocol">,
 ): readonly Quarantined[] {
   return contested.map(({ address, port, owner }) => {
     const frontend = frontendText(address, port, protocol);
     const reason = typeof owner === "string"
-      ? `${frontend} belongs to ${owner}, which goes first: a cluster IP goes before ` +
-        "other addresses and these before node ports, then the older Service before the newer one, " +
-        "then the first name"
+      ? `${frontend} belongs to ${owner}, which has priority: cluster IPs precede other addresses, ` +
+        "and these precede node ports; then the older Service precedes the newer one; then the first name"
       : `${ownPortText(port, owner)}. Give the Service another port or address`;
     return { key, address: frontend, reason };
   });
@@ -210,7 +212,7 @@ function* claimsOf(claimant: Claimant): Generator<ClaimedFrontend, void, void> {
   }
 }
 
-/** What the ServicePort of a plan claimed, the frontends that it did not get included. */
+/** Yields all frontends that a ServicePort claims, including those that it did not get. */
 function* claimsOfPlan(plan: ServicePlan): Generator<ClaimedFrontend, void, void> {
   yield* claimsOf(plan);
   for (const { address, port } of plan.contested ?? []) {

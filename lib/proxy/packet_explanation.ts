@@ -12,7 +12,7 @@ import type { ExclusionReason } from "./topology.ts";
 /** The verdict of a ServicePlan that applies to a packet. */
 export type VerdictName = "internal" | "external" | "externalFromCluster";
 
-/** How the sender is classified. */
+/** The class of the sender. */
 export interface ExplainedOrigin {
   /** From the detector of local traffic; `undefined` = unknown. */
   readonly isFromPod: boolean | undefined;
@@ -49,14 +49,14 @@ export interface NearMiss {
   readonly address: IpAddress;
   readonly port?: Port;
   readonly protocol?: Protocol;
-  /** Why it is not served, for kind `unserved`. */
+  /** The reason why it is not served, for kind `unserved`. */
   readonly reason?: UnservedReason;
 }
 
-/** Why an address of a Service object is not served. */
+/** The reason why an address of a Service object is not served. */
 export type UnservedReason = UnproxiedReason | "external IP" | "ipMode Proxy" | "no usable port";
 
-/** Why kube-relay does not handle a packet. */
+/** The reason why kube-relay does not handle a packet. */
 type UnclaimedReason = "no-service" | "own-port" | "quarantined" | "unserved-by-mode";
 
 /** The result for the packet. */
@@ -77,7 +77,7 @@ export type ExplainedVerdict =
     readonly outcomeReason?: string;
   };
 
-/** Why a packet to a Service is not forwarded. */
+/** The reason why a packet to a Service is not forwarded. */
 type RefusalReason = "no-endpoints" | "no-local-endpoints" | "source-ranges" | "mode";
 
 /** One endpoint of the ServicePort. */
@@ -87,9 +87,9 @@ export interface ExplainedEndpoint {
   readonly nodeName?: string;
   /** Whether the packet may go there. */
   readonly eligible: boolean;
-  /** Why the packet may not go there. */
+  /** The reason why the packet may not use this endpoint. */
   readonly exclusion?: ExclusionReason;
-  /** Why the mode does not use it, although the plan does. */
+  /** The reason why the mode does not use it, although the plan does. */
   readonly leftOut?: string;
   readonly ready: boolean;
   readonly serving: boolean;
@@ -100,7 +100,7 @@ export interface ExplainedEndpoint {
   readonly seesNode?: boolean;
 }
 
-/** How the endpoints were chosen. */
+/** The policy by which the endpoints were chosen. */
 export interface ExplainedPolicy {
   readonly verdict: VerdictName;
   readonly policy: TrafficPolicy;
@@ -108,11 +108,11 @@ export interface ExplainedPolicy {
   readonly ofService: TrafficPolicy;
   readonly isFallback: boolean;
   readonly hints?: "node" | "zone";
-  /** Why a mode applies another policy than other modes. */
+  /** The reason why a mode applies a different policy from other modes. */
   readonly modeReason?: string;
 }
 
-/** Why a source address changes, or does not. */
+/** The reason why a source address changes, or does not. */
 export type SourceReason =
   | "cluster-policy"
   | "from-node"
@@ -137,7 +137,7 @@ interface ExplainedAffinity {
   readonly timeoutSeconds: number;
   /** The affinity entry of this client; absent = not queried, or unknown. */
   readonly entry?: AffinityEntry | "none";
-  /** Why the entry is unknown. */
+  /** The reason why the entry is unknown. */
   readonly unknown?: string;
 }
 
@@ -150,7 +150,7 @@ export interface AffinityEntry {
 
 /** One object of the data plane that affects the packet. */
 export interface PacketCarrier {
-  /** What kind of thing it is, in the mode's own words. As {@linkcode DataPlaneDifference.object}. */
+  /** The kind of object, in the mode's own words. As {@linkcode DataPlaneDifference.object}. */
   readonly object: string;
   /** The name that an administrator would search for. */
   readonly name: string;

@@ -25,7 +25,7 @@ export interface PlanOptions {
 
 /** The part of the plan that all Services share. */
 export interface SharedPlan {
-  /** Which addresses of this node serve node ports. */
+  /** The addresses of this node that serve node ports. */
   readonly nodePortRanges: NodePortAddresses;
   /** Those of them that the node has, sorted. */
   readonly nodePortAddresses: readonly IpAddress[];
@@ -47,7 +47,7 @@ export interface ProxyPlan {
   readonly shared: SharedPlan;
 }
 
-/** How a plan differs from the one of the last successful sync. */
+/** The differences between a plan and that of the last successful sync. */
 export interface PlanChanges {
   /** Keys whose ServicePlan is new or differs; look it up in the plan. */
   readonly upserted: ReadonlySet<ServicePortKey>;
@@ -119,8 +119,8 @@ export function createProxyPlan(
 
 /**
  * Updates a plan to this state and returns the differences. An equal ServicePlan keeps its identity
- * and, unless everything is dirty, is not in the result. The cost depends on what is dirty, not on
- * the size of the plan.
+ * and, unless everything is dirty, is not in the result. The cost depends on the dirty items, not
+ * on the size of the plan.
  */
 export function updatePlan(
   plan: MutableProxyPlan,
