@@ -1,5 +1,5 @@
 /**
- * The part of the kernel's state that is known. Pure but for its own state.
+ * The part of the kernel's state that is known. Pure except for its own state.
  *
  * Elements are kept as the entries that they were rendered from. Their text is kept only between a
  * read of the table and the next write.

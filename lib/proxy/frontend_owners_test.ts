@@ -97,7 +97,7 @@ Deno.test("FrontendOwners distinguishes frontends by address, port and protocol"
   assertEquals(lost([one, ...others]), [[]]);
 });
 
-Deno.test("FrontendOwners gives a node port of two Services to one, and to none where an address has it", () => {
+Deno.test("FrontendOwners gives a node port of two Services to one, and to none if an address has it", () => {
   const a = { name: "a", clusterIp: "10.96.0.1", nodePort: 30_080 };
   const b = { name: "b", clusterIp: "10.96.0.2", nodePort: 30_080 };
   const c = { name: "c", clusterIp: "10.96.0.3", externalIps: [NODE], port: 30_080 };

@@ -14,7 +14,7 @@ type Variant = typeof VARIANTS[number];
 
 const PREFIXES = { IPv4: "iptables", IPv6: "ip6tables" } as const;
 
-/** Leaves the kubelet's chain in the variant that is to be chosen, before the first command. */
+/** Leaves the kubelet's chain in the variant that must be chosen, before the first command. */
 function withHint(
   commands: CommandRunner,
   { family, variant }: { readonly family: IpFamily; readonly variant: Variant },

@@ -1,6 +1,5 @@
 /**
- * A machine with nftables, as seen by those who run `nft`: all that it is asked works on one
- * {@linkcode FakeNft}.
+ * A machine with nftables, as `nft` shows it: all commands work on one {@linkcode FakeNft}.
  *
  * @module
  */
@@ -14,7 +13,7 @@ const PROTOCOL_NUMBERS = { tcp: 6, udp: 17, sctp: 132 };
 export class FakeNftMachine {
   readonly commands = new FakeCommandRunner();
   readonly tool = new FakeNft();
-  /** Packets that elements with counters have seen, each of 100 bytes; others have seen none. */
+  /** Packets counted by elements with counters, each of 100 bytes; other elements have none. */
   readonly packets = new Map<string, number>();
   /** So many listings to come repeat the first element of each set and map in place of the second. */
   tornListings = 0;

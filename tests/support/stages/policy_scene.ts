@@ -60,7 +60,7 @@ const PODS = {
 
 /** Every server listens on these, with TCP and UDP. */
 const PORTS = [8080, 8081];
-/** Less than the usual silence: what is denied by a datagram is only silent. */
+/** Less than the usual silence: a denied datagram is only silent. */
 const SILENCE_MS = 800;
 
 /** Disposing of it ends and removes all. */
@@ -145,7 +145,7 @@ export class PolicyScene implements AsyncDisposable {
     else this.state.setPolicy(`x/${name}` as PolicyKey, undefined);
   }
 
-  /** Brings the kernel to what there is. */
+  /** Syncs the kernel with the current state. */
   async sync(): Promise<readonly PolicySyncReport[]> {
     const reports: PolicySyncReport[] = [];
     for (const [index, dataPlane] of this.#dataPlanes.entries()) {
