@@ -31,7 +31,10 @@ class Stage {
   readonly logger = new MemoryLogger();
   readonly counters = { tcpDenied: 0, udpDenied: 0 };
   readonly gate: PolicyGate;
-  readonly #planner = new PolicyPlanner(this.state, IPV4_PLAN);
+  readonly #planner = new PolicyPlanner(this.state, {
+    ...IPV4_PLAN,
+    includesRemotePods: true,
+  });
 
   constructor() {
     const clients = new ClientOrigin();
@@ -91,6 +94,14 @@ Deno.test("PolicyGate.denialOf() always lets a pod and its own node reach each o
   assertEquals([stage.isAllowed(NODE, WEB), stage.isAllowed("127.0.0.1", WEB)], [true, true]);
   assertEquals(stage.isAllowed(AT!.address, WEB), true, "the node has the address of the Service");
   assertEquals(stage.isAllowed(WEB, NODE), true);
+});
+
+Deno.test("PolicyGate.denialOf() judges between this node and a pod of another node", () => {
+  const stage = new Stage();
+  setPod(stage.state, "default/web", { address: WEB, labels: { app: "web" }, nodeName: "n2" });
+  stage.take();
+  assertEquals([stage.isAllowed(NODE, WEB), stage.isAllowed(WEB, NODE)], [false, false]);
+  assertEquals([stage.isAllowed(FRIEND, WEB), stage.isAllowed(OTHER, WEB)], [true, false]);
 });
 
 Deno.test("PolicyGate.denialOf() does not take a pod on a loopback address for the node", () => {

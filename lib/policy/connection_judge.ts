@@ -72,9 +72,9 @@ export class ConnectionJudge {
     return judgeConnection(this.#view, connection);
   }
 
-  /** Whether a local pod has an address. */
-  hasPod(address: IpAddress): boolean {
-    return this.#copy.podsByAddress.has(address);
+  /** Returns the pod that has an address. */
+  podAt(address: IpAddress): PodPlan | undefined {
+    return this.#copy.podsByAddress.get(address);
   }
 
   /** Cuts off the addresses of these ranges until there is a plan, which has its own. */

@@ -27,8 +27,10 @@ import { RuleListCache, type SourcedRuleList } from "./rule_lists.ts";
 /** What a plan depends on besides the cluster. */
 export interface PolicyPlanOptions {
   readonly family: IpFamily;
-  /** Pods of this node are local. @default {those of every node are} */
-  readonly nodeName?: string;
+  /** Pods of this node are local. */
+  readonly nodeName: string;
+  /** Whether pods of other nodes are planned as well. @default {false} */
+  readonly includesRemotePods?: boolean;
   readonly deny: DenySettings;
   /** As {@linkcode PolicyPlan.closedRanges}. */
   readonly closedRanges: readonly Cidr[];
@@ -71,7 +73,7 @@ export class PolicyPlanner implements PolicyStateListener {
   readonly #usedLists = new Map<RuleListId, UsedList>();
   readonly #cache = new RuleListCache();
   readonly #listsOfPods = new Map<PodKey, PodLists>();
-  /** The local pods that have each address. */
+  /** The planned pods that have each address. */
   readonly #claims = new Map<IpAddress, ReadonlyMap<PodKey, PolicyPod>>();
 
   /** Follows the state from now on; what it has already is planned by the first update. */
@@ -127,7 +129,7 @@ export class PolicyPlanner implements PolicyStateListener {
       // Most pods of a first listing are of other nodes, and passed in less time than a step takes.
       if (++seen % PODS_PER_STEP === 0) yield;
       const current = this.#state.pods.get(key);
-      if (current === undefined || !this.#isLocal(current)) continue;
+      if (current === undefined || !this.#isPlanned(current)) continue;
       affected.add(key);
       this.#claim(current, { affected, isGone: false });
     }
@@ -180,7 +182,7 @@ export class PolicyPlanner implements PolicyStateListener {
     pod: PolicyPod,
     { affected, isGone }: { readonly affected: Set<PodKey>; readonly isGone: boolean },
   ): void {
-    if (!this.#isLocal(pod)) return;
+    if (!this.#isPlanned(pod)) return;
     for (const address of addressesIn(pod, this.#options.family)) {
       const claims = new Map(this.#claims.get(address));
       if (isGone) claims.delete(pod.key);
@@ -191,9 +193,8 @@ export class PolicyPlanner implements PolicyStateListener {
     }
   }
 
-  #isLocal(pod: PolicyPod): boolean {
-    const { nodeName = pod.nodeName } = this.#options;
-    return pod.nodeName === nodeName;
+  #isPlanned({ nodeName }: PolicyPod): boolean {
+    return this.#options.includesRemotePods === true || nodeName === this.#options.nodeName;
   }
 
   /** Whether an address is this pod's. */
@@ -207,7 +208,7 @@ export class PolicyPlanner implements PolicyStateListener {
   *#replan(key: PodKey): Generator<void, PodLists, void> {
     const pod = this.#state.pods.get(key);
     const known = this.#pods.get(key);
-    const addresses = pod && this.#isLocal(pod)
+    const addresses = pod && this.#isPlanned(pod)
       ? addressesIn(pod, this.#options.family).filter((address) => this.#owns(pod, address))
       : [];
     const lists = pod && addresses.length > 0 ? yield* this.#acquireLists(pod) : NO_LISTS;
@@ -218,14 +219,17 @@ export class PolicyPlanner implements PolicyStateListener {
       return before;
     }
     this.#listsOfPods.set(key, lists);
+    const isRemote = pod?.nodeName !== this.#options.nodeName;
     const isSame = known !== undefined && known.ingress === lists.ingress?.id &&
-      known.egress === lists.egress?.id && `${known.addresses}` === `${addresses}`;
+      known.egress === lists.egress?.id && `${known.addresses}` === `${addresses}` &&
+      (known.isRemote ?? false) === isRemote;
     if (isSame) return before;
     this.#pods.set(key, {
       key,
       addresses,
       ...(lists.ingress && { ingress: lists.ingress.id }),
       ...(lists.egress && { egress: lists.egress.id }),
+      ...(isRemote && { isRemote }),
     });
     this.#pending.markPod(key);
     return before;

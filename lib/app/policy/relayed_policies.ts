@@ -33,7 +33,7 @@ interface RelayedPoliciesDependencies {
   readonly judge: ConnectionJudge;
 }
 
-interface RelayedPoliciesOptions extends Omit<PolicyPlanOptions, "nodeName"> {
+interface RelayedPoliciesOptions extends PolicyPlanOptions {
   /** Whether open connections end if the policies no longer allow them. */
   readonly cutsConnections: () => boolean;
 }
@@ -50,7 +50,10 @@ export class RelayedPolicies {
   constructor(dependencies: RelayedPoliciesDependencies, options: RelayedPoliciesOptions) {
     this.#dependencies = dependencies;
     this.#options = options;
-    this.#planner = new PolicyPlanner(dependencies.inputs.state, options);
+    this.#planner = new PolicyPlanner(dependencies.inputs.state, {
+      ...options,
+      includesRemotePods: true,
+    });
   }
 
   /** As {@linkcode PolicyPlanner.setOptions}. */
