@@ -6,6 +6,7 @@ import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
+import { suspectAddresses } from "../../lib/app/policy/connection_cutter.ts";
 import { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
 import { PolicyPlanner } from "../../lib/policy/policy_planner.ts";
 import { PolicyState } from "../../lib/policy/policy_state.ts";
@@ -158,4 +159,18 @@ Deno.test("PolicyGate.enter() cuts what a plan denied while its endpoint was dia
   stage.allow("nobody");
   stage.gate.enter(relayed(FRIEND, WEB), () => count++);
   assertEquals([count, await stage.gate.recheck([parseIpAddress(WEB)])], [1, 0]);
+});
+
+Deno.test("PolicyGate.recheck() cuts what was relayed before the first plan", async () => {
+  const planned = new Stage();
+  const clients = new ClientOrigin();
+  const [judge, log] = [new ConnectionJudge(), new MemoryLogger()];
+  const counters = { tcpDenied: 0, udpDenied: 0 };
+  const gate = new PolicyGate({ clock: new FakeClock(), clients, counters, log }, judge);
+  let cut = 0;
+  gate.enter(relayed(OTHER, WEB), () => cut++);
+  const planner = new PolicyPlanner(planned.state, IPV4_PLAN);
+  const changes = planner.update();
+  for (const _ of judge.takeInSteps(planner.plan, changes));
+  assertEquals([cut, await gate.recheck(suspectAddresses(planner.plan, changes)), cut], [0, 1, 1]);
 });
