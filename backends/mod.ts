@@ -31,7 +31,7 @@ import { createNftablesTrace } from "./nftables/trace.ts";
 /** The edges that backends are made with. */
 interface BackendDependencies extends RuleBackendDependencies {
   readonly network: Network;
-  /** Limits of open files. @default {those of a usual limit, for this backend alone} */
+  /** Limits of open files. @default {the usual limits, for this backend alone} */
   readonly openFiles?: OpenFiles;
 }
 

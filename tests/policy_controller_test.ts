@@ -153,7 +153,7 @@ Deno.test("Services do not wait for policies that may not be read; those wait fo
   await Deno.remove(folder, { recursive: true });
 });
 
-Deno.test("what a failed sync should have enforced comes again", async () => {
+Deno.test("a change of a failed sync is applied by the next one", async () => {
   await using relay = await PolicyRelay.start({
     manifests: MANIFESTS,
     onPlane: ({ failures }) => failures.push(new Error("nft is busy"), new Error("nft is busy")),

@@ -1,6 +1,6 @@
 /**
- * What every data plane of NetworkPolicy offers, whichever tool it writes its rules by. Owned by its
- * callers; implementations are in the folders beside.
+ * The interface of every NetworkPolicy data plane, whichever tool writes its rules. Owned by its
+ * callers; the implementations are in the subfolders.
  *
  * @module
  */
@@ -57,13 +57,24 @@ export interface PolicyDataPlane
   render(plan: PolicyPlan): Iterable<string>;
   /** Returns what the rules of a plan do with a connection, without reading the kernel. */
   walk(plan: PolicyPlan, connection: Connection): PolicyWalk;
-  /** How what the machine holds now differs from a plan. Changes nothing and needs no `start()`. */
+  /**
+   * Returns the differences between the machine and a plan. Changes nothing and needs no `start()`.
+   */
   compare(plan: PolicyPlan): Promise<readonly PolicyDifference[]>;
   /** Writes what {@linkcode compare} finds to differ, and compares again. Needs no `start()`. */
   repair(plan: PolicyPlan): Promise<PolicyRepair>;
   /** Summarizes the last synced plan. */
   inspect(): PolicyInspection;
 }
+
+/** The parts of a plan on which the spelling of its pods, lists and base chains depends. */
+export type LayoutSettings = Pick<
+  PolicyPlan,
+  "closedRanges" | "deny" | "family" | "sharedLinks"
+>;
+
+/** In the order in which a packet meets them. */
+export const DIRECTIONS = ["egress", "ingress"] as const;
 
 /** The log messages about drift, the same in every data plane. */
 export const POLICY_DRIFT_TEXTS = {

@@ -20,7 +20,7 @@ export interface ForwardingDependencies {
   readonly network: Network;
   /** From 0 (included) to 1; where each rotation of endpoints begins. @default {() => 0} */
   readonly random?: () => number;
-  /** Limits of open files. @default {those of a usual limit, for this family alone} */
+  /** Limits of open files. @default {the usual limits, for this family alone} */
   readonly openFiles?: OpenFiles;
   /** Counters of each Service; without them nothing is counted by Service. */
   readonly traffic?: FamilyTraffic;
@@ -166,8 +166,9 @@ export class Forwarding {
   }
 
   /**
-   * Closes a connection for one of a ServicePort that has `own`: the one that is silent for longest, of
-   * the ServicePort that has the most. Returns whether there was one: none may have more, or be silent.
+   * Closes a connection in favour of a ServicePort that has `own`: the connection that has been
+   * silent longest, of the ServicePort with the most. Returns whether it found one; a ServicePort
+   * with fewer, or only busy connections, loses none.
    */
   closeOfLargest(own: number): boolean {
     let largest: ConnectionCloser | undefined;
@@ -214,7 +215,7 @@ interface Muted {
   suppressed: number;
 }
 
-/** Prints each sentence once in an interval, and counts the others. */
+/** Logs each sentence once per interval, and counts the repetitions. */
 export class RateLimitedLog {
   readonly #clock: Clock;
   readonly #logger: Logger;

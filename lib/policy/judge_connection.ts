@@ -4,9 +4,9 @@
  *
  * @module
  */
-import type { Cidr } from "../net/cidr.ts";
 import { CidrCover } from "../net/cidr_cover.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
+import { BlockMatcher } from "../net/nested_blocks.ts";
 import type { Port, Protocol } from "../net/port.ts";
 import { matchesQuery, membersOf, type PeerSource } from "./peer_source.ts";
 import { memberKey } from "./pending_policy_changes.ts";
@@ -164,7 +164,7 @@ export function viewParts(
           return transport !== undefined &&
             set.members.has(podPortKey({ address: to, ...transport }));
         case "blocks":
-          return coverOf(covers, { id, members: set.members }).contains(to);
+          return BlockMatcher.of(set.members).contains(to);
         default:
           return false;
       }
@@ -175,7 +175,6 @@ export function viewParts(
 /** Views the whole cluster: every pod, wherever it runs. The view is good until the state changes. */
 export function viewCluster(state: PolicyState, family: IpFamily): PolicyView {
   const sources = new Map<PeerSetId, PeerSource>();
-  const covers = new Map<PeerSetId, CidrCover>();
   let byAddress: Map<IpAddress, PolicyPod[]> | undefined;
   const podsAt = (address: IpAddress) =>
     (byAddress ??= podsByAddress(state, family)).get(address) ?? [];
@@ -196,9 +195,7 @@ export function viewCluster(state: PolicyState, family: IpFamily): PolicyView {
     hasPeer(id, { to, transport }) {
       const source = sources.get(id);
       if (source === undefined) return false;
-      if (source.kind === "blocks") {
-        return coverOf(covers, { id, members: source.members }).contains(to);
-      }
+      if (source.kind === "blocks") return BlockMatcher.of(source.members).contains(to);
       const wanted = source.kind === "pods"
         ? to
         : transport && podPortKey({ address: to, ...transport });
@@ -218,13 +215,4 @@ function podsByAddress({ pods }: PolicyState, family: IpFamily): Map<IpAddress, 
     }
   }
   return found;
-}
-
-function coverOf(
-  covers: Map<PeerSetId, CidrCover>,
-  { id, members }: { readonly id: PeerSetId; readonly members: ReadonlySet<Cidr> },
-): CidrCover {
-  let cover = covers.get(id);
-  if (cover === undefined) covers.set(id, cover = new CidrCover([...members]));
-  return cover;
 }

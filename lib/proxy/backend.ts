@@ -1,5 +1,5 @@
 /**
- * A mode of Services: how plans are carried out, and what the tools show of that.
+ * The interface of a mode of Services: it applies plans and answers the tools.
  *
  * @module
  */
@@ -84,7 +84,7 @@ export interface TrafficCounters {
 
 /** Counts since the process began, in a mode that writes rules. */
 export interface RuleCounters {
-  /** Writes of rules that were refused, those of a cleanup included. */
+  /** Refused writes of rules, including those of a cleanup. */
   readonly failedWrites: number;
   /** Of these, the writes of syncs that wrote only changes. */
   readonly failedPartialWrites: number;

@@ -1,6 +1,6 @@
 /**
- * The cases of NetworkPolicy with real packets through ClusterIPs, by each data plane beside the mode of
- * Services that has the same tools.
+ * Runs the cases of NetworkPolicy with real packets through ClusterIPs, by each data plane together
+ * with the mode of Services that uses the same tools.
  *
  * @module
  */
@@ -32,7 +32,7 @@ const USERSPACE = {
 
 for (const { name, ignore, nodes } of [...POLICY_WIRES, USERSPACE]) {
   Deno.test({
-    name: `policy by ${name}: the cases of Kubernetes, and ours, with real packets`,
+    name: `policy by ${name}: the cases of Kubernetes, and further ones, with real packets`,
     ignore,
     fn: async (t) => {
       await using scene = await PolicyCaseScene.create(nodes);

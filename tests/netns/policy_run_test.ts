@@ -1,6 +1,6 @@
 /**
- * NetworkPolicies by the whole program, with real packets: beside Services in each mode, cut connections,
- * restarts and the cleanup.
+ * Tests NetworkPolicies by the whole program, with real packets: together with Services in each
+ * mode, cut connections, restarts and the cleanup.
  *
  * @module
  */
@@ -58,7 +58,8 @@ async function policyTables(scene: RelayScene): Promise<readonly string[]> {
 
 for (const mode of ["nftables", "iptables", "userspace"] as const) {
   Deno.test({
-    name: `policies are enforced beside Services in mode ${mode}, changed, and end with the policy`,
+    name:
+      `policies are enforced together with Services in mode ${mode}, changed, and end with the policy`,
     ignore,
     async fn() {
       await using scene = await RelayScene.create();

@@ -42,7 +42,9 @@ function clusterOf(history: readonly ClusterEvent[]): Cluster {
     namespaces: last.flatMap((each) =>
       each.kind === "namespace" && each.object ? [each.object] : []
     ),
-    policies: last.flatMap((each) => each.kind === "policy" && each.object ? [each.object] : []),
+    policies: last.flatMap((each) =>
+      each.kind === "policy" && each.object ? [each.meaning ?? each.object] : []
+    ),
   };
 }
 
@@ -52,7 +54,8 @@ function plannerOf(
   more: Pick<PolicyPlanOptions, "includesRemotePods"> = {},
 ): PolicyPlanner {
   const deny = { action: "reject" } as const;
-  return new PolicyPlanner(state, { family, nodeName: "n1", deny, closedRanges: [], ...more });
+  const options = { family, nodeName: "n1", deny, closedRanges: [], podLinks: [] };
+  return new PolicyPlanner(state, { ...options, ...more });
 }
 
 /** A plan as plain sorted values, which later changes do not reach. */
@@ -70,7 +73,7 @@ function snapshot({ pods, lists, peers }: PolicyPlan) {
 
 type Snapshot = ReturnType<typeof snapshot>;
 
-/** What a data plane does: only what the changes name is read from the new plan. */
+/** Applies changes as a data plane does: reads only the named parts from the new plan. */
 function applyChanges(held: Snapshot, changes: PolicyPlanChanges, plan: Snapshot): Snapshot {
   if (changes.full) return plan;
   const replace = <K, V>(into: Map<K, V>, from: ReadonlyMap<K, V>, keys: ReadonlySet<K>) => {
@@ -106,7 +109,7 @@ function applyChanges(held: Snapshot, changes: PolicyPlanChanges, plan: Snapshot
   };
 }
 
-/** What the docstrings of a plan promise. */
+/** Checks the guarantees in the docstrings of a plan. */
 function checkPromises({ pods, lists, peers }: PolicyPlan): void {
   const [usedLists, usedPeers] = [new Set<string>(), new Set<string>()];
   const addresses = [...pods.values()].flatMap((pod) => pod.addresses);
@@ -139,7 +142,7 @@ function checkPromises({ pods, lists, peers }: PolicyPlan): void {
   assertEquals(new Set<string>(peers.keys()), usedPeers);
 }
 
-Deno.test("PolicyPlanner makes of any history what it makes from scratch, in any order", () => {
+Deno.test("PolicyPlanner gives the result of a plan from scratch after any history, in any order", () => {
   fc.assert(
     fc.property(clusterHistory, fc.constantFrom(...IP_FAMILIES), (history, family) => {
       const state = new PolicyState();

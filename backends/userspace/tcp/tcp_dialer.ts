@@ -16,7 +16,7 @@ interface DialRequest {
   readonly at: ServiceAddress;
 }
 
-/** Why no endpoint could be reached. */
+/** The reason why no endpoint could be reached. */
 export interface DialFailure {
   /** `out-of-sockets`: no endpoint is to blame. `denied`: by policies, and no other one is tried. */
   readonly kind: "no-endpoint" | "unreachable" | "out-of-sockets" | "denied";
@@ -59,7 +59,7 @@ export class TcpDialer {
   readonly #queues: readonly ExpiryQueue<Attempt>[];
   readonly #overdue: ExpiryQueue<Attempt>;
   readonly #late: ExpiryQueue<Attempt>;
-  /** When an endpoint last took a connection; forgotten when nothing is being dialled. */
+  /** The last successful connection to each endpoint; forgotten when no dial is in progress. */
   readonly #connectedAt = new Map<EndpointKey, number>();
   #closed = false;
 

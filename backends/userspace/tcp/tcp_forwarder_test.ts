@@ -109,7 +109,7 @@ Deno.test("TcpForwarder.update() sends new clients elsewhere and leaves open one
   await forwarding.loops.zero();
 });
 
-Deno.test("TcpForwarder.accept() refuses at the bound while nobody is silent for long", async () => {
+Deno.test("TcpForwarder.accept() refuses at the limit while no connection is silent for long", async () => {
   const { clock, forwarding, forwarder, accept, messages } = setUp({ to: [A] }, { bound: 2 });
   const [first] = [await accept(), await accept()];
   await clock.advance(299_000);
@@ -143,7 +143,7 @@ Deno.test("TcpForwarder.accept() takes files from the Service that hoards them, 
   while (hoard.at(-1)?.closed !== true) hoard.push(await greedy.accept());
   const most = greedy.forwarder.connections;
   assertEquals(greedy.messages(), ["Refused a connection: too few open files remain"]);
-  // Whoever else asks has what was left, and then one in exchange for one.
+  // Another Service gets the remaining files, and then one in exchange for one.
   const { forwarding } = greedy;
   const modest = new TcpForwarder(forwarding, testServicePlan({ name: "modest", to: [B] }));
   const ask = async () => {

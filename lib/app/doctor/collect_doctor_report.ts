@@ -123,7 +123,7 @@ function sourceAddressFinding(isEnforced: boolean): HostFinding {
         : "NetworkPolicies that allow nodes allow every pod that comes by a Service",
       "client addresses are lost, also with externalTrafficPolicy: Local",
     ],
-    cure: "take a kernel mode where policies or client addresses matter",
+    cure: "use a kernel mode if policies or client addresses matter",
   };
 }
 
@@ -160,9 +160,9 @@ const NUMBERS: Readonly<Record<string, bigint>> = {
 };
 
 /**
- * Those of {@linkcode NUMBERS} that a tool gets from us; undefined where that can't be found out. `cat`
- * reads its own: a tool's rights are what counts (those of root, or ambient ones of a unit), and the
- * file is closed to Deno itself.
+ * Returns the capabilities of {@linkcode NUMBERS} that a started tool has; undefined if they cannot
+ * be determined. `cat` reads its own file: the rights of tools count (those of root, or the ambient
+ * ones of a unit), and Deno itself may not open the file.
  */
 export async function toolCapabilities(
   { commands }: { readonly commands: CommandRunner },

@@ -31,13 +31,13 @@ const BACKENDS: BackendTable = Object.fromEntries(
   }]),
 );
 
-/** What k3s says of itself at its Node. */
+/** The annotation with which k3s describes its arguments at its Node. */
 const K3S = { "k3s.io/node-args": '["server"]' };
 
 interface Machine extends FakeHost {
   readonly env?: Readonly<Record<string, string>>;
   readonly clock?: Dependencies["clock"];
-  /** What `sysctl` prints of the settings of bridges. @default {there are none} */
+  /** The output of `sysctl` for the settings of bridges. @default {there are none} */
   readonly bridges?: string;
   /** @default {BACKENDS} */
   readonly backends?: BackendTable;
@@ -100,7 +100,7 @@ Deno.test("doctor exits with 0 if kube-relay can run here", () =>
     assertEquals([report.api.state, report.relay.state], ["not configured", "not running"]);
   }));
 
-Deno.test("doctor ends with 1 for a mode that cannot be had and for what blocks", () =>
+Deno.test("doctor exits with 1 for an unavailable mode and for a blocking finding", () =>
   withFolder(async (folder) => {
     const probes = { nftables: [missingFeature("nft")] };
     const wanted = await doctor(folder, ["--mode=nftables"], { probes });
@@ -114,7 +114,7 @@ Deno.test("doctor ends with 1 for a mode that cannot be had and for what blocks"
     assertEquals([blocked.code, blocked.report.findings.map(({ id }) => id)], [1, ["b", "a"]]);
   }));
 
-Deno.test("doctor reports which modes auto passes over and why", () =>
+Deno.test("doctor reports the modes that auto skips, with the reasons", () =>
   withFolder(async (folder) => {
     const probes = { nftables: [missingFeature("nft")] };
     const { report } = await doctor(folder, ["--mode=auto"], { probes });
@@ -193,7 +193,7 @@ Deno.test("doctor reads of the own Node how k3s was started", () =>
     assertEquals(asked.at(-1)?.nodeAnnotations, undefined);
   }));
 
-Deno.test("doctor reports what keeps --network-policy from enforcing everything", () =>
+Deno.test("doctor reports the obstacles to --network-policy", () =>
   withFolder(async (folder) => {
     await using fake = await FakeApiServer.start();
     const [file, policyFile] = [`${folder}/kubeconfig`, `${folder}/policies`];

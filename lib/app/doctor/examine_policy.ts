@@ -24,7 +24,10 @@ type PolicyDependencies = Pick<
   "clock" | "process" | "commands" | "hostChecks" | "policyBackends"
 >;
 
-/** What keeps a start with `--network-policy` from enforcing all of it. Without the flag nothing does. */
+/**
+ * Finds obstacles that keep a start with `--network-policy` from enforcing all policies. Returns
+ * nothing without the flag.
+ */
 export async function examinePolicy(
   dependencies: PolicyDependencies,
   examination: PolicyExamination,
@@ -49,13 +52,13 @@ async function examineTool(
     id: "policy-tool",
     severity: "warning",
     summary: mode && MODE_TRAITS[mode].forwardsItself
-      ? "NetworkPolicies would not cover direct pod-to-pod traffic: this machine lacks what rules " +
-        "need; what kube-relay relays is judged"
-      : "NetworkPolicies would not be enforced: this machine lacks what they need",
+      ? "NetworkPolicies would not cover direct pod-to-pod traffic: this machine lacks a " +
+        "working tool; kube-relay judges what it relays"
+      : "NetworkPolicies would not be enforced: this machine lacks a working tool",
     evidence: [`${tool}: ${refusal}`],
     cure: networkPolicy.mode === "auto"
-      ? "provide what is missing"
-      : "provide what is missing, or use --network-policy-mode=auto",
+      ? "install the missing parts"
+      : "install the missing parts, or use --network-policy-mode=auto",
   }];
 }
 
@@ -108,7 +111,7 @@ async function examineAccess(
       severity: "warning",
       summary:
         "NetworkPolicies would not be enforced: the API server does not let kube-relay read " +
-        "what they need",
+        "pods, namespaces or NetworkPolicies",
       evidence: [
         `no right to ${missing.missing.join(", ")}, by ${method}${file ? ` of ${file}` : ""}`,
         `missing rule: ${missing.clusterRole}`,

@@ -1,5 +1,6 @@
 /**
- * Which tool enforces NetworkPolicies: what was asked for, against what this build and the host have.
+ * Chooses the tool that enforces NetworkPolicies: compares the request with the tools of this build
+ * and host.
  *
  * @module
  */

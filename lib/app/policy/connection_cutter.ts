@@ -22,7 +22,7 @@ interface ConnectionCutterDependencies {
   readonly metrics: { connectionsCut(family: IpFamily, count: number): void };
 }
 
-/** Whose connections are cut, and by which plan. */
+/** The connections to cut, and the plan that judges them. */
 interface ConnectionCutterOptions {
   readonly family: IpFamily;
   /** Runs an action once the plan does not change. */

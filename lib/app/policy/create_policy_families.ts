@@ -6,6 +6,7 @@ import type { DriftFigures } from "../../metrics/sync_instruments.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import { createConntrack } from "../../os/conntrack.ts";
 import type { PolicyPlan } from "../../policy/policy_plan.ts";
+import type { PolicyPlanSettings } from "../../policy/policy_planner.ts";
 import { ChangeRecorder } from "../changes/change_recorder.ts";
 import type { ControllerParts } from "../controllers.ts";
 import { ConnectionCutter } from "./connection_cutter.ts";
@@ -27,7 +28,7 @@ interface PolicyFamiliesDependencies extends ControllerParts {
 interface PolicyFamiliesOptions {
   /** `undefined` = no rules are written. */
   readonly tool: PolicyTool | undefined;
-  readonly settings: (family: IpFamily) => Pick<PolicyPlan, "deny" | "closedRanges">;
+  readonly settings: (family: IpFamily) => PolicyPlanSettings;
   readonly isOwnNode: (address: IpAddress) => boolean;
   /** Called after each successful sync. Must not throw. */
   readonly onSynced: (family: IpFamily) => void;

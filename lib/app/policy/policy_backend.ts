@@ -18,7 +18,7 @@ export const POLICY_TOOLS = ["nftables", "iptables"] as const;
 /** One of {@linkcode POLICY_TOOLS}. */
 export type PolicyTool = typeof POLICY_TOOLS[number];
 
-/** What one sync did. A policy in quarantine allows nothing that was refused. */
+/** The result of one sync. The refused rules of a policy in quarantine allow nothing. */
 export type PolicySyncReport = SyncReport<PolicyKey>;
 
 /** The data plane of one IP family. */
@@ -26,7 +26,7 @@ export interface PolicyBackend extends DataPlane<PolicyPlan, PolicyPlanChanges, 
   readonly family: IpFamily;
   /** Returns the plan in the tool's own language, in pieces. Pure. */
   render(plan: PolicyPlan): Iterable<string>;
-  /** What the last plan that was synced comes to. */
+  /** Returns figures of the last synced plan. */
   inspect(): PolicyInspection;
 }
 

@@ -38,7 +38,7 @@ import { podRangesOf, policySettings } from "./policy_settings.ts";
 import { removeOtherTools } from "./remove_other_tools.ts";
 import type { PolicyChange } from "./policy_words.ts";
 
-/** How long the first sync waits for the Node, which only `start: closed` needs. */
+/** The time for which the first sync waits for the Node, which only `start: closed` needs. */
 const NODE_WAIT_MS = 5_000;
 
 /** Enforces NetworkPolicies for the pods of this node. */
@@ -53,6 +53,7 @@ export class NetworkPolicyController implements Controller {
   #families: readonly PolicyFamily[] = [];
   #tool: PolicyTool | undefined;
   #node: Node | undefined;
+  #addresses: readonly InterfaceAddress[] = [];
   #ownAddresses: ReadonlySet<IpAddress> = new Set();
   readonly #synced = new Set<IpFamily>();
   #tasks: TaskGroup | undefined;
@@ -118,7 +119,10 @@ export class NetworkPolicyController implements Controller {
   }
 
   onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void {
+    const before = this.#podLinks();
+    this.#addresses = addresses;
     this.#ownAddresses = new Set(addresses.map(({ address }) => address));
+    if (`${before}` !== `${this.#podLinks()}`) this.#applySettings();
   }
 
   onConfiguration(): void {
@@ -238,7 +242,12 @@ export class NetworkPolicyController implements Controller {
   }
 
   #settings(family: IpFamily) {
-    return policySettings(this.#parts.current.proxy.networkPolicy, { family, node: this.#node });
+    const { networkPolicy } = this.#parts.current.proxy;
+    return policySettings(networkPolicy, { family, node: this.#node, addresses: this.#addresses });
+  }
+
+  #podLinks(): readonly string[] {
+    return this.#settings("IPv4").podLinks;
   }
 
   #isOwnNode(address: IpAddress): boolean {

@@ -1,5 +1,5 @@
 /**
- * What the status and a dump say of NetworkPolicies.
+ * The status of NetworkPolicies, for `status` and dumps.
  *
  * @module
  */

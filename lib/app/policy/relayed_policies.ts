@@ -8,7 +8,11 @@ import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import { runInSlices } from "../../os/time_slice.ts";
 import { ConnectionJudge } from "../../policy/connection_judge.ts";
-import { PolicyPlanner, type PolicyPlanOptions } from "../../policy/policy_planner.ts";
+import {
+  PolicyPlanner,
+  type PolicyPlanOptions,
+  type PolicyPlanSettings,
+} from "../../policy/policy_planner.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import type { RunConfiguration } from "../run/run_configuration.ts";
 import { suspectAddresses } from "./connection_cutter.ts";
@@ -52,13 +56,15 @@ export class RelayedPolicies {
     this.#options = options;
     this.#planner = new PolicyPlanner(dependencies.inputs.state, {
       ...options,
+      // A relay has the packets of its own sockets only.
+      podLinks: [],
       includesRemotePods: true,
     });
   }
 
   /** As {@linkcode PolicyPlanner.setOptions}. */
-  setOptions(options: Pick<PolicyPlanOptions, "deny" | "closedRanges">): void {
-    this.#planner.setOptions(options);
+  setOptions({ deny, closedRanges }: PolicyPlanSettings): void {
+    this.#planner.setOptions({ deny, closedRanges });
   }
 
   /** Brings the judge up to date. The caller has one call in flight at most. */

@@ -31,9 +31,9 @@ import { StartUp } from "./start_up.ts";
 /** The dependencies of a run. */
 type RunDependencies = Dependencies & {
   readonly logger: AdjustableLogger;
-  /** @default {those of a usual limit} */
+  /** @default {the usual limits} */
   readonly openFiles?: OpenFiles;
-  /** Controllers in addition to that of Services. @default {MORE_CONTROLLERS} */
+  /** Controllers besides that of Services. @default {MORE_CONTROLLERS} */
   readonly moreControllers?: readonly ControllerDefinition[];
 };
 

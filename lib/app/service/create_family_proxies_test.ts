@@ -83,7 +83,7 @@ Deno.test("createFamilyProxies() gives each backend the counters of its own fami
   assertEquals(v4!.options.judge === v6!.options.judge, false);
 });
 
-Deno.test("createFamilyProxies() lets backends ask what is not known yet", async () => {
+Deno.test("createFamilyProxies() lets backends query unknown owners of addresses", async () => {
   const stage = await Stage.configured();
   const { belongsTo } = stage.made[0]!.options;
   assertEquals(belongsTo(API_SERVER), undefined);
@@ -97,6 +97,6 @@ Deno.test("createFamilyProxies() names the family in logs, and writes down its d
   edges.logger.info("made");
   assertEquals(logger.lines.at(-1)?.fields, { ipFamily: "IPv6" });
   edges.onDrift?.({ kind: "rule", found: 2, repaired: 2 });
-  const told = changes.recent().entries.map((entry) => entry.kind === "drift" && entry.family);
-  assertEquals(told, ["IPv6"]);
+  const drifted = changes.recent().entries.map((entry) => entry.kind === "drift" && entry.family);
+  assertEquals(drifted, ["IPv6"]);
 });

@@ -1,5 +1,5 @@
 /**
- * A data plane of NetworkPolicy that remembers what it was asked to enforce, and fails when told to.
+ * A data plane of NetworkPolicy that remembers the enforced plan, and fails on demand.
  *
  * @module
  */
@@ -21,13 +21,13 @@ import type {
 
 /** Enforces whole plans: a copy of each that was synced. */
 export class FakePolicyBackend implements PolicyBackend {
-  /** What is enforced; absent before the first sync that did not fail. */
+  /** The plan of the last successful sync; absent before it. */
   plan: PolicyPlan | undefined;
   readonly syncs: PolicyPlanChanges[] = [];
   /** Makes the next syncs throw, one error each. */
   readonly failures: Error[] = [];
   quarantined: readonly Quarantined<PolicyKey>[] = [];
-  /** What a sync waits for. */
+  /** The promise that a sync waits for. */
   hanging: Promise<void> = Promise.resolve();
   started = 0;
 
@@ -82,7 +82,7 @@ function copyOf(set: PeerSet): PeerSet {
     case "pods":
       return { kind: set.kind, members: new Set(set.members) };
     case "blocks":
-      return { kind: set.kind, members: new Set(set.members) };
+      return { kind: set.kind, members: new Map(set.members) };
     case "pod-ports":
       return { kind: set.kind, members: new Map(set.members) };
   }

@@ -40,7 +40,7 @@ import {
 } from "./policy_case_topology.ts";
 import type { PolicyDataPlaneFactory } from "./policy_scene.ts";
 
-/** How the nodes are given what is under test. */
+/** The functions that set up a node for its data plane. */
 export interface PolicyCaseNodes {
   readonly make: (
     ...args: readonly [...Parameters<PolicyDataPlaneFactory>, node: Namespace]
@@ -71,8 +71,9 @@ export interface CaseProbe {
 }
 
 /**
- * What is denied is not always refused: the kernel sends the reset for a packet from a port of a bridge
- * as it is, and a client that asked a Service does not know the address of its endpoint.
+ * A denied connection is not always reset. The kernel does not translate the reset for a packet
+ * from a port of a bridge, and a client that connected to a Service does not know the address of
+ * its endpoint.
  */
 const SILENCE_MS = 300;
 /** For an answer that must come, on a busy machine. */

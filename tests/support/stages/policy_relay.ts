@@ -26,7 +26,7 @@ import { FakeCommandRunner } from "../fakes/fake_command_runner.ts";
 import { type FakeHost, fakeHostChecks } from "../fakes/fake_host_checks.ts";
 import { FakePolicyBackend } from "../fakes/fake_policy_backend.ts";
 
-/** How it is started. */
+/** The options of the start. */
 interface PolicyRelayOptions {
   readonly args?: readonly string[];
   /** File name to objects. @default {no folder is read} */
