@@ -68,6 +68,7 @@ export class ConnectionJudge {
     return this.#logsDenials;
   }
 
+  /** Judges a connection at both ends. */
   judge(connection: Connection): Judgement {
     return judgeConnection(this.#view, connection);
   }
@@ -124,9 +125,7 @@ export class ConnectionJudge {
     for (const key of changes.pods) replacePod(copy, { key, pod: plan.pods.get(key) });
     for (const id of changes.lists) if (!plan.lists.has(id)) copy.lists.delete(id);
     for (const id of changes.peers) {
-      if (plan.peers.has(id)) continue;
-      copy.peers.delete(id);
-      copy.covers.delete(id);
+      if (!plan.peers.has(id)) copy.peers.delete(id);
     }
   }
 
@@ -142,7 +141,6 @@ function emptyCopy(closedRanges: readonly Cidr[]): PlanCopy {
     podsByAddress: new Map(),
     lists: new Map(),
     peers: new Map(),
-    covers: new Map(),
     closed: new CidrCover(closedRanges),
   };
 }
