@@ -73,6 +73,11 @@ export interface PolicyDataPlane
   repair(plan: PolicyPlan): Promise<PolicyRepair>;
   /** Summarizes the last synced plan. */
   inspect(): PolicyInspection;
+  /**
+   * Reads the packets that were denied in each direction; a direction that cannot be read is left out. A
+   * sync that compares everything may set them to 0.
+   */
+  deniedPackets(): Promise<Partial<Readonly<Record<Direction, number>>>>;
 }
 
 /** The parts of a plan on which the spelling of its pods, lists and base chains depends. */

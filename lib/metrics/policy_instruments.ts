@@ -5,7 +5,7 @@
  */
 import type { IpFamily } from "../net/ip_address.ts";
 import type { Direction } from "../policy/policy_plan.ts";
-import type { Instruments } from "./instruments.ts";
+import { type Instruments, setCounter } from "./instruments.ts";
 
 /** What the policies of one family come to. */
 interface PolicyFigures {
@@ -18,6 +18,8 @@ interface PolicyFigures {
 /** Takes what the controller of NetworkPolicies counts. */
 export interface PolicyInstruments {
   setPolicies(family: IpFamily, figures: PolicyFigures): void;
+  /** Takes the packets that rules have denied so far; a direction that is left out keeps its value. */
+  setDenied(family: IpFamily, packets: Partial<Readonly<Record<Direction, number>>>): void;
   connectionsCut(family: IpFamily, count: number): void;
 }
 
@@ -31,6 +33,11 @@ export function policyInstruments(its: Instruments): PolicyInstruments {
       its.policySetMembers.set(labels, members);
       for (const [direction, count] of Object.entries(isolated)) {
         its.policyIsolatedPods.set({ ...labels, direction }, count);
+      }
+    },
+    setDenied(family, packets) {
+      for (const [direction, count] of Object.entries(packets)) {
+        setCounter(its.policyDeniedPackets, { "ip_family": family, direction }, count);
       }
     },
     connectionsCut: (family, count) => its.policyConnectionsCut.inc({ "ip_family": family }, count),

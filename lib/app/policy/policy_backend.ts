@@ -39,7 +39,12 @@ export interface PolicyBackend extends DataPlane<PolicyPlan, PolicyPlanChanges, 
     readonly sets: number;
     readonly members: number;
   };
+  /** Reads the packets that were denied in each direction; one that cannot be read is left out. */
+  deniedPackets(): Promise<DeniedPackets>;
 }
+
+/** Packets by direction. A sync that compares everything may set them to 0. */
+export type DeniedPackets = Partial<Readonly<Record<Direction, number>>>;
 
 /** The edges of a data plane. */
 export interface PolicyBackendDependencies {

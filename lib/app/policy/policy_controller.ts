@@ -36,10 +36,10 @@ import { PolicySource } from "../run/policy_source.ts";
 import { serviceSubscriptions } from "../service/service_subscriptions.ts";
 import { choosePolicyTool } from "./choose_policy_tool.ts";
 import { ConnectionCutter } from "./connection_cutter.ts";
-import type { PolicyTool } from "./policy_backend.ts";
+import type { DeniedPackets, PolicyTool } from "./policy_backend.ts";
 import { PolicyFamily } from "./policy_family.ts";
 import { PolicyInputs } from "./policy_inputs.ts";
-import { dumpedPolicies, policyFacts, type ShownPolicies } from "./policy_status.ts";
+import { deniedFacts, dumpedPolicies, policyFacts, type ShownPolicies } from "./policy_status.ts";
 import { podRangesOf, policySettings } from "./policy_settings.ts";
 import { removeOtherTools } from "./remove_other_tools.ts";
 import { POLICY_WORDS, type PolicyChange } from "./policy_words.ts";
@@ -150,24 +150,36 @@ export class NetworkPolicyController implements Controller {
     for (const { backend } of this.#families) await backend[Symbol.asyncDispose]();
   }
 
-  status(): Promise<ControllerStatus> {
+  async status({ brief }: { readonly brief: boolean }): Promise<ControllerStatus> {
     const families = this.#families.map(({ loop, backend }) =>
       loop.status(backend.inspect().summary)
     );
-    return Promise.resolve({ controller: this.name, families, facts: policyFacts(this.#shown()) });
+    const denied = brief ? [] : deniedFacts(await this.#deniedPackets());
+    const facts = [...policyFacts(this.#shown()), ...denied];
+    return { controller: this.name, families, facts };
   }
 
   dumpInputs(): DumpSection {
     return dumpedPolicies(this.#shown());
   }
 
-  collectMetrics(): Promise<void> {
+  async collectMetrics(): Promise<void> {
     const { metrics } = this.#parts;
+    const denied = await this.#deniedPackets();
     for (const { family, backend } of this.#families) {
       const policies = this.#inputs.state.policies.size;
       metrics.policies.setPolicies(family, { policies, ...backend.inspect() });
+      metrics.policies.setDenied(family, denied.get(family) ?? {});
     }
-    return Promise.resolve();
+  }
+
+  /** Counters that cannot be read are left out; a sync reports the reason. */
+  async #deniedPackets(): Promise<ReadonlyMap<IpFamily, DeniedPackets>> {
+    const found = new Map<IpFamily, DeniedPackets>();
+    for (const { family, backend } of this.#families) {
+      found.set(family, await backend.deniedPackets().catch(() => ({})));
+    }
+    return found;
   }
 
   #shown(): ShownPolicies {

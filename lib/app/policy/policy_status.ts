@@ -10,7 +10,7 @@ import type { PolicyState } from "../../policy/policy_state.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import { countText } from "../status/number_texts.ts";
 import { DUMPED_POLICIES } from "../dump/dump_policies.ts";
-import type { PolicyBackend, PolicyTool } from "./policy_backend.ts";
+import type { DeniedPackets, PolicyBackend, PolicyTool } from "./policy_backend.ts";
 
 /** The state of the controller that status and dumps show. */
 export interface ShownPolicies {
@@ -53,6 +53,19 @@ export function policyFacts(shown: ShownPolicies): ControllerStatus["facts"] {
       ? [{ name: "Start", text: "open: the Node has no pod ranges that could be closed" }]
       : []),
   ];
+}
+
+/** The packets that rules denied, in one line for each family. */
+export function deniedFacts(
+  denied: ReadonlyMap<IpFamily, DeniedPackets>,
+): ControllerStatus["facts"] {
+  return [...denied].flatMap(([family, { ingress, egress }]) => {
+    const texts = [
+      ...(ingress === undefined ? [] : [`${countText(ingress, "packet")} to pods`]),
+      ...(egress === undefined ? [] : [`${countText(egress, "packet")} from pods`]),
+    ];
+    return texts.length === 0 ? [] : [{ name: "Denied", text: `${family}: ${texts.join(", ")}` }];
+  });
 }
 
 /** In userspace mode Services work without netfilter: pods may not be protected all the same. */

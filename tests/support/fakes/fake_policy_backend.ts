@@ -25,6 +25,8 @@ export class FakePolicyBackend implements PolicyBackend {
   quarantined: readonly Quarantined<PolicyKey>[] = [];
   /** What a sync waits for. */
   hanging: Promise<void> = Promise.resolve();
+  /** Packets, as the kernel counts them. */
+  denied: Awaited<ReturnType<PolicyBackend["deniedPackets"]>> = {};
   started = 0;
 
   constructor(readonly family: IpFamily) {}
@@ -73,6 +75,10 @@ export class FakePolicyBackend implements PolicyBackend {
       sets: sets.length,
       members: sets.reduce((sum, { members }) => sum + members.size, 0),
     };
+  }
+
+  deniedPackets(): ReturnType<PolicyBackend["deniedPackets"]> {
+    return Promise.resolve(this.denied);
   }
 
   recheck(): void {}
