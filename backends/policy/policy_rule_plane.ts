@@ -3,6 +3,11 @@ import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
+import {
+  type DeniedPackets,
+  inspectPolicyPlan,
+  type PolicyInspection,
+} from "../../lib/policy/inspect_policy_plan.ts";
 import type { Connection } from "../../lib/policy/judge_connection.ts";
 import type { Direction, PolicyPlan, PolicyPlanChanges } from "../../lib/policy/policy_plan.ts";
 import { type DriftFound, type DriftSubject, DriftWatch } from "../netfilter/drift_watch.ts";
@@ -11,12 +16,10 @@ import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
 import type { VerificationSchedule } from "../netfilter/verification_schedule.ts";
 import {
   DIRECTIONS,
-  inspectPlan,
   POLICY_DRIFT_TEXTS,
   type PolicyDataPlane,
   type PolicyDataPlaneOptions,
   type PolicyDifference,
-  type PolicyInspection,
   type PolicyRepair,
   type PolicySyncReport,
   type PolicyWalk,
@@ -76,7 +79,7 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
   protected abstract get summary(): string;
   /** Removes every rule that this data plane ever wrote. */
   protected abstract remove(run: RemovalRun): Promise<void>;
-  /** The packets that were denied in a direction. */
+  /** Reads the packets that were denied in a direction; `undefined` = they cannot be read. */
   protected abstract deniedIn(direction: Direction): Promise<number | undefined>;
   abstract look(): ReturnType<DriftSubject["look"]>;
   abstract render(plan: PolicyPlan): Iterable<string>;
@@ -145,11 +148,11 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
   }
 
   inspect(): PolicyInspection {
-    return inspectPlan(this.#plan, this.summary);
+    return inspectPolicyPlan(this.#plan, this.summary);
   }
 
-  async deniedPackets(): Promise<Partial<Record<Direction, number>>> {
-    const counts: Partial<Record<Direction, number>> = {};
+  async deniedPackets(): Promise<DeniedPackets> {
+    const counts: { -readonly [Each in Direction]?: number } = {};
     for (const direction of DIRECTIONS) {
       const packets = await this.deniedIn(direction);
       if (packets !== undefined) counts[direction] = packets;

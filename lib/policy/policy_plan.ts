@@ -1,11 +1,12 @@
 /**
- * What NetworkPolicy comes to on one node, in one IP family: which local pods are isolated, and which
- * connections are allowed all the same. A data plane only spells it. Pure.
+ * The effect of NetworkPolicy on one node, in one IP family: the isolated local pods, and the
+ * connections that are allowed nevertheless. A data plane only translates it. Pure.
  *
  * @module
  */
 import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
+import type { NestedBlocks } from "../net/nested_blocks.ts";
 import type { Port, Protocol } from "../net/port.ts";
 
 /** A pod: `namespace/name`. */
@@ -39,13 +40,13 @@ export interface PodPort {
 
 /**
  * Addresses that rules name. Policies and rules that select the same have the same set. Members are
- * unique and disjoint.
+ * unique.
  */
 export type PeerSet =
   /** Addresses of pods; follows pods and namespaces. */
   | { readonly kind: "pods"; readonly members: ReadonlySet<IpAddress> }
-  /** Blocks of an `ipBlock`, its exceptions taken out. Never changes: other blocks are another set. */
-  | { readonly kind: "blocks"; readonly members: ReadonlySet<Cidr> }
+  /** The blocks of `ipBlock`s and their exceptions. Never changes: other blocks are another set. */
+  | { readonly kind: "blocks"; readonly members: NestedBlocks }
   /** Addresses of pods, each with the port that its name stands for there, by `podPortKey()`. */
   | { readonly kind: "pod-ports"; readonly members: ReadonlyMap<string, PodPort> };
 

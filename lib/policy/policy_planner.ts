@@ -25,11 +25,11 @@ import { addressesIn, newerPod, type PolicyPod } from "./policy_pod.ts";
 import type { PolicyState, PolicyStateListener } from "./policy_state.ts";
 import { RuleListCache, type SourcedRuleList } from "./rule_lists.ts";
 
-/** What a plan depends on besides the cluster. */
+/** The inputs of a plan besides the cluster. */
 export interface PolicyPlanOptions {
   readonly family: IpFamily;
-  /** Pods of this node are local. */
-  readonly nodeName: string;
+  /** Pods of this node are local. @default {those of every node are} */
+  readonly nodeName?: string;
   readonly deny: DenySettings;
   /** As {@linkcode PolicyPlan.closedRanges}. */
   readonly closedRanges: readonly Cidr[];
@@ -51,7 +51,7 @@ type PodLists = Readonly<Record<Direction, UsedList | undefined>>;
 const DIRECTIONS = ["ingress", "egress"] as const;
 const NO_LISTS: PodLists = { ingress: undefined, egress: undefined };
 
-/** What happened since the last update: the first state of each object that changed. */
+/** The events since the last update: the first state of each changed object. */
 interface PolicyEvents extends PeerEvents {
   readonly pods: Map<PodKey, PolicyPod | undefined>;
   readonly namespaces: Map<string, NamespaceLabels>;
@@ -125,6 +125,7 @@ export class PolicyPlanner implements PolicyStateListener {
    */
   *updateInSteps(): Generator<void, PolicyPlanChanges, void> {
     const { pods, policies } = this.#events;
+    for (const policy of policies) yield* policy.readInSteps();
     yield* this.#peers.updateInSteps(this.#events);
     const affected = this.#selectedBy(policies);
     for (const [key, previous] of pods) {
@@ -139,7 +140,7 @@ export class PolicyPlanner implements PolicyStateListener {
       // Most pods of a first listing are of other nodes, and passed in less time than a step takes.
       if (++seen % PODS_PER_STEP === 0) yield;
       const current = this.#state.pods.get(key);
-      if (current === undefined || current.nodeName !== this.#options.nodeName) continue;
+      if (current === undefined || !this.#isLocal(current)) continue;
       affected.add(key);
       this.#localPods.add(key);
       this.#claim(current, { affected, isGone: false });
@@ -194,7 +195,7 @@ export class PolicyPlanner implements PolicyStateListener {
     pod: PolicyPod,
     { affected, isGone }: { readonly affected: Set<PodKey>; readonly isGone: boolean },
   ): void {
-    if (pod.nodeName !== this.#options.nodeName) return;
+    if (!this.#isLocal(pod)) return;
     for (const address of addressesIn(pod, this.#options.family)) {
       const claims = new Map(this.#claims.get(address));
       if (isGone) claims.delete(pod.key);
@@ -203,6 +204,11 @@ export class PolicyPlanner implements PolicyStateListener {
       else this.#claims.set(address, claims);
       for (const key of claims.keys()) affected.add(key);
     }
+  }
+
+  #isLocal(pod: PolicyPod): boolean {
+    const { nodeName = pod.nodeName } = this.#options;
+    return pod.nodeName === nodeName;
   }
 
   /** Whether an address is this pod's. */
@@ -217,7 +223,7 @@ export class PolicyPlanner implements PolicyStateListener {
     const pod = this.#state.pods.get(key);
     const known = this.#pods.get(key);
     this.#noteIsolation(key);
-    const addresses = pod?.nodeName === this.#options.nodeName && pod
+    const addresses = pod && this.#isLocal(pod)
       ? addressesIn(pod, this.#options.family).filter((address) => this.#owns(pod, address))
       : [];
     const lists = pod && addresses.length > 0 ? yield* this.#acquireLists(pod) : NO_LISTS;
@@ -262,6 +268,7 @@ export class PolicyPlanner implements PolicyStateListener {
 
   *#acquireLists(pod: PolicyPod): Generator<void, PodLists, void> {
     const policies = this.#state.policiesOf(pod);
+    for (const policy of policies) yield* policy.readInSteps();
     const { family } = this.#options;
     const [ingress, egress] = DIRECTIONS.map((direction) =>
       this.#cache.listOf(policies, { pod, direction, family })

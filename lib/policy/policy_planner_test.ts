@@ -221,7 +221,7 @@ Deno.test("PolicyPlanner.setOptions() marks everything", () => {
   assertEquals(planOf(planner).deny.action, "drop");
 });
 
-/** How often an event of a pod looks at one of its labels, with so many policies. */
+/** Counts the lookups of one label of a pod by an event, with this number of policies. */
 function looksAtLabels(policies: number): number {
   const { state, planner } = start();
   for (let index = 0; index < policies; index++) {

@@ -54,7 +54,7 @@ for (const [folder, render] of Object.entries(FOLDERS)) {
         const text = [...render(planOf(scenario, family))].join("");
         if (UPDATE) Deno.writeTextFileSync(path, text);
         else {
-          assertEquals(text, Deno.readTextFileSync(path), "deno task golden:update writes it anew");
+          assertEquals(text, Deno.readTextFileSync(path), "deno task golden:update rewrites it");
         }
       });
     }

@@ -45,7 +45,7 @@ async function restore(
   assertEquals(code, 0, stderr);
 }
 
-/** What there is of NetworkPolicy in a namespace. */
+/** Returns the objects of NetworkPolicy in a namespace. */
 async function remains(node: Namespace): Promise<string> {
   const found = [await node.output("ipset", ["list", "-n"])];
   for (const family of IP_FAMILIES) {
@@ -56,7 +56,7 @@ async function remains(node: Namespace): Promise<string> {
   return found.join("\n").split("\n").filter((line) => /KUBE-RELAY/.test(line)).join("\n");
 }
 
-/** What other programs do, as lines of table filter. */
+/** Changes by other programs, as lines of table filter. */
 const ALTERATIONS: readonly (readonly string[])[] = [
   ["-D FORWARD -j KUBE-RELAY-POLICY"],
   ["-I FORWARD -j ACCEPT"],

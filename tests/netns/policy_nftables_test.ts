@@ -17,7 +17,10 @@ async function remains(node: Namespace): Promise<string> {
   return tables.split("\n").filter((line) => line.includes("policy")).join();
 }
 
-/** What other programs do, as input of nft: `TABLE` is ours, `POD` the address of a pod. */
+/**
+ * Changes by other programs, as input of nft: `TABLE` is the table of kube-relay, `POD` the address
+ * of a pod.
+ */
 const ALTERATIONS: readonly string[] = [
   "delete table TABLE",
   "flush table TABLE",
@@ -32,8 +35,8 @@ const ALTERATIONS: readonly string[] = [
   "flush chain TABLE deny-egress",
   "flush map TABLE to-pod",
   "delete element TABLE known { POD }",
-  "add set TABLE theirs { type inet_service ; }",
-  "add chain TABLE theirs\nadd rule TABLE theirs drop",
+  "add set TABLE other { type inet_service ; }",
+  "add chain TABLE other\nadd rule TABLE other drop",
   "add table TABLE { flags dormant ; }",
 ];
 

@@ -1,5 +1,5 @@
 /**
- * What any data plane of NetworkPolicy does with real packets.
+ * Tests of every data plane of NetworkPolicy with real packets.
  *
  * @module
  */
@@ -24,7 +24,7 @@ interface WiredDataPlane {
   readonly make: PolicyDataPlaneFactory;
   /** Takes all rules of the data plane away, as another program may. */
   readonly flush: (scene: PolicyScene) => Promise<void>;
-  /** What is left of it on the node, as text. */
+  /** Returns the remaining rules and sets on the node, as text. */
   readonly remains: (scene: PolicyScene) => Promise<string>;
 }
 
@@ -152,11 +152,14 @@ export function testPolicyOnTheWire(
           assertEquals(after[index], { egress: egress + 1, ingress: ingress + 1 });
         }
       });
-      await t.step("what a bridge hands to all its pods reaches no isolated one", async () => {
-        assertEquals(await links.arrivals("db", "web"), ["dhcp"]);
-        assertEquals(await links.arrivals("web", "db"), []);
-      });
-      await t.step("what was open before goes on, with its replies", async () => {
+      await t.step(
+        "a packet that a bridge sends to all its ports reaches no isolated pod",
+        async () => {
+          assertEquals(await links.arrivals("db", "web"), ["dhcp"]);
+          assertEquals(await links.arrivals("web", "db"), []);
+        },
+      );
+      await t.step("connections that were open before continue, with their replies", async () => {
         assertEquals(await kept.who(), "web");
       });
       await t.step("a packet for a Service is judged by its endpoint", async () => {
@@ -170,7 +173,7 @@ export function testPolicyOnTheWire(
         assertEquals(await scene.probe("outside", ...vip), "web");
         assertEquals(await scene.probe("web", ...vip), "web", "to itself by its Service");
       });
-      await t.step("the kernel holds what the plan says", async () => {
+      await t.step("the kernel matches the plan", async () => {
         assertEquals(await scene.differences(), []);
       });
       await t.step("a restart leaves no gap", async () => {
@@ -190,7 +193,7 @@ export function testPolicyOnTheWire(
         assertEquals([report.failures, refused], [0, 20], report.examples.join("\n"));
         assertEquals(await scene.differences(), []);
       });
-      await t.step("what another program takes away comes back", async () => {
+      await t.step("rules that another program removes are restored", async () => {
         await flush(scene);
         await eventually(
           "the rules are back",

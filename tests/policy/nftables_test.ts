@@ -121,7 +121,7 @@ Deno.test("nftables: an address of a closed range has no traffic but from its no
   assertEquals(verdictOf({ from: outside!, to: unknown!, isFromOwnNode: true }), "ACCEPT");
 });
 
-Deno.test("nftables: an altered rule of the text changes what the walk says", () => {
+Deno.test("nftables: an altered rule of the text changes the result of the walk", () => {
   const state = new PolicyState();
   const planner = plannerOf(state, "IPv4");
   setPod(state, "x/a", { address: "10.1.0.1" });

@@ -1,6 +1,6 @@
 /**
- * Reads rules of iptables as the modes of Services and the data plane of NetworkPolicy write them, and no
- * others: a new kind of rule has to be added here. Pure.
+ * Parses rules of iptables in the forms that the modes of Services and the data plane of
+ * NetworkPolicy write. A new kind of rule has to be added here. Pure.
  *
  * @module
  */

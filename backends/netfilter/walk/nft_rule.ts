@@ -1,6 +1,6 @@
 /**
- * Reads rules of nftables as Services and NetworkPolicy have them, and no others: a new kind of
- * rule has to be added here. Pure.
+ * Parses rules of nftables in the forms that Services and NetworkPolicy use. A new kind of rule has
+ * to be added here. Pure.
  *
  * @module
  */
@@ -28,9 +28,9 @@ export type Statement =
   | { readonly kind: "member" | "no-member"; readonly key: Key; readonly container: string }
   | { readonly kind: "protocol"; readonly name: string }
   | { readonly kind: "ports"; readonly first: number; readonly last: number }
-  /** What the first packet of a connection with ports never is. */
+  /** A condition that the first packet of a connection with ports never meets. */
   | { readonly kind: "never" }
-  /** What changes nothing for the packet. */
+  /** A statement without effect on the packet. */
   | { readonly kind: "note" }
   | { readonly kind: "verdict-map"; readonly key: Key; readonly container: string }
   | { readonly kind: "dnat"; readonly key: Key; readonly container: string }

@@ -33,7 +33,7 @@ export function createIptablesPolicyDataPlane(
   return new IptablesPolicyDataPlane(dependencies, options);
 }
 
-/** What `start()` found. */
+/** The results of `start()`. */
 interface Machine {
   readonly summary: string;
   readonly runner: IptablesRunner;

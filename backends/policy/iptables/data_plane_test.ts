@@ -89,7 +89,7 @@ class Stage {
     }
   }
 
-  /** What the machine does with a connection to port 80. */
+  /** Returns the verdict of the machine for a connection to port 80. */
   verdict(from: string, to: string, port = 80) {
     const { iptables, kernel } = this.machine;
     return walkConnection({ chains: iptables.tool.table("filter"), sets: kernel.sets }, {

@@ -59,7 +59,7 @@ export interface FoundPolicies {
   readonly sets: ReadonlyMap<string, SavedSet>;
 }
 
-/** What was read, and what may not be written. */
+/** The reading of the kernel, and the parts that must not be written. */
 interface Reading {
   readonly found: FoundPolicies;
   readonly refused: RefusedParts;
@@ -192,7 +192,10 @@ export class PolicyWriter implements PolicyRuleWriter {
     return steps;
   }
 
-  /** What a plan changes of what is known. Costs the changes, and the pods of this node. */
+  /**
+   * Returns the changes of a plan to the known state. The cost depends on the changes, and on the
+   * pods of this node.
+   */
   #changed(plan: PolicyPlan, { changes, refused }: PartialWrite): PolicySteps {
     const steps = new PolicySteps(plan.family);
     const isAllAccepted = this.#leftOut.size === 0;
@@ -315,7 +318,7 @@ export class PolicyWriter implements PolicyRuleWriter {
     this.#isKnown = true;
   }
 
-  /** Whether what was refused belongs to policies, which are in quarantine now. */
+  /** Whether the refused parts belong to policies, which are then in quarantine. */
   async #leaveOut(plan: PolicyPlan, error: unknown, { written }: PolicySteps): Promise<boolean> {
     const { runner } = this.#dependencies;
     const refused = await findRefusedParts({ runner }, { plan, written, error });

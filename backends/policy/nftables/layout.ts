@@ -15,6 +15,7 @@
  * @module
  */
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
+import { rangesOf } from "../../../lib/net/nested_blocks.ts";
 import { contentId } from "../../../lib/policy/content_id.ts";
 import type {
   Direction,
@@ -77,11 +78,10 @@ export function peersContainer({ kind }: PeerSet, family: IpFamily): NftContaine
   return { kind: "set", declaration };
 }
 
-/** The keys of a set of addresses. nft prints a block of one address without its length. */
+/** The keys of a set of addresses. Ranges are spelled as nft prints them. */
 export function* peerKeys({ kind, members }: PeerSet): Generator<string> {
-  if (kind === "blocks") {
-    for (const block of members) yield block.replace(/^([^:]*)\/32$|^(.*)\/128$/, "$1$2");
-  } else for (const member of members.values()) yield memberKey(member);
+  if (kind === "blocks") yield* rangesOf(members);
+  else for (const member of members.values()) yield memberKey(member);
 }
 
 /** The key of an address, or of an address with a port. */
@@ -125,7 +125,7 @@ function rangeMatch({ protocol, from, to }: PortRange): string {
   return `${all} th dport ${from === to ? from : `${from}-${to}`}`;
 }
 
-/** What a rule of a policy becomes: a line for each of its sets. */
+/** Returns the lines of a policy's rule: one for each of its sets. */
 export function ruleTexts(
   rule: PolicyRule,
   { direction, plan: { family, peers } }: {

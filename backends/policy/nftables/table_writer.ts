@@ -34,7 +34,7 @@ const MAX_REFUSALS = 8;
 /** Readings that fail one after the other before the table is replaced unseen. */
 const FAILED_READS = 3;
 
-/** What is tried, from one refusal to the next. */
+/** The input of an attempt, from one refusal to the next. */
 interface Attempt {
   readonly plan: PolicyPlan;
   readonly changes: PolicyPlanChanges | undefined;

@@ -30,7 +30,7 @@ export function policyKey(key: string): PolicyKey {
   return key as PolicyKey;
 }
 
-/** What a test says about a pod. */
+/** The properties of a pod in a test. */
 export interface TestPod {
   readonly address?: string;
   readonly labels?: Readonly<Record<string, string>>;

@@ -34,7 +34,7 @@ export type PolicyDataPlaneFactory = (
 /** The ends of connections. */
 export type SceneEnd = "web" | "db" | "client" | "remote" | "outside" | "node";
 
-/** Where each pod has its addresses in the plan of addresses. */
+/** The addresses of each pod in the address plan. */
 const PODS = {
   web: {
     key: "x/web",
