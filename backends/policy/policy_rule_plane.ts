@@ -3,14 +3,19 @@ import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
-import { inspectPolicyPlan, type PolicyInspection } from "../../lib/policy/inspect_policy_plan.ts";
+import {
+  type DeniedPackets,
+  inspectPolicyPlan,
+  type PolicyInspection,
+} from "../../lib/policy/inspect_policy_plan.ts";
 import type { Connection } from "../../lib/policy/judge_connection.ts";
-import type { PolicyPlan, PolicyPlanChanges } from "../../lib/policy/policy_plan.ts";
+import type { Direction, PolicyPlan, PolicyPlanChanges } from "../../lib/policy/policy_plan.ts";
 import { type DriftFound, type DriftSubject, DriftWatch } from "../netfilter/drift_watch.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
 import type { VerificationSchedule } from "../netfilter/verification_schedule.ts";
 import {
+  DIRECTIONS,
   POLICY_DRIFT_TEXTS,
   type PolicyDataPlane,
   type PolicyDataPlaneOptions,
@@ -74,6 +79,8 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
   protected abstract get summary(): string;
   /** Removes every rule that this data plane ever wrote. */
   protected abstract remove(run: RemovalRun): Promise<void>;
+  /** Reads the packets that were denied in a direction; `undefined` = they cannot be read. */
+  protected abstract deniedIn(direction: Direction): Promise<number | undefined>;
   abstract look(): ReturnType<DriftSubject["look"]>;
   abstract render(plan: PolicyPlan): Iterable<string>;
   abstract walk(plan: PolicyPlan, connection: Connection): PolicyWalk;
@@ -142,6 +149,15 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
 
   inspect(): PolicyInspection {
     return inspectPolicyPlan(this.#plan, this.summary);
+  }
+
+  async deniedPackets(): Promise<DeniedPackets> {
+    const counts: { -readonly [Each in Direction]?: number } = {};
+    for (const direction of DIRECTIONS) {
+      const packets = await this.deniedIn(direction);
+      if (packets !== undefined) counts[direction] = packets;
+    }
+    return counts;
   }
 
   /** For the watch. What a sync that waits brings is no drift: it compares everything. */

@@ -149,6 +149,18 @@ export class NftRunner {
     throw errorOfRead(result);
   }
 
+  /** Returns the packets that the counter of a chain has counted; `undefined` = no rule has a counter. */
+  async packetsOf(chain: string): Promise<number | undefined> {
+    const { family, name } = this.#table;
+    const args = ["--terse", "list", "chain", family, name, chain];
+    const result = await this.#run("read a counter of nftables", args, {
+      timeoutMs: LOOK_TIMEOUT_MS,
+    });
+    if (result.code !== 0 && !saysNotFound(result.stderr)) throw errorOfRead(result);
+    const [, packets] = /^\t\tcounter packets (\d+) /m.exec(result.stdout) ?? [];
+    return packets === undefined ? undefined : Number(packets);
+  }
+
   /** Applies a text: all of it or nothing. */
   async write(input: NftText): Promise<void> {
     const result = await this.#run(`write ${this.#words}`, ["-f", "-"], {

@@ -165,6 +165,13 @@ export class PolicyScene implements AsyncDisposable {
     return found;
   }
 
+  /** The packets that were denied in IPv4 and in IPv6. */
+  async deniedPackets() {
+    const found = [];
+    for (const dataPlane of this.#dataPlanes) found.push(await dataPlane.deniedPackets());
+    return found;
+  }
+
   /** Probes one connection in both families: `web`, `refused` or `silent` where both say the same. */
   async probe(
     from: SceneEnd,
