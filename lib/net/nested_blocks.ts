@@ -21,6 +21,9 @@ export interface BlockWithExceptions {
  */
 export type NestedBlocks = ReadonlyMap<Cidr, boolean>;
 
+/** Blocks between two pauses: well under a millisecond. */
+const BLOCKS_PER_STEP = 512;
+
 /** Addresses as numbers, both ends included. */
 interface AddressRange {
   readonly first: bigint;
@@ -36,13 +39,18 @@ interface PlacedBlock extends AddressRange {
 
 /**
  * Returns the addresses that are in any of the blocks and in no exception of the same block. All blocks
- * have to be of one family. The result has at most as many blocks as the input; the cost is n log n.
+ * have to be of one family. The result has at most as many blocks as the input; the cost is n log n, in
+ * short steps.
  */
-export function nestBlocks(blocks: readonly BlockWithExceptions[]): NestedBlocks {
+export function* nestBlocks(
+  blocks: readonly BlockWithExceptions[],
+): Generator<void, NestedBlocks, void> {
   const found = new Map<Cidr, boolean>();
   const union = new OpenEntries(blocks.length);
   const around: { readonly block: PlacedBlock; readonly isIn: boolean }[] = [];
-  for (const block of placeBlocks(blocks)) {
+  const sorted = yield* sortInSteps(yield* placeBlocks(blocks), comparePlaces);
+  for (const [index, block] of sorted.entries()) {
+    if (index % BLOCKS_PER_STEP === 0) yield;
     while (around.length > 0 && around.at(-1)!.block.last < block.first) {
       union.leave(around.pop()!.block);
     }
@@ -148,9 +156,12 @@ class OpenEntries {
   }
 }
 
-/** Each block and exception once, a block before those inside it. */
-function placeBlocks(blocks: readonly BlockWithExceptions[]): readonly PlacedBlock[] {
+/** Each block and exception once. */
+function* placeBlocks(
+  blocks: readonly BlockWithExceptions[],
+): Generator<void, readonly PlacedBlock[], void> {
   const placed = new Map<Cidr, PlacedBlock>();
+  let seen = 0;
   const placeOf = (cidr: Cidr) =>
     placed.getOrInsertComputed(cidr, () => ({
       cidr,
@@ -160,14 +171,55 @@ function placeBlocks(blocks: readonly BlockWithExceptions[]): readonly PlacedBlo
     }));
   for (const [entry, { cidr, except }] of blocks.entries()) {
     placeOf(cidr).includedIn.push(entry);
+    if (++seen % BLOCKS_PER_STEP === 0) yield;
     for (const each of except) {
+      if (++seen % BLOCKS_PER_STEP === 0) yield;
       if (cidrFamilyOf(each) === cidrFamilyOf(cidr)) placeOf(each).excludedFrom.push(entry);
     }
   }
-  return [...placed.values()].sort((left, right) => {
-    if (left.first !== right.first) return left.first < right.first ? -1 : 1;
-    return left.last > right.last ? -1 : left.last < right.last ? 1 : 0;
-  });
+  return [...placed.values()];
+}
+
+/** A block comes before those inside it. */
+function comparePlaces(left: PlacedBlock, right: PlacedBlock): number {
+  if (left.first !== right.first) return left.first < right.first ? -1 : 1;
+  return left.last > right.last ? -1 : left.last < right.last ? 1 : 0;
+}
+
+/** Sorts in short steps: runs that are sorted at once, merged two by two. */
+function* sortInSteps<T>(
+  items: readonly T[],
+  compare: (left: T, right: T) => number,
+): Generator<void, readonly T[], void> {
+  let runs: T[][] = [];
+  for (let from = 0; from < items.length; from += BLOCKS_PER_STEP) {
+    runs.push(items.slice(from, from + BLOCKS_PER_STEP).sort(compare));
+    yield;
+  }
+  while (runs.length > 1) {
+    const merged: T[][] = [];
+    for (let at = 0; at < runs.length; at += 2) {
+      merged.push(yield* mergeRuns(runs[at]!, runs[at + 1] ?? [], compare));
+    }
+    runs = merged;
+  }
+  return runs[0] ?? [];
+}
+
+function* mergeRuns<T>(
+  left: readonly T[],
+  right: readonly T[],
+  compare: (left: T, right: T) => number,
+): Generator<void, T[], void> {
+  const merged: T[] = [];
+  let [one, other] = [0, 0];
+  while (one < left.length || other < right.length) {
+    const isLeft = other === right.length ||
+      (one < left.length && compare(left[one]!, right[other]!) <= 0);
+    merged.push(isLeft ? left[one++]! : right[other++]!);
+    if (merged.length % BLOCKS_PER_STEP === 0) yield;
+  }
+  return merged;
 }
 
 function* numericRanges(
