@@ -1,7 +1,7 @@
 import type { Clock } from "../../lib/os/clock.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
 
-export { atOnce } from "../../lib/os/at_once.ts";
+export { atOnce } from "../../lib/net/steps.ts";
 
 /** Runs `work` to its end and returns its result; other tasks get their turn every 5 ms. */
 export async function inSteps<T>(

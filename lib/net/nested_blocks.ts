@@ -6,6 +6,7 @@
  */
 import { type Cidr, cidrContains, cidrFamilyOf, prefixLengthOf } from "./cidr.ts";
 import { CidrIndex } from "./cidr_cover.ts";
+import { sortInSteps } from "./steps.ts";
 import { addressAt, addressNumber, type IpAddress, type IpFamily } from "./ip_address.ts";
 
 /** A block and the blocks that are taken out of it. */
@@ -184,42 +185,6 @@ function* placeBlocks(
 function comparePlaces(left: PlacedBlock, right: PlacedBlock): number {
   if (left.first !== right.first) return left.first < right.first ? -1 : 1;
   return left.last > right.last ? -1 : left.last < right.last ? 1 : 0;
-}
-
-/** Sorts in short steps: runs that are sorted at once, merged two by two. */
-function* sortInSteps<T>(
-  items: readonly T[],
-  compare: (left: T, right: T) => number,
-): Generator<void, readonly T[], void> {
-  let runs: T[][] = [];
-  for (let from = 0; from < items.length; from += BLOCKS_PER_STEP) {
-    runs.push(items.slice(from, from + BLOCKS_PER_STEP).sort(compare));
-    yield;
-  }
-  while (runs.length > 1) {
-    const merged: T[][] = [];
-    for (let at = 0; at < runs.length; at += 2) {
-      merged.push(yield* mergeRuns(runs[at]!, runs[at + 1] ?? [], compare));
-    }
-    runs = merged;
-  }
-  return runs[0] ?? [];
-}
-
-function* mergeRuns<T>(
-  left: readonly T[],
-  right: readonly T[],
-  compare: (left: T, right: T) => number,
-): Generator<void, T[], void> {
-  const merged: T[] = [];
-  let [one, other] = [0, 0];
-  while (one < left.length || other < right.length) {
-    const isLeft = other === right.length ||
-      (one < left.length && compare(left[one]!, right[other]!) <= 0);
-    merged.push(isLeft ? left[one++]! : right[other++]!);
-    if (merged.length % BLOCKS_PER_STEP === 0) yield;
-  }
-  return merged;
 }
 
 function* numericRanges(

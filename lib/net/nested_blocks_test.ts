@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { type Cidr, cidrContains, parseCidr } from "./cidr.ts";
 import { type IpFamily, parseIpAddress } from "./ip_address.ts";
-import { atOnce } from "../os/at_once.ts";
+import { atOnce } from "./steps.ts";
 import { BlockMatcher, type BlockWithExceptions, nestBlocks, rangesOf } from "./nested_blocks.ts";
 
 type TestBlock = readonly [cidr: string, ...except: string[]];

@@ -10,7 +10,7 @@ import {
   nestBlocks,
   type NestedBlocks,
 } from "../net/nested_blocks.ts";
-import { atOnce } from "../os/at_once.ts";
+import { atOnce } from "../net/steps.ts";
 import { contentId, contentIdInSteps } from "./content_id.ts";
 import { EVERYTHING, type Labels, type LabelSelector, matchesLabels } from "./label_selector.ts";
 import type { PeerSetId, PodPort } from "./policy_plan.ts";

@@ -10,7 +10,7 @@ import type { NetworkPolicy, NetworkPolicyPeer } from "../api/kinds/network_poli
 import type { ObjectProblem } from "../api/problem.ts";
 import { ProblemCollector } from "../api/problem_collector.ts";
 import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
-import { atOnce } from "../os/at_once.ts";
+import { atOnce } from "../net/steps.ts";
 import { type LabelSelector, parseLabelSelector } from "./label_selector.ts";
 import { ALL_PODS, type PeerSource, podPortsSource } from "./peer_source.ts";
 import { type FamilyPeers, isWhole, parsePolicyPeers, peersInFamily } from "./policy_peers.ts";

@@ -7,7 +7,7 @@ import type { ObjectProblem } from "../api/problem.ts";
 import { ProblemCollector } from "../api/problem_collector.ts";
 import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
-import { atOnce } from "../os/at_once.ts";
+import { atOnce } from "../net/steps.ts";
 import { matchesLabels } from "./label_selector.ts";
 import { LivePeerSets, type PeerEvents } from "./live_peer_sets.ts";
 import type { NamespaceLabels } from "./peer_source.ts";

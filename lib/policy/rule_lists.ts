@@ -4,7 +4,7 @@
  * @module
  */
 import type { IpFamily } from "../net/ip_address.ts";
-import { atOnce } from "../os/at_once.ts";
+import { atOnce } from "../net/steps.ts";
 import { contentIdInSteps } from "./content_id.ts";
 import type { PeerSource } from "./peer_source.ts";
 import type { ParsedRule, Policy } from "./policy.ts";
