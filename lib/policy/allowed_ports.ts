@@ -29,7 +29,7 @@ export type Peer =
   /** An address of no pod, and in no block that a rule names. */
   | { readonly kind: "outside" };
 
-/** What allows some ports. */
+/** The rule that allows some ports. */
 export interface Grant {
   readonly policy: PolicyKey;
   /** Place of the rule in `spec.ingress` or `spec.egress`. */

@@ -1,5 +1,5 @@
 /**
- * Who reaches whom: the truth table of one namespace.
+ * The truth table of one namespace: which pods reach each other.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * Where the members of a peer set come from.
+ * The source of the members of a peer set.
  *
  * @module
  */

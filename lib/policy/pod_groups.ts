@@ -22,7 +22,7 @@ export interface PodGroup {
   readonly blocks: ReadonlySet<PeerSetId>;
 }
 
-/** What policies look at. */
+/** The properties that policies distinguish. */
 interface Distinctions {
   readonly labels: ReadonlySet<string>;
   readonly names: ReadonlyMap<string, NamedPort>;

@@ -37,7 +37,7 @@ export interface FamilyPeers {
 /** Exceptions that are read without a pause. */
 const EXCEPTIONS_PER_STEP = 64;
 
-/** Where problems of a part of the object go. */
+/** The path of a part of the object, and the collector of its problems. */
 interface PolicyPlace {
   readonly path: string;
   readonly problems: ProblemCollector;

@@ -1,6 +1,6 @@
 /**
- * What a NetworkPolicy means, as one table: the connectivity cases of Kubernetes' own suite, and cases
- * that other implementations get wrong.
+ * The meaning of NetworkPolicies, as one table: the connectivity cases of Kubernetes' own suite,
+ * and cases in which other implementations are wrong.
  *
  * @module
  */
@@ -538,7 +538,7 @@ export const MORE_CASES: readonly PolicyCase[] = [
     }],
   },
   {
-    name: "what cannot be read opens nothing and isolates",
+    name: "an unknown field opens nothing and isolates",
     steps: [
       toA({ ports: [{ protocol: "QUIC", port: 80 }] }),
       toA({ ports: [{ port: "serve-80-tcp", endPort: 90 }] }),

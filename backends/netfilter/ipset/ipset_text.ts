@@ -24,7 +24,10 @@ export type SetType =
 
 /** A set as it was printed. */
 export interface SavedSet {
-  /** Its type, family and bounds, without what the kernel chose itself, as its size now. */
+  /**
+   * Its type, family and bounds, without properties that the kernel chose, such as its current
+   * size.
+   */
   readonly options: string;
   readonly entries: ReadonlySet<string>;
 }
@@ -32,7 +35,7 @@ export interface SavedSet {
 const NO_MATCH = / nomatch$/;
 /** Lines between two pauses. */
 const LINES_PER_STEP = 256;
-/** Where the kernel prints more than was asked for. */
+/** Options that the kernel prints although kube-relay does not set them. */
 const OWN_OPTIONS = new Set(["hashsize", "bucketsize", "initval"]);
 /** IPSET_MAXNAMELEN less the final zero. */
 export const MAX_SET_NAME_LENGTH = 31;
@@ -68,8 +71,8 @@ export function deleteLine(name: string, entry: string): string {
 }
 
 /**
- * The lines that put a new set in the place of one that has other options, even while rules name it. A
- * scratch set that a killed run left is emptied; one of other options fails the first line.
+ * Returns the lines that replace a set with other options, even while rules refer to it. A scratch
+ * set of a killed run is emptied; if it has other options, the first line fails.
  */
 export function replaceLines(
   name: string,
@@ -90,7 +93,10 @@ export function scratchName(name: string): string {
   return `NEW-${name}`.slice(0, MAX_SET_NAME_LENGTH);
 }
 
-/** Whether two sets, by their options, have the same type and family; the kernel swaps no others. */
+/**
+ * Whether two sets, by their options, have the same type and family. The kernel swaps only such
+ * sets.
+ */
 export function canBeSwapped(one: string, other: string): boolean {
   const kindOf = (options: string) => /^\S+(?: family \S+)?/.exec(options)?.[0];
   return kindOf(one) === kindOf(other);

@@ -17,11 +17,14 @@ export interface IpvsSource {
   readonly entries: (set: string) => Iterable<string> | undefined;
   /** Returns the line that makes an address one of this node; `undefined` = there is none. */
   readonly address: (address: IpAddress) => string | undefined;
-  /** Returns the line of a virtual server, then those of its real servers; `undefined` = there is none. */
+  /**
+   * Returns the line of a virtual server and those of its real servers; `undefined` = it does not
+   * exist.
+   */
   readonly server: (at: ServerAddress) => readonly string[] | undefined;
 }
 
-/** Where a virtual server listens. */
+/** The address, port and protocol of a virtual server. */
 export type ServerAddress = Pick<WalkedPacket, "destination" | "port" | "protocol">;
 
 /** A virtual server that a packet is for. */
@@ -36,7 +39,7 @@ interface MetServer {
 /** Entries of a set, ready to be looked up. */
 interface KnownSet {
   readonly all: ReadonlySet<string>;
-  /** Those whose last part is a range. Of blocks, the smallest come first: they decide. */
+  /** Entries whose last part is a range, the smallest blocks first: they decide. */
   readonly ranges: readonly string[];
 }
 
@@ -56,7 +59,10 @@ export class IpvsObjects {
     return { object: "ip set entry", name: match.name, text: `add ${match.name} ${entry}` };
   }
 
-  /** Returns what makes an address one of this node, next to those of its own interfaces. */
+  /**
+   * Returns the line that makes an address local, besides the addresses of the node's own
+   * interfaces.
+   */
   address(address: IpAddress): PacketCarrier | undefined {
     const text = this.#source.address(address);
     return text === undefined ? undefined : { object: "address", name: address, text };

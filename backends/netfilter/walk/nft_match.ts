@@ -65,7 +65,10 @@ export function keysOf(key: Key, packet: SeenPacket): readonly DrawnKey[] {
   return keys;
 }
 
-/** Returns the element of a set that holds a key: the key, or one whose last part is a range. */
+/**
+ * Returns the element of a set that contains a key: the key itself, or one whose last part is a
+ * range.
+ */
 export function memberOf(elements: ReadonlyMap<string, string>, key: string): string | undefined {
   if (elements.has(key)) return key;
   const start = key.slice(0, key.lastIndexOf(" ") + 1);

@@ -23,12 +23,11 @@ import type {
 } from "../../../lib/policy/policy_plan.ts";
 import { createOptions, entryOfCidr, type SetType } from "../../netfilter/ipset/ipset_text.ts";
 import { type Rule, ruleText } from "../../netfilter/iptables/iptables_objects.ts";
-import { denyLogPrefix } from "../policy_data_plane.ts";
+import { denyLogPrefix, DIRECTIONS } from "../policy_data_plane.ts";
 import { acceptableRules, type LeftOut, type RefusedParts } from "../policy_quarantine.ts";
 import {
   baseChains,
   DENIED,
-  DIRECTIONS,
   DISPATCH,
   goTo,
   GOTO_DENY,
@@ -101,7 +100,7 @@ export function listChainName(id: RuleListId): string {
   return `KUBE-RELAY-${id}`;
 }
 
-/** What a rule of a policy becomes: a line for each of its sets and each group of its ports. */
+/** Returns the lines of a policy's rule: one for each of its sets and each group of its ports. */
 export function ruleTexts(
   rule: PolicyRule,
   { direction, plan: { family, peers } }: {

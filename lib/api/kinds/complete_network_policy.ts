@@ -1,5 +1,6 @@
 /**
- * NetworkPolicies of manifests: what an API server would refuse besides single fields, and its defaults.
+ * Completes NetworkPolicies of manifests: sets the defaults of an API server, and refuses what it
+ * would refuse beyond single fields.
  *
  * @module
  */
@@ -87,7 +88,7 @@ function checkPeers(peers: readonly Peer[], path: Path, report: ManifestReport):
     if (!selects && !ipBlock) {
       report.error({ path: at, message: "has to hold podSelector, namespaceSelector or ipBlock" });
     } else if (selects && ipBlock) {
-      const message = "cannot stand beside podSelector or namespaceSelector: use another entry";
+      const message = "cannot be combined with podSelector or namespaceSelector: use another entry";
       report.error({ path: [...at, "ipBlock"], message });
     }
     checkSelector(podSelector, [...at, "podSelector"], report);

@@ -1,5 +1,5 @@
 /**
- * The manifest files and what was last read of each.
+ * The manifest files, with the last result of reading each.
  *
  * @module
  */
@@ -56,7 +56,7 @@ type FileLook =
   | { readonly look: "later"; readonly ms: number }
   | { readonly look: "changed"; readonly objects: FileObjects };
 
-/** How to check a file. */
+/** The options for checking a file. */
 interface LookOptions {
   /** The previous result. */
   readonly previous: FileObjects;
