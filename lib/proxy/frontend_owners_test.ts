@@ -141,3 +141,11 @@ Deno.test("contestedItems() names the frontend and its owner", () => {
   assertEquals(item?.address, "[2001:db8::1]:80/TCP");
   assertMatch(item!.reason, /^\[2001:db8::1\]:80\/TCP belongs to ns\/b\/TCP, which has priority/);
 });
+
+Deno.test("contestedItems() names a node port on every address, because the rest of the ServicePort works", () => {
+  const { port } = testServicePlan({ port: 30_080 });
+  const plan = testServicePlan({
+    contested: [{ role: "NodePort", port, owner: testServicePlan({ name: "b" }).key }],
+  });
+  assertEquals(contestedItems(plan).map(({ address }) => address), [":30080/TCP"]);
+});

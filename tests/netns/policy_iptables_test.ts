@@ -65,7 +65,8 @@ const ALTERATIONS: readonly (readonly string[])[] = [
   ["-I KUBE-RELAY-POLICY-DENY -j ACCEPT"],
   ["-I KUBE-RELAY-POLICY-NO-INGRESS -j RETURN"],
   ["-F KUBE-RELAY-POLICY-EGRESS"],
-  ["-F KUBE-RELAY-POLICY-LINK"],
+  ["-F KUBE-RELAY-POLICY-LINK-IN"],
+  ["-F KUBE-RELAY-POLICY-DENY-OUT"],
   [":KUBE-RELAY-aaaaaaaaaaaaaaaa - [0:0]"],
 ];
 

@@ -99,13 +99,12 @@ export class PolicyCaseScene implements AsyncDisposable {
     this.#clients = new Map(
       [...topology.pods].map(([pod, namespace]) => [pod, ProbeClient.start(namespace)]),
     );
-    const { nodeName: _, ...plan } = IPV4_PLAN;
     this.#planes = CASE_NODES.flatMap((node) =>
       IP_FAMILIES.map((family) => ({
         node,
         planner: new PolicyPlanner(this.state, {
-          ...{ ...plan, family },
-          ...(!nodes.judgesAllPods && { nodeName: node }),
+          ...{ ...IPV4_PLAN, family, nodeName: node },
+          includesRemotePods: nodes.judgesAllPods ?? false,
         }),
         dataPlane: nodes.make(dependencies(topology.nodes[node]), {
           family,
