@@ -23,15 +23,16 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "lib/proxy": ["lib/api", "lib/net"],
   "lib/explain": ["lib/proxy", "lib/api", "lib/net"],
   "lib/policy": ["lib/api", "lib/net"],
+  "lib/routing": ["lib/proxy", "lib/policy", "lib/api", "lib/net"],
   ...Object.fromEntries(
     ["kube", "controller", "config", "health", "metrics", "log", "os"].map((edge) => [
       `lib/${edge}`,
-      ["lib/proxy", "lib/policy", "lib/api", "lib/net", "lib/log", "lib/os"],
+      ["lib/routing", "lib/proxy", "lib/policy", "lib/api", "lib/net", "lib/log", "lib/os"],
     ]),
   ),
   "backends": [
     ...["lib/controller", "lib/log", "lib/os"],
-    ...["lib/explain", "lib/proxy", "lib/policy", "lib/api", "lib/net"],
+    ...["lib/explain", "lib/routing", "lib/proxy", "lib/policy", "lib/api", "lib/net"],
   ],
   "lib/app": [
     ...[
@@ -43,7 +44,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
       "lib/log",
       "lib/os",
     ],
-    ...["lib/explain", "lib/proxy", "lib/policy", "lib/api", "lib/net"],
+    ...["lib/explain", "lib/routing", "lib/proxy", "lib/policy", "lib/api", "lib/net"],
   ],
   "main.ts": ["lib", "backends", "deno.json"],
 };
@@ -218,7 +219,9 @@ function mayImport(from: string, to: string): boolean {
 }
 
 function isPure({ path, text }: SourceFile): boolean {
-  if (/^lib\/(net|api|proxy|explain|policy)\//.test(path) || CLAIMS_PURITY.test(text)) return true;
+  if (/^lib\/(net|api|proxy|explain|policy|routing)\//.test(path) || CLAIMS_PURITY.test(text)) {
+    return true;
+  }
   return path.startsWith("backends/") && PURE_IN_BACKENDS.test(path);
 }
 
@@ -302,6 +305,9 @@ const PLANTED: readonly (readonly [path: string, text: string, says: string])[] 
   ["lib/proxy/a.ts", 'import { b } from "../policy/b.ts";', "must not know lib/policy"],
   ["lib/policy/a.ts", 'import { b } from "../proxy/b.ts";', "must not know lib/proxy"],
   ["lib/policy/a.ts", "const x = Date.now();", "is to be pure but says 'Date.now'"],
+  ["lib/policy/a.ts", 'import { b } from "../routing/b.ts";', "must not know lib/routing"],
+  ["lib/routing/a.ts", 'import { b } from "../app/b.ts";', "must not know lib/app"],
+  ["lib/routing/a.ts", "const x = Date.now();", "is to be pure but says 'Date.now'"],
   ["lib/proxy/a.ts", 'export { b } from "../../backends/b.ts";', "must not know backends"],
   ["lib/kube/a.ts", 'import { b } from "../config/b.ts";', "lib/kube must not know lib/config"],
   ["lib/kube/a.ts", 'const b = await import("../app/b.ts");', "lib/kube must not know lib/app"],
