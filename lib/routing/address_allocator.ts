@@ -125,22 +125,24 @@ export class AddressAllocator {
 
   /** As {@linkcode update}, in steps of one Service. Events have to wait until the last step. */
   *updateInSteps(): Generator<void, ReadonlySet<ServiceKey>, void> {
-    const queue = new SortedList<Claim>(compareClaims);
     const changed = new Set(this.#pending.keys());
-    for (const claim of yield* this.#takePending()) {
-      if (!this.#isSatisfied(claim)) queue.add(claim);
-    }
-    for (;;) {
-      for (const claim of this.#waiting.wake(this.#inventory)) queue.add(claim);
-      const claim = queue.first;
-      if (!claim) return changed;
-      queue.delete(claim);
+    const pending = yield* this.#takePending();
+    const woken = new SortedList<Claim>(compareClaims);
+    for (let index = 0;;) {
+      for (const claim of this.#waiting.wake(this.#inventory)) woken.add(claim);
+      const next = pending[index];
+      const other = woken.first;
+      if (!next && !other) return changed;
+      const claim = !other || next && compareClaims(next, other) < 0 ? next! : other;
+      if (claim === next) index++;
+      if (claim === other) woken.delete(other);
+      yield;
+      if (this.#isSatisfied(claim)) continue;
       this.#waiting.delete(claim);
       const { address, refusal } = claim;
       this.#assign(claim);
       const isSame = claim.address === address && claim.refusal?.message === refusal?.message;
       if (!isSame) changed.add(claim.request.key);
-      yield;
     }
   }
 
