@@ -246,7 +246,6 @@ Deno.test("slimObject() keeps what a Node says of announcements", () => {
   const spec = {
     podCIDR: "10.1.0.0/24",
     podCIDRs: ["10.1.0.0/24"],
-    unschedulable: true,
     taints: [{ key: "node.kubernetes.io/out-of-service", effect: "NoExecute" }],
   };
   const status = { addresses: [{ type: "InternalIP", address: "192.0.2.1" }] };

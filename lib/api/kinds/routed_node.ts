@@ -6,7 +6,7 @@
  */
 import * as v from "valibot";
 import { defineKind, type ObjectOf } from "../kind.ts";
-import { dnsSubdomain, fields, flag, list, metadata, text } from "../schema.ts";
+import { dnsSubdomain, fields, list, metadata, text } from "../schema.ts";
 
 /** kube-router's settings of a node's BGP sessions. */
 export const BGP_ANNOTATIONS = {
@@ -45,7 +45,6 @@ export const ROUTED_NODE = defineKind({
       fields({
         podCIDR: v.nullish(text),
         podCIDRs: list(text),
-        unschedulable: v.nullish(flag),
         taints: list(fields({ key: text, effect: v.nullish(text) }, { isOpen: true })),
       }, { isOpen: true }),
       {},
