@@ -1,6 +1,7 @@
 import { type Cidr, prefixLengthOf } from "../net/cidr.ts";
 import { type IpAddress, ipFamilyOf, isUnspecified, tryParseIpAddress } from "../net/ip_address.ts";
 import { type Port, tryParsePort } from "../net/port.ts";
+import { peerName } from "../routing/node_bgp.ts";
 import type { BgpSettings, ConfiguredPeer } from "../routing/routing_settings.ts";
 import { checkCidr, type Expect } from "./expectation.ts";
 import { parseSelector } from "./parse_pools.ts";
@@ -223,9 +224,4 @@ function parseAddress(text: string, { path, expect }: Place): IpAddress | undefi
   const isUsable = address !== undefined && !isUnspecified(address);
   expect(isUsable, path, `Expected an IP address such as 192.0.2.1, found '${text}'`);
   return isUsable ? address : undefined;
-}
-
-/** Returns the name of a session with an address. */
-export function peerName(address: IpAddress): string {
-  return `peer_${address.replaceAll(/[^0-9a-f]/g, "_")}`;
 }
