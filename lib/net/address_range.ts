@@ -38,9 +38,10 @@ export function rangeOf(cidr: Cidr): { readonly first: bigint; readonly last: bi
 
 /** Returns the number of an address, with its first byte as the highest one. */
 export function addressNumber(address: IpAddress): bigint {
-  const bytes = address.includes(":")
-    ? ipaddr.IPv6.parse(address).toByteArray()
-    : address.split(".").map(Number);
+  if (!address.includes(":")) {
+    return BigInt(address.split(".").reduce((value, byte) => value * 256 + Number(byte), 0));
+  }
+  const bytes = ipaddr.IPv6.parse(address).toByteArray();
   return BigInt(`0x${bytes.map((byte) => byte.toString(16).padStart(2, "0")).join("")}`);
 }
 

@@ -34,6 +34,8 @@ export class Announcements {
   readonly #announced = new Map<Cidr, AnnouncedPrefix>();
   #sorted: readonly AnnouncedPrefix[] = [];
   #attributes: CommonAttributes = { communities: [], largeCommunities: [] };
+  /** Why the node announces no address of a Service. */
+  #exclusion: string | undefined;
   readonly #touched = new Set<Cidr>();
 
   /** Sorted by prefix, as of the last update. */
@@ -64,9 +66,23 @@ export class Announcements {
     for (const prefix of this.#sources.keys()) this.#touched.add(prefix);
   }
 
+  /** Sets why the node announces no address of a Service; `undefined` = it does. Ranges of pods stay. */
+  setExclusion(reason: string | undefined): void {
+    if (reason === this.#exclusion) return;
+    this.#exclusion = reason;
+    for (const prefix of this.#sources.keys()) this.#touched.add(prefix);
+  }
+
   /** What is known of a prefix. */
   sourcesOf(prefix: Cidr): readonly PrefixSource[] {
-    return [...this.#sources.get(prefix)?.values() ?? []];
+    return [...this.#sources.get(prefix)?.values() ?? []].map((source) => {
+      const obstacle = source.obstacle ?? this.#exclusionOf(source);
+      return { ...source, ...(obstacle !== undefined && { obstacle }) };
+    });
+  }
+
+  #exclusionOf({ kind }: PrefixSource): string | undefined {
+    return kind === "pod-cidr" ? undefined : this.#exclusion;
   }
 
   /** Brings the list up to date. Returns the prefixes that changed. */
@@ -75,7 +91,7 @@ export class Announcements {
     for (const prefix of this.#touched) {
       const before = this.#announced.get(prefix);
       const after = this.#announce(prefix);
-      if (JSON.stringify(before) === JSON.stringify(after)) continue;
+      if (isSame(before, after)) continue;
       if (after) this.#announced.set(prefix, after);
       else this.#announced.delete(prefix);
       changed.add(prefix);
@@ -86,15 +102,15 @@ export class Announcements {
   }
 
   #announce(prefix: Cidr): AnnouncedPrefix | undefined {
-    const active = this.sourcesOf(prefix).filter(({ obstacle }) => obstacle === undefined);
-    if (active.length === 0) return undefined;
-    const kinds = new Set(active.map(({ kind }) => kind));
-    return {
-      prefix,
-      to: [...new Set(active.flatMap(({ to }) => to))].sort(),
-      kind: KINDS.find((kind) => kinds.has(kind))!,
-      ...this.#attributes,
-    };
+    let rank = KINDS.length;
+    const roles = new Set<BgpPeer["role"]>();
+    for (const source of this.#sources.get(prefix)?.values() ?? []) {
+      if (source.obstacle !== undefined || this.#exclusionOf(source) !== undefined) continue;
+      rank = Math.min(rank, KINDS.indexOf(source.kind));
+      for (const role of source.to) roles.add(role);
+    }
+    const kind = KINDS[rank];
+    return kind && { prefix, to: [...roles].sort(), kind, ...this.#attributes };
   }
 
   /** Merges the sorted list with the changed prefixes. */
@@ -110,4 +126,11 @@ export class Announcements {
     merged.push(...added.slice(next));
     return merged;
   }
+}
+
+/** Whether a prefix is announced alike. Attributes are replaced as a whole. */
+function isSame(left: AnnouncedPrefix | undefined, right: AnnouncedPrefix | undefined): boolean {
+  return left?.kind === right?.kind && left?.communities === right?.communities &&
+    left?.largeCommunities === right?.largeCommunities &&
+    left?.localPreference === right?.localPreference && left?.to.join() === right?.to.join();
 }

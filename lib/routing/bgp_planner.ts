@@ -114,10 +114,8 @@ export class BgpPlanner {
 
   /** While the node drains, it announces no address of a Service. */
   setDraining(isDraining: boolean): void {
-    if (isDraining === this.#isDraining) return;
     this.#isDraining = isDraining;
-    this.#announceRanges();
-    for (const key of this.#services.keys()) this.#announceService(key);
+    this.#announcements.setExclusion(this.#exclusion());
   }
 
   /** Takes the addresses of a Service, or that it is gone. */
@@ -180,11 +178,12 @@ export class BgpPlanner {
   }
 
   #setOwn(): void {
-    const before = this.#ownState();
+    const labels = JSON.stringify(this.#own?.node.labels);
     const own = this.#nodes.get(this.#options.nodeName);
     this.#isOwnGone = own === undefined;
     if (own) this.#own = own;
     if (!this.#own) return;
+    this.#announcements.setExclusion(this.#exclusion());
     const { communities, largeCommunities, localPreference } = this.#options.settings;
     this.#announcements.setAttributes({
       communities: [...new Set([...communities, ...this.#own.bgp.communities])].sort(),
@@ -192,13 +191,9 @@ export class BgpPlanner {
       ...(localPreference !== undefined && { localPreference }),
     });
     this.#announceRanges();
-    if (this.#ownState() === before) return;
+    // The selectors of pools match them.
+    if (JSON.stringify(this.#own.node.labels) === labels) return;
     for (const key of this.#services.keys()) this.#announceService(key);
-  }
-
-  /** What the addresses of all Services depend on, as text. */
-  #ownState(): string {
-    return JSON.stringify([this.#exclusion(), this.#own?.node.labels]);
   }
 
   /** Announces the addresses again that a node got or lost. */
@@ -269,7 +264,7 @@ export class BgpPlanner {
     if (pool?.nodeSelector && !matchesLabels(pool.nodeSelector, this.#own?.node.labels ?? {})) {
       return `the nodeSelector of pool '${pool.name}' does not match the Node`;
     }
-    return this.#exclusion();
+    return undefined;
   }
 
   #announceRanges(): void {
@@ -284,7 +279,7 @@ export class BgpPlanner {
       sourcesOf(this.#own?.node.podCidrs ?? [], { kind: "pod-cidr", to, obstacle: off }),
     );
     const obstacle = advertise.serviceRanges
-      ? this.#exclusion()
+      ? undefined
       : "routing.bgp.advertise.serviceRanges is off";
     this.#announcements.set(
       SERVICE_RANGES!,

@@ -1,5 +1,4 @@
 import type { IpAddress } from "../net/ip_address.ts";
-import { sha256 } from "../policy/content_id.ts";
 import { type LabelSelector, matchesLabels } from "../policy/label_selector.ts";
 import type { RoutingNode } from "./routing_node.ts";
 
@@ -96,7 +95,9 @@ export class Layer2Owners {
     const changes = new Map<IpAddress, OwnerChange>();
     for (const [address, owner] of this.#gone) changes.set(address, { before: owner });
     this.#gone.clear();
-    for (const [address, owned] of this.#addresses) {
+    const hasOtherNodes = lost.size + won.length > 0;
+    for (const address of hasOtherNodes ? this.#addresses.keys() : this.#changed) {
+      const owned = this.#addresses.get(address)!;
       const old = owned.owner;
       const isOpen = old === undefined || lost.has(old) || this.#changed.has(address);
       const candidates = isOpen ? usable.values() : won;
@@ -166,8 +167,13 @@ function obstacleAt(
   return undefined;
 }
 
+/** FNV-1a. */
 function hashOf(text: string): number {
-  return sha256(new TextEncoder().encode(text))[0]!;
+  let hash = 0x811c9dc5;
+  for (let index = 0; index < text.length; index++) {
+    hash = Math.imul(hash ^ text.charCodeAt(index), 0x01000193);
+  }
+  return mix(hash);
 }
 
 /** Mixes two hashes: the finalizer of MurmurHash3, twice. Every release has to find the same owner. */
