@@ -85,10 +85,11 @@ export class Announcements {
     return kind === "pod-cidr" ? undefined : this.#exclusion;
   }
 
-  /** Brings the list up to date. Returns the prefixes that changed. */
-  update(): ReadonlySet<Cidr> {
+  /** Brings the list up to date, in steps of one prefix. Returns the prefixes that changed. */
+  *updateInSteps(): Generator<void, ReadonlySet<Cidr>, void> {
     const changed = new Set<Cidr>();
     for (const prefix of this.#touched) {
+      yield;
       const before = this.#announced.get(prefix);
       const after = this.#announce(prefix);
       if (isSame(before, after)) continue;

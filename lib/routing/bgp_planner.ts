@@ -135,9 +135,18 @@ export class BgpPlanner {
 
   /** Brings the plan up to date. */
   update(): BgpPlanChanges {
+    const steps = this.updateInSteps();
+    for (;;) {
+      const { done, value } = steps.next();
+      if (done) return value;
+    }
+  }
+
+  /** As {@linkcode update}, in steps of one prefix. Events have to wait until the last step. */
+  *updateInSteps(): Generator<void, BgpPlanChanges, void> {
     const own = this.#own;
     if (!own) return { isChanged: false, prefixes: new Set() };
-    const prefixes = this.#announcements.update();
+    const prefixes = yield* this.#announcements.updateInSteps();
     const before = this.#plan;
     const announced = this.#announcements.sorted;
     if (before && !this.#areNodesChanged && prefixes.size === 0) {
