@@ -15,7 +15,7 @@ interface SourceFile {
   readonly text: string;
 }
 
-/** What a file of a layer may import of the others; its own folder is always open. */
+/** The layers that a file of a layer may import, besides its own folder. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "lib/std": [],
   "lib/net": [],
@@ -97,7 +97,7 @@ const TOOLKIT = /^backends\/(netfilter\/(nft|iptables|ipset)|iproute)\//;
 const SERVICES =
   /^lib\/(api\/|proxy\/(service_(?!mode)|proxy_))|^backends\/(iptables|ipvs|userspace)\//;
 
-/** What a sync runs through in a backend, and the tools that it must not depend on. */
+/** Files of a backend that a sync uses, and tools that they must not import. */
 const WRITE_PATH =
   /^backends\/(?:policy\/)?\w+\/(wanted_\w+|applied_\w+|\w+_writer|adopt_\w+|layout|drift_watch|diff|diff_\w+|render_service)\.ts$/;
 const TOOL = /\/(compare\w*|\w+_comparison|explain\w*|trace\w*|inspect\w*|find_\w+)\.ts$/;
@@ -114,7 +114,7 @@ const REACHES_OUTSIDE = [
   /\bfetch\(/,
 ];
 
-/** What only some files may do. */
+/** Actions that only some files may perform. */
 const ONLY_IN: readonly { what: string; pattern: RegExp; files: RegExp }[] = [
   {
     what: "starts a process",
@@ -210,9 +210,10 @@ function mayImport(from: string, to: string): boolean {
   const [own, other] = [layerOf(from), layerOf(to)];
   if (EXCEPTIONS[own] === to) return true;
   if (own === "backends" && other === "backends") {
-    const [mine, theirs] = [backendOf(from), backendOf(to)];
+    const [importer, imported] = [backendOf(from), backendOf(to)];
     // The toolkits of the kernel's tools, which the modes share.
-    return mine === undefined || mine === theirs || theirs === "netfilter" || theirs === "iproute";
+    return importer === undefined || importer === imported || imported === "netfilter" ||
+      imported === "iproute";
   }
   const open = MAY_IMPORT[own] ?? [];
   return own === other || open.includes(other) || open.includes(other.split("/")[0]!);
@@ -356,7 +357,7 @@ for (const [path, text, says] of PLANTED) {
   });
 }
 
-/** What must not be taken for a violation. */
+/** Texts that must not count as violations. */
 const INNOCENT: readonly (readonly [path: string, text: string])[] = [
   [
     "lib/proxy/a.ts",

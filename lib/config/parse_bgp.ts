@@ -16,8 +16,8 @@ interface Place {
 
 /** AS numbers that stand for others or are reserved (RFC 6793, RFC 7300). */
 const UNUSABLE_AS: readonly number[] = [0, 23_456, 65_535, 4_294_967_295];
-/** A symbol of BIRD has at most 64 bytes. */
-const NAME = /^[A-Za-z][A-Za-z0-9_]{0,59}$/;
+/** A name of BIRD has at most 64 bytes, some of which its driver needs. */
+const NAME = /^[A-Za-z][A-Za-z0-9_]{0,54}$/;
 /** Longest path of a Unix socket in bytes, without the zero at its end. */
 const LONGEST_SOCKET_PATH = 107;
 
@@ -196,7 +196,7 @@ function parsePeer(
   expect(
     NAME.test(name),
     `${path}.name`,
-    `Expected at most 60 letters, digits and '_' after a letter, found '${name}'`,
+    `Expected at most 55 letters, digits and '_' after a letter, found '${name}'`,
   );
   const nodeSelector = parseSelector(configuration.nodeSelector, {
     path: `${path}.nodeSelector`,

@@ -1,5 +1,5 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
-import { addressFromNumber } from "../net/address_range.ts";
+import { addressAt } from "../net/ip_address.ts";
 import { API_VERSION, KIND } from "./configuration.ts";
 import { defaultConfiguration, parseConfiguration } from "./configuration_schema.ts";
 import { parseRouting, routingSettingsOf } from "./parse_routing.ts";
@@ -27,7 +27,7 @@ function problemsOf(routing: Fields): readonly string[] {
 function poolsOf(routing: Fields): readonly string[] {
   return routingSettingsOf(read(routing)).pools.map(({ name, ranges, autoAssign, announce }) => {
     const texts = ranges.map(({ family, first, last }) =>
-      [first, last].map((end) => addressFromNumber(end, family)).join("-")
+      [first, last].map((end) => addressAt(end, family)).join("-")
     );
     return `${name} ${texts.join(" ")} ${autoAssign ? "auto" : "asked"} ${announce}`;
   });

@@ -102,7 +102,7 @@ export const ROUTING_ENTRIES = {
       limitPerPeer: wholeNumber(1000, ROUTING_LIMITS.limitPerPeer),
     }),
     controlSocket: text("/run/kube-relay-bird/bird.ctl"),
-    configFile: text("/var/lib/kube-relay-bird/bird.conf"),
+    configFile: text("/run/kube-relay/bird.conf"),
   }),
 } as const;
 

@@ -1,11 +1,17 @@
 /**
- * Addresses as numbers, and ranges of them.
+ * Ranges of addresses, as pools have them.
  *
  * @module
  */
-import ipaddr from "ipaddr.js";
 import { type Cidr, cidrFamilyOf, prefixLengthOf, tryParseCidr } from "./cidr.ts";
-import { type IpAddress, type IpFamily, ipFamilyOf, tryParseIpAddress } from "./ip_address.ts";
+import {
+  addressAt,
+  addressNumber,
+  type IpAddress,
+  type IpFamily,
+  ipFamilyOf,
+  tryParseIpAddress,
+} from "./ip_address.ts";
 
 /** Addresses of one family, both ends included. */
 export interface AddressRange {
@@ -36,31 +42,6 @@ export function rangeOf(cidr: Cidr): { readonly first: bigint; readonly last: bi
   return { first, last: first + (1n << BigInt(bits - prefixLengthOf(cidr))) - 1n };
 }
 
-/** Returns the number of an address, with its first byte as the highest one. */
-export function addressNumber(address: IpAddress): bigint {
-  if (!address.includes(":")) {
-    return BigInt(address.split(".").reduce((value, byte) => value * 256 + Number(byte), 0));
-  }
-  const bytes = ipaddr.IPv6.parse(address).toByteArray();
-  return BigInt(`0x${bytes.map((byte) => byte.toString(16).padStart(2, "0")).join("")}`);
-}
-
-/** Returns the address with a number, as canonical text. */
-export function addressFromNumber(value: bigint, family: IpFamily): IpAddress {
-  if (family === "IPv4") {
-    const number = Number(value);
-    return [24, 16, 8, 0].map((shift) => number >>> shift & 255).join(".") as IpAddress;
-  }
-  const digits = value.toString(16).padStart(32, "0");
-  const groups = digits.match(/.{4}/g)!.map((group) => group.replace(/^0{1,3}/, ""));
-  // RFC 5952: the first of the longest runs of zeros is left out. The library takes ten times as long.
-  const [longest = ""] = (groups.join(":").match(/(?<![^:])0(?::0)+(?![^:])/g) ?? [])
-    .sort((left, right) => right.length - left.length);
-  if (longest === "") return groups.join(":") as IpAddress;
-  const text = `:${groups.join(":")}:`.replace(`:${longest}:`, "::");
-  return text.replace(/^:(?!:)/, "").replace(/(?<!:):$/, "") as IpAddress;
-}
-
 /** Returns the fewest blocks that together are exactly a range, in order. */
 export function* blocksOfRange(
   { family, first, last }: AddressRange,
@@ -70,7 +51,7 @@ export function* blocksOfRange(
     // The largest block that starts here and ends in the range.
     const aligned = next === 0n ? bits : bitLength(next & -next) - 1;
     const hostBits = Math.min(aligned, bitLength(last - next + 1n) - 1);
-    yield `${addressFromNumber(next, family)}/${bits - hostBits}` as Cidr;
+    yield `${addressAt(next, family)}/${bits - hostBits}` as Cidr;
     next += 1n << BigInt(hostBits);
   }
 }

@@ -5,8 +5,13 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
-import { addressFromNumber } from "../net/address_range.ts";
-import { type IpAddress, type IpFamily, ipFamilyOf, parseIpAddress } from "../net/ip_address.ts";
+import {
+  addressAt,
+  type IpAddress,
+  type IpFamily,
+  ipFamilyOf,
+  parseIpAddress,
+} from "../net/ip_address.ts";
 import { EVERYTHING, matchesLabels } from "../policy/label_selector.ts";
 import type { ServiceKey } from "../proxy/service_port_name.ts";
 import { pool } from "../../tests/support/builders/routed_objects.ts";
@@ -31,7 +36,7 @@ const ADDRESSES: readonly IpAddress[] = POOLS.flatMap(({ ranges }) =>
   ranges.flatMap(({ family, first, last }) =>
     Array.from(
       { length: Number(last - first) + 1 },
-      (_, index) => addressFromNumber(first + BigInt(index), family),
+      (_, index) => addressAt(first + BigInt(index), family),
     )
   )
 );

@@ -1,5 +1,11 @@
-import { addressFromNumber, addressNumber, type AddressRange } from "../net/address_range.ts";
-import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
+import type { AddressRange } from "../net/address_range.ts";
+import {
+  addressAt,
+  addressNumber,
+  type IpAddress,
+  type IpFamily,
+  ipFamilyOf,
+} from "../net/ip_address.ts";
 import type { ServiceKey } from "../proxy/service_port_name.ts";
 import { type AddressPool, poolOf } from "./address_pool.ts";
 import type { AddressRequest } from "./address_request.ts";
@@ -184,12 +190,12 @@ class FreeSpace {
 
   first(isTaken: (address: IpAddress) => boolean): IpAddress | undefined {
     for (let number = this.#freed.first; number !== undefined; number = this.#freed.first) {
-      const address = addressFromNumber(number, this.#family);
+      const address = addressAt(number, this.#family);
       if (!isTaken(address)) return address;
       this.#freed.delete(number);
     }
     while (this.#range < this.#ranges.length) {
-      const address = addressFromNumber(this.#cursor, this.#family);
+      const address = addressAt(this.#cursor, this.#family);
       if (!isTaken(address)) return address;
       if (this.#cursor < this.#ranges[this.#range]!.last) this.#cursor += 1n;
       else this.#cursor = this.#ranges[++this.#range]?.first ?? this.#cursor;

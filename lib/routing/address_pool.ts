@@ -1,6 +1,11 @@
 import type { AddressRange } from "../net/address_range.ts";
-import { addressNumber } from "../net/address_range.ts";
-import { IP_FAMILIES, type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
+import {
+  addressNumber,
+  IP_FAMILIES,
+  type IpAddress,
+  type IpFamily,
+  ipFamilyOf,
+} from "../net/ip_address.ts";
 import type { LabelSelector } from "../policy/label_selector.ts";
 
 /** How the nodes make an address reachable. */

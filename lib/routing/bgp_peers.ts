@@ -1,5 +1,4 @@
-import { addressFromNumber } from "../net/address_range.ts";
-import { IP_FAMILIES } from "../net/ip_address.ts";
+import { addressAt, IP_FAMILIES } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import { contentId, sha256 } from "../policy/content_id.ts";
 import { matchesLabels } from "../policy/label_selector.ts";
@@ -15,8 +14,8 @@ export interface BgpNode {
 }
 
 const BGP_PORT = parsePort(179);
-/** A name of BIRD has at most 64 bytes. */
-const LONGEST_NODE_NAME = 40;
+/** A name of BIRD has at most 64 bytes, of which its driver leaves 55. */
+const LONGEST_NODE_NAME = 36;
 
 /** Returns the AS number of a node. The configuration is the same on every node. */
 export function asOf({ localAs }: Pick<BgpSettings, "localAs">, { as }: NodeBgp): number {
@@ -33,7 +32,7 @@ export function routerIdOf(
   if (own !== undefined) return own;
   const [hash] = sha256(new TextEncoder().encode(name));
   // 0 is not valid.
-  return addressFromNumber(BigInt(Math.max(1, hash!)), "IPv4");
+  return addressAt(BigInt(Math.max(1, hash!)), "IPv4");
 }
 
 /** Returns the sessions of a node, sorted by name. */

@@ -2,9 +2,14 @@ import { parse } from "@std/yaml";
 import { BGP_ANNOTATIONS, PEERS_ANNOTATION } from "../api/kinds/routed_node.ts";
 import type { ObjectProblem } from "../api/problem.ts";
 import { ProblemCollector } from "../api/problem_collector.ts";
-import { addressFromNumber } from "../net/address_range.ts";
 import { type Cidr, tryParseCidr } from "../net/cidr.ts";
-import { type IpAddress, ipFamilyOf, isUnspecified, tryParseIpAddress } from "../net/ip_address.ts";
+import {
+  addressAt,
+  type IpAddress,
+  ipFamilyOf,
+  isUnspecified,
+  tryParseIpAddress,
+} from "../net/ip_address.ts";
 import { type Port, tryParsePort } from "../net/port.ts";
 import type { RoutingNode } from "./routing_node.ts";
 import type { ConfiguredPeer } from "./routing_settings.ts";
@@ -116,7 +121,7 @@ class AnnotationReader {
     if (value === undefined) return undefined;
     const number = /^\d{1,10}$/.test(value) ? Number(value) : 0;
     const isNumber = number > 0 && number < 2 ** 32;
-    const text = isNumber ? addressFromNumber(BigInt(number), "IPv4") : tryParseIpAddress(value);
+    const text = isNumber ? addressAt(BigInt(number), "IPv4") : tryParseIpAddress(value);
     const isValid = text !== undefined && ipFamilyOf(text) === "IPv4" && !isUnspecified(text);
     const message = "The node is neither reflector nor client: the ID has to be a number from 1 " +
       "to 4294967295 or an IPv4 address";
