@@ -1,4 +1,5 @@
-import { addressAt, IP_FAMILIES } from "../net/ip_address.ts";
+import { type Cidr, cidrContains } from "../net/cidr.ts";
+import { addressAt, IP_FAMILIES, type IpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import { contentId, sha256 } from "../policy/content_id.ts";
 import { matchesLabels } from "../policy/label_selector.ts";
@@ -13,7 +14,18 @@ export interface BgpNode {
   readonly bgp: NodeBgp;
 }
 
+/** The nodes of a cluster, as one of them sees them. */
+export interface BgpNodes {
+  readonly own: BgpNode;
+  /** May have the own node too. */
+  readonly others: Iterable<BgpNode>;
+  /** The networks of the own node's interfaces; empty = unknown. */
+  readonly networks: readonly Cidr[];
+}
+
 const BGP_PORT = parsePort(179);
+/** Routers between nodes of different networks; the usual TTL of iBGP. */
+const MESH_TTL = 64;
 /** A name of BIRD has at most 64 bytes, of which its driver leaves 55. */
 const LONGEST_NODE_NAME = 36;
 
@@ -38,7 +50,7 @@ export function routerIdOf(
 /** Returns the sessions of a node, sorted by name. */
 export function peersOf(
   settings: BgpSettings,
-  { own, others }: { readonly own: BgpNode; readonly others: Iterable<BgpNode> },
+  { own, others, networks }: BgpNodes,
 ): readonly BgpPeer[] {
   const peers = new Map<string, BgpPeer>();
   const targets = new Set<string>();
@@ -59,7 +71,7 @@ export function peersOf(
   // Of two nodes with one address, every update has to choose the same.
   const sorted = [...others].sort((left, right) => left.node.name < right.node.name ? -1 : 1);
   for (const other of sorted) {
-    for (const peer of meshPeers(settings, { own, other })) add(peer);
+    for (const peer of meshPeers(settings, { own, other, networks })) add(peer);
   }
   return [...peers.values()].sort((left, right) => left.name < right.name ? -1 : 1);
 }
@@ -67,7 +79,7 @@ export function peersOf(
 /** Returns the sessions with another node, one in each family that both have. */
 function meshPeers(
   settings: BgpSettings,
-  { own, other }: { readonly own: BgpNode; readonly other: BgpNode },
+  { own, other, networks }: Pick<BgpNodes, "own" | "networks"> & { readonly other: BgpNode },
 ): readonly BgpPeer[] {
   const as = asOf(settings, other.bgp);
   const isWanted = settings.mesh && other.node.name !== own.node.name &&
@@ -85,10 +97,15 @@ function meshPeers(
       as,
       role: isClient ? "reflector-client" as const : "mesh" as const,
       localAddress: local,
+      ...(isDistant(address, networks) && { multihopTtl: MESH_TTL }),
       ...SESSION_DEFAULTS,
       ...(isClient && { reflectorClusterId: reflector }),
     }];
   });
+}
+
+function isDistant(address: IpAddress, networks: readonly Cidr[]): boolean {
+  return networks.length > 0 && !networks.some((network) => cidrContains(network, address));
 }
 
 /**

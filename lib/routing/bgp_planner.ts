@@ -65,6 +65,7 @@ export class BgpPlanner {
   readonly #servicesAt = new Map<IpAddress, Set<ServiceKey>>();
   readonly #nodesAt = new Map<IpAddress, Set<string>>();
   #serviceRanges: readonly Cidr[] = [];
+  #networks: readonly Cidr[] = [];
   #isDraining = false;
   /** The own node, also after its Node object is gone. */
   #own: BgpNode | undefined;
@@ -110,6 +111,12 @@ export class BgpPlanner {
     this.#serviceRanges = ranges;
     this.#areNodesChanged = true;
     this.#announceRanges();
+  }
+
+  /** Takes the networks of the node's interfaces; sessions with nodes of others need more hops. */
+  setNetworks(networks: readonly Cidr[]): void {
+    this.#networks = networks;
+    this.#areNodesChanged = true;
   }
 
   /** While the node drains, it announces no address of a Service. */
@@ -158,7 +165,14 @@ export class BgpPlanner {
       : {
         routerId: routerIdOf(settings, own.node),
         localAs: asOf(settings, own.bgp),
-        peers: same(before?.peers, peersOf(settings, { own, others: this.#nodes.values() })),
+        peers: same(
+          before?.peers,
+          peersOf(settings, {
+            own,
+            others: this.#nodes.values(),
+            networks: this.#networks,
+          }),
+        ),
         announced,
         imports: same(before?.imports, this.#imports(own)),
       };
@@ -299,9 +313,8 @@ export class BgpPlanner {
   #imports(own: BgpNode): BgpImports {
     const { settings, pools, clusterCidrs } = this.#options;
     const others = [...this.#nodes.values()].filter(({ node }) => node.name !== own.node.name);
-    const mesh = clusterCidrs.length > 0
-      ? clusterCidrs
-      : others.flatMap(({ node }) => node.podCidrs);
+    const podCidrs = others.flatMap(({ node }) => node.podCidrs);
+    const mesh = clusterCidrs.length > 0 ? clusterCidrs : podCidrs;
     const refused = [
       ...own.node.podCidrs,
       ...own.bgp.refused,
@@ -314,6 +327,9 @@ export class BgpPlanner {
       ...settings.imports,
       mesh: settings.mesh ? unique(mesh) : [],
       refused: unique(refused),
+      limitPerPeer: settings.mesh
+        ? Math.max(settings.imports.limitPerPeer, roomFor(podCidrs.length))
+        : settings.imports.limitPerPeer,
     };
   }
 }
@@ -326,6 +342,11 @@ function sourcesOf(
 ): ReadonlyMap<Cidr, PrefixSource> {
   const source: PrefixSource = { kind, to, ...(obstacle !== undefined && { obstacle }) };
   return new Map(prefixes.map((prefix) => [prefix, source]));
+}
+
+/** A reflector sends the ranges of all nodes. Powers of two, because a new limit may end sessions. */
+function roomFor(count: number): number {
+  return 2 ** Math.ceil(Math.log2(2 * count + 1));
 }
 
 function unique(cidrs: readonly Cidr[]): readonly Cidr[] {

@@ -245,6 +245,27 @@ Deno.test("BgpPlanner has sessions with the nodes of its AS, in each family that
   assertEquals(planner.plan!.peers[1]!.localAddress as string, "fd00::1");
 });
 
+Deno.test("BgpPlanner allows more hops to nodes outside of the node's networks", () => {
+  const planner = stage({ settings: { mesh: true } });
+  setNode(planner, { name: "b", addresses: ["192.0.2.2"] });
+  setNode(planner, { name: "c", addresses: ["198.18.0.2"] });
+  const hops = () => planner.update().plan!.peers.map(({ multihopTtl }) => multihopTtl);
+  assertEquals(hops(), [undefined, undefined, undefined]);
+  planner.setNetworks([parseCidr("192.0.2.0/24")]);
+  assertEquals(hops(), [undefined, 64, undefined]);
+});
+
+Deno.test("BgpPlanner lets a reflector send the pod ranges of all nodes", () => {
+  const planner = stage({ settings: { mesh: true } });
+  const limit = () => planner.update().plan!.imports.limitPerPeer;
+  assertEquals(limit(), 1000);
+  for (let number = 0; number < 600; number++) {
+    const podCidrs = [`10.${2 + (number >> 8)}.${number & 255}.0/24`];
+    setNode(planner, { name: `n${number}`, podCidrs });
+  }
+  assertEquals(limit(), 2048);
+});
+
 Deno.test("BgpPlanner connects clients with the reflectors of their cluster only", () => {
   const rr = (kind: "server" | "client", id: string) => ({ [`kube-router.io/rr.${kind}`]: id });
   const nodes: readonly NodeParts[] = [
