@@ -59,7 +59,7 @@ function service(
   }] as unknown as readonly RawObject[];
 }
 
-/** What a client gets; nothing if it is closed at once. */
+/** Returns the answer of a client; empty if its connection is closed at once. */
 function answerOf(port: number): Promise<string> {
   return ask({ hostname: CLUSTER_IP, port }).catch((error) => {
     if (error instanceof Deno.errors.ConnectionReset || error instanceof Deno.errors.BrokenPipe) {

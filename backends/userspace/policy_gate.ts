@@ -14,7 +14,7 @@ export interface RelayedConnection {
   readonly protocol: "TCP" | "UDP";
   /** The client's address, as the socket reports it. */
   readonly client: string;
-  /** Where it came in. */
+  /** The address of the Service at which it came in. */
   readonly at: ServiceAddress;
   readonly endpoint: { readonly address: IpAddress; readonly port: Port };
 }
