@@ -154,7 +154,7 @@ export function contestedItems(
       ? `${frontend} belongs to ${owner}, which has priority: cluster IPs precede other addresses, ` +
         "and these precede node ports; then the older Service precedes the newer one; then the first name"
       : `${ownPortText(port, owner)}. Give the Service another port or address`;
-    return { key, ...(address !== undefined && { address: frontend }), reason };
+    return { key, address: frontend, reason };
   });
 }
 

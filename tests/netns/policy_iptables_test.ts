@@ -14,7 +14,7 @@ type Variant = typeof VARIANTS[number];
 
 const PREFIXES = { IPv4: "iptables", IPv6: "ip6tables" } as const;
 
-/** Leaves the kubelet's chain in the variant that is to be chosen, before the first command. */
+/** Leaves the kubelet's chain in the variant that must be chosen, before the first command. */
 function withHint(
   commands: CommandRunner,
   { family, variant }: { readonly family: IpFamily; readonly variant: Variant },
@@ -65,7 +65,8 @@ const ALTERATIONS: readonly (readonly string[])[] = [
   ["-I KUBE-RELAY-POLICY-DENY -j ACCEPT"],
   ["-I KUBE-RELAY-POLICY-NO-INGRESS -j RETURN"],
   ["-F KUBE-RELAY-POLICY-EGRESS"],
-  ["-F KUBE-RELAY-POLICY-LINK"],
+  ["-F KUBE-RELAY-POLICY-LINK-IN"],
+  ["-F KUBE-RELAY-POLICY-DENY-OUT"],
   [":KUBE-RELAY-aaaaaaaaaaaaaaaa - [0:0]"],
 ];
 

@@ -63,6 +63,7 @@ function relayPlane(family: IpFamily, relay: LineProcess): PolicyDataPlane {
     }),
     render: () => [],
     inspect: () => inspectPolicyPlan(undefined, "a relay"),
+    deniedPackets: () => Promise.resolve({}),
     compare: unasked,
     repair: unasked,
     recheck() {},
