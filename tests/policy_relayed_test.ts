@@ -258,3 +258,32 @@ Deno.test("userspace mode drops denied datagrams, and ends flows that are denied
   assert(web.pending <= received + 1);
   await assertRejects(() => friend.next(1));
 });
+
+Deno.test("connections that userspace mode relays are not deleted from the kernel's table", async () => {
+  const port = unusedPort();
+  await using web = TcpServer.named("web", { hostname: WEB });
+  await using relay = await PolicyRelay.start({
+    isRelaying: true,
+    manifests: {
+      "service.yaml": service("web", { port, endpoints: [web.endpoint] }),
+      "pods.yaml": pods("other"),
+      "policy.yaml": [],
+    },
+  });
+  await relay.until("it is relayed", async () => {
+    return await answerOf(port).catch(() => "none") === "web";
+  });
+  const line = (to: string) =>
+    `tcp 6 431999 ESTABLISHED src=${OPEN} dst=${to} sport=40000 dport=80 src=${to} dst=${OPEN} ` +
+    "sport=80 dport=40000 [ASSURED] mark=0 use=1\n";
+  relay.commands.on("conntrack -L", { stdout: line(CLUSTER_IP) + line(WEB) });
+  await relay.write("policy.yaml", [
+    rawPolicy("open", { podSelector: { matchLabels: { app: "open" } }, policyTypes: ["Egress"] }),
+  ]);
+  const deletions = () =>
+    relay.commands.calls.filter(({ line }) => line.startsWith("conntrack -R"))
+      .flatMap(({ stdin }) => stdin.trimEnd().split("\n"));
+  await relay.until("the direct connection is deleted", () => deletions().length > 0);
+  assertEquals(deletions().length, 1);
+  assertStringIncludes(deletions()[0]!, WEB);
+});
