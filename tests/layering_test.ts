@@ -23,6 +23,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "lib/proxy": ["lib/api", "lib/net"],
   "lib/explain": ["lib/proxy", "lib/api", "lib/net"],
   "lib/policy": ["lib/api", "lib/net"],
+  "lib/routing": ["lib/api", "lib/net"],
   ...Object.fromEntries(
     ["kube", "controller", "config", "health", "metrics", "log", "os"].map((edge) => [
       `lib/${edge}`,
@@ -31,7 +32,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   ),
   "backends": [
     ...["lib/controller", "lib/log", "lib/os"],
-    ...["lib/explain", "lib/proxy", "lib/policy", "lib/api", "lib/net"],
+    ...["lib/explain", "lib/proxy", "lib/policy", "lib/routing", "lib/api", "lib/net"],
   ],
   "lib/app": [
     ...[
@@ -43,7 +44,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
       "lib/log",
       "lib/os",
     ],
-    ...["lib/explain", "lib/proxy", "lib/policy", "lib/api", "lib/net"],
+    ...["lib/explain", "lib/proxy", "lib/policy", "lib/routing", "lib/api", "lib/net"],
   ],
   "main.ts": ["lib", "backends", "deno.json"],
 };
@@ -218,7 +219,9 @@ function mayImport(from: string, to: string): boolean {
 }
 
 function isPure({ path, text }: SourceFile): boolean {
-  if (/^lib\/(net|api|proxy|explain|policy)\//.test(path) || CLAIMS_PURITY.test(text)) return true;
+  if (/^lib\/(net|api|proxy|explain|policy|routing)\//.test(path) || CLAIMS_PURITY.test(text)) {
+    return true;
+  }
   return path.startsWith("backends/") && PURE_IN_BACKENDS.test(path);
 }
 

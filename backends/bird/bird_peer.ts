@@ -1,0 +1,96 @@
+/**
+ * The BGP protocol of one peer in BIRD's configuration. Pure.
+ *
+ * @module
+ */
+import { ipFamilyOf } from "../../lib/net/ip_address.ts";
+import type { BgpPeer, BgpPlan } from "../../lib/routing/bgp_plan.ts";
+import { exportFilterOf, importFilterOf, inputOf } from "./bird_filters.ts";
+import { FAMILY_DIGIT, passwordOf, protocolOf } from "./bird_text.ts";
+
+/** Renders a peer. Throws a RangeError with the field and value that BIRD would refuse. */
+export function peerLines(
+  plan: BgpPlan,
+  peer: BgpPeer,
+  { isShutDown }: { readonly isShutDown: boolean },
+): string[] {
+  checkPeer(plan, peer);
+  const settings = [
+    ...(isShutDown ? ["disabled;"] : []),
+    localLine(plan, peer),
+    `neighbor ${peer.address} port ${peer.port} as ${peer.as};`,
+    peer.multihopTtl === undefined ? "direct;" : `multihop ${peer.multihopTtl};`,
+    // Another address of the node then stays free for another BGP daemon.
+    ...(peer.localAddress === undefined ? [] : ["strict bind on;"]),
+    ...(peer.passwordFile === undefined ? [] : [`password ${passwordOf(peer.name)};`]),
+    `hold time ${peer.holdTimeSeconds};`,
+    // BIRD's own values, up to 5 minutes, are those of a router with a thousand peers.
+    "connect delay time 1;",
+    "connect retry time 10;",
+    "error wait time 2, 30;",
+    // `no-export` is for the peer; BIRD itself would obey it and announce nothing.
+    "interpret communities off;",
+    `bfd ${peer.bfd ? "on" : "off"};`,
+    ...restartLines(peer),
+    ...(peer.role === "reflector-client" ? ["rr client;"] : []),
+    ...(peer.role === "reflector-client" && peer.reflectorClusterId !== undefined
+      ? [`rr cluster id ${peer.reflectorClusterId};`]
+      : []),
+    ...channelLines(plan, peer),
+  ];
+  return [`protocol bgp ${protocolOf(peer.name)} {`, ...settings.map((line) => `  ${line}`), "}"];
+}
+
+/** The configuration is one text, so a value that BIRD refuses would stop all other peers. */
+function checkPeer({ localAs }: BgpPlan, peer: BgpPeer): void {
+  const { address, as, holdTimeSeconds, localAddress, name, role } = peer;
+  if (role === "reflector-client" && as !== localAs) {
+    throw new RangeError(
+      `Cannot reflect routes to peer ${name} with AS ${as}: expected the node's AS ${localAs}`,
+    );
+  }
+  if (holdTimeSeconds !== 0 && !(holdTimeSeconds >= 3 && holdTimeSeconds <= 65_535)) {
+    throw new RangeError(
+      `Cannot use hold time ${holdTimeSeconds} of peer ${name}: expected 0 or 3 to 65535 seconds`,
+    );
+  }
+  if (localAddress !== undefined && ipFamilyOf(localAddress) !== ipFamilyOf(address)) {
+    throw new RangeError(
+      `Cannot reach peer ${name} at ${address} from ${localAddress}: ` +
+        "expected two addresses of one family",
+    );
+  }
+}
+
+/** Nodes expect each other at one port, so the node listens on the port at which it calls them. */
+function localLine({ localAs }: BgpPlan, { localAddress, port, role }: BgpPeer): string {
+  return [
+    "local",
+    ...(localAddress === undefined ? [] : [localAddress]),
+    ...(role === "external" ? [] : ["port", port]),
+    `as ${localAs};`,
+  ].join(" ");
+}
+
+function restartLines({ gracefulRestartSeconds }: BgpPeer): string[] {
+  return gracefulRestartSeconds === undefined
+    ? ["graceful restart off;"]
+    : ["graceful restart on;", `graceful restart time ${gracefulRestartSeconds};`];
+}
+
+function channelLines(plan: BgpPlan, peer: BgpPeer): string[] {
+  const input = inputOf(peer);
+  const digit = FAMILY_DIGIT[input.family];
+  const importFilter = importFilterOf(plan, input);
+  return [
+    `ipv${digit} {`,
+    ...(importFilter === undefined ? ["  import none;"] : [
+      `  import filter ${importFilter};`,
+      `  import limit ${plan.imports.limitPerPeer} action disable;`,
+    ]),
+    `  export filter ${exportFilterOf(plan, peer)};`,
+    ...(peer.nextHopSelf ? ["  next hop self;"] : []),
+    ...(peer.multihopTtl === undefined ? [] : [`  igp table connected${digit};`]),
+    "};",
+  ];
+}
