@@ -86,7 +86,10 @@ function channelLines(plan: BgpPlan, peer: BgpPeer): string[] {
     `ipv${digit} {`,
     ...(importFilter === undefined ? ["  import none;"] : [
       `  import filter ${importFilter};`,
-      `  import limit ${plan.imports.limitPerPeer} action disable;`,
+      // A changed filter then applies to what the peer has sent already. Without the table BIRD
+      // asks the peer to send it again, and FRR 8.4 does not answer.
+      "  import table on;",
+      `  receive limit ${plan.imports.limitPerPeer} action disable;`,
     ]),
     `  export filter ${exportFilterOf(plan, peer)};`,
     ...(peer.nextHopSelf ? ["  next hop self;"] : []),

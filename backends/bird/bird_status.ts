@@ -24,7 +24,7 @@ export interface BgpSession {
   readonly exported: number;
   /** Updates of the peer that the filters refused since the session began. */
   readonly refusedUpdates: number;
-  /** The most prefixes that are accepted; absent where none is. */
+  /** The most prefixes that the peer may send; absent if none are accepted. */
   readonly limit?: number;
   /** The peer sent more than {@linkcode limit} prefixes, so the session was shut down. */
   readonly isShutDown: boolean;
@@ -67,7 +67,7 @@ function sessionOf(
   const routes = field("Routes");
   // Columns: received, rejected, filtered, ignored, accepted.
   const [, rejected = "0", filtered = "0"] = field("Import updates")?.split(/\s+/) ?? [];
-  const limit = field("Import limit");
+  const limit = field("Receive limit");
   const lastError = field("Last error");
   const bfd = liveness.get(field("Neighbor address") ?? "");
   return {

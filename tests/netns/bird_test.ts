@@ -1,44 +1,22 @@
 /** The driver of BIRD with real BGP daemons as peers. */
-import { assert, assertEquals, assertRejects } from "@std/assert";
-import type { BgpDataPlane } from "../../backends/bird/data_plane.ts";
+import { assertEquals } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
-import type { BgpPlan } from "../../lib/routing/bgp_plan.ts";
 import { announced, bgpPeer, bgpPlan, cidrs, NO_IMPORTS } from "../support/builders/bgp_plans.ts";
 import { eventually } from "../support/eventually.ts";
 import { isMissing } from "../support/requirement.ts";
 import {
   bgpRequirements,
   BgpStage,
-  type BirdNode,
+  established,
   frrConfiguration,
+  sessionOf,
+  startWith,
 } from "../support/stages/bgp_stage.ts";
 
 const ignore = isMissing("BGP by BIRD", bgpRequirements());
 
 /** A table of the kernel in which a test looks for routes of peers. */
 const TABLE = 77;
-
-/** Writes a plan's configuration, and starts BIRD with it. */
-async function startWith(node: BirdNode, plan: BgpPlan): Promise<BgpDataPlane> {
-  const dataPlane = await node.startDataPlane();
-  await assertRejects(() => dataPlane.sync(plan, {}), Error, "BIRD does not listen on");
-  await node.startBird();
-  return dataPlane;
-}
-
-/** Waits for a session to be established. */
-async function established(dataPlane: BgpDataPlane, plan: BgpPlan, peer: string): Promise<void> {
-  await eventually(`the session with ${peer}`, async () => {
-    const sessions = await dataPlane.sessions(plan);
-    return sessions.find((one) => one.peer === peer)?.state === "Established";
-  });
-}
-
-async function sessionOf(dataPlane: BgpDataPlane, plan: BgpPlan, peer: string) {
-  const session = (await dataPlane.sessions(plan)).find((one) => one.peer === peer);
-  assert(session, `there is no session with ${peer}`);
-  return session;
-}
 
 Deno.test({
   name: "BIRD announces a plan's prefixes to FRR and gobgpd, and withdraws them",

@@ -4,10 +4,16 @@
  *
  * @module
  */
-import { type BgpDataPlane, createBirdDataPlane } from "../../../backends/bird/data_plane.ts";
+import {
+  type BgpDataPlane,
+  createBirdDataPlane,
+  type DescribedSession,
+} from "../../../backends/bird/data_plane.ts";
+import { assert, assertRejects } from "@std/assert";
 import type { BirdPaths } from "../../../backends/bird/bird_writer.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { type CommandRunner, systemCommandRunner } from "../../../lib/os/command_runner.ts";
+import type { BgpPlan } from "../../../lib/routing/bgp_plan.ts";
 import type { LineProcess } from "../drivers/line_process.ts";
 import { eventually } from "../eventually.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
@@ -292,6 +298,37 @@ export class BgpStage implements AsyncDisposable {
     for (const one of this.#made.toReversed()) await one[Symbol.asyncDispose]();
     await Deno.remove(this.folder, { recursive: true });
   }
+}
+
+/** Writes a plan's configuration, and starts BIRD with it. */
+export async function startWith(node: BirdNode, plan: BgpPlan): Promise<BgpDataPlane> {
+  const dataPlane = await node.startDataPlane();
+  await assertRejects(() => dataPlane.sync(plan, {}), Error, "BIRD does not listen on");
+  await node.startBird();
+  return dataPlane;
+}
+
+/** Waits for a session to be established. */
+export async function established(
+  dataPlane: BgpDataPlane,
+  plan: BgpPlan,
+  peer: string,
+): Promise<void> {
+  await eventually(`the session with ${peer}`, async () => {
+    const sessions = await dataPlane.sessions(plan);
+    return sessions.find((one) => one.peer === peer)?.state === "Established";
+  });
+}
+
+/** The session of a peer. */
+export async function sessionOf(
+  dataPlane: BgpDataPlane,
+  plan: BgpPlan,
+  peer: string,
+): Promise<DescribedSession> {
+  const session = (await dataPlane.sessions(plan)).find((one) => one.peer === peer);
+  assert(session, `there is no session with ${peer}`);
+  return session;
 }
 
 /** The configuration of FRR for a session with the node, as lines of `router bgp`. */
