@@ -201,6 +201,8 @@ function kernelLines({ imports }: BgpPlan, family: IpFamily): string[] {
     `  metric ${imports.metric};`,
     // Routes that another program removed come back.
     "  scan time 60;",
+    // Routes of an earlier BIRD stay until its peers are back.
+    "  graceful restart on;",
     `  ipv${FAMILY_DIGIT[family]} {`,
     "    import none;",
     "    export where source = RTS_BGP && dest = RTD_UNICAST;",
