@@ -30,8 +30,9 @@ export function symbolOf(role: BgpPeer["role"]): string {
 }
 
 const PEER_PREFIX = "peer_";
-/** BIRD's limit for a name is 64 characters. */
-const LONGEST_PEER_NAME = 64 - PEER_PREFIX.length;
+const PASSWORD_PREFIX = "password_";
+/** BIRD's limit for a name is 64 characters, and the longer prefix is that of the password. */
+const LONGEST_PEER_NAME = 64 - PASSWORD_PREFIX.length;
 
 /**
  * The protocol of a peer. The prefix keeps names of peers apart from keywords of BIRD and from other
@@ -54,7 +55,7 @@ export function peerOf(protocol: string): string | undefined {
 
 /** The constant that holds the password of a peer. */
 export function passwordOf(peerName: string): string {
-  return `kube_relay_password_${protocolOf(peerName).slice(PEER_PREFIX.length)}`;
+  return PASSWORD_PREFIX + protocolOf(peerName).slice(PEER_PREFIX.length);
 }
 
 /** A text in quotes. BIRD has no escapes: a text with a quote or a control character is a RangeError. */

@@ -84,6 +84,8 @@ export const BGP_PLANS: Readonly<Record<string, BgpPlan>> = {
         localAddress: parseIpAddress("192.0.2.1"),
       }),
       bgpPeer("tor_2", "198.51.100.7", { multihopTtl: 3, prepend: 2, nextHopSelf: true }),
+      // As long as a name may be.
+      bgpPeer("z".repeat(55), "192.0.2.4", { passwordFile: "/etc/kube-relay/z" }),
       bgpPeer("tor_6", "2001:db8::2", { as: 4_200_000_000, holdTimeSeconds: 9 }),
     ],
     announced: [
