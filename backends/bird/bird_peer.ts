@@ -20,8 +20,7 @@ export function peerLines(
     localLine(plan, peer),
     `neighbor ${peer.address} port ${peer.port} as ${peer.as};`,
     peer.multihopTtl === undefined ? "direct;" : `multihop ${peer.multihopTtl};`,
-    // Another address of the node then stays free for another BGP daemon.
-    ...(peer.localAddress === undefined ? [] : ["strict bind on;"]),
+    ...(isStrict(plan, peer) ? ["strict bind on;"] : []),
     ...(peer.passwordFile === undefined ? [] : [`password ${passwordOf(peer.name)};`]),
     `hold time ${peer.holdTimeSeconds};`,
     // BIRD's own values, up to 5 minutes, are those of a router with a thousand peers.
@@ -62,14 +61,28 @@ function checkPeer({ localAs }: BgpPlan, peer: BgpPeer): void {
   }
 }
 
+/**
+ * Whether BIRD listens at the local address alone, so that the port stays free at others. One socket
+ * for all addresses would take the port of each, and the session would never start.
+ */
+function isStrict({ peers }: BgpPlan, peer: BgpPeer): boolean {
+  return peers.every((other) =>
+    other.localAddress !== undefined ||
+    listeningPort(other) !== listeningPort(peer) ||
+    ipFamilyOf(other.address) !== ipFamilyOf(peer.address)
+  );
+}
+
+const BGP_PORT = 179;
+
 /** Nodes expect each other at one port, so the node listens on the port at which it calls them. */
-function localLine({ localAs }: BgpPlan, { localAddress, port, role }: BgpPeer): string {
-  return [
-    "local",
-    ...(localAddress === undefined ? [] : [localAddress]),
-    ...(role === "external" ? [] : ["port", port]),
-    `as ${localAs};`,
-  ].join(" ");
+function listeningPort({ port, role }: BgpPeer): number {
+  return role === "external" ? BGP_PORT : port;
+}
+
+function localLine({ localAs }: BgpPlan, peer: BgpPeer): string {
+  const address = peer.localAddress === undefined ? [] : [peer.localAddress];
+  return ["local", ...address, `port ${listeningPort(peer)}`, `as ${localAs};`].join(" ");
 }
 
 function restartLines({ gracefulRestartSeconds }: BgpPeer): string[] {

@@ -42,6 +42,8 @@ export interface BirdState {
   /** `undefined` = BIRD does not run. */
   readonly inForce: ConfigurationInForce | undefined;
   readonly former: { readonly text: string | undefined; readonly secrets: string | undefined };
+  /** Empty if BIRD does not run. */
+  readonly sessions: readonly BgpSession[];
   readonly quarantined: readonly Quarantined<BgpItem>[];
 }
 
@@ -98,7 +100,8 @@ export class BirdWriter {
       reason: `Peer ${name} sent more than ${plan.imports.limitPerPeer} prefixes and was shut ` +
         `down. Run 'birdc -s ${this.#paths.socket} enable ${protocolOf(name)}' to try again`,
     }));
-    return { config, former, inForce, secrets, quarantined: [...config.quarantined, ...excessive] };
+    const quarantined = [...config.quarantined, ...excessive];
+    return { config, former, inForce, quarantined, secrets, sessions };
   }
 
   /** Brings BIRD to a plan. Throws an Error if BIRD does not run or refuses it. */
@@ -113,10 +116,21 @@ export class BirdWriter {
           `It reads the new configuration from ${this.#paths.file} when it starts`,
       );
     }
-    const isNews = !isInForce(state);
-    const files = isNews ? await this.#configure(state) : 0;
+    const operations = isInForce(state)
+      ? await this.#listenAgain(state.sessions)
+      : { files: await this.#configure(state), reconfigurations: 1 };
     this.#applied = { id: state.config.id, fileVersion: await this.#fileVersion() };
-    return { operations: isNews ? { files, reconfigurations: 1 } : {}, quarantined };
+    return { operations, quarantined };
+  }
+
+  /**
+   * Starts sessions that had no local address or port. BIRD gives them up, although the address may be
+   * added and the other program may end later.
+   */
+  async #listenAgain(sessions: readonly BgpSession[]): Promise<Applied["operations"]> {
+    const deaf = sessions.filter(({ lastError }) => lastError?.includes("No listening socket"));
+    for (const { peer } of deaf) await this.#control.run(`enable ${protocolOf(peer)}`);
+    return deaf.length > 0 ? { sessions: deaf.length } : {};
   }
 
   /**

@@ -45,17 +45,13 @@ export async function readSentPrefixes(
 /** Compares a plan with what BIRD has. Pure. */
 export function compareBird(
   plan: BgpPlan,
-  { sent, sessions, state }: {
-    readonly sent: SentPrefixes;
-    readonly sessions: readonly BgpSession[];
-    readonly state: BirdState;
-  },
+  { sent, state }: { readonly sent: SentPrefixes; readonly state: BirdState },
 ): readonly BgpDifference[] {
   const leftOut = new Set(state.config.quarantined.map(({ key }) => key));
   const peers = plan.peers.filter(({ name }) => !leftOut.has(`peer ${name}`));
   return [
     ...configurationDifferences(state),
-    ...peerDifferences(peers, sessions),
+    ...peerDifferences(peers, state.sessions),
     ...peers.flatMap((peer) => {
       const found = sent.get(peer.name);
       if (found === undefined) return [];

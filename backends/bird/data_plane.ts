@@ -79,6 +79,7 @@ class BirdDataPlane implements BgpDataPlane, DriftSubject {
   readonly #commands: CommandRunner;
   readonly #control: BirdControl;
   readonly #drift: DriftWatch;
+  readonly #logger: Logger;
   readonly #paths: BirdPaths;
   readonly #turns = new OneAtATime();
   readonly #writer: BirdWriter;
@@ -90,6 +91,7 @@ class BirdDataPlane implements BgpDataPlane, DriftSubject {
     const { clock, commands, connect = connectUnix, logger, random } = dependencies;
     this.pauseMs = pauseMs;
     this.#commands = commands;
+    this.#logger = logger.with({ component: "bird" });
     this.#paths = paths;
     const socket = { socket: paths.socket, ...(timeoutMs !== undefined && { timeoutMs }) };
     this.#control = new BirdControl({ clock, connect }, socket);
@@ -160,10 +162,8 @@ class BirdDataPlane implements BgpDataPlane, DriftSubject {
   compare(plan: BgpPlan): Promise<readonly BgpDifference[]> {
     return this.#turns.run(async () => {
       const state = await this.#writer.look(plan);
-      const isDown = state.inForce === undefined;
-      const sessions = isDown ? [] : await this.#writer.sessions();
-      const sent = await readSentPrefixes(this.#control, sessions);
-      return compareBird(plan, { sent, sessions, state });
+      const sent = await readSentPrefixes(this.#control, state.sessions);
+      return compareBird(plan, { sent, state });
     });
   }
 
@@ -188,7 +188,11 @@ class BirdDataPlane implements BgpDataPlane, DriftSubject {
   /** For the watch. */
   async verify(): Promise<DriftFound> {
     const plan = this.#plan;
-    if (plan !== undefined) await this.#writer.apply(plan);
+    if (plan !== undefined) {
+      // Of what `look()` does not notice, such as a changed password file.
+      const { operations } = await this.#writer.apply(plan);
+      if (Object.keys(operations).length > 0) this.#logger.info("Reconfigured BIRD", operations);
+    }
     return { counts: {}, fields: {} };
   }
 

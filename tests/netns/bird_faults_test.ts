@@ -1,8 +1,8 @@
 /** The driver of BIRD when daemons, peers, files and passwords fail. */
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { BgpPlan } from "../../lib/routing/bgp_plan.ts";
 import { announced, bgpPeer, bgpPlan, cidrs, NO_IMPORTS } from "../support/builders/bgp_plans.ts";
-import { LineProcess } from "../support/drivers/line_process.ts";
 import { eventually } from "../support/eventually.ts";
 import { isMissing } from "../support/requirement.ts";
 import {
@@ -95,12 +95,8 @@ Deno.test({
     const plan = planOf();
     await startWith(node, plan);
     // A driver of its own, which ends in the middle of nothing.
-    const program = new URL("../support/drivers/bird_driver.ts", import.meta.url).pathname;
-    const driver = new LineProcess(Deno.execPath(), [
-      ...["run", "--no-check", "--quiet", "--allow-all", program],
-      JSON.stringify({ plan, paths: node.paths }),
-    ]);
-    await using _driver = driver;
+    const program = new URL("../support/drivers/bird_driver.ts", import.meta.url);
+    const driver = node.namespace.startDeno(program, [JSON.stringify({ plan, paths: node.paths })]);
     assertEquals(await driver.nextLine(), "synced");
     await announcedAt(frr);
     await eventually("the route", async () => (await node.routes()).includes(LEARNED));
@@ -200,6 +196,47 @@ Deno.test({
     // deno-lint-ignore no-console -- the figures of the test
     console.log(`BFD: the node took ${nodeTookMs | 0} ms, the peer ${peerTookMs | 0} ms`);
     assert(nodeTookMs < 1_000 && peerTookMs < 1_000, `${nodeTookMs} ms and ${peerTookMs} ms`);
+  },
+});
+
+Deno.test({
+  name: "a session whose local address comes later starts then, next to one of any address",
+  ignore,
+  fn: async () => {
+    await using stage = await BgpStage.create(2);
+    const [node, frr] = [stage.node(1), stage.frr(2)];
+    await frr.start([
+      ...frrConfiguration().slice(0, 6),
+      " neighbor 192.0.2.77 remote-as 64512",
+      " neighbor 192.0.2.77 timers connect 1",
+      " address-family ipv4 unicast",
+      "  neighbor 192.0.2.77 activate",
+    ]);
+    const plan = planOf({ localAddress: parseIpAddress("192.0.2.77") });
+    const dataPlane = await startWith(node, plan);
+    await dataPlane.sync(plan, {});
+    assertStringIncludes(
+      (await sessionOf(dataPlane, plan, "frr")).description,
+      "No listening socket; the address 192.0.2.77 is missing",
+    );
+    await node.namespace.ip("addr add 192.0.2.77/32 dev eth0");
+    await eventually(
+      "BIRD knows the address",
+      async () => (await node.birdc("show interfaces")).includes("192.0.2.77"),
+    );
+    assertEquals((await dataPlane.sync(plan, {})).operations, { sessions: 1 });
+    await announcedAt(frr);
+
+    // With a peer for which BIRD listens at all addresses, the first one must not bind its own.
+    const both = { ...plan, peers: [...plan.peers, bgpPeer("other", "192.0.2.9")] };
+    await dataPlane.sync(both, {});
+    await established(dataPlane, both, "frr");
+    await eventually("the other one listens", async () => {
+      // The former socket is closed a moment after the new one was tried.
+      await dataPlane.sync(both, {});
+      const sessions = await dataPlane.sessions(both);
+      return !sessions.some(({ lastError }) => lastError?.includes("listening"));
+    });
   },
 });
 

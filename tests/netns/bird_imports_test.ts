@@ -66,11 +66,47 @@ Deno.test({
       "no route in the former table",
       async () => (await node.routes()).length === 1,
     );
+    // What is refused from now on was sent before, and nothing is sent again.
+    const refused = [...imports.refused, ...cidrs("198.51.100.0/25", "198.51.100.0/24")];
+    await dataPlane.sync({ ...CAREFUL, imports: { ...imports, refused } }, {});
+    await eventually("only the default route", async () => (await node.routes("77")).length === 1);
     await dataPlane.sync(bgpPlan({ imports }), {});
     await eventually(
       "no route of a removed peer",
       async () => (await node.routes("77")).length === 0,
     );
+  },
+});
+
+Deno.test({
+  name: "a distant peer is announced to, and a route with an unknown next hop is not used",
+  ignore,
+  fn: async () => {
+    await using stage = await BgpStage.create(2);
+    const [node, frr] = [stage.node(1), stage.frr(2)];
+    await frr.namespace.ip("addr add 198.18.0.2/32 dev lo");
+    await node.namespace.ip("route add 198.18.0.2/32 via 192.0.2.2");
+    const neighbor = ["ebgp-multihop 3", "update-source 198.18.0.2"];
+    await frr.start(frrConfiguration({ neighbor, networks: ["198.51.100.0/24"] }));
+    const before = await node.routes();
+    const plan = bgpPlan({
+      peers: [bgpPeer("frr", "198.18.0.2", { multihopTtl: 3 })],
+      announced: [announced("203.0.113.10/32")],
+      imports: { ...NO_IMPORTS, external: cidrs("198.51.0.0/16") },
+    });
+    const dataPlane = await startWith(node, plan);
+    await dataPlane.sync(plan, {});
+    await eventually(
+      "the announcement",
+      async () => (await frr.paths("203.0.113.10/32")).length > 0,
+    );
+    await eventually(
+      "the prefix",
+      async () => (await sessionOf(dataPlane, plan, "frr")).imported === 1,
+    );
+    assertStringIncludes(await node.birdc("show route"), "198.51.100.0/24      unreachable");
+    assertEquals(await node.routes(), before);
+    assertEquals(await dataPlane.compare(plan), []);
   },
 });
 

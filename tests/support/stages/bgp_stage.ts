@@ -25,6 +25,7 @@ export function bgpRequirements(): Requirement[] {
   return [
     ...netnsRequirements(),
     program("bird"),
+    program("setpriv"),
     program("gobgpd"),
     program("vtysh"),
     file("/usr/lib/frr/bgpd", "the package frr"),
@@ -69,10 +70,13 @@ export class BirdNode implements AsyncDisposable {
     return dataPlane;
   }
 
-  /** Starts BIRD as its unit does, and waits until it answers. */
+  /** Starts BIRD as its unit does, with the same capabilities, and waits until it answers. */
   async startBird(configuration = this.paths.file): Promise<void> {
     const { socket } = this.paths;
-    const bird = this.namespace.start("bird", ["-f", "-R", "-c", configuration, "-s", socket]);
+    const bird = this.namespace.start("setpriv", [
+      ...["--bounding-set", "-all,+net_admin,+net_bind_service,+net_raw", "--no-new-privs"],
+      ...["bird", "-f", "-R", "-c", configuration, "-s", socket],
+    ]);
     this.#bird = bird;
     await eventually("BIRD answers", () => {
       if (bird.hasEnded) throw new Error(`BIRD ended: ${bird.errors}`);
