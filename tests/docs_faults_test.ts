@@ -50,7 +50,7 @@ Deno.test("docs/faults.md has a test for each fault, or names a mode that is to 
 
 for (const { fault, tests } of ROWS) {
   if (tests.length === 0) continue;
-  Deno.test(`docs/faults.md: what shows '${fault}' is there`, async () => {
+  Deno.test(`docs/faults.md: the test of '${fault}' exists`, async () => {
     for (const { path, name } of tests) {
       const source = await read(path);
       // A file of tests/config is a case by itself; all others have names in them.
@@ -60,7 +60,7 @@ for (const { fault, tests } of ROWS) {
   });
 }
 
-Deno.test("hasName() takes no part of a name for the name", () => {
+Deno.test("hasName() does not match a part of a name", () => {
   assertEquals(hasName(`Deno.test("a b c", f)`, "a b"), false);
   assertEquals(hasName(`Deno.test("a b", f)`, "a b"), true);
 });

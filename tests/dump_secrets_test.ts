@@ -1,6 +1,6 @@
 /**
- * What a dump must never have: secrets are planted wherever kube-relay could come by them, and looked
- * for in the text.
+ * Tests that a dump contains no secret. Secrets are planted in every input of kube-relay, and the
+ * text is searched for them.
  *
  * @module
  */
@@ -93,7 +93,7 @@ Deno.test("a dump of a node with manifests has no foreign annotation, and no env
   }
 });
 
-Deno.test("a dump takes user information and keys out of what others say", () => {
+Deno.test("a dump removes user information and keys from text of other programs", () => {
   const { status } = testDumpParts();
   assert(status);
   const [family] = status.families;

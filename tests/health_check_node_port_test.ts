@@ -81,7 +81,7 @@ async function configurationIn(folder: string): Promise<RunConfiguration> {
   return { ...configuration, mode: "userspace", families: IP_FAMILIES, flags };
 }
 
-/** The answer's code and count; `undefined` while nobody listens. */
+/** The answer's code and count; `undefined` while the port is closed. */
 async function ask(port: number): Promise<string | undefined> {
   const answer = await fetch(`http://127.0.0.1:${port}/`).catch(() => undefined);
   if (answer === undefined) return undefined;

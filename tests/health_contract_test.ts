@@ -20,7 +20,7 @@ type Event =
   | { readonly node: NodeEligibility }
   | { readonly waitSeconds: number };
 
-/** What happens, one after the other, and what is answered then. */
+/** Successive events, with the expected answers after each. */
 interface Step {
   readonly name: string;
   readonly events?: readonly Event[];
@@ -140,7 +140,7 @@ const TIMELINE: readonly Step[] = [
     nodeEligible: false,
   },
   {
-    name: "the Node is gone: what was last known stays",
+    name: "the Node is deleted: its last state stays",
     events: [{ waitSeconds: 3600 }],
     healthz: 503,
     livez: 200,

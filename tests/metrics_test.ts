@@ -103,7 +103,7 @@ function assertUpstreamMetrics(text: string, mode: BackendMode): void {
   }
 }
 
-/** Tells everything that can be told, of both families, with words that nobody knows. */
+/** Reports every figure of both families, with unknown words. */
 function tellEverything(metrics: ProxyMetrics): void {
   for (const family of ["IPv4", "IPv6"] as const) {
     metrics.syncQueued(family, 1000);
@@ -217,7 +217,7 @@ Deno.test("kube-relay serves kube-proxy's table in userspace mode, row by row", 
       const series = `kubeproxy_sync_proxy_rules_${name}_timestamp_seconds{ip_family="IPv4"}`;
       assert(Math.abs(valueOf(text, series)! - now) < 60, name);
     }
-    // One Service and one slice, told to each of the families that it may belong to.
+    // One Service and one slice, counted for each family to which they may belong.
     assertEquals(valueOf(text, "kubeproxy_sync_proxy_rules_service_changes_total"), 2);
     assertEquals(valueOf(text, "kubeproxy_sync_proxy_rules_endpoint_changes_total"), 1);
     assertEquals(valueOf(text, "kubeproxy_sync_proxy_rules_service_changes_pending"), 0);
@@ -226,7 +226,7 @@ Deno.test("kube-relay serves kube-proxy's table in userspace mode, row by row", 
     assertEquals(valueOf(text, gate), 1);
   }));
 
-Deno.test("kube-relay serves what went through a Service with --service-counters, until it is gone", () =>
+Deno.test("kube-relay serves the traffic of a Service with --service-counters, until it is deleted", () =>
   withRelay(async (relay) => {
     const labels =
       'namespace="default",service="web",port_name="main",protocol="TCP",ip_family="IPv4"';

@@ -1,6 +1,6 @@
 /**
- * What clients and tenants may do to a running kube-relay whose open files are few: everything that
- * they can open is bounded, and whoever else asks is served meanwhile.
+ * Attacks a running kube-relay with few open files through clients and tenants. Everything that
+ * they can open is limited, and other clients are served meanwhile.
  *
  * @module
  */
@@ -97,7 +97,7 @@ async function assertServes(relay: LoopbackRelay, during: string): Promise<void>
 }
 
 Deno.test({
-  name: "kube-relay serves everybody else when clients and Services ask for all of its open files",
+  name: "kube-relay serves other clients when clients and Services ask for all of its open files",
   ignore: isMissing("running out of open files", [program("prlimit")]),
   async fn(t) {
     await using pod = TcpServer.named("pod");

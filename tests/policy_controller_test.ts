@@ -60,6 +60,7 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
         name: "Rules",
         text: "IPv4: 1 pod isolated for ingress, 0 for egress; 1 rule list, 1 set with 0 members",
       },
+      { name: "Relayed", text: "connections are judged by the address of the client" },
     ]);
     const text = renderStatus(status, { now: Date.now(), columns: 100 });
     assertStringIncludes(text, "network-policy\nPolicies 1, for 3 pods of the cluster\n");
@@ -152,7 +153,7 @@ Deno.test("Services do not wait for policies that may not be read; those wait fo
   await Deno.remove(folder, { recursive: true });
 });
 
-Deno.test("what a failed sync should have enforced comes again", async () => {
+Deno.test("a change of a failed sync is applied by the next one", async () => {
   await using relay = await PolicyRelay.start({
     manifests: MANIFESTS,
     onPlane: ({ failures }) => failures.push(new Error("nft is busy"), new Error("nft is busy")),
@@ -214,7 +215,7 @@ Deno.test("a tool that was named and is missing is not replaced, and Services wo
     const [loop] = controllers?.[0]?.families ?? [];
     return loop?.lastError === "no nft" && families[0]?.lastSync !== undefined;
   });
-  assert(relay.lines.some((line) => line.includes("NetworkPolicies are NOT enforced")));
+  assert(relay.lines.some((line) => line.includes("enforced for relayed connections only")));
   const { controllers } = await relay.status();
   assert(controllers![0]!.facts.some(({ text }) => text.includes("pod-to-pod traffic")));
 });

@@ -1,5 +1,5 @@
 /**
- * What `explain` and `diff` say of NetworkPolicies, as command lines: of manifests, of a dump, and of a
+ * Tests `explain` and `diff` for NetworkPolicies, as command lines: with manifests, a dump, and a
  * running process. The pages show the same texts.
  *
  * @module
@@ -69,7 +69,7 @@ async function withDump(use: (path: string) => Promise<void>): Promise<void> {
   }
 }
 
-/** What the page shows begins with the packet. */
+/** Checks that the page shows the output. The text on the page begins with the packet. */
 async function assertShown(page: string, out: string): Promise<void> {
   assertStringIncludes(await readPage(page), `\`\`\`\n${out}`);
 }

@@ -44,7 +44,7 @@ const FILES: Readonly<Record<string, string>> = {
   "a number": `token: &a 1\n<<: ${SECRET}\n`,
 };
 
-/** What the file is given as; `MANIFESTS` stands for a folder with it. */
+/** The arguments that name the file; `MANIFESTS` stands for a folder with it. */
 const ARGUMENTS: readonly (readonly string[])[] = [
   ["render", "--mode=userspace", "--config=FILE"],
   ["--config=FILE"],

@@ -89,7 +89,7 @@ const READING: readonly string[] = [
   "write-config --write-config-to=/dev/stdout --config=PIPE",
 ];
 
-Deno.test("the first signal ends a verb while it reads a pipe that nobody writes to", async (t) => {
+Deno.test("the first signal ends a verb while it reads a pipe without a writer", async (t) => {
   await withFolder(async (folder) => {
     const pipe = `${folder}/pipe`;
     await runTool("mkfifo", [pipe]);

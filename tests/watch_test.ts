@@ -32,7 +32,7 @@ const ignore = isMissing("the live view on a terminal", [
   ["stty", await has("stty")],
 ]);
 
-/** What kube-relay would answer. */
+/** The answers of kube-relay. */
 class Answers {
   phase = "serving";
   changes: SyncEntry[] = [];

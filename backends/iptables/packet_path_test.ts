@@ -37,7 +37,7 @@ Deno.test("destinationPath() goes on with protocol and port", () => {
   assertEquals(portPath("SCTP", parsePort(65535)), path("sffff"));
 });
 
-Deno.test("prefixMatch() matches what begins with the prefix, and prefixLabel() names it", () => {
+Deno.test("prefixMatch() matches all paths with the prefix, and prefixLabel() names it", () => {
   const prefixes: readonly (readonly [string, PathKind, IpFamily, string, string])[] = [
     ["", "destination", "IPv4", "", "00000000-0"],
     [path("0"), "destination", "IPv4", "-d 0.0.0.0/4", "00000000-4"],

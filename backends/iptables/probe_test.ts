@@ -44,7 +44,7 @@ Deno.test("probeIptablesMode() needs one run for each table and family where not
   for (const { stdin } of runs) assert(!/[{]\w+[}]/.test(stdin), stdin);
 });
 
-Deno.test("probeIptablesMode() goes without what it need not have", async () => {
+Deno.test("probeIptablesMode() works without optional features", async () => {
   const commands = hostWith((rule) => / recent | comment /.test(rule));
   const { families, missing, reduced } = supportOf(await probeIptablesMode({ commands }));
   assertEquals([families, missing], [["IPv4", "IPv6"], []]);
@@ -65,7 +65,7 @@ Deno.test("probeIptablesMode() cannot do without DNAT", async () => {
   ]]);
 });
 
-Deno.test("probeIptablesMode() tells of a table that is missing, and not of its rules", async () => {
+Deno.test("probeIptablesMode() reports a missing table, and not its rules", async () => {
   const commands = hostWith().on(
     "ip6tables-restore --noflush",
     ({ stdin }) =>
@@ -105,7 +105,7 @@ Deno.test("probeIptablesMode() says once that this user may not", async () => {
   ]);
 });
 
-Deno.test("probeIptablesMode() tells of tools that are not installed", async () => {
+Deno.test("probeIptablesMode() reports tools that are not installed", async () => {
   const commands = new FakeCommandRunner()
     .on("", { code: 127 })
     .on("conntrack", { code: 1, stderr: "conntrack: Protocol not supported" });

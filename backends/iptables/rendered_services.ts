@@ -94,7 +94,7 @@ export class RenderedServices {
     return known?.plan === plan ? known.text : renderService(plan, context);
   }
 
-  /** A ServicePort is gone. */
+  /** Forgets a removed ServicePort. */
   forget(key: ServicePortKey): void {
     this.#rendered.delete(key);
   }

@@ -115,7 +115,7 @@ function addAll(numbers: Set<number>, more: readonly number[] = []): void {
   for (const number of more) numbers.add(number);
 }
 
-/** Everything that a walk from `start` comes to, itself included. */
+/** Everything that is reachable from `start`, including `start`. */
 function reached(
   start: readonly string[],
   next: (chain: string) => readonly string[],

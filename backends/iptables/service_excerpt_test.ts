@@ -46,7 +46,7 @@ Deno.test("serviceExcerpt() is input that stands by itself", () => {
   assertEquals(excerptOf(), "");
 });
 
-Deno.test("serviceExcerpt() is not led astray by what a comment says", () => {
+Deno.test("serviceExcerpt() ignores chain names in comments", () => {
   const [service] = SERVICES;
   const options = defaultRenderOptions("IPv4");
   const plan = {

@@ -28,7 +28,9 @@ import { addressOfServer, type ServerKey } from "./virtual_server.ts";
 interface Ownership {
   /** `ipvs.excludeCIDRs`: addresses of another program. */
   readonly excludeCidrs: readonly Cidr[];
-  /** Where an earlier run served node ports: the node may have lost the address since. */
+  /**
+   * Node ports and addresses that an earlier run served: the node may have lost an address since.
+   */
   readonly earlierNodePorts: NodePortServers;
   /** Called for each foreign virtual server that a Service needs as its own. */
   readonly onForeign?: (key: ServerKey, wanted: WantedServer) => void;

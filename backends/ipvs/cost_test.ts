@@ -14,7 +14,9 @@ function service(number: number, version = 0): ServicePlan {
   });
 }
 
-/** What an action writes: lines for each program, in the order in which the programs are run. */
+/**
+ * Returns the writes of an action: the number of lines for each program, in the order of the runs.
+ */
 async function writesOf(stage: IpvsStage, action: () => Promise<unknown>): Promise<string[]> {
   const { calls } = stage.machine.commands;
   const before = calls.length;

@@ -15,7 +15,7 @@ import { addressOfServer, type RealServerKey, type ServerKey } from "./virtual_s
 export interface DrainingServer {
   readonly server: ServerKey;
   readonly real: RealServerKey;
-  /** When it began, or was found, milliseconds. */
+  /** The time at which it began or was found, in milliseconds. */
   readonly sinceMs: number;
 }
 

@@ -22,7 +22,7 @@ async function golden(plan = ipvsPlanOf(...GOOD)): Promise<string> {
   return stage.machine.dump();
 }
 
-/** What each tool may refuse, and what it says. */
+/** Lines that each tool may refuse, with its message. */
 const REFUSALS = [
   [
     "ipset",
@@ -125,7 +125,7 @@ for (const isFirst of [false, true]) {
     const all = ipvsPlanOf(...good, local(3));
     if (isFirst) {
       const error = await stage.sync(all).then(() => undefined, (each) => each);
-      assert(error instanceof Error, "nobody is left out for what may be anybody's");
+      assert(error instanceof Error, "no ServicePort is left out for an object of unknown owner");
       return;
     }
     const { quarantined } = await stage.sync(all);
@@ -159,7 +159,7 @@ Deno.test("IpvsBackend serves by the node's scheduler where a Service's own cann
   assertEquals(await other.backend.compare?.(plan, { quarantined }), []);
 });
 
-Deno.test("IpvsBackend blames nobody for what somebody else has done meanwhile", async () => {
+Deno.test("IpvsBackend quarantines nothing for a change by another program", async () => {
   await using stage = await IpvsStage.started();
   await stage.sync(ipvsPlanOf(...GOOD));
   stage.machine.kernel.table.apply({ kind: "flush" });
@@ -169,7 +169,7 @@ Deno.test("IpvsBackend blames nobody for what somebody else has done meanwhile",
   assertEquals(stage.machine.dump(), await golden(changed));
 });
 
-Deno.test("IpvsBackend blames nobody where a tool may not be used at all", async () => {
+Deno.test("IpvsBackend quarantines nothing if a tool may not be used at all", async () => {
   for (
     const reason of ["Operation not permitted", "Can't initialize ipvs: Protocol not available"]
   ) {

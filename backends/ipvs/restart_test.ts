@@ -54,7 +54,7 @@ Deno.test("IpvsBackend: the time of draining is kept over many restarts", async 
   await assertEndsAfter(runs, MINUTE);
 });
 
-Deno.test("IpvsBackend: the whole time begins anew where the clock was set back", async () => {
+Deno.test("IpvsBackend: the drain time starts again if the clock was set back", async () => {
   const runs = await drainingRuns();
   runs.wait(-60 * MINUTE);
   await assertEndsAfter(runs, 15 * MINUTE);
@@ -144,8 +144,8 @@ Deno.test("IpvsBackend serves where the state directory cannot be written, and s
     await stage.sync(AFTER);
     await stage.pass(5 * MINUTE);
     assertEquals(stage.weight(GOING), 0);
-    const told = stage.logger.lines.filter(({ message }) => message.includes("Cannot write"));
-    assertEquals(told.length, 1);
-    assertStringIncludes(JSON.stringify(told), "--state-dir");
+    const warnings = stage.logger.lines.filter(({ message }) => message.includes("Cannot write"));
+    assertEquals(warnings.length, 1);
+    assertStringIncludes(JSON.stringify(warnings), "--state-dir");
   });
 });

@@ -34,7 +34,7 @@ Deno.test("runBatch() blames no line where the program may not do anything", asy
   assertEquals(error instanceof BatchRefusal, false);
 });
 
-Deno.test("runBatch() takes words for a refusal whatever the exit code, where it is asked to", async () => {
+Deno.test("runBatch() treats any message as a refusal whatever the exit code, on request", async () => {
   const commands = new FakeCommandRunner().on("", {
     stderr: "Service not defined\nNo such file\n",
   });

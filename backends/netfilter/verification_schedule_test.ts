@@ -3,7 +3,7 @@ import { VerificationSchedule } from "./verification_schedule.ts";
 
 const HOUR_MS = 3_600_000;
 
-Deno.test("VerificationSchedule compares every five minutes, the dearer the rarer, once an hour at least", () => {
+Deno.test("VerificationSchedule compares every five minutes, less often if it is expensive, once an hour at least", () => {
   const dueAfter = (durationMs: number): number => {
     const schedule = new VerificationSchedule(() => 0);
     schedule.verified(1_000, durationMs);

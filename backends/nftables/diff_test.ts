@@ -102,7 +102,7 @@ Deno.test("diffTable() moves one endpoint of fifty, not those after it", () => {
   assertEquals(stage.sync().elements, 2 + 1 + 1 + 2);
 });
 
-Deno.test("diffTable() knows whose line is refused", () => {
+Deno.test("diffTable() knows the owner of a refused line", () => {
   const stage = new NftDiffStage();
   for (const number of [1, 2]) stage.layout.set(plan(number));
   const { transaction } = diffTable(stage.layout, stage.applied);
@@ -112,7 +112,7 @@ Deno.test("diffTable() knows whose line is refused", () => {
   assertEquals(transaction.ownerOf(1), undefined);
 });
 
-Deno.test("diffTable() keeps what is right of a table that was read", () => {
+Deno.test("diffTable() keeps the correct parts of a table that was read", () => {
   const stage = new NftDiffStage();
   stage.layout.set(plan(1));
   stage.layout.set(plan(2));
@@ -131,7 +131,7 @@ Deno.test("diffTable() keeps what is right of a table that was read", () => {
   assertEquals(stage.table.elements.get("affinity")?.size, 1);
 });
 
-Deno.test("diffTable() writes rules anew that somebody changed, and finds nothing more then", () => {
+Deno.test("diffTable() rewrites rules that another program changed, and finds nothing more then", () => {
   const stage = new NftDiffStage();
   stage.layout.set(plan(1));
   stage.sync();
@@ -173,7 +173,7 @@ Deno.test("diffTable() replaces a table of another version in one go", () => {
   assertEquals(stage.meaning, freshMeaning([plan(1)]));
 });
 
-Deno.test("diffTable() replaces a table whose mark is gone as a whole, known as its chains are", () => {
+Deno.test("diffTable() replaces a table without its mark as a whole, even if its chains are known", () => {
   const stage = new NftDiffStage();
   stage.layout.set(plan(1));
   stage.sync();
@@ -191,7 +191,7 @@ Deno.test("diffTable() replaces a table whose mark is gone as a whole, known as 
   }
 });
 
-Deno.test("removeIdleChains() takes away what nothing leads to, and nothing else", () => {
+Deno.test("removeIdleChains() removes unreferenced chains, and nothing else", () => {
   const stage = new NftDiffStage();
   stage.layout.set(plan(1));
   stage.sync();

@@ -10,7 +10,7 @@ const FAILED = "Cannot check the table; trying again";
 
 /** A table that others change, and what the watch does about it. */
 class Stage extends DriftStage {
-  /** Chains that somebody took away. */
+  /** Chains that another program removed. */
   missing: readonly string[] = [];
   changedObjects = 0;
   elements = 0;
@@ -21,7 +21,7 @@ class Stage extends DriftStage {
   /** Of a large cluster, so that reading everything is the exception. */
   serviceCount = 10_000;
   lookError: Error | undefined;
-  /** How long reading everything takes. */
+  /** The time that a full read takes. */
   verifyMs = 0;
   readonly watch: DriftWatch;
 
@@ -56,7 +56,7 @@ class Stage extends DriftStage {
   }
 }
 
-Deno.test("DriftWatch sees within five seconds that chains are gone, and counts what it repairs", async () => {
+Deno.test("DriftWatch notices missing chains within five seconds, and counts the repairs", async () => {
   await using stage = new Stage();
   stage.missing = ["services", "nat-output"];
   stage.elements = 7;
@@ -101,7 +101,7 @@ Deno.test("DriftWatch reads everything of 10,000 Services after five minutes, an
   assertEquals(stage.verifications, 2);
 });
 
-Deno.test("DriftWatch of some nodes reads everything earlier than that of others", async () => {
+Deno.test("DriftWatch reads everything at different times on different nodes", async () => {
   await using stage = new Stage({ random: 1 });
   await stage.pass(270);
   assertEquals(stage.verifications, 0);
@@ -109,7 +109,7 @@ Deno.test("DriftWatch of some nodes reads everything earlier than that of others
   assertEquals(stage.verifications, 1);
 });
 
-Deno.test("DriftWatch reads seldom what takes long, and once an hour whatever it takes", async () => {
+Deno.test("DriftWatch reads less often if a read takes long, but at least once an hour", async () => {
   await using stage = new Stage();
   stage.verifyMs = 20_000;
   await stage.pass(306);
@@ -120,7 +120,7 @@ Deno.test("DriftWatch reads seldom what takes long, and once an hour whatever it
   assertEquals(stage.verifications, 2);
 });
 
-Deno.test("DriftWatch counts rules that are others than before as those of changed chains", async () => {
+Deno.test("DriftWatch counts changed rules as those of changed chains", async () => {
   await using stage = new Stage();
   stage.changedObjects = 1;
   await stage.pass(305);

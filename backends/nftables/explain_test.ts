@@ -68,7 +68,7 @@ Deno.test("explainNftables() goes by the plan where the kernel holds an older on
   ]);
 });
 
-Deno.test("explainNftables() knows what a kernel lacks", () => {
+Deno.test("explainNftables() knows the missing features of a kernel", () => {
   const features = { affinity: false, reject: false };
   const options = { ...OPTIONS, features };
   const sticky = explain({ ...WEB, affinityTimeoutSeconds: 60 }, { options });

@@ -54,7 +54,7 @@ Deno.test("findAffinity() says that it cannot ask in IPv6", async () => {
   );
 });
 
-Deno.test("findAffinity() asks for nobody where no endpoint is", async () => {
+Deno.test("findAffinity() asks for no client without an endpoint", async () => {
   const element = () => Promise.reject(new Error("asked"));
   assertEquals(await findAffinity({ element }, new Map(), packet("10.96.0.1")), undefined);
 });

@@ -7,7 +7,7 @@ interface Host {
   readonly kernelRelease?: string;
   readonly version?: string;
   readonly env?: Readonly<Record<string, string>>;
-  /** What the check of a text answers. */
+  /** The answer to the check of a text. */
   readonly check?: (text: string) => { code?: number; stderr?: string };
 }
 
@@ -61,7 +61,7 @@ Deno.test("probeNftablesMode() keeps kube-proxy's bounds for nft and the kernel"
   }
 });
 
-Deno.test("probeNftablesMode() names the feature whose line nft refuses, with what brings it", async () => {
+Deno.test("probeNftablesMode() names the feature of a line that nft refuses, with its remedy", async () => {
   const check = (text: string) => {
     const line = text.split("\n").findIndex((each) => each.includes("fib daddr")) + 1;
     if (line === 0) return {};
@@ -101,7 +101,7 @@ Deno.test("probeNftablesMode() works on one family where the kernel lacks the ot
 });
 
 for (const failure of ["not-found", "not-permitted", "timeout", "failed"] as const) {
-  Deno.test(`probeNftablesMode() takes a program that ends as '${failure}' for a missing one`, async () => {
+  Deno.test(`probeNftablesMode() treats a program that ends as '${failure}' as a missing one`, async () => {
     const results = await probe({}, hostWith().failCall(1, failure));
     assertEquals(supportOf(results).families, []);
     assertEquals(supportOf(results).missing.map(({ feature }) => feature), ["nft"]);

@@ -35,7 +35,7 @@ Deno.test("renderOptionsOf() gives kube-proxy's defaults where nothing else is s
   }
 });
 
-Deno.test("renderOptionsOf() takes what the plan and the kernel have", () => {
+Deno.test("renderOptionsOf() combines the plan with the features of the kernel", () => {
   const features = { affinity: false, reject: true };
   const nodePortAddresses = only("127.0.0.0/8");
   assertEquals(

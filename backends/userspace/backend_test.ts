@@ -86,7 +86,7 @@ Deno.test("UserspaceBackend.sync() keeps sockets over endpoint changes", async (
   assertEquals(await ask({ hostname: VIP, port: at.port }), "b");
 });
 
-Deno.test("UserspaceBackend.sync() looks at nothing but what changed", async () => {
+Deno.test("UserspaceBackend.sync() looks only at changes", async () => {
   await using test = new TestUserspaceBackend();
   const port = unusedPort();
   const plans = Array.from(
@@ -187,7 +187,7 @@ Deno.test("UserspaceBackend.sync() can be called again with the same changes aft
   assertEquals(await ask({ hostname: VIP2, port }), "b");
 });
 
-Deno.test("UserspaceBackend quarantines SCTP, and says what would work", async () => {
+Deno.test("UserspaceBackend quarantines SCTP, and names the modes that support it", async () => {
   await using test = new TestUserspaceBackend();
   const plan = testServicePlan({ clusterIp: VIP, protocol: "SCTP", to: ["127.0.0.1:1"] });
   const { quarantined } = await test.sync([plan]);
@@ -215,7 +215,7 @@ Deno.test("UserspaceBackend counts flows that move, and ends those of a Service 
   assertEquals((await test.backend.inspect([plan.key])).services, []);
 });
 
-Deno.test("UserspaceBackend.inspect() tells of all Services or only of those asked for", async () => {
+Deno.test("UserspaceBackend.inspect() reports all Services, or only the requested ones", async () => {
   await using test = new TestUserspaceBackend();
   const port = unusedPort();
   const plans = [VIP, VIP2].map((clusterIp, n) =>
@@ -232,7 +232,7 @@ Deno.test("UserspaceBackend.inspect() tells of all Services or only of those ask
   assertEquals([one.quarantined, one.summary], [[], "as the test says"]);
 });
 
-Deno.test("UserspaceBackend.drain() takes no new connections and waits for open ones", async () => {
+Deno.test("UserspaceBackend.drain() accepts no new connections and waits for open ones", async () => {
   await using a = TcpServer.named("a");
   await using test = new TestUserspaceBackend();
   const at = { clusterIp: VIP, port: unusedPort() };
@@ -249,7 +249,7 @@ Deno.test("UserspaceBackend.drain() takes no new connections and waits for open 
   await drain;
 });
 
-Deno.test("UserspaceBackend.drain() waits no longer than it is told", async () => {
+Deno.test("UserspaceBackend.drain() waits no longer than requested", async () => {
   await using a = TcpServer.named("a");
   await using test = new TestUserspaceBackend();
   const at = { clusterIp: VIP, port: unusedPort() };

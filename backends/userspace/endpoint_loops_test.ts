@@ -92,7 +92,7 @@ Deno.test("EndpointLoops.find() knows listeners for this machine only", async (t
   }
 });
 
-Deno.test("EndpointLoops.takeAffected() names whose endpoint came or went as a frontend, once", () => {
+Deno.test("EndpointLoops.takeAffected() names ServicePorts whose endpoint became or stopped being a frontend, once", () => {
   const { loops, services: [frontend, a, b], parts } = loopsOf([
     { clusterIp: "10.96.0.1" },
     { clusterIp: "10.96.0.2", to: ["10.96.0.1:80", "10.0.0.1:80"] },

@@ -20,7 +20,7 @@ Deno.test("flagHelp() has groups and says defaults", () => {
   assertStringIncludes(flagHelp(), "SIGTERM (default 10s)\n");
 });
 
-Deno.test("flagUsage() shows values only where one has to be given", () => {
+Deno.test("flagUsage() shows values only if one is required", () => {
   assertEquals(flagUsage(findFlag("v")!), "-v N");
   assertEquals(flagUsage(findFlag("version")!), "--version");
   assertEquals(flagUsage(findFlag("json")!), "--json");

@@ -14,7 +14,7 @@ Deno.test("tryParseListenAddress() reads address and port, with the port given w
   }
 });
 
-Deno.test("tryParseListenAddress() takes nothing else", () => {
+Deno.test("tryParseListenAddress() accepts nothing else", () => {
   for (
     const text of [
       "",

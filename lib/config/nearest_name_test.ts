@@ -3,7 +3,7 @@ import { didYouMean, nearestName } from "./nearest_name.ts";
 
 const KNOWN = ["proxy-mode", "nodeport-addresses", "clusterCIDR", "v"];
 
-Deno.test("nearestName() finds what was probably meant", () => {
+Deno.test("nearestName() finds the probable name", () => {
   assertEquals(nearestName("proxy-mod", KNOWN), "proxy-mode");
   assertEquals(nearestName("node-port-addresses", KNOWN), "nodeport-addresses");
   assertEquals(nearestName("clustercidr", KNOWN), "clusterCIDR");

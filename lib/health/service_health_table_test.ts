@@ -70,7 +70,7 @@ Deno.test("ServiceHealthTable keeps the families of a Service apart, and its por
   assertEquals(table.get(WEB), undefined);
 });
 
-Deno.test("ServiceHealthTable names what changed and nothing else", () => {
+Deno.test("ServiceHealthTable names only changed Services", () => {
   const { sync } = createTable();
   const other = { name: "other" };
   assertEquals(sync([{ ...checked }, other]), [WEB]);

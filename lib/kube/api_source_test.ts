@@ -235,7 +235,7 @@ Deno.test("ApiSource says that its server has an address that it should provide 
     },
   }));
 
-Deno.test("ApiSource says what to do when KUBERNETES_SERVICE_HOST does not answer", () =>
+Deno.test("ApiSource names the remedy when KUBERNETES_SERVICE_HOST does not answer", () =>
   withSource(async ({ source, logger }) => {
     await eventually("it is logged", () => logger.lines.some(({ fields }) => "hint" in fields));
     assertStringIncludes(source.status().hint ?? "", "--master");

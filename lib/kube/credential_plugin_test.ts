@@ -66,7 +66,7 @@ Deno.test("credentialPlugin() is run again after a failure", async () => {
   assertEquals((await ask()).authorization, "Bearer t");
 });
 
-Deno.test("credentialPlugin() takes a relative path from the kubeconfig's folder", () => {
+Deno.test("credentialPlugin() resolves a relative path from the kubeconfig's folder", () => {
   assertEquals(plugin({ ...EXEC, command: "./bin/kubelogin" }).name, "/etc/./bin/kubelogin");
   assertEquals(plugin({ ...EXEC, command: "/opt/kubelogin" }).name, "/opt/kubelogin");
 });

@@ -28,14 +28,14 @@ for (
     ["object", { regarding: nodeRegarding("node-b") }],
   ] as const
 ) {
-  Deno.test(`EventSeriesTable.add() takes an event with another ${what} for another series`, () => {
+  Deno.test(`EventSeriesTable.add() treats an event with another ${what} as another series`, () => {
     const table = new EventSeriesTable();
     table.add(EVENT, 1);
     assertEquals(table.add({ ...EVENT, ...other }, 2)?.count, 1);
   });
 }
 
-Deno.test("EventSeriesTable.sweep() closes what is idle, and reports what was not sent", () => {
+Deno.test("EventSeriesTable.sweep() closes idle series, and reports unsent counts", () => {
   const table = new EventSeriesTable();
   const series = table.add(EVENT, 0)!;
   series.sentCount = 1;

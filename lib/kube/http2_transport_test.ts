@@ -244,7 +244,7 @@ Deno.test("Http2Transport checks the name in the certificate", async () => {
   }
 });
 
-Deno.test("Http2Transport says what is wrong with a server that has no TLS", async () => {
+Deno.test("Http2Transport describes the fault of a server without TLS", async () => {
   await using fake = await FakeApiServer.start({ scheme: "http" });
   const auth = new StaticAuth(`https://127.0.0.1:${fake.port}`);
   await using transport = new Http2Transport({ clock: systemClock, auth });
@@ -252,7 +252,7 @@ Deno.test("Http2Transport says what is wrong with a server that has no TLS", asy
   await assertRejects(() => asking, TransportError, "should the address begin with http://?");
 });
 
-Deno.test("Http2Transport says what is wrong with a server that has no HTTP/2", async () => {
+Deno.test("Http2Transport describes the fault of a server without HTTP/2", async () => {
   const ca = await createTestCertificateAuthority();
   const leaf = await ca.issue({ commonName: "old", ipv4: ["127.0.0.1"] });
   using listener = Deno.listenTls({

@@ -111,7 +111,7 @@ Deno.test("IdentityAuth.authorization() gives nothing to an http:// server", () 
     assertEquals(await auth.authorization(), undefined);
   }));
 
-Deno.test("IdentityAuth.refresh() takes what the kubeconfig says now", () =>
+Deno.test("IdentityAuth.refresh() uses the current content of the kubeconfig", () =>
   inFolder(async ({ auth: create, replaceIdentity }) => {
     const auth = create({ authorization: "Bearer one" });
     await auth.tls();

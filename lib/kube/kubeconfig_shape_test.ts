@@ -9,7 +9,7 @@ const RIGHT: readonly unknown[] = [
   { users: [{ name: "a", user: { token: "t", exec: 5 } }, { name: "b", user: null }] },
 ];
 
-Deno.test("kubeconfigShapeProblem() finds nothing where fields are right, missing or of others", () => {
+Deno.test("kubeconfigShapeProblem() finds nothing if fields are right, missing or unknown", () => {
   for (const raw of RIGHT) assertEquals(kubeconfigShapeProblem(raw), undefined);
 });
 

@@ -143,14 +143,14 @@ for (
   });
 }
 
-Deno.test("loadKubeAuth() takes the server of --master in place of the kubeconfig's", async () => {
+Deno.test("loadKubeAuth() uses the server of --master in place of the kubeconfig's", async () => {
   await using folder = await Folder.make();
   await folder.writeKubeconfig({ user: { token: "abc" } });
   const auth = await folder.load({ master: "https://192.0.2.2:6443" });
   assertEquals([auth.server, await auth.authorization()], ["https://192.0.2.2:6443", "Bearer abc"]);
 });
 
-Deno.test("loadKubeAuth() takes HOST:PORT for https where there is a certificate", async () => {
+Deno.test("loadKubeAuth() treats HOST:PORT as https if there is a certificate", async () => {
   await using folder = await Folder.make();
   const server = "192.0.2.2:6443";
   await folder.writeKubeconfig({ cluster: { server, "insecure-skip-tls-verify": true } });
@@ -332,7 +332,7 @@ Deno.test("loadKubeAuth() refuses a --master that is no URL", async () => {
   );
 });
 
-Deno.test("loadKubeAuth() says what to give when there is nothing at all", async () => {
+Deno.test("loadKubeAuth() names the flags to set if there is no configuration at all", async () => {
   await using folder = await Folder.make();
   const { clock, logger, path: serviceAccountFolder } = folder;
   const { message } = await assertRejects(
@@ -342,7 +342,7 @@ Deno.test("loadKubeAuth() says what to give when there is nothing at all", async
   for (const part of ["--kubeconfig", "--manifests", "k3s"]) assertStringIncludes(message, part);
 });
 
-Deno.test("loadKubeAuth() warns of files that others may read or write", async () => {
+Deno.test("loadKubeAuth() warns of files that other users may read or write", async () => {
   await using folder = await Folder.make();
   await folder.write("p.crt", CERT);
   await folder.write("p.key", KEY);
@@ -377,7 +377,7 @@ Deno.test("loadKubeAuth() warns of a certificate that is not checked", async () 
   assertEquals(folder.logger.lines[0]?.fields.field, "insecure-skip-tls-verify");
 });
 
-Deno.test("loadKubeAuth() puts no secret into what it says of itself", async () => {
+Deno.test("loadKubeAuth() puts no secret into its description", async () => {
   await using folder = await Folder.make();
   await folder.writeKubeconfig({
     cluster: { "insecure-skip-tls-verify": true },

@@ -44,7 +44,7 @@ Deno.test("decodeWatch() gives the same events however the bytes are cut", async
   }
 });
 
-Deno.test("decodeWatch() passes over empty lines", async () => {
+Deno.test("decodeWatch() skips empty lines", async () => {
   const bytes = new TextEncoder().encode('\n\r\n{"type":"ADDED","object":{}}\r\n\n');
   assertEquals(await collect(cut(bytes, 5)), [{ type: "ADDED", object: {} }]);
 });

@@ -7,7 +7,7 @@ import type { IpFamily } from "../net/ip_address.ts";
 import type { Direction } from "../policy/policy_plan.ts";
 import type { Instruments } from "./instruments.ts";
 
-/** What the policies of one family come to. */
+/** The figures of one family's policies. */
 interface PolicyFigures {
   readonly policies: number;
   readonly isolated: Readonly<Record<Direction, number>>;
@@ -15,7 +15,7 @@ interface PolicyFigures {
   readonly members: number;
 }
 
-/** Takes what the controller of NetworkPolicies counts. */
+/** Collects the figures of the NetworkPolicy controller. */
 export interface PolicyInstruments {
   setPolicies(family: IpFamily, figures: PolicyFigures): void;
   connectionsCut(family: IpFamily, count: number): void;

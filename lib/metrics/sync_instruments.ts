@@ -44,7 +44,7 @@ export interface SyncInstruments {
     family: IpFamily,
     figures: { readonly seconds: number; readonly deleted: number },
   ): void;
-  /** The data plane was compared with what kube-relay had written. */
+  /** Called after a comparison of the data plane with the record of kube-relay's writes. */
   driftFound(family: IpFamily, figures: DriftFigures): void;
   /** Replaces the former totals. */
   setRuleCounters(family: IpFamily, totals: RuleCounters): void;

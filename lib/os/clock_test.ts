@@ -1,7 +1,7 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { systemClock } from "./clock.ts";
 
-/** What a timer of 32 bits cannot hold. */
+/** Times that a 32-bit timer cannot hold. */
 const LONG_TIMES = [2 ** 31, 2 ** 32 + 1, 2 ** 63 / 1e6, Infinity];
 
 /** Time enough for a timer that ends at once. */

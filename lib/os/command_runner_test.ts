@@ -189,7 +189,7 @@ Deno.test("run() hands lines over as they come, and holds the command up meanwhi
   assertEquals([stdout, code, lines.length, lines.at(-1)], ["", 0, 100_000, "100000"]);
 });
 
-Deno.test("run() ends the command when who takes its lines throws", async () => {
+Deno.test("run() ends the command when the receiver of its lines throws", async () => {
   const error = await assertRejects(
     () =>
       systemCommandRunner.run("yes", [], {

@@ -39,7 +39,7 @@ Deno.test("parseConntrackEntry() reads both directions", () => {
   assertEquals(parseConntrackEntry(UDP)?.state, undefined);
 });
 
-Deno.test("parseConntrackEntry() takes any text", () => {
+Deno.test("parseConntrackEntry() accepts any text", () => {
   assertEquals(
     parseConntrackEntry("conntrack v1.4.7 (conntrack-tools): 0 flow entries"),
     undefined,

@@ -1,6 +1,6 @@
 /**
- * What clients may do to a server of HTTP: send slowly, send too much, and never read. Real sockets; the
- * clock is the test's.
+ * Attacks an HTTP server with clients that send slowly, send too much, or never read. Uses real
+ * sockets and the clock of the test.
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";
@@ -125,7 +125,7 @@ Deno.test("HttpConnections answers requests that come at once one after the othe
   assertEquals(most, 1);
 });
 
-Deno.test("HttpConnections refuses what is too long", async () => {
+Deno.test("HttpConnections refuses requests that are too long", async () => {
   await using server = startHttpStage(() => new Response("x"));
   const rows: readonly (readonly [string, string])[] = [
     [`GET / HTTP/1.1\r\nHost: a\r\nX: ${"x".repeat(20_000)}`, "HTTP/1.1 431"],

@@ -22,7 +22,7 @@ Deno.test("OpenFiles.takeListener() leaves sockets for other Services, and says 
   let taken = 0;
   while (files.takeListener("ns/greedy") === undefined) taken++;
   assertEquals(taken, listenersOfService);
-  assertStringIncludes(files.takeListener("ns/greedy")!, "most for one Service where 1000 files");
+  assertStringIncludes(files.takeListener("ns/greedy")!, "most for one Service if 1000 files");
   for (let service = 0; taken < listeners; service++, taken++) {
     assertEquals(files.takeListener(`ns/s${service}`), undefined);
   }
@@ -34,7 +34,7 @@ Deno.test("OpenFiles.takeListener() leaves sockets for other Services, and says 
   assertEquals(files.takeListener("ns/late"), undefined);
 });
 
-Deno.test("OpenFiles.moveListener() counts a socket for the Service that takes it over", () => {
+Deno.test("OpenFiles.moveListener() counts a socket for its new Service", () => {
   const files = new OpenFiles(1000);
   files.takeListener("ns/a");
   files.moveListener("ns/a", "ns/b");
@@ -44,7 +44,7 @@ Deno.test("OpenFiles.moveListener() counts a socket for the Service that takes i
   assertEquals(files.open.listeners, 0);
 });
 
-Deno.test("OpenFiles.takeTraffic() leaves a third of what is left to others", () => {
+Deno.test("OpenFiles.takeTraffic() leaves a third of the remainder to other Services", () => {
   const files = new OpenFiles(1000);
   const { traffic } = shareOpenFiles(1000);
   const fill = (service: string) => {

@@ -21,7 +21,7 @@ async function withManager(
   }
 }
 
-Deno.test("createServiceNotifier() sends systemd's messages and takes its socket away", async () => {
+Deno.test("createServiceNotifier() sends systemd's messages and removes its socket", async () => {
   await withManager(async ({ path, folder, receive }) => {
     {
       using notifier = createServiceNotifier({

@@ -5,7 +5,7 @@ import { createSysctl } from "./sysctl.ts";
 const FORWARD = "net.ipv4.ip_forward";
 const MAX = "net.netfilter.nf_conntrack_max";
 
-Deno.test("Sysctl.read() reads many by one command, and what is unknown hinders nothing", async () => {
+Deno.test("Sysctl.read() reads many by one command, and unknown ones do not affect the others", async () => {
   const commands = new FakeCommandRunner().on(`sysctl ${FORWARD} ${MAX}`, {
     code: 1,
     stdout: `${FORWARD} = 1 \n`,

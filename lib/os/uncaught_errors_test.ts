@@ -54,7 +54,7 @@ console.log(JSON.stringify({ silent, missed: uncaught.count - reports }));
 Deno.exit(0);
 `;
 
-Deno.test("UncaughtErrors takes errors from wherever they come, and the process goes on", async () => {
+Deno.test("UncaughtErrors handles errors from every source, and the process continues", async () => {
   const file = await Deno.makeTempFile({ suffix: ".ts" });
   await Deno.writeTextFile(file, PROGRAM);
   const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {

@@ -23,7 +23,7 @@ Deno.test("writeText() ends in silence without a reader", () => {
   assertEquals(writes, 2);
 });
 
-Deno.test("writeText() throws what else goes wrong", () => {
+Deno.test("writeText() throws all other errors", () => {
   const full = {
     writeSync() {
       throw new Error("No space left on device");

@@ -28,7 +28,7 @@ function triggered(seconds: number, ...endpoints: readonly string[]): EndpointSl
   });
 }
 
-/** What a drain holds, in plain text. */
+/** Returns the content of a drain as plain text. */
 function drain(tracker: EndpointsChangeTracker) {
   const { services, endpoints, touchesUdp, problems } = tracker.drain();
   return {
@@ -84,7 +84,7 @@ Deno.test("EndpointsChangeTracker says of a deleted slice's port that it has no 
   assertEquals(tracker.size, 0);
 });
 
-/** What is no change, although upstream takes some of it for one. */
+/** Events that change nothing, although upstream counts some of them as changes. */
 const NO_CHANGES: readonly {
   readonly name: string;
   readonly slice: EndpointSlice;
@@ -171,7 +171,7 @@ for (
   });
 }
 
-Deno.test("EndpointsChangeTracker tells of problems inside of a slice", () => {
+Deno.test("EndpointsChangeTracker reports problems inside of a slice", () => {
   const tracker = createTracker();
   tracker.updateSlice(testEndpointSlice("web", { endpoints: ["10.180.0.1", "nonsense"] }), "set");
   assertEquals(drain(tracker), {
@@ -214,7 +214,7 @@ Deno.test("EndpointsChangeTracker drops trigger times when a slice of the Servic
   assertEquals(tracker.drain().triggerTimes.size, 0);
 });
 
-Deno.test("EndpointsChangeTracker takes a change and its revert for endpoints as they were", () => {
+Deno.test("EndpointsChangeTracker treats a reverted change as no change", () => {
   const tracker = createTracker([WEB]);
   tracker.updateSlice(testEndpointSlice("web", { endpoints: ["10.180.0.2"] }), "set");
   tracker.updateSlice(WEB, "set");
@@ -263,7 +263,7 @@ for (
   });
 }
 
-Deno.test("EndpointsChangeTracker serves by Endpoints beside a slice of host names, as if that were absent", () => {
+Deno.test("EndpointsChangeTracker serves by Endpoints next to a slice of host names, as if that were absent", () => {
   const tracker = createTracker([testEndpointSlice("mail", { endpoints: ["10.180.0.1"] })]);
   tracker.updateEndpoints(testEndpoints("mail", FALLBACK.subsets), "set");
   assertEquals(drain(tracker), NOTHING);

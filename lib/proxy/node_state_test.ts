@@ -3,7 +3,7 @@ import { assertEquals } from "@std/assert";
 import { testNode } from "../../tests/support/builders/builders.ts";
 import { nodeStateFromNode } from "./node_state.ts";
 
-Deno.test("nodeStateFromNode() takes InternalIPs, then ExternalIPs, in their order", () => {
+Deno.test("nodeStateFromNode() uses InternalIPs, then ExternalIPs, in their order", () => {
   const node: Node = {
     metadata: { name: "node-a" },
     spec: {},

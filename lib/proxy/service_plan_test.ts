@@ -39,7 +39,7 @@ function accessible(overrides: Partial<ServicePort> = {}): ServicePort {
   });
 }
 
-/** What the lists mean for traffic (control-plane 5.5). */
+/** Verdicts for traffic that follow from the lists (control-plane 5.5). */
 const VERDICT_ROWS: readonly {
   readonly name: string;
   readonly internal: TrafficPolicy;
@@ -117,7 +117,7 @@ for (const { name, internal, external, endpoints, expect } of VERDICT_ROWS) {
   });
 }
 
-Deno.test("planService() refuses from outside what no outside address leads to", () => {
+Deno.test("planService() refuses outside traffic to a Service without outside addresses", () => {
   const plan = planService(testServicePort(), [LOCAL, REMOTE], CONTEXT);
   assertEquals(
     [plan.internal, plan.external, plan.externalFromCluster].map(text),
@@ -222,7 +222,7 @@ Deno.test("planService() keeps closed source ranges closed", () => {
   assertEquals(plan.sourceRanges, []);
 });
 
-Deno.test("planService() tells reachable endpoints from known ones", () => {
+Deno.test("planService() distinguishes reachable endpoints from known ones", () => {
   const plan = planService(accessible({ externalTrafficPolicy: "Local" }), [
     LOCAL,
     REMOTE,

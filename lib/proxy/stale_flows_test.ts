@@ -262,7 +262,7 @@ Deno.test("UdpFrontends.giveBack() keeps suspects for the next try, with those s
   assert(matcher.isStale(parseFlow(`10.96.0.12:53 ${A}`)));
 });
 
-Deno.test("UdpFrontends.matcherOf() spares what comes while the matcher is made, and after", async () => {
+Deno.test("UdpFrontends.matcherOf() spares flows that appear while the matcher is made, and after", async () => {
   const frontends = new UdpFrontends();
   const others = Array.from(
     { length: 300 },
@@ -291,7 +291,7 @@ Deno.test("UdpFrontends.matcherOf() spares what comes while the matcher is made,
   assert(!next.isGuess, "what is announced is there already");
 });
 
-Deno.test("UdpFrontends forgets the oldest of what was given up, where it can never be cleaned", () => {
+Deno.test("UdpFrontends forgets the oldest former frontends, if they can never be cleaned", () => {
   const frontends = new UdpFrontends();
   for (let index = 0; index < 10_005; index++) {
     const clusterIp = `10.${100 + Math.floor(index / 65_536)}.${(index >> 8) & 255}.${index & 255}`;
@@ -308,7 +308,7 @@ Deno.test("UdpFrontends forgets the oldest of what was given up, where it can ne
   assert(goneAddresses.has("10.100.39.19:53") && !goneAddresses.has("10.100.0.0:53"));
 });
 
-Deno.test("ownerOf() names whose flow it is, and whose it was where that is gone", async () => {
+Deno.test("ownerOf() names the owner of a flow, and the former owner of a deleted one", async () => {
   const frontends = new UdpFrontends();
   const [first, second] = [
     planOf([dns([A], { nodePort: 30053 }), dns([A], { name: "old", clusterIp: "10.96.0.11" })]),

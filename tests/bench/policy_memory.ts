@@ -117,6 +117,7 @@ const planners = IP_FAMILIES.map((family) =>
     nodeName: "node-7.example.org",
     deny: { action: "reject" },
     closedRanges: [],
+    podLinks: [],
   })
 );
 let from = process.cpuUsage().user / 1_000;

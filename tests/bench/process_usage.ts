@@ -31,7 +31,10 @@ export async function residentMiB(pid: number): Promise<{ now: number; peak: num
   return { now: kib("VmRSS") / 1024, peak: kib("VmHWM") / 1024 };
 }
 
-/** How often each thread of a process has gone to sleep by itself since it started, by its id. */
+/**
+ * Returns the number of voluntary context switches of each thread of a process since its start, by
+ * thread id.
+ */
 export async function voluntarySwitches(pid: number): Promise<ReadonlyMap<string, number>> {
   const { stdout } = await new Deno.Command("grep", {
     args: ["-rs", "--include=status", "^voluntary_ctxt_switches", `/proc/${pid}/task`],
@@ -40,7 +43,7 @@ export async function voluntarySwitches(pid: number): Promise<ReadonlyMap<string
   return new Map(lines.map(([, thread, count]) => [thread!, Number(count)]));
 }
 
-/** Switches between two looks. Threads that have ended meanwhile take theirs with them. */
+/** Switches between two looks, without those of threads that have ended meanwhile. */
 export function switchesBetween(
   before: ReadonlyMap<string, number>,
   after: ReadonlyMap<string, number>,

@@ -1,6 +1,6 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
- * What the benchmarks of the kernel modes print.
+ * Prints the results of the kernel modes' benchmarks.
  *
  * @module
  */

@@ -55,7 +55,7 @@ interface Start {
   readonly largestStallMs: number;
   /** Milliseconds of requests through one Service while the others were set up. */
   readonly requestMs: readonly number[];
-  /** What one change of an endpoint cost, each time. */
+  /** The operations of each change of an endpoint. */
   readonly operations: readonly Readonly<Record<string, number>>[];
   readonly changeMs: readonly number[];
 }

@@ -1,5 +1,5 @@
 /**
- * What the executable prints and exits with when it does not serve.
+ * Tests the output and the exit code of the executable when it does not serve.
  *
  * @module
  */

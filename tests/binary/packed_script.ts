@@ -9,7 +9,7 @@ import { assertEquals } from "@std/assert";
 import { fileURLToPath } from "node:url";
 import { program, type Requirement, ROOT } from "../support/requirement.ts";
 
-/** What the scenarios need. */
+/** The requirements of the scenarios. */
 export const SCENARIO_REQUIREMENTS: readonly Requirement[] = [
   ROOT,
   program("unshare"),
@@ -31,7 +31,7 @@ exit) exit "$2" ;;
 esac
 `;
 
-/** What each scenario starts with. */
+/** The commands at the beginning of each scenario. */
 const PRELUDE = `
 set -u
 mount -t tmpfs -o mode=0755 tmpfs /var/cache
@@ -51,7 +51,7 @@ plant() { mkdir -p "$1/v8" && chmod 0700 "$1" "$1/v8" && printf '#!/bin/sh\\nech
     chmod 0700 "$1/deno" && : >"$1/main.js" && chmod 0600 "$1/main.js"; }
 `;
 
-/** What a scenario printed. */
+/** The output of a scenario. */
 export interface ScenarioResult {
   readonly stdout: string;
   readonly stderr: string;

@@ -1,5 +1,6 @@
 /**
- * Places that somebody else prepared, and files that somebody changed: never run, always named.
+ * Tests folders that another user prepared, and files that another user changed: they are never
+ * run, and always named.
  *
  * @module
  */
@@ -56,7 +57,10 @@ const PLANTED_PLACES: readonly PlantedPlace[] = [
   ["a file system without exec", "mount -o remount,noexec ${B%/*}", /cannot hold programs/],
 ];
 
-/** Who runs it, its first place, the one taken when that is passed over, and how the owner is set. */
+/**
+ * The user, the first folder, the next folder if the first is refused, and the command that sets
+ * the owner.
+ */
 const CALLERS = [
   {
     caller: "root",
@@ -82,7 +86,7 @@ const CALLERS = [
 
 for (const { caller, uid, first, next, prelude, run, own } of CALLERS) {
   Deno.test({
-    name: `${caller} takes the first place when nothing is wrong with it`,
+    name: `${caller} uses the first folder if nothing is wrong with it`,
     ignore,
     async fn() {
       await using packed = await PackedScript.create();
@@ -93,7 +97,7 @@ for (const { caller, uid, first, next, prelude, run, own } of CALLERS) {
   });
   for (const [what, prepare, says] of PLANTED_PLACES) {
     Deno.test({
-      name: `${caller} passes over ${what}`,
+      name: `${caller} skips ${what}`,
       ignore,
       async fn() {
         await using packed = await PackedScript.create();
@@ -174,7 +178,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "root takes no place from HOME, XDG_* or TMPDIR, and nobody takes /tmp",
+  name: "root uses no folder of HOME, XDG_* or TMPDIR, and no user uses /tmp",
   ignore,
   async fn() {
     await using packed = await PackedScript.create();

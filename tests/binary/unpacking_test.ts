@@ -1,5 +1,6 @@
 /**
- * Where and how the self-extracting form unpacks when nobody interferes, and what the program sees.
+ * Tests where and how the self-extracting form unpacks if no other program interferes, and what the
+ * program sees.
  *
  * @module
  */
@@ -99,7 +100,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "four starts at once that find a changed file all run what was packed",
+  name: "four starts at once that find a changed file all run the packed one",
   ignore,
   async fn() {
     await using packed = await PackedScript.create();
@@ -113,7 +114,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "the files are verified once in each boot, as the marker tells",
+  name: "the files are verified once in each boot, by the marker",
   ignore,
   async fn() {
     await using packed = await PackedScript.create();
@@ -141,7 +142,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "a forged marker is not believed in a directory that others could write",
+  name: "a forged marker is ignored in a folder that other users could write",
   ignore,
   async fn() {
     await using packed = await PackedScript.create();
@@ -185,7 +186,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "what a first start left that was killed is removed by a later start, in use or not",
+  name: "the leftovers of a killed first start are removed by a later start, in use or not",
   ignore,
   async fn() {
     await using packed = await PackedScript.create();
@@ -197,7 +198,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "a verb is silent about a place that is passed over, but with -v, and where none is left",
+  name: "a verb is silent about a skipped folder, except with -v, or if none is left",
   ignore,
   async fn() {
     await using packed = await PackedScript.create();

@@ -17,7 +17,7 @@ const ignore = isMissing("tests/binary/verbs_test.ts", [
   program("stty"),
 ]);
 
-/** What the verbs are about. */
+/** The input of the verbs. */
 interface Scene {
   /** Of the user's; a dump comes into it. */
   readonly folder: string;
@@ -72,7 +72,7 @@ const RENDERED = [["iptables", /\*nat/], ["nftables", /add table ip/], [
   /ipvsadm/,
 ]] as const;
 
-/** What nobody answers, or is no dump. */
+/** Commands without a running kube-relay, or with a file that is no dump. */
 const REFUSALS: readonly (readonly [args: readonly string[], code: number, says: RegExp])[] = [
   [["trace", "node"], 2, /'trace' lacks TO/],
   [["explain", "node", "default/none"], 1, /default\/none/],

@@ -18,12 +18,12 @@ import { Follower } from "./follower.ts";
 import type { PemPair } from "./server.ts";
 import { testService } from "./test_service.ts";
 
-/** Stands in the server's certificate beside its addresses. */
+/** An additional name in the server's certificate, besides its addresses. */
 const SERVER_NAME = "apiserver.kube-relay.test";
 
 /** Defines the tests. */
 export function defineCredentialTests(program: string): void {
-  Deno.test("loadKubeAuth() gives what a real API server accepts", async (t) => {
+  Deno.test("loadKubeAuth() gives credentials that a real API server accepts", async (t) => {
     await using stage = await Stage.start(program);
     for (const [name, prepare] of Object.entries(USERS)) {
       await t.step(name, async () => {

@@ -1,8 +1,8 @@
 /**
- * Hours beside an API server that fails again and again: whatever is in the data plane at the end is
- * what the objects say, and nothing ever changed there that no object had changed.
+ * Runs for hours with an API server that fails again and again. The data plane must match the
+ * objects at the end, and must never change without a change of an object.
  *
- * Everything from the connection to the plan is the real thing; the data plane is a fake that counts.
+ * All parts from the connection to the plan are real; the data plane is a fake that counts.
  *
  * @module
  */
@@ -28,14 +28,14 @@ const NODE = "node-1";
 const NAMES = Array.from({ length: 12 }, (_, index) => `svc-${index}`);
 const ZONE = "topology.kubernetes.io/zone";
 
-/** Where objects are written. */
+/** Writes objects to an API server. */
 export interface ObjectWriter {
   create(object: RawObject): Promise<RawObject>;
   update(object: RawObject): Promise<RawObject>;
   delete(object: RawObject): Promise<void>;
 }
 
-/** How the client under test is made. */
+/** The options of the client under test. */
 export interface LongRunOptions {
   readonly clock: Clock;
   readonly auth: KubeAuth;
@@ -90,7 +90,7 @@ export class LongRunProxy implements AsyncDisposable {
     this.#running = this.#family.start().then(() => this.#source.run(this.#abort.signal));
   }
 
-  /** What the data plane holds, as `service: address of the cluster IP -> endpoints`. */
+  /** Returns the state of the data plane, as `service: address of the cluster IP -> endpoints`. */
   held(): Readonly<Record<string, string>> {
     return Object.fromEntries(
       [...this.backend.held.values()].map(({ name, clusterIp, endpoints }) => [
@@ -100,7 +100,7 @@ export class LongRunProxy implements AsyncDisposable {
     );
   }
 
-  /** What the client is doing, for the message of a failure. */
+  /** Returns the client's status, for the message of a failure. */
   sourceStatus(): unknown {
     return this.#source.status();
   }
@@ -153,7 +153,7 @@ export class RandomCluster {
     await this.#changeEndpoints(name);
   }
 
-  /** What the data plane has to hold, in the form of {@linkcode LongRunProxy.held}. */
+  /** Returns the expected state of the data plane, in the form of {@linkcode LongRunProxy.held}. */
   wanted(): Readonly<Record<string, string>> {
     return Object.fromEntries(
       [...this.#addresses].map(([name, address]) => [
@@ -249,8 +249,8 @@ export class RandomCluster {
     };
   }
 
-  #slice(name: string, anew = !this.#endpoints.has(name)): RawObject {
-    if (anew) {
+  #slice(name: string, recreated = !this.#endpoints.has(name)): RawObject {
+    if (recreated) {
       const first = this.#number(200);
       const count = this.#number(4);
       const addresses = Array.from({ length: count }, (_, index) => `10.1.0.${first + index}`);

@@ -1,5 +1,5 @@
 /**
- * Two hours of fake time beside the fake server, and minutes of real time beside the real one.
+ * Runs two hours of fake time with the fake server, and minutes of real time with the real one.
  *
  * @module
  */
@@ -23,7 +23,7 @@ const REAL_SECONDS = Deno.env.get("REQUIRE_ALL") === "1" ? 300 : 30;
 
 /** Defines the test on the fake server. */
 export function defineFakeLongRun(): void {
-  Deno.test(`kube-relay holds what the objects say after ${FAKE_HOURS} hours of failures (fake)`, async () => {
+  Deno.test(`kube-relay matches the objects after ${FAKE_HOURS} hours of failures (fake)`, async () => {
     const seed = chooseSeed();
     const random = randomFrom(seed);
     await using fake = await FakeApiServer.start();
@@ -50,7 +50,7 @@ export function defineFakeLongRun(): void {
   });
 }
 
-/** What the fake does wrong, one at a time. */
+/** Returns the faults of the fake, which happen one at a time. */
 function fakeFaults(
   fake: FakeApiServer,
   { relay, random }: { readonly relay: TcpRelay; readonly random: () => number },
@@ -86,7 +86,7 @@ async function pass(clock: FakeClock): Promise<void> {
 
 /** Defines the test on the real API machinery. */
 export function defineRealLongRun(program: string): void {
-  Deno.test(`kube-relay holds what the objects say after ${REAL_SECONDS} s of failures (k8s.io/apiserver)`, async () => {
+  Deno.test(`kube-relay matches the objects after ${REAL_SECONDS} s of failures (k8s.io/apiserver)`, async () => {
     const seed = chooseSeed();
     const random = randomFrom(seed);
     await using server = await startApiMachinery({ program });

@@ -1,5 +1,5 @@
 /**
- * What a client makes of API servers that refuse what newer ones offer.
+ * Tests a client with old API servers, which refuse features of newer ones.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import { Follower } from "./follower.ts";
 import { tokenAuth } from "./machinery_auth.ts";
 import { testService } from "./test_service.ts";
 
-/** Where Debian's package `etcd-server` puts it; that of the PATH may be another version. */
+/** The path of etcd in Debian's package `etcd-server`; that of the PATH may be another version. */
 const DEBIAN_ETCD = "/usr/bin/etcd";
 
 /** Defines the tests. */

@@ -43,7 +43,7 @@ const PAIRS: readonly Pair[] = FAMILIES.flatMap((family, index) =>
   ).map((frontends, pair) => ({ family, number: index * 20 + pair + 50, frontends }))
 );
 
-/** Where the Service with this number is reached. */
+/** Returns the frontends of the Service with this number. */
 function addressesOf({ family, number }: Pair) {
   const { clusterIp, externalIp, loadBalancerIp, node } = ADDRESSES[family];
   const numbered = (address: string) => address.replace(/(?<=[.:])[0-9a-f]+$/, `${number}`);
@@ -93,7 +93,7 @@ function sliceOf({ family, number }: Pair, pods: readonly Pod[]): EndpointSlice 
   });
 }
 
-/** What the manifests say of all Services. */
+/** The properties of all Services in the manifests. */
 interface Wanted {
   readonly pods: readonly Pod[];
   readonly timeoutSeconds?: number;
@@ -123,7 +123,10 @@ class AffinityStage {
     );
   }
 
-  /** Who answers at a frontend of each ServicePort, by its number and protocol. */
+  /**
+   * Returns the endpoint that answers at a frontend of each ServicePort, by its number and
+   * protocol.
+   */
   async ask(frontendOf: (pair: Pair) => Frontend): Promise<ReadonlyMap<string, string>> {
     const answers = new Map<string, string>();
     for (const pair of PAIRS) {
@@ -135,7 +138,10 @@ class AffinityStage {
     return answers;
   }
 
-  /** What `explain` says of the endpoint that the client has at a frontend of the first TCP ServicePort. */
+  /**
+   * Returns the affinity of the client that `explain` reports at a frontend of the first TCP
+   * ServicePort.
+   */
   async explained(frontend: Frontend): Promise<string> {
     const { address, port } = addressesOf(PAIRS[0]!).frontends[frontend];
     const query = new URLSearchParams({ from: IPv4.client, to: `${address}:${port}` });

@@ -1,6 +1,7 @@
 /**
- * Services that nobody changes must not notice that others do. `tests/support/stages/churn_stage.ts` has the
- * switches for an earlier run's changes and for sabotage.
+ * Tests that clients of unchanged Services notice no change of other Services.
+ * `tests/support/stages/churn_stage.ts` has the switches for an earlier run's changes and for
+ * sabotage.
  *
  * @module
  */
@@ -41,7 +42,7 @@ const CHANGES_WITH_LEGACY = 1_000;
 for (const mode of RULE_MODES) {
   const changes = mode === IPTABLES_MODES.legacy ? CHANGES_WITH_LEGACY : 2_000;
   Deno.test({
-    name: `churn: ${changes} random changes in ${mode.name} leave what a fresh start makes`,
+    name: `churn: ${changes} random changes in ${mode.name} leave the state of a fresh start`,
     ignore: isMissing(`churn through ${mode.name}`, mode.requirements()),
     async fn() {
       await runChurn({

@@ -62,8 +62,8 @@ class Stage implements AsyncDisposable {
   #plan: ProxyPlan | undefined;
   #cleaner: ConntrackCleaner;
   #runs: number[] = [];
-  /** What the change log has of each run, by ServicePort. */
-  #told: (readonly (readonly [string, number])[])[] = [];
+  /** The cleanings of each run in the change log, by ServicePort. */
+  #cleanings: (readonly (readonly [string, number])[])[] = [];
   readonly #controller = new AbortController();
   readonly #running: Promise<void>[] = [];
 
@@ -95,7 +95,7 @@ class Stage implements AsyncDisposable {
     this.#cleaner.synced(this.family, next, testPlanChanges(next, this.#plan));
     this.#plan = next;
     const deleted = await eventually("the flows are looked after", () => this.#runs[runs]);
-    assertEquals(this.#told[runs], deleted === 0 ? [] : [["ns/dns/UDP", deleted]]);
+    assertEquals(this.#cleanings[runs], deleted === 0 ? [] : [["ns/dns/UDP", deleted]]);
     return deleted;
   }
 
@@ -111,7 +111,7 @@ class Stage implements AsyncDisposable {
       logger: this.logger,
       conntrack: createConntrack(this.node.commands),
       metrics: { conntrackReconciled: (_, { deleted }) => void this.#runs.push(deleted) },
-      changes: { flowsCleaned: (_, { removed }) => void this.#told.push([...removed]) },
+      changes: { flowsCleaned: (_, { removed }) => void this.#cleanings.push([...removed]) },
     });
     this.#running.push(cleaner.run(this.#controller.signal));
     return cleaner;
@@ -200,7 +200,7 @@ Deno.test({
     const entries = await conntrack.listUdp("IPv4", {
       ports: new Set([53, 54, 55, 56].map(parsePort)),
       onFlow({ destination }) {
-        // Somebody else on the machine may say something in a new namespace, too.
+        // Other programs of the machine may send packets in a new namespace, too.
         if (destination !== dns) return;
         seen++;
         longestRun = Math.max(longestRun, ++run);

@@ -1,6 +1,6 @@
 /**
- * What clients notice when endpoints change in the modes whose rules stay: in a rollout, and while
- * kube-relay is dead.
+ * Tests the effect of changed endpoints on clients in the modes whose rules stay: in a rollout, and
+ * while kube-relay is dead.
  *
  * @module
  */

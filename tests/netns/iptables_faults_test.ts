@@ -30,7 +30,7 @@ const MASQUERADE = "-A POSTROUTING -m mark --mark 0x77 -j MASQUERADE";
 /** One rule of another program in each built-in chain, and one in a chain of its own. */
 const FOREIGN = [
   ["*mangle", ...rulesOf("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")],
-  ["*filter", ":THEIRS - [0:0]", ...rulesOf("INPUT", "FORWARD", "OUTPUT", "THEIRS")],
+  ["*filter", ":OTHER-CHAIN - [0:0]", ...rulesOf("INPUT", "FORWARD", "OUTPUT", "OTHER-CHAIN")],
   ["*nat", ...rulesOf("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"), MASQUERADE],
 ].flatMap((lines) => [...lines, "COMMIT", ""]).join("\n");
 
@@ -105,7 +105,10 @@ function chainOf(line: string): string {
   return /^(?:-A |:)(\S+)/.exec(line)?.[1] ?? "";
 }
 
-/** How others take rules away: chains and all, their rules alone, or by loading a table of their own. */
+/**
+ * The ways in which other programs remove rules: with their chains, only the rules, or by loading a
+ * table.
+ */
 const FLUSHES: Readonly<Record<string, (stage: FaultScene, table: string) => Promise<void>>> = {
   "-F and -X": async (stage, table) => {
     await stage.iptables("-t", table, "-F");
@@ -130,7 +133,7 @@ for (const variant of VARIANTS) {
           await t.step(`${table} by ${how}`, async () => {
             await flush(stage, table);
             // What the flush took of others is not ours to bring back.
-            const isOthers = (line: string) => /0x77|THEIRS/.test(line);
+            const isOthers = (line: string) => /0x77|OTHER-CHAIN/.test(line);
             const ours = before.get(table)!.split("\n").filter((line) => !isOthers(line)).join(
               "\n",
             );
@@ -186,7 +189,7 @@ for (const variant of VARIANTS) {
   });
 
   Deno.test({
-    name: `iptables faults (${variant}): a chain of ours that others lead to is emptied, and stays`,
+    name: `iptables faults (${variant}): a chain with foreign references is emptied, and stays`,
     ignore,
     async fn() {
       await using stage = await FaultScene.create(variant);
@@ -201,7 +204,7 @@ for (const variant of VARIANTS) {
       await relay.settled();
       const [, chain] = /^:(KUBE-VIP-\S+) /m.exec(await stage.table("filter")) ?? [];
       assert(chain !== undefined);
-      await stage.restore(`*filter\n-A THEIRS -s 192.0.2.9/32 -j ${chain}\nCOMMIT\n`);
+      await stage.restore(`*filter\n-A OTHER-CHAIN -s 192.0.2.9/32 -j ${chain}\nCOMMIT\n`);
       await stage.scene.write(webServices(), webSlices("a1"));
       await relay.until(
         "the others are gone",
@@ -213,7 +216,7 @@ for (const variant of VARIANTS) {
       const lines = (await stage.table("filter")).split("\n");
       assertEquals(lines.filter((line) => line.includes(chain)), [
         `:${chain} - [0:0]`,
-        `-A THEIRS -s 192.0.2.9/32 -j ${chain}`,
+        `-A OTHER-CHAIN -s 192.0.2.9/32 -j ${chain}`,
       ]);
       assertEquals(lines.filter((line) => line.startsWith(":KUBE-VIP-")).length, 1);
       await relay.stop();

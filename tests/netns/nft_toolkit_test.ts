@@ -163,7 +163,7 @@ const ALL = {
 };
 
 Deno.test({
-  name: "nft toolkit: what is written to a table of any user is what is read of it",
+  name: "nft toolkit: a table of any user is read as it was written",
   ignore,
   fn: async () => {
     await using stage = await Stage.create();
@@ -208,7 +208,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "nft toolkit: what another program changes shows in the next reading, and is put right",
+  name: "nft toolkit: the next reading shows changes by other programs, and they are repaired",
   ignore,
   fn: async () => {
     await using stage = await Stage.create();

@@ -69,7 +69,8 @@ for (const variant of IPTABLES_VARIANTS) {
   });
 
   Deno.test({
-    name: `iptables mode (${variant}) neither serves nor counts node ports on localhost if told so`,
+    name:
+      `iptables mode (${variant}) neither serves nor counts node ports on localhost if configured so`,
     ignore,
     async fn() {
       await using stage = await IptablesScene.create(variant);
@@ -186,7 +187,7 @@ for (const variant of IPTABLES_VARIANTS) {
 
 const COUNTERS = ["ct_state_invalid_dropped_pkts", "localhost_nps_accepted_pkts"];
 
-/** What may take the place of the tool, as the script of a shell. */
+/** Replacements of the tool, as shell scripts. */
 const BROKEN_TOOLS = {
   "a tool that is missing": undefined,
   "a kernel without counters": "echo 'nfacct v1.0.2: error: Invalid argument' >&2; exit 1",

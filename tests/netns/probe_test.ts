@@ -25,7 +25,7 @@ const ignore = isMissing("probes on a real kernel", [
   ...TOOLS.map((name): Requirement => program(name)),
 ]);
 
-/** What a machine holds that a probe could have left something in. Counters and times left out. */
+/** Returns everything on a machine that a probe could change, without counters and times. */
 async function contents(namespace: Namespace): Promise<Record<string, string>> {
   const commands: readonly (readonly [string, ...string[]])[] = [
     ["nft", "list", "ruleset"],
@@ -128,10 +128,10 @@ Deno.test({
 
 Deno.test({ name: "doctor leaves rules and sets of others as they are", ignore }, async () => {
   await using namespace = await Namespace.create("others");
-  await namespace.output("iptables-nft", ["-t", "nat", "-N", "SOMEBODY"]);
-  await namespace.output("iptables-nft", ["-t", "nat", "-A", "SOMEBODY", "-j", "MASQUERADE"]);
-  await namespace.output("nft", ["add", "table", "ip", "somebody"]);
-  await namespace.output("ipset", ["create", "somebody", "hash:ip"]);
+  await namespace.output("iptables-nft", ["-t", "nat", "-N", "FOREIGN"]);
+  await namespace.output("iptables-nft", ["-t", "nat", "-A", "FOREIGN", "-j", "MASQUERADE"]);
+  await namespace.output("nft", ["add", "table", "ip", "foreign"]);
+  await namespace.output("ipset", ["create", "foreign", "hash:ip"]);
   const before = await contents(namespace);
   await doctor(namespace);
   assertEquals(await contents(namespace), before);

@@ -1,7 +1,7 @@
 /**
- * Modes whose rules stay in place of a kube-proxy, of another mode, and of themselves: nobody who
- * connects notices. With `KUBE_RELAY_SABOTAGE=1` somebody refuses in between, and the tests have to
- * fail.
+ * Tests modes whose rules stay, in place of a kube-proxy, of another mode, and of themselves: no
+ * client notices. With `KUBE_RELAY_SABOTAGE=1` connections are refused in between, and the tests
+ * must fail.
  *
  * @module
  */
@@ -38,7 +38,7 @@ const ignore = isMissing("taking over with real packets", [
 const PREFIX = { IPv4: "iptables", IPv6: "ip6tables" } as const;
 const FAMILIES = ["IPv4", "IPv6"] as const;
 
-/** How a kube-proxy forwards. */
+/** The rules with which a kube-proxy forwards. */
 type KubeProxyRules = IptablesVariant | "nftables";
 
 /** Writes what a kube-proxy has. */
@@ -84,9 +84,9 @@ const TAKEOVERS: readonly (readonly [mode: RuleMode, before: KubeProxyRules])[] 
 ];
 
 for (const [mode, before] of TAKEOVERS) {
-  const theirs = before === "nftables" ? "nftables mode" : `iptables mode (${before})`;
+  const proxyMode = before === "nftables" ? "nftables mode" : `iptables mode (${before})`;
   Deno.test({
-    name: `takeover by ${mode.name} from a dead kube-proxy's ${theirs}: no connection fails`,
+    name: `takeover by ${mode.name} from a dead kube-proxy's ${proxyMode}: no connection fails`,
     ignore,
     async fn() {
       await using stage = await RuleScene.create(mode);

@@ -1,6 +1,6 @@
 /**
- * What goes through Services is counted by the kernel, each packet once: against counters in the
- * namespaces of the endpoints.
+ * Tests that the kernel counts each packet of a Service once: against counters in the namespaces of
+ * the endpoints.
  *
  * @module
  */
@@ -72,7 +72,7 @@ async function witnessed(namespace: Namespace): Promise<Readonly<Record<"ipv4" |
   return { ipv4: of("ipv4"), ipv6: of("ipv6") };
 }
 
-/** What `status` says of all ports of a Service. */
+/** Returns the counters that `status` reports for all ports of a Service. */
 async function counted(relay: RelayProcess, service: string): Promise<Counts> {
   const services = servicesOf(await relay.status())
     .filter(({ name }) => name.startsWith(`ns1/${service}:`) || name === `ns1/${service}`);
@@ -86,7 +86,7 @@ async function counted(relay: RelayProcess, service: string): Promise<Counts> {
   };
 }
 
-/** Whoever closes a connection sends its last packets a little later. */
+/** The side that closes a connection sends its last packets a little later. */
 async function assertCounted(
   relay: RelayProcess,
   { service, witness }: { readonly service: string; readonly witness: () => Promise<Counts> },
@@ -104,7 +104,7 @@ async function hasReceived(relay: RelayProcess, packets: number): Promise<boolea
   return (await counted(relay, "web")).packetsFromClients === packets;
 }
 
-/** What a scrape gives. */
+/** Returns the metrics. */
 async function scrape(node: Namespace): Promise<string> {
   const program = 'console.log(await (await fetch("http://127.0.0.1:10249/metrics")).text())';
   return await node.output(Deno.execPath(), ["eval", "--quiet", program]);
@@ -133,7 +133,7 @@ async function writeServices(scene: RelayScene): Promise<void> {
 }
 
 Deno.test({
-  name: "--service-counters counts every packet once, whoever sends it, to whatever address",
+  name: "--service-counters counts every packet once, from every client, to every address",
   ignore,
   fn: async () => {
     await using scene = await countedScene();
@@ -168,7 +168,7 @@ Deno.test({
     );
     assertStringIncludes(metrics, `kube_relay_service_sent_packets_total{`);
     assert(metrics.includes(`ip_family="IPv6"} ${series}\n`), `${series} in ${metrics}`);
-    // Past every Service: counted by the endpoint, and by nobody else.
+    // Past every Service: counted only by the endpoint.
     const before = await counted(relay, "web");
     const probe = ProbeClient.start(localPodClient);
     assertEquals(await probe.who({ ...VIP, address: IPv4.localPods[0], port: 8080 }), "pod-a1");

@@ -42,7 +42,7 @@ const USERSPACE: readonly PacketFlowAdaptation[] = [
 ];
 
 const NO_LOOPBACK_V6: PacketFlowAdaptation = {
-  reason: "IPv6 has no route_localnet: what goes to ::1 stays there",
+  reason: "IPv6 has no route_localnet: packets to ::1 stay on loopback",
   cases: ({ to }) => to === ADDRESSES.IPv6.loopback,
   expect: { verdict: "UNCLAIMED", masquerade: false },
 };

@@ -118,7 +118,7 @@ for (const family of ["IPv4", "IPv6"] as const) {
       }
     });
 
-    Deno.test(`nftables uses what is remembered where the policy allows it, ${family} ${protocol}`, () => {
+    Deno.test(`nftables uses a remembered endpoint if the policy allows it, ${family} ${protocol}`, () => {
       const table = new AffinityTable({ family, protocol }, "Local");
       const outcomes = table.send(frontends["cluster IP"]!);
       assertEquals(endpointsOf(outcomes), [here, there]);

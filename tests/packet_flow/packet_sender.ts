@@ -23,11 +23,11 @@ import {
 /** An exchange in namespaces takes a millisecond or two; where none is expected, this is silence. */
 const SILENCE_MS = 150;
 /**
- * Where an answer is expected, a busy machine has its time. A refusal may need it too: with IPv6,
- * Linux 6.18 hears the first ICMP error of a TCP handshake only after the SYN has been sent again.
+ * The time limit for an expected answer on a busy machine. A refusal may need it too: with IPv6,
+ * Linux 6.18 handles the first ICMP error of a TCP handshake only after it has repeated the SYN.
  */
 const ANSWER_MS = 5_000;
-/** What is asked so often of each endpoint shows whether they take turns. */
+/** The number of requests for each endpoint that shows whether they take turns. */
 const ROUNDS = 2;
 /** Chance may pick some of them again and again, but not so often. */
 const MOST_ROUNDS = 20;
@@ -82,7 +82,7 @@ export class PacketSender {
     const target = { protocol, address, port };
     if (typeof packet.verdict === "string") return await this.#expectNone(packet, target);
     const answers = await this.#ask(packet, target);
-    // One endpoint alone cannot be told from affinity.
+    // With a single endpoint, affinity cannot be observed.
     const sticky = namesOf(answers).size === 1 && (packet.verdict.length > 1 || packet.sticky);
     const senders = new Set<string>([packetOrigin(packet.from, packet.family).address]);
     if (sticky && packet.sticky) await this.#askAsOthers(packet, { target, answers, senders });
@@ -91,7 +91,7 @@ export class PacketSender {
     return { ...outcome, trace: [...outcome.trace ?? [], ...await this.#lookAround(packet)] };
   }
 
-  /** What the node knows of flows and neighbours, for whoever has to find out why nobody answered. */
+  /** Returns the node's flows and neighbours, as evidence of why there was no answer. */
   async #lookAround({ family, to, from }: PacketFlowCase): Promise<string[]> {
     const flag = family === "IPv4" ? "-4" : "-6";
     const looks = [
@@ -146,17 +146,17 @@ export class PacketSender {
     const verdicts = new Set(answers.map(verdictOf));
     const [word] = verdicts;
     if (verdicts.size === 1 && word !== undefined && word !== "forwarded") {
-      // Silence is silence, whether a Service wants it or nobody has the address.
+      // A Service that drops and an unused address look the same.
       const isNobodys = word === "DROP" && packet.verdict === "UNCLAIMED";
       return { verdict: isNobodys ? "UNCLAIMED" : word, masquerade: false, sticky, trace };
     }
     const greetings = greetingsOf(answers);
     // Some attempts failed: no verdict of the table is like that.
     if (greetings.length < answers.length) return { verdict: [], masquerade: false, sticky, trace };
-    const strangers = greetings.filter(({ peer }) =>
+    const unexpected = greetings.filter(({ peer }) =>
       !this.#nodeAddresses.has(peer) && !senders?.has(peer)
     );
-    if (strangers.length > 0) {
+    if (unexpected.length > 0) {
       throw new Error(`Cannot tell who the endpoint saw: neither node nor sender: ${trace}`);
     }
     return {
@@ -214,7 +214,7 @@ function verdictOf(answer: ProbeAnswer): "forwarded" | "REJECT" | "DROP" | "UNCL
     case "silent":
       return "DROP";
     case "failed":
-      // A sender on the node itself is told of its own rules.
+      // A sender on the node itself gets an error from its own rules.
       if (/not permitted/i.test(answer.reason)) return "DROP";
       // Routers that send a packet to and fro, or know no way, say so.
       return /unreachable|no route/i.test(answer.reason) ? "UNCLAIMED" : "REJECT";

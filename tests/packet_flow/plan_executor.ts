@@ -26,7 +26,7 @@ interface Arrival {
   readonly fromNode: boolean;
 }
 
-/** What a plan makes of a packet. */
+/** Returns the outcome of a packet by a plan. */
 export function executeOnPlan(plan: ProxyPlan, packet: PacketFlowCase): PacketOutcome {
   const origin = packetOrigin(packet.from, packet.family);
   const arrival: Arrival = {
@@ -69,7 +69,7 @@ function externalVerdict(service: ServicePlan, role: FrontendRole, arrival: Arri
   const verdict = arrival.fromPod || arrival.fromNode
     ? service.externalFromCluster
     : service.external;
-  // A Service that refuses does so to everybody: there is nothing to protect.
+  // A Service that refuses does so for every client: there is nothing to protect.
   if (role !== "LoadBalancer" || verdict.kind === "reject") return verdict;
   const admitted = service.sourceRanges === undefined ||
     service.sourceRanges.some((range) => cidrContains(range, arrival.origin.address));

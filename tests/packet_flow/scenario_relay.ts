@@ -17,7 +17,7 @@ import { rawObjects } from "../support/builders/raw_objects.ts";
 import { isSettled, RelayProcess, servicesOf } from "../support/stages/relay_process.ts";
 import type { PacketFlowScenario, PacketFlowSettings } from "./packet_flow_case.ts";
 
-/** What is started, and beside what. */
+/** The program to start, and its environment. */
 export interface ScenarioRelayOptions {
   /** The API server that has the objects of the scenarios, on the same node. */
   readonly api: ApiProcess;
@@ -71,7 +71,7 @@ function detection(localTraffic: PacketFlowSettings["localTraffic"], clusterCIDR
   }
 }
 
-/** kube-relay, started anew only where a scenario has other settings than the one before. */
+/** kube-relay, restarted only if a scenario has other settings than the previous one. */
 export class ScenarioRelay implements AsyncDisposable {
   readonly #node: Namespace;
   readonly #options: ScenarioRelayOptions;

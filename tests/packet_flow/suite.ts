@@ -27,9 +27,9 @@ export interface PacketFlowAdaptation extends PacketFlowException {
   readonly expect: Partial<Pick<PacketFlowCase, "verdict" | "masquerade">>;
 }
 
-/** What is run, and against what. */
+/** The executor, and the rows to run. */
 export interface PacketFlowOptions {
-  /** What is tested, e.g. `nftables`. */
+  /** The tested mode, e.g. `nftables`. */
   readonly name: string;
   /** Sends one packet and tells what became of it. */
   readonly execute: (packet: PacketFlowCase) => PacketOutcome | Promise<PacketOutcome>;

@@ -18,7 +18,7 @@ const FURTHER_TEXTS = [
   ["172.30.0.99", "fd00:172:30::99"],
 ] as const;
 
-/** What each text of one family is in the other. */
+/** The counterpart of each text in the other family. */
 const COUNTERPARTS: ReadonlyMap<string, string> = new Map(
   [...addressPairs(), ...FURTHER_TEXTS].flatMap(([a, b]) => [[a, b], [b, a]]),
 );

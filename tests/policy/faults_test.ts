@@ -21,7 +21,7 @@ function stage(family: IpFamily = "IPv4") {
   return { state, isAllowed };
 }
 
-Deno.test("egress to a named port of anyone does not open the number to others", () => {
+Deno.test("egress to a named port of any pod does not open the number to other pods", () => {
   const { state, isAllowed } = stage();
   setPod(state, "x/a", { address: "10.1.0.1", ports: { http: 80 } });
   setPod(state, "y/b", { address: "10.2.0.1", ports: { http: 8080 }, nodeName: "n2" });
@@ -87,7 +87,7 @@ Deno.test("a pod is isolated as soon as it has an address, before it runs", () =
   assertEquals(isAllowed("10.1.0.2", "10.1.0.1", 80), false);
 });
 
-Deno.test("one policy that cannot be read changes nothing for pods of others", () => {
+Deno.test("one invalid policy changes nothing for other pods", () => {
   const { state, isAllowed } = stage();
   setPod(state, "x/a", { address: "10.1.0.1", labels: { app: "a" } });
   setPod(state, "x/b", { address: "10.1.0.2", labels: { app: "b" } });

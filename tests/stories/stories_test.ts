@@ -13,7 +13,7 @@ import { isMissing, program, ROOT } from "../support/requirement.ts";
 const REPOSITORY = new URL("../../", import.meta.url).pathname;
 const FOLDER = `${REPOSITORY}examples/stories`;
 
-/** How long a story may take on a machine that has other things to do. */
+/** The time limit of a story on a busy machine. */
 const LIMIT_MS = 100_000;
 
 const ignore = isMissing("the stories of docs/stories.md", [
@@ -22,7 +22,7 @@ const ignore = isMissing("the stories of docs/stories.md", [
     .map(program),
 ]);
 
-/** What the page shows of a story: the script, and lines of its output in order. */
+/** The part of a story that the page shows: the script, and lines of its output in order. */
 interface ToldStory {
   readonly script: string;
   readonly lines: readonly string[];
@@ -121,18 +121,18 @@ async function tell(script: string): Promise<string> {
 }
 
 Deno.test("docs/stories.md has five stories, and each script is one of them", async () => {
-  const told = (await toldStories()).map(({ script }) => script).toSorted();
+  const shown = (await toldStories()).map(({ script }) => script).toSorted();
   const scripts: string[] = [];
   for await (const { name } of Deno.readDir(FOLDER)) {
     if (name.endsWith(".sh") && name !== "stage.sh") scripts.push(name);
   }
-  assertEquals(told, scripts.toSorted());
-  assertEquals(told.length, 5);
+  assertEquals(shown, scripts.toSorted());
+  assertEquals(shown.length, 5);
 });
 
 for (const { script, lines } of await toldStories()) {
   Deno.test({
-    name: `${script} prints what docs/stories.md shows, and leaves nothing behind`,
+    name: `${script} prints the output in docs/stories.md, and leaves nothing behind`,
     ignore,
     async fn() {
       assert(lines.length >= 5, `docs/stories.md shows next to nothing of ${script}`);
@@ -157,19 +157,21 @@ Deno.test({
   async fn() {
     await using telling = await Telling.start("altered_rule.sh");
     const output = telling.process.stdout.pipeThrough(new TextDecoderStream()).getReader();
-    let told = "";
+    let shown = "";
     // By then its pods, its rules and its kube-relay are there.
-    while (!told.includes("answers a client")) {
+    while (!shown.includes("answers a client")) {
       const { done, value = "" } = await output.read();
-      assert(!done, `the story ended too early: ${told}`);
-      told += value;
+      assert(!done, `the story ended too early: ${shown}`);
+      shown += value;
     }
     telling.process.kill("SIGKILL");
     await telling.process.status;
     await telling.gone();
     // It ended, rather than went on to its end.
-    for (let rest = await output.read(); !rest.done; rest = await output.read()) told += rest.value;
-    assert(!told.includes("repaired"), told);
+    for (let rest = await output.read(); !rest.done; rest = await output.read()) {
+      shown += rest.value;
+    }
+    assert(!shown.includes("repaired"), shown);
     await telling.process.stderr.cancel();
   },
 });

@@ -1,6 +1,6 @@
 /**
- * What a test needs beside Deno: root, a tool, a built file. Where it is missing, the test is skipped
- * with the reason printed; with `REQUIRE_ALL=1`, as in CI, that is a failure.
+ * The requirements of a test besides Deno: root, a tool, a built file. A test that lacks one is
+ * skipped and prints the reason; with `REQUIRE_ALL=1`, as in CI, it fails.
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
- * What tenants and clients may do to a kube-relay in ipvs mode that may open few files: it goes on, and
- * another Service is served as before.
+ * Attacks a kube-relay in ipvs mode with few open files through tenants and clients. It continues,
+ * and serves another Service as before.
  *
  * @module
  */
@@ -182,7 +182,7 @@ Deno.test({
       }, { expect: ["pod-a1", "pod-b1"] });
     });
 
-    await t.step("named pipes in the folder, whoever owns it; SIGTERM ends it", async () => {
+    await t.step("named pipes in the folder of any owner; SIGTERM ends it", async () => {
       await node.output("mkfifo", [`${folder}/pipe.yaml`]);
       await webIsProgrammed();
       await Deno.chown(folder, 65_534, 65_534);

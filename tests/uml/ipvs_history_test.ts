@@ -1,6 +1,6 @@
 /**
- * What the ipvs mode leaves in a kernel that has IPVS, whatever happened before: the same as a fresh
- * start.
+ * Tests that the ipvs mode leaves the same state in a kernel with IPVS as a fresh start, whatever
+ * happened before.
  *
  * @module
  */
@@ -46,7 +46,10 @@ function stageObjects(objects: readonly RawObject[]): StageObjects {
 
 type StageOptions = NonNullable<Parameters<typeof IpvsKernelStage.started>[0]>;
 
-/** What many changes lead to. It ends before another process begins, whose cleaning it would repair. */
+/**
+ * Returns the state after many changes. The stage ends before the next process begins, because it
+ * would repair what that one removes.
+ */
 async function stateAfterChanges(churn: Churn): Promise<string> {
   await using stage = await IpvsKernelStage.started();
   for (let made = 1; made <= CHANGES; made++) {
@@ -61,7 +64,7 @@ async function stateAfterChanges(churn: Churn): Promise<string> {
   return await stage.state();
 }
 
-/** What a start on a kernel without anything of ours leads to. */
+/** Returns the state after a start on a kernel without objects of kube-relay. */
 async function freshState(objects: StageObjects, options: StageOptions = {}): Promise<string> {
   await using stage = await IpvsKernelStage.started(options);
   await stage.cleanup();
@@ -70,7 +73,7 @@ async function freshState(objects: StageObjects, options: StageOptions = {}): Pr
 }
 
 Deno.test({
-  name: `ipvs mode: ${CHANGES} random changes leave what a fresh start makes`,
+  name: `ipvs mode: ${CHANGES} random changes leave the state of a fresh start`,
   ignore,
   async fn(t) {
     const seed = Number(Deno.env.get("KUBE_RELAY_SEED") ?? Math.floor(Math.random() * 2 ** 32));
@@ -98,7 +101,7 @@ Deno.test({
       slices: [1, 2].map((number) => endpoints(`good-${number}`, `fd00:10::a0${number}`)),
     };
     const golden = await freshState(good);
-    // No interface can have a multicast address, and nobody can be masqueraded to one.
+    // No interface can have a multicast address, and no packet can be masqueraded to one.
     const all = {
       services: [
         testService("bad-address", { clusterIP: "ff05::7" }),
@@ -114,10 +117,10 @@ Deno.test({
     await using stage = await IpvsKernelStage.started();
     await stage.cleanup();
     const reports = await stage.sync(all);
-    const told = reports.flatMap(({ quarantined }) => quarantined)
+    const reasons = reports.flatMap(({ quarantined }) => quarantined)
       .map(({ key, reason }) => `${key}: ${reason}`);
-    assertEquals(told.length, 2, told.join("\n"));
-    assertStringIncludes(told.join("\n"), "Cannot assign requested address");
+    assertEquals(reasons.length, 2, reasons.join("\n"));
+    assertStringIncludes(reasons.join("\n"), "Cannot assign requested address");
     assertEquals(await stage.state(), golden);
     await stage.cleanup();
   },
@@ -157,7 +160,7 @@ async function prepare(before: "nothing" | "other Services"): Promise<void> {
   else await stage.sync(servicesOf(1));
 }
 
-/** A whole run that may die; returns how many programs were told to write. */
+/** Runs a whole process that may die; returns the number of programs started for writing. */
 async function run(objects: StageObjects, death?: Death): Promise<number> {
   const runner = new MortalRunner(death);
   await using stage = await IpvsKernelStage.started({ ...ONE_FAMILY, runner });

@@ -30,7 +30,7 @@ Deno.test("IptablesRunner restores without a flush, and waits for the lock only 
   ]);
 });
 
-Deno.test("IptablesRunner does not ask old programs to wait, who know no lock there", async () => {
+Deno.test("IptablesRunner does not ask old programs to wait, because they have no lock there", async () => {
   const commands = new FakeCommandRunner().on("", {});
   await runnerOn(commands, "iptables-restore v1.6.1").restore(TEXT);
   assertEquals(commands.calls.map(({ line }) => line), ["iptables-legacy-restore --noflush"]);

@@ -19,7 +19,7 @@ const INPUT = {
 const NFT = "iptables-restore v1.8.9 (nf_tables)";
 const LEGACY = "iptables-restore v1.8.9 (legacy)";
 
-/** What the tools really say, and what is to be made of it. */
+/** Real messages of the tools, with the expected parts. */
 const REFUSALS: readonly {
   readonly what: string;
   readonly code: number;
@@ -102,7 +102,7 @@ for (
   });
 }
 
-Deno.test("errorOfRead() tells a lock from what it does not understand", () => {
+Deno.test("errorOfRead() distinguishes a lock from an unknown message", () => {
   const kindOf = (code: number, stderr: string) =>
     errorOfRead({ program: "iptables-save", code, stderr }).kind;
   assertEquals(kindOf(4, "Resource temporarily unavailable"), "locked");
@@ -110,7 +110,7 @@ Deno.test("errorOfRead() tells a lock from what it does not understand", () => {
   assertEquals(kindOf(1, "%$&"), "unclear");
 });
 
-Deno.test("errorOfCommand() tells a missing program from one that hung, and passes others on", () => {
+Deno.test("errorOfCommand() distinguishes a missing program from a hanging one, and passes other errors on", () => {
   const errorOf = (kind: CommandError["kind"]) =>
     errorOfCommand("read rules", new CommandError("iptables", [], kind, "Cannot run it"));
   for (const [kind, expected] of [["not-found", "unavailable"], ["timeout", "unclear"]] as const) {

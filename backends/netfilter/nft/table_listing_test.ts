@@ -62,7 +62,7 @@ function read(text: string) {
   return listing.end();
 }
 
-Deno.test("TableListing takes names, and elements as they were written", () => {
+Deno.test("TableListing reads names, and elements in their written form", () => {
   const { declarations, elements, rules } = read(LISTING);
   assertEquals([...rules], [
     ["layout-3", ""],
@@ -180,7 +180,7 @@ Deno.test("TableListing reads addresses of ::/96, of which the tool prints the e
   assertEquals([...elements.get("service-cidrs")?.keys() ?? []], ["::102:300/120"]);
 });
 
-Deno.test("TableListing takes declarations of sets and maps, and whether the table is passed over", () => {
+Deno.test("TableListing reads declarations of sets and maps, and whether the table is dormant", () => {
   const { declarations, isDormant } = read(LISTING);
   assertEquals(
     [declarations.get("other"), declarations.get("affinity"), isDormant],
@@ -196,7 +196,7 @@ Deno.test("TableListing takes declarations of sets and maps, and whether the tab
   assertEquals(read(LISTING.replace("comment", "flags dormant\n\tcomment")).isDormant, true);
 });
 
-Deno.test("parseTableHeads() takes the headings of tables, with and without content", () => {
+Deno.test("parseTableHeads() reads the headings of tables, with and without content", () => {
   const text = `table ip nat {
 }
 table ip6 kube-proxy {

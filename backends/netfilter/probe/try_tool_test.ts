@@ -73,14 +73,14 @@ Deno.test("readProcFile() takes a file that is not there for a part that is not 
   assertEquals((await readProcFile(commands, path)).state, "refused");
 });
 
-Deno.test("reasonOfExit() passes over the warning that every iptables-nft gives", () => {
+Deno.test("reasonOfExit() skips the warning that every iptables-nft gives", () => {
   const warning = "# Warning: iptables-legacy tables present, use iptables-legacy-save to see them";
   const exit = (stderr: string) => reasonOfExit("iptables", { code: 4, stdout: "", stderr });
   assertEquals(exit(`${warning}\nline 3 failed\n`), "line 3 failed");
   assertEquals(exit(`${warning}\n`), "iptables ended with 4");
 });
 
-Deno.test("reasonOfExit() passes over a line that only names the program", () => {
+Deno.test("reasonOfExit() skips a line that only names the program", () => {
   const stderr = "iptables-restore v1.8.9 (nf_tables): \n" +
     "line 10: CHAIN_DEL failed (Device or resource busy): chain KUBE-HAIRPIN\n";
   assertEquals(

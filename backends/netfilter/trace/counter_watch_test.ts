@@ -67,7 +67,7 @@ Deno.test("startCounterWatch() says why counters can't be read", async () => {
   await assertRejects(() => start(commands), TraceError, "Cannot trace: Cannot run");
 });
 
-Deno.test("startCounterWatch() tells where the one rule that matched sends the packet", async () => {
+Deno.test("startCounterWatch() reports the destination of the one rule that matched", async () => {
   let counts = [0, 0];
   const dnat = () =>
     "*nat\n" + `[${counts[0]! + counts[1]!}:60] -A PREROUTING -j KUBE-SERVICES\n` +
@@ -81,7 +81,7 @@ Deno.test("startCounterWatch() tells where the one rule that matched sends the p
   assertEquals((await watch.path({})).turnedTo, undefined);
   counts = [0, 1];
   assertEquals((await watch.path({})).turnedTo, "10.0.0.2:8080");
-  // One of both was somebody else's packet.
+  // One of the two packets was foreign.
   counts = [1, 1];
   assertEquals((await watch.path({})).turnedTo, undefined);
 });

@@ -33,17 +33,17 @@ const MONITOR: TraceMonitor = {
 /** `nft` and what it is run by, as long as they are running. */
 class FakeNft implements CommandRunner {
   readonly running = new Set<string>();
-  /** What the trial of the table answers. */
+  /** The answer to the trial of the table. */
   trial: CommandResult = { code: 0, stdout: "", stderr: "" };
   /** Whether the monitor tells of packets that were marked. */
   sees = true;
-  /** Which of its command lines end at once. */
+  /** The command lines that end at once. */
   monitorEnds: readonly string[] = [];
-  /** How often the table is asked for in vain before it is there. */
+  /** The number of requests for the table before it exists. */
   slow = 0;
   /** Whether the monitor was started before the table was there. */
   monitorsNothing = false;
-  /** Whether the rule that marks the packet came before the monitor told of anything. */
+  /** Whether the rule that marks the packet came before the monitor reported an event. */
   marksUnseen = false;
   #say: (line: string) => void = () => {};
   #rules = "";
@@ -150,13 +150,13 @@ Deno.test("startEventWatch() follows the packet, and everything ends with the wa
   assertEquals(nft.running.size, 0);
 });
 
-Deno.test("startEventWatch() marks the packet only when somebody watches: it may come at once", async () => {
+Deno.test("startEventWatch() marks the packet only after the monitor has started: it may come at once", async () => {
   const nft = new FakeNft();
   await using _watch = await start(nft);
   assertEquals(nft.marksUnseen, false);
 });
 
-Deno.test("startEventWatch() takes the next command line where a tool refuses the first", async () => {
+Deno.test("startEventWatch() tries the next command line if a tool refuses the first", async () => {
   const nft = new FakeNft();
   nft.monitorEnds = ["table"];
   await using _watch = await start(nft);
@@ -170,7 +170,7 @@ Deno.test("startEventWatch() watches once the table is there: the monitor names 
   assertEquals(nft.monitorsNothing, false);
 });
 
-Deno.test("what was not sent is not waited for", async () => {
+Deno.test("there is no wait for a packet that was not sent", async () => {
   const pauses: number[] = [];
   const clock: Clock = {
     ...systemClock,

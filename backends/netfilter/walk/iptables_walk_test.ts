@@ -45,7 +45,7 @@ function trace(
   );
 }
 
-Deno.test("walkIptables() lets pass what no rule is about", () => {
+Deno.test("walkIptables() lets a packet pass if no rule matches", () => {
   assertEquals(trace({}), ["ACCEPT 1.00"]);
 });
 
@@ -127,7 +127,7 @@ function balance(
   },
   { packet = PACKET, named = false }: {
     readonly packet?: WalkedPacket;
-    /** Whether what had a part in it is named, in place of the ends. */
+    /** Whether the chain is named, in place of the ends. */
     readonly named?: boolean;
   } = {},
 ): readonly string[] {
@@ -156,7 +156,7 @@ const SERVERS = {
 };
 const addresses = [PACKET.destination];
 
-Deno.test("walkIptables() sends what is for a virtual server to each of its real servers", () => {
+Deno.test("walkIptables() sends packets of a virtual server to each of its real servers", () => {
   const both = ["ACCEPT 0.50 10.0.0.1:8080", "ACCEPT 0.50 10.0.0.9:8080"];
   assertEquals(balance({ servers: SERVERS, addresses }), both);
   assertEquals(balance({ servers: SERVERS, addresses }, { packet: OWN }), both);

@@ -52,7 +52,7 @@ const TWO_ENDPOINTS = {
   "172.30.0.1 . tcp . 80 . 0x80000001": "10.0.0.2 . 8080",
 };
 
-Deno.test("walkNft() lets pass what no rule is about", () => {
+Deno.test("walkNft() lets a packet pass if no rule matches", () => {
   assertEquals(trace(tableOf({})), ["ACCEPT 1.00"]);
 });
 
@@ -118,7 +118,7 @@ const STICKY = tableOf({
   ],
 }, { endpoints: TWO_ENDPOINTS });
 
-Deno.test("walkNft() goes by what the packet path remembers of a client", () => {
+Deno.test("walkNft() uses the client's entry in the affinity map", () => {
   const [, second] = walkNft(STICKY, PACKET, HOST);
   const affinity = second?.affinity;
   assertEquals(affinity, new Map([["0x80000000 . 10.0.0.9", "0x80000001"]]));

@@ -22,6 +22,7 @@ class Stage {
     nodeName: "n1",
     deny: { action: "reject" },
     closedRanges: [],
+    podLinks: [],
   });
   plane = this.#plane();
   /** Whether syncs that failed are put back. */
@@ -88,7 +89,7 @@ class Stage {
     }
   }
 
-  /** What the machine does with a connection to port 80. */
+  /** Returns the verdict of the machine for a connection to port 80. */
   verdict(from: string, to: string, port = 80) {
     const { iptables, kernel } = this.machine;
     return walkConnection({ chains: iptables.tool.table("filter"), sets: kernel.sets }, {

@@ -313,12 +313,12 @@ Deno.test("cleanup takes the table and nothing else, and a preview takes nothing
   await using stage = await PolicyNftStage.create();
   addWeb(stage);
   await stage.sync();
-  stage.machine.tool.run("add table ip theirs\n");
+  stage.machine.tool.run("add table ip other\n");
   const name = "table ip kube-relay-policy (nftables)";
   assertEquals((await stage.dataPlane.previewCleanup()).removed, [name]);
   assertEquals(stage.machine.tool.tables.length, 2);
   assertEquals((await stage.dataPlane.cleanup()).removed, [name]);
-  assertEquals(stage.machine.tool.tables, ["ip theirs"]);
+  assertEquals(stage.machine.tool.tables, ["ip other"]);
   assertEquals((await stage.dataPlane.cleanup()).removed, []);
 });
 

@@ -1,5 +1,5 @@
 /**
- * What the table of a plan holds. Pure.
+ * Returns the table of a plan. Pure.
  *
  * @module
  */

@@ -36,7 +36,7 @@ for (const [what, input, expected] of CASES) {
   });
 }
 
-Deno.test("describeAddressMethod() warns of what a route opens, and only then", () => {
+Deno.test("describeAddressMethod() warns of the addresses that a route opens, and only then", () => {
   const facts = {
     family: "IPv4",
     refusal: undefined,

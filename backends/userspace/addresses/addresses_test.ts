@@ -147,7 +147,7 @@ Deno.test("acquire() makes one address of a duplicate", async () => {
   assertEquals(addresses.owns(parseIpAddress("203.0.113.1")), true);
 });
 
-Deno.test("acquire() does not take for its own what somebody adds in the same moment", async () => {
+Deno.test("acquire() does not claim an address that another program adds at the same moment", async () => {
   const machine = new Machine();
   const addresses = await machine.start();
   machine.host.runner.failNext({
@@ -158,7 +158,7 @@ Deno.test("acquire() does not take for its own what somebody adds in the same mo
   assertEquals(await machine.recorded(), []);
 });
 
-Deno.test("acquire() adds an address again that somebody flushed from lo", async () => {
+Deno.test("acquire() adds an address again after another program flushed lo", async () => {
   const machine = new Machine();
   const addresses = await machine.start();
   await acquire(addresses, clusterIp("10.96.0.1"));
@@ -167,7 +167,7 @@ Deno.test("acquire() adds an address again that somebody flushed from lo", async
   assertEquals(machine.lo, ["10.96.0.1"]);
 });
 
-Deno.test("acquire() tells the reason of each address that could not be added; the others are", async () => {
+Deno.test("acquire() gives the reason for each address that could not be added; the others are added", async () => {
   const machine = new Machine();
   const addresses = await machine.start();
   machine.host.lo.add(parseIpAddress("10.96.0.1"));
@@ -204,7 +204,7 @@ Deno.test("acquire() throws when the outcome is unknown, and the same request su
   assertEquals(addresses.owns(parseIpAddress("10.96.0.1")), true);
 });
 
-Deno.test("release() removes what a batch of unknown outcome left and nobody wanted again", async () => {
+Deno.test("release() removes unwanted leftovers of a batch with unknown outcome", async () => {
   const machine = new Machine();
   const addresses = await machine.start();
   await acquire(addresses, clusterIp("10.96.0.2"));
@@ -214,7 +214,7 @@ Deno.test("release() removes what a batch of unknown outcome left and nobody wan
   assertEquals(machine.lo, []);
 });
 
-Deno.test("release() tries again what could not be removed, unless it is wanted again", async () => {
+Deno.test("release() retries failed removals, unless the address is wanted again", async () => {
   const machine = new Machine();
   const addresses = await machine.start();
   await acquire(addresses, clusterIp("10.96.0.1"), clusterIp("10.96.0.2"), clusterIp("10.96.0.3"));
@@ -230,7 +230,7 @@ Deno.test("release() tries again what could not be removed, unless it is wanted 
   assertEquals(machine.lo, ["10.96.0.1"]);
 });
 
-Deno.test("start() adopts what an earlier run left, and releaseUnclaimed() removes the rest", async () => {
+Deno.test("start() adopts the addresses of an earlier run, and releaseUnclaimed() removes the rest", async () => {
   const machine = new Machine();
   const killed = await machine.start();
   await acquire(killed, clusterIp("10.96.0.1"), clusterIp("10.96.0.2"));
@@ -248,7 +248,7 @@ Deno.test("start() adopts what an earlier run left, and releaseUnclaimed() remov
   assertEquals(machine.lo, ["10.96.0.3"]);
 });
 
-Deno.test("start() forgets what the record has and the machine has not, as after a reboot", async () => {
+Deno.test("start() forgets recorded addresses that the machine lacks, as after a reboot", async () => {
   const machine = new Machine();
   await acquire(await machine.start(), clusterIp("10.96.0.1"), clusterIp("10.96.0.2"));
   machine.host.lo.clear();
@@ -258,7 +258,7 @@ Deno.test("start() forgets what the record has and the machine has not, as after
   assertEquals(addresses.owns(parseIpAddress("10.96.0.2")), false);
 });
 
-Deno.test("start() leaves nothing behind of what it tried", async () => {
+Deno.test("start() removes everything that it tried", async () => {
   const machine = new Machine();
   await machine.start();
   await machine.start({ family: "IPv6" });
@@ -396,7 +396,7 @@ Deno.test("a run with many addresses takes over from one with one each", async (
   assertEquals(await machine.recorded(), [RANGE]);
 });
 
-Deno.test("configure() adopts the route of an earlier run, and leaves one of somebody else", async () => {
+Deno.test("configure() adopts the route of an earlier run, and leaves a foreign one", async () => {
   const other = parseCidr("10.200.0.0/16");
   const machine = new Machine();
   machine.host.localRoutes.add(other);
@@ -496,7 +496,7 @@ Deno.test("acquire() adds no external address while the routes cannot be read", 
   assertEquals(found["10.96.0.1"], "local");
 });
 
-Deno.test("cleanup() needs no start, removes what is recorded and only that, then the record", async () => {
+Deno.test("cleanup() needs no start, removes only recorded addresses, and then the record", async () => {
   const machine = new Machine();
   machine.host.lo.add(parseIpAddress("10.96.0.9"));
   const killed = await withRange(machine, { family: "IPv6", range: RANGE6 });
@@ -515,7 +515,7 @@ Deno.test("cleanup() needs no start, removes what is recorded and only that, the
   assertEquals(await machine.create({ family: "IPv6" }).cleanup(), { removed: [], failed: [] });
 });
 
-Deno.test("cleanup() goes on after a failure and keeps what is left on record", async () => {
+Deno.test("cleanup() continues after a failure, and keeps the remaining addresses on record", async () => {
   const machine = new Machine();
   await acquire(await withRange(machine), externalIp("203.0.113.1"));
   machine.host.runner.failNext("timeout");
@@ -563,7 +563,7 @@ Deno.test("a record that cannot be read is not overwritten: nothing is added", a
   assertStringIncludes((await addresses.cleanup()).failed[0] ?? "", "not yours");
 });
 
-Deno.test("probe() tries each way, tells what works, and leaves nothing behind", async () => {
+Deno.test("probe() tries each method, reports those that work, and leaves nothing behind", async () => {
   for (const family of ["IPv4", "IPv6"] as const) {
     const machine = new Machine();
     const works = await machine.create({ family }).probe();

@@ -38,7 +38,7 @@ Deno.test("LocalCheck.isLocal() says no where every bind succeeds and no interfa
   assertEquals(check.isLocal(node), false);
 });
 
-Deno.test("canBind() agrees with the machine on loopback and on nobody's address", () => {
+Deno.test("canBind() agrees with the machine on loopback and on an unassigned address", () => {
   assertEquals(canBind(systemNetwork, parseIpAddress("127.112.0.1")), true);
   const nobodys = new LocalCheck(systemNetwork).isLocal(parseIpAddress("192.0.2.7"));
   assertEquals(nobodys, false);

@@ -158,7 +158,7 @@ Deno.test("ChangeRecorder keeps one entry of a change that fails and then succee
   await stage.proxy.stop();
 });
 
-Deno.test("ChangeRecorder marks what is slow next to the others", async () => {
+Deno.test("ChangeRecorder marks entries that are slow compared with the others", async () => {
   const stage = await serving();
   stage.backend.takesMs = 30;
   for (let round = 0; round < 5; round++) {

@@ -47,7 +47,7 @@ Deno.test("flowsCleaned() goes to the newest sync that changed the ServicePort",
     tookMs: 40,
   });
   log.flowsCleaned("IPv4", removed([NTP, 1]));
-  assertEquals(flowsOf(log).filter((each) => each).length, 1, "nobody changed that one");
+  assertEquals(flowsOf(log).filter((each) => each).length, 1, "that one was not changed");
 });
 
 Deno.test("flowsCleaned() goes to a sync that does not name all, and bounds its names", () => {

@@ -202,7 +202,7 @@ Deno.test("runCommandLine() reports why it ended in a line of JSON where the log
   assertStringIncludes(reason, "Cannot run in mode 'iptables'");
 });
 
-Deno.test("runCommandLine() --write-config-to writes what would count, and nothing that is wrong", async () => {
+Deno.test("runCommandLine() --write-config-to writes the effective configuration, and nothing invalid", async () => {
   const folder = await Deno.makeTempDir();
   const path = `${folder}/c.yaml`;
   try {
@@ -305,10 +305,10 @@ Deno.test("runCommandLine() status says that no program listens and ends with 1"
   assertStringIncludes(err, "no program listens there; is it running?");
 });
 
-Deno.test("seldomYielding() takes a turn of the event loop only when the last one is long ago", async () => {
+Deno.test("seldomYielding() yields to the event loop only after a long turn", async () => {
   const clock = new FakeClock();
   let turns = 0;
-  const seldom = seldomYielding({
+  const slow = seldomYielding({
     now: () => clock.now(),
     wallNow: () => clock.wallNow(),
     setTimer: (ms, callback) => clock.setTimer(ms, callback),
@@ -320,7 +320,7 @@ Deno.test("seldomYielding() takes a turn of the event loop only when the last on
   });
   const found: number[] = [];
   for (let ms = 0; ms < 120; ms += 10) {
-    await seldom.yieldToEventLoop();
+    await slow.yieldToEventLoop();
     found.push(turns);
     await clock.advance(10);
   }
@@ -329,9 +329,9 @@ Deno.test("seldomYielding() takes a turn of the event loop only when the last on
 
 Deno.test("seldomYielding() is otherwise the clock that it was made of", async () => {
   const clock = new FakeClock();
-  const seldom = seldomYielding(clock);
+  const slow = seldomYielding(clock);
   let rang = 0;
-  seldom.setTimer(5, () => rang++);
+  slow.setTimer(5, () => rang++);
   await clock.advance(5);
-  assertEquals([rang, seldom.now(), seldom.wallNow()], [1, clock.now(), clock.wallNow()]);
+  assertEquals([rang, slow.now(), slow.wallNow()], [1, clock.now(), clock.wallNow()]);
 });

@@ -16,7 +16,7 @@ import {
 } from "./node_difference.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 
-/** What is compared. */
+/** The parts of a run that the comparison reads. */
 type ComparedParts = Pick<
   ServiceQuestionParts,
   "services" | "configuration" | "startUp" | "informers"
@@ -61,7 +61,7 @@ export class RunningComparison {
     return { mode: configuration.mode, nodeName: startUp.node.name, families };
   }
 
-  /** Waits for a running sync, and compares again after one that ran meanwhile. */
+  /** Waits for a running sync, and compares again if a sync ran meanwhile. */
   async #compareSettled(
     proxy: FamilyProxy,
     keys: CompareOptions["keys"],

@@ -88,7 +88,7 @@ Deno.test("renderDoctor() keeps to the width, whatever was found", () => {
   }
 });
 
-Deno.test("renderDoctor() lets nothing of what was found move the cursor", () => {
+Deno.test("renderDoctor() lets no text of the machine move the cursor", () => {
   const evil = "a\x1b[2Jb\rc\u202ed";
   const text = renderDoctor({
     ...REPORT,

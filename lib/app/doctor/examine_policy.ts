@@ -3,6 +3,7 @@ import type { KubeAuth } from "../../kube/kube_auth.ts";
 import { loadKubeAuth } from "../../kube/kubeconfig.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { createSysctl } from "../../os/sysctl.ts";
+import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { BRIDGE_SETTINGS } from "../run/bridge_settings.ts";
@@ -14,6 +15,8 @@ import { withApiClient } from "./examine_api.ts";
 interface PolicyExamination {
   readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
   readonly signal: AbortSignal;
+  /** The mode of Services that a start would choose. */
+  readonly mode?: BackendMode;
 }
 
 type PolicyDependencies = Pick<
@@ -21,7 +24,10 @@ type PolicyDependencies = Pick<
   "clock" | "process" | "commands" | "hostChecks" | "policyBackends"
 >;
 
-/** What keeps a start with `--network-policy` from enforcing all of it. Without the flag nothing does. */
+/**
+ * Finds obstacles that keep a start with `--network-policy` from enforcing all policies. Returns
+ * nothing without the flag.
+ */
 export async function examinePolicy(
   dependencies: PolicyDependencies,
   examination: PolicyExamination,
@@ -37,7 +43,7 @@ export async function examinePolicy(
 
 async function examineTool(
   dependencies: PolicyDependencies,
-  { configuration: { proxy: { networkPolicy } }, signal }: PolicyExamination,
+  { configuration: { proxy: { networkPolicy } }, mode, signal }: PolicyExamination,
 ): Promise<readonly HostFinding[]> {
   const choice = { request: networkPolicy.mode, signal };
   const { tool, refusal } = await findPolicyTool(dependencies, choice);
@@ -45,11 +51,14 @@ async function examineTool(
   return [{
     id: "policy-tool",
     severity: "warning",
-    summary: "NetworkPolicies would not be enforced: this machine lacks what they need",
+    summary: mode && MODE_TRAITS[mode].forwardsItself
+      ? "NetworkPolicies would not cover direct pod-to-pod traffic: this machine lacks a " +
+        "working tool; kube-relay judges what it relays"
+      : "NetworkPolicies would not be enforced: this machine lacks a working tool",
     evidence: [`${tool}: ${refusal}`],
     cure: networkPolicy.mode === "auto"
-      ? "provide what is missing"
-      : "provide what is missing, or use --network-policy-mode=auto",
+      ? "install the missing parts"
+      : "install the missing parts, or use --network-policy-mode=auto",
   }];
 }
 
@@ -102,7 +111,7 @@ async function examineAccess(
       severity: "warning",
       summary:
         "NetworkPolicies would not be enforced: the API server does not let kube-relay read " +
-        "what they need",
+        "pods, namespaces or NetworkPolicies",
       evidence: [
         `no right to ${missing.missing.join(", ")}, by ${method}${file ? ` of ${file}` : ""}`,
         `missing rule: ${missing.clusterRole}`,

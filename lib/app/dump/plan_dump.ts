@@ -67,7 +67,7 @@ function checkLists({ families, objects }: InputDump, source: string): void {
   const { length = 0 } = objects[NODE.plural] ?? [];
   if (length > 1) {
     throw new DumpError(
-      `Cannot plan ${source}: objects.nodes has to have one Node at most, the own one: it has ${length}`,
+      `Cannot plan ${source}: objects.nodes has to contain at most one Node, that of the dump: it contains ${length}`,
     );
   }
 }

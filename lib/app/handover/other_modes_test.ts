@@ -74,7 +74,7 @@ Deno.test("OtherModes remembers a mode that never came to serve", async () => {
   assertEquals(await stage.run("iptables"), ["info addresses IPv4", "info addresses IPv6"]);
 });
 
-Deno.test("OtherModes tries again at the next start what could not be removed", async () => {
+Deno.test("OtherModes retries failed removals at the next start", async () => {
   await using stage = await Stage.create();
   await stage.run("iptables");
   stage.failed = ["a chain"];

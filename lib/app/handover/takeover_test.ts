@@ -48,7 +48,7 @@ Deno.test("admitStart() goes on with --takeover, and for a plain user's manifest
   ]);
 });
 
-Deno.test("showTakeover() prints what would go and how, and removes nothing", async () => {
+Deno.test("showTakeover() prints the removals with their commands, and removes nothing", async () => {
   const asked: boolean[] = [];
   const hostChecks: HostChecks = {
     ...fakeHostChecks({ findings: [ALIVE] }),

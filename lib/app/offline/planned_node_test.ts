@@ -45,7 +45,7 @@ async function plan(
   }
 }
 
-Deno.test("planRunningNode() plans what the running process has, with what it found", async () => {
+Deno.test("planRunningNode() plans the objects and facts of the running process", async () => {
   const facts: (MachineFacts | undefined)[] = [];
   const planned = await plan(JSON.parse(testDump()), facts);
   assertEquals(
@@ -62,7 +62,7 @@ Deno.test("planRunningNode() plans what the running process has, with what it fo
   ]);
 });
 
-Deno.test("planRunningNode() does not take a family that the process leaves alone for one in order", async () => {
+Deno.test("planRunningNode() does not report a family as correct that the process does not serve", async () => {
   const error = await assertRejects(() => plan(JSON.parse(testDump()), [], ["IPv6"]), DumpError);
   assertStringIncludes(error.message, "Cannot plan IPv6 of the dump of kube-relay at '");
   assertStringIncludes(error.message, ": IPv4 is all that it serves");
@@ -85,7 +85,7 @@ Deno.test("planRunningNode() refuses two states of one family, and a second Node
   await assertRejects(
     () => plan({ ...dump, objects: { ...objects, nodes } }),
     DumpError,
-    "objects.nodes has to have one Node at most, the own one: it has 2",
+    "objects.nodes has to contain at most one Node, that of the dump: it contains 2",
   );
 });
 

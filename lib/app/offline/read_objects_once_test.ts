@@ -48,7 +48,7 @@ async function read(argv: readonly string[], { clock }: { readonly clock: FakeCl
   );
 }
 
-Deno.test("readObjectsOnce() takes manifests as they are, and leaves no watch behind", async () => {
+Deno.test("readObjectsOnce() reads the current manifests, and leaves no watch behind", async () => {
   const folder = await Deno.makeTempDir();
   try {
     await Deno.writeTextFile(`${folder}/web.yaml`, SERVICE_TEXT);

@@ -3,18 +3,14 @@
  *
  * @module
  */
-import type { DataPlane, SyncReport } from "../../controller/data_plane.ts";
+import type { CleanupReport, DataPlane, SyncReport } from "../../controller/data_plane.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { DriftFigures } from "../../metrics/sync_instruments.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { CommandRunner } from "../../os/command_runner.ts";
-import type {
-  Direction,
-  PolicyKey,
-  PolicyPlan,
-  PolicyPlanChanges,
-} from "../../policy/policy_plan.ts";
+import { inspectPolicyPlan, type PolicyInspection } from "../../policy/inspect_policy_plan.ts";
+import type { PolicyKey, PolicyPlan, PolicyPlanChanges } from "../../policy/policy_plan.ts";
 
 /** The tools by which policies can be enforced, best first. */
 export const POLICY_TOOLS = ["nftables", "iptables"] as const;
@@ -22,7 +18,7 @@ export const POLICY_TOOLS = ["nftables", "iptables"] as const;
 /** One of {@linkcode POLICY_TOOLS}. */
 export type PolicyTool = typeof POLICY_TOOLS[number];
 
-/** What one sync did. A policy in quarantine allows nothing that was refused. */
+/** The result of one sync. The refused rules of a policy in quarantine allow nothing. */
 export type PolicySyncReport = SyncReport<PolicyKey>;
 
 /** The data plane of one IP family. */
@@ -30,15 +26,8 @@ export interface PolicyBackend extends DataPlane<PolicyPlan, PolicyPlanChanges, 
   readonly family: IpFamily;
   /** Returns the plan in the tool's own language, in pieces. Pure. */
   render(plan: PolicyPlan): Iterable<string>;
-  /** What the last plan that was synced comes to. */
-  inspect(): {
-    /** Where the rules are. */
-    readonly summary: string;
-    readonly isolated: Readonly<Record<Direction, number>>;
-    readonly lists: number;
-    readonly sets: number;
-    readonly members: number;
-  };
+  /** Returns figures of the last synced plan. */
+  inspect(): PolicyInspection;
 }
 
 /** The edges of a data plane. */
@@ -67,3 +56,39 @@ export type PolicyBackendTable = Readonly<
     >
   >
 >;
+
+/** The data plane of a host without a tool for rules, where kube-relay judges what it relays. */
+export class NoRulesBackend implements PolicyBackend {
+  #plan: PolicyPlan | undefined;
+
+  constructor(readonly family: IpFamily) {}
+
+  async start(): Promise<void> {}
+
+  sync(plan: PolicyPlan, { full }: PolicyPlanChanges): Promise<PolicySyncReport> {
+    this.#plan = plan;
+    return Promise.resolve({ full, operations: {}, quarantined: [] });
+  }
+
+  render(): Iterable<string> {
+    return [];
+  }
+
+  inspect(): PolicyInspection {
+    return inspectPolicyPlan(this.#plan, "no rules; relayed connections are judged");
+  }
+
+  recheck(): void {}
+
+  cleanup(): Promise<CleanupReport> {
+    return Promise.resolve({ removed: [], failed: [] });
+  }
+
+  previewCleanup(): Promise<CleanupReport> {
+    return this.cleanup();
+  }
+
+  async drain(): Promise<void> {}
+
+  async [Symbol.asyncDispose](): Promise<void> {}
+}

@@ -1,5 +1,5 @@
 /**
- * What the status and a dump say of NetworkPolicies.
+ * The status of NetworkPolicies, for `status` and dumps.
  *
  * @module
  */
@@ -38,7 +38,6 @@ export function policyFacts(shown: ShownPolicies): ControllerStatus["facts"] {
       countText(members, "member");
     return { name: "Rules", text };
   });
-  const notEnforced = "none: no NetworkPolicy is enforced; kube-relay doctor says what is missing";
   const unusable = faulty.length > 0 ? `; ${faulty.length} with parts that cannot be used` : "";
   return [
     {
@@ -46,7 +45,7 @@ export function policyFacts(shown: ShownPolicies): ControllerStatus["facts"] {
       text: `${state.policies.size}, for ${countText(state.pods.size, "pod")} of the cluster` +
         unusable,
     },
-    { name: "Tool", text: families.length > 0 ? `${shown.tool}` : notEnforced },
+    { name: "Tool", text: toolText(shown) },
     ...rules,
     ...limits(shown),
     ...(networkPolicy.start === "closed" && !shown.hasRanges
@@ -55,11 +54,24 @@ export function policyFacts(shown: ShownPolicies): ControllerStatus["facts"] {
   ];
 }
 
-/** In userspace mode Services work without netfilter: pods may not be protected all the same. */
-function limits({ serviceMode, families }: ShownPolicies): ControllerStatus["facts"] {
-  const isEnforced = families.length > 0 && families.every(({ loop }) => loop.isComplete);
-  if (!MODE_TRAITS[serviceMode].forwardsItself || isEnforced) return [];
-  return [{ name: "Limit", text: "direct pod-to-pod traffic is not covered" }];
+function toolText({ families, tool }: ShownPolicies): string {
+  const missing = "kube-relay doctor says what is missing";
+  if (families.length === 0) return `none: no NetworkPolicy is enforced; ${missing}`;
+  return tool ?? `none: no rules are written; ${missing}`;
+}
+
+/** In userspace mode, relayed connections are judged without rules, and only those. */
+function limits({ serviceMode, families, tool }: ShownPolicies): ControllerStatus["facts"] {
+  if (!MODE_TRAITS[serviceMode].forwardsItself) return [];
+  const isJudged = families.length > 0;
+  const isEnforced = isJudged && tool !== undefined &&
+    families.every(({ loop }) => loop.isComplete);
+  return [
+    ...(isJudged
+      ? [{ name: "Relayed", text: "connections are judged by the address of the client" }]
+      : []),
+    ...(isEnforced ? [] : [{ name: "Limit", text: "direct pod-to-pod traffic is not covered" }]),
+  ];
 }
 
 /** Returns the section that a dump adds to the objects. */

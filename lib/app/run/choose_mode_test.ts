@@ -34,11 +34,11 @@ async function choose(
 const NO_NFT = { nftables: [missingFeature("nft")] };
 const NO_FILTERS = { ...NO_NFT, iptables: [missingFeature("table nat")] };
 
-Deno.test("chooseMode() takes what was asked for where the host has what it needs", async () => {
+Deno.test("chooseMode() uses the requested mode if the host has the required features", async () => {
   for (const mode of ALL) assertEquals((await choose(mode)).mode, mode);
 });
 
-Deno.test("chooseMode() takes the best mode that works for auto", async () => {
+Deno.test("chooseMode() chooses the best mode that works for auto", async () => {
   const cases: readonly [FakeHost, readonly BackendMode[], BackendMode][] = [
     [{}, ALL, "nftables"],
     [{ probes: NO_NFT }, ALL, "iptables"],
@@ -51,7 +51,7 @@ Deno.test("chooseMode() takes the best mode that works for auto", async () => {
   }
 });
 
-Deno.test("chooseMode() logs one line for each mode that auto passes over, with the reason", async () => {
+Deno.test("chooseMode() logs one line for each mode that auto skips, with the reason", async () => {
   const { lines } = await choose("auto", { host: { probes: NO_FILTERS } });
   assertEquals(lines.map(({ level, message, fields }) => [level, message, fields]), [
     ["info", "Skipped a mode", { mode: "nftables", reason: "nft: no nft (get nft)" }],
@@ -64,7 +64,7 @@ Deno.test("chooseMode() logs one line for each mode that auto passes over, with 
   ]);
 });
 
-Deno.test("chooseMode() takes iptables when nothing was asked for, without a word", async () => {
+Deno.test("chooseMode() uses iptables by default, without a message", async () => {
   const { mode, lines, asked } = await choose("default");
   assertEquals([mode, lines, asked], ["iptables", [], ["iptables"]]);
 });
@@ -134,7 +134,7 @@ Deno.test("chooseMode() names features that the mode goes without, each once", a
   ]);
 });
 
-Deno.test("commonFamilies() takes what host and mode both have, and refuses none", () => {
+Deno.test("commonFamilies() returns the families of both host and mode, and refuses none", () => {
   const of = (...families: ("IPv4" | "IPv6")[]) => ({ mode: "iptables", families }) as const;
   assertEquals(commonFamilies(of("IPv4", "IPv6"), ["IPv4"]), ["IPv4"]);
   assertEquals(commonFamilies(of("IPv6"), ["IPv4", "IPv6"]), ["IPv6"]);

@@ -36,18 +36,18 @@ const ROWS: readonly Row[] = [
     found: [],
   },
   {
-    name: "finds node ports of one family beside cluster ranges of both",
+    name: "finds node ports of one family next to cluster ranges of both",
     proxy: { nodePortAddresses: ["192.168.0.0/24"], clusterCIDR: "10.0.0.0/8,fd00::/48" },
     found: ["warning nodePortAddresses: other fields name both IP families"],
   },
   {
-    name: "finds node ports of one family beside podCIDRs of both",
+    name: "finds node ports of one family next to podCIDRs of both",
     proxy: { nodePortAddresses: ["192.168.0.0/24"], detectLocalMode: "NodeCIDR" },
     context: { podCidrs: ["10.0.0.0/24", "fd00::/64"].map(parseCidr) },
     found: ["warning nodePortAddresses: other fields name both IP families"],
   },
   {
-    name: "finds node ports of one family beside excluded ranges of the other",
+    name: "finds node ports of one family next to excluded ranges of the other",
     proxy: {
       nodePortAddresses: ["192.168.0.0/24"],
       ipvs: { ...defaultConfiguration().ipvs, excludeCIDRs: ["fd00::/64"] },

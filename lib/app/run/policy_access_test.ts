@@ -80,7 +80,7 @@ Deno.test("PolicyAccess asks again while the API server is out of reach or overl
   assertEquals(errors(), []);
 });
 
-Deno.test("PolicyAccess leaves it to the watches where nobody answers such questions", async () => {
+Deno.test("PolicyAccess leaves it to the watches if the server has no access reviews", async () => {
   const reviews = new Reviews();
   reviews.failure = new ApiError("not found", { status: 404 });
   const { access, granted } = startWaiting(reviews);

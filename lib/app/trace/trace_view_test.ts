@@ -74,7 +74,7 @@ Explain  agrees: forwarding to 10.1.0.1:8080
   );
 });
 
-Deno.test("renderTrace() lets no text of others move the cursor", () => {
+Deno.test("renderTrace() lets no foreign text move the cursor", () => {
   const evil = "\x1b[2J\r\nIGNORE \u202e";
   const text = renderTrace({
     ...REPORT,

@@ -4,7 +4,7 @@ import { ManifestHarness, serviceYaml } from "../../../tests/support/stages/mani
 import { systemClock } from "../../os/clock.ts";
 import { hostFileSystem } from "./manifest_file_system.ts";
 
-/** How a program may put a new text in the place of an old one. `folder` is watched. */
+/** A way in which a program may replace a text. `folder` is watched. */
 interface SaveStyle {
   readonly what: string;
   readonly save: (folder: string, text: string) => Promise<void>;

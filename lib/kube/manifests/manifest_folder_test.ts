@@ -21,7 +21,7 @@ const NAMES: readonly { name: string; isRead: boolean }[] = [
 ];
 
 for (const { name, isRead } of NAMES) {
-  Deno.test(`isManifestName() ${isRead ? "takes" : "passes over"} ${JSON.stringify(name)}`, () => {
+  Deno.test(`isManifestName() ${isRead ? "accepts" : "skips"} ${JSON.stringify(name)}`, () => {
     assertEquals(isManifestName(name), isRead);
   });
 }

@@ -41,7 +41,7 @@ const SAME: readonly { what: string; text: string }[] = [
 ];
 
 for (const { what, text } of SAME) {
-  Deno.test(`splitDocuments() finds what the parser finds with ${what}`, () => {
+  Deno.test(`splitDocuments() finds the same documents as the parser with ${what}`, () => {
     const whole = readYaml(text, { file: "a.yaml" });
     assertEquals(whole.errors, []);
     const parts = [...splitDocuments(text)].filter((part) => part !== undefined).flatMap((part) =>

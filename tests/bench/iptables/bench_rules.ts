@@ -16,7 +16,7 @@ import { BENCH_SHARED, benchServicePlan } from "../bench_services.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");
 
-/** What one write took. */
+/** The cost of one write. */
 export interface RuleWrite {
   /** Lines that the tool was given. */
   readonly lines: number;
@@ -27,7 +27,7 @@ export interface RuleWrite {
 export class BenchRules implements AsyncDisposable {
   readonly namespace: BenchNamespace;
   readonly services: number;
-  /** What it took to bring all of them there. */
+  /** The cost of loading all rules. */
   readonly load: RuleWrite;
   readonly #layout: IptablesLayout;
   readonly #applied: AppliedRules;

@@ -11,7 +11,7 @@ import { defaultRenderOptions } from "../../../backends/iptables/render_options.
 import { testProxyPlan } from "../../support/builders/service_plans.ts";
 import { BENCH_SHARED, benchServicePlan } from "../bench_services.ts";
 
-/** What it prints, as JSON. */
+/** The output, as JSON. */
 export interface OwnCost {
   readonly cpuMs: number;
   readonly residentMiB: number;

@@ -17,16 +17,16 @@ import { busySeconds, cpuSeconds, residentMiB } from "../process_usage.ts";
 import { percentile } from "../statistics.ts";
 import { NetlinkSocket, newElements } from "./netlink.ts";
 
-/** What it is asked for. */
+/** The parameters of the run. */
 export interface ChurnTask {
-  /** How many Services there are. */
+  /** The number of Services. */
   readonly services: number;
-  /** How many of them change, in as many milliseconds. */
+  /** The number of Services that change, in as many milliseconds. */
   readonly changes: number;
   readonly minSyncPeriod: string;
 }
 
-/** What it prints, as JSON. */
+/** The output, as JSON. */
 export interface ChurnFigures {
   readonly task: ChurnTask;
   /** Milliseconds from before an event was sent until the kernel had what it is about. */
@@ -151,7 +151,10 @@ async function write(api: LineProcess, objects: readonly RawObject[]): Promise<v
   if (answer !== "done") throw new Error(`Cannot write: ${answer}`);
 }
 
-/** When the first endpoint of each Service changed in the kernel, by the Service's cluster IP. */
+/**
+ * Collects the time at which the first endpoint of each Service changed in the kernel, by the
+ * Service's cluster IP.
+ */
 function listen(socket: NetlinkSocket): ReadonlyMap<string, number> {
   const commits = new Map<string, number>();
   const follow = async () => {

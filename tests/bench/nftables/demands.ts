@@ -41,11 +41,11 @@ export function loadGates(
 ): readonly Gate[] {
   const cpu = (all: readonly LoadFigures[], services: number) =>
     all.find(({ size }) => isSize(size, services))?.cpuMs.median ?? NaN;
-  const theirs = baselines.find(({ size }) => isSize(size, SMALLER))?.cpuMs ?? NaN;
+  const baseline = baselines.find(({ size }) => isSize(size, SMALLER))?.cpuMs ?? NaN;
   return [
     {
       name: `load of ${SMALLER} / kube-proxy's layout`,
-      value: cpu(loads, SMALLER) / theirs,
+      value: cpu(loads, SMALLER) / baseline,
       atMost: LOAD_SHARE,
       digits: 3,
     },
@@ -114,14 +114,16 @@ export function connectGates(few: ConnectFigures, many: ConnectFigures): readonl
 
 /** The kernel has no more to keep than with kube-proxy's layout. */
 export function memoryGates(memory: readonly KernelMemory[]): readonly Gate[] {
-  return memory.filter(({ theirs }) => theirs !== undefined).map(({ size, ours, theirs }) => ({
+  return memory.filter(({ baseline }) => baseline !== undefined).map((
+    { size, ours, baseline },
+  ) => ({
     name: `kernel memory of ${sizeName(size)} / kube-proxy's layout`,
-    value: ours / theirs!,
+    value: ours / baseline!,
     atMost: 1,
   }));
 }
 
-/** Demands on counting: nobody may have to ask himself whether he can afford it. */
+/** Limits on counting: it must be cheap enough to be always on. */
 export function countingGates(
   { services, connects: [without, counting], toService, toOther }: CountingFigures,
 ): readonly Gate[] {

@@ -10,7 +10,7 @@ import { KUBE_PROXY_TABLE, kubeProxyFull, kubeProxyPartial } from "./kube_proxy_
 import { NFT } from "./nft_tool.ts";
 import type { TableSize } from "./table_model.ts";
 
-/** What one size came to. Times of CPU are the tool's, in milliseconds. */
+/** The figures of one size. CPU times are the tool's, in milliseconds. */
 export interface LoadFigures {
   readonly size: TableSize;
   readonly lines: number;
@@ -20,7 +20,7 @@ export interface LoadFigures {
   readonly peakMiB: number;
 }
 
-/** What kube-proxy's layout came to. */
+/** The figures of kube-proxy's layout. */
 export interface BaselineFigures {
   readonly size: TableSize;
   readonly cpuMs: number;

@@ -14,7 +14,7 @@ import { spreadOf } from "../statistics.ts";
 import { BENCH_OPTIONS } from "./bench_options.ts";
 import { TableModel } from "./table_model.ts";
 
-/** What it prints, as JSON. */
+/** The output, as JSON. */
 export interface OwnCost {
   readonly services: number;
   readonly loadCpuMs: number;

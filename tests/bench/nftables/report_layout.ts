@@ -1,6 +1,6 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
- * What the benchmark of nftables mode prints.
+ * Prints the results of the benchmark of nftables mode.
  *
  * @module
  */
@@ -25,7 +25,7 @@ export function reportLoads(
     const [cpu, wall] = [showSpread(cpuMs, 0), showSpread(wallMs, 0)];
     ours.push([sizeName(size), cpu, wall, lines, peakMiB.toFixed(0)]);
   }
-  const theirs = newTable([
+  const baseline = newTable([
     "kube-proxy's layout",
     "full load, CPU ms",
     "wall, ms",
@@ -34,9 +34,9 @@ export function reportLoads(
   ]);
   for (const { size, cpuMs, wallMs, listCpuMs, writeCpuMs } of baselines) {
     const [list, write] = [showSpread(listCpuMs, 0), showSpread(writeCpuMs, 0)];
-    theirs.push([sizeName(size), cpuMs.toFixed(0), wallMs.toFixed(0), list, write]);
+    baseline.push([sizeName(size), cpuMs.toFixed(0), wallMs.toFixed(0), list, write]);
   }
-  for (const table of [ours, theirs]) console.log(table.toString());
+  for (const table of [ours, baseline]) console.log(table.toString());
 }
 
 /** Prints single changes. */
@@ -65,8 +65,8 @@ export function reportConnects(connects: readonly ConnectFigures[]): void {
 /** Prints what the kernel keeps. */
 export function reportMemory(memory: readonly KernelMemory[]): void {
   const table = newTable(["kernel memory, MiB", "ours", "kube-proxy's layout"]);
-  for (const { size, ours, theirs } of memory) {
-    table.push([sizeName(size), ours.toFixed(1), theirs?.toFixed(1) ?? ""]);
+  for (const { size, ours, baseline } of memory) {
+    table.push([sizeName(size), ours.toFixed(1), baseline?.toFixed(1) ?? ""]);
   }
   console.log(table.toString());
 }

@@ -1,15 +1,15 @@
 /**
- * What one run of a tool costs.
+ * Measures one run of a tool.
  *
  * @module
  */
 import { relayCommand } from "../forwarders.ts";
 
-/** Runs a program whose output nobody reads, and tells what it used as `times` prints it. */
+/** Runs a program, discards its output, and returns its usage as `times` prints it. */
 const SCRIPT = '"$@" >/dev/null; code=$?; times; exit $code';
 const TIME = /(\d+)m([\d.]+)s/g;
 
-/** How it is run. */
+/** The options of the run. */
 export interface ToolRun {
   /** A command that it is run by, such as `ip netns exec NAME`. */
   readonly by?: readonly string[];

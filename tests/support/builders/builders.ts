@@ -33,7 +33,7 @@ function metadata(name: string, rest: Partial<ObjectMeta> = {}): ObjectMeta {
   };
 }
 
-/** What {@linkcode testService} takes beside the spec. */
+/** The arguments of {@linkcode testService} besides the spec. */
 export interface TestServiceOptions {
   readonly metadata?: Partial<ObjectMeta>;
   /** Addresses of `status.loadBalancer.ingress`. */
@@ -53,7 +53,7 @@ export function testService(
   };
 }
 
-/** What {@linkcode testEndpointSlice} takes. */
+/** The arguments of {@linkcode testEndpointSlice}. */
 export interface TestEndpointSliceOptions {
   /** Name of the slice. @default {name of the Service with "-1"} */
   readonly name?: string;
@@ -116,7 +116,7 @@ export function serviceLoop(family: IpFamily): LoopId {
   return { controller: "service", family };
 }
 
-/** What is known of the own node: in the plan's zone, with its addresses. */
+/** Returns the state of this node: in the plan's zone, with its addresses. */
 export function testNodeState(overrides: Partial<NodeState> = {}): NodeState {
   return {
     name: THIS_NODE,

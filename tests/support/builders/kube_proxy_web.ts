@@ -1,5 +1,5 @@
 /**
- * What a kube-proxy has for Service `web` of `web_service.ts`.
+ * The rules of kube-proxy for Service `web` of `web_service.ts`.
  *
  * @module
  */

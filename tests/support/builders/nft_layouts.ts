@@ -7,7 +7,10 @@ import { LAYOUT_MARK } from "../../../backends/nftables/base_chains.ts";
 
 const PORT = "meta l4proto \\. th dport";
 
-/** What affinity was kept by: an address and port, not a ServicePort. */
+/**
+ * Replacements that turn a table into an older layout: affinity was kept by address and port, not
+ * by ServicePort.
+ */
 const CLIENTS: readonly (readonly [RegExp, string])[] = [
   [
     /typeof meta priority \. ip saddr : meta priority/g,

@@ -30,7 +30,7 @@ export function testForward(...endpoints: readonly string[]): Verdict {
   return { kind: "forward", endpoints: endpoints.map((text) => testEndpoint(text)) };
 }
 
-/** What {@linkcode testServicePlan} is told; texts are parsed. */
+/** The arguments of {@linkcode testServicePlan}; texts are parsed. */
 export interface TestServicePlan extends
   Partial<
     Omit<
@@ -141,7 +141,7 @@ export class OwnedPlans {
     this.#shared = shared;
   }
 
-  /** What the layout has. */
+  /** The ServicePorts in the layout. */
   values(): readonly ServicePlan[] {
     return [...this.#owned.values()];
   }
@@ -168,7 +168,7 @@ export class OwnedPlans {
 /** Plans keep their identity while they are the same. */
 const lastOwned = new WeakMap<ServicePlan, ServicePlan>();
 
-/** How a plan differs from an earlier one; from nothing when there is none. */
+/** Returns the changes from an earlier plan, or from nothing. */
 export function testPlanChanges(plan: ProxyPlan, previous?: ProxyPlan): PlanChanges {
   const upserted = [...plan.services].filter(([key, value]) =>
     previous?.services.get(key) !== value

@@ -1,5 +1,5 @@
 /**
- * What a running kube-relay says of itself, with only the fields under test.
+ * Builds the status of a running kube-relay, with only the fields under test.
  *
  * @module
  */

@@ -13,9 +13,9 @@ export interface ShellCommand {
   readonly files: readonly string[];
 }
 
-/** What ends a command. */
+/** The end of a command. */
 const SEPARATORS = /^(&&|\|\||;|\||\n|\(|\))/;
-/** What would need a shell to be understood. */
+/** Syntax that only a shell could interpret. */
 const TOO_MUCH = /^(\$\(|`|<<|\{|&(?!&))/;
 
 /** All commands in order. Throws a SyntaxError for what is not understood. */

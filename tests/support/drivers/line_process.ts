@@ -1,5 +1,5 @@
 /**
- * A process that speaks in lines: what it prints is waited for, what it is told is written.
+ * A process with line-based input and output.
  *
  * @module
  */
@@ -10,7 +10,7 @@ const DEADLINE_MS = 30_000 * DEADLINE_FACTOR;
 /** As much as is kept of what a process prints to its standard error. */
 const KEPT_ERRORS = 20_000;
 
-/** A child process. Whoever starts it ends it: by {@linkcode kill} or by disposing of it. */
+/** A child process. The caller ends it by {@linkcode kill} or by disposing of it. */
 export class LineProcess implements AsyncDisposable {
   readonly #child: Deno.ChildProcess;
   readonly #command: string;
@@ -38,7 +38,7 @@ export class LineProcess implements AsyncDisposable {
     return this.#child.pid;
   }
 
-  /** What it has printed to its standard error, or the end of that. */
+  /** The text on its standard error, or the end of it. */
   get errors(): string {
     return this.#errors;
   }

@@ -12,7 +12,7 @@ import type { HostChecks } from "../../../lib/proxy/host_checks.ts";
 import { createDependencies } from "../../../main.ts";
 import { replaceFile } from "../builders/kubeconfig_file.ts";
 
-/** What the runner itself has for a command that is not told otherwise. */
+/** The default time limit of the command runner. */
 const USUAL_MS = 30_000;
 
 function patientRunner(commands: CommandRunner, factor: number): CommandRunner {

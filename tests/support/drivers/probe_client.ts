@@ -263,7 +263,7 @@ class Load {
   }
 }
 
-/** What is kept between requests. */
+/** The state that is kept between requests. */
 class Client {
   readonly #lines = new Map<string, Line>();
   #load: Load | undefined;

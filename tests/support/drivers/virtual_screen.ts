@@ -1,6 +1,6 @@
 /**
- * What a terminal would show of a program's output: the few control sequences that the live view
- * uses. Any other one is an error, so that a new one is taught here and looked at.
+ * Shows a program's output as a terminal would. Supports only the few control sequences of the live
+ * view; any other one is an error.
  *
  * @module
  */

@@ -1,10 +1,10 @@
 /**
- * How the fake API server answers a `SelfSubjectAccessReview`.
+ * Answers a `SelfSubjectAccessReview` in the fake API server.
  *
  * @module
  */
 
-/** Where such reviews are created. */
+/** The path at which such reviews are created. */
 export const ACCESS_REVIEW_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 interface ReviewRequest {

@@ -10,7 +10,7 @@ import { FakeApiServer } from "./fake_api_server.ts";
 import { collectionOf, keyOf } from "./fake_api_store.ts";
 import { writeKubeconfig } from "../builders/kubeconfig_file.ts";
 
-/** What the program is told. */
+/** A request to the program. */
 export type FakeApiRequest =
   /** Creates or replaces objects, then deletes others. */
   | {

@@ -1,6 +1,6 @@
 /**
  * A Kubernetes API server for tests: HTTP/2 with TLS (or plain HTTP/1.1), lists in pages, watches, selectors,
- * bookmarks, streaming lists, compaction. It can be told to fail in every way that the real one does.
+ * bookmarks, streaming lists, compaction. It can fail in every way in which the real one does.
  * `tests/conformance` runs one suite on it and on the real API machinery.
  *
  * @module
@@ -31,7 +31,7 @@ export interface FakeFailure {
   readonly watch?: boolean;
   /** Only requests that have this query parameter. */
   readonly query?: string;
-  /** How many requests fail. @default {1} */
+  /** The number of requests that fail. @default {1} */
   readonly times?: number;
 }
 
@@ -48,11 +48,16 @@ export class FakeApiServer implements AsyncDisposable {
   readonly store = new FakeApiStore();
   /** Every request since the start. */
   readonly requests: FakeRequest[] = [];
-  /** How a streaming list is refused: at once (older servers), or with an ERROR event (old etcd). */
+  /**
+   * The answer to a streaming list. Older servers refuse it at once; an old etcd sends an ERROR
+   * event.
+   */
   streamingLists: "served" | "invalid" | "error event" | "never ending" = "served";
   /** Whether Services can be selected by `spec.clusterIP` (since 1.31). */
   clusterIpSelector = true;
-  /** What reviews say no to, e.g. `watch /api/v1/pods`, besides what is answered with 403. */
+  /**
+   * The accesses that reviews deny, e.g. `watch /api/v1/pods`, besides those that get status 403.
+   */
   readonly deniedAccess = new Set<string>();
   /** Whether watches end at the time that they were asked for. */
   endsWatches = true;
@@ -207,7 +212,7 @@ export class FakeApiServer implements AsyncDisposable {
       return this.#reviewAccess(response, body);
     }
     const target = findTarget(path);
-    // Where nobody answers for a group, the answer is no Status.
+    // No server is registered for the group, so the answer is no Status.
     if (target === "unknown group") return sendJson(response, 404, { paths: ["/readyz"] });
     if (!target) return sendStatus(response, { status: 404, ...MISSING[404] });
     if (request.method === "POST") return this.#create(response, { target, body });
@@ -372,7 +377,7 @@ export class FakeApiServer implements AsyncDisposable {
   }
 }
 
-/** What a path names. */
+/** The object or collection that a path names. */
 interface Target {
   readonly collection: Collection;
   readonly namespace: string | undefined;

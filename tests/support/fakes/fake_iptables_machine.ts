@@ -13,7 +13,7 @@ const TABLES: readonly IptablesTable[] = ["filter", "mangle", "nat"];
 /** Refuses a line of a restore: returns the kernel's reason. */
 export type LineJudge = (line: string) => string | undefined;
 
-/** What stops a restore. */
+/** Thrown to stop a restore. */
 class KilledHalfway extends Error {
   override name = "KilledHalfway";
 }

@@ -19,7 +19,7 @@ export class FakeLocalAddresses implements LocalAddresses {
   readonly held = new Set<IpAddress>();
   /** Each call, e.g. `acquire 127.96.0.1`. */
   readonly calls: string[] = [];
-  /** What the next {@linkcode configure} returns. */
+  /** The result of the next {@linkcode configure}. */
   renew = false;
   /** Thrown by the next {@linkcode acquire}. */
   failure: Error | undefined;

@@ -14,7 +14,7 @@ import type {
 } from "../../../lib/os/network.ts";
 import { formatHostPort } from "../../../lib/net/port.ts";
 
-/** How an endpoint answers an attempt to connect. */
+/** The answer of an endpoint to a connection attempt. */
 export type FakeAnswer = "accept" | "refuse" | "hang" | "out-of-sockets";
 
 /** An error as Deno throws it for a system call. */

@@ -113,7 +113,7 @@ export class FakeNft {
     throw new Error("syntax error");
   }
 
-  /** What was once said of type, hook and priority can't be changed. */
+  /** Type, hook and priority of a chain cannot be changed. */
   #hook({ chains, hooks }: FakeNftTable, name: string, body: string): void {
     const place = (text: string | undefined) => text?.replace(/ ; policy .*/, "");
     if (chains.has(name) && place(hooks.get(name)) !== place(body)) throw new Error("File exists");

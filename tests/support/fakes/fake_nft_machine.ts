@@ -7,7 +7,7 @@
 import { type CommandAnswer, type CommandCall, FakeCommandRunner } from "./fake_command_runner.ts";
 import { FakeNft } from "./fake_nft.ts";
 
-/** What nft says in place of their names with `--numeric-protocol`. */
+/** The numbers that nft prints for protocols with `--numeric-protocol`. */
 const PROTOCOL_NUMBERS = { tcp: 6, udp: 17, sctp: 132 };
 
 /** The machine. */
@@ -36,7 +36,7 @@ export class FakeNftMachine {
       .on("nft list table", ({ args }) => this.#listTable(args.slice(2).join(" ")));
   }
 
-  /** What was written so far, refused texts too. */
+  /** All written texts, including refused ones. */
   get writes(): readonly CommandCall[] {
     return this.commands.calls.filter(({ line }) => line === "nft -f -");
   }

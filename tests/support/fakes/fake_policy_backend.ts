@@ -1,5 +1,5 @@
 /**
- * A data plane of NetworkPolicy that remembers what it was asked to enforce, and fails when told to.
+ * A data plane of NetworkPolicy that remembers the enforced plan, and fails on demand.
  *
  * @module
  */
@@ -7,6 +7,10 @@ import type { PolicyBackend, PolicySyncReport } from "../../../lib/app/policy/po
 import type { CleanupReport, Quarantined } from "../../../lib/controller/data_plane.ts";
 import { type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
+import {
+  inspectPolicyPlan,
+  type PolicyInspection,
+} from "../../../lib/policy/inspect_policy_plan.ts";
 import { judgeConnection, viewPlan } from "../../../lib/policy/judge_connection.ts";
 import type {
   PeerSet,
@@ -17,13 +21,13 @@ import type {
 
 /** Enforces whole plans: a copy of each that was synced. */
 export class FakePolicyBackend implements PolicyBackend {
-  /** What is enforced; absent before the first sync that did not fail. */
+  /** The plan of the last successful sync; absent before it. */
   plan: PolicyPlan | undefined;
   readonly syncs: PolicyPlanChanges[] = [];
   /** Makes the next syncs throw, one error each. */
   readonly failures: Error[] = [];
   quarantined: readonly Quarantined<PolicyKey>[] = [];
-  /** What a sync waits for. */
+  /** The promise that a sync waits for. */
   hanging: Promise<void> = Promise.resolve();
   started = 0;
 
@@ -60,19 +64,8 @@ export class FakePolicyBackend implements PolicyBackend {
     return [`# ${lists.size} lists\n`];
   }
 
-  inspect(): ReturnType<PolicyBackend["inspect"]> {
-    const pods = [...this.plan?.pods.values() ?? []];
-    const sets = [...this.plan?.peers.values() ?? []];
-    return {
-      summary: `fake rules of ${this.family}`,
-      isolated: {
-        ingress: pods.filter(({ ingress }) => ingress).length,
-        egress: pods.filter(({ egress }) => egress).length,
-      },
-      lists: this.plan?.lists.size ?? 0,
-      sets: sets.length,
-      members: sets.reduce((sum, { members }) => sum + members.size, 0),
-    };
+  inspect(): PolicyInspection {
+    return inspectPolicyPlan(this.plan, `fake rules of ${this.family}`);
   }
 
   recheck(): void {}
@@ -89,7 +82,7 @@ function copyOf(set: PeerSet): PeerSet {
     case "pods":
       return { kind: set.kind, members: new Set(set.members) };
     case "blocks":
-      return { kind: set.kind, members: new Set(set.members) };
+      return { kind: set.kind, members: new Map(set.members) };
     case "pod-ports":
       return { kind: set.kind, members: new Map(set.members) };
   }

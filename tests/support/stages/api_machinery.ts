@@ -14,7 +14,7 @@ import { runTool } from "../drivers/run_tool.ts";
 import { ServerProcess } from "../drivers/server_process.ts";
 import { unusedPort } from "../drivers/unused_port.ts";
 
-/** How the API machinery is to behave. */
+/** The behaviour of the API machinery. */
 export interface ApiMachineryOptions {
   /** The built program of `tests/apiserver`. */
   readonly program: string;

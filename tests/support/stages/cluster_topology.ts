@@ -22,7 +22,7 @@ import { NetworkScript } from "./network_script.ts";
 
 /** The namespaces of the cluster. Disposing of it removes all of them and what runs in them. */
 export interface ClusterTopology extends AsyncDisposable {
-  /** Where the proxy under test runs. */
+  /** The namespace in which the proxy under test runs. */
   readonly node: Namespace;
   readonly otherNode: Namespace;
   readonly router: Namespace;

@@ -64,7 +64,7 @@ export async function write(client: Deno.TcpConn, text: string): Promise<void> {
   await writeFully(client, new TextEncoder().encode(text));
 }
 
-/** What has come by now: something, as soon as there is something. */
+/** Returns the received text as soon as there is some. */
 export async function read(client: Deno.TcpConn): Promise<string> {
   const buffer = new Uint8Array(65_536);
   const count = await client.read(buffer).catch(() => null);

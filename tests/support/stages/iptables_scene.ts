@@ -1,5 +1,5 @@
 /**
- * A node with an iptables that others use already, and kube-relay in iptables mode beside them.
+ * A node with an iptables that other programs use already, and kube-relay in iptables mode.
  *
  * @module
  */

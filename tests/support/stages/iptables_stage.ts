@@ -113,8 +113,8 @@ export class IptablesStage implements AsyncDisposable {
 const DISPATCH = / -[jg] KUBE-(VIP|EVIP|FVIP|ENP|NP|HP|HCP)-/;
 
 /**
- * What rules say, sorted: chains of the trees may differ with the history. Chains that nothing leads
- * to are named, for there must be none.
+ * Returns the meaning of the rules, sorted: chains of the trees may differ with the history.
+ * Includes unreachable chains, which must not exist.
  */
 export function meaningOf(tool: FakeIptables): readonly string[] {
   const lines: string[] = [];
@@ -134,7 +134,7 @@ export function meaningOf(tool: FakeIptables): readonly string[] {
   return lines.sort();
 }
 
-/** What a machine without anything else comes to by this plan. */
+/** Returns the meaning of this plan's rules on a machine without any other rules. */
 export function goldenMeaning(plan: ProxyPlan): readonly string[] {
   const tool = new FakeIptables();
   tool.restore([...renderIptables(plan, defaultRenderOptions("IPv4")).batch.text()].join(""));

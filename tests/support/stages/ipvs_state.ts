@@ -24,7 +24,7 @@ export async function ipvsState(run: RunTool): Promise<string> {
     ...rules.flatMap(rulesInOrder),
     // Seeds of hashes, and entries, are in no order.
     ...sets.replaceAll(/ (bucketsize|initval) \S+/g, "").split("\n").sort(),
-    // A device that was made anew has another number.
+    // A recreated device has another number.
     ...addresses.replaceAll(/^\d+: /gm, "").split("\n").sort(),
   ].join("\n");
 }

@@ -12,7 +12,7 @@ import { programFile } from "../drivers/program_file.ts";
 import { isSettled } from "./relay_process.ts";
 import { unusedPort } from "../drivers/unused_port.ts";
 
-/** How it is started. */
+/** The options of the start. */
 export interface LoopbackRelayOptions {
   /** File name to content; they are there before it starts. */
   readonly manifests: Readonly<Record<string, string>>;
@@ -62,12 +62,12 @@ export class LoopbackRelay implements AsyncDisposable {
     return this.#process.pid;
   }
 
-  /** What it has logged, or the end of that. */
+  /** The log, or the end of it. */
   get log(): string {
     return this.#process.errors;
   }
 
-  /** What it says in answer to `kube-relay status`. Throws when nobody answers. */
+  /** Returns the answer to `kube-relay status`. Throws if there is none. */
   status(): Promise<StatusReport> {
     return requestStatus(`${this.folder}/control.sock`);
   }

@@ -1,5 +1,5 @@
 /**
- * Who may do what at the API machinery of `tests/apiserver`: its token file and its certificates.
+ * The accounts of the API machinery of `tests/apiserver`: its token file and its certificates.
  *
  * @module
  */

@@ -78,7 +78,7 @@ export async function settledUntil(clock: FakeClock, isTrue: () => boolean): Pro
   throw new Error("did not come true");
 }
 
-/** How long a change takes to be seen, to settle and to be read. */
+/** The time until a change is seen, has settled and is read. */
 export const SEEN_MS = 1_100;
 
 const STEP_MS = 50;

@@ -10,7 +10,7 @@ import { LineProcess } from "../drivers/line_process.ts";
 import { programFile } from "../drivers/program_file.ts";
 import { program, type Requirement, ROOT } from "../requirement.ts";
 
-/** What tests with namespaces need, for `isMissing()`. */
+/** Returns the requirements of tests with namespaces, for `isMissing()`. */
 export function netnsRequirements(): Requirement[] {
   const requirements = [ROOT, program("ip"), program("sysctl")];
   if (requirements.some(([, met]) => !met)) return requirements;
@@ -48,7 +48,7 @@ const TEST_FLAGS = [
   "--allow-run",
 ];
 
-/** How a Deno program is run in a namespace. */
+/** The options of a Deno program in a namespace. */
 export interface DenoOptions {
   /** @default {rights for everything that test programs do} */
   readonly flags?: readonly string[];

@@ -26,7 +26,7 @@ const SHARED = {
   serviceCidrs: [parseCidr("172.30.0.0/16")],
 };
 
-/** What is run in place of a write. */
+/** The script that runs in place of a write. */
 export interface WriteFault {
   readonly script: string;
   /** After so long it is ended. */

@@ -34,7 +34,7 @@ export type PolicyDataPlaneFactory = (
 /** The ends of connections. */
 export type SceneEnd = "web" | "db" | "client" | "remote" | "outside" | "node";
 
-/** Where each pod has its addresses in the plan of addresses. */
+/** The addresses of each pod in the address plan. */
 const PODS = {
   web: {
     key: "x/web",
@@ -72,7 +72,7 @@ export class PolicyScene implements AsyncDisposable {
   readonly #make: PolicyDataPlaneFactory;
   readonly #clients: Readonly<Record<SceneEnd, ProbeClient>>;
   readonly #planners = IP_FAMILIES.map((family) =>
-    new PolicyPlanner(this.state, { ...IPV4_PLAN, family })
+    new PolicyPlanner(this.state, { ...IPV4_PLAN, family, podLinks: ["cni0"] })
   );
   #dataPlanes: readonly PolicyDataPlane[] = [];
 
@@ -133,7 +133,7 @@ export class PolicyScene implements AsyncDisposable {
   /** Ends the data planes, as a process that is killed: nothing is removed. */
   async stop(): Promise<void> {
     for (const dataPlane of this.#dataPlanes) await dataPlane[Symbol.asyncDispose]();
-    for (const planner of this.#planners) planner.setOptions(planner.plan);
+    for (const planner of this.#planners) planner.setOptions({});
   }
 
   get dataPlanes(): readonly PolicyDataPlane[] {
@@ -171,15 +171,16 @@ export class PolicyScene implements AsyncDisposable {
     to: Exclude<SceneEnd, "client" | "node"> | {
       readonly address: Readonly<Record<IpFamily, string>>;
     },
-    { port = 8080, protocol = "TCP" }: {
+    { port = 8080, protocol = "TCP", silenceMs = SILENCE_MS }: {
       readonly port?: number;
       readonly protocol?: "TCP" | "UDP";
+      readonly silenceMs?: number;
     } = {},
   ): Promise<string> {
     const words: string[] = [];
     for (const family of IP_FAMILIES) {
       const address = typeof to === "string" ? addressOf(to, family) : to.address[family];
-      words.push(await this.#clients[from].who({ address, port, protocol }, SILENCE_MS));
+      words.push(await this.#clients[from].who({ address, port, protocol }, silenceMs));
     }
     return words[0] === words[1] ? words[0]! : words.join(" and ");
   }

@@ -1,5 +1,5 @@
 /**
- * The data planes of NetworkPolicy, each beside the mode of Services that has the same tools.
+ * The data planes of NetworkPolicy, each with the mode of Services that uses the same tools.
  *
  * @module
  */

@@ -28,7 +28,7 @@ export interface RuleMode {
   readonly prepare: (node: Namespace) => Promise<void>;
   /** Its rules of both families, to be compared with those of another time or node. */
   readonly state: (node: Namespace) => Promise<unknown>;
-  /** Which iptables others use on its node. */
+  /** The variant of iptables that other software uses on its node. */
   readonly othersUse: IptablesVariant;
   /** Words of its log, each of a later moment of a start, before the first sync has ended. */
   readonly startWords: readonly string[];

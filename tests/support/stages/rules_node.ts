@@ -41,7 +41,7 @@ export class RulesNode implements AsyncDisposable {
     return new RulesNode(await Namespace.create("rules"));
   }
 
-  /** The edges of the code under test; nobody answers on any port. */
+  /** The edges of the code under test; every port is closed. */
   get edges(): ForeignSoftwareEdges {
     const network = new FakeNetwork();
     for (const address of ["127.0.0.1:10249", "127.0.0.1:10256", "[::1]:10249", "[::1]:10256"]) {

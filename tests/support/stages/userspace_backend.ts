@@ -20,7 +20,7 @@ import { FakeLocalAddresses } from "../fakes/fake_local_addresses.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
 import { testPlanChanges, testProxyPlan } from "../builders/service_plans.ts";
 
-/** What of the surroundings a test brings itself. */
+/** The parts of the environment that a test provides itself. */
 export interface TestBackendOptions extends Partial<UserspaceBackendOptions> {
   readonly clock?: Clock;
   readonly network?: Network;
@@ -84,7 +84,7 @@ export class TestUserspaceBackend implements AsyncDisposable {
     return report;
   }
 
-  /** What a ServicePort is served on, as `address:port state`. */
+  /** Returns the addresses on which a ServicePort is served, as `address:port state`. */
   async served(plan: ServicePlan): Promise<readonly string[]> {
     const { services: [found] } = await this.backend.inspect([plan.key]);
     return found?.addresses.map(({ role, address, port, state }) =>

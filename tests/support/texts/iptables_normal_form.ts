@@ -9,7 +9,7 @@ import { TREES } from "../../../backends/iptables/base_chains.ts";
 import { cidrContains, parseCidr, prefixLengthOf } from "../../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 
-/** By table and chain, in the order of their names: the policy, then the rules in theirs. */
+/** By table and chain, in the order of their names: the policy, then the rules in their order. */
 export type IptablesNormalForm = Readonly<Record<string, readonly string[]>>;
 
 interface SavedChain {
@@ -68,13 +68,13 @@ function rulesBelow(chains: SavedChains, key: string): string[] {
     if (!isTreeChain(table, child)) return [rule];
     passed.push(rule);
     const below = rulesBelow(chains, `${table} ${child}`);
-    const stranger = below.find((inner) => !covers(rule, inner));
-    if (stranger === undefined) return below;
-    throw new Error(`Cannot reach '${stranger}' of ${child}: '${rule}' leads there`);
+    const unreachable = below.find((inner) => !covers(rule, inner));
+    if (unreachable === undefined) return below;
+    throw new Error(`Cannot reach '${unreachable}' of ${child}: '${rule}' leads there`);
   });
 }
 
-/** What is looked for in a packet to find its rules, by option; what is turned round does not count. */
+/** Returns the conditions of a rule on the packet, by option. Negated ones are left out. */
 function conditionsOf(rule: string): ReadonlyMap<string, string> {
   const found = ` ${rule}`.matchAll(/(?<!!) (-[sdp]|--dport) (\S+)/g);
   return new Map([...found].map(([, option = "", value = ""]) => [option, value]));

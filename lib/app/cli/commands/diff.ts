@@ -41,8 +41,8 @@ const LOCK_MS = 30_000;
 const DIFFERS = 3;
 
 /**
- * Compares this machine with the plan of the running process, or with a dump. With `--manifests` or a named
- * cluster it compares plans instead: the current one and that of the objects there.
+ * Compares this machine with the plan of the running process, or with a dump. With `--manifests` or
+ * a named cluster it compares the current plan with a plan of those objects instead.
  */
 export const diffCommand: ActiveCommand = {
   name: "diff",

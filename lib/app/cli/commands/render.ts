@@ -17,7 +17,7 @@ import { type ActiveCommand, type CommandContext, planNamedObjects } from "./com
  */
 export const renderCommand: ActiveCommand = {
   name: "render",
-  summary: "print what would be applied for all Services, without touching the machine",
+  summary: "print the rules for all Services, without touching the machine",
   examples: [
     "kube-relay render --mode iptables --manifests DIR --family ipv4",
     "kube-relay render --mode iptables --kubeconfig FILE --service default/web",
@@ -78,7 +78,7 @@ async function printPolicies(
   const create = policyBackends[tool];
   if (state === undefined || create === undefined) return;
   const node = informers.of(NODE).get(nodeName);
-  const settings = policySettings(networkPolicy, { family, node });
+  const settings = policySettings(networkPolicy, { family, node, addresses: [] });
   const planner = new PolicyPlanner(state, { family, nodeName, ...settings });
   planner.update();
   const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, tool);

@@ -70,10 +70,10 @@ export const NFTABLES_DAMAGE: readonly DamageRow[] = [
   ),
   row(
     "strange chains that lead to each other are added",
-    "add chain strange; add chain stranger; add rule strange jump stranger; " +
-      "add rule stranger counter",
+    "add chain strange; add chain unknown; add rule strange jump unknown; " +
+      "add rule unknown counter",
     "extra chain strange",
-    "extra chain stranger",
+    "extra chain unknown",
   ),
   row(
     "a base chain is hooked at another priority",
@@ -324,9 +324,9 @@ function containerRows(): readonly DamageRow[] {
     row("a strange set is added", "add set strange { type inet_service ; }", "extra set strange"),
     row(
       "a strange chain with a strange set is added",
-      "add set strange { type ipv4_addr ; }; add chain stranger; " +
-        "add rule stranger ip saddr @strange drop",
-      "extra chain stranger",
+      "add set strange { type ipv4_addr ; }; add chain unknown; " +
+        "add rule unknown ip saddr @strange drop",
+      "extra chain unknown",
       "extra set strange",
     ),
   ];
