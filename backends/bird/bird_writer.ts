@@ -53,6 +53,11 @@ export interface Applied {
   readonly quarantined: readonly Quarantined<BgpItem>[];
 }
 
+/** The BIRD on the socket belongs to another program or the administrator. */
+export class ForeignBirdError extends Error {
+  override name = "ForeignBirdError";
+}
+
 /** Writes one BIRD. The caller runs one method at a time. */
 export class BirdWriter {
   readonly #clock: Clock;
@@ -175,7 +180,7 @@ export class BirdWriter {
       throw error;
     }
     if (inForce.id !== undefined) return inForce;
-    throw new Error(
+    throw new ForeignBirdError(
       `Cannot configure the BIRD on ${this.#paths.socket}: kube-relay did not write its ` +
         `configuration. Start a BIRD with '-c ${this.#paths.file}' on a socket of its own`,
     );

@@ -10,7 +10,7 @@ import { messageOf } from "../../lib/log/message_of.ts";
 import { type IpAddress, parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { BgpPlan } from "../../lib/routing/bgp_plan.ts";
-import type { BirdPaths, BirdWriter } from "./bird_writer.ts";
+import { type BirdPaths, type BirdWriter, ForeignBirdError } from "./bird_writer.ts";
 
 /** The parts of a cleanup. */
 interface CleanupDependencies {
@@ -30,7 +30,10 @@ export async function cleanUpBird(
     const place = placeOf(text);
     if (!dryRun) {
       // BIRD would write its routes again, and would go on announcing.
-      await writer.empty(emptyPlan(place)).catch((error) => run.keep(messageOf(error)));
+      await writer.empty(emptyPlan(place)).catch((error) => {
+        if (!(error instanceof ForeignBirdError)) throw error;
+        run.keep(`the BIRD on ${paths.socket}: kube-relay did not write its configuration`);
+      });
     }
     await removeRoutes({ commands, run }, place);
     for (const path of [paths.file, paths.secretsFile]) {

@@ -263,6 +263,14 @@ Deno.test({
     const lastChange = (status: string) => /Last reconfiguration .*/.exec(status)?.[0];
     assertEquals(lastChange(await node.birdc("show status")), lastChange(before));
     assertStringIncludes(await node.birdc("show status"), "Router ID is 192.0.2.99");
+    // What an earlier run left is removed, and the BIRD stays as it is.
+    const ours = [...dataPlane.render(plan)].join("");
+    await Deno.writeTextFile(node.paths.file, ours);
+    const report = await dataPlane.cleanup();
+    assertEquals(report.failed, []);
+    assertEquals(report.kept?.length, 1);
+    assertEquals(await Deno.stat(node.paths.file).catch(() => "absent"), "absent");
+    assertEquals(lastChange(await node.birdc("show status")), lastChange(before));
     await node.killBird();
 
     await Deno.writeTextFile(node.paths.file, foreign);

@@ -66,7 +66,21 @@ Deno.test({
     ]);
 
     const since = (await sessionOf(dataPlane, plan, "frr")).since;
-    const without = { ...plan, announced: [announced("203.0.113.11/32")] };
+    // Other attributes of a prefix are sent in the same session.
+    const changed = { ...plan, announced: [{ ...vip, communities: ["64512:200"] }] };
+    await dataPlane.sync(changed, {});
+    await eventually(
+      "the other community at FRR",
+      async () => (await frr.paths("203.0.113.10/32"))[0]?.community?.string === "64512:200",
+    );
+    const longer = { ...changed, peers: [{ ...peers[0]!, prepend: 3 }, peers[1]!] };
+    await dataPlane.sync(longer, {});
+    await eventually(
+      "the longer path at FRR",
+      async () =>
+        (await frr.paths("203.0.113.10/32"))[0]?.aspath.string === "64512 64512 64512 64512",
+    );
+    const without = { ...longer, announced: [announced("203.0.113.11/32")] };
     assertEquals(
       (await dataPlane.compare(without)).map(({ object, name, kind }) => [object, name, kind]),
       [

@@ -144,10 +144,13 @@ export function testPolicyOnTheWire(
         "what is allowed passes, and nothing else, in both families",
         () => check(scene, ROWS),
       );
-      await t.step("a packet that a bridge sends to all its ports reaches no isolated pod", async () => {
-        assertEquals(await links.arrivals("db", "web"), ["dhcp"]);
-        assertEquals(await links.arrivals("web", "db"), []);
-      });
+      await t.step(
+        "a packet that a bridge sends to all its ports reaches no isolated pod",
+        async () => {
+          assertEquals(await links.arrivals("db", "web"), ["dhcp"]);
+          assertEquals(await links.arrivals("web", "db"), []);
+        },
+      );
       await t.step("connections that were open before continue, with their replies", async () => {
         assertEquals(await kept.who(), "web");
       });
