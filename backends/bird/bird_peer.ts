@@ -27,8 +27,6 @@ export function peerLines(
     "connect delay time 1;",
     "connect retry time 10;",
     "error wait time 2, 30;",
-    // `no-export` is for the peer; BIRD itself would obey it and announce nothing.
-    "interpret communities off;",
     `bfd ${peer.bfd ? "on" : "off"};`,
     ...restartLines(peer),
     ...(peer.role === "reflector-client" ? ["rr client;"] : []),

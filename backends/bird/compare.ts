@@ -24,6 +24,8 @@ export interface BgpDifference {
 /** The prefixes that peers are sent, by the name of the peer; only peers whose session is up. */
 export type SentPrefixes = ReadonlyMap<string, ReadonlySet<string>>;
 
+const NO_ROUTE = 8001;
+
 /** Asks BIRD what it sends to peers. Throws a BirdError. */
 export async function readSentPrefixes(
   control: BirdControl,
@@ -33,9 +35,9 @@ export async function readSentPrefixes(
   for (const { peer, state } of sessions) {
     if (state !== "Established") continue;
     const lines = await control.run(`show route export ${protocolOf(peer)}`).catch((error) => {
-      // The session went down meanwhile.
-      if (error instanceof BirdError && error.kind === "absent") return undefined;
-      throw error;
+      if (!(error instanceof BirdError) || error.kind !== "absent") throw error;
+      // Nothing is sent. With another code, the session went down meanwhile.
+      return error.code === NO_ROUTE ? [] : undefined;
     });
     if (lines !== undefined) sent.set(peer, parsePrefixes(lines));
   }

@@ -125,7 +125,8 @@ Deno.test("a BIRD that reads another file is undone, and the error names the exp
   withBird(async ({ bird, dataPlane, folder, passwordFile }) => {
     await dataPlane.sync(planWith(passwordFile, "203.0.113.10/32"), {});
     const other = `${folder}/other.conf`;
-    await Deno.copyFile(bird.file, other);
+    const another = (await Deno.readTextFile(bird.file)).replaceAll("203.0.113.10", "203.0.113.99");
+    await Deno.writeTextFile(other, another);
     Object.defineProperty(bird, "file", { value: other });
     await assertRejects(
       () => dataPlane.sync(planWith(passwordFile, "203.0.113.11/32"), {}),
@@ -153,4 +154,16 @@ Deno.test("a peer with too many prefixes stays shut down until its settings chan
     bird.errors.delete("peer_tor");
     assertEquals((await dataPlane.sync(plan, {})).quarantined, []);
     assertEquals(await isShutDown(), false);
+  }));
+
+Deno.test("a new password whose reconfiguration had no answer is brought by the next sync", () =>
+  withBird(async ({ bird, dataPlane, passwordFile }) => {
+    const plan = planWith(passwordFile, "203.0.113.10/32");
+    await dataPlane.sync(plan, {});
+    await Deno.writeTextFile(passwordFile, "other\n");
+    bird.failAt(6, "silent");
+    await assertRejects(() => dataPlane.sync(plan, {}), Error, "'configure' in BIRD: no answer");
+    const { operations } = await dataPlane.sync(plan, {});
+    assertEquals(operations, { files: 0, reconfigurations: 1 });
+    assertEquals((await dataPlane.sync(plan, {})).operations, {});
   }));

@@ -235,6 +235,12 @@ Deno.test({
       "the router's prefix",
       async () => (await nodes[0]!.routes()).some((line) => line.startsWith("198.51.100.0/24")),
     );
+    const sent = await dataPlanes[0]!.sentPrefixes();
+    assertEquals([...sent].map(([peer, prefixes]) => [peer, [...prefixes].sort()]).sort(), [
+      ["node2", ["10.244.1.0/24", "10.244.3.0/24"]],
+      ["node3", ["10.244.1.0/24", "10.244.2.0/24"]],
+      ["router", []],
+    ]);
     for (const number of [1, 2, 3]) assertEquals(await frr.paths(`10.244.${number}.0/24`), []);
     for (const [index, dataPlane] of dataPlanes.entries()) {
       const differences = await dataPlane.compare(plans[index]!);

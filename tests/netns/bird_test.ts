@@ -47,7 +47,7 @@ Deno.test({
       return paths.length > 0 && paths;
     });
     assertEquals(path?.aspath.string, "64512 64512 64512");
-    // `no-export` is sent, although BIRD by itself would obey it.
+    // `no-export` is for the router: BIRD does not apply it to routes of its own.
     assertEquals(path?.community?.string, "64512:100 no-export");
     assertEquals(path?.largeCommunity?.string, "64512:1:100");
     assertEquals(path?.nexthops.map(({ ip }) => ip), ["192.0.2.1"]);
