@@ -6,6 +6,7 @@ import { type CommandRunner, systemCommandRunner } from "../../lib/os/command_ru
 import { program } from "../support/requirement.ts";
 import type { Namespace } from "../support/stages/netns.ts";
 import type { PolicyDataPlaneFactory } from "../support/stages/policy_scene.ts";
+import { testPolicyAttacks } from "./policy_attacks.ts";
 import { type AlteredPlace, testPolicyInTheKernel } from "./policy_kernel.ts";
 import { testPolicyOnTheWire } from "./policy_wire.ts";
 
@@ -103,6 +104,7 @@ for (const variant of VARIANTS) {
     },
     remains: ({ cluster: { node } }) => remains(node),
   });
+  testPolicyAttacks({ name, requirements, make });
   testPolicyInTheKernel({
     ...{ name, requirements, make, remains },
     alter: (place) => alter(variant, place),
