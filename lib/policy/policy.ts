@@ -1,7 +1,7 @@
 /**
  * NetworkPolicies, parsed once: what they isolate, and rules ready for plans.
  *
- * What cannot be understood allows nothing, and the pods stay isolated.
+ * Parts that are not understood allow nothing, and the pods stay isolated.
  *
  * @module
  */

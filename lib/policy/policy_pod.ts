@@ -58,14 +58,10 @@ export function addressesIn(pod: PolicyPod, family: IpFamily): readonly IpAddres
 }
 
 /**
- * The port that a name stands for in a pod. As for Services, the first container that has it counts,
- * then sidecars. `undefined` = the pod has no such port, so that nothing matches.
+ * The ports that names stand for in a pod, in the order of the names. As for Services, the first
+ * container that has a name counts, then sidecars. `undefined` = the pod has no such port, so that
+ * nothing matches. The cost is that of names and ports together.
  */
-export function findPort(pod: PolicyPod, name: NamedPort): Port | undefined {
-  return findPorts(pod, [name])[0];
-}
-
-/** The ports that names stand for, in their order. Costs no more than names and ports together. */
 export function findPorts(
   { object }: PolicyPod,
   names: readonly NamedPort[],
@@ -73,6 +69,7 @@ export function findPorts(
   if (names.length === 0) return [];
   const ports = new Map<string, Port | undefined>();
   for (const { name, protocol, containerPort } of portsOf(object)) {
+    if (name === undefined) continue;
     const key = `${tryParseProtocol(protocol)} ${name}`;
     if (!ports.has(key)) ports.set(key, tryParsePort(containerPort));
   }

@@ -28,7 +28,7 @@ interface ListedPod {
 }
 
 /** A list with its name. */
-export type NamedRuleList = SourcedRuleList & { readonly id: RuleListId };
+type NamedRuleList = SourcedRuleList & { readonly id: RuleListId };
 
 /**
  * Most rules of a list, one for each set of peers. Every pod may have a list of its own, so this bounds
