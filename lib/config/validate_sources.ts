@@ -9,14 +9,15 @@ interface SourcesAndSocket {
   readonly kubeconfig: string;
   /** The kubeconfig of `--policy-kubeconfig`; empty = none. */
   readonly policyKubeconfig: string;
-  readonly hasRouting: boolean;
+  /** The kubeconfig of `--routing-kubeconfig`; empty = none. */
+  readonly routingKubeconfig: string;
   readonly controlSocket: string;
 }
 
 /** Returns the problems of kube-relay's own flags in combination, each with its flag. */
 export function validateSources(
   flags: FlagValues,
-  { kubeconfig, policyKubeconfig, hasRouting, controlSocket }: SourcesAndSocket,
+  { kubeconfig, policyKubeconfig, routingKubeconfig, controlSocket }: SourcesAndSocket,
 ): readonly string[] {
   const { manifests, master } = flags;
   const problems = [...besideDump(flags)];
@@ -35,10 +36,10 @@ export function validateSources(
         "once; give one of them",
     );
   }
-  if (manifests && hasRouting) {
+  if (manifests && routingKubeconfig !== "") {
     problems.push(
-      "--manifests: Cannot assign and announce load balancer addresses without an API server, " +
-        "which has the Leases of the nodes; leave out --routing or --manifests",
+      `--routing-kubeconfig: Cannot take Nodes and addresses from '${routingKubeconfig}' and from ` +
+        "manifests at once; give one of them",
     );
   }
   const { length } = new TextEncoder().encode(controlSocket);
