@@ -38,8 +38,8 @@ interface Entry {
  * into their status, and the status is what a later instance starts from.
  *
  * Events are collected until {@linkcode update}, whose cost is that of the events. The first call has
- * to come after all Services were given: Services keep the addresses of their status, so none of
- * them may be given to another Service before.
+ * to come after all Services and, if a pool selects namespaces, all Namespaces were given: Services
+ * keep the addresses of their status, and lose those that they may not have.
  */
 export class AddressAllocator {
   readonly #pools: readonly AddressPool[];
@@ -66,6 +66,7 @@ export class AddressAllocator {
 
   /** Takes the labels of a Namespace, or that it is gone. */
   setNamespace(name: string, labels: Labels | undefined): void {
+    if (JSON.stringify(labels) === JSON.stringify(this.#namespaces.get(name))) return;
     if (labels) this.#namespaces.set(name, labels);
     else this.#namespaces.delete(name);
     for (const key of this.#byNamespace.get(name) ?? []) this.#reconsider(key);
