@@ -3,6 +3,7 @@ import fc from "fast-check";
 import type { KindSpec, KubeObject } from "../api/kind.ts";
 import { ENDPOINT_SLICE } from "../api/kinds/endpoint_slice.ts";
 import { ENDPOINTS } from "../api/kinds/endpoints.ts";
+import { NETWORK_POLICY } from "../api/kinds/network_policy.ts";
 import { LEASE } from "../api/kinds/lease.ts";
 import { NODE } from "../api/kinds/node.ts";
 import { ROUTED_NODE } from "../api/kinds/routed_node.ts";
@@ -11,6 +12,7 @@ import { SERVICE } from "../api/kinds/service.ts";
 import { SERVICE_CIDR } from "../api/kinds/service_cidr.ts";
 import { SERVICE_KINDS } from "../app/service/service_subscriptions.ts";
 import type { ObjectProblem } from "../api/problem.ts";
+import { Policy } from "../policy/policy.ts";
 import { slimObject } from "./slim.ts";
 import { StringTable } from "./string_table.ts";
 
@@ -313,6 +315,49 @@ Deno.test("slimObject() never throws, whatever the object is", () => {
   fc.assert(fc.property(fc.constantFrom(...SERVICE_KINDS), fc.jsonValue(), (kind, raw) => {
     const { object, problems } = slim(kind, raw);
     assertEquals(problems.length, object === undefined ? 1 : 0);
+  }));
+});
+
+Deno.test("slimObject() leaves fields of wrong types out of a NetworkPolicy, and names them", () => {
+  const { object, problems } = slim(NETWORK_POLICY, {
+    metadata: { name: "p", namespace: "x" },
+    spec: {
+      podSelector: { matchLabels: { app: 5 } },
+      policyTypes: ["Ingress"],
+      ingress: [{ from: [5, {}], ports: [{ port: 80, protocol: [] }] }],
+      egress: "all",
+      later: 1,
+    },
+  });
+  assertEquals<unknown>(object?.spec, {
+    podSelector: { unknownFields: ["matchLabels"] },
+    policyTypes: ["Ingress"],
+    ingress: [{
+      from: [{ unknownFields: [] }, {}],
+      ports: [{ port: 80, unknownFields: ["protocol"] }],
+    }],
+    unknownFields: ["egress", "later"],
+  });
+  assertEquals(problems.map(({ path, value }) => `${path} ${value}`), [
+    "spec.podSelector.matchLabels.app 5",
+    "spec.ingress[0].from[0] 5",
+    "spec.ingress[0].ports[0].protocol []",
+    'spec.egress "all"',
+  ]);
+});
+
+Deno.test("slimObject() identifies every NetworkPolicy that has a name", () => {
+  const metadata = fc.constant({ name: "p", namespace: "x" });
+  const field = fc.jsonValue({ maxDepth: 4 });
+  const spec = fc.oneof(
+    field,
+    fc.record({ podSelector: field, policyTypes: field, ingress: field, egress: fc.array(field) }),
+  );
+  fc.assert(fc.property(fc.record({ metadata, spec }), (raw) => {
+    const { object } = slim(NETWORK_POLICY, raw);
+    assertEquals(object?.metadata, raw.metadata);
+    const policy = Policy.of(object!);
+    assertEquals(Object.keys(policy.rules).length > 0, true);
   }));
 });
 
