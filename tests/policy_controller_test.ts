@@ -1,6 +1,6 @@
 /**
- * NetworkPolicies in a whole run, with fake data planes: sources, changes, failures, takeover, and what
- * is reported.
+ * Tests NetworkPolicies in a whole run, with fake data planes: sources, changes, failures,
+ * takeover, and reports.
  *
  * @module
  */
@@ -77,6 +77,13 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
   await t.step("the metrics", async () => {
     const lines = await relay.metrics();
     assert(lines.includes('kube_relay_network_policies{ip_family="IPv4"} 1'));
+    relay.planes[0]!.denied = { ingress: 17, egress: 1 };
+    const { controllers: [withDenied] = [] } = await relay.status();
+    const denied = withDenied!.facts.find(({ name }) => name === "Denied");
+    assertEquals(denied?.text, "IPv4: 17 packets to pods, 1 packet from pods");
+    const count =
+      'kube_relay_network_policy_denied_packets_total{ip_family="IPv4",direction="ingress"} 17';
+    assert((await relay.metrics()).includes(count));
     const pods = 'kube_relay_network_policy_isolated_pods{ip_family="IPv4",direction="ingress"} 1';
     assert(lines.includes(pods), lines.join("\n"));
   });

@@ -6,7 +6,7 @@
  */
 import type { DataPlane, SyncReport } from "../../lib/controller/data_plane.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
-import type { PolicyInspection } from "../../lib/policy/inspect_policy_plan.ts";
+import type { DeniedPackets, PolicyInspection } from "../../lib/policy/inspect_policy_plan.ts";
 import type { Connection } from "../../lib/policy/judge_connection.ts";
 import type {
   Direction,
@@ -65,6 +65,8 @@ export interface PolicyDataPlane
   repair(plan: PolicyPlan): Promise<PolicyRepair>;
   /** Summarizes the last synced plan. */
   inspect(): PolicyInspection;
+  /** Reads the packets that were denied in each direction. */
+  deniedPackets(): Promise<DeniedPackets>;
 }
 
 /** The parts of a plan on which the spelling of its pods, lists and base chains depends. */

@@ -3,14 +3,19 @@ import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
-import { inspectPolicyPlan, type PolicyInspection } from "../../lib/policy/inspect_policy_plan.ts";
+import {
+  type DeniedPackets,
+  inspectPolicyPlan,
+  type PolicyInspection,
+} from "../../lib/policy/inspect_policy_plan.ts";
 import type { Connection } from "../../lib/policy/judge_connection.ts";
-import type { PolicyPlan, PolicyPlanChanges } from "../../lib/policy/policy_plan.ts";
+import type { Direction, PolicyPlan, PolicyPlanChanges } from "../../lib/policy/policy_plan.ts";
 import { type DriftFound, type DriftSubject, DriftWatch } from "../netfilter/drift_watch.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
 import type { VerificationSchedule } from "../netfilter/verification_schedule.ts";
 import {
+  DIRECTIONS,
   POLICY_DRIFT_TEXTS,
   type PolicyDataPlane,
   type PolicyDataPlaneOptions,
@@ -21,9 +26,9 @@ import {
 } from "./policy_data_plane.ts";
 import type { WriteCounts } from "./write_counts.ts";
 
-/** What brings the kernel to a plan, and knows what the kernel holds. One call is in flight at most. */
+/** Brings the kernel to a plan, and keeps track of its content. One call is in flight at most. */
 export interface PolicyRuleWriter {
-  /** Whether what the kernel holds is known; otherwise the next write reads it first. */
+  /** Whether the content of the kernel is known; otherwise the next write reads it first. */
   readonly isKnown: boolean;
   readonly quarantined: PolicySyncReport["quarantined"];
   /** Another program may have changed the rules. */
@@ -74,6 +79,8 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
   protected abstract get summary(): string;
   /** Removes every rule that this data plane ever wrote. */
   protected abstract remove(run: RemovalRun): Promise<void>;
+  /** Reads the packets that were denied in a direction; `undefined` = they cannot be read. */
+  protected abstract deniedIn(direction: Direction): Promise<number | undefined>;
   abstract look(): ReturnType<DriftSubject["look"]>;
   abstract render(plan: PolicyPlan): Iterable<string>;
   abstract walk(plan: PolicyPlan, connection: Connection): PolicyWalk;
@@ -126,16 +133,16 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
   }
 
   compare(plan: PolicyPlan): Promise<readonly PolicyDifference[]> {
-    return this.turns.run(async () => await (await this.#readyWriter()).compare(plan));
+    return this.turns.run(async () => await compareTwice(await this.#readyWriter(), plan));
   }
 
   repair(plan: PolicyPlan): Promise<PolicyRepair> {
     return this.turns.run(async () => {
       const writer = await this.#readyWriter();
       const operations: WriteCounts = {};
-      const found = await writer.compare(plan);
+      const found = await compareTwice(writer, plan);
       if (found.length > 0) await writer.write(plan, { changes: undefined, counts: operations });
-      const left = found.length > 0 ? await writer.compare(plan) : [];
+      const left = found.length > 0 ? await compareTwice(writer, plan) : [];
       return { found, left, operations };
     });
   }
@@ -144,11 +151,20 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
     return inspectPolicyPlan(this.#plan, this.summary);
   }
 
+  async deniedPackets(): Promise<DeniedPackets> {
+    const counts: { -readonly [Each in Direction]?: number } = {};
+    for (const direction of DIRECTIONS) {
+      const packets = await this.deniedIn(direction);
+      if (packets !== undefined) counts[direction] = packets;
+    }
+    return counts;
+  }
+
   /** For the watch. What a sync that waits brings is no drift: it compares everything. */
   async verify(): Promise<DriftFound> {
     const [plan, writer] = [this.#plan, this.writer];
     if (plan === undefined || writer === undefined) return { counts: {}, fields: {} };
-    const found = await writer.compare(plan);
+    const found = await compareTwice(writer, plan);
     if (this.#pendingSyncs > 0) {
       writer.forget();
       return { counts: {}, fields: {} };
@@ -193,6 +209,21 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
     if (!options.dryRun) this.writer?.forget();
     return run.report();
   }
+}
+
+/** Returns the differences that two readings have: the kernel may cut a listing off. */
+async function compareTwice(
+  writer: Pick<PolicyRuleWriter, "compare">,
+  plan: PolicyPlan,
+): Promise<readonly PolicyDifference[]> {
+  const first = await writer.compare(plan);
+  if (first.length === 0) return first;
+  const known = new Set(first.map(textOf));
+  return (await writer.compare(plan)).filter((each) => known.has(textOf(each)));
+}
+
+function textOf({ object, name, kind }: PolicyDifference): string {
+  return `${kind} ${object} ${name}`;
 }
 
 /** The kinds of objects of the metric of drift. */

@@ -94,6 +94,13 @@ export const RELAY_METRICS = {
     help: "Addresses, blocks and ports in the sets of peers",
     labels: FAMILY,
   },
+  policyDeniedPackets: {
+    name: "kube_relay_network_policy_denied_packets_total",
+    type: "counter",
+    help: "Packets that rules of NetworkPolicies denied, since rules were last written as a whole",
+    labels: { ...FAMILY, direction: ["ingress", "egress"] },
+    startsAtZero: false,
+  },
   policyConnectionsCut: {
     name: "kube_relay_network_policy_connections_cut_total",
     type: "counter",

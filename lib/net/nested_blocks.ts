@@ -4,7 +4,8 @@
  *
  * @module
  */
-import { type Cidr, cidrContains, cidrFamilyOf, prefixLengthOf } from "./cidr.ts";
+import { rangeOf } from "./address_range.ts";
+import { type Cidr, cidrContains, cidrFamilyOf } from "./cidr.ts";
 import { CidrIndex } from "./cidr_cover.ts";
 import { sortInSteps } from "./steps.ts";
 import { addressAt, addressNumber, type IpAddress, type IpFamily } from "./ip_address.ts";
@@ -237,10 +238,4 @@ function rangeText({ first, last }: AddressRange, family: IpFamily): string {
   if (!isBlock) return `${text}-${addressAt(last, family)}`;
   const bits = family === "IPv4" ? 32 : 128;
   return `${text}/${bits - (size.toString(2).length - 1)}`;
-}
-
-function rangeOf(cidr: Cidr): AddressRange {
-  const first = addressNumber(cidr.slice(0, cidr.indexOf("/")) as IpAddress);
-  const size = 1n << BigInt((cidr.includes(":") ? 128 : 32) - prefixLengthOf(cidr));
-  return { first, last: first + size - 1n };
 }

@@ -11,6 +11,12 @@ export interface PolicyInspection {
   readonly members: number;
 }
 
+/**
+ * The packets that rules denied, by direction; a direction that cannot be read is absent. A sync that
+ * writes all rules may set them to 0.
+ */
+export type DeniedPackets = Partial<Readonly<Record<Direction, number>>>;
+
 /** Counts what a plan comes to. */
 export function inspectPolicyPlan(plan: PolicyPlan | undefined, summary: string): PolicyInspection {
   const pods = [...plan?.pods.values() ?? []];

@@ -73,7 +73,7 @@ export interface RuleList {
   readonly rules: readonly PolicyRule[];
 }
 
-/** A pod of this node. */
+/** A pod of this node, or of another one where a plan includes those. */
 export interface PodPlan {
   readonly key: PodKey;
   /** The addresses of this IP family, sorted. Never empty. No other pod of the plan has any of them. */
@@ -81,6 +81,8 @@ export interface PodPlan {
   /** Absent = not isolated in that direction. */
   readonly ingress?: RuleListId;
   readonly egress?: RuleListId;
+  /** Present if it is a pod of another node. */
+  readonly isRemote?: true;
 }
 
 /** The treatment of denied packets. */

@@ -31,8 +31,10 @@ import { MOST_RULES, RuleListCache, type SourcedRuleList } from "./rule_lists.ts
 /** The inputs of a plan besides the cluster. */
 export interface PolicyPlanOptions {
   readonly family: IpFamily;
-  /** Pods of this node are local. @default {those of every node are} */
-  readonly nodeName?: string;
+  /** Pods of this node are local. */
+  readonly nodeName: string;
+  /** Whether pods of other nodes are planned as well. @default {false} */
+  readonly includesRemotePods?: boolean;
   readonly deny: DenySettings;
   /** As {@linkcode PolicyPlan.closedRanges}. */
   readonly closedRanges: readonly Cidr[];
@@ -82,11 +84,11 @@ export class PolicyPlanner implements PolicyStateListener {
   readonly #usedLists = new Map<RuleListId, UsedList>();
   readonly #cache = new RuleListCache();
   readonly #listsOfPods = new Map<PodKey, PodLists>();
-  /** Pods of this node, also those without an address in this family. */
-  readonly #localPods = new Set<PodKey>();
+  /** Planned pods, also those without an address in this family. */
+  readonly #plannedPods = new Set<PodKey>();
   readonly #isolated = { ingress: new Set<PodKey>(), egress: new Set<PodKey>() };
   #sharedLinks: SharedLinks = { ingress: [], egress: [] };
-  /** The local pods that have each address. */
+  /** The planned pods that have each address. */
   readonly #claims = new Map<IpAddress, ReadonlyMap<PodKey, PolicyPod>>();
 
   /** Follows the state from now on; what it has already is planned by the first update. */
@@ -132,7 +134,7 @@ export class PolicyPlanner implements PolicyStateListener {
       if (previous === undefined) continue;
       yield;
       affected.add(key);
-      this.#localPods.delete(key);
+      this.#plannedPods.delete(key);
       this.#claim(previous, { affected, isGone: true });
     }
     let seen = 0;
@@ -140,9 +142,9 @@ export class PolicyPlanner implements PolicyStateListener {
       // Most pods of a first listing are of other nodes, and passed in less time than a step takes.
       if (++seen % PODS_PER_STEP === 0) yield;
       const current = this.#state.pods.get(key);
-      if (current === undefined || !this.#isLocal(current)) continue;
+      if (current === undefined || !this.#isPlanned(current)) continue;
       affected.add(key);
-      this.#localPods.add(key);
+      this.#plannedPods.add(key);
       this.#claim(current, { affected, isGone: false });
     }
     if (policies.size > 0) this.#cache.clear();
@@ -183,11 +185,11 @@ export class PolicyPlanner implements PolicyStateListener {
     for (const policy of policies) this.#events.policies.add(policy);
   }
 
-  /** The pods of this node that any of the policies selects. */
+  /** Returns the planned pods that any of the policies selects. */
   *#selectedBy(policies: ReadonlySet<Policy>): Generator<void, Set<PodKey>, void> {
     const byNamespace = Map.groupBy(policies, ({ namespace }) => namespace);
     const found = new Set<PodKey>();
-    for (const key of this.#localPods) {
+    for (const key of this.#plannedPods) {
       const pod = this.#state.pods.get(key);
       if (pod === undefined) continue;
       const own = byNamespace.get(pod.namespace) ?? [];
@@ -201,7 +203,7 @@ export class PolicyPlanner implements PolicyStateListener {
     pod: PolicyPod,
     { affected, isGone }: { readonly affected: Set<PodKey>; readonly isGone: boolean },
   ): void {
-    if (!this.#isLocal(pod)) return;
+    if (!this.#isPlanned(pod)) return;
     for (const address of addressesIn(pod, this.#options.family)) {
       const claims = new Map(this.#claims.get(address));
       if (isGone) claims.delete(pod.key);
@@ -212,9 +214,8 @@ export class PolicyPlanner implements PolicyStateListener {
     }
   }
 
-  #isLocal(pod: PolicyPod): boolean {
-    const { nodeName = pod.nodeName } = this.#options;
-    return pod.nodeName === nodeName;
+  #isPlanned({ nodeName }: PolicyPod): boolean {
+    return this.#options.includesRemotePods === true || nodeName === this.#options.nodeName;
   }
 
   /** Whether an address is this pod's. */
@@ -229,7 +230,7 @@ export class PolicyPlanner implements PolicyStateListener {
     const pod = this.#state.pods.get(key);
     const known = this.#pods.get(key);
     this.#noteIsolation(key);
-    const addresses = pod && this.#isLocal(pod)
+    const addresses = pod && this.#isPlanned(pod)
       ? addressesIn(pod, this.#options.family).filter((address) => this.#owns(pod, address))
       : [];
     const lists = pod && addresses.length > 0 ? yield* this.#acquireLists(pod) : NO_LISTS;
@@ -240,21 +241,24 @@ export class PolicyPlanner implements PolicyStateListener {
       return before;
     }
     this.#listsOfPods.set(key, lists);
+    const isRemote = pod?.nodeName !== this.#options.nodeName;
     const isSame = known !== undefined && known.ingress === lists.ingress?.id &&
-      known.egress === lists.egress?.id && `${known.addresses}` === `${addresses}`;
+      known.egress === lists.egress?.id && `${known.addresses}` === `${addresses}` &&
+      (known.isRemote ?? false) === isRemote;
     if (isSame) return before;
     this.#pods.set(key, {
       key,
       addresses,
       ...(lists.ingress && { ingress: lists.ingress.id }),
       ...(lists.egress && { egress: lists.egress.id }),
+      ...(isRemote && { isRemote }),
     });
     this.#pending.markPod(key);
     return before;
   }
 
   #noteIsolation(key: PodKey): void {
-    const pod = this.#localPods.has(key) ? this.#state.pods.get(key) : undefined;
+    const pod = this.#plannedPods.has(key) ? this.#state.pods.get(key) : undefined;
     const policies = pod ? this.#state.policiesOf(pod) : [];
     for (const direction of DIRECTIONS) {
       const isIsolated = policies.some(({ rules }) => rules[direction] !== undefined);

@@ -6,6 +6,7 @@ import { type CommandRunner, systemCommandRunner } from "../../lib/os/command_ru
 import { program } from "../support/requirement.ts";
 import type { Namespace } from "../support/stages/netns.ts";
 import type { PolicyDataPlaneFactory } from "../support/stages/policy_scene.ts";
+import { testPolicyAttacks } from "./policy_attacks.ts";
 import { type AlteredPlace, testPolicyInTheKernel } from "./policy_kernel.ts";
 import { testPolicyOnTheWire } from "./policy_wire.ts";
 
@@ -14,7 +15,7 @@ type Variant = typeof VARIANTS[number];
 
 const PREFIXES = { IPv4: "iptables", IPv6: "ip6tables" } as const;
 
-/** Leaves the kubelet's chain in the variant that is to be chosen, before the first command. */
+/** Leaves the kubelet's chain in the variant that must be chosen, before the first command. */
 function withHint(
   commands: CommandRunner,
   { family, variant }: { readonly family: IpFamily; readonly variant: Variant },
@@ -65,7 +66,8 @@ const ALTERATIONS: readonly (readonly string[])[] = [
   ["-I KUBE-RELAY-POLICY-DENY -j ACCEPT"],
   ["-I KUBE-RELAY-POLICY-NO-INGRESS -j RETURN"],
   ["-F KUBE-RELAY-POLICY-EGRESS"],
-  ["-F KUBE-RELAY-POLICY-LINK"],
+  ["-F KUBE-RELAY-POLICY-LINK-IN"],
+  ["-F KUBE-RELAY-POLICY-DENY-OUT"],
   [":KUBE-RELAY-aaaaaaaaaaaaaaaa - [0:0]"],
 ];
 
@@ -110,6 +112,7 @@ for (const variant of VARIANTS) {
     },
     remains: ({ cluster: { node } }) => remains(node),
   });
+  testPolicyAttacks({ name, requirements, make });
   testPolicyInTheKernel({
     ...{ name, requirements, make, remains },
     alter: (place) => alter(variant, place),

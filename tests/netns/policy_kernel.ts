@@ -1,5 +1,5 @@
 /**
- * What any data plane of NetworkPolicy does with the rules of a real kernel.
+ * Tests of every data plane of NetworkPolicy with the rules of a real kernel.
  *
  * @module
  */

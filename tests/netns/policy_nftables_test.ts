@@ -3,6 +3,7 @@ import { createNftablesPolicyDataPlane } from "../../backends/policy/nftables/da
 import { program } from "../support/requirement.ts";
 import type { Namespace } from "../support/stages/netns.ts";
 import { loadNftables } from "../support/stages/nftables_tools.ts";
+import { testPolicyAttacks } from "./policy_attacks.ts";
 import { testPolicyInTheKernel } from "./policy_kernel.ts";
 import { testPolicyOnTheWire } from "./policy_wire.ts";
 
@@ -31,7 +32,8 @@ const ALTERATIONS: readonly string[] = [
   "insert rule TABLE deny accept",
   "insert rule TABLE egress counter accept",
   "chain TABLE egress { policy drop ; }",
-  "flush chain TABLE shared-link",
+  "flush chain TABLE shared-link-ingress",
+  "flush chain TABLE deny-egress",
   "flush map TABLE to-pod",
   "delete element TABLE known { POD }",
   "add set TABLE other { type inet_service ; }",
@@ -57,3 +59,5 @@ testPolicyInTheKernel({
     }
   },
 });
+
+testPolicyAttacks(TESTED);

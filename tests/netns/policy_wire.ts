@@ -144,10 +144,21 @@ export function testPolicyOnTheWire(
         "what is allowed passes, and nothing else, in both families",
         () => check(scene, ROWS),
       );
-      await t.step("a packet that a bridge sends to all its ports reaches no isolated pod", async () => {
-        assertEquals(await links.arrivals("db", "web"), ["dhcp"]);
-        assertEquals(await links.arrivals("web", "db"), []);
+      await t.step("denied packets are counted by direction", async () => {
+        const before = await scene.deniedPackets();
+        await check(scene, [["db", "web", {}, false], ["web", "outside", {}, false]]);
+        const after = await scene.deniedPackets();
+        for (const [index, { ingress = 0, egress = 0 }] of before.entries()) {
+          assertEquals(after[index], { egress: egress + 1, ingress: ingress + 1 });
+        }
       });
+      await t.step(
+        "a packet that a bridge sends to all its ports reaches no isolated pod",
+        async () => {
+          assertEquals(await links.arrivals("db", "web"), ["dhcp"]);
+          assertEquals(await links.arrivals("web", "db"), []);
+        },
+      );
       await t.step("connections that were open before continue, with their replies", async () => {
         assertEquals(await kept.who(), "web");
       });

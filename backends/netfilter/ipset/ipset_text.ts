@@ -107,7 +107,7 @@ export function canBeSwapped(one: string, other: string): boolean {
   return kindOf(one) === kindOf(other);
 }
 
-/** Reads `ipset save` in short steps: all sets that `isWanted`, by name. Other lines are passed over. */
+/** Reads `ipset save` in short steps: all sets that `isWanted`, by name. Other lines are skipped. */
 export function* readIpsetSave(
   text: string,
   isWanted: (name: string) => boolean,

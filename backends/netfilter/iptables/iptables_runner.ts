@@ -86,15 +86,25 @@ export class IptablesRunner {
 
   /** The rules of one chain as they are printed, without `-A` and its name; `undefined` = no such. */
   async rulesOf(table: IptablesTable, chain: string): Promise<readonly string[] | undefined> {
+    const text = await this.#list(["-t", table, "-S", chain]);
+    const lines = text?.split("\n").map(parseSaveLine);
+    return lines?.flatMap((line) => line?.kind === "rule" ? [line.rule] : []);
+  }
+
+  /** Returns the packets that the first rule of a chain has matched; `undefined` = there is no rule. */
+  async packetsOf(table: IptablesTable, chain: string): Promise<number | undefined> {
+    const text = await this.#list(["-t", table, "-v", "-S", chain]);
+    const [, packets] = / -c (\d+) \d+/.exec(/^-A .*$/m.exec(text ?? "")?.[0] ?? "") ?? [];
+    return packets === undefined ? undefined : Number(packets);
+  }
+
+  async #list(args: readonly string[]): Promise<string | undefined> {
     const program = this.#programs.restore.replace(/-restore$/, "");
-    const line = [program, "-w", `${LOCK_WAIT_S}`, "-t", table, "-S", chain] as const;
+    const line = [program, "-w", `${LOCK_WAIT_S}`, ...args] as const;
     const { code, stdout, stderr } = await this.#run("look at a chain of iptables", line, {
       timeoutMs: LOOK_TIMEOUT_MS,
     });
-    if (code === 0) {
-      const lines = stdout.split("\n").map(parseSaveLine);
-      return lines.flatMap((line) => line?.kind === "rule" ? [line.rule] : []);
-    }
+    if (code === 0) return stdout;
     // What iptables-nft says of a chain that is missing is that it could not read it.
     if (code === 1) return undefined;
     throw errorOfRead({ program, code, stderr });

@@ -41,7 +41,8 @@ const JUDGE = ["--check", CODE_FLAG, "-f", "-"];
  * listing of some hundred elements takes several messages, and each of them skips as many elements as
  * were sent before. So a resize between two messages repeats some elements and leaves as many out.
  * Neither the generation of the rules nor nft notices (seen with Linux 6.18 and nft 1.0.6 on a busy
- * machine).
+ * machine). A listing may also end early: it then lacks the rules of the last chains. This cannot be
+ * noticed here, so callers trust a difference only if a second listing has it too.
  */
 const MAX_READINGS = 5;
 
@@ -147,6 +148,18 @@ export class NftRunner {
     if (result.code === 0) return result.stdout;
     if (saysNotFound(result.stderr)) return undefined;
     throw errorOfRead(result);
+  }
+
+  /** Returns the packets that the counter of a chain has counted; `undefined` = no rule has a counter. */
+  async packetsOf(chain: string): Promise<number | undefined> {
+    const { family, name } = this.#table;
+    const args = ["--terse", "list", "chain", family, name, chain];
+    const result = await this.#run("read a counter of nftables", args, {
+      timeoutMs: LOOK_TIMEOUT_MS,
+    });
+    if (result.code !== 0 && !saysNotFound(result.stderr)) throw errorOfRead(result);
+    const [, packets] = /^\t\tcounter packets (\d+) /m.exec(result.stdout) ?? [];
+    return packets === undefined ? undefined : Number(packets);
   }
 
   /** Applies a text: all of it or nothing. */

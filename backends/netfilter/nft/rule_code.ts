@@ -90,6 +90,7 @@ function normalInstruction(text: string): string {
       },
     );
   }
+  if (text.startsWith("[ counter ")) return "[ counter ]";
   if (text.startsWith("[ lookup ")) return text.replace(/ 0x0 \]$/, " ]");
   if (text.startsWith("[ dynset ")) return text.replace(/ timeout 0ms(?= )/, "");
   return text;

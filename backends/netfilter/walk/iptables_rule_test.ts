@@ -46,8 +46,8 @@ Deno.test("parseIptablesRule() reads which sides of a packet a set is asked for"
 Deno.test("parseIptablesRule() reads the rules for links that pods share, which no walked packet meets", () => {
   for (
     const rule of [
-      "-o cni0 -m addrtype --dst-type BROADCAST,MULTICAST -g KUBE-RELAY-POLICY-LINK",
-      "-d fe80::/10 -o cni0 -g KUBE-RELAY-POLICY-LINK",
+      "-o cni0 -m addrtype --dst-type BROADCAST,MULTICAST -g KUBE-RELAY-POLICY-LINK-IN",
+      "-d fe80::/10 -o cni0 -g KUBE-RELAY-POLICY-LINK-IN",
       "-i cni0 -o cni0 -p tcp -m conntrack --ctstate DNAT " +
       "-m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j REJECT --reject-with icmp-port-unreachable",
     ]

@@ -81,8 +81,9 @@ const SHAPES: readonly (readonly [RegExp, (...groups: string[]) => Statement])[]
   // The first packet of a TCP connection always is one.
   [/tcp flags & \(fin\|syn\|rst\|ack\) == syn/, () => ({ kind: "note" })],
   // No walk knows where a packet leaves, or walks one that no address of a pod identifies.
-  [/oifname "[^"]+"(?= .*(?:goto shared-link|port-unreachable)$)/, () => ({ kind: "never" })],
-  [/fib daddr type broadcast(?= goto shared-link$)/, () => ({ kind: "never" })],
+  [/oifname "[^"]+"(?= .*(?:goto shared-link-\w+|port-unreachable)$)/, () => ({ kind: "never" })],
+  [/fib daddr type broadcast(?= goto shared-link)/, () => ({ kind: "never" })],
+  [/counter(?= goto deny$)/, () => ({ kind: "note" })],
   [/limit rate \d+\/minute log prefix "[^"]*" group \d+$/, () => ({ kind: "note" })],
   [new RegExp(`dnat ip6? addr \\. port to (${KEY}) map @(\\S+)`), look("dnat")],
   [new RegExp(`meta priority set (${KEY}) map @(\\S+)`), look("recall")],

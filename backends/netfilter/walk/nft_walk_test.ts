@@ -141,7 +141,7 @@ Deno.test("walkNft() uses the client's entry in the affinity map", () => {
   assertEquals(trace(STICKY, {}, { ...HOST, affinity: affinity! }), ["ACCEPT 1.00 10.0.0.2:8080"]);
 });
 
-Deno.test("walkNft() follows a new and a remembered client where that is unknown", () => {
+Deno.test("walkNft() follows a new and a remembered client if that is unknown", () => {
   const { isLocal } = HOST;
   const half = ["ACCEPT 0.25 10.0.0.1:8080", "ACCEPT 0.25 10.0.0.2:8080"];
   assertEquals(trace(STICKY, {}, { isLocal }), [...half, ...half]);
@@ -171,7 +171,7 @@ Deno.test("walkNft() names the rules and elements that had a part in the outcome
   ]);
 });
 
-Deno.test("walkNft() throws for a chain or set that is not there", () => {
+Deno.test("walkNft() throws for a missing chain or set", () => {
   assertThrows(() => trace(tableOf({ "prerouting -100": ["jump none"] })), Error, "chain 'none'");
   assertThrows(
     () => trace(tableOf({ "prerouting -100": ["ip daddr @none drop"] })),

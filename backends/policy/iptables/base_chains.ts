@@ -12,7 +12,7 @@
  *   │                          ├ goto KUBE-RELAY-<list> ── allowed → RETURN ─┐
  *   │                          │   └ goto …-NO-EGRESS                        │
  *   │                          └ goto …-NO-EGRESS ── to itself → RETURN ─────┤
- *   │                              └ (log) goto …-DENY → REJECT or DROP      │
+ *   │                              └ (log) goto …-DENY-OUT → REJECT or DROP  │
  *   ├────────────────────────────────────────────────────────────────────────┘
  *   destination isolated ── goto …-POLICY-INGRESS    the same with …-NO-INGRESS; RETURN leads out
  * ```
@@ -43,7 +43,15 @@ export interface PolicyChain {
 const ENTRY = "KUBE-RELAY-POLICY";
 const OUTPUT_ENTRY = `${ENTRY}-OUT`;
 const DENY = `${ENTRY}-DENY`;
-const SHARED_LINK = `${ENTRY}-LINK`;
+/** The chains that count what is denied, and deny it. */
+export const DENY_COUNTED: Readonly<Record<Direction, string>> = {
+  egress: `${DENY}-OUT`,
+  ingress: `${DENY}-IN`,
+};
+const SHARED_LINK: Readonly<Record<Direction, string>> = {
+  egress: `${ENTRY}-LINK-OUT`,
+  ingress: `${ENTRY}-LINK-IN`,
+};
 
 /** The chains that find the list of a pod. */
 export const DISPATCH: Readonly<Record<Direction, string>> = {
@@ -91,9 +99,6 @@ export function matchSet(name: string, sides: string): readonly string[] {
   return ["set", "--match-set", name, sides];
 }
 
-/** A rule that goes to the chain that denies. */
-export const GOTO_DENY = goTo(DENY);
-
 /** A rule that goes to a chain, whatever the packet. */
 export function goTo(chain: string): string {
   return ruleText({ target: [chain], isGoto: true });
@@ -103,7 +108,7 @@ export function goTo(chain: string): string {
 export function baseChains(settings: LayoutSettings): readonly PolicyChain[] {
   const { family, deny } = settings;
   const judging = DIRECTIONS.flatMap((direction) => judgingRules(direction, settings));
-  const links = DIRECTIONS.flatMap((direction) => linkRules(direction, settings));
+  const links = DIRECTIONS.filter((each) => linkRules(each, settings).length > 0);
   return [
     {
       name: ENTRY,
@@ -117,7 +122,11 @@ export function baseChains(settings: LayoutSettings): readonly PolicyChain[] {
       name: OUTPUT_ENTRY,
       rules: ["-m addrtype --src-type LOCAL -j RETURN", `-j ${ENTRY}`],
     },
-    ...(links.length > 0 ? [{ name: SHARED_LINK, rules: SHARED_LINK_RULES[family] }] : []),
+    ...links.map((each) => ({
+      name: SHARED_LINK[each],
+      rules: [...ASSIGNMENT_RULES[family], goTo(DENY_COUNTED[each])],
+    })),
+    ...DIRECTIONS.map((each) => ({ name: DENY_COUNTED[each], rules: [goTo(DENY)] })),
     { name: DENY, rules: deny.action === "drop" ? ["-j DROP"] : rejectRules(settings) },
   ];
 }
@@ -128,7 +137,7 @@ function judgingRules(direction: Direction, settings: LayoutSettings): readonly 
   const closed = closedRanges.map((range): Rule => ({
     [direction === "egress" ? "source" : "destination"]: { value: range },
     extensions: [["set", "!", ...matchSet(knownSet(family), side).slice(1)]],
-    target: [DENY],
+    target: [DENY_COUNTED[direction]],
     isGoto: true,
   }));
   const isolated: Rule = {
@@ -146,27 +155,28 @@ function linkRules(
 ): readonly string[] {
   if (direction === "egress") {
     if (family === "IPv4") return [];
-    return sharedLinks.egress.map((link) => `-s fe80::/10 -i ${quoteWord(link)} -j ${SHARED_LINK}`);
+    return sharedLinks.egress.map((link) =>
+      `-s fe80::/10 -i ${quoteWord(link)} -j ${SHARED_LINK.egress}`
+    );
   }
   const matches = family === "IPv4"
     ? [["", " -m addrtype --dst-type BROADCAST,MULTICAST"]] as const
     : [["-d ff00::/8 ", ""], ["-d fe80::/10 ", ""]] as const;
   return sharedLinks.ingress.flatMap((link) =>
     matches.map(([destination, type]) =>
-      `${destination}-o ${quoteWord(link)}${type} -g ${SHARED_LINK}`
+      `${destination}-o ${quoteWord(link)}${type} -g ${SHARED_LINK.ingress}`
     )
   );
 }
 
 /** Addresses are assigned and groups are joined by such packets, also by those of isolated pods. */
-const SHARED_LINK_RULES: Readonly<Record<IpFamily, readonly string[]>> = {
-  IPv4: ["-p udp -m udp --sport 67:68 --dport 67:68 -j RETURN", GOTO_DENY],
+const ASSIGNMENT_RULES: Readonly<Record<IpFamily, readonly string[]>> = {
+  IPv4: ["-p udp -m udp --sport 67:68 --dport 67:68 -j RETURN"],
   IPv6: [
     ...[130, 131, 132, 143].map((type) =>
       `-p ipv6-icmp -m icmp6 --icmpv6-type ${type} -m hl --hl-eq 1 -j RETURN`
     ),
     "-p udp -m udp --sport 546:547 --dport 546:547 -j RETURN",
-    GOTO_DENY,
   ],
 };
 

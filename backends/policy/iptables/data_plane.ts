@@ -5,7 +5,7 @@
  * @module
  */
 import type { Connection } from "../../../lib/policy/judge_connection.ts";
-import type { PolicyPlan } from "../../../lib/policy/policy_plan.ts";
+import type { Direction, PolicyPlan } from "../../../lib/policy/policy_plan.ts";
 import type { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
 import { removeChains } from "../../netfilter/foreign/remove_iptables.ts";
 import { destroySets } from "../../netfilter/ipset/destroy_sets.ts";
@@ -19,7 +19,7 @@ import type { RuleBackendDependencies } from "../../netfilter/rule_backend.ts";
 import { VerificationSchedule } from "../../netfilter/verification_schedule.ts";
 import type { PolicyDataPlane, PolicyDataPlaneOptions, PolicyWalk } from "../policy_data_plane.ts";
 import { PolicyRulePlane } from "../policy_rule_plane.ts";
-import { BASE_JUMPS, isPolicyChain } from "./base_chains.ts";
+import { BASE_JUMPS, DENY_COUNTED, isPolicyChain } from "./base_chains.ts";
 import { isPolicySet } from "./layout.ts";
 import { PolicyWriter } from "./policy_writer.ts";
 import { renderPolicies } from "./render.ts";
@@ -77,6 +77,10 @@ class IptablesPolicyDataPlane extends PolicyRulePlane {
 
   walk(plan: PolicyPlan, connection: Connection): PolicyWalk {
     return walkPolicies(plan, connection);
+  }
+
+  protected async deniedIn(direction: Direction): Promise<number | undefined> {
+    return await this.#machine?.runner.packetsOf("filter", DENY_COUNTED[direction]);
   }
 
   /** For the watch: a flush takes the jumps along, and one that stands first later passes by ours. */

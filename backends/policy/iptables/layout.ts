@@ -28,9 +28,9 @@ import { acceptableRules, type LeftOut, type RefusedParts } from "../policy_quar
 import {
   baseChains,
   DENIED,
+  DENY_COUNTED,
   DISPATCH,
   goTo,
-  GOTO_DENY,
   isolatedSet,
   knownSet,
   matchSet,
@@ -187,7 +187,11 @@ export function sharedChains(plan: PolicyPlan): readonly PolicyChain[] {
     );
     return [
       { name: DISPATCH[direction], rules: [...found, goTo(DENIED[direction])], isUnordered: true },
-      { name: DENIED[direction], rules: [...denied.sort(), GOTO_DENY], isUnordered: true },
+      {
+        name: DENIED[direction],
+        rules: [...denied.sort(), goTo(DENY_COUNTED[direction])],
+        isUnordered: true,
+      },
     ];
   });
 }

@@ -120,7 +120,7 @@ export class PolicyWriter implements PolicyRuleWriter {
     return { builtIn, chains: own, sets: sets.value };
   }
 
-  /** What the kernel refuses of some policies delays no other one. */
+  /** Writes the changes of a plan. A refusal of some policies does not delay others. */
   async write(
     plan: PolicyPlan,
     { changes, counts }: {

@@ -6,7 +6,7 @@
  */
 import { messageOf } from "../../../lib/log/message_of.ts";
 import type { Connection } from "../../../lib/policy/judge_connection.ts";
-import type { PolicyPlan } from "../../../lib/policy/policy_plan.ts";
+import type { Direction, PolicyPlan } from "../../../lib/policy/policy_plan.ts";
 import type { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
 import { atOnce } from "../../netfilter/in_steps.ts";
 import { NftError } from "../../netfilter/nft/nft_error.ts";
@@ -17,7 +17,7 @@ import { VerificationSchedule } from "../../netfilter/verification_schedule.ts";
 import type { PolicyDataPlane, PolicyDataPlaneOptions, PolicyWalk } from "../policy_data_plane.ts";
 import { PolicyRulePlane } from "../policy_rule_plane.ts";
 import { renderPolicies } from "./diff_reading.ts";
-import { policyTable } from "./layout.ts";
+import { denyChain, policyTable } from "./layout.ts";
 import { PolicyTableWriter } from "./table_writer.ts";
 import { walkPolicies } from "./walk.ts";
 import { wantedTable } from "./wanted_table.ts";
@@ -67,6 +67,10 @@ class NftablesPolicyDataPlane extends PolicyRulePlane {
 
   walk(plan: PolicyPlan, connection: Connection): PolicyWalk {
     return walkPolicies(atOnce(wantedTable(plan)), connection);
+  }
+
+  protected deniedIn(direction: Direction): Promise<number | undefined> {
+    return this.#runner.packetsOf(denyChain(direction));
   }
 
   async look() {

@@ -3,7 +3,7 @@
  *
  * ```
  * forward ── egress ──────── from-pod: addr → list-… ── accept ──┐
- *                                              └ goto deny       │
+ *                                              └ goto deny-egress       │
  *         ── ingress ─────── to-pod:   addr → list-… ── accept ──┴→ on
  * output ─── egress-output, ingress-output: the same, for packets that IPVS forwards
  * ```
@@ -152,9 +152,14 @@ export function listChain(id: RuleListId): string {
   return `list-${id}`;
 }
 
+/** The chain that counts what is denied in a direction, and denies it. */
+export function denyChain(direction: Direction): string {
+  return `deny-${direction}`;
+}
+
 /** The last rule of a list. Where denied packets are logged, the chain of the pod denies. */
-export function listEnd({ deny }: LayoutSettings): readonly string[] {
-  return deny.log ? [] : ["goto deny"];
+export function listEnd({ deny }: LayoutSettings, direction: Direction): readonly string[] {
+  return deny.log ? [] : [`goto ${denyChain(direction)}`];
 }
 
 /** The chains that only this pod has: none, unless denied packets are logged with its name. */
@@ -170,7 +175,7 @@ export function podChains(pod: PodPlan, { deny }: LayoutSettings): readonly NftC
       rules: [
         `jump ${listChain(list)}`,
         `limit rate ${log.perMinute}/minute log prefix "${prefix}" group ${log.group}`,
-        "goto deny",
+        `goto ${denyChain(direction)}`,
       ],
     }];
   });
@@ -207,7 +212,7 @@ export function baseChains(settings: LayoutSettings): readonly NftChain[] {
   const { family, deny } = settings;
   const chains = DIRECTIONS.flatMap((direction) => {
     const rules = judgingRules(direction, settings);
-    const links = linkRules(settings, [direction]);
+    const links = linkRules(settings, direction);
     const priority = direction === "egress" ? -1 : 0;
     return ["forward", "output"].map((hook): NftChain => ({
       name: hook === "forward" ? direction : `${direction}-output`,
@@ -219,8 +224,13 @@ export function baseChains(settings: LayoutSettings): readonly NftChain[] {
     }));
   });
   const deniedRules = deny.action === "reject" ? rejectRules(settings) : ["drop"];
-  const shared = linkRules(settings).length > 0 ? [sharedLinkChain(family)] : [];
-  return [...chains, ...shared, { name: "deny", rules: deniedRules }];
+  const shared = DIRECTIONS.filter((direction) => linkRules(settings, direction).length > 0);
+  return [
+    ...chains,
+    ...shared.map((direction) => sharedLinkChain(family, direction)),
+    ...DIRECTIONS.map((each) => ({ name: denyChain(each), rules: ["counter goto deny"] })),
+    { name: "deny", rules: deniedRules },
+  ];
 }
 
 function rejectRules({ family, sharedLinks: { ingress, egress } }: LayoutSettings) {
@@ -240,12 +250,10 @@ function rejectRules({ family, sharedLinks: { ingress, egress } }: LayoutSetting
   ];
 }
 
-const SHARED_LINK = "shared-link";
-
 /** Packets on a link of pods whose pod no address tells: a bridge hands them to all or any of its ports. */
 function linkRules(
   { family, sharedLinks }: LayoutSettings,
-  directions: readonly Direction[] = DIRECTIONS,
+  direction: Direction,
 ): readonly string[] {
   const matches = {
     ingress: {
@@ -254,23 +262,23 @@ function linkRules(
     },
     egress: { IPv4: [], IPv6: ["ip6 saddr fe80::/10"] },
   };
-  return directions.flatMap((direction) =>
-    sharedLinks[direction].flatMap((link) =>
-      matches[direction][family].map((match) =>
-        `${direction === "ingress" ? "oifname" : "iifname"} "${link}" ${match} goto ${SHARED_LINK}`
-      )
+  const side = direction === "ingress" ? "oifname" : "iifname";
+  return sharedLinks[direction].flatMap((link) =>
+    matches[direction][family].map((match) =>
+      `${side} "${link}" ${match} goto shared-link-${direction}`
     )
   );
 }
 
 /** Addresses are assigned and groups are joined by such packets, also by those of isolated pods. */
-function sharedLinkChain(family: IpFamily): NftChain {
+function sharedLinkChain(family: IpFamily, direction: Direction): NftChain {
   const rules = family === "IPv4" ? ["udp sport 67-68 udp dport 67-68 accept"] : [
     "icmpv6 type 130-132 ip6 hoplimit 1 accept",
     "icmpv6 type 143 ip6 hoplimit 1 accept",
     "udp sport 546-547 udp dport 546-547 accept",
   ];
-  return { name: SHARED_LINK, rules: [...rules, "goto deny"] };
+  const name = `shared-link-${direction}`;
+  return { name, rules: [...rules, `goto ${denyChain(direction)}`] };
 }
 
 /**
@@ -289,7 +297,7 @@ function judgingRules(
     "ct state established,related accept",
     ...(family === "IPv6" ? [NEIGHBOUR_DISCOVERY] : []),
     `${source} . ${destination} @itself accept`,
-    ...closedRanges.map((range) => `${own} ${range} ${own} != @known goto deny`),
+    ...closedRanges.map((range) => `${own} ${range} ${own} != @known goto ${denyChain(direction)}`),
     `${own} vmap @${MAPS[direction]}`,
   ];
 }

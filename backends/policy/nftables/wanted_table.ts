@@ -79,7 +79,7 @@ export function writeList(
   const texts = [...new Set(rules.flatMap(spell))];
   const chain = {
     name: listChain(id),
-    rules: [...texts, ...listEnd(plan)],
+    rules: [...texts, ...listEnd(plan, direction)],
     ruleOwners: texts,
   };
   const portSets = new Map(

@@ -9,7 +9,11 @@ import type { DriftFigures } from "../../metrics/sync_instruments.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { CommandRunner } from "../../os/command_runner.ts";
-import { inspectPolicyPlan, type PolicyInspection } from "../../policy/inspect_policy_plan.ts";
+import {
+  type DeniedPackets,
+  inspectPolicyPlan,
+  type PolicyInspection,
+} from "../../policy/inspect_policy_plan.ts";
 import type { PolicyKey, PolicyPlan, PolicyPlanChanges } from "../../policy/policy_plan.ts";
 
 /** The tools by which policies can be enforced, best first. */
@@ -28,6 +32,8 @@ export interface PolicyBackend extends DataPlane<PolicyPlan, PolicyPlanChanges, 
   render(plan: PolicyPlan): Iterable<string>;
   /** Returns figures of the last synced plan. */
   inspect(): PolicyInspection;
+  /** Reads the packets that were denied in each direction. */
+  deniedPackets(): Promise<DeniedPackets>;
 }
 
 /** The edges of a data plane. */
@@ -76,6 +82,10 @@ export class NoRulesBackend implements PolicyBackend {
 
   inspect(): PolicyInspection {
     return inspectPolicyPlan(this.#plan, "no rules; relayed connections are judged");
+  }
+
+  deniedPackets(): Promise<DeniedPackets> {
+    return Promise.resolve({});
   }
 
   recheck(): void {}

@@ -22,6 +22,7 @@ import { InformerSet } from "../../kube/informer_set.ts";
 import type { InformerHandler } from "../../kube/informer.ts";
 import { type IpAddress, type IpFamily, tryParseIpAddress } from "../../net/ip_address.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
+import type { DeniedPackets } from "../../policy/inspect_policy_plan.ts";
 import type { PodKey, PolicyKey } from "../../policy/policy_plan.ts";
 import type { ControllerParts } from "../controllers.ts";
 import { policyRoutes } from "../explain/policy_questions.ts";
@@ -33,7 +34,7 @@ import { createPolicyFamilies } from "./create_policy_families.ts";
 import type { PolicyTool } from "./policy_backend.ts";
 import type { PolicyFamily } from "./policy_family.ts";
 import { PolicyInputs } from "./policy_inputs.ts";
-import { dumpedPolicies, policyFacts, type ShownPolicies } from "./policy_status.ts";
+import { deniedFacts, dumpedPolicies, policyFacts, type ShownPolicies } from "./policy_status.ts";
 import { podRangesOf, policySettings } from "./policy_settings.ts";
 import { removeOtherTools } from "./remove_other_tools.ts";
 import type { PolicyChange } from "./policy_words.ts";
@@ -142,24 +143,36 @@ export class NetworkPolicyController implements Controller {
     for (const { backend } of this.#families) await backend[Symbol.asyncDispose]();
   }
 
-  status(): Promise<ControllerStatus> {
+  async status({ brief }: { readonly brief: boolean }): Promise<ControllerStatus> {
     const families = this.#families.map(({ loop, backend }) =>
       loop.status(backend.inspect().summary)
     );
-    return Promise.resolve({ controller: this.name, families, facts: policyFacts(this.#shown()) });
+    const denied = brief ? [] : deniedFacts(await this.#deniedPackets());
+    const facts = [...policyFacts(this.#shown()), ...denied];
+    return { controller: this.name, families, facts };
   }
 
   dumpInputs(): DumpSection {
     return dumpedPolicies(this.#shown());
   }
 
-  collectMetrics(): Promise<void> {
+  async collectMetrics(): Promise<void> {
     const { metrics } = this.#parts;
+    const denied = await this.#deniedPackets();
     for (const { family, backend } of this.#families) {
       const policies = this.#inputs.state.policies.size;
       metrics.policies.setPolicies(family, { policies, ...backend.inspect() });
+      metrics.policies.setDenied(family, denied.get(family) ?? {});
     }
-    return Promise.resolve();
+  }
+
+  /** Leaves out counters that cannot be read. A sync reports the reason. */
+  async #deniedPackets(): Promise<ReadonlyMap<IpFamily, DeniedPackets>> {
+    const found = new Map<IpFamily, DeniedPackets>();
+    for (const { family, backend } of this.#families) {
+      found.set(family, await backend.deniedPackets().catch(() => ({})));
+    }
+    return found;
   }
 
   #shown(): ShownPolicies {

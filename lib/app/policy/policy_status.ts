@@ -6,6 +6,7 @@
 import type { NetworkPolicyConfiguration } from "../../config/network_policy.ts";
 import type { ControllerStatus, DumpSection } from "../../controller/controller.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
+import type { DeniedPackets } from "../../policy/inspect_policy_plan.ts";
 import type { PolicyState } from "../../policy/policy_state.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import { countText } from "../status/number_texts.ts";
@@ -52,6 +53,19 @@ export function policyFacts(shown: ShownPolicies): ControllerStatus["facts"] {
       ? [{ name: "Start", text: "open: the Node has no pod ranges that could be closed" }]
       : []),
   ];
+}
+
+/** Returns the counts of denied packets, in one line for each family. */
+export function deniedFacts(
+  denied: ReadonlyMap<IpFamily, DeniedPackets>,
+): ControllerStatus["facts"] {
+  return [...denied].flatMap(([family, { ingress, egress }]) => {
+    const texts = [
+      ...(ingress === undefined ? [] : [`${countText(ingress, "packet")} to pods`]),
+      ...(egress === undefined ? [] : [`${countText(egress, "packet")} from pods`]),
+    ];
+    return texts.length === 0 ? [] : [{ name: "Denied", text: `${family}: ${texts.join(", ")}` }];
+  });
 }
 
 function toolText({ families, tool }: ShownPolicies): string {

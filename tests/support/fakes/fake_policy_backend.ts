@@ -8,6 +8,7 @@ import type { CleanupReport, Quarantined } from "../../../lib/controller/data_pl
 import { type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
 import {
+  type DeniedPackets,
   inspectPolicyPlan,
   type PolicyInspection,
 } from "../../../lib/policy/inspect_policy_plan.ts";
@@ -29,6 +30,8 @@ export class FakePolicyBackend implements PolicyBackend {
   quarantined: readonly Quarantined<PolicyKey>[] = [];
   /** The promise that a sync waits for. */
   hanging: Promise<void> = Promise.resolve();
+  /** Packets, as the kernel counts them. */
+  denied: DeniedPackets = {};
   started = 0;
 
   constructor(readonly family: IpFamily) {}
@@ -50,7 +53,7 @@ export class FakePolicyBackend implements PolicyBackend {
     return { full, operations: { lines: changes.pods.size + changes.members.size }, quarantined };
   }
 
-  /** Whether TCP from one address to a port of the other passes what is enforced. */
+  /** Whether the enforced plan allows TCP from one address to a port of the other. */
   allows(from: string, to: string, port = 80): boolean {
     if (!this.plan) return true;
     return judgeConnection(viewPlan(this.plan), {
@@ -66,6 +69,10 @@ export class FakePolicyBackend implements PolicyBackend {
 
   inspect(): PolicyInspection {
     return inspectPolicyPlan(this.plan, `fake rules of ${this.family}`);
+  }
+
+  deniedPackets(): Promise<DeniedPackets> {
+    return Promise.resolve(this.denied);
   }
 
   recheck(): void {}
