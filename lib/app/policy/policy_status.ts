@@ -31,7 +31,9 @@ export interface ShownPolicies {
 /** The facts, each in one line. */
 export function policyFacts(shown: ShownPolicies): ControllerStatus["facts"] {
   const { state, families, networkPolicy } = shown;
-  const faulty = [...state.policies.values()].filter(({ problems }) => problems.length > 0);
+  const faulty = [...state.policies.values()].filter(({ knownProblems }) =>
+    knownProblems.length > 0
+  );
   const rules = families.map(({ family, backend }) => {
     const { isolated: { ingress, egress }, lists, sets, members } = backend.inspect();
     const text = `${family}: ${countText(ingress, "pod")} isolated for ingress, ${egress} for ` +
