@@ -26,7 +26,7 @@ export function bundledPackages(sources: readonly string[]): BundledPackage[] {
   for (const source of sources) {
     const { directory, name, version } = PACKAGE_PATH.exec(source)?.groups ?? {};
     if (!directory || !name || !version) continue;
-    // Deno adds _1, _2 … where one version is there twice with different peers.
+    // Deno adds _1, _2 … if a version is installed twice with different peers.
     const plain = version.replace(/_\d+$/, "");
     packages.set(`${name}@${plain}`, { name, version: plain, directory });
   }

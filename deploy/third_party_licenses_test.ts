@@ -44,7 +44,7 @@ Deno.test("licenseOf() falls back to package.json", async () => {
   await Deno.remove(directory, { recursive: true });
 });
 
-Deno.test("licenseOf() refuses a package that says nothing", async () => {
+Deno.test("licenseOf() refuses a package that reports nothing", async () => {
   const directory = await makePackage({ "package.json": "{}" });
   await assertRejects(
     () => licenseOf({ name: "a", version: "1.0.0", directory }),

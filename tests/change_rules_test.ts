@@ -1,5 +1,5 @@
 /**
- * The names of the rules that a change led to, in every mode, and how the log tells them.
+ * Tests the names of rules that a change affects, in every mode, and their form in the log.
  *
  * @module
  */
@@ -41,7 +41,7 @@ const SERVICES = [
   ),
 ];
 
-/** Of `web` and of `empty`: what is for them alone, and how much of it. */
+/** The rules of `web` and of `empty` alone, with their number. */
 const EXPECTED: Readonly<Record<BackendMode, readonly [web: string[], empty: string[]]>> = {
   iptables: [
     ["2 rule nat KUBE-VIP-0a600000-26", "3 rule nat KUBE-NODEPORTS"],
@@ -108,7 +108,7 @@ for (const mode of BACKEND_MODES) {
   });
 }
 
-Deno.test("nameRules() has no rules for a ServicePort that is gone", async () => {
+Deno.test("nameRules() has no rules for a removed ServicePort", async () => {
   const report = reportOf("ns/gone/TCP");
   const [effect] = await effectsOf(served("nftables"), report);
   assertEquals(effect?.rules, []);
@@ -127,7 +127,7 @@ Deno.test("nameRules() handles a limited number of ServicePorts, the newest firs
   assertEquals(named, SERVICES.map((_, index) => index >= SERVICES.length - MOST_NAMED));
 });
 
-Deno.test("nameRules() leaves out names where a mode fails", async () => {
+Deno.test("nameRules() leaves out names if a mode fails", async () => {
   const { backend: _, ...rest } = served("iptables");
   const report = reportOf("ns/web/TCP");
   const fail = () => {

@@ -134,7 +134,7 @@ Deno.test({
     }),
 });
 
-/** Types a line and Tab into a zsh on a terminal of its own, and waits for what it comes to. */
+/** Types a line and Tab into a zsh on its own terminal, and waits for the completion. */
 const ZSH_TYPIST = String.raw`
 zmodload zsh/zpty
 zpty typist zsh -f -i

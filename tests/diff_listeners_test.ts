@@ -32,7 +32,7 @@ const LOST: CommandRunner = {
       : LOOKS.run(program, args, options),
 };
 
-/** A machine on which `/proc` tells nothing. */
+/** A machine on which `/proc` is unreadable. */
 const MUTE: CommandRunner = {
   run: (program, args, options) =>
     program === "cat"
@@ -123,7 +123,7 @@ Deno.test("diff counts listeners that are missing, and repairs none", () =>
     assertEquals(families[0].quarantined[0].service, "shop/taken");
   }));
 
-Deno.test("explain looks for the sockets, too, where it says that they are as they should be", async () => {
+Deno.test("explain looks for the sockets, too, where it reports that they are as they should be", async () => {
   for (const [commands, wanted] of [[LOOKS, []], [LOST, ["missing listener"]]] as const) {
     await withRelay(commands, async ({ socket, port }) => {
       let found: readonly DataPlaneDifference[] | undefined;

@@ -118,7 +118,7 @@ Deno.test("diff exits with 0 without differences and with 3 otherwise, and repai
     assertEquals((await ask()).code, 0);
   }));
 
-Deno.test("diff --repair stands in the change log of the running process, and a look does not", () =>
+Deno.test("diff --repair adds an entry to the change log of the running process, and a look does not", () =>
   withRelay(async ({ machine, socket }) => {
     const path = socket.replace("--control-socket=", "");
     const repairs = async () => {
@@ -148,7 +148,7 @@ Deno.test("diff --repair stands in the change log of the running process, and a 
 Deno.test("of two simultaneous repairs, one repairs and the other finds nothing to do", () =>
   withRelay(async ({ machine, socket }) => {
     damage(machine);
-    // What two want to take away the second one can't.
+    // The second of two removals of the same object fails.
     machine.tool.table("ip kube-relay").elements.get("cluster-ips")?.set("192.0.2.99", "");
     const looked = Promise.withResolvers<void>();
     const watched: CommandRunner = {

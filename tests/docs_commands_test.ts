@@ -16,7 +16,7 @@ import { extractBlocks, type MarkdownBlock } from "./support/docs/markdown_block
 import { manifestProblems } from "./support/docs/manifest_schema.ts";
 import { parseShell } from "./support/docs/shell_commands.ts";
 
-/** Languages of blocks, and how they are checked; what is shown and not to be typed has none. */
+/** Languages of blocks, and their checks; output has no language. */
 const BLOCK_CHECKS: Readonly<
   Record<string, (block: MarkdownBlock, scene: DocScene) => Promise<void>>
 > = {

@@ -7,7 +7,7 @@ import { assertEquals } from "@std/assert";
 
 const ROOT = new URL("../", import.meta.url);
 
-/** Folders without pages of ours. */
+/** Folders without pages of this repository. */
 const PASSED_OVER = ["dist", "node_modules", ".git"];
 
 async function pagesBelow(folder: URL): Promise<URL[]> {

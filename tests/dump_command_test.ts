@@ -87,7 +87,7 @@ Deno.test("dump of manifests asks no process, and renders as the manifests do", 
     assertStringIncludes(err, "no kube-relay was running when it was made");
   }));
 
-Deno.test("dump of manifests that cannot be used ends with 1, and is written", () =>
+Deno.test("dump of unusable manifests exits with 1, and is written", () =>
   inFolder(async (folder) => {
     await Deno.writeTextFile(`${folder}/bad.yaml`, "kind: Service\napiVersion: v1\n");
     const file = `${folder}/dump`;

@@ -1,6 +1,6 @@
 /**
  * A dump of one machine, replayed on another, gives byte for byte the rules of the first: in each
- * mode, with a kernel that has everything and with one that lacks things.
+ * mode, with a complete kernel and with one that lacks features.
  *
  * @module
  */
@@ -87,7 +87,7 @@ const CASES: readonly ReplayCase[] = [
   },
 ];
 
-/** Gives a machine programs that are there, and do nothing that matters here. */
+/** Provides programs that exist and do nothing relevant. */
 function furnish(commands: FakeCommandRunner): FakeCommandRunner {
   return ["choom", "conntrack", "nproc", "sysctl"].reduce(
     (furnished, program) => furnished.on(program, { code: 1 }),

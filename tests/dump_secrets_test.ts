@@ -15,7 +15,10 @@ import { testDump, testDumpParts } from "./support/builders/test_dump.ts";
 
 const SECRET = "s3cr3t-planted-value";
 
-/** Metadata with secrets in everything that others write there, and one annotation that is ours. */
+/**
+ * Metadata with secrets in everything that other programs write there, and one annotation of
+ * kube-relay.
+ */
 const METADATA = {
   annotations: {
     "kubectl.kubernetes.io/last-applied-configuration": `{"password":"${SECRET}"}`,

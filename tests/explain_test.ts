@@ -38,7 +38,7 @@ async function explain(...argv: readonly string[]): Promise<Result> {
   return { code, ...texts };
 }
 
-/** The verdict, the endpoints that may get the packet, and what was asked of the kernel. */
+/** The verdict, the endpoints that may get the packet, and the queries to the kernel. */
 function gist({ out, err }: Result): readonly unknown[] {
   if (out === "") throw new Error(err);
   const report: ExplainReport = JSON.parse(out);

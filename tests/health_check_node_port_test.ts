@@ -89,7 +89,7 @@ async function ask(port: number): Promise<string | undefined> {
   return `${answer.status}: ${localEndpoints}, ${serviceProxyHealthy}`;
 }
 
-Deno.test("kube-relay answers a health check node port as the manifests say, until it ends", async () => {
+Deno.test("kube-relay answers a health check node port according to the manifests, until it ends", async () => {
   const folder = await Deno.makeTempDir();
   const port = unusedPort();
   const file = `${folder}/manifests/web.yaml`;

@@ -91,7 +91,7 @@ for (const [what, put] of Object.entries(PUT)) {
     fn: () =>
       withRelay(async (stage) => {
         await put(stage.manifests);
-        // Events of a watch come in order: what comes later tells that the first was looked at.
+        // Events of a watch come in order: a later one shows that the first was handled.
         await Deno.writeTextFile(`${stage.manifests}/later.yaml`, "kind: Other\n");
         await isAlive(stage);
       }),
@@ -121,7 +121,7 @@ async function costOf(file: { name: string; text: string }, stage: Stage): Promi
   return await cpuSeconds(relay.pid) - before;
 }
 
-// Not the time on the clock: a busy machine takes many times as long for the same work.
+// Not elapsed time: a busy machine takes many times as long for the same work.
 Deno.test({
   name:
     "no manifest delays the traffic of other Services for longer than an honest one of its length",

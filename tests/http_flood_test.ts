@@ -1,6 +1,6 @@
 /**
- * Clients that ask a running kube-relay for its pages as fast as they can, and what the Services that
- * it forwards notice of it.
+ * Tests clients that request pages of a running kube-relay as fast as they can, and their effect on
+ * forwarded Services.
  *
  * @module
  */
@@ -115,7 +115,7 @@ async function longestWait(port: number, paths: readonly string[]): Promise<numb
   return longest;
 }
 
-Deno.test(`${CLIENTS} clients that ask for pages without end hold up no Service`, async (t) => {
+Deno.test(`${CLIENTS} clients that ask for pages endlessly delay no Service`, async (t) => {
   await using pod = TcpServer.named("pod");
   const healthCheckNodePort = unusedPort();
   const web = webManifest(pod.port, healthCheckNodePort);

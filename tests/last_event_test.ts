@@ -1,5 +1,5 @@
 /**
- * The event that says why a kube-relay ended is at the API server when the process is gone.
+ * Tests that the event with the reason of an exit is at the API server when the process has ended.
  *
  * @module
  */

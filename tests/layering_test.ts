@@ -8,7 +8,7 @@ import { assert, assertEquals } from "@std/assert";
 
 const ROOT = new URL("../", import.meta.url);
 
-/** A source file and what it holds. */
+/** A source file with its content. */
 interface SourceFile {
   /** Relative to the repository, e.g. `lib/net/cidr.ts`. */
   readonly path: string;
@@ -53,7 +53,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
 const EXCEPTIONS: Readonly<Record<string, string>> = {
   // Manifests and the configuration are read by one YAML reader, which knows positions.
   "lib/kube": "lib/config/yaml_source.ts",
-  // What any data plane is; that of Services adds to it.
+  // The common interface of data planes; that of Services extends it.
   "lib/proxy": "lib/controller/data_plane.ts",
   // Health and metrics are those of a loop.
   "lib/health": "lib/controller/loop_id.ts",
@@ -92,7 +92,10 @@ const PURE_IN_BACKENDS = new RegExp(
 /** The docstring of a module, and a claim in it. */
 const CLAIMS_PURITY = /^\s*\/\*\*(?:(?!\*\/)[\s\S])*\bPure\b/;
 
-/** The toolkits of kernel tools, which serve every controller, and what they must not know. */
+/**
+ * The toolkits of kernel tools, which serve every controller, and the modules that they must not
+ * import.
+ */
 const TOOLKIT = /^backends\/(netfilter\/(nft|iptables|ipset)|iproute)\//;
 const SERVICES =
   /^lib\/(api\/|proxy\/(service_(?!mode)|proxy_))|^backends\/(iptables|ipvs|userspace)\//;
@@ -199,7 +202,9 @@ function withoutComments(text: string): string {
   return text.replace(token, (_, literal) => literal ?? "");
 }
 
-/** The files of ours that a file imports, statically or not, relative to the repository. */
+/**
+ * The files of this repository that a file imports, statically or not, relative to the repository.
+ */
 function importsOf({ path, text }: SourceFile): string[] {
   const found = withoutComments(text).matchAll(/\b(?:from|import|import\()\s*"(\.[^"]+)"/g);
   const base = new URL(path, ROOT);
@@ -284,7 +289,7 @@ Deno.test("every folder of lib has its place among the layers", async () => {
   assertEquals([...layers].filter((layer) => !(layer in MAY_IMPORT)), []);
 });
 
-Deno.test("no import goes round in a circle between layers", () => {
+Deno.test("no imports form a circle between layers", () => {
   // What a layer may import must not, by any way, be allowed to import it. lib/log and lib/os may
   // use each other: both are used by all other edges.
   const reach = (from: string, seen = new Set<string>()): Set<string> => {
@@ -299,7 +304,7 @@ Deno.test("no import goes round in a circle between layers", () => {
   }
 });
 
-/** Violations that must be found: path, code, what the message must say. */
+/** Violations that must be found: path, code, and the expected message. */
 const PLANTED: readonly (readonly [path: string, text: string, says: string])[] = [
   ["lib/net/a.ts", 'import { b } from "../proxy/b.ts";', "lib/net must not know lib/proxy"],
   ["lib/proxy/a.ts", 'import type { B } from "../os/b.ts";', "lib/proxy must not know lib/os"],
@@ -378,7 +383,7 @@ const INNOCENT: readonly (readonly [path: string, text: string])[] = [
 ];
 
 for (const [path, text] of INNOCENT) {
-  Deno.test(`violationsOf() lets pass ${JSON.stringify(text)} in ${path}`, () => {
+  Deno.test(`violationsOf() accepts ${JSON.stringify(text)} in ${path}`, () => {
     assertEquals(violationsOf({ path, text }), []);
   });
 }

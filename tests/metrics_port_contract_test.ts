@@ -24,7 +24,7 @@ interface Row {
   readonly accept?: string;
   readonly status?: number;
   readonly type?: string;
-  /** The body, or what it has to match. */
+  /** The body, or a pattern that it must match. */
   readonly body?: string | RegExp;
 }
 

@@ -1,6 +1,6 @@
 /**
- * The metrics of kube-proxy 1.36, transcribed as data, against what is really served: by a running
- * kube-relay, and in the other modes by what their metrics are made of.
+ * Compares the metrics of kube-proxy 1.36, transcribed as data, with the served ones: of a running
+ * kube-relay, and in the other modes of the parts of their metrics.
  *
  * @module
  */
@@ -70,8 +70,8 @@ const LETTERS: Readonly<Partial<Record<BackendMode, string>>> = {
 };
 
 /**
- * A mode that upstream does not have: the rows of all its modes, those of the kernel's connection
- * tracking only where the kernel forwards.
+ * A mode that upstream does not have: the rows of all its modes. Those of connection tracking
+ * appear only if the kernel forwards.
  */
 function isInOwnMode([name, , , , modes]: Row, mode: BackendMode): boolean {
   return modes === "IVN" &&
@@ -177,7 +177,7 @@ for (const mode of BACKEND_MODES) {
   });
 }
 
-Deno.test("createProxyMetrics() has no nfacct counters where there is no nfacct", async () => {
+Deno.test("createProxyMetrics() has no nfacct counters if there is no nfacct", async () => {
   const metrics = createProxyMetrics({ version: "1.2.3", mode: "iptables" });
   metrics.setRuleCounters("IPv4", { failedWrites: 0, failedPartialWrites: 0, failedCleanups: 0 });
   const served = parsePrometheusText((await metrics.render()).body);

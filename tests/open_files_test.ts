@@ -49,7 +49,7 @@ function service(
   ]);
 }
 
-/** Connections that say nothing, or `text` and no more. */
+/** Connections that send nothing, or only `text`. */
 async function connect(
   address: { hostname: string; port: number },
   text = "",
@@ -82,7 +82,7 @@ async function duringOneLook(check: () => Promise<void>): Promise<void> {
   }
 }
 
-/** Everything that others are served by still answers. */
+/** All parts that serve other clients still answer. */
 async function assertServes(relay: LoopbackRelay, during: string): Promise<void> {
   const web = async () => await ask(WEB).catch(() => undefined) === "pod";
   await relay.until(`the Service is served (${during})`, web);
@@ -188,7 +188,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "kube-relay outlives a time without any file to open, and goes on as before",
+  name: "kube-relay survives a time without free files, and continues as before",
   ignore: isMissing("a limit of open files that is lowered", [program("prlimit")]),
   async fn() {
     await using pod = TcpServer.named("pod");

@@ -1,6 +1,6 @@
 /**
- * NetworkPolicies in a whole run, with fake data planes: sources, changes, failures, takeover, and what
- * is reported.
+ * Tests NetworkPolicies in a whole run, with fake data planes: sources, changes, failures,
+ * takeover, and reports.
  *
  * @module
  */

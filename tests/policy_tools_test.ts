@@ -115,7 +115,7 @@ Deno.test("explain judges after the Service and before the source address change
   ]);
 });
 
-Deno.test("explain refuses a pod that is not there, and a pod without a port", async () => {
+Deno.test("explain refuses a missing pod, and a pod without a port", async () => {
   const unknown = await run("explain", "shop/web-9", "shop/db", ...MANIFESTS);
   assertEquals([unknown.code, unknown.out], [1, ""]);
   assertStringIncludes(unknown.err, "Cannot find pod 'shop/web-9'");
@@ -199,7 +199,7 @@ Deno.test("explain asks the running process, which knows the pods", async () => 
   }
 });
 
-Deno.test("render prints policies after the Services of a family, where they are enforced", async () => {
+Deno.test("render prints policies after the Services of a family, if they are enforced", async () => {
   const { out } = await run("render", ...MANIFESTS, "--family=ipv4", "--network-policy");
   const heading = "# NetworkPolicies by nftables, IPv4: 3 pods of this node.\n";
   assertStringIncludes(out, `${heading}add table ip kube-relay-policy\n`);

@@ -10,7 +10,7 @@ import { createDependencies } from "../main.ts";
 
 const SECRET = "hunter2";
 
-/** Files that hold {@linkcode SECRET}, and are none of ours. */
+/** Foreign files that contain {@linkcode SECRET}. */
 const FILES: Readonly<Record<string, string>> = {
   "a key": `-----BEGIN PRIVATE KEY-----\n${SECRET}/x+yz==\n-----END PRIVATE KEY-----\n`,
   "an encrypted key": "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n" +
@@ -86,7 +86,7 @@ for (const argv of ARGUMENTS) {
             argv.map((arg) => arg.replace(/FILE$|FOLDER$/, (at) => places[at as "FILE"])),
           );
           assertEquals(text.includes(SECRET), false, text);
-          // Kinds that are not read are passed over in a manifest.
+          // Kinds that are not read are skipped in a manifest.
           if (name !== "fields of others") assertNotEquals(code, 0);
         });
       }

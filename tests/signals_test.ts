@@ -135,7 +135,7 @@ Deno.test("--config reads a pipe that is written to slowly, to its end", async (
 const ignore = isMissing("signals in a container", [ROOT, program("unshare"), program("ps")]);
 
 Deno.test({
-  name: "the first signal ends kube-relay where it is the first process of a container",
+  name: "the first signal ends kube-relay as the first process of a container",
   ignore,
   fn: () =>
     withFolder(async (folder) => {

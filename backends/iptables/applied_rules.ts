@@ -1,5 +1,5 @@
 /**
- * The chains that the kernel is known to hold. Pure but for its own state.
+ * The chains that the kernel is known to hold. Pure except for its own state.
  *
  * Table nat, which is large, is kept as one hash for each chain. Table filter is kept as text,
  * since the order of a sync depends on its current rules.

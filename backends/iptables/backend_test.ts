@@ -23,7 +23,7 @@ async function started(): Promise<IptablesStage> {
   return stage;
 }
 
-/** Programs that are run by an action, without what is said to them. */
+/** Programs that an action runs, without their input. */
 async function programsOf(
   { machine: { commands } }: IptablesStage,
   action: () => Promise<unknown>,
@@ -174,7 +174,7 @@ for (const extension of ["statistic", "recent", "comment", "addrtype", "random-f
   });
 }
 
-Deno.test("IptablesBackend refuses to start where it cannot forward at all", async () => {
+Deno.test("IptablesBackend refuses to start if it cannot forward at all", async () => {
   await using stage = new IptablesStage();
   stage.machine.judge = (line) => line.includes(" DNAT ") ? "No such file" : undefined;
   await assertRejects(() => stage.backend.start(), Error, "target DNAT");
@@ -183,7 +183,7 @@ Deno.test("IptablesBackend refuses to start where it cannot forward at all", asy
   await assertRejects(() => bare.backend.start(), Error, "Cannot start mode iptables for IPv4");
 });
 
-Deno.test("IptablesBackend requests route_localnet only where node ports are served on loopback", () => {
+Deno.test("IptablesBackend requests route_localnet only if node ports are served on loopback", () => {
   const stage = new IptablesStage();
   assertEquals(
     stage.backend.hostSettings({ kind: "all" }).map(({ name, value }) => `${name}=${value}`),
@@ -204,7 +204,7 @@ Deno.test("IptablesBackend warns once about an unreadable table, and serves", as
   assertEquals(warnings.map(({ fields }) => fields["tables"]), [["nat"]]);
 });
 
-Deno.test("IptablesBackend says so when a table that it could read is found to be unreadable", async () => {
+Deno.test("IptablesBackend reports it when a table that it could read is found to be unreadable", async () => {
   await using stage = new IptablesStage();
   await stage.backend.start();
   await stage.sync(PLAN);

@@ -40,7 +40,7 @@ Deno.test("baseJumps() leave KUBE-FIREWALL to the kubelet if it has no rule of k
   }
 });
 
-Deno.test("baseJumps() and baseChains() have no comment where the kernel has none", () => {
+Deno.test("baseJumps() and baseChains() have no comment if the kernel has none", () => {
   const features = { ...ALL_FEATURES, comment: false };
   const options = { ...OPTIONS, features };
   for (const { rule } of baseJumps(options)) assertEquals(rule.comment, undefined);

@@ -49,7 +49,7 @@ Deno.test("compare() finds no difference after any history, with a given shape o
   );
 });
 
-Deno.test("repair() writes nothing where nothing differs", async () => {
+Deno.test("repair() writes nothing if nothing differs", async () => {
   await using stage = new IptablesStage();
   await stage.backend.start();
   const plan = iptablesPlan(damagedServices());

@@ -6,7 +6,7 @@ import { CanarySchedule } from "../netfilter/iptables/canary_schedule.ts";
 import { createRuleWatch } from "./drift_watch.ts";
 import type { WriteFigures } from "./write_figures.ts";
 
-/** A machine on which tables are flushed, and what the watch does about it. */
+/** A machine on which tables are flushed, with its watch. */
 class Stage extends DriftStage {
   readonly flushed = new Set<string>();
   looks = 0;
@@ -64,7 +64,7 @@ for (const table of ["mangle", "filter", "nat"]) {
   });
 }
 
-Deno.test("DriftWatch reads everything after five minutes, and says nothing where all is well", async () => {
+Deno.test("DriftWatch reads everything after five minutes, and reports nothing if nothing is wrong", async () => {
   await using stage = new Stage();
   await stage.pass(290);
   assertEquals(stage.verifications, 0);

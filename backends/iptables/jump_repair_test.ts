@@ -36,7 +36,7 @@ function repair(tool: FakeIptables, options = OPTIONS) {
 
 const POSTROUTING = '-m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING';
 
-Deno.test("repairJumps() has nothing to do where all are there, whatever stands among them", () => {
+Deno.test("repairJumps() has nothing to do if all are there, whatever stands among them", () => {
   assertEquals(repair(machine()), { removed: [], inserted: [] });
   const among = machine("*filter", `-I INPUT ${FOREIGN}`, `-A INPUT ${FOREIGN}`, "COMMIT");
   assertEquals(repair(among), { removed: [], inserted: [] });
@@ -47,7 +47,7 @@ Deno.test("repairJumps() inserts all on an empty machine, and removes none", () 
   assertEquals([removed, inserted.length], [[], 15]);
 });
 
-Deno.test("repairJumps() inserts one that is missing where it is the only one of its chain", () => {
+Deno.test("repairJumps() inserts one that is missing if it is the only one of its chain", () => {
   const tool = machine("*nat", `-D POSTROUTING ${POSTROUTING}`, "COMMIT");
   assertEquals(repair(tool), { removed: [], inserted: [`nat POSTROUTING ${POSTROUTING}`] });
 });

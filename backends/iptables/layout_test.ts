@@ -99,7 +99,7 @@ Deno.test("IptablesLayout for a few chains has the same rules in them as a full 
     fc.property(plans, fc.boolean(), (made, hasShape) => {
       const unique = [...new Map(made.map((each) => [each.key, each])).values()];
       const before = testLayout();
-      // One that had others, so that it has another shape.
+      // A layout with former ServicePorts, so that its shape differs.
       for (const each of made.toReversed()) before.set(each);
       for (const each of made.slice(0, 10)) before.delete(each.key);
       const origin = hasShape ? { shape: before.shape } : {};

@@ -116,7 +116,8 @@ Deno.test("removeOwnChains() removes the rule against martians when the ipvs mod
   for (const kubelet of [[], [KUBELET]]) {
     await using stage = await servedOn(FOREIGN, ...kubelet);
     const { tool } = stage.machine;
-    // As the first sync of the ipvs mode leaves them, with what it has removed of kube-proxy's names.
+    // The rules after the first sync of the ipvs mode, without the chains of kube-proxy that it
+    // removed.
     for (const table of ["filter", "nat", "mangle"] as const) {
       const taken = [...tool.table(table).keys()].filter((chain) =>
         /^KUBE-(SERVICES|EXTERNAL-SERVICES|NODEPORTS|PROXY-FIREWALL|PROXY-CANARY)$/.test(chain)

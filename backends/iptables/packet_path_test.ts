@@ -31,7 +31,7 @@ Deno.test("addressPath() has all digits of an address", () => {
   }
 });
 
-Deno.test("destinationPath() goes on with protocol and port", () => {
+Deno.test("destinationPath() continues with protocol and port", () => {
   const address = parseIpAddress("10.96.0.1");
   assertEquals(destinationPath(address, "UDP", parsePort(53)), path("0a600001u0035"));
   assertEquals(portPath("SCTP", parsePort(65535)), path("sffff"));

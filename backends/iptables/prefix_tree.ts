@@ -226,7 +226,7 @@ export class PrefixTree<E extends TreeEntry> {
   }
 }
 
-/** The shape of a tree depends only on the calls. */
+/** A tree that adds waiting entries together, before the next query. The result is the same as one by one. */
 export class DeferredTree<E extends TreeEntry> extends PrefixTree<E> {
   #waiting: E[] = [];
   #dropsEmpty = false;

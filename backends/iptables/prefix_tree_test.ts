@@ -14,7 +14,7 @@ function entry(path: string, rank = "", weight = 1): TreeEntry {
   return { path, rank, weight };
 }
 
-/** A tree, and what it touched since it was last asked. */
+/** A tree, and the nodes it touched since the last query. */
 function testTree(limits = SMALL) {
   const touched = new Set<string>();
   const tree = new PrefixTree<TreeEntry>((prefix) => touched.add(prefix), limits);
@@ -26,7 +26,7 @@ function testTree(limits = SMALL) {
   return { tree, changes };
 }
 
-/** A tree as text, e.g. `ab cd 1(11 12)`: entries, and nodes with what is in them. */
+/** A tree as text, e.g. `ab cd 1(11 12)`: entries, and nodes with their content. */
 function shape(tree: PrefixTree<TreeEntry>, prefix = ""): string {
   const node = tree.node(prefix);
   return [

@@ -28,7 +28,7 @@ function hostWith(refuse: (rule: string, table: string) => boolean = () => false
   return commands;
 }
 
-Deno.test("probeIptablesMode() needs one run for each table and family where nothing is missing", async () => {
+Deno.test("probeIptablesMode() needs one run for each table and family if nothing is missing", async () => {
   const commands = hostWith();
   const results = await probeIptablesMode({ commands });
   assertEquals(results.filter(({ available }) => !available), []);
@@ -90,7 +90,7 @@ Deno.test("probeIptablesMode() has no module loaded for a lock file that cannot 
   assertEquals(missing[0]?.cure, "it has to be the file of the host, and writable");
 });
 
-Deno.test("probeIptablesMode() says once that this user may not", async () => {
+Deno.test("probeIptablesMode() reports once that this user may not", async () => {
   const commands = hostWith();
   for (const name of ["iptables", "ip6tables"]) {
     const stderr =

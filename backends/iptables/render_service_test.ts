@@ -109,7 +109,7 @@ Deno.test("renderService() masquerades packets from an endpoint to itself", () =
   assertEquals(render(sentOn).rulesOf("hairpin"), [hairpin("10.0.0.1"), hairpin("10.0.0.2")]);
 });
 
-Deno.test("renderService() counts connections to node ports on loopback where it can", () => {
+Deno.test("renderService() counts connections to node ports on loopback if it can", () => {
   const features = { ...ALL_FEATURES, nfacct: true };
   const [counter] = render(plan({ nodePort: 30080 }), { features }).rulesOf("nodePorts");
   assertEquals(
@@ -137,7 +137,7 @@ Deno.test("renderService() names features that a kernel cannot express, and leav
   assertEquals(quarantined[0]?.address, "external addresses");
 });
 
-Deno.test("renderService() writes no comment where the kernel has none", () => {
+Deno.test("renderService() writes no comment if the kernel has none", () => {
   const service = plan({ to: [], nodePort: 30080 });
   const { rulesOf } = render(service, { ...without("comment"), serviceComments: false });
   assertEquals(rulesOf("refused"), [`${VIP} -j REJECT`]);

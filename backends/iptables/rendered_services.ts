@@ -1,5 +1,5 @@
 /**
- * Caches the rules of ServicePorts as text. Pure but for its own state.
+ * Caches the rules of ServicePorts as text. Pure except for its own state.
  *
  * Rules as objects are several times as large as text: those of 10,000 ServicePorts made the first
  * sync 15 MiB larger.

@@ -55,7 +55,7 @@ Deno.test("RuleWriter knows nothing of a machine that it has read and not yet wr
   const stage = new Stage();
   const seen = new Set<boolean>();
   const now = stage.clock.now.bind(stage.clock);
-  // The clock is asked before each pause, in which others may look.
+  // The clock is read before each pause, in which other tasks may run.
   stage.clock.now = () => {
     if (stage.machine.commands.calls.length > 0) seen.add(stage.writer.isKnown);
     return now();
@@ -124,7 +124,7 @@ Deno.test("RuleWriter counts the rules that it found and those that it wrote", a
   assertEquals(stage.writer.totals.nat, more);
 });
 
-Deno.test("RuleWriter goes on in a table that the tool cannot print", async () => {
+Deno.test("RuleWriter continues in a table that the tool cannot print", async () => {
   const stage = new Stage();
   const { machine: { tool }, layout, writer } = stage;
   layout.set(PLAN);

@@ -1,6 +1,6 @@
 /**
- * Everything that can go wrong with a sync, at each of its commands: one good sync later the rules are
- * those of a machine on which nothing ever went wrong, and other software's rules have been left alone.
+ * Tests every failure of a sync, at each of its commands. After one good sync the rules are those
+ * of a machine without failures, and foreign rules are unchanged.
  *
  * @module
  */
@@ -57,7 +57,7 @@ const AFTER = iptablesPlan(
 
 const isForeign = /0x77/;
 
-/** A machine that others use, on which kube-relay runs, or is about to. */
+/** A machine with other software, on which kube-relay runs, or is about to. */
 async function stageAt(point: "first sync" | "a change"): Promise<IptablesStage> {
   const stage = new IptablesStage();
   stage.machine.tool.restore(FOREIGN);
@@ -71,7 +71,7 @@ async function stageAt(point: "first sync" | "a change"): Promise<IptablesStage>
   return stage;
 }
 
-/** Compares rules with those of a machine on which nothing went wrong. Foreign ones are set aside. */
+/** Compares rules with those of a machine without failures. Foreign ones are left out. */
 function assertGolden({ machine }: IptablesStage, foreign: readonly string[]): void {
   const rules = meaningOf(machine.tool).filter((line) => !isForeign.test(line));
   assertEquals(rules, goldenMeaning(AFTER));

@@ -39,7 +39,7 @@ Deno.test("serviceExcerpt() has the node port of a ServicePort and the table of 
   assert(refused.includes("has no endpoints"));
 });
 
-Deno.test("serviceExcerpt() is input that stands by itself", () => {
+Deno.test("serviceExcerpt() is complete input", () => {
   for (const numbers of [[0], [7], [9], [1, 50, 99]]) {
     new FakeIptables().restore(excerptOf(...numbers));
   }

@@ -40,7 +40,7 @@ class Stage {
     });
   }
 
-  /** Gives plans to the writer. Returns who is in quarantine. */
+  /** Passes plans to the writer. Returns the ServicePorts in quarantine. */
   async write(plans: readonly ServicePlan[]): Promise<readonly string[]> {
     for (const plan of plans) {
       this.layout.set(plan);

@@ -46,7 +46,7 @@ export function adoptKernel(
   const { missing: missingSets, other: otherSets, stale: staleSets } = adoptSets(layout, reading);
   adoptServers({ layout, servers }, reading, ownership);
   layout.addresses.adopt(ofFamily(layout, reading.device ?? new Set()));
-  // A rule that names a set which is not there could not have been written.
+  // A rule with a missing set could not have been written.
   const hasRules = missingSets.size === 0 && otherSets.size === 0 && haveRules(tables, layout);
   layout.rules.adopt(hasRules ? new Set(layout.rules.wanted) : new Set());
   return {

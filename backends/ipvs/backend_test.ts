@@ -167,7 +167,7 @@ Deno.test("IpvsBackend.recheck() compares everything at once, sets among it", as
   assertEquals(stage.machine.dump().split("\n").sort(), before.split("\n").sort());
 });
 
-Deno.test("IpvsBackend reads again where the kernel left out a virtual server", async () => {
+Deno.test("IpvsBackend reads again if the kernel left out a virtual server", async () => {
   await using stage = await IpvsStage.started();
   const { connections, kernel } = stage.machine;
   await stage.sync(PLAN);

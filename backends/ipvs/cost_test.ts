@@ -40,7 +40,7 @@ Deno.test("IpvsBackend: a sync does not list the interfaces of the machine", asy
   assertEquals(Object.keys(stage.backend.facts() ?? {}), ["features"]);
 });
 
-/** One change of each kind among so many Services. */
+/** One change of each kind among this number of Services. */
 async function changesAmong(count: number): Promise<Record<string, readonly string[]>> {
   const services = Array.from({ length: count }, (_, number) => service(number));
   await using stage = await IpvsStage.started();

@@ -85,7 +85,7 @@ for (const count of [100, 10_000]) {
   });
 }
 
-Deno.test("diffIpvs() is one batch for each tool where there is nothing yet", () => {
+Deno.test("diffIpvs() is one batch for each tool if there is nothing yet", () => {
   const layout = new IpvsLayout(SHARED, OPTIONS);
   for (let number = 1; number <= 50; number++) layout.set(plan(number));
   const { steps } = diffIpvs(layout, new AppliedServers(), EMPTY_KERNEL);

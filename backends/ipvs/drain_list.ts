@@ -1,5 +1,5 @@
 /**
- * Real servers of weight 0 whose connections may still end. Pure but for its own state; the caller
+ * Real servers of weight 0 whose connections may still end. Pure except for its own state; the caller
  * passes the time.
  *
  * After a restart, the real servers of weight 0 in the kernel are the list. The record of virtual

@@ -1,6 +1,6 @@
 /**
  * The desired state: virtual servers, entries of sets, addresses of the device, and rules. Pure
- * but for its own state.
+ * except for its own state.
  *
  * Of a virtual server, only the ServicePorts that need it are kept; the rest is rendered from
  * their plans on demand.

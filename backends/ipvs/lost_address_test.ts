@@ -78,7 +78,7 @@ const DOUBTS: readonly (readonly [
 ];
 
 for (const [doubt, raise, options] of DOUBTS) {
-  Deno.test(`IpvsBackend leaves a virtual server on a lost address where ${doubt}`, async () => {
+  Deno.test(`IpvsBackend leaves a virtual server on a lost address if ${doubt}`, async () => {
     const runs = await runsWithLostAddress();
     raise(runs);
     await runs.run((stage) => stage.sync(nodePortPlan(KEPT)).then(() => {}), options);

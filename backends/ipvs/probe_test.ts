@@ -38,7 +38,7 @@ function missingOf(commands: FakeCommandRunner, options = {}): Promise<readonly 
   );
 }
 
-Deno.test("probeIpvsMode() finds nothing missing where everything is there", async () => {
+Deno.test("probeIpvsMode() finds nothing missing if everything is there", async () => {
   assertEquals(await missingOf(wholeHost()), []);
 });
 

@@ -45,7 +45,7 @@ Deno.test("createServerRecordFile().remove() leaves nothing, also of killed and 
     assertEquals(await namesIn(directory), []);
   }));
 
-Deno.test("createServerRecordFile() rejects where its directory is none, and cannot be made", () =>
+Deno.test("createServerRecordFile() rejects if its directory is none, and cannot be made", () =>
   withFolder(async (folder) => {
     await Deno.writeTextFile(`${folder}/file`, "");
     for (const directory of [`${folder}/file`, `${folder}/file/below`]) {

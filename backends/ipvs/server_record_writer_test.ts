@@ -85,7 +85,7 @@ Deno.test("ServerRecordWriter writes once for many changes, and skips unchanged 
   assertEquals(stage.clock.pendingTimers, 0);
 });
 
-Deno.test("ServerRecordWriter writes nothing where there is nothing to know", async () => {
+Deno.test("ServerRecordWriter writes nothing if there is nothing to know", async () => {
   const stage = new Stage();
   await stage.keeper.open();
   stage.drains = [];
@@ -138,7 +138,7 @@ Deno.test("ServerRecordWriter renames a file that it cannot parse, logs it, and 
   assertEquals(stage.logger.lines.length, 1);
 });
 
-Deno.test("ServerRecordWriter says once that it cannot write, goes on trying, and says when it can", async () => {
+Deno.test("ServerRecordWriter reports once that it cannot write, continues trying, and says when it can", async () => {
   const stage = new Stage();
   stage.file.problem = new Error("Read-only file system (os error 30)");
   await stage.keeper.open();

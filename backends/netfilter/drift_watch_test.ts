@@ -53,7 +53,7 @@ class Stage extends DriftStage implements DriftSubject {
   }
 }
 
-Deno.test("DriftWatch compares at once when something is gone, says so, and counts by kind", async () => {
+Deno.test("DriftWatch compares at once when something is gone, reports it, and counts by kind", async () => {
   await using stage = new Stage();
   stage.lost = { table: "nat" };
   stage.found = { counts: { chain: 3, rule: 0 }, fields: { chains: 3 } };
@@ -67,7 +67,7 @@ Deno.test("DriftWatch compares at once when something is gone, says so, and coun
   ]);
 });
 
-Deno.test("DriftWatch compares everything from time to time, and says nothing where all is well", async () => {
+Deno.test("DriftWatch compares everything from time to time, and reports nothing if nothing is wrong", async () => {
   await using stage = new Stage();
   await stage.pass(290);
   assertEquals([stage.looks, stage.verifications], [29, 0]);
@@ -87,7 +87,7 @@ Deno.test("DriftWatch looks when its subject says, which may change", async () =
   assertEquals(stage.looks, 12);
 });
 
-Deno.test("DriftWatch says that it cannot look, and looks again", async () => {
+Deno.test("DriftWatch reports that it cannot look, and looks again", async () => {
   await using stage = new Stage();
   stage.lookError = new Error("it hangs");
   await stage.pass(20);

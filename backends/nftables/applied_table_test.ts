@@ -6,7 +6,7 @@ import { AppliedTable } from "./applied_table.ts";
 import { claimsOf } from "./entry_id.ts";
 import { arrangeEntry, type Entry } from "./entry.ts";
 
-/** The entry of the cluster IP of a ServicePort with so many endpoints. */
+/** The entry of the cluster IP of a ServicePort with this number of endpoints. */
 function entry(name: string, endpoints: number): Entry {
   const to = Array.from({ length: endpoints }, (_, index) => `10.0.0.${index + 1}:80`);
   const plan = testServicePlan({ name, clusterIp: `172.30.0.${name}`, to });
@@ -18,7 +18,7 @@ function reading(rules: Readonly<Record<string, string>>): TableReading {
   return { ...EMPTY_TABLE, rules: new Map(Object.entries({ [LAYOUT_MARK]: "", ...rules })) };
 }
 
-/** Those that are as they should be, besides the one that says how the table is laid out. */
+/** Correct chains, besides the one that names the layout. */
 function chainsOf({ chains }: AppliedTable): readonly string[] {
   return [...chains].filter((name) => name !== LAYOUT_MARK);
 }

@@ -161,7 +161,7 @@ Deno.test("NftablesBackend drops instead of rejecting on a kernel without reject
   assertEquals(chains.get("reject-all"), ["drop"]);
 });
 
-Deno.test("NftablesBackend requests route_localnet only where loopback is asked for", () => {
+Deno.test("NftablesBackend requests route_localnet only if loopback is asked for", () => {
   const stage = new NftablesStage();
   const requests = (nodePorts: NodePortAddresses) =>
     stage.backend.hostSettings(nodePorts).map(({ name, value }) => `${name}=${value}`);
@@ -214,7 +214,7 @@ Deno.test("NftablesBackend removes unused chains, and does not count them as dri
 const OURS = "table ip kube-relay (nftables)";
 const REMOVAL = { family: "IPv4", dryRun: false } as const;
 
-/** A machine that serves a Service, on which others have tables too. */
+/** A machine that serves a Service, with foreign tables. */
 async function served(): Promise<NftablesStage> {
   const stage = new NftablesStage();
   for (const table of ["ip other", "ip6 kube-relay"]) {
@@ -254,7 +254,7 @@ Deno.test("removeOwnTable() removes the table of the requested family", async ()
   assertEquals(machine.tool.tables, ["ip kube-relay"]);
 });
 
-Deno.test("removeOwnTable() has nothing to say where there is no nft", async () => {
+Deno.test("removeOwnTable() reports nothing without nft", async () => {
   const commands = new FakeCommandRunner().failCall(1, "not-found");
   assertEquals((await removeOwnTable({ commands }, REMOVAL)).removed, []);
   const missing = new FakeCommandRunner().on("nft", { code: 127, stderr: "nft: not found" });

@@ -128,7 +128,7 @@ Deno.test("compare() of some ServicePorts reports their objects and the shared o
   ]);
 });
 
-Deno.test("repair() writes nothing where nothing differs, and no chain that is as it should be", async () => {
+Deno.test("repair() writes nothing if nothing differs, and no chain that is as it should be", async () => {
   const machine = new FakeNftMachine();
   await using serving = backendOn(machine);
   await serving.start();

@@ -18,7 +18,7 @@ function plan(number: number, to?: readonly string[]): ServicePlan {
   });
 }
 
-Deno.test("diffTable() writes nothing where nothing changed", () => {
+Deno.test("diffTable() writes nothing if nothing changed", () => {
   const stage = new NftDiffStage();
   stage.layout.set(plan(1));
   stage.sync();
@@ -27,7 +27,7 @@ Deno.test("diffTable() writes nothing where nothing changed", () => {
   assertEquals([transaction.isEmpty, transaction.elements], [true, 0]);
 });
 
-/** The number of the chain for so many endpoints. */
+/** The number of the chain for this number of endpoints. */
 function number(main: number): string {
   return chainElement(chainName({ front: "vip", treatment: "off-cluster", main })).key;
 }
@@ -98,7 +98,8 @@ Deno.test("diffTable() moves one endpoint of fifty, not those after it", () => {
   stage.layout.set(plan(1, ["10.0.0.1:8080", ...endpoints.slice(1)]));
   assertEquals(stage.sync().elements, 2);
   stage.layout.set(plan(1, endpoints.slice(1)));
-  // The number of another chain, that chain, the last endpoint, and who takes the place that came free.
+  // The number of another chain, that chain, the last endpoint, and the endpoint that moves into
+  // the gap.
   assertEquals(stage.sync().elements, 2 + 1 + 1 + 2);
 });
 

@@ -8,7 +8,7 @@ const TAKEN = "Another program removed or replaced chains of nftables; repairing
 const REPAIRED = "Another program removed or changed rules; repairing";
 const FAILED = "Cannot check the table; trying again";
 
-/** A table that others change, and what the watch does about it. */
+/** A table that other programs change, with its watch. */
 class Stage extends DriftStage {
   /** Chains that another program removed. */
   missing: readonly string[] = [];
@@ -84,13 +84,13 @@ Deno.test("DriftWatch reads a small table within seconds", async () => {
   assertEquals(stage.verifications, 2, "what was measured counts");
 });
 
-Deno.test("DriftWatch looks as often as the sync period says, where that is short", async () => {
+Deno.test("DriftWatch looks as often as the sync period requires, if that is short", async () => {
   await using stage = new Stage({ periodMs: 1_000 });
   await stage.pass(4);
   assertEquals([stage.looks, stage.verifications], [4, 0]);
 });
 
-Deno.test("DriftWatch reads everything of 10,000 Services after five minutes, and says nothing where all is well", async () => {
+Deno.test("DriftWatch reads everything of 10,000 Services after five minutes, and reports nothing if nothing is wrong", async () => {
   await using stage = new Stage();
   stage.verifyMs = 1_000;
   await stage.pass(300);
@@ -128,7 +128,7 @@ Deno.test("DriftWatch counts changed rules as those of changed chains", async ()
   assertEquals(stage.messages, [REPAIRED]);
 });
 
-Deno.test("DriftWatch says that it cannot look, and looks again", async () => {
+Deno.test("DriftWatch reports that it cannot look, and looks again", async () => {
   await using stage = new Stage();
   stage.lookError = new Error("nft hangs");
   await stage.pass(10);

@@ -154,7 +154,7 @@ Deno.test("elementsOf() admits only the source ranges of a load balancer", () =>
   );
 });
 
-Deno.test("elementsOf() drops in silence where clients from outside are to have no answer", () => {
+Deno.test("elementsOf() drops in silence if clients from outside are to have no answer", () => {
   const unreachable = { externalIps: ["192.0.2.1"], loadBalancerVips: ["192.0.2.2"] };
   const drop = { kind: "drop" } as const;
   const plan = testServicePlan({ ...unreachable, external: drop, sourceRanges: [] });
@@ -225,7 +225,7 @@ Deno.test("arrangeEndpoints() gives new endpoints the numbers of removed ones", 
   }
 });
 
-Deno.test("arrangeEndpoints() keeps the list of the plan where nothing is to be kept in place", () => {
+Deno.test("arrangeEndpoints() keeps the list of the plan if nothing is to be kept in place", () => {
   const wanted = endpoints(1, 2);
   assert(arrangeEndpoints(wanted, undefined) === wanted);
   assert(arrangeEndpoints(wanted, endpoints(1, 2)) === wanted);

@@ -1,5 +1,5 @@
 /**
- * The desired table: which ServicePort owns which key. Pure but for its own state.
+ * The desired table: which ServicePort owns which key. Pure except for its own state.
  *
  * Elements are not stored. Those of an entry are rendered from the plan of its ServicePort when
  * they are written, so 10,000 ServicePorts take a few megabytes, and the cost of a change depends

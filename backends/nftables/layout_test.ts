@@ -115,13 +115,13 @@ Deno.test("sharedElements() leaves out ranges of Services that are inside of oth
   assertEquals(keysOf("service-cidrs"), ["172.30.0.0/16", "172.31.0.1"]);
 });
 
-Deno.test("sharedElements() lists the addresses of node ports where they are not all of the node", () => {
+Deno.test("sharedElements() lists the addresses of node ports if they are not all of the node", () => {
   assertEquals(keysOf("node-port-ips"), []);
   const nodePortAddresses = { kind: "cidrs", cidrs: [parseCidr("192.168.0.0/16")] } as const;
   assertEquals(keysOf("node-port-ips", { nodePortAddresses }), ["192.168.0.2"]);
 });
 
-Deno.test("sharedElements() has loopback only where it was asked for, and never in IPv6", () => {
+Deno.test("sharedElements() has loopback only if it was asked for, and never in IPv6", () => {
   const asked = {
     nodePortAddresses: { kind: "cidrs", cidrs: [parseCidr("0.0.0.0/0")] },
     localhostNodePorts: true,
@@ -141,7 +141,7 @@ Deno.test("unsupported() finds nothing wrong with a ServicePort on a kernel that
   assertEquals(unsupported(plan, ALL_FEATURES), undefined);
 });
 
-Deno.test("unsupported() says why session affinity gets no rules, where anybody is served", () => {
+Deno.test("unsupported() gives the reason why session affinity gets no rules, if any client is served", () => {
   const features = { ...ALL_FEATURES, affinity: false };
   const sticky = { affinityTimeoutSeconds: 60 };
   const plan = testServicePlan({ ...sticky, to: ["10.0.0.1:80"] });

@@ -79,7 +79,7 @@ Deno.test("probeNftablesMode() names the feature of a line that nft refuses, wit
   assert(missing[0]!.cure?.includes("CONFIG_NFT_FIB_IPV4"), missing[0]!.cure);
 });
 
-Deno.test("probeNftablesMode() says once that this user may not", async () => {
+Deno.test("probeNftablesMode() reports once that this user may not", async () => {
   const stderr = "/dev/stdin:1:1-15: Error: Could not process rule: Operation not permitted\n";
   const results = await probe({ check: () => ({ code: 1, stderr }) });
   assertEquals(supportOf(results).missing.map(({ detail }) => detail), [
@@ -87,7 +87,7 @@ Deno.test("probeNftablesMode() says once that this user may not", async () => {
   ]);
 });
 
-Deno.test("probeNftablesMode() works on one family where the kernel lacks the other", async () => {
+Deno.test("probeNftablesMode() works on one family if the kernel lacks the other", async () => {
   const check = (text: string) =>
     text.startsWith("add table ip6")
       ? {
@@ -108,7 +108,7 @@ for (const failure of ["not-found", "not-permitted", "timeout", "failed"] as con
   });
 }
 
-Deno.test("probeNftablesMode() gives up on a check that hangs, and goes on", async () => {
+Deno.test("probeNftablesMode() gives up on a check that hangs, and continues", async () => {
   const commands = hostWith();
   // The three before ask for the version and the shared tools.
   commands.failCall(4, "timeout");

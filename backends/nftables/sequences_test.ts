@@ -25,7 +25,7 @@ const AFTER = nftablesPlan(
   ),
 );
 
-/** A machine that others use, on which kube-relay runs, or is about to. */
+/** A machine with other software, on which kube-relay runs, or is about to. */
 async function stageAt(point: "first sync" | "a change"): Promise<NftablesStage> {
   const stage = new NftablesStage();
   stage.machine.tool.run("add table ip other\nadd chain ip other foreign\n");
@@ -34,7 +34,7 @@ async function stageAt(point: "first sync" | "a change"): Promise<NftablesStage>
   return stage;
 }
 
-/** Compares the table with that of a machine on which nothing went wrong. */
+/** Compares the table with that of a machine without failures. */
 function assertGolden({ machine, meaning }: NftablesStage): void {
   assertEquals(meaning, goldenNftMeaning(AFTER));
   assertEquals(machine.tool.tables.toSorted(), [TABLE, "ip other"]);
@@ -125,7 +125,7 @@ for (const point of ["first sync", "a change"] as const) {
   }
 }
 
-Deno.test("sequence: start() fails where nft is missing, and says so", async () => {
+Deno.test("sequence: start() fails if nft is missing, and reports it", async () => {
   await using stage = new NftablesStage();
   stage.machine.commands.failNext("not-found");
   assert(await failureOf(() => stage.backend.start()) instanceof NftError);

@@ -85,7 +85,7 @@ export class SlotAllocator {
 
   /**
    * Gives a ServicePort the slots that it had in another process, unless it has some already. What
-   * belongs to another ServicePort or is no slot is passed over.
+   * belongs to another ServicePort or is no slot is skipped.
    */
   adopt(key: ServicePortKey, found: Slots): void {
     if (this.#blocks.has(key)) return;

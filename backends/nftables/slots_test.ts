@@ -57,7 +57,7 @@ Deno.test("slotsOf() gives each of 20,000 ServicePorts a block of its own", () =
   assertEquals(slots.slotsOf({ ...verdicts, key: name(7) }), released);
 });
 
-Deno.test("slotsOf() lets ServicePorts share a block where none is free", () => {
+Deno.test("slotsOf() lets ServicePorts share a block if none is free", () => {
   const slots = new SlotAllocator();
   const usual = blockOf(slots.slotsOf(plan("web", ONE)));
   const others = Array.from({ length: 64 }, (_, index) => {

@@ -124,7 +124,7 @@ Deno.test("TableWriter leaves out all ServicePorts with refused elements of one 
   assertEquals(stage.elements("service-ips").length, 2);
 });
 
-Deno.test("TableWriter gives up where the kernel finds something new each time", async () => {
+Deno.test("TableWriter gives up if the kernel finds something new each time", async () => {
   const stage = new Stage();
   const plans = Array.from({ length: 20 }, (_, index) => plan(index + 1));
   for (const each of plans) stage.layout.set(each);
@@ -178,7 +178,7 @@ Deno.test("TableWriter quarantines no ServicePort for lines that a new table acc
   assertEquals(await stage.write(), []);
 });
 
-Deno.test("TableWriter keeps the table where only ServicePorts were to blame", async () => {
+Deno.test("TableWriter keeps the table if only ServicePorts were to blame", async () => {
   const stage = await stageWith(plan(1));
   stage.machine.tool.table("ip kube-relay").elements.get("affinity")?.set("client", "slot");
   stage.machine.judge = (line) => /10\.0\.2\.1/.test(line) ? "Invalid argument" : undefined;
@@ -209,7 +209,7 @@ Deno.test("TableWriter replaces no table that it may not read", async () => {
   for (let time = 1; time <= 5; time++) await assertRejects(() => stage.write(), NftError);
 });
 
-Deno.test("TableWriter says which chains are missing, by their names alone", async () => {
+Deno.test("TableWriter names missing chains, by their names alone", async () => {
   const stage = await stageWith(plan(1));
   assertEquals(await stage.writer.missingChains(), []);
   stage.machine.tool.run(

@@ -79,7 +79,7 @@ Deno.test("TrafficCounters sums the counters of a Service's frontends", async ()
   assertEquals(stage.of(WEB), [7, 700, 3]);
 });
 
-Deno.test("TrafficCounters counts nothing twice where the kernel repeats elements", async () => {
+Deno.test("TrafficCounters counts nothing twice if the kernel repeats elements", async () => {
   const stage = new Stage();
   await stage.sync(WEB, DNS);
   stage.machine.packets.set(WEB_IN, 4).set(WEB_OUT, 3);
@@ -92,7 +92,7 @@ Deno.test("TrafficCounters counts nothing twice where the kernel repeats element
   assertEquals(stage.of(WEB), [5, 500, 3]);
 });
 
-Deno.test("TrafficCounters writes with the first sync and where fronts come or go, and reads only when asked", async () => {
+Deno.test("TrafficCounters writes with the first sync and if fronts come or go, and reads only when asked", async () => {
   const stage = new Stage();
   await stage.sync(WEB);
   const before = stage.machine.commands.calls.length;
@@ -152,7 +152,7 @@ Deno.test("TrafficCounters repairs changes by other programs with the next readi
   }
 });
 
-Deno.test("TrafficCounters lets no sync fail, and says once why nothing is counted", async () => {
+Deno.test("TrafficCounters lets no sync fail, and gives the reason once why nothing is counted", async () => {
   const stage = new Stage();
   stage.machine.judge = (line) => line.includes(" counter ;") ? "Not supported" : undefined;
   await stage.sync(WEB);

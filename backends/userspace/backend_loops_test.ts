@@ -87,7 +87,7 @@ Deno.test("UserspaceBackend uses an endpoint again when it is no longer an addre
     [],
     [`ClusterIP ${VIP}:${port} serving`],
   ]);
-  // The frontend comes: the Service whose endpoint it is has not changed.
+  // The frontend is added: the Service with this endpoint has not changed.
   const taken = await test.sync([web, other]);
   assertEquals(taken.quarantined.map(({ key }) => key), [web.key]);
   assertEquals(await test.served(web), [`ClusterIP ${VIP}:${port} refusing`]);
@@ -261,7 +261,7 @@ Deno.test("UserspaceBackend publishes no port of its own that is for this machin
   assertEquals(await isRefused({ hostname: VIP, port }), true);
 });
 
-/** A network in which something leads what is sent to {@linkcode FAR} back to an address of this machine. */
+/** A network in which packets to {@linkcode FAR} return to an address of this machine. */
 function hairpin(to: SocketAddress): Network {
   const lead = (address: SocketAddress) => address.hostname === FAR ? to : address;
   return {
@@ -381,7 +381,7 @@ Deno.test("UserspaceBackend drops datagrams that bear the address of a frontend 
   assertEquals([test.backend.connections.counters.udpFlows, endpoint.pending], [0, 0]);
 });
 
-Deno.test("UserspaceBackend looks at the Services of one address when a frontend comes or goes", async () => {
+Deno.test("UserspaceBackend looks at the Services of one address when a frontend is added or removed", async () => {
   await using test = new TestUserspaceBackend();
   const port = unusedPort();
   const plans = Array.from(

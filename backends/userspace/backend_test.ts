@@ -108,7 +108,7 @@ Deno.test("UserspaceBackend.sync() looks only at changes", async () => {
   assertEquals([third.services, third.operations], [1, { close: 1, addressRemove: 1 }]);
 });
 
-Deno.test("UserspaceBackend refuses for a Service without endpoints, and serves it when they come", async () => {
+Deno.test("UserspaceBackend refuses for a Service without endpoints, and serves it once it has some", async () => {
   await using a = TcpServer.named("a");
   await using test = new TestUserspaceBackend();
   const at = { clusterIp: VIP, port: unusedPort() };
@@ -152,7 +152,7 @@ Deno.test("UserspaceBackend serves external, load balancer and node addresses", 
   assertEquals(await isRefused({ hostname: "127.96.1.5", port: nodePort }), true);
 });
 
-Deno.test("UserspaceBackend lets connections finish when their endpoint or their Service goes", async () => {
+Deno.test("UserspaceBackend lets connections finish when their endpoint or their Service is removed", async () => {
   await using a = TcpServer.named("a");
   await using test = new TestUserspaceBackend();
   const at = { clusterIp: VIP, port: unusedPort() };
@@ -195,7 +195,7 @@ Deno.test("UserspaceBackend quarantines SCTP, and names the modes that support i
   assertEquals((await test.sync([])).quarantined, []);
 });
 
-Deno.test("UserspaceBackend counts flows that move, and ends those of a Service that goes", async () => {
+Deno.test("UserspaceBackend counts flows that move, and ends those of a removed Service", async () => {
   await using a = UdpPeer.open({ answer: () => "a" });
   await using b = UdpPeer.open({ answer: () => "b" });
   await using client = UdpPeer.open();

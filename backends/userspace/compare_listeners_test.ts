@@ -46,7 +46,7 @@ function found(
     .map(({ kind, object, name, key }) => `${kind} ${object} ${name} ${key}`);
 }
 
-Deno.test("compareListeners() finds no difference where all is open, and asks for nothing untold", () => {
+Deno.test("compareListeners() finds no difference if all sockets are open, and asks only for given addresses", () => {
   assertEquals(found({ serving: SERVING }), []);
   assertEquals(
     compareListeners({ plan: PLAN, scope: { serving: SERVING }, sockets: undefined }),

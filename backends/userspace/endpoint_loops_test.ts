@@ -13,7 +13,7 @@ const NODE = testSharedPlan({
   nodePortAddresses: ["192.0.2.10", "127.0.0.1", "::1"].map(parseIpAddress),
 });
 
-/** Loops of these ServicePorts, and what each takes part with. */
+/** Loops of these ServicePorts, with the part of each. */
 function loopsOf(
   plans: readonly TestServicePlan[],
   options?: ConstructorParameters<typeof EndpointLoops>[0],
@@ -110,7 +110,7 @@ Deno.test("EndpointLoops.takeAffected() names ServicePorts whose endpoint became
   assertEquals([...loops.takeAffected()], []);
 });
 
-Deno.test("withoutEndpoints() refuses where none is left", () => {
+Deno.test("withoutEndpoints() refuses if none is left", () => {
   const plan = testServicePlan({
     internal: testForward("10.0.0.1:80", "10.0.0.2:80"),
     external: testForward("10.0.0.1:80"),

@@ -26,7 +26,7 @@ function excluding(...keys: string[]): ReadonlySet<EndpointKey> {
   return new Set(keys as EndpointKey[]);
 }
 
-Deno.test("EndpointPicker.pick() goes round exactly", () => {
+Deno.test("EndpointPicker.pick() rotates exactly", () => {
   assertEquals(picks(new EndpointPicker(plan(A, B, C)), 7), [A, B, C, A, B, C, A]);
 });
 
@@ -128,7 +128,7 @@ Deno.test("EndpointPicker.pick() binds a client to another endpoint when its end
   assertEquals(picks(picker, 2), [B, B]);
 });
 
-Deno.test("EndpointPicker.pick() shares affinity between verdicts where the endpoint allows", () => {
+Deno.test("EndpointPicker.pick() shares affinity between verdicts if the endpoint allows", () => {
   const picker = new EndpointPicker(
     testServicePlan({
       internal: testForward(A, B),

@@ -14,7 +14,7 @@ export interface RelayedConnection {
   readonly protocol: "TCP" | "UDP";
   /** The client's address, as the socket reports it. */
   readonly client: string;
-  /** Where it came in. */
+  /** The frontend at which it arrived. */
   readonly at: ServiceAddress;
   readonly endpoint: { readonly address: IpAddress; readonly port: Port };
 }
@@ -101,11 +101,12 @@ export class PolicyGate {
     const from = tryParseIpAddress(client);
     // An address of a pod is never one of the node, also where both are loopback addresses.
     const isNode = (address: IpAddress) =>
-      this.#context.clients.isNode(address, at) && !this.#judge.hasPod(address);
+      this.#context.clients.isNode(address, at) && this.#judge.podAt(address) === undefined;
+    const isRemote = (address: IpAddress) => this.#judge.podAt(address)?.isRemote === true;
     return from && {
       ...{ from, to, transport: { protocol, port } },
-      isFromOwnNode: isNode(from),
-      isToOwnNode: isNode(to),
+      isFromOwnNode: isNode(from) && !isRemote(to),
+      isToOwnNode: isNode(to) && !isRemote(from),
     };
   }
 

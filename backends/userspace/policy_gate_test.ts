@@ -6,6 +6,7 @@ import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
+import { suspectAddresses } from "../../lib/app/policy/connection_cutter.ts";
 import { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
 import { PolicyPlanner } from "../../lib/policy/policy_planner.ts";
 import { PolicyState } from "../../lib/policy/policy_state.ts";
@@ -31,7 +32,10 @@ class Stage {
   readonly logger = new MemoryLogger();
   readonly counters = { tcpDenied: 0, udpDenied: 0 };
   readonly gate: PolicyGate;
-  readonly #planner = new PolicyPlanner(this.state, IPV4_PLAN);
+  readonly #planner = new PolicyPlanner(this.state, {
+    ...IPV4_PLAN,
+    includesRemotePods: true,
+  });
 
   constructor() {
     const clients = new ClientOrigin();
@@ -93,6 +97,14 @@ Deno.test("PolicyGate.denialOf() always lets a pod and its own node reach each o
   assertEquals(stage.isAllowed(WEB, NODE), true);
 });
 
+Deno.test("PolicyGate.denialOf() judges between this node and a pod of another node", () => {
+  const stage = new Stage();
+  setPod(stage.state, "default/web", { address: WEB, labels: { app: "web" }, nodeName: "n2" });
+  stage.take();
+  assertEquals([stage.isAllowed(NODE, WEB), stage.isAllowed(WEB, NODE)], [false, false]);
+  assertEquals([stage.isAllowed(FRIEND, WEB), stage.isAllowed(OTHER, WEB)], [true, false]);
+});
+
 Deno.test("PolicyGate.denialOf() does not take a pod on a loopback address for the node", () => {
   const stage = new Stage();
   setPod(stage.state, "default/other", { address: "127.0.0.9" });
@@ -134,7 +146,7 @@ Deno.test("PolicyGate.recheck() cuts the connections of some addresses that are 
   const leave = stage.gate.enter(relayed(FRIEND, WEB, { protocol: "UDP" }), () => cut.push("left"));
   leave();
   assertEquals(await stage.gate.recheck([WEB, FRIEND].map(parseIpAddress)), 0);
-  stage.allow("nobody");
+  stage.allow("none");
   assertEquals(await stage.gate.recheck([parseIpAddress(OTHER)]), 0);
   assertEquals(await stage.gate.recheck([parseIpAddress(WEB)]), 1);
   assertEquals(cut, ["friend to web"]);
@@ -144,7 +156,21 @@ Deno.test("PolicyGate.enter() cuts what a plan denied while its endpoint was dia
   const stage = new Stage();
   let count = 0;
   assertEquals(stage.isAllowed(FRIEND, WEB), true);
-  stage.allow("nobody");
+  stage.allow("none");
   stage.gate.enter(relayed(FRIEND, WEB), () => count++);
   assertEquals([count, await stage.gate.recheck([parseIpAddress(WEB)])], [1, 0]);
+});
+
+Deno.test("PolicyGate.recheck() cuts what was relayed before the first plan", async () => {
+  const planned = new Stage();
+  const clients = new ClientOrigin();
+  const [judge, log] = [new ConnectionJudge(), new MemoryLogger()];
+  const counters = { tcpDenied: 0, udpDenied: 0 };
+  const gate = new PolicyGate({ clock: new FakeClock(), clients, counters, log }, judge);
+  let cut = 0;
+  gate.enter(relayed(OTHER, WEB), () => cut++);
+  const planner = new PolicyPlanner(planned.state, IPV4_PLAN);
+  const changes = planner.update();
+  for (const _ of judge.takeInSteps(planner.plan, changes));
+  assertEquals([cut, await gate.recheck(suspectAddresses(planner.plan, changes)), cut], [0, 1, 1]);
 });

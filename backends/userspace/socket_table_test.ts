@@ -127,7 +127,7 @@ Deno.test("SocketTable quarantines a ServicePort whose address is unavailable, u
   assertEquals([report.quarantined, report.operations], [[], { listen: 1, addressAdd: 1 }]);
 });
 
-Deno.test("SocketTable serves a stand-in where an address can't be made local", async () => {
+Deno.test("SocketTable serves a stand-in if an address can't be made local", async () => {
   await using a = TcpServer.named("a");
   await using test = new TestUserspaceBackend();
   const port = unusedPort();

@@ -1,5 +1,5 @@
 /**
- * The image has what the table of programs names, and nothing in it asks a question.
+ * Tests that the image contains the programs of the table, and that its build is not interactive.
  *
  * @module
  */

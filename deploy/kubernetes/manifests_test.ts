@@ -1,5 +1,5 @@
 /**
- * The manifests: every field is one that exists, and everything they name is there.
+ * Tests the manifests: every field exists in the API, and every named object exists.
  *
  * @module
  */

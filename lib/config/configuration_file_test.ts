@@ -41,7 +41,7 @@ Deno.test("unknownFields() finds fields that are none, at any depth, with the ne
   ]);
 });
 
-Deno.test("unknownFields() finds nothing where there is nothing to find", () => {
+Deno.test("unknownFields() finds nothing if there is nothing to find", () => {
   for (const value of [null, "text", [], {}, { mode: { anything: 1 } }, { iptables: null }]) {
     assertEquals(unknownFields(value, TREE), []);
   }

@@ -24,7 +24,7 @@ Deno.test("parseConfiguration() treats null as absent in every field", () => {
   assertEquals(configuration, defaultConfiguration());
 });
 
-Deno.test("parseConfiguration() treats zero as the default only where upstream does", () => {
+Deno.test("parseConfiguration() treats zero as the default only if upstream does", () => {
   const { configuration } = parseConfiguration({
     ...HEAD,
     clientConnection: { qps: 0, burst: 0 },

@@ -24,6 +24,6 @@ Deno.test("defaultStateDirectory() is where the control socket is, so that a boo
   assertEquals(defaultStateDirectory(context(0)), "/run/kube-relay");
 });
 
-Deno.test("defaultControlSocket() says which flags help where there is no home", () => {
+Deno.test("defaultControlSocket() names the flags to set if there is no home", () => {
   assertThrows(() => defaultControlSocket(context(1000)), RangeError, "--control-socket");
 });

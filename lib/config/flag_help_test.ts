@@ -15,7 +15,7 @@ Deno.test("flagHelp() names every flag once but retired ones, in lines of at mos
   }
 });
 
-Deno.test("flagHelp() has groups and says defaults", () => {
+Deno.test("flagHelp() has groups and shows defaults", () => {
   assertStringIncludes(flagHelp(), "\n\nProxying:\n  --proxy-mode MODE, --mode MODE\n");
   assertStringIncludes(flagHelp(), "SIGTERM (default 10s)\n");
 });

@@ -94,7 +94,7 @@ Deno.test("loadConfiguration() puts flags into their fields", async () => {
   assertEquals(proxy.logging.verbosity, 3);
 });
 
-Deno.test("loadConfiguration() listens on IPv6 where bindAddress is IPv6", async () => {
+Deno.test("loadConfiguration() listens on IPv6 if bindAddress is IPv6", async () => {
   const { proxy } = await load(["--bind-address=::"]);
   assertEquals(proxy.healthzBindAddress, "[::]:10256");
   assertEquals(proxy.metricsBindAddress, "[::1]:10249");
@@ -165,7 +165,7 @@ Deno.test("loadConfiguration() names the flag or the place in the file of each p
   );
 });
 
-Deno.test("loadConfiguration() says that a file cannot be read, and why", async () => {
+Deno.test("loadConfiguration() reports that a file cannot be read, and why", async () => {
   assertEquals(await problemsOf(["--config=c.yaml"]), [
     "--config: Cannot read configuration file 'c.yaml': No such file",
   ]);

@@ -9,7 +9,7 @@ Deno.test("nearestName() finds the probable name", () => {
   assertEquals(nearestName("clustercidr", KNOWN), "clusterCIDR");
 });
 
-Deno.test("nearestName() says nothing rather than something far away", () => {
+Deno.test("nearestName() returns nothing if no name is near", () => {
   assertEquals(nearestName("conntrack-min", KNOWN), undefined);
   assertEquals(nearestName("", KNOWN), undefined);
   assertEquals(nearestName("proxy-mode", []), undefined);

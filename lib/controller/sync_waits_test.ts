@@ -82,7 +82,7 @@ function createSyncRunner(clock: FakeClock, run: () => Promise<RunOutcome>): Syn
 const createGapRunner = (clock: FakeClock, run: () => Promise<RunOutcome>) =>
   new GapRunner(clock, run);
 
-/** The runs that a runner makes of a history. */
+/** The runs of a runner for a history. */
 async function runsOf(
   create: (clock: FakeClock, run: () => Promise<RunOutcome>) => Runner,
   { requests, runMs, fails = [], lateMs = 0, jumpMs = 0 }: History,

@@ -43,7 +43,7 @@ Deno.test("TaskGroup ignores an error after the end", async () => {
   await group.ended();
 });
 
-Deno.test("TaskGroup names a task that does not end within 15 s, and goes on without it", async () => {
+Deno.test("TaskGroup names a task that does not end within 15 s, and continues without it", async () => {
   const stage = { clock: new FakeClock(), logger: new MemoryLogger() };
   const group = new TaskGroup(new AbortController().signal);
   group.run("stubborn", () => new Promise(() => {}));

@@ -72,7 +72,7 @@ Deno.test("explainPacket() names the ServicePorts that claim an address without 
   });
 });
 
-Deno.test("explainPacket() says which endpoints the mode leaves out, and why", () => {
+Deno.test("explainPacket() names the endpoints that the mode leaves out, and the reason", () => {
   const leftOut = new Map([[THERE.key, "it leads back"]]);
   const explanation = explain("10.96.0.1:80", { deviations: { leftOut } });
   assertEquals(eligible(explanation), [HERE.key]);

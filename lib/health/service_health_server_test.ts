@@ -210,7 +210,7 @@ Deno.test("ServiceHealthServer reports a port in use, keeps the others, and trie
   assertEquals((await ask(port)).status, 503);
 });
 
-Deno.test("ServiceHealthServer tries again by itself, more and more slowly, and says so once", async () => {
+Deno.test("ServiceHealthServer tries again by itself, more and more slowly, and reports it once", async () => {
   const clock = new FakeClock();
   await using stage = createStage({ clock });
   const port = unusedPort();

@@ -50,7 +50,7 @@ Deno.test("reviewAccess() returns the denied rights, in the order of the request
     ]);
   }));
 
-Deno.test("reviewAccess() throws where the API server answers no reviews", () =>
+Deno.test("reviewAccess() throws if the API server answers no reviews", () =>
   withClient(async (fake, client) => {
     fake.setMissing("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", 404);
     const { signal } = new AbortController();

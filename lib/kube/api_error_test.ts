@@ -9,7 +9,7 @@ const EXPIRED = {
   code: 410,
 };
 
-Deno.test("apiErrorFromStatus() says action, code, reason and the server's words", () => {
+Deno.test("apiErrorFromStatus() names action, code, reason and the server's words", () => {
   const error = apiErrorFromStatus(EXPIRED, { action: "watch /api/v1/services" });
   assertEquals(
     error.message,

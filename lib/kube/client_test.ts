@@ -63,7 +63,7 @@ Deno.test("KubeClient.patch() changes the fields of the patch, and rejects for a
     assertEquals((await assertRejects(refused, ApiError)).isNotFound(), true);
   }));
 
-Deno.test("KubeClient.listPage() hands over a page, and says how to go on", () =>
+Deno.test("KubeClient.listPage() returns a page, and its continuation", () =>
   withClient(async ({ fake, client }) => {
     for (const name of ["a", "b", "c"]) fake.store.create(service(name));
     const names: unknown[] = [];

@@ -9,7 +9,7 @@ import { TransportError } from "./http_transport.ts";
 
 const EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events";
 
-/** Answers in order; what is left out is a success. */
+/** Answers in order; missing answers are successes. */
 class FakeEventClient {
   readonly sent: string[] = [];
   readonly bodies: Record<string, unknown>[] = [];
@@ -119,7 +119,7 @@ Deno.test("EventRecorder sends events that came twice before the first was sent 
     recorder.record(event());
   }));
 
-Deno.test("EventRecorder makes a new object where that of a series has expired", () =>
+Deno.test("EventRecorder makes a new object if that of a series has expired", () =>
   withRecorder(async ({ recorder, client }) => {
     recorder.record(event());
     await settle();
@@ -130,7 +130,7 @@ Deno.test("EventRecorder makes a new object where that of a series has expired",
     assertEquals((client.bodies[2]?.series as { count: number }).count, 2);
   }));
 
-Deno.test("EventRecorder tries 12 times about 10 s apart without an answer, then goes on", () =>
+Deno.test("EventRecorder tries 12 times about 10 s apart without an answer, then continues", () =>
   withRecorder(async ({ clock, recorder, client, logger }) => {
     const failure = new TransportError("connect", "refused");
     client.failures.push(...Array.from({ length: 12 }, () => failure));

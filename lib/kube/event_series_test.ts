@@ -48,7 +48,7 @@ Deno.test("EventSeriesTable.sweep() closes idle series, and reports unsent count
   assertEquals(table.size, 0);
 });
 
-Deno.test("EventSeriesTable.sweep() reports a series that goes on every 30 min", () => {
+Deno.test("EventSeriesTable.sweep() reports an ongoing series every 30 min", () => {
   const table = new EventSeriesTable();
   const series = table.add(EVENT, 0)!;
   table.add(EVENT, 1);

@@ -47,7 +47,7 @@ const CASES: readonly (readonly [text: string, plain: string, tls?: string])[] =
 ];
 
 for (const [text, plain, tls = plain] of CASES) {
-  Deno.test(`serverUrl() of '${text}' is ${plain}, and ${tls} where TLS is meant`, () => {
+  Deno.test(`serverUrl() of '${text}' is ${plain}, and ${tls} if TLS is meant`, () => {
     assertEquals(serverUrl("--master", text, { usesTls: false }), plain);
     assertEquals(serverUrl("--master", text, { usesTls: true }), tls);
   });

@@ -235,7 +235,7 @@ const BROKEN: readonly (readonly [string, Kubeconfig, readonly string[]])[] = [
     ["clusters['k3s'].cluster.server of", "'ssh://192.0.2.1' has to be a URL such as https://"],
   ],
   [
-    "a CA file that is not there",
+    "a missing CA file",
     { cluster: { "certificate-authority": "no.crt" } },
     ["clusters['k3s'].cluster.certificate-authority of", "no.crt"],
   ],
@@ -259,7 +259,7 @@ const BROKEN: readonly (readonly [string, Kubeconfig, readonly string[]])[] = [
     { cluster: { "certificate-authority-data": btoa(CA), "insecure-skip-tls-verify": true } },
     ["exclude each other"],
   ],
-  ["a token file that is not there", { user: { tokenFile: "no" } }, ["user.tokenFile of", "/no'"]],
+  ["a missing token file", { user: { tokenFile: "no" } }, ["user.tokenFile of", "/no'"]],
   ["impersonation", { user: { as: "admin" } }, ["users['proxy'].user.as is not supported"]],
   [
     "an auth-provider",
@@ -302,7 +302,7 @@ Deno.test("loadKubeAuth() names the line of a YAML error, and shows nothing of i
   assertEquals(cause, undefined);
 });
 
-Deno.test("loadKubeAuth() says which kubeconfig it can't read", async () => {
+Deno.test("loadKubeAuth() names the kubeconfig that it can't read", async () => {
   await using folder = await Folder.make();
   const message = await folder.fails({ kubeconfig: `${folder.path}/none` });
   assertStringIncludes(message, "Cannot read kubeconfig");
@@ -317,7 +317,7 @@ Deno.test("loadKubeAuth() names a field of a wrong type, and not its value", asy
   assert(!message.includes("12345"), message);
 });
 
-Deno.test("loadKubeAuth() does not read a file without end", async () => {
+Deno.test("loadKubeAuth() does not read an endless file", async () => {
   await using folder = await Folder.make();
   const message = await folder.fails({ kubeconfig: "/dev/zero" });
   assertStringIncludes(message, "Cannot read kubeconfig '/dev/zero': it has more than");

@@ -149,7 +149,7 @@ for (
 }
 
 for (const size of [100, 65_536]) {
-  Deno.test(`ListDecoder ends at an item, and a beginning, without end (chunks of ${size})`, () => {
+  Deno.test(`ListDecoder ends at an endless item, and an endless beginning (chunks of ${size})`, () => {
     for (const begin of ['{"items":[{"a":"', '{"a":"', '{"items":[', "{"]) {
       const chunk = new TextEncoder().encode((begin.endsWith('"') ? "a" : " ").repeat(size));
       const decoder = new ListDecoder();

@@ -21,7 +21,7 @@ Deno.test("Reflector.run() streams the list and watches on in the same request",
   }));
 
 for (const refusal of ["invalid", "error event"] as const) {
-  Deno.test(`Reflector.run() lists in pages where a streaming list is refused (${refusal})`, () =>
+  Deno.test(`Reflector.run() lists in pages if a streaming list is refused (${refusal})`, () =>
     followServices(async (stage, fake) => {
       await stage.has("a", "b");
       fake.store.create(service("c"));
@@ -31,7 +31,7 @@ for (const refusal of ["invalid", "error event"] as const) {
     }, { early: (fake) => fake.streamingLists = refusal }));
 }
 
-Deno.test("Reflector.run() lists in pages where a streaming list never ends", () =>
+Deno.test("Reflector.run() lists in pages if a streaming list never ends", () =>
   followServices(async (stage) => {
     await eventually("the list is complete", () => stage.informer.synced);
     assertEquals(stage.asked.slice(0, 2), ["streaming list", "list"]);
@@ -76,7 +76,7 @@ Deno.test("Reflector.run() watches on from its version when a watch ends", () =>
 
 Deno.test("Reflector.run() watches on from the version of a bookmark", () =>
   followServices(async (stage, fake) => {
-    // Services of another kind move the version without an event of ours.
+    // Services of another kind change the version without an event for this watch.
     fake.store.create({ apiVersion: "v1", kind: "Node", metadata: { name: "node-1" } });
     fake.forEachWatch((watch) => watch.sendBookmark());
     fake.forEachWatch((watch) => watch.end());
@@ -84,7 +84,7 @@ Deno.test("Reflector.run() watches on from the version of a bookmark", () =>
     assertEquals(stage.asked, ["streaming list", "watch 1003"]);
   }));
 
-Deno.test("Reflector.run() lists again, without churn, when its version is gone", () =>
+Deno.test("Reflector.run() lists again, without churn, when its version has expired", () =>
   followServices(async (stage, fake) => {
     fake.failNext({ status: 503, watch: true });
     fake.forEachWatch((watch) => watch.end());
@@ -96,7 +96,7 @@ Deno.test("Reflector.run() lists again, without churn, when its version is gone"
     assertEquals(stage.handled, ["update b", "delete a"]);
   }));
 
-Deno.test("Reflector.run() lists again when the page it asks for is gone", () =>
+Deno.test("Reflector.run() lists again when the requested page has expired", () =>
   followServices(async (stage) => {
     await eventually("the list is complete", () => stage.informer.synced);
     assertEquals(stage.informer.size, 602);
@@ -234,7 +234,7 @@ Deno.test("Reflector.run() gives up a watch that does not end at its time", () =
     early: (fake) => fake.endsWatches = false,
   }));
 
-Deno.test("Reflector.run() goes on without an optional resource, and asks again later", async () => {
+Deno.test("Reflector.run() continues without an optional resource, and asks again later", async () => {
   const events: string[] = [];
   await followServices(async (stage, fake) => {
     await eventually("it has given up", () => events.length > 0);

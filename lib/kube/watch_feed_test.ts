@@ -50,7 +50,7 @@ async function feed(
   return { reported, versions, error, listing: feed.listing };
 }
 
-Deno.test("WatchFeed applies each event, and says from which version to go on", async () => {
+Deno.test("WatchFeed applies each event, and says from which version to continue", async () => {
   const { reported, versions } = await feed([
     { type: "ADDED", object: object("b", "5") },
     { type: "MODIFIED", object: object("a", "6") },

@@ -68,7 +68,7 @@ for (
   });
 }
 
-Deno.test("decodeWatch() ends a line without end, and leaves the connection", async () => {
+Deno.test("decodeWatch() ends an endless line, and leaves the connection", async () => {
   for (const size of [100, 65_536]) {
     const sent = { bytes: 0, left: false };
     const error = await assertRejects(() => collect(spaces(size, sent)), WatchStreamError);

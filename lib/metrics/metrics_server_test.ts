@@ -90,6 +90,6 @@ for (const { path, body, checked } of ROWS) {
   });
 }
 
-Deno.test("answerHealthz() answers 404 for a check that there is not", () => {
+Deno.test("answerHealthz() answers 404 for an unknown check", () => {
   assertEquals(answerHealthz(new URL("http://localhost/healthz/other"), () => {}).status, 404);
 });

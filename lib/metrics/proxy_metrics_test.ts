@@ -143,7 +143,7 @@ Deno.test("createProxyMetrics() describes the build", async () => {
 Deno.test("METRICS has names as Prometheus wants them, and few series", () => {
   for (const { name, type } of METRIC_ROWS) {
     assertMatch(name, /^(kubeproxy|kubernetes|kube_relay|process|rest_client)_[a-z_]+$/);
-    // Upstream has a gauge that ends in _total; ours follow the convention.
+    // Upstream has a gauge that ends in _total; kube-relay's own metrics follow the convention.
     if (name.startsWith("kube_relay")) {
       assertEquals(name.endsWith("_total"), type === "counter", name);
     }

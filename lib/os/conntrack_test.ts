@@ -58,7 +58,7 @@ Deno.test("listUdp() reads the four forms of a flow: neither side turned, one, o
   assertEquals(flows, forms.map(() => "10.96.0.10:53 10.1.0.1:5353"));
 });
 
-Deno.test("listUdp() lets the tool leave out other ports where few are asked for", async () => {
+Deno.test("listUdp() lets the tool leave out other ports if few are asked for", async () => {
   const { lines, entries } = await listed(SAVED_4, ports(53, 30053));
   assertEquals(lines, [
     "conntrack -L -f ipv4 -p udp -o save --orig-port-dst 53",
@@ -143,7 +143,7 @@ Deno.test("listConnections() has clients and the ends that answer, of every prot
   assertEquals(lines, ["conntrack -L -f ipv4"]);
 });
 
-Deno.test("listConnections() lets the tool leave out other addresses where few are asked for", async () => {
+Deno.test("listConnections() lets the tool leave out other addresses if few are asked for", async () => {
   const { lines } = await connectionsOf(["10.1.0.1"]);
   assertEquals(lines, [
     "conntrack -L -f ipv4 --orig-src 10.1.0.1",

@@ -107,7 +107,7 @@ Deno.test("HttpConnections refuses with 503 when every connection is being answe
   const busy = [await server.connect(GET), await server.connect(GET)];
   await eventually("both are being answered", () => asked === 2);
   const text = await read(await server.connect(GET));
-  // The reset for what was not read may come before the answer.
+  // The reset for unread data may arrive before the answer.
   assertMatch(text, /^(HTTP\/1\.1 503 |\(closed\)$)/);
   resolve();
   for (const client of busy) assertMatch(await read(client), /^HTTP\/1\.1 200 /);

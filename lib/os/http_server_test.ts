@@ -98,7 +98,7 @@ for (const hardFail of [false, true]) {
   });
 }
 
-Deno.test("runHttpServer() refuses a Host header that is none by itself", async () => {
+Deno.test("runHttpServer() refuses an invalid Host header by itself", async () => {
   const free = takePort();
   const { port } = free.addr;
   free.close();

@@ -16,7 +16,7 @@ Deno.test("shareOpenFiles() leaves a reserve at every limit", () => {
   assert(shareOpenFiles(20_000).listeners > 10_000);
 });
 
-Deno.test("OpenFiles.takeListener() leaves sockets for other Services, and says why it refuses", () => {
+Deno.test("OpenFiles.takeListener() leaves sockets for other Services, and gives the reason why it refuses", () => {
   const files = new OpenFiles(1000);
   const { listeners, listenersOfService } = shareOpenFiles(1000);
   let taken = 0;
@@ -80,7 +80,7 @@ Deno.test("readOpenFiles() reads the limit that this process has", async () => {
   assertEquals(logger.lines, []);
 });
 
-Deno.test("readOpenFiles() assumes a usual limit where it cannot be read", async () => {
+Deno.test("readOpenFiles() assumes a usual limit if it cannot be read", async () => {
   for (const stdout of ["", "Max open files            many"]) {
     const logger = new MemoryLogger();
     const commands = { run: () => Promise.resolve({ code: 0, stdout, stderr: "" }) };

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 
-/** Every kind of place at which an error may come up that no caller is there to catch. */
+/** Every kind of place at which an error may occur without a caller that catches it. */
 const PROGRAM = `
 import { connect as connectHttp2 } from "node:http2";
 import { connect } from "node:net";

@@ -68,13 +68,14 @@ export class ConnectionJudge {
     return this.#logsDenials;
   }
 
+  /** Judges a connection at both ends. */
   judge(connection: Connection): Judgement {
     return judgeConnection(this.#view, connection);
   }
 
-  /** Whether a local pod has an address. */
-  hasPod(address: IpAddress): boolean {
-    return this.#copy.podsByAddress.has(address);
+  /** Returns the pod that has an address. */
+  podAt(address: IpAddress): PodPlan | undefined {
+    return this.#copy.podsByAddress.get(address);
   }
 
   /** Cuts off the addresses of these ranges until there is a plan, which has its own. */
@@ -124,9 +125,7 @@ export class ConnectionJudge {
     for (const key of changes.pods) replacePod(copy, { key, pod: plan.pods.get(key) });
     for (const id of changes.lists) if (!plan.lists.has(id)) copy.lists.delete(id);
     for (const id of changes.peers) {
-      if (plan.peers.has(id)) continue;
-      copy.peers.delete(id);
-      copy.covers.delete(id);
+      if (!plan.peers.has(id)) copy.peers.delete(id);
     }
   }
 
@@ -142,7 +141,6 @@ function emptyCopy(closedRanges: readonly Cidr[]): PlanCopy {
     podsByAddress: new Map(),
     lists: new Map(),
     peers: new Map(),
-    covers: new Map(),
     closed: new CidrCover(closedRanges),
   };
 }

@@ -128,8 +128,6 @@ function matchesRule(
 export interface ViewedParts extends Pick<PolicyPlan, "lists" | "peers"> {
   readonly podsByAddress: ReadonlyMap<IpAddress, PodPlan>;
   readonly closed: Pick<CidrCover, "contains">;
-  /** Covers of sets of blocks, made when first asked for. */
-  readonly covers: Map<PeerSetId, CidrCover>;
 }
 
 /** Views a plan: local pods only. The view is good until the plan changes. */
@@ -139,12 +137,12 @@ export function viewPlan({ pods, lists, peers, closedRanges }: PolicyPlan): Poli
     for (const address of pod.addresses) podsByAddress.set(address, pod);
   }
   const closed = new CidrCover(closedRanges);
-  return viewParts({ podsByAddress, lists, peers, closed, covers: new Map() });
+  return viewParts({ podsByAddress, lists, peers, closed });
 }
 
 /** As {@linkcode viewPlan}, of parts that may change afterwards. */
 export function viewParts(
-  { podsByAddress, lists, peers, closed, covers }: ViewedParts,
+  { podsByAddress, lists, peers, closed }: ViewedParts,
 ): PolicyView {
   return {
     isClosed: (address) => closed.contains(address),

@@ -3,8 +3,11 @@
  *
  * @module
  */
+import type { ObjectProblem } from "../api/problem.ts";
+import { ProblemCollector } from "../api/problem_collector.ts";
 import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
+import { atOnce } from "../net/steps.ts";
 import { matchesLabels } from "./label_selector.ts";
 import { LivePeerSets, type PeerEvents } from "./live_peer_sets.ts";
 import type { NamespaceLabels } from "./peer_source.ts";
@@ -23,13 +26,15 @@ import type {
 } from "./policy_plan.ts";
 import { addressesIn, newerPod, type PolicyPod } from "./policy_pod.ts";
 import type { PolicyState, PolicyStateListener } from "./policy_state.ts";
-import { RuleListCache, type SourcedRuleList } from "./rule_lists.ts";
+import { MOST_RULES, RuleListCache, type SourcedRuleList } from "./rule_lists.ts";
 
 /** The inputs of a plan besides the cluster. */
 export interface PolicyPlanOptions {
   readonly family: IpFamily;
-  /** Pods of this node are local. @default {those of every node are} */
-  readonly nodeName?: string;
+  /** Pods of this node are local. */
+  readonly nodeName: string;
+  /** Whether pods of other nodes are planned as well. @default {false} */
+  readonly includesRemotePods?: boolean;
   readonly deny: DenySettings;
   /** As {@linkcode PolicyPlan.closedRanges}. */
   readonly closedRanges: readonly Cidr[];
@@ -73,16 +78,17 @@ export class PolicyPlanner implements PolicyStateListener {
   #events = noEvents();
   readonly #pending = new PendingPolicyChanges();
   readonly #peers: LivePeerSets;
+  readonly #problems: ObjectProblem[] = [];
   readonly #pods = new Map<PodKey, PodPlan>();
   readonly #lists = new Map<RuleListId, RuleList>();
   readonly #usedLists = new Map<RuleListId, UsedList>();
   readonly #cache = new RuleListCache();
   readonly #listsOfPods = new Map<PodKey, PodLists>();
-  /** Pods of this node, also those without an address in this family. */
-  readonly #localPods = new Set<PodKey>();
+  /** Planned pods, also those without an address in this family. */
+  readonly #plannedPods = new Set<PodKey>();
   readonly #isolated = { ingress: new Set<PodKey>(), egress: new Set<PodKey>() };
   #sharedLinks: SharedLinks = { ingress: [], egress: [] };
-  /** The local pods that have each address. */
+  /** The planned pods that have each address. */
   readonly #claims = new Map<IpAddress, ReadonlyMap<PodKey, PolicyPod>>();
 
   /** Follows the state from now on; what it has already is planned by the first update. */
@@ -112,11 +118,7 @@ export class PolicyPlanner implements PolicyStateListener {
    * more than one where they concern the same pods, as in a first listing of policies.
    */
   update(): PolicyPlanChanges {
-    const steps = this.updateInSteps();
-    for (;;) {
-      const { done, value } = steps.next();
-      if (done) return value;
-    }
+    return atOnce(this.updateInSteps());
   }
 
   /**
@@ -127,12 +129,12 @@ export class PolicyPlanner implements PolicyStateListener {
     const { pods, policies } = this.#events;
     for (const policy of policies) yield* policy.readInSteps();
     yield* this.#peers.updateInSteps(this.#events);
-    const affected = this.#selectedBy(policies);
+    const affected = yield* this.#selectedBy(policies);
     for (const [key, previous] of pods) {
       if (previous === undefined) continue;
       yield;
       affected.add(key);
-      this.#localPods.delete(key);
+      this.#plannedPods.delete(key);
       this.#claim(previous, { affected, isGone: true });
     }
     let seen = 0;
@@ -140,9 +142,9 @@ export class PolicyPlanner implements PolicyStateListener {
       // Most pods of a first listing are of other nodes, and passed in less time than a step takes.
       if (++seen % PODS_PER_STEP === 0) yield;
       const current = this.#state.pods.get(key);
-      if (current === undefined || !this.#isLocal(current)) continue;
+      if (current === undefined || !this.#isPlanned(current)) continue;
       affected.add(key);
-      this.#localPods.add(key);
+      this.#plannedPods.add(key);
       this.#claim(current, { affected, isGone: false });
     }
     if (policies.size > 0) this.#cache.clear();
@@ -159,6 +161,11 @@ export class PolicyPlanner implements PolicyStateListener {
     }
     this.#findSharedLinks();
     return this.#pending.take();
+  }
+
+  /** The problems that updates found since the last call: pods with too many rules. */
+  takeProblems(): readonly ObjectProblem[] {
+    return this.#problems.splice(0);
   }
 
   /** Takes back the changes of an update that no data plane could apply. */
@@ -178,14 +185,15 @@ export class PolicyPlanner implements PolicyStateListener {
     for (const policy of policies) this.#events.policies.add(policy);
   }
 
-  /** The pods of this node that any of the policies selects. */
-  #selectedBy(policies: ReadonlySet<Policy>): Set<PodKey> {
+  /** Returns the planned pods that any of the policies selects. */
+  *#selectedBy(policies: ReadonlySet<Policy>): Generator<void, Set<PodKey>, void> {
     const byNamespace = Map.groupBy(policies, ({ namespace }) => namespace);
     const found = new Set<PodKey>();
-    for (const key of this.#localPods) {
+    for (const key of this.#plannedPods) {
       const pod = this.#state.pods.get(key);
       if (pod === undefined) continue;
       const own = byNamespace.get(pod.namespace) ?? [];
+      yield;
       if (own.some((policy) => matchesLabels(policy.podSelector, pod.labels))) found.add(key);
     }
     return found;
@@ -195,7 +203,7 @@ export class PolicyPlanner implements PolicyStateListener {
     pod: PolicyPod,
     { affected, isGone }: { readonly affected: Set<PodKey>; readonly isGone: boolean },
   ): void {
-    if (!this.#isLocal(pod)) return;
+    if (!this.#isPlanned(pod)) return;
     for (const address of addressesIn(pod, this.#options.family)) {
       const claims = new Map(this.#claims.get(address));
       if (isGone) claims.delete(pod.key);
@@ -206,9 +214,8 @@ export class PolicyPlanner implements PolicyStateListener {
     }
   }
 
-  #isLocal(pod: PolicyPod): boolean {
-    const { nodeName = pod.nodeName } = this.#options;
-    return pod.nodeName === nodeName;
+  #isPlanned({ nodeName }: PolicyPod): boolean {
+    return this.#options.includesRemotePods === true || nodeName === this.#options.nodeName;
   }
 
   /** Whether an address is this pod's. */
@@ -223,7 +230,7 @@ export class PolicyPlanner implements PolicyStateListener {
     const pod = this.#state.pods.get(key);
     const known = this.#pods.get(key);
     this.#noteIsolation(key);
-    const addresses = pod && this.#isLocal(pod)
+    const addresses = pod && this.#isPlanned(pod)
       ? addressesIn(pod, this.#options.family).filter((address) => this.#owns(pod, address))
       : [];
     const lists = pod && addresses.length > 0 ? yield* this.#acquireLists(pod) : NO_LISTS;
@@ -234,21 +241,24 @@ export class PolicyPlanner implements PolicyStateListener {
       return before;
     }
     this.#listsOfPods.set(key, lists);
+    const isRemote = pod?.nodeName !== this.#options.nodeName;
     const isSame = known !== undefined && known.ingress === lists.ingress?.id &&
-      known.egress === lists.egress?.id && `${known.addresses}` === `${addresses}`;
+      known.egress === lists.egress?.id && `${known.addresses}` === `${addresses}` &&
+      (known.isRemote ?? false) === isRemote;
     if (isSame) return before;
     this.#pods.set(key, {
       key,
       addresses,
       ...(lists.ingress && { ingress: lists.ingress.id }),
       ...(lists.egress && { egress: lists.egress.id }),
+      ...(isRemote && { isRemote }),
     });
     this.#pending.markPod(key);
     return before;
   }
 
   #noteIsolation(key: PodKey): void {
-    const pod = this.#localPods.has(key) ? this.#state.pods.get(key) : undefined;
+    const pod = this.#plannedPods.has(key) ? this.#state.pods.get(key) : undefined;
     const policies = pod ? this.#state.policiesOf(pod) : [];
     for (const direction of DIRECTIONS) {
       const isIsolated = policies.some(({ rules }) => rules[direction] !== undefined);
@@ -270,13 +280,24 @@ export class PolicyPlanner implements PolicyStateListener {
     const policies = this.#state.policiesOf(pod);
     for (const policy of policies) yield* policy.readInSteps();
     const { family } = this.#options;
-    const [ingress, egress] = DIRECTIONS.map((direction) =>
-      this.#cache.listOf(policies, { pod, direction, family })
-    );
+    yield;
+    const ingress = yield* this.#cache.listOf(policies, { pod, direction: "ingress", family });
+    const egress = yield* this.#cache.listOf(policies, { pod, direction: "egress", family });
+    for (const made of [ingress, egress]) if (made?.excess) this.#noteExcess(pod.key, made);
     return {
       ingress: ingress && (yield* this.#acquireList(ingress)),
       egress: egress && (yield* this.#acquireList(egress)),
     };
+  }
+
+  #noteExcess(key: PodKey, { list: { direction, policies }, excess }: SourcedRuleList): void {
+    const problems = new ProblemCollector("Pod", key);
+    const value = `${excess} of ${policies.length} policies, the first is ${policies[0]}`;
+    const message =
+      `More than ${MOST_RULES} rules, one for each set of peers, apply to the pod: it ` +
+      "is isolated and they allow nothing; merge rules or peers";
+    problems.report(`${direction} rules`, value, message);
+    this.#problems.push(...problems.problems);
   }
 
   *#acquireList(made: Omit<UsedList, "uses">): Generator<void, UsedList, void> {
@@ -291,6 +312,8 @@ export class PolicyPlanner implements PolicyStateListener {
     this.#pending.markList(made.id);
     for (const source of made.sources) {
       yield;
+      if (source.kind === "blocks") yield* source.expandInSteps();
+      else if (source.kind === "pod-ports") yield* source.within?.expandInSteps() ?? [];
       this.#peers.acquire(source);
     }
     return added;

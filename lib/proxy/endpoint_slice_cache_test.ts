@@ -182,7 +182,7 @@ for (const { name, winner, loser } of DUPLICATE_ROWS) {
   });
 }
 
-Deno.test("EndpointSliceCache falls back to the other slice's endpoint when the winner goes", () => {
+Deno.test("EndpointSliceCache falls back to the other slice's endpoint when the winner is removed", () => {
   const cache = new EndpointSliceCache();
   cache.set(WEB, source({ name: "web-1", createdAt: NEW }, [testEndpoint("10.0.0.1")]));
   cache.set(WEB, source({ name: "web-2" }, [testEndpoint("10.0.0.1", { ready: false })]));
@@ -200,7 +200,7 @@ Deno.test("EndpointSliceCache uses the Endpoints object while there is no slice"
   assertEquals(drain(cache), { [KEY]: ["10.0.0.1"] });
 });
 
-Deno.test("EndpointSliceCache uses the Endpoints object again in the sync in which the last slice goes", () => {
+Deno.test("EndpointSliceCache uses the Endpoints object again in the sync in which the last slice is removed", () => {
   const cache = new EndpointSliceCache();
   cache.set(WEB, slice("web-1", "10.0.0.1"));
   assertEquals(cache.set(WEB, FALLBACK), false);
@@ -262,7 +262,7 @@ Deno.test("EndpointSliceCache looks at each slice of a Service a few times, howe
   assert(reads < 100 * count, `${reads} reads of ${count} slices`);
 });
 
-Deno.test("EndpointSliceCache says which sources make a difference", () => {
+Deno.test("EndpointSliceCache names the sources that make a difference", () => {
   const cache = new EndpointSliceCache();
   const other = source({ kind: "otherSlice", name: "web-6", ports: [] });
   const steps = [

@@ -81,7 +81,7 @@ const ENDPOINT_ROWS: readonly {
     expect: { isLocal: false, nodeName: OTHER_NODE },
   },
   {
-    name: "has no local endpoints where the own node is unknown",
+    name: "has no local endpoints if the own node is unknown",
     endpoint: { addresses: ["10.180.0.1"], nodeName: "" },
     nodeName: "",
     expect: { isLocal: false },
@@ -206,7 +206,7 @@ for (const { name, ports, expect, problems = [] } of PORT_ROWS) {
   });
 }
 
-Deno.test("endpointsFromSlice() sorts by the bytes of ip:port, where ':' comes after '0'", () => {
+Deno.test("endpointsFromSlice() sorts by the bytes of ip:port, in which ':' comes after '0'", () => {
   const slice = testEndpointSlice("web", {
     endpoints: ["10.180.0.9", "10.180.0.1", "10.180.0.10"],
   });
@@ -262,7 +262,7 @@ Deno.test("compareEndpoints() orders by key", () => {
   assertEquals(compareEndpoints(low, testEndpoint("10.180.0.1")), 0);
 });
 
-Deno.test("reuseEndpoints() gives the previous list where nothing differs", () => {
+Deno.test("reuseEndpoints() gives the previous list if nothing differs", () => {
   const previous = [testEndpoint("10.180.0.1"), testEndpoint("10.180.0.2")];
   assertStrictEquals(reuseEndpoints(previous, structuredClone(previous)), previous);
 });

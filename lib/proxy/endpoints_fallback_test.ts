@@ -105,7 +105,7 @@ Deno.test("endpointsFromEndpoints() leaves out unusable addresses, and reports t
   ]);
 });
 
-Deno.test("endpointsFromEndpoints() uses a truncated object and says so", () => {
+Deno.test("endpointsFromEndpoints() uses a truncated object and reports it", () => {
   const { keys, paths } = read(
     testEndpoints("web", [{ addresses: [{ ip: "10.180.0.1" }], ports: [PORT] }], {
       annotations: { "endpoints.kubernetes.io/over-capacity": "truncated" },

@@ -154,11 +154,11 @@ export function contestedItems(
       ? `${frontend} belongs to ${owner}, which has priority: cluster IPs precede other addresses, ` +
         "and these precede node ports; then the older Service precedes the newer one; then the first name"
       : `${ownPortText(port, owner)}. Give the Service another port or address`;
-    return { key, ...(address !== undefined && { address: frontend }), reason };
+    return { key, address: frontend, reason };
   });
 }
 
-/** Why an address and port of the node are no Service's. */
+/** Returns the reason why no Service can own an address and port of the node. */
 export function ownPortText(port: Port, { server }: { readonly server: string }): string {
   return `port ${port} of this node is kube-relay's ${server}`;
 }

@@ -97,7 +97,7 @@ Deno.test("FrontendOwners distinguishes frontends by address, port and protocol"
   assertEquals(lost([one, ...others]), [[]]);
 });
 
-Deno.test("FrontendOwners gives a node port of two Services to one, and to none where an address has it", () => {
+Deno.test("FrontendOwners gives a node port of two Services to one, and to none if an address has it", () => {
   const a = { name: "a", clusterIp: "10.96.0.1", nodePort: 30_080 };
   const b = { name: "b", clusterIp: "10.96.0.2", nodePort: 30_080 };
   const c = { name: "c", clusterIp: "10.96.0.3", externalIps: [NODE], port: 30_080 };
@@ -140,4 +140,12 @@ Deno.test("contestedItems() names the frontend and its owner", () => {
   const [item] = contestedItems(plan);
   assertEquals(item?.address, "[2001:db8::1]:80/TCP");
   assertMatch(item!.reason, /^\[2001:db8::1\]:80\/TCP belongs to ns\/b\/TCP, which has priority/);
+});
+
+Deno.test("contestedItems() names a node port on every address, because the rest of the ServicePort works", () => {
+  const { port } = testServicePlan({ port: 30_080 });
+  const plan = testServicePlan({
+    contested: [{ role: "NodePort", port, owner: testServicePlan({ name: "b" }).key }],
+  });
+  assertEquals(contestedItems(plan).map(({ address }) => address), [":30080/TCP"]);
 });

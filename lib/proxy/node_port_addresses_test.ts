@@ -27,7 +27,7 @@ const ROWS: readonly {
     IPv6: ["2001:db8::2/128"],
   },
   {
-    name: "matches nothing for 'primary' where the Node has no address of the family",
+    name: "matches nothing for 'primary' if the Node has no address of the family",
     entries: ["primary"],
     node: IPV4_NODE,
     IPv4: ["192.168.0.2/32"],
@@ -53,13 +53,13 @@ const ROWS: readonly {
     IPv6: ALL,
   },
   {
-    name: "matches everything with a /0, whatever else is said",
+    name: "matches everything with a /0, whatever the other entries are",
     entries: ["192.168.0.0/24", "0.0.0.0/0", "2001:db8::/64"],
     IPv4: ALL,
     IPv6: ["2001:db8::/64"],
   },
   {
-    name: "takes 'localhost' for the loopback ranges",
+    name: "treats 'localhost' as the loopback ranges",
     entries: ["localhost"],
     IPv4: ["127.0.0.0/8"],
     IPv6: ["::1/128"],
@@ -71,13 +71,13 @@ const ROWS: readonly {
     IPv6: ["2001:db8::2/128", "::1/128"],
   },
   {
-    name: "matches everything with 'all', whatever else is said",
+    name: "matches everything with 'all', whatever the other entries are",
     entries: ["primary", "all", "10.0.0.0/8"],
     IPv4: ALL,
     IPv6: ALL,
   },
   {
-    name: "adds nothing for 'primary' next to a range where the Node has no address of the family",
+    name: "adds nothing for 'primary' next to a range if the Node has no address of the family",
     entries: ["primary", "2001:db8::/64"],
     node: IPV4_NODE,
     IPv4: ["192.168.0.2/32"],

@@ -45,7 +45,7 @@ for (
       "fd00::/64",
     ]],
     ["falls back to podCIDR", { podCIDR: "10.1.0.0/24" }, ["10.1.0.0/24"]],
-    ["passes over what is no range", { podCIDRs: ["10.1.0.0", "fd00::/64"] }, ["fd00::/64"]],
+    ["skips invalid ranges", { podCIDRs: ["10.1.0.0", "fd00::/64"] }, ["fd00::/64"]],
     ["has none where none is set", { podCIDR: "" }, []],
   ] as const
 ) {

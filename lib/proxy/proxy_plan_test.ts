@@ -39,7 +39,7 @@ function servicePort(name: string): ServicePort {
   return first;
 }
 
-/** State and plan of so many Services with one endpoint each, as after a first sync. */
+/** State and plan of this number of Services with one endpoint each, as after a first sync. */
 function started(count: number): { state: MutableProxyState; plan: MutableProxyPlan } {
   const state = createProxyState(testNodeState());
   const plan = createProxyPlan(OPTIONS);

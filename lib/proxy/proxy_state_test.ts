@@ -113,7 +113,7 @@ const SHARED_ROWS = [
     everything: true,
   },
   {
-    name: "a zone that goes touches everything",
+    name: "a removed zone touches everything",
     changes: { node: { name: NODE.name, addresses: NODE.addresses, podCidrs: [] } },
     shared: true,
     everything: true,

@@ -70,7 +70,7 @@ Deno.test("ServiceChangeTracker.drain() names ports and Services that went", () 
 
 const CHANGED = testService("one", { ...ports(1, 2), clusterIP: "172.30.0.99" });
 
-/** Sequences that come to nothing, and some that don't; the Service is known as ONE where `known`. */
+/** Sequences without an effect, and some with one; the Service is known as ONE if `known`. */
 const SEQUENCES: readonly {
   readonly name: string;
   readonly known: boolean;

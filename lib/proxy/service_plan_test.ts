@@ -97,7 +97,8 @@ const VERDICT_ROWS: readonly {
     expect: [THERE, "DROP", THERE],
   },
   {
-    name: "drops with both policies Local and endpoints elsewhere, but for the cluster's short cut",
+    name:
+      "drops with both policies Local and endpoints elsewhere, except for the cluster's short cut",
     internal: "Local",
     external: "Local",
     endpoints: [REMOTE],
@@ -232,7 +233,7 @@ Deno.test("planService() distinguishes reachable endpoints from known ones", () 
   assertEquals(plan.endpoints, [LOCAL, REMOTE, UNREADY]);
 });
 
-Deno.test("planService() shares one list where all endpoints may be picked", () => {
+Deno.test("planService() shares one list if all endpoints may be picked", () => {
   const endpoints = [LOCAL, REMOTE];
   const plan = planService(accessible(), endpoints, CONTEXT);
   assertStrictEquals(plan.reachable, endpoints);

@@ -159,7 +159,7 @@ const RECORD_ROWS: readonly {
   readonly problems?: readonly string[];
 }[] = [
   {
-    name: "has no node port where it is 0",
+    name: "has no node port if it is 0",
     service: testService("web", { ports: [{ port: 80, nodePort: 0 }] }),
     expect: { nodePort: undefined, externallyAccessible: false },
   },
@@ -205,7 +205,7 @@ const RECORD_ROWS: readonly {
     problems: ["status.loadBalancer.ingress[6].ip"],
   },
   {
-    name: "has no affinity by default, whatever the configuration says",
+    name: "has no affinity by default, whatever its configuration is",
     service: testService("web", {
       sessionAffinity: "None",
       sessionAffinityConfig: { clientIP: { timeoutSeconds: 60 } },
@@ -419,7 +419,7 @@ for (
     [{}, { "service.kubernetes.io/service-proxy-name": "" }, "other proxy"],
   ] as const
 ) {
-  Deno.test(`unproxiedReason() says ${expected}, and there are ServicePorts where it says nothing`, () => {
+  Deno.test(`unproxiedReason() returns ${expected}, and there are ServicePorts if it returns nothing`, () => {
     const service = testService("web", spec, { metadata: { labels } });
     assertEquals(unproxiedReason(service), expected);
     const { ports } = servicePortsFromService(service, { family: "IPv4" });

@@ -49,7 +49,7 @@ Deno.test("ServiceTrafficTable is bounded for a Service of many ports, too", () 
   assertEquals(rowsOf(table), ["IPv4 web:p0 1", "IPv4 web:p1 1", "IPv4 web:p2 1", "IPv4 other 7"]);
 });
 
-Deno.test("ServiceTrafficTable forgets a Service that is gone, and has room for another", () => {
+Deno.test("ServiceTrafficTable forgets a removed Service, and has room for another", () => {
   const table = new ServiceTrafficTable({ maxServices: 1 });
   const traffic = table.of("IPv4");
   const first = traffic.enter(named("first"));

@@ -18,7 +18,7 @@ const NOT_SERVING = { ready: false, serving: false };
 /** Published before it is ready: `publishNotReadyAddresses`. */
 const PUBLISHED = { ready: true, serving: false };
 
-/** A step of a row: the Services that are there. */
+/** A step of a row: the existing Services. */
 type Services = readonly TestServicePlan[];
 
 function dns(
@@ -46,7 +46,7 @@ function split(text: string) {
   ] as const;
 }
 
-/** `10.96.0.10:53 10.1.0.1:5353`: where the client sends to, and who answers. */
+/** `10.96.0.10:53 10.1.0.1:5353`: the destination of the client, and the endpoint that answers. */
 function parseFlow(text: string): UdpFlow {
   const [to = "", from = ""] = text.split(" ");
   const [destination, destinationPort] = split(to);
@@ -203,7 +203,7 @@ const ROWS: readonly Row[] = [
     kept: [`203.0.113.1:53 ${A}`],
   },
   {
-    name: "a Service that turns to TCP gives its UDP front end up",
+    name: "a Service that changes to TCP gives its UDP frontend up",
     steps: [[dns([A])], [dns([A], { protocol: "TCP" })]],
     stale: [`${VIP} ${A}`],
     kept: [],
@@ -224,7 +224,7 @@ for (const { name, steps, stale, kept } of ROWS) {
   });
 }
 
-Deno.test("UdpFrontends has no suspects where nothing that matters to flows changed", () => {
+Deno.test("UdpFrontends has no suspects if nothing relevant to flows changed", () => {
   const frontends = new UdpFrontends();
   const first = planOf([dns([A, B])]);
   frontends.note(first, testPlanChanges(first));

@@ -142,7 +142,7 @@ const ROWS: readonly {
     local: [],
   },
   {
-    name: "has none where none is ready",
+    name: "has none if none is ready",
     endpoints: [local(1, UNREADY), remote(2, UNREADY), remote(3, ENDING)],
     policies: policies("Local", "Local", true),
     cluster: [],
@@ -228,7 +228,7 @@ const ROWS: readonly {
     local: undefined,
   },
   {
-    name: "falls back to zone hints where no node hint is for this node",
+    name: "falls back to zone hints if no node hint is for this node",
     endpoints: [
       remote(1, { ...zone("zone-a"), nodeHints: ["node-b"] }),
       remote(2, { ...zone("zone-b"), nodeHints: ["node-c"] }),
@@ -238,7 +238,7 @@ const ROWS: readonly {
     local: undefined,
   },
   {
-    name: "falls back to zone hints where one endpoint has no node hint",
+    name: "falls back to zone hints if one endpoint has no node hint",
     endpoints: [
       remote(1, { ...zone("zone-b"), nodeHints: ["node-a"] }),
       remote(2, zone("zone-a")),
@@ -276,7 +276,7 @@ for (const row of ROWS) {
   });
 }
 
-Deno.test("categorizeEndpoints() gives the list itself where all of it is meant", () => {
+Deno.test("categorizeEndpoints() gives the list itself if all of it is meant", () => {
   const endpoints = [local(1), local(2)];
   const found = categorizeEndpoints(endpoints, policies("Local", "Local", true), NODE);
   assertStrictEquals(found.cluster, endpoints);

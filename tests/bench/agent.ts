@@ -1,6 +1,7 @@
 // deno-lint-ignore-file no-console -- it answers in lines on its standard output
 /**
- * The benchmark's agent in a network namespace: runs tools and connects there, and tells what that took.
+ * The benchmark's agent in a network namespace: runs tools and connects there, and reports the
+ * times.
  *
  * @module
  */

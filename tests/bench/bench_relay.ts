@@ -15,7 +15,7 @@ export type Sync = NonNullable<StatusFamily["lastSync"]>;
 
 /** The options of the start. */
 export interface BenchRelayOptions {
-  /** For the control socket and the record of what was added to the machine. */
+  /** For the control socket and the record of additions to the machine. */
   readonly folder: string;
   readonly mode: BackendMode;
   readonly kubeconfig: string;

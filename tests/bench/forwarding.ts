@@ -20,7 +20,7 @@ const only = startOf("--only=");
 const onlyWork = startOf("--work=");
 const ROUNDS = quick ? 1 : 5;
 const SECONDS = quick ? 1 : 5;
-/** Before each measurement, so that code is compiled and buffers are there. */
+/** Before each measurement, so that code is compiled and buffers exist. */
 const WARM_UP_SECONDS = quick ? 0.5 : 1.5;
 const STREAM_BYTES_PER_SECOND = 1e9;
 
@@ -45,7 +45,7 @@ interface Workload {
   /** Whom kube-relay is compared with, and the aim for its CPU. */
   readonly aims: Readonly<Record<string, number>>;
   startServer(folder: string): Promise<{ readonly port: number } & AsyncDisposable>;
-  /** Works for about so many seconds. */
+  /** Works for about this number of seconds. */
   run(
     forwarder: Forwarder,
     seconds: number,

@@ -5,7 +5,7 @@
  * @module
  */
 
-/** One demand and what was measured. */
+/** A limit, and the measured value. */
 export interface Gate {
   readonly name: string;
   readonly value: number;

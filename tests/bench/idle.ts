@@ -68,7 +68,7 @@ async function measure(create: CreateFeed): Promise<Idle> {
     endpointPort: 8080,
   }));
   await using feed = await create(`${folder}/feed`, services);
-  // The first start fills the code cache; what it costs is no node's daily life.
+  // The first start fills the code cache, which is not the normal case of a node.
   await (await startRelay(feed.flags))[Symbol.asyncDispose]();
   await using relay = await startRelay(feed.flags);
   const startCpu = await cpuSeconds(relay.pid);

@@ -10,13 +10,16 @@ const TICKS_PER_SECOND = 100;
 /** CPU seconds that a process has used, with those of its ended children. */
 export async function cpuSeconds(pid: number): Promise<number> {
   const text = await readProc(pid, "stat");
-  // The command name may hold blanks and parentheses; what is counted follows the last one.
+  // The command name may contain blanks and parentheses; the counters follow the last one.
   const fields = text.slice(text.lastIndexOf(")") + 2).split(" ").map(Number);
   const [user = 0, system = 0, childUser = 0, childSystem = 0] = fields.slice(11, 15);
   return (user + system + childUser + childSystem) / TICKS_PER_SECOND;
 }
 
-/** CPU seconds that all processes of the machine have used since it started; of its host, what it waited for. */
+/**
+ * CPU seconds that all processes of the machine have used since its start, including steal time of
+ * the host.
+ */
 export async function busySeconds(): Promise<number> {
   const { stdout } = await new Deno.Command("cat", { args: ["/proc/stat"] }).output();
   const [, ...fields] = new TextDecoder().decode(stdout).split("\n", 1)[0]!.split(/\s+/);

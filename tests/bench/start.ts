@@ -1,7 +1,7 @@
 // deno-lint-ignore-file no-console -- its output is what it is for
 /**
- * A program in a network namespace: real API machinery with so many Services, and kube-relay in a
- * kernel mode started on it. Prints what that took, and what one change takes then.
+ * A program in a network namespace: starts kube-relay in a kernel mode on real API machinery with a
+ * number of Services. Prints the cost of the start and of a change afterwards.
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
- * The built executable as a user has it: in a directory of its own, run as root or as a plain user,
- * with no Deno on the PATH and nothing in the environment but what is given.
+ * The built executable as a user runs it: in its own directory, as root or as a plain user, with no
+ * Deno on the PATH and only the given environment.
  *
  * @module
  */
@@ -104,7 +104,7 @@ export class Executable implements AsyncDisposable {
   }
 
   /**
-   * The command line by which the user runs it. Each of its programs becomes the next one: the process
+   * The command line by which the user runs it. Each program executes the next one, so the process
    * id is that of the executable.
    */
   command(args: readonly string[], environment: readonly string[] = []): string[] {

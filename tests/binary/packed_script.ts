@@ -1,7 +1,7 @@
 /**
- * The self-extracting form with a small script in the place of Deno, so that what it does before the
- * program starts can be tried in milliseconds, as root and as another user, on a machine of its own:
- * a mount namespace whose /run, /tmp and /var/cache are empty.
+ * The self-extracting form with a small script in place of Deno. Its actions before the program
+ * starts can thus be tried in milliseconds, as root and as another user, in a mount namespace whose
+ * /run, /tmp and /var/cache are empty.
  *
  * @module
  */
@@ -17,7 +17,7 @@ export const SCENARIO_REQUIREMENTS: readonly Requirement[] = [
   program("busybox"),
 ];
 
-/** In the place of Deno: says where it was unpacked and what it was given. */
+/** In place of Deno: prints the folder to which it was unpacked, and its arguments. */
 const STAND_IN = `#!/bin/sh
 while [ "\${1%.js}" = "$1" ]; do shift; done
 touch "$DENO_DIR/ran-\${1##*/}" 2>/dev/null

@@ -40,8 +40,7 @@ for (const [run, place] of PLACES) {
 }
 
 Deno.test({
-  name:
-    "a $CACHE_DIRECTORY that is not absolute, not the caller's or open to others is passed over",
+  name: "a $CACHE_DIRECTORY that is not absolute, not the caller's or open to others is skipped",
   ignore,
   async fn() {
     await using packed = await PackedScript.create();
@@ -52,7 +51,7 @@ Deno.test({
     assertEquals(stdout, taken.repeat(4));
     assertMatch(
       stderr,
-      /passed over cache: expected an absolute path\n.*open can be written.*\n.*uid 1234.*\n.*is not there.*\n$/,
+      /skipped cache: expected an absolute path\n.*open can be written.*\n.*uid 1234.*\n.*does not exist.*\n$/,
     );
   },
 });
@@ -79,7 +78,7 @@ for (const shell of SHELLS) {
       );
       assertMatch(
         stderr,
-        /deno is not what .*unpacking it again\n.*passed over.*symbolic link.*\n$/,
+        /deno is not what .*unpacking it again\n.*skipped.*symbolic link.*\n$/,
       );
     },
   });
@@ -211,7 +210,7 @@ Deno.test({
       echo "nowhere" >&2; ARGUMENTS=status root || :`);
     assertMatch(
       stderr,
-      /^-v\n.*cache.*mode must be 0700\nservice\n.*cache.*0700\nnowhere\n.*cache.*\n.*passed over \/run.*\n.*cannot unpack/,
+      /^-v\n.*cache.*mode must be 0700\nservice\n.*cache.*0700\nnowhere\n.*cache.*\n.*skipped \/run.*\n.*cannot unpack/,
     );
   },
 });

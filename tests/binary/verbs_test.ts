@@ -1,6 +1,6 @@
 /**
- * Every verb that looks at a node, run from the executable: what it may do was settled when it was
- * built, so that one which works from source may be refused there.
+ * Runs every verb that examines a node from the executable. Its permissions were fixed by the
+ * build, so a verb that works from source may be refused there.
  *
  * @module
  */
@@ -25,7 +25,7 @@ interface Scene {
   readonly service: string;
 }
 
-/** One command line, and what it prints. */
+/** One command line, with its expected output. */
 type VerbCase = readonly [args: (scene: Scene) => readonly string[], says: RegExp];
 
 /** In this order: what reads the dump comes after what writes it. */
@@ -114,7 +114,7 @@ for (const user of USERS) {
         });
       }
       for (const [line, code, says] of REFUSALS) {
-        await t.step(`${line.join(" ")}: exits with ${code} and says why`, async () => {
+        await t.step(`${line.join(" ")}: exits with ${code} and gives the reason`, async () => {
           const output = await executable.run(line);
           assertEquals({ code: output.code, stdout: output.stdout }, { code, stdout: "" });
           assertMatch(output.stderr, says);

@@ -54,7 +54,7 @@ for (const name of VALID) {
 }
 
 for (const { name } of Deno.readDirSync(`${FOLDER}invalid`)) {
-  Deno.test(`loadConfiguration() refuses invalid/${name} and says why`, async () => {
+  Deno.test(`loadConfiguration() refuses invalid/${name} and gives the reason`, async () => {
     const path = `${FOLDER}invalid/${name}`;
     const [head] = /^(# .*\n)*/.exec(await Deno.readTextFile(path))!;
     const expected = head.split("\n").filter((line) => line !== "").map((line) => line.slice(2));

@@ -1,5 +1,5 @@
 /**
- * Many random changes while connections break: in the end the client has to have what the server has.
+ * Many random changes while connections break: in the end the client must match the server.
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
- * Every way in which a kubeconfig says who we are and whom we trust, and the rotation of each, against
- * a real API server.
+ * Tests every kind of client and server credentials in a kubeconfig, and the rotation of each,
+ * against a real API server.
  *
  * @module
  */
@@ -157,7 +157,9 @@ class Stage implements AsyncDisposable {
     return { certificateFile, keyFile };
   }
 
-  /** Breaks every connection: what is open stays accepted, new requests show their credentials. */
+  /**
+   * Breaks every connection: the server accepts open ones, but new requests show their credentials.
+   */
   async restartApi(): Promise<void> {
     await this.server.killApi();
     await this.server.restartApi();

@@ -85,7 +85,7 @@ export class Follower implements AsyncDisposable {
     return this;
   }
 
-  /** Waits until the Service of this name has the address; `undefined`: until it is gone. */
+  /** Waits until the Service of this name has the address; `undefined`: until it is deleted. */
   async sees(
     name: string,
     clusterIp: string | undefined,

@@ -118,13 +118,13 @@ const SILENT_METRICS: ConstructorParameters<typeof FamilyProxy>[0]["metrics"] = 
   { get: () => () => {} },
 );
 
-/** A cluster that a test changes at random, and a record of what it changed. */
+/** A cluster that a test changes at random, with a record of the changes. */
 export class RandomCluster {
   readonly #server: ObjectWriter;
   readonly #random: () => number;
   readonly #addresses = new Map<string, string>();
   readonly #endpoints = new Map<string, readonly string[]>();
-  /** Changes of objects of each Service, and of what all of them depend on. */
+  /** Changes of objects of each Service, and of objects on which all of them depend. */
   readonly #changes = new Map<string, number>();
   #zones = 0;
   #zone: string | undefined;
@@ -197,7 +197,7 @@ export class RandomCluster {
     this.#endpoints.delete(name);
   }
 
-  /** As an admin does who replaces a Service: its address can't be changed in place. */
+  /** As when an administrator replaces a Service: its address cannot be changed in place. */
   async #moveService(name: string): Promise<void> {
     this.#note(name, 2);
     await this.#server.delete(this.#service(name));
@@ -279,7 +279,7 @@ export class RandomCluster {
   }
 }
 
-/** Fails with both states when the data plane does not hold what the objects say. */
+/** Fails with both states if the data plane does not match the objects. */
 export function assertHolds(proxy: LongRunProxy, cluster: RandomCluster, seed: number): void {
   const state = JSON.stringify(proxy.sourceStatus());
   assertEquals(
@@ -289,7 +289,7 @@ export function assertHolds(proxy: LongRunProxy, cluster: RandomCluster, seed: n
   );
 }
 
-/** Whether the data plane holds what the objects say. */
+/** Whether the data plane matches the objects. */
 export function holds(proxy: LongRunProxy, cluster: RandomCluster): boolean {
   return JSON.stringify(proxy.held()) === JSON.stringify(cluster.wanted());
 }

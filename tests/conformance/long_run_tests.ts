@@ -18,7 +18,9 @@ import { tokenAuth } from "./machinery_auth.ts";
 const FAKE_HOURS = 2;
 /** Fake time that passes between two looks at the sockets, whose time is real. */
 const STEP_MS = 1000;
-/** In CI what the house asks for; on a developer's machine enough to see each fault some times. */
+/**
+ * In CI the required number; on a developer's machine enough for each fault to occur a few times.
+ */
 const REAL_SECONDS = Deno.env.get("REQUIRE_ALL") === "1" ? 300 : 30;
 
 /** Defines the test on the fake server. */
@@ -78,7 +80,7 @@ function storeOf({ store }: FakeApiServer) {
   };
 }
 
-/** Lets one step of fake time pass, and the sockets say what they have to say. */
+/** Advances fake time by one step, and lets the sockets deliver their data. */
 async function pass(clock: FakeClock): Promise<void> {
   await clock.advance(STEP_MS);
   await systemClock.sleep(1);

@@ -29,7 +29,7 @@ export async function defineOldServerTests(program: string): Promise<void> {
   Deno.test("ApiSource lists in pages when the server does not know streaming lists", () =>
     expectPagedList({ program, watchList: false }));
 
-  Deno.test("ApiSource asks without spec.clusterIP where that is no field selector", async () => {
+  Deno.test("ApiSource asks without spec.clusterIP if that is no field selector", async () => {
     await using server = await startApiMachinery({ program, clusterIpSelector: false });
     await server.create(testService("headless", "None"));
     await server.create(testService("web"));
@@ -40,7 +40,7 @@ export async function defineOldServerTests(program: string): Promise<void> {
     await follower.sees("web", "10.0.0.2");
   });
 
-  Deno.test("ApiSource goes on without ServiceCIDRs that it may not read", async () => {
+  Deno.test("ApiSource continues without ServiceCIDRs that it may not read", async () => {
     await using server = await startApiMachinery({
       program,
       forbiddenResources: ["servicecidrs", "nodes"],

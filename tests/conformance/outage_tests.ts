@@ -126,7 +126,7 @@ const OUTAGES: Readonly<Record<string, Outage>> = {
   },
 };
 
-/** An API server whose etcd was away asks for it again only now and then. */
+/** An API server that lost its etcd reconnects only now and then. */
 async function untilWritable(server: ApiMachinery): Promise<void> {
   await eventually("the API server can write again", () => server.admin.ready(), {
     deadlineMs: 30_000,

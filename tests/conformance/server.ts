@@ -76,5 +76,5 @@ export interface ConformanceServer extends AsyncDisposable {
   restartEtcd?(): Promise<void>;
 }
 
-/** Starts a server with nothing in it but what it makes itself (such as Service `default/kubernetes`). */
+/** Starts a server with no objects except its own (such as Service `default/kubernetes`). */
 export type StartConformanceServer = () => Promise<ConformanceServer>;

@@ -1,7 +1,7 @@
 /**
- * kube-relay through 20,000 object changes at a real API server: what it holds at the end is what it
- * held at a quarter of the way, a change costs the same, and no client of an unchanged Service sees
- * any of it. `KUBE_RELAY_SOAK_CHANGES` makes it longer.
+ * Runs kube-relay through 20,000 object changes at a real API server. Its memory at the end equals
+ * that at a quarter of the run, a change costs the same, and no client of an unchanged Service is
+ * affected. `KUBE_RELAY_SOAK_CHANGES` makes it longer.
  *
  * @module
  */
@@ -114,7 +114,7 @@ class Soak implements AsyncDisposable {
     return soak;
   }
 
-  /** Makes at least so many changes, and leaves exactly the objects that there were. */
+  /** Makes at least this number of changes, and restores exactly the original objects. */
   async change(count: number): Promise<void> {
     const options = { first: Math.round(this.#made), count: count / WRITERS };
     await Promise.all(Array.from({ length: WRITERS }, (_, writer) => this.#write(writer, options)));

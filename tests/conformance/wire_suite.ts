@@ -37,8 +37,8 @@ const STREAMING = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderT
 const CREATE = "POST /api/v1/namespaces/default/services";
 
 /**
- * Requests and what is to be read from their answers. `{continue}` and `{version}` are those of the first page of
- * two Services; `… <body>` is sent as the body.
+ * Requests, and the relevant part of their answers. `{continue}` and `{version}` are those of the
+ * first page of two Services; `… <body>` is sent as the body.
  */
 const ANSWERS: readonly (readonly [request: string, answer: string])[] = [
   ["GET /api/v1/services", "200 ServiceList a b c d e headless"],
@@ -114,7 +114,7 @@ class Wire implements Disposable {
     this.#http = Deno.createHttpClient({ caCerts: [server.ca] });
   }
 
-  /** Sends `METHOD PATH BODY`; resolves to what a client reads of the answer. */
+  /** Sends `METHOD PATH BODY`; resolves to the part of the answer that a client reads. */
   async ask(request: string, options: { readonly token?: string } = {}): Promise<string> {
     const [, method = "", target = "", body] = /^(\S+) (\S+)(?: (.*))?$/.exec(request) ?? [];
     const path = target.replace("{continue}", encodeURIComponent(this.firstPage.next))

@@ -16,7 +16,7 @@ const UPDATE = Deno.env.get("UPDATE_GOLDEN") === "1";
 /** The text of a plan, by folder. */
 const FOLDERS = { "policy-iptables": renderIptables, "policy-nftables": renderNftables } as const;
 
-/** The case of each file, whose last step is rendered, and what differs from the defaults. */
+/** The case of each file, whose last step is rendered, and the differences from the defaults. */
 const FILES: Readonly<
   Record<string, { readonly case: string } & Partial<Pick<PolicyPlanOptions, "deny" | "podLinks">>>
 > = {

@@ -344,7 +344,7 @@ for (const family of IP_FAMILIES) {
   });
 
   Deno.test({
-    name: `${family}: nor do they where the outgoing interface has no address of its own`,
+    name: `${family}: nor do they if the outgoing interface has no address of its own`,
     ignore,
     async fn() {
       await using scene = await createScene();

@@ -146,7 +146,7 @@ class AffinityStage {
     const { address, port } = addressesOf(PAIRS[0]!).frontends[frontend];
     const query = new URLSearchParams({ from: IPv4.client, to: `${address}:${port}` });
     const socket = `${this.#scene.folder}/control.sock`;
-    // On a busy machine the question may take longer than explain waits for.
+    // On a busy machine the query may take longer than the time limit of explain.
     return await eventually("explain knows the endpoint of the client", async () => {
       const report = await askControl(socket, { route: `/explain?${query}` }) as ExplainReport;
       const { entry } = report.packets[0]?.affinity ?? {};
@@ -186,7 +186,7 @@ async function checkAffinity(
     assertEquals(await stage.ask(bySecond), first);
     assertEquals(await stage.ask(byFirst), first);
   });
-  await t.step("an endpoint goes, and its clients move at all frontends", async () => {
+  await t.step("an endpoint is removed, and its clients move at all frontends", async () => {
     await stage.write({ pods: ["b1"] });
     for (const by of [byFirst, bySecond]) assertOnly(await stage.ask(by), "pod-b1");
     await stage.write({ pods: ["a1", "b1"] });
@@ -223,7 +223,7 @@ function assertOnly(answers: ReadonlyMap<string, string>, pod: string): void {
   assertEquals([...answers].filter(([, name]) => name !== pod), []);
 }
 
-/** A mode, and what a test of it needs. */
+/** A mode, with the requirements of its test. */
 type AffinityMode = Pick<RuleMode, "args" | "name" | "prepare" | "requirements">;
 
 const USERSPACE: AffinityMode = {
@@ -235,7 +235,7 @@ const USERSPACE: AffinityMode = {
 
 for (const mode of [...RULE_MODES, USERSPACE]) {
   Deno.test({
-    name: `${mode.name}: a client stays at one endpoint, by whichever frontend it comes`,
+    name: `${mode.name}: a client stays at one endpoint, at every frontend`,
     ignore: isMissing(`session affinity in ${mode.name}`, [
       ...mode.requirements(),
       program("conntrack"),

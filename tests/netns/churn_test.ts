@@ -13,7 +13,7 @@ import { IPTABLES_MODES, RULE_MODES } from "../support/stages/rule_modes.ts";
 
 const ignore = isMissing("churn with real packets", [...netnsRequirements(), program("ss")]);
 
-/** Addresses and routes of the node, and what kube-relay says that it serves. */
+/** Addresses and routes of the node, and the Services that kube-relay reports as served. */
 async function stateOf(node: Namespace, status: StatusReport): Promise<unknown> {
   const lines = async (command: string) => (await node.ip(command)).split("\n").sort();
   const sockets = (await node.output("ss", ["-Hlntu"])).split("\n")

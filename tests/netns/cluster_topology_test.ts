@@ -65,7 +65,7 @@ Deno.test({
     const { localPods, clusterIp } = ADDRESSES.IPv4;
     const closed = { protocol: "TCP", address: localPods[0], port: PORT + 1 } as const;
     assertEquals(await client.who(closed), "refused");
-    // The node forwards what it does not serve, and nothing answers for a Service.
+    // The node forwards packets to an unserved address, and no server answers for a Service.
     assertEquals((await client.who({ ...closed, address: clusterIp }, 300)).includes("pod"), false);
   },
 });

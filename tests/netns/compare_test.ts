@@ -48,7 +48,7 @@ for (const { name, mode, requirements, prepare } of RULE_MODES) {
       await using stage = await CompareStage.create(mode, prepare);
       const [first, ...others] = damagedServices();
       const bad = testServicePlan({ name: "bad", clusterIp: "172.30.9.9" });
-      // Nothing that is parsed first can be refused; this is what a bug of ours would look like.
+      // Parsed input can never be refused; this simulates a bug of kube-relay.
       const broken = { ...bad, clusterIp: "172.30.9.300" as never };
       const { quarantined } = await stage.sync([first!, broken, ...others]);
       assertEquals(quarantined.map(({ key }) => key), [bad.key]);

@@ -1,6 +1,7 @@
 /**
- * The iptables mode against everything that others do to its rules, with the kernel's own answers, in
- * both variants. What is compared is what a fresh start on an untouched node comes to.
+ * Tests the iptables mode with every change that other programs make to its rules, with the
+ * kernel's own answers, in both variants. The expected state is that of a fresh start on an
+ * untouched node.
  *
  * @module
  */
@@ -38,7 +39,7 @@ function rulesOf(...chains: readonly string[]): string[] {
   return chains.map((chain) => `-A ${chain} ${MARK}`);
 }
 
-/** A node with rules of others, on which kube-relay runs in iptables mode. */
+/** A node with foreign rules, on which kube-relay runs in iptables mode. */
 class FaultScene implements AsyncDisposable {
   readonly scene: RelayScene;
   readonly #variant: Variant;
@@ -91,7 +92,7 @@ class FaultScene implements AsyncDisposable {
     return texts.join("\n");
   }
 
-  /** Rules of others, in the order of their chains. */
+  /** Foreign rules, in the order of their chains. */
   async foreign(): Promise<readonly string[]> {
     return (await this.rules()).split("\n").filter((line) => line.includes("0x77"));
   }
@@ -132,7 +133,7 @@ for (const variant of VARIANTS) {
         for (const table of TABLES) {
           await t.step(`${table} by ${how}`, async () => {
             await flush(stage, table);
-            // What the flush took of others is not ours to bring back.
+            // kube-relay does not restore foreign rules that the flush removed.
             const isOthers = (line: string) => /0x77|OTHER-CHAIN/.test(line);
             const ours = before.get(table)!.split("\n").filter((line) => !isOthers(line)).join(
               "\n",
@@ -164,7 +165,7 @@ for (const variant of VARIANTS) {
       assertEquals(await client.who(VIP), "pod-a1", "rules stay");
       const kept = await client.open(VIP);
       assertEquals(await kept.who(), "pod-a1");
-      // Half of a sync, and what a kube-proxy of long ago left.
+      // Half of a sync, and the leftovers of an old kube-proxy.
       await stage.restore([
         ...["*nat", ":KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]", ":KUBE-VIP-ac1f0000-16 - [0:0]"],
         ...["-A KUBE-VIP-ac1f0000-16 -d 172.31.0.1/32 -j KUBE-SVC-AAAAAAAAAAAAAAAA"],
@@ -231,7 +232,7 @@ Deno.test({
   async fn() {
     await using stage = await FaultScene.create("legacy");
     const { scene, node } = stage;
-    // A lock of its own: that of the machine is shared by all namespaces.
+    // A separate lock: that of the machine is shared by all namespaces.
     const lock = `${scene.folder}/xtables.lock`;
     const relay = scene.start(["--mode=iptables"], { by: ["env", `XTABLES_LOCKFILE=${lock}`] });
     await relay.settled();

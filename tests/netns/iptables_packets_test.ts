@@ -34,10 +34,13 @@ for (const variant of IPTABLES_VARIANTS) {
       await stage.scene.write(webServices(BALANCED), webSlices("a1"));
       const relay = stage.start();
       await relay.settled();
-      await t.step("an endpoint goes: its UDP flows move, its TCP connections go on", async () => {
-        await checkFlowsOfGoneEndpoint(stage.scene, BALANCED);
-      });
-      await t.step("health check node ports are open where INPUT drops the rest", async () => {
+      await t.step(
+        "an endpoint is removed: its UDP flows move, its TCP connections continue",
+        async () => {
+          await checkFlowsOfGoneEndpoint(stage.scene, BALANCED);
+        },
+      );
+      await t.step("health check node ports are open if INPUT drops the rest", async () => {
         await checkHealthCheckPort(stage);
       });
       await t.step("no outside client reaches a server on 127.0.0.1", async () => {
@@ -75,7 +78,7 @@ async function checkHealthCheckPort({ node, scene, variant }: IptablesScene): Pr
   const healthz = 10256;
   assertEquals(await statusLine(client, healthz), "HTTP/1.1 200 OK");
   const iptables = `iptables-${variant}`;
-  // At the end, so that everything that is ours comes first.
+  // At the end, after all rules of kube-relay.
   const drop = ["INPUT", "-i", "eth0", "-m", "conntrack", "--ctstate", "NEW", "-j", "DROP"];
   await node.output(iptables, ["-w", "-A", ...drop]);
   assertEquals(await statusLine(client, healthz), "", "the firewall drops");
@@ -99,7 +102,7 @@ async function checkInvalid(
   await send();
   await eventually("it is dropped", async () => await dropped() > before);
   assertEquals(await arrived(), 0);
-  // That it would have arrived shows when the rule is gone.
+  // Without the rule, the packet arrives.
   await node.output(`${prefix}-${variant}`, ["-w", "-F", "KUBE-FORWARD"]);
   await send();
   await eventually("it arrives", async () => await arrived() > 0);

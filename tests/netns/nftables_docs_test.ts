@@ -42,7 +42,7 @@ async function createNode(): Promise<Namespace> {
   return node;
 }
 
-/** Runs a command; one that goes on for ever is ended, and has not failed. */
+/** Runs a command. An endless one is stopped, and does not count as failed. */
 async function run(node: Namespace, words: readonly string[]): Promise<string> {
   const { code, stdout, stderr } = await node.run("timeout", ["1", ...words]);
   assert(code === 0 || (code === 124 && words[1] === "monitor"), `${words.join(" ")}: ${stderr}`);

@@ -1,5 +1,6 @@
 /**
- * The nftables mode against everything that others do to its table, with the kernel's own answers.
+ * Tests the nftables mode with every change that other programs make to its table, with the
+ * kernel's own answers.
  *
  * @module
  */
@@ -19,7 +20,10 @@ import { VIP } from "../support/builders/web_service.ts";
 
 const ignore = isMissing("faults of nftables mode", [...netnsRequirements(), program("nft")]);
 
-/** Tables of others: one of our name in another family, one with a chain and a map of our names. */
+/**
+ * Foreign tables: one with the same name in another family, one with a chain and a map with the
+ * same names.
+ */
 const FOREIGN = `
 table inet kube-relay {
   chain services { type filter hook input priority 5; counter; }
@@ -54,7 +58,7 @@ const CHANGED: readonly ServicePlan[] = [
   testServicePlan({ name: "service-4", clusterIp: "172.30.0.4", to: [] }),
 ];
 
-/** A node with tables of others, whose own table has been written, and read as it should be. */
+/** A node with foreign tables, whose own table has been written and read without differences. */
 async function createStage(): Promise<NftKernelStage> {
   const stage = await NftKernelStage.create();
   await loadNftables(stage.namespace, FOREIGN);
@@ -311,7 +315,7 @@ Deno.test({
   },
 });
 
-/** Lines in an order that does not tell what was made when. */
+/** Lines in an order that does not depend on the order of creation. */
 function sorted(text: string): readonly string[] {
   return text.split("\n").map((line) => line.trim()).toSorted();
 }

@@ -15,7 +15,7 @@ const FOLDER = new URL("../golden/nftables/", import.meta.url);
 
 const ignore = isMissing("nft -f of golden rules", [...netnsRequirements(), program("nft")]);
 
-/** Gives a text to nft, a second time over what is there: that is what a start does. */
+/** Gives a text to nft, twice, as a start over an existing table does. */
 async function load(namespace: Namespace, stdin: string): Promise<void> {
   for (const flags of [["--check"], [], []]) {
     const args = ["netns", "exec", namespace.name, "nft", ...flags, "-f", "-"];

@@ -44,9 +44,12 @@ Deno.test({
       `--service-cidr=${IPv4.serviceCidr},${IPv6.serviceCidr}`,
     );
     await relay.settled();
-    await t.step("an endpoint goes: its UDP flows move, its TCP connections go on", async () => {
-      await checkFlowsOfGoneEndpoint(scene, ON_NODE_PORTS);
-    });
+    await t.step(
+      "an endpoint is removed: its UDP flows move, its TCP connections continue",
+      async () => {
+        await checkFlowsOfGoneEndpoint(scene, ON_NODE_PORTS);
+      },
+    );
     for (const client of [scene.cluster.client, scene.cluster.localPodClient, node]) {
       await t.step(`an unserved address in the range of Services: ${client.name}`, async () => {
         const probe = ProbeClient.start(client);

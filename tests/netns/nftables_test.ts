@@ -1,5 +1,6 @@
 /**
- * The nftables backend on a real kernel: whatever happens, the table comes to what is wanted.
+ * Tests the nftables backend on a real kernel: the table reaches the wanted state, whatever
+ * happens.
  *
  * @module
  */
@@ -94,7 +95,7 @@ Deno.test({
   fn: async () => {
     await using stage = await NftKernelStage.create();
     await stage.sync([plan(1)]);
-    // Nothing that is parsed first can be refused; this is what a bug of ours would look like.
+    // Parsed input can never be refused; this simulates a bug of kube-relay.
     const broken = { ...plan(3), clusterIp: "172.30.0.300" as never };
     const report = await stage.sync([plan(1), plan(2), broken]);
     assertEquals(report.quarantined.map(({ key }) => key), [broken.key]);

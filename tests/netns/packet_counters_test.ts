@@ -1,5 +1,6 @@
 /**
- * The two packet counters of iptables mode: what they count, and that no Service depends on them.
+ * Tests the two packet counters of iptables mode: their values, and that no Service depends on
+ * them.
  *
  * @module
  */
@@ -120,7 +121,7 @@ for (const variant of IPTABLES_VARIANTS) {
   });
 
   Deno.test({
-    name: `iptables mode (${variant}) serves everything where nfacct does not work`,
+    name: `iptables mode (${variant}) serves everything if nfacct does not work`,
     ignore,
     async fn(t) {
       await using stage = await IptablesScene.create(variant);
@@ -174,7 +175,7 @@ for (const variant of IPTABLES_VARIANTS) {
         await scene.cleanup();
         assertEquals(await left(), [FOREIGN_COUNTER]);
       });
-      await t.step("not where the rule of another program counts", async () => {
+      await t.step("not if a rule of another program counts", async () => {
         for (const name of COUNTERS) await node.output("nfacct", ["add", name]);
         const rule = `-A OUTPUT -m nfacct --nfacct-name ${COUNTERS[0]}`;
         await stage.restore("iptables", `*filter\n${rule}\nCOMMIT\n`);

@@ -15,7 +15,7 @@ type Variant = typeof VARIANTS[number];
 
 const PREFIXES = { IPv4: "iptables", IPv6: "ip6tables" } as const;
 
-/** Leaves the kubelet's chain in the variant that is to be chosen, before the first command. */
+/** Leaves the kubelet's chain in the variant that must be chosen, before the first command. */
 function withHint(
   commands: CommandRunner,
   { family, variant }: { readonly family: IpFamily; readonly variant: Variant },
@@ -85,6 +85,14 @@ async function alter(
     await namespace.output("ipset", ["flush", name]);
     assertEquals(await repair(`flush of ${name}`), 2);
   }
+  // What is an exception becomes a part of the set.
+  const own = `KUBE-RELAY-${family === "IPv4" ? 4 : 6}P-`;
+  const exceptions = (await namespace.output("ipset", ["save"])).split("\n")
+    .filter((line) => line.startsWith(`add ${own}`) && line.endsWith(" nomatch"));
+  assertEquals(exceptions.length, 1);
+  const [, set = "", block = ""] = exceptions[0]!.split(" ");
+  await namespace.output("ipset", ["add", set, block, "-exist"]);
+  assertEquals(await repair(`${block} of ${set}`), 1);
 }
 
 for (const variant of VARIANTS) {

@@ -93,7 +93,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "removeKubeRouterPolicies() goes on past a set that a rule of another program uses",
+  name: "removeKubeRouterPolicies() continues past a set that a rule of another program uses",
   ignore,
   async fn() {
     await using node = await createUsedNode(["nft"]);

@@ -1,5 +1,5 @@
 /**
- * Probes on a real kernel: what they find, and that nothing of it stays.
+ * Tests probes on a real kernel: their results, and that they leave nothing behind.
  *
  * @module
  */
@@ -106,7 +106,7 @@ Deno.test(
 );
 
 Deno.test({
-  name: "the first signal ends doctor while it waits for an API server that says nothing",
+  name: "the first signal ends doctor while it waits for an API server that does not answer",
   ignore: ignore || isMissing("a silent server", [program("socat")]),
 }, () =>
   withFolder(async (folder) => {
@@ -138,7 +138,7 @@ Deno.test({ name: "doctor leaves rules and sets of others as they are", ignore }
 });
 
 Deno.test({
-  name: "doctor tries iptables-legacy where the kubelet uses it, and leaves nothing",
+  name: "doctor tries iptables-legacy if the kubelet uses it, and leaves nothing",
   ignore,
 }, async () => {
   await using namespace = await Namespace.create("legacy");
@@ -212,7 +212,7 @@ async function withOldNft(folder: string): Promise<readonly string[]> {
 }
 
 Deno.test({
-  name: "an nft that is too old ends nftables mode with its version, and auto goes on without it",
+  name: "an nft that is too old ends nftables mode with its version, and auto continues without it",
   ignore,
 }, async () => {
   await using scene = await RelayScene.create();

@@ -41,7 +41,7 @@ const FAMILIES = ["IPv4", "IPv6"] as const;
 /** The rules with which a kube-proxy forwards. */
 type KubeProxyRules = IptablesVariant | "nftables";
 
-/** Writes what a kube-proxy has. */
+/** Writes the rules of a kube-proxy. */
 async function writeKubeProxyRules(node: Namespace, kind: KubeProxyRules): Promise<void> {
   for (const family of FAMILIES) {
     if (kind === "nftables") await loadNftables(node, kubeProxyNftWeb(family));
@@ -53,7 +53,7 @@ async function writeKubeProxyRules(node: Namespace, kind: KubeProxyRules): Promi
 async function rewriteKubeProxyRules(node: Namespace, kind: KubeProxyRules): Promise<void> {
   if (kind === "nftables") return await writeKubeProxyRules(node, kind);
   for (const family of FAMILIES) {
-    // It sees that its jumps and canaries are there.
+    // It finds its jumps and canaries.
     const rules = kubeProxyIptablesWeb(family)
       .replaceAll(/^(-I [A-Z]+ |:KUBE-PROXY-CANARY ).*\n/gm, "");
     await restoreRules(node, `${PREFIX[family]}-${kind}`, rules);

@@ -39,7 +39,7 @@ const PATIENCE = { deadlineMs: 60_000 };
 
 type Counts = Required<Omit<TrafficFigures, "opened" | "open">>;
 
-/** Has a namespace count what an endpoint of it takes and answers, by family. */
+/** Counts the packets that an endpoint of a namespace receives and sends, by family. */
 async function countAt(namespace: Namespace, port: number): Promise<void> {
   const chains = (["input", "output"] as const).map((hook) => `
     chain ${hook} {
@@ -177,7 +177,8 @@ Deno.test({
 });
 
 Deno.test({
-  name: "--service-counters goes on after a restart and a flush; without it nothing is left of it",
+  name:
+    "--service-counters continues after a restart and a flush; without it nothing is left of it",
   ignore,
   fn: async () => {
     await using scene = await countedScene();
@@ -186,7 +187,7 @@ Deno.test({
     const first = scene.start(COUNTED);
     await first.settled();
     assertEquals(await probe.who(VIP_UDP), "pod-a1");
-    // A reading is used again for a while, so what came since is not there at once.
+    // A reading is reused for a while, so later packets do not appear at once.
     await eventually("one datagram", () => hasReceived(first, 1), PATIENCE);
     await first.kill();
     assertEquals(await probe.who(VIP_UDP), "pod-a1");

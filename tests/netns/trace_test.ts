@@ -1,5 +1,6 @@
 /**
- * `kube-relay trace` with real packets: what it tells in each mode, and that it leaves nothing behind.
+ * Tests `kube-relay trace` with real packets: its output in each mode, and that it leaves nothing
+ * behind.
  *
  * @module
  */
@@ -163,7 +164,7 @@ for (const mode of RULE_MODES) {
   });
 }
 
-/** A trace that waits, then ends: by which signal, and of whom. */
+/** A trace that waits and then ends: the signal, and its sender. */
 async function endedTraces(t: Deno.TestContext, mode: RuleMode): Promise<void> {
   await using stage = await TraceStage.start(mode, writeServices);
   const before = await mode.state(stage.node);

@@ -111,7 +111,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "an endpoint goes: its UDP flows move at once, its TCP connections may finish",
+  name: "an endpoint is removed: its UDP flows move at once, its TCP connections may finish",
   ignore,
   async fn() {
     await using scene = await RelayScene.create();

@@ -670,7 +670,7 @@ const SCENARIOS: readonly (PacketFlowScenario & { readonly packets: readonly Pac
     ],
   },
   {
-    name: "policy Local, one endpoint here ends and one no longer serves",
+    name: "policy Local, one local endpoint terminates and one no longer serves",
     services: [testService("web", { ...NODE_PORT_SPEC, externalTrafficPolicy: "Local" })],
     slices: [
       slice(

@@ -1,5 +1,5 @@
 /**
- * Carries packets out by asking what becomes of them: the plan, and what a mode says of itself.
+ * Executes packets by queries: to the plan, and to the explanation of a mode.
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
- * The packet-flow table, as `explain` tells it: for every row and in every mode what the wire is held to
- * by the tests with real packets.
+ * Compares `explain` with the packet-flow table: for every row and in every mode, with the result
+ * that the tests with real packets require.
  *
  * @module
  */

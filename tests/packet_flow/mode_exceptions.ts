@@ -1,6 +1,6 @@
 /**
- * Rows of the packet-flow table that mean something else to a mode: what its packets on the wire are
- * held to, and what it says of itself.
+ * Rows of the packet-flow table with another meaning in a mode: the expected result on the wire,
+ * and the mode's own explanation.
  *
  * @module
  */

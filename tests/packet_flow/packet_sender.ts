@@ -1,6 +1,6 @@
 /**
- * Carries the rows of the packet-flow table out with real packets in a cluster of network
- * namespaces, whatever proxy its node runs. Who answered and whom it saw, the servers say.
+ * Sends the rows of the packet-flow table as real packets in a cluster of network namespaces, with
+ * any proxy on the node. The servers report who answered and which client they saw.
  *
  * @module
  */
@@ -31,9 +31,12 @@ const ANSWER_MS = 5_000;
 const ROUNDS = 2;
 /** Chance may pick some of them again and again, but not so often. */
 const MOST_ROUNDS = 20;
-/** Without affinity, one in a thousand clients would get the same of two endpoints so often. */
+/** Without affinity, one in a thousand clients would reach the same of two endpoints this often. */
 const STICKY_ROUNDS = 10;
-/** Each client has its own endpoint; so many see all of them, but for one time in a million. */
+/**
+ * Each client has its own endpoint. This number of clients sees all of them, except for one time in
+ * a million.
+ */
 const MOST_CLIENTS = 20;
 
 /** An answer, and how long it took where that is known. */
@@ -122,7 +125,7 @@ export class PacketSender {
     }
   }
 
-  /** Refused or silent; a server that answers all the same is named. */
+  /** Refused or silent; a server that answers nevertheless is named. */
   async #expectNone(packet: PacketFlowCase, target: ProbeTarget): Promise<PacketOutcome> {
     const client = this.#clients[packet.from];
     const ms = packet.verdict === "REJECT" ? ANSWER_MS : SILENCE_MS;
@@ -242,7 +245,7 @@ async function isUdpRefused(
   return stderr.includes("Connection refused");
 }
 
-/** The address whose last number is that much larger. */
+/** The address whose last number is larger by this offset. */
 function addressAfter(address: IpAddress, more: number): string {
   const base = address.includes(":") ? 16 : 10;
   return address.replace(/[^.:]+$/, (last) => (parseInt(last, base) + more).toString(base));
@@ -257,7 +260,7 @@ async function useAddress(
   const own = `${address}/${family === "IPv4" ? 32 : 128}`;
   const route = (await namespace.ip(`${flag} route show default`)).trim().split("\n")[0] ?? "";
   const plain = route.replace(/ (metric|pref|proto|src) \S+/g, "");
-  // Without "nodad" an IPv6 address is not to be had in its first moments.
+  // Without "nodad" an IPv6 address is not usable at first.
   const flags = family === "IPv6" ? " nodad" : "";
   await namespace.ip(`addr add ${own} dev eth0${flags}`);
   await namespace.ip(`${flag} route replace ${plain} src ${address}`);

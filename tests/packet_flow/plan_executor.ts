@@ -1,5 +1,5 @@
 /**
- * Carries packets out over a plan alone: what every backend has to spell in its own language.
+ * Executes packets on a plan alone, which every backend has to express in its own language.
  *
  * @module
  */
@@ -18,7 +18,7 @@ import {
   type PacketOutcome,
 } from "./packet_flow_case.ts";
 
-/** A packet, its sender, and what is known of both. */
+/** A packet, its sender, and the facts about both. */
 interface Arrival {
   readonly packet: PacketFlowCase;
   readonly origin: PacketOrigin;

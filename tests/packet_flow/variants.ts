@@ -1,6 +1,6 @@
 /**
- * The packet-flow table said again for the other IP family and for UDP: what a Service means depends
- * on neither.
+ * The packet-flow table for the other IP family and for UDP: the meaning of a Service depends on
+ * neither.
  *
  * @module
  */

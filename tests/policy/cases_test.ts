@@ -70,7 +70,7 @@ Deno.test("all connectivity cases of Kubernetes are there, each once", () => {
   assertEquals(UPSTREAM_CASES.length, 48);
 });
 
-Deno.test("an executor that lets everything pass, or nothing, fails", () => {
+Deno.test("an executor that passes everything, or nothing, fails", () => {
   const open: PolicyView = { podAt: () => undefined, isClosed: () => false, hasPeer: () => true };
   const isolating = UPSTREAM_CASES.filter(({ steps }) =>
     steps.some((step) => faults(open, step, "IPv4").length > 0)

@@ -1,4 +1,4 @@
-/** Faults that other implementations have, beyond what the table of cases can say. */
+/** Faults of other implementations that the table of cases cannot express. */
 import { assertEquals } from "@std/assert";
 import { type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
@@ -63,7 +63,7 @@ Deno.test("::/0 holds link-local and unique local addresses", () => {
   }
 });
 
-Deno.test("an echo request passes only where a rule has no ports", () => {
+Deno.test("an echo request passes only if a rule has no ports", () => {
   const { state, isAllowed } = stage();
   setPod(state, "x/a", { address: "10.1.0.1" });
   setPolicy(state, "x/p", { podSelector: {}, ingress: [{ ports: [{}] }] });

@@ -23,7 +23,7 @@ export const CASE_PORTS = [80, 81] as const;
 /** A pod: `namespace/name`. In a pattern, `*` stands for any of either. */
 export type CasePod = string;
 
-/** One case: steps in order, each with the whole truth about who reaches whom. */
+/** One case: steps in order, each with the whole table of connections. */
 export interface PolicyCase {
   readonly name: string;
   /** The line of the case in Kubernetes' own suite, test/e2e/network/netpol/network_policy.go. */

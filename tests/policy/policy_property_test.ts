@@ -16,7 +16,7 @@ import { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
 import { judgeConnection, viewCluster, viewPlan } from "../../lib/policy/judge_connection.ts";
 import { memberKey, type PeerMember } from "../../lib/policy/pending_policy_changes.ts";
 import type { PolicyPlan, PolicyPlanChanges } from "../../lib/policy/policy_plan.ts";
-import { PolicyPlanner } from "../../lib/policy/policy_planner.ts";
+import { PolicyPlanner, type PolicyPlanOptions } from "../../lib/policy/policy_planner.ts";
 import { PolicyState } from "../../lib/policy/policy_state.ts";
 import { type Cluster, consents } from "./oracle.ts";
 import {
@@ -51,11 +51,11 @@ function clusterOf(history: readonly ClusterEvent[]): Cluster {
 function plannerOf(
   state: PolicyState,
   family: IpFamily,
-  { nodeName }: { readonly nodeName: string | undefined } = { nodeName: "n1" },
+  more: Pick<PolicyPlanOptions, "includesRemotePods"> = {},
 ): PolicyPlanner {
   const deny = { action: "reject" } as const;
-  const options = { family, deny, closedRanges: [], podLinks: [] };
-  return new PolicyPlanner(state, { ...options, ...(nodeName !== undefined && { nodeName }) });
+  const options = { family, nodeName: "n1", deny, closedRanges: [], podLinks: [] };
+  return new PolicyPlanner(state, { ...options, ...more });
 }
 
 /** A plan as plain sorted values, which later changes do not reach. */
@@ -198,7 +198,7 @@ Deno.test("ConnectionJudge judges by the plan that it took last, with pods of ev
   fc.assert(
     fc.property(clusterHistory, fc.constantFrom(...IP_FAMILIES), (history, family) => {
       const state = new PolicyState();
-      const planner = plannerOf(state, family, { nodeName: undefined });
+      const planner = plannerOf(state, family, { includesRemotePods: true });
       const judge = new ConnectionJudge();
       const own = ADDRESSES.map(parseIpAddress).filter((each) => ipFamilyOf(each) === family);
       const transport = { protocol: parseProtocol("TCP"), port: parsePort(PORTS[0]!) };
@@ -208,6 +208,9 @@ Deno.test("ConnectionJudge judges by the plan that it took last, with pods of ev
         const changes = planner.update();
         for (const _ of judge.takeInSteps(planner.plan, changes));
         const view = viewCluster(state, family);
+        for (const { key, isRemote = false } of planner.plan.pods.values()) {
+          assertEquals(isRemote, state.pods.get(key)?.nodeName !== "n1");
+        }
         for (const from of own) {
           for (const to of own) {
             const connection = { from, to, transport };

@@ -1,5 +1,6 @@
 /**
- * Runs each story of docs/stories.md: the script prints what the page shows and leaves nothing behind.
+ * Runs each story of docs/stories.md: the script prints the output on the page and leaves nothing
+ * behind.
  *
  * @module
  */
@@ -28,7 +29,9 @@ interface ToldStory {
   readonly lines: readonly string[];
 }
 
-/** A story is a block with the script, followed by one with output. `…` stands for what is left out. */
+/**
+ * A story is a block with the script, followed by one with output. `…` stands for omitted lines.
+ */
 async function toldStories(): Promise<readonly ToldStory[]> {
   const blocks = extractBlocks(await readPage("docs/stories.md"));
   return blocks.flatMap(({ text }, index) => {
@@ -44,7 +47,7 @@ async function toldStories(): Promise<readonly ToldStory[]> {
 
 const LEFT_OUT = /^\s*…?$/;
 
-/** A line without what is another each time: times of day, durations, process ids, timeouts. */
+/** A line without its variable parts: times of day, durations, process ids, timeouts. */
 function steady(line: string): string {
   return line.trimEnd()
     .replace(/^\d\d:\d\d:\d\d( +\S+ +)[\d.]+ m?s/, "hh:mm:ss$1n ms")
@@ -95,7 +98,7 @@ class Telling implements AsyncDisposable {
     return new Telling(folder, executable, script);
   }
 
-  /** Waits until none of its processes is there: what it made ends with them. */
+  /** Waits until all of its processes have ended; everything that it made ends with them. */
   async gone(): Promise<void> {
     const find = ["-c", `grep -lF -- "$1" /proc/[0-9]*/environ 2>/dev/null`, "sh", this.#mark];
     await eventually("no process of the story is left", async () => {
@@ -158,7 +161,7 @@ Deno.test({
     await using telling = await Telling.start("altered_rule.sh");
     const output = telling.process.stdout.pipeThrough(new TextDecoderStream()).getReader();
     let shown = "";
-    // By then its pods, its rules and its kube-relay are there.
+    // By then its pods, its rules and its kube-relay exist.
     while (!shown.includes("answers a client")) {
       const { done, value = "" } = await output.read();
       assert(!done, `the story ended too early: ${shown}`);

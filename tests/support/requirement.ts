@@ -9,8 +9,8 @@
 export type Requirement = readonly [what: string, met: boolean];
 
 /**
- * Whether a test is to be skipped (`Deno.test({ ignore })`). Throws an Error, which fails the test
- * file, when something is missing and `REQUIRE_ALL=1` is set.
+ * Whether to skip a test (`Deno.test({ ignore })`). Throws an Error, which fails the test file,
+ * when something is missing and `REQUIRE_ALL=1` is set.
  */
 export function isMissing(suite: string, requirements: readonly Requirement[]): boolean {
   const missing = requirements.filter(([, met]) => !met).map(([what]) => what);

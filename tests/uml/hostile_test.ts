@@ -74,7 +74,7 @@ Deno.test({
     const probes = ProbeClient.start(client);
     const args = [...IPVS_MODE.args, "--metrics-bind-address=0.0.0.0"];
     const start = (): RelayProcess => scene.start(args, { by: ["prlimit", OPEN_FILES] });
-    /** Everything but endpoints whose last connections end. */
+    /** All objects except endpoints whose last connections end. */
     const lasting = async () => String(await stage.state()).replaceAll(/^-a .* -w 0\n/gm, "");
     let relay = start();
     await relay.settled();

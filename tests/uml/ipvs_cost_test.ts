@@ -56,7 +56,7 @@ async function timeOf(node: Namespace, command: string): Promise<number> {
 /** Measures the tools alone, each with one input for everything. */
 async function bareLoadMs(folder: string, rendered: string): Promise<number> {
   await using node = await Namespace.create("bare");
-  // Other comments are for people; those that follow the input of `ip` it passes over.
+  // Comments are for readers; `ip` ignores those that follow its input.
   const parts = rendered.split(/^# ((?:ipset|ip6?tables-restore|ipvsadm|ip) .*)\n/m).slice(1);
   const commands: string[] = [];
   for (let at = 0; at < parts.length; at += 2) {
@@ -117,7 +117,7 @@ async function changeCost(
   return { ownMs: sync!.durationMs, bareMs: await timeOf(node, starts) / STARTS };
 }
 
-/** The best of some: others use the machine, too, now by one and now by the other. */
+/** The best of several runs: other programs use the machine too. */
 async function bestOf(
   t: Deno.TestContext,
   what: string,

@@ -73,8 +73,8 @@ Deno.test({
 });
 
 /**
- * Without the kubelet's chain, of which iptables mode has a rule: once ipvs mode has written the chains
- * that both have, nothing tells whether that rule is ours or a kube-proxy's.
+ * Without the kubelet's chain, which contains a rule of iptables mode: once ipvs mode has written
+ * the shared chains, the owner of that rule is unknown.
  */
 function withoutKubelet(state: unknown): string {
   return String(state).replaceAll(/^.*KUBE-FIREWALL.*\n/gm, "");

@@ -29,7 +29,10 @@ const ignore = isMissing("ipvs mode on the guest's own network", [
 const CHANGES = 1_000;
 /** As many as come together in a busy cluster; each sync costs some processes for each family. */
 const CHANGES_IN_A_SYNC = 10;
-/** After so many syncs at the end, everything is compared; nothing else writes, so nothing may differ. */
+/**
+ * After this number of syncs everything is compared. No other program writes, so nothing may
+ * differ.
+ */
 const COMPARED_SYNCS = 20;
 
 function isService(object: RawObject): object is RawObject & Service {
@@ -126,7 +129,7 @@ Deno.test({
   },
 });
 
-/** Services of all kinds; `version` says which of their endpoints and addresses are there. */
+/** Services of all kinds; `version` selects their endpoints and addresses. */
 function servicesOf(version: 1 | 2): StageObjects {
   const names = version === 1 ? ["kept", "changed", "old"] : ["kept", "changed", "new"];
   const services = names.map((name) => {
@@ -150,7 +153,7 @@ function servicesOf(version: 1 | 2): StageObjects {
   return { services, slices };
 }
 
-/** Both families do the same; each costs ten times what it costs on a machine. */
+/** Both families behave the same; each costs ten times as much as on a machine. */
 const ONE_FAMILY = { families: ["IPv4"] } as const;
 
 /** Brings the kernel to where the sync begins. */
@@ -197,7 +200,7 @@ Deno.test({
 
 for (const before of ["nothing", "other Services"] as const) {
   Deno.test({
-    name: `ipvs mode, killed at each step of a sync that comes after ${before}: as a fresh start`,
+    name: `ipvs mode, killed at each step of a sync after ${before}: as a fresh start`,
     ignore,
     async fn() {
       const wanted = servicesOf(2);

@@ -1,5 +1,6 @@
 /**
- * The ipvs mode as a process, on a kernel that has IPVS: restarts, what others do to it, and its end.
+ * Tests the ipvs mode as a process, on a kernel with IPVS: restarts, changes by other programs, and
+ * its end.
  *
  * @module
  */
@@ -259,7 +260,7 @@ Deno.test({
     });
     assertEquals(await servers(node), expected.sort());
 
-    // Nothing listens on either: who gets a packet there refuses it.
+    // Both ports are closed: the receiver of a packet refuses it.
     const [vip, own] = ["172.30.7.1", ADDRESSES.IPv4.node];
     await router.ip(`route add ${vip} dev lan`);
     const neighbour = ProbeClient.start(router);

@@ -158,10 +158,10 @@ Deno.test("removeKubeProxy() reports servers that ipvsadm did not remove, althou
   const { failed } = await node.remove();
   const [line = ""] = ipvsOnly(failed);
   assertStringIncludes(line, "5 virtual servers (10.96.0.1:443/TCP, ");
-  assertEquals(node.device, false, "the other parts go all the same");
+  assertEquals(node.device, false, "the other parts are removed nevertheless");
 });
 
-Deno.test("removeKubeProxy() goes on with the sets after one that is in use", async () => {
+Deno.test("removeKubeProxy() continues with the sets after one that is in use", async () => {
   const node = new IpvsNode();
   const tried: string[] = [];
   node.commands.on("ipset restore", ({ stdin }) => {

@@ -53,7 +53,7 @@ for (
   });
 }
 
-Deno.test("IptablesSave leaves out a table that cannot be shown, where one may lack", () => {
+Deno.test("IptablesSave leaves out a table that cannot be shown, if one may lack", () => {
   const save = new IptablesSave();
   for (const line of ["# Table `nat' is incompatible, use 'nft' tool.", "*filter", "COMMIT"]) {
     save.take(line);

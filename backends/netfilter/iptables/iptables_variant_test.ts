@@ -87,14 +87,14 @@ Deno.test("chooseIptables() never asks legacy tools for unused tables", async ()
   assertEquals(commands.calls.filter(({ line }) => line.startsWith("iptables-legacy-save")), []);
 });
 
-Deno.test("chooseIptables() reads no rules where the choice does not hang on them", async () => {
+Deno.test("chooseIptables() reads no rules if the choice does not hang on them", async () => {
   const commands = hostWith({ installed: BOTH, saved: { "iptables-save": HINTED } });
   const choice = await chooseIptables({ commands }, { family: "IPv4" });
   assertEquals(choice.programs?.save, "iptables-save");
   assertEquals(commands.calls.filter(({ line }) => line.includes("-save")), []);
 });
 
-Deno.test("chooseIptables() says why there is none", async () => {
+Deno.test("chooseIptables() gives the reason why there is none", async () => {
   const none = await chooseIptables({ commands: hostWith({ installed: {} }) }, { family: "IPv4" });
   assertEquals(none.programs === undefined && none.problem, "iptables-restore is not on the PATH");
   const rubbish = hostWith({ installed: { iptables: "Segmentation fault" } });

@@ -36,7 +36,7 @@ const REFUSALS: readonly {
     reason: 'unknown option "--nonsense"',
   },
   {
-    what: "a target that is not there, of which iptables-nft tells at the COMMIT",
+    what: "a missing target, which iptables-nft reports at the COMMIT",
     code: 2,
     stderr: `${NFT}: Chain 'KUBE-SVC-A' does not exist\nError occurred at line: 8\n`,
     line: 6,
@@ -95,7 +95,7 @@ for (
     ],
   ] as const
 ) {
-  Deno.test(`errorOfRestore() blames no line where ${what}`, () => {
+  Deno.test(`errorOfRestore() blames no line if ${what}`, () => {
     const error = errorOfRestore({ program: "iptables-restore", code, stderr }, INPUT);
     assertEquals([error.kind, error.line], [kind, undefined]);
     assertEquals(error.reason.length > 0, true);

@@ -126,7 +126,7 @@ Deno.test("NftTransaction refuses a set or map that the table does not have", ()
   }
 });
 
-Deno.test("NftTransaction is empty where nothing changes", () => {
+Deno.test("NftTransaction is empty if nothing changes", () => {
   const { transaction } = made({});
   assertEquals([transaction.isEmpty, [...transaction.text()]], [true, []]);
 });

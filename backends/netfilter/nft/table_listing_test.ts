@@ -134,7 +134,7 @@ Deno.test("TableListing reads or refuses whatever a tool may print", () => {
   assert(refused > 0);
 });
 
-Deno.test("TableListing reads numbers of protocols, as printed where /etc/protocols is missing", () => {
+Deno.test("TableListing reads numbers of protocols, as printed if /etc/protocols is missing", () => {
   const numbers = LISTING.replaceAll("tcp", "6").replaceAll("udp", "17");
   assertEquals(read(numbers).elements, read(LISTING).elements);
   const ports = read(`table ip kube-relay {
@@ -159,7 +159,7 @@ Deno.test("TableListing reads numbers of protocols, as printed where /etc/protoc
   ]]);
 });
 
-Deno.test("TableListing reads addresses of ::/96, of which the tool prints the end as IPv4", () => {
+Deno.test("TableListing reads addresses of ::/96, whose end the tool prints as IPv4", () => {
   const { elements } = read(`table ip6 kube-relay {
 	map endpoints {
 		type ipv6_addr . inet_proto . inet_service . classid : ipv6_addr . inet_service

@@ -69,7 +69,7 @@ Deno.test("attemptRules() blames the rules whose lines the kernel or the parser 
   }
 });
 
-Deno.test("attemptRules() blames none where legacy names the COMMIT line only", async () => {
+Deno.test("attemptRules() blames none if legacy names the COMMIT line only", async () => {
   const commands = saying(1, "iptables-restore: line 5 failed");
   const verdict = await attemptRules({ commands }, LEGACY, TRIALS);
   assertEquals(verdict.kind === "refused" && verdict.blamed.size, 0);
@@ -111,7 +111,7 @@ Deno.test("attemptRules() removes the chain when the caller gave up meanwhile", 
   assertEquals(commands.calls.length, 3);
 });
 
-Deno.test("attemptRules() removes nothing where the program is missing", async () => {
+Deno.test("attemptRules() removes nothing if the program is missing", async () => {
   const commands = saying(0, "").failCall(1, "not-found");
   const verdict = await attemptRules({ commands }, LEGACY, TRIALS);
   assertEquals(

@@ -10,7 +10,7 @@ import {
   tryTool,
 } from "./try_tool.ts";
 
-Deno.test("tryTool() takes every end of a program for an answer", async () => {
+Deno.test("tryTool() treats every end of a program as an answer", async () => {
   const commands = new FakeCommandRunner().on("nft", { code: 1, stdout: "a", stderr: "b" });
   const run = () => tryTool({ commands }, ["nft", "--version"]);
   assertEquals(await run(), { kind: "ended", code: 1, out: "a", err: "b" });
@@ -64,7 +64,7 @@ Deno.test("askTool() tells what was said from a missing tool and from a refusal"
   await assertRejects(ask, CommandError);
 });
 
-Deno.test("readProcFile() takes a file that is not there for a part that is not loaded", async () => {
+Deno.test("readProcFile() treats a missing file as a part that is not loaded", async () => {
   const path = "/proc/net/ip_vs";
   const commands = new FakeCommandRunner()
     .on("cat", { code: 1, stderr: `cat: ${path}: No such file or directory` });

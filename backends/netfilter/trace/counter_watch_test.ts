@@ -43,7 +43,7 @@ Deno.test("startCounterWatch() sees the packet by a rule that names its destinat
   await using watch = await start(commands);
   let isSeen = false;
   const seen = watch.seen.then(() => void (isSeen = true));
-  // A packet to another Service is not ours.
+  // A packet to another Service does not count.
   counts = [2, 1, 2];
   const before = commands.calls.length;
   await eventually("it has looked twice", () => commands.calls.length >= before + 2);
@@ -59,7 +59,7 @@ Deno.test("startCounterWatch() sees the packet by a rule that names its destinat
   assertEquals(path.notes[0], "Because");
 });
 
-Deno.test("startCounterWatch() says why counters can't be read", async () => {
+Deno.test("startCounterWatch() gives the reason why counters can't be read", async () => {
   const commands = new FakeCommandRunner()
     .on("iptables-legacy-save", { code: 4, stderr: "Permission denied (you must be root)\n" });
   await assertRejects(() => start(commands), TraceError, "you must be root");

@@ -30,12 +30,12 @@ const MONITOR: TraceMonitor = {
   parse: parseNftTraceLines,
 };
 
-/** `nft` and what it is run by, as long as they are running. */
+/** `nft` and its parent process, while they are running. */
 class FakeNft implements CommandRunner {
   readonly running = new Set<string>();
   /** The answer to the trial of the table. */
   trial: CommandResult = { code: 0, stdout: "", stderr: "" };
-  /** Whether the monitor tells of packets that were marked. */
+  /** Whether the monitor reports marked packets. */
   sees = true;
   /** The command lines that end at once. */
   monitorEnds: readonly string[] = [];
@@ -185,12 +185,12 @@ Deno.test("there is no wait for a packet that was not sent", async () => {
   assertEquals(pauses, []);
 });
 
-Deno.test("a packet that never comes by is not seen", async () => {
+Deno.test("a packet that does not come by is not seen", async () => {
   await using watch = await start(new FakeNft());
   assertEquals((await watch.path({})).ending, "not seen");
 });
 
-Deno.test("startEventWatch() says that a tool sees nothing, and leaves nothing running", async () => {
+Deno.test("startEventWatch() reports that a tool sees nothing, and leaves nothing running", async () => {
   const nft = new FakeNft();
   nft.sees = false;
   await assertRejects(
@@ -201,7 +201,7 @@ Deno.test("startEventWatch() says that a tool sees nothing, and leaves nothing r
   assertEquals(nft.running.size, 0);
 });
 
-Deno.test("startEventWatch() says why a tool ended, and leaves nothing running", async () => {
+Deno.test("startEventWatch() gives the reason why a tool ended, and leaves nothing running", async () => {
   const nft = new FakeNft();
   nft.monitorEnds = ["trace", "table"];
   nft.sees = false;

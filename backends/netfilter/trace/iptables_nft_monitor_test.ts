@@ -52,7 +52,7 @@ Deno.test("a step of iptables-nft is described in the words of iptables", async 
     { place: "inet firewall input", rule: "rule handle 6", verdict: "drop", handle: 6 },
     { place: "ip6 nat OUTPUT", verdict: "accept" },
   ]);
-  // Of others' tables only what the monitor could not print is asked for.
+  // For foreign tables, only rules that the monitor could not print are queried.
   assert(!commands.calls.some(({ line }) => line.endsWith("firewall output")));
   assertEquals(steps, [
     {

@@ -17,7 +17,7 @@ Deno.test("readIptablesTexts() asks for the named chains only", async () => {
   ]);
 });
 
-Deno.test("readIptablesTexts() reads everything where a chain is refused", async () => {
+Deno.test("readIptablesTexts() reads everything if a chain is refused", async () => {
   const commands = new FakeCommandRunner()
     .on("iptables-nft -t nat -S KUBE-A", { code: 1, stderr: "incompatible" })
     .on(SAVE, {

@@ -7,7 +7,7 @@ import type { WatchedPacket } from "../../../lib/explain/packet_trace.ts";
 import { kernelLogMonitor, parseKernelTraceLine } from "./kernel_log_monitor.ts";
 import { PacketFollower } from "./packet_follower.ts";
 
-/** Of Linux 6.1, options of TCP left out: a connection that nat turns, and one that is refused. */
+/** From Linux 6.1, without options of TCP: a connection that nat rewrites, and a refused one. */
 const LOG = String
   .raw`[   14.880000] TRACE: raw:OUTPUT:policy:2 IN= OUT=lo SRC=10.0.0.1 DST=10.96.0.1 LEN=60 TOS=0x00 PREC=0x00 TTL=64 ID=35465 DF PROTO=TCP SPT=43324 DPT=80 SEQ=435948170 ACK=0 WINDOW=65495 RES=0x00 SYN URGP=0 UID=0 GID=0 
 [   14.880000] TRACE: nat:OUTPUT:rule:1 IN= OUT=lo SRC=10.0.0.1 DST=10.96.0.1 LEN=60 TOS=0x00 PREC=0x00 TTL=64 ID=35465 DF PROTO=TCP SPT=43324 DPT=80 SEQ=435948170 ACK=0 WINDOW=65495 RES=0x00 SYN URGP=0 UID=0 GID=0 

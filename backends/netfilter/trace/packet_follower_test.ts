@@ -52,7 +52,7 @@ Deno.test("PacketFollower reports a header again only after a change", () => {
   ]);
 });
 
-Deno.test("PacketFollower goes on with the packet where it comes in again with another number", () => {
+Deno.test("PacketFollower continues with the packet if it comes in again with another number", () => {
   const { follower } = follow(`${MARKED}
     aa ip nat OUTPUT policy accept
     dd ip ${OWN} prerouting packet: iif "lo" ip saddr 10.1.0.1 ip daddr 10.1.0.1 ip id 7 tcp sport 4000 tcp dport 8080

@@ -37,7 +37,7 @@ Deno.test("movedRules() follows the chains of Services by their counters", () =>
   ]);
 });
 
-Deno.test("movedRules() says nothing where nothing has counted", () => {
+Deno.test("movedRules() reports nothing if nothing has counted", () => {
   const rules = read(RULES(3, 3, 3, 3, 3));
   assertEquals(movedRules(rules, rules, { comesFrom: "elsewhere" }), []);
 });
@@ -55,7 +55,7 @@ Deno.test("movedRules() reports an incoming packet again only if it was refused"
   assertEquals(places("REJECT"), ["filter OUTPUT", "filter INPUT", "filter KUBE-B"]);
 });
 
-Deno.test("movedRules() ends where chains lead round", () => {
+Deno.test("movedRules() ends if chains form a circle", () => {
   const round = (packets: number) =>
     read(`*nat
       [${packets}:1] -A OUTPUT -j KUBE-A

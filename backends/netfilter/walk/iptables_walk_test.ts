@@ -160,7 +160,7 @@ Deno.test("walkIptables() sends packets of a virtual server to each of its real 
   const both = ["ACCEPT 0.50 10.0.0.1:8080", "ACCEPT 0.50 10.0.0.9:8080"];
   assertEquals(balance({ servers: SERVERS, addresses }), both);
   assertEquals(balance({ servers: SERVERS, addresses }, { packet: OWN }), both);
-  // IPVS stands behind INPUT: it does not see what is only forwarded.
+  // IPVS comes after INPUT: it does not see forwarded packets.
   assertEquals(balance({ servers: SERVERS }), ["ACCEPT 1.00"]);
   const empty = { "172.30.0.1:80": ["-A -t 172.30.0.1:80 -s rr"] };
   assertEquals(balance({ servers: empty, addresses }), ["REJECT 1.00"]);
@@ -190,7 +190,7 @@ Deno.test("walkIptables() passes a packet through mangle, nat and filter before 
   ]);
 });
 
-Deno.test("walkIptables() meets the rules of INPUT where the node's own packet has no virtual server", () => {
+Deno.test("walkIptables() meets the rules of INPUT if the node's own packet has no virtual server", () => {
   const rules = { "filter INPUT": ["-m set --match-set IPS dst -j REJECT"] };
   const scene = { rules, sets: { IPS: ["172.30.0.1"] }, addresses };
   assertEquals(balance(scene, { packet: OWN }), ["REJECT 1.00"]);
@@ -217,6 +217,15 @@ Deno.test("walkIptables() looks packets up in sets of every type", () => {
     const rules = { "nat PREROUTING": [`-m set --match-set X ${sides} -j DROP`] };
     const verdict = isMet ? "DROP 1.00" : "ACCEPT 1.00";
     assertEquals(balance({ rules, sets: { X: [entry] } }), [verdict], `${sides} ${entry}`);
+  }
+});
+
+Deno.test("walkIptables() goes by the smallest block of a set that has an address", () => {
+  const entries = ["172.16.0.0/12", "172.30.0.0/16 nomatch", "172.30.0.0/24", "172.30.0.1 nomatch"];
+  const rules = { "nat PREROUTING": ["-m set --match-set X dst -j DROP"] };
+  for (const [count, verdict] of entries.map((_, index) => [index + 1, index % 2 === 0] as const)) {
+    const found = balance({ rules, sets: { X: entries.slice(0, count).toReversed() } });
+    assertEquals(found, [verdict ? "DROP 1.00" : "ACCEPT 1.00"], `${count} entries`);
   }
 });
 

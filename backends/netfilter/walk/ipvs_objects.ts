@@ -1,6 +1,6 @@
 /**
  * The objects besides rules that a packet meets where IPVS serves: entries of sets, bound addresses and
- * virtual servers, each with its rendered line. Pure but for its own state.
+ * virtual servers, each with its rendered line. Pure except for its own state.
  *
  * @module
  */

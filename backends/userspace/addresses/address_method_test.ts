@@ -49,7 +49,7 @@ Deno.test("describeAddressMethod() warns of the addresses that a route opens, an
   assertEquals(describeAddressMethod("each", facts), "3 IPv4 addresses on lo, one each");
 });
 
-Deno.test("describeAddressMethod() says why there are only stand-ins", () => {
+Deno.test("describeAddressMethod() gives the reason why there are only stand-ins", () => {
   const text = describeAddressMethod("standIn", {
     family: "IPv6",
     refusal: "Operation not permitted",

@@ -41,7 +41,7 @@ class Machine {
     }, { family: "IPv4", ...options });
   }
 
-  /** A run of the program that has come to its first `acquire`. */
+  /** A run of the program up to its first `acquire`. */
   async start(options: Partial<LocalAddressesOptions> = {}): Promise<LocalAddresses> {
     const addresses = this.create(options);
     await addresses.start();
@@ -266,7 +266,7 @@ Deno.test("start() removes everything that it tried", async () => {
   assertEquals(await machine.recorded(), []);
 });
 
-Deno.test("acquire() gives stand-ins where nothing may be added, the same ones in the next run", async () => {
+Deno.test("acquire() gives stand-ins if nothing may be added, the same ones in the next run", async () => {
   const machine = new Machine();
   machine.host.mayChange = false;
   const wanted = [clusterIp("10.96.0.1", "web"), clusterIp("10.96.0.2", "dns")];
@@ -280,7 +280,7 @@ Deno.test("acquire() gives stand-ins where nothing may be added, the same ones i
   assertStringIncludes(second.summary, "Operation not permitted");
 });
 
-Deno.test("acquire() gives ::1 to all cluster IPs of IPv6 where nothing may be added", async () => {
+Deno.test("acquire() gives ::1 to all cluster IPs of IPv6 if nothing may be added", async () => {
   const machine = new Machine();
   machine.host.mayChange = false;
   const addresses = await machine.start({ family: "IPv6" });
@@ -288,7 +288,7 @@ Deno.test("acquire() gives ::1 to all cluster IPs of IPv6 where nothing may be a
   assertEquals(Object.values(found), ["::1", "::1"]);
 });
 
-Deno.test("acquire() says how to have an external address where nothing may be added", async () => {
+Deno.test("acquire() says how to have an external address if nothing may be added", async () => {
   const machine = new Machine();
   machine.host.mayChange = false;
   const found = await acquire(await machine.start(), externalIp("203.0.113.1"));
@@ -297,7 +297,7 @@ Deno.test("acquire() says how to have an external address where nothing may be a
 });
 
 for (const kind of ["not-found", "not-permitted", "timeout"] as const) {
-  Deno.test(`start() goes on with stand-ins when ip is ${kind}`, async () => {
+  Deno.test(`start() continues with stand-ins when ip is ${kind}`, async () => {
     const machine = new Machine();
     machine.host.runner.failNext(kind);
     const addresses = await machine.start();
@@ -320,7 +320,7 @@ Deno.test("acquire() keeps a Service's stand-in when its cluster IP changes", as
   assertEquals([...standIns.keys()], ["ns1/web", "ns1/dns"]);
 });
 
-Deno.test("mode none adds nothing even where it may", async () => {
+Deno.test("mode none adds nothing even if it may", async () => {
   const machine = new Machine();
   const addresses = await machine.start({ mode: "none" });
   assert((await acquire(addresses, clusterIp("10.96.0.1")))["10.96.0.1"]?.startsWith("127."));
@@ -442,7 +442,7 @@ Deno.test("configure() of IPv6 allows binds by a sysctl, and puts it back with t
   assertEquals(machine.lo, ["fd00:96::1"]);
 });
 
-Deno.test("configure() of IPv6 falls back to one each where the sysctl is read-only", async () => {
+Deno.test("configure() of IPv6 falls back to one each if the sysctl is read-only", async () => {
   const machine = new Machine();
   machine.host.runner.on("sysctl -w", {
     code: 1,
@@ -455,7 +455,7 @@ Deno.test("configure() of IPv6 falls back to one each where the sysctl is read-o
   assertEquals((await addresses.cleanup()).failed, [], "nothing of the sysctl is recorded");
 });
 
-Deno.test("configure() leaves the sysctl alone where it is set already", async () => {
+Deno.test("configure() leaves the sysctl alone if it is set already", async () => {
   const machine = new Machine();
   machine.host.nonlocalBind.IPv6 = "1";
   const addresses = await withRange(machine, { family: "IPv6", range: RANGE6 });
@@ -536,7 +536,7 @@ Deno.test("cleanup() names each thing that the machine refuses to give back", as
   ]);
 });
 
-Deno.test("a record that makes no sense is put aside and said, not obeyed", async () => {
+Deno.test("an invalid record is renamed and logged, not used", async () => {
   const machine = new Machine();
   let aside = 0;
   machine.store = {

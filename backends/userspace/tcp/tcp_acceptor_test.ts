@@ -71,7 +71,7 @@ Deno.test("TcpAcceptor skips clients that disconnected before they were accepted
   await forwarding.loops.zero();
 });
 
-Deno.test("TcpAcceptor pauses when no sockets are left, and goes on when there are", async () => {
+Deno.test("TcpAcceptor pauses when no sockets are left, and continues when there are", async () => {
   const { clock, logger, forwarding, listener, taker, acceptor } = setUp();
   listener.offer(...Array(20).fill(systemError("EMFILE")), new FakeConnection());
   await clock.advance(1000);

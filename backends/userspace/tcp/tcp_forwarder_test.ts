@@ -76,7 +76,7 @@ Deno.test("TcpForwarder.accept() closes a client that no endpoint answers", asyn
   forwarding.close();
 });
 
-Deno.test("TcpForwarder.accept() says so when no socket is left for the endpoint", async () => {
+Deno.test("TcpForwarder.accept() reports it when no socket is left for the endpoint", async () => {
   const { forwarding, network, accept, messages } = setUp();
   network.answers.set(A, "out-of-sockets");
   const client = await accept();

@@ -301,7 +301,7 @@ Deno.test("UdpForwarder takes no new flows while draining, and keeps open ones",
   assertEquals([service.flows, service.forwarding.counters.udpDropped], [1, 1]);
 });
 
-Deno.test("UdpForwarder.open() gives up when no socket is left, and says so", () => {
+Deno.test("UdpForwarder.open() gives up when no socket is left, and reports it", () => {
   const logger = new MemoryLogger();
   const forwarding = new Forwarding(
     { clock: new FakeClock(), logger, network: new FakeNetwork() },

@@ -70,7 +70,7 @@ async function serving(): Promise<Stage> {
   return stage;
 }
 
-/** Gives `web` these endpoints in place of others. */
+/** Gives `web` these endpoints in place of its former ones. */
 function setEndpoints({ proxy }: Stage, before: readonly string[], after: readonly string[]): void {
   const [previous, current] = [before, after].map((endpoints) =>
     testEndpointSlice("web", { endpoints })

@@ -34,7 +34,7 @@ Deno.test("describePlan() reports a new verdict and which endpoints differ", () 
   ]);
 });
 
-Deno.test("describePlan() reports traffic from outside only where it differs", () => {
+Deno.test("describePlan() reports traffic from outside only if it differs", () => {
   const outside = { nodePort: parsePort(30080), externallyAccessible: true };
   assertEquals(describePlan(plan([A], outside), plan([], outside)), [
     "1 endpoint -> refuses",

@@ -47,7 +47,7 @@ Deno.test("askControl() prints nothing of a reason that moves the cursor, and no
   });
 });
 
-Deno.test("askControl() goes nowhere else", async () => {
+Deno.test("askControl() follows no other address", async () => {
   const headers = { location: "http://192.0.2.1/" };
   await withImpostor(() => new Response(null, { status: 302, headers }), async (path) => {
     await assertRejects(() => requestStatus(path), ControlError, "says: status 302");

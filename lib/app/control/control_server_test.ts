@@ -109,7 +109,7 @@ Deno.test("startControlServer() accepts a message of a few KB of JSON, and nothi
     assertEquals((await requestStatus(path)).pid, REPORT.pid, "it goes on");
   }));
 
-Deno.test("startControlServer() waits for no message that does not come", () =>
+Deno.test("startControlServer() does not wait for a message that does not arrive", () =>
   withMessages(async ({ path, received }) => {
     const client = await Deno.connect({ transport: "unix", path });
     const head = "POST /repair HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{";
@@ -118,7 +118,7 @@ Deno.test("startControlServer() waits for no message that does not come", () =>
     const length = await client.read(answer) ?? 0;
     assertStringIncludes(new TextDecoder().decode(answer.subarray(0, length)), "HTTP/1.1 408");
     client.close();
-    // The next one never ends: the server stops all the same.
+    // The next request never ends: the server stops nevertheless.
     const other = await Deno.connect({ transport: "unix", path });
     await other.write(new TextEncoder().encode(head));
     assertEquals(received, []);

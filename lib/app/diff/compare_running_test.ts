@@ -20,7 +20,7 @@ const MISSING: DataPlaneDifference = {
 };
 const QUARANTINED = [{ key: API.key, reason: "refused" }];
 
-/** A proxy of IPv4 whose backend compares so. */
+/** A proxy of IPv4 whose backend returns these differences. */
 function comparison(
   compare: (plan: ProxyPlan, scope?: ComparisonScope) => Promise<readonly DataPlaneDifference[]>,
   { mode = "nftables", clock = new FakeClock(), ...more }: {

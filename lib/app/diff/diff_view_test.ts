@@ -60,7 +60,7 @@ For all Services
   );
 });
 
-Deno.test("renderDifference() says that nothing differs, and reports repairs", () => {
+Deno.test("renderDifference() reports that nothing differs, and reports repairs", () => {
   const lastLines = (difference: NodeDifference) => {
     const lines = renderDifference(difference).trimEnd().split("\n");
     return [lines[1], lines.at(-1)];

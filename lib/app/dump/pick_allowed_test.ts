@@ -44,7 +44,7 @@ Deno.test("pickAllowed() leaves out every field that is not named, at any depth"
   });
 });
 
-Deno.test("pickAllowed() leaves out objects where the schema has a value, and kinds it doesn't know", () => {
+Deno.test("pickAllowed() leaves out objects if the schema has a value, and kinds it doesn't know", () => {
   assertEquals(written({ name: { token: "secret" }, entry: { kind: "c", one: 1 } }), {});
   assertEquals(written({ name: "web", ports: { token: "secret" }, counts: { a: { b: 1 } } }), {
     name: "web",

@@ -123,7 +123,7 @@ Deno.test("parseDump() takes no field from a prototype, and sets none", () => {
   );
 });
 
-Deno.test("readDumpFile() names a file that is not there", async () => {
+Deno.test("readDumpFile() names a missing file", async () => {
   const { message } = await assertRejects(
     () => readDumpFile("/nowhere/node7.json", SOURCE),
     DumpError,

@@ -182,7 +182,7 @@ Deno.test("renderExplanation() lets no text of a manifest through that moves the
   }
 });
 
-Deno.test("renderExplanation() speaks of sockets where the kernel has no rules", async () => {
+Deno.test("renderExplanation() describes sockets if the kernel has no rules", async () => {
   const text = renderExplanation(await explain("node", "172.30.0.41:80", { mode: "userspace" }));
   assertStringIncludes(text, "looked just now: the sockets are as they should be");
 });

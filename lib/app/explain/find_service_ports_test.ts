@@ -46,7 +46,7 @@ Deno.test("checkService() reports a name without namespace as a wrong command li
   );
 });
 
-Deno.test("checkService() distinguishes a Service that has nothing to serve from one that is not there", () => {
+Deno.test("checkService() distinguishes a Service without served ports from a missing one", () => {
   assertEquals(
     refusal("ns/headless", ["ns/headless"]).message,
     "Cannot show Service 'ns/headless': it has no port with an address of IPv4 to serve, as a " +

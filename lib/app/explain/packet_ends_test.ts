@@ -172,7 +172,7 @@ for (const [from, to, says] of NOT_THERE) {
   });
 }
 
-Deno.test("readPacketEnds() says that it does not know the node", () => {
+Deno.test("readPacketEnds() reports that it does not know the node", () => {
   const unknown = { ...WORLD, nodeAddresses: [] };
   assertThrows(() => texts("node", "172.30.0.41:80", unknown), PacketEndsError, "no IPv4 address");
 });

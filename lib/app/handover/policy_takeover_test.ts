@@ -26,7 +26,7 @@ Deno.test("takeOverPolicies() removes the rules, and logs removals and failures"
   ]);
 });
 
-Deno.test("takeOverPolicies() logs a failure and goes on, but ends with the signal", async () => {
+Deno.test("takeOverPolicies() logs a failure and continues, but ends with the signal", async () => {
   const failing = takeOver(() => Promise.reject(new Error("broken")));
   await failing.done;
   assertEquals(failing.logger.lines.map(({ level }) => level), ["error"]);

@@ -11,7 +11,9 @@ import { DumpError } from "../dump/read_dump.ts";
 import type { PlanNodeDependencies } from "./plan_objects.ts";
 import { planRunningNode } from "./planned_node.ts";
 
-/** Plans the node behind a socket that answers so; `facts` gets what a backend is made with. */
+/**
+ * Plans the node behind a socket with these answers; `facts` receives the options of each backend.
+ */
 async function plan(
   answer: unknown,
   facts: (MachineFacts | undefined)[] = [],
@@ -68,7 +70,7 @@ Deno.test("planRunningNode() does not report a family as correct that the proces
   assertStringIncludes(error.message, ": IPv4 is all that it serves");
 });
 
-Deno.test("planRunningNode() says so where the process knows no dump, or gives a strange one", async () => {
+Deno.test("planRunningNode() reports a process that knows no dump, or gives an invalid one", async () => {
   await assertRejects(() => plan(undefined), ControlError, "it may be an older release");
   await assertRejects(() => plan({ kind: "status" }), DumpError, "it is not a dump");
 });

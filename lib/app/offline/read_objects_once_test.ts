@@ -71,7 +71,7 @@ Deno.test("readObjectsOnce() refuses a path that leads nowhere: it would be a cl
   );
 });
 
-Deno.test("readObjectsOnce() gives up an API server that does not answer, and says why", async () => {
+Deno.test("readObjectsOnce() gives up an API server that does not answer, and gives the reason", async () => {
   const clock = new FakeClock();
   const url = `http://127.0.0.1:${unusedPort()}`;
   let failure: unknown;

@@ -63,9 +63,9 @@ function createPolicyFamily(
   const cutsConnections = () => current.proxy.networkPolicy.cutConnections;
   const metrics = edges.metrics.policies;
   const judge = judges.get(family);
-  const settings = options.settings(family);
+  const planned = { family, nodeName, ...options.settings(family) };
   const relayed = judge &&
-    new RelayedPolicies({ ...edges, metrics, judge }, { family, cutsConnections, ...settings });
+    new RelayedPolicies({ ...edges, metrics, judge }, { cutsConnections, ...planned });
   const cutter = startCutter(edges, { ...options, plan: () => made.plan });
   const made: PolicyFamily = new PolicyFamily({
     ...{ ...edges, recorder, relayed },
@@ -75,7 +75,7 @@ function createPolicyFamily(
       options.onSynced(family);
     },
   }, {
-    ...{ family, nodeName, ...settings },
+    ...planned,
     runner: {
       minPeriodMs: waitMs,
       maxPeriodMs: MAX_SYNC_PERIOD_MS,

@@ -37,7 +37,7 @@ interface RelayedPoliciesDependencies {
   readonly judge: ConnectionJudge;
 }
 
-interface RelayedPoliciesOptions extends Omit<PolicyPlanOptions, "nodeName"> {
+interface RelayedPoliciesOptions extends PolicyPlanOptions {
   /** Whether open connections end if the policies no longer allow them. */
   readonly cutsConnections: () => boolean;
 }
@@ -54,12 +54,17 @@ export class RelayedPolicies {
   constructor(dependencies: RelayedPoliciesDependencies, options: RelayedPoliciesOptions) {
     this.#dependencies = dependencies;
     this.#options = options;
-    this.#planner = new PolicyPlanner(dependencies.inputs.state, options);
+    this.#planner = new PolicyPlanner(dependencies.inputs.state, {
+      ...options,
+      // A relay has the packets of its own sockets only.
+      podLinks: [],
+      includesRemotePods: true,
+    });
   }
 
   /** As {@linkcode PolicyPlanner.setOptions}. */
-  setOptions(options: PolicyPlanSettings): void {
-    this.#planner.setOptions(options);
+  setOptions({ deny, closedRanges }: PolicyPlanSettings): void {
+    this.#planner.setOptions({ deny, closedRanges });
   }
 
   /** Brings the judge up to date. The caller has one call in flight at most. */

@@ -69,7 +69,7 @@ Deno.test("chooseMode() uses iptables by default, without a message", async () =
   assertEquals([mode, lines, asked], ["iptables", [], ["iptables"]]);
 });
 
-Deno.test("chooseMode() goes on as auto with one warning when iptables cannot be had", async () => {
+Deno.test("chooseMode() continues as auto with one warning when iptables cannot be had", async () => {
   const host = { probes: { iptables: [missingFeature("table nat")] } };
   const onHost = await choose("default", { host });
   assertEquals([onHost.mode, onHost.asked], ["nftables", ["iptables", "nftables"]]);
@@ -110,7 +110,7 @@ Deno.test("chooseMode() fails when not even userspace is there", async () => {
   assertStringIncludes(error.message, "nftables: nft: no nft (get nft); iptables: this release");
 });
 
-Deno.test("chooseMode() does not hold a missing IPv6 against a mode, and says so", async () => {
+Deno.test("chooseMode() accepts a mode without IPv6, and reports it", async () => {
   const probes = { iptables: [missingFeature("table nat", { family: "IPv6" })] };
   const { mode, families, lines } = await choose("default", { host: { probes } });
   assertEquals([mode, families], ["iptables", ["IPv4"]]);
@@ -119,7 +119,7 @@ Deno.test("chooseMode() does not hold a missing IPv6 against a mode, and says so
   ]);
 });
 
-Deno.test("chooseMode() names features that the mode goes without, each once", async () => {
+Deno.test("chooseMode() names the missing features of the mode, each once", async () => {
   const missing = { required: false } as const;
   const probes = {
     iptables: [

@@ -94,7 +94,7 @@ Deno.test("ControllerOpener refuses a kind that no controller needs", () => {
   assertThrows(create, TypeError, "No controller needs kind 'Node'");
 });
 
-Deno.test("ControllerOpener waits for kinds where their controller follows them", () => {
+Deno.test("ControllerOpener waits for kinds in the informers of their controller", () => {
   const own = new InformerSet();
   own.subscribe(SERVICE);
   const { calls, sync } = createStage([{ spec: NODE }], [{ spec: SERVICE, informers: own }]);

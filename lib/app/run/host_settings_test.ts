@@ -61,7 +61,7 @@ Deno.test("HostSettings.apply() writes only differing settings, in the order of 
   assertEquals(logger.lines.map(({ level }) => level), ["info", "info"]);
 });
 
-Deno.test("HostSettings.apply() leaves a larger number alone where that is as good", async () => {
+Deno.test("HostSettings.apply() leaves a larger number alone if that is as good", async () => {
   const kernel = new FakeKernel();
   kernel.settings.set(MAX, "999").set(BUCKETS, "999");
   const { settings } = stage(kernel, [request(MAX, "100"), request(BUCKETS, "100", true)]);
@@ -69,7 +69,7 @@ Deno.test("HostSettings.apply() leaves a larger number alone where that is as go
   assertEquals(kernel.written, [`${MAX}=100`]);
 });
 
-Deno.test("HostSettings.apply() goes on after a refusal, and names the command for an admin", async () => {
+Deno.test("HostSettings.apply() continues after a refusal, and names the command for an admin", async () => {
   const kernel = new FakeKernel();
   kernel.settings.set(MAX, "1").set(LOCALNET, "0");
   kernel.readOnly.add(MAX);
@@ -94,7 +94,7 @@ Deno.test("HostSettings.apply() finds a value that did not take, though sysctl e
   kernel.commands.on("sysctl -w", {});
   const { settings } = stage(kernel, [request(MAX, "2")]);
   await settings.apply();
-  assertEquals(settings.outcomes[0]?.reason, "it is 1 all the same");
+  assertEquals(settings.outcomes[0]?.reason, "it is still 1");
 });
 
 Deno.test("HostSettings.apply() treats a missing tool as a refusal", async () => {

@@ -25,7 +25,7 @@ Deno.test("InterfaceWatcher looks at once and every 10 s until it is stopped", a
   assertEquals([calls.length, clock.pendingTimers], [3, 0]);
 });
 
-Deno.test("InterfaceWatcher goes on looking, and says so, when the addresses cannot be read", async () => {
+Deno.test("InterfaceWatcher continues looking, and reports it, when the addresses cannot be read", async () => {
   const clock = new FakeClock();
   const logger = new MemoryLogger();
   const fake = new FakeNetwork();

@@ -99,7 +99,7 @@ Deno.test("NodeIdentity continues with loopback after 30 s, and adopts addresses
     assertEquals(lines()[2], "info: The addresses of the Node changed; node ports follow");
   }));
 
-Deno.test("NodeIdentity waits for nothing where there is no cluster", () =>
+Deno.test("NodeIdentity waits for nothing if there is no cluster", () =>
   withIdentity({ expected: false }, async ({ clock, lines }) => {
     await clock.advance(0);
     assertEquals(lines(), ["info: Chose node addresses"]);
@@ -183,7 +183,7 @@ Deno.test("NodeIdentity holds a configuration that is taken up later against the
     await assertRejects(() => ended, NodeMismatchError, "spec.podCIDRs of the Node");
   }));
 
-Deno.test("NodeIdentity says once that the node's own family does not run, and goes on", () =>
+Deno.test("NodeIdentity reports once that the node's own family does not run, and continues", () =>
   withIdentity({ families: ["IPv4"] }, async ({ clock, identity, lines }) => {
     const isReported = () =>
       lines().filter((line) => line.startsWith("error: The node's own IP family"));

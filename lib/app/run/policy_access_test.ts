@@ -6,7 +6,7 @@ import { TransportError } from "../../kube/http_transport.ts";
 import { findMissingAccess, PolicyAccess, policyKubeconfigOf } from "./policy_access.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
 
-/** An API server that answers reviews by what it refuses, or fails. */
+/** An API server that answers reviews with these refusals, or fails. */
 class Reviews {
   refused: readonly string[] = [];
   failure: Error | undefined;
@@ -47,7 +47,7 @@ Deno.test("findMissingAccess() names every right that is missing, and the role t
   assertStringIncludes(cure, "--policy-kubeconfig");
 });
 
-Deno.test("PolicyAccess says that nothing is enforced, asks again, and goes on once it may", async () => {
+Deno.test("PolicyAccess reports that nothing is enforced, asks again, and continues once it may", async () => {
   const reviews = new Reviews();
   reviews.refused = ["watch pods"];
   const { clock, access, granted, errors, logger } = startWaiting(reviews);

@@ -216,7 +216,7 @@ Deno.test("ConntrackCleaner spares a flow whose endpoint is added while the tabl
   });
 });
 
-/** Deletes flows to A, which is gone, and is held up in that. */
+/** Deletes flows to A, which was removed, and is delayed meanwhile. */
 async function deleteSlowly(
   { clock, conntrack, sync }: {
     readonly clock: FakeClock;
@@ -252,7 +252,7 @@ Deno.test("ConntrackCleaner deletes no more before the rules have an endpoint ag
   });
 });
 
-Deno.test("ConntrackCleaner goes on deleting while a sync brings something else", async () => {
+Deno.test("ConntrackCleaner continues deleting while a sync brings something else", async () => {
   await withCleaner(async (rig) => {
     const { clock, conntrack, begin } = rig;
     const { gone, finish } = await deleteSlowly(rig);

@@ -109,7 +109,7 @@ Deno.test("FamilyProxy syncs nothing before it is opened, then everything at onc
   await rig.proxy.stop();
 });
 
-Deno.test("FamilyProxy that is opened early says so to its backend, until all is known", async () => {
+Deno.test("FamilyProxy that is opened early reports it to its backend, until all is known", async () => {
   const rig = createRig();
   rig.backend.takesPartialPlans = true;
   await rig.proxy.start();
@@ -189,7 +189,7 @@ Deno.test("FamilyProxy keeps the changes of failed syncs and retries, the first 
   await rig.proxy.stop();
 });
 
-Deno.test("FamilyProxy tries a quarantined ServicePort again and says so once", async () => {
+Deno.test("FamilyProxy tries a quarantined ServicePort again and reports it once", async () => {
   const rig = createRig();
   await rig.proxy.start();
   addWeb(rig.proxy);
@@ -238,7 +238,7 @@ Deno.test("FamilyProxy stays healthy when the time of day jumps while a change w
   await rig.proxy.stop();
 });
 
-Deno.test("FamilyProxy follows the addresses of the machine, but for those that are its own", async () => {
+Deno.test("FamilyProxy follows the addresses of the machine, except its own", async () => {
   const rig = createRig();
   const own = parseIpAddress(IPv4.clusterIp);
   rig.backend.own.add(own);
@@ -311,7 +311,7 @@ Deno.test("FamilyProxy reports a fault of an object once, although it is deleted
   await proxy.stop();
 });
 
-Deno.test("FamilyProxy is not late for a Node with a zone that comes before the first sync may run", async () => {
+Deno.test("FamilyProxy includes a Node with a zone that arrives before the first sync", async () => {
   const { clock, proxy, health } = createRig();
   await proxy.start();
   proxy.onNode(testNodeState({ zone: "another" }));

@@ -96,7 +96,7 @@ Deno.test("ProxyPipeline has pending work while its environment differs from the
   }
 });
 
-Deno.test("ProxyPipeline leaves out external IPs where they are not allowed", async () => {
+Deno.test("ProxyPipeline leaves out external IPs if they are not allowed", async () => {
   for (const allowExternalIps of [true, false]) {
     const pipeline = createPipeline({ allowExternalIps });
     pipeline.onService(undefined, testService("a", { externalIPs: ["192.0.2.7"] }));

@@ -59,7 +59,7 @@ function createRig(serviceCidrs: readonly string[] = [], { servesEarly = false }
   return { informers: found, calls };
 }
 
-Deno.test("routeObjects() opens the families early where objects are served as they come", () => {
+Deno.test("routeObjects() opens the families early if objects are served as they come", () => {
   const { informers, calls } = createRig([], { servesEarly: true });
   informers.services.upsert(testService("web"));
   assertEquals(calls, ["service false true", "open early"]);

@@ -121,7 +121,7 @@ Deno.test("renderStatus() names quarantined items, with the reason", () => {
   );
 });
 
-Deno.test("renderStatus() says so when there is nothing yet", () => {
+Deno.test("renderStatus() reports it when there is nothing yet", () => {
   const { lastSync: _, ...never } = report([]).families[0]!;
   const text = renderStatus({ ...report([]), families: [never] }, { now: NOW });
   assertStringIncludes(text, "Sync     no sync yet");

@@ -74,7 +74,7 @@ Deno.test("a forwarder's watch reports why a flow was refused", async () => {
   });
 });
 
-Deno.test("a forwarder's watch says so when nothing was taken", async () => {
+Deno.test("a forwarder's watch reports if nothing was accepted", async () => {
   await withWatch(async (_, watch) => {
     assertEquals((await watch.path({})).ending, "not seen");
   });

@@ -60,7 +60,7 @@ Deno.test("preparePacket() stops waiting when it is enough", async () => {
   server.close();
 });
 
-Deno.test("preparePacket() says that there is no route: then no rule is ever asked", async () => {
+Deno.test("preparePacket() reports a missing route: no rule is ever asked then", async () => {
   const tryConnectTcp = () =>
     Promise.reject(Object.assign(new Error("os error 101"), { code: "ENETUNREACH" }));
   using packet = preparePacket(

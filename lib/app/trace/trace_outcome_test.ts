@@ -54,7 +54,7 @@ Deno.test("outcomeOf() reads the endpoint from the rule if no packet was seen", 
     notes: [],
   };
   assertEquals(outcomeOf(path, EVIDENCE), { kind: "forwarded", endpoint: "10.1.0.1:8080" });
-  // What is tracked is known for certain: counters also count packets of others.
+  // The entry of connection tracking is certain: counters also count other packets.
   assertEquals(outcomeOf(path, { ...EVIDENCE, entry: entry() }), { kind: "unchanged" });
 });
 

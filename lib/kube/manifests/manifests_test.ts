@@ -118,7 +118,7 @@ Deno.test("run() moves an object between files without deleting it", async () =>
   });
 });
 
-Deno.test("run() believes that a file is gone or empty only after a moment", async () => {
+Deno.test("run() treats a file as deleted or empty only after a moment", async () => {
   await withManifests({ "m/a.yaml": WEB_1, "m/b.yaml": DB }, async (started) => {
     const { files, harness } = started;
     harness.informers.take();
@@ -251,7 +251,7 @@ Deno.test("run() reads each of 25,000 files once, and leaves the event loop free
     const address = `10.${index >> 16}.${(index >> 8) & 255}.${index & 255}`;
     files.write(`m/${index}.yaml`, serviceYaml(`web-${index}`, address));
   }
-  // Counted, not timed: what is read between two turns of the event loop.
+  // Counts reads between two turns of the event loop, instead of time.
   const readUntil: number[] = [0];
   const clock: Clock = {
     ...systemClock,

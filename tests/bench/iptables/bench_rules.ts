@@ -1,6 +1,6 @@
 /**
- * The rules of the iptables mode in a namespace, brought there as the mode does it: rendered, compared
- * with what is there, and the difference given to the tool.
+ * The rules of the iptables mode in a namespace, written as the mode does: rendered, compared with
+ * the existing ones, and the difference passed to the tool.
  *
  * @module
  */

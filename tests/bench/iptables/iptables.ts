@@ -41,7 +41,7 @@ const QUICK: BenchForm = {
   turns: 20,
 };
 
-/** Services of the start on real API machinery: creating them takes half a minute for 10,000. */
+/** Services of the start on real API machinery: 10,000 take half a minute to create. */
 const STARTED = { full: 10_000, quick: 1000 };
 
 const { quick } = parseArgs(Deno.args, { boolean: ["quick"] });

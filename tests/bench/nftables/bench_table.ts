@@ -1,6 +1,6 @@
 /**
- * The table of the nftables mode in a namespace, brought there as the mode does it: the
- * difference from what is there is given to the tool.
+ * The table of the nftables mode in a namespace, written as the mode does: the difference from the
+ * existing one is passed to the tool.
  *
  * @module
  */

@@ -29,11 +29,11 @@ export interface ChurnTask {
 /** The output, as JSON. */
 export interface ChurnFigures {
   readonly task: ChurnTask;
-  /** Milliseconds from before an event was sent until the kernel had what it is about. */
+  /** Milliseconds from before an event was sent until the change was in the kernel. */
   readonly medianMs: number;
   readonly p99Ms: number;
   readonly mostMs: number;
-  /** Changes that never came to the kernel, or are not what it holds at the end. */
+  /** Changes that never reached the kernel, or differ from its content at the end. */
   readonly lost: number;
   /** IP families that still had changes before them at the end. */
   readonly backlog: number;
@@ -43,7 +43,7 @@ export interface ChurnFigures {
   /** CPU of kube-relay and of the tools that it ran, for each change. */
   readonly cpuMsPerChange: number;
   readonly residentMiB: number;
-  /** Processors that others kept busy meanwhile. */
+  /** Processors that other programs kept busy meanwhile. */
   readonly foreignCores: number;
 }
 

@@ -60,10 +60,9 @@ export async function measureKernelMemory(
 }
 
 /**
- * MiB in small objects that are made for processes, of the whole machine, as soon as they stay the
- * same. What nftables keeps is
- * in these, but for tables of hashes (8 bytes an element or two), and little else is: so a difference
- * of two readings tells what was made between them.
+ * Returns MiB in small objects of the kernel for processes, of the whole machine, once the value is
+ * stable. It contains nftables' memory, except for hash tables (8 bytes for each element or two),
+ * and little else. The difference of two readings is therefore the memory allocated between them.
  */
 async function settledKernelMemoryMiB(): Promise<number> {
   const started = performance.now();

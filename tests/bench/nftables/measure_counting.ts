@@ -24,7 +24,7 @@ import { NFT } from "./nft_tool.ts";
 /** The figures. CPU times are the tool's, in milliseconds. */
 export interface CountingFigures {
   readonly services: number;
-  /** Of the table that forwards, and of the one that counts. */
+  /** Of the forwarding table, and of the counting table. */
   readonly loadCpuMs: number;
   readonly countingCpuMs: number;
   /** A Service more, for the table that counts; other changes are none there. */

@@ -1,5 +1,5 @@
 /**
- * Full loads: ours, and those of kube-proxy's layout.
+ * Measures full loads of kube-relay's and of kube-proxy's layout.
  *
  * @module
  */
@@ -51,7 +51,7 @@ export async function measureLoads(
   }));
 }
 
-/** One load, and so many changes. */
+/** One load, and a number of changes. */
 export async function measureBaseline(size: TableSize, changes: number): Promise<BaselineFigures> {
   await using namespace = await BenchNamespace.create(NFT);
   const { cpuMs, wallMs } = await namespace.give(kubeProxyFull(size));

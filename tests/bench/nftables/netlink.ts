@@ -4,7 +4,7 @@
  * @module
  */
 
-/** An element that has come to a set or map. */
+/** An element that was added to a set or map. */
 export interface NewElement {
   /** Name of the set or map. */
   readonly container: string;

@@ -93,7 +93,7 @@ const TINY = 10;
 /** Among so few Services a change has to cost as much as among all. */
 const SMALL = 100;
 const LARGE = 44_000;
-/** Further runs where others use too much of the machine for times to tell something. */
+/** Further runs if other programs use too much of the machine. */
 const RETRIES = 2;
 const CHURNED_SERVICES = 10_000;
 /** Shortest time between two syncs: almost none, and the default. */
@@ -116,7 +116,7 @@ const gates: Gate[] = [
 reportGates(gates);
 if (gates.some(isFailure)) Deno.exitCode = 1;
 
-/** First of all, since what is given back later would be taken for less. */
+/** Comes first, because memory that is freed later would reduce the result. */
 async function runMemory(): Promise<readonly Gate[]> {
   tell("kernel memory");
   const sizes = quick ? SIZES.slice(1, 2) : form.sizes;

@@ -15,7 +15,7 @@ import type { CountingFigures } from "./measure_counting.ts";
 import type { OwnCost } from "./own_cost.ts";
 import { sizeName } from "./table_model.ts";
 
-/** Prints full loads, and what of kube-proxy's layout a change costs. */
+/** Prints full loads, and the cost of a change in kube-proxy's layout. */
 export function reportLoads(
   loads: readonly LoadFigures[],
   baselines: readonly BaselineFigures[],
@@ -62,7 +62,7 @@ export function reportConnects(connects: readonly ConnectFigures[]): void {
   console.log(table.toString());
 }
 
-/** Prints what the kernel keeps. */
+/** Prints the memory of the kernel. */
 export function reportMemory(memory: readonly KernelMemory[]): void {
   const table = newTable(["kernel memory, MiB", "ours", "kube-proxy's layout"]);
   for (const { size, ours, baseline } of memory) {
@@ -91,7 +91,7 @@ export function reportCounting(figures: CountingFigures): void {
   console.log(table.toString());
 }
 
-/** Prints what of it is ours. */
+/** Prints kube-relay's share. */
 export function reportOwnCost(own: readonly OwnCost[]): void {
   const table = newTable(["ours; Services", "full load, CPU ms", "one change, CPU ms"]);
   for (const { services, loadCpuMs, changeCpuMs } of own) {

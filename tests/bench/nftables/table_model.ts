@@ -1,5 +1,5 @@
 /**
- * The wanted table of the benchmark and what was applied of it, without a kernel.
+ * The wanted table of the benchmark and its applied part, without a kernel.
  *
  * @module
  */

@@ -16,8 +16,8 @@ export interface ToolRun {
 }
 
 /**
- * Runs kube-relay to its end. Resolves to the CPU time of it and of all that it started, with the
- * system's on its behalf, in milliseconds. Rejects with what it complained of.
+ * Runs kube-relay to its end. Resolves to the CPU time of it and of all child processes, including
+ * system time, in milliseconds. Rejects with its standard error.
  */
 export async function toolCpuMs(
   argv: readonly string[],
@@ -29,7 +29,7 @@ export async function toolCpuMs(
     stdin: "null",
   }).output();
   if (code !== 0) throw new Error(`${argv.join(" ")}: ${new TextDecoder().decode(stderr)}`);
-  // The first line is of the shell, the second one of what it ran.
+  // The first line is for the shell, the second one for its children.
   const [, ofTool = ""] = new TextDecoder().decode(stdout).split("\n");
   const times = [...ofTool.matchAll(TIME)].map(([, minutes, seconds]) =>
     Number(minutes) * 60_000 + Number(seconds) * 1000

@@ -10,7 +10,7 @@ export interface ToolScene {
   /** A folder that may be written to; `manifests` in it has the objects. */
   readonly folder: string;
   readonly controlSocket: string;
-  /** A dump of the node, and what it would be in another mode. */
+  /** A dump of the node, in its own mode or converted to another one. */
   readonly dumpOf: (mode: BackendMode) => string;
 }
 

@@ -33,7 +33,7 @@ const CLIENTS: readonly (readonly [RegExp, string])[] = [
   [/jhash ip6 saddr mod/g, "jhash ip6 saddr . ip6 daddr . meta l4proto . th dport mod"],
 ];
 
-/** The text of a table of today in the layout whose mark was `layout-2`. */
+/** The text of a current table in the layout whose mark was `layout-2`. */
 export function asLayout2(text: string): string {
   return CLIENTS.reduce(
     (old, [today, then]) => old.replaceAll(today, then),

@@ -50,7 +50,7 @@ export interface TestServicePlan extends
   readonly to?: readonly string[];
 }
 
-/** A TCP ServicePlan on 127.96.0.1:80 without endpoints, but for what is given. */
+/** A TCP ServicePlan on 127.96.0.1:80 without endpoints, with overrides. */
 export function testServicePlan(options: TestServicePlan = {}): ServicePlan {
   const { name: service = "web", portName = "", to = [], nodePort, ...rest } = options;
   const protocol: Protocol = options.protocol ?? "TCP";
@@ -123,7 +123,7 @@ export function withOwners(
   });
 }
 
-/** Hands a layout the plans of Services that come, change and go, each with what it owns. */
+/** Gives a layout the plans of added, changed and removed Services, each with its frontends. */
 export class OwnedPlans {
   readonly #services = new Map<ServicePortKey, ServicePlan>();
   readonly #shared: Pick<SharedPlan, "nodePortAddresses">;

@@ -11,12 +11,12 @@ import { readManifest } from "./deploy_files.ts";
 
 const ROOT = new URL("../../../", import.meta.url).pathname;
 
-/** A check: throws an Error that says what is wrong with the arguments. */
+/** A check: throws an Error that describes the fault of the arguments. */
 type Check = (args: readonly string[], scene: DocScene) => void | Promise<void>;
 
 /** The files that the commands of one page use. */
 export interface DocScene {
-  /** A folder that stands for `/`: what is installed lands below it. */
+  /** A folder that stands for `/`: installed files are below it. */
   readonly root: string;
   /** Text of `deno.json` and `compile.sh`, which name tasks and flags. */
   readonly denoJson: string;
@@ -27,7 +27,7 @@ export interface DocScene {
 const CONFIGURATION =
   "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
 
-/** Units that are not ours. */
+/** Foreign units. */
 const FOREIGN_UNITS = ["k3s", "k3s-agent", "systemd-modules-load", "kube-proxy"];
 const SYSTEMCTL_VERBS = [
   "daemon-reload",

@@ -18,7 +18,7 @@ const SEPARATORS = /^(&&|\|\||;|\||\n|\(|\))/;
 /** Syntax that only a shell could interpret. */
 const TOO_MUCH = /^(\$\(|`|<<|\{|&(?!&))/;
 
-/** All commands in order. Throws a SyntaxError for what is not understood. */
+/** All commands in order. Throws a SyntaxError for unknown syntax. */
 export function parseShell(text: string): readonly ShellCommand[] {
   const commands: ShellCommand[] = [];
   let words: string[] = [];

@@ -1,5 +1,6 @@
 /**
- * Writes objects to an API server: what a test does to the cluster, apart from the client under test.
+ * Writes objects to an API server, for the changes that a test makes to the cluster, apart from the
+ * client under test.
  *
  * @module
  */

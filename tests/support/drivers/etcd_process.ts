@@ -1,5 +1,5 @@
 /**
- * An etcd for the API machinery: the embedded one of `tests/apiserver`, or one that is installed.
+ * An etcd for the API machinery: the embedded one of `tests/apiserver`, or an installed one.
  *
  * @module
  */

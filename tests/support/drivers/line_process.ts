@@ -7,7 +7,7 @@ import { DEADLINE_FACTOR } from "../deadline_factor.ts";
 
 /** Longest wait for a line or for the end of a process. */
 const DEADLINE_MS = 30_000 * DEADLINE_FACTOR;
-/** As much as is kept of what a process prints to its standard error. */
+/** The number of characters kept from standard error. */
 const KEPT_ERRORS = 20_000;
 
 /** A child process. The caller ends it by {@linkcode kill} or by disposing of it. */
@@ -19,7 +19,7 @@ export class LineProcess implements AsyncDisposable {
   readonly #stdin: WritableStreamDefaultWriter<Uint8Array>;
   #errors = "";
   #ended = false;
-  /** Wakes those who wait for a line or for the end. */
+  /** Wakes the callers that wait for a line or for the end. */
   #news = Promise.withResolvers<void>();
 
   constructor(program: string, args: readonly string[]) {
@@ -43,7 +43,7 @@ export class LineProcess implements AsyncDisposable {
     return this.#errors;
   }
 
-  /** Whether it is no more. */
+  /** Whether it has ended. */
   get hasEnded(): boolean {
     return this.#ended;
   }

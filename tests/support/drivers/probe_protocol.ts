@@ -55,7 +55,7 @@ export type ProbeRequest =
     readonly perSecond: number;
     readonly timeoutMs: number;
   }
-  /** Ends the load, waits for what is under way, and reports. */
+  /** Ends the load, waits for pending attempts, and reports. */
   | { readonly do: "stop" };
 
 /** The result of a load. Every attempt is counted: `attempts` is `answered` plus `failures`. */

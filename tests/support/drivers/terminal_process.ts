@@ -1,5 +1,6 @@
 /**
- * A program on a real pseudo-terminal, which `script` of util-linux makes, and what it shows there.
+ * A program on a real pseudo-terminal, which `script` of util-linux creates, and the content of its
+ * screen.
  *
  * @module
  */
@@ -29,7 +30,7 @@ export class TerminalProcess implements AsyncDisposable {
   constructor({ folder, command, columns, rows }: TerminalProcessOptions) {
     this.#folder = folder;
     this.screen = new VirtualScreen({ columns, rows });
-    // The shell outlives the program and tells how it left the terminal.
+    // The shell outlives the program and reports the state of the terminal.
     const line = [
       // Ctrl-C is for the program alone.
       "trap : INT",
@@ -51,7 +52,7 @@ export class TerminalProcess implements AsyncDisposable {
     this.#reading = this.#read();
   }
 
-  /** Waits until the screen is as wanted; what it shows is in the error when it never is. */
+  /** Waits until the screen is as wanted; otherwise the error contains its content. */
   async shows(what: string, isSo: (screen: VirtualScreen) => boolean): Promise<void> {
     try {
       await eventually(what, () => {

@@ -18,7 +18,7 @@ const PORT = 80;
 const NODE_PORT = 30_081;
 /** Often enough for a packet at each step of a sync. */
 const SEND_EVERY_MS = DEADLINE_FACTOR === 1 ? 100 : 1_000;
-/** An answer on one machine is there by then. */
+/** An answer on one machine has arrived by then. */
 const SOON_MS = DEADLINE_FACTOR === 1 ? 400 : 5_000;
 /** Longer than a sync, and shorter than conntrack remembers a flow that is not used. */
 const DEADLINE_MS = 15_000;
@@ -113,7 +113,10 @@ async function expectAnswers(
   assertEquals(got, Object.fromEntries(senders.map(({ name }) => [name, answer])), what);
 }
 
-/** Each state of Service `dns` that a socket may outlive, in order, and who answers then. */
+/**
+ * Each state of Service `dns` that a socket may outlive, in order, with the server that answers
+ * then.
+ */
 const STATES: readonly {
   readonly what: string;
   readonly services?: readonly Service[];

@@ -13,7 +13,7 @@ export class VirtualScreen {
   /** Whether the alternate screen is shown. */
   isAlternate = false;
   isCursorVisible = true;
-  /** Times that anything was erased before something was written over it: what a reader sees as flicker. */
+  /** Times at which text was erased before it was overwritten: a reader sees this as flicker. */
   blanked = 0;
   /** Letters and lines of the alternate screen that had no room; they are cut off. */
   overflows = 0;

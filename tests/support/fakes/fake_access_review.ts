@@ -33,6 +33,7 @@ export function answerAccessReview(
   if (review.kind !== "SelfSubjectAccessReview" || !verb || !resource) return undefined;
   const root = group === "" ? "/api" : `/apis/${group}`;
   const allowed = !isForbidden(`${root}/${version}/${resource}`, verb);
-  // A real server leaves `denied` out unless an authorizer forbids what others may still allow.
+  // A real server omits `denied` unless an authorizer forbids an access that others may still
+  // allow.
   return { ...review, status: { allowed, ...(!allowed && { reason: "" }) } };
 }

@@ -27,7 +27,7 @@ export interface FakeFailure {
   readonly retryAfterSeconds?: number;
   /** Only requests to paths that begin so. @default {"/"} */
   readonly path?: string;
-  /** Only watches, or only what is no watch. */
+  /** Only watches, or only other requests. */
   readonly watch?: boolean;
   /** Only requests that have this query parameter. */
   readonly query?: string;
@@ -112,12 +112,12 @@ export class FakeApiServer implements AsyncDisposable {
     return this.#watches.size;
   }
 
-  /** From now on requests need this new token (or a client certificate); others get 401. */
+  /** From now on requests need this new token (or a client certificate); other requests get 401. */
   rotateToken(): string {
     return this.#token = `token-${++this.#tokenCount}`;
   }
 
-  /** From now on requests need this new client certificate (or a token); others get 401. */
+  /** From now on requests need this new client certificate (or a token); other requests get 401. */
   async rotateClientCertificate(): Promise<PemPair> {
     this.#clientName = `client-${++this.#clientCount}`;
     return await this.#http.issueClientCertificate(this.#clientName);
@@ -147,7 +147,7 @@ export class FakeApiServer implements AsyncDisposable {
     }
   }
 
-  /** Tells every connection to go away; what is open on them goes on. */
+  /** Sends GOAWAY on every connection; open streams continue. */
   goaway(): void {
     this.#http.goaway();
   }

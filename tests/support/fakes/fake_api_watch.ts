@@ -42,7 +42,7 @@ export class FakeWatch {
     return this.#options.collection;
   }
 
-  /** Sends what is known already, then follows. */
+  /** Sends the known objects, then follows. */
   start(): void {
     const { resourceVersion, collection } = this.#options;
     if (resourceVersion && resourceVersion < this.#store.compactedTo) {
@@ -86,7 +86,7 @@ export class FakeWatch {
     this.#sink.end();
   }
 
-  /** The other side is gone. */
+  /** The client has disconnected. */
   forget(): void {
     clearTimeout(this.#timer);
     this.#stop?.();

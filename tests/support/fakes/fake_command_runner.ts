@@ -1,5 +1,5 @@
 /**
- * A command runner that starts nothing: it answers from a script and remembers what it was asked.
+ * A command runner that starts nothing: it answers from a script and records its calls.
  *
  * @module
  */
@@ -28,7 +28,7 @@ export type CommandFailure = CommandError["kind"] | CommandAnswer;
 
 /** The progress of a call before it fails. */
 export interface FailureOptions {
-  /** Whether the command did its work all the same, so that its outcome is unknown to the caller. */
+  /** Whether the command took effect nevertheless, so that its outcome is unknown to the caller. */
   readonly carriedOut?: boolean;
 }
 
@@ -48,7 +48,7 @@ export class FakeCommandRunner implements CommandRunner {
   readonly #scripts: Script[] = [];
   readonly #failures = new Map<number, PlannedFailure>();
 
-  /** Answers each command whose line starts with `prefix`. What was said last wins. */
+  /** Answers each command whose line starts with `prefix`. The last definition wins. */
   on(prefix: string, answer: CommandAnswer | ((call: CommandCall) => CommandAnswer)): this {
     this.#scripts.unshift({
       prefix,

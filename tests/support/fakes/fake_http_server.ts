@@ -112,7 +112,7 @@ export class FakeHttpServer {
     await closed;
   }
 
-  /** Tells every connection to go away; what is open on them goes on. */
+  /** Sends GOAWAY on every connection; open streams continue. */
   goaway(): void {
     for (const session of this.#sessions) session.goaway(0);
   }

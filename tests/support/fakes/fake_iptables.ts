@@ -141,7 +141,7 @@ function checkTable(chains: MutableTable): void {
     for (const rule of rules) {
       const target = /(?:^| )-[jg] (\S+)/.exec(rule)?.[1];
       if (target === undefined || EXTENSION_TARGETS.test(target) || chains.has(target)) continue;
-      throw new Error(`chain '${chain}' leads to '${target}', which is not there`);
+      throw new Error(`chain '${chain}' leads to '${target}', which does not exist`);
     }
   }
 }

@@ -1,5 +1,5 @@
 /**
- * A machine with IPVS for IPv4, as seen by those who run its programs.
+ * A machine with IPVS for IPv4, as its programs show it.
  *
  * @module
  */

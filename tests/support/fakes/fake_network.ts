@@ -110,7 +110,7 @@ export class FakeListener implements TcpListener {
   }
 }
 
-/** A network whose endpoints answer as the test says. */
+/** A network whose endpoints answer as the test defines. */
 export class FakeNetwork implements Network {
   /** By `host:port`; all others accept. */
   readonly answers = new Map<string, FakeAnswer>();

@@ -1,6 +1,6 @@
 /**
- * `nft -f` for one table family at a time, in memory: takes the statements that we write, all of a
- * text or none, and refuses what the kernel refuses.
+ * Imitates `nft -f` for one table family at a time, in memory: accepts the statements that
+ * kube-relay writes, all of a text or none, and refuses the same as the kernel.
  *
  * @module
  */

@@ -1,6 +1,5 @@
 /**
- * A machine with nftables, as seen by those who run `nft`: all that it is asked works on one
- * {@linkcode FakeNft}.
+ * A machine with nftables, as `nft` shows it: all commands work on one {@linkcode FakeNft}.
  *
  * @module
  */
@@ -14,10 +13,12 @@ const PROTOCOL_NUMBERS = { tcp: 6, udp: 17, sctp: 132 };
 export class FakeNftMachine {
   readonly commands = new FakeCommandRunner();
   readonly tool = new FakeNft();
-  /** Packets that elements with counters have seen, each of 100 bytes; others have seen none. */
+  /** Packets counted by elements with counters, each of 100 bytes; other elements have none. */
   readonly packets = new Map<string, number>();
   /** So many listings to come repeat the first element of each set and map in place of the second. */
   tornListings = 0;
+  /** The number of listings to come that lack the rules of all chains after the first. */
+  cutListings = 0;
   /** Lines that the kernel refuses, and why. Those of the probe are judged too. */
   judge: (line: string) => string | undefined = () => undefined;
 
@@ -119,12 +120,16 @@ export class FakeNftMachine {
       const head = parts.map((part) => `\t\t${part}\n`).join("");
       return `\t${maps.has(container) ? "map" : "set"} ${container} {\n${head}${list}\t}\n\n`;
     });
-    return { stdout: `table ${name} {\n${containers.join("")}${this.#chains(name, true)}}\n` };
+    const isCut = this.cutListings > 0;
+    if (isCut) this.cutListings--;
+    const chains = this.#chains(name, true, isCut ? 1 : Infinity);
+    return { stdout: `table ${name} {\n${containers.join("")}${chains}}\n` };
   }
 
-  #chains(table: string, withRules: boolean): string {
+  #chains(table: string, withRules: boolean, withRulesTo = Infinity): string {
     const { chains, hooks } = this.tool.table(table);
-    return [...chains].map(([name, rules]) => {
+    return [...chains].map(([name, allRules], index) => {
+      const rules = index < withRulesTo ? allRules : [];
       const head = hooks.has(name) ? [hooks.get(name)?.replace(/^\{ (.*) ; \}$/, "$1;")] : [];
       const body = [...head, ...(withRules ? rules : [])].map((line) => `\t\t${line}\n`).join("");
       const handle = withRules ? "" : ` # handle ${this.tool.handles.get(`${table} ${name}`)}`;

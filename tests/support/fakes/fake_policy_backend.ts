@@ -53,7 +53,7 @@ export class FakePolicyBackend implements PolicyBackend {
     return { full, operations: { lines: changes.pods.size + changes.members.size }, quarantined };
   }
 
-  /** Whether TCP from one address to a port of the other passes what is enforced. */
+  /** Whether the enforced plan allows TCP from one address to a port of the other. */
   allows(from: string, to: string, port = 80): boolean {
     if (!this.plan) return true;
     return judgeConnection(viewPlan(this.plan), {

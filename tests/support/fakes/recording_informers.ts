@@ -1,5 +1,5 @@
 /**
- * Informers of the kinds that Services are planned from, which write down what they deliver.
+ * Informers of the kinds from which Services are planned; they record their events.
  *
  * @module
  */

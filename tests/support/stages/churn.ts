@@ -32,7 +32,7 @@ export function seededRandom(seed: number): () => number {
   };
 }
 
-/** Makes changes; what it has made is in {@linkcode objects}. */
+/** Makes changes; {@linkcode objects} contains the result. */
 export class Churn {
   readonly #random: () => number;
   readonly #objects = new Map<string, RawObject>();

@@ -230,7 +230,7 @@ async function changeUnderLoad(
   assert(perSecond >= 200, `only ${perSecond} attempts a second`);
 }
 
-/** Compares the node with one that kube-relay finds clean and has the same objects from the first. */
+/** Compares the node with one on which kube-relay started clean with the same objects. */
 async function assertEqualsFreshStart(
   { stateOf }: ChurnOptions,
   { relay, cluster, relayOptions }: {

@@ -192,7 +192,7 @@ function joinPods(script: NetworkScript, topology: Namespaces): void {
           `route add default via ${gateways[side]}`,
         ]).flat(),
       );
-      // A bridge gives no frame back to where it came from, such as that of a pod to itself.
+      // A bridge returns no frame to the port it came from, such as that of a pod to itself.
       script.ip(node, `link set veth${index} type bridge_slave hairpin on`);
     }
   }

@@ -71,7 +71,7 @@ export class CompareStage implements AsyncDisposable {
     return this.serving.sync(plan, changes);
   }
 
-  /** A backend of another process, which knows what a dump of the serving one tells. */
+  /** A backend of another process, which knows the facts in a dump of the serving one. */
   another(options: Pick<BackendOptions, "facts"> = {}): Backend {
     const facts = this.serving.facts?.();
     return this.#create({ ...(facts && { facts }), ...options });

@@ -1,5 +1,5 @@
 /**
- * A machine on which others change rules, for tests of what watches them.
+ * A machine on which other programs change rules, for tests of watches.
  *
  * @module
  */

@@ -1,6 +1,5 @@
 /**
- * kube-relay in this process on a machine that is not there, with its dump, and the text of the rules
- * that it has in force.
+ * kube-relay in this process on a fake machine, with its dump, and the text of its rules in force.
  *
  * @module
  */
@@ -158,7 +157,7 @@ export class DumpedRelay implements AsyncDisposable {
     };
   }
 
-  /** Notes what it is given to sync. */
+  /** Records the synced plans. */
   #watched(backend: Backend): Backend {
     const sync = backend.sync.bind(backend);
     backend.sync = (plan, changes) => {

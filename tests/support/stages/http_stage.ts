@@ -14,7 +14,7 @@ import { writeFully } from "../drivers/tcp_peers.ts";
 /** A whole request. */
 export const GET = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/** A server, and what a test asks of it. */
+/** A server, and the requests of a test. */
 export interface HttpStage extends AsyncDisposable {
   readonly clock: FakeClock;
   readonly logger: MemoryLogger;

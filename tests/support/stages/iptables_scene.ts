@@ -25,7 +25,7 @@ export class IptablesScene implements AsyncDisposable {
     this.variant = variant;
   }
 
-  /** Makes it, with Service `web` of both families, whose endpoint is `pod-a1`. */
+  /** Creates the scene, with Service `web` of both families, whose endpoint is `pod-a1`. */
   static async create(variant: IptablesVariant): Promise<IptablesScene> {
     const stage = new IptablesScene(await RelayScene.create(), variant);
     await stage.scene.write(webServices(), webSlices("a1"));

@@ -168,7 +168,7 @@ export class IpvsKernelStage implements AsyncDisposable {
     }
   }
 
-  /** Everything that the mode writes to, once what drains is gone. */
+  /** All objects of the mode, once drained ones are removed. */
   async state(): Promise<string> {
     await eventually(
       "all endpoints have drained",

@@ -108,7 +108,7 @@ const TEXTS = {
   item: "lantern",
 };
 
-/** Writes down what the run has it do. */
+/** Records the calls of the run. */
 class LanternController implements Controller {
   readonly name = LOOP.controller;
   readonly kinds = [{ spec: LANTERN }];

@@ -14,7 +14,7 @@ import { unusedPort } from "../drivers/unused_port.ts";
 
 /** The options of the start. */
 export interface LoopbackRelayOptions {
-  /** File name to content; they are there before it starts. */
+  /** File name to content; the files exist before the start. */
   readonly manifests: Readonly<Record<string, string>>;
   /** Soft and hard limit of open files. @default {that of the test} */
   readonly openFiles?: number;
@@ -80,7 +80,7 @@ export class LoopbackRelay implements AsyncDisposable {
     });
   }
 
-  /** As `eventually()`; what it logged is in the error. */
+  /** As `eventually()`; the error contains the log. */
   async until<T>(
     what: string,
     ask: () => T | undefined | false | Promise<T | undefined | false>,

@@ -15,7 +15,7 @@ import { FakeManifestFiles } from "../fakes/fake_manifest_files.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
 import { RecordingInformers } from "../fakes/recording_informers.ts";
 
-/** A running source and what it feeds. */
+/** A running source and its receivers. */
 export class ManifestHarness implements AsyncDisposable {
   readonly informers = new RecordingInformers();
   readonly logger = new MemoryLogger();
@@ -89,7 +89,7 @@ export async function letPass(
   ms: number,
 ): Promise<void> {
   const until = clock.now() + ms;
-  // In steps: what is under way is not to be late.
+  // In steps, so that running work is not late.
   while (clock.now() < until) {
     await clock.advance(Math.min(STEP_MS, until - clock.now()));
     for (let turn = 0; turn < 10; turn++) await clock.advance(0);

@@ -1,6 +1,6 @@
 /**
- * Network namespaces that a test makes for itself and takes away again. Nothing of the host's own
- * network is touched: both ends of each link are made inside the test's namespaces.
+ * Network namespaces that a test creates and removes. The host's own network is not touched: both
+ * ends of each link are inside the test's namespaces.
  *
  * @module
  */
@@ -56,7 +56,9 @@ export interface DenoOptions {
   readonly by?: readonly string[];
 }
 
-/** A network namespace. Disposing of it ends what was started in it and removes it with its links. */
+/**
+ * A network namespace. Its disposal ends the processes started in it and removes it with its links.
+ */
 export class Namespace implements AsyncDisposable {
   readonly name: string;
   readonly #processes = new Set<LineProcess>();
@@ -90,7 +92,9 @@ export class Namespace implements AsyncDisposable {
     return namespaces;
   }
 
-  /** Ends what was started in the namespaces and removes them, all by one process. */
+  /**
+   * Ends the processes started in the namespaces and removes the namespaces, all by one process.
+   */
   static async removeAll(namespaces: readonly Namespace[]): Promise<void> {
     const processes = namespaces.flatMap((namespace) => [...namespace.#processes]);
     await Promise.all(processes.map((process) => process.kill()));

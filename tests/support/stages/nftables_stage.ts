@@ -84,7 +84,7 @@ export class NftablesStage implements AsyncDisposable {
     await this.#backend.start();
   }
 
-  /** Lets time pass, with time for what is begun meanwhile to come to its end. */
+  /** Lets time pass, and lets work that begins meanwhile finish. */
   async pass(ms: number): Promise<void> {
     for (let passed = 0; passed < ms; passed += STEP_MS) {
       await this.clock.advance(STEP_MS);

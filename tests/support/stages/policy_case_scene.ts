@@ -99,13 +99,12 @@ export class PolicyCaseScene implements AsyncDisposable {
     this.#clients = new Map(
       [...topology.pods].map(([pod, namespace]) => [pod, ProbeClient.start(namespace)]),
     );
-    const { nodeName: _, ...plan } = IPV4_PLAN;
     this.#planes = CASE_NODES.flatMap((node) =>
       IP_FAMILIES.map((family) => ({
         node,
         planner: new PolicyPlanner(this.state, {
-          ...{ ...plan, family },
-          ...(!nodes.judgesAllPods && { nodeName: node }),
+          ...{ ...IPV4_PLAN, family, nodeName: node },
+          includesRemotePods: nodes.judgesAllPods ?? false,
         }),
         dataPlane: nodes.make(dependencies(topology.nodes[node]), {
           family,
@@ -115,7 +114,7 @@ export class PolicyCaseScene implements AsyncDisposable {
     );
   }
 
-  /** Makes it; Services are there, and no policies. */
+  /** Creates the scene, with Services and without policies. */
   static async create(nodes: PolicyCaseNodes): Promise<PolicyCaseScene> {
     const topology = await createPolicyCaseTopology();
     try {
@@ -176,7 +175,7 @@ export class PolicyCaseScene implements AsyncDisposable {
     await this.sync();
   }
 
-  /** Brings the kernel to what there is. */
+  /** Syncs the kernel with the current state. */
   async sync(): Promise<void> {
     await Promise.all(this.#planes.map(async ({ planner, dataPlane }) => {
       const changes = planner.update();
@@ -201,7 +200,10 @@ export class PolicyCaseScene implements AsyncDisposable {
     return found.flat();
   }
 
-  /** Connections that are not as a step expects, as sentences. Every pod probes all others at once. */
+  /**
+   * Connections that differ from the expectation of a step, as sentences. Every pod probes all
+   * other pods at once.
+   */
   async faults({ expected }: PolicyStep, family: IpFamily): Promise<readonly string[]> {
     const traced = expected.filter(({ protocol }) => protocol === "SCTP");
     const sent = expected.flatMap((expectation) => probesOf(expectation, family));
@@ -244,7 +246,7 @@ export class PolicyCaseScene implements AsyncDisposable {
     return answer === "refused" || answer === "silent" || isDenial(answer);
   }
 
-  /** No program here speaks SCTP: the rules of both nodes say what they would do. */
+  /** No program here speaks SCTP, so the rules of both nodes are walked instead. */
   #traceFaults(expectation: PolicyExpectation, family: IpFamily): readonly string[] {
     const { protocol, port } = expectation;
     const { addressOf } = caseAddresses(family);

@@ -16,6 +16,7 @@ import type { NetworkPolicySpec } from "../../../lib/api/kinds/network_policy.ts
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { type CommandRunner, systemCommandRunner } from "../../../lib/os/command_runner.ts";
+import type { DeniedPackets } from "../../../lib/policy/inspect_policy_plan.ts";
 import { PolicyPlanner } from "../../../lib/policy/policy_planner.ts";
 import type { PolicyKey } from "../../../lib/policy/policy_plan.ts";
 import { PolicyState } from "../../../lib/policy/policy_state.ts";
@@ -60,7 +61,7 @@ const PODS = {
 
 /** Every server listens on these, with TCP and UDP. */
 const PORTS = [8080, 8081];
-/** Less than the usual silence: what is denied by a datagram is only silent. */
+/** Less than the usual silence: a denied datagram is only silent. */
 const SILENCE_MS = 800;
 
 /** Disposing of it ends and removes all. */
@@ -145,7 +146,7 @@ export class PolicyScene implements AsyncDisposable {
     else this.state.setPolicy(`x/${name}` as PolicyKey, undefined);
   }
 
-  /** Brings the kernel to what there is. */
+  /** Syncs the kernel with the current state. */
   async sync(): Promise<readonly PolicySyncReport[]> {
     const reports: PolicySyncReport[] = [];
     for (const [index, dataPlane] of this.#dataPlanes.entries()) {
@@ -166,8 +167,8 @@ export class PolicyScene implements AsyncDisposable {
   }
 
   /** The packets that were denied in IPv4 and in IPv6. */
-  async deniedPackets() {
-    const found = [];
+  async deniedPackets(): Promise<readonly DeniedPackets[]> {
+    const found: DeniedPackets[] = [];
     for (const dataPlane of this.#dataPlanes) found.push(await dataPlane.deniedPackets());
     return found;
   }

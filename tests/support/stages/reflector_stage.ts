@@ -87,7 +87,7 @@ export class ReflectorStage implements AsyncDisposable {
     );
   }
 
-  /** Waits until the log tells of a failure with this in it; the status forgets it soon. */
+  /** Waits until the log contains a failure with this text; the status forgets it soon. */
   async failed(part: string): Promise<void> {
     await eventually(
       `it fails with '${part}'`,

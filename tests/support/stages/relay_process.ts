@@ -14,7 +14,7 @@ import { programFile } from "../drivers/program_file.ts";
 
 /** The options of the start. */
 export interface RelayOptions {
-  /** Folder for the control socket and the record of what was added to the machine. */
+  /** Folder for the control socket and the record of additions to the machine. */
   readonly folder: string;
   /** Further flags of the command line. */
   readonly args: readonly string[];
@@ -70,7 +70,7 @@ export class RelayProcess implements AsyncDisposable {
     return await requestStatus(this.#socket);
   }
 
-  /** Waits until its status is as wanted; what it logged is in the error when it never is. */
+  /** Waits until its status is as wanted; otherwise the error contains its log. */
   async until(
     what: string,
     isSo: (status: StatusReport) => boolean,
@@ -101,7 +101,7 @@ export class RelayProcess implements AsyncDisposable {
     });
   }
 
-  /** As {@linkcode eventually}, but what has ended does nothing any more. */
+  /** As {@linkcode eventually}, but fails at once if the process has ended. */
   async #eventually<T>(
     what: string,
     ask: () => T | undefined | false | Promise<T | undefined | false>,

@@ -39,7 +39,7 @@ export class RuleScene implements AsyncDisposable {
     this.mode = mode;
   }
 
-  /** Makes it, with Service `web` of both families, whose endpoint is `pod-a1`. */
+  /** Creates the scene, with Service `web` of both families, whose endpoint is `pod-a1`. */
   static async create(mode: RuleMode): Promise<RuleScene> {
     const stage = new RuleScene(await RelayScene.create(), mode);
     await stage.scene.write(webServices(), webSlices("a1"));

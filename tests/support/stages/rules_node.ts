@@ -88,7 +88,7 @@ function familyPrefix(family: IpFamily): string {
   return family === "IPv6" ? "ip6tables" : "iptables";
 }
 
-/** Rules of others everywhere, without anything of kube-proxy's. */
+/** Foreign rules in every table, without rules of kube-proxy. */
 export async function createUsedNode(
   variants: readonly IptablesVariant[] = VARIANTS,
 ): Promise<RulesNode> {

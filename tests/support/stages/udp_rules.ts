@@ -1,6 +1,6 @@
 /**
- * A node whose UDP Services are rules that the test itself writes, in the shape of kube-proxy's: one
- * namespace in which client, node and endpoints live. What no rule turns goes nowhere.
+ * A node whose UDP Services are rules that the test itself writes, in the shape of kube-proxy's:
+ * one namespace in which client, node and endpoints live. A packet that no rule rewrites is lost.
  *
  * @module
  */

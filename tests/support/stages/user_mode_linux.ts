@@ -1,8 +1,9 @@
 /**
- * A kernel as a process: Debian's user-mode Linux, on the machine's own files, for tests of what the
- * kernel of the machine may lack, such as IPVS.
+ * A kernel as a process: Debian's user-mode Linux, on the machine's own files, for tests of
+ * features that the kernel of the machine may lack, such as IPVS.
  *
- * The guest sees the host's root read-only. It has a network of its own, with nothing in it but `lo`.
+ * The guest sees the host's root read-only. It has a network of its own, with nothing in it but
+ * `lo`.
  *
  * @module
  */
@@ -19,7 +20,7 @@ export interface GuestOptions {
   readonly folder: string;
   /** Modules of the kernel that are loaded before. Those that they need come along. */
   readonly modules: readonly string[];
-  /** Folders that the guest may write to; what it writes goes with the guest. */
+  /** Folders that the guest may write to; its files disappear with the guest. */
   readonly writable: readonly string[];
   /** For all of it, the boot included. */
   readonly limitSeconds: number;

@@ -59,8 +59,8 @@ export class TestUserspaceBackend implements AsyncDisposable {
   }
 
   /**
-   * Syncs to these Services and no others. As the real caller does, it passes what changed since the
-   * last sync, and what is in quarantine.
+   * Syncs exactly these Services. As the real caller does, it passes the changes since the last
+   * sync, and the quarantine.
    */
   async sync(
     services: readonly ServicePlan[],

@@ -69,7 +69,7 @@ const FORWARDING: readonly (readonly [string, Forwarding])[] = [
 const DEFAULT_PERSISTENCE = "300";
 const MAX_WEIGHT = 65_535;
 
-/** Reads a text. Never throws: what makes no sense is in `rejected`. Options of later versions are passed over. */
+/** Parses a text. Never throws: invalid lines are in `rejected`. Options of later versions are skipped. */
 export function parseOperations(text: string): ParsedOperations {
   const operations: IpvsOperation[] = [];
   const rejected: string[] = [];

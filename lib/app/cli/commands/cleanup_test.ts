@@ -83,11 +83,11 @@ Deno.test("--cleanup removes the objects of kube-relay in each family, then left
   assertStringIncludes(out, "removed chain B\nleft chain C: D refers to it\n");
 });
 
-Deno.test("--cleanup says so when there was nothing", async () => {
+Deno.test("--cleanup reports it when there was nothing", async () => {
   assertStringIncludes((await cleanUp([])).out, "Nothing of kube-relay's or kube-proxy's is left");
 });
 
-Deno.test("--cleanup ends with 1 when something could not be removed", async () => {
+Deno.test("--cleanup exits with 1 when something could not be removed", async () => {
   const { code, err } = await cleanUp([], { other: { removed: [], failed: ["set X: in use"] } });
   assertEquals(code, 1);
   assertEquals(err, "Cannot remove set X: in use\n");
@@ -103,7 +103,7 @@ Deno.test("--cleanup --dry-run changes nothing and prints the commands", async (
   assertStringIncludes(out, "iptables-restore <<'EOF'\n");
 });
 
-Deno.test("--cleanup goes on next to a live kube-proxy, which it names", async () => {
+Deno.test("--cleanup continues next to a live kube-proxy, which it names", async () => {
   const { code, err, done } = await cleanUp([], { alive: true });
   assertEquals({ code, last: done.at(-1) }, { code: 0, last: "other" });
   assertStringIncludes(err, "A kube-proxy runs and will write its rules again");
@@ -127,7 +127,7 @@ Deno.test("--cleanup removes nothing while a kube-relay runs", async (t) => {
   const path = `${folder}/control.sock`;
   const status = () => Promise.resolve(testStatusReport({ pid: 4711 }));
   const running = await startControlServer({ path, routes: { "/status": status } });
-  await t.step("names it and ends with 1", async () => {
+  await t.step("names it and exits with 1", async () => {
     const { code, done, err } = await cleanUp([`--control-socket=${path}`]);
     assertEquals({ code, done }, { code: 1, done: [] });
     assertStringIncludes(err, "Cannot clean up: kube-relay with process id 4711 serves Services");
@@ -138,7 +138,7 @@ Deno.test("--cleanup removes nothing while a kube-relay runs", async (t) => {
     assertStringIncludes(err, "Nothing would be removed now: kube-relay with process id 4711");
   });
   await running.stop();
-  await t.step("goes on once it has ended", async () => {
+  await t.step("continues once it has ended", async () => {
     assertEquals((await cleanUp([`--control-socket=${path}`])).code, 0);
   });
   await Deno.remove(folder, { recursive: true });

@@ -8,7 +8,7 @@ function drawn(samples: readonly SyncTime[]): string {
   return String(syncPlot(samples));
 }
 
-Deno.test("syncPlot() says so where there is nothing to draw", () => {
+Deno.test("syncPlot() reports it if there is nothing to draw", () => {
   assertStringIncludes(drawn([]), "no sync yet");
 });
 

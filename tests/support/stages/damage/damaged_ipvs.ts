@@ -1,5 +1,5 @@
 /**
- * The ipvs mode as one whose objects in the kernel are damaged by tests.
+ * The ipvs mode, for tests that damage objects in the kernel.
  *
  * @module
  */

@@ -21,7 +21,7 @@ function row(
   return { name, damage: [`*${table}`, ...lines, "COMMIT", ""].join("\n"), found };
 }
 
-/** Every object of the mode by what can be wrong with it. */
+/** Every object of the mode, with each possible damage. */
 export const IPTABLES_DAMAGE: readonly DamageRow[] = [
   ...jumpRows(),
   ...chainRows(),

@@ -16,7 +16,7 @@ function row(
   return { name, damage: lines.join("\n"), found };
 }
 
-/** Every object of the mode by what can be wrong with it. */
+/** Every object of the mode, with each possible damage. */
 export const IPVS_DAMAGE: readonly DamageRow[] = [
   ...serverRows(),
   ...setRows(),

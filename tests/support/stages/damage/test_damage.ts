@@ -55,7 +55,9 @@ async function damageAndMend(
   }
 }
 
-/** A change goes on from what the process believes the kernel to hold: then it holds what is wanted. */
+/**
+ * A change relies on the process's record of the kernel, so the kernel must match the wanted state.
+ */
 async function syncOn(stage: CompareStage): Promise<void> {
   const services = damagedServices();
   const changed: readonly ServicePlan[] = [
