@@ -38,8 +38,8 @@ interface Entry {
  * into their status, and the status is what a later instance starts from.
  *
  * Events are collected until {@linkcode update}, whose cost is that of the events. The first call has
- * to come after all Services were given: Services keep the addresses of their status, so none of
- * them may be given to another Service before.
+ * to come after all Services and, if a pool selects namespaces, all Namespaces were given: Services
+ * keep the addresses of their status, and lose those that they may not have.
  */
 export class AddressAllocator {
   readonly #pools: readonly AddressPool[];
@@ -51,8 +51,8 @@ export class AddressAllocator {
   readonly #pending = new Map<ServiceKey, AddressRequest | undefined>();
   readonly #waiting = new WaitingClaims();
   #reserved: ReadonlyMap<IpAddress, string> = new Map();
-  /** What claims of the running update had before it. */
-  #before = new Map<Claim, IpAddress>();
+  /** The claims of the running update, with those that they replace. */
+  #before = new Map<Claim, Claim>();
 
   constructor(pools: readonly AddressPool[]) {
     this.#pools = pools;
@@ -66,6 +66,7 @@ export class AddressAllocator {
 
   /** Takes the labels of a Namespace, or that it is gone. */
   setNamespace(name: string, labels: Labels | undefined): void {
+    if (JSON.stringify(labels) === JSON.stringify(this.#namespaces.get(name))) return;
     if (labels) this.#namespaces.set(name, labels);
     else this.#namespaces.delete(name);
     for (const key of this.#byNamespace.get(name) ?? []) this.#reconsider(key);
@@ -156,30 +157,47 @@ export class AddressAllocator {
    */
   *#takePending(): Generator<void, readonly Claim[], void> {
     const before = this.#before = new Map();
+    const released: Claim[] = [];
     const claims: Claim[] = [];
     for (const [key, request] of this.#pending) {
       const old = this.#entries.get(key);
-      const held = new Map(old?.claims.map(({ family, address }) => [family, address]));
       if (old) this.#removeEntry(old);
-      if (!request) continue;
-      for (const claim of this.#addEntry(request).claims) {
-        claims.push(claim);
-        const address = held.get(claim.family);
-        if (address !== undefined) before.set(claim, address);
+      const entry = request && this.#addEntry(request);
+      claims.push(...entry?.claims ?? []);
+      for (const claim of old?.claims.filter(({ address }) => address !== undefined) ?? []) {
+        released.push(claim);
+        const next = entry?.claims.find(({ family }) => family === claim.family);
+        if (next) before.set(next, claim);
       }
       yield;
     }
     this.#pending.clear();
     claims.sort(compareClaims);
     for (const claim of claims) {
-      const address = before.get(claim);
-      if (address !== undefined) this.#keep(claim, address);
+      const known = before.get(claim);
+      if (known) this.#keep(claim, known.address!);
     }
     for (const claim of claims) {
       if (!before.has(claim)) this.#keepCurrent(claim);
       yield;
     }
+    this.#touchChanged(released, claims);
     return claims;
+  }
+
+  /** Wakes claims for what changed by the pending requests, but not for what was kept as it was. */
+  #touchChanged(released: readonly Claim[], claims: readonly Claim[]): void {
+    const kept = new Set<Claim>();
+    for (const claim of claims) {
+      const known = this.#before.get(claim);
+      if (known && isHeldAlike(known, claim)) kept.add(known);
+      else if (claim.address !== undefined) this.#waiting.touchTerms(claim.request);
+    }
+    for (const claim of released) {
+      if (kept.has(claim)) continue;
+      this.#waiting.touch(claim.address!);
+      this.#waiting.touchTerms(claim.request);
+    }
   }
 
   /** Keeps an address of the status, best the wished one. */
@@ -200,7 +218,7 @@ export class AddressAllocator {
     if (others.size === 0) this.#byNamespace.delete(request.namespace);
     for (const claim of claims) {
       this.#waiting.delete(claim);
-      this.#release(claim);
+      if (claim.address !== undefined) this.#inventory.release(claim.address, request);
     }
     if (!request.isForeign) return;
     for (const address of request.current) {
@@ -234,21 +252,8 @@ export class AddressAllocator {
     const pool = this.#inventory.poolAt(address);
     if (!pool || !this.#isPermitted(pool, claim.request)) return;
     if (this.#inventory.conflict(address, claim.request, { isKept: true })) return;
-    this.#hold(claim, address);
-  }
-
-  #hold(claim: Claim, address: IpAddress): void {
     this.#inventory.hold(address, claim.request);
-    this.#waiting.touchTerms(claim.request);
     claim.address = address;
-  }
-
-  #release(claim: Claim): void {
-    if (claim.address === undefined) return;
-    this.#inventory.release(claim.address, claim.request);
-    this.#waiting.touch(claim.address);
-    this.#waiting.touchTerms(claim.request);
-    delete claim.address;
   }
 
   /** Whether a claim has what it asks for, rather than anything. */
@@ -283,7 +288,9 @@ export class AddressAllocator {
     else this.#assignAny(claim);
     // An older Service of the same update may have kept it, and moved on.
     const before = this.#before.get(claim);
-    if (claim.address === undefined && before !== undefined) this.#keep(claim, before);
+    if (claim.address !== undefined || !before) return;
+    this.#keep(claim, before.address!);
+    if (claim.address !== undefined) this.#waiting.touchTerms(request);
   }
 
   #assignWish(claim: Claim, wish: IpAddress): void {
@@ -339,8 +346,13 @@ export class AddressAllocator {
   }
 
   #move(claim: Claim, address: IpAddress): void {
-    this.#release(claim);
-    this.#hold(claim, address);
+    if (claim.address !== undefined) {
+      this.#inventory.release(claim.address, claim.request);
+      this.#waiting.touch(claim.address);
+    }
+    this.#inventory.hold(address, claim.request);
+    this.#waiting.touchTerms(claim.request);
+    claim.address = address;
   }
 }
 
@@ -356,4 +368,13 @@ function first<Item, Found>(
     if (found !== undefined) return found;
   }
   return undefined;
+}
+
+/** Whether a claim has the same address as the one before it, on the same terms for others. */
+function isHeldAlike(
+  { address, request: before }: Claim,
+  { address: now, request }: Claim,
+): boolean {
+  return address === now && before.sharing?.text === request.sharing?.text &&
+    before.ports.join() === request.ports.join();
 }

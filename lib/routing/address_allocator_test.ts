@@ -333,3 +333,18 @@ Deno.test("AddressAllocator looks at one Service for the change of one among ten
   assertEquals(allocator.update().size, 1);
   assert(reads < 3, `read ${reads} other Services`);
 });
+
+Deno.test("AddressAllocator wakes no waiting Service for a change that frees nothing", () => {
+  const { allocator } = new Stage(pool("a", ["192.0.2.1/32"]));
+  const set = (name: string, labels: Readonly<Record<string, string>>) => {
+    const service = loadBalancer({ name, labels, spec: { loadBalancerIP: "192.0.2.1" } });
+    const request = addressRequestOf(service, CLASSES)!;
+    allocator.setService(request.key, request);
+  };
+  for (let number = 0; number < 100; number++) set(`s${number}`, {});
+  allocator.update();
+  set("s0", { changed: "yes" });
+  let steps = 0;
+  for (const _ of allocator.updateInSteps()) steps++;
+  assert(steps < 10, `took ${steps} steps`);
+});

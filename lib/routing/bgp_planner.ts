@@ -13,7 +13,7 @@ import { NO_NODE_BGP, nodeBgpOf } from "./node_bgp.ts";
 import type { RoutingNode } from "./routing_node.ts";
 import type { AdvertisedKind, BgpSettings } from "./routing_settings.ts";
 
-/** What a plan depends on, besides objects. */
+/** What a plan depends on, apart from objects. */
 export interface BgpPlannerOptions {
   readonly settings: BgpSettings;
   readonly pools: readonly AddressPool[];

@@ -36,7 +36,7 @@ function compareTexts(left: string, right: string): number {
 /** Claims without an address, or without the wished one. Only those are woken that a change helps. */
 export class WaitingClaims {
   readonly #waiting = new Map<string, SortedList<Claim>>();
-  /** Addresses that may have become free for somebody since the last wake-up. */
+  /** Addresses that may have become free for a claim since the last wake-up. */
   #touched = new Set<IpAddress>();
   /** Terms of sharing of Services that got or gave up an address. */
   #touchedTerms = new Set<string>();
