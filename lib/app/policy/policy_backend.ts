@@ -8,6 +8,7 @@ import type { Logger } from "../../log/logger.ts";
 import type { DriftFigures } from "../../metrics/sync_instruments.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
+import type { DataPlaneDifference, DataPlaneRepair } from "../../proxy/data_plane_difference.ts";
 import type { CommandRunner } from "../../os/command_runner.ts";
 import type {
   Direction,
@@ -30,6 +31,10 @@ export interface PolicyBackend extends DataPlane<PolicyPlan, PolicyPlanChanges, 
   readonly family: IpFamily;
   /** Returns the plan in the tool's own language, in pieces. Pure. */
   render(plan: PolicyPlan): Iterable<string>;
+  /** How what the machine holds now differs from a plan. Changes nothing and needs no `start()`. */
+  compare(plan: PolicyPlan): Promise<readonly DataPlaneDifference[]>;
+  /** Writes what {@linkcode compare} finds to differ, and compares again. Needs no `start()`. */
+  repair(plan: PolicyPlan): Promise<DataPlaneRepair>;
   /** What the last plan that was synced comes to. */
   inspect(): {
     /** Where the rules are. */

@@ -14,6 +14,10 @@ import type {
   PolicyPlan,
   PolicyPlanChanges,
 } from "../../../lib/policy/policy_plan.ts";
+import type {
+  DataPlaneDifference,
+  DataPlaneRepair,
+} from "../../../lib/proxy/data_plane_difference.ts";
 
 /** Enforces whole plans: a copy of each that was synced. */
 export class FakePolicyBackend implements PolicyBackend {
@@ -26,6 +30,8 @@ export class FakePolicyBackend implements PolicyBackend {
   /** What a sync waits for. */
   hanging: Promise<void> = Promise.resolve();
   started = 0;
+  /** What a comparison finds until a repair. */
+  differences: readonly DataPlaneDifference[] = [];
 
   constructor(readonly family: IpFamily) {}
 
@@ -54,6 +60,14 @@ export class FakePolicyBackend implements PolicyBackend {
       to: parseIpAddress(to),
       transport: { protocol: "TCP", port: parsePort(port) },
     }).isAllowed;
+  }
+
+  compare = () => Promise.resolve(this.differences);
+
+  repair(): Promise<DataPlaneRepair> {
+    const found = this.differences;
+    this.differences = [];
+    return Promise.resolve({ found, left: [], operations: { lines: found.length } });
   }
 
   render({ lists }: PolicyPlan): Iterable<string> {
