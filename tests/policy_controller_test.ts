@@ -78,6 +78,9 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
     assert(lines.includes('kube_relay_network_policies{ip_family="IPv4"} 1'));
     const pods = 'kube_relay_network_policy_isolated_pods{ip_family="IPv4",direction="ingress"} 1';
     assert(lines.includes(pods), lines.join("\n"));
+    plane.onDrift?.({ kind: "rule", found: 3, repaired: 2 });
+    const drift = 'controller="network-policy",ip_family="IPv4",kind="rule"';
+    assert((await relay.metrics()).includes(`kube_relay_drift_found_total{${drift}} 3`));
   });
   await t.step("the questions of explain", async () => {
     const running = (await runningPolicies(relay.socket))!;

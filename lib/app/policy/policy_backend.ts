@@ -5,7 +5,7 @@
  */
 import type { DataPlane, SyncReport } from "../../controller/data_plane.ts";
 import type { Logger } from "../../log/logger.ts";
-import type { DriftFigures } from "../../metrics/sync_instruments.ts";
+import type { DriftFigures } from "../../metrics/loop_instruments.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { DataPlaneDifference, DataPlaneRepair } from "../../proxy/data_plane_difference.ts";

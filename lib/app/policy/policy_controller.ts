@@ -25,7 +25,7 @@ import type { InformerHandler } from "../../kube/informer.ts";
 import { type IpAddress, type IpFamily, tryParseIpAddress } from "../../net/ip_address.ts";
 import { createConntrack } from "../../os/conntrack.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
-import type { DriftFigures } from "../../metrics/sync_instruments.ts";
+import type { DriftFigures } from "../../metrics/loop_instruments.ts";
 import { podKeyOf, policyKeyOf } from "../../policy/object_keys.ts";
 import type { PolicyPlan, PolicyPlanChanges } from "../../policy/policy_plan.ts";
 import { ChangeRecorder } from "../changes/change_recorder.ts";
@@ -192,7 +192,7 @@ export class NetworkPolicyController implements Controller {
       const { syncPeriod, minSyncPeriod } = syncPeriodsOf(proxy, mode);
       const loop: LoopId = { controller: this.name, family };
       const onDrift = (figures: DriftFigures) => {
-        metrics.driftFound(family, figures);
+        metrics.loops.driftFound(loop, figures);
         changes.driftFound(loop, figures);
       };
       const backend = create({ ...edges, onDrift }, { family, syncPeriodMs: syncPeriod });

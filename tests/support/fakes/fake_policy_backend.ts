@@ -3,7 +3,11 @@
  *
  * @module
  */
-import type { PolicyBackend, PolicySyncReport } from "../../../lib/app/policy/policy_backend.ts";
+import type {
+  PolicyBackend,
+  PolicyBackendDependencies,
+  PolicySyncReport,
+} from "../../../lib/app/policy/policy_backend.ts";
 import type { CleanupReport, Quarantined } from "../../../lib/controller/data_plane.ts";
 import { type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
@@ -33,7 +37,10 @@ export class FakePolicyBackend implements PolicyBackend {
   /** What a comparison finds until a repair. */
   differences: readonly DataPlaneDifference[] = [];
 
-  constructor(readonly family: IpFamily) {}
+  constructor(
+    readonly family: IpFamily,
+    readonly onDrift?: PolicyBackendDependencies["onDrift"],
+  ) {}
 
   start(): Promise<void> {
     this.started++;
