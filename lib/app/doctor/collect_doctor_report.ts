@@ -14,7 +14,7 @@ import {
 } from "./doctor_report.ts";
 import { examineApi } from "./examine_api.ts";
 import { examineModes } from "./examine_modes.ts";
-import { examinePolicy } from "./examine_policy.ts";
+import { examinePolicy, examinePolicyTool } from "./examine_policy.ts";
 import { examineRelay } from "./examine_relay.ts";
 
 interface DoctorOptions {
@@ -42,6 +42,7 @@ export async function collectDoctorReport(
     ...{ request, configuration, logger, signal },
     ...leaveUserspaceAlone,
   });
+  const policyTool = await examinePolicyTool(dependencies, { configuration, ...modes });
   // After the modes: their test chains must not be reported as foreign.
   const { mode: runs } = running.fact;
   const { mode: chosen } = modes.choice;
@@ -64,6 +65,7 @@ export async function collectDoctorReport(
       ...toolsPathFindings(relay.toolsPath, dependencies.process.env("PATH")),
       ...foreign,
       ...api.findings,
+      ...policyTool,
       ...policy,
       ...running.findings,
       ...(chosen && MODE_TRAITS[chosen].forwardsItself ? userspaceFindings(relay) : []),

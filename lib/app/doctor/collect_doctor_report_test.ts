@@ -38,6 +38,8 @@ interface Machine extends FakeHost {
   readonly clock?: Dependencies["clock"];
   /** What `sysctl` prints of the settings of bridges. @default {there are none} */
   readonly bridges?: string;
+  /** Receives the modes that were probed. */
+  readonly asked?: BackendMode[];
 }
 
 interface Run {
@@ -62,7 +64,7 @@ async function doctor(
       .on("sysctl net.bridge", { stdout }),
     random: () => 0.5,
     backends: BACKENDS,
-    hostChecks: fakeHostChecks(machine),
+    hostChecks: fakeHostChecks(machine, machine.asked),
     policyBackends: { nftables: (_, { family }) => new FakePolicyBackend(family) },
     process: {
       pid: 1,
@@ -226,7 +228,12 @@ Deno.test("doctor reports what keeps --network-policy from enforcing everything"
       ["bridge-netfilter", "info"],
     ]);
     const lacking = { ...machine, bridges: set, probes: { nftables: [missingFeature("nft")] } };
-    const named = await doctor(folder, [...argv, ...flags.slice(0, 1)], lacking);
+    const probed: BackendMode[] = [];
+    const named = await doctor(folder, [...argv, ...flags.slice(0, 1)], {
+      ...lacking,
+      asked: probed,
+    });
+    assertEquals(probed.toSorted(), [...new Set(probed)].sort(), "no mode is probed twice");
     assertEquals(named.report.findings.map(({ id, evidence }) => [id, ...evidence]), [
       ["policy-tool", "nftables: nft: no nft (get nft)"],
     ]);

@@ -3,12 +3,14 @@ import type { KubeAuth } from "../../kube/kube_auth.ts";
 import { loadKubeAuth } from "../../kube/kubeconfig.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { createSysctl } from "../../os/sysctl.ts";
+import type { BackendMode } from "../../proxy/backend.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { BRIDGE_SETTINGS } from "../run/bridge_settings.ts";
 import { findMissingAccess, policyKubeconfigOf } from "../run/policy_access.ts";
 import { findPolicyTool } from "../policy/choose_policy_tool.ts";
 import { CollectingLogger } from "./collecting_logger.ts";
+import type { DoctorMode } from "./doctor_report.ts";
 import { withApiClient } from "./examine_api.ts";
 
 interface PolicyExamination {
@@ -16,31 +18,39 @@ interface PolicyExamination {
   readonly signal: AbortSignal;
 }
 
-type PolicyDependencies = Pick<
-  Dependencies,
-  "clock" | "process" | "commands" | "hostChecks" | "policyBackends"
->;
+type PolicyDependencies = Pick<Dependencies, "clock" | "process" | "commands">;
 
-/** What keeps a start with `--network-policy` from enforcing all of it. Without the flag nothing does. */
+/**
+ * What keeps a start with `--network-policy` from enforcing all of it, except for a missing tool. Without
+ * the flag nothing does.
+ */
 export async function examinePolicy(
   dependencies: PolicyDependencies,
   examination: PolicyExamination,
 ): Promise<readonly HostFinding[]> {
   if (!examination.configuration.proxy.networkPolicy.enabled) return [];
   const findings = await Promise.all([
-    examineTool(dependencies, examination),
     examineBridge(dependencies, examination),
     examineAccess(dependencies, examination),
   ]);
   return findings.flat();
 }
 
-async function examineTool(
-  dependencies: PolicyDependencies,
-  { configuration: { proxy: { networkPolicy } }, signal }: PolicyExamination,
+/** Why no tool can enforce policies, by what the test of the modes found: it need not be tried twice. */
+export async function examinePolicyTool(
+  { policyBackends }: Pick<Dependencies, "policyBackends">,
+  { configuration: { proxy: { networkPolicy } }, modes }: {
+    readonly configuration: Pick<LoadedConfiguration, "proxy">;
+    readonly modes: readonly Pick<DoctorMode, "features" | "mode">[];
+  },
 ): Promise<readonly HostFinding[]> {
-  const choice = { request: networkPolicy.mode, signal };
-  const { tool, refusal } = await findPolicyTool(dependencies, choice);
+  if (!networkPolicy.enabled) return [];
+  const probeMode = (wanted: BackendMode) =>
+    Promise.resolve(modes.find(({ mode }) => mode === wanted)?.features ?? []);
+  const { tool, refusal } = await findPolicyTool({
+    hostChecks: { probeMode },
+    ...(policyBackends && { policyBackends }),
+  }, { request: networkPolicy.mode });
   if (refusal === undefined) return [];
   return [{
     id: "policy-tool",

@@ -9,7 +9,9 @@ import type { BackendMode } from "../../proxy/backend.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { POLICY_TOOLS, type PolicyTool } from "./policy_backend.ts";
 
-type ToolDependencies = Pick<Dependencies, "hostChecks" | "policyBackends">;
+interface ToolDependencies extends Pick<Dependencies, "policyBackends"> {
+  readonly hostChecks: Pick<Dependencies["hostChecks"], "probeMode">;
+}
 
 /** The inputs of the choice besides the host. */
 interface ToolChoice {
