@@ -16,6 +16,7 @@ import {
 import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { withFolder } from "../../../tests/support/with_folder.ts";
 import { systemClock } from "../../os/clock.ts";
+import type { BackendMode } from "../../proxy/backend.ts";
 import type { FindingOptions } from "../../proxy/host_checks.ts";
 import { runCommandLine } from "../cli/command_line.ts";
 import { startControlServer } from "../control/control_server.ts";
