@@ -63,7 +63,7 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
     ]);
     const text = renderStatus(status, { now: Date.now(), columns: 100 });
     assertStringIncludes(text, "network-policy\nPolicies 1, for 3 pods of the cluster\n");
-    assertStringIncludes(text, "IPv4     network-policy: fake rules of IPv4");
+    assertStringIncludes(text, "IPv4     fake rules of IPv4");
   });
   await t.step("the change log", async () => {
     const changes = await askControl(relay.socket, { route: "/changes" }) as ChangesReport;
@@ -72,6 +72,8 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
     assertStringIncludes(text, "pod default/web added: ingress isolated by 1 policy");
     assertStringIncludes(text, "Pod default/other updated: labelled app=x");
     assertStringIncludes(text, "1 set of peers: 1 member gone");
+    assertStringIncludes(text, "NetworkPolicy default/web updated: ingress changed");
+    assertStringIncludes(text, "2 sets of peers: 1 new, 1 gone");
   });
   await t.step("the metrics", async () => {
     const lines = await relay.metrics();

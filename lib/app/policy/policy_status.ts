@@ -33,6 +33,7 @@ export function policyFacts(shown: ShownPolicies): ControllerStatus["facts"] {
   const faulty = [...state.policies.values()].filter(({ problems }) => problems.length > 0);
   const rules = families.map(({ family, backend }) => {
     const { isolated: { ingress, egress }, lists, sets, members } = backend.inspect();
+    if (lists === 0) return { name: "Rules", text: `${family}: no pod of this node is isolated` };
     const text = `${family}: ${countText(ingress, "pod")} isolated for ingress, ${egress} for ` +
       `egress; ${countText(lists, "rule list")}, ${countText(sets, "set")} with ` +
       countText(members, "member");
