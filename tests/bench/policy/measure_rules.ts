@@ -141,18 +141,27 @@ function eventOf(kind: EventKind, nth: number): (state: PolicyState) => void {
   };
 }
 
+/** The mean over the pods that the policies select. */
 function visitedRules(tool: PolicyTool, plan: PolicyPlan): number {
-  let visited = 0;
+  let [visited, counted] = [0, 0];
   const onRule = () => void visited++;
-  const pod = benchPod(0);
-  const connection = {
-    from: parseIpAddress(benchPod(2).address),
-    to: parseIpAddress(pod.address),
-    transport: { protocol: "TCP", port: parsePort(8000) },
-  } as const;
-  const { verdict } = tool === "nftables"
-    ? walkNft(atOnce(wantedTable(plan)), connection, { onRule })
-    : walkIptables(plan, connection, { onRule });
-  if (verdict !== "ACCEPT") throw new Error(`The packet is not allowed: ${verdict}`);
-  return visited;
+  const table = tool === "nftables" ? atOnce(wantedTable(plan)) : undefined;
+  const pods = [...plan.pods.values()].filter(({ ingress }) => ingress).length / 2;
+  for (let nth = 0; nth < pods; nth++) {
+    const pod = benchLocalPod(nth);
+    // Another pod of the namespace, which the first rule of the policy allows.
+    const peer = benchPod(1_000 * ((nth + 1) % 10) + 10 * pod.namespace + 4);
+    if (peer.isLocal || peer.namespace !== pod.namespace) continue;
+    counted++;
+    const connection = {
+      from: parseIpAddress(peer.address),
+      to: parseIpAddress(pod.address),
+      transport: { protocol: "TCP", port: parsePort(8_000 + nth) },
+    } as const;
+    const { verdict } = table
+      ? walkNft(table, connection, { onRule })
+      : walkIptables(plan, connection, { onRule });
+    if (verdict !== "ACCEPT") throw new Error(`The packet to ${pod.address} is ${verdict}`);
+  }
+  return visited / counted;
 }

@@ -82,7 +82,7 @@ function report(
       }
     }
     events.push([`${name}, a policy changes`, "2,000, all local", ...costCells(largest.changes)]);
-    visits.push([name, ...sizes.map(({ visitedRules }) => visitedRules)]);
+    visits.push([name, ...sizes.map(({ visitedRules }) => visitedRules.toFixed(1))]);
   }
   const connects = newTable(["connection to a pod, µs", "policies", "median", "without policies"]);
   for (const { tool, name, median, without } of packets) {

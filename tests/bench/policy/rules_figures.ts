@@ -49,7 +49,7 @@ export interface SizeFigures {
   readonly policies: number;
   readonly loads: readonly StepCost[];
   readonly events: Readonly<Record<EventKind, readonly StepCost[]>>;
-  /** Rules that the first packet to an isolated pod is compared with. */
+  /** Rules that the first packet to an isolated pod is compared with, on average. */
   readonly visitedRules: number;
 }
 
