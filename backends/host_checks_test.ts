@@ -26,7 +26,7 @@ Deno.test("createHostChecks() runs nothing before it is asked", () => {
 });
 
 for (const mode of ["iptables", "ipvs", "nftables"] as const) {
-  Deno.test(`probeMode() tells on a bare machine what ${mode} lacks, and what brings it`, async () => {
+  Deno.test(`probeMode() reports on a bare machine the missing parts of ${mode}, and the packages that provide them`, async () => {
     const { checks } = bareMachine();
     const { families, missing } = supportOf(await checks.probeMode(mode));
     assertEquals(families, []);

@@ -7,6 +7,7 @@
 import type { IpAddress, IpFamily } from "../lib/net/ip_address.ts";
 import type { Network, SocketAddress } from "../lib/os/network.ts";
 import type { OpenFiles } from "../lib/os/open_files.ts";
+import type { ConnectionJudge } from "../lib/policy/connection_judge.ts";
 import type { Backend, BackendMode } from "../lib/proxy/backend.ts";
 import type { MachineFacts } from "../lib/proxy/machine_facts.ts";
 import type { FamilyTraffic } from "../lib/proxy/service_traffic.ts";
@@ -30,7 +31,7 @@ import { createNftablesTrace } from "./nftables/trace.ts";
 /** The edges that backends are made with. */
 interface BackendDependencies extends RuleBackendDependencies {
   readonly network: Network;
-  /** Limits of open files. @default {those of a usual limit, for this backend alone} */
+  /** Limits of open files. @default {the usual limits, for this backend alone} */
   readonly openFiles?: OpenFiles;
 }
 
@@ -58,6 +59,8 @@ export interface BackendOptions {
   readonly traffic?: FamilyTraffic;
   /** TCP listeners of this process that serve more to local clients. @default {[]} */
   readonly localListeners?: readonly SocketAddress[];
+  /** Judges what the backend relays. @default {everything is allowed} */
+  readonly judge?: ConnectionJudge;
   /**
    * Returns the owner of an address that a Service must never take over, such as the API server's.
    */
@@ -94,7 +97,7 @@ export const BACKENDS: Readonly<
     );
   },
   userspace({ clock, commands, logger, network, openFiles, random }, options) {
-    const { family, relay, belongsTo, localListeners, traffic } = options;
+    const { family, relay, belongsTo, judge, localListeners, traffic } = options;
     const { addressMode: mode, stateDirectory: directory } = relay;
     const store = createFileStore({ directory, family });
     const addresses = createLocalAddresses(
@@ -115,6 +118,7 @@ export const BACKENDS: Readonly<
         maxConnectionsPerService,
         maxFlowsPerService: maxConnectionsPerService,
         ...(localListeners && { localListeners }),
+        ...(judge && { judge }),
       },
     );
   },

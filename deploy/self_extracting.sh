@@ -31,7 +31,7 @@ complain() {
 # look_at PATH: sets $mode and $owner of the path itself, not of the target of a link.
 look_at() {
     status=$(stat -c '%f %u' -- "$1" 2>/dev/null) || {
-        reason="$1 is not there or cannot be looked at"
+        reason="$1 does not exist or cannot be examined"
         return 1
     }
     mode=$((0x${status% *}))
@@ -87,7 +87,7 @@ is_private_directory() {
 # enter PATH: sets $entered to it without symbolic links.
 enter() {
     entered=$(CDPATH='' cd -P -- "$1" 2>/dev/null && pwd -P) && return 0
-    reason="$1 is not there or cannot be entered"
+    reason="$1 does not exist or cannot be entered"
     return 1
 }
 
@@ -352,9 +352,9 @@ prepare() {
 # pass_over PATH: reports why a place is not used. Verbs such as `status` report it only with -v or if
 # no place is left.
 pass_over() {
-    passed_over="${passed_over}kube-relay: passed over $1: $reason
+    passed_over="${passed_over}kube-relay: skipped $1: $reason
 "
-    [ "$is_quiet" = true ] || complain "passed over $1: $reason"
+    [ "$is_quiet" = true ] || complain "skipped $1: $reason"
 }
 
 # Sets $is_quiet to whether ARGUMENT… name a verb, or ask for help or the version, without -v.

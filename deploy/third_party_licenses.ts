@@ -1,7 +1,6 @@
 /**
- * Collects the licences of the npm packages that went into a bundle, for the file beside the
- * executable. The bundle's source maps tell which those are: what a package depends on without it
- * being bundled is left out.
+ * Collects the licences of the npm packages in a bundle, for the file next to the executable. The
+ * bundle's source maps name the packages; dependencies that are not bundled are left out.
  *
  * `deno run --allow-read deploy/third_party_licenses.ts main.js.map … >THIRD-PARTY-LICENSES`
  *
@@ -13,11 +12,11 @@ import { dirname, join, resolve } from "node:path";
 export interface BundledPackage {
   readonly name: string;
   readonly version: string;
-  /** Where its files are. */
+  /** The folder of its files. */
   readonly directory: string;
 }
 
-/** Where Deno keeps a package: `…/npm/<registry host>/[@scope/]<name>/<version>/…`. */
+/** The path at which Deno keeps a package: `…/npm/<registry host>/[@scope/]<name>/<version>/…`. */
 const PACKAGE_PATH =
   /^(?<directory>.*\/npm\/[^/]+\/(?<name>(?:@[^/]+\/)?[^/]+)\/(?<version>\d[^/]*))\//;
 
@@ -27,7 +26,7 @@ export function bundledPackages(sources: readonly string[]): BundledPackage[] {
   for (const source of sources) {
     const { directory, name, version } = PACKAGE_PATH.exec(source)?.groups ?? {};
     if (!directory || !name || !version) continue;
-    // Deno adds _1, _2 … where one version is there twice with different peers.
+    // Deno adds _1, _2 … if a version is installed twice with different peers.
     const plain = version.replace(/_\d+$/, "");
     packages.set(`${name}@${plain}`, { name, version: plain, directory });
   }
@@ -35,8 +34,8 @@ export function bundledPackages(sources: readonly string[]): BundledPackage[] {
 }
 
 /**
- * What a package says of its licence: its licence files, or the field of its package.json where it
- * has none. Throws an Error if it says nothing, since then it must not be given away.
+ * Returns the licence of a package: its licence files, or else the field of its package.json.
+ * Throws an Error if it has neither, because the package must not be distributed then.
  */
 export async function licenseOf({ name, version, directory }: BundledPackage): Promise<string> {
   const texts: string[] = [];

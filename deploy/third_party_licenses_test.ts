@@ -17,7 +17,7 @@ Deno.test("bundledPackages() names each package once, by name", () => {
     `${CACHE}/yaml/2.9.1/dist/index.js`,
     `${CACHE}/@scope/tool/1.0.0/lib/a.js`,
     `${CACHE}/yaml/2.9.1/dist/visit.js`,
-    "/home/somebody/kube-relay/main.ts",
+    "/home/user/kube-relay/main.ts",
   ]);
   assertEquals(packages, [
     { name: "@scope/tool", version: "1.0.0", directory: `${CACHE}/@scope/tool/1.0.0` },
@@ -25,7 +25,7 @@ Deno.test("bundledPackages() names each package once, by name", () => {
   ]);
 });
 
-Deno.test("bundledPackages() takes copies of a version for different peers as one", () => {
+Deno.test("bundledPackages() counts copies of a version for different peers as one", () => {
   const packages = bundledPackages([`${CACHE}/ws/8.0.0_1/index.js`, `${CACHE}/ws/8.0.0/index.js`]);
   assertEquals(packages.map((found) => found.version), ["8.0.0"]);
 });
@@ -44,7 +44,7 @@ Deno.test("licenseOf() falls back to package.json", async () => {
   await Deno.remove(directory, { recursive: true });
 });
 
-Deno.test("licenseOf() refuses a package that says nothing", async () => {
+Deno.test("licenseOf() refuses a package that reports nothing", async () => {
   const directory = await makePackage({ "package.json": "{}" });
   await assertRejects(
     () => licenseOf({ name: "a", version: "1.0.0", directory }),

@@ -1,5 +1,5 @@
 /**
- * What becomes of the health and metrics servers where their addresses cannot be had.
+ * Tests the health and metrics servers when their addresses cannot be bound.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * The names of the rules that a change led to, in every mode, and how the log tells them.
+ * Tests the names of rules that a change affects, in every mode, and their form in the log.
  *
  * @module
  */
@@ -41,7 +41,7 @@ const SERVICES = [
   ),
 ];
 
-/** Of `web` and of `empty`: what is for them alone, and how much of it. */
+/** The rules of `web` and of `empty` alone, with their number. */
 const EXPECTED: Readonly<Record<BackendMode, readonly [web: string[], empty: string[]]>> = {
   iptables: [
     ["2 rule nat KUBE-VIP-0a600000-26", "3 rule nat KUBE-NODEPORTS"],
@@ -99,7 +99,7 @@ async function effectsOf(family: ServedFamily, report: ChangesReport) {
 }
 
 for (const mode of BACKEND_MODES) {
-  Deno.test(`nameRules() names what is for a ServicePort alone in mode ${mode}`, async () => {
+  Deno.test(`nameRules() names the rules of a ServicePort alone in mode ${mode}`, async () => {
     const effects = await effectsOf(served(mode), reportOf("ns/web/TCP", "ns/empty/TCP"));
     const texts = effects.map(({ rules = [] }) =>
       rules.map(({ object, name, count }) => `${count} ${object} ${name}`)
@@ -108,7 +108,7 @@ for (const mode of BACKEND_MODES) {
   });
 }
 
-Deno.test("nameRules() has no rules for a ServicePort that is gone", async () => {
+Deno.test("nameRules() has no rules for a removed ServicePort", async () => {
   const report = reportOf("ns/gone/TCP");
   const [effect] = await effectsOf(served("nftables"), report);
   assertEquals(effect?.rules, []);
@@ -119,7 +119,7 @@ Deno.test("nameRules() has no rules for a ServicePort that is gone", async () =>
   assert(text.includes("now without rules"), text);
 });
 
-Deno.test("nameRules() looks at so many ServicePorts, the newest first", async () => {
+Deno.test("nameRules() handles a limited number of ServicePorts, the newest first", async () => {
   const many = SERVICES.map(({ key }) => reportOf(key).entries[0]!);
   const report = { ...reportOf(), entries: many };
   const effects = await effectsOf(served("userspace"), report);
@@ -127,7 +127,7 @@ Deno.test("nameRules() looks at so many ServicePorts, the newest first", async (
   assertEquals(named, SERVICES.map((_, index) => index >= SERVICES.length - MOST_NAMED));
 });
 
-Deno.test("nameRules() leaves out names where a mode fails", async () => {
+Deno.test("nameRules() leaves out names if a mode fails", async () => {
   const { backend: _, ...rest } = served("iptables");
   const report = reportOf("ns/web/TCP");
   const fail = () => {
@@ -137,7 +137,7 @@ Deno.test("nameRules() leaves out names where a mode fails", async () => {
   assertEquals(effect?.rules, undefined);
 });
 
-Deno.test("ruleNames() takes the start of an address for no address", () => {
+Deno.test("ruleNames() does not match the start of another address", () => {
   const plan = testProxyPlan(SERVICES);
   const texts = ["-d 10.96.0.160", "-d 10.96.0.16/28 -j X", "-d 110.96.0.16", "10.96.0.16.1"];
   const explain = (...own: readonly string[]) => () => ({
@@ -150,7 +150,7 @@ Deno.test("ruleNames() takes the start of an address for no address", () => {
   ]);
 });
 
-Deno.test("renderChanges() tells the names of rules, some of them", () => {
+Deno.test("renderChanges() shows some of the names of rules", () => {
   const rules = [
     { object: "rule", name: "nat KUBE-VIP-0a600010-28", count: 3 },
     { object: "ip set entry", name: "KUBE-CLUSTER-IP", count: 2 },

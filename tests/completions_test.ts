@@ -56,7 +56,10 @@ async function withScene(test: (scene: Scene) => Promise<void>): Promise<void> {
   }
 }
 
-/** What the words come to, the last one incomplete; bash hands them over split at `=`. */
+/**
+ * The words of a command line, the last one incomplete, and the completions. Bash splits words at
+ * `=`.
+ */
 const BASH_CASES: readonly (readonly [words: readonly string[], offered: readonly string[]])[] = [
   [[""], VERBS],
   [["sta"], ["status"]],
@@ -131,7 +134,7 @@ Deno.test({
     }),
 });
 
-/** Types a line and Tab into a zsh on a terminal of its own, and waits for what it comes to. */
+/** Types a line and Tab into a zsh on its own terminal, and waits for the completion. */
 const ZSH_TYPIST = String.raw`
 zmodload zsh/zpty
 zpty typist zsh -f -i
@@ -186,7 +189,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "the manual page is read without a warning, and tells every verb and flag",
+  name: "the manual page has no warnings, and describes every verb and flag",
   ignore: isMissing("the manual page", [["groff", await has("groff")]]),
   fn: () =>
     withScene(async ({ folder, run }) => {
@@ -201,7 +204,7 @@ Deno.test({
     }),
 });
 
-Deno.test("no hidden verb is told of", () => {
+Deno.test("completions offer no hidden verb", () => {
   assert(COMMANDS.some(({ hidden }) => hidden));
   for (const { name, hidden } of COMMANDS) assertEquals(VERBS.includes(name), !hidden, name);
 });

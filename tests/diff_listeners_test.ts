@@ -14,7 +14,7 @@ import { testEndpointSlice, testNode, testService } from "./support/builders/bui
 import { DumpedRelay } from "./support/stages/dumped_relay.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
 
-/** What only looks at the machine. */
+/** A runner for commands that only read the machine. */
 const LOOKS: CommandRunner = {
   run(program, args, options) {
     if (program === "cat" || (program === "ip" && args.includes("show"))) {
@@ -32,7 +32,7 @@ const LOST: CommandRunner = {
       : LOOKS.run(program, args, options),
 };
 
-/** A machine on which `/proc` tells nothing. */
+/** A machine on which `/proc` is unreadable. */
 const MUTE: CommandRunner = {
   run: (program, args, options) =>
     program === "cat"
@@ -61,7 +61,7 @@ async function command(commands: CommandRunner, ...argv: readonly string[]) {
   return { code, ...texts };
 }
 
-/** A free port of an address, for as long as nobody takes it. */
+/** A port of an address that is free at the time of the call. */
 function holdPort(hostname: string): Deno.TcpListener {
   return Deno.listen({ hostname, port: 0 });
 }
@@ -94,18 +94,18 @@ async function withRelay(
   }
 }
 
-Deno.test("diff finds no listener missing where all are open, or nobody can tell", async () => {
+Deno.test("diff finds no listener missing if all are open, or if they cannot be listed", async () => {
   for (const commands of [LOOKS, MUTE]) {
     await withRelay(commands, async ({ socket, port }) => {
       const { code, out, err } = await diff(commands, socket);
       assertEquals([code, err], [0, ""], out);
       assertMatch(out, new RegExp(`shop/taken TCP 127.80.0.5:${port}/TCP: Cannot`));
-      assertStringIncludes(out, "as planned, but for what is in quarantine\n");
+      assertStringIncludes(out, "as planned, except for the quarantine\n");
     });
   }
 });
 
-Deno.test("diff counts listeners that are missing, and mends none", () =>
+Deno.test("diff counts listeners that are missing, and repairs none", () =>
   withRelay(LOST, async ({ socket, port }) => {
     const web = `127.80.0.4:${port}/TCP`;
     const lost = await diff(LOST, socket);
@@ -123,7 +123,7 @@ Deno.test("diff counts listeners that are missing, and mends none", () =>
     assertEquals(families[0].quarantined[0].service, "shop/taken");
   }));
 
-Deno.test("explain looks for the sockets, too, where it says that they are as they should be", async () => {
+Deno.test("explain looks for the sockets, too, where it reports that they are as they should be", async () => {
   for (const [commands, wanted] of [[LOOKS, []], [LOST, ["missing listener"]]] as const) {
     await withRelay(commands, async ({ socket, port }) => {
       let found: readonly DataPlaneDifference[] | undefined;

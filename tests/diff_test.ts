@@ -99,7 +99,7 @@ function damage(machine: FakeNftMachine): void {
   }
 }
 
-Deno.test("diff ends with 0 where nothing differs, with 3 where something does, and mends it", () =>
+Deno.test("diff exits with 0 without differences and with 3 otherwise, and repairs them", () =>
   withRelay(async ({ machine, socket }) => {
     const ask = (...argv: readonly string[]) => diff(machine.commands, socket, ...argv);
     const clean = await ask();
@@ -118,7 +118,7 @@ Deno.test("diff ends with 0 where nothing differs, with 3 where something does, 
     assertEquals((await ask()).code, 0);
   }));
 
-Deno.test("diff --repair stands in the change log of the running process, and a look does not", () =>
+Deno.test("diff --repair adds an entry to the change log of the running process, and a look does not", () =>
   withRelay(async ({ machine, socket }) => {
     const path = socket.replace("--control-socket=", "");
     const repairs = async () => {
@@ -145,10 +145,10 @@ Deno.test("diff --repair stands in the change log of the running process, and a 
     assertStringIncludes(again?.error ?? "", "No space left on device");
   }));
 
-Deno.test("of two repairs at once one mends, and the other finds nothing to do", () =>
+Deno.test("of two simultaneous repairs, one repairs and the other finds nothing to do", () =>
   withRelay(async ({ machine, socket }) => {
     damage(machine);
-    // What two want to take away the second one can't.
+    // The second of two removals of the same object fails.
     machine.tool.table("ip kube-relay").elements.get("cluster-ips")?.set("192.0.2.99", "");
     const looked = Promise.withResolvers<void>();
     const watched: CommandRunner = {
@@ -178,7 +178,7 @@ Deno.test("of two repairs at once one mends, and the other finds nothing to do",
     assertEquals([repairs.map(({ times }) => times), repaired], [[1], [1, 1]]);
   }));
 
-Deno.test("diff tells what is in quarantine, counts it as no difference, and never writes it", async () => {
+Deno.test("diff reports the quarantine, counts it as no difference, and never writes it", async () => {
   const [bad = ""] = IPv4.remotePods;
   const refuse = (machine: FakeNftMachine) => {
     machine.judge = (line) => line.includes(bad) ? "No space left on device" : undefined;
@@ -189,7 +189,7 @@ Deno.test("diff tells what is in quarantine, counts it as no difference, and nev
       assertEquals([code, err], [0, ""], flags.join());
       assertStringIncludes(out, "  shop/web:http TCP: The kernel refused ");
       assertMatch(out, /\n {4}(tried again in \d+s, from [\d:]+ on|to be tried again since .*)\n/);
-      assertMatch(out, /as planned( now)?, but for what is in quarantine\n$/);
+      assertMatch(out, /as planned( now)?, except for the quarantine\n$/);
       assertEquals(out.split("\n").filter((line) => line.length > 80), []);
     }
     const { code, out } = await diff(machine.commands, socket, "--json");
@@ -251,7 +251,7 @@ Deno.test("diff looks again when the process synced meanwhile", async () => {
   );
 });
 
-Deno.test("diff --repair mends by the new plan when the process synced meanwhile", () =>
+Deno.test("diff --repair repairs by the new plan when the process synced meanwhile", () =>
   withRelay(async ({ machine, folder, socket }) => {
     const endpoints = IPv4.remotePods.slice(0, 1);
     const { commands, looks } = syncingMeanwhile({ machine, folder }, endpoints);
@@ -274,7 +274,7 @@ Deno.test("diff runs no tool by itself: the process that serves has its machine 
     assertEquals((await diff(NO_COMMANDS, socket, "--service=web")).code, 2);
   }));
 
-Deno.test("diff --from compares the machine with a dump, with nobody running", () =>
+Deno.test("diff --from compares the machine with a dump, without a running kube-relay", () =>
   withRelay(async ({ machine, folder }) => {
     const from = `--from=${folder}/node.json`;
     assertEquals((await diff(machine.commands, from)).code, 0);
@@ -282,7 +282,7 @@ Deno.test("diff --from compares the machine with a dump, with nobody running", (
     assertEquals((await diff(machine.commands, from)).code, 3);
   }));
 
-Deno.test("diff --manifests tells what would change, and asks nothing of the machine", () =>
+Deno.test("diff --manifests reports the changes, and asks nothing of the machine", () =>
   withRelay(async ({ folder, socket }) => {
     const gone = `${IPv4.remotePods[1]}:8080`;
     const ask = (...argv: readonly string[]) => diff(NO_COMMANDS, ...argv);
@@ -302,7 +302,7 @@ Deno.test("diff --manifests tells what would change, and asks nothing of the mac
     assertEquals([changes, families[0].changes[0].kind], [1, "changed"]);
   }));
 
-Deno.test("diff --repair writes only what the running process wants", async () => {
+Deno.test("diff --repair writes only the plan of the running process", async () => {
   for (const flag of ["--from=x", "--manifests=x", "--kubeconfig=x"]) {
     const { code, err } = await diff(NO_COMMANDS, "--repair", flag);
     assertEquals(code, 2, flag);
@@ -310,7 +310,7 @@ Deno.test("diff --repair writes only what the running process wants", async () =
   }
 });
 
-Deno.test("diff says where nobody can be asked", async () => {
+Deno.test("diff says if no kube-relay is running", async () => {
   const { code, err } = await diff(NO_COMMANDS, "--control-socket=/nowhere/control.sock");
   assertEquals(code, 1);
   assertStringIncludes(err, "no program listens there");

@@ -16,7 +16,7 @@ import { extractBlocks, type MarkdownBlock } from "./support/docs/markdown_block
 import { manifestProblems } from "./support/docs/manifest_schema.ts";
 import { parseShell } from "./support/docs/shell_commands.ts";
 
-/** Languages of blocks, and how they are checked; what is shown and not to be typed has none. */
+/** Languages of blocks, and their checks; output has no language. */
 const BLOCK_CHECKS: Readonly<
   Record<string, (block: MarkdownBlock, scene: DocScene) => Promise<void>>
 > = {
@@ -80,7 +80,7 @@ for (const path of COMMAND_PAGES) {
 }
 
 const MISTAKES: readonly (readonly [command: string, says: string])[] = [
-  ["frobnicate", "nobody knows how to check 'frobnicate'"],
+  ["frobnicate", "there is no check for 'frobnicate'"],
   ["kube-relay --kubeconfg=x", "--kubeconfg"],
   ["kube-relay statu", "verb statu"],
   ["install -m 0644 deploy/missing.service /etc/systemd/system/kube-relay.service", "missing"],
@@ -117,7 +117,7 @@ Deno.test("every KUBE_RELAY_ARGS in the docs and in deploy/ is taken by the real
   assert(count >= 6, `only ${count} were found`);
 });
 
-Deno.test("README.md says what each mode of this release is for, and names no other", async () => {
+Deno.test("README.md describes the use of each mode of this release, and names no other", async () => {
   const page = await readPage("README.md");
   for (const mode of BACKEND_MODES) {
     const isReported = new RegExp(`^\\| \`${mode}\` +\\| \\S.+ \\|$`, "m").test(page);

@@ -34,7 +34,7 @@ async function read(path: string): Promise<string> {
   return await Deno.readTextFile(new URL(path, ROOT));
 }
 
-/** A mode that is not there yet may be why nothing shows a fault; nothing else may. */
+/** Only a mode that does not exist yet may be the reason why no test shows a fault. */
 function isToFollow({ answer }: Row): boolean {
   const mode = /^not in this release: mode (\w+) is to follow$/.exec(answer)?.[1];
   return mode !== undefined && !(mode in BACKENDS);
@@ -50,17 +50,17 @@ Deno.test("docs/faults.md has a test for each fault, or names a mode that is to 
 
 for (const { fault, tests } of ROWS) {
   if (tests.length === 0) continue;
-  Deno.test(`docs/faults.md: what shows '${fault}' is there`, async () => {
+  Deno.test(`docs/faults.md: the test of '${fault}' exists`, async () => {
     for (const { path, name } of tests) {
       const source = await read(path);
-      // A file of tests/config is a case by itself; all others have names in them.
+      // A file of tests/config is a case by itself; all other files contain names.
       if (name === undefined) assert(path.startsWith("tests/config/"), `${path} without a name`);
       else assert(hasName(source, name), `${path} has no test or case "${name}"`);
     }
   });
 }
 
-Deno.test("hasName() takes no part of a name for the name", () => {
+Deno.test("hasName() does not match a part of a name", () => {
   assertEquals(hasName(`Deno.test("a b c", f)`, "a b"), false);
   assertEquals(hasName(`Deno.test("a b", f)`, "a b"), true);
 });

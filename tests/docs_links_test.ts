@@ -7,7 +7,7 @@ import { assertEquals } from "@std/assert";
 
 const ROOT = new URL("../", import.meta.url);
 
-/** Folders without pages of ours. */
+/** Folders without pages of this repository. */
 const PASSED_OVER = ["dist", "node_modules", ".git"];
 
 async function pagesBelow(folder: URL): Promise<URL[]> {
@@ -43,7 +43,7 @@ Deno.test("every link of every page leads to a file", async () => {
   assertEquals(count > 50, true, `only ${count} links were found`);
 });
 
-Deno.test("linksOf() finds links and passes over code and other hosts", () => {
+Deno.test("linksOf() finds links, and skips code and other hosts", () => {
   const page = "[a](b.md) `[c](d)` [e](https://f.example) [`g`](h/i.ts#j)\n```\n[k](l)\n```\n";
   assertEquals(linksOf(page), ["b.md", "h/i.ts#j"]);
 });

@@ -1,5 +1,5 @@
 /**
- * The pages of docs/ that are made from tables say what the tables say. `UPDATE_DOCS=1` writes them.
+ * Tests that the generated pages of docs/ match their tables. `UPDATE_DOCS=1` writes them.
  *
  * @module
  */

@@ -87,7 +87,7 @@ Deno.test("dump of manifests asks no process, and renders as the manifests do", 
     assertStringIncludes(err, "no kube-relay was running when it was made");
   }));
 
-Deno.test("dump of manifests that cannot be used ends with 1, and is written", () =>
+Deno.test("dump of unusable manifests exits with 1, and is written", () =>
   inFolder(async (folder) => {
     await Deno.writeTextFile(`${folder}/bad.yaml`, "kind: Service\napiVersion: v1\n");
     const file = `${folder}/dump`;
@@ -102,20 +102,20 @@ Deno.test("dump of manifests that cannot be used ends with 1, and is written", (
     assertEquals(JSON.parse(await Deno.readTextFile(file)).objects.services, []);
   }));
 
-Deno.test("dump says what is missing: a file, a running process, a folder", () =>
+Deno.test("dump names the missing part: a file, a running process, a folder", () =>
   inFolder(async (folder) => {
-    const nobody = `--control-socket=${folder}/nobody`;
+    const unused = `--control-socket=${folder}/unused`;
     assertEquals((await run("dump")).code, 2);
     assertStringIncludes((await run("dump")).err, "'dump' lacks FILE");
     assertStringIncludes(
-      (await run("dump", `${folder}/a`, nobody)).err,
+      (await run("dump", `${folder}/a`, unused)).err,
       "no program listens there",
     );
     const { err } = await run("dump", "/nowhere/a", "--mode=iptables", `--manifests=${MANIFESTS}`);
     assertStringIncludes(err, "Cannot write the dump to '/nowhere/a': No such file or directory");
   }));
 
-Deno.test("--from takes nothing beside it that the dump has itself", async () => {
+Deno.test("--from excludes flags for values that the dump contains", async () => {
   const besides = { manifests: "m", "proxy-mode": "ipvs", "hostname-override": "node-b" };
   for (const [flag, value] of Object.entries(besides)) {
     const { code, err } = await run("render", "--from=a.json", `--${flag}=${value}`);

@@ -28,7 +28,7 @@ const DEPENDENCIES = {
 };
 const RELAY = relayOptionsOf({ uid: 0, env: () => undefined }, { flags: {}, problems: [] });
 
-/** What became of a text: `refused`, or the length of what was rendered. */
+/** Returns the result for a text: `refused`, or the length of the rendered rules. */
 async function fate(text: string): Promise<"refused" | number> {
   try {
     const dump = parseDump(text, { source: SOURCE, part: DUMP_SCHEMA });

@@ -1,6 +1,6 @@
 /**
  * A dump of one machine, replayed on another, gives byte for byte the rules of the first: in each
- * mode, with a kernel that has everything and with one that lacks things.
+ * mode, with a complete kernel and with one that lacks features.
  *
  * @module
  */
@@ -87,7 +87,7 @@ const CASES: readonly ReplayCase[] = [
   },
 ];
 
-/** Gives a machine programs that are there, and do nothing that matters here. */
+/** Provides programs that exist and do nothing relevant. */
 function furnish(commands: FakeCommandRunner): FakeCommandRunner {
   return ["choom", "conntrack", "nproc", "sysctl"].reduce(
     (furnished, program) => furnished.on(program, { code: 1 }),
@@ -95,7 +95,7 @@ function furnish(commands: FakeCommandRunner): FakeCommandRunner {
   );
 }
 
-/** Files of all scenarios with the own Node beside them. */
+/** Files of all scenarios, with the own Node in each. */
 async function writeObjects(folder: string): Promise<readonly string[]> {
   const node = `${folder}/node.json`;
   await Deno.writeTextFile(node, manifestText(rawObjects("Node", testNode())));
@@ -103,7 +103,10 @@ async function writeObjects(folder: string): Promise<readonly string[]> {
   return [node, ...paths.sort()];
 }
 
-/** What `render --from` prints on a machine that has another name and user, and no program. */
+/**
+ * Returns the output of `render --from` on a machine with another name and user, and without
+ * programs.
+ */
 async function replay(path: string): Promise<string> {
   const texts = { out: "", err: "" };
   const dependencies = createDependencies();
@@ -122,7 +125,7 @@ async function replay(path: string): Promise<string> {
   return texts.out === "" ? texts.err : texts.out;
 }
 
-Deno.test("render --from follows a node whose Services come, change and go", async () => {
+Deno.test("render --from follows a node whose Services are added, changed and removed", async () => {
   const folder = await Deno.makeTempDir();
   const write = (services: readonly Service[]) =>
     Deno.writeTextFile(
@@ -158,7 +161,7 @@ Deno.test("render --from follows a node whose Services come, change and go", asy
   }
 });
 
-/** What `diff` and `trace` ask for, but for the time. */
+/** Returns the answer that `diff` and `trace` request, without the time. */
 async function inputsOf({ controlSocket }: DumpedRelay): Promise<unknown> {
   const { writtenAt: _, ...inputs } = JSON.parse(
     await askControlText(controlSocket, { route: "/dump?inputs" }),
@@ -173,7 +176,7 @@ function inputPartOf(dump: unknown): unknown {
 }
 
 for (const { name, mode, commands, flags = [], shows } of CASES) {
-  Deno.test(`render --from gives what the node computed: ${name}`, async () => {
+  Deno.test(`render --from prints the rules that the node computed: ${name}`, async () => {
     const folder = await Deno.makeTempDir();
     try {
       const manifests = await writeObjects(folder);

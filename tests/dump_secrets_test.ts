@@ -1,6 +1,6 @@
 /**
- * What a dump must never have: secrets are planted wherever kube-relay could come by them, and looked
- * for in the text.
+ * Tests that a dump contains no secret. Secrets are planted in every input of kube-relay, and the
+ * text is searched for them.
  *
  * @module
  */
@@ -15,7 +15,10 @@ import { testDump, testDumpParts } from "./support/builders/test_dump.ts";
 
 const SECRET = "s3cr3t-planted-value";
 
-/** Metadata with secrets in everything that others write there, and one annotation that is ours. */
+/**
+ * Metadata with secrets in everything that other programs write there, and one annotation of
+ * kube-relay.
+ */
 const METADATA = {
   annotations: {
     "kubectl.kubernetes.io/last-applied-configuration": `{"password":"${SECRET}"}`,
@@ -93,7 +96,7 @@ Deno.test("a dump of a node with manifests has no foreign annotation, and no env
   }
 });
 
-Deno.test("a dump takes user information and keys out of what others say", () => {
+Deno.test("a dump removes user information and keys from text of other programs", () => {
   const { status } = testDumpParts();
   assert(status);
   const [family] = status.families;

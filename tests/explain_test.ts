@@ -38,7 +38,7 @@ async function explain(...argv: readonly string[]): Promise<Result> {
   return { code, ...texts };
 }
 
-/** The verdict, the endpoints that may get the packet, and what was asked of the kernel. */
+/** The verdict, the endpoints that may get the packet, and the queries to the kernel. */
 function gist({ out, err }: Result): readonly unknown[] {
   if (out === "") throw new Error(err);
   const report: ExplainReport = JSON.parse(out);
@@ -121,7 +121,7 @@ Deno.test("explain asks a running kube-relay, which asks its kernel", () =>
     ]);
   }));
 
-Deno.test("explain of manifests asks nobody, in every mode", () =>
+Deno.test("explain of manifests needs no running kube-relay, in every mode", () =>
   withManifests(async (folder) => {
     for (const mode of ["iptables", "ipvs", "nftables", "userspace"]) {
       const given = [`--manifests=${folder}`, `--mode=${mode}`, "--cluster-cidr=10.0.0.0/8"];
@@ -134,15 +134,15 @@ Deno.test("explain of manifests asks nobody, in every mode", () =>
     }
   }));
 
-Deno.test("explain tells wrong use from what is not there", async () => {
-  const nobody = "--control-socket=/nonexistent/socket";
+Deno.test("explain distinguishes wrong use from missing objects", async () => {
+  const missingSocket = "--control-socket=/nonexistent/socket";
   for (
     const [argv, code, says] of [
       [["node"], 2, "'explain' lacks TO"],
       [["here", "shop/web"], 2, "Cannot read FROM 'here'"],
       [["node", "web"], 2, "Cannot read TO 'web'"],
       [["node", "a/b", "c"], 2, "Unexpected argument 'c'"],
-      [["node", "a/b", nobody], 1, "no program listens there"],
+      [["node", "a/b", missingSocket], 1, "no program listens there"],
     ] as const
   ) {
     const result = await explain(...argv);

@@ -81,7 +81,7 @@ async function configurationIn(folder: string): Promise<RunConfiguration> {
   return { ...configuration, mode: "userspace", families: IP_FAMILIES, flags };
 }
 
-/** The answer's code and count; `undefined` while nobody listens. */
+/** The answer's code and count; `undefined` while the port is closed. */
 async function ask(port: number): Promise<string | undefined> {
   const answer = await fetch(`http://127.0.0.1:${port}/`).catch(() => undefined);
   if (answer === undefined) return undefined;
@@ -89,7 +89,7 @@ async function ask(port: number): Promise<string | undefined> {
   return `${answer.status}: ${localEndpoints}, ${serviceProxyHealthy}`;
 }
 
-Deno.test("kube-relay answers a health check node port as the manifests say, until it ends", async () => {
+Deno.test("kube-relay answers a health check node port according to the manifests, until it ends", async () => {
   const folder = await Deno.makeTempDir();
   const port = unusedPort();
   const file = `${folder}/manifests/web.yaml`;

@@ -20,7 +20,7 @@ type Event =
   | { readonly node: NodeEligibility }
   | { readonly waitSeconds: number };
 
-/** What happens, one after the other, and what is answered then. */
+/** Successive events, with the expected answers after each. */
 interface Step {
   readonly name: string;
   readonly events?: readonly Event[];
@@ -102,7 +102,7 @@ const TIMELINE: readonly Step[] = [
   },
   { name: "all synced", events: [{ update: "IPv4" }], healthz: 200, livez: 200, families: BOTH },
   {
-    name: "a taint that says nothing",
+    name: "a taint without an effect",
     events: [{ node: { taints: [{ key: "other" }] } }],
     healthz: 200,
     livez: 200,
@@ -125,7 +125,7 @@ const TIMELINE: readonly Step[] = [
     nodeEligible: false,
   },
   {
-    name: "the taint is gone",
+    name: "the taint is removed",
     events: [{ update: "IPv4" }, { node: { taints: [] } }],
     healthz: 200,
     livez: 200,
@@ -140,7 +140,7 @@ const TIMELINE: readonly Step[] = [
     nodeEligible: false,
   },
   {
-    name: "the Node is gone: what was last known stays",
+    name: "the Node is deleted: its last state stays",
     events: [{ waitSeconds: 3600 }],
     healthz: 503,
     livez: 200,
@@ -234,7 +234,7 @@ const LAST_UPDATED: readonly {
 ];
 
 for (const { name, events, expect } of LAST_UPDATED) {
-  Deno.test(`/healthz says as lastUpdated ${name}`, async () => {
+  Deno.test(`/healthz returns as lastUpdated ${name}`, async () => {
     await using stage = await startProxyServersStage({ timeoutMs: 10_000 });
     for (const event of events) await happen(stage, event);
     const { lastUpdated, currentTime } = JSON.parse((await ask(stage, "/healthz")).text);

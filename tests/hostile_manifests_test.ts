@@ -1,6 +1,7 @@
 /**
- * What may stand in a folder of manifests, or beside a configuration file, that others write to: no file
- * of it holds up a running kube-relay, and the Services of other files are served.
+ * Attacks a running kube-relay by files in a folder of manifests, or next to a configuration file,
+ * to which other users may write. No file may delay it, and it must serve the Services of other
+ * files.
  *
  * @module
  */
@@ -53,7 +54,7 @@ async function withRelay(test: (stage: Stage) => Promise<void>, args: readonly s
   await test({ relay, manifests: `${relay.folder}/manifests`, port, server });
 }
 
-/** Shows that changes are seen, and that the process ends when it is told to. */
+/** Asserts that changes are seen, and that the process ends on request. */
 async function isAlive({ relay, manifests, port, server }: Stage): Promise<void> {
   const next = serviceText("next", { clusterIP: NEXT, port, to: server.port });
   await Deno.writeTextFile(`${manifests}/next.json`, next);
@@ -62,7 +63,7 @@ async function isAlive({ relay, manifests, port, server }: Stage): Promise<void>
   assertEquals(await relay.stop(), 0, relay.log);
 }
 
-/** What somebody puts into the folder. */
+/** Files that another user puts into the folder. */
 const PUT: Readonly<Record<string, (folder: string) => Promise<void>>> = {
   "a named pipe with the name of a manifest": (folder) => runTool("mkfifo", [`${folder}/a.yaml`]),
   "a named pipe of another name": (folder) => runTool("mkfifo", [`${folder}/.a`]),
@@ -85,19 +86,19 @@ const PUT: Readonly<Record<string, (folder: string) => Promise<void>>> = {
 
 for (const [what, put] of Object.entries(PUT)) {
   Deno.test({
-    name: `${what} does not hold up kube-relay`,
+    name: `${what} does not delay kube-relay`,
     ignore,
     fn: () =>
       withRelay(async (stage) => {
         await put(stage.manifests);
-        // Events of a watch come in order: what comes later tells that the first was looked at.
+        // Events of a watch come in order: a later one shows that the first was handled.
         await Deno.writeTextFile(`${stage.manifests}/later.yaml`, "kind: Other\n");
         await isAlive(stage);
       }),
   });
 }
 
-/** What a parser of YAML would take many seconds for. */
+/** Texts for which a YAML parser would take many seconds. */
 const HEAVY: Readonly<Record<string, string>> = {
   brackets: "[".repeat(512 * 1024 - 1),
   "closing brackets": "]".repeat(512 * 1024 - 1),
@@ -120,9 +121,10 @@ async function costOf(file: { name: string; text: string }, stage: Stage): Promi
   return await cpuSeconds(relay.pid) - before;
 }
 
-// Not the time on the clock: a busy machine takes many times as long for the same work.
+// Not elapsed time: a busy machine takes many times as long for the same work.
 Deno.test({
-  name: "no manifest holds up the traffic of others for longer than an honest one of its length",
+  name:
+    "no manifest delays the traffic of other Services for longer than an honest one of its length",
   ignore,
   fn: () =>
     withRelay(async (stage) => {
@@ -143,7 +145,7 @@ const HOSTILE: Readonly<Record<string, (own: number) => Record<string, unknown>>
   "claims a port of kube-relay": (port) => ({ externalIPs: ["127.0.0.1"], ports: [{ port }] }),
   "claims the address of a good Service": () => ({ externalIPs: [WEB], ports: PORTS }),
   "claims every address": () => ({ externalIPs: ["0.0.0.0"], ports: PORTS }),
-  "claims addresses of nobody": () => ({
+  "claims addresses without an owner": () => ({
     externalIPs: ["224.0.0.1", "255.255.255.255", "169.254.169.254", "192.0.2.77"],
     ports: PORTS,
   }),
@@ -200,7 +202,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "a named pipe beside the configuration file does not hold up kube-relay",
+  name: "a named pipe next to the configuration file does not delay kube-relay",
   ignore,
   fn: () =>
     withFolder(async (folder) => {

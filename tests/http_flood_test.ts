@@ -1,6 +1,6 @@
 /**
- * Clients that ask a running kube-relay for its pages as fast as they can, and what the Services that
- * it forwards notice of it.
+ * Tests clients that request pages of a running kube-relay as fast as they can, and their effect on
+ * forwarded Services.
  *
  * @module
  */
@@ -24,7 +24,7 @@ const EXCHANGES = 100;
  * one takes as much of the machine, and nothing of this process.
  */
 const LONGER = { times: 3, byMs: 300 };
-/** How far memory may grow: garbage, which the next collection takes away. */
+/** The growth of memory that is allowed: garbage that the next collection frees. */
 const MOST_GROWTH = 192 * 1024 * 1024;
 
 function startClients(port: number, paths: readonly string[]): LineProcess {
@@ -42,13 +42,13 @@ async function residentOf(pid: number): Promise<number> {
   return Number(new TextDecoder().decode(stdout)) * 1024;
 }
 
-/** Where a kube-relay answers HTTP. */
+/** The ports at which a kube-relay answers HTTP. */
 interface Pages {
   readonly relay: LoopbackRelay;
   readonly healthCheckNodePort: number;
 }
 
-/** What is asked for, and the port. */
+/** The requested paths, and the port. */
 const FLOODS: Readonly<
   Record<string, { readonly paths: readonly string[]; readonly port: (pages: Pages) => number }>
 > = {
@@ -115,7 +115,7 @@ async function longestWait(port: number, paths: readonly string[]): Promise<numb
   return longest;
 }
 
-Deno.test(`${CLIENTS} clients that ask for pages without end hold up no Service`, async (t) => {
+Deno.test(`${CLIENTS} clients that ask for pages endlessly delay no Service`, async (t) => {
   await using pod = TcpServer.named("pod");
   const healthCheckNodePort = unusedPort();
   const web = webManifest(pod.port, healthCheckNodePort);

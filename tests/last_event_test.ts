@@ -1,5 +1,5 @@
 /**
- * The event that says why a kube-relay ended is at the API server when the process is gone.
+ * Tests that the event with the reason of an exit is at the API server when the process has ended.
  *
  * @module
  */
@@ -61,16 +61,16 @@ async function runInto(port: number, { server, folder }: {
   );
 }
 
-Deno.test("runProxy() that ends for a port that is taken has told the Node of it", async () => {
+Deno.test("runProxy() that ends for a port that is taken has written an event about it for the Node", async () => {
   using taken = Deno.listen({ hostname: "127.0.0.1", port: 0 });
   await using server = await FakeApiServer.start();
   const folder = await Deno.makeTempDir();
   try {
     const { port } = taken.addr;
     await assertRejects(() => runInto(port, { server, folder }), Error, `127.0.0.1:${port}`);
-    const told = server.store.list(EVENTS).find(({ type }) => type === "Warning");
+    const warning = server.store.list(EVENTS).find(({ type }) => type === "Warning");
     assertEquals<unknown>(
-      [told?.reason, told?.regarding],
+      [warning?.reason, warning?.regarding],
       ["FailedToStartProxierHealthcheck", { apiVersion: "v1", kind: "Node", name: THIS_NODE }],
     );
   } finally {

@@ -8,14 +8,14 @@ import { assert, assertEquals } from "@std/assert";
 
 const ROOT = new URL("../", import.meta.url);
 
-/** A source file and what it holds. */
+/** A source file with its content. */
 interface SourceFile {
   /** Relative to the repository, e.g. `lib/net/cidr.ts`. */
   readonly path: string;
   readonly text: string;
 }
 
-/** What a file of a layer may import of the others; its own folder is always open. */
+/** The layers that a file of a layer may import, besides its own folder. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "lib/std": [],
   "lib/net": [],
@@ -23,15 +23,16 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "lib/proxy": ["lib/api", "lib/net"],
   "lib/explain": ["lib/proxy", "lib/api", "lib/net"],
   "lib/policy": ["lib/api", "lib/net"],
+  "lib/routing": ["lib/proxy", "lib/policy", "lib/api", "lib/net"],
   ...Object.fromEntries(
     ["kube", "controller", "config", "health", "metrics", "log", "os"].map((edge) => [
       `lib/${edge}`,
-      ["lib/proxy", "lib/policy", "lib/api", "lib/net", "lib/log", "lib/os"],
+      ["lib/routing", "lib/proxy", "lib/policy", "lib/api", "lib/net", "lib/log", "lib/os"],
     ]),
   ),
   "backends": [
     ...["lib/controller", "lib/log", "lib/os"],
-    ...["lib/explain", "lib/proxy", "lib/policy", "lib/api", "lib/net"],
+    ...["lib/explain", "lib/routing", "lib/proxy", "lib/policy", "lib/api", "lib/net"],
   ],
   "lib/app": [
     ...[
@@ -43,7 +44,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
       "lib/log",
       "lib/os",
     ],
-    ...["lib/explain", "lib/proxy", "lib/policy", "lib/api", "lib/net"],
+    ...["lib/explain", "lib/routing", "lib/proxy", "lib/policy", "lib/api", "lib/net"],
   ],
   "main.ts": ["lib", "backends", "deno.json"],
 };
@@ -52,7 +53,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
 const EXCEPTIONS: Readonly<Record<string, string>> = {
   // Manifests and the configuration are read by one YAML reader, which knows positions.
   "lib/kube": "lib/config/yaml_source.ts",
-  // What any data plane is; that of Services adds to it.
+  // The common interface of data planes; that of Services extends it.
   "lib/proxy": "lib/controller/data_plane.ts",
   // Health and metrics are those of a loop.
   "lib/health": "lib/controller/loop_id.ts",
@@ -91,12 +92,15 @@ const PURE_IN_BACKENDS = new RegExp(
 /** The docstring of a module, and a claim in it. */
 const CLAIMS_PURITY = /^\s*\/\*\*(?:(?!\*\/)[\s\S])*\bPure\b/;
 
-/** The toolkits of kernel tools, which serve every controller, and what they must not know. */
+/**
+ * The toolkits of kernel tools, which serve every controller, and the modules that they must not
+ * import.
+ */
 const TOOLKIT = /^backends\/(netfilter\/(nft|iptables|ipset)|iproute)\//;
 const SERVICES =
   /^lib\/(api\/|proxy\/(service_(?!mode)|proxy_))|^backends\/(iptables|ipvs|userspace)\//;
 
-/** What a sync runs through in a backend, and the tools that it must not depend on. */
+/** Files of a backend that a sync uses, and tools that they must not import. */
 const WRITE_PATH =
   /^backends\/(?:policy\/)?\w+\/(wanted_\w+|applied_\w+|\w+_writer|adopt_\w+|layout|drift_watch|diff|diff_\w+|render_service)\.ts$/;
 const TOOL = /\/(compare\w*|\w+_comparison|explain\w*|trace\w*|inspect\w*|find_\w+)\.ts$/;
@@ -113,7 +117,7 @@ const REACHES_OUTSIDE = [
   /\bfetch\(/,
 ];
 
-/** What only some files may do. */
+/** Actions that only some files may perform. */
 const ONLY_IN: readonly { what: string; pattern: RegExp; files: RegExp }[] = [
   {
     what: "starts a process",
@@ -198,7 +202,9 @@ function withoutComments(text: string): string {
   return text.replace(token, (_, literal) => literal ?? "");
 }
 
-/** The files of ours that a file imports, statically or not, relative to the repository. */
+/**
+ * The files of this repository that a file imports, statically or not, relative to the repository.
+ */
 function importsOf({ path, text }: SourceFile): string[] {
   const found = withoutComments(text).matchAll(/\b(?:from|import|import\()\s*"(\.[^"]+)"/g);
   const base = new URL(path, ROOT);
@@ -209,16 +215,19 @@ function mayImport(from: string, to: string): boolean {
   const [own, other] = [layerOf(from), layerOf(to)];
   if (EXCEPTIONS[own] === to) return true;
   if (own === "backends" && other === "backends") {
-    const [mine, theirs] = [backendOf(from), backendOf(to)];
+    const [importer, imported] = [backendOf(from), backendOf(to)];
     // The toolkits of the kernel's tools, which the modes share.
-    return mine === undefined || mine === theirs || theirs === "netfilter" || theirs === "iproute";
+    return importer === undefined || importer === imported || imported === "netfilter" ||
+      imported === "iproute";
   }
   const open = MAY_IMPORT[own] ?? [];
   return own === other || open.includes(other) || open.includes(other.split("/")[0]!);
 }
 
 function isPure({ path, text }: SourceFile): boolean {
-  if (/^lib\/(net|api|proxy|explain|policy)\//.test(path) || CLAIMS_PURITY.test(text)) return true;
+  if (/^lib\/(net|api|proxy|explain|policy|routing)\//.test(path) || CLAIMS_PURITY.test(text)) {
+    return true;
+  }
   return path.startsWith("backends/") && PURE_IN_BACKENDS.test(path);
 }
 
@@ -280,7 +289,7 @@ Deno.test("every folder of lib has its place among the layers", async () => {
   assertEquals([...layers].filter((layer) => !(layer in MAY_IMPORT)), []);
 });
 
-Deno.test("no import goes round in a circle between layers", () => {
+Deno.test("no imports form a circle between layers", () => {
   // What a layer may import must not, by any way, be allowed to import it. lib/log and lib/os may
   // use each other: both are used by all other edges.
   const reach = (from: string, seen = new Set<string>()): Set<string> => {
@@ -295,13 +304,16 @@ Deno.test("no import goes round in a circle between layers", () => {
   }
 });
 
-/** Violations that must be found: path, code, what the message must say. */
+/** Violations that must be found: path, code, and the expected message. */
 const PLANTED: readonly (readonly [path: string, text: string, says: string])[] = [
   ["lib/net/a.ts", 'import { b } from "../proxy/b.ts";', "lib/net must not know lib/proxy"],
   ["lib/proxy/a.ts", 'import type { B } from "../os/b.ts";', "lib/proxy must not know lib/os"],
   ["lib/proxy/a.ts", 'import { b } from "../policy/b.ts";', "must not know lib/policy"],
   ["lib/policy/a.ts", 'import { b } from "../proxy/b.ts";', "must not know lib/proxy"],
   ["lib/policy/a.ts", "const x = Date.now();", "is to be pure but says 'Date.now'"],
+  ["lib/policy/a.ts", 'import { b } from "../routing/b.ts";', "must not know lib/routing"],
+  ["lib/routing/a.ts", 'import { b } from "../app/b.ts";', "must not know lib/app"],
+  ["lib/routing/a.ts", "const x = Date.now();", "is to be pure but says 'Date.now'"],
   ["lib/proxy/a.ts", 'export { b } from "../../backends/b.ts";', "must not know backends"],
   ["lib/kube/a.ts", 'import { b } from "../config/b.ts";', "lib/kube must not know lib/config"],
   ["lib/kube/a.ts", 'const b = await import("../app/b.ts");', "lib/kube must not know lib/app"],
@@ -350,7 +362,7 @@ for (const [path, text, says] of PLANTED) {
   });
 }
 
-/** What must not be taken for a violation. */
+/** Texts that must not count as violations. */
 const INNOCENT: readonly (readonly [path: string, text: string])[] = [
   [
     "lib/proxy/a.ts",
@@ -371,7 +383,7 @@ const INNOCENT: readonly (readonly [path: string, text: string])[] = [
 ];
 
 for (const [path, text] of INNOCENT) {
-  Deno.test(`violationsOf() lets pass ${JSON.stringify(text)} in ${path}`, () => {
+  Deno.test(`violationsOf() accepts ${JSON.stringify(text)} in ${path}`, () => {
     assertEquals(violationsOf({ path, text }), []);
   });
 }

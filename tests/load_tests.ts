@@ -15,7 +15,9 @@ for (const path of Deno.args) {
   for (const file of files) await load(file);
 }
 
-/** A file that cannot be loaded is a test that fails; the tests of the other files run all the same. */
+/**
+ * A file that cannot be loaded is a failing test; the tests of the other files run nevertheless.
+ */
 async function load(file: string): Promise<void> {
   try {
     await import(new URL(file, ROOT).href);

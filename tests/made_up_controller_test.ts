@@ -25,9 +25,9 @@ function kubeProxySeries(lines: readonly string[]): readonly string[] {
 
 Deno.test("a made-up controller syncs, and everything that reports names it", async (t) => {
   await using stage = await LanternRelay.start({ isEnabled: true });
-  const { socket, plane, clock, told } = stage;
+  const { socket, plane, clock, calls } = stage;
   assertEquals([...plane.lit], [["park/a", "Elm"]]);
-  assertEquals(told.slice(0, 3), ["start lanterns", "addresses for lanterns", "open lanterns"]);
+  assertEquals(calls.slice(0, 3), ["start lanterns", "addresses for lanterns", "open lanterns"]);
   const status = await requestStatus(socket);
   const changes = await askControl(socket, { route: "/changes" }) as ChangesReport;
   const look = { now: clock.wallNow(), columns: 100, timeZone: "UTC" };
@@ -124,7 +124,7 @@ Deno.test("a made-up controller syncs, and everything that reports names it", as
   });
 });
 
-Deno.test("a made-up controller whose sync is stuck makes the node unhealthy", async () => {
+Deno.test("a made-up controller whose sync hangs makes the node unhealthy", async () => {
   await using stage = await LanternRelay.start({ isEnabled: true });
   const { plane, clock, lines, api } = stage;
   const hanging = Promise.withResolvers<void>();
@@ -152,10 +152,10 @@ Deno.test("a made-up controller whose sync is stuck makes the node unhealthy", a
 
 Deno.test("a made-up controller is stopped before Services, and drained with them", async () => {
   const stage = await LanternRelay.start({ isEnabled: true });
-  const { told } = stage;
-  told.length = 0;
+  const { calls } = stage;
+  calls.length = 0;
   await stage[Symbol.asyncDispose]();
-  assertEquals(told.filter((each) => !each.startsWith("addresses")), [
+  assertEquals(calls.filter((each) => !each.startsWith("addresses")), [
     "stop lanterns",
     "drain lanterns",
     "drain Services",
@@ -177,7 +177,7 @@ Deno.test("a run without other controllers is as kube-proxy, and watches no furt
     "/apis/discovery.k8s.io/v1/endpointslices",
     "/apis/networking.k8s.io/v1/servicecidrs",
   ]);
-  assertEquals(stage.told, []);
+  assertEquals(stage.calls, []);
   const status = await requestStatus(stage.socket);
   assertEquals("controllers" in status, false);
   assertEquals(

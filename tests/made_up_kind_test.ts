@@ -118,7 +118,7 @@ Deno.test("a made-up kind is read from manifests, with its checks and defaults",
   ]);
 });
 
-Deno.test("a made-up kind is dumped without what is secret, and read again", () => {
+Deno.test("a made-up kind is dumped without secrets, and read again", () => {
   const schema = dumpedObjects([LANTERN]);
   const spec = { street: "Elm", ports: [{ port: 80 }] };
   const raw = lantern("a", spec, { colour: "red" });

@@ -24,11 +24,11 @@ interface Row {
   readonly accept?: string;
   readonly status?: number;
   readonly type?: string;
-  /** The body, or what it has to match. */
+  /** The body, or a pattern that it must match. */
   readonly body?: string | RegExp;
 }
 
-/** What everybody may ask. */
+/** Paths that every client may request. */
 const PATHS: readonly Row[] = [
   { path: "/metrics", type: PROMETHEUS, body: /^# HELP \w+ [^]*\nkubernetes_build_info\{/m },
   {
@@ -90,7 +90,7 @@ const PATHS: readonly Row[] = [
   { path: "//metrics", status: 404, type: TEXT },
 ];
 
-/** What --profiling adds; the tests are on this machine. */
+/** Paths that --profiling adds; the tests are on this machine. */
 const PROFILING_PATHS: readonly Row[] = [
   { path: "/debug/flags/v", method: "PUT", send: "4", type: TEXT },
   { path: "/debug/flags/v", method: "PUT", send: "four", status: 400, type: TEXT },
@@ -99,7 +99,7 @@ const PROFILING_PATHS: readonly Row[] = [
   { path: "/debug/pprof/", status: 404, type: TEXT, body: /no Go program\n$/ },
 ];
 
-/** What the feature gates take away. */
+/** Paths that the feature gates remove. */
 const GATED_PATHS: readonly Row[] = [
   { path: "/flagz", status: 404, type: TEXT },
   { path: "/statusz", status: 404, type: TEXT },
@@ -155,7 +155,7 @@ Deno.test("/proxyMode of the metrics port names the mode in use", async () => {
   }
 });
 
-Deno.test("/metrics/slis of the metrics port counts what /healthz checked, until DELETE", async () => {
+Deno.test("/metrics/slis of the metrics port counts the checks of /healthz, until DELETE", async () => {
   await using stage = await startProxyServersStage();
   const slis = async () => {
     const text = await (await ask(stage, { path: "/metrics/slis" })).text();

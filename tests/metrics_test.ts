@@ -1,6 +1,6 @@
 /**
- * The metrics of kube-proxy 1.36, transcribed as data, against what is really served: by a running
- * kube-relay, and in the other modes by what their metrics are made of.
+ * Compares the metrics of kube-proxy 1.36, transcribed as data, with the served ones: of a running
+ * kube-relay, and in the other modes of the parts of their metrics.
  *
  * @module
  */
@@ -70,8 +70,8 @@ const LETTERS: Readonly<Partial<Record<BackendMode, string>>> = {
 };
 
 /**
- * A mode that upstream does not have: the rows of all its modes, those of the kernel's connection
- * tracking only where the kernel forwards.
+ * A mode that upstream does not have: the rows of all its modes. Those of connection tracking
+ * appear only if the kernel forwards.
  */
 function isInOwnMode([name, , , , modes]: Row, mode: BackendMode): boolean {
   return modes === "IVN" &&
@@ -103,7 +103,7 @@ function assertUpstreamMetrics(text: string, mode: BackendMode): void {
   }
 }
 
-/** Tells everything that can be told, of both families, with words that nobody knows. */
+/** Reports every figure of both families, with unknown words. */
 function tellEverything(metrics: ProxyMetrics): void {
   for (const family of ["IPv4", "IPv6"] as const) {
     metrics.syncQueued(family, 1000);
@@ -177,7 +177,7 @@ for (const mode of BACKEND_MODES) {
   });
 }
 
-Deno.test("createProxyMetrics() has no nfacct counters where there is no nfacct", async () => {
+Deno.test("createProxyMetrics() has no nfacct counters if there is no nfacct", async () => {
   const metrics = createProxyMetrics({ version: "1.2.3", mode: "iptables" });
   metrics.setRuleCounters("IPv4", { failedWrites: 0, failedPartialWrites: 0, failedCleanups: 0 });
   const served = parsePrometheusText((await metrics.render()).body);
@@ -217,7 +217,7 @@ Deno.test("kube-relay serves kube-proxy's table in userspace mode, row by row", 
       const series = `kubeproxy_sync_proxy_rules_${name}_timestamp_seconds{ip_family="IPv4"}`;
       assert(Math.abs(valueOf(text, series)! - now) < 60, name);
     }
-    // One Service and one slice, told to each of the families that it may belong to.
+    // One Service and one slice, counted for each family to which they may belong.
     assertEquals(valueOf(text, "kubeproxy_sync_proxy_rules_service_changes_total"), 2);
     assertEquals(valueOf(text, "kubeproxy_sync_proxy_rules_endpoint_changes_total"), 1);
     assertEquals(valueOf(text, "kubeproxy_sync_proxy_rules_service_changes_pending"), 0);
@@ -226,7 +226,7 @@ Deno.test("kube-relay serves kube-proxy's table in userspace mode, row by row", 
     assertEquals(valueOf(text, gate), 1);
   }));
 
-Deno.test("kube-relay serves what went through a Service with --service-counters, until it is gone", () =>
+Deno.test("kube-relay serves the traffic of a Service with --service-counters, until it is deleted", () =>
   withRelay(async (relay) => {
     const labels =
       'namespace="default",service="web",port_name="main",protocol="TCP",ip_family="IPv4"';

@@ -1,6 +1,6 @@
 /**
- * What clients and tenants may do to a running kube-relay whose open files are few: everything that
- * they can open is bounded, and whoever else asks is served meanwhile.
+ * Attacks a running kube-relay with few open files through clients and tenants. Everything that
+ * they can open is limited, and other clients are served meanwhile.
  *
  * @module
  */
@@ -49,7 +49,7 @@ function service(
   ]);
 }
 
-/** Connections that say nothing, or `text` and no more. */
+/** Connections that send nothing, or only `text`. */
 async function connect(
   address: { hostname: string; port: number },
   text = "",
@@ -82,7 +82,7 @@ async function duringOneLook(check: () => Promise<void>): Promise<void> {
   }
 }
 
-/** Everything that others are served by still answers. */
+/** All parts that serve other clients still answer. */
 async function assertServes(relay: LoopbackRelay, during: string): Promise<void> {
   const web = async () => await ask(WEB).catch(() => undefined) === "pod";
   await relay.until(`the Service is served (${during})`, web);
@@ -97,7 +97,7 @@ async function assertServes(relay: LoopbackRelay, during: string): Promise<void>
 }
 
 Deno.test({
-  name: "kube-relay serves everybody else when clients and Services ask for all of its open files",
+  name: "kube-relay serves other clients when clients and Services ask for all of its open files",
   ignore: isMissing("running out of open files", [program("prlimit")]),
   async fn(t) {
     await using pod = TcpServer.named("pod");
@@ -188,7 +188,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "kube-relay outlives a time without any file to open, and goes on as before",
+  name: "kube-relay survives a time without free files, and continues as before",
   ignore: isMissing("a limit of open files that is lowered", [program("prlimit")]),
   async fn() {
     await using pod = TcpServer.named("pod");

@@ -49,7 +49,7 @@ function flagValue(command: string, flag: string): string[] | undefined {
   return found?.slice(flag.length + 1).split(",");
 }
 
-/** What `text` says that would open everything, with its line. */
+/** Returns the lines of `text` that would grant all permissions. */
 function blanketPermissions(text: string): string[] {
   return text.split("\n").flatMap((line, index) =>
     /(^|[\s"'(])(-A|--allow-all)(?=$|[\s"')])/.test(line) && !IPTABLES_RULE.test(line)
@@ -76,7 +76,7 @@ Deno.test("nothing is run with all permissions", async (t) => {
   }
 });
 
-Deno.test("the tasks of deno.json that run our code never ask for permissions", async () => {
+Deno.test("the tasks of deno.json that run kube-relay never ask for permissions", async () => {
   const running = (await taskCommands()).filter(([, command]) => /^deno (run|test)/.test(command));
   assert(running.length > 0, "deno.json has no task that runs something");
   for (const [name, command] of running) {
@@ -130,9 +130,9 @@ Deno.test("the units unset each variable of Deno and Node.js that the docs name,
 });
 
 for (const path of UNITS) {
-  Deno.test(`the executable may read what systemd tells ${path}`, async () => {
+  Deno.test(`the executable may read the paths that systemd passes in ${path}`, async () => {
     const unit = await read(path);
-    const told: [RegExp, string][] = [
+    const settings: [RegExp, string][] = [
       [/^Type=notify/m, "NOTIFY_SOCKET"],
       [/^WatchdogSec=/m, "WATCHDOG_USEC"],
       [/^CacheDirectory=/m, "CACHE_DIRECTORY"],
@@ -140,7 +140,7 @@ for (const path of UNITS) {
       [/^#?LoadCredential=/m, "CREDENTIALS_DIRECTORY"],
     ];
     const known = ENVIRONMENT.map((variable) => variable.name);
-    for (const [setting, variable] of told) {
+    for (const [setting, variable] of settings) {
       assert(setting.test(unit), `${path} has no ${setting.source}`);
       assert(known.includes(variable), `lib/os/permissions.ts lacks ${variable}`);
     }

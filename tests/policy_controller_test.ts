@@ -1,6 +1,6 @@
 /**
- * NetworkPolicies in a whole run, with fake data planes: sources, changes, failures, takeover, and what
- * is reported.
+ * Tests NetworkPolicies in a whole run, with fake data planes: sources, changes, failures,
+ * takeover, and reports.
  *
  * @module
  */
@@ -60,6 +60,7 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
         name: "Rules",
         text: "IPv4: 1 pod isolated for ingress, 0 for egress; 1 rule list, 1 set with 0 members",
       },
+      { name: "Relayed", text: "connections are judged by the address of the client" },
     ]);
     const text = renderStatus(status, { now: Date.now(), columns: 100 });
     assertStringIncludes(text, "network-policy\nPolicies 1, for 3 pods of the cluster\n");
@@ -78,6 +79,13 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
   await t.step("the metrics", async () => {
     const lines = await relay.metrics();
     assert(lines.includes('kube_relay_network_policies{ip_family="IPv4"} 1'));
+    relay.planes[0]!.denied = { ingress: 17, egress: 1 };
+    const { controllers: [withDenied] = [] } = await relay.status();
+    const denied = withDenied!.facts.find(({ name }) => name === "Denied");
+    assertEquals(denied?.text, "IPv4: 17 packets to pods, 1 packet from pods");
+    const count =
+      'kube_relay_network_policy_denied_packets_total{ip_family="IPv4",direction="ingress"} 17';
+    assert((await relay.metrics()).includes(count));
     const pods = 'kube_relay_network_policy_isolated_pods{ip_family="IPv4",direction="ingress"} 1';
     assert(lines.includes(pods), lines.join("\n"));
     plane.onDrift?.({ kind: "rule", found: 3, repaired: 2 });
@@ -157,7 +165,7 @@ Deno.test("Services do not wait for policies that may not be read; those wait fo
   await Deno.remove(folder, { recursive: true });
 });
 
-Deno.test("what a failed sync should have enforced comes again", async () => {
+Deno.test("a change of a failed sync is applied by the next one", async () => {
   await using relay = await PolicyRelay.start({
     manifests: MANIFESTS,
     onPlane: ({ failures }) => failures.push(new Error("nft is busy"), new Error("nft is busy")),
@@ -219,7 +227,7 @@ Deno.test("a tool that was named and is missing is not replaced, and Services wo
     const [loop] = controllers?.[0]?.families ?? [];
     return loop?.lastError === "no nft" && families[0]?.lastSync !== undefined;
   });
-  assert(relay.lines.some((line) => line.includes("NetworkPolicies are NOT enforced")));
+  assert(relay.lines.some((line) => line.includes("enforced for relayed connections only")));
   const { controllers } = await relay.status();
   assert(controllers![0]!.facts.some(({ text }) => text.includes("pod-to-pod traffic")));
 });

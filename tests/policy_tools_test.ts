@@ -1,5 +1,5 @@
 /**
- * What `explain` and `diff` say of NetworkPolicies, as command lines: of manifests, of a dump, and of a
+ * Tests `explain` and `diff` for NetworkPolicies, as command lines: with manifests, a dump, and a
  * running process. The pages show the same texts.
  *
  * @module
@@ -69,7 +69,7 @@ async function withDump(use: (path: string) => Promise<void>): Promise<void> {
   }
 }
 
-/** What the page shows begins with the packet. */
+/** Checks that the page shows the output. The text on the page begins with the packet. */
 async function assertShown(page: string, out: string): Promise<void> {
   assertStringIncludes(await readPage(page), `\`\`\`\n${out}`);
 }
@@ -115,7 +115,7 @@ Deno.test("explain judges after the Service and before the source address change
   ]);
 });
 
-Deno.test("explain refuses a pod that is not there, and a pod without a port", async () => {
+Deno.test("explain refuses a missing pod, and a pod without a port", async () => {
   const unknown = await run("explain", "shop/web-9", "shop/db", ...MANIFESTS);
   assertEquals([unknown.code, unknown.out], [1, ""]);
   assertStringIncludes(unknown.err, "Cannot find pod 'shop/web-9'");
@@ -199,7 +199,7 @@ Deno.test("explain asks the running process, which knows the pods", async () => 
   }
 });
 
-Deno.test("render prints policies after the Services of a family, where they are enforced", async () => {
+Deno.test("render prints policies after the Services of a family, if they are enforced", async () => {
   const { out } = await run("render", ...MANIFESTS, "--family=ipv4", "--network-policy");
   const heading = "# NetworkPolicies by nftables, IPv4: 3 pods of this node.\n";
   assertStringIncludes(out, `${heading}add table ip kube-relay-policy\n`);

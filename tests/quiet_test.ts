@@ -23,7 +23,7 @@ import { writeKubeconfig } from "./support/builders/kubeconfig_file.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
 import { unusedPort } from "./support/drivers/unused_port.ts";
 
-/** How far the clock is moved at once. Input and output take real time, which passes in between. */
+/** The step of the clock. Input and output take real time, which passes between two steps. */
 const STEP_MS = 100;
 const QUIET_MINUTE_MS = 60_000;
 

@@ -57,7 +57,7 @@ function withObjects(run: (folder: string) => Promise<void>): Promise<void> {
   return withManifests({ "all.yaml": manifestText(OBJECTS) }, run);
 }
 
-Deno.test("render prints the rules of either IP family, told apart by headings within 80 columns", async () => {
+Deno.test("render prints the rules of either IP family, with headings of at most 80 columns", async () => {
   await withObjects(async (folder) => {
     const both = await render(["--mode=iptables", `--manifests=${folder}`]);
     assertEquals([both.code, both.err], [0, ""]);
@@ -77,7 +77,7 @@ Deno.test("render prints the rules of either IP family, told apart by headings w
   });
 });
 
-Deno.test("render --service prints what is for one Service, and nothing of another", async () => {
+Deno.test("render --service prints the rules of one Service, and none of another", async () => {
   await withObjects(async (folder) => {
     const args = ["--mode=iptables", `--manifests=${folder}`, "--service=shop/web"];
     const { code, out, err } = await render(args);
@@ -100,7 +100,7 @@ Deno.test("render --mode userspace prints the table of addresses", async () => {
   });
 });
 
-Deno.test("render asks the API server for what the cluster has, and prints the same", async () => {
+Deno.test("render reads the objects of the API server, and prints the same", async () => {
   await using server = await FakeApiServer.start();
   for (const object of OBJECTS) server.store.create(object);
   await withObjects(async (folder) => {
@@ -113,14 +113,14 @@ Deno.test("render asks the API server for what the cluster has, and prints the s
   });
 });
 
-Deno.test("render says that no Node has the name of this machine", async () => {
+Deno.test("render reports that no Node has the name of this machine", async () => {
   await withObjects(async (folder) => {
     const args = ["--mode=iptables", `--manifests=${folder}`, "--hostname-override=other"];
     assertStringIncludes((await render(args)).out, "# There is no Node 'other': ");
   });
 });
 
-Deno.test("render leaves out what is broken, names it and ends with 1", async () => {
+Deno.test("render leaves out broken objects, names them and exits with 1", async () => {
   const files = {
     "a.yaml": manifestText(OBJECTS),
     "b.yaml": "kind: [Service\n",
@@ -164,7 +164,7 @@ const REFUSALS: readonly (readonly [args: readonly string[], code: number, says:
   ],
 ];
 
-Deno.test("render prints no rules when it was asked for what is not there, and says what is", async (t) => {
+Deno.test("render prints no rules for an unknown Service, and names the known ones", async (t) => {
   await withObjects(async (folder) => {
     for (const [args, code, says] of REFUSALS) {
       await t.step(args.join(" "), async () => {

@@ -1,6 +1,6 @@
 /**
- * What one tenant can put into a Service takes time in proportion to its size. The time for four times
- * as much has to be less than nine times as long; work that grows with the square takes sixteen times.
+ * Tests that the cost of one tenant's Service is proportional to its size. Four times the size must
+ * take less than nine times as long; quadratic work takes sixteen times.
  *
  * @module
  */
@@ -97,7 +97,7 @@ async function planned(mode: BackendMode, { services, slices }: Objects): Promis
   });
 }
 
-/** What is done with a plan. */
+/** An operation on a plan. */
 type Work = (scene: { readonly plan: ProxyPlan; readonly backend: Backend }) => void;
 
 const WORK = {
@@ -118,7 +118,10 @@ const WORK = {
   },
 } as const satisfies Record<string, Work>;
 
-/** Processor time of this process alone, the best of three: others are at work beside it. */
+/**
+ * Processor time of this process alone, the best of three: other processes are running at the same
+ * time.
+ */
 async function costOf(work: () => unknown): Promise<number> {
   const costs: number[] = [];
   for (let run = 0; run < 3; run++) {
@@ -208,7 +211,7 @@ for (const mode of BACKEND_MODES) {
   });
 }
 
-Deno.test("diff --from prints what would change for 30,000 ports", () => {
+Deno.test("diff --from prints the changes of 30,000 ports", () => {
   const change = {
     kind: "added",
     details: ["1 endpoint"],

@@ -10,7 +10,7 @@ import { createDependencies } from "../main.ts";
 
 const SECRET = "hunter2";
 
-/** Files that hold {@linkcode SECRET}, and are none of ours. */
+/** Foreign files that contain {@linkcode SECRET}. */
 const FILES: Readonly<Record<string, string>> = {
   "a key": `-----BEGIN PRIVATE KEY-----\n${SECRET}/x+yz==\n-----END PRIVATE KEY-----\n`,
   "an encrypted key": "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n" +
@@ -44,7 +44,7 @@ const FILES: Readonly<Record<string, string>> = {
   "a number": `token: &a 1\n<<: ${SECRET}\n`,
 };
 
-/** What the file is given as; `MANIFESTS` stands for a folder with it. */
+/** The arguments that name the file; `MANIFESTS` stands for a folder with it. */
 const ARGUMENTS: readonly (readonly string[])[] = [
   ["render", "--mode=userspace", "--config=FILE"],
   ["--config=FILE"],
@@ -86,7 +86,7 @@ for (const argv of ARGUMENTS) {
             argv.map((arg) => arg.replace(/FILE$|FOLDER$/, (at) => places[at as "FILE"])),
           );
           assertEquals(text.includes(SECRET), false, text);
-          // Kinds that are not read are passed over in a manifest.
+          // Kinds that are not read are skipped in a manifest.
           if (name !== "fields of others") assertNotEquals(code, 0);
         });
       }

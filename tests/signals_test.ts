@@ -89,7 +89,7 @@ const READING: readonly string[] = [
   "write-config --write-config-to=/dev/stdout --config=PIPE",
 ];
 
-Deno.test("the first signal ends a verb while it reads a pipe that nobody writes to", async (t) => {
+Deno.test("the first signal ends a verb while it reads a pipe without a writer", async (t) => {
   await withFolder(async (folder) => {
     const pipe = `${folder}/pipe`;
     await runTool("mkfifo", [pipe]);
@@ -135,7 +135,7 @@ Deno.test("--config reads a pipe that is written to slowly, to its end", async (
 const ignore = isMissing("signals in a container", [ROOT, program("unshare"), program("ps")]);
 
 Deno.test({
-  name: "the first signal ends kube-relay where it is the first process of a container",
+  name: "the first signal ends kube-relay as the first process of a container",
   ignore,
   fn: () =>
     withFolder(async (folder) => {

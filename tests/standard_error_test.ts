@@ -1,6 +1,6 @@
 /**
- * Nothing but lines of the log goes to the standard error of a running kube-relay, in the form that was
- * asked for: whoever collects JSON would lose what is no JSON.
+ * Tests that a running kube-relay writes only lines of the log to standard error, in the requested
+ * form: a collector of JSON would lose other lines.
  *
  * @module
  */
@@ -42,7 +42,7 @@ async function start(
   { program = MAIN, args = [], by = [] }: {
     readonly program?: string;
     readonly args?: readonly string[];
-    /** What starts it, such as `env`. */
+    /** The command that starts it, such as `env`. */
     readonly by?: readonly string[];
   },
 ): Promise<Started> {
@@ -179,7 +179,7 @@ const timer = setInterval(() => {
 Deno.exit(await running);
 `;
 
-Deno.test("kube-relay makes what a library prints, and what nothing caught, lines of its log", () =>
+Deno.test("kube-relay turns output of libraries, and uncaught errors, into lines of its log", () =>
   withFolder(async (folder) => {
     const program = `${folder}/talkative.ts`;
     await Deno.writeTextFile(program, TALKATIVE);

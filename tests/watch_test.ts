@@ -1,6 +1,6 @@
 /**
- * The live view on a real pseudo-terminal: what it shows, how it ends, and that it leaves the terminal
- * as it was. What is watched are answers of this test.
+ * Tests the live view on a real pseudo-terminal: its content, its end, and that it restores the
+ * terminal. The test provides the answers.
  *
  * @module
  */
@@ -32,7 +32,7 @@ const ignore = isMissing("the live view on a terminal", [
   ["stty", await has("stty")],
 ]);
 
-/** What kube-relay would answer. */
+/** The answers of kube-relay. */
 class Answers {
   phase = "serving";
   changes: SyncEntry[] = [];
@@ -147,7 +147,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "status --watch goes on when kube-relay is started again",
+  name: "status --watch continues when kube-relay is started again",
   ignore,
   fn: () =>
     onTerminal(async ({ answers, terminal }) => {
@@ -206,7 +206,7 @@ Deno.test({
     }),
 });
 
-Deno.test("status --watch needs a terminal, and says so", async () => {
+Deno.test("status --watch needs a terminal, and reports it", async () => {
   const args = ["run", ...permissionFlags(), "--no-prompt", "--unstable-net", "--quiet"];
   const watch = ["--no-check", MAIN, "status", "--watch"];
   const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {

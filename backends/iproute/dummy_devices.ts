@@ -26,7 +26,7 @@ function parseDeviceNames(text: string): string[] {
   return [...text.matchAll(/^\d+: ([^:@\s]+)/gm)].map(([, name]) => name!);
 }
 
-/** A dummy device of ours. */
+/** A dummy device of kube-relay. */
 export class DummyDevice {
   readonly #commands: CommandRunner;
   readonly #name: string;
@@ -49,7 +49,7 @@ export class DummyDevice {
     this.#isDummy = true;
   }
 
-  /** Addresses of a device of another kind are not ours to take away. */
+  /** Addresses of a device of another kind are foreign and stay. */
   async #check(): Promise<void> {
     if (this.#isDummy) return;
     const dummies = await findDummyDevices(this.#commands);
@@ -58,7 +58,7 @@ export class DummyDevice {
     }
     if (!dummies.value.includes(this.#name)) {
       throw new Error(
-        `Cannot use device ${this.#name}: it is there already and no dummy device; rename or remove it`,
+        `Cannot use device ${this.#name}: it exists and is not a dummy device; rename or remove it`,
       );
     }
   }

@@ -5,7 +5,7 @@
  *
  * @module
  */
-import type { IpFamily } from "../../lib/net/ip_address.ts";
+import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
 import { inPieces } from "../../lib/os/command_input.ts";
 import {
   CommandError,
@@ -18,14 +18,15 @@ import {
   type IpFailure,
   parseAddresses,
   parseBatchFailures,
+  parseNeighbours,
   parseRoutes,
   type Route,
 } from "./ip_text.ts";
 
-/** The lines that failed, by the items that they were made of. All others succeeded. */
+/** The failures, by item. All other items succeeded. */
 export type Failures<T> = ReadonlyMap<T, IpFailure>;
 
-/** How `ip` is run. */
+/** The options of {@linkcode IpRunner}. */
 interface IpRunnerOptions {
   /** @default {both} */
   readonly family?: IpFamily;
@@ -48,6 +49,12 @@ export class IpRunner {
     this.#options = options;
   }
 
+  /** Returns the addresses of every device. */
+  async allAddresses(): Promise<readonly DeviceAddress[]> {
+    const args = [...this.#flags, "-j", "addr", "show"];
+    return parseAddresses(stdoutOf(args, await this.#run(args)));
+  }
+
   /** The addresses of a device; `undefined` = there is no such device. */
   async addresses(device: string): Promise<readonly DeviceAddress[] | undefined> {
     const args = [...this.#flags, "-j", "addr", "show", "dev", device];
@@ -60,6 +67,14 @@ export class IpRunner {
   async routes(table: string): Promise<readonly Route[]> {
     const args = [...this.#flags, "-j", "route", "show", "table", table];
     return parseRoutes(stdoutOf(args, await this.#run(args)));
+  }
+
+  /** Returns the machines on the link of a device that the kernel knows: gateways, then the others. */
+  async neighbours(device: string): Promise<readonly IpAddress[]> {
+    const args = [...this.#flags, "-j", "neigh", "show", "dev", device];
+    const known = parseNeighbours(stdoutOf(args, await this.#run(args)));
+    const routes = (await this.routes("main")).filter((route) => route.device === device);
+    return [...new Set([...routes.flatMap(({ gateways }) => gateways), ...known])];
   }
 
   /** Carries out lines up to the first that fails; throws as {@linkcode runBatch}. */

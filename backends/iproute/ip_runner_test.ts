@@ -29,7 +29,7 @@ Deno.test("IpRunner reads routes of any table", async () => {
   assertEquals(routes, [{ gateways: [parseIpAddress("192.0.2.1")] }]);
 });
 
-Deno.test("IpRunner.batch() goes on after a failure and gives each item its reason", async () => {
+Deno.test("IpRunner.batch() continues after a failure and gives each item its reason", async () => {
   const stderr = "RTNETLINK answers: File exists\nCommand failed -:2\n";
   const commands = new FakeCommandRunner().on("ip -6 -force -batch -", { code: 1, stderr });
   const failures = await new IpRunner(commands, { family: "IPv6" })
@@ -38,7 +38,7 @@ Deno.test("IpRunner.batch() goes on after a failure and gives each item its reas
   assertEquals(commands.calls.map(({ stdin }) => stdin), ["link del a\nlink del b\n"]);
 });
 
-Deno.test("IpRunner.run() stops at the first line that fails, and says which", async () => {
+Deno.test("IpRunner.run() stops at the first line that fails, and reports it", async () => {
   const stderr = 'Cannot find device "x"\nCommand failed -:1\n';
   const commands = new FakeCommandRunner().on("ip -batch -", { code: 1, stderr });
   const run = () => new IpRunner(commands).run(["link del x"]);

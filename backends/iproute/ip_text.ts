@@ -15,6 +15,8 @@ export interface DeviceAddress {
   readonly prefixLength?: number;
   /** Whether the node never chooses it as the source of its own connections. @default {false} */
   readonly neverSource?: boolean;
+  /** The kernel removes the address after this time. @default {never} */
+  readonly lifetimeSeconds?: number;
 }
 
 /** A route. */
@@ -28,17 +30,23 @@ export interface Route {
   readonly gateways: readonly IpAddress[];
 }
 
-/** What a line does. `replace` succeeds where the object exists. */
+/** The operation of a line. `replace` succeeds if the object exists. */
 type Verb = "add" | "del" | "replace";
 
 /** The line that adds or removes an address. */
 export function addressLine(
   verb: Verb,
-  { address, device, prefixLength, neverSource = false }: DeviceAddress,
+  { address, device, prefixLength, neverSource = false, lifetimeSeconds }: DeviceAddress,
 ): string {
   const block = prefixLength === undefined ? hostCidr(address) : `${address}/${prefixLength}`;
   const line = `addr ${verb} ${block} dev ${device}`;
-  if (!neverSource || verb === "del") return line;
+  if (verb === "del") return line;
+  if (lifetimeSeconds !== undefined) {
+    // A lifetime cannot be preferred for longer than it is valid: the address is never a source.
+    const tentative = address.includes(":") ? " nodad" : "";
+    return `${line}${tentative} valid_lft ${lifetimeSeconds} preferred_lft 0`;
+  }
+  if (!neverSource) return line;
   // By its scope, or where the kernel derives the scope, by being deprecated from the start. Without
   // `nodad` an IPv6 address is tentative at first and cannot be bound.
   return address.includes(":") ? `${line} nodad preferred_lft 0` : `${line} scope host`;
@@ -77,16 +85,31 @@ export function deleteLinkLine(device: string): string {
 
 interface PrintedLink {
   readonly ifname?: string;
-  readonly "addr_info"?: readonly { readonly local?: string; readonly prefixlen?: number }[];
+  readonly "addr_info"?: readonly PrintedAddress[];
 }
+
+interface PrintedAddress {
+  readonly local?: string;
+  readonly prefixlen?: number;
+  readonly deprecated?: boolean;
+  readonly "valid_life_time"?: number;
+}
+
+/** The value with which iproute2 prints an infinite lifetime. */
+const FOREVER = 2 ** 32 - 1;
 
 /** Reads `ip -j addr show`. Throws a SyntaxError when it is not JSON. */
 export function parseAddresses(json: string): readonly DeviceAddress[] {
   return parseRows<PrintedLink>(json).flatMap(({ ifname: device = "", addr_info: found = [] }) =>
-    found.flatMap(({ local = "", prefixlen: prefixLength }) => {
+    found.flatMap(({ local = "", prefixlen: prefixLength, deprecated = false, ...printed }) => {
       const address = tryParseIpAddress(local);
       if (address === undefined) return [];
-      return [{ address, device, ...(prefixLength !== undefined && { prefixLength }) }];
+      const { valid_life_time: lifetimeSeconds = FOREVER } = printed;
+      return [{
+        ...{ address, device, ...(prefixLength !== undefined && { prefixLength }) },
+        ...(deprecated && { neverSource: true }),
+        ...(lifetimeSeconds !== FOREVER && { lifetimeSeconds }),
+      }];
     })
   );
 }
@@ -120,16 +143,22 @@ export function parseRoutes(json: string): readonly Route[] {
   });
 }
 
+/** Reads `ip -j neigh show`: the neighbours of whom the node knows, or knew, a link-layer address. */
+export function parseNeighbours(json: string): readonly IpAddress[] {
+  return parseRows<{ readonly dst?: string; readonly lladdr?: string }>(json)
+    .flatMap(({ dst = "", lladdr }) => lladdr === undefined ? [] : tryParseIpAddress(dst) ?? []);
+}
+
 /** iproute2 prints nothing at all, not even an empty list, for an empty table of some kinds. */
 function parseRows<T>(json: string): readonly T[] {
   return json.trim() === "" ? [] : JSON.parse(json) as readonly T[];
 }
 
-/** Why one line of a batch was not carried out. */
+/** The failure of one line of a batch. */
 export interface IpFailure {
-  /** `exists`: it was there already; `absent`: what should be removed is not there. */
+  /** `exists`: the object existed already; `absent`: the object to remove does not exist. */
   readonly kind: "exists" | "absent" | "notPermitted" | "other";
-  /** What `ip` said. */
+  /** The message of `ip`. */
   readonly message: string;
 }
 

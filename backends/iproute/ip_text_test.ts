@@ -7,6 +7,7 @@ import {
   ipFailure,
   parseAddresses,
   parseBatchFailures,
+  parseNeighbours,
   parseRoutes,
   routeLine,
 } from "./ip_text.ts";
@@ -106,4 +107,23 @@ Deno.test("parseBatchFailures() gives each line its own reason", () => {
     [13, { kind: "other", message: "ip gave no reason" }],
   ]);
   assertEquals(parseBatchFailures("").size, 0);
+});
+
+Deno.test("addresses with a lifetime are written and read", () => {
+  const address = parseIpAddress("192.0.2.9");
+  const line = addressLine("replace", { address, device: "eth0", lifetimeSeconds: 2 });
+  assertEquals(line, "addr replace 192.0.2.9/32 dev eth0 valid_lft 2 preferred_lft 0");
+  const printed = '[{"ifname":"eth0","addr_info":[{"local":"192.0.2.9","prefixlen":32,' +
+    '"deprecated":true,"valid_life_time":2},{"local":"192.0.2.1","prefixlen":24,' +
+    '"valid_life_time":4294967295}]}]';
+  assertEquals(parseAddresses(printed), [
+    { address, device: "eth0", prefixLength: 32, neverSource: true, lifetimeSeconds: 2 },
+    { address: parseIpAddress("192.0.2.1"), device: "eth0", prefixLength: 24 },
+  ]);
+});
+
+Deno.test("parseNeighbours() leaves out neighbours without a link-layer address", () => {
+  const printed = '[{"dst":"fe80::1","lladdr":"6a:cd:09:21:00:bc","state":["DELAY"]},' +
+    '{"dst":"fd09::7","state":["FAILED"]}]';
+  assertEquals(parseNeighbours(printed), [parseIpAddress("fe80::1")]);
 });

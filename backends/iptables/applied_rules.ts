@@ -1,5 +1,5 @@
 /**
- * The chains that the kernel is known to hold. Pure but for its own state.
+ * The chains that the kernel is known to hold. Pure except for its own state.
  *
  * Table nat, which is large, is kept as one hash for each chain. Table filter is kept as text,
  * since the order of a sync depends on its current rules.
@@ -17,9 +17,9 @@ type Content = number | readonly string[];
 /** The chains that are in the kernel, as far as is known. */
 export class AppliedRules {
   readonly #chains = new Map<string, Content>();
-  /** Chains whose content is as the tool printed it, with the hash of that. */
+  /** Chains in the form that the tool printed, with its hash. */
   readonly #asPrinted = new Map<string, number>();
-  /** How the tool printed a chain that held what had been written. */
+  /** The tool's printed form of a chain that held the written rules. */
   readonly #prints = new Map<string, number>();
 
   /** Whether the chain exists, whatever its content. */
@@ -27,7 +27,7 @@ export class AppliedRules {
     return this.#chains.has(chainKey(chain));
   }
 
-  /** Whether the chain is known to hold what was last written to it. */
+  /** Whether the chain is known to hold the last written content. */
   isCertain(chain: Pick<AppliedChain, "name" | "table">): boolean {
     const key = chainKey(chain);
     return this.#chains.has(key) && !this.#asPrinted.has(key);
@@ -53,7 +53,7 @@ export class AppliedRules {
     return isSame;
   }
 
-  /** The rules of a chain of table filter; none, where it is not there. */
+  /** The rules of a chain of table filter; empty if the chain does not exist. */
   filterRules(name: string): readonly string[] {
     const content = this.#chains.get(chainKey({ table: "filter", name }));
     return typeof content === "object" ? content : [];
@@ -111,8 +111,8 @@ export class AppliedRules {
 }
 
 /**
- * 53 bits, by two rounds of FNV-1a with different offsets. Collisions are not an attack: whoever
- * can choose rules would only prevent their own change.
+ * Returns 53 bits, by two rounds of FNV-1a with different offsets. A collision is no attack: it
+ * would only prevent the change of the user who chose the rules.
  */
 export function contentHash(rules: readonly string[]): number {
   let low = 0x811c9dc5;

@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { AppliedRules, contentHash, RuleTotals } from "./applied_rules.ts";
 
-Deno.test("AppliedRules holds what was confirmed, and knows what it does not know", () => {
+Deno.test("AppliedRules keeps confirmed rules, and knows which ones are unknown", () => {
   const applied = new AppliedRules();
   const chain = { table: "nat", name: "A", rules: ["-j B"] } as const;
   applied.confirm([chain, { ...chain, table: "filter" }]);
@@ -25,7 +25,7 @@ Deno.test("contentHash() differs by rule, order and where a rule ends", () => {
   assertEquals(hashes.size, contents.length);
 });
 
-Deno.test("AppliedRules need not compare again what is printed as when it was found right", () => {
+Deno.test("AppliedRules skips the comparison of a print that was found correct before", () => {
   const applied = new AppliedRules();
   const chain = { table: "nat", name: "A" } as const;
   const rules = ["-d 10.0.0.1 -j B"];
@@ -33,7 +33,7 @@ Deno.test("AppliedRules need not compare again what is printed as when it was fo
   applied.confirm([{ ...chain, rules }]);
   assert(applied.isCertain(chain));
   applied.adopt("nat", printed);
-  assert(!applied.isCertain(chain), "nobody has compared it yet");
+  assert(!applied.isCertain(chain), "no comparison has run yet");
   assert(applied.holds({ ...chain, rules }) && applied.isCertain(chain));
   applied.adopt("nat", printed);
   assert(applied.isCertain(chain) && applied.holds({ ...chain, rules }));
@@ -46,7 +46,7 @@ Deno.test("AppliedRules need not compare again what is printed as when it was fo
   assert(!applied.has(chain) && !applied.isCertain(chain));
 });
 
-Deno.test("RuleTotals counts what each chain holds now", () => {
+Deno.test("RuleTotals counts the current rules of each chain", () => {
   const totals = new RuleTotals();
   totals.confirm([
     { table: "nat", name: "A", rules: ["-j B", "-j C"] },

@@ -203,7 +203,7 @@ class IptablesBackend extends RuleBackend<Machine> implements Backend {
     });
   }
 
-  /** Where the counters cannot be created, the next sync writes rules without them. */
+  /** Creates the counters again. If that fails, the next sync writes rules without them. */
   async #recreateCounters(): Promise<boolean> {
     const exist = await recreateCounters(this.#dependencies);
     const machine = this.machine;

@@ -9,7 +9,7 @@ import { parseCidr } from "../../lib/net/cidr.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 
-/** The number-th ServicePort, with two endpoints unless told. */
+/** The number-th ServicePort, with two endpoints by default. */
 function service(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number}:8080`]) {
   return testServicePlan({ name: `web-${number}`, clusterIp: `172.30.0.${number}`, to });
 }
@@ -23,7 +23,7 @@ async function started(): Promise<IptablesStage> {
   return stage;
 }
 
-/** Programs that are run by an action, without what is said to them. */
+/** Programs that an action runs, without their input. */
 async function programsOf(
   { machine: { commands } }: IptablesStage,
   action: () => Promise<unknown>,
@@ -49,7 +49,7 @@ Deno.test("IptablesBackend needs one restore for a full sync, and one for a chan
   assertEquals(await programsOf(stage, () => stage.sync(changed)), [], "nothing has changed");
 });
 
-Deno.test("IptablesBackend reports what it wrote", async () => {
+Deno.test("IptablesBackend reports its writes", async () => {
   await using stage = await started();
   const first = await stage.sync(PLAN);
   assertEquals([first.full, first.services, first.operations["restores"]], [true, 20, 1]);
@@ -82,7 +82,7 @@ Deno.test("IptablesBackend writes nothing after a restart with the same objects"
   assertEquals(await programsOf(stage, () => stage.sync(changed)), ["iptables-restore"]);
 });
 
-Deno.test("IptablesBackend reads again what it read long before the first sync", async () => {
+Deno.test("IptablesBackend repeats a reading that was made long before the first sync", async () => {
   await using stage = await started();
   stage.machine.tool.restore("*nat\n:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]\nCOMMIT\n");
   await stage.wait();
@@ -93,7 +93,7 @@ Deno.test("IptablesBackend reads again what it read long before the first sync",
 
 for (const tellsCommitOnly of [false, true]) {
   const how = tellsCommitOnly ? "tells of the COMMIT only" : "names the line";
-  Deno.test(`IptablesBackend quarantines what is refused, by a tool that ${how}`, async () => {
+  Deno.test(`IptablesBackend quarantines refused rules, by a tool that ${how}`, async () => {
     await using stage = await started();
     await stage.sync(iptablesPlan(TWENTY.slice(5)));
     Object.assign(stage.machine, { tellsCommitOnly });
@@ -122,7 +122,7 @@ for (const tellsCommitOnly of [false, true]) {
   });
 }
 
-Deno.test("IptablesBackend tries at once what was refused, when what all rules depend on changes", async () => {
+Deno.test("IptablesBackend retries refused rules at once when settings of all rules change", async () => {
   await using stage = await started();
   const masqueradeInternal = "off-cluster";
   const plan = iptablesPlan([testServicePlan({ masqueradeInternal, to: ["10.1.0.1:80"] })]);
@@ -134,7 +134,7 @@ Deno.test("IptablesBackend tries at once what was refused, when what all rules d
   assertEquals(meaningOf(stage.machine.tool), goldenMeaning(plan));
 });
 
-Deno.test("IptablesBackend says what was refused when nothing could be written", async () => {
+Deno.test("IptablesBackend names the refused rules if nothing could be written", async () => {
   await using stage = await started();
   stage.machine.judge = (line) => line.includes("MASQUERADE") ? "No such file" : undefined;
   const error = await assertRejects(() => stage.sync(PLAN), SyncFailure);
@@ -148,7 +148,7 @@ Deno.test("IptablesBackend says what was refused when nothing could be written",
 });
 
 for (const extension of ["statistic", "recent", "comment", "addrtype", "random-fully"]) {
-  Deno.test(`IptablesBackend serves what it can on a kernel without '${extension}'`, async () => {
+  Deno.test(`IptablesBackend serves all other Services on a kernel without '${extension}'`, async () => {
     await using stage = new IptablesStage();
     stage.machine.judge = (line) =>
       new RegExp(`(-m |--)${extension}( |$)`).test(line) ? "No such file or directory" : undefined;
@@ -174,7 +174,7 @@ for (const extension of ["statistic", "recent", "comment", "addrtype", "random-f
   });
 }
 
-Deno.test("IptablesBackend refuses to start where it cannot forward at all", async () => {
+Deno.test("IptablesBackend refuses to start if it cannot forward at all", async () => {
   await using stage = new IptablesStage();
   stage.machine.judge = (line) => line.includes(" DNAT ") ? "No such file" : undefined;
   await assertRejects(() => stage.backend.start(), Error, "target DNAT");
@@ -183,7 +183,7 @@ Deno.test("IptablesBackend refuses to start where it cannot forward at all", asy
   await assertRejects(() => bare.backend.start(), Error, "Cannot start mode iptables for IPv4");
 });
 
-Deno.test("IptablesBackend requests route_localnet only where node ports are served on loopback", () => {
+Deno.test("IptablesBackend requests route_localnet only if node ports are served on loopback", () => {
   const stage = new IptablesStage();
   assertEquals(
     stage.backend.hostSettings({ kind: "all" }).map(({ name, value }) => `${name}=${value}`),
@@ -193,18 +193,18 @@ Deno.test("IptablesBackend requests route_localnet only where node ports are ser
   );
 });
 
-Deno.test("IptablesBackend says once of a table that nobody can read, and serves all the same", async () => {
+Deno.test("IptablesBackend warns once about an unreadable table, and serves", async () => {
   await using stage = new IptablesStage();
   stage.machine.tool.unreadable.add("nat");
   await stage.backend.start();
   await stage.sync(PLAN);
   await stage.sync(iptablesPlan(TWENTY.slice(1)));
   assertEquals(meaningOf(stage.machine.tool), goldenMeaning(iptablesPlan(TWENTY.slice(1))));
-  const told = stage.logger.lines.filter(({ level }) => level === "warn");
-  assertEquals(told.map(({ fields }) => fields["tables"]), [["nat"]]);
+  const warnings = stage.logger.lines.filter(({ level }) => level === "warn");
+  assertEquals(warnings.map(({ fields }) => fields["tables"]), [["nat"]]);
 });
 
-Deno.test("IptablesBackend says so when a table that it could read is found to be unreadable", async () => {
+Deno.test("IptablesBackend reports it when a table that it could read is found to be unreadable", async () => {
   await using stage = new IptablesStage();
   await stage.backend.start();
   await stage.sync(PLAN);
@@ -214,6 +214,6 @@ Deno.test("IptablesBackend says so when a table that it could read is found to b
   commands.failNext("timeout", { carriedOut: true });
   await assertRejects(() => stage.sync(iptablesPlan(TWENTY.slice(1))));
   await stage.sync(iptablesPlan(TWENTY.slice(1)));
-  const told = stage.logger.lines.filter(({ level }) => level === "warn");
-  assertEquals(told.map(({ fields }) => fields["tables"]), [["nat"]]);
+  const warnings = stage.logger.lines.filter(({ level }) => level === "warn");
+  assertEquals(warnings.map(({ fields }) => fields["tables"]), [["nat"]]);
 });

@@ -19,7 +19,7 @@ function rules(table: "filter" | "nat", chain: string, options: Partial<Iptables
   return baseChains({ ...OPTIONS, ...options })[table].get(chain)?.map(ruleText);
 }
 
-Deno.test("baseJumps() come to stand in kube-proxy's order", () => {
+Deno.test("baseJumps() are in kube-proxy's order", () => {
   assertEquals(order("filter", "INPUT"), [
     ...["KUBE-FIREWALL", "KUBE-PROXY-FIREWALL", "KUBE-NODEPORTS", "KUBE-EXTERNAL-SERVICES"],
   ]);
@@ -32,7 +32,7 @@ Deno.test("baseJumps() come to stand in kube-proxy's order", () => {
   assertEquals(order("nat", "PREROUTING"), ["KUBE-SERVICES"]);
 });
 
-Deno.test("baseJumps() leave KUBE-FIREWALL to the kubelet where it has no rule of ours", () => {
+Deno.test("baseJumps() leave KUBE-FIREWALL to the kubelet if it has no rule of kube-relay", () => {
   assertEquals(baseJumps(OPTIONS).filter(({ isShared }) => isShared).length, 2);
   for (const options of [defaultRenderOptions("IPv6"), { ...OPTIONS, localhostNodePorts: false }]) {
     assertEquals(baseJumps(options).filter(({ isShared }) => isShared), []);
@@ -40,7 +40,7 @@ Deno.test("baseJumps() leave KUBE-FIREWALL to the kubelet where it has no rule o
   }
 });
 
-Deno.test("baseJumps() and baseChains() have no comment where the kernel has none", () => {
+Deno.test("baseJumps() and baseChains() have no comment if the kernel has none", () => {
   const features = { ...ALL_FEATURES, comment: false };
   const options = { ...OPTIONS, features };
   for (const { rule } of baseJumps(options)) assertEquals(rule.comment, undefined);
@@ -71,7 +71,7 @@ Deno.test("baseChains() drop invalid packets unless conntrack is liberal, and co
   assert(counted.includes("-m nfacct --nfacct-name ct_state_invalid_dropped_pkts"));
 });
 
-Deno.test("isServiceChain() knows kube-proxy's chains and ours, and no others", () => {
+Deno.test("isServiceChain() recognizes chains of kube-proxy and kube-relay, and no others", () => {
   const ours = ["KUBE-SVC-A", "KUBE-SEP-A", "KUBE-XLB-A", "KUBE-VIP-a", "KUBE-HP-a"];
   assertEquals(ours.map((name) => isServiceChain("nat", name)), [true, true, true, true, true]);
   const others = [

@@ -25,7 +25,7 @@ function anotherOn({ machine }: IptablesStage, facts?: MachineFacts): Backend {
   });
 }
 
-Deno.test("compare() finds no difference after any history, by the shape that is told or found", async () => {
+Deno.test("compare() finds no difference after any history, with a given shape or a detected one", async () => {
   const history = fc.array(
     fc.array(randomServicePlan, { maxLength: 40 }),
     { minLength: 1, maxLength: 4 },
@@ -49,7 +49,7 @@ Deno.test("compare() finds no difference after any history, by the shape that is
   );
 });
 
-Deno.test("repair() writes nothing where nothing differs", async () => {
+Deno.test("repair() writes nothing if nothing differs", async () => {
   await using stage = new IptablesStage();
   await stage.backend.start();
   const plan = iptablesPlan(damagedServices());
@@ -62,7 +62,7 @@ Deno.test("repair() writes nothing where nothing differs", async () => {
   assertEquals(written.map(({ line }) => line), []);
 });
 
-Deno.test("what the kernel refused of a ServicePort is no difference, and no repair writes it", async () => {
+Deno.test("a rule that the kernel refused is no difference, and no repair writes it", async () => {
   const [web, api] = [1, 2].map((number) =>
     testServicePlan({
       name: `web-${number}`,
@@ -88,7 +88,7 @@ Deno.test("what the kernel refused of a ServicePort is no difference, and no rep
   assertEquals(await other.compare?.(plan, { quarantined }), []);
 });
 
-Deno.test("compare() tells the process that serves what it tells any other", async () => {
+Deno.test("compare() gives the serving process the same result as any other process", async () => {
   await using stage = new IptablesStage();
   await stage.backend.start();
   const plan = iptablesPlan(damagedServices());

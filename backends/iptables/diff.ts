@@ -1,16 +1,16 @@
 /**
- * From what was applied to what is wanted: input for `iptables-restore` in an order in which no
- * packet ever sees a state between the two. Pure.
+ * Computes the input for `iptables-restore` that brings the applied rules to the wanted ones. The
+ * order ensures that no packet meets a state between the two. Pure.
  *
- * One input has up to three parts, each of which the kernel takes in one piece:
+ * One input has up to three parts, each of which the kernel applies atomically:
  *
- * 1. filter, stricter: what is refused now *and* what will be;
+ * 1. filter, stricter: the old *and* the new refusals;
  * 2. nat: the new endpoints;
- * 3. filter, looser: what is refused from now on.
+ * 3. filter, looser: only the new refusals.
  *
- * A rule of filter meets only packets that nat left as they were. So a refusal that comes before
- * its time changes nothing while nat still sends the packet to an endpoint; one that came too late
- * would let a packet to the address of a Service out to the network.
+ * A rule of filter meets only packets that nat did not rewrite. An early refusal therefore has no
+ * effect while nat still sends the packet to an endpoint. A late refusal would let a packet to the
+ * address of a Service out to the network.
  *
  * @module
  */
@@ -34,9 +34,12 @@ interface DiffOptions {
   readonly jumps?: readonly Jump[];
   /** Jumps that are in the wrong place, or there twice. @default {none} */
   readonly removedJumps?: readonly PlacedLine[];
-  /** Chains to take away besides those, from {@linkcode staleChains}. @default {none} */
+  /** Further chains to remove, from {@linkcode staleChains}. @default {none} */
   readonly stale?: StaleChains;
-  /** Chains, as {@linkcode chainKey}, that others refer to: emptied where they would go. @default {none} */
+  /**
+   * Chains, as {@linkcode chainKey}, with foreign references: they are emptied instead of removed.
+   * @default {none}
+   */
   readonly kept?: ReadonlySet<string>;
 }
 
@@ -168,8 +171,9 @@ function partsOf(
 }
 
 /**
- * Each chain of filter first with its old rules and its new ones, then with the new ones alone. A
- * chain that only gains is done after the first, one that only loses needs the second alone.
+ * Writes each chain of filter first with its old and its new rules, then only with the new ones. A
+ * chain that only gains rules is complete after the first part; one that only loses rules needs
+ * only the second.
  */
 function filterParts(
   chains: readonly NamedContent[],

@@ -135,7 +135,7 @@ Deno.test("diffRulesInSteps() has a step for each chain", () => {
   assert([...steps].length > [...layout.dirty].length);
 });
 
-Deno.test("diffRules() takes over what kube-proxy left, and removes what is stale", () => {
+Deno.test("diffRules() adopts the rules of kube-proxy, and removes stale ones", () => {
   const stage = new Stage();
   stage.tool.restore(
     [
@@ -180,7 +180,7 @@ function meaning(tool: FakeIptables): string[] {
     .sort();
 }
 
-Deno.test("diffRules() comes to what a fresh rendering gives, whatever the history", () => {
+Deno.test("diffRules() gives the result of a fresh rendering, whatever the history", () => {
   const step = fc.oneof(
     {
       arbitrary: fc.record({ kind: fc.constant("set" as const), service: randomServicePlan }),

@@ -1,8 +1,9 @@
 /**
- * Notices when others take our rules away, and puts them back.
+ * Notices when other programs remove rules of kube-relay, and restores them.
  *
- * A flush of a table takes its canary along: that is looked for often, in every table, since others
- * flush one table alone (upstream looks at mangle only: kubernetes/kubernetes#129128).
+ * A flush of a table removes its canary. The watch checks for it often, in every table, because
+ * other programs may flush a single table (upstream checks mangle only:
+ * kubernetes/kubernetes#129128).
  *
  * @module
  */
@@ -26,7 +27,7 @@ interface RuleWatchDependencies extends Omit<RuleBackendDependencies, "commands"
   readonly turns: OneAtATime;
 }
 
-/** How often and in which tables the watch looks. */
+/** The interval of the watch and the tables that it checks. */
 interface RuleWatchOptions {
   /** Longest time between two looks for the canaries, milliseconds. */
   readonly periodMs: number;

@@ -6,7 +6,7 @@ import { CanarySchedule } from "../netfilter/iptables/canary_schedule.ts";
 import { createRuleWatch } from "./drift_watch.ts";
 import type { WriteFigures } from "./write_figures.ts";
 
-/** A machine on which tables are flushed, and what the watch does about it. */
+/** A machine on which tables are flushed, with its watch. */
 class Stage extends DriftStage {
   readonly flushed = new Set<string>();
   looks = 0;
@@ -14,7 +14,7 @@ class Stage extends DriftStage {
   isKnown = true;
   isPending = false;
   lookError: Error | undefined;
-  /** How long it takes to look into one table. */
+  /** The time that a check of one table takes. */
   lookMs = 0;
   readonly watch: DriftWatch;
 
@@ -45,7 +45,7 @@ class Stage extends DriftStage {
 }
 
 for (const table of ["mangle", "filter", "nat"]) {
-  Deno.test(`DriftWatch sees that ${table} alone was flushed, and counts what it repairs`, async () => {
+  Deno.test(`DriftWatch notices a flush of table ${table} alone, and counts the repairs`, async () => {
     await using stage = new Stage();
     stage.flushed.add(table);
     await stage.pass(11);
@@ -64,7 +64,7 @@ for (const table of ["mangle", "filter", "nat"]) {
   });
 }
 
-Deno.test("DriftWatch reads everything after five minutes, and says nothing where all is well", async () => {
+Deno.test("DriftWatch reads everything after five minutes, and reports nothing if nothing is wrong", async () => {
   await using stage = new Stage();
   await stage.pass(290);
   assertEquals(stage.verifications, 0);
@@ -72,14 +72,14 @@ Deno.test("DriftWatch reads everything after five minutes, and says nothing wher
   assertEquals([stage.verifications, stage.drift, stage.messages], [1, [], []]);
 });
 
-Deno.test("DriftWatch takes a table that cannot be looked at for whole", async () => {
+Deno.test("DriftWatch treats an unreadable table as intact", async () => {
   await using stage = new Stage();
   stage.lookError = new IptablesError("locked", { kind: "locked", reason: "locked" });
   await stage.pass(30);
   assertEquals([stage.looks > 3, stage.verifications, stage.messages], [true, 0, []]);
 });
 
-Deno.test("DriftWatch looks seldom where a look is dear", async () => {
+Deno.test("DriftWatch looks less often if a look is expensive", async () => {
   await using stage = new Stage();
   stage.lookMs = 1_000;
   await stage.pass(10 + 3 + 299);
@@ -106,7 +106,7 @@ Deno.test("CanarySchedule looks every period, and at least every ten seconds", (
   assertEquals(new CanarySchedule(30_000).pauseMs, 10_000);
 });
 
-Deno.test("CanarySchedule looks seldom where a look is dear, and often after a flush", () => {
+Deno.test("CanarySchedule looks less often if a look is expensive, and often after a flush", () => {
   const schedule = new CanarySchedule(30_000);
   schedule.looked(300);
   assertEquals(schedule.pauseMs, 30_000);

@@ -90,7 +90,7 @@ interface ExplainedLayoutOptions {
 export class ExplainedLayout {
   #known: { readonly plan: ProxyPlan; readonly layout: IptablesLayout } | undefined;
 
-  /** The one that is applied, or one for a plan that is only looked at. */
+  /** The applied layout, or one for a plan that is only explained. */
   of(plan: ProxyPlan, { applied, options, facts }: ExplainedLayoutOptions): IptablesLayout {
     if (applied) return applied;
     if (this.#known?.plan !== plan) {

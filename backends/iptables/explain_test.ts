@@ -23,7 +23,7 @@ Deno.test("findMissingRules() knows a rule as the tools print it", async () => {
   assertEquals(await kinds(["-j RETURN", PRINTED]), []);
 });
 
-Deno.test("findMissingRules() names rules, or the chain, that are not there", async () => {
+Deno.test("findMissingRules() names missing rules, or the missing chain", async () => {
   const rule = "missing rule nat KUBE-SERVICES";
   assertEquals(await kinds(["-j RETURN"]), [rule, rule]);
   assertEquals(await kinds(undefined), ["missing chain nat KUBE-SERVICES"]);

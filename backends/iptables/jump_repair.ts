@@ -2,9 +2,9 @@
  * Finds jumps that are missing, duplicated or out of order. Pure.
  *
  * Other programs may put their rules between those of this mode. The jumps of a chain are repaired
- * only if some are missing or in the wrong order: then one commit removes and inserts all of them.
- * Jumps that kube-proxy left, in another mode or an older form, are removed, since they lead to
- * chains that this mode owns now.
+ * only if some are missing or in the wrong order; one commit then removes and inserts all of them.
+ * Leftover jumps of kube-proxy, from another mode or in an older form, are removed because they
+ * lead to chains that this mode owns now.
  *
  * @module
  */
@@ -22,7 +22,7 @@ export interface JumpRepair {
   readonly jumps: readonly Jump[];
 }
 
-/** Nothing is to be done. */
+/** No change is needed. */
 export const NO_JUMP_REPAIR: JumpRepair = { removedJumps: [], jumps: [] };
 
 /** The kubelet's chain, whose rules stay. */

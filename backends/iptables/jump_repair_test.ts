@@ -36,7 +36,7 @@ function repair(tool: FakeIptables, options = OPTIONS) {
 
 const POSTROUTING = '-m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING';
 
-Deno.test("repairJumps() has nothing to do where all are there, whatever stands among them", () => {
+Deno.test("repairJumps() has nothing to do if all are there, whatever stands among them", () => {
   assertEquals(repair(machine()), { removed: [], inserted: [] });
   const among = machine("*filter", `-I INPUT ${FOREIGN}`, `-A INPUT ${FOREIGN}`, "COMMIT");
   assertEquals(repair(among), { removed: [], inserted: [] });
@@ -47,12 +47,12 @@ Deno.test("repairJumps() inserts all on an empty machine, and removes none", () 
   assertEquals([removed, inserted.length], [[], 15]);
 });
 
-Deno.test("repairJumps() inserts one that is missing where it is the only one of its chain", () => {
+Deno.test("repairJumps() inserts one that is missing if it is the only one of its chain", () => {
   const tool = machine("*nat", `-D POSTROUTING ${POSTROUTING}`, "COMMIT");
   assertEquals(repair(tool), { removed: [], inserted: [`nat POSTROUTING ${POSTROUTING}`] });
 });
 
-Deno.test("repairJumps() takes one away that is there twice, and both come again as one", () => {
+Deno.test("repairJumps() removes a duplicate jump, and inserts one in place of both", () => {
   const tool = machine("*nat", `-A POSTROUTING ${POSTROUTING}`, "COMMIT");
   const line = `nat POSTROUTING ${POSTROUTING}`;
   assertEquals(repair(tool), { removed: [line, line], inserted: [line] });
@@ -73,14 +73,14 @@ Deno.test("repairJumps() puts a chain in order again, in which one is missing", 
   ]);
 });
 
-Deno.test("repairJumps() removes what kube-proxy's ipvs mode left, and no jump of others", () => {
+Deno.test("repairJumps() removes leftover jumps of kube-proxy's ipvs mode, and no foreign ones", () => {
   const ipvs = '-m comment --comment "kube-proxy firewall rules" -j KUBE-PROXY-FIREWALL';
   const others = "-p tcp -m tcp --dport 9 -j KUBE-PROXY-FIREWALL";
   const tool = machine("*filter", `-I INPUT ${ipvs}`, `-I INPUT ${others}`, "COMMIT");
   assertEquals(repair(tool), { removed: [`filter INPUT ${ipvs}`], inserted: [] });
 });
 
-Deno.test("repairJumps() adds our rule to a chain that the kubelet has filled, once", () => {
+Deno.test("repairJumps() adds one rule of kube-relay to a chain that the kubelet has filled", () => {
   const drop = "-m mark --mark 0x8000/0x8000 -j DROP";
   const tool = machine("*filter", ":KUBE-FIREWALL - [0:0]", `-A KUBE-FIREWALL ${drop}`, "COMMIT");
   const { removed, inserted } = repair(tool);

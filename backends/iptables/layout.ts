@@ -1,6 +1,5 @@
 /**
- * What is wanted of the kernel: which rule stands in which chain. Pure but for its own state; the
- * kernel is no part of it.
+ * The desired rules of every chain. Pure except for its own state; it does not read the kernel.
  *
  * ```
  * KUBE-SERVICES ─┬─► KUBE-VIP-0a600000-16 ─┬─► KUBE-VIP-0a600000-28 ─► 16 addresses with endpoints
@@ -10,8 +9,8 @@
  *                                    └── …
  * ```
  *
- * Rules are not kept: a chain is rendered from the plans of the ServicePorts in it when it is to be
- * written. So 10,000 ServicePorts take some megabytes, and a change costs what it changes.
+ * Rules are not kept: a write renders a chain from the plans of its ServicePorts. So 10,000
+ * ServicePorts take a few megabytes, and the cost of a change is proportional to the change.
  *
  * @module
  */
@@ -212,7 +211,7 @@ export class IptablesLayout {
     ];
   }
 
-  /** The chains that are there from the first sync to the last. */
+  /** The permanent chains, from the first sync to the last. */
   *lasting(): Generator<ChainRef> {
     for (const table of ["mangle", "filter", "nat"] as const satisfies IptablesTable[]) {
       for (const name of this.#base[table].keys()) yield { table, name, source: { kind: "base" } };

@@ -66,7 +66,7 @@ Deno.test("IptablesLayout keeps a ServicePort in quarantine until it is set agai
   assertEquals(layout.quarantined, []);
 });
 
-Deno.test("IptablesLayout tells what a kernel cannot express", () => {
+Deno.test("IptablesLayout reports features that a kernel cannot express", () => {
   const layout = testLayout({ ...ALL_FEATURES, recent: false });
   layout.set({ ...plan(1), affinityTimeoutSeconds: 60 });
   layout.set(plan(2));
@@ -93,13 +93,13 @@ Deno.test("IptablesLayout renders one ServicePort for an endpoint that thousands
   assert(asked < 10, `${asked} were rendered`);
 });
 
-Deno.test("IptablesLayout for a few chains has in each what any layout has", () => {
+Deno.test("IptablesLayout for a few chains has the same rules in them as a full layout", () => {
   const plans = fc.array(randomServicePlan, { minLength: 30, maxLength: 120 });
   fc.assert(
     fc.property(plans, fc.boolean(), (made, hasShape) => {
       const unique = [...new Map(made.map((each) => [each.key, each])).values()];
       const before = testLayout();
-      // One that had others, so that it has another shape.
+      // A layout with former ServicePorts, so that its shape differs.
       for (const each of made.toReversed()) before.set(each);
       for (const each of made.slice(0, 10)) before.delete(each.key);
       const origin = hasShape ? { shape: before.shape } : {};

@@ -23,7 +23,7 @@ Deno.test("nodePortJumps() asks whether an address is the node's, and leaves loo
   assertEquals(jumps(IPV6), [`! -d ::1 ${local}`]);
 });
 
-Deno.test("nodePortJumps() names each address where some are chosen, or addrtype is missing", () => {
+Deno.test("nodePortJumps() names each address if some are chosen, or addrtype is missing", () => {
   const chosen = { ...IPV4, nodePortAddresses: { kind: "cidrs" as const, cidrs: [] } };
   const [loopback, node] = ["127.0.0.1", "192.168.0.2"];
   assertEquals(jumps(chosen, loopback, node), ["-d 127.0.0.1 -j X", "-d 192.168.0.2 -j X"]);

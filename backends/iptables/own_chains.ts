@@ -1,6 +1,6 @@
 /**
- * Finds and removes the chains of this mode. Many have the names of kube-proxy's chains; the
- * chains that only this mode has tell them apart.
+ * Finds and removes the chains of this mode. Many have the names of kube-proxy's chains; chains
+ * that only this mode has distinguish the two.
  *
  * @module
  */
@@ -19,7 +19,7 @@ import { KUBELET_FIREWALL } from "./jump_repair.ts";
 
 interface OwnChainsRemoval {
   readonly family: IpFamily;
-  /** Only reports what would be removed. */
+  /** Only reports the removals. */
   readonly dryRun: boolean;
 }
 

@@ -2,18 +2,18 @@ import { assertEquals } from "@std/assert";
 import { iptablesPlan, IptablesStage } from "../../tests/support/stages/iptables_stage.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 
-/** Rules of somebody else's, also in a chain of his own. */
+/** Foreign rules, also in a foreign chain. */
 const FOREIGN = `*filter
-:THEIRS - [0:0]
--A INPUT -s 192.0.2.1 -j THEIRS
--A THEIRS -j ACCEPT
+:OTHER-CHAIN - [0:0]
+-A INPUT -s 192.0.2.1 -j OTHER-CHAIN
+-A OTHER-CHAIN -j ACCEPT
 COMMIT
 *nat
 -A PREROUTING -s 192.0.2.1 -j ACCEPT
 COMMIT
 `;
 
-/** What a kubelet makes on its node. */
+/** The rules that a kubelet creates on its node. */
 const KUBELET = `*mangle
 :KUBE-IPTABLES-HINT - [0:0]
 COMMIT
@@ -64,13 +64,13 @@ Deno.test("removeOwnChains() leaves the machine as it was, after a process that 
   }
 });
 
-Deno.test("removeOwnChains() leaves what the kubelet has", async () => {
+Deno.test("removeOwnChains() leaves the chains of the kubelet", async () => {
   await using stage = await servedOn(FOREIGN, KUBELET);
   await stage.backend.cleanup();
   assertEquals(stage.machine.tool.dump(), untouched(FOREIGN, KUBELET));
 });
 
-Deno.test("removeOwnChains() only tells, when it is asked what it would do", async () => {
+Deno.test("removeOwnChains() changes nothing in a dry run, and reports the removals", async () => {
   await using stage = await servedOn(FOREIGN);
   const before = stage.machine.tool.dump();
   const { removed, commands } = await stage.backend.previewCleanup!();
@@ -82,7 +82,7 @@ Deno.test("removeOwnChains() only tells, when it is asked what it would do", asy
 Deno.test("removeOwnChains() leaves the entry points to a kube-proxy that has taken them over", async () => {
   await using stage = await servedOn(FOREIGN);
   const { tool } = stage.machine;
-  const theirs = [
+  const leftovers = [
     "-d 10.96.0.1/32 -j KUBE-SVC-AAAAAAAAAAAAAAAA",
     "-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS",
   ];
@@ -90,7 +90,10 @@ Deno.test("removeOwnChains() leaves the entry points to a kube-proxy that has ta
     ...["*filter", ":KUBE-SERVICES - [0:0]", ":KUBE-EXTERNAL-SERVICES - [0:0]"],
     ...[":KUBE-NODEPORTS - [0:0]", ":KUBE-PROXY-FIREWALL - [0:0]", "COMMIT"],
     ...["*nat", ":KUBE-SERVICES - [0:0]", ":KUBE-NODEPORTS - [0:0]", ":KUBE-POSTROUTING - [0:0]"],
-    ...[":KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]", ...theirs.map((rule) => `-A KUBE-SERVICES ${rule}`)],
+    ...[
+      ":KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]",
+      ...leftovers.map((rule) => `-A KUBE-SERVICES ${rule}`),
+    ],
     ...["COMMIT", ""],
   ].join("\n"));
   await stage.backend.cleanup();
@@ -101,7 +104,7 @@ Deno.test("removeOwnChains() leaves the entry points to a kube-proxy that has ta
     "only we have them",
   );
   assertEquals(chains.includes("KUBE-SVC-AAAAAAAAAAAAAAAA"), true);
-  assertEquals(tool.table("nat").get("KUBE-SERVICES"), theirs);
+  assertEquals(tool.table("nat").get("KUBE-SERVICES"), leftovers);
   assertEquals(
     tool.table("nat").get("PREROUTING")?.length,
     2,
@@ -113,7 +116,8 @@ Deno.test("removeOwnChains() removes the rule against martians when the ipvs mod
   for (const kubelet of [[], [KUBELET]]) {
     await using stage = await servedOn(FOREIGN, ...kubelet);
     const { tool } = stage.machine;
-    // As the first sync of the ipvs mode leaves them, with what it has removed of kube-proxy's names.
+    // The rules after the first sync of the ipvs mode, without the chains of kube-proxy that it
+    // removed.
     for (const table of ["filter", "nat", "mangle"] as const) {
       const taken = [...tool.table(table).keys()].filter((chain) =>
         /^KUBE-(SERVICES|EXTERNAL-SERVICES|NODEPORTS|PROXY-FIREWALL|PROXY-CANARY)$/.test(chain)
@@ -137,7 +141,7 @@ Deno.test("removeOwnChains() removes the rule against martians when the ipvs mod
   }
 });
 
-Deno.test("removeOwnChains() tells what it cannot remove", async () => {
+Deno.test("removeOwnChains() reports chains that it cannot remove", async () => {
   await using stage = await servedOn();
   stage.machine.judge = (line) => line === "*nat" ? "no" : undefined;
   const { failed } = await stage.backend.cleanup();

@@ -1,10 +1,10 @@
 /**
- * Where a packet is sent to, as a path of digits: what the tree of chains branches by. Address, then
- * a letter for the protocol, then the port, so that paths which begin alike can be matched by one rule.
- * Pure.
+ * The destination of a packet as a path of digits, by which the tree of chains branches: address, a
+ * letter for the protocol, port. One rule can match all paths with the same beginning. Pure.
  *
- * A digit has two bits. With four, sparse addresses end in chains of two or three each: 2,955 chains
- * for 10,000 random ones where two bits need half of it, and chains are what iptables-nft is slow at.
+ * A digit has two bits. With four, sparse addresses would end in chains of two or three each: 2,955
+ * chains for 10,000 random ones. Two bits need half of it, and iptables-nft is slow with many
+ * chains.
  *
  * @module
  */

@@ -31,13 +31,13 @@ Deno.test("addressPath() has all digits of an address", () => {
   }
 });
 
-Deno.test("destinationPath() goes on with protocol and port", () => {
+Deno.test("destinationPath() continues with protocol and port", () => {
   const address = parseIpAddress("10.96.0.1");
   assertEquals(destinationPath(address, "UDP", parsePort(53)), path("0a600001u0035"));
   assertEquals(portPath("SCTP", parsePort(65535)), path("sffff"));
 });
 
-Deno.test("prefixMatch() matches what begins with the prefix, and prefixLabel() names it", () => {
+Deno.test("prefixMatch() matches all paths with the prefix, and prefixLabel() names it", () => {
   const prefixes: readonly (readonly [string, PathKind, IpFamily, string, string])[] = [
     ["", "destination", "IPv4", "", "00000000-0"],
     [path("0"), "destination", "IPv4", "-d 0.0.0.0/4", "00000000-4"],

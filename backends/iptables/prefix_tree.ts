@@ -1,11 +1,11 @@
 /**
- * A tree of chains by prefix: which entries stand in which chain, kept so that a change touches the
- * chain that it belongs to and, now and then, the one above. Pure but for its own state.
+ * A tree of chains by prefix. It decides which chain holds an entry, so that a change touches only
+ * the chain of the entry and sometimes the one above. Pure except for its own state.
  *
- * A node holds entries of its own and nodes below it whose prefixes exclude each other. When it has
- * too many entries, the largest group that goes on with the same digit moves to a node of its own:
- * one group at a time, since each move has to be written to the kernel. So a node may hold some
- * entries besides its children; sparse groups never get a chain for two or three rules.
+ * A node holds its own entries and child nodes with disjoint prefixes. If it has too many entries,
+ * the largest group with the same next digit moves to a new node. Only one group moves at a time,
+ * because each move is written to the kernel. A node may therefore hold entries besides its
+ * children; sparse groups never get a chain for two or three rules.
  *
  * @module
  */
@@ -85,7 +85,7 @@ export class PrefixTree<E extends TreeEntry> {
     return this.#nodes.keys();
   }
 
-  /** The prefixes of the nodes that a path leads through, that of the root first. */
+  /** The prefixes of the nodes on a path, from the root on. */
   branch(path: string): readonly string[] {
     const prefixes: string[] = [];
     for (let node: MutableNode<E> | undefined = this.#find(path); node; node = node.parent) {
@@ -132,7 +132,7 @@ export class PrefixTree<E extends TreeEntry> {
     else this.#grow(node);
   }
 
-  /** Takes an entry away, if it is there. */
+  /** Removes an entry, if it exists. */
   delete(entry: Pick<TreeEntry, "path" | "rank">): void {
     const node = this.#find(entry.path);
     const { index, found } = search(node.entries, entry);
@@ -226,7 +226,7 @@ export class PrefixTree<E extends TreeEntry> {
   }
 }
 
-/** The same tree as another one that was given the same calls. */
+/** A tree that adds waiting entries together, before the next query. The result is the same as one by one. */
 export class DeferredTree<E extends TreeEntry> extends PrefixTree<E> {
   #waiting: E[] = [];
   #dropsEmpty = false;

@@ -70,7 +70,7 @@ export interface Group<E extends TreeEntry> {
 }
 
 /**
- * Returns the group whose entries take the most rules. A single entry only counts if it can join a
+ * Returns the group whose entries need the most rules. A single entry only counts if it can join a
  * child, so a node has at most one child for each digit.
  */
 export function heaviestGroup<E extends TreeEntry>(node: MutableNode<E>): Group<E> | undefined {

@@ -14,7 +14,7 @@ function entry(path: string, rank = "", weight = 1): TreeEntry {
   return { path, rank, weight };
 }
 
-/** A tree, and what it touched since it was last asked. */
+/** A tree, and the nodes it touched since the last query. */
 function testTree(limits = SMALL) {
   const touched = new Set<string>();
   const tree = new PrefixTree<TreeEntry>((prefix) => touched.add(prefix), limits);
@@ -26,7 +26,7 @@ function testTree(limits = SMALL) {
   return { tree, changes };
 }
 
-/** A tree as text, e.g. `ab cd 1(11 12)`: entries, and nodes with what is in them. */
+/** A tree as text, e.g. `ab cd 1(11 12)`: entries, and nodes with their content. */
 function shape(tree: PrefixTree<TreeEntry>, prefix = ""): string {
   const node = tree.node(prefix);
   return [
@@ -48,7 +48,7 @@ Deno.test("PrefixTree keeps entries sorted by path and rank", () => {
   assertEquals(shape(tree), "aa bb cc");
 });
 
-Deno.test("PrefixTree moves the heaviest group out and skips levels that tell nothing apart", () => {
+Deno.test("PrefixTree moves the largest group out, and skips levels that distinguish nothing", () => {
   const { tree, changes } = testTree();
   for (const path of ["1001", "1002", "2000", "3000"]) tree.set(entry(path));
   changes();
@@ -62,7 +62,7 @@ Deno.test("PrefixTree moves the heaviest group out and skips levels that tell no
   assertEquals(shape(tree), "1100 2000 3000 100(1001 1002 1003 1004)");
 });
 
-Deno.test("PrefixTree puts a node between when entries beside a child need one", () => {
+Deno.test("PrefixTree inserts a node if entries next to a child need one", () => {
   const { tree } = testTree();
   for (const path of ["1001", "1002", "1003", "1004", "2000", "1101", "1102", "3000"]) {
     tree.set(entry(path));
@@ -71,7 +71,7 @@ Deno.test("PrefixTree puts a node between when entries beside a child need one",
   assertEquals(shape(tree), "2000 3000 1(1101 1102 1200 100(1001 1002 1003 1004))");
 });
 
-Deno.test("PrefixTree takes small nodes back, and does not flap", () => {
+Deno.test("PrefixTree merges small nodes, and does not flap", () => {
   const { tree, changes } = testTree();
   for (const path of ["1001", "1002", "1003", "1004", "2000"]) tree.set(entry(path));
   const before = shape(tree);
@@ -88,7 +88,7 @@ Deno.test("PrefixTree takes small nodes back, and does not flap", () => {
   assertEquals(changes(), [""]);
 });
 
-Deno.test("PrefixTree takes no node back into one that its other children fill", () => {
+Deno.test("PrefixTree merges no node into one that its other children fill", () => {
   const { tree, changes } = testTree();
   for (const digit of "0123456789") {
     tree.set(entry(`1${digit}00`));
@@ -142,7 +142,7 @@ function checkNode(node: TreeNode<TreeEntry>, limits = TREE_LIMITS): TreeEntry[]
   return [...node.entries, ...node.children.flatMap((child) => checkNode(child, limits))];
 }
 
-Deno.test("PrefixTree holds what was put in, whatever the history", () => {
+Deno.test("PrefixTree contains all added entries, whatever the history", () => {
   const path = fc.tuple(fc.nat(3), fc.nat(15), fc.nat(15))
     .map((digits) => digits.map((digit) => digit.toString(16)).join(""));
   const step = fc.record({ path, weight: fc.integer({ min: 0, max: 4 }) });

@@ -65,7 +65,7 @@ export async function probeRenderFeatures(
 ): Promise<IptablesFeatures> {
   const rows = await probeChosenIptables(dependencies, choice, {
     tables: IPTABLES_TABLES,
-    // Counters that the tool cannot read, such as those of a kube-proxy, are of no use.
+    // Counters that the tool cannot read, such as those of a kube-proxy, cannot be used.
     rules: await hasCounters(dependencies) ? [...RULES, RULE_FEATURES.nfacct] : RULES,
   });
   const lacking = supportOf(rows).missing;

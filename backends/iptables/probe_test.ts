@@ -28,7 +28,7 @@ function hostWith(refuse: (rule: string, table: string) => boolean = () => false
   return commands;
 }
 
-Deno.test("probeIptablesMode() needs one run for each table and family where nothing is missing", async () => {
+Deno.test("probeIptablesMode() needs one run for each table and family if nothing is missing", async () => {
   const commands = hostWith();
   const results = await probeIptablesMode({ commands });
   assertEquals(results.filter(({ available }) => !available), []);
@@ -44,7 +44,7 @@ Deno.test("probeIptablesMode() needs one run for each table and family where not
   for (const { stdin } of runs) assert(!/[{]\w+[}]/.test(stdin), stdin);
 });
 
-Deno.test("probeIptablesMode() goes without what it need not have", async () => {
+Deno.test("probeIptablesMode() works without optional features", async () => {
   const commands = hostWith((rule) => / recent | comment /.test(rule));
   const { families, missing, reduced } = supportOf(await probeIptablesMode({ commands }));
   assertEquals([families, missing], [["IPv4", "IPv6"], []]);
@@ -65,7 +65,7 @@ Deno.test("probeIptablesMode() cannot do without DNAT", async () => {
   ]]);
 });
 
-Deno.test("probeIptablesMode() tells of a table that is missing, and not of its rules", async () => {
+Deno.test("probeIptablesMode() reports a missing table, and not its rules", async () => {
   const commands = hostWith().on(
     "ip6tables-restore --noflush",
     ({ stdin }) =>
@@ -90,7 +90,7 @@ Deno.test("probeIptablesMode() has no module loaded for a lock file that cannot 
   assertEquals(missing[0]?.cure, "it has to be the file of the host, and writable");
 });
 
-Deno.test("probeIptablesMode() says once that this user may not", async () => {
+Deno.test("probeIptablesMode() reports once that this user may not", async () => {
   const commands = hostWith();
   for (const name of ["iptables", "ip6tables"]) {
     const stderr =
@@ -105,7 +105,7 @@ Deno.test("probeIptablesMode() says once that this user may not", async () => {
   ]);
 });
 
-Deno.test("probeIptablesMode() tells of tools that are not installed", async () => {
+Deno.test("probeIptablesMode() reports tools that are not installed", async () => {
   const commands = new FakeCommandRunner()
     .on("", { code: 127 })
     .on("conntrack", { code: 1, stderr: "conntrack: Protocol not supported" });

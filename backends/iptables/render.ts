@@ -119,7 +119,8 @@ function leftOutText({ key, address, reason }: Quarantined): string {
 }
 
 /**
- * Rules without their chain: one that several ServicePorts need may belong to another one's text.
+ * Rules without their chain: a chain that several ServicePorts need may be in the text of another
+ * one.
  */
 export function sharedRules(
   { services, shared }: ProxyPlan,

@@ -10,10 +10,10 @@ const PROBABILITY_DECIMALS = 10;
  * Sends matching packets to one of the endpoints with equal probability; with session affinity, to
  * the client's last endpoint.
  *
- * Affinity takes two rules for each endpoint. `--update` is a hit only while the client was seen
- * within the time-out, and then counts as seen: what `--rcheck` here and `--set` in a chain of the
- * endpoint's own do in kube-proxy, without that chain. Where no list knows the client, the second
- * half draws one and `--set` notes it, after `statistic` has let the packet pass.
+ * Affinity needs two rules for each endpoint. `--update` matches only while the client was seen
+ * within the time-out, and renews the entry. kube-proxy needs `--rcheck` here and `--set` in a
+ * separate chain for the same effect. If no list contains the client, the second half chooses an
+ * endpoint, and `--set` records the client after `statistic` has matched.
  */
 export function endpointRules(
   plan: Pick<ServicePlan, "affinityTimeoutSeconds" | "name" | "protocol">,

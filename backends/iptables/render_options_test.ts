@@ -26,7 +26,7 @@ Deno.test("servesLocalhost() needs IPv4, the setting, and an address list that h
   assertEquals(on(only()), false);
 });
 
-Deno.test("renderOptionsOf() gives kube-proxy's defaults where nothing else is said", () => {
+Deno.test("renderOptionsOf() gives kube-proxy's defaults", () => {
   const kernel = { features: ALL_FEATURES, beLiberal: false };
   for (const family of ["IPv4", "IPv6"] as const) {
     assertEquals(

@@ -63,7 +63,7 @@ Deno.test("renderService() gives many endpoints one chain for all addresses", ()
   assertEquals(jumps.length, 3);
 });
 
-Deno.test("renderService() says whose a rule is, in quotes", () => {
+Deno.test("renderService() names the owner of a rule, in quotes", () => {
   const { rulesOf } = render(plan({ name: 'a" -j ACCEPT' }), { serviceComments: true });
   assertEquals(rulesOf("services"), [
     `${VIP} -m comment --comment "ns/a\\" -j ACCEPT cluster IP" -j DNAT --to-destination 10.0.0.1:8080`,
@@ -78,7 +78,7 @@ Deno.test("renderService() keeps a client by a list for each endpoint", () => {
   assert(drawn.includes(list) && drawn.includes("--set -j DNAT"));
 });
 
-Deno.test("renderService() admits nobody where no source range is valid", () => {
+Deno.test("renderService() admits no client if no source range is valid", () => {
   const { rulesOf } = render(plan({ loadBalancerVips: ["1.2.3.4"], sourceRanges: [] }));
   assertEquals(rulesOf("services").filter((rule) => rule.includes("1.2.3.4")), []);
   assertEquals(rulesOf("firewall").length, 1);
@@ -95,7 +95,7 @@ Deno.test("renderService() admits the node by the load balancer's address too", 
   assertEquals(sources({}), ["-s 192.168.0.0/24"]);
 });
 
-Deno.test("renderService() sends back by the node what an endpoint sends itself", () => {
+Deno.test("renderService() masquerades packets from an endpoint to itself", () => {
   const local = testEndpoint("10.0.0.1:80", { isLocal: true });
   const remote = testEndpoint("10.0.0.2:80", { nodeName: "node-b" });
   const reachable = [local, remote];
@@ -109,7 +109,7 @@ Deno.test("renderService() sends back by the node what an endpoint sends itself"
   assertEquals(render(sentOn).rulesOf("hairpin"), [hairpin("10.0.0.1"), hairpin("10.0.0.2")]);
 });
 
-Deno.test("renderService() counts connections to node ports on loopback where it can", () => {
+Deno.test("renderService() counts connections to node ports on loopback if it can", () => {
   const features = { ...ALL_FEATURES, nfacct: true };
   const [counter] = render(plan({ nodePort: 30080 }), { features }).rulesOf("nodePorts");
   assertEquals(
@@ -118,7 +118,7 @@ Deno.test("renderService() counts connections to node ports on loopback where it
   );
 });
 
-Deno.test("renderService() names what a kernel cannot express, and leaves just that out", () => {
+Deno.test("renderService() names features that a kernel cannot express, and leaves out only those", () => {
   const two = plan({ to: ["10.0.0.1:80", "10.0.0.2:80"] });
   const sticky = plan({ affinityTimeoutSeconds: 60 });
   const sctp = plan({ protocol: "SCTP" });
@@ -137,7 +137,7 @@ Deno.test("renderService() names what a kernel cannot express, and leaves just t
   assertEquals(quarantined[0]?.address, "external addresses");
 });
 
-Deno.test("renderService() writes no comment where the kernel has none", () => {
+Deno.test("renderService() writes no comment if the kernel has none", () => {
   const service = plan({ to: [], nodePort: 30080 });
   const { rulesOf } = render(service, { ...without("comment"), serviceComments: false });
   assertEquals(rulesOf("refused"), [`${VIP} -j REJECT`]);

@@ -23,7 +23,7 @@ function plan(options: TestServicePlan) {
   });
 }
 
-Deno.test("renderText() is what a sync would write on a machine without rules", () => {
+Deno.test("renderText() prints the input of a sync on a machine without rules", () => {
   const services = testProxyPlan([plan({ name: "a" })]);
   const { batch } = renderIptables(services, OPTIONS);
   assertEquals([...renderText(services, OPTIONS)].join(""), [...batch.text()].join(""));
@@ -40,7 +40,7 @@ Deno.test("renderText() shows a rule that two Services share with either of them
   assertEquals(both.match(/^-A KUBE-HAIRPIN/gm)?.length, 1);
 });
 
-Deno.test("renderText() tells what the kernel cannot be told, in comments", () => {
+Deno.test("renderText() puts into comments what rules cannot express", () => {
   const options = { ...OPTIONS, features: { ...ALL_FEATURES, statistic: false } };
   const a = plan({ name: "a", to: ["10.1.0.1:80", "10.1.0.2:80"], port: parsePort(80) });
   const services = testProxyPlan([a]);

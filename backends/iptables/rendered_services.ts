@@ -1,5 +1,5 @@
 /**
- * Caches the rules of ServicePorts as text. Pure but for its own state.
+ * Caches the rules of ServicePorts as text. Pure except for its own state.
  *
  * Rules as objects are several times as large as text: those of 10,000 ServicePorts made the first
  * sync 15 MiB larger.
@@ -94,7 +94,7 @@ export class RenderedServices {
     return known?.plan === plan ? known.text : renderService(plan, context);
   }
 
-  /** A ServicePort is gone. */
+  /** Forgets a removed ServicePort. */
   forget(key: ServicePortKey): void {
     this.#rendered.delete(key);
   }

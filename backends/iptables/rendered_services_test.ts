@@ -28,7 +28,7 @@ Deno.test("RenderedServices have the text of the rules of renderService()", () =
   );
 });
 
-Deno.test("RenderedServices render a plan once, and anew when it is another or was forgotten", () => {
+Deno.test("RenderedServices render a plan once, and again after a change or when it was forgotten", () => {
   const services = new RenderedServices();
   const first = services.textOf(PLAN, CONTEXT);
   assertStrictEquals(services.textOf(PLAN, CONTEXT), first);

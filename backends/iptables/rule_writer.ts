@@ -71,7 +71,7 @@ export class RuleWriter {
     return this.#totals.totals;
   }
 
-  /** Tables that could not be printed when they were last read: they are written all the same. */
+  /** Tables that could not be printed at the last reading. They are written nevertheless. */
   get unreadable(): readonly IptablesTable[] {
     return this.#unreadable;
   }
@@ -87,7 +87,7 @@ export class RuleWriter {
     this.#tables = undefined;
   }
 
-  /** Takes a chain for one that cannot be deleted. */
+  /** Treats a chain as one that cannot be deleted. */
   keep(chain: string): void {
     this.#kept.add(chain);
   }
@@ -209,8 +209,7 @@ type Asked = Pick<IptablesRunner, "hasRule" | "hasRules">;
 const UNSEEN = "-j RETURN";
 
 /**
- * Adds what can be found out about unreadable tables: which jumps exist. The chains themselves are
- * unknown, so they are rewritten.
+ * Adds the existing jumps of unreadable tables. Their chains are unknown, so they are rewritten.
  */
 async function withUnreadable(
   runner: Asked,
@@ -233,7 +232,7 @@ async function askFor(
   for (const jump of baseJumps(options)) {
     const rule = ruleText(jump.rule);
     if (jump.table !== table || !await runner.hasRule(table, { chain: jump.from, rule })) continue;
-    // The last one that is inserted at the top comes first.
+    // Each insertion at the top goes before the earlier ones.
     builtIn.set(jump.from, [rule, ...(builtIn.get(jump.from) ?? [])]);
   }
   const chains = new Map<string, readonly string[]>();

@@ -39,7 +39,7 @@ class Stage {
 
 const PLAN = testServicePlan({ to: ["10.0.0.1:80"] });
 
-Deno.test("RuleWriter reads what it does not know, once, and then trusts itself", async () => {
+Deno.test("RuleWriter reads unknown tables once, and then relies on its record", async () => {
   const stage = new Stage();
   assertEquals(stage.writer.isKnown, false);
   assertEquals(await stage.write(), ["iptables-save", "iptables-restore"]);
@@ -55,7 +55,7 @@ Deno.test("RuleWriter knows nothing of a machine that it has read and not yet wr
   const stage = new Stage();
   const seen = new Set<boolean>();
   const now = stage.clock.now.bind(stage.clock);
-  // The clock is asked before each pause, in which others may look.
+  // The clock is read before each pause, in which other tasks may run.
   stage.clock.now = () => {
     if (stage.machine.commands.calls.length > 0) seen.add(stage.writer.isKnown);
     return now();
@@ -98,7 +98,7 @@ Deno.test("RuleWriter knows nothing after a restore that failed, whatever it did
   }
 });
 
-Deno.test("RuleWriter empties a chain that others lead to, in place of deleting it", async () => {
+Deno.test("RuleWriter empties a chain with foreign references instead of deleting it", async () => {
   const stage = new Stage();
   const chain = "KUBE-SVC-AAAAAAAAAAAAAAAA";
   stage.machine.tool.restore(
@@ -124,7 +124,7 @@ Deno.test("RuleWriter counts the rules that it found and those that it wrote", a
   assertEquals(stage.writer.totals.nat, more);
 });
 
-Deno.test("RuleWriter goes on in a table that the tool cannot print", async () => {
+Deno.test("RuleWriter continues in a table that the tool cannot print", async () => {
   const stage = new Stage();
   const { machine: { tool }, layout, writer } = stage;
   layout.set(PLAN);
@@ -138,12 +138,12 @@ Deno.test("RuleWriter goes on in a table that the tool cannot print", async () =
   tool.flush("filter");
   writer.forget();
   await stage.write();
-  assertEquals(tool.dump(), whole, "flushed, and written anew");
+  assertEquals(tool.dump(), whole, "flushed, and written again");
   stage.machine.commands.failNext("timeout", { carriedOut: true });
   layout.set(testServicePlan({ to: ["10.0.0.2:80"] }));
   await assertRejects(() => stage.write(), IptablesError);
   await stage.write();
-  assertEquals(tool.dump(), whole.replaceAll("10.0.0.1", "10.0.0.2"), "written anew");
+  assertEquals(tool.dump(), whole.replaceAll("10.0.0.1", "10.0.0.2"), "written again");
 });
 
 Deno.test("RuleWriter takes over a table that the tool cannot print, with the kubelet's chain in it", async () => {

@@ -1,6 +1,6 @@
 /**
- * Everything that can go wrong with a sync, at each of its commands: one good sync later the rules are
- * those of a machine on which nothing ever went wrong, and other software's rules have been left alone.
+ * Tests every failure of a sync, at each of its commands. After one good sync the rules are those
+ * of a machine without failures, and foreign rules are unchanged.
  *
  * @module
  */
@@ -15,10 +15,10 @@ import {
 } from "../../tests/support/stages/iptables_stage.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 
-/** One rule of somebody else's in each built-in chain, and a chain of his own. */
+/** A foreign rule in each built-in chain, and a foreign chain. */
 const FOREIGN = [
   ["*mangle", ...foreignRules("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")],
-  ["*filter", ":THEIRS - [0:0]", ...foreignRules("INPUT", "FORWARD", "OUTPUT", "THEIRS")],
+  ["*filter", ":OTHER-CHAIN - [0:0]", ...foreignRules("INPUT", "FORWARD", "OUTPUT", "OTHER-CHAIN")],
   ["*nat", ...foreignRules("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING")],
 ].map((lines) => [...lines, "COMMIT", ""].join("\n")).join("");
 
@@ -26,7 +26,7 @@ function foreignRules(...chains: readonly string[]): string[] {
   return chains.map((chain) => `-A ${chain} -m mark --mark 0x77 -j ACCEPT`);
 }
 
-/** What kube-proxy left of a Service that is no more, and of one that is. */
+/** Leftover rules of kube-proxy for one Service that was deleted and for one that exists. */
 const LEFTOVERS = `*filter
 :KUBE-SERVICES - [0:0]
 -A KUBE-SERVICES -d 172.30.0.99 -j REJECT
@@ -57,7 +57,7 @@ const AFTER = iptablesPlan(
 
 const isForeign = /0x77/;
 
-/** A machine that others use, on which kube-relay runs, or is about to. */
+/** A machine with other software, on which kube-relay runs, or is about to. */
 async function stageAt(point: "first sync" | "a change"): Promise<IptablesStage> {
   const stage = new IptablesStage();
   stage.machine.tool.restore(FOREIGN);
@@ -71,7 +71,7 @@ async function stageAt(point: "first sync" | "a change"): Promise<IptablesStage>
   return stage;
 }
 
-/** Compares rules with those of a machine on which nothing went wrong. Foreign ones are set aside. */
+/** Compares rules with those of a machine without failures. Foreign ones are left out. */
 function assertGolden({ machine }: IptablesStage, foreign: readonly string[]): void {
   const rules = meaningOf(machine.tool).filter((line) => !isForeign.test(line));
   assertEquals(rules, goldenMeaning(AFTER));
@@ -184,7 +184,7 @@ for (const table of ["mangle", "filter", "nat"] as const) {
   }
 }
 
-Deno.test("sequence: what nobody sees by the canaries is repaired within the hour", async () => {
+Deno.test("sequence: damage that the canaries do not show is repaired within an hour", async () => {
   await using stage = await stageAt("first sync");
   await stage.sync(AFTER);
   const foreign = stage.machine.rules(isForeign);
@@ -194,7 +194,7 @@ Deno.test("sequence: what nobody sees by the canaries is repaired within the hou
   assertEquals(stage.drift, [{ kind: "chain", found: 1, repaired: 1 }]);
 });
 
-Deno.test("sequence: what a sync failed to write is no drift when all is compared", async () => {
+Deno.test("sequence: rules that a sync failed to write are no drift in a full comparison", async () => {
   await using stage = await stageAt("a change");
   stage.drift.length = 0;
   stage.machine.commands.failNext("timeout");
@@ -207,7 +207,7 @@ Deno.test("sequence: what a sync failed to write is no drift when all is compare
   assertEquals(stage.drift, []);
 });
 
-Deno.test("sequence: what a kube-proxy wrote that ran beside us goes when it has ended", async () => {
+Deno.test("sequence: rules of a kube-proxy that ran at the same time are removed after its end", async () => {
   await using stage = await stageAt("first sync");
   const foreign = stage.machine.rules(isForeign);
   await stage.sync(AFTER);
@@ -231,12 +231,12 @@ Deno.test("sequence: foreign rules that come later stay where they were put", as
   assertEquals(stage.machine.tool.table("filter").get("INPUT")?.[0], lines[1]?.slice(9));
 });
 
-Deno.test("sequence: the comparison fails where what is applied is guessed and not read", async () => {
+Deno.test("sequence: the comparison fails if the applied rules are guessed instead of read", async () => {
   await using stage = await stageAt("a change");
   const foreign = stage.machine.rules(isForeign);
   await using good = await stageAt("a change");
   await good.sync(AFTER);
-  // Whoever takes it that all was applied sees this.
+  // A writer that assumes that everything was applied sees this.
   stage.machine.commands.on("iptables-save", { stdout: good.machine.tool.save() });
   stage.machine.killedAfter = 1;
   assert(await stage.trySync(AFTER));

@@ -77,7 +77,7 @@ class TableLines {
     yield numbers.map((number) => `${this.#lines[number]}\n`).join("");
   }
 
-  /** The numbers of the lines that are wanted, but for the first and the last. */
+  /** The numbers of the wanted lines, except for the first and the last. */
   #keptLines({ keys, shared = new Set() }: ExcerptOptions): readonly number[] {
     const kept = new Set<number>();
     for (const key of keys) addAll(kept, this.#byOwner.get(key));
@@ -115,7 +115,7 @@ function addAll(numbers: Set<number>, more: readonly number[] = []): void {
   for (const number of more) numbers.add(number);
 }
 
-/** Everything that a walk from `start` comes to, itself included. */
+/** Everything that is reachable from `start`, including `start`. */
 function reached(
   start: readonly string[],
   next: (chain: string) => readonly string[],

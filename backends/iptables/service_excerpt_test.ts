@@ -39,14 +39,14 @@ Deno.test("serviceExcerpt() has the node port of a ServicePort and the table of 
   assert(refused.includes("has no endpoints"));
 });
 
-Deno.test("serviceExcerpt() is input that stands by itself", () => {
+Deno.test("serviceExcerpt() is complete input", () => {
   for (const numbers of [[0], [7], [9], [1, 50, 99]]) {
     new FakeIptables().restore(excerptOf(...numbers));
   }
   assertEquals(excerptOf(), "");
 });
 
-Deno.test("serviceExcerpt() is not led astray by what a comment says", () => {
+Deno.test("serviceExcerpt() ignores chain names in comments", () => {
   const [service] = SERVICES;
   const options = defaultRenderOptions("IPv4");
   const plan = {

@@ -166,7 +166,7 @@ export class ServiceRuleWriter {
     }
   }
 
-  /** Those that changed, or, where nothing did, all that were to be written. */
+  /** The changed ServicePorts, or all written ones if none changed. */
   #suspects(layout: IptablesLayout): readonly ServicePlan[] {
     const changed = [...this.#pending].map((key) => layout.plan(key))
       .filter((plan) => plan !== undefined);

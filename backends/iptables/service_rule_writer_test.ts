@@ -40,7 +40,7 @@ class Stage {
     });
   }
 
-  /** Gives plans to the writer. Returns who is in quarantine. */
+  /** Passes plans to the writer. Returns the ServicePorts in quarantine. */
   async write(plans: readonly ServicePlan[]): Promise<readonly string[]> {
     for (const plan of plans) {
       this.layout.set(plan);
@@ -71,9 +71,9 @@ const PLANS = Array.from({ length: 40 }, (_, index) => plan(index + 1));
 const NAMES = PLANS.map(({ name }) => name.name);
 
 for (const tellsCommitOnly of [false, true]) {
-  const how = tellsCommitOnly ? "looks for" : "is told";
+  const how = tellsCommitOnly ? "looks for" : "is given";
   for (const bad of [[7], [1, 40], [3, 4, 5, 20, 30]]) {
-    Deno.test(`ServiceRuleWriter ${how} what is refused: ${bad.join(", ")} of 40`, async () => {
+    Deno.test(`ServiceRuleWriter ${how} refused rules: ${bad.join(", ")} of 40`, async () => {
       const isBad = (line: string) =>
         bad.some((number) => line.includes(` -d 172.30.0.${number} `) && line.includes("DNAT"));
       const stage = new Stage(tellsCommitOnly, isBad);
@@ -99,7 +99,7 @@ for (const tellsCommitOnly of [false, true]) {
     assert(stage.machine.restores.length <= 100, `${stage.machine.restores.length} restores`);
   });
 
-  Deno.test(`ServiceRuleWriter ${how}: what has worked before is left as it was`, async () => {
+  Deno.test(`ServiceRuleWriter ${how}: accepted rules stay as they are`, async () => {
     const stage = new Stage(
       tellsCommitOnly,
       (line) => line.includes("--to-destination 10.0.0.99:"),
@@ -111,7 +111,7 @@ for (const tellsCommitOnly of [false, true]) {
   });
 }
 
-Deno.test("ServiceRuleWriter passes on what no ServicePort is to blame for", async () => {
+Deno.test("ServiceRuleWriter passes on errors for which no ServicePort is responsible", async () => {
   const stage = new Stage(false, (line) => line.includes("MASQUERADE"));
   await assertRejects(() => stage.write(PLANS), IptablesError, "MASQUERADE");
   stage.machine.judge = () => undefined;

@@ -18,7 +18,7 @@ export interface LayoutOrigin {
    */
   readonly isForFew?: boolean;
   /**
-   * Whether only a few trees are needed; the others do not grow, and chains come in another order.
+   * Whether only a few trees are needed; the others do not grow, and the order of chains differs.
    * @default {false}
    */
   readonly isDeferred?: boolean;

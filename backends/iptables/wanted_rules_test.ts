@@ -59,7 +59,7 @@ class Stage {
   }
 }
 
-Deno.test("WantedRules of iptables costs what has changed", async () => {
+Deno.test("WantedRules of iptables costs as much as the change", async () => {
   const stage = new Stage();
   const others = Array.from(
     { length: 10 },
@@ -72,7 +72,7 @@ Deno.test("WantedRules of iptables costs what has changed", async () => {
   assertEquals(stage.machine.rules(/10\.0\.0\.1:80/), []);
 });
 
-Deno.test("WantedRules of iptables leaves what has worked in place while it looks for what the kernel refuses", async () => {
+Deno.test("WantedRules of iptables keeps accepted rules while it searches for refused ones", async () => {
   const stage = new Stage("legacy");
   const { machine } = stage;
   const apiTo = (endpoint: string) =>
@@ -102,7 +102,7 @@ Deno.test("WantedRules of iptables follows addresses of the node without reading
   assertEquals(stage.machine.rules(/-d 192\.168\.0\.2 .*-j KUBE-NODEPORTS/).length, 1);
 });
 
-Deno.test("WantedRules of iptables lays out everything again when what all rules depend on changes", async () => {
+Deno.test("WantedRules of iptables lays out everything again when settings of all rules change", async () => {
   const stage = new Stage();
   const plan = testProxyPlan([WEB]);
   await stage.apply(plan);

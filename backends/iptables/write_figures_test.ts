@@ -31,7 +31,7 @@ function batchOf(steps: typeof STEPS): RestoreBatch<string> {
   }
 }
 
-Deno.test("WriteFigures counts lines, rules, chains and jumps of what was accepted", () => {
+Deno.test("WriteFigures counts the lines, rules, chains and jumps of accepted writes", () => {
   const figures = new WriteFigures();
   assertEquals(figures.operations, {}, "zero ones are left out");
   figures.reads++;

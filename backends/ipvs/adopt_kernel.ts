@@ -28,7 +28,9 @@ import { addressOfServer, type ServerKey } from "./virtual_server.ts";
 interface Ownership {
   /** `ipvs.excludeCIDRs`: addresses of another program. */
   readonly excludeCidrs: readonly Cidr[];
-  /** Where an earlier run served node ports: the node may have lost the address since. */
+  /**
+   * Node ports and addresses that an earlier run served: the node may have lost an address since.
+   */
   readonly earlierNodePorts: NodePortServers;
   /** Called for each foreign virtual server that a Service needs as its own. */
   readonly onForeign?: (key: ServerKey, wanted: WantedServer) => void;
@@ -44,7 +46,7 @@ export function adoptKernel(
   const { missing: missingSets, other: otherSets, stale: staleSets } = adoptSets(layout, reading);
   adoptServers({ layout, servers }, reading, ownership);
   layout.addresses.adopt(ofFamily(layout, reading.device ?? new Set()));
-  // A rule that names a set which is not there could not have been written.
+  // A rule with a missing set could not have been written.
   const hasRules = missingSets.size === 0 && otherSets.size === 0 && haveRules(tables, layout);
   layout.rules.adopt(hasRules ? new Set(layout.rules.wanted) : new Set());
   return {

@@ -212,6 +212,7 @@ class IpvsBackend extends RuleBackend<Machine> implements Backend {
       services: changes.upserted.size + changes.removed.size,
       operations: figures.operations,
       quarantined: writer.quarantined,
+      ...(writer.isPending && { isUnfinished: true }),
     };
   }
 

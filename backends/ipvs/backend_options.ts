@@ -29,7 +29,7 @@ export interface IpvsBackendOptions {
   readonly syncPeriodMs: number;
   /** Maximum time for the connections of a removed endpoint to end, ms; 0 = unlimited. */
   readonly drainTimeoutMs: number;
-  /** Why it cannot be started: a setting that makes no sense. */
+  /** The reason why it cannot be started: an invalid setting. */
   readonly problem?: string;
   /** The facts of a machine, for rendering without a `start()`. @default {everything} */
   readonly facts?: MachineFacts;
@@ -78,7 +78,7 @@ export function ipvsOptionsOf(
   };
 }
 
-/** Why a scheduler cannot be used, as a row of the probe and of the start. */
+/** Returns the reason why a scheduler cannot be used, as a row of the probe and of the start. */
 function unknownScheduler(name: string): Pick<IpvsBackendOptions, "problem"> {
   if (tryParseScheduler(name) !== undefined) return {};
   return { problem: `there is no scheduler '${name}', only ${SCHEDULERS.join(", ")}` };

@@ -5,7 +5,7 @@ import { ipvsPlanOf as planOf, IpvsStage } from "../../tests/support/stages/ipvs
 import { settle } from "../../tests/support/fakes/fake_clock.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 
-/** The number-th ServicePort, with two endpoints unless told. */
+/** The number-th ServicePort, with two endpoints by default. */
 function service(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number}:8080`]) {
   return testServicePlan({ name: `web-${number}`, clusterIp: `172.30.0.${number}`, to });
 }
@@ -14,7 +14,7 @@ const THREE = [service(1), service(2), service(3)];
 const PLAN = planOf(...THREE);
 const CHANGED = planOf(service(1, ["10.1.0.1:8080"]), service(2), service(4));
 
-/** What a machine without anything else comes to. */
+/** Returns the state of a new machine with this plan. */
 async function golden(plan: ProxyPlan): Promise<string> {
   await using stage = await IpvsStage.started();
   await stage.sync(plan);
@@ -53,7 +53,7 @@ Deno.test("IpvsBackend writes nothing after a restart with the same objects", as
 });
 
 for (const carriedOut of [false, true]) {
-  Deno.test(`IpvsBackend comes to the wanted state after any command that fails, done or not: ${carriedOut}`, async () => {
+  Deno.test(`IpvsBackend reaches the wanted state after any failed command, whether it took effect: ${carriedOut}`, async () => {
     const counting = await IpvsStage.started();
     await counting.sync(PLAN);
     const first = counting.machine.commands.calls.length;
@@ -72,7 +72,7 @@ for (const carriedOut of [false, true]) {
   });
 }
 
-Deno.test("IpvsBackend tells that a device or a set cannot be made, and tries again", async () => {
+Deno.test("IpvsBackend reports a device or set that cannot be created, and retries", async () => {
   for (
     const [command, stderr, says] of [
       [
@@ -102,7 +102,7 @@ Deno.test("IpvsBackend tells that a device or a set cannot be made, and tries ag
   }
 });
 
-Deno.test("IpvsBackend takes a drained endpoint away when its connections have ended", async () => {
+Deno.test("IpvsBackend removes a drained endpoint when its connections have ended", async () => {
   await using stage = await IpvsStage.started();
   await stage.sync(PLAN);
   stage.machine.connections.set("10.2.0.1:8080", 1);
@@ -116,7 +116,7 @@ Deno.test("IpvsBackend takes a drained endpoint away when its connections have e
   assertEquals(stage.drift, []);
 });
 
-Deno.test("IpvsBackend goes on draining what another process began, until time is over", async () => {
+Deno.test("IpvsBackend continues the drain of an earlier process until its time is over", async () => {
   const machine = new FakeIpvsMachine();
   machine.connections.set("10.2.0.1:8080", 1);
   {
@@ -132,7 +132,7 @@ Deno.test("IpvsBackend goes on draining what another process began, until time i
   assertEquals(stage.weight("10.2.0.1:8080"), undefined);
 });
 
-Deno.test("IpvsBackend puts back what others take away, and counts it by kind", async () => {
+Deno.test("IpvsBackend restores objects that another program removed, and counts them by kind", async () => {
   const harms: readonly (readonly [kind: string, harm: (machine: FakeIpvsMachine) => void])[] = [
     ["virtual_server", ({ kernel }) => kernel.table.apply({ kind: "flush" })],
     ["address", ({ kernel }) => kernel.hasDevice = false],
@@ -167,7 +167,7 @@ Deno.test("IpvsBackend.recheck() compares everything at once, sets among it", as
   assertEquals(stage.machine.dump().split("\n").sort(), before.split("\n").sort());
 });
 
-Deno.test("IpvsBackend reads again where the kernel left out a virtual server", async () => {
+Deno.test("IpvsBackend reads again if the kernel left out a virtual server", async () => {
   await using stage = await IpvsStage.started();
   const { connections, kernel } = stage.machine;
   await stage.sync(PLAN);
@@ -191,7 +191,7 @@ Deno.test("IpvsBackend reads again where the kernel left out a virtual server", 
   assertEquals(stage.weight(real!.key), undefined, "it is not forgotten that it drains");
 });
 
-Deno.test("IpvsBackend does not take for drift what a sync failed to write", async () => {
+Deno.test("IpvsBackend does not count as drift what a sync failed to write", async () => {
   await using stage = await IpvsStage.started();
   const { commands, connections } = stage.machine;
   await stage.sync(PLAN);
@@ -214,7 +214,7 @@ Deno.test("IpvsBackend does not take for drift what a sync failed to write", asy
   assertEquals(stage.machine.dump(), await golden(PLAN));
 });
 
-Deno.test("IpvsBackend leaves virtual servers of others alone", async () => {
+Deno.test("IpvsBackend leaves foreign virtual servers alone", async () => {
   const machine = new FakeIpvsMachine();
   machine.kernel.take("ipvsadm", "-A -t 198.51.100.7:80 -s wlc");
   await using stage = await IpvsStage.started(machine);
@@ -224,16 +224,16 @@ Deno.test("IpvsBackend leaves virtual servers of others alone", async () => {
   assertEquals(keys.filter((key) => key.includes("198.51.100.7")), ["-t 198.51.100.7:80"]);
 });
 
-Deno.test("IpvsBackend tells what the kernel holds of each ServicePort", async () => {
+Deno.test("IpvsBackend reports the objects of each ServicePort in the kernel", async () => {
   await using stage = await IpvsStage.started();
   await stage.sync(planOf(service(1), service(2, [])));
   stage.machine.connections.set("10.1.0.1:8080", 3);
   const { services } = await stage.backend.inspect();
-  const told = services.map(({ addresses: [address], connections }) => {
+  const shown = services.map(({ addresses: [address], connections }) => {
     const { role, state, load } = address!;
     return [role, state, connections, load?.active, load?.rates?.connections];
   });
-  assertEquals(told, [["ClusterIP", "serving", 3, 3, 7], ["ClusterIP", "refusing", 0, 0, 7]]);
+  assertEquals(shown, [["ClusterIP", "serving", 3, 3, 7], ["ClusterIP", "refusing", 0, 0, 7]]);
 });
 
 Deno.test("IpvsBackend asks for rates only when it is asked itself, and something goes through", async () => {
@@ -259,7 +259,7 @@ Deno.test("IpvsBackend asks for rates only when it is asked itself, and somethin
   assertEquals(syncs.filter((line) => line.includes("--rate")), []);
 });
 
-Deno.test("IpvsBackend takes partial plans on a node without rules for Services only", async () => {
+Deno.test("IpvsBackend accepts partial plans on a node without rules for Services only", async () => {
   const machine = new FakeIpvsMachine();
   {
     await using stage = await IpvsStage.started(machine);

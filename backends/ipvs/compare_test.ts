@@ -22,7 +22,7 @@ function textOf({ kind, object, name, key }: DataPlaneDifference): string {
   return `${kind} ${object} ${name}${service}`;
 }
 
-Deno.test("compare() names each damage to what ipvs mode has, and repair() mends it alone", async (t) => {
+Deno.test("compare() names each damage to objects of ipvs mode, and repair() corrects nothing else", async (t) => {
   await using stage = await IpvsStage.started();
   const nodePortAddresses = [parseIpAddress("198.51.100.1")];
   const plan = testProxyPlan(damagedServices(), { shared: { nodePortAddresses } });
@@ -46,7 +46,7 @@ Deno.test("compare() names each damage to what ipvs mode has, and repair() mends
   }
 });
 
-Deno.test("compare() finds no difference after what was just applied, whatever it was", async () => {
+Deno.test("compare() finds no difference after any applied plan", async () => {
   const services = fc.array(randomServicePlan, { maxLength: 12 });
   await fc.assert(
     fc.asyncProperty(services, services, async (first, second) => {

@@ -14,7 +14,9 @@ function service(number: number, version = 0): ServicePlan {
   });
 }
 
-/** What an action writes: lines for each program, in the order in which the programs are run. */
+/**
+ * Returns the writes of an action: the number of lines for each program, in the order of the runs.
+ */
 async function writesOf(stage: IpvsStage, action: () => Promise<unknown>): Promise<string[]> {
   const { calls } = stage.machine.commands;
   const before = calls.length;
@@ -38,7 +40,7 @@ Deno.test("IpvsBackend: a sync does not list the interfaces of the machine", asy
   assertEquals(Object.keys(stage.backend.facts() ?? {}), ["features"]);
 });
 
-/** One change of each kind among so many Services. */
+/** One change of each kind among this number of Services. */
 async function changesAmong(count: number): Promise<Record<string, readonly string[]>> {
   const services = Array.from({ length: count }, (_, number) => service(number));
   await using stage = await IpvsStage.started();

@@ -38,6 +38,7 @@ import {
 } from "../netfilter/ipset/ipset_text.ts";
 import type { IpvsLayout } from "./layout.ts";
 import type { IpvsStep } from "./steps.ts";
+import type { WriteBounds } from "./write_room.ts";
 
 /** The state of the kernel that the layout and the servers do not contain. */
 export interface KernelState {
@@ -65,6 +66,7 @@ export interface IpvsBatch {
   readonly steps: readonly IpvsStep[];
   /** The servers in the kernel after all steps. */
   readonly servers: ServerChanges["applied"];
+  readonly unfinished: ServerChanges["unfinished"];
 }
 
 /** The name of the device that makes Service addresses local, as kube-proxy has it. */
@@ -96,9 +98,9 @@ export const KNOWN_KERNEL: KernelState = {
 export function* diffInSteps(
   layout: IpvsLayout,
   applied: AppliedServers,
-  kernel: KernelState,
+  { bounds, ...kernel }: KernelState & { readonly bounds?: WriteBounds },
 ): Generator<void, IpvsBatch> {
-  const servers = yield* diffServers(layout, applied);
+  const servers = yield* diffServers(layout, applied, bounds);
   const early = new Set<IptablesTable>(kernel.isTakeover ? ["mangle", "filter"] : ALL_TABLES);
   const late = new Set<IptablesTable>(kernel.isTakeover ? ["nat"] : []);
   const sets = {
@@ -117,7 +119,8 @@ export function* diffInSteps(
     { tool: "ipset", lines: yield* collect(setsAfter(layout, applied, kernel)) },
     { tool: "iptables", lines: rulesAfter(layout, kernel) },
   ];
-  return { steps: steps.filter((step) => !isEmpty(step)), servers: servers.applied };
+  const { applied: after, unfinished } = servers;
+  return { steps: steps.filter((step) => !isEmpty(step)), servers: after, unfinished };
 }
 
 /** kube-proxy has no such set. */

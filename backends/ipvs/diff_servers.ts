@@ -2,88 +2,138 @@ import type { AppliedServer, AppliedServers } from "./applied_servers.ts";
 import { isDrained } from "./drain_list.ts";
 import { type IpvsOperation, setupText } from "./ipvs_operation.ts";
 import type { IpvsLayout, WantedServer } from "./layout.ts";
+import { type ServiceKey, serviceKeyOfPort } from "../../lib/proxy/service_port_name.ts";
 import type { RealServer, RealServerKey, ServerKey } from "./virtual_server.ts";
+import { NO_BOUNDS, type WriteBounds, WriteRoom } from "./write_room.ts";
 
 /** The operations on servers, and the state after them. */
 export interface ServerChanges {
   readonly operations: readonly IpvsOperation[];
   /** `undefined` = the server will be gone. */
   readonly applied: ReadonlyMap<ServerKey, AppliedServer | undefined>;
+  /** Servers that may differ after the operations: the bounds left no room for the rest. */
+  readonly unfinished: readonly ServerKey[];
 }
 
 const WEIGHT = 1;
+const NO_REALS: ReadonlyMap<RealServerKey, number> = new Map();
+/** A new server gets at least one real server with it: its address is opened in the same write. */
+const FIRST_OPERATIONS = 2;
 
 /**
  * Compares the servers that may differ, in short steps. Additions to a server precede removals, so
- * it never lacks an endpoint that it had and will have.
+ * it never lacks an endpoint that it had and will have, even if the bounds end the write in between.
+ * Services that remain unfinished come last.
  */
 export function* diffServers(
   layout: Pick<IpvsLayout, "dirty" | "server">,
   applied: AppliedServers,
+  bounds: WriteBounds = NO_BOUNDS,
 ): Generator<void, ServerChanges> {
-  const operations: IpvsOperation[] = [];
+  const room = new WriteRoom(bounds);
+  const parts: ServerOperations[] = [];
   const outcome = new Map<ServerKey, AppliedServer | undefined>();
+  const unfinished: ServerKey[] = [];
+  const large = new Set<ServiceKey>();
   for (const key of layout.dirty) {
     yield;
     const wanted = layout.server(key);
     const there = applied.get(key);
     if (wanted === undefined) {
       if (there === undefined) continue;
-      operations.push({ kind: "deleteServer", key });
+      parts.push({ operations: [{ kind: "deleteServer", key }] });
       outcome.set(key, undefined);
       continue;
     }
-    const before = operations.length;
-    const reals = there ? change(wanted, there, operations) : create(wanted, operations);
-    if (operations.length > before) {
-      outcome.set(key, { setup: setupText(wanted.server), reals });
+    const service = serviceKeyOfPort(wanted.owner);
+    const { operations, isFinished } = firstOperations(wanted, there, { service, room });
+    if (!isFinished) {
+      unfinished.push(key);
+      large.add(service);
     }
+    if (operations.length === 0) continue;
+    parts.push({ service, operations });
+    outcome.set(key, after(operations, there));
   }
-  return { operations, applied: outcome };
+  const isLast = ({ service }: ServerOperations) => service !== undefined && large.has(service);
+  const ordered = [...parts.filter((part) => !isLast(part)), ...parts.filter(isLast)];
+  return {
+    operations: ordered.flatMap(({ operations }) => operations),
+    applied: outcome,
+    unfinished,
+  };
 }
 
-function create(
-  { server, endpoints }: WantedServer,
-  operations: IpvsOperation[],
-): ReadonlyMap<RealServerKey, number> {
-  operations.push({ kind: "addServer", server });
-  const reals = new Map<RealServerKey, number>();
-  for (const { key: text } of endpoints) {
-    const key = realKey(text);
-    operations.push({ kind: "addReal", server: server.key, real: realServer(key, WEIGHT) });
-    reals.set(key, WEIGHT);
-  }
-  return reals;
+interface ServerOperations {
+  /** Absent for a server that goes. */
+  readonly service?: ServiceKey;
+  readonly operations: readonly IpvsOperation[];
 }
 
-function change(
+/** The operations on a server for which there is room. */
+function firstOperations(
+  wanted: WantedServer,
+  there: AppliedServer | undefined,
+  { service, room }: { readonly service: ServiceKey; readonly room: WriteRoom },
+): { readonly operations: readonly IpvsOperation[]; readonly isFinished: boolean } {
+  const least = there === undefined ? FIRST_OPERATIONS : 0;
+  const operations: IpvsOperation[] = [];
+  if (least === 0 && !room.hasRoomFor(service)) return { operations, isFinished: false };
+  for (const operation of there ? change(wanted, there) : create(wanted)) {
+    if (operations.length >= least && !room.hasRoomFor(service)) {
+      return { operations, isFinished: false };
+    }
+    room.take(service);
+    operations.push(operation);
+  }
+  return { operations, isFinished: true };
+}
+
+/** The state of a server after operations on it. */
+function after(
+  operations: readonly IpvsOperation[],
+  there: AppliedServer | undefined,
+): AppliedServer {
+  let setup = there?.setup;
+  const reals = new Map(there?.reals ?? NO_REALS);
+  for (const operation of operations) {
+    if (operation.kind === "addServer" || operation.kind === "editServer") {
+      setup = setupText(operation.server);
+    } else if (operation.kind === "addReal" || operation.kind === "editReal") {
+      reals.set(operation.real.key, operation.real.weight);
+    } else if (operation.kind === "deleteReal") reals.delete(operation.key);
+  }
+  return { setup, reals };
+}
+
+function* create({ server, endpoints }: WantedServer): Generator<IpvsOperation> {
+  yield { kind: "addServer", server };
+  for (const { key } of endpoints) {
+    yield { kind: "addReal", server: server.key, real: realServer(realKey(key), WEIGHT) };
+  }
+}
+
+function* change(
   { server, endpoints }: WantedServer,
   there: AppliedServer,
-  operations: IpvsOperation[],
-): ReadonlyMap<RealServerKey, number> {
-  const reals = new Map<RealServerKey, number>();
+): Generator<IpvsOperation> {
+  const kept = new Set<RealServerKey>();
   for (const { key: text } of endpoints) {
     const key = realKey(text);
     const weight = there.reals.get(key);
-    if (weight !== WEIGHT) {
-      const kind = weight === undefined ? "addReal" : "editReal";
-      operations.push({ kind, server: server.key, real: realServer(key, WEIGHT) });
-    }
-    reals.set(key, WEIGHT);
+    if (weight !== undefined) kept.add(key);
+    if (weight === WEIGHT) continue;
+    const kind = weight === undefined ? "addReal" : "editReal";
+    yield { kind, server: server.key, real: realServer(key, WEIGHT) };
   }
-  if (there.setup !== setupText(server)) operations.push({ kind: "editServer", server });
+  if (there.setup !== setupText(server)) yield { kind: "editServer", server };
   for (const [key, weight] of there.reals) {
-    if (reals.has(key)) continue;
-    if (!isDrained(server.key)) {
-      operations.push({ kind: "deleteReal", server: server.key, key });
-      continue;
+    if (kept.has(key)) continue;
+    if (!isDrained(server.key)) yield { kind: "deleteReal", server: server.key, key };
+    else if (weight !== 0) {
+      yield { kind: "editReal", server: server.key, real: realServer(key, 0) };
     }
-    if (weight !== 0) {
-      operations.push({ kind: "editReal", server: server.key, real: realServer(key, 0) });
-    }
-    reals.set(key, 0);
   }
-  return reals;
 }
 
 function realServer(key: RealServerKey, weight: number): RealServer {

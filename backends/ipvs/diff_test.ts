@@ -72,7 +72,7 @@ Deno.test("diffIpvs() gives no step when nothing changed", () => {
 });
 
 for (const count of [100, 10_000]) {
-  Deno.test(`diffIpvs() takes the same few lines for one change among ${count}`, () => {
+  Deno.test(`diffIpvs() needs the same few lines for one change among ${count}`, () => {
     const stage = new Stage();
     for (let number = 1; number <= count; number++) stage.layout.set(plan(number));
     assertEquals(stage.sync().map(({ tool }) => tool), ["ipset", "ipvsadm", "ip"]);
@@ -85,7 +85,7 @@ for (const count of [100, 10_000]) {
   });
 }
 
-Deno.test("diffIpvs() is one batch for each tool where there is nothing yet", () => {
+Deno.test("diffIpvs() is one batch for each tool if there is nothing yet", () => {
   const layout = new IpvsLayout(SHARED, OPTIONS);
   for (let number = 1; number <= 50; number++) layout.set(plan(number));
   const { steps } = diffIpvs(layout, new AppliedServers(), EMPTY_KERNEL);
@@ -126,7 +126,7 @@ Deno.test("diffInSteps() pauses on its way through many servers", () => {
   assertEquals(work.next().done, false);
 });
 
-Deno.test("diffIpvs() drains a TCP endpoint, and takes one of UDP or SCTP away at once", () => {
+Deno.test("diffIpvs() drains a TCP endpoint, and removes one of UDP or SCTP at once", () => {
   for (
     const [protocol, line] of [
       ["TCP", "editReal"],
@@ -183,7 +183,7 @@ const step = fc.oneof(
   { arbitrary: fc.constant({ kind: "sync" as const }), weight: 3 },
 );
 
-Deno.test("diffIpvs() lets no packet find a half state, and comes to what a fresh load gives", () => {
+Deno.test("diffIpvs() exposes no packet to a partial state, and gives the result of a fresh load", () => {
   fc.assert(
     fc.property(fc.array(step, { minLength: 20, maxLength: 100, size: "max" }), (steps) => {
       const stage = new Stage();

@@ -1,5 +1,5 @@
 /**
- * Real servers of weight 0 whose connections may still end. Pure but for its own state; the caller
+ * Real servers of weight 0 whose connections may still end. Pure except for its own state; the caller
  * passes the time.
  *
  * After a restart, the real servers of weight 0 in the kernel are the list. The record of virtual
@@ -15,7 +15,7 @@ import { addressOfServer, type RealServerKey, type ServerKey } from "./virtual_s
 export interface DrainingServer {
   readonly server: ServerKey;
   readonly real: RealServerKey;
-  /** When it began, or was found, milliseconds. */
+  /** The time at which it began or was found, in milliseconds. */
   readonly sinceMs: number;
 }
 

@@ -10,7 +10,7 @@ const REAL = realServerKey(parseIpAddress("10.0.0.1"), 8080);
 const OTHER = realServerKey(parseIpAddress("10.0.0.2"), 8080);
 const MINUTE = 60_000;
 
-/** What the kernel tells of the server. */
+/** Returns the state of the server in the kernel. */
 function seen(
   ...reals: readonly { key: RealServerKey; weight?: number; active?: number; inactive?: number }[]
 ): SeenServer[] {
@@ -35,7 +35,7 @@ function listWith(timeoutMs: number, ...reals: readonly RealServerKey[]): DrainL
 
 const GONE = "-d -t 10.96.0.1:80 -r 10.0.0.1:8080";
 
-Deno.test("DrainList takes a real server away when its last connection has ended", () => {
+Deno.test("DrainList removes a real server when its last connection has ended", () => {
   const list = listWith(15 * MINUTE, REAL);
   assertEquals(lines(list, seen({ key: REAL, active: 1 }), MINUTE), []);
   assertEquals(lines(list, seen({ key: REAL, inactive: 2 }), 2 * MINUTE), []);
@@ -45,7 +45,7 @@ Deno.test("DrainList takes a real server away when its last connection has ended
   assertEquals(list.size, 0);
 });
 
-Deno.test("DrainList takes a real server away when its time is over, connections or not", () => {
+Deno.test("DrainList removes a real server when its time is over, even with connections", () => {
   const list = listWith(15 * MINUTE, REAL);
   assertEquals(lines(list, seen({ key: REAL, active: 9 }), 15 * MINUTE - 1), []);
   assertEquals(lines(list, seen({ key: REAL, active: 9 }), 15 * MINUTE), [GONE]);
@@ -55,7 +55,7 @@ Deno.test("DrainList waits as long as connections like with a time-out of 0", ()
   assertEquals(lines(listWith(0, REAL), seen({ key: REAL, active: 1 }), 1e12), []);
 });
 
-Deno.test("DrainList leaves alone what somebody else took away, or gave a weight", () => {
+Deno.test("DrainList ignores a real server that another program removed, or gave a weight", () => {
   const list = listWith(MINUTE, REAL, OTHER);
   assertEquals(lines(list, seen({ key: OTHER, weight: 5 }), 2 * MINUTE), []);
   assertEquals(list.size, 0);

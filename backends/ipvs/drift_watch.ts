@@ -82,7 +82,7 @@ class ServersWithDevice implements DriftSubject {
       if (writer.isPending) return undefined;
       const seen = await runner.servers(writer.servers);
       const drained = await writer.drain(seen, new WriteFigures());
-      if (drained > 0) logger.verbose(2, "Removed what has drained", { drained });
+      if (drained > 0) logger.verbose(2, "Removed drained real servers", { drained });
       const lost = await this.#lost(seen);
       return lost === undefined ? undefined : { lost };
     });
@@ -92,7 +92,7 @@ class ServersWithDevice implements DriftSubject {
     const { writer } = this.#dependencies;
     const figures = new WriteFigures();
     writer.forget();
-    await writer.write(figures);
+    await writer.write(figures, { isWhole: true });
     const { reads: _, processes: __, ...fields } = figures.operations;
     const counts: Partial<Record<DriftFigures["kind"], number>> = {};
     for (const [tool, kind] of Object.entries(KINDS)) counts[kind] = fields[tool] ?? 0;

@@ -70,7 +70,7 @@ Deno.test("explainIpvs() has nothing of a ServicePort in quarantine", () => {
   assertEquals(explain([WEB, OTHER], { isRefused: true }).deviations?.outcome?.kind, "reject");
 });
 
-Deno.test("explainIpvs() knows that the node takes the Service address itself as source", () => {
+Deno.test("explainIpvs() knows that the node uses the Service address itself as its source", () => {
   const plan = { ...WEB, masqueradeInternal: "none" } as const;
   assertEquals(explain([plan], { from: "node" }).deviations?.source?.rewritten, "always");
   assertEquals(explain([plan]).deviations, {});

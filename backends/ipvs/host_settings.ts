@@ -24,13 +24,13 @@ export function ipvsHostSettings(
     {
       name: "net.ipv4.vs.conntrack",
       value: "1",
-      purpose: "masquerade what IPVS forwards",
+      purpose: "masquerade packets that IPVS forwards",
     },
     ...(waitsForReuse(kernelRelease) ? [REUSE] : []),
     {
       name: "net.ipv4.vs.expire_nodest_conn",
       value: "1",
-      purpose: "send clients of an endpoint that is gone to another one at once",
+      purpose: "send clients of a removed endpoint to another one at once",
     },
     {
       name: "net.ipv4.vs.expire_quiescent_template",

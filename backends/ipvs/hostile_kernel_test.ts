@@ -13,7 +13,7 @@ const WEB = testServicePlan({
 const PLAN = ipvsPlanOf(WEB);
 
 /** kube-proxy's bound. */
-const THEIRS = "hash:ip,port family inet hashsize 1024 maxelem 65536";
+const SET_OPTIONS = "hash:ip,port family inet hashsize 1024 maxelem 65536";
 
 async function golden(): Promise<string> {
   await using stage = await IpvsStage.started();
@@ -28,11 +28,11 @@ function withSets(...lines: readonly string[]): FakeIpvsMachine {
   return machine;
 }
 
-/** What of another program, or of a killed run of ours, is in the way. */
+/** Objects of another program, or of a killed run, that conflict with those of this mode. */
 const IN_THE_WAY = [
   [
     "a set of other bounds",
-    `create KUBE-CLUSTER-IP ${THEIRS}`,
+    `create KUBE-CLUSTER-IP ${SET_OPTIONS}`,
     "add KUBE-CLUSTER-IP 1.2.3.4,tcp:1",
   ],
   [
@@ -41,20 +41,20 @@ const IN_THE_WAY = [
   ],
   [
     "what a run left that was killed after a swap",
-    `create NEW-KUBE-EXTERNAL-IP ${THEIRS}`,
+    `create NEW-KUBE-EXTERNAL-IP ${SET_OPTIONS}`,
     "add NEW-KUBE-EXTERNAL-IP 1.2.3.4,tcp:1",
   ],
   [
     "what a run left, and a set that is replaced again",
     "create NEW-KUBE-CLUSTER-IP hash:ip,port family inet hashsize 1024 maxelem 100",
-    `create KUBE-CLUSTER-IP ${THEIRS}`,
+    `create KUBE-CLUSTER-IP ${SET_OPTIONS}`,
   ],
   ["a set of another type", "create KUBE-IPVS-IPS hash:net family inet hashsize 64 maxelem 9"],
   ["a set of another family", "create KUBE-IPVS-IPS hash:ip family inet6 hashsize 64 maxelem 9"],
 ] as const;
 
 for (const [what, ...lines] of IN_THE_WAY) {
-  Deno.test(`IpvsBackend comes to the wanted state in spite of ${what}`, async () => {
+  Deno.test(`IpvsBackend reaches the wanted state in spite of ${what}`, async () => {
     await using stage = await IpvsStage.started(withSets(...lines));
     await stage.sync(PLAN);
     assertEquals(stage.machine.dump(), await golden());
@@ -86,12 +86,12 @@ Deno.test("IpvsBackend leaves a device of another kind and its addresses alone",
   machine.isDummy = false;
   machine.kernel.addresses.add("192.0.2.1");
   await using stage = await IpvsStage.started(machine);
-  await assertRejects(() => stage.sync(PLAN), Error, "no dummy device");
+  await assertRejects(() => stage.sync(PLAN), Error, "is not a dummy device");
   assertEquals([...machine.kernel.addresses], ["192.0.2.1"]);
   assertEquals(machine.kernel.table.getServers(), []);
 });
 
-Deno.test("IpvsBackend takes away what it applied for an address that the node has lost", async () => {
+Deno.test("IpvsBackend removes its objects for an address that the node has lost", async () => {
   await using stage = await IpvsStage.started();
   const planOn = (...addresses: readonly string[]) =>
     testProxyPlan([WEB], { shared: { nodePortAddresses: addresses.map(parseIpAddress) } });
@@ -105,7 +105,7 @@ Deno.test("IpvsBackend takes away what it applied for an address that the node h
   assertEquals(keys, ["-t 172.30.0.1:80"] as typeof keys);
 });
 
-Deno.test("removeOwnObjects() takes all but a set in use, and the rest when it is free", async () => {
+Deno.test("removeOwnObjects() removes all sets except one in use, and this one when it is free", async () => {
   await using stage = await IpvsStage.started();
   await stage.sync(PLAN);
   const { machine } = stage;
@@ -124,7 +124,7 @@ Deno.test("removeOwnObjects() takes all but a set in use, and the rest when it i
   assertEquals(machine.kernel.table.getServers(), []);
 });
 
-Deno.test("removeOwnObjects() takes nothing where it can't be told whose the virtual servers are", async () => {
+Deno.test("removeOwnObjects() removes nothing if the owner of the virtual servers is unknown", async () => {
   await using stage = await IpvsStage.started();
   await stage.sync(PLAN);
   const before = stage.machine.dump();
@@ -134,7 +134,7 @@ Deno.test("removeOwnObjects() takes nothing where it can't be told whose the vir
   assertEquals(stage.machine.dump(), before);
 });
 
-Deno.test("removeOwnObjects() finishes what a first sync has begun, wherever it was killed", async () => {
+Deno.test("removeOwnObjects() removes the objects of a first sync that was killed at any point", async () => {
   const counting = await IpvsStage.started();
   await counting.sync(PLAN);
   const lines = counting.machine.commands.calls.find(({ line }) => line === "ipset restore")!.stdin

@@ -3,7 +3,7 @@ import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
 import { isKubeProxySet } from "../netfilter/foreign/ip_sets.ts";
 import { IP_SETS, SET_IDS, setName } from "./ipset_table.ts";
 
-Deno.test("setName() gives every set a name of its own, kube-proxy's where it has one", () => {
+Deno.test("setName() gives every set a name of its own, kube-proxy's if it has one", () => {
   const names = IP_FAMILIES.flatMap((family) => SET_IDS.map((id) => setName(id, family)));
   assertEquals(new Set(names).size, names.length);
   for (const id of SET_IDS) {

@@ -194,7 +194,7 @@ export async function setConnectionTimeouts(
 const FLAGS = { TCP: "-t", UDP: "-u", SCTP: "--sctp-service" } as const;
 const SERVER = /^(TCP|UDP|SCTP)\s+(\S+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s*$/;
 
-/** Reads it in short steps. Lines that make no sense, and those of real servers, are passed over. */
+/** Reads it in short steps. Lines that make no sense, and those of real servers, are skipped. */
 export function* readServerRates(
   text: string,
 ): Generator<void, ReadonlyMap<ServerKey, ServerRates>> {

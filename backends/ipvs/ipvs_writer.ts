@@ -10,7 +10,7 @@ import { inSteps } from "../netfilter/in_steps.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
 import { refusedItem, RefusedItems } from "../netfilter/refused_items.ts";
 import { adoptKernel } from "./adopt_kernel.ts";
-import { AppliedServers, unlikeExpected } from "./applied_servers.ts";
+import { AppliedServers } from "./applied_servers.ts";
 import { baseChains } from "./base_rules.ts";
 import { diffInSteps, type IpvsBatch, type KernelState, KNOWN_KERNEL } from "./diff.ts";
 import { Draining } from "./draining.ts";
@@ -21,9 +21,12 @@ import type { IpvsRenderOptions } from "./render_options.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
 import type { ServerRecordWriter } from "./server_record_writer.ts";
 import { blamedServices, ownersOfAddedRules, StepRefusal } from "./step_refusal.ts";
-import { looksForeign, type TakenServers } from "./taken_servers.ts";
+import { runVerified } from "./run_verified.ts";
+import type { TakenServers } from "./taken_servers.ts";
+import { PostponedServices } from "./postponed_services.ts";
 import type { ServerKey } from "./virtual_server.ts";
 import type { IpvsStep, WriteFigures } from "./steps.ts";
+import { NO_BOUNDS, type WriteBounds } from "./write_room.ts";
 
 interface IpvsWriterDependencies {
   readonly clock: Clock;
@@ -41,6 +44,8 @@ interface IpvsWriterOptions {
 
 /** Maximum number of refused writes in a sync; the next sync continues. */
 const MAX_REFUSALS = 16;
+/** Operations on virtual servers in a write. The next write continues with what exceeds them. */
+const BOUNDS: WriteBounds = { ofService: 512, together: 4_096 };
 
 /** Writes the desired state of one family, and knows the applied one. One call is in flight at most. */
 export class IpvsWriter {
@@ -51,6 +56,7 @@ export class IpvsWriter {
   readonly #refused = new RefusedItems();
   /** The plans that were laid out since the last write that succeeded. */
   readonly #laid = new Map<ServicePortKey, ServicePlan>();
+  readonly #postponed = new PostponedServices();
   #layout: IpvsLayout | undefined;
   /** The layout whose node ports are in the record. */
   #notedLayout: IpvsLayout | undefined;
@@ -73,7 +79,7 @@ export class IpvsWriter {
     return this.#isKnown;
   }
 
-  /** Whether changes were taken that are not written yet. */
+  /** Whether changes were taken that are not written yet, or not completely. */
   get isPending(): boolean {
     return this.#isPending;
   }
@@ -124,10 +130,18 @@ export class IpvsWriter {
       if (!isNew) layout.delete(key);
       this.#refused.forget(key);
       this.#laid.delete(key);
+      this.#postponed.delete(key);
     }
-    for (const key of isNew ? plan.services.keys() : changes.upserted) {
+    this.#postponed.begin();
+    const changed = isNew ? plan.services.keys() : changes.upserted.union(this.#postponed.keys);
+    for (const key of changed) {
       const service = plan.services.get(key);
-      if (service) this.#lay(layout, service);
+      // The first layout has everything: the kernel may already serve it.
+      const isServed = current === undefined || current.plan(key) !== undefined;
+      if (service === undefined) this.#postponed.delete(key);
+      else if (this.#postponed.admits(service, { isServed, shared: plan.shared })) {
+        this.#lay(layout, service);
+      }
       await slice.pause();
     }
     if (isNew && current) layout.inherit(current);
@@ -141,16 +155,21 @@ export class IpvsWriter {
 
   /**
    * Writes the differences with at most one process for each tool. ServicePorts that the kernel
-   * refuses are quarantined. Throws if even the rest cannot be written; then the next write reads
-   * everything.
+   * refuses are quarantined. Of large Services it writes a part, unless `isWhole`; while it
+   * {@linkcode isPending}, the next write continues. Throws if even the rest cannot be written; then
+   * the next write reads everything.
    */
-  async write(figures: WriteFigures): Promise<void> {
+  async write(
+    figures: WriteFigures,
+    { isWhole = false }: { readonly isWhole?: boolean } = {},
+  ): Promise<void> {
+    const bounds = isWhole ? NO_BOUNDS : BOUNDS;
     let fromMemory: StepRefusal | undefined;
     for (let refusals = 1;; refusals++) {
       // A write based on memory may be refused because another program changed something.
       const wasRead = !this.#isKnown;
       try {
-        return await this.#write(figures);
+        return await this.#write(figures, bounds);
       } catch (error) {
         if (!(error instanceof StepRefusal) || refusals > MAX_REFUSALS) throw error;
         if (!wasRead) fromMemory = error;
@@ -169,15 +188,18 @@ export class IpvsWriter {
     }
   }
 
-  async #write(figures: WriteFigures): Promise<void> {
+  async #write(figures: WriteFigures, wanted: WriteBounds): Promise<void> {
     const { clock } = this.#dependencies;
     const layout = this.#layout;
     if (layout === undefined) return;
     const kernel = await this.#kernel(layout, figures);
-    const batch = await inSteps({ clock }, diffInSteps(layout, this.#servers, kernel));
+    // The other mode serves until all is there.
+    const bounds = kernel.isTakeover ? NO_BOUNDS : wanted;
+    const steps = diffInSteps(layout, this.#servers, { ...kernel, bounds });
+    const batch = await inSteps({ clock }, steps);
     this.#isKnown = false;
     for (const step of batch.steps) {
-      await this.#run(step, batch.servers);
+      await this.#run(step, { layout, expected: batch.servers });
       figures.add(step);
     }
     for (const [key, server] of batch.servers) {
@@ -186,47 +208,27 @@ export class IpvsWriter {
     }
     this.#notePorts(layout);
     layout.settle();
+    layout.touch(batch.unfinished);
     this.#rules = baseChains(layout.ruleContext);
     this.#isKnown = true;
-    this.#isPending = false;
+    this.#isPending = batch.unfinished.length > 0 || this.#postponed.size > 0;
+    const unfinished = new Set(batch.unfinished.map((key) => layout.server(key)?.owner));
     for (const [key, plan] of this.#laid) {
+      if (unfinished.has(key)) continue;
       if (layout.plan(key) === plan) this.#refused.forget(key);
+      this.#laid.delete(key);
     }
-    this.#laid.clear();
   }
 
-  /**
-   * Verifies the result by reading: neither the messages of `ipvsadm -R` nor their order are
-   * reliable.
-   */
-  async #run(step: IpvsStep, expected: IpvsBatch["servers"]): Promise<void> {
-    const { runner } = this.#dependencies;
+  async #run(
+    step: IpvsStep,
+    context: { readonly layout: IpvsLayout; readonly expected: IpvsBatch["servers"] },
+  ): Promise<void> {
     try {
-      await runner.run(step);
+      await runVerified(step, { ...this.#dependencies, ...context });
     } catch (error) {
       if (step.tool === "iptables") this.#failedRestores++;
-      if (!(error instanceof StepRefusal) || step.tool !== "ipvsadm") throw error;
-      const made = [...expected].flatMap(([key, server]) => server ? [key] : []);
-      const seen = await runner.servers(made);
-      this.#noteTaken(step, seen);
-      const servers = unlikeExpected(seen, {
-        expected,
-        wanted: (key) => this.#layout?.server(key)?.server,
-      });
-      if (servers.length === 0) return;
-      const { message, details } = error;
-      throw new StepRefusal(message, { ...details, servers, cause: error });
-    }
-  }
-
-  /** Notes servers that already exist; the next write reads and changes them. */
-  #noteTaken(step: Extract<IpvsStep, { tool: "ipvsadm" }>, seen: readonly SeenServer[]): void {
-    const made = new Set(
-      step.operations.flatMap((each) => each.kind === "addServer" ? [each.server.key] : []),
-    );
-    for (const each of seen) {
-      const wanted = made.has(each.key) ? this.#layout?.server(each.key) : undefined;
-      if (wanted && looksForeign(each, wanted)) this.#dependencies.taken.note(each.key, wanted);
+      throw error;
     }
   }
 

@@ -1,6 +1,6 @@
 /**
  * The desired state: virtual servers, entries of sets, addresses of the device, and rules. Pure
- * but for its own state.
+ * except for its own state.
  *
  * Of a virtual server, only the ServicePorts that need it are kept; the rest is rendered from
  * their plans on demand.
@@ -41,7 +41,7 @@ const FEW_FRONTS = 8;
  * and one slice within their own bounds could ask for 100 million. 5,000 endpoints at 40 addresses fit.
  */
 const MOST_REAL_SERVERS = 200_000;
-/** Why a ServicePort is left out that {@linkcode IpvsLayout.hasRoomFor} refuses. */
+/** The reason why a ServicePort is left out that {@linkcode IpvsLayout.hasRoomFor} refuses. */
 export const TOO_MANY_REAL_SERVERS =
   `The Service would have more than ${MOST_REAL_SERVERS} real servers, counted as frontends times ` +
   "endpoints. Use fewer addresses, ports or endpoints, or another mode";

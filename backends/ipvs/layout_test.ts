@@ -76,7 +76,7 @@ Deno.test("IpvsLayout keeps an empty virtual server, which refuses, for a Servic
   assertEquals(serversOf(layoutOf([testServicePlan()])), ["-t 127.96.0.1:80 -s rr ->"]);
 });
 
-Deno.test("IpvsLayout drops what policy Local has no endpoint for, where kube-proxy goes elsewhere", () => {
+Deno.test("IpvsLayout drops packets if policy Local has no endpoint, where kube-proxy forwards to other nodes", () => {
   const cluster = testForward("10.0.0.1:8080");
   const layout = layoutOf([testServicePlan({
     internal: cluster,
@@ -106,7 +106,7 @@ Deno.test("IpvsLayout drops what policy Local has no endpoint for, where kube-pr
   });
 });
 
-Deno.test("IpvsLayout admits source ranges, the node where they hold it, and nobody without one", () => {
+Deno.test("IpvsLayout admits source ranges, the node if they contain it, and no client without a range", () => {
   const vip = { loadBalancerVips: ["1.2.3.4"], to: ["10.0.0.1:8080"] };
   const sets = [
     "LOAD-BALANCER-SOURCE-CIDR",
@@ -147,7 +147,7 @@ Deno.test("IpvsLayout gives a Service the scheduler that it asks for, and sessio
   assertEquals(layout.quarantined.map(({ key }) => key), ["ns/web/TCP"]);
 });
 
-Deno.test("IpvsLayout.inherit() takes over what was applied with other settings", () => {
+Deno.test("IpvsLayout.inherit() adopts objects that were applied with other settings", () => {
   const plans = [testServicePlan({ nodePort: 30080, protocol: "SCTP" })];
   const before = layoutOf(plans);
   before.settle();

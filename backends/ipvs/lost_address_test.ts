@@ -35,9 +35,9 @@ function serversOn({ machine }: IpvsRuns, address: string): string[] {
   return keys.filter((key) => key.includes(` ${address}:`));
 }
 
-Deno.test("IpvsBackend takes away node ports of an address that was lost while nothing ran", async () => {
+Deno.test("IpvsBackend removes node ports of an address that was lost while no process ran", async () => {
   const runs = await runsWithLostAddress();
-  // Of somebody else, on the same address: another port, and another protocol.
+  // Foreign, on the same address: another port, and another protocol.
   for (const server of ["-t 192.0.2.2:443", "-u 192.0.2.2:30080"]) {
     runs.machine.kernel.take("ipvsadm", `-A ${server} -s wlc`);
   }
@@ -48,7 +48,7 @@ Deno.test("IpvsBackend takes away node ports of an address that was lost while n
   assertEquals([[...nodePorts.addresses], [...nodePorts.ports]], [[KEPT], ["tcp 30080"]]);
 });
 
-Deno.test("IpvsBackend takes away node ports of a lost address although the first write fails", async () => {
+Deno.test("IpvsBackend removes node ports of a lost address although the first write fails", async () => {
   const runs = await runsWithLostAddress();
   await runs.run(async (stage) => {
     runs.machine.refuses = () => "no";
@@ -60,7 +60,7 @@ Deno.test("IpvsBackend takes away node ports of a lost address although the firs
   assertEquals(serversOn(runs, "192.0.2.2"), []);
 });
 
-/** Why a virtual server on a lost address may be somebody else's after all. */
+/** Reasons why a virtual server on a lost address may be foreign. */
 const DOUBTS: readonly (readonly [
   string,
   (runs: IpvsRuns) => void,
@@ -78,7 +78,7 @@ const DOUBTS: readonly (readonly [
 ];
 
 for (const [doubt, raise, options] of DOUBTS) {
-  Deno.test(`IpvsBackend leaves a virtual server on a lost address where ${doubt}`, async () => {
+  Deno.test(`IpvsBackend leaves a virtual server on a lost address if ${doubt}`, async () => {
     const runs = await runsWithLostAddress();
     raise(runs);
     await runs.run((stage) => stage.sync(nodePortPlan(KEPT)).then(() => {}), options);
@@ -86,7 +86,7 @@ for (const [doubt, raise, options] of DOUBTS) {
   });
 }
 
-Deno.test("IpvsBackend takes a node port away on a lost address that came after the address did", async () => {
+Deno.test("IpvsBackend removes a node port on a lost address that was added after the address", async () => {
   const runs = await runsWithLostAddress();
   const more = testServicePlan({ name: "more", clusterIp: "172.30.0.9", nodePort: 30_099, to: [] });
   runs.machine.interfaceAddresses = [KEPT, LOST].map((address) => ({
@@ -121,7 +121,7 @@ Deno.test("IpvsBackend writes no record for changes of endpoints", async () => {
   });
 });
 
-Deno.test("IpvsBackend.cleanup() takes a lost address's node ports away, and the record", async () => {
+Deno.test("IpvsBackend.cleanup() removes a lost address's node ports, and the record", async () => {
   const runs = await runsWithLostAddress();
   const stage = new IpvsStage(runs.machine);
   const preview = await stage.backend.previewCleanup!();
@@ -135,7 +135,7 @@ Deno.test("IpvsBackend.cleanup() takes a lost address's node ports away, and the
   assertEquals(runs.machine.recordFile.text, undefined);
 });
 
-Deno.test("IpvsBackend.compare() knows a lost address's node port as ours, and repair() takes it", async () => {
+Deno.test("IpvsBackend.compare() recognizes the node port of a lost address, and repair() removes it", async () => {
   const runs = await runsWithLostAddress();
   const stage = new IpvsStage(runs.machine);
   const found = await stage.backend.compare!(nodePortPlan(KEPT));

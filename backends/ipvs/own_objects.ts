@@ -39,7 +39,7 @@ interface RemovalEdges {
 interface OwnObjectsRemoval {
   readonly family: IpFamily;
   readonly excludeCidrs: readonly Cidr[];
-  /** Where an earlier run served node ports. */
+  /** Node ports and addresses that an earlier run served. */
   readonly earlierNodePorts: NodePortServers;
   /** Only reports what would be removed. */
   readonly dryRun: boolean;

@@ -8,7 +8,7 @@ import type { NodePortServers } from "./server_record.ts";
 
 /** The facts that identify virtual servers of this mode. */
 export interface OwnServerOwnership extends ServerOwnership {
-  /** Where an earlier run served node ports. */
+  /** Node ports and addresses that an earlier run served. */
   readonly earlierNodePorts: NodePortServers;
 }
 

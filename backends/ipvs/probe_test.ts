@@ -38,7 +38,7 @@ function missingOf(commands: FakeCommandRunner, options = {}): Promise<readonly 
   );
 }
 
-Deno.test("probeIpvsMode() finds nothing missing where everything is there", async () => {
+Deno.test("probeIpvsMode() finds nothing missing if everything is there", async () => {
   assertEquals(await missingOf(wholeHost()), []);
 });
 
@@ -49,7 +49,7 @@ Deno.test("probeIpvsMode() adds and removes a server to try the scheduler", asyn
   assertEquals(call?.stdin, "-A -t 198.51.100.0:20000 -s mh\n-D -t 198.51.100.0:20000\n");
 });
 
-Deno.test("probeIpvsMode() takes a scheduler that is in use for granted", async () => {
+Deno.test("probeIpvsMode() assumes that a scheduler in use exists", async () => {
   const commands = wholeHost().on("cat /proc/net/ip_vs", {
     stdout: "Prot LocalAddress:Port Scheduler Flags\nTCP  0A600001:0050 rr persistent 10800\n",
   });
@@ -57,7 +57,7 @@ Deno.test("probeIpvsMode() takes a scheduler that is in use for granted", async 
   assertEquals(commands.calls.filter(({ line }) => line === "ipvsadm -R").length, 0);
 });
 
-Deno.test("probeIpvsMode() tells what ipvsadm misses, and what it was not allowed", async () => {
+Deno.test("probeIpvsMode() reports missing features and missing rights of ipvsadm", async () => {
   const cases: readonly [stderr: string, missing: readonly string[]][] = [
     [
       "Can't initialize ipvs: Protocol not available\nAre you sure …",
@@ -78,7 +78,7 @@ Deno.test("probeIpvsMode() tells what ipvsadm misses, and what it was not allowe
   }
 });
 
-Deno.test("probeIpvsMode() takes over what a killed probe left", async () => {
+Deno.test("probeIpvsMode() removes the leftovers of a killed probe", async () => {
   let servers = 1;
   const server = wholeHost().on("ipvsadm -R", () => {
     servers -= 1;

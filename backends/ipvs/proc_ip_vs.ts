@@ -55,7 +55,7 @@ const FORWARDING: ReadonlyMap<string, Forwarding> = new Map([
 /** Whole ticks in a second, as kernels are built. */
 const TICKS: readonly number[] = [100, 250, 300, 1_000];
 
-/** Reads the file in short steps. Lines that make no sense are passed over. */
+/** Reads the file in short steps. Lines that make no sense are skipped. */
 export function* readProcIpVs(text: string): Generator<void, SeenServer[]> {
   const servers: SeenServer[] = [];
   let reals: SeenRealServer[] = [];

@@ -24,7 +24,7 @@ Deno.test("parseIpvsConnection() reads a connection of either family", () => {
   assertEquals(parseIpvsConnection(HEAD), undefined);
 });
 
-Deno.test("parseIpvsConnection() takes any text, and a line that is damaged anywhere", () => {
+Deno.test("parseIpvsConnection() accepts any text, and a line that is damaged anywhere", () => {
   fc.assert(fc.property(fc.string(), (line) => void parseIpvsConnection(line)));
   const damage = fc.tuple(fc.constantFrom(LINE, LINE_6), fc.nat(200), fc.string({ maxLength: 4 }));
   fc.assert(fc.property(damage, ([line, at, text]) => {

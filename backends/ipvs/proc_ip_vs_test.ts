@@ -49,7 +49,7 @@ Deno.test("readProcIpVs() reads servers of both families, of every protocol, and
   ]);
 });
 
-Deno.test("readProcIpVs() gives real servers of an unreadable one to nobody", () => {
+Deno.test("readProcIpVs() ignores the real servers of an unreadable virtual server", () => {
   const text = TEXT.replace(
     "UDP  0A60000A:0035",
     "XTP  0A60000A:0035\n  -> 0A010109:192B Masq 1 0 0",

@@ -22,7 +22,7 @@ async function golden(plan = ipvsPlanOf(...GOOD)): Promise<string> {
   return stage.machine.dump();
 }
 
-/** What each tool may refuse, and what it says. */
+/** Lines that each tool may refuse, with its message. */
 const REFUSALS = [
   [
     "ipset",
@@ -61,7 +61,7 @@ for (const [tool, line, reason] of REFUSALS) {
     assertEquals(machine.dump(), await golden(ALL));
   });
 
-  Deno.test(`IpvsBackend goes on when '${line}' is refused of a Service that comes later`, async () => {
+  Deno.test(`IpvsBackend continues if '${line}' is refused for a later Service`, async () => {
     const machine = new FakeIpvsMachine();
     machine.refuses = (which, each) => which === tool && each === line ? reason : undefined;
     await using stage = await IpvsStage.started(machine);
@@ -109,7 +109,7 @@ Deno.test("IpvsBackend puts the ServicePort of a rule that iptables refuses into
 });
 
 for (const isFirst of [false, true]) {
-  Deno.test(`IpvsBackend blames a rule where iptables names none only if it is new: ${!isFirst}`, async () => {
+  Deno.test(`IpvsBackend quarantines only a new rule if iptables names none: ${!isFirst}`, async () => {
     const machine = new FakeIpvsMachine();
     machine.iptables.tellsCommitOnly = true;
     machine.iptables.judge = (line) => line.includes("-d 192.0.2.3") ? "Invalid" : undefined;
@@ -125,7 +125,7 @@ for (const isFirst of [false, true]) {
     const all = ipvsPlanOf(...good, local(3));
     if (isFirst) {
       const error = await stage.sync(all).then(() => undefined, (each) => each);
-      assert(error instanceof Error, "nobody is left out for what may be anybody's");
+      assert(error instanceof Error, "no ServicePort is left out for an object of unknown owner");
       return;
     }
     const { quarantined } = await stage.sync(all);
@@ -144,7 +144,7 @@ Deno.test("IpvsBackend blames every ServicePort of which the kernel refuses some
   assertEquals(machine.dump(), await golden());
 });
 
-Deno.test("IpvsBackend serves by the node's scheduler where a Service's own cannot be had", async () => {
+Deno.test("IpvsBackend serves by the node's scheduler if a Service's own cannot be had", async () => {
   const machine = new FakeIpvsMachine();
   machine.refuses = (_, line) =>
     line.includes("-s lblcr") ? "Scheduler or persistence engine not found" : undefined;
@@ -159,7 +159,7 @@ Deno.test("IpvsBackend serves by the node's scheduler where a Service's own cann
   assertEquals(await other.backend.compare?.(plan, { quarantined }), []);
 });
 
-Deno.test("IpvsBackend blames nobody for what somebody else has done meanwhile", async () => {
+Deno.test("IpvsBackend quarantines nothing for a change by another program", async () => {
   await using stage = await IpvsStage.started();
   await stage.sync(ipvsPlanOf(...GOOD));
   stage.machine.kernel.table.apply({ kind: "flush" });
@@ -169,7 +169,7 @@ Deno.test("IpvsBackend blames nobody for what somebody else has done meanwhile",
   assertEquals(stage.machine.dump(), await golden(changed));
 });
 
-Deno.test("IpvsBackend blames nobody where a tool may not be used at all", async () => {
+Deno.test("IpvsBackend quarantines nothing if a tool may not be used at all", async () => {
   for (
     const reason of ["Operation not permitted", "Can't initialize ipvs: Protocol not available"]
   ) {
@@ -184,7 +184,7 @@ Deno.test("IpvsBackend blames nobody where a tool may not be used at all", async
   }
 });
 
-/** A port of Service `wide` with so many addresses and endpoints. */
+/** A port of Service `wide` with this number of addresses and endpoints. */
 function widePort(portName: string, addresses: number, endpoints: number) {
   return testServicePlan({
     name: "wide",

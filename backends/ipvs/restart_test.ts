@@ -35,7 +35,7 @@ async function assertEndsAfter(runs: IpvsRuns, ms: number): Promise<void> {
 }
 
 for (const isKilled of [false, true]) {
-  Deno.test(`IpvsBackend: draining goes on from its first moment after a restart, killed: ${isKilled}`, async () => {
+  Deno.test(`IpvsBackend: draining continues from its first moment after a restart, killed: ${isKilled}`, async () => {
     const runs = await drainingRuns({ isKilled });
     runs.wait(2 * MINUTE);
     await assertEndsAfter(runs, 3 * MINUTE);
@@ -54,7 +54,7 @@ Deno.test("IpvsBackend: the time of draining is kept over many restarts", async 
   await assertEndsAfter(runs, MINUTE);
 });
 
-Deno.test("IpvsBackend: the whole time begins anew where the clock was set back", async () => {
+Deno.test("IpvsBackend: the drain time starts again if the clock was set back", async () => {
   const runs = await drainingRuns();
   runs.wait(-60 * MINUTE);
   await assertEndsAfter(runs, 15 * MINUTE);
@@ -135,7 +135,7 @@ for (const text of ["", "null", '{"version":7}', "\0\0\0", `{"version":1,"drains
   });
 }
 
-Deno.test("IpvsBackend serves where the state directory cannot be written, and says so once", async () => {
+Deno.test("IpvsBackend serves if the state directory cannot be written, and reports it once", async () => {
   const runs = new IpvsRuns();
   runs.machine.recordFile.problem = new Error("Permission denied (os error 13)");
   runs.machine.connections.set(GOING, 1);
@@ -144,8 +144,8 @@ Deno.test("IpvsBackend serves where the state directory cannot be written, and s
     await stage.sync(AFTER);
     await stage.pass(5 * MINUTE);
     assertEquals(stage.weight(GOING), 0);
-    const told = stage.logger.lines.filter(({ message }) => message.includes("Cannot write"));
-    assertEquals(told.length, 1);
-    assertStringIncludes(JSON.stringify(told), "--state-dir");
+    const warnings = stage.logger.lines.filter(({ message }) => message.includes("Cannot write"));
+    assertEquals(warnings.length, 1);
+    assertStringIncludes(JSON.stringify(warnings), "--state-dir");
   });
 });

@@ -1,6 +1,6 @@
 /**
- * How a virtual server distributes connections: the node's settings and a Service's annotations.
- * Pure.
+ * Determines how a virtual server distributes connections: the node's settings and a Service's
+ * annotations. Pure.
  *
  * @module
  */

@@ -1,10 +1,10 @@
 import { assertEquals } from "@std/assert";
 import { schedulingOf, tryParseScheduler } from "./scheduler.ts";
 
-const OURS = "kube-relay.io/ipvs-scheduler";
-const OUR_FLAGS = "kube-relay.io/ipvs-scheduler-flags";
-const THEIRS = "kube-router.io/service.scheduler";
-const THEIR_FLAGS = "kube-router.io/service.schedflags";
+const KUBE_RELAY = "kube-relay.io/ipvs-scheduler";
+const KUBE_RELAY_FLAGS = "kube-relay.io/ipvs-scheduler-flags";
+const KUBE_ROUTER = "kube-router.io/service.scheduler";
+const KUBE_ROUTER_FLAGS = "kube-router.io/service.schedflags";
 
 /** Annotations, the node's scheduler, what it comes to. */
 const CASES: readonly (readonly [
@@ -14,13 +14,13 @@ const CASES: readonly (readonly [
 ])[] = [
   [undefined, "lc", "lc"],
   [undefined, "mh", "mh mh-port"],
-  [{ [THEIRS]: "sh" }, "rr", "sh"],
-  [{ [OURS]: "Wlc " }, "rr", "wlc"],
-  [{ [OURS]: "lblcr", [THEIRS]: "sh" }, "rr", "lblcr"],
-  [{ [OURS]: "" }, "lc", "rr"],
-  [{ [THEIRS]: "mh", [THEIR_FLAGS]: "flag-1,flag-2" }, "rr", "mh mh-fallback mh-port"],
-  [{ [OURS]: "sh", [OUR_FLAGS]: "sh-port" }, "rr", "sh sh-port"],
-  [{ [OURS]: "mh", [OUR_FLAGS]: "" }, "rr", "mh"],
+  [{ [KUBE_ROUTER]: "sh" }, "rr", "sh"],
+  [{ [KUBE_RELAY]: "Wlc " }, "rr", "wlc"],
+  [{ [KUBE_RELAY]: "lblcr", [KUBE_ROUTER]: "sh" }, "rr", "lblcr"],
+  [{ [KUBE_RELAY]: "" }, "lc", "rr"],
+  [{ [KUBE_ROUTER]: "mh", [KUBE_ROUTER_FLAGS]: "flag-1,flag-2" }, "rr", "mh mh-fallback mh-port"],
+  [{ [KUBE_RELAY]: "sh", [KUBE_RELAY_FLAGS]: "sh-port" }, "rr", "sh sh-port"],
+  [{ [KUBE_RELAY]: "mh", [KUBE_RELAY_FLAGS]: "" }, "rr", "mh"],
 ];
 
 for (const [annotations, node, comesTo] of CASES) {
@@ -30,23 +30,23 @@ for (const [annotations, node, comesTo] of CASES) {
   });
 }
 
-Deno.test("schedulingOf() tells what it could not use, and goes on with what the node has", () => {
+Deno.test("schedulingOf() reports an unusable scheduler, and uses the node's", () => {
   const cases: readonly (readonly [Readonly<Record<string, string>>, string, string])[] = [
     [
-      { [THEIRS]: "roundrobin" },
+      { [KUBE_ROUTER]: "roundrobin" },
       "lc",
-      `Cannot use 'roundrobin' of annotation ${THEIRS}: expected one of rr, lc, dh, sh, sed, nq, ` +
+      `Cannot use 'roundrobin' of annotation ${KUBE_ROUTER}: expected one of rr, lc, dh, sh, sed, nq, ` +
       "wrr, wlc, lblc, lblcr, mh",
     ],
     [
-      { [THEIR_FLAGS]: "flag-1" },
+      { [KUBE_ROUTER_FLAGS]: "flag-1" },
       "lc",
-      `Cannot use annotation ${THEIR_FLAGS}: scheduler lc has no flags`,
+      `Cannot use annotation ${KUBE_ROUTER_FLAGS}: scheduler lc has no flags`,
     ],
     [
-      { [OURS]: "mh", [OUR_FLAGS]: "mh-port,flag-3" },
+      { [KUBE_RELAY]: "mh", [KUBE_RELAY_FLAGS]: "mh-port,flag-3" },
       "mh mh-port",
-      `Cannot use 'flag-3' of annotation ${OUR_FLAGS}: scheduler mh has mh-fallback and mh-port`,
+      `Cannot use 'flag-3' of annotation ${KUBE_RELAY_FLAGS}: scheduler mh has mh-fallback and mh-port`,
     ],
   ];
   for (const [annotations, comesTo, problem] of cases) {
@@ -55,16 +55,21 @@ Deno.test("schedulingOf() tells what it could not use, and goes on with what the
   }
 });
 
-Deno.test("schedulingOf() tells what is wrong in a few words, whatever a Service says", () => {
+Deno.test("schedulingOf() reports a fault in a few words, however long the annotation is", () => {
   const long = `"; rm ${"x".repeat(100_000)}`;
   for (const value of [long, `${"x,".repeat(100_000)}`]) {
-    for (const annotations of [{ [OURS]: value }, { [OURS]: "mh", [OUR_FLAGS]: value }]) {
+    for (
+      const annotations of [{ [KUBE_RELAY]: value }, {
+        [KUBE_RELAY]: "mh",
+        [KUBE_RELAY_FLAGS]: value,
+      }]
+    ) {
       const { problems } = schedulingOf(annotations, "lc");
       assertEquals([problems.length, problems.join("").length < 300], [1, true]);
     }
   }
 });
 
-Deno.test("tryParseScheduler() takes the default for an empty name, and no unknown one", () => {
+Deno.test("tryParseScheduler() uses the default for an empty name, and refuses an unknown one", () => {
   assertEquals(["", "MH", "wrr", "x"].map(tryParseScheduler), ["rr", "mh", "wrr", undefined]);
 });

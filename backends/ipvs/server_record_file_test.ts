@@ -45,7 +45,7 @@ Deno.test("createServerRecordFile().remove() leaves nothing, also of killed and 
     assertEquals(await namesIn(directory), []);
   }));
 
-Deno.test("createServerRecordFile() rejects where its directory is none, and cannot be made", () =>
+Deno.test("createServerRecordFile() rejects if its directory is none, and cannot be made", () =>
   withFolder(async (folder) => {
     await Deno.writeTextFile(`${folder}/file`, "");
     for (const directory of [`${folder}/file`, `${folder}/file/below`]) {
@@ -55,7 +55,7 @@ Deno.test("createServerRecordFile() rejects where its directory is none, and can
     }
   }));
 
-/** What somebody else may have put there. */
+/** Objects that another user may have put there. */
 const FOREIGN: Readonly<Record<string, (path: string) => Promise<void>>> = {
   "a file that is too large": (path) => Deno.writeTextFile(path, " ".repeat(MAX_RECORD_BYTES + 1)),
   "a sparse file of a terabyte": async (path) => {
@@ -64,7 +64,7 @@ const FOREIGN: Readonly<Record<string, (path: string) => Promise<void>>> = {
   },
   "a directory": (path) => Deno.mkdir(path),
   "a symlink to a device without end": (path) => Deno.symlink("/dev/zero", path),
-  "a pipe that nobody writes to": async (path) => {
+  "a pipe without a writer": async (path) => {
     await new Deno.Command("mkfifo", { args: [path] }).output();
   },
 };

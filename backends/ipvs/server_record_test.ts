@@ -21,11 +21,11 @@ const RECORD: ServerRecord = {
   },
 };
 
-Deno.test("parseServerRecord() reads what formatServerRecord() writes", () => {
+Deno.test("parseServerRecord() parses the output of formatServerRecord()", () => {
   assertEquals(parseServerRecord(formatServerRecord(RECORD)), RECORD);
 });
 
-Deno.test("formatServerRecord() keeps within what is read, and keeps those that began first", () => {
+Deno.test("formatServerRecord() stays within the limits of the parser, and keeps the oldest drains", () => {
   const address = parseIpAddress(Array(8).fill("ffff").join(":"));
   const drains = Array.from({ length: 30_000 }, (_, number) => ({
     server: serverKey({ protocol: "TCP" as const, address, port: 65_535 }),

@@ -44,7 +44,7 @@ export class ServerRecordWriter {
     this.#dependencies = dependencies;
   }
 
-  /** Where an earlier run served node ports, until {@linkcode settled}. */
+  /** Node ports and addresses that an earlier run served, until {@linkcode settled}. */
   get earlierNodePorts(): NodePortServers {
     return this.#earlierNodePorts;
   }
@@ -76,7 +76,10 @@ export class ServerRecordWriter {
     this.#drains = drains;
   }
 
-  /** When a real server began to drain in an earlier run, by the time of this process. */
+  /**
+   * Returns the time at which a real server began to drain in an earlier run, by the clock of this
+   * process.
+   */
   beganAt(server: ServerKey, real: RealServerKey): number | undefined {
     return this.#beginnings.get(`${server} ${real}`);
   }

@@ -16,7 +16,7 @@ const PORTS = {
 };
 const MINUTE = 60_000;
 
-/** A keeper with one real server that drains since the beginning of its clock, unless told. */
+/** A keeper with one real server that drains since the beginning of its clock, by default. */
 class Stage {
   readonly clock = new FakeClock();
   readonly logger = new MemoryLogger();
@@ -38,7 +38,7 @@ class Stage {
   }
 }
 
-Deno.test("ServerRecordWriter tells the next run since when a real server drains", async () => {
+Deno.test("ServerRecordWriter records for the next run when the drain of a real server began", async () => {
   const stage = new Stage();
   await stage.keeper.open();
   stage.keeper.touch();
@@ -48,7 +48,7 @@ Deno.test("ServerRecordWriter tells the next run since when a real server drains
   await stage.keeper.close();
 });
 
-Deno.test("ServerRecordWriter takes what began in the future as begun now", async () => {
+Deno.test("ServerRecordWriter treats a start in the future as now", async () => {
   const stage = new Stage();
   stage.keeper.touch();
   await stage.clock.advance(5 * MINUTE);
@@ -57,7 +57,7 @@ Deno.test("ServerRecordWriter takes what began in the future as begun now", asyn
 });
 
 for (const step of [-50 * 365 * 24 * 60 * MINUTE, 50 * 365 * 24 * 60 * MINUTE]) {
-  Deno.test(`ServerRecordWriter writes anew when the clock is set while it runs, by ${step} ms`, async () => {
+  Deno.test(`ServerRecordWriter writes again when the clock is set while it runs, by ${step} ms`, async () => {
     const stage = new Stage();
     stage.keeper.touch();
     await stage.clock.advance(5 * MINUTE);
@@ -73,7 +73,7 @@ for (const step of [-50 * 365 * 24 * 60 * MINUTE, 50 * 365 * 24 * 60 * MINUTE]) 
   });
 }
 
-Deno.test("ServerRecordWriter writes once for many changes, and not what is there already", async () => {
+Deno.test("ServerRecordWriter writes once for many changes, and skips unchanged content", async () => {
   const stage = new Stage();
   for (let change = 0; change < 1_000; change++) stage.keeper.touch();
   assertEquals(stage.file.saves, 0, "nothing in the way of who tells");
@@ -85,7 +85,7 @@ Deno.test("ServerRecordWriter writes once for many changes, and not what is ther
   assertEquals(stage.clock.pendingTimers, 0);
 });
 
-Deno.test("ServerRecordWriter writes nothing where there is nothing to know", async () => {
+Deno.test("ServerRecordWriter writes nothing if there is nothing to know", async () => {
   const stage = new Stage();
   await stage.keeper.open();
   stage.drains = [];
@@ -95,7 +95,7 @@ Deno.test("ServerRecordWriter writes nothing where there is nothing to know", as
   assertEquals([stage.file.saves, stage.file.text], [0, undefined]);
 });
 
-Deno.test("ServerRecordWriter.close() writes what is not written yet, and sets no timer", async () => {
+Deno.test("ServerRecordWriter.close() writes pending content, and sets no timer", async () => {
   const stage = new Stage();
   stage.keeper.touch();
   await stage.keeper.close();
@@ -104,7 +104,7 @@ Deno.test("ServerRecordWriter.close() writes what is not written yet, and sets n
   assertEquals(stage.clock.pendingTimers, 0);
 });
 
-Deno.test("ServerRecordWriter.settled() forgets what the kernel does not hold", async () => {
+Deno.test("ServerRecordWriter.settled() forgets entries that the kernel does not hold", async () => {
   const stage = new Stage();
   stage.keeper.setNodePorts(() => PORTS);
   await stage.keeper.close();
@@ -125,7 +125,7 @@ Deno.test("ServerRecordWriter.settled() forgets what the kernel does not hold", 
   assertEquals([drains.length, addresses.size], [0, 0]);
 });
 
-Deno.test("ServerRecordWriter puts aside what it cannot understand, says so, and begins anew", async () => {
+Deno.test("ServerRecordWriter renames a file that it cannot parse, logs it, and starts a new one", async () => {
   const stage = new Stage();
   stage.file.text = '{"version":1,"drains":[["-t 10.9';
   await stage.keeper.open();
@@ -138,7 +138,7 @@ Deno.test("ServerRecordWriter puts aside what it cannot understand, says so, and
   assertEquals(stage.logger.lines.length, 1);
 });
 
-Deno.test("ServerRecordWriter says once that it cannot write, goes on trying, and says when it can", async () => {
+Deno.test("ServerRecordWriter reports once that it cannot write, continues trying, and says when it can", async () => {
   const stage = new Stage();
   stage.file.problem = new Error("Read-only file system (os error 30)");
   await stage.keeper.open();

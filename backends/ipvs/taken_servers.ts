@@ -55,6 +55,6 @@ export class TakenServers {
     const more = still.length > MOST_NAMED
       ? ` and ${still.length - MOST_NAMED}${orMore} others`
       : "";
-    return `virtual servers of others were changed at ${named}${more}: ${CURE}`;
+    return `foreign virtual servers were changed at ${named}${more}: ${CURE}`;
   }
 }

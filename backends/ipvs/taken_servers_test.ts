@@ -13,7 +13,7 @@ const WEB = testServicePlan({
 });
 const OTHER = testServicePlan({ name: "other", clusterIp: "172.30.0.2", to: ["10.1.0.2:8080"] });
 
-/** A machine on which somebody made a virtual server where Service `web` is to be. */
+/** A machine on which another program made a virtual server at the address of Service `web`. */
 function machineOfOthers(): FakeIpvsMachine {
   const machine = new FakeIpvsMachine();
   makeTheirs(machine);
@@ -34,18 +34,21 @@ async function summaryOf({ backend }: IpvsStage): Promise<string> {
   return (await backend.inspect([])).summary;
 }
 
-/** What is told of it, once. */
+/** Asserts that it is reported once. */
 async function assertReported(stage: IpvsStage): Promise<void> {
   const [warning = "", ...more] = warningsOf(stage);
   for (const part of ["198.51.100.7:80/TCP", "web", "another address or port"]) {
     assertStringIncludes(warning, part);
   }
   assertEquals(more, []);
-  assertStringIncludes(await summaryOf(stage), "others were changed at 198.51.100.7:80/TCP");
+  assertStringIncludes(
+    await summaryOf(stage),
+    "foreign virtual servers were changed at 198.51.100.7:80/TCP",
+  );
   assertEquals(stage.weight("10.1.0.1:8080"), 1, "the Service is served");
 }
 
-Deno.test("IpvsBackend tells that it found a virtual server of others where a Service is", async () => {
+Deno.test("IpvsBackend reports a foreign virtual server at the address of a Service", async () => {
   await using stage = await IpvsStage.started(machineOfOthers());
   await stage.sync(ipvsPlanOf(WEB, OTHER));
   await assertReported(stage);
@@ -53,7 +56,7 @@ Deno.test("IpvsBackend tells that it found a virtual server of others where a Se
   assert(!(await summaryOf(stage)).includes("198.51.100.7"), "the Service has gone");
 });
 
-Deno.test("IpvsBackend tells that a new Service stands where somebody has a virtual server", async () => {
+Deno.test("IpvsBackend reports a new Service at the address of a foreign virtual server", async () => {
   await using stage = await IpvsStage.started();
   await stage.sync(ipvsPlanOf(OTHER));
   makeTheirs(stage.machine);
@@ -61,7 +64,7 @@ Deno.test("IpvsBackend tells that a new Service stands where somebody has a virt
   await assertReported(stage);
 });
 
-Deno.test("IpvsBackend warns once of a virtual server that others make again and again", async () => {
+Deno.test("IpvsBackend warns once of a foreign virtual server that is recreated again and again", async () => {
   await using stage = await IpvsStage.started();
   for (let time = 0; time < 3; time++) {
     await stage.sync(ipvsPlanOf(OTHER));
@@ -71,7 +74,7 @@ Deno.test("IpvsBackend warns once of a virtual server that others make again and
   await assertReported(stage);
 });
 
-Deno.test("IpvsBackend tells of a whole table of others in few lines", async () => {
+Deno.test("IpvsBackend reports a whole table of foreign virtual servers in a few lines", async () => {
   const services = Array.from({ length: 300 }, (_, number) =>
     testServicePlan({
       name: `web-${number}`,
@@ -89,14 +92,14 @@ Deno.test("IpvsBackend tells of a whole table of others in few lines", async () 
   assertStringIncludes(await summaryOf(stage), "and 17 or more others");
 });
 
-/** What is no reason to tell anything. */
+/** Cases without a report. */
 const INNOCENT: readonly (readonly [
   string,
   (machine: FakeIpvsMachine) => void,
   Partial<IpvsBackendOptions>?,
 ])[] = [
   ["its own, after a restart", () => {}],
-  ["its own, changed by somebody meanwhile", ({ kernel }) => {
+  ["its own, changed by another program meanwhile", ({ kernel }) => {
     kernel.take("ipvsadm", "-E -t 198.51.100.7:80 -s wlc");
     kernel.take("ipvsadm", "-a -t 198.51.100.7:80 -r 203.0.113.9:80 -m -w 1");
   }],
@@ -108,7 +111,7 @@ const INNOCENT: readonly (readonly [
 ];
 
 for (const [what, change, options] of INNOCENT) {
-  Deno.test(`IpvsBackend tells nothing of a virtual server that is ${what}`, async () => {
+  Deno.test(`IpvsBackend reports nothing about a virtual server that is ${what}`, async () => {
     const machine = new FakeIpvsMachine();
     {
       await using stage = await IpvsStage.started(machine);

@@ -2,7 +2,7 @@ import { assertEquals, assertThrows } from "@std/assert";
 import fc from "fast-check";
 import { WantedItems } from "./wanted_items.ts";
 
-Deno.test("WantedItems tells what is missing and what is stale, and nothing twice", () => {
+Deno.test("WantedItems reports missing and stale items, each once", () => {
   const ledger = new WantedItems<string>();
   ledger.claim("a");
   ledger.claim("a");
@@ -16,11 +16,11 @@ Deno.test("WantedItems tells what is missing and what is stale, and nothing twic
   assertEquals([ledger.missing, ledger.stale], [[], []]);
 });
 
-Deno.test("WantedItems.release() refuses what nobody has claimed", () => {
+Deno.test("WantedItems.release() refuses an item without a claim", () => {
   assertThrows(() => new WantedItems<string>().release("a"), Error, "Cannot release 'a'");
 });
 
-Deno.test("WantedItems leads from what was applied to what is wanted, whatever happened between", () => {
+Deno.test("WantedItems leads from the applied to the wanted items, whatever happened between", () => {
   const item = fc.constantFrom("a", "b", "c", "d");
   const step = fc.oneof(
     fc.record({ kind: fc.constantFrom("claim" as const, "release" as const), item }),

@@ -46,7 +46,7 @@ interface DriftTexts {
 interface DriftWatchDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
-  /** When everything is compared. Whoever makes it plans the first time, by `expect()`. */
+  /** Decides when everything is compared. The creator plans the first comparison, by `expect()`. */
   readonly schedule: VerificationSchedule;
   readonly subject: DriftSubject;
   /** Serializes the watch with other writers. */
@@ -107,7 +107,7 @@ export class DriftWatch {
         if (this.#isUnfinished || await this.#isDue()) await this.#verify();
       } catch (error) {
         logger.warn(this.#words.failed, { error });
-        // The next check compares what the failure left unknown.
+        // The next check covers everything that the failure left unknown.
         if (!subject.isKnown) this.#isUnfinished = true;
       }
     }

@@ -4,7 +4,7 @@ import { DriftStage } from "../../tests/support/stages/drift_stage.ts";
 import { type DriftFound, type DriftSubject, DriftWatch } from "./drift_watch.ts";
 import { VerificationSchedule } from "./verification_schedule.ts";
 
-const LOST = "Somebody was here";
+const LOST = "Another program was here";
 const FAILED = "Cannot look";
 const REPAIRED = "Another program removed or changed rules; repairing";
 const NOTHING: DriftFound = { counts: { chain: 0, rule: 0 }, fields: {} };
@@ -14,14 +14,14 @@ class Stage extends DriftStage implements DriftSubject {
   isKnown = true;
   isPending = false;
   pauseMs = 10_000;
-  /** What a flush takes along is gone. */
+  /** The canary that a flush removes; set if it is missing. */
   lost: LogFields | undefined;
   found = NOTHING;
   looks = 0;
   verifications = 0;
   lookError: Error | undefined;
   verifyError: Error | undefined;
-  /** How long reading everything takes. */
+  /** The time that a full read takes. */
   verifyMs = 0;
   readonly watch: DriftWatch;
 
@@ -53,7 +53,7 @@ class Stage extends DriftStage implements DriftSubject {
   }
 }
 
-Deno.test("DriftWatch compares at once when something is gone, says so, and counts by kind", async () => {
+Deno.test("DriftWatch compares at once when something is gone, reports it, and counts by kind", async () => {
   await using stage = new Stage();
   stage.lost = { table: "nat" };
   stage.found = { counts: { chain: 3, rule: 0 }, fields: { chains: 3 } };
@@ -67,7 +67,7 @@ Deno.test("DriftWatch compares at once when something is gone, says so, and coun
   ]);
 });
 
-Deno.test("DriftWatch compares everything from time to time, and says nothing where all is well", async () => {
+Deno.test("DriftWatch compares everything from time to time, and reports nothing if nothing is wrong", async () => {
   await using stage = new Stage();
   await stage.pass(290);
   assertEquals([stage.looks, stage.verifications], [29, 0]);
@@ -87,7 +87,7 @@ Deno.test("DriftWatch looks when its subject says, which may change", async () =
   assertEquals(stage.looks, 12);
 });
 
-Deno.test("DriftWatch says that it cannot look, and looks again", async () => {
+Deno.test("DriftWatch reports that it cannot look, and looks again", async () => {
   await using stage = new Stage();
   stage.lookError = new Error("it hangs");
   await stage.pass(20);
@@ -113,7 +113,7 @@ Deno.test("DriftWatch tries a repair again that failed, though nothing is known 
   assertEquals(stage.drift, [{ kind: "rule", found: 1, repaired: 1 }]);
 });
 
-Deno.test("DriftWatch does not take for drift what a sync has failed to write", async () => {
+Deno.test("DriftWatch does not count as drift what a sync has failed to write", async () => {
   await using stage = new Stage();
   stage.found = { counts: { chain: 0, rule: 1 }, fields: {} };
   stage.isPending = true;
@@ -152,7 +152,7 @@ Deno.test("DriftWatch waits for a sync that is under way, and does not count tha
   assertEquals(stage.verifications, 2, "after five minutes, not after an hour");
 });
 
-Deno.test("DriftWatch reads seldom what takes long", async () => {
+Deno.test("DriftWatch reads less often if a read takes long", async () => {
   await using stage = new Stage();
   stage.verifyMs = 3_000;
   await stage.pass(303);
@@ -187,7 +187,7 @@ Deno.test("DriftWatch compares everything again, when it is asked to while it co
   assertEquals(stage.verifications, 2);
 });
 
-Deno.test("DriftWatch ends when a repair that is under way has come to its end", async () => {
+Deno.test("DriftWatch ends when a running repair has ended", async () => {
   const stage = new Stage();
   stage.verifyMs = 5_000;
   stage.watch.recheck();

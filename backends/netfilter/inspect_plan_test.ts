@@ -25,7 +25,7 @@ Deno.test("inspectPlan() has nothing before the first plan", async () => {
   });
 });
 
-Deno.test("inspectPlan() has all ServicePorts in the order of the plan, and what became of each", async () => {
+Deno.test("inspectPlan() returns all ServicePorts in the order of the plan, with the state of each", async () => {
   const { services, quarantined } = await inspectPlan(PLAN, {
     clock,
     quarantined: QUARANTINED.slice(0, 1),
@@ -52,7 +52,7 @@ Deno.test("inspectPlan() has only those that were asked for and that there are",
   });
 });
 
-Deno.test("inspectPlan() tells what was counted, where anything was", async () => {
+Deno.test("inspectPlan() returns counters, if there are any", async () => {
   const counted = { bytesFromClients: 3, bytesToClients: 4 };
   const trafficOf = (service: ServicePlan) => service === WEB ? counted : undefined;
   const { services } = await inspectPlan(PLAN, { clock, trafficOf });
@@ -92,7 +92,7 @@ Deno.test("inspectService() has every address of a ServicePort, with its port", 
   ]);
 });
 
-Deno.test("inspectService() tells inside from outside, and what is refused", () => {
+Deno.test("inspectService() distinguishes inside from outside, and shows refusals", () => {
   const [serving, refusing] = ["serving", "refusing"];
   const outside = (state: string) => ({ ExternalIP: state, LoadBalancer: state, NodePort: state });
   assertEquals(states(testServicePlan(EVERYWHERE)), {
@@ -110,7 +110,7 @@ Deno.test("inspectService() tells inside from outside, and what is refused", () 
   });
 });
 
-Deno.test("inspectService() shows quarantine of all, or of what is for outside", () => {
+Deno.test("inspectService() shows quarantine of all addresses, or of the external ones", () => {
   const plan = testServicePlan(EVERYWHERE);
   const whole = states(plan, [{ key: plan.key, reason: "no" }]);
   assertEquals(new Set(Object.values(whole)), new Set(["quarantined"]));

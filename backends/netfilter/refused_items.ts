@@ -1,6 +1,6 @@
 /**
- * Items of a plan whose rules the kernel refused, such as ServicePorts, and when to try them again.
- * Pure but for its own state.
+ * Items of a plan whose rules the kernel refused, such as ServicePorts, and the times of the next
+ * attempts. Pure except for its own state.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import type { Quarantined } from "../../lib/controller/data_plane.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 
-/** Why an item was refused, and from when on it is tried again. */
+/** The reason why an item was refused, and the time of the next attempt. */
 interface Refusal {
   readonly reason: string;
   /** By the clock that was given, milliseconds. */
@@ -25,7 +25,7 @@ interface KnownRefusal<Item> extends Refusal {
 const FIRST_RETRY_MS = 1_000;
 const LONGEST_RETRY_MS = 300_000;
 
-/** The refused ones. Times are those of one clock, milliseconds. */
+/** The refused items. All times are from one clock, in milliseconds. */
 export class RefusedItems<Item extends { readonly key: string } = ServicePlan> {
   readonly #refusals = new Map<Item["key"], KnownRefusal<Item>>();
 
@@ -42,20 +42,23 @@ export class RefusedItems<Item extends { readonly key: string } = ServicePlan> {
   }
 
   /**
-   * Why this very item was refused, while it is too early to try it again. A changed one may be tried
-   * at once.
+   * Returns the refusal of this very item while it is too early to try it again. A changed item may
+   * be tried at once.
    */
   waitingFor(item: Item, now: number): Refusal | undefined {
     const refusal = this.#refusals.get(item.key);
     return refusal?.item === item && now < refusal.retryAt ? refusal : undefined;
   }
 
-  /** What all rules depend on has changed, so they may well be taken now. */
+  /**
+   * Forgets all refusals: the settings of all rules have changed, so the kernel may accept them
+   * now.
+   */
   forgetAll(): void {
     this.#refusals.clear();
   }
 
-  /** It was accepted, or is gone. */
+  /** Forgets an item that was accepted or removed. */
   forget(key: Item["key"]): void {
     this.#refusals.delete(key);
   }
@@ -71,7 +74,7 @@ export function refusedItem<Key>(
   return { key, reason, retryAt: new Date(at).toISOString() };
 }
 
-/** What the kernel refused, by ServicePort: nothing of these is to be there, or another plan is. */
+/** The refused items, by ServicePort. The kernel must hold nothing of them, or an earlier plan. */
 export function refusedByKey(
   quarantined: readonly Quarantined<ServicePortKey>[] = [],
 ): ReadonlyMap<ServicePortKey, Quarantined<ServicePortKey>> {

@@ -23,7 +23,7 @@ Deno.test("RefusedItems lets a changed plan be tried at once", () => {
   assertEquals(refused.waitingFor(testServicePlan({ name: "other" }), 0), undefined);
 });
 
-Deno.test("RefusedItems forgets what was accepted, or all", () => {
+Deno.test("RefusedItems forgets an accepted item, or all", () => {
   for (const forget of ["forget", "forgetAll"] as const) {
     const refused = new RefusedItems();
     for (let time = 0; time < 5; time++) refused.refuse(PLAN, { reason: "no", now: 0 });
@@ -34,7 +34,7 @@ Deno.test("RefusedItems forgets what was accepted, or all", () => {
   }
 });
 
-Deno.test("refusedItem() tells by the time of day when a ServicePort is tried again", () => {
+Deno.test("refusedItem() gives the next attempt of a ServicePort as a time of day", () => {
   const clock = new FakeClock();
   const refused = new RefusedItems();
   refused.refuse(PLAN, { reason: "no", now: clock.now() });
@@ -46,7 +46,7 @@ Deno.test("refusedItem() tells by the time of day when a ServicePort is tried ag
   });
 });
 
-Deno.test("refusedByKey() leaves out what is no refusal of the kernel", () => {
+Deno.test("refusedByKey() leaves out items that the kernel did not refuse", () => {
   const { key } = PLAN;
   const item = { key, reason: "no", retryAt: "2026-01-02T03:04:05.000Z" };
   assertEquals([...refusedByKey([{ key, reason: "SCTP" }, item]).values()], [item]);

@@ -14,7 +14,7 @@ Deno.test("runBatch() gives the program every line", async () => {
   assertEquals(commands.calls.map(({ stdin }) => stdin), ["add A 10.0.0.1\nadd A nonsense\n"]);
 });
 
-Deno.test("runBatch() says which line was refused, and why", async () => {
+Deno.test("runBatch() names the refused line, and the reason", async () => {
   const stderr = "ipset v7.17: Error in line 2: Syntax error\n";
   const commands = new FakeCommandRunner().on("ipset restore", { code: 1, stderr });
   const error = await assertRejects(() => runBatch(commands, BATCH), BatchRefusal);
@@ -26,7 +26,7 @@ Deno.test("runBatch() says which line was refused, and why", async () => {
   );
 });
 
-Deno.test("runBatch() blames no line where the program may not do anything", async () => {
+Deno.test("runBatch() blames no line if the program may not do anything", async () => {
   const stderr = "Kernel error received: Operation not permitted\n";
   const commands = new FakeCommandRunner().on("ipset restore", { code: 1, stderr });
   const error = await runBatch(commands, BATCH).catch((error: unknown) => error);
@@ -34,7 +34,7 @@ Deno.test("runBatch() blames no line where the program may not do anything", asy
   assertEquals(error instanceof BatchRefusal, false);
 });
 
-Deno.test("runBatch() takes words for a refusal whatever the exit code, where it is asked to", async () => {
+Deno.test("runBatch() treats any message as a refusal whatever the exit code, on request", async () => {
   const commands = new FakeCommandRunner().on("", {
     stderr: "Service not defined\nNo such file\n",
   });

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { withUndottedAddresses } from "./undotted_address.ts";
 
-Deno.test("withUndottedAddresses() spells addresses of ::/96 as others are spelled", () => {
+Deno.test("withUndottedAddresses() writes addresses of ::/96 like other addresses", () => {
   for (
     const [printed, written] of [
       ["::1.2.3.4", "::102:304"],

@@ -3,7 +3,7 @@ import { VerificationSchedule } from "./verification_schedule.ts";
 
 const HOUR_MS = 3_600_000;
 
-Deno.test("VerificationSchedule compares every five minutes, the dearer the rarer, once an hour at least", () => {
+Deno.test("VerificationSchedule compares every five minutes, less often if it is expensive, once an hour at least", () => {
   const dueAfter = (durationMs: number): number => {
     const schedule = new VerificationSchedule(() => 0);
     schedule.verified(1_000, durationMs);
@@ -14,7 +14,7 @@ Deno.test("VerificationSchedule compares every five minutes, the dearer the rare
   assertEquals([0, 1_000, 2_000, 60_000].map(dueAfter), [5, 5, 10, 60]);
 });
 
-Deno.test("VerificationSchedule compares more often, where that is asked for and costs little", () => {
+Deno.test("VerificationSchedule compares more often, if that is asked for and costs little", () => {
   const schedule = new VerificationSchedule(() => 0, { shortestMs: 10_000 });
   schedule.verified(0, 20);
   assertEquals([schedule.isDue(9_999), schedule.isDue(10_000)], [false, true]);
@@ -28,7 +28,7 @@ Deno.test("VerificationSchedule keeps nodes that were started together apart", (
   assertEquals([schedule.isDue(269_999), schedule.isDue(270_000)], [false, true]);
 });
 
-Deno.test("VerificationSchedule compares at any size within the hour, and at once where nothing is planned", () => {
+Deno.test("VerificationSchedule compares at any size within the hour, and at once if nothing is planned", () => {
   for (
     const [durationMs, atMost, atLeast] of [
       [0, 300_000, 270_000],

@@ -186,13 +186,13 @@ export class WantedRules<Layout extends RuleLayout<Options>, Options, Figures> {
   }
 }
 
-/** Where {@linkcode fillLayout} puts the ServicePorts of a plan. */
+/** The layout that {@linkcode fillLayout} fills with the ServicePorts of a plan. */
 interface FilledLayout {
   set(service: ServicePlan): void;
   quarantine(item: Quarantined, service: ServicePlan): void;
 }
 
-/** Lays out a whole plan, except what the kernel refused of the process that serves. */
+/** Lays out a whole plan, except for the items that the kernel refused in the serving process. */
 export async function fillLayout(
   layout: FilledLayout,
   { services }: Pick<ProxyPlan, "services">,

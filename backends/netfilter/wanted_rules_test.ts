@@ -76,7 +76,7 @@ class Stage {
   }
 }
 
-Deno.test("WantedRules takes what has changed, then writes it, and counts Services", async () => {
+Deno.test("WantedRules collects changes, then writes them, and counts Services", async () => {
   const stage = await Stage.started();
   assertEquals(await stage.sync(), { full: false, services: 2 });
   assertEquals(stage.steps, [
@@ -96,7 +96,7 @@ Deno.test("WantedRules lays out the whole plan when its options are new", async 
   assertEquals(await stage.take(shared, 2), ["shared"]);
 });
 
-Deno.test("WantedRules leaves out what was refused, until it differs or its time has come", async () => {
+Deno.test("WantedRules leaves refused items out until they differ or their time has come", async () => {
   const stage = await Stage.started();
   const changes = { ...CHANGES, removed: new Map() };
   stage.refused.refuse(WEB, { reason: "no", now: 0 });
@@ -107,7 +107,7 @@ Deno.test("WantedRules leaves out what was refused, until it differs or its time
   assertEquals(await stage.take(changes), ["set web"], "another plan than the one refused");
 });
 
-Deno.test("WantedRules forgets the refusals of what was removed", async () => {
+Deno.test("WantedRules forgets the refusals of removed items", async () => {
   const stage = await Stage.started();
   stage.refused.refuse(GONE, { reason: "no", now: 0 });
   await stage.take();
@@ -129,7 +129,7 @@ Deno.test("WantedRules says of each sync whether it was full", async () => {
   assertEquals(await full(CHANGES, 2), true, "nothing that was written counts as known");
 });
 
-Deno.test("WantedRules says of a failure what kind of sync it was, and counts the partial ones", async () => {
+Deno.test("WantedRules names the kind of a failed sync, and counts the partial ones", async () => {
   const stage = await Stage.started();
   stage.isBroken = true;
   const partial = await assertRejects(() => stage.sync(), SyncFailure, REFUSED.message);

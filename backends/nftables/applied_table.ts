@@ -1,5 +1,5 @@
 /**
- * The part of the kernel's state that is known. Pure but for its own state.
+ * The part of the kernel's state that is known. Pure except for its own state.
  *
  * Elements are kept as the entries that they were rendered from. Their text is kept only between a
  * read of the table and the next write.
@@ -15,13 +15,13 @@ import { chainOf, type EndpointOrder, type Entry } from "./entry.ts";
 
 /** The state after a transaction succeeds. */
 export interface AppliedChanges {
-  /** Chains that are there now and were not known to be. */
+  /** Chains that exist now and were unknown before. */
   readonly chains: readonly string[];
   /** Entries that were written; `undefined` = it went. */
   readonly entries: readonly (readonly [EntryId, Entry | undefined])[];
   /** Absent = as before. */
   readonly shared?: readonly Element[];
-  /** Chains that are there and that no number leads to. @default {none} */
+  /** Existing chains without a number. @default {none} */
   readonly unnumberedChains?: readonly string[];
   /** Chains that were removed. @default {none} */
   readonly removedChains?: readonly string[];
@@ -37,7 +37,7 @@ export class AppliedTable {
   #lastEntries: ReadonlyMap<EntryId, Entry> = new Map();
   /** The number of entries that lead to each chain. */
   readonly #users = new Map<string, number>();
-  /** How the tool prints the rules of correct chains. */
+  /** The printed forms of correct chains. */
   readonly #prints = new Map<string, string>();
   /** The same of sets and maps. */
   #declarations: ReadonlyMap<string, string> = new Map();
@@ -83,17 +83,17 @@ export class AppliedTable {
     return this.#shared;
   }
 
-  /** Chains that are there with the rules that they should have. */
+  /** Existing chains with the correct rules. */
   get chains(): ReadonlySet<string> {
     return this.#chains;
   }
 
-  /** Entries that are there. */
+  /** Existing entries. */
   get entryCount(): number {
     return this.#entries.size;
   }
 
-  /** All entries that are there; while that is not known, those that were there last. */
+  /** All existing entries; while they are unknown, those of the last known state. */
   lastEntries(): Iterable<Entry> {
     return (this.isWritten ? this.#entries : this.#lastEntries).values();
   }
@@ -106,7 +106,7 @@ export class AppliedTable {
     return this.#entries.get(id) ?? this.#lastEntries.get(id);
   }
 
-  /** An entry that is there. */
+  /** An existing entry. */
   entry(id: EntryId): Entry | undefined {
     return this.#entries.get(id);
   }

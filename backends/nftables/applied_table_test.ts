@@ -6,7 +6,7 @@ import { AppliedTable } from "./applied_table.ts";
 import { claimsOf } from "./entry_id.ts";
 import { arrangeEntry, type Entry } from "./entry.ts";
 
-/** The entry of the cluster IP of a ServicePort with so many endpoints. */
+/** The entry of the cluster IP of a ServicePort with this number of endpoints. */
 function entry(name: string, endpoints: number): Entry {
   const to = Array.from({ length: endpoints }, (_, index) => `10.0.0.${index + 1}:80`);
   const plan = testServicePlan({ name, clusterIp: `172.30.0.${name}`, to });
@@ -18,7 +18,7 @@ function reading(rules: Readonly<Record<string, string>>): TableReading {
   return { ...EMPTY_TABLE, rules: new Map(Object.entries({ [LAYOUT_MARK]: "", ...rules })) };
 }
 
-/** Those that are as they should be, besides the one that says how the table is laid out. */
+/** Correct chains, besides the one that names the layout. */
 function chainsOf({ chains }: AppliedTable): readonly string[] {
   return [...chains].filter((name) => name !== LAYOUT_MARK);
 }
@@ -38,7 +38,7 @@ Deno.test("AppliedTable knows nothing before it was read, and not all before it 
   assertEquals(state(), [false, false]);
 });
 
-Deno.test("AppliedTable holds what was confirmed, until it is replaced or taken away", () => {
+Deno.test("AppliedTable keeps confirmed objects until they are replaced or removed", () => {
   const applied = new AppliedTable();
   const [one, two] = [entry("1", 2), entry("2", 2)];
   const shared = [{ container: "service-cidrs", key: "172.30.0.0/16" }] as const;
@@ -52,7 +52,7 @@ Deno.test("AppliedTable holds what was confirmed, until it is replaced or taken 
   assertEquals([applied.entryCount, applied.shared, applied.chains.size], [0, [], 0]);
 });
 
-Deno.test("AppliedTable counts who leads to a chain", () => {
+Deno.test("AppliedTable counts the references to a chain", () => {
   const applied = new AppliedTable();
   const [one, two] = [entry("1", 2), entry("2", 2)];
   applied.confirm({ chains: ["services", "to-2"], entries: [[one.id, one], [two.id, two]] });
@@ -77,23 +77,23 @@ Deno.test("AppliedTable keeps chains apart that no number leads to", () => {
   assertEquals([[...applied.chains], applied.unnumberedChains.size], [["to-2"], 0]);
 });
 
-Deno.test("AppliedTable takes the rules of a chain for right that are printed as after it was written", () => {
+Deno.test("AppliedTable treats rules as correct if they print as after the write", () => {
   const applied = new AppliedTable();
   const adopt = (rules: Readonly<Record<string, string>>) => {
     applied.adopt(reading(rules));
     return [chainsOf(applied), applied.changedObjects];
   };
-  assertEquals(adopt({ services: "print" }), [[], 0], "nobody knows how it should look");
+  assertEquals(adopt({ services: "print" }), [[], 0], "its correct print is unknown");
   applied.confirm({ chains: ["services"], entries: [] });
   assertEquals(adopt({ services: "print" }), [["services"], 0]);
   assertEquals(adopt({ services: "other" }), [[], 1]);
   applied.confirm({ chains: ["services"], entries: [] });
-  assertEquals(adopt({ services: "print" }), [[], 0], "it is looked at anew after it was changed");
+  assertEquals(adopt({ services: "print" }), [[], 0], "it is read again after a change");
   assertEquals(adopt({ services: "print" }), [["services"], 0]);
   assertEquals(adopt({}), [[], 0]);
 });
 
-Deno.test("AppliedTable takes no chain for changed that was written since it was read", () => {
+Deno.test("AppliedTable does not report a chain as changed that was written since it was read", () => {
   const applied = new AppliedTable();
   applied.adopt(reading({ "to-2": "print" }));
   applied.confirm({ chains: ["to-2"], entries: [] });
@@ -103,7 +103,7 @@ Deno.test("AppliedTable takes no chain for changed that was written since it was
   assertEquals([chainsOf(applied), applied.changedObjects], [[], 0]);
 });
 
-Deno.test("AppliedTable forgets how rules are printed when they are to be others", () => {
+Deno.test("AppliedTable forgets the print of rules when the wanted ones change", () => {
   const applied = new AppliedTable();
   applied.adopt(reading({ services: "print" }));
   applied.forgetRules();
@@ -111,20 +111,20 @@ Deno.test("AppliedTable forgets how rules are printed when they are to be others
   assertEquals([applied.chains.size, applied.changedObjects], [0, 0]);
 });
 
-Deno.test("AppliedTable has a table replaced whose maps are declared otherwise than before", () => {
+Deno.test("AppliedTable requests a new table if declarations of maps have changed", () => {
   const applied = new AppliedTable();
   const adopt = (declaration: string) => {
     const declarations = new Map([["endpoints", declaration]]);
     applied.adopt({ ...reading({ services: "print" }), declarations });
     return [applied.isToBeReplaced, applied.changedObjects];
   };
-  assertEquals(adopt("type a : b"), [false, 0], "nobody knows how it should look");
+  assertEquals(adopt("type a : b"), [false, 0], "its correct print is unknown");
   assertEquals(adopt("type a : b"), [false, 0]);
   assertEquals([adopt("type a : c"), applied.chains.size], [[true, 1], 0]);
-  assertEquals(adopt("type a : b"), [false, 0], "it was replaced, and is looked at anew");
+  assertEquals(adopt("type a : b"), [false, 0], "it was replaced, and is read again");
 });
 
-Deno.test("AppliedTable counts a table that the kernel passes over as changed, and keeps it", () => {
+Deno.test("AppliedTable counts a dormant table as changed, and keeps it", () => {
   const applied = new AppliedTable();
   applied.adopt({ ...reading({}), isDormant: true });
   assertEquals([applied.changedObjects, applied.isToBeReplaced], [1, false]);

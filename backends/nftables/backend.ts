@@ -241,7 +241,7 @@ function* ordersOf(
 
 interface OwnTableRemoval {
   readonly family: IpFamily;
-  /** Only reports what would be done. */
+  /** Only reports the removals. */
   readonly dryRun: boolean;
 }
 

@@ -13,7 +13,7 @@ import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner
 import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
 import { removeOwnTable } from "./backend.ts";
 
-/** The number-th ServicePort, with two endpoints unless told. */
+/** The number-th ServicePort, with two endpoints by default. */
 function service(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number}:8080`]) {
   return testServicePlan({ name: `web-${number}`, clusterIp: `172.30.0.${number}`, to });
 }
@@ -29,7 +29,7 @@ async function started(): Promise<NftablesStage> {
   return stage;
 }
 
-/** What is run by an action, without what is said to it. */
+/** Returns the commands that an action runs, without their input. */
 async function commandsOf(
   { machine: { commands } }: NftablesStage,
   action: () => Promise<unknown>,
@@ -56,7 +56,7 @@ Deno.test("NftablesBackend reads once, and needs one transaction for each change
   assertEquals(await commandsOf(stage, () => stage.sync(changed)), [], "nothing has changed");
 });
 
-Deno.test("NftablesBackend reports what it wrote", async () => {
+Deno.test("NftablesBackend reports its writes", async () => {
   await using stage = await started();
   const first = await stage.sync(PLAN);
   assertEquals([first.full, first.services], [true, 20]);
@@ -72,14 +72,14 @@ Deno.test("NftablesBackend takes over the table of a process before it without w
   await stage.sync(PLAN);
   await stage.restart();
   const { operations } = await stage.sync(PLAN);
-  // Of rules nobody can say that they are those that were told, so each chain is written once.
+  // Printed rules cannot be compared with the written ones yet, so each chain is written once.
   assertEquals(operations["elements"], undefined);
   assertEquals(stage.meaning, goldenNftMeaning(PLAN));
   const changed = nftablesPlan(TWENTY.slice(1));
   assertEquals(await commandsOf(stage, () => stage.sync(changed)), [WRITE]);
 });
 
-Deno.test("NftablesBackend quarantines whose elements are refused, and applies the others", async () => {
+Deno.test("NftablesBackend quarantines ServicePorts with refused elements, and applies the others", async () => {
   await using stage = await started();
   await stage.sync(nftablesPlan(TWENTY.slice(5)));
   stage.machine.judge = (line) =>
@@ -107,7 +107,7 @@ Deno.test("NftablesBackend quarantines whose elements are refused, and applies t
   assertEquals(stage.meaning, goldenNftMeaning(PLAN));
 });
 
-Deno.test("NftablesBackend says what was refused when nothing could be written", async () => {
+Deno.test("NftablesBackend names the refused elements if nothing could be written", async () => {
   await using stage = await started();
   stage.machine.judge = (line) => line.includes("masquerade") ? "No such file" : undefined;
   const error = await assertRejects(() => stage.sync(PLAN), SyncFailure);
@@ -121,7 +121,7 @@ Deno.test("NftablesBackend says what was refused when nothing could be written",
   assertEquals(stage.meaning, goldenNftMeaning(PLAN));
 });
 
-Deno.test("NftablesBackend counts what failed of partial syncs apart", async () => {
+Deno.test("NftablesBackend counts failures of partial syncs separately", async () => {
   await using stage = await started();
   stage.machine.commands.failCall(stage.machine.commands.calls.length + 2, { code: 134 });
   await assertRejects(() => stage.sync(PLAN), SyncFailure);
@@ -141,7 +141,7 @@ Deno.test("NftablesBackend counts what failed of partial syncs apart", async () 
   assertEquals([failedWrites, failedPartialWrites], [2, 1]);
 });
 
-Deno.test("NftablesBackend serves what it can on a kernel without maps that rules fill", async () => {
+Deno.test("NftablesBackend serves all other Services on a kernel without maps that rules fill", async () => {
   await using stage = new NftablesStage();
   stage.machine.judge = (line) => line.includes("update @") ? "Not supported" : undefined;
   await stage.backend.start();
@@ -152,7 +152,7 @@ Deno.test("NftablesBackend serves what it can on a kernel without maps that rule
   assertEquals(stage.meaning, goldenNftMeaning(nftablesPlan([service(1)])));
 });
 
-Deno.test("NftablesBackend drops what it should refuse on a kernel without reject", async () => {
+Deno.test("NftablesBackend drops instead of rejecting on a kernel without reject", async () => {
   await using stage = new NftablesStage();
   stage.machine.judge = (line) => / reject$/.test(line) ? "No such file" : undefined;
   await stage.backend.start();
@@ -161,7 +161,7 @@ Deno.test("NftablesBackend drops what it should refuse on a kernel without rejec
   assertEquals(chains.get("reject-all"), ["drop"]);
 });
 
-Deno.test("NftablesBackend requests route_localnet only where loopback is asked for", () => {
+Deno.test("NftablesBackend requests route_localnet only if loopback is asked for", () => {
   const stage = new NftablesStage();
   const requests = (nodePorts: NodePortAddresses) =>
     stage.backend.hostSettings(nodePorts).map(({ name, value }) => `${name}=${value}`);
@@ -171,7 +171,7 @@ Deno.test("NftablesBackend requests route_localnet only where loopback is asked 
   ]);
 });
 
-Deno.test("NftablesBackend lays all out anew when the addresses of node ports change", async () => {
+Deno.test("NftablesBackend rebuilds the whole layout when the addresses of node ports change", async () => {
   await using stage = await started();
   await stage.sync(PLAN);
   const rules = () => stage.machine.tool.table("ip kube-relay").chains.get("services");
@@ -183,7 +183,7 @@ Deno.test("NftablesBackend lays all out anew when the addresses of node ports ch
   assertStringIncludes(rules()?.[1] ?? "", "@node-port-ips");
 });
 
-Deno.test("NftablesBackend does not take for drift what a sync failed to write", async () => {
+Deno.test("NftablesBackend does not count as drift what a sync failed to write", async () => {
   await using stage = await started();
   await stage.sync(PLAN);
   const changed = nftablesPlan([service(1, ["10.3.0.1:80"]), ...TWENTY.slice(2)]);
@@ -200,7 +200,7 @@ Deno.test("NftablesBackend does not take for drift what a sync failed to write",
   assertEquals([stage.drift, stage.warnings], [[], []]);
 });
 
-Deno.test("NftablesBackend takes away what fell out of use, and calls that no drift", async () => {
+Deno.test("NftablesBackend removes unused chains, and does not count them as drift", async () => {
   await using stage = await started();
   await stage.sync(nftablesPlan([service(1)]));
   await stage.sync(nftablesPlan([service(1, ["10.1.0.1:8080"])]));
@@ -214,10 +214,10 @@ Deno.test("NftablesBackend takes away what fell out of use, and calls that no dr
 const OURS = "table ip kube-relay (nftables)";
 const REMOVAL = { family: "IPv4", dryRun: false } as const;
 
-/** A machine that serves a Service, on which others have tables too. */
+/** A machine that serves a Service, with foreign tables. */
 async function served(): Promise<NftablesStage> {
   const stage = new NftablesStage();
-  for (const table of ["ip theirs", "ip6 kube-relay"]) {
+  for (const table of ["ip other", "ip6 kube-relay"]) {
     stage.machine.tool.run(`add table ${table}\nadd chain ${table} foreign\n`);
   }
   await stage.backend.start();
@@ -225,17 +225,17 @@ async function served(): Promise<NftablesStage> {
   return stage;
 }
 
-Deno.test("removeOwnTable() takes our table away and no other one, after a process that is gone too", async () => {
+Deno.test("removeOwnTable() removes the table of kube-relay and no other one, even without its process", async () => {
   for (const isGone of [false, true]) {
     await using stage = await served();
     if (isGone) await stage.restart();
     assertEquals(await stage.backend.cleanup(), { removed: [OURS], failed: [] });
-    assertEquals(stage.machine.tool.tables, ["ip theirs", "ip6 kube-relay"]);
+    assertEquals(stage.machine.tool.tables, ["ip other", "ip6 kube-relay"]);
     assertEquals(await stage.backend.cleanup(), { removed: [], failed: [] }, "nothing is left");
   }
 });
 
-Deno.test("removeOwnTable() only tells, when it is asked what it would do", async () => {
+Deno.test("removeOwnTable() changes nothing in a dry run, and reports the removal", async () => {
   await using stage = await served();
   const { removed, commands } = await stage.backend.previewCleanup!();
   assertEquals(removed, [OURS]);
@@ -245,7 +245,7 @@ Deno.test("removeOwnTable() only tells, when it is asked what it would do", asyn
   assert(stage.machine.tool.tables.includes("ip kube-relay"));
 });
 
-Deno.test("removeOwnTable() takes the table of the family that it is asked for", async () => {
+Deno.test("removeOwnTable() removes the table of the requested family", async () => {
   const machine = new FakeNftMachine();
   for (const family of ["ip", "ip6"]) {
     machine.tool.run(`add table ${family} kube-relay\nadd chain ${family} kube-relay services\n`);
@@ -254,14 +254,14 @@ Deno.test("removeOwnTable() takes the table of the family that it is asked for",
   assertEquals(machine.tool.tables, ["ip kube-relay"]);
 });
 
-Deno.test("removeOwnTable() has nothing to say where there is no nft", async () => {
+Deno.test("removeOwnTable() reports nothing without nft", async () => {
   const commands = new FakeCommandRunner().failCall(1, "not-found");
   assertEquals((await removeOwnTable({ commands }, REMOVAL)).removed, []);
   const missing = new FakeCommandRunner().on("nft", { code: 127, stderr: "nft: not found" });
   assertEquals(await removeOwnTable({ commands: missing }, REMOVAL), { removed: [], failed: [] });
 });
 
-Deno.test("removeOwnTable() keeps for root what a plain user may not look at", async () => {
+Deno.test("removeOwnTable() leaves to root a table that a plain user may not read", async () => {
   const stderr = "Operation not permitted (you must be root)\n";
   const commands = new FakeCommandRunner().on("nft --handle list chains", { code: 1, stderr });
   const { failed, kept } = await removeOwnTable({ commands }, REMOVAL);
@@ -269,7 +269,7 @@ Deno.test("removeOwnTable() keeps for root what a plain user may not look at", a
   assertStringIncludes(kept?.[0] ?? "", "table ip kube-relay: not checked, which needs root");
 });
 
-Deno.test("removeOwnTable() tells what it can't look at or remove", async () => {
+Deno.test("removeOwnTable() reports a table that it cannot read or remove", async () => {
   const hung = new FakeCommandRunner().failCall(1, "timeout");
   assertEquals((await removeOwnTable({ commands: hung }, REMOVAL)).failed.length, 1);
   await using stage = await served();
@@ -281,7 +281,7 @@ Deno.test("removeOwnTable() tells what it can't look at or remove", async () => 
   assert(stage.machine.tool.tables.includes("ip kube-relay"));
 });
 
-Deno.test("removeOwnTable() takes the table that counts away too, whether the other is there or not", async () => {
+Deno.test("removeOwnTable() removes the counting table too, whether the other one exists or not", async () => {
   const counts = "table ip kube-relay-counters (nftables)";
   for (const others of [[], ["ip kube-relay"]]) {
     const machine = new FakeNftMachine();

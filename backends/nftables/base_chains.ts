@@ -1,5 +1,5 @@
 /**
- * The chains that are there from the first sync to the last.
+ * The permanent chains, from the first sync to the last.
  *
  * ```
  *  arrives ─► nat-prerouting ─┬─► services ─► looks up ─┬─► off-cluster-2, masquerade-3 … ─► DNAT
@@ -11,8 +11,8 @@
  * ```
  *
  * All hooks are of type nat: the kernel asks them for the first packet of a connection and never
- * again. kube-proxy refuses in chains of type filter, which every packet passes; since kernel 5.9
- * `reject` works in prerouting as well, so one look-up decides all there is to decide. Pure.
+ * again. kube-proxy refuses in chains of type filter, which every packet passes; since kernel 5.9,
+ * `reject` works in prerouting as well, so one look-up decides everything. Pure.
  *
  * @module
  */
@@ -23,8 +23,8 @@ import { masqueradeMark, type NftablesRenderOptions } from "./render_options.ts"
 import { SLOT_BIT, slotText } from "./slots.ts";
 
 /**
- * An empty chain whose name says how the sets and maps are laid out. A table with another mark was
- * written by another version, and is replaced as a whole.
+ * An empty chain whose name is the version of the layout. A table with another name was written by
+ * another version, and is replaced as a whole.
  */
 export const LAYOUT_MARK = "layout-3";
 
@@ -60,8 +60,8 @@ export function baseChains({ options }: Pick<ChainContext, "options">): readonly
       rules: ["jump services"],
     },
     { name: "nat-output", hook: "type nat hook output priority -100", rules: ["jump services"] },
-    // Later than everybody's DNAT, after which the kernel asks no further chain: a cluster IP that
-    // another proxy serves is not ours to refuse.
+    // After the DNAT of all other programs, after which the kernel asks no further chain: a cluster
+    // IP that another proxy serves must not be refused.
     {
       name: "unclaimed-prerouting",
       hook: "type nat hook prerouting priority -90",
@@ -102,7 +102,7 @@ function serviceRules(options: NftablesRenderOptions): readonly string[] {
 
 function unclaimedRules({ family }: NftablesRenderOptions): readonly string[] {
   const { destination } = EXPRESSIONS[family];
-  // An address that is bound here, such as that of a DNS cache on the node, belongs to its owner.
+  // A bound address, such as that of a DNS cache on the node, belongs to its owner.
   const elsewhere = "fib daddr type != local";
   return [
     `${destination} @cluster-ips ${elsewhere} goto ${REJECT_CHAIN}`,

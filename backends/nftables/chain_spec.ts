@@ -167,7 +167,7 @@ function stickyRules(
   return [
     // A known client: its time begins again, and it stays if its endpoint is in the list.
     `${anySlot} meta priority set ${client} map @affinity ${remember} ${toList}${isThere} ${dnat}`,
-    // `update` would leave the value of a key that is there as it is.
+    // `update` would not change the value of an existing key.
     `delete @affinity { ${client} : meta priority }`,
     // A full map ends the rule, not the packet.
     `${draw} ${remember}`,

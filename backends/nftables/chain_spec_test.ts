@@ -24,7 +24,7 @@ Deno.test("chainName() holds the whole spec", () => {
   for (const [spec, name] of cases) assertEquals(chainName({ ...SPEC, ...spec }), name);
 });
 
-Deno.test("chainRules() draws an endpoint, after the mark for who is to be masqueraded", () => {
+Deno.test("chainRules() chooses an endpoint after the mark for masquerade", () => {
   const rules = (spec: Partial<ChainSpec>) => chainRules({ ...SPEC, ...spec }, CONTEXT);
   const mark = "meta mark set meta mark or 0x4000";
   assertEquals(rules({}), [draw(2)]);
@@ -45,7 +45,7 @@ Deno.test("chainRules() draws an endpoint, after the mark for who is to be masqu
   );
 });
 
-Deno.test("chainRules() knows nothing of pods without a way to tell them", () => {
+Deno.test("chainRules() ignores pods without a way to recognize them", () => {
   const context = { ...CONTEXT, localTraffic: { kind: "none" } } as const;
   assertEquals(chainRules({ ...SPEC, treatment: "off-cluster" }, context).length, 1);
   assertEquals(chainRules({ ...SPEC, treatment: "local", local: 1 }, context).length, 3);

@@ -14,7 +14,7 @@ interface ElementComparisonInput {
   readonly containers: ReadonlyMap<ContainerName, NftContainer>;
   readonly wanted: Pick<WantedState, "elements" | "fronts">;
   readonly found: TableElements;
-  /** Keys of numbered chains that fell out of use. */
+  /** Keys of numbered chains that are no longer in use. */
   readonly unknown: ReadonlySet<string>;
   /** Only these ServicePorts, and the shared elements. @default {all} */
   readonly keys?: ReadonlySet<ServicePortKey> | undefined;

@@ -67,7 +67,7 @@ function testVerdicts(
   return { internal: verdict, external: verdict, externalFromCluster: verdict };
 }
 
-/** How the endpoints of ServicePorts are remembered. */
+/** Returns the remembered endpoints of ServicePorts. */
 function slotsIn(machine: FakeNftMachine): readonly string[] {
   const { elements } = machine.tool.table("ip kube-relay");
   return ["choices", "node-port-choices"].flatMap((name) =>
@@ -75,12 +75,12 @@ function slotsIn(machine: FakeNftMachine): readonly string[] {
   ).sort();
 }
 
-Deno.test("a restart, and a comparison, know the slots of ServicePorts whose hashes meet", async () => {
+Deno.test("a restart, and a comparison, know the slots of ServicePorts with colliding hashes", async () => {
   const [left, right] = collidingServices();
   const machine = new FakeNftMachine();
   const serving = backendOn(machine);
   await serving.start();
-  // Whoever comes first has its hash: the second of the ServicePorts, and its second endpoint.
+  // The first one has its hash: the second of the ServicePorts, and its second endpoint.
   const [, last = ""] = [...pickableEndpoints(right)];
   const first = testProxyPlan([{ ...right, ...testVerdicts(last) }]);
   await serving.sync(first, testPlanChanges(first));
@@ -97,7 +97,7 @@ Deno.test("a restart, and a comparison, know the slots of ServicePorts whose has
   await restarted.start();
   const { quarantined } = await restarted.sync(plan, testPlanChanges(plan));
   assertEquals([slotsIn(machine), quarantined], [slots, []]);
-  // What is known is not read again: not even when somebody else writes other slots.
+  // Known slots are not read again, even if another program writes other ones.
   const [key = "", slot = ""] = [...choicesOf(machine)][0] ?? [];
   choicesOf(machine).set(key, slot.replace(/.$/, (digit) => digit === "0" ? "1" : "0"));
   await restarted.repair?.(plan);
@@ -108,7 +108,7 @@ function choicesOf(machine: FakeNftMachine): Map<string, string> {
   return machine.tool.table("ip kube-relay").elements.get("choices") ?? new Map();
 }
 
-Deno.test("compare() of some ServicePorts tells what is theirs and what all share", async () => {
+Deno.test("compare() of some ServicePorts reports their objects and the shared ones", async () => {
   const machine = new FakeNftMachine();
   await using serving = backendOn(machine);
   await serving.start();
@@ -128,7 +128,7 @@ Deno.test("compare() of some ServicePorts tells what is theirs and what all shar
   ]);
 });
 
-Deno.test("repair() writes nothing where nothing differs, and no chain that is as it should be", async () => {
+Deno.test("repair() writes nothing if nothing differs, and no chain that is as it should be", async () => {
   const machine = new FakeNftMachine();
   await using serving = backendOn(machine);
   await serving.start();
@@ -146,7 +146,7 @@ Deno.test("repair() writes nothing where nothing differs, and no chain that is a
   ]);
 });
 
-Deno.test("what the kernel refused of a ServicePort is no difference, and no repair writes it", async () => {
+Deno.test("an element that the kernel refused is no difference, and no repair writes it", async () => {
   const [web, api] = [1, 2].map((number) =>
     testServicePlan({
       name: `web-${number}`,
@@ -171,7 +171,7 @@ Deno.test("what the kernel refused of a ServicePort is no difference, and no rep
   assertEquals(machine.writes.at(-1)?.stdin.includes("172.30.0.2"), false);
 });
 
-Deno.test("compare() tells the process that serves what it tells any other", async () => {
+Deno.test("compare() gives the serving process the same result as any other process", async () => {
   const damaged = fc.record({
     plans: fc.array(randomServicePlan, { maxLength: 8 }),
     every: fc.nat(5),
@@ -198,7 +198,7 @@ Deno.test("compare() tells the process that serves what it tells any other", asy
   );
 });
 
-Deno.test("compare() names protocols in what it found of rules, and lists them again for it", async () => {
+Deno.test("compare() names protocols in the found rules, and lists the rules again for it", async () => {
   const machine = new FakeNftMachine();
   await using serving = backendOn(machine);
   await serving.start();

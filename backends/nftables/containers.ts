@@ -43,7 +43,7 @@ export type Element = NftElement<ContainerName>;
 /** One that is added or deleted, and the ServicePort that has it. */
 export type OwnedElement = ElementChange<ServicePortKey, ContainerName>;
 
-/** Clients that are remembered at once; an element takes about 100 bytes, when it is there. */
+/** The maximum number of remembered clients. An element takes about 100 bytes once it exists. */
 const MAX_CLIENTS = 1_048_576;
 
 function containersOf(family: IpFamily): Readonly<Record<ContainerName, NftContainer>> {

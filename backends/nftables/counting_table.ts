@@ -95,7 +95,7 @@ export function isCounted(id: EntryId): boolean {
   return setOf(id) !== undefined;
 }
 
-/** Makes a transaction in short steps; an empty one where nothing is to be done. */
+/** Makes a transaction in short steps; it is empty if nothing differs. */
 export function* countingSteps(
   family: IpFamily,
   { declares = false, empties = false, removed = [], added = [] }: CountingChanges,

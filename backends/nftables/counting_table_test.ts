@@ -19,7 +19,7 @@ function text(changes: Parameters<typeof countingSteps>[1]): string {
   return [...atOnce(countingSteps("IPv4", changes)).text()].join("");
 }
 
-Deno.test("isCounted() takes what packets are sent to", () => {
+Deno.test("isCounted() accepts destinations of packets", () => {
   assertEquals(FRONTS, [
     "service-ips 172.30.0.1 . tcp . 80",
     "service-ips 192.0.2.1 . tcp . 80",
@@ -48,7 +48,7 @@ add element ${table} node-ports {
   assertEquals(text({}), "");
 });
 
-Deno.test("countingSteps() declares what it fills, and may do so again", () => {
+Deno.test("countingSteps() declares the sets that it fills, and can be repeated", () => {
   const nft = new FakeNft();
   const whole = text({ declares: true, added: FRONTS });
   nft.run(whole);
@@ -81,7 +81,7 @@ const PRINT = `table ip kube-relay-counters {
 }
 `;
 
-Deno.test("countedElements() has what each element has counted, the first of a set too", () => {
+Deno.test("countedElements() returns the counters of each element, including the first of a set", () => {
   const listing = new TableListing();
   for (const line of PRINT.split("\n")) listing.take(line);
   assertEquals(

@@ -34,7 +34,7 @@ const step = fc.oneof(
   { arbitrary: fc.constant({ kind: "cleanup" as const }), weight: 1 },
 );
 
-Deno.test("diffTable() comes to what is rendered from nothing, whatever happened before", () => {
+Deno.test("diffTable() gives the result of a rendering from nothing, whatever happened before", () => {
   let failures = 0;
   fc.assert(
     fc.property(fc.array(step, { minLength: 5, maxLength: 40, size: "max" }), (steps) => {
@@ -59,7 +59,7 @@ Deno.test("diffTable() comes to what is rendered from nothing, whatever happened
           stage.sync();
           stage.take(removeIdleChains(stage.layout, stage.applied));
         } else {
-          // Taken by the kernel or not: nobody knows, and the table is read.
+          // It is unknown whether the kernel accepted it, so the table is read.
           const { transaction } = diffTable(stage.layout, stage.applied);
           if (failures++ % 2 === 0) stage.nft.run([...transaction.text()].join(""));
           stage.applied.adopt(stage.reading());

@@ -18,7 +18,7 @@ function plan(number: number, to?: readonly string[]): ServicePlan {
   });
 }
 
-Deno.test("diffTable() writes nothing where nothing changed", () => {
+Deno.test("diffTable() writes nothing if nothing changed", () => {
   const stage = new NftDiffStage();
   stage.layout.set(plan(1));
   stage.sync();
@@ -27,7 +27,7 @@ Deno.test("diffTable() writes nothing where nothing changed", () => {
   assertEquals([transaction.isEmpty, transaction.elements], [true, 0]);
 });
 
-/** The number of the chain for so many endpoints. */
+/** The number of the chain for this number of endpoints. */
 function number(main: number): string {
   return chainElement(chainName({ front: "vip", treatment: "off-cluster", main })).key;
 }
@@ -82,11 +82,12 @@ Deno.test("diffTable() moves one endpoint of fifty, not those after it", () => {
   stage.layout.set(plan(1, ["10.0.0.1:8080", ...endpoints.slice(1)]));
   assertEquals(stage.sync().elements, 2);
   stage.layout.set(plan(1, endpoints.slice(1)));
-  // The number of another chain, that chain, the last endpoint, and who takes the place that came free.
+  // The number of another chain, that chain, the last endpoint, and the endpoint that moves into
+  // the gap.
   assertEquals(stage.sync().elements, 2 + 1 + 1 + 2);
 });
 
-Deno.test("diffTable() knows whose line is refused", () => {
+Deno.test("diffTable() knows the owner of a refused line", () => {
   const stage = new NftDiffStage();
   for (const number of [1, 2]) stage.layout.set(plan(number));
   const { transaction } = diffTable(stage.layout, stage.applied);
@@ -96,7 +97,7 @@ Deno.test("diffTable() knows whose line is refused", () => {
   assertEquals(transaction.ownerOf(1), undefined);
 });
 
-Deno.test("diffTable() keeps what is right of a table that was read", () => {
+Deno.test("diffTable() keeps the correct parts of a table that was read", () => {
   const stage = new NftDiffStage();
   stage.layout.set(plan(1));
   stage.layout.set(plan(2));
@@ -115,7 +116,7 @@ Deno.test("diffTable() keeps what is right of a table that was read", () => {
   assertEquals(stage.table.elements.get("affinity")?.size, 1);
 });
 
-Deno.test("diffTable() writes rules anew that somebody changed, and finds nothing more then", () => {
+Deno.test("diffTable() rewrites rules that another program changed, and finds nothing more then", () => {
   const stage = new NftDiffStage();
   stage.layout.set(plan(1));
   stage.sync();
@@ -157,7 +158,7 @@ Deno.test("diffTable() replaces a table of another version in one go", () => {
   assertEquals(stage.meaning, freshMeaning([plan(1)]));
 });
 
-Deno.test("diffTable() replaces a table whose mark is gone as a whole, known as its chains are", () => {
+Deno.test("diffTable() replaces a table without its mark as a whole, even if its chains are known", () => {
   const stage = new NftDiffStage();
   stage.layout.set(plan(1));
   stage.sync();
@@ -175,7 +176,7 @@ Deno.test("diffTable() replaces a table whose mark is gone as a whole, known as 
   }
 });
 
-Deno.test("removeIdleChains() takes away what nothing leads to, and nothing else", () => {
+Deno.test("removeIdleChains() removes unreferenced chains, and nothing else", () => {
   const stage = new NftDiffStage();
   stage.layout.set(plan(1));
   stage.sync();

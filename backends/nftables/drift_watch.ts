@@ -24,7 +24,7 @@ interface TableWatchDependencies extends Omit<RuleBackendDependencies, "commands
   readonly turns: OneAtATime;
 }
 
-/** A flush is to be repaired within seconds, however long the sync period is. */
+/** A flush must be repaired within seconds, however long the sync period is. */
 const LONGEST_PAUSE_MS = 5_000;
 
 /** The assumed cost of a read before it is measured: a second at 10,000 Services. */

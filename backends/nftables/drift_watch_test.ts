@@ -8,9 +8,9 @@ const TAKEN = "Another program removed or replaced chains of nftables; repairing
 const REPAIRED = "Another program removed or changed rules; repairing";
 const FAILED = "Cannot check the table; trying again";
 
-/** A table that others change, and what the watch does about it. */
+/** A table that other programs change, with its watch. */
 class Stage extends DriftStage {
-  /** Chains that somebody took away. */
+  /** Chains that another program removed. */
   missing: readonly string[] = [];
   changedObjects = 0;
   elements = 0;
@@ -21,7 +21,7 @@ class Stage extends DriftStage {
   /** Of a large cluster, so that reading everything is the exception. */
   serviceCount = 10_000;
   lookError: Error | undefined;
-  /** How long reading everything takes. */
+  /** The time that a full read takes. */
   verifyMs = 0;
   readonly watch: DriftWatch;
 
@@ -56,7 +56,7 @@ class Stage extends DriftStage {
   }
 }
 
-Deno.test("DriftWatch sees within five seconds that chains are gone, and counts what it repairs", async () => {
+Deno.test("DriftWatch notices missing chains within five seconds, and counts the repairs", async () => {
   await using stage = new Stage();
   stage.missing = ["services", "nat-output"];
   stage.elements = 7;
@@ -84,13 +84,13 @@ Deno.test("DriftWatch reads a small table within seconds", async () => {
   assertEquals(stage.verifications, 2, "what was measured counts");
 });
 
-Deno.test("DriftWatch looks as often as the sync period says, where that is short", async () => {
+Deno.test("DriftWatch looks as often as the sync period requires, if that is short", async () => {
   await using stage = new Stage({ periodMs: 1_000 });
   await stage.pass(4);
   assertEquals([stage.looks, stage.verifications], [4, 0]);
 });
 
-Deno.test("DriftWatch reads everything of 10,000 Services after five minutes, and says nothing where all is well", async () => {
+Deno.test("DriftWatch reads everything of 10,000 Services after five minutes, and reports nothing if nothing is wrong", async () => {
   await using stage = new Stage();
   stage.verifyMs = 1_000;
   await stage.pass(300);
@@ -101,7 +101,7 @@ Deno.test("DriftWatch reads everything of 10,000 Services after five minutes, an
   assertEquals(stage.verifications, 2);
 });
 
-Deno.test("DriftWatch of some nodes reads everything earlier than that of others", async () => {
+Deno.test("DriftWatch reads everything at different times on different nodes", async () => {
   await using stage = new Stage({ random: 1 });
   await stage.pass(270);
   assertEquals(stage.verifications, 0);
@@ -109,7 +109,7 @@ Deno.test("DriftWatch of some nodes reads everything earlier than that of others
   assertEquals(stage.verifications, 1);
 });
 
-Deno.test("DriftWatch reads seldom what takes long, and once an hour whatever it takes", async () => {
+Deno.test("DriftWatch reads less often if a read takes long, but at least once an hour", async () => {
   await using stage = new Stage();
   stage.verifyMs = 20_000;
   await stage.pass(306);
@@ -120,7 +120,7 @@ Deno.test("DriftWatch reads seldom what takes long, and once an hour whatever it
   assertEquals(stage.verifications, 2);
 });
 
-Deno.test("DriftWatch counts rules that are others than before as those of changed chains", async () => {
+Deno.test("DriftWatch counts changed rules as those of changed chains", async () => {
   await using stage = new Stage();
   stage.changedObjects = 1;
   await stage.pass(305);
@@ -128,7 +128,7 @@ Deno.test("DriftWatch counts rules that are others than before as those of chang
   assertEquals(stage.messages, [REPAIRED]);
 });
 
-Deno.test("DriftWatch says that it cannot look, and looks again", async () => {
+Deno.test("DriftWatch reports that it cannot look, and looks again", async () => {
   await using stage = new Stage();
   stage.lookError = new Error("nft hangs");
   await stage.pass(10);

@@ -39,7 +39,7 @@ export function readOrder(text: string): readonly [EntryId, EndpointOrder] {
   return [id as EntryId, { main, local }];
 }
 
-/** Whether a ServicePort would have the same slots without others. */
+/** Whether a ServicePort would have the same slots if it were the only one. */
 function isUsual(slots: Slots, plan: ServicePlan): boolean {
   const usual = new SlotAllocator().slotsOf(plan);
   return slots.size === usual.size && [...slots].every(([key, slot]) => usual.get(key) === slot);

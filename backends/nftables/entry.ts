@@ -20,7 +20,7 @@ import { containerOf, type EntryId, frontendAt, isNodePort, keyOfEntry } from ".
 import type { Element } from "./containers.ts";
 import { LOCAL_BIT, nameNumber, type Slots, slotText } from "./slots.ts";
 
-/** An entry as it is written. The same one always comes to the same elements. */
+/** An entry in its written form. It determines the elements completely. */
 export interface Entry {
   readonly id: EntryId;
   readonly plan: ServicePlan;
@@ -48,7 +48,7 @@ export interface EndpointOrder {
 
 const NO_ENDPOINTS: readonly Endpoint[] = [];
 
-/** How the keys of the two lists of an entry are distinguished. */
+/** The difference between the keys of the two lists of an entry. */
 const LISTS = [
   { list: "main", first: FIRST_NUMBER, listBit: 0 },
   { list: "local", first: FIRST_NUMBER + LOCAL_OFFSET, listBit: LOCAL_BIT },
@@ -211,7 +211,7 @@ function targetOf({ address, port }: Endpoint): string {
   return `${address} . ${port}`;
 }
 
-/** The kernel refuses ranges that lie in others. */
+/** The kernel refuses overlapping ranges. */
 function sourceTexts({ cover, own }: AdmittedSources): readonly string[] {
   const more = own.filter((address) => !cover.contains(address));
   return [...cover.outermost, ...new Set(more.map(hostCidr))].map(rangeText);
@@ -246,7 +246,7 @@ export function arrangeEndpoints(
     if (index < filled.length && filled[index] === undefined) filled[index] = filled.pop();
   }
   const arranged = filled.filter((endpoint) => endpoint !== undefined);
-  // The list of the plan is there anyway, and takes no memory of its own.
+  // The list is part of the plan, and takes no extra memory.
   return isSame(wanted, arranged) ? wanted : arranged;
 }
 

@@ -43,7 +43,7 @@ function entryOf(plan: ServicePlan, role: Role, previous?: Entry): Entry {
   return arrangeEntry(id, plan, { previous, slots });
 }
 
-/** The elements of an entry, as nft is told them. */
+/** The elements of an entry, in the syntax of nft. */
 function texts(entry: Entry): string[] {
   return elementsOf(entry).map(({ container, key, value }) =>
     `${container} ${key}${value === undefined ? "" : ` : ${value}`}`
@@ -154,10 +154,10 @@ Deno.test("elementsOf() admits only the source ranges of a load balancer", () =>
   );
 });
 
-Deno.test("elementsOf() drops in silence where clients from outside are to have no answer", () => {
-  const nobody = { externalIps: ["192.0.2.1"], loadBalancerVips: ["192.0.2.2"] };
+Deno.test("elementsOf() drops in silence if clients from outside are to have no answer", () => {
+  const unreachable = { externalIps: ["192.0.2.1"], loadBalancerVips: ["192.0.2.2"] };
   const drop = { kind: "drop" } as const;
-  const plan = testServicePlan({ ...nobody, external: drop, sourceRanges: [] });
+  const plan = testServicePlan({ ...unreachable, external: drop, sourceRanges: [] });
   assertEquals(texts(entryOf(plan, "ClusterIP")).slice(0, 1), [
     `service-ips 127.96.0.1 . tcp . 80 : ${nameNumber("reject-all")}`,
   ]);
@@ -168,7 +168,7 @@ Deno.test("elementsOf() drops in silence where clients from outside are to have 
   ]);
 });
 
-Deno.test("chainOf() tells chains apart by what is done about the sender", () => {
+Deno.test("chainOf() distinguishes chains by their treatment of the sender", () => {
   const to = ["10.0.0.1:80"];
   const front = { externalIps: ["192.0.2.1"], nodePort: 30_000, to };
   const cases: readonly [Parameters<typeof testServicePlan>[0], Role, string | undefined][] = [
@@ -209,7 +209,7 @@ const endpoints = (...names: readonly number[]) =>
 const names = (list: readonly { readonly address: string }[]) =>
   list.map(({ address }) => Number(address.split(".")[3]));
 
-Deno.test("arrangeEndpoints() gives who comes the number of who went", () => {
+Deno.test("arrangeEndpoints() gives new endpoints the numbers of removed ones", () => {
   const cases: readonly (readonly [previous: number[], wanted: number[], arranged: number[]])[] = [
     [[], [1, 2], [1, 2]],
     [[1, 2, 3], [2, 3, 4], [4, 2, 3]],
@@ -225,7 +225,7 @@ Deno.test("arrangeEndpoints() gives who comes the number of who went", () => {
   }
 });
 
-Deno.test("arrangeEndpoints() keeps the list of the plan where nothing is to be kept in place", () => {
+Deno.test("arrangeEndpoints() keeps the list of the plan if nothing is to be kept in place", () => {
   const wanted = endpoints(1, 2);
   assert(arrangeEndpoints(wanted, undefined) === wanted);
   assert(arrangeEndpoints(wanted, endpoints(1, 2)) === wanted);

@@ -58,7 +58,7 @@ function unservedReason(
   { packet }: PacketExplanation,
   options: NftablesRenderOptions,
 ): string | undefined {
-  const cure = "node ports are on 127.0.0.1 only where --nodeport-addresses names loopback";
+  const cure = "node ports are on 127.0.0.1 only if --nodeport-addresses names loopback";
   return noLocalhostReason(hit, packet, { ...options, cure }) ??
     unsupported(hit.service, options.features)?.reason;
 }

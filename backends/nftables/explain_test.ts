@@ -61,14 +61,14 @@ Deno.test("explainNftables() numbers endpoints as the kernel has them", () => {
   ]);
 });
 
-Deno.test("explainNftables() goes by the plan where the kernel holds an older one", () => {
+Deno.test("explainNftables() goes by the plan if the kernel holds an older one", () => {
   assertEquals(endpointElements(explain(WEB, { appliedPlan: { ...WEB } })), [
     "0x80000000 : 10.0.0.1 . 80",
     "0x80000001 : 10.0.0.2 . 80",
   ]);
 });
 
-Deno.test("explainNftables() knows what a kernel lacks", () => {
+Deno.test("explainNftables() knows the missing features of a kernel", () => {
   const features = { affinity: false, reject: false };
   const options = { ...OPTIONS, features };
   const sticky = explain({ ...WEB, affinityTimeoutSeconds: 60 }, { options });

@@ -33,8 +33,8 @@ const SECONDS = { d: 86_400, h: 3_600, m: 60, s: 1 } as const;
 const ELEMENT = /\bexpires (\S+) : (\S+)/;
 
 /**
- * Asks for one element. `slots` are those of the ServicePort in the table. Rejects in IPv6, where a
- * client is known by a hash that only the kernel makes.
+ * Queries one element. `slots` are the slots of the ServicePort in the table. Rejects in IPv6,
+ * where only the kernel can compute the hash of a client.
  */
 export async function findAffinity(
   runner: Pick<NftRunner, "element">,

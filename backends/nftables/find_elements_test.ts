@@ -45,7 +45,7 @@ for (
   });
 }
 
-Deno.test("findAffinity() says that it cannot ask in IPv6", async () => {
+Deno.test("findAffinity() reports that it cannot ask in IPv6", async () => {
   const element = () => Promise.reject(new Error("asked"));
   await assertRejects(
     () => findAffinity({ element }, SLOTS, packet("fd00::1")),
@@ -54,7 +54,7 @@ Deno.test("findAffinity() says that it cannot ask in IPv6", async () => {
   );
 });
 
-Deno.test("findAffinity() asks for nobody where no endpoint is", async () => {
+Deno.test("findAffinity() asks for no client without an endpoint", async () => {
   const element = () => Promise.reject(new Error("asked"));
   assertEquals(await findAffinity({ element }, new Map(), packet("10.96.0.1")), undefined);
 });
@@ -74,7 +74,7 @@ for (
     ["no table", [], false, ["chain services", "chain to-2", "map element service-ips"]],
   ] as const
 ) {
-  Deno.test(`findMissingElements() where there is ${name}`, async () => {
+  Deno.test(`findMissingElements() if there is ${name}`, async () => {
     const asked: string[] = [];
     const found = await findMissingElements({
       chains: () => Promise.resolve(new Map(chains.map((chain) => [chain, ""]))),

@@ -1,5 +1,5 @@
 /**
- * The desired table: which ServicePort owns which key. Pure but for its own state.
+ * The desired table: which ServicePort owns which key. Pure except for its own state.
  *
  * Elements are not stored. Those of an entry are rendered from the plan of its ServicePort when
  * they are written, so 10,000 ServicePorts take a few megabytes, and the cost of a change depends
@@ -142,7 +142,7 @@ export class NftablesLayout {
     return plan && this.#arrange(id, plan, previous);
   }
 
-  /** As {@linkcode entry}, with endpoints in another order than that of the plan. */
+  /** As {@linkcode entry}, with the endpoints in a given order. */
   orderedEntry(id: EntryId, previous: EndpointOrder | undefined): Entry | undefined {
     const plan = this.#planAt(id);
     return plan && this.#arrange(id, plan, previous);
@@ -186,7 +186,7 @@ export class NftablesLayout {
     return sharedElements(this.#shared, this.options);
   }
 
-  /** The chains that are there from the first sync to the last. Always the same ones. */
+  /** The permanent chains. Always the same objects. */
   baseChains(): readonly NftChain[] {
     return baseChains(this.#context());
   }
@@ -229,7 +229,7 @@ export function sharedElements(
   ];
 }
 
-/** Why a ServicePort gets no rules; `undefined` = it does. */
+/** Returns the reason why a ServicePort gets no rules; `undefined` = it gets rules. */
 export function unsupported(
   plan: ServicePlan,
   { affinity }: NftablesFeatures,
@@ -238,7 +238,7 @@ export function unsupported(
   const isSticky = affinityTimeoutSeconds !== undefined;
   const counts = [internal, external, externalFromCluster]
     .map((verdict) => verdict.kind === "forward" ? verdict.endpoints.length : 0);
-  // Numbers are those of a list, but slots those of all lists together.
+  // Numbers belong to one list, but slots to all lists together.
   const count = isSticky ? pickableEndpoints(plan).size : Math.max(...counts);
   if (isSticky && count > 0 && !affinity) {
     const reason = "Cannot express session affinity: the kernel lacks maps that rules can fill";

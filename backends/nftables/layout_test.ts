@@ -28,7 +28,7 @@ function vip(number: number): EntryId {
   return `service-ips 172.30.0.${number} . tcp . 80` as EntryId;
 }
 
-/** Whose entry stands at an address. */
+/** Returns the owner of the entry at an address. */
 function ownerAt(layout: NftablesLayout, number: number): string | undefined {
   return layout.entry(vip(number), undefined)?.plan.key;
 }
@@ -75,7 +75,7 @@ Deno.test("NftablesLayout keeps a ServicePort in quarantine until it is set agai
   assertEquals(layout.quarantined, []);
 });
 
-Deno.test("NftablesLayout tells what a kernel cannot express", () => {
+Deno.test("NftablesLayout reports features that a kernel cannot express", () => {
   const layout = testLayout({ ...ALL_FEATURES, affinity: false });
   const sticky = { ...plan(1), affinityTimeoutSeconds: 60 };
   layout.set(sticky);
@@ -87,7 +87,7 @@ Deno.test("NftablesLayout tells what a kernel cannot express", () => {
   assertEquals(layout.quarantined, []);
 });
 
-Deno.test("NftablesLayout takes the ranges of Services as they are now", () => {
+Deno.test("NftablesLayout uses the current ranges of Services", () => {
   const layout = testLayout();
   const ranges = () =>
     layout.sharedElements().filter(({ container }) => container === "service-cidrs")
@@ -111,17 +111,17 @@ function keysOf(
     .filter(({ container }) => container === name).map(({ key }) => key);
 }
 
-Deno.test("sharedElements() leaves out ranges of Services that lie in others", () => {
+Deno.test("sharedElements() leaves out ranges of Services that are inside of others", () => {
   assertEquals(keysOf("service-cidrs"), ["172.30.0.0/16", "172.31.0.1"]);
 });
 
-Deno.test("sharedElements() lists the addresses of node ports where they are not all of the node", () => {
+Deno.test("sharedElements() lists the addresses of node ports if they are not all of the node", () => {
   assertEquals(keysOf("node-port-ips"), []);
   const nodePortAddresses = { kind: "cidrs", cidrs: [parseCidr("192.168.0.0/16")] } as const;
   assertEquals(keysOf("node-port-ips", { nodePortAddresses }), ["192.168.0.2"]);
 });
 
-Deno.test("sharedElements() has loopback only where it was asked for, and never in IPv6", () => {
+Deno.test("sharedElements() has loopback only if it was asked for, and never in IPv6", () => {
   const asked = {
     nodePortAddresses: { kind: "cidrs", cidrs: [parseCidr("0.0.0.0/0")] },
     localhostNodePorts: true,
@@ -130,7 +130,7 @@ Deno.test("sharedElements() has loopback only where it was asked for, and never 
   assertEquals(keysOf("node-port-ips", asked, "IPv6"), ["192.168.0.2"]);
 });
 
-Deno.test("sharedElements() tells where the numbers of fixed chains lead", () => {
+Deno.test("sharedElements() contain the numbers of the permanent chains", () => {
   const values = sharedElements(SHARED, defaultRenderOptions("IPv4"))
     .filter(({ container }) => container === "numbered-chains").map(({ value }) => value);
   assertEquals(values, ["drop", "goto reject-all", "goto check-source-ranges"]);
@@ -141,7 +141,7 @@ Deno.test("unsupported() finds nothing wrong with a ServicePort on a kernel that
   assertEquals(unsupported(plan, ALL_FEATURES), undefined);
 });
 
-Deno.test("unsupported() says why session affinity gets no rules, where anybody is served", () => {
+Deno.test("unsupported() gives the reason why session affinity gets no rules, if any client is served", () => {
   const features = { ...ALL_FEATURES, affinity: false };
   const sticky = { affinityTimeoutSeconds: 60 };
   const plan = testServicePlan({ ...sticky, to: ["10.0.0.1:80"] });

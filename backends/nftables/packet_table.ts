@@ -15,12 +15,12 @@ export interface PacketTableOptions {
   readonly options: NftablesRenderOptions;
   /** The applied table, whose endpoints may have other numbers. */
   readonly table?: { entry(id: EntryId): Entry | undefined } | undefined;
-  /** A ServicePort that has nothing in the table, such as one that the kernel refused. */
+  /** A ServicePort without elements in the table, such as one that the kernel refused. */
   readonly without?: ServicePortKey;
 }
 
 /**
- * Renders the chains and elements that a packet can meet; the other Services are only looked at, which
+ * Renders the chains and elements that a packet can meet. Other Services are only checked, which
  * takes about 1 ms for 10,000.
  */
 export function packetTable(

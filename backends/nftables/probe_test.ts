@@ -7,7 +7,7 @@ interface Host {
   readonly kernelRelease?: string;
   readonly version?: string;
   readonly env?: Readonly<Record<string, string>>;
-  /** What the check of a text answers. */
+  /** The answer to the check of a text. */
   readonly check?: (text: string) => { code?: number; stderr?: string };
 }
 
@@ -61,7 +61,7 @@ Deno.test("probeNftablesMode() keeps kube-proxy's bounds for nft and the kernel"
   }
 });
 
-Deno.test("probeNftablesMode() names the feature whose line nft refuses, with what brings it", async () => {
+Deno.test("probeNftablesMode() names the feature of a line that nft refuses, with its remedy", async () => {
   const check = (text: string) => {
     const line = text.split("\n").findIndex((each) => each.includes("fib daddr")) + 1;
     if (line === 0) return {};
@@ -79,7 +79,7 @@ Deno.test("probeNftablesMode() names the feature whose line nft refuses, with wh
   assert(missing[0]!.cure?.includes("CONFIG_NFT_FIB_IPV4"), missing[0]!.cure);
 });
 
-Deno.test("probeNftablesMode() says once that this user may not", async () => {
+Deno.test("probeNftablesMode() reports once that this user may not", async () => {
   const stderr = "/dev/stdin:1:1-15: Error: Could not process rule: Operation not permitted\n";
   const results = await probe({ check: () => ({ code: 1, stderr }) });
   assertEquals(supportOf(results).missing.map(({ detail }) => detail), [
@@ -87,7 +87,7 @@ Deno.test("probeNftablesMode() says once that this user may not", async () => {
   ]);
 });
 
-Deno.test("probeNftablesMode() works on one family where the kernel lacks the other", async () => {
+Deno.test("probeNftablesMode() works on one family if the kernel lacks the other", async () => {
   const check = (text: string) =>
     text.startsWith("add table ip6")
       ? {
@@ -101,14 +101,14 @@ Deno.test("probeNftablesMode() works on one family where the kernel lacks the ot
 });
 
 for (const failure of ["not-found", "not-permitted", "timeout", "failed"] as const) {
-  Deno.test(`probeNftablesMode() takes a program that ends as '${failure}' for a missing one`, async () => {
+  Deno.test(`probeNftablesMode() treats a program that ends as '${failure}' as a missing one`, async () => {
     const results = await probe({}, hostWith().failCall(1, failure));
     assertEquals(supportOf(results).families, []);
     assertEquals(supportOf(results).missing.map(({ feature }) => feature), ["nft"]);
   });
 }
 
-Deno.test("probeNftablesMode() gives up on a check that hangs, and goes on", async () => {
+Deno.test("probeNftablesMode() gives up on a check that hangs, and continues", async () => {
   const commands = hostWith();
   // The three before ask for the version and the shared tools.
   commands.failCall(4, "timeout");

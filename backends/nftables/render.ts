@@ -43,8 +43,8 @@ export function* renderText(
   options: NftablesRenderOptions,
   keys?: ReadonlySet<ServicePortKey>,
 ): Generator<string> {
-  // Elements of different ServicePorts have nothing in common but chains that hold no name: so the
-  // part of some is what they alone would come to.
+  // Elements of different ServicePorts share only chains without names of objects, so a part can be
+  // rendered separately.
   const services = servicesOf(plan, keys);
   const { transaction, quarantined } = renderNftables({ ...plan, services }, options);
   yield* transaction.text();

@@ -24,7 +24,7 @@ export interface NftablesRenderOptions {
 /** A kernel that has everything. */
 export const ALL_FEATURES: NftablesFeatures = { affinity: true, reject: true };
 
-/** kube-proxy's defaults, but for the addresses of node ports: those of every node. */
+/** kube-proxy's defaults, except for node ports, which every address of the node serves. */
 export function defaultRenderOptions(family: IpFamily): NftablesRenderOptions {
   return {
     family,

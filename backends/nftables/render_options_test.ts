@@ -26,7 +26,7 @@ Deno.test("servesLocalhost() needs IPv4, and a range that has 127.0.0.1", () => 
   assertEquals(on(ALL), false, "all addresses of the node are not enough");
 });
 
-Deno.test("renderOptionsOf() gives kube-proxy's defaults where nothing else is said", () => {
+Deno.test("renderOptionsOf() gives kube-proxy's defaults", () => {
   for (const family of ["IPv4", "IPv6"] as const) {
     assertEquals(
       renderOptionsOf({ ...FIXED, family }, { nodePortRanges: ALL }, { features: ALL_FEATURES }),
@@ -35,7 +35,7 @@ Deno.test("renderOptionsOf() gives kube-proxy's defaults where nothing else is s
   }
 });
 
-Deno.test("renderOptionsOf() takes what the plan and the kernel have", () => {
+Deno.test("renderOptionsOf() combines the plan with the features of the kernel", () => {
   const features = { affinity: false, reject: true };
   const nodePortAddresses = only("127.0.0.0/8");
   assertEquals(

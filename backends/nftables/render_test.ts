@@ -19,7 +19,7 @@ function elements(text: Iterable<string>): string[] {
   );
 }
 
-Deno.test("renderText() says what some ServicePorts need, with the chains that they lead to", () => {
+Deno.test("renderText() prints the needs of some ServicePorts, with the chains that they use", () => {
   const text = [...renderText(testProxyPlan([WEB, DB]), OPTIONS, new Set([WEB.key]))].join("");
   const { key } = chainElement("to-1");
   assertEquals(
@@ -35,7 +35,7 @@ Deno.test("renderText() says what some ServicePorts need, with the chains that t
   assert(!text.includes("sticky"), text);
 });
 
-Deno.test("renderText() says what it leaves out, and why", () => {
+Deno.test("renderText() reports omitted parts, with the reason", () => {
   const options = { ...OPTIONS, features: { ...OPTIONS.features, affinity: false } };
   const text = [...renderText(testProxyPlan([WEB, DB]), options)].join("");
   assertEquals(

@@ -25,19 +25,19 @@ const AFTER = nftablesPlan(
   ),
 );
 
-/** A machine that others use, on which kube-relay runs, or is about to. */
+/** A machine with other software, on which kube-relay runs, or is about to. */
 async function stageAt(point: "first sync" | "a change"): Promise<NftablesStage> {
   const stage = new NftablesStage();
-  stage.machine.tool.run("add table ip theirs\nadd chain ip theirs foreign\n");
+  stage.machine.tool.run("add table ip other\nadd chain ip other foreign\n");
   await stage.backend.start();
   if (point === "a change") await stage.sync(BEFORE);
   return stage;
 }
 
-/** Compares the table with that of a machine on which nothing went wrong. */
+/** Compares the table with that of a machine without failures. */
 function assertGolden({ machine, meaning }: NftablesStage): void {
   assertEquals(meaning, goldenNftMeaning(AFTER));
-  assertEquals(machine.tool.tables.toSorted(), [TABLE, "ip theirs"]);
+  assertEquals(machine.tool.tables.toSorted(), [TABLE, "ip other"]);
 }
 
 async function failureOf(action: () => Promise<unknown>): Promise<unknown> {
@@ -125,7 +125,7 @@ for (const point of ["first sync", "a change"] as const) {
   }
 }
 
-Deno.test("sequence: start() fails where nft is missing, and says so", async () => {
+Deno.test("sequence: start() fails if nft is missing, and reports it", async () => {
   await using stage = new NftablesStage();
   stage.machine.commands.failNext("not-found");
   assert(await failureOf(() => stage.backend.start()) instanceof NftError);
@@ -135,7 +135,7 @@ Deno.test("sequence: start() fails where nft is missing, and says so", async () 
   assertEquals(stage.meaning, goldenNftMeaning(AFTER));
 });
 
-Deno.test("sequence: somebody deletes the table; it is repaired within seconds", async () => {
+Deno.test("sequence: another program deletes the table; it is repaired within seconds", async () => {
   await using stage = await stageAt("first sync");
   await stage.sync(AFTER);
   stage.machine.deleteTable(TABLE);
@@ -149,7 +149,7 @@ Deno.test("sequence: somebody deletes the table; it is repaired within seconds",
   ]);
 });
 
-Deno.test("sequence: the table is gone before a change; the sync repairs it and blames nobody", async () => {
+Deno.test("sequence: the table is gone before a change; the sync repairs it and quarantines nothing", async () => {
   await using stage = await stageAt("a change");
   stage.machine.deleteTable(TABLE);
   assertEquals((await stage.sync(AFTER)).quarantined, []);
@@ -162,7 +162,7 @@ Deno.test("sequence: the repair fails, and is tried again", async () => {
   stage.machine.deleteTable(TABLE);
   stage.machine.judge = (line) => line.startsWith("add table") ? "Out of memory" : undefined;
   await stage.pass(6_000);
-  assertEquals([stage.drift, stage.machine.tool.tables], [[], ["ip theirs"]]);
+  assertEquals([stage.drift, stage.machine.tool.tables], [[], ["ip other"]]);
   assert(stage.warnings.includes("Cannot check the table; trying again"));
   stage.machine.judge = () => undefined;
   await stage.pass(6_000);
@@ -184,7 +184,7 @@ function firstNodePort(): number {
 }
 
 for (const [what, text, kind] of CHANGES) {
-  Deno.test(`sequence: ${what}, and is put right by the next reading of everything`, async () => {
+  Deno.test(`sequence: ${what}, and the next full reading repairs it`, async () => {
     await using stage = await stageAt("first sync");
     await stage.sync(AFTER);
     // How rules are printed is learnt by the first reading after they were written.
@@ -197,7 +197,7 @@ for (const [what, text, kind] of CHANGES) {
   });
 }
 
-Deno.test("sequence: a restart takes the table over, and each chain is written once", async () => {
+Deno.test("sequence: a restart adopts the table, and writes each chain once", async () => {
   await using stage = await stageAt("first sync");
   await stage.sync(AFTER);
   await stage.restart();

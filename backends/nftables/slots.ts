@@ -1,11 +1,11 @@
 /**
- * Numbers by which the endpoints of a sticky Service are remembered. Pure but for their own state.
+ * Numbers that represent the endpoints of a Service with affinity. Pure except for their own state.
  *
- * A packet carries one number of 32 bits from one look-up to the next, its priority. What is
- * remembered needs two at once: whose client it is, and which endpoint it has. So a slot holds both:
+ * A packet carries one number of 32 bits from one look-up to the next, its priority. The memory
+ * needs two numbers, the ServicePort of the client and its endpoint. A slot holds both:
  *
  * ```
- *  bit 31   1: distinguishes our priorities from those of other programs
+ *  bit 31   1: distinguishes priorities of kube-relay from those of other programs
  *  bit 30   0: only set in keys of endpoints for clients from outside, see LOCAL_BIT
  *  29 … 15  the block: one ServicePort
  *  14 … 0   one endpoint of it
@@ -29,7 +29,9 @@ export const MAX_SLOTS = 2 ** 15;
 /** ServicePorts of one IP family that can have a block of their own. */
 const MAX_BLOCKS = 2 ** 15;
 
-/** Numbers that are tried from a hash on, so that many others cost no more than some. */
+/**
+ * The number of attempts from a hash on. It bounds the cost, whatever the number of ServicePorts.
+ */
 const MAX_TRIES = 64;
 
 /** The part of a slot that names the ServicePort. */
@@ -83,7 +85,7 @@ export class SlotAllocator {
 
   /**
    * Gives a ServicePort the slots that it had in another process, unless it has some already. What
-   * belongs to another ServicePort or is no slot is passed over.
+   * belongs to another ServicePort or is no slot is skipped.
    */
   adopt(key: ServicePortKey, found: Slots): void {
     if (this.#blocks.has(key)) return;
@@ -175,7 +177,7 @@ function blockOf(slot: number): number {
   return Math.floor((slot % LOCAL_BIT) / MAX_SLOTS);
 }
 
-/** A slot as it is written, and as a reading of the table has to come to. */
+/** A slot in its written form, in which a reading returns it. */
 export function slotText(slot: number): string {
   return `0x${slot.toString(16)}`;
 }

@@ -23,7 +23,7 @@ function blockOf(slots: Slots): number {
   return [...blocks][0]!;
 }
 
-Deno.test("slotsOf() gives an endpoint the same slot, whoever else is there", () => {
+Deno.test("slotsOf() gives an endpoint the same slot whatever the other endpoints are", () => {
   const both = new SlotAllocator().slotsOf(plan("web", ONE, TWO));
   assertEquals(both.get(TWO), new SlotAllocator().slotsOf(plan("web", TWO)).get(TWO));
   assertNotEquals(both.get(ONE), both.get(TWO));
@@ -57,7 +57,7 @@ Deno.test("slotsOf() gives each of 20,000 ServicePorts a block of its own", () =
   assertEquals(slots.slotsOf({ ...verdicts, key: name(7) }), released);
 });
 
-Deno.test("slotsOf() lets ServicePorts share a block where none is free", () => {
+Deno.test("slotsOf() lets ServicePorts share a block if none is free", () => {
   const slots = new SlotAllocator();
   const usual = blockOf(slots.slotsOf(plan("web", ONE)));
   const others = Array.from({ length: 64 }, (_, index) => {
@@ -92,7 +92,7 @@ Deno.test("slotsOf() keeps the slots of endpoints that stay", () => {
   assert([...fresh].some(([key, slot]) => after.get(key) !== slot), "some hashes have met");
 });
 
-Deno.test("adopt() gives ServicePorts whose hashes meet the slots that they had", () => {
+Deno.test("adopt() gives ServicePorts with colliding hashes their former slots", () => {
   const [left, right] = collidingServices();
   const before = new SlotAllocator();
   const slots = [right, left].map((plan) => before.slotsOf(plan));
@@ -102,7 +102,7 @@ Deno.test("adopt() gives ServicePorts whose hashes meet the slots that they had"
   assertEquals([right, left].map((plan) => after.slotsOf(plan)), slots);
 });
 
-Deno.test("adopt() passes over what is no slot, another ServicePort's, or known better", () => {
+Deno.test("adopt() skips invalid slots, those of another ServicePort, and better known ones", () => {
   const slots = new SlotAllocator();
   const usual = new SlotAllocator().slotsOf(plan("web", ONE, TWO));
   const [one = 0, two = 0] = [usual.get(ONE), usual.get(TWO)];

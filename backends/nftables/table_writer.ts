@@ -48,7 +48,7 @@ export class TableWriter {
   readonly #dependencies: TableWriterDependencies;
   readonly #applied = new AppliedTable();
   readonly #handles = new ChainHandles();
-  /** Since the last one that succeeded. */
+  /** Since the last successful sync. */
   #failedReads = 0;
   #failures = 0;
   #failedCleanups = 0;
@@ -111,7 +111,8 @@ export class TableWriter {
 
   /** Reads everything, writes the difference, and removes all chains out of use. */
   async verify(layout: NftablesLayout, figures: WriteFigures): Promise<void> {
-    // Otherwise the reading finds the chains out of use and counts them as changed by others.
+    // Otherwise the reading would find the unused chains and count them as changes by other
+    // programs.
     await this.tidy(layout, { all: true, figures: new WriteFigures() });
     this.forget();
     await this.#write(layout, figures);
@@ -146,9 +147,9 @@ export class TableWriter {
   }
 
   /**
-   * Takes away chains that nothing leads to any more, if there are many or all are asked for; the
-   * first run takes their numbers, the second one them. A failure is counted, and no failure of a
-   * sync: packets never come to such a chain.
+   * Removes unreferenced chains, if there are many or all are requested. The first run removes
+   * their numbers, the second one the chains. A failure is counted but does not fail the sync,
+   * because packets never reach such a chain.
    */
   async tidy(
     layout: NftablesLayout,

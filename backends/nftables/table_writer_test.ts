@@ -26,12 +26,12 @@ class Stage {
     this.writer = new TableWriter({ clock: this.clock, runner, refused: this.refused });
   }
 
-  /** What a write runs. */
+  /** Returns the commands of a write. */
   write(figures = new WriteFigures()): Promise<readonly ("read" | "write")[]> {
     return this.#run(() => this.writer.write(this.layout, figures));
   }
 
-  /** What taking chains away runs. */
+  /** Returns the commands of a removal of chains. */
   tidy(all: boolean, figures = new WriteFigures()): Promise<readonly ("read" | "write")[]> {
     return this.#run(() => this.writer.tidy(this.layout, { all, figures }));
   }
@@ -65,7 +65,7 @@ async function stageWith(...plans: readonly ServicePlan[]): Promise<Stage> {
   return stage;
 }
 
-Deno.test("TableWriter reads what it does not know, once, and then trusts itself", async () => {
+Deno.test("TableWriter reads an unknown table once, and then relies on its record", async () => {
   const stage = new Stage();
   assertEquals(stage.writer.isKnown, false);
   assertEquals(await stage.write(), ["read", "write"]);
@@ -78,7 +78,7 @@ Deno.test("TableWriter reads what it does not know, once, and then trusts itself
   assertEquals(await stage.write(), ["read"], "all is as it should be");
 });
 
-Deno.test("TableWriter counts what it read and wrote", async () => {
+Deno.test("TableWriter counts its reads and writes", async () => {
   const stage = await stageWith(plan(1));
   const figures = new WriteFigures();
   stage.layout.set(plan(2));
@@ -100,7 +100,7 @@ for (const carriedOut of [false, true]) {
   });
 }
 
-Deno.test("TableWriter reads before it blames a ServicePort for what was refused", async () => {
+Deno.test("TableWriter reads before it quarantines a ServicePort for a refusal", async () => {
   const stage = await stageWith(plan(1), plan(2));
   stage.machine.deleteTable("ip kube-relay");
   stage.layout.set(plan(3));
@@ -109,12 +109,12 @@ Deno.test("TableWriter reads before it blames a ServicePort for what was refused
   assertEquals(stage.elements("service-ips").length, 3);
 });
 
-Deno.test("TableWriter leaves out whose elements are refused, all of one transaction at once", async () => {
+Deno.test("TableWriter leaves out all ServicePorts with refused elements of one transaction at once", async () => {
   const stage = await stageWith(plan(1));
   const bad = [plan(2), plan(3)];
   for (const each of [...bad, plan(4)]) stage.layout.set(each);
   stage.machine.judge = (line) => /10\.0\.[23]\.1/.test(line) ? "Invalid argument" : undefined;
-  // The third one tries a new table, which would leave nobody else to blame.
+  // The third one tries a new table, after which only the ServicePort can be the reason.
   assertEquals(await stage.write(), ["write", "read", "write", "write", "write"]);
   assertEquals(stage.layout.quarantined.map(({ key }) => key), bad.map(({ key }) => key));
   const [{ reason } = { reason: "" }] = stage.layout.quarantined;
@@ -124,7 +124,7 @@ Deno.test("TableWriter leaves out whose elements are refused, all of one transac
   assertEquals(stage.elements("service-ips").length, 2);
 });
 
-Deno.test("TableWriter gives up where the kernel finds something new each time", async () => {
+Deno.test("TableWriter gives up if the kernel finds something new each time", async () => {
   const stage = new Stage();
   const plans = Array.from({ length: 20 }, (_, index) => plan(index + 1));
   for (const each of plans) stage.layout.set(each);
@@ -136,7 +136,7 @@ Deno.test("TableWriter gives up where the kernel finds something new each time",
   assertEquals([kind, stage.writer.isKnown, stage.writer.failures], ["refused", false, 8]);
 });
 
-Deno.test("TableWriter throws what is no ServicePort's", async () => {
+Deno.test("TableWriter throws errors for which no ServicePort is responsible", async () => {
   const stage = new Stage();
   stage.layout.set(plan(1));
   stage.machine.judge = (line) => line.includes("masquerade") ? "No such file" : undefined;
@@ -144,7 +144,7 @@ Deno.test("TableWriter throws what is no ServicePort's", async () => {
   assertEquals([stage.layout.quarantined, stage.machine.tool.tables], [[], []]);
 });
 
-Deno.test("TableWriter replaces a table that can't be put right, and blames nobody", async () => {
+Deno.test("TableWriter replaces a table that cannot be corrected, and quarantines nothing", async () => {
   const stage = await stageWith(plan(1));
   const chain = "chain ip kube-relay nat-output";
   stage.machine.tool.run(
@@ -160,11 +160,11 @@ Deno.test("TableWriter replaces a table that can't be put right, and blames nobo
   assertEquals(await stage.write(), [], "it is kept from then on");
 });
 
-Deno.test("TableWriter blames no ServicePort for what a new table takes", async () => {
+Deno.test("TableWriter quarantines no ServicePort for lines that a new table accepts", async () => {
   const stage = await stageWith(plan(1));
   const { judge } = stage.machine;
   let isNew = false;
-  // As where somebody has made the map anew, with other types.
+  // As if another program had recreated the map with other types.
   stage.machine.judge = (line) => {
     isNew ||= line.startsWith("delete table");
     return !isNew && / : 10\.0\./.test(line) ? "Could not resolve" : undefined;
@@ -178,7 +178,7 @@ Deno.test("TableWriter blames no ServicePort for what a new table takes", async 
   assertEquals(await stage.write(), []);
 });
 
-Deno.test("TableWriter keeps the table where only ServicePorts were to blame", async () => {
+Deno.test("TableWriter keeps the table if only ServicePorts were to blame", async () => {
   const stage = await stageWith(plan(1));
   stage.machine.tool.table("ip kube-relay").elements.get("affinity")?.set("client", "slot");
   stage.machine.judge = (line) => /10\.0\.2\.1/.test(line) ? "Invalid argument" : undefined;
@@ -209,7 +209,7 @@ Deno.test("TableWriter replaces no table that it may not read", async () => {
   for (let time = 1; time <= 5; time++) await assertRejects(() => stage.write(), NftError);
 });
 
-Deno.test("TableWriter says which chains are missing, by their names alone", async () => {
+Deno.test("TableWriter names missing chains, by their names alone", async () => {
   const stage = await stageWith(plan(1));
   assertEquals(await stage.writer.missingChains(), []);
   stage.machine.tool.run(
@@ -220,7 +220,7 @@ Deno.test("TableWriter says which chains are missing, by their names alone", asy
   assert((await stage.writer.missingChains()).includes("to-1"));
 });
 
-Deno.test("TableWriter says which chains somebody has made anew since the last look", async () => {
+Deno.test("TableWriter names the chains that another program has recreated since the last look", async () => {
   const stage = await stageWith(plan(1));
   assertEquals(await stage.writer.missingChains(), []);
   stage.layout.set(plan(2, 2));
@@ -236,7 +236,7 @@ Deno.test("TableWriter says which chains somebody has made anew since the last l
   assertEquals(await stage.writer.missingChains(), []);
 });
 
-Deno.test("TableWriter takes idle chains away when all are asked for, their numbers first", async () => {
+Deno.test("TableWriter removes all idle chains on request, their numbers first", async () => {
   const stage = await stageWith(plan(1, 2));
   const { key: number } = chainElement("to-2");
   stage.layout.set(plan(1));
@@ -253,7 +253,7 @@ Deno.test("TableWriter takes idle chains away when all are asked for, their numb
   assertEquals(state(), [true, true], "it comes back when it is wanted");
 });
 
-Deno.test("TableWriter takes idle chains away at once when they are many", async () => {
+Deno.test("TableWriter removes idle chains at once when they are many", async () => {
   const stage = await stageWith(plan(1));
   for (let endpoints = 2; endpoints <= 257; endpoints++) {
     stage.layout.set({ ...plan(1), affinityTimeoutSeconds: endpoints });
@@ -266,7 +266,7 @@ Deno.test("TableWriter takes idle chains away at once when they are many", async
   assertEquals(left, ["to-1-sticky-257"]);
 });
 
-Deno.test("TableWriter counts a failure to take chains away, and no more", async () => {
+Deno.test("TableWriter counts a failed removal of chains, and nothing else", async () => {
   const stage = await stageWith(plan(1));
   stage.machine.tool.run("add chain ip kube-relay to-77\n");
   stage.writer.forget();

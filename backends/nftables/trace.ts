@@ -114,7 +114,7 @@ const ROWS: readonly Row[] = [
   {
     chain: /^nat-postrouting$/,
     rule: /@hairpin masquerade/,
-    words: () => "goes back to where it came from: gets an address of this node as its source",
+    words: () => "returns to its sender: gets an address of this node as its source",
   },
   {
     chain: /^nat-postrouting$/,

@@ -11,7 +11,7 @@ const CHOOSE =
   "meta priority set numgen random mod 5 offset 2147483648 dnat ip to ip daddr . meta " +
   "l4proto . th dport . meta priority map @endpoints";
 
-Deno.test("describeNftablesStep() says what a rule does", () => {
+Deno.test("describeNftablesStep() describes a rule", () => {
   assertEquals(words("services", LOOK_UP, "goto off-cluster-5"), `an address of ${SERVICE}`);
   assertEquals(
     words("services", LOOK_UP, "goto reject-all"),
@@ -25,7 +25,7 @@ Deno.test("describeNftablesStep() says what a rule does", () => {
   );
 });
 
-Deno.test("describeNftablesStep() says what session affinity does", () => {
+Deno.test("describeNftablesStep() describes session affinity", () => {
   const chain = "local-3-2-sticky-60";
   const front = "ip daddr . meta l4proto . th dport . meta priority";
   const client = "meta priority & bfff:8000 . ip saddr";
@@ -48,7 +48,7 @@ Deno.test("describeNftablesStep() says what session affinity does", () => {
   );
 });
 
-Deno.test("describeNftablesStep() says nothing of tables of others, nor of a policy", () => {
+Deno.test("describeNftablesStep() describes no foreign tables, and no policy of a chain", () => {
   const place = "inet others services";
   assertEquals(describeNftablesStep({ place, rule: LOOK_UP, verdict: "drop" }, SERVICE), undefined);
   assertEquals(

@@ -67,7 +67,7 @@ class Stage {
   }
 }
 
-Deno.test("TrafficCounters sums what the fronts of a Service have counted", async () => {
+Deno.test("TrafficCounters sums the counters of a Service's frontends", async () => {
   const stage = new Stage();
   await stage.sync(WEB, DNS);
   stage.machine.packets.set(WEB_IN, 4).set(WEB_OUT, 3).set("tcp . 30080 . original", 2);
@@ -79,7 +79,7 @@ Deno.test("TrafficCounters sums what the fronts of a Service have counted", asyn
   assertEquals(stage.of(WEB), [7, 700, 3]);
 });
 
-Deno.test("TrafficCounters counts nothing twice where the kernel repeats elements", async () => {
+Deno.test("TrafficCounters counts nothing twice if the kernel repeats elements", async () => {
   const stage = new Stage();
   await stage.sync(WEB, DNS);
   stage.machine.packets.set(WEB_IN, 4).set(WEB_OUT, 3);
@@ -92,7 +92,7 @@ Deno.test("TrafficCounters counts nothing twice where the kernel repeats element
   assertEquals(stage.of(WEB), [5, 500, 3]);
 });
 
-Deno.test("TrafficCounters writes with the first sync and where fronts come or go, and reads only when asked", async () => {
+Deno.test("TrafficCounters writes with the first sync and if fronts come or go, and reads only when asked", async () => {
   const stage = new Stage();
   await stage.sync(WEB);
   const before = stage.machine.commands.calls.length;
@@ -107,7 +107,7 @@ Deno.test("TrafficCounters writes with the first sync and where fronts come or g
   ]);
 });
 
-Deno.test("TrafficCounters forgets a Service that is gone, and what its counters said", async () => {
+Deno.test("TrafficCounters forgets a removed Service with its counters", async () => {
   const stage = new Stage();
   await stage.sync(WEB);
   stage.machine.packets.set(WEB_IN, 4);
@@ -117,10 +117,10 @@ Deno.test("TrafficCounters forgets a Service that is gone, and what its counters
   await stage.sync(WEB);
   stage.machine.packets.set(WEB_IN, 1);
   await stage.counters.refresh();
-  assertEquals(stage.of(WEB), [1, 100, 0], "the counter began anew");
+  assertEquals(stage.of(WEB), [1, 100, 0], "the counter started again");
 });
 
-Deno.test("TrafficCounters takes over what an earlier process has counted, and what it left behind", async () => {
+Deno.test("TrafficCounters adopts the counters of an earlier process, and removes its leftovers", async () => {
   const stage = new Stage();
   await stage.sync(WEB, DNS);
   stage.machine.packets.set(WEB_IN, 4);
@@ -131,7 +131,7 @@ Deno.test("TrafficCounters takes over what an earlier process has counted, and w
   assertEquals(stage.elements.filter((key) => key.includes("udp")), []);
 });
 
-Deno.test("TrafficCounters puts right what others changed, with the next reading", async () => {
+Deno.test("TrafficCounters repairs changes by other programs with the next reading", async () => {
   const harm = [
     `delete table ${NAME}\n`,
     `flush chain ${NAME} sent\n`,
@@ -152,7 +152,7 @@ Deno.test("TrafficCounters puts right what others changed, with the next reading
   }
 });
 
-Deno.test("TrafficCounters lets no sync fail, and says once why nothing is counted", async () => {
+Deno.test("TrafficCounters lets no sync fail, and gives the reason once why nothing is counted", async () => {
   const stage = new Stage();
   stage.machine.judge = (line) => line.includes(" counter ;") ? "Not supported" : undefined;
   await stage.sync(WEB);
@@ -172,7 +172,7 @@ Deno.test("TrafficCounters lets no sync fail, and says once why nothing is count
   await stage.sync(WEB);
   await stage.sync(WEB, DNS, testServicePlan({ name: "late", clusterIp: "172.30.0.3" }));
   await stage.sync(WEB);
-  assertEquals(stage.elements.length, 4, "a table that is gone is made anew");
+  assertEquals(stage.elements.length, 4, "a deleted table is created again");
 });
 
 const TABLE = "ip kube-relay-counters";
@@ -188,7 +188,7 @@ function stage() {
 
 const options = () => ({ family: "IPv4", turns: new OneAtATime() }) as const;
 
-Deno.test("startCounting() takes away what an earlier run left, where nobody asks for it any more", async () => {
+Deno.test("startCounting() removes the counters of an earlier run if they are no longer wanted", async () => {
   const { machine, dependencies } = stage();
   machine.tool.run([...atOnce(countingSteps("IPv4", { declares: true })).text()].join(""));
   assertEquals(machine.tool.tables, [TABLE]);
@@ -199,13 +199,13 @@ Deno.test("startCounting() takes away what an earlier run left, where nobody ask
   assertEquals(machine.tool.tables, []);
 });
 
-Deno.test("startCounting() writes nothing where nobody asks and nothing is left", async () => {
+Deno.test("startCounting() writes nothing if no counters are wanted or left over", async () => {
   const { machine, dependencies } = stage();
   await startCounting(dependencies, options());
   assertEquals(machine.writes, []);
 });
 
-Deno.test("countedFor() tells what packets tell, of Services that had some", () => {
+Deno.test("countedFor() returns the counters of Services with traffic", () => {
   const traffic = new ServiceTrafficTable().of("IPv4");
   const { name } = testServicePlan();
   assertEquals(countedFor({ name }, undefined), undefined);

@@ -62,7 +62,7 @@ Deno.test("WantedRules of nftables has nothing to write before there is a plan",
   assertEquals([machine.commands.calls, wanted.quarantined], [[], []]);
 });
 
-Deno.test("WantedRules of nftables costs what has changed", async () => {
+Deno.test("WantedRules of nftables costs as much as the change", async () => {
   const stage = new Stage();
   await stage.apply(testProxyPlan([WEB, DB]));
   const { reads, elements, chains } = await stage.apply(testProxyPlan([WEB]));
@@ -95,7 +95,7 @@ Deno.test("WantedRules of nftables writes all rules again with other options, an
   assertEquals(stage.rules("masquerade-1")?.[0], "meta mark set meta mark or 0x8000");
 });
 
-Deno.test("WantedRules of nftables takes ranges of Services without reading anything", async () => {
+Deno.test("WantedRules of nftables accepts ranges of Services without reading anything", async () => {
   const stage = new Stage();
   await stage.apply(testProxyPlan([WEB]));
   const serviceCidrs = [parseCidr("172.30.0.0/16")];
@@ -106,7 +106,7 @@ Deno.test("WantedRules of nftables takes ranges of Services without reading anyt
   assertEquals([reads, elements], [0, 1]);
 });
 
-Deno.test("WantedRules of nftables tries what was refused again later, or when it changed", async () => {
+Deno.test("WantedRules of nftables retries refused items later, or when they have changed", async () => {
   const stage = new Stage();
   stage.machine.judge = (line) => line.includes("10.0.0.2 . 5432") ? "why" : undefined;
   const plan = testProxyPlan([WEB, DB]);
@@ -131,7 +131,7 @@ Deno.test("WantedRules of nftables tries what was refused again later, or when i
   assertEquals(other.wanted.quarantined, []);
 });
 
-Deno.test("WantedRules of nftables tries what was refused at once, when what all rules depend on is other", async () => {
+Deno.test("WantedRules of nftables retries refused items at once when settings of all rules change", async () => {
   const plan = testProxyPlan([WEB, DB]);
   const serviceCidrs = [parseCidr("172.30.0.0/16")];
   const others: readonly [ProxyPlan, typeof OPTIONS][] = [
@@ -149,7 +149,7 @@ Deno.test("WantedRules of nftables tries what was refused at once, when what all
   }
 });
 
-Deno.test("WantedRules of nftables: verify() finds what another program changed, and not what fell out of use", async () => {
+Deno.test("WantedRules of nftables: verify() finds changes by other programs, and ignores unused chains", async () => {
   const stage = new Stage();
   const two = testServicePlan({
     name: "db",
@@ -191,7 +191,7 @@ Deno.test("WantedRules of nftables: verify() leaves endpoints the numbers that t
   }
 });
 
-Deno.test("WantedRules of nftables: verify() reads again what the kernel repeats in place of other elements", async () => {
+Deno.test("WantedRules of nftables: verify() reads again if the kernel repeats elements in place of others", async () => {
   const stage = new Stage();
   await stage.apply(testProxyPlan([WEB, DB]));
   for (const tornListings of [1, 3]) {
@@ -220,7 +220,7 @@ Deno.test("TableWriter.orders() has how endpoints were numbered also after a wri
   ]);
 });
 
-Deno.test("WantedRules of nftables counts what failed, cleanups among it", async () => {
+Deno.test("WantedRules of nftables counts failures, including those of cleanups", async () => {
   const stage = new Stage();
   stage.machine.commands.failCall(2, "timeout");
   await assertRejects(() => stage.apply(testProxyPlan([WEB, DB])), NftError);

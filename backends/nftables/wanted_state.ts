@@ -29,7 +29,7 @@ export interface WantedState {
 export interface WantedStateContext {
   /** The written order; entries without one follow the plan. `undefined` = unknown. */
   readonly orders: ReadonlyMap<EntryId, EndpointOrder> | undefined;
-  /** The elements that were found, whose order is used if none is known. */
+  /** The elements found, whose order is used if none is known. */
   readonly found: TableElements | undefined;
 }
 

@@ -14,9 +14,9 @@ export class WriteFigures {
   /** Chains that were created or rewritten. */
   chains = 0;
   removedChains = 0;
-  /** Chains, sets and maps that were found other than before. */
+  /** Chains, sets and maps that differed from the last known state. */
   changedObjects = 0;
-  /** Names of these, without a table that the kernel passes over. */
+  /** The names of these tables, except for dormant ones. */
   readonly changed: string[] = [];
 
   /** A transaction was accepted. */

@@ -4,7 +4,7 @@ import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { diffTable } from "./diff.ts";
 import { WriteFigures } from "./write_figures.ts";
 
-Deno.test("WriteFigures adds up transactions, and leaves out what was none", () => {
+Deno.test("WriteFigures adds up transactions, and leaves out empty ones", () => {
   const stage = new NftDiffStage();
   const figures = new WriteFigures();
   assertEquals(figures.operations, {});

@@ -8,7 +8,7 @@ import { createIptablesPolicyDataPlane } from "./iptables/data_plane.ts";
 import { createNftablesPolicyDataPlane } from "./nftables/data_plane.ts";
 import type { PolicyDataPlane, PolicyDataPlaneOptions } from "./policy_data_plane.ts";
 
-/** How the data plane of each tool is made. */
+/** Creates the data plane of each tool. */
 export const POLICY_BACKENDS: Readonly<
   Partial<
     Record<

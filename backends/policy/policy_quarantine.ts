@@ -29,7 +29,7 @@ export interface AcceptableRules {
 /** More parts than this are forgotten, and so tried again. */
 const MOST_PARTS = 1_000;
 
-/** What was refused. Pure but for its own state. */
+/** The refused parts of policies. Pure except for its own state. */
 export class PolicyQuarantine {
   readonly #clock: Pick<Clock, "now" | "wallNow">;
   readonly #refused = new RefusedItems<Part>();
@@ -50,20 +50,22 @@ export class PolicyQuarantine {
     this.#refused.refuse(part, { reason, now: this.#clock.now() });
   }
 
-  /** What is too early to try again, for a sync. */
-  get waiting(): RefusedParts {
-    const now = this.#clock.now();
+  /** The parts that a sync which begins now must not try again yet. */
+  waitingAt(now: number): RefusedParts {
     return { has: (key) => this.#refusal(key, now) !== undefined };
   }
 
-  /** What the last sync left out, whether or not the next one tries it again. */
+  /** The parts that the last sync left out, whether or not the next one tries them again. */
   get held(): RefusedParts {
     return this.#parts;
   }
 
-  /** The parts that are not waiting any more were accepted, or are gone. */
-  settle(): void {
-    const { waiting } = this;
+  /**
+   * A sync succeeded. What it tried again was accepted, or is gone. Takes the time at which the sync began:
+   * what has become due meanwhile was left out.
+   */
+  settle(now: number): void {
+    const waiting = this.waitingAt(now);
     for (const key of this.#parts.keys()) {
       if (waiting.has(key)) continue;
       this.#parts.delete(key);

@@ -14,12 +14,13 @@ Deno.test("PolicyQuarantine leaves out the whole policy that has a refused part,
   const clock = new FakeClock();
   const quarantine = new PolicyQuarantine({ clock });
   assertEquals(
-    acceptableRules({ rules: RULES }, { refused: quarantine.waiting, partsOf }).rules,
+    acceptableRules({ rules: RULES }, { refused: quarantine.waitingAt(clock.now()), partsOf })
+      .rules,
     RULES,
   );
   quarantine.refuse("x/a 1", "no");
   const { rules, leftOut } = acceptableRules({ rules: RULES }, {
-    refused: quarantine.waiting,
+    refused: quarantine.waitingAt(clock.now()),
     partsOf,
   });
   assertEquals(rules, RULES.slice(2));
@@ -28,7 +29,8 @@ Deno.test("PolicyQuarantine leaves out the whole policy that has a refused part,
   ]);
   clock.stall(1_000);
   assertEquals(
-    acceptableRules({ rules: RULES }, { refused: quarantine.waiting, partsOf }).rules,
+    acceptableRules({ rules: RULES }, { refused: quarantine.waitingAt(clock.now()), partsOf })
+      .rules,
     RULES,
   );
 });
@@ -40,19 +42,36 @@ Deno.test("PolicyQuarantine waits longer after each refusal, and not after one t
   clock.stall(1_000);
   quarantine.refuse("part", "no");
   clock.stall(1_000);
-  assertEquals(quarantine.waiting.has("part"), true);
-  quarantine.settle();
-  assertEquals(quarantine.waiting.has("part"), true);
+  assertEquals(quarantine.waitingAt(clock.now()).has("part"), true);
+  quarantine.settle(clock.now());
+  assertEquals(quarantine.waitingAt(clock.now()).has("part"), true);
   clock.stall(1_000);
-  quarantine.settle();
+  quarantine.settle(clock.now());
   assertEquals(quarantine.held.has("part"), false);
   quarantine.refuse("part", "no");
   clock.stall(1_000);
-  assertEquals(quarantine.waiting.has("part"), false);
+  assertEquals(quarantine.waitingAt(clock.now()).has("part"), false);
+});
+
+Deno.test("PolicyQuarantine keeps a part that becomes due during the sync that leaves it out", () => {
+  const clock = new FakeClock();
+  const quarantine = new PolicyQuarantine({ clock });
+  quarantine.refuse("x/a 1", "no");
+  clock.stall(999);
+  const begin = clock.now();
+  const refused = quarantine.waitingAt(begin);
+  const { leftOut } = acceptableRules({ rules: RULES }, { refused, partsOf });
+  clock.stall(1);
+  quarantine.settle(begin);
+  assertEquals(quarantine.report([leftOut]).map(({ reason }) => reason), ["no"]);
 });
 
 Deno.test("PolicyQuarantine forgets the parts of many before it takes more", () => {
-  const quarantine = new PolicyQuarantine({ clock: new FakeClock() });
+  const clock = new FakeClock();
+  const quarantine = new PolicyQuarantine({ clock });
   for (let part = 0; part <= 1_000; part++) quarantine.refuse(`${part}`, "no");
-  assertEquals([quarantine.waiting.has("0"), quarantine.waiting.has("1000")], [false, true]);
+  assertEquals([
+    quarantine.waitingAt(clock.now()).has("0"),
+    quarantine.waitingAt(clock.now()).has("1000"),
+  ], [false, true]);
 });

@@ -63,7 +63,10 @@ export class AddressBook {
     return !this.#local.owns(address);
   }
 
-  /** Where the sockets of an address are bound; `undefined` before it was acquired. */
+  /**
+   * Returns the place where the sockets of an address are bound; `undefined` before it was
+   * acquired.
+   */
   placeOf(address: IpAddress): AcquiredAddress | undefined {
     return this.#entries.get(address)?.place;
   }

@@ -55,7 +55,7 @@ Deno.test("AddressBook keeps an address that goes from one user to another", asy
   assertEquals(book.placeOf(A), { kind: "local" });
 });
 
-Deno.test("AddressBook.retry() asks again for what could not be had, and for nothing else", async () => {
+Deno.test("AddressBook.retry() asks again only for unavailable addresses", async () => {
   const { local, book } = setUp();
   local.answers.set(A, { kind: "unavailable", reason: "no" });
   for (const address of [A, B]) book.retain(want(address));
@@ -74,7 +74,7 @@ Deno.test("AddressBook.acquire() asks again after a failure", async () => {
   assertEquals(await book.acquire(), 1);
 });
 
-Deno.test("AddressBook.configure() tells the demand when it has changed much", async () => {
+Deno.test("AddressBook.configure() passes the demand on when it has changed much", async () => {
   const { local, book } = setUp();
   const ranges = [parseCidr("10.96.0.0/16")];
   await book.configure(ranges, { always: true });

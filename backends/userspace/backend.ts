@@ -10,6 +10,7 @@
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
 import type { Backend, ConnectionView } from "../../lib/proxy/backend.ts";
 import type { CleanupReport } from "../../lib/controller/data_plane.ts";
+import type { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import {
@@ -74,6 +75,7 @@ class SocketBackend implements UserspaceBackend {
   readonly #local: LocalAddresses;
   readonly #comparison: UserspaceBackendDependencies["comparison"];
   readonly #forwarding: Forwarding;
+  readonly #judge: ConnectionJudge | undefined;
   readonly #addresses: AddressBook;
   readonly #quarantine = new Quarantine();
   readonly #entries = new Map<ServicePortKey, ServiceEntry>();
@@ -92,6 +94,7 @@ class SocketBackend implements UserspaceBackend {
     this.#local = addresses;
     this.#comparison = comparison;
     this.#forwarding = new Forwarding(dependencies, options);
+    this.#judge = options.judge;
     this.#addresses = new AddressBook({ clock: dependencies.clock, local: addresses });
     const context = {
       forwarding: this.#forwarding,
@@ -116,6 +119,7 @@ class SocketBackend implements UserspaceBackend {
   }
 
   start(): Promise<void> {
+    this.#followPolicies();
     return this.#local.start();
   }
 
@@ -228,6 +232,15 @@ class SocketBackend implements UserspaceBackend {
     this.#forwarding.close();
     for (const { forwarder } of this.#entries.values()) forwarder?.close();
     await this.#forwarding.loops.zero();
+  }
+
+  #followPolicies(): void {
+    const { policies } = this.#forwarding;
+    if (this.#judge === undefined || policies === undefined) return;
+    this.#judge.relay = {
+      serves: (address) => this.#addresses.placeOf(address) !== undefined,
+      recheck: (addresses) => policies.recheck(addresses),
+    };
   }
 
   /** Makes addresses local. Returns how many of them can now be used that could not. */

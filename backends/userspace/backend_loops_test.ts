@@ -87,7 +87,7 @@ Deno.test("UserspaceBackend uses an endpoint again when it is no longer an addre
     [],
     [`ClusterIP ${VIP}:${port} serving`],
   ]);
-  // The frontend comes: the Service whose endpoint it is has not changed.
+  // The frontend is added: the Service with this endpoint has not changed.
   const taken = await test.sync([web, other]);
   assertEquals(taken.quarantined.map(({ key }) => key), [web.key]);
   assertEquals(await test.served(web), [`ClusterIP ${VIP}:${port} refusing`]);
@@ -97,8 +97,8 @@ Deno.test("UserspaceBackend uses an endpoint again when it is no longer an addre
   assertEquals([await ask({ hostname: VIP, port }), b.accepted], ["b", 1]);
   // The endpoint becomes another one.
   await test.sync([web, other]);
-  const mended = testServicePlan({ name: "web", clusterIp: VIP, port, to: [a.endpoint] });
-  assertEquals((await test.sync([mended, other])).quarantined, []);
+  const corrected = testServicePlan({ name: "web", clusterIp: VIP, port, to: [a.endpoint] });
+  assertEquals((await test.sync([corrected, other])).quarantined, []);
   assertEquals(await ask({ hostname: VIP, port }), "a");
 });
 
@@ -192,7 +192,7 @@ for (const wildcard of [false, true]) {
   });
 }
 
-Deno.test("UserspaceBackend takes 0.0.0.0 as an endpoint for the loopback address that it leads to", async () => {
+Deno.test("UserspaceBackend treats the endpoint 0.0.0.0 as the loopback address to which it leads", async () => {
   await using test = new TestUserspaceBackend(BOUNDED);
   const [port, nodePort] = [unusedPort(), unusedPort()];
   const web = testServicePlan({ clusterIp: VIP, port, nodePort, to: [`0.0.0.0:${nodePort}`] });
@@ -257,11 +257,11 @@ Deno.test("UserspaceBackend publishes no port of its own that is for this machin
   const port = unusedPort();
   const web = testServicePlan({ clusterIp: VIP, port, to: [metrics.endpoint] });
   const { quarantined } = await test.sync([web]);
-  assertMatch(quarantined[0]?.reason ?? "", /answers more to clients of this machine/);
+  assertMatch(quarantined[0]?.reason ?? "", /answers more requests of local clients/);
   assertEquals(await isRefused({ hostname: VIP, port }), true);
 });
 
-/** A network in which something leads what is sent to {@linkcode FAR} back to an address of this machine. */
+/** A network in which packets to {@linkcode FAR} return to an address of this machine. */
 function hairpin(to: SocketAddress): Network {
   const lead = (address: SocketAddress) => address.hostname === FAR ? to : address;
   return {
@@ -311,7 +311,7 @@ Deno.test("UserspaceBackend refuses connections of its own that come back to it"
   assertEquals(toldOnce(test), 1);
 });
 
-Deno.test("UserspaceBackend takes no client for itself that has the port of a connection to an endpoint", async () => {
+Deno.test("UserspaceBackend does not mistake a client with the port of a connection to an endpoint for itself", async () => {
   await using a = TcpServer.named("a");
   const seen: { client?: SocketAddress } = {};
   const network: Network = {
@@ -381,7 +381,7 @@ Deno.test("UserspaceBackend drops datagrams that bear the address of a frontend 
   assertEquals([test.backend.connections.counters.udpFlows, endpoint.pending], [0, 0]);
 });
 
-Deno.test("UserspaceBackend looks at the Services of one address when a frontend comes or goes", async () => {
+Deno.test("UserspaceBackend looks at the Services of one address when a frontend is added or removed", async () => {
   await using test = new TestUserspaceBackend();
   const port = unusedPort();
   const plans = Array.from(

@@ -86,7 +86,7 @@ Deno.test("UserspaceBackend.sync() keeps sockets over endpoint changes", async (
   assertEquals(await ask({ hostname: VIP, port: at.port }), "b");
 });
 
-Deno.test("UserspaceBackend.sync() looks at nothing but what changed", async () => {
+Deno.test("UserspaceBackend.sync() looks only at changes", async () => {
   await using test = new TestUserspaceBackend();
   const port = unusedPort();
   const plans = Array.from(
@@ -108,7 +108,7 @@ Deno.test("UserspaceBackend.sync() looks at nothing but what changed", async () 
   assertEquals([third.services, third.operations], [1, { close: 1, addressRemove: 1 }]);
 });
 
-Deno.test("UserspaceBackend refuses for a Service without endpoints, and serves it when they come", async () => {
+Deno.test("UserspaceBackend refuses for a Service without endpoints, and serves it once it has some", async () => {
   await using a = TcpServer.named("a");
   await using test = new TestUserspaceBackend();
   const at = { clusterIp: VIP, port: unusedPort() };
@@ -152,7 +152,7 @@ Deno.test("UserspaceBackend serves external, load balancer and node addresses", 
   assertEquals(await isRefused({ hostname: "127.96.1.5", port: nodePort }), true);
 });
 
-Deno.test("UserspaceBackend lets connections finish when their endpoint or their Service goes", async () => {
+Deno.test("UserspaceBackend lets connections finish when their endpoint or their Service is removed", async () => {
   await using a = TcpServer.named("a");
   await using test = new TestUserspaceBackend();
   const at = { clusterIp: VIP, port: unusedPort() };
@@ -187,7 +187,7 @@ Deno.test("UserspaceBackend.sync() can be called again with the same changes aft
   assertEquals(await ask({ hostname: VIP2, port }), "b");
 });
 
-Deno.test("UserspaceBackend quarantines SCTP, and says what would work", async () => {
+Deno.test("UserspaceBackend quarantines SCTP, and names the modes that support it", async () => {
   await using test = new TestUserspaceBackend();
   const plan = testServicePlan({ clusterIp: VIP, protocol: "SCTP", to: ["127.0.0.1:1"] });
   const { quarantined } = await test.sync([plan]);
@@ -195,7 +195,7 @@ Deno.test("UserspaceBackend quarantines SCTP, and says what would work", async (
   assertEquals((await test.sync([])).quarantined, []);
 });
 
-Deno.test("UserspaceBackend counts flows that move, and ends those of a Service that goes", async () => {
+Deno.test("UserspaceBackend counts flows that move, and ends those of a removed Service", async () => {
   await using a = UdpPeer.open({ answer: () => "a" });
   await using b = UdpPeer.open({ answer: () => "b" });
   await using client = UdpPeer.open();
@@ -215,7 +215,7 @@ Deno.test("UserspaceBackend counts flows that move, and ends those of a Service 
   assertEquals((await test.backend.inspect([plan.key])).services, []);
 });
 
-Deno.test("UserspaceBackend.inspect() tells of all Services or only of those asked for", async () => {
+Deno.test("UserspaceBackend.inspect() reports all Services, or only the requested ones", async () => {
   await using test = new TestUserspaceBackend();
   const port = unusedPort();
   const plans = [VIP, VIP2].map((clusterIp, n) =>
@@ -232,7 +232,7 @@ Deno.test("UserspaceBackend.inspect() tells of all Services or only of those ask
   assertEquals([one.quarantined, one.summary], [[], "as the test says"]);
 });
 
-Deno.test("UserspaceBackend.drain() takes no new connections and waits for open ones", async () => {
+Deno.test("UserspaceBackend.drain() accepts no new connections and waits for open ones", async () => {
   await using a = TcpServer.named("a");
   await using test = new TestUserspaceBackend();
   const at = { clusterIp: VIP, port: unusedPort() };
@@ -249,7 +249,7 @@ Deno.test("UserspaceBackend.drain() takes no new connections and waits for open 
   await drain;
 });
 
-Deno.test("UserspaceBackend.drain() waits no longer than it is told", async () => {
+Deno.test("UserspaceBackend.drain() waits no longer than requested", async () => {
   await using a = TcpServer.named("a");
   await using test = new TestUserspaceBackend();
   const at = { clusterIp: VIP, port: unusedPort() };

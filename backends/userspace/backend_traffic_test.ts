@@ -53,7 +53,7 @@ Deno.test("UserspaceBackend counts datagrams and flows of a UDP Service", async 
   assertEquals(table.of("IPv4").get(plan.name), { ...counted, ...UNSEEN, open: 0 });
 });
 
-Deno.test("UserspaceBackend has no counters of a Service that is gone", async () => {
+Deno.test("UserspaceBackend has no counters of a removed Service", async () => {
   const table = new ServiceTrafficTable();
   await using endpoint = TcpServer.named("a");
   await using test = new TestUserspaceBackend({ traffic: table.of("IPv4") });

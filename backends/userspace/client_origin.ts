@@ -40,8 +40,8 @@ export class ClientOrigin {
   #isFromCluster(client: IpAddress, at: ServiceAddress): boolean {
     const localTraffic = this.#localTraffic;
     if (this.isNode(client, at)) return true;
-    // The interface that a connection came in by is not to be had without netfilter, so the other
-    // detectors know the node's own clients only.
+    // The interface of a connection is unknown without netfilter, so the other detectors recognize
+    // only the node's own clients.
     return localTraffic.kind === "byCidr" && cidrContains(localTraffic.cidr, client);
   }
 

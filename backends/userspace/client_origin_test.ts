@@ -51,7 +51,7 @@ const CASES: readonly Case[] = [
     expected: "external",
   },
   {
-    name: "a pod, told apart by an interface that can't be seen",
+    name: "a pod, detected by an interface that can't be seen",
     plan: POLICY_LOCAL,
     client: POD,
     localTraffic: { kind: "byBridge", interfaceName: "br0" },
@@ -100,7 +100,7 @@ const CASES: readonly Case[] = [
     expected: undefined,
   },
   {
-    name: "source ranges that admit nobody",
+    name: "source ranges that admit no client",
     plan: { ...POLICY_LOCAL, sourceRanges: [] },
     client: OUTSIDE,
     expected: undefined,

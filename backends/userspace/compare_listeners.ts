@@ -12,7 +12,7 @@ interface ListenerComparisonInput {
   readonly sockets: ReadonlySet<SocketKey> | undefined;
 }
 
-/** No other process can open it, since its connections are forwarded by the one that serves. */
+/** Only the serving process can open it, because that process forwards its connections. */
 const OPENED_BY_ITSELF = "kube-relay opens it itself, with its next sync; a repair cannot";
 const CLOSED_BY_ITSELF = "kube-relay closes it itself, with its next sync; a repair cannot";
 const LOST = "kube-relay believes it open: restart it, or look from its own network namespace";

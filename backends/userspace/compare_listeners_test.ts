@@ -46,7 +46,7 @@ function found(
     .map(({ kind, object, name, key }) => `${kind} ${object} ${name} ${key}`);
 }
 
-Deno.test("compareListeners() finds no difference where all is open, and asks for nothing untold", () => {
+Deno.test("compareListeners() finds no difference if all sockets are open, and asks only for given addresses", () => {
   assertEquals(found({ serving: SERVING }), []);
   assertEquals(
     compareListeners({ plan: PLAN, scope: { serving: SERVING }, sockets: undefined }),
@@ -55,7 +55,7 @@ Deno.test("compareListeners() finds no difference where all is open, and asks fo
   assertEquals(found({}), []);
 });
 
-Deno.test("compareListeners() names what the process has not open, by Service", () => {
+Deno.test("compareListeners() names the sockets that the process lacks, by Service", () => {
   const [web, dns, none] = SERVING;
   const missing = [`missing listener ${WEB_AT} ${WEB.key}`];
   assertEquals(found({ serving: [dns!, none!] }), missing);
@@ -70,7 +70,7 @@ Deno.test("compareListeners() names what the process has not open, by Service", 
   assertEquals(web?.key, WEB.key);
 });
 
-Deno.test("compareListeners() takes no quarantine for a difference, and no other address for one in it", () => {
+Deno.test("compareListeners() does not report quarantine as a difference, and no other address as one in quarantine", () => {
   const serving = SERVING.slice(1);
   const reason = "in use";
   assertEquals(found({ serving, quarantined: [{ key: WEB.key, reason }] }), []);
@@ -90,7 +90,7 @@ Deno.test("compareListeners() believes the kernel, also of an address that stand
   assertEquals(found({ serving }), [`missing listener ${at} ${WEB.key}`]);
 });
 
-Deno.test("compareListeners() names what is open for a Service that is gone or has no endpoints", () => {
+Deno.test("compareListeners() names open sockets of a Service that was removed or has no endpoints", () => {
   const none = { key: NONE.key, addresses: [address("127.96.0.3:80/TCP")] };
   assertEquals(found({ serving: [...SERVING.slice(0, 2), none] }), [
     `extra listener 127.96.0.3:80/TCP ${NONE.key}`,

@@ -1,10 +1,10 @@
 /**
- * Endpoints that lead back to this process, since it listens there itself. Forwarding to one would
- * open connection after connection without end. Pure but for its own state.
+ * Finds endpoints that lead back to this process, because it listens there itself. Forwarding to
+ * one would open connections without end. Pure except for its own state.
  *
- * Every frontend counts, also of a Service that does not lead back: a chain of Services takes two
- * descriptors for each of its links, and Kubernetes allows no cluster IP as an endpoint. Other
- * proxies rewrite a packet once, so a chain works in none of them.
+ * All frontends count, even those of a Service without a loop: a chain of Services needs two
+ * descriptors for each link, and Kubernetes allows no cluster IP as an endpoint. Other proxies
+ * rewrite a packet once, so no chain works there.
  *
  * @module
  */
@@ -32,7 +32,7 @@ interface Place {
 
 /** The part of a ServicePort that {@linkcode EndpointLoops} needs. */
 export interface LoopPart {
-  /** Where this process listens for it, or would listen with an endpoint. */
+  /** The frontends at which this process listens for it, or would listen with an endpoint. */
   readonly frontends: readonly ServiceAddress[];
   readonly endpoints: readonly (readonly Endpoint[])[];
 }
@@ -147,12 +147,12 @@ export class EndpointLoops {
     }
     if (!isLoopback(destinationOf(endpoint))) return undefined;
     if (cidrContains(STAND_IN_RANGE, endpoint.address)) {
-      return `kube-relay keeps ${STAND_IN_RANGE} for the addresses that stand in for cluster IPs. ` +
+      return `kube-relay reserves ${STAND_IN_RANGE} for stand-ins of cluster IPs. ` +
         "Give the endpoint another address";
     }
     if (protocol === "TCP" && this.#localListeners.some((at) => leadsTo(endpoint, at))) {
-      return "kube-relay itself listens there, and answers more to clients of this machine than " +
-        "to others. Use the node's own address instead";
+      return "kube-relay itself listens there, and answers more requests of local clients than " +
+        "of remote ones. Use the node's own address instead";
     }
     return undefined;
   }
@@ -180,7 +180,7 @@ export function withoutEndpoints(
   return { ...plan, internal, external, externalFromCluster };
 }
 
-/** Why endpoints are left out, as one sentence for all of them. */
+/** Returns the reason why endpoints are left out, as one sentence for all of them. */
 export function loopReason(found: ReadonlyMap<EndpointKey, string>): string {
   const [[key, reason] = ["", ""]] = found;
   const more = found.size > 1 ? `, and ${found.size - 1} more such endpoints` : "";
@@ -204,7 +204,7 @@ function indexByProtocol(): Readonly<Record<Protocol, ServicePortIndex<EndpointK
   };
 }
 
-/** Linux takes the unspecified address for loopback. */
+/** Linux treats the unspecified address as loopback. */
 function destinationOf({ address }: Endpoint): IpAddress {
   if (!isUnspecified(address)) return address;
   return address.includes(":") ? LOOPBACK.IPv6 : LOOPBACK.IPv4;

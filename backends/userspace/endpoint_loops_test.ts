@@ -13,7 +13,7 @@ const NODE = testSharedPlan({
   nodePortAddresses: ["192.0.2.10", "127.0.0.1", "::1"].map(parseIpAddress),
 });
 
-/** Loops of these ServicePorts, and what each takes part with. */
+/** Loops of these ServicePorts, with the part of each. */
 function loopsOf(
   plans: readonly TestServicePlan[],
   options?: ConstructorParameters<typeof EndpointLoops>[0],
@@ -92,7 +92,7 @@ Deno.test("EndpointLoops.find() knows listeners for this machine only", async (t
   }
 });
 
-Deno.test("EndpointLoops.takeAffected() names whose endpoint came or went as a frontend, once", () => {
+Deno.test("EndpointLoops.takeAffected() names ServicePorts whose endpoint became or stopped being a frontend, once", () => {
   const { loops, services: [frontend, a, b], parts } = loopsOf([
     { clusterIp: "10.96.0.1" },
     { clusterIp: "10.96.0.2", to: ["10.96.0.1:80", "10.0.0.1:80"] },
@@ -110,7 +110,7 @@ Deno.test("EndpointLoops.takeAffected() names whose endpoint came or went as a f
   assertEquals([...loops.takeAffected()], []);
 });
 
-Deno.test("withoutEndpoints() refuses where none is left", () => {
+Deno.test("withoutEndpoints() refuses if none is left", () => {
   const plan = testServicePlan({
     internal: testForward("10.0.0.1:80", "10.0.0.2:80"),
     external: testForward("10.0.0.1:80"),

@@ -26,11 +26,11 @@ function excluding(...keys: string[]): ReadonlySet<EndpointKey> {
   return new Set(keys as EndpointKey[]);
 }
 
-Deno.test("EndpointPicker.pick() goes round exactly", () => {
+Deno.test("EndpointPicker.pick() rotates exactly", () => {
   assertEquals(picks(new EndpointPicker(plan(A, B, C)), 7), [A, B, C, A, B, C, A]);
 });
 
-Deno.test("EndpointPicker.pick() begins where it is told", async (t) => {
+Deno.test("EndpointPicker.pick() begins at the given index", async (t) => {
   for (const [start, first] of [[0, A], [0.34, B], [0.99, C]] as const) {
     await t.step(`start ${start}`, () => {
       assertEquals(pick(new EndpointPicker(plan(A, B, C), { start })), first);
@@ -76,7 +76,7 @@ Deno.test("EndpointPicker.update() leaves the turn where it was", async (t) => {
   }
 });
 
-Deno.test("EndpointPicker.pick() passes over excluded endpoints", async (t) => {
+Deno.test("EndpointPicker.pick() skips excluded endpoints", async (t) => {
   const cases: [string, string[], string | undefined][] = [
     ["the one whose turn it is", [A], B],
     ["all but the last", [A, B], C],
@@ -109,7 +109,7 @@ Deno.test("EndpointPicker.pick() keeps affinity over endpoint changes", () => {
   assertEquals([pick(picker, { client: "x" }), pick(picker, { client: "y" })], [A, B]);
 });
 
-Deno.test("EndpointPicker.pick() binds a client anew when its endpoint is gone, and only that", () => {
+Deno.test("EndpointPicker.pick() binds a client to another endpoint when its endpoint is gone, and no other client", () => {
   const picker = new EndpointPicker(sticky(A, B, C));
   for (const client of ["x", "y", "z"]) pick(picker, { client });
   picker.update(sticky(B, C));
@@ -121,14 +121,14 @@ Deno.test("EndpointPicker.pick() binds a client anew when its endpoint is gone, 
   assertEquals(pick(picker, { client: "z" }), C);
 });
 
-Deno.test("EndpointPicker.pick() binds a client anew when its endpoint is excluded", () => {
+Deno.test("EndpointPicker.pick() binds a client to another endpoint when its endpoint is excluded", () => {
   const picker = new EndpointPicker(sticky(A, B));
   assertEquals(pick(picker), A);
   assertEquals(pick(picker, { exclude: excluding(A) }), B);
   assertEquals(picks(picker, 2), [B, B]);
 });
 
-Deno.test("EndpointPicker.pick() shares affinity between verdicts where the endpoint allows", () => {
+Deno.test("EndpointPicker.pick() shares affinity between verdicts if the endpoint allows", () => {
   const picker = new EndpointPicker(
     testServicePlan({
       internal: testForward(A, B),
@@ -174,7 +174,7 @@ Deno.test("EndpointPicker.allows() follows the plan", () => {
   assertEquals(picker.allows("internal", A as EndpointKey), false);
 });
 
-Deno.test("EndpointPicker.remembered() tells where a client goes and for how long, and binds nobody", () => {
+Deno.test("EndpointPicker.remembered() returns the endpoint of a client and the remaining time, and binds no client", () => {
   const picker = new EndpointPicker(sticky(A, B));
   assertEquals(picker.remembered("c", 0), undefined);
   pick(picker, { now: 1_000 });

@@ -39,7 +39,7 @@ Deno.test("ExpiryQueue expires several items in one go", async () => {
   assertEquals(expired, ["a@1010", "b@1010", "c@1010"]);
 });
 
-Deno.test("ExpiryQueue.touch() begins the time anew", async () => {
+Deno.test("ExpiryQueue.touch() restarts the time", async () => {
   const clock = new FakeClock();
   const { queue, expired } = queueOf(clock);
   const a = item("a");
@@ -72,7 +72,7 @@ Deno.test("ExpiryQueue keeps one timer for all items, and none after close()", (
   assertEquals(clock.pendingTimers, 0);
 });
 
-Deno.test("ExpiryQueue takes an item that is added while another expires", async () => {
+Deno.test("ExpiryQueue accepts an item that is added while another expires", async () => {
   const clock = new FakeClock();
   const expired: number[] = [];
   const queue = new ExpiryQueue<Item>(clock, {

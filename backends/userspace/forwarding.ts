@@ -2,6 +2,7 @@ import type { LogFields, Logger } from "../../lib/log/logger.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { Network, SocketAddress } from "../../lib/os/network.ts";
 import { OpenFiles } from "../../lib/os/open_files.ts";
+import type { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
 import { FlowWatches } from "../../lib/proxy/flow_watches.ts";
 import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import { BufferPool, DatagramBufferPool } from "./tcp/buffer_pool.ts";
@@ -9,6 +10,7 @@ import { ClientOrigin } from "./client_origin.ts";
 import { EndpointLoops } from "./endpoint_loops.ts";
 import type { EndpointPickerOptions } from "./endpoint_picker.ts";
 import { OwnSockets } from "./own_sockets.ts";
+import { PolicyGate } from "./policy_gate.ts";
 import { TcpDialer } from "./tcp/tcp_dialer.ts";
 
 /** The edges that forwarding works with. */
@@ -18,7 +20,7 @@ export interface ForwardingDependencies {
   readonly network: Network;
   /** From 0 (included) to 1; where each rotation of endpoints begins. @default {() => 0} */
   readonly random?: () => number;
-  /** Limits of open files. @default {those of a usual limit, for this family alone} */
+  /** Limits of open files. @default {the usual limits, for this family alone} */
   readonly openFiles?: OpenFiles;
   /** Counters of each Service; without them nothing is counted by Service. */
   readonly traffic?: FamilyTraffic;
@@ -38,14 +40,18 @@ export interface ForwardingOptions {
   readonly maxFlowsPerService?: number;
   /** TCP listeners of this process that serve more to local clients. @default {[]} */
   readonly localListeners?: readonly SocketAddress[];
+  /** Judges each connection by NetworkPolicies. @default {all are allowed} */
+  readonly judge?: ConnectionJudge;
 }
 
 /** Counts since the start, and current numbers. */
 export interface ForwardingCounters {
   /** Connections taken from clients. */
   tcpAccepted: number;
-  /** Closed at once: not allowed, over the bound, or no endpoint could be reached. */
+  /** Closed at once: not allowed, denied, over the bound, or no endpoint could be reached. */
   tcpRefused: number;
+  /** Of these, connections that NetworkPolicies denied. */
+  tcpDenied: number;
   /** Closed since they were silent and the bound was reached. */
   tcpSilentClosed: number;
   /** Attempts to connect to an endpoint that failed, and of these those that took too long. */
@@ -56,6 +62,8 @@ export interface ForwardingCounters {
   udpMoved: number;
   /** Datagrams of clients that were not allowed, had no endpoint, or could not be sent. */
   udpDropped: number;
+  /** Of these, datagrams that NetworkPolicies denied. */
+  udpDenied: number;
   /** Datagrams to a flow that did not come from its endpoint. */
   udpForeignDropped: number;
 }
@@ -89,7 +97,9 @@ export class Forwarding {
   readonly busy = new Set<ConnectionCloser>();
   /** Whether new connections and flows are refused. */
   draining = false;
-  readonly options: Required<ForwardingOptions>;
+  readonly options: Required<Omit<ForwardingOptions, "judge">>;
+  /** `undefined` = NetworkPolicies are not asked. */
+  readonly policies: PolicyGate | undefined;
   readonly dialer: TcpDialer;
   readonly clients = new ClientOrigin();
   readonly own = new OwnSockets();
@@ -102,12 +112,14 @@ export class Forwarding {
   readonly counters: ForwardingCounters = {
     tcpAccepted: 0,
     tcpRefused: 0,
+    tcpDenied: 0,
     tcpSilentClosed: 0,
     dialFailures: 0,
     dialTimeouts: 0,
     udpFlows: 0,
     udpMoved: 0,
     udpDropped: 0,
+    udpDenied: 0,
     udpForeignDropped: 0,
   };
   /**
@@ -119,7 +131,7 @@ export class Forwarding {
   readonly loops = new OpenCount();
   readonly #random: () => number;
 
-  constructor(dependencies: ForwardingDependencies, options: ForwardingOptions) {
+  constructor(dependencies: ForwardingDependencies, { judge, ...options }: ForwardingOptions) {
     this.clock = dependencies.clock;
     this.network = dependencies.network;
     this.openFiles = dependencies.openFiles ?? new OpenFiles();
@@ -135,6 +147,7 @@ export class Forwarding {
       ...options,
     };
     this.endpointLoops = new EndpointLoops(this.options);
+    this.policies = judge && new PolicyGate(this, judge);
     this.dialer = new TcpDialer(this);
   }
 
@@ -153,8 +166,9 @@ export class Forwarding {
   }
 
   /**
-   * Closes a connection for one of a ServicePort that has `own`: the one that is silent for longest, of
-   * the ServicePort that has the most. Returns whether there was one: none may have more, or be silent.
+   * Closes a connection in favour of a ServicePort that has `own`: the connection that has been
+   * silent longest, of the ServicePort with the most. Returns whether it found one; a ServicePort
+   * with fewer, or only busy connections, loses none.
    */
   closeOfLargest(own: number): boolean {
     let largest: ConnectionCloser | undefined;
@@ -201,7 +215,7 @@ interface Muted {
   suppressed: number;
 }
 
-/** Prints each sentence once in an interval, and counts the others. */
+/** Logs each sentence once per interval, and counts the repetitions. */
 export class RateLimitedLog {
   readonly #clock: Clock;
   readonly #logger: Logger;

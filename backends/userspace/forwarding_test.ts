@@ -7,7 +7,7 @@ Deno.test("OpenCount.zero() resolves at once when nothing is open", async () => 
   await new OpenCount().zero();
 });
 
-Deno.test("OpenCount.zero() resolves for all who wait when the last is gone", async () => {
+Deno.test("OpenCount.zero() resolves for all waiters when the last one is closed", async () => {
   const count = new OpenCount();
   const done: string[] = [];
   count.add();

@@ -22,14 +22,14 @@ export interface WantedAddress {
   readonly service: ServiceKey;
 }
 
-/** Where the sockets of an address are bound. */
+/** The place where the sockets of an address are bound. */
 export type AcquiredAddress =
   /** To the address itself: it was local already, or it is now. */
   | { readonly kind: "local" }
   /**
-   * To a loopback address in its place. In IPv4 no other Service has it; in IPv6 it is `::1`, which
-   * all share. The binder takes the Service's own port there, and where that is taken or not
-   * permitted (below 1024 as a plain user) one that the kernel picks.
+   * A loopback address in its place. In IPv4 no other Service has it; in IPv6 it is `::1`, which
+   * all share. The binder uses the Service's own port there. If that port is in use or not
+   * permitted (below 1024 as a plain user), the kernel chooses one.
    */
   | { readonly kind: "standIn"; readonly address: IpAddress }
   /** Not bound. The reason contains the attempt, the machine's answer, and the cure. */
@@ -45,7 +45,7 @@ export interface AddressDemand {
 
 /** Makes Service addresses of one IP family local. */
 export interface LocalAddresses {
-  /** Finds a working method, and adopts what an earlier run left. Removes nothing. */
+  /** Finds a working method, and adopts the addresses of an earlier run. Removes nothing. */
   start(): Promise<void>;
   /** Tries each method and leaves nothing behind. Works before {@linkcode start}. */
   probe(): Promise<readonly ProbeResult[]>;
@@ -57,8 +57,8 @@ export interface LocalAddresses {
    */
   configure(demand: AddressDemand): Promise<boolean>;
   /**
-   * Makes addresses local, all of them in one batch. Asking again for one that is held is allowed,
-   * and is how an unavailable one is retried. The result has an entry for each. Throws only when the
+   * Makes addresses local, all of them in one batch. A repeated request for a held address is
+   * allowed, and retries an unavailable one. The result has an entry for each. Throws only if the
    * outcome is unknown.
    */
   acquire(wanted: readonly WantedAddress[]): Promise<ReadonlyMap<IpAddress, AcquiredAddress>>;

@@ -24,7 +24,7 @@ export class Quarantine {
     return this.#entries.get(key)?.has(address) ?? false;
   }
 
-  /** The entries, those of one ServicePort together. */
+  /** The entries, grouped by ServicePort. */
   *[Symbol.iterator](): IterableIterator<Quarantined> {
     for (const [key, addresses] of this.#entries) {
       for (const [address, reason] of addresses) {

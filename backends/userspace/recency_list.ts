@@ -2,7 +2,7 @@
 export interface RecencyItem<T> {
   older: T | undefined;
   newer: T | undefined;
-  /** When it was last used, in the time of the caller. */
+  /** The time of the last use, by the caller's clock. */
   usedAt: number;
 }
 

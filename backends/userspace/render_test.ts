@@ -57,7 +57,7 @@ Deno.test("renderForwardingTable() hands out pieces of some KB", () => {
   assertEquals(pieces.join("").split("\n").length, 1001);
 });
 
-Deno.test("renderForwardingTable() writes the named ServicePorts alone, and none that is not there", () => {
+Deno.test("renderForwardingTable() writes only the named ServicePorts that exist", () => {
   const [web, other] = [
     testServicePlan({ name: "web", to: ["10.0.0.1:80"] }),
     testServicePlan({ name: "other", clusterIp: "127.96.0.2", to: ["10.0.0.2:80"] }),

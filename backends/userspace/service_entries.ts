@@ -22,7 +22,7 @@ interface ServiceEntriesContext extends SocketTableContext {
   readonly sockets: SocketTable;
 }
 
-/** The quarantined address of endpoints that lead back while others serve. */
+/** The address in quarantine for looping endpoints, while other endpoints serve. */
 const ENDPOINTS = "endpoints";
 
 const SCTP_REASON =
@@ -205,7 +205,7 @@ export class ServiceEntries {
     endpointLoops.setForeign({ hostname, port }, { protocol, isForeign });
   }
 
-  /** Quarantines what has no remaining endpoint: the ServicePort, or single addresses. */
+  /** Quarantines ServicePorts, or single addresses, without remaining endpoints. */
   #quarantineLooped({ plan: { key }, wanted, addresses }: ServiceEntry, reason: string): void {
     const { quarantine } = this.#context;
     if (!addresses.some(({ open }) => open)) return quarantine.add({ key, reason });

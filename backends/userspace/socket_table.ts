@@ -23,7 +23,7 @@ export interface SocketTableContext {
   readonly entries: ReadonlyMap<ServicePortKey, ServiceEntry>;
 }
 
-/** Where a socket is bound instead of the Service's address. */
+/** The address and port where a socket is bound instead of the Service's. */
 interface StandInPlace {
   readonly address: IpAddress;
   readonly port: Port;
@@ -54,7 +54,7 @@ export interface SocketOperations {
 /** The address in quarantine for all that got no socket because a limit is reached. */
 export const MORE_ADDRESSES = "addresses";
 
-const STAND_IN_PROBLEM = "every port that could stand in for it is that of an endpoint";
+const STAND_IN_PROBLEM = "every port of its stand-in is also the port of an endpoint";
 
 /** Opens and closes sockets to match the requests, one socket at a time. */
 export class SocketTable {

@@ -33,7 +33,7 @@ Deno.test("SocketTable opens the new socket before it closes the old one", async
   assertEquals(operations, [`acquire ${VIP}`, `acquire ${VIP2}`, `release ${VIP}`]);
 });
 
-Deno.test("SocketTable quarantines a ServicePort whose port is taken, and serves the others", async () => {
+Deno.test("SocketTable quarantines a ServicePort whose port is in use, and serves the others", async () => {
   await using a = TcpServer.named("a");
   await using test = new TestUserspaceBackend();
   const port = unusedPort();
@@ -112,7 +112,7 @@ Deno.test("a ServicePort without a share of sockets waits for one, and costs not
   assertEquals(refusals() - before > 100, true);
 });
 
-Deno.test("SocketTable quarantines a ServicePort whose address can't be had, until it can", async () => {
+Deno.test("SocketTable quarantines a ServicePort whose address is unavailable, until it is available", async () => {
   await using a = TcpServer.named("a");
   await using test = new TestUserspaceBackend();
   const port = unusedPort();
@@ -127,7 +127,7 @@ Deno.test("SocketTable quarantines a ServicePort whose address can't be had, unt
   assertEquals([report.quarantined, report.operations], [[], { listen: 1, addressAdd: 1 }]);
 });
 
-Deno.test("SocketTable serves a stand-in where an address can't be made local", async () => {
+Deno.test("SocketTable serves a stand-in if an address can't be made local", async () => {
   await using a = TcpServer.named("a");
   await using test = new TestUserspaceBackend();
   const port = unusedPort();
@@ -139,7 +139,7 @@ Deno.test("SocketTable serves a stand-in where an address can't be made local", 
   assertEquals(await ask({ hostname: "127.112.0.9", port }), "a");
 });
 
-Deno.test("SocketTable takes another port on a stand-in that is taken", async () => {
+Deno.test("SocketTable uses another port on a stand-in if the port is in use", async () => {
   await using a = TcpServer.named("a");
   const port = unusedPort();
   await using _other = TcpServer.named("other", { hostname: "127.112.0.8", port });

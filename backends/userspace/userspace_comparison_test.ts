@@ -27,7 +27,7 @@ Deno.test("parseSockets() gives sockets that wait for clients, and no connection
   }
 });
 
-Deno.test("kernelSockets() tells nothing where a file can't be read", async () => {
+Deno.test("kernelSockets() returns nothing if a file cannot be read", async () => {
   const commands = new FakeCommandRunner()
     .on("cat /proc/net/tcp6", { stdout: "" })
     .on("cat /proc/net/udp6", { code: 1, stderr: "cat: No such file or directory" });

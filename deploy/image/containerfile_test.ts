@@ -1,5 +1,5 @@
 /**
- * The image has what the table of programs names, and nothing in it asks a question.
+ * Tests that the image contains the programs of the table, and that its build is not interactive.
  *
  * @module
  */
@@ -7,7 +7,7 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import { TOOLS } from "../../lib/os/tools.ts";
 import { readDeployFile } from "../../tests/support/docs/deploy_files.ts";
 
-/** What Debian's essential packages need none of, and the tools do. */
+/** Packages that the tools need but Debian's essential packages do not. */
 const BESIDE_TOOLS = ["kmod"];
 
 /** One instruction of a Containerfile, its continued lines joined. */
@@ -46,7 +46,7 @@ Deno.test("the image has the Debian package of every tool, and kmod", async () =
   );
 });
 
-Deno.test("every system tool names the Debian package that the image takes it from", () => {
+Deno.test("every system tool names the Debian package from which the image installs it", () => {
   const without = TOOLS.filter(({ kind, debianPackage }) => kind === "system" && !debianPackage);
   assertEquals(without, []);
 });
@@ -70,7 +70,7 @@ Deno.test("the image runs kube-relay itself, and unpacks it while it is made", a
   assert(runs.some((line) => line.startsWith("kube-relay --version ")), runs.join("\n"));
 });
 
-Deno.test("parseContainerfile() refuses what it does not know", () => {
+Deno.test("parseContainerfile() refuses unknown instructions", () => {
   const read = () => parseContainerfile("FROM a\nVOLUME /x\n");
   assertThrows(read, SyntaxError, "Cannot read 'VOLUME /x': expected one of FROM, ARG, RUN");
 });

@@ -1,5 +1,5 @@
 /**
- * The manifests: every field is one that exists, and everything they name is there.
+ * Tests the manifests: every field exists in the API, and every named object exists.
  *
  * @module
  */
@@ -21,7 +21,7 @@ import {
 
 const DAEMON_SETS = MANIFESTS.filter((path) => !path.endsWith("rbac.yaml"));
 
-/** What kubeadm writes into its ConfigMap, in short. */
+/** The ConfigMap that kubeadm writes, shortened. */
 const KUBEADM_CONFIGURATION = `
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
@@ -75,7 +75,7 @@ for (const path of MANIFESTS) {
 }
 
 for (const path of DAEMON_SETS) {
-  Deno.test(`what deploy/${path} refers to is in it`, async () => {
+  Deno.test(`the files to which deploy/${path} refers exist`, async () => {
     const { metadata, spec: { selector, template } } = await daemonSet(path);
     const { volumes, serviceAccountName, container } = await podOf(path);
     assertEquals(template.metadata.labels, selector.matchLabels);
@@ -108,7 +108,7 @@ for (const path of DAEMON_SETS) {
     assertEquals(proxy.healthzBindAddress, "0.0.0.0:10256");
   });
 
-  Deno.test(`deploy/${path} stands on every node, and keeps what outlives a pod`, async () => {
+  Deno.test(`deploy/${path} runs on every node, and keeps the state that outlives a pod`, async () => {
     const pod = await podOf(path);
     assertEquals(
       [pod.hostNetwork, pod.priorityClassName, pod.tolerations],
@@ -128,7 +128,7 @@ for (const path of DAEMON_SETS) {
   });
 }
 
-/** What a ClusterRole grants, sorted. */
+/** Returns the permissions that a ClusterRole grants, sorted. */
 function grantedBy(role: unknown): readonly string[] {
   const { rules } = v.parse(CLUSTER_ROLE, role);
   return rules.flatMap(({ apiGroups, resources, verbs }) =>

@@ -24,7 +24,7 @@ tell "An app sends metrics to metrics/statsd. This is what the kernel remembers 
 wait_for test -s /run/statsd-1
 show_flows
 
-tell "statsd is scaled to zero. The flow is told to nobody any more, although it never pauses:"
+tell "statsd is scaled to zero. The flow has no endpoint any more, although it never pauses:"
 apply statsd.yaml 's/^endpoints:.*/endpoints: []/'
 wait_for no_flow_to 10.244.1.11
 show_flows

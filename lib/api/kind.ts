@@ -21,7 +21,12 @@ export interface KindSpec<T extends KubeObject = KubeObject> {
   readonly plural: string;
   readonly namespaced: boolean;
   readonly schema: v.GenericSchema;
-  /** Makes a validated manifest what an API server would have stored: defaults, and rules across fields. */
+  /**
+   * Whether objects of this kind restrict others, so that the absence of one permits what it denies.
+   * An invalid manifest is then used without its invalid fields, unless a valid version is known.
+   */
+  readonly restricts?: true;
+  /** Completes a validated manifest as an API server would: defaults, and rules across fields. */
   readonly complete?: (manifest: never, report: ManifestReport) => unknown;
   /** Only a type: the objects of this kind. */
   readonly [OBJECT]?: T;
@@ -33,7 +38,7 @@ export type ObjectOf<Kind> = Kind extends KindSpec<infer T> ? T : never;
 /** A manifest of a kind after its schema was checked. */
 type ManifestOf<Schema extends v.GenericSchema> = v.InferOutput<Schema>;
 
-/** Takes what is wrong with a manifest. */
+/** Collects the faults of a manifest. */
 export interface ManifestReport {
   /** The object is refused. */
   error(problem: ManifestFieldProblem): void;
@@ -41,14 +46,14 @@ export interface ManifestReport {
   warn(problem: ManifestFieldProblem): void;
 }
 
-/** What is wrong with one field; the message is the end of a sentence. */
+/** A fault in one field; the message is the end of a sentence. */
 export interface ManifestFieldProblem {
   readonly path: readonly (string | number)[];
   readonly value?: unknown;
   readonly message: string;
 }
 
-/** What every object has. */
+/** The fields that every object has. */
 export interface KubeObject {
   readonly metadata: ObjectMeta;
 }

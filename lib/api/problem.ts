@@ -14,7 +14,7 @@ export interface ObjectProblem {
   readonly path: string;
   /** The value as found, shortened if long. */
   readonly value: string;
-  /** The consequence, and what would be right; a constant sentence, so that logs can be grouped. */
+  /** The consequence and the remedy; a constant sentence, so that logs can be grouped. */
   readonly message: string;
 }
 

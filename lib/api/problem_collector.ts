@@ -31,7 +31,7 @@ export class ProblemCollector {
 
   /**
    * Adds one problem; only the first ones of an object are kept. `message` is a constant sentence:
-   * the consequence, and what would be right.
+   * the consequence, and the remedy.
    */
   report(path: string, value: unknown, message: string): void {
     if (this.#problems.length === MOST_PROBLEMS) return;

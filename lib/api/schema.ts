@@ -12,7 +12,7 @@ import { tryParseCidr } from "../net/cidr.ts";
 import { type IpAddress, isUnspecified, tryParseIpAddress } from "../net/ip_address.ts";
 import { PROTOCOLS } from "../net/port.ts";
 
-/** What a schema says beside the shape of a value. */
+/** The notes of a schema besides the shape of a value. */
 interface SchemaNotes {
   /** Names of objects and ports become parts of rules: dumps check them more strictly than other text. */
   readonly format?: "name" | "port name";
@@ -181,8 +181,8 @@ export function listOrEmpty<T extends v.GenericSchema>(
 }
 
 /**
- * As {@linkcode fields}, where a field that is dropped would change what the others mean. The names of
- * fields that the schema does not know are in `unknownFields`, and an empty object is kept.
+ * As {@linkcode fields}, for objects in which a dropped field would change the meaning of the
+ * others. Unknown fields are named in `unknownFields`, and an empty object is kept.
  */
 export function guardedFields<T extends v.ObjectEntries>(
   entries: T,
@@ -259,7 +259,7 @@ export type SchemaNode =
     readonly isGuarded: boolean;
   };
 
-/** What valibot has in a schema, or in a later step of one. */
+/** The parts of a schema of valibot, or of a later step of one, that are read. */
 interface Parts extends v.GenericSchema {
   readonly pipe?: readonly Parts[];
   readonly wrapped?: v.GenericSchema;

@@ -1,5 +1,5 @@
 /**
- * The controllers of this build in addition to that of Services, which every run has.
+ * The controllers of this build besides that of Services, which every run has.
  *
  * @module
  */
@@ -16,17 +16,18 @@ import type { OpenFiles } from "../os/open_files.ts";
 import type { ChangeLog } from "./changes/change_log.ts";
 import type { Dependencies } from "./dependencies.ts";
 import { NETWORK_POLICY_CONTROLLER } from "./policy/policy_definition.ts";
+import type { ConnectionJudges } from "./policy/relayed_policies.ts";
 import type { CurrentConfiguration } from "./run/configuration_reload.ts";
 import type { RunSource } from "./run/object_source.ts";
 import type { RunConfiguration } from "./run/run_configuration.ts";
 import type { StartUp } from "./run/start_up.ts";
 
-/** What the controllers of a run share. */
+/** The objects that all controllers of a run share. */
 export interface ControllerParts extends Dependencies {
   readonly logger: Logger;
   readonly openFiles: OpenFiles;
   readonly configuration: RunConfiguration;
-  /** What is in force: the file of the configuration may have changed since the start. */
+  /** The configuration in force: the file may have changed since the start. */
   readonly current: CurrentConfiguration;
   readonly nodeName: string;
   readonly informers: InformerSet;
@@ -37,9 +38,11 @@ export interface ControllerParts extends Dependencies {
   readonly health: ProxyHealth;
   readonly metrics: ProxyMetrics;
   readonly changes: ChangeLog;
+  /** Judge what the mode of Services relays by NetworkPolicies. */
+  readonly judges: ConnectionJudges;
 }
 
-/** How a controller is made, and what it leaves on the machine removed. */
+/** Creates a controller, and removes its objects from the machine. */
 export interface ControllerDefinition {
   readonly name: ControllerName;
   isEnabled(configuration: RunConfiguration): boolean;
@@ -54,5 +57,5 @@ export interface ControllerDefinition {
   ): AsyncIterable<CleanupReport>;
 }
 
-/** In the order in which they start, after that of Services. */
+/** In the order in which they start, after the controller of Services. */
 export const MORE_CONTROLLERS: readonly ControllerDefinition[] = [NETWORK_POLICY_CONTROLLER];

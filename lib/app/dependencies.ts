@@ -11,6 +11,7 @@ import type { Network, SocketAddress } from "../os/network.ts";
 import type { OpenFiles } from "../os/open_files.ts";
 import type { Terminal } from "../os/terminal.ts";
 import type { UncaughtErrors } from "../os/uncaught_errors.ts";
+import type { ConnectionJudge } from "../policy/connection_judge.ts";
 import type { Backend, BackendMode } from "../proxy/backend.ts";
 import type { HostChecks } from "../proxy/host_checks.ts";
 import type { StartPacketWatch } from "../explain/packet_trace.ts";
@@ -37,13 +38,16 @@ export interface Dependencies {
   /** The data planes of NetworkPolicy. @default {none: none is enforced} */
   readonly policyBackends?: PolicyBackendTable;
   readonly hostChecks: HostChecks;
-  /** How packets are watched in the modes whose rules the kernel has. @default {not at all} */
+  /** Watches packets in the modes that use rules of the kernel. @default {not at all} */
   readonly packetTraces?: PacketTraces;
-  /** Makes what libraries print lines of the log of a process that serves. @default {it is printed} */
+  /** Turns the output of libraries into log lines of a serving process. @default {it is printed} */
   readonly takeStrayOutput?: (logger: Logger) => void;
-  /** What nothing caught while Services are served. @default {it ends the process} */
+  /**
+   * Handles errors that no other code caught while Services are served. @default {it ends the
+   * process}
+   */
   readonly uncaught?: UncaughtErrors;
-  /** Takes the terminal for a live view; absent where there is none for certain. */
+  /** Opens the terminal for a live view; absent if there is certainly none. */
   readonly openTerminal?: () => Terminal;
   /** Writes to standard output. */
   readonly print: (text: string) => void;
@@ -54,7 +58,7 @@ export interface Dependencies {
 /** By mode: sets a watch for one packet. */
 type PacketTraces = Readonly<Partial<Record<BackendMode, StartPacketWatch>>>;
 
-/** What the process knows of itself. */
+/** Facts about the process. */
 export interface ProcessInfo {
   readonly pid: number;
   readonly uid: number | undefined;
@@ -63,11 +67,11 @@ export interface ProcessInfo {
   readonly kernelRelease?: string;
   readonly env: (name: string) => string | undefined;
   readonly stdoutIsTerminal: boolean;
-  /** Columns of the terminal; 80 where there is none. */
+  /** Columns of the terminal; 80 without a terminal. */
   readonly columns: number;
 }
 
-/** What a backend is made with. */
+/** The dependencies of a backend. */
 export interface BackendDependencies {
   readonly clock: Clock;
   readonly network: Network;
@@ -75,7 +79,7 @@ export interface BackendDependencies {
   readonly logger: Logger;
   /** From 0 to 1, as `Math.random`. */
   readonly random: () => number;
-  /** Bounds of what may be open. @default {those of a usual limit, for this backend alone} */
+  /** Limits of open files. @default {the usual limits, for this backend alone} */
   readonly openFiles?: OpenFiles;
   /** Called when objects of kube-relay were found missing or changed. */
   readonly onDrift?: (figures: DriftFigures) => void;
@@ -88,12 +92,14 @@ export interface BackendOptions {
   readonly iptables: IptablesConfiguration;
   readonly ipvs: IpvsConfiguration;
   readonly nftables: NftablesConfiguration;
-  /** What a machine was found to have, for a backend that is not started there. @default {everything} */
+  /** The facts of a machine, for a backend that is not started there. @default {everything} */
   readonly facts?: MachineFacts;
-  /** Where what goes through each Service is counted; left out = it is not. */
+  /** Counts the traffic of each Service; absent = it is not counted. */
   readonly traffic?: FamilyTraffic;
-  /** TCP listeners of this process that reveal more to clients on this machine than to others. @default {[]} */
+  /** TCP listeners that reveal more to local clients than to remote ones. @default {[]} */
   readonly localListeners?: readonly SocketAddress[];
+  /** Judges what a backend relays by NetworkPolicies. @default {everything is allowed} */
+  readonly judge?: ConnectionJudge;
   /** Returns the owner of an address that a Service must never take over, such as the API server's. */
   readonly belongsTo: (address: IpAddress) => string | undefined;
 }

@@ -5,7 +5,7 @@ import { defaultConfiguration } from "./configuration_schema.ts";
 
 const BEFORE = defaultConfiguration();
 
-Deno.test("changedFields() parts what a running process takes up from what only a start does", () => {
+Deno.test("changedFields() separates fields that a running process applies from those that need a start", () => {
   const after: KubeProxyConfiguration = {
     ...BEFORE,
     bindAddress: "::",
@@ -29,7 +29,7 @@ Deno.test("changedFields() parts what a running process takes up from what only 
   });
 });
 
-Deno.test("changedFields() takes up how policies deny, and starts again for where they come from", () => {
+Deno.test("changedFields() applies the denial of policies, and restarts for their source", () => {
   const policy = (fields: Partial<KubeProxyConfiguration["networkPolicy"]>) => ({
     ...BEFORE,
     networkPolicy: { ...BEFORE.networkPolicy, ...fields },
@@ -56,7 +56,7 @@ Deno.test("changedFields() takes up how policies deny, and starts again for wher
   assertEquals(changedFields(BEFORE, off, "nftables"), { applicable: [], others: [] });
 });
 
-Deno.test("changedFields() passes over blocks of other modes, and what nothing reads", () => {
+Deno.test("changedFields() ignores blocks of other modes, and unread fields", () => {
   const after: KubeProxyConfiguration = {
     ...BEFORE,
     portRange: "1-2",

@@ -15,9 +15,9 @@ interface Findings {
 }
 
 /**
- * Finds what the parser accepts or takes too long for: repeated keys, keys that would set a
- * prototype, aliases without an anchor or inside of it, and too many aliases. `alias.resolve()`
- * walks the whole document for each alias, so the anchors are recorded here.
+ * Finds faults that the parser accepts or for which it takes too long: repeated keys, keys that
+ * would set a prototype, aliases without an anchor or inside of it, and too many aliases.
+ * `alias.resolve()` walks the whole document for each alias, so the anchors are recorded here.
  */
 export function checkYamlTree(document: Document, { fail, onSameKey }: Findings): void {
   const anchors = new Map<string, unknown>();

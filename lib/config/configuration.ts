@@ -17,7 +17,7 @@ export const API_VERSION = "kubeproxy.config.k8s.io/v1alpha1";
 /** `kind` of the configuration. */
 export const KIND = "KubeProxyConfiguration";
 
-/** How often a mode writes its rules. Milliseconds. */
+/** The interval at which a mode writes its rules, in milliseconds. */
 export interface SyncPeriods {
   /** Longest time between two full syncs, and the base of the health timeout. */
   readonly syncPeriod: number;

@@ -7,14 +7,14 @@ function read(text: string) {
   return readConfigurationFile({ readTextFile: () => Promise.resolve(text) }, "file");
 }
 
-Deno.test("readConfigurationFile() passes over empty documents", async () => {
+Deno.test("readConfigurationFile() skips empty documents", async () => {
   for (const text of [`---\n${HEAD}---\n`, `# one\n---\n# two\n---\n${HEAD}---\n---\n`]) {
     const { configuration, problems, warnings } = await read(text);
     assertEquals([configuration?.oomScoreAdj, problems, warnings], [-999, [], []]);
   }
 });
 
-Deno.test("readConfigurationFile() takes the first document and names the others", async () => {
+Deno.test("readConfigurationFile() uses the first document and names the others", async () => {
   const { configuration, warnings } = await read(`${HEAD}mode: ipvs\n---\n${HEAD}mode: nftables\n`);
   assertEquals(configuration?.mode, "ipvs");
   assertEquals(warnings, [{ at: "file:5:1", reason: "Only the first document is used" }]);
@@ -41,13 +41,13 @@ Deno.test("unknownFields() finds fields that are none, at any depth, with the ne
   ]);
 });
 
-Deno.test("unknownFields() finds nothing where there is nothing to find", () => {
+Deno.test("unknownFields() finds nothing if there is nothing to find", () => {
   for (const value of [null, "text", [], {}, { mode: { anything: 1 } }, { iptables: null }]) {
     assertEquals(unknownFields(value, TREE), []);
   }
 });
 
-Deno.test("unknownFields() does not take what every object has for a field, retired or not", () => {
+Deno.test("unknownFields() does not treat properties of every object as fields, retired or not", () => {
   assertEquals(unknownFields({ constructor: 1 }, TREE), [
     { path: ["constructor"], message: "Field 'constructor' is unknown and ignored" },
   ]);

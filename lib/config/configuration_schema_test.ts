@@ -15,7 +15,7 @@ function everyField(tree: typeof CONFIGURATION_FIELDS, value: unknown): object {
   );
 }
 
-Deno.test("parseConfiguration() takes null for absent in every field", () => {
+Deno.test("parseConfiguration() treats null as absent in every field", () => {
   const { configuration, problems } = parseConfiguration({
     ...everyField(CONFIGURATION_FIELDS, null),
     ...HEAD,
@@ -24,7 +24,7 @@ Deno.test("parseConfiguration() takes null for absent in every field", () => {
   assertEquals(configuration, defaultConfiguration());
 });
 
-Deno.test("parseConfiguration() takes zero for the default only where upstream does", () => {
+Deno.test("parseConfiguration() treats zero as the default only if upstream does", () => {
   const { configuration } = parseConfiguration({
     ...HEAD,
     clientConnection: { qps: 0, burst: 0 },
@@ -48,7 +48,7 @@ Deno.test("parseConfiguration() takes zero for the default only where upstream d
   assertEquals(configuration!.logging.flushFrequency, 5_000);
 });
 
-Deno.test("parseConfiguration() takes flushFrequency also in nanoseconds", () => {
+Deno.test("parseConfiguration() accepts flushFrequency also in nanoseconds", () => {
   const parse = (flushFrequency: unknown) =>
     parseConfiguration({ ...HEAD, logging: { flushFrequency } });
   assertEquals(parse(2_000_000_000).configuration?.logging.flushFrequency, 2_000);
@@ -81,7 +81,7 @@ Deno.test("parseConfiguration() shows only the beginning of a text in the wrong 
   assertEquals(problem?.message, `Expected fields, found "${"text ".repeat(7)}text…`);
 });
 
-Deno.test("parseConfiguration() shows nothing of what is no configuration", () => {
+Deno.test("parseConfiguration() prints no part of a text that is not a configuration", () => {
   const secret = "c2VjcmV0";
   for (const kind of [secret, `v1/${secret}`, undefined]) {
     for (const value of [secret, [secret], { kind, apiVersion: secret, mode: { a: secret } }]) {
@@ -91,7 +91,7 @@ Deno.test("parseConfiguration() shows nothing of what is no configuration", () =
   }
 });
 
-Deno.test("parseConfiguration() takes nothing but texts for apiVersion and kind", async (t) => {
+Deno.test("parseConfiguration() accepts only text for apiVersion and kind", async (t) => {
   for (const odd of [null, undefined, {}, { toString: true }, [], 5, "x".repeat(5_000)]) {
     await t.step(JSON.stringify(odd)?.slice(0, 20) ?? "nothing", () => {
       const { problems } = parseConfiguration({ ...HEAD, kind: odd });

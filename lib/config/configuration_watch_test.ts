@@ -42,12 +42,12 @@ class Watched {
     return watched;
   }
 
-  /** What was logged since the last {@linkcode forget}. */
+  /** The lines logged since the last {@linkcode forget}. */
   get lines(): readonly string[] {
     return this.#logger.lines.map(({ message, fields }) => `${message} ${fields.problem ?? ""}`);
   }
 
-  /** How many problems each line leaves unnamed. */
+  /** The number of problems that each line leaves unnamed. */
   get more(): readonly unknown[] {
     return this.#logger.lines.map(({ fields }) => fields.more);
   }
@@ -186,7 +186,7 @@ Deno.test("watchConfiguration() names three problems of many, so that the log ha
     assertEquals(watched.more, [undefined, undefined, 2]);
   }));
 
-Deno.test("watchConfiguration() comes to the last of 100 rapid writes in a few looks", () =>
+Deno.test("watchConfiguration() reads the last of 100 rapid writes within a few checks", () =>
   withFolder(async (folder) => {
     const path = `${folder}/c.yaml`;
     await Deno.writeTextFile(path, HEAD);
@@ -198,7 +198,7 @@ Deno.test("watchConfiguration() comes to the last of 100 rapid writes in a few l
     assert(watched.applied.length <= 20, `${watched.applied.length} looks`);
   }));
 
-Deno.test("watchConfiguration() ends with the names of the fields that only a start takes up", () =>
+Deno.test("watchConfiguration() ends with the names of the fields that need a start", () =>
   withFolder(async (folder) => {
     const path = `${folder}/c.yaml`;
     await Deno.writeTextFile(path, HEAD);

@@ -23,9 +23,9 @@ function runtimeDirectory({ uid, env }: UserContext): string {
 }
 
 /**
- * Returns the default folder for records of what was added to the machine. It is the runtime
+ * Returns the default folder for the record of additions to the machine. It is the runtime
  * directory, because a boot clears both it and the addresses. A record that outlived a boot would
- * claim addresses that another program added since.
+ * claim addresses that another program has added since.
  */
 export function defaultStateDirectory(context: UserContext): string {
   return runtimeDirectory(context);

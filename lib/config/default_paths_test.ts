@@ -5,12 +5,12 @@ function context(uid: number, env: Readonly<Record<string, string>> = {}) {
   return { uid, env: (name: string) => env[name] };
 }
 
-Deno.test("defaultControlSocket() of root takes nothing from the session", () => {
+Deno.test("defaultControlSocket() of root uses nothing of the session", () => {
   const session = { XDG_RUNTIME_DIR: "/tmp/evil", HOME: "/tmp/evil" };
   assertEquals(defaultControlSocket(context(0, session)), "/run/kube-relay/control.sock");
 });
 
-Deno.test("defaultControlSocket() takes no relative path from the environment", () => {
+Deno.test("defaultControlSocket() accepts no relative path from the environment", () => {
   const env = { RUNTIME_DIRECTORY: "run", XDG_RUNTIME_DIR: "run", HOME: "/home/a" };
   assertEquals(
     defaultControlSocket(context(1000, env)),
@@ -24,6 +24,6 @@ Deno.test("defaultStateDirectory() is where the control socket is, so that a boo
   assertEquals(defaultStateDirectory(context(0)), "/run/kube-relay");
 });
 
-Deno.test("defaultControlSocket() says which flags help where there is no home", () => {
+Deno.test("defaultControlSocket() names the flags to set if there is no home", () => {
   assertThrows(() => defaultControlSocket(context(1000)), RangeError, "--control-socket");
 });

@@ -24,13 +24,13 @@ const CASES: readonly [text: string, milliseconds: number, written: string][] = 
   ["1s1s", 2_000, "2s"],
 ];
 
-Deno.test("tryParseDuration() reads what Go's time.ParseDuration reads", () => {
+Deno.test("tryParseDuration() parses the same texts as Go's time.ParseDuration", () => {
   for (const [text, milliseconds] of CASES) {
     assertEquals(tryParseDuration(text), milliseconds, text);
   }
 });
 
-Deno.test("formatDuration() writes what Go's Duration.String writes", () => {
+Deno.test("formatDuration() writes the same text as Go's Duration.String", () => {
   for (const [, milliseconds, written] of CASES) {
     assertEquals(formatDuration(milliseconds), written);
   }

@@ -24,7 +24,7 @@ const CONFIGURATIONS = fc.record({
   }),
 });
 
-Deno.test("encodeConfiguration() makes what is read to the same configuration", () => {
+Deno.test("encodeConfiguration() gives a text that is read as the same configuration", () => {
   fc.assert(fc.property(CONFIGURATIONS, (fields) => {
     const { configuration } = parseConfiguration({ ...HEAD, ...fields, mode: "iptables" });
     assert(configuration);
@@ -39,7 +39,7 @@ Deno.test("encodeConfiguration() names every field of the file", () => {
   assertEquals(Object.keys(encoded).sort(), Object.keys(CONFIGURATION_FIELDS).sort());
 });
 
-Deno.test("encodeConfiguration() adds nothing to kube-proxy's fields for who uses nothing more", () => {
+Deno.test("encodeConfiguration() adds nothing to kube-proxy's fields by default", () => {
   const { configuration } = parseConfiguration(HEAD);
   assertEquals("networkPolicy" in encodeConfiguration(configuration!, "ipvs"), false);
 });

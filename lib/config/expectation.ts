@@ -5,7 +5,7 @@ import { formatDuration } from "./duration.ts";
 export interface ValidationProblem {
   /** Field of the configuration, e.g. `iptables.minSyncPeriod`; list items by number. */
   readonly path: string;
-  /** The value, and what is valid. */
+  /** The value and the valid values. */
   readonly message: string;
 }
 

@@ -24,7 +24,7 @@ Deno.test("featureEnabled() does not open or shut a locked gate", () => {
   assert(featureEnabled({ featureGates: { NFTablesProxyMode: false } }, "NFTablesProxyMode"));
 });
 
-Deno.test("checkFeatureGates() parts what is wrong from what has no effect", () => {
+Deno.test("checkFeatureGates() distinguishes invalid gates from gates without effect", () => {
   const { problems, ignored } = checkFeatureGates({
     NFTablesProxyMode: true,
     PreferSameTrafficDistribution: false,
@@ -39,7 +39,7 @@ Deno.test("checkFeatureGates() parts what is wrong from what has no effect", () 
   assertEquals(ignored.map(({ name }) => name), ["SCTPSupport"]);
 });
 
-Deno.test("checkFeatureGates() passes over gates of other programs, also those with names like ours", () => {
+Deno.test("checkFeatureGates() ignores gates of other programs, also those with similar names", () => {
   // Gates of the kubelet, the API server and controllers; the last four are nearest to ours.
   for (
     const name of [
@@ -58,7 +58,7 @@ Deno.test("checkFeatureGates() passes over gates of other programs, also those w
   }
 });
 
-Deno.test("checkFeatureGates() takes every gate of ours with two letters wrong for misspelt", () => {
+Deno.test("checkFeatureGates() recognizes every known gate with two wrong letters as misspelt", () => {
   for (const { name } of FEATURE_GATES) {
     for (const typo of [name.slice(0, -2), `${name}xx`, name.toLowerCase(), `x${name.slice(1)}`]) {
       const { problems } = checkFeatureGates({ [typo]: true });

@@ -15,12 +15,12 @@ Deno.test("flagHelp() names every flag once but retired ones, in lines of at mos
   }
 });
 
-Deno.test("flagHelp() has groups and says defaults", () => {
+Deno.test("flagHelp() has groups and shows defaults", () => {
   assertStringIncludes(flagHelp(), "\n\nProxying:\n  --proxy-mode MODE, --mode MODE\n");
   assertStringIncludes(flagHelp(), "SIGTERM (default 10s)\n");
 });
 
-Deno.test("flagUsage() shows values only where one has to be given", () => {
+Deno.test("flagUsage() shows values only if one is required", () => {
   assertEquals(flagUsage(findFlag("v")!), "-v N");
   assertEquals(flagUsage(findFlag("version")!), "--version");
   assertEquals(flagUsage(findFlag("json")!), "--json");

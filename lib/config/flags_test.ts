@@ -43,14 +43,14 @@ Deno.test("FLAGS has defaults that the flag itself would accept", () => {
   }
 });
 
-Deno.test("FLAGS never ignores with --config what the file cannot say", () => {
+Deno.test("FLAGS never ignores with --config a flag that the file cannot express", () => {
   for (const { name, field, withConfig, deprecated } of FLAG_ROWS) {
     // kube-proxy's two port flags are parts of the fields of two others.
     if (deprecated === undefined) assertEquals(withConfig === "used", field === undefined, name);
   }
 });
 
-Deno.test("findFlag() takes aliases, and _ for -", () => {
+Deno.test("findFlag() accepts aliases, and _ for -", () => {
   assertEquals(findFlag("mode")?.name, "proxy-mode");
   assertEquals(findFlag("proxy_mode")?.name, "proxy-mode");
   assertEquals(findFlag("proxymode"), undefined);

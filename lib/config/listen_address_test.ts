@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { tryParseListenAddress } from "./listen_address.ts";
 
-Deno.test("tryParseListenAddress() reads address and port, with the port given where there is none", () => {
+Deno.test("tryParseListenAddress() reads address and port, with the port given if there is none", () => {
   const cases: readonly [text: string, hostname: string, port: number][] = [
     ["0.0.0.0:10256", "0.0.0.0", 10256],
     ["[::]:1", "::", 1],
@@ -14,7 +14,7 @@ Deno.test("tryParseListenAddress() reads address and port, with the port given w
   }
 });
 
-Deno.test("tryParseListenAddress() takes nothing else", () => {
+Deno.test("tryParseListenAddress() accepts nothing else", () => {
   for (
     const text of [
       "",

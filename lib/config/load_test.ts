@@ -74,7 +74,7 @@ Deno.test("loadConfiguration() is deeply frozen", async () => {
   assert(Object.isFrozen(loaded.proxy.iptables) && Object.isFrozen(loaded.relay.manifests));
 });
 
-Deno.test("loadConfiguration() takes flags into their fields", async () => {
+Deno.test("loadConfiguration() puts flags into their fields", async () => {
   const { proxy } = await load([
     "--kubeconfig=/k",
     "--hostname-override= Node-A ",
@@ -94,13 +94,13 @@ Deno.test("loadConfiguration() takes flags into their fields", async () => {
   assertEquals(proxy.logging.verbosity, 3);
 });
 
-Deno.test("loadConfiguration() listens on IPv6 where bindAddress is IPv6", async () => {
+Deno.test("loadConfiguration() listens on IPv6 if bindAddress is IPv6", async () => {
   const { proxy } = await load(["--bind-address=::"]);
   assertEquals(proxy.healthzBindAddress, "[::]:10256");
   assertEquals(proxy.metricsBindAddress, "[::1]:10249");
 });
 
-Deno.test("loadConfiguration() takes an empty address flag for none, as kube-proxy does", async () => {
+Deno.test("loadConfiguration() treats an empty address flag as absent, as kube-proxy does", async () => {
   const { proxy } = await load(["--bind-address=", "--healthz-bind-address="]);
   assertEquals(proxy.bindAddress, "0.0.0.0");
   assertEquals(proxy.healthzBindAddress, "0.0.0.0:10256");
@@ -119,7 +119,7 @@ Deno.test("loadConfiguration() with --config ignores most flags and names each",
   ]);
 });
 
-Deno.test("loadConfiguration() with --config lets name, logging and our own flags win", async () => {
+Deno.test("loadConfiguration() with --config lets the name, logging and kube-relay's own flags win", async () => {
   const loaded = await load(
     [
       "--config=c",
@@ -165,7 +165,7 @@ Deno.test("loadConfiguration() names the flag or the place in the file of each p
   );
 });
 
-Deno.test("loadConfiguration() says that a file cannot be read, and why", async () => {
+Deno.test("loadConfiguration() reports that a file cannot be read, and why", async () => {
   assertEquals(await problemsOf(["--config=c.yaml"]), [
     "--config: Cannot read configuration file 'c.yaml': No such file",
   ]);

@@ -1,14 +1,14 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { parseModeRequest } from "./mode_request.ts";
 
-Deno.test("parseModeRequest() takes the word of a mode, auto, and none", () => {
+Deno.test("parseModeRequest() accepts the name of a mode, auto, and none", () => {
   for (const mode of ["iptables", "ipvs", "nftables", "userspace", "auto"] as const) {
     assertEquals(parseModeRequest(mode), { mode });
   }
   assertEquals(parseModeRequest(""), { mode: "default" });
 });
 
-Deno.test("parseModeRequest() refuses what is no mode, and names the nearest one", () => {
+Deno.test("parseModeRequest() refuses unknown modes, and names the nearest one", () => {
   for (const text of ["kernelspace", "USERSPACE", " userspace", "default"]) {
     assertEquals("problem" in parseModeRequest(text), true, text);
   }

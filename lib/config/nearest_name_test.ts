@@ -3,13 +3,13 @@ import { didYouMean, nearestName } from "./nearest_name.ts";
 
 const KNOWN = ["proxy-mode", "nodeport-addresses", "clusterCIDR", "v"];
 
-Deno.test("nearestName() finds what was probably meant", () => {
+Deno.test("nearestName() finds the probable name", () => {
   assertEquals(nearestName("proxy-mod", KNOWN), "proxy-mode");
   assertEquals(nearestName("node-port-addresses", KNOWN), "nodeport-addresses");
   assertEquals(nearestName("clustercidr", KNOWN), "clusterCIDR");
 });
 
-Deno.test("nearestName() says nothing rather than something far away", () => {
+Deno.test("nearestName() returns nothing if no name is near", () => {
   assertEquals(nearestName("conntrack-min", KNOWN), undefined);
   assertEquals(nearestName("", KNOWN), undefined);
   assertEquals(nearestName("proxy-mode", []), undefined);

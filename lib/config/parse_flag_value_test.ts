@@ -19,7 +19,7 @@ Deno.test("parseFlagValue() reads numbers, pairs and patterns by the type of the
   assertEquals(parse("detect-local-mode", ""), "");
 });
 
-Deno.test("parseFlagValue() refuses what only looks like it", () => {
+Deno.test("parseFlagValue() refuses similar but invalid texts", () => {
   for (
     const [name, text] of [
       ["kube-api-qps", ""],

@@ -68,7 +68,7 @@ const REFUSED: readonly [argv: string[], problem: string][] = [
   [["--address-mode=anyp"], "expected one of auto, each, anyip, none; did you mean 'anyip'?"],
 ];
 
-Deno.test("parseFlags() says what is wrong and what would be right", async (t) => {
+Deno.test("parseFlags() names the fault and the remedy", async (t) => {
   for (const [argv, expected] of REFUSED) {
     await t.step(argv.join(" "), () => {
       const { problems } = parseFlags(argv);
@@ -78,13 +78,13 @@ Deno.test("parseFlags() says what is wrong and what would be right", async (t) =
   }
 });
 
-Deno.test("parseFlags() collects all problems and reads the rest all the same", () => {
+Deno.test("parseFlags() collects all problems, and parses the rest nevertheless", () => {
   const { problems, values } = parseFlags(["--nope", "--json=7", "--kubeconfig=/etc/k"]);
   assertEquals(problems.length, 2);
   assertEquals(values, { kubeconfig: "/etc/k" });
 });
 
-Deno.test("givenFlags() names only what was given", () => {
+Deno.test("givenFlags() names only the given flags", () => {
   assertEquals(givenFlags(parseFlags(["-v2", "--mode=x"]).values), ["proxy-mode", "v"]);
   assert(givenFlags({}).length === 0);
 });

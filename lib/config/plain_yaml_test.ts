@@ -47,7 +47,7 @@ for (const text of LEFT_ALONE) {
   });
 }
 
-Deno.test("parsePlainYaml() takes lines in quotes without indentation, up to a bound", () => {
+Deno.test("parsePlainYaml() accepts quoted lines without indentation, up to a limit", () => {
   const quoted = (lines: number): string => `a: "${"x\n".repeat(lines)}"`;
   const few = parsePlainYaml(quoted(3));
   assertEquals(few, { isJson: false, value: { a: "x x x " } });
@@ -113,7 +113,7 @@ Deno.test("parsePlainYaml() never reads a value that the exact parser reads diff
   assert(read > 1_000, `only ${read} texts were plain`);
 });
 
-Deno.test("parsePlainYaml() reads what is written of any value as the exact parser does", () => {
+Deno.test("parsePlainYaml() reads the text of any value as the exact parser does", () => {
   const value = fc.jsonValue({ maxDepth: 4 });
   fc.assert(
     fc.property(value, fc.boolean(), (value, flow) => {

@@ -10,8 +10,8 @@ export function readConfigurationText(path: string): Promise<string> {
 }
 
 /**
- * Reads a configuration file again. Rejects for a pipe, whose text is gone, and for a file that is
- * too long.
+ * Reads a configuration file again. Rejects for a pipe, whose text is already consumed, and for a
+ * file that is too long.
  */
 export function rereadConfigurationText(path: string): Promise<string> {
   return readTextUpTo(path, MAX_BYTES, { onlyFiles: true });

@@ -2,7 +2,7 @@ import { assertEquals, assertStringIncludes } from "@std/assert";
 import { readConfigurationFile } from "./configuration_file.ts";
 import { readConfigurationText } from "./read_configuration_text.ts";
 
-Deno.test("readConfigurationText() makes a problem of a file without end", async () => {
+Deno.test("readConfigurationText() reports an endless file as a problem", async () => {
   const { configuration, problems } = await readConfigurationFile(
     { readTextFile: readConfigurationText },
     "/dev/zero",

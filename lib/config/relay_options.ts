@@ -20,7 +20,7 @@ export interface RelayOptions {
   readonly ipvsDrainTimeoutMs: number;
   readonly controlSocket: string;
   readonly stateDirectory: string;
-  /** Start next to a running kube-proxy, and remove what it leaves behind. */
+  /** Start next to a running kube-proxy, and remove its leftovers. */
   readonly takeover: boolean;
   /** Print what cleanup or takeover would do, and change nothing. */
   readonly dryRun: boolean;

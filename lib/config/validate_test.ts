@@ -3,7 +3,10 @@ import type { KubeProxyConfiguration } from "./configuration.ts";
 import { parseConfiguration } from "./configuration_schema.ts";
 import { validateConfiguration } from "./validate.ts";
 
-/** What a file comes to that says only this; addresses as `load.ts` completes them. */
+/**
+ * Returns the configuration of a file with only these fields; addresses as `load.ts` completes
+ * them.
+ */
 function configure(fields: Readonly<Record<string, unknown>>): KubeProxyConfiguration {
   const { configuration, problems } = parseConfiguration({
     apiVersion: "kubeproxy.config.k8s.io/v1alpha1",
@@ -33,7 +36,7 @@ const RIGHT: readonly Readonly<Record<string, unknown>>[] = [
   { networkPolicy: { enabled: true, mode: "nftables", start: "closed", deny: "drop" } },
 ];
 
-Deno.test("validateConfiguration() accepts what kube-proxy accepts", () => {
+Deno.test("validateConfiguration() accepts everything that kube-proxy accepts", () => {
   for (const fields of RIGHT) {
     assertEquals(validateConfiguration(configure(fields)), [], JSON.stringify(fields));
   }

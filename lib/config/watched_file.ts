@@ -7,7 +7,7 @@
 import type { Clock } from "../os/clock.ts";
 import { fileState } from "../os/file_state.ts";
 
-/** How often the file is checked. */
+/** The interval at which the file is checked. */
 const POLL_MS = 1_000;
 /** Writers need several steps: a file is complete when it has stayed the same for this time. */
 const SETTLE_MS = 100;
@@ -19,8 +19,8 @@ interface WatchFileOptions {
   readonly path: string;
   readonly signal: AbortSignal;
   /**
-   * Called once at the start, and for each change; `false` = the file is gone. A rejection ends the
-   * watch.
+   * Called once at the start, and for each change; `false` = the file does not exist. A rejection
+   * ends the watch.
    */
   readonly onChange: (exists: boolean) => Promise<void>;
 }

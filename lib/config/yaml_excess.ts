@@ -12,7 +12,7 @@ const MAX_NESTING = 64;
 /** The lexer's mark before a scalar. */
 const SCALAR_MARK = "\x1f";
 
-/** Returns what would take the exact parser too long, and its line. */
+/** Returns the part that would take the exact parser too long, and its line. */
 export function findExcess(
   text: string,
 ): { readonly line: number; readonly message: string } | undefined {

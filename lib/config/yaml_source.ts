@@ -95,7 +95,7 @@ const SYNTAX_PROBLEMS: Readonly<Partial<Record<YAMLError["code"], string>>> = {
 /** For garbage, the first errors are enough. */
 const MAX_ERRORS = 10;
 
-/** Reads all documents of a text. Never throws for what the text holds. */
+/** Reads all documents of a text. Never throws, whatever the text is. */
 export function readYaml(text: string, options: ReadYamlOptions): YamlResult {
   const plain = options.quick && text.length <= MAX_PLAIN_LENGTH ? parsePlainYaml(text) : undefined;
   if (plain) {

@@ -49,7 +49,7 @@ Deno.test("readYaml() as kube-proxy merges no prototype", () => {
   assertEquals(value, { a: { constructor: 1 }, b: { constructor: 1 } });
 });
 
-Deno.test("readYaml() takes anchors and aliases", () => {
+Deno.test("readYaml() accepts anchors and aliases", () => {
   assertEquals(valuesOf(readYaml("a: &x {b: 1}\nc: *x\n", { file: FILE })), [
     { a: { b: 1 }, c: { b: 1 } },
   ]);
@@ -102,7 +102,7 @@ Deno.test("readYaml() refuses aliases that multiply", () => {
   for (const quick of [false, true]) assert(errorLines(text, quick).length <= 10);
 });
 
-/** What the exact parser would take seconds for, and the reason that is given. */
+/** Texts for which the exact parser would take seconds, with the expected reason of the refusal. */
 const BOMBS: readonly { what: string; text: string; reason: RegExp }[] = [
   { what: "aliases", text: `a: &a x\nb: [${"*a,".repeat(100_000)}]\n`, reason: /10000 tokens/ },
   { what: "brackets", text: "[".repeat(100_000), reason: /nested more than 64 levels/ },
@@ -152,7 +152,7 @@ function shortestRun(text: string, { until = 0 }: { readonly until?: number } = 
   return shortest;
 }
 
-Deno.test("readYaml() takes no longer for hostile texts than twice what honest ones of their length take", () => {
+Deno.test("readYaml() needs at most twice the time of honest texts for hostile ones of the same length", () => {
   const length = MAX_YAML_LENGTH - 1;
   // 50 ms, on a machine that has nothing else to do.
   const honest = Array.from({ length: 50_000 }, (_, index) => `k${index}: v\n`).join("");
@@ -225,7 +225,7 @@ Deno.test("readYaml() counts the lines of errors from the origin too", () => {
   assertEquals(errors.map(({ line, column }) => [line, column]), [[9, 6]]);
 });
 
-Deno.test("readYaml() with asKubeProxy takes the last of several keys, points at it, and warns", () => {
+Deno.test("readYaml() with asKubeProxy uses the last of several keys, names its line, and warns", () => {
   const text = "a: 1\nb: {c: 1, c: 2}\na: 3\n";
   const { documents, errors, warnings } = readYaml(text, { file: "f", asKubeProxy: true });
   assertEquals([errors, documents[0]?.value], [[], { a: 3, b: { c: 2 } }]);

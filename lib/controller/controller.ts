@@ -10,15 +10,15 @@ import type { TaskGroup } from "./task_group.ts";
 export interface ControllerKind {
   readonly spec: KindSpec;
   /**
-   * How long the first sync waits for these objects after all kinds without a limit are known.
-   * @default {without limit}
+   * The time for which the first sync waits for these objects after all kinds without a limit are
+   * known. @default {without limit}
    */
   readonly waitMs?: number;
-  /** Where it is followed. @default {the subscriptions that the controllers of a run share} */
+  /** The subscriptions to use. @default {the subscriptions that the controllers of a run share} */
   readonly informers?: FollowedKinds;
 }
 
-/** Subscriptions to kinds, and what is known of their objects. */
+/** The subscriptions to kinds, and their known objects. */
 export interface FollowedKinds extends
   Iterable<{
     readonly spec: KindSpec;
@@ -29,7 +29,7 @@ export interface FollowedKinds extends
   synced(specs?: readonly KindSpec[]): boolean;
 }
 
-/** What happens to objects of a kind, whatever they are. */
+/** Handles the events of a kind, whatever its objects are. */
 interface KindHandler {
   onAdd(): void;
   onUpdate(): void;

@@ -1,4 +1,4 @@
-/** An item of the plan, or one of its addresses, that could not be applied. The others are. */
+/** An item of the plan, or one of its addresses, that could not be applied. All others were. */
 export interface Quarantined<Key> {
   readonly key: Key;
   /** The address, e.g. `10.96.0.10:53/UDP`, if not the whole item is affected. */
@@ -22,6 +22,11 @@ export interface SyncReport<Key> {
   readonly operations: Readonly<Record<string, number>>;
   /** Everything in quarantine now, not only since this sync. */
   readonly quarantined: readonly Quarantined<Key>[];
+  /**
+   * Present if the data plane wrote only a part of the plan, so that other changes do not wait. It
+   * knows the rest; the next sync, which runs at once, continues even if nothing changed.
+   */
+  readonly isUnfinished?: true;
 }
 
 /** The result of a cleanup. */

@@ -47,7 +47,7 @@ interface LastSync<Report> {
   readonly report: Report;
 }
 
-/** What a loop stands on. */
+/** The dependencies of a loop. */
 export interface SyncLoopDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
@@ -148,7 +148,7 @@ export class SyncLoop<
           operations: last.report.operations,
         },
       }),
-      pending: this.#options.planner.pending,
+      pending: this.#options.planner.pending || last?.report.isUnfinished === true,
       failures: this.#failures,
       ...(this.#lastError !== undefined && { lastError: this.#lastError }),
       quarantined: this.#quarantined,
@@ -178,6 +178,7 @@ export class SyncLoop<
       const report = await dataPlane.sync(planner.plan, changes);
       full = report.full;
       this.#succeeded(report, { changes, times });
+      if (report.isUnfinished) return "unfinished";
       if (report.quarantined.length > 0) return "retry";
       return Object.keys(report.operations).length === 0 ? "unchanged" : "done";
     } catch (error) {

@@ -4,7 +4,7 @@ import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import type { SyncReport } from "./data_plane.ts";
 import { SyncLoop } from "./sync_loop.ts";
 
-/** What no file is left for, in the order of a sync. */
+/** The step for which no file descriptor is left, in the order of a sync. */
 type Step = "planning" | "preparing" | "syncing" | "syncing at once";
 
 const DONE: SyncReport<string> = { operations: { rules: 1 }, quarantined: [], full: true };
@@ -63,3 +63,46 @@ for (const step of ["planning", "preparing", "syncing", "syncing at once"] as co
     assertEquals(clock.pendingTimers, 0);
   });
 }
+
+Deno.test("SyncLoop runs again at once after a report that more is to be written", async () => {
+  const clock = new FakeClock();
+  const reports: SyncReport<string>[] = [{ ...DONE, isUnfinished: true }, {
+    ...DONE,
+    isUnfinished: true,
+  }, DONE];
+  const at: number[] = [];
+  const pending: boolean[] = [];
+  const loop = new SyncLoop<string, Record<never, never>, string, SyncReport<string>>(
+    { clock, logger: new MemoryLogger(), loopObservers: [] },
+    {
+      id: { controller: "routing", family: "IPv4" },
+      dataPlane: {
+        start: () => Promise.resolve(),
+        sync: () => {
+          at.push(clock.now());
+          pending.push(loop.status("").pending);
+          return Promise.resolve(reports.shift() ?? DONE);
+        },
+      },
+      planner: {
+        plan: "plan",
+        pending: false,
+        collectChanges: () => Promise.resolve({ changes: {}, problems: [] }),
+      },
+      follower: { synced: () => [] },
+      texts: { synced: "synced", failed: "failed", quarantined: "q", released: "r", item: "i" },
+      runner: { minPeriodMs: 1_000, burst: 1, maxPeriodMs: 3_600_000, retryMs: () => 200 },
+    },
+  );
+  loop.open();
+  await clock.advance(0);
+  assertEquals(at, [0, 0, 0]);
+  assertEquals([...pending, loop.status("").pending], [false, true, true, false]);
+  // The one token was for all of them.
+  loop.request();
+  await clock.advance(999);
+  assertEquals(at.length, 3);
+  await clock.advance(1);
+  assertEquals(at, [0, 0, 0, 1_000]);
+  await loop.stop();
+});

@@ -21,9 +21,10 @@ export interface SyncRunnerOptions {
 
 /**
  * The result of a run. `unchanged`: no operation was needed, so the next change need not wait for
- * it. `retry` requests another run soon, as does a rejected promise.
+ * it. `unfinished`: the next run continues this one, at once. `retry` requests another run soon, as
+ * does a rejected promise.
  */
-export type RunOutcome = "done" | "unchanged" | "retry";
+export type RunOutcome = "done" | "unchanged" | "unfinished" | "retry";
 
 /** The runner's activity, for the watchdog and `status`. Times are those of the clock's `now()`. */
 export interface RunnerActivity {
@@ -140,10 +141,15 @@ export class SyncRunner {
       // The function reports its own failures; for the runner an error is only a reason to retry.
     }
     const now = this.#clock.now();
-    this.#bucket.runEnded(now, { unchanged: outcome === "unchanged" });
+    if (outcome === "unfinished") this.#bucket.runInterrupted(now);
+    else this.#bucket.runEnded(now, { unchanged: outcome === "unchanged" });
     this.#runningSince = undefined;
     this.#attempt = outcome === "retry" ? this.#attempt + 1 : 0;
-    const wait = outcome === "retry" ? this.#options.retryMs(this.#attempt) : Infinity;
+    const wait = outcome === "retry"
+      ? this.#options.retryMs(this.#attempt)
+      : outcome === "unfinished"
+      ? 0
+      : Infinity;
     this.#mustRunAt = now + Math.min(wait, this.#options.maxPeriodMs);
     this.#schedule();
   }

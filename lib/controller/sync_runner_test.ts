@@ -51,7 +51,7 @@ const TIMELINES: readonly Timeline[] = [
     ],
   },
   {
-    name: "retries after a failure, and a successful run takes the retry back",
+    name: "retries after a failure, and a successful run cancels the retry",
     steps: [
       [0, "fail next", 0],
       [0, "request", 1],
@@ -193,7 +193,7 @@ Deno.test("SyncRunner makes one run of 100 requests within one gap", async () =>
   await runner.stop();
 });
 
-Deno.test("SyncRunner takes a thrown error for a failed run", async () => {
+Deno.test("SyncRunner treats a thrown error as a failed run", async () => {
   const clock = new FakeClock();
   let runs = 0;
   const runner = new SyncRunner({ clock }, {
@@ -227,7 +227,7 @@ Deno.test("SyncRunner.stop() waits for the run in flight", async () => {
   assertEquals(events, ["run ended", "stopped"]);
 });
 
-Deno.test("SyncRunner.activity names what waits and what runs", async () => {
+Deno.test("SyncRunner.activity describes waiting and running syncs", async () => {
   const clock = new FakeClock();
   const runner = new SyncRunner({ clock }, {
     ...UPSTREAM,

@@ -1,5 +1,6 @@
 /**
- * How long changes wait for their sync, compared with the runner of kube-proxy 1.36 in the same run.
+ * Measures how long changes wait for their sync, compared with the runner of kube-proxy 1.36 in the
+ * same run.
  *
  * @module
  */
@@ -13,15 +14,15 @@ const PERIOD_MS = 1000;
 /** The default of `syncPeriod`. */
 const SYNC_PERIOD_MS = 30_000;
 
-/** What both runners run for: requests at these times, and runs of `runMs`, of which some fail. */
+/** The input of both runners: requests at these times, and runs of `runMs`, some of which fail. */
 interface History {
   readonly requests: readonly number[];
   readonly runMs: number;
   /** Numbers of runs that fail, from 1. */
   readonly fails?: readonly number[];
-  /** How late timers fire, as they do on a busy node. */
+  /** The delay of timers, as on a busy node. */
   readonly lateMs?: number;
-  /** How far the time of day jumps at each request, forward and back in turns. */
+  /** The jump of the time of day at each request, forward and back in turns. */
   readonly jumpMs?: number;
 }
 
@@ -32,7 +33,7 @@ interface Run {
   readonly isGood: boolean;
 }
 
-/** What the histories need of a runner. */
+/** The methods of a runner that the histories call. */
 type Runner = Pick<SyncRunner, "start" | "request" | "stop">;
 
 /**
@@ -81,7 +82,7 @@ function createSyncRunner(clock: FakeClock, run: () => Promise<RunOutcome>): Syn
 const createGapRunner = (clock: FakeClock, run: () => Promise<RunOutcome>) =>
   new GapRunner(clock, run);
 
-/** The runs that a runner makes of a history. */
+/** The runs of a runner for a history. */
 async function runsOf(
   create: (clock: FakeClock, run: () => Promise<RunOutcome>) => Runner,
   { requests, runMs, fails = [], lateMs = 0, jumpMs = 0 }: History,
@@ -119,7 +120,7 @@ function randomRequests(
   return Array.from({ length: count }, () => at += Math.round(random() * 2 * spacingMs));
 }
 
-/** When the change of each request is written. */
+/** Returns the time at which the change of each request is written. */
 function writtenAt({ requests }: History, runs: readonly Run[]): readonly number[] {
   return requests.map((at) => runs.find(({ start, isGood }) => isGood && start >= at)!.end);
 }
@@ -128,7 +129,7 @@ function waits(history: History, runs: readonly Run[]): readonly number[] {
   return writtenAt(history, runs).map((at, index) => at - history.runMs - history.requests[index]!);
 }
 
-/** When changes come. None of them may be written later than with kube-proxy. */
+/** The times of changes. None of them may be written later than with kube-proxy. */
 const HISTORIES: Readonly<Record<string, readonly number[]>> = {
   "one change": [0],
   "two at once": [0, 0],
@@ -144,12 +145,12 @@ for (const [name, requests] of Object.entries(HISTORIES)) {
     for (const runMs of [0, 30, 400, 900]) {
       for (const fails of [[], [1], [2, 3]]) {
         const history = { requests, runMs, fails };
-        const theirs = writtenAt(history, await runsOf(createGapRunner, history));
+        const upstream = writtenAt(history, await runsOf(createGapRunner, history));
         const ours = writtenAt(history, await runsOf(createSyncRunner, history));
-        const isLate = ours.some((at, index) => at > theirs[index]!);
+        const isLate = ours.some((at, index) => at > upstream[index]!);
         assert(
           !isLate,
-          `${JSON.stringify(history)}: ${ours.join(" ")}, theirs ${theirs.join(" ")}`,
+          `${JSON.stringify(history)}: ${ours.join(" ")}, upstream ${upstream.join(" ")}`,
         );
       }
     }
@@ -170,18 +171,18 @@ Deno.test("SyncRunner lets random changes wait no longer than kube-proxy's runne
       await t.step(`${runMs} ms a sync, a change every ${spacingMs} ms`, async () => {
         const requests = randomRequests({ count: 300, spacingMs, seed: runMs + spacingMs });
         const history = { requests, runMs };
-        const theirs = waits(history, await runsOf(createGapRunner, history));
+        const upstream = waits(history, await runsOf(createGapRunner, history));
         const runs = await runsOf(createSyncRunner, history);
         const ours = waits(history, runs);
         for (const [index, wait] of ours.entries()) {
           assert(wait <= PERIOD_MS + runMs, `change ${index} waits ${wait} ms`);
         }
         const longest = ours.toSorted((a, b) => b - a);
-        for (const [index, wait] of theirs.toSorted((a, b) => b - a).entries()) {
+        for (const [index, wait] of upstream.toSorted((a, b) => b - a).entries()) {
           const difference = longest[index]! - wait;
           assert(difference <= PERIOD_MS / 100, `wait ${index} of ours is ${difference} ms longer`);
         }
-        assert(sum(ours) <= sum(theirs), `${sum(ours)} ms, with kube-proxy ${sum(theirs)} ms`);
+        assert(sum(ours) <= sum(upstream), `${sum(ours)} ms, with kube-proxy ${sum(upstream)} ms`);
         for (const [index, { start }] of runs.entries()) {
           const within = runs.slice(index).filter((run) => run.start < start + 10 * PERIOD_MS);
           assert(within.length <= 2 + 10, `${within.length} runs within 10 s from ${start} ms on`);
@@ -204,9 +205,9 @@ Deno.test("SyncRunner makes one run more than kube-proxy's runner, however long 
   for (const runMs of [0, 30, 400, 3000]) {
     await t.step(`${runMs} ms a sync`, async () => {
       const requests = randomRequests({ count: 5000, spacingMs: 40, seed: runMs });
-      const theirs = await runsOf(createGapRunner, { requests, runMs });
+      const upstream = await runsOf(createGapRunner, { requests, runMs });
       const ours = await runsOf(createSyncRunner, { requests, runMs, lateMs: 100 });
-      for (const [index, { start }] of theirs.entries()) {
+      for (const [index, { start }] of upstream.entries()) {
         const runs = ours.filter((run) => run.start <= start).length;
         assert(runs <= index + 2, `${runs} runs until ${start} ms, ${index + 1} with kube-proxy`);
       }

@@ -33,7 +33,7 @@ Deno.test("TaskGroup ends all tasks when one fails, and passes the failure on", 
   assertEquals(ended, true);
 });
 
-Deno.test("TaskGroup does not take an error after the end for a failure", async () => {
+Deno.test("TaskGroup ignores an error after the end", async () => {
   const group = new TaskGroup(new AbortController().signal);
   group.run("clumsy", async (signal) => {
     await whenAborted(signal);
@@ -43,7 +43,7 @@ Deno.test("TaskGroup does not take an error after the end for a failure", async 
   await group.ended();
 });
 
-Deno.test("TaskGroup names a task that does not end within 15 s, and goes on without it", async () => {
+Deno.test("TaskGroup names a task that does not end within 15 s, and continues without it", async () => {
   const stage = { clock: new FakeClock(), logger: new MemoryLogger() };
   const group = new TaskGroup(new AbortController().signal);
   group.run("stubborn", () => new Promise(() => {}));

@@ -78,6 +78,14 @@ export class TokenBucket {
       );}
   }
 
+  /** Records that a run ended before its work was done; the token is for the run that continues. */
+  runInterrupted(now: number): void {
+    if (this.#run === undefined) return;
+    this.#run = undefined;
+    this.#countedFrom = now;
+    this.#creditMs += this.#periodMs;
+  }
+
   #creditAt(now: number): number {
     const earned = this.#run ? 0 : Math.max(0, now - this.#countedFrom);
     return Math.min(this.#capacityMs, this.#creditMs + earned);

@@ -24,7 +24,7 @@ import type {
   PacketExplanation,
   VerdictName,
 } from "../proxy/packet_explanation.ts";
-import { findHit, nearMisses, type PacketHit } from "./packet_hit.ts";
+import { findHit, findOwnPort, nearMisses, type PacketHit } from "./packet_hit.ts";
 import type { ProxyPlan } from "../proxy/proxy_plan.ts";
 import type { TrafficPolicy } from "../proxy/service_port.ts";
 import { exclusionOf, selectEndpoints } from "../proxy/topology.ts";
@@ -34,7 +34,7 @@ import { assertNever, type Verdict } from "../proxy/verdict.ts";
 export interface ExplainOptions {
   /** ServicePorts that are not in effect. @default {nothing} */
   readonly quarantined?: readonly Quarantined[];
-  /** How the mode differs from the plan. @default {nowhere} */
+  /** The differences between the mode and the plan. @default {none} */
   readonly deviations?: ModeDeviations;
   /** Whether the mode binds Service addresses to the node. @default {false} */
   readonly bindsAddresses?: boolean;
@@ -65,7 +65,9 @@ export function explainPacket(
   const hit = findHit(plan, packet);
   const absence = hit && absenceOf(hit, packet, options);
   if (hit === undefined || absence !== undefined) {
-    return unclaimed({ plan, packet, origin, hit, options }, absence ?? { why: "no-service" });
+    const own = hit === undefined ? findOwnPort(plan, packet) : undefined;
+    const why = absence ?? own?.absence ?? { why: "no-service" as const };
+    return unclaimed({ plan, packet, origin, hit, options, claimants: own?.claimants ?? [] }, why);
   }
   return claimed({ plan, packet, origin, hit, options });
 }
@@ -75,7 +77,7 @@ export function isFromCluster({ isFromPod, isFromNode }: ExplainedOrigin): boole
   return isFromPod === true || isFromNode;
 }
 
-/** Why nothing is in effect for a ServicePort that was found. */
+/** Returns the reason why nothing is in effect for a ServicePort that was found. */
 function absenceOf(
   { service: { key } }: PacketHit,
   { to, port, protocol }: Packet,
@@ -92,9 +94,9 @@ function absenceOf(
 }
 
 function unclaimed(
-  { plan, packet, origin, hit, options: { deviations, unserved = [], isDraft } }:
+  { plan, packet, origin, hit, options: { deviations, unserved = [], isDraft }, claimants }:
     & Omit<Passage, "hit">
-    & { readonly hit: PacketHit | undefined },
+    & { readonly hit: PacketHit | undefined; readonly claimants: readonly NearMiss[] },
   absence: Pick<ExplainedVerdict & { kind: "unclaimed" }, "detail" | "why">,
 ): PacketExplanation {
   const serviceCidr = plan.shared.serviceCidrs.find((cidr) => cidrContains(cidr, packet.to));
@@ -103,7 +105,9 @@ function unclaimed(
     packet,
     origin,
     ...(hit && { service: serviceOf(hit) }),
-    nearMisses: hit === undefined && !isDraft ? [...unserved, ...nearMisses(plan, packet)] : [],
+    nearMisses: hit === undefined && !isDraft
+      ? [...claimants, ...unserved, ...nearMisses(plan, packet)]
+      : [],
     ...(serviceCidr !== undefined && { serviceCidr }),
     verdict: {
       kind: "unclaimed",

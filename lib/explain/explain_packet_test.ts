@@ -63,7 +63,7 @@ function eligible({ endpoints }: PacketExplanation): readonly string[] {
   return endpoints.filter(({ eligible }) => eligible).map(({ key }) => key);
 }
 
-Deno.test("explainPacket() names who claims an address and does not get it", () => {
+Deno.test("explainPacket() names the ServicePorts that claim an address without owning it", () => {
   const { service } = explain("10.96.0.1:80");
   assertEquals<unknown>(service, {
     key: WEB.key,
@@ -72,7 +72,7 @@ Deno.test("explainPacket() names who claims an address and does not get it", () 
   });
 });
 
-Deno.test("explainPacket() says which endpoints the mode leaves out, and why", () => {
+Deno.test("explainPacket() names the endpoints that the mode leaves out, and the reason", () => {
   const leftOut = new Map([[THERE.key, "it leads back"]]);
   const explanation = explain("10.96.0.1:80", { deviations: { leftOut } });
   assertEquals(eligible(explanation), [HERE.key]);
@@ -83,7 +83,7 @@ Deno.test("explainPacket() says which endpoints the mode leaves out, and why", (
   );
 });
 
-Deno.test("explainPacket() takes what is in quarantine for nobody's", () => {
+Deno.test("explainPacket() treats a frontend in quarantine as unserved", () => {
   const whole = explain("10.96.0.1:80", { quarantined: [{ key: WEB.key, reason: "no room" }] });
   assertEquals<unknown>(whole.verdict, {
     kind: "unclaimed",
@@ -123,7 +123,7 @@ Deno.test("explainPacket() follows a mode that refuses, hides the client, or doe
   });
 });
 
-Deno.test("explainPacket() tells a pod of another node that is sent its own packet from one here", () => {
+Deno.test("explainPacket() distinguishes a hairpin of another node's pod from one on this node", () => {
   const ofPod = (address: string) =>
     explainPacket(PLAN, packet("pod", address, "10.96.0.1:80")).endpoints
       .map(({ seesNode }) => seesNode);
@@ -146,7 +146,7 @@ for (
     ["192.0.2.9:12345", []],
   ] as const
 ) {
-  Deno.test(`explainPacket() knows what may have been meant by ${to}`, () => {
+  Deno.test(`explainPacket() suggests possible targets for ${to}`, () => {
     const { nearMisses } = explain(to);
     assertEquals(nearMisses.map(({ kind, service }) => `${kind} ${service}`), [...expected]);
   });

@@ -55,6 +55,8 @@ function absenceText(
   switch (verdict.why) {
     case "no-service":
       return `no Service has ${socketOf(packet)}`;
+    case "own-port":
+      return verdict.detail ?? "";
     case "quarantined":
       return `${name} is IN QUARANTINE, so this address is not in effect`;
     case "unserved-by-mode":

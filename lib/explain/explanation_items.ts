@@ -70,6 +70,8 @@ export function missItem(
         formatHostPort(packet.to, packet.port)
       } is an endpoint of ${name} itself: what is ` +
         "sent straight to a pod passes by every Service";
+    case "own-port":
+      return `${name} asks for this address and port, which stay with kube-relay`;
     case "other-port":
       return `${name} has this address, on port ${port}/${protocol}`;
     case "target-port":

@@ -89,7 +89,7 @@ function toStep(explanation: PacketExplanation, { mode }: StepContext): Explanat
     items.push(`${nameOf(claimant)} also has this address, but the older Service is served`);
   }
   if (verdict.kind === "unclaimed") {
-    if (verdict.detail !== undefined) items.push(verdict.detail);
+    if (verdict.detail !== undefined && verdict.why !== "own-port") items.push(verdict.detail);
     if (serviceCidr !== undefined && verdict.why === "no-service") {
       items.push(`it is in ${serviceCidr}, from which cluster IPs are taken`);
     }
@@ -100,6 +100,8 @@ function toStep(explanation: PacketExplanation, { mode }: StepContext): Explanat
   }
   const owner = service
     ? `the ${ROLE_WORDS[service.role]} of ${nameOf(service.key)}`
+    : verdict.kind === "unclaimed" && verdict.why === "own-port"
+    ? "an address and port of kube-relay itself"
     : "an address and port that no Service has";
   return { topic: "to", text: `${socketOf(packet)}, ${owner}`, ...(items.length > 0 && { items }) };
 }
@@ -110,7 +112,7 @@ function* nearestStep(
 ): Generator<ExplanationStep> {
   if (nearMisses.length === 0) return;
   const items = nearMisses.map((miss) => missItem(miss, { packet, shared }));
-  yield { topic: "nearest", text: "what may have been meant:", items };
+  yield { topic: "nearest", text: "possible targets:", items };
 }
 
 function* sourceRangesStep(
@@ -140,7 +142,7 @@ function* policyStep(
     : "endpoints on every node";
   const text = policy.policy === ofService
     ? `${name} ${ofService}: ${where}`
-    : `${name} ${ofService} binds clients outside only, not pods and the node: ${where}`;
+    : `${name} ${ofService} applies to outside clients only, not to pods and the node: ${where}`;
   const items = [
     ...(modeReason === undefined ? [] : [modeReason]),
     ...(hints === undefined ? [] : [
@@ -193,14 +195,15 @@ function* affinityStep({ affinity, verdict }: PacketExplanation): Generator<Expl
   }
   const { timeoutSeconds, entry, unknown } = affinity;
   const items: string[] = [];
-  if (entry === "none") items.push("nothing is remembered of this client: any endpoint may be it");
+  if (entry === "none") items.push("no endpoint is remembered for this client: any may be chosen");
   else if (entry !== undefined) {
     const left = entry.expiresInSeconds;
     const until = left === undefined ? "" : `, for another ${left} s`;
-    items.push(`this client goes to ${entry.endpoint} now${until}`);
+    items.push(`this client is bound to ${entry.endpoint}${until}`);
   }
-  if (unknown !== undefined) items.push(`whether this client has one now: ${unknown}`);
-  const text = `ClientIP: a client keeps its endpoint until it stays away for ${timeoutSeconds} s`;
+  if (unknown !== undefined) items.push(`the endpoint of this client is unknown: ${unknown}`);
+  const text =
+    `ClientIP: a client keeps its endpoint until it has been idle for ${timeoutSeconds} s`;
   yield { topic: "affinity", text, ...(items.length > 0 && { items }) };
 }
 
@@ -260,7 +263,7 @@ const REASONS: Readonly<Record<SourceReason, string>> = {
   "no-detector": "which packets come from pods is not known, so none is masqueraded; " +
     "--cluster-cidr would show it",
   "off-cluster": "the sender counts as outside, and answers have to come back through this node",
-  "pod": "pods keep theirs",
+  "pod": "pods keep their address",
 };
 
 /** Whether the endpoints see the sender's address, and why. */

@@ -1,11 +1,13 @@
 import type { Service } from "../api/kinds/service.ts";
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
 import {
+  type ContestedFrontend,
   type Frontend,
   type FrontendRole,
   frontendsOf,
   nodePortAddressesOf,
 } from "../proxy/frontend.ts";
+import { ownPortText } from "../proxy/frontend_owners.ts";
 import type { Packet } from "../proxy/packet.ts";
 import type { NearMiss, UnservedReason } from "../proxy/packet_explanation.ts";
 import type { ProxyPlan, SharedPlan } from "../proxy/proxy_plan.ts";
@@ -35,11 +37,36 @@ export function findHit(
   let owner: Omit<PacketHit, "otherClaimants"> | undefined;
   const otherClaimants: ServicePortKey[] = [];
   for (const service of services.values()) {
-    if (isContestedAt(service, target, shared)) otherClaimants.push(service.key);
+    if (contestedAt(service, target, shared)) otherClaimants.push(service.key);
     const frontend = frontendAt(service, target, shared);
     if (frontend) owner = { service, frontend };
   }
   return owner && { ...owner, otherClaimants };
+}
+
+/** An address and port of kube-relay itself, and the ServicePorts that ask for them. */
+interface OwnPort {
+  readonly absence: { readonly why: "own-port"; readonly detail: string };
+  readonly claimants: readonly NearMiss[];
+}
+
+/** Finds out whether kube-relay itself owns an address and port that a ServicePort asks for. */
+export function findOwnPort(
+  { services, shared }: ProxyPlan,
+  target: PacketTarget,
+): OwnPort | undefined {
+  let server: string | undefined;
+  const claimants: NearMiss[] = [];
+  for (const service of services.values()) {
+    const { owner } = contestedAt(service, target, shared) ?? {};
+    if (typeof owner !== "object") continue;
+    server = owner.server;
+    if (claimants.length < MOST_MISSES) {
+      claimants.push(missOf(service, { kind: "own-port", address: target.to }));
+    }
+  }
+  if (server === undefined) return undefined;
+  return { absence: { why: "own-port", detail: ownPortText(target.port, { server }) }, claimants };
 }
 
 /** The frontend of a ServicePort at an address and port. */
@@ -58,14 +85,14 @@ function frontendAt(
   );
 }
 
-/** Whether another ServicePort owns an address and port that this one claims. */
-function isContestedAt(
+/** The frontend that a ServicePort claims at an address and port, and does not own. */
+function contestedAt(
   { contested, protocol }: ServicePlan,
   target: PacketTarget,
   { nodePortAddresses }: Pick<SharedPlan, "nodePortAddresses">,
-): boolean {
-  if (contested === undefined || protocol !== target.protocol) return false;
-  return contested.some(({ address, port }) =>
+): ContestedFrontend | undefined {
+  if (contested === undefined || protocol !== target.protocol) return undefined;
+  return contested.find(({ address, port }) =>
     port === target.port &&
     (address === undefined ? nodePortAddresses.includes(target.to) : address === target.to)
   );

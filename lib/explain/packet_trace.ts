@@ -40,14 +40,14 @@ export interface TraceStep {
   readonly verdict: string;
   /** The packet at this step, if it differs from the step before. */
   readonly header?: PacketHeader;
-  /** What a step of kube-relay means. */
+  /** The meaning of a step of kube-relay. */
   readonly meaning?: string;
 }
 
 /** The final result of these rules for the packet. */
 export type TraceEnding = "went on" | "rejected" | "dropped" | "not seen";
 
-/** What the watch observed. */
+/** The observed path of a packet. */
 export interface TracedPath {
   readonly steps: readonly TraceStep[];
   readonly ending: TraceEnding;
@@ -62,7 +62,7 @@ export interface TracedPath {
   readonly turnedTo?: string;
   /** The client address that the endpoint sees, in a mode that knows it. */
   readonly seenAs?: IpAddress;
-  /** What the reader needs to know to understand the steps, each a sentence. */
+  /** Notes that the reader needs to understand the steps, each a sentence. */
   readonly notes: readonly string[];
 }
 
@@ -74,11 +74,11 @@ export interface PacketWatch extends AsyncDisposable {
    * Resolves once the packet is seen; never if this method cannot see it. Rejects if the watch fails.
    */
   readonly seen: Promise<void>;
-  /** Waits until no more steps arrive, and returns what was seen. */
+  /** Waits until no more steps arrive, and returns the observation. */
   path(options: PathOptions): Promise<TracedPath>;
 }
 
-/** What is known of the packet besides the observation. */
+/** The known facts about the packet besides the observation. */
 export interface PathOptions {
   /** The ServicePort that owns the destination. */
   readonly service?: string | undefined;
@@ -92,7 +92,7 @@ export type StartPacketWatch = (
   options: { readonly signal: AbortSignal },
 ) => Promise<PacketWatch>;
 
-/** Why a packet cannot be observed, and what would be right. */
+/** Thrown if a packet cannot be observed. The message gives the reason and the remedy. */
 export class TraceError extends Error {
   override name = "TraceError";
 }

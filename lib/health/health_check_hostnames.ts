@@ -22,8 +22,8 @@ const WILDCARDS: Readonly<Record<IpFamily, string>> = { IPv4: "0.0.0.0", IPv6: "
  *
  * Upstream has one socket on `0.0.0.0` and one on `[::]` for IPv6 alone. Deno's `[::]` covers IPv4
  * too on most machines; it then serves both, and the client's address shows its family. If only
- * IPv6 is to be everywhere, `[::]` would also take the IPv4 addresses, so each IPv6 address gets
- * its own socket.
+ * IPv6 has to be served everywhere, `[::]` would also take the IPv4 addresses, so each IPv6 address
+ * gets its own socket.
  */
 export function healthCheckHostnames(
   has: ReadonlySet<IpFamily>,

@@ -20,7 +20,7 @@ const BOTH: readonly IpFamily[] = ["IPv4", "IPv6"];
 
 const ROWS: readonly Row[] = [
   {
-    name: "one socket for both families where [::] takes both",
+    name: "one socket for both families if [::] covers both",
     has: BOTH,
     everywhere: BOTH,
     expect: ["::"],
@@ -32,14 +32,14 @@ const ROWS: readonly Row[] = [
     expect: ["::"],
   },
   {
-    name: "one socket for each family where [::] takes IPv6 alone",
+    name: "one socket for each family if [::] covers only IPv6",
     has: BOTH,
     everywhere: BOTH,
     wildcard: "ipv6-only",
     expect: ["0.0.0.0", "::"],
   },
   {
-    name: "no IPv6 for an IPv4 Service where [::] takes IPv6 alone",
+    name: "no IPv6 for an IPv4 Service if [::] covers only IPv6",
     has: ["IPv4"],
     everywhere: BOTH,
     wildcard: "ipv6-only",
@@ -77,7 +77,7 @@ const ROWS: readonly Row[] = [
     expect: ["192.0.2.1", "192.0.2.2", "2001:db8::1"],
   },
   {
-    name: "[::] next to selected IPv4 addresses where it takes IPv6 alone",
+    name: "[::] next to selected IPv4 addresses if it covers only IPv6",
     has: BOTH,
     everywhere: ["IPv6"],
     wildcard: "ipv6-only",

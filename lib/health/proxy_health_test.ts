@@ -57,7 +57,7 @@ Deno.test("ProxyHealth counts from the oldest request that waits", () => {
   assertEquals(health.healthy(), false);
 });
 
-Deno.test("ProxyHealth takes a jump of the time of day for no delay, and reports the new time", () => {
+Deno.test("ProxyHealth does not count a jump of the time of day as a delay, and reports the new time", () => {
   const { clock, health } = createHealth();
   health.started(serviceLoop("IPv4"));
   health.queued(serviceLoop("IPv4"));

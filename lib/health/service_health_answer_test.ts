@@ -27,7 +27,7 @@ Deno.test("answerServiceHealth() wants an endpoint and a proxy that keeps up", (
   }
 });
 
-Deno.test("answerServiceHealth() has nothing to say of a Service that has gone", async () => {
+Deno.test("answerServiceHealth() reports nothing about a deleted Service", async () => {
   const answer = answerServiceHealth(undefined);
   assertEquals([answer.status, await answer.text()], [200, ""]);
 });

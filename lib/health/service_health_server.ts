@@ -83,7 +83,7 @@ export class ServiceHealthServer {
   readonly #open = new Map<ServiceKey, OpenService>();
   /** Services to check. */
   readonly #dirty = new Set<ServiceKey>();
-  /** Services without all sockets, and what was logged of them. */
+  /** Services without all sockets, and their logged problems. */
   readonly #failed = new Map<ServiceKey, string>();
   #wildcard: Wildcard | undefined;
   #working: Promise<void> | undefined;

@@ -195,7 +195,7 @@ Deno.test("ServiceHealthServer keeps its other addresses when one has left the m
   assertEquals(stage.failures, [`web ${port}`]);
 });
 
-Deno.test("ServiceHealthServer reports a port that is taken, keeps the others, and tries again at the next sync", async () => {
+Deno.test("ServiceHealthServer reports a port in use, keeps the others, and tries again at the next sync", async () => {
   await using stage = createStage();
   const [port, other] = [unusedPort(), unusedPort()];
   const services = [{ ...service(port), name: "web" }, { ...service(other), name: "other" }];
@@ -210,7 +210,7 @@ Deno.test("ServiceHealthServer reports a port that is taken, keeps the others, a
   assertEquals((await ask(port)).status, 503);
 });
 
-Deno.test("ServiceHealthServer tries again by itself, more and more slowly, and says so once", async () => {
+Deno.test("ServiceHealthServer tries again by itself, more and more slowly, and reports it once", async () => {
   const clock = new FakeClock();
   await using stage = createStage({ clock });
   const port = unusedPort();

@@ -14,7 +14,7 @@ import { ServiceHealthTable } from "./service_health_table.ts";
 
 const WEB = "ns/web" as ServiceKey;
 
-/** Tells a table of plans as a syncer does, and remembers what each family had. */
+/** Passes plans to a table as a sync does, and remembers the last plan of each family. */
 function createTable() {
   const table = new ServiceHealthTable();
   const previous = new Map<IpFamily, ProxyPlan>();
@@ -70,7 +70,7 @@ Deno.test("ServiceHealthTable keeps the families of a Service apart, and its por
   assertEquals(table.get(WEB), undefined);
 });
 
-Deno.test("ServiceHealthTable names what changed and nothing else", () => {
+Deno.test("ServiceHealthTable names only changed Services", () => {
   const { sync } = createTable();
   const other = { name: "other" };
   assertEquals(sync([{ ...checked }, other]), [WEB]);

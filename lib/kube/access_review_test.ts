@@ -34,7 +34,7 @@ async function withClient(use: (fake: FakeApiServer, client: KubeClient) => Prom
   await use(fake, new KubeClient({ clock: systemClock, auth, transport }));
 }
 
-Deno.test("reviewAccess() returns what the API server does not allow, in the order asked", () =>
+Deno.test("reviewAccess() returns the denied rights, in the order of the requests", () =>
   withClient(async (fake, client) => {
     const { signal } = new AbortController();
     assertEquals(await reviewAccess(client, ALL, signal), []);
@@ -50,7 +50,7 @@ Deno.test("reviewAccess() returns what the API server does not allow, in the ord
     ]);
   }));
 
-Deno.test("reviewAccess() throws where the API server answers no reviews", () =>
+Deno.test("reviewAccess() throws if the API server answers no reviews", () =>
   withClient(async (fake, client) => {
     fake.setMissing("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", 404);
     const { signal } = new AbortController();
@@ -58,7 +58,7 @@ Deno.test("reviewAccess() throws where the API server answers no reviews", () =>
     assertEquals(error.isNotFound(), true);
   }));
 
-Deno.test("clusterRoleYaml() grants exactly what is given, in one line that is YAML", () => {
+Deno.test("clusterRoleYaml() grants exactly the given rights, in one line of YAML", () => {
   const text = clusterRoleYaml("kube-relay-policy", ALL);
   assertEquals(/["\n]/.test(text), false, text);
   assertEquals(parse(text), {

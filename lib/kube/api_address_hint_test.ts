@@ -44,7 +44,7 @@ for (
     }],
   ] as const satisfies readonly (readonly [string, Partial<ApiAddressFacts>])[]
 ) {
-  Deno.test(`apiAddressHint() says nothing of ${name}`, () => {
+  Deno.test(`apiAddressHint() reports nothing about ${name}`, () => {
     assertEquals(apiAddressHint({ ...FACTS, ...facts }), undefined);
   });
 }

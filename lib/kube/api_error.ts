@@ -15,7 +15,7 @@ interface ApiErrorDetails {
   readonly status: number;
   /** `reason` of the `Status`, such as `Expired`. */
   readonly reason?: string | undefined;
-  /** How long the client should wait before the next request. */
+  /** The time that the client should wait before the next request. */
   readonly retryAfterMs?: number | undefined;
   /** `reason` of each cause in the `Status`. */
   readonly causes?: readonly string[] | undefined;

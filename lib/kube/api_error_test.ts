@@ -9,7 +9,7 @@ const EXPIRED = {
   code: 410,
 };
 
-Deno.test("apiErrorFromStatus() says action, code, reason and the server's words", () => {
+Deno.test("apiErrorFromStatus() names action, code, reason and the server's words", () => {
   const error = apiErrorFromStatus(EXPIRED, { action: "watch /api/v1/services" });
   assertEquals(
     error.message,
@@ -18,7 +18,7 @@ Deno.test("apiErrorFromStatus() says action, code, reason and the server's words
   assertEquals([error.status, error.reason], [410, "Expired"]);
 });
 
-Deno.test("apiErrorFromStatus() makes do with what a proxy in between sends", () => {
+Deno.test("apiErrorFromStatus() handles the answer of a proxy in between", () => {
   for (
     const [raw, message] of [
       ["<html>Bad Gateway</html>", "Cannot read /x: 502: <html>Bad Gateway</html>"],
@@ -36,7 +36,7 @@ Deno.test("apiErrorFromStatus() makes do with what a proxy in between sends", ()
   }
 });
 
-Deno.test("apiErrorFromStatus() takes the wait from the header, or from the Status", () => {
+Deno.test("apiErrorFromStatus() reads the wait from the header, or from the Status", () => {
   const status = { code: 429, details: { retryAfterSeconds: 3 } };
   const wait = (retryAfterMs?: number) =>
     apiErrorFromStatus(status, { action: "read /x", retryAfterMs }).retryAfterMs;

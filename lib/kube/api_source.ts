@@ -46,11 +46,11 @@ export interface ApiSourceOptions {
 export interface ApiSourceStatus {
   readonly auth: KubeAuthDescription;
   readonly connected: boolean;
-  /** When the server last sent anything, in the time of `Clock.now()`. */
+  /** The time of the server's last message, by `Clock.now()`. */
   readonly lastSignOfLifeMs: number | undefined;
   /** The resources that are followed now. */
   readonly resources: readonly FollowedResource[];
-  /** Why the server may be unreachable, and the remedy. */
+  /** The likely reason why the server is unreachable, and the remedy. */
   readonly hint: string | undefined;
 }
 
@@ -231,7 +231,7 @@ export interface ApiAddressFacts {
 const CURE = "kube-relay provides that address and cannot depend on it: give the API server's " +
   "own address with --master, or in a kubeconfig";
 
-/** Returns what is wrong with the server's address and what would be right, or `undefined`. */
+/** Returns the fault of the server's address and the remedy, or `undefined`. */
 export function apiAddressHint(facts: ApiAddressFacts): string | undefined {
   const { hostname, port } = new URL(facts.auth.server);
   const host = hostname.replace(/^\[|\]$/g, "");

@@ -127,7 +127,7 @@ for (const scheme of ["https", "http"] as const) {
     }));
 }
 
-Deno.test("ApiSource.run() goes on without ServiceCIDRs and Node that it may not read", () =>
+Deno.test("ApiSource.run() continues without ServiceCIDRs and Node that it may not read", () =>
   withSource(async (stage) => {
     await synced(stage);
     assertEquals(phaseOf(stage, "ServiceCIDR"), "unavailable");
@@ -168,7 +168,7 @@ Deno.test("ApiSource.run() lets Endpoints stand in for EndpointSlices until ther
     timing: { unavailableRetryMs: 100 },
   }));
 
-Deno.test("ApiSource.run() follows Endpoints next to EndpointSlices where that is asked for", () =>
+Deno.test("ApiSource.run() follows Endpoints next to EndpointSlices if that is asked for", () =>
   withSource(async (stage) => {
     await synced(stage);
     const { endpoints, endpointSlices } = stage.informers;
@@ -190,7 +190,7 @@ for (
     "Endpoints",
   ]] as const
 ) {
-  Deno.test(`ApiSource.run() goes on with both kinds of endpoints asked for and no ${kind}`, () =>
+  Deno.test(`ApiSource.run() continues with both kinds of endpoints asked for and no ${kind}`, () =>
     withSource(async (stage) => {
       await synced(stage);
       const { endpoints, endpointSlices } = stage.informers;
@@ -219,7 +219,7 @@ Deno.test("ApiSource.run() leaves out an object that can't be read, and names th
     },
   }));
 
-Deno.test("ApiSource says that its server has an address that it should provide itself", () =>
+Deno.test("ApiSource reports that its server has an address that it should provide itself", () =>
   withSource(async (stage) => {
     await synced(stage);
     assertStringIncludes(
@@ -235,7 +235,7 @@ Deno.test("ApiSource says that its server has an address that it should provide 
     },
   }));
 
-Deno.test("ApiSource says what to do when KUBERNETES_SERVICE_HOST does not answer", () =>
+Deno.test("ApiSource names the remedy when KUBERNETES_SERVICE_HOST does not answer", () =>
   withSource(async ({ source, logger }) => {
     await eventually("it is logged", () => logger.lines.some(({ fields }) => "hint" in fields));
     assertStringIncludes(source.status().hint ?? "", "--master");

@@ -31,7 +31,7 @@ function service(name: string) {
   return { apiVersion: "v1", kind: "Service", metadata, spec: { clusterIP: "10.0.0.1" } };
 }
 
-Deno.test("KubeClient.get() reads an object; what is not there is not found", () =>
+Deno.test("KubeClient.get() reads an object, and rejects for a missing one", () =>
   withClient(async ({ fake, client }) => {
     fake.store.create(service("web"));
     const found = await client.get("/api/v1/namespaces/default/services/web", signal);
@@ -51,7 +51,7 @@ Deno.test("KubeClient.create() stores an object; a second one exists already", (
     assertEquals(again.isAlreadyExists(), true);
   }));
 
-Deno.test("KubeClient.patch() changes what the patch names; what is not there is not found", () =>
+Deno.test("KubeClient.patch() changes the fields of the patch, and rejects for a missing object", () =>
   withClient(async ({ fake, client }) => {
     fake.store.create(service("web"));
     const path = "/api/v1/namespaces/default/services";
@@ -63,7 +63,7 @@ Deno.test("KubeClient.patch() changes what the patch names; what is not there is
     assertEquals((await assertRejects(refused, ApiError)).isNotFound(), true);
   }));
 
-Deno.test("KubeClient.listPage() hands over a page, and says how to go on", () =>
+Deno.test("KubeClient.listPage() returns a page, and its continuation", () =>
   withClient(async ({ fake, client }) => {
     for (const name of ["a", "b", "c"]) fake.store.create(service(name));
     const names: unknown[] = [];

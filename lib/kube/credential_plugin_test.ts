@@ -66,12 +66,12 @@ Deno.test("credentialPlugin() is run again after a failure", async () => {
   assertEquals((await ask()).authorization, "Bearer t");
 });
 
-Deno.test("credentialPlugin() takes a relative path from the kubeconfig's folder", () => {
+Deno.test("credentialPlugin() resolves a relative path from the kubeconfig's folder", () => {
   assertEquals(plugin({ ...EXEC, command: "./bin/kubelogin" }).name, "/etc/./bin/kubelogin");
   assertEquals(plugin({ ...EXEC, command: "/opt/kubelogin" }).name, "/opt/kubelogin");
 });
 
-Deno.test("credentialPlugin() says why a program can't be run", async () => {
+Deno.test("credentialPlugin() gives the reason why a program can't be run", async () => {
   const commands = new FakeCommandRunner().failCall(1, "not-permitted");
   assertStringIncludes(await failure(commands), `Cannot get credentials of ${FIELD}`);
 });
@@ -139,7 +139,7 @@ Deno.test("credentialPlugin() gives a real program its variables and KUBERNETES_
   );
 });
 
-Deno.test("credentialPlugin() ends a program that prints without end", async () => {
+Deno.test("credentialPlugin() ends a program that prints endlessly", async () => {
   const commands = createCommandRunner(systemClock);
   for (const command of ["exec yes", "exec yes >&2"]) {
     const exec = { ...EXEC, command: "sh", args: ["-c", command] };

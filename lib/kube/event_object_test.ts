@@ -20,7 +20,7 @@ const SERIES: EventSeries = {
 };
 const REPORTER = { name: "node-a.1", controller: "kube-proxy", instance: "kube-proxy-host-a" };
 
-Deno.test("eventObject() is what upstream posts at its start", () => {
+Deno.test("eventObject() equals the event of kube-proxy's start", () => {
   assertEquals(eventObject(SERIES, REPORTER), {
     apiVersion: "events.k8s.io/v1",
     kind: "Event",
@@ -51,7 +51,7 @@ Deno.test("eventsPath() is the object's namespace, default for a Node", () => {
   assertEquals(eventsPath(regarding), "/apis/events.k8s.io/v1/namespaces/demo/events");
 });
 
-Deno.test("seriesPatch() is empty for one event, which the API takes for no series", () => {
+Deno.test("seriesPatch() is empty for one event, which the API does not count as a series", () => {
   assertEquals(seriesPatch(SERIES), {});
   assertEquals(seriesPatch({ ...SERIES, count: 2 }), {
     series: { count: 2, lastObservedTime: "2026-01-01T12:00:01.007000Z" },

@@ -9,7 +9,7 @@ import { TransportError } from "./http_transport.ts";
 
 const EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events";
 
-/** Answers in order; what is left out is a success. */
+/** Answers in order; missing answers are successes. */
 class FakeEventClient {
   readonly sent: string[] = [];
   readonly bodies: Record<string, unknown>[] = [];
@@ -85,7 +85,7 @@ function refusal(status: number): Error {
   return apiErrorFromStatus({ code: status, message: "no" }, { action: "create" });
 }
 
-Deno.test("EventRecorder sends what was recorded before there was a client", () =>
+Deno.test("EventRecorder sends events that were recorded before the client existed", () =>
   withRecorder(async ({ client }) => {
     assertEquals(client.sent, ["create EVENTS"]);
     assertEquals(client.bodies[0]?.reportingInstance, "kube-proxy-host-a");
@@ -119,7 +119,7 @@ Deno.test("EventRecorder sends events that came twice before the first was sent 
     recorder.record(event());
   }));
 
-Deno.test("EventRecorder makes a new object where that of a series has expired", () =>
+Deno.test("EventRecorder makes a new object if that of a series has expired", () =>
   withRecorder(async ({ recorder, client }) => {
     recorder.record(event());
     await settle();
@@ -130,7 +130,7 @@ Deno.test("EventRecorder makes a new object where that of a series has expired",
     assertEquals((client.bodies[2]?.series as { count: number }).count, 2);
   }));
 
-Deno.test("EventRecorder tries 12 times about 10 s apart without an answer, then goes on", () =>
+Deno.test("EventRecorder tries 12 times about 10 s apart without an answer, then continues", () =>
   withRecorder(async ({ clock, recorder, client, logger }) => {
     const failure = new TransportError("connect", "refused");
     client.failures.push(...Array.from({ length: 12 }, () => failure));
@@ -147,7 +147,7 @@ Deno.test("EventRecorder tries 12 times about 10 s apart without an answer, then
     assertEquals(client.sent.length, 13);
   }));
 
-Deno.test("EventRecorder does not repeat what was rejected, and warns once", () =>
+Deno.test("EventRecorder does not repeat a rejected event, and warns once", () =>
   withRecorder(async ({ clock, recorder, client, logger }) => {
     client.failures.push(refusal(403), refusal(422));
     recorder.record(event("a"));
@@ -157,7 +157,7 @@ Deno.test("EventRecorder does not repeat what was rejected, and warns once", () 
     assertEquals(logger.lines.map(({ level }) => level), ["warn", "verbose"]);
   }));
 
-Deno.test("EventRecorder repeats what a server with trouble of its own could not take", () =>
+Deno.test("EventRecorder repeats an event after an error of the server", () =>
   withRecorder(async ({ clock, recorder, client }) => {
     client.failures.push(refusal(503), refusal(429));
     recorder.record(event());
@@ -165,7 +165,7 @@ Deno.test("EventRecorder repeats what a server with trouble of its own could not
     assertEquals(client.sent.length, 3);
   }));
 
-Deno.test("EventRecorder sends what is recorded right before the end", async () => {
+Deno.test("EventRecorder sends events that are recorded right before the end", async () => {
   const { recorder, client, clock } = createStage();
   const controller = new AbortController();
   const running = recorder.run(client as unknown as KubeClient, controller.signal);

@@ -7,13 +7,15 @@ import type { KubeEvent } from "./event.ts";
 
 /** A series without events for this time is closed; the next equal event is a new object. */
 export const SERIES_IDLE_MS = 6 * 60_000;
-/** How often an ongoing series is sent to the API server, however many events it has. */
+/**
+ * The interval at which an ongoing series is sent to the API server, however many events it has.
+ */
 export const SERIES_REFRESH_MS = 30 * 60_000;
 
 /** An event and its number of occurrences. */
 export interface EventSeries {
   readonly event: KubeEvent;
-  /** When it first occurred; milliseconds since 1970, as all times here. */
+  /** The time of the first occurrence; milliseconds since 1970, as all times here. */
   readonly firstAt: number;
   lastAt: number;
   count: number;

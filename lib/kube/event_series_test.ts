@@ -28,14 +28,14 @@ for (
     ["object", { regarding: nodeRegarding("node-b") }],
   ] as const
 ) {
-  Deno.test(`EventSeriesTable.add() takes an event with another ${what} for another series`, () => {
+  Deno.test(`EventSeriesTable.add() treats an event with another ${what} as another series`, () => {
     const table = new EventSeriesTable();
     table.add(EVENT, 1);
     assertEquals(table.add({ ...EVENT, ...other }, 2)?.count, 1);
   });
 }
 
-Deno.test("EventSeriesTable.sweep() closes what is idle, and reports what was not sent", () => {
+Deno.test("EventSeriesTable.sweep() closes idle series, and reports unsent counts", () => {
   const table = new EventSeriesTable();
   const series = table.add(EVENT, 0)!;
   series.sentCount = 1;
@@ -48,7 +48,7 @@ Deno.test("EventSeriesTable.sweep() closes what is idle, and reports what was no
   assertEquals(table.size, 0);
 });
 
-Deno.test("EventSeriesTable.sweep() reports a series that goes on every 30 min", () => {
+Deno.test("EventSeriesTable.sweep() reports an ongoing series every 30 min", () => {
   const table = new EventSeriesTable();
   const series = table.add(EVENT, 0)!;
   table.add(EVENT, 1);

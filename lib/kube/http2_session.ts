@@ -257,7 +257,7 @@ function isIpHost(origin: string): boolean {
   return hostname.startsWith("[") || /^[0-9.]+$/.test(hostname);
 }
 
-/** Returns the reason and the remedy; the codes are those of Node and OpenSSL. */
+/** Returns the reason and the remedy. The codes come from Node and OpenSSL. */
 function connectError(origin: string, error: Error & { code?: string }): TransportError {
   const cure = CURES.find(([pattern]) => pattern.test(error.code ?? ""))?.[1];
   const message = `Cannot connect to ${origin}: ${error.message}`;

@@ -61,7 +61,7 @@ for (const [name, bytes] of Object.entries(GOODBYES)) {
     });
     const results = await Promise.allSettled(requests);
     for (const result of results) {
-      // An answer that was begun may look complete; what is inside says whether it is.
+      // A partial answer may look complete; only its content shows the difference.
       assert(result.status === "fulfilled" || result.reason instanceof TransportError);
     }
     if (!name.startsWith("answers")) {

@@ -99,7 +99,7 @@ Deno.test("Http2Transport.request() throws the reason of a signal, also while it
     await assertRejects(() => waiting, RangeError, "during");
   }));
 
-Deno.test("Http2Transport.request() gives up connecting to a black hole, and says so", () =>
+Deno.test("Http2Transport.request() gives up connecting to a black hole, and reports it", () =>
   withServer(async ({ relay, get }) => {
     relay.swallowNew(true);
     const error = await assertRejects(
@@ -149,7 +149,7 @@ Deno.test("Http2Transport stays with a server that is silent and answers pings",
     await body.return?.();
   }, { timing: { pingAfterMs: 50, pingTimeoutMs: 5000 } }));
 
-Deno.test("Http2Transport lets streams go on after GOAWAY, and sends new ones elsewhere", () =>
+Deno.test("Http2Transport lets streams continue after GOAWAY, and sends new ones elsewhere", () =>
   withServer(async ({ fake, relay, get, transport }) => {
     const { body } = await get(WATCH);
     fake.goaway();
@@ -177,7 +177,7 @@ for (const cut of ["closeOpen", "resetOpen"] as const) {
     }));
 }
 
-Deno.test("Http2Transport connects again when the certificates changed; open watches go on", () =>
+Deno.test("Http2Transport connects again when the certificates changed; open watches continue", () =>
   withServer(async ({ fake, relay, auth, get }) => {
     const { body } = await get(WATCH);
     auth.tlsMaterial = { ...auth.tlsMaterial, ...await fake.rotateClientCertificate() };
@@ -244,7 +244,7 @@ Deno.test("Http2Transport checks the name in the certificate", async () => {
   }
 });
 
-Deno.test("Http2Transport says what is wrong with a server that has no TLS", async () => {
+Deno.test("Http2Transport describes the fault of a server without TLS", async () => {
   await using fake = await FakeApiServer.start({ scheme: "http" });
   const auth = new StaticAuth(`https://127.0.0.1:${fake.port}`);
   await using transport = new Http2Transport({ clock: systemClock, auth });
@@ -252,7 +252,7 @@ Deno.test("Http2Transport says what is wrong with a server that has no TLS", asy
   await assertRejects(() => asking, TransportError, "should the address begin with http://?");
 });
 
-Deno.test("Http2Transport says what is wrong with a server that has no HTTP/2", async () => {
+Deno.test("Http2Transport describes the fault of a server without HTTP/2", async () => {
   const ca = await createTestCertificateAuthority();
   const leaf = await ca.issue({ commonName: "old", ipv4: ["127.0.0.1"] });
   using listener = Deno.listenTls({

@@ -37,7 +37,7 @@ export interface HttpTransport extends AsyncDisposable {
   request(request: HttpRequest): Promise<HttpResponse>;
   /** Whether a connection is open now. */
   readonly connected: boolean;
-  /** When the server last sent anything, in the time of `Clock.now()`; `undefined` if never. */
+  /** The time of the server's last message, by `Clock.now()`; `undefined` if there was none. */
   readonly lastSignOfLifeMs: number | undefined;
 }
 

@@ -62,7 +62,7 @@ Deno.test("IdentityAuth.tls() gives the same object until a file changes", () =>
     assertEquals((await auth.tls()).ca, pem("two"));
   }));
 
-Deno.test("IdentityAuth.tls() keeps the former files while the new ones can't be read, and says so once", () =>
+Deno.test("IdentityAuth.tls() keeps the former files while the new ones can't be read, and reports it once", () =>
   inFolder(async ({ folder, logger, auth: create }) => {
     await replaceFile(`${folder}/ca.crt`, pem("one"));
     const auth = create({ ca: { field: "ca", file: `${folder}/ca.crt` } });
@@ -96,7 +96,7 @@ Deno.test("IdentityAuth.authorization() reads the token file each time, and keep
     assertEquals(logger.lines.length, 1);
   }));
 
-Deno.test("IdentityAuth reads no file without end", () =>
+Deno.test("IdentityAuth reads no endless file", () =>
   inFolder(async ({ auth: create }) => {
     const endless = { field: "the file", file: "/dev/zero" };
     const tooLong = "it has more than 1048576 bytes";
@@ -111,7 +111,7 @@ Deno.test("IdentityAuth.authorization() gives nothing to an http:// server", () 
     assertEquals(await auth.authorization(), undefined);
   }));
 
-Deno.test("IdentityAuth.refresh() takes what the kubeconfig says now", () =>
+Deno.test("IdentityAuth.refresh() uses the current content of the kubeconfig", () =>
   inFolder(async ({ auth: create, replaceIdentity }) => {
     const auth = create({ authorization: "Bearer one" });
     await auth.tls();

@@ -4,7 +4,7 @@ import type { KubeIdentity } from "./kube_identity.ts";
 /** The folder in which the kubelet puts the account's files. */
 const SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/** Where {@linkcode inClusterIdentity} looks. */
+/** The places where {@linkcode inClusterIdentity} looks. */
 interface InClusterOptions {
   readonly env: (name: string) => string | undefined;
   /** URL of the server, overriding the one in the environment. */

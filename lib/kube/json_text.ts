@@ -108,7 +108,7 @@ function checkShape(text: string): void {
   }
 }
 
-/** Where the string that goes on at `from` has its closing quote. */
+/** Returns the index of the closing quote of the string that continues at `from`. */
 function endOfString(text: string, from: number): number {
   for (let at = from; at < text.length; at++) {
     const code = text.charCodeAt(at);

@@ -4,7 +4,7 @@
  * @module
  */
 
-/** What a TLS session needs; all of it PEM text. */
+/** The certificates and keys of a TLS session; all of it PEM text. */
 export interface TlsMaterial {
   /** The only trusted CA; absent = the usual roots. */
   readonly ca?: string;

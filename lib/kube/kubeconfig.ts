@@ -36,7 +36,7 @@ interface KubeAuthDependencies {
   readonly commands?: CommandRunner;
 }
 
-/** Where to find the API server and the identity. */
+/** The places where the API server and the identity are configured. */
 interface KubeAuthOptions {
   /** Path of the kubeconfig; by default `KUBECONFIG`, then the pod's service account. */
   readonly kubeconfig?: string;

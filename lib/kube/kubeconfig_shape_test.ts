@@ -9,7 +9,7 @@ const RIGHT: readonly unknown[] = [
   { users: [{ name: "a", user: { token: "t", exec: 5 } }, { name: "b", user: null }] },
 ];
 
-Deno.test("kubeconfigShapeProblem() finds nothing where fields are right, missing or of others", () => {
+Deno.test("kubeconfigShapeProblem() finds nothing if fields are right, missing or unknown", () => {
   for (const raw of RIGHT) assertEquals(kubeconfigShapeProblem(raw), undefined);
 });
 
@@ -47,7 +47,7 @@ const CASES: readonly (readonly [text: string, plain: string, tls?: string])[] =
 ];
 
 for (const [text, plain, tls = plain] of CASES) {
-  Deno.test(`serverUrl() of '${text}' is ${plain}, and ${tls} where TLS is meant`, () => {
+  Deno.test(`serverUrl() of '${text}' is ${plain}, and ${tls} if TLS is meant`, () => {
     assertEquals(serverUrl("--master", text, { usesTls: false }), plain);
     assertEquals(serverUrl("--master", text, { usesTls: true }), tls);
   });

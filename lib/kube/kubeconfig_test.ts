@@ -143,14 +143,14 @@ for (
   });
 }
 
-Deno.test("loadKubeAuth() takes the server of --master in place of the kubeconfig's", async () => {
+Deno.test("loadKubeAuth() uses the server of --master in place of the kubeconfig's", async () => {
   await using folder = await Folder.make();
   await folder.writeKubeconfig({ user: { token: "abc" } });
   const auth = await folder.load({ master: "https://192.0.2.2:6443" });
   assertEquals([auth.server, await auth.authorization()], ["https://192.0.2.2:6443", "Bearer abc"]);
 });
 
-Deno.test("loadKubeAuth() takes HOST:PORT for https where there is a certificate", async () => {
+Deno.test("loadKubeAuth() treats HOST:PORT as https if there is a certificate", async () => {
   await using folder = await Folder.make();
   const server = "192.0.2.2:6443";
   await folder.writeKubeconfig({ cluster: { server, "insecure-skip-tls-verify": true } });
@@ -235,7 +235,7 @@ const BROKEN: readonly (readonly [string, Kubeconfig, readonly string[]])[] = [
     ["clusters['k3s'].cluster.server of", "'ssh://192.0.2.1' has to be a URL such as https://"],
   ],
   [
-    "a CA file that is not there",
+    "a missing CA file",
     { cluster: { "certificate-authority": "no.crt" } },
     ["clusters['k3s'].cluster.certificate-authority of", "no.crt"],
   ],
@@ -259,7 +259,7 @@ const BROKEN: readonly (readonly [string, Kubeconfig, readonly string[]])[] = [
     { cluster: { "certificate-authority-data": btoa(CA), "insecure-skip-tls-verify": true } },
     ["exclude each other"],
   ],
-  ["a token file that is not there", { user: { tokenFile: "no" } }, ["user.tokenFile of", "/no'"]],
+  ["a missing token file", { user: { tokenFile: "no" } }, ["user.tokenFile of", "/no'"]],
   ["impersonation", { user: { as: "admin" } }, ["users['proxy'].user.as is not supported"]],
   [
     "an auth-provider",
@@ -302,7 +302,7 @@ Deno.test("loadKubeAuth() names the line of a YAML error, and shows nothing of i
   assertEquals(cause, undefined);
 });
 
-Deno.test("loadKubeAuth() says which kubeconfig it can't read", async () => {
+Deno.test("loadKubeAuth() names the kubeconfig that it can't read", async () => {
   await using folder = await Folder.make();
   const message = await folder.fails({ kubeconfig: `${folder.path}/none` });
   assertStringIncludes(message, "Cannot read kubeconfig");
@@ -317,7 +317,7 @@ Deno.test("loadKubeAuth() names a field of a wrong type, and not its value", asy
   assert(!message.includes("12345"), message);
 });
 
-Deno.test("loadKubeAuth() does not read a file without end", async () => {
+Deno.test("loadKubeAuth() does not read an endless file", async () => {
   await using folder = await Folder.make();
   const message = await folder.fails({ kubeconfig: "/dev/zero" });
   assertStringIncludes(message, "Cannot read kubeconfig '/dev/zero': it has more than");
@@ -332,7 +332,7 @@ Deno.test("loadKubeAuth() refuses a --master that is no URL", async () => {
   );
 });
 
-Deno.test("loadKubeAuth() says what to give when there is nothing at all", async () => {
+Deno.test("loadKubeAuth() names the flags to set if there is no configuration at all", async () => {
   await using folder = await Folder.make();
   const { clock, logger, path: serviceAccountFolder } = folder;
   const { message } = await assertRejects(
@@ -342,7 +342,7 @@ Deno.test("loadKubeAuth() says what to give when there is nothing at all", async
   for (const part of ["--kubeconfig", "--manifests", "k3s"]) assertStringIncludes(message, part);
 });
 
-Deno.test("loadKubeAuth() warns of files that others may read or write", async () => {
+Deno.test("loadKubeAuth() warns of files that other users may read or write", async () => {
   await using folder = await Folder.make();
   await folder.write("p.crt", CERT);
   await folder.write("p.key", KEY);
@@ -377,7 +377,7 @@ Deno.test("loadKubeAuth() warns of a certificate that is not checked", async () 
   assertEquals(folder.logger.lines[0]?.fields.field, "insecure-skip-tls-verify");
 });
 
-Deno.test("loadKubeAuth() puts no secret into what it says of itself", async () => {
+Deno.test("loadKubeAuth() puts no secret into its description", async () => {
   await using folder = await Folder.make();
   await folder.writeKubeconfig({
     cluster: { "insecure-skip-tls-verify": true },

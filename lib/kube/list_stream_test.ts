@@ -66,7 +66,7 @@ for (const items of ["null", "[]", "[ ]"]) {
   });
 }
 
-Deno.test("ListDecoder gives what JSON.parse() gives, for any items and any cut", () => {
+Deno.test("ListDecoder gives the same values as JSON.parse(), for any items and any cut", () => {
   const item = fc.dictionary(fc.string({ unit: "binary" }), fc.jsonValue());
   fc.assert(fc.property(fc.array(item), fc.integer({ min: 1, max: 40 }), (items, size) => {
     const text = JSON.stringify({ metadata: { resourceVersion: "1" }, items });
@@ -81,7 +81,7 @@ Deno.test("ListDecoder.finish() throws for a list that was cut short, at every p
   }
 });
 
-Deno.test("ListDecoder.finish() says what it misses in an answer that is no list", () => {
+Deno.test("ListDecoder.finish() names the missing part of an answer that is no list", () => {
   const error = assertThrows(() => decode('{"kind":"Status"}', 7), ListStreamError);
   assertStringIncludes(error.message, "no metadata.resourceVersion");
 });
@@ -96,7 +96,7 @@ Deno.test("ListDecoder gives the items before one that is not JSON, then throws"
   assertEquals(items, [{ a: 1 }]);
 });
 
-/** What comes of a list: its items and what it says of itself, or the reason why it is refused. */
+/** Returns the result of a list: its items and its metadata, or the reason why it is refused. */
 function outcome(text: string, size: number): unknown {
   try {
     return decode(text, size);
@@ -149,7 +149,7 @@ for (
 }
 
 for (const size of [100, 65_536]) {
-  Deno.test(`ListDecoder ends at an item, and a beginning, without end (chunks of ${size})`, () => {
+  Deno.test(`ListDecoder ends at an endless item, and an endless beginning (chunks of ${size})`, () => {
     for (const begin of ['{"items":[{"a":"', '{"a":"', '{"items":[', "{"]) {
       const chunk = new TextEncoder().encode((begin.endsWith('"') ? "a" : " ").repeat(size));
       const decoder = new ListDecoder();

@@ -146,7 +146,9 @@ export class Reflector<T extends KubeObject> {
   async #watch(signal: AbortSignal): Promise<void> {
     this.#begin("watch");
     if (!await this.#isKnownVersion(this.#version!, signal)) {
-      return this.#relist("the server's state is older than ours, as after etcd was restored");
+      return this.#relist(
+        "the server's state is older than the local one, as after a restore of etcd",
+      );
     }
     const startedAt = this.#dependencies.clock.now();
     const eventBefore = this.#progress.lastEventAtMs;

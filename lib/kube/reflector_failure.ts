@@ -39,7 +39,7 @@ export class ShortWatchError extends Error {
 /** After this many successive failures with one version, a new list is made. */
 const LONGEST_ROW = 3;
 
-/** Chooses the reaction to a failure. `error` is what the client threw. */
+/** Chooses the reaction to a failure. `error` comes from the client. */
 export function judgeFailure(error: unknown, context: FailureContext): FailureVerdict {
   if (error instanceof ApiError) return judgeAnswer(error, context);
   if (error instanceof StalledListError) return "list in pages";

@@ -15,9 +15,9 @@ type ReflectorPhase =
 /** State of a reflector, for `status` and the metrics. Times are in the time of `Clock.now()`. */
 export interface ReflectorStatus {
   readonly phase: ReflectorPhase;
-  /** When the last event arrived. */
+  /** The arrival of the last event. */
   readonly lastEventAtMs: number | undefined;
-  /** When the last list completed. */
+  /** The end of the last list. */
   readonly lastListAtMs: number | undefined;
   /** Complete lists after the first one. */
   readonly relists: number;
@@ -62,7 +62,7 @@ export class ReflectorProgress {
     return this.#failuresInARow;
   }
 
-  /** When the last event arrived, in the time of `Clock.now()`. */
+  /** The arrival of the last event, by `Clock.now()`. */
   get lastEventAtMs(): number | undefined {
     return this.#lastEventAtMs;
   }

@@ -21,17 +21,17 @@ Deno.test("Reflector.run() streams the list and watches on in the same request",
   }));
 
 for (const refusal of ["invalid", "error event"] as const) {
-  Deno.test(`Reflector.run() lists in pages where a streaming list is refused (${refusal})`, () =>
+  Deno.test(`Reflector.run() lists in pages if a streaming list is refused (${refusal})`, () =>
     followServices(async (stage, fake) => {
       await stage.has("a", "b");
       fake.store.create(service("c"));
       await stage.has("a", "b", "c");
       assertEquals(stage.asked, ["streaming list", "list", "watch 1002"]);
-      assertEquals(stage.told, ["add a", "add b", "synced", "add c"]);
+      assertEquals(stage.handled, ["add a", "add b", "synced", "add c"]);
     }, { early: (fake) => fake.streamingLists = refusal }));
 }
 
-Deno.test("Reflector.run() lists in pages where a streaming list never ends", () =>
+Deno.test("Reflector.run() lists in pages if a streaming list never ends", () =>
   followServices(async (stage) => {
     await eventually("the list is complete", () => stage.informer.synced);
     assertEquals(stage.asked.slice(0, 2), ["streaming list", "list"]);
@@ -40,7 +40,7 @@ Deno.test("Reflector.run() lists in pages where a streaming list never ends", ()
     timing: { stallMs: 50 },
   }));
 
-Deno.test("Reflector.run() reads each page of a list and keeps what they showed", () =>
+Deno.test("Reflector.run() reads each page of a list and keeps all objects", () =>
   followServices(async (stage) => {
     await eventually("the list is complete", () => stage.informer.synced);
     assertEquals(stage.informer.size, 1102);
@@ -71,12 +71,12 @@ Deno.test("Reflector.run() watches on from its version when a watch ends", () =>
     fake.store.delete(service("a"));
     await stage.has("b", "c");
     assertEquals(stage.asked, ["streaming list", "watch 1003"]);
-    assertEquals(stage.told, ["add c", "delete a"]);
+    assertEquals(stage.handled, ["add c", "delete a"]);
   }));
 
 Deno.test("Reflector.run() watches on from the version of a bookmark", () =>
   followServices(async (stage, fake) => {
-    // Services of another kind move the version without an event of ours.
+    // Services of another kind change the version without an event for this watch.
     fake.store.create({ apiVersion: "v1", kind: "Node", metadata: { name: "node-1" } });
     fake.forEachWatch((watch) => watch.sendBookmark());
     fake.forEachWatch((watch) => watch.end());
@@ -84,7 +84,7 @@ Deno.test("Reflector.run() watches on from the version of a bookmark", () =>
     assertEquals(stage.asked, ["streaming list", "watch 1003"]);
   }));
 
-Deno.test("Reflector.run() lists again, without churn, when its version is gone", () =>
+Deno.test("Reflector.run() lists again, without churn, when its version has expired", () =>
   followServices(async (stage, fake) => {
     fake.failNext({ status: 503, watch: true });
     fake.forEachWatch((watch) => watch.end());
@@ -93,10 +93,10 @@ Deno.test("Reflector.run() lists again, without churn, when its version is gone"
     fake.compact();
     await stage.has("b");
     await eventually("it has the list", () => stage.reflector.status.relists === 1);
-    assertEquals(stage.told, ["update b", "delete a"]);
+    assertEquals(stage.handled, ["update b", "delete a"]);
   }));
 
-Deno.test("Reflector.run() lists again when the page it asks for is gone", () =>
+Deno.test("Reflector.run() lists again when the requested page has expired", () =>
   followServices(async (stage) => {
     await eventually("the list is complete", () => stage.informer.synced);
     assertEquals(stage.informer.size, 602);
@@ -116,7 +116,7 @@ Deno.test("Reflector.run() lists again when the server's version has gone back",
     await eventually("it lists again", () => stage.reflector.status.relists === 1);
     fake.store.create(service("c"));
     await stage.has("a", "b", "c");
-    assertEquals(stage.told, ["add c"]);
+    assertEquals(stage.handled, ["add c"]);
     assertEquals(stage.asked, ["streaming list", "streaming list"]);
   }));
 
@@ -137,7 +137,7 @@ for (
       fake.store.create(service("c"));
       await stage.has("a", "b", "c");
       assertEquals([...new Set(stage.asked.slice(1))], ["watch 1002"]);
-      assertEquals([stage.told, stage.reflector.status.relists], [["add c"], 0]);
+      assertEquals([stage.handled, stage.reflector.status.relists], [["add c"], 0]);
       assertEquals(stage.reflector.status.lastError, undefined);
       assertEquals(stage.reflector.status.watchFailures, 2);
     }));
@@ -152,18 +152,18 @@ Deno.test("Reflector.run() waits for as long as a busy server asks", () =>
     assert(systemClock.now() - startedAt >= 950);
   }));
 
-Deno.test("Reflector.run() keeps what came before garbage, and goes on", () =>
+Deno.test("Reflector.run() keeps events before garbage, and continues", () =>
   followServices(async (stage, fake) => {
     fake.store.create(service("c"));
     fake.forEachWatch((watch) => watch.sendRaw("<html>502 Bad Gateway</html>\n"));
     await stage.failed("is not JSON");
     fake.store.create(service("d"));
     await stage.has("a", "b", "c", "d");
-    assertEquals(stage.told, ["add c", "add d"]);
+    assertEquals(stage.handled, ["add c", "add d"]);
     assertEquals(stage.asked, ["streaming list", "watch 1003"]);
   }));
 
-Deno.test("Reflector.run() leaves a line without end, keeps what it knows, and says so once", () =>
+Deno.test("Reflector.run() drops an endless line, keeps the known objects, and reports it once", () =>
   followServices(async (stage, fake) => {
     const part = " ".repeat(1024 * 1024);
     let parts = 0;
@@ -179,7 +179,7 @@ Deno.test("Reflector.run() leaves a line without end, keeps what it knows, and s
     assertStringIncludes(lastError ?? "", "a line has more than 18875392 bytes");
     const lines = () => stage.logger.lines.filter(({ level }) => level !== "verbose");
     assertEquals(lines().map(({ level }) => level), ["warn"]);
-    assertEquals(stage.told, []);
+    assertEquals(stage.handled, []);
     fake.store.create(service("c"));
     await stage.has("a", "b", "c");
     assertEquals(stage.asked.slice(0, 2), ["streaming list", "watch 1002"]);
@@ -210,7 +210,7 @@ Deno.test("Reflector.run() treats watches that end at once as failures, and keep
     fake.store.create(service("c"));
     await stage.has("a", "b", "c");
     assertEquals(new Set(stage.asked), new Set(["streaming list", "watch 1002"]));
-    assertEquals(stage.told, ["add c"]);
+    assertEquals(stage.handled, ["add c"]);
   }));
 
 Deno.test("Reflector.run() asks for the server's version only after a watch broke off", () =>
@@ -234,7 +234,7 @@ Deno.test("Reflector.run() gives up a watch that does not end at its time", () =
     early: (fake) => fake.endsWatches = false,
   }));
 
-Deno.test("Reflector.run() goes on without an optional resource, and asks again later", async () => {
+Deno.test("Reflector.run() continues without an optional resource, and asks again later", async () => {
   const events: string[] = [];
   await followServices(async (stage, fake) => {
     await eventually("it has given up", () => events.length > 0);
@@ -253,7 +253,7 @@ Deno.test("Reflector.run() goes on without an optional resource, and asks again 
   });
 });
 
-Deno.test("Reflector.run() never gives up what it needs, and reports it once", () =>
+Deno.test("Reflector.run() never gives up a required kind, and reports it once", () =>
   followServices(async (stage, fake) => {
     await eventually("it has tried five times", () => stage.asked.length >= 5);
     assertEquals(stage.reflector.status.phase, "backoff");

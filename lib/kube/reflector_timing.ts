@@ -5,7 +5,7 @@ export interface ReflectorTiming {
   readonly backoff?: BackoffOptions;
   /** Shortest requested watch; the longest is twice as long. @default {300} */
   readonly minWatchSeconds?: number;
-  /** How long after its time a watch may end before it counts as broken. @default {30000} */
+  /** The time after its end at which a watch counts as broken. @default {30000} */
   readonly watchGraceMs?: number;
   /** A streaming list without data for this time is given up. @default {30000} */
   readonly stallMs?: number;

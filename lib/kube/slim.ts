@@ -33,24 +33,39 @@ const LONGEST_VALUE = 80;
 
 /**
  * Reduces one raw object. Returns `undefined` and reports a problem if a field has the wrong type;
- * an API server sends no such object, but a webhook or proxy might.
+ * an API server sends no such object, but a webhook or proxy might. Where the schema is guarded, only
+ * the field is left out: its name is in the `unknownFields` of what contains it.
  */
 export function slimObject<T extends KubeObject>(
   spec: KindSpec<T>,
   raw: unknown,
   { strings, onProblem }: SlimOptions,
 ): T | undefined {
+  const errors: ShapeError[] = [];
   try {
-    return readerOf(spec)(raw, strings) as T;
+    const object = readerOf(spec)(raw, { strings, errors }) as T;
+    for (const error of errors) {
+      onProblem(toProblem(spec.kind, raw, { error, consequence: UNREAD }));
+    }
+    return object;
   } catch (error) {
     if (!(error instanceof ShapeError)) throw error;
-    onProblem(toProblem(spec.kind, raw, error));
+    onProblem(toProblem(spec.kind, raw, { error, consequence: "The object is left out" }));
     return undefined;
   }
 }
 
+const UNREAD = "The field is not read, and what it belongs to allows nothing";
+
+/** One reading of an object. */
+interface Reading {
+  readonly strings: StringTable;
+  /** The fields of guarded objects that have the wrong type. */
+  readonly errors: ShapeError[];
+}
+
 /** Reads one present value. `undefined` stands for an object without fields to read. */
-type Reader = (raw: unknown, strings: StringTable) => unknown;
+type Reader = (raw: unknown, reading: Reading) => unknown;
 
 const READERS = new WeakMap<KindSpec, Reader>();
 
@@ -72,17 +87,16 @@ function compile(node: SchemaNode, { isRequired }: { readonly isRequired: boolea
     case "flag":
       return readFlag;
     case "number or text":
-      return (raw, strings) => typeof raw === "string" ? strings.intern(raw) : readNumber(raw);
+      return (raw, { strings }) => typeof raw === "string" ? strings.intern(raw) : readNumber(raw);
     case "list": {
       const readItem = compile(schemaNode(node.item).node, { isRequired: false });
-      const read: Reader = (raw, strings) =>
-        readList(raw, (entry) => readItem(entry, strings) ?? {});
-      return node.isShared ? (raw, strings) => strings.share(read(raw, strings)) : read;
+      const read: Reader = (raw, reading) => readList(raw, readItem, reading);
+      return node.isShared ? (raw, reading) => reading.strings.share(read(raw, reading)) : read;
     }
     case "names": {
       const { names } = node;
       return names === "all"
-        ? (raw, strings) => strings.share(readTexts(toFields(raw), strings))
+        ? (raw, { strings }) => strings.share(readTexts(toFields(raw), strings))
         : (raw) => readNames(toFields(raw), names);
     }
     case "fields": {
@@ -90,9 +104,8 @@ function compile(node: SchemaNode, { isRequired }: { readonly isRequired: boolea
       if (fields.length > 0 && fields.every(({ isFlag }) => isFlag)) {
         return readFlags(fields.map(({ name }) => name));
       }
-      const read: Reader = (raw, strings) =>
-        readFields(toFields(raw), fields, { strings, isRequired: isRequired || node.isGuarded });
-      return node.isGuarded ? readGuarded(node, read) : read;
+      if (node.isGuarded) return (raw, reading) => readGuarded(raw, fields, reading);
+      return (raw, reading) => readFields(toFields(raw), fields, { reading, isRequired });
     }
   }
 }
@@ -135,7 +148,7 @@ function toField([name, schema]: [string, v.GenericSchema]): Field {
 function readFields(
   raw: RawFields,
   fields: readonly Field[],
-  { strings, isRequired }: { readonly strings: StringTable; readonly isRequired: boolean },
+  { reading, isRequired }: { readonly reading: Reading; readonly isRequired: boolean },
 ): unknown {
   const found: Record<string, unknown> = {};
   let isEmpty = !isRequired;
@@ -143,9 +156,7 @@ function readFields(
   try {
     for (const field of fields) {
       name = field.name;
-      const value = raw[name] ?? undefined;
-      if (value === undefined && field.isRequired) throw new ShapeError("", value, field.wanted);
-      const kept = (value === undefined ? undefined : field.read(value, strings)) ?? field.fallback;
+      const kept = readField(raw, field, reading);
       if (kept === undefined) continue;
       found[name] = kept;
       isEmpty = false;
@@ -156,10 +167,20 @@ function readFields(
   return isEmpty ? undefined : found;
 }
 
+function readField(raw: RawFields, field: Field, reading: Reading): unknown {
+  const value = raw[field.name] ?? undefined;
+  if (value === undefined && field.isRequired) throw new ShapeError("", value, field.wanted);
+  if (value === undefined) return field.fallback;
+  const { length } = reading.errors;
+  const kept = field.read(value, reading) ?? field.fallback;
+  if (reading.errors.length > length) placeErrors(reading, length, field.name);
+  return kept;
+}
+
 function readText(
   { isRequired, isShared }: { readonly isRequired: boolean; readonly isShared: boolean },
 ): Reader {
-  return (raw, strings) => {
+  return (raw, { strings }) => {
     if (typeof raw !== "string") {
       throw new ShapeError("", raw, isRequired ? WANTED.text : "a string");
     }
@@ -178,11 +199,14 @@ function readFlag(raw: unknown): boolean {
   throw new ShapeError("", raw, WANTED.flag);
 }
 
-function readList(raw: unknown, read: (entry: unknown) => unknown): readonly unknown[] {
+function readList(raw: unknown, read: Reader, reading: Reading): readonly unknown[] {
   if (!Array.isArray(raw)) throw new ShapeError("", raw, WANTED.list);
   return raw.map((entry, index) => {
     try {
-      return read(entry);
+      const { length } = reading.errors;
+      const kept = read(entry, reading) ?? {};
+      if (reading.errors.length > length) placeErrors(reading, length, `[${index}]`);
+      return kept;
     } catch (error) {
       throw within(`[${index}]`, error);
     }
@@ -213,16 +237,33 @@ function readTexts(raw: RawFields, strings: StringTable): Record<string, string>
   return isEmpty ? undefined : found;
 }
 
-/** Adds the names of fields that the schema does not know. */
-function readGuarded({ entries }: { readonly entries: object }, read: Reader): Reader {
-  return (raw, strings) => {
-    const found = read(raw, strings) as Record<string, unknown>;
-    const unknown = Object.entries(toFields(raw)).flatMap(([name, value]) =>
-      value === null || value === undefined || Object.hasOwn(entries, name) ? [] : [name]
-    );
-    if (unknown.length > 0) found["unknownFields"] = unknown;
-    return found;
-  };
+/** Reads what it can, and adds the names of the fields that cannot be read or are not known. */
+function readGuarded(raw: unknown, fields: readonly Field[], reading: Reading): unknown {
+  const { errors } = reading;
+  if (!isFields(raw)) {
+    errors.push(new ShapeError("", raw, WANTED.fields));
+    return { unknownFields: [] };
+  }
+  const found: Record<string, unknown> = {};
+  const unread: string[] = [];
+  for (const field of fields) {
+    try {
+      const kept = readField(raw, field, reading);
+      if (kept !== undefined) found[field.name] = kept;
+    } catch (error) {
+      if (!(error instanceof ShapeError)) throw error;
+      within(field.name, error);
+      errors.push(error);
+      unread.push(field.name);
+    }
+  }
+  for (const [name, value] of Object.entries(raw)) {
+    if (value === null || value === undefined) continue;
+    if (!fields.some((field) => field.name === name)) unread.push(name);
+  }
+  const known = found["unknownFields"] as readonly string[] | undefined;
+  if (unread.length > 0) found["unknownFields"] = [...known ?? [], ...unread];
+  return found;
 }
 
 /**
@@ -249,8 +290,17 @@ function readFlags(names: readonly string[]): Reader {
 }
 
 function toFields(raw: unknown): RawFields {
-  if (typeof raw === "object" && raw !== null && !Array.isArray(raw)) return raw as RawFields;
+  if (isFields(raw)) return raw;
   throw new ShapeError("", raw, WANTED.fields);
+}
+
+function isFields(raw: unknown): raw is RawFields {
+  return typeof raw === "object" && raw !== null && !Array.isArray(raw);
+}
+
+/** Prepends a field's name to the errors since `from`. */
+function placeErrors({ errors }: Reading, from: number, name: string): void {
+  for (const error of errors.slice(from)) within(name, error);
 }
 
 /** Prepends a field's name to the path of an error, so that paths only cost time after an error. */
@@ -262,7 +312,11 @@ function within(name: string, error: unknown): unknown {
   return error;
 }
 
-function toProblem(kind: string, raw: unknown, error: ShapeError): ObjectProblem {
+function toProblem(
+  kind: string,
+  raw: unknown,
+  { error, consequence }: { readonly error: ShapeError; readonly consequence: string },
+): ObjectProblem {
   const { metadata } = (raw ?? {}) as { metadata?: { name?: unknown; namespace?: unknown } };
   const names = [metadata?.namespace, metadata?.name].filter((part) => typeof part === "string");
   return {
@@ -270,6 +324,6 @@ function toProblem(kind: string, raw: unknown, error: ShapeError): ObjectProblem
     object: names.join("/") || "(no name)",
     path: error.path,
     value: (JSON.stringify(error.value) ?? "undefined").slice(0, LONGEST_VALUE),
-    message: `The object is left out: the field has to be ${error.wanted}`,
+    message: `${consequence}: the field has to be ${error.wanted}`,
   };
 }

@@ -42,7 +42,7 @@ const METADATA = {
   creationTimestamp: "2026-01-01T00:00:00Z",
 };
 
-Deno.test("slimObject() keeps what is read of a Service and nothing else", () => {
+Deno.test("slimObject() keeps the read fields of a Service and nothing else", () => {
   const spec = {
     type: "LoadBalancer",
     clusterIP: "10.96.0.10",
@@ -80,13 +80,13 @@ Deno.test("slimObject() keeps what is read of a Service and nothing else", () =>
   });
 });
 
-Deno.test("slimObject() keeps of a Node's annotations how k3s was started, and no others", () => {
+Deno.test("slimObject() keeps the k3s arguments of a Node's annotations, and no others", () => {
   const annotations = { "k3s.io/node-args": '["server"]', "k3s.io/node-config-hash": "x" };
   const { object } = slim(NODE, { metadata: { name: "node-1", annotations } });
   assertEquals(object?.metadata.annotations, { "k3s.io/node-args": '["server"]' });
 });
 
-Deno.test("slimObject() leaves out what is absent, null or empty of a Service", () => {
+Deno.test("slimObject() leaves out absent, null and empty fields of a Service", () => {
   const { object } = slim(SERVICE, {
     metadata: { name: "web", labels: null, annotations: {} },
     spec: { clusterIP: "None", ports: null, externalIPs: null },
@@ -95,7 +95,7 @@ Deno.test("slimObject() leaves out what is absent, null or empty of a Service", 
   assertEquals(object, { metadata: { name: "web" }, spec: { clusterIP: "None" } });
 });
 
-Deno.test("slimObject() keeps what is read of an EndpointSlice", () => {
+Deno.test("slimObject() keeps the read fields of an EndpointSlice", () => {
   const annotations = {
     "endpoints.kubernetes.io/last-change-trigger-time": "2026-01-01T00:00:00Z",
   };
@@ -129,7 +129,7 @@ Deno.test("slimObject() reads an EndpointSlice without endpoints and ports", () 
   assertEquals(object, { ...raw, endpoints: [], ports: [] });
 });
 
-Deno.test("slimObject() keeps what is read of Endpoints", () => {
+Deno.test("slimObject() keeps the read fields of Endpoints", () => {
   const { object } = slim(ENDPOINTS, {
     metadata: {
       name: "web",
@@ -156,7 +156,7 @@ Deno.test("slimObject() keeps what is read of Endpoints", () => {
   });
 });
 
-Deno.test("slimObject() keeps what is read of a Node, its uid too", () => {
+Deno.test("slimObject() keeps the read fields of a Node, and its uid", () => {
   const { namespace: _, ...metadata } = METADATA;
   const { namespace: __, ...rawMetadata } = RAW_METADATA;
   const { object } = slim(NODE, {
@@ -224,7 +224,7 @@ for (
     ],
   ] as readonly (readonly [KindSpec, unknown, string, string])[]
 ) {
-  Deno.test(`slimObject() leaves out a ${kind.kind} whose '${path}' is wrong, and says so`, () => {
+  Deno.test(`slimObject() leaves out a ${kind.kind} whose '${path}' is wrong, and reports it`, () => {
     const result = slim(kind, raw);
     assertStrictEquals(result.object, undefined);
     assertEquals(result.problems.map((problem) => [problem.kind, problem.object, problem.path]), [

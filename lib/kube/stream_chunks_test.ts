@@ -52,7 +52,7 @@ Deno.test("StreamChunks pauses the stream while many small chunks are unread", (
   stream.destroy();
 });
 
-Deno.test("StreamChunks pauses the stream while much is unread, and lets it go on", async () => {
+Deno.test("StreamChunks pauses the stream while much is unread, and lets it continue", async () => {
   const stream = new PassThrough();
   const chunks = new StreamChunks(stream)[Symbol.asyncIterator]();
   for (let i = 0; i < 4; i++) stream.emit("data", CHUNK);

@@ -8,7 +8,7 @@ Deno.test("StringTable.intern() gives an equal string", () => {
   }
 });
 
-Deno.test("StringTable.intern() goes on after more strings than it holds", () => {
+Deno.test("StringTable.intern() continues after more strings than it holds", () => {
   const strings = new StringTable();
   for (let index = 0; index < 50_000; index++) {
     assertEquals(strings.intern(`name-${index}`), `name-${index}`);

@@ -50,7 +50,7 @@ async function feed(
   return { reported, versions, error, listing: feed.listing };
 }
 
-Deno.test("WatchFeed applies each event, and says from which version to go on", async () => {
+Deno.test("WatchFeed applies each event, and says from which version to continue", async () => {
   const { reported, versions } = await feed([
     { type: "ADDED", object: object("b", "5") },
     { type: "MODIFIED", object: object("a", "6") },
@@ -61,7 +61,7 @@ Deno.test("WatchFeed applies each event, and says from which version to go on", 
   assertEquals(versions, ["5", "6", "7", "9"]);
 });
 
-Deno.test("WatchFeed compares initial events with what is known, and ends with a bookmark", async () => {
+Deno.test("WatchFeed compares initial events with the known objects, and ends with a bookmark", async () => {
   const { reported, versions, listing } = await feed([
     { type: "ADDED", object: object("a", "1") },
     { type: "ADDED", object: object("c", "3") },
@@ -92,7 +92,7 @@ Deno.test("WatchFeed keeps an object deleted that is deleted within the initial 
   assertEquals(reported, ["add a", "delete a", "synced", "listed"]);
 });
 
-Deno.test("WatchFeed throws an ERROR event, after what came before it", async () => {
+Deno.test("WatchFeed throws an ERROR event, after the events before it", async () => {
   const { reported, error } = await feed([
     { type: "ADDED", object: object("a", "2") },
     { type: "ERROR", object: { code: 410, reason: "Expired", message: "too old" } },
@@ -106,7 +106,7 @@ Deno.test("WatchFeed throws an ERROR event, after what came before it", async ()
   );
 });
 
-Deno.test("WatchFeed leaves out what can't be read, and goes on from its version all the same", async () => {
+Deno.test("WatchFeed leaves out an unreadable object, and continues from its version nevertheless", async () => {
   const { reported, versions } = await feed([
     { type: "ADDED", object: object("bad", "2") },
     { type: "DELETED", object: null },

@@ -44,7 +44,7 @@ Deno.test("decodeWatch() gives the same events however the bytes are cut", async
   }
 });
 
-Deno.test("decodeWatch() passes over empty lines", async () => {
+Deno.test("decodeWatch() skips empty lines", async () => {
   const bytes = new TextEncoder().encode('\n\r\n{"type":"ADDED","object":{}}\r\n\n');
   assertEquals(await collect(cut(bytes, 5)), [{ type: "ADDED", object: {} }]);
 });
@@ -68,7 +68,7 @@ for (
   });
 }
 
-Deno.test("decodeWatch() ends a line without end, and leaves the connection", async () => {
+Deno.test("decodeWatch() ends an endless line, and leaves the connection", async () => {
   for (const size of [100, 65_536]) {
     const sent = { bytes: 0, left: false };
     const error = await assertRejects(() => collect(spaces(size, sent)), WatchStreamError);

@@ -37,7 +37,7 @@ Deno.test("createLogger() leaves time to the journal and gives it priorities", (
   assertEquals(lines, ["<3>a", "<4>b", "<6>c", "<7>d"]);
 });
 
-Deno.test("createLogger() writes JSON that machines can take apart", () => {
+Deno.test("createLogger() writes JSON that programs can parse", () => {
   const { lines, logger } = collect({ format: "json" });
   logger.info("Synced proxy rules", { family: "IPv4", ms: 12, msg: "taken", token: "abc" });
   assertEquals(JSON.parse(lines[0]!), {
@@ -78,7 +78,7 @@ Deno.test("createLogger() prints more of the components that vmodule names", () 
   ]);
 });
 
-Deno.test("createLogger() takes other vmodule entries at run time, also for logs made before", () => {
+Deno.test("createLogger() applies other vmodule entries at run time, also for existing logs", () => {
   const { lines, logger } = collect({ journal: true, verbosity: 0 });
   const reflector = logger.with({ component: "reflector" });
   reflector.verbose(4, "out");
@@ -125,7 +125,7 @@ Deno.test("createLogger() never lets a value begin a line or move the cursor", (
   }
 });
 
-Deno.test("createLogger() holds back what repeats, for each object, and says how often", async () => {
+Deno.test("createLogger() suppresses repetitions, for each object, and counts them", async () => {
   const { lines, clock, logger } = collect({ journal: true });
   for (let turn = 0; turn < 25; turn++) {
     logger.warn("Cannot bind", { servicePort: "ns/a" });
@@ -167,7 +167,7 @@ Deno.test("logsToJournal() compares the variable with the real standard error", 
   assert(!logsToJournal(env("")));
 });
 
-Deno.test("logsToJournal() takes a closed standard error for no journal", () => {
+Deno.test("logsToJournal() does not mistake a closed standard error for a journal", () => {
   assert(
     !logsToJournal(env("1:2"), () => {
       throw new Error("Bad file descriptor");

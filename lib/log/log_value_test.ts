@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { toPlainValue, toValueText } from "./log_value.ts";
 
-Deno.test("toValueText() writes values so that they can be told apart", () => {
+Deno.test("toValueText() writes different values differently", () => {
   const cyclic: Record<string, unknown> = {};
   cyclic["self"] = cyclic;
   const cases: readonly [value: unknown, text: string][] = [
@@ -31,7 +31,7 @@ Deno.test("toValueText() names the causes of an error, each once", () => {
   assertEquals(toValueText("error", error), '"Cannot sync: Cannot bind"');
 });
 
-Deno.test("toPlainValue() takes secrets out, by name and by look, at any depth", () => {
+Deno.test("toPlainValue() removes secrets, by name and by form, at any depth", () => {
   assertEquals(toPlainValue("token", "abc"), "[redacted]");
   assertEquals(toPlainValue("user", { name: "a", token: "abc", url: "https://u:p@h/" }), {
     name: "a",
@@ -41,7 +41,7 @@ Deno.test("toPlainValue() takes secrets out, by name and by look, at any depth",
   assertEquals(toPlainValue("error", new Error("Bearer abc")), "Bearer [redacted]");
 });
 
-Deno.test("toPlainValue() shortens what is long", () => {
+Deno.test("toPlainValue() shortens long values", () => {
   const text = toPlainValue("object", "x".repeat(5000)) as string;
   assert(text.endsWith("… (5000 characters)") && text.length < 2100);
   assert(typeof toPlainValue("object", { a: "x".repeat(5000) }) === "string");

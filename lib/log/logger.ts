@@ -9,7 +9,7 @@ export interface Logger {
   error(message: string, fields?: LogFields): void;
   /** Logs a problem; the process continues. */
   warn(message: string, fields?: LogFields): void;
-  /** Logs what an operator wants to see at `-v 0`. */
+  /** Logs a line that an operator wants to see at `-v 0`. */
   info(message: string, fields?: LogFields): void;
   /** Logs a detail, at this verbosity and above. */
   verbose(level: number, message: string, fields?: LogFields): void;

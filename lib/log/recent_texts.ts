@@ -10,7 +10,7 @@ const MOST_TEXTS = 1000;
  */
 export class RecentTexts {
   readonly #clock: Clock;
-  /** When each text was last reported, oldest first. */
+  /** The time of the last report of each text, oldest first. */
   readonly #reportedAt = new Map<string, number>();
 
   constructor({ clock }: { readonly clock: Clock }) {

@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { isSecretName, redactText } from "./redact.ts";
 
-Deno.test("redactText() takes out what looks like a secret", () => {
+Deno.test("redactText() removes text that looks like a secret", () => {
   const cases: readonly [text: string, redacted: string][] = [
     ["Authorization: Bearer abc.def-123", "Authorization: Bearer [redacted]"],
     ["basic dXNlcjpwYXNz", "basic [redacted]"],
@@ -13,7 +13,7 @@ Deno.test("redactText() takes out what looks like a secret", () => {
   for (const [text, redacted] of cases) assertEquals(redactText(text), redacted);
 });
 
-Deno.test("redactText() leaves alone what an operator needs", () => {
+Deno.test("redactText() keeps text that an operator needs", () => {
   for (
     const text of [
       "https://10.0.0.1:6443/api?x=a@b",

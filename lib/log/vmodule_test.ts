@@ -24,7 +24,7 @@ Deno.test("vmoduleVerbosity() compares names as a shell does", () => {
   }
 });
 
-Deno.test("vmoduleVerbosity() takes the first pattern that fits", () => {
+Deno.test("vmoduleVerbosity() uses the first pattern that matches", () => {
   const entries = [{ filePattern: "sync*", verbosity: 2 }, { filePattern: "*", verbosity: 5 }];
   assertEquals(vmoduleVerbosity(entries, "syncer"), 2);
   assertEquals(vmoduleVerbosity(entries, "reflector"), 5);

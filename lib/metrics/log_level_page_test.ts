@@ -24,9 +24,9 @@ const ROWS: readonly Row[] = [
   { name: "refuses a negative level", body: "-1", expect: 400 },
   { name: "refuses a level too high", body: "11", expect: 400 },
   { name: "refuses a long text", body: "1".repeat(100_000), expect: 400 },
-  { name: "is not there for other machines", body: "4", peer: "10.0.0.1", expect: 404 },
-  { name: "is not there for an unknown peer", body: "4", peer: "", expect: 404 },
-  { name: "is not there under a name", body: "4", host: "attacker.example", expect: 404 },
+  { name: "does not exist for other machines", body: "4", peer: "10.0.0.1", expect: 404 },
+  { name: "does not exist for an unknown peer", body: "4", peer: "", expect: 404 },
+  { name: "does not exist under a name", body: "4", host: "attacker.example", expect: 404 },
 ];
 
 for (const { name, method = "PUT", body, peer = "127.0.0.1", host = "127.0.0.1", ...row } of ROWS) {

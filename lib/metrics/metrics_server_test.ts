@@ -29,7 +29,7 @@ Deno.test("createMetricsHandler() has no page that is switched off", async () =>
   }
 });
 
-Deno.test("createMetricsHandler() compresses a scrape for whoever asks for it, and no other page", async () => {
+Deno.test("createMetricsHandler() compresses a scrape on request, and no other page", async () => {
   const handler = createMetricsHandler({
     ...{ mode: "userspace", flags: undefined, status: undefined, setVerbosity: undefined },
     render: () => Promise.resolve({ contentType: "text/plain", body: "a 1\n" }),
@@ -46,7 +46,7 @@ Deno.test("createMetricsHandler() compresses a scrape for whoever asks for it, a
   assertEquals(encodings, { "/metrics": "gzip", "/metrics/slis": "gzip", "/proxyMode": null });
 });
 
-Deno.test("flagzPage() sorts flags, and takes out what may be secret", () => {
+Deno.test("flagzPage() sorts flags, and removes possible secrets", () => {
   const { lines, fields } = flagzPage({
     "v": "2",
     "master": "https://admin:hunter2@10.0.0.1:6443",
@@ -90,6 +90,6 @@ for (const { path, body, checked } of ROWS) {
   });
 }
 
-Deno.test("answerHealthz() answers 404 for a check that there is not", () => {
+Deno.test("answerHealthz() answers 404 for an unknown check", () => {
   assertEquals(answerHealthz(new URL("http://localhost/healthz/other"), () => {}).status, 404);
 });

@@ -4,10 +4,11 @@
  * @module
  */
 import type { IpFamily } from "../net/ip_address.ts";
+import type { DeniedPackets } from "../policy/inspect_policy_plan.ts";
 import type { Direction } from "../policy/policy_plan.ts";
-import type { Instruments } from "./instruments.ts";
+import { type Instruments, setCounter } from "./instruments.ts";
 
-/** What the policies of one family come to. */
+/** The figures of one family's policies. */
 interface PolicyFigures {
   readonly policies: number;
   readonly isolated: Readonly<Record<Direction, number>>;
@@ -15,9 +16,11 @@ interface PolicyFigures {
   readonly members: number;
 }
 
-/** Takes what the controller of NetworkPolicies counts. */
+/** Collects the figures of the NetworkPolicy controller. */
 export interface PolicyInstruments {
   setPolicies(family: IpFamily, figures: PolicyFigures): void;
+  /** Takes the packets that rules have denied so far; a direction that is left out keeps its value. */
+  setDenied(family: IpFamily, packets: DeniedPackets): void;
   connectionsCut(family: IpFamily, count: number): void;
 }
 
@@ -31,6 +34,11 @@ export function policyInstruments(its: Instruments): PolicyInstruments {
       its.policySetMembers.set(labels, members);
       for (const [direction, count] of Object.entries(isolated)) {
         its.policyIsolatedPods.set({ ...labels, direction }, count);
+      }
+    },
+    setDenied(family, packets) {
+      for (const [direction, count] of Object.entries(packets)) {
+        setCounter(its.policyDeniedPackets, { "ip_family": family, direction }, count);
       }
     },
     connectionsCut: (family, count) => its.policyConnectionsCut.inc({ "ip_family": family }, count),

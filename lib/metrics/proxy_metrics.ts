@@ -46,7 +46,7 @@ export interface ProxyMetrics extends SyncInstruments, ProcessInstruments {
   /** Counts the syncs of all controllers. */
   readonly loops: LoopInstruments;
   readonly policies: PolicyInstruments;
-  /** Renders all metrics but those of each Service. */
+  /** Renders all metrics except those of each Service. */
   render(): Promise<{ readonly contentType: string; readonly body: string }>;
   /** Renders the rest in pieces; `undefined` if Services are not counted. */
   renderServices(): AsyncIterable<string> | undefined;

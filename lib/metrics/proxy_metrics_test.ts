@@ -104,17 +104,19 @@ Deno.test("createProxyMetrics() counts the drift of each controller by itself", 
   ) assertEquals(await valueOf(metrics, series), value, series);
 });
 
-Deno.test("createProxyMetrics() takes totals that were counted elsewhere", async () => {
+Deno.test("createProxyMetrics() uses totals that were counted elsewhere", async () => {
   const metrics = create();
   const totals = {
     tcpAccepted: 10,
     tcpRefused: 1,
+    tcpDenied: 1,
     tcpSilentClosed: 2,
     dialFailures: 3,
     dialTimeouts: 4,
     udpFlows: 5,
     udpMoved: 6,
     udpDropped: 7,
+    udpDenied: 7,
     udpForeignDropped: 8,
   };
   metrics.setTraffic("IPv6", totals);
@@ -147,7 +149,7 @@ Deno.test("createProxyMetrics() reports CPU, memory and start of the process wit
   assert(await valueOf(metrics, "process_start_time_seconds"));
 });
 
-Deno.test("createProxyMetrics() says what it is", async () => {
+Deno.test("createProxyMetrics() describes the build", async () => {
   const { body, contentType } = await create().render();
   assertStringIncludes(body, 'kube_relay_build_info{version="0.1.0",mode="userspace",deno="');
   assertMatch(body, /kubernetes_build_info\{major="1",minor="36",git_version="v1\.36\.0\+kube-re/);
@@ -157,7 +159,7 @@ Deno.test("createProxyMetrics() says what it is", async () => {
 Deno.test("METRICS has names as Prometheus wants them, and few series", () => {
   for (const { name, type } of METRIC_ROWS) {
     assertMatch(name, /^(kubeproxy|kubernetes|kube_relay|process|rest_client)_[a-z_]+$/);
-    // Upstream has a gauge that ends in _total; ours follow the convention.
+    // Upstream has a gauge that ends in _total; kube-relay's own metrics follow the convention.
     if (name.startsWith("kube_relay")) {
       assertEquals(name.endsWith("_total"), type === "counter", name);
     }
@@ -225,7 +227,7 @@ Deno.test("renderServiceSeries() writes each counter with its labels, and other 
   );
 });
 
-Deno.test("renderServiceSeries() writes what the mode counts, and nothing that it does not see", async () => {
+Deno.test("renderServiceSeries() writes the figures that the mode counts, and no others", async () => {
   const table = new ServiceTrafficTable();
   table.of("IPv4").enter(named("web")).packetsToClients = 5;
   const names = (text: string) => [...text.matchAll(/^# TYPE (\S+)/gm)].map(([, name]) => name);

@@ -94,6 +94,13 @@ export const RELAY_METRICS = {
     help: "Addresses, blocks and ports in the sets of peers",
     labels: FAMILY,
   },
+  policyDeniedPackets: {
+    name: "kube_relay_network_policy_denied_packets_total",
+    type: "counter",
+    help: "Packets that rules of NetworkPolicies denied, since rules were last written as a whole",
+    labels: { ...FAMILY, direction: ["ingress", "egress"] },
+    startsAtZero: false,
+  },
   policyConnectionsCut: {
     name: "kube_relay_network_policy_connections_cut_total",
     type: "counter",
@@ -185,7 +192,14 @@ export const RELAY_METRICS = {
     name: "kube_relay_userspace_tcp_refused_connections_total",
     type: "counter",
     help:
-      "TCP connections closed at once: not admitted, above the limit, or no endpoint could be reached",
+      "TCP connections closed at once: not admitted, denied, above the limit, or no endpoint could be reached",
+    labels: FAMILY,
+    modes: FORWARDING_MODES,
+  },
+  tcpDenied: {
+    name: "kube_relay_userspace_tcp_denied_connections_total",
+    type: "counter",
+    help: "TCP connections closed at once because NetworkPolicies denied them",
     labels: FAMILY,
     modes: FORWARDING_MODES,
   },
@@ -227,7 +241,15 @@ export const RELAY_METRICS = {
   udpDropped: {
     name: "kube_relay_userspace_udp_dropped_datagrams_total",
     type: "counter",
-    help: "Datagrams of clients that were not admitted, had no endpoint, or could not be sent",
+    help:
+      "Datagrams of clients that were not admitted, denied, had no endpoint, or could not be sent",
+    labels: FAMILY,
+    modes: FORWARDING_MODES,
+  },
+  udpDenied: {
+    name: "kube_relay_userspace_udp_denied_datagrams_total",
+    type: "counter",
+    help: "Datagrams of clients that were dropped because NetworkPolicies denied them",
     labels: FAMILY,
     modes: FORWARDING_MODES,
   },

@@ -40,7 +40,7 @@ for (const accept of [undefined, "", "identity", "gzip;q=0, deflate", "*;q=0", "
   });
 }
 
-Deno.test("SharedScrape makes one text for all who ask at the same time", async () => {
+Deno.test("SharedScrape makes one text for all simultaneous requests", async () => {
   let made = 0;
   const { promise, resolve } = Promise.withResolvers<void>();
   const shared = new SharedScrape({ clock: new FakeClock() }, async () => {

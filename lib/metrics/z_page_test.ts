@@ -6,7 +6,7 @@ const PAGE: ZPage = { kind: "Flagz", fields: { flags: { v: "2" } }, lines: ["v=2
 const TEXT = "text/plain; charset=utf-8";
 const NAMED = "g=config.k8s.io;v=v1beta1;as=Flagz";
 
-/** What an Accept header gets: the media type of the answer, or 406. */
+/** Accept headers and the answer to each: its media type, or 406. */
 const ROWS: readonly (readonly [accept: string | undefined, expect: string | 406])[] = [
   [undefined, TEXT],
   ["*/*", TEXT],

@@ -4,7 +4,14 @@
  * @module
  */
 import ipaddr from "ipaddr.js";
-import { type IpAddress, type IpFamily, tryParseIpAddress } from "./ip_address.ts";
+import {
+  addressAt,
+  addressNumber,
+  type IpAddress,
+  type IpFamily,
+  ipFamilyOf,
+  tryParseIpAddress,
+} from "./ip_address.ts";
 
 /**
  * A CIDR block in canonical text: network address (host bits zero) and prefix length.
@@ -32,11 +39,11 @@ export function tryParseCidr(text: string): Cidr | undefined {
   // An IPv4-mapped address has become IPv4, but its length counts bits of IPv6.
   if (text.includes(":") !== address.includes(":")) return undefined;
   const length = Number(digits);
-  if (length > (address.includes(":") ? 128 : 32)) return undefined;
-  const network = address.includes(":")
-    ? ipaddr.IPv6.networkAddressFromCIDR(`${address}/${length}`)
-    : ipaddr.IPv4.networkAddressFromCIDR(`${address}/${length}`);
-  return `${tryParseIpAddress(network.toString())}/${length}` as Cidr;
+  const hostBits = (address.includes(":") ? 128 : 32) - length;
+  if (hostBits < 0) return undefined;
+  if (hostBits === 0) return `${address}/${length}` as Cidr;
+  const number = addressNumber(address) >> BigInt(hostBits) << BigInt(hostBits);
+  return `${addressAt(number, ipFamilyOf(address))}/${length}` as Cidr;
 }
 
 /** Returns the block that contains only one address. */

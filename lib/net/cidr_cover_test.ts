@@ -17,7 +17,7 @@ Deno.test("CidrCover keeps the outermost blocks of each family, in their order",
   }
 });
 
-Deno.test("CidrCover comes to what comparing each with each does", () => {
+Deno.test("CidrCover gives the result of comparing each block with each other", () => {
   const octet = fc.nat({ max: 3 });
   const address = fc.tuple(octet, octet, octet, octet).map((octets) => octets.join("."));
   const block = fc.tuple(address, fc.nat({ max: 32 })).map(([text, length]) =>
@@ -36,7 +36,7 @@ Deno.test("CidrCover comes to what comparing each with each does", () => {
   }));
 });
 
-Deno.test("CidrCover takes as many steps more as there are blocks more", () => {
+Deno.test("CidrCover needs steps in proportion to the number of blocks", () => {
   const blocks = Array.from(
     { length: 20_000 },
     (_, index) => parseCidr(`10.${index >> 8}.${index & 255}.0/24`),

@@ -20,7 +20,7 @@ const NAMES: readonly [text: string, expected: boolean][] = [
   ["br0\0", false],
 ];
 
-Deno.test("isInterfaceName() takes what the kernel takes", async (t) => {
+Deno.test("isInterfaceName() accepts the names that the kernel accepts", async (t) => {
   for (const [text, expected] of NAMES) {
     await t.step(JSON.stringify(text), () => assertEquals(isInterfaceName(text), expected));
   }

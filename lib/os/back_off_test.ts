@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { BackOff } from "./back_off.ts";
 
-/** How long the next pause takes, in steps of the finest that is told apart. */
+/** Measures the next pause, with a resolution of 5 ms. */
 async function measure(clock: FakeClock, backOff: BackOff): Promise<number> {
   const start = clock.now();
   let ended = false;
@@ -11,7 +11,7 @@ async function measure(clock: FakeClock, backOff: BackOff): Promise<number> {
   return clock.now() - start;
 }
 
-Deno.test("BackOff.pause() takes twice as long each time, up to 250 ms", async () => {
+Deno.test("BackOff.pause() doubles each time, up to 250 ms", async () => {
   const clock = new FakeClock();
   const backOff = new BackOff(clock);
   const pauses: number[] = [];

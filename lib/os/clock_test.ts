@@ -1,7 +1,7 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { systemClock } from "./clock.ts";
 
-/** What a timer of 32 bits cannot hold. */
+/** Times that a 32-bit timer cannot hold. */
 const LONG_TIMES = [2 ** 31, 2 ** 32 + 1, 2 ** 63 / 1e6, Infinity];
 
 /** Time enough for a timer that ends at once. */
@@ -9,7 +9,7 @@ async function manyTurns(): Promise<void> {
   for (let turn = 0; turn < 20; turn++) await systemClock.yieldToEventLoop();
 }
 
-Deno.test("systemClock.setTimer() does not end at once where the time is longer than 32 bits", async (t) => {
+Deno.test("systemClock.setTimer() does not end at once if the time is longer than 32 bits", async (t) => {
   for (const ms of LONG_TIMES) {
     await t.step(`${ms} ms`, async () => {
       let ended = false;
@@ -21,7 +21,7 @@ Deno.test("systemClock.setTimer() does not end at once where the time is longer 
   }
 });
 
-Deno.test("systemClock.sleep() does not end at once where the time is longer than 32 bits", async (t) => {
+Deno.test("systemClock.sleep() does not end at once if the time is longer than 32 bits", async (t) => {
   for (const ms of LONG_TIMES) {
     await t.step(`${ms} ms`, async () => {
       const controller = new AbortController();

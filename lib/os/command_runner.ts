@@ -9,7 +9,7 @@ import { type LineTaker, readLines } from "./line_reader.ts";
 import { type CommandInput, tryKill, writeInput } from "./command_input.ts";
 import { toolOf } from "./tools.ts";
 
-/** How to run a command. */
+/** The options of a command. */
 export interface CommandOptions {
   /** Its standard input. */
   readonly stdin?: CommandInput;
@@ -43,7 +43,7 @@ export interface CommandRunner {
   run(program: string, args: readonly string[], options?: CommandOptions): Promise<CommandResult>;
 }
 
-/** Why a command could not be run to its end. */
+/** Thrown if a command could not be run to its end. */
 export class CommandError extends Error {
   override name = "CommandError";
   constructor(
@@ -169,7 +169,7 @@ function watchForEnd(
       tryKill(child, "SIGKILL");
       for (const cancel of giveUp) cancel();
       const leave = () => givenUp.reject(endedError(invocation, kind));
-      // A killed process is gone at once, unless it hangs in the kernel.
+      // A killed process ends at once, unless it hangs in the kernel.
       killTimer = clock.setTimer(KILL_AFTER_MS, leave);
       void child.status.then(leave, leave);
     });

@@ -71,7 +71,7 @@ Deno.test("systemCommandRunner kills a tool whose input cannot be made, before i
 });
 
 for (const stream of ["", " >&2"]) {
-  Deno.test(`systemCommandRunner stops a tool that prints without end${stream}`, async () => {
+  Deno.test(`systemCommandRunner stops a tool that prints endlessly${stream}`, async () => {
     const line = "x".repeat(4000);
     const error = await assertRejects(() => run("sh", ["-c", `exec yes ${line}${stream}`]));
     assertInstanceOf(error, CommandError);
@@ -144,8 +144,8 @@ Deno.test("systemCommandRunner starts nothing for a caller that has given up", a
   assertEquals(error.kind, "aborted");
 });
 
-Deno.test("systemCommandRunner says which package has a missing tool", async () => {
-  // A path that is not there, since the machine of the test may well have the tool itself.
+Deno.test("systemCommandRunner names the package of a missing tool", async () => {
+  // A missing path, because the machine of the test may have the tool itself.
   const error = await assertRejects(() => run("/nonexistent/ip", []));
   assertInstanceOf(error, CommandError);
   assertEquals(error.kind, "not-found");
@@ -174,7 +174,7 @@ Deno.test({
   },
 });
 
-Deno.test("run() hands lines over as they come, and holds the command up meanwhile", async () => {
+Deno.test("run() passes lines on as they arrive, and pauses the command meanwhile", async () => {
   const lines: string[] = [];
   let open = 0;
   const { stdout, code } = await systemCommandRunner.run("seq", ["1", "100000"], {
@@ -189,7 +189,7 @@ Deno.test("run() hands lines over as they come, and holds the command up meanwhi
   assertEquals([stdout, code, lines.length, lines.at(-1)], ["", 0, 100_000, "100000"]);
 });
 
-Deno.test("run() ends the command when who takes its lines throws", async () => {
+Deno.test("run() ends the command when the receiver of its lines throws", async () => {
   const error = await assertRejects(
     () =>
       systemCommandRunner.run("yes", [], {

@@ -191,7 +191,7 @@ function strangeLine(line: string): SyntaxError {
   );
 }
 
-/** What entries to delete have in common. */
+/** The properties that the deleted entries have in common. */
 interface Deletion {
   readonly family: IpFamily;
   /** Options of the tool, one line for each kind of entry. */
@@ -212,9 +212,9 @@ async function deleteAll(
 }
 
 /**
- * One process for all. A line of UDP names destination and answering endpoint, not each client: `-D` goes
- * through the whole table for every line (75 ms at 20,000 entries), and a dead endpoint may have had
- * thousands of clients. Entries that are gone meanwhile are no error of a batch.
+ * One process for all. A line of UDP names destination and answering endpoint, not each client:
+ * `-D` goes through the whole table for every line (75 ms at 20,000 entries), and a dead endpoint
+ * may have had thousands of clients. A missing entry is no error of a batch.
  */
 async function deleteBatch(
   commands: CommandRunner,

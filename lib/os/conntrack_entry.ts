@@ -70,13 +70,13 @@ export function parseConntrackEntry(line: string): ConntrackEntry | undefined {
   return { original, reply, ...(state !== undefined && { state }) };
 }
 
-/** A connection of any protocol, as far as a NetworkPolicy can tell it from others. */
+/** A connection of any protocol, with the properties that a NetworkPolicy distinguishes. */
 export interface TrackedConnection {
   /** As the tool takes it: a name such as `tcp`, or a number. */
   readonly protocol: string;
   /** The client, before its source is translated. */
   readonly source: IpAddress;
-  /** What the client sends to. */
+  /** The destination of the client's packets. */
   readonly destination: IpAddress;
   /** The end that answers, after the destination was translated. */
   readonly endpoint: IpAddress;

@@ -39,7 +39,7 @@ Deno.test("parseConntrackEntry() reads both directions", () => {
   assertEquals(parseConntrackEntry(UDP)?.state, undefined);
 });
 
-Deno.test("parseConntrackEntry() takes any text", () => {
+Deno.test("parseConntrackEntry() accepts any text", () => {
   assertEquals(
     parseConntrackEntry("conntrack v1.4.7 (conntrack-tools): 0 flow entries"),
     undefined,
@@ -47,7 +47,7 @@ Deno.test("parseConntrackEntry() takes any text", () => {
   fc.assert(fc.property(fc.string(), (line) => void parseConntrackEntry(line)));
 });
 
-Deno.test("findConntrackEntry() asks for one connection, and says why it can't", async () => {
+Deno.test("findConntrackEntry() asks for one connection, and gives the reason why it can't", async () => {
   const commands = new FakeCommandRunner().on("conntrack", { stdout: `${TCP}\n` });
   assertEquals((await findConntrackEntry(commands, QUERY))?.state, "TIME_WAIT");
   assertEquals(

@@ -6,7 +6,7 @@ import type { UdpFlow } from "../proxy/stale_flows.ts";
 import { createConntrack } from "./conntrack.ts";
 import type { TrackedConnection } from "./conntrack_entry.ts";
 
-/** What conntrack 1.4.7 prints. */
+/** Output of conntrack 1.4.7. */
 const SAVED_4 =
   "-A -t 99 -u UNSET -s 10.0.0.1 -d 10.96.0.10 -r 10.1.0.1 -q 10.0.0.1 -p udp --sport 51 --dport 53 --reply-port-src 5353 --reply-port-dst 51\n";
 const SAVED_6 =
@@ -58,7 +58,7 @@ Deno.test("listUdp() reads the four forms of a flow: neither side turned, one, o
   assertEquals(flows, forms.map(() => "10.96.0.10:53 10.1.0.1:5353"));
 });
 
-Deno.test("listUdp() lets the tool leave out other ports where few are asked for", async () => {
+Deno.test("listUdp() lets the tool leave out other ports if few are asked for", async () => {
   const { lines, entries } = await listed(SAVED_4, ports(53, 30053));
   assertEquals(lines, [
     "conntrack -L -f ipv4 -p udp -o save --orig-port-dst 53",
@@ -68,12 +68,12 @@ Deno.test("listUdp() lets the tool leave out other ports where few are asked for
   assertEquals((await listed(SAVED_4, ports())).lines, []);
 });
 
-Deno.test("listUdp() passes over an entry of a kind that it doesn't know", async () => {
+Deno.test("listUdp() skips an entry of an unknown kind", async () => {
   const { flows, entries } = await listed(`-A of some other kind\n${SAVED_4}`, ports(53));
   assertEquals([flows.length, entries], [1, 2]);
 });
 
-Deno.test("listUdp() says what it could not do, and what to do about it", async () => {
+Deno.test("listUdp() names the failed action and the remedy", async () => {
   await assertRejects(
     () => listed("udp 17 29 src=10.0.0.1\n", ports(53)),
     Error,
@@ -92,7 +92,7 @@ Deno.test("listUdp() says what it could not do, and what to do about it", async 
   );
 });
 
-Deno.test("deleteUdp() deletes by one process, and counts what it says", async () => {
+Deno.test("deleteUdp() deletes by one process, and counts its messages", async () => {
   const commands = new FakeCommandRunner().on("conntrack -R /proc/self/fd/0", ({ stdin }) => ({
     stdout: stdin.replaceAll(/^.*$/gm, (line) => line && "udp      17 99 src=10.0.0.1 …"),
   }));
@@ -111,7 +111,7 @@ Deno.test("deleteUdp() deletes by one process, and counts what it says", async (
   assertEquals(commands.calls.length, 4);
 });
 
-/** What `conntrack -L` prints of a connection to a Service, of a ping, and of a tunnel. */
+/** Output of `conntrack -L` for a connection to a Service, a ping and a tunnel. */
 const LISTED =
   "tcp      6 431999 ESTABLISHED src=10.1.0.1 dst=10.96.0.1 sport=40000 dport=443 src=10.1.0.9 dst=10.1.0.1 sport=6443 dport=40000 [ASSURED] mark=0 use=1\n" +
   "icmpv6   58 29 src=fd00::1 dst=fd00::2 type=128 code=0 id=7 src=fd00::2 dst=fd00::1 type=129 code=0 id=7 mark=0 use=1\n" +
@@ -143,7 +143,7 @@ Deno.test("listConnections() has clients and the ends that answer, of every prot
   assertEquals(lines, ["conntrack -L -f ipv4"]);
 });
 
-Deno.test("listConnections() lets the tool leave out other addresses where few are asked for", async () => {
+Deno.test("listConnections() lets the tool leave out other addresses if few are asked for", async () => {
   const { lines } = await connectionsOf(["10.1.0.1"]);
   assertEquals(lines, [
     "conntrack -L -f ipv4 --orig-src 10.1.0.1",

@@ -13,7 +13,7 @@ for (
     ["prints no number", new FakeCommandRunner().on("nproc", { stdout: "many\n" })],
   ] as const
 ) {
-  Deno.test(`cpuCount() goes by the runtime's count where nproc ${name}`, async () => {
+  Deno.test(`cpuCount() goes by the runtime's count if nproc ${name}`, async () => {
     assertEquals(await cpuCount(commands), navigator.hardwareConcurrency);
   });
 }

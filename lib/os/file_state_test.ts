@@ -2,7 +2,7 @@ import { assertEquals, assertNotEquals } from "@std/assert";
 import { withFolder } from "../../tests/support/with_folder.ts";
 import { fileState } from "./file_state.ts";
 
-Deno.test("fileState() says that a file is not there, also behind another file", () =>
+Deno.test("fileState() reports a missing file, also behind another file", () =>
   withFolder(async (folder) => {
     await Deno.writeTextFile(`${folder}/a`, "");
     assertEquals(await fileState(`${folder}/none`), undefined);

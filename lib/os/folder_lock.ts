@@ -1,6 +1,6 @@
 import type { Clock } from "./clock.ts";
 
-/** How long to wait for the lock. */
+/** The time to wait for the lock. */
 interface FolderLockOptions {
   readonly maxMs: number;
   /** Ends the wait without the lock. */

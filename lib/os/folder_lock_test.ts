@@ -18,7 +18,7 @@ Deno.test("lockFolder() lets one have it at a time, and leaves no file", async (
   await Deno.remove(folder);
 });
 
-Deno.test("lockFolder() gives up in time, when asked to, and where there is no folder", async () => {
+Deno.test("lockFolder() gives up in time, when asked to, and if there is no folder", async () => {
   const folder = await Deno.makeTempDir();
   const clock = new FakeClock();
   {

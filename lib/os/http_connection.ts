@@ -88,7 +88,7 @@ export class HttpConnection {
     return this.#isQueued;
   }
 
-  /** When to call {@linkcode expire}, on the clock. */
+  /** The time at which {@linkcode expire} must be called, on the clock. */
   get deadline(): number {
     return this.#deadline;
   }
@@ -120,14 +120,14 @@ export class HttpConnection {
         this.#waitingSince = undefined;
         this.#deadline = Infinity;
         this.#isQueued = true;
-        await this.#context.turns.take();
+        await this.#context.turns.take(this.peer);
         this.#isQueued = false;
         if (this.#isRefusing || this.#isClosed || !await this.#answer(head, body)) break;
         // A client with a hundred requests at once waits behind those with one.
         if (this.#input.hasBegun) await this.#context.clock.yieldToEventLoop();
       }
     } catch (error) {
-      // Otherwise the client is gone, or the connection was closed.
+      // Otherwise the client has disconnected, or the connection was closed.
       if (error instanceof HttpRefusal) await this.#refuse(error.status);
     } finally {
       this.close();
@@ -177,7 +177,7 @@ export class HttpConnection {
       now: clock.wallNow(),
       gone: gone.signal,
       onError,
-      turns,
+      takeTurn: () => turns.take(this.peer),
       ...(isStream && {
         onPiece: (isUnderWay: boolean) => until(isUnderWay ? times.pieceMs : Infinity),
       }),

@@ -1,6 +1,6 @@
 /**
- * What clients may do to a server of HTTP: send slowly, send too much, and never read. Real sockets; the
- * clock is the test's.
+ * Attacks an HTTP server with clients that send slowly, send too much, or never read. Uses real
+ * sockets and the clock of the test.
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";
@@ -20,7 +20,7 @@ async function statusAfter(clock: FakeClock, ms: number, client: Deno.TcpConn): 
   return (await answer).split("\r\n")[0]!;
 }
 
-Deno.test("HttpConnections closes a client that says nothing", async () => {
+Deno.test("HttpConnections closes a client that sends nothing", async () => {
   await using server = startHttpStage(() => new Response("x"));
   const client = await server.connect();
   assertEquals(await statusAfter(server.clock, 2500, client), "(closed)");
@@ -68,7 +68,7 @@ Deno.test("HttpConnections closes a client that does not read its answer", async
   );
   const client = await server.connect(GET);
   assertEquals(await client.read(new Uint8Array(1)), 1);
-  // What is in the kernel's buffers by then comes, and no more.
+  // Only the data in the kernel's buffers at that time arrives.
   await server.clock.advance(20_000);
   const { bytes } = await readToEnd(client).catch(() => ({ bytes: 0 }));
   assert(bytes < 64 << 20, `${bytes}`);
@@ -97,7 +97,7 @@ Deno.test("HttpConnections sends a stream for as long as the client reads it", a
   await ended.promise;
 });
 
-Deno.test("HttpConnections notifies a handler that its client has gone", async () => {
+Deno.test("HttpConnections notifies a handler that its client has disconnected", async () => {
   const gone = Promise.withResolvers<string>();
   await using server = startHttpStage(({ signal }) => {
     signal.addEventListener("abort", () => gone.resolve("gone"));
@@ -125,7 +125,7 @@ Deno.test("HttpConnections answers requests that come at once one after the othe
   assertEquals(most, 1);
 });
 
-Deno.test("HttpConnections refuses what is too long", async () => {
+Deno.test("HttpConnections refuses requests that are too long", async () => {
   await using server = startHttpStage(() => new Response("x"));
   const rows: readonly (readonly [string, string])[] = [
     [`GET / HTTP/1.1\r\nHost: a\r\nX: ${"x".repeat(20_000)}`, "HTTP/1.1 431"],
@@ -153,7 +153,7 @@ Deno.test("HttpConnections answers HEAD, HTTP/1.0 and a status without a body", 
   assertEquals(none.includes("content-length"), false);
 });
 
-Deno.test("HttpConnections answers 500 for a fault, and says so in the log", async () => {
+Deno.test("HttpConnections answers 500 for a fault, and reports it in the log", async () => {
   await using server = startHttpStage(({ url }) => {
     if (!url.endsWith("/stream")) throw new Error("a fault");
     const body = new ReadableStream({ pull: () => Promise.reject(new Error("a fault")) });

@@ -49,7 +49,7 @@ const ROWS: readonly (readonly [string, string, readonly string[], string | numb
 ];
 
 for (const [name, requestLine, headers, expected] of ROWS) {
-  Deno.test(`parseHttpHead() takes or refuses ${name}`, () => {
+  Deno.test(`parseHttpHead() accepts or refuses ${name}`, () => {
     if (typeof expected === "string") {
       return assertEquals(parse(requestLine, ...headers).url, expected);
     }

@@ -15,7 +15,7 @@ export class HttpInput {
   #buffer = new Uint8Array(FIRST_BYTES);
   #start = 0;
   #end = 0;
-  /** Where the search for the end of the head continues. */
+  /** The index at which the search for the end of the head continues. */
   #searched = 0;
   #filling: Promise<boolean> | undefined;
 

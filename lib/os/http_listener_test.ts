@@ -1,4 +1,4 @@
-import { assertEquals, assertMatch } from "@std/assert";
+import { assert, assertEquals, assertMatch } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";
 import { FakeClock, settle } from "../../tests/support/fakes/fake_clock.ts";
 import { GET, read, startHttpStage, write } from "../../tests/support/stages/http_stage.ts";
@@ -11,7 +11,7 @@ import { probeWildcard } from "./wildcard.ts";
 
 const LOOPBACK = { hostname: "127.0.0.1", port: 0 };
 
-Deno.test("listenHttp() gives the port back once close() has resolved, whoever is connected", async () => {
+Deno.test("listenHttp() frees the port once close() has resolved, even with open connections", async () => {
   const first = listenHttp(LOOPBACK, () => new Response("first"));
   const { port } = first.address;
   // fetch() keeps the connection open for the next request.
@@ -30,7 +30,7 @@ Deno.test("listenHttp() answers a fault of the handler with 500", async () => {
   await listener.close();
 });
 
-Deno.test("listenHttp() answers whatever the Host header says, but for what Go refuses", async (t) => {
+Deno.test("listenHttp() answers any Host header, except for those that Go refuses", async (t) => {
   const listener = listenHttp(
     LOOPBACK,
     async (request) => {
@@ -75,7 +75,7 @@ Deno.test({
   },
 });
 
-Deno.test("HttpConnections closes who waits for longest when a client has too many, and goes on", async () => {
+Deno.test("HttpConnections closes the longest waiting connection when a client has too many, and continues", async () => {
   const bounds = { connections: 100, connectionsOfClient: 3 };
   await using server = startHttpStage(() => new Response("x"), { bounds });
   const idle = [];
@@ -85,7 +85,7 @@ Deno.test("HttpConnections closes who waits for longest when a client has too ma
     await server.clock.advance(1);
   }
   const next = await server.connect(GET);
-  // It leaves its place to whoever may come next.
+  // It leaves its place to the next client.
   assertMatch(await read(next), /^HTTP\/1\.1 200 [^]*\r\nconnection: close\r\n/);
   assertEquals(await read(idle[0]!), "(closed)");
   for (const client of idle.slice(1)) {
@@ -107,7 +107,7 @@ Deno.test("HttpConnections refuses with 503 when every connection is being answe
   const busy = [await server.connect(GET), await server.connect(GET)];
   await eventually("both are being answered", () => asked === 2);
   const text = await read(await server.connect(GET));
-  // The reset for what was not read may come before the answer.
+  // The reset for unread data may arrive before the answer.
   assertMatch(text, /^(HTTP\/1\.1 503 |\(closed\)$)/);
   resolve();
   for (const client of busy) assertMatch(await read(client), /^HTTP\/1\.1 200 /);
@@ -154,7 +154,7 @@ function fakeAcceptor(steps: (ReturnType<typeof fakeClient> | string)[]): HttpAc
   };
 }
 
-Deno.test("HttpConnections waits, and closes who waits, when no file is left for a client", async () => {
+Deno.test("HttpConnections waits, and closes waiting connections, when no file is left for a client", async () => {
   const clock = new FakeClock();
   const connections = new HttpConnections({ clock, logger: new MemoryLogger() }, { name: "test" });
   const [first, last] = [fakeClient("10.0.0.1"), fakeClient("10.0.0.1")];
@@ -195,7 +195,7 @@ Deno.test("HttpConnections gives a client that has few the place of one that has
   await listener.close();
 });
 
-Deno.test("HttpConnections takes no connection of a client that has fewer than the new one's", async () => {
+Deno.test("HttpConnections closes no connection of a client that has fewer than the new one's", async () => {
   const bounds = { connections: 5, connectionsOfClient: 4 };
   const { promise, resolve } = Promise.withResolvers<void>();
   const connections = new HttpConnections(
@@ -214,5 +214,29 @@ Deno.test("HttpConnections takes no connection of a client that has fewer than t
   await eventually("the last one is refused", () => more.every(({ isClosed }) => isClosed));
   assertEquals([honest, ...greedy].map(({ isClosed }) => isClosed), Array(5).fill(false));
   resolve();
+  await listener.close();
+});
+
+Deno.test("HttpConnections answers one client after a few answers to each of those that flood it", async () => {
+  let turn = Promise.withResolvers<void>();
+  const clock = Object.assign(new FakeClock(), { yieldToEventLoop: () => turn.promise });
+  const connections = new HttpConnections({ clock, logger: new MemoryLogger() }, { name: "test" });
+  const flood = Array.from({ length: 200 }, (_, index) => fakeClient(`10.0.0.${index % 5}`));
+  const honest = fakeClient("10.0.0.9");
+  const answered: (string | undefined)[] = [];
+  const listener = connections.serve(fakeAcceptor([...flood, honest]), (_, peer) => {
+    answered.push(peer);
+    return new Response("x");
+  });
+  for (let turns = 0; turns < 250 && honest.answers === 0; turns++) {
+    for (let count = 0; count < 100; count++) await settle();
+    turn.resolve();
+    turn = Promise.withResolvers();
+  }
+  assertEquals(honest.answers, 1);
+  const before = answered.indexOf("10.0.0.9");
+  assert(before <= 30, `${before} of ${flood.length} others were answered first`);
+  clock.yieldToEventLoop = () => Promise.resolve();
+  turn.resolve();
   await listener.close();
 });

@@ -1,6 +1,5 @@
 import { type HttpHead, STATUS_TEXT } from "./http_head.ts";
 import type { TcpConnection } from "./network.ts";
-import type { TurnShare } from "./turn_share.ts";
 
 /** The header `server` of every response: kube-proxy sends none, so it identifies kube-relay. */
 export const SERVER_NAME = "kube-relay";
@@ -10,9 +9,9 @@ interface ResponseOptions {
   readonly head: Pick<HttpHead, "method" | "takesChunks" | "keepsOpen">;
   /** Milliseconds since 1970. */
   readonly now: number;
-  /** Limits the pieces per turn. */
-  readonly turns: TurnShare;
-  /** Aborted when the client is gone. */
+  /** Resolves when the next piece may be written. */
+  readonly takeTurn: () => Promise<void>;
+  /** Aborted when the client disconnects. */
   readonly gone: AbortSignal;
   /** Called if the body fails. */
   readonly onError: (error: unknown) => void;
@@ -82,7 +81,7 @@ export function responseHead(
 async function writePieces(
   sink: { write(piece: Uint8Array): Promise<void> },
   { body }: Response,
-  { gone, onError, onPiece, turns }: ResponseOptions,
+  { gone, onError, onPiece, takeTurn }: ResponseOptions,
 ): Promise<void> {
   const reader = body?.getReader();
   if (reader === undefined) return;
@@ -96,7 +95,7 @@ async function writePieces(
         throw error;
       });
       if (value === undefined) return;
-      await turns.take();
+      await takeTurn();
       onPiece?.(true);
       if (value.length > 0) await sink.write(value);
       onPiece?.(false);

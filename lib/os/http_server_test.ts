@@ -28,7 +28,7 @@ function takePort(): Deno.TcpListener {
   return Deno.listen({ hostname: "127.0.0.1", port: 0 });
 }
 
-Deno.test("runHttpServer() takes an address as soon as it is free, and reports both once", async () => {
+Deno.test("runHttpServer() listens as soon as an address is free, and reports both once", async () => {
   const taken = takePort();
   const { port } = taken.addr;
   const clock = new FakeClock();
@@ -98,7 +98,7 @@ for (const hardFail of [false, true]) {
   });
 }
 
-Deno.test("runHttpServer() refuses a Host header that is none by itself", async () => {
+Deno.test("runHttpServer() refuses an invalid Host header by itself", async () => {
   const free = takePort();
   const { port } = free.addr;
   free.close();

@@ -45,7 +45,7 @@ Deno.test("readLines() reads no further while a line is pending", async () => {
   assertEquals(lines, 100);
 });
 
-Deno.test("readLines() ends at a taker that throws, and lets go of the stream", async () => {
+Deno.test("readLines() ends if its receiver throws, and releases the stream", async () => {
   let cancelled = false;
   const stream = new ReadableStream<Uint8Array>({
     pull: (controller) => controller.enqueue(encoder.encode("line\n")),

@@ -19,7 +19,7 @@ Deno.test("OneAtATime runs tasks in the order of asking, never two at once", asy
   assertEquals(log, ["begin 0", "end 0", "begin 1", "end 1"]);
 });
 
-Deno.test("OneAtATime goes on after a task that fails", async () => {
+Deno.test("OneAtATime continues after a task that fails", async () => {
   const turns = new OneAtATime();
   const failing = turns.run(() => Promise.reject(new Error("no")));
   const next = turns.run(() => Promise.resolve("yes"));

@@ -18,7 +18,7 @@ Deno.test("setOomScore() sets nothing that is so already", async () => {
   assertEquals(commands.calls.length, 1);
 });
 
-Deno.test("setOomScore() sets what differs", async () => {
+Deno.test("setOomScore() writes a differing value", async () => {
   const commands = choom(0).on("choom -n -999 -p 42", {});
   assertEquals(await setOomScore(commands, SCORE), { state: "changed" });
 });
@@ -29,7 +29,7 @@ Deno.test("setOomScore() reports why it was refused", async () => {
   assertEquals(await setOomScore(commands, SCORE), { state: "refused", reason });
 });
 
-Deno.test("setOomScore() takes a missing tool for a refusal", async () => {
+Deno.test("setOomScore() treats a missing tool as a refusal", async () => {
   const commands = new FakeCommandRunner().failNext("not-found");
   assertEquals((await setOomScore(commands, SCORE)).state, "refused");
 });

@@ -22,7 +22,7 @@ export const SOCKET_USES = ["listener", "connection", "flow", ...HTTP_USES] as c
 /** The use of a socket. */
 type SocketUse = typeof SOCKET_USES[number];
 
-/** How many files each use may take. */
+/** The number of files that each use may take. */
 interface OpenFileShares {
   /** Listening sockets of Services, health check node ports included. */
   readonly listeners: number;
@@ -115,9 +115,9 @@ export class OpenFiles {
     if (!this.mayListen(service)) {
       this.countRefused("listener");
       return own >= this.#shares.listenersOfService
-        ? `this Service has ${own} listening sockets, the most for one Service where ` +
+        ? `this Service has ${own} listening sockets, the most for one Service if ` +
           `${this.limit} files may be open: give it fewer ports, or ${OUT_OF_SOCKETS_CURE}`
-        : `all Services have ${this.#listening} listening sockets, and no more are left where ` +
+        : `all Services have ${this.#listening} listening sockets, and no more are allowed if ` +
           `${this.limit} files may be open: ${OUT_OF_SOCKETS_CURE}`;
     }
     this.#listeners.set(service, own + 1);
@@ -138,8 +138,9 @@ export class OpenFiles {
 
   /**
    * Counts the sockets of a connection or flow; returns whether they are allowed. A Service may
-   * have twice as many as are left for all: so a few Services never take what the others need, and
-   * a single one has two thirds. `isExchange`: a larger Service has just given up as many.
+   * have twice the number of free sockets. Thus a few Services never exhaust the sockets of the
+   * others, and a single one can use two thirds. `isExchange`: a larger Service has just released
+   * the same number.
    */
   takeTraffic(
     service: string,

@@ -16,13 +16,13 @@ Deno.test("shareOpenFiles() leaves a reserve at every limit", () => {
   assert(shareOpenFiles(20_000).listeners > 10_000);
 });
 
-Deno.test("OpenFiles.takeListener() leaves sockets for other Services, and says why it refuses", () => {
+Deno.test("OpenFiles.takeListener() leaves sockets for other Services, and gives the reason why it refuses", () => {
   const files = new OpenFiles(1000);
   const { listeners, listenersOfService } = shareOpenFiles(1000);
   let taken = 0;
   while (files.takeListener("ns/greedy") === undefined) taken++;
   assertEquals(taken, listenersOfService);
-  assertStringIncludes(files.takeListener("ns/greedy")!, "most for one Service where 1000 files");
+  assertStringIncludes(files.takeListener("ns/greedy")!, "most for one Service if 1000 files");
   for (let service = 0; taken < listeners; service++, taken++) {
     assertEquals(files.takeListener(`ns/s${service}`), undefined);
   }
@@ -34,7 +34,7 @@ Deno.test("OpenFiles.takeListener() leaves sockets for other Services, and says 
   assertEquals(files.takeListener("ns/late"), undefined);
 });
 
-Deno.test("OpenFiles.moveListener() counts a socket for the Service that takes it over", () => {
+Deno.test("OpenFiles.moveListener() counts a socket for its new Service", () => {
   const files = new OpenFiles(1000);
   files.takeListener("ns/a");
   files.moveListener("ns/a", "ns/b");
@@ -44,7 +44,7 @@ Deno.test("OpenFiles.moveListener() counts a socket for the Service that takes i
   assertEquals(files.open.listeners, 0);
 });
 
-Deno.test("OpenFiles.takeTraffic() leaves a third of what is left to others", () => {
+Deno.test("OpenFiles.takeTraffic() leaves a third of the remainder to other Services", () => {
   const files = new OpenFiles(1000);
   const { traffic } = shareOpenFiles(1000);
   const fill = (service: string) => {
@@ -80,7 +80,7 @@ Deno.test("readOpenFiles() reads the limit that this process has", async () => {
   assertEquals(logger.lines, []);
 });
 
-Deno.test("readOpenFiles() assumes a usual limit where it cannot be read", async () => {
+Deno.test("readOpenFiles() assumes a usual limit if it cannot be read", async () => {
   for (const stdout of ["", "Max open files            many"]) {
     const logger = new MemoryLogger();
     const commands = { run: () => Promise.resolve({ code: 0, stdout, stderr: "" }) };

@@ -26,7 +26,7 @@ export const ENVIRONMENT: readonly EnvironmentVariable[] = [
   { name: "NOTIFY_SOCKET", purpose: "notify systemd: READY=1 and STATUS=" },
   { name: "WATCHDOG_USEC", purpose: "notify systemd's watchdog in time" },
   { name: "WATCHDOG_PID", purpose: "notify systemd's watchdog only if it watches this process" },
-  { name: "CREDENTIALS_DIRECTORY", purpose: "find what the unit's LoadCredential= gave" },
+  { name: "CREDENTIALS_DIRECTORY", purpose: "find the files of the unit's LoadCredential=" },
   { name: "CACHE_DIRECTORY", purpose: "find the unit's CacheDirectory=" },
   { name: "RUNTIME_DIRECTORY", purpose: "find the path of the control socket under systemd" },
   { name: "XDG_RUNTIME_DIR", purpose: "find the path of an unprivileged user's control socket" },

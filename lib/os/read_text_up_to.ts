@@ -9,12 +9,12 @@ import { systemClock } from "./clock.ts";
 
 const CHUNK_BYTES = 256 * 1024;
 
-/** How often a pipe is polled. */
+/** The interval at which a pipe is polled. */
 const PIPE_PERIOD_MS = 20;
 /** A pipe without data for this time, such as one without a writer, is given up. */
 const PIPE_SILENCE_MS = 60_000;
 
-/** Which files may be read. */
+/** The files that may be read. */
 interface ReadTextOptions {
   /** Refuses anything but a regular file. @default {pipes and devices are read to their end} */
   readonly onlyFiles?: boolean;

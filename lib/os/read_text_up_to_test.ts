@@ -31,17 +31,17 @@ Deno.test("readTextUpTo() reads a whole text, whatever its characters and pieces
 Deno.test("readTextUpTo() leaves out a byte order mark", () =>
   withFile("\ufeffa: 1", async (path) => assertEquals(await readTextUpTo(path, 100), "a: 1")));
 
-Deno.test("readTextUpTo() takes the most bytes, and none more", () =>
+Deno.test("readTextUpTo() reads a text of the maximum length, and no longer one", () =>
   withFile("üü", async (path) => {
     assertEquals(await readTextUpTo(path, 4), "üü");
     await assertRejects(() => readTextUpTo(path, 3), RangeError, "more than 3 bytes");
   }));
 
-Deno.test("readTextUpTo() ends on what has no end", async () => {
+Deno.test("readTextUpTo() ends on an endless file", async () => {
   await assertRejects(() => readTextUpTo("/dev/zero", 100_000), RangeError, "more than 100000");
 });
 
-Deno.test("readTextUpTo() rejects for what is no file", async () => {
+Deno.test("readTextUpTo() rejects for a folder", async () => {
   await assertRejects(() => readTextUpTo("/", 10));
   await assertRejects(() => readTextUpTo("/no/such/file", 10), Deno.errors.NotFound);
 });
@@ -93,7 +93,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "readTextUpTo() refuses what is no regular file, if requested, without waiting for it",
+  name: "readTextUpTo() refuses anything but a regular file, if requested, without waiting for it",
   ignore,
   fn: () =>
     withPipe(async (pipe) => {

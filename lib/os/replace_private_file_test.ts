@@ -12,7 +12,7 @@ Deno.test("replacePrivateFile() replaces a file by one that only its owner may r
     assertEquals(await namesIn(folder), ["a"]);
   }));
 
-Deno.test("replacePrivateFile() replaces what a process left that was killed before the rename", () =>
+Deno.test("replacePrivateFile() replaces the leftover of a process that was killed before the rename", () =>
   withFolder(async (folder) => {
     const path = `${folder}/a`;
     await Deno.writeTextFile(path, "old");
@@ -32,7 +32,7 @@ Deno.test("replacePrivateFile() follows no symlink, neither by the name nor by t
     assertEquals((await Deno.lstat(`${folder}/a`)).isFile, true);
   }));
 
-Deno.test("replacePrivateFile() reports what the file system says", () =>
+Deno.test("replacePrivateFile() reports the error of the file system", () =>
   withFolder(async (folder) => {
     await assertRejects(() => replacePrivateFile(`${folder}/none/a`, ""), Deno.errors.NotFound);
     await Deno.mkdir(`${folder}/a/b`, { recursive: true });

@@ -21,7 +21,7 @@ async function withManager(
   }
 }
 
-Deno.test("createServiceNotifier() sends systemd's messages and takes its socket away", async () => {
+Deno.test("createServiceNotifier() sends systemd's messages and removes its socket", async () => {
   await withManager(async ({ path, folder, receive }) => {
     {
       using notifier = createServiceNotifier({
@@ -91,7 +91,7 @@ Deno.test("createServiceNotifier() leaves no name in the folder that another pro
   });
 });
 
-Deno.test("createServiceNotifier() says nothing without systemd", async () => {
+Deno.test("createServiceNotifier() sends nothing without systemd", async () => {
   using notifier = createServiceNotifier({
     environment: {},
     pid: 7,
@@ -104,7 +104,7 @@ Deno.test("createServiceNotifier() says nothing without systemd", async () => {
   assertEquals(notifier.watchdogMs, undefined);
 });
 
-Deno.test("createServiceNotifier() reports a socket that is gone once and goes on", async () => {
+Deno.test("createServiceNotifier() reports a removed socket once and continues", async () => {
   const folder = await Deno.makeTempDir();
   try {
     const errors: unknown[] = [];

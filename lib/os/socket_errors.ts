@@ -2,7 +2,7 @@ import type { IpAddress } from "../net/ip_address.ts";
 import type { Quarantined } from "../proxy/data_plane.ts";
 import { messageOf } from "../log/message_of.ts";
 
-/** What to do when {@linkcode isOutOfSockets}. */
+/** The remedy when {@linkcode isOutOfSockets}. */
 export const OUT_OF_SOCKETS_CURE =
   "raise the limit of open files (LimitNOFILE= of the unit, or ulimit -n)";
 

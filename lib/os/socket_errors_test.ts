@@ -5,7 +5,7 @@ import { isOutOfSockets, isPortRefused, listenProblem, systemErrorOf } from "./s
 
 const ADDRESS = parseIpAddress("10.96.0.1");
 
-/** What a call really throws. */
+/** Returns the real error of a call. */
 function thrownBy(call: () => unknown): unknown {
   try {
     call();
@@ -15,7 +15,7 @@ function thrownBy(call: () => unknown): unknown {
   throw new Error("It did not throw");
 }
 
-Deno.test("systemErrorOf() names what Deno throws", async (t) => {
+Deno.test("systemErrorOf() names the errors of Deno", async (t) => {
   await t.step("EADDRINUSE", () => {
     using first = Deno.listen({ hostname: "127.0.0.1", port: 0 });
     const { port } = first.addr;
@@ -46,7 +46,7 @@ Deno.test("isOutOfSockets() knows when no endpoint is to blame", () => {
   );
 });
 
-Deno.test("listenProblem() says what would be right", async (t) => {
+Deno.test("listenProblem() names the remedy", async (t) => {
   const cases: [string, number, RegExp][] = [
     ["EADDRINUSE", 80, /another program listens on port 80/],
     ["EADDRNOTAVAIL", 80, /10\.96\.0\.1 is not an address of this machine/],

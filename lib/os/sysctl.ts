@@ -9,11 +9,11 @@ import { CommandError, type CommandRunner } from "./command_runner.ts";
 interface SysctlReading {
   /** Values by name in the kernel's spelling, trimmed. */
   readonly values: ReadonlyMap<string, string>;
-  /** Why names are missing in `values`. */
+  /** The reasons for the names missing in `values`. */
   readonly problems: ReadonlyMap<string, SysctlProblem>;
 }
 
-/** Why a setting could not be read. */
+/** The reason why a setting could not be read. */
 export interface SysctlProblem {
   /** `unknown`: this kernel, or this network namespace, does not have the setting now. */
   readonly kind: "unknown" | "no tool" | "failed";

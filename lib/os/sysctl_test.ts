@@ -5,7 +5,7 @@ import { createSysctl } from "./sysctl.ts";
 const FORWARD = "net.ipv4.ip_forward";
 const MAX = "net.netfilter.nf_conntrack_max";
 
-Deno.test("Sysctl.read() reads many by one command, and what is unknown hinders nothing", async () => {
+Deno.test("Sysctl.read() reads many by one command, and unknown ones do not affect the others", async () => {
   const commands = new FakeCommandRunner().on(`sysctl ${FORWARD} ${MAX}`, {
     code: 1,
     stdout: `${FORWARD} = 1 \n`,
@@ -50,7 +50,7 @@ for (
 ) {
   Deno.test(`Sysctl.write() reports the reason of '${stderr}'`, async () => {
     const commands = new FakeCommandRunner()
-      // Older procps end with 0 for this.
+      // Older procps exit with 0 for this.
       .on(`sysctl -w ${FORWARD}=1`, { code: 0, stderr: `${stderr}\n` });
     const found = await createSysctl(commands).write(FORWARD, "1");
     assert(found?.includes(reason), found);
@@ -59,7 +59,7 @@ for (
   });
 }
 
-Deno.test("Sysctl.write() says nothing where it worked", async () => {
+Deno.test("Sysctl.write() reports nothing on success", async () => {
   const commands = new FakeCommandRunner()
     .on(`sysctl -w ${FORWARD}=1`, { stdout: `${FORWARD} = 1\n` });
   assertEquals(await createSysctl(commands).write(FORWARD, "1"), undefined);

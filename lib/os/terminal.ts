@@ -18,7 +18,7 @@ export type Key = string;
 /** A full screen, until it is closed. */
 export interface Terminal extends Disposable {
   readonly size: TerminalSize;
-  /** Aborted when the terminal is gone, or a key requests the end by a signal. */
+  /** Aborted when the terminal closes, or a key requests the end by a signal. */
   readonly ended: AbortSignal;
   /** Shows only these lines. They must fit {@linkcode size} and contain no cursor movements. */
   draw(lines: readonly string[]): void;
@@ -135,7 +135,7 @@ class SystemTerminal implements Terminal {
       writeText(Deno.stdout, LEAVE);
       if (this.#hasKeys) Deno.stdin.setRaw(false);
     } catch {
-      // The terminal is gone, so there is nothing to restore.
+      // The terminal is closed, so there is nothing to restore.
     }
   }
 
@@ -162,7 +162,7 @@ class SystemTerminal implements Terminal {
         for (const key of keysOf(text)) this.#listener(key);
       }
     } catch {
-      // A terminal that is gone causes an error of its own.
+      // A closed terminal causes an error of its own.
     }
     this.#ended.abort();
   }

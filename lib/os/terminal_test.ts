@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { frameText, keysOf } from "./terminal.ts";
 
-Deno.test("keysOf() names keys and letters, and leaves out what is neither", () => {
+Deno.test("keysOf() names keys and letters, and leaves out everything else", () => {
   assertEquals(keysOf("q\x1b[A\x1bOB\x1b[5~/\r\x7f"), [
     ...["q", "up", "down", "page up", "/", "enter", "backspace"],
   ]);
@@ -9,7 +9,7 @@ Deno.test("keysOf() names keys and letters, and leaves out what is neither", () 
   assertEquals(keysOf("\x1b[15~\x00\u00e4"), []);
 });
 
-Deno.test("frameText() writes over the frame before and erases only what is left of it", () => {
+Deno.test("frameText() overwrites the previous frame and erases only its rest", () => {
   assertEquals(
     frameText(["a", "b"]),
     "\x1b[?2026h\x1b[Ha\x1b[K\r\nb\x1b[K\x1b[J\x1b[?2026l",

@@ -7,7 +7,7 @@
 /** The signals, and the exit codes that a shell reports for them. */
 const EXIT_CODES = { SIGINT: 130, SIGTERM: 143 } as const;
 
-/** Why the signal of an {@linkcode TerminationSource} was aborted. */
+/** The reason with which the signal of a {@linkcode TerminationSource} is aborted. */
 export class TerminationRequest extends Error {
   override name = "TerminationRequest";
   /** As a shell reports it. */

@@ -46,3 +46,17 @@ export async function forEachInSlices<T>(
     if (turn) await turn;
   }
 }
+
+/** Runs steps to their end and returns their result; other tasks run in between. */
+export async function runInSlices<T>(
+  clock: SliceClock,
+  steps: Iterator<void, T>,
+): Promise<T> {
+  const slice = new TimeSlice(clock);
+  for (;;) {
+    const { done, value } = steps.next();
+    if (done) return value;
+    const turn = slice.pause();
+    if (turn) await turn;
+  }
+}

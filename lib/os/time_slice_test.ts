@@ -15,7 +15,7 @@ Deno.test("TimeSlice.pause() asks for a pause after 4 ms, and again 4 ms later",
   await slice.pause()!;
 });
 
-Deno.test("forEachInSlices() lets other tasks run when items take long", async () => {
+Deno.test("forEachInSlices() lets other tasks run when items are slow", async () => {
   const clock = new FakeClock();
   let [time, yields] = [0, 0];
   clock.now = () => time;

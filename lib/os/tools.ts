@@ -36,6 +36,18 @@ export const TOOLS: readonly Tool[] = [
     kind: "system",
   },
   {
+    name: "arping",
+    debianPackage: "iputils-arping",
+    purpose: "inform neighbours of load balancer addresses that this node answers for",
+    kind: "system",
+  },
+  {
+    name: "ndisc6",
+    debianPackage: "ndisc6",
+    purpose: "the same for IPv6 addresses",
+    kind: "system",
+  },
+  {
     name: "sysctl",
     debianPackage: "procps",
     purpose: "read and set kernel settings that a mode needs, such as net.ipv6.ip_nonlocal_bind",

@@ -1,7 +1,7 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { toolsPathProblem } from "./tools_path.ts";
 
-Deno.test("toolsPathProblem() has none when the PATH begins with the folders, or there are none", () => {
+Deno.test("toolsPathProblem() returns none if the PATH begins with the folders, or there are none", () => {
   assertEquals(toolsPathProblem([], undefined), undefined);
   assertEquals(toolsPathProblem([], "/usr/bin"), undefined);
   assertEquals(toolsPathProblem(["/a", "/b"], "/a:/b:/usr/bin"), undefined);

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 
-/** Every kind of place at which an error may come up that no caller is there to catch. */
+/** Every kind of place at which an error may occur without a caller that catches it. */
 const PROGRAM = `
 import { connect as connectHttp2 } from "node:http2";
 import { connect } from "node:net";
@@ -54,7 +54,7 @@ console.log(JSON.stringify({ silent, missed: uncaught.count - reports }));
 Deno.exit(0);
 `;
 
-Deno.test("UncaughtErrors takes errors from wherever they come, and the process goes on", async () => {
+Deno.test("UncaughtErrors handles errors from every source, and the process continues", async () => {
   const file = await Deno.makeTempFile({ suffix: ".ts" });
   await Deno.writeTextFile(file, PROGRAM);
   const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {

@@ -18,7 +18,7 @@ function machineWithout(...taken: readonly string[]) {
   return { network, listeners };
 }
 
-Deno.test("probeWildcard() reports what [::] takes, and closes what it opened", () => {
+Deno.test("probeWildcard() reports the families of [::], and closes its sockets", () => {
   const rows = [
     { taken: ["0.0.0.0"], expect: "both", hostnames: ["::"] },
     { taken: [], expect: "ipv6-only", hostnames: ["::", "0.0.0.0"] },
@@ -34,7 +34,7 @@ Deno.test("probeWildcard() reports what [::] takes, and closes what it opened", 
 });
 
 Deno.test({
-  name: "probeWildcard() says of this machine what its sockets do",
+  name: "probeWildcard() describes the sockets of this machine",
   ignore: isMissing("probeWildcard()", [["IPv6", probeWildcard(systemNetwork) !== "none"]]),
   async fn() {
     using listener = Deno.listen({ hostname: "::", port: 0 });

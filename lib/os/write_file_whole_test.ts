@@ -24,7 +24,7 @@ Deno.test("writeFileWhole() leaves nothing behind when it fails", () =>
     assertEquals(names, ["a"]);
   }));
 
-Deno.test("writeFileWhole() leaves a symlink, and replaces what it leads to", () =>
+Deno.test("writeFileWhole() keeps a symlink, and replaces its target", () =>
   withFolder(async (folder) => {
     await Deno.mkdir(`${folder}/other`);
     await Deno.writeTextFile(`${folder}/other/file`, "first", { mode: 0o600 });

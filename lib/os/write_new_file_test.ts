@@ -1,7 +1,7 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { FileExistsError, writeNewFile } from "./write_new_file.ts";
 
-/** Runs with a folder of its own, and says what is in it afterwards. */
+/** Runs with its own folder, and returns the content of the folder. */
 async function inFolder(run: (folder: string) => Promise<void>): Promise<readonly string[]> {
   const folder = await Deno.makeTempDir();
   try {
@@ -35,7 +35,7 @@ Deno.test("writeNewFile() never replaces a file, a folder or a symlink that lead
   assertEquals(names, ["file", "folder", "link"]);
 });
 
-Deno.test("writeNewFile() does not replace a file that came while it wrote", async () => {
+Deno.test("writeNewFile() does not replace a file that was created meanwhile", async () => {
   const names = await inFolder(async (folder) => {
     async function* pieces() {
       yield "new";
@@ -58,6 +58,6 @@ Deno.test("writeNewFile() leaves nothing of a text that broke off", async () => 
   assertEquals(names, []);
 });
 
-Deno.test("writeNewFile() says so where there is no folder", async () => {
+Deno.test("writeNewFile() reports it if there is no folder", async () => {
   await assertRejects(() => writeNewFile("/nowhere/a", ["new"]), Deno.errors.NotFound);
 });

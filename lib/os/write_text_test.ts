@@ -1,7 +1,7 @@
 import { assertEquals, assertThrows } from "@std/assert";
 import { writeText } from "./write_text.ts";
 
-Deno.test("writeText() goes on after a part was written", () => {
+Deno.test("writeText() continues after a part was written", () => {
   const written: number[] = [];
   writeText({
     writeSync(data) {
@@ -12,7 +12,7 @@ Deno.test("writeText() goes on after a part was written", () => {
   assertEquals(new TextDecoder().decode(new Uint8Array(written)), "größe");
 });
 
-Deno.test("writeText() ends in silence without a reader", () => {
+Deno.test("writeText() ends silently without a reader", () => {
   let writes = 0;
   writeText({
     writeSync() {
@@ -23,7 +23,7 @@ Deno.test("writeText() ends in silence without a reader", () => {
   assertEquals(writes, 2);
 });
 
-Deno.test("writeText() throws what else goes wrong", () => {
+Deno.test("writeText() throws all other errors", () => {
   const full = {
     writeSync() {
       throw new Error("No space left on device");

@@ -3,10 +3,15 @@
  *
  * @module
  */
-import type { Cidr } from "../net/cidr.ts";
-import { CidrCover } from "../net/cidr_cover.ts";
-import { type IpFamily, parseIpAddress } from "../net/ip_address.ts";
-import { matchesQuery, membersOf, type PeerSource } from "./peer_source.ts";
+import type { IpFamily } from "../net/ip_address.ts";
+import { BlockMatcher, type NestedBlocks } from "../net/nested_blocks.ts";
+import {
+  type BlocksSource,
+  matchesQuery,
+  membersOf,
+  type PeerSource,
+  type PodSource,
+} from "./peer_source.ts";
 import type { Direction, PeerSetId, PolicyKey, PolicyRule, PortRange } from "./policy_plan.ts";
 import type { PolicyPod } from "./policy_pod.ts";
 import { mergePortRanges } from "./policy_ports.ts";
@@ -20,11 +25,11 @@ export type AllowedPorts = "all" | readonly PortRange[];
 export type Peer =
   | { readonly kind: "pod"; readonly pod: PolicyPod; readonly blocks: ReadonlySet<PeerSetId> }
   /** Addresses of no pod, in blocks that a rule names. */
-  | { readonly kind: "blocks"; readonly members: ReadonlySet<Cidr> }
+  | { readonly kind: "blocks"; readonly members: NestedBlocks }
   /** An address of no pod, and in no block that a rule names. */
   | { readonly kind: "outside" };
 
-/** What allows some ports. */
+/** The rule that allows some ports. */
 export interface Grant {
   readonly policy: PolicyKey;
   /** Place of the rule in `spec.ingress` or `spec.egress`. */
@@ -44,7 +49,6 @@ export interface PodRules {
 export class RuleBook {
   readonly #state: PolicyState;
   readonly #family: IpFamily;
-  readonly #covers = new Map<ReadonlySet<Cidr>, CidrCover>();
 
   constructor(state: PolicyState, family: IpFamily) {
     this.#state = state;
@@ -73,16 +77,6 @@ export class RuleBook {
     });
   }
 
-  /** Whether all addresses of a peer are in these blocks. */
-  #isIn({ id, members }: PeerSource & { readonly kind: "blocks" }, peer: Peer): boolean {
-    if (peer.kind !== "blocks") return peer.kind === "pod" && peer.blocks.has(id);
-    const cover = this.#covers.getOrInsertComputed(members, () => new CidrCover([...members]));
-    return peer.members === members ||
-      [...peer.members].every((cidr) =>
-        cover.contains(parseIpAddress(cidr.slice(0, cidr.indexOf("/"))))
-      );
-  }
-
   /** `undefined` = the rule does not match the peer. */
   #portsOf(
     { ports = "all", sources }: {
@@ -95,7 +89,7 @@ export class RuleBook {
     const named: PortRange[] = [];
     for (const source of sources) {
       if (source.kind === "blocks") {
-        if (this.#isIn(source, peer)) return ports;
+        if (isIn(source, peer)) return ports;
       } else if (peer.kind === "pod" && this.#isOf(source, peer.pod)) {
         if (source.kind === "pods") return ports;
         for (const member of membersOf(source, { pod: peer.pod, family: this.#family })) {
@@ -107,9 +101,15 @@ export class RuleBook {
     return named.length > 0 ? mergePortRanges(named) : undefined;
   }
 
-  #isOf({ query }: Exclude<PeerSource, { readonly kind: "blocks" }>, pod: PolicyPod): boolean {
+  #isOf({ query }: PodSource, pod: PolicyPod): boolean {
     return matchesQuery(query, { pod, namespace: this.#state.namespaceLabels(pod.namespace) });
   }
+}
+
+/** Whether all addresses of a peer are in these blocks. */
+function isIn({ id, members }: BlocksSource, peer: Peer): boolean {
+  if (peer.kind !== "blocks") return peer.kind === "pod" && peer.blocks.has(id);
+  return BlockMatcher.of(members).containsAll(BlockMatcher.of(peer.members));
 }
 
 /** Returns the ports that grants allow together; `undefined` = the pod is not isolated. */

@@ -1,5 +1,6 @@
 /**
- * What other policies would change: which pods they cut off from each other, and which they connect.
+ * Compares policies: lists the pods that other policies cut off from each other, and those that
+ * they connect.
  *
  * @module
  */

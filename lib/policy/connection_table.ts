@@ -1,10 +1,10 @@
 /**
- * Who reaches whom: the truth table of one namespace.
+ * The truth table of one namespace: which pods reach each other.
  *
  * @module
  */
-import type { Cidr } from "../net/cidr.ts";
 import type { IpFamily } from "../net/ip_address.ts";
+import { type NestedBlocks, rangesOf } from "../net/nested_blocks.ts";
 import {
   type AllowedPorts,
   commonPorts,
@@ -27,7 +27,8 @@ export interface TableGroup {
   /** Of pods, if all are in one. */
   readonly namespace?: string;
   readonly pods?: readonly PodKey[];
-  readonly blocks?: readonly Cidr[];
+  /** Blocks, and ranges such as `10.0.0.0-10.0.0.6` where exceptions divide a block. */
+  readonly blocks?: readonly string[];
   /** The policies that isolate these pods. Absent = none does. */
   readonly isolated?: Readonly<Partial<Record<Direction, readonly PolicyKey[]>>>;
 }
@@ -113,7 +114,7 @@ function podEnd(
 
 /** The blocks that rules of these pods name. */
 function blockEnds(own: readonly TableEnd[]): readonly TableEnd[] {
-  const found = new Map<string, ReadonlySet<Cidr>>();
+  const found = new Map<string, NestedBlocks>();
   for (const { ingress, egress } of own) {
     for (const source of [ingress, egress].flatMap((rules) => [...rules?.sources.values() ?? []])) {
       if (source.kind === "blocks") found.set(source.id, source.members);
@@ -121,7 +122,7 @@ function blockEnds(own: readonly TableEnd[]): readonly TableEnd[] {
   }
   return [...found.values()].map((members) => ({
     ...OUTSIDE,
-    group: { kind: "blocks", blocks: [...members] },
+    group: { kind: "blocks", blocks: [...rangesOf(members)] },
     peer: { kind: "blocks", members },
   }));
 }

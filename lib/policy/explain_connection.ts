@@ -21,7 +21,7 @@ export function endSentence(direction: Direction, verdict: EndVerdict): string {
       return `no NetworkPolicy isolates ${verdict.pod} for ${direction}`;
     case "always":
       return direction === "egress"
-        ? `${verdict.pod} always reaches itself`
+        ? `${verdict.pod} always reaches itself and its own node`
         : `${verdict.pod} always accepts itself and its own node`;
     case "allowed":
       return `NetworkPolicy ${verdict.policy} lets it ${
@@ -36,7 +36,10 @@ export function endSentence(direction: Direction, verdict: EndVerdict): string {
   }
 }
 
-/** Which end denies the connection and why, the sender first; `undefined` = it is allowed. */
+/**
+ * Returns the end that denies the connection and the reason, the sender first; `undefined` = it is
+ * allowed.
+ */
 export function denialSentence({ egress, ingress }: Judgement): string | undefined {
   const isDenied = ({ kind }: EndVerdict) => kind === "denied" || kind === "closed";
   if (isDenied(egress)) return `at the sender: ${endSentence("egress", egress)}`;

@@ -4,9 +4,9 @@
  *
  * @module
  */
-import type { Cidr } from "../net/cidr.ts";
 import { CidrCover } from "../net/cidr_cover.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
+import { BlockMatcher } from "../net/nested_blocks.ts";
 import type { Port, Protocol } from "../net/port.ts";
 import { matchesQuery, membersOf, type PeerSource } from "./peer_source.ts";
 import { memberKey } from "./pending_policy_changes.ts";
@@ -33,6 +33,8 @@ export interface Connection {
   readonly transport?: { readonly protocol: Protocol; readonly port: Port };
   /** The source is the node of the destination, which always reaches its pods. */
   readonly isFromOwnNode?: boolean;
+  /** The destination is the node of the source, which its pods always reach. */
+  readonly isToOwnNode?: boolean;
 }
 
 /** The verdict of one end of a connection. */
@@ -42,7 +44,7 @@ export type EndVerdict =
   /** The end is no pod yet, but in a range that is closed until it is one. */
   | { readonly kind: "closed" }
   | { readonly kind: "not-isolated"; readonly pod: PodKey }
-  /** A pod to itself, or its own node to it. */
+  /** A pod to itself, or to or from its own node. */
   | { readonly kind: "always"; readonly pod: PodKey }
   | {
     readonly kind: "allowed";
@@ -65,7 +67,7 @@ export interface PolicyView {
   podAt(address: IpAddress): ViewedPod | undefined;
   /** Whether an address that no pod has is cut off. */
   isClosed(address: IpAddress): boolean;
-  hasPeer(id: PeerSetId, peer: Omit<Connection, "from" | "isFromOwnNode">): boolean;
+  hasPeer(id: PeerSetId, peer: Pick<Connection, "to" | "transport">): boolean;
 }
 
 /** A pod and the lists it has; absent = not isolated. */
@@ -80,14 +82,16 @@ export function judgeConnection(view: PolicyView, connection: Connection): Judge
   const [source, destination] = [view.podAt(connection.from), view.podAt(connection.to)];
   const isToItself = source !== undefined && source.key === destination?.key;
   const judge = (direction: Direction, pod: ViewedPod | undefined): EndVerdict => {
-    const isFromNode = direction === "ingress" && connection.isFromOwnNode === true;
+    const isWithNode = direction === "ingress"
+      ? connection.isFromOwnNode === true
+      : connection.isToOwnNode === true;
     if (pod === undefined) {
       const address = direction === "ingress" ? connection.to : connection.from;
-      return { kind: view.isClosed(address) && !isFromNode ? "closed" : "unknown" };
+      return { kind: view.isClosed(address) && !isWithNode ? "closed" : "unknown" };
     }
     const list = pod[direction];
     if (list === undefined) return { kind: "not-isolated", pod: pod.key };
-    if (isToItself || isFromNode) return { kind: "always", pod: pod.key };
+    if (isToItself || isWithNode) return { kind: "always", pod: pod.key };
     const rule = list.rules.find((each) =>
       matchesRule(view, { rule: each, direction, connection })
     );
@@ -120,18 +124,30 @@ function matchesRule(
   return isPortMatched && (peers?.some((id) => view.hasPeer(id, peer)) ?? true);
 }
 
+/** Parts of a plan that a view reads. */
+export interface ViewedParts extends Pick<PolicyPlan, "lists" | "peers"> {
+  readonly podsByAddress: ReadonlyMap<IpAddress, PodPlan>;
+  readonly closed: Pick<CidrCover, "contains">;
+}
+
 /** Views a plan: local pods only. The view is good until the plan changes. */
 export function viewPlan({ pods, lists, peers, closedRanges }: PolicyPlan): PolicyView {
-  const byAddress = new Map<IpAddress, PodPlan>();
+  const podsByAddress = new Map<IpAddress, PodPlan>();
   for (const pod of pods.values()) {
-    for (const address of pod.addresses) byAddress.set(address, pod);
+    for (const address of pod.addresses) podsByAddress.set(address, pod);
   }
-  const covers = new Map<PeerSetId, CidrCover>();
   const closed = new CidrCover(closedRanges);
+  return viewParts({ podsByAddress, lists, peers, closed });
+}
+
+/** As {@linkcode viewPlan}, of parts that may change afterwards. */
+export function viewParts(
+  { podsByAddress, lists, peers, closed }: ViewedParts,
+): PolicyView {
   return {
     isClosed: (address) => closed.contains(address),
     podAt(address) {
-      const pod = byAddress.get(address);
+      const pod = podsByAddress.get(address);
       if (pod === undefined) return undefined;
       const ingress = pod.ingress && lists.get(pod.ingress);
       const egress = pod.egress && lists.get(pod.egress);
@@ -146,7 +162,7 @@ export function viewPlan({ pods, lists, peers, closedRanges }: PolicyPlan): Poli
           return transport !== undefined &&
             set.members.has(podPortKey({ address: to, ...transport }));
         case "blocks":
-          return coverOf(covers, { id, members: set.members }).contains(to);
+          return BlockMatcher.of(set.members).contains(to);
         default:
           return false;
       }
@@ -157,7 +173,6 @@ export function viewPlan({ pods, lists, peers, closedRanges }: PolicyPlan): Poli
 /** Views the whole cluster: every pod, wherever it runs. The view is good until the state changes. */
 export function viewCluster(state: PolicyState, family: IpFamily): PolicyView {
   const sources = new Map<PeerSetId, PeerSource>();
-  const covers = new Map<PeerSetId, CidrCover>();
   let byAddress: Map<IpAddress, PolicyPod[]> | undefined;
   const podsAt = (address: IpAddress) =>
     (byAddress ??= podsByAddress(state, family)).get(address) ?? [];
@@ -178,9 +193,7 @@ export function viewCluster(state: PolicyState, family: IpFamily): PolicyView {
     hasPeer(id, { to, transport }) {
       const source = sources.get(id);
       if (source === undefined) return false;
-      if (source.kind === "blocks") {
-        return coverOf(covers, { id, members: source.members }).contains(to);
-      }
+      if (source.kind === "blocks") return BlockMatcher.of(source.members).contains(to);
       const wanted = source.kind === "pods"
         ? to
         : transport && podPortKey({ address: to, ...transport });
@@ -200,13 +213,4 @@ function podsByAddress({ pods }: PolicyState, family: IpFamily): Map<IpAddress, 
     }
   }
   return found;
-}
-
-function coverOf(
-  covers: Map<PeerSetId, CidrCover>,
-  { id, members }: { readonly id: PeerSetId; readonly members: ReadonlySet<Cidr> },
-): CidrCover {
-  let cover = covers.get(id);
-  if (cover === undefined) covers.set(id, cover = new CidrCover([...members]));
-  return cover;
 }

@@ -66,7 +66,7 @@ Deno.test("judgeConnection() lets a pod reach itself, also by its other address"
   }
 });
 
-Deno.test("judgeConnection() lets a pod's own node in, but not out to it", () => {
+Deno.test("judgeConnection() always lets a pod and its own node reach each other", () => {
   const { plan } = judge({ from: ADDRESSES.outside, isFromOwnNode: true });
   assertEquals<unknown>(plan?.ingress, { kind: "always", pod: "x/a" });
   assertEquals(judge({ from: ADDRESSES.outside }).plan?.isAllowed, false);
@@ -74,6 +74,8 @@ Deno.test("judgeConnection() lets a pod's own node in, but not out to it", () =>
     judge({ from: ADDRESSES.a, to: ADDRESSES.outside, isFromOwnNode: true }).plan?.isAllowed,
     false,
   );
+  const out = judge({ from: ADDRESSES.a, to: ADDRESSES.outside, isToOwnNode: true }).plan;
+  assertEquals<unknown>(out?.egress, { kind: "always", pod: "x/a" });
 });
 
 Deno.test("judgeConnection() cuts off an address of a closed range until a pod has it", () => {

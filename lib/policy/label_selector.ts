@@ -9,7 +9,7 @@ import type { ProblemCollector } from "../api/problem_collector.ts";
 /** The labels of an object. */
 export type Labels = Readonly<Record<string, string>>;
 
-/** What one label has to be. */
+/** A requirement for one label. */
 interface LabelRequirement {
   readonly key: string;
   readonly operator: "In" | "NotIn" | "Exists" | "DoesNotExist";
@@ -92,7 +92,10 @@ export function matchesLabels(
   });
 }
 
-/** Where a selector is filed. Selectors of different scopes never meet, such as those of different namespaces. */
+/**
+ * The place of a selector in the index. Selectors of different scopes never meet, such as those of
+ * different namespaces.
+ */
 export interface SelectorPlace {
   readonly scope: string;
   readonly selector: LabelSelector;

@@ -24,7 +24,7 @@ const MATCHES: readonly {
   selector: LabelSelectorSpec;
   labels: Record<string, string>;
   matches: boolean;
-  /** Where only some labels are known. */
+  /** The result if only some labels are known. */
   matchesPartial?: boolean;
 }[] = [
   { selector: {}, labels: {}, matches: true },

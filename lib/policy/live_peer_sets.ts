@@ -202,7 +202,10 @@ export class LivePeerSets {
   }
 }
 
-/** Where the index has a set: by the labels of its pods, or else by those of their namespaces. */
+/**
+ * Returns the place of a set in the index: by the labels of its pods, or else by those of their
+ * namespaces.
+ */
 function placeOf({ query: { scope, pods } }: PodSource): SelectorPlace {
   if (scope.kind === "namespace") return { scope: scope.name, selector: pods };
   const isBroad = pods.requirements.every(({ operator }) =>

@@ -1,11 +1,15 @@
 /**
- * Where the members of a peer set come from.
+ * The source of the members of a peer set.
  *
  * @module
  */
-import type { Cidr } from "../net/cidr.ts";
-import { CidrCover } from "../net/cidr_cover.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
+import {
+  BlockMatcher,
+  type BlockWithExceptions,
+  nestBlocks,
+  type NestedBlocks,
+} from "../net/nested_blocks.ts";
 import { contentId } from "./content_id.ts";
 import { EVERYTHING, type Labels, type LabelSelector, matchesLabels } from "./label_selector.ts";
 import type { PeerSetId, PodPort } from "./policy_plan.ts";
@@ -22,15 +26,22 @@ export interface PodQuery {
 /** Decides the members of one peer set. */
 export type PeerSource =
   | { readonly kind: "pods"; readonly id: PeerSetId; readonly query: PodQuery }
-  | { readonly kind: "blocks"; readonly id: PeerSetId; readonly members: ReadonlySet<Cidr> }
+  | BlocksSource
   | {
     readonly kind: "pod-ports";
     readonly id: PeerSetId;
     readonly query: PodQuery;
     readonly names: readonly NamedPort[];
     /** Only addresses in these blocks. */
-    readonly within?: CidrCover;
+    readonly within?: BlocksSource;
   };
+
+/** Blocks with their exceptions. Nodes whose pods do not need the set never expand it. */
+export interface BlocksSource {
+  readonly kind: "blocks";
+  readonly id: PeerSetId;
+  readonly members: NestedBlocks;
+}
 
 /** A source whose members follow pods. */
 export type PodSource = Exclude<PeerSource, { readonly kind: "blocks" }>;
@@ -53,9 +64,16 @@ export function podsSource(query: PodQuery): PeerSource {
   return { kind: "pods", id: idOf(["pods", queryText(query)]), query };
 }
 
-/** Blocks, which have to be disjoint and sorted. */
-export function blocksSource(blocks: readonly Cidr[]): PeerSource {
-  return { kind: "blocks", id: idOf(["blocks", ...blocks]), members: new Set(blocks) };
+/** Blocks of one family, each without its own exceptions. */
+export function blocksSource(blocks: readonly BlockWithExceptions[]): BlocksSource {
+  let members: NestedBlocks | undefined;
+  return {
+    kind: "blocks",
+    id: idOf(["blocks", ...blocksText(blocks)]),
+    get members() {
+      return members ??= nestBlocks(blocks);
+    },
+  };
 }
 
 /** The addresses of pods with the ports that names stand for there. */
@@ -63,15 +81,15 @@ export function podPortsSource(
   query: PodQuery,
   { names, within }: {
     readonly names: readonly NamedPort[];
-    readonly within?: readonly Cidr[];
+    readonly within?: BlocksSource;
   },
 ): PeerSource {
   return {
     kind: "pod-ports",
-    id: idOf(["pod-ports", queryText(query), names, within]),
+    id: idOf(["pod-ports", queryText(query), names, within?.id]),
     query,
     names,
-    ...(within && { within: new CidrCover(within) }),
+    ...(within && { within }),
   };
 }
 
@@ -94,7 +112,9 @@ export function membersOf(
   const addresses = addressesIn(pod, family);
   if (source.kind === "pods") return addresses;
   const { names, within } = source;
-  return addresses.filter((address) => within?.contains(address) ?? true).flatMap((address) =>
+  const isWithin = (address: IpAddress) =>
+    within === undefined || BlockMatcher.of(within.members).contains(address);
+  return addresses.filter(isWithin).flatMap((address) =>
     names.flatMap((name) => {
       const port = findPort(pod, name);
       return port === undefined ? [] : [{ address, protocol: name.protocol, port }];
@@ -106,6 +126,10 @@ function queryText({ scope, pods }: PodQuery): readonly string[] {
   return scope.kind === "namespace"
     ? ["namespace", scope.name, pods.text]
     : ["namespaces", scope.selector.text, pods.text];
+}
+
+function blocksText(blocks: readonly BlockWithExceptions[]): readonly string[] {
+  return blocks.map(({ cidr, except }) => [cidr, ...[...except].sort()].join(" ")).sort();
 }
 
 function idOf(content: unknown): PeerSetId {

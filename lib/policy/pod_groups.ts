@@ -5,6 +5,7 @@
  */
 import { CidrIndex } from "../net/cidr_cover.ts";
 import type { IpFamily } from "../net/ip_address.ts";
+import type { NestedBlocks } from "../net/nested_blocks.ts";
 import type { LabelSelector } from "./label_selector.ts";
 import type { PeerSource } from "./peer_source.ts";
 import type { PeerSetId, PodKey } from "./policy_plan.ts";
@@ -21,12 +22,12 @@ export interface PodGroup {
   readonly blocks: ReadonlySet<PeerSetId>;
 }
 
-/** What policies look at. */
+/** The properties that policies distinguish. */
 interface Distinctions {
   readonly labels: ReadonlySet<string>;
   readonly names: ReadonlyMap<string, NamedPort>;
-  /** The lists of blocks that an address is in. */
-  readonly blocks: CidrIndex<PeerSetId>;
+  /** The lists of blocks, and whether a block belongs to its list or is an exception. */
+  readonly blocks: CidrIndex<{ readonly id: PeerSetId; readonly isIn: boolean }>;
 }
 
 /** Groups the pods that have an address of a family, alike in each of the states of the same pods. */
@@ -39,7 +40,11 @@ export function podGroups(
   for (const pod of states[0].pods.values()) {
     const [address] = addressesIn(pod, family);
     if (address === undefined) continue;
-    const blocks = new Set(distinctions.blocks.itemsAt(address));
+    const blocks = new Set<PeerSetId>();
+    for (const { id, isIn } of distinctions.blocks.itemsAt(address)) {
+      if (isIn) blocks.add(id);
+      else blocks.delete(id);
+    }
     const key = signature(pod, { ...distinctions, blocks });
     const group = groups.get(key);
     if (group) group.pods.push(pod.key);
@@ -65,7 +70,7 @@ function signature(
 function distinctionsOf(states: readonly PolicyState[], family: IpFamily): Distinctions {
   const labels = new Set<string>();
   const names = new Map<string, NamedPort>();
-  const blocks = new CidrIndex<PeerSetId>();
+  const blocks: Distinctions["blocks"] = new CidrIndex();
   const known = new Set<string>();
   const addLabels = ({ requirements }: LabelSelector) => {
     for (const { key } of requirements) labels.add(key);
@@ -73,17 +78,20 @@ function distinctionsOf(states: readonly PolicyState[], family: IpFamily): Disti
   const addNames = (added: readonly NamedPort[] = []) => {
     for (const name of added) names.set(`${name.protocol} ${name.name}`, name);
   };
+  const addBlocks = (id: PeerSetId, nested: NestedBlocks) => {
+    for (const [cidr, isIn] of nested) blocks.add(cidr, { id, isIn });
+  };
   const addSource = (source: PeerSource) => {
     if (known.has(source.id)) return;
     known.add(source.id);
     if (source.kind === "blocks") {
-      for (const cidr of source.members) blocks.add(cidr, source.id);
+      addBlocks(source.id, source.members);
       return;
     }
     addLabels(source.query.pods);
     if (source.kind === "pod-ports") {
       addNames(source.names);
-      for (const cidr of source.within?.outermost ?? []) blocks.add(cidr, source.id);
+      if (source.within) addBlocks(source.id, source.within.members);
     }
   };
   for (

@@ -12,31 +12,103 @@ import { ProblemCollector } from "../api/problem_collector.ts";
 import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
 import { type LabelSelector, parseLabelSelector } from "./label_selector.ts";
 import { ALL_PODS, type PeerSource, podPortsSource } from "./peer_source.ts";
-import {
-  type BlockRoom,
-  blockRoom,
-  type FamilyPeers,
-  isWhole,
-  parsePolicyPeers,
-  peersInFamily,
-} from "./policy_peers.ts";
+import { type FamilyPeers, isWhole, parsePolicyPeers, peersInFamily } from "./policy_peers.ts";
+import { countPolicyParts, MOST_NAMESPACE_PARTS, MOST_POLICY_PARTS } from "./policy_budget.ts";
 import type { Direction, PolicyKey, PortRange } from "./policy_plan.ts";
 import type { NamedPort } from "./policy_pod.ts";
 import { parsePolicyPorts, type PolicyPorts } from "./policy_ports.ts";
 
-/** Most rules, ports, peers and terms of selectors of one policy. */
-const MOST_PARTS = 20_000;
-
-/** A policy. */
-export interface Policy {
+/** The part of a policy that is read at once. */
+interface PolicyHead {
   readonly key: PolicyKey;
   readonly namespace: string;
+  /** Its time of creation. */
+  readonly created: string | undefined;
   readonly podSelector: LabelSelector;
-  /** Absent = the policy does not isolate in that direction. */
+  readonly directions: readonly Direction[];
+  /** The parts that count in the budget of its namespace. */
+  readonly parts: number;
+  readonly problems: readonly ObjectProblem[];
+}
+
+/** The part of a policy that is read in steps. */
+interface PolicyBody {
   readonly rules: Readonly<Partial<Record<Direction, FamilyRules>>>;
-  /** All names of ports that ingress rules have, which stand for other ports in each pod. */
   readonly names: readonly NamedPort[];
   readonly problems: readonly ObjectProblem[];
+}
+
+/** A policy. Its rules are read when they are first asked for. */
+export class Policy {
+  readonly #object: NetworkPolicy;
+  readonly #head: PolicyHead;
+  readonly #reading: Generator<void, PolicyBody, void>;
+  #body: PolicyBody | undefined;
+
+  /** Without room in the budget of its namespace, a policy isolates its pods and allows nothing. */
+  private constructor(object: NetworkPolicy, head: PolicyHead, { isAdmitted = true } = {}) {
+    this.#object = object;
+    this.#head = head;
+    this.#reading = readBody(object.spec, { head, isAdmitted });
+  }
+
+  /** Reads a policy. Never fails: problems are in the result. */
+  static of(object: NetworkPolicy): Policy {
+    return new Policy(object, readHead(object));
+  }
+
+  /** The same policy, inside the budget of its namespace or outside. */
+  withAdmission(isAdmitted: boolean): Policy {
+    return new Policy(this.#object, this.#head, { isAdmitted });
+  }
+
+  get key(): PolicyKey {
+    return this.#head.key;
+  }
+
+  get namespace(): string {
+    return this.#head.namespace;
+  }
+
+  get created(): string | undefined {
+    return this.#head.created;
+  }
+
+  get parts(): number {
+    return this.#head.parts;
+  }
+
+  get podSelector(): LabelSelector {
+    return this.#head.podSelector;
+  }
+
+  /** Absent = the policy does not isolate in that direction. */
+  get rules(): PolicyBody["rules"] {
+    return this.#whole.rules;
+  }
+
+  /** All names of ports that ingress rules have, which stand for other ports in each pod. */
+  get names(): readonly NamedPort[] {
+    return this.#whole.names;
+  }
+
+  get problems(): readonly ObjectProblem[] {
+    return this.#whole.problems;
+  }
+
+  /** Reads the rules in short steps, unless that is done. Several callers share the steps. */
+  *readInSteps(): Generator<void, PolicyBody, void> {
+    while (this.#body === undefined) {
+      const { done, value } = this.#reading.next();
+      if (done) this.#body = value;
+      else yield;
+    }
+    return this.#body;
+  }
+
+  get #whole(): PolicyBody {
+    return this.#body ?? finish(this.readInSteps());
+  }
 }
 
 /** The rules that can match in each family, in their order. */
@@ -62,41 +134,55 @@ interface RawRule {
   readonly unknownFields?: readonly string[];
 }
 
-/** Parses a policy. Never fails: problems are in the result. */
-export function parsePolicy(object: NetworkPolicy): Policy {
+function readHead(object: NetworkPolicy): PolicyHead {
+  const { metadata, spec } = object;
   const key = objectKey(object) as PolicyKey;
-  const namespace = object.metadata.namespace ?? "";
   const problems = new ProblemCollector("NetworkPolicy", key);
-  const { spec } = object;
-  const podSelector = parseLabelSelector(spec.podSelector ?? {}, {
-    path: "spec.podSelector",
-    problems,
-  });
-  const isUnderstood = !podSelector.isInvalid && isWhole(spec, { path: "spec", problems }) &&
-    isSmall(spec, problems);
+  return {
+    key,
+    namespace: metadata.namespace ?? "",
+    created: metadata.creationTimestamp,
+    podSelector: parseLabelSelector(spec.podSelector ?? {}, { path: "spec.podSelector", problems }),
+    directions: isolatedDirections(spec, problems),
+    parts: countPolicyParts(spec),
+    problems: problems.problems,
+  };
+}
+
+function* readBody(
+  spec: Spec,
+  { head, isAdmitted }: { readonly head: PolicyHead; readonly isAdmitted: boolean },
+): Generator<void, PolicyBody, void> {
+  const { key, namespace, podSelector, directions } = head;
+  const problems = new ProblemCollector("NetworkPolicy", key);
+  const isUnderstood = isWhole(spec, { path: "spec", problems }) && !podSelector.isInvalid &&
+    isSmall(head, problems) && isWithinBudget(isAdmitted, head, problems);
   const rules: Partial<Record<Direction, FamilyRules>> = {};
-  const room = blockRoom();
-  for (const direction of isolatedDirections(spec, problems)) {
+  for (const direction of directions) {
     const raw = isUnderstood ? rawRules(spec, direction) : [];
-    rules[direction] = familyRules(raw, { namespace, direction, room, problems });
+    rules[direction] = yield* familyRules(raw, { namespace, direction, problems });
   }
   const names = IP_FAMILIES.flatMap((family) => rules.ingress?.[family] ?? [])
     .flatMap((rule) => rule.names ?? []);
   const byText = new Map(names.map((name) => [`${name.protocol} ${name.name}`, name]));
   return {
-    key,
-    namespace,
-    podSelector,
     rules,
     names: [...byText.values()],
-    problems: problems.problems,
+    problems: [...head.problems, ...problems.problems],
   };
 }
 
-/** Rule 2 of the API: without types, a policy isolates ingress, and egress if it has egress rules. */
+/**
+ * The directions in which pods are isolated. Without types, a policy isolates ingress, and egress if it
+ * has egress rules. It isolates in both where these fields cannot be read.
+ */
 function isolatedDirections(spec: Spec, problems: ProblemCollector): readonly Direction[] {
-  const { policyTypes = [], egress } = spec;
-  if (policyTypes.length === 0) return egress?.length ? ["ingress", "egress"] : ["ingress"];
+  const { policyTypes = [], egress, unknownFields } = spec;
+  if (policyTypes.length === 0) {
+    const isUnread = unknownFields?.length === 0 ||
+      unknownFields?.some((name) => name === "policyTypes" || name === "egress");
+    return isUnread || egress?.length ? ["ingress", "egress"] : ["ingress"];
+  }
   const found: Direction[] = [];
   if (policyTypes.includes("Ingress")) found.push("ingress");
   if (policyTypes.includes("Egress")) found.push("egress");
@@ -114,24 +200,24 @@ function rawRules({ ingress, egress }: Spec, direction: Direction): readonly Raw
     : (egress ?? []).map(({ to, ...rest }) => ({ ...rest, peers: to, ports: rest.ports }));
 }
 
-function familyRules(
+function* familyRules(
   raw: readonly RawRule[],
-  { namespace, direction, room, problems }: {
+  { namespace, direction, problems }: {
     readonly namespace: string;
     readonly direction: Direction;
-    readonly room: BlockRoom;
     readonly problems: ProblemCollector;
   },
-): FamilyRules {
+): Generator<void, FamilyRules, void> {
   const found: Record<IpFamily, ParsedRule[]> = { IPv4: [], IPv6: [] };
   for (const [index, rule] of raw.entries()) {
     const path = `spec.${direction}[${index}]`;
     const ports = parsePolicyPorts(rule.ports, { path: `${path}.ports`, problems });
     const place = { path: `${path}.${direction === "ingress" ? "from" : "to"}`, problems };
-    const peers = parsePolicyPeers(rule.peers, { namespace, place });
+    yield;
+    const peers = yield* parsePolicyPeers(rule.peers, { namespace, place });
     if (!isWhole(rule, { path, problems }) || ports?.isNothing) continue;
     for (const family of IP_FAMILIES) {
-      const own = peers && peersInFamily(peers, { family, room, place });
+      const own = peers && peersInFamily(peers, family);
       const parts = direction === "ingress" ? ingressParts(own, ports) : egressParts(own, ports);
       for (const { peers: sources, ...part } of parts) {
         if (sources?.length === 0) continue;
@@ -159,8 +245,8 @@ function egressParts(peers: FamilyPeers | undefined, ports: PolicyPorts | undefi
   const parts = ranges?.length === 0 ? [] : ingressParts(peers, ranges && { ...ports!, names: [] });
   if (names.length === 0) return parts;
   const sources = (peers?.queries ?? [ALL_PODS]).map((query) => podPortsSource(query, { names }));
-  const { blocks: within = [] } = peers ?? {};
-  if (within.length > 0) sources.push(podPortsSource(ALL_PODS, { names, within }));
+  const within = peers?.blocks;
+  if (within) sources.push(podPortsSource(ALL_PODS, { names, within }));
   return [...parts, { peers: sources }];
 }
 
@@ -168,27 +254,32 @@ function unique(sources: readonly PeerSource[]): readonly PeerSource[] {
   return [...new Map(sources.map((source) => [source.id, source])).values()];
 }
 
-function isSmall(spec: Spec, problems: ProblemCollector): boolean {
-  let parts = 0;
-  for (const direction of ["ingress", "egress"] as const) {
-    for (const { peers = [], ports = [] } of rawRules(spec, direction)) {
-      parts += 1 + peers.length + ports.length;
-      for (const { podSelector, namespaceSelector } of peers) {
-        for (const selector of [podSelector, namespaceSelector]) parts += termsOf(selector);
-      }
-    }
-  }
-  if (parts <= MOST_PARTS) return true;
-  problems.report(
-    "spec",
-    parts,
-    "The policy has too many rules, ports and peers: it allows nothing",
-  );
+function isSmall({ parts }: PolicyHead, problems: ProblemCollector): boolean {
+  if (parts <= MOST_POLICY_PARTS) return true;
+  problems.report("spec", parts, TOO_LARGE);
   return false;
 }
 
-function termsOf(selector: Spec["podSelector"]): number {
-  const { matchLabels = {}, matchExpressions = [] } = selector ?? {};
-  return Object.keys(matchLabels).length +
-    matchExpressions.reduce((sum, { values = [] }) => sum + 1 + values.length, 0);
+function isWithinBudget(
+  isAdmitted: boolean,
+  { namespace, parts }: PolicyHead,
+  problems: ProblemCollector,
+): boolean {
+  if (!isAdmitted) problems.report("spec", `${parts} in namespace ${namespace}`, NO_ROOM);
+  return isAdmitted;
+}
+
+const COUNTED = "rules, ports, peers, exceptions and terms of selectors";
+const TOO_LARGE = `The policy has more than ${MOST_POLICY_PARTS} ${COUNTED}: ` +
+  "its pods are isolated and it allows nothing; divide it";
+const NO_ROOM =
+  `The policies of the namespace have more than ${MOST_NAMESPACE_PARTS} ${COUNTED}: ` +
+  "this policy, one of the newest, isolates its pods and allows nothing; remove or shorten some";
+
+/** Does all steps at once. */
+function finish<T>(steps: Generator<void, T, void>): T {
+  for (;;) {
+    const { done, value } = steps.next();
+    if (done) return value;
+  }
 }

@@ -6,10 +6,16 @@
 import type { NetworkPolicyPeer } from "../api/kinds/network_policy.ts";
 import type { ProblemCollector } from "../api/problem_collector.ts";
 import { type Cidr, cidrFamilyOf, tryParseCidr } from "../net/cidr.ts";
-import { blocksWithoutExceptions, type BlockWithExceptions } from "../net/cidr_difference.ts";
 import type { IpFamily } from "../net/ip_address.ts";
+import type { BlockWithExceptions } from "../net/nested_blocks.ts";
 import { EVERYTHING, parseLabelSelector } from "./label_selector.ts";
-import { blocksSource, type PeerSource, type PodQuery, podsSource } from "./peer_source.ts";
+import {
+  type BlocksSource,
+  blocksSource,
+  type PeerSource,
+  type PodQuery,
+  podsSource,
+} from "./peer_source.ts";
 
 /** Peers of both families. Any of them may be the other end. */
 interface PolicyPeers {
@@ -22,38 +28,31 @@ interface PolicyPeers {
 /** Peers in one family. */
 export interface FamilyPeers {
   readonly queries: readonly PodQuery[];
-  /** Disjoint, exceptions taken out. */
-  readonly blocks: readonly Cidr[];
+  /** Absent = there are none of this family. */
+  readonly blocks?: BlocksSource;
   /** Queries and blocks as sets. */
   readonly sources: readonly PeerSource[];
 }
 
-/** Where problems of a part of the object go. */
+/** Exceptions that are read without a pause. */
+const EXCEPTIONS_PER_STEP = 64;
+
+/** The path of a part of the object, and the collector of its problems. */
 interface PolicyPlace {
   readonly path: string;
   readonly problems: ProblemCollector;
 }
 
-/** Most blocks of one policy and family, exceptions taken out. One exception of IPv6 may make 128. */
-const MOST_BLOCKS = 16_384;
-
-/** The number of blocks that a policy may still have. */
-export type BlockRoom = Record<IpFamily, number>;
-
-/** The room of a policy at first. */
-export function blockRoom(): BlockRoom {
-  return { IPv4: MOST_BLOCKS, IPv6: MOST_BLOCKS };
-}
-
 /** Reads the peers of a rule; `undefined` = anyone. A peer that cannot be read matches no pod. */
-export function parsePolicyPeers(
+export function* parsePolicyPeers(
   raw: readonly NetworkPolicyPeer[] | undefined,
   { namespace, place }: { readonly namespace: string; readonly place: PolicyPlace },
-): PolicyPeers | undefined {
+): Generator<void, PolicyPeers | undefined, void> {
   if (!raw?.length) return undefined;
   const queries: PodQuery[] = [];
   const blocks: BlockWithExceptions[] = [];
   for (const [index, peer] of raw.entries()) {
+    yield;
     const at = { ...place, path: `${place.path}[${index}]` };
     if (!isWhole(peer, at)) continue;
     const { podSelector, namespaceSelector, ipBlock } = peer;
@@ -62,7 +61,7 @@ export function parsePolicyPeers(
       at.problems.report(at.path, peer, "The peer has to be either selectors or ipBlock: ignored");
       continue;
     }
-    const block = ipBlock && parseBlock(ipBlock, { ...at, path: `${at.path}.ipBlock` });
+    const block = ipBlock && (yield* parseBlock(ipBlock, { ...at, path: `${at.path}.ipBlock` }));
     if (block) blocks.push(block);
     const query = selects && parseQuery(peer, { namespace, place: at });
     if (query) queries.push(query);
@@ -70,30 +69,15 @@ export function parsePolicyPeers(
   return { queries, sources: queries.map(podsSource), blocks };
 }
 
-/** Peers in one family. Blocks for which there is no room are left out. */
+/** Returns the peers of one family. */
 export function peersInFamily(
   { queries, sources, blocks }: PolicyPeers,
-  { family, room, place }: {
-    readonly family: IpFamily;
-    readonly room: BlockRoom;
-    readonly place: PolicyPlace;
-  },
+  family: IpFamily,
 ): FamilyPeers {
   const own = blocks.filter(({ cidr }) => cidrFamilyOf(cidr) === family);
-  const found = blocksWithoutExceptions(own, { family, most: room[family] });
-  // After one list that is too long, no time is spent on others.
-  room[family] -= found?.length ?? room[family];
-  if (found === undefined) {
-    const message = `With exceptions taken out, the policy has more than ${MOST_BLOCKS} blocks: ` +
-      "those of this list are not allowed";
-    place.problems.report(place.path, own.length, message);
-  }
-  const isEmpty = found === undefined || found.length === 0;
-  return {
-    queries,
-    blocks: found ?? [],
-    sources: isEmpty ? sources : [...sources, blocksSource(found)],
-  };
+  if (own.length === 0) return { queries, sources };
+  const source = blocksSource(own);
+  return { queries, blocks: source, sources: [...sources, source] };
 }
 
 function parseQuery(
@@ -113,14 +97,19 @@ function parseQuery(
   return { scope: { kind: "namespaces", selector }, pods };
 }
 
-function parseBlock(
+function* parseBlock(
   block: NonNullable<NetworkPolicyPeer["ipBlock"]>,
   place: PolicyPlace,
-): BlockWithExceptions | undefined {
+): Generator<void, BlockWithExceptions | undefined, void> {
   if (!isWhole(block, place)) return undefined;
   const cidr = tryParseCidr(block.cidr?.trim() ?? "");
-  const except = (block.except ?? []).map((text) => tryParseCidr(text.trim()));
-  const isRead = except.every((each) => each !== undefined);
+  const except: Cidr[] = [];
+  for (const [index, text] of (block.except ?? []).entries()) {
+    if (index % EXCEPTIONS_PER_STEP === 0) yield;
+    const each = tryParseCidr(text.trim());
+    if (each !== undefined) except.push(each);
+  }
+  const isRead = except.length === (block.except ?? []).length;
   if (cidr !== undefined && isRead) return { cidr, except };
   const message = "The block is no CIDR, or an exception is none: ignored";
   place.problems.report(place.path, block, message);
@@ -133,6 +122,9 @@ export function isWhole(
   { path, problems }: PolicyPlace,
 ): boolean {
   if (unknownFields === undefined) return true;
-  problems.report(path, unknownFields, "The fields are not understood: nothing is allowed by it");
+  // A value that has no fields at all was reported by its reader.
+  if (unknownFields.length > 0) {
+    problems.report(path, unknownFields, "The fields are not understood: nothing is allowed by it");
+  }
   return false;
 }

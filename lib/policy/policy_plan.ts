@@ -1,11 +1,12 @@
 /**
- * What NetworkPolicy comes to on one node, in one IP family: which local pods are isolated, and which
- * connections are allowed all the same. A data plane only spells it. Pure.
+ * The effect of NetworkPolicy on one node, in one IP family: the isolated local pods, and the
+ * connections that are allowed nevertheless. A data plane only translates it. Pure.
  *
  * @module
  */
 import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
+import type { NestedBlocks } from "../net/nested_blocks.ts";
 import type { Port, Protocol } from "../net/port.ts";
 
 /** A pod: `namespace/name`. */
@@ -39,13 +40,13 @@ export interface PodPort {
 
 /**
  * Addresses that rules name. Policies and rules that select the same have the same set. Members are
- * unique and disjoint.
+ * unique.
  */
 export type PeerSet =
   /** Addresses of pods; follows pods and namespaces. */
   | { readonly kind: "pods"; readonly members: ReadonlySet<IpAddress> }
-  /** Blocks of an `ipBlock`, its exceptions taken out. Never changes: other blocks are another set. */
-  | { readonly kind: "blocks"; readonly members: ReadonlySet<Cidr> }
+  /** The blocks of `ipBlock`s and their exceptions. Never changes: other blocks are another set. */
+  | { readonly kind: "blocks"; readonly members: NestedBlocks }
   /** Addresses of pods, each with the port that its name stands for there, by `podPortKey()`. */
   | { readonly kind: "pod-ports"; readonly members: ReadonlyMap<string, PodPort> };
 
@@ -72,7 +73,7 @@ export interface RuleList {
   readonly rules: readonly PolicyRule[];
 }
 
-/** A pod of this node. */
+/** A pod of this node, or of another one where a plan includes those. */
 export interface PodPlan {
   readonly key: PodKey;
   /** Those of this IP family, sorted. Never empty. No other pod of the plan has any of them. */
@@ -80,6 +81,8 @@ export interface PodPlan {
   /** Absent = not isolated in that direction. */
   readonly ingress?: RuleListId;
   readonly egress?: RuleListId;
+  /** Present if it is a pod of another node. */
+  readonly isRemote?: true;
 }
 
 /** The treatment of denied packets. */
@@ -105,7 +108,16 @@ export interface PolicyPlan {
    * the node's pod ranges with `--network-policy-start=closed`, else none.
    */
   readonly closedRanges: readonly Cidr[];
+  /**
+   * Interfaces behind which pods of this node share a link, by the direction in which one of these pods
+   * is isolated, in either family. There, packets that no address of a pod identifies are denied: those to
+   * broadcast and multicast addresses, and those of link-local addresses.
+   */
+  readonly sharedLinks: SharedLinks;
 }
+
+/** The names of the interfaces; empty if no local pod is isolated in that direction. */
+export type SharedLinks = Readonly<Record<Direction, readonly string[]>>;
 
 /** The members that a set gained and lost. */
 export interface PeerSetChange {
@@ -115,7 +127,7 @@ export interface PeerSetChange {
 
 /** The differences from the last synced plan. The cost depends on the changes, not on the cluster. */
 export interface PolicyPlanChanges {
-  /** Everything may be different, whatever else is named here: `deny` or `closedRanges` changed, or it is the first plan. */
+  /** Everything may be different, whatever else is named here: another part of the plan changed, or it is the first one. */
   readonly full: boolean;
   /** Pods that came, went, or have other addresses or lists. */
   readonly pods: ReadonlySet<PodKey>;

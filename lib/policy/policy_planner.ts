@@ -19,20 +19,28 @@ import type {
   PolicyPlanChanges,
   RuleList,
   RuleListId,
+  SharedLinks,
 } from "./policy_plan.ts";
 import { addressesIn, newerPod, type PolicyPod } from "./policy_pod.ts";
 import type { PolicyState, PolicyStateListener } from "./policy_state.ts";
 import { RuleListCache, type SourcedRuleList } from "./rule_lists.ts";
 
-/** What a plan depends on besides the cluster. */
+/** The inputs of a plan besides the cluster. */
 export interface PolicyPlanOptions {
   readonly family: IpFamily;
   /** Pods of this node are local. */
   readonly nodeName: string;
+  /** Whether pods of other nodes are planned as well. @default {false} */
+  readonly includesRemotePods?: boolean;
   readonly deny: DenySettings;
   /** As {@linkcode PolicyPlan.closedRanges}. */
   readonly closedRanges: readonly Cidr[];
+  /** Interfaces behind which pods of this node share a link. */
+  readonly podLinks: readonly string[];
 }
+
+/** The options that may change. */
+export type PolicyPlanSettings = Pick<PolicyPlanOptions, "closedRanges" | "deny" | "podLinks">;
 
 /** A list that some pods have. */
 interface UsedList extends SourcedRuleList {
@@ -42,9 +50,10 @@ interface UsedList extends SourcedRuleList {
 
 type PodLists = Readonly<Record<Direction, UsedList | undefined>>;
 
+const DIRECTIONS = ["ingress", "egress"] as const;
 const NO_LISTS: PodLists = { ingress: undefined, egress: undefined };
 
-/** What happened since the last update: the first state of each object that changed. */
+/** The events since the last update: the first state of each changed object. */
 interface PolicyEvents extends PeerEvents {
   readonly pods: Map<PodKey, PolicyPod | undefined>;
   readonly namespaces: Map<string, NamespaceLabels>;
@@ -71,7 +80,11 @@ export class PolicyPlanner implements PolicyStateListener {
   readonly #usedLists = new Map<RuleListId, UsedList>();
   readonly #cache = new RuleListCache();
   readonly #listsOfPods = new Map<PodKey, PodLists>();
-  /** The local pods that have each address. */
+  /** Planned pods, also those without an address in this family. */
+  readonly #plannedPods = new Set<PodKey>();
+  readonly #isolated = { ingress: new Set<PodKey>(), egress: new Set<PodKey>() };
+  #sharedLinks: SharedLinks = { ingress: [], egress: [] };
+  /** The planned pods that have each address. */
   readonly #claims = new Map<IpAddress, ReadonlyMap<PodKey, PolicyPod>>();
 
   /** Follows the state from now on; what it has already is planned by the first update. */
@@ -87,11 +100,11 @@ export class PolicyPlanner implements PolicyStateListener {
   get plan(): PolicyPlan {
     const { family, deny, closedRanges } = this.#options;
     const [pods, lists, peers] = [this.#pods, this.#lists, this.#peers.sets];
-    return { family, deny, closedRanges, pods, lists, peers };
+    return { family, deny, closedRanges, sharedLinks: this.#sharedLinks, pods, lists, peers };
   }
 
   /** Changes what does not come from the cluster. */
-  setOptions(options: Pick<PolicyPlanOptions, "deny" | "closedRanges">): void {
+  setOptions(options: Partial<PolicyPlanSettings>): void {
     this.#options = { ...this.#options, ...options };
     this.#pending.markAll();
   }
@@ -114,12 +127,14 @@ export class PolicyPlanner implements PolicyStateListener {
    */
   *updateInSteps(): Generator<void, PolicyPlanChanges, void> {
     const { pods, policies } = this.#events;
+    for (const policy of policies) yield* policy.readInSteps();
     yield* this.#peers.updateInSteps(this.#events);
     const affected = this.#selectedBy(policies);
     for (const [key, previous] of pods) {
       if (previous === undefined) continue;
       yield;
       affected.add(key);
+      this.#plannedPods.delete(key);
       this.#claim(previous, { affected, isGone: true });
     }
     let seen = 0;
@@ -127,8 +142,9 @@ export class PolicyPlanner implements PolicyStateListener {
       // Most pods of a first listing are of other nodes, and passed in less time than a step takes.
       if (++seen % PODS_PER_STEP === 0) yield;
       const current = this.#state.pods.get(key);
-      if (current === undefined || current.nodeName !== this.#options.nodeName) continue;
+      if (current === undefined || !this.#isPlanned(current)) continue;
       affected.add(key);
+      this.#plannedPods.add(key);
       this.#claim(current, { affected, isGone: false });
     }
     if (policies.size > 0) this.#cache.clear();
@@ -143,6 +159,7 @@ export class PolicyPlanner implements PolicyStateListener {
       this.#releaseList(ingress);
       this.#releaseList(egress);
     }
+    this.#findSharedLinks();
     return this.#pending.take();
   }
 
@@ -163,11 +180,11 @@ export class PolicyPlanner implements PolicyStateListener {
     for (const policy of policies) this.#events.policies.add(policy);
   }
 
-  /** The pods of the plan that any of the policies selects. */
+  /** The planned pods that any of the policies selects. */
   #selectedBy(policies: ReadonlySet<Policy>): Set<PodKey> {
     const byNamespace = Map.groupBy(policies, ({ namespace }) => namespace);
     const found = new Set<PodKey>();
-    for (const key of this.#pods.keys()) {
+    for (const key of this.#plannedPods) {
       const pod = this.#state.pods.get(key);
       if (pod === undefined) continue;
       const own = byNamespace.get(pod.namespace) ?? [];
@@ -180,7 +197,7 @@ export class PolicyPlanner implements PolicyStateListener {
     pod: PolicyPod,
     { affected, isGone }: { readonly affected: Set<PodKey>; readonly isGone: boolean },
   ): void {
-    if (pod.nodeName !== this.#options.nodeName) return;
+    if (!this.#isPlanned(pod)) return;
     for (const address of addressesIn(pod, this.#options.family)) {
       const claims = new Map(this.#claims.get(address));
       if (isGone) claims.delete(pod.key);
@@ -189,6 +206,10 @@ export class PolicyPlanner implements PolicyStateListener {
       else this.#claims.set(address, claims);
       for (const key of claims.keys()) affected.add(key);
     }
+  }
+
+  #isPlanned({ nodeName }: PolicyPod): boolean {
+    return this.#options.includesRemotePods === true || nodeName === this.#options.nodeName;
   }
 
   /** Whether an address is this pod's. */
@@ -202,7 +223,8 @@ export class PolicyPlanner implements PolicyStateListener {
   *#replan(key: PodKey): Generator<void, PodLists, void> {
     const pod = this.#state.pods.get(key);
     const known = this.#pods.get(key);
-    const addresses = pod?.nodeName === this.#options.nodeName && pod
+    this.#noteIsolation(key);
+    const addresses = pod && this.#isPlanned(pod)
       ? addressesIn(pod, this.#options.family).filter((address) => this.#owns(pod, address))
       : [];
     const lists = pod && addresses.length > 0 ? yield* this.#acquireLists(pod) : NO_LISTS;
@@ -213,23 +235,46 @@ export class PolicyPlanner implements PolicyStateListener {
       return before;
     }
     this.#listsOfPods.set(key, lists);
+    const isRemote = pod?.nodeName !== this.#options.nodeName;
     const isSame = known !== undefined && known.ingress === lists.ingress?.id &&
-      known.egress === lists.egress?.id && `${known.addresses}` === `${addresses}`;
+      known.egress === lists.egress?.id && `${known.addresses}` === `${addresses}` &&
+      (known.isRemote ?? false) === isRemote;
     if (isSame) return before;
     this.#pods.set(key, {
       key,
       addresses,
       ...(lists.ingress && { ingress: lists.ingress.id }),
       ...(lists.egress && { egress: lists.egress.id }),
+      ...(isRemote && { isRemote }),
     });
     this.#pending.markPod(key);
     return before;
   }
 
+  #noteIsolation(key: PodKey): void {
+    const pod = this.#plannedPods.has(key) ? this.#state.pods.get(key) : undefined;
+    const policies = pod ? this.#state.policiesOf(pod) : [];
+    for (const direction of DIRECTIONS) {
+      const isIsolated = policies.some(({ rules }) => rules[direction] !== undefined);
+      if (isIsolated) this.#isolated[direction].add(key);
+      else this.#isolated[direction].delete(key);
+    }
+  }
+
+  #findSharedLinks(): void {
+    const { podLinks } = this.#options;
+    const [ingress, egress] = DIRECTIONS.map((each) => this.#isolated[each].size ? podLinks : []);
+    const links = { ingress: ingress!, egress: egress! };
+    if (JSON.stringify(links) === JSON.stringify(this.#sharedLinks)) return;
+    this.#sharedLinks = links;
+    this.#pending.markAll();
+  }
+
   *#acquireLists(pod: PolicyPod): Generator<void, PodLists, void> {
     const policies = this.#state.policiesOf(pod);
+    for (const policy of policies) yield* policy.readInSteps();
     const { family } = this.#options;
-    const [ingress, egress] = (["ingress", "egress"] as const).map((direction) =>
+    const [ingress, egress] = DIRECTIONS.map((direction) =>
       this.#cache.listOf(policies, { pod, direction, family })
     );
     return {

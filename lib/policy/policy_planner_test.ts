@@ -221,7 +221,7 @@ Deno.test("PolicyPlanner.setOptions() marks everything", () => {
   assertEquals(planOf(planner).deny.action, "drop");
 });
 
-/** How often an event of a pod looks at one of its labels, with so many policies. */
+/** Counts the lookups of one label of a pod by an event, with this number of policies. */
 function looksAtLabels(policies: number): number {
   const { state, planner } = start();
   for (let index = 0; index < policies; index++) {
@@ -253,6 +253,28 @@ function looksAtLabels(policies: number): number {
   assertEquals(planner.update().members.size, 2);
   return looks;
 }
+
+Deno.test("PolicyPlanner names the links of pods while one is isolated, in whichever family", () => {
+  const state = new PolicyState();
+  const options = { ...IPV4_PLAN, family: "IPv6", podLinks: ["cni0"] } as const;
+  const planner = new PolicyPlanner(state, options);
+  setPod(state, "x/a", { address: "10.1.0.1" });
+  setPod(state, "x/far", { address: "10.1.0.2", nodeName: "n2", labels: { app: "far" } });
+  setPolicy(state, "x/far", { podSelector: { matchLabels: { app: "far" } } });
+  planner.update();
+  assertEquals(planner.plan.sharedLinks, { ingress: [], egress: [] });
+  setPolicy(state, "x/p", { podSelector: {}, policyTypes: ["Egress"] });
+  assertEquals(planner.update().full, true);
+  assertEquals(planner.plan.sharedLinks, { ingress: [], egress: ["cni0"] });
+  setPod(state, "x/b", { address: "10.1.0.3" });
+  assertEquals(planner.update().full, false, "another isolated pod");
+  planner.setOptions({ podLinks: ["cni0", "cni1"] });
+  planner.update();
+  assertEquals(planner.plan.sharedLinks.egress, ["cni0", "cni1"]);
+  for (const pod of ["x/a", "x/b"]) setPod(state, pod, { phase: "Failed" });
+  assertEquals(planner.update().full, true);
+  assertEquals(planner.plan.sharedLinks, { ingress: [], egress: [] });
+});
 
 Deno.test("an event of a pod looks only at selectors that may match it", () => {
   const few = looksAtLabels(2);

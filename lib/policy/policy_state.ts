@@ -9,7 +9,8 @@ import type { Pod } from "../api/kinds/pod.ts";
 import { NAMESPACE_NAME_LABEL } from "../api/labels.ts";
 import { type Labels, matchesLabels, SelectorIndex, type SelectorPlace } from "./label_selector.ts";
 import type { NamespaceLabels, PodQuery } from "./peer_source.ts";
-import { parsePolicy, type Policy } from "./policy.ts";
+import { Policy } from "./policy.ts";
+import { NamespaceBudget } from "./policy_budget.ts";
 import type { PodKey, PolicyKey } from "./policy_plan.ts";
 import { isSamePod, parsePod, type PolicyPod } from "./policy_pod.ts";
 
@@ -27,6 +28,7 @@ export class PolicyState {
   readonly #podsByNamespace = new Map<string, Set<PolicyPod>>();
   readonly #namespaces = new Map<string, Labels>();
   readonly #policies = new Map<PolicyKey, Policy>();
+  readonly #budgets = new Map<string, NamespaceBudget>();
   readonly #targets = new SelectorIndex<Policy>();
   readonly #listeners: PolicyStateListener[] = [];
 
@@ -82,8 +84,25 @@ export class PolicyState {
   /** Takes a policy as it is now; `undefined` = deleted. */
   setPolicy(key: PolicyKey, object: NetworkPolicy | undefined): void {
     const previous = this.#policies.get(key);
-    const current = object && parsePolicy(object);
-    if (previous === current) return;
+    const current = object && Policy.of(object);
+    const { namespace } = current ?? previous ?? {};
+    if (namespace === undefined) return;
+    const budget = this.#budgets.getOrInsertComputed(namespace, () => new NamespaceBudget());
+    const moved = budget.change(key, current);
+    if (budget.isEmpty) this.#budgets.delete(namespace);
+    const isAdmitted = current === undefined || budget.isAdmitted(key);
+    const changed = [this.#replace(key, isAdmitted ? current : current.withAdmission(false))];
+    for (const key of moved) {
+      changed.push(
+        this.#replace(key, this.#policies.get(key)!.withAdmission(budget.isAdmitted(key))),
+      );
+    }
+    for (const listener of this.#listeners) listener.policyChanged(...changed.flat());
+  }
+
+  /** Puts a policy in the place of another one. Returns both. */
+  #replace(key: PolicyKey, current: Policy | undefined): readonly Policy[] {
+    const previous = this.#policies.get(key);
     if (previous) {
       this.#targets.delete(previous, targetPlace(previous));
       this.#policies.delete(key);
@@ -92,8 +111,7 @@ export class PolicyState {
       this.#policies.set(key, current);
       this.#targets.add(current, targetPlace(current));
     }
-    const changed = [previous, current].filter((policy) => policy !== undefined);
-    for (const listener of this.#listeners) listener.policyChanged(...changed);
+    return [previous, current].filter((policy) => policy !== undefined);
   }
 
   /** The policies that select a pod, sorted by key. */

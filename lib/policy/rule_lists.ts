@@ -1,5 +1,5 @@
 /**
- * What a pod may receive or send, from the policies that select it.
+ * Computes the rules of a pod's traffic from the policies that select it.
  *
  * @module
  */
@@ -17,7 +17,7 @@ export interface SourcedRuleList {
   readonly sources: readonly PeerSource[];
 }
 
-/** What decides a list besides the policies. */
+/** The inputs of a list besides the policies. */
 interface ListedPod {
   readonly pod: PolicyPod;
   readonly direction: Direction;

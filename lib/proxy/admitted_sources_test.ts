@@ -22,7 +22,7 @@ Deno.test("admittedSources() admits every source without ranges", () => {
   assertEquals(admits("203.0.113.1", {}), undefined);
 });
 
-Deno.test("isAdmitted() admits what a range contains, and no source without a range", () => {
+Deno.test("isAdmitted() admits sources inside of a range, and no source without a range", () => {
   assertEquals(admits("203.0.113.1", rangesOf("203.0.113.0/24")), true);
   assertEquals(admits("203.0.114.1", rangesOf("203.0.113.0/24")), false);
   assertEquals(admits("203.0.113.1", rangesOf("0.0.0.0/0")), true);

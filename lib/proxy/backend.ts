@@ -1,5 +1,5 @@
 /**
- * A mode of Services: how plans are carried out, and what the tools show of that.
+ * The interface of a mode of Services: it applies plans and answers the tools.
  *
  * @module
  */
@@ -61,8 +61,10 @@ export const BACKEND_MODES = Object.keys(TRAITS) as readonly BackendMode[];
 export interface TrafficCounters {
   /** TCP connections taken from clients. */
   readonly tcpAccepted: number;
-  /** TCP connections closed at once: not allowed, over the bound, or no endpoint could be reached. */
+  /** TCP connections closed at once: not allowed, denied, over the bound, or no endpoint could be reached. */
   readonly tcpRefused: number;
+  /** Of these, those that NetworkPolicies denied. */
+  readonly tcpDenied: number;
   /** TCP connections closed since they were silent and the bound was reached. */
   readonly tcpSilentClosed: number;
   /** Attempts to connect to an endpoint that failed. */
@@ -74,13 +76,15 @@ export interface TrafficCounters {
   readonly udpMoved: number;
   /** Datagrams of clients that were not allowed, had no endpoint, or could not be sent. */
   readonly udpDropped: number;
+  /** Of these, those that NetworkPolicies denied. */
+  readonly udpDenied: number;
   /** Datagrams to a flow that did not come from its endpoint. */
   readonly udpForeignDropped: number;
 }
 
 /** Counts since the process began, in a mode that writes rules. */
 export interface RuleCounters {
-  /** Writes of rules that were refused, those of a cleanup included. */
+  /** Refused writes of rules, including those of a cleanup. */
   readonly failedWrites: number;
   /** Of these, the writes of syncs that wrote only changes. */
   readonly failedPartialWrites: number;

@@ -19,11 +19,11 @@ const CASES: readonly { name: string; wanted: string; found: string; differences
 ];
 
 for (const { name, wanted, found, differences } of CASES) {
-  Deno.test(`compareLists() tells ${name}`, () => {
-    const told = compareLists([...wanted], [...found]).map(({ kind, ...at }) =>
+  Deno.test(`compareLists() reports ${name}`, () => {
+    const reported = compareLists([...wanted], [...found]).map(({ kind, ...at }) =>
       `${kind} ${at.wanted ?? ""}${at.found === undefined ? "" : `@${at.found}`}`
     );
-    assertEquals(told, differences);
+    assertEquals(reported, differences);
   });
 }
 
@@ -44,7 +44,7 @@ Deno.test("compareLists() accounts for every item of both lists", () => {
   }));
 });
 
-Deno.test("compareLists() takes as long as the lists are, however often they differ", () => {
+Deno.test("compareLists() needs time in proportion to the lists, whatever the number of differences", () => {
   const timeOf = (count: number) => {
     const wanted = Array.from({ length: count }, (_, index) => `rule ${index}`);
     const found = wanted.map((rule, index) => index % 2 === 0 ? rule : `other ${index}`);

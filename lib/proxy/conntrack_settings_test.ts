@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { type ConntrackLimits, conntrackMax, conntrackSettings } from "./conntrack_settings.ts";
 
-/** control-plane 2.8: maxPerCore, min, CPUs, what it comes to. */
+/** control-plane 2.8: maxPerCore, min, CPUs, and the result. */
 for (
   const [maxPerCore, min, cpus, expected] of [
     [32_768, 131_072, 8, 262_144],
@@ -29,7 +29,7 @@ const NOTHING: ConntrackLimits = {
   udpStreamTimeout: 0,
 };
 
-Deno.test("conntrackSettings() wants nothing where all is left to the kernel", () => {
+Deno.test("conntrackSettings() sets nothing if all is left to the kernel", () => {
   assertEquals(conntrackSettings(NOTHING, 8), []);
 });
 

@@ -8,7 +8,7 @@ import type { ServicePortKey } from "./service_port_name.ts";
 /** A ServicePort, or one address of it, that could not be brought into effect. */
 export type Quarantined = controller.Quarantined<ServicePortKey>;
 
-/** What one sync did. */
+/** The result of one sync. */
 export interface SyncReport extends controller.SyncReport<ServicePortKey> {
   /** ServicePorts looked at. */
   readonly services: number;

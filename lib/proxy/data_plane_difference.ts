@@ -2,7 +2,10 @@ import type { ServicePortKey } from "./service_port_name.ts";
 
 /** An object of the data plane that differs from the plan. */
 export interface DataPlaneDifference {
-  /** What kind of thing it is, in the mode's own words: `chain`, `rule`, `map element`, `ip set entry`, `virtual server`, `address` … */
+  /**
+   * The kind of object, in the mode's own words: `chain`, `rule`, `map element`, `ip set entry`,
+   * `virtual server`, `address` …
+   */
   readonly object: string;
   /**
    * Its name, as the administrator would search for it, e.g. `nat KUBE-SVC-…` or
@@ -16,7 +19,7 @@ export interface DataPlaneDifference {
   readonly wanted?: string;
   /** The found text; absent if missing. */
   readonly found?: string;
-  /** How it is corrected, if a repair cannot do it. */
+  /** The remedy, if a repair cannot correct it. */
   readonly cure?: string;
 }
 

@@ -20,7 +20,7 @@ const UNEQUAL: readonly (readonly [left: unknown, right: unknown])[] = [
 ];
 
 for (const [left, right] of UNEQUAL) {
-  Deno.test(`deepEqual() tells ${Deno.inspect(left)} from ${Deno.inspect(right)}`, () => {
+  Deno.test(`deepEqual() distinguishes ${Deno.inspect(left)} from ${Deno.inspect(right)}`, () => {
     assertEquals(deepEqual(left, right), false);
   });
 }
@@ -33,7 +33,7 @@ Deno.test("deepEqual() holds for a value and its copy", () => {
   );
 });
 
-Deno.test("deepEqual() does not look into what is the same object", () => {
+Deno.test("deepEqual() does not look into identical objects", () => {
   const shared = new Proxy({}, {
     ownKeys() {
       throw new Error("Looked into a shared part");

@@ -15,7 +15,7 @@ export interface Trackers {
   readonly endpoints: EndpointsChangeTracker;
 }
 
-/** What {@linkcode drainInSlices} needs besides the trackers. */
+/** The dependencies of {@linkcode drainInSlices} besides the trackers. */
 interface DrainOptions {
   /** Changes other than those of Services and endpoints. */
   readonly changes?: Omit<StateChanges, "services" | "endpoints">;

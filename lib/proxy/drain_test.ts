@@ -56,7 +56,7 @@ Deno.test("drainInSlices() pauses every 256 Services and drains everything", asy
   assertEquals([trackers.services.pending, trackers.endpoints.pending], [0, 0]);
 });
 
-Deno.test("drainInSlices() drains what arrives during a pause", async () => {
+Deno.test("drainInSlices() drains changes that arrive during a pause", async () => {
   const trackers = createTrackers();
   for (let index = 0; index < 300; index++) arrive(trackers, `svc-${index}`);
   const state = createProxyState(testNodeState());
@@ -72,7 +72,7 @@ Deno.test("drainInSlices() drains what arrives during a pause", async () => {
   assertEquals(drained.touchesUdp, true);
 });
 
-Deno.test("drainInSlices() takes other changes, and does not pause for little", async () => {
+Deno.test("drainInSlices() accepts other changes, and does not pause for few items", async () => {
   const trackers = createTrackers();
   arrive(trackers, "web");
   const state = createProxyState(testNodeState());

@@ -51,7 +51,7 @@ Deno.test("EndpointSliceCache gives the list of a ServicePort's only slice itsel
   assertStrictEquals(drained?.ports[0]?.endpoints, only.ports[0]?.endpoints);
 });
 
-Deno.test("EndpointSliceCache takes an equal slice for no change, and a new empty one for one", () => {
+Deno.test("EndpointSliceCache treats an equal slice as no change, and a new empty one as a change", () => {
   const cache = new EndpointSliceCache();
   assertEquals(cache.set(WEB, slice("web-1")), true);
   assertEquals(cache.set(WEB, slice("web-1")), false);
@@ -70,7 +70,7 @@ Deno.test("EndpointSliceCache compares with the slice that waits for the drain",
   assertEquals(drain(cache), { [KEY]: ["10.0.0.1"] });
 });
 
-Deno.test("EndpointSliceCache takes the deletion of an unknown slice for no change", () => {
+Deno.test("EndpointSliceCache treats the deletion of an unknown slice as no change", () => {
   const cache = new EndpointSliceCache();
   assertEquals(cache.delete(WEB, { kind: "slice", name: "web-1" }), false);
   cache.set(WEB, slice("web-1", "10.0.0.1"));
@@ -108,7 +108,7 @@ Deno.test("EndpointSliceCache forgets Services without slices", () => {
   assertEquals(cache.size, 0);
 });
 
-Deno.test("EndpointSliceCache reuses what did not change in a slice", () => {
+Deno.test("EndpointSliceCache reuses unchanged parts of a slice", () => {
   const cache = new EndpointSliceCache();
   const other = servicePortKey({ namespace: "ns1", name: "web", port: "b", protocol: "TCP" });
   const first = [testEndpoint("10.0.0.1"), testEndpoint("10.0.0.2")];
@@ -125,7 +125,10 @@ Deno.test("EndpointSliceCache reuses what did not change in a slice", () => {
   assertStrictEquals(kept?.ports[1]?.endpoints, first);
 });
 
-/** Which of two equal endpoints of two slices wins, told by its node; both orders of arrival. */
+/**
+ * Cases of two equal endpoints in two slices. The node tells the winner; both orders of arrival are
+ * tried.
+ */
 const DUPLICATE_ROWS: readonly {
   readonly name: string;
   readonly winner: EndpointSource;
@@ -179,7 +182,7 @@ for (const { name, winner, loser } of DUPLICATE_ROWS) {
   });
 }
 
-Deno.test("EndpointSliceCache falls back to the other slice's endpoint when the winner goes", () => {
+Deno.test("EndpointSliceCache falls back to the other slice's endpoint when the winner is removed", () => {
   const cache = new EndpointSliceCache();
   cache.set(WEB, source({ name: "web-1", createdAt: NEW }, [testEndpoint("10.0.0.1")]));
   cache.set(WEB, source({ name: "web-2" }, [testEndpoint("10.0.0.1", { ready: false })]));
@@ -197,7 +200,7 @@ Deno.test("EndpointSliceCache uses the Endpoints object while there is no slice"
   assertEquals(drain(cache), { [KEY]: ["10.0.0.1"] });
 });
 
-Deno.test("EndpointSliceCache uses the Endpoints object again in the sync in which the last slice goes", () => {
+Deno.test("EndpointSliceCache uses the Endpoints object again in the sync in which the last slice is removed", () => {
   const cache = new EndpointSliceCache();
   cache.set(WEB, slice("web-1", "10.0.0.1"));
   assertEquals(cache.set(WEB, FALLBACK), false);
@@ -206,7 +209,7 @@ Deno.test("EndpointSliceCache uses the Endpoints object again in the sync in whi
   assertEquals(drain(cache), { [KEY]: ["10.0.0.9"] });
 });
 
-Deno.test("EndpointSliceCache ignores the Endpoints object beside a slice of another family", () => {
+Deno.test("EndpointSliceCache ignores the Endpoints object next to a slice of another family", () => {
   const cache = new EndpointSliceCache();
   const other = source({ kind: "otherSlice", name: "web-6", ports: [] });
   assertEquals(cache.set(WEB, other), false);
@@ -218,7 +221,7 @@ Deno.test("EndpointSliceCache ignores the Endpoints object beside a slice of ano
   assertEquals(drain(cache), { [KEY]: [] });
 });
 
-Deno.test("EndpointSliceCache tells a slice from an Endpoints object of the same name", () => {
+Deno.test("EndpointSliceCache distinguishes a slice from an Endpoints object of the same name", () => {
   const cache = new EndpointSliceCache();
   cache.set(WEB, FALLBACK);
   cache.set(WEB, slice("web", "10.0.0.1"));
@@ -226,7 +229,7 @@ Deno.test("EndpointSliceCache tells a slice from an Endpoints object of the same
   assertEquals(drain(cache), { [KEY]: ["10.0.0.9"] });
 });
 
-Deno.test("EndpointSliceCache tells of the problems of objects in effect, each once", () => {
+Deno.test("EndpointSliceCache reports the problems of objects in effect, each once", () => {
   const problem = { kind: "Endpoints", object: "ns1/web", path: "x", value: "", message: "m" };
   const cache = new EndpointSliceCache();
   const problems = () => [...cache.drain().values()].flatMap((service) => service.problems);
@@ -259,7 +262,7 @@ Deno.test("EndpointSliceCache looks at each slice of a Service a few times, howe
   assert(reads < 100 * count, `${reads} reads of ${count} slices`);
 });
 
-Deno.test("EndpointSliceCache says which sources make a difference", () => {
+Deno.test("EndpointSliceCache names the sources that make a difference", () => {
   const cache = new EndpointSliceCache();
   const other = source({ kind: "otherSlice", name: "web-6", ports: [] });
   const steps = [

@@ -27,7 +27,7 @@ Deno.test("endpointKey() puts brackets around IPv6", () => {
   assertEquals(String(endpointKey(parseIpAddress("fd00::1"), parsePort(80))), "[fd00::1]:80");
 });
 
-Deno.test("endpointsFromSlice() takes unset conditions for ready, serving, not terminating", () => {
+Deno.test("endpointsFromSlice() treats unset conditions as ready, serving, not terminating", () => {
   const { ports, paths } = read(testEndpointSlice("web", { endpoints: ["10.180.0.1"] }));
   assertEquals<unknown>(ports, [{
     key: "ns1/web/TCP",
@@ -61,7 +61,7 @@ const ENDPOINT_ROWS: readonly {
     expect: { ready: false, serving: true, terminating: true },
   },
   {
-    name: "takes unset serving for true beside ready false",
+    name: "treats unset serving as true next to ready false",
     endpoint: { addresses: ["10.180.0.1"], conditions: { ready: false } },
     expect: { ready: false, serving: true, terminating: false },
   },
@@ -71,7 +71,7 @@ const ENDPOINT_ROWS: readonly {
     expect: { isLocal: true, nodeName: THIS_NODE },
   },
   {
-    name: "takes an address in whatever range, of a host network too",
+    name: "accepts an address in any range, of a host network too",
     endpoint: { addresses: ["192.168.99.7"] },
     expect: { key: "192.168.99.7:80" },
   },
@@ -81,13 +81,13 @@ const ENDPOINT_ROWS: readonly {
     expect: { isLocal: false, nodeName: OTHER_NODE },
   },
   {
-    name: "has no local endpoints where the own node is unknown",
+    name: "has no local endpoints if the own node is unknown",
     endpoint: { addresses: ["10.180.0.1"], nodeName: "" },
     nodeName: "",
     expect: { isLocal: false },
   },
   {
-    name: "takes the first address only",
+    name: "uses the first address only",
     endpoint: { addresses: ["10.180.0.1", "10.180.0.2"] },
     expect: { key: "10.180.0.1:80" },
   },
@@ -105,7 +105,7 @@ const ENDPOINT_ROWS: readonly {
     expect: { zoneHints: ["zone-a", "zone-b"], nodeHints: ["node-a"] },
   },
   {
-    name: "takes an empty hint for none",
+    name: "treats an empty hint as absent",
     endpoint: { addresses: ["10.180.0.1"], hints: { forZones: [], forNodes: [] } },
     expect: { zoneHints: undefined, nodeHints: undefined },
   },
@@ -116,7 +116,7 @@ const ENDPOINT_ROWS: readonly {
     problems: ["endpoints[0].addresses"],
   },
   {
-    name: "leaves out what is no address",
+    name: "leaves out invalid addresses",
     endpoint: { addresses: ["web.example"] },
     expect: undefined,
     problems: ["endpoints[0].addresses"],
@@ -160,12 +160,12 @@ const PORT_ROWS: readonly {
   readonly problems?: readonly string[];
 }[] = [
   {
-    name: "takes a missing protocol for TCP",
+    name: "treats a missing protocol as TCP",
     ports: [{ name: "", port: 80 }, { name: "b", port: 81 }],
     expect: { "ns1/web/TCP": ["10.180.0.1:80"], "ns1/web:b/TCP": ["10.180.0.1:81"] },
   },
   {
-    name: "takes a missing name for the empty one, as the API server does",
+    name: "treats a missing name as the empty one, as the API server does",
     ports: [{ port: 80 }],
     expect: { "ns1/web/TCP": ["10.180.0.1:80"] },
   },
@@ -182,7 +182,7 @@ const PORT_ROWS: readonly {
     problems: ["ports[0]"],
   },
   {
-    name: "tells TCP from UDP on one name",
+    name: "distinguishes TCP from UDP on one name",
     ports: [{ name: "dns", port: 53, protocol: "UDP" }, { name: "dns", port: 5353 }],
     expect: { "ns1/web:dns/UDP": ["10.180.0.1:53"], "ns1/web:dns/TCP": ["10.180.0.1:5353"] },
   },
@@ -206,7 +206,7 @@ for (const { name, ports, expect, problems = [] } of PORT_ROWS) {
   });
 }
 
-Deno.test("endpointsFromSlice() sorts by the bytes of ip:port, where ':' comes after '0'", () => {
+Deno.test("endpointsFromSlice() sorts by the bytes of ip:port, in which ':' comes after '0'", () => {
   const slice = testEndpointSlice("web", {
     endpoints: ["10.180.0.9", "10.180.0.1", "10.180.0.10"],
   });
@@ -262,7 +262,7 @@ Deno.test("compareEndpoints() orders by key", () => {
   assertEquals(compareEndpoints(low, testEndpoint("10.180.0.1")), 0);
 });
 
-Deno.test("reuseEndpoints() gives the previous list where nothing differs", () => {
+Deno.test("reuseEndpoints() gives the previous list if nothing differs", () => {
   const previous = [testEndpoint("10.180.0.1"), testEndpoint("10.180.0.2")];
   assertStrictEquals(reuseEndpoints(previous, structuredClone(previous)), previous);
 });

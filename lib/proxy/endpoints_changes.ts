@@ -23,13 +23,13 @@ import {
 /** The event of an informer: the object was set or deleted. */
 type ObjectAction = "set" | "delete";
 
-/** What changed between two drains. */
+/** The changes between two drains. */
 export interface EndpointsChanges {
   /** Services whose endpoints may differ. */
   readonly services: ReadonlySet<ServiceKey>;
   /** All endpoints of these ServicePorts; an empty list = the ServicePort has none any longer. */
   readonly endpoints: ReadonlyMap<ServicePortKey, readonly Endpoint[]>;
-  /** When the changes were made that caused this update, in milliseconds since 1970. */
+  /** The times of the changes that caused this update, in milliseconds since 1970. */
   readonly triggerTimes: ReadonlyMap<ServiceKey, readonly number[]>;
   /** Whether one of the Services had or has a UDP port: only UDP flows can become stale. */
   readonly touchesUdp: boolean;

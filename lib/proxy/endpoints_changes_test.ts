@@ -19,7 +19,7 @@ function createTracker(slices: readonly EndpointSlice[] = []): EndpointsChangeTr
   return tracker;
 }
 
-/** A slice of Service `web`, last changed so many seconds after the tracker's start. */
+/** A slice of Service `web`, last changed this number of seconds after the tracker's start. */
 function triggered(seconds: number, ...endpoints: readonly string[]): EndpointSlice {
   const time = new Date(STARTED + seconds * 1000).toISOString();
   return testEndpointSlice("web", {
@@ -28,7 +28,7 @@ function triggered(seconds: number, ...endpoints: readonly string[]): EndpointSl
   });
 }
 
-/** What a drain holds, in plain text. */
+/** Returns the content of a drain as plain text. */
 function drain(tracker: EndpointsChangeTracker) {
   const { services, endpoints, touchesUdp, problems } = tracker.drain();
   return {
@@ -84,7 +84,7 @@ Deno.test("EndpointsChangeTracker says of a deleted slice's port that it has no 
   assertEquals(tracker.size, 0);
 });
 
-/** What is no change, although upstream takes some of it for one. */
+/** Events that change nothing, although upstream counts some of them as changes. */
 const NO_CHANGES: readonly {
   readonly name: string;
   readonly slice: EndpointSlice;
@@ -171,7 +171,7 @@ for (
   });
 }
 
-Deno.test("EndpointsChangeTracker tells of problems inside of a slice", () => {
+Deno.test("EndpointsChangeTracker reports problems inside of a slice", () => {
   const tracker = createTracker();
   tracker.updateSlice(testEndpointSlice("web", { endpoints: ["10.180.0.1", "nonsense"] }), "set");
   assertEquals(drain(tracker), {
@@ -207,14 +207,14 @@ Deno.test("EndpointsChangeTracker collects trigger times of changes after its st
   assertEquals(tracker.drain().triggerTimes.size, 0);
 });
 
-Deno.test("EndpointsChangeTracker drops trigger times when a slice of the Service goes", () => {
+Deno.test("EndpointsChangeTracker drops trigger times when a slice of the Service is removed", () => {
   const tracker = createTracker([triggered(1, "10.180.0.1")]);
   tracker.updateSlice(triggered(2, "10.180.0.2"), "set");
   tracker.updateSlice(triggered(2, "10.180.0.2"), "delete");
   assertEquals(tracker.drain().triggerTimes.size, 0);
 });
 
-Deno.test("EndpointsChangeTracker takes a change and its revert for endpoints as they were", () => {
+Deno.test("EndpointsChangeTracker treats a reverted change as no change", () => {
   const tracker = createTracker([WEB]);
   tracker.updateSlice(testEndpointSlice("web", { endpoints: ["10.180.0.2"] }), "set");
   tracker.updateSlice(WEB, "set");
@@ -236,7 +236,7 @@ Deno.test("EndpointsChangeTracker.updateEndpoints() serves a Service without sli
   assertEquals([tracker.total, tracker.size], [3, 0]);
 });
 
-Deno.test("EndpointsChangeTracker.updateEndpoints() yields to slices, of either family, until the last one goes", () => {
+Deno.test("EndpointsChangeTracker.updateEndpoints() yields to slices, of either family, until the last one is removed", () => {
   const ipv6 = testEndpointSlice("web", { name: "web-6", addressType: "IPv6" });
   const tracker = createTracker([WEB, ipv6]);
   assertEquals(tracker.updateEndpoints(FALLBACK, "set"), false);
@@ -263,7 +263,7 @@ for (
   });
 }
 
-Deno.test("EndpointsChangeTracker serves by Endpoints beside a slice of host names, as if that were absent", () => {
+Deno.test("EndpointsChangeTracker serves by Endpoints next to a slice of host names, as if that were absent", () => {
   const tracker = createTracker([testEndpointSlice("mail", { endpoints: ["10.180.0.1"] })]);
   tracker.updateEndpoints(testEndpoints("mail", FALLBACK.subsets), "set");
   assertEquals(drain(tracker), NOTHING);
@@ -286,7 +286,7 @@ Deno.test("EndpointsChangeTracker counts a slice of the other family in no figur
   assertEquals([tracker.pending, tracker.changed], [0, false]);
 });
 
-Deno.test("EndpointsChangeTracker.changed is true where only the other family's slices changed", () => {
+Deno.test("EndpointsChangeTracker.changed is true if only the other family's slices changed", () => {
   const tracker = createTracker();
   tracker.updateEndpoints(testEndpoints("mail", FALLBACK.subsets), "set");
   tracker.drain();
@@ -344,7 +344,7 @@ for (
   });
 }
 
-Deno.test("triggerTimeOf() keeps silent where there is none", () => {
+Deno.test("triggerTimeOf() returns nothing without a time", () => {
   const problems = new ProblemCollector("EndpointSlice", "ns1/web-1");
   assertEquals(triggerTimeOf({ name: "web-1" }, problems), undefined);
   assertEquals(problems.problems, []);

@@ -23,7 +23,7 @@ function read(endpoints: Endpoints, family: IpFamily = "IPv4") {
 
 const PORT = { port: 80 };
 
-Deno.test("endpointsFromEndpoints() takes addresses for ready and notReadyAddresses for not serving", () => {
+Deno.test("endpointsFromEndpoints() treats addresses as ready and notReadyAddresses as not serving", () => {
   const { ports, paths } = read(testEndpoints("web", [{
     addresses: [{ ip: "10.180.0.1", nodeName: THIS_NODE }],
     notReadyAddresses: [{ ip: "10.180.1.1", nodeName: "node-b" }],
@@ -72,7 +72,7 @@ Deno.test("endpointsFromEndpoints() makes every subset × port × address an end
   });
 });
 
-Deno.test("endpointsFromEndpoints() takes its family out of a mixed object", () => {
+Deno.test("endpointsFromEndpoints() selects its family from a mixed object", () => {
   const [pod] = ADDRESSES.IPv6.localPods;
   const endpoints = testEndpoints("web", [{
     addresses: [{ ip: "10.180.0.1" }, { ip: pod }],
@@ -90,7 +90,7 @@ Deno.test("endpointsFromEndpoints() prefers the ready one of an address named tw
   assertEquals(ports[0]?.endpoints.map(({ ready }) => ready), [true]);
 });
 
-Deno.test("endpointsFromEndpoints() leaves out what cannot be used, and says so", () => {
+Deno.test("endpointsFromEndpoints() leaves out unusable addresses, and reports them", () => {
   const { keys, paths } = read(testEndpoints("web", [{
     addresses: [{ ip: "10.180.0" }, { ip: "10.180.0.1" }],
     notReadyAddresses: [{ ip: "" }],
@@ -105,7 +105,7 @@ Deno.test("endpointsFromEndpoints() leaves out what cannot be used, and says so"
   ]);
 });
 
-Deno.test("endpointsFromEndpoints() uses a truncated object and says so", () => {
+Deno.test("endpointsFromEndpoints() uses a truncated object and reports it", () => {
   const { keys, paths } = read(
     testEndpoints("web", [{ addresses: [{ ip: "10.180.0.1" }], ports: [PORT] }], {
       annotations: { "endpoints.kubernetes.io/over-capacity": "truncated" },

@@ -35,7 +35,7 @@ export interface WatchedFlow {
   readonly endpoint?: EndpointKey;
   /** The address that the endpoint sees. */
   readonly seenAs?: IpAddress;
-  /** Why it was refused, or which attempts failed before. */
+  /** The reason of the refusal, or the attempts that failed before. */
   readonly detail?: string;
 }
 

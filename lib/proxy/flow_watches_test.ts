@@ -24,7 +24,7 @@ const FLOW: WatchedFlow = {
   endpoint: "10.1.0.1:8080" as EndpointKey,
 };
 
-Deno.test("FlowWatches tells what came since a watch began, and what is like it alone", () => {
+Deno.test("FlowWatches reports events since a watch began, and only matching ones", () => {
   const watches = new FlowWatches();
   assertEquals(watches.isIdle, true);
   watches.report(FLOW, 0);
@@ -40,7 +40,7 @@ Deno.test("FlowWatches tells what came since a watch began, and what is like it 
   assertEquals(watches.ask("c", { query: QUERY, now: 2 }), []);
 });
 
-Deno.test("a watch that nobody asks for is over, and makes room", () => {
+Deno.test("a watch without a reader ends, and makes room", () => {
   const watches = new FlowWatches();
   for (let id = 0; id < MOST_WATCHES; id++) watches.ask(`${id}`, { query: QUERY, now: 0 });
   assertThrows(() => watches.ask("x", { query: QUERY, now: 1 }), RangeError, "already");

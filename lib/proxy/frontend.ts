@@ -5,7 +5,7 @@ import type { ServicePlan } from "./service_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 import type { Verdict } from "./verdict.ts";
 
-/** What makes an address one of a Service. */
+/** The field of the Service that gives it the address. */
 export type FrontendRole = "ClusterIP" | "ExternalIP" | "LoadBalancer" | "NodePort";
 
 /** An address and port of a ServicePort that no other ServicePort owns. */
@@ -16,19 +16,24 @@ export interface Frontend {
   readonly port: Port;
   /** For clients in the cluster, which are pods and the node itself, and for all others. */
   readonly verdict: { readonly internal: Verdict; readonly external: Verdict };
-  /** Which packets get an address of the node as their source. */
+  /** The packets that get an address of the node as their source. */
   readonly masquerade: "all" | "off-cluster" | "from-node" | "none";
   /** Clients that are admitted, the node's own exception included; `undefined` = all. */
   readonly admitted?: AdmittedSources;
 }
 
-/** A frontend that a ServicePort asks for and another one owns. */
+/** A server of kube-relay that owns an address and port, as in {@linkcode AgentPort.server}. */
+interface OwningServer {
+  readonly server: string;
+}
+
+/** A frontend that a ServicePort asks for and another one, or kube-relay itself, owns. */
 export interface ContestedFrontend {
   readonly role: FrontendRole;
   /** `undefined` = the node port, on every address. */
   readonly address?: IpAddress;
   readonly port: Port;
-  readonly owner: ServicePortKey;
+  readonly owner: ServicePortKey | OwningServer;
 }
 
 /**
@@ -134,7 +139,7 @@ export function keepsClientAddress(
   return isExternal(plan) && masqueradeExternal(plan) === "from-node";
 }
 
-/** Which packets to external addresses get an address of the node as their source. */
+/** Selects the packets to external addresses that get an address of the node as their source. */
 export function masqueradeExternal(
   { externalTrafficPolicy }: Pick<ServicePlan, "externalTrafficPolicy">,
 ): "all" | "from-node" {

@@ -5,6 +5,7 @@
  *
  * @module
  */
+import { AgentPorts } from "./agent_ports.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { formatHostPort, type Port, type Protocol } from "../net/port.ts";
 import type { Quarantined } from "./data_plane.ts";
@@ -23,6 +24,7 @@ type Claimant = Pick<
   | "clusterIp"
   | "createdAt"
   | "externalIps"
+  | "healthCheckNodePort"
   | "key"
   | "loadBalancerVips"
   | "nodePort"
@@ -35,19 +37,26 @@ type Claimants = ReadonlyMap<ServicePortKey, Claimant>;
 
 const NO_CLAIMS: readonly ClaimedFrontend[] = [];
 
-/** The claims of all ServicePorts of one IP family. A change costs what it changes. */
+/** The claims of all ServicePorts of one IP family. The cost is proportional to the change. */
 export class FrontendOwners {
   /** After {@linkcode decide} the owner comes first. */
   readonly #claims = new ServicePortIndex<ClaimedFrontend>();
   /** Those with several claimants. */
   readonly #contested = new Set<ClaimedFrontend>();
   readonly #touched = new Set<ClaimedFrontend>();
-  /** ServicePorts whose node port may have been taken or given back on an address. */
+  /** The ports of kube-relay itself, which precede every ServicePort. */
+  readonly agent = new AgentPorts();
+  /** ServicePorts whose node port another one may have claimed or released on an address. */
   readonly #affected = new Set<ServicePortKey>();
 
   /** Replaces the claims of a ServicePort by those that it has now; `undefined` = it had or has none. */
   update(previous: ServicePlan | undefined, next: Claimant | undefined): void {
-    if (previous && next && isSameClaim(previous, next)) return;
+    const key = (previous ?? next)?.key;
+    if (key === undefined || (previous && next && isSameClaim(previous, next))) return;
+    this.agent.setCheck(key, {
+      before: previous?.healthCheckNodePort,
+      now: next?.healthCheckNodePort,
+    });
     for (const frontend of previous ? claimsOfPlan(previous) : NO_CLAIMS) {
       this.#touch(frontend);
       this.#claims.delete(frontend, previous!.key);
@@ -65,9 +74,15 @@ export class FrontendOwners {
     }
   }
 
-  /** Decides who owns what was updated. Returns the ServicePorts that may have got or lost something. */
+  /**
+   * Decides the owners of the updated frontends. Returns the ServicePorts that may have gained or
+   * lost a frontend.
+   */
   decide(claimants: Claimants): ReadonlySet<ServicePortKey> {
     const affected = new Set(this.#affected);
+    for (const { address, port } of this.agent.takeChanged()) {
+      for (const key of this.#claims.get(frontendText(address, port, "TCP"))) affected.add(key);
+    }
     for (const frontend of this.#touched) {
       const keys = this.#claims.get(frontend);
       const wasContested = this.#contested.has(frontend);
@@ -82,28 +97,32 @@ export class FrontendOwners {
     return affected;
   }
 
-  /** The frontends that a ServicePort claims and another one owns; `undefined` = none. */
+  /** The frontends that a ServicePort claims and does not own; `undefined` = none. */
   contestedOf(
     claimant: Claimant,
     nodePortAddresses: readonly IpAddress[],
   ): readonly ContestedFrontend[] | undefined {
-    const { key, protocol } = claimant;
+    const { key, nodePort, protocol } = claimant;
     const found: ContestedFrontend[] = [];
-    if (this.#contested.size > 0) {
-      for (const { role, address, port } of frontendsIn(claimant)) {
-        const owner = this.#claims.first(frontendText(address, port, protocol));
-        if (owner === undefined || owner === key) continue;
-        found.push({ role, ...(address !== undefined && { address }), port, owner });
-      }
+    for (const wanted of frontendsIn(claimant)) {
+      const owner = this.#ownerOf(wanted, protocol);
+      if (owner !== undefined && owner !== key) found.push({ ...wanted, owner });
     }
-    const { nodePort } = claimant;
-    if (nodePort !== undefined) {
+    const hasNodePort = !found.some(({ role }) => role === "NodePort");
+    if (nodePort !== undefined && hasNodePort) {
       for (const address of nodePortAddresses) {
         const owner = this.#claims.first(frontendText(address, nodePort, protocol));
         if (owner !== undefined) found.push({ role: "NodePort", address, port: nodePort, owner });
       }
     }
     return found.length > 0 ? found : undefined;
+  }
+
+  #ownerOf(wanted: Wanted, protocol: Protocol): ContestedFrontend["owner"] | undefined {
+    const server = protocol === "TCP" ? this.agent.serverAt(wanted) : undefined;
+    if (server !== undefined) return { server };
+    if (this.#contested.size === 0) return undefined;
+    return this.#claims.first(frontendText(wanted.address, wanted.port, protocol));
   }
 
   #touch(frontend: ClaimedFrontend): void {
@@ -125,17 +144,23 @@ export class FrontendOwners {
   }
 }
 
-/** Why the frontends that a ServicePort lacks are not served. */
+/** Returns a quarantine item, with its reason, for each frontend that a ServicePort lacks. */
 export function contestedItems(
   { key, protocol, contested = [] }: Pick<ServicePlan, "contested" | "key" | "protocol">,
 ): readonly Quarantined[] {
   return contested.map(({ address, port, owner }) => {
     const frontend = frontendText(address, port, protocol);
-    const reason = `${frontend} belongs to ${owner}, which goes first: a cluster IP goes before ` +
-      "other addresses and these before node ports, then the older Service before the newer one, " +
-      "then the first name";
-    return { key, ...(address !== undefined && { address: frontend }), reason };
+    const reason = typeof owner === "string"
+      ? `${frontend} belongs to ${owner}, which has priority: cluster IPs precede other addresses, ` +
+        "and these precede node ports; then the older Service precedes the newer one; then the first name"
+      : `${ownPortText(port, owner)}. Give the Service another port or address`;
+    return { key, address: frontend, reason };
   });
+}
+
+/** Why an address and port of the node are no Service's. */
+export function ownPortText(port: Port, { server }: { readonly server: string }): string {
+  return `port ${port} of this node is kube-relay's ${server}`;
 }
 
 /**
@@ -156,6 +181,7 @@ function rankOf(
 function isSameClaim(left: Claimant, right: ServicePlan | Claimant): boolean {
   return !("contested" in left) && left.clusterIp === right.clusterIp &&
     left.port === right.port && left.nodePort === right.nodePort &&
+    left.healthCheckNodePort === right.healthCheckNodePort &&
     left.createdAt === right.createdAt && isSameList(left.externalIps, right.externalIps) &&
     isSameList(left.loadBalancerVips, right.loadBalancerVips);
 }
@@ -186,7 +212,7 @@ function* claimsOf(claimant: Claimant): Generator<ClaimedFrontend, void, void> {
   }
 }
 
-/** What the ServicePort of a plan claimed, the frontends that it did not get included. */
+/** Yields all frontends that a ServicePort claims, including those that it did not get. */
 function* claimsOfPlan(plan: ServicePlan): Generator<ClaimedFrontend, void, void> {
   yield* claimsOf(plan);
   for (const { address, port } of plan.contested ?? []) {

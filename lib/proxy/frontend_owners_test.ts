@@ -13,7 +13,10 @@ const [OLD, NEW] = ["2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"];
 const ADDRESS = "203.0.113.1";
 const NODE = parseIpAddress("192.168.0.2");
 
-/** Which frontends each Service lacks after each of these updates, and the ServicePorts that each affects. */
+/**
+ * Returns the frontends that each Service lacks after each update, and the ServicePorts that each
+ * update affects.
+ */
 function updates(...steps: readonly (readonly TestServicePlan[])[]) {
   const owners = new FrontendOwners();
   let plans = new Map<ServicePortKey, ServicePlan>();
@@ -83,7 +86,7 @@ Deno.test("FrontendOwners follows a Service that gets another port or age", () =
   ]);
 });
 
-Deno.test("FrontendOwners tells frontends apart by address, port and protocol", () => {
+Deno.test("FrontendOwners distinguishes frontends by address, port and protocol", () => {
   const one = { name: "a", clusterIp: "10.96.0.1", externalIps: [ADDRESS] };
   const others: readonly TestServicePlan[] = [
     { ...one, name: "b", clusterIp: "10.96.0.2", port: 81 },
@@ -94,7 +97,7 @@ Deno.test("FrontendOwners tells frontends apart by address, port and protocol", 
   assertEquals(lost([one, ...others]), [[]]);
 });
 
-Deno.test("FrontendOwners gives a node port of two Services to one, and to none where an address has it", () => {
+Deno.test("FrontendOwners gives a node port of two Services to one, and to none if an address has it", () => {
   const a = { name: "a", clusterIp: "10.96.0.1", nodePort: 30_080 };
   const b = { name: "b", clusterIp: "10.96.0.2", nodePort: 30_080 };
   const c = { name: "c", clusterIp: "10.96.0.3", externalIps: [NODE], port: 30_080 };
@@ -107,7 +110,7 @@ Deno.test("FrontendOwners gives a node port of two Services to one, and to none 
   ]);
 });
 
-Deno.test("FrontendOwners affects claimants of what is contested, and nobody else", () => {
+Deno.test("FrontendOwners affects only the claimants of a contested frontend", () => {
   const many = Array.from(
     { length: 50 },
     (_, index) => ({ name: `web-${index}`, clusterIp: `10.96.1.${index}` }),
@@ -136,5 +139,13 @@ Deno.test("contestedItems() names the frontend and its owner", () => {
   });
   const [item] = contestedItems(plan);
   assertEquals(item?.address, "[2001:db8::1]:80/TCP");
-  assertMatch(item!.reason, /^\[2001:db8::1\]:80\/TCP belongs to ns\/b\/TCP, which goes first/);
+  assertMatch(item!.reason, /^\[2001:db8::1\]:80\/TCP belongs to ns\/b\/TCP, which has priority/);
+});
+
+Deno.test("contestedItems() names a node port on every address, because the rest of the ServicePort works", () => {
+  const { port } = testServicePlan({ port: 30_080 });
+  const plan = testServicePlan({
+    contested: [{ role: "NodePort", port, owner: testServicePlan({ name: "b" }).key }],
+  });
+  assertEquals(contestedItems(plan).map(({ address }) => address), [":30080/TCP"]);
 });

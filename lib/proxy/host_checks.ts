@@ -28,11 +28,11 @@ export interface HostFinding {
    */
   readonly severity: "blocking" | "warning" | "info";
   readonly software?: ForeignSoftware;
-  /** What was found, one sentence without a full stop. */
+  /** The finding, as one sentence without a full stop. */
   readonly summary: string;
-  /** Where it was seen, one line each: `chain KUBE-SVC-… (412) in nat, iptables-nft`. */
+  /** The places where it was seen, one line each: `chain KUBE-SVC-… (412) in nat, iptables-nft`. */
   readonly evidence: readonly string[];
-  /** What an administrator can do about it. */
+  /** The remedy for an administrator. */
   readonly cure?: string;
 }
 
@@ -45,7 +45,7 @@ export interface HostCheckOptions {
 export interface FindingOptions extends HostCheckOptions {
   /** `ports`: only whether a kube-proxy answers now, within 300 ms. @default {"everything"} */
   readonly scope?: "ports" | "everything";
-  /** The running mode, whose rules are no findings. @default {none runs} */
+  /** The running mode, whose rules are not reported. @default {none runs} */
   readonly mode?: BackendMode;
   /** Whether a start enforces NetworkPolicies, which another enforcer hinders. @default {false} */
   readonly networkPolicy?: boolean;
@@ -55,7 +55,7 @@ export interface FindingOptions extends HostCheckOptions {
 
 /** Options for the removal of kube-proxy's leftovers. */
 export interface KubeProxyRemovalOptions extends HostCheckOptions {
-  /** Only reports what it would do. */
+  /** Only reports the actions. */
   readonly dryRun: boolean;
   /**
    * The running mode; its rules stay although some have kube-proxy's names. @default {none runs}
@@ -69,7 +69,7 @@ export interface KubeProxyRemovalOptions extends HostCheckOptions {
 
 /** Options for the removal of the leftovers of another enforcer of NetworkPolicies. */
 export interface PolicyRemovalOptions extends HostCheckOptions {
-  /** Only reports what it would do. */
+  /** Only reports the actions. */
   readonly dryRun: boolean;
 }
 
@@ -85,11 +85,11 @@ export interface HostChecks {
    * Leaves nothing behind.
    */
   probeMode(mode: BackendMode, options?: HostCheckOptions): Promise<readonly ProbeResult[]>;
-  /** What other software left on this machine or does there. */
+  /** Finds the leftovers and activities of other software on this machine. */
   findings(options?: FindingOptions): Promise<readonly HostFinding[]>;
   /**
-   * Removes what kube-proxy leaves in each of its modes, and nothing else: jumps first, then
-   * chains, then sets. With `dryRun` only reports what it would do.
+   * Removes the leftovers of kube-proxy's modes, and nothing else: jumps first, then chains, then
+   * sets. With `dryRun` only reports the actions.
    */
   removeKubeProxy(options: KubeProxyRemovalOptions): Promise<CleanupReport>;
   /**

@@ -16,7 +16,7 @@ export interface HostSettingRequest {
   readonly value: string;
   /** Keeps a larger number. @default {false} */
   readonly atLeast?: boolean;
-  /** What it is needed for, as the end of the sentence "is needed to …". */
+  /** The purpose, as the end of the sentence "is needed to …". */
   readonly purpose: string;
 }
 
@@ -29,7 +29,7 @@ export interface HostSettingOutcome {
   /** `kept`: it was correct already. `changed`: it was set. `refused`: it is unchanged. */
   readonly state: "kept" | "changed" | "refused";
   readonly purpose: string;
-  /** Why it was refused. */
+  /** The reason of the refusal. */
   readonly reason?: string;
   /** The command that sets it, if it was refused. */
   readonly cure?: string;

@@ -20,7 +20,7 @@ const ROWS: readonly {
   readonly IPv6: LocalTrafficDetector;
 }[] = [
   {
-    name: "takes the first cluster CIDR of each family",
+    name: "uses the first cluster CIDR of each family",
     options: { mode: "ClusterCIDR", clusterCidrs: CIDRS },
     IPv4: byCidr("10.0.0.0/8"),
     IPv6: byCidr("fd00::/64"),
@@ -38,7 +38,7 @@ const ROWS: readonly {
     IPv6: NONE,
   },
   {
-    name: "takes the node's first pod CIDR of each family",
+    name: "uses the node's first pod CIDR of each family",
     options: { mode: "NodeCIDR", podCidrs: CIDRS, clusterCidrs: [] },
     IPv4: byCidr("10.0.0.0/8"),
     IPv6: byCidr("fd00::/64"),
@@ -50,19 +50,19 @@ const ROWS: readonly {
     IPv6: NONE,
   },
   {
-    name: "knows nothing by a range that everybody is in",
+    name: "knows nothing by a range that contains every address",
     options: { mode: "ClusterCIDR", clusterCidrs: ["0.0.0.0/0", "::/0"].map(parseCidr) },
     IPv4: NONE,
     IPv6: NONE,
   },
   {
-    name: "takes the bridge for both families",
+    name: "uses the bridge for both families",
     options: { mode: "BridgeInterface", bridgeInterface: "cni0" },
     IPv4: { kind: "byBridge", interfaceName: "cni0" },
     IPv6: { kind: "byBridge", interfaceName: "cni0" },
   },
   {
-    name: "takes the interface prefix for both families",
+    name: "uses the interface prefix for both families",
     options: { mode: "InterfaceNamePrefix", interfaceNamePrefix: "veth" },
     IPv4: { kind: "byInterfacePrefix", prefix: "veth" },
     IPv6: { kind: "byInterfacePrefix", prefix: "veth" },
@@ -96,7 +96,7 @@ for (
     ["outside of it", { kind: "byCidr", cidr: parseCidr("10.9.0.0/16") }, undefined, false],
     ["by the bridge", { kind: "byBridge", interfaceName: "cni0" }, "cni0", true],
     ["by another one", { kind: "byBridge", interfaceName: "cni0" }, "cni01", false],
-    ["by nobody knows what", { kind: "byBridge", interfaceName: "cni0" }, undefined, undefined],
+    ["by an unknown rule", { kind: "byBridge", interfaceName: "cni0" }, undefined, undefined],
     ["by a prefix", { kind: "byInterfacePrefix", prefix: "veth" }, "veth12", true],
     ["by another prefix", { kind: "byInterfacePrefix", prefix: "veth" }, "eth0", false],
     ["without a detector", { kind: "none" }, "cni0", undefined],

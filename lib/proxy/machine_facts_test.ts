@@ -3,7 +3,7 @@ import { featuresFound } from "./machine_facts.ts";
 
 const ALL = { comment: true, nfacct: false };
 
-Deno.test("featuresFound() takes what was found, and what is usual where nothing was noted", () => {
+Deno.test("featuresFound() uses the found features, and the usual ones by default", () => {
   assertEquals(featuresFound(ALL, { features: { comment: false } }), {
     comment: false,
     nfacct: false,

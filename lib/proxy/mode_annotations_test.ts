@@ -3,7 +3,7 @@ import { testService } from "../../tests/support/builders/builders.ts";
 import { modeAnnotationsOf } from "./mode_annotations.ts";
 import { servicePortsFromService } from "./service_port.ts";
 
-Deno.test("modeAnnotationsOf() keeps what a mode reads, and makes nothing of nothing", () => {
+Deno.test("modeAnnotationsOf() keeps the annotations that a mode reads, and returns nothing without them", () => {
   assertEquals(modeAnnotationsOf(undefined), undefined);
   assertEquals(modeAnnotationsOf({ note: "hello" }), undefined);
   const scheduler = { "kube-router.io/service.scheduler": "lc" };

@@ -1,7 +1,7 @@
 import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
 import type { ProbeResult } from "./service_mode.ts";
 
-/** What a machine provides for a mode. */
+/** The features of a machine that a mode needs. */
 export interface ModeSupport {
   /** IP families that have all they need; empty = the mode cannot run. */
   readonly families: readonly IpFamily[];

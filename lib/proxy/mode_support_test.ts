@@ -10,7 +10,7 @@ function result(
   return { feature: "thing", available, required, detail: "seen", ...(family && { family }) };
 }
 
-Deno.test("supportOf() needs what both families need, and all of one family", () => {
+Deno.test("supportOf() requires the shared features, and all of one family", () => {
   const cases: readonly [name: string, results: ProbeResult[], families: readonly IpFamily[]][] = [
     ["nothing was asked", [], ["IPv4", "IPv6"]],
     ["a shared thing is missing", [result(false)], []],
@@ -33,7 +33,7 @@ Deno.test("supportOf() needs what both families need, and all of one family", ()
   }
 });
 
-Deno.test("supportOf() tells what is required from what is only missed", () => {
+Deno.test("supportOf() distinguishes required features from optional ones", () => {
   const results = [result(true), result(false), result(false, { required: false })];
   const { missing, reduced } = supportOf(results);
   assertEquals([missing, reduced], [[results[1]!], [results[2]!]]);

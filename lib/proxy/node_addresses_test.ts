@@ -28,7 +28,7 @@ for (const [node, bindAddress, primary, ipv4, ipv6] of ROWS) {
   });
 }
 
-Deno.test("nodeAddressesOf() says where each address is from", () => {
+Deno.test("nodeAddressesOf() names the source of each address", () => {
   const found = nodeAddressesOf([parseIpAddress("2001:db8::2")], parseIpAddress("10.0.0.1"));
   assertEquals([found.IPv4.origin, found.IPv6.origin], ["bindAddress", "Node"]);
   assertEquals(nodeAddressesOf([], parseIpAddress("::")).IPv6.origin, "none");

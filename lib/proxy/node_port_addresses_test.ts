@@ -21,20 +21,20 @@ const ROWS: readonly {
 }[] = [
   { name: "matches everything where unset", entries: [], IPv4: ALL, IPv6: ALL },
   {
-    name: "takes the first Node address of each family for 'primary'",
+    name: "uses the first Node address of each family for 'primary'",
     entries: ["primary"],
     IPv4: ["192.168.0.2/32"],
     IPv6: ["2001:db8::2/128"],
   },
   {
-    name: "matches nothing for 'primary' where the Node has no address of the family",
+    name: "matches nothing for 'primary' if the Node has no address of the family",
     entries: ["primary"],
     node: IPV4_NODE,
     IPv4: ["192.168.0.2/32"],
     IPv6: [],
   },
   {
-    name: "passes over loopback for 'primary'",
+    name: "skips loopback for 'primary'",
     entries: ["primary"],
     node: LOOPBACK_NODE,
     IPv4: [],
@@ -53,31 +53,31 @@ const ROWS: readonly {
     IPv6: ALL,
   },
   {
-    name: "matches everything with a /0, whatever else is said",
+    name: "matches everything with a /0, whatever the other entries are",
     entries: ["192.168.0.0/24", "0.0.0.0/0", "2001:db8::/64"],
     IPv4: ALL,
     IPv6: ["2001:db8::/64"],
   },
   {
-    name: "takes 'localhost' for the loopback ranges",
+    name: "treats 'localhost' as the loopback ranges",
     entries: ["localhost"],
     IPv4: ["127.0.0.0/8"],
     IPv6: ["::1/128"],
   },
   {
-    name: "takes words beside ranges",
+    name: "accepts keywords next to ranges",
     entries: ["primary", "localhost", "10.0.0.0/8"],
     IPv4: ["192.168.0.2/32", "127.0.0.0/8", "10.0.0.0/8"],
     IPv6: ["2001:db8::2/128", "::1/128"],
   },
   {
-    name: "matches everything with 'all', whatever else is said",
+    name: "matches everything with 'all', whatever the other entries are",
     entries: ["primary", "all", "10.0.0.0/8"],
     IPv4: ALL,
     IPv6: ALL,
   },
   {
-    name: "adds nothing for 'primary' beside a range where the Node has no address of the family",
+    name: "adds nothing for 'primary' next to a range if the Node has no address of the family",
     entries: ["primary", "2001:db8::/64"],
     node: IPV4_NODE,
     IPv4: ["192.168.0.2/32"],
@@ -108,7 +108,7 @@ Deno.test("selectNodePortAddresses() sorts, and gives each address once", () => 
   ]);
 });
 
-Deno.test("selectNodePortAddresses() takes the addresses inside of some range", () => {
+Deno.test("selectNodePortAddresses() returns the addresses inside of any range", () => {
   const ranges = nodePortAddressesFor("IPv4", ["192.168.0.0/24", "127.0.0.0/8"], NODE);
   assertEquals<readonly string[]>(selectNodePortAddresses(ranges, INTERFACES), [
     "127.0.0.1",
@@ -116,13 +116,13 @@ Deno.test("selectNodePortAddresses() takes the addresses inside of some range", 
   ]);
 });
 
-Deno.test("selectNodePortAddresses() takes nothing where no range matches", () => {
+Deno.test("selectNodePortAddresses() returns nothing if no range matches", () => {
   const ranges = nodePortAddressesFor("IPv4", ["10.0.0.0/8"], NODE);
   assertEquals(selectNodePortAddresses(ranges, INTERFACES), []);
   assertEquals(selectNodePortAddresses({ kind: "cidrs", cidrs: [] }, INTERFACES), []);
 });
 
-Deno.test("nodePortEntries() takes an unset list for 'primary' in nftables mode only", () => {
+Deno.test("nodePortEntries() treats an unset list as 'primary' in nftables mode only", () => {
   assertEquals(nodePortEntries([], "nftables"), ["primary"]);
   assertEquals(nodePortEntries(["all"], "nftables"), ["all"]);
   for (const mode of ["iptables", "ipvs", "userspace"] as const) {

@@ -3,7 +3,7 @@ import { assertEquals } from "@std/assert";
 import { testNode } from "../../tests/support/builders/builders.ts";
 import { nodeStateFromNode } from "./node_state.ts";
 
-Deno.test("nodeStateFromNode() takes InternalIPs, then ExternalIPs, in their order", () => {
+Deno.test("nodeStateFromNode() uses InternalIPs, then ExternalIPs, in their order", () => {
   const node: Node = {
     metadata: { name: "node-a" },
     spec: {},
@@ -45,7 +45,7 @@ for (
       "fd00::/64",
     ]],
     ["falls back to podCIDR", { podCIDR: "10.1.0.0/24" }, ["10.1.0.0/24"]],
-    ["passes over what is no range", { podCIDRs: ["10.1.0.0", "fd00::/64"] }, ["fd00::/64"]],
+    ["skips invalid ranges", { podCIDRs: ["10.1.0.0", "fd00::/64"] }, ["fd00::/64"]],
     ["has none where none is set", { podCIDR: "" }, []],
   ] as const
 ) {

@@ -12,7 +12,7 @@ import type { ExclusionReason } from "./topology.ts";
 /** The verdict of a ServicePlan that applies to a packet. */
 export type VerdictName = "internal" | "external" | "externalFromCluster";
 
-/** How the sender is classified. */
+/** The class of the sender. */
 export interface ExplainedOrigin {
   /** From the detector of local traffic; `undefined` = unknown. */
   readonly isFromPod: boolean | undefined;
@@ -36,6 +36,8 @@ export interface NearMiss {
     | "target-port"
     /** It has the port as node port, but the destination serves no node ports. */
     | "node-port"
+    /** It asks for the address and port, which kube-relay itself listens on. */
+    | "own-port"
     /** The address and port are those of one of its endpoints. */
     | "endpoint"
     /** It has the port, on another address. */
@@ -47,15 +49,15 @@ export interface NearMiss {
   readonly address: IpAddress;
   readonly port?: Port;
   readonly protocol?: Protocol;
-  /** Why it is not served, for kind `unserved`. */
+  /** The reason why it is not served, for kind `unserved`. */
   readonly reason?: UnservedReason;
 }
 
-/** Why an address of a Service object is not served. */
+/** The reason why an address of a Service object is not served. */
 export type UnservedReason = UnproxiedReason | "external IP" | "ipMode Proxy" | "no usable port";
 
-/** Why kube-relay does not handle a packet. */
-type UnclaimedReason = "no-service" | "quarantined" | "unserved-by-mode";
+/** The reason why kube-relay does not handle a packet. */
+type UnclaimedReason = "no-service" | "own-port" | "quarantined" | "unserved-by-mode";
 
 /** The result for the packet. */
 export type ExplainedVerdict =
@@ -75,7 +77,7 @@ export type ExplainedVerdict =
     readonly outcomeReason?: string;
   };
 
-/** Why a packet to a Service is not forwarded. */
+/** The reason why a packet to a Service is not forwarded. */
 type RefusalReason = "no-endpoints" | "no-local-endpoints" | "source-ranges" | "mode";
 
 /** One endpoint of the ServicePort. */
@@ -85,9 +87,9 @@ export interface ExplainedEndpoint {
   readonly nodeName?: string;
   /** Whether the packet may go there. */
   readonly eligible: boolean;
-  /** Why the packet may not go there. */
+  /** The reason why the packet may not use this endpoint. */
   readonly exclusion?: ExclusionReason;
-  /** Why the mode does not use it, although the plan does. */
+  /** The reason why the mode does not use it, although the plan does. */
   readonly leftOut?: string;
   readonly ready: boolean;
   readonly serving: boolean;
@@ -98,7 +100,7 @@ export interface ExplainedEndpoint {
   readonly seesNode?: boolean;
 }
 
-/** How the endpoints were chosen. */
+/** The policy by which the endpoints were chosen. */
 export interface ExplainedPolicy {
   readonly verdict: VerdictName;
   readonly policy: TrafficPolicy;
@@ -106,11 +108,11 @@ export interface ExplainedPolicy {
   readonly ofService: TrafficPolicy;
   readonly isFallback: boolean;
   readonly hints?: "node" | "zone";
-  /** Why a mode applies another policy than other modes. */
+  /** The reason why a mode applies a different policy from other modes. */
   readonly modeReason?: string;
 }
 
-/** Why a source address changes, or does not. */
+/** The reason why a source address changes, or does not. */
 export type SourceReason =
   | "cluster-policy"
   | "from-node"
@@ -135,7 +137,7 @@ interface ExplainedAffinity {
   readonly timeoutSeconds: number;
   /** The affinity entry of this client; absent = not queried, or unknown. */
   readonly entry?: AffinityEntry | "none";
-  /** Why the entry is unknown. */
+  /** The reason why the entry is unknown. */
   readonly unknown?: string;
 }
 
@@ -148,7 +150,7 @@ export interface AffinityEntry {
 
 /** One object of the data plane that affects the packet. */
 export interface PacketCarrier {
-  /** What kind of thing it is, in the mode's own words. As {@linkcode DataPlaneDifference.object}. */
+  /** The kind of object, in the mode's own words. As {@linkcode DataPlaneDifference.object}. */
   readonly object: string;
   /** The name that an administrator would search for. */
   readonly name: string;

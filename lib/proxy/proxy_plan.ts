@@ -2,6 +2,7 @@ import type { Cidr } from "../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import { nodeIpsOf } from "./admitted_sources.ts";
 import { deepEqual } from "./deep_equal.ts";
+import type { AgentPort } from "./agent_ports.ts";
 import type { Endpoint } from "./endpoint.ts";
 import { FrontendOwners } from "./frontend_owners.ts";
 import type { LocalTrafficDetector } from "./local_traffic.ts";
@@ -18,11 +19,13 @@ export interface PlanOptions {
   readonly nodePortAddresses: NodePortAddresses;
   /** Masquerade everything sent via cluster IPs. */
   readonly masqueradeAll: boolean;
+  /** The ports on which kube-relay itself listens on this node. @default {none} */
+  readonly agentPorts?: readonly AgentPort[];
 }
 
 /** The part of the plan that all Services share. */
 export interface SharedPlan {
-  /** Which addresses of this node serve node ports. */
+  /** The addresses of this node that serve node ports. */
   readonly nodePortRanges: NodePortAddresses;
   /** Those of them that the node has, sorted. */
   readonly nodePortAddresses: readonly IpAddress[];
@@ -44,7 +47,7 @@ export interface ProxyPlan {
   readonly shared: SharedPlan;
 }
 
-/** How a plan differs from the one of the last successful sync. */
+/** The differences between a plan and that of the last successful sync. */
 export interface PlanChanges {
   /** Keys whose ServicePlan is new or differs; look it up in the plan. */
   readonly upserted: ReadonlySet<ServicePortKey>;
@@ -116,8 +119,8 @@ export function createProxyPlan(
 
 /**
  * Updates a plan to this state and returns the differences. An equal ServicePlan keeps its identity
- * and, unless everything is dirty, is not in the result. The cost depends on what is dirty, not on
- * the size of the plan.
+ * and, unless everything is dirty, is not in the result. The cost depends on the dirty items, not
+ * on the size of the plan.
  */
 export function updatePlan(
   plan: MutableProxyPlan,
@@ -181,6 +184,8 @@ function* updateSlices(
   const { nodePortAddresses } = plan.shared;
   const nodeIps = nodeIpsOf(plan.shared);
   const shared = updateShared(plan, state, { dirty, options });
+  if (everything) plan.owners.agent.setServers(options.agentPorts ?? []);
+  if (shared) plan.owners.agent.setAddresses(plan.shared);
   let claimed = 0;
   for (const key of everything ? allKeys(plan, state) : dirty.keys) {
     if (++claimed % CLAIM_SLICE_SIZE === 0) yield;

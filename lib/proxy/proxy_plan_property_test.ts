@@ -162,7 +162,7 @@ function checkChanges(
   }
 }
 
-Deno.test("updatePlan() and mergePlanChanges() come to the plan from scratch after any history", () => {
+Deno.test("updatePlan() and mergePlanChanges() give the plan from scratch after any history", () => {
   fc.assert(
     fc.property(randomHistory, (events) => {
       const pipeline = new Pipeline();

@@ -39,7 +39,7 @@ function servicePort(name: string): ServicePort {
   return first;
 }
 
-/** State and plan of so many Services with one endpoint each, as after a first sync. */
+/** State and plan of this number of Services with one endpoint each, as after a first sync. */
 function started(count: number): { state: MutableProxyState; plan: MutableProxyPlan } {
   const state = createProxyState(testNodeState());
   const plan = createProxyPlan(OPTIONS);
@@ -71,7 +71,7 @@ Deno.test("updatePlan() names every key the first time", () => {
   assertEquals([...plan.services.keys()], [port.key]);
 });
 
-Deno.test("updatePlan() names what changed only", () => {
+Deno.test("updatePlan() names only changed ServicePorts", () => {
   const { state, plan } = started(3);
   const [key] = [...plan.services.keys()];
   assert(key);
@@ -101,7 +101,7 @@ Deno.test("updatePlan() keeps the identity of a plan that comes out equal", () =
   assertStrictEquals(plan.services.get(key), before);
 });
 
-Deno.test("updatePlan() hands over the last plan of what went", () => {
+Deno.test("updatePlan() returns the last plan of removed ServicePorts", () => {
   const { state, plan } = started(2);
   const [[key, before] = []] = [...plan.services];
   assert(key && before);
@@ -111,7 +111,7 @@ Deno.test("updatePlan() hands over the last plan of what went", () => {
   assertEquals([changes.upserted.size, plan.services.size], [0, 1]);
 });
 
-Deno.test("updatePlan() passes over endpoints of no Service", () => {
+Deno.test("updatePlan() ignores endpoints of no Service", () => {
   const { state, plan } = started(1);
   const dirty = setEndpoints(state, testServicePort().key, [testEndpoint("10.0.0.2")]);
   assertEquals(dirty.keys.size, 1);
@@ -211,7 +211,7 @@ Deno.test("applyChanges() and updatePlan() never walk all Services for one chang
   assertEquals(updatePlan(plan, state, dirty, OPTIONS).upserted, new Set([key]));
 });
 
-Deno.test("updatePlanInSlices() pauses every 256 ServicePorts and comes to the same", async () => {
+Deno.test("updatePlanInSlices() pauses every 256 ServicePorts, with the same result", async () => {
   const { state, plan } = started(1000);
   const sliced = createProxyPlan(OPTIONS);
   const sizes: number[] = [];
@@ -249,7 +249,7 @@ Deno.test("planProxy() plans a state from scratch", () => {
 
 const KEY = testServicePort().key;
 
-/** Two plans of one ServicePort, told apart by the affinity timeout. */
+/** Two plans of one ServicePort, distinguished by the affinity timeout. */
 function planWith(affinityTimeoutSeconds: number): ServicePlan {
   return planService(testServicePort({ affinityTimeoutSeconds }), [], {
     node: testNodeState(),
@@ -276,31 +276,31 @@ const MERGE_ROWS: readonly {
   readonly expect: PlanChanges;
 }[] = [
   {
-    name: "keeps what only the earlier one has",
+    name: "keeps changes that only the earlier one has",
     earlier: changes(true),
     later: changes(false),
     expect: changes(true),
   },
   {
-    name: "keeps what only the later one has",
+    name: "keeps changes that only the later one has",
     earlier: changes(false),
     later: changes(true),
     expect: changes(true),
   },
   {
-    name: "takes away what was upserted and then removed",
+    name: "drops a ServicePort that was added and then removed",
     earlier: changes(true),
     later: changes(false, SECOND),
     expect: changes(false, SECOND),
   },
   {
-    name: "keeps the old plan of what was removed and then came back",
+    name: "keeps the old plan of a ServicePort that was removed and then added again",
     earlier: changes(false, FIRST),
     later: changes(true),
     expect: changes(true, FIRST),
   },
   {
-    name: "keeps the plan of the last good sync for what was removed twice",
+    name: "keeps the plan of the last good sync for a ServicePort that was removed twice",
     earlier: changes(true, FIRST),
     later: changes(false, SECOND),
     expect: changes(false, FIRST),

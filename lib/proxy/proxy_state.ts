@@ -22,7 +22,7 @@ export interface ProxyState {
   readonly interfaceAddresses: readonly IpAddress[];
 }
 
-/** What a drain of the trackers, or a change of the node, affects. */
+/** The ServicePorts that a drain of the trackers, or a change of the node, affects. */
 export interface DirtyState {
   readonly keys: ReadonlySet<ServicePortKey>;
   /** Node, service CIDRs or interface addresses changed: the shared part of the plan is rebuilt. */
@@ -42,7 +42,7 @@ export interface MutableProxyState extends ProxyState {
   started: boolean;
 }
 
-/** What may change between two syncs; absent fields are unchanged. */
+/** The input that may change between two syncs; absent fields are unchanged. */
 export interface StateChanges {
   readonly services?: Pick<ServiceChanges, "upserted" | "removed">;
   readonly endpoints?: Pick<EndpointsChanges, "endpoints">;
@@ -64,7 +64,7 @@ export function createProxyState(node: NodeState): MutableProxyState {
 }
 
 /**
- * Applies changes to the state and returns what they affect. Equal values are kept and affect
+ * Applies changes to the state and returns the affected items. Equal values are kept and affect
  * nothing. The cost depends on the changes, not on the size of the state.
  */
 export function applyChanges(state: MutableProxyState, changes: StateChanges): DirtyState {

@@ -58,7 +58,7 @@ Deno.test("applyChanges() leaves an equal ServicePort alone", () => {
   assertStrictEquals(state.services.get(KEY), WEB);
 });
 
-Deno.test("applyChanges() removes ServicePorts, and passes over unknown ones", () => {
+Deno.test("applyChanges() removes ServicePorts, and ignores unknown ones", () => {
   const state = startedState();
   const removed = new Set([KEY, OTHER_KEY]);
   const dirty = applyChanges(state, { services: { upserted: new Map(), removed } });
@@ -92,7 +92,7 @@ Deno.test("applyChanges() has no entry for a ServicePort without endpoints", () 
 
 const NODE = testNodeState();
 
-/** What a change of the shared part touches. */
+/** Changes of the shared part, with the ServicePorts that each affects. */
 const SHARED_ROWS = [
   {
     name: "an equal Node touches nothing",
@@ -113,7 +113,7 @@ const SHARED_ROWS = [
     everything: true,
   },
   {
-    name: "a zone that goes touches everything",
+    name: "a removed zone touches everything",
     changes: { node: { name: NODE.name, addresses: NODE.addresses, podCidrs: [] } },
     shared: true,
     everything: true,

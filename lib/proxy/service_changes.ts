@@ -14,7 +14,7 @@ import {
   type ServicePortKey,
 } from "./service_port_name.ts";
 
-/** What changed between two drains. */
+/** The changes between two drains. */
 export interface ServiceChanges {
   /** Services with a ServicePort that was added, changed or removed. */
   readonly services: ReadonlySet<ServiceKey>;

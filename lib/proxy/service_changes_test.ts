@@ -19,7 +19,7 @@ function createTracker(services: readonly Service[] = []): ServiceChangeTracker 
   return tracker;
 }
 
-/** What a drain holds, in plain text. */
+/** Returns the content of a drain as plain text. */
 function drain(tracker: ServiceChangeTracker) {
   const { services, upserted, removed, problems } = tracker.drain();
   return {
@@ -70,7 +70,7 @@ Deno.test("ServiceChangeTracker.drain() names ports and Services that went", () 
 
 const CHANGED = testService("one", { ...ports(1, 2), clusterIP: "172.30.0.99" });
 
-/** Sequences that come to nothing, and some that don't; the Service is known as ONE where `known`. */
+/** Sequences without an effect, and some with one; the Service is known as ONE if `known`. */
 const SEQUENCES: readonly {
   readonly name: string;
   readonly known: boolean;
@@ -109,7 +109,7 @@ const SEQUENCES: readonly {
     pending: false,
   },
   {
-    name: "a Service that is none of ours",
+    name: "a Service of another proxy",
     known: false,
     updates: [[undefined, testService("one", { clusterIP: "None" })]],
     pending: false,
@@ -141,7 +141,7 @@ for (const { name, known, updates, pending } of SEQUENCES) {
   });
 }
 
-Deno.test("ServiceChangeTracker.update() tells of changes of other Services, too", () => {
+Deno.test("ServiceChangeTracker.update() reports changes of other Services, too", () => {
   const tracker = createTracker([TWO]);
   assertEquals(tracker.update(undefined, ONE), true);
   assertEquals(tracker.update(TWO, TWO), true);
@@ -165,13 +165,13 @@ Deno.test("ServiceChangeTracker reads its own family only", () => {
   assertEquals(tracker.total, 1);
 });
 
-Deno.test("ServiceChangeTracker takes no external IPs with the gate off", () => {
+Deno.test("ServiceChangeTracker ignores external IPs with the gate off", () => {
   const tracker = new ServiceChangeTracker({ family: "IPv4", allowExternalIps: false });
   tracker.update(undefined, testService("one", { externalIPs: ["192.168.99.11"] }));
   assertEquals([...tracker.drain().upserted.values()].flatMap((port) => port.externalIps), []);
 });
 
-Deno.test("ServiceChangeTracker tells of a problem once, not with every update", () => {
+Deno.test("ServiceChangeTracker reports a problem once, not with every update", () => {
   const bad = testService("one", { ...ports(1), externalIPs: ["nonsense"] });
   const tracker = createTracker();
   tracker.update(undefined, bad);
@@ -189,7 +189,7 @@ Deno.test("ServiceChangeTracker asks for a sync that fetches a problem, even of 
   assertEquals(tracker.update(bad, bad), false);
 });
 
-Deno.test("ServiceChangeTracker forgets a problem that is mended before the drain", () => {
+Deno.test("ServiceChangeTracker forgets a problem that is corrected before the drain", () => {
   const tracker = createTracker([ONE]);
   const bad = testService("one", { ...ports(1, 2), externalIPs: ["nonsense"] });
   tracker.update(ONE, bad);

@@ -61,7 +61,7 @@ export interface ServerRates {
 export interface ServerLoad {
   /** Established connections. */
   readonly active: number;
-  /** All others that are remembered: half open, or closed a moment ago. */
+  /** All other remembered ones: half open, or just closed. */
   readonly inactive: number;
   /** Absent without connections, and if the kernel does not provide them. */
   readonly rates?: ServerRates;
@@ -90,7 +90,7 @@ export interface ServiceInspection {
 
 /** The actual state of the data plane. */
 export interface BackendInspection {
-  /** How Service addresses reach this data plane, for display. */
+  /** The path by which Service addresses reach this data plane, for display. */
   readonly summary: string;
   readonly services: readonly ServiceInspection[];
   readonly quarantined: readonly Quarantined[];

@@ -22,7 +22,9 @@ export interface ServicePlan {
   readonly nodePort?: Port;
   readonly externalIps: readonly IpAddress[];
   readonly loadBalancerVips: readonly IpAddress[];
-  /** What another ServicePort owns; the cluster IP may be among it. Absent if there is nothing. */
+  /**
+   * Frontends that another ServicePort owns, perhaps with the cluster IP. Absent if there are none.
+   */
   readonly contested?: readonly ContestedFrontend[];
   /** For {@linkcode loadBalancerVips} only; `undefined` = all sources, empty = none. */
   readonly sourceRanges?: readonly Cidr[];
@@ -41,7 +43,7 @@ export interface ServicePlan {
   readonly internalTrafficPolicy: TrafficPolicy;
   readonly externalTrafficPolicy: TrafficPolicy;
   readonly affinityTimeoutSeconds?: number;
-  /** Which traffic to the cluster IP is masqueraded. */
+  /** The traffic to the cluster IP that is masqueraded. */
   readonly masqueradeInternal: "all" | "off-cluster" | "none";
   /** Every endpoint that some verdict may choose, without duplicates, sorted by key. */
   readonly reachable: readonly Endpoint[];
@@ -54,7 +56,7 @@ export interface ServicePlan {
   readonly annotations?: ModeAnnotations;
 }
 
-/** What a plan depends on besides the ServicePort and its endpoints. */
+/** The input of a plan besides the ServicePort and its endpoints. */
 export interface ServicePlanContext {
   readonly node: NodeTopology;
   readonly options: {

@@ -39,7 +39,7 @@ function accessible(overrides: Partial<ServicePort> = {}): ServicePort {
   });
 }
 
-/** What the lists mean for traffic (control-plane 5.5). */
+/** Verdicts for traffic that follow from the lists (control-plane 5.5). */
 const VERDICT_ROWS: readonly {
   readonly name: string;
   readonly internal: TrafficPolicy;
@@ -97,7 +97,8 @@ const VERDICT_ROWS: readonly {
     expect: [THERE, "DROP", THERE],
   },
   {
-    name: "drops with both policies Local and endpoints elsewhere, but for the cluster's short cut",
+    name:
+      "drops with both policies Local and endpoints elsewhere, except for the cluster's short cut",
     internal: "Local",
     external: "Local",
     endpoints: [REMOTE],
@@ -117,7 +118,7 @@ for (const { name, internal, external, endpoints, expect } of VERDICT_ROWS) {
   });
 }
 
-Deno.test("planService() refuses from outside what no outside address leads to", () => {
+Deno.test("planService() refuses outside traffic to a Service without outside addresses", () => {
   const plan = planService(testServicePort(), [LOCAL, REMOTE], CONTEXT);
   assertEquals(
     [plan.internal, plan.external, plan.externalFromCluster].map(text),
@@ -222,7 +223,7 @@ Deno.test("planService() keeps closed source ranges closed", () => {
   assertEquals(plan.sourceRanges, []);
 });
 
-Deno.test("planService() tells reachable endpoints from known ones", () => {
+Deno.test("planService() distinguishes reachable endpoints from known ones", () => {
   const plan = planService(accessible({ externalTrafficPolicy: "Local" }), [
     LOCAL,
     REMOTE,
@@ -232,7 +233,7 @@ Deno.test("planService() tells reachable endpoints from known ones", () => {
   assertEquals(plan.endpoints, [LOCAL, REMOTE, UNREADY]);
 });
 
-Deno.test("planService() shares one list where all endpoints may be picked", () => {
+Deno.test("planService() shares one list if all endpoints may be picked", () => {
   const endpoints = [LOCAL, REMOTE];
   const plan = planService(accessible(), endpoints, CONTEXT);
   assertStrictEquals(plan.reachable, endpoints);

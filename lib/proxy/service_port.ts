@@ -21,7 +21,7 @@ import {
   type ServicePortName,
 } from "./service_port_name.ts";
 
-/** Where traffic may go: to endpoints in the whole cluster, or only on this node. */
+/** The endpoints that traffic may use: those of the whole cluster, or only those on this node. */
 export type TrafficPolicy = "Cluster" | "Local";
 
 /** One port of a Service in one IP family. Values are parsed; absent ones are `undefined`. */
@@ -80,7 +80,7 @@ const MOST_FRONTENDS = 100_000;
 const PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name";
 const NO_SERVICE_PORTS: ServicePorts = { ports: [], problems: [] };
 
-/** Why kube-relay does not serve a Service. */
+/** The reason why kube-relay does not serve a Service. */
 export type UnproxiedReason = "ExternalName" | "headless" | "other proxy";
 
 /** The fields that all ports of a Service share. */
@@ -150,7 +150,7 @@ function mostPortsOf(
   return Math.max(1, Math.floor(MOST_FRONTENDS / addresses));
 }
 
-/** Why no IP family of a Service is served; `undefined` = it is served. */
+/** Returns the reason why no IP family of a Service is served; `undefined` = it is served. */
 export function unproxiedReason({ metadata, spec }: Service): UnproxiedReason | undefined {
   if (spec.type === "ExternalName") return "ExternalName";
   if (spec.clusterIP === "None") return "headless";

@@ -41,6 +41,11 @@ export function servicePortKey(name: ServicePortName): ServicePortKey {
   return `${servicePortText(name)}/${name.protocol}` as ServicePortKey;
 }
 
+/** The Service of a port. */
+export function serviceKeyOfPort(key: ServicePortKey): ServiceKey {
+  return key.slice(0, key.lastIndexOf("/")).replace(/:.*/, "") as ServiceKey;
+}
+
 /** The usual text form, `namespace/name:port` or `namespace/name`, without the protocol. */
 export function servicePortText(name: ServicePortName): string {
   return name.port === ""

@@ -13,7 +13,7 @@ Deno.test("servicePortText() is the field's form, without the protocol", () => {
   assertEquals(servicePortText({ ...NAMED, port: "" }), "ns1/dns");
 });
 
-Deno.test("servicePortKey() tells TCP from UDP on one port name", () => {
+Deno.test("servicePortKey() distinguishes TCP from UDP on one port name", () => {
   assertEquals(String(servicePortKey(NAMED)), "ns1/dns:dns/UDP");
   assertEquals(String(servicePortKey({ ...NAMED, port: "" })), "ns1/dns/UDP");
   assertNotEquals(servicePortKey(NAMED), servicePortKey({ ...NAMED, protocol: "TCP" }));
@@ -23,7 +23,7 @@ Deno.test("serviceKey() is namespace and name", () => {
   assertEquals(String(serviceKey(NAMED)), "ns1/dns");
 });
 
-Deno.test("namespacedNameOf() takes no namespace for 'default', as kubectl does", () => {
+Deno.test("namespacedNameOf() treats a missing namespace as 'default', as kubectl does", () => {
   assertEquals(namespacedNameOf({ metadata: { name: "web" } }), {
     namespace: "default",
     name: "web",

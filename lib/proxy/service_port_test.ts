@@ -51,7 +51,7 @@ Deno.test("servicePortsFromService() keeps when the Service was made", () => {
   assertEquals(port?.createdAt, createdAt);
 });
 
-/** Which Services count (control-plane 4.1). */
+/** Services that are served and others that are not (control-plane 4.1). */
 const CLUSTER_IP_ROWS: readonly {
   readonly name: string;
   readonly service: Service;
@@ -61,40 +61,40 @@ const CLUSTER_IP_ROWS: readonly {
 }[] = [
   { name: "takes clusterIP", service: testService("web"), clusterIp: "172.30.0.41" },
   {
-    name: "passes over an empty clusterIP",
+    name: "skips an empty clusterIP",
     service: testService("web", { clusterIP: "" }),
     clusterIp: undefined,
   },
   {
-    name: "passes over a headless Service",
+    name: "skips a headless Service",
     service: testService("web", { clusterIP: "None", clusterIPs: ["None"] }),
     clusterIp: undefined,
   },
   {
-    name: "passes over ExternalName, even with a cluster IP",
+    name: "skips ExternalName, even with a cluster IP",
     service: testService("web", { type: "ExternalName" }),
     clusterIp: undefined,
   },
   {
-    name: "passes over a Service of another proxy",
+    name: "skips a Service of another proxy",
     service: testService("web", {}, {
       metadata: { labels: { "service.kubernetes.io/service-proxy-name": "" } },
     }),
     clusterIp: undefined,
   },
   {
-    name: "passes over a clusterIP of the other family",
+    name: "skips a clusterIP of the other family",
     service: testService("web"),
     family: "IPv6",
     clusterIp: undefined,
   },
   {
-    name: "takes the entry of clusterIPs at the family's place: IPv4",
+    name: "uses the entry of clusterIPs at the family's place: IPv4",
     service: testService("web", DUAL_STACK),
     clusterIp: IPv4.clusterIp,
   },
   {
-    name: "takes the entry of clusterIPs at the family's place: IPv6",
+    name: "uses the entry of clusterIPs at the family's place: IPv6",
     service: testService("web", DUAL_STACK),
     family: "IPv6",
     clusterIp: IPv6.clusterIp,
@@ -112,7 +112,7 @@ const CLUSTER_IP_ROWS: readonly {
     clusterIp: undefined,
   },
   {
-    name: "takes clusterIP for clusterIPs[0], as a manifest may have it",
+    name: "uses clusterIP for clusterIPs[0], as a manifest may have it",
     service: testService("web", { ipFamilies: ["IPv4"] }),
     clusterIp: IPv4.clusterIp,
   },
@@ -159,12 +159,12 @@ const RECORD_ROWS: readonly {
   readonly problems?: readonly string[];
 }[] = [
   {
-    name: "has no node port where it is 0",
+    name: "has no node port if it is 0",
     service: testService("web", { ports: [{ port: 80, nodePort: 0 }] }),
     expect: { nodePort: undefined, externallyAccessible: false },
   },
   {
-    name: "takes a node port whatever the type",
+    name: "uses a node port whatever the type",
     service: testService("web", { ports: [{ port: 80, nodePort: 30080 }] }),
     expect: { nodePort: 30080, externallyAccessible: true },
   },
@@ -175,7 +175,7 @@ const RECORD_ROWS: readonly {
     problems: ["spec.ports[0].nodePort"],
   },
   {
-    name: "takes external IPs of its family, each once, and reports what is no address",
+    name: "uses external IPs of its family, each once, and reports invalid ones",
     service: testService("web", {
       externalIPs: ["192.168.99.11", "", IPv6.externalIp, "192.168.99", "192.168.99.011"],
     }),
@@ -189,7 +189,7 @@ const RECORD_ROWS: readonly {
     expect: { externalIps: [], externallyAccessible: true, externalTrafficPolicy: "Local" },
   },
   {
-    name: "takes load balancer addresses of its family whose ipMode is unset or VIP",
+    name: "uses load balancer addresses of its family whose ipMode is unset or VIP",
     service: testService("web", {}, {
       ingress: [
         { ip: "1.2.3.4" },
@@ -205,7 +205,7 @@ const RECORD_ROWS: readonly {
     problems: ["status.loadBalancer.ingress[6].ip"],
   },
   {
-    name: "has no affinity by default, whatever the configuration says",
+    name: "has no affinity by default, whatever its configuration is",
     service: testService("web", {
       sessionAffinity: "None",
       sessionAffinityConfig: { clientIP: { timeoutSeconds: 60 } },
@@ -213,7 +213,7 @@ const RECORD_ROWS: readonly {
     expect: { affinityTimeoutSeconds: undefined },
   },
   {
-    name: "takes the affinity timeout of ClientIP",
+    name: "uses the affinity timeout of ClientIP",
     service: testService("web", {
       sessionAffinity: "ClientIP",
       sessionAffinityConfig: { clientIP: { timeoutSeconds: 60 } },
@@ -221,12 +221,12 @@ const RECORD_ROWS: readonly {
     expect: { affinityTimeoutSeconds: 60 },
   },
   {
-    name: "takes 10800 s where the affinity configuration is missing",
+    name: "uses 10800 s if the affinity configuration is missing",
     service: testService("web", { sessionAffinity: "ClientIP" }),
     expect: { affinityTimeoutSeconds: 10_800 },
   },
   {
-    name: "takes 10800 s where the affinity timeout is out of range",
+    name: "uses 10800 s if the affinity timeout is out of range",
     service: testService("web", {
       sessionAffinity: "ClientIP",
       sessionAffinityConfig: { clientIP: { timeoutSeconds: 0 } },
@@ -240,7 +240,7 @@ const RECORD_ROWS: readonly {
     expect: { internalTrafficPolicy: "Local" },
   },
   {
-    name: "takes external policy Local for type NodePort, without a health check port",
+    name: "uses external policy Local for type NodePort, without a health check port",
     service: testService("web", {
       type: "NodePort",
       externalTrafficPolicy: "Local",
@@ -249,7 +249,7 @@ const RECORD_ROWS: readonly {
     expect: { externalTrafficPolicy: "Local", healthCheckNodePort: undefined },
   },
   {
-    name: "takes external policy Local for type LoadBalancer, with its health check port",
+    name: "uses external policy Local for type LoadBalancer, with its health check port",
     service: testService("web", {
       type: "LoadBalancer",
       externalTrafficPolicy: "Local",
@@ -273,7 +273,7 @@ const RECORD_ROWS: readonly {
     problems: ["spec.healthCheckNodePort"],
   },
   {
-    name: "takes external policy Local for ClusterIP with external IPs",
+    name: "uses external policy Local for ClusterIP with external IPs",
     service: testService("web", {
       type: "ClusterIP",
       externalIPs: ["192.168.99.11"],
@@ -297,39 +297,39 @@ for (const { name, service, options, expect, problems = [] } of RECORD_ROWS) {
   });
 }
 
-/** Source ranges: undefined = everybody, empty = nobody. */
+/** Source ranges: undefined = all clients, empty = no client. */
 const SOURCE_RANGE_ROWS: readonly {
   readonly name: string;
   readonly ranges: readonly string[] | undefined;
   readonly expect: readonly string[] | undefined;
   readonly problems?: readonly string[];
 }[] = [
-  { name: "admit everybody without a list", ranges: undefined, expect: undefined },
-  { name: "admit everybody with an empty list", ranges: [], expect: undefined },
+  { name: "admit all clients without a list", ranges: undefined, expect: undefined },
+  { name: "admit all clients with an empty list", ranges: [], expect: undefined },
   {
     name: "are trimmed, of the family, and each once",
     ranges: [" 203.0.113.0/25 ", "fd00::/64", "203.0.113.1/25"],
     expect: ["203.0.113.0/25"],
   },
   {
-    name: "admit everybody with a /0 of the family",
+    name: "admit all clients with a /0 of the family",
     ranges: ["203.0.113.0/25", "0.0.0.0/0"],
     expect: undefined,
   },
   {
-    name: "admit nobody with a /0 of the other family only",
+    name: "admit no client with a /0 of the other family only",
     ranges: ["::/0"],
     expect: [],
     problems: ["spec.loadBalancerSourceRanges"],
   },
   {
-    name: "leave out what is no range",
+    name: "leave out invalid ranges",
     ranges: ["203.0.113.0/25", "203.0.113.0"],
     expect: ["203.0.113.0/25"],
     problems: ["spec.loadBalancerSourceRanges[1]"],
   },
   {
-    name: "admit nobody where none is valid, while upstream admits everybody",
+    name: "admit no client if none is valid, while upstream admits all",
     ranges: ["203.0.113.0", ""],
     expect: [],
     problems: [
@@ -392,7 +392,7 @@ Deno.test("servicePortsFromService() gives nothing for a Service without ports",
   assertEquals(read(testService("web", { ports: [] })).ports, []);
 });
 
-Deno.test("servicePortsFromService() tells object, value and consequence of a problem", () => {
+Deno.test("servicePortsFromService() reports the object, the value and the consequence of a problem", () => {
   const service = testService("ns2/web", { externalIPs: ["nonsense"] });
   assertEquals(servicePortsFromService(service, { family: "IPv4" }).problems, [{
     kind: "Service",
@@ -419,7 +419,7 @@ for (
     [{}, { "service.kubernetes.io/service-proxy-name": "" }, "other proxy"],
   ] as const
 ) {
-  Deno.test(`unproxiedReason() says ${expected}, and there are ServicePorts where it says nothing`, () => {
+  Deno.test(`unproxiedReason() returns ${expected}, and there are ServicePorts if it returns nothing`, () => {
     const service = testService("web", spec, { metadata: { labels } });
     assertEquals(unproxiedReason(service), expected);
     const { ports } = servicePortsFromService(service, { family: "IPv4" });
@@ -440,7 +440,7 @@ for (
     ],
   ] as const
 ) {
-  Deno.test(`servicePortsFromService() takes 100,000 frontends at most: ${what}`, () => {
+  Deno.test(`servicePortsFromService() accepts 100,000 frontends at most: ${what}`, () => {
     const ports = Array.from({ length: 60_000 }, (_, index) => ({
       name: `p${index}`,
       port: index + 1,

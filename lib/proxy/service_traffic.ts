@@ -22,7 +22,7 @@ const MAX_SERVICES = 2000;
 /** Maximum number of their ports, in both IP families: dual-stack counts twice. */
 const MAX_SERVICE_PORTS = 8000;
 
-/** Known traffic of a ServicePort; a mode omits what it does not see. */
+/** Known traffic of a ServicePort; a mode omits figures that it cannot measure. */
 export interface TrafficFigures {
   readonly bytesFromClients: number;
   readonly bytesToClients: number;
@@ -32,7 +32,7 @@ export interface TrafficFigures {
   readonly open?: number;
 }
 
-/** Counters of one ServicePort. The mode increments them; what it cannot see stays 0. */
+/** Counters of one ServicePort. The mode increments them; figures that it cannot measure stay 0. */
 export interface ServiceTraffic {
   /** In userspace mode payload over TCP or UDP; in nftables mode IP packets. */
   bytesFromClients: number;

@@ -24,7 +24,7 @@ Deno.test("ServiceTrafficTable.of() gives each ServicePort of each family counte
   assertEquals(table.of("IPv4").get(named("mail")), undefined);
 });
 
-Deno.test("ServiceTrafficTable counts together what comes when it is full", () => {
+Deno.test("ServiceTrafficTable counts further Services together when it is full", () => {
   const table = new ServiceTrafficTable({ maxServices: 1 });
   const traffic = table.of("IPv4");
   traffic.enter(named("first")).opened++;
@@ -49,7 +49,7 @@ Deno.test("ServiceTrafficTable is bounded for a Service of many ports, too", () 
   assertEquals(rowsOf(table), ["IPv4 web:p0 1", "IPv4 web:p1 1", "IPv4 web:p2 1", "IPv4 other 7"]);
 });
 
-Deno.test("ServiceTrafficTable forgets a Service that is gone, and has room for another", () => {
+Deno.test("ServiceTrafficTable forgets a removed Service, and has room for another", () => {
   const table = new ServiceTrafficTable({ maxServices: 1 });
   const traffic = table.of("IPv4");
   const first = traffic.enter(named("first"));
@@ -64,7 +64,7 @@ Deno.test("ServiceTrafficTable forgets a Service that is gone, and has room for 
   assert(traffic.enter(named("first")) !== first, "a Service of the same name starts at zero");
 });
 
-Deno.test("ServiceTrafficTable never takes back what other Services have counted", () => {
+Deno.test("ServiceTrafficTable never decreases the counters of other Services", () => {
   const table = new ServiceTrafficTable({ maxServices: 0 });
   const traffic = table.of("IPv4");
   traffic.enter(named("web")).opened++;

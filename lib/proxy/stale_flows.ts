@@ -63,8 +63,8 @@ export class UdpFrontends {
   }
 
   /**
-   * Records what a sync is about to apply. The kernel may have it long before {@linkcode note} is
-   * called, so until then both old and new flows are valid.
+   * Records the changes that a sync is about to apply. The kernel may have them long before
+   * {@linkcode note} is called, so until then both old and new flows are valid.
    */
   expect(plan: ProxyPlan, changes: PlanChanges): void {
     this.#coming.clear();

@@ -18,7 +18,7 @@ const NOT_SERVING = { ready: false, serving: false };
 /** Published before it is ready: `publishNotReadyAddresses`. */
 const PUBLISHED = { ready: true, serving: false };
 
-/** A step of a row: the Services that are there. */
+/** A step of a row: the existing Services. */
 type Services = readonly TestServicePlan[];
 
 function dns(
@@ -46,7 +46,7 @@ function split(text: string) {
   ] as const;
 }
 
-/** `10.96.0.10:53 10.1.0.1:5353`: where the client sends to, and who answers. */
+/** `10.96.0.10:53 10.1.0.1:5353`: the destination of the client, and the endpoint that answers. */
 function parseFlow(text: string): UdpFlow {
   const [to = "", from = ""] = text.split(" ");
   const [destination, destinationPort] = split(to);
@@ -203,7 +203,7 @@ const ROWS: readonly Row[] = [
     kept: [`203.0.113.1:53 ${A}`],
   },
   {
-    name: "a Service that turns to TCP gives its UDP front end up",
+    name: "a Service that changes to TCP gives its UDP frontend up",
     steps: [[dns([A])], [dns([A], { protocol: "TCP" })]],
     stale: [`${VIP} ${A}`],
     kept: [],
@@ -224,7 +224,7 @@ for (const { name, steps, stale, kept } of ROWS) {
   });
 }
 
-Deno.test("UdpFrontends has no suspects where nothing that matters to flows changed", () => {
+Deno.test("UdpFrontends has no suspects if nothing relevant to flows changed", () => {
   const frontends = new UdpFrontends();
   const first = planOf([dns([A, B])]);
   frontends.note(first, testPlanChanges(first));
@@ -262,7 +262,7 @@ Deno.test("UdpFrontends.giveBack() keeps suspects for the next try, with those s
   assert(matcher.isStale(parseFlow(`10.96.0.12:53 ${A}`)));
 });
 
-Deno.test("UdpFrontends.matcherOf() spares what comes while the matcher is made, and after", async () => {
+Deno.test("UdpFrontends.matcherOf() spares flows that appear while the matcher is made, and after", async () => {
   const frontends = new UdpFrontends();
   const others = Array.from(
     { length: 300 },
@@ -291,7 +291,7 @@ Deno.test("UdpFrontends.matcherOf() spares what comes while the matcher is made,
   assert(!next.isGuess, "what is announced is there already");
 });
 
-Deno.test("UdpFrontends forgets the oldest of what was given up, where it can never be cleaned", () => {
+Deno.test("UdpFrontends forgets the oldest former frontends, if they can never be cleaned", () => {
   const frontends = new UdpFrontends();
   for (let index = 0; index < 10_005; index++) {
     const clusterIp = `10.${100 + Math.floor(index / 65_536)}.${(index >> 8) & 255}.${index & 255}`;
@@ -308,7 +308,7 @@ Deno.test("UdpFrontends forgets the oldest of what was given up, where it can ne
   assert(goneAddresses.has("10.100.39.19:53") && !goneAddresses.has("10.100.0.0:53"));
 });
 
-Deno.test("ownerOf() names whose flow it is, and whose it was where that is gone", async () => {
+Deno.test("ownerOf() names the owner of a flow, and the former owner of a deleted one", async () => {
   const frontends = new UdpFrontends();
   const [first, second] = [
     planOf([dns([A], { nodePort: 30053 }), dns([A], { name: "old", clusterIp: "10.96.0.11" })]),

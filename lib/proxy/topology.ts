@@ -40,7 +40,7 @@ export function categorizeEndpoints(
   return { cluster, local, reachable: union(cluster, local), hasAny };
 }
 
-/** Why a traffic policy may not choose an endpoint. */
+/** The reason why a traffic policy excludes an endpoint. */
 export type ExclusionReason =
   /** It is on another node, and the policy is Local. */
   | "other-node"
@@ -48,7 +48,7 @@ export type ExclusionReason =
   | "node-hint"
   /** It is hinted for other zones, and another endpoint is hinted for this node's zone. */
   | "zone-hint"
-  /** It is not ready, and others are. */
+  /** It is not ready, and other endpoints are. */
   | "not-ready"
   /** It is neither ready nor terminating and still serving; no other endpoint is ready either. */
   | "not-serving";
@@ -88,7 +88,7 @@ export function selectEndpoints(
   return policy === "Local" ? selectLocal(endpoints) : selectCluster(endpoints, node);
 }
 
-/** Why an endpoint is not selected; `undefined` = it is selected. */
+/** Returns the reason why an endpoint is not selected; `undefined` = it is selected. */
 export function exclusionOf(
   endpoint: Endpoint,
   { criteria }: Pick<EndpointSelection, "criteria">,

@@ -43,7 +43,7 @@ function numbers(endpoints: readonly Endpoint[] | undefined): readonly number[] 
   return endpoints?.map(({ address }) => Number(address.slice(address.lastIndexOf(".") + 1)));
 }
 
-/** Which lists are computed (control-plane 5.1). */
+/** Conditions under which each list is computed (control-plane 5.1). */
 const LIST_ROWS: readonly (readonly [
   internal: TrafficPolicy,
   external: TrafficPolicy,
@@ -88,18 +88,18 @@ const ROWS: readonly {
   readonly cluster: readonly number[] | undefined;
   readonly local: readonly number[] | undefined;
   readonly hasAny?: boolean;
-  /** Where it is not the longer one of the two lists. */
+  /** The reachable endpoints, if they are not the longer one of the two lists. */
   readonly reachable?: readonly number[];
 }[] = [
   {
-    name: "takes all ready endpoints for policy Cluster",
+    name: "uses all ready endpoints for policy Cluster",
     endpoints: [local(1), remote(2)],
     policies: policies("Cluster", "Cluster", true),
     cluster: [1, 2],
     local: undefined,
   },
   {
-    name: "takes ready local endpoints for policy Local",
+    name: "uses ready local endpoints for policy Local",
     endpoints: [local(1), remote(2)],
     policies: policies("Local", "Cluster", false),
     cluster: undefined,
@@ -142,7 +142,7 @@ const ROWS: readonly {
     local: [],
   },
   {
-    name: "has none where none is ready",
+    name: "has none if none is ready",
     endpoints: [local(1, UNREADY), remote(2, UNREADY), remote(3, ENDING)],
     policies: policies("Local", "Local", true),
     cluster: [],
@@ -150,7 +150,7 @@ const ROWS: readonly {
     hasAny: false,
   },
   {
-    name: "never takes serving endpoints that are neither ready nor terminating",
+    name: "never uses serving endpoints that are neither ready nor terminating",
     endpoints: [local(1, { ...UNREADY, serving: true })],
     policies: policies("Cluster", "Local", true),
     cluster: [],
@@ -165,7 +165,7 @@ const ROWS: readonly {
     local: undefined,
   },
   {
-    name: "takes hints in the cluster list, never in the local one",
+    name: "uses hints in the cluster list, never in the local one",
     endpoints: [
       local(1, zone("zone-a")),
       local(2, zone("zone-b")),
@@ -178,7 +178,7 @@ const ROWS: readonly {
     reachable: [1, 2, 3],
   },
   {
-    name: "takes no hints where only an unready endpoint is hinted for this zone",
+    name: "ignores hints if only an unready endpoint is hinted for this zone",
     endpoints: [
       remote(1, { ...zone("zone-a"), ready: false }),
       remote(2, zone("zone-b")),
@@ -189,28 +189,28 @@ const ROWS: readonly {
     local: undefined,
   },
   {
-    name: "takes no hints where one ready endpoint has none",
+    name: "ignores hints if one ready endpoint has none",
     endpoints: [remote(1, zone("zone-a")), remote(2), remote(3, zone("zone-b"))],
     policies: policies("Cluster", "Cluster", false),
     cluster: [1, 2, 3],
     local: undefined,
   },
   {
-    name: "takes hints although an unready endpoint has none",
+    name: "uses hints although an unready endpoint has none",
     endpoints: [remote(1, zone("zone-a")), remote(2, UNREADY), remote(3, zone("zone-b"))],
     policies: policies("Cluster", "Cluster", false),
     cluster: [1],
     local: undefined,
   },
   {
-    name: "takes an endpoint hinted for several zones",
+    name: "uses an endpoint hinted for several zones",
     endpoints: [remote(1, zone("zone-b", "zone-a")), remote(2, zone("zone-b"))],
     policies: policies("Cluster", "Cluster", false),
     cluster: [1],
     local: undefined,
   },
   {
-    name: "takes no zone hints without a zone label",
+    name: "ignores zone hints without a zone label",
     endpoints: [remote(1, zone("zone-a")), remote(2, zone("zone-b"))],
     policies: policies("Cluster", "Cluster", false),
     node: { name: "node-a" },
@@ -228,7 +228,7 @@ const ROWS: readonly {
     local: undefined,
   },
   {
-    name: "falls back to zone hints where no node hint is for this node",
+    name: "falls back to zone hints if no node hint is for this node",
     endpoints: [
       remote(1, { ...zone("zone-a"), nodeHints: ["node-b"] }),
       remote(2, { ...zone("zone-b"), nodeHints: ["node-c"] }),
@@ -238,7 +238,7 @@ const ROWS: readonly {
     local: undefined,
   },
   {
-    name: "falls back to zone hints where one endpoint has no node hint",
+    name: "falls back to zone hints if one endpoint has no node hint",
     endpoints: [
       remote(1, { ...zone("zone-b"), nodeHints: ["node-a"] }),
       remote(2, zone("zone-a")),
@@ -276,7 +276,7 @@ for (const row of ROWS) {
   });
 }
 
-Deno.test("categorizeEndpoints() gives the list itself where all of it is meant", () => {
+Deno.test("categorizeEndpoints() gives the list itself if all of it is meant", () => {
   const endpoints = [local(1), local(2)];
   const found = categorizeEndpoints(endpoints, policies("Local", "Local", true), NODE);
   assertStrictEquals(found.cluster, endpoints);
@@ -284,7 +284,7 @@ Deno.test("categorizeEndpoints() gives the list itself where all of it is meant"
   assertStrictEquals(found.reachable, endpoints);
 });
 
-Deno.test("categorizeEndpoints() keeps its lists sorted, inside of what is there, and hasAny honest", () => {
+Deno.test("categorizeEndpoints() keeps its lists sorted and within the input, and hasAny correct", () => {
   const hint = fc.option(fc.subarray(["zone-a", "zone-b"], { minLength: 1 }), { nil: undefined });
   const endpoint = fc.record({
     number: fc.integer({ min: 1, max: 30 }),
@@ -313,7 +313,7 @@ Deno.test("categorizeEndpoints() keeps its lists sorted, inside of what is there
   );
 });
 
-/** What each endpoint is left out for, in the order of the endpoints. */
+/** The reason why each endpoint is left out, in the order of the endpoints. */
 const EXCLUSION_ROWS: readonly (readonly [
   name: string,
   policy: TrafficPolicy,
@@ -321,7 +321,7 @@ const EXCLUSION_ROWS: readonly (readonly [
   expected: readonly (ExclusionReason | undefined)[],
 ])[] = [
   ["Cluster", "Cluster", [local(1), remote(2, UNREADY)], [undefined, "not-ready"]],
-  ["ready beside ending", "Cluster", [local(1), remote(2, DRAINING)], [undefined, "not-ready"]],
+  ["ready next to ending", "Cluster", [local(1), remote(2, DRAINING)], [undefined, "not-ready"]],
   ["fallback", "Cluster", [local(1, DRAINING), remote(2, UNREADY)], [undefined, "not-serving"]],
   ["Local", "Local", [local(1), local(2, UNREADY), remote(3)], [
     undefined,
@@ -345,7 +345,7 @@ const EXCLUSION_ROWS: readonly (readonly [
 ];
 
 for (const [name, policy, endpoints, expected] of EXCLUSION_ROWS) {
-  Deno.test(`exclusionOf() tells why an endpoint is left out: ${name}`, () => {
+  Deno.test(`exclusionOf() returns the reason why an endpoint is left out: ${name}`, () => {
     const selection = selectEndpoints(endpoints, policy, NODE);
     assertEquals(endpoints.map((endpoint) => exclusionOf(endpoint, selection)), expected);
   });

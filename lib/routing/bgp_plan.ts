@@ -2,7 +2,7 @@ import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Port } from "../net/port.ts";
 
-/** What the BGP daemon of this node has to do. Deeply read-only. */
+/** The tasks of this node's BGP daemon. Deeply read-only. */
 export interface BgpPlan {
   /** Dotted decimal, as an IPv4 address; unique among the node's peers. */
   readonly routerId: string;
@@ -12,7 +12,7 @@ export interface BgpPlan {
   readonly peers: readonly BgpPeer[];
   /** Sorted by prefix. Nothing else ever leaves the node. */
   readonly announced: readonly AnnouncedPrefix[];
-  /** Which received prefixes go into the kernel. */
+  /** The received prefixes that go into the kernel. */
   readonly imports: BgpImports;
 }
 
@@ -23,7 +23,7 @@ export interface BgpPeer {
   readonly address: IpAddress;
   readonly port: Port;
   readonly as: number;
-  /** What the session is for: nodes exchange pod CIDRs, external routers learn prefixes. */
+  /** The purpose of the session: nodes exchange pod CIDRs, external routers learn prefixes. */
   readonly role: "external" | "mesh" | "reflector-client";
   /** The source address of the session. @default {chosen by the kernel} */
   readonly localAddress?: IpAddress;
@@ -33,11 +33,11 @@ export interface BgpPeer {
   readonly multihopTtl?: number;
   readonly holdTimeSeconds: number;
   readonly bfd: boolean;
-  /** How long routes stay while the peer restarts; absent without graceful restart. */
+  /** The time for which routes stay while the peer restarts; absent without graceful restart. */
   readonly gracefulRestartSeconds?: number;
   /** The cluster ID with which routes are reflected, as {@linkcode BgpPlan.routerId}. */
   readonly reflectorClusterId?: string;
-  /** How often the node's AS is added to paths sent to this peer. */
+  /** The number of times that the node's AS is added to paths sent to this peer. */
   readonly prepend: number;
   /** The addresses with which routes are announced, instead of the session's own. */
   readonly nextHopSelf: boolean;

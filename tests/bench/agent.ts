@@ -1,6 +1,7 @@
 // deno-lint-ignore-file no-console -- it answers in lines on its standard output
 /**
- * The benchmark's agent in a network namespace: runs tools and connects there, and tells what that took.
+ * The benchmark's agent in a network namespace: runs tools and connects there, and reports the
+ * times.
  *
  * @module
  */
@@ -8,13 +9,13 @@ import { readTextLines } from "./text_lines.ts";
 import { type AgentAnswer, type AgentRequest, BENCH_PORT } from "./agent_protocol.ts";
 import { childUsage, connectMicroseconds, sendMicroseconds } from "./libc.ts";
 
-/** Whoever waits for a line gives up after 30 s. */
+/** The benchmark stops waiting for a line after 30 s. */
 const PATIENCE_MS = 5_000;
 
 if (import.meta.main) {
   using listener = Deno.listen({ hostname: "0.0.0.0", port: BENCH_PORT });
   void acceptAll(listener);
-  // Nobody reads there: a full buffer drops datagrams, which costs the same every time.
+  // This socket has no reader: a full buffer drops datagrams, at a constant cost.
   const sink = Deno.listenDatagram({ transport: "udp", hostname: "0.0.0.0", port: BENCH_PORT });
   say({ kind: "patience" });
   for await (const line of readTextLines(Deno.stdin.readable)) {

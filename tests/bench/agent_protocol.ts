@@ -1,17 +1,18 @@
 /**
- * What the benchmark and its agent in a network namespace say to each other, each in one line of JSON.
+ * The protocol between the benchmark and its agent in a network namespace, one line of JSON for
+ * each message.
  *
  * @module
  */
 
-/** What an agent is asked for. */
+/** A request to an agent. */
 export type AgentRequest =
   | { readonly kind: "run"; readonly program: string; readonly args: readonly string[] }
   | { readonly kind: "connect"; readonly addresses: readonly string[]; readonly rounds: number }
   /** Datagrams of one socket. */
   | { readonly kind: "send"; readonly address: string; readonly datagrams: number };
 
-/** What a tool took. */
+/** The time that a tool took. */
 export interface ToolRun {
   readonly wallMs: number;
   readonly cpuMs: number;
@@ -19,7 +20,7 @@ export interface ToolRun {
   readonly peakMiB: number;
 }
 
-/** What an agent answers. */
+/** The answer of an agent. */
 export type AgentAnswer =
   | { readonly kind: "ran"; readonly run: ToolRun }
   /** Microseconds of each connection, by address. */

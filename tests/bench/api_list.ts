@@ -30,7 +30,9 @@ interface Measurement {
   readonly rssMiB: number;
   readonly heapMiB: number;
   readonly largestStallMs: number;
-  /** CPU that this process took in any one turn: on a busy machine a stall may be others' doing. */
+  /**
+   * CPU time of this process in any one turn: on a busy machine, other processes may cause a stall.
+   */
   readonly largestTurnCpuMs: number;
 }
 

@@ -33,8 +33,8 @@ export async function createBenchNamespace(): Promise<Namespace> {
 }
 
 /**
- * Runs a Deno program in a namespace of its own, and gives the last line that it printed, which is
- * JSON. Throws with what it said when it fails.
+ * Runs a Deno program in its own namespace, and returns its last line, which is JSON. Throws with
+ * its output if it fails.
  */
 export async function runInBenchNamespace<T>(file: string, args: readonly string[]): Promise<T> {
   await using namespace = await createBenchNamespace();
@@ -49,7 +49,7 @@ export async function runInBenchNamespace<T>(file: string, args: readonly string
   return JSON.parse(text.decode(stdout).trim().split("\n").at(-1) ?? "");
 }
 
-/** A namespace and what can be measured in it. */
+/** A namespace with its measurements. */
 export class BenchNamespace implements AsyncDisposable {
   readonly namespace: Namespace;
   readonly #agent: LineProcess;
@@ -85,14 +85,14 @@ export class BenchNamespace implements AsyncDisposable {
 
   /** Gives a text to the tool. Throws when it refuses it. */
   async give(text: string | Iterable<string>): Promise<ToolRun> {
-    // The tool reads it by itself: nothing of ours takes part in what is measured.
+    // The tool reads the file by itself, so that this process has no part in the measurement.
     const path = `${this.#folder}/input`;
     const pieces = typeof text === "string" ? [text] : [...text];
     await Deno.writeTextFile(path, pieces.join(""));
     return await this.run(this.#tool.program, this.#tool.args(path));
   }
 
-  /** Runs a program to its end; what it prints is lost. Throws when it fails. */
+  /** Runs a program to its end and discards its output. Throws if it fails. */
   async run(program: string, args: readonly string[]): Promise<ToolRun> {
     const answer = await this.#ask({ kind: "run", program, args });
     if (answer.kind !== "ran") throw unexpected(answer);

@@ -10,12 +10,12 @@ import type { RawObject } from "../conformance/server.ts";
 import { POD_CIDR } from "./bench_services.ts";
 import { freePort, relayCommand, spawn } from "./forwarders.ts";
 
-/** What one sync came to. */
+/** The figures of one sync. */
 export type Sync = NonNullable<StatusFamily["lastSync"]>;
 
-/** How it is started. */
+/** The options of the start. */
 export interface BenchRelayOptions {
-  /** For the control socket and the record of what was added to the machine. */
+  /** For the control socket and the record of additions to the machine. */
   readonly folder: string;
   readonly mode: BackendMode;
   readonly kubeconfig: string;
@@ -28,7 +28,7 @@ export interface BenchRelayOptions {
 /** A running kube-relay. It ends with its scope. */
 export interface BenchRelay extends AsyncDisposable {
   readonly pid: number;
-  /** Without Services. Throws while nobody answers. */
+  /** Returns the status, without Services. Throws if there is no answer. */
   status(): Promise<StatusReport>;
   /** The last sync of IPv4; `undefined` before the first one. */
   lastSync(): Promise<Sync | undefined>;

@@ -11,10 +11,10 @@ import type { RawObject } from "../conformance/server.ts";
 import { BENCH_PORT } from "./agent_protocol.ts";
 import { serviceObjects } from "./service_manifest.ts";
 
-/** Where pods are: other clients are masqueraded. */
+/** The range of pods. Other clients are masqueraded. */
 export const POD_CIDR: Cidr = parseCidr("10.0.0.0/9");
 
-/** What all Services share. */
+/** The part of the plan that all Services share. */
 export const BENCH_SHARED: SharedPlan = testSharedPlan({
   localTraffic: { kind: "byCidr", cidr: POD_CIDR },
 });

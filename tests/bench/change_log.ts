@@ -1,6 +1,6 @@
 /**
- * What the change log costs: changes of slices through one family's proxy, with the log and without
- * it. Run: deno run tests/bench/change_log.ts
+ * Measures the cost of the change log: changes of slices through one family's proxy, with the log
+ * and without it. Run: deno run tests/bench/change_log.ts
  *
  * @module
  */

@@ -7,7 +7,7 @@
 import { permissionFlags } from "../../lib/os/permissions.ts";
 import { servicePort, writeServiceManifest } from "./service_manifest.ts";
 
-/** What is forwarded. */
+/** The forwarding to set up. */
 export interface ForwardTask {
   readonly protocol: "TCP" | "UDP";
   /** Port of the server on 127.0.0.1. */
@@ -20,7 +20,7 @@ export interface ForwardTask {
 export interface Forwarder extends AsyncDisposable {
   readonly hostname: string;
   readonly port: number;
-  /** Whose CPU is counted; `undefined` for a direct connection. */
+  /** The process whose CPU time is counted; `undefined` for a direct connection. */
   readonly pid?: number;
 }
 

@@ -1,11 +1,12 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
- * What forwarding costs: kube-relay beside a direct connection, HAProxy, nginx and socat, all in one
- * run on one machine. CPU per unit of work is the column to compare; rates are noisy.
+ * Measures the cost of forwarding: kube-relay compared with a direct connection, HAProxy, nginx and
+ * socat, all in one run on one machine. Compare CPU per unit of work; rates are noisy.
  *
  * `deno task bench:forwarding [--quick] [--only=START] [--work=START] [--json FILE]`; `--only` and
- * `--work` take the forwarders and the workloads whose names begin so. `KUBE_RELAY=dist/kube-relay` takes
- * the built executable. Needs haproxy, nginx with its stream module, socat and wrk.
+ * `--work` select the forwarders and workloads whose names have this prefix.
+ * `KUBE_RELAY=dist/kube-relay` tests the built executable. Needs haproxy, nginx with its stream
+ * module, socat and wrk.
  *
  * @module
  */
@@ -19,7 +20,7 @@ const only = startOf("--only=");
 const onlyWork = startOf("--work=");
 const ROUNDS = quick ? 1 : 5;
 const SECONDS = quick ? 1 : 5;
-/** Before each measurement, so that code is compiled and buffers are there. */
+/** Before each measurement, so that code is compiled and buffers exist. */
 const WARM_UP_SECONDS = quick ? 0.5 : 1.5;
 const STREAM_BYTES_PER_SECOND = 1e9;
 
@@ -35,7 +36,7 @@ interface Sample {
 interface Workload {
   readonly name: string;
   readonly protocol: "TCP" | "UDP";
-  /** What CPU and rate are counted by. */
+  /** The unit of CPU and rate. */
   readonly unit: string;
   readonly cpuUnit: string;
   /** CPU seconds for one unit → the number printed. */
@@ -44,7 +45,7 @@ interface Workload {
   /** Whom kube-relay is compared with, and the aim for its CPU. */
   readonly aims: Readonly<Record<string, number>>;
   startServer(folder: string): Promise<{ readonly port: number } & AsyncDisposable>;
-  /** Works for about so many seconds. */
+  /** Works for about this number of seconds. */
   run(
     forwarder: Forwarder,
     seconds: number,
@@ -114,7 +115,10 @@ for (const workload of WORKLOADS.filter(({ name }) => name.startsWith(onlyWork))
 const jsonAt = Deno.args.indexOf("--json");
 if (jsonAt >= 0) await Deno.writeTextFile(Deno.args[jsonAt + 1]!, JSON.stringify(results, null, 1));
 
-/** What follows in an argument that begins so; empty where there is none, which every name begins with. */
+/**
+ * Returns the rest of the argument with this prefix; empty if there is none, which is a prefix of
+ * every name.
+ */
 function startOf(flag: string): string {
   return Deno.args.find((arg) => arg.startsWith(flag))?.slice(flag.length) ?? "";
 }

@@ -1,21 +1,23 @@
 /**
- * What the benchmarks demand. Only counts and ratios of the same run: a slow machine fails none.
+ * The limits of the benchmarks. Only counts and ratios of the same run, so that a slow machine
+ * fails none.
  *
  * @module
  */
 
-/** One demand and what was measured. */
+/** A limit, and the measured value. */
 export interface Gate {
   readonly name: string;
   readonly value: number;
   readonly atMost: number;
   readonly digits?: number;
   /**
-   * What may be missed without a failure, as a share of `atMost`: ratios of times and memory differ
-   * between processors by the size of their caches and by when garbage is collected. A count has 0.
+   * The excess over `atMost` that is no failure, as a share of it. Ratios of times and memory
+   * differ between processors with the size of their caches and the time of garbage collection. A
+   * count has 0.
    */
   readonly slack?: number;
-  /** Why it fails nothing when it is missed. */
+  /** The reason why exceeding the limit is no failure. */
   readonly onlyAim?: string;
 }
 

@@ -1,6 +1,6 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
- * What kube-relay costs on a node where nothing happens: memory, CPU and how often it is woken.
+ * Measures kube-relay on an idle node: memory, CPU and number of wake-ups.
  *
  * `deno task bench:idle [--seconds 60] [--source api|folder] [--services 10]`; `KUBE_RELAY` takes
  * the built executable. The API is the real machinery of tests/apiserver (needs Go).
@@ -19,14 +19,17 @@ import { clusterIpOf } from "./service_manifest.ts";
 
 const MAX_MIB = 75;
 /**
- * CPU time of a minute, in percent of what the start took: a busy machine makes both dearer. On a quiet
- * one it is a tenth, and 0.1 % of a core.
+ * CPU time of a minute, in percent of that of the start: a busy machine makes both more expensive.
+ * On a quiet one it is a tenth, and 0.1 % of a core.
  */
 const MAX_PERCENT_OF_START = 25;
 const MAX_SWITCHES_A_SECOND = 1.2;
 /** An aim is missed when it is missed by more than this: kernels and collections of garbage differ. */
 const NOISE = 1.1;
-/** What a start still has to do once everything is served: collect garbage, cache code, forget timers. */
+/**
+ * The time after which a start is over: once everything is served, it still collects garbage,
+ * caches code and stops timers.
+ */
 const CALM_DOWN_MS = 30_000;
 
 const flags = parseArgs(Deno.args, { string: ["seconds", "services", "source"] });
@@ -65,7 +68,7 @@ async function measure(create: CreateFeed): Promise<Idle> {
     endpointPort: 8080,
   }));
   await using feed = await create(`${folder}/feed`, services);
-  // The first start fills the code cache; what it costs is no node's daily life.
+  // The first start fills the code cache, which is not the normal case of a node.
   await (await startRelay(feed.flags))[Symbol.asyncDispose]();
   await using relay = await startRelay(feed.flags);
   const startCpu = await cpuSeconds(relay.pid);

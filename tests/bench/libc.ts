@@ -1,11 +1,11 @@
 /**
- * What the benchmark asks the C library for: the time that ended children used, to the microsecond,
- * and connections and datagrams without the detour through an event loop, which takes longer than they do.
+ * Calls the C library: for the time that ended children used, to the microsecond, and for
+ * connections and datagrams without an event loop, which would take longer than they do.
  *
  * @module
  */
 
-/** What all ended children of this process have used. */
+/** The resources that all ended children of this process have used. */
 export interface ChildUsage {
   readonly cpuMs: number;
   /** Most resident memory of any one of them. */
@@ -29,7 +29,7 @@ const libc = Deno.dlopen("libc.so.6", {
   socket: { parameters: ["i32", "i32", "i32"], result: "i32" },
 });
 
-/** What was used until now. */
+/** Returns the usage until now. */
 export function childUsage(): ChildUsage {
   const bytes = new Uint8Array(RUSAGE_BYTES);
   libc.symbols.getrusage(RUSAGE_CHILDREN, bytes);

@@ -7,7 +7,7 @@ import type { BenchNamespace } from "./bench_namespace.ts";
 import { benchClusterIp } from "./bench_services.ts";
 import { spreadOf } from "./statistics.ts";
 
-/** Median microseconds of connections among so many Services, by what is connected to. */
+/** Median microseconds of connections among this number of Services, by destination. */
 export interface ConnectFigures {
   readonly services: number;
   readonly medians: Readonly<Record<string, number>>;

@@ -9,7 +9,7 @@ import type { StartFigures } from "./start.ts";
 
 const PROGRAM = new URL("./start.ts", import.meta.url).pathname;
 
-/** Measures in a namespace of its own. Throws with what the program said when it fails. */
+/** Measures in its own namespace. Throws with the output of the program if it fails. */
 export async function measureStart(mode: BackendMode, services: number): Promise<StartFigures> {
   return await runInBenchNamespace(PROGRAM, [mode, String(services)]);
 }

@@ -1,6 +1,6 @@
 /**
- * Where the many Services of the startup benchmark come from: a folder of manifests, or the real API
- * machinery of `tests/apiserver`.
+ * Provides the Services of the startup benchmark: a folder of manifests, or the real API machinery
+ * of `tests/apiserver`.
  *
  * @module
  */

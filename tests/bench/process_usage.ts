@@ -10,13 +10,16 @@ const TICKS_PER_SECOND = 100;
 /** CPU seconds that a process has used, with those of its ended children. */
 export async function cpuSeconds(pid: number): Promise<number> {
   const text = await readProc(pid, "stat");
-  // The command name may hold blanks and parentheses; what is counted follows the last one.
+  // The command name may contain blanks and parentheses; the counters follow the last one.
   const fields = text.slice(text.lastIndexOf(")") + 2).split(" ").map(Number);
   const [user = 0, system = 0, childUser = 0, childSystem = 0] = fields.slice(11, 15);
   return (user + system + childUser + childSystem) / TICKS_PER_SECOND;
 }
 
-/** CPU seconds that all processes of the machine have used since it started; of its host, what it waited for. */
+/**
+ * CPU seconds that all processes of the machine have used since its start, including steal time of
+ * the host.
+ */
 export async function busySeconds(): Promise<number> {
   const { stdout } = await new Deno.Command("cat", { args: ["/proc/stat"] }).output();
   const [, ...fields] = new TextDecoder().decode(stdout).split("\n", 1)[0]!.split(/\s+/);
@@ -31,7 +34,10 @@ export async function residentMiB(pid: number): Promise<{ now: number; peak: num
   return { now: kib("VmRSS") / 1024, peak: kib("VmHWM") / 1024 };
 }
 
-/** How often each thread of a process has gone to sleep by itself since it started, by its id. */
+/**
+ * Returns the number of voluntary context switches of each thread of a process since its start, by
+ * thread id.
+ */
 export async function voluntarySwitches(pid: number): Promise<ReadonlyMap<string, number>> {
   const { stdout } = await new Deno.Command("grep", {
     args: ["-rs", "--include=status", "^voluntary_ctxt_switches", `/proc/${pid}/task`],
@@ -40,7 +46,7 @@ export async function voluntarySwitches(pid: number): Promise<ReadonlyMap<string
   return new Map(lines.map(([, thread, count]) => [thread!, Number(count)]));
 }
 
-/** Switches between two looks. Threads that have ended meanwhile take theirs with them. */
+/** Switches between two looks, without those of threads that have ended meanwhile. */
 export function switchesBetween(
   before: ReadonlyMap<string, number>,
   after: ReadonlyMap<string, number>,

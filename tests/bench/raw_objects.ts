@@ -40,7 +40,7 @@ export function rawService(index: number): RawObject {
   };
 }
 
-/** The EndpointSlice of the n-th Service, with so many endpoints. */
+/** The EndpointSlice of the n-th Service, with this number of endpoints. */
 export function rawEndpointSlice(index: number, endpoints: number): RawObject {
   const { name, namespace, labels } = metadata(index);
   return {

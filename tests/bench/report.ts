@@ -1,6 +1,6 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
- * What the benchmarks of the kernel modes print.
+ * Prints the results of the kernel modes' benchmarks.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import Table from "cli-table3";
 import { type Gate, gateRow, isFailure } from "./gates.ts";
 import type { StartFigures } from "./start.ts";
 
-/** Prints what a start took. */
+/** Prints the figures of a start. */
 export function reportStart(figures: StartFigures): void {
   const table = newTable(["start on real API machinery", `${figures.services} Services`]);
   const rows: readonly (readonly [string, number | undefined, number])[] = [

@@ -1,7 +1,7 @@
 // deno-lint-ignore-file no-console -- its output is what it is for
 /**
- * A program in a network namespace: real API machinery with so many Services, and kube-relay in a
- * kernel mode started on it. Prints what that took, and what one change takes then.
+ * A program in a network namespace: starts kube-relay in a kernel mode on real API machinery with a
+ * number of Services. Prints the cost of the start and of a change afterwards.
  *
  * @module
  */
@@ -16,7 +16,7 @@ import { BENCH_PORT } from "./agent_protocol.ts";
 import { benchNode, type BenchRelay, startBenchRelay, type Sync } from "./bench_relay.ts";
 import { benchClusterIp, benchObjects } from "./bench_services.ts";
 
-/** What it prints, as JSON. */
+/** The output, as JSON. */
 export interface StartFigures {
   readonly services: number;
   /** Seconds from the start of the process until the last Service answers. */
@@ -51,7 +51,7 @@ if (import.meta.main) {
   Deno.exit(0);
 }
 
-/** What is started. */
+/** The program to start. */
 interface StartTask {
   readonly mode: BackendMode;
   readonly services: number;

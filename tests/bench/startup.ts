@@ -55,7 +55,7 @@ interface Start {
   readonly largestStallMs: number;
   /** Milliseconds of requests through one Service while the others were set up. */
   readonly requestMs: readonly number[];
-  /** What one change of an endpoint cost, each time. */
+  /** The operations of each change of an endpoint. */
   readonly operations: readonly Readonly<Record<string, number>>[];
   readonly changeMs: readonly number[];
 }
@@ -101,7 +101,8 @@ async function measureStart(at: string, services: number): Promise<Start> {
     const requests = startRequests(clusterIpOf(0));
     const last = clusterIpOf(services - 1);
     await until(() => answers(last));
-    // Services are served while others are still read: only the long status names all of them.
+    // Services are served while others are still being read: only the long status names all of
+    // them.
     await until(async () =>
       isSettled(await relay.status()) && servedOf(await relay.status(false)) === services
     );
@@ -188,7 +189,7 @@ function startServers(): { readonly port: number; close(): Promise<void> } {
   };
 }
 
-/** Asks the first Service over and over; what is refused before it is served does not count. */
+/** Sends requests to the first Service. Refusals before it is served do not count. */
 function startRequests(hostname: string): { stop(): Promise<number[]> } {
   const times: number[] = [];
   let stopped = false;

@@ -1,5 +1,5 @@
 /**
- * What `./compile.sh` left in `dist`, and what it refuses.
+ * Tests the output of `./compile.sh` in `dist`, and the inputs that it refuses.
  *
  * @module
  */
@@ -33,7 +33,7 @@ async function head(): Promise<string> {
 }
 
 Deno.test({
-  name: "dist/SHA256SUMS fits what lies beside it",
+  name: "dist/SHA256SUMS matches the files next to it",
   ignore,
   async fn() {
     const { code, stdout, stderr } = await run("sh", ["-c", "cd dist && sha256sum -c SHA256SUMS"]);
@@ -102,7 +102,7 @@ Deno.test("compile.sh refuses a name of a program that would be more than a name
   assertMatch(stderr, /ALLOW_RUN_EXTRA is 'login;reboot': expected names of programs/);
 });
 
-Deno.test("pack.sh refuses flags that the shell would take for more than words", async () => {
+Deno.test("pack.sh refuses flags that the shell would interpret", async () => {
   const args = ["1.0.0", "x86_64", "/bin/true", "/nowhere", "--flag=$(reboot)"];
   const { code, stdout, stderr } = await run("deploy/pack.sh", args);
   assertEquals({ code, stdout }, { code: 1, stdout: "" });

@@ -1,5 +1,5 @@
 /**
- * What the executable prints and exits with when it does not serve.
+ * Tests the output and the exit code of the executable when it does not serve.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { Executable, EXECUTABLE_REQUIREMENTS, USERS } from "./executable.ts";
 
 const ignore = isMissing("tests/binary/command_line_test.ts", EXECUTABLE_REQUIREMENTS);
 
-/** Arguments, exit code, and what is said on standard error. */
+/** Arguments, exit code, and standard error. */
 const REFUSALS: readonly (readonly [args: string[], code: number, says: RegExp])[] = [
   [["--manifest=/x"], 2, /--manifests/],
   [["--proxy-mode=iptabels", "--manifests=/x"], 2, /.iptables./],
@@ -44,7 +44,7 @@ for (const user of USERS) {
       });
 
       for (const [args, code, says] of REFUSALS) {
-        await t.step(`'${args.join(" ")}' exits with ${code} and says why`, async () => {
+        await t.step(`'${args.join(" ")}' exits with ${code} and the reason`, async () => {
           const output = await executable.run(args);
           assertEquals({ code: output.code, stdout: output.stdout }, { code, stdout: "" });
           assertMatch(output.stderr, says);

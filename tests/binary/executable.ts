@@ -1,6 +1,6 @@
 /**
- * The built executable as a user has it: in a directory of its own, run as root or as a plain user,
- * with no Deno on the PATH and nothing in the environment but what is given.
+ * The built executable as a user runs it: in its own directory, as root or as a plain user, with no
+ * Deno on the PATH and only the given environment.
  *
  * @module
  */
@@ -9,24 +9,24 @@ import { LineProcess } from "../support/drivers/line_process.ts";
 import { file, program, type Requirement, ROOT } from "../support/requirement.ts";
 import { unusedPort } from "../support/drivers/unused_port.ts";
 
-/** What `./compile.sh` makes. */
+/** The executable that `./compile.sh` builds. */
 export const BUILT = fileURLToPath(new URL("../../dist/kube-relay", import.meta.url));
 
-/** What these tests need. */
+/** The requirements of these tests. */
 export const EXECUTABLE_REQUIREMENTS: readonly Requirement[] = [
   file(BUILT, "./compile.sh"),
   ROOT,
   program("setpriv"),
 ];
 
-/** Who runs it. */
+/** The users that run it. */
 export const USERS = ["root", "a plain user"] as const;
 export type User = typeof USERS[number];
 
-/** `nobody`, who owns nothing and may do nothing. */
+/** `nobody`: owns nothing and has no rights. */
 const PLAIN_USER = 65534;
 
-/** What a run left. */
+/** The result of a run. */
 export interface Output {
   readonly code: number;
   readonly stdout: string;
@@ -104,7 +104,7 @@ export class Executable implements AsyncDisposable {
   }
 
   /**
-   * The command line by which the user runs it. Each of its programs becomes the next one: the process
+   * The command line by which the user runs it. Each program executes the next one, so the process
    * id is that of the executable.
    */
   command(args: readonly string[], environment: readonly string[] = []): string[] {

@@ -1,7 +1,7 @@
 /**
- * The self-extracting form with a small script in the place of Deno, so that what it does before the
- * program starts can be tried in milliseconds, as root and as another user, on a machine of its own:
- * a mount namespace whose /run, /tmp and /var/cache are empty.
+ * The self-extracting form with a small script in place of Deno. Its actions before the program
+ * starts can thus be tried in milliseconds, as root and as another user, in a mount namespace whose
+ * /run, /tmp and /var/cache are empty.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { assertEquals } from "@std/assert";
 import { fileURLToPath } from "node:url";
 import { program, type Requirement, ROOT } from "../support/requirement.ts";
 
-/** What the scenarios need. */
+/** The requirements of the scenarios. */
 export const SCENARIO_REQUIREMENTS: readonly Requirement[] = [
   ROOT,
   program("unshare"),
@@ -17,7 +17,7 @@ export const SCENARIO_REQUIREMENTS: readonly Requirement[] = [
   program("busybox"),
 ];
 
-/** In the place of Deno: says where it was unpacked and what it was given. */
+/** In place of Deno: prints the folder to which it was unpacked, and its arguments. */
 const STAND_IN = `#!/bin/sh
 while [ "\${1%.js}" = "$1" ]; do shift; done
 touch "$DENO_DIR/ran-\${1##*/}" 2>/dev/null
@@ -31,7 +31,7 @@ exit) exit "$2" ;;
 esac
 `;
 
-/** What each scenario starts with. */
+/** The commands at the beginning of each scenario. */
 const PRELUDE = `
 set -u
 mount -t tmpfs -o mode=0755 tmpfs /var/cache
@@ -51,7 +51,7 @@ plant() { mkdir -p "$1/v8" && chmod 0700 "$1" "$1/v8" && printf '#!/bin/sh\\nech
     chmod 0700 "$1/deno" && : >"$1/main.js" && chmod 0600 "$1/main.js"; }
 `;
 
-/** What a scenario printed. */
+/** The output of a scenario. */
 export interface ScenarioResult {
   readonly stdout: string;
   readonly stderr: string;

@@ -1,5 +1,5 @@
 /**
- * What the executable tells systemd: readiness, signs of life, its end.
+ * Tests the executable's notifications to systemd: readiness, signs of life, its end.
  *
  * @module
  */

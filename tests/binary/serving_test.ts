@@ -41,7 +41,7 @@ for (const user of USERS) {
         ...objectsOf("dns", { protocol: "UDP", address: udp, endpoint: dns.port }),
       ]);
 
-      await t.step("answers TCP and UDP, tells its status, ends on SIGTERM with 0", async () => {
+      await t.step("answers TCP and UDP, reports its status, exits with 0 on SIGTERM", async () => {
         await using process = executable.start();
         assertEquals(await answerOf(tcp), "web");
         await using client = UdpPeer.open();
@@ -75,27 +75,33 @@ for (const user of USERS) {
         await stopInOrder(process);
       });
 
-      await t.step("lets an open connection end after SIGTERM, and takes no new one", async () => {
-        await using process = executable.start(["--drain-timeout=20s"]);
-        await answerOf(tcp);
-        const open = await Deno.connect(tcp);
-        try {
-          const buffer = new Uint8Array(16);
-          await open.write(new TextEncoder().encode("?"));
-          await open.read(buffer);
-          process.signal("SIGTERM");
-          // One that was waiting to be accepted when the listener closed is reset.
-          await eventually("new connections refused", () => isRefused(tcp).catch(() => undefined));
-          await open.write(new TextEncoder().encode("?"));
-          assertEquals(
-            new TextDecoder().decode(buffer.subarray(0, await open.read(buffer) ?? 0)),
-            "web",
-          );
-        } finally {
-          open.close();
-        }
-        assertEquals((await process.status()).code, 0, process.errors);
-      });
+      await t.step(
+        "lets an open connection end after SIGTERM, and accepts no new one",
+        async () => {
+          await using process = executable.start(["--drain-timeout=20s"]);
+          await answerOf(tcp);
+          const open = await Deno.connect(tcp);
+          try {
+            const buffer = new Uint8Array(16);
+            await open.write(new TextEncoder().encode("?"));
+            await open.read(buffer);
+            process.signal("SIGTERM");
+            // One that was waiting to be accepted when the listener closed is reset.
+            await eventually(
+              "new connections refused",
+              () => isRefused(tcp).catch(() => undefined),
+            );
+            await open.write(new TextEncoder().encode("?"));
+            assertEquals(
+              new TextDecoder().decode(buffer.subarray(0, await open.read(buffer) ?? 0)),
+              "web",
+            );
+          } finally {
+            open.close();
+          }
+          assertEquals((await process.status()).code, 0, process.errors);
+        },
+      );
 
       await t.step("ends open connections when the drain time is over, with 0", async () => {
         await using process = executable.start(["--drain-timeout=300ms"]);

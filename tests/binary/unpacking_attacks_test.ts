@@ -1,5 +1,6 @@
 /**
- * Places that somebody else prepared, and files that somebody changed: never run, always named.
+ * Tests folders that another user prepared, and files that another user changed: they are never
+ * run, and always named.
  *
  * @module
  */
@@ -10,7 +11,7 @@ import { PackedScript, SCENARIO_REQUIREMENTS } from "./packed_script.ts";
 
 const ignore = isMissing("tests/binary/unpacking_attacks_test.ts", SCENARIO_REQUIREMENTS);
 
-/** A place that must be passed over: how it is prepared, and what is said of it. */
+/** A folder that must be skipped: its preparation, and the expected message. */
 type PlantedPlace = readonly [what: string, prepare: string, says: RegExp];
 
 /** `$B` is the first place, `$B/$ID` the directory in it that is run from, `$U` the caller. */
@@ -56,7 +57,10 @@ const PLANTED_PLACES: readonly PlantedPlace[] = [
   ["a file system without exec", "mount -o remount,noexec ${B%/*}", /cannot hold programs/],
 ];
 
-/** Who runs it, its first place, the one taken when that is passed over, and how the owner is set. */
+/**
+ * The user, the first folder, the next folder if the first is refused, and the command that sets
+ * the owner.
+ */
 const CALLERS = [
   {
     caller: "root",
@@ -82,7 +86,7 @@ const CALLERS = [
 
 for (const { caller, uid, first, next, prelude, run, own } of CALLERS) {
   Deno.test({
-    name: `${caller} takes the first place when nothing is wrong with it`,
+    name: `${caller} uses the first folder if nothing is wrong with it`,
     ignore,
     async fn() {
       await using packed = await PackedScript.create();
@@ -93,7 +97,7 @@ for (const { caller, uid, first, next, prelude, run, own } of CALLERS) {
   });
   for (const [what, prepare, says] of PLANTED_PLACES) {
     Deno.test({
-      name: `${caller} passes over ${what}`,
+      name: `${caller} skips ${what}`,
       ignore,
       async fn() {
         await using packed = await PackedScript.create();
@@ -101,7 +105,7 @@ for (const { caller, uid, first, next, prelude, run, own } of CALLERS) {
           `${prelude}\nB=${first} U=${uid}\n${prepare}\n${own}\n${run}`,
         );
         assertEquals(stdout, `kube-relay v9.8.7 from ${next}/${packed.id}\n`);
-        assertMatch(stderr, new RegExp(`^kube-relay: passed over ${first}: .*${says.source}`));
+        assertMatch(stderr, new RegExp(`^kube-relay: skipped ${first}: .*${says.source}`));
         assertEquals(stderr.trim().split("\n").length, 1, stderr);
       },
     });
@@ -156,7 +160,7 @@ Deno.test({
       "P=/var/cache/kube-relay/$ID; root; rm $P/deno; mkdir $P/deno; root",
     );
     assert(stdout.endsWith(`from /run/kube-relay/${packed.id}\n`), stdout);
-    assertMatch(stderr, /passed over \/var\/cache\/kube-relay: .*deno cannot be replaced/);
+    assertMatch(stderr, /skipped \/var\/cache\/kube-relay: .*deno cannot be replaced/);
   },
 });
 
@@ -174,7 +178,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "root takes no place from HOME, XDG_* or TMPDIR, and nobody takes /tmp",
+  name: "root uses no folder of HOME, XDG_* or TMPDIR, and no user uses /tmp",
   ignore,
   async fn() {
     await using packed = await PackedScript.create();
@@ -217,10 +221,10 @@ Deno.test({
     const version = "kube-relay v\\S+ \\(kube-proxy 1\\.36 compatible\\)\n";
     assertMatch(stdout, new RegExp(`^(${version}){4}${packed.id}\n$`));
     const [owner, link, changed, ...rest] = stderr.trim().split("\n");
-    assertMatch(owner ?? "", /passed over \/var\/cache\/kube-relay: .* belongs to uid 1234/);
+    assertMatch(owner ?? "", /skipped \/var\/cache\/kube-relay: .* belongs to uid 1234/);
     assertMatch(
       link ?? "",
-      /passed over \/var\/cache\/kube-relay: .*symbolic link is not followed/,
+      /skipped \/var\/cache\/kube-relay: .*symbolic link is not followed/,
     );
     assertMatch(changed ?? "", /deno is not what was unpacked: .*; unpacking it again/);
     assertEquals(rest, []);

@@ -1,5 +1,6 @@
 /**
- * Where and how the self-extracting form unpacks when nobody interferes, and what the program sees.
+ * Tests where and how the self-extracting form unpacks if no other program interferes, and what the
+ * program sees.
  *
  * @module
  */
@@ -39,8 +40,7 @@ for (const [run, place] of PLACES) {
 }
 
 Deno.test({
-  name:
-    "a $CACHE_DIRECTORY that is not absolute, not the caller's or open to others is passed over",
+  name: "a $CACHE_DIRECTORY that is not absolute, not the caller's or open to others is skipped",
   ignore,
   async fn() {
     await using packed = await PackedScript.create();
@@ -51,7 +51,7 @@ Deno.test({
     assertEquals(stdout, taken.repeat(4));
     assertMatch(
       stderr,
-      /passed over cache: expected an absolute path\n.*open can be written.*\n.*uid 1234.*\n.*is not there.*\n$/,
+      /skipped cache: expected an absolute path\n.*open can be written.*\n.*uid 1234.*\n.*does not exist.*\n$/,
     );
   },
 });
@@ -78,7 +78,7 @@ for (const shell of SHELLS) {
       );
       assertMatch(
         stderr,
-        /deno is not what .*unpacking it again\n.*passed over.*symbolic link.*\n$/,
+        /deno is not what .*unpacking it again\n.*skipped.*symbolic link.*\n$/,
       );
     },
   });
@@ -99,7 +99,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "four starts at once that find a changed file all run what was packed",
+  name: "four starts at once that find a changed file all run the packed one",
   ignore,
   async fn() {
     await using packed = await PackedScript.create();
@@ -113,7 +113,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "the files are verified once in each boot, as the marker tells",
+  name: "the files are verified once in each boot, by the marker",
   ignore,
   async fn() {
     await using packed = await PackedScript.create();
@@ -141,7 +141,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "a forged marker is not believed in a directory that others could write",
+  name: "a forged marker is ignored in a folder that other users could write",
   ignore,
   async fn() {
     await using packed = await PackedScript.create();
@@ -185,7 +185,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "what a first start left that was killed is removed by a later start, in use or not",
+  name: "the leftovers of a killed first start are removed by a later start, in use or not",
   ignore,
   async fn() {
     await using packed = await PackedScript.create();
@@ -197,7 +197,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "a verb is silent about a place that is passed over, but with -v, and where none is left",
+  name: "a verb is silent about a skipped folder, except with -v, or if none is left",
   ignore,
   async fn() {
     await using packed = await PackedScript.create();
@@ -210,7 +210,7 @@ Deno.test({
       echo "nowhere" >&2; ARGUMENTS=status root || :`);
     assertMatch(
       stderr,
-      /^-v\n.*cache.*mode must be 0700\nservice\n.*cache.*0700\nnowhere\n.*cache.*\n.*passed over \/run.*\n.*cannot unpack/,
+      /^-v\n.*cache.*mode must be 0700\nservice\n.*cache.*0700\nnowhere\n.*cache.*\n.*skipped \/run.*\n.*cannot unpack/,
     );
   },
 });

@@ -1,6 +1,6 @@
 /**
- * Every verb that looks at a node, run from the executable: what it may do was settled when it was
- * built, so that one which works from source may be refused there.
+ * Runs every verb that examines a node from the executable. Its permissions were fixed by the
+ * build, so a verb that works from source may be refused there.
  *
  * @module
  */
@@ -17,7 +17,7 @@ const ignore = isMissing("tests/binary/verbs_test.ts", [
   program("stty"),
 ]);
 
-/** What the verbs are about. */
+/** The input of the verbs. */
 interface Scene {
   /** Of the user's; a dump comes into it. */
   readonly folder: string;
@@ -25,7 +25,7 @@ interface Scene {
   readonly service: string;
 }
 
-/** One command line, and what it prints. */
+/** One command line, with its expected output. */
 type VerbCase = readonly [args: (scene: Scene) => readonly string[], says: RegExp];
 
 /** In this order: what reads the dump comes after what writes it. */
@@ -72,7 +72,7 @@ const RENDERED = [["iptables", /\*nat/], ["nftables", /add table ip/], [
   /ipvsadm/,
 ]] as const;
 
-/** What nobody answers, or is no dump. */
+/** Commands without a running kube-relay, or with a file that is no dump. */
 const REFUSALS: readonly (readonly [args: readonly string[], code: number, says: RegExp])[] = [
   [["trace", "node"], 2, /'trace' lacks TO/],
   [["explain", "node", "default/none"], 1, /default\/none/],
@@ -114,7 +114,7 @@ for (const user of USERS) {
         });
       }
       for (const [line, code, says] of REFUSALS) {
-        await t.step(`${line.join(" ")}: exits with ${code} and says why`, async () => {
+        await t.step(`${line.join(" ")}: exits with ${code} and gives the reason`, async () => {
           const output = await executable.run(line);
           assertEquals({ code: output.code, stdout: output.stdout }, { code, stdout: "" });
           assertMatch(output.stderr, says);

@@ -88,7 +88,7 @@ Deno.test("tests/config/command_lines has a case for every flag, with the field 
       const isReported = cases.some(({ values }) =>
         values.some(([path]) => path === `proxy.${own}`)
       );
-      assert(isReported, `${own} is told by no case with --${name}`);
+      assert(isReported, `${own} appears in no case with --${name}`);
     }
   }
 });

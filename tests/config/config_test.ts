@@ -42,7 +42,7 @@ function expectationsOf(text: string): Expectations {
 const VALID = [...Deno.readDirSync(`${FOLDER}valid`)].map(({ name }) => name);
 
 for (const name of VALID) {
-  Deno.test(`loadConfiguration() accepts valid/${name} with the values and warnings that it tells`, async () => {
+  Deno.test(`loadConfiguration() accepts valid/${name} with the expected values and warnings`, async () => {
     const path = `${FOLDER}valid/${name}`;
     const { fields, warnings } = expectationsOf(await Deno.readTextFile(path));
     const loaded = await load(path);
@@ -54,7 +54,7 @@ for (const name of VALID) {
 }
 
 for (const { name } of Deno.readDirSync(`${FOLDER}invalid`)) {
-  Deno.test(`loadConfiguration() refuses invalid/${name} and says why`, async () => {
+  Deno.test(`loadConfiguration() refuses invalid/${name} and gives the reason`, async () => {
     const path = `${FOLDER}invalid/${name}`;
     const [head] = /^(# .*\n)*/.exec(await Deno.readTextFile(path))!;
     const expected = head.split("\n").filter((line) => line !== "").map((line) => line.slice(2));
@@ -66,13 +66,13 @@ for (const { name } of Deno.readDirSync(`${FOLDER}invalid`)) {
 }
 
 Deno.test("tests/config/valid has a case for every field", async () => {
-  const told = new Set<string>();
+  const covered = new Set<string>();
   for (const name of VALID) {
     const { fields } = expectationsOf(await Deno.readTextFile(`${FOLDER}valid/${name}`));
-    for (const field of fields.keys()) told.add(field);
+    for (const field of fields.keys()) covered.add(field);
   }
   for (const field of leaves(CONFIGURATION_FIELDS)) {
-    assert(/^(apiVersion|kind)$/.test(field) || told.has(field), `${field} is in no case`);
+    assert(/^(apiVersion|kind)$/.test(field) || covered.has(field), `${field} is in no case`);
   }
 });
 

@@ -1,5 +1,5 @@
 /**
- * What the cases of this folder look at.
+ * Parts of the configuration that the cases of this folder check.
  *
  * @module
  */

@@ -1,5 +1,6 @@
 /**
- * What a client learns of its rights before it watches, on the fake and on the real API machinery.
+ * Tests how a client checks its rights before it watches, on the fake and on the real API
+ * machinery.
  *
  * @module
  */
@@ -16,7 +17,7 @@ const SLICES = { group: "discovery.k8s.io", plural: "endpointslices" } as const;
 
 /** Defines the test for one kind of server, which refuses its client all of Nodes. */
 export function defineAccessTests(name: string, start: StartConformanceServer): void {
-  Deno.test(`reviewAccess() says what the API server would refuse (${name})`, async () => {
+  Deno.test(`reviewAccess() returns the rights that the API server would deny (${name})`, async () => {
     await using server = await start();
     const auth = tokenAuth(server);
     await using transport = new Http2Transport({ clock: systemClock, auth });

@@ -1,5 +1,5 @@
 /**
- * Many random changes while connections break: in the end the client has to have what the server has.
+ * Many random changes while connections break: in the end the client must match the server.
  *
  * @module
  */
@@ -14,7 +14,7 @@ import { testService } from "./test_service.ts";
 
 const CHANGES = 300;
 const NAMES = 20;
-/** How connections break, and in which share of the changes. */
+/** The ways in which connections break, with the share of the changes. */
 const CUTS = [[0.01, "resetOpen"], [0.01, "closeOpen"], [0.01, "freezeOpen"]] as const;
 
 /** Makes the changes; its seed is in the message of a failure. `KUBE_RELAY_SEED` repeats one. */

@@ -1,6 +1,6 @@
 /**
- * The part of the suite that fits any cluster: it writes only into a namespace of its own, leaves it
- * to the server to choose addresses, and torments nobody.
+ * The part of the suite that fits any cluster: it writes only into its own namespace, lets the
+ * server choose addresses, and harms no other user.
  *
  * @module
  */
@@ -12,7 +12,7 @@ import { Follower } from "./follower.ts";
 import type { RawObject } from "./server.ts";
 import { testEndpointSlice } from "./test_objects.ts";
 
-/** How long a cluster of somebody's may take for one change. */
+/** The time limit for one change in a cluster that the user provides. */
 const DEADLINE = { deadlineMs: 60_000 };
 
 /** A cluster and what ends the use of it. */

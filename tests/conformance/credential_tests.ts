@@ -1,6 +1,6 @@
 /**
- * Every way in which a kubeconfig says who we are and whom we trust, and the rotation of each, against
- * a real API server.
+ * Tests every kind of client and server credentials in a kubeconfig, and the rotation of each,
+ * against a real API server.
  *
  * @module
  */
@@ -18,12 +18,12 @@ import { Follower } from "./follower.ts";
 import type { PemPair } from "./server.ts";
 import { testService } from "./test_service.ts";
 
-/** Stands in the server's certificate beside its addresses. */
+/** An additional name in the server's certificate, besides its addresses. */
 const SERVER_NAME = "apiserver.kube-relay.test";
 
 /** Defines the tests. */
 export function defineCredentialTests(program: string): void {
-  Deno.test("loadKubeAuth() gives what a real API server accepts", async (t) => {
+  Deno.test("loadKubeAuth() gives credentials that a real API server accepts", async (t) => {
     await using stage = await Stage.start(program);
     for (const [name, prepare] of Object.entries(USERS)) {
       await t.step(name, async () => {
@@ -157,7 +157,9 @@ class Stage implements AsyncDisposable {
     return { certificateFile, keyFile };
   }
 
-  /** Breaks every connection: what is open stays accepted, new requests show their credentials. */
+  /**
+   * Breaks every connection: the server accepts open ones, but new requests show their credentials.
+   */
   async restartApi(): Promise<void> {
     await this.server.killApi();
     await this.server.restartApi();

@@ -1,5 +1,5 @@
 /**
- * Events as they arrive: what the recorder posts has to be taken by a real API server.
+ * Tests that a real API server accepts the events of the recorder.
  *
  * @module
  */

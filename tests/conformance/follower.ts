@@ -1,5 +1,5 @@
 /**
- * A client under test: an {@linkcode ApiSource} whose informers remember everything they were told.
+ * A client under test: an {@linkcode ApiSource} whose informers record all events.
  *
  * @module
  */
@@ -16,13 +16,13 @@ import { eventually } from "../support/eventually.ts";
 import { MemoryLogger } from "../support/fakes/memory_logger.ts";
 import { RecordingInformers } from "../support/fakes/recording_informers.ts";
 
-/** How a {@linkcode Follower} behaves. */
+/** The options of a {@linkcode Follower}. */
 export interface FollowerOptions {
   readonly auth: KubeAuth;
   readonly nodeName?: string;
   /** Whether to try streaming lists first. @default {true} */
   readonly streamingLists?: boolean;
-  /** Whether Endpoints are followed beside EndpointSlices. @default {false} */
+  /** Whether Endpoints are followed besides EndpointSlices. @default {false} */
   readonly endpointsFallback?: boolean;
   readonly timing?: TransportTiming & ReflectorTiming;
 }
@@ -70,7 +70,7 @@ export class Follower implements AsyncDisposable {
     return this.#source.status();
   }
 
-  /** How following a kind goes. */
+  /** Returns the status of a followed kind. */
   following(kind: string): FollowedResource | undefined {
     return this.status.resources.find((resource) => resource.kind === kind);
   }
@@ -85,7 +85,7 @@ export class Follower implements AsyncDisposable {
     return this;
   }
 
-  /** Waits until the Service of this name has the address; `undefined`: until it is gone. */
+  /** Waits until the Service of this name has the address; `undefined`: until it is deleted. */
   async sees(
     name: string,
     clusterIp: string | undefined,

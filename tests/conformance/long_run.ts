@@ -1,8 +1,8 @@
 /**
- * Hours beside an API server that fails again and again: whatever is in the data plane at the end is
- * what the objects say, and nothing ever changed there that no object had changed.
+ * Runs for hours with an API server that fails again and again. The data plane must match the
+ * objects at the end, and must never change without a change of an object.
  *
- * Everything from the connection to the plan is the real thing; the data plane is a fake that counts.
+ * All parts from the connection to the plan are real; the data plane is a fake that counts.
  *
  * @module
  */
@@ -28,14 +28,14 @@ const NODE = "node-1";
 const NAMES = Array.from({ length: 12 }, (_, index) => `svc-${index}`);
 const ZONE = "topology.kubernetes.io/zone";
 
-/** Where objects are written. */
+/** Writes objects to an API server. */
 export interface ObjectWriter {
   create(object: RawObject): Promise<RawObject>;
   update(object: RawObject): Promise<RawObject>;
   delete(object: RawObject): Promise<void>;
 }
 
-/** How the client under test is made. */
+/** The options of the client under test. */
 export interface LongRunOptions {
   readonly clock: Clock;
   readonly auth: KubeAuth;
@@ -90,7 +90,7 @@ export class LongRunProxy implements AsyncDisposable {
     this.#running = this.#family.start().then(() => this.#source.run(this.#abort.signal));
   }
 
-  /** What the data plane holds, as `service: address of the cluster IP -> endpoints`. */
+  /** Returns the state of the data plane, as `service: address of the cluster IP -> endpoints`. */
   held(): Readonly<Record<string, string>> {
     return Object.fromEntries(
       [...this.backend.held.values()].map(({ name, clusterIp, endpoints }) => [
@@ -100,7 +100,7 @@ export class LongRunProxy implements AsyncDisposable {
     );
   }
 
-  /** What the client is doing, for the message of a failure. */
+  /** Returns the client's status, for the message of a failure. */
   sourceStatus(): unknown {
     return this.#source.status();
   }
@@ -118,13 +118,13 @@ const SILENT_METRICS: ConstructorParameters<typeof FamilyProxy>[0]["metrics"] = 
   { get: () => () => {} },
 );
 
-/** A cluster that a test changes at random, and a record of what it changed. */
+/** A cluster that a test changes at random, with a record of the changes. */
 export class RandomCluster {
   readonly #server: ObjectWriter;
   readonly #random: () => number;
   readonly #addresses = new Map<string, string>();
   readonly #endpoints = new Map<string, readonly string[]>();
-  /** Changes of objects of each Service, and of what all of them depend on. */
+  /** Changes of objects of each Service, and of objects on which all of them depend. */
   readonly #changes = new Map<string, number>();
   #zones = 0;
   #zone: string | undefined;
@@ -153,7 +153,7 @@ export class RandomCluster {
     await this.#changeEndpoints(name);
   }
 
-  /** What the data plane has to hold, in the form of {@linkcode LongRunProxy.held}. */
+  /** Returns the expected state of the data plane, in the form of {@linkcode LongRunProxy.held}. */
   wanted(): Readonly<Record<string, string>> {
     return Object.fromEntries(
       [...this.#addresses].map(([name, address]) => [
@@ -197,7 +197,7 @@ export class RandomCluster {
     this.#endpoints.delete(name);
   }
 
-  /** As an admin does who replaces a Service: its address can't be changed in place. */
+  /** As when an administrator replaces a Service: its address cannot be changed in place. */
   async #moveService(name: string): Promise<void> {
     this.#note(name, 2);
     await this.#server.delete(this.#service(name));
@@ -249,8 +249,8 @@ export class RandomCluster {
     };
   }
 
-  #slice(name: string, anew = !this.#endpoints.has(name)): RawObject {
-    if (anew) {
+  #slice(name: string, recreated = !this.#endpoints.has(name)): RawObject {
+    if (recreated) {
       const first = this.#number(200);
       const count = this.#number(4);
       const addresses = Array.from({ length: count }, (_, index) => `10.1.0.${first + index}`);
@@ -279,7 +279,7 @@ export class RandomCluster {
   }
 }
 
-/** Fails with both states when the data plane does not hold what the objects say. */
+/** Fails with both states if the data plane does not match the objects. */
 export function assertHolds(proxy: LongRunProxy, cluster: RandomCluster, seed: number): void {
   const state = JSON.stringify(proxy.sourceStatus());
   assertEquals(
@@ -289,7 +289,7 @@ export function assertHolds(proxy: LongRunProxy, cluster: RandomCluster, seed: n
   );
 }
 
-/** Whether the data plane holds what the objects say. */
+/** Whether the data plane matches the objects. */
 export function holds(proxy: LongRunProxy, cluster: RandomCluster): boolean {
   return JSON.stringify(proxy.held()) === JSON.stringify(cluster.wanted());
 }

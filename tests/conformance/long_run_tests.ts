@@ -1,5 +1,5 @@
 /**
- * Two hours of fake time beside the fake server, and minutes of real time beside the real one.
+ * Runs two hours of fake time with the fake server, and minutes of real time with the real one.
  *
  * @module
  */
@@ -18,12 +18,14 @@ import { tokenAuth } from "./machinery_auth.ts";
 const FAKE_HOURS = 2;
 /** Fake time that passes between two looks at the sockets, whose time is real. */
 const STEP_MS = 1000;
-/** In CI what the house asks for; on a developer's machine enough to see each fault some times. */
+/**
+ * In CI the required number; on a developer's machine enough for each fault to occur a few times.
+ */
 const REAL_SECONDS = Deno.env.get("REQUIRE_ALL") === "1" ? 300 : 30;
 
 /** Defines the test on the fake server. */
 export function defineFakeLongRun(): void {
-  Deno.test(`kube-relay holds what the objects say after ${FAKE_HOURS} hours of failures (fake)`, async () => {
+  Deno.test(`kube-relay matches the objects after ${FAKE_HOURS} hours of failures (fake)`, async () => {
     const seed = chooseSeed();
     const random = randomFrom(seed);
     await using fake = await FakeApiServer.start();
@@ -50,7 +52,7 @@ export function defineFakeLongRun(): void {
   });
 }
 
-/** What the fake does wrong, one at a time. */
+/** Returns the faults of the fake, which happen one at a time. */
 function fakeFaults(
   fake: FakeApiServer,
   { relay, random }: { readonly relay: TcpRelay; readonly random: () => number },
@@ -78,7 +80,7 @@ function storeOf({ store }: FakeApiServer) {
   };
 }
 
-/** Lets one step of fake time pass, and the sockets say what they have to say. */
+/** Advances fake time by one step, and lets the sockets deliver their data. */
 async function pass(clock: FakeClock): Promise<void> {
   await clock.advance(STEP_MS);
   await systemClock.sleep(1);
@@ -86,7 +88,7 @@ async function pass(clock: FakeClock): Promise<void> {
 
 /** Defines the test on the real API machinery. */
 export function defineRealLongRun(program: string): void {
-  Deno.test(`kube-relay holds what the objects say after ${REAL_SECONDS} s of failures (k8s.io/apiserver)`, async () => {
+  Deno.test(`kube-relay matches the objects after ${REAL_SECONDS} s of failures (k8s.io/apiserver)`, async () => {
     const seed = chooseSeed();
     const random = randomFrom(seed);
     await using server = await startApiMachinery({ program });

@@ -1,6 +1,6 @@
 /**
- * What `deploy/kubernetes` has to be applied, as the API machinery takes it: with strict field
- * checking, as `kubectl apply --validate=strict` asks for. The docs have no manifests of their own.
+ * Applies `deploy/kubernetes` to the API machinery with strict field checking, as `kubectl apply
+ * --validate=strict` does. The docs have no manifests of their own.
  *
  * @module
  */
@@ -19,7 +19,7 @@ const COLLECTIONS: Readonly<Record<string, (namespace: string) => string>> = {
 
 /** Defines the tests on the built API machinery. */
 export function defineManifestTests(program: string): void {
-  Deno.test("an API server with strict field checking takes deploy/kubernetes", async (t) => {
+  Deno.test("an API server with strict field checking accepts deploy/kubernetes", async (t) => {
     await using server = await startApiMachinery({ program });
     for (const path of MANIFESTS) {
       for (const object of await readManifest(path)) {

@@ -1,5 +1,5 @@
 /**
- * What a client makes of API servers that refuse what newer ones offer.
+ * Tests a client with old API servers, which refuse features of newer ones.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import { Follower } from "./follower.ts";
 import { tokenAuth } from "./machinery_auth.ts";
 import { testService } from "./test_service.ts";
 
-/** Where Debian's package `etcd-server` puts it; that of the PATH may be another version. */
+/** The path of etcd in Debian's package `etcd-server`; that of the PATH may be another version. */
 const DEBIAN_ETCD = "/usr/bin/etcd";
 
 /** Defines the tests. */
@@ -29,7 +29,7 @@ export async function defineOldServerTests(program: string): Promise<void> {
   Deno.test("ApiSource lists in pages when the server does not know streaming lists", () =>
     expectPagedList({ program, watchList: false }));
 
-  Deno.test("ApiSource asks without spec.clusterIP where that is no field selector", async () => {
+  Deno.test("ApiSource asks without spec.clusterIP if that is no field selector", async () => {
     await using server = await startApiMachinery({ program, clusterIpSelector: false });
     await server.create(testService("headless", "None"));
     await server.create(testService("web"));
@@ -40,7 +40,7 @@ export async function defineOldServerTests(program: string): Promise<void> {
     await follower.sees("web", "10.0.0.2");
   });
 
-  Deno.test("ApiSource goes on without ServiceCIDRs that it may not read", async () => {
+  Deno.test("ApiSource continues without ServiceCIDRs that it may not read", async () => {
     await using server = await startApiMachinery({
       program,
       forbiddenResources: ["servicecidrs", "nodes"],

@@ -1,5 +1,5 @@
 /**
- * What a client sees of a real API server that is killed, frozen, or loses its etcd or its history.
+ * Tests a client with a real API server that is killed, frozen, or loses its etcd or its history.
  *
  * @module
  */
@@ -12,7 +12,7 @@ import { tokenAuth } from "./machinery_auth.ts";
 import { testService } from "./test_service.ts";
 
 const OUTAGE_MS = 5000;
-/** What a busy machine may take on top of the times that were asked for. */
+/** The delay of a busy machine on top of the requested times. */
 const SLACK_MS = 3000;
 
 /** Defines the tests. */
@@ -126,7 +126,7 @@ const OUTAGES: Readonly<Record<string, Outage>> = {
   },
 };
 
-/** An API server whose etcd was away asks for it again only now and then. */
+/** An API server that lost its etcd reconnects only now and then. */
 async function untilWritable(server: ApiMachinery): Promise<void> {
   await eventually("the API server can write again", () => server.admin.ready(), {
     deadlineMs: 30_000,

@@ -1,6 +1,7 @@
 /**
- * What the conformance suite asks of an API server: the fake of `tests/support` and the real API
- * machinery of `tests/apiserver` both stand behind it, so that the fake can't drift from the truth.
+ * The interface of an API server for the conformance suite. The fake of `tests/support` and the
+ * real API machinery of `tests/apiserver` implement it, so that the suite finds every difference
+ * between them.
  *
  * @module
  */
@@ -26,7 +27,7 @@ export interface RawObject {
   readonly [field: string]: unknown;
 }
 
-/** What differs between servers; a case that needs what is missing is skipped by name. */
+/** The differences between servers. A case that needs a missing capability is skipped by name. */
 export interface ServerCapabilities {
   /** `sendInitialEvents` is answered with a bookmark at the end (etcd 3.5 and later). */
   readonly streamingLists: boolean;
@@ -75,5 +76,5 @@ export interface ConformanceServer extends AsyncDisposable {
   restartEtcd?(): Promise<void>;
 }
 
-/** Starts a server with nothing in it but what it makes itself (such as Service `default/kubernetes`). */
+/** Starts a server with no objects except its own (such as Service `default/kubernetes`). */
 export type StartConformanceServer = () => Promise<ConformanceServer>;

@@ -1,7 +1,7 @@
 /**
- * kube-relay through 20,000 object changes at a real API server: what it holds at the end is what it
- * held at a quarter of the way, a change costs the same, and no client of an unchanged Service sees
- * any of it. `KUBE_RELAY_SOAK_CHANGES` makes it longer.
+ * Runs kube-relay through 20,000 object changes at a real API server. Its memory at the end equals
+ * that at a quarter of the run, a change costs the same, and no client of an unchanged Service is
+ * affected. `KUBE_RELAY_SOAK_CHANGES` makes it longer.
  *
  * @module
  */
@@ -20,7 +20,7 @@ import type { RawObject } from "./server.ts";
 const CHANGES = Number(Deno.env.get("KUBE_RELAY_SOAK_CHANGES") ?? 20_000);
 /** Parts that are measured one by one; the first warms up. */
 const BATCHES = 12;
-/** Services that are there all the time, beside those that come and go. */
+/** Services that exist all the time, besides those that come and go. */
 const SERVICES = 200;
 /** Writers side by side, each on Services of its own. */
 const WRITERS = 8;
@@ -42,7 +42,8 @@ export function defineSoakTests(program: string): void {
     assert(end.held <= 1.1 * quarter.held, `it holds ${ratio(end.held, quarter.held)} as much`);
     // A connection of the steady client may just be going.
     assertAlmostEquals(end.handles, quarter.handles, 2, "open files and sockets");
-    // The cheapest batch of each half: what else runs on the machine makes single ones dearer.
+    // The cheapest batch of each half: other programs on the machine make single ones more
+    // expensive.
     const costs = batches.map(({ cpu }, index) => cpu - (batches[index - 1]?.cpu ?? 0)).slice(1);
     const [early, late] = [costs.slice(0, BATCHES / 2), costs.slice(BATCHES / 2)]
       .map((half) => Math.min(...half)) as [number, number];
@@ -113,7 +114,7 @@ class Soak implements AsyncDisposable {
     return soak;
   }
 
-  /** Makes at least so many changes, and leaves exactly the objects that there were. */
+  /** Makes at least this number of changes, and restores exactly the original objects. */
   async change(count: number): Promise<void> {
     const options = { first: Math.round(this.#made), count: count / WRITERS };
     await Promise.all(Array.from({ length: WRITERS }, (_, writer) => this.#write(writer, options)));
@@ -144,7 +145,7 @@ class Soak implements AsyncDisposable {
   tell(batches: readonly Measured[]): void {
     for (const [index, { held, resident, handles, cpu }] of batches.entries()) {
       const made = Math.round((index + 1) * this.#made / batches.length);
-      // deno-lint-ignore no-console -- the figures are wanted beside the verdict
+      // deno-lint-ignore no-console -- the figures are wanted besides the verdict
       console.log(
         `${made} changes: holds ${mib(held)} MiB, resident ${mib(resident)} MiB, ` +
           `${handles} handles, ${(cpu / 1e6).toFixed(1)} s CPU`,

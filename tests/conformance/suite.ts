@@ -1,6 +1,6 @@
 /**
- * What a client of the API server has to get right, whatever server it is: run on the fake by `fake_test.ts` and
- * on the real API machinery by `apiserver_test.ts`. If the two differ, the fake is mended.
+ * Tests the client of the API server: on the fake by `fake_test.ts` and on the real API machinery
+ * by `apiserver_test.ts`. If the two differ, the fake is wrong.
  *
  * @module
  */

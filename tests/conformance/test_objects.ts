@@ -1,5 +1,5 @@
 /**
- * Objects beside Services as they are written to an API server.
+ * Builds objects other than Services, in the form for an API server.
  *
  * @module
  */

@@ -1,7 +1,7 @@
 /**
- * What an API server answers, request by request: run on the fake and on the real API machinery, so that
- * a client that works with the fake works with a cluster. Only what a client reads is compared: status, reason, which
- * objects, which events.
+ * Compares the answers of API servers, request by request: on the fake and on the real API
+ * machinery, so that a client that works with the fake works with a cluster. Compares only what a
+ * client reads: status, reason, objects and events.
  *
  * @module
  */
@@ -37,8 +37,8 @@ const STREAMING = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderT
 const CREATE = "POST /api/v1/namespaces/default/services";
 
 /**
- * Requests and what is to be read from their answers. `{continue}` and `{version}` are those of the first page of
- * two Services; `… <body>` is sent as the body.
+ * Requests, and the relevant part of their answers. `{continue}` and `{version}` are those of the
+ * first page of two Services; `… <body>` is sent as the body.
  */
 const ANSWERS: readonly (readonly [request: string, answer: string])[] = [
   ["GET /api/v1/services", "200 ServiceList a b c d e headless"],
@@ -61,7 +61,7 @@ const ANSWERS: readonly (readonly [request: string, answer: string])[] = [
   ["GET /api/v1/services?labelSelector=%3D%3D", "400 BadRequest"],
   ["GET /apis/networking.k8s.io/v1/servicecidrs", "200 ServiceCIDRList"],
   ["GET /apis/networking.k8s.io/v1/unknown", "404 NotFound"],
-  // No Status: nobody answers for the group.
+  // No Status: no server is registered for the group.
   ["GET /apis/unknown.k8s.io/v1/unknown", "404 other"],
   ["GET /api/v1/namespaces/default/services/a", "200 Service"],
   ["GET /api/v1/namespaces/default/services/unknown", "404 NotFound"],
@@ -77,7 +77,7 @@ const ANSWERS: readonly (readonly [request: string, answer: string])[] = [
     `GET /apis/networking.k8s.io/v1/servicecidrs?${STREAMING}&allowWatchBookmarks=true`,
     "200 BOOKMARK k8s.io/initial-events-end",
   ],
-  // Without bookmarks nobody can tell where the list ends.
+  // Without bookmarks the end of the list is unknown.
   [`GET /api/v1/services?${STREAMING}&fieldSelector=metadata.name%3Dc`, "200 ADDED c"],
   ["GET /api/v1/services?watch=1&sendInitialEvents=true", "422 Invalid"],
   ["GET /api/v1/services?watch=1&resourceVersionMatch=NotOlderThan", "422 Invalid"],
@@ -97,7 +97,7 @@ const ANSWERS_AFTER_COMPACTION: typeof ANSWERS = [
   ["GET /api/v1/services", "200 ServiceList a c d e headless"],
 ];
 
-/** Where a list goes on. */
+/** The position at which a list continues. */
 interface Page {
   readonly version: string;
   readonly next: string;
@@ -114,7 +114,7 @@ class Wire implements Disposable {
     this.#http = Deno.createHttpClient({ caCerts: [server.ca] });
   }
 
-  /** Sends `METHOD PATH BODY`; resolves to what a client reads of the answer. */
+  /** Sends `METHOD PATH BODY`; resolves to the part of the answer that a client reads. */
   async ask(request: string, options: { readonly token?: string } = {}): Promise<string> {
     const [, method = "", target = "", body] = /^(\S+) (\S+)(?: (.*))?$/.exec(request) ?? [];
     const path = target.replace("{continue}", encodeURIComponent(this.firstPage.next))

@@ -15,7 +15,7 @@ import { readManifest } from "../support/builders/manifest_reading.ts";
 
 const FOLDER = new URL("./scenarios/", import.meta.url);
 
-/** What differs from the defaults, by scenario. */
+/** The differences from the defaults, by scenario. */
 const SETTINGS: Readonly<Record<string, PacketFlowSettings>> = {
   tree: { localTraffic: { kind: "byBridge", interfaceName: "cni0" }, nodePortAddresses: ["primary"] },
 };
@@ -39,7 +39,7 @@ export function goldenScenario(name: string): PacketFlowScenario {
   };
 }
 
-/** What has to hold for a scenario, on the node of the address plan. */
+/** Returns the plan of a scenario, on the node of the address plan. */
 export function goldenPlan(name: string, family: IpFamily): ProxyPlan {
   return planScenario(goldenScenario(name), family);
 }

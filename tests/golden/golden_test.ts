@@ -1,6 +1,6 @@
 /**
- * The exact text of rules for representative objects. `deno task golden:update` writes the files
- * anew; the difference is for the reviewer.
+ * Compares the exact text of rules for representative objects. `deno task golden:update` rewrites
+ * the files; a reviewer judges the difference.
  *
  * @module
  */
@@ -16,7 +16,7 @@ import { goldenPlan, goldenScenario, goldenScenarioNames } from "./golden_scenar
 
 const UPDATE = Deno.env.get("UPDATE_GOLDEN") === "1";
 
-/** How each mode says a scenario: by the function that `kube-relay render` prints with. */
+/** Renders a scenario in each mode, by the function of `kube-relay render`. */
 const MODES: Readonly<Record<string, (name: string, family: IpFamily) => string>> = {
   iptables(name, family) {
     const options = scenarioOptions(goldenScenario(name), family);
@@ -44,7 +44,7 @@ for (const [mode, render] of Object.entries(MODES)) {
         const path = new URL(file, folder);
         const text = render(name, family);
         if (UPDATE) Deno.writeTextFileSync(path, text);
-        else assertEquals(text, Deno.readTextFileSync(path), "deno task golden:update writes it anew");
+        else assertEquals(text, Deno.readTextFileSync(path), "deno task golden:update rewrites it");
       });
     }
   }

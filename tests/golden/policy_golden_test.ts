@@ -16,11 +16,11 @@ const UPDATE = Deno.env.get("UPDATE_GOLDEN") === "1";
 /** The text of a plan, by folder. */
 const FOLDERS = { "policy-iptables": renderIptables, "policy-nftables": renderNftables } as const;
 
-/** The case of each file, whose last step is rendered, and what differs from the defaults. */
+/** The case of each file, whose last step is rendered, and the differences from the defaults. */
 const FILES: Readonly<
-  Record<string, { readonly case: string } & Partial<Pick<PolicyPlanOptions, "deny">>>
+  Record<string, { readonly case: string } & Partial<Pick<PolicyPlanOptions, "deny" | "podLinks">>>
 > = {
-  denials: { case: "deny all, both ways" },
+  denials: { case: "deny all, both ways", podLinks: ["cni0"] },
   blocks: { case: "egress to a block with an exception" },
   ports: { case: "ports and names of one rule add up" },
   names: { case: "egress to a named port of a block is to pods in it" },
@@ -54,7 +54,7 @@ for (const [folder, render] of Object.entries(FOLDERS)) {
         const text = [...render(planOf(scenario, family))].join("");
         if (UPDATE) Deno.writeTextFileSync(path, text);
         else {
-          assertEquals(text, Deno.readTextFileSync(path), "deno task golden:update writes it anew");
+          assertEquals(text, Deno.readTextFileSync(path), "deno task golden:update rewrites it");
         }
       });
     }

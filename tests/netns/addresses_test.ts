@@ -25,7 +25,7 @@ import { isMissing } from "../support/requirement.ts";
 const ignore = isMissing("Service addresses on a real kernel", netnsRequirements());
 const PORT = 8080;
 
-/** What differs between the families. */
+/** The differences between the families. */
 const PLAN = {
   IPv4: {
     range: parseCidr("10.96.0.0/16"),
@@ -94,7 +94,7 @@ class Driver {
   }
 }
 
-/** A node with one link to somebody, a foreign address on `lo`, and a folder for the record. */
+/** A node with one link to a peer, a foreign address on `lo`, and a folder for the record. */
 interface Scene extends AsyncDisposable {
   readonly node: Namespace;
   readonly folder: string;
@@ -211,7 +211,7 @@ for (const family of IP_FAMILIES) {
   });
 
   Deno.test({
-    name: `${family}: an address that somebody else put there is used, and never removed`,
+    name: `${family}: a foreign address is used, and never removed`,
     ignore,
     async fn() {
       await using scene = await createScene();
@@ -231,7 +231,7 @@ for (const family of IP_FAMILIES) {
   });
 
   Deno.test({
-    name: `${family}: an AnyIP route: sockets bind, a restart adopts it, cleanup takes it away`,
+    name: `${family}: an AnyIP route: sockets bind, a restart adopts it, cleanup removes it`,
     ignore,
     async fn() {
       await using scene = await createScene();
@@ -344,7 +344,7 @@ for (const family of IP_FAMILIES) {
   });
 
   Deno.test({
-    name: `${family}: nor do they where the outgoing interface has no address of its own`,
+    name: `${family}: nor do they if the outgoing interface has no address of its own`,
     ignore,
     async fn() {
       await using scene = await createScene();

@@ -43,7 +43,7 @@ const PAIRS: readonly Pair[] = FAMILIES.flatMap((family, index) =>
   ).map((frontends, pair) => ({ family, number: index * 20 + pair + 50, frontends }))
 );
 
-/** Where the Service with this number is reached. */
+/** Returns the frontends of the Service with this number. */
 function addressesOf({ family, number }: Pair) {
   const { clusterIp, externalIp, loadBalancerIp, node } = ADDRESSES[family];
   const numbered = (address: string) => address.replace(/(?<=[.:])[0-9a-f]+$/, `${number}`);
@@ -93,7 +93,7 @@ function sliceOf({ family, number }: Pair, pods: readonly Pod[]): EndpointSlice 
   });
 }
 
-/** What the manifests say of all Services. */
+/** The properties of all Services in the manifests. */
 interface Wanted {
   readonly pods: readonly Pod[];
   readonly timeoutSeconds?: number;
@@ -123,7 +123,10 @@ class AffinityStage {
     );
   }
 
-  /** Who answers at a frontend of each ServicePort, by its number and protocol. */
+  /**
+   * Returns the endpoint that answers at a frontend of each ServicePort, by its number and
+   * protocol.
+   */
   async ask(frontendOf: (pair: Pair) => Frontend): Promise<ReadonlyMap<string, string>> {
     const answers = new Map<string, string>();
     for (const pair of PAIRS) {
@@ -135,12 +138,15 @@ class AffinityStage {
     return answers;
   }
 
-  /** What `explain` says of the endpoint that the client has at a frontend of the first TCP ServicePort. */
+  /**
+   * Returns the affinity of the client that `explain` reports at a frontend of the first TCP
+   * ServicePort.
+   */
   async explained(frontend: Frontend): Promise<string> {
     const { address, port } = addressesOf(PAIRS[0]!).frontends[frontend];
     const query = new URLSearchParams({ from: IPv4.client, to: `${address}:${port}` });
     const socket = `${this.#scene.folder}/control.sock`;
-    // On a busy machine the question may take longer than explain waits for.
+    // On a busy machine the query may take longer than the time limit of explain.
     return await eventually("explain knows the endpoint of the client", async () => {
       const report = await askControl(socket, { route: `/explain?${query}` }) as ExplainReport;
       const { entry } = report.packets[0]?.affinity ?? {};
@@ -180,7 +186,7 @@ async function checkAffinity(
     assertEquals(await stage.ask(bySecond), first);
     assertEquals(await stage.ask(byFirst), first);
   });
-  await t.step("an endpoint goes, and its clients move at all frontends", async () => {
+  await t.step("an endpoint is removed, and its clients move at all frontends", async () => {
     await stage.write({ pods: ["b1"] });
     for (const by of [byFirst, bySecond]) assertOnly(await stage.ask(by), "pod-b1");
     await stage.write({ pods: ["a1", "b1"] });
@@ -217,7 +223,7 @@ function assertOnly(answers: ReadonlyMap<string, string>, pod: string): void {
   assertEquals([...answers].filter(([, name]) => name !== pod), []);
 }
 
-/** A mode, and what a test of it needs. */
+/** A mode, with the requirements of its test. */
 type AffinityMode = Pick<RuleMode, "args" | "name" | "prepare" | "requirements">;
 
 const USERSPACE: AffinityMode = {
@@ -229,7 +235,7 @@ const USERSPACE: AffinityMode = {
 
 for (const mode of [...RULE_MODES, USERSPACE]) {
   Deno.test({
-    name: `${mode.name}: a client stays at one endpoint, by whichever frontend it comes`,
+    name: `${mode.name}: a client stays at one endpoint, at every frontend`,
     ignore: isMissing(`session affinity in ${mode.name}`, [
       ...mode.requirements(),
       program("conntrack"),

@@ -1,6 +1,7 @@
 /**
- * Services that nobody changes must not notice that others do. `tests/support/stages/churn_stage.ts` has the
- * switches for an earlier run's changes and for sabotage.
+ * Tests that clients of unchanged Services notice no change of other Services.
+ * `tests/support/stages/churn_stage.ts` has the switches for an earlier run's changes and for
+ * sabotage.
  *
  * @module
  */
@@ -12,7 +13,7 @@ import { IPTABLES_MODES, RULE_MODES } from "../support/stages/rule_modes.ts";
 
 const ignore = isMissing("churn with real packets", [...netnsRequirements(), program("ss")]);
 
-/** Addresses and routes of the node, and what kube-relay says that it serves. */
+/** Addresses and routes of the node, and the Services that kube-relay reports as served. */
 async function stateOf(node: Namespace, status: StatusReport): Promise<unknown> {
   const lines = async (command: string) => (await node.ip(command)).split("\n").sort();
   const sockets = (await node.output("ss", ["-Hlntu"])).split("\n")
@@ -41,7 +42,7 @@ const CHANGES_WITH_LEGACY = 1_000;
 for (const mode of RULE_MODES) {
   const changes = mode === IPTABLES_MODES.legacy ? CHANGES_WITH_LEGACY : 2_000;
   Deno.test({
-    name: `churn: ${changes} random changes in ${mode.name} leave what a fresh start makes`,
+    name: `churn: ${changes} random changes in ${mode.name} leave the state of a fresh start`,
     ignore: isMissing(`churn through ${mode.name}`, mode.requirements()),
     async fn() {
       await runChurn({

@@ -63,15 +63,15 @@ Deno.test({
     }
     const client = ProbeClient.start(cluster.client);
     const { localPods, clusterIp } = ADDRESSES.IPv4;
-    const nobody = { protocol: "TCP", address: localPods[0], port: PORT + 1 } as const;
-    assertEquals(await client.who(nobody), "refused");
-    // The node forwards what it does not serve, and nothing answers for a Service.
-    assertEquals((await client.who({ ...nobody, address: clusterIp }, 300)).includes("pod"), false);
+    const closed = { protocol: "TCP", address: localPods[0], port: PORT + 1 } as const;
+    assertEquals(await client.who(closed), "refused");
+    // The node forwards packets to an unserved address, and no server answers for a Service.
+    assertEquals((await client.who({ ...closed, address: clusterIp }, 300)).includes("pod"), false);
   },
 });
 
 Deno.test({
-  name: "ProbeClient.startLoad() counts every attempt, and finds servers that nobody expects",
+  name: "ProbeClient.startLoad() counts every attempt, and finds unexpected servers",
   ignore,
   async fn() {
     await using cluster = await createClusterTopology();

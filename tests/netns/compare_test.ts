@@ -1,5 +1,5 @@
 /**
- * What another process finds when it compares the kernel with a plan that was applied: nothing.
+ * Tests that another process finds no difference when it compares the kernel with an applied plan.
  *
  * @module
  */
@@ -42,13 +42,13 @@ for (const { name, mode, requirements, prepare } of RULE_MODES) {
 
 for (const { name, mode, requirements, prepare } of RULE_MODES) {
   Deno.test({
-    name: `${name}: what the kernel refused of a Service is no difference, and no repair writes it`,
+    name: `${name}: an object that the kernel refused is no difference, and no repair writes it`,
     ignore: isMissing(name, [...requirements()]),
     fn: async () => {
       await using stage = await CompareStage.create(mode, prepare);
       const [first, ...others] = damagedServices();
       const bad = testServicePlan({ name: "bad", clusterIp: "172.30.9.9" });
-      // Nothing that is parsed first can be refused; this is what a bug of ours would look like.
+      // Parsed input can never be refused; this simulates a bug of kube-relay.
       const broken = { ...bad, clusterIp: "172.30.9.300" as never };
       const { quarantined } = await stage.sync([first!, broken, ...others]);
       assertEquals(quarantined.map(({ key }) => key), [bad.key]);

@@ -55,15 +55,15 @@ function planOf(family: IpFamily, pods: readonly Pod[] | undefined): ProxyPlan {
   });
 }
 
-/** A node with one Service, whose rules and whose cleaner follow what the test says. */
+/** A node with one Service, whose rules and cleaner are controlled by the test. */
 class Stage implements AsyncDisposable {
   readonly client: ProbeClient;
   readonly logger = new MemoryLogger();
   #plan: ProxyPlan | undefined;
   #cleaner: ConntrackCleaner;
   #runs: number[] = [];
-  /** What the change log has of each run, by ServicePort. */
-  #told: (readonly (readonly [string, number])[])[] = [];
+  /** The cleanings of each run in the change log, by ServicePort. */
+  #cleanings: (readonly (readonly [string, number])[])[] = [];
   readonly #controller = new AbortController();
   readonly #running: Promise<void>[] = [];
 
@@ -80,7 +80,7 @@ class Stage implements AsyncDisposable {
     return UDP_ADDRESSES[this.family];
   }
 
-  /** Writes rules for these endpoints and lets the cleaner do what follows. Returns what it deleted. */
+  /** Writes rules for these endpoints and runs the cleaner. Returns its deletions. */
   async serve(pods: readonly Pod[] | undefined): Promise<number> {
     const { vip, node } = this.addresses;
     const to = pods?.[0];
@@ -95,7 +95,7 @@ class Stage implements AsyncDisposable {
     this.#cleaner.synced(this.family, next, testPlanChanges(next, this.#plan));
     this.#plan = next;
     const deleted = await eventually("the flows are looked after", () => this.#runs[runs]);
-    assertEquals(this.#told[runs], deleted === 0 ? [] : [["ns/dns/UDP", deleted]]);
+    assertEquals(this.#cleanings[runs], deleted === 0 ? [] : [["ns/dns/UDP", deleted]]);
     return deleted;
   }
 
@@ -111,7 +111,7 @@ class Stage implements AsyncDisposable {
       logger: this.logger,
       conntrack: createConntrack(this.node.commands),
       metrics: { conntrackReconciled: (_, { deleted }) => void this.#runs.push(deleted) },
-      changes: { flowsCleaned: (_, { removed }) => void this.#told.push([...removed]) },
+      changes: { flowsCleaned: (_, { removed }) => void this.#cleanings.push([...removed]) },
     });
     this.#running.push(cleaner.run(this.#controller.signal));
     return cleaner;
@@ -148,7 +148,7 @@ for (const family of IP_FAMILIES) {
         return flows.length === 1 ? flows : undefined;
       });
       const said = async () => await Promise.all(kept.map((each) => each.who(SOON_MS)));
-      await t.step("when its endpoint is gone and another is there", async () => {
+      await t.step("when its endpoint was removed and another one exists", async () => {
         assertEquals(await said(), ["a", "a"]);
         assertEquals(await stage.serve(["b"]), 3);
         assertEquals(await said(), ["b", "b"]);
@@ -160,12 +160,15 @@ for (const family of IP_FAMILIES) {
         assertEquals(await stage.serve(["b"]), 0);
         assertEquals(await stage.node.flows(vip, PORT), before);
       });
-      await t.step("when the last endpoint is gone (upstream: stays with the dead)", async () => {
-        assertEquals(await stage.serve([]), 2);
-        assert(!(await said()).includes("b"));
-        assertEquals(await stage.serve(["a"]), 2);
-        assertEquals(await said(), ["a", "a"]);
-      });
+      await t.step(
+        "when the last endpoint was removed (upstream: stays with the dead one)",
+        async () => {
+          assertEquals(await stage.serve([]), 2);
+          assert(!(await said()).includes("b"));
+          assertEquals(await stage.serve(["a"]), 2);
+          assertEquals(await said(), ["a", "a"]);
+        },
+      );
       await t.step("when the Service is deleted (upstream: stays)", async () => {
         assertEquals(await stage.serve(undefined), 2);
         assert(!(await said()).includes("a"));
@@ -179,7 +182,7 @@ for (const family of IP_FAMILIES) {
 }
 
 Deno.test({
-  name: "createConntrack() goes through 20,000 flows line by line, and deletes thousands by one",
+  name: "createConntrack() reads 20,000 flows line by line, and deletes thousands by one process",
   ignore,
   async fn() {
     await using node = await UdpRulesNode.create();
@@ -200,7 +203,7 @@ Deno.test({
     const entries = await conntrack.listUdp("IPv4", {
       ports: new Set([53, 54, 55, 56].map(parsePort)),
       onFlow({ destination }) {
-        // Somebody else on the machine may say something in a new namespace, too.
+        // Other programs of the machine may send packets in a new namespace, too.
         if (destination !== dns) return;
         seen++;
         longestRun = Math.max(longestRun, ++run);

@@ -1,6 +1,6 @@
 /**
- * Damage to the addresses and routes of userspace mode is found, named and mended, and what others have
- * on `lo` stays.
+ * Tests that damage to the addresses and routes of userspace mode is found, named and repaired, and
+ * that foreign addresses on `lo` stay.
  *
  * @module
  */
@@ -18,7 +18,7 @@ import { testProxyPlan, testServicePlan } from "../support/builders/service_plan
 
 const ignore = isMissing("damage to addresses on lo", netnsRequirements());
 
-/** What differs between the families. */
+/** The differences between the families. */
 const PLAN = {
   IPv4: {
     vips: ["172.30.0.1", "172.30.0.2"],
@@ -41,7 +41,7 @@ const PLAN = {
 for (const family of IP_FAMILIES) {
   Deno.test({
     name:
-      `userspace (${family}): diff names damage to addresses, and a repair mends it and nothing else`,
+      `userspace (${family}): diff names damage to addresses, and a repair corrects nothing else`,
     ignore,
     fn: async (t) => {
       const { vips, stale, foreign, range, whole, wider } = PLAN[family];
@@ -109,7 +109,7 @@ for (const family of IP_FAMILIES) {
           assertEquals(await state(), before);
         });
       }
-      await t.step("two repairs at once mend", async () => {
+      await t.step("two simultaneous repairs succeed", async () => {
         const damage = vips.map((address) => `addr del ${address}/${whole} dev lo`);
         await node.ipBatch(damage);
         let isFirst = true;

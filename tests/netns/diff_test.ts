@@ -1,7 +1,7 @@
 /**
- * Every kind of damage to what a mode has in the kernel is found and named, and mended without
- * anything else being touched: rules keep their handles and counters, and what other software has there
- * stays as it is, byte for byte.
+ * Tests that every kind of damage to a mode's objects in the kernel is found, named and repaired,
+ * and that nothing else is touched: rules keep their handles and counters, and foreign objects stay
+ * byte for byte the same.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * What a mode wrote itself is no drift, whatever came before.
+ * Tests that a mode reports no drift for its own writes, whatever came before.
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
- * What clients notice when endpoints change in the modes whose rules stay: in a rollout, and while
- * kube-relay is dead.
+ * Tests the effect of changed endpoints on clients in the modes whose rules stay: in a rollout, and
+ * while kube-relay is dead.
  *
  * @module
  */
@@ -121,7 +121,7 @@ for (const mode of RULE_MODES) {
   });
 
   Deno.test({
-    name: `endpoints of ${mode.name} come and go while it is dead: no connection fails`,
+    name: `endpoints of ${mode.name} are added and removed while it is dead: no connection fails`,
     ignore,
     async fn() {
       await using stage = await RuleScene.create(mode);
@@ -146,7 +146,7 @@ for (const mode of RULE_MODES) {
   });
 
   Deno.test({
-    name: `a pod that is gone while ${mode.name} is dead gets packets until the next start`,
+    name: `a pod that is removed while ${mode.name} is dead gets packets until the next start`,
     ignore,
     async fn() {
       await using stage = await RuleScene.create(mode);

@@ -1,5 +1,6 @@
 /**
- * kube-proxy's leftovers in a real kernel, beside rules of others: found, and taken away alone.
+ * Tests that kube-proxy's leftovers in a real kernel are found and removed, and that foreign rules
+ * next to them stay.
  *
  * @module
  */
@@ -32,7 +33,7 @@ function remove(node: RulesNode, options: { dryRun?: boolean; own?: OwnState } =
 
 for (const variant of VARIANTS) {
   Deno.test({
-    name: `removeKubeProxy() leaves all rules of others as they were: iptables-${variant}`,
+    name: `removeKubeProxy() leaves all foreign rules as they were: iptables-${variant}`,
     ignore,
     async fn() {
       await using node = await createUsedNode([variant]);
@@ -55,7 +56,8 @@ for (const variant of VARIANTS) {
 }
 
 Deno.test({
-  name: "removeKubeProxy() takes ipvs mode's rules and sets of both families, and nftables' tables",
+  name:
+    "removeKubeProxy() removes ipvs mode's rules and sets of both families, and nftables' tables",
   ignore,
   async fn() {
     await using node = await createUsedNode();
@@ -92,7 +94,8 @@ Deno.test({
 });
 
 Deno.test({
-  name: "removeKubeProxy() takes halves, doubled rules, and goes on past what somebody else holds",
+  name:
+    "removeKubeProxy() removes partial and doubled rules, and continues past objects that other programs use",
   ignore,
   async fn() {
     await using node = await createUsedNode();
@@ -143,7 +146,7 @@ COMMIT
 });
 
 Deno.test({
-  name: "removeKubeProxy() leaves what the running mode keeps for itself",
+  name: "removeKubeProxy() leaves the objects that the running mode adopts",
   ignore,
   async fn() {
     await using node = await createUsedNode(["nft"]);
@@ -171,7 +174,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "findForeignSoftware() tells leftovers of each mode from rules of others",
+  name: "findForeignSoftware() distinguishes leftovers of each mode from foreign rules",
   ignore,
   async fn() {
     await using node = await createUsedNode(["nft"]);

@@ -1,6 +1,7 @@
 /**
- * The iptables mode against everything that others do to its rules, with the kernel's own answers, in
- * both variants. What is compared is what a fresh start on an untouched node comes to.
+ * Tests the iptables mode with every change that other programs make to its rules, with the
+ * kernel's own answers, in both variants. The expected state is that of a fresh start on an
+ * untouched node.
  *
  * @module
  */
@@ -30,7 +31,7 @@ const MASQUERADE = "-A POSTROUTING -m mark --mark 0x77 -j MASQUERADE";
 /** One rule of another program in each built-in chain, and one in a chain of its own. */
 const FOREIGN = [
   ["*mangle", ...rulesOf("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")],
-  ["*filter", ":THEIRS - [0:0]", ...rulesOf("INPUT", "FORWARD", "OUTPUT", "THEIRS")],
+  ["*filter", ":OTHER-CHAIN - [0:0]", ...rulesOf("INPUT", "FORWARD", "OUTPUT", "OTHER-CHAIN")],
   ["*nat", ...rulesOf("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"), MASQUERADE],
 ].flatMap((lines) => [...lines, "COMMIT", ""]).join("\n");
 
@@ -38,7 +39,7 @@ function rulesOf(...chains: readonly string[]): string[] {
   return chains.map((chain) => `-A ${chain} ${MARK}`);
 }
 
-/** A node with rules of others, on which kube-relay runs in iptables mode. */
+/** A node with foreign rules, on which kube-relay runs in iptables mode. */
 class FaultScene implements AsyncDisposable {
   readonly scene: RelayScene;
   readonly #variant: Variant;
@@ -91,7 +92,7 @@ class FaultScene implements AsyncDisposable {
     return texts.join("\n");
   }
 
-  /** Rules of others, in the order of their chains. */
+  /** Foreign rules, in the order of their chains. */
   async foreign(): Promise<readonly string[]> {
     return (await this.rules()).split("\n").filter((line) => line.includes("0x77"));
   }
@@ -105,7 +106,10 @@ function chainOf(line: string): string {
   return /^(?:-A |:)(\S+)/.exec(line)?.[1] ?? "";
 }
 
-/** How others take rules away: chains and all, their rules alone, or by loading a table of their own. */
+/**
+ * The ways in which other programs remove rules: with their chains, only the rules, or by loading a
+ * table.
+ */
 const FLUSHES: Readonly<Record<string, (stage: FaultScene, table: string) => Promise<void>>> = {
   "-F and -X": async (stage, table) => {
     await stage.iptables("-t", table, "-F");
@@ -129,8 +133,8 @@ for (const variant of VARIANTS) {
         for (const table of TABLES) {
           await t.step(`${table} by ${how}`, async () => {
             await flush(stage, table);
-            // What the flush took of others is not ours to bring back.
-            const isOthers = (line: string) => /0x77|THEIRS/.test(line);
+            // kube-relay does not restore foreign rules that the flush removed.
+            const isOthers = (line: string) => /0x77|OTHER-CHAIN/.test(line);
             const ours = before.get(table)!.split("\n").filter((line) => !isOthers(line)).join(
               "\n",
             );
@@ -161,7 +165,7 @@ for (const variant of VARIANTS) {
       assertEquals(await client.who(VIP), "pod-a1", "rules stay");
       const kept = await client.open(VIP);
       assertEquals(await kept.who(), "pod-a1");
-      // Half of a sync, and what a kube-proxy of long ago left.
+      // Half of a sync, and the leftovers of an old kube-proxy.
       await stage.restore([
         ...["*nat", ":KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]", ":KUBE-VIP-ac1f0000-16 - [0:0]"],
         ...["-A KUBE-VIP-ac1f0000-16 -d 172.31.0.1/32 -j KUBE-SVC-AAAAAAAAAAAAAAAA"],
@@ -186,7 +190,7 @@ for (const variant of VARIANTS) {
   });
 
   Deno.test({
-    name: `iptables faults (${variant}): a chain of ours that others lead to is emptied, and stays`,
+    name: `iptables faults (${variant}): a chain with foreign references is emptied, and stays`,
     ignore,
     async fn() {
       await using stage = await FaultScene.create(variant);
@@ -201,7 +205,7 @@ for (const variant of VARIANTS) {
       await relay.settled();
       const [, chain] = /^:(KUBE-VIP-\S+) /m.exec(await stage.table("filter")) ?? [];
       assert(chain !== undefined);
-      await stage.restore(`*filter\n-A THEIRS -s 192.0.2.9/32 -j ${chain}\nCOMMIT\n`);
+      await stage.restore(`*filter\n-A OTHER-CHAIN -s 192.0.2.9/32 -j ${chain}\nCOMMIT\n`);
       await stage.scene.write(webServices(), webSlices("a1"));
       await relay.until(
         "the others are gone",
@@ -213,7 +217,7 @@ for (const variant of VARIANTS) {
       const lines = (await stage.table("filter")).split("\n");
       assertEquals(lines.filter((line) => line.includes(chain)), [
         `:${chain} - [0:0]`,
-        `-A THEIRS -s 192.0.2.9/32 -j ${chain}`,
+        `-A OTHER-CHAIN -s 192.0.2.9/32 -j ${chain}`,
       ]);
       assertEquals(lines.filter((line) => line.startsWith(":KUBE-VIP-")).length, 1);
       await relay.stop();
@@ -228,7 +232,7 @@ Deno.test({
   async fn() {
     await using stage = await FaultScene.create("legacy");
     const { scene, node } = stage;
-    // A lock of its own: that of the machine is shared by all namespaces.
+    // A separate lock: that of the machine is shared by all namespaces.
     const lock = `${scene.folder}/xtables.lock`;
     const relay = scene.start(["--mode=iptables"], { by: ["env", `XTABLES_LOCKFILE=${lock}`] });
     await relay.settled();

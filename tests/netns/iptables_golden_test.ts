@@ -21,7 +21,7 @@ const ignore = isMissing("iptables-restore of golden rules", [
 
 for (const variant of VARIANTS) {
   Deno.test({
-    name: `iptables-${variant}-restore takes every golden file`,
+    name: `iptables-${variant}-restore accepts every golden file`,
     ignore,
     fn: async (t) => {
       await using namespace = await Namespace.create("golden");

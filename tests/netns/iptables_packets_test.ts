@@ -1,6 +1,6 @@
 /**
- * What iptables mode does with packets beyond the packet-flow table: those that are nobody's, those
- * that a strict firewall would drop, and those of flows whose endpoint has gone.
+ * Tests iptables mode with packets beyond the packet-flow table: those of no Service, those that a
+ * strict firewall would drop, and those of flows whose endpoint was removed.
  *
  * @module
  */
@@ -34,13 +34,16 @@ for (const variant of IPTABLES_VARIANTS) {
       await stage.scene.write(webServices(BALANCED), webSlices("a1"));
       const relay = stage.start();
       await relay.settled();
-      await t.step("an endpoint goes: its UDP flows move, its TCP connections go on", async () => {
-        await checkFlowsOfGoneEndpoint(stage.scene, BALANCED);
-      });
-      await t.step("health check node ports are open where INPUT drops the rest", async () => {
+      await t.step(
+        "an endpoint is removed: its UDP flows move, its TCP connections continue",
+        async () => {
+          await checkFlowsOfGoneEndpoint(stage.scene, BALANCED);
+        },
+      );
+      await t.step("health check node ports are open if INPUT drops the rest", async () => {
         await checkHealthCheckPort(stage);
       });
-      await t.step("nobody outside reaches what listens on 127.0.0.1", async () => {
+      await t.step("no outside client reaches a server on 127.0.0.1", async () => {
         const { node, scene, variant } = stage;
         await checkMartians(scene, async () => {
           await node.output(`iptables-${variant}`, ["-w", "-F", "KUBE-FIREWALL"]);
@@ -63,7 +66,7 @@ const BALANCED = {
   healthCheckNodePort: HEALTH_CHECK_PORT,
 };
 
-/** The first line that an HTTP server says; empty when nobody answers. */
+/** The first line of an HTTP server; empty if there is no answer. */
 async function statusLine(namespace: Namespace, port: number): Promise<string> {
   const request = `GET /healthz HTTP/1.1\\r\\nHost: node\\r\\nConnection: close\\r\\n\\r\\n`;
   const script = `exec 3<>/dev/tcp/${IPv4.node}/${port} && printf '${request}' >&3 && head -1 <&3`;
@@ -75,7 +78,7 @@ async function checkHealthCheckPort({ node, scene, variant }: IptablesScene): Pr
   const healthz = 10256;
   assertEquals(await statusLine(client, healthz), "HTTP/1.1 200 OK");
   const iptables = `iptables-${variant}`;
-  // At the end, so that everything that is ours comes first.
+  // At the end, after all rules of kube-relay.
   const drop = ["INPUT", "-i", "eth0", "-m", "conntrack", "--ctstate", "NEW", "-j", "DROP"];
   await node.output(iptables, ["-w", "-A", ...drop]);
   assertEquals(await statusLine(client, healthz), "", "the firewall drops");
@@ -99,13 +102,13 @@ async function checkInvalid(
   await send();
   await eventually("it is dropped", async () => await dropped() > before);
   assertEquals(await arrived(), 0);
-  // That it would have arrived shows when the rule is gone.
+  // Without the rule, the packet arrives.
   await node.output(`${prefix}-${variant}`, ["-w", "-F", "KUBE-FORWARD"]);
   await send();
   await eventually("it arrives", async () => await arrived() > 0);
 }
 
-/** How many packets have met a rule. */
+/** Returns the number of packets that matched a rule. */
 async function packetsOf(namespace: Namespace, tool: string, rule: RegExp): Promise<number> {
   const saved = await namespace.output(`${tool}-save`, ["-c", "-t", "filter"]);
   for (const line of saved.split("\n")) {

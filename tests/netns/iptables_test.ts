@@ -16,7 +16,7 @@ const ignore = isMissing("iptables mode with real packets", [
   ...IPTABLES_VARIANTS.flatMap(iptablesRequirements),
 ]);
 
-/** What a kubelet leaves: an old one has a rule in its chain that nobody else knows. */
+/** The rules of a kubelet. An old one has a rule in its chain that no other program knows. */
 const KUBELET = `*mangle
 :KUBE-IPTABLES-HINT - [0:0]
 COMMIT
@@ -61,7 +61,7 @@ for (const variant of IPTABLES_VARIANTS) {
   });
 
   Deno.test({
-    name: `iptables mode (${variant}) leaves what the kubelet has as it is`,
+    name: `iptables mode (${variant}) leaves the rules of the kubelet as they are`,
     ignore,
     async fn() {
       await using stage = await IptablesScene.create(variant);

@@ -1,6 +1,6 @@
 /**
- * Services whose endpoints lead back to kube-relay itself, in userspace mode: by their addresses, and
- * by rules that nobody plans with.
+ * Tests Services whose endpoints lead back to kube-relay itself, in userspace mode: by their
+ * addresses, and by foreign rules.
  *
  * @module
  */
@@ -94,7 +94,7 @@ async function receivedBy(node: Namespace): Promise<number> {
   return Number(await node.output("cat", ["/sys/class/net/eth0/statistics/rx_packets"]));
 }
 
-/** What is in quarantine, each Service once. */
+/** Returns the Services in quarantine, each once. */
 function quarantined(status: StatusReport): string[] {
   const names = servicesOf(status).flatMap(({ name, quarantined }) =>
     quarantined === undefined ? [] : [name.replace(/^ns1\/|:.*$/g, "")]
@@ -103,7 +103,7 @@ function quarantined(status: StatusReport): string[] {
 }
 
 Deno.test({
-  name: "Services in a circle take no connection and no datagram, and are named; others work",
+  name: "Services in a circle accept no connection and no datagram, and are named; others work",
   ignore,
   async fn() {
     await using scene = await RelayScene.create();
@@ -139,7 +139,7 @@ Deno.test({
     const without = names.filter((name) => !name.startsWith("pair"));
     await relay.until("one is out", (status) => quarantined(status).join() === without.join());
     const times = relay.log.split("Service port is in quarantine").length - 1;
-    assertEquals(times, names.length * 2, "each is told once");
+    assertEquals(times, names.length * 2, "each is reported once");
   },
 });
 
@@ -175,7 +175,8 @@ Deno.test({
 });
 
 Deno.test({
-  name: "a datagram that circles between two nodes by a node port ends, and others are served",
+  name:
+    "a datagram that circles between two nodes by a node port ends, and other clients are served",
   ignore,
   async fn() {
     await using scene = await RelayScene.create();

@@ -1,6 +1,6 @@
 /**
- * The toolkit for nft with a table that is none of Services: real nft takes what is written, and what
- * it lists comes to what was written.
+ * Tests the toolkit for nft with a table that does not belong to Services: real nft accepts the
+ * written table, and its listing matches.
  *
  * @module
  */
@@ -133,7 +133,7 @@ function wanted(elements: readonly NftElement<Name>[]): Record<string, Record<st
   return maps;
 }
 
-/** The elements that a reading has, and the chains whose rules or hook are not the wanted ones. */
+/** The elements of a reading, and the chains whose rules or hook differ from the wanted ones. */
 async function found({ runner }: Stage) {
   const reading = await runner.readWithCode();
   if (reading === undefined) return undefined;
@@ -163,12 +163,12 @@ const ALL = {
 };
 
 Deno.test({
-  name: "nft toolkit: what is written to a table of any user is what is read of it",
+  name: "nft toolkit: a table of any user is read as it was written",
   ignore,
   fn: async () => {
     await using stage = await Stage.create();
     assertEquals([await found(stage), await stage.runner.isThere()], [undefined, false]);
-    // A second time over what is there: that is what a start does.
+    // A second write over the existing table, as at a start.
     for (let time = 0; time < 2; time++) {
       await stage.writeAll();
       assertEquals(await found(stage), ALL);
@@ -183,7 +183,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "nft toolkit: elements and chains come and go in one transaction each",
+  name: "nft toolkit: elements and chains are added and removed in one transaction each",
   ignore,
   fn: async () => {
     await using stage = await Stage.create();
@@ -208,7 +208,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "nft toolkit: what another program changes shows in the next reading, and is put right",
+  name: "nft toolkit: the next reading shows changes by other programs, and they are repaired",
   ignore,
   fn: async () => {
     await using stage = await Stage.create();

@@ -42,7 +42,7 @@ async function createNode(): Promise<Namespace> {
   return node;
 }
 
-/** Runs a command; one that goes on for ever is ended, and has not failed. */
+/** Runs a command. An endless one is stopped, and does not count as failed. */
 async function run(node: Namespace, words: readonly string[]): Promise<string> {
   const { code, stdout, stderr } = await node.run("timeout", ["1", ...words]);
   assert(code === 0 || (code === 124 && words[1] === "monitor"), `${words.join(" ")}: ${stderr}`);
@@ -55,7 +55,7 @@ function lineOf(text: string): string {
 }
 
 Deno.test({
-  name: "docs/nftables.md: every command of nft works, and prints what the page shows",
+  name: "docs/nftables.md: every command of nft works, and prints the text on the page",
   ignore,
   async fn(t) {
     await using node = await createNode();
@@ -71,7 +71,7 @@ Deno.test({
       for (const session of shown) {
         count++;
         const [command = "", ...lines] = session.split("\n");
-        await t.step(`what is shown of ${command}`, async () => {
+        await t.step(`the output of ${command}`, async () => {
           const [{ words } = { words: [] }] = parseShell(command);
           const found = (await run(node, words)).split("\n").map(lineOf).join("\n");
           for (const line of lines) assertStringIncludes(found, lineOf(line));

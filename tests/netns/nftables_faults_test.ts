@@ -1,5 +1,6 @@
 /**
- * The nftables mode against everything that others do to its table, with the kernel's own answers.
+ * Tests the nftables mode with every change that other programs make to its table, with the
+ * kernel's own answers.
  *
  * @module
  */
@@ -19,12 +20,15 @@ import { VIP } from "../support/builders/web_service.ts";
 
 const ignore = isMissing("faults of nftables mode", [...netnsRequirements(), program("nft")]);
 
-/** Tables of others: one of our name in another family, one with a chain and a map of our names. */
+/**
+ * Foreign tables: one with the same name in another family, one with a chain and a map with the
+ * same names.
+ */
 const FOREIGN = `
 table inet kube-relay {
   chain services { type filter hook input priority 5; counter; }
 }
-table ip theirs {
+table ip other {
   map service-ips { type ipv4_addr . inet_proto . inet_service : verdict; elements = { 172.30.0.1 . tcp . 80 : accept } }
   chain nat-prerouting { type nat hook prerouting priority 50; meta mark 0x77 accept; }
 }
@@ -54,7 +58,7 @@ const CHANGED: readonly ServicePlan[] = [
   testServicePlan({ name: "service-4", clusterIp: "172.30.0.4", to: [] }),
 ];
 
-/** A node with tables of others, whose own table has been written, and read as it should be. */
+/** A node with foreign tables, whose own table has been written and read without differences. */
 async function createStage(): Promise<NftKernelStage> {
   const stage = await NftKernelStage.create();
   await loadNftables(stage.namespace, FOREIGN);
@@ -78,7 +82,7 @@ async function textOf(stage: NftKernelStage): Promise<string> {
   return await stage.nft("-s list table ip kube-relay");
 }
 
-/** What others do, as input of nft: `TABLE` is ours. */
+/** Changes by other programs, as input of nft; `TABLE` is the table of kube-relay. */
 const ALTERATIONS: Readonly<Record<string, string>> = {
   "the table is deleted": "delete table TABLE",
   "the table is flushed": "flush table TABLE",
@@ -119,7 +123,7 @@ const ALTERATIONS: Readonly<Record<string, string>> = {
 };
 
 Deno.test({
-  name: "nftables faults: whatever others do to the table is put right in seconds, and counted",
+  name: "nftables faults: changes by other programs are repaired in seconds, and counted",
   ignore,
   async fn(t) {
     await using stage = await createStage();
@@ -131,7 +135,7 @@ Deno.test({
         assert(await textOf(stage).catch(() => "") !== text, "it was changed");
         // In place of the next reading, which comes when the one before was 300 times as short.
         stage.backend.recheck?.();
-        await eventually("drift is told", () => stage.drift.length > 0);
+        await eventually("drift is reported", () => stage.drift.length > 0);
         await stage.check(PLANS);
         assertEquals(await foreignTables(stage.namespace), foreign);
         await verify(stage);
@@ -157,7 +161,7 @@ function madeAnew(what: string, declaration: readonly string[]): string {
   ].join("\n");
 }
 
-/** What others do that clients of Service `web` notice. */
+/** Changes by other programs that clients of Service `web` notice. */
 const NOTICED: Readonly<Record<string, string>> = {
   "both tables are deleted": "delete table ip kube-relay\ndelete table ip6 kube-relay",
   "an element is deleted":
@@ -169,7 +173,7 @@ const NOTICED: Readonly<Record<string, string>> = {
 const IMPATIENT_MS = 300;
 
 Deno.test({
-  name: "nftables faults: an older copy of the table in place of ours is seen without reading it",
+  name: "nftables faults: an older copy of the table is noticed without reading it",
   ignore,
   async fn() {
     await using stage = await NftKernelStage.create({ syncPeriodMs: 500 });
@@ -188,13 +192,14 @@ Deno.test({
       () =>
         stage.logger.lines.some(({ message }) => message.includes("removed or replaced chains")),
     );
-    await eventually("drift is told", () => stage.drift.length > 0);
+    await eventually("drift is reported", () => stage.drift.length > 0);
     await stage.check(changed);
   },
 });
 
 Deno.test({
-  name: "nftables faults: a start finds a table that others have altered, and blames no Service",
+  name:
+    "nftables faults: a start finds a table that other programs have altered, and quarantines no Service",
   ignore,
   async fn(t) {
     await using stage = await createStage();
@@ -210,7 +215,7 @@ Deno.test({
   },
 });
 
-/** How nft may fail, as a script of the shell that has its input. */
+/** Failures of nft, as scripts of the shell that has its input. */
 const FAILURES: Readonly<Record<string, string>> = {
   "is killed before it has read its input": "kill -9 $$",
   "is killed in the middle of its input": "head -c 40 | nft -f - ; kill -9 $$",
@@ -261,7 +266,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "nftables faults: what is refused of one Service costs the others nothing, also at a start",
+  name: "nftables faults: a refusal of one Service does not affect the others, also at a start",
   ignore,
   async fn() {
     await using stage = await createStage();
@@ -278,7 +283,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "nftables faults: a running kube-relay puts right by itself what packets would notice",
+  name: "nftables faults: a running kube-relay repairs damage that packets would notice",
   ignore,
   async fn(t) {
     await using stage = await RuleScene.create(NFTABLES_MODE);
@@ -310,7 +315,7 @@ Deno.test({
   },
 });
 
-/** Lines in an order that does not tell what was made when. */
+/** Lines in an order that does not depend on the order of creation. */
 function sorted(text: string): readonly string[] {
   return text.split("\n").map((line) => line.trim()).toSorted();
 }

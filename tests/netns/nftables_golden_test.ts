@@ -15,7 +15,7 @@ const FOLDER = new URL("../golden/nftables/", import.meta.url);
 
 const ignore = isMissing("nft -f of golden rules", [...netnsRequirements(), program("nft")]);
 
-/** Gives a text to nft, a second time over what is there: that is what a start does. */
+/** Gives a text to nft, twice, as a start over an existing table does. */
 async function load(namespace: Namespace, stdin: string): Promise<void> {
   for (const flags of [["--check"], [], []]) {
     const args = ["netns", "exec", namespace.name, "nft", ...flags, "-f", "-"];
@@ -25,7 +25,7 @@ async function load(namespace: Namespace, stdin: string): Promise<void> {
 }
 
 Deno.test({
-  name: "nft takes every golden file, and lists what is in it",
+  name: "nft accepts every golden file, and lists its content",
   ignore,
   fn: async (t) => {
     await using namespace = await Namespace.create("golden");
@@ -49,7 +49,7 @@ Deno.test({
           const found = [...elements.get(container) ?? []].sort();
           assertEquals(found, [...wanted.elements.get(container) ?? []].sort(), container);
         }
-        // nft 1.0.6 ends on some types that it takes: whoever looks must get an answer.
+        // nft 1.0.6 crashes on some types that it accepts: a listing must succeed.
         assert((await namespace.output("nft", ["-j", "list", "ruleset"])).includes("service-ips"));
         await namespace.output("nft", ["delete", "table", ...table]);
       });
@@ -58,7 +58,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "nft takes every golden file of NetworkPolicy, and lists what is in it",
+  name: "nft accepts every golden file of NetworkPolicy, and lists its content",
   ignore,
   fn: async (t) => {
     await using namespace = await Namespace.create("golden");

@@ -1,5 +1,5 @@
 /**
- * What nftables mode does with packets beyond the packet-flow table.
+ * Tests nftables mode with packets beyond the packet-flow table.
  *
  * @module
  */
@@ -44,11 +44,14 @@ Deno.test({
       `--service-cidr=${IPv4.serviceCidr},${IPv6.serviceCidr}`,
     );
     await relay.settled();
-    await t.step("an endpoint goes: its UDP flows move, its TCP connections go on", async () => {
-      await checkFlowsOfGoneEndpoint(scene, ON_NODE_PORTS);
-    });
+    await t.step(
+      "an endpoint is removed: its UDP flows move, its TCP connections continue",
+      async () => {
+        await checkFlowsOfGoneEndpoint(scene, ON_NODE_PORTS);
+      },
+    );
     for (const client of [scene.cluster.client, scene.cluster.localPodClient, node]) {
-      await t.step(`what nobody serves in the range of Services: ${client.name}`, async () => {
+      await t.step(`an unserved address in the range of Services: ${client.name}`, async () => {
         const probe = ProbeClient.start(client);
         for (const vip of [VIP, VIP_6]) {
           assertEquals(await probe.who({ ...vip, port: 81 }), "refused");
@@ -58,7 +61,7 @@ Deno.test({
       });
     }
     await t.step("SCTP is sent on to the endpoint", () => checkSctp(stage));
-    await t.step("nobody outside reaches what listens on 127.0.0.1", async () => {
+    await t.step("no outside client reaches a server on 127.0.0.1", async () => {
       await checkMartians(scene, async () => {
         await node.output("nft", ["flush", "chain", "ip", "kube-relay", "loopback-guard"]);
       });
@@ -126,7 +129,7 @@ function manyClients({ block, slot }: { readonly block: string; readonly slot: s
   return `add element ip kube-relay affinity {\n${lines.join(",\n")}\n}\n`;
 }
 
-/** Which endpoint answers a client, twelve times in a row; it has to be the same one. */
+/** Returns the endpoint that answers a client; it must be the same one twelve times in a row. */
 async function endpointOf(client: ProbeClient): Promise<string> {
   const answer = await client.who(VIP);
   for (let times = 0; times < 12; times++) assertEquals(await client.who(VIP), answer);
@@ -143,11 +146,14 @@ Deno.test({
     await relay.settled();
     const client = ProbeClient.start(stage.scene.cluster.client);
     const mine = await endpointOf(client);
-    await t.step("each connection begins the time anew", () => checkSliding(stage, client));
-    await t.step("70,000 others change nothing, and further clients are remembered", async () => {
-      await checkManyClients(stage);
-      assertEquals(await endpointOf(client), mine);
-    });
+    await t.step("each connection restarts the time", () => checkSliding(stage, client));
+    await t.step(
+      "70,000 other clients change nothing, and further clients are remembered",
+      async () => {
+        await checkManyClients(stage);
+        assertEquals(await endpointOf(client), mine);
+      },
+    );
     await t.step("by kill -9 and a start", async () => {
       await relay.kill();
       assertEquals(await endpointOf(client), mine);

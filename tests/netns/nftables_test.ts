@@ -1,5 +1,6 @@
 /**
- * The nftables backend on a real kernel: whatever happens, the table comes to what is wanted.
+ * Tests the nftables backend on a real kernel: the table reaches the wanted state, whatever
+ * happens.
  *
  * @module
  */
@@ -32,7 +33,7 @@ function plan(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number}:8
 }
 
 Deno.test({
-  name: "random histories come to what is rendered from nothing, restarts and flushes among them",
+  name: "random histories give the result of a rendering from nothing, with restarts and flushes",
   ignore,
   fn: async () => {
     await using stage = await NftKernelStage.create();
@@ -89,12 +90,12 @@ Deno.test({
 });
 
 Deno.test({
-  name: "what the kernel refuses of one Service is left out, and the others are served",
+  name: "objects of one Service that the kernel refuses are left out, and the others are served",
   ignore,
   fn: async () => {
     await using stage = await NftKernelStage.create();
     await stage.sync([plan(1)]);
-    // Nothing that is parsed first can be refused; this is what a bug of ours would look like.
+    // Parsed input can never be refused; this simulates a bug of kube-relay.
     const broken = { ...plan(3), clusterIp: "172.30.0.300" as never };
     const report = await stage.sync([plan(1), plan(2), broken]);
     assertEquals(report.quarantined.map(({ key }) => key), [broken.key]);
@@ -105,14 +106,14 @@ Deno.test({
 });
 
 Deno.test({
-  name: "rules and elements that somebody changes are put right within seconds, and counted",
+  name: "rules and elements that another program changes are repaired within seconds, and counted",
   ignore,
   fn: async () => {
     await using stage = await NftKernelStage.create();
     const plans = [plan(1), plan(2)];
     await stage.sync(plans);
     await stage.nft("flush ruleset");
-    await eventually("drift is told", () => stage.drift.length > 0);
+    await eventually("drift is reported", () => stage.drift.length > 0);
     await stage.check(plans);
     // The first comparison learns how nft prints the rules.
     const verify = async () => {
@@ -124,7 +125,7 @@ Deno.test({
     };
     await verify();
     stage.drift.length = 0;
-    // A chain that fell out of use is taken away, and nobody else's doing.
+    // kube-relay itself removes an unused chain, so this is no drift.
     await stage.sync([plan(1, [1, 2, 3].map((host) => `10.1.0.${host}:8080`)), plan(2)]);
     await stage.sync(plans);
     await verify();
@@ -133,7 +134,7 @@ Deno.test({
     await stage.nft("insert rule ip kube-relay services drop");
     await stage.nft("delete element ip kube-relay cluster-ips { 172.30.0.1 }");
     stage.backend.recheck?.();
-    await eventually("drift of both kinds is told", () => stage.drift.length === 2);
+    await eventually("drift of both kinds is reported", () => stage.drift.length === 2);
     assertEquals(stage.drift, [
       { kind: "chain", found: 1, repaired: 1 },
       { kind: "rule", found: 1, repaired: 1 },
@@ -145,7 +146,7 @@ Deno.test({
 
 for (const [mark, asLayout] of [["layout-1", asLayout1], ["layout-2", asLayout2]] as const) {
   Deno.test({
-    name: `a table of ${mark}, and one whose mark goes, come to the layout of today`,
+    name: `a table of ${mark}, and one whose mark is removed, are replaced by the current layout`,
     ignore,
     fn: async () => {
       await using stage = await NftKernelStage.create();
@@ -163,8 +164,8 @@ for (const [mark, asLayout] of [["layout-1", asLayout1], ["layout-2", asLayout2]
         // At once: a chain that comes after the repair is found by the next reading only.
         const table = "chain ip kube-relay";
         await stage.nft(`delete ${table} ${LAYOUT_MARK} ; add ${table} ${mark}`);
-        await eventually("drift is told", () => stage.drift.length > 0);
-        // The drift that was told may be the one before.
+        await eventually("drift is reported", () => stage.drift.length > 0);
+        // The reported drift may be the previous one.
         await eventually("the table is put right", async () => {
           const isRight = await stage.check(plans).then(() => true, () => false);
           return isRight && !(await stage.nft("list table ip kube-relay")).includes(mark);
@@ -175,7 +176,7 @@ for (const [mark, asLayout] of [["layout-1", asLayout1], ["layout-2", asLayout2]
 }
 
 Deno.test({
-  name: "a restart knows the slots of ServicePorts whose hashes meet",
+  name: "a restart knows the slots of ServicePorts with colliding hashes",
   ignore,
   fn: async () => {
     await using stage = await NftKernelStage.create();
@@ -191,7 +192,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "a restart keeps the table, and a cleanup leaves nothing of ours and all of others",
+  name: "a restart keeps the table, and a cleanup removes it and no foreign table",
   ignore,
   fn: async () => {
     await using stage = await NftKernelStage.create();

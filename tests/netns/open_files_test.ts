@@ -1,5 +1,6 @@
 /**
- * Idle clients in the modes whose rules the kernel has: they take no file that a tool or the API needs.
+ * Tests idle clients in the modes whose rules are in the kernel: they use no file that a tool or
+ * the API needs.
  *
  * @module
  */

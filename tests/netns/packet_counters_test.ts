@@ -1,5 +1,6 @@
 /**
- * The two packet counters of iptables mode: what they count, and that no Service depends on them.
+ * Tests the two packet counters of iptables mode: their values, and that no Service depends on
+ * them.
  *
  * @module
  */
@@ -69,7 +70,8 @@ for (const variant of IPTABLES_VARIANTS) {
   });
 
   Deno.test({
-    name: `iptables mode (${variant}) neither serves nor counts node ports on localhost if told so`,
+    name:
+      `iptables mode (${variant}) neither serves nor counts node ports on localhost if configured so`,
     ignore,
     async fn() {
       await using stage = await IptablesScene.create(variant);
@@ -119,7 +121,7 @@ for (const variant of IPTABLES_VARIANTS) {
   });
 
   Deno.test({
-    name: `iptables mode (${variant}) serves everything where nfacct does not work`,
+    name: `iptables mode (${variant}) serves everything if nfacct does not work`,
     ignore,
     async fn(t) {
       await using stage = await IptablesScene.create(variant);
@@ -173,7 +175,7 @@ for (const variant of IPTABLES_VARIANTS) {
         await scene.cleanup();
         assertEquals(await left(), [FOREIGN_COUNTER]);
       });
-      await t.step("not where the rule of another program counts", async () => {
+      await t.step("not if a rule of another program counts", async () => {
         for (const name of COUNTERS) await node.output("nfacct", ["add", name]);
         const rule = `-A OUTPUT -m nfacct --nfacct-name ${COUNTERS[0]}`;
         await stage.restore("iptables", `*filter\n${rule}\nCOMMIT\n`);
@@ -186,7 +188,7 @@ for (const variant of IPTABLES_VARIANTS) {
 
 const COUNTERS = ["ct_state_invalid_dropped_pkts", "localhost_nps_accepted_pkts"];
 
-/** What may take the place of the tool, as the script of a shell. */
+/** Replacements of the tool, as shell scripts. */
 const BROKEN_TOOLS = {
   "a tool that is missing": undefined,
   "a kernel without counters": "echo 'nfacct v1.0.2: error: Invalid argument' >&2; exit 1",

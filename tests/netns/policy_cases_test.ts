@@ -1,13 +1,16 @@
 /**
- * The cases of NetworkPolicy with real packets through ClusterIPs, by each data plane beside the mode of
- * Services that has the same tools.
+ * Runs the cases of NetworkPolicy with real packets through ClusterIPs, by each data plane together
+ * with the mode of Services that uses the same tools.
  *
  * @module
  */
 import { assertEquals } from "@std/assert";
 import { POLICY_CASES } from "../policy/cases.ts";
 import type { PolicyCase } from "../policy/policy_case.ts";
+import { isMissing } from "../support/requirement.ts";
+import { netnsRequirements } from "../support/stages/netns.ts";
 import { PolicyCaseScene } from "../support/stages/policy_case_scene.ts";
+import { relayNodes } from "../support/stages/policy_relay_wire.ts";
 import { POLICY_WIRES } from "../support/stages/policy_wires.ts";
 
 async function check(
@@ -21,9 +24,15 @@ async function check(
   }
 }
 
-for (const { name, ignore, nodes } of POLICY_WIRES) {
+const USERSPACE = {
+  name: "userspace mode alone",
+  ignore: isMissing("cases of NetworkPolicy by userspace mode", netnsRequirements()),
+  nodes: relayNodes(),
+};
+
+for (const { name, ignore, nodes } of [...POLICY_WIRES, USERSPACE]) {
   Deno.test({
-    name: `policy by ${name}: the cases of Kubernetes, and ours, with real packets`,
+    name: `policy by ${name}: the cases of Kubernetes, and further ones, with real packets`,
     ignore,
     fn: async (t) => {
       await using scene = await PolicyCaseScene.create(nodes);

@@ -95,7 +95,7 @@ function change(state: PolicyState, random: () => number): void {
   }
 }
 
-/** What holds all the time: `x/a` is reached from namespace `y` alone. */
+/** Sets up the policies that hold all the time: `x/a` is reachable only from namespace `y`. */
 function setUp(state: PolicyState): void {
   for (const name of ["x", "y", "z"]) {
     state.setNamespace(name, { metadata: { name, labels: { ns: name } } });

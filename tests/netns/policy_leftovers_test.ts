@@ -1,5 +1,6 @@
 /**
- * kube-router's network policy rules in a real kernel, beside rules of others: found, and removed alone.
+ * Tests that kube-router's network policy rules in a real kernel are found and removed, and that
+ * foreign rules next to them stay.
  *
  * @module
  */
@@ -24,7 +25,7 @@ const ignore = isMissing("leftovers of kube-router's policies in a real kernel",
   ...["iptables-nft", "iptables-legacy", "nft", "ipset"].map(program),
 ]);
 
-/** Rules of everybody but kube-router's policy controller. */
+/** Rules of all programs except kube-router's policy controller. */
 async function createBusyNode(): Promise<RulesNode> {
   const node = await createUsedNode();
   for (const family of IP_FAMILIES) {
@@ -92,7 +93,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "removeKubeRouterPolicies() goes on past a set that a rule of another program uses",
+  name: "removeKubeRouterPolicies() continues past a set that a rule of another program uses",
   ignore,
   async fn() {
     await using node = await createUsedNode(["nft"]);
@@ -108,7 +109,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "findForeignSoftware() finds enforcers of NetworkPolicies, and what remains of them",
+  name: "findForeignSoftware() finds enforcers of NetworkPolicies, and their leftovers",
   ignore,
   async fn() {
     await using node = await createUsedNode(["nft"]);

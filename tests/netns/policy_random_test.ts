@@ -1,6 +1,6 @@
 /**
- * NetworkPolicies that chance made, and faults of kube-router that the cases do not have, with real
- * packets: what the evaluator allows passes, and nothing else. `KUBE_RELAY_SEED` repeats a run.
+ * Tests random NetworkPolicies, and faults of kube-router that the cases do not contain, with real
+ * packets: exactly the connections that the evaluator allows pass. `KUBE_RELAY_SEED` repeats a run.
  *
  * @module
  */

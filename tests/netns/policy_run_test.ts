@@ -1,6 +1,6 @@
 /**
- * NetworkPolicies by the whole program, with real packets: beside Services in each mode, cut connections,
- * restarts and the cleanup.
+ * Tests NetworkPolicies by the whole program, with real packets: together with Services in each
+ * mode, cut connections, restarts and the cleanup.
  *
  * @module
  */
@@ -58,7 +58,8 @@ async function policyTables(scene: RelayScene): Promise<readonly string[]> {
 
 for (const mode of ["nftables", "iptables", "userspace"] as const) {
   Deno.test({
-    name: `policies are enforced beside Services in mode ${mode}, changed, and end with the policy`,
+    name:
+      `policies are enforced together with Services in mode ${mode}, changed, and end with the policy`,
     ignore,
     async fn() {
       await using scene = await RelayScene.create();
@@ -74,8 +75,9 @@ for (const mode of ["nftables", "iptables", "userspace"] as const) {
       assertEquals(await local.who(DIRECT), "pod-a1");
       assertEquals(await local.who(VIP), "pod-a1");
       assertEquals(await ProbeClient.start(node).who(DIRECT), "pod-a1", "the node always may");
-      // In userspace mode the node itself connects to the pod.
-      assertEquals(await remote.who(VIP), mode === "userspace" ? "pod-a1" : "refused");
+      // Userspace mode takes the connection before it judges.
+      const denied = mode === "userspace" ? "failed: the connection ended after ''" : "refused";
+      assertEquals(await remote.who(VIP), denied);
 
       const open = await local.open(DIRECT);
       assertEquals(await open.who(), "pod-a1");
@@ -91,6 +93,45 @@ for (const mode of ["nftables", "iptables", "userspace"] as const) {
     },
   });
 }
+
+Deno.test({
+  name: "userspace mode on a node without a tool for rules judges what it relays, and nothing else",
+  ignore: isMissing("policies of userspace mode with real packets", netnsRequirements()),
+  async fn() {
+    await using scene = await RelayScene.create();
+    await scene.write(webServices(), webSlices("a1"));
+    await writePolicies(scene, onlyFrom("local"));
+    const tools = `${scene.folder}/tools`;
+    await Deno.mkdir(tools);
+    const ip = (await scene.cluster.node.output("which", ["ip"])).trim();
+    await Deno.symlink(ip, `${tools}/ip`);
+    const relay = scene.start(["--network-policy"], { by: ["env", `PATH=${tools}`] });
+    await relay.settled();
+    const { localPodClient, remotePodClient, node } = scene.cluster;
+    const [local, remote] = [localPodClient, remotePodClient].map((each) =>
+      ProbeClient.start(each)
+    ) as [ProbeClient, ProbeClient];
+    const CLOSED = "failed: the connection ended after ''";
+    await becomes(remote, VIP, CLOSED);
+    assertEquals(await local.who(VIP), "pod-a1");
+    assertEquals(await ProbeClient.start(node).who(VIP), "pod-a1", "the node always may");
+    assertEquals(await remote.who(DIRECT), "pod-a1", "direct traffic is not covered");
+    const { controllers: [controller] = [] } = await relay.status();
+    assertEquals(controller?.facts.at(-1), {
+      name: "Limit",
+      text: "direct pod-to-pod traffic is not covered",
+    });
+
+    const open = await local.open(VIP);
+    assertEquals(await open.who(), "pod-a1");
+    await writePolicies(scene, onlyFrom("remote"));
+    await becomes(remote, VIP, "pod-a1");
+    await relay.logged("Cut relayed connections");
+    assert(await open.who(1_000) !== "pod-a1", "an open connection that is denied stays");
+    assertEquals(await local.who(VIP), CLOSED);
+    assertEquals(await relay.stop(), 0);
+  },
+});
 
 Deno.test({
   name: "policies move from nftables to iptables without a gap, and leave nothing behind",

@@ -1,5 +1,5 @@
 /**
- * What any data plane of NetworkPolicy does with real packets.
+ * Tests of every data plane of NetworkPolicy with real packets.
  *
  * @module
  */
@@ -15,6 +15,7 @@ import {
   PolicyScene,
   type SceneEnd,
 } from "../support/stages/policy_scene.ts";
+import { SharedLinkProbes } from "./policy_shared_link.ts";
 
 /** A data plane under test. */
 interface WiredDataPlane {
@@ -23,7 +24,7 @@ interface WiredDataPlane {
   readonly make: PolicyDataPlaneFactory;
   /** Takes all rules of the data plane away, as another program may. */
   readonly flush: (scene: PolicyScene) => Promise<void>;
-  /** What is left of it on the node, as text. */
+  /** Returns the remaining rules and sets on the node, as text. */
   readonly remains: (scene: PolicyScene) => Promise<string>;
 }
 
@@ -106,6 +107,11 @@ async function check(scene: PolicyScene, rows: readonly Row[]): Promise<void> {
   }
 }
 
+/** More than a client waits before its second segment, and less than before its third. */
+const PATIENCE_MS = 2_800;
+
+const ALL_KINDS = ["broadcast", "multicast", "multicast6", "link-local", "dhcp"];
+
 /** Declares the tests of a data plane. */
 export function testPolicyOnTheWire(
   { name, requirements, make, flush, remains }: WiredDataPlane,
@@ -113,6 +119,7 @@ export function testPolicyOnTheWire(
   const ignore = isMissing(`NetworkPolicy by ${name} with real packets`, [
     ...netnsRequirements(),
     program("nft"),
+    program("socat"),
     ...requirements,
   ]);
   Deno.test({
@@ -121,9 +128,13 @@ export function testPolicyOnTheWire(
     fn: async (t) => {
       await using scene = await PolicyScene.create(make);
       await scene.sync();
+      const links = new SharedLinkProbes(scene);
       await t.step("without policies everything passes", async () => {
         const open = ROWS.map(([from, to, options]) => [from, to, options, true] as const);
         await check(scene, open);
+        await links.start();
+        assertEquals(await links.arrivals("db", "web"), ALL_KINDS);
+        assertEquals(await links.arrivals("web", "db"), ALL_KINDS);
       });
       const target = { address: addressOf("web", "IPv4"), port: 8080, protocol: "TCP" } as const;
       const kept = await scene.client("db").open(target);
@@ -133,20 +144,36 @@ export function testPolicyOnTheWire(
         "what is allowed passes, and nothing else, in both families",
         () => check(scene, ROWS),
       );
-      await t.step("what was open before goes on, with its replies", async () => {
+      await t.step("denied packets are counted by direction", async () => {
+        const before = await scene.deniedPackets();
+        await check(scene, [["db", "web", {}, false], ["web", "outside", {}, false]]);
+        const after = await scene.deniedPackets();
+        for (const [index, { ingress = 0, egress = 0 }] of before.entries()) {
+          assertEquals(after[index], { egress: egress + 1, ingress: ingress + 1 });
+        }
+      });
+      await t.step(
+        "a packet that a bridge sends to all its ports reaches no isolated pod",
+        async () => {
+          assertEquals(await links.arrivals("db", "web"), ["dhcp"]);
+          assertEquals(await links.arrivals("web", "db"), []);
+        },
+      );
+      await t.step("connections that were open before continue, with their replies", async () => {
         assertEquals(await kept.who(), "web");
       });
       await t.step("a packet for a Service is judged by its endpoint", async () => {
         await loadNftables(scene.cluster.node, SERVICE);
         const vip = [{ address: VIPS }, { port: 80 }] as const;
         assertEquals(await scene.probe("client", ...vip), "web");
-        // On one bridge the reset bears the pod's address, of which the sender knows nothing.
-        assertEquals(await scene.probe("db", ...vip), "silent");
+        // The client takes the error for a refusal when it has just sent its second segment.
+        const patient = { port: 80, silenceMs: PATIENCE_MS };
+        assertEquals(await scene.probe("db", vip[0], patient), "refused", "on one bridge");
         assertEquals(await scene.probe("remote", ...vip), "refused");
         assertEquals(await scene.probe("outside", ...vip), "web");
         assertEquals(await scene.probe("web", ...vip), "web", "to itself by its Service");
       });
-      await t.step("the kernel holds what the plan says", async () => {
+      await t.step("the kernel matches the plan", async () => {
         assertEquals(await scene.differences(), []);
       });
       await t.step("a restart leaves no gap", async () => {
@@ -166,7 +193,7 @@ export function testPolicyOnTheWire(
         assertEquals([report.failures, refused], [0, 20], report.examples.join("\n"));
         assertEquals(await scene.differences(), []);
       });
-      await t.step("what another program takes away comes back", async () => {
+      await t.step("rules that another program removes are restored", async () => {
         await flush(scene);
         await eventually(
           "the rules are back",
@@ -190,6 +217,7 @@ export function testPolicyOnTheWire(
         }
         assertEquals(await remains(scene), "");
         await check(scene, [["web", "db", {}, true]]);
+        assertEquals(await links.arrivals("db", "web"), ALL_KINDS);
       });
     },
   });

@@ -1,5 +1,5 @@
 /**
- * Probes on a real kernel: what they find, and that nothing of it stays.
+ * Tests probes on a real kernel: their results, and that they leave nothing behind.
  *
  * @module
  */
@@ -25,7 +25,7 @@ const ignore = isMissing("probes on a real kernel", [
   ...TOOLS.map((name): Requirement => program(name)),
 ]);
 
-/** What a machine holds that a probe could have left something in. Counters and times left out. */
+/** Returns everything on a machine that a probe could change, without counters and times. */
 async function contents(namespace: Namespace): Promise<Record<string, string>> {
   const commands: readonly (readonly [string, ...string[]])[] = [
     ["nft", "list", "ruleset"],
@@ -106,7 +106,7 @@ Deno.test(
 );
 
 Deno.test({
-  name: "the first signal ends doctor while it waits for an API server that says nothing",
+  name: "the first signal ends doctor while it waits for an API server that does not answer",
   ignore: ignore || isMissing("a silent server", [program("socat")]),
 }, () =>
   withFolder(async (folder) => {
@@ -128,17 +128,17 @@ Deno.test({
 
 Deno.test({ name: "doctor leaves rules and sets of others as they are", ignore }, async () => {
   await using namespace = await Namespace.create("others");
-  await namespace.output("iptables-nft", ["-t", "nat", "-N", "SOMEBODY"]);
-  await namespace.output("iptables-nft", ["-t", "nat", "-A", "SOMEBODY", "-j", "MASQUERADE"]);
-  await namespace.output("nft", ["add", "table", "ip", "somebody"]);
-  await namespace.output("ipset", ["create", "somebody", "hash:ip"]);
+  await namespace.output("iptables-nft", ["-t", "nat", "-N", "FOREIGN"]);
+  await namespace.output("iptables-nft", ["-t", "nat", "-A", "FOREIGN", "-j", "MASQUERADE"]);
+  await namespace.output("nft", ["add", "table", "ip", "foreign"]);
+  await namespace.output("ipset", ["create", "foreign", "hash:ip"]);
   const before = await contents(namespace);
   await doctor(namespace);
   assertEquals(await contents(namespace), before);
 });
 
 Deno.test({
-  name: "doctor tries iptables-legacy where the kubelet uses it, and leaves nothing",
+  name: "doctor tries iptables-legacy if the kubelet uses it, and leaves nothing",
   ignore,
 }, async () => {
   await using namespace = await Namespace.create("legacy");
@@ -212,7 +212,7 @@ async function withOldNft(folder: string): Promise<readonly string[]> {
 }
 
 Deno.test({
-  name: "an nft that is too old ends nftables mode with its version, and auto goes on without it",
+  name: "an nft that is too old ends nftables mode with its version, and auto continues without it",
   ignore,
 }, async () => {
   await using scene = await RelayScene.create();

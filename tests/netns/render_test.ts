@@ -1,5 +1,5 @@
 /**
- * What `kube-relay render` prints can be given to the real tools, one IP family each.
+ * Gives the output of `kube-relay render` to the real tools, one IP family each.
  *
  * @module
  */
@@ -27,7 +27,7 @@ const ignore = isMissing("iptables-restore of what render prints", [
 
 for (const variant of VARIANTS) {
   Deno.test({
-    name: `iptables-${variant}-restore takes what render prints, as a test and for real`,
+    name: `iptables-${variant}-restore accepts the output of render, as a test and for real`,
     ignore,
     fn: async (t) => {
       for (const form of FORMS) {

@@ -1,5 +1,5 @@
 /**
- * What clients notice of an end and of a start.
+ * Tests the effect of a stop and a start on clients.
  *
  * @module
  */
@@ -73,7 +73,7 @@ async function startApi({ cluster, folder }: RelayScene): Promise<readonly strin
 }
 
 Deno.test({
-  name: "restart: SIGTERM takes no new connection, lets an open one finish, and exits with 0",
+  name: "restart: SIGTERM stops accepting, lets an open connection finish, and exits with 0",
   ignore,
   async fn() {
     await using scene = await RelayScene.create();

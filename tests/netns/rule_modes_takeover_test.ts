@@ -1,7 +1,7 @@
 /**
- * Modes whose rules stay in place of a kube-proxy, of another mode, and of themselves: nobody who
- * connects notices. With `KUBE_RELAY_SABOTAGE=1` somebody refuses in between, and the tests have to
- * fail.
+ * Tests modes whose rules stay, in place of a kube-proxy, of another mode, and of themselves: no
+ * client notices. With `KUBE_RELAY_SABOTAGE=1` connections are refused in between, and the tests
+ * must fail.
  *
  * @module
  */
@@ -38,10 +38,10 @@ const ignore = isMissing("taking over with real packets", [
 const PREFIX = { IPv4: "iptables", IPv6: "ip6tables" } as const;
 const FAMILIES = ["IPv4", "IPv6"] as const;
 
-/** How a kube-proxy forwards. */
+/** The rules with which a kube-proxy forwards. */
 type KubeProxyRules = IptablesVariant | "nftables";
 
-/** Writes what a kube-proxy has. */
+/** Writes the rules of a kube-proxy. */
 async function writeKubeProxyRules(node: Namespace, kind: KubeProxyRules): Promise<void> {
   for (const family of FAMILIES) {
     if (kind === "nftables") await loadNftables(node, kubeProxyNftWeb(family));
@@ -53,7 +53,7 @@ async function writeKubeProxyRules(node: Namespace, kind: KubeProxyRules): Promi
 async function rewriteKubeProxyRules(node: Namespace, kind: KubeProxyRules): Promise<void> {
   if (kind === "nftables") return await writeKubeProxyRules(node, kind);
   for (const family of FAMILIES) {
-    // It sees that its jumps and canaries are there.
+    // It finds its jumps and canaries.
     const rules = kubeProxyIptablesWeb(family)
       .replaceAll(/^(-I [A-Z]+ |:KUBE-PROXY-CANARY ).*\n/gm, "");
     await restoreRules(node, `${PREFIX[family]}-${kind}`, rules);
@@ -84,9 +84,9 @@ const TAKEOVERS: readonly (readonly [mode: RuleMode, before: KubeProxyRules])[] 
 ];
 
 for (const [mode, before] of TAKEOVERS) {
-  const theirs = before === "nftables" ? "nftables mode" : `iptables mode (${before})`;
+  const proxyMode = before === "nftables" ? "nftables mode" : `iptables mode (${before})`;
   Deno.test({
-    name: `takeover by ${mode.name} from a dead kube-proxy's ${theirs}: no connection fails`,
+    name: `takeover by ${mode.name} from a dead kube-proxy's ${proxyMode}: no connection fails`,
     ignore,
     async fn() {
       await using stage = await RuleScene.create(mode);

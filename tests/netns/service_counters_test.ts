@@ -1,6 +1,6 @@
 /**
- * What goes through Services is counted by the kernel, each packet once: against counters in the
- * namespaces of the endpoints.
+ * Tests that the kernel counts each packet of a Service once: against counters in the namespaces of
+ * the endpoints.
  *
  * @module
  */
@@ -39,7 +39,7 @@ const PATIENCE = { deadlineMs: 60_000 };
 
 type Counts = Required<Omit<TrafficFigures, "opened" | "open">>;
 
-/** Has a namespace count what an endpoint of it takes and answers, by family. */
+/** Counts the packets that an endpoint of a namespace receives and sends, by family. */
 async function countAt(namespace: Namespace, port: number): Promise<void> {
   const chains = (["input", "output"] as const).map((hook) => `
     chain ${hook} {
@@ -72,7 +72,7 @@ async function witnessed(namespace: Namespace): Promise<Readonly<Record<"ipv4" |
   return { ipv4: of("ipv4"), ipv6: of("ipv6") };
 }
 
-/** What `status` says of all ports of a Service. */
+/** Returns the counters that `status` reports for all ports of a Service. */
 async function counted(relay: RelayProcess, service: string): Promise<Counts> {
   const services = servicesOf(await relay.status())
     .filter(({ name }) => name.startsWith(`ns1/${service}:`) || name === `ns1/${service}`);
@@ -86,7 +86,7 @@ async function counted(relay: RelayProcess, service: string): Promise<Counts> {
   };
 }
 
-/** Whoever closes a connection sends its last packets a little later. */
+/** The side that closes a connection sends its last packets a little later. */
 async function assertCounted(
   relay: RelayProcess,
   { service, witness }: { readonly service: string; readonly witness: () => Promise<Counts> },
@@ -104,7 +104,7 @@ async function hasReceived(relay: RelayProcess, packets: number): Promise<boolea
   return (await counted(relay, "web")).packetsFromClients === packets;
 }
 
-/** What a scrape gives. */
+/** Returns the metrics. */
 async function scrape(node: Namespace): Promise<string> {
   const program = 'console.log(await (await fetch("http://127.0.0.1:10249/metrics")).text())';
   return await node.output(Deno.execPath(), ["eval", "--quiet", program]);
@@ -133,7 +133,7 @@ async function writeServices(scene: RelayScene): Promise<void> {
 }
 
 Deno.test({
-  name: "--service-counters counts every packet once, whoever sends it, to whatever address",
+  name: "--service-counters counts every packet once, from every client, to every address",
   ignore,
   fn: async () => {
     await using scene = await countedScene();
@@ -168,7 +168,7 @@ Deno.test({
     );
     assertStringIncludes(metrics, `kube_relay_service_sent_packets_total{`);
     assert(metrics.includes(`ip_family="IPv6"} ${series}\n`), `${series} in ${metrics}`);
-    // Past every Service: counted by the endpoint, and by nobody else.
+    // Past every Service: counted only by the endpoint.
     const before = await counted(relay, "web");
     const probe = ProbeClient.start(localPodClient);
     assertEquals(await probe.who({ ...VIP, address: IPv4.localPods[0], port: 8080 }), "pod-a1");
@@ -177,7 +177,8 @@ Deno.test({
 });
 
 Deno.test({
-  name: "--service-counters goes on after a restart and a flush; without it nothing is left of it",
+  name:
+    "--service-counters continues after a restart and a flush; without it nothing is left of it",
   ignore,
   fn: async () => {
     await using scene = await countedScene();
@@ -186,7 +187,7 @@ Deno.test({
     const first = scene.start(COUNTED);
     await first.settled();
     assertEquals(await probe.who(VIP_UDP), "pod-a1");
-    // A reading is used again for a while, so what came since is not there at once.
+    // A reading is reused for a while, so later packets do not appear at once.
     await eventually("one datagram", () => hasReceived(first, 1), PATIENCE);
     await first.kill();
     assertEquals(await probe.who(VIP_UDP), "pod-a1");

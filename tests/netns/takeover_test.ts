@@ -1,5 +1,5 @@
 /**
- * Starting beside a live kube-proxy, and in its place, with real packets.
+ * Tests a start next to a live kube-proxy, and in its place, with real packets.
  *
  * @module
  */
@@ -28,8 +28,9 @@ const { clusterIp, localPods: [pod] } = ADDRESSES.IPv4;
 const ANSWER_DEADLINE_MS = 500 * DEADLINE_FACTOR;
 
 /**
- * What kube-proxy has for Service `web`, and two rules of other programs. The second, as a CNI plugin
- * has one, keeps connection tracking on when the rules of kube-proxy go (docs/upgrade.md).
+ * The rules of kube-proxy for Service `web`, and two rules of other programs. The second one, as a
+ * CNI plugin may have it, keeps connection tracking on when the rules of kube-proxy are removed
+ * (docs/upgrade.md).
  */
 const RULES = `*nat
 :KUBE-SERVICES - [0:0]
@@ -96,7 +97,7 @@ class KubeProxyScene implements AsyncDisposable {
 }
 
 Deno.test({
-  name: "takeover: a live kube-proxy is not started beside, and nothing is changed",
+  name: "takeover: next to a live kube-proxy, kube-relay does not start, and changes nothing",
   ignore,
   async fn() {
     await using stage = await KubeProxyScene.create();
@@ -113,7 +114,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "a user without rights who answers like kube-proxy does not keep kube-relay from starting",
+  name: "a plain user whose program answers like kube-proxy does not prevent a start of kube-relay",
   ignore: isMissing("an answer like kube-proxy's", [
     ...netnsRequirements(),
     ...["setpriv", "socat"].map(program),
@@ -141,7 +142,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "takeover: --dry-run shows what would go, and changes nothing",
+  name: "takeover: --dry-run shows the removals, and changes nothing",
   ignore,
   async fn() {
     await using stage = await KubeProxyScene.create();
@@ -162,7 +163,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "takeover: no connection fails while ours comes and kube-proxy's goes",
+  name: "takeover: no connection fails while kube-relay starts and kube-proxy stops",
   ignore,
   async fn() {
     await using stage = await KubeProxyScene.create();
@@ -180,7 +181,7 @@ Deno.test({
     assert(report.attempts > 20, JSON.stringify(report));
     assertEquals(report.failures, 0, JSON.stringify(report) + relay.log);
     await relay.stop();
-    assert(await client.who(VIP) !== "pod-a1", "without both nobody serves");
+    assert(await client.who(VIP) !== "pod-a1", "without both there is no proxy");
   },
 });
 
@@ -233,7 +234,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "takeover: leftovers of a dead kube-proxy are told of, and left",
+  name: "takeover: leftovers of a dead kube-proxy are reported, and kept",
   ignore,
   async fn() {
     await using stage = await KubeProxyScene.create();

@@ -1,5 +1,6 @@
 /**
- * `kube-relay trace` with real packets: what it tells in each mode, and that it leaves nothing behind.
+ * Tests `kube-relay trace` with real packets: its output in each mode, and that it leaves nothing
+ * behind.
  *
  * @module
  */
@@ -27,7 +28,7 @@ const EMPTY = "172.30.0.90";
 const LOCAL_ONLY = "172.30.0.91";
 const CLOSED = "172.30.0.92";
 const CLOSED_PORT = 9;
-const NOBODY = "172.30.0.99";
+const UNSERVED = "172.30.0.99";
 const REQUIREMENTS = [
   ...netnsRequirements(),
   ...["nft", "conntrack", "setpriv", "ps"].map(program),
@@ -97,7 +98,7 @@ async function traceInMode(t: Deno.TestContext, mode: RuleMode | undefined): Pro
   await t.step("a Service without endpoints: the rule that refused", async () => {
     const { outcome } = succeeded(await stage.trace("node", `${EMPTY}:80`));
     assert(outcome.kind === "rejected", outcome.kind);
-    // Nobody listens there in userspace mode: it is the kernel that refuses, by no rule.
+    // The port is closed. In userspace mode the kernel refuses by itself, without a rule.
     if (isKernel) assertStringIncludes(outcome.by?.rule?.toLowerCase() ?? "", "reject");
   });
 
@@ -110,7 +111,7 @@ async function traceInMode(t: Deno.TestContext, mode: RuleMode | undefined): Pro
     assert(outcome.by !== undefined);
   });
 
-  await t.step("an endpoint where nobody listens: it went there all the same", async () => {
+  await t.step("a closed endpoint: the packet was sent there nevertheless", async () => {
     // A forwarder has no endpoint then, and tries it four times.
     if (!isKernel) return;
     const { outcome, origin } = succeeded(await stage.trace("node", `${CLOSED}:80`));
@@ -120,7 +121,7 @@ async function traceInMode(t: Deno.TestContext, mode: RuleMode | undefined): Pro
   });
 
   await t.step("an address of no Service", async () => {
-    const { outcome } = succeeded(await stage.trace("node", `${NOBODY}:80`));
+    const { outcome } = succeeded(await stage.trace("node", `${UNSERVED}:80`));
     assertEquals(outcome.kind, "unchanged");
   });
 
@@ -140,7 +141,7 @@ async function traceInMode(t: Deno.TestContext, mode: RuleMode | undefined): Pro
     assertEquals((await trace.status()).code, 0, trace.errors);
   });
 
-  await t.step("what nobody sends is not waited for longer than it was said", async () => {
+  await t.step("the wait for a packet that never comes ends in time", async () => {
     const { code, stderr } = await stage.trace("192.0.2.7", `${clusterIp}:80`, "--wait=300ms");
     assertEquals(code, 1);
     assertStringIncludes(stderr, "no packet was seen within 0.3 s");
@@ -163,7 +164,7 @@ for (const mode of RULE_MODES) {
   });
 }
 
-/** A trace that waits, then ends: by which signal, and of whom. */
+/** A trace that waits and then ends: the signal, and its sender. */
 async function endedTraces(t: Deno.TestContext, mode: RuleMode): Promise<void> {
   await using stage = await TraceStage.start(mode, writeServices);
   const before = await mode.state(stage.node);
@@ -189,7 +190,7 @@ const ignore = isMissing("two traces at a time", [
 ]);
 
 Deno.test({
-  name: "two traces at a time see each their own packet, and nobody's rules change",
+  name: "two simultaneous traces see their own packets, and no rules change",
   ignore,
   async fn() {
     await using stage = await TraceStage.start(NFTABLES_MODE, writeServices);
@@ -244,7 +245,7 @@ for (const mode of RULE_MODES.filter(({ othersUse }) => othersUse === "nft")) {
 }
 
 Deno.test({
-  name: "trace says what is missing: rights, or a kube-relay that runs",
+  name: "trace names the missing part: rights, or a running kube-relay",
   ignore,
   async fn() {
     await using stage = await TraceStage.start(NFTABLES_MODE, writeServices);

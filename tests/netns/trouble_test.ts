@@ -32,7 +32,7 @@ const ignore = isMissing("trouble with real packets", [
 const { IPv4 } = ADDRESSES;
 
 Deno.test({
-  name: "quarantine: a port that another has and an address that is refused are named; others work",
+  name: "quarantine: a port in use and a refused address are named; other Services work",
   ignore,
   async fn() {
     await using scene = await RelayScene.create();
@@ -98,7 +98,7 @@ Deno.test({
     await eventually("the change is seen", async () => await client.who(VIP) === "pod-b1");
     await api.close();
     await relay.until(
-      "the loss is told",
+      "the loss is logged",
       ({ sources }) => sources.some(({ problems }) => problems.length > 0),
     );
     for (const target of [VIP, VIP_UDP, VIP_6]) assertEquals(await client.who(target), "pod-b1");
@@ -111,7 +111,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "an endpoint goes: its UDP flows move at once, its TCP connections may finish",
+  name: "an endpoint is removed: its UDP flows move at once, its TCP connections may finish",
   ignore,
   async fn() {
     await using scene = await RelayScene.create();

@@ -670,7 +670,7 @@ const SCENARIOS: readonly (PacketFlowScenario & { readonly packets: readonly Pac
     ],
   },
   {
-    name: "policy Local, one endpoint here ends and one no longer serves",
+    name: "policy Local, one local endpoint terminates and one no longer serves",
     services: [testService("web", { ...NODE_PORT_SPEC, externalTrafficPolicy: "Local" })],
     slices: [
       slice(
@@ -961,7 +961,7 @@ const SCENARIOS: readonly (PacketFlowScenario & { readonly packets: readonly Pac
     ],
   },
   {
-    name: "NodePort, on all addresses of the node, in so many words",
+    name: "NodePort, on all addresses of the node, by an explicit setting",
     services: [testService("web", NODE_PORT_SPEC)],
     slices: [slice()],
     settings: { nodePortAddresses: ["0.0.0.0/0", "::/0"] },

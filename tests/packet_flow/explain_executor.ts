@@ -1,5 +1,5 @@
 /**
- * Carries packets out by asking what becomes of them: the plan, and what a mode says of itself.
+ * Executes packets by queries: to the plan, and to the explanation of a mode.
  *
  * @module
  */
@@ -75,7 +75,7 @@ export function explainStage(
   };
 }
 
-/** What is said of the packet of a row. */
+/** Explains the packet of a row. */
 export function explainCase(
   { plan, backend }: ExplainStage,
   packet: PacketFlowCase,
@@ -100,7 +100,7 @@ function packetOf({ from, family, to, port, protocol }: PacketFlowCase): Packet 
   };
 }
 
-/** What an explanation comes to, in the words of the table. */
+/** Returns the outcome of an explanation, in the words of the table. */
 export function outcomeOf({ verdict, endpoints, affinity }: PacketExplanation): PacketOutcome {
   switch (verdict.kind) {
     case "reject":

@@ -1,6 +1,6 @@
 /**
- * The packet-flow table, as `explain` tells it: for every row and in every mode what the wire is held to
- * by the tests with real packets.
+ * Compares `explain` with the packet-flow table: for every row and in every mode, with the result
+ * that the tests with real packets require.
  *
  * @module
  */
@@ -91,7 +91,7 @@ Deno.test("explain has the reason of each endpoint that is left out, for every r
   }
 });
 
-/** What explain says of a connection from the node to the load balancer of a row. */
+/** Explains a connection from the node to the load balancer of a row. */
 function fromNode(mode: BackendMode, name: string, { source, ranges }: {
   readonly source: "loadBalancerIp" | "nodeSecond";
   readonly ranges: readonly string[];
@@ -141,16 +141,16 @@ for (const mode of BACKEND_MODES) {
   });
 }
 
-/** What the rules do with packets that no Service has, traced through their text. */
+/** The effect of the rules on packets of no Service, traced through their text. */
 const FATES = { UNCLAIMED: "passes", REJECT: "reject", DROP: "drop" } as const;
 
 for (const mode of ["iptables", "nftables"] as const) {
-  Deno.test(`explain knows what mode ${mode} does with packets that no Service has`, () => {
+  Deno.test(`explain knows the effect of mode ${mode} on packets of no Service`, () => {
     const seen = new Set<string>();
     for (const [table, cases] of TABLES) {
       for (const packet of cases) {
         const { scenario, family } = packet;
-        // The tracer is not told which address of the node comes first.
+        // The tracer does not know which address of the node comes first.
         if (scenario.settings?.nodePortAddresses === undefined && mode === "nftables") {
           const { loopback, nodeSecond } = ADDRESSES[family];
           if (packet.to === loopback || packet.to === nodeSecond) continue;

@@ -1,5 +1,5 @@
 /**
- * What packets see while a sync is under way: after each part of it that came into force.
+ * Tests packets during a sync: after each part of it that takes effect.
  *
  * @module
  */

@@ -12,7 +12,7 @@ import { asUdp, inOtherFamily } from "./variants.ts";
 
 const isLoopbackV6 = ({ to }: PacketFlowCase) => to === ADDRESSES.IPv6.loopback;
 const NO_LOOPBACK_V6: PacketFlowAdaptation = {
-  reason: "IPv6 has no route_localnet: what goes to ::1 stays there",
+  reason: "IPv6 has no route_localnet: packets to ::1 stay on loopback",
   cases: isLoopbackV6,
   expect: { verdict: "UNCLAIMED", masquerade: false },
 };

@@ -1,6 +1,6 @@
 /**
- * Rows of the packet-flow table that mean something else to a mode: what its packets on the wire are
- * held to, and what it says of itself.
+ * Rows of the packet-flow table with another meaning in a mode: the expected result on the wire,
+ * and the mode's own explanation.
  *
  * @module
  */
@@ -42,7 +42,7 @@ const USERSPACE: readonly PacketFlowAdaptation[] = [
 ];
 
 const NO_LOOPBACK_V6: PacketFlowAdaptation = {
-  reason: "IPv6 has no route_localnet: what goes to ::1 stays there",
+  reason: "IPv6 has no route_localnet: packets to ::1 stay on loopback",
   cases: ({ to }) => to === ADDRESSES.IPv6.loopback,
   expect: { verdict: "UNCLAIMED", masquerade: false },
 };

@@ -44,7 +44,7 @@ export function nftScenarioTable(scenario: PacketFlowScenario, family: IpFamily)
   return nft.table(`${EXPRESSIONS[family].table} ${TABLE}`);
 }
 
-/** What becomes of a packet. */
+/** Returns the outcome of a packet. */
 export function executeOnNft(table: FakeNftTable, packet: PacketFlowCase): PacketOutcome {
   const { loopback, node, nodeSecond } = ADDRESSES[packet.family];
   const traced = tracedPacket(packet);

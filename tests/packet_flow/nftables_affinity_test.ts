@@ -60,7 +60,7 @@ class AffinityTable {
     }, family);
   }
 
-  /** Every end that a packet may come to. */
+  /** Every possible end of a packet's path. */
   send(
     { to, port }: Frontend,
     affinity: NftOutcome["affinity"] = new Map(),
@@ -99,7 +99,7 @@ for (const family of ["IPv4", "IPv6"] as const) {
   const here = formatHostPort(localPods[0], parsePort(8080));
   const there = formatHostPort(remotePods[0], parsePort(8080));
   for (const protocol of PROTOCOLS) {
-    Deno.test(`nftables keeps a client by whichever frontend it comes, ${family} ${protocol}`, () => {
+    Deno.test(`nftables keeps the endpoint of a client at every frontend, ${family} ${protocol}`, () => {
       const table = new AffinityTable({ family, protocol }, "Cluster");
       for (const [first, from] of Object.entries(frontends)) {
         const outcomes = table.send(from);
@@ -118,7 +118,7 @@ for (const family of ["IPv4", "IPv6"] as const) {
       }
     });
 
-    Deno.test(`nftables uses what is remembered where the policy allows it, ${family} ${protocol}`, () => {
+    Deno.test(`nftables uses a remembered endpoint if the policy allows it, ${family} ${protocol}`, () => {
       const table = new AffinityTable({ family, protocol }, "Local");
       const outcomes = table.send(frontends["cluster IP"]!);
       assertEquals(endpointsOf(outcomes), [here, there]);

@@ -16,12 +16,12 @@ const isUnallocated = ({ to, scenario }: PacketFlowCase) =>
   scenario.name === "a Service of another proxy";
 const ADAPTATIONS: readonly PacketFlowAdaptation[] = [
   {
-    reason: "IPv6 has no route_localnet: what goes to ::1 stays there",
+    reason: "IPv6 has no route_localnet: packets to ::1 stay on loopback",
     cases: isLoopbackV6,
     expect: { verdict: "UNCLAIMED", masquerade: false },
   },
   {
-    reason: "addresses of the Service range that nobody serves are dropped, as in kube-proxy",
+    reason: "unserved addresses of the Service range are dropped, as in kube-proxy",
     cases: isUnallocated,
     expect: { verdict: "DROP" },
   },

@@ -1,5 +1,5 @@
 /**
- * What a row of the packet-flow table says: objects, a packet, and what has to become of it.
+ * The form of a row of the packet-flow table: objects, a packet, and its expected outcome.
  *
  * @module
  */
@@ -11,7 +11,10 @@ import type { Protocol } from "../../lib/net/port.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 
-/** Who sends a packet. `localPod` is the first pod of this node, mostly an endpoint; the clients never are. */
+/**
+ * The sender of a packet. `localPod` is the first pod of this node, mostly an endpoint; the clients
+ * never are.
+ */
 export type PacketSource =
   | "node"
   | "localPod"
@@ -20,7 +23,7 @@ export type PacketSource =
   | "client"
   | "blockedClient";
 
-/** Where a source sends from, and the interface by which its packets reach this node, if any. */
+/** The address of a source, and the interface by which its packets reach this node, if any. */
 export interface PacketOrigin {
   readonly address: IpAddress;
   readonly interfaceName?: string;
@@ -35,7 +38,7 @@ export interface PacketFlowScenario {
   readonly settings?: PacketFlowSettings;
 }
 
-/** What of the proxy's configuration enters into the meaning of a Service. */
+/** The part of the proxy's configuration that affects the meaning of a Service. */
 export interface PacketFlowSettings {
   /** @default {byCidr, the pods of the address plan} */
   readonly localTraffic?: LocalTrafficDetector;
@@ -48,9 +51,9 @@ export interface PacketFlowSettings {
 }
 
 /**
- * What becomes of a packet: one of these endpoints (`ip:port`, sorted) gets it, it is refused, or
- * dropped in silence. `UNCLAIMED` = no Service has this address and port: a data plane may refuse it
- * or leave it to the host, but never forwards it.
+ * The outcome of a packet: one of these endpoints (`ip:port`, sorted) receives it, it is refused,
+ * or it is dropped silently. `UNCLAIMED` = no Service has this address and port: a data plane may
+ * refuse it or leave it to the host, but never forwards it.
  */
 export type PacketVerdict = readonly string[] | "REJECT" | "DROP" | "UNCLAIMED";
 
@@ -71,7 +74,7 @@ export interface PacketFlowCase {
   readonly sticky: boolean;
 }
 
-/** What an executor found out. */
+/** The observation of an executor. */
 export interface PacketOutcome {
   readonly verdict: PacketVerdict;
   readonly masquerade: boolean;
@@ -80,7 +83,7 @@ export interface PacketOutcome {
   readonly trace?: readonly string[];
 }
 
-/** Where the packets of a source come from. */
+/** Returns the origin of the packets of a source. */
 export function packetOrigin(source: PacketSource, family: IpFamily): PacketOrigin {
   const { localPods: [localPod], ...plan } = ADDRESSES[family];
   if (source === "node") return { address: plan.node };

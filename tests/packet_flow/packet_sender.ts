@@ -1,6 +1,6 @@
 /**
- * Carries the rows of the packet-flow table out with real packets in a cluster of network
- * namespaces, whatever proxy its node runs. Who answered and whom it saw, the servers say.
+ * Sends the rows of the packet-flow table as real packets in a cluster of network namespaces, with
+ * any proxy on the node. The servers report who answered and which client they saw.
  *
  * @module
  */
@@ -23,17 +23,20 @@ import {
 /** An exchange in namespaces takes a millisecond or two; where none is expected, this is silence. */
 const SILENCE_MS = 150;
 /**
- * Where an answer is expected, a busy machine has its time. A refusal may need it too: with IPv6,
- * Linux 6.18 hears the first ICMP error of a TCP handshake only after the SYN has been sent again.
+ * The time limit for an expected answer on a busy machine. A refusal may need it too: with IPv6,
+ * Linux 6.18 handles the first ICMP error of a TCP handshake only after it has repeated the SYN.
  */
 const ANSWER_MS = 5_000;
-/** What is asked so often of each endpoint shows whether they take turns. */
+/** The number of requests for each endpoint that shows whether they take turns. */
 const ROUNDS = 2;
 /** Chance may pick some of them again and again, but not so often. */
 const MOST_ROUNDS = 20;
-/** Without affinity, one in a thousand clients would get the same of two endpoints so often. */
+/** Without affinity, one in a thousand clients would reach the same of two endpoints this often. */
 const STICKY_ROUNDS = 10;
-/** Each client has its own endpoint; so many see all of them, but for one time in a million. */
+/**
+ * Each client has its own endpoint. This number of clients sees all of them, except for one time in
+ * a million.
+ */
 const MOST_CLIENTS = 20;
 
 /** An answer, and how long it took where that is known. */
@@ -82,7 +85,7 @@ export class PacketSender {
     const target = { protocol, address, port };
     if (typeof packet.verdict === "string") return await this.#expectNone(packet, target);
     const answers = await this.#ask(packet, target);
-    // One endpoint alone cannot be told from affinity.
+    // With a single endpoint, affinity cannot be observed.
     const sticky = namesOf(answers).size === 1 && (packet.verdict.length > 1 || packet.sticky);
     const senders = new Set<string>([packetOrigin(packet.from, packet.family).address]);
     if (sticky && packet.sticky) await this.#askAsOthers(packet, { target, answers, senders });
@@ -91,7 +94,7 @@ export class PacketSender {
     return { ...outcome, trace: [...outcome.trace ?? [], ...await this.#lookAround(packet)] };
   }
 
-  /** What the node knows of flows and neighbours, for whoever has to find out why nobody answered. */
+  /** Returns the node's flows and neighbours, as evidence of why there was no answer. */
   async #lookAround({ family, to, from }: PacketFlowCase): Promise<string[]> {
     const flag = family === "IPv4" ? "-4" : "-6";
     const looks = [
@@ -122,7 +125,7 @@ export class PacketSender {
     }
   }
 
-  /** Refused or silent; a server that answers all the same is named. */
+  /** Refused or silent; a server that answers nevertheless is named. */
   async #expectNone(packet: PacketFlowCase, target: ProbeTarget): Promise<PacketOutcome> {
     const client = this.#clients[packet.from];
     const ms = packet.verdict === "REJECT" ? ANSWER_MS : SILENCE_MS;
@@ -146,17 +149,17 @@ export class PacketSender {
     const verdicts = new Set(answers.map(verdictOf));
     const [word] = verdicts;
     if (verdicts.size === 1 && word !== undefined && word !== "forwarded") {
-      // Silence is silence, whether a Service wants it or nobody has the address.
+      // A Service that drops and an unused address look the same.
       const isNobodys = word === "DROP" && packet.verdict === "UNCLAIMED";
       return { verdict: isNobodys ? "UNCLAIMED" : word, masquerade: false, sticky, trace };
     }
     const greetings = greetingsOf(answers);
     // Some attempts failed: no verdict of the table is like that.
     if (greetings.length < answers.length) return { verdict: [], masquerade: false, sticky, trace };
-    const strangers = greetings.filter(({ peer }) =>
+    const unexpected = greetings.filter(({ peer }) =>
       !this.#nodeAddresses.has(peer) && !senders?.has(peer)
     );
-    if (strangers.length > 0) {
+    if (unexpected.length > 0) {
       throw new Error(`Cannot tell who the endpoint saw: neither node nor sender: ${trace}`);
     }
     return {
@@ -214,7 +217,7 @@ function verdictOf(answer: ProbeAnswer): "forwarded" | "REJECT" | "DROP" | "UNCL
     case "silent":
       return "DROP";
     case "failed":
-      // A sender on the node itself is told of its own rules.
+      // A sender on the node itself gets an error from its own rules.
       if (/not permitted/i.test(answer.reason)) return "DROP";
       // Routers that send a packet to and fro, or know no way, say so.
       return /unreachable|no route/i.test(answer.reason) ? "UNCLAIMED" : "REJECT";
@@ -242,7 +245,7 @@ async function isUdpRefused(
   return stderr.includes("Connection refused");
 }
 
-/** The address whose last number is that much larger. */
+/** The address whose last number is larger by this offset. */
 function addressAfter(address: IpAddress, more: number): string {
   const base = address.includes(":") ? 16 : 10;
   return address.replace(/[^.:]+$/, (last) => (parseInt(last, base) + more).toString(base));
@@ -257,7 +260,7 @@ async function useAddress(
   const own = `${address}/${family === "IPv4" ? 32 : 128}`;
   const route = (await namespace.ip(`${flag} route show default`)).trim().split("\n")[0] ?? "";
   const plain = route.replace(/ (metric|pref|proto|src) \S+/g, "");
-  // Without "nodad" an IPv6 address is not to be had in its first moments.
+  // Without "nodad" an IPv6 address is not usable at first.
   const flags = family === "IPv6" ? " nodad" : "";
   await namespace.ip(`addr add ${own} dev eth0${flags}`);
   await namespace.ip(`${flag} route replace ${plain} src ${address}`);

@@ -21,16 +21,16 @@ import {
 } from "./suite.ts";
 import { asUdp, inOtherFamily } from "./variants.ts";
 
-/** What is run. */
+/** The options of the stage. */
 export interface PacketStageOptions {
-  /** What is tested, e.g. `nftables`. */
+  /** The tested mode, e.g. `nftables`. */
   readonly name: string;
   readonly mode: BackendMode;
   /** Whether the rows of TCP are sent as UDP too. @default {true} */
   readonly asUdp?: boolean;
-  /** Which of these rows are sent at all. @default {all} */
+  /** Selects the rows to send. @default {all} */
   readonly only?: (packet: PacketFlowCase) => boolean;
-  /** What means something else to this mode. */
+  /** Rows with another meaning in this mode. */
   readonly adapt?: readonly PacketFlowAdaptation[];
   /** Done before kube-relay is started. */
   readonly prepare?: (cluster: ClusterTopology) => Promise<void>;
@@ -90,9 +90,9 @@ export async function runPacketStage(
 }
 
 /**
- * Linux keeps the choice that it made for a flow: of UDP for half a minute, of a TCP connection that
- * nobody has answered for two minutes, and ports of clients come round in less. One that gets the port
- * of such a flow would find what another scenario chose for it, or that nothing did.
+ * Deletes the entries of connection tracking. Linux keeps the choice for a UDP flow for half a
+ * minute, and for an unanswered TCP connection for two minutes; the ports of clients repeat sooner.
+ * A client with such a port would get the choice of another scenario.
  */
 async function forgetFlows(node: Namespace): Promise<void> {
   const flows = ["-p udp", "-p tcp --state SYN_SENT"];
@@ -103,7 +103,7 @@ async function forgetFlows(node: Namespace): Promise<void> {
   await node.output("sh", ["-c", [...commands, "true"].join("; ")]);
 }
 
-/** What `explain` says of a packet has to be what the wire showed. */
+/** Checks that `explain` agrees with the observation on the wire. */
 function checkExplanation(mode: BackendMode, packet: PacketFlowCase, seen: PacketOutcome): void {
   const stage = explainStage(mode, packet.scenario, packet.family);
   const explained = outcomeOf(explainCase(stage, packet));

@@ -1,5 +1,5 @@
 /**
- * Carries packets out over a plan alone: what every backend has to spell in its own language.
+ * Executes packets on a plan alone, which every backend has to express in its own language.
  *
  * @module
  */
@@ -18,7 +18,7 @@ import {
   type PacketOutcome,
 } from "./packet_flow_case.ts";
 
-/** A packet, its sender, and what is known of both. */
+/** A packet, its sender, and the facts about both. */
 interface Arrival {
   readonly packet: PacketFlowCase;
   readonly origin: PacketOrigin;
@@ -26,7 +26,7 @@ interface Arrival {
   readonly fromNode: boolean;
 }
 
-/** What a plan makes of a packet. */
+/** Returns the outcome of a packet by a plan. */
 export function executeOnPlan(plan: ProxyPlan, packet: PacketFlowCase): PacketOutcome {
   const origin = packetOrigin(packet.from, packet.family);
   const arrival: Arrival = {
@@ -69,7 +69,7 @@ function externalVerdict(service: ServicePlan, role: FrontendRole, arrival: Arri
   const verdict = arrival.fromPod || arrival.fromNode
     ? service.externalFromCluster
     : service.external;
-  // A Service that refuses does so to everybody: there is nothing to protect.
+  // A Service that refuses does so for every client: there is nothing to protect.
   if (role !== "LoadBalancer" || verdict.kind === "reject") return verdict;
   const admitted = service.sourceRanges === undefined ||
     service.sourceRanges.some((range) => cidrContains(range, arrival.origin.address));

@@ -17,7 +17,7 @@ import { rawObjects } from "../support/builders/raw_objects.ts";
 import { isSettled, RelayProcess, servicesOf } from "../support/stages/relay_process.ts";
 import type { PacketFlowScenario, PacketFlowSettings } from "./packet_flow_case.ts";
 
-/** What is started, and beside what. */
+/** The program to start, and its environment. */
 export interface ScenarioRelayOptions {
   /** The API server that has the objects of the scenarios, on the same node. */
   readonly api: ApiProcess;
@@ -28,7 +28,7 @@ export interface ScenarioRelayOptions {
   readonly nodeName?: string;
 }
 
-/** The configuration file of kube-relay that says what the settings of a scenario say. */
+/** The configuration file of kube-relay for the settings of a scenario. */
 function configurationFor(
   { settings = {} }: PacketFlowScenario,
   { mode, nodeName = THIS_NODE, api }: ScenarioRelayOptions,
@@ -71,7 +71,7 @@ function detection(localTraffic: PacketFlowSettings["localTraffic"], clusterCIDR
   }
 }
 
-/** kube-relay, started anew only where a scenario has other settings than the one before. */
+/** kube-relay, restarted only if a scenario has other settings than the previous one. */
 export class ScenarioRelay implements AsyncDisposable {
   readonly #node: Namespace;
   readonly #options: ScenarioRelayOptions;
@@ -85,7 +85,7 @@ export class ScenarioRelay implements AsyncDisposable {
     this.#options = options;
   }
 
-  /** Resolves once the objects of the scenario, and no others, have been brought into effect. */
+  /** Resolves once exactly the objects of the scenario are in effect. */
   async serve(scenario: PacketFlowScenario): Promise<void> {
     const { services, slices = [], endpoints = [] } = scenario;
     const mark = `scenario-${++this.#count}`;
@@ -102,7 +102,7 @@ export class ScenarioRelay implements AsyncDisposable {
     const relay = await this.#relayFor(
       JSON.stringify(configurationFor(scenario, this.#options)),
     );
-    // Of each kind of objects the marks are what is written last: each kind comes by its own way, and
+    // The marks are the last objects written of each kind: each kind arrives by its own watch, and
     // one may be late.
     await relay.until(`kube-relay serves ${mark}`, (status) => {
       const found = servicesOf(status).filter(({ name }) => name.includes(`${mark}-`));
@@ -135,7 +135,7 @@ function isSame(a: RawObject, b: RawObject): boolean {
   return a.kind === b.kind && a.metadata.name === b.metadata.name;
 }
 
-/** A Service of each family by whose name a state of the cluster is known. */
+/** A Service of each family whose name identifies a state of the cluster. */
 function marks(name: string): Service[] {
   return [
     testService(`${name}-4`, { clusterIP: "172.30.200.1" }),

@@ -22,16 +22,16 @@ interface PacketFlowException {
 /** Rows that an executor cannot do. */
 export type PacketFlowSkip = PacketFlowException;
 
-/** Rows that mean something else to an executor: what it is held to in place of the table. */
+/** Rows with another meaning for an executor, with the expected result in place of the table's. */
 export interface PacketFlowAdaptation extends PacketFlowException {
   readonly expect: Partial<Pick<PacketFlowCase, "verdict" | "masquerade">>;
 }
 
-/** What is run, and against what. */
+/** The executor, and the rows to run. */
 export interface PacketFlowOptions {
-  /** What is tested, e.g. `nftables`. */
+  /** The tested mode, e.g. `nftables`. */
   readonly name: string;
-  /** Sends one packet and tells what became of it. */
+  /** Sends one packet and returns its outcome. */
   readonly execute: (packet: PacketFlowCase) => PacketOutcome | Promise<PacketOutcome>;
   /** Sets the scenario of the next packets up; disposed of after the last of them. */
   readonly prepare?: (scenario: PacketFlowScenario) => Promise<AsyncDisposable>;
@@ -62,7 +62,7 @@ export async function runPacketFlowSteps(
   }
 }
 
-/** The rows, those of a scenario together. */
+/** The rows, grouped by scenario. */
 function scenariosOf(options: PacketFlowOptions): Iterable<readonly PacketFlowCase[]> {
   const { cases = PACKET_FLOW_CASES, skip = [], adapt = [] } = options;
   assertAllMatch([...skip, ...adapt], cases);
@@ -126,7 +126,7 @@ function matches(packet: PacketFlowCase, { cases }: PacketFlowException): boolea
   return typeof cases === "function" ? cases(packet) : cases.includes(packet.name);
 }
 
-/** Throws an AssertionError that names the row unless an outcome is what the row wants. */
+/** Throws an AssertionError that names the row if an outcome differs from the expected one. */
 export function checkOutcome(
   packet: PacketFlowCase,
   { trace = [], ...outcome }: PacketOutcome,
@@ -143,7 +143,7 @@ export function checkOutcome(
   assertEquals(outcome.masquerade, masquerade, `masquerade: ${message}`);
 }
 
-/** A data plane may refuse what no Service claims. */
+/** A data plane may refuse packets of no Service. */
 function sameVerdict(found: PacketVerdict, expected: PacketVerdict): boolean {
   if (expected === "UNCLAIMED") return found === "UNCLAIMED" || found === "REJECT";
   return text(found) === text(expected);

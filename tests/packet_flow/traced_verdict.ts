@@ -1,5 +1,6 @@
 /**
- * What the branches that a tracer followed come to for a packet of the table, in any kernel mode.
+ * Combines the branches that a tracer followed into the outcome of a packet of the table, in any
+ * kernel mode.
  *
  * @module
  */
@@ -30,7 +31,10 @@ export function tracedPacket({ from, family, to, port, protocol }: PacketFlowCas
   };
 }
 
-/** What all ways come to. Throws where chance decides more than between endpoints, or is not fair. */
+/**
+ * Returns the common outcome of all paths. Throws if chance decides more than the endpoint, or is
+ * not fair.
+ */
 export function verdictOf(outcomes: readonly TracedOutcome[]): PacketVerdict {
   const kinds = new Set(
     outcomes.map(({ endpoint, verdict }) =>
@@ -51,7 +55,7 @@ export function verdictOf(outcomes: readonly TracedOutcome[]): PacketVerdict {
   return outcomes.map(endpointText).sort();
 }
 
-/** Where a packet was sent, as the cases have it; empty = nowhere else. */
+/** Returns the destination of a packet in the form of the cases; empty = it was not rewritten. */
 export function endpointText({ endpoint }: TracedOutcome): string {
   return endpoint ? formatHostPort(endpoint.address, endpoint.port) : "";
 }

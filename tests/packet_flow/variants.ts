@@ -1,6 +1,6 @@
 /**
- * The packet-flow table said again for the other IP family and for UDP: what a Service means depends
- * on neither.
+ * The packet-flow table for the other IP family and for UDP: the meaning of a Service depends on
+ * neither.
  *
  * @module
  */
@@ -18,7 +18,7 @@ const FURTHER_TEXTS = [
   ["172.30.0.99", "fd00:172:30::99"],
 ] as const;
 
-/** What each text of one family is in the other. */
+/** The counterpart of each text in the other family. */
 const COUNTERPARTS: ReadonlyMap<string, string> = new Map(
   [...addressPairs(), ...FURTHER_TEXTS].flatMap(([a, b]) => [[a, b], [b, a]]),
 );

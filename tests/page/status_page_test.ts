@@ -14,7 +14,7 @@ const CHROMIUM = "chromium-headless-shell";
 
 const ignore = isMissing("the status page in a browser", [program(CHROMIUM)]);
 
-/** Where the pictures go that a person looks at. @default {none are made} */
+/** The folder for pictures that a person checks. @default {none are made} */
 const PICTURES = Deno.env.get("KUBE_RELAY_PICTURES");
 
 const THEMES = ["light", "dark"] as const;

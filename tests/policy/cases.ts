@@ -1,12 +1,12 @@
 /**
- * What a NetworkPolicy means, as one table: the connectivity cases of Kubernetes' own suite, and cases
- * that other implementations get wrong.
+ * The meaning of NetworkPolicies, as one table: the connectivity cases of Kubernetes' own suite,
+ * and cases in which other implementations are wrong.
  *
  * @module
  */
 import type { LabelSelectorSpec, NetworkPolicySpec } from "../../lib/api/kinds/network_policy.ts";
 import type { Protocol } from "../../lib/net/port.ts";
-import type { CasePolicy, PolicyCase, PolicyExpectation } from "./policy_case.ts";
+import type { CaseAddresses, CasePolicy, PolicyCase, PolicyExpectation } from "./policy_case.ts";
 
 type Rows = PolicyExpectation["rows"];
 
@@ -400,6 +400,17 @@ export const UPSTREAM_CASES: readonly PolicyCase[] = [
   ...protocolCases("SCTP", [1405, 1423, 1452]),
 ];
 
+/** Every address but 128 single ones, and but these pods or blocks. */
+function scattered({ range, blockOf }: CaseAddresses, except: readonly string[]) {
+  const isIPv6 = range.includes(":");
+  const single = Array.from(
+    { length: 128 },
+    (_, index) => isIPv6 ? `2001:db8:${index + 1}::5/128` : `198.51.100.${2 * index}/32`,
+  );
+  const others = except.map((each) => each === range ? range : blockOf(each));
+  return { ipBlock: { cidr: isIPv6 ? "::/0" : "0.0.0.0/0", except: [...single, ...others] } };
+}
+
 /** Cases that kube-router gets wrong, or where it is easy to be wrong. */
 export const MORE_CASES: readonly PolicyCase[] = [
   {
@@ -463,6 +474,25 @@ export const MORE_CASES: readonly PolicyCase[] = [
     }],
   },
   {
+    name: "scattered exceptions of every address, and a block inside one of them",
+    steps: [{
+      policies: [policy("x", (addresses) => fromA({ to: [scattered(addresses, ["y/b"])] }))],
+      expected: [on(80, [["x/a", "y/b", false]])],
+    }, {
+      policies: [
+        policy("x", (addresses) =>
+          fromA({
+            to: [
+              scattered(addresses, [addresses.range]),
+              { ipBlock: { cidr: addresses.blockOf("y/b") } },
+              { ipBlock: { cidr: addresses.range, except: [addresses.range] } },
+            ],
+          })),
+      ],
+      expected: [on(80, onlyFromA("y/b"))],
+    }],
+  },
+  {
     name: "the whole internet is every address",
     steps: [{
       policies: [
@@ -508,7 +538,7 @@ export const MORE_CASES: readonly PolicyCase[] = [
     }],
   },
   {
-    name: "what cannot be read opens nothing and isolates",
+    name: "an unknown field opens nothing and isolates",
     steps: [
       toA({ ports: [{ protocol: "QUIC", port: 80 }] }),
       toA({ ports: [{ port: "serve-80-tcp", endPort: 90 }] }),

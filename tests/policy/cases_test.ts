@@ -41,7 +41,13 @@ function faults(view: PolicyView, { expected }: PolicyStep, family: IpFamily): r
 
 function run({ steps }: PolicyCase, family: IpFamily): void {
   const state = new PolicyState();
-  const options = { family, nodeName: "n1", deny: { action: "drop" }, closedRanges: [] } as const;
+  const options = {
+    family,
+    nodeName: "n1",
+    deny: { action: "drop" },
+    closedRanges: [],
+    podLinks: [],
+  } as const;
   const planner = new PolicyPlanner(state, options);
   for (const [index, step] of steps.entries()) {
     applyStep(state, caseObjects(step, caseAddresses(family)));
@@ -64,7 +70,7 @@ Deno.test("all connectivity cases of Kubernetes are there, each once", () => {
   assertEquals(UPSTREAM_CASES.length, 48);
 });
 
-Deno.test("an executor that lets everything pass, or nothing, fails", () => {
+Deno.test("an executor that passes everything, or nothing, fails", () => {
   const open: PolicyView = { podAt: () => undefined, isClosed: () => false, hasPeer: () => true };
   const isolating = UPSTREAM_CASES.filter(({ steps }) =>
     steps.some((step) => faults(open, step, "IPv4").length > 0)
@@ -74,8 +80,8 @@ Deno.test("an executor that lets everything pass, or nothing, fails", () => {
   assert(MORE_CASES.every(({ steps }) => steps.every(({ expected }) => expected.length > 0)));
 });
 
-Deno.test("what cannot be read is reported with its policy", () => {
-  const bad = MORE_CASES.find(({ name }) => name.startsWith("what cannot be read"))!;
+Deno.test("an unknown field is reported with its policy", () => {
+  const bad = MORE_CASES.find(({ name }) => name.startsWith("an unknown field"))!;
   for (const step of bad.steps) {
     const state = new PolicyState();
     applyStep(state, caseObjects(step, caseAddresses("IPv4")));

@@ -1,4 +1,4 @@
-/** Faults that other implementations have, beyond what the table of cases can say. */
+/** Faults of other implementations that the table of cases cannot express. */
 import { assertEquals } from "@std/assert";
 import { type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
@@ -21,7 +21,7 @@ function stage(family: IpFamily = "IPv4") {
   return { state, isAllowed };
 }
 
-Deno.test("egress to a named port of anyone does not open the number to others", () => {
+Deno.test("egress to a named port of any pod does not open the number to other pods", () => {
   const { state, isAllowed } = stage();
   setPod(state, "x/a", { address: "10.1.0.1", ports: { http: 80 } });
   setPod(state, "y/b", { address: "10.2.0.1", ports: { http: 8080 }, nodeName: "n2" });
@@ -63,7 +63,7 @@ Deno.test("::/0 holds link-local and unique local addresses", () => {
   }
 });
 
-Deno.test("an echo request passes only where a rule has no ports", () => {
+Deno.test("an echo request passes only if a rule has no ports", () => {
   const { state, isAllowed } = stage();
   setPod(state, "x/a", { address: "10.1.0.1" });
   setPolicy(state, "x/p", { podSelector: {}, ingress: [{ ports: [{}] }] });
@@ -87,7 +87,7 @@ Deno.test("a pod is isolated as soon as it has an address, before it runs", () =
   assertEquals(isAllowed("10.1.0.2", "10.1.0.1", 80), false);
 });
 
-Deno.test("one policy that cannot be read changes nothing for pods of others", () => {
+Deno.test("one invalid policy changes nothing for other pods", () => {
   const { state, isAllowed } = stage();
   setPod(state, "x/a", { address: "10.1.0.1", labels: { app: "a" } });
   setPod(state, "x/b", { address: "10.1.0.2", labels: { app: "b" } });

@@ -22,7 +22,7 @@ import { ADDRESSES, clusterHistory, handleEvent, PORTS, PROTOCOLS } from "./rand
 
 function plannerOf(state: PolicyState, family: IpFamily, log = false): PolicyPlanner {
   const deny = { action: "reject" as const, ...(log && { log: { perMinute: 10, group: 100 } }) };
-  return new PolicyPlanner(state, { family, nodeName: "n1", deny, closedRanges: [] });
+  return new PolicyPlanner(state, { family, nodeName: "n1", deny, closedRanges: [], podLinks: [] });
 }
 
 for (const family of IP_FAMILIES) {
@@ -107,7 +107,7 @@ Deno.test("nftables: an address of a closed range has no traffic but from its no
   const state = new PolicyState();
   const deny = { action: "drop" } as const;
   const closedRanges = [parseCidr("10.1.0.0/24")];
-  const options = { family: "IPv4", nodeName: "n1", deny, closedRanges } as const;
+  const options = { family: "IPv4", nodeName: "n1", deny, closedRanges, podLinks: [] } as const;
   const planner = new PolicyPlanner(state, options);
   setPod(state, "x/a", { address: "10.1.0.1" });
   planner.update();
@@ -121,7 +121,7 @@ Deno.test("nftables: an address of a closed range has no traffic but from its no
   assertEquals(verdictOf({ from: outside!, to: unknown!, isFromOwnNode: true }), "ACCEPT");
 });
 
-Deno.test("nftables: an altered rule of the text changes what the walk says", () => {
+Deno.test("nftables: an altered rule of the text changes the result of the walk", () => {
   const state = new PolicyState();
   const planner = plannerOf(state, "IPv4");
   setPod(state, "x/a", { address: "10.1.0.1" });

@@ -23,15 +23,15 @@ export const CASE_PORTS = [80, 81] as const;
 /** A pod: `namespace/name`. In a pattern, `*` stands for any of either. */
 export type CasePod = string;
 
-/** One case: steps in order, each with the whole truth about who reaches whom. */
+/** One case: steps in order, each with the whole table of connections. */
 export interface PolicyCase {
   readonly name: string;
-  /** Where Kubernetes' own suite has it: a line of test/e2e/network/netpol/network_policy.go. */
+  /** The line of the case in Kubernetes' own suite, test/e2e/network/netpol/network_policy.go. */
   readonly upstream?: number;
   readonly steps: readonly PolicyStep[];
 }
 
-/** What there is from now on, and what holds then. */
+/** The policies of a step, and the connections that are expected. */
 export interface PolicyStep {
   readonly policies: readonly CasePolicy[];
   /** Labels besides the usual ones, by `namespace/name` or by name of the namespace. */
@@ -55,7 +55,7 @@ export interface CaseAddresses {
   readonly range: string;
 }
 
-/** Who reaches whom on one port. All pods reach each other where nothing is said; later rows win. */
+/** The expected connections on one port. Pods without a row reach each other; later rows win. */
 export interface PolicyExpectation {
   readonly protocol: Protocol;
   readonly port: number;

@@ -12,10 +12,11 @@ import {
   parseIpAddress,
 } from "../../lib/net/ip_address.ts";
 import { parsePort, parseProtocol } from "../../lib/net/port.ts";
+import { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
 import { judgeConnection, viewCluster, viewPlan } from "../../lib/policy/judge_connection.ts";
 import { memberKey, type PeerMember } from "../../lib/policy/pending_policy_changes.ts";
 import type { PolicyPlan, PolicyPlanChanges } from "../../lib/policy/policy_plan.ts";
-import { PolicyPlanner } from "../../lib/policy/policy_planner.ts";
+import { PolicyPlanner, type PolicyPlanOptions } from "../../lib/policy/policy_planner.ts";
 import { PolicyState } from "../../lib/policy/policy_state.ts";
 import { type Cluster, consents } from "./oracle.ts";
 import {
@@ -41,13 +42,20 @@ function clusterOf(history: readonly ClusterEvent[]): Cluster {
     namespaces: last.flatMap((each) =>
       each.kind === "namespace" && each.object ? [each.object] : []
     ),
-    policies: last.flatMap((each) => each.kind === "policy" && each.object ? [each.object] : []),
+    policies: last.flatMap((each) =>
+      each.kind === "policy" && each.object ? [each.meaning ?? each.object] : []
+    ),
   };
 }
 
-function plannerOf(state: PolicyState, family: IpFamily): PolicyPlanner {
+function plannerOf(
+  state: PolicyState,
+  family: IpFamily,
+  more: Pick<PolicyPlanOptions, "includesRemotePods"> = {},
+): PolicyPlanner {
   const deny = { action: "reject" } as const;
-  return new PolicyPlanner(state, { family, nodeName: "n1", deny, closedRanges: [] });
+  const options = { family, nodeName: "n1", deny, closedRanges: [], podLinks: [] };
+  return new PolicyPlanner(state, { ...options, ...more });
 }
 
 /** A plan as plain sorted values, which later changes do not reach. */
@@ -65,7 +73,7 @@ function snapshot({ pods, lists, peers }: PolicyPlan) {
 
 type Snapshot = ReturnType<typeof snapshot>;
 
-/** What a data plane does: only what the changes name is read from the new plan. */
+/** Applies changes as a data plane does: reads only the named parts from the new plan. */
 function applyChanges(held: Snapshot, changes: PolicyPlanChanges, plan: Snapshot): Snapshot {
   if (changes.full) return plan;
   const replace = <K, V>(into: Map<K, V>, from: ReadonlyMap<K, V>, keys: ReadonlySet<K>) => {
@@ -101,7 +109,7 @@ function applyChanges(held: Snapshot, changes: PolicyPlanChanges, plan: Snapshot
   };
 }
 
-/** What the docstrings of a plan promise. */
+/** Checks the guarantees in the docstrings of a plan. */
 function checkPromises({ pods, lists, peers }: PolicyPlan): void {
   const [usedLists, usedPeers] = [new Set<string>(), new Set<string>()];
   const addresses = [...pods.values()].flatMap((pod) => pod.addresses);
@@ -134,7 +142,7 @@ function checkPromises({ pods, lists, peers }: PolicyPlan): void {
   assertEquals(new Set<string>(peers.keys()), usedPeers);
 }
 
-Deno.test("PolicyPlanner makes of any history what it makes from scratch, in any order", () => {
+Deno.test("PolicyPlanner gives the result of a plan from scratch after any history, in any order", () => {
   fc.assert(
     fc.property(clusterHistory, fc.constantFrom(...IP_FAMILIES), (history, family) => {
       const state = new PolicyState();
@@ -182,6 +190,35 @@ Deno.test("PolicyPlanner's changes turn the plan of the last sync into the new o
         }
       },
     ),
+    RUNS,
+  );
+});
+
+Deno.test("ConnectionJudge judges by the plan that it took last, with pods of every node", () => {
+  fc.assert(
+    fc.property(clusterHistory, fc.constantFrom(...IP_FAMILIES), (history, family) => {
+      const state = new PolicyState();
+      const planner = plannerOf(state, family, { includesRemotePods: true });
+      const judge = new ConnectionJudge();
+      const own = ADDRESSES.map(parseIpAddress).filter((each) => ipFamilyOf(each) === family);
+      const transport = { protocol: parseProtocol("TCP"), port: parsePort(PORTS[0]!) };
+      for (const [index, event] of history.entries()) {
+        handleEvent(state, event);
+        if (index % 3 !== 0) continue;
+        const changes = planner.update();
+        for (const _ of judge.takeInSteps(planner.plan, changes));
+        const view = viewCluster(state, family);
+        for (const { key, isRemote = false } of planner.plan.pods.values()) {
+          assertEquals(isRemote, state.pods.get(key)?.nodeName !== "n1");
+        }
+        for (const from of own) {
+          for (const to of own) {
+            const connection = { from, to, transport };
+            assertEquals(judge.judge(connection), judgeConnection(view, connection));
+          }
+        }
+      }
+    }),
     RUNS,
   );
 });

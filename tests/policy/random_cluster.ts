@@ -5,12 +5,15 @@
  */
 import fc from "fast-check";
 import type { Namespace } from "../../lib/api/kinds/namespace.ts";
-import type {
-  LabelSelectorSpec,
-  NetworkPolicy,
-  NetworkPolicySpec,
+import {
+  type LabelSelectorSpec,
+  NETWORK_POLICY,
+  type NetworkPolicy,
+  type NetworkPolicySpec,
 } from "../../lib/api/kinds/network_policy.ts";
 import type { Pod } from "../../lib/api/kinds/pod.ts";
+import { slimObject } from "../../lib/kube/slim.ts";
+import { StringTable } from "../../lib/kube/string_table.ts";
 import type { PodKey, PolicyKey } from "../../lib/policy/policy_plan.ts";
 import type { PolicyState } from "../../lib/policy/policy_state.ts";
 
@@ -18,7 +21,13 @@ import type { PolicyState } from "../../lib/policy/policy_state.ts";
 export type ClusterEvent =
   | { readonly kind: "pod"; readonly key: string; readonly object: Pod | undefined }
   | { readonly kind: "namespace"; readonly key: string; readonly object: Namespace | undefined }
-  | { readonly kind: "policy"; readonly key: string; readonly object: NetworkPolicy | undefined };
+  | {
+    readonly kind: "policy";
+    readonly key: string;
+    readonly object: NetworkPolicy | undefined;
+    /** A policy that means the same, where fields of the object had a wrong type. */
+    readonly meaning?: NetworkPolicy | undefined;
+  };
 
 /** Gives an event to a state. */
 export function handleEvent(state: PolicyState, { kind, key, object }: ClusterEvent): void {
@@ -63,14 +72,21 @@ const selector: fc.Arbitrary<LabelSelectorSpec> = fc.record({
   ),
 }, { requiredKeys: [] });
 
+/** Blocks that contain each other, with exceptions that other blocks have again. */
 const block = fc.oneof(
   fc.record({
-    cidr: fc.constantFrom("0.0.0.0/0", "192.0.2.0/30"),
-    except: fc.subarray(["192.0.2.2/31", "192.0.2.1/32"]),
+    cidr: fc.constantFrom(
+      "0.0.0.0/0",
+      "192.0.2.0/30",
+      "192.0.2.0/31",
+      "192.0.2.2/31",
+      "192.0.2.1/32",
+    ),
+    except: fc.subarray(["192.0.2.0/24", "192.0.2.2/31", "192.0.2.1/32", "192.0.2.3/32"]),
   }),
   fc.record({
-    cidr: fc.constantFrom("::/0", "2001:db8::/126"),
-    except: fc.subarray(["2001:db8::1/128", "2001:db8::2/127"]),
+    cidr: fc.constantFrom("::/0", "2001:db8::/126", "2001:db8::2/127", "2001:db8::1/128"),
+    except: fc.subarray(["2001:db8::/64", "2001:db8::1/128", "2001:db8::2/127", "::/1"]),
   }),
 );
 
@@ -78,7 +94,7 @@ const peer = fc.oneof(
   fc.record({ podSelector: selector }),
   fc.record({ namespaceSelector: selector }),
   fc.record({ podSelector: selector, namespaceSelector: selector }),
-  fc.record({ ipBlock: block }),
+  { weight: 2, arbitrary: fc.record({ ipBlock: block }) },
 );
 
 const port = fc.oneof(
@@ -89,7 +105,7 @@ const port = fc.oneof(
   fc.record({ port: fc.constant(80), endPort: fc.constantFrom(80, 81, 9000) }),
 );
 
-const peers = fc.array(peer, { maxLength: 2 });
+const peers = fc.array(peer, { maxLength: 3 });
 const ports = fc.array(port, { maxLength: 2 });
 
 const spec: fc.Arbitrary<NetworkPolicySpec> = fc.record({
@@ -98,6 +114,49 @@ const spec: fc.Arbitrary<NetworkPolicySpec> = fc.record({
   ingress: fc.array(fc.record({ from: peers, ports }, { requiredKeys: [] }), { maxLength: 2 }),
   egress: fc.array(fc.record({ to: peers, ports }, { requiredKeys: [] }), { maxLength: 2 }),
 }, { requiredKeys: ["podSelector"] });
+
+const NOTHING: NetworkPolicySpec = { policyTypes: ["Ingress", "Egress"] };
+const WRONG = fc.constantFrom<unknown>("all", 5, true);
+
+/** A spec with a field of a wrong type, and one that means the same. */
+const broken = fc.record({ spec, wrong: WRONG, at: fc.nat() }).chain(({ spec, wrong, at }) => {
+  const { podSelector, policyTypes = [], ingress = [], egress = [] } = spec;
+  const selector = { ...(podSelector && { podSelector }) };
+  const types = policyTypes.length > 0
+    ? policyTypes
+    : egress.length > 0
+    ? ["Ingress", "Egress"]
+    : ["Ingress"];
+  const place = ingress.length === 0 ? 0 : at % ingress.length;
+  const without = { ...spec, policyTypes: types, ingress: ingress.toSpliced(place, 1) };
+  const inRule = (rule: object) => ({ ...spec, ingress: ingress.with(place, rule as never) });
+  const found: { readonly raw: unknown; readonly meaning: NetworkPolicySpec }[] = [
+    { raw: wrong, meaning: NOTHING },
+    { raw: { ...spec, podSelector: wrong }, meaning: { policyTypes: types } },
+    { raw: { ...spec, policyTypes: wrong }, meaning: { ...NOTHING, ...selector } },
+    {
+      raw: { ...spec, egress: wrong },
+      meaning: { ...(policyTypes.length > 0 ? { policyTypes } : NOTHING), ...selector },
+    },
+    ...ingress.length === 0 ? [] : [
+      { raw: { ...spec, ingress: ingress.with(place, wrong as never) }, meaning: without },
+      { raw: inRule({ ...ingress[place], from: wrong }), meaning: without },
+      { raw: inRule({ ...ingress[place], from: [wrong] }), meaning: without },
+      { raw: inRule({ ...ingress[place], ports: [{ port: [wrong] }] }), meaning: without },
+      {
+        raw: inRule({ from: [{ ipBlock: { cidr: "0.0.0.0/0", except: wrong } }] }),
+        meaning: without,
+      },
+    ],
+  ];
+  return fc.constantFrom(...found);
+});
+
+/** A policy as an API server gives it, as it is read. */
+function readPolicy(metadata: NetworkPolicy["metadata"], raw: unknown): NetworkPolicy {
+  const strings = new StringTable();
+  return slimObject(NETWORK_POLICY, { metadata, spec: raw }, { strings, onProblem() {} })!;
+}
 
 const containers = fc.array(
   fc.record({
@@ -166,6 +225,15 @@ const event: fc.Arbitrary<ClusterEvent> = fc.oneof(
       kind: "namespace" as const,
       key,
       object: labels && { metadata: { name: key, labels } },
+    })),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.record({ named, broken }).map(({ named, broken: { raw, meaning } }) => ({
+      kind: "policy" as const,
+      key: `${named.namespace}/${named.name}`,
+      object: readPolicy(named, raw),
+      meaning: { metadata: named, spec: meaning },
     })),
   },
   {

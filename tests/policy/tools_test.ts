@@ -1,4 +1,4 @@
-/** What the tools say of the cases: the explanation, the truth table and the comparison. */
+/** Tests the tools with the cases: the explanation, the truth table and the comparison. */
 import { assert, assertEquals } from "@std/assert";
 import { parsePort, type Protocol } from "../../lib/net/port.ts";
 import type { AllowedPorts } from "../../lib/policy/allowed_ports.ts";

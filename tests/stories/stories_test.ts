@@ -1,5 +1,6 @@
 /**
- * Runs each story of docs/stories.md: the script prints what the page shows and leaves nothing behind.
+ * Runs each story of docs/stories.md: the script prints the output on the page and leaves nothing
+ * behind.
  *
  * @module
  */
@@ -13,7 +14,7 @@ import { isMissing, program, ROOT } from "../support/requirement.ts";
 const REPOSITORY = new URL("../../", import.meta.url).pathname;
 const FOLDER = `${REPOSITORY}examples/stories`;
 
-/** How long a story may take on a machine that has other things to do. */
+/** The time limit of a story on a busy machine. */
 const LIMIT_MS = 100_000;
 
 const ignore = isMissing("the stories of docs/stories.md", [
@@ -22,13 +23,15 @@ const ignore = isMissing("the stories of docs/stories.md", [
     .map(program),
 ]);
 
-/** What the page shows of a story: the script, and lines of its output in order. */
+/** The part of a story that the page shows: the script, and lines of its output in order. */
 interface ToldStory {
   readonly script: string;
   readonly lines: readonly string[];
 }
 
-/** A story is a block with the script, followed by one with output. `…` stands for what is left out. */
+/**
+ * A story is a block with the script, followed by one with output. `…` stands for omitted lines.
+ */
 async function toldStories(): Promise<readonly ToldStory[]> {
   const blocks = extractBlocks(await readPage("docs/stories.md"));
   return blocks.flatMap(({ text }, index) => {
@@ -44,7 +47,7 @@ async function toldStories(): Promise<readonly ToldStory[]> {
 
 const LEFT_OUT = /^\s*…?$/;
 
-/** A line without what is another each time: times of day, durations, process ids, timeouts. */
+/** A line without its variable parts: times of day, durations, process ids, timeouts. */
 function steady(line: string): string {
   return line.trimEnd()
     .replace(/^\d\d:\d\d:\d\d( +\S+ +)[\d.]+ m?s/, "hh:mm:ss$1n ms")
@@ -95,7 +98,7 @@ class Telling implements AsyncDisposable {
     return new Telling(folder, executable, script);
   }
 
-  /** Waits until none of its processes is there: what it made ends with them. */
+  /** Waits until all of its processes have ended; everything that it made ends with them. */
   async gone(): Promise<void> {
     const find = ["-c", `grep -lF -- "$1" /proc/[0-9]*/environ 2>/dev/null`, "sh", this.#mark];
     await eventually("no process of the story is left", async () => {
@@ -121,18 +124,18 @@ async function tell(script: string): Promise<string> {
 }
 
 Deno.test("docs/stories.md has five stories, and each script is one of them", async () => {
-  const told = (await toldStories()).map(({ script }) => script).toSorted();
+  const shown = (await toldStories()).map(({ script }) => script).toSorted();
   const scripts: string[] = [];
   for await (const { name } of Deno.readDir(FOLDER)) {
     if (name.endsWith(".sh") && name !== "stage.sh") scripts.push(name);
   }
-  assertEquals(told, scripts.toSorted());
-  assertEquals(told.length, 5);
+  assertEquals(shown, scripts.toSorted());
+  assertEquals(shown.length, 5);
 });
 
 for (const { script, lines } of await toldStories()) {
   Deno.test({
-    name: `${script} prints what docs/stories.md shows, and leaves nothing behind`,
+    name: `${script} prints the output in docs/stories.md, and leaves nothing behind`,
     ignore,
     async fn() {
       assert(lines.length >= 5, `docs/stories.md shows next to nothing of ${script}`);
@@ -157,19 +160,21 @@ Deno.test({
   async fn() {
     await using telling = await Telling.start("altered_rule.sh");
     const output = telling.process.stdout.pipeThrough(new TextDecoderStream()).getReader();
-    let told = "";
-    // By then its pods, its rules and its kube-relay are there.
-    while (!told.includes("answers a client")) {
+    let shown = "";
+    // By then its pods, its rules and its kube-relay exist.
+    while (!shown.includes("answers a client")) {
       const { done, value = "" } = await output.read();
-      assert(!done, `the story ended too early: ${told}`);
-      told += value;
+      assert(!done, `the story ended too early: ${shown}`);
+      shown += value;
     }
     telling.process.kill("SIGKILL");
     await telling.process.status;
     await telling.gone();
     // It ended, rather than went on to its end.
-    for (let rest = await output.read(); !rest.done; rest = await output.read()) told += rest.value;
-    assert(!told.includes("repaired"), told);
+    for (let rest = await output.read(); !rest.done; rest = await output.read()) {
+      shown += rest.value;
+    }
+    assert(!shown.includes("repaired"), shown);
     await telling.process.stderr.cancel();
   },
 });

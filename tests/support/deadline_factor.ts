@@ -1,10 +1,10 @@
 /**
- * How much longer things take than on a machine: 10 in the guest of `deno task test:uml`.
+ * Lengthens deadlines on slow machines: by 10 in the guest of `deno task test:uml`.
  *
  * @module
  */
 
-/** What every deadline of a test is multiplied by. Deadlines only end what would never end. */
+/** The factor for every deadline of a test. A deadline only ends a wait that would never end. */
 export const DEADLINE_FACTOR = factor();
 
 function factor(): number {

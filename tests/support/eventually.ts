@@ -28,9 +28,9 @@ export async function eventually<T>(
     const answer = await ask();
     if (answer !== undefined && answer !== false) return answer;
     if (performance.now() - start > limitMs) {
-      throw new Error(`Cannot go on: '${what}' did not come true within ${limitMs} ms`);
+      throw new Error(`Cannot continue: '${what}' did not come true within ${limitMs} ms`);
     }
-    // Questions take at most half of a processor: what is awaited may need it.
+    // Checks use at most half of a processor, because the awaited work may need it.
     const restMs = Math.min(performance.now() - askedAt, MOST_REST_MS);
     await new Promise((resolve) => setTimeout(resolve, Math.max(pauseMs, restMs)));
   }

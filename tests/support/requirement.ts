@@ -1,6 +1,6 @@
 /**
- * What a test needs beside Deno: root, a tool, a built file. Where it is missing, the test is skipped
- * with the reason printed; with `REQUIRE_ALL=1`, as in CI, that is a failure.
+ * The requirements of a test besides Deno: root, a tool, a built file. A test that lacks one is
+ * skipped and prints the reason; with `REQUIRE_ALL=1`, as in CI, it fails.
  *
  * @module
  */
@@ -9,8 +9,8 @@
 export type Requirement = readonly [what: string, met: boolean];
 
 /**
- * Whether a test is to be skipped (`Deno.test({ ignore })`). Throws an Error, which fails the test
- * file, when something is missing and `REQUIRE_ALL=1` is set.
+ * Whether to skip a test (`Deno.test({ ignore })`). Throws an Error, which fails the test file,
+ * when something is missing and `REQUIRE_ALL=1` is set.
  */
 export function isMissing(suite: string, requirements: readonly Requirement[]): boolean {
   const missing = requirements.filter(([, met]) => !met).map(([what]) => what);

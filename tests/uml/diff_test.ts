@@ -1,6 +1,6 @@
 /**
- * Every kind of damage to what ipvs mode has in the kernel is found and named, and mended without
- * anything else being touched.
+ * Tests that every kind of damage to objects of ipvs mode in the kernel is found, named and
+ * repaired, and that nothing else is touched.
  *
  * @module
  */

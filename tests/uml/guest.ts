@@ -1,5 +1,6 @@
 /**
- * What the tests of this folder need beside namespaces: the guest that `deno task test:uml` boots.
+ * The requirements of the tests in this folder besides namespaces: the guest that `deno task
+ * test:uml` boots.
  *
  * @module
  */

@@ -25,8 +25,9 @@ stty -F /dev/console -opost 2>/dev/null
 mkdir -p /run/job /run/tmp /run/netns /run/lock
 mount -t hostfs -o "$UML_JOB" none /run/job || fail "cannot mount the job folder $UML_JOB"
 
-# The modules of the guest's kernel are not where modprobe looks, and the host's disk is not to be
-# written to: a root of modules of their own, which the kernel and iptables-legacy are told of.
+# The modules of the guest's kernel are not where modprobe looks, and the host's disk must stay
+# unchanged: the guest gets its own module folder, and the kernel and iptables-legacy are pointed to
+# it.
 release=$(uname -r)
 mkdir -p /run/modules/lib/modules
 ln -s "/usr/lib/uml/modules/$release" "/run/modules/lib/modules/$release"

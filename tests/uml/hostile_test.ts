@@ -1,6 +1,6 @@
 /**
- * What tenants and clients may do to a kube-relay in ipvs mode that may open few files: it goes on, and
- * another Service is served as before.
+ * Attacks a kube-relay in ipvs mode with few open files through tenants and clients. It continues,
+ * and serves another Service as before.
  *
  * @module
  */
@@ -74,7 +74,7 @@ Deno.test({
     const probes = ProbeClient.start(client);
     const args = [...IPVS_MODE.args, "--metrics-bind-address=0.0.0.0"];
     const start = (): RelayProcess => scene.start(args, { by: ["prlimit", OPEN_FILES] });
-    /** Everything but endpoints whose last connections end. */
+    /** All objects except endpoints whose last connections end. */
     const lasting = async () => String(await stage.state()).replaceAll(/^-a .* -w 0\n/gm, "");
     let relay = start();
     await relay.settled();
@@ -182,7 +182,7 @@ Deno.test({
       }, { expect: ["pod-a1", "pod-b1"] });
     });
 
-    await t.step("named pipes in the folder, whoever owns it; SIGTERM ends it", async () => {
+    await t.step("named pipes in the folder of any owner; SIGTERM ends it", async () => {
       await node.output("mkfifo", [`${folder}/pipe.yaml`]);
       await webIsProgrammed();
       await Deno.chown(folder, 65_534, 65_534);

@@ -1,6 +1,6 @@
 /**
- * What 1,000 Services cost the ipvs mode on a kernel that has IPVS, beside what the bare tools take for
- * the same. Everything is ten times slower here, so only ratios count.
+ * Measures the ipvs mode with 1,000 Services on a kernel with IPVS, compared with the bare tools.
+ * Everything is ten times slower here, so only ratios count.
  *
  * @module
  */
@@ -53,10 +53,10 @@ async function timeOf(node: Namespace, command: string): Promise<number> {
   return performance.now() - start;
 }
 
-/** What the tools alone take for everything, each with one input. */
+/** Measures the tools alone, each with one input for everything. */
 async function bareLoadMs(folder: string, rendered: string): Promise<number> {
   await using node = await Namespace.create("bare");
-  // Other comments are for people; those that follow the input of `ip` it passes over.
+  // Comments are for readers; `ip` ignores those that follow its input.
   const parts = rendered.split(/^# ((?:ipset|ip6?tables-restore|ipvsadm|ip) .*)\n/m).slice(1);
   const commands: string[] = [];
   for (let at = 0; at < parts.length; at += 2) {
@@ -71,7 +71,7 @@ async function bareLoadMs(folder: string, rendered: string): Promise<number> {
   return await timeOf(node, commands.join("\n"));
 }
 
-/** What the two took, milliseconds. */
+/** The times of both, in milliseconds. */
 interface Cost {
   readonly ownMs: number;
   readonly bareMs: number;
@@ -117,7 +117,7 @@ async function changeCost(
   return { ownMs: sync!.durationMs, bareMs: await timeOf(node, starts) / STARTS };
 }
 
-/** The best of some: others use the machine, too, now by one and now by the other. */
+/** The best of several runs: other programs use the machine too. */
 async function bestOf(
   t: Deno.TestContext,
   what: string,

@@ -1,5 +1,5 @@
 /**
- * The ipvs mode in place of a kube-proxy's, of itself, and of the iptables mode: nobody who connects
+ * Tests the ipvs mode in place of a kube-proxy's, of itself, and of the iptables mode: no client
  * notices.
  *
  * @module
@@ -20,7 +20,7 @@ const ignore = isMissing("handover to and from ipvs mode with real packets", [
   ...IPVS_MODE.requirements(),
 ]);
 
-/** A virtual server of somebody else's, such as keepalived. */
+/** A foreign virtual server, such as one of keepalived. */
 const FOREIGN = ["-A", "-t", "198.51.100.7:80", "-s", "wlc"];
 
 Deno.test({
@@ -33,8 +33,8 @@ Deno.test({
     await node.output("ipvsadm", FOREIGN);
     const servers = () => virtualServers((program, args) => node.output(program, args));
     const device = await node.ip("-o link show kube-ipvs0");
-    const theirs = await servers();
-    assert(theirs.some((line) => line.includes("172.30.0.250")));
+    const leftovers = await servers();
+    assert(leftovers.some((line) => line.includes("172.30.0.250")));
 
     await t.step("takeover", async () => {
       await stage.assertNoFailureWhile(async () => {
@@ -47,8 +47,9 @@ Deno.test({
         await relay.stop();
       });
       assertEquals(await node.ip("-o link show kube-ipvs0"), device, "the device is the same");
-      // Theirs are those that Service `web` has here too, but for the one of a Service that is gone.
-      const kept = theirs.filter((line) => !/:?250\]?:80/.test(line));
+      // The rules of kube-proxy are those of Service `web` here, except for that of a deleted
+      // Service.
+      const kept = leftovers.filter((line) => !/:?250\]?:80/.test(line));
       assertEquals(await servers(), kept);
       await stage.assertAsAfterFreshStart();
     });
@@ -72,8 +73,8 @@ Deno.test({
 });
 
 /**
- * Without the kubelet's chain, of which iptables mode has a rule: once ipvs mode has written the chains
- * that both have, nothing tells whether that rule is ours or a kube-proxy's.
+ * Without the kubelet's chain, which contains a rule of iptables mode: once ipvs mode has written
+ * the shared chains, the owner of that rule is unknown.
  */
 function withoutKubelet(state: unknown): string {
   return String(state).replaceAll(/^.*KUBE-FIREWALL.*\n/gm, "");
@@ -109,7 +110,7 @@ Deno.test({
         await relay.stop();
         relay = stage.start();
         await relay.settled();
-        // What differs is told below.
+        // The differences are checked below.
         await eventually(
           "what iptables mode had is gone",
           async () => withoutKubelet(await stage.state()) === withoutKubelet(before),

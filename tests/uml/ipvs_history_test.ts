@@ -1,6 +1,6 @@
 /**
- * What the ipvs mode leaves in a kernel that has IPVS, whatever happened before: the same as a fresh
- * start.
+ * Tests that the ipvs mode leaves the same state in a kernel with IPVS as a fresh start, whatever
+ * happened before.
  *
  * @module
  */
@@ -29,7 +29,10 @@ const ignore = isMissing("ipvs mode on the guest's own network", [
 const CHANGES = 1_000;
 /** As many as come together in a busy cluster; each sync costs some processes for each family. */
 const CHANGES_IN_A_SYNC = 10;
-/** After so many syncs at the end, everything is compared; nothing else writes, so nothing may differ. */
+/**
+ * After this number of syncs everything is compared. No other program writes, so nothing may
+ * differ.
+ */
 const COMPARED_SYNCS = 20;
 
 function isService(object: RawObject): object is RawObject & Service {
@@ -46,7 +49,10 @@ function stageObjects(objects: readonly RawObject[]): StageObjects {
 
 type StageOptions = NonNullable<Parameters<typeof IpvsKernelStage.started>[0]>;
 
-/** What many changes lead to. It ends before another process begins, whose cleaning it would repair. */
+/**
+ * Returns the state after many changes. The stage ends before the next process begins, because it
+ * would repair what that one removes.
+ */
 async function stateAfterChanges(churn: Churn): Promise<string> {
   await using stage = await IpvsKernelStage.started();
   for (let made = 1; made <= CHANGES; made++) {
@@ -61,7 +67,7 @@ async function stateAfterChanges(churn: Churn): Promise<string> {
   return await stage.state();
 }
 
-/** What a start on a kernel without anything of ours leads to. */
+/** Returns the state after a start on a kernel without objects of kube-relay. */
 async function freshState(objects: StageObjects, options: StageOptions = {}): Promise<string> {
   await using stage = await IpvsKernelStage.started(options);
   await stage.cleanup();
@@ -70,7 +76,7 @@ async function freshState(objects: StageObjects, options: StageOptions = {}): Pr
 }
 
 Deno.test({
-  name: `ipvs mode: ${CHANGES} random changes leave what a fresh start makes`,
+  name: `ipvs mode: ${CHANGES} random changes leave the state of a fresh start`,
   ignore,
   async fn(t) {
     const seed = Number(Deno.env.get("KUBE_RELAY_SEED") ?? Math.floor(Math.random() * 2 ** 32));
@@ -98,7 +104,7 @@ Deno.test({
       slices: [1, 2].map((number) => endpoints(`good-${number}`, `fd00:10::a0${number}`)),
     };
     const golden = await freshState(good);
-    // No interface can have a multicast address, and nobody can be masqueraded to one.
+    // No interface can have a multicast address, and no packet can be masqueraded to one.
     const all = {
       services: [
         testService("bad-address", { clusterIP: "ff05::7" }),
@@ -114,16 +120,16 @@ Deno.test({
     await using stage = await IpvsKernelStage.started();
     await stage.cleanup();
     const reports = await stage.sync(all);
-    const told = reports.flatMap(({ quarantined }) => quarantined)
+    const reasons = reports.flatMap(({ quarantined }) => quarantined)
       .map(({ key, reason }) => `${key}: ${reason}`);
-    assertEquals(told.length, 2, told.join("\n"));
-    assertStringIncludes(told.join("\n"), "Cannot assign requested address");
+    assertEquals(reasons.length, 2, reasons.join("\n"));
+    assertStringIncludes(reasons.join("\n"), "Cannot assign requested address");
     assertEquals(await stage.state(), golden);
     await stage.cleanup();
   },
 });
 
-/** Services of all kinds; `version` says which of their endpoints and addresses are there. */
+/** Services of all kinds; `version` selects their endpoints and addresses. */
 function servicesOf(version: 1 | 2): StageObjects {
   const names = version === 1 ? ["kept", "changed", "old"] : ["kept", "changed", "new"];
   const services = names.map((name) => {
@@ -147,7 +153,7 @@ function servicesOf(version: 1 | 2): StageObjects {
   return { services, slices };
 }
 
-/** Both families do the same; each costs ten times what it costs on a machine. */
+/** Both families behave the same; each costs ten times as much as on a machine. */
 const ONE_FAMILY = { families: ["IPv4"] } as const;
 
 /** Brings the kernel to where the sync begins. */
@@ -157,7 +163,7 @@ async function prepare(before: "nothing" | "other Services"): Promise<void> {
   else await stage.sync(servicesOf(1));
 }
 
-/** A whole run that may die; returns how many programs were told to write. */
+/** Runs a whole process that may die; returns the number of programs started for writing. */
 async function run(objects: StageObjects, death?: Death): Promise<number> {
   const runner = new MortalRunner(death);
   await using stage = await IpvsKernelStage.started({ ...ONE_FAMILY, runner });
@@ -194,7 +200,7 @@ Deno.test({
 
 for (const before of ["nothing", "other Services"] as const) {
   Deno.test({
-    name: `ipvs mode, killed at each step of a sync that comes after ${before}: as a fresh start`,
+    name: `ipvs mode, killed at each step of a sync after ${before}: as a fresh start`,
     ignore,
     async fn() {
       const wanted = servicesOf(2);

@@ -1,5 +1,6 @@
 /**
- * The ipvs mode as a process, on a kernel that has IPVS: restarts, what others do to it, and its end.
+ * Tests the ipvs mode as a process, on a kernel with IPVS: restarts, changes by other programs, and
+ * its end.
  *
  * @module
  */
@@ -33,7 +34,7 @@ const ignore = isMissing("ipvs mode with real packets", [
   ...IPVS_MODE.requirements(),
 ]);
 
-/** A virtual server of somebody else's, such as keepalived. */
+/** A foreign virtual server, such as one of keepalived. */
 const FOREIGN = ["-A", "-t", "198.51.100.7:80", "-s", "wlc"];
 
 function start(scene: RelayScene, ...args: readonly string[]): RelayProcess {
@@ -51,7 +52,7 @@ function nodePortServices(): Service[] {
   return [...webServices(ON_NODE_PORTS), testService("ports-6", spec)];
 }
 
-/** When pod-a1 began to drain, by the record; NaN = it does not. */
+/** Returns the time at which pod-a1 began to drain, by the record; NaN = it does not drain. */
 function beginningIn(record: string): number {
   return Number(/"10\.180\.0\.1:8080",(\d+)\]/.exec(record)?.[1]);
 }
@@ -73,14 +74,14 @@ function stickySlices(): EndpointSlice[] {
   }));
 }
 
-/** Who answers eight connections of one client. */
+/** Returns the pods that answer eight connections of one client. */
 async function podsOf(probes: ProbeClient, target: ProbeTarget): Promise<string[]> {
   const pods = new Set<string>();
   for (let count = 0; count < 8; count++) pods.add(await probes.who(target));
   return [...pods].sort();
 }
 
-/** Tables are there for good once somebody has looked at one. */
+/** Tables exist permanently after the first listing. */
 async function makeTables(node: Namespace): Promise<void> {
   for (const program of ["iptables", "ip6tables"]) {
     for (const table of ["mangle", "filter", "nat"]) {
@@ -90,7 +91,7 @@ async function makeTables(node: Namespace): Promise<void> {
 }
 
 Deno.test({
-  name: "ipvs mode serves, restarts without a write, and leaves nothing but what is not its own",
+  name: "ipvs mode serves, restarts without a write, and leaves only foreign objects",
   ignore,
   async fn() {
     await using scene = await RelayScene.create();
@@ -122,7 +123,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "ipvs mode puts back what others take away, and leaves theirs alone",
+  name: "ipvs mode restores objects that other programs remove, and leaves foreign ones alone",
   ignore,
   async fn(t) {
     await using scene = await RelayScene.create();
@@ -215,14 +216,14 @@ Deno.test({
     await eventually("and IPv6", async () => (await record("ipv6")).includes(LOST_ADDRESSES[1]));
     const since = beginningIn(await record());
     await relay.kill();
-    // Somebody else's, where the node has an address no longer.
+    // A foreign server on an address that the node has lost.
     for (const address of LOST_ADDRESSES) await node.ip(`addr del ${address} dev eth0`);
-    const theirs = ["-A", "-t", `${LOST_ADDRESS}:443`, "-s", "wlc"];
-    await node.output("ipvsadm", theirs);
+    const expected = ["-A", "-t", `${LOST_ADDRESS}:443`, "-s", "wlc"];
+    await node.output("ipvsadm", expected);
     await using second = start(scene);
     await second.settled();
     assertEquals(await weight(), "-m -w 0", "it drains after a restart, too");
-    assertEquals(await onLost(), [theirs.join(" ")]);
+    assertEquals(await onLost(), [expected.join(" ")]);
     await eventually("the record follows", async () => !(await record()).includes(LOST_ADDRESS));
     const moved = Math.abs(beginningIn(await record()) - since);
     assert(moved < 500, `it drains from its first moment, moved by ${moved} ms`);
@@ -259,7 +260,7 @@ Deno.test({
     });
     assertEquals(await servers(node), expected.sort());
 
-    // Nothing listens on either: who gets a packet there refuses it.
+    // Both ports are closed: the receiver of a packet refuses it.
     const [vip, own] = ["172.30.7.1", ADDRESSES.IPv4.node];
     await router.ip(`route add ${vip} dev lan`);
     const neighbour = ProbeClient.start(router);

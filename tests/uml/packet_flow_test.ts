@@ -21,8 +21,8 @@ const ignore = isMissing("the packet-flow table through IPVS", [
 const SCENARIOS = [...new Set(PACKET_FLOW_CASES.map(({ scenario }) => scenario.name))];
 
 /**
- * Everything is ten times slower here: each row is sent in both families, by TCP in the one and by UDP
- * in the other; what is of one protocol or family alone as it is.
+ * Everything is ten times slower here. Each row is sent in both families, by TCP in one and by UDP
+ * in the other; rows of one protocol or family are sent as they are.
  */
 function isSent({ family, protocol, scenario }: PacketFlowCase): boolean {
   const isOdd = SCENARIOS.indexOf(scenario.name) % 2 === 1;

@@ -1,6 +1,6 @@
 /**
- * NetworkPolicies by iptables beside Services in ipvs mode: a packet for a ClusterIP leaves the virtual
- * server by OUTPUT, where it has the address of its endpoint.
+ * Tests NetworkPolicies by iptables together with Services in ipvs mode: a packet for a ClusterIP
+ * leaves the virtual server by OUTPUT, where it already has the address of its endpoint.
  *
  * @module
  */
@@ -18,7 +18,7 @@ import { onlyFrom, rawPod, rawPolicy } from "../support/stages/policy_relay.ts";
 import { RelayScene } from "../support/stages/relay_scene.ts";
 import { GUEST } from "./guest.ts";
 
-const ignore = isMissing("NetworkPolicy beside IPVS", [GUEST, ...IPVS_MODE.requirements()]);
+const ignore = isMissing("NetworkPolicy with IPVS", [GUEST, ...IPVS_MODE.requirements()]);
 
 const { IPv4, IPv6 } = ADDRESSES;
 /** The endpoint itself. */
@@ -65,7 +65,7 @@ async function check(
 }
 
 Deno.test({
-  name: "policies by iptables judge what ipvs mode sends on by its endpoint, in both directions",
+  name: "policies by iptables judge packets from ipvs mode by their endpoint, in both directions",
   ignore,
   async fn(t) {
     await using scene = await RelayScene.create();

@@ -1,5 +1,5 @@
 /**
- * The probe of the ipvs mode on a kernel that has IPVS, and what the tools say there.
+ * Tests the probe of the ipvs mode on a kernel with IPVS, and the messages of its tools.
  *
  * @module
  */
@@ -24,7 +24,7 @@ const ignore = isMissing("IPVS on a kernel that has it", [
 const DEPENDENCIES = { commands: systemCommandRunner, timeoutMs: 3_000 * DEADLINE_FACTOR };
 
 Deno.test({
-  name: "probeIpvsMode() finds everything where the kernel has IPVS",
+  name: "probeIpvsMode() finds everything if the kernel has IPVS",
   ignore,
   async fn() {
     const results = await probeIpvsMode(DEPENDENCIES);
@@ -35,7 +35,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "tryScheduler() finds every scheduler of IPVS, and not one that there never was",
+  name: "tryScheduler() finds every scheduler of IPVS, and no unknown one",
   ignore,
   async fn() {
     for (const scheduler of [...SCHEDULERS, "roundrobin"]) {

@@ -20,7 +20,10 @@ import {
 import { TapCount } from "../support/texts/tap_count.ts";
 
 const ROOT = new URL("../../", import.meta.url).pathname;
-/** System calls take 10 to 20 times as long in the guest as outside, more where others run beside it. */
+/**
+ * System calls take 10 to 20 times as long in the guest as outside, more if other programs run at
+ * the same time.
+ */
 const SLOWNESS = 25;
 const MODULES: readonly string[] = [
   ...["dummy", "veth", "bridge", "overlay"],

@@ -22,7 +22,7 @@ const ignore = isMissing("a trace through IPVS", [
 ]);
 
 Deno.test({
-  name: "trace tells the endpoint that IPVS chose, and the rule that refused",
+  name: "trace reports the endpoint that IPVS chose, and the rule that refused",
   ignore,
   async fn() {
     await using stage = await TraceStage.start(IPVS_MODE, (scene) =>

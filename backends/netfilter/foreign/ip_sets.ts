@@ -60,7 +60,7 @@ export function serverKey(protocol: string, address: IpAddress, port: number): s
   return `${protocol} ${address} ${port}`;
 }
 
-/** Reads the sets of kube-proxy in short steps; other sets are passed over. */
+/** Reads the sets of kube-proxy in short steps; other sets are skipped. */
 export function* notedServers(sets: ReadonlyMap<string, SavedSet>): Generator<void, NotedServers> {
   const noted = {
     addresses: new Set<IpAddress>(),

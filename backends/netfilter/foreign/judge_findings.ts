@@ -25,14 +25,15 @@ export interface SeenOnHost {
 
 const SEVERITIES: readonly HostFinding["severity"][] = ["blocking", "warning", "info"];
 
-/** How to turn off a kube-proxy of any origin. */
+/** Tells the user how to turn off a kube-proxy of any origin. */
 const TURN_OFF = [
   "k3s: start it with --disable-kube-proxy, on servers and agents",
   "kubeadm: delete DaemonSet and ConfigMap kube-proxy in kube-system",
   "systemd: systemctl disable --now kube-proxy",
 ].join("; ");
 
-const REMOVE = "run 'kube-relay cleanup' (--dry-run shows what goes), or start with --takeover";
+const REMOVE =
+  "run 'kube-relay cleanup' (--dry-run lists what it removes), or start with --takeover";
 
 /** Judges everything; the gravest findings come first. */
 export function judgeFindings(seen: SeenOnHost): HostFinding[] {
@@ -57,7 +58,7 @@ export function liveFinding(live: LiveKubeProxy, more: readonly string[] = []): 
     id: KUBE_PROXY_ALIVE,
     severity: "blocking",
     software: "kube-proxy",
-    summary: `A kube-proxy, or what takes its place, runs on this node${mode}`,
+    summary: `A kube-proxy, or a replacement of it, runs on this node${mode}`,
     evidence: [...live.evidence, ...more],
     cure: `turn it off (${TURN_OFF}), or start kube-relay with --takeover`,
   };
@@ -155,7 +156,9 @@ function k3sFindings({ nodeArgs, chains }: SeenOnHost): HostFinding[] {
   return findings;
 }
 
-/** Packets pass both worlds: rules in the one that the node does not use are overlooked. */
+/**
+ * Packets pass both engines: rules in the engine that the node does not use are easily overlooked.
+ */
 function worldFindings({ look }: SeenOnHost): HostFinding[] {
   const inUse = look.worlds.filter(({ dump }) =>
     dump.tables.some(({ rules, chains }) => rules > 0 || chains.size > 0)
@@ -191,7 +194,7 @@ function relayFindings({ look, own }: SeenOnHost): HostFinding[] {
     severity: "warning",
     software: "other",
     summary:
-      "Rules of kube-relay in another mode are there, of an earlier run or of one that runs now",
+      "Rules of kube-relay in another mode exist, from an earlier run or from a running process",
     evidence: tables.map(describeNftTable),
     cure: "stop kube-relay and run 'kube-relay cleanup'",
   }];

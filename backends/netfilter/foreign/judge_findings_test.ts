@@ -89,7 +89,7 @@ const CASES: readonly (readonly [what: string, seen: SeenOnHost, findings: reado
     ["info kube-router-policies"],
   ],
   [
-    "network policies that k3s was told to leave",
+    "network policies that k3s is configured to leave",
     seen({}, {
       chains: chains("kube-router", "KUBE-POD-FW-…"),
       nodeArgs: { ...SERVER, disableKubeProxy: true, disableNetworkPolicy: true },
@@ -134,7 +134,7 @@ const CASES: readonly (readonly [what: string, seen: SeenOnHost, findings: reado
 ];
 
 for (const [what, input, expected] of CASES) {
-  Deno.test(`judgeFindings() tells of ${what}`, () => {
+  Deno.test(`judgeFindings() reports ${what}`, () => {
     const findings = judgeFindings(input);
     assertEquals(findings.map(({ severity, id }) => `${severity} ${id}`), expected);
     for (const { summary, evidence, id } of findings) {
@@ -144,7 +144,7 @@ for (const [what, input, expected] of CASES) {
   });
 }
 
-Deno.test("judgeFindings() puts what blocks first, and says how to turn kube-proxy off", () => {
+Deno.test("judgeFindings() puts blocking findings first, and says how to turn kube-proxy off", () => {
   const findings = judgeFindings(
     seen({ unseen: ["x: y"], worlds: [world("nft", 1), world("legacy", 1)] }, {
       live: LIVE,

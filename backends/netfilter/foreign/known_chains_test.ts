@@ -27,13 +27,13 @@ const CASES: readonly (readonly [table: string, chain: string, owner: ChainOwner
 ];
 
 for (const [table, chain, owner] of CASES) {
-  Deno.test(`knownChain() says whose ${chain} in ${table} is: ${owner ?? "nobody's it knows"}`, () => {
+  Deno.test(`knownChain() names the owner of ${chain} in ${table}: ${owner ?? "none that it knows"}`, () => {
     assertEquals(knownChain(table, chain)?.owner, owner);
     assertEquals(isKubeProxyChain(table, chain), owner === "kube-proxy");
   });
 }
 
-Deno.test("isOfOtherModes() knows what kube-proxy has in ipvs and userspace mode only", () => {
+Deno.test("isOfOtherModes() recognizes chains of kube-proxy's ipvs and userspace modes only", () => {
   const chains = ["KUBE-NODE-PORT", "KUBE-PORTALS-HOST", "KUBE-SERVICES", "KUBE-IPVS-FILTER"];
   assertEquals(chains.map((chain) => isOfOtherModes("nat", chain)), [true, true, false, false]);
   assertEquals(isOfOtherModes("filter", "KUBE-IPVS-FILTER"), true);

@@ -14,7 +14,7 @@ function http(body: string, { status = 200, headers = "" } = {}): string {
   return `HTTP/1.0 ${status} X\r\nContent-Type: application/json\r\n${headers}\r\n${body}`;
 }
 
-/** A machine on whose ports somebody says the same to everyone; the real ports are any free ones. */
+/** A machine with servers that give every client the same answer; the real ports are any free ones. */
 class Machine implements Disposable {
   readonly #listeners = new Map<string, TcpListener>();
   readonly network: Network = {
@@ -62,7 +62,7 @@ function socketLine(local: string, uid: number): string {
   return `   0: ${local} 00000000:0000 0A 00000000:00000000 00:00000000 00000000 ${uid} 0 1 1 0\n`;
 }
 
-Deno.test("findLiveKubeProxy() finds none where nobody listens", async () => {
+Deno.test("findLiveKubeProxy() finds none if no process listens", async () => {
   using machine = new Machine();
   assertEquals(await findLiveKubeProxy(edgesOf(machine)), { impostors: [] });
 });
@@ -87,11 +87,11 @@ const OWNERS: readonly (readonly [what: string, sockets: string, isLive: boolean
   ["the user of kube-relay", socketLine("0100007F:2809", 7), true],
   ["another user", socketLine("0100007F:2809", 1000), false],
   ["another user, on all addresses", socketLine("00000000:2809", 1000), false],
-  ["nobody that the kernel names", "", true],
+  ["no process that the kernel names", "", true],
 ];
 
 for (const [what, sockets, isLive] of OWNERS) {
-  Deno.test(`findLiveKubeProxy() judges an answer by whose socket it is: ${what}`, async () => {
+  Deno.test(`findLiveKubeProxy() judges an answer by the owner of the socket: ${what}`, async () => {
     using machine = new Machine();
     machine.answer("127.0.0.1", 10249, http("iptables"));
     const { live, impostors } = await findLiveKubeProxy({ ...edgesOf(machine, sockets), uid: 7 });

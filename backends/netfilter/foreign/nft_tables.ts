@@ -21,7 +21,7 @@ export async function listNftTables(
   return seen.state === "seen" ? { ...seen, value: parseTableHeads(seen.value) } : seen;
 }
 
-/** Removes the tables that `isTheirs` accepts. `whose` is their owner in messages. */
+/** Removes the tables that `isTheirs` accepts. `whose` names their owner in messages. */
 export async function removeNftTables(
   { commands }: { readonly commands: CommandRunner },
   { whose, isTheirs, run }: {

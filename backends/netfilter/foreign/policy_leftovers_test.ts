@@ -35,7 +35,7 @@ Deno.test("isKubeRouterPolicySet() leaves sets of routes, Services and other sof
   for (const set of others) assertEquals(isKubeRouterPolicySet(set), false, set);
 });
 
-Deno.test("isKubeRouterPolicyTable() takes each name in its own family only", () => {
+Deno.test("isKubeRouterPolicyTable() accepts each name in its own family only", () => {
   const tables = [
     { family: "ip", name: "kube-router-filter-ipv4" },
     { family: "ip6", name: "kube-router-filter-ipv6" },

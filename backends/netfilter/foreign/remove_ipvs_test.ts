@@ -96,12 +96,12 @@ class IpvsNode {
   }
 }
 
-/** What concerns ipvs; that the other tools fail is not under test. */
+/** Returns the lines about ipvs. The other tools fail here and are not under test. */
 function ipvsOnly(lines: readonly string[]): string[] {
   return lines.filter((line) => /virtual|ipset|device/.test(line));
 }
 
-Deno.test("removeKubeProxy() takes kube-proxy's virtual servers and leaves those of others", async () => {
+Deno.test("removeKubeProxy() removes kube-proxy's virtual servers and leaves foreign ones", async () => {
   const node = new IpvsNode();
   const { removed, failed } = await node.remove();
   assertEquals(node.servers, FOREIGN);
@@ -152,16 +152,16 @@ Deno.test("removeKubeProxy() knows by the sets alone, when the device is gone al
   assertEquals(node.servers, ["10.96.0.1:443/TCP", "10.96.0.10:53/UDP", ...FOREIGN]);
 });
 
-Deno.test("removeKubeProxy() reports what ipvsadm left, though its exit code says nothing", async () => {
+Deno.test("removeKubeProxy() reports servers that ipvsadm did not remove, although its exit code is 0", async () => {
   const node = new IpvsNode();
   node.commands.on("ipvsadm -R", { stderr: "No such service" });
   const { failed } = await node.remove();
   const [line = ""] = ipvsOnly(failed);
   assertStringIncludes(line, "5 virtual servers (10.96.0.1:443/TCP, ");
-  assertEquals(node.device, false, "the other parts go all the same");
+  assertEquals(node.device, false, "the other parts are removed nevertheless");
 });
 
-Deno.test("removeKubeProxy() goes on with the sets after one that is in use", async () => {
+Deno.test("removeKubeProxy() continues with the sets after one that is in use", async () => {
   const node = new IpvsNode();
   const tried: string[] = [];
   node.commands.on("ipset restore", ({ stdin }) => {
@@ -183,13 +183,13 @@ Deno.test("removeKubeProxy() touches nothing of ipvs that the running mode keeps
   assertEquals(node.servers.length, Object.keys(SERVER_LINES).length);
 });
 
-Deno.test("removeKubeProxy() takes a machine without any tool for one without leftovers", async () => {
+Deno.test("removeKubeProxy() treats a machine without any tool as one without leftovers", async () => {
   const node = new IpvsNode();
   for (let call = 1; call < 100; call++) node.commands.failCall(call, "not-found");
   assertEquals(await node.remove(), { removed: [], failed: [] });
 });
 
-Deno.test("removeKubeProxy() says what a plain user can't look at, and does not call it a failure", async () => {
+Deno.test("removeKubeProxy() reports objects that a plain user cannot read, without a failure", async () => {
   const node = new IpvsNode();
   node.commands.on("ipset", { code: 1, stderr: "Kernel error received: Operation not permitted" })
     .on("cat /proc/net/ip_vs", {

@@ -32,21 +32,21 @@ export function* planTableRemoval(
   table: DumpedTable,
   isTheirs: ChainFilter,
 ): Generator<void, TableRemoval> {
-  const theirs = new Set<string>();
+  const owned = new Set<string>();
   for (const chain of table.chains.keys()) {
-    if (isTheirs(table.name, chain)) theirs.add(chain);
+    if (isTheirs(table.name, chain)) owned.add(chain);
     yield;
   }
   const kept: string[] = [];
-  const marks = holdersOf(table, theirs).get("KUBE-MARK-MASQ");
+  const marks = holdersOf(table, owned).get("KUBE-MARK-MASQ");
   for (const chain of marks === undefined ? [] : MASQUERADE_CHAINS) {
-    if (theirs.delete(chain)) kept.push(`chain ${chain} in ${table.name}: ${marks} marks by it`);
+    if (owned.delete(chain)) kept.push(`chain ${chain} in ${table.name}: ${marks} marks by it`);
   }
   // A chain that stays may refer to one to be removed, e.g. the KUBE-POSTROUTING of this mode.
-  const holders = holdersOf(table, theirs);
+  const holders = holdersOf(table, owned);
   const [chains, emptied]: [string[], string[]] = [[], []];
   const kinds = new Map<string, number>();
-  for (const chain of theirs) {
+  for (const chain of owned) {
     yield;
     const holder = holders.get(chain);
     if (holder === undefined) {
@@ -58,7 +58,7 @@ export function* planTableRemoval(
     kept.push(`chain ${chain} in ${table.name}, without rules: ${holder} refers to it`);
     if (table.chains.get(chain)! > 0) emptied.push(chain);
   }
-  const jumps = table.jumps.filter(({ from, to }) => table.builtIn.has(from) && theirs.has(to));
+  const jumps = table.jumps.filter(({ from, to }) => table.builtIn.has(from) && owned.has(to));
   return { table: table.name, jumps, chains, kinds, emptied, kept };
 }
 
@@ -67,13 +67,13 @@ function labelOf(chain: string): string {
   return chain.replace(/^(KUBE-[A-Z]+-)[0-9a-f]*[tus]?[0-9a-f]*-\d+$/, "$1…");
 }
 
-/** Finds chains of `theirs` with references from foreign chains, and those chains. */
+/** Finds chains of `owned` with references from foreign chains, and those chains. */
 function holdersOf(
   { builtIn, jumps }: DumpedTable,
-  theirs: ReadonlySet<string>,
+  owned: ReadonlySet<string>,
 ): Map<string, string> {
-  const foreign = jumps.filter(({ from }) => !theirs.has(from) && !builtIn.has(from));
-  return new Map(foreign.filter(({ to }) => theirs.has(to)).map(({ from, to }) => [to, from]));
+  const foreign = jumps.filter(({ from }) => !owned.has(from) && !builtIn.has(from));
+  return new Map(foreign.filter(({ to }) => owned.has(to)).map(({ from, to }) => [to, from]));
 }
 
 export function isNothing({ jumps, chains, emptied }: TableRemoval): boolean {

@@ -38,7 +38,7 @@ const USED = [
   "-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000",
 ];
 
-Deno.test("renderTableRemoval() empties, then takes jumps, then chains, in one commit", () => {
+Deno.test("renderTableRemoval() empties chains, then removes jumps, then chains, in one commit", () => {
   assertEquals(
     [...renderTableRemoval(plan(USED))].join(""),
     `*nat
@@ -54,7 +54,7 @@ COMMIT
   );
 });
 
-Deno.test("planTableRemoval() leaves what masquerades for somebody else as it is", () => {
+Deno.test("planTableRemoval() leaves rules that masquerade for other programs as they are", () => {
   const { chains, emptied, kept } = plan([...USED, "-A MINE -j KUBE-MARK-MASQ"]);
   assertEquals(chains, ["KUBE-SERVICES"]);
   assertEquals(emptied, []);
@@ -64,7 +64,7 @@ Deno.test("planTableRemoval() leaves what masquerades for somebody else as it is
   ]);
 });
 
-Deno.test("planTableRemoval() empties a chain that somebody else refers to, once", () => {
+Deno.test("planTableRemoval() empties a chain with a foreign reference, once", () => {
   const holder = "-A MINE -g KUBE-SERVICES";
   assertEquals(plan([...USED, holder]).emptied, ["KUBE-SERVICES"]);
   const afterwards = plan([":KUBE-SERVICES - [0:0]", ":MINE - [0:0]", holder]);
@@ -72,7 +72,7 @@ Deno.test("planTableRemoval() empties a chain that somebody else refers to, once
   assertEquals(afterwards.kept.length, 1);
 });
 
-Deno.test("planTableRemoval() leaves jumps to chains that are ours now", () => {
+Deno.test("planTableRemoval() keeps jumps to chains that kube-relay owns now", () => {
   const removal = plan(USED, (_, chain) => chain === "KUBE-POSTROUTING");
   assertEquals({ jumps: removal.jumps, chains: removal.chains }, {
     jumps: [],
@@ -94,7 +94,7 @@ Deno.test("planTableRemoval() pauses within a large table", () => {
   assertEquals([...planTableRemoval(tableOf(chains), isKubeProxyChain)].length > 10, true);
 });
 
-Deno.test("planTableRemoval() keeps a chain that one which masquerades for somebody else leads to", () => {
+Deno.test("planTableRemoval() keeps a chain that is reached from one which masquerades for other programs", () => {
   const lines = [
     ...USED,
     ":KUBE-HAIRPIN - [0:0]",

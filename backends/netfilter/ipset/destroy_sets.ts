@@ -1,5 +1,5 @@
 /**
- * Takes ipsets away.
+ * Destroys ipsets.
  *
  * @module
  */
@@ -8,8 +8,9 @@ import { destroyLine } from "./ipset_text.ts";
 import type { RemovalRun } from "../foreign/removal_run.ts";
 
 /**
- * Destroys sets, one process for all of them unless one is in use: that one is a failure of the run, and
- * the others go. `proof` tells a later run whose the others are, and stays with them.
+ * Destroys sets by one process. A set in use is a failure of the run, and the other sets are still
+ * destroyed. `proof` is a set by which a later run recognizes the owner of the remaining sets, and
+ * stays with them.
  */
 export async function destroySets(
   run: RemovalRun,

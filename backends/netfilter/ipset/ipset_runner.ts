@@ -17,7 +17,7 @@ interface IpsetDependencies {
   readonly commands: CommandRunner;
 }
 
-/** Which sets are read, and how. */
+/** The sets to read, and the options of the read. */
 interface ReadSetsOptions extends AskOptions {
   readonly isWanted: (name: string) => boolean;
 }

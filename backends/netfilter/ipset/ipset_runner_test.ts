@@ -19,7 +19,7 @@ Deno.test("readSets() reads the sets of one owner with their entries", async () 
   });
 });
 
-Deno.test("listSets() names all sets, and tells a missing tool from a refusal", async () => {
+Deno.test("listSets() names all sets, and distinguishes a missing tool from a refusal", async () => {
   const commands = new FakeCommandRunner().on("ipset list -n", { stdout: "A\nB\n" });
   assertEquals(await listSets(commands), { state: "seen", value: ["A", "B"] });
   const refusing = new FakeCommandRunner().on("ipset", { code: 1, stderr: "not permitted" });

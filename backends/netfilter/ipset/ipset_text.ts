@@ -11,7 +11,7 @@ import { type IpFamily, tryParseIpAddress } from "../../../lib/net/ip_address.ts
 export type SetType =
   /** `10.0.0.1` */
   | "hash:ip"
-  /** `10.0.0.0/8` */
+  /** `10.0.0.0/8`, or `10.0.0.0/8 nomatch` for a block that is taken out of a larger one */
   | "hash:net"
   /** `10.0.0.1,tcp:80` */
   | "hash:ip,port"
@@ -24,14 +24,18 @@ export type SetType =
 
 /** A set as it was printed. */
 export interface SavedSet {
-  /** Its type, family and bounds, without what the kernel chose itself, as its size now. */
+  /**
+   * Its type, family and bounds, without properties that the kernel chose, such as its current
+   * size.
+   */
   readonly options: string;
   readonly entries: ReadonlySet<string>;
 }
 
+const NO_MATCH = / nomatch$/;
 /** Lines between two pauses. */
 const LINES_PER_STEP = 256;
-/** Where the kernel prints more than was asked for. */
+/** Options that the kernel prints although kube-relay does not set them. */
 const OWN_OPTIONS = new Set(["hashsize", "bucketsize", "initval"]);
 /** IPSET_MAXNAMELEN less the final zero. */
 export const MAX_SET_NAME_LENGTH = 31;
@@ -61,14 +65,14 @@ export function addLine(name: string, entry: string): string {
   return `add ${name} ${entry} -exist`;
 }
 
-/** The line that deletes an entry, which may no longer exist. */
+/** The line that deletes an entry, which may no longer exist. It takes no options of the entry. */
 export function deleteLine(name: string, entry: string): string {
-  return `del ${name} ${entry} -exist`;
+  return `del ${name} ${entry.replace(NO_MATCH, "")} -exist`;
 }
 
 /**
- * The lines that put a new set in the place of one that has other options, even while rules name it. A
- * scratch set that a killed run left is emptied; one of other options fails the first line.
+ * Returns the lines that replace a set with other options, even while rules refer to it. A scratch
+ * set of a killed run is emptied; if it has other options, the first line fails.
  */
 export function replaceLines(
   name: string,
@@ -89,13 +93,16 @@ export function scratchName(name: string): string {
   return `NEW-${name}`.slice(0, MAX_SET_NAME_LENGTH);
 }
 
-/** Whether two sets, by their options, have the same type and family; the kernel swaps no others. */
+/**
+ * Whether two sets, by their options, have the same type and family. The kernel swaps only such
+ * sets.
+ */
 export function canBeSwapped(one: string, other: string): boolean {
   const kindOf = (options: string) => /^\S+(?: family \S+)?/.exec(options)?.[0];
   return kindOf(one) === kindOf(other);
 }
 
-/** Reads `ipset save` in short steps: all sets that `isWanted`, by name. Other lines are passed over. */
+/** Reads `ipset save` in short steps: all sets that `isWanted`, by name. Other lines are skipped. */
 export function* readIpsetSave(
   text: string,
   isWanted: (name: string) => boolean,
@@ -108,7 +115,9 @@ export function* readIpsetSave(
     if (verb === "create" && words.length > 0 && isWanted(name)) {
       sets.set(name, { options: normalOptions(words.join(" ")), entries: new Set() });
     } else if (verb === "add" && words[0] !== undefined) {
-      sets.get(name)?.entries.add(normalEntry(words[0]));
+      sets.get(name)?.entries.add(
+        normalEntry(words[1] === "nomatch" ? `${words[0]} nomatch` : words[0]),
+      );
     }
   }
   return sets;
@@ -127,10 +136,12 @@ export function normalOptions(options: string): string {
 
 /** An entry in the spelling of {@linkcode addLine}'s callers: the tool prints addresses by other rules. */
 export function normalEntry(entry: string): string {
-  return entry.split(",").map((part) => {
+  const [, key = entry, option = ""] = /^(\S+)( nomatch)?$/.exec(entry) ?? [];
+  const parts = key.split(",").map((part) => {
     const cidr = part.includes("/") ? tryParseCidr(part) : undefined;
     return cidr === undefined ? tryParseIpAddress(part) ?? part : entryOfCidr(cidr);
-  }).join(",");
+  });
+  return parts.join(",") + option;
 }
 
 /** A range as a part of an entry: the tool prints no length where it is the whole address. */

@@ -39,7 +39,7 @@ Deno.test("readIpsetSave() reads sets with their entries, and only those that ar
   ]);
 });
 
-Deno.test("readIpsetSave() gives back what createLine() and addLine() say", () => {
+Deno.test("readIpsetSave() parses the output of createLine() and addLine()", () => {
   for (const family of IP_FAMILIES) {
     for (const type of ["hash:ip", "hash:ip,port,net", "bitmap:port"] as const) {
       const options = createOptions(type, { family, maxEntries: 1_048_576 });

@@ -1,15 +1,18 @@
 /**
- * When to look for what a flush takes along. Pure but for its own state.
+ * Decides when to check for the canaries that a flush removes. Pure except for its own state.
  *
  * @module
  */
 
-/** A flush is to be repaired within seconds, however long the sync period is. */
+/** A flush must be repaired within seconds, however long the sync period is. */
 const LONGEST_PAUSE_MS = 10_000;
-/** Who flushes one table often goes on with the next. */
+/** A program that flushes one table often continues with the next one. */
 const ALERT_PAUSE_MS = 1_000;
 const ALERT_LOOKS = 5;
-/** iptables-legacy copies the whole table for a look: at most one part in so many of the time. */
+/**
+ * Checks take at most one part in this many of the time: iptables-legacy copies the whole table for
+ * a check.
+ */
 const IDLE_PARTS = 100;
 
 /** Plans looks at the rules. Times are milliseconds. */

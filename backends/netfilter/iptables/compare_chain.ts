@@ -1,5 +1,5 @@
 /**
- * How one chain of iptables that was found differs from the wanted one. Pure.
+ * Compares one chain of iptables with the wanted one. Pure.
  *
  * @module
  */

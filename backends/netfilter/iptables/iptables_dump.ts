@@ -1,6 +1,6 @@
 /**
- * What `iptables-save` printed, boiled down to chains and who refers to them. A node with 10,000
- * Services prints 44,000 rules: they are counted, not kept.
+ * Reduces the output of `iptables-save` to chains and the jumps to them. A node with 10,000
+ * Services prints 44,000 rules, so they are counted, not kept.
  *
  * @module
  */
@@ -34,7 +34,7 @@ export interface IptablesDump {
   readonly unreadable: readonly string[];
 }
 
-/** Which jumps are kept. */
+/** Selects the jumps to keep. */
 export type JumpFilter = (table: string, jump: Pick<FoundJump, "from" | "to">) => boolean;
 
 interface PendingTable {
@@ -45,7 +45,7 @@ interface PendingTable {
   rules: number;
 }
 
-/** Takes a dump line by line. Lines that mean nothing here are passed over. */
+/** Takes a dump line by line. Lines that mean nothing here are skipped. */
 export class IptablesDumpReader {
   readonly #keepJump: JumpFilter;
   readonly #tables: PendingTable[] = [];
@@ -56,7 +56,7 @@ export class IptablesDumpReader {
     this.#keepJump = keepJump;
   }
 
-  /** What has been taken. */
+  /** The chains and jumps read so far. */
   get dump(): IptablesDump {
     return { tables: this.#tables, unreadable: this.#unreadable };
   }

@@ -47,6 +47,6 @@ Deno.test("IptablesDumpReader counts rules and finds jumps, whatever comments sa
   assertEquals(unreadable, ["filter"]);
 });
 
-Deno.test("IptablesDumpReader takes an empty dump", () => {
+Deno.test("IptablesDumpReader accepts an empty dump", () => {
   assertEquals(read(""), { tables: [], unreadable: [] });
 });

@@ -1,5 +1,6 @@
 /**
- * What rules of iptables need of the kernel: the rows that the modes built on iptables choose from.
+ * The kernel features that rules of iptables need: the rows from which the modes built on iptables
+ * choose.
  *
  * @module
  */
@@ -10,7 +11,7 @@ export const INVALID_COUNTER = "ct_state_invalid_dropped_pkts";
 /** The packet counter of connections to node ports on 127.0.0.0/8. */
 export const LOCALHOST_COUNTER = "localhost_nps_accepted_pkts";
 
-/** How a kernel option and its module are named to an admin. */
+/** Returns the remedy for an administrator: a module to load, or a kernel option. */
 function kernelPart(module: string, option: string): string {
   return `modprobe ${module}, or a kernel with CONFIG_${option}`;
 }

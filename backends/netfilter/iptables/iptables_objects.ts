@@ -23,7 +23,7 @@ interface PortRange {
   readonly last: number;
 }
 
-/** What a packet has to be like. Everything that is named has to hold. */
+/** The conditions of a rule. A packet must meet all that are given. */
 export interface RuleMatch {
   readonly source?: Negatable<IpAddress | Cidr>;
   readonly destination?: Negatable<IpAddress | Cidr>;
@@ -38,7 +38,7 @@ export interface RuleMatch {
 
 /** One rule. Without a target it only matches: counters and lists see the packet, which goes on. */
 export interface Rule extends RuleMatch {
-  /** For people who read the rules. May hold names of objects: it is quoted. */
+  /** For people who read the rules. May contain names of objects, so it is quoted. */
   readonly comment?: string;
   /** The target and its options. */
   readonly target?: readonly string[];
@@ -53,7 +53,7 @@ export interface Chain {
   readonly rules: readonly Rule[];
 }
 
-/** A rule that leads from a chain of other software to one of ours. */
+/** A jump from a chain of other software to a chain of kube-relay. */
 export interface Jump {
   readonly table: IptablesTable;
   readonly from: string;

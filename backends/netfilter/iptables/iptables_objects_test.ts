@@ -49,7 +49,7 @@ Deno.test("ruleText() spells every part of a rule", () => {
   for (const [rule, text] of rules) assertEquals(ruleText(rule), text);
 });
 
-Deno.test("ruleText() cuts a comment to what the kernel takes", () => {
+Deno.test("ruleText() shortens a comment to the kernel's limit", () => {
   assertEquals(ruleText({ comment: "x".repeat(300) }), `-m comment --comment ${"x".repeat(255)}`);
 });
 

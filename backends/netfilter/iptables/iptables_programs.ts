@@ -13,7 +13,7 @@ import {
   tryTool,
 } from "../probe/try_tool.ts";
 
-/** Which of the kernel's two rule engines an `iptables` writes to. */
+/** The kernel's rule engine to which an `iptables` program writes. */
 export type IptablesVariant = "nft" | "legacy";
 
 /** The programs of one variant and family. */
@@ -28,11 +28,11 @@ export interface IptablesPrograms {
   readonly plain: boolean;
 }
 
-/** What was found on the PATH. */
+/** The programs found on the PATH. */
 interface ProgramsFound {
   /** At most one of each variant, the one with the plain name first. */
   readonly usable: readonly IptablesPrograms[];
-  /** Why the plain name is of no use; absent where it is. */
+  /** The reason why the plain name cannot be used; absent if it can. */
   readonly problem?: string;
 }
 

@@ -20,14 +20,17 @@ export interface IptablesRuleSet {
   readonly variant: IptablesVariant;
 }
 
-/** What a world holds, and the program that changes it (`iptables-restore` by whatever name). */
+/**
+ * The contents of one rule engine, and the program that changes it (`iptables-restore` by whatever
+ * name).
+ */
 export interface RuleSetContents {
   readonly world: IptablesRuleSet;
   readonly dump: IptablesDump;
   readonly restoreProgram: string;
 }
 
-/** How a world is looked at. */
+/** The options for reading a rule engine. */
 interface RuleSetOptions {
   readonly keepJump: JumpFilter;
   readonly signal?: AbortSignal;

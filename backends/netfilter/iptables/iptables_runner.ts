@@ -25,7 +25,7 @@ const RESTORE_TIMEOUT_MS = 120_000;
 /** 10,000 Services of kube-proxy are 10 MB; iptables-nft prints them in 0.7 s. */
 const SAVE_TIMEOUT_MS = 60_000;
 const LOOK_TIMEOUT_MS = 15_000;
-/** The rule is not there, or the chain that it stands in or leads to. */
+/** The rule does not exist, or its chain or the target does not. */
 const ABSENT = /does a matching rule exist|does not exist|No chain\/target\/match by that name/;
 /** Older ones have no lock to wait for in `iptables-restore`. */
 const FIRST_WITH_WAIT = [1, 6, 2];
@@ -47,7 +47,7 @@ export class IptablesRunner {
     this.#wait = canWait ? ["-w", `${LOCK_WAIT_S}`] : [];
   }
 
-  /** Everything that is there, by one process. */
+  /** Reads all rules, by one process. */
   async save(options: SaveOptions = {}): Promise<SavedTables> {
     const { save: program } = this.#programs;
     const tables = new IptablesSave();
@@ -77,7 +77,7 @@ export class IptablesRunner {
   }
 
   /**
-   * Whether a chain is there and has a rule. In a large table of iptables-legacy this copies the
+   * Whether a chain exists and has a rule. In a large table of iptables-legacy this copies the
    * whole table.
    */
   async hasRules(table: IptablesTable, chain: string): Promise<boolean> {
@@ -86,23 +86,33 @@ export class IptablesRunner {
 
   /** The rules of one chain as they are printed, without `-A` and its name; `undefined` = no such. */
   async rulesOf(table: IptablesTable, chain: string): Promise<readonly string[] | undefined> {
+    const text = await this.#list(["-t", table, "-S", chain]);
+    const lines = text?.split("\n").map(parseSaveLine);
+    return lines?.flatMap((line) => line?.kind === "rule" ? [line.rule] : []);
+  }
+
+  /** Returns the packets that the first rule of a chain has matched; `undefined` = there is no rule. */
+  async packetsOf(table: IptablesTable, chain: string): Promise<number | undefined> {
+    const text = await this.#list(["-t", table, "-v", "-S", chain]);
+    const [, packets] = / -c (\d+) \d+/.exec(/^-A .*$/m.exec(text ?? "")?.[0] ?? "") ?? [];
+    return packets === undefined ? undefined : Number(packets);
+  }
+
+  async #list(args: readonly string[]): Promise<string | undefined> {
     const program = this.#programs.restore.replace(/-restore$/, "");
-    const line = [program, "-w", `${LOCK_WAIT_S}`, "-t", table, "-S", chain] as const;
+    const line = [program, "-w", `${LOCK_WAIT_S}`, ...args] as const;
     const { code, stdout, stderr } = await this.#run("look at a chain of iptables", line, {
       timeoutMs: LOOK_TIMEOUT_MS,
     });
-    if (code === 0) {
-      const lines = stdout.split("\n").map(parseSaveLine);
-      return lines.flatMap((line) => line?.kind === "rule" ? [line.rule] : []);
-    }
+    if (code === 0) return stdout;
     // What iptables-nft says of a chain that is missing is that it could not read it.
     if (code === 1) return undefined;
     throw errorOfRead({ program, code, stderr });
   }
 
   /**
-   * Whether a rule is there, also in a table that cannot be printed. iptables-nft compares it with
-   * each rule of the chain, and passes over those that it does not understand.
+   * Whether a rule exists, even in a table that cannot be printed. iptables-nft compares it with
+   * each rule of the chain, and skips rules that it does not understand.
    */
   async hasRule(
     table: IptablesTable,

@@ -30,7 +30,7 @@ Deno.test("IptablesRunner restores without a flush, and waits for the lock only 
   ]);
 });
 
-Deno.test("IptablesRunner does not ask old programs to wait, who know no lock there", async () => {
+Deno.test("IptablesRunner does not ask old programs to wait, because they have no lock there", async () => {
   const commands = new FakeCommandRunner().on("", {});
   await runnerOn(commands, "iptables-restore v1.6.1").restore(TEXT);
   assertEquals(commands.calls.map(({ line }) => line), ["iptables-legacy-restore --noflush"]);
@@ -59,7 +59,7 @@ for (
   });
 }
 
-Deno.test("IptablesRunner says which line of its input was refused", async () => {
+Deno.test("IptablesRunner names the refused line of its input", async () => {
   const commands = new FakeCommandRunner().on("", { code: 2, stderr: "Error occurred at line: 2" });
   const error = await assertRejects(() => runnerOn(commands).restore(TEXT), IptablesError);
   assertEquals(error.line, { number: 2, text: ":A - [0:0]", table: "nat" });
@@ -68,7 +68,7 @@ Deno.test("IptablesRunner says which line of its input was refused", async () =>
   assertEquals(hung.kind, "unclear");
 });
 
-Deno.test("IptablesRunner finds rules in a chain, and none where it is empty or gone", async () => {
+Deno.test("IptablesRunner finds rules in a chain, and none if it is empty or gone", async () => {
   const commands = new FakeCommandRunner()
     .on("iptables-legacy -w 5 -t nat -S FULL", { stdout: "-N FULL\n-A FULL -j RETURN\n" })
     .on("iptables-legacy -w 5 -t nat -S EMPTY", { stdout: "-N EMPTY\n" })
@@ -81,7 +81,7 @@ Deno.test("IptablesRunner finds rules in a chain, and none where it is empty or 
   await assertRejects(() => runner.hasRules("nat", "LOCKED"), IptablesError);
 });
 
-Deno.test("IptablesRunner asks for one rule, without a word on chains that are not there", async () => {
+Deno.test("IptablesRunner asks for one rule, without an error for missing chains", async () => {
   const answers = [
     { code: 0 },
     { code: 1, stderr: "line 2 failed: Bad rule (does a matching rule exist in that chain?)." },

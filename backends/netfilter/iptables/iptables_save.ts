@@ -67,7 +67,7 @@ export class SavedRules<T> {
   readonly #valueOf: (rule: SavedRule) => T | undefined;
   #table: string;
 
-  /** `table`: that of lines before the first one that names a table, as `iptables -S` prints. */
+  /** `table`: the table of lines before the first line that names one, as `iptables -S` prints. */
   constructor(valueOf: (rule: SavedRule) => T | undefined, table = "") {
     this.#valueOf = valueOf;
     this.#table = table;
@@ -100,7 +100,7 @@ export interface SavedTable {
 /** The tables that kube-relay writes to; one that does not exist has no chains. */
 export type SavedTables = Readonly<Record<IptablesTable, SavedTable>>;
 
-/** What is asked of a dump. */
+/** The options of a dump. */
 export interface SaveOptions {
   /** Whether the caller can do without a table that the tool cannot print. @default {false} */
   readonly mayLack?: boolean;
@@ -112,7 +112,9 @@ interface PendingTable {
   isUnreadable?: true;
 }
 
-/** Takes the lines of a dump and keeps all rules. Strict: what it returns is compared and written. */
+/**
+ * Collects the lines of a dump with all rules. Strict, because its result is compared and written.
+ */
 export class IptablesSave {
   readonly #tables: Record<IptablesTable, PendingTable> = {
     filter: { builtIn: new Map(), chains: new Map() },
@@ -121,7 +123,7 @@ export class IptablesSave {
   };
   #current: PendingTable | "other" | undefined;
 
-  /** Takes a line without its end. Throws a SyntaxError for what no dump has at that place. */
+  /** Adds a line without its end. Throws a SyntaxError for a line that is invalid at that place. */
   take(text: string): void {
     const line = parseSaveLine(text);
     if (line?.kind === "unreadable") {

@@ -31,5 +31,7 @@ const MANGLE: TableFeature = {
   broughtBy: "modprobe iptable_mangle (ip6table_mangle), or a kernel with CONFIG_IP_NF_MANGLE",
 };
 
-/** The tables that rules are written to, and the one that shows whether a program flushed them. */
+/**
+ * The tables to which rules are written, and the table that shows whether a program flushed them.
+ */
 export const IPTABLES_TABLES: readonly TableFeature[] = [NAT, FILTER, MANGLE];

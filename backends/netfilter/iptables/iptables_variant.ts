@@ -21,18 +21,18 @@ import { type ProbeDependencies, tryTool } from "../probe/try_tool.ts";
 export interface IptablesChoice {
   readonly family: IpFamily;
   readonly programs: IptablesPrograms;
-  /** Why this one, for a person. */
+  /** The reason for the choice, for the user. */
   readonly reason: string;
 }
 
-/** Why there is none to be used. */
+/** The reason why no variant can be used. */
 interface NoIptables {
   readonly family: IpFamily;
   readonly programs?: undefined;
   readonly problem: string;
 }
 
-/** What is asked for. */
+/** The family to choose for. */
 interface VariantOptions {
   readonly family: IpFamily;
   readonly signal?: AbortSignal | undefined;
@@ -83,10 +83,10 @@ async function only(
 ): Promise<IptablesChoice> {
   const { family } = options;
   const tables = programs.variant === "nft" ? await legacyTables(dependencies, options) : [];
-  const beside = tables.length === 0
+  const otherTables = tables.length === 0
     ? ""
     : `; the kernel has legacy tables too (${tables.join(", ")}), which no tool here can show`;
-  return { family, programs, reason: `it is the only one installed${beside}` };
+  return { family, programs, reason: `it is the only one installed${otherTables}` };
 }
 
 async function hasHint(
@@ -111,7 +111,7 @@ async function countRules(
   { variant, save }: IptablesPrograms,
   options: VariantOptions,
 ): Promise<number> {
-  // Without a table, iptables-legacy-save prints those that are there; it makes none.
+  // Without a table, iptables-legacy-save prints the existing tables and creates none.
   if (variant === "legacy" && (await legacyTables(dependencies, options)).length === 0) return 0;
   const { signal } = options;
   let rules = 0;

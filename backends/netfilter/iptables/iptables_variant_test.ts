@@ -11,7 +11,7 @@ interface Host {
   /** Versions by name; others are not installed. */
   readonly installed: Readonly<Record<string, string>>;
   readonly legacyTables?: string;
-  /** What `…-save` prints, by program. */
+  /** The output of `…-save`, by program. */
   readonly saved?: Readonly<Record<string, string>>;
 }
 
@@ -30,7 +30,7 @@ function hostWith({ installed, legacyTables = "", saved = {} }: Host): FakeComma
 
 const BOTH = { iptables: NFT, "iptables-nft": NFT, "iptables-legacy": LEGACY };
 
-Deno.test("chooseIptables() takes the world where the kubelet left its chain, then the one with more rules", async () => {
+Deno.test("chooseIptables() chooses the engine with the kubelet's chain, then the one with more rules", async () => {
   const rules = "*nat\n-A a\n-A b\nCOMMIT\n";
   const mangle = "filter\nmangle\n";
   const cases: readonly [name: string, Host, save: string, reason: RegExp][] = [
@@ -81,20 +81,20 @@ Deno.test("chooseIptables() takes the world where the kubelet left its chain, th
   }
 });
 
-Deno.test("chooseIptables() never asks legacy tools for tables that nobody uses", async () => {
+Deno.test("chooseIptables() never asks legacy tools for unused tables", async () => {
   const commands = hostWith({ installed: BOTH });
   await chooseIptables({ commands }, { family: "IPv4" });
   assertEquals(commands.calls.filter(({ line }) => line.startsWith("iptables-legacy-save")), []);
 });
 
-Deno.test("chooseIptables() reads no rules where the choice does not hang on them", async () => {
+Deno.test("chooseIptables() reads no rules if the choice does not hang on them", async () => {
   const commands = hostWith({ installed: BOTH, saved: { "iptables-save": HINTED } });
   const choice = await chooseIptables({ commands }, { family: "IPv4" });
   assertEquals(choice.programs?.save, "iptables-save");
   assertEquals(commands.calls.filter(({ line }) => line.includes("-save")), []);
 });
 
-Deno.test("chooseIptables() says why there is none", async () => {
+Deno.test("chooseIptables() gives the reason why there is none", async () => {
   const none = await chooseIptables({ commands: hostWith({ installed: {} }) }, { family: "IPv4" });
   assertEquals(none.programs === undefined && none.problem, "iptables-restore is not on the PATH");
   const rubbish = hostWith({ installed: { iptables: "Segmentation fault" } });

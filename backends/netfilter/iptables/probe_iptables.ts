@@ -1,5 +1,5 @@
 /**
- * Finds out what a host's iptables can do, for the modes that write its rules.
+ * Determines the features of a host's iptables, for the modes that write its rules.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import { attemptRules, type RuleFeature, ruleTrial } from "../probe/iptables_tri
 import { type Findings, tryFeatures } from "../probe/try_features.ts";
 import type { ProbeDependencies } from "../probe/try_tool.ts";
 
-/** What a mode needs of iptables. */
+/** The features of iptables that a mode needs. */
 interface IptablesNeeds {
   readonly tables: readonly TableFeature[];
   readonly rules: readonly RuleFeature[];

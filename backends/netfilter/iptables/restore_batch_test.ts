@@ -28,7 +28,7 @@ const BATCH = batchOf([
   },
 ]);
 
-Deno.test("RestoreBatch makes chains before rules, and deletes what nothing leads to any more", () => {
+Deno.test("RestoreBatch creates chains before rules, and deletes unreferenced ones", () => {
   assertEquals(
     [...BATCH.text()].join(""),
     [
@@ -39,7 +39,7 @@ Deno.test("RestoreBatch makes chains before rules, and deletes what nothing lead
   );
 });
 
-Deno.test("RestoreBatch knows of each line whose it is", () => {
+Deno.test("RestoreBatch knows the owner of each line", () => {
   const owned = BATCH.lines.filter((_, index) => BATCH.ownerOf(index + 1) === key);
   assertEquals(owned, ["-A B -j RETURN", "-A B -j C"]);
   assertEquals([BATCH.ownerOf(0), BATCH.ownerOf(99)], [undefined, undefined]);

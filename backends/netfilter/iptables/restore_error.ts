@@ -1,5 +1,6 @@
 /**
- * Why `iptables-restore` or `iptables-save` failed. The only file that reads their words.
+ * Explains why `iptables-restore` or `iptables-save` failed. The only file that reads their
+ * messages.
  *
  * @module
  */
@@ -25,7 +26,7 @@ interface RefusedLine {
 export class IptablesError extends Error {
   override name = "IptablesError";
   readonly kind: IptablesErrorKind;
-  /** Where the tool named one. */
+  /** The line that the tool named, if any. */
   readonly line?: RefusedLine;
   /** The words of the tool, shortened, without its name. */
   readonly reason: string;
@@ -45,14 +46,14 @@ export class IptablesError extends Error {
   }
 }
 
-/** How a tool ended that did not succeed. */
+/** The exit of a tool that failed. */
 interface FailedExit {
   readonly program: string;
   readonly code: number;
   readonly stderr: string;
 }
 
-/** What was given to the tool. */
+/** The input of the tool. */
 export interface RestoreInput {
   readonly lines: readonly string[];
   /** Whom a line is for, e.g. a Service; lines count from 1. */
@@ -70,7 +71,7 @@ export function errorOfCommand(action: string, error: unknown): unknown {
   });
 }
 
-/** What a restore said when it failed. */
+/** Returns the error of a failed restore. */
 export function errorOfRestore(exit: FailedExit, input: RestoreInput): IptablesError {
   const { program, code } = exit;
   const words = wordsOf(exit.stderr);
@@ -101,7 +102,7 @@ export function errorOfRestore(exit: FailedExit, input: RestoreInput): IptablesE
   );
 }
 
-/** What a save, or a look at a chain, said when it failed. */
+/** Returns the error of a failed save, or of a failed look at a chain. */
 export function errorOfRead(exit: FailedExit): IptablesError {
   const words = wordsOf(exit.stderr);
   const reason = reasonOf(exit, words);

@@ -19,7 +19,7 @@ const INPUT = {
 const NFT = "iptables-restore v1.8.9 (nf_tables)";
 const LEGACY = "iptables-restore v1.8.9 (legacy)";
 
-/** What the tools really say, and what is to be made of it. */
+/** Real messages of the tools, with the expected parts. */
 const REFUSALS: readonly {
   readonly what: string;
   readonly code: number;
@@ -36,7 +36,7 @@ const REFUSALS: readonly {
     reason: 'unknown option "--nonsense"',
   },
   {
-    what: "a target that is not there, of which iptables-nft tells at the COMMIT",
+    what: "a missing target, which iptables-nft reports at the COMMIT",
     code: 2,
     stderr: `${NFT}: Chain 'KUBE-SVC-A' does not exist\nError occurred at line: 8\n`,
     line: 6,
@@ -95,14 +95,14 @@ for (
     ],
   ] as const
 ) {
-  Deno.test(`errorOfRestore() blames no line where ${what}`, () => {
+  Deno.test(`errorOfRestore() blames no line if ${what}`, () => {
     const error = errorOfRestore({ program: "iptables-restore", code, stderr }, INPUT);
     assertEquals([error.kind, error.line], [kind, undefined]);
     assertEquals(error.reason.length > 0, true);
   });
 }
 
-Deno.test("errorOfRead() tells a lock from what it does not understand", () => {
+Deno.test("errorOfRead() distinguishes a lock from an unknown message", () => {
   const kindOf = (code: number, stderr: string) =>
     errorOfRead({ program: "iptables-save", code, stderr }).kind;
   assertEquals(kindOf(4, "Resource temporarily unavailable"), "locked");
@@ -110,7 +110,7 @@ Deno.test("errorOfRead() tells a lock from what it does not understand", () => {
   assertEquals(kindOf(1, "%$&"), "unclear");
 });
 
-Deno.test("errorOfCommand() tells a missing program from one that hung, and passes others on", () => {
+Deno.test("errorOfCommand() distinguishes a missing program from a hanging one, and passes other errors on", () => {
   const errorOf = (kind: CommandError["kind"]) =>
     errorOfCommand("read rules", new CommandError("iptables", [], kind, "Cannot run it"));
   for (const [kind, expected] of [["not-found", "unavailable"], ["timeout", "unclear"]] as const) {

@@ -21,7 +21,7 @@ interface Part {
   readonly options: Option[];
 }
 
-/** What a rule says, taken apart. */
+/** The parts of a rule. */
 interface ParsedRule {
   /** Options that belong to no extension: `-s`, `-d`, `-i`, `-o`, `-p`. */
   readonly base: Option[];
@@ -33,15 +33,15 @@ interface ParsedRule {
 const BASE_OPTION = /^-[sdiop]$/;
 /** With them come the ports, which may stand anywhere. */
 const PROTOCOL_MATCH = /^(tcp|udp|sctp)$/;
-/** What the tools add to say what is so anyway. */
+/** Options that the tools add although they are the default. */
 const IMPLIED =
   /^(--rsource|--mask (255\.255\.255\.255|ffff(:ffff){7})|--reject-with icmp6?-port-unreachable)$/;
 /** The kernel keeps a probability as 31 bits. */
 const PROBABILITY_UNIT = 2 ** 31;
 
 /**
- * Whether a rule that was printed means the same as one that was written. Where tools print as they
- * mostly do, that costs a tenth of two normal forms.
+ * Whether a printed rule means the same as a written one. If the tool prints in its most common
+ * form, this costs a tenth of two normal forms.
  */
 export function isSameRule(written: string, printed: string): boolean {
   return written === printed || usualPrint(written) === printed ||

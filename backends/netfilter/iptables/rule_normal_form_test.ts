@@ -60,7 +60,7 @@ const DIFFERENT: readonly (readonly [string, string])[] = [
 ];
 
 for (const [one, other] of DIFFERENT) {
-  Deno.test(`normalRule() tells ${one} from ${other}`, () => {
+  Deno.test(`normalRule() distinguishes ${one} from ${other}`, () => {
     assertNotEquals(normalRule(one), normalRule(other));
     assert(!isSameRule(one, other) && !isSameRule(other, one));
   });

@@ -1,5 +1,5 @@
 /**
- * Why `nft` failed. The only file that reads its words.
+ * Explains why `nft` failed. The only file that reads its messages.
  *
  * @module
  */
@@ -7,9 +7,9 @@ import { CommandError } from "../../../lib/os/command_runner.ts";
 import { firstLine, saysNotPermitted } from "../probe/try_tool.ts";
 
 /**
- * `refused`: lines of the input were, and nothing of it was taken. `unavailable`: the program is
- * missing or may not be used. `unclear`: it hung, was killed, or said something that this file does
- * not know; what it did is unknown.
+ * `refused`: lines of the input were refused, and none of it was applied. `unavailable`: the
+ * program is missing or may not be used. `unclear`: it hung, was killed, or printed an unknown
+ * message; its effect is unknown.
  */
 type NftErrorKind = "refused" | "unavailable" | "unclear";
 
@@ -40,16 +40,16 @@ export class NftError extends Error {
   }
 }
 
-/** What was given to the tool. */
+/** The input of the tool. */
 export interface NftInput {
   readonly lines: readonly string[];
   /** The owner of a line, e.g. a Service; lines count from 1. */
   ownerOf(line: number): string | undefined;
 }
 
-/** How the tool ended. */
+/** The exit of the tool. */
 interface NftFailure {
-  /** What it was to do, e.g. `write table ip kube-relay of nftables`. */
+  /** The attempted action, e.g. `write table ip kube-relay of nftables`. */
   readonly action: string;
   readonly code: number;
   readonly stderr: string;
@@ -76,7 +76,7 @@ export function errorOfWrite(failure: NftFailure, input: NftInput): NftError {
     const message = `Cannot ${action}: ${firstLine(stderr)} (needs root or CAP_NET_ADMIN)`;
     return new NftError(message, { kind: "unavailable" });
   }
-  // The parser gives line 0 to what it finds out after the end.
+  // The parser gives line 0 to errors that it finds after the end.
   const lines = refusedLines(stderr).filter(({ number }) => input.lines[number - 1] !== undefined);
   const [first] = lines;
   // 1 is its status when it has judged the input; a signal or an assertion is something else.
@@ -95,7 +95,7 @@ export function errorOfRead({ action, code, stderr }: NftFailure): NftError {
   return new NftError(`Cannot ${action}: exit code ${code}: ${reason}`, { kind });
 }
 
-/** Whether what was to be listed is not there. */
+/** Whether the listed object does not exist. */
 export function saysNotFound(stderr: string): boolean {
   return /No such file or directory/.test(stderr);
 }

@@ -8,7 +8,7 @@ const INPUT = {
   ownerOf: (line: number) => line === 2 ? "ns/web/TCP" : undefined,
 };
 
-Deno.test("errorOfWrite() names the element that was refused, whose it is and why", () => {
+Deno.test("errorOfWrite() names the refused element, its owner and the reason", () => {
   const stderr = "/dev/stdin:2:3-20: Error: Could not process rule: No such file or directory\n" +
     "  1.2.3.4 . tcp . 80 : goto none\n  ^^^^^^^^^^^^^^^^^^\n";
   const error = errorOfWrite({ action: ACTION, code: 1, stderr }, INPUT);

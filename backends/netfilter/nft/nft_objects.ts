@@ -1,8 +1,8 @@
 /**
- * What a table of nftables holds, as values. Pure.
+ * The objects of a table of nftables, as values. Pure.
  *
- * This folder is the one toolkit for nft, for any family, table and owner. Only what a table is for
- * belongs to its user: the table of Services, the one that counts, or another one.
+ * This folder is the only toolkit for nft, for any family, table and owner. The purpose of a table
+ * belongs to its user, e.g. the table of Services or that of the counters.
  *
  * | module               | purpose                                                                    |
  * | -------------------- | -------------------------------------------------------------------------- |
@@ -28,7 +28,7 @@ export interface NftTable {
 /** A chain with its rules. */
 export interface NftChain {
   readonly name: string;
-  /** Where the kernel enters it; absent = from other chains only. */
+  /** The hook at which the kernel enters the chain; absent = only other chains jump to it. */
   readonly hook?: string | undefined;
   readonly rules: readonly string[];
 }
@@ -59,8 +59,8 @@ export function nftFamily(family: IpFamily): "ip" | "ip6" {
 }
 
 /**
- * Text that deletes a table. It is added first: adding one that is there changes nothing, deleting one
- * that has gone meanwhile would fail (nft before 1.0.7 has no `destroy`).
+ * Text that deletes a table. It adds the table first: adding an existing table changes nothing, but
+ * deleting a missing one would fail (nft before 1.0.7 has no `destroy`).
  */
 export function deletionText({ family, name }: NftTable): string {
   return `add table ${family} ${name}\ndelete table ${family} ${name}\n`;

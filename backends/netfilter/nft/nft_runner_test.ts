@@ -17,7 +17,7 @@ function runnerOn(commands: FakeCommandRunner, family: "IPv4" | "IPv6" = "IPv4")
   return new NftRunner({ commands }, { family: nftFamily(family), name: "kube-relay" });
 }
 
-Deno.test("NftRunner.read() takes the table of its family, and undefined for a missing one", async () => {
+Deno.test("NftRunner.read() returns the table of its family, and undefined for a missing one", async () => {
   const commands = new FakeCommandRunner()
     .on("nft list table ip kube-relay", { stdout: TABLE })
     .on("nft list table ip6 kube-relay", MISSING);
@@ -42,7 +42,7 @@ Deno.test("NftRunner reads a listing that has an element twice again, but not fo
   }
 });
 
-Deno.test("NftRunner.read() takes no table that is cut off, or is none", async () => {
+Deno.test("NftRunner.read() refuses a truncated table, and text that is none", async () => {
   for (const stdout of [TABLE.slice(0, -3), "%$ noise\n", "", `${TABLE}more\n`]) {
     const commands = new FakeCommandRunner().on("nft list table", { stdout });
     const { kind } = await assertRejects(() => runnerOn(commands).read(), NftError);
@@ -50,9 +50,9 @@ Deno.test("NftRunner.read() takes no table that is cut off, or is none", async (
   }
 });
 
-Deno.test("NftRunner.chains() gives the handles of chains, and passes over foreign tables", async () => {
+Deno.test("NftRunner.chains() gives the handles of chains, and skips foreign tables", async () => {
   const stdout = [
-    "table ip theirs {\n\tchain services { # handle 3\n\t}\n}",
+    "table ip other {\n\tchain services { # handle 3\n\t}\n}",
     "table ip kube-relay {\n\tchain layout-3 { # handle 15\n\t}\n\tchain nat-output { # handle 18",
     "\t\ttype nat hook output priority dstnat; policy accept;\n\t}\n}",
     "table ip kube-relay-probe {\n\tchain probe {\n\t}\n}\n",
@@ -64,7 +64,7 @@ Deno.test("NftRunner.chains() gives the handles of chains, and passes over forei
   assertEquals((await runnerOn(commands, "IPv6").chains()).size, 0);
 });
 
-Deno.test("NftRunner.write() gives nft the whole text, and says what it refused", async () => {
+Deno.test("NftRunner.write() passes the whole text to nft, and reports refusals", async () => {
   const commands = new FakeCommandRunner().on("nft -f -", {});
   await runnerOn(commands).write(INPUT);
   assertEquals(commands.calls.map(({ stdin }) => stdin), [INPUT.text().join("")]);
@@ -79,7 +79,7 @@ Deno.test("NftRunner.write() gives nft the whole text, and says what it refused"
 });
 
 for (const failure of ["not-found", "not-permitted", "timeout", "failed"] as const) {
-  Deno.test(`NftRunner says what it could not do with a program that ends as '${failure}'`, async () => {
+  Deno.test(`NftRunner describes the failed action of a program that ends as '${failure}'`, async () => {
     const actions = {
       "Cannot read table ip kube-relay of nftables": (runner: NftRunner) => runner.read(),
       "Cannot look for table ip kube-relay of nftables": (runner: NftRunner) => runner.chains(),

@@ -21,11 +21,13 @@ export interface ChainChange<Owner extends string> extends NftChain {
 /** A set or map, of whatever types. */
 type NamedContainer = Pick<NftContainer, "kind"> & { readonly name: string };
 
-/** What changes, by kind; each kind is written as a whole, in this order. Absent = nothing. */
+/**
+ * The changes, by kind, written in this order. Each kind is written as a whole. Absent = nothing.
+ */
 export interface NftChanges<Owner extends string, Name extends string> {
   /** Nothing of the table can be kept: it is deleted first. */
   readonly replacesTable?: boolean;
-  /** Sets and maps to declare, after the table; absent = the table is there. */
+  /** Sets and maps to declare, after the table; absent = the table exists. */
   readonly declared?: Iterable<Name> | undefined;
   /** Chains to delete before they are made: their hook cannot be changed. */
   readonly recreated?: readonly string[];
@@ -63,7 +65,7 @@ export class NftTransaction<Owner extends string = string> {
     this.#owners = owners;
   }
 
-  /** Makes a transaction in short steps: others may have their turn between two of them. */
+  /** Makes a transaction in short steps, so that other work can run between two of them. */
   static *steps<Owner extends string, Name extends string>(
     table: NftTableSpec<Name>,
     changes: NftChanges<Owner, Name>,
@@ -73,7 +75,7 @@ export class NftTransaction<Owner extends string = string> {
     for (const name of [...removed?.keys() ?? [], ...added?.keys() ?? []]) known(containers, name);
     const draft = new Draft<Owner>(table);
     let written = 0;
-    // Deleting one that has gone meanwhile would fail.
+    // Deleting one that another program has removed meanwhile would fail.
     if (changes.replacesTable) { for (const verb of ["add", "delete"]) draft.add(`${verb} table`); }
     if (declared) draft.add("add table");
     for (const name of declared ?? []) {
@@ -141,7 +143,8 @@ class Draft<Owner extends string> {
   }
 
   chain({ name, hook, owner }: ChainChange<Owner>): void {
-    // With its policy: of a chain that is there, what is not said stays as another program set it.
+    // Includes the policy: properties of an existing chain that the text omits stay as another
+    // program set them.
     const place = hook === undefined ? name : `${name} { ${hook} ; policy accept ; }`;
     this.add("add chain", place, owner);
     this.add("flush chain", name, owner);

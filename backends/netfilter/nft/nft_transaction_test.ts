@@ -30,7 +30,7 @@ function owned(...elements: readonly NftElement<Name>[]) {
   return elements.map((element) => ({ element, owner: OWNER } as const));
 }
 
-Deno.test("NftTransaction writes each kind in the order in which the kernel takes it", () => {
+Deno.test("NftTransaction writes each kind in the order that the kernel requires", () => {
   const { transaction } = made({
     chains: [{ name: "services", rules: ["goto last"] }, {
       name: "last",
@@ -67,7 +67,7 @@ Deno.test("NftTransaction writes each kind in the order in which the kernel take
   assertEquals([transaction.elements, transaction.isEmpty], [3, false]);
 });
 
-Deno.test("NftTransaction deletes by the key alone, and knows whose line is whose", () => {
+Deno.test("NftTransaction deletes by the key alone, and knows the owner of each line", () => {
   const element: NftElement<Name> = {
     container: "numbered-chains",
     key: "0x80000001",
@@ -124,7 +124,7 @@ Deno.test("NftTransaction refuses a set or map that the table does not have", ()
   }
 });
 
-Deno.test("NftTransaction is empty where nothing changes", () => {
+Deno.test("NftTransaction is empty if nothing changes", () => {
   const { transaction } = made({});
   assertEquals([transaction.isEmpty, [...transaction.text()]], [true, []]);
 });

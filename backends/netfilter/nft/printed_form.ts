@@ -6,10 +6,13 @@
 import { withUndottedAddresses } from "../undotted_address.ts";
 import type { NftContainer } from "./nft_objects.ts";
 
-/** Makes of a printed key or value what was written. */
+/** Converts a printed key or value to its written form. */
 type Spelling = (text: string) => string;
 
-/** Where the machine has no list of protocols, the tool prints their numbers. */
+/**
+ * The names of protocols for machines without a list of protocols, on which the tool prints their
+ * numbers.
+ */
 const PROTOCOL_NAMES: Readonly<Record<string, string>> = { 6: "tcp", 17: "udp", 132: "sctp" };
 
 /** By type; other types are printed as they are written. */
@@ -19,7 +22,7 @@ const SPELLINGS: ReadonlyMap<string, Spelling> = new Map([
   ["ipv6_addr", withUndottedAddresses],
 ]);
 
-/** How to spell a key or value of these types, e.g. `ipv4_addr . inet_proto`. */
+/** Returns the spelling of a key or value of these types, e.g. `ipv4_addr . inet_proto`. */
 export function spellingOf(types: string): Spelling {
   const parts = types.split(" . ").flatMap((type, index) => {
     const spell = SPELLINGS.get(type);
@@ -50,8 +53,8 @@ export function classidText(text: string): string | undefined {
 }
 
 /**
- * Whether what was printed of a set or map says that it holds the same elements for as long. Tools of
- * other versions print more of what they know, or expressions in place of types.
+ * Whether a printed set or map is declared with the same types and time-out. Tools of other
+ * versions print more properties, or expressions in place of types.
  */
 export function isDeclaredAs({ kind, declaration }: NftContainer, print: string): boolean {
   const wanted = `${kind}\n${declaration.replaceAll(" ; ", "\n")}`;
@@ -75,8 +78,8 @@ const PRIORITIES: Readonly<Record<string, number>> = {
 };
 
 /**
- * Where the kernel enters a chain, in one spelling: `type nat hook prerouting priority dstnat + 10;
- * policy accept;` is `type nat hook prerouting priority -90 policy accept`.
+ * Returns the hook of a chain in one spelling: `type nat hook prerouting priority dstnat + 10;
+ * policy accept;` becomes `type nat hook prerouting priority -90 policy accept`.
  */
 export function normalHook(text: string): string {
   const [, head = "", word = "", sign = "", offset = "", policy = "accept"] =
@@ -88,7 +91,7 @@ export function normalHook(text: string): string {
   return `${head} priority ${priority} policy ${policy}`;
 }
 
-/** Divides what was printed of a chain into its hook, if it has one, and its rules. */
+/** Splits the print of a chain into its hook, if it has one, and its rules. */
 export function readChainPrint(
   print: string,
 ): { readonly hook: string | undefined; readonly rules: readonly string[] } {

@@ -1,7 +1,7 @@
 /**
- * Rules as the kernel is given them. nft prints a rule otherwise than it was given it, each version in
- * its own way; the instructions that it makes of a rule, and reads back, are the same. Pure but for its
- * own state.
+ * Represents rules by the instructions for the kernel. nft prints a rule in another form than the
+ * input, which depends on its version, but the instructions that it generates and reads back are
+ * the same. Pure except for its own state.
  *
  * @module
  */
@@ -15,7 +15,10 @@ export type RuleCode = ReadonlyMap<string, readonly string[]>;
 /** The kernel adds them to every rule: addresses and ports from a range are set. */
 const RANGE_FLAGS = 0x3;
 
-/** What `--debug=netlink` prints, line by line, of rules that are written or listed. */
+/**
+ * Collects the instructions of written or listed rules from the output of `--debug=netlink`, line
+ * by line.
+ */
 export class RuleCodeListing {
   readonly #head: string;
   readonly #isTrial: boolean;
@@ -49,7 +52,7 @@ export class RuleCodeListing {
 
   /** A rule of a chain, or the elements of a set. */
   #begin(chain: string): void {
-    // Another program wrote to the kernel meanwhile: nft threw away what it had, and begins again.
+    // Another program changed the rules meanwhile: nft discarded its data and starts again.
     if (!this.#isTrial && chain.startsWith("@") && this.#code.has(chain)) this.#code.clear();
     this.#rules = this.#code.get(chain) ?? [];
     this.#rules.push("");
@@ -58,8 +61,8 @@ export class RuleCodeListing {
 }
 
 /**
- * Chains for `nft --check --debug=netlink -f -`, in a table that the kernel throws away again. Without
- * their hooks: nothing is to be hooked for as long as the kernel judges.
+ * Chains for `nft --check --debug=netlink -f -`, in a table that the kernel discards. They have no
+ * hooks, because the kernel must not use them during the check.
  */
 export function trialText(
   table: NftTableSpec,
@@ -76,7 +79,7 @@ function trialTable({ family, name }: NftTable): NftTable {
   return { family, name: `${name}-compare` };
 }
 
-/** The kernel says in full what it was given in short. */
+/** The kernel prints values in full that were given in short. */
 function normalInstruction(text: string): string {
   if (text.startsWith("[ nat ")) {
     return text.replaceAll(/ (?:addr|proto)_max reg \d+/g, "").replace(
@@ -87,6 +90,7 @@ function normalInstruction(text: string): string {
       },
     );
   }
+  if (text.startsWith("[ counter ")) return "[ counter ]";
   if (text.startsWith("[ lookup ")) return text.replace(/ 0x0 \]$/, " ]");
   if (text.startsWith("[ dynset ")) return text.replace(/ timeout 0ms(?= )/, "");
   return text;

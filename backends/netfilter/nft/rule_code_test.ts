@@ -10,7 +10,7 @@ function pass(...rules: readonly string[]): readonly string[] {
   ];
 }
 
-Deno.test("RuleCodeListing begins again where nft does, since another program wrote meanwhile", () => {
+Deno.test("RuleCodeListing starts again with nft after a write of another program", () => {
   const listing = new RuleCodeListing({ family: "ip", name: "kube-relay" });
   for (const line of [...pass("old", "gone"), ...pass("old", "new")]) listing.take(line);
   assertEquals(listing.code.get("services"), ["[ old ]\n", "[ new ]\n"]);

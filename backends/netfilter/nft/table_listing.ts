@@ -1,16 +1,16 @@
 /**
- * Reads what `nft list` prints, line by line: a table of 44,000 Services is 10 MB, and has to leave
- * others their turn. Pure but for its own state.
+ * Reads the output of `nft list` line by line: a table of 44,000 Services is 10 MB, and the event
+ * loop must stay responsive. Pure except for its own state.
  *
- * Of rules only the print is taken: nft 1.0.6 says them otherwise than it was given them, and its JSON
- * form loses as much. Elements are expected without comments, which may hold commas.
+ * Rules are kept as printed: nft 1.0.6 prints them in another form than the input, and its JSON
+ * form loses as much. Elements must not have comments, which may contain commas.
  *
  * @module
  */
 import type { NftTable } from "./nft_objects.ts";
 import { spellingOf } from "./printed_form.ts";
 
-/** What one element has counted. */
+/** The counter of one element. */
 export interface NftCounter {
   readonly packets: number;
   readonly bytes: number;
@@ -25,11 +25,11 @@ export interface TableReading {
   readonly declarations: ReadonlyMap<string, string>;
   /** Those that rules add (`flags dynamic`) are left out. */
   readonly elements: TableElements;
-  /** Of sets and maps whose elements count. */
+  /** For sets and maps whose elements are compared. */
   readonly counters: ReadonlyMap<string, ReadonlyMap<string, NftCounter>>;
   /** The print of each chain: its hook, if it has one, and its rules. */
   readonly rules: ReadonlyMap<string, string>;
-  /** Whether the kernel passes over all of it. */
+  /** Whether the table is dormant, so that the kernel skips all of it. */
   readonly isDormant: boolean;
 }
 

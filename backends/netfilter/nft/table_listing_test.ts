@@ -62,7 +62,7 @@ function read(text: string) {
   return listing.end();
 }
 
-Deno.test("TableListing takes names, and elements as they were written", () => {
+Deno.test("TableListing reads names, and elements in their written form", () => {
   const { declarations, elements, rules } = read(LISTING);
   assertEquals([...rules], [
     ["layout-3", ""],
@@ -134,7 +134,7 @@ Deno.test("TableListing reads or refuses whatever a tool may print", () => {
   assert(refused > 0);
 });
 
-Deno.test("TableListing reads numbers of protocols, as printed where /etc/protocols is missing", () => {
+Deno.test("TableListing reads numbers of protocols, as printed if /etc/protocols is missing", () => {
   const numbers = LISTING.replaceAll("tcp", "6").replaceAll("udp", "17");
   assertEquals(read(numbers).elements, read(LISTING).elements);
   const ports = read(`table ip kube-relay {
@@ -159,7 +159,7 @@ Deno.test("TableListing reads numbers of protocols, as printed where /etc/protoc
   ]]);
 });
 
-Deno.test("TableListing reads addresses of ::/96, of which the tool prints the end as IPv4", () => {
+Deno.test("TableListing reads addresses of ::/96, whose end the tool prints as IPv4", () => {
   const { elements } = read(`table ip6 kube-relay {
 	map endpoints {
 		type ipv6_addr . inet_proto . inet_service . classid : ipv6_addr . inet_service
@@ -180,7 +180,7 @@ Deno.test("TableListing reads addresses of ::/96, of which the tool prints the e
   assertEquals([...elements.get("service-cidrs")?.keys() ?? []], ["::102:300/120"]);
 });
 
-Deno.test("TableListing takes declarations of sets and maps, and whether the table is passed over", () => {
+Deno.test("TableListing reads declarations of sets and maps, and whether the table is dormant", () => {
   const { declarations, isDormant } = read(LISTING);
   assertEquals(
     [declarations.get("other"), declarations.get("affinity"), isDormant],
@@ -196,7 +196,7 @@ Deno.test("TableListing takes declarations of sets and maps, and whether the tab
   assertEquals(read(LISTING.replace("comment", "flags dormant\n\tcomment")).isDormant, true);
 });
 
-Deno.test("parseTableHeads() takes the headings of tables, with and without content", () => {
+Deno.test("parseTableHeads() reads the headings of tables, with and without content", () => {
   const text = `table ip nat {
 }
 table ip6 kube-proxy {

@@ -9,17 +9,17 @@ export interface Feature {
   readonly required: boolean;
   /** The consequence of its absence, as a sentence without a full stop. */
   readonly lost: string;
-  /** How to get it: a package, kernel module or kernel option. */
+  /** The remedy: a package, kernel module or kernel option. */
   readonly broughtBy: string;
 }
 
 interface Found {
-  /** Why it is missing; absent: it is there. */
+  /** The reason why it is missing; absent if it is available. */
   readonly reason?: string | undefined;
   /** The detail of an available feature. @default {"works"} */
   readonly detail?: string | undefined;
   readonly family?: IpFamily | undefined;
-  /** A more specific cure than that of the feature. @default {`broughtBy`} */
+  /** A more specific remedy than that of the feature. @default {`broughtBy`} */
   readonly cure?: string | undefined;
 }
 

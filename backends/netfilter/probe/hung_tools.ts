@@ -1,7 +1,7 @@
 import type { Clock } from "../../../lib/os/clock.ts";
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
 
-/** Whoever repairs a tool need not start kube-relay again. */
+/** A repaired tool is used again without a restart of kube-relay. */
 const FORGET_MS = 60_000;
 
 /** Remembers which programs ran into a time-out when they were started last. */

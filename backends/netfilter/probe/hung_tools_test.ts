@@ -20,20 +20,20 @@ function machine() {
   return { state, clock, commands, noting, avoiding, fails };
 }
 
-Deno.test("HungTools.avoiding waits for a tool once, whoever waited", async () => {
+Deno.test("HungTools.avoiding waits for a tool once, for all callers", async () => {
   const { commands, noting, avoiding, fails } = machine();
   await fails(noting, "hangs");
   for (let index = 0; index < 3; index++) await fails(avoiding, "it hung a moment ago");
   assertEquals(commands.calls.length, 1);
 });
 
-Deno.test("HungTools.noting runs every command: one may have to remove what another left", async () => {
+Deno.test("HungTools.noting runs every command: one may have to remove the leftovers of another", async () => {
   const { commands, noting, fails } = machine();
   for (let index = 0; index < 3; index++) await fails(noting, "hangs");
   assertEquals(commands.calls.length, 3);
 });
 
-Deno.test("HungTools.avoiding starts other tools all the same", async () => {
+Deno.test("HungTools.avoiding starts other tools nevertheless", async () => {
   const { avoiding, fails } = machine();
   await fails(avoiding, "hangs");
   assertEquals((await avoiding.run("ip", [])).stdout, "fine");

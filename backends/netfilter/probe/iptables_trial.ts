@@ -43,7 +43,7 @@ export interface RuleFeature extends Feature {
   readonly rule: string;
 }
 
-/** Where rules are tried. */
+/** The engine, chains and sets in which rules are tried. */
 export interface IptablesScratch {
   readonly variant: IptablesVariant;
   /** Name of the restore program. */
@@ -119,7 +119,7 @@ async function removeScratch(
   dependencies: ProbeDependencies,
   { restore: program, table, variant }: IptablesScratch,
 ): Promise<void> {
-  // One chain after the other: a line about a chain that is not there refuses the whole text.
+  // Chains are tried one by one: a line about a missing chain makes the tool refuse the whole text.
   for (const chain of [SCRATCH_CHAIN, HELD_CHAIN]) {
     const stdin = `*${table}\n-F ${chain}\n-X ${chain}\nCOMMIT\n`;
     const line = [program, "--noflush", "-w", `${LOCK_WAIT_S}`] as const;

@@ -7,7 +7,7 @@ import { attemptRules, type IptablesScratch, ruleTrial } from "./iptables_trial.
 const NFT: IptablesScratch = { variant: "nft", restore: "iptables-restore", table: "nat" };
 const LEGACY: IptablesScratch = { ...NFT, variant: "legacy" };
 const TRIALS = [ruleTrial(RULE_FEATURES.masquerade), ruleTrial(RULE_FEATURES.recent)];
-/** What the kernel answers to a deletion that it must refuse. */
+/** The kernel's answer to a deletion that it must refuse. */
 const BUSY = "line 7: CHAIN_DEL failed (Device or resource busy): chain KUBE-RELAY-PROBE-HELD";
 
 function saying(code: number, stderr: string): FakeCommandRunner {
@@ -69,13 +69,13 @@ Deno.test("attemptRules() blames the rules whose lines the kernel or the parser 
   }
 });
 
-Deno.test("attemptRules() blames none where legacy names the COMMIT line only", async () => {
+Deno.test("attemptRules() blames none if legacy names the COMMIT line only", async () => {
   const commands = saying(1, "iptables-restore: line 5 failed");
   const verdict = await attemptRules({ commands }, LEGACY, TRIALS);
   assertEquals(verdict.kind === "refused" && verdict.blamed.size, 0);
 });
 
-Deno.test("attemptRules() tells missing rights, a held lock and rubbish apart", async () => {
+Deno.test("attemptRules() distinguishes missing rights, a held lock and garbage", async () => {
   const denied = "Fatal: can't open lock file /run/xtables.lock: Permission denied";
   const rights = await attemptRules({ commands: saying(4, denied) }, LEGACY, TRIALS);
   assertEquals(rights, { kind: "hopeless", reason: denied, notPermitted: true });
@@ -88,7 +88,7 @@ Deno.test("attemptRules() tells missing rights, a held lock and rubbish apart", 
   assertEquals(silent.kind === "refused" && silent.reason, "exit code 1, no word why");
 });
 
-Deno.test("attemptRules() removes what a tool kept that was to refuse it", async () => {
+Deno.test("attemptRules() removes rules that a tool kept although it should have refused them", async () => {
   const commands = saying(0, "");
   assertEquals(await attemptRules({ commands }, NFT, TRIALS), { kind: "accepted" });
   assertEquals(commands.calls.slice(1).map(({ stdin }) => stdin), [
@@ -111,7 +111,7 @@ Deno.test("attemptRules() removes the chain when the caller gave up meanwhile", 
   assertEquals(commands.calls.length, 3);
 });
 
-Deno.test("attemptRules() removes nothing where the program is missing", async () => {
+Deno.test("attemptRules() removes nothing if the program is missing", async () => {
   const commands = saying(0, "").failCall(1, "not-found");
   const verdict = await attemptRules({ commands }, LEGACY, TRIALS);
   assertEquals(
@@ -121,7 +121,7 @@ Deno.test("attemptRules() removes nothing where the program is missing", async (
   assertEquals(commands.calls.length, 1);
 });
 
-Deno.test("attemptRules() takes rules for accepted when only the removal of the chain fails", async () => {
+Deno.test("attemptRules() treats rules as accepted if only the removal of the chain fails", async () => {
   // What another probe does that runs at the same time. Line 6 is the first of the removal.
   const commands = saying(0, "").failCall(1, {
     code: 1,

@@ -10,7 +10,7 @@ import type { Feature } from "./feature.ts";
 import { noAnswer, type Trial, trialOfLine, type Verdict } from "./try_features.ts";
 import { firstLine, type ProbeDependencies, saysNotPermitted, tryTool } from "./try_tool.ts";
 
-/** The table that the statements speak of; it never comes to be. */
+/** The table of the statements. It is never created. */
 const SCRATCH_TABLE = "kube-relay-probe";
 
 /**

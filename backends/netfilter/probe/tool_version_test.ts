@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { isAtLeast, parseVersion, versionText } from "./tool_version.ts";
 
-Deno.test("parseVersion() finds the version that tools and kernels tell", () => {
+Deno.test("parseVersion() finds the version in the output of tools and kernels", () => {
   const cases: readonly [text: string, version: readonly number[] | undefined][] = [
     ["nftables v1.0.6 (Lester Gooch #5)", [1, 0, 6]],
     ["ipset v7.17, protocol version: 7", [7, 17]],
@@ -15,7 +15,7 @@ Deno.test("parseVersion() finds the version that tools and kernels tell", () => 
   for (const [text, version] of cases) assertEquals(parseVersion(text), version, text);
 });
 
-Deno.test("isAtLeast() compares numbers, not text, and takes what is left out for 0", () => {
+Deno.test("isAtLeast() compares numbers, not text, and treats missing parts as 0", () => {
   const cases: readonly [version: number[], least: number[], expected: boolean][] = [
     [[1, 0, 1], [1, 0, 1], true],
     [[1, 0], [1, 0, 1], false],

@@ -19,9 +19,9 @@ export type Verdict =
   | { readonly kind: "hopeless"; readonly reason: string; readonly notPermitted: boolean };
 
 export interface Findings<Row extends Feature> {
-  /** Why not even a text without any trial was accepted. */
+  /** The reason why even a text without any trial was refused. */
   readonly base?: string;
-  /** Why features are missing. */
+  /** The reasons why features are missing. */
   readonly reasons: ReadonlyMap<Row, string>;
   readonly notPermitted: boolean;
 }

@@ -31,7 +31,7 @@ function reasonsOf({ reasons }: { readonly reasons: ReadonlyMap<Feature, string>
   return Object.fromEntries([...reasons].map(([{ feature }, reason]) => [feature, reason]));
 }
 
-Deno.test("tryFeatures() runs everything once where nothing is refused", async () => {
+Deno.test("tryFeatures() runs everything once if nothing is refused", async () => {
   const { attempt, runs } = tool([], { names: true });
   const findings = await tryFeatures(TRIALS, attempt);
   assertEquals([findings.base, reasonsOf(findings), runs], [undefined, {}, ["abc"]]);
@@ -44,7 +44,7 @@ Deno.test("tryFeatures() takes out what the tool names and runs the rest again",
   assertEquals([findings.base, runs], [undefined, ["abc", "bc", "b"]]);
 });
 
-Deno.test("tryFeatures() tries each alone where the tool names none", async () => {
+Deno.test("tryFeatures() tries each alone if the tool names none", async () => {
   const { attempt, runs } = tool(["b"], { names: false });
   const findings = await tryFeatures(TRIALS, attempt);
   assertEquals(reasonsOf(findings), { b: "failed" });

@@ -30,8 +30,8 @@ export type ToolAnswer =
   | { readonly kind: "missing" | "stuck" | "failed"; readonly reason: string };
 
 /**
- * A tool answers in milliseconds, on a machine that does ten other things in seconds. Only one that
- * hangs takes longer.
+ * A tool answers in milliseconds, or in seconds on a busy machine. Only a hanging tool takes
+ * longer.
  */
 const TIMEOUT_MS = 15_000;
 
@@ -59,7 +59,7 @@ export async function tryTool(
 }
 
 function reasonOf({ program, kind, message }: CommandError, timeoutMs: number): string {
-  // Deno refuses a program that was not there when it started, as it does one of another folder.
+  // Deno refuses a program that was installed after its start, as it refuses one in another folder.
   if (kind === "not-found" || kind === "not-permitted") return `${program} is not on the PATH`;
   return kind === "timeout" ? `${program} did not answer within ${timeoutMs / 1000} s` : message;
 }
@@ -113,7 +113,7 @@ export async function readProcFile(
 ): Promise<Seen<string>> {
   const seen = await askTool(commands, ["cat", path], options);
   if (seen.state !== "refused" || !seen.reason.includes("No such file")) return seen;
-  return { state: "absent", reason: `${path} is not there` };
+  return { state: "absent", reason: `${path} does not exist` };
 }
 
 /** The reason of an exit code, in the tool's words. */

@@ -10,7 +10,7 @@ import {
   tryTool,
 } from "./try_tool.ts";
 
-Deno.test("tryTool() takes every end of a program for an answer", async () => {
+Deno.test("tryTool() treats every end of a program as an answer", async () => {
   const commands = new FakeCommandRunner().on("nft", { code: 1, stdout: "a", stderr: "b" });
   const run = () => tryTool({ commands }, ["nft", "--version"]);
   assertEquals(await run(), { kind: "ended", code: 1, out: "a", err: "b" });
@@ -64,7 +64,7 @@ Deno.test("askTool() tells what was said from a missing tool and from a refusal"
   await assertRejects(ask, CommandError);
 });
 
-Deno.test("readProcFile() takes a file that is not there for a part that is not loaded", async () => {
+Deno.test("readProcFile() treats a missing file as a part that is not loaded", async () => {
   const path = "/proc/net/ip_vs";
   const commands = new FakeCommandRunner()
     .on("cat", { code: 1, stderr: `cat: ${path}: No such file or directory` });
@@ -73,14 +73,14 @@ Deno.test("readProcFile() takes a file that is not there for a part that is not 
   assertEquals((await readProcFile(commands, path)).state, "refused");
 });
 
-Deno.test("reasonOfExit() passes over the warning that every iptables-nft gives", () => {
+Deno.test("reasonOfExit() skips the warning that every iptables-nft gives", () => {
   const warning = "# Warning: iptables-legacy tables present, use iptables-legacy-save to see them";
   const exit = (stderr: string) => reasonOfExit("iptables", { code: 4, stdout: "", stderr });
   assertEquals(exit(`${warning}\nline 3 failed\n`), "line 3 failed");
   assertEquals(exit(`${warning}\n`), "iptables ended with 4");
 });
 
-Deno.test("reasonOfExit() passes over a line that only names the program", () => {
+Deno.test("reasonOfExit() skips a line that only names the program", () => {
   const stderr = "iptables-restore v1.8.9 (nf_tables): \n" +
     "line 10: CHAIN_DEL failed (Device or resource busy): chain KUBE-HAIRPIN\n";
   assertEquals(

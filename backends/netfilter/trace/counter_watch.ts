@@ -20,7 +20,7 @@ import { endingOf, type TraceEdges } from "./trace_event.ts";
 interface CounterWatchOptions {
   /** E.g. `iptables-legacy-save`. */
   readonly save: string;
-  /** Why not otherwise, as a sentence without a full stop. */
+  /** The reason why counters are used, as a sentence without a full stop. */
   readonly reason: string;
   readonly describe: (step: TraceStep, service: string | undefined) => string | undefined;
   readonly signal: AbortSignal;

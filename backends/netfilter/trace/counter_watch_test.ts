@@ -43,7 +43,7 @@ Deno.test("startCounterWatch() sees the packet by a rule that names its destinat
   await using watch = await start(commands);
   let isSeen = false;
   const seen = watch.seen.then(() => void (isSeen = true));
-  // A packet to another Service is not ours.
+  // A packet to another Service does not count.
   counts = [2, 1, 2];
   const before = commands.calls.length;
   await eventually("it has looked twice", () => commands.calls.length >= before + 2);
@@ -59,7 +59,7 @@ Deno.test("startCounterWatch() sees the packet by a rule that names its destinat
   assertEquals(path.notes[0], "Because");
 });
 
-Deno.test("startCounterWatch() says why counters can't be read", async () => {
+Deno.test("startCounterWatch() gives the reason why counters can't be read", async () => {
   const commands = new FakeCommandRunner()
     .on("iptables-legacy-save", { code: 4, stderr: "Permission denied (you must be root)\n" });
   await assertRejects(() => start(commands), TraceError, "you must be root");
@@ -67,7 +67,7 @@ Deno.test("startCounterWatch() says why counters can't be read", async () => {
   await assertRejects(() => start(commands), TraceError, "Cannot trace: Cannot run");
 });
 
-Deno.test("startCounterWatch() tells where the one rule that matched sends the packet", async () => {
+Deno.test("startCounterWatch() reports the destination of the one rule that matched", async () => {
   let counts = [0, 0];
   const dnat = () =>
     "*nat\n" + `[${counts[0]! + counts[1]!}:60] -A PREROUTING -j KUBE-SERVICES\n` +
@@ -81,7 +81,7 @@ Deno.test("startCounterWatch() tells where the one rule that matched sends the p
   assertEquals((await watch.path({})).turnedTo, undefined);
   counts = [0, 1];
   assertEquals((await watch.path({})).turnedTo, "10.0.0.2:8080");
-  // One of both was somebody else's packet.
+  // One of the two packets was foreign.
   counts = [1, 1];
   assertEquals((await watch.path({})).turnedTo, undefined);
 });

@@ -45,7 +45,7 @@ const ROWS: readonly Row[] = [
     rule: /-j KUBE-SVL-/,
     words: "chooses among the endpoints of %s on this node",
   },
-  { place: /^nat KUBE-/, rule: /-j KUBE-EXT-/, words: "comes to %s from outside" },
+  { place: /^nat KUBE-/, rule: /-j KUBE-EXT-/, words: "arrives at %s from outside" },
   { place: /^nat KUBE-/, rule: /-j KUBE-FW-/, words: "may the sender use %s?" },
   {
     place: /^nat KUBE-(POSTROUTING|HAIRPIN|HP-.*)$/,

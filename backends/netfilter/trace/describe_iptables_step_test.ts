@@ -5,7 +5,7 @@ const SERVICE = "ns1/web:http/TCP";
 const words = (place: string, rule: string) =>
   describeIptablesStep({ place, rule, verdict: "" }, SERVICE);
 
-Deno.test("describeIptablesStep() says what a rule of a Service does", () => {
+Deno.test("describeIptablesStep() describes a rule of a Service", () => {
   assertEquals(
     words("nat OUTPUT", '-m comment --comment "kubernetes service portals" -j KUBE-SERVICES'),
     "a new connection: is this an address of a Service?",
@@ -27,7 +27,7 @@ Deno.test("describeIptablesStep() is not misled by the words of a comment", () =
   );
 });
 
-Deno.test("describeIptablesStep() says nothing of rules of others", () => {
+Deno.test("describeIptablesStep() describes no foreign rules", () => {
   assertEquals(words("filter FORWARD", "-j CNI-FORWARD"), undefined);
   assertEquals(words("nat CNI-HOSTPORT", "-j DNAT --to-destination 10.1.0.1:80"), undefined);
   assertEquals(

@@ -40,7 +40,7 @@ const READY_MS = 10_000;
 const FIRST_BEACON_PERIOD_MS = 5;
 const BEACON_PERIOD_MS = 50;
 const TABLE_PERIOD_MS = 5;
-/** Nothing more came for so long: the packet is gone from this machine, or dropped. */
+/** After this time without an event, the packet has left this machine or was dropped. */
 const QUIET_MS = 200;
 /**
  * Usually everything has arrived by then, and the rest of the time is enough to look up the rules.

@@ -30,20 +30,20 @@ const MONITOR: TraceMonitor = {
   parse: parseNftTraceLines,
 };
 
-/** `nft` and what it is run by, as long as they are running. */
+/** `nft` and its parent process, while they are running. */
 class FakeNft implements CommandRunner {
   readonly running = new Set<string>();
-  /** What the trial of the table answers. */
+  /** The answer to the trial of the table. */
   trial: CommandResult = { code: 0, stdout: "", stderr: "" };
-  /** Whether the monitor tells of packets that were marked. */
+  /** Whether the monitor reports marked packets. */
   sees = true;
-  /** Which of its command lines end at once. */
+  /** The command lines that end at once. */
   monitorEnds: readonly string[] = [];
-  /** How often the table is asked for in vain before it is there. */
+  /** The number of requests for the table before it exists. */
   slow = 0;
   /** Whether the monitor was started before the table was there. */
   monitorsNothing = false;
-  /** Whether the rule that marks the packet came before the monitor told of anything. */
+  /** Whether the rule that marks the packet came before the monitor reported an event. */
   marksUnseen = false;
   #say: (line: string) => void = () => {};
   #rules = "";
@@ -150,13 +150,13 @@ Deno.test("startEventWatch() follows the packet, and everything ends with the wa
   assertEquals(nft.running.size, 0);
 });
 
-Deno.test("startEventWatch() marks the packet only when somebody watches: it may come at once", async () => {
+Deno.test("startEventWatch() marks the packet only after the monitor has started: it may come at once", async () => {
   const nft = new FakeNft();
   await using _watch = await start(nft);
   assertEquals(nft.marksUnseen, false);
 });
 
-Deno.test("startEventWatch() takes the next command line where a tool refuses the first", async () => {
+Deno.test("startEventWatch() tries the next command line if a tool refuses the first", async () => {
   const nft = new FakeNft();
   nft.monitorEnds = ["table"];
   await using _watch = await start(nft);
@@ -170,7 +170,7 @@ Deno.test("startEventWatch() watches once the table is there: the monitor names 
   assertEquals(nft.monitorsNothing, false);
 });
 
-Deno.test("what was not sent is not waited for", async () => {
+Deno.test("there is no wait for a packet that was not sent", async () => {
   const pauses: number[] = [];
   const clock: Clock = {
     ...systemClock,
@@ -185,12 +185,12 @@ Deno.test("what was not sent is not waited for", async () => {
   assertEquals(pauses, []);
 });
 
-Deno.test("a packet that never comes by is not seen", async () => {
+Deno.test("a packet that does not come by is not seen", async () => {
   await using watch = await start(new FakeNft());
   assertEquals((await watch.path({})).ending, "not seen");
 });
 
-Deno.test("startEventWatch() says that a tool sees nothing, and leaves nothing running", async () => {
+Deno.test("startEventWatch() reports that a tool sees nothing, and leaves nothing running", async () => {
   const nft = new FakeNft();
   nft.sees = false;
   await assertRejects(
@@ -201,7 +201,7 @@ Deno.test("startEventWatch() says that a tool sees nothing, and leaves nothing r
   assertEquals(nft.running.size, 0);
 });
 
-Deno.test("startEventWatch() says why a tool ended, and leaves nothing running", async () => {
+Deno.test("startEventWatch() gives the reason why a tool ended, and leaves nothing running", async () => {
   const nft = new FakeNft();
   nft.monitorEnds = ["trace", "table"];
   nft.sees = false;

@@ -5,7 +5,7 @@ import type { MarkTableText } from "./mark_table.ts";
 
 /** The table that marks a packet, held for the duration of a watch. */
 export interface HeldTable extends AsyncDisposable {
-  /** Rejects when it is gone before it was given up. */
+  /** Rejects if the table disappears before its release. */
   readonly lost: Promise<never>;
   /** Has the rule written that marks the packet; it is in force some moments later. */
   addRule(): void;
@@ -63,12 +63,12 @@ function refusal(words: string): TraceError {
     );
   }
   const cure = /owner|syntax error/.test(words)
-    ? "; it needs nft 0.9.9 and Linux 5.12 or later, for a table that goes with its owner"
+    ? "; it needs nft 0.9.9 and Linux 5.12 or later, for a table that is removed with its owner"
     : "";
   return new TraceError(`Cannot mark a packet for tracing: nft says: ${firstLine(words)}${cure}`);
 }
 
-/** Says the same of every tool: an error of the command runner as one of tracing. */
+/** Converts errors of the command runner into trace errors, for every tool. */
 export function asTraceError(error: unknown): unknown {
   if (!(error instanceof CommandError) || error.kind === "aborted") return error;
   return new TraceError(`Cannot trace: ${error.message}`, { cause: error });

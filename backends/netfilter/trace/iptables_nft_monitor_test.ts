@@ -29,7 +29,7 @@ function alone(chain: string): string {
   return `${WARNING}table ip6 nat {\n${chain}}\n`;
 }
 
-Deno.test("a step of iptables-nft is told in the words of iptables", async () => {
+Deno.test("a step of iptables-nft is described in the words of iptables", async () => {
   const commands = new FakeCommandRunner()
     .on(`${LIST} OUTPUT`, { stdout: alone(OUTPUT) })
     .on(`${LIST} KUBE-A`, { stdout: alone(KUBE_A) })
@@ -52,7 +52,7 @@ Deno.test("a step of iptables-nft is told in the words of iptables", async () =>
     { place: "inet firewall input", rule: "rule handle 6", verdict: "drop", handle: 6 },
     { place: "ip6 nat OUTPUT", verdict: "accept" },
   ]);
-  // Of others' tables only what the monitor could not print is asked for.
+  // For foreign tables, only rules that the monitor could not print are queried.
   assert(!commands.calls.some(({ line }) => line.endsWith("firewall output")));
   assertEquals(steps, [
     {
@@ -84,14 +84,14 @@ Deno.test("a chain that iptables cannot print whole keeps the words of nft", () 
   });
 });
 
-Deno.test("RuleListingReader takes any text", () => {
+Deno.test("RuleListingReader accepts any text", () => {
   fc.assert(fc.property(fc.array(fc.string()), (lines) => {
     const reader = new RuleListingReader();
     for (const line of lines) reader.take(line);
   }));
 });
 
-Deno.test("lookUpUnknownRules() looks up what the tool knows by number alone", async () => {
+Deno.test("lookUpUnknownRules() looks up rules that the tool knows by number only", async () => {
   const commands = new FakeCommandRunner().on(`${LIST} KUBE-A`, { stdout: alone(KUBE_A) });
   const list = (chains: Iterable<string>) => listChains(commands, chains);
   const known = { place: "ip6 nat OUTPUT", rule: "accept", verdict: "accept" };

@@ -4,7 +4,7 @@ import { readIptablesTexts } from "./iptables_texts.ts";
 
 const SAVE = "iptables-nft-save";
 
-Deno.test("readIptablesTexts() asks for the chains that are named, and no others", async () => {
+Deno.test("readIptablesTexts() asks for the named chains only", async () => {
   const commands = new FakeCommandRunner()
     .on("iptables-nft -t nat -S OUTPUT", {
       stdout: '-P OUTPUT ACCEPT\n-A OUTPUT -m comment --comment "to all" -j KUBE-A\n-A OUTPUT\n',
@@ -17,7 +17,7 @@ Deno.test("readIptablesTexts() asks for the chains that are named, and no others
   ]);
 });
 
-Deno.test("readIptablesTexts() reads everything where a chain is refused", async () => {
+Deno.test("readIptablesTexts() reads everything if a chain is refused", async () => {
   const commands = new FakeCommandRunner()
     .on("iptables-nft -t nat -S KUBE-A", { code: 1, stderr: "incompatible" })
     .on(SAVE, {

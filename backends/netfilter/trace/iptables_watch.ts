@@ -74,7 +74,7 @@ async function startBest(
   }
 }
 
-/** How long to wait for the log; 0 if no logger is registered in the kernel. */
+/** Returns the time to wait for the log; 0 if no logger is registered in the kernel. */
 async function logReadyMs({ commands }: TraceEdges, family: IpFamily): Promise<number> {
   const logger = `net.netfilter.nf_log.${family === "IPv6" ? 10 : 2}`;
   // There in the initial network namespace alone.

@@ -39,7 +39,7 @@ for (const family of ["IPv4", "IPv6"] as const) {
   });
 }
 
-Deno.test("counters tell where the log could have told, and does not", async () => {
+Deno.test("counters replace a log that should work and shows nothing", async () => {
   const commands = legacyMachine("nf_log_ipv4").on("nft -i", { code: 1, stderr: "no" });
   assertEquals(await wayOn(commands, "IPv4"), "iptables-save -c, before and after");
   assertEquals(commands.calls.some(({ line }) => line === "nft -c -f -"), true);

@@ -7,7 +7,7 @@ import type { WatchedPacket } from "../../../lib/explain/packet_trace.ts";
 import { kernelLogMonitor, parseKernelTraceLine } from "./kernel_log_monitor.ts";
 import { PacketFollower } from "./packet_follower.ts";
 
-/** Of Linux 6.1, options of TCP left out: a connection that nat turns, and one that is refused. */
+/** From Linux 6.1, without options of TCP: a connection that nat rewrites, and a refused one. */
 const LOG = String
   .raw`[   14.880000] TRACE: raw:OUTPUT:policy:2 IN= OUT=lo SRC=10.0.0.1 DST=10.96.0.1 LEN=60 TOS=0x00 PREC=0x00 TTL=64 ID=35465 DF PROTO=TCP SPT=43324 DPT=80 SEQ=435948170 ACK=0 WINDOW=65495 RES=0x00 SYN URGP=0 UID=0 GID=0 
 [   14.880000] TRACE: nat:OUTPUT:rule:1 IN= OUT=lo SRC=10.0.0.1 DST=10.96.0.1 LEN=60 TOS=0x00 PREC=0x00 TTL=64 ID=35465 DF PROTO=TCP SPT=43324 DPT=80 SEQ=435948170 ACK=0 WINDOW=65495 RES=0x00 SYN URGP=0 UID=0 GID=0 
@@ -38,7 +38,7 @@ function packetTo(to: string): WatchedPacket {
   };
 }
 
-/** The steps of a packet in the log, as they are told at the end. */
+/** The steps of a packet in the log, as reported at the end. */
 async function stepsTo(to: string) {
   const commands = new FakeCommandRunner().on("iptables-legacy-save -c", { stdout: SAVED });
   const options = { table: "kube-relay-trace-7", save: "iptables-legacy-save" };
@@ -73,7 +73,7 @@ Deno.test("parseKernelTraceLine() reads place, rule and packet", () => {
   assertEquals(parseKernelTraceLine(LOG[6]!)?.header.arrivedBy, "lo");
 });
 
-Deno.test("parseKernelTraceLine() takes any text, and a line that is damaged anywhere", () => {
+Deno.test("parseKernelTraceLine() accepts any text, and a line that is damaged anywhere", () => {
   assertEquals(parseKernelTraceLine("[ 2.7] IPVS: [mh] scheduler registered."), undefined);
   fc.assert(fc.property(fc.string(), (line) => void parseKernelTraceLine(line)));
   const damage = fc.tuple(fc.constantFrom(...LOG), fc.nat(300), fc.string({ maxLength: 4 }));
@@ -82,7 +82,7 @@ Deno.test("parseKernelTraceLine() takes any text, and a line that is damaged any
   }));
 });
 
-Deno.test("kernelLogMonitor() tells one packet's rules with their text", async () => {
+Deno.test("kernelLogMonitor() reports the rules of one packet with their text", async () => {
   const steps = await stepsTo("10.96.0.1");
   assertEquals(steps.map(({ place, rule, verdict }) => `${place}: ${verdict}: ${rule ?? ""}`), [
     "raw OUTPUT: policy: ",
@@ -94,7 +94,7 @@ Deno.test("kernelLogMonitor() tells one packet's rules with their text", async (
   assertEquals(steps.at(-1)?.header?.destination, "127.0.0.1");
 });
 
-Deno.test("kernelLogMonitor() tells the rule that refused", async () => {
+Deno.test("kernelLogMonitor() reports the rule that refused the packet", async () => {
   const steps = await stepsTo("10.96.0.2");
   assertEquals(steps.map(({ place, verdict }) => `${place}: ${verdict}`), [
     "nat KUBE-SERVICES: return",

@@ -16,7 +16,7 @@ Deno.test("mapAtOnce() keeps the order and never does more at a time", async () 
   assertEquals(await mapAtOnce([], 3, slow), []);
 });
 
-Deno.test("mapAtOnce() rejects with what failed", async () => {
+Deno.test("mapAtOnce() rejects with the error of the failed item", async () => {
   const fail = (item: number) =>
     item === 2 ? Promise.reject(new Error("two")) : Promise.resolve(item);
   await assertRejects(() => mapAtOnce([1, 2, 3], 2, fail), Error, "two");

@@ -30,7 +30,7 @@ export const BEACON_ADDRESS: Readonly<Record<IpFamily, string>> = {
   IPv6: "::1",
 };
 
-/** Before all other rules: those of raw are at -300. */
+/** Before all other rules: the table raw is at -300. */
 const FIRST = -350;
 /**
  * After conntrack at -200, and before every rule of a Service proxy. If flows can only be

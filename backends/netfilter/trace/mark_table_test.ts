@@ -27,7 +27,7 @@ Deno.test("markTableText() marks the first packet that is alike, in a table with
   });
 });
 
-Deno.test("markTableText() looks for the first packet of a flow that others send", () => {
+Deno.test("markTableText() matches the first packet of a flow from another sender", () => {
   const { sourcePort: _, ...rest } = SENT;
   const { table, rule } = markTableText({
     ...rest,

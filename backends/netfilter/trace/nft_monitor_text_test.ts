@@ -13,7 +13,7 @@ trace id fa6ad3a8 ip own o unknown rule handle 3 (verdict continue)
 trace id df7c1ab7 ip6 own o packet: iif "lo" @ll,0,112 0x800 ip6 saddr ::1 ip6 daddr ::1 ip6 dscp cs0 ip6 ecn not-ect ip6 hoplimit 64 ip6 flowlabel 761802 ip6 length 9 udp sport 5555 udp dport 5555 udp length 9 @th,64,8 0x78 `
   .split("\n");
 
-Deno.test("parseNftTraceLine() reads what nft prints", () => {
+Deno.test("parseNftTraceLine() parses the output of nft", () => {
   const place = { id: "cc67f778", table: "ip kube-relay", chain: "nat-output" };
   assertEquals(RECORDED.map(parseNftTraceLine), [
     {
@@ -64,14 +64,14 @@ Deno.test("parseNftTraceLine() reads what nft prints", () => {
   ]);
 });
 
-Deno.test("parseNftTraceLine() takes any text, and none that says nothing for something", () => {
+Deno.test("parseNftTraceLine() accepts any text, and returns nothing for meaningless text", () => {
   for (const line of ["", "trace id", "add table ip x", "# new generation 6 by process 1 (nft)"]) {
     assertEquals(parseNftTraceLine(line), undefined);
   }
   fc.assert(fc.property(fc.string(), (line) => void parseNftTraceLine(line)));
 });
 
-Deno.test("parseNftTraceLine() takes a line that is damaged anywhere", () => {
+Deno.test("parseNftTraceLine() accepts a line that is damaged anywhere", () => {
   const damage = fc.tuple(fc.constantFrom(...RECORDED), fc.nat(300), fc.string({ maxLength: 6 }));
   fc.assert(fc.property(damage, ([line, at, text]) => {
     parseNftTraceLine(line.slice(0, at));
@@ -79,7 +79,7 @@ Deno.test("parseNftTraceLine() takes a line that is damaged anywhere", () => {
   }));
 });
 
-Deno.test("nftMonitorLines() narrows what nft reads by a table of its own, which it lists last", () => {
+Deno.test("nftMonitorLines() limits the objects that nft reads by a small table, which it lists last", () => {
   assertEquals(nftMonitorLines({ family: "IPv6", table: "kube-relay-trace-7" }), [
     ["nft", "-a", "monitor trace; list table ip6 kube-relay-trace-7"],
     ["nft", "-a", "monitor", "trace"],

@@ -6,18 +6,18 @@ const OWN = "kube-relay-trace-7";
 
 /** Takes lines as nft prints them, without the words before the packet's number. */
 function follow(lines: string) {
-  const told = { beacons: 0, seen: 0 };
+  const counts = { beacons: 0, seen: 0 };
   const follower = new PacketFollower({
     table: OWN,
     beaconPort: 5555,
-    onBeacon: () => void told.beacons++,
-    onSeen: () => void told.seen++,
+    onBeacon: () => void counts.beacons++,
+    onSeen: () => void counts.seen++,
   });
   for (const line of lines.trim().split("\n")) {
     const event = parseNftTraceLine(`trace id ${line.trim()}`);
     if (event) follower.take(event);
   }
-  return { ...told, follower };
+  return { ...counts, follower };
 }
 
 const MARKED =
@@ -25,7 +25,7 @@ const MARKED =
   aa ip ${OWN} output rule ip daddr 10.0.0.9 meta nftrace set 1 (verdict continue)
   aa ip ${OWN} output policy accept`;
 
-Deno.test("PacketFollower takes the packet that was marked, and not the beacon or a stranger's", () => {
+Deno.test("PacketFollower takes the packet that was marked, not the beacon or a foreign packet", () => {
   const { follower, beacons, seen } = follow(`
     bb ip ${OWN} output packet: oif "lo" ip saddr 127.0.0.1 ip daddr 127.0.0.1 ip id 1 udp sport 5555 udp dport 5555
     bb ip ${OWN} output rule udp sport 5555 meta nftrace set 1 (verdict continue)
@@ -39,7 +39,7 @@ Deno.test("PacketFollower takes the packet that was marked, and not the beacon o
   assertEquals(follower.steps[0]?.header?.sourcePort, 4000);
 });
 
-Deno.test("PacketFollower tells a header again only where it has changed", () => {
+Deno.test("PacketFollower reports a header again only after a change", () => {
   const { follower } = follow(`${MARKED}
     aa ip nat OUTPUT rule dnat to 10.1.0.2 (verdict accept)
     aa ip nat POSTROUTING packet: oif "v0" ip saddr 10.1.0.1 ip daddr 10.1.0.2 ip id 7 tcp sport 4000 tcp dport 80
@@ -52,7 +52,7 @@ Deno.test("PacketFollower tells a header again only where it has changed", () =>
   ]);
 });
 
-Deno.test("PacketFollower goes on with the packet where it comes in again with another number", () => {
+Deno.test("PacketFollower continues with the packet if it comes in again with another number", () => {
   const { follower } = follow(`${MARKED}
     aa ip nat OUTPUT policy accept
     dd ip ${OWN} prerouting packet: iif "lo" ip saddr 10.1.0.1 ip daddr 10.1.0.1 ip id 7 tcp sport 4000 tcp dport 8080

@@ -25,7 +25,7 @@ const RULES = (jump: number, other: number, web: number, dnat: number, reject: n
   [${reject}:60] -A OUTPUT -d 10.0.0.0/8 -j REJECT
   COMMIT`;
 
-Deno.test("movedRules() follows the chains of Services by what has counted", () => {
+Deno.test("movedRules() follows the chains of Services by their counters", () => {
   const steps = movedRules(read(RULES(1, 1, 1, 1, 1)), read(RULES(2, 9, 2, 2, 2)), {
     comesFrom: "this machine",
   });
@@ -37,12 +37,12 @@ Deno.test("movedRules() follows the chains of Services by what has counted", () 
   ]);
 });
 
-Deno.test("movedRules() says nothing where nothing has counted", () => {
+Deno.test("movedRules() reports nothing if nothing has counted", () => {
   const rules = read(RULES(3, 3, 3, 3, 3));
   assertEquals(movedRules(rules, rules, { comesFrom: "elsewhere" }), []);
 });
 
-Deno.test("movedRules() tells of what comes in again only where that was refused", () => {
+Deno.test("movedRules() reports an incoming packet again only if it was refused", () => {
   const input = (packets: number, target: string) =>
     read(`*filter
       [${packets}:1] -A OUTPUT -j KUBE-A
@@ -55,7 +55,7 @@ Deno.test("movedRules() tells of what comes in again only where that was refused
   assertEquals(places("REJECT"), ["filter OUTPUT", "filter INPUT", "filter KUBE-B"]);
 });
 
-Deno.test("movedRules() ends where chains lead round", () => {
+Deno.test("movedRules() ends if chains form a circle", () => {
   const round = (packets: number) =>
     read(`*nat
       [${packets}:1] -A OUTPUT -j KUBE-A
@@ -75,14 +75,14 @@ Deno.test("verdictOf() has the words of nft", () => {
   ]);
 });
 
-Deno.test("countedRulesReader() takes any text", () => {
+Deno.test("countedRulesReader() accepts any text", () => {
   fc.assert(fc.property(fc.array(fc.string()), (lines) => {
     const reader = countedRulesReader();
     for (const line of lines) reader.take(line);
   }));
 });
 
-Deno.test("rules that never matched can be left out: what moved is the same", () => {
+Deno.test("rules that never matched can be left out: the moved counters are the same", () => {
   const dump = (web: number) => [
     "*nat",
     `[${web}:60] -A OUTPUT -j KUBE-SERVICES`,

@@ -1,6 +1,6 @@
 /**
- * Reads rules of iptables as the modes of Services and the data plane of NetworkPolicy write them, and no
- * others: a new kind of rule has to be added here. Pure.
+ * Parses rules of iptables in the forms that the modes of Services and the data plane of
+ * NetworkPolicy write. A new kind of rule has to be added here. Pure.
  *
  * @module
  */
@@ -41,6 +41,8 @@ export interface WalkedRule {
   /** The chance of a match. */
   readonly probability?: number;
   readonly set?: SetMatch;
+  /** No packet of a walk is one of these. */
+  readonly isNever?: true;
   readonly recent?: { readonly list: string; readonly action: "set" | "update" };
   readonly target: readonly string[];
   readonly isGoto: boolean;
@@ -95,6 +97,9 @@ export function parseIptablesRule(text: string): WalkedRule {
     if (/ -m limit /.test(` ${text}`) && draft.target?.[0] !== "NFLOG") {
       throw new SyntaxError("the match 'limit' is known for logs only");
     }
+    if (draft.isNever && !/ -g KUBE-| --ctstate DNAT /.test(text)) {
+      throw new SyntaxError("an interface at which packets leave is known for NetworkPolicy only");
+    }
     return { ...draft, target: draft.target ?? [], isGoto: draft.isGoto ?? false };
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
@@ -122,6 +127,10 @@ function readPart(words: Words, draft: Draft): void {
     case "-p":
       draft.protocol = words.next();
       return;
+    case "-o":
+      words.next();
+      draft.isNever = true;
+      return;
     case "-m":
       readExtension(words, draft);
       return;
@@ -140,12 +149,9 @@ function readExtension(words: Words, draft: Draft): void {
   switch (name) {
     case "tcp":
     case "udp":
-    case "sctp": {
-      const [ports = ""] = words.expect("-p", name, "--dport", "*");
-      draft.protocol = name;
-      draft.ports = portsOf(ports);
+    case "sctp":
+      readProtocol(name, words, draft);
       return;
-    }
     case "multiport":
       draft.ports = words.expect("--dports", "*").flatMap(portsOf);
       return;
@@ -170,7 +176,9 @@ function readExtension(words: Words, draft: Draft): void {
       readNegatable(name, words, draft);
       return;
     case "addrtype": {
-      const [side] = words.expect("*", "LOCAL");
+      const [side, type] = words.expect("*", "*");
+      if (draft.isNever && type === "BROADCAST,MULTICAST") return;
+      if (type !== "LOCAL") throw new SyntaxError(`'${type}' of addrtype`);
       if (side !== "--src-type" && side !== "--dst-type") throw new SyntaxError(`'${side}'`);
       draft.local = side === "--src-type" ? "source" : "destination";
       return;
@@ -189,6 +197,19 @@ function readExtension(words: Words, draft: Draft): void {
     default:
       throw new SyntaxError(`the match '${name}' is not known`);
   }
+}
+
+function readProtocol(name: "sctp" | "tcp" | "udp", words: Words, draft: Draft): void {
+  const option = words.next();
+  if (option === "--tcp-flags") {
+    // The first packet of a TCP connection always has these flags.
+    words.expect("FIN,SYN,RST,ACK", "SYN");
+    return;
+  }
+  if (option !== "-p") throw new SyntaxError(`'${option}' of ${name}`);
+  const [ports = ""] = words.expect(name, "--dport", "*");
+  draft.protocol = name;
+  draft.ports = portsOf(ports);
 }
 
 function readNegatable(name: "conntrack" | "mark", words: Words, draft: Draft): void {

@@ -18,6 +18,8 @@ Deno.test("parseIptablesRule() refuses every rule that we do not write", () => {
     "-o eth0 -j DROP",
     "-m addrtype ! --src-type LOCAL -j DROP",
     "-m addrtype --src-type UNICAST -j DROP",
+    "-m addrtype --dst-type BROADCAST,MULTICAST -j DROP",
+    "-p tcp -m tcp --tcp-flags SYN SYN -j DROP",
     "-m statistic --mode nth --every 2 -j DROP",
     "-m recent --name X --rcheck -j DROP",
     "-m mark --mark 0x1/0x3 -j DROP",
@@ -39,4 +41,15 @@ Deno.test("parseIptablesRule() reads which sides of a packet a set is asked for"
     name: "KUBE-LOOP-BACK",
     sides: ["dst", "dst", "src"],
   });
+});
+
+Deno.test("parseIptablesRule() reads the rules for links that pods share, which no walked packet meets", () => {
+  for (
+    const rule of [
+      "-o cni0 -m addrtype --dst-type BROADCAST,MULTICAST -g KUBE-RELAY-POLICY-LINK-IN",
+      "-d fe80::/10 -o cni0 -g KUBE-RELAY-POLICY-LINK-IN",
+      "-i cni0 -o cni0 -p tcp -m conntrack --ctstate DNAT " +
+      "-m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j REJECT --reject-with icmp-port-unreachable",
+    ]
+  ) assertEquals(parseIptablesRule(rule).isNever, true, rule);
 });

@@ -29,11 +29,11 @@ export interface WalkedHost {
   readonly onRule?: () => void;
 }
 
-/** One end that a packet may come to. */
+/** A possible end of a packet's path. */
 export interface WalkOutcome {
   /** `ACCEPT` = it goes on to its destination. */
   readonly verdict: "ACCEPT" | "DROP" | "REJECT";
-  /** How likely this path is. */
+  /** The probability of this path. */
   readonly probability: number;
   /** Set when the destination was rewritten. */
   readonly endpoint?: { readonly address: IpAddress; readonly port: number };
@@ -42,11 +42,11 @@ export interface WalkOutcome {
   readonly mark: number;
   /** The lists that the sender was put into. */
   readonly lists: readonly string[];
-  /** The rules that had a part in it: a jump whose chain did nothing is left out. */
+  /** The rules that contributed to it. A jump to a chain without an effect is left out. */
   readonly path: readonly PacketCarrier[];
 }
 
-/** nf_tables follows no more (NFT_JUMP_STACK_SIZE). */
+/** nf_tables has the same limit (NFT_JUMP_STACK_SIZE). */
 const MAX_DEPTH = 16;
 
 /** A packet on its path. */
@@ -59,8 +59,8 @@ interface Step {
 }
 
 /**
- * Returns every end that the packet may come to; their probabilities add up to 1. Throws an error that
- * quotes a rule which it cannot read.
+ * Returns every possible end of the packet's path; their probabilities add up to 1. Throws an error
+ * that quotes a rule which it cannot parse.
  */
 export function walkIptables(
   rules: RuleSource,
@@ -191,7 +191,8 @@ class Walk {
           path,
         };
         for (const step of this.#target(rule, place, matched)) {
-          // A rule that only returned, or whose chain did nothing, has no part in the outcome.
+          // A rule that only returned, or whose chain had no effect, does not contribute to the
+          // outcome.
           const isIdle = step.ending === "RETURN" && step.state.path === path &&
             !acts(rule) && !isConsent(chain, rule);
           const after = isIdle ? { ...step.state, path: state.path } : step.state;
@@ -254,7 +255,7 @@ class Walk {
     return rule;
   }
 
-  /** How likely a rule matches. An unknown list counts as an even chance. */
+  /** Returns the probability that a rule matches. An unknown list counts as an even chance. */
   #chance(rule: WalkedRule, state: State): number {
     if (!this.#matchesPacket(rule, state) || !this.#matchesState(rule, state)) return 0;
     const { recent, probability = 1 } = rule;
@@ -271,7 +272,8 @@ class Walk {
       ? inInterface !== "" && inInterface.startsWith(wanted.value.slice(0, -1))
       : inInterface === wanted?.value;
     const local = rule.local === "source" ? source : destination;
-    return (!rule.source || cidrContains(rule.source.value, source) !== rule.source.not) &&
+    return !rule.isNever &&
+      (!rule.source || cidrContains(rule.source.value, source) !== rule.source.not) &&
       (!rule.destination ||
         cidrContains(rule.destination.value, destination) !== rule.destination.not) &&
       (!wanted || isWanted !== wanted.not) &&
@@ -291,8 +293,8 @@ class Walk {
 }
 
 /**
- * Whether a rule does something itself, besides leading to a chain or leaving one. A return by a set
- * does: the set holds those that are spared what the chain does to all others.
+ * Whether a rule has an effect besides a jump or a return. A return by a set has one, because it
+ * exempts the members of the set from the rest of the chain.
  */
 function acts({ target: [name = "RETURN"], isGoto, recent, set }: WalkedRule): boolean {
   if (name === "RETURN" && set) return true;

@@ -45,7 +45,7 @@ function trace(
   );
 }
 
-Deno.test("walkIptables() lets pass what no rule is about", () => {
+Deno.test("walkIptables() lets a packet pass if no rule matches", () => {
   assertEquals(trace({}), ["ACCEPT 1.00"]);
 });
 
@@ -127,7 +127,7 @@ function balance(
   },
   { packet = PACKET, named = false }: {
     readonly packet?: WalkedPacket;
-    /** Whether what had a part in it is named, in place of the ends. */
+    /** Whether the chain is named, in place of the ends. */
     readonly named?: boolean;
   } = {},
 ): readonly string[] {
@@ -156,11 +156,11 @@ const SERVERS = {
 };
 const addresses = [PACKET.destination];
 
-Deno.test("walkIptables() sends what is for a virtual server to each of its real servers", () => {
+Deno.test("walkIptables() sends packets of a virtual server to each of its real servers", () => {
   const both = ["ACCEPT 0.50 10.0.0.1:8080", "ACCEPT 0.50 10.0.0.9:8080"];
   assertEquals(balance({ servers: SERVERS, addresses }), both);
   assertEquals(balance({ servers: SERVERS, addresses }, { packet: OWN }), both);
-  // IPVS stands behind INPUT: it does not see what is only forwarded.
+  // IPVS comes after INPUT: it does not see forwarded packets.
   assertEquals(balance({ servers: SERVERS }), ["ACCEPT 1.00"]);
   const empty = { "172.30.0.1:80": ["-A -t 172.30.0.1:80 -s rr"] };
   assertEquals(balance({ servers: empty, addresses }), ["REJECT 1.00"]);
@@ -190,7 +190,7 @@ Deno.test("walkIptables() passes a packet through mangle, nat and filter before 
   ]);
 });
 
-Deno.test("walkIptables() meets the rules of INPUT where the node's own packet has no virtual server", () => {
+Deno.test("walkIptables() meets the rules of INPUT if the node's own packet has no virtual server", () => {
   const rules = { "filter INPUT": ["-m set --match-set IPS dst -j REJECT"] };
   const scene = { rules, sets: { IPS: ["172.30.0.1"] }, addresses };
   assertEquals(balance(scene, { packet: OWN }), ["REJECT 1.00"]);

@@ -1,10 +1,10 @@
 /**
  * The objects besides rules that a packet meets where IPVS serves: entries of sets, bound addresses and
- * virtual servers, each with its rendered line. Pure but for its own state.
+ * virtual servers, each with its rendered line. Pure except for its own state.
  *
  * @module
  */
-import { cidrContains, parseCidr } from "../../../lib/net/cidr.ts";
+import { type Cidr, cidrContains, parseCidr } from "../../../lib/net/cidr.ts";
 import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { formatHostPort } from "../../../lib/net/port.ts";
 import type { PacketCarrier } from "../../../lib/proxy/packet_explanation.ts";
@@ -17,11 +17,14 @@ export interface IpvsSource {
   readonly entries: (set: string) => Iterable<string> | undefined;
   /** Returns the line that makes an address one of this node; `undefined` = there is none. */
   readonly address: (address: IpAddress) => string | undefined;
-  /** Returns the line of a virtual server, then those of its real servers; `undefined` = there is none. */
+  /**
+   * Returns the line of a virtual server and those of its real servers; `undefined` = it does not
+   * exist.
+   */
   readonly server: (at: ServerAddress) => readonly string[] | undefined;
 }
 
-/** Where a virtual server listens. */
+/** The address, port and protocol of a virtual server. */
 export type ServerAddress = Pick<WalkedPacket, "destination" | "port" | "protocol">;
 
 /** A virtual server that a packet is for. */
@@ -36,7 +39,7 @@ interface MetServer {
 /** Entries of a set, ready to be looked up. */
 interface KnownSet {
   readonly all: ReadonlySet<string>;
-  /** Those whose last part is a range. */
+  /** Entries whose last part is a range, the smallest blocks first: they decide. */
   readonly ranges: readonly string[];
 }
 
@@ -56,7 +59,10 @@ export class IpvsObjects {
     return { object: "ip set entry", name: match.name, text: `add ${match.name} ${entry}` };
   }
 
-  /** Returns what makes an address one of this node, next to those of its own interfaces. */
+  /**
+   * Returns the line that makes an address local, besides the addresses of the node's own
+   * interfaces.
+   */
   address(address: IpAddress): PacketCarrier | undefined {
     const text = this.#source.address(address);
     return text === undefined ? undefined : { object: "address", name: address, text };
@@ -86,7 +92,10 @@ export class IpvsObjects {
     const entries = this.#source.entries(name);
     if (entries === undefined) throw new Error(`Cannot walk: there is no set '${name}'`);
     const all = new Set(entries);
-    const set = { all, ranges: [...all].filter((entry) => entry.includes("/")) };
+    const length = (entry: string) => Number(/\/(\d+)/.exec(entry)?.[1]);
+    const ranges = [...all].filter((entry) => entry.includes("/"))
+      .sort((left, right) => length(right) - length(left));
+    const set = { all, ranges };
     this.#known.set(name, set);
     return set;
   }
@@ -108,8 +117,10 @@ function entryOf(
 ): string | undefined {
   const address = addressOf(first, packet);
   if (second === undefined) {
-    return [address, String(packet.port)].find((entry) => all.has(entry)) ??
-      ranges.find((entry) => cidrContains(parseCidr(entry), address));
+    const exact = [address, String(packet.port)].find((entry) => all.has(entry));
+    if (exact !== undefined || all.has(`${address} nomatch`)) return exact;
+    const smallest = ranges.find((entry) => cidrContains(blockOf(entry), address));
+    return smallest?.endsWith(" nomatch") ? undefined : smallest;
   }
   const front = `${address},${packet.protocol.toLowerCase()}:${packet.port}`;
   if (third === undefined) return all.has(front) ? front : undefined;
@@ -119,6 +130,10 @@ function entryOf(
   return ranges.find((entry) =>
     entry.startsWith(`${front},`) && cidrContains(parseCidr(entry.slice(front.length + 1)), other)
   );
+}
+
+function blockOf(entry: string): Cidr {
+  return parseCidr(entry.replace(/ nomatch$/, ""));
 }
 
 function addressOf(side: PacketSide, { source, destination }: AnyPacket): IpAddress {

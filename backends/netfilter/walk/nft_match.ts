@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { cidrContains, hostCidr, tryParseCidr } from "../../../lib/net/cidr.ts";
-import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
+import { type IpAddress, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
+import { rangeContains } from "../../../lib/net/nested_blocks.ts";
 import type { Key, KeyPart, Statement } from "./nft_rule.ts";
 import type { AnyPacket } from "./walk_steps.ts";
 
@@ -46,7 +46,9 @@ export function matches(
     return isWanted !== not;
   }
   const address = packet[statement.part];
-  const isMet = statement.kind === "local" ? isLocal(address) : isInRange(address, statement.value);
+  const isMet = statement.kind === "local"
+    ? isLocal(address)
+    : rangeContains(statement.value, address);
   return isMet !== statement.not;
 }
 
@@ -63,7 +65,10 @@ export function keysOf(key: Key, packet: SeenPacket): readonly DrawnKey[] {
   return keys;
 }
 
-/** Returns the element of a set that holds a key: the key, or one whose last part is a range. */
+/**
+ * Returns the element of a set that contains a key: the key itself, or one whose last part is a
+ * range.
+ */
 export function memberOf(elements: ReadonlyMap<string, string>, key: string): string | undefined {
   if (elements.has(key)) return key;
   const start = key.slice(0, key.lastIndexOf(" ") + 1);
@@ -71,9 +76,8 @@ export function memberOf(elements: ReadonlyMap<string, string>, key: string): st
   for (const element of elements.keys()) {
     if (!element.startsWith(start)) continue;
     const range = element.slice(start.length);
-    if (range.includes("/") ? isInRange(parseIpAddress(last), range) : isInPorts(last, range)) {
-      return element;
-    }
+    const address = tryParseIpAddress(last);
+    if (address ? rangeContains(range, address) : isInPorts(last, range)) return element;
   }
   return undefined;
 }
@@ -102,8 +106,4 @@ function valuesOf(part: KeyPart, packet: SeenPacket): readonly string[] {
 function isInPorts(port: string, range: string): boolean {
   const [, first, last] = /^(\d+)-(\d+)$/.exec(range) ?? [];
   return Number(first) <= Number(port) && Number(port) <= Number(last);
-}
-
-function isInRange(address: IpAddress, range: string): boolean {
-  return cidrContains(tryParseCidr(range) ?? hostCidr(parseIpAddress(range)), address);
 }

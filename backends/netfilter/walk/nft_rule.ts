@@ -1,6 +1,6 @@
 /**
- * Reads rules of nftables as Services and NetworkPolicy have them, and no others: a new kind of
- * rule has to be added here. Pure.
+ * Parses rules of nftables in the forms that Services and NetworkPolicy use. A new kind of rule has
+ * to be added here. Pure.
  *
  * @module
  */
@@ -28,9 +28,9 @@ export type Statement =
   | { readonly kind: "member" | "no-member"; readonly key: Key; readonly container: string }
   | { readonly kind: "protocol"; readonly name: string }
   | { readonly kind: "ports"; readonly first: number; readonly last: number }
-  /** What the first packet of a connection with ports never is. */
+  /** A condition that the first packet of a connection with ports never meets. */
   | { readonly kind: "never" }
-  /** What changes nothing for the packet. */
+  /** A statement without effect on the packet. */
   | { readonly kind: "note" }
   | { readonly kind: "verdict-map"; readonly key: Key; readonly container: string }
   | { readonly kind: "dnat"; readonly key: Key; readonly container: string }
@@ -78,6 +78,12 @@ const SHAPES: readonly (readonly [RegExp, (...groups: string[]) => Statement])[]
   })],
   [/ct state (?:established,related(?= accept$)|invalid(?= drop$))/, () => ({ kind: "never" })],
   [/icmpv6 type 133-136 ip6 hoplimit 255(?= accept$)/, () => ({ kind: "never" })],
+  // The first packet of a TCP connection always is one.
+  [/tcp flags & \(fin\|syn\|rst\|ack\) == syn/, () => ({ kind: "note" })],
+  // No walk knows where a packet leaves, or walks one that no address of a pod identifies.
+  [/oifname "[^"]+"(?= .*(?:goto shared-link-\w+|port-unreachable)$)/, () => ({ kind: "never" })],
+  [/fib daddr type broadcast(?= goto shared-link)/, () => ({ kind: "never" })],
+  [/counter(?= goto deny$)/, () => ({ kind: "note" })],
   [/limit rate \d+\/minute log prefix "[^"]*" group \d+$/, () => ({ kind: "note" })],
   [new RegExp(`dnat ip6? addr \\. port to (${KEY}) map @(\\S+)`), look("dnat")],
   [new RegExp(`meta priority set (${KEY}) map @(\\S+)`), look("recall")],
@@ -108,7 +114,7 @@ const SHAPES: readonly (readonly [RegExp, (...groups: string[]) => Statement])[]
   [/meta mark and (0x[0-9a-f]+) == \1/, mark("marked")],
   [/masquerade fully-random$/, () => ({ kind: "masquerade" })],
   [
-    /((?:goto|jump) \S+|accept|drop|reject)(?: with (?:tcp reset|icmp(?:v6)? type admin-prohibited))?$/,
+    /((?:goto|jump) \S+|accept|drop|reject)(?: with (?:tcp reset|icmp(?:v6)? type (?:admin-prohibited|port-unreachable)))?$/,
     (verdict) => ({ kind: "verdict", verdict: verdict ?? "" }),
   ],
 ];

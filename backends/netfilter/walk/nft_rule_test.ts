@@ -42,3 +42,18 @@ Deno.test("parseNftRule() refuses every rule that we do not write", () => {
     "Cannot read a hash",
   );
 });
+
+Deno.test("parseNftRule() reads the rules for links that pods share, which no walked packet meets", () => {
+  for (
+    const rule of [
+      'oifname "cni0" ip daddr 224.0.0.0/4 goto shared-link-ingress',
+      'oifname "cni0" fib daddr type broadcast goto shared-link-ingress',
+      'oifname "cni0" ip6 daddr fe80::/10 goto shared-link-ingress',
+    ]
+  ) assertEquals(parseNftRule(rule)[0], { kind: "never" }, rule);
+  const refusal = 'iifname "cni0" oifname "cni0" meta l4proto tcp ct status dnat ' +
+    "tcp flags & (fin|syn|rst|ack) == syn reject with icmpv6 type port-unreachable";
+  assertEquals(parseNftRule(refusal).map(({ kind }) => kind), [
+    ...["interface", "never", "protocol", "was-dnat", "note", "verdict"],
+  ]);
+});

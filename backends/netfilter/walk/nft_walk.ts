@@ -33,11 +33,11 @@ export interface WalkedNftHost {
   readonly onRule?: () => void;
 }
 
-/** One end that a packet may come to. */
+/** A possible end of a packet's path. */
 export interface NftOutcome {
   /** `ACCEPT` = it goes on to its destination. */
   readonly verdict: "ACCEPT" | "DROP" | "REJECT";
-  /** How likely this path is. */
+  /** The probability of this path. */
   readonly probability: number;
   /** Set when the destination was rewritten. */
   readonly endpoint?: { readonly address: IpAddress; readonly port: number };
@@ -48,11 +48,13 @@ export interface NftOutcome {
   readonly priority: number;
   /** The elements of the map `affinity` after it. */
   readonly affinity: ReadonlyMap<string, string>;
-  /** The rules and elements that had a part in it: a jump whose chain did nothing is left out. */
+  /**
+   * The rules and elements that contributed to it. A jump to a chain without an effect is left out.
+   */
   readonly path: readonly PacketCarrier[];
 }
 
-/** nf_tables follows no more (NFT_JUMP_STACK_SIZE). */
+/** nf_tables has the same limit (NFT_JUMP_STACK_SIZE). */
 const MAX_DEPTH = 16;
 /** The map that the packet path itself writes. */
 const AFFINITY = "affinity";
@@ -66,8 +68,8 @@ interface Step {
 }
 
 /**
- * Returns every end that the packet may come to; their probabilities add up to 1. Throws an error that
- * quotes a rule which it cannot read.
+ * Returns every possible end of the packet's path; their probabilities add up to 1. Throws an error
+ * that quotes a rule which it cannot parse.
  */
 export function walkNft(
   table: WalkedNftTable,
@@ -157,7 +159,8 @@ class Walk {
         this.#host.onRule?.();
         const path = [...state.path, rule];
         for (const step of this.#statements(statements, { ...state, path }, depth)) {
-          // A rule that did not match, or whose chain did nothing, has no part in the outcome.
+          // A rule that did not match, or whose chain had no effect, does not contribute to the
+          // outcome.
           const isIdle = step.ending === "break" ||
             (step.ending === "next" && step.state.path === path && !statements.some(acts));
           if (isIdle) next.push({ ...step.state, path: state.path });
@@ -286,11 +289,11 @@ class Walk {
     if (word === "jump") {
       return steps.map((step) => step.ending === "break" ? { ...step, ending: "next" } : step);
     }
-    // The end of a chain that was gone to is the end of the base chain, if no jump led there.
+    // The end of a chain after a goto is the end of the base chain, if no jump is pending.
     return steps.map((step) => step.ending === "break" ? { ...step, ending: "ACCEPT" } : step);
   }
 
-  /** What rules see of the packet now. */
+  /** Returns the packet as the rules see it at this point. */
   #seen({ endpoint, priority }: State): SeenPacket {
     const { address: destination = this.#packet.destination, port = this.#packet.port } =
       endpoint ?? {};
@@ -311,7 +314,7 @@ function isOut({ ending }: Step): boolean {
   return ending === "DROP" || ending === "REJECT";
 }
 
-/** Whether a statement changes the packet or what is remembered, besides matching or leading on. */
+/** Whether a statement changes the packet or the stored state, besides matching or jumping. */
 function acts({ kind }: Statement): boolean {
   return /^(?:draw|forget|mark-(?:clear|set)|priority-(?:or|set)|recall|remember)$/.test(kind);
 }

@@ -52,7 +52,7 @@ const TWO_ENDPOINTS = {
   "172.30.0.1 . tcp . 80 . 0x80000001": "10.0.0.2 . 8080",
 };
 
-Deno.test("walkNft() lets pass what no rule is about", () => {
+Deno.test("walkNft() lets a packet pass if no rule matches", () => {
   assertEquals(trace(tableOf({})), ["ACCEPT 1.00"]);
 });
 
@@ -118,14 +118,14 @@ const STICKY = tableOf({
   ],
 }, { endpoints: TWO_ENDPOINTS });
 
-Deno.test("walkNft() goes by what the packet path remembers of a client", () => {
+Deno.test("walkNft() uses the client's entry in the affinity map", () => {
   const [, second] = walkNft(STICKY, PACKET, HOST);
   const affinity = second?.affinity;
   assertEquals(affinity, new Map([["0x80000000 . 10.0.0.9", "0x80000001"]]));
   assertEquals(trace(STICKY, {}, { ...HOST, affinity: affinity! }), ["ACCEPT 1.00 10.0.0.2:8080"]);
 });
 
-Deno.test("walkNft() follows a new and a remembered client where that is unknown", () => {
+Deno.test("walkNft() follows a new and a remembered client if that is unknown", () => {
   const { isLocal } = HOST;
   const half = ["ACCEPT 0.25 10.0.0.1:8080", "ACCEPT 0.25 10.0.0.2:8080"];
   assertEquals(trace(STICKY, {}, { isLocal }), [...half, ...half]);
@@ -155,7 +155,7 @@ Deno.test("walkNft() names the rules and elements that had a part in the outcome
   ]);
 });
 
-Deno.test("walkNft() throws for a chain or set that is not there", () => {
+Deno.test("walkNft() throws for a missing chain or set", () => {
   assertThrows(() => trace(tableOf({ "prerouting -100": ["jump none"] })), Error, "chain 'none'");
   assertThrows(
     () => trace(tableOf({ "prerouting -100": ["ip daddr @none drop"] })),

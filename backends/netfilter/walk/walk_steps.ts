@@ -58,7 +58,7 @@ export function noLocalhostReason(
   },
 ): string | undefined {
   if (role !== "NodePort" || !isLoopback(to)) return undefined;
-  if (family === "IPv6") return "IPv6 has no route_localnet: what goes to ::1 stays there";
+  if (family === "IPv6") return "IPv6 has no route_localnet: packets to ::1 stay on loopback";
   return localhostNodePorts ? undefined : cure;
 }
 
@@ -74,7 +74,10 @@ export class WalkSteps {
   }
 }
 
-/** Returns what has a part in any outcome of one walk, each once, in the order in which it is met. */
+/**
+ * Returns the rules that contribute to any outcome of one walk, each once, in the order of the
+ * walk.
+ */
 export function carriersOf(
   outcomes: readonly { readonly path: readonly PacketCarrier[] }[],
 ): readonly PacketCarrier[] {

@@ -12,7 +12,7 @@
  *   │                          ├ goto KUBE-RELAY-<list> ── allowed → RETURN ─┐
  *   │                          │   └ goto …-NO-EGRESS                        │
  *   │                          └ goto …-NO-EGRESS ── to itself → RETURN ─────┤
- *   │                              └ (log) goto …-DENY → REJECT or DROP      │
+ *   │                              └ (log) goto …-DENY-OUT → REJECT or DROP  │
  *   ├────────────────────────────────────────────────────────────────────────┘
  *   destination isolated ── goto …-POLICY-INGRESS    the same with …-NO-INGRESS; RETURN leads out
  * ```
@@ -28,8 +28,9 @@
  * @module
  */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
-import type { Direction, PolicyPlan } from "../../../lib/policy/policy_plan.ts";
-import { type Rule, ruleText } from "../../netfilter/iptables/iptables_objects.ts";
+import type { Direction } from "../../../lib/policy/policy_plan.ts";
+import { quoteWord, type Rule, ruleText } from "../../netfilter/iptables/iptables_objects.ts";
+import { DIRECTIONS, type LayoutSettings } from "../policy_data_plane.ts";
 
 /** A chain with its rules, as lines without its name. */
 export interface PolicyChain {
@@ -39,15 +40,18 @@ export interface PolicyChain {
   readonly isUnordered?: true;
 }
 
-/** The parts of a plan on which base chains depend. */
-export type BaseSettings = Pick<PolicyPlan, "closedRanges" | "deny" | "family">;
-
-/** In the order in which a packet meets them. */
-export const DIRECTIONS = ["egress", "ingress"] as const;
-
 const ENTRY = "KUBE-RELAY-POLICY";
 const OUTPUT_ENTRY = `${ENTRY}-OUT`;
 const DENY = `${ENTRY}-DENY`;
+/** The chains that count what is denied, and deny it. */
+export const DENY_COUNTED: Readonly<Record<Direction, string>> = {
+  egress: `${DENY}-OUT`,
+  ingress: `${DENY}-IN`,
+};
+const SHARED_LINK: Readonly<Record<Direction, string>> = {
+  egress: `${ENTRY}-LINK-OUT`,
+  ingress: `${ENTRY}-LINK-IN`,
+};
 
 /** The chains that find the list of a pod. */
 export const DISPATCH: Readonly<Record<Direction, string>> = {
@@ -95,64 +99,109 @@ export function matchSet(name: string, sides: string): readonly string[] {
   return ["set", "--match-set", name, sides];
 }
 
-/** A rule that goes to the chain that denies. */
-export const GOTO_DENY = goTo(DENY);
-
 /** A rule that goes to a chain, whatever the packet. */
 export function goTo(chain: string): string {
   return ruleText({ target: [chain], isGoto: true });
 }
 
-/** The chains that are always there. */
-export function baseChains({ family, deny, closedRanges }: BaseSettings): readonly PolicyChain[] {
-  const judging = DIRECTIONS.flatMap((direction): readonly Rule[] => {
-    const side = OWN_SIDE[direction];
-    return [
-      ...closedRanges.map((range): Rule => ({
-        [direction === "egress" ? "source" : "destination"]: { value: range },
-        extensions: [["set", "!", ...matchSet(knownSet(family), side).slice(1)]],
-        target: [DENY],
-        isGoto: true,
-      })),
-      {
-        extensions: [matchSet(isolatedSet(direction, family), side)],
-        target: [DISPATCH[direction]],
-        ...(direction === "ingress" && { isGoto: true }),
-      },
-    ];
-  });
+/** The chains that do not depend on pods. */
+export function baseChains(settings: LayoutSettings): readonly PolicyChain[] {
+  const { family, deny } = settings;
+  const judging = DIRECTIONS.flatMap((direction) => judgingRules(direction, settings));
+  const links = DIRECTIONS.filter((each) => linkRules(each, settings).length > 0);
   return [
     {
       name: ENTRY,
       rules: [
         "-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN",
         ...(family === "IPv6" ? NEIGHBOUR_DISCOVERY : []),
-        ...judging.map(ruleText),
+        ...judging,
       ],
     },
     {
       name: OUTPUT_ENTRY,
       rules: ["-m addrtype --src-type LOCAL -j RETURN", `-j ${ENTRY}`],
     },
-    { name: DENY, rules: deny.action === "drop" ? ["-j DROP"] : REJECTS[family] },
+    ...links.map((each) => ({
+      name: SHARED_LINK[each],
+      rules: [...ASSIGNMENT_RULES[family], goTo(DENY_COUNTED[each])],
+    })),
+    ...DIRECTIONS.map((each) => ({ name: DENY_COUNTED[each], rules: [goTo(DENY)] })),
+    { name: DENY, rules: deny.action === "drop" ? ["-j DROP"] : rejectRules(settings) },
   ];
 }
+
+function judgingRules(direction: Direction, settings: LayoutSettings): readonly string[] {
+  const { family, closedRanges } = settings;
+  const side = OWN_SIDE[direction];
+  const closed = closedRanges.map((range): Rule => ({
+    [direction === "egress" ? "source" : "destination"]: { value: range },
+    extensions: [["set", "!", ...matchSet(knownSet(family), side).slice(1)]],
+    target: [DENY_COUNTED[direction]],
+    isGoto: true,
+  }));
+  const isolated: Rule = {
+    extensions: [matchSet(isolatedSet(direction, family), side)],
+    target: [DISPATCH[direction]],
+    ...(direction === "ingress" && { isGoto: true }),
+  };
+  return [...closed.map(ruleText), ...linkRules(direction, settings), ruleText(isolated)];
+}
+
+/** Packets on a link of pods whose pod no address tells: a bridge hands them to all or any of its ports. */
+function linkRules(
+  direction: Direction,
+  { family, sharedLinks }: LayoutSettings,
+): readonly string[] {
+  if (direction === "egress") {
+    if (family === "IPv4") return [];
+    return sharedLinks.egress.map((link) =>
+      `-s fe80::/10 -i ${quoteWord(link)} -j ${SHARED_LINK.egress}`
+    );
+  }
+  const matches = family === "IPv4"
+    ? [["", " -m addrtype --dst-type BROADCAST,MULTICAST"]] as const
+    : [["-d ff00::/8 ", ""], ["-d fe80::/10 ", ""]] as const;
+  return sharedLinks.ingress.flatMap((link) =>
+    matches.map(([destination, type]) =>
+      `${destination}-o ${quoteWord(link)}${type} -g ${SHARED_LINK.ingress}`
+    )
+  );
+}
+
+/** Addresses are assigned and groups are joined by such packets, also by those of isolated pods. */
+const ASSIGNMENT_RULES: Readonly<Record<IpFamily, readonly string[]>> = {
+  IPv4: ["-p udp -m udp --sport 67:68 --dport 67:68 -j RETURN"],
+  IPv6: [
+    ...[130, 131, 132, 143].map((type) =>
+      `-p ipv6-icmp -m icmp6 --icmpv6-type ${type} -m hl --hl-eq 1 -j RETURN`
+    ),
+    "-p udp -m udp --sport 546:547 --dport 546:547 -j RETURN",
+  ],
+};
 
 /** A late segment of an allowed connection: a reset would end that connection. */
 const DROP_INVALID = "-m conntrack --ctstate INVALID -j DROP";
 
-const REJECTS: Readonly<Record<IpFamily, readonly string[]>> = {
-  IPv4: [
+function rejectRules(
+  { family, sharedLinks: { ingress, egress } }: LayoutSettings,
+): readonly string[] {
+  const [icmp, prohibited] = family === "IPv4"
+    ? ["icmp", "icmp-admin-prohibited"]
+    : ["icmp6", "icmp6-adm-prohibited"];
+  return [
     DROP_INVALID,
+    // A reset for a packet between ports of a bridge bears the translated address, which the client
+    // does not know. An ICMP error quotes the packet, and the kernel translates the quotation. Only a
+    // client that waits for its first answer takes it for a refusal, some of them at their next attempt.
+    ...[...new Set([...ingress, ...egress])].map(quoteWord).map((link) =>
+      `-i ${link} -o ${link} -p tcp -m conntrack --ctstate DNAT ` +
+      `-m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j REJECT --reject-with ${icmp}-port-unreachable`
+    ),
     "-p tcp -j REJECT --reject-with tcp-reset",
-    "-j REJECT --reject-with icmp-admin-prohibited",
-  ],
-  IPv6: [
-    DROP_INVALID,
-    "-p tcp -j REJECT --reject-with tcp-reset",
-    "-j REJECT --reject-with icmp6-adm-prohibited",
-  ],
-};
+    `-j REJECT --reject-with ${prohibited}`,
+  ];
+}
 
 /**
  * A bridge hands neighbour discovery between two pods to FORWARD. Nothing that was routed has 255 hops

@@ -22,6 +22,7 @@ class Stage {
     nodeName: "n1",
     deny: { action: "reject" },
     closedRanges: [],
+    podLinks: [],
   });
   plane = this.#plane();
   /** Whether syncs that failed are put back. */
@@ -88,7 +89,7 @@ class Stage {
     }
   }
 
-  /** What the machine does with a connection to port 80. */
+  /** Returns the verdict of the machine for a connection to port 80. */
   verdict(from: string, to: string, port = 80) {
     const { iptables, kernel } = this.machine;
     return walkConnection({ chains: iptables.tool.table("filter"), sets: kernel.sets }, {
@@ -378,7 +379,7 @@ Deno.test("denied packets are logged with the name of the pod, and a pod that go
       "-d 192.0.2.2 ! -s 192.0.2.2 -m limit --limit 90/min -j NFLOG --nflog-group 100 " +
       '--nflog-prefix "netpol to x/db:"',
       "-d 192.0.2.2 -s 192.0.2.2 -j RETURN",
-      "-g KUBE-RELAY-POLICY-DENY",
+      "-g KUBE-RELAY-POLICY-DENY-IN",
     ].sort((one, other) => one < other ? -1 : 1),
   );
   assertEquals(rules.get("KUBE-RELAY-POLICY-DENY"), ["-j DROP"]);

@@ -7,7 +7,9 @@
  *
  * @module
  */
+import { type Cidr, parseCidr } from "../../../lib/net/cidr.ts";
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
+import type { NestedBlocks } from "../../../lib/net/nested_blocks.ts";
 import type {
   Direction,
   PeerSet,
@@ -21,15 +23,14 @@ import type {
 } from "../../../lib/policy/policy_plan.ts";
 import { createOptions, entryOfCidr, type SetType } from "../../netfilter/ipset/ipset_text.ts";
 import { type Rule, ruleText } from "../../netfilter/iptables/iptables_objects.ts";
-import { denyLogPrefix } from "../policy_data_plane.ts";
+import { denyLogPrefix, DIRECTIONS } from "../policy_data_plane.ts";
 import { acceptableRules, type LeftOut, type RefusedParts } from "../policy_quarantine.ts";
 import {
   baseChains,
   DENIED,
-  DIRECTIONS,
+  DENY_COUNTED,
   DISPATCH,
   goTo,
-  GOTO_DENY,
   isolatedSet,
   knownSet,
   matchSet,
@@ -59,6 +60,11 @@ const MOST_PORTS = 15;
 const MAX_ENTRIES = 1_048_576;
 /** NFLOG takes 64 bytes with the final zero. */
 const MAX_LOG_PREFIX = 63;
+
+const ALL_ADDRESSES: Readonly<Record<string, readonly Cidr[]>> = {
+  "0.0.0.0/0": ["0.0.0.0/1", "128.0.0.0/1"].map(parseCidr),
+  "::/0": ["::/1", "8000::/1"].map(parseCidr),
+};
 
 const PEER_TYPES: Readonly<Record<PeerSet["kind"], SetType>> = {
   pods: "hash:ip",
@@ -94,7 +100,7 @@ export function listChainName(id: RuleListId): string {
   return `KUBE-RELAY-${id}`;
 }
 
-/** What a rule of a policy becomes: a line for each of its sets and each group of its ports. */
+/** Returns the lines of a policy's rule: one for each of its sets and each group of its ports. */
 export function ruleTexts(
   rule: PolicyRule,
   { direction, plan: { family, peers } }: {
@@ -181,7 +187,11 @@ export function sharedChains(plan: PolicyPlan): readonly PolicyChain[] {
     );
     return [
       { name: DISPATCH[direction], rules: [...found, goTo(DENIED[direction])], isUnordered: true },
-      { name: DENIED[direction], rules: [...denied.sort(), GOTO_DENY], isUnordered: true },
+      {
+        name: DENIED[direction],
+        rules: [...denied.sort(), goTo(DENY_COUNTED[direction])],
+        isUnordered: true,
+      },
     ];
   });
 }
@@ -237,14 +247,19 @@ export function podsSet(name: string, family: IpFamily): PolicySet {
 }
 
 function* peerEntries({ kind, members }: PeerSet): Generator<string> {
-  if (kind === "blocks") { for (const block of members) yield* blockEntries(block); }
+  if (kind === "blocks") yield* blockEntries(members);
   else for (const member of members.values()) yield memberEntry(member);
 }
 
-/** The kernel's sets take no block of length 0. */
-function blockEntries(block: string): readonly string[] {
-  if (block === "0.0.0.0/0") return ["0.0.0.0/1", "128.0.0.0/1"];
-  return block === "::/0" ? ["::/1", "8000::/1"] : [entryOfCidr(block)];
+/**
+ * The smallest block of a set decides in the kernel, too. Its sets take no block of length 0, which
+ * becomes the halves that have no entry of their own.
+ */
+function* blockEntries(members: NestedBlocks): Generator<string> {
+  for (const [block, isIn] of members) {
+    const halves = ALL_ADDRESSES[block]?.filter((half) => !members.has(half)) ?? [block];
+    for (const each of halves) yield isIn ? entryOfCidr(each) : `${entryOfCidr(each)} nomatch`;
+  }
 }
 
 /** The entry of an address, or of an address with a port. */

@@ -1,8 +1,8 @@
 /**
- * What is written to come from what the kernel holds to what is wanted. Pure but for its own state.
+ * Computes the writes that bring the kernel to the wanted state. Pure except for its own state.
  *
- * Sets and entries are added before the rules that name them, and go after them. A pod is judged from
- * the last addition on: its lists and their sets are there by then.
+ * Sets and entries are added before the rules that name them, and removed after them. A pod is
+ * judged from the last addition on; its lists and their sets exist by then.
  *
  * @module
  */

@@ -23,6 +23,8 @@ import type { IptablesRunner } from "../../netfilter/iptables/iptables_runner.ts
 import { BatchRefusal } from "../../netfilter/tool_batch.ts";
 import type { PolicyDifference } from "../policy_data_plane.ts";
 import { type LeftOut, PolicyQuarantine, type RefusedParts } from "../policy_quarantine.ts";
+import type { PolicyRuleWriter } from "../policy_rule_plane.ts";
+import { addCounts, type WriteCounts } from "../write_counts.ts";
 import { isPolicyChain } from "./base_chains.ts";
 import {
   isPolicySet,
@@ -57,7 +59,7 @@ export interface FoundPolicies {
   readonly sets: ReadonlyMap<string, SavedSet>;
 }
 
-/** What was read, and what may not be written. */
+/** The reading of the kernel, and the parts that must not be written. */
 interface Reading {
   readonly found: FoundPolicies;
   readonly refused: RefusedParts;
@@ -69,17 +71,14 @@ interface PartialWrite {
   readonly refused: RefusedParts;
 }
 
-/** Counts of one write, by name. */
-export type WriteCounts = Record<string, number>;
-
 /** A million entries take ipset seconds. */
 const IPSET_TIMEOUT_MS = 120_000;
 /** Writes of one sync that may be refused: each costs a reading. Many refusals take many syncs. */
 const MAX_REFUSALS = 20;
 const ITEMS_PER_STEP = 256;
 
-/** Writes the policies of one family. One call is in flight at most. */
-export class PolicyWriter {
+/** Writes the policies of one family. */
+export class PolicyWriter implements PolicyRuleWriter {
   readonly #dependencies: PolicyWriterDependencies;
   readonly #quarantine: PolicyQuarantine;
   readonly #chains = new Map<string, readonly string[]>();
@@ -96,7 +95,6 @@ export class PolicyWriter {
     this.#quarantine = new PolicyQuarantine(dependencies);
   }
 
-  /** Whether what the kernel holds is known; otherwise the next write reads it first. */
   get isKnown(): boolean {
     return this.#isKnown;
   }
@@ -105,7 +103,6 @@ export class PolicyWriter {
     return this.#quarantine.report(this.#leftOut.values());
   }
 
-  /** Another program may have changed it. */
   forget(): void {
     this.#isKnown = false;
   }
@@ -123,10 +120,7 @@ export class PolicyWriter {
     return { builtIn, chains: own, sets: sets.value };
   }
 
-  /**
-   * Writes what differs; without changes, all of it is compared with what the kernel holds. What the
-   * kernel refuses of some policies keeps no other one waiting. Returns whether all was compared.
-   */
+  /** What the kernel refuses of some policies delays no other one. */
   async write(
     plan: PolicyPlan,
     { changes, counts }: {
@@ -137,7 +131,8 @@ export class PolicyWriter {
     for (let refusals = 1;; refusals++) {
       const partial = this.#isKnown && changes?.full === false ? changes : undefined;
       const found = partial ? undefined : await this.read();
-      const refused = this.#quarantine.waiting;
+      const now = this.#dependencies.clock.now();
+      const refused = this.#quarantine.waitingAt(now);
       const steps = found
         ? await inSteps(this.#dependencies, this.#difference(plan, { found, refused }))
         : this.#changed(plan, { changes: partial!, refused });
@@ -145,6 +140,7 @@ export class PolicyWriter {
         this.#isKnown = false;
         await this.#carryOut(steps, counts);
         this.#confirm(steps, { plan, partial, found });
+        this.#quarantine.settle(now);
         return partial === undefined;
       } catch (error) {
         // First it is read: a line may be refused because the kernel is not what it was taken for.
@@ -156,7 +152,6 @@ export class PolicyWriter {
     }
   }
 
-  /** How what the kernel holds differs from a plan without what was refused. Writes nothing. */
   async compare(plan: PolicyPlan): Promise<readonly PolicyDifference[]> {
     const reading = { found: await this.read(), refused: this.#quarantine.held };
     const { differences } = await inSteps(this.#dependencies, this.#difference(plan, reading));
@@ -197,7 +192,10 @@ export class PolicyWriter {
     return steps;
   }
 
-  /** What a plan changes of what is known. Costs the changes, and the pods of this node. */
+  /**
+   * Returns the changes of a plan to the known state. The cost depends on the changes, and on the
+   * pods of this node.
+   */
   #changed(plan: PolicyPlan, { changes, refused }: PartialWrite): PolicySteps {
     const steps = new PolicySteps(plan.family);
     const isAllAccepted = this.#leftOut.size === 0;
@@ -265,7 +263,7 @@ export class PolicyWriter {
     const { ruleLines } = steps;
     if (ruleLines.length > 0) {
       await this.#restoreSets(steps.additions, counts);
-      count(counts, { restores: 1, ruleLines: ruleLines.length });
+      addCounts(counts, { restores: 1, ruleLines: ruleLines.length });
       await this.#dependencies.runner.restore({ lines: ruleLines });
     }
     const rest = [...ruleLines.length > 0 ? [] : steps.additions, ...steps.removals];
@@ -283,7 +281,7 @@ export class PolicyWriter {
 
   async #restoreSets(lines: readonly string[], counts: WriteCounts): Promise<void> {
     if (lines.length === 0) return;
-    count(counts, { restores: 1, setLines: lines.length });
+    addCounts(counts, { restores: 1, setLines: lines.length });
     const { commands } = this.#dependencies;
     await restoreSets(commands, { lines, timeoutMs: IPSET_TIMEOUT_MS });
   }
@@ -317,19 +315,14 @@ export class PolicyWriter {
       if (leftOut && leftOut.size > 0) this.#leftOut.set(chain, leftOut);
       else this.#leftOut.delete(chain);
     }
-    this.#quarantine.settle();
     this.#isKnown = true;
   }
 
-  /** Whether what was refused belongs to policies, which are in quarantine now. */
+  /** Whether the refused parts belong to policies, which are then in quarantine. */
   async #leaveOut(plan: PolicyPlan, error: unknown, { written }: PolicySteps): Promise<boolean> {
     const { runner } = this.#dependencies;
     const refused = await findRefusedParts({ runner }, { plan, written, error });
     for (const part of refused) this.#quarantine.refuse(part, messageOf(error));
     return refused.length > 0;
   }
-}
-
-function count(counts: WriteCounts, added: WriteCounts): void {
-  for (const [name, value] of Object.entries(added)) counts[name] = (counts[name] ?? 0) + value;
 }

@@ -1,5 +1,5 @@
 /**
- * Which rules and sets of policies a tool refused.
+ * Finds the rules and sets of policies that a tool refused.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * What the rules do with a connection, by the same walk that follows Services. Pure.
+ * Returns the effect of the rules on a connection, by the same walk that follows Services. Pure.
  *
  * @module
  */

@@ -30,7 +30,12 @@ import { policyChains, policySets } from "./layout.ts";
 import { BASE_JUMPS } from "./base_chains.ts";
 import { type PolicyTexts, walkConnection } from "./walk.ts";
 
-const OPTIONS = { nodeName: "n1", deny: { action: "reject" }, closedRanges: [] } as const;
+const OPTIONS = {
+  nodeName: "n1",
+  deny: { action: "reject" },
+  closedRanges: [],
+  podLinks: [],
+} as const;
 
 function textsOf({ plan }: PolicyPlanner): PolicyTexts {
   const chains = [...policyChains(plan)];

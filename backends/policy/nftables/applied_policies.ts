@@ -1,6 +1,6 @@
 /**
- * What the table is known to hold. Members of sets are not kept: each plan says how they differ from
- * the last one. Pure but for its own state.
+ * The known content of the table. Members of sets are not kept: each plan contains the differences
+ * from the last one. Pure except for its own state.
  *
  * @module
  */
@@ -14,7 +14,7 @@ import type {
 import type { NftTransaction } from "../../netfilter/nft/nft_transaction.ts";
 import type { Part, WrittenList } from "./wanted_table.ts";
 
-/** What a transaction changed, once it was taken. `undefined` and `false` = it went. */
+/** The changes of an accepted transaction. `undefined` and `false` = removed. */
 export interface AppliedChanges {
   /** Nothing else is there. */
   readonly isWhole: boolean;
@@ -27,7 +27,7 @@ export interface AppliedChanges {
   readonly idle: readonly string[];
 }
 
-/** What is written, and what the table holds once it was taken. */
+/** A transaction, and the content of the table after it. */
 export interface TableDifference {
   readonly transaction: NftTransaction<Part>;
   readonly applied: AppliedChanges;

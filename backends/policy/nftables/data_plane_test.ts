@@ -154,7 +154,7 @@ Deno.test("a chain is deleted by the transaction after the one that took away wh
   await stage.sync();
   assertEquals(empty(), 2);
   await stage.sync();
-  assertEquals([empty(), stage.table.chains.size], [0, 5]);
+  assertEquals([empty(), stage.table.chains.size], [0, 7]);
 });
 
 Deno.test("a start adopts the table in one transaction that replaces nothing", async () => {
@@ -187,7 +187,7 @@ Deno.test("a policy whose rule is refused isolates still, and everything else is
   const web = stage.table.elements.get("to-pod")?.get("10.1.0.1")?.replace("goto ", "") ?? "";
   const rules = stage.table.chains.get(web) ?? [];
   assertEquals(rules.length, 2, `${rules}`);
-  assertEquals(rules.at(-1), "goto deny");
+  assertEquals(rules.at(-1), "goto deny-ingress");
   // Too early: nothing of it is tried.
   setPod(stage.state, "x/more", { address: "10.1.0.9", labels: { app: "web" } });
   const early = await stage.sync();
@@ -313,12 +313,12 @@ Deno.test("cleanup takes the table and nothing else, and a preview takes nothing
   await using stage = await PolicyNftStage.create();
   addWeb(stage);
   await stage.sync();
-  stage.machine.tool.run("add table ip theirs\n");
+  stage.machine.tool.run("add table ip other\n");
   const name = "table ip kube-relay-policy (nftables)";
   assertEquals((await stage.dataPlane.previewCleanup()).removed, [name]);
   assertEquals(stage.machine.tool.tables.length, 2);
   assertEquals((await stage.dataPlane.cleanup()).removed, [name]);
-  assertEquals(stage.machine.tool.tables, ["ip theirs"]);
+  assertEquals(stage.machine.tool.tables, ["ip other"]);
   assertEquals((await stage.dataPlane.cleanup()).removed, []);
 });
 

@@ -41,7 +41,7 @@ import { type Part, writeList } from "./wanted_table.ts";
 /** Sets and lists between two pauses. */
 const PARTS_PER_STEP = 128;
 
-/** What brings a known table to the plan. Costs what changed. */
+/** Returns the difference between a known table and the plan. The cost depends on the changes. */
 export function* diffChanges(
   plan: PolicyPlan,
   changes: PolicyPlanChanges,

@@ -16,7 +16,10 @@ import { type Part, type WantedElement, type WantedTable, wantedTable } from "./
 /** Elements between two pauses. */
 const ELEMENTS_PER_STEP = 2_000;
 
-/** What brings a table from a reading to the plan; `undefined` = there is no table. */
+/**
+ * Returns the difference between a reading of the table and the plan; `undefined` = the table does
+ * not exist.
+ */
 export function* diffReading(
   plan: PolicyPlan,
   { reading, isSpoilt, refused }: {

@@ -3,7 +3,7 @@
  *
  * ```
  * forward ── egress ──────── from-pod: addr → list-… ── accept ──┐
- *                                              └ goto deny       │
+ *                                              └ goto deny-egress       │
  *         ── ingress ─────── to-pod:   addr → list-… ── accept ──┴→ on
  * output ─── egress-output, ingress-output: the same, for packets that IPVS forwards
  * ```
@@ -15,6 +15,7 @@
  * @module
  */
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
+import { rangesOf } from "../../../lib/net/nested_blocks.ts";
 import { contentId } from "../../../lib/policy/content_id.ts";
 import type {
   Direction,
@@ -34,18 +35,14 @@ import {
   nftFamily,
   type NftTable,
 } from "../../netfilter/nft/nft_objects.ts";
-import { denyLogPrefix } from "../policy_data_plane.ts";
+import { denyLogPrefix, DIRECTIONS, type LayoutSettings } from "../policy_data_plane.ts";
 
 /** The table of a family. */
 export function policyTable(family: IpFamily): NftTable {
   return { family: nftFamily(family), name: "kube-relay-policy" };
 }
 
-/** The parts of a plan on which the spelling of its pods and lists depends. */
-export type LayoutSettings = Pick<PolicyPlan, "family" | "deny" | "closedRanges">;
-
 const MAPS: Readonly<Record<Direction, string>> = { ingress: "to-pod", egress: "from-pod" };
-const DIRECTIONS = ["egress", "ingress"] as const;
 
 /** The addresses of a family in the words of nft. */
 function words(family: IpFamily) {
@@ -81,11 +78,10 @@ export function peersContainer({ kind }: PeerSet, family: IpFamily): NftContaine
   return { kind: "set", declaration };
 }
 
-/** The keys of a set of addresses. nft prints a block of one address without its length. */
+/** The keys of a set of addresses. Ranges are spelled as nft prints them. */
 export function* peerKeys({ kind, members }: PeerSet): Generator<string> {
-  if (kind === "blocks") {
-    for (const block of members) yield block.replace(/^([^:]*)\/32$|^(.*)\/128$/, "$1$2");
-  } else for (const member of members.values()) yield memberKey(member);
+  if (kind === "blocks") yield* rangesOf(members);
+  else for (const member of members.values()) yield memberKey(member);
 }
 
 /** The key of an address, or of an address with a port. */
@@ -129,7 +125,7 @@ function rangeMatch({ protocol, from, to }: PortRange): string {
   return `${all} th dport ${from === to ? from : `${from}-${to}`}`;
 }
 
-/** What a rule of a policy becomes: a line for each of its sets. */
+/** Returns the lines of a policy's rule: one for each of its sets. */
 export function ruleTexts(
   rule: PolicyRule,
   { direction, plan: { family, peers } }: {
@@ -156,9 +152,14 @@ export function listChain(id: RuleListId): string {
   return `list-${id}`;
 }
 
+/** The chain that counts what is denied in a direction, and denies it. */
+export function denyChain(direction: Direction): string {
+  return `deny-${direction}`;
+}
+
 /** The last rule of a list. Where denied packets are logged, the chain of the pod denies. */
-export function listEnd({ deny }: LayoutSettings): readonly string[] {
-  return deny.log ? [] : ["goto deny"];
+export function listEnd({ deny }: LayoutSettings, direction: Direction): readonly string[] {
+  return deny.log ? [] : [`goto ${denyChain(direction)}`];
 }
 
 /** The chains that only this pod has: none, unless denied packets are logged with its name. */
@@ -174,7 +175,7 @@ export function podChains(pod: PodPlan, { deny }: LayoutSettings): readonly NftC
       rules: [
         `jump ${listChain(list)}`,
         `limit rate ${log.perMinute}/minute log prefix "${prefix}" group ${log.group}`,
-        "goto deny",
+        `goto ${denyChain(direction)}`,
       ],
     }];
   });
@@ -211,22 +212,73 @@ export function baseChains(settings: LayoutSettings): readonly NftChain[] {
   const { family, deny } = settings;
   const chains = DIRECTIONS.flatMap((direction) => {
     const rules = judgingRules(direction, settings);
+    const links = linkRules(settings, direction);
     const priority = direction === "egress" ? -1 : 0;
     return ["forward", "output"].map((hook): NftChain => ({
       name: hook === "forward" ? direction : `${direction}-output`,
       hook: `type filter hook ${hook} priority ${priority}`,
       // Packets that IPVS forwards leave by the output hook with the source of their sender.
-      rules: hook === "forward" ? rules : rules.toSpliced(1, 0, "fib saddr type local accept"),
+      rules: hook === "forward"
+        ? rules.toSpliced(-1, 0, ...links)
+        : rules.toSpliced(1, 0, "fib saddr type local accept"),
     }));
   });
+  const deniedRules = deny.action === "reject" ? rejectRules(settings) : ["drop"];
+  const shared = DIRECTIONS.filter((direction) => linkRules(settings, direction).length > 0);
+  return [
+    ...chains,
+    ...shared.map((direction) => sharedLinkChain(family, direction)),
+    ...DIRECTIONS.map((each) => ({ name: denyChain(each), rules: ["counter goto deny"] })),
+    { name: "deny", rules: deniedRules },
+  ];
+}
+
+function rejectRules({ family, sharedLinks: { ingress, egress } }: LayoutSettings) {
   const icmp = family === "IPv4" ? "icmp" : "icmpv6";
-  const rejects = [
+  return [
     // A late segment of an allowed connection: a reset would end that connection.
     "ct state invalid drop",
+    // A reset for a packet between ports of a bridge bears the translated address, which the client
+    // does not know. An ICMP error quotes the packet, and the kernel translates the quotation. Only a
+    // client that waits for its first answer takes it for a refusal, some of them at their next attempt.
+    ...[...new Set([...ingress, ...egress])].map((link) =>
+      `iifname "${link}" oifname "${link}" meta l4proto tcp ct status dnat ` +
+      `tcp flags & (fin|syn|rst|ack) == syn reject with ${icmp} type port-unreachable`
+    ),
     "meta l4proto tcp reject with tcp reset",
     `reject with ${icmp} type admin-prohibited`,
   ];
-  return [...chains, { name: "deny", rules: deny.action === "reject" ? rejects : ["drop"] }];
+}
+
+/** Packets on a link of pods whose pod no address tells: a bridge hands them to all or any of its ports. */
+function linkRules(
+  { family, sharedLinks }: LayoutSettings,
+  direction: Direction,
+): readonly string[] {
+  const matches = {
+    ingress: {
+      IPv4: ["ip daddr 224.0.0.0/4", "fib daddr type broadcast"],
+      IPv6: ["ip6 daddr ff00::/8", "ip6 daddr fe80::/10"],
+    },
+    egress: { IPv4: [], IPv6: ["ip6 saddr fe80::/10"] },
+  };
+  const side = direction === "ingress" ? "oifname" : "iifname";
+  return sharedLinks[direction].flatMap((link) =>
+    matches[direction][family].map((match) =>
+      `${side} "${link}" ${match} goto shared-link-${direction}`
+    )
+  );
+}
+
+/** Addresses are assigned and groups are joined by such packets, also by those of isolated pods. */
+function sharedLinkChain(family: IpFamily, direction: Direction): NftChain {
+  const rules = family === "IPv4" ? ["udp sport 67-68 udp dport 67-68 accept"] : [
+    "icmpv6 type 130-132 ip6 hoplimit 1 accept",
+    "icmpv6 type 143 ip6 hoplimit 1 accept",
+    "udp sport 546-547 udp dport 546-547 accept",
+  ];
+  const name = `shared-link-${direction}`;
+  return { name, rules: [...rules, `goto ${denyChain(direction)}`] };
 }
 
 /**
@@ -245,7 +297,7 @@ function judgingRules(
     "ct state established,related accept",
     ...(family === "IPv6" ? [NEIGHBOUR_DISCOVERY] : []),
     `${source} . ${destination} @itself accept`,
-    ...closedRanges.map((range) => `${own} ${range} ${own} != @known goto deny`),
+    ...closedRanges.map((range) => `${own} ${range} ${own} != @known goto ${denyChain(direction)}`),
     `${own} vmap @${MAPS[direction]}`,
   ];
 }

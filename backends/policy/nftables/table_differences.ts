@@ -1,5 +1,5 @@
 /**
- * How a table differs from the one that a plan wants. Pure.
+ * Compares a table with that of a plan. Pure.
  *
  * @module
  */
@@ -18,7 +18,7 @@ const ELEMENTS_PER_STEP = 2_000;
 interface ComparedTables {
   readonly table: NftTable;
   readonly wanted: WantedTable;
-  /** What the rules of the wanted chains do. */
+  /** The instructions of the wanted chains' rules. */
   readonly code: RuleCode;
   /** `undefined` = there is no table. */
   readonly found: CodedTable | undefined;

@@ -12,38 +12,21 @@ import { ChainHandles } from "../../netfilter/nft/chain_handles.ts";
 import { NftError } from "../../netfilter/nft/nft_error.ts";
 import type { NftRunner } from "../../netfilter/nft/nft_runner.ts";
 import { EMPTY_TABLE, type TableReading } from "../../netfilter/nft/table_listing.ts";
-import { PolicyQuarantine, type RefusedParts } from "../policy_quarantine.ts";
+import type { PolicyDifference } from "../policy_data_plane.ts";
+import { PolicyQuarantine } from "../policy_quarantine.ts";
+import type { PolicyRuleWriter } from "../policy_rule_plane.ts";
+import { addCounts, type WriteCounts } from "../write_counts.ts";
 import { AppliedPolicies, type TableDifference } from "./applied_policies.ts";
 import { diffChanges } from "./diff_changes.ts";
 import { diffReading } from "./diff_reading.ts";
-import type { Part } from "./wanted_table.ts";
+import { policyTable } from "./layout.ts";
+import { tableDifferences } from "./table_differences.ts";
+import { type Part, wantedTable } from "./wanted_table.ts";
 
 /** The dependencies of the writer. */
 interface TableWriterDependencies {
   readonly clock: Clock;
-  readonly runner: Pick<NftRunner, "chains" | "read" | "write">;
-}
-
-/** Counts of one sync, or of one repair. */
-export class PolicyWriteFigures {
-  readonly #counts = { reads: 0, transactions: 0, lines: 0, bytes: 0, elements: 0, chains: 0 };
-
-  count(name: "reads" | "transactions"): void {
-    this.#counts[name]++;
-  }
-
-  /** A transaction was accepted. */
-  add({ transaction: { lines, elements }, applied }: TableDifference): void {
-    for (const line of lines) this.#counts.bytes += line.length + 1;
-    this.#counts.lines += lines.length;
-    this.#counts.elements += elements;
-    this.#counts.chains += applied.chains.length;
-  }
-
-  /** For the report of a sync; zero ones left out. */
-  get operations(): Record<string, number> {
-    return Object.fromEntries(Object.entries(this.#counts).filter(([, count]) => count !== 0));
-  }
+  readonly runner: Pick<NftRunner, "chains" | "read" | "readWithCode" | "ruleCode" | "write">;
 }
 
 /** Transactions that may be refused in one sync; each names every line that the kernel refused. */
@@ -51,15 +34,15 @@ const MAX_REFUSALS = 8;
 /** Readings that fail one after the other before the table is replaced unseen. */
 const FAILED_READS = 3;
 
-/** What is tried, from one refusal to the next. */
+/** The input of an attempt, from one refusal to the next. */
 interface Attempt {
   readonly plan: PolicyPlan;
   readonly changes: PolicyPlanChanges | undefined;
-  readonly figures: PolicyWriteFigures;
+  readonly counts: WriteCounts;
 }
 
-/** Writes the table of one family. One call is in flight at most. */
-export class PolicyTableWriter {
+/** Writes the table of one family. */
+export class PolicyTableWriter implements PolicyRuleWriter {
   readonly #dependencies: TableWriterDependencies;
   readonly #handles = new ChainHandles();
   readonly #quarantine: PolicyQuarantine;
@@ -73,21 +56,14 @@ export class PolicyTableWriter {
     this.#quarantine = new PolicyQuarantine(dependencies);
   }
 
-  /** Whether what the kernel holds is known; otherwise the next write reads it first. */
   get isKnown(): boolean {
     return this.#isKnown;
-  }
-
-  /** The parts that the last write left out. */
-  get leftOut(): RefusedParts {
-    return this.#quarantine.held;
   }
 
   get quarantined(): readonly Quarantined<PolicyKey>[] {
     return this.#quarantine.report(this.#applied.lists.values().map(({ leftOut }) => leftOut));
   }
 
-  /** Another program may have changed the table. */
   forget(): void {
     this.#isKnown = false;
   }
@@ -103,14 +79,17 @@ export class PolicyTableWriter {
    * only what is refused in a new table too is a policy's. Throws an NftError when not even the rest
    * could be written. Returns whether everything was compared.
    */
-  async write(attempt: Attempt): Promise<boolean> {
+  async write(plan: PolicyPlan, options: Omit<Attempt, "plan">): Promise<boolean> {
+    const attempt: Attempt = { plan, ...options };
     this.#isSpoilt = false;
     for (let refusals = 1;; refusals++) {
       const isPartial = this.#isKnown && attempt.changes?.full === false;
+      const now = this.#dependencies.clock.now();
       let difference: TableDifference | undefined;
       try {
-        difference = await this.#diff(attempt, isPartial);
-        await this.#apply(difference, attempt.figures);
+        difference = await this.#diff(attempt, { isPartial, now });
+        await this.#apply(difference, attempt.counts);
+        this.#quarantine.settle(now);
         return !isPartial;
       } catch (error) {
         this.#isKnown = false;
@@ -125,16 +104,26 @@ export class PolicyTableWriter {
     }
   }
 
+  async compare(plan: PolicyPlan): Promise<readonly PolicyDifference[]> {
+    const { runner } = this.#dependencies;
+    const table = policyTable(plan.family);
+    const steps = wantedTable(plan, this.#quarantine.held);
+    const wanted = await inSteps(this.#dependencies, steps);
+    const code = await runner.ruleCode(wanted, wanted.chains.values());
+    const found = await runner.readWithCode();
+    return await inSteps(this.#dependencies, tableDifferences({ table, wanted, code, found }));
+  }
+
   async #diff(
-    { plan, changes, figures }: Attempt,
-    isPartial: boolean,
+    { plan, changes, counts }: Attempt,
+    { isPartial, now }: { readonly isPartial: boolean; readonly now: number },
   ): Promise<TableDifference> {
     const applied = this.#applied;
-    const refused = this.#quarantine.waiting;
+    const refused = this.#quarantine.waitingAt(now);
     const steps = isPartial && changes
       ? diffChanges(plan, changes, { applied, refused })
       : diffReading(plan, {
-        reading: await this.#read(figures),
+        reading: await this.#read(counts),
         isSpoilt: this.#isSpoilt,
         refused,
       });
@@ -142,8 +131,8 @@ export class PolicyTableWriter {
   }
 
   /** Until a table that cannot be read is replaced, nothing else could be written either. */
-  async #read(figures: PolicyWriteFigures): Promise<TableReading | undefined> {
-    figures.count("reads");
+  async #read(counts: WriteCounts): Promise<TableReading | undefined> {
+    addCounts(counts, { reads: 1 });
     this.#handles.forgetAll();
     try {
       const reading = await this.#dependencies.runner.read();
@@ -157,16 +146,18 @@ export class PolicyTableWriter {
     }
   }
 
-  async #apply(difference: TableDifference, figures: PolicyWriteFigures): Promise<void> {
+  async #apply(difference: TableDifference, counts: WriteCounts): Promise<void> {
     const { transaction, applied } = difference;
     if (!transaction.isEmpty) {
-      figures.count("transactions");
+      addCounts(counts, { transactions: 1 });
       await this.#dependencies.runner.write(transaction);
-      figures.add(difference);
+      const { lines, elements } = transaction;
+      const bytes = lines.reduce((sum, { length }) => sum + length + 1, 0);
+      const chains = applied.chains.length;
+      addCounts(counts, { lines: lines.length, bytes, elements, chains });
     }
     this.#handles.forget([...applied.chains, ...this.#applied.idle]);
     this.#applied.confirm(applied);
-    this.#quarantine.settle();
     this.#isKnown = true;
   }
 

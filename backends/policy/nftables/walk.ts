@@ -1,5 +1,5 @@
 /**
- * What the table does with a connection, by the same walk that follows Services. Pure.
+ * Returns the effect of the table on a connection, by the same walk that follows Services. Pure.
  *
  * @module
  */

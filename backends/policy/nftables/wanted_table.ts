@@ -1,5 +1,5 @@
 /**
- * What the table of a plan holds. Pure.
+ * Returns the table of a plan. Pure.
  *
  * @module
  */
@@ -76,7 +76,7 @@ export function writeList(
   const texts = [...new Set(rules.flatMap(spell))];
   const chain = {
     name: listChain(id),
-    rules: [...texts, ...listEnd(plan)],
+    rules: [...texts, ...listEnd(plan, direction)],
     ruleOwners: texts,
   };
   const portSets = new Map(

@@ -4,7 +4,7 @@ import type { Logger } from "../../../lib/log/logger.ts";
 import { type AddressRecord, type AddressStore, EMPTY_RECORD } from "./address_store.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
 
-/** Things that are about to be added, or that are gone. */
+/** Entries that are about to be added, or that were removed. */
 interface LedgerEntries {
   readonly addresses?: Iterable<IpAddress>;
   readonly routes?: Iterable<Cidr>;
@@ -56,7 +56,7 @@ export class AddressLedger {
     try {
       record = await this.#store.load().catch((error) => this.#setAside(error));
     } catch (error) {
-      return `what earlier runs added is not known: ${messageOf(error)}`;
+      return `the additions of earlier runs are unknown: ${messageOf(error)}`;
     }
     for (const address of record.addresses) this.#addresses.add(address);
     for (const route of record.routes) this.#routes.add(route);
@@ -67,7 +67,7 @@ export class AddressLedger {
 
   async #setAside(error: unknown): Promise<AddressRecord> {
     if (!(error instanceof SyntaxError)) throw error;
-    this.#logger.warn("Cannot parse the record of an earlier run; what it added stays", {
+    this.#logger.warn("Cannot parse the record of an earlier run; its additions stay", {
       error: messageOf(error),
       movedTo: await this.#store.setAside(),
     });
@@ -90,7 +90,7 @@ export class AddressLedger {
     }
   }
 
-  /** Records that things are gone, or never came. Ones that are not recorded are passed over. */
+  /** Records that entries were removed or never added. Unrecorded ones are ignored. */
   async forget({ addresses = [], routes = [] }: LedgerEntries): Promise<void> {
     let changed = false;
     for (const address of addresses) changed = this.#addresses.delete(address) || changed;

@@ -7,7 +7,7 @@ import { createFileStore } from "./address_store.ts";
 Deno.test("AddressLedger names a state directory that it cannot write to, once, and records nothing", async () => {
   const folder = await Deno.makeTempDir();
   try {
-    // Permissions bind nobody who is root; a file in the folder's place binds everybody.
+    // Permissions do not restrict root; a file in the folder's place does.
     const directory = `${folder}/state`;
     await Deno.writeTextFile(directory, "");
     const logger = new MemoryLogger();

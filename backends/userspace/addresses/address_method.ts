@@ -8,8 +8,9 @@ import { IPV6_STAND_IN, STAND_IN_RANGE } from "./stand_ins.ts";
 export type AddressMode = "auto" | "each" | "anyip" | "none";
 
 /**
- * How an address becomes local: `each` adds it to `lo`; `anyip` uses a local route for the service
- * ranges, and adds only other addresses to `lo`; `standIn` uses a loopback address instead.
+ * The way in which an address becomes local: `each` adds it to `lo`; `anyip` uses a local route for
+ * the service ranges, and adds only other addresses to `lo`; `standIn` uses a loopback address
+ * instead.
  */
 export type AddressMethod = "each" | "anyip" | "standIn";
 
@@ -47,13 +48,13 @@ export function chooseAddressMethod(input: AddressMethodInput): AddressMethod {
 /** The risk of `anyip` for the administrator. */
 export const ANYIP_WARNING =
   "every program of this host that listens on a wildcard address (sshd on 0.0.0.0:22) answers on " +
-  "all addresses of the range; what a pod sends to a Service leaves with the node's address, which " +
-  "passes NetworkPolicies that allow nodes";
+  "all addresses of the range; packets from a pod to a Service leave with the node's address, " +
+  "which passes NetworkPolicies that allow nodes";
 
 /** The details of {@linkcode describeAddressMethod}. */
 interface AddressMethodFacts {
   readonly family: IpFamily;
-  /** Why nothing may be added to the machine. */
+  /** The reason why nothing may be added to the machine. */
   readonly refusal: string | undefined;
   /** Addresses that we have on `lo`. */
   readonly ownCount: number;

@@ -36,7 +36,7 @@ for (const [what, input, expected] of CASES) {
   });
 }
 
-Deno.test("describeAddressMethod() warns of what a route opens, and only then", () => {
+Deno.test("describeAddressMethod() warns of the addresses that a route opens, and only then", () => {
   const facts = {
     family: "IPv4",
     refusal: undefined,
@@ -49,7 +49,7 @@ Deno.test("describeAddressMethod() warns of what a route opens, and only then", 
   assertEquals(describeAddressMethod("each", facts), "3 IPv4 addresses on lo, one each");
 });
 
-Deno.test("describeAddressMethod() says why there are only stand-ins", () => {
+Deno.test("describeAddressMethod() gives the reason why there are only stand-ins", () => {
   const text = describeAddressMethod("standIn", {
     family: "IPv6",
     refusal: "Operation not permitted",

@@ -36,7 +36,7 @@ export const SLICE = 256;
 /** The limits of the choice. */
 interface AddressPlacerOptions {
   readonly family: IpFamily;
-  /** Why nothing may be added to the machine; undefined when it may. */
+  /** The reason why nothing may be added to the machine; undefined if it may. */
   readonly refusal: string | undefined;
   /** Returns the owner of an address that must not become local here; undefined for all others. */
   readonly belongsTo: (address: IpAddress) => string | undefined;

@@ -40,7 +40,7 @@ export async function tryOwnAddress(
   const { address } = SCRATCH[family];
   try {
     const added = (await own.add([address])).get(address);
-    // The right is checked before the address: `exists` shows that it is there.
+    // The kernel checks the right before the address: `exists` shows that it is present.
     if (added) return added.kind === "exists" ? undefined : added.message;
     return (await own.remove([address])).failures.get(address)?.message;
   } catch (error) {
@@ -52,9 +52,9 @@ interface AddressProbeInput {
   readonly own: OwnAddresses;
   readonly routes: AnyIpRoutes;
   readonly network: Network;
-  /** Where additions are recorded. */
+  /** The file that records additions. */
   readonly recordedIn: string;
-  /** Why nothing may be added, so that nothing is tried either. */
+  /** The reason why nothing may be added; nothing is tried then. */
   readonly refusal: string | undefined;
 }
 

@@ -12,7 +12,7 @@ const RECORD: AddressRecord = {
   standIns: new Map([[serviceKey({ namespace: "ns1", name: "web" }), parseIpAddress("::1")]]),
 };
 
-Deno.test("createFileStore() gives back what was saved, and one file for each family", async () => {
+Deno.test("createFileStore() returns the saved record, with one file for each family", async () => {
   await withFolder(async (folder) => {
     const directory = `${folder}/not/there/yet`;
     const store = createFileStore({ directory, family: "IPv6" });
@@ -36,7 +36,7 @@ Deno.test("createFileStore() leaves no temporary file, and lets only the owner r
   });
 });
 
-Deno.test("createFileStore() saves over what a crash left half written", async () => {
+Deno.test("createFileStore() replaces a partial file of a crash", async () => {
   await withFolder(async (directory) => {
     const store = createFileStore({ directory, family: "IPv6" });
     await Deno.writeTextFile(`${store.path}.tmp`, "x".repeat(10_000));

@@ -78,7 +78,7 @@ class MachineAddresses implements LocalAddresses {
   readonly #held = new Map<IpAddress, Held>();
   #placer: AddressPlacer;
   #way: AddressMethod = "standIn";
-  /** Why nothing may be added to the machine. */
+  /** The reason why nothing may be added to the machine. */
   #refusal: string | undefined = "not started yet";
   /** Whether the first sync is over; before it, leftovers of an earlier run stay. */
   #settled = false;

@@ -41,7 +41,7 @@ class Machine {
     }, { family: "IPv4", ...options });
   }
 
-  /** A run of the program that has come to its first `acquire`. */
+  /** A run of the program up to its first `acquire`. */
   async start(options: Partial<LocalAddressesOptions> = {}): Promise<LocalAddresses> {
     const addresses = this.create(options);
     await addresses.start();
@@ -147,7 +147,7 @@ Deno.test("acquire() makes one address of a duplicate", async () => {
   assertEquals(addresses.owns(parseIpAddress("203.0.113.1")), true);
 });
 
-Deno.test("acquire() does not take for its own what somebody adds in the same moment", async () => {
+Deno.test("acquire() does not claim an address that another program adds at the same moment", async () => {
   const machine = new Machine();
   const addresses = await machine.start();
   machine.host.runner.failNext({
@@ -158,7 +158,7 @@ Deno.test("acquire() does not take for its own what somebody adds in the same mo
   assertEquals(await machine.recorded(), []);
 });
 
-Deno.test("acquire() adds an address again that somebody flushed from lo", async () => {
+Deno.test("acquire() adds an address again after another program flushed lo", async () => {
   const machine = new Machine();
   const addresses = await machine.start();
   await acquire(addresses, clusterIp("10.96.0.1"));
@@ -167,7 +167,7 @@ Deno.test("acquire() adds an address again that somebody flushed from lo", async
   assertEquals(machine.lo, ["10.96.0.1"]);
 });
 
-Deno.test("acquire() tells the reason of each address that could not be added; the others are", async () => {
+Deno.test("acquire() gives the reason for each address that could not be added; the others are added", async () => {
   const machine = new Machine();
   const addresses = await machine.start();
   machine.host.lo.add(parseIpAddress("10.96.0.1"));
@@ -204,7 +204,7 @@ Deno.test("acquire() throws when the outcome is unknown, and the same request su
   assertEquals(addresses.owns(parseIpAddress("10.96.0.1")), true);
 });
 
-Deno.test("release() removes what a batch of unknown outcome left and nobody wanted again", async () => {
+Deno.test("release() removes unwanted leftovers of a batch with unknown outcome", async () => {
   const machine = new Machine();
   const addresses = await machine.start();
   await acquire(addresses, clusterIp("10.96.0.2"));
@@ -214,7 +214,7 @@ Deno.test("release() removes what a batch of unknown outcome left and nobody wan
   assertEquals(machine.lo, []);
 });
 
-Deno.test("release() tries again what could not be removed, unless it is wanted again", async () => {
+Deno.test("release() retries failed removals, unless the address is wanted again", async () => {
   const machine = new Machine();
   const addresses = await machine.start();
   await acquire(addresses, clusterIp("10.96.0.1"), clusterIp("10.96.0.2"), clusterIp("10.96.0.3"));
@@ -230,7 +230,7 @@ Deno.test("release() tries again what could not be removed, unless it is wanted 
   assertEquals(machine.lo, ["10.96.0.1"]);
 });
 
-Deno.test("start() adopts what an earlier run left, and releaseUnclaimed() removes the rest", async () => {
+Deno.test("start() adopts the addresses of an earlier run, and releaseUnclaimed() removes the rest", async () => {
   const machine = new Machine();
   const killed = await machine.start();
   await acquire(killed, clusterIp("10.96.0.1"), clusterIp("10.96.0.2"));
@@ -248,7 +248,7 @@ Deno.test("start() adopts what an earlier run left, and releaseUnclaimed() remov
   assertEquals(machine.lo, ["10.96.0.3"]);
 });
 
-Deno.test("start() forgets what the record has and the machine has not, as after a reboot", async () => {
+Deno.test("start() forgets recorded addresses that the machine lacks, as after a reboot", async () => {
   const machine = new Machine();
   await acquire(await machine.start(), clusterIp("10.96.0.1"), clusterIp("10.96.0.2"));
   machine.host.lo.clear();
@@ -258,7 +258,7 @@ Deno.test("start() forgets what the record has and the machine has not, as after
   assertEquals(addresses.owns(parseIpAddress("10.96.0.2")), false);
 });
 
-Deno.test("start() leaves nothing behind of what it tried", async () => {
+Deno.test("start() removes everything that it tried", async () => {
   const machine = new Machine();
   await machine.start();
   await machine.start({ family: "IPv6" });
@@ -266,7 +266,7 @@ Deno.test("start() leaves nothing behind of what it tried", async () => {
   assertEquals(await machine.recorded(), []);
 });
 
-Deno.test("acquire() gives stand-ins where nothing may be added, the same ones in the next run", async () => {
+Deno.test("acquire() gives stand-ins if nothing may be added, the same ones in the next run", async () => {
   const machine = new Machine();
   machine.host.mayChange = false;
   const wanted = [clusterIp("10.96.0.1", "web"), clusterIp("10.96.0.2", "dns")];
@@ -280,7 +280,7 @@ Deno.test("acquire() gives stand-ins where nothing may be added, the same ones i
   assertStringIncludes(second.summary, "Operation not permitted");
 });
 
-Deno.test("acquire() gives ::1 to all cluster IPs of IPv6 where nothing may be added", async () => {
+Deno.test("acquire() gives ::1 to all cluster IPs of IPv6 if nothing may be added", async () => {
   const machine = new Machine();
   machine.host.mayChange = false;
   const addresses = await machine.start({ family: "IPv6" });
@@ -288,7 +288,7 @@ Deno.test("acquire() gives ::1 to all cluster IPs of IPv6 where nothing may be a
   assertEquals(Object.values(found), ["::1", "::1"]);
 });
 
-Deno.test("acquire() says how to have an external address where nothing may be added", async () => {
+Deno.test("acquire() says how to have an external address if nothing may be added", async () => {
   const machine = new Machine();
   machine.host.mayChange = false;
   const found = await acquire(await machine.start(), externalIp("203.0.113.1"));
@@ -297,7 +297,7 @@ Deno.test("acquire() says how to have an external address where nothing may be a
 });
 
 for (const kind of ["not-found", "not-permitted", "timeout"] as const) {
-  Deno.test(`start() goes on with stand-ins when ip is ${kind}`, async () => {
+  Deno.test(`start() continues with stand-ins when ip is ${kind}`, async () => {
     const machine = new Machine();
     machine.host.runner.failNext(kind);
     const addresses = await machine.start();
@@ -320,7 +320,7 @@ Deno.test("acquire() keeps a Service's stand-in when its cluster IP changes", as
   assertEquals([...standIns.keys()], ["ns1/web", "ns1/dns"]);
 });
 
-Deno.test("mode none adds nothing even where it may", async () => {
+Deno.test("mode none adds nothing even if it may", async () => {
   const machine = new Machine();
   const addresses = await machine.start({ mode: "none" });
   assert((await acquire(addresses, clusterIp("10.96.0.1")))["10.96.0.1"]?.startsWith("127."));
@@ -396,7 +396,7 @@ Deno.test("a run with many addresses takes over from one with one each", async (
   assertEquals(await machine.recorded(), [RANGE]);
 });
 
-Deno.test("configure() adopts the route of an earlier run, and leaves one of somebody else", async () => {
+Deno.test("configure() adopts the route of an earlier run, and leaves a foreign one", async () => {
   const other = parseCidr("10.200.0.0/16");
   const machine = new Machine();
   machine.host.localRoutes.add(other);
@@ -442,7 +442,7 @@ Deno.test("configure() of IPv6 allows binds by a sysctl, and puts it back with t
   assertEquals(machine.lo, ["fd00:96::1"]);
 });
 
-Deno.test("configure() of IPv6 falls back to one each where the sysctl is read-only", async () => {
+Deno.test("configure() of IPv6 falls back to one each if the sysctl is read-only", async () => {
   const machine = new Machine();
   machine.host.runner.on("sysctl -w", {
     code: 1,
@@ -455,7 +455,7 @@ Deno.test("configure() of IPv6 falls back to one each where the sysctl is read-o
   assertEquals((await addresses.cleanup()).failed, [], "nothing of the sysctl is recorded");
 });
 
-Deno.test("configure() leaves the sysctl alone where it is set already", async () => {
+Deno.test("configure() leaves the sysctl alone if it is set already", async () => {
   const machine = new Machine();
   machine.host.nonlocalBind.IPv6 = "1";
   const addresses = await withRange(machine, { family: "IPv6", range: RANGE6 });
@@ -496,7 +496,7 @@ Deno.test("acquire() adds no external address while the routes cannot be read", 
   assertEquals(found["10.96.0.1"], "local");
 });
 
-Deno.test("cleanup() needs no start, removes what is recorded and only that, then the record", async () => {
+Deno.test("cleanup() needs no start, removes only recorded addresses, and then the record", async () => {
   const machine = new Machine();
   machine.host.lo.add(parseIpAddress("10.96.0.9"));
   const killed = await withRange(machine, { family: "IPv6", range: RANGE6 });
@@ -515,7 +515,7 @@ Deno.test("cleanup() needs no start, removes what is recorded and only that, the
   assertEquals(await machine.create({ family: "IPv6" }).cleanup(), { removed: [], failed: [] });
 });
 
-Deno.test("cleanup() goes on after a failure and keeps what is left on record", async () => {
+Deno.test("cleanup() continues after a failure, and keeps the remaining addresses on record", async () => {
   const machine = new Machine();
   await acquire(await withRange(machine), externalIp("203.0.113.1"));
   machine.host.runner.failNext("timeout");
@@ -536,7 +536,7 @@ Deno.test("cleanup() names each thing that the machine refuses to give back", as
   ]);
 });
 
-Deno.test("a record that makes no sense is put aside and said, not obeyed", async () => {
+Deno.test("an invalid record is renamed and logged, not used", async () => {
   const machine = new Machine();
   let aside = 0;
   machine.store = {
@@ -563,7 +563,7 @@ Deno.test("a record that cannot be read is not overwritten: nothing is added", a
   assertStringIncludes((await addresses.cleanup()).failed[0] ?? "", "not yours");
 });
 
-Deno.test("probe() tries each way, tells what works, and leaves nothing behind", async () => {
+Deno.test("probe() tries each method, reports those that work, and leaves nothing behind", async () => {
   for (const family of ["IPv4", "IPv6"] as const) {
     const machine = new Machine();
     const works = await machine.create({ family }).probe();

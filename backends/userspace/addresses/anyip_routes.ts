@@ -116,7 +116,7 @@ export class AnyIpRoutes {
   async #ensureBind(range: Cidr): Promise<string | undefined> {
     const address = someAddressOf(range);
     if (canBind(this.#network, address)) return undefined;
-    const refused = `its route is there, but a socket cannot be bound to ${address}`;
+    const refused = `its route exists, but a socket cannot be bound to ${address}`;
     if (!range.includes(":")) return refused;
     try {
       await this.#allowNonlocalBind();

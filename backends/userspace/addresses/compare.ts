@@ -108,7 +108,7 @@ function compareRoute(range: Cidr, { routes }: FoundAddresses): Outcome | undefi
   };
 }
 
-/** Whom an address is there for; node ports are served on addresses that the node has itself. */
+/** The ServicePort that needs an address. Node ports use addresses that the node has already. */
 function ownersOf({ services, shared }: ProxyPlan): ReadonlyMap<IpAddress, ServicePortKey> {
   const owners = new Map<IpAddress, ServicePortKey>();
   for (const [key, plan] of services) {

@@ -19,7 +19,7 @@ Deno.test("LocalCheck.isLocal() knows loopback, interfaces and local routes, and
   assertEquals(check.isLocal(vip), true);
 });
 
-Deno.test("LocalCheck.isLocal() is not fooled where every bind succeeds (ip_nonlocal_bind=1)", () => {
+Deno.test("LocalCheck.isLocal() is not fooled if every bind succeeds (ip_nonlocal_bind=1)", () => {
   const host = new FakeHost();
   host.interfaces.set(node, "eth0");
   host.nonlocalBind.IPv4 = "1";
@@ -28,7 +28,7 @@ Deno.test("LocalCheck.isLocal() is not fooled where every bind succeeds (ip_nonl
   assertEquals(check.isLocal(node), true);
 });
 
-Deno.test("LocalCheck.isLocal() says no where every bind succeeds and no interface can be read", () => {
+Deno.test("LocalCheck.isLocal() says no if every bind succeeds and no interface can be read", () => {
   const host = new FakeHost();
   host.nonlocalBind.IPv4 = "1";
   const interfaceAddresses = () => {
@@ -38,7 +38,7 @@ Deno.test("LocalCheck.isLocal() says no where every bind succeeds and no interfa
   assertEquals(check.isLocal(node), false);
 });
 
-Deno.test("canBind() agrees with the machine on loopback and on nobody's address", () => {
+Deno.test("canBind() agrees with the machine on loopback and on an unassigned address", () => {
   assertEquals(canBind(systemNetwork, parseIpAddress("127.112.0.1")), true);
   const nobodys = new LocalCheck(systemNetwork).isLocal(parseIpAddress("192.0.2.7"));
   assertEquals(nobodys, false);

@@ -39,7 +39,7 @@ export class OwnAddresses {
     } catch (error) {
       const failure: IpFailure = {
         kind: "other",
-        message: `it cannot be recorded as ours first: ${messageOf(error)}`,
+        message: `it cannot be recorded first: ${messageOf(error)}`,
       };
       return new Map(addresses.map((address) => [address, failure]));
     }

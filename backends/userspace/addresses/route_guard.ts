@@ -21,19 +21,25 @@ function onLinkRouteTo(address: IpAddress, routes: readonly Route[]): Route | un
   );
 }
 
-/** Why an external or load balancer address must not be added; undefined if it may. */
+/**
+ * Returns the reason why an external or load balancer address must not be added; undefined if it
+ * may.
+ */
 export function addressConflict(address: IpAddress, routes: readonly Route[]): string | undefined {
   const onLink = onLinkRouteTo(address, routes);
   if (onLink !== undefined) {
     return `it lies in the node's own network ${onLink.destination} on ${onLink.device}, where ` +
-      `another machine may have it; give it to an interface of this node to have it served here`;
+      `another machine may have it; add it to an interface of this node to serve it here`;
   }
   return routes.some(({ gateways }) => gateways.includes(address))
     ? "it is a gateway that this node sends packets through"
     : undefined;
 }
 
-/** Why a local route for a range would take something that is not a Service's; undefined when it would not. */
+/**
+ * Returns the reason why a local route for a range would capture addresses of other hosts;
+ * undefined if it would not.
+ */
 export function rangeConflict(
   range: Cidr,
   { routes, nodeAddresses }: {

@@ -16,7 +16,7 @@ const ROUTES = parseRoutes(JSON.stringify([
   { dst: "10.200.0.0/16", via: { family: "inet6", host: "fe80::1" }, dev: "eth0" },
 ]));
 
-Deno.test("rangeConflict() passes over the routes that IPv6 has for each address of the node", () => {
+Deno.test("rangeConflict() ignores the routes that IPv6 has for each address of the node", () => {
   const routes = parseRoutes(JSON.stringify([
     { dst: "fd00:96::a", dev: "nodelocaldns", protocol: "kernel", metric: 256 },
     { dst: "fd00:96::1", dev: "lo", protocol: "kernel", metric: 256 },

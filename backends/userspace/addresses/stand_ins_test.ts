@@ -39,7 +39,7 @@ Deno.test("StandIns spreads Services over the whole range", () => {
   assertEquals(second.size, 16);
 });
 
-Deno.test("StandIns takes the next address when the one of the hash is used", () => {
+Deno.test("StandIns uses the next address when the one of the hash is in use", () => {
   const home = new StandIns().allocate(web, notUsed);
   const standIns = new StandIns();
   const next = standIns.allocate(web, (address) => address === home);
@@ -47,7 +47,7 @@ Deno.test("StandIns takes the next address when the one of the hash is used", ()
   assertEquals(standIns.allocate(web, (address) => address === home), next, "and keeps it");
 });
 
-Deno.test("StandIns keeps what an earlier run recorded, whatever the hash says", () => {
+Deno.test("StandIns keeps the recorded addresses of an earlier run, whatever the hash is", () => {
   const recorded = parseIpAddress("127.112.0.7");
   const standIns = new StandIns([[web, recorded]]);
   assertEquals(standIns.allocate(web, notUsed), recorded);

@@ -61,7 +61,7 @@ Deno.test("TcpAcceptor.assign() hands the next connections to another", async ()
   await forwarding.loops.zero();
 });
 
-Deno.test("TcpAcceptor lets nobody wait for clients that were gone before they were accepted", async () => {
+Deno.test("TcpAcceptor skips clients that disconnected before they were accepted, without a pause", async () => {
   const { logger, forwarding, listener, taker, acceptor } = setUp();
   listener.offer(...Array(20).fill(systemError("ENOTCONN")), new FakeConnection());
   for (let turn = 0; turn < 10 && taker.taken.length === 0; turn++) await settle();
@@ -71,7 +71,7 @@ Deno.test("TcpAcceptor lets nobody wait for clients that were gone before they w
   await forwarding.loops.zero();
 });
 
-Deno.test("TcpAcceptor pauses when no sockets are left, and goes on when there are", async () => {
+Deno.test("TcpAcceptor pauses when no sockets are left, and continues when there are", async () => {
   const { clock, logger, forwarding, listener, taker, acceptor } = setUp();
   listener.offer(...Array(20).fill(systemError("EMFILE")), new FakeConnection());
   await clock.advance(1000);

@@ -3,6 +3,8 @@ import type { Network, TcpConnection } from "../../../lib/os/network.ts";
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { EndpointPicker, VerdictName } from "../endpoint_picker.ts";
 import { ExpiryQueue } from "../expiry_queue.ts";
+import type { ServiceAddress } from "../listeners.ts";
+import type { PolicyGate } from "../policy_gate.ts";
 import type { RecencyItem } from "../recency_list.ts";
 import { isOutOfSockets, systemErrorOf } from "../../../lib/os/socket_errors.ts";
 
@@ -10,12 +12,14 @@ interface DialRequest {
   readonly verdict: VerdictName;
   /** Address of the client, without its port. */
   readonly client: string;
+  /** Where it came in. */
+  readonly at: ServiceAddress;
 }
 
-/** Why no endpoint could be reached. */
+/** The reason why no endpoint could be reached. */
 export interface DialFailure {
-  /** `out-of-sockets`: no endpoint is to blame. */
-  readonly kind: "no-endpoint" | "unreachable" | "out-of-sockets";
+  /** `out-of-sockets`: no endpoint is to blame. `denied`: by policies, and no other one is tried. */
+  readonly kind: "no-endpoint" | "unreachable" | "out-of-sockets" | "denied";
   /** Endpoints tried, and how each attempt ended, e.g. `10.0.0.1:80 (ECONNREFUSED)`. */
   readonly attempts: readonly string[];
 }
@@ -25,6 +29,8 @@ interface TcpDialerContext {
   readonly network: Network;
   readonly options: { readonly dialTimeoutsMs: readonly number[] };
   readonly counters: { dialFailures: number; dialTimeouts: number };
+  /** Absent = everything may be dialled. */
+  readonly policies?: Pick<PolicyGate, "denialOf"> | undefined;
 }
 
 /** Interval of checks whether an overdue attempt may continue. */
@@ -41,7 +47,8 @@ interface Attempt extends RecencyItem<Attempt> {
 
 /**
  * Connects to endpoints, each attempt with a longer time-out and, if possible, another endpoint. An
- * endpoint that refused is not retried; one that timed out is, if there is no other.
+ * endpoint that refused is not retried; one that timed out is, if there is no other. One that policies
+ * deny is not replaced: rules of the kernel also judge a packet after its endpoint was chosen.
  *
  * An AbortController for each attempt is only expensive with its own timer (7-15 µs). Without a
  * signal, with a shared signal, and with reused controllers, a connection took the same CPU within
@@ -52,7 +59,7 @@ export class TcpDialer {
   readonly #queues: readonly ExpiryQueue<Attempt>[];
   readonly #overdue: ExpiryQueue<Attempt>;
   readonly #late: ExpiryQueue<Attempt>;
-  /** When an endpoint last took a connection; forgotten when nothing is being dialled. */
+  /** The last successful connection to each endpoint; forgotten when no dial is in progress. */
   readonly #connectedAt = new Map<EndpointKey, number>();
   #closed = false;
 
@@ -91,6 +98,8 @@ export class TcpDialer {
       const endpoint = this.#pick(picker, request, failed) ??
         (refused && this.#pick(picker, request, refused));
       if (!endpoint || this.#closed) break;
+      const denial = this.#context.policies?.denialOf({ ...request, protocol: "TCP", endpoint });
+      if (denial !== undefined) return denied(attempts, `${endpoint.key} (${denial})`);
       try {
         return await this.#connect(endpoint, queue);
       } catch (error) {
@@ -171,4 +180,8 @@ export class TcpDialer {
     attempt.queue = this.#overdue;
     this.#overdue.add(attempt, this.#context.clock.now());
   }
+}
+
+function denied(attempts: readonly string[], last: string): DialFailure {
+  return { kind: "denied", attempts: [...attempts, last] };
 }

@@ -1,28 +1,36 @@
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertObjectMatch } from "@std/assert";
 import { FakeClock, settle } from "../../../tests/support/fakes/fake_clock.ts";
 import {
   type FakeAnswer,
   FakeConnection,
   FakeNetwork,
 } from "../../../tests/support/fakes/fake_network.ts";
-import { testServicePlan } from "../../../tests/support/builders/service_plans.ts";
+import { testServicePlan, testSharedPlan } from "../../../tests/support/builders/service_plans.ts";
 import { EndpointPicker } from "../endpoint_picker.ts";
+import { serviceAddresses } from "../listeners.ts";
+import type { PolicyGate } from "../policy_gate.ts";
 import { type DialFailure, TcpDialer } from "./tcp_dialer.ts";
 
 const [A, B, C] = ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"] as const;
 
-function setUp(answers: Record<string, FakeAnswer>) {
+const [AT] = serviceAddresses(testServicePlan(), testSharedPlan());
+
+function setUp(
+  answers: Record<string, FakeAnswer>,
+  policies?: Pick<PolicyGate, "denialOf">,
+) {
   const clock = new FakeClock();
   const network = new FakeNetwork();
   for (const [endpoint, answer] of Object.entries(answers)) network.answers.set(endpoint, answer);
   const counters = { dialFailures: 0, dialTimeouts: 0 };
   const options = { dialTimeoutsMs: [250, 500, 1000, 2000] };
-  const dialer = new TcpDialer({ clock, network, options, counters });
+  const dialer = new TcpDialer({ clock, network, options, counters, policies });
   const plan = testServicePlan({ to: Object.keys(answers), affinityTimeoutSeconds: 60 });
   const picker = new EndpointPicker(plan);
   let result: Awaited<ReturnType<TcpDialer["dial"]>> | undefined;
   const dial = () => {
-    dialer.dial(picker, { verdict: "internal", client: "192.0.2.1" }).then((r) => result = r);
+    dialer.dial(picker, { verdict: "internal", client: "192.0.2.1", at: AT! })
+      .then((r) => result = r);
   };
   return { clock, network, counters, dialer, picker, dial, result: () => result };
 }
@@ -148,4 +156,32 @@ Deno.test("TcpDialer.close() ends attempts that are under way, and makes no othe
   assertEquals(network.dials, [A]);
   assertEquals((result() as DialFailure).kind, "unreachable");
   assertEquals(clock.pendingTimers, 0);
+});
+
+Deno.test("TcpDialer.dial() neither dials an endpoint that policies deny nor takes another for it", async () => {
+  const asked: unknown[] = [];
+  const { network, counters, dial, result } = setUp({ [A]: "accept", [B]: "accept" }, {
+    denialOf(relayed) {
+      asked.push(relayed);
+      return "at the receiver: no";
+    },
+  });
+  dial();
+  await settle();
+  assertEquals(network.dials, []);
+  assertEquals(result(), { kind: "denied", attempts: [`${A} (at the receiver: no)`] });
+  assertEquals(counters, { dialFailures: 0, dialTimeouts: 0 });
+  assertObjectMatch({ asked }, {
+    asked: [{ protocol: "TCP", client: "192.0.2.1", at: AT, endpoint: { key: A } }],
+  });
+});
+
+Deno.test("TcpDialer.dial() asks policies about each endpoint that it goes on to", async () => {
+  const { network, dial, result } = setUp({ [A]: "refuse", [B]: "accept" }, {
+    denialOf: ({ endpoint: { address } }) => B.startsWith(address) ? "no" : undefined,
+  });
+  dial();
+  await settle();
+  assertEquals(network.dials, [A]);
+  assertEquals(result(), { kind: "denied", attempts: [`${A} (ECONNREFUSED)`, `${B} (no)`] });
 });

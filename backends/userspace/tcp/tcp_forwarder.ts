@@ -1,6 +1,6 @@
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { LogFields } from "../../../lib/log/logger.ts";
-import { formatHostPort } from "../../../lib/net/port.ts";
+import { formatHostPort, type Port } from "../../../lib/net/port.ts";
 import type { TcpConnection } from "../../../lib/os/network.ts";
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { WatchedFlow } from "../../../lib/proxy/flow_watches.ts";
@@ -155,20 +155,32 @@ export class TcpForwarder implements TcpSessionOwner {
         seenAs: result.localAddr.hostname as IpAddress,
       },
     );
-    if (!("kind" in result)) await this.#relay(session, result);
+    if (!("kind" in result)) await this.#relay(session, { endpoint: result, request });
     // Otherwise this process closed the connection: not the endpoint's fault, and counted
     // elsewhere.
     else if (!session.closed) this.#giveUp(session, result);
     loops.remove();
   }
 
-  async #relay(session: TcpSession, endpoint: TcpConnection): Promise<void> {
-    const { own } = this.#forwarding;
+  async #relay(
+    session: TcpSession,
+    { endpoint, request: { client, at } }: {
+      readonly endpoint: TcpConnection;
+      readonly request: Pick<AcceptedConnection, "at"> & { readonly client: string };
+    },
+  ): Promise<void> {
+    const { own, policies } = this.#forwarding;
     if (own.dial(session, endpoint)) {
       this.#reportOwn({ endpoint: endpointOf(endpoint) });
       session.close();
     }
+    const { hostname, port } = endpoint.remoteAddr;
+    const leave = policies?.enter({
+      ...{ protocol: "TCP", client, at },
+      endpoint: { address: hostname as IpAddress, port: port as Port },
+    }, () => session.close());
     await session.relay(endpoint);
+    leave?.();
     own.hangUp(session, endpoint);
   }
 
@@ -222,6 +234,7 @@ export class TcpForwarder implements TcpSessionOwner {
     session.close();
     counters.tcpRefused++;
     const servicePort = this.#plan.key;
+    if (result.kind === "denied") return;
     if (result.kind === "out-of-sockets") {
       log.warn("Cannot open a socket to an endpoint", { servicePort, cure: OUT_OF_SOCKETS_CURE });
     } else {
@@ -264,7 +277,12 @@ function endpointOf({ remoteAddr: { hostname, port } }: TcpConnection): Endpoint
 }
 
 function failureText({ kind, attempts }: DialFailure): string {
-  return kind === "no-endpoint"
-    ? "closed: there is no endpoint for this sender"
-    : `closed: no endpoint could be reached: ${attempts.join(", ")}`;
+  switch (kind) {
+    case "no-endpoint":
+      return "closed: there is no endpoint for this sender";
+    case "denied":
+      return `closed: NetworkPolicies deny it: ${attempts.join(", ")}`;
+    default:
+      return `closed: no endpoint could be reached: ${attempts.join(", ")}`;
+  }
 }

@@ -7,6 +7,8 @@ import {
   testServicePlan,
   testSharedPlan,
 } from "../../../tests/support/builders/service_plans.ts";
+import { parseCidr } from "../../../lib/net/cidr.ts";
+import { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
 import { OpenFiles } from "../../../lib/os/open_files.ts";
 import { Forwarding } from "../forwarding.ts";
 import { serviceAddresses } from "../listeners.ts";
@@ -18,14 +20,18 @@ const [ADDRESS] = serviceAddresses(testServicePlan(), testSharedPlan());
 
 function setUp(
   options: TestServicePlan = { to: [A] },
-  { bound = 16_384, openFiles }: { readonly bound?: number; readonly openFiles?: OpenFiles } = {},
+  { bound = 16_384, openFiles, judge }: {
+    readonly bound?: number;
+    readonly openFiles?: OpenFiles;
+    readonly judge?: ConnectionJudge;
+  } = {},
 ) {
   const clock = new FakeClock();
   const logger = new MemoryLogger();
   const network = new FakeNetwork();
   const forwarding = new Forwarding(
     { clock, logger, network, ...(openFiles && { openFiles }) },
-    { udpTimeoutMs: 1000, maxConnectionsPerService: bound },
+    { udpTimeoutMs: 1000, maxConnectionsPerService: bound, ...(judge && { judge }) },
   );
   const plan = testServicePlan(options);
   const forwarder = new TcpForwarder(forwarding, plan);
@@ -70,7 +76,7 @@ Deno.test("TcpForwarder.accept() closes a client that no endpoint answers", asyn
   forwarding.close();
 });
 
-Deno.test("TcpForwarder.accept() says so when no socket is left for the endpoint", async () => {
+Deno.test("TcpForwarder.accept() reports it when no socket is left for the endpoint", async () => {
   const { forwarding, network, accept, messages } = setUp();
   network.answers.set(A, "out-of-sockets");
   const client = await accept();
@@ -103,7 +109,7 @@ Deno.test("TcpForwarder.update() sends new clients elsewhere and leaves open one
   await forwarding.loops.zero();
 });
 
-Deno.test("TcpForwarder.accept() refuses at the bound while nobody is silent for long", async () => {
+Deno.test("TcpForwarder.accept() refuses at the limit while no connection is silent for long", async () => {
   const { clock, forwarding, forwarder, accept, messages } = setUp({ to: [A] }, { bound: 2 });
   const [first] = [await accept(), await accept()];
   await clock.advance(299_000);
@@ -137,7 +143,7 @@ Deno.test("TcpForwarder.accept() takes files from the Service that hoards them, 
   while (hoard.at(-1)?.closed !== true) hoard.push(await greedy.accept());
   const most = greedy.forwarder.connections;
   assertEquals(greedy.messages(), ["Refused a connection: too few open files remain"]);
-  // Whoever else asks has what was left, and then one in exchange for one.
+  // Another Service gets the remaining files, and then one in exchange for one.
   const { forwarding } = greedy;
   const modest = new TcpForwarder(forwarding, testServicePlan({ name: "modest", to: [B] }));
   const ask = async () => {
@@ -225,5 +231,26 @@ Deno.test("TcpForwarder tells who watches what became of a connection", async ()
     `closed: no endpoint could be reached: ${A} (ECONNREFUSED)`,
   ]);
   forwarding.close();
+  await forwarding.loops.zero();
+});
+
+Deno.test("TcpForwarder closes what policies deny, counts it and tells who watches, without a complaint", async () => {
+  const judge = new ConnectionJudge();
+  judge.close([parseCidr("10.0.0.1/32")]);
+  const { forwarding, forwarder, network, accept, messages } = setUp({ to: [A] }, { judge });
+  const [at] = serviceAddresses(testServicePlan({ to: [A] }), testSharedPlan());
+  const query = { protocol: "TCP", to: at!.address, port: at!.port } as const;
+  const ask = () => forwarding.watches.ask("test", { query, now: forwarding.clock.now() });
+  ask();
+  const client = await accept();
+  assertEquals([client.closed, forwarder.connections, network.dials], [true, 0, []] as never);
+  const { tcpRefused, tcpDenied, dialFailures } = forwarding.counters;
+  assertEquals([tcpRefused, tcpDenied, dialFailures], [1, 1, 0]);
+  assertEquals(ask().map(({ endpoint, detail }) => [endpoint, detail]), [[
+    undefined,
+    `closed: NetworkPolicies deny it: ${A} (at the receiver: the receiver is in the pod range, ` +
+    "but is no pod yet: closed until it is one)",
+  ]]);
+  assertEquals(messages(), []);
   await forwarding.loops.zero();
 });

@@ -98,7 +98,7 @@ Deno.test("TcpSession.relay() copies 1 MB each way at once", async () => {
 });
 
 for (const first of ["client", "endpoint"] as const) {
-  Deno.test(`TcpSession.relay() goes on one way after the ${first} has ended the other`, async () => {
+  Deno.test(`TcpSession.relay() continues one way after the ${first} has ended the other`, async () => {
     const relay = await relayed();
     const [early, late] = first === "client"
       ? [relay.client, relay.endpoint]

@@ -5,6 +5,7 @@ import { BackOff } from "../../../lib/os/back_off.ts";
 import type { VerdictName } from "../endpoint_picker.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
+import type { LeaveGate } from "../policy_gate.ts";
 import type { RecencyItem } from "../recency_list.ts";
 
 /** The listening socket that a flow came in by. */
@@ -38,6 +39,8 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
   readonly port: UdpFlowPort;
   readonly client: SocketAddress;
   verdict: VerdictName;
+  /** Takes the flow out of the policies' view. */
+  leaveGate: LeaveGate | undefined;
   readonly #forwarding: Forwarding;
   readonly #socket: UdpSocket;
   readonly #traffic: ServiceTraffic | undefined;

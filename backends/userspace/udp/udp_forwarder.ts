@@ -10,6 +10,7 @@ import { EndpointPicker } from "../endpoint_picker.ts";
 import { ExpiryQueue } from "../expiry_queue.ts";
 import type { Forwarding } from "../forwarding.ts";
 import { CAME_BACK_CURE } from "../own_sockets.ts";
+import type { RelayedConnection } from "../policy_gate.ts";
 import {
   isOutOfSockets,
   OUT_OF_SOCKETS_CURE,
@@ -75,14 +76,14 @@ export class UdpForwarder {
 
   /** A new flow for a client's first datagram; `undefined` when the client is not to be forwarded. */
   open(port: UdpFlowPort, client: SocketAddress): UdpFlow | undefined {
-    const { clients, clock, counters, draining } = this.#forwarding;
+    const { clients, clock, counters, draining, policies } = this.#forwarding;
     if (draining || this.#closed || this.#isOwn(port, client)) return undefined;
     const now = clock.now();
     const verdict = clients.verdictFor(this.#plan, port.at, client.hostname);
     const endpoint = verdict && this.#picker.pick({ verdict, client: client.hostname, now });
-    this.#report({ port, client }, endpoint?.key);
-    if (!verdict || !endpoint) return undefined;
-    if (!this.#makeRoom()) return undefined;
+    const denial = endpoint && policies?.denialOf(relayedBy({ port, client, endpoint }));
+    this.#report({ port, client }, { endpoint: endpoint?.key, denial });
+    if (!verdict || !endpoint || denial !== undefined || !this.#makeRoom()) return undefined;
     const socket = this.#openSocket(endpoint.address.includes(":") ? "::" : "0.0.0.0");
     if (!socket) {
       this.#forwarding.openFiles.giveTraffic(this.#service, 1);
@@ -102,6 +103,7 @@ export class UdpForwarder {
     this.#forwarding.flows.add();
     counters.udpFlows++;
     flow.start();
+    this.#enterGate(flow);
     return flow;
   }
 
@@ -122,6 +124,7 @@ export class UdpForwarder {
     if (!endpoint) return this.end(flow);
     flow.move(endpoint);
     this.#forwarding.counters.udpMoved++;
+    this.#enterGate(flow);
   }
 
   /** Ends a flow: its socket is closed at once. */
@@ -137,10 +140,19 @@ export class UdpForwarder {
     this.#flows.close();
   }
 
+  /** Policies may end the flow from now on. */
+  #enterGate(flow: UdpFlow): void {
+    flow.leaveGate?.();
+    flow.leaveGate = this.#forwarding.policies?.enter(relayedBy(flow), () => this.end(flow));
+  }
+
   /** Reports to a watch, if there is one. */
   #report(
     { port: { at }, client }: { readonly port: UdpFlowPort; readonly client: SocketAddress },
-    endpoint: EndpointKey | undefined,
+    { endpoint, denial }: {
+      readonly endpoint: EndpointKey | undefined;
+      readonly denial: string | undefined;
+    },
   ): void {
     const { clock, watches } = this.#forwarding;
     if (watches.isIdle) return;
@@ -151,7 +163,7 @@ export class UdpForwarder {
       to: at.address,
       port: at.port,
       service: this.#plan.key,
-      ...(endpoint === undefined ? { detail: REFUSED } : { endpoint }),
+      ...outcomeOf(endpoint, denial),
     };
     watches.report(flow, clock.now());
   }
@@ -188,6 +200,7 @@ export class UdpForwarder {
     this.#forwarding.own.closeFlow(flow.ownPort);
     this.#forwarding.openFiles.giveTraffic(this.#service, 1);
     if (this.#traffic) this.#traffic.open--;
+    flow.leaveGate?.();
     flow.close();
     flow.port.forget(flow);
   }
@@ -240,4 +253,19 @@ export class UdpForwarder {
       return undefined;
     }
   }
+}
+
+function relayedBy(
+  { port, client, endpoint }: Pick<UdpFlow, "port" | "client" | "endpoint">,
+): RelayedConnection {
+  return { protocol: "UDP", client: client.hostname, at: port.at, endpoint };
+}
+
+function outcomeOf(
+  endpoint: EndpointKey | undefined,
+  denial: string | undefined,
+): Pick<WatchedFlow, "detail" | "endpoint"> {
+  if (endpoint === undefined) return { detail: REFUSED };
+  if (denial === undefined) return { endpoint };
+  return { detail: `not forwarded: NetworkPolicies deny it: ${endpoint} (${denial})` };
 }

@@ -1,6 +1,10 @@
 import { assert, assertEquals, assertNotEquals } from "@std/assert";
 import { systemNetwork } from "../../../lib/os/network.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
+import { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
+import { PolicyPlanner } from "../../../lib/policy/policy_planner.ts";
+import { PolicyState } from "../../../lib/policy/policy_state.ts";
+import { IPV4_PLAN, setPod, setPolicy } from "../../../tests/support/builders/policy_objects.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
@@ -23,12 +27,18 @@ class ForwardedService implements AsyncDisposable {
   readonly forwarder: UdpForwarder;
   readonly port: UdpPort;
 
-  constructor(options: TestServicePlan, { maxFlows = 100 } = {}) {
+  constructor(
+    options: TestServicePlan,
+    { maxFlows = 100, judge }: {
+      readonly maxFlows?: number;
+      readonly judge?: ConnectionJudge;
+    } = {},
+  ) {
     const network = systemNetwork;
     const { clock, logger } = this;
     this.forwarding = new Forwarding(
       { clock, logger, network },
-      { udpTimeoutMs: 10_000, maxFlowsPerService: maxFlows },
+      { udpTimeoutMs: 10_000, maxFlowsPerService: maxFlows, ...(judge && { judge }) },
     );
     const plan = planOf(options);
     const at = serviceAddresses(plan, testSharedPlan())[0]!;
@@ -291,7 +301,7 @@ Deno.test("UdpForwarder takes no new flows while draining, and keeps open ones",
   assertEquals([service.flows, service.forwarding.counters.udpDropped], [1, 1]);
 });
 
-Deno.test("UdpForwarder.open() gives up when no socket is left, and says so", () => {
+Deno.test("UdpForwarder.open() gives up when no socket is left, and reports it", () => {
   const logger = new MemoryLogger();
   const forwarding = new Forwarding(
     { clock: new FakeClock(), logger, network: new FakeNetwork() },
@@ -303,4 +313,27 @@ Deno.test("UdpForwarder.open() gives up when no socket is left, and says so", ()
   const forwarder = new UdpForwarder(forwarding, plan);
   assertEquals(forwarder.open(port, { hostname: "192.0.2.1", port: 1 }), undefined);
   assertEquals(logger.lines.map(({ message }) => message), ["Cannot open a socket for a flow"]);
+});
+
+Deno.test("UdpForwarder drops what policies deny, and ends a flow that would move to such an endpoint", async () => {
+  const state = new PolicyState();
+  const planner = new PolicyPlanner(state, IPV4_PLAN);
+  const judge = new ConnectionJudge();
+  setPod(state, "default/client", { address: "127.0.0.1" });
+  setPod(state, "default/closed", { address: "127.0.0.3", labels: { app: "closed" } });
+  setPolicy(state, "default/closed", { podSelector: { matchLabels: { app: "closed" } } });
+  const changes = planner.update();
+  for (const _ of judge.takeInSteps(planner.plan, changes));
+  await using open = UdpPeer.open({ hostname: "127.0.0.2", answer: () => "open" });
+  await using closed = UdpPeer.open({ hostname: "127.0.0.3", answer: () => "closed" });
+  await using client = UdpPeer.open();
+  await using service = new ForwardedService({ to: [open.endpoint] }, { judge });
+  await client.send("x", service.address);
+  assertEquals((await client.next()).text, "open");
+  service.update({ to: [closed.endpoint] });
+  assertEquals(service.flows, 0, "the flow has nowhere to go");
+  await client.send("x", service.address);
+  const { counters } = service.forwarding;
+  await eventually("the datagram is dropped", () => counters.udpDropped === 1);
+  assertEquals([counters.udpDenied, closed.pending, service.flows], [1, 0, 0]);
 });

@@ -1,6 +1,6 @@
 /**
- * EndpointSlices and Endpoints of manifests: what an API server would refuse beside single fields, and
- * its defaults.
+ * Completes EndpointSlices and Endpoints of manifests: sets the defaults of an API server, and
+ * refuses what it would refuse beyond single fields.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import { isServableAddress, UNSERVABLE } from "../schema.ts";
 import type { EndpointsManifest } from "./endpoints.ts";
 import type { EndpointSliceManifest } from "./endpoint_slice.ts";
 
-/** Where v1beta1 names the node of an endpoint. */
+/** The label with which v1beta1 names the node of an endpoint. */
 export const HOSTNAME_TOPOLOGY = "kubernetes.io/hostname";
 
 /** Checks rules across fields and fills in the defaults. */

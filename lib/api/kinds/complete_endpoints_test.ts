@@ -32,7 +32,7 @@ Deno.test("completeEndpointSlice() reads the node of a v1beta1 EndpointSlice fro
   ]);
 });
 
-/** What is wrong, the text, and the one line that has to be said of it. */
+/** Texts with a fault, and the one line that must report it. */
 const REFUSED: readonly { what: string; text: string; problem: string }[] = [
   {
     what: "an endpoint of the other family",
@@ -83,7 +83,7 @@ const WARNED: readonly { what: string; text: string; problem: string }[] = [
 ];
 
 for (const { what, text, problem } of WARNED) {
-  Deno.test(`completeEndpointSlice() warns of ${what} and takes the object`, () => {
+  Deno.test(`completeEndpointSlice() warns of ${what} and accepts the object`, () => {
     const { objects, problems } = readManifest(text);
     assertEquals(problems, [problem]);
     assertEquals(objects.length, 1);

@@ -1,5 +1,6 @@
 /**
- * NetworkPolicies of manifests: what an API server would refuse besides single fields, and its defaults.
+ * Completes NetworkPolicies of manifests: sets the defaults of an API server, and refuses what it
+ * would refuse beyond single fields.
  *
  * @module
  */
@@ -26,10 +27,10 @@ const LABEL_VALUE = "has to be the value of a label: empty, or at most 63 letter
 
 /** Checks rules across fields and fills in the defaults. */
 export function completeNetworkPolicy(
-  { metadata, spec }: NetworkPolicyManifest,
+  { metadata, spec = {} as Spec }: NetworkPolicyManifest,
   report: ManifestReport,
 ): NetworkPolicyManifest {
-  const { podSelector, policyTypes, ingress, egress, ...rest } = spec ?? {};
+  const { podSelector, policyTypes, ingress, egress, ...rest } = spec;
   checkSelector(podSelector, ["spec", "podSelector"], report);
   for (const [index, { from }] of (ingress ?? []).entries()) {
     checkPeers(from ?? [], ["spec", "ingress", index, "from"], report);
@@ -46,11 +47,7 @@ export function completeNetworkPolicy(
     spec: {
       ...rest,
       podSelector: podSelector ?? {},
-      policyTypes: policyTypes?.length
-        ? policyTypes
-        : egress?.length
-        ? ["Ingress", "Egress"]
-        : ["Ingress"],
+      policyTypes: typesOf(spec),
       ingress: ingress?.map((rule, index) => ({
         ...rule,
         ports: completePorts(rule.ports, ["spec", "ingress", index, "ports"], report),
@@ -61,6 +58,12 @@ export function completeNetworkPolicy(
       })),
     },
   };
+}
+
+/** Without the fields that decide them, the types stay open: the policy isolates both ways. */
+function typesOf({ policyTypes, egress, unknownFields }: Partial<Spec> = {}): Spec["policyTypes"] {
+  if (policyTypes?.length || unknownFields) return policyTypes;
+  return egress?.length ? ["Ingress", "Egress"] : ["Ingress"];
 }
 
 function completePorts(ports: Ports, path: Path, report: ManifestReport): Ports {
@@ -85,7 +88,7 @@ function checkPeers(peers: readonly Peer[], path: Path, report: ManifestReport):
     if (!selects && !ipBlock) {
       report.error({ path: at, message: "has to hold podSelector, namespaceSelector or ipBlock" });
     } else if (selects && ipBlock) {
-      const message = "cannot stand beside podSelector or namespaceSelector: use another entry";
+      const message = "cannot be combined with podSelector or namespaceSelector: use another entry";
       report.error({ path: [...at, "ipBlock"], message });
     }
     checkSelector(podSelector, [...at, "podSelector"], report);

@@ -83,7 +83,7 @@ const REFUSED: readonly { what: string; spec: string; problem: string }[] = [
   {
     what: "a block with a selector",
     spec: "{egress: [{to: [{podSelector: {}, ipBlock: {cidr: 10.0.0.0/8}}]}]}",
-    problem: "spec.egress[0].to[0].ipBlock: cannot stand beside podSelector or " +
+    problem: "spec.egress[0].to[0].ipBlock: cannot be combined with podSelector or " +
       "namespaceSelector: use another entry",
   },
   {
@@ -168,7 +168,7 @@ Deno.test("a field that only a newer API knows is reported, and its name is kept
   ]);
 });
 
-Deno.test("a Pod of a cluster is reduced to what policies need, without a word about the rest", () => {
+Deno.test("a Pod of a cluster is reduced to the fields of policies, without messages about the rest", () => {
   const text = `
 apiVersion: v1
 kind: Pod

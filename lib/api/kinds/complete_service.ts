@@ -1,5 +1,6 @@
 /**
- * Services of manifests: what an API server would refuse beside single fields, and its defaults.
+ * Completes Services of manifests: sets the defaults of an API server, and refuses what it would
+ * refuse beyond single fields.
  *
  * @module
  */

@@ -12,7 +12,7 @@ const NO_CLUSTER_IP = "has to be None, or an IPv4 or IPv6 address that is not un
 
 const MINIMAL = serviceText("{clusterIP: 10.0.0.1, ports: [{port: 80}]}");
 
-Deno.test("completeService() fills in what an API server fills in", () => {
+Deno.test("completeService() sets the defaults of an API server", () => {
   assertEquals<KubeObject>(readOneManifest(MINIMAL), {
     metadata: { name: "web", namespace: "default" },
     spec: {
@@ -76,7 +76,7 @@ Deno.test("completeService() gives load balancer addresses the mode VIP", () => 
   });
 });
 
-/** What is wrong, the text, and the one line that has to be said of it. */
+/** Texts with a fault, and the one line that must report it. */
 const REFUSED: readonly { what: string; text: string; problem: string }[] = [
   {
     what: "a port out of range",
@@ -205,7 +205,7 @@ const WARNED: readonly { what: string; text: string; problem: string }[] = [
 ];
 
 for (const { what, text, problem } of WARNED) {
-  Deno.test(`completeService() warns of ${what} and takes the object`, () => {
+  Deno.test(`completeService() warns of ${what} and accepts the object`, () => {
     const { objects, problems } = readManifest(text);
     assertEquals(problems, [problem]);
     assertEquals(objects.length, 1);

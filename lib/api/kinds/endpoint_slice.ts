@@ -22,7 +22,7 @@ import {
 } from "../schema.ts";
 import { completeEndpointSlice, HOSTNAME_TOPOLOGY } from "./complete_endpoints.ts";
 
-/** When the controller of slices saw the change that it wrote, as RFC 3339. */
+/** The time at which the EndpointSlice controller saw the change that it wrote, as RFC 3339. */
 export const TRIGGER_TIME_ANNOTATION = "endpoints.kubernetes.io/last-change-trigger-time";
 
 const names = list(fields({ name: sharedText }));

@@ -71,6 +71,7 @@ export const NETWORK_POLICY = defineKind({
   plural: "networkpolicies",
   namespaced: true,
   schema,
+  restricts: true,
   complete: completeNetworkPolicy,
 });
 

@@ -8,7 +8,10 @@ import { defineKind, type ObjectOf } from "../kind.ts";
 import { ZONE_LABEL } from "../labels.ts";
 import { cidr, dnsSubdomain, fields, list, metadata, text, UID } from "../schema.ts";
 
-/** How k3s was started on the node. A whole command line, which may hold secrets. */
+/**
+ * The arguments with which k3s was started on the node: a whole command line, which may hold
+ * secrets.
+ */
 const K3S_NODE_ARGS_ANNOTATION = "k3s.io/node-args";
 
 const schema = fields({

@@ -15,11 +15,11 @@ export interface ChangeCause {
   readonly details: readonly string[];
   /** Number of changes. */
   readonly count: number;
-  /** When the first change was seen, RFC 3339. */
+  /** The time of the first change, RFC 3339. */
   readonly seenAt: string;
 }
 
-/** What of a plan an entry is about: one of the two is there. */
+/** The changed item of a plan. One of the two fields is set. */
 export interface ChangedItem {
   /** Of Services: `namespace/name:port/PROTOCOL`. */
   readonly servicePort?: string;
@@ -57,20 +57,20 @@ export interface CleanedFlows {
   readonly tookMs: number;
   /** Failed attempts. */
   readonly failures: number;
-  /** Why the last attempt failed; absent after a success. */
+  /** The reason of the last failed attempt; absent after a success. */
   readonly error?: string;
 }
 
 interface EntryBase {
   /** From 1. */
   readonly sequence: number;
-  /** When it ended, was last tried or last seen; RFC 3339. */
+  /** The time at which it ended, was last attempted or was last seen; RFC 3339. */
   readonly at: string;
 }
 
 /** The loop that an entry is about. */
 export interface EntryLoop {
-  /** Absent for that of Services. */
+  /** Absent for the controller of Services. */
   readonly controller?: ControllerName;
   readonly family: IpFamily;
 }
@@ -104,7 +104,7 @@ export interface SyncEntry extends EntryBase, EntryLoop {
   readonly totalMs: number;
   /** Failed attempts. */
   readonly failures: number;
-  /** Why the last attempt failed. */
+  /** The reason of the last failed attempt. */
   readonly error?: string;
   /** Whether it took far longer than the other recent ones. */
   readonly slow?: true;
@@ -149,7 +149,7 @@ export interface RepairEntry extends EntryBase, EntryLoop {
   readonly tookMs: number;
   /** Number of successive repairs. */
   readonly times: number;
-  /** Why the last one failed; it may have written a part. */
+  /** The reason why the last repair failed; it may have written some of its changes. */
   readonly error?: string;
 }
 

@@ -14,7 +14,7 @@ function quarantine(reason: string) {
   } as const;
 }
 
-Deno.test("ChangeLog keeps so many entries, and says how many it forgot", () => {
+Deno.test("ChangeLog keeps a limited number of entries, and counts the dropped ones", () => {
   const log = new ChangeLog({ clock: new FakeClock() }, { entries: 3 });
   for (let index = 0; index < 5; index++) log.add(quarantine(`${index}`));
   const { entries, forgotten } = log.recent();
@@ -23,7 +23,7 @@ Deno.test("ChangeLog keeps so many entries, and says how many it forgot", () => 
   assertEquals(log.recent(2).entries.map(({ sequence }) => sequence), [4, 5]);
 });
 
-Deno.test("ChangeLog keeps so many bytes, whatever the texts are", () => {
+Deno.test("ChangeLog keeps a limited number of bytes, whatever the texts are", () => {
   const bytes = 100_000;
   const log = new ChangeLog({ clock: new FakeClock() }, { bytes });
   for (let index = 0; index < 400; index++) {

@@ -216,7 +216,7 @@ const MOST_QUARANTINED = 16;
 /** A reason may contain the output of a tool. */
 const LONGEST_REASON = 400;
 
-/** What went into quarantine and what came out of it. */
+/** Returns an entry for the items that entered quarantine and one for those that left it. */
 function quarantineChanges(
   before: readonly Quarantined<string>[],
   after: readonly Quarantined<string>[],

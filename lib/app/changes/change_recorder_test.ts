@@ -70,7 +70,7 @@ async function serving(): Promise<Stage> {
   return stage;
 }
 
-/** Gives `web` these endpoints in place of others. */
+/** Gives `web` these endpoints in place of its former ones. */
 function setEndpoints({ proxy }: Stage, before: readonly string[], after: readonly string[]): void {
   const [previous, current] = [before, after].map((endpoints) =>
     testEndpointSlice("web", { endpoints })
@@ -158,7 +158,7 @@ Deno.test("ChangeRecorder keeps one entry of a change that fails and then succee
   await stage.proxy.stop();
 });
 
-Deno.test("ChangeRecorder marks what is slow next to the others", async () => {
+Deno.test("ChangeRecorder marks entries that are slow compared with the others", async () => {
   const stage = await serving();
   stage.backend.takesMs = 30;
   for (let round = 0; round < 5; round++) {

@@ -53,7 +53,7 @@ TIME      FAM       TOOK  CHANGE
   );
 });
 
-Deno.test("renderChanges() marks what failed, what had failed and what was slow", () => {
+Deno.test("renderChanges() marks failed and slow entries, and earlier failures", () => {
   const failed = text({ ...SYNC, outcome: "failed", failures: 2, error: "line 3: no such file" });
   assert(failed.includes("FAILED 2 times, is tried again: line 3: no such"), failed);
   const later = text({ ...SYNC, failures: 1, error: "line 3", slow: true });
@@ -61,7 +61,7 @@ Deno.test("renderChanges() marks what failed, what had failed and what was slow"
   assert(later.includes("SLOW: far longer"), later);
 });
 
-Deno.test("renderChanges() counts what is too much", () => {
+Deno.test("renderChanges() counts causes and effects beyond the limit", () => {
   const causes = Array.from({ length: 16 }, () => SYNC.causes[0]!);
   const many = text({
     ...SYNC,
@@ -105,7 +105,7 @@ Deno.test("renderChanges() reports quarantine, drift, configuration and each new
   ) assert(rendered.split("\n").includes(line), `${line}\n${rendered}`);
 });
 
-Deno.test("renderChanges() shows who repaired what, and how long that took", () => {
+Deno.test("renderChanges() shows the user of a repair, the repaired objects and the duration", () => {
   const repair: RepairEntry = {
     kind: "repair",
     sequence: 5,
@@ -136,7 +136,7 @@ Deno.test("renderChanges() shows who repaired what, and how long that took", () 
   assert(!failed.includes("\x1b"));
 });
 
-Deno.test("renderChanges() shows only what a filter names, and says when that is nothing", () => {
+Deno.test("renderChanges() shows only entries that match a filter, and says if there are none", () => {
   const report = { entries: [SYNC], forgotten: 0, syncs: [] };
   for (const filter of ["default/web", "web", "default"]) {
     assert(renderChanges(report, { filter }).includes("web-x1"), filter);

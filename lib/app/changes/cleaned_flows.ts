@@ -13,7 +13,7 @@ export interface FlowCleaning {
   readonly removed: ReadonlyMap<ServicePortKey, number>;
   /** Milliseconds. */
   readonly tookMs: number;
-  /** Why it failed. It will be tried again. */
+  /** The reason of the failure. The deletion will be retried. */
   readonly error?: string;
 }
 

@@ -35,7 +35,7 @@ function logOf(...entries: readonly Omit<SyncEntry, "sequence">[]): ChangeLog {
   return log;
 }
 
-Deno.test("flowsCleaned() goes to the newest sync that changed the ServicePort", () => {
+Deno.test("flowsCleaned() adds to the newest sync that changed the ServicePort", () => {
   const log = logOf(sync(), sync(), sync({ effects: [] }), sync({ family: "IPv6" }));
   log.flowsCleaned("IPv4", removed([DNS, 12]));
   const flows = { services: [{ servicePort: DNS, flows: 12 }], more: 0, tookMs: 20, failures: 0 };
@@ -47,10 +47,10 @@ Deno.test("flowsCleaned() goes to the newest sync that changed the ServicePort",
     tookMs: 40,
   });
   log.flowsCleaned("IPv4", removed([NTP, 1]));
-  assertEquals(flowsOf(log).filter((each) => each).length, 1, "nobody changed that one");
+  assertEquals(flowsOf(log).filter((each) => each).length, 1, "that one was not changed");
 });
 
-Deno.test("flowsCleaned() goes to a sync that does not name all, and bounds its names", () => {
+Deno.test("flowsCleaned() adds to a sync that does not name all, and limits its names", () => {
   const log = logOf(sync(), sync({ effects: [], moreEffects: { updated: 100 } }));
   const many = Array.from(
     { length: 100 },
@@ -61,7 +61,7 @@ Deno.test("flowsCleaned() goes to a sync that does not name all, and bounds its 
   assertEquals([first, second?.services.length, second?.more], [undefined, 16, 89]);
 });
 
-Deno.test("flowsCleaned() marks a failure until it works, and then says that it had failed", () => {
+Deno.test("flowsCleaned() marks a failure until it works, and then reports that it had failed", () => {
   const log = logOf(sync());
   const text = () => renderChanges(log.recent(), { timeZone: "UTC", columns: 120 });
   const failed = { suspects: [DNS], removed: new Map(), tookMs: 5, error: "no \x1b[2Jprogram" };
@@ -80,7 +80,7 @@ Deno.test("flowsCleaned() marks a failure until it works, and then says that it 
   assertEquals(flowsOf(log)[0]?.error, undefined);
 });
 
-Deno.test("flowsCleaned() changes nothing where nothing was found, and lasts over another state", () => {
+Deno.test("flowsCleaned() changes nothing if nothing was found, and outlives another state", () => {
   const log = logOf(sync());
   log.flowsCleaned("IPv4", { suspects: [DNS], removed: new Map(), tookMs: 5 });
   assertEquals(flowsOf(log), [undefined]);

@@ -41,7 +41,7 @@ for (const [what, spec, words] of SERVICES) {
   });
 }
 
-Deno.test("describeService() reports what a Service is that comes or goes", () => {
+Deno.test("describeService() describes an added or removed Service", () => {
   const service = testService("web", { ports: [WEB, { port: 53, protocol: "UDP" }] });
   const words = ["ClusterIP", "port http 80/TCP", "port 53/UDP"];
   assertEquals(describeService(undefined, service), words);
@@ -92,7 +92,7 @@ for (const [what, before, after, words] of SLICES) {
   });
 }
 
-Deno.test("describeEndpointSlice() counts what is too much to be named", () => {
+Deno.test("describeEndpointSlice() counts endpoints beyond the limit", () => {
   const addresses = Array.from({ length: 1000 }, (_, index) => `10.1.${index >> 8}.${index & 255}`);
   const large = testEndpointSlice("web", { endpoints: addresses });
   const less = testEndpointSlice("web", { endpoints: addresses.slice(1) });
@@ -118,7 +118,7 @@ Deno.test("describeEndpoints() compares the addresses that are ready", () => {
   ]);
 });
 
-Deno.test("describeNode() names what the plan depends on", () => {
+Deno.test("describeNode() names the fields on which the plan depends", () => {
   const before = testNodeState({ zone: "a" });
   assertEquals(describeNode(before, { ...before, zone: "b" }), ["zone a -> b"]);
 });

@@ -34,7 +34,7 @@ Deno.test("describePlan() reports a new verdict and which endpoints differ", () 
   ]);
 });
 
-Deno.test("describePlan() reports traffic from outside only where it differs", () => {
+Deno.test("describePlan() reports traffic from outside only if it differs", () => {
   const outside = { nodePort: parsePort(30080), externallyAccessible: true };
   assertEquals(describePlan(plan([A], outside), plan([], outside)), [
     "1 endpoint -> refuses",
@@ -48,7 +48,7 @@ Deno.test("describePlan() reports traffic from outside only where it differs", (
   ]);
 });
 
-Deno.test("describePlan() names addresses, and what no verdict shows", () => {
+Deno.test("describePlan() names addresses, and changes that no verdict shows", () => {
   const address = parseIpAddress("203.0.113.1");
   const reached = { externalIps: [address], externallyAccessible: true };
   assertEquals(describePlan(plan([A]), plan([A], reached)), ["external IP 203.0.113.1 new"]);

@@ -19,7 +19,10 @@ import type { Tone, TonedText } from "../cli/terminal_text.ts";
 /** Causes, effects and other parts of one entry that are named; the rest is counted. */
 const MOST_NAMED = 4;
 
-/** All lines of an entry; the first one says what happened, and to which controller but that of Services. */
+/**
+ * All lines of an entry. The first one describes the event and names the controller, except for
+ * that of Services.
+ */
 export function entryLines(entry: ChangeEntry): readonly TonedText[] {
   const head = "controller" in entry ? `${entry.controller}: ` : "";
   return linesOf(entry).map(({ tone, text }, index) => ({
@@ -48,7 +51,7 @@ function linesOf(entry: ChangeEntry): readonly TonedText[] {
   }
 }
 
-/** How long it took; empty for an entry without a duration. */
+/** Returns the duration of an entry as text; empty if the entry has no duration. */
 export function entryDuration(entry: ChangeEntry): string {
   if (entry.kind === "repair") return durationText(entry.tookMs);
   return entry.kind === "sync" ? durationText(entry.totalMs) : "";
@@ -161,7 +164,7 @@ function flowLines({ flows }: SyncEntry): readonly TonedText[] {
     `${groupedText(count)} of ${servicePort}`
   );
   const rest = services.slice(MOST_NAMED).reduce((sum, each) => sum + each.flows, more);
-  if (rest > 0) named.push(`${groupedText(rest)} of others`);
+  if (rest > 0) named.push(`${groupedText(rest)} of other ServicePorts`);
   const times = failures === 1 ? "once" : `${failures} times`;
   return [
     ...(named.length === 0 ? [] : [

@@ -13,7 +13,7 @@ export interface ServedFamily {
   readonly pipeline: { readonly plan: ProxyPlan };
 }
 
-/** Most ServicePorts that get their rules, those of the newest entries first. */
+/** The maximum number of ServicePorts with rules; the newest entries come first. */
 export const MOST_NAMED = 32;
 
 /**

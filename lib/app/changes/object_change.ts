@@ -37,7 +37,7 @@ export type ObjectChange =
 /** Writes down the changes of one family of Services. */
 export type ServiceChangeRecorder = ChangeRecorder<ObjectChange, ServicePlan>;
 
-/** How the change log describes Services. */
+/** Describes changes of Services for the change log. */
 export const SERVICE_WORDS = {
   causeWords: { subjectOf, wordsOf: wordsOfChange } satisfies CauseWords<ObjectChange>,
   effectWords: {

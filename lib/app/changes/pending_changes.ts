@@ -3,7 +3,7 @@ import type { ChangeAction, ChangeCause } from "./change_entry.ts";
 /** Most objects and most items of one sync that are named; more are counted. */
 export const MOST_NAMED = 16;
 
-/** What caused a sync, before and after; one of the two may be absent. */
+/** An object before and after the change that caused a sync; one of the two may be absent. */
 export interface RecordedChange {
   /** A kind of the API, `addresses` or `configuration`. */
   readonly kind: string;
@@ -11,7 +11,7 @@ export interface RecordedChange {
   readonly current: unknown;
 }
 
-/** What a change is about. */
+/** The object that changed. */
 export interface ChangeSubject {
   /** `namespace/name`, or the name of a Node; empty for kinds without a name. */
   readonly name: string;
@@ -19,14 +19,14 @@ export interface ChangeSubject {
   readonly owner?: string;
 }
 
-/** How a controller describes what causes its syncs. */
+/** Describes the causes of a controller's syncs. */
 export interface CauseWords<Change extends RecordedChange> {
   subjectOf(change: Change): ChangeSubject;
   /** The difference between both states. */
   wordsOf(change: Change): readonly string[];
 }
 
-/** How a controller describes the items of its plan. */
+/** Describes the items of a controller's plan. */
 export interface EffectWords<Item> {
   keyOf(item: Item): string;
   ownerOf(item: Item): string;
@@ -50,7 +50,7 @@ export class PendingCauses<Change extends RecordedChange> {
     this.#words = words;
   }
 
-  /** When the first change was seen, by the clock of {@linkcode add}. */
+  /** The time of the first change, by the clock of {@linkcode add}. */
   get firstSeenAt(): number | undefined {
     return this.#firstSeenAt;
   }

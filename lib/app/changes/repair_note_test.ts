@@ -12,7 +12,7 @@ const NOTE: RepairNote = {
   tookMs: 12.3,
 };
 
-Deno.test("parseRepairNote() takes what diff reports", () => {
+Deno.test("parseRepairNote() accepts the report of diff", () => {
   assertEquals(parseRepairNote(NOTE), { note: NOTE });
   assertEquals(parseRepairNote({ ...NOTE, tookMs: 1.23456 }), { note: { ...NOTE, tookMs: 1.2 } });
   const { uid: _, ...anonymous } = NOTE;

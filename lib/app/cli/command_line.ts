@@ -125,7 +125,7 @@ function operandProblems(
 
 /** The verb of flags that stand for one, as in kube-proxy. */
 function verbOf({ version, cleanup, "write-config-to": file }: FlagValues): string {
-  // A version such as v1.36.0 only replaces the one that kube-proxy reports.
+  // A version such as v1.36.0 replaces only the one that kube-proxy reports.
   if (version === "true" || version === "raw") return "version";
   if (file !== undefined) return "write-config";
   return cleanup ? "cleanup" : "run";

@@ -168,7 +168,7 @@ Deno.test("runCommandLine() answers --help and --version whatever else is wrong 
   assertEquals((await run(argv, { uid: 1000 })).code, 0);
 });
 
-Deno.test("runCommandLine() refuses a mode that this build does not have, and ends with 1", async () => {
+Deno.test("runCommandLine() refuses a mode that this build does not have, and exits with 1", async () => {
   assertEquals(await run(["--mode=ipvs"]), {
     code: 1,
     out: "",
@@ -176,7 +176,7 @@ Deno.test("runCommandLine() refuses a mode that this build does not have, and en
   });
 });
 
-Deno.test("runCommandLine() ends with 0 when it is asked to end while the mode is chosen", async () => {
+Deno.test("runCommandLine() exits with 0 when it is asked to end while the mode is chosen", async () => {
   const closed = ["--healthz-bind-address=", "--metrics-bind-address="];
   const runEnded = (argv: readonly string[], kind: "aborted" | "timeout") => {
     const end = new AbortController();
@@ -193,7 +193,7 @@ Deno.test("runCommandLine() ends with 0 when it is asked to end while the mode i
   assertEquals(init.code, 1, "what it was to do is not done");
 });
 
-Deno.test("runCommandLine() reports why it ended in a line of JSON where the log is JSON", async () => {
+Deno.test("runCommandLine() reports why it ended in a line of JSON if the log is JSON", async () => {
   const { code, err } = await run(["--logging-format=json", "--proxy-mode=iptables"]);
   assertEquals([code, err.trim().split("\n").length], [1, 1]);
   const { ts, err: reason, ...line } = JSON.parse(err);
@@ -202,7 +202,7 @@ Deno.test("runCommandLine() reports why it ended in a line of JSON where the log
   assertStringIncludes(reason, "Cannot run in mode 'iptables'");
 });
 
-Deno.test("runCommandLine() --write-config-to writes what would count, and nothing that is wrong", async () => {
+Deno.test("runCommandLine() --write-config-to writes the effective configuration, and nothing invalid", async () => {
   const folder = await Deno.makeTempDir();
   const path = `${folder}/c.yaml`;
   try {
@@ -221,7 +221,7 @@ Deno.test("runCommandLine() --write-config-to writes what would count, and nothi
   }
 });
 
-Deno.test("runCommandLine() names all that is wrong and ends with 2", async () => {
+Deno.test("runCommandLine() names all that is wrong and exits with 2", async () => {
   const cases: readonly [argv: string[], ...problems: string[]][] = [
     [["--mod=x", "--nope"], "Unknown flag --mod; did you mean '--mode'?", "Unknown flag --nope"],
     [["statsu"], "Unknown command 'statsu'; did you mean 'status'?"],
@@ -299,16 +299,16 @@ Deno.test("runCommandLine() status has colour on a terminal, and none with NO_CO
   }
 });
 
-Deno.test("runCommandLine() status says that no program listens and ends with 1", async () => {
+Deno.test("runCommandLine() status reports that no program listens and exits with 1", async () => {
   const { code, err } = await run(["status", "--control-socket=/does/not/exist.sock"]);
   assertEquals(code, 1);
   assertStringIncludes(err, "no program listens there; is it running?");
 });
 
-Deno.test("seldomYielding() takes a turn of the event loop only when the last one is long ago", async () => {
+Deno.test("seldomYielding() yields to the event loop only after a long turn", async () => {
   const clock = new FakeClock();
   let turns = 0;
-  const seldom = seldomYielding({
+  const slow = seldomYielding({
     now: () => clock.now(),
     wallNow: () => clock.wallNow(),
     setTimer: (ms, callback) => clock.setTimer(ms, callback),
@@ -320,7 +320,7 @@ Deno.test("seldomYielding() takes a turn of the event loop only when the last on
   });
   const found: number[] = [];
   for (let ms = 0; ms < 120; ms += 10) {
-    await seldom.yieldToEventLoop();
+    await slow.yieldToEventLoop();
     found.push(turns);
     await clock.advance(10);
   }
@@ -329,9 +329,9 @@ Deno.test("seldomYielding() takes a turn of the event loop only when the last on
 
 Deno.test("seldomYielding() is otherwise the clock that it was made of", async () => {
   const clock = new FakeClock();
-  const seldom = seldomYielding(clock);
+  const slow = seldomYielding(clock);
   let rang = 0;
-  seldom.setTimer(5, () => rang++);
+  slow.setTimer(5, () => rang++);
   await clock.advance(5);
-  assertEquals([rang, seldom.now(), seldom.wallNow()], [1, clock.now(), clock.wallNow()]);
+  assertEquals([rang, slow.now(), slow.wallNow()], [1, clock.now(), clock.wallNow()]);
 });

@@ -2,7 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import { systemClock } from "../../os/clock.ts";
 import { jsonPieces } from "./json_stream.ts";
 
-Deno.test("jsonPieces() writes what JSON.stringify() writes", async () => {
+Deno.test("jsonPieces() writes the same text as JSON.stringify()", async () => {
   const values: readonly unknown[] = [
     null,
     7,
@@ -17,7 +17,7 @@ Deno.test("jsonPieces() writes what JSON.stringify() writes", async () => {
   }
 });
 
-Deno.test("jsonPieces() gives way after each piece that took its time", async () => {
+Deno.test("jsonPieces() yields after each slow piece", async () => {
   const services = Array.from({ length: 10_000 }, (_, index) => ({ name: `ns/${index}`, index }));
   const value = { families: [{ services }] };
   for (

@@ -2,7 +2,7 @@ import { createColors } from "picocolors";
 import { wrapText } from "../../config/wrap_text.ts";
 import { printableText } from "../../log/printable_text.ts";
 
-/** How a text for a terminal looks. */
+/** The colours, width and encoding of a text for a terminal. */
 export interface TextLook {
   /** Width of the terminal. @default {80} */
   readonly columns?: number;

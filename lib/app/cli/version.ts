@@ -6,7 +6,7 @@ export const VERSION = "0.1.0";
 /** The release of kube-proxy whose flags, files, ports and metrics kube-relay follows. */
 export const KUBE_PROXY_RELEASE = "1.36";
 
-/** What `--version` prints. */
+/** Returns the output of `--version`. */
 export function versionText(): string {
   return `kube-relay v${VERSION} (kube-proxy ${KUBE_PROXY_RELEASE} compatible)`;
 }

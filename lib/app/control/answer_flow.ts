@@ -13,8 +13,9 @@ export interface FlowParts {
 const ID = /^[\w-]{1,64}$/;
 
 /**
- * Answers `trace` in userspace mode: what was seen of a connection since the first request with this id. The
- * watch ends 10 s after the last request. Throws a BadQuestion for an invalid query or in another mode.
+ * Answers `trace` in userspace mode with the events of a connection since the first request with
+ * this id. The watch ends 10 s after the last request. Throws a BadQuestion for an invalid query or
+ * in another mode.
  */
 export function answerFlow(
   { clock, families }: FlowParts,

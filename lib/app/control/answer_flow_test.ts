@@ -25,13 +25,13 @@ function ask(route: string, watches = new FlowWatches()) {
   return answerFlow(parts(watches), new URL(route, "http://localhost").searchParams);
 }
 
-Deno.test("answerFlow() understands what flowRoute() asks, and begins a watch", () => {
+Deno.test("answerFlow() parses the request of flowRoute(), and begins a watch", () => {
   const watches = new FlowWatches();
   assertEquals(ask(flowRoute("trace-7", QUERY), watches), []);
   assertEquals(watches.isIdle, false);
 });
 
-Deno.test("answerFlow() refuses what it can't read, and a mode that sees no connections", () => {
+Deno.test("answerFlow() refuses an invalid request, and a mode that sees no connections", () => {
   const good = flowRoute("a", QUERY);
   for (
     const wrong of [

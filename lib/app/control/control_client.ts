@@ -122,8 +122,8 @@ function parseAnswer(text: string, lists: readonly string[]): object | undefined
 
 function throwForeign(path: string, route: string): never {
   throw new ControlError(
-    `Cannot ask kube-relay at '${path}': what answers '${route}' there is no kube-relay, or one of ` +
-      "another release",
+    `Cannot ask kube-relay at '${path}': the program that answers '${route}' there is not ` +
+      "kube-relay, or is one of another release",
   );
 }
 

@@ -18,7 +18,7 @@ async function withImpostor(
 }
 
 Deno.test.each(["null", "[]", "{}", "7", "\x1b[2Jhello", `{"families":1}`, `{"packets":{}}`, ""])(
-  "askControl() says that who answers %j is no kube-relay",
+  "askControl() reports that the answer %j is not from kube-relay",
   async (text) => {
     await withImpostor(() => new Response(text), async (path) => {
       for (
@@ -29,7 +29,7 @@ Deno.test.each(["null", "[]", "{}", "7", "\x1b[2Jhello", `{"families":1}`, `{"pa
         ]
       ) {
         const { message } = await assertRejects(ask, ControlError);
-        assertMatch(message, /^[^\p{Cc}]*is no kube-relay, or one of another release$/u);
+        assertMatch(message, /^[^\p{Cc}]*is not kube-relay, or is one of another release$/u);
       }
     });
   },
@@ -47,7 +47,7 @@ Deno.test("askControl() prints nothing of a reason that moves the cursor, and no
   });
 });
 
-Deno.test("askControl() goes nowhere else", async () => {
+Deno.test("askControl() follows no other address", async () => {
   const headers = { location: "http://192.0.2.1/" };
   await withImpostor(() => new Response(null, { status: 302, headers }), async (path) => {
     await assertRejects(() => requestStatus(path), ControlError, "says: status 302");

@@ -44,17 +44,17 @@ Deno.test("startControlServer() answers nothing but GET /status", async () => {
   });
 });
 
-/** A server that keeps what it is told, and what a client of it says and gets. */
+/** A server that keeps its input, and the messages and answers of a client. */
 async function withMessages(
   run: (scene: {
     readonly path: string;
-    readonly told: readonly unknown[];
+    readonly received: readonly unknown[];
     readonly post: (body: BodyInit, url?: string) => Promise<number>;
   }) => Promise<void>,
 ): Promise<void> {
   await withFolder(async (folder) => {
     const path = `${folder}/control.sock`;
-    const told: unknown[] = [];
+    const received: unknown[] = [];
     const server = await startControlServer({
       path,
       times: { requestMs: 300 },
@@ -62,7 +62,7 @@ async function withMessages(
       messages: {
         "/repair": (message) => {
           if (message === "bad") return Promise.reject(new BadQuestion("not that"));
-          told.push(message);
+          received.push(message);
           return Promise.resolve({});
         },
       },
@@ -73,7 +73,7 @@ async function withMessages(
       await response.body?.cancel();
       return response.status;
     };
-    await run({ path, told, post });
+    await run({ path, received, post });
     const ask = await fetch("http://localhost/repair", { client });
     await ask.body?.cancel();
     assertEquals([ask.status, ask.headers.get("allow")], [405, "POST"]);
@@ -81,10 +81,10 @@ async function withMessages(
   });
 }
 
-Deno.test("startControlServer() takes a message of a few KB of JSON, and nothing else", () =>
-  withMessages(async ({ path, told, post }) => {
+Deno.test("startControlServer() accepts a message of a few KB of JSON, and nothing else", () =>
+  withMessages(async ({ path, received, post }) => {
     assertEquals(await askControl(path, { route: "/repair", message: { a: 1 } }), {});
-    assertEquals(told, [{ a: 1 }]);
+    assertEquals(received, [{ a: 1 }]);
     const endless = new ReadableStream<Uint8Array>({
       pull: (controller) => controller.enqueue(new Uint8Array(1024).fill(32)),
     });
@@ -105,12 +105,12 @@ Deno.test("startControlServer() takes a message of a few KB of JSON, and nothing
     for (const place of ["status", "dump", "", "repair/", "__proto__", "constructor"]) {
       assertEquals(await post("{}", `http://localhost/${place}`), 405, place);
     }
-    assertEquals(told, [{ a: 1 }]);
+    assertEquals(received, [{ a: 1 }]);
     assertEquals((await requestStatus(path)).pid, REPORT.pid, "it goes on");
   }));
 
-Deno.test("startControlServer() waits for no message that does not come", () =>
-  withMessages(async ({ path, told }) => {
+Deno.test("startControlServer() does not wait for a message that does not arrive", () =>
+  withMessages(async ({ path, received }) => {
     const client = await Deno.connect({ transport: "unix", path });
     const head = "POST /repair HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{";
     await client.write(new TextEncoder().encode(head));
@@ -118,10 +118,10 @@ Deno.test("startControlServer() waits for no message that does not come", () =>
     const length = await client.read(answer) ?? 0;
     assertStringIncludes(new TextDecoder().decode(answer.subarray(0, length)), "HTTP/1.1 408");
     client.close();
-    // The next one never ends: the server stops all the same.
+    // The next request never ends: the server stops nevertheless.
     const other = await Deno.connect({ transport: "unix", path });
     await other.write(new TextEncoder().encode(head));
-    assertEquals(told, []);
+    assertEquals(received, []);
     await requestStatus(path);
     other.close();
   }));

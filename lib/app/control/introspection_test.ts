@@ -17,7 +17,7 @@ import { FamilyProxy } from "../service/family_proxy.ts";
 import { type IntrospectedParts, Introspection } from "./introspection.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
 
-/** A backend that counts what only somebody who asks can want of it. */
+/** A backend that counts calls which only an inspection makes. */
 class AskedBackend extends FakeBackend {
   readonly asked: string[] = [];
   override explain: Backend["explain"] = () => this.#note("explain", { carriers: [] });

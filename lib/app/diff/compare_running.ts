@@ -17,7 +17,7 @@ import {
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import { compareSettled } from "./settled_comparison.ts";
 
-/** What is compared. */
+/** The parts of a run that the comparison reads. */
 type ComparedParts = Pick<
   ServiceQuestionParts,
   "services" | "configuration" | "startUp" | "informers"

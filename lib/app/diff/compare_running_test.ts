@@ -20,7 +20,7 @@ const MISSING: DataPlaneDifference = {
 };
 const QUARANTINED = [{ key: API.key, reason: "refused" }];
 
-/** A proxy of IPv4 whose backend compares so. */
+/** A proxy of IPv4 whose backend returns these differences. */
 function comparison(
   compare: (plan: ProxyPlan, scope?: ComparisonScope) => Promise<readonly DataPlaneDifference[]>,
   { mode = "nftables", clock = new FakeClock(), ...more }: {
@@ -50,7 +50,7 @@ function comparison(
 
 const ask = (running: RunningComparison, query = "") => running.answer(new URLSearchParams(query));
 
-Deno.test("RunningComparison reports what differs, with the names of what it reports of", async () => {
+Deno.test("RunningComparison reports differences, with their Services", async () => {
   const scopes: unknown[] = [];
   const running = comparison((_, scope) => {
     scopes.push(scope?.keys && [...scope.keys]);
@@ -69,7 +69,7 @@ Deno.test("RunningComparison reports what differs, with the names of what it rep
   assertEquals(scopes, [undefined, [WEB.key]]);
 });
 
-Deno.test("RunningComparison says what is open only where the process itself has it open", async () => {
+Deno.test("RunningComparison reports a socket as open only if the process has it open", async () => {
   for (const [mode, serving] of [["nftables", undefined], ["userspace", ["open"]]] as const) {
     const found: unknown[] = [];
     await ask(comparison((_, scope) => {
@@ -80,7 +80,7 @@ Deno.test("RunningComparison says what is open only where the process itself has
   }
 });
 
-Deno.test("RunningComparison refuses what it does not know, and goes on", async () => {
+Deno.test("RunningComparison refuses unknown parameters, and continues", async () => {
   const running = comparison(() => Promise.resolve([]));
   for (const query of ["family=ipv5", "family=IPv6", "service=ns/nothing"]) {
     await assertRejects(() => ask(running, query), BadQuestion, query.split("=")[1]);
@@ -102,7 +102,7 @@ Deno.test("RunningComparison compares one at a time, also after a failure", asyn
   assertEquals(outcomes.map(({ status }) => status), ["fulfilled", "rejected", "fulfilled"]);
 });
 
-Deno.test("RunningComparison compares nothing for who has gone before its turn", async () => {
+Deno.test("RunningComparison skips a request whose client has disconnected", async () => {
   let calls = 0;
   const running = comparison(() => {
     calls++;
@@ -157,7 +157,7 @@ Deno.test("RunningComparison compares a Service by the plan of the sync that it 
   assertEquals(scopes, [[WEB.key]]);
 });
 
-Deno.test("RunningComparison reports what differs still after three looks", async () => {
+Deno.test("RunningComparison reports differences that remain after three looks", async () => {
   const loop = { quarantined: [], lastSync: {}, activity: {} };
   let looks = 0;
   const running = comparison(() => {
@@ -172,7 +172,7 @@ Deno.test("RunningComparison reports what differs still after three looks", asyn
 const NODE = { mode: "nftables", nodeName: "node-1" };
 const FAMILY = { family: "IPv4", differences: [], quarantined: [], services: [] };
 
-Deno.test("answeredDifference() takes nothing of another form", () => {
+Deno.test("answeredDifference() refuses an answer of another form", () => {
   const wrong: readonly unknown[] = [
     undefined,
     { ...NODE, families: 5 },
@@ -196,7 +196,7 @@ Deno.test("answeredDifference() takes nothing of another form", () => {
   }
 });
 
-Deno.test("answeredDifference() drops what it was not asked for", () => {
+Deno.test("answeredDifference() drops families that were not requested", () => {
   const repair = { found: [], left: [], operations: {} };
   const found = answeredDifference({ ...NODE, families: [{ ...FAMILY, repair }] });
   assertEquals(found?.families[0]?.repair, undefined);

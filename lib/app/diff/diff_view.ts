@@ -159,7 +159,7 @@ function lastLine(difference: NodeDifference, { colors }: View): string {
       : `; 'kube-relay diff --repair' repairs ${which}`;
     return colors.red(`${countText(left, "difference")}${isRepair ? " left" : ""}${cure}`);
   }
-  const but = countQuarantined(difference) > 0 ? ", but for what is in quarantine" : "";
+  const but = countQuarantined(difference) > 0 ? ", except for the quarantine" : "";
   return colors.green(`${isRepair ? "All is as planned now" : "The machine is as planned"}${but}`);
 }
 

@@ -40,7 +40,7 @@ function of(
   return { mode: "nftables", nodeName: "node-1", families: [family] };
 }
 
-Deno.test("renderDifference() reports by Service, and last what all share", () => {
+Deno.test("renderDifference() reports by Service, and shared objects last", () => {
   assertEquals(
     renderDifference(of([ALTERED, MISSING])),
     `Node     node-1, mode nftables
@@ -60,7 +60,7 @@ For all Services
   );
 });
 
-Deno.test("renderDifference() says that nothing differs, and what was repaired", () => {
+Deno.test("renderDifference() reports that nothing differs, and reports repairs", () => {
   const lastLines = (difference: NodeDifference) => {
     const lines = renderDifference(difference).trimEnd().split("\n");
     return [lines[1], lines.at(-1)];
@@ -83,7 +83,7 @@ Deno.test("renderDifference() keeps to the width, and lets no text move the curs
   assertEquals(text.includes("\x1b"), false);
 });
 
-Deno.test("renderDifference() shows a bounded part of what is long", () => {
+Deno.test("renderDifference() shows a bounded part of long values", () => {
   const many = Array.from({ length: 40 }, (_, index) => ({ ...MISSING, name: `element ${index}` }));
   const text = renderDifference(of([
     ...many,
@@ -115,7 +115,7 @@ const REFUSED: Quarantined = {
   retryAt: "2026-11-22T15:30:12.000Z",
 };
 
-Deno.test("renderDifference() reports what is in quarantine, why, and when it is tried again", () => {
+Deno.test("renderDifference() reports the quarantine, the reasons, and the next attempts", () => {
   const quarantined = [REFUSED, {
     key: WEB.key,
     address: "10.96.0.1:80/TCP",
@@ -135,7 +135,7 @@ In quarantine (left out until tried again; no difference):
   ns/web:http TCP 10.96.0.1:80/TCP: it is taken
     checked again with each sync
 
-The machine is as planned, but for what is in quarantine
+The machine is as planned, except for the quarantine
 `,
   );
   assertEquals(
@@ -163,7 +163,7 @@ Deno.test("renderDifference() shows a bounded part of a large quarantine, JSON h
   });
 });
 
-Deno.test("renderDifference() says who puts right what a repair can't, and offers none for it", () => {
+Deno.test("renderDifference() names the remedy for a difference that a repair cannot correct, and offers no repair", () => {
   const cure = "kube-relay opens it itself";
   const listener = { ...MISSING, object: "listener", name: "10.96.0.1:80/TCP", cure };
   const alone = renderDifference(of([listener]));

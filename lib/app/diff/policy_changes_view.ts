@@ -1,4 +1,4 @@
-/** Which pods other policies would cut off from each other, or connect, as text. Pure. */
+/** Lists the pods that other policies would cut off from each other, or connect, as text. Pure. */
 import { portsText } from "../../policy/allowed_ports.ts";
 import type {
   ChangedEnd,
@@ -14,7 +14,7 @@ const MOST_CHANGES = 20;
 /** Most pods of an end that are named. */
 const MOST_PODS = 3;
 
-/** The counts, then each change: what was cut first. */
+/** The counts, then each change, with cut connections first. */
 export function policyChangeLines(
   { family, changes, cutPairs, openedPairs, groupPairsLeftOut }: PolicyComparison,
   view: TextStyle,

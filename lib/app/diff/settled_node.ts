@@ -67,8 +67,8 @@ async function syncState({ controlSocket }: SettledNodeOptions["relay"]): Promis
   const loops = [...families, ...controllers.flatMap((controller) => controller.families)];
   if (phase !== "serving" && !families.every(({ lastSync }) => lastSync !== undefined)) {
     throw new Error(
-      `Cannot compare this machine with what kube-relay wants: it is '${phase}' and has not synced ` +
-        "yet; ask again when 'kube-relay status' says serving",
+      `Cannot compare this machine with the plan: kube-relay is '${phase}' and has not synced yet; ` +
+        "ask again when 'kube-relay status' says serving",
     );
   }
   return loops.map(({ lastSync, pending }) => ({ at: lastSync?.at, pending }));

@@ -161,7 +161,9 @@ function withoutServices(plan: ProxyPlan): ProxyPlan {
   return { ...plan, services: new Map() };
 }
 
-/** The lines of each ServicePort and those that lead to it, without those of the frame. */
+/**
+ * Returns the lines of each ServicePort and the lines that lead to it, without those of the frame.
+ */
 async function ownLines(
   slice: TimeSlice,
   plan: ProxyPlan,
@@ -227,7 +229,10 @@ function sharedTexts({ shared: was }: ProxyPlan, { shared: is }: ProxyPlan): rea
   return words;
 }
 
-/** A folder of Services seldom has nodes, and one of policies no Services: the former ones stay. */
+/**
+ * A folder of Services often has no nodes, and one of policies no Services: the current ones stay
+ * then.
+ */
 function addMissing(before: InformerSet, after: InformerSet): InformerSet {
   const ofServices = [SERVICE, ENDPOINT_SLICE, ENDPOINTS] as readonly KindSpec[];
   const hasPolicies = after.kinds.has(NETWORK_POLICY.kind) && after.of(NETWORK_POLICY).size > 0;

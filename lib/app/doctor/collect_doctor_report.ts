@@ -1,4 +1,4 @@
-import type { LoadedConfiguration, RelayOptions } from "../../config/load.ts";
+import type { LoadedConfiguration } from "../../config/load.ts";
 import type { Logger } from "../../log/logger.ts";
 import { CommandError, type CommandRunner } from "../../os/command_runner.ts";
 import { toolsPathProblem } from "../../os/tools_path.ts";
@@ -14,7 +14,7 @@ import {
 } from "./doctor_report.ts";
 import { examineApi } from "./examine_api.ts";
 import { examineModes } from "./examine_modes.ts";
-import { examinePolicy, examinePolicyTool } from "./examine_policy.ts";
+import { examinePolicy } from "./examine_policy.ts";
 import { examineRelay } from "./examine_relay.ts";
 
 interface DoctorOptions {
@@ -29,10 +29,9 @@ export async function collectDoctorReport(
   { configuration, logger, signal }: DoctorOptions,
 ): Promise<DoctorReport> {
   const { relay, mode: request } = configuration;
-  const [machine, api, policy, running] = await Promise.all([
+  const [machine, api, running] = await Promise.all([
     examineMachine(dependencies, { toolsPath: relay.toolsPath, signal }),
     examineApi(dependencies, { configuration, signal }),
-    examinePolicy(dependencies, { configuration, signal }),
     examineRelay(relay.controlSocket),
   ]);
   const leaveUserspaceAlone = running.fact.state === "not running"
@@ -42,10 +41,13 @@ export async function collectDoctorReport(
     ...{ request, configuration, logger, signal },
     ...leaveUserspaceAlone,
   });
-  const policyTool = await examinePolicyTool(dependencies, { configuration, ...modes });
   // After the modes: their test chains must not be reported as foreign.
   const { mode: runs } = running.fact;
   const { mode: chosen } = modes.choice;
+  const policy = await examinePolicy(dependencies, {
+    ...{ configuration, modes: modes.modes, signal },
+    ...(chosen && { mode: chosen }),
+  });
   const nodeAnnotations = api.nodeAnnotations ?? running.nodeAnnotations;
   const foreign = await dependencies.hostChecks.findings({
     signal,
@@ -65,10 +67,9 @@ export async function collectDoctorReport(
       ...toolsPathFindings(relay.toolsPath, dependencies.process.env("PATH")),
       ...foreign,
       ...api.findings,
-      ...policyTool,
       ...policy,
       ...running.findings,
-      ...(chosen && MODE_TRAITS[chosen].forwardsItself ? userspaceFindings(relay) : []),
+      ...(chosen && MODE_TRAITS[chosen].forwardsItself ? userspaceFindings(configuration) : []),
     ]),
   };
 }
@@ -109,16 +110,22 @@ async function examineMachine(
   };
 }
 
-const POLICIES: HostFinding = {
-  id: "userspace-source-address",
-  severity: "info",
-  summary: "In userspace mode endpoints see this node as the client",
-  evidence: [
-    "NetworkPolicies that allow nodes allow every pod that comes by a Service",
-    "client addresses are lost, also with externalTrafficPolicy: Local",
-  ],
-  cure: "take a kernel mode where policies or client addresses matter",
-};
+/** Returns the finding that endpoints do not see clients. */
+function sourceAddressFinding(isEnforced: boolean): HostFinding {
+  return {
+    id: "userspace-source-address",
+    severity: "info",
+    summary: "In userspace mode endpoints see this node as the client",
+    evidence: [
+      isEnforced
+        ? "only kube-relay judges relayed connections by the client; other enforcers of " +
+          "NetworkPolicies see this node"
+        : "NetworkPolicies that allow nodes allow every pod that comes by a Service",
+      "client addresses are lost, also with externalTrafficPolicy: Local",
+    ],
+    cure: "use a kernel mode if policies or client addresses matter",
+  };
+}
 
 const ANYIP: HostFinding = {
   id: "userspace-anyip",
@@ -130,12 +137,16 @@ const ANYIP: HostFinding = {
 
 /** Findings for a start in userspace mode. */
 function userspaceFindings(
-  { addressMode }: Pick<RelayOptions, "addressMode">,
+  { relay: { addressMode }, proxy: { networkPolicy } }: Pick<
+    LoadedConfiguration,
+    "relay" | "proxy"
+  >,
 ): readonly HostFinding[] {
-  if (addressMode === "anyip") return [{ ...ANYIP, severity: "warning" }, POLICIES];
-  if (addressMode !== "auto") return [POLICIES];
+  const source = sourceAddressFinding(networkPolicy.enabled);
+  if (addressMode === "anyip") return [{ ...ANYIP, severity: "warning" }, source];
+  if (addressMode !== "auto") return [source];
   const when = "--address-mode=auto takes such a route from 1,000 addresses on";
-  return [{ ...ANYIP, evidence: [...ANYIP.evidence, when] }, POLICIES];
+  return [{ ...ANYIP, evidence: [...ANYIP.evidence, when] }, source];
 }
 
 /** The capabilities that kube-relay's tools have use for, by their number in `linux/capability.h`. */
@@ -149,9 +160,9 @@ const NUMBERS: Readonly<Record<string, bigint>> = {
 };
 
 /**
- * Those of {@linkcode NUMBERS} that a tool gets from us; undefined where that can't be found out. `cat`
- * reads its own: a tool's rights are what counts (those of root, or ambient ones of a unit), and the
- * file is closed to Deno itself.
+ * Returns the capabilities of {@linkcode NUMBERS} that a started tool has; undefined if they cannot
+ * be determined. `cat` reads its own file: the rights of tools count (those of root, or the ambient
+ * ones of a unit), and Deno itself may not open the file.
  */
 export async function toolCapabilities(
   { commands }: { readonly commands: CommandRunner },

@@ -1,4 +1,5 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
 import { FakePolicyBackend } from "../../../tests/support/fakes/fake_policy_backend.ts";
 import { writeKubeconfig } from "../../../tests/support/builders/kubeconfig_file.ts";
 import {
@@ -31,16 +32,18 @@ const BACKENDS: BackendTable = Object.fromEntries(
   }]),
 );
 
-/** What k3s says of itself at its Node. */
+/** The annotation with which k3s describes its arguments at its Node. */
 const K3S = { "k3s.io/node-args": '["server"]' };
 
 interface Machine extends FakeHost {
   readonly env?: Readonly<Record<string, string>>;
   readonly clock?: Dependencies["clock"];
-  /** What `sysctl` prints of the settings of bridges. @default {there are none} */
+  /** The output of `sysctl` for the settings of bridges. @default {there are none} */
   readonly bridges?: string;
   /** Receives the modes that were probed. */
   readonly asked?: BackendMode[];
+  /** @default {BACKENDS} */
+  readonly backends?: BackendTable;
 }
 
 interface Run {
@@ -56,7 +59,7 @@ async function doctor(
   machine: Machine = {},
 ): Promise<Run> {
   const texts = { out: "", err: "" };
-  const { env = {}, clock = new FakeClock(), bridges: stdout = "" } = machine;
+  const { env = {}, clock = new FakeClock(), bridges: stdout = "", backends = BACKENDS } = machine;
   const dependencies: Dependencies = {
     clock,
     network: new FakeNetwork(),
@@ -64,7 +67,7 @@ async function doctor(
       .on("cat /proc/self/status", { stdout: "CapEff:\t1000\n" })
       .on("sysctl net.bridge", { stdout }),
     random: () => 0.5,
-    backends: BACKENDS,
+    backends,
     hostChecks: fakeHostChecks(machine, machine.asked),
     policyBackends: { nftables: (_, { family }) => new FakePolicyBackend(family) },
     process: {
@@ -100,7 +103,7 @@ Deno.test("doctor exits with 0 if kube-relay can run here", () =>
     assertEquals([report.api.state, report.relay.state], ["not configured", "not running"]);
   }));
 
-Deno.test("doctor ends with 1 for a mode that cannot be had and for what blocks", () =>
+Deno.test("doctor exits with 1 for an unavailable mode and for a blocking finding", () =>
   withFolder(async (folder) => {
     const probes = { nftables: [missingFeature("nft")] };
     const wanted = await doctor(folder, ["--mode=nftables"], { probes });
@@ -114,7 +117,7 @@ Deno.test("doctor ends with 1 for a mode that cannot be had and for what blocks"
     assertEquals([blocked.code, blocked.report.findings.map(({ id }) => id)], [1, ["b", "a"]]);
   }));
 
-Deno.test("doctor reports which modes auto passes over and why", () =>
+Deno.test("doctor reports the modes that auto skips, with the reasons", () =>
   withFolder(async (folder) => {
     const probes = { nftables: [missingFeature("nft")] };
     const { report } = await doctor(folder, ["--mode=auto"], { probes });
@@ -193,7 +196,7 @@ Deno.test("doctor reads of the own Node how k3s was started", () =>
     assertEquals(asked.at(-1)?.nodeAnnotations, undefined);
   }));
 
-Deno.test("doctor reports what keeps --network-policy from enforcing everything", () =>
+Deno.test("doctor reports the obstacles to --network-policy", () =>
   withFolder(async (folder) => {
     await using fake = await FakeApiServer.start();
     const [file, policyFile] = [`${folder}/kubeconfig`, `${folder}/policies`];
@@ -238,6 +241,20 @@ Deno.test("doctor reports what keeps --network-policy from enforcing everything"
     assertEquals(named.report.findings.map(({ id, evidence }) => [id, ...evidence]), [
       ["policy-tool", "nftables: nft: no nft (get nft)"],
     ]);
+    const relaying = ["--mode=userspace", `--kubeconfig=${file}`, "--network-policy"];
+    const { report: { findings } } = await doctor(folder, relaying, {
+      ...lacking,
+      backends: { userspace: (_, { family }) => new FakeBackend(family) },
+    });
+    const byId = new Map(findings.map((finding) => [finding.id, finding]));
+    assertStringIncludes(
+      byId.get("policy-tool")?.summary ?? "",
+      "would not cover direct pod-to-pod traffic",
+    );
+    assertStringIncludes(
+      byId.get("userspace-source-address")?.evidence[0] ?? "",
+      "only kube-relay judges relayed connections by the client",
+    );
   }));
 
 Deno.test("doctor reports how a running kube-relay does", () =>

@@ -28,7 +28,7 @@ function factLines(
   const { hostname, kernel, uid, capabilities, toolsPath } = machine;
   const user = uid === 0 ? "root" : uid === undefined ? "unknown user" : `user ${uid}`;
   const rights = capabilities === undefined
-    ? "what its tools may do could not be found out"
+    ? "the rights of its tools could not be determined"
     : capabilities.length === 0
     ? "its tools have no capability of use here"
     : `its tools have ${capabilities.join(", ")}`;

@@ -88,7 +88,7 @@ Deno.test("renderDoctor() keeps to the width, whatever was found", () => {
   }
 });
 
-Deno.test("renderDoctor() lets nothing of what was found move the cursor", () => {
+Deno.test("renderDoctor() lets no text of the machine move the cursor", () => {
   const evil = "a\x1b[2Jb\rc\u202ed";
   const text = renderDoctor({
     ...REPORT,
@@ -99,7 +99,7 @@ Deno.test("renderDoctor() lets nothing of what was found move the cursor", () =>
   assert(!/[\x00-\x09\x0b-\x1f\u202e]/.test(text), JSON.stringify(text));
 });
 
-Deno.test("renderDoctor() colours only where it is asked to, and the text is the same", () => {
+Deno.test("renderDoctor() colours only if it is asked to, and the text is the same", () => {
   const colored = renderDoctor(REPORT, { color: true });
   assertStringIncludes(colored, "\x1b[");
   // deno-lint-ignore no-control-regex -- colours

@@ -89,7 +89,7 @@ async function ask(
   }
 }
 
-/** Connects for a few questions. Throws what they throw, and where no answer comes in time. */
+/** Connects for a few questions. Throws their errors, and an error if no answer arrives in time. */
 export async function withApiClient<T>(
   { clock }: Pick<Dependencies, "clock">,
   { auth, signal }: { readonly auth: KubeAuth; readonly signal: AbortSignal },

@@ -30,7 +30,7 @@ interface ExaminedModes {
 const KERNEL_MODES_OF_AUTO: readonly BackendMode[] = AUTO_ORDER
   .filter((mode) => !MODE_TRAITS[mode].forwardsItself);
 
-/** All modes, those of `auto` first. */
+/** All modes; those that `auto` tries come first. */
 const ALL_MODES: readonly BackendMode[] = [
   ...KERNEL_MODES_OF_AUTO,
   ...BACKEND_MODES.filter((mode) => !KERNEL_MODES_OF_AUTO.includes(mode)),
@@ -94,7 +94,7 @@ async function choose(
       severity: "blocking",
       summary: "kube-relay would not start in the given mode",
       evidence: [error.message],
-      cure: "install what is missing, or use --proxy-mode=auto",
+      cure: "install the missing parts, or use --proxy-mode=auto",
     };
     return { choice: { request, reasons: [error.message] }, findings: [finding] };
   }

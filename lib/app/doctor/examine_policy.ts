@@ -3,7 +3,7 @@ import type { KubeAuth } from "../../kube/kube_auth.ts";
 import { loadKubeAuth } from "../../kube/kubeconfig.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { createSysctl } from "../../os/sysctl.ts";
-import type { BackendMode } from "../../proxy/backend.ts";
+import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { BRIDGE_SETTINGS } from "../run/bridge_settings.ts";
@@ -16,13 +16,20 @@ import { withApiClient } from "./examine_api.ts";
 interface PolicyExamination {
   readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
   readonly signal: AbortSignal;
+  /** The mode of Services that a start would choose. */
+  readonly mode?: BackendMode;
+  /** The results of the probes of all modes: no probe runs twice. */
+  readonly modes: readonly Pick<DoctorMode, "features" | "mode">[];
 }
 
-type PolicyDependencies = Pick<Dependencies, "clock" | "process" | "commands">;
+type PolicyDependencies = Pick<
+  Dependencies,
+  "clock" | "process" | "commands" | "policyBackends"
+>;
 
 /**
- * What keeps a start with `--network-policy` from enforcing all of it, except for a missing tool. Without
- * the flag nothing does.
+ * Finds obstacles that keep a start with `--network-policy` from enforcing all policies. Returns
+ * nothing without the flag.
  */
 export async function examinePolicy(
   dependencies: PolicyDependencies,
@@ -30,36 +37,33 @@ export async function examinePolicy(
 ): Promise<readonly HostFinding[]> {
   if (!examination.configuration.proxy.networkPolicy.enabled) return [];
   const findings = await Promise.all([
+    examineTool(dependencies, examination),
     examineBridge(dependencies, examination),
     examineAccess(dependencies, examination),
   ]);
   return findings.flat();
 }
 
-/** Why no tool can enforce policies, by what the test of the modes found: it need not be tried twice. */
-export async function examinePolicyTool(
-  { policyBackends }: Pick<Dependencies, "policyBackends">,
-  { configuration: { proxy: { networkPolicy } }, modes }: {
-    readonly configuration: Pick<LoadedConfiguration, "proxy">;
-    readonly modes: readonly Pick<DoctorMode, "features" | "mode">[];
-  },
+async function examineTool(
+  { policyBackends }: PolicyDependencies,
+  { configuration: { proxy: { networkPolicy } }, mode, modes }: PolicyExamination,
 ): Promise<readonly HostFinding[]> {
-  if (!networkPolicy.enabled) return [];
   const probeMode = (wanted: BackendMode) =>
     Promise.resolve(modes.find(({ mode }) => mode === wanted)?.features ?? []);
-  const { tool, refusal } = await findPolicyTool({
-    hostChecks: { probeMode },
-    ...(policyBackends && { policyBackends }),
-  }, { request: networkPolicy.mode });
+  const dependencies = { hostChecks: { probeMode }, ...(policyBackends && { policyBackends }) };
+  const { tool, refusal } = await findPolicyTool(dependencies, { request: networkPolicy.mode });
   if (refusal === undefined) return [];
   return [{
     id: "policy-tool",
     severity: "warning",
-    summary: "NetworkPolicies would not be enforced: this machine lacks what they need",
+    summary: mode && MODE_TRAITS[mode].forwardsItself
+      ? "NetworkPolicies would not cover direct pod-to-pod traffic: this machine lacks a " +
+        "working tool; kube-relay judges what it relays"
+      : "NetworkPolicies would not be enforced: this machine lacks a working tool",
     evidence: [`${tool}: ${refusal}`],
     cure: networkPolicy.mode === "auto"
-      ? "provide what is missing"
-      : "provide what is missing, or use --network-policy-mode=auto",
+      ? "install the missing parts"
+      : "install the missing parts, or use --network-policy-mode=auto",
   }];
 }
 
@@ -112,7 +116,7 @@ async function examineAccess(
       severity: "warning",
       summary:
         "NetworkPolicies would not be enforced: the API server does not let kube-relay read " +
-        "what they need",
+        "pods, namespaces or NetworkPolicies",
       evidence: [
         `no right to ${missing.missing.join(", ")}, by ${method}${file ? ` of ${file}` : ""}`,
         `missing rule: ${missing.clusterRole}`,

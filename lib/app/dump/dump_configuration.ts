@@ -75,7 +75,7 @@ const RELAY_FIELDS = fields({
 /** Both. */
 export const CONFIGURATION = fields({ proxy: PROXY_FIELDS, relay: RELAY_FIELDS });
 
-/** What a dump says of the machine in one IP family. */
+/** The facts about the machine in a dump, for one IP family. */
 export const MACHINE_FACTS = optional(fields({
   features: table(flag),
   beLiberal: optional(flag),

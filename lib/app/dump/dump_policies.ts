@@ -1,4 +1,6 @@
-/** What a dump has of NetworkPolicies besides their objects. */
+/**
+ * The section of a dump for the NetworkPolicy controller; their objects are elsewhere in the dump.
+ */
 import { fields, flag, ipFamily, list, number, optional, plainText } from "./dump_value.ts";
 
 /** The section; the path of the kubeconfig is not in it. */

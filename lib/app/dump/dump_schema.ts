@@ -24,7 +24,7 @@ import {
   time,
 } from "./dump_value.ts";
 
-/** What `kind` says. */
+/** The value of `kind` in a dump. */
 export const DUMP_KIND = "kube-relay dump";
 
 /** The version of the format; another number is another set of fields. */
@@ -54,7 +54,7 @@ const inputs = {
   objects: dumpedObjects(SERVICE_KINDS),
 };
 
-/** With what a run that enforces NetworkPolicies has besides. */
+/** Includes the parts of a run that enforces NetworkPolicies. */
 const readInputs = {
   ...inputs,
   objects: dumpedObjects(SERVICE_KINDS, { optional: POLICY_KINDS }),
@@ -81,7 +81,9 @@ export const DUMP_SCHEMA = fields({
   ...outcome,
 });
 
-/** What a dump is planned from. The rest is half of it, and takes its time to check. */
+/**
+ * The fields from which a plan is computed. The rest is half of a dump and is expensive to check.
+ */
 export const INPUT_PART = fields({
   ...identity,
   ...readInputs,
@@ -110,7 +112,7 @@ export function withControllers(
 /** A dump. */
 type Dump = v.InferOutput<typeof DUMP_SCHEMA>;
 
-/** A dump that is to be planned. */
+/** A dump from which a plan is computed. */
 export type InputDump = v.InferOutput<typeof INPUT_PART>;
 
 /** A dump to be written: its long lists are made while they are written. */

@@ -38,7 +38,7 @@ const port = v.pipe(
 
 const servicePort = v.pipe(ownText, v.transform((text) => text as ServicePortKey));
 
-/** What could not be brought into effect. */
+/** The addresses and ServicePorts that could not be applied. */
 export const QUARANTINED = list(fields({
   key: servicePort,
   address: optional(ownText),

@@ -5,7 +5,9 @@ import { IP_FAMILIES, tryParseIpAddress } from "../../net/ip_address.ts";
 
 const TEXT = "has to be text";
 
-/** What stands in a dump ends on terminals: no control, no text direction, no line break. */
+/**
+ * Text that is safe to print on a terminal: no control characters, text direction or line breaks.
+ */
 const PLAIN = /^[^\p{Cc}\p{Cf}\p{Zl}\p{Zp}]*$/u;
 
 /** Longest name of an object, of the node, or of a feature. */
@@ -17,7 +19,7 @@ export const plainText = v.pipe(
   v.regex(PLAIN, "has to be text without control characters"),
 );
 
-/** Text that others made: of a tool, a library, the API server. Secrets are taken out of it. */
+/** Text of other programs: of a tool, a library, the API server. Secrets are removed from it. */
 export const foreignText = v.string(TEXT);
 
 /** Text that kube-relay made itself, in one line. */
@@ -30,14 +32,14 @@ export const flag = v.boolean("has to be true or false");
 
 export const number = v.pipe(
   v.number("has to be a number"),
-  v.finite("has to be a number that is not without end"),
+  v.finite("has to be a finite number"),
 );
 
 /** A moment as RFC 3339 has it. */
 export const time = v.pipe(
   v.string(TEXT),
   v.regex(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/, "has to be a time such as 2026-01-02T03:04:05Z"),
-  v.check((text) => !Number.isNaN(Date.parse(text)), "has to be a time that there is"),
+  v.check((text) => !Number.isNaN(Date.parse(text)), "has to be a valid time"),
 );
 
 /** Name of an object or of a node. The characters are those that rules and chains may have. */
@@ -89,7 +91,7 @@ export function list<Entry extends v.GenericSchema>(entry: Entry): v.ArraySchema
   return v.array(entry, "has to be a list");
 }
 
-/** Fields whose names are not known before, such as those of counters. */
+/** Fields with names that are not known in advance, such as those of counters. */
 export function table<Value extends v.GenericSchema>(
   value: Value,
 ): v.RecordSchema<typeof objectName, Value, string> {

@@ -23,7 +23,7 @@ const SCHEMA = fields({
   ])),
 });
 
-/** What is written of a value. */
+/** Returns a value as it appears in a dump. */
 function written(value: unknown): unknown {
   return JSON.parse(JSON.stringify(pickAllowed(value, SCHEMA)));
 }
@@ -44,7 +44,7 @@ Deno.test("pickAllowed() leaves out every field that is not named, at any depth"
   });
 });
 
-Deno.test("pickAllowed() leaves out objects where the schema has a value, and kinds it doesn't know", () => {
+Deno.test("pickAllowed() leaves out objects if the schema has a value, and kinds it doesn't know", () => {
   assertEquals(written({ name: { token: "secret" }, entry: { kind: "c", one: 1 } }), {});
   assertEquals(written({ name: "web", ports: { token: "secret" }, counts: { a: { b: 1 } } }), {
     name: "web",
@@ -52,7 +52,7 @@ Deno.test("pickAllowed() leaves out objects where the schema has a value, and ki
   });
 });
 
-Deno.test("pickAllowed() takes secrets out of what others said, and of nothing else", () => {
+Deno.test("pickAllowed() removes secrets from text of other programs, and from no other text", () => {
   const text = "https://me:secret@192.0.2.1";
   assertEquals(written({ name: text, said: text }), {
     name: text,

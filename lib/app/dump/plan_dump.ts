@@ -67,7 +67,7 @@ function checkLists({ families, objects }: InputDump, source: string): void {
   const { length = 0 } = objects[NODE.plural] ?? [];
   if (length > 1) {
     throw new DumpError(
-      `Cannot plan ${source}: objects.nodes has to have one Node at most, the own one: it has ${length}`,
+      `Cannot plan ${source}: objects.nodes has to contain at most one Node, that of the dump: it contains ${length}`,
     );
   }
 }
@@ -81,7 +81,8 @@ function configurationOf(
   const networkPolicy = {
     ...defaults.networkPolicy,
     ...(policies && { ...policies.settings, mode: policies.tool ?? policies.settings.mode }),
-    enabled: policies !== undefined,
+    // Without a tool, kube-relay writes no rules.
+    enabled: policies?.tool !== undefined,
   };
   const proxy = { ...defaults, ...configuration.proxy, networkPolicy, mode };
   const [problem] = validateConfiguration(proxy);

@@ -4,13 +4,13 @@
  */
 import * as v from "valibot";
 
-/** The value is not allowed; or it is, and only the library can tell. */
+/** The value is not allowed, or only the library can decide. */
 export const REFUSED = Symbol("refused");
 
-/** Gives what the schema makes of a value, or {@linkcode REFUSED}. */
+/** Returns the value as the schema converts it, or {@linkcode REFUSED}. */
 type QuickReader = (value: unknown) => unknown;
 
-/** What is looked at of a schema, or of a step of one. */
+/** The fields of a schema, or of a step of one, that the reader looks at. */
 interface SchemaShape {
   readonly kind: string;
   readonly type: string;
@@ -24,7 +24,7 @@ interface SchemaShape {
   readonly requirement?: unknown;
 }
 
-/** Makes a reader. What it accepts and what comes of it is what the library accepts and makes. */
+/** Makes a reader. It accepts the same values as the library, with the same results. */
 export function quickReader(schema: v.GenericSchema): QuickReader {
   const { type, entries, item, wrapped, pipe } = shapeOf(schema);
   if (!isPlain(schema)) return libraryReader(schema);
@@ -47,7 +47,7 @@ function shapeOf(schema: v.GenericSchema): SchemaShape {
   return schema as unknown as SchemaShape;
 }
 
-/** Whether nothing stands in for what is not there. */
+/** Whether the schema requires a value and has no default. */
 function isPlain(schema: v.GenericSchema): boolean {
   const { type, fallback, ...rest } = shapeOf(schema);
   return rest.default === undefined && fallback === undefined && type !== "optional" &&
@@ -108,7 +108,7 @@ function pipeReader([base, ...steps]: readonly SchemaShape[]): QuickReader | und
     return (value) => typeof value === "string" && first(value) && second(value) ? value : REFUSED;
   }
   if (base?.type !== "number") return undefined;
-  // As in the library, what is not a number is none.
+  // NaN counts as no number, as in the library.
   return (value) =>
     typeof value === "number" && !Number.isNaN(value) && first(value) && second(value)
       ? value

@@ -7,7 +7,7 @@ import { quickReader, REFUSED } from "./quick_reader.ts";
 
 const PARTS: readonly v.GenericSchema[] = [DUMP_SCHEMA, INPUT_PART, OUTCOME_PART];
 
-/** What the library makes of it. */
+/** Returns the result of valibot. */
 function slowly(schema: v.GenericSchema, value: unknown): unknown {
   const result = v.safeParse(schema, value);
   return result.success ? result.output : REFUSED;
@@ -33,7 +33,7 @@ Deno.test("quickReader() reads a dump as the library does", () => {
   }
 });
 
-Deno.test("quickReader() accepts and refuses what the library does, whatever a dump has anywhere", () => {
+Deno.test("quickReader() accepts and refuses the same values as the library, anywhere in a dump", () => {
   const count = [...places(JSON.parse(testDump()))].length;
   const odd = fc.oneof(
     fc.jsonValue({ maxDepth: 2 }),
@@ -62,7 +62,7 @@ Deno.test("quickReader() accepts and refuses what the library does, whatever a d
   assertEquals(seen.refused > 0 && seen.read > 0, true, JSON.stringify(seen));
 });
 
-Deno.test("quickReader() leaves to the library what it does not know", () => {
+Deno.test("quickReader() leaves unknown schemas to the library", () => {
   const schemas: readonly v.GenericSchema[] = [
     v.pipe(v.string(), v.toUpperCase()),
     v.pipe(v.string(), v.minLength(2), v.maxLength(3), v.regex(/a/)),

@@ -14,7 +14,10 @@ const MAX_BYTES = 256 * 1024 * 1024;
 /** Most characters of a wrong value that are shown. */
 const LONGEST_VALUE = 40;
 
-/** A dump that cannot be used. The message names the path in it, the value, and what would be right. */
+/**
+ * Thrown for a dump that cannot be used. The message names the path in it, the value, and the
+ * remedy.
+ */
 export class DumpError extends Error {
   override name = "DumpError";
 }
@@ -68,7 +71,7 @@ export function checkDump<Part extends DumpPart>(
   checkIdentity(value, source);
   const read = quickReader(part)(value);
   if (read !== REFUSED) return read as v.InferOutput<Part>;
-  // The library says what is wrong with it.
+  // The library describes the fault.
   const result = v.safeParse(part, value, { abortEarly: true, abortPipeEarly: true });
   if (!result.success) throw new DumpError(`Cannot read ${source}: ${issueText(result.issues[0])}`);
   return result.output;
@@ -130,6 +133,6 @@ export async function readDumpedChanges(path: string): Promise<ChangesReport> {
 function missing(path: string, what: string): DumpError {
   return new DumpError(
     `The dump '${path}' does not contain ${what}: no kube-relay was running when it was made; ` +
-      "'kube-relay render --from FILE' prints what would be applied",
+      "'kube-relay render --from FILE' prints the planned rules",
   );
 }

@@ -89,7 +89,7 @@ for (const [path, value, said] of REFUSALS) {
   });
 }
 
-Deno.test("parseDump() refuses what is no JSON, cut off, or of another shape", () => {
+Deno.test("parseDump() refuses text that is not JSON, is truncated, or has another shape", () => {
   const text = testDump();
   for (const wrong of ["", "null", "[]", "7", '"text"', "kind: dump", text.slice(0, -1)]) {
     refusal(wrong);
@@ -103,7 +103,7 @@ Deno.test("parseDump() looks at the part that is wanted only", () => {
   assertThrows(() => parseDump(strange, { source, part: OUTCOME_PART }), DumpError, "status is 7");
 });
 
-Deno.test("parseDump() takes the depth of what it doesn't know, and does not follow it", () => {
+Deno.test("parseDump() checks the depth of unknown fields, and does not follow them", () => {
   const deep = `${"[".repeat(200_000)}${"]".repeat(200_000)}`;
   const text = testDump();
   parseDump(text.replace("{", `{"other":${deep},`), SOURCE);
@@ -113,7 +113,7 @@ Deno.test("parseDump() takes the depth of what it doesn't know, and does not fol
   );
 });
 
-Deno.test("parseDump() takes no field from a prototype, and gives none to it", () => {
+Deno.test("parseDump() takes no field from a prototype, and sets none", () => {
   const text = testDump().replace("{", '{"__proto__":{"polluted":true},');
   const dump = parseDump(text, SOURCE);
   assertEquals("polluted" in dump || "polluted" in {}, false);
@@ -123,7 +123,7 @@ Deno.test("parseDump() takes no field from a prototype, and gives none to it", (
   );
 });
 
-Deno.test("readDumpFile() names a file that is not there", async () => {
+Deno.test("readDumpFile() names a missing file", async () => {
   const { message } = await assertRejects(
     () => readDumpFile("/nowhere/node7.json", SOURCE),
     DumpError,

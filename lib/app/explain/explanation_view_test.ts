@@ -75,7 +75,7 @@ function explain(
   return explainEnds({ clock: new FakeClock() }, { from, to }, world);
 }
 
-/** What has to be said in each case, without the line breaks. */
+/** The sentences that each explanation must contain, without line breaks. */
 const CASES: readonly (readonly [
   name: string,
   from: string,
@@ -91,9 +91,9 @@ const CASES: readonly (readonly [
     "+ 10.180.0.1:8080 (this node)",
     "+ 10.180.1.1:8080 (on node-b)",
     "- 10.180.1.2:8080 (on node-b): not ready",
-    "stays 10.180.0.99: pods keep theirs",
-    "keeps its endpoint until it stays away for 10800 s",
-    "nothing is remembered of this client",
+    "stays 10.180.0.99: pods keep their address",
+    "keeps its endpoint until it has been idle for 10800 s",
+    "no endpoint is remembered for this client",
     "rule (nat): -I PREROUTING",
     "asked just now: it has all of it",
   ]],
@@ -114,7 +114,7 @@ const CASES: readonly (readonly [
     "CHANGES from 192.168.0.2 to an address of the node",
   ]],
   ["to its own node port", IPv4.localPodClient, "node:30080", [
-    "externalTrafficPolicy Local binds clients outside only, not pods and the node",
+    "externalTrafficPolicy Local applies to outside clients only, not to pods and the node",
   ]],
   ["a pod that may reach itself", IPv4.localPods[0], "172.30.0.41:80", [
     "10.180.0.1:8080 would get its own packet (hairpin)",
@@ -182,7 +182,7 @@ Deno.test("renderExplanation() lets no text of a manifest through that moves the
   }
 });
 
-Deno.test("renderExplanation() speaks of sockets where the kernel has no rules", async () => {
+Deno.test("renderExplanation() describes sockets if the kernel has no rules", async () => {
   const text = renderExplanation(await explain("node", "172.30.0.41:80", { mode: "userspace" }));
   assertStringIncludes(text, "looked just now: the sockets are as they should be");
 });

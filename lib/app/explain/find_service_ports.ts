@@ -3,7 +3,7 @@ import { ConfigurationError } from "../../config/load.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { serviceKey, type ServicePortKey } from "../../proxy/service_port_name.ts";
 
-/** Where to look. */
+/** The plans and names that are searched. */
 interface ServiceSearch {
   /** Of each IP family that was asked for. */
   readonly plans: readonly ProxyPlan[];
@@ -11,7 +11,7 @@ interface ServiceSearch {
   readonly all: ReadonlySet<string>;
 }
 
-/** So many names are offered for one that is not there. */
+/** The maximum number of similar names that an error suggests. */
 const MOST_OFFERED = 3;
 
 /** The ServicePorts that a plan has for a Service, given as `namespace/name`. */

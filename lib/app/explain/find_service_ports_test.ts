@@ -9,7 +9,7 @@ const PLAN = testProxyPlan([
   testServicePlan({ name: "web-2" }),
 ]);
 
-Deno.test("servicePortsOf() finds all ports of a Service, and none of one whose name begins alike", () => {
+Deno.test("servicePortsOf() finds all ports of a Service, and none of one with the same prefix", () => {
   assertEquals([...servicePortsOf(PLAN, "ns/web")], ["ns/web:http/TCP", "ns/web:https/TCP"]);
   assertEquals([...servicePortsOf(PLAN, "ns/we")], []);
 });
@@ -35,7 +35,7 @@ Deno.test("checkService() offers the same name elsewhere, then the nearest ones,
   );
 });
 
-Deno.test("checkService() takes a name without namespace for a wrong command line", () => {
+Deno.test("checkService() reports a name without namespace as a wrong command line", () => {
   for (const service of ["web", "/web", "ns/", "ns/web/http", ""]) {
     const error = refusal(service, ["ns/web"]);
     assertEquals([error instanceof ConfigurationError], [true], service);
@@ -46,7 +46,7 @@ Deno.test("checkService() takes a name without namespace for a wrong command lin
   );
 });
 
-Deno.test("checkService() distinguishes a Service that has nothing to serve from one that is not there", () => {
+Deno.test("checkService() distinguishes a Service without served ports from a missing one", () => {
   assertEquals(
     refusal("ns/headless", ["ns/headless"]).message,
     "Cannot show Service 'ns/headless': it has no port with an address of IPv4 to serve, as a " +

@@ -24,7 +24,7 @@ export type FromText =
     readonly isPod: boolean;
   };
 
-/** For whom it is. Without a port every one of the Service or address is meant. */
+/** A parsed TO. Without a port, it means every port of the Service or address. */
 export type ToText =
   | { readonly kind: "address"; readonly address: IpAddress } & PortText
   | { readonly kind: "node"; readonly port: Port; readonly protocol?: Protocol }
@@ -42,7 +42,7 @@ interface PortText {
   readonly protocol?: Protocol;
 }
 
-/** For help, and for whoever wrote something else. */
+/** For help, and for errors. */
 export const FROM_FORMS = "an address (10.1.2.3, or 10.1.2.3@eth0 with the interface by which it " +
   "arrives), NAMESPACE/ADDRESS or NAMESPACE/POD, 'node' or 'outside'";
 /** The same of the other end. */
@@ -50,7 +50,7 @@ export const TO_FORMS =
   "ADDRESS:PORT, [IPv6]:PORT, NAMESPACE/SERVICE[:PORT] with the port's name " +
   "or number, NAMESPACE/POD:PORT, or node:NODEPORT; each with /UDP or /SCTP behind a port that is not TCP's";
 
-/** Reads FROM. Throws a ConfigurationError that says what would be right. */
+/** Parses FROM. Throws a ConfigurationError with the expected forms. */
 export function parseFrom(text: string): FromText {
   if (text === "node" || text === "outside") return { kind: text };
   const [, namespace, host = "", interfaceName] =
@@ -69,7 +69,7 @@ export function parseFrom(text: string): FromText {
   };
 }
 
-/** Reads TO. Throws a ConfigurationError that says what would be right. */
+/** Parses TO. Throws a ConfigurationError with the expected forms. */
 export function parseTo(text: string): ToText {
   return parseNode(text) ?? parseAddress(text) ?? parseService(text) ??
     raise(wrong("TO", text, `expected ${TO_FORMS}`));
@@ -191,7 +191,7 @@ function wrongFrom(
     return wrong(
       "FROM",
       text,
-      "pods are known by name only where NetworkPolicies are enforced; " +
+      "pods are known by name only if NetworkPolicies are enforced; " +
         `'kubectl get pod -o wide' shows it, for ${namespace}/ADDRESS`,
     );
   }

@@ -13,7 +13,7 @@ import { type FromText, parseFrom, parseTo, type ToText } from "./packet_end_tex
 import { destinationsOf } from "./packet_destinations.ts";
 import { PacketEndsError, type PacketScope } from "./packet_destinations.ts";
 
-/** What two ends come to. */
+/** The packets between two ends, with the assumptions made. */
 interface PacketEnds {
   /** At least one; several where the port was left out, or both IP families are meant. */
   readonly packets: readonly Packet[];
@@ -28,8 +28,8 @@ const OUTSIDERS: Readonly<Record<IpFamily, readonly IpAddress[]>> = {
 };
 
 /**
- * The packets from FROM to TO. Throws a ConfigurationError for what cannot be read, a
- * {@linkcode PacketEndsError} for what is not there.
+ * Returns the packets from FROM to TO. Throws a ConfigurationError for invalid text, and a
+ * {@linkcode PacketEndsError} for an unknown object.
  */
 export function readPacketEnds(
   { from, to }: { readonly from: string; readonly to: string },
@@ -38,7 +38,7 @@ export function readPacketEnds(
   return resolvePacketEnds({ from: parseFrom(from), to: parseTo(to) }, world);
 }
 
-/** As {@linkcode readPacketEnds}, of what was read before. */
+/** As {@linkcode readPacketEnds}, for parsed ends. */
 function resolvePacketEnds(
   { from, to }: { readonly from: FromText; readonly to: ToText },
   world: PacketScope,
@@ -56,7 +56,7 @@ function resolvePacketEnds(
   return { packets, assumptions: [...assumptions] };
 }
 
-/** For what the node sends to a loopback address, the kernel takes that one as source. */
+/** If the node sends to a loopback address, the kernel uses the same address as the source. */
 function sentTo(to: IpAddress, sender: PacketSender): PacketSender {
   return sender.kind === "node" && isLoopback(to) ? { ...sender, address: to } : sender;
 }

@@ -26,7 +26,7 @@ const SERVICES: readonly Service[] = [
   testService("old", { clusterIP: "172.30.0.42" }),
   testService("headless", { clusterIP: "None" }),
   testService("alias", { type: "ExternalName", clusterIP: "" }),
-  testService("theirs", { clusterIP: "172.30.0.43" }, {
+  testService("foreign", { clusterIP: "172.30.0.43" }, {
     metadata: { labels: { "service.kubernetes.io/service-proxy-name": "other" } },
   }),
   testService("portless", { clusterIP: "172.30.0.44", ports: [] }),
@@ -116,7 +116,7 @@ for (
     [IPv4.client, `outside ${IPv4.client}`, true],
   ] as const
 ) {
-  Deno.test(`readPacketEnds() finds the interface of ${from} where pods are known by theirs`, () => {
+  Deno.test(`readPacketEnds() finds the interface of ${from} if pods are known by their interface`, () => {
     assertEquals(texts(from, "172.30.0.41:80", BRIDGED), [`${expected} -> 172.30.0.41 80 TCP`]);
     const { assumptions } = readPacketEnds({ from, to: "172.30.0.41:80" }, BRIDGED);
     assertEquals(assumptions.length > 0, assumed, assumptions.join());
@@ -131,7 +131,7 @@ const WRONG_USE: readonly (readonly [from: string, to: string, says: string])[] 
   [
     "default/web-0",
     "172.30.0.41:80",
-    "pods are known by name only where NetworkPolicies are enforced",
+    "pods are known by name only if NetworkPolicies are enforced",
   ],
   ["10.0.0.1@a/b", "172.30.0.41:80", "no interface can be called 'a/b'"],
   ["node", "", "expected ADDRESS:PORT"],
@@ -154,7 +154,7 @@ const NOT_THERE: readonly (readonly [from: string, to: string, says: string])[] 
   ["node", `${NS}/wbe`, `did you mean '${NS}/web'?`],
   ["node", `${NS}/headless`, "it is headless; DNS gives its clients"],
   ["node", `${NS}/alias`, "it is an ExternalName"],
-  ["node", `${NS}/theirs`, "another proxy serves it"],
+  ["node", `${NS}/foreign`, "another proxy serves it"],
   ["node", `${NS}/portless`, "no cluster IP of IPv4 or IPv6, or no port"],
   ["node", `${NS}/web:8080`, "it has http 80/TCP, dns 53/UDP"],
   ["node", `${NS}/web:dns/TCP`, "Cannot find port 'dns' of TCP"],
@@ -165,14 +165,14 @@ const NOT_THERE: readonly (readonly [from: string, to: string, says: string])[] 
 ];
 
 for (const [from, to, says] of NOT_THERE) {
-  Deno.test(`readPacketEnds() says what is in the way of '${from}' to '${to}'`, () => {
+  Deno.test(`readPacketEnds() gives the obstacle of '${from}' to '${to}'`, () => {
     const error = assertThrows(() => texts(from, to), PacketEndsError, says);
     // deno-lint-ignore no-control-regex
     assert(!/[\x00-\x1f]/.test(error.message), JSON.stringify(error.message));
   });
 }
 
-Deno.test("readPacketEnds() says that it does not know the node", () => {
+Deno.test("readPacketEnds() reports that it does not know the node", () => {
   const unknown = { ...WORLD, nodeAddresses: [] };
   assertThrows(() => texts("node", "172.30.0.41:80", unknown), PacketEndsError, "no IPv4 address");
 });

@@ -1,5 +1,6 @@
 /**
- * What the tools ask about NetworkPolicies: of objects that were read, or of the running process.
+ * Answers the questions of the tools about NetworkPolicies, from objects that were read or from the
+ * running process.
  *
  * @module
  */

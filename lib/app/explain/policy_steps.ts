@@ -50,7 +50,7 @@ export async function explainWithPolicies(
   try {
     report = await explain({ from: from ?? ends.from, to: ends.to });
   } catch (error) {
-    // The name of a Service counts before that of a pod.
+    // The name of a Service takes precedence over that of a pod.
     const to = await podReceiver(from ?? ends.from, ends.to, questions);
     if (to === undefined) throw error;
     report = await explain({ from: from ?? ends.from, to });
@@ -79,6 +79,7 @@ async function addPolicies(
     to,
     transport: { protocol, port: parsePort(port) },
     ...(isLocal && from.kind === "node" && { isFromOwnNode: true }),
+    ...(isLocal && nodeAddresses.includes(to) && { isToOwnNode: true }),
   });
   // The node of a remote endpoint sees what this node made of the source.
   const seen = receivers.map((each) => each.seesNode && !each.isLocal ? node : undefined);

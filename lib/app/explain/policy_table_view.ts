@@ -11,7 +11,10 @@ const MOST_NAMED = 4;
 const MOST_SHOWN = 26;
 const NAME_WIDTH = 8;
 
-/** Each IP family: the groups, then who reaches whom. Families with the same table are one. */
+/**
+ * Shows the groups and the table of connections for each IP family. Families with the same table
+ * share one.
+ */
 export function renderTables(tables: readonly ConnectionTable[], look: TextLook = {}): string {
   const view = textStyle(look);
   const byContent = Map.groupBy(

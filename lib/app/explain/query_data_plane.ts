@@ -34,7 +34,7 @@ async function kernelOf(
 ): Promise<KernelState> {
   const { service, verdict } = explanation;
   if (service === undefined || verdict.kind === "unclaimed") {
-    return { kind: "not asked", why: "nothing of a Service carries this packet" };
+    return { kind: "not asked", why: "no rule of a Service handles this packet" };
   }
   try {
     const differences = await differencesOf(backend, plan, explanation);

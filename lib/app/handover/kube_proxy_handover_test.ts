@@ -19,10 +19,10 @@ const ALIVE: HostFinding = {
 const LEFT: HostFinding = { ...ALIVE, id: "kube-proxy-leftovers-iptables", severity: "warning" };
 const POLICIES: HostFinding = { ...ALIVE, id: "kube-router-policies", severity: "info" };
 
-/** What k3s says of itself. */
+/** The annotation with which k3s describes its arguments. */
 const ANNOTATIONS = { "k3s.io/node-args": '["server"]' };
 
-/** A machine on which kube-proxy runs as long as `alive`; what is asked of it is noted. */
+/** A machine on which kube-proxy runs as long as `alive`; queries are recorded. */
 class Stage {
   readonly clock = new FakeClock();
   readonly logger = new MemoryLogger();

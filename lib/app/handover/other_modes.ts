@@ -13,8 +13,9 @@ interface OtherModesOptions {
 }
 
 /**
- * Removes what kube-relay left in other modes. A file in the state directory lists the modes that have
- * run: without it the demo on a node of a cluster would remove the rules of the kube-relay there.
+ * Removes the leftovers of kube-relay's other modes. A file in the state directory lists the modes
+ * that have run: without it the demo on a node of a cluster would remove the rules of the
+ * kube-relay there.
  */
 export class OtherModes {
   readonly #dependencies: Dependencies & { readonly logger: Logger };

@@ -22,7 +22,7 @@ class Stage implements AsyncDisposable {
     return new Stage(await Deno.makeTempDir());
   }
 
-  /** A run in a mode: starts, and serves. Returns what is logged. */
+  /** Runs a mode: starts, and serves. Returns the log. */
   async run(mode: BackendMode, options: { serves?: boolean; stateDir?: string } = {}) {
     const { serves = true, stateDir = `${this.#folder}/state` } = options;
     const backend = (name: string) => (_: unknown, { family }: { family: "IPv4" | "IPv6" }) => {
@@ -67,14 +67,14 @@ Deno.test("OtherModes cleans up after a mode that has run before, once", async (
   assertEquals(await stage.run("iptables"), ["info addresses IPv4", "info addresses IPv6"]);
 });
 
-Deno.test("OtherModes remembers a mode that never came to serve", async () => {
+Deno.test("OtherModes remembers a mode that never served", async () => {
   await using stage = await Stage.create();
   await stage.run("iptables");
   assertEquals(await stage.run("userspace", { serves: false }), []);
   assertEquals(await stage.run("iptables"), ["info addresses IPv4", "info addresses IPv6"]);
 });
 
-Deno.test("OtherModes tries again at the next start what could not be removed", async () => {
+Deno.test("OtherModes retries failed removals at the next start", async () => {
   await using stage = await Stage.create();
   await stage.run("iptables");
   stage.failed = ["a chain"];
@@ -86,7 +86,7 @@ Deno.test("OtherModes tries again at the next start what could not be removed", 
   assertEquals((await stage.run("userspace")).length, 2);
 });
 
-Deno.test("OtherModes leaves all alone where it cannot keep a record", async () => {
+Deno.test("OtherModes removes nothing if it cannot keep a record", async () => {
   await using stage = await Stage.create();
   assertEquals(await stage.run("iptables", { stateDir: "/dev/null/state" }), [
     ...["warn undefined", "warn undefined", "warn undefined"],

@@ -13,7 +13,7 @@ function takeOver(
   return { logger, done: takeOverPolicies(dependencies, controller.signal) };
 }
 
-Deno.test("takeOverPolicies() removes for real, and logs what went and what did not", async () => {
+Deno.test("takeOverPolicies() removes the rules, and logs removals and failures", async () => {
   const { logger, done } = takeOver(({ dryRun }) =>
     Promise.resolve({ removed: [`dry: ${dryRun}`], failed: ["ipset X: in use"], kept: ["chain Y"] })
   );
@@ -26,7 +26,7 @@ Deno.test("takeOverPolicies() removes for real, and logs what went and what did 
   ]);
 });
 
-Deno.test("takeOverPolicies() logs a failure and goes on, but ends with the signal", async () => {
+Deno.test("takeOverPolicies() logs a failure and continues, but ends with the signal", async () => {
   const failing = takeOver(() => Promise.reject(new Error("broken")));
   await failing.done;
   assertEquals(failing.logger.lines.map(({ level }) => level), ["error"]);

@@ -22,9 +22,9 @@ export async function findKubeProxyAlive(
 }
 
 /**
- * Throws a {@linkcode KubeProxyAliveError} that says how to turn off kube-proxy: two proxies that write
- * rules for the same packets undo each other's. `--takeover` allows the start, as does a user without
- * root rights who serves manifests, as in the demo.
+ * Throws a {@linkcode KubeProxyAliveError} that says how to turn off kube-proxy: two proxies that
+ * write rules for the same packets undo each other's changes. `--takeover` allows the start, as
+ * does a user without root rights who serves manifests, as in the demo.
  */
 export async function admitStart(
   { hostChecks, process, logger }:
@@ -72,7 +72,7 @@ export async function showTakeover(
   const alive = await findKubeProxyAlive(hostChecks, { signal });
   print(alive ? `${alive.summary}:\n` : "No kube-proxy answers on this node.\n");
   for (const line of alive?.evidence ?? []) print(`  ${line}\n`);
-  print("Services would be served first; then, of what kube-proxy has on this machine:\n");
+  print("Services would be served first; then, for objects of kube-proxy on this machine:\n");
   const report = await hostChecks.removeKubeProxy({ dryRun: true, signal, ...options });
   if (report.removed.length === 0) print("there is nothing to remove.\n");
   printCleanupReport(dependencies, report, { dryRun: true });
@@ -86,7 +86,7 @@ async function showPolicyTakeover(
 ): Promise<void> {
   const { hostChecks, print } = dependencies;
   print(
-    "\nNetworkPolicies would be enforced first; then, of what kube-router or k3s enforces by:\n",
+    "\nNetworkPolicies would be enforced first; then, for policy rules of kube-router or k3s:\n",
   );
   const report = await hostChecks.removeKubeRouterPolicies({ dryRun: true, signal });
   if (report.removed.length === 0) print("there is nothing to remove.\n");

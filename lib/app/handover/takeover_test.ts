@@ -27,7 +27,7 @@ async function admit({ findings = [ALIVE], uid = 0, relay = {} }: Start): Promis
   return logger.lines.map(({ level, message }) => `${level} ${message}`);
 }
 
-Deno.test("admitStart() says nothing where no kube-proxy answers", async () => {
+Deno.test("admitStart() reports nothing if no kube-proxy answers", async () => {
   assertEquals(await admit({ findings: [] }), []);
 });
 
@@ -39,7 +39,7 @@ Deno.test("admitStart() refuses next to a live kube-proxy, and says where it is 
   }
 });
 
-Deno.test("admitStart() goes on with --takeover, and for a plain user's manifests", async () => {
+Deno.test("admitStart() continues with --takeover, and for a plain user's manifests", async () => {
   assertEquals(await admit({ relay: { takeover: true } }), [
     "warn A kube-proxy runs on this node; it is taken over from once Services work here",
   ]);
@@ -48,7 +48,7 @@ Deno.test("admitStart() goes on with --takeover, and for a plain user's manifest
   ]);
 });
 
-Deno.test("showTakeover() prints what would go and how, and removes nothing", async () => {
+Deno.test("showTakeover() prints the removals with their commands, and removes nothing", async () => {
   const asked: boolean[] = [];
   const hostChecks: HostChecks = {
     ...fakeHostChecks({ findings: [ALIVE] }),

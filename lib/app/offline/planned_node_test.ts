@@ -11,7 +11,9 @@ import { DumpError } from "../dump/read_dump.ts";
 import type { PlanNodeDependencies } from "./plan_objects.ts";
 import { planRunningNode } from "./planned_node.ts";
 
-/** Plans the node behind a socket that answers so; `facts` gets what a backend is made with. */
+/**
+ * Plans the node behind a socket with these answers; `facts` receives the options of each backend.
+ */
 async function plan(
   answer: unknown,
   facts: (MachineFacts | undefined)[] = [],
@@ -45,7 +47,7 @@ async function plan(
   }
 }
 
-Deno.test("planRunningNode() plans what the running process has, with what it found", async () => {
+Deno.test("planRunningNode() plans the objects and facts of the running process", async () => {
   const facts: (MachineFacts | undefined)[] = [];
   const planned = await plan(JSON.parse(testDump()), facts);
   assertEquals(
@@ -62,13 +64,13 @@ Deno.test("planRunningNode() plans what the running process has, with what it fo
   ]);
 });
 
-Deno.test("planRunningNode() does not take a family that the process leaves alone for one in order", async () => {
+Deno.test("planRunningNode() does not report a family as correct that the process does not serve", async () => {
   const error = await assertRejects(() => plan(JSON.parse(testDump()), [], ["IPv6"]), DumpError);
   assertStringIncludes(error.message, "Cannot plan IPv6 of the dump of kube-relay at '");
   assertStringIncludes(error.message, ": IPv4 is all that it serves");
 });
 
-Deno.test("planRunningNode() says so where the process knows no dump, or gives a strange one", async () => {
+Deno.test("planRunningNode() reports a process that knows no dump, or gives an invalid one", async () => {
   await assertRejects(() => plan(undefined), ControlError, "it may be an older release");
   await assertRejects(() => plan({ kind: "status" }), DumpError, "it is not a dump");
 });
@@ -85,7 +87,7 @@ Deno.test("planRunningNode() refuses two states of one family, and a second Node
   await assertRejects(
     () => plan({ ...dump, objects: { ...objects, nodes } }),
     DumpError,
-    "objects.nodes has to have one Node at most, the own one: it has 2",
+    "objects.nodes has to contain at most one Node, that of the dump: it contains 2",
   );
 });
 

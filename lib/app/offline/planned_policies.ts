@@ -3,6 +3,7 @@ import { NODE } from "../../api/kinds/node.ts";
 import { syncPeriodsOf } from "../../config/configuration.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
+import type { InterfaceAddress } from "../../os/network.ts";
 import type { PolicyPlan } from "../../policy/policy_plan.ts";
 import { PolicyPlanner } from "../../policy/policy_planner.ts";
 import type { Dependencies } from "../dependencies.ts";
@@ -26,7 +27,11 @@ export function planPolicies(
     PlannedNode,
     "configuration" | "informers" | "nodeName"
   >,
-  family: IpFamily,
+  { family, addresses = [] }: {
+    readonly family: IpFamily;
+    /** Those of the machine. @default {the machine is not known} */
+    readonly addresses?: readonly InterfaceAddress[];
+  },
 ): PlannedPolicies | undefined {
   const { networkPolicy } = proxy;
   const state = networkPolicy.enabled ? policyStateOf(informers) : undefined;
@@ -34,7 +39,7 @@ export function planPolicies(
   const create = dependencies.policyBackends?.[tool];
   if (state === undefined || create === undefined) return undefined;
   const node = informers.of(NODE).get(nodeName);
-  const settings = policySettings(networkPolicy, { family, node });
+  const settings = policySettings(networkPolicy, { family, node, addresses });
   const planner = new PolicyPlanner(state, { family, nodeName, ...settings });
   planner.update();
   const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, tool);

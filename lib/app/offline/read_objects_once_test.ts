@@ -48,7 +48,7 @@ async function read(argv: readonly string[], { clock }: { readonly clock: FakeCl
   );
 }
 
-Deno.test("readObjectsOnce() takes manifests as they are, and leaves no watch behind", async () => {
+Deno.test("readObjectsOnce() reads the current manifests, and leaves no watch behind", async () => {
   const folder = await Deno.makeTempDir();
   try {
     await Deno.writeTextFile(`${folder}/web.yaml`, SERVICE_TEXT);
@@ -71,7 +71,7 @@ Deno.test("readObjectsOnce() refuses a path that leads nowhere: it would be a cl
   );
 });
 
-Deno.test("readObjectsOnce() gives up an API server that does not answer, and says why", async () => {
+Deno.test("readObjectsOnce() gives up an API server that does not answer, and gives the reason", async () => {
   const clock = new FakeClock();
   const url = `http://127.0.0.1:${unusedPort()}`;
   let failure: unknown;

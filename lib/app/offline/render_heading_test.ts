@@ -32,7 +32,7 @@ Deno.test("renderHeading() counts ports and Services", () => {
   );
 });
 
-Deno.test("renderHeading() says what was assumed, in comments of at most 80 columns", () => {
+Deno.test("renderHeading() prints the assumptions, in comments of at most 80 columns", () => {
   const lines = heading({ isNodeKnown: false, asksKernel: true });
   assert(lines.some((line) => line.startsWith("# There is no Node 'node-a': ")));
   assert(lines.some((line) => line.startsWith("# The kernel is assumed to support all ")));

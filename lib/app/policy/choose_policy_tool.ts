@@ -1,11 +1,12 @@
 /**
- * Which tool enforces NetworkPolicies: what was asked for, against what this build and the host have.
+ * Chooses the tool that enforces NetworkPolicies: compares the request with the tools of this build
+ * and host.
  *
  * @module
  */
 import type { Logger } from "../../log/logger.ts";
 import { missingText, supportOf } from "../../proxy/mode_support.ts";
-import type { BackendMode } from "../../proxy/backend.ts";
+import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { POLICY_TOOLS, type PolicyTool } from "./policy_backend.ts";
 
@@ -48,20 +49,37 @@ export async function findPolicyTool(
   throw new TypeError(`No data plane of NetworkPolicy has the name '${request}'`);
 }
 
-/** As {@linkcode findPolicyTool}, with a line of the log. */
+/**
+ * As {@linkcode findPolicyTool}, with a line of the log. `undefined` = no tool works, none was asked for
+ * by name, and the mode of Services relays: what it relays is judged without rules.
+ */
 export async function choosePolicyTool(
   { logger, ...dependencies }: ToolDependencies & { readonly logger: Logger },
   choice: ToolChoice,
-): Promise<PolicyTool> {
-  const { tool, refusal } = await findPolicyTool(dependencies, choice);
-  if (refusal === undefined) logger.info("Chose how NetworkPolicies are enforced", { tool });
-  else {
-    logger.error(
-      "NetworkPolicies are NOT enforced: the host lacks what they need; Services work, and it is " +
-        "tried again",
-      { tool, reason: refusal },
-    );
+): Promise<PolicyTool | undefined> {
+  const { tool, refusal: reason } = await findPolicyTool(dependencies, choice);
+  const { request, serviceMode } = choice;
+  const isRelayed = serviceMode !== undefined && MODE_TRAITS[serviceMode].forwardsItself;
+  if (reason === undefined) {
+    logger.info("Chose how NetworkPolicies are enforced", { tool });
+    return tool;
   }
+  if (isRelayed && request === "auto") {
+    logger.warn(
+      "NetworkPolicies are enforced for relayed connections only; direct pod-to-pod traffic is " +
+        "not covered: the host lacks what rules need",
+      { reason },
+    );
+    return undefined;
+  }
+  logger.error(
+    isRelayed
+      ? "NetworkPolicies are enforced for relayed connections only: the host lacks what rules " +
+        "for direct pod-to-pod traffic need, and it is tried again"
+      : "NetworkPolicies are NOT enforced: the host lacks what they need; Services work, and it is " +
+        "tried again",
+    { tool, reason },
+  );
   return tool;
 }
 

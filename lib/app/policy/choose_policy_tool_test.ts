@@ -1,4 +1,4 @@
-import { assertEquals } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import {
   type FakeHost,
   fakeHostChecks,
@@ -56,4 +56,15 @@ Deno.test("choosePolicyTool() logs an error where nothing works, and goes on wit
   assertEquals(await choosePolicyTool(dependencies, { request: "auto" }), "nftables");
   const [line] = logger.lines;
   assertEquals([line?.level, line?.fields.reason], ["error", "nft: no nft (get nft)"]);
+});
+
+Deno.test("choosePolicyTool() goes on without rules where relayed connections are judged", async () => {
+  const logger = new MemoryLogger();
+  const dependencies = { hostChecks: fakeHostChecks(NOTHING), policyBackends: BOTH, logger };
+  const choice = { request: "auto", serviceMode: "userspace" } as const;
+  assertEquals(await choosePolicyTool(dependencies, choice), undefined);
+  const named = { ...choice, request: "iptables" };
+  assertEquals(await choosePolicyTool(dependencies, named), "iptables");
+  assertEquals(logger.lines.map(({ level }) => level), ["warn", "error"]);
+  assert(logger.lines[0]?.message.includes("direct pod-to-pod traffic is not covered"));
 });

@@ -22,7 +22,7 @@ interface ConnectionCutterDependencies {
   readonly metrics: { connectionsCut(family: IpFamily, count: number): void };
 }
 
-/** Whose connections are cut, and by which plan. */
+/** The connections to cut, and the plan that judges them. */
 interface ConnectionCutterOptions {
   readonly family: IpFamily;
   /** Runs an action once the plan does not change. */
@@ -139,8 +139,8 @@ export class ConnectionCutter {
   }
 }
 
-/** The addresses of isolated pods whose rules, or whose sets of peers, may allow less than before. */
-function suspectAddresses(
+/** Returns the addresses of isolated pods whose rules or sets of peers may allow less than before. */
+export function suspectAddresses(
   { pods, lists }: PolicyPlan,
   { full, pods: changed, lists: changedLists, peers, members }: PolicyPlanChanges,
 ): readonly IpAddress[] {
@@ -155,7 +155,10 @@ function suspectAddresses(
   const isSuspect = ({ key, ingress, egress }: PodPlan) =>
     (ingress ?? egress) !== undefined &&
     (full || changed.has(key) || suspectLists.has(ingress!) || suspectLists.has(egress!));
-  return [...pods.values()].filter(isSuspect).flatMap(({ addresses }) => addresses);
+  const isOfMany = full || suspectLists.size > 0;
+  const candidates = isOfMany ? pods.values() : changed.values().map((key) => pods.get(key));
+  return [...candidates].filter((pod) => pod !== undefined).filter(isSuspect)
+    .flatMap(({ addresses }) => addresses);
 }
 
 /** As rules see its first packet. */

@@ -3,19 +3,19 @@
  *
  * @module
  */
-import type { DataPlane, SyncReport } from "../../controller/data_plane.ts";
+import type { CleanupReport, DataPlane, SyncReport } from "../../controller/data_plane.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { DriftFigures } from "../../metrics/loop_instruments.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { DataPlaneDifference, DataPlaneRepair } from "../../proxy/data_plane_difference.ts";
 import type { CommandRunner } from "../../os/command_runner.ts";
-import type {
-  Direction,
-  PolicyKey,
-  PolicyPlan,
-  PolicyPlanChanges,
-} from "../../policy/policy_plan.ts";
+import {
+  type DeniedPackets,
+  inspectPolicyPlan,
+  type PolicyInspection,
+} from "../../policy/inspect_policy_plan.ts";
+import type { PolicyKey, PolicyPlan, PolicyPlanChanges } from "../../policy/policy_plan.ts";
 
 /** The tools by which policies can be enforced, best first. */
 export const POLICY_TOOLS = ["nftables", "iptables"] as const;
@@ -23,7 +23,7 @@ export const POLICY_TOOLS = ["nftables", "iptables"] as const;
 /** One of {@linkcode POLICY_TOOLS}. */
 export type PolicyTool = typeof POLICY_TOOLS[number];
 
-/** What one sync did. A policy in quarantine allows nothing that was refused. */
+/** The result of one sync. The refused rules of a policy in quarantine allow nothing. */
 export type PolicySyncReport = SyncReport<PolicyKey>;
 
 /** The data plane of one IP family. */
@@ -31,19 +31,14 @@ export interface PolicyBackend extends DataPlane<PolicyPlan, PolicyPlanChanges, 
   readonly family: IpFamily;
   /** Returns the plan in the tool's own language, in pieces. Pure. */
   render(plan: PolicyPlan): Iterable<string>;
-  /** How what the machine holds now differs from a plan. Changes nothing and needs no `start()`. */
+  /** Returns the differences between the machine and a plan. Changes nothing and needs no `start()`. */
   compare(plan: PolicyPlan): Promise<readonly DataPlaneDifference[]>;
   /** Writes what {@linkcode compare} finds to differ, and compares again. Needs no `start()`. */
   repair(plan: PolicyPlan): Promise<DataPlaneRepair>;
-  /** What the last plan that was synced comes to. */
-  inspect(): {
-    /** Where the rules are. */
-    readonly summary: string;
-    readonly isolated: Readonly<Record<Direction, number>>;
-    readonly lists: number;
-    readonly sets: number;
-    readonly members: number;
-  };
+  /** Returns figures of the last synced plan. */
+  inspect(): PolicyInspection;
+  /** Reads the packets that were denied in each direction. */
+  deniedPackets(): Promise<DeniedPackets>;
 }
 
 /** The edges of a data plane. */
@@ -72,3 +67,51 @@ export type PolicyBackendTable = Readonly<
     >
   >
 >;
+
+/** The data plane of a host without a tool for rules, where kube-relay judges what it relays. */
+export class NoRulesBackend implements PolicyBackend {
+  #plan: PolicyPlan | undefined;
+
+  constructor(readonly family: IpFamily) {}
+
+  async start(): Promise<void> {}
+
+  sync(plan: PolicyPlan, { full }: PolicyPlanChanges): Promise<PolicySyncReport> {
+    this.#plan = plan;
+    return Promise.resolve({ full, operations: {}, quarantined: [] });
+  }
+
+  render(): Iterable<string> {
+    return [];
+  }
+
+  inspect(): PolicyInspection {
+    return inspectPolicyPlan(this.#plan, "no rules; relayed connections are judged");
+  }
+
+  compare(): Promise<readonly DataPlaneDifference[]> {
+    return Promise.resolve([]);
+  }
+
+  repair(): Promise<DataPlaneRepair> {
+    return Promise.resolve({ found: [], left: [], operations: {} });
+  }
+
+  deniedPackets(): Promise<DeniedPackets> {
+    return Promise.resolve({});
+  }
+
+  recheck(): void {}
+
+  cleanup(): Promise<CleanupReport> {
+    return Promise.resolve({ removed: [], failed: [] });
+  }
+
+  previewCleanup(): Promise<CleanupReport> {
+    return this.cleanup();
+  }
+
+  async drain(): Promise<void> {}
+
+  async [Symbol.asyncDispose](): Promise<void> {}
+}

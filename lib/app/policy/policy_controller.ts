@@ -16,19 +16,14 @@ import type {
   ControlRoutes,
   DumpSection,
 } from "../../controller/controller.ts";
-import type { LoopId } from "../../controller/loop_id.ts";
 import type { RunnerActivity } from "../../controller/sync_runner.ts";
-import { retryBackoff } from "../../controller/sync_runner.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import type { InformerHandler } from "../../kube/informer.ts";
 import { type IpAddress, type IpFamily, tryParseIpAddress } from "../../net/ip_address.ts";
-import { createConntrack } from "../../os/conntrack.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
-import type { DriftFigures } from "../../metrics/loop_instruments.ts";
+import type { DeniedPackets } from "../../policy/inspect_policy_plan.ts";
 import { podKeyOf, policyKeyOf } from "../../policy/object_keys.ts";
-import type { PolicyPlan, PolicyPlanChanges } from "../../policy/policy_plan.ts";
-import { ChangeRecorder } from "../changes/change_recorder.ts";
 import type { ControllerParts } from "../controllers.ts";
 import { answerPolicyDifference } from "../diff/compare_policy_rules.ts";
 import { policyRoutes } from "../explain/policy_questions.ts";
@@ -36,19 +31,16 @@ import { takeOverPolicies } from "../handover/policy_takeover.ts";
 import { PolicySource } from "../run/policy_source.ts";
 import { serviceSubscriptions } from "../service/service_subscriptions.ts";
 import { choosePolicyTool } from "./choose_policy_tool.ts";
-import { ConnectionCutter } from "./connection_cutter.ts";
+import { createPolicyFamilies } from "./create_policy_families.ts";
 import type { PolicyTool } from "./policy_backend.ts";
-import { PolicyFamily } from "./policy_family.ts";
+import type { PolicyFamily } from "./policy_family.ts";
 import { PolicyInputs } from "./policy_inputs.ts";
-import { dumpedPolicies, policyFacts, type ShownPolicies } from "./policy_status.ts";
+import { deniedFacts, dumpedPolicies, policyFacts, type ShownPolicies } from "./policy_status.ts";
 import { podRangesOf, policySettings } from "./policy_settings.ts";
 import { removeOtherTools } from "./remove_other_tools.ts";
-import { POLICY_WORDS, type PolicyChange } from "./policy_words.ts";
+import type { PolicyChange } from "./policy_words.ts";
 
-/** Longest time from one sync to the next. */
-const MAX_SYNC_PERIOD_MS = 3_600_000;
-
-/** How long the first sync waits for the Node, which only `start: closed` needs. */
+/** The time for which the first sync waits for the Node, which only `start: closed` needs. */
 const NODE_WAIT_MS = 5_000;
 
 /** Enforces NetworkPolicies for the pods of this node. */
@@ -63,6 +55,7 @@ export class NetworkPolicyController implements Controller {
   #families: readonly PolicyFamily[] = [];
   #tool: PolicyTool | undefined;
   #node: Node | undefined;
+  #addresses: readonly InterfaceAddress[] = [];
   #ownAddresses: ReadonlySet<IpAddress> = new Set();
   readonly #synced = new Set<IpFamily>();
   #tasks: TaskGroup | undefined;
@@ -119,7 +112,8 @@ export class NetworkPolicyController implements Controller {
       serviceMode: mode,
       signal: tasks.signal,
     });
-    this.#families = this.#createFamilies(tool);
+    this.#families = this.#createFamilies(tasks, tool);
+    this.#closeJudges();
     await Promise.all(this.#families.map(({ loop }) => loop.start()));
     const source = this.#source;
     if (source) tasks.run("policy source", (signal) => source.run(signal));
@@ -130,7 +124,10 @@ export class NetworkPolicyController implements Controller {
   }
 
   onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void {
+    const before = this.#podLinks();
+    this.#addresses = addresses;
     this.#ownAddresses = new Set(addresses.map(({ address }) => address));
+    if (`${before}` !== `${this.#podLinks()}`) this.#applySettings();
   }
 
   onConfiguration(): void {
@@ -150,24 +147,36 @@ export class NetworkPolicyController implements Controller {
     for (const { backend } of this.#families) await backend[Symbol.asyncDispose]();
   }
 
-  status(): Promise<ControllerStatus> {
+  async status({ brief }: { readonly brief: boolean }): Promise<ControllerStatus> {
     const families = this.#families.map(({ loop, backend }) =>
       loop.status(backend.inspect().summary)
     );
-    return Promise.resolve({ controller: this.name, families, facts: policyFacts(this.#shown()) });
+    const denied = brief ? [] : deniedFacts(await this.#deniedPackets());
+    const facts = [...policyFacts(this.#shown()), ...denied];
+    return { controller: this.name, families, facts };
   }
 
   dumpInputs(): DumpSection {
     return dumpedPolicies(this.#shown());
   }
 
-  collectMetrics(): Promise<void> {
+  async collectMetrics(): Promise<void> {
     const { metrics } = this.#parts;
+    const denied = await this.#deniedPackets();
     for (const { family, backend } of this.#families) {
       const policies = this.#inputs.state.policies.size;
       metrics.policies.setPolicies(family, { policies, ...backend.inspect() });
+      metrics.policies.setDenied(family, denied.get(family) ?? {});
     }
-    return Promise.resolve();
+  }
+
+  /** Leaves out counters that cannot be read. A sync reports the reason. */
+  async #deniedPackets(): Promise<ReadonlyMap<IpFamily, DeniedPackets>> {
+    const found = new Map<IpFamily, DeniedPackets>();
+    for (const { family, backend } of this.#families) {
+      found.set(family, await backend.deniedPackets().catch(() => ({})));
+    }
+    return found;
   }
 
   #shown(): ShownPolicies {
@@ -182,69 +191,28 @@ export class NetworkPolicyController implements Controller {
     };
   }
 
-  #createFamilies(tool: PolicyTool): readonly PolicyFamily[] {
-    const create = this.#parts.policyBackends?.[tool];
-    if (create === undefined) return [];
-    return this.#parts.configuration.families.map((family) => {
-      const { configuration: { proxy, mode }, metrics, changes, nodeName } = this.#parts;
-      const logger = this.#parts.logger.with({ ipFamily: family });
-      const edges = { ...this.#parts, logger };
-      const { syncPeriod, minSyncPeriod } = syncPeriodsOf(proxy, mode);
-      const loop: LoopId = { controller: this.name, family };
-      const onDrift = (figures: DriftFigures) => {
-        metrics.loops.driftFound(loop, figures);
-        changes.driftFound(loop, figures);
-      };
-      const backend = create({ ...edges, onDrift }, { family, syncPeriodMs: syncPeriod });
-      const waitMs = minSyncPeriod;
-      const recorder = new ChangeRecorder({ ...edges, log: changes }, {
-        ...POLICY_WORDS,
-        loop,
-        waitMs,
-      });
-      const cutter: ConnectionCutter = new ConnectionCutter(
-        { ...edges, metrics: metrics.policies, conntrack: createConntrack(edges.commands) },
-        {
-          family,
-          whenStill: (action) => this.#inputs.whenStill(() => action(made.plan)),
-          isOwnNode: (address) => this.#isOwnNode(address),
-        },
-      );
-      const made: PolicyFamily = new PolicyFamily({
-        ...{ ...edges, inputs: this.#inputs, backend, recorder },
-        onSynced: ({ plan, changes }) => this.#onSynced({ family, plan, changes, cutter }),
-      }, {
-        ...{ family, nodeName, ...this.#settings(family) },
-        runner: {
-          minPeriodMs: waitMs,
-          maxPeriodMs: MAX_SYNC_PERIOD_MS,
-          retryMs: retryBackoff(edges.random),
-        },
-      });
-      this.#tasks?.run(`policy connections ${family}`, (signal) => cutter.run(signal));
-      return made;
+  #createFamilies(tasks: TaskGroup, tool: PolicyTool | undefined): readonly PolicyFamily[] {
+    return createPolicyFamilies({ ...this.#parts, inputs: this.#inputs, tasks }, {
+      tool,
+      settings: (family) => this.#settings(family),
+      isOwnNode: (address) => this.#isOwnNode(address),
+      onSynced: (family) => this.#onSynced(family),
     });
   }
 
-  #onSynced({ family, plan, changes, cutter }: {
-    readonly family: IpFamily;
-    readonly plan: PolicyPlan;
-    readonly changes: PolicyPlanChanges;
-    readonly cutter: ConnectionCutter;
-  }): void {
-    const { configuration: { families }, current: { proxy } } = this.#parts;
-    if (proxy.networkPolicy.cutConnections) cutter.synced(plan, changes);
+  #onSynced(family: IpFamily): void {
     if (this.#synced.has(family)) return;
     this.#synced.add(family);
-    if (this.#synced.size < families.length) return;
-    this.#tasks?.run("policy handover", (signal) => this.#handOver(signal));
+    if (this.#synced.size < this.#families.length) return;
+    const tool = this.#tool;
+    if (tool === undefined) return;
+    this.#tasks?.run("policy handover", (signal) => this.#handOver(tool, signal));
   }
 
   /** Own rules are in force in every family: others may go. */
-  async #handOver(signal: AbortSignal): Promise<void> {
+  async #handOver(tool: PolicyTool, signal: AbortSignal): Promise<void> {
     const { configuration: { proxy, mode, relay } } = this.#parts;
     const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, mode);
-    const tool = this.#tool!;
     await removeOtherTools(this.#parts, { tool, signal, syncPeriodMs });
     if (relay.takeover) await takeOverPolicies(this.#parts, signal);
   }
@@ -280,10 +248,23 @@ export class NetworkPolicyController implements Controller {
     this.#inputs.whenStill(() => {
       for (const family of this.#families) family.setOptions(this.#settings(family.family));
     });
+    this.#closeJudges();
+  }
+
+  /** Until there is a plan, relayed connections are judged by the closed ranges alone. */
+  #closeJudges(): void {
+    for (const [family, judge] of this.#parts.judges) {
+      judge.close(this.#settings(family).closedRanges);
+    }
   }
 
   #settings(family: IpFamily) {
-    return policySettings(this.#parts.current.proxy.networkPolicy, { family, node: this.#node });
+    const { networkPolicy } = this.#parts.current.proxy;
+    return policySettings(networkPolicy, { family, node: this.#node, addresses: this.#addresses });
+  }
+
+  #podLinks(): readonly string[] {
+    return this.#settings("IPv4").podLinks;
   }
 
   #isOwnNode(address: IpAddress): boolean {

@@ -1,5 +1,5 @@
 /**
- * How a run gets the controller of NetworkPolicies, and how its rules are removed.
+ * Creates the controller of NetworkPolicies for a run, and removes its rules.
  *
  * @module
  */

@@ -11,12 +11,17 @@ import type { SyncRunnerOptions } from "../../controller/sync_runner.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Policy } from "../../policy/policy.ts";
 import type { PodKey, PolicyKey, PolicyPlan, PolicyPlanChanges } from "../../policy/policy_plan.ts";
-import { PolicyPlanner, type PolicyPlanOptions } from "../../policy/policy_planner.ts";
+import {
+  PolicyPlanner,
+  type PolicyPlanOptions,
+  type PolicyPlanSettings,
+} from "../../policy/policy_planner.ts";
 import type { PolicyBackend, PolicySyncReport } from "./policy_backend.ts";
 import type { PolicyInputs } from "./policy_inputs.ts";
+import type { RelayedPolicies } from "./relayed_policies.ts";
 import { effectsOf, type PolicyChange, type PolicyChangeRecorder } from "./policy_words.ts";
 
-/** What the log says of syncs. */
+/** The log messages of syncs. */
 const TEXTS = {
   synced: "Synced policy rules",
   failed: "Cannot sync policy rules; the last applied state stays and the changes are tried again",
@@ -25,10 +30,12 @@ const TEXTS = {
   item: "networkPolicy",
 };
 
-/** What a family is made with. */
+/** The dependencies of a family. */
 export interface PolicyFamilyDependencies extends SyncLoopDependencies {
   readonly inputs: PolicyInputs;
   readonly backend: PolicyBackend;
+  /** Present if kube-relay relays connections itself. */
+  readonly relayed: RelayedPolicies | undefined;
   readonly recorder: PolicyChangeRecorder;
   /** Called after each successful sync. Must not throw. */
   readonly onSynced: (sync: FinishedSync<PolicyPlan, PolicyPlanChanges, PolicySyncReport>) => void;
@@ -115,8 +122,9 @@ export class PolicyFamily {
   }
 
   /** Takes settings that changed. */
-  setOptions(options: Pick<PolicyPlanOptions, "deny" | "closedRanges">): void {
+  setOptions(options: PolicyPlanSettings): void {
     this.#planner.setOptions(options);
+    this.#dependencies.relayed?.setOptions(options);
     this.request();
   }
 
@@ -154,6 +162,8 @@ export class PolicyFamily {
   }
 
   async #sync(plan: PolicyPlan, changes: PolicyPlanChanges): Promise<PolicySyncReport> {
+    // What is relayed is judged even while the host does not let rules be written.
+    await this.#dependencies.relayed?.sync();
     if (!this.#isAdopted) await this.#adopt();
     return await this.backend.sync(plan, changes);
   }

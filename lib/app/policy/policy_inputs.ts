@@ -4,7 +4,7 @@
  * @module
  */
 import type { Clock } from "../../os/clock.ts";
-import { TimeSlice } from "../../os/time_slice.ts";
+import { runInSlices } from "../../os/time_slice.ts";
 import type { PolicyPlanChanges } from "../../policy/policy_plan.ts";
 import type { PolicyPlanner } from "../../policy/policy_planner.ts";
 import { PolicyState } from "../../policy/policy_state.ts";
@@ -32,14 +32,7 @@ export class PolicyInputs {
   ): Promise<PolicyPlanChanges> {
     this.#planning++;
     try {
-      const slice = new TimeSlice(this.#clock);
-      const steps = planner.updateInSteps();
-      for (;;) {
-        const { done, value } = steps.next();
-        if (done) return value;
-        const pause = slice.pause();
-        if (pause) await pause;
-      }
+      return await runInSlices(this.#clock, planner.updateInSteps());
     } finally {
       this.#planning--;
       this.#runWaiting();

@@ -1,11 +1,12 @@
 /**
- * What the status and a dump say of NetworkPolicies.
+ * The status of NetworkPolicies, for `status` and dumps.
  *
  * @module
  */
 import type { NetworkPolicyConfiguration } from "../../config/network_policy.ts";
 import type { ControllerStatus, DumpSection } from "../../controller/controller.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
+import type { DeniedPackets } from "../../policy/inspect_policy_plan.ts";
 import type { PolicyState } from "../../policy/policy_state.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import { countText } from "../status/number_texts.ts";
@@ -39,7 +40,6 @@ export function policyFacts(shown: ShownPolicies): ControllerStatus["facts"] {
       countText(members, "member");
     return { name: "Rules", text };
   });
-  const notEnforced = "none: no NetworkPolicy is enforced; kube-relay doctor says what is missing";
   const unusable = faulty.length > 0 ? `; ${faulty.length} with parts that cannot be used` : "";
   return [
     {
@@ -47,7 +47,7 @@ export function policyFacts(shown: ShownPolicies): ControllerStatus["facts"] {
       text: `${state.policies.size}, for ${countText(state.pods.size, "pod")} of the cluster` +
         unusable,
     },
-    { name: "Tool", text: families.length > 0 ? `${shown.tool}` : notEnforced },
+    { name: "Tool", text: toolText(shown) },
     ...rules,
     ...limits(shown),
     ...(networkPolicy.start === "closed" && !shown.hasRanges
@@ -56,11 +56,37 @@ export function policyFacts(shown: ShownPolicies): ControllerStatus["facts"] {
   ];
 }
 
-/** In userspace mode Services work without netfilter: pods may not be protected all the same. */
-function limits({ serviceMode, families }: ShownPolicies): ControllerStatus["facts"] {
-  const isEnforced = families.length > 0 && families.every(({ loop }) => loop.isComplete);
-  if (!MODE_TRAITS[serviceMode].forwardsItself || isEnforced) return [];
-  return [{ name: "Limit", text: "direct pod-to-pod traffic is not covered" }];
+/** Returns the counts of denied packets, in one line for each family. */
+export function deniedFacts(
+  denied: ReadonlyMap<IpFamily, DeniedPackets>,
+): ControllerStatus["facts"] {
+  return [...denied].flatMap(([family, { ingress, egress }]) => {
+    const texts = [
+      ...(ingress === undefined ? [] : [`${countText(ingress, "packet")} to pods`]),
+      ...(egress === undefined ? [] : [`${countText(egress, "packet")} from pods`]),
+    ];
+    return texts.length === 0 ? [] : [{ name: "Denied", text: `${family}: ${texts.join(", ")}` }];
+  });
+}
+
+function toolText({ families, tool }: ShownPolicies): string {
+  const missing = "kube-relay doctor says what is missing";
+  if (families.length === 0) return `none: no NetworkPolicy is enforced; ${missing}`;
+  return tool ?? `none: no rules are written; ${missing}`;
+}
+
+/** In userspace mode, relayed connections are judged without rules, and only those. */
+function limits({ serviceMode, families, tool }: ShownPolicies): ControllerStatus["facts"] {
+  if (!MODE_TRAITS[serviceMode].forwardsItself) return [];
+  const isJudged = families.length > 0;
+  const isEnforced = isJudged && tool !== undefined &&
+    families.every(({ loop }) => loop.isComplete);
+  return [
+    ...(isJudged
+      ? [{ name: "Relayed", text: "connections are judged by the address of the client" }]
+      : []),
+    ...(isEnforced ? [] : [{ name: "Limit", text: "direct pod-to-pod traffic is not covered" }]),
+  ];
 }
 
 /** Returns the section that a dump adds to the objects. */

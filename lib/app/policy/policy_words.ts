@@ -1,4 +1,4 @@
-/** How the change log describes NetworkPolicies, and what causes their syncs. Pure. */
+/** Describes NetworkPolicies, and the causes of their syncs, for the change log. Pure. */
 import type { KubeObject } from "../../api/kind.ts";
 import { objectKey } from "../../api/kind.ts";
 import type { Namespace } from "../../api/kinds/namespace.ts";
@@ -24,7 +24,7 @@ interface Change<Kind, State> {
   readonly current: State | undefined;
 }
 
-/** What may cause a sync. */
+/** The possible causes of a sync. */
 export type PolicyChange =
   | Change<"Pod", Pod>
   | Change<"Namespace", Namespace>
@@ -32,7 +32,7 @@ export type PolicyChange =
   | Change<"Node", Node>
   | Change<"configuration", undefined>;
 
-/** What a sync changed: a pod of this node, or its sets of peers. */
+/** An item that a sync changed: a pod of this node, or its sets of peers. */
 interface PolicyEffect {
   readonly name: string;
   readonly words: readonly string[];
@@ -110,7 +110,10 @@ function addressesOf(pod: Pod | undefined): readonly string[] {
   return pod?.status.podIPs?.map(({ ip }) => ip) ?? [];
 }
 
-/** What changed with a plan: pods by name, sets of peers counted. `planned`: the pods of the plan before. */
+/**
+ * Yields the changes of a plan: pods by name, sets of peers as a count. `planned`: the pods of the
+ * previous plan.
+ */
 export function* effectsOf(
   plan: PolicyPlan,
   { pods, peers, members }: PolicyPlanChanges,

@@ -34,11 +34,11 @@ async function choose(
 const NO_NFT = { nftables: [missingFeature("nft")] };
 const NO_FILTERS = { ...NO_NFT, iptables: [missingFeature("table nat")] };
 
-Deno.test("chooseMode() takes what was asked for where the host has what it needs", async () => {
+Deno.test("chooseMode() uses the requested mode if the host has the required features", async () => {
   for (const mode of ALL) assertEquals((await choose(mode)).mode, mode);
 });
 
-Deno.test("chooseMode() takes the best mode that works for auto", async () => {
+Deno.test("chooseMode() chooses the best mode that works for auto", async () => {
   const cases: readonly [FakeHost, readonly BackendMode[], BackendMode][] = [
     [{}, ALL, "nftables"],
     [{ probes: NO_NFT }, ALL, "iptables"],
@@ -51,7 +51,7 @@ Deno.test("chooseMode() takes the best mode that works for auto", async () => {
   }
 });
 
-Deno.test("chooseMode() logs one line for each mode that auto passes over, with the reason", async () => {
+Deno.test("chooseMode() logs one line for each mode that auto skips, with the reason", async () => {
   const { lines } = await choose("auto", { host: { probes: NO_FILTERS } });
   assertEquals(lines.map(({ level, message, fields }) => [level, message, fields]), [
     ["info", "Skipped a mode", { mode: "nftables", reason: "nft: no nft (get nft)" }],
@@ -64,12 +64,12 @@ Deno.test("chooseMode() logs one line for each mode that auto passes over, with 
   ]);
 });
 
-Deno.test("chooseMode() takes iptables when nothing was asked for, without a word", async () => {
+Deno.test("chooseMode() uses iptables by default, without a message", async () => {
   const { mode, lines, asked } = await choose("default");
   assertEquals([mode, lines, asked], ["iptables", [], ["iptables"]]);
 });
 
-Deno.test("chooseMode() goes on as auto with one warning when iptables cannot be had", async () => {
+Deno.test("chooseMode() continues as auto with one warning when iptables cannot be had", async () => {
   const host = { probes: { iptables: [missingFeature("table nat")] } };
   const onHost = await choose("default", { host });
   assertEquals([onHost.mode, onHost.asked], ["nftables", ["iptables", "nftables"]]);
@@ -110,7 +110,7 @@ Deno.test("chooseMode() fails when not even userspace is there", async () => {
   assertStringIncludes(error.message, "nftables: nft: no nft (get nft); iptables: this release");
 });
 
-Deno.test("chooseMode() does not hold a missing IPv6 against a mode, and says so", async () => {
+Deno.test("chooseMode() accepts a mode without IPv6, and reports it", async () => {
   const probes = { iptables: [missingFeature("table nat", { family: "IPv6" })] };
   const { mode, families, lines } = await choose("default", { host: { probes } });
   assertEquals([mode, families], ["iptables", ["IPv4"]]);
@@ -119,7 +119,7 @@ Deno.test("chooseMode() does not hold a missing IPv6 against a mode, and says so
   ]);
 });
 
-Deno.test("chooseMode() names features that the mode goes without, each once", async () => {
+Deno.test("chooseMode() names the missing features of the mode, each once", async () => {
   const missing = { required: false } as const;
   const probes = {
     iptables: [
@@ -134,7 +134,7 @@ Deno.test("chooseMode() names features that the mode goes without, each once", a
   ]);
 });
 
-Deno.test("commonFamilies() takes what host and mode both have, and refuses none", () => {
+Deno.test("commonFamilies() returns the families of both host and mode, and refuses none", () => {
   const of = (...families: ("IPv4" | "IPv6")[]) => ({ mode: "iptables", families }) as const;
   assertEquals(commonFamilies(of("IPv4", "IPv6"), ["IPv4"]), ["IPv4"]);
   assertEquals(commonFamilies(of("IPv6"), ["IPv4", "IPv6"]), ["IPv6"]);

@@ -32,7 +32,7 @@ interface SanityFinding {
   readonly severity: "fatal" | "warning";
   /** The field. */
   readonly field: string;
-  /** One sentence without a full stop, with what is wrong and what would be right. */
+  /** One sentence without a full stop, with the fault and the remedy. */
   readonly problem: string;
 }
 

@@ -19,7 +19,7 @@ const POD_CIDRS = "spec.podCIDRs of the Node";
 const ROWS: readonly Row[] = [
   { name: "finds nothing in a plain configuration", proxy: {}, found: [] },
   {
-    name: "advises 'primary' where node ports are open everywhere",
+    name: "advises 'primary' if node ports are open everywhere",
     proxy: { nodePortAddresses: [] },
     found: ["warning nodePortAddresses: it is not set"],
   },
@@ -30,24 +30,24 @@ const ROWS: readonly Row[] = [
     found: [],
   },
   {
-    name: "says nothing of unset node ports in userspace mode",
+    name: "reports nothing about unset node ports in userspace mode",
     proxy: { nodePortAddresses: [] },
     context: { mode: "userspace" },
     found: [],
   },
   {
-    name: "finds node ports of one family beside cluster ranges of both",
+    name: "finds node ports of one family next to cluster ranges of both",
     proxy: { nodePortAddresses: ["192.168.0.0/24"], clusterCIDR: "10.0.0.0/8,fd00::/48" },
     found: ["warning nodePortAddresses: other fields name both IP families"],
   },
   {
-    name: "finds node ports of one family beside podCIDRs of both",
+    name: "finds node ports of one family next to podCIDRs of both",
     proxy: { nodePortAddresses: ["192.168.0.0/24"], detectLocalMode: "NodeCIDR" },
     context: { podCidrs: ["10.0.0.0/24", "fd00::/64"].map(parseCidr) },
     found: ["warning nodePortAddresses: other fields name both IP families"],
   },
   {
-    name: "finds node ports of one family beside excluded ranges of the other",
+    name: "finds node ports of one family next to excluded ranges of the other",
     proxy: {
       nodePortAddresses: ["192.168.0.0/24"],
       ipvs: { ...defaultConfiguration().ipvs, excludeCIDRs: ["fd00::/64"] },
@@ -55,12 +55,12 @@ const ROWS: readonly Row[] = [
     found: ["warning nodePortAddresses: other fields name both IP families"],
   },
   {
-    name: "lets node ports of one family stand in a cluster of one family",
+    name: "accepts node ports of one family in a cluster of one family",
     proxy: { nodePortAddresses: ["192.168.0.0/24"], clusterCIDR: "10.0.0.0/8" },
     found: [],
   },
   {
-    name: "lets words stand for both families",
+    name: "treats keywords as both families",
     proxy: { nodePortAddresses: ["localhost", "10.0.0.0/8"], clusterCIDR: "10.0.0.0/8,fd00::/48" },
     found: [],
   },
@@ -76,7 +76,7 @@ const ROWS: readonly Row[] = [
     found: ["fatal clusterCIDR: fd00::/48 has no IPv4 range"],
   },
   {
-    name: "lets a clusterCIDR of the other family stand where both families run",
+    name: "accepts a clusterCIDR of the other family if both families run",
     proxy: { nodePortAddresses: PRIMARY, clusterCIDR: "fd00::/48" },
     found: [],
   },
@@ -91,7 +91,7 @@ const ROWS: readonly Row[] = [
     found: [],
   },
   {
-    name: "ends for podCIDRs of the other family, also where both families run",
+    name: "ends for podCIDRs of the other family, also if both families run",
     proxy: { nodePortAddresses: PRIMARY, detectLocalMode: "NodeCIDR" },
     context: { podCidrs: [parseCidr("fd00::/64")] },
     found: [`fatal ${POD_CIDRS}: fd00::/64 has no IPv4 range`],

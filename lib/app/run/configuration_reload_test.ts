@@ -50,7 +50,7 @@ async function startReload(
   const of = { nodeName: "node-1", mode: "iptables" } as const;
   const settings = new LivePlanSettings(planSettingsOf(loaded.proxy, of));
   let replans = 0;
-  const [results, told, denials]: [string[], boolean[], string[]] = [[], [], []];
+  const [results, masqueraded, denials]: [string[], boolean[], string[]] = [[], [], []];
   const current = { proxy: loaded.proxy };
   startConfigurationReload(
     {
@@ -70,22 +70,25 @@ async function startReload(
       nodeName: "node-1",
       settings,
       families: [{ onSettings: () => void replans++ }],
-      startUp: { onConfiguration: (proxy) => void told.push(proxy.iptables.masqueradeAll) },
+      startUp: { onConfiguration: (proxy) => void masqueraded.push(proxy.iptables.masqueradeAll) },
       controllers: [{}, {
         onConfiguration: () => void denials.push(current.proxy.networkPolicy.deny),
       }],
     },
   );
   await eventually("the file is looked at", () => logger.lines.length > 0);
-  return { logger, settings, current, results, told, denials, replans: () => replans };
+  return { logger, settings, current, results, masqueraded, denials, replans: () => replans };
 }
 
-Deno.test("startConfigurationReload() hands on what changes, and ends the program for what it cannot", async () => {
+Deno.test("startConfigurationReload() passes changes on, and ends the program for changes that it cannot apply", async () => {
   const folder = await Deno.makeTempDir();
   const tasks = new TaskGroup(new AbortController().signal);
   const path = `${folder}/c.yaml`;
   try {
-    const { logger, settings, current, results, told, replans } = await startReload(path, tasks);
+    const { logger, settings, current, results, masqueraded, replans } = await startReload(
+      path,
+      tasks,
+    );
     await Deno.writeTextFile(
       path,
       `${HEAD}logging: {verbosity: 4, vmodule: [{filePattern: a, verbosity: 5}]}\n`,
@@ -97,11 +100,11 @@ Deno.test("startConfigurationReload() hands on what changes, and ends the progra
       path,
       `${HEAD}logging: {verbosity: 4, vmodule: [{filePattern: a, verbosity: 5}]}\niptables: {masqueradeAll: true}\n`,
     );
-    await eventually("everything is planned anew", () => replans() === 1);
+    await eventually("everything is planned again", () => replans() === 1);
     assertEquals(settings.planOptions("IPv4", testNodeState()).masqueradeAll, true);
     assertEquals([current.proxy.iptables.masqueradeAll, current.proxy.mode], [true, "iptables"]);
     assertEquals(logger.verbosity, 9, "what was set elsewhere stays");
-    assertEquals(told, [true]);
+    assertEquals(masqueraded, [true]);
     await Deno.writeTextFile(path, `${HEAD}oomScoreAdj: 5\n`);
     await tasks.stopped();
     const error = await assertRejects(() => tasks.ended(), ConfigurationChanged);

@@ -16,70 +16,70 @@ import { ControllerOpener } from "./controller_opener.ts";
 function createStage(...kinds: readonly (readonly ControllerKind[])[]) {
   const clock = new FakeClock();
   const informers = new InformerSet();
-  const told: string[] = [];
+  const calls: string[] = [];
   for (const { spec, informers: own } of kinds.flat()) if (!own) informers.subscribe(spec);
   const opener = new ControllerOpener({
     clock,
-    eventLoop: { expectWork: () => void told.push("work") },
-    manager: { enter: (phase) => void told.push(phase) },
+    eventLoop: { expectWork: () => void calls.push("work") },
+    manager: { enter: (phase) => void calls.push(phase) },
   }, {
     informers,
     controllers: kinds.map((kinds, index) => ({
       kinds,
-      open: () => void told.push(`open ${index}`),
+      open: () => void calls.push(`open ${index}`),
     })),
   });
   const sync = (...specs: readonly KindSpec[]) => {
     for (const spec of specs) informers.of(spec).markSynced();
   };
-  return { clock, informers, told, opener, sync };
+  return { clock, informers, calls, opener, sync };
 }
 
 Deno.test("ControllerOpener opens Services once Services, endpoints and Node are complete", () => {
-  const { told, sync } = createStage(FOLLOWED_KINDS);
+  const { calls, sync } = createStage(FOLLOWED_KINDS);
   sync(SERVICE, NODE, ENDPOINTS);
-  assertEquals(told, []);
+  assertEquals(calls, []);
   sync(ENDPOINT_SLICE);
-  assertEquals(told, ["open 0", "serving"]);
+  assertEquals(calls, ["open 0", "serving"]);
   sync(SERVICE_CIDR);
-  assertEquals(told, ["open 0", "serving"]);
+  assertEquals(calls, ["open 0", "serving"]);
 });
 
 Deno.test("ControllerOpener waits five seconds for the Node, not longer, and opens once", async () => {
-  const { clock, told, sync } = createStage(FOLLOWED_KINDS);
+  const { clock, calls, sync } = createStage(FOLLOWED_KINDS);
   sync(SERVICE, ENDPOINT_SLICE, ENDPOINTS);
   await clock.advance(4999);
-  assertEquals(told, []);
+  assertEquals(calls, []);
   await clock.advance(1);
-  assertEquals(told, ["open 0", "serving"]);
+  assertEquals(calls, ["open 0", "serving"]);
   sync(NODE);
-  assertEquals(told, ["open 0", "serving"]);
+  assertEquals(calls, ["open 0", "serving"]);
   assertEquals(clock.pendingTimers, 0);
 });
 
 Deno.test("ControllerOpener.stop() forgets the wait for the Node", async () => {
-  const { clock, told, opener, sync } = createStage(FOLLOWED_KINDS);
+  const { clock, calls, opener, sync } = createStage(FOLLOWED_KINDS);
   sync(SERVICE, ENDPOINT_SLICE, ENDPOINTS);
   opener.stop();
   await clock.advance(60_000);
-  assertEquals(told, []);
+  assertEquals(calls, []);
 });
 
 Deno.test("ControllerOpener lets no controller wait for the kinds of another", () => {
-  const { told, sync } = createStage([{ spec: SERVICE }, { spec: NODE }], [{ spec: NODE }]);
+  const { calls, sync } = createStage([{ spec: SERVICE }, { spec: NODE }], [{ spec: NODE }]);
   sync(NODE);
-  assertEquals(told, ["open 1"]);
+  assertEquals(calls, ["open 1"]);
   sync(SERVICE);
-  assertEquals(told, ["open 1", "open 0", "serving"]);
+  assertEquals(calls, ["open 1", "open 0", "serving"]);
 });
 
 Deno.test("ControllerOpener expects work with each object that comes, changes or goes", () => {
-  const { informers, told } = createStage([{ spec: NODE }]);
+  const { informers, calls } = createStage([{ spec: NODE }]);
   const nodes = informers.of(NODE);
   nodes.upsert(testNode());
   nodes.upsert(testNode());
   nodes.delete(testNode().metadata.name);
-  assertEquals(told, ["work", "work", "work"]);
+  assertEquals(calls, ["work", "work", "work"]);
 });
 
 Deno.test("ControllerOpener refuses a kind that no controller needs", () => {
@@ -94,12 +94,12 @@ Deno.test("ControllerOpener refuses a kind that no controller needs", () => {
   assertThrows(create, TypeError, "No controller needs kind 'Node'");
 });
 
-Deno.test("ControllerOpener waits for kinds where their controller follows them", () => {
+Deno.test("ControllerOpener waits for kinds in the informers of their controller", () => {
   const own = new InformerSet();
   own.subscribe(SERVICE);
-  const { told, sync } = createStage([{ spec: NODE }], [{ spec: SERVICE, informers: own }]);
+  const { calls, sync } = createStage([{ spec: NODE }], [{ spec: SERVICE, informers: own }]);
   sync(NODE);
-  assertEquals(told, ["open 0"]);
+  assertEquals(calls, ["open 0"]);
   own.of(SERVICE).markSynced();
-  assertEquals(told, ["open 0", "open 1", "serving"]);
+  assertEquals(calls, ["open 0", "open 1", "serving"]);
 });

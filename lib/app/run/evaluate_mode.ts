@@ -11,7 +11,7 @@ import type { Dependencies } from "../dependencies.ts";
 /** The evaluation of a mode. */
 export interface ModeVerdict {
   readonly mode: BackendMode;
-  /** Why it is not available; absent if it is. */
+  /** The reason why the mode is not available; absent if it is. */
   readonly refusal?: string;
   /** The results of all probes. */
   readonly results: readonly ProbeResult[];

@@ -7,7 +7,7 @@ import type { Clock } from "../../os/clock.ts";
 
 /** Time between two checks. A stall is noticed if a check falls into it, so long ones always are. */
 const PERIOD_MS = 20;
-/** How long it keeps checking after the last sign of work. */
+/** The time for which it keeps checking after the last sign of work. */
 const WATCH_MS = 5000;
 
 /**

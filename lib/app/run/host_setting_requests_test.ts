@@ -45,7 +45,7 @@ Deno.test("hostSettingRequests() wants bridged packets to pass the rules for Net
   ]);
 });
 
-Deno.test("hostSettingRequests() counts no CPUs where the size is left to the kernel", async () => {
+Deno.test("hostSettingRequests() counts no CPUs if the size is left to the kernel", async () => {
   const commands = new FakeCommandRunner();
   const requests = await hostSettingRequests({ commands }, {
     proxy: { ...proxy, conntrack: { ...proxy.conntrack, maxPerCore: 0 } },

@@ -121,7 +121,7 @@ export class HostSettings implements SyncObserver {
       }
       this.#outcomes.set(name, {
         ...outcome(request, "refused", found),
-        reason: reasons.get(name) ?? `it is ${values.get(name) ?? "not to be read"} all the same`,
+        reason: reasons.get(name) ?? `it is still ${values.get(name) ?? "unreadable"}`,
         cure: cureOf(request),
       });
     }

@@ -46,7 +46,7 @@ function stage(kernel: FakeKernel, requests: readonly HostSettingRequest[]) {
   return { settings, logger, states };
 }
 
-Deno.test("HostSettings.apply() writes only what differs, in the order of the requests", async () => {
+Deno.test("HostSettings.apply() writes only differing settings, in the order of the requests", async () => {
   const kernel = new FakeKernel();
   kernel.settings.set(MAX, "262144").set(BUCKETS, "1024").set(LOCALNET, "0");
   const { settings, logger, states } = stage(kernel, [
@@ -61,7 +61,7 @@ Deno.test("HostSettings.apply() writes only what differs, in the order of the re
   assertEquals(logger.lines.map(({ level }) => level), ["info", "info"]);
 });
 
-Deno.test("HostSettings.apply() leaves a larger number alone where that is as good", async () => {
+Deno.test("HostSettings.apply() leaves a larger number alone if that is as good", async () => {
   const kernel = new FakeKernel();
   kernel.settings.set(MAX, "999").set(BUCKETS, "999");
   const { settings } = stage(kernel, [request(MAX, "100"), request(BUCKETS, "100", true)]);
@@ -69,7 +69,7 @@ Deno.test("HostSettings.apply() leaves a larger number alone where that is as go
   assertEquals(kernel.written, [`${MAX}=100`]);
 });
 
-Deno.test("HostSettings.apply() goes on after a refusal, and names the command for an admin", async () => {
+Deno.test("HostSettings.apply() continues after a refusal, and names the command for an admin", async () => {
   const kernel = new FakeKernel();
   kernel.settings.set(MAX, "1").set(LOCALNET, "0");
   kernel.readOnly.add(MAX);
@@ -94,10 +94,10 @@ Deno.test("HostSettings.apply() finds a value that did not take, though sysctl e
   kernel.commands.on("sysctl -w", {});
   const { settings } = stage(kernel, [request(MAX, "2")]);
   await settings.apply();
-  assertEquals(settings.outcomes[0]?.reason, "it is 1 all the same");
+  assertEquals(settings.outcomes[0]?.reason, "it is still 1");
 });
 
-Deno.test("HostSettings.apply() takes a missing tool for a refusal", async () => {
+Deno.test("HostSettings.apply() treats a missing tool as a refusal", async () => {
   const kernel = new FakeKernel();
   kernel.commands.failNext("not-found");
   const { settings, states } = stage(kernel, [request(LOCALNET, "1")]);
@@ -106,7 +106,7 @@ Deno.test("HostSettings.apply() takes a missing tool for a refusal", async () =>
   assertEquals(settings.outcomes[0]?.cure, `sysctl -w ${LOCALNET}=1`);
 });
 
-Deno.test("HostSettings.run() comes back to what the first rules loaded a module for", async () => {
+Deno.test("HostSettings.run() retries settings of modules that the first rules loaded", async () => {
   const kernel = new FakeKernel();
   const { settings, logger, states } = stage(kernel, [request(MAX, "2")]);
   await settings.apply();
@@ -118,7 +118,7 @@ Deno.test("HostSettings.run() comes back to what the first rules loaded a module
   assertEquals(states(), [`changed ${MAX}`]);
 });
 
-Deno.test("HostSettings tells of what the kernel does not know once nothing comes after", async () => {
+Deno.test("HostSettings reports settings that the kernel does not know after the last attempt", async () => {
   const { settings, logger } = stage(new FakeKernel(), [request(MAX, "2")]);
   await settings.apply({ final: true });
   assertEquals(logger.lines.map(({ level }) => level), ["warn"]);
@@ -127,7 +127,7 @@ Deno.test("HostSettings tells of what the kernel does not know once nothing come
   assertEquals(logger.lines.length, 1);
 });
 
-Deno.test("HostSettings names the module of settings of bridges, and what is lost without it", async () => {
+Deno.test("HostSettings names the module of settings of bridges, and the effect of its absence", async () => {
   const { settings, logger } = stage(new FakeKernel(), BRIDGE_SETTINGS);
   await settings.apply({ final: true });
   const { level, fields } = logger.lines[0]!;
@@ -149,7 +149,7 @@ Deno.test("HostSettings.run() ends with the process", async () => {
   assertEquals(settings.outcomes[0]?.state, "refused");
 });
 
-Deno.test("HostSettings.add() brings what it did not know, once", async () => {
+Deno.test("HostSettings.add() applies new settings once", async () => {
   const name = "net.ipv4.conf.eth1.arp_ignore";
   const kernel = new FakeKernel();
   kernel.settings.set(LOCALNET, "1").set(name, "0");

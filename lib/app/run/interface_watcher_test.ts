@@ -8,24 +8,24 @@ import { InterfaceWatcher } from "./interface_watcher.ts";
 Deno.test("InterfaceWatcher looks at once and every 10 s until it is stopped", async () => {
   const clock = new FakeClock();
   const logger = new MemoryLogger();
-  const told: (readonly InterfaceAddress[])[] = [];
+  const calls: (readonly InterfaceAddress[])[] = [];
   const watcher = new InterfaceWatcher(
     { clock, logger, network: new FakeNetwork() },
-    [{ onInterfaceAddresses: (addresses) => void told.push(addresses) }],
+    [{ onInterfaceAddresses: (addresses) => void calls.push(addresses) }],
   );
-  assertEquals(told.length, 0);
+  assertEquals(calls.length, 0);
   watcher.start();
-  assertEquals(told.length, 1);
-  const addresses = told[0]?.map(({ address }) => address) ?? [];
+  assertEquals(calls.length, 1);
+  const addresses = calls[0]?.map(({ address }) => address) ?? [];
   assertEquals(addresses, addresses.toSorted());
   await clock.advance(20_000);
-  assertEquals(told.length, 3);
+  assertEquals(calls.length, 3);
   watcher.stop();
   await clock.advance(20_000);
-  assertEquals([told.length, clock.pendingTimers], [3, 0]);
+  assertEquals([calls.length, clock.pendingTimers], [3, 0]);
 });
 
-Deno.test("InterfaceWatcher goes on looking, and says so, when the addresses cannot be read", async () => {
+Deno.test("InterfaceWatcher continues looking, and reports it, when the addresses cannot be read", async () => {
   const clock = new FakeClock();
   const logger = new MemoryLogger();
   const fake = new FakeNetwork();
@@ -36,15 +36,15 @@ Deno.test("InterfaceWatcher goes on looking, and says so, when the addresses can
       return fake.interfaceAddresses();
     },
   };
-  let told = 0;
+  let calls = 0;
   const watcher = new InterfaceWatcher({ clock, logger, network }, [{
-    onInterfaceAddresses: () => void told++,
+    onInterfaceAddresses: () => void calls++,
   }]);
   watcher.start();
   await clock.advance(10_000);
-  assertEquals([told, logger.lines.map(({ level }) => level)], [0, ["warn", "warn"]]);
+  assertEquals([calls, logger.lines.map(({ level }) => level)], [0, ["warn", "warn"]]);
   isExhausted = false;
   await clock.advance(10_000);
-  assertEquals([told, logger.lines.length], [1, 2]);
+  assertEquals([calls, logger.lines.length], [1, 2]);
   watcher.stop();
 });

@@ -199,7 +199,7 @@ export class NodeIdentity {
       if (this.#reported.has(text)) continue;
       this.#reported.add(text);
       if (finding.severity === "fatal") {
-        this.#mismatch.reject(new NodeMismatchError(`Cannot go on: ${text}`));
+        this.#mismatch.reject(new NodeMismatchError(`Cannot continue: ${text}`));
       } else this.#logger.warn("Setting is not plausible", { ...finding });
     }
   }

@@ -72,7 +72,7 @@ Deno.test("NodeIdentity asks nothing of its name without a cluster", () =>
     assertEquals(lines(), ["info: Chose node addresses"]);
   }));
 
-Deno.test("NodeIdentity tells once which addresses it chose, and from where", () =>
+Deno.test("NodeIdentity logs its addresses and their source once", () =>
   withIdentity({}, async ({ clock, identity, lines, logger }) => {
     identity.see(node(["192.168.1.1"]));
     identity.see(node(["192.168.1.1"]));
@@ -85,7 +85,7 @@ Deno.test("NodeIdentity tells once which addresses it chose, and from where", ()
     });
   }));
 
-Deno.test("NodeIdentity goes on with loopback after 30 s, and takes the addresses that come later", () =>
+Deno.test("NodeIdentity continues with loopback after 30 s, and adopts addresses that appear later", () =>
   withIdentity({}, async ({ clock, identity, lines }) => {
     await clock.advance(29_999);
     assertEquals(lines(), []);
@@ -99,13 +99,13 @@ Deno.test("NodeIdentity goes on with loopback after 30 s, and takes the addresse
     assertEquals(lines()[2], "info: The addresses of the Node changed; node ports follow");
   }));
 
-Deno.test("NodeIdentity waits for nothing where there is no cluster", () =>
+Deno.test("NodeIdentity waits for nothing if there is no cluster", () =>
   withIdentity({ expected: false }, async ({ clock, lines }) => {
     await clock.advance(0);
     assertEquals(lines(), ["info: Chose node addresses"]);
   }));
 
-Deno.test("NodeIdentity tells of changed addresses and of the deletion", () =>
+Deno.test("NodeIdentity reports changed addresses and the deletion", () =>
   withIdentity({}, async ({ identity, lines }) => {
     identity.see(node(["192.168.1.1"]));
     identity.see(node(["192.168.1.2"]));
@@ -118,7 +118,7 @@ Deno.test("NodeIdentity tells of changed addresses and of the deletion", () =>
     await Promise.resolve();
   }));
 
-Deno.test("NodeIdentity tells of podCIDRs that are missing for 5 min more, that come, that change", () =>
+Deno.test("NodeIdentity reports podCIDRs that are missing for 5 more minutes, appear, or change", () =>
   withIdentity({ proxy: NODE_CIDR }, async ({ clock, identity, lines }) => {
     identity.see(node(["192.168.1.1"]));
     await clock.advance(299_999);
@@ -183,7 +183,7 @@ Deno.test("NodeIdentity holds a configuration that is taken up later against the
     await assertRejects(() => ended, NodeMismatchError, "spec.podCIDRs of the Node");
   }));
 
-Deno.test("NodeIdentity says once that the node's own family does not run, and goes on", () =>
+Deno.test("NodeIdentity reports once that the node's own family does not run, and continues", () =>
   withIdentity({ families: ["IPv4"] }, async ({ clock, identity, lines }) => {
     const isReported = () =>
       lines().filter((line) => line.startsWith("error: The node's own IP family"));

@@ -12,13 +12,13 @@ for (
     assertEquals(nodeNameOf({ hostnameOverride }, { hostname }), expected));
 }
 
-Deno.test("nodeNameOf() throws where nobody has said a name", () => {
+Deno.test("nodeNameOf() throws if no name is configured", () => {
   for (const hostname of ["", " \n"]) {
     assertThrows(() => nodeNameOf({ hostnameOverride: "" }, { hostname }), Error, "no host name");
   }
 });
 
-Deno.test("isNodeName() takes what Kubernetes takes", async (t) => {
+Deno.test("isNodeName() accepts the names that Kubernetes accepts", async (t) => {
   const rows: readonly [name: string, expected: boolean][] = [
     ["node-a.example.org", true],
     ["7", true],

@@ -5,8 +5,17 @@
  */
 import type { Node } from "../../api/kinds/node.ts";
 import { type KubeProxyConfiguration, rulesBlockOf } from "../../config/configuration.ts";
+import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "../../config/listen_address.ts";
 import { parseCidr } from "../../net/cidr.ts";
-import { type IpFamily, ipFamilyOf, isUnspecified, parseIpAddress } from "../../net/ip_address.ts";
+import {
+  type IpFamily,
+  ipFamilyOf,
+  isLoopback,
+  isUnspecified,
+  parseIpAddress,
+} from "../../net/ip_address.ts";
+import { parsePort } from "../../net/port.ts";
+import type { AgentPort } from "../../proxy/agent_ports.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import { type DetectLocalMode, localTrafficDetector } from "../../proxy/local_traffic.ts";
 import {
@@ -64,6 +73,28 @@ export function planSettingsOf(
       }, family),
       nodePortAddresses: nodePortAddressesFor(family, entries, node),
       masqueradeAll,
+      agentPorts: agentPortsOf(configuration, family),
     }),
   };
+}
+
+/** The ports on which clients of a family reach kube-relay from other machines. */
+export function agentPortsOf(
+  { healthzBindAddress, metricsBindAddress }: Pick<
+    KubeProxyConfiguration,
+    "healthzBindAddress" | "metricsBindAddress"
+  >,
+  family: IpFamily,
+): readonly AgentPort[] {
+  const listening = [
+    ["health server", tryParseListenAddress(healthzBindAddress, HEALTHZ_PORT)],
+    ["metrics server", tryParseListenAddress(metricsBindAddress, METRICS_PORT)],
+  ] as const;
+  return listening.flatMap(([server, found]): AgentPort[] => {
+    if (found === undefined) return [];
+    const [address, port] = [parseIpAddress(found.hostname), parsePort(found.port)];
+    if (isUnspecified(address)) return [{ port, server }];
+    const isReachable = ipFamilyOf(address) === family && !isLoopback(address);
+    return isReachable ? [{ port, address, server }] : [];
+  });
 }

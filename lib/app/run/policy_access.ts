@@ -120,7 +120,7 @@ export class PolicyAccess {
       const missing = await findMissingAccess(client, signal);
       if (missing) this.#refuse(missing);
       else {
-        const message = "The API server allows reading what NetworkPolicies need";
+        const message = "The API server allows reading pods, namespaces and NetworkPolicies";
         if (this.#problems.length > 0) logger.info(message);
         else logger.verbose(2, message);
         [this.#state, this.#problems] = ["granted", []];
@@ -150,8 +150,8 @@ export class PolicyAccess {
     if (this.#problems[0] === problem) return;
     this.#problems = [problem, `missing rule: ${clusterRole}`, cure];
     this.#dependencies.logger.error(
-      "NetworkPolicies are NOT enforced: the API server does not let kube-relay read what they " +
-        "need; Services work, and it is asked again",
+      "NetworkPolicies are NOT enforced: the API server does not let kube-relay read pods, " +
+        "namespaces or NetworkPolicies; Services work, and the request is repeated",
       { missing: missing.join(", "), clusterRole, cure },
     );
   }

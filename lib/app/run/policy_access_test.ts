@@ -6,7 +6,7 @@ import { TransportError } from "../../kube/http_transport.ts";
 import { findMissingAccess, PolicyAccess, policyKubeconfigOf } from "./policy_access.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
 
-/** An API server that answers reviews by what it refuses, or fails. */
+/** An API server that answers reviews with these refusals, or fails. */
 class Reviews {
   refused: readonly string[] = [];
   failure: Error | undefined;
@@ -47,7 +47,7 @@ Deno.test("findMissingAccess() names every right that is missing, and the role t
   assertStringIncludes(cure, "--policy-kubeconfig");
 });
 
-Deno.test("PolicyAccess says that nothing is enforced, asks again, and goes on once it may", async () => {
+Deno.test("PolicyAccess reports that nothing is enforced, asks again, and continues once it may", async () => {
   const reviews = new Reviews();
   reviews.refused = ["watch pods"];
   const { clock, access, granted, errors, logger } = startWaiting(reviews);
@@ -80,7 +80,7 @@ Deno.test("PolicyAccess asks again while the API server is out of reach or overl
   assertEquals(errors(), []);
 });
 
-Deno.test("PolicyAccess leaves it to the watches where nobody answers such questions", async () => {
+Deno.test("PolicyAccess leaves it to the watches if the server has no access reviews", async () => {
   const reviews = new Reviews();
   reviews.failure = new ApiError("not found", { status: 404 });
   const { access, granted } = startWaiting(reviews);

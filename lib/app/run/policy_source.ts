@@ -30,7 +30,7 @@ export class PolicySource {
   readonly #options: PolicySourceOptions;
   readonly #access: PolicyAccess;
   #source: ObjectSource | undefined;
-  /** Why the kubeconfig cannot be used. */
+  /** The reason why the kubeconfig cannot be used. */
   #problem: string | undefined;
 
   constructor(dependencies: PolicySourceDependencies, options: PolicySourceOptions) {

@@ -19,7 +19,7 @@ class RequestingBackend extends FakeBackend {
 }
 
 for (const [name, code, refused] of [["works", 0, 0], ["is refused", 1, 1]] as const) {
-  Deno.test(`runInitOnly() sets up the machine, and ends well where that ${name}`, async () => {
+  Deno.test(`runInitOnly() sets up the machine, and ends well if that ${name}`, async () => {
     let value = "0";
     const commands = new FakeCommandRunner()
       .on("sysctl net", () => ({ stdout: `net.ipv4.ip_forward = ${value}\n` }))

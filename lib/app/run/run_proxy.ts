@@ -14,6 +14,7 @@ import { ChangeLog } from "../changes/change_log.ts";
 import type { ControlServer } from "../control/control_server.ts";
 import { type ControllerDefinition, MORE_CONTROLLERS } from "../controllers.ts";
 import type { Dependencies } from "../dependencies.ts";
+import { createConnectionJudges } from "../policy/relayed_policies.ts";
 import { ServiceController } from "../service/service_controller.ts";
 import { startRunningServers } from "../serving/running_servers.ts";
 import { startConfigurationReload } from "./configuration_reload.ts";
@@ -30,9 +31,9 @@ import { StartUp } from "./start_up.ts";
 /** The dependencies of a run. */
 type RunDependencies = Dependencies & {
   readonly logger: AdjustableLogger;
-  /** @default {those of a usual limit} */
+  /** @default {the usual limits} */
   readonly openFiles?: OpenFiles;
-  /** Controllers in addition to that of Services. @default {MORE_CONTROLLERS} */
+  /** Controllers besides that of Services. @default {MORE_CONTROLLERS} */
   readonly moreControllers?: readonly ControllerDefinition[];
 };
 
@@ -82,7 +83,7 @@ function createParts(
   const loopObservers = [health, metrics.loops, manager];
   const shared = {
     ...{ configuration, current, nodeName, informers, source, startUp },
-    ...{ health, metrics, changes },
+    ...{ health, metrics, changes, judges: createConnectionJudges(configuration) },
   };
   const parts = { ...dependencies, ...shared, loopObservers };
   const services = new ServiceController({ ...parts, traffic });

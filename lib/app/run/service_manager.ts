@@ -21,7 +21,7 @@ const SYNC_DEADLINE_MS = 120_000;
 /** The phase in which everything is known and synced. */
 export const SERVING = "serving";
 
-/** How long systemd waits for the remaining loops once each loop of a controller has synced. */
+/** The time that systemd waits for the remaining loops once each controller has synced one loop. */
 const PATIENCE_MS = 60_000;
 
 /** The dependencies of notifications. */
@@ -150,7 +150,7 @@ function environmentOf(
   };
 }
 
-/** How long a sync may take. */
+/** The limits on the time of a sync. */
 interface WatchdogOptions {
   /** Longest time for a run in flight. */
   readonly runDeadlineMs: number;

@@ -105,8 +105,8 @@ export class StartUp implements SyncObserver {
   }
 
   /**
-   * Starts the tasks next to the sync loop. Without a `client` no events are written. Resolves
-   * when the client is needed no more, a moment after the tasks were stopped.
+   * Starts the tasks next to the sync loop. Without a `client` no events are written. Resolves when
+   * the client is no longer needed, shortly after the tasks were stopped.
    */
   start(tasks: TaskGroup, client: KubeClient | undefined): Promise<void> {
     const settings = this.#settings;

@@ -66,7 +66,7 @@ async function withStartUp(
 const MANIFESTS = ["--manifests=examples"];
 const KUBECONFIG = ["--kubeconfig=/etc/kube-relay/kubeconfig"];
 
-Deno.test("StartUp.prepare() brings the settings of the mode to the machine, and keeps what became of them", () =>
+Deno.test("StartUp.prepare() applies the settings of the mode, and keeps the results", () =>
   withStartUp({ mode: "iptables", argv: MANIFESTS }, async ({ startUp, commands }) => {
     commands.on("sysctl net", { stdout: "net.ipv4.ip_forward = 0\n" })
       .on("sysctl -w", { code: 1, stderr: "sysctl: permission denied on key\n" });
@@ -75,7 +75,7 @@ Deno.test("StartUp.prepare() brings the settings of the mode to the machine, and
     assertEquals(startUp.hostSettings.map(({ state }) => state), ["refused"]);
   }));
 
-Deno.test("StartUp is quiet as a plain user without a cluster, whose OOM score is refused", () =>
+Deno.test("StartUp is quiet for a plain user without a cluster, if the OOM score is refused", () =>
   withStartUp({ mode: "userspace", argv: MANIFESTS }, async ({ startUp, logger, tasks }) => {
     await startUp.prepare([{ family: "IPv4", usesConntrack: false, hostSettings: () => [] }]);
     startUp.start(tasks, undefined);
@@ -93,7 +93,7 @@ for (
     ["ipvs", ["IPVSDeprecation", "Starting"]],
   ] as const
 ) {
-  Deno.test(`StartUp tells the Node of the birth of a proxy in mode ${mode}`, () =>
+  Deno.test(`StartUp writes an event of the start for the Node in mode ${mode}`, () =>
     withStartUp({ mode, argv: KUBECONFIG }, async ({ startUp, tasks }) => {
       await using fake = await FakeApiServer.start();
       const auth = new StaticAuth(fake.url, { ca: fake.ca });
@@ -122,15 +122,17 @@ for (
     [["--detect-local-mode=BridgeInterface", "--pod-bridge-interface=cbr0"], "interface cbr0"],
   ] as const
 ) {
-  Deno.test(`StartUp tells that pods are told from other clients by ${by}`, () =>
+  Deno.test(`StartUp logs that pods are distinguished from other clients by ${by}`, () =>
     withStartUp(
       { mode: "iptables", argv: [...MANIFESTS, ...argv] },
       async ({ startUp, logger, tasks }) => {
         startUp.start(tasks, undefined);
         const line = logger.lines.find(({ message }) => message.startsWith("Chose how pods"));
         assertEquals([line?.level, line?.fields.by], ["info", by]);
-        await eventually("the OOM score was tried", () =>
-          logger.lines.some(({ message }) => message.startsWith("Cannot set OOM score")));
+        await eventually(
+          "the OOM score was tried",
+          () => logger.lines.some(({ message }) => message.startsWith("Cannot set OOM score")),
+        );
       },
     ));
 }

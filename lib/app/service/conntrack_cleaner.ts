@@ -58,7 +58,7 @@ interface Deletion {
   readonly flows: readonly UdpFlow[];
   readonly matcher: StaleFlowMatcher;
   readonly controller: AbortController;
-  /** Resolves when no more is deleted. Never rejects. */
+  /** Resolves when all deletions have ended. Never rejects. */
   readonly ended: Promise<unknown>;
 }
 

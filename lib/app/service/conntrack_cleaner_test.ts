@@ -90,9 +90,9 @@ async function withCleaner(
     readonly conntrack: FakeConntrack;
     readonly logger: MemoryLogger;
     readonly runs: { readonly family: IpFamily; readonly deleted: number }[];
-    /** What the change log was told. */
+    /** The cleanings that the change log received. */
     readonly cleanings: Cleaning[];
-    /** What is told before the rules are changed. */
+    /** Announces a sync before the rules change. */
     readonly begin: (next: ProxyPlan, previous?: ProxyPlan) => Promise<void>;
     readonly sync: (next: ProxyPlan, previous?: ProxyPlan, family?: IpFamily) => void;
   }) => Promise<void>,
@@ -124,7 +124,7 @@ async function withCleaner(
   assertEquals(clock.pendingTimers, 0);
 }
 
-Deno.test("ConntrackCleaner deletes what a sync made stale, and tells the metrics", async () => {
+Deno.test("ConntrackCleaner deletes flows that a sync made stale, and counts them", async () => {
   await withCleaner(async ({ clock, conntrack, runs, sync }) => {
     conntrack.flows.add(flowTo(A)).add(flowTo(B));
     const first = planTo(A, B);
@@ -142,7 +142,7 @@ Deno.test("ConntrackCleaner deletes what a sync made stale, and tells the metric
   });
 });
 
-Deno.test("ConntrackCleaner tells the change log of each ServicePort's flows, and what failed", async () => {
+Deno.test("ConntrackCleaner reports flows of each ServicePort, and failures, to the change log", async () => {
   await withCleaner(async ({ clock, conntrack, cleanings, sync }) => {
     const [key = ""] = planTo().services.keys();
     const first = planTo(A, B);
@@ -155,8 +155,8 @@ Deno.test("ConntrackCleaner tells the change log of each ServicePort's flows, an
     await clock.advance(1_000);
     sync(testProxyPlan([]), second);
     await clock.advance(0);
-    const told = cleanings.map(({ removed, error }) => [removed, error]);
-    assertEquals(told, [
+    const reports = cleanings.map(({ removed, error }) => [removed, error]);
+    assertEquals(reports, [
       [[], undefined],
       [[], "no such program"],
       [[[key, 2]], undefined],
@@ -201,7 +201,7 @@ Deno.test("ConntrackCleaner does one run for all that came during another", asyn
   });
 });
 
-Deno.test("ConntrackCleaner spares a flow whose endpoint comes while the table is read", async () => {
+Deno.test("ConntrackCleaner spares a flow whose endpoint is added while the table is read", async () => {
   await withCleaner(async ({ clock, conntrack, sync }) => {
     const gate = Promise.withResolvers<void>();
     conntrack.gate = gate.promise;
@@ -216,7 +216,7 @@ Deno.test("ConntrackCleaner spares a flow whose endpoint comes while the table i
   });
 });
 
-/** Deletes flows to A, which is gone, and is held up in that. */
+/** Deletes flows to A, which was removed, and is delayed meanwhile. */
 async function deleteSlowly(
   { clock, conntrack, sync }: {
     readonly clock: FakeClock;
@@ -252,7 +252,7 @@ Deno.test("ConntrackCleaner deletes no more before the rules have an endpoint ag
   });
 });
 
-Deno.test("ConntrackCleaner goes on deleting while a sync brings something else", async () => {
+Deno.test("ConntrackCleaner continues deleting while a sync brings something else", async () => {
   await withCleaner(async (rig) => {
     const { clock, conntrack, begin } = rig;
     const { gone, finish } = await deleteSlowly(rig);
@@ -264,7 +264,7 @@ Deno.test("ConntrackCleaner goes on deleting while a sync brings something else"
 });
 
 for (const beginsAt of ["while the table is read", "before the table is read"]) {
-  Deno.test(`ConntrackCleaner spares what a sync brings that begins ${beginsAt}, and asks again after it`, async () => {
+  Deno.test(`ConntrackCleaner spares flows of a sync that begins ${beginsAt}, and checks again after it`, async () => {
     await withCleaner(async ({ clock, conntrack, begin, sync }) => {
       const first = planTo(A, B);
       const gone = planTo(B);
@@ -290,7 +290,7 @@ for (const beginsAt of ["while the table is read", "before the table is read"]) 
   });
 }
 
-Deno.test("ConntrackCleaner keeps what it has to do until it could, and complains once", async () => {
+Deno.test("ConntrackCleaner keeps its work until it succeeds, and warns once", async () => {
   await withCleaner(async ({ clock, conntrack, logger, sync }) => {
     const first = planTo(A);
     sync(first);
@@ -301,9 +301,9 @@ Deno.test("ConntrackCleaner keeps what it has to do until it could, and complain
     await clock.advance(3_600_000);
     assertEquals(conntrack.flows.size, 0);
     assertEquals(conntrack.lists.length, 14);
-    const told = logger.lines.filter(({ level }) => level !== "verbose");
-    assertEquals(told.map(({ level }) => level), ["warn", "info"]);
-    assert(told[0]!.message.startsWith("Cannot delete stale UDP flows"));
+    const reports = logger.lines.filter(({ level }) => level !== "verbose");
+    assertEquals(reports.map(({ level }) => level), ["warn", "info"]);
+    assert(reports[0]!.message.startsWith("Cannot delete stale UDP flows"));
   });
 });
 

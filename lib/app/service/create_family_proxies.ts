@@ -10,6 +10,7 @@ import type { ChangeLog } from "../changes/change_log.ts";
 import { SERVICE_WORDS } from "../changes/object_change.ts";
 import { ChangeRecorder } from "../changes/change_recorder.ts";
 import type { BackendDependencies, BackendOptions, BackendTable } from "../dependencies.ts";
+import type { ConnectionJudges } from "../policy/relayed_policies.ts";
 import { FamilyProxy } from "./family_proxy.ts";
 import { modeSettingsOf } from "../run/mode_settings.ts";
 import type { ObjectSource } from "../run/object_source.ts";
@@ -36,6 +37,7 @@ interface FamilyProxiesOptions {
   /** `undefined` = nothing is counted. */
   readonly traffic: ServiceTrafficTable | undefined;
   readonly source: Pick<ObjectSource, "belongsTo">;
+  readonly judges: ConnectionJudges;
 }
 
 /** One for each family that is served. Starts nothing. */
@@ -87,12 +89,14 @@ function createFamilyProxy(
 }
 
 function backendOptionsOf(
-  { configuration, family, source, traffic }: FamilyOptions,
+  { configuration, family, judges, source, traffic }: FamilyOptions,
 ): BackendOptions {
+  const judge = judges.get(family);
   return {
     family,
     ...modeSettingsOf(configuration),
     ...(traffic && { traffic: traffic.of(family) }),
+    ...(judge && { judge }),
     belongsTo: (address) => source.belongsTo(address),
   };
 }

@@ -13,6 +13,7 @@ import { createConfiguredMetrics } from "../run/configured_metrics.ts";
 import { createFamilyProxies } from "./create_family_proxies.ts";
 import type { BackendDependencies, BackendOptions } from "../dependencies.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
+import { createConnectionJudges } from "../policy/relayed_policies.ts";
 import { LivePlanSettings } from "../run/live_plan_settings.ts";
 import type { ObjectSource } from "../run/object_source.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
@@ -51,6 +52,10 @@ class Stage {
       observers: [],
       changes: this.changes,
       traffic,
+      judges: createConnectionJudges({
+        ...configuration,
+        proxy: { ...loaded.proxy, networkPolicy: { ...loaded.proxy.networkPolicy, enabled: true } },
+      }),
       source: { belongsTo: (address) => this.source?.belongsTo(address) },
     });
   }
@@ -74,9 +79,11 @@ Deno.test("createFamilyProxies() gives each backend the counters of its own fami
   const { made: [v4, v6] } = await Stage.configured();
   assertEquals(v4!.options.traffic !== undefined, true);
   assertEquals(v4!.options.traffic === v6!.options.traffic, false);
+  assertEquals(v4!.options.judge !== undefined, true);
+  assertEquals(v4!.options.judge === v6!.options.judge, false);
 });
 
-Deno.test("createFamilyProxies() lets backends ask what is not known yet", async () => {
+Deno.test("createFamilyProxies() lets backends query unknown owners of addresses", async () => {
   const stage = await Stage.configured();
   const { belongsTo } = stage.made[0]!.options;
   assertEquals(belongsTo(API_SERVER), undefined);
@@ -90,6 +97,6 @@ Deno.test("createFamilyProxies() names the family in logs, and writes down its d
   edges.logger.info("made");
   assertEquals(logger.lines.at(-1)?.fields, { ipFamily: "IPv6" });
   edges.onDrift?.({ kind: "rule", found: 2, repaired: 2 });
-  const told = changes.recent().entries.map((entry) => entry.kind === "drift" && entry.family);
-  assertEquals(told, ["IPv6"]);
+  const drifted = changes.recent().entries.map((entry) => entry.kind === "drift" && entry.family);
+  assertEquals(drifted, ["IPv6"]);
 });

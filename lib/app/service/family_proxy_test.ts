@@ -21,8 +21,8 @@ interface Rig {
   readonly backend: FakeBackend;
   readonly proxy: FamilyProxy;
   readonly health: ProxyHealth;
-  /** Messages of the log, and what the metrics were told. */
-  readonly told: string[];
+  /** Messages of the log, and calls of the metrics. */
+  readonly reports: string[];
   /** Of each sync that ended, whether it was full, as far as that is known. */
   readonly finished: readonly (boolean | undefined)[];
   /** Times at which a sync was asked for, in milliseconds since 1970. */
@@ -31,11 +31,11 @@ interface Rig {
   readonly complete: readonly boolean[];
 }
 
-function createLogger(told: string[]): Logger {
+function createLogger(reports: string[]): Logger {
   const logger: Logger = {
-    error: (message) => void told.push(message),
-    warn: (message) => void told.push(message),
-    info: (message) => void told.push(message),
+    error: (message) => void reports.push(message),
+    warn: (message) => void reports.push(message),
+    info: (message) => void reports.push(message),
     verbose: () => {},
     enabled: () => false,
     with: () => logger,
@@ -47,7 +47,7 @@ function createRig(): Rig {
   const clock = new FakeClock();
   const backend = new FakeBackend();
   const health = new ProxyHealth({ clock }, { timeoutMs: 60_000 });
-  const told: string[] = [];
+  const reports: string[] = [];
   const finished: (boolean | undefined)[] = [];
   const queued: number[] = [];
   const complete: boolean[] = [];
@@ -55,16 +55,16 @@ function createRig(): Rig {
     syncQueued: (_, at) => void queued.push(at),
     syncFinished: (_, { full }) => void finished.push(full),
     syncSucceeded: (_, { programmingSeconds, noLocalEndpoints }) => {
-      if (programmingSeconds.length > 0) told.push(`programmed in ${programmingSeconds} s`);
-      if (noLocalEndpoints.internal > 0) told.push(`${noLocalEndpoints.internal} without local`);
+      if (programmingSeconds.length > 0) reports.push(`programmed in ${programmingSeconds} s`);
+      if (noLocalEndpoints.internal > 0) reports.push(`${noLocalEndpoints.internal} without local`);
     },
-    syncFailed: () => void told.push("sync failed"),
+    syncFailed: () => void reports.push("sync failed"),
   };
   const configuration = { ...defaultConfiguration(), bindAddress: "0.0.0.0" };
   const proxy = new FamilyProxy(
     {
       clock,
-      logger: createLogger(told),
+      logger: createLogger(reports),
       metrics,
       loopObservers: [health, { synced: (_, figures) => void complete.push(figures.isComplete) }],
       backend,
@@ -80,7 +80,7 @@ function createRig(): Rig {
       runner: { minPeriodMs: 1000, maxPeriodMs: 3_600_000, retryMs: () => 200 },
     },
   );
-  return { clock, backend, proxy, health, told, finished, queued, complete };
+  return { clock, backend, proxy, health, reports, finished, queued, complete };
 }
 
 const WEB = "ns1/web/TCP";
@@ -109,7 +109,7 @@ Deno.test("FamilyProxy syncs nothing before it is opened, then everything at onc
   await rig.proxy.stop();
 });
 
-Deno.test("FamilyProxy that is opened early says so to its backend, until all is known", async () => {
+Deno.test("FamilyProxy that is opened early reports it to its backend, until all is known", async () => {
   const rig = createRig();
   rig.backend.takesPartialPlans = true;
   await rig.proxy.start();
@@ -126,7 +126,7 @@ Deno.test("FamilyProxy that is opened early says so to its backend, until all is
   await rig.proxy.stop();
 });
 
-Deno.test("FamilyProxy leaves a backend alone that found what an earlier run left", async () => {
+Deno.test("FamilyProxy does not write if a backend has found the rules of an earlier run", async () => {
   const rig = createRig();
   await rig.proxy.start();
   addWeb(rig.proxy);
@@ -139,7 +139,7 @@ Deno.test("FamilyProxy leaves a backend alone that found what an earlier run lef
   await rig.proxy.stop();
 });
 
-Deno.test("FamilyProxy hands only what changed to its backend", async () => {
+Deno.test("FamilyProxy passes only changes to its backend", async () => {
   const rig = createRig();
   await rig.proxy.start();
   addWeb(rig.proxy);
@@ -185,11 +185,11 @@ Deno.test("FamilyProxy keeps the changes of failed syncs and retries, the first 
   assertEquals([...rig.backend.held.keys()], ["ns1/other/TCP"]);
   assertEquals(rig.backend.syncs.at(-1)!.everything, true);
   assertEquals(rig.proxy.loop.status("").failures, 0);
-  assertEquals(rig.told.filter((line) => line === "sync failed").length, 2);
+  assertEquals(rig.reports.filter((line) => line === "sync failed").length, 2);
   await rig.proxy.stop();
 });
 
-Deno.test("FamilyProxy tries a quarantined ServicePort again and says so once", async () => {
+Deno.test("FamilyProxy tries a quarantined ServicePort again and reports it once", async () => {
   const rig = createRig();
   await rig.proxy.start();
   addWeb(rig.proxy);
@@ -201,7 +201,7 @@ Deno.test("FamilyProxy tries a quarantined ServicePort again and says so once", 
   await rig.clock.advance(3000);
   assertEquals([...rig.backend.held.keys()], [WEB]);
   assertEquals(rig.proxy.loop.quarantined, []);
-  assertEquals(rig.told, [
+  assertEquals(rig.reports, [
     "Service port is in quarantine; it is tried again, all others work",
     "Service port is out of quarantine",
   ]);
@@ -238,7 +238,7 @@ Deno.test("FamilyProxy stays healthy when the time of day jumps while a change w
   await rig.proxy.stop();
 });
 
-Deno.test("FamilyProxy follows the addresses of the machine, but for those that are its own", async () => {
+Deno.test("FamilyProxy follows the addresses of the machine, except its own", async () => {
   const rig = createRig();
   const own = parseIpAddress(IPv4.clusterIp);
   rig.backend.own.add(own);
@@ -261,7 +261,7 @@ Deno.test("FamilyProxy follows the addresses of the machine, but for those that 
   await rig.proxy.stop();
 });
 
-Deno.test("FamilyProxy measures how long a change of endpoints took to work", async () => {
+Deno.test("FamilyProxy measures the time until a change of endpoints takes effect", async () => {
   const rig = createRig();
   await rig.proxy.start();
   rig.proxy.onService(undefined, testService("web"));
@@ -278,26 +278,26 @@ Deno.test("FamilyProxy measures how long a change of endpoints took to work", as
     "set",
   );
   await rig.clock.advance(0);
-  assertEquals(rig.told, ["programmed in 1.5 s"]);
+  assertEquals(rig.reports, ["programmed in 1.5 s"]);
   await rig.proxy.stop();
 });
 
-Deno.test("FamilyProxy counts Services whose endpoints are all elsewhere", async () => {
+Deno.test("FamilyProxy counts Services whose endpoints are all on other nodes", async () => {
   const rig = createRig();
   await rig.proxy.start();
   rig.proxy.onService(undefined, testService("web", { internalTrafficPolicy: "Local" }));
   rig.proxy.onEndpointSlice(testEndpointSlice("web", { endpoints: ["10.0.0.1"] }), "set");
   rig.proxy.open();
   await rig.clock.advance(0);
-  assertEquals(rig.told, ["1 without local"]);
+  assertEquals(rig.reports, ["1 without local"]);
   rig.proxy.onService(testService("web", { internalTrafficPolicy: "Local" }), undefined);
   await rig.clock.advance(5000);
   assertEquals(rig.proxy.pipeline.noLocalEndpoints(), { internal: 0, external: 0 });
   await rig.proxy.stop();
 });
 
-Deno.test("FamilyProxy says once what is wrong with an object that comes and goes", async () => {
-  const { clock, proxy, told, backend } = createRig();
+Deno.test("FamilyProxy reports a fault of an object once, although it is deleted and recreated", async () => {
+  const { clock, proxy, reports, backend } = createRig();
   proxy.open();
   const wrong = testService("web", { externalIPs: ["not-an-address"] });
   for (let turn = 0; turn < 15; turn++) {
@@ -307,11 +307,11 @@ Deno.test("FamilyProxy says once what is wrong with an object that comes and goe
     await clock.advance(2000);
   }
   assertEquals(backend.syncs.filter(({ removed }) => removed.length > 0).length, 15);
-  assertEquals(told.length, 1, told.join("\n"));
+  assertEquals(reports.length, 1, reports.join("\n"));
   await proxy.stop();
 });
 
-Deno.test("FamilyProxy is not late for a Node with a zone that comes before the first sync may run", async () => {
+Deno.test("FamilyProxy includes a Node with a zone that arrives before the first sync", async () => {
   const { clock, proxy, health } = createRig();
   await proxy.start();
   proxy.onNode(testNodeState({ zone: "another" }));
@@ -320,7 +320,7 @@ Deno.test("FamilyProxy is not late for a Node with a zone that comes before the 
   await proxy.stop();
 });
 
-Deno.test("FamilyProxy tells the metrics of its start as of a request, and of syncs full and partial", async () => {
+Deno.test("FamilyProxy counts its start as a request, and full and partial syncs", async () => {
   const rig = createRig();
   const startedAt = rig.clock.wallNow();
   await rig.proxy.start();

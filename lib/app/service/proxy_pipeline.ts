@@ -64,7 +64,7 @@ export class ProxyPipeline {
   #node: NodeState | undefined;
   #serviceCidrs: readonly Cidr[] | undefined;
   #interfaceAddresses: readonly IpAddress[] | undefined;
-  /** Changes that no backend has confirmed yet: those of failed syncs and of the running one. */
+  /** Changes that no backend has confirmed yet, from failed syncs and from the running one. */
   #unconfirmed: PlanChanges | undefined;
   #triggerTimes: number[] = [];
   readonly #droppedInternally = new Set<ServicePortKey>();

@@ -40,7 +40,7 @@ function createPipeline(
   });
 }
 
-Deno.test("ProxyPipeline.setSettings() has every Service planned anew, once", async () => {
+Deno.test("ProxyPipeline.setSettings() has every Service planned again, once", async () => {
   const pipeline = createPipeline();
   for (const name of ["a", "b"]) {
     pipeline.onService(undefined, testService(name));
@@ -79,7 +79,7 @@ Deno.test("ProxyPipeline has something pending from the first change until it is
   assertEquals(pipeline.pending, false);
 });
 
-Deno.test("ProxyPipeline has something pending while its surroundings are others than planned", async () => {
+Deno.test("ProxyPipeline has pending work while its environment differs from the plan", async () => {
   const pipeline = createPipeline();
   const changes = [
     () => pipeline.setNode(testNodeState({ zone: "elsewhere" })),
@@ -96,7 +96,7 @@ Deno.test("ProxyPipeline has something pending while its surroundings are others
   }
 });
 
-Deno.test("ProxyPipeline leaves out external IPs where they are not allowed", async () => {
+Deno.test("ProxyPipeline leaves out external IPs if they are not allowed", async () => {
   for (const allowExternalIps of [true, false]) {
     const pipeline = createPipeline({ allowExternalIps });
     pipeline.onService(undefined, testService("a", { externalIPs: ["192.0.2.7"] }));

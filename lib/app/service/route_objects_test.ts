@@ -23,20 +23,20 @@ interface Rig {
     readonly nodes: Informer<Node>;
     readonly serviceCidrs: Informer<ServiceCidr>;
   };
-  /** What the family was told, in order. */
-  readonly told: string[];
+  /** The calls that the family received, in order. */
+  readonly calls: string[];
 }
 
 function createRig(serviceCidrs: readonly string[] = [], { servesEarly = false } = {}): Rig {
-  const told: string[] = [];
+  const calls: string[] = [];
   const family: Partial<FamilyProxy> = {
     family: "IPv4",
-    openEarly: () => void told.push("open early"),
-    onService: (previous, current) => void told.push(`service ${!!previous} ${!!current}`),
+    openEarly: () => void calls.push("open early"),
+    onService: (previous, current) => void calls.push(`service ${!!previous} ${!!current}`),
     onEndpointSlice: ({ metadata }, verb) =>
-      void told.push(`slice ${metadata.labels!["kubernetes.io/service-name"]} ${verb}`),
-    onEndpoints: (_, verb) => void told.push(`endpoints ${verb}`),
-    onServiceCidrs: (cidrs) => void told.push(`cidrs ${cidrs.join(" ")}`),
+      void calls.push(`slice ${metadata.labels!["kubernetes.io/service-name"]} ${verb}`),
+    onEndpoints: (_, verb) => void calls.push(`endpoints ${verb}`),
+    onServiceCidrs: (cidrs) => void calls.push(`cidrs ${cidrs.join(" ")}`),
   };
   const informers = new InformerSet();
   routeObjects({
@@ -45,8 +45,8 @@ function createRig(serviceCidrs: readonly string[] = [], { servesEarly = false }
     endpointsFallback: false,
     families: [family as FamilyProxy],
     serviceCidrs: serviceCidrs.map(parseCidr),
-    onNode: ({ metadata }) => void told.push(`node ${metadata.name}`),
-    onNodeDeleted: () => void told.push("node deleted"),
+    onNode: ({ metadata }) => void calls.push(`node ${metadata.name}`),
+    onNodeDeleted: () => void calls.push("node deleted"),
     servesEarly,
   });
   const found = {
@@ -56,20 +56,20 @@ function createRig(serviceCidrs: readonly string[] = [], { servesEarly = false }
     nodes: informers.of(NODE),
     serviceCidrs: informers.of(SERVICE_CIDR),
   };
-  return { informers: found, told };
+  return { informers: found, calls };
 }
 
-Deno.test("routeObjects() opens the families early where objects are served as they come", () => {
-  const { informers, told } = createRig([], { servesEarly: true });
+Deno.test("routeObjects() opens the families early if objects are served as they come", () => {
+  const { informers, calls } = createRig([], { servesEarly: true });
   informers.services.upsert(testService("web"));
-  assertEquals(told, ["service false true", "open early"]);
-  const { told: later, informers: others } = createRig();
+  assertEquals(calls, ["service false true", "open early"]);
+  const { calls: later, informers: others } = createRig();
   others.services.upsert(testService("web"));
   assertEquals(later, ["service false true"]);
 });
 
 Deno.test("routeObjects() passes each change on, and the Node", () => {
-  const { informers, told } = createRig();
+  const { informers, calls } = createRig();
   const { services, endpointSlices, nodes } = informers;
   services.upsert(testService("web"));
   services.upsert(testService("web", { type: "NodePort" }));
@@ -78,7 +78,7 @@ Deno.test("routeObjects() passes each change on, and the Node", () => {
   endpointSlices.delete("ns1/web-1");
   nodes.upsert(testNode());
   nodes.delete(testNode().metadata.name);
-  assertEquals(told, [
+  assertEquals(calls, [
     "service false true",
     "service true true",
     "service true false",
@@ -89,30 +89,30 @@ Deno.test("routeObjects() passes each change on, and the Node", () => {
   ]);
 });
 
-Deno.test("routeObjects() takes a slice from the Service that it leaves", () => {
-  const { informers, told } = createRig();
+Deno.test("routeObjects() removes a slice from its former Service", () => {
+  const { informers, calls } = createRig();
   const { endpointSlices } = informers;
   endpointSlices.upsert(testEndpointSlice("web", { name: "slice" }));
   endpointSlices.upsert(testEndpointSlice("shop", { name: "slice" }));
-  assertEquals(told, ["slice web set", "slice web delete", "slice shop set"]);
+  assertEquals(calls, ["slice web set", "slice web delete", "slice shop set"]);
 });
 
 Deno.test("routeObjects() passes on the API's ServiceCIDRs of the family, sorted", () => {
-  const { informers, told } = createRig();
+  const { informers, calls } = createRig();
   const { serviceCidrs } = informers;
   serviceCidrs.upsert({
     metadata: { name: "kubernetes" },
     spec: { cidrs: ["10.96.0.0/12", "fd00::/112", "nonsense"] },
   });
   serviceCidrs.upsert({ metadata: { name: "more" }, spec: { cidrs: ["10.112.0.0/16"] } });
-  assertEquals(told, ["cidrs 10.96.0.0/12", "cidrs 10.112.0.0/16 10.96.0.0/12"]);
+  assertEquals(calls, ["cidrs 10.96.0.0/12", "cidrs 10.112.0.0/16 10.96.0.0/12"]);
 });
 
-Deno.test("routeObjects() takes the ranges of the command line in place of the API's", () => {
-  const { informers, told } = createRig(["10.43.0.0/16", "fd00::/112"]);
+Deno.test("routeObjects() uses the ranges of the command line in place of the API's", () => {
+  const { informers, calls } = createRig(["10.43.0.0/16", "fd00::/112"]);
   informers.serviceCidrs.upsert({
     metadata: { name: "kubernetes" },
     spec: { cidrs: ["10.96.0.0/12"] },
   });
-  assertEquals(told, ["cidrs 10.43.0.0/16", "cidrs 10.43.0.0/16"]);
+  assertEquals(calls, ["cidrs 10.43.0.0/16", "cidrs 10.43.0.0/16"]);
 });

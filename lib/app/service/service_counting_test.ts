@@ -11,7 +11,7 @@ Deno.test("createServiceTraffic() counts in the modes that can, if it is asked f
   assertEquals(logger.lines, []);
 });
 
-Deno.test("createServiceTraffic() says which modes count, where this one does not", () => {
+Deno.test("createServiceTraffic() names the modes that count, if this one does not", () => {
   for (const mode of ["iptables", "ipvs"] as const) {
     const logger = new MemoryLogger();
     assertEquals(createServiceTraffic({ logger }, { mode, serviceCounters: false }), undefined);

@@ -34,7 +34,7 @@ const SETTINGS: PlanSettings = {
   }),
 };
 
-/** The servers, told of one Service with this health check node port and one endpoint. */
+/** The servers, after a sync of one Service with this health check node port and one endpoint. */
 async function serve(
   port: number,
   { healthzBindAddress = "0.0.0.0:10256", settings = SETTINGS } = {},
@@ -75,7 +75,7 @@ Deno.test("createServiceHealth() takes the proxy of every family into account", 
   await server.stop();
 });
 
-Deno.test("createServiceHealth() takes the proxy for healthy where its health check is off", async () => {
+Deno.test("createServiceHealth() treats the proxy as healthy if its health check is off", async () => {
   const { server, health, ask } = await serve(unusedPort(), { healthzBindAddress: "" });
   health.queued(serviceLoop("IPv6"));
   assertEquals(await ask(), 200);
@@ -100,7 +100,7 @@ Deno.test("createServiceHealth() moves to other addresses when the configuration
       nodePortAddresses: { kind: "all" },
     }),
   });
-  // As of a sync after new settings: everything is planned anew, and comes to the same.
+  // As in a sync after new settings: everything is planned again, with the same result.
   server.synced("IPv4", plan, testPlanChanges(plan));
   await server.settled();
   assertEquals(await status(), 200);
@@ -111,7 +111,7 @@ Deno.test("createServiceHealth() moves to other addresses when the configuration
   await server.stop();
 });
 
-Deno.test("createServiceHealth() tells of a port that is taken in an event on the Service, and counts it", async () => {
+Deno.test("createServiceHealth() reports a port in use by an event on the Service, and counts it", async () => {
   using taken = Deno.listen({ hostname: "127.0.0.1", port: 0 });
   const { port } = taken.addr;
   const { server, events, counted } = await serve(port);

@@ -8,7 +8,7 @@ import { HEADLESS_LABEL, SERVICE_PROXY_NAME_LABEL } from "../../api/labels.ts";
 import type { ControllerKind } from "../../controller/controller.ts";
 import { type ListOptions, named } from "../../kube/informer_set.ts";
 
-/** For whom objects are followed. */
+/** The options of the subscriptions. */
 export interface FollowedObjects {
   /** Name of the own Node. */
   readonly nodeName: string;

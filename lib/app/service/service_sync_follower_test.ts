@@ -80,8 +80,8 @@ Deno.test("SyncLoop of Services names the newer of two Services with one address
   await loop.sync();
   assertEquals(loop.quarantined, []);
   assertEquals(quarantined, [1, 1, 0]);
-  const told = logger.lines.filter(({ level }) => level !== "verbose");
-  assertEquals(told.map(({ message }) => message), [
+  const reported = logger.lines.filter(({ level }) => level !== "verbose");
+  assertEquals(reported.map(({ message }) => message), [
     "Service port is in quarantine; it is tried again, all others work",
     "Service port is out of quarantine",
   ]);
@@ -118,16 +118,16 @@ Deno.test("SyncLoop of Services reports that a sync changed nothing, for an endp
   assertEquals(await loop.sync(), "done");
 });
 
-Deno.test("SyncLoop of Services changes nothing before those who were told of it are ready", async () => {
+Deno.test("SyncLoop of Services changes nothing before the followers are ready", async () => {
   const ready = Promise.withResolvers<void>();
-  const told: string[] = [];
+  const reported: string[] = [];
   const observer: SyncObserver = {
     syncing: (_, plan, { upserted }) => {
-      told.push(`before ${upserted.size} of ${plan.services.size}`);
+      reported.push(`before ${upserted.size} of ${plan.services.size}`);
       return ready.promise;
     },
     synced: (_, plan, { upserted }) =>
-      void told.push(`after ${upserted.size} of ${plan.services.size}`),
+      void reported.push(`after ${upserted.size} of ${plan.services.size}`),
   };
   const backend = new FakeBackend();
   backend.failures.push(new Error("busy"));
@@ -135,13 +135,13 @@ Deno.test("SyncLoop of Services changes nothing before those who were told of it
   stage.pipeline.onService(undefined, OLDER);
   const syncing = stage.loop.sync();
   for (let turn = 0; turn < 20; turn++) await Promise.resolve();
-  assertEquals([told, backend.syncs.length], [["before 1 of 1"], 0]);
+  assertEquals([reported, backend.syncs.length], [["before 1 of 1"], 0]);
   ready.resolve();
   assertEquals([await syncing, backend.syncs.length], ["retry", 1]);
   assertEquals(await stage.loop.sync(), "done");
   assertEquals(
-    told,
+    reported,
     ["before 1 of 1", "before 1 of 1", "after 1 of 1"],
-    "a failure is not told of",
+    "a failure is not reported",
   );
 });

@@ -28,7 +28,7 @@ async function commandsAfterSync(usesConntrack: boolean): Promise<string[]> {
   return commands.calls.map(({ line }) => line);
 }
 
-Deno.test("startConntrackCleaner() asks conntrack for modes whose packets the kernel tracks", async () => {
+Deno.test("startConntrackCleaner() uses conntrack in modes whose packets the kernel tracks", async () => {
   assertEquals(await commandsAfterSync(true), [
     "conntrack -L -f ipv4 -p udp -o save --orig-port-dst 53",
   ]);

@@ -4,7 +4,7 @@ import { Scrape } from "../../metrics/scrape.ts";
 import { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import { renderMetrics } from "./proxy_servers.ts";
 
-Deno.test("renderMetrics() gives a text where Services are not counted", async () => {
+Deno.test("renderMetrics() gives a text if Services are not counted", async () => {
   const { contentType, body } = await renderMetrics(
     createProxyMetrics({ version: "1.2.3", mode: "userspace" }),
   );

@@ -56,11 +56,11 @@ export async function startRunningServers(
     gather: () => collectMetrics(dependencies, options),
   });
   const { routes, messages } = introspection;
-  const theirs: ControlRoutes[] = controllers.map(({ routes = {} }) => routes);
+  const controllerRoutes: ControlRoutes[] = controllers.map(({ routes = {} }) => routes);
   const { logger, openFiles } = dependencies;
   return await startControlServer({
     path: relay.controlSocket,
-    routes: Object.assign({}, routes, ...theirs),
+    routes: Object.assign({}, routes, ...controllerRoutes),
     messages,
     bounds: openFiles.httpBounds,
     onRefused: () => openFiles.countRefused("control"),

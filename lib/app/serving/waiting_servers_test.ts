@@ -29,7 +29,7 @@ async function ask(port: number, path: string): Promise<readonly [number, string
   return [response.status, await response.text()];
 }
 
-Deno.test("answerWhile() tells on both ports what is being done, and frees them", async () => {
+Deno.test("answerWhile() shows the phase on both ports, and frees them", async () => {
   const { healthz, metrics, options } = stage();
   const result = await answerWhile(DEPENDENCIES, options, async () => {
     await eventually(
@@ -52,7 +52,7 @@ Deno.test("answerWhile() tells on both ports what is being done, and frees them"
   }
 });
 
-Deno.test("answerWhile() leaves a port that is taken to whoever comes after", async () => {
+Deno.test("answerWhile() gives up a port that is taken, for later servers", async () => {
   const { healthz, options } = stage();
   const other = listenHttp({ hostname: "127.0.0.1", port: healthz }, () => new Response("other"));
   assertEquals(await answerWhile(DEPENDENCIES, options, () => ask(healthz, "/")), [200, "other"]);

@@ -39,7 +39,10 @@ export function trafficText(traffic: TrafficFigures): string {
   return `${opened === undefined ? "" : `${opened} in all, `}${sizeIn} in, ${sizeOut} out`;
 }
 
-/** Returns those of `3 active`, `1 inactive`, `2 new/s`, `1.2 kB/s in`, `88.1 kB/s out` that are not 0. */
+/**
+ * Returns the texts of the figures that are not 0: `3 active`, `1 inactive`, `2 new/s`, `1.2 kB/s
+ * in`, `88.1 kB/s out`.
+ */
 export function loadNotes({ active, inactive, rates }: ServerLoad): readonly string[] {
   const notes: readonly (readonly [value: number, text: string])[] = [
     [active, `${active} active`],

@@ -30,7 +30,7 @@ for (
   });
 }
 
-Deno.test("trafficText() writes packets where they are what is seen", () => {
+Deno.test("trafficText() shows packets if the mode counts them", () => {
   const packets = { packetsFromClients: 4, packetsToClients: 70 };
   assertEquals(
     trafficText({ bytesFromClients: 999, bytesToClients: 3_500_000, ...packets }),
@@ -38,7 +38,7 @@ Deno.test("trafficText() writes packets where they are what is seen", () => {
   );
 });
 
-Deno.test("loadNotes() says what there is, and nothing of what is 0", () => {
+Deno.test("loadNotes() shows non-zero figures only", () => {
   const rates = { connections: 2, packetsIn: 9, packetsOut: 9, bytesIn: 1204, bytesOut: 0 };
   assertEquals(loadNotes({ active: 3, inactive: 1, rates }), [
     "3 active",

@@ -8,7 +8,7 @@ import { collectFamilyStatus } from "./status_collector.ts";
 
 const PLAN = testServicePlan({ name: "web", externalIps: ["203.0.113.1"] });
 
-/** What the status of a family with one ServicePort says. */
+/** Returns the status of a family with one ServicePort. */
 function statusOf(quarantined: readonly Quarantined[], { brief = false } = {}) {
   const family = {
     family: "IPv4",
@@ -34,7 +34,7 @@ Deno.test("collectFamilyStatus() gives every reason for which a ServicePort is i
   assertEquals(quarantined.length, 2);
 });
 
-Deno.test("collectFamilyStatus() leaves Services out of a brief status, not what is in quarantine", async () => {
+Deno.test("collectFamilyStatus() leaves Services out of a brief status, but not the quarantine", async () => {
   const { services, quarantined } = await statusOf(
     [{ key: PLAN.key, reason: "it is taken" }],
     { brief: true },

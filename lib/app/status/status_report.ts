@@ -23,9 +23,9 @@ export interface StatusService {
   readonly connections?: number;
   /** With `--service-counters`. */
   readonly traffic?: TrafficFigures;
-  /** Why it, or one of its addresses, is in quarantine. */
+  /** The reason why it, or one of its addresses, is in quarantine. */
   readonly quarantined?: string;
-  /** When a ServicePort that the kernel refused is tried again, RFC 3339. */
+  /** The time of the next attempt for a ServicePort that the kernel refused, RFC 3339. */
   readonly retryAt?: string;
 }
 
@@ -41,7 +41,7 @@ export interface StatusFamily extends LoopStatus {
   readonly quarantined: readonly Quarantined[];
 }
 
-/** How the controller of Services is doing. */
+/** The status of the controller of Services. */
 export interface ServiceStatus extends ControllerStatus {
   readonly families: readonly StatusFamily[];
 }

@@ -32,7 +32,7 @@ const INDENT = 9;
 /** Narrowest table that can still be read. */
 const MIN_COLUMNS = 60;
 
-/** The whole status: a summary, and for each family a table of Services and what is in quarantine. */
+/** The whole status: a summary, and for each family a table of Services and the quarantine. */
 export function renderStatus(
   report: StatusReport,
   { now, columns = 80, color = false, filter = "" }: StatusTextOptions,

@@ -71,7 +71,7 @@ const DNS = service("demo/dns", {
   addresses: [address("10.96.0.53", { port: 53, protocol: "UDP", state: "refusing" })],
 });
 
-Deno.test("renderStatus() shows what is served, sorted by name", () => {
+Deno.test("renderStatus() shows the served addresses, sorted by name", () => {
   assertEquals(
     renderStatus(report([WEB, DNS]), { now: NOW }),
     `kube-relay v0.1.0  serving, up 3m12s  (process 42)
@@ -90,7 +90,7 @@ demo/web:http TCP  10.96.0.10:80               10.0.1.1:8080 (local)
   );
 });
 
-Deno.test("renderStatus() names what is in quarantine, with the reason", () => {
+Deno.test("renderStatus() names quarantined items, with the reason", () => {
   const key = (port: string) =>
     servicePortKey({ namespace: "demo", name: "web", port, protocol: "TCP" });
   const address = "10.96.0.10:80/TCP";
@@ -121,7 +121,7 @@ Deno.test("renderStatus() names what is in quarantine, with the reason", () => {
   );
 });
 
-Deno.test("renderStatus() says so when there is nothing yet", () => {
+Deno.test("renderStatus() reports it when there is nothing yet", () => {
   const { lastSync: _, ...never } = report([]).families[0]!;
   const text = renderStatus({ ...report([]), families: [never] }, { now: NOW });
   assertStringIncludes(text, "Sync     no sync yet");
@@ -151,7 +151,7 @@ Deno.test("renderStatus() fits the terminal, whatever the names", () => {
   }
 });
 
-Deno.test("renderStatus() tells what went through a Service, where that is counted", () => {
+Deno.test("renderStatus() shows the traffic of a Service, if it is counted", () => {
   const traffic = { bytesFromClients: 999, bytesToClients: 3_456_000, opened: 12, open: 3 };
   const text = renderStatus(report([{ ...WEB, traffic }]), { now: NOW, columns: 120 });
   assertStringIncludes(text, "(3 open, 12 in all, 999 B in, 3.5 MB out)");
@@ -200,10 +200,10 @@ Deno.test("renderStatus() names kernel settings that were refused, with the comm
   assert(!text.includes("net.kept"));
 });
 
-Deno.test("renderStatus() breaks what is wrong with a source and a sync as other texts", () => {
+Deno.test("renderStatus() wraps problems of a source and a sync like other texts", () => {
   const problem =
     "/etc/manifests/shop.yaml:12:5: Service shop/web: spec.ports[0].port is 70000: it " +
-    "has to be a whole number between 1 and 65535; the Service is left out until that is mended";
+    "has to be a whole number between 1 and 65535; the Service is left out until this is fixed";
   const text = renderStatus({
     ...report([], { lastError: `${problem} ${problem}`, failures: 2 }),
     sources: [
@@ -220,7 +220,7 @@ Deno.test("renderStatus() breaks what is wrong with a source and a sync as other
     `
          ! /etc/manifests/shop.yaml:12:5: Service shop/web: spec.ports[0].port
            is 70000: it has to be a whole number between 1 and 65535; the
-           Service is left out until that is mended
+           Service is left out until this is fixed
          ! short
 `,
   );

@@ -30,13 +30,13 @@ export interface StatusView {
   }[];
   /** Kernel settings that could not be applied, with the command for an administrator. */
   readonly settings: readonly { readonly text: string; readonly command?: string }[];
-  /** That of Services first. */
+  /** The controller of Services comes first. */
   readonly controllers: readonly ControllerView[];
 }
 
 /** One controller. */
 export interface ControllerView {
-  /** Absent for that of Services, which the whole status is about. */
+  /** Absent for the controller of Services, which is the main part of the status. */
   readonly name?: ControllerName;
   readonly families: readonly FamilyView[];
   readonly facts: ControllerStatus["facts"];
@@ -83,7 +83,7 @@ const MOST_ADDRESSES = 64;
 /** Addresses with a problem come first, because further ones are only counted. */
 const STATES: readonly ServedAddress["state"][] = ["quarantined", "refusing", "serving"];
 
-/** The report as people see it. `filter` selects from what is in quarantine. */
+/** The report in readable form. `filter` also selects from the quarantine. */
 export function statusView(report: StatusReport, filter = ""): StatusView {
   const { version, pid, phase, startedAt, node, sources } = report;
   return {
@@ -179,7 +179,7 @@ function familyView(
   { family, summary, lastSync, pending, failures, lastError, quarantined }: LoopStatus,
   { title, mode, filter, nameOf }: Pick<FamilyView, "title" | "mode"> & {
     readonly filter: string;
-    /** What of a key a filter selects by. */
+    /** Returns the part of a key that a filter matches. */
     readonly nameOf: (key: string) => string;
   },
 ): FamilyView {

@@ -15,7 +15,7 @@ function service(name: string, fields: Partial<StatusService> = {}): StatusServi
   return { name, protocol: "TCP", addresses: [], endpoints: [READY], ...fields };
 }
 
-Deno.test("matchesFilter() takes the start of the name or a whole word of it", () => {
+Deno.test("matchesFilter() matches the start of the name or a whole word of it", () => {
   const name = "demo/web:http";
   for (const filter of ["", "demo", "demo/we", "web", "http", "demo/web:http"]) {
     assert(matchesFilter(name, filter), filter);
@@ -91,7 +91,7 @@ Deno.test("serviceViews() puts addresses with a problem before those that serve"
   ]);
 });
 
-Deno.test("statusView() selects what is in quarantine by the filter, and notes what is wrong", () => {
+Deno.test("statusView() filters the quarantine, and notes problems", () => {
   const quarantined = ["a/web:http/TCP", "b/web/UDP"].map((key) => ({
     ...{ key: key as never, reason: "in use" },
   }));

@@ -43,7 +43,7 @@ const to = (key: string, seenAs = NODE): TraceOutcome => ({
   seenAs,
 });
 
-Deno.test("compareWithExplanation() agrees where endpoint and source are those that were due", () => {
+Deno.test("compareWithExplanation() agrees if endpoint and source are the expected ones", () => {
   assertEquals(differences(FORWARDED, to("10.1.0.1:8080")), []);
   assertEquals(differences(FORWARDED, to("10.1.0.2:8080", CLIENT)), []);
 });

@@ -68,13 +68,13 @@ Deno.test("a forwarder's watch is set when it has begun, and reports where a flo
 
 Deno.test("a forwarder's watch reports why a flow was refused", async () => {
   await withWatch(async (watches, watch) => {
-    watches.report({ ...FLOW, detail: "closed: nobody there" }, systemClock.now());
+    watches.report({ ...FLOW, detail: "closed: refused" }, systemClock.now());
     const path = await watch.path({});
-    assertEquals([path.ending, path.steps.at(-1)?.rule], ["rejected", "closed: nobody there"]);
+    assertEquals([path.ending, path.steps.at(-1)?.rule], ["rejected", "closed: refused"]);
   });
 });
 
-Deno.test("a forwarder's watch says so when nothing was taken", async () => {
+Deno.test("a forwarder's watch reports if nothing was accepted", async () => {
   await withWatch(async (_, watch) => {
     assertEquals((await watch.path({})).ending, "not seen");
   });

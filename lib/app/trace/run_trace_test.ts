@@ -31,14 +31,14 @@ Deno.test("choosePacket() sends from the node, and lets the kernel choose the so
   assertEquals(choose("192.168.0.2", packet).from, NODE);
 });
 
-Deno.test("choosePacket() waits for what others send", () => {
+Deno.test("choosePacket() waits for packets of other senders", () => {
   const pod = choose("ns1/10.0.0.9", explained("pod", "10.96.0.1"));
   assertEquals([pod.comesFrom, pod.from], ["elsewhere", POD]);
   const anyClient = choose("outside", explained("outside", "10.96.0.1"));
   assertEquals([anyClient.comesFrom, anyClient.from], ["elsewhere", undefined]);
 });
 
-Deno.test("choosePacket() takes the first IP family, and refuses several ports", () => {
+Deno.test("choosePacket() chooses the first IP family, and refuses several ports", () => {
   const both = [explained("node", "10.96.0.1"), explained("node", "fd00::1")];
   assertEquals(choose("node", ...both).family, "IPv4");
   assertThrows(
@@ -48,7 +48,7 @@ Deno.test("choosePacket() takes the first IP family, and refuses several ports",
   );
 });
 
-Deno.test("seenFrom() names who it was, and by which interface", () => {
+Deno.test("seenFrom() names the sender and the interface", () => {
   const seen = { address: "203.0.113.7", arrivedBy: "eth0" };
   assertEquals(seenFrom("outside", seen), "203.0.113.7@eth0");
   assertEquals(seenFrom("ns1/10.0.0.9", { ...seen, arrivedBy: undefined }), "ns1/10.0.0.9");

@@ -45,8 +45,8 @@ export function preparePacket(
       return prepareUdp(edges, { local, target });
     case "SCTP":
       throw new TraceError(
-        "Cannot send an SCTP packet: only TCP and UDP can be sent; name the sender whose packet is " +
-          "to be waited for",
+        "Cannot send an SCTP packet: only TCP and UDP can be sent; name the sender of the packet " +
+          "to wait for",
       );
   }
 }

@@ -41,7 +41,7 @@ Deno.test("preparePacket() sends a SYN from the port that it reported", async ()
   assertEquals((await refused.send(NEVER) as { result: string }).result, "refused");
 });
 
-Deno.test("preparePacket() sends one datagram of one byte, and takes an answer", async () => {
+Deno.test("preparePacket() sends one datagram of one byte, and reads an answer", async () => {
   const server = systemNetwork.listenUdp({ hostname: LOOPBACK, port: 0 });
   using packet = preparePacket(EDGES, packetTo(server.addr.port, { protocol: "UDP" }));
   const sending = packet.send(NEVER);
@@ -60,7 +60,7 @@ Deno.test("preparePacket() stops waiting when it is enough", async () => {
   server.close();
 });
 
-Deno.test("preparePacket() says that there is no route: then no rule is ever asked", async () => {
+Deno.test("preparePacket() reports a missing route: no rule is ever asked then", async () => {
   const tryConnectTcp = () =>
     Promise.reject(Object.assign(new Error("os error 101"), { code: "ENETUNREACH" }));
   using packet = preparePacket(
@@ -71,7 +71,7 @@ Deno.test("preparePacket() says that there is no route: then no rule is ever ask
   assertEquals(result.startsWith("not sent: this machine has no route"), true, result);
 });
 
-Deno.test("preparePacket() says what it can't send", () => {
+Deno.test("preparePacket() names packets that it cannot send", () => {
   assertThrows(
     () => preparePacket(EDGES, packetTo(80, { protocol: "SCTP" })),
     TraceError,

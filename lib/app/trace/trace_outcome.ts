@@ -15,7 +15,7 @@ interface OutcomeEvidence {
   readonly isInKernel: boolean;
 }
 
-/** Where the kernel tracks the connection, the entry is more precise than the rules. */
+/** Derives the outcome. An entry of connection tracking is more precise than the rules. */
 export function outcomeOf(
   path: TracedPath,
   { entry, origin, isInKernel }: OutcomeEvidence,

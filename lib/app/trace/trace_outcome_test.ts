@@ -22,7 +22,7 @@ function entry(reply: Partial<ConntrackEntry["reply"]> = {}): ConntrackEntry {
   };
 }
 
-Deno.test("outcomeOf() takes the endpoint and the address that it sees from conntrack", () => {
+Deno.test("outcomeOf() reads the endpoint and the address that it sees from conntrack", () => {
   const turned = entry({ source: POD, sourcePort: 8080, destination: NODE });
   assertEquals(outcomeOf(WENT_ON, { ...EVIDENCE, entry: turned }), {
     kind: "forwarded",
@@ -32,7 +32,7 @@ Deno.test("outcomeOf() takes the endpoint and the address that it sees from conn
   assertEquals(outcomeOf(WENT_ON, { ...EVIDENCE, entry: entry() }), { kind: "unchanged" });
 });
 
-Deno.test("outcomeOf() takes the endpoint from the packet where nothing is tracked", () => {
+Deno.test("outcomeOf() reads the endpoint from the packet if nothing is tracked", () => {
   const last = { ...HEADER, destination: POD, destinationPort: 8080 };
   const steps = [
     { place: "nat OUTPUT", verdict: "accept", header: HEADER },
@@ -46,7 +46,7 @@ Deno.test("outcomeOf() takes the endpoint from the packet where nothing is track
   assertEquals(outcomeOf(WENT_ON, EVIDENCE), { kind: "unchanged" });
 });
 
-Deno.test("outcomeOf() takes the endpoint from the rule where no packet was seen", () => {
+Deno.test("outcomeOf() reads the endpoint from the rule if no packet was seen", () => {
   const path: TracedPath = {
     steps: [],
     ending: "went on",
@@ -54,7 +54,7 @@ Deno.test("outcomeOf() takes the endpoint from the rule where no packet was seen
     notes: [],
   };
   assertEquals(outcomeOf(path, EVIDENCE), { kind: "forwarded", endpoint: "10.1.0.1:8080" });
-  // What is tracked is known for certain: counters also count packets of others.
+  // The entry of connection tracking is certain: counters also count other packets.
   assertEquals(outcomeOf(path, { ...EVIDENCE, entry: entry() }), { kind: "unchanged" });
 });
 
@@ -71,7 +71,7 @@ Deno.test("outcomeOf() believes no counter of a packet that had no route", () =>
   assertEquals(outcomeOf(WENT_ON, { ...EVIDENCE, origin }), { kind: "not seen" });
 });
 
-Deno.test("outcomeOf() distinguishes what was not seen", () => {
+Deno.test("outcomeOf() distinguishes a packet that was not seen", () => {
   const sent = (result: string) => ({ kind: "sent", what: "a TCP SYN", result }) as const;
   const kindOf = (origin: typeof WAITED | ReturnType<typeof sent>, isInKernel: boolean) =>
     outcomeOf(NOT_SEEN, { ...EVIDENCE, origin, isInKernel }).kind;

@@ -74,7 +74,7 @@ Explain  agrees: forwarding to 10.1.0.1:8080
   );
 });
 
-Deno.test("renderTrace() lets no text of others move the cursor", () => {
+Deno.test("renderTrace() lets no foreign text move the cursor", () => {
   const evil = "\x1b[2J\r\nIGNORE \u202e";
   const text = renderTrace({
     ...REPORT,
@@ -90,7 +90,7 @@ Deno.test("renderTrace() lets no text of others move the cursor", () => {
   for (const line of text.split("\n")) assert(line.length <= 80, line);
 });
 
-Deno.test("renderTrace() says why no rule had a part in a packet of a flow that is known", () => {
+Deno.test("renderTrace() gives the reason why no rule matched a packet of a known flow", () => {
   const report: TraceReport = { ...REPORT, steps: [], origin: { kind: "waited for" } };
   assert(renderTrace(report).includes("\nRules    no rule was asked: the kernel knows this flow"));
   const { conntrack: _, ...unknown } = report;

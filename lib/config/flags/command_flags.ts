@@ -17,7 +17,7 @@ export const COMMAND_FLAGS = [
     type: "text",
     group: "Control",
     value: "DIR",
-    help: "folder for the record of what was added to the machine, which --cleanup and the next " +
+    help: "folder for the record of additions to the machine, which --cleanup and the next " +
       "start read; the default is the default folder of the control socket, which is cleared at" +
       " boot",
     withConfig: "used",
@@ -83,7 +83,7 @@ export const COMMAND_FLAGS = [
     group: "Output",
     value: "NAMESPACE",
     help:
-      "print which pods of this namespace reach which, and who reaches them, by NetworkPolicies",
+      "print which pods reach each other in this namespace, and which others reach them, by NetworkPolicies",
     verbs: ["explain"],
     withConfig: "used",
   },
@@ -129,7 +129,7 @@ export const COMMAND_FLAGS = [
     type: "boolean",
     group: "Commands",
     default: "false",
-    help: "do once what needs privileges, and exit; later runs need only CAP_NET_ADMIN",
+    help: "do the privileged setup once, and exit; later runs need only CAP_NET_ADMIN",
     withConfig: "used",
   },
   {
@@ -147,7 +147,7 @@ export const COMMAND_FLAGS = [
     type: "boolean",
     group: "Commands",
     default: "false",
-    help: "start although a kube-proxy runs on this node, and remove what it leaves behind",
+    help: "start although a kube-proxy runs on this node, and remove its leftovers",
     withConfig: "used",
   },
   {
@@ -155,7 +155,7 @@ export const COMMAND_FLAGS = [
     type: "boolean",
     group: "Commands",
     default: "false",
-    help: "with --cleanup or --takeover: print what would be done, and do nothing",
+    help: "with --cleanup or --takeover: print the actions, and do nothing",
     withConfig: "used",
   },
   {

@@ -21,11 +21,11 @@ function retired<Name extends string>(name: Name, { type, reason }: RetiredOptio
 interface RetiredOptions {
   /** Booleans take no value as the next argument, all others do. */
   readonly type: "boolean" | "text";
-  /** What to use instead, or why nothing is needed. */
+  /** The replacement, or the reason why none is needed. */
   readonly reason: string;
 }
 
-const KLOG_FILES = "the log goes to standard error only; let the supervisor keep it";
+const KLOG_FILES = "the log goes to standard error only; let the supervisor store it";
 const KLOG_FORM = "has no effect; see --logging-format for how a line looks";
 const WINDOWS = "of Windows only, has no effect";
 const LINKED_IN = "of a library that kube-proxy was built with, never had an effect";

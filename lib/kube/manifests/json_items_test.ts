@@ -10,7 +10,7 @@ function find(text: string): FoundItems | undefined {
   }
 }
 
-Deno.test("findJsonItems() finds in any list what JSON.parse() finds", () => {
+Deno.test("findJsonItems() finds the same items as JSON.parse() in any list", () => {
   const key = fc.oneof(fc.string(), fc.constantFrom("items", "kind", '"items": ['));
   const value = fc.jsonValue({ maxDepth: 3 });
   const list = fc.record({
@@ -52,7 +52,7 @@ for (const text of NO_LISTS) {
   });
 }
 
-Deno.test("findJsonItems() lets others run while it looks through a long text", () => {
+Deno.test("findJsonItems() lets other tasks run while it scans a long text", () => {
   const text = JSON.stringify({ items: Array(20_000).fill({ a: "b".repeat(30) }) });
   let steps = 0;
   for (const finding = findJsonItems(text); !finding.next().done;) steps++;

@@ -16,7 +16,7 @@ Deno.test("unknownFields() looks into lists and leaves unused fields alone", () 
   ]);
 });
 
-Deno.test("unknownFields() takes names of Object.prototype for unknown", () => {
+Deno.test("unknownFields() treats names of Object.prototype as unknown", () => {
   const found = unknownFields(NODE, { constructor: 1, toString: 2 });
   assertEquals(found.map(({ path }) => path[0]), ["constructor", "toString"]);
 });

@@ -38,8 +38,8 @@ export interface PlacedObject {
 /** The content of a manifest file. */
 export interface ManifestFileContent {
   readonly objects: ReadonlyMap<ManifestObjectId, PlacedObject>;
-  /** Objects with errors and a readable name. */
-  readonly refused: ReadonlySet<ManifestObjectId>;
+  /** Objects with errors and a readable name, some without the invalid fields. */
+  readonly refused: ReadonlyMap<ManifestObjectId, PlacedObject | undefined>;
   /**
    * Whether unknown objects may be missing: after syntax errors, or objects with errors and without
    * a name.
@@ -114,7 +114,7 @@ class FileReader {
   readonly #kinds: ReadonlyMap<string, KindSpec>;
   readonly #problems: ManifestProblems;
   readonly #objects = new Map<ManifestObjectId, PlacedObject>();
-  readonly #refused = new Set<ManifestObjectId>();
+  readonly #refused = new Map<ManifestObjectId, PlacedObject | undefined>();
   readonly #ignored = new Map<string, number>();
   #isIncomplete = false;
   #isBroken = false;
@@ -175,16 +175,15 @@ class FileReader {
     if (outcome.outcome === "ignored") return this.#ignore(outcome.kind);
     if (outcome.outcome === "refused") {
       if (outcome.id === undefined) this.#isIncomplete = true;
-      else this.#refused.add(outcome.id);
+      else this.#refused.set(outcome.id, this.#followed(outcome.rest, line));
       return;
     }
-    const { entry } = outcome;
-    const { spec, object } = entry;
-    if (!this.#options.informers.isFollowed(spec, object)) return;
-    const id = objectId(spec, object);
+    const placed = this.#followed(outcome.entry, line);
+    if (placed === undefined) return;
+    const id = objectId(placed.entry.spec, placed.entry.object);
     const first = this.#objects.get(id);
     if (!first) {
-      this.#objects.set(id, { entry, line });
+      this.#objects.set(id, placed);
       return;
     }
     const message = `is repeated in this file; the one of line ${first.line} is used`;
@@ -192,6 +191,13 @@ class FileReader {
       line,
       column,
     }));
+  }
+
+  #followed(entry: ManifestObject | undefined, line: number): PlacedObject | undefined {
+    if (entry === undefined) return undefined;
+    return this.#options.informers.isFollowed(entry.spec, entry.object)
+      ? { entry, line }
+      : undefined;
   }
 
   #ignore(kind: string): void {

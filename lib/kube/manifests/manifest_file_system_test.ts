@@ -4,7 +4,7 @@ import { ManifestHarness, serviceYaml } from "../../../tests/support/stages/mani
 import { systemClock } from "../../os/clock.ts";
 import { hostFileSystem } from "./manifest_file_system.ts";
 
-/** How a program may put a new text in the place of an old one. `folder` is watched. */
+/** A way in which a program may replace a text. `folder` is watched. */
 interface SaveStyle {
   readonly what: string;
   readonly save: (folder: string, text: string) => Promise<void>;
@@ -164,7 +164,7 @@ Deno.test("a manifest folder is read that takes the place of an empty one", asyn
   });
 });
 
-Deno.test("a manifest folder is read with a problem where a folder has the name of a file", async () => {
+Deno.test("a manifest folder is read with a problem if a folder has the name of a file", async () => {
   await withFolder(async (folder) => {
     await Deno.mkdir(`${folder}/odd.yaml`);
     await Deno.writeTextFile(file(folder), serviceYaml("web", "10.0.0.1"));
@@ -176,7 +176,7 @@ Deno.test("a manifest folder is read with a problem where a folder has the name 
   });
 });
 
-Deno.test("hostFileSystem has no names where there is no folder", async () => {
+Deno.test("hostFileSystem has no names if there is no folder", async () => {
   await withFolder(async (folder) => {
     await Deno.writeTextFile(file(folder), "");
     assertEquals(await hostFileSystem.list(`${folder}/none`), undefined);

@@ -84,10 +84,10 @@ for (const { form, write } of FORMS) {
     assertEquals([problem!.object, problem!.path], ["Service default/s250", "spec.clusterIP"]);
     const place = lines[problem!.line - 1]!.slice(problem!.column - 1);
     assert(/^"clusterIP": ?"10\.0\.0\.300"/.test(place), place.slice(0, 80));
-    assertEquals([...content.refused], ["Service default/s250"]);
+    assertEquals([...content.refused.keys()], ["Service default/s250"]);
   });
 
-  Deno.test(`readManifestFile() lets others run while it reads ${form}`, async () => {
+  Deno.test(`readManifestFile() lets other tasks run while it reads ${form}`, async () => {
     let now = 0;
     let pauses = 0;
     // Time passes with each look at the clock, so that every fifth part is a pause.
@@ -114,7 +114,7 @@ const LONG_PIECES: Readonly<Record<string, string>> = {
 };
 
 for (const [what, text] of Object.entries(LONG_PIECES)) {
-  Deno.test(`readManifestFile() lets others run while it reads ${what}`, async () => {
+  Deno.test(`readManifestFile() lets other tasks run while it reads ${what}`, async () => {
     // What it takes in all, on a machine that is busy with other things, is not asserted.
     let longestMs = 0;
     let last = cpuMs();
@@ -135,13 +135,13 @@ function cpuMs(): number {
   return (user + system) / 1000;
 }
 
-Deno.test("readManifestFile() gives items what their list says of them", async () => {
+Deno.test("readManifestFile() gives items the type of their list", async () => {
   const items = services(300).map(({ metadata, spec }) => ({ metadata, spec }));
   const text = JSON.stringify({ apiVersion: "v1", kind: "ServiceList", items }, null, 1);
   assertEquals((await read(text)).objects.size, 300);
 });
 
-Deno.test("readManifestFile() takes a million comments before the items calmly", async () => {
+Deno.test("readManifestFile() reads a million comments before the items without trouble", async () => {
   const content = await read(`kind: List\nitems:\n${"#\n".repeat(1_000_000)}- a\n`);
   assert(content.isIncomplete);
 });
@@ -166,7 +166,7 @@ Deno.test("readManifestFile() distinguishes syntax errors from bad objects", asy
   }
 });
 
-Deno.test("readManifestFile() passes over a long document of another kind without parsing it", async () => {
+Deno.test("readManifestFile() skips a long document of another kind without parsing it", async () => {
   const definition = `apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n` +
     `spec: "ü ${"x".repeat(2_000_000)}"\n`;
   const content = await read(`${definition}---\n${serviceYaml("web", "10.0.0.1")}`);
@@ -192,7 +192,7 @@ Deno.test("readManifestFile() refuses a bomb and reads the documents next to it"
   assert(performance.now() - start < 2_000);
 });
 
-Deno.test("readManifestFile() names the line of what is wrong around the items of a list", async () => {
+Deno.test("readManifestFile() names the line of a fault around the items of a list", async () => {
   const text = FORMS[1]!.write(services(300));
   const content = await read(`${text}kind: ]\n`);
   assert(content.isBroken);
@@ -222,7 +222,7 @@ const SPLINTERS = [
   ],
 ];
 
-Deno.test("readManifestFile() takes random garbage calmly, and never an address that is none", async () => {
+Deno.test("readManifestFile() reads random garbage without an exception, and never an invalid address", async () => {
   const mutation = fc.record({
     at: fc.nat(1_000),
     cut: fc.nat(8),
@@ -259,7 +259,7 @@ Deno.test("readManifestFile() takes random garbage calmly, and never an address 
   assert(objects > 100, `only ${objects} objects survived`);
 });
 
-Deno.test("readManifestFile() takes bytes that are no text calmly", async () => {
+Deno.test("readManifestFile() reads bytes that are not text without an exception", async () => {
   await fc.assert(
     fc.asyncProperty(fc.uint8Array({ maxLength: 300 }), async (bytes) => {
       await read(new TextDecoder().decode(bytes));

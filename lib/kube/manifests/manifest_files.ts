@@ -1,5 +1,5 @@
 /**
- * The manifest files and what was last read of each.
+ * The manifest files, with the last result of reading each.
  *
  * @module
  */
@@ -56,7 +56,7 @@ type FileLook =
   | { readonly look: "later"; readonly ms: number }
   | { readonly look: "changed"; readonly objects: FileObjects };
 
-/** How to check a file. */
+/** The options for checking a file. */
 interface LookOptions {
   /** The previous result. */
   readonly previous: FileObjects;
@@ -238,7 +238,8 @@ function checkReadable({ kind, size }: FileState): void {
  *
  * - A file with syntax errors keeps all its objects, because it is unknown what is missing. Without
  * former objects, it gives the readable ones.
- * - An object with errors keeps its last valid version; the others are updated.
+ * - An object with errors keeps its last valid version; the others are updated. Without one, an object
+ * that restricts others is used without its invalid fields.
  * - While an object has errors and no name, missing objects stay: it may be one of them.
  *
  * Unchanged objects keep their identity.
@@ -255,11 +256,13 @@ async function keepLastGood(
     const pause = slice.pause();
     if (pause) await pause;
   }
-  const kept = content.isIncomplete ? previous.keys() : content.refused;
-  for (const id of kept) {
+  for (const [id, rest] of content.refused) {
     const last = previous.get(id);
-    if (last && !objects.has(id)) objects.set(id, last);
+    const used = last && (!last.entry.isPartial || !rest) ? last : rest;
+    if (used && !objects.has(id)) objects.set(id, reuse(last, used));
   }
+  if (!content.isIncomplete) return objects;
+  for (const [id, last] of previous) if (!objects.has(id)) objects.set(id, last);
   return objects;
 }
 

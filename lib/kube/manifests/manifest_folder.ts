@@ -6,7 +6,7 @@ import type { ManifestFileSystem } from "./manifest_file_system.ts";
 export interface ManifestListing {
   /** Files to read: if two contain the same object, the first by path wins. */
   readonly files: ReadonlySet<string>;
-  /** The state of each path; `undefined` = nothing is there, or it could not be read. */
+  /** The state of each path; `undefined` = it does not exist, or could not be read. */
   readonly states: ReadonlyMap<string, FileState | undefined>;
   /** Paths without a file, and why. */
   readonly missing: ReadonlyMap<string, string>;

@@ -21,7 +21,7 @@ const NAMES: readonly { name: string; isRead: boolean }[] = [
 ];
 
 for (const { name, isRead } of NAMES) {
-  Deno.test(`isManifestName() ${isRead ? "takes" : "passes over"} ${JSON.stringify(name)}`, () => {
+  Deno.test(`isManifestName() ${isRead ? "accepts" : "skips"} ${JSON.stringify(name)}`, () => {
     assertEquals(isManifestName(name), isRead);
   });
 }
@@ -43,7 +43,7 @@ Deno.test("listManifests() lists the files of all paths, each once", async () =>
   assertEquals(listing.isCertain, true);
 });
 
-Deno.test("listManifests() is not certain where it was not let look", async () => {
+Deno.test("listManifests() is not certain if it may not read a folder", async () => {
   const files = new FakeManifestFiles("m");
   files.forbidden.add("m");
   const listing = await listManifests(files, ["m"]);

@@ -31,7 +31,7 @@ Deno.test("run() keeps the last good content of a file with a syntax error, and 
   });
 });
 
-Deno.test("run() takes what can be read of a file that is broken from the start", async () => {
+Deno.test("run() uses the readable part of a file that is broken from the start", async () => {
   await withManifests({ "m/a.yaml": `${WEB_1}---\nspec: ]\n` }, ({ harness }) => {
     assertEquals(harness.informers.take(), ["+Service default/web"]);
     const [status] = harness.source.status();
@@ -56,7 +56,7 @@ Deno.test("run() keeps the last good version of a bad object and updates the oth
   });
 });
 
-Deno.test("run() keeps what a file no longer names while an object in it has no name", async () => {
+Deno.test("run() keeps missing objects while an object in the file has no name", async () => {
   await withManifests({ "m/a.yaml": `${WEB_1}---\n${DB}` }, async (started) => {
     const { files, harness } = started;
     harness.informers.take();

@@ -28,7 +28,7 @@ export class ManifestLog {
   readonly #logger: Logger;
   readonly #recent: RecentTexts;
   #lines = 0;
-  /** When the first of these lines was written. */
+  /** The time at which the first of these lines was written. */
   #linesSince = -Infinity;
   #isIncompleteLogged = false;
   #missing: ReadonlyMap<string, string> = new Map();

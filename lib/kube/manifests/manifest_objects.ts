@@ -11,6 +11,7 @@ import {
   type ManifestObjectId,
   rawObjectId,
   readManifestObject,
+  readPartialObject,
 } from "./manifest_object.ts";
 import type { FieldPath, ManifestProblems } from "./manifest_problem.ts";
 import { ObjectReport } from "./manifest_report.ts";
@@ -20,7 +21,12 @@ import type { StringTable } from "../string_table.ts";
 export type ManifestOutcome =
   | { readonly outcome: "read"; readonly entry: ManifestObject }
   /** Invalid; without an id, its name could not be read. */
-  | { readonly outcome: "refused"; readonly id: ManifestObjectId | undefined }
+  | {
+    readonly outcome: "refused";
+    readonly id: ManifestObjectId | undefined;
+    /** The object without its invalid fields, of a kind whose absence would open something. */
+    readonly rest?: ManifestObject | undefined;
+  }
   | { readonly outcome: "ignored"; readonly kind: string };
 
 /** The fields that an item inherits from its list. */
@@ -133,7 +139,13 @@ function collect(collecting: Collecting, { value, root, type, depth }: Found): v
       strings: reading.strings,
       isDetached: document.isJson,
     });
-    outcomes.push(entry ? { outcome: "read", entry } : { outcome: "refused", id });
+    if (entry) outcomes.push({ outcome: "read", entry });
+    else {
+      const rest = id !== undefined && known.restricts
+        ? readPartialObject(known, value, reading.strings)
+        : undefined;
+      outcomes.push({ outcome: "refused", id, rest });
+    }
   }
 }
 

@@ -57,7 +57,7 @@ Deno.test("readManifestObjects() reads the items of lists, with the places of th
   ]);
 });
 
-Deno.test("itemTypeOf() reports what a list gives to its items", () => {
+Deno.test("itemTypeOf() reports the type that a list gives to its items", () => {
   assertEquals(itemTypeOf({ kind: "List", apiVersion: "v1", items: [] }), {});
   assertEquals(itemTypeOf({ kind: "NodeList", apiVersion: "v1" }), {
     kind: "Node",
@@ -68,7 +68,7 @@ Deno.test("itemTypeOf() reports what a list gives to its items", () => {
   assertEquals(itemTypeOf([]), undefined);
 });
 
-Deno.test("readManifestObjects() ignores other kinds, also those of our names in other groups", () => {
+Deno.test("readManifestObjects() ignores other kinds, also those with the same names in other groups", () => {
   const { outcomes, problems } = readManifest(
     "apiVersion: apps/v1\nkind: Deployment\n---\napiVersion: serving.knative.dev/v1\nkind: Service\n---\n# no more\n",
   );
@@ -79,7 +79,7 @@ Deno.test("readManifestObjects() ignores other kinds, also those of our names in
   ]);
 });
 
-/** What is wrong, the text, and the one line that has to be said of it. */
+/** Texts with a fault, and the one line that must report it. */
 const REFUSED: readonly { what: string; text: string; problem: string }[] = [
   {
     what: "a name in capitals",
@@ -166,14 +166,14 @@ const WARNED: readonly { what: string; text: string; problem: string }[] = [
 ];
 
 for (const { what, text, problem } of WARNED) {
-  Deno.test(`readManifestObjects() warns of ${what} and takes the object`, () => {
+  Deno.test(`readManifestObjects() warns of ${what} and accepts the object`, () => {
     const { objects, problems } = readManifest(text);
     assertEquals(problems, [problem]);
     assertEquals(objects.length, 1);
   });
 }
 
-Deno.test("readManifestObjects() warns of a kind that is nearly one of ours", () => {
+Deno.test("readManifestObjects() warns of a kind with a similar name", () => {
   const { outcomes, problems } = readManifest("apiVersion: v1\nkind: Servise\n");
   assertEquals(outcomes, [{ outcome: "ignored", kind: "Servise" }]);
   assertEquals(problems, ['a.yaml:2:1: kind is "Servise": is not read; did you mean Service?']);

@@ -1,7 +1,7 @@
 import type { TextPosition } from "../../config/yaml_source.ts";
 import { printableText } from "../../log/printable_text.ts";
 
-/** One problem of a manifest: file, line, field, value, and what is valid. */
+/** One problem of a manifest: file, line, field, value, and the valid values. */
 export interface ManifestProblem extends TextPosition {
   readonly file: string;
   /**
@@ -15,7 +15,7 @@ export interface ManifestProblem extends TextPosition {
   readonly path: string;
   /** The value, shortened if long; empty if the problem concerns no value. */
   readonly value: string;
-  /** What is wrong and what is valid; follows path and value. */
+  /** The fault and the valid values; follows path and value. */
   readonly message: string;
 }
 

@@ -13,7 +13,7 @@ Deno.test("formatValue() writes one line and shortens it", () => {
   assertEquals(formatValue("x".repeat(500)).length, 80);
 });
 
-Deno.test("formatProblem() leaves out what there is not", () => {
+Deno.test("formatProblem() leaves out absent parts", () => {
   const problem = { file: "a.yaml", line: 3, column: 5, severity: "error" as const };
   assertEquals(
     formatProblem({ ...problem, path: "", value: "", message: "Cannot read YAML: x" }),

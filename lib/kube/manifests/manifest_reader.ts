@@ -14,7 +14,7 @@ const PATIENCE_MS = 1_000;
 /** Limit of unfinished checks: in a hanging file system, each occupies a thread. */
 const MOST_UNDER_WAY = 64;
 
-/** How to check files. */
+/** The options for checking files. */
 interface LookAtOptions {
   /** Whether a file still belongs to the paths. */
   readonly isListed: (path: string) => boolean;
@@ -36,7 +36,7 @@ export class ManifestReader {
   readonly #files: ManifestFiles;
   readonly #store: Pick<ManifestStore, "objectsOf">;
   readonly #underWay = new Set<string>();
-  /** When to check a file again (clock time). */
+  /** The time at which a file is checked again (clock time). */
   readonly #later = new Map<string, number>();
   #read = new Map<string, FileObjects>();
   #readSince: number | undefined;
@@ -53,7 +53,7 @@ export class ManifestReader {
     return this.#underWay;
   }
 
-  /** Takes the files whose next check is due. */
+  /** Removes and returns the files whose next check is due. */
   takeDue(): string[] {
     const now = this.#clock.now();
     const due: string[] = [];

@@ -8,7 +8,7 @@ import {
 
 const WEB_1 = serviceYaml("web", "10.0.0.1");
 
-Deno.test("run() sees what the selectors of the API would let through", async () => {
+Deno.test("run() selects the same objects as the selectors of the API", async () => {
   const labelled = (name: string, label: string) =>
     serviceYaml(name, "10.0.0.5").replace("metadata:", `metadata:\n  labels: {${label}: x}`);
   const slice = (name: string, label: string) =>

@@ -15,7 +15,7 @@ export interface ManifestFileStatus {
   readonly lastGoodAtMs?: number;
   /** Whether an error keeps the last valid version of an object in use, or excluded an object. */
   readonly stale: boolean;
-  /** Why the path has no file; absent for a file. */
+  /** The reason why the path has no file; absent for a file. */
   readonly missing?: string;
 }
 

@@ -22,7 +22,7 @@ export interface StoreChanges {
   deleted: number;
 }
 
-/** How to apply new content. */
+/** The options for applying new content. */
 interface UpdateOptions {
   /**
    * Whether more files are unread: nothing is deleted then, and no Service is added before some of
@@ -86,7 +86,7 @@ export class ManifestStore {
     for (const { informer } of this.#informers) informer.markSynced();
   }
 
-  /** Applies the new content of files at once; an empty one means that the file is gone. */
+  /** Applies the new content of files at once. Empty content means that the file was deleted. */
   async update(
     files: ReadonlyMap<string, FileObjects>,
     { isPartial = false }: UpdateOptions = {},

@@ -38,7 +38,7 @@ function makeStore(): { store: ManifestStore; informers: RecordingInformers } {
   return { store: new ManifestStore({ clock: systemClock }, informers.set), informers };
 }
 
-Deno.test("update() counts what it did and reports it in order, deletions last", async () => {
+Deno.test("update() counts its changes and reports them in order, deletions last", async () => {
   const { store, informers } = makeStore();
   assertEquals(await store.update(changesOf({ a: { x: "1", y: "1" } })), {
     added: 2,
@@ -58,7 +58,7 @@ Deno.test("update() counts what it did and reports it in order, deletions last",
   ]);
 });
 
-Deno.test("update() keeps the object that the informers know when an equal one comes", async () => {
+Deno.test("update() keeps the object of the informers if an equal one arrives", async () => {
   const { store, informers } = makeStore();
   await store.update(changesOf({ a: { x: "1" } }));
   const known = informers.services.get("default/x");

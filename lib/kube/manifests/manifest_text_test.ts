@@ -24,7 +24,7 @@ function valueOf(part: ManifestPart): unknown {
 /** Makes a list long enough to be worth splitting. */
 const FILLER = "#".repeat(20_000);
 
-Deno.test("splitDocuments() splits at markers and knows where each part begins", () => {
+Deno.test("splitDocuments() splits at markers and returns the start of each part", () => {
   const text = "# head\n---\na: 1\n---   # c\nb: 2\n--- {c: 3}\n---";
   const parts = [...splitDocuments(text)].filter((part) => part !== undefined);
   assertEquals(parts.map(({ origin }) => origin.line), [1, 2, 4, 6, 7]);
@@ -41,7 +41,7 @@ const SAME: readonly { what: string; text: string }[] = [
 ];
 
 for (const { what, text } of SAME) {
-  Deno.test(`splitDocuments() finds what the parser finds with ${what}`, () => {
+  Deno.test(`splitDocuments() finds the same documents as the parser with ${what}`, () => {
     const whole = readYaml(text, { file: "a.yaml" });
     assertEquals(whole.errors, []);
     const parts = [...splitDocuments(text)].filter((part) => part !== undefined).flatMap((part) =>

@@ -51,7 +51,7 @@ export function createManifestSource(
   return new FileManifestSource(dependencies, options);
 }
 
-/** How often the paths are checked and new content is published. */
+/** The interval at which the paths are checked and new content is published. */
 const PERIOD_MS = 1_000;
 /** Every file is checked at least this often. */
 const LONGEST_PERIOD_MS = 60_000;

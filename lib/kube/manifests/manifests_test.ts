@@ -55,7 +55,7 @@ Deno.test("run() counts as synced with nothing to read, and reads what appears l
   }, ["later.yaml", "n"]);
 });
 
-Deno.test("run() reports real differences only and keeps the identity of what did not change", async () => {
+Deno.test("run() reports only real differences, and keeps the identity of unchanged objects", async () => {
   await withManifests({ "m/a.yaml": `${WEB_1}---\n${DB}` }, async (started) => {
     const { files, harness: { informers } } = started;
     informers.take();
@@ -73,7 +73,7 @@ Deno.test("run() reports real differences only and keeps the identity of what di
   });
 });
 
-Deno.test("run() takes an object of two files from the first by path, and from the other once that goes", async () => {
+Deno.test("run() uses an object of two files from the first by path, and from the other one after its deletion", async () => {
   await withManifests({ "m/b.yaml": WEB_2, "m/a.yaml": WEB_1 }, async (started) => {
     const { files, harness } = started;
     assertEquals(harness.informers.take(), ["+Service default/web"]);
@@ -118,7 +118,7 @@ Deno.test("run() moves an object between files without deleting it", async () =>
   });
 });
 
-Deno.test("run() believes that a file is gone or empty only after a moment", async () => {
+Deno.test("run() treats a file as deleted or empty only after a moment", async () => {
   await withManifests({ "m/a.yaml": WEB_1, "m/b.yaml": DB }, async (started) => {
     const { files, harness } = started;
     harness.informers.take();
@@ -170,7 +170,7 @@ Deno.test("run() reads a file once it stays as it is, or a second after it began
   });
 });
 
-Deno.test("run() keeps what it knows of files and folders that it may not read", async () => {
+Deno.test("run() keeps the known objects of unreadable files and folders", async () => {
   await withManifests({ "m/a.yaml": WEB_1 }, async (started) => {
     const { files, harness } = started;
     harness.informers.take();
@@ -194,7 +194,7 @@ Deno.test("run() keeps what it knows of files and folders that it may not read",
   });
 });
 
-Deno.test("run() reads only what changed, and leaves what editors leave behind alone", async () => {
+Deno.test("run() reads only changed files, and ignores the leftovers of editors", async () => {
   await withManifests({ "m/a.yaml": WEB_1, "m/b.yaml": DB }, async (started) => {
     const { files } = started;
     for (const name of [".a.yaml.swp", "a.yaml~", "4913", "#a.yaml#", ".#a.yaml", "a.yaml.new"]) {
@@ -213,7 +213,7 @@ function sliceYaml(service: string): string {
     "addressType: IPv4\nendpoints: [{addresses: [10.0.1.1]}]\nports: [{port: 80}]\n";
 }
 
-Deno.test("run() gives out what it has read while another file takes long, and deletes nothing before", async () => {
+Deno.test("run() publishes read objects while another file is slow, and deletes nothing before", async () => {
   const clock = new FakeClock();
   const files = new FakeManifestFiles("m");
   const slow = Promise.withResolvers<void>();
@@ -251,7 +251,7 @@ Deno.test("run() reads each of 25,000 files once, and leaves the event loop free
     const address = `10.${index >> 16}.${(index >> 8) & 255}.${index & 255}`;
     files.write(`m/${index}.yaml`, serviceYaml(`web-${index}`, address));
   }
-  // Counted, not timed: what is read between two turns of the event loop.
+  // Counts reads between two turns of the event loop, instead of time.
   const readUntil: number[] = [0];
   const clock: Clock = {
     ...systemClock,

@@ -13,9 +13,12 @@ export interface StringifyOptions {
 }
 
 export interface ParseOptions {
-  /** Which plain scalars are more than strings; `core` leaves timestamps and merge keys alone. */
+  /**
+   * The set of plain scalars that are more than strings; `core` leaves timestamps and merge keys
+   * alone.
+   */
   schema?: "core" | "default" | "failsafe" | "json";
-  /** Told of what is odd; what it throws ends the parsing. */
+  /** Called with each warning; an exception ends the parsing. */
   onWarning?: (error: Error) => void;
 }
 

@@ -1,6 +1,6 @@
 /**
- * The rules of the iptables mode in a namespace, brought there as the mode does it: rendered, compared
- * with what is there, and the difference given to the tool.
+ * The rules of the iptables mode in a namespace, written as the mode does: rendered, compared with
+ * the existing ones, and the difference passed to the tool.
  *
  * @module
  */
@@ -16,7 +16,7 @@ import { BENCH_SHARED, benchServicePlan } from "../bench_services.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");
 
-/** What one write took. */
+/** The cost of one write. */
 export interface RuleWrite {
   /** Lines that the tool was given. */
   readonly lines: number;
@@ -27,7 +27,7 @@ export interface RuleWrite {
 export class BenchRules implements AsyncDisposable {
   readonly namespace: BenchNamespace;
   readonly services: number;
-  /** What it took to bring all of them there. */
+  /** The cost of loading all rules. */
   readonly load: RuleWrite;
   readonly #layout: IptablesLayout;
   readonly #applied: AppliedRules;

@@ -15,7 +15,7 @@ const COMPARED = 5000;
 const LOAD_SHARE: Readonly<Record<IptablesVariant, number>> = { nft: 1 / 15, legacy: 1 / 2 };
 /**
  * kube-proxy's layout costs iptables-nft the square of its chains, walked in memory: 16 s on one
- * processor, 7 s on one whose cache holds them, where ours takes 0.5 s on both.
+ * processor, 7 s on one whose cache holds them. The layout of kube-relay takes 0.5 s on both.
  */
 const LOAD_SLACK = 0.5;
 const GROWTH = 2.4;
@@ -33,7 +33,7 @@ const LEAST_FACTOR = 1.5;
 const CHANGE_SHARE = 1 / 3;
 const CONNECT_GROWTH = 1.3;
 
-/** Demands on the layout. CPU time, since others use the machine too. */
+/** Limits on the layout. In CPU time, because other processes use the machine too. */
 export function variantGates(figures: VariantFigures): readonly Gate[] {
   const { variant, changes } = figures;
   const most = Math.max(...changes.map(({ mostLines }) => mostLines));
@@ -46,24 +46,27 @@ export function variantGates(figures: VariantFigures): readonly Gate[] {
 }
 
 /**
- * Demands on what of a full load is ours. iptables-legacy takes a table as it is, and takes our layout
- * in less time than anybody needs to write it: there kube-proxy's layout is what is beaten.
+ * Limits on kube-relay's share of a full load. iptables-legacy loads the layout of kube-relay in
+ * less time than any program needs to write it, so there the comparison is with kube-proxy's
+ * layout.
  */
 export function costGates(
   { variant, sizes, baselines }: VariantFigures,
   { cpuMs }: OwnCost,
 ): readonly Gate[] {
-  const { loadCpuMs: theirs, services } = baselines.at(-1) ?? {};
+  const { loadCpuMs: largest, services } = baselines.at(-1) ?? {};
   const ours = sizes.at(-1)?.loadCpuMs.median ?? NaN;
   const name = `${variant}: our CPU / the tool's for`;
   const share = { name: `${name} our layout`, value: cpuMs / ours, atMost: 1 };
   return [
     {
       name: `${name} kube-proxy's layout of ${services}`,
-      value: cpuMs / (theirs?.median ?? NaN),
+      value: cpuMs / (largest?.median ?? NaN),
       atMost: 1,
     },
-    variant === "nft" ? share : { ...share, onlyAim: "beside kube-proxy's layout it is met" },
+    variant === "nft"
+      ? share
+      : { ...share, onlyAim: "compared with kube-proxy's layout it is met" },
   ];
 }
 

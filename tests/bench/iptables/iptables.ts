@@ -1,11 +1,11 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
- * The layout of the iptables mode beside kube-proxy's, with the tool alone: full loads, single
- * changes, first packets; what of a full load is ours; and a start on real API machinery. Ends with 1
- * when a demand is not met.
+ * Compares the layout of the iptables mode with that of kube-proxy, with the tool alone: full
+ * loads, single changes, first packets; the share of kube-relay in a full load; and a start on real
+ * API machinery. Exits with status 1 if a limit is exceeded.
  *
- * `deno task bench:iptables [--quick]`. Needs root and both programs called iptables; the start needs
- * Go, or the program of tests/apiserver built before.
+ * `deno task bench:iptables [--quick]`. Needs root and both programs called iptables; the start
+ * needs Go, or the program of tests/apiserver built before.
  *
  * @module
  */
@@ -41,7 +41,7 @@ const QUICK: BenchForm = {
   turns: 20,
 };
 
-/** Services of the start on real API machinery: creating them takes half a minute for 10,000. */
+/** Services of the start on real API machinery: 10,000 take half a minute to create. */
 const STARTED = { full: 10_000, quick: 1000 };
 
 const { quick } = parseArgs(Deno.args, { boolean: ["quick"] });

@@ -25,7 +25,10 @@ const FIXED_RULES = [
 const NODE_PORTS =
   '-A KUBE-SERVICES -m comment --comment "kubernetes service nodeports; NOTE: this must be the last rule in this chain" -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS';
 
-/** What its first sync writes to table nat, but for the jumps, which it makes by processes of their own. */
+/**
+ * Returns the first write of its sync to table nat, without the jumps, for which it starts separate
+ * processes.
+ */
 export function kubeProxyFull(services: number): string {
   const indexes = Array.from({ length: services }, (_, index) => index);
   return nat([
@@ -38,7 +41,10 @@ export function kubeProxyFull(services: number): string {
   ]);
 }
 
-/** What it writes when the endpoints of one Service changed: every entry, and the chains of that one. */
+/**
+ * Returns its write after a change of one Service's endpoints: every entry, and the chains of that
+ * Service.
+ */
 export function kubeProxyPartial(
   services: number,
   { changed, version }: { readonly changed: number; readonly version: number },

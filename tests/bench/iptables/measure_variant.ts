@@ -11,7 +11,7 @@ import { BenchRules, type RuleWrite } from "./bench_rules.ts";
 import { type ConnectFigures, measureConnects } from "../measure_connects.ts";
 import { kubeProxyFull, kubeProxyPartial } from "./kube_proxy_layout.ts";
 
-/** How much is measured. */
+/** The extent of the measurement. */
 export interface BenchForm {
   /** Numbers of Services, ascending. The last but one and the last are compared. */
   readonly sizes: readonly number[];
@@ -27,7 +27,7 @@ export interface BenchForm {
   readonly turns: number;
 }
 
-/** What one size came to. Times of CPU are the tool's, in milliseconds. */
+/** The figures of one size. CPU times are the tool's, in milliseconds. */
 export interface SizeFigures {
   readonly services: number;
   readonly lines: number;
@@ -37,7 +37,7 @@ export interface SizeFigures {
   readonly peakMiB: number;
 }
 
-/** What kube-proxy's layout came to. */
+/** The figures of kube-proxy's layout. */
 export interface BaselineFigures {
   readonly services: number;
   readonly loadCpuMs: Spread;
@@ -45,7 +45,7 @@ export interface BaselineFigures {
   readonly partialCpuMs: Spread;
 }
 
-/** What changes came to among so many Services. */
+/** The figures of changes among this number of Services. */
 export interface ChangeFigures {
   readonly services: number;
   readonly mostLines: number;
@@ -76,7 +76,7 @@ const LEAST_WRITE = [
   "",
 ].join("\n");
 
-/** Measures. `tell` is told what is being done. */
+/** Measures. Calls `tell` with the current step. */
 export async function measureVariant(
   variant: IptablesVariant,
   form: BenchForm,

@@ -1,7 +1,7 @@
 // deno-lint-ignore-file no-console -- its output is what it is for
 /**
- * A process that does what is ours of a full load, from plans of Services to the tool's input, and
- * prints what that took. A process of its own, as memory and compiled code are those of a first sync.
+ * Runs kube-relay's share of a full load, from plans of Services to the tool's input, and prints
+ * the cost. A separate process, so that memory and compiled code are those of a first sync.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import { defaultRenderOptions } from "../../../backends/iptables/render_options.
 import { testProxyPlan } from "../../support/builders/service_plans.ts";
 import { BENCH_SHARED, benchServicePlan } from "../bench_services.ts";
 
-/** What it prints, as JSON. */
+/** The output, as JSON. */
 export interface OwnCost {
   readonly cpuMs: number;
   readonly residentMiB: number;

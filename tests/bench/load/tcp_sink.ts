@@ -1,6 +1,6 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
- * Reads so many bytes from `host port`, then prints the seconds that it took.
+ * Reads a number of bytes from `host port`, then prints the seconds.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * What the rules of the benchmark depend on.
+ * The options of the benchmark's rules.
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
- * The table of the nftables mode in a namespace, brought there as the mode does it: the
- * difference from what is there is given to the tool.
+ * The table of the nftables mode in a namespace, written as the mode does: the difference from the
+ * existing one is passed to the tool.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { BenchNamespace } from "../bench_namespace.ts";
 import { NFT } from "./nft_tool.ts";
 import { TableModel, type TableSize } from "./table_model.ts";
 
-/** What one write took. */
+/** The cost of one write. */
 export interface TableWrite {
   /** Lines that the tool was given. */
   readonly lines: number;
@@ -20,7 +20,7 @@ export interface TableWrite {
 export class BenchTable implements AsyncDisposable {
   readonly namespace: BenchNamespace;
   readonly model: TableModel;
-  /** What it took to bring all of them there. */
+  /** The cost of loading all Services. */
   readonly load: TableWrite;
 
   private constructor(namespace: BenchNamespace, model: TableModel, load: TableWrite) {

@@ -17,23 +17,23 @@ import { busySeconds, cpuSeconds, residentMiB } from "../process_usage.ts";
 import { percentile } from "../statistics.ts";
 import { NetlinkSocket, newElements } from "./netlink.ts";
 
-/** What it is asked for. */
+/** The parameters of the run. */
 export interface ChurnTask {
-  /** How many Services there are. */
+  /** The number of Services. */
   readonly services: number;
-  /** How many of them change, in as many milliseconds. */
+  /** The number of Services that change, in as many milliseconds. */
   readonly changes: number;
   readonly minSyncPeriod: string;
 }
 
-/** What it prints, as JSON. */
+/** The output, as JSON. */
 export interface ChurnFigures {
   readonly task: ChurnTask;
-  /** Milliseconds from before an event was sent until the kernel had what it is about. */
+  /** Milliseconds from before an event was sent until the change was in the kernel. */
   readonly medianMs: number;
   readonly p99Ms: number;
   readonly mostMs: number;
-  /** Changes that never came to the kernel, or are not what it holds at the end. */
+  /** Changes that never reached the kernel, or differ from its content at the end. */
   readonly lost: number;
   /** IP families that still had changes before them at the end. */
   readonly backlog: number;
@@ -43,7 +43,7 @@ export interface ChurnFigures {
   /** CPU of kube-relay and of the tools that it ran, for each change. */
   readonly cpuMsPerChange: number;
   readonly residentMiB: number;
-  /** Processors that others kept busy meanwhile. */
+  /** Processors that other programs kept busy meanwhile. */
   readonly foreignCores: number;
 }
 
@@ -151,7 +151,10 @@ async function write(api: LineProcess, objects: readonly RawObject[]): Promise<v
   if (answer !== "done") throw new Error(`Cannot write: ${answer}`);
 }
 
-/** When the first endpoint of each Service changed in the kernel, by the Service's cluster IP. */
+/**
+ * Collects the time at which the first endpoint of each Service changed in the kernel, by the
+ * Service's cluster IP.
+ */
 function listen(socket: NetlinkSocket): ReadonlyMap<string, number> {
   const commits = new Map<string, number>();
   const follow = async () => {

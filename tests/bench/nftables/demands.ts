@@ -31,21 +31,21 @@ const PROMPT_MS = 200;
 const OVER_PERIOD_MS = 100;
 const COUNT = { digits: 0, slack: 0 };
 
-/** Times are judged where others use less of the machine. */
+/** The share of the machine that other programs may use while times are judged. */
 export const FOREIGN_CORES = 0.5;
 
-/** Demands on full loads. CPU time, since others use the machine too. */
+/** Limits on full loads. In CPU time, because other processes use the machine too. */
 export function loadGates(
   loads: readonly LoadFigures[],
   baselines: readonly BaselineFigures[],
 ): readonly Gate[] {
   const cpu = (all: readonly LoadFigures[], services: number) =>
     all.find(({ size }) => isSize(size, services))?.cpuMs.median ?? NaN;
-  const theirs = baselines.find(({ size }) => isSize(size, SMALLER))?.cpuMs ?? NaN;
+  const baseline = baselines.find(({ size }) => isSize(size, SMALLER))?.cpuMs ?? NaN;
   return [
     {
       name: `load of ${SMALLER} / kube-proxy's layout`,
-      value: cpu(loads, SMALLER) / theirs,
+      value: cpu(loads, SMALLER) / baseline,
       atMost: LOAD_SHARE,
       digits: 3,
     },
@@ -57,7 +57,7 @@ export function loadGates(
   ];
 }
 
-/** Demands on single changes: among many Services they are what they are among few. */
+/** Limits on single changes: their cost must not depend on the number of Services. */
 export function changeGates([few, many]: readonly TableChanges[]): readonly Gate[] {
   return CHANGE_KINDS.flatMap((kind): readonly Gate[] => {
     const [small, large] = [few?.changes[kind], many?.changes[kind]];
@@ -79,7 +79,7 @@ export function changeGates([few, many]: readonly TableChanges[]): readonly Gate
   });
 }
 
-/** Demands on what of it is ours. */
+/** Limits on kube-relay's share. */
 export function costGates(
   own: readonly OwnCost[],
   { loads, changes }: {
@@ -112,16 +112,18 @@ export function connectGates(few: ConnectFigures, many: ConnectFigures): readonl
   }));
 }
 
-/** The kernel has no more to keep than with kube-proxy's layout. */
+/** The kernel must not keep more memory than with kube-proxy's layout. */
 export function memoryGates(memory: readonly KernelMemory[]): readonly Gate[] {
-  return memory.filter(({ theirs }) => theirs !== undefined).map(({ size, ours, theirs }) => ({
+  return memory.filter(({ baseline }) => baseline !== undefined).map((
+    { size, ours, baseline },
+  ) => ({
     name: `kernel memory of ${sizeName(size)} / kube-proxy's layout`,
-    value: ours / theirs!,
+    value: ours / baseline!,
     atMost: 1,
   }));
 }
 
-/** Demands on counting: nobody may have to ask himself whether he can afford it. */
+/** Limits on counting: it must be cheap enough to be always on. */
 export function countingGates(
   { services, connects: [without, counting], toService, toOther }: CountingFigures,
 ): readonly Gate[] {
@@ -138,7 +140,10 @@ export function countingGates(
   ];
 }
 
-/** Demands on a start on real API machinery: on what stays, once V8 has collected what a start left. */
+/**
+ * Limits on a start on real API machinery: on the memory that remains after V8 has collected
+ * garbage.
+ */
 export function startGates({ services, restingMiB }: StartFigures): readonly Gate[] {
   const atMost = RESIDENT_MIB[services];
   if (atMost === undefined || restingMiB === undefined) return [];
@@ -156,7 +161,7 @@ export function churnGates(figures: ChurnFigures, periodMs: number): readonly Ga
       value: medianMs,
       atMost: isPrompt ? PROMPT_MS : periodMs + OVER_PERIOD_MS,
       digits: 0,
-      // A wait for others who use the processor says nothing of us.
+      // Waits for a processor that other programs use are not counted.
       ...(foreignCores > FOREIGN_CORES && {
         onlyAim: `not judged: others used ${foreignCores.toFixed(1)} cores`,
       }),

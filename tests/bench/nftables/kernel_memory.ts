@@ -14,7 +14,7 @@ export interface KernelMemory {
   readonly size: TableSize;
   readonly ours: number;
   /** Of kube-proxy's layout; `undefined` = it was not loaded. */
-  readonly theirs: number | undefined;
+  readonly baseline: number | undefined;
 }
 
 /** Loads of each table; the median counts. */
@@ -26,8 +26,9 @@ const PAUSE_MS = 100;
 const LONGEST_MS = 10_000;
 
 /**
- * Measures tables one beside the other: what a namespace held is given back at any time after it is
- * gone, so none may go before all are measured. kube-proxy's layout is loaded up to so many Services.
+ * Measures all tables at the same time. The kernel may free the memory of a deleted namespace at
+ * any time, so all are measured before one is deleted. kube-proxy's layout is loaded up to this
+ * number of Services.
  */
 export async function measureKernelMemory(
   sizes: readonly TableSize[],
@@ -50,19 +51,18 @@ export async function measureKernelMemory(
   };
   for (const size of sizes) {
     const ours = await load(() => new TableModel(size).difference().transaction.text());
-    const theirs = size.services <= baselineUpTo
+    const baseline = size.services <= baselineUpTo
       ? await load(() => kubeProxyFull(size))
       : undefined;
-    figures.push({ size, ours, theirs });
+    figures.push({ size, ours, baseline });
   }
   return figures;
 }
 
 /**
- * MiB in small objects that are made for processes, of the whole machine, as soon as they stay the
- * same. What nftables keeps is
- * in these, but for tables of hashes (8 bytes an element or two), and little else is: so a difference
- * of two readings tells what was made between them.
+ * Returns MiB in small objects of the kernel for processes, of the whole machine, once the value is
+ * stable. It contains nftables' memory, except for hash tables (8 bytes for each element or two),
+ * and little else. The difference of two readings is therefore the memory allocated between them.
  */
 async function settledKernelMemoryMiB(): Promise<number> {
   const started = performance.now();

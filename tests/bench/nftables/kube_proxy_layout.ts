@@ -68,7 +68,7 @@ const CHAINS: readonly (readonly [name: string, hook: string, ...rules: string[]
   ["nat-postrouting", "nat hook postrouting priority 100", "jump masquerading"],
 ];
 
-/** What its first sync writes, in pieces. */
+/** Yields the write of its first sync, in pieces. */
 export function* kubeProxyFull({ services, endpoints }: TableSize): Generator<string> {
   yield `add table ${KUBE_PROXY_TABLE}\n`;
   yield lines(CONTAINERS.map((text) => text.replace(/^(\S+) /, `add $1 ${KUBE_PROXY_TABLE} `)));
@@ -88,7 +88,9 @@ export function* kubeProxyFull({ services, endpoints }: TableSize): Generator<st
   }
 }
 
-/** What it writes when one endpoint of one Service changed, having listed the table. */
+/**
+ * Returns its write after a change of one endpoint of one Service. It has listed the table before.
+ */
 export function kubeProxyPartial(
   changed: number,
   { endpoints, version }: { readonly endpoints: number; readonly version: number },

@@ -13,20 +13,20 @@ export const CHANGE_KINDS = ["endpoint", "grow", "shrink", "add", "remove"] as c
 /** One of {@linkcode CHANGE_KINDS}. */
 export type ChangeKind = typeof CHANGE_KINDS[number];
 
-/** What changes of one kind came to. */
+/** The figures of changes of one kind. */
 export interface ChangeFigures {
   readonly lines: Spread;
   readonly cpuMs: Spread;
   readonly wallMs: Spread;
 }
 
-/** What changes came to in one table. */
+/** The figures of changes in one table. */
 export interface TableChanges {
   readonly size: TableSize;
   readonly changes: Readonly<Record<ChangeKind, ChangeFigures>>;
 }
 
-/** What each kind is called. */
+/** The name of each kind. */
 export const CHANGE_NAMES: Readonly<Record<ChangeKind, string>> = {
   endpoint: "another endpoint",
   grow: "an endpoint more",

@@ -1,5 +1,6 @@
 /**
- * What `--service-counters` costs: the table that counts, beside the same Services without it.
+ * Measures the cost of `--service-counters`: the counting table compared with the same Services
+ * without it.
  *
  * @module
  */
@@ -20,10 +21,10 @@ import { type Spread, spreadOf } from "../statistics.ts";
 import { BENCH_OPTIONS } from "./bench_options.ts";
 import { NFT } from "./nft_tool.ts";
 
-/** What it came to. CPU times are the tool's, in milliseconds. */
+/** The figures. CPU times are the tool's, in milliseconds. */
 export interface CountingFigures {
   readonly services: number;
-  /** Of the table that forwards, and of the one that counts. */
+  /** Of the forwarding table, and of the counting table. */
   readonly loadCpuMs: number;
   readonly countingCpuMs: number;
   /** A Service more, for the table that counts; other changes are none there. */
@@ -36,7 +37,7 @@ export interface CountingFigures {
   readonly toOther: readonly [Spread, Spread];
 }
 
-/** How much is measured. */
+/** The extent of the measurement. */
 export interface CountingForm {
   readonly services: number;
   readonly turns: number;

@@ -1,5 +1,5 @@
 /**
- * Full loads: ours, and those of kube-proxy's layout.
+ * Measures full loads of kube-relay's and of kube-proxy's layout.
  *
  * @module
  */
@@ -10,7 +10,7 @@ import { KUBE_PROXY_TABLE, kubeProxyFull, kubeProxyPartial } from "./kube_proxy_
 import { NFT } from "./nft_tool.ts";
 import type { TableSize } from "./table_model.ts";
 
-/** What one size came to. Times of CPU are the tool's, in milliseconds. */
+/** The figures of one size. CPU times are the tool's, in milliseconds. */
 export interface LoadFigures {
   readonly size: TableSize;
   readonly lines: number;
@@ -20,7 +20,7 @@ export interface LoadFigures {
   readonly peakMiB: number;
 }
 
-/** What kube-proxy's layout came to. */
+/** The figures of kube-proxy's layout. */
 export interface BaselineFigures {
   readonly size: TableSize;
   readonly cpuMs: number;
@@ -51,7 +51,7 @@ export async function measureLoads(
   }));
 }
 
-/** One load, and so many changes. */
+/** One load, and a number of changes. */
 export async function measureBaseline(size: TableSize, changes: number): Promise<BaselineFigures> {
   await using namespace = await BenchNamespace.create(NFT);
   const { cpuMs, wallMs } = await namespace.give(kubeProxyFull(size));

@@ -1,11 +1,10 @@
 /**
- * The kernel's own words on changes of nftables, as it sends them to everybody who listens: a socket,
- * and what of its messages is read here.
+ * Reads the kernel's notifications of changes of nftables, by a netlink socket.
  *
  * @module
  */
 
-/** An element that has come to a set or map. */
+/** An element that was added to a set or map. */
 export interface NewElement {
   /** Name of the set or map. */
   readonly container: string;
@@ -25,7 +24,7 @@ const MESSAGE_BYTES = 256 * 1024;
 /** NFT_MSG_NEWSETELEM of the subsystem of nftables. */
 const NEW_ELEMENT = (10 << 8) | 12;
 const MESSAGE_HEADER_BYTES = 16;
-/** That of a netfilter message, after the header. */
+/** The header of a netfilter message, which follows the general one. */
 const FAMILY_HEADER_BYTES = 4;
 const ATTRIBUTE_HEADER_BYTES = 4;
 /** Flags that are no part of an attribute's type. */

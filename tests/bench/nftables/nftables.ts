@@ -1,12 +1,12 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
- * The layout of the nftables mode beside kube-proxy's, with the tool alone: full loads, single changes,
- * first packets, memory; what of it is ours; a start on real API machinery; and a thousand changes a
- * second. Ends with 1 when a demand is not met.
+ * Compares the layout of the nftables mode with that of kube-proxy, with the tool alone: full
+ * loads, single changes, first packets, memory; the share of kube-relay; a start on real API
+ * machinery; and a thousand changes a second. Exits with status 1 if a limit is exceeded.
  *
- * `deno task bench:nftables [--quick | --all]`; with `--all` kube-proxy's layout is loaded with 44,000
- * Services, too, which takes hours. Needs root and nft; the start needs Go, or the program of
- * tests/apiserver built before.
+ * `deno task bench:nftables [--quick | --all]`; with `--all` kube-proxy's layout is loaded with
+ * 44,000 Services, too, which takes hours. Needs root and nft; the start needs Go, or the program
+ * of tests/apiserver built before.
  *
  * @module
  */
@@ -46,7 +46,7 @@ import {
 } from "./report_layout.ts";
 import type { TableSize } from "./table_model.ts";
 
-/** How much is measured. */
+/** The extent of the measurement. */
 interface BenchForm {
   readonly sizes: readonly TableSize[];
   /** Sizes at which kube-proxy's layout is loaded as well. */
@@ -61,7 +61,7 @@ interface BenchForm {
   readonly turns: number;
   /** Services of a start on real API machinery, which takes ten milliseconds and more to make one. */
   readonly starts: readonly number[];
-  /** How many of 10,000 Services change. */
+  /** The number of Services that change, of 10,000. */
   readonly churn: number;
 }
 
@@ -93,7 +93,7 @@ const TINY = 10;
 /** Among so few Services a change has to cost as much as among all. */
 const SMALL = 100;
 const LARGE = 44_000;
-/** Further runs where others use too much of the machine for times to tell something. */
+/** Further runs if other programs use too much of the machine. */
 const RETRIES = 2;
 const CHURNED_SERVICES = 10_000;
 /** Shortest time between two syncs: almost none, and the default. */
@@ -116,7 +116,7 @@ const gates: Gate[] = [
 reportGates(gates);
 if (gates.some(isFailure)) Deno.exitCode = 1;
 
-/** First of all, since what is given back later would be taken for less. */
+/** Comes first, because memory that is freed later would reduce the result. */
 async function runMemory(): Promise<readonly Gate[]> {
   tell("kernel memory");
   const sizes = quick ? SIZES.slice(1, 2) : form.sizes;
@@ -150,7 +150,7 @@ async function runLayout(): Promise<readonly Gate[]> {
   ];
 }
 
-/** What is measured in tables that stay. */
+/** Runs the measurements in tables that stay. */
 async function runTables(): Promise<{
   readonly changes: readonly TableChanges[];
   readonly connects: readonly ConnectFigures[];

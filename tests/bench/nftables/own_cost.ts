@@ -1,7 +1,7 @@
 // deno-lint-ignore-file no-console -- its output is what it is for
 /**
- * A process that does what is ours of a full load and of changes, from plans of Services to the tool's
- * input, and prints what that took. A process of its own, as compiled code is that of a first sync.
+ * Runs kube-relay's share of a full load and of changes, from plans of Services to the tool's
+ * input, and prints the cost. A separate process, so that compiled code is that of a first sync.
  *
  * @module
  */
@@ -14,7 +14,7 @@ import { spreadOf } from "../statistics.ts";
 import { BENCH_OPTIONS } from "./bench_options.ts";
 import { TableModel } from "./table_model.ts";
 
-/** What it prints, as JSON. */
+/** The output, as JSON. */
 export interface OwnCost {
   readonly services: number;
   readonly loadCpuMs: number;

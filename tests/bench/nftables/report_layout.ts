@@ -1,6 +1,6 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
- * What the benchmark of nftables mode prints.
+ * Prints the results of the benchmark of nftables mode.
  *
  * @module
  */
@@ -15,7 +15,7 @@ import type { CountingFigures } from "./measure_counting.ts";
 import type { OwnCost } from "./own_cost.ts";
 import { sizeName } from "./table_model.ts";
 
-/** Prints full loads, and what of kube-proxy's layout a change costs. */
+/** Prints full loads, and the cost of a change in kube-proxy's layout. */
 export function reportLoads(
   loads: readonly LoadFigures[],
   baselines: readonly BaselineFigures[],
@@ -25,7 +25,7 @@ export function reportLoads(
     const [cpu, wall] = [showSpread(cpuMs, 0), showSpread(wallMs, 0)];
     ours.push([sizeName(size), cpu, wall, lines, peakMiB.toFixed(0)]);
   }
-  const theirs = newTable([
+  const baseline = newTable([
     "kube-proxy's layout",
     "full load, CPU ms",
     "wall, ms",
@@ -34,9 +34,9 @@ export function reportLoads(
   ]);
   for (const { size, cpuMs, wallMs, listCpuMs, writeCpuMs } of baselines) {
     const [list, write] = [showSpread(listCpuMs, 0), showSpread(writeCpuMs, 0)];
-    theirs.push([sizeName(size), cpuMs.toFixed(0), wallMs.toFixed(0), list, write]);
+    baseline.push([sizeName(size), cpuMs.toFixed(0), wallMs.toFixed(0), list, write]);
   }
-  for (const table of [ours, theirs]) console.log(table.toString());
+  for (const table of [ours, baseline]) console.log(table.toString());
 }
 
 /** Prints single changes. */
@@ -62,11 +62,11 @@ export function reportConnects(connects: readonly ConnectFigures[]): void {
   console.log(table.toString());
 }
 
-/** Prints what the kernel keeps. */
+/** Prints the memory of the kernel. */
 export function reportMemory(memory: readonly KernelMemory[]): void {
   const table = newTable(["kernel memory, MiB", "ours", "kube-proxy's layout"]);
-  for (const { size, ours, theirs } of memory) {
-    table.push([sizeName(size), ours.toFixed(1), theirs?.toFixed(1) ?? ""]);
+  for (const { size, ours, baseline } of memory) {
+    table.push([sizeName(size), ours.toFixed(1), baseline?.toFixed(1) ?? ""]);
   }
   console.log(table.toString());
 }
@@ -91,7 +91,7 @@ export function reportCounting(figures: CountingFigures): void {
   console.log(table.toString());
 }
 
-/** Prints what of it is ours. */
+/** Prints kube-relay's share. */
 export function reportOwnCost(own: readonly OwnCost[]): void {
   const table = newTable(["ours; Services", "full load, CPU ms", "one change, CPU ms"]);
   for (const { services, loadCpuMs, changeCpuMs } of own) {

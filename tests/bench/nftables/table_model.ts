@@ -1,5 +1,5 @@
 /**
- * The wanted table of the benchmark and what was applied of it, without a kernel.
+ * The wanted table of the benchmark and its applied part, without a kernel.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { NftablesLayout } from "../../../backends/nftables/layout.ts";
 import { BENCH_SHARED, benchEndpoint, benchServicePlanTo } from "../bench_services.ts";
 import { BENCH_OPTIONS } from "./bench_options.ts";
 
-/** How many Services there are, and of what kind. */
+/** The number and kind of Services. */
 export interface TableSize {
   readonly services: number;
   /** Of each Service. */
@@ -21,7 +21,7 @@ export function sizeName({ services, endpoints }: TableSize): string {
   return `${services} x ${endpoints}`;
 }
 
-/** Endpoints are told apart by numbers below this. */
+/** Endpoints have numbers below this. */
 const NUMBERS = 128;
 
 /** So many Services, which can be changed. */
@@ -66,7 +66,7 @@ export class TableModel {
     this.#layout.delete(benchServicePlanTo(index, []).key);
   }
 
-  /** What brings the kernel to it. */
+  /** Returns the difference from the kernel's table. */
   difference(): TableDifference {
     return diffTable(this.#layout, this.#applied);
   }

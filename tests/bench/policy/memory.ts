@@ -138,6 +138,7 @@ function measure(): MemoryFigures {
       nodeName: "node-7.example.org",
       deny: { action: "reject" },
       closedRanges: [],
+      podLinks: [],
     })
   );
   const update = () => planners.forEach((planner) => planner.update());

@@ -84,6 +84,7 @@ export class PolicyRules implements AsyncDisposable {
       nodeName: BENCH_NODE,
       deny: { action: "reject" },
       closedRanges: [],
+      podLinks: [],
     });
     const create = POLICY_BACKENDS[tool === "nftables" ? tool : "iptables"];
     if (create === undefined) throw new Error(`There is no data plane for ${tool}`);

@@ -1,11 +1,12 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
- * How long `kube-relay diff` takes beside a real kernel with 10,000 Services of 2 endpoints each, in a
- * network namespace: with nothing to tell, with damage, changes it, and for other objects.
+ * Measures `kube-relay diff` on a real kernel with 10,000 Services of 2 endpoints each, in a
+ * network namespace: without differences, with damage, during changes, and for other objects.
  *
- * `deno task bench:diff [--services 10000] [--runs 3]`; `KUBE_RELAY=dist/kube-relay` takes the built
- * executable. Most of it is the tool of the mode, which prints all that the kernel holds: what that
- * takes alone is told beside it, and that ratio is what the benchmark fails by.
+ * `deno task bench:diff [--services 10000] [--runs 3]`; `KUBE_RELAY=dist/kube-relay` takes the
+ * built executable. Most of the time is spent in the tool of the mode, which prints the whole
+ * content of the kernel. The time of the tool alone is printed too, and the benchmark fails by the
+ * ratio of both.
  *
  * @module
  */
@@ -28,8 +29,8 @@ interface BenchMode {
   /** Commands that damage something. */
   readonly damage: readonly (readonly [program: string, ...args: string[]])[];
   /**
-   * Against `version` and the tool together, which take half a second to one and a half. Above the
-   * worst that was measured on a busy machine by a tenth and more, beside the slack that all gates have.
+   * Compared with `version` and the tool together, which take half a second to one and a half. At
+   * least a tenth above the worst measurement on a busy machine, besides the slack of all gates.
    */
   readonly atMost: Readonly<Record<"look" | "whatIf" | "repair", number>>;
 }
@@ -67,7 +68,7 @@ async function measureMode({ mode, print, damage, atMost }: BenchMode): Promise<
   const manifests = `--manifests=${folder}/manifests`;
   await using relay = RelayProcess.start(node, {
     folder,
-    // What is damaged is not to be mended by the process itself.
+    // The process must not repair the damage itself.
     args: [`--mode=${mode}`, manifests, "--iptables-sync-period=1h"],
   });
   await relay.settled();

@@ -8,7 +8,7 @@ import { manifestText, rawObjects } from "../../support/builders/raw_objects.ts"
 
 const SERVICES_PER_FILE = 500;
 
-/** Writes a Node and so many Services, each with two endpoints, to a new folder. */
+/** Writes a Node and a number of Services, each with two endpoints, to a new folder. */
 export async function writeManifests(at: string, services: number): Promise<void> {
   await Deno.mkdir(at);
   await Deno.writeTextFile(`${at}/node.json`, manifestText(rawObjects("Node", testNode())));

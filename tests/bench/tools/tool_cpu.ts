@@ -1,23 +1,23 @@
 /**
- * What one run of a tool costs.
+ * Measures one run of a tool.
  *
  * @module
  */
 import { relayCommand } from "../forwarders.ts";
 
-/** Runs a program whose output nobody reads, and tells what it used as `times` prints it. */
+/** Runs a program, discards its output, and returns its usage as `times` prints it. */
 const SCRIPT = '"$@" >/dev/null; code=$?; times; exit $code';
 const TIME = /(\d+)m([\d.]+)s/g;
 
-/** How it is run. */
+/** The options of the run. */
 export interface ToolRun {
   /** A command that it is run by, such as `ip netns exec NAME`. */
   readonly by?: readonly string[];
 }
 
 /**
- * Runs kube-relay to its end. Resolves to the CPU time of it and of all that it started, with the
- * system's on its behalf, in milliseconds. Rejects with what it complained of.
+ * Runs kube-relay to its end. Resolves to the CPU time of it and of all child processes, including
+ * system time, in milliseconds. Rejects with its standard error.
  */
 export async function toolCpuMs(
   argv: readonly string[],
@@ -29,7 +29,7 @@ export async function toolCpuMs(
     stdin: "null",
   }).output();
   if (code !== 0) throw new Error(`${argv.join(" ")}: ${new TextDecoder().decode(stderr)}`);
-  // The first line is of the shell, the second one of what it ran.
+  // The first line is for the shell, the second one for its children.
   const [, ofTool = ""] = new TextDecoder().decode(stdout).split("\n");
   const times = [...ofTool.matchAll(TIME)].map(([, minutes, seconds]) =>
     Number(minutes) * 60_000 + Number(seconds) * 1000

@@ -5,12 +5,12 @@
  */
 import type { BackendMode } from "../../../lib/proxy/backend.ts";
 
-/** What a tool can be pointed at. */
+/** The inputs of a tool. */
 export interface ToolScene {
   /** A folder that may be written to; `manifests` in it has the objects. */
   readonly folder: string;
   readonly controlSocket: string;
-  /** A dump of the node, and what it would be in another mode. */
+  /** A dump of the node, in its own mode or converted to another one. */
   readonly dumpOf: (mode: BackendMode) => string;
 }
 
@@ -19,20 +19,20 @@ export interface BenchTool {
   readonly name: string;
   /** Its command line; `run` counts up, for what needs a new name each time. */
   readonly args: (scene: ToolScene, run: number) => readonly string[];
-  /** Whether the node is asked: then the longest turn of its event loop is told too. */
+  /** Whether the node is asked: then the longest turn of its event loop is printed too. */
   readonly asksNode: boolean;
   /** Most CPU time, in times of `version`. */
   readonly atMost: number;
 }
 
-// Each is a third and more above what was measured, beside the slack that all gates have: `version`
-// is short, and varies by half from one machine to the next. The aim is a second of each.
+// Each is at least a third above the measurement, besides the slack of all gates: `version` is
+// short, and varies by half between machines. The aim is a second of each.
 
-/** What only reads an answer, or a part of a dump; measured 1.0 to 4.1. */
+/** The limit of tools that only read an answer, or a part of a dump; measured 1.0 to 4.1. */
 const ASKS = 6;
-/** What reads a dump and plans it; measured 3.5 to 5.8. */
+/** The limit of tools that read a dump and plan it; measured 3.5 to 5.8. */
 const PLANS = 8;
-/** What renders all of it; measured 3.8 to 8.2. */
+/** The limit of tools that render everything; measured 3.8 to 8.2. */
 const RENDERS = 12;
 /** Two plans, of which one comes from files of YAML or JSON as a person wrote them; measured 13 to 15. */
 const PLANS_TWICE = 20;
@@ -73,7 +73,7 @@ export const BENCH_TOOLS: readonly BenchTool[] = [
   asking("status --json", "status", "--json"),
   asking("status --changes", "status", "--changes"),
   asking("explain FROM TO", "explain", "node", "ns1/service-1"),
-  asking("explain FROM TO, nobody's address", "explain", "outside", "172.30.0.1:81"),
+  asking("explain FROM TO, an unused address", "explain", "outside", "172.30.0.1:81"),
   reading("status", ["status"], { atMost: ASKS }),
   reading("status --changes", ["status", "--changes"], { atMost: ASKS }),
   ...MODES.map((mode) => reading(`render, ${mode}`, ["render"], { mode, atMost: RENDERS })),

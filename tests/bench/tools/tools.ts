@@ -1,13 +1,13 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
- * What the tools that look at a node cost with 10,000 Services of 2 endpoints each, and how long a
- * turn of the node's own event loop gets meanwhile.
+ * Measures the cost of the tools that read from a node with 10,000 Services of 2 endpoints each,
+ * and the longest turn of the node's own event loop meanwhile.
  *
- * `deno task bench:tools [--services 10000] [--runs 3]`; `KUBE_RELAY=dist/kube-relay` takes the built
- * executable for the tools. The node is this process, in iptables mode on a machine that is not there.
+ * `deno task bench:tools [--services 10000] [--runs 3]`; `KUBE_RELAY=dist/kube-relay` takes the
+ * built executable for the tools. The node is this process, in iptables mode on a fake machine.
  *
- * CPU time is counted and compared with that of `version`, which does nothing, so that a machine that
- * is slow or busy fails no demand. On one where `version` takes 0.1 s, ten times that is a second.
+ * CPU time is compared with that of `version`, which does nothing, so that a slow or busy machine
+ * exceeds no limit. If `version` takes 0.1 s, ten times that is a second.
  *
  * @module
  */

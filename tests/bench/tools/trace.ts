@@ -1,11 +1,11 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
- * What `kube-relay trace` takes beside a real kernel with 10,000 Services of 2 endpoints each, in a
- * network namespace, in each mode that the machine has.
+ * Measures `kube-relay trace` on a real kernel with 10,000 Services of 2 endpoints each, in a
+ * network namespace, in each mode that the machine supports.
  *
- * `deno task bench:trace [--services 10000] [--runs 3]`; `KUBE_RELAY=dist/kube-relay` takes the built
- * executable. It fails by CPU time, its tools' included, against that of `version`; the time that goes
- * by is told beside it, of which 0.2 s is that nothing more may come.
+ * `deno task bench:trace [--services 10000] [--runs 3]`; `KUBE_RELAY=dist/kube-relay` takes the
+ * built executable. The benchmark fails by CPU time, including that of tools, compared with that of
+ * `version`. The elapsed time is printed too; 0.2 s of it is the final wait for further events.
  *
  * @module
  */

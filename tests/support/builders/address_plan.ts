@@ -1,5 +1,5 @@
 /**
- * The addresses that tests use: who is who can be told from the number. One plan for all tests,
+ * The addresses that tests use. The number shows the role. One plan for all tests,
  * after the one in upstream's packet-flow tests.
  *
  * | | IPv4 | IPv6 |

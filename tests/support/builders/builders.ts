@@ -33,14 +33,14 @@ function metadata(name: string, rest: Partial<ObjectMeta> = {}): ObjectMeta {
   };
 }
 
-/** What {@linkcode testService} takes beside the spec. */
+/** The arguments of {@linkcode testService} besides the spec. */
 export interface TestServiceOptions {
   readonly metadata?: Partial<ObjectMeta>;
   /** Addresses of `status.loadBalancer.ingress`. */
   readonly ingress?: NonNullable<NonNullable<Service["status"]>["loadBalancer"]>["ingress"];
 }
 
-/** A Service with the cluster IP of the plan and port 80, but for what `spec` says. */
+/** A Service with the cluster IP of the plan and port 80; `spec` overrides fields. */
 export function testService(
   name: string,
   spec: Partial<Service["spec"]> = {},
@@ -53,7 +53,7 @@ export function testService(
   };
 }
 
-/** What {@linkcode testEndpointSlice} takes. */
+/** The arguments of {@linkcode testEndpointSlice}. */
 export interface TestEndpointSliceOptions {
   /** Name of the slice. @default {name of the Service with "-1"} */
   readonly name?: string;
@@ -116,7 +116,7 @@ export function serviceLoop(family: IpFamily): LoopId {
   return { controller: "service", family };
 }
 
-/** What is known of the own node: in the plan's zone, with its addresses. */
+/** Returns the state of this node: in the plan's zone, with its addresses. */
 export function testNodeState(overrides: Partial<NodeState> = {}): NodeState {
   return {
     name: THIS_NODE,
@@ -127,7 +127,7 @@ export function testNodeState(overrides: Partial<NodeState> = {}): NodeState {
   };
 }
 
-/** A ready endpoint on the other node, but for what `overrides` say. Port 80 unless named. */
+/** A ready endpoint on the other node; `overrides` replace fields. The default port is 80. */
 export function testEndpoint(address: string, overrides: Partial<Endpoint> = {}): Endpoint {
   const ip = parseIpAddress(address);
   const port = overrides.port ?? parsePort(80);
@@ -145,7 +145,7 @@ export function testEndpoint(address: string, overrides: Partial<Endpoint> = {})
   };
 }
 
-/** The first ServicePort of {@linkcode testService}, but for what `overrides` say. */
+/** The first ServicePort of {@linkcode testService}; `overrides` replace fields. */
 export function testServicePort(overrides: Partial<ServicePort> = {}): ServicePort {
   const { ports: [servicePort] } = servicePortsFromService(testService("web"), { family: "IPv4" });
   if (servicePort === undefined) throw new TypeError("Cannot build a ServicePort: none was read");

@@ -1,5 +1,6 @@
 /**
- * ServicePorts and endpoints of nftables mode whose hashes meet, so that one has another number.
+ * ServicePorts and endpoints of nftables mode with colliding hashes, so that one gets another
+ * number.
  *
  * @module
  */

@@ -7,7 +7,7 @@ import { parseCidr } from "../../../lib/net/cidr.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import { testEndpoint, testServicePlan } from "./service_plans.ts";
 
-/** So many more are there as neighbours: enough that chains are split by prefix. */
+/** The number of neighbours: enough that chains are split by prefix. */
 const NEIGHBOURS = 24;
 
 /** All of them. */

@@ -10,7 +10,7 @@ import { rawObjects } from "./raw_objects.ts";
 /** Texts where a program would take a line, a word, or a terminal a command. */
 const EVIL = ["\n-C\n", " -j ACCEPT", "'; reboot #", "\u001b[31m\r\n*nat\n-F\nCOMMIT\n", "\u0000"];
 
-/** Manifests of objects that say what no API server would take, each in a file of its own. */
+/** Manifests of objects that no API server would accept, each in its own file. */
 export function hostileManifests(): string[] {
   const [line = ""] = EVIL;
   const specs: Record<string, unknown>[] = [

@@ -1,6 +1,6 @@
 /**
- * What a kube-proxy 1.36 in ipvs mode has for Service `web` of `web_service.ts`, with the pod of this
- * node as its endpoint, and for a Service that is gone since.
+ * The rules of kube-proxy 1.36 in ipvs mode for Service `web` of `web_service.ts`, with the pod of
+ * this node as its endpoint, and for a deleted Service.
  *
  * @module
  */

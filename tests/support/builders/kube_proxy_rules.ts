@@ -1,18 +1,18 @@
 /**
- * What kube-proxy leaves on a node in each of its modes, in the shape that its 1.36 release writes,
- * as input for the tools. For tests that have to find it or take it away.
+ * The leftovers of kube-proxy 1.36 on a node in each of its modes, as input for the tools. For
+ * tests that find or remove them.
  *
  * @module
  */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 
-/** What differs between the families. */
+/** The differences between the families. */
 const PLAN = {
   IPv4: { vip: "10.96.", pod: "10.244.", bits: 32, table: "ip", podCidr: "10.244.0.0/16" },
   IPv6: { vip: "fd00:96::", pod: "fd00:244::", bits: 128, table: "ip6", podCidr: "fd00:244::/64" },
 } as const;
 
-/** How much is left. */
+/** The amount of leftovers. */
 export interface LeftoverOptions {
   readonly family: IpFamily;
   /** Services, each with two endpoints. @default {2} */
@@ -53,7 +53,7 @@ const NAT_CHAINS = [
   "KUBE-PROXY-CANARY",
 ];
 
-/** kubelet's rules and a user's own, in each built-in chain. Nobody but their owners may touch them. */
+/** Rules of kubelet and of a user, in each built-in chain. Only their owners may change them. */
 export function foreignIptablesRules({ family }: LeftoverOptions): string {
   const { pod } = PLAN[family];
   const loopback = family === "IPv6" ? "::1/128" : "127.0.0.0/8";
@@ -87,7 +87,7 @@ COMMIT
 `;
 }
 
-/** What iptables mode leaves, as input of `iptables-restore --noflush`. */
+/** Returns the leftovers of iptables mode, as input of `iptables-restore --noflush`. */
 export function kubeProxyIptablesRules({ family, services = 2 }: LeftoverOptions): string {
   const numbers = Array.from({ length: services }, (_, number) => number);
   const { podCidr } = PLAN[family];
@@ -114,7 +114,7 @@ export function kubeProxyIptablesRules({ family, services = 2 }: LeftoverOptions
   return restoreInput({ mangle: [":KUBE-PROXY-CANARY - [0:0]"], filter, nat });
 }
 
-/** What ipvs mode leaves in iptables; its sets have to be there first. */
+/** Returns the leftovers of ipvs mode in iptables; its sets must exist first. */
 export function kubeProxyIpvsRules({ family }: LeftoverOptions): string {
   const set = (name: string) => ipvsSetName(family, name);
   return restoreInput({
@@ -169,7 +169,7 @@ export function kubeProxyIpvsSets({ family, services = 2 }: LeftoverOptions): st
   ].join("\n");
 }
 
-/** What nftables mode leaves, as input of `nft -f -`. */
+/** Returns the leftovers of nftables mode, as input of `nft -f -`. */
 export function kubeProxyNftRules({ family, services = 2 }: LeftoverOptions): string {
   const { table } = PLAN[family];
   const key = `${family === "IPv6" ? "ipv6_addr" : "ipv4_addr"} . inet_proto . inet_service`;

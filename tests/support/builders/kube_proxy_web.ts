@@ -1,5 +1,5 @@
 /**
- * What a kube-proxy has for Service `web` of `web_service.ts`.
+ * The rules of kube-proxy for Service `web` of `web_service.ts`.
  *
  * @module
  */
@@ -7,7 +7,10 @@ import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import { ADDRESSES } from "./address_plan.ts";
 import { kubeProxyIptablesRules, kubeProxyNftRules } from "./kube_proxy_rules.ts";
 
-/** kube-proxy's rules for Service `web`, among those of others; in one commit, as it does it. */
+/**
+ * kube-proxy's rules for Service `web`, among foreign rules; in one commit, as kube-proxy writes
+ * them.
+ */
 export function kubeProxyIptablesWeb(family: IpFamily): string {
   const { clusterIp, localPods: [pod] } = ADDRESSES[family];
   const at = family === "IPv4" ? `${pod}:8080` : `[${pod}]:8080`;

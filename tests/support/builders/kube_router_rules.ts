@@ -1,6 +1,6 @@
 /**
- * What kube-router's network policy controller has on a machine, and k3s by the same code: one pod
- * whose ingress a policy restricts. Next to it what kube-router's other parts have.
+ * The rules of kube-router's network policy controller, whose code k3s shares: one pod whose
+ * ingress a policy restricts. Contains the rules of kube-router's other parts as well.
  *
  * @module
  */

@@ -5,7 +5,7 @@
  */
 import type { PemPair } from "../../conformance/server.ts";
 
-/** How the user of a kubeconfig says who they are. */
+/** The credentials of the user of a kubeconfig. */
 export type KubeconfigUser =
   | { readonly token: string }
   | { readonly tokenFile: string }
@@ -13,7 +13,7 @@ export type KubeconfigUser =
   | { readonly certificate: PemPair }
   | { readonly certificateFile: string; readonly keyFile: string };
 
-/** What a kubeconfig says. */
+/** The content of a kubeconfig. */
 export interface KubeconfigContent {
   readonly server: string;
   /** PEM; stands in the file itself. */

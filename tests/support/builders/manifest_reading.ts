@@ -19,7 +19,7 @@ import { StringTable } from "../../../lib/kube/string_table.ts";
 
 const FILE = "a.yaml";
 
-/** What became of a text. */
+/** The result of reading a text. */
 export interface ManifestReadResult {
   readonly outcomes: readonly ManifestOutcome[];
   readonly objects: readonly KubeObject[];

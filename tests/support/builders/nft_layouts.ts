@@ -7,7 +7,10 @@ import { LAYOUT_MARK } from "../../../backends/nftables/base_chains.ts";
 
 const PORT = "meta l4proto \\. th dport";
 
-/** What affinity was kept by: an address and port, not a ServicePort. */
+/**
+ * Replacements that turn a table into an older layout: affinity was kept by address and port, not
+ * by ServicePort.
+ */
 const CLIENTS: readonly (readonly [RegExp, string])[] = [
   [
     /typeof meta priority \. ip saddr : meta priority/g,
@@ -30,7 +33,7 @@ const CLIENTS: readonly (readonly [RegExp, string])[] = [
   [/jhash ip6 saddr mod/g, "jhash ip6 saddr . ip6 daddr . meta l4proto . th dport mod"],
 ];
 
-/** The text of a table of today in the layout whose mark was `layout-2`. */
+/** The text of a current table in the layout whose mark was `layout-2`. */
 export function asLayout2(text: string): string {
   return CLIENTS.reduce(
     (old, [today, then]) => old.replaceAll(today, then),

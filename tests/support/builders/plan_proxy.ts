@@ -1,5 +1,5 @@
 /**
- * A plan from scratch, what every sequence of updates has to come to.
+ * A plan from scratch, which every sequence of updates must reach.
  *
  * @module
  */

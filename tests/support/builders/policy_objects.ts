@@ -17,6 +17,7 @@ export const IPV4_PLAN = {
   nodeName: POLICY_NODE,
   deny: { action: "reject" },
   closedRanges: [],
+  podLinks: [],
 } as const;
 
 /** The key of a pod. */
@@ -29,7 +30,7 @@ export function policyKey(key: string): PolicyKey {
   return key as PolicyKey;
 }
 
-/** What a test says about a pod. */
+/** The properties of a pod in a test. */
 export interface TestPod {
   readonly address?: string;
   readonly labels?: Readonly<Record<string, string>>;

@@ -30,7 +30,7 @@ export function testForward(...endpoints: readonly string[]): Verdict {
   return { kind: "forward", endpoints: endpoints.map((text) => testEndpoint(text)) };
 }
 
-/** What {@linkcode testServicePlan} is told; texts are parsed. */
+/** The arguments of {@linkcode testServicePlan}; texts are parsed. */
 export interface TestServicePlan extends
   Partial<
     Omit<
@@ -50,7 +50,7 @@ export interface TestServicePlan extends
   readonly to?: readonly string[];
 }
 
-/** A TCP ServicePlan on 127.96.0.1:80 without endpoints, but for what is given. */
+/** A TCP ServicePlan on 127.96.0.1:80 without endpoints, with overrides. */
 export function testServicePlan(options: TestServicePlan = {}): ServicePlan {
   const { name: service = "web", portName = "", to = [], nodePort, ...rest } = options;
   const protocol: Protocol = options.protocol ?? "TCP";
@@ -123,7 +123,7 @@ export function withOwners(
   });
 }
 
-/** Hands a layout the plans of Services that come, change and go, each with what it owns. */
+/** Gives a layout the plans of added, changed and removed Services, each with its frontends. */
 export class OwnedPlans {
   readonly #services = new Map<ServicePortKey, ServicePlan>();
   readonly #shared: Pick<SharedPlan, "nodePortAddresses">;
@@ -141,7 +141,7 @@ export class OwnedPlans {
     this.#shared = shared;
   }
 
-  /** What the layout has. */
+  /** The ServicePorts in the layout. */
   values(): readonly ServicePlan[] {
     return [...this.#owned.values()];
   }
@@ -168,7 +168,7 @@ export class OwnedPlans {
 /** Plans keep their identity while they are the same. */
 const lastOwned = new WeakMap<ServicePlan, ServicePlan>();
 
-/** How a plan differs from an earlier one; from nothing when there is none. */
+/** Returns the changes from an earlier plan, or from nothing. */
 export function testPlanChanges(plan: ProxyPlan, previous?: ProxyPlan): PlanChanges {
   const upserted = [...plan.services].filter(([key, value]) =>
     previous?.services.get(key) !== value

@@ -12,7 +12,7 @@ export class StaticAuth implements KubeAuth {
   header: string | undefined;
   /** Called by {@linkcode refresh}. */
   onRefresh = () => {};
-  /** How often {@linkcode refresh} was called. */
+  /** The number of calls of {@linkcode refresh}. */
   refreshes = 0;
 
   constructor(server: string, tls: Partial<TlsMaterial> = {}) {

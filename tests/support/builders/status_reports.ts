@@ -1,11 +1,13 @@
 /**
- * What a running kube-relay says of itself, with only the fields under test.
+ * Builds the status of a running kube-relay, with only the fields under test.
  *
  * @module
  */
 import type { StatusFamily, StatusReport } from "../../../lib/app/status/status_report.ts";
 
-/** Of a process 4711 on node `node-a` that serves since 2026 began, but for what is given. */
+/**
+ * The status of process 4711 on node `node-a`, serving since the beginning of 2026, with overrides.
+ */
 export function testStatusReport(overrides: Partial<StatusReport> = {}): StatusReport {
   return {
     version: "0.1.0",
@@ -21,7 +23,7 @@ export function testStatusReport(overrides: Partial<StatusReport> = {}): StatusR
   };
 }
 
-/** Of IPv4 in userspace mode, without Services and syncs, but for what is given. */
+/** The status of IPv4 in userspace mode, without Services and syncs, with overrides. */
 export function testStatusFamily(overrides: Partial<StatusFamily> = {}): StatusFamily {
   return {
     family: "IPv4",

@@ -10,7 +10,7 @@ export interface TestCertificate {
   readonly key: string;
 }
 
-/** What a leaf certificate is for. */
+/** The subject and addresses of a leaf certificate. */
 export interface TestLeafOptions {
   /** CN of the subject. */
   readonly commonName: string;

@@ -162,7 +162,7 @@ const CHANGES: ChangesReport = {
   syncs: [{ family: "IPv4", at: 1, durationMs: 2, outcome: "applied" }],
 };
 
-/** What {@linkcode testDump} is made of, but for what is said. */
+/** Returns the parts of {@linkcode testDump}, with overrides. */
 export function testDumpParts(overrides: Partial<DumpParts> = {}): DumpParts {
   const env = () => undefined;
   const node: Node = testNode({ labels: { "topology.kubernetes.io/zone": "zone-a" } });

@@ -13,7 +13,7 @@ import { rawObjects } from "./raw_objects.ts";
 const { IPv4, IPv6 } = ADDRESSES;
 const PORTS = ["TCP", "UDP"].map((protocol) => ({ name: protocol.toLowerCase(), protocol }));
 
-/** Where it is reached: by its cluster IPs. */
+/** The cluster IP and port of the Service. */
 export const VIP = { protocol: "TCP", address: IPv4.clusterIp, port: 80 } as const;
 export const VIP_UDP = { ...VIP, protocol: "UDP" } as const;
 export const VIP_6 = { ...VIP, address: IPv6.clusterIp } as const;

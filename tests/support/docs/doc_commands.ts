@@ -1,6 +1,6 @@
 /**
- * How far a command of the docs can be run on a machine without a cluster: each program has a check
- * of its own, and a program without one is a mistake.
+ * Checks a command of the docs as far as possible without a cluster. Each program has its own
+ * check; a program without one is an error.
  *
  * @module
  */
@@ -11,23 +11,23 @@ import { readManifest } from "./deploy_files.ts";
 
 const ROOT = new URL("../../../", import.meta.url).pathname;
 
-/** A check: throws an Error that says what is wrong with the arguments. */
+/** A check: throws an Error that describes the fault of the arguments. */
 type Check = (args: readonly string[], scene: DocScene) => void | Promise<void>;
 
-/** Where the commands of one page are run. */
+/** The files that the commands of one page use. */
 export interface DocScene {
-  /** A folder that stands for `/`: what is installed lands below it. */
+  /** A folder that stands for `/`: installed files are below it. */
   readonly root: string;
   /** Text of `deno.json` and `compile.sh`, which name tasks and flags. */
   readonly denoJson: string;
   readonly compileScript: string;
 }
 
-/** What `--config` finds in the docs: kubeadm's file in short. */
+/** The file that `--config` finds in the docs: that of kubeadm, shortened. */
 const CONFIGURATION =
   "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
 
-/** Units that are not ours. */
+/** Foreign units. */
 const FOREIGN_UNITS = ["k3s", "k3s-agent", "systemd-modules-load", "kube-proxy"];
 const SYSTEMCTL_VERBS = [
   "daemon-reload",
@@ -54,7 +54,7 @@ const KUBECTL_VERBS = [
   "set",
 ];
 
-/** What is written or removed on a machine in these folders only. */
+/** The only folders of a machine in which commands may write or remove files. */
 const OWN_PLACES =
   /^\/(etc\/(kube-relay|default\/kube-relay|modules-load\.d\/kube-relay|systemd\/system\/kube-relay)|usr\/local\/bin\/kube-relay|var\/cache\/kube-relay|run\/kube-relay)/;
 
@@ -104,12 +104,12 @@ const CHECKS: Readonly<Record<string, Check>> = {
 /** Checks one command. Throws an Error for a mistake, and for a program that has no check. */
 export async function checkDocCommand(words: readonly string[], scene: DocScene): Promise<void> {
   const [program = "", ...args] = words[0] === "sudo" ? words.slice(1) : words;
-  // The stories are run by tests/stories, which also looks that each is told.
+  // tests/stories runs the stories, and checks that each is described.
   if (program.startsWith("examples/stories/")) return void await Deno.stat(ROOT + program);
   const name = program === "dist/kube-relay" ? "kube-relay" : program;
   const check = CHECKS[name];
   if (check === undefined) {
-    throw new Error(`nobody knows how to check '${program}': add it to CHECKS in doc_commands.ts`);
+    throw new Error(`there is no check for '${program}': add it to CHECKS in doc_commands.ts`);
   }
   await check(args, scene);
 }
@@ -186,15 +186,15 @@ async function checkDeno(args: readonly string[], { denoJson }: DocScene): Promi
   }
 }
 
-/** Nobody is told to do what would throw away the rules of others. */
+/** Rejects commands that would delete foreign rules. */
 function checkRestore(args: readonly string[]): void {
   expect(args.includes("--noflush"), "iptables-restore without --noflush");
   expect(args.every((arg) => ["--noflush", "--test"].includes(arg)), args.join(" "));
 }
 
 /**
- * Whoever looks changes nothing, but for a table that is his own. That the commands work is tried in
- * `tests/netns/nftables_docs_test.ts`.
+ * Allows only commands that read, and changes of the user's own table.
+ * `tests/netns/nftables_docs_test.ts` runs the commands.
  */
 function checkNft(args: readonly string[]): void {
   const [verb, ...words] = args.filter((arg) => !arg.startsWith("-"));

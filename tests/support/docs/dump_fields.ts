@@ -7,7 +7,7 @@ import type * as v from "valibot";
 import { DUMP_SCHEMA } from "../../../lib/app/dump/dump_schema.ts";
 import { wrapText } from "../../../lib/config/wrap_text.ts";
 
-/** The part of a schema that says what is in it. */
+/** The part of a schema that describes its content. */
 interface SchemaShape {
   readonly type: string;
   readonly entries?: Readonly<Record<string, v.GenericSchema>>;

@@ -124,7 +124,7 @@ export const DEPLOYED_OBJECT = v.variant("kind", [
   CLUSTER_ROLE_BINDING,
 ]);
 
-/** What is wrong with an object, each with its path; empty where nothing is. */
+/** Returns the faults of an object, each with its path; empty if there are none. */
 export function manifestProblems(object: unknown): readonly string[] {
   const { issues = [] } = v.safeParse(DEPLOYED_OBJECT, object);
   return issues.map((issue) => `${v.getDotPath(issue) ?? "(object)"}: ${issue.message}`);

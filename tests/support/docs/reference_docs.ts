@@ -38,7 +38,7 @@ last valid configuration stays in use.
 
 Generated from \`lib/config/flags.ts\` by:
 
-\`UPDATE_DOCS=1 deno test -A tests/docs_test.ts\`
+\`deno task docs\`
 `;
 
 const METRICS_INTRODUCTION = `# Metrics
@@ -64,7 +64,7 @@ parentheses are placeholders.
 - \`kubeproxy_iptables_ct_state_invalid_dropped_packets_total\` and
   \`kubeproxy_iptables_localhost_nodeports_accepted_packets_total\` have no series if the kernel lacks
   nfacct (as in kube-proxy) or the program \`nfacct\` is not installed (which kube-proxy does not need).
-  \`kube-relay doctor\` names what is missing. \`--cleanup\` removes the counters.
+  \`kube-relay doctor\` names the missing part. \`--cleanup\` removes the counters.
 
 ## Metrics of each Service
 
@@ -77,8 +77,8 @@ series while they exist. All others are summed under \`service="other"\` with an
 there, so a counter never moves from one series to another. The series of a Service end with it; connections
 that continue are no longer counted. A Service that is created again starts at zero.
 
-In nftables mode the kernel counts, and is read for each request of metrics or status. The counters
-survive a restart. [Counting](nftables.md#counting) describes what is counted, and the cost.
+In nftables mode the kernel counts. kube-relay reads the counters for each request of metrics or status. They
+survive a restart. [Counting](nftables.md#counting) describes the counted packets and the cost.
 
 In userspace mode the cost is below the noise of the measurement, made with
 the task \`bench:forwarding\` alternating with and without counters. The ratio of CPU without and with counters was between
@@ -89,7 +89,7 @@ the task \`bench:forwarding\` alternating with and without counters. The ratio o
 
 Generated from \`lib/metrics/metric_table.ts\` by:
 
-\`UPDATE_DOCS=1 deno test -A tests/docs_test.ts\`
+\`deno task docs\`
 `;
 
 /** docs/flags.md. */

@@ -13,12 +13,12 @@ export interface ShellCommand {
   readonly files: readonly string[];
 }
 
-/** What ends a command. */
+/** The end of a command. */
 const SEPARATORS = /^(&&|\|\||;|\||\n|\(|\))/;
-/** What would need a shell to be understood. */
+/** Syntax that only a shell could interpret. */
 const TOO_MUCH = /^(\$\(|`|<<|\{|&(?!&))/;
 
-/** All commands in order. Throws a SyntaxError for what is not understood. */
+/** All commands in order. Throws a SyntaxError for unknown syntax. */
 export function parseShell(text: string): readonly ShellCommand[] {
   const commands: ShellCommand[] = [];
   let words: string[] = [];

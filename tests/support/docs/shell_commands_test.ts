@@ -10,7 +10,7 @@ Deno.test("parseShell() finds every program, whatever joins them", () => {
   ]]);
 });
 
-Deno.test("parseShell() joins continued lines and takes quotes off", () => {
+Deno.test("parseShell() joins continued lines and removes quotes", () => {
   assertEquals(words(`a --b='{"c": 1}' \\\n  "d e"f g\\ h`), [[
     "a",
     '--b={"c": 1}',
@@ -29,7 +29,7 @@ for (const text of ["a $(b)", "a `b`", "cat <<E\n", "a & b", "a 'b"]) {
   });
 }
 
-Deno.test("extractBlocks() takes the indentation of lists off and tells lines", () => {
+Deno.test("extractBlocks() removes the indentation of lists and returns the lines", () => {
   const page = "x\n```sh\na\n```\n- y\n\n  ```yaml\n  b:\n    c\n  ```\n";
   assertEquals(extractBlocks(page), [
     { language: "sh", text: "a\n", line: 3 },

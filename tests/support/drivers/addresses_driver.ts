@@ -17,7 +17,7 @@ import { systemCommandRunner } from "../../../lib/os/command_runner.ts";
 import { systemNetwork } from "../../../lib/os/network.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
 
-/** What the program is told. */
+/** A request to the program. */
 export type AddressesRequest =
   | { readonly do: "start" | "probe" | "releaseUnclaimed" | "cleanup" | "describe" }
   | { readonly do: "configure"; readonly demand: AddressDemand }

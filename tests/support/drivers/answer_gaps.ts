@@ -7,7 +7,7 @@
  */
 import { SERVER_NAME } from "../../../lib/os/http_output.ts";
 
-/** What is printed for each URL. */
+/** The line that is printed for each URL. */
 export interface AnswerGap {
   readonly url: string;
   /**

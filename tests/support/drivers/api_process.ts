@@ -40,7 +40,7 @@ export class ApiProcess {
     await this.#ask({ do: "write", objects, deleted });
   }
 
-  /** Closes all connections and listens no more; the objects stay. */
+  /** Closes all connections and stops listening; the objects stay. */
   async close(): Promise<void> {
     await this.#ask({ do: "close" });
   }

@@ -1,11 +1,12 @@
 /**
- * Writes objects to an API server: what a test does to the cluster, apart from the client under test.
+ * Writes objects to an API server, for the changes that a test makes to the cluster, apart from the
+ * client under test.
  *
  * @module
  */
 import type { RawObject } from "../../conformance/server.ts";
 
-/** How a server is reached. */
+/** The address and credentials of a server. */
 export interface ApiWriterOptions {
   readonly url: string;
   /** The CA that is trusted, PEM; without one the usual roots are. */
@@ -16,7 +17,7 @@ export interface ApiWriterOptions {
   readonly certificate?: { readonly cert: string; readonly key: string };
 }
 
-/** Where the objects of a kind live. */
+/** The place of a kind's objects in the API. */
 interface Collection {
   readonly plural: string;
   readonly namespaced: boolean;

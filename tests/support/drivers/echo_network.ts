@@ -13,7 +13,7 @@ import type {
   ProbeTarget,
 } from "./probe_protocol.ts";
 
-/** Where an echo server listens, with TCP and UDP. */
+/** The address of an echo server, for TCP and UDP. */
 export interface EchoAddress {
   readonly address: string;
   readonly port: number;
@@ -31,7 +31,7 @@ export async function startEchoServer(
   return server;
 }
 
-/** Silence for this long is taken for a packet that nobody handles. */
+/** Silence for this long counts as a dropped packet. */
 const SILENCE_MS = 1_700;
 
 /** A client in a namespace. Its calls are answered in order, one at a time. */

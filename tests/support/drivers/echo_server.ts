@@ -11,7 +11,7 @@
  * @module
  */
 
-/** What an echo server says of itself and of its client. */
+/** The greeting of an echo server, with its name and its client's address. */
 export interface EchoGreeting {
   readonly name: string;
   /** The peer's address and port, as the server saw them. */

@@ -1,12 +1,12 @@
 /**
- * An etcd for the API machinery: the embedded one of `tests/apiserver`, or one that is installed.
+ * An etcd for the API machinery: the embedded one of `tests/apiserver`, or an installed one.
  *
  * @module
  */
 import { eventually } from "../eventually.ts";
 import { ServerProcess } from "./server_process.ts";
 
-/** Which etcd is started, and where. */
+/** The etcd to start, and its folder. */
 export interface EtcdProgram {
   /** The built program of `tests/apiserver`. */
   readonly ours: string;
@@ -55,7 +55,10 @@ async function untilHealthy(port: number): Promise<void> {
   }, { deadlineMs: 30_000 });
 }
 
-/** What `etcd --version` says, such as `3.4.23`; `undefined` where there is none. */
+/**
+ * Returns the version that `etcd --version` prints, such as `3.4.23`; `undefined` if etcd is not
+ * installed.
+ */
 export async function installedEtcdVersion(program: string): Promise<string | undefined> {
   try {
     const { stdout } = await new Deno.Command(program, { args: ["--version"] }).output();

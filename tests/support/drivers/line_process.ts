@@ -1,5 +1,5 @@
 /**
- * A process that speaks in lines: what it prints is waited for, what it is told is written.
+ * A process with line-based input and output.
  *
  * @module
  */
@@ -7,10 +7,10 @@ import { DEADLINE_FACTOR } from "../deadline_factor.ts";
 
 /** Longest wait for a line or for the end of a process. */
 const DEADLINE_MS = 30_000 * DEADLINE_FACTOR;
-/** As much as is kept of what a process prints to its standard error. */
+/** The number of characters kept from standard error. */
 const KEPT_ERRORS = 20_000;
 
-/** A child process. Whoever starts it ends it: by {@linkcode kill} or by disposing of it. */
+/** A child process. The caller ends it by {@linkcode kill} or by disposing of it. */
 export class LineProcess implements AsyncDisposable {
   readonly #child: Deno.ChildProcess;
   readonly #command: string;
@@ -19,7 +19,7 @@ export class LineProcess implements AsyncDisposable {
   readonly #stdin: WritableStreamDefaultWriter<Uint8Array>;
   #errors = "";
   #ended = false;
-  /** Wakes those who wait for a line or for the end. */
+  /** Wakes the callers that wait for a line or for the end. */
   #news = Promise.withResolvers<void>();
 
   constructor(program: string, args: readonly string[]) {
@@ -38,12 +38,12 @@ export class LineProcess implements AsyncDisposable {
     return this.#child.pid;
   }
 
-  /** What it has printed to its standard error, or the end of that. */
+  /** The text on its standard error, or the end of it. */
   get errors(): string {
     return this.#errors;
   }
 
-  /** Whether it is no more. */
+  /** Whether it has ended. */
   get hasEnded(): boolean {
     return this.#ended;
   }

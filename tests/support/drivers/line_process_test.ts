@@ -1,7 +1,7 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { LineProcess } from "./line_process.ts";
 
-Deno.test("LineProcess gives lines one by one, and takes lines", async () => {
+Deno.test("LineProcess returns lines one by one, and accepts lines", async () => {
   await using process = new LineProcess("cat", []);
   await process.writeLine("one");
   await process.writeLine("two ü");
@@ -9,7 +9,7 @@ Deno.test("LineProcess gives lines one by one, and takes lines", async () => {
   assertEquals(await process.nextLine(), "two ü");
 });
 
-Deno.test("LineProcess.nextLine() tells the last words of a process that has ended", async () => {
+Deno.test("LineProcess.nextLine() rejects with the last output of a process that has ended", async () => {
   await using process = new LineProcess("sh", ["-c", "echo first; echo because >&2; exit 3"]);
   assertEquals(await process.nextLine(), "first");
   await assertRejects(() => process.nextLine(), Error, "because");

@@ -9,7 +9,7 @@ import { cpuUsage } from "node:process";
 import { runCommandLine } from "../../../lib/app/cli/command_line.ts";
 import { createDependencies } from "../../../main.ts";
 
-/** What a process holds once everything unreachable is gone. Bytes; CPU in microseconds. */
+/** The memory of a process after garbage collection, in bytes, and its CPU time in microseconds. */
 export interface RelayMeasurement {
   readonly heap: number;
   readonly external: number;

@@ -1,7 +1,6 @@
 /**
- * A program: kube-relay where everything is slow. Its first argument is how many times longer than
- * usual the programs that it runs may take, the second a folder for what it remembers. All others are
- * kube-relay's.
+ * A program: kube-relay on a slow machine. Its first argument is the factor for the time limits of
+ * programs, the second a folder for cached results. All others are kube-relay's.
  *
  * @module
  */
@@ -12,7 +11,7 @@ import type { HostChecks } from "../../../lib/proxy/host_checks.ts";
 import { createDependencies } from "../../../main.ts";
 import { replaceFile } from "../builders/kubeconfig_file.ts";
 
-/** What the runner itself has for a command that is not told otherwise. */
+/** The default time limit of the command runner. */
 const USUAL_MS = 30_000;
 
 function patientRunner(commands: CommandRunner, factor: number): CommandRunner {

@@ -1,5 +1,5 @@
 /**
- * A program: a client of `echo_server.ts` that does what the lines of its standard input say
+ * A program: a client of `echo_server.ts` that executes the lines of its standard input
  * (`probe_protocol.ts`), prints one line for each, and ends with its input.
  *
  * @module
@@ -20,8 +20,8 @@ class Silence extends Error {}
 /** A socket to one target. */
 interface Line {
   /**
-   * Sends a text of its own and waits for its echo, until the signal. Resolves to what the server
-   * said of itself.
+   * Sends a unique text and waits for its echo, until the signal. Resolves to the greeting of the
+   * server.
    */
   talk(giveUp: AbortSignal): Promise<EchoGreeting>;
   /** Sends FIN, where there is one, and waits for the other side's. */
@@ -127,8 +127,9 @@ function openUdp({ address, port }: ProbeTarget, everyMs?: number): Line {
 const TICKS = 20;
 
 /**
- * Calls back after a time in which this process has run: one that a busy machine held up would else
- * take its own pause for the other side's silence. Returns what takes the call back.
+ * Calls back after a time in which this process has run. A process that a busy machine delayed
+ * would otherwise mistake its own pause for silence of the peer. Returns a function that cancels
+ * the callback.
  */
 function afterSilence(ms: number, callback: () => void): () => void {
   let left = TICKS;
@@ -263,7 +264,7 @@ class Load {
   }
 }
 
-/** What is kept between requests. */
+/** The state that is kept between requests. */
 class Client {
   readonly #lines = new Map<string, Line>();
   #load: Load | undefined;

@@ -1,11 +1,11 @@
 /**
- * What a test and `probe_client.ts` say to each other: one JSON object a line, each answered by one.
+ * The protocol between a test and `probe_client.ts`: one JSON object a line, each answered by one.
  *
  * @module
  */
 import type { EchoGreeting } from "./echo_server.ts";
 
-/** Where a probe goes. */
+/** The destination of a probe. */
 export interface ProbeTarget {
   readonly protocol: "TCP" | "UDP";
   readonly address: string;
@@ -18,16 +18,16 @@ export interface LoadTarget extends ProbeTarget {
   readonly expect: readonly string[];
 }
 
-/** How one probe ended. */
+/** The result of one probe. */
 export type ProbeAnswer =
   | { readonly kind: "answered"; readonly by: EchoGreeting }
-  /** Nobody listens. Of TCP only: a datagram socket that is not connected does not hear of it. */
+  /** The port is closed. Only for TCP: an unconnected datagram socket gets no error. */
   | { readonly kind: "refused" }
   /** Silence until the time-out. */
   | { readonly kind: "silent" }
   | { readonly kind: "failed"; readonly reason: string };
 
-/** What a client is asked to do. */
+/** A request to a client. */
 export type ProbeRequest =
   /** One exchange on a new socket. */
   | { readonly do: "probe"; readonly target: ProbeTarget; readonly timeoutMs: number }
@@ -55,10 +55,10 @@ export type ProbeRequest =
     readonly perSecond: number;
     readonly timeoutMs: number;
   }
-  /** Ends the load, waits for what is under way, and reports. */
+  /** Ends the load, waits for pending attempts, and reports. */
   | { readonly do: "stop" };
 
-/** What became of a load. Every attempt is counted: `attempts` is `answered` plus `failures`. */
+/** The result of a load. Every attempt is counted: `attempts` is `answered` plus `failures`. */
 export interface LoadReport {
   readonly attempts: number;
   readonly answered: number;

@@ -4,7 +4,7 @@
  * @module
  */
 
-/** Runs a program; throws with what it said when it fails. */
+/** Runs a program; throws with its output if it fails. */
 export async function runTool(program: string, args: readonly string[]): Promise<void> {
   const { code, stderr } = await new Deno.Command(program, { args: [...args] }).output();
   if (code === 0) return;

@@ -4,7 +4,7 @@
  * @module
  */
 
-/** How a server is started. */
+/** The command line and environment of a server. */
 export interface ServerProcessOptions {
   readonly program: string;
   readonly args: readonly string[];

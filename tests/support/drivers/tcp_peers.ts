@@ -48,7 +48,7 @@ export class TcpServer implements AsyncDisposable {
     return `${this.#listener.addr.hostname}:${this.port}`;
   }
 
-  /** Takes no more connections: clients are refused. Open ones stay. */
+  /** Accepts no more connections: clients are refused. Open ones stay. */
   stopListening(): void {
     try {
       this.#listener.close();

@@ -1,5 +1,6 @@
 /**
- * A program on a real pseudo-terminal, which `script` of util-linux makes, and what it shows there.
+ * A program on a real pseudo-terminal, which `script` of util-linux creates, and the content of its
+ * screen.
  *
  * @module
  */
@@ -7,9 +8,9 @@ import { eventually } from "../eventually.ts";
 import { runTool } from "./run_tool.ts";
 import { VirtualScreen } from "./virtual_screen.ts";
 
-/** What is run, and on how large a terminal. */
+/** The command, and the size of its terminal. */
 export interface TerminalProcessOptions {
-  /** An empty folder for what is told of the terminal. */
+  /** An empty folder for the files of the terminal. */
   readonly folder: string;
   /** The program with its arguments; none may need quotes. */
   readonly command: readonly string[];
@@ -29,7 +30,7 @@ export class TerminalProcess implements AsyncDisposable {
   constructor({ folder, command, columns, rows }: TerminalProcessOptions) {
     this.#folder = folder;
     this.screen = new VirtualScreen({ columns, rows });
-    // The shell outlives the program and tells how it left the terminal.
+    // The shell outlives the program and reports the state of the terminal.
     const line = [
       // Ctrl-C is for the program alone.
       "trap : INT",
@@ -51,7 +52,7 @@ export class TerminalProcess implements AsyncDisposable {
     this.#reading = this.#read();
   }
 
-  /** Waits until the screen is as wanted; what it shows is in the error when it never is. */
+  /** Waits until the screen is as wanted; otherwise the error contains its content. */
   async shows(what: string, isSo: (screen: VirtualScreen) => boolean): Promise<void> {
     try {
       await eventually(what, () => {
@@ -69,7 +70,7 @@ export class TerminalProcess implements AsyncDisposable {
 
   /** The program itself, not what runs it. */
   async pid(): Promise<number> {
-    return Number(await this.#told("pid"));
+    return Number(await this.#readReport("pid"));
   }
 
   async signal(name: Deno.Signal): Promise<void> {
@@ -83,18 +84,18 @@ export class TerminalProcess implements AsyncDisposable {
     return new TextDecoder().decode(stdout).trim();
   }
 
-  /** Makes the terminal another size; the program is told by SIGWINCH. */
+  /** Resizes the terminal; the program gets SIGWINCH. */
   async resize(size: { readonly columns: number; readonly rows: number }): Promise<void> {
     this.screen.resize(size);
     const { columns, rows } = size;
-    const tty = await this.#told("tty");
+    const tty = await this.#readReport("tty");
     await runTool("stty", ["-F", tty, "rows", String(rows), "cols", String(columns)]);
   }
 
   /** Waits for its end: the exit code, and whether the terminal has its settings of before. */
   async ended(): Promise<{ readonly code: number; readonly isRestored: boolean }> {
-    const code = Number(await this.#told("code"));
-    const [before, after] = [await this.#told("before"), await this.#told("after")];
+    const code = Number(await this.#readReport("code"));
+    const [before, after] = [await this.#readReport("before"), await this.#readReport("after")];
     await this.#child.status;
     await this.#reading;
     return { code, isRestored: before === after };
@@ -111,8 +112,8 @@ export class TerminalProcess implements AsyncDisposable {
     await this.#reading;
   }
 
-  async #told(name: string): Promise<string> {
-    return await eventually(`${name} is told`, async () => {
+  async #readReport(name: string): Promise<string> {
+    return await eventually(`${name} is reported`, async () => {
       const text = await Deno.readTextFile(`${this.#folder}/${name}`).catch(() => "");
       return text.endsWith("\n") ? text.trim() : undefined;
     }, { deadlineMs: 20_000 });

@@ -18,7 +18,7 @@ const PORT = 80;
 const NODE_PORT = 30_081;
 /** Often enough for a packet at each step of a sync. */
 const SEND_EVERY_MS = DEADLINE_FACTOR === 1 ? 100 : 1_000;
-/** An answer on one machine is there by then. */
+/** An answer on one machine has arrived by then. */
 const SOON_MS = DEADLINE_FACTOR === 1 ? 400 : 5_000;
 /** Longer than a sync, and shorter than conntrack remembers a flow that is not used. */
 const DEADLINE_MS = 15_000;
@@ -81,7 +81,7 @@ async function startSenders({ cluster }: RelayScene): Promise<Sender[]> {
 }
 
 /**
- * The server that answers each sender, by the sender's name. "nobody" is silence or a refusal; a
+ * The server that answers each sender, by the sender's name. "none" is silence or a refusal; a
  * process of the node that IPVS refuses may not send.
  */
 async function answersTo(senders: readonly Sender[]): Promise<Record<string, string>> {
@@ -95,7 +95,7 @@ async function answersTo(senders: readonly Sender[]): Promise<Record<string, str
 }
 
 function wordFor(answer: string): string {
-  return /^silent$|^refused$|Operation not permitted/.test(answer) ? "nobody" : answer;
+  return /^silent$|^refused$|Operation not permitted/.test(answer) ? "none" : answer;
 }
 
 /** Waits until each sender has the expected answer. One that had it is not asked again. */
@@ -113,14 +113,17 @@ async function expectAnswers(
   assertEquals(got, Object.fromEntries(senders.map(({ name }) => [name, answer])), what);
 }
 
-/** Each state of Service `dns` that a socket may outlive, in order, and who answers then. */
+/**
+ * Each state of Service `dns` that a socket may outlive, in order, with the server that answers
+ * then.
+ */
 const STATES: readonly {
   readonly what: string;
   readonly services?: readonly Service[];
   readonly pods?: readonly Pod[];
   readonly answer: string;
 }[] = [
-  { what: "before there is a Service", answer: "nobody" },
+  { what: "before there is a Service", answer: "none" },
   {
     what: "the Service comes with an endpoint",
     services: dnsServices(),
@@ -128,10 +131,10 @@ const STATES: readonly {
     answer: "pod-a1",
   },
   { what: "the endpoint is replaced", services: dnsServices(), pods: ["b1"], answer: "pod-b1" },
-  { what: "the last endpoint goes", services: dnsServices(), pods: [], answer: "nobody" },
+  { what: "the last endpoint goes", services: dnsServices(), pods: [], answer: "none" },
   { what: "another endpoint comes", services: dnsServices(), pods: ["a1"], answer: "pod-a1" },
-  { what: "the Service goes", answer: "nobody" },
-  { what: "the Service comes back without endpoints", services: dnsServices(), answer: "nobody" },
+  { what: "the Service goes", answer: "none" },
+  { what: "the Service comes back without endpoints", services: dnsServices(), answer: "none" },
   { what: "its first endpoint comes", services: dnsServices(), pods: ["b1"], answer: "pod-b1" },
 ];
 

@@ -7,13 +7,13 @@
 const LOWEST = 20_000;
 const HIGHEST = 32_000;
 
-/** What was given: whoever asks again before the first listens gets another. */
+/** The ports returned so far. A second caller may ask before the first one listens. */
 const given = new Set<number>();
 
 /**
- * A loopback TCP port that nobody listens on. It lies below the range from which Linux takes the
- * ports of outgoing connections: while the server is away, a client that calls again and again could
- * otherwise be given that very port and be connected to itself.
+ * Returns a closed loopback TCP port. It lies below the range from which Linux takes the ports of
+ * outgoing connections: a client that retries while the server is down could otherwise get this
+ * very port and connect to itself.
  */
 export function unusedPort(): number {
   for (;;) {

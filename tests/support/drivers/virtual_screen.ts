@@ -1,6 +1,6 @@
 /**
- * What a terminal would show of a program's output: the few control sequences that the live view
- * uses. Any other one is an error, so that a new one is taught here and looked at.
+ * Shows a program's output as a terminal would. Supports only the few control sequences of the live
+ * view; any other one is an error.
  *
  * @module
  */
@@ -13,7 +13,7 @@ export class VirtualScreen {
   /** Whether the alternate screen is shown. */
   isAlternate = false;
   isCursorVisible = true;
-  /** Times that anything was erased before something was written over it: what a reader sees as flicker. */
+  /** Times at which text was erased before it was overwritten: a reader sees this as flicker. */
   blanked = 0;
   /** Letters and lines of the alternate screen that had no room; they are cut off. */
   overflows = 0;

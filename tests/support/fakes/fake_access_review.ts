@@ -1,10 +1,10 @@
 /**
- * How the fake API server answers a `SelfSubjectAccessReview`.
+ * Answers a `SelfSubjectAccessReview` in the fake API server.
  *
  * @module
  */
 
-/** Where such reviews are created. */
+/** The path at which such reviews are created. */
 export const ACCESS_REVIEW_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 interface ReviewRequest {
@@ -33,6 +33,7 @@ export function answerAccessReview(
   if (review.kind !== "SelfSubjectAccessReview" || !verb || !resource) return undefined;
   const root = group === "" ? "/api" : `/apis/${group}`;
   const allowed = !isForbidden(`${root}/${version}/${resource}`, verb);
-  // A real server leaves `denied` out unless an authorizer forbids what others may still allow.
+  // A real server omits `denied` unless an authorizer forbids an access that others may still
+  // allow.
   return { ...review, status: { allowed, ...(!allowed && { reason: "" }) } };
 }

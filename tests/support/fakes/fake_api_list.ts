@@ -7,7 +7,7 @@ import type { RawObject } from "../../conformance/server.ts";
 import { type Collection, type FakeApiStore, keyOf } from "./fake_api_store.ts";
 import type { Selector } from "./fake_selectors.ts";
 
-/** What is answered: a list, or why there is none. */
+/** The answer: a list, or the reason why there is none. */
 export type FakeListAnswer =
   | { readonly list: unknown }
   | { readonly status: number; readonly reason: string; readonly message: string };

@@ -1,7 +1,7 @@
 /**
- * A program: the fake API server in a process of its own, so that it can stand in a namespace and be
- * frozen. It writes a kubeconfig to the path that it is given, prints `ready`, does what the lines of
- * its standard input say, prints a line for each, and ends with its input.
+ * A program: the fake API server in its own process, so that it can run in a namespace and be
+ * frozen. It writes a kubeconfig to the given path, prints `ready`, executes the lines of its
+ * standard input, prints a line for each, and ends with its input.
  *
  * @module
  */
@@ -10,7 +10,7 @@ import { FakeApiServer } from "./fake_api_server.ts";
 import { collectionOf, keyOf } from "./fake_api_store.ts";
 import { writeKubeconfig } from "../builders/kubeconfig_file.ts";
 
-/** What the program is told. */
+/** A request to the program. */
 export type FakeApiRequest =
   /** Creates or replaces objects, then deletes others. */
   | {
@@ -18,7 +18,7 @@ export type FakeApiRequest =
     readonly objects: readonly RawObject[];
     readonly deleted: readonly RawObject[];
   }
-  /** Closes all connections and listens no more; the objects stay. */
+  /** Closes all connections and stops listening; the objects stay. */
   | { readonly do: "close" }
   | { readonly do: "reopen" };
 

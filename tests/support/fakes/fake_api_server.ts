@@ -1,6 +1,6 @@
 /**
  * A Kubernetes API server for tests: HTTP/2 with TLS (or plain HTTP/1.1), lists in pages, watches, selectors,
- * bookmarks, streaming lists, compaction. It can be told to fail in every way that the real one does.
+ * bookmarks, streaming lists, compaction. It can fail in every way in which the real one does.
  * `tests/conformance` runs one suite on it and on the real API machinery.
  *
  * @module
@@ -27,11 +27,11 @@ export interface FakeFailure {
   readonly retryAfterSeconds?: number;
   /** Only requests to paths that begin so. @default {"/"} */
   readonly path?: string;
-  /** Only watches, or only what is no watch. */
+  /** Only watches, or only other requests. */
   readonly watch?: boolean;
   /** Only requests that have this query parameter. */
   readonly query?: string;
-  /** How many requests fail. @default {1} */
+  /** The number of requests that fail. @default {1} */
   readonly times?: number;
 }
 
@@ -48,11 +48,16 @@ export class FakeApiServer implements AsyncDisposable {
   readonly store = new FakeApiStore();
   /** Every request since the start. */
   readonly requests: FakeRequest[] = [];
-  /** How a streaming list is refused: at once (older servers), or with an ERROR event (old etcd). */
+  /**
+   * The answer to a streaming list. Older servers refuse it at once; an old etcd sends an ERROR
+   * event.
+   */
   streamingLists: "served" | "invalid" | "error event" | "never ending" = "served";
   /** Whether Services can be selected by `spec.clusterIP` (since 1.31). */
   clusterIpSelector = true;
-  /** What reviews say no to, e.g. `watch /api/v1/pods`, besides what is answered with 403. */
+  /**
+   * The accesses that reviews deny, e.g. `watch /api/v1/pods`, besides those that get status 403.
+   */
   readonly deniedAccess = new Set<string>();
   /** Whether watches end at the time that they were asked for. */
   endsWatches = true;
@@ -107,12 +112,12 @@ export class FakeApiServer implements AsyncDisposable {
     return this.#watches.size;
   }
 
-  /** From now on requests need this new token (or a client certificate); others get 401. */
+  /** From now on requests need this new token (or a client certificate); other requests get 401. */
   rotateToken(): string {
     return this.#token = `token-${++this.#tokenCount}`;
   }
 
-  /** From now on requests need this new client certificate (or a token); others get 401. */
+  /** From now on requests need this new client certificate (or a token); other requests get 401. */
   async rotateClientCertificate(): Promise<PemPair> {
     this.#clientName = `client-${++this.#clientCount}`;
     return await this.#http.issueClientCertificate(this.#clientName);
@@ -142,7 +147,7 @@ export class FakeApiServer implements AsyncDisposable {
     }
   }
 
-  /** Tells every connection to go away; what is open on them goes on. */
+  /** Sends GOAWAY on every connection; open streams continue. */
   goaway(): void {
     this.#http.goaway();
   }
@@ -207,7 +212,7 @@ export class FakeApiServer implements AsyncDisposable {
       return this.#reviewAccess(response, body);
     }
     const target = findTarget(path);
-    // Where nobody answers for a group, the answer is no Status.
+    // No server is registered for the group, so the answer is no Status.
     if (target === "unknown group") return sendJson(response, 404, { paths: ["/readyz"] });
     if (!target) return sendStatus(response, { status: 404, ...MISSING[404] });
     if (request.method === "POST") return this.#create(response, { target, body });
@@ -372,7 +377,7 @@ export class FakeApiServer implements AsyncDisposable {
   }
 }
 
-/** What a path names. */
+/** The object or collection that a path names. */
 interface Target {
   readonly collection: Collection;
   readonly namespace: string | undefined;

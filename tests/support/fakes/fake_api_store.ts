@@ -1,5 +1,5 @@
 /**
- * What a fake API server stores: objects, their versions, and the history that watches are fed from.
+ * Stores the objects of a fake API server, their versions, and the history for watches.
  *
  * @module
  */
@@ -50,7 +50,7 @@ export interface StoredChange {
   readonly previous: RawObject | undefined;
 }
 
-/** Why a change was refused, with the HTTP status of it. */
+/** Thrown if a change is refused; carries the HTTP status. */
 export class FakeStoreError extends Error {
   constructor(readonly status: 404 | 409, readonly reason: string, message: string) {
     super(message);

@@ -7,13 +7,13 @@ import type { RawObject } from "../../conformance/server.ts";
 import type { Collection, FakeApiStore, StoredChange } from "./fake_api_store.ts";
 import type { Selector } from "./fake_selectors.ts";
 
-/** Where a watch is written to. */
+/** The stream of a watch. */
 export interface WatchSink {
   write(text: string): void;
   end(): void;
 }
 
-/** What was asked for. */
+/** The query of a watch. */
 export interface FakeWatchOptions {
   readonly collection: Collection;
   readonly selector: Selector;
@@ -42,7 +42,7 @@ export class FakeWatch {
     return this.#options.collection;
   }
 
-  /** Sends what is known already, then follows. */
+  /** Sends the known objects, then follows. */
   start(): void {
     const { resourceVersion, collection } = this.#options;
     if (resourceVersion && resourceVersion < this.#store.compactedTo) {
@@ -86,7 +86,7 @@ export class FakeWatch {
     this.#sink.end();
   }
 
-  /** The other side is gone. */
+  /** The client has disconnected. */
   forget(): void {
     clearTimeout(this.#timer);
     this.#stop?.();
@@ -125,7 +125,10 @@ export class FakeWatch {
   }
 }
 
-/** What a watch with a selector is told: an object that leaves the selection is deleted for it. */
+/**
+ * Returns the event for a watch with a selector. An object that leaves the selection appears as
+ * deleted.
+ */
 function selectedEvent(
   { type, object, previous, version }: StoredChange,
   selector: Selector,

@@ -1,5 +1,5 @@
 /**
- * A backend that remembers what it was asked to hold, and fails when told to.
+ * A backend that remembers its ServicePorts, and fails on demand.
  *
  * @module
  */
@@ -28,7 +28,7 @@ export class FakeBackend implements Backend {
   readonly mode = "userspace";
   usesConntrack = false;
   takesPartialPlans = false;
-  /** What it holds after the last sync that did not fail. */
+  /** The ServicePorts after the last successful sync. */
   readonly held = new Map<ServicePortKey, ServicePlan>();
   /** Every sync, failed ones too. */
   readonly syncs: FakeSync[] = [];

@@ -1,5 +1,5 @@
 /**
- * A command runner that starts nothing: it answers from a script and remembers what it was asked.
+ * A command runner that starts nothing: it answers from a script and records its calls.
  *
  * @module
  */
@@ -20,15 +20,15 @@ export interface CommandCall {
   readonly stdin: string;
 }
 
-/** What a command does. Parts that are left out are exit code 0 and no output. */
+/** The result of a command. The defaults are exit code 0 and no output. */
 export type CommandAnswer = Partial<CommandResult>;
 
-/** How a call goes wrong: as a CommandError of this kind, or with this result. */
+/** The failure of a call: a CommandError of this kind, or this result. */
 export type CommandFailure = CommandError["kind"] | CommandAnswer;
 
-/** How far a call that goes wrong has come. */
+/** The progress of a call before it fails. */
 export interface FailureOptions {
-  /** Whether the command did its work all the same, so that its outcome is unknown to the caller. */
+  /** Whether the command took effect nevertheless, so that its outcome is unknown to the caller. */
   readonly carriedOut?: boolean;
 }
 
@@ -48,7 +48,7 @@ export class FakeCommandRunner implements CommandRunner {
   readonly #scripts: Script[] = [];
   readonly #failures = new Map<number, PlannedFailure>();
 
-  /** Answers each command whose line starts with `prefix`. What was said last wins. */
+  /** Answers each command whose line starts with `prefix`. The last definition wins. */
   on(prefix: string, answer: CommandAnswer | ((call: CommandCall) => CommandAnswer)): this {
     this.#scripts.unshift({
       prefix,
@@ -105,7 +105,7 @@ export class FakeCommandRunner implements CommandRunner {
   }
 }
 
-/** An input that is held open ends with whoever holds it. */
+/** An input that is held open ends with its holder. */
 async function joined(pieces: Iterable<string> | AsyncIterable<string>): Promise<string> {
   let text = "";
   for await (const piece of pieces) text += piece;

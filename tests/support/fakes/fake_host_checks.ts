@@ -7,13 +7,13 @@ import type { BackendMode } from "../../../lib/proxy/backend.ts";
 import type { ProbeResult } from "../../../lib/proxy/service_mode.ts";
 import type { FindingOptions, HostChecks, HostFinding } from "../../../lib/proxy/host_checks.ts";
 
-/** What the machine has. */
+/** The software and features of the machine. */
 export interface FakeHost {
   /** @default nothing is missing */
   readonly probes?: Readonly<Partial<Record<BackendMode, readonly ProbeResult[]>>>;
   /** @default {[]} */
   readonly findings?: readonly HostFinding[];
-  /** Told of what findings are looked for by. */
+  /** Called with the options of each search for findings. */
   readonly onFindings?: (options: FindingOptions) => void;
 }
 

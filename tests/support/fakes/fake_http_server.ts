@@ -22,7 +22,7 @@ import {
   type TestCertificateAuthority,
 } from "../builders/test_certificates.ts";
 
-/** How the server is made. */
+/** The options of the server. */
 export interface FakeHttpServerOptions {
   /** `http` serves plain HTTP/1.1. @default {"https"} */
   readonly scheme?: "https" | "http";
@@ -32,7 +32,7 @@ export interface FakeHttpServerOptions {
   readonly ipv4?: readonly string[];
 }
 
-/** What is the same for HTTP/1.1 and HTTP/2 in the part that is used. */
+/** The part of a request that HTTP/1.1 and HTTP/2 share. */
 export interface FakeHttpRequest {
   readonly method?: string | undefined;
   readonly url?: string | undefined;
@@ -112,7 +112,7 @@ export class FakeHttpServer {
     await closed;
   }
 
-  /** Tells every connection to go away; what is open on them goes on. */
+  /** Sends GOAWAY on every connection; open streams continue. */
   goaway(): void {
     for (const session of this.#sessions) session.goaway(0);
   }

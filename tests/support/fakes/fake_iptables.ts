@@ -1,7 +1,7 @@
 /**
- * What `iptables-restore --noflush` makes of its input, and `iptables-save` prints, for one IP family. Takes a table as a whole
- * or not at all, and refuses what the real one refuses: jumps to chains that are not there, removal
- * of chains that are used or not empty, names that are too long, a missing COMMIT.
+ * Imitates `iptables-restore --noflush` and `iptables-save` for one IP family. Applies the input
+ * for a table completely or not at all. Refuses what the real tool refuses: jumps to missing
+ * chains, removal of chains that are used or not empty, long names, a missing COMMIT.
  *
  * @module
  */
@@ -28,7 +28,7 @@ export class FakeIptables {
     nat: emptyTable("nat"),
   };
   readonly #onCommit: (table: IptablesTable) => void;
-  /** Tables with a rule of somebody else's that only `nft` can show. */
+  /** Tables with a foreign rule that only `nft` can print. */
   readonly unreadable = new Set<IptablesTable>();
 
   /** `onCommit` is called when a part of the input came into force. */
@@ -141,7 +141,7 @@ function checkTable(chains: MutableTable): void {
     for (const rule of rules) {
       const target = /(?:^| )-[jg] (\S+)/.exec(rule)?.[1];
       if (target === undefined || EXTENSION_TARGETS.test(target) || chains.has(target)) continue;
-      throw new Error(`chain '${chain}' leads to '${target}', which is not there`);
+      throw new Error(`chain '${chain}' leads to '${target}', which does not exist`);
     }
   }
 }

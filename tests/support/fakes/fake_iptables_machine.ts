@@ -1,5 +1,5 @@
 /**
- * A machine with iptables-nft for IPv4, as seen by those who run its programs: `iptables-restore`,
+ * A machine with iptables-nft for IPv4, as its programs show it: `iptables-restore`,
  * `iptables-save` and `iptables -S` work on one {@linkcode FakeIptables}.
  *
  * @module
@@ -13,7 +13,7 @@ const TABLES: readonly IptablesTable[] = ["filter", "mangle", "nat"];
 /** Refuses a line of a restore: returns the kernel's reason. */
 export type LineJudge = (line: string) => string | undefined;
 
-/** What stops a restore. */
+/** Thrown to stop a restore. */
 class KilledHalfway extends Error {
   override name = "KilledHalfway";
 }
@@ -24,9 +24,9 @@ export class FakeIptablesMachine {
   readonly tool: FakeIptables;
   /** Rules that the kernel refuses. Those of the probe are judged too. */
   judge: LineJudge = () => undefined;
-  /** Whether the kernel tells only of the COMMIT that it refused, as iptables-legacy does. */
+  /** Whether the kernel only names the refused COMMIT, as iptables-legacy does. */
   tellsCommitOnly = false;
-  /** The restores are killed when so many parts of their input came into force. */
+  /** Restores are killed after this number of parts of their input took effect. */
   killedAfter = Infinity;
   #commits = 0;
 
@@ -47,7 +47,7 @@ export class FakeIptablesMachine {
       .on("iptables -w 5 -t", (call) => this.#list(call));
   }
 
-  /** The restores so far, each with its input; those of the probe left out. */
+  /** The restores so far, each with its input, without those of the probe. */
   get restores(): readonly CommandCall[] {
     return this.commands.calls.filter(({ line }) => line === "iptables-restore -w 5 --noflush");
   }

@@ -19,7 +19,7 @@ Deno.test("FakeIptablesMachine restores, saves, and shows a chain", async () => 
   assertEquals([machine.restores.length, machine.rules(/RETURN/)], [1, ["nat A -j RETURN"]]);
 });
 
-Deno.test("FakeIptablesMachine refuses a line, and takes the tables before it", async () => {
+Deno.test("FakeIptablesMachine refuses a line, and applies the tables before it", async () => {
   for (const [tellsCommitOnly, line] of [[false, 6], [true, 7]] as const) {
     const machine = Object.assign(new FakeIptablesMachine(), { tellsCommitOnly });
     machine.judge = (text) => text.includes("RETURN") ? "Invalid argument" : undefined;
@@ -30,7 +30,7 @@ Deno.test("FakeIptablesMachine refuses a line, and takes the tables before it", 
   }
 });
 
-Deno.test("FakeIptablesMachine kills a restore after so many parts", async () => {
+Deno.test("FakeIptablesMachine kills a restore after a given number of parts", async () => {
   const machine = new FakeIptablesMachine();
   machine.killedAfter = 1;
   assertEquals((await restore(machine)).code, 137);

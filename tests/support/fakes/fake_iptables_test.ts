@@ -14,7 +14,7 @@ Deno.test("FakeIptables makes, fills, empties and removes chains", () => {
   assertEquals(tool.table("nat").has("B"), false);
 });
 
-Deno.test("FakeIptables takes a table as a whole, and the one before a failure", () => {
+Deno.test("FakeIptables applies a table as a whole, and the one before a failure", () => {
   const tool = new FakeIptables();
   assertThrows(
     () => restore(tool, "*filter", ":A - [0:0]", "COMMIT", "*nat", ":A - [0:0]", "-X B", "COMMIT"),
@@ -24,7 +24,7 @@ Deno.test("FakeIptables takes a table as a whole, and the one before a failure",
   assertEquals([tool.table("filter").has("A"), tool.table("nat").has("A")], [true, false]);
 });
 
-Deno.test("FakeIptables refuses what the real one refuses", () => {
+Deno.test("FakeIptables refuses the same input as the real program", () => {
   const refused = [
     ["-A A -j DROP"],
     [":A - [0:0]", "-A A -j NOWHERE"],
@@ -38,7 +38,7 @@ Deno.test("FakeIptables refuses what the real one refuses", () => {
   assertThrows(() => restore(new FakeIptables(), "*nat"), Error, "COMMIT expected");
 });
 
-Deno.test("FakeIptables prints what it was given, such that it could be given again", () => {
+Deno.test("FakeIptables prints its rules in a form that it accepts again", () => {
   const tool = new FakeIptables();
   restore(tool, "*nat", ":A - [0:0]", "-A A -j DROP", "-I OUTPUT -j A", "COMMIT");
   const text = tool.save();

@@ -1,7 +1,7 @@
 /**
- * The parts of a kernel that the ipvs mode writes to, in memory: virtual servers, sets, addresses on the
- * device and the rules of single Services. Takes the tools' own text, line by line, and refuses what
- * they refuse.
+ * The parts of a kernel that the ipvs mode writes to, in memory: virtual servers, sets, addresses
+ * on the device and the rules of single Services. Accepts the tools' own text, line by line, and
+ * refuses the same lines as they do.
  *
  * @module
  */
@@ -12,7 +12,7 @@ import { serverKey } from "../../../backends/ipvs/virtual_server.ts";
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { Protocol } from "../../../lib/net/port.ts";
 
-/** Where a packet is sent from outside. */
+/** The destination of a packet from outside. */
 export interface FakePacket {
   readonly protocol: Protocol;
   readonly address: IpAddress;
@@ -20,8 +20,8 @@ export interface FakePacket {
 }
 
 /**
- * What becomes of it. `away`: the address is not one of this node. `node`: it reaches what the node has
- * on that port.
+ * The result for a packet. `away`: the address is not one of this node. `node`: a process of the
+ * node receives it on that port.
  */
 export type FakeOutcome = "away" | "drop" | "node" | "reject" | readonly string[];
 
@@ -36,7 +36,7 @@ export class FakeIpvsKernel {
   readonly chains = new Map<string, string[]>();
   #hasDevice = false;
 
-  /** Carries out steps; told after each line that has an effect by itself. */
+  /** Applies steps; called after each line that has an effect by itself. */
   run(steps: readonly IpvsStep[], onLine: (line: string) => void = () => {}): void {
     for (const step of steps) {
       const lines = [...stepText(step)].join("").trimEnd().split("\n");
@@ -52,7 +52,7 @@ export class FakeIpvsKernel {
     }
   }
 
-  /** What becomes of the first packet of a connection. */
+  /** Returns the result for the first packet of a connection. */
   fate({ protocol, address, port }: FakePacket): FakeOutcome {
     if (!this.addresses.has(address)) return "away";
     const entry = `${address},${protocol.toLowerCase()}:${port}`;

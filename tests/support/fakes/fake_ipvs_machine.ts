@@ -1,5 +1,5 @@
 /**
- * A machine with IPVS for IPv4, as seen by those who run its programs.
+ * A machine with IPVS for IPv4, as its programs show it.
  *
  * @module
  */
@@ -25,7 +25,7 @@ export class FakeIpvsMachine {
   isDummy = true;
   /** Connections of a real server, by its key. */
   readonly connections = new Map<string, number>();
-  /** Why a tool does not take a line; `undefined` = it does. */
+  /** Returns the reason why a tool refuses a line; `undefined` = it accepts the line. */
   refuses: (tool: "ip" | "ipset" | "ipvsadm", line: string) => string | undefined = () => undefined;
 
   constructor() {

@@ -1,5 +1,6 @@
 /**
- * Local addresses without a machine: what is asked for is there, but for what the test says.
+ * Local addresses without a machine: every requested address is local, unless the test defines
+ * otherwise.
  *
  * @module
  */
@@ -11,7 +12,7 @@ import type {
 } from "../../../backends/userspace/local_addresses.ts";
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 
-/** Answers as the test says, and keeps what it was asked. */
+/** Answers as the test defines, and records its calls. */
 export class FakeLocalAddresses implements LocalAddresses {
   readonly summary = "as the test says";
   /** By address; all others are local. */
@@ -19,7 +20,7 @@ export class FakeLocalAddresses implements LocalAddresses {
   readonly held = new Set<IpAddress>();
   /** Each call, e.g. `acquire 127.96.0.1`. */
   readonly calls: string[] = [];
-  /** What the next {@linkcode configure} returns. */
+  /** The result of the next {@linkcode configure}. */
   renew = false;
   /** Thrown by the next {@linkcode acquire}. */
   failure: Error | undefined;

@@ -12,7 +12,7 @@ export class FakeManifestFiles implements ManifestFileSystem {
   readonly forbidden = new Set<string>();
   /** Paths that are read only once a promise has resolved, as on a file system that hangs. */
   readonly slow = new Map<string, Promise<void>>();
-  /** How often each file was read. */
+  /** The number of reads of each file. */
   readonly reads = new Map<string, number>();
   readonly #files = new Map<string, { text: string; version: number }>();
   readonly #folders = new Map<string, { identity: number; version: number }>();

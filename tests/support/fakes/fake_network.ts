@@ -14,7 +14,7 @@ import type {
 } from "../../../lib/os/network.ts";
 import { formatHostPort } from "../../../lib/net/port.ts";
 
-/** How an endpoint answers an attempt to connect. */
+/** The answer of an endpoint to a connection attempt. */
 export type FakeAnswer = "accept" | "refuse" | "hang" | "out-of-sockets";
 
 /** An error as Deno throws it for a system call. */
@@ -110,7 +110,7 @@ export class FakeListener implements TcpListener {
   }
 }
 
-/** A network whose endpoints answer as the test says. */
+/** A network whose endpoints answer as the test defines. */
 export class FakeNetwork implements Network {
   /** By `host:port`; all others accept. */
   readonly answers = new Map<string, FakeAnswer>();

@@ -1,6 +1,6 @@
 /**
- * `nft -f` for one table family at a time, in memory: takes the statements that we write, all of a
- * text or none, and refuses what the kernel refuses.
+ * Imitates `nft -f` for one table family at a time, in memory: accepts the statements that
+ * kube-relay writes, all of a text or none, and refuses the same as the kernel.
  *
  * @module
  */
@@ -113,7 +113,7 @@ export class FakeNft {
     throw new Error("syntax error");
   }
 
-  /** What was once said of type, hook and priority can't be changed. */
+  /** Type, hook and priority of a chain cannot be changed. */
   #hook({ chains, hooks }: FakeNftTable, name: string, body: string): void {
     const place = (text: string | undefined) => text?.replace(/ ; policy .*/, "");
     if (chains.has(name) && place(hooks.get(name)) !== place(body)) throw new Error("File exists");

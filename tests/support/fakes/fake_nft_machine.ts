@@ -1,20 +1,19 @@
 /**
- * A machine with nftables, as seen by those who run `nft`: all that it is asked works on one
- * {@linkcode FakeNft}.
+ * A machine with nftables, as `nft` shows it: all commands work on one {@linkcode FakeNft}.
  *
  * @module
  */
 import { type CommandAnswer, type CommandCall, FakeCommandRunner } from "./fake_command_runner.ts";
 import { FakeNft } from "./fake_nft.ts";
 
-/** What nft says in place of their names with `--numeric-protocol`. */
+/** The numbers that nft prints for protocols with `--numeric-protocol`. */
 const PROTOCOL_NUMBERS = { tcp: 6, udp: 17, sctp: 132 };
 
 /** The machine. */
 export class FakeNftMachine {
   readonly commands = new FakeCommandRunner();
   readonly tool = new FakeNft();
-  /** Packets that elements with counters have seen, each of 100 bytes; others have seen none. */
+  /** Packets counted by elements with counters, each of 100 bytes; other elements have none. */
   readonly packets = new Map<string, number>();
   /** So many listings to come repeat the first element of each set and map in place of the second. */
   tornListings = 0;
@@ -36,7 +35,7 @@ export class FakeNftMachine {
       .on("nft list table", ({ args }) => this.#listTable(args.slice(2).join(" ")));
   }
 
-  /** What was written so far, refused texts too. */
+  /** All written texts, including refused ones. */
   get writes(): readonly CommandCall[] {
     return this.commands.calls.filter(({ line }) => line === "nft -f -");
   }

@@ -16,12 +16,12 @@ add element ip kube-relay cluster-ips {
 }
 `;
 
-Deno.test("FakeNftMachine prints what was written, as nft does", async () => {
+Deno.test("FakeNftMachine prints written objects as nft does", async () => {
   const machine = new FakeNftMachine();
   const runner = new NftRunner(machine, { family: "ip", name: "kube-relay" });
   assertEquals([await runner.read(), (await runner.chains()).size], [undefined, 0]);
   await runner.write({ lines: TEXT.split("\n"), ownerOf: () => undefined, text: () => [TEXT] });
-  machine.tool.run("add table ip theirs\nadd chain ip theirs foreign\n");
+  machine.tool.run("add table ip other\nadd chain ip other foreign\n");
   assertEquals([...(await runner.chains()).keys()], ["services"]);
   const { declarations, elements, rules } = await runner.read() ?? {};
   assertEquals([...rules?.keys() ?? []], ["services"]);
@@ -36,7 +36,7 @@ Deno.test("FakeNftMachine prints what was written, as nft does", async () => {
   ]);
 });
 
-Deno.test("FakeNftMachine names every line that is refused, and takes none", async () => {
+Deno.test("FakeNftMachine names every refused line, and applies none", async () => {
   const machine = new FakeNftMachine();
   machine.judge = (line) => /goto|172/.test(line) ? "Invalid argument" : undefined;
   const { code, stderr } = await machine.commands.run("nft", ["-f", "-"], { stdin: TEXT });

@@ -1,5 +1,5 @@
 /**
- * A data plane of NetworkPolicy that remembers what it was asked to enforce, and fails when told to.
+ * A data plane of NetworkPolicy that remembers the enforced plan, and fails on demand.
  *
  * @module
  */
@@ -11,6 +11,11 @@ import type {
 import type { CleanupReport, Quarantined } from "../../../lib/controller/data_plane.ts";
 import { type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
+import {
+  type DeniedPackets,
+  inspectPolicyPlan,
+  type PolicyInspection,
+} from "../../../lib/policy/inspect_policy_plan.ts";
 import { judgeConnection, viewPlan } from "../../../lib/policy/judge_connection.ts";
 import type {
   PeerSet,
@@ -25,14 +30,16 @@ import type {
 
 /** Enforces whole plans: a copy of each that was synced. */
 export class FakePolicyBackend implements PolicyBackend {
-  /** What is enforced; absent before the first sync that did not fail. */
+  /** The plan of the last successful sync; absent before it. */
   plan: PolicyPlan | undefined;
   readonly syncs: PolicyPlanChanges[] = [];
   /** Makes the next syncs throw, one error each. */
   readonly failures: Error[] = [];
   quarantined: readonly Quarantined<PolicyKey>[] = [];
-  /** What a sync waits for. */
+  /** The promise that a sync waits for. */
   hanging: Promise<void> = Promise.resolve();
+  /** Packets, as the kernel counts them. */
+  denied: DeniedPackets = {};
   started = 0;
   /** What a comparison finds until a repair. */
   differences: readonly DataPlaneDifference[] = [];
@@ -59,7 +66,7 @@ export class FakePolicyBackend implements PolicyBackend {
     return { full, operations: { lines: changes.pods.size + changes.members.size }, quarantined };
   }
 
-  /** Whether TCP from one address to a port of the other passes what is enforced. */
+  /** Whether the enforced plan allows TCP from one address to a port of the other. */
   allows(from: string, to: string, port = 80): boolean {
     if (!this.plan) return true;
     return judgeConnection(viewPlan(this.plan), {
@@ -81,19 +88,12 @@ export class FakePolicyBackend implements PolicyBackend {
     return [`# ${lists.size} lists\n`];
   }
 
-  inspect(): ReturnType<PolicyBackend["inspect"]> {
-    const pods = [...this.plan?.pods.values() ?? []];
-    const sets = [...this.plan?.peers.values() ?? []];
-    return {
-      summary: `fake rules of ${this.family}`,
-      isolated: {
-        ingress: pods.filter(({ ingress }) => ingress).length,
-        egress: pods.filter(({ egress }) => egress).length,
-      },
-      lists: this.plan?.lists.size ?? 0,
-      sets: sets.length,
-      members: sets.reduce((sum, { members }) => sum + members.size, 0),
-    };
+  inspect(): PolicyInspection {
+    return inspectPolicyPlan(this.plan, `fake rules of ${this.family}`);
+  }
+
+  deniedPackets(): Promise<DeniedPackets> {
+    return Promise.resolve(this.denied);
   }
 
   recheck(): void {}
@@ -110,7 +110,7 @@ function copyOf(set: PeerSet): PeerSet {
     case "pods":
       return { kind: set.kind, members: new Set(set.members) };
     case "blocks":
-      return { kind: set.kind, members: new Set(set.members) };
+      return { kind: set.kind, members: new Map(set.members) };
     case "pod-ports":
       return { kind: set.kind, members: new Map(set.members) };
   }

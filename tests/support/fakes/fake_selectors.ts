@@ -1,5 +1,5 @@
 /**
- * Label and field selectors, as far as an API server would have to answer ours.
+ * Label and field selectors, as far as kube-relay uses them.
  *
  * @module
  */

@@ -1,6 +1,6 @@
 /**
- * An IPVS table in memory: what is in it can be asked, and an operation has the effect, and meets the
- * refusals, that it would in the kernel. Pure but for its own state.
+ * An IPVS table in memory: its content can be queried, and an operation has the same effect, and
+ * meets the same refusals, as in the kernel. Pure except for its own state.
  *
  * @module
  */
@@ -37,8 +37,8 @@ export class IpvsTable {
   }
 
   /**
-   * Carries out an operation. Throws an Error in the words of `ipvsadm` for what the kernel would
-   * refuse, and changes nothing then.
+   * Applies an operation. If the kernel would refuse it, throws an Error in the words of `ipvsadm`
+   * and changes nothing.
    */
   apply(operation: IpvsOperation): void {
     switch (operation.kind) {

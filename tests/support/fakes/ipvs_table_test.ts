@@ -38,7 +38,7 @@ Deno.test("IpvsTable adds, changes, gets and deletes servers and real servers", 
   assertEquals(table.getServer(server.key), undefined);
 });
 
-/** What is there, what comes, what is said. */
+/** The existing lines, the new line, and the expected message. */
 const REFUSED: readonly (readonly [there: readonly string[], line: string, says: string])[] = [
   [[SERVER], SERVER, "Service already exists"],
   [[], "-E -t 1.2.3.4:80 -s rr", "No such service"],

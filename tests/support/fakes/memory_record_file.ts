@@ -5,14 +5,14 @@
  */
 import type { ServerRecordFile } from "../../../backends/ipvs/server_record_file.ts";
 
-/** Counts what is written; fails where it is told to. */
+/** Counts writes; fails on demand. */
 export class MemoryRecordFile implements ServerRecordFile {
   readonly path = "/state/ipvs.ipv4.json";
   text: string | undefined;
-  /** What could not be understood. */
+  /** The content that could not be parsed. */
   aside: string | undefined;
   saves = 0;
-  /** Why nothing can be read, written or moved now. */
+  /** The error of every read, write and move; `undefined` = they succeed. */
   problem: Error | undefined;
 
   load(): Promise<string | undefined> {

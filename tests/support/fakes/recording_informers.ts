@@ -1,5 +1,5 @@
 /**
- * Informers of the kinds that Services are planned from, which write down what they deliver.
+ * Informers of the kinds from which Services are planned; they record their events.
  *
  * @module
  */
@@ -13,7 +13,7 @@ import { serviceSubscriptions } from "../../../lib/app/service/service_subscript
 import type { Informer } from "../../../lib/kube/informer.ts";
 import { InformerSet } from "../../../lib/kube/informer_set.ts";
 
-/** What informers follow, and how their events are written. */
+/** The kinds to follow, and the text of their events. */
 export interface RecordingInformersOptions {
   /** @default {"node-a"} */
   readonly nodeName?: string;

@@ -14,7 +14,7 @@ import { runTool } from "../drivers/run_tool.ts";
 import { ServerProcess } from "../drivers/server_process.ts";
 import { unusedPort } from "../drivers/unused_port.ts";
 
-/** How the API machinery is to behave. */
+/** The behaviour of the API machinery. */
 export interface ApiMachineryOptions {
   /** The built program of `tests/apiserver`. */
   readonly program: string;
@@ -120,7 +120,7 @@ export class ApiMachinery implements ConformanceServer {
     return this.#certificate;
   }
 
-  /** The CA of client certificates, PEM: one that has not signed the server's. */
+  /** The CA of client certificates, PEM; it has not signed the server's. */
   clientAuthority(): Promise<string> {
     return this.#credentials.clientAuthority();
   }
@@ -208,7 +208,7 @@ export class ApiMachinery implements ConformanceServer {
     await this.restartEtcd();
   }
 
-  /** Starts etcd again with what it held at the time of {@linkcode backUpEtcd}. */
+  /** Starts etcd again with its content at the time of {@linkcode backUpEtcd}. */
   async restoreEtcd(): Promise<void> {
     await this.killEtcd();
     await Deno.remove(`${this.#folder}/etcd`, { recursive: true });

@@ -11,7 +11,7 @@ import { ADDRESSES } from "../builders/address_plan.ts";
 import { testEndpointSlice, testService } from "../builders/builders.ts";
 import { rawObjects } from "../builders/raw_objects.ts";
 
-/** One change, as an API server is told of it. */
+/** One change, in the form for an API server. */
 export interface Change {
   readonly objects: readonly RawObject[];
   readonly deleted: readonly RawObject[];
@@ -32,7 +32,7 @@ export function seededRandom(seed: number): () => number {
   };
 }
 
-/** Makes changes; what it has made is in {@linkcode objects}. */
+/** Makes changes; {@linkcode objects} contains the result. */
 export class Churn {
   readonly #random: () => number;
   readonly #objects = new Map<string, RawObject>();

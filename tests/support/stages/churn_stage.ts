@@ -1,9 +1,9 @@
 /**
- * A cluster in which Services change all the time while clients connect to others that nobody
- * changes: those must not notice, and what is left in the end has to be as after a fresh start.
+ * A cluster in which Services change all the time while clients connect to unchanged ones: those
+ * clients must not notice, and the state at the end must equal that of a fresh start.
  *
- * With `KUBE_RELAY_SEED` the changes of an earlier run are made again. With `KUBE_RELAY_SABOTAGE=1`
- * the cluster takes an unchanged Service away for a moment, and the test has to fail.
+ * With `KUBE_RELAY_SEED` the changes of an earlier run are repeated. With `KUBE_RELAY_SABOTAGE=1`
+ * the cluster removes an unchanged Service for a moment, and the test must fail.
  *
  * @module
  */
@@ -20,7 +20,7 @@ import type { LoadReport, LoadTarget } from "../drivers/probe_protocol.ts";
 import { rawObjects } from "../builders/raw_objects.ts";
 import { isSettled, RelayProcess, servicesOf } from "./relay_process.ts";
 
-/** How it is run. */
+/** The options of a run. */
 export interface ChurnOptions {
   readonly changes: number;
   /** At least 50 are made. */
@@ -29,7 +29,7 @@ export interface ChurnOptions {
   readonly args?: readonly string[];
   /** Done before kube-relay is started. */
   readonly prepare?: (node: Namespace) => Promise<void>;
-  /** What the node has of kube-relay. */
+  /** Returns the rules of kube-relay on the node. */
   readonly stateOf: (node: Namespace, status: StatusReport) => Promise<unknown>;
 }
 
@@ -37,8 +37,8 @@ const UNCHANGED = 20;
 /** Of each of the two clients. */
 const ATTEMPTS_PER_SECOND = 120;
 /**
- * What is lost stays lost; servers and proxy that a busy machine holds up for seconds lose nothing. A
- * SYN that a full queue has dropped comes again after 1, 3, 7 and 15 s.
+ * A lost packet stays lost, but a busy machine may delay servers and the proxy for seconds. TCP
+ * repeats a SYN that a full queue has dropped after 1, 3, 7 and 15 s.
  */
 const TIMEOUT_MS = 25_000;
 const FAMILIES = ["IPv4", "IPv6"] as const;
@@ -230,7 +230,7 @@ async function changeUnderLoad(
   assert(perSecond >= 200, `only ${perSecond} attempts a second`);
 }
 
-/** Compares the node with one that kube-relay finds clean and has the same objects from the first. */
+/** Compares the node with one on which kube-relay started clean with the same objects. */
 async function assertEqualsFreshStart(
   { stateOf }: ChurnOptions,
   { relay, cluster, relayOptions }: {
@@ -246,7 +246,7 @@ async function assertEqualsFreshStart(
   assertEquals(found, await stateOf(cluster.node, await fresh.settled()));
 }
 
-/** What kube-relay says that it serves, in an order of its own. */
+/** Returns the Services that kube-relay reports as served, in a fixed order. */
 export function servedServices(status: StatusReport): unknown {
   return servicesOf(status).map(({ name, protocol, addresses, endpoints, quarantined }) => ({
     name: `${name}/${protocol}`,

@@ -22,7 +22,7 @@ import { NetworkScript } from "./network_script.ts";
 
 /** The namespaces of the cluster. Disposing of it removes all of them and what runs in them. */
 export interface ClusterTopology extends AsyncDisposable {
-  /** Where the proxy under test runs. */
+  /** The namespace in which the proxy under test runs. */
   readonly node: Namespace;
   readonly otherNode: Namespace;
   readonly router: Namespace;
@@ -192,7 +192,7 @@ function joinPods(script: NetworkScript, topology: Namespaces): void {
           `route add default via ${gateways[side]}`,
         ]).flat(),
       );
-      // A bridge gives no frame back to where it came from, such as that of a pod to itself.
+      // A bridge returns no frame to the port it came from, such as that of a pod to itself.
       script.ip(node, `link set veth${index} type bridge_slave hairpin on`);
     }
   }

@@ -1,6 +1,6 @@
 /**
- * A mode on the kernel of a network namespace: one backend that serves, as a running process has it,
- * and idle ones beside it that compare and mend.
+ * A mode on the kernel of a network namespace: one backend that serves, as in a running process,
+ * and idle ones that compare and repair.
  *
  * @module
  */
@@ -25,14 +25,14 @@ const SHARED = {
   serviceCidrs: [parseCidr("172.30.0.0/16")],
 };
 
-/** Longer than a test: what is damaged stays so until it is mended here. */
+/** Longer than a test: damage stays until it is repaired here. */
 const SYNC_PERIOD_MS = 3_600_000;
 
 /** The node, and what serves it. */
 export class CompareStage implements AsyncDisposable {
   readonly node: Namespace;
   readonly mode: BackendMode;
-  /** What was run for backends, as it would be typed. */
+  /** The commands that backends ran, as on a command line. */
   readonly calls: string[] = [];
   readonly serving: Backend;
   #plan: ProxyPlan | undefined;
@@ -52,7 +52,7 @@ export class CompareStage implements AsyncDisposable {
     await prepare(node);
     const stage = new CompareStage(node, mode);
     await stage.serving.start();
-    // Its own watch would mend what is damaged.
+    // Its own watch would repair the damage.
     await stage.serving.drain(0);
     return stage;
   }
@@ -71,7 +71,7 @@ export class CompareStage implements AsyncDisposable {
     return this.serving.sync(plan, changes);
   }
 
-  /** A backend of another process, which knows what a dump of the serving one tells. */
+  /** A backend of another process, which knows the facts in a dump of the serving one. */
   another(options: Pick<BackendOptions, "facts"> = {}): Backend {
     const facts = this.serving.facts?.();
     return this.#create({ ...(facts && { facts }), ...options });

@@ -1,5 +1,5 @@
 /**
- * A machine on which others change rules, for tests of what watches them.
+ * A machine on which other programs change rules, for tests of watches.
  *
  * @module
  */
@@ -9,12 +9,12 @@ import { OneAtATime } from "../../../lib/os/one_at_a_time.ts";
 import { FakeClock, settle } from "../fakes/fake_clock.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
 
-/** What a watch stands on, and what it told. Whoever extends it makes the watch and starts it. */
+/** The dependencies of a watch, and its reports. A subclass creates the watch and starts it. */
 export abstract class DriftStage implements AsyncDisposable {
   readonly clock = new FakeClock();
   readonly logger = new MemoryLogger();
   readonly turns = new OneAtATime();
-  /** What was counted. */
+  /** The reported figures. */
   readonly drift: DriftFigures[] = [];
   readonly onDrift = (figures: DriftFigures): void => void this.drift.push(figures);
   abstract readonly watch: DriftWatch;

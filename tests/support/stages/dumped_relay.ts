@@ -1,6 +1,5 @@
 /**
- * kube-relay in this process on a machine that is not there, with its dump, and the text of the rules
- * that it has in force.
+ * kube-relay in this process on a fake machine, with its dump, and the text of its rules in force.
  *
  * @module
  */
@@ -26,13 +25,13 @@ import { fakeHostChecks } from "../fakes/fake_host_checks.ts";
 import { isSettled } from "./relay_process.ts";
 import { unusedPort } from "../drivers/unused_port.ts";
 
-/** What it is started with. */
+/** The options of the start. */
 export interface DumpedRelayOptions {
   readonly mode: BackendMode;
   readonly commands: CommandRunner;
   /** Flags of the command line; of health, metrics and the socket it has its own. */
   readonly flags: readonly string[];
-  /** Addresses of the machine, beside 127.0.0.1. @default {none} */
+  /** Addresses of the machine, besides 127.0.0.1. @default {none} */
   readonly addresses?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
   /** Longest time for the first sync. @default {10_000} */
@@ -160,7 +159,7 @@ export class DumpedRelay implements AsyncDisposable {
     };
   }
 
-  /** Notes what it is given to sync. */
+  /** Records the synced plans. */
   #watched(backend: Backend): Backend {
     const sync = backend.sync.bind(backend);
     backend.sync = (plan, changes) => {

@@ -1,6 +1,6 @@
 /**
- * What clients of Service `web` notice when its endpoint goes, in a mode that leaves packets to the
- * kernel.
+ * Observes the clients of Service `web` while its endpoint is removed, in a mode that leaves
+ * packets to the kernel.
  *
  * @module
  */

@@ -14,7 +14,7 @@ import { writeFully } from "../drivers/tcp_peers.ts";
 /** A whole request. */
 export const GET = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/** A server, and what a test asks of it. */
+/** A server, and the requests of a test. */
 export interface HttpStage extends AsyncDisposable {
   readonly clock: FakeClock;
   readonly logger: MemoryLogger;
@@ -64,7 +64,7 @@ export async function write(client: Deno.TcpConn, text: string): Promise<void> {
   await writeFully(client, new TextEncoder().encode(text));
 }
 
-/** What has come by now: something, as soon as there is something. */
+/** Returns the received text as soon as there is some. */
 export async function read(client: Deno.TcpConn): Promise<string> {
   const buffer = new Uint8Array(65_536);
   const count = await client.read(buffer).catch(() => null);

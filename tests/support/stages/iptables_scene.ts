@@ -1,5 +1,5 @@
 /**
- * A node with an iptables that others use already, and kube-relay in iptables mode beside them.
+ * A node with an iptables that other programs use already, and kube-relay in iptables mode.
  *
  * @module
  */
@@ -25,7 +25,7 @@ export class IptablesScene implements AsyncDisposable {
     this.variant = variant;
   }
 
-  /** Makes it, with Service `web` of both families, whose endpoint is `pod-a1`. */
+  /** Creates the scene, with Service `web` of both families, whose endpoint is `pod-a1`. */
   static async create(variant: IptablesVariant): Promise<IptablesScene> {
     const stage = new IptablesScene(await RelayScene.create(), variant);
     await stage.scene.write(webServices(), webSlices("a1"));

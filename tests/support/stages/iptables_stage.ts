@@ -20,7 +20,7 @@ import { MemoryLogger } from "../fakes/memory_logger.ts";
 import { testPlanChanges, testProxyPlan, testSharedPlan } from "../builders/service_plans.ts";
 
 const SHARED = testSharedPlan({ localTraffic: { kind: "byCidr", cidr: parseCidr("10.0.0.0/8") } });
-/** Longer than any pause before a retry, and than what was read counts as fresh. */
+/** Longer than any pause before a retry, and than the time for which a reading counts as fresh. */
 const LONG_MS = 400_000;
 
 /** Less than any pause between two looks for the canaries. */
@@ -62,7 +62,7 @@ export class IptablesStage implements AsyncDisposable {
     return report;
   }
 
-  /** As {@linkcode sync}, after a start where there was none that succeeded; tells what failed. */
+  /** As {@linkcode sync}, after a start if none has succeeded; returns the failure. */
   async trySync(plan: ProxyPlan): Promise<unknown> {
     try {
       await this.sync(plan);
@@ -81,7 +81,7 @@ export class IptablesStage implements AsyncDisposable {
     await this.#backend.start();
   }
 
-  /** Lets time pass, with time for what is begun meanwhile to come to its end. */
+  /** Lets time pass, and lets work that begins meanwhile finish. */
   async pass(ms: number): Promise<void> {
     for (let passed = 0; passed < ms; passed += STEP_MS) {
       await this.clock.advance(STEP_MS);
@@ -113,8 +113,8 @@ export class IptablesStage implements AsyncDisposable {
 const DISPATCH = / -[jg] KUBE-(VIP|EVIP|FVIP|ENP|NP|HP|HCP)-/;
 
 /**
- * What rules say, sorted: chains of the trees may differ with the history. Chains that nothing leads
- * to are named, for there must be none.
+ * Returns the meaning of the rules, sorted: chains of the trees may differ with the history.
+ * Includes unreachable chains, which must not exist.
  */
 export function meaningOf(tool: FakeIptables): readonly string[] {
   const lines: string[] = [];
@@ -134,7 +134,7 @@ export function meaningOf(tool: FakeIptables): readonly string[] {
   return lines.sort();
 }
 
-/** What a machine without anything else comes to by this plan. */
+/** Returns the meaning of this plan's rules on a machine without any other rules. */
 export function goldenMeaning(plan: ProxyPlan): readonly string[] {
   const tool = new FakeIptables();
   tool.restore([...renderIptables(plan, defaultRenderOptions("IPv4")).batch.text()].join(""));

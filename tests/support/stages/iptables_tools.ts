@@ -8,7 +8,7 @@ import { type IptablesNormalForm, iptablesNormalForm } from "../texts/iptables_n
 import type { Namespace } from "./netns.ts";
 import { program, type Requirement } from "../requirement.ts";
 
-/** Which of the kernel's two sets of tables a tool works on. */
+/** The kernel's set of tables on which a tool works. */
 export type IptablesVariant = "nft" | "legacy";
 
 /** Both. */
@@ -18,9 +18,9 @@ export const IPTABLES_VARIANTS: readonly IptablesVariant[] = ["nft", "legacy"];
 export const IPTABLES_PREFIXES = ["iptables", "ip6tables"] as const;
 
 /**
- * One rule of somebody else's in each built-in chain: where there are more, kube-relay writes too. And
- * one as a CNI's, which needs conntrack: with the last rule that does, the kernel forgets how the
- * connections that are open are translated.
+ * A foreign rule in each built-in chain, which makes kube-relay write to it too. And a rule like a
+ * CNI plugin's, which needs conntrack: when the last such rule is removed, the kernel forgets the
+ * translation of open connections.
  */
 const FOREIGN = `*mangle
 -A PREROUTING -m mark --mark 0x77 -j ACCEPT
@@ -45,7 +45,7 @@ COMMIT
 
 const HINT = "*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n";
 
-/** What tests of a variant need besides root, for `isMissing()`. */
+/** Returns the requirements of a variant's tests besides root, for `isMissing()`. */
 export function iptablesRequirements(variant: IptablesVariant): Requirement[] {
   const programs = IPTABLES_PREFIXES.map((prefix) => program(`${prefix}-${variant}`));
   if (programs.some(([, met]) => !met)) return programs;
@@ -77,7 +77,7 @@ export async function restoreRules(
   if (code !== 0) throw new Error(`Cannot load rules with ${tool}: ${stderr}`);
 }
 
-/** Adds rules of somebody else's to both families. */
+/** Adds foreign rules to both families. */
 export async function addForeignRules(node: Namespace, variant: IptablesVariant): Promise<void> {
   for (const prefix of IPTABLES_PREFIXES) {
     await restoreRules(node, `${prefix}-${variant}`, FOREIGN);

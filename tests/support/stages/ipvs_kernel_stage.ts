@@ -1,6 +1,6 @@
 /**
- * The ipvs backends of both families on the kernel that the test itself runs on: for the guest of
- * `deno task test:uml`, whose network is nobody else's.
+ * The ipvs backends of both families on the kernel of the test itself: for the guest of `deno task
+ * test:uml`, which has its own network.
  *
  * @module
  */
@@ -31,13 +31,16 @@ import { MemoryLogger } from "../fakes/memory_logger.ts";
 import { MemoryRecordFile } from "../fakes/memory_record_file.ts";
 import { testPlanChanges } from "../builders/service_plans.ts";
 
-/** What both backends are to serve. */
+/** The objects that both backends serve. */
 export interface StageObjects {
   readonly services: readonly Service[];
   readonly slices: readonly EndpointSlice[];
 }
 
-/** When a process dies: before the n-th program that writes, or when half of its input is read. */
+/**
+ * The time of a process's death: before the n-th program that writes, or when half of its input is
+ * read.
+ */
 export interface Death {
   readonly atWrite: number;
   readonly half: boolean;
@@ -104,7 +107,7 @@ export class MortalRunner implements CommandRunner {
 /** One process of kube-relay, as far as the kernel is concerned. */
 export class IpvsKernelStage implements AsyncDisposable {
   readonly runner: MortalRunner;
-  /** What comparisons found that differs. */
+  /** The differences that comparisons found. */
   readonly drift: unknown[] = [];
   readonly #backends: readonly Backend[];
   readonly #clocks: readonly CountingClock[];
@@ -165,7 +168,7 @@ export class IpvsKernelStage implements AsyncDisposable {
     }
   }
 
-  /** Everything that the mode writes to, once what drains is gone. */
+  /** All objects of the mode, once drained ones are removed. */
   async state(): Promise<string> {
     await eventually(
       "all endpoints have drained",

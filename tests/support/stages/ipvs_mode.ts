@@ -1,5 +1,6 @@
 /**
- * The ipvs mode among the modes whose rules stay. It is run in the guest of `deno task test:uml` only.
+ * The ipvs mode among the modes whose rules stay. It runs in the guest of `deno task test:uml`
+ * only.
  *
  * @module
  */

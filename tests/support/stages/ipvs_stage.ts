@@ -19,7 +19,7 @@ import { testPlanChanges, testProxyPlan, testSharedPlan } from "../builders/serv
 
 const SHARED = testSharedPlan();
 
-/** A plan of these ServicePorts; what they share is the same each time. */
+/** A plan of these ServicePorts; the shared part is always the same. */
 export function ipvsPlanOf(...services: readonly ServicePlan[]): ProxyPlan {
   return { ...testProxyPlan(services), shared: SHARED };
 }
@@ -78,7 +78,7 @@ export class IpvsStage implements AsyncDisposable {
     return calls.slice(before).filter(({ stdin }) => stdin !== "").map(({ program }) => program);
   }
 
-  /** Lets time pass, with time for what is begun meanwhile to come to its end. */
+  /** Lets time pass, and lets work that begins meanwhile finish. */
   async pass(ms: number): Promise<void> {
     for (let passed = 0; passed < ms; passed += 1_000) {
       await this.clock.advance(1_000);

@@ -1,5 +1,5 @@
 /**
- * Everything that the ipvs mode writes to, as text to be compared with that of another time.
+ * All objects of the ipvs mode as text, for comparisons over time.
  *
  * @module
  */
@@ -14,7 +14,7 @@ export async function virtualServers(run: RunTool): Promise<string[]> {
   return text.trimEnd().split("\n").sort();
 }
 
-/** All of it, both families, without counters and without what is in no order. */
+/** All objects of both families, without counters, and sorted if they have no order. */
 export async function ipvsState(run: RunTool): Promise<string> {
   const rules = [await run("iptables-save", []), await run("ip6tables-save", [])];
   const sets = await run("ipset", ["save"]);
@@ -24,7 +24,7 @@ export async function ipvsState(run: RunTool): Promise<string> {
     ...rules.flatMap(rulesInOrder),
     // Seeds of hashes, and entries, are in no order.
     ...sets.replaceAll(/ (bucketsize|initval) \S+/g, "").split("\n").sort(),
-    // A device that was made anew has another number.
+    // A recreated device has another number.
     ...addresses.replaceAll(/^\d+: /gm, "").split("\n").sort(),
   ].join("\n");
 }
@@ -35,8 +35,8 @@ export function ipvsStateOf(node: Namespace): Promise<string> {
 }
 
 /**
- * Rules of single Services are in the order in which they came, and jumps stay where a kube-proxy before
- * us put them; all others are in their own.
+ * Rules of single Services are in the order of their creation, and jumps stay where an earlier
+ * kube-proxy put them. All others have a fixed order.
  */
 function rulesInOrder(text: string): string[] {
   const lines = text.replaceAll(/^#.*\n|\[\d+:\d+\]/gm, "").split("\n");

@@ -29,7 +29,9 @@ interface LanternChange extends RecordedChange {
 
 type Streets = ReadonlyMap<string, string>;
 
-/** What is lit. Refuses streets that it does not know; a sync hangs while it is told to. */
+/**
+ * A data plane that lights streets. Refuses unknown streets; a sync waits for {@linkcode hanging}.
+ */
 export class LanternPlane implements DataPlane<Streets, LanternChanges, SyncReport<string>> {
   readonly lit = new Map<string, string>();
   hanging: Promise<void> = Promise.resolve();
@@ -106,7 +108,7 @@ const TEXTS = {
   item: "lantern",
 };
 
-/** Writes down what the run has it do. */
+/** Records the calls of the run. */
 class LanternController implements Controller {
   readonly name = LOOP.controller;
   readonly kinds = [{ spec: LANTERN }];
@@ -114,15 +116,15 @@ class LanternController implements Controller {
     "/lanterns": () => Promise.resolve([...this.#plane.lit.keys()]),
   };
   readonly #plane: LanternPlane;
-  readonly #told: string[];
+  readonly #calls: string[];
   readonly #recorder: LanternRecorder;
   readonly #streets = new Map<string, string>();
   readonly #changed = new Set<string>();
   readonly #loop: SyncLoop<Streets, LanternChanges, string, SyncReport<string>>;
 
-  constructor(parts: ControllerParts, plane: LanternPlane, told: string[]) {
+  constructor(parts: ControllerParts, plane: LanternPlane, calls: string[]) {
     this.#plane = plane;
-    this.#told = told;
+    this.#calls = calls;
     const recorder = createRecorder(parts);
     this.#recorder = recorder;
     this.#loop = new SyncLoop(parts, {
@@ -165,26 +167,26 @@ class LanternController implements Controller {
   }
 
   start(): Promise<void> {
-    this.#told.push("start lanterns");
+    this.#calls.push("start lanterns");
     return this.#loop.start();
   }
 
   open(): void {
-    this.#told.push("open lanterns");
+    this.#calls.push("open lanterns");
     this.#loop.open();
   }
 
   onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void {
-    if (addresses.length > 0) this.#told.push("addresses for lanterns");
+    if (addresses.length > 0) this.#calls.push("addresses for lanterns");
   }
 
   async stop(): Promise<void> {
     await this.#loop.stop();
-    this.#told.push("stop lanterns");
+    this.#calls.push("stop lanterns");
   }
 
   drain(): Promise<void> {
-    this.#told.push("drain lanterns");
+    this.#calls.push("drain lanterns");
     return Promise.resolve();
   }
 
@@ -203,20 +205,20 @@ class LanternController implements Controller {
   }
 
   [Symbol.asyncDispose](): Promise<void> {
-    this.#told.push("dispose of lanterns");
+    this.#calls.push("dispose of lanterns");
     return Promise.resolve();
   }
 }
 
-/** The controller for a run; `told` takes what the run has it do. */
+/** The controller for a run; `calls` records its actions. */
 export function lanternController(
   plane: LanternPlane,
-  { told, isEnabled = true }: { readonly told: string[]; readonly isEnabled?: boolean },
+  { calls, isEnabled = true }: { readonly calls: string[]; readonly isEnabled?: boolean },
 ): ControllerDefinition {
   return {
     name: LOOP.controller,
     isEnabled: () => isEnabled,
-    create: (parts) => new LanternController(parts, plane, told),
+    create: (parts) => new LanternController(parts, plane, calls),
     async *cleanUp() {},
   };
 }

@@ -24,25 +24,25 @@ import { FakeCommandRunner } from "../fakes/fake_command_runner.ts";
 import { fakeHostChecks } from "../fakes/fake_host_checks.ts";
 import { lanternController, LanternPlane } from "./lantern_controller.ts";
 
-/** What the health server says. */
+/** The answer of the health server. */
 interface HealthAnswer {
   readonly code: number;
   readonly body: { readonly status: Readonly<Record<string, { readonly healthy: boolean }>> };
 }
 
 /** Says when the run drains and disposes of it. */
-class ToldBackend extends FakeBackend {
-  constructor({ family }: BackendOptions, readonly told: string[]) {
+class RecordedBackend extends FakeBackend {
+  constructor({ family }: BackendOptions, readonly calls: string[]) {
     super(family);
   }
 
   override drain(): Promise<void> {
-    this.told.push("drain Services");
+    this.calls.push("drain Services");
     return super.drain();
   }
 
   override [Symbol.asyncDispose](): Promise<void> {
-    this.told.push("dispose of Services");
+    this.calls.push("dispose of Services");
     return super[Symbol.asyncDispose]();
   }
 }
@@ -51,7 +51,7 @@ class ToldBackend extends FakeBackend {
 export class LanternRelay implements AsyncDisposable {
   readonly clock = new FakeClock();
   readonly plane = new LanternPlane();
-  readonly told: string[] = [];
+  readonly calls: string[] = [];
   readonly lines: string[] = [];
   readonly healthPort = unusedPort();
   readonly metricsPort = unusedPort();
@@ -89,7 +89,7 @@ export class LanternRelay implements AsyncDisposable {
       `--healthz-bind-address=127.0.0.1:${this.healthPort}`,
       `--metrics-bind-address=127.0.0.1:${this.metricsPort}`,
     ]);
-    const { clock, lines, told } = this;
+    const { clock, lines, calls } = this;
     const environment = { NOTIFY_SOCKET: `${this.folder}/notify`, WATCHDOG_USEC: "20000000" };
     const env = (name: string) => new Map(Object.entries(environment)).get(name);
     const readTextFile = (path: string) => Deno.readTextFile(path);
@@ -99,7 +99,7 @@ export class LanternRelay implements AsyncDisposable {
       network: systemNetwork,
       commands: new FakeCommandRunner().on("", {}),
       random: () => 0.5,
-      backends: { userspace: (_, options) => new ToldBackend(options, told) },
+      backends: { userspace: (_, options) => new RecordedBackend(options, calls) },
       hostChecks: fakeHostChecks(),
       process: { pid: 1, uid: 1000, hostname: "host-a", env, stdoutIsTerminal: false, columns: 80 },
       print: () => {},
@@ -110,7 +110,7 @@ export class LanternRelay implements AsyncDisposable {
       {
         ...dependencies,
         logger: createLogger({ format: "text", verbosity: 0, clock, sink }),
-        moreControllers: [lanternController(this.plane, { told, isEnabled })],
+        moreControllers: [lanternController(this.plane, { calls, isEnabled })],
       },
       { ...configuration, mode: "userspace", families: ["IPv4"], flags },
       this.#stop.signal,

@@ -12,9 +12,9 @@ import { programFile } from "../drivers/program_file.ts";
 import { isSettled } from "./relay_process.ts";
 import { unusedPort } from "../drivers/unused_port.ts";
 
-/** How it is started. */
+/** The options of the start. */
 export interface LoopbackRelayOptions {
-  /** File name to content; they are there before it starts. */
+  /** File name to content; the files exist before the start. */
   readonly manifests: Readonly<Record<string, string>>;
   /** Soft and hard limit of open files. @default {that of the test} */
   readonly openFiles?: number;
@@ -62,12 +62,12 @@ export class LoopbackRelay implements AsyncDisposable {
     return this.#process.pid;
   }
 
-  /** What it has logged, or the end of that. */
+  /** The log, or the end of it. */
   get log(): string {
     return this.#process.errors;
   }
 
-  /** What it says in answer to `kube-relay status`. Throws when nobody answers. */
+  /** Returns the answer to `kube-relay status`. Throws if there is none. */
   status(): Promise<StatusReport> {
     return requestStatus(`${this.folder}/control.sock`);
   }
@@ -80,7 +80,7 @@ export class LoopbackRelay implements AsyncDisposable {
     });
   }
 
-  /** As `eventually()`; what it logged is in the error. */
+  /** As `eventually()`; the error contains the log. */
   async until<T>(
     what: string,
     ask: () => T | undefined | false | Promise<T | undefined | false>,

@@ -1,5 +1,5 @@
 /**
- * Who may do what at the API machinery of `tests/apiserver`: its token file and its certificates.
+ * The accounts of the API machinery of `tests/apiserver`: its token file and its certificates.
  *
  * @module
  */
@@ -12,7 +12,7 @@ export const CLIENT_USER = "kube-relay";
 
 /** Tokens and certificates of one API machinery, in files that its server reads again when they change. */
 export class MachineryCredentials {
-  /** The token of a user who may do everything; never rotated. */
+  /** The token of a user with all rights; never rotated. */
   readonly adminToken: string = crypto.randomUUID();
   /** Lines of token, user and uid. */
   readonly tokenFile: string;
@@ -41,7 +41,10 @@ export class MachineryCredentials {
     return this.#token;
   }
 
-  /** Makes a client certificate; with a new authority, what the former one signed is refused soon after. */
+  /**
+   * Makes a client certificate. With a new authority, certificates of the former one are refused
+   * soon after.
+   */
   async issueCertificate(
     { newAuthority = false }: { readonly newAuthority?: boolean } = {},
   ): Promise<PemPair> {

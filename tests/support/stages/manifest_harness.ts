@@ -15,7 +15,7 @@ import { FakeManifestFiles } from "../fakes/fake_manifest_files.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
 import { RecordingInformers } from "../fakes/recording_informers.ts";
 
-/** A running source and what it feeds. */
+/** A running source and its receivers. */
 export class ManifestHarness implements AsyncDisposable {
   readonly informers = new RecordingInformers();
   readonly logger = new MemoryLogger();
@@ -78,7 +78,7 @@ export async function settledUntil(clock: FakeClock, isTrue: () => boolean): Pro
   throw new Error("did not come true");
 }
 
-/** How long a change takes to be seen, to settle and to be read. */
+/** The time until a change is seen, has settled and is read. */
 export const SEEN_MS = 1_100;
 
 const STEP_MS = 50;
@@ -89,7 +89,7 @@ export async function letPass(
   ms: number,
 ): Promise<void> {
   const until = clock.now() + ms;
-  // In steps: what is under way is not to be late.
+  // In steps, so that running work is not late.
   while (clock.now() < until) {
     await clock.advance(Math.min(STEP_MS, until - clock.now()));
     for (let turn = 0; turn < 10; turn++) await clock.advance(0);

@@ -12,8 +12,8 @@ const { IPv4 } = ADDRESSES;
 const LOCAL_PORT = 9999;
 
 /**
- * With route_localnet, which node ports on 127.0.0.1 need, the kernel takes such packets in: a rule has
- * to drop them, which `open` takes away.
+ * With route_localnet, which node ports on 127.0.0.1 need, the kernel accepts such packets. A rule
+ * has to drop them; `open` removes it.
  */
 export async function checkMartians(
   { cluster: { node, otherNode } }: RelayScene,
@@ -32,7 +32,7 @@ export async function checkMartians(
   assertEquals(await outside.who(target, 300), "silent");
   assertEquals(await outside.who({ ...target, protocol: "TCP" }, 300), "silent");
   assertEquals(await ProbeClient.start(node).who(target), "local");
-  // That the packets had arrived shows when the rule is gone.
+  // Without the rule, the packets arrive.
   await open();
   assertEquals(await outside.who(target), "local");
 }

@@ -14,7 +14,7 @@ import { unusedPort } from "../drivers/unused_port.ts";
 export interface MetricsRelay extends AsyncDisposable {
   /** The text of `/metrics`, as soon as it is as wanted. */
   scrapeWhen(isSo: (text: string) => boolean): Promise<string>;
-  /** Sends a text through the Service, whose endpoint sends it back. */
+  /** Sends a text through the Service, whose endpoint returns it. */
   exchange(text: string): Promise<string>;
   removeService(): Promise<void>;
 }

@@ -1,6 +1,6 @@
 /**
- * Network namespaces that a test makes for itself and takes away again. Nothing of the host's own
- * network is touched: both ends of each link are made inside the test's namespaces.
+ * Network namespaces that a test creates and removes. The host's own network is not touched: both
+ * ends of each link are inside the test's namespaces.
  *
  * @module
  */
@@ -10,7 +10,7 @@ import { LineProcess } from "../drivers/line_process.ts";
 import { programFile } from "../drivers/program_file.ts";
 import { program, type Requirement, ROOT } from "../requirement.ts";
 
-/** What tests with namespaces need, for `isMissing()`. */
+/** Returns the requirements of tests with namespaces, for `isMissing()`. */
 export function netnsRequirements(): Requirement[] {
   const requirements = [ROOT, program("ip"), program("sysctl")];
   if (requirements.some(([, met]) => !met)) return requirements;
@@ -48,7 +48,7 @@ const TEST_FLAGS = [
   "--allow-run",
 ];
 
-/** How a Deno program is run in a namespace. */
+/** The options of a Deno program in a namespace. */
 export interface DenoOptions {
   /** @default {rights for everything that test programs do} */
   readonly flags?: readonly string[];
@@ -56,7 +56,9 @@ export interface DenoOptions {
   readonly by?: readonly string[];
 }
 
-/** A network namespace. Disposing of it ends what was started in it and removes it with its links. */
+/**
+ * A network namespace. Its disposal ends the processes started in it and removes it with its links.
+ */
 export class Namespace implements AsyncDisposable {
   readonly name: string;
   readonly #processes = new Set<LineProcess>();
@@ -90,7 +92,9 @@ export class Namespace implements AsyncDisposable {
     return namespaces;
   }
 
-  /** Ends what was started in the namespaces and removes them, all by one process. */
+  /**
+   * Ends the processes started in the namespaces and removes the namespaces, all by one process.
+   */
   static async removeAll(namespaces: readonly Namespace[]): Promise<void> {
     const processes = namespaces.flatMap((namespace) => [...namespace.#processes]);
     await Promise.all(processes.map((process) => process.kill()));

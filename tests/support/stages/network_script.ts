@@ -55,7 +55,7 @@ export class NetworkScript {
     this.ip(end.namespace, `link add ${end.device} type bridge mcast_snooping 0`, ...setUp(end));
   }
 
-  /** Runs the commands in order, up to the first that fails. Throws an Error with what it printed. */
+  /** Runs the commands in order, up to the first that fails. Throws an Error with its output. */
   async run(): Promise<void> {
     await runTool("sh", ["-ec", this.#lines.join("\n")]);
   }

@@ -1,5 +1,6 @@
 /**
- * What is wanted of a table of nftables, what is known of it, and a tool that takes the difference.
+ * Compares the wanted and the known state of a table of nftables, with a tool that accepts the
+ * difference.
  *
  * @module
  */
@@ -26,7 +27,7 @@ const OPTIONS: NftablesRenderOptions = {
   nodePortAddresses: { kind: "cidrs", cidrs: [parseCidr("192.168.0.0/16")] },
 };
 
-/** What all Services share, unless a test changes it. */
+/** The part of the plan that all Services share, unless a test changes it. */
 export const DIFF_SHARED: SharedPlan = testSharedPlan({
   localTraffic: { kind: "byCidr", cidr: parseCidr("10.0.0.0/8") },
   serviceCidrs: [parseCidr("172.30.0.0/16")],
@@ -47,7 +48,7 @@ export class NftDiffStage {
     return this.nft.table(`ip ${TABLE}`);
   }
 
-  /** What matters of the table. */
+  /** The relevant content of the table. */
   get meaning(): unknown {
     return nftMeaning(this.table, OPTIONS);
   }
@@ -66,7 +67,7 @@ export class NftDiffStage {
     this.applied.confirm(applied);
   }
 
-  /** What a reading of the table comes to. */
+  /** Returns a reading of the table. */
   reading(): TableReading {
     const { chains, elements } = this.table;
     return {
@@ -78,7 +79,9 @@ export class NftDiffStage {
   }
 }
 
-/** What matters of a table that was rendered from nothing for these ServicePorts. */
+/**
+ * Returns the relevant content of a table that was rendered from nothing for these ServicePorts.
+ */
 export function freshMeaning(
   plans: Iterable<ServicePlan>,
   shared: SharedPlan = DIFF_SHARED,

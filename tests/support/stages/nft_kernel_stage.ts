@@ -26,14 +26,14 @@ const SHARED = {
   serviceCidrs: [parseCidr("172.30.0.0/16")],
 };
 
-/** What is run in place of a write. */
+/** The script that runs in place of a write. */
 export interface WriteFault {
   readonly script: string;
   /** After so long it is ended. */
   readonly timeoutMs: number;
 }
 
-/** A backend of IPv4 whose tools run in a namespace, and what it ran. */
+/** A backend of IPv4 whose tools run in a namespace, with its commands. */
 export class NftKernelStage implements AsyncDisposable {
   readonly namespace: Namespace;
   readonly logger = new MemoryLogger();
@@ -95,7 +95,7 @@ export class NftKernelStage implements AsyncDisposable {
     return this.namespace.output("nft", command.split(" "));
   }
 
-  /** Sets, maps and chains as the kernel has them, against what is rendered from nothing. */
+  /** Compares sets, maps and chains of the kernel with a rendering from nothing. */
   async check(plans: readonly ServicePlan[]): Promise<void> {
     const listing = new TableListing();
     for (const line of (await this.nft("list table ip kube-relay")).split("\n")) listing.take(line);

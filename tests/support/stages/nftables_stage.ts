@@ -30,7 +30,7 @@ export function nftablesPlan(services: readonly ServicePlan[]): ProxyPlan {
   return { ...testProxyPlan(services), shared: SHARED };
 }
 
-/** What matters of the table of a machine without anything else, by this plan. */
+/** Returns the relevant content of a new machine's table for this plan. */
 export function goldenNftMeaning(plan: ProxyPlan): unknown {
   return nftMeaning(freshNftTable(plan, OPTIONS), OPTIONS);
 }
@@ -54,7 +54,7 @@ export class NftablesStage implements AsyncDisposable {
     return this.#backend;
   }
 
-  /** What matters of the table. */
+  /** The relevant content of the table. */
   get meaning(): unknown {
     return nftMeaning(this.machine.tool.table("ip kube-relay"), OPTIONS);
   }
@@ -84,7 +84,7 @@ export class NftablesStage implements AsyncDisposable {
     await this.#backend.start();
   }
 
-  /** Lets time pass, with time for what is begun meanwhile to come to its end. */
+  /** Lets time pass, and lets work that begins meanwhile finish. */
   async pass(ms: number): Promise<void> {
     for (let passed = 0; passed < ms; passed += STEP_MS) {
       await this.clock.advance(STEP_MS);

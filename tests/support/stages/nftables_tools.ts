@@ -19,14 +19,14 @@ export async function loadNftables(node: Namespace, stdin: string): Promise<void
   if (code !== 0) throw new Error(`Cannot load tables of nftables: ${stderr}`);
 }
 
-/** All tables of others as text, without counters. */
+/** All foreign tables as text, without counters. */
 export async function foreignTables(node: Namespace): Promise<string> {
   const text = await node.output("nft", ["-s", "list", "ruleset"]);
   return text.split(/^(?=table )/m)
     .filter((table) => !new RegExp(`^table ip6? ${TABLE} `).test(table)).join("");
 }
 
-/** Our tables as far as they matter, to be compared with those of another time or node. */
+/** The relevant content of kube-relay's tables, for comparisons over time or between nodes. */
 export async function nftablesState(node: Namespace): Promise<Record<IpFamily, unknown>> {
   const [IPv4, IPv6] = await Promise.all(IP_FAMILIES.map((family) => meaningOf(node, family)));
   return { IPv4, IPv6 };

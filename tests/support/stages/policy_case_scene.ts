@@ -40,9 +40,11 @@ import {
 } from "./policy_case_topology.ts";
 import type { PolicyDataPlaneFactory } from "./policy_scene.ts";
 
-/** How the nodes are given what is under test. */
+/** The functions that set up a node for its data plane. */
 export interface PolicyCaseNodes {
-  readonly make: PolicyDataPlaneFactory;
+  readonly make: (
+    ...args: readonly [...Parameters<PolicyDataPlaneFactory>, node: Namespace]
+  ) => PolicyDataPlane;
   /** Programs Services on a node, by a mode of kube-relay. */
   readonly loadServices: (
     node: Namespace,
@@ -53,6 +55,10 @@ export interface PolicyCaseNodes {
   readonly prepare?: (node: Namespace) => Promise<void>;
   /** @default {30 seconds: no repair during a test} */
   readonly syncPeriodMs?: number;
+  /** Whether another answer than refusal and silence is a denial. @default {none is} */
+  readonly isDenial?: (answer: string) => boolean;
+  /** Whether each node judges the pods of every node. @default {its own pods only} */
+  readonly judgesAllPods?: boolean;
 }
 
 /** One probe of a table. */
@@ -65,8 +71,9 @@ export interface CaseProbe {
 }
 
 /**
- * What is denied is not always refused: the kernel sends the reset for a packet from a port of a bridge
- * as it is, and a client that asked a Service does not know the address of its endpoint.
+ * A denied connection is not always reset. The kernel does not translate the reset for a packet
+ * from a port of a bridge, and a client that connected to a Service does not know the address of
+ * its endpoint.
  */
 const SILENCE_MS = 300;
 /** For an answer that must come, on a busy machine. */
@@ -82,27 +89,32 @@ interface NodePlane {
 export class PolicyCaseScene implements AsyncDisposable {
   readonly state: PolicyState = new PolicyState();
   readonly #topology: PolicyCaseTopology;
+  readonly #nodes: PolicyCaseNodes;
   readonly #clients: ReadonlyMap<CasePod, ProbeClient>;
   readonly #planes: readonly NodePlane[];
 
   private constructor(topology: PolicyCaseTopology, nodes: PolicyCaseNodes) {
     this.#topology = topology;
+    this.#nodes = nodes;
     this.#clients = new Map(
       [...topology.pods].map(([pod, namespace]) => [pod, ProbeClient.start(namespace)]),
     );
     this.#planes = CASE_NODES.flatMap((node) =>
       IP_FAMILIES.map((family) => ({
         node,
-        planner: new PolicyPlanner(this.state, { ...IPV4_PLAN, family, nodeName: node }),
+        planner: new PolicyPlanner(this.state, {
+          ...{ ...IPV4_PLAN, family, nodeName: node },
+          includesRemotePods: nodes.judgesAllPods ?? false,
+        }),
         dataPlane: nodes.make(dependencies(topology.nodes[node]), {
           family,
           syncPeriodMs: nodes.syncPeriodMs ?? 30_000,
-        }),
+        }, topology.nodes[node]),
       }))
     );
   }
 
-  /** Makes it; Services are there, and no policies. */
+  /** Creates the scene, with Services and without policies. */
   static async create(nodes: PolicyCaseNodes): Promise<PolicyCaseScene> {
     const topology = await createPolicyCaseTopology();
     try {
@@ -163,7 +175,7 @@ export class PolicyCaseScene implements AsyncDisposable {
     await this.sync();
   }
 
-  /** Brings the kernel to what there is. */
+  /** Syncs the kernel with the current state. */
   async sync(): Promise<void> {
     await Promise.all(this.#planes.map(async ({ planner, dataPlane }) => {
       const changes = planner.update();
@@ -188,7 +200,10 @@ export class PolicyCaseScene implements AsyncDisposable {
     return found.flat();
   }
 
-  /** Connections that are not as a step expects, as sentences. Every pod probes all others at once. */
+  /**
+   * Connections that differ from the expectation of a step, as sentences. Every pod probes all
+   * other pods at once.
+   */
   async faults({ expected }: PolicyStep, family: IpFamily): Promise<readonly string[]> {
     const traced = expected.filter(({ protocol }) => protocol === "SCTP");
     const sent = expected.flatMap((expectation) => probesOf(expectation, family));
@@ -222,10 +237,16 @@ export class PolicyCaseScene implements AsyncDisposable {
       const answers = await this.client(from).whoAll(own.map(({ target }) => target), timeoutMs);
       return own.map((probe, index) => ({ probe, answer: answers[index]! }));
     }));
-    return found.flat().filter(({ probe, answer }) => !isRight(probe, answer));
+    return found.flat().filter(({ probe, answer }) => !this.#isRight(probe, answer));
   }
 
-  /** No program here speaks SCTP: the rules of both nodes say what they would do. */
+  #isRight({ to, isAllowed }: CaseProbe, answer: string): boolean {
+    const { isDenial = () => false } = this.#nodes;
+    if (isAllowed) return answer === to;
+    return answer === "refused" || answer === "silent" || isDenial(answer);
+  }
+
+  /** No program here speaks SCTP, so the rules of both nodes are walked instead. */
   #traceFaults(expectation: PolicyExpectation, family: IpFamily): readonly string[] {
     const { protocol, port } = expectation;
     const { addressOf } = caseAddresses(family);
@@ -252,10 +273,6 @@ export class PolicyCaseScene implements AsyncDisposable {
     for (const { dataPlane } of this.#planes) await dataPlane[Symbol.asyncDispose]();
     await this.#topology[Symbol.asyncDispose]();
   }
-}
-
-function isRight({ to, isAllowed }: CaseProbe, answer: string): boolean {
-  return isAllowed ? answer === to : answer === "refused" || answer === "silent";
 }
 
 /** Every pair of different pods. */

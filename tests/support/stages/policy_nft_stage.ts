@@ -1,6 +1,6 @@
 /**
- * The nftables data plane of NetworkPolicy on a machine of its own, synced as its controller does: what
- * a failed sync should have done comes again with the next one.
+ * The nftables data plane of NetworkPolicy on its own machine, synced as its controller does:
+ * changes of a failed sync are repeated with the next one.
  *
  * @module
  */
@@ -20,7 +20,7 @@ import { FakeNft, type FakeNftTable } from "../fakes/fake_nft.ts";
 import { FakeNftMachine } from "../fakes/fake_nft_machine.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
 
-/** The table of a machine without one that is given the rendered plan. */
+/** The table of a new machine after the rendered plan. */
 export function renderedPolicyTable(plan: PolicyPlan): FakeNftTable {
   const tool = new FakeNft();
   tool.run([...renderPolicies(plan)].join(""));
@@ -98,7 +98,7 @@ export class PolicyNftStage implements AsyncDisposable {
     this.planner.setOptions(this.planner.plan);
   }
 
-  /** Lets time pass, with time for what is begun meanwhile to come to its end. */
+  /** Lets time pass, and lets work that begins meanwhile finish. */
   async pass(ms: number): Promise<void> {
     for (let passed = 0; passed < ms; passed += 1_000) {
       await this.clock.advance(1_000);

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { BACKENDS } from "../../../backends/mod.ts";
 import type { NetworkPolicySpec } from "../../../lib/api/kinds/network_policy.ts";
 import { NETWORK_POLICY_CONTROLLER } from "../../../lib/app/policy/policy_definition.ts";
 import { requestStatus } from "../../../lib/app/control/control_client.ts";
@@ -25,7 +26,7 @@ import { FakeCommandRunner } from "../fakes/fake_command_runner.ts";
 import { type FakeHost, fakeHostChecks } from "../fakes/fake_host_checks.ts";
 import { FakePolicyBackend } from "../fakes/fake_policy_backend.ts";
 
-/** How it is started. */
+/** The options of the start. */
 interface PolicyRelayOptions {
   readonly args?: readonly string[];
   /** File name to objects. @default {no folder is read} */
@@ -34,6 +35,8 @@ interface PolicyRelayOptions {
   readonly families?: readonly IpFamily[];
   /** Called with each data plane that is made. */
   readonly onPlane?: (plane: FakePolicyBackend) => void;
+  /** Whether the real userspace mode relays. @default {a fake backend for Services} */
+  readonly isRelaying?: boolean;
 }
 
 /** A Pod of this node as the API has it. */
@@ -92,7 +95,7 @@ export class PolicyRelay implements AsyncDisposable {
     return `${this.folder}/control.sock`;
   }
 
-  /** The data plane of IPv4. */
+  /** The data plane of rules of IPv4. */
   get plane(): FakePolicyBackend {
     return this.planes[0]!;
   }
@@ -117,7 +120,8 @@ export class PolicyRelay implements AsyncDisposable {
   }
 
   async #run(
-    { args = [], manifests, host = {}, families = ["IPv4"], onPlane }: PolicyRelayOptions,
+    { args = [], manifests, host = {}, families = ["IPv4"], onPlane, isRelaying }:
+      PolicyRelayOptions,
   ) {
     const { values: flags } = parseFlags([
       "--network-policy",
@@ -140,7 +144,7 @@ export class PolicyRelay implements AsyncDisposable {
       network: systemNetwork,
       commands: this.commands,
       random: () => 0.5,
-      backends: { userspace: (_, { family }) => new FakeBackend(family) },
+      backends: isRelaying ? BACKENDS : { userspace: (_, { family }) => new FakeBackend(family) },
       policyBackends: {
         nftables: ({ onDrift }, { family }) => {
           const plane = new FakePolicyBackend(family, onDrift);

@@ -34,7 +34,7 @@ export type PolicyDataPlaneFactory = (
 /** The ends of connections. */
 export type SceneEnd = "web" | "db" | "client" | "remote" | "outside" | "node";
 
-/** Where each pod has its addresses in the plan of addresses. */
+/** The addresses of each pod in the address plan. */
 const PODS = {
   web: {
     key: "x/web",
@@ -60,7 +60,7 @@ const PODS = {
 
 /** Every server listens on these, with TCP and UDP. */
 const PORTS = [8080, 8081];
-/** Less than the usual silence: what is denied by a datagram is only silent. */
+/** Less than the usual silence: a denied datagram is only silent. */
 const SILENCE_MS = 800;
 
 /** Disposing of it ends and removes all. */
@@ -72,7 +72,7 @@ export class PolicyScene implements AsyncDisposable {
   readonly #make: PolicyDataPlaneFactory;
   readonly #clients: Readonly<Record<SceneEnd, ProbeClient>>;
   readonly #planners = IP_FAMILIES.map((family) =>
-    new PolicyPlanner(this.state, { ...IPV4_PLAN, family })
+    new PolicyPlanner(this.state, { ...IPV4_PLAN, family, podLinks: ["cni0"] })
   );
   #dataPlanes: readonly PolicyDataPlane[] = [];
 
@@ -133,7 +133,7 @@ export class PolicyScene implements AsyncDisposable {
   /** Ends the data planes, as a process that is killed: nothing is removed. */
   async stop(): Promise<void> {
     for (const dataPlane of this.#dataPlanes) await dataPlane[Symbol.asyncDispose]();
-    for (const planner of this.#planners) planner.setOptions(planner.plan);
+    for (const planner of this.#planners) planner.setOptions({});
   }
 
   get dataPlanes(): readonly PolicyDataPlane[] {
@@ -145,7 +145,7 @@ export class PolicyScene implements AsyncDisposable {
     else this.state.setPolicy(`x/${name}` as PolicyKey, undefined);
   }
 
-  /** Brings the kernel to what there is. */
+  /** Syncs the kernel with the current state. */
   async sync(): Promise<readonly PolicySyncReport[]> {
     const reports: PolicySyncReport[] = [];
     for (const [index, dataPlane] of this.#dataPlanes.entries()) {
@@ -165,21 +165,29 @@ export class PolicyScene implements AsyncDisposable {
     return found;
   }
 
+  /** The packets that were denied in IPv4 and in IPv6. */
+  async deniedPackets() {
+    const found = [];
+    for (const dataPlane of this.#dataPlanes) found.push(await dataPlane.deniedPackets());
+    return found;
+  }
+
   /** Probes one connection in both families: `web`, `refused` or `silent` where both say the same. */
   async probe(
     from: SceneEnd,
     to: Exclude<SceneEnd, "client" | "node"> | {
       readonly address: Readonly<Record<IpFamily, string>>;
     },
-    { port = 8080, protocol = "TCP" }: {
+    { port = 8080, protocol = "TCP", silenceMs = SILENCE_MS }: {
       readonly port?: number;
       readonly protocol?: "TCP" | "UDP";
+      readonly silenceMs?: number;
     } = {},
   ): Promise<string> {
     const words: string[] = [];
     for (const family of IP_FAMILIES) {
       const address = typeof to === "string" ? addressOf(to, family) : to.address[family];
-      words.push(await this.#clients[from].who({ address, port, protocol }, SILENCE_MS));
+      words.push(await this.#clients[from].who({ address, port, protocol }, silenceMs));
     }
     return words[0] === words[1] ? words[0]! : words.join(" and ");
   }

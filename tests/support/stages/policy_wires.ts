@@ -1,5 +1,5 @@
 /**
- * The data planes of NetworkPolicy, each beside the mode of Services that has the same tools.
+ * The data planes of NetworkPolicy, each with the mode of Services that uses the same tools.
  *
  * @module
  */
@@ -28,7 +28,7 @@ import type { PolicyCaseNodes } from "./policy_case_scene.ts";
 /** A data plane under test. */
 export interface PolicyWire {
   readonly name: string;
-  /** Whether this machine lacks what it needs. */
+  /** Whether this machine lacks a requirement. */
   readonly ignore: boolean;
   readonly nodes: PolicyCaseNodes;
   /** Lets everything denied pass on a node, in IPv4, as a fault would. */

@@ -20,7 +20,7 @@ import { FakeClock } from "../fakes/fake_clock.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
 import { unusedPort } from "../drivers/unused_port.ts";
 
-/** How the servers are started. */
+/** The options of the servers. */
 export interface ProxyServersStageOptions {
   /** Further flags of the command line. */
   readonly args?: readonly string[];
@@ -30,10 +30,10 @@ export interface ProxyServersStageOptions {
   readonly timeoutMs?: number;
 }
 
-/** Running servers, and what they were told and tell. */
+/** Running servers, with their inputs and outputs. */
 export interface ProxyServersStage extends AsyncDisposable {
   readonly clock: FakeClock;
-  /** What is in force; a test may replace it, as a change of the file does. */
+  /** The configuration in force; a test may replace it, as a change of the file does. */
   readonly current: { proxy: KubeProxyConfiguration };
   readonly health: ProxyHealth;
   readonly events: readonly KubeEvent[];

@@ -22,27 +22,27 @@ import { StaticAuth } from "../builders/static_auth.ts";
 
 const TIMING = { backoff: { initialMs: 20, maxMs: 100 } };
 
-/** Where Services are listed. */
+/** The path of the list of Services. */
 export const SERVICES_PATH = collectionPath(SERVICE);
 
-/** How Services are followed. */
+/** The subscription to Services. */
 export const SERVICES = serviceSubscriptions({ nodeName: "node-1", endpointsFallback: false })
   .get(SERVICE)!;
 
-/** What is set of a reflector under test. */
+/** The options of a reflector under test. */
 export type ReflectorStageOptions = Partial<ReflectorOptions<Service>> & {
   readonly selection?: ListOptions;
 };
 
 /** A reflector of Services that follows a fake server. */
 export class ReflectorStage implements AsyncDisposable {
-  readonly told: string[] = [];
+  readonly handled: string[] = [];
   readonly logger = new MemoryLogger();
   readonly informer = new Informer<Service>({
-    onAdd: ({ metadata }) => this.told.push(`add ${metadata.name}`),
-    onUpdate: (_, { metadata }) => this.told.push(`update ${metadata.name}`),
-    onDelete: ({ metadata }) => this.told.push(`delete ${metadata.name}`),
-    onSynced: () => this.told.push("synced"),
+    onAdd: ({ metadata }) => this.handled.push(`add ${metadata.name}`),
+    onUpdate: (_, { metadata }) => this.handled.push(`update ${metadata.name}`),
+    onDelete: ({ metadata }) => this.handled.push(`delete ${metadata.name}`),
+    onSynced: () => this.handled.push("synced"),
   });
   readonly #abort = new AbortController();
   readonly #transport: HttpTransport;
@@ -87,7 +87,7 @@ export class ReflectorStage implements AsyncDisposable {
     );
   }
 
-  /** Waits until the log tells of a failure with this in it; the status forgets it soon. */
+  /** Waits until the log contains a failure with this text; the status forgets it soon. */
   async failed(part: string): Promise<void> {
     await eventually(
       `it fails with '${part}'`,
@@ -116,7 +116,7 @@ export async function followServices(
   await using stage = new ReflectorStage(fake, options);
   if (!early) {
     await eventually("everything is listed", () => stage.informer.synced);
-    stage.told.length = 0;
+    stage.handled.length = 0;
   }
   await run(stage, fake);
 }

@@ -12,9 +12,9 @@ import type { LineProcess } from "../drivers/line_process.ts";
 import type { Namespace } from "./netns.ts";
 import { programFile } from "../drivers/program_file.ts";
 
-/** How it is started. */
+/** The options of the start. */
 export interface RelayOptions {
-  /** Folder for the control socket and the record of what was added to the machine. */
+  /** Folder for the control socket and the record of additions to the machine. */
   readonly folder: string;
   /** Further flags of the command line. */
   readonly args: readonly string[];
@@ -22,7 +22,7 @@ export interface RelayOptions {
   readonly by?: readonly string[];
 }
 
-/** Where all is slow, a program that takes its time is not stuck. */
+/** Longer time limits for slow machines, where a slow program is not stuck. */
 const PATIENCE = DEADLINE_FACTOR === 1
   ? []
   : [String(DEADLINE_FACTOR), Deno.env.get("TMPDIR") ?? "/tmp"];
@@ -36,7 +36,7 @@ const DENO_FLAGS = [...permissionFlags(), "--unstable-net", "--quiet", "--no-che
 export class RelayProcess implements AsyncDisposable {
   readonly #process: LineProcess;
   readonly #socket: string;
-  /** When it was started, on the clock of `performance.now()`. */
+  /** The time of the start, by `performance.now()`. */
   readonly startedAt = performance.now();
 
   private constructor(process: LineProcess, socket: string) {
@@ -65,12 +65,12 @@ export class RelayProcess implements AsyncDisposable {
     return await namespace.output(Deno.execPath(), ["run", ...DENO_FLAGS, ...line]);
   }
 
-  /** What it says in answer to `kube-relay status`. Throws when nobody answers. */
+  /** Returns the answer to `kube-relay status`. Throws if there is none. */
   async status(): Promise<StatusReport> {
     return await requestStatus(this.#socket);
   }
 
-  /** Waits until its status is as wanted; what it logged is in the error when it never is. */
+  /** Waits until its status is as wanted; otherwise the error contains its log. */
   async until(
     what: string,
     isSo: (status: StatusReport) => boolean,
@@ -101,7 +101,7 @@ export class RelayProcess implements AsyncDisposable {
     });
   }
 
-  /** As {@linkcode eventually}, but what has ended does nothing any more. */
+  /** As {@linkcode eventually}, but fails at once if the process has ended. */
   async #eventually<T>(
     what: string,
     ask: () => T | undefined | false | Promise<T | undefined | false>,
@@ -117,7 +117,7 @@ export class RelayProcess implements AsyncDisposable {
     }, { ...(deadlineMs !== undefined && { deadlineMs }) });
   }
 
-  /** What it has logged, or the end of that. */
+  /** The log, or the end of it. */
   get log(): string {
     return this.#process.errors;
   }

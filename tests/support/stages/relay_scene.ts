@@ -77,7 +77,7 @@ export class RelayScene implements AsyncDisposable {
     return RelayProcess.start(node, { folder, args: all, by });
   }
 
-  /** Runs `kube-relay --cleanup`; returns what it printed. */
+  /** Runs `kube-relay --cleanup`; returns its output. */
   async cleanup(): Promise<string> {
     const { cluster: { node }, folder } = this;
     return await RelayProcess.run(node, { folder, args: ["--cleanup"] });

@@ -1,6 +1,6 @@
 /**
- * What `kube-relay render` prints: run in this process with the real edges, but for programs, which it
- * must not start.
+ * Returns the output of `kube-relay render`, run in this process with the real edges except
+ * programs, which it must not start.
  *
  * @module
  */
@@ -8,10 +8,10 @@ import { runCommandLine } from "../../../lib/app/cli/command_line.ts";
 import { createDependencies } from "../../../main.ts";
 import { THIS_NODE } from "../builders/address_plan.ts";
 
-/** What came of it. */
+/** The result of the command. */
 export interface RenderOutput {
   readonly code: number;
-  /** What went to standard output. */
+  /** The text on standard output. */
   readonly out: string;
   readonly err: string;
 }

@@ -1,6 +1,6 @@
 /**
- * The modes whose rules the kernel keeps when the process ends: what is true of one of them has to be
- * true of all.
+ * The modes whose rules the kernel keeps when the process ends. The same tests apply to all of
+ * them.
  *
  * @module
  */
@@ -18,17 +18,17 @@ import { program, type Requirement } from "../requirement.ts";
 
 /** One of them. */
 export interface RuleMode {
-  /** Its name in those of tests. */
+  /** Its name in names of tests. */
   readonly name: string;
   readonly mode: BackendMode;
   /** Flags of kube-relay. */
   readonly args: readonly string[];
   readonly requirements: () => readonly Requirement[];
-  /** Makes the node one that a kubelet has prepared for this mode. */
+  /** Prepares the node as a kubelet does for this mode. */
   readonly prepare: (node: Namespace) => Promise<void>;
-  /** Its rules of both families, to be compared with those of another time or node. */
+  /** Its rules of both families, for comparisons over time or between nodes. */
   readonly state: (node: Namespace) => Promise<unknown>;
-  /** Which iptables others use on its node. */
+  /** The variant of iptables that other software uses on its node. */
   readonly othersUse: IptablesVariant;
   /** Words of its log, each of a later moment of a start, before the first sync has ended. */
   readonly startWords: readonly string[];

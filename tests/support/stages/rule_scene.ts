@@ -1,5 +1,5 @@
 /**
- * A node whose netfilter others use already, and kube-relay beside them in a mode whose rules stay.
+ * A node whose netfilter other programs use already, and kube-relay in a mode whose rules stay.
  *
  * @module
  */
@@ -20,7 +20,7 @@ const ATTEMPTS_PER_SECOND = DEADLINE_FACTOR === 1 ? 150 : 5;
 /** A SYN that a full queue has dropped comes again after 1, 3, 7 and 15 s. */
 const TIMEOUT_MS = 25_000;
 
-/** With `KUBE_RELAY_SABOTAGE=1` nobody reaches Service `web` any more. */
+/** With `KUBE_RELAY_SABOTAGE=1`, Service `web` is unreachable afterwards. */
 const SABOTAGE = `table ip sabotage {
   chain refuse {
     type filter hook prerouting priority -300
@@ -39,7 +39,7 @@ export class RuleScene implements AsyncDisposable {
     this.mode = mode;
   }
 
-  /** Makes it, with Service `web` of both families, whose endpoint is `pod-a1`. */
+  /** Creates the scene, with Service `web` of both families, whose endpoint is `pod-a1`. */
   static async create(mode: RuleMode): Promise<RuleScene> {
     const stage = new RuleScene(await RelayScene.create(), mode);
     await stage.scene.write(webServices(), webSlices("a1"));
@@ -56,7 +56,7 @@ export class RuleScene implements AsyncDisposable {
     return this.scene.start([...this.mode.args, ...args]);
   }
 
-  /** What this mode would write for the manifests, as text for its tool. */
+  /** Returns the rules that this mode would write for the manifests, as text for its tool. */
   async render(family: IpFamily): Promise<string> {
     const { node, scene: { folder }, mode: { mode } } = this;
     const source = `--manifests=${folder}/manifests`;

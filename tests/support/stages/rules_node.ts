@@ -41,7 +41,7 @@ export class RulesNode implements AsyncDisposable {
     return new RulesNode(await Namespace.create("rules"));
   }
 
-  /** The edges of the code under test; nobody answers on any port. */
+  /** The edges of the code under test; every port is closed. */
   get edges(): ForeignSoftwareEdges {
     const network = new FakeNetwork();
     for (const address of ["127.0.0.1:10249", "127.0.0.1:10256", "[::1]:10249", "[::1]:10256"]) {
@@ -88,7 +88,7 @@ function familyPrefix(family: IpFamily): string {
   return family === "IPv6" ? "ip6tables" : "iptables";
 }
 
-/** Rules of others everywhere, without anything of kube-proxy's. */
+/** Foreign rules in every table, without rules of kube-proxy. */
 export async function createUsedNode(
   variants: readonly IptablesVariant[] = VARIANTS,
 ): Promise<RulesNode> {

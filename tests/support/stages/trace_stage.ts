@@ -16,7 +16,7 @@ import type { RuleMode } from "./rule_modes.ts";
 const MAIN = programFile(new URL("../../../main.ts", import.meta.url));
 const DENO_FLAGS = [...permissionFlags(), "--unstable-net", "--quiet", "--no-check"];
 
-/** What is known of a trace after its end. */
+/** The result of a trace after its end. */
 export interface TraceResult extends CommandResult {
   /** Present where it succeeded. */
   readonly report?: TraceReport;
@@ -71,7 +71,10 @@ export class TraceStage implements AsyncDisposable {
     return this.node.start(program, line);
   }
 
-  /** What a trace may leave behind: tables, rules of both kinds, processes of the namespace, and lines in the history of nft. */
+  /**
+   * Returns everything that a trace may leave behind: tables, rules of both kinds, processes of the
+   * namespace, and lines in the history of nft.
+   */
   async leftovers(): Promise<readonly string[]> {
     // A kernel without nftables has no tables of it.
     const tables = (await this.node.run("nft", ["list", "tables"])).stdout.split("\n");

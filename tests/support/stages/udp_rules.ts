@@ -1,6 +1,6 @@
 /**
- * A node whose UDP Services are rules that the test itself writes, in the shape of kube-proxy's: one
- * namespace in which client, node and endpoints live. What no rule turns goes nowhere.
+ * A node whose UDP Services are rules that the test itself writes, in the shape of kube-proxy's:
+ * one namespace in which client, node and endpoints live. A packet that no rule rewrites is lost.
  *
  * @module
  */
@@ -59,8 +59,8 @@ export class UdpRulesNode implements AsyncDisposable {
       const { IPv4, IPv6 } = UDP_ADDRESSES;
       await namespace.ipBatch([
         "link add void type veth peer name beyond",
-        // Nobody is asked for the hardware address behind an address: the void takes all at once. To
-        // an interface that is up, Linux would give its IPv6 addresses anew, up to a second later.
+        // Without ARP, the interface accepts packets to every address. If it were up already, Linux
+        // would add its IPv6 addresses again, up to a second later.
         "link set void arp off",
         "link set beyond up",
         `addr add ${IPv4.node}/24 dev void`,

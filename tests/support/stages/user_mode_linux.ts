@@ -1,36 +1,37 @@
 /**
- * A kernel as a process: Debian's user-mode Linux, on the machine's own files, for tests of what the
- * kernel of the machine may lack, such as IPVS.
+ * A kernel as a process: Debian's user-mode Linux, on the machine's own files, for tests of
+ * features that the kernel of the machine may lack, such as IPVS.
  *
- * The guest sees the host's root read-only. It has a network of its own, with nothing in it but `lo`.
+ * The guest sees the host's root read-only. It has a network of its own, with nothing in it but
+ * `lo`.
  *
  * @module
  */
 import type { Requirement } from "../requirement.ts";
 import { program } from "../requirement.ts";
 
-/** What is run in the guest, and with what. */
+/** The program to run in the guest, and its input. */
 export interface GuestOptions {
   /** The command with its arguments, run as root. */
   readonly command: readonly string[];
   /** Variables of its environment. */
   readonly environment: Readonly<Record<string, string>>;
-  /** Where it is run. */
+  /** The folder in which it runs. */
   readonly folder: string;
   /** Modules of the kernel that are loaded before. Those that they need come along. */
   readonly modules: readonly string[];
-  /** Folders that the guest may write to; what it writes goes with the guest. */
+  /** Folders that the guest may write to; its files disappear with the guest. */
   readonly writable: readonly string[];
   /** For all of it, the boot included. */
   readonly limitSeconds: number;
   readonly memoryMiB: number;
-  /** Told what the guest prints, as it comes. */
+  /** Called with the output of the guest as it arrives. */
   readonly onOutput: (bytes: Uint8Array) => void;
   /** Ends the guest. */
   readonly signal?: AbortSignal;
 }
 
-/** How the guest ended. */
+/** The end of the guest. */
 export type GuestEnd =
   | { readonly kind: "ended"; readonly code: number }
   | { readonly kind: "too long" }
@@ -38,12 +39,12 @@ export type GuestEnd =
 
 const KERNEL = "linux.uml";
 const INIT = new URL("../../uml/guest_init.sh", import.meta.url).pathname;
-/** How long a guest that was asked to end may take until it is killed. */
+/** The time for which a guest that was asked to end may continue until it is killed. */
 const GRACE_SECONDS = 5;
-/** What coreutils' `timeout` ends with. */
+/** The exit codes of coreutils' `timeout`. */
 const TIMED_OUT: readonly number[] = [124, 137];
 
-/** What a guest needs, for `isMissing()`. */
+/** Returns the requirements of a guest, for `isMissing()`. */
 export function userModeLinuxRequirements(): Requirement[] {
   const cure = "Debian package user-mode-linux";
   const [what, met] = program(KERNEL);

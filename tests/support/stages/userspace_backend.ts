@@ -20,7 +20,7 @@ import { FakeLocalAddresses } from "../fakes/fake_local_addresses.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
 import { testPlanChanges, testProxyPlan } from "../builders/service_plans.ts";
 
-/** What of the surroundings a test brings itself. */
+/** The parts of the environment that a test provides itself. */
 export interface TestBackendOptions extends Partial<UserspaceBackendOptions> {
   readonly clock?: Clock;
   readonly network?: Network;
@@ -59,8 +59,8 @@ export class TestUserspaceBackend implements AsyncDisposable {
   }
 
   /**
-   * Syncs to these Services and no others. As the real caller does, it passes what changed since the
-   * last sync, and what is in quarantine.
+   * Syncs exactly these Services. As the real caller does, it passes the changes since the last
+   * sync, and the quarantine.
    */
   async sync(
     services: readonly ServicePlan[],
@@ -84,7 +84,7 @@ export class TestUserspaceBackend implements AsyncDisposable {
     return report;
   }
 
-  /** What a ServicePort is served on, as `address:port state`. */
+  /** Returns the addresses on which a ServicePort is served, as `address:port state`. */
   async served(plan: ServicePlan): Promise<readonly string[]> {
     const { services: [found] } = await this.backend.inspect([plan.key]);
     return found?.addresses.map(({ role, address, port, state }) =>

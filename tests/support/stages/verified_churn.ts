@@ -42,7 +42,7 @@ const PODS = 9;
 const CHANGES_PER_SYNC = 10;
 /** Without `KUBE_RELAY_SOAK_MINUTES`. */
 const SYNCS = 20;
-/** One sync of so many fails, with or without having had its effect. */
+/** One sync in this many fails, with or without an effect. */
 const FAILS_ONE_OF = 6;
 /** The pauses of a watch take seconds. */
 const LONGEST_SLEEP_MS = 5;
@@ -177,7 +177,7 @@ class VerifiedChurn implements AsyncDisposable {
     });
   }
 
-  /** Returns what was written; `undefined` = the sync failed, and its changes come again with the next. */
+  /** Returns the writes; `undefined` = the sync failed, and the next one repeats its changes. */
   async #sync(): Promise<unknown> {
     const services = new Map([...this.#services.values()].map((plan) => [plan.key, plan]));
     const plan: ProxyPlan = { family: this.#family, services, shared: this.#shared };

@@ -9,7 +9,7 @@ import { TREES } from "../../../backends/iptables/base_chains.ts";
 import { cidrContains, parseCidr, prefixLengthOf } from "../../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 
-/** By table and chain, in the order of their names: the policy, then the rules in theirs. */
+/** By table and chain, in the order of their names: the policy, then the rules in their order. */
 export type IptablesNormalForm = Readonly<Record<string, readonly string[]>>;
 
 interface SavedChain {
@@ -55,7 +55,7 @@ function isTreeChain(table: string, chain: string): boolean {
   return SPECS.some((spec) => spec.table === table && chain.startsWith(spec.base));
 }
 
-/** The rules of a chain, with those of the tree's chains that it leads to in place of the jumps. */
+/** The rules of a chain, with the rules of its tree's chains in place of the jumps. */
 function rulesBelow(chains: SavedChains, key: string): string[] {
   const { table, rules } = chains.get(key) ?? { table: "", rules: [] };
   const passed: string[] = [];
@@ -68,19 +68,22 @@ function rulesBelow(chains: SavedChains, key: string): string[] {
     if (!isTreeChain(table, child)) return [rule];
     passed.push(rule);
     const below = rulesBelow(chains, `${table} ${child}`);
-    const stranger = below.find((inner) => !covers(rule, inner));
-    if (stranger === undefined) return below;
-    throw new Error(`Cannot reach '${stranger}' of ${child}: '${rule}' leads there`);
+    const unreachable = below.find((inner) => !covers(rule, inner));
+    if (unreachable === undefined) return below;
+    throw new Error(`Cannot reach '${unreachable}' of ${child}: '${rule}' leads there`);
   });
 }
 
-/** What is looked for in a packet to find its rules, by option; what is turned round does not count. */
+/** Returns the conditions of a rule on the packet, by option. Negated ones are left out. */
 function conditionsOf(rule: string): ReadonlyMap<string, string> {
   const found = ` ${rule}`.matchAll(/(?<!!) (-[sdp]|--dport) (\S+)/g);
   return new Map([...found].map(([, option = "", value = ""]) => [option, value]));
 }
 
-/** Whether every packet that `inner` is for passes `outer`; one that names nothing covers nothing. */
+/**
+ * Whether every packet that `inner` matches also matches `outer`; a rule without conditions covers
+ * nothing.
+ */
 function covers(outer: string, inner: string): boolean {
   const wanted = conditionsOf(outer);
   const found = conditionsOf(inner);
@@ -103,7 +106,10 @@ function contains(option: string, outer: string, inner: string): boolean {
     cidrContains(range, parseIpAddress(address));
 }
 
-/** Rules for different packets apart; those for the same ones, and what is for all, in their order. */
+/**
+ * Groups rules for different packets; rules for the same packets, and for all packets, keep their
+ * order.
+ */
 function inOrder(rules: readonly string[]): string[] {
   const keyed = rules.map((rule) => {
     const conditions = conditionsOf(rule);
@@ -114,13 +120,13 @@ function inOrder(rules: readonly string[]): string[] {
     .map(({ rule }) => rule);
 }
 
-/** The kubelet's chain and ours are one: its place depends on who came first. */
+/** The kubelet and kube-relay share a chain; the order depends on the first writer. */
 function firewallFirst(rules: readonly string[]): string[] {
   const isFirewall = (rule: string) => rule === "-j KUBE-FIREWALL";
   return [...rules.filter(isFirewall), ...rules.filter((rule) => !isFirewall(rule))];
 }
 
-/** Matches apply in any order: kube-proxy writes its comments first, we ours last. */
+/** Matches apply in any order: kube-proxy writes its comments first, kube-relay last. */
 function withSortedWords(rule: string): string {
   return rule.split(/ (?=! |(?<!! )-)/).sort().join(" ");
 }

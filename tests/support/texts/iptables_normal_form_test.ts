@@ -11,7 +11,7 @@ const FIRST = "-d 172.30.0.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destinatio
 const SECOND = "-d 172.30.0.2/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.0.0.2:80";
 const TAIL = "-A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS";
 
-Deno.test("iptablesNormalForm() does not tell a tree from a list", () => {
+Deno.test("iptablesNormalForm() treats a tree and a list as the same", () => {
   const list = nat(`-A KUBE-SERVICES ${SECOND}`, `-A KUBE-SERVICES ${FIRST}`, TAIL);
   const tree = nat(
     "-A KUBE-SERVICES -d 172.30.0.0/24 -j KUBE-VIP-ac1e0000-24",
@@ -31,7 +31,7 @@ Deno.test("iptablesNormalForm() throws for a rule that its tree does not lead to
   assertThrows(() => iptablesNormalForm(tree), Error, "Cannot reach '-d 172.30.0.1/32");
 });
 
-Deno.test("iptablesNormalForm() throws for a rule that stands behind the way to others", () => {
+Deno.test("iptablesNormalForm() throws for a rule behind a jump to other rules", () => {
   const tree = nat(
     "-A KUBE-SERVICES -d 172.30.0.0/24 -j KUBE-VIP-ac1e0000-24",
     `-A KUBE-SERVICES ${FIRST}`,

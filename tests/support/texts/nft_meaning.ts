@@ -1,5 +1,5 @@
 /**
- * What a table of nftables mode comes to, whatever was in it before.
+ * Reduces a table of nftables mode to its relevant content, whatever was in it before.
  *
  * @module
  */

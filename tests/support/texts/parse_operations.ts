@@ -12,7 +12,7 @@ import {
   type VirtualServer,
 } from "../../../backends/ipvs/virtual_server.ts";
 
-/** What a text comes to. */
+/** The operations in a text. */
 interface ParsedOperations {
   readonly operations: readonly IpvsOperation[];
   /** Lines that are none of the program's. */
@@ -65,11 +65,11 @@ const FORWARDING: readonly (readonly [string, Forwarding])[] = [
   ["-i", "tunnel"],
   ["-m", "masquerade"],
 ];
-/** What a persistent server without a time has. */
+/** The time of a persistent server that names none. */
 const DEFAULT_PERSISTENCE = "300";
 const MAX_WEIGHT = 65_535;
 
-/** Reads a text. Never throws: what makes no sense is in `rejected`. Options of later versions are passed over. */
+/** Parses a text. Never throws: invalid lines are in `rejected`. Options of later versions are skipped. */
 export function parseOperations(text: string): ParsedOperations {
   const operations: IpvsOperation[] = [];
   const rejected: string[] = [];

@@ -5,7 +5,7 @@ import { renderOperations } from "../../../backends/ipvs/ipvs_operation.ts";
 import { parseOperations, tryParseOperation } from "./parse_operations.ts";
 import { addressOfServer, describeServer } from "../../../backends/ipvs/virtual_server.ts";
 
-Deno.test("parseOperations() gives back what renderOperations() was given", () => {
+Deno.test("parseOperations() parses the output of renderOperations()", () => {
   fc.assert(fc.property(fc.array(randomIpvsOperation), (operations) => {
     const text = [...renderOperations(operations)].map((line) => `${line}\n`).join("");
     assertEquals(parseOperations(text), { operations, rejected: [] });
@@ -82,7 +82,7 @@ for (
   });
 }
 
-Deno.test("describeServer() and addressOfServer() tell where a server listens", () => {
+Deno.test("describeServer() and addressOfServer() give the address of a server", () => {
   const keys = ["-A --sctp-service [fd00::1]:80", "-A -f 7 -6"].map((line) => {
     const operation = tryParseOperation(line);
     assert(operation?.kind === "addServer");

@@ -22,7 +22,7 @@ const COMMENT = /^# (HELP|TYPE) ([a-zA-Z_:][a-zA-Z0-9_:]*) (.+)$/;
 const SAMPLE = /^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (-?(?:[\d.]+(?:e[+-]?\d+)?|Inf|NaN))$/;
 const LABEL = /([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)/gy;
 
-/** Metrics by name. Throws an Error that names the line for what is not in the format. */
+/** Metrics by name. Throws an Error that names the first line of another format. */
 export function parsePrometheusText(text: string): ReadonlyMap<string, PrometheusMetric> {
   const metrics = new Map<string, PrometheusMetric & { readonly samples: PrometheusSample[] }>();
   let current = "";

@@ -70,7 +70,9 @@ async function findRunning(controlSocket: string): Promise<string | undefined> {
   }
 }
 
-/** Cleans up what each controller of this release adds, of Services in each mode and family. */
+/**
+ * Cleans up the objects of every controller of this release, for Services in each mode and family.
+ */
 async function* ownReports(
   dependencies: Dependencies & { readonly logger: Logger },
   configuration: LoadedConfiguration,

@@ -15,13 +15,13 @@ const NOTHING: CleanupReport = { removed: [], failed: [] };
 
 interface Machine {
   readonly ours?: CleanupReport;
-  readonly theirs?: CleanupReport;
+  readonly other?: CleanupReport;
   readonly alive?: boolean;
 }
 
 /** Runs `cleanup` with these flags; `done` are the steps in their order. */
 async function cleanUp(flags: readonly string[], machine: Machine = {}) {
-  const { ours = NOTHING, theirs = NOTHING, alive = false } = machine;
+  const { ours = NOTHING, other = NOTHING, alive = false } = machine;
   const done: string[] = [];
   const texts = { out: "", err: "" };
   const asked: KubeProxyRemovalOptions[] = [];
@@ -49,9 +49,9 @@ async function cleanUp(flags: readonly string[], machine: Machine = {}) {
     hostChecks: {
       ...fakeHostChecks({ findings: alive ? [finding] : [] }),
       removeKubeProxy(options) {
-        done.push("theirs");
+        done.push("other");
         asked.push(options);
-        return Promise.resolve(theirs);
+        return Promise.resolve(other);
       },
     },
     process: {
@@ -73,46 +73,46 @@ async function cleanUp(flags: readonly string[], machine: Machine = {}) {
   return { code, done, asked, ...texts };
 }
 
-Deno.test("--cleanup removes ours of each family, then what kube-proxy left", async () => {
+Deno.test("--cleanup removes the objects of kube-relay in each family, then leftovers of kube-proxy", async () => {
   const { code, done, out } = await cleanUp([], {
     ours: { removed: ["address A"], failed: [] },
-    theirs: { removed: ["chain B"], failed: [], kept: ["chain C: D refers to it"] },
+    other: { removed: ["chain B"], failed: [], kept: ["chain C: D refers to it"] },
   });
-  assertEquals({ code, done }, { code: 0, done: ["cleanup", "cleanup", "theirs"] });
+  assertEquals({ code, done }, { code: 0, done: ["cleanup", "cleanup", "other"] });
   assertStringIncludes(out, "removed address A\n");
   assertStringIncludes(out, "removed chain B\nleft chain C: D refers to it\n");
 });
 
-Deno.test("--cleanup says so when there was nothing", async () => {
+Deno.test("--cleanup reports it when there was nothing", async () => {
   assertStringIncludes((await cleanUp([])).out, "Nothing of kube-relay's or kube-proxy's is left");
 });
 
-Deno.test("--cleanup ends with 1 when something could not be removed", async () => {
-  const { code, err } = await cleanUp([], { theirs: { removed: [], failed: ["set X: in use"] } });
+Deno.test("--cleanup exits with 1 when something could not be removed", async () => {
+  const { code, err } = await cleanUp([], { other: { removed: [], failed: ["set X: in use"] } });
   assertEquals(code, 1);
   assertEquals(err, "Cannot remove set X: in use\n");
 });
 
 Deno.test("--cleanup --dry-run changes nothing and prints the commands", async () => {
   const { code, done, asked, out } = await cleanUp(["--dry-run"], {
-    theirs: { removed: ["chain B"], failed: [], commands: ["iptables-restore <<'EOF'\nEOF\n"] },
+    other: { removed: ["chain B"], failed: [], commands: ["iptables-restore <<'EOF'\nEOF\n"] },
   });
-  assertEquals({ code, done }, { code: 0, done: ["preview", "preview", "theirs"] });
+  assertEquals({ code, done }, { code: 0, done: ["preview", "preview", "other"] });
   assertEquals(asked[0]?.dryRun, true);
   assertStringIncludes(out, "would remove chain B\n");
   assertStringIncludes(out, "iptables-restore <<'EOF'\n");
 });
 
-Deno.test("--cleanup goes on next to a live kube-proxy, which it names", async () => {
+Deno.test("--cleanup continues next to a live kube-proxy, which it names", async () => {
   const { code, err, done } = await cleanUp([], { alive: true });
-  assertEquals({ code, last: done.at(-1) }, { code: 0, last: "theirs" });
+  assertEquals({ code, last: done.at(-1) }, { code: 0, last: "other" });
   assertStringIncludes(err, "A kube-proxy runs and will write its rules again");
   assertStringIncludes(err, "127.0.0.1:10249 says iptables");
 });
 
 Deno.test("--cleanup works with a configuration that is wrong, which upstream refuses", async () => {
   const { code, done, err } = await cleanUp(["--cluster-cidr=nonsense", "--dry-run"]);
-  assertEquals({ code, done }, { code: 0, done: ["preview", "preview", "theirs"] });
+  assertEquals({ code, done }, { code: 0, done: ["preview", "preview", "other"] });
   assertStringIncludes(err, "nonsense");
   assertStringIncludes(err, "continuing 'cleanup' without the configuration");
 });
@@ -122,23 +122,23 @@ Deno.test("--cleanup leaves virtual servers of ipvs.excludeCIDRs alone", async (
   assertEquals(asked[0]?.excludeCidrs?.map(String), ["192.0.2.0/24"]);
 });
 
-Deno.test("--cleanup takes nothing away under a kube-relay that runs", async (t) => {
+Deno.test("--cleanup removes nothing while a kube-relay runs", async (t) => {
   const folder = await Deno.makeTempDir();
   const path = `${folder}/control.sock`;
   const status = () => Promise.resolve(testStatusReport({ pid: 4711 }));
   const running = await startControlServer({ path, routes: { "/status": status } });
-  await t.step("names it and ends with 1", async () => {
+  await t.step("names it and exits with 1", async () => {
     const { code, done, err } = await cleanUp([`--control-socket=${path}`]);
     assertEquals({ code, done }, { code: 1, done: [] });
     assertStringIncludes(err, "Cannot clean up: kube-relay with process id 4711 serves Services");
   });
-  await t.step("still shows what would go", async () => {
+  await t.step("still lists the removals", async () => {
     const { code, done, err } = await cleanUp([`--control-socket=${path}`, "--dry-run"]);
-    assertEquals({ code, last: done.at(-1) }, { code: 0, last: "theirs" });
+    assertEquals({ code, last: done.at(-1) }, { code: 0, last: "other" });
     assertStringIncludes(err, "Nothing would be removed now: kube-relay with process id 4711");
   });
   await running.stop();
-  await t.step("goes on once it has ended", async () => {
+  await t.step("continues once it has ended", async () => {
     assertEquals((await cleanUp([`--control-socket=${path}`])).code, 0);
   });
   await Deno.remove(folder, { recursive: true });

@@ -5,7 +5,7 @@ import type { TerminationSource } from "../../../os/termination_signals.ts";
 import type { Dependencies, ProcessInfo } from "../../dependencies.ts";
 import { type PlannedNode, planNode } from "../../offline/planned_node.ts";
 
-/** The command line of a verb and what was made of it. */
+/** The parsed command line of a verb. */
 export interface CommandContext {
   readonly flags: FlagValues;
   /** The arguments after the verb, as {@linkcode Verb.operands} describe them. @default {none} */

@@ -51,7 +51,7 @@ export const completeServicesCommand: ActiveCommand = {
         route: `/services?${query}`,
       });
       if (!Array.isArray(names)) return 1;
-      // A shell could take other names for several words.
+      // A shell could split other names into several words.
       const plain = names.filter((name) => /^[\w.\-/]+$/.test(String(name)));
       print(plain.map((name) => `${name}\n`).join(""));
       return 0;

@@ -54,8 +54,8 @@ const LOCK_MS = 30_000;
 const DIFFERS = 3;
 
 /**
- * Compares this machine with the plan of the running process, or with a dump. With `--manifests` or a named
- * cluster it compares plans instead: the current one and that of the objects there.
+ * Compares this machine with the plan of the running process, or with a dump. With `--manifests` or
+ * a named cluster it compares the current plan with a plan of those objects instead.
  */
 export const diffCommand: ActiveCommand = {
   name: "diff",
@@ -152,8 +152,9 @@ async function comparePolicies(
   repair: RepairRunner | undefined,
 ): Promise<readonly FamilyDifference[]> {
   const families: FamilyDifference[] = [];
+  const addresses = dependencies.network.interfaceAddresses();
   for (const family of planned.plans.keys()) {
-    const policies = planPolicies(dependencies, planned, family);
+    const policies = planPolicies(dependencies, planned, { family, addresses });
     if (policies === undefined) continue;
     await using backend = policies.backend;
     families.push(await comparePolicyRules({ backend, plan: policies.plan }, { repair }));

@@ -10,7 +10,7 @@ const REPAIR: DataPlaneRepair = {
   operations: { lines: 1 },
 };
 
-Deno.test("reportedRepairs() returns the repair if no running process takes the report", async () => {
+Deno.test("reportedRepairs() returns the repair if no running process accepts the report", async () => {
   const folder = await Deno.makeTempDir();
   // An older release knows nothing of messages.
   const path = `${folder}/control.sock`;

@@ -27,7 +27,7 @@ interface FinishedDump {
  */
 export const dumpCommand: ActiveCommand = {
   name: "dump",
-  summary: "write what a running kube-relay knows and decided to a file",
+  summary: "write the state and decisions of a running kube-relay to a file",
   operands: [{ name: "FILE", help: "a new file for the dump, or - for standard output" }],
   examples: [
     "kube-relay dump node7.json",

@@ -81,7 +81,7 @@ async function explain(
   }
   const planned = await planNamedObjects(dependencies, context);
   const notAsked = flags.from !== undefined
-    ? "this is a dump; ask on the node itself for what its kernel has now"
+    ? "this is a dump; run explain on the node to ask its kernel"
     : "this is planned; without --manifests, --kubeconfig and --master a running kube-relay is asked";
   const state = policyStateOf(planned.informers);
   const report = await explainWithPolicies(

@@ -13,7 +13,7 @@ import { type ActiveCommand, type CommandContext, planNamedObjects } from "./com
  */
 export const renderCommand: ActiveCommand = {
   name: "render",
-  summary: "print what would be applied for all Services, without touching the machine",
+  summary: "print the rules for all Services, without touching the machine",
   examples: [
     "kube-relay render --mode iptables --manifests DIR --family ipv4",
     "kube-relay render --mode iptables --kubeconfig FILE --service default/web",
@@ -68,7 +68,7 @@ async function printPolicies(
   },
 ): Promise<void> {
   const { clock, print } = dependencies;
-  const policies = planPolicies({ ...dependencies, logger }, planned, family);
+  const policies = planPolicies({ ...dependencies, logger }, planned, { family });
   if (policies === undefined) return;
   const { tool, plan } = policies;
   await using backend = policies.backend;

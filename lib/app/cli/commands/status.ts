@@ -9,7 +9,7 @@ import { matchesFilter } from "../../status/status_view.ts";
 import { runWatch } from "../../status/watch/run_watch.ts";
 import { type ActiveCommand, type CommandContext, printReport, usesColor } from "./command.ts";
 
-/** Prints the Services, what is in quarantine and the last sync of the running process or of a dump. */
+/** Prints the Services, the quarantine and the last sync of the running process or of a dump. */
 export const statusCommand: ActiveCommand = {
   name: "status",
   summary: "ask a running kube-relay for Services, addresses, endpoints and syncs",

@@ -9,7 +9,7 @@ import { type ActiveCommand, printReport } from "./command.ts";
 import { MODE_TRAITS } from "../../../proxy/backend.ts";
 
 const DEFAULT_WAIT_MS = 30_000;
-/** Exit code if the path differs from the one that `explain` says. */
+/** The exit code if the path differs from that of `explain`. */
 const DIFFERS = 3;
 /** Exit code if the packet was sent but not seen. */
 const NOT_TRACED = 1;

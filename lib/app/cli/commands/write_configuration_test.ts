@@ -64,7 +64,7 @@ Deno.test("configurationText() fills the block of the active mode, and nftables'
   }
 });
 
-Deno.test("configurationText() comes to the same configuration when it is read again", async () => {
+Deno.test("configurationText() can be read again with the same result", async () => {
   const argv = [
     "--proxy-mode=ipvs",
     "--ipvs-sync-period=1m30s",
@@ -98,7 +98,7 @@ async function write(path: string): Promise<string> {
   return printed.join("");
 }
 
-Deno.test("writeConfigurationCommand prints what is to be written to standard output", async () => {
+Deno.test("writeConfigurationCommand prints the configuration to standard output", async () => {
   assertEquals(await write("/dev/stdout"), configurationText(await load([])));
 });
 

@@ -8,7 +8,7 @@ export type ValueKind =
   | { readonly kind: "words"; readonly words: readonly string[] }
   | { readonly kind: "file" | "folder" | "service" | "other" };
 
-/** How a shell completes each kind of value but words. */
+/** The action with which a shell completes each kind of value except `words`. */
 export type ValueActions = Readonly<Record<Exclude<ValueKind["kind"], "words">, string>>;
 
 export interface CompletedFlag {
@@ -27,7 +27,7 @@ interface CompletedVerb {
   readonly operands: readonly ValueKind[];
 }
 
-/** What the shells complete. */
+/** The verbs and flags that the shells complete. */
 export interface CompletionTable {
   readonly verbs: readonly CompletedVerb[];
   readonly flags: readonly CompletedFlag[];

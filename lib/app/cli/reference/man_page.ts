@@ -34,8 +34,8 @@ function manPage(verbs: readonly DescribedVerb[]): string {
       section("DESCRIPTION"),
       text(
         "Makes the Services of a Kubernetes cluster, or of a folder of manifests, reachable on this " +
-          "node. Flags and configuration are kube-proxy's where it has them. Without a verb it " +
-          "serves until a signal ends it.",
+          "node. Accepts the flags and the configuration file of kube-proxy. Without a verb it serves " +
+          "until a signal ends it.",
       ),
       section("VERBS"),
       ...shown.flatMap(verbLines),

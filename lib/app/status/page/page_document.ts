@@ -21,7 +21,7 @@ import { clockText, type Html, syncPlot } from "./sync_plot.ts";
 /** Everything on the page, at one moment. */
 export interface PageModel {
   readonly report: StatusReport;
-  /** What the reader asked for, as for `status --filter`. */
+  /** The filter of the reader, as for `status --filter`. */
   readonly filter: string;
   /** Oldest first. */
   readonly syncs: readonly SyncTime[];
@@ -32,7 +32,7 @@ export interface PageModel {
 
 /** Problems of this machine, found by the checks of `doctor`. */
 export interface PageFindings {
-  /** When they were found, in milliseconds since 1970; absent during the first check. */
+  /** The time of the checks, in milliseconds since 1970; absent during the first check. */
   readonly at?: number;
   readonly findings: readonly HostFinding[];
 }
@@ -44,7 +44,7 @@ export interface PageSection {
   readonly html: string;
 }
 
-/** How often a browser without scripts loads the page again. */
+/** The interval at which a browser without scripts reloads the page. */
 const RELOAD_SECONDS = 10;
 /** Rows of the table of Services; more would make each update megabytes. */
 const MOST_SERVICES = 200;

@@ -33,7 +33,7 @@ Deno.test("pageDocument() shows every section without a script", () => {
   assertStringIncludes(html, "default/web:http");
 });
 
-Deno.test("pageDocument() makes markup of nothing that a manifest, a tool or a reader says", () => {
+Deno.test("pageDocument() escapes all text of a manifest, a tool or a reader", () => {
   const base = model([service(EVIL, { quarantined: EVIL })]);
   const [family] = base.report.families;
   const html = pageDocument({
@@ -70,7 +70,7 @@ Deno.test("pageDocument() makes markup of nothing that a manifest, a tool or a r
   });
   assertEquals(html.match(/<img/g), null);
   assertEquals(html.match(/<\/script>/g)?.length, 1, "only the page's own");
-  assert(html.split("&lt;img").length > 15, "what it says is shown all the same");
+  assert(html.split("&lt;img").length > 15, "its content is shown nevertheless");
 });
 
 Deno.test("pageSections() names Services with trouble first, and says how many are not shown", () => {

@@ -9,7 +9,10 @@ const PERIOD_MS = 1000;
 /** Longest silence of a stream: its reader has to notice a dead connection. */
 const SILENCE_MS = 15_000;
 
-/** A reader that takes nothing for so long, such as a stopped program, loses its stream to the next one. */
+/**
+ * After this time without reading, a reader, such as a stopped program, loses its stream to the
+ * next one.
+ */
 const STALLED_MS = 60_000;
 
 /** Returns all current sections, for a filter. */
@@ -18,7 +21,10 @@ type Sections = (filter: string) => Promise<readonly PageSection[]>;
 /** A stream with a reader. */
 interface OpenStream {
   readonly close: () => void;
-  /** When the reader got data that it has not taken yet; `undefined` while the reader waits. */
+  /**
+   * The time at which the reader got data that it has not taken yet; `undefined` while the reader
+   * waits.
+   */
   handedOverAt: number | undefined;
 }
 

@@ -54,10 +54,10 @@ Deno.test("PageEvents bounds its streams, and a closed one makes room", async ()
   const again = events.open("");
   assertEquals(again !== undefined, true);
   for (const stream of [again!, ...open.slice(1)]) await stream.cancel();
-  assertEquals(asked, 0, "nobody read, so nothing was gathered");
+  assertEquals(asked, 0, "there was no reader, so nothing was gathered");
 });
 
-Deno.test("PageEvents takes the place of a reader that takes nothing for a minute", async () => {
+Deno.test("PageEvents displaces a reader that has read nothing for a minute", async () => {
   const clock = new FakeClock();
   const sections = [{ id: "a", html: "1" }];
   const events = new PageEvents({ clock }, { sections: () => Promise.resolve(sections) });

@@ -70,7 +70,7 @@ Deno.test("PageSource looks at all Services only after a sync, or after some sec
   assertEquals(asked.full, 3, "traffic goes on");
 });
 
-Deno.test("PageSource looks at the machine every ten minutes while somebody reads", async () => {
+Deno.test("PageSource checks the machine every ten minutes while the page has a reader", async () => {
   const { asked, clock, source } = stage();
   await source.model("");
   await clock.advance(599_000);
@@ -81,7 +81,7 @@ Deno.test("PageSource looks at the machine every ten minutes while somebody read
   assertEquals(asked.findings, 2);
 });
 
-Deno.test("PageSource tells why the machine could not be looked at", async () => {
+Deno.test("PageSource gives the reason why the machine could not be checked", async () => {
   const clock = new FakeClock();
   const { source: working } = stage();
   const { report } = await working.model("");

@@ -1,6 +1,6 @@
 /**
- * Draws how long syncs took. Pure. Shapes tell families and outcomes apart, not colors alone, and a
- * sentence says the same for readers who cannot see the plot.
+ * Draws the durations of syncs. Pure. Shapes as well as colors distinguish families and outcomes,
+ * and a sentence has the same content for readers who cannot see the plot.
  */
 import { html } from "hono/html";
 import type { SyncTime } from "../../changes/change_entry.ts";

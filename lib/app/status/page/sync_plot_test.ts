@@ -8,11 +8,11 @@ function drawn(samples: readonly SyncTime[]): string {
   return String(syncPlot(samples));
 }
 
-Deno.test("syncPlot() says so where there is nothing to draw", () => {
+Deno.test("syncPlot() reports it if there is nothing to draw", () => {
   assertStringIncludes(drawn([]), "no sync yet");
 });
 
-Deno.test("syncPlot() tells in words what it shows", () => {
+Deno.test("syncPlot() describes its content in words", () => {
   const plot = drawn([
     SAMPLE,
     { ...SAMPLE, at: 1_001_000, durationMs: 4 },
@@ -22,7 +22,7 @@ Deno.test("syncPlot() tells in words what it shows", () => {
   assertMatch(plot, /<desc[^>]*>The last 3 syncs/);
 });
 
-Deno.test("syncPlot() tells times as the change log does, and labels its axis in round numbers", () => {
+Deno.test("syncPlot() formats times like the change log, and labels its axis in round numbers", () => {
   const plot = drawn([{ ...SAMPLE, durationMs: 12.44 }, { ...SAMPLE, durationMs: 252_000 }]);
   assertStringIncludes(plot, "The last 2 syncs: 4m12s at the median, 4m12s at most, none failed.");
   assertStringIncludes(drawn([{ ...SAMPLE, durationMs: 12.44 }]), "1 sync: 12 ms at the median");

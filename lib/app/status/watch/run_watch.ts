@@ -17,8 +17,8 @@ const PERIOD_MS = 1000;
 const ENTRIES = 100;
 
 /**
- * Draws the status of a running kube-relay once a second, and goes on after its restart. Resolves when the
- * user quits or the terminal is gone.
+ * Draws the status of a running kube-relay once a second, and continues after its restart. Resolves
+ * when the user quits or the terminal closes.
  */
 export async function runWatch(
   { clock, terminal }: { readonly clock: Clock; readonly terminal: Terminal },

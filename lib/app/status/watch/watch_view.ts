@@ -25,7 +25,10 @@ export interface WatchModel {
   readonly socket: string;
   /** Absent before the first answer. */
   readonly answer?: WatchAnswer;
-  /** Why there is no answer, and since when, in milliseconds since 1970. */
+  /**
+   * The reason why there is no answer, and the time of its first occurrence in milliseconds since
+   * 1970.
+   */
   readonly lost?: { readonly since: number; readonly reason: string };
   /** As for `status --filter`. */
   readonly filter: string;
@@ -91,7 +94,7 @@ function typing(model: WatchModel, key: Key, typed: string): WatchModel {
   return { ...model, typed: `${typed}${key}` };
 }
 
-/** How the lines look. */
+/** The size of the terminal and the look of the lines. */
 interface WatchViewOptions {
   readonly size: TerminalSize;
   /** Milliseconds since 1970. */
@@ -128,7 +131,7 @@ export function renderWatch(model: WatchModel, options: WatchViewOptions): reado
     .map(({ tone, text }) => colors[tone](fitLine(text, columns)));
 }
 
-/** How far the changes can be scrolled up, in lines. */
+/** Returns the number of lines by which the changes can be scrolled up. */
 export function mostScrolled(model: WatchModel, options: WatchViewOptions): number {
   const { answer } = model;
   if (answer === undefined) return 0;

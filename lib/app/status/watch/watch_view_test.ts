@@ -26,7 +26,7 @@ function rows(model: WatchModel, size = { columns: 60, rows: 12 }): readonly str
   return renderWatch(model, { size, now: NOW, timeZone: "UTC" });
 }
 
-Deno.test("renderWatch() tells before the first answer whom it asks, and why nobody answers", () => {
+Deno.test("renderWatch() shows before the first answer which process it asks, and why there is no answer", () => {
   assertEquals(rows(MODEL)[0], "Asking /run/a.sock");
   const lost = { since: NOW - 5000, reason: "no program listens there" };
   const [first, second] = rows({ ...MODEL, lost });
@@ -47,7 +47,7 @@ Deno.test("renderWatch() fits every size and lets no text move the cursor", () =
   }
 });
 
-Deno.test("renderWatch() tells failures, what waits, and the filter that is typed", () => {
+Deno.test("renderWatch() shows failures, pending changes, and the filter that is typed", () => {
   const answer = { status: STATUS, changes: { entries: [], forgotten: 0, syncs: [] } };
   const text = rows({ ...MODEL, answer, typed: "we" }, { columns: 100, rows: 20 }).join("\n");
   for (
@@ -78,7 +78,7 @@ Deno.test("pressed() ends at q, but not while a filter is typed", () => {
   assertEquals([typing.typed, pressed(typing, "q").ends], ["q", false]);
 });
 
-Deno.test("pressed() takes a typed filter at Enter, drops it at Escape, and corrects", () => {
+Deno.test("pressed() applies a typed filter at Enter, drops it at Escape, and corrects it", () => {
   assertEquals(after(["/", "w", "x", "backspace", "e", "enter"]), { ...MODEL, filter: "we" });
   assertEquals(after(["/", "w", "escape"]), MODEL);
   assertEquals(after(["escape"], { ...MODEL, filter: "web", scrolledBy: 3 }), MODEL);

@@ -1,5 +1,5 @@
 /**
- * The ipvs mode as one whose objects in the kernel are damaged by tests.
+ * The ipvs mode, for tests that damage objects in the kernel.
  *
  * @module
  */
@@ -14,7 +14,7 @@ import {
 } from "./damaged_modes.ts";
 import { IPVS_DAMAGE, IPVS_RULE_DAMAGE } from "./ipvs_damage.ts";
 
-/** Of somebody else's, such as keepalived. */
+/** A foreign virtual server, such as one of keepalived. */
 const FOREIGN = [
   "ipvsadm -A -t 198.51.100.7:80 -s wlc",
   "ipset create foreign hash:ip",

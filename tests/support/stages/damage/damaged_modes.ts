@@ -1,5 +1,5 @@
 /**
- * The modes whose objects in the kernel are damaged by tests, and how these are told apart.
+ * The modes whose objects in the kernel are damaged by tests, and the names of these objects.
  *
  * @module
  */
@@ -29,9 +29,9 @@ export interface DamagedMode {
   readonly objects: (node: Namespace) => Promise<ReadonlyMap<string, string>>;
   /** An object without handles and counters. */
   readonly meaning: (text: string) => string;
-  /** Whether an object may have been written anew by the repair of these. */
+  /** Whether the repair of these may have rewritten an object. */
   readonly touchedBy: (differences: readonly DataPlaneDifference[]) => (name: string) => boolean;
-  /** How many of these commands wrote something. */
+  /** Returns the number of these commands that wrote something. */
   readonly writes: (calls: readonly string[]) => number;
 }
 
@@ -76,7 +76,7 @@ const NFTABLES: DamagedMode = {
   objects: async (node) => nftObjects(await node.output("nft", ["-a", "list", "ruleset"])),
   meaning: (text) => text.replaceAll(/ # handle \d+/g, ""),
   touchedBy(differences) {
-    // What is declared otherwise can only be written anew with all of it.
+    // A changed declaration can only be rewritten together with everything in it.
     const isWhole = differences.some(({ object, kind }) =>
       object === "table" || (kind === "altered" && (object === "set" || object === "map"))
     );
@@ -87,7 +87,7 @@ const NFTABLES: DamagedMode = {
   writes: (calls) => calls.filter((call) => call === "nft -f -").length,
 };
 
-/** Rules of somebody else's in both tables that a mode writes to. */
+/** Foreign rules in both tables that a mode writes to. */
 export const FOREIGN_RULES = `*nat
 :FOREIGN - [0:0]
 -A PREROUTING -m comment --comment "foreign" -j FOREIGN
@@ -114,7 +114,7 @@ function iptables(variant: IptablesVariant): DamagedMode {
     prepare,
     async finish(node) {
       await restoreRules(node, tool, FOREIGN_RULES);
-      // Each rule has counters of its own: one that is written anew has none.
+      // Each rule has its own counters: a rewritten rule starts at zero.
       let packets = 0;
       const counted = (await node.output(`${tool}-save`, ["-c"]))
         .replaceAll(/^\[0:0\] -A/gm, () => `[${++packets}:${60 * packets}] -A`);
@@ -133,8 +133,8 @@ function iptables(variant: IptablesVariant): DamagedMode {
 }
 
 /**
- * Without counters, but for those of others. Jumps come to the top of a built-in chain: where ours stand
- * among those of others, and of the kubelet, is nobody's to say.
+ * Returns the rules without their counters, except for foreign rules. Jumps come to the top of a
+ * built-in chain; their order among foreign jumps and those of the kubelet is undefined.
  */
 export function iptablesMeaning(text: string): string {
   const lines = text.split("\n");

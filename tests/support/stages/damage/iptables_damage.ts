@@ -21,7 +21,7 @@ function row(
   return { name, damage: [`*${table}`, ...lines, "COMMIT", ""].join("\n"), found };
 }
 
-/** Every object of the mode by what can be wrong with it. */
+/** Every object of the mode, with each possible damage. */
 export const IPTABLES_DAMAGE: readonly DamageRow[] = [
   ...jumpRows(),
   ...chainRows(),
@@ -111,7 +111,7 @@ function chainRows(): readonly DamageRow[] {
       `missing rule nat ${VIPS}, rule 7 [ns/sticky]`,
     ),
     row(
-      "the chain of a Service that nobody has is left",
+      "the chain of a missing Service is left over",
       [
         "nat",
         ":KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]",
@@ -120,12 +120,12 @@ function chainRows(): readonly DamageRow[] {
       "extra chain nat KUBE-SVC-AAAAAAAAAAAAAAAA",
     ),
     row(
-      "a chain of addresses that nobody has is left",
+      "a chain of unused addresses is left over",
       ["nat", ":KUBE-VIP-c0000200-24 - [0:0]"],
       "extra chain nat KUBE-VIP-c0000200-24",
     ),
     row(
-      "a chain of refusals that nobody has is left",
+      "a chain of unused refusals is left over",
       ["filter", ":KUBE-EVIP-c0000200-24 - [0:0]", "-A KUBE-EVIP-c0000200-24 -j DROP"],
       "extra chain filter KUBE-EVIP-c0000200-24",
     ),

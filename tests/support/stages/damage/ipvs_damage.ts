@@ -16,7 +16,7 @@ function row(
   return { name, damage: lines.join("\n"), found };
 }
 
-/** Every object of the mode by what can be wrong with it. */
+/** Every object of the mode, with each possible damage. */
 export const IPVS_DAMAGE: readonly DamageRow[] = [
   ...serverRows(),
   ...setRows(),
@@ -132,7 +132,10 @@ function setRows(): readonly DamageRow[] {
   ];
 }
 
-/** What takes the real rules of iptables, and a real device; a line for it has the table first. */
+/**
+ * Damage that needs the real rules of iptables and a real device. A line for iptables starts with
+ * the table.
+ */
 export const IPVS_RULE_DAMAGE: readonly DamageRow[] = [
   row("the device is deleted", ["ip link del kube-ipvs0"], "missing device kube-ipvs0"),
   row(

@@ -9,7 +9,10 @@ const WEB = "172.30.0.1 . tcp . 80";
 const STICKY = "172.30.0.2 . tcp . 80";
 const GUARDED = "192.0.2.3 . tcp . 80";
 
-/** A row whose damage is one or more statements on our table, written without it. */
+/**
+ * A row whose damage is one or more statements on the table of kube-relay, written without its
+ * name.
+ */
 function row(name: string, damage: string, ...found: readonly string[]): DamageRow {
   const text = damage.split("; ").map((statement) =>
     statement.replace(/^(\w+ \w+) ?/, "$1 ip kube-relay ")
@@ -23,7 +26,7 @@ function element(container: string, key: string, value?: string): string {
   return `delete element ${container} { ${key} }${added}`;
 }
 
-/** Every object of the mode by what can be wrong with it. */
+/** Every object of the mode, with each possible damage. */
 export const NFTABLES_DAMAGE: readonly DamageRow[] = [
   row("the table is deleted", "delete table", "missing table ip kube-relay"),
   row(
@@ -70,10 +73,10 @@ export const NFTABLES_DAMAGE: readonly DamageRow[] = [
   ),
   row(
     "strange chains that lead to each other are added",
-    "add chain strange; add chain stranger; add rule strange jump stranger; " +
-      "add rule stranger counter",
+    "add chain strange; add chain unknown; add rule strange jump unknown; " +
+      "add rule unknown counter",
     "extra chain strange",
-    "extra chain stranger",
+    "extra chain unknown",
   ),
   row(
     "a base chain is hooked at another priority",
@@ -324,9 +327,9 @@ function containerRows(): readonly DamageRow[] {
     row("a strange set is added", "add set strange { type inet_service ; }", "extra set strange"),
     row(
       "a strange chain with a strange set is added",
-      "add set strange { type ipv4_addr ; }; add chain stranger; " +
-        "add rule stranger ip saddr @strange drop",
-      "extra chain stranger",
+      "add set strange { type ipv4_addr ; }; add chain unknown; " +
+        "add rule unknown ip saddr @strange drop",
+      "extra chain unknown",
       "extra set strange",
     ),
   ];

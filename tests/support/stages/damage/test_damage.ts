@@ -1,5 +1,5 @@
 /**
- * Damages what a mode has in the kernel, row by row, and has it mended.
+ * Damages a mode's objects in the kernel, row by row, and has them repaired.
  *
  * @module
  */
@@ -16,7 +16,7 @@ import type { DamagedMode } from "./damaged_modes.ts";
 /** The test of a mode: its whole table, then one more change by the process that serves. */
 export function testDamage(mode: DamagedMode): void {
   Deno.test({
-    name: `${mode.name}: diff names each damage, and a repair mends it and nothing else`,
+    name: `${mode.name}: diff names each damage, and a repair corrects nothing else`,
     ignore: isMissing(mode.name, [...mode.requirements()]),
     fn: async (t) => {
       await using stage = await CompareStage.create(mode.mode, mode.prepare);
@@ -25,7 +25,7 @@ export function testDamage(mode: DamagedMode): void {
       for (const row of mode.rows) {
         await t.step(row.name, () => damageAndMend(stage, mode, row));
       }
-      await t.step("what the serving process knows is still true", () => syncOn(stage));
+      await t.step("the serving process's record is still correct", () => syncOn(stage));
     },
   });
 }
@@ -55,7 +55,9 @@ async function damageAndMend(
   }
 }
 
-/** A change goes on from what the process believes the kernel to hold: then it holds what is wanted. */
+/**
+ * A change relies on the process's record of the kernel, so the kernel must match the wanted state.
+ */
 async function syncOn(stage: CompareStage): Promise<void> {
   const services = damagedServices();
   const changed: readonly ServicePlan[] = [

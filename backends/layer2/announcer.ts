@@ -1,0 +1,166 @@
+/**
+ * Informs neighbours that this node now answers for an address: gratuitous ARP by `arping`, and for
+ * IPv6 neighbour solicitations that carry the node's link-layer address, by `ndisc6`.
+ *
+ * @module
+ */
+import type { Logger } from "../../lib/log/logger.ts";
+import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import { IpRunner } from "../iproute/ip_runner.ts";
+import { tryTool } from "../netfilter/probe/try_tool.ts";
+
+/** An address and the device that answers for it. */
+export interface HeldAddress {
+  readonly address: IpAddress;
+  readonly device: string;
+}
+
+/** Times of the announcements of a new address, in milliseconds after it was added. */
+const BURST_MS = [0, 500, 1_000, 2_000, 4_000, 8_000];
+/** Time between later announcements: a switch or router may lose what it has learned. */
+const PERIOD_MS = 60_000;
+/** Most addresses announced in one turn, so that a node with many does not flood its link. */
+const MOST_PER_TURN = 32;
+/** The most programs that run at the same time: `arping` waits for a second after its packet. */
+const PARALLEL = 16;
+/** Most neighbours that are informed of an IPv6 address; routers come first. */
+const MOST_NEIGHBOURS = 16;
+const TIMEOUT_MS = 2_000;
+
+interface Schedule extends HeldAddress {
+  /** The number of announcements made of the burst. */
+  made: number;
+  dueAt: number;
+  readonly since: number;
+}
+
+/** Dependencies of {@linkcode Announcer}. */
+interface AnnouncerDependencies {
+  readonly clock: Clock;
+  readonly commands: CommandRunner;
+  readonly logger: Logger;
+}
+
+/** Announces the addresses of one family, several times after a change and then periodically. */
+export class Announcer {
+  readonly #dependencies: AnnouncerDependencies;
+  readonly #family: IpFamily;
+  readonly #schedules = new Map<IpAddress, Schedule>();
+  #problem: string | undefined;
+  #running: Promise<void> | undefined;
+
+  constructor(dependencies: AnnouncerDependencies, family: IpFamily) {
+    this.#dependencies = dependencies;
+    this.#family = family;
+  }
+
+  /** The reason why nothing is announced; `undefined` = it is announced, or was not tried yet. */
+  get problem(): string | undefined {
+    return this.#problem;
+  }
+
+  /** Begins to announce an address, or begins again. */
+  add(held: HeldAddress): void {
+    const since = this.#dependencies.clock.now();
+    this.#schedules.set(held.address, { ...held, made: 0, since, dueAt: since });
+  }
+
+  /** Announces an address no longer. */
+  delete(address: IpAddress): void {
+    this.#schedules.delete(address);
+  }
+
+  /** Starts the announcements that are due, unless earlier ones are still running. */
+  announceDue(): void {
+    this.#running ??= this.#announceDue().finally(() => this.#running = undefined);
+  }
+
+  /** Resolves when no announcement is running. */
+  async ended(): Promise<void> {
+    await this.#running;
+  }
+
+  async #announceDue(): Promise<void> {
+    const now = this.#dependencies.clock.now();
+    const due = [...this.#schedules.values()].filter(({ dueAt }) => dueAt <= now)
+      .sort((a, b) => a.dueAt - b.dueAt).slice(0, MOST_PER_TURN);
+    for (const each of due) {
+      const next = BURST_MS[++each.made];
+      each.dueAt = next === undefined ? now + PERIOD_MS : each.since + next;
+    }
+    await inParallel(due, (held) => this.#announce(held));
+  }
+
+  /**
+   * Returns the addresses for which another machine answers too. Used while the API server does not
+   * say which node owns an address.
+   */
+  async findConflicts(held: readonly HeldAddress[]): Promise<readonly IpAddress[]> {
+    const found: IpAddress[] = [];
+    await inParallel(held, async ({ address, device }) => {
+      const answer = await this.#run(
+        this.#family === "IPv4"
+          ? ["arping", "-q", "-f", "-D", "-c", "1", "-w", "1", "-I", device, address]
+          : ["ndisc6", "-q", "-1", "-r", "1", "-w", "300", address, device],
+      );
+      const isConflict = answer?.code === (this.#family === "IPv4" ? 1 : 0);
+      if (isConflict) found.push(address);
+    });
+    return found;
+  }
+
+  async #announce({ address, device }: HeldAddress): Promise<void> {
+    if (this.#family === "IPv4") {
+      await this.#run(["arping", "-q", "-U", "-c", "1", "-I", device, address]);
+      return;
+    }
+    const targets = await this.#neighbours(device);
+    // The solicitation of a neighbour changes its cache; whether it answers does not matter.
+    await inParallel(targets, async (target) => {
+      await this.#run(["ndisc6", "-q", "-1", "-r", "1", "-w", "1", "-s", address, target, device]);
+    });
+  }
+
+  /** The routers and other neighbours of a device. */
+  async #neighbours(device: string): Promise<readonly IpAddress[]> {
+    const ip = new IpRunner(this.#dependencies.commands, { family: this.#family });
+    try {
+      return (await ip.neighbours(device)).slice(0, MOST_NEIGHBOURS);
+    } catch (error) {
+      this.#dependencies.logger.warn("Cannot list IPv6 neighbours; addresses are not announced", {
+        device,
+        error,
+      });
+      return [];
+    }
+  }
+
+  async #run(line: readonly [string, ...string[]]): Promise<{ readonly code: number } | undefined> {
+    const answer = await tryTool(this.#dependencies, line, { timeoutMs: TIMEOUT_MS });
+    const problem = answer.kind === "ended"
+      ? /permitted/.test(answer.err) ? answer.err.trim() : undefined
+      : answer.reason;
+    if (problem !== this.#problem && problem !== undefined) {
+      this.#dependencies.logger.warn(
+        "Cannot announce addresses: neighbours learn of a move only by their own time-outs",
+        { ipFamily: this.#family, reason: problem },
+      );
+    }
+    this.#problem = problem;
+    return answer.kind === "ended" ? answer : undefined;
+  }
+}
+
+/** Runs an action for each item, at most {@linkcode PARALLEL} at a time. */
+async function inParallel<T>(
+  items: readonly T[],
+  action: (item: T) => Promise<void>,
+): Promise<void> {
+  const iterator = items.values();
+  const worker = async () => {
+    for (const item of iterator) await action(item);
+  };
+  await Promise.all(Array.from({ length: Math.min(PARALLEL, items.length) }, worker));
+}

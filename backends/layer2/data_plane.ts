@@ -1,0 +1,242 @@
+/**
+ * Addresses that this node answers for by ARP and neighbour discovery.
+ *
+ * Each address is on an interface of the node with a lifetime of seconds, which is renewed while
+ * the node owns it. The kernel removes it when kube-relay has been killed or hangs, so no record of
+ * them is needed, and a node that stopped renewing does not answer together with the next owner.
+ *
+ * @module
+ */
+import type { CleanupReport, DataPlane, SyncReport } from "../../lib/controller/data_plane.ts";
+import type { Quarantined } from "../../lib/controller/data_plane.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
+import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
+import type { Clock, Timer } from "../../lib/os/clock.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import type { Logger } from "../../lib/log/logger.ts";
+import type { Layer2Plan, Layer2PlanChanges } from "../../lib/routing/layer2_plan.ts";
+import { IpRunner } from "../iproute/ip_runner.ts";
+import { addressLine, type DeviceAddress } from "../iproute/ip_text.ts";
+import { Announcer, type HeldAddress } from "./announcer.ts";
+import { chooseDevice, isOwn, LIFETIME_SECONDS } from "./choose_device.ts";
+
+/** Time between two renewals: two may fail before an address is lost. */
+const RENEW_MS = 600;
+/** A batch that takes longer has failed: the addresses would be gone. */
+const TIMEOUT_MS = LIFETIME_SECONDS * 1_000;
+
+/** Dependencies of {@linkcode Layer2DataPlane}. */
+export interface Layer2Dependencies {
+  readonly clock: Clock;
+  readonly commands: CommandRunner;
+  readonly logger: Logger;
+}
+
+/** The result of a sync; its keys are addresses. */
+export type Layer2SyncReport = SyncReport<IpAddress>;
+
+/** Holds the addresses of one IP family. */
+export class Layer2DataPlane implements DataPlane<Layer2Plan, Layer2PlanChanges, Layer2SyncReport> {
+  readonly family: IpFamily;
+  readonly #dependencies: Layer2Dependencies;
+  readonly #ip: IpRunner;
+  readonly #announcer: Announcer;
+  readonly #turns = new OneAtATime();
+  readonly #held = new Map<IpAddress, HeldAddress>();
+  readonly #refused = new Map<IpAddress, Quarantined<IpAddress>>();
+  #timer: Timer | undefined;
+  /** Whether every address of the plan is compared by the next sync. */
+  #isFull = true;
+  #isRenewalFailing = false;
+  #renewedAt = -Infinity;
+  #isStopped = false;
+
+  constructor(dependencies: Layer2Dependencies, options: { readonly family: IpFamily }) {
+    this.family = options.family;
+    this.#dependencies = dependencies;
+    this.#ip = new IpRunner(dependencies.commands, { ...options, timeoutMs: TIMEOUT_MS });
+    this.#announcer = new Announcer(dependencies, options.family);
+  }
+
+  /** Addresses of an earlier run stay for their lifetime, in which the first sync takes them over. */
+  start(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  /** Adds, removes and announces addresses. Addresses that no interface can hold are quarantined. */
+  sync(plan: Layer2Plan, changes: Layer2PlanChanges): Promise<Layer2SyncReport> {
+    return this.#turns.run(async () => {
+      const full = this.#isFull;
+      const touched = full
+        ? new Set([...plan.addresses.keys(), ...this.#held.keys(), ...this.#refused.keys()])
+        : new Set([...changes.addresses, ...this.#refused.keys()]);
+      const removed = await this.#remove([...touched].filter((each) => !plan.addresses.has(each)));
+      const added = await this.#add(plan, [...touched].filter((each) => plan.addresses.has(each)));
+      this.#isFull = false;
+      this.#renewLater();
+      this.#announcer.announceDue();
+      const operations = {
+        ...(added > 0 && { addresses_added: added }),
+        ...(removed > 0 && { addresses_removed: removed }),
+      };
+      return { full, operations, quarantined: [...this.#refused.values()] };
+    });
+  }
+
+  /** The next sync compares every address with the machine. */
+  recheck(): void {
+    this.#isFull = true;
+  }
+
+  /** Returns the addresses that the node answers for, and why moves are not announced, if so. */
+  inspect(): { readonly held: readonly HeldAddress[]; readonly announcing: string | undefined } {
+    return { held: [...this.#held.values()], announcing: this.#announcer.problem };
+  }
+
+  /** Returns held addresses for which another machine answers too. */
+  findConflicts(): Promise<readonly IpAddress[]> {
+    return this.#announcer.findConflicts([...this.#held.values()]);
+  }
+
+  /** Removes the addresses of this family that any run added. */
+  async cleanup(): Promise<CleanupReport> {
+    const own = await this.#ownOnMachine();
+    const failures = await this.#ip.batch(own, (each) => addressLine("del", each));
+    const failed = [...failures].filter(([, { kind }]) => kind !== "absent");
+    return {
+      removed: own.filter((each) => !failures.has(each)).map(describe),
+      failed: failed.map(([each, { message }]) => `${describe(each)}: ${message}`),
+    };
+  }
+
+  async previewCleanup(): Promise<CleanupReport> {
+    const own = await this.#ownOnMachine();
+    const commands = own.map((each) => `ip ${addressLine("del", each)}\n`);
+    return { removed: own.map(describe), failed: [], commands };
+  }
+
+  /** Nothing drains: the caller's plan has no address before it stops. */
+  drain(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  /** Stops renewing. Remaining addresses expire. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#isStopped = true;
+    this.#timer?.cancel();
+    await this.#turns.run(() => this.#announcer.ended());
+  }
+
+  async #remove(addresses: readonly IpAddress[]): Promise<number> {
+    for (const address of addresses) this.#refused.delete(address);
+    const leaving = addresses.flatMap((address) => this.#held.get(address) ?? []);
+    const failures = await this.#ip.batch(leaving, (each) => addressLine("del", each));
+    // An address whose removal failed is renewed no more, so it expires.
+    for (const each of leaving) this.#forget(each.address);
+    for (const [{ address, device }, { kind, message }] of failures) {
+      if (kind === "absent") continue;
+      this.#dependencies.logger.warn("Cannot remove an address; it expires in seconds", {
+        ...{ address, device, reason: message },
+      });
+    }
+    return leaving.length;
+  }
+
+  async #add(plan: Layer2Plan, addresses: readonly IpAddress[]): Promise<number> {
+    if (addresses.length === 0) return 0;
+    const found = await this.#ip.allAddresses();
+    const wanted: HeldAddress[] = [];
+    for (const address of addresses) {
+      this.#refused.delete(address);
+      const chosen = chooseDevice({ address, ...plan.addresses.get(address) }, found);
+      if ("reason" in chosen) this.#refuse(address, chosen.reason);
+      else if (!chosen.isHeld || this.#held.get(address)?.device !== chosen.device) {
+        wanted.push({ address, device: chosen.device });
+      }
+    }
+    await this.#leaveOtherDevices(wanted);
+    if (this.#held.size === 0) this.#renewedAt = this.#dependencies.clock.now();
+    const failures = await this.#ip.batch(wanted, renewLine);
+    for (const [{ address, device }, { message }] of failures) {
+      this.#refuse(address, `cannot add ${address} to ${device}: ${message}`);
+    }
+    const added = wanted.filter((each) => !failures.has(each));
+    for (const each of added) {
+      this.#held.set(each.address, each);
+      this.#announcer.add(each);
+    }
+    return added.length;
+  }
+
+  async #leaveOtherDevices(wanted: readonly HeldAddress[]): Promise<void> {
+    const moving = wanted.flatMap(({ address, device }) => {
+      const held = this.#held.get(address);
+      return held === undefined || held.device === device ? [] : held;
+    });
+    await this.#ip.batch(moving, (each) => addressLine("del", each));
+  }
+
+  #refuse(address: IpAddress, reason: string): void {
+    this.#forget(address);
+    this.#refused.set(address, { key: address, reason });
+  }
+
+  #forget(address: IpAddress): void {
+    this.#held.delete(address);
+    this.#announcer.delete(address);
+  }
+
+  #renewLater(): void {
+    this.#timer?.cancel();
+    this.#timer = undefined;
+    if (this.#isStopped || this.#held.size === 0) return;
+    this.#timer = this.#dependencies.clock.setTimer(RENEW_MS, () => void this.#renew());
+  }
+
+  /** Never throws: an address that cannot be renewed is tried again until it has expired. */
+  async #renew(): Promise<void> {
+    await this.#turns.run(async () => {
+      const { clock } = this.#dependencies;
+      const mayHaveExpired = clock.now() - this.#renewedAt > TIMEOUT_MS;
+      this.#renewedAt = clock.now();
+      // Neighbours may have found another owner meanwhile.
+      if (mayHaveExpired) { for (const each of this.#held.values()) this.#announcer.add(each); }
+      try {
+        const failures = await this.#ip.batch([...this.#held.values()], renewLine);
+        this.#renewed(
+          [...failures].map(([{ address, device }, { message }]) =>
+            `${address} on ${device}: ${message}`
+          ),
+        );
+      } catch (error) {
+        this.#renewed([error instanceof Error ? error.message : String(error)]);
+      }
+      this.#renewLater();
+    });
+    this.#announcer.announceDue();
+  }
+
+  #renewed(problems: readonly string[]): void {
+    const isFailing = problems.length > 0;
+    if (isFailing) this.#isFull = true;
+    if (isFailing && !this.#isRenewalFailing) {
+      this.#dependencies.logger.error("Cannot renew addresses; they are lost until it works", {
+        ...{ ipFamily: this.family, problems: problems.slice(0, 5), count: problems.length },
+      });
+    }
+    this.#isRenewalFailing = isFailing;
+  }
+
+  async #ownOnMachine(): Promise<readonly DeviceAddress[]> {
+    const found = await this.#ip.allAddresses();
+    return found.filter((each) => isOwn(each) && ipFamilyOf(each.address) === this.family);
+  }
+}
+
+function renewLine({ address, device }: HeldAddress): string {
+  return addressLine("replace", { address, device, lifetimeSeconds: LIFETIME_SECONDS });
+}
+
+function describe({ address, device }: DeviceAddress): string {
+  return `address ${address} on ${device}`;
+}

@@ -1,0 +1,21 @@
+import { assertEquals } from "@std/assert";
+import { agentPortsOf } from "./plan_settings.ts";
+
+/** What each IP family reserves on the node, as text. */
+function reserved(healthzBindAddress: string, metricsBindAddress: string) {
+  const of = (family: "IPv4" | "IPv6") =>
+    agentPortsOf({ healthzBindAddress, metricsBindAddress }, family)
+      .map(({ address = "*", port, server }) => `${address} ${port} ${server}`);
+  return [of("IPv4"), of("IPv6")];
+}
+
+Deno.test("agentPortsOf() has what other machines can reach, for each IP family", () => {
+  const [health, metrics] = ["* 10256 health server", "* 10249 metrics server"];
+  assertEquals(reserved("0.0.0.0:10256", "127.0.0.1:10249"), [[health], [health]]);
+  assertEquals(reserved("[::]:10256", "0.0.0.0"), [[health, metrics], [health, metrics]]);
+  assertEquals(reserved("", "[::1]:10249"), [[], []]);
+  assertEquals(reserved("192.168.0.2:81", "[fd00::2]:82"), [
+    ["192.168.0.2 81 health server"],
+    ["fd00::2 82 metrics server"],
+  ]);
+});

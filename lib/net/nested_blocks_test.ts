@@ -1,0 +1,164 @@
+import { assertEquals } from "@std/assert";
+import fc from "fast-check";
+import { type Cidr, cidrContains, parseCidr } from "./cidr.ts";
+import { type IpFamily, parseIpAddress } from "./ip_address.ts";
+import { BlockMatcher, type BlockWithExceptions, nestBlocks, rangesOf } from "./nested_blocks.ts";
+
+type TestBlock = readonly [cidr: string, ...except: string[]];
+
+/** Blocks, what nests of them (`!` = not in the set), and the ranges. */
+const CASES: readonly {
+  blocks: readonly TestBlock[];
+  nested: readonly string[];
+  ranges: readonly string[];
+}[] = [
+  { blocks: [], nested: [], ranges: [] },
+  { blocks: [["0.0.0.0/0"]], nested: ["0.0.0.0/0"], ranges: ["0.0.0.0/0"] },
+  { blocks: [["::/0"]], nested: ["::/0"], ranges: ["::/0"] },
+  { blocks: [["10.0.0.7/32"]], nested: ["10.0.0.7/32"], ranges: ["10.0.0.7"] },
+  {
+    blocks: [["10.0.0.0/8", "10.128.0.0/9"]],
+    nested: ["10.0.0.0/8", "!10.128.0.0/9"],
+    ranges: ["10.0.0.0/9"],
+  },
+  {
+    blocks: [["0.0.0.0/0", "255.255.255.255/32", "0.0.0.0/1"]],
+    nested: ["0.0.0.0/0", "!0.0.0.0/1", "!255.255.255.255/32"],
+    ranges: ["128.0.0.0-255.255.255.254"],
+  },
+  {
+    // An exception counts for its own entry only.
+    blocks: [["10.0.0.0/8", "10.1.0.0/16"], ["10.1.0.0/16", "10.1.1.0/24"]],
+    nested: ["10.0.0.0/8", "!10.1.1.0/24"],
+    ranges: ["10.0.0.0-10.1.0.255", "10.1.2.0-10.255.255.255"],
+  },
+  {
+    // Another entry allows a part of an exception again.
+    blocks: [["10.0.0.0/8", "10.1.0.0/16"], ["10.1.7.0/24"]],
+    nested: ["10.0.0.0/8", "!10.1.0.0/16", "10.1.7.0/24"],
+    ranges: ["10.0.0.0/16", "10.1.7.0/24", "10.2.0.0-10.255.255.255"],
+  },
+  { blocks: [["10.0.0.0/24", "10.0.0.0/24"]], nested: [], ranges: [] },
+  { blocks: [["10.0.0.0/24", "10.0.0.0/8"]], nested: [], ranges: [] },
+  { blocks: [["10.0.0.0/24", "fd00::/8"]], nested: ["10.0.0.0/24"], ranges: ["10.0.0.0/24"] },
+  {
+    blocks: [["10.0.0.128/25"], ["10.0.0.0/25"]],
+    nested: ["10.0.0.0/25", "10.0.0.128/25"],
+    ranges: ["10.0.0.0/24"],
+  },
+  {
+    blocks: [["fd00::/126", "fd00::1/128"]],
+    nested: ["fd00::/126", "!fd00::1/128"],
+    ranges: ["fd00::", "fd00::2/127"],
+  },
+  {
+    blocks: [["::/0", "fd00::5/128"]],
+    nested: ["::/0", "!fd00::5/128"],
+    ranges: ["::-fd00::4", "fd00::6-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"],
+  },
+];
+
+function parsed(blocks: readonly TestBlock[]): readonly BlockWithExceptions[] {
+  return blocks.map(([cidr, ...except]) => ({
+    cidr: parseCidr(cidr),
+    except: except.map(parseCidr),
+  }));
+}
+
+for (const { blocks, nested, ranges } of CASES) {
+  Deno.test(`nestBlocks() and rangesOf() of ${JSON.stringify(blocks)}`, () => {
+    const found = nestBlocks(parsed(blocks));
+    assertEquals([...found].map(([cidr, isIn]) => isIn ? cidr : `!${cidr}`), nested);
+    assertEquals([...rangesOf(found)], ranges);
+  });
+}
+
+Deno.test("128 exceptions of one IPv6 address make 128 blocks and 129 ranges", () => {
+  const except = Array.from({ length: 128 }, (_, index) => `2001:db8:${index}::1/128`);
+  const found = nestBlocks(parsed([["::/0", ...except]]));
+  assertEquals([found.size, [...rangesOf(found)].length], [129, 129]);
+});
+
+/** Every block of 16 addresses that overlap each other in all ways. */
+function blocksOfSixteen(family: IpFamily): readonly Cidr[] {
+  return [0, 1, 2, 3, 4].flatMap((bits) =>
+    Array.from({ length: 2 ** bits }, (_, index) => {
+      const host = (index * 2 ** (4 - bits)).toString(family === "IPv4" ? 10 : 16);
+      return parseCidr(
+        family === "IPv4" ? `10.0.0.${host}/${28 + bits}` : `fd00::${host}/${124 + bits}`,
+      );
+    })
+  );
+}
+
+function addresses(family: IpFamily) {
+  return Array.from(
+    { length: 18 },
+    (_, host) =>
+      parseIpAddress(family === "IPv4" ? `10.0.0.${host}` : `fd00::${host.toString(16)}`),
+  );
+}
+
+for (const family of ["IPv4", "IPv6"] as const) {
+  const cidr = fc.constantFrom(...blocksOfSixteen(family));
+  const entry = fc.record({ cidr, except: fc.array(cidr, { maxLength: 5 }) });
+  const entries = fc.array(entry, { maxLength: 5 });
+  const isIn = (
+    blocks: readonly BlockWithExceptions[],
+    address: ReturnType<typeof parseIpAddress>,
+  ) =>
+    blocks.some(({ cidr, except }) =>
+      cidrContains(cidr, address) && !except.some((each) => cidrContains(each, address))
+    );
+
+  Deno.test(`BlockMatcher has the addresses of any overlapping blocks of ${family}, and no others`, () => {
+    fc.assert(fc.property(entries, entries, (blocks, others) => {
+      const matcher = BlockMatcher.of(nestBlocks(blocks));
+      const other = BlockMatcher.of(nestBlocks(others));
+      const held = addresses(family).map((address) => isIn(blocks, address));
+      assertEquals(addresses(family).map((address) => matcher.contains(address)), held);
+      const isWithin = addresses(family).every((address) =>
+        !isIn(others, address) || isIn(blocks, address)
+      );
+      assertEquals(matcher.containsAll(other), isWithin);
+    }));
+  });
+
+  Deno.test(`rangesOf() makes disjoint ranges with gaps of any overlapping blocks of ${family}`, () => {
+    fc.assert(fc.property(entries, (blocks) => {
+      const nested = nestBlocks(blocks);
+      const size = blocks.reduce((sum, { except }) => sum + 1 + except.length, 0);
+      assertEquals(nested.size <= size, true);
+      const all = addresses(family);
+      const texts = all.map((address) => isIn(blocks, address) ? address : "-").join(" ");
+      const runs = texts.split(/(?: ?- ?)+/).filter((run) => run !== "");
+      const ends = [...rangesOf(nested)].map((range) => {
+        const matching = all.filter((address) =>
+          range.includes("/")
+            ? cidrContains(range as Cidr, address)
+            : range.includes("-")
+            ? all.indexOf(parseIpAddress(range.split("-")[0]!)) <= all.indexOf(address) &&
+              all.indexOf(address) <= all.indexOf(parseIpAddress(range.split("-")[1]!))
+            : range === address
+        );
+        return matching.join(" ");
+      });
+      assertEquals(ends, runs);
+    }));
+  });
+}
+
+Deno.test("rangesOf() writes addresses as they are written everywhere", () => {
+  const networks = [
+    "::",
+    "1::",
+    "::1:0:0:0",
+    "1:0:0:2::",
+    "1:0:0:2::3",
+    "fd00::1:0:0:1",
+    "a:b:c:d:e:f:1:2",
+  ];
+  for (const network of networks) {
+    assertEquals([...rangesOf(nestBlocks(parsed([[`${network}/128`]])))], [network]);
+  }
+});

@@ -1,0 +1,181 @@
+/**
+ * Judges connections at any time by the last plan, of which it keeps a copy: the maps of a plan are in
+ * between two states while the next one is made.
+ *
+ * @module
+ */
+import type { Cidr } from "../net/cidr.ts";
+import { CidrCover } from "../net/cidr_cover.ts";
+import type { IpAddress } from "../net/ip_address.ts";
+import {
+  type Connection,
+  judgeConnection,
+  type Judgement,
+  type PolicyView,
+  type ViewedParts,
+  viewParts,
+} from "./judge_connection.ts";
+import type {
+  PeerSet,
+  PeerSetChange,
+  PeerSetId,
+  PodKey,
+  PodPlan,
+  PodPort,
+  PolicyPlan,
+  PolicyPlanChanges,
+  RuleList,
+  RuleListId,
+} from "./policy_plan.ts";
+import { memberKey } from "./pending_policy_changes.ts";
+
+/** Relays connections of clients, and asks the judge before each of them. */
+export interface PolicedRelay {
+  /** Whether clients reach the relay at an address. */
+  serves(address: IpAddress): boolean;
+  /**
+   * Judges the open connections from and to these addresses again and ends those that are denied.
+   * Returns how many it ended. Never rejects.
+   */
+  recheck(addresses: readonly IpAddress[]): Promise<number>;
+}
+
+/** A set of the copy. */
+type PeerSetCopy =
+  | { readonly kind: "pods"; readonly members: Set<IpAddress> }
+  | { readonly kind: "pod-ports"; readonly members: Map<string, PodPort> }
+  | PeerSet & { readonly kind: "blocks" };
+
+/** A copy of a plan that follows its changes. */
+interface PlanCopy extends ViewedParts {
+  readonly pods: Map<PodKey, PodPlan>;
+  readonly podsByAddress: Map<IpAddress, PodPlan>;
+  readonly lists: Map<RuleListId, RuleList>;
+  readonly peers: Map<PeerSetId, PeerSetCopy>;
+}
+
+/** The policies of one IP family, for a relay. Before the first plan, only closed ranges count. */
+export class ConnectionJudge {
+  /** Set by the relay that asks. */
+  relay: PolicedRelay | undefined;
+  #copy = emptyCopy([]);
+  #view: PolicyView = viewParts(this.#copy);
+  #hasPlan = false;
+  #logsDenials = false;
+
+  /** Whether denied connections are to be logged. */
+  get logsDenials(): boolean {
+    return this.#logsDenials;
+  }
+
+  /** Judges a connection at both ends. */
+  judge(connection: Connection): Judgement {
+    return judgeConnection(this.#view, connection);
+  }
+
+  /** Returns the pod that has an address. */
+  podAt(address: IpAddress): PodPlan | undefined {
+    return this.#copy.podsByAddress.get(address);
+  }
+
+  /** Cuts off the addresses of these ranges until there is a plan, which has its own. */
+  close(ranges: readonly Cidr[]): void {
+    if (!this.#hasPlan) this.#use(emptyCopy(ranges));
+  }
+
+  /**
+   * Takes a plan with its changes since the last one that was taken. It must not change between the
+   * steps; connections may be judged.
+   */
+  *takeInSteps(plan: PolicyPlan, changes: PolicyPlanChanges): Generator<void, void, void> {
+    if (changes.full) yield* this.#copyAll(plan);
+    else yield* this.#copyChanges(plan, changes);
+    this.#logsDenials = plan.deny.log !== undefined;
+  }
+
+  *#copyAll({ pods, lists, peers, closedRanges }: PolicyPlan): Generator<void, void, void> {
+    const copy = emptyCopy(closedRanges);
+    for (const [id, set] of peers) {
+      copy.peers.set(id, copyOf(set));
+      yield;
+    }
+    for (const [id, list] of lists) copy.lists.set(id, list);
+    for (const [key, pod] of pods) replacePod(copy, { key, pod });
+    this.#hasPlan = true;
+    this.#use(copy);
+  }
+
+  /** Sets come before the lists that name them, and go after them. */
+  *#copyChanges(plan: PolicyPlan, changes: PolicyPlanChanges): Generator<void, void, void> {
+    const copy = this.#copy;
+    for (const id of changes.peers) {
+      const set = plan.peers.get(id);
+      if (set) copy.peers.set(id, copyOf(set));
+      yield;
+    }
+    for (const [id, change] of changes.members) {
+      const set = copy.peers.get(id);
+      if (set && !changes.peers.has(id)) changeMembers(set, change);
+      yield;
+    }
+    for (const id of changes.lists) {
+      const list = plan.lists.get(id);
+      if (list) copy.lists.set(id, list);
+    }
+    for (const key of changes.pods) replacePod(copy, { key, pod: plan.pods.get(key) });
+    for (const id of changes.lists) if (!plan.lists.has(id)) copy.lists.delete(id);
+    for (const id of changes.peers) {
+      if (!plan.peers.has(id)) copy.peers.delete(id);
+    }
+  }
+
+  #use(copy: PlanCopy): void {
+    this.#copy = copy;
+    this.#view = viewParts(copy);
+  }
+}
+
+function emptyCopy(closedRanges: readonly Cidr[]): PlanCopy {
+  return {
+    pods: new Map(),
+    podsByAddress: new Map(),
+    lists: new Map(),
+    peers: new Map(),
+    closed: new CidrCover(closedRanges),
+  };
+}
+
+function copyOf(set: PeerSet): PeerSetCopy {
+  switch (set.kind) {
+    case "pods":
+      return { kind: set.kind, members: new Set(set.members) };
+    case "pod-ports":
+      return { kind: set.kind, members: new Map(set.members) };
+    case "blocks":
+      return set;
+  }
+}
+
+function changeMembers(set: PeerSetCopy, { added, removed }: PeerSetChange): void {
+  if (set.kind === "blocks") return;
+  for (const member of removed) set.members.delete(memberKey(member) as IpAddress);
+  for (const member of added) {
+    if (typeof member === "string") { if (set.kind === "pods") set.members.add(member); }
+    else if (set.kind === "pod-ports") set.members.set(memberKey(member), member);
+  }
+}
+
+function replacePod(
+  { pods, podsByAddress }: PlanCopy,
+  { key, pod }: { readonly key: PodKey; readonly pod: PodPlan | undefined },
+): void {
+  const before = pods.get(key);
+  for (const address of before?.addresses ?? []) {
+    if (podsByAddress.get(address) === before) podsByAddress.delete(address);
+  }
+  if (pod === undefined) pods.delete(key);
+  else {
+    pods.set(key, pod);
+    for (const address of pod.addresses) podsByAddress.set(address, pod);
+  }
+}

@@ -1,0 +1,34 @@
+import type { Direction, PolicyPlan } from "./policy_plan.ts";
+
+/** The contents of a data plane. */
+export interface PolicyInspection {
+  /** The location of the rules, as text for users. */
+  readonly summary: string;
+  /** Isolated pods by direction. */
+  readonly isolated: Readonly<Record<Direction, number>>;
+  readonly lists: number;
+  readonly sets: number;
+  readonly members: number;
+}
+
+/**
+ * The packets that rules denied, by direction; a direction that cannot be read is absent. A sync that
+ * writes all rules may set them to 0.
+ */
+export type DeniedPackets = Partial<Readonly<Record<Direction, number>>>;
+
+/** Counts what a plan comes to. */
+export function inspectPolicyPlan(plan: PolicyPlan | undefined, summary: string): PolicyInspection {
+  const pods = [...plan?.pods.values() ?? []];
+  const sets = [...plan?.peers.values() ?? []];
+  return {
+    summary,
+    isolated: {
+      ingress: pods.filter(({ ingress }) => ingress !== undefined).length,
+      egress: pods.filter(({ egress }) => egress !== undefined).length,
+    },
+    lists: plan?.lists.size ?? 0,
+    sets: sets.length,
+    members: sets.reduce((sum, { members }) => sum + members.size, 0),
+  };
+}

@@ -1,0 +1,159 @@
+import { assertEquals } from "@std/assert";
+import { testNodeState, testService } from "../../tests/support/builders/builders.ts";
+import { type IpAddress, parseIpAddress } from "../net/ip_address.ts";
+import { parsePort } from "../net/port.ts";
+import type { Service } from "../api/kinds/service.ts";
+import type { AgentPort } from "./agent_ports.ts";
+import { contestedItems } from "./frontend_owners.ts";
+import type { NodePortAddresses } from "./node_port_addresses.ts";
+import { createProxyPlan, type PlanOptions, updatePlan } from "./proxy_plan.ts";
+import { applyChanges, createProxyState, type StateChanges } from "./proxy_state.ts";
+import { servicePortsFromService } from "./service_port.ts";
+
+const [NODE, SECOND] = [parseIpAddress("192.168.0.2"), parseIpAddress("192.168.0.3")];
+const HEALTH: AgentPort = { port: parsePort(10256), server: "health server" };
+const ALL: NodePortAddresses = { kind: "all" };
+
+/** A plan on a node with these addresses, and what its changes withhold from each Service. */
+class Stage {
+  readonly #options: PlanOptions;
+  readonly #plan;
+  readonly #state = createProxyState(testNodeState());
+
+  constructor(agentPorts: readonly AgentPort[], nodePortAddresses = ALL) {
+    const localTraffic = { kind: "none" } as const;
+    this.#options = {
+      ...{ family: "IPv4", localTraffic, nodePortAddresses },
+      ...{ masqueradeAll: false, agentPorts },
+    };
+    this.#plan = createProxyPlan(this.#options);
+  }
+
+  /** Returns the ServicePorts whose plan changed. */
+  change(changes: StateChanges): readonly string[] {
+    const dirty = applyChanges(this.#state, changes);
+    return [...updatePlan(this.#plan, this.#state, dirty, this.#options).upserted].sort();
+  }
+
+  addresses(...interfaceAddresses: readonly IpAddress[]): readonly string[] {
+    return this.change({ interfaceAddresses });
+  }
+
+  services(...services: readonly Service[]): readonly string[] {
+    const ports = services.flatMap((service) =>
+      servicePortsFromService(service, { family: "IPv4" }).ports
+    );
+    return this.change({
+      services: { upserted: new Map(ports.map((port) => [port.key, port])), removed: new Set() },
+    });
+  }
+
+  /** The frontends that Services do not get, each with its owner. */
+  get withheld(): readonly string[] {
+    return [...this.#plan.services.values()].flatMap(({ name, contested = [] }) =>
+      contested.map(({ address = "*", port, owner, role }) =>
+        `${name.name} ${role} ${address}:${port} ${
+          typeof owner === "string" ? owner : owner.server
+        }`
+      )
+    ).sort();
+  }
+
+  get reasons(): readonly string[] {
+    return [...this.#plan.services.values()]
+      .flatMap((plan) =>
+        contestedItems(plan).map(({ address, reason }) => `${address}: ${reason}`)
+      );
+  }
+}
+
+/** A Service whose cluster IP follows from its name. */
+function service(name: string, spec: Partial<Service["spec"]> = {}): Service {
+  return testService(name, { clusterIP: `10.96.0.${name.charCodeAt(0)}`, ...spec });
+}
+
+function external(name: string, port: number, address: IpAddress = NODE): Service {
+  return service(name, { externalIPs: [address], ports: [{ port }] });
+}
+
+Deno.test("a Service does not get a port of kube-relay at an address of the node, and all else", () => {
+  const stage = new Stage([HEALTH]);
+  stage.addresses(NODE);
+  stage.services(
+    external("a", 10256),
+    external("b", 10256, parseIpAddress("203.0.113.1")),
+    external("c", 80),
+    service("d", { externalIPs: [NODE], ports: [{ port: 10256, protocol: "UDP" }] }),
+  );
+  assertEquals(stage.withheld, [`a ExternalIP ${NODE}:10256 health server`]);
+  assertEquals(stage.reasons, [
+    `${NODE}:10256/TCP: port 10256 of this node is kube-relay's health server. ` +
+    "Give the Service another port or address",
+  ]);
+});
+
+Deno.test("a load balancer address and a node port do not get a port of kube-relay either", () => {
+  const stage = new Stage([HEALTH]);
+  stage.addresses(NODE);
+  stage.services(
+    testService("a", { ports: [{ port: 10256 }] }, { ingress: [{ ip: NODE }] }),
+    service("b", { type: "NodePort", ports: [{ port: 80, nodePort: 10256 }] }),
+  );
+  assertEquals(stage.withheld, [
+    `a LoadBalancer ${NODE}:10256 health server`,
+    "b NodePort *:10256 health server",
+  ]);
+});
+
+Deno.test("a server of kube-relay on one address keeps its port there, and of node ports", () => {
+  const address = SECOND;
+  const nodePort = service("a", { type: "NodePort", ports: [{ port: 80, nodePort: 10256 }] });
+  const stage = new Stage([{ ...HEALTH, address }]);
+  stage.addresses(NODE, SECOND);
+  stage.services(nodePort, external("b", 10256), external("c", 10256, SECOND));
+  assertEquals(stage.withheld, [
+    "a NodePort *:10256 health server",
+    `c ExternalIP ${SECOND}:10256 health server`,
+  ]);
+  const elsewhere = new Stage([{ ...HEALTH, address }], { kind: "cidrs", cidrs: [] });
+  elsewhere.addresses(NODE, SECOND);
+  elsewhere.services(nodePort);
+  assertEquals(elsewhere.withheld, []);
+});
+
+Deno.test("a Service does not get the health check node port of another one, while that has it", () => {
+  const stage = new Stage([]);
+  const checked = (healthCheckNodePort: number) =>
+    service("a", {
+      type: "LoadBalancer",
+      externalTrafficPolicy: "Local",
+      healthCheckNodePort,
+    });
+  stage.addresses(NODE);
+  stage.services(
+    external("b", 31000),
+    service("c", { type: "NodePort", ports: [{ port: 80, nodePort: 31000 }] }),
+    ...Array.from({ length: 9 }, (_, index) => service(`${index}`)),
+  );
+  const without = [`c NodePort ${NODE}:31000 ns1/b/TCP`];
+  assertEquals(stage.withheld, without);
+  assertEquals(stage.services(checked(31000)), ["ns1/a/TCP", "ns1/b/TCP", "ns1/c/TCP"]);
+  assertEquals(stage.withheld, [
+    `b ExternalIP ${NODE}:31000 health check of ns1/a`,
+    "c NodePort *:31000 health check of ns1/a",
+  ]);
+  assertEquals(stage.services(checked(31001)), ["ns1/a/TCP", "ns1/b/TCP", "ns1/c/TCP"]);
+  assertEquals(stage.withheld, without);
+});
+
+Deno.test("an address that the node gets or loses changes the plan of the Services on it alone", () => {
+  const stage = new Stage([HEALTH]);
+  stage.addresses(NODE);
+  const many = Array.from({ length: 9 }, (_, index) => service(`${index}`));
+  stage.services(external("a", 10256, SECOND), external("b", 81, SECOND), ...many);
+  assertEquals(stage.withheld, []);
+  assertEquals(stage.addresses(NODE, SECOND), ["ns1/a/TCP"]);
+  assertEquals(stage.withheld, [`a ExternalIP ${SECOND}:10256 health server`]);
+  assertEquals(stage.addresses(NODE), ["ns1/a/TCP"]);
+  assertEquals(stage.withheld, []);
+});

@@ -1,0 +1,249 @@
+/**
+ * Load balancer addresses on a real link: two nodes, and a router that keeps what it has learned.
+ *
+ * @module
+ */
+import { assert, assertEquals } from "@std/assert";
+import { permissionFlags } from "../../lib/os/permissions.ts";
+import type { Layer2Request } from "../support/drivers/layer2_driver.ts";
+import type { LineProcess } from "../support/drivers/line_process.ts";
+import { eventually } from "../support/eventually.ts";
+import { isMissing, program } from "../support/requirement.ts";
+import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
+
+const ignore = isMissing("layer 2 on a real link", [
+  ...netnsRequirements(),
+  program("arping"),
+  program("ndisc6"),
+]);
+
+/** For each family: an address of the pool, one of the node, and one of another network. */
+const FAMILIES = [
+  { family: "IPv4", vip: "192.168.9.50", node: "192.168.9.2", elsewhere: "198.51.100.7" },
+  { family: "IPv6", vip: "fd09::50", node: "fd09::2", elsewhere: "fd00:5::7" },
+] as const;
+
+/** The data plane in a namespace, as a process of its own with the product's permissions. */
+class Node {
+  readonly #process: LineProcess;
+
+  constructor(namespace: Namespace, family: string) {
+    const file = new URL("../support/drivers/layer2_driver.ts", import.meta.url);
+    const flags = [...permissionFlags(), "--unstable-net", "--quiet", "--no-check"];
+    this.#process = namespace.startDeno(file, [family], { flags });
+  }
+
+  // deno-lint-ignore no-explicit-any -- JSON
+  async ask(request: Layer2Request): Promise<any> {
+    await this.#process.writeLine(JSON.stringify(request));
+    return JSON.parse(await this.#process.nextLine());
+  }
+
+  // deno-lint-ignore no-explicit-any -- JSON
+  hold(...addresses: string[]): Promise<any> {
+    return this.ask({
+      do: "sync",
+      addresses: Object.fromEntries(addresses.map((each) => [each, {}])),
+    });
+  }
+
+  async kill(): Promise<void> {
+    await this.#process.kill();
+  }
+}
+
+interface Scene extends AsyncDisposable {
+  readonly router: Namespace;
+  readonly first: Namespace;
+  readonly second: Namespace;
+  /** The namespace whose link the router believes to have an address. */
+  answering(address: string): Promise<Namespace | undefined>;
+  /** Makes the router learn an address by a packet. */
+  learn(address: string): Promise<void>;
+}
+
+/** Puts the nodes on the bridge of the router. */
+async function connect(router: Namespace, nodes: readonly Namespace[]): Promise<void> {
+  await router.ip("link add br0 type bridge");
+  await router.ipBatch([
+    "addr add 192.168.9.1/24 dev br0",
+    "addr add fd09::1/64 dev br0",
+    "link set br0 up",
+  ]);
+  // A router that asks again only after an hour.
+  await router.sysctl(
+    "net.ipv4.neigh.br0.base_reachable_time_ms=3600000",
+    "net.ipv6.neigh.br0.base_reachable_time_ms=3600000",
+  );
+  for (const [index, node] of nodes.entries()) {
+    await router.ip(
+      `link add node${index} type veth peer name eth0 netns ${node.name}`,
+    );
+    await router.ip(`link set node${index} master br0 up`);
+    await node.ipBatch([
+      `addr add 192.168.9.${index + 2}/24 dev eth0`,
+      `addr add fd09::${index + 2}/64 dev eth0`,
+      "link set eth0 up",
+      "route add default via 192.168.9.1",
+      "route add default via fd09::1 dev eth0",
+    ]);
+  }
+}
+
+async function createScene(): Promise<Scene> {
+  const [router, first, second] = await Namespace.createAll(["router", "first", "second"]) as [
+    Namespace,
+    Namespace,
+    Namespace,
+  ];
+  const nodes = [first, second];
+  try {
+    await connect(router, nodes);
+  } catch (error) {
+    await Namespace.removeAll([router, first, second]);
+    throw error;
+  }
+  const linkLayer = async (node: Namespace) =>
+    /link\/ether (\S+)/.exec(await node.ip("link show eth0"))![1]!;
+  const owners = new Map<string, Namespace>();
+  for (const node of nodes) owners.set(await linkLayer(node), node);
+  return {
+    router,
+    first,
+    second,
+    async answering(address) {
+      const text = await router.ip(`neigh show ${address} dev br0`);
+      return owners.get(/lladdr (\S+)/.exec(text)?.[1] ?? "");
+    },
+    async learn(address) {
+      const target = address.includes(":") ? `UDP6:[${address}]:9` : `UDP4:${address}:9`;
+      await router.run("sh", ["-c", `echo x | socat -u - ${target}`]);
+      await eventually(
+        `the router knows ${address}`,
+        async () => (await router.ip(`neigh show ${address} dev br0`)).includes("lladdr"),
+      );
+    },
+    async [Symbol.asyncDispose]() {
+      await Namespace.removeAll([router, first, second]);
+    },
+  };
+}
+
+async function holds(node: Namespace, address: string): Promise<boolean> {
+  return (await node.ip("addr show dev eth0")).includes(`${address}/`);
+}
+
+for (const { family, vip, node: nodeAddress, elsewhere } of FAMILIES) {
+  Deno.test({
+    name: `Layer2DataPlane: a router learns at once that an address moved (${family})`,
+    ignore,
+    async fn() {
+      await using scene = await createScene();
+      const [first, second] = [new Node(scene.first, family), new Node(scene.second, family)];
+      const report = await first.hold(vip);
+      assertEquals(report.quarantined, []);
+      await scene.learn(vip);
+      assertEquals(await scene.answering(vip), scene.first);
+      await first.hold();
+      assertEquals(await holds(scene.first, vip), false);
+      await second.hold(vip);
+      await eventually(
+        "the router knows the second node",
+        async () => await scene.answering(vip) === scene.second,
+      );
+    },
+  });
+
+  Deno.test({
+    name:
+      `Layer2DataPlane: the addresses of a killed process leave, those of a live one stay (${family})`,
+    ignore,
+    async fn() {
+      await using scene = await createScene();
+      const [first, second] = [new Node(scene.first, family), new Node(scene.second, family)];
+      const other = family === "IPv4" ? "192.168.9.51" : "fd09::51";
+      await first.hold(vip);
+      await second.hold(other);
+      await first.kill();
+      const killedAt = performance.now();
+      await eventually(
+        "the kernel removes the address",
+        async () => !await holds(scene.first, vip),
+      );
+      assert(performance.now() - killedAt > 1_000, "the lifetime was over before the renewal");
+      assert(await holds(scene.second, other), "renewed by the live process");
+    },
+  });
+
+  Deno.test({
+    name:
+      `Layer2DataPlane: a process that starts again within the lifetime keeps the address (${family})`,
+    ignore,
+    async fn() {
+      await using scene = await createScene();
+      const killed = new Node(scene.first, family);
+      const next = new Node(scene.first, family);
+      await next.ask({ do: "inspect" });
+      await killed.hold(vip);
+      await killed.kill();
+      const report = await next.hold(vip);
+      assertEquals(report.quarantined, []);
+      const { held } = await next.ask({ do: "inspect" });
+      assertEquals(held, [{ address: vip, device: "eth0" }]);
+    },
+  });
+
+  Deno.test({
+    name:
+      `Layer2DataPlane: foreign addresses and other networks are refused with the reason (${family})`,
+    ignore,
+    async fn() {
+      await using scene = await createScene();
+      const node = new Node(scene.first, family);
+      const before = await scene.first.ip("addr show dev eth0");
+      const { quarantined } = await node.hold(nodeAddress, elsewhere, vip);
+      assertEquals(quarantined, [
+        {
+          key: nodeAddress,
+          reason: `${nodeAddress} is an address of eth0 that kube-relay did not add; ` +
+            "remove it there or from the pool",
+        },
+        {
+          key: elsewhere,
+          reason: `no interface has a network with ${elsewhere}; add one, or name interfaces for ` +
+            "the pool",
+        },
+      ]);
+      assert(await holds(scene.first, vip), "the others are held");
+      await node.hold(nodeAddress);
+      assertEquals(await scene.first.ip("addr show dev eth0"), before, "nothing foreign changes");
+      const named = await node.ask({
+        do: "sync",
+        addresses: { [elsewhere]: { interfaces: ["eth7", "eth0"] } },
+      });
+      assertEquals(named.quarantined, []);
+      assert(await holds(scene.first, elsewhere), "on the interface that was named");
+    },
+  });
+
+  Deno.test({
+    name:
+      `Layer2DataPlane: a second owner is found, and cleanup removes only own addresses (${family})`,
+    ignore,
+    async fn() {
+      await using scene = await createScene();
+      const [first, second] = [new Node(scene.first, family), new Node(scene.second, family)];
+      await first.hold(vip);
+      assertEquals(await first.ask({ do: "findConflicts" }), []);
+      await second.hold(vip);
+      assertEquals(await first.ask({ do: "findConflicts" }), [vip]);
+      const before = await second.ask({ do: "previewCleanup" });
+      assertEquals(before.removed, [`address ${vip} on eth0`]);
+      await second.ask({ do: "cleanup" });
+      assert(await holds(scene.first, vip), "on the other node");
+      await second.kill();
+      assertEquals(await holds(scene.second, vip), false);
+      assert(await holds(scene.second, family === "IPv4" ? "192.168.9.3" : "fd09::3"));
+    },
+  });
+}

@@ -1,0 +1,40 @@
+/**
+ * A program that runs the real data plane of layer 2. Its argument is the IP family. It reads
+ * requests as lines of JSON and answers each by one line.
+ *
+ * @module
+ */
+import { Layer2DataPlane } from "../../../backends/layer2/data_plane.ts";
+import { IP_FAMILIES, type IpAddress } from "../../../lib/net/ip_address.ts";
+import { systemClock } from "../../../lib/os/clock.ts";
+import { systemCommandRunner } from "../../../lib/os/command_runner.ts";
+import type { Layer2Address } from "../../../lib/routing/layer2_plan.ts";
+import { MemoryLogger } from "../fakes/memory_logger.ts";
+
+/** A request to the program. */
+export type Layer2Request =
+  | { readonly do: "sync"; readonly addresses: Readonly<Record<string, Layer2Address>> }
+  | { readonly do: "inspect" | "findConflicts" | "cleanup" | "previewCleanup" };
+
+async function main(): Promise<void> {
+  const family = IP_FAMILIES.find((name) => name === Deno.args[0]) ?? "IPv4";
+  const edges = { clock: systemClock, commands: systemCommandRunner, logger: new MemoryLogger() };
+  const plane = new Layer2DataPlane(edges, { family });
+  let known: IpAddress[] = [];
+  const answer = async (request: Layer2Request): Promise<unknown> => {
+    if (request.do !== "sync") return await plane[request.do]();
+    const addresses = new Map(Object.entries(request.addresses) as [IpAddress, Layer2Address][]);
+    const changed = new Set([...known, ...addresses.keys()]);
+    known = [...addresses.keys()];
+    return await plane.sync({ addresses }, { addresses: changed });
+  };
+  let rest = "";
+  for await (const text of Deno.stdin.readable.pipeThrough(new TextDecoderStream())) {
+    const lines = (rest + text).split("\n");
+    rest = lines.pop() ?? "";
+    // deno-lint-ignore no-console -- the answer
+    for (const line of lines) console.log(JSON.stringify(await answer(JSON.parse(line))));
+  }
+}
+
+if (import.meta.main) await main();
