@@ -46,6 +46,8 @@ interface Scene {
   readonly socket: string;
   readonly flag: string;
   readonly dump: string;
+  /** The same dump of a node that found no tool. */
+  readonly dumpWithoutTool: string;
 }
 
 /** A kube-relay that enforces one policy by nftables, and its dump. */
@@ -71,9 +73,16 @@ async function withPolicies(run: (scene: Scene) => Promise<void>): Promise<void>
       addresses: [ADDRESSES.IPv4.node],
     });
     const dump = `${folder}/node.json`;
-    await Deno.writeTextFile(dump, await relay.dump());
+    const text = await relay.dump();
+    await Deno.writeTextFile(dump, text);
+    const value = JSON.parse(text);
+    delete value.controllers["network-policy"].tool;
+    await Deno.writeTextFile(`${dump}.2`, JSON.stringify(value));
     const { controlSocket: socket } = relay;
-    await run({ machine, socket, flag: `--control-socket=${socket}`, dump: `--from=${dump}` });
+    await run({
+      ...{ machine, socket, flag: `--control-socket=${socket}` },
+      ...{ dump: `--from=${dump}`, dumpWithoutTool: `--from=${dump}.2` },
+    });
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
@@ -127,4 +136,11 @@ Deno.test("diff --family compares the rules of NetworkPolicies in that family", 
     assertEquals(await requestPolicyDifference(socket, { family: "IPv6" }), []);
     const route = "/policy/difference?family=IPv5";
     await assertRejects(() => askControl(socket, { route }), Error, "expected one of IPv4, IPv6");
+  }));
+
+Deno.test("diff --from compares no rules of NetworkPolicies of a node without a tool", () =>
+  withPolicies(async ({ machine, dumpWithoutTool }) => {
+    removePeer(machine);
+    const { code, out } = await diff(machine.commands, dumpWithoutTool);
+    assertEquals([code, out.includes("network-policy")], [0, false], out);
   }));
