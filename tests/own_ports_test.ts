@@ -40,7 +40,7 @@ function withManifests<T>(run: (folder: string) => Promise<T>): Promise<T> {
   });
 }
 
-/** What `explain` prints of a packet of a load balancer. */
+/** Returns the output of `explain` for a packet of a load balancer. */
 async function explain(folder: string, to: string): Promise<string> {
   const texts: string[] = [];
   const dependencies = createDependencies();

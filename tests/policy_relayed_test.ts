@@ -59,7 +59,7 @@ function service(
   }] as unknown as readonly RawObject[];
 }
 
-/** What a client gets; nothing if it is closed at once. */
+/** Returns the answer that a client gets; nothing if the connection is closed at once. */
 function answerOf(port: number): Promise<string> {
   return ask({ hostname: CLUSTER_IP, port }).catch((error) => {
     if (error instanceof Deno.errors.ConnectionReset || error instanceof Deno.errors.BrokenPipe) {
@@ -188,7 +188,7 @@ Deno.test("userspace mode picks the endpoint first: one that is denied is not re
   assertEquals(web.accepted, 0);
 });
 
-Deno.test("userspace mode judges while rules cannot be written, and leaves open connections alone if told to", async () => {
+Deno.test("userspace mode judges while rules cannot be written, and leaves open connections alone if configured so", async () => {
   const port = unusedPort();
   await using web = TcpServer.named("web", { hostname: WEB });
   await using relay = await PolicyRelay.start({
@@ -257,4 +257,33 @@ Deno.test("userspace mode drops denied datagrams, and ends flows that are denied
   assertEquals((await other.next()).text, "web hello");
   assert(web.pending <= received + 1);
   await assertRejects(() => friend.next(1));
+});
+
+Deno.test("connections that userspace mode relays are not deleted from the kernel's table", async () => {
+  const port = unusedPort();
+  await using web = TcpServer.named("web", { hostname: WEB });
+  await using relay = await PolicyRelay.start({
+    isRelaying: true,
+    manifests: {
+      "service.yaml": service("web", { port, endpoints: [web.endpoint] }),
+      "pods.yaml": pods("other"),
+      "policy.yaml": [],
+    },
+  });
+  await relay.until("it is relayed", async () => {
+    return await answerOf(port).catch(() => "none") === "web";
+  });
+  const line = (to: string) =>
+    `tcp 6 431999 ESTABLISHED src=${OPEN} dst=${to} sport=40000 dport=80 src=${to} dst=${OPEN} ` +
+    "sport=80 dport=40000 [ASSURED] mark=0 use=1\n";
+  relay.commands.on("conntrack -L", { stdout: line(CLUSTER_IP) + line(WEB) });
+  await relay.write("policy.yaml", [
+    rawPolicy("open", { podSelector: { matchLabels: { app: "open" } }, policyTypes: ["Egress"] }),
+  ]);
+  const deletions = () =>
+    relay.commands.calls.filter(({ line }) => line.startsWith("conntrack -R"))
+      .flatMap(({ stdin }) => stdin.trimEnd().split("\n"));
+  await relay.until("the direct connection is deleted", () => deletions().length > 0);
+  assertEquals(deletions().length, 1);
+  assertStringIncludes(deletions()[0]!, WEB);
 });

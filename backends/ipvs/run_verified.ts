@@ -7,7 +7,7 @@ import { StepRefusal } from "./step_refusal.ts";
 import type { IpvsStep } from "./steps.ts";
 import { looksForeign, type TakenServers } from "./taken_servers.ts";
 
-/** What a step is compared with. */
+/** The expected servers after a step, and the means to read the actual ones. */
 interface Verification {
   readonly runner: Pick<IpvsRunner, "run" | "servers">;
   readonly taken: TakenServers;

@@ -1,6 +1,6 @@
 import type { ServiceKey } from "../../lib/proxy/service_port_name.ts";
 
-/** How much one write may have for large Services. */
+/** The limits of one write for large Services. */
 export interface WriteBounds {
   /** Of each Service. */
   readonly ofService: number;

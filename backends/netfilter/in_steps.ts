@@ -1,6 +1,8 @@
 import type { Clock } from "../../lib/os/clock.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
 
+export { atOnce } from "../../lib/net/steps.ts";
+
 /** Runs `work` to its end and returns its result; other tasks get their turn every 5 ms. */
 export async function inSteps<T>(
   { clock }: { readonly clock: Pick<Clock, "now" | "yieldToEventLoop"> },
@@ -13,13 +15,5 @@ export async function inSteps<T>(
     const turn = slice.pause();
     // Nothing to wait for, as nearly always, costs nothing.
     if (turn) await turn;
-  }
-}
-
-/** Runs `work` to its end and returns its result. */
-export function atOnce<T>(work: Generator<void, T>): T {
-  for (;;) {
-    const step = work.next();
-    if (step.done) return step.value;
   }
 }

@@ -17,6 +17,8 @@ import { chainOf, type EndpointOrder, type Entry } from "./entry.ts";
 export interface AppliedChanges {
   /** Chains that exist now and were unknown before. */
   readonly chains: readonly string[];
+  /** The fewest lines that the tool prints for each of them: its hook, if it has one, and its rules. */
+  readonly printedLines?: ReadonlyMap<string, number>;
   /** Entries that were written; `undefined` = it went. */
   readonly entries: readonly (readonly [EntryId, Entry | undefined])[];
   /** Absent = as before. */
@@ -192,8 +194,13 @@ export class AppliedTable {
   /** A transaction was taken. */
   confirm(changes: AppliedChanges): void {
     const { chains, entries, shared, unnumberedChains = [], removedChains = [] } = changes;
-    // An earlier print may belong to a former chain of the same name.
-    if (this.#state === "written") { for (const name of chains) this.#prints.delete(name); }
+    const { printedLines = new Map() } = changes;
+    for (const name of chains) {
+      // An earlier print may belong to a former chain of the same name. One with fewer lines is from
+      // a listing that the kernel cut off, or of a chain that another program changed.
+      const isCut = linesOf(this.#prints.get(name)) < (printedLines.get(name) ?? 0);
+      if (this.#state === "written" || isCut) this.#prints.delete(name);
+    }
     this.#state = "written";
     this.#reading = undefined;
     this.#lastEntries = new Map();
@@ -237,4 +244,8 @@ export class AppliedTable {
     if (users === 0) this.#users.delete(name);
     else this.#users.set(name, users);
   }
+}
+
+function linesOf(print: string | undefined): number {
+  return print === undefined ? Infinity : print.split("\n").length - 1;
 }

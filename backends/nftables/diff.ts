@@ -87,6 +87,7 @@ export function* diffTableInSteps(
     transaction,
     applied: {
       chains: chains.map(({ name }) => name),
+      printedLines: new Map(chains.map(linesOf)),
       unnumberedChains: [...present?.rules.keys() ?? []].filter((name) => !wanted.has(name)),
       entries: comparison.entries,
       shared: comparison.shared,
@@ -211,4 +212,8 @@ function copyOf(elements: TableElements): Map<string, Map<string, string>> {
 
 function idOf({ container, key }: Element): string {
   return `${container} ${key}`;
+}
+
+function linesOf({ name, hook, rules }: NftChain): readonly [string, number] {
+  return [name, rules.length + (hook === undefined ? 0 : 1)];
 }

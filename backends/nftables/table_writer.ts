@@ -38,6 +38,8 @@ interface Refusal {
 
 /** Transactions that may be refused in one sync; each names every element that the kernel refused. */
 const MAX_REFUSALS = 8;
+/** Readings until two have the same changes. */
+const MAX_READINGS = 5;
 /** Readings that fail one after the other before the table is replaced unseen. */
 const FAILED_READS = 3;
 /** Beyond this number, unused chains are removed at once. */
@@ -187,9 +189,15 @@ export class TableWriter {
     try {
       const { runner } = this.#dependencies;
       let reading = await runner.read();
-      // One listing alone raises no alarm, see nft_runner.ts.
-      if (this.#applied.changesIn(reading).length > 0) reading = await runner.read();
-      figures.changed.push(...this.#applied.changesIn(reading));
+      let changed = this.#applied.changesIn(reading);
+      // The kernel may cut listings off, see nft_runner.ts: a change is one that two of them have.
+      for (let readings = 1; changed.length > 0 && readings < MAX_READINGS; readings++) {
+        const before = `${changed}`;
+        reading = await runner.read();
+        changed = this.#applied.changesIn(reading);
+        if (`${changed}` === before) break;
+      }
+      figures.changed.push(...changed);
       this.#applied.adopt(reading);
       this.#failedReads = 0;
     } catch (error) {

@@ -14,7 +14,7 @@ export interface RelayedConnection {
   readonly protocol: "TCP" | "UDP";
   /** The client's address, as the socket reports it. */
   readonly client: string;
-  /** Where it came in. */
+  /** The frontend at which it arrived. */
   readonly at: ServiceAddress;
   readonly endpoint: { readonly address: IpAddress; readonly port: Port };
 }

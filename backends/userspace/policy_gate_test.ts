@@ -146,7 +146,7 @@ Deno.test("PolicyGate.recheck() cuts the connections of some addresses that are 
   const leave = stage.gate.enter(relayed(FRIEND, WEB, { protocol: "UDP" }), () => cut.push("left"));
   leave();
   assertEquals(await stage.gate.recheck([WEB, FRIEND].map(parseIpAddress)), 0);
-  stage.allow("nobody");
+  stage.allow("none");
   assertEquals(await stage.gate.recheck([parseIpAddress(OTHER)]), 0);
   assertEquals(await stage.gate.recheck([parseIpAddress(WEB)]), 1);
   assertEquals(cut, ["friend to web"]);
@@ -156,7 +156,7 @@ Deno.test("PolicyGate.enter() cuts what a plan denied while its endpoint was dia
   const stage = new Stage();
   let count = 0;
   assertEquals(stage.isAllowed(FRIEND, WEB), true);
-  stage.allow("nobody");
+  stage.allow("none");
   stage.gate.enter(relayed(FRIEND, WEB), () => count++);
   assertEquals([count, await stage.gate.recheck([parseIpAddress(WEB)])], [1, 0]);
 });

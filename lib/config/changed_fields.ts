@@ -34,11 +34,12 @@ export function changedFields(
   after: KubeProxyConfiguration,
   mode: BackendMode,
 ): ChangedFields {
-  const hasPolicies = before.networkPolicy.enabled || after.networkPolicy.enabled;
+  const disabled = (["networkPolicy", "routing"] as const)
+    .filter((block) => !before[block].enabled && !after[block].enabled);
   const read = BLOCKS_READ[MODE_TRAITS[mode].configurationBlock];
   const fields = differences(before, after).filter((field) => {
     const block = field.split(".")[0]!;
-    if (block === "networkPolicy" && !hasPolicies) return false;
+    if (disabled.some((other) => other === block)) return false;
     return !WITHOUT_EFFECT.test(field) && (!(block in BLOCKS_READ) || read.includes(block));
   });
   const isApplicable = (field: string) => APPLICABLE.some((pattern) => pattern.test(field));

@@ -73,3 +73,18 @@ Deno.test("changedFields() ignores blocks of other modes, and unread fields", ()
   assertEquals(fieldsIn("ipvs"), ["iptables.masqueradeAll", "ipvs.scheduler"]);
   assertEquals(fieldsIn("userspace"), ["iptables.masqueradeAll"]);
 });
+
+Deno.test("changedFields() has no field of routing that a running process could apply", () => {
+  const routing = (fields: Partial<KubeProxyConfiguration["routing"]>) => ({
+    ...BEFORE,
+    routing: { ...BEFORE.routing, ...fields },
+  });
+  const pools = ["192.0.2.0/24"];
+  assertEquals(changedFields(BEFORE, routing({ pools }), "nftables").others, []);
+  const on = routing({ enabled: true });
+  const after = routing({ enabled: true, pools });
+  assertEquals(changedFields(on, after, "nftables"), {
+    applicable: [],
+    others: ["routing.pools"],
+  });
+});

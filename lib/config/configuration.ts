@@ -3,13 +3,14 @@
  * parsed and every default filled in.
  *
  * Contains every field of upstream, including those without effect here, because files made by
- * kubeadm name them all. `networkPolicy` is an extension.
+ * kubeadm name them all. `networkPolicy` and `routing` are extensions.
  *
  * @module
  */
 import { BACKEND_MODES, type BackendMode, MODE_TRAITS } from "../proxy/backend.ts";
 import type { ConntrackLimits } from "../proxy/conntrack_settings.ts";
 import type { NetworkPolicyConfiguration } from "./network_policy.ts";
+import type { RoutingConfiguration } from "./routing.ts";
 
 /** `apiVersion` of the only version. */
 export const API_VERSION = "kubeproxy.config.k8s.io/v1alpha1";
@@ -125,6 +126,7 @@ export interface KubeProxyConfiguration {
   readonly portRange: string;
   readonly windowsRunAsService: boolean;
   readonly networkPolicy: NetworkPolicyConfiguration;
+  readonly routing: RoutingConfiguration;
 }
 
 /** The methods of recognizing a pod's traffic. */

@@ -8,111 +8,20 @@
  */
 import * as v from "valibot";
 import { API_VERSION, KIND, type KubeProxyConfiguration } from "./configuration.ts";
-import { tryParseDuration } from "./duration.ts";
-import { NETWORK_POLICY_CHOICES, type NetworkPolicyConfiguration } from "./network_policy.ts";
-
-/** Whether a zero in the file is a value or means the default. */
-interface ZeroRule {
-  readonly zero: "kept" | "default";
-}
-
-function text(fallback = "") {
-  return v.pipe(
-    v.nullish(v.string(wanted("text")), fallback),
-    v.transform((value) => value === "" ? fallback : value),
-  );
-}
-
-function flag(fallback = false) {
-  return v.nullish(v.boolean(wanted("true or false")), fallback);
-}
-
-function number(fallback: number, { zero }: ZeroRule = { zero: "kept" }) {
-  return v.pipe(
-    v.nullish(v.number(wanted("a number")), fallback),
-    v.transform((value) => value === 0 && zero === "default" ? fallback : value),
-  );
-}
-
-function integer(fallback: number, rule: ZeroRule = { zero: "kept" }) {
-  return v.pipe(
-    number(fallback, rule),
-    v.integer(({ input }) => `Expected a whole number, found ${input}`),
-    v.check(isInt32, ({ input }) => `Expected a number of 32 bits, found ${input}`),
-  );
-}
-
-/** Upstream reads numbers as int32 and cannot decode larger ones. */
-function isInt32(value: number): boolean {
-  return value >= -(2 ** 31) && value < 2 ** 31;
-}
-
-function duration(fallback: string, { zero }: ZeroRule = { zero: "kept" }) {
-  return v.pipe(
-    v.nullish(v.string(wanted("a duration such as 30s or 1m30s, with its unit")), fallback),
-    v.rawTransform(({ dataset, addIssue, NEVER }) => {
-      const milliseconds = tryParseDuration(dataset.value);
-      if (milliseconds === undefined) {
-        addIssue({
-          message: `Expected a duration such as 30s or 1m30s, found '${dataset.value}'`,
-        });
-        return NEVER;
-      }
-      const isDefault = milliseconds === 0 && zero === "default";
-      return isDefault ? tryParseDuration(fallback)! : milliseconds;
-    }),
-  );
-}
-
-/** The only duration that upstream also accepts as a number, in nanoseconds. */
-function flushFrequency() {
-  const expected = "Expected a duration such as 5s, or a whole number of nanoseconds";
-  return v.pipe(
-    v.nullish(v.union([v.number(), v.string()], expected), 0),
-    v.transform((value) => {
-      if (typeof value === "string") return tryParseDuration(value);
-      return Number.isInteger(value) ? tryParseDuration(`${value}ns`) : undefined;
-    }),
-    v.number(expected),
-    v.transform((milliseconds) => milliseconds === 0 ? 5_000 : milliseconds),
-  );
-}
-
-function quantity() {
-  return v.nullish(
-    v.union(
-      [v.string(), v.pipe(v.number(), v.transform(String))],
-      "Expected a quantity such as 0 or 64Ki",
-    ),
-    "0",
-  );
-}
-
-function list() {
-  return v.nullish(
-    v.array(v.string(wanted("text")), wanted("a list")),
-    (): string[] => [],
-  );
-}
-
-function group<Entries extends v.ObjectEntries>(entries: Entries) {
-  return v.nullish(
-    v.object(entries, wanted("fields")),
-    {} as v.InferInput<v.ObjectSchema<Entries, undefined>>,
-  );
-}
-
-/** Number of characters of a wrong value that are shown. */
-const LONGEST_SHOWN = 40;
-
-function wanted(what: string): (issue: v.BaseIssue<unknown>) => string {
-  return ({ received }) => `Expected ${what}, found ${shorten(received)}`;
-}
-
-/** The wrong file may be any file, and its content goes to a terminal and a log. */
-function shorten(text: string): string {
-  return text.length <= LONGEST_SHOWN ? text : `${text.slice(0, LONGEST_SHOWN)}…`;
-}
+import {
+  duration,
+  flag,
+  flushFrequency,
+  group,
+  integer,
+  list,
+  number,
+  quantity,
+  text,
+  wanted,
+} from "./configuration_fields.ts";
+import { NETWORK_POLICY_CHOICES } from "./network_policy.ts";
+import { ROUTING_ENTRIES } from "./routing_schema.ts";
 
 function logFormatOptions() {
   return group({ splitStream: flag(), infoBufferSize: quantity() });
@@ -207,6 +116,7 @@ const ENTRIES = {
     cutConnections: flag(true),
     kubeconfig: text(),
   }),
+  routing: group(ROUTING_ENTRIES),
 } as const;
 
 /** Fields of the file with their types and defaults, without `apiVersion` and `kind`. */
@@ -270,9 +180,15 @@ export function defaultConfiguration(): KubeProxyConfiguration {
   return v.parse(CONFIGURATION_SCHEMA, {});
 }
 
-/** Whether the block `networkPolicy` has its default values. */
-export function isDefaultNetworkPolicy(policy: NetworkPolicyConfiguration): boolean {
-  return JSON.stringify(policy) === JSON.stringify(defaultConfiguration().networkPolicy);
+/** The blocks that kube-proxy does not know. */
+type ExtensionBlock = "networkPolicy" | "routing";
+
+/** Whether an extension has its default values. */
+export function isDefaultBlock(
+  configuration: KubeProxyConfiguration,
+  block: ExtensionBlock,
+): boolean {
+  return JSON.stringify(configuration[block]) === JSON.stringify(defaultConfiguration()[block]);
 }
 
 /** The form of an API version or a kind; other text is not shown. */

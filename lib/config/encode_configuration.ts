@@ -13,7 +13,7 @@ import {
   type KubeProxyConfiguration,
   type SyncPeriods,
 } from "./configuration.ts";
-import { isDefaultNetworkPolicy } from "./configuration_schema.ts";
+import { isDefaultBlock } from "./configuration_schema.ts";
 import { formatDuration } from "./duration.ts";
 
 /**
@@ -24,19 +24,20 @@ type EncodedConfiguration = Readonly<Record<string, unknown>>;
 /**
  * Encodes a configuration for the mode that it resolved to. As upstream, which stores these
  * settings once, only the block of that mode has periods and masqueradeAll; the others have 0s, the
- * default. For `auto`, the blocks of both possible modes have them. A default `networkPolicy` is
+ * default. For `auto`, the blocks of both possible modes have them. Default extensions are
  * omitted, because kube-proxy would warn of an unknown field.
  */
 export function encodeConfiguration(
   configuration: KubeProxyConfiguration,
   mode: BackendMode | "auto",
 ): EncodedConfiguration {
-  const { networkPolicy, ...upstream } = configuration;
+  const { networkPolicy, routing, ...upstream } = configuration;
   const { ipvs, nftables, iptables, conntrack, logging } = upstream;
   const blocks = blocksOf(mode);
   return {
     ...upstream,
-    ...(!isDefaultNetworkPolicy(networkPolicy) && { networkPolicy }),
+    ...(!isDefaultBlock(configuration, "networkPolicy") && { networkPolicy }),
+    ...(!isDefaultBlock(configuration, "routing") && { routing }),
     apiVersion: API_VERSION,
     kind: KIND,
     mode,

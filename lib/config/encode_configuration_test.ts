@@ -22,6 +22,21 @@ const CONFIGURATIONS = fc.record({
     deny: fc.constantFrom("reject", "drop"),
     logPerMinute: fc.nat(100),
   }),
+  routing: fc.record({
+    enabled: fc.boolean(),
+    pools: fc.array(fc.oneof(
+      fc.string(),
+      fc.record({
+        name: fc.string(),
+        addresses: fc.array(fc.string()),
+        serviceSelector: fc.record({ matchLabels: fc.constant({ team: "web" }) }),
+      }),
+    )),
+    bgp: fc.record({
+      peers: fc.array(fc.record({ address: fc.string(), as: fc.nat(), bfd: fc.boolean() })),
+      imports: fc.record({ external: fc.array(fc.string()) }),
+    }),
+  }),
 });
 
 Deno.test("encodeConfiguration() gives a text that is read as the same configuration", () => {
@@ -34,12 +49,17 @@ Deno.test("encodeConfiguration() gives a text that is read as the same configura
 });
 
 Deno.test("encodeConfiguration() names every field of the file", () => {
-  const { configuration } = parseConfiguration({ ...HEAD, networkPolicy: { enabled: true } });
+  const { configuration } = parseConfiguration({
+    ...HEAD,
+    networkPolicy: { enabled: true },
+    routing: { enabled: true },
+  });
   const encoded = encodeConfiguration(configuration!, "ipvs");
   assertEquals(Object.keys(encoded).sort(), Object.keys(CONFIGURATION_FIELDS).sort());
 });
 
 Deno.test("encodeConfiguration() adds nothing to kube-proxy's fields by default", () => {
   const { configuration } = parseConfiguration(HEAD);
-  assertEquals("networkPolicy" in encodeConfiguration(configuration!, "ipvs"), false);
+  const encoded = encodeConfiguration(configuration!, "ipvs");
+  assertEquals(["networkPolicy", "routing"].filter((block) => block in encoded), []);
 });

@@ -6,6 +6,7 @@ export const FLAG_GROUPS = [
   "IPVS",
   "Kernel",
   "Network policy",
+  "Routing",
   "Health and metrics",
   "Logging",
   "Control",

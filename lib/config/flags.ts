@@ -15,6 +15,7 @@ import { NODE_FLAGS } from "./flags/node_flags.ts";
 import { POLICY_FLAGS } from "./flags/policy_flags.ts";
 import { PROXYING_FLAGS } from "./flags/proxying_flags.ts";
 import { RETIRED_FLAGS } from "./flags/retired_flags.ts";
+import { ROUTING_FLAGS } from "./flags/routing_flags.ts";
 import { SERVING_FLAGS } from "./flags/serving_flags.ts";
 
 /** Every flag. */
@@ -24,6 +25,7 @@ const FLAGS = [
   ...PROXYING_FLAGS,
   ...KERNEL_FLAGS,
   ...POLICY_FLAGS,
+  ...ROUTING_FLAGS,
   ...SERVING_FLAGS,
   ...LOGGING_FLAGS,
   ...COMMAND_FLAGS,

@@ -14,7 +14,7 @@ import { FLAG_ROWS, type FlagValues } from "./flags.ts";
 import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "./listen_address.ts";
 import { type ModeRequest, parseModeRequest } from "./mode_request.ts";
 import type { ConfigurationNotice } from "./notice.ts";
-import { isDefaultNetworkPolicy } from "./configuration_schema.ts";
+import { isDefaultBlock } from "./configuration_schema.ts";
 import { overlayFlags } from "./overlay_flags.ts";
 import { type RelayOptions, relayOptionsOf } from "./relay_options.ts";
 import { validateConfiguration } from "./validate.ts";
@@ -79,7 +79,12 @@ export async function loadConfiguration(
   const { kubeconfig } = proxy.clientConnection;
   const { controlSocket } = relay;
   const policyKubeconfig = proxy.networkPolicy.kubeconfig;
-  problems.push(...validateSources(flags, { kubeconfig, policyKubeconfig, controlSocket }));
+  problems.push(...validateSources(flags, {
+    kubeconfig,
+    policyKubeconfig,
+    hasRouting: proxy.routing.enabled,
+    controlSocket,
+  }));
   if (problems.length > 0 || "problem" in mode) throw new ConfigurationError(problems);
   return deepFreeze({ proxy, relay, mode: modeOf(mode.mode, relay), notices });
 }
@@ -89,10 +94,15 @@ function fileNotices(file: ConfigurationFile | undefined): ConfigurationNotice[]
   return (file?.warnings ?? []).map((fields) => ({ level: "warn", message, fields }));
 }
 
+/** The blocks that are off by default, and how their notices name them. */
+const EXTENSIONS = [
+  { block: "networkPolicy", flag: "--network-policy", what: "NetworkPolicy" },
+  { block: "routing", flag: "--routing", what: "routing" },
+] as const;
+
 /** Returns notices of settings that are accepted and have no effect. */
-function proxyNotices(
-  { featureGates, portRange, networkPolicy }: KubeProxyConfiguration,
-): ConfigurationNotice[] {
+function proxyNotices(configuration: KubeProxyConfiguration): ConfigurationNotice[] {
+  const { featureGates, portRange } = configuration;
   const notices: ConfigurationNotice[] = checkFeatureGates(featureGates).ignored
     .map(({ name, message: reason }) => ({
       level: "warn",
@@ -104,10 +114,14 @@ function proxyNotices(
     const fields = { field: "portRange", reason };
     notices.push({ level: "warn", message: "Configuration field has no effect", fields });
   }
-  if (!networkPolicy.enabled && !isDefaultNetworkPolicy(networkPolicy)) {
-    const reason = "it is off; add --network-policy or set networkPolicy.enabled";
-    const message = "Settings of NetworkPolicy have no effect";
-    notices.push({ level: "warn", message, fields: { reason } });
+  for (const { block, flag, what } of EXTENSIONS) {
+    if (configuration[block].enabled || isDefaultBlock(configuration, block)) continue;
+    const reason = `it is off; add ${flag} or set ${block}.enabled`;
+    notices.push({
+      level: "warn",
+      message: `Settings of ${what} have no effect`,
+      fields: { reason },
+    });
   }
   return notices;
 }
@@ -197,8 +211,10 @@ const ABBREVIATIONS = /^(tcp|udp|oom)(?=[A-Z])/;
  * `iptables.masqueradeBit`.
  */
 export function upstreamPath(path: string): string {
-  // Maps, blocks of other components and the extension keep the names of the file.
-  if (/^(featureGates|logging|networkPolicy)\b/.test(path)) return `KubeProxyConfiguration.${path}`;
+  // Maps, blocks of other components and the extensions keep the names of the file.
+  if (/^(featureGates|logging|networkPolicy|routing)\b/.test(path)) {
+    return `KubeProxyConfiguration.${path}`;
+  }
   const steps = path.split(".").map((step, index) => {
     if (/^\d+$/.test(step)) return `[${step}]`;
     const block = index === 0 ? BLOCKS[step] : undefined;

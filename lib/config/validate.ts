@@ -16,6 +16,7 @@ import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "./listen_addr
 import { didYouMean } from "./nearest_name.ts";
 import { checkLogging } from "./check_logging.ts";
 import { checkNetworkPolicy } from "./network_policy.ts";
+import { parseRouting } from "./parse_routing.ts";
 
 /** The release before this configuration's release: its hidden metrics may be shown. */
 const PREVIOUS_RELEASE = "1.35";
@@ -43,6 +44,7 @@ export function validateConfiguration(
   checkLocalTraffic(configuration, expect);
   checkNodePorts(configuration, expect);
   checkNetworkPolicy(configuration.networkPolicy, expect);
+  parseRouting(configuration.routing, expect);
   return problems;
 }
 

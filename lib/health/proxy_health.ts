@@ -1,3 +1,4 @@
+import { TO_BE_DELETED_TAINT } from "../api/labels.ts";
 import { CONTROLLER_NAMES, type LoopId, loopText } from "../controller/loop_id.ts";
 import { IP_FAMILIES } from "../net/ip_address.ts";
 import type { Clock } from "../os/clock.ts";
@@ -14,9 +15,6 @@ export interface NodeEligibility {
   readonly deletionTimestamp?: string;
   readonly taints?: readonly { readonly key: string }[];
 }
-
-/** The cluster autoscaler adds this taint to a node before it deletes the node (KEP-3836). */
-const TO_BE_DELETED_TAINT = "ToBeDeletedByClusterAutoscaler";
 
 interface LoopTimes {
   /** Time of day, for people. */

@@ -3,11 +3,16 @@ import fc from "fast-check";
 import type { KindSpec, KubeObject } from "../api/kind.ts";
 import { ENDPOINT_SLICE } from "../api/kinds/endpoint_slice.ts";
 import { ENDPOINTS } from "../api/kinds/endpoints.ts";
+import { NETWORK_POLICY } from "../api/kinds/network_policy.ts";
+import { LEASE } from "../api/kinds/lease.ts";
 import { NODE } from "../api/kinds/node.ts";
+import { ROUTED_NODE } from "../api/kinds/routed_node.ts";
+import { ROUTED_SERVICE } from "../api/kinds/routed_service.ts";
 import { SERVICE } from "../api/kinds/service.ts";
 import { SERVICE_CIDR } from "../api/kinds/service_cidr.ts";
 import { SERVICE_KINDS } from "../app/service/service_subscriptions.ts";
 import type { ObjectProblem } from "../api/problem.ts";
+import { Policy } from "../policy/policy.ts";
 import { slimObject } from "./slim.ts";
 import { StringTable } from "./string_table.ts";
 
@@ -184,6 +189,79 @@ Deno.test("slimObject() keeps the read fields of a Node, and its uid", () => {
   });
 });
 
+Deno.test("slimObject() keeps the holder and the times of a Lease", () => {
+  const spec = {
+    holderIdentity: "node-1",
+    leaseDurationSeconds: 3,
+    acquireTime: "2026-01-01T00:00:00.000000Z",
+    renewTime: "2026-01-01T00:00:01.000000Z",
+    leaseTransitions: 1,
+  };
+  const metadata = { name: "node-1", namespace: "kube-system", resourceVersion: "7" };
+  const raw = {
+    metadata: { ...metadata, ownerReferences: [{}] },
+    spec: { ...spec, strategy: "x" },
+  };
+  assertEquals(slim(LEASE, raw).object, { metadata, spec });
+  const empty = slim(LEASE, { metadata, spec: { holderIdentity: "", leaseDurationSeconds: 3 } });
+  assertEquals(empty.object!.spec, { holderIdentity: "", leaseDurationSeconds: 3 });
+});
+
+Deno.test("slimObject() keeps what assigns and announces the addresses of a Service", () => {
+  const metadata = {
+    name: "web",
+    namespace: "default",
+    uid: "u",
+    labels: { team: "web" },
+    annotations: { "kube-relay.io/load-balancer-ips": "192.0.2.1" },
+  };
+  const spec = {
+    type: "LoadBalancer",
+    loadBalancerClass: "kube-relay.io/load-balancer",
+    ipFamilies: ["IPv4"],
+    ipFamilyPolicy: "SingleStack",
+    externalTrafficPolicy: "Local",
+    selector: { app: "web" },
+    ports: [{ protocol: "TCP", port: 80 }],
+  };
+  const status = { loadBalancer: { ingress: [{ ip: "192.0.2.1" }, { hostname: "web.example" }] } };
+  const { object } = slim(ROUTED_SERVICE, {
+    metadata: { ...metadata, annotations: { ...metadata.annotations, other: "x" } },
+    spec: {
+      ...spec,
+      clusterIP: "10.96.0.1",
+      ports: [{ name: "http", protocol: "TCP", port: 80, targetPort: 80 }],
+    },
+    status: {
+      loadBalancer: { ingress: [{ ip: "192.0.2.1", ipMode: "VIP" }, { hostname: "web.example" }] },
+    },
+  });
+  assertEquals(object, { metadata, spec, status });
+});
+
+Deno.test("slimObject() keeps what a Node says of announcements", () => {
+  const metadata = {
+    name: "node-1",
+    labels: { "node.kubernetes.io/exclude-from-external-load-balancers": "" },
+    annotations: { "kube-router.io/node.asn": "64512", "kube-router.io/peers": "[]" },
+  };
+  const spec = {
+    podCIDR: "10.1.0.0/24",
+    podCIDRs: ["10.1.0.0/24"],
+    taints: [{ key: "node.kubernetes.io/out-of-service", effect: "NoExecute" }],
+  };
+  const status = { addresses: [{ type: "InternalIP", address: "192.0.2.1" }] };
+  const { object } = slim(ROUTED_NODE, {
+    metadata: {
+      ...metadata,
+      annotations: { ...metadata.annotations, "kube-router.io/peer.passwords": "x" },
+    },
+    spec: { ...spec, providerID: "x" },
+    status: { ...status, images: [{}] },
+  });
+  assertEquals(object, { metadata, spec, status });
+});
+
 Deno.test("slimObject() keeps the ranges of a ServiceCIDR", () => {
   const { object } = slim(SERVICE_CIDR, {
     metadata: { name: "kubernetes" },
@@ -237,6 +315,49 @@ Deno.test("slimObject() never throws, whatever the object is", () => {
   fc.assert(fc.property(fc.constantFrom(...SERVICE_KINDS), fc.jsonValue(), (kind, raw) => {
     const { object, problems } = slim(kind, raw);
     assertEquals(problems.length, object === undefined ? 1 : 0);
+  }));
+});
+
+Deno.test("slimObject() leaves fields of wrong types out of a NetworkPolicy, and names them", () => {
+  const { object, problems } = slim(NETWORK_POLICY, {
+    metadata: { name: "p", namespace: "x" },
+    spec: {
+      podSelector: { matchLabels: { app: 5 } },
+      policyTypes: ["Ingress"],
+      ingress: [{ from: [5, {}], ports: [{ port: 80, protocol: [] }] }],
+      egress: "all",
+      later: 1,
+    },
+  });
+  assertEquals<unknown>(object?.spec, {
+    podSelector: { unknownFields: ["matchLabels"] },
+    policyTypes: ["Ingress"],
+    ingress: [{
+      from: [{ unknownFields: [] }, {}],
+      ports: [{ port: 80, unknownFields: ["protocol"] }],
+    }],
+    unknownFields: ["egress", "later"],
+  });
+  assertEquals(problems.map(({ path, value }) => `${path} ${value}`), [
+    "spec.podSelector.matchLabels.app 5",
+    "spec.ingress[0].from[0] 5",
+    "spec.ingress[0].ports[0].protocol []",
+    'spec.egress "all"',
+  ]);
+});
+
+Deno.test("slimObject() identifies every NetworkPolicy that has a name", () => {
+  const metadata = fc.constant({ name: "p", namespace: "x" });
+  const field = fc.jsonValue({ maxDepth: 4 });
+  const spec = fc.oneof(
+    field,
+    fc.record({ podSelector: field, policyTypes: field, ingress: field, egress: fc.array(field) }),
+  );
+  fc.assert(fc.property(fc.record({ metadata, spec }), (raw) => {
+    const { object } = slim(NETWORK_POLICY, raw);
+    assertEquals(object?.metadata, raw.metadata);
+    const policy = Policy.of(object!);
+    assertEquals(Object.keys(policy.rules).length > 0, true);
   }));
 });
 

@@ -1,6 +1,6 @@
 /**
- * Sockets and interfaces. The only file that opens a socket (the Unix sockets of the control server
- * and of systemd's notifications, and Node's HTTP/2 client, have their own edges).
+ * Sockets and interfaces. The only file that opens a socket (the Unix sockets of kube-relay's own control
+ * server and of systemd's notifications, and Node's HTTP/2 client, have their own edges).
  *
  * @module
  */
@@ -35,6 +35,9 @@ export interface TcpListener {
   accept(): Promise<TcpConnection>;
   close(): void;
 }
+
+/** A connection to a Unix socket of another program. */
+export type UnixConnection = Pick<TcpConnection, "read" | "write" | "close">;
 
 /** A UDP socket. It cannot be connected: the sender of each datagram must be checked by the reader. */
 export interface UdpSocket {
@@ -112,3 +115,8 @@ export const systemNetwork: Network = {
     return found;
   },
 };
+
+/** Connects to a Unix socket. Rejects with `Deno.errors.NotFound` or `ConnectionRefused`. */
+export function connectUnix(path: string): Promise<UnixConnection> {
+  return Deno.connect({ transport: "unix", path });
+}

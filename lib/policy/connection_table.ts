@@ -24,7 +24,7 @@ const MOST_ENDS = 200;
 /** Ends that reach the same, and are reached from the same. */
 export interface TableGroup {
   readonly kind: Peer["kind"];
-  /** Of pods, if all are in one. */
+  /** The namespace of the pods, if they have the same. */
   readonly namespace?: string;
   readonly pods?: readonly PodKey[];
   /** Blocks, and ranges such as `10.0.0.0-10.0.0.6` where exceptions divide a block. */
@@ -39,7 +39,7 @@ export interface ConnectionTable {
   readonly family: IpFamily;
   /** The policies of the namespace. */
   readonly policies: readonly PolicyKey[];
-  /** Those of the namespace first. */
+  /** The groups of the namespace come first. */
   readonly groups: readonly TableGroup[];
   /** `ports[from][to]`, by place in {@linkcode groups}; absent between two other groups. */
   readonly ports: readonly (readonly (AllowedPorts | undefined)[])[];

@@ -28,6 +28,22 @@ export function contentId(text: string): string {
   return id;
 }
 
+/** Characters that are hashed without a pause. */
+const LENGTH_PER_STEP = 16_384;
+
+/** A name for a list of texts, as {@linkcode contentId}, in short steps. */
+export function* contentIdInSteps(texts: Iterable<string>): Generator<void, string, void> {
+  let [digests, part] = ["", ""];
+  for (const text of texts) {
+    part += `${text.length} ${text}`;
+    if (part.length < LENGTH_PER_STEP) continue;
+    digests += contentId(part);
+    part = "";
+    yield;
+  }
+  return contentId(`${digests} ${part}`);
+}
+
 /** The SHA-256 (FIPS 180-4) of bytes, as eight words of 32 bits. */
 export function sha256(bytes: Uint8Array): Uint32Array {
   const padded = new Uint8Array(((bytes.length + 8 >> 6) + 1) * 64);

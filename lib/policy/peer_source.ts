@@ -10,10 +10,11 @@ import {
   nestBlocks,
   type NestedBlocks,
 } from "../net/nested_blocks.ts";
-import { contentId } from "./content_id.ts";
+import { atOnce } from "../net/steps.ts";
+import { contentId, contentIdInSteps } from "./content_id.ts";
 import { EVERYTHING, type Labels, type LabelSelector, matchesLabels } from "./label_selector.ts";
 import type { PeerSetId, PodPort } from "./policy_plan.ts";
-import { addressesIn, findPort, type NamedPort, type PolicyPod } from "./policy_pod.ts";
+import { addressesIn, findPorts, type NamedPort, type PolicyPod } from "./policy_pod.ts";
 
 /** Pods of one namespace, or of those that a selector matches. */
 export interface PodQuery {
@@ -40,7 +41,9 @@ export type PeerSource =
 export interface BlocksSource {
   readonly kind: "blocks";
   readonly id: PeerSetId;
+  /** Expanded when it is first asked for, unless that was done in steps. */
   readonly members: NestedBlocks;
+  expandInSteps(): Generator<void, NestedBlocks, void>;
 }
 
 /** A source whose members follow pods. */
@@ -65,13 +68,19 @@ export function podsSource(query: PodQuery): PeerSource {
 }
 
 /** Blocks of one family, each without its own exceptions. */
-export function blocksSource(blocks: readonly BlockWithExceptions[]): BlocksSource {
+export function* blocksSource(
+  blocks: readonly BlockWithExceptions[],
+): Generator<void, BlocksSource, void> {
+  const id = yield* contentIdInSteps(textsOf(blocks));
   let members: NestedBlocks | undefined;
   return {
     kind: "blocks",
-    id: idOf(["blocks", ...blocksText(blocks)]),
+    id: id as PeerSetId,
     get members() {
-      return members ??= nestBlocks(blocks);
+      return members ??= atOnce(nestBlocks(blocks));
+    },
+    *expandInSteps() {
+      return members ??= yield* nestBlocks(blocks);
     },
   };
 }
@@ -114,11 +123,11 @@ export function membersOf(
   const { names, within } = source;
   const isWithin = (address: IpAddress) =>
     within === undefined || BlockMatcher.of(within.members).contains(address);
+  const ports = findPorts(pod, names);
   return addresses.filter(isWithin).flatMap((address) =>
-    names.flatMap((name) => {
-      const port = findPort(pod, name);
-      return port === undefined ? [] : [{ address, protocol: name.protocol, port }];
-    })
+    ports.flatMap((port, index) =>
+      port === undefined ? [] : [{ address, protocol: names[index]!.protocol, port }]
+    )
   );
 }
 
@@ -128,8 +137,11 @@ function queryText({ scope, pods }: PodQuery): readonly string[] {
     : ["namespaces", scope.selector.text, pods.text];
 }
 
-function blocksText(blocks: readonly BlockWithExceptions[]): readonly string[] {
-  return blocks.map(({ cidr, except }) => [cidr, ...[...except].sort()].join(" ")).sort();
+function* textsOf(blocks: readonly BlockWithExceptions[]): Generator<string, void, void> {
+  for (const { cidr, except } of blocks) {
+    yield cidr;
+    for (const each of except) yield `!${each}`;
+  }
 }
 
 function idOf(content: unknown): PeerSetId {

@@ -1,7 +1,7 @@
 /**
  * NetworkPolicies, parsed once: what they isolate, and rules ready for plans.
  *
- * What cannot be understood allows nothing, and the pods stay isolated.
+ * Parts that are not understood allow nothing, and the pods stay isolated.
  *
  * @module
  */
@@ -10,6 +10,7 @@ import type { NetworkPolicy, NetworkPolicyPeer } from "../api/kinds/network_poli
 import type { ObjectProblem } from "../api/problem.ts";
 import { ProblemCollector } from "../api/problem_collector.ts";
 import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
+import { atOnce } from "../net/steps.ts";
 import { type LabelSelector, parseLabelSelector } from "./label_selector.ts";
 import { ALL_PODS, type PeerSource, podPortsSource } from "./peer_source.ts";
 import { type FamilyPeers, isWhole, parsePolicyPeers, peersInFamily } from "./policy_peers.ts";
@@ -22,11 +23,9 @@ import { parsePolicyPorts, type PolicyPorts } from "./policy_ports.ts";
 interface PolicyHead {
   readonly key: PolicyKey;
   readonly namespace: string;
-  /** Its time of creation. */
   readonly created: string | undefined;
   readonly podSelector: LabelSelector;
   readonly directions: readonly Direction[];
-  /** The parts that count in the budget of its namespace. */
   readonly parts: number;
   readonly problems: readonly ObjectProblem[];
 }
@@ -40,6 +39,12 @@ interface PolicyBody {
 
 /** A policy. Its rules are read when they are first asked for. */
 export class Policy {
+  readonly key: PolicyKey;
+  readonly namespace: string;
+  readonly created: string | undefined;
+  readonly podSelector: LabelSelector;
+  /** The parts that count in the budget of its namespace. */
+  readonly parts: number;
   readonly #object: NetworkPolicy;
   readonly #head: PolicyHead;
   readonly #reading: Generator<void, PolicyBody, void>;
@@ -47,6 +52,11 @@ export class Policy {
 
   /** Without room in the budget of its namespace, a policy isolates its pods and allows nothing. */
   private constructor(object: NetworkPolicy, head: PolicyHead, { isAdmitted = true } = {}) {
+    this.key = head.key;
+    this.namespace = head.namespace;
+    this.created = head.created;
+    this.podSelector = head.podSelector;
+    this.parts = head.parts;
     this.#object = object;
     this.#head = head;
     this.#reading = readBody(object.spec, { head, isAdmitted });
@@ -60,26 +70,6 @@ export class Policy {
   /** The same policy, inside the budget of its namespace or outside. */
   withAdmission(isAdmitted: boolean): Policy {
     return new Policy(this.#object, this.#head, { isAdmitted });
-  }
-
-  get key(): PolicyKey {
-    return this.#head.key;
-  }
-
-  get namespace(): string {
-    return this.#head.namespace;
-  }
-
-  get created(): string | undefined {
-    return this.#head.created;
-  }
-
-  get parts(): number {
-    return this.#head.parts;
-  }
-
-  get podSelector(): LabelSelector {
-    return this.#head.podSelector;
   }
 
   /** Absent = the policy does not isolate in that direction. */
@@ -107,7 +97,7 @@ export class Policy {
   }
 
   get #whole(): PolicyBody {
-    return this.#body ?? finish(this.readInSteps());
+    return this.#body ?? atOnce(this.readInSteps());
   }
 }
 
@@ -211,13 +201,13 @@ function* familyRules(
   const found: Record<IpFamily, ParsedRule[]> = { IPv4: [], IPv6: [] };
   for (const [index, rule] of raw.entries()) {
     const path = `spec.${direction}[${index}]`;
-    const ports = parsePolicyPorts(rule.ports, { path: `${path}.ports`, problems });
+    const ports = yield* parsePolicyPorts(rule.ports, { path: `${path}.ports`, problems });
     const place = { path: `${path}.${direction === "ingress" ? "from" : "to"}`, problems };
     yield;
     const peers = yield* parsePolicyPeers(rule.peers, { namespace, place });
     if (!isWhole(rule, { path, problems }) || ports?.isNothing) continue;
     for (const family of IP_FAMILIES) {
-      const own = peers && peersInFamily(peers, family);
+      const own = peers && (yield* peersInFamily(peers, family));
       const parts = direction === "ingress" ? ingressParts(own, ports) : egressParts(own, ports);
       for (const { peers: sources, ...part } of parts) {
         if (sources?.length === 0) continue;
@@ -275,11 +265,3 @@ const TOO_LARGE = `The policy has more than ${MOST_POLICY_PARTS} ${COUNTED}: ` +
 const NO_ROOM =
   `The policies of the namespace have more than ${MOST_NAMESPACE_PARTS} ${COUNTED}: ` +
   "this policy, one of the newest, isolates its pods and allows nothing; remove or shorten some";
-
-/** Does all steps at once. */
-function finish<T>(steps: Generator<void, T, void>): T {
-  for (;;) {
-    const { done, value } = steps.next();
-    if (done) return value;
-  }
-}

@@ -66,17 +66,22 @@ export function* parsePolicyPeers(
     const query = selects && parseQuery(peer, { namespace, place: at });
     if (query) queries.push(query);
   }
-  return { queries, sources: queries.map(podsSource), blocks };
+  const sources: PeerSource[] = [];
+  for (const query of queries) {
+    sources.push(podsSource(query));
+    yield;
+  }
+  return { queries, sources, blocks };
 }
 
 /** Returns the peers of one family. */
-export function peersInFamily(
+export function* peersInFamily(
   { queries, sources, blocks }: PolicyPeers,
   family: IpFamily,
-): FamilyPeers {
+): Generator<void, FamilyPeers, void> {
   const own = blocks.filter(({ cidr }) => cidrFamilyOf(cidr) === family);
   if (own.length === 0) return { queries, sources };
-  const source = blocksSource(own);
+  const source = yield* blocksSource(own);
   return { queries, blocks: source, sources: [...sources, source] };
 }
 

@@ -76,7 +76,7 @@ export interface RuleList {
 /** A pod of this node, or of another one where a plan includes those. */
 export interface PodPlan {
   readonly key: PodKey;
-  /** Those of this IP family, sorted. Never empty. No other pod of the plan has any of them. */
+  /** The addresses of this IP family, sorted. Never empty. No other pod of the plan has any of them. */
   readonly addresses: readonly IpAddress[];
   /** Absent = not isolated in that direction. */
   readonly ingress?: RuleListId;
@@ -99,9 +99,9 @@ export interface PolicyPlan {
   readonly deny: DenySettings;
   /** All local pods with an address in this family. Pods of the host's network are not in it. */
   readonly pods: ReadonlyMap<PodKey, PodPlan>;
-  /** Those that some pod has. */
+  /** The lists that some pod has. */
   readonly lists: ReadonlyMap<RuleListId, RuleList>;
-  /** Those that some list names. */
+  /** The sets that some list names. */
   readonly peers: ReadonlyMap<PeerSetId, PeerSet>;
   /**
    * Ranges in which an address that no pod in {@linkcode pods} has is cut off from all but the node:

@@ -3,8 +3,11 @@
  *
  * @module
  */
+import type { ObjectProblem } from "../api/problem.ts";
+import { ProblemCollector } from "../api/problem_collector.ts";
 import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
+import { atOnce } from "../net/steps.ts";
 import { matchesLabels } from "./label_selector.ts";
 import { LivePeerSets, type PeerEvents } from "./live_peer_sets.ts";
 import type { NamespaceLabels } from "./peer_source.ts";
@@ -23,7 +26,7 @@ import type {
 } from "./policy_plan.ts";
 import { addressesIn, newerPod, type PolicyPod } from "./policy_pod.ts";
 import type { PolicyState, PolicyStateListener } from "./policy_state.ts";
-import { RuleListCache, type SourcedRuleList } from "./rule_lists.ts";
+import { MOST_RULES, RuleListCache, type SourcedRuleList } from "./rule_lists.ts";
 
 /** The inputs of a plan besides the cluster. */
 export interface PolicyPlanOptions {
@@ -75,6 +78,7 @@ export class PolicyPlanner implements PolicyStateListener {
   #events = noEvents();
   readonly #pending = new PendingPolicyChanges();
   readonly #peers: LivePeerSets;
+  readonly #problems: ObjectProblem[] = [];
   readonly #pods = new Map<PodKey, PodPlan>();
   readonly #lists = new Map<RuleListId, RuleList>();
   readonly #usedLists = new Map<RuleListId, UsedList>();
@@ -114,11 +118,7 @@ export class PolicyPlanner implements PolicyStateListener {
    * more than one where they concern the same pods, as in a first listing of policies.
    */
   update(): PolicyPlanChanges {
-    const steps = this.updateInSteps();
-    for (;;) {
-      const { done, value } = steps.next();
-      if (done) return value;
-    }
+    return atOnce(this.updateInSteps());
   }
 
   /**
@@ -129,7 +129,7 @@ export class PolicyPlanner implements PolicyStateListener {
     const { pods, policies } = this.#events;
     for (const policy of policies) yield* policy.readInSteps();
     yield* this.#peers.updateInSteps(this.#events);
-    const affected = this.#selectedBy(policies);
+    const affected = yield* this.#selectedBy(policies);
     for (const [key, previous] of pods) {
       if (previous === undefined) continue;
       yield;
@@ -163,6 +163,11 @@ export class PolicyPlanner implements PolicyStateListener {
     return this.#pending.take();
   }
 
+  /** The problems that updates found since the last call: pods with too many rules. */
+  takeProblems(): readonly ObjectProblem[] {
+    return this.#problems.splice(0);
+  }
+
   /** Takes back the changes of an update that no data plane could apply. */
   putBack(changes: PolicyPlanChanges): void {
     this.#pending.putBack(changes);
@@ -180,14 +185,15 @@ export class PolicyPlanner implements PolicyStateListener {
     for (const policy of policies) this.#events.policies.add(policy);
   }
 
-  /** The planned pods that any of the policies selects. */
-  #selectedBy(policies: ReadonlySet<Policy>): Set<PodKey> {
+  /** Returns the planned pods that any of the policies selects. */
+  *#selectedBy(policies: ReadonlySet<Policy>): Generator<void, Set<PodKey>, void> {
     const byNamespace = Map.groupBy(policies, ({ namespace }) => namespace);
     const found = new Set<PodKey>();
     for (const key of this.#plannedPods) {
       const pod = this.#state.pods.get(key);
       if (pod === undefined) continue;
       const own = byNamespace.get(pod.namespace) ?? [];
+      yield;
       if (own.some((policy) => matchesLabels(policy.podSelector, pod.labels))) found.add(key);
     }
     return found;
@@ -274,13 +280,24 @@ export class PolicyPlanner implements PolicyStateListener {
     const policies = this.#state.policiesOf(pod);
     for (const policy of policies) yield* policy.readInSteps();
     const { family } = this.#options;
-    const [ingress, egress] = DIRECTIONS.map((direction) =>
-      this.#cache.listOf(policies, { pod, direction, family })
-    );
+    yield;
+    const ingress = yield* this.#cache.listOf(policies, { pod, direction: "ingress", family });
+    const egress = yield* this.#cache.listOf(policies, { pod, direction: "egress", family });
+    for (const made of [ingress, egress]) if (made?.excess) this.#noteExcess(pod.key, made);
     return {
       ingress: ingress && (yield* this.#acquireList(ingress)),
       egress: egress && (yield* this.#acquireList(egress)),
     };
+  }
+
+  #noteExcess(key: PodKey, { list: { direction, policies }, excess }: SourcedRuleList): void {
+    const problems = new ProblemCollector("Pod", key);
+    const value = `${excess} of ${policies.length} policies, the first is ${policies[0]}`;
+    const message =
+      `More than ${MOST_RULES} rules, one for each set of peers, apply to the pod: it ` +
+      "is isolated and they allow nothing; merge rules or peers";
+    problems.report(`${direction} rules`, value, message);
+    this.#problems.push(...problems.problems);
   }
 
   *#acquireList(made: Omit<UsedList, "uses">): Generator<void, UsedList, void> {
@@ -295,6 +312,8 @@ export class PolicyPlanner implements PolicyStateListener {
     this.#pending.markList(made.id);
     for (const source of made.sources) {
       yield;
+      if (source.kind === "blocks") yield* source.expandInSteps();
+      else if (source.kind === "pod-ports") yield* source.within?.expandInSteps() ?? [];
       this.#peers.acquire(source);
     }
     return added;

@@ -58,15 +58,22 @@ export function addressesIn(pod: PolicyPod, family: IpFamily): readonly IpAddres
 }
 
 /**
- * The port that a name stands for in a pod. As for Services, the first container that has it counts,
- * then sidecars. `undefined` = the pod has no such port, so that nothing matches.
+ * The ports that names stand for in a pod, in the order of the names. As for Services, the first
+ * container that has a name counts, then sidecars. `undefined` = the pod has no such port, so that
+ * nothing matches. The cost is that of names and ports together.
  */
-export function findPort({ object }: PolicyPod, { protocol, name }: NamedPort): Port | undefined {
-  for (const port of portsOf(object)) {
-    if (port.name !== name || tryParseProtocol(port.protocol) !== protocol) continue;
-    return tryParsePort(port.containerPort);
+export function findPorts(
+  { object }: PolicyPod,
+  names: readonly NamedPort[],
+): readonly (Port | undefined)[] {
+  if (names.length === 0) return [];
+  const ports = new Map<string, Port | undefined>();
+  for (const { name, protocol, containerPort } of portsOf(object)) {
+    if (name === undefined) continue;
+    const key = `${tryParseProtocol(protocol)} ${name}`;
+    if (!ports.has(key)) ports.set(key, tryParsePort(containerPort));
   }
-  return undefined;
+  return names.map(({ protocol, name }) => ports.get(`${protocol} ${name}`));
 }
 
 /** The later one of two pods with one address: the other is about to end. The key decides within a second. */

@@ -1,7 +1,7 @@
 import { assertEquals, assertStrictEquals } from "@std/assert";
 import { podKey, testPod } from "../../tests/support/builders/policy_objects.ts";
 import type { Pod } from "../api/kinds/pod.ts";
-import { findPort, parsePod } from "./policy_pod.ts";
+import { findPorts, parsePod } from "./policy_pod.ts";
 import { PolicyState } from "./policy_state.ts";
 
 const port = (name: string, containerPort: number, protocol?: string) => ({
@@ -34,12 +34,14 @@ const PORTS = [
   { name: "sidecar", protocol: "TCP", found: 91 },
   { name: "init", protocol: "TCP", found: undefined },
   { name: "", protocol: "TCP", found: undefined },
+  // A port without a name is not the one of this name.
+  { name: "undefined", protocol: "TCP", found: undefined },
 ] as const;
 
 for (const { name, protocol, found } of PORTS) {
-  Deno.test(`findPort() finds ${found ?? "nothing"} for ${protocol} '${name}'`, () => {
+  Deno.test(`findPorts() finds ${found ?? "nothing"} for ${protocol} '${name}'`, () => {
     assertEquals<number | undefined>(
-      findPort(parsePod(podKey("x/a"), POD)!, { name, protocol }),
+      findPorts(parsePod(podKey("x/a"), POD)!, [{ name, protocol }])[0],
       found,
     );
   });

@@ -59,6 +59,15 @@ Deno.test("Policy.of() makes no more of exceptions than they are", () => {
   assertEquals(peer?.kind === "blocks" && peer.members.size, 129);
 });
 
+Deno.test("Policy.of() lets a rule with too many ports match nothing, and reads the others", () => {
+  const ports = Array.from({ length: 5_000 }, (_, index) => ({ port: index + 1 }));
+  const { rules, problems } = policy({ podSelector: {}, ingress: [{ ports }, { ports: [{}] }] });
+  assertEquals(rules.ingress!.IPv4.map(({ index }) => index), [1]);
+  assertEquals(problems.map(({ path, value }) => `${path} ${value}`), [
+    "spec.ingress[0].ports 5000",
+  ]);
+});
+
 Deno.test("Policy.of() merges ports and sorts names", () => {
   const ports = [
     { port: 82 },

@@ -158,7 +158,7 @@ export function contestedItems(
   });
 }
 
-/** Why an address and port of the node are no Service's. */
+/** Returns the reason why no Service can own an address and port of the node. */
 export function ownPortText(port: Port, { server }: { readonly server: string }): string {
   return `port ${port} of this node is kube-relay's ${server}`;
 }

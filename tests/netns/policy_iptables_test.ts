@@ -6,6 +6,7 @@ import { type CommandRunner, systemCommandRunner } from "../../lib/os/command_ru
 import { program } from "../support/requirement.ts";
 import type { Namespace } from "../support/stages/netns.ts";
 import type { PolicyDataPlaneFactory } from "../support/stages/policy_scene.ts";
+import { testPolicyAttacks } from "./policy_attacks.ts";
 import { type AlteredPlace, testPolicyInTheKernel } from "./policy_kernel.ts";
 import { testPolicyOnTheWire } from "./policy_wire.ts";
 
@@ -84,6 +85,14 @@ async function alter(
     await namespace.output("ipset", ["flush", name]);
     assertEquals(await repair(`flush of ${name}`), 2);
   }
+  // What is an exception becomes a part of the set.
+  const own = `KUBE-RELAY-${family === "IPv4" ? 4 : 6}P-`;
+  const exceptions = (await namespace.output("ipset", ["save"])).split("\n")
+    .filter((line) => line.startsWith(`add ${own}`) && line.endsWith(" nomatch"));
+  assertEquals(exceptions.length, 1);
+  const [, set = "", block = ""] = exceptions[0]!.split(" ");
+  await namespace.output("ipset", ["add", set, block, "-exist"]);
+  assertEquals(await repair(`${block} of ${set}`), 1);
 }
 
 for (const variant of VARIANTS) {
@@ -103,6 +112,7 @@ for (const variant of VARIANTS) {
     },
     remains: ({ cluster: { node } }) => remains(node),
   });
+  testPolicyAttacks({ name, requirements, make });
   testPolicyInTheKernel({
     ...{ name, requirements, make, remains },
     alter: (place) => alter(variant, place),

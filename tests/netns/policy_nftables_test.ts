@@ -3,6 +3,7 @@ import { createNftablesPolicyDataPlane } from "../../backends/policy/nftables/da
 import { program } from "../support/requirement.ts";
 import type { Namespace } from "../support/stages/netns.ts";
 import { loadNftables } from "../support/stages/nftables_tools.ts";
+import { testPolicyAttacks } from "./policy_attacks.ts";
 import { testPolicyInTheKernel } from "./policy_kernel.ts";
 import { testPolicyOnTheWire } from "./policy_wire.ts";
 
@@ -58,3 +59,5 @@ testPolicyInTheKernel({
     }
   },
 });
+
+testPolicyAttacks(TESTED);

@@ -5,6 +5,7 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import type { PolicyTool } from "../../lib/app/policy/policy_backend.ts";
 import { ADDRESSES, OTHER_NODE } from "../support/builders/address_plan.ts";
 import { replaceFile } from "../support/builders/kubeconfig_file.ts";
 import { manifestText } from "../support/builders/raw_objects.ts";
@@ -133,38 +134,49 @@ Deno.test({
   },
 });
 
-Deno.test({
-  name: "policies move from nftables to iptables without a gap, and leave nothing behind",
-  ignore: ignore || isMissing("policies by iptables", [program("iptables"), program("ipset")]),
-  async fn() {
-    await using scene = await RelayScene.create();
-    await scene.write(webServices(), webSlices("a1"));
-    await writePolicies(scene, onlyFrom("local"));
-    const first = scene.start(["--mode=userspace", "--network-policy"]);
-    const remote = ProbeClient.start(scene.cluster.remotePodClient);
-    await becomes(remote, DIRECT, "refused");
-    assertEquals(await first.stop(), 0);
+/** What a tool holds of policies on the node, in both families. */
+async function remainsOf(scene: RelayScene, tool: PolicyTool): Promise<readonly string[]> {
+  if (tool === "nftables") return await policyTables(scene);
+  const { node } = scene.cluster;
+  const texts = await Promise.all([
+    node.output("iptables-save", []),
+    node.output("ip6tables-save", []),
+    node.output("ipset", ["list", "-n"]),
+  ]);
+  return texts.join("\n").split("\n").filter((line) => /KUBE-RELAY-(POLICY|[46])/.test(line));
+}
 
-    const second = scene.start([
-      ...["--mode=userspace", "--network-policy", "--network-policy-mode=iptables"],
-    ]);
-    const answers = new Set<string>();
-    await eventually("the tables of nftables are gone", async () => {
+for (const [former, next] of [["nftables", "iptables"], ["iptables", "nftables"]] as const) {
+  Deno.test({
+    name: `policies move from ${former} to ${next} without a gap, and leave nothing behind`,
+    ignore: ignore || isMissing("policies by iptables", [program("iptables"), program("ipset")]),
+    async fn() {
+      await using scene = await RelayScene.create();
+      await scene.write(webServices(), webSlices("a1"));
+      await writePolicies(scene, onlyFrom("local"));
+      const start = (tool: PolicyTool) =>
+        scene.start(["--mode=userspace", "--network-policy", `--network-policy-mode=${tool}`]);
+      const first = start(former);
+      const remote = ProbeClient.start(scene.cluster.remotePodClient);
+      await becomes(remote, DIRECT, "refused");
+      assertEquals(await first.stop(), 0);
+
+      const second = start(next);
+      const answers = new Set<string>();
+      await eventually(`the rules of ${former} are gone`, async () => {
+        answers.add(await remote.who(DIRECT));
+        return (await remainsOf(scene, former)).length === 0;
+      });
       answers.add(await remote.who(DIRECT));
-      return (await policyTables(scene)).length === 0;
-    });
-    answers.add(await remote.who(DIRECT));
-    assertEquals([...answers], ["refused"]);
-    await writePolicies(scene, onlyFrom("remote"));
-    await becomes(remote, DIRECT, "pod-a1");
-    assertEquals(await second.stop(), 0);
-    await scene.cleanup();
-    const rules = await scene.cluster.node.output("iptables-save", []);
-    assertEquals(rules.split("\n").filter((line) => /policy|RELAY-P/i.test(line)), []);
-    const sets = await scene.cluster.node.output("ipset", ["list", "-n"]);
-    assertEquals(sets.trim(), "");
-  },
-});
+      assertEquals([...answers], ["refused"]);
+      await writePolicies(scene, onlyFrom("remote"));
+      await becomes(remote, DIRECT, "pod-a1");
+      assertEquals(await second.stop(), 0);
+      await scene.cleanup();
+      assertEquals(await remainsOf(scene, next), []);
+    },
+  });
+}
 
 Deno.test({
   name: "policies stay in force after kill -9, a restart and a stop, and go with --cleanup",

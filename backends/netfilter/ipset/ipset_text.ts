@@ -67,7 +67,12 @@ export function addLine(name: string, entry: string): string {
 
 /** The line that deletes an entry, which may no longer exist. It takes no options of the entry. */
 export function deleteLine(name: string, entry: string): string {
-  return `del ${name} ${entry.replace(NO_MATCH, "")} -exist`;
+  return `del ${name} ${entryKey(entry)} -exist`;
+}
+
+/** An entry without its option. A set has at most one entry of each key. */
+export function entryKey(entry: string): string {
+  return entry.replace(NO_MATCH, "");
 }
 
 /**

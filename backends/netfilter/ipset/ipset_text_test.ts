@@ -6,6 +6,7 @@ import {
   addLine,
   createLine,
   createOptions,
+  deleteLine,
   normalEntry,
   normalOptions,
   readIpsetSave,
@@ -49,6 +50,17 @@ Deno.test("readIpsetSave() parses the output of createLine() and addLine()", () 
   }
   const sets = read(`create X hash:ip family inet\n${addLine("X", "10.0.0.1")}\n`);
   assertEquals([...sets.get("X")?.entries ?? []], ["10.0.0.1"]);
+});
+
+Deno.test("entries that are taken out of a block are read as they are added, and deleted by their block", () => {
+  const entries = ["10.0.0.0/8", "10.1.0.0/16 nomatch", "10.1.0.7"];
+  const lines = entries.map((entry) => addLine("X", entry));
+  assertEquals(lines[1], "add X 10.1.0.0/16 nomatch -exist");
+  const sets = read(
+    `create X hash:net family inet\n${lines.join("\n")}\nadd X FD00:0::/16 nomatch\n`,
+  );
+  assertEquals([...sets.get("X")?.entries ?? []], [...entries, "fd00::/16 nomatch"]);
+  assertEquals(deleteLine("X", "10.1.0.0/16 nomatch"), "del X 10.1.0.0/16 -exist");
 });
 
 Deno.test("readIpsetSave() never throws", () => {

@@ -41,7 +41,8 @@ const JUDGE = ["--check", CODE_FLAG, "-f", "-"];
  * listing of some hundred elements takes several messages, and each of them skips as many elements as
  * were sent before. So a resize between two messages repeats some elements and leaves as many out.
  * Neither the generation of the rules nor nft notices (seen with Linux 6.18 and nft 1.0.6 on a busy
- * machine).
+ * machine). A listing may also end early: it then lacks the rules of the last chains. This cannot be
+ * noticed here, so callers trust a difference only if a second listing has it too.
  */
 const MAX_READINGS = 5;
 

@@ -220,6 +220,15 @@ Deno.test("walkIptables() looks packets up in sets of every type", () => {
   }
 });
 
+Deno.test("walkIptables() goes by the smallest block of a set that has an address", () => {
+  const entries = ["172.16.0.0/12", "172.30.0.0/16 nomatch", "172.30.0.0/24", "172.30.0.1 nomatch"];
+  const rules = { "nat PREROUTING": ["-m set --match-set X dst -j DROP"] };
+  for (const [count, verdict] of entries.map((_, index) => [index + 1, index % 2 === 0] as const)) {
+    const found = balance({ rules, sets: { X: entries.slice(0, count).toReversed() } });
+    assertEquals(found, [verdict ? "DROP 1.00" : "ACCEPT 1.00"], `${count} entries`);
+  }
+});
+
 Deno.test("walkIptables() names a return by a set, which spares a packet the rest of the chain", () => {
   const rules = {
     "filter FORWARD": ["-j KUBE-A"],

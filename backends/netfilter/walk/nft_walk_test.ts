@@ -109,6 +109,22 @@ Deno.test("walkNft() finds a key in a range that a set holds", () => {
   assertEquals(trace(table, { source: parseIpAddress("10.9.0.1") }), ["DROP 1.00"]);
 });
 
+Deno.test("walkNft() finds an address between two others that a set holds", () => {
+  const rules = ["ip saddr @peers accept", "drop"];
+  for (
+    const [key, verdict] of [
+      ["10.0.0.7-10.0.0.9", "ACCEPT"],
+      ["9.255.255.255-10.0.0.10", "ACCEPT"],
+      ["10.0.0.9", "ACCEPT"],
+      ["10.0.0.10-10.0.0.90", "DROP"],
+      ["10.0.0.1-10.0.0.8", "DROP"],
+    ] as const
+  ) {
+    const table = tableOf({ "prerouting -100": rules }, { peers: { [key]: "" } });
+    assertEquals(trace(table), [`${verdict} 1.00`], key);
+  }
+});
+
 const CLIENT = "meta priority and 0xbfff8000 . ip saddr";
 const STICKY = tableOf({
   "prerouting -100": [

@@ -18,7 +18,7 @@ import type {
 import { messageOf } from "../../../lib/log/message_of.ts";
 import { inSteps } from "../../netfilter/in_steps.ts";
 import { readSets, restoreSets } from "../../netfilter/ipset/ipset_runner.ts";
-import { normalOptions, type SavedSet } from "../../netfilter/ipset/ipset_text.ts";
+import { entryKey, normalOptions, type SavedSet } from "../../netfilter/ipset/ipset_text.ts";
 import type { IptablesRunner } from "../../netfilter/iptables/iptables_runner.ts";
 import { BatchRefusal } from "../../netfilter/tool_batch.ts";
 import type { PolicyDifference } from "../policy_data_plane.ts";
@@ -120,7 +120,7 @@ export class PolicyWriter implements PolicyRuleWriter {
     return { builtIn, chains: own, sets: sets.value };
   }
 
-  /** What the kernel refuses of some policies delays no other one. */
+  /** Writes the changes of a plan. A refusal of some policies does not delay others. */
   async write(
     plan: PolicyPlan,
     { changes, counts }: {
@@ -181,8 +181,10 @@ export class PolicyWriter implements PolicyRuleWriter {
           if (!there.entries.has(entry)) steps.addEntry(set.name, entry);
           if (++count % ITEMS_PER_STEP === 0) yield;
         }
+        // An entry that is only added with another option takes the place of the one that is there.
+        const keys = new Set([...wanted].map(entryKey));
         for (const entry of there.entries) {
-          if (!wanted.has(entry)) steps.deleteEntry(set.name, entry);
+          if (!keys.has(entryKey(entry))) steps.deleteEntry(set.name, entry);
           if (++count % ITEMS_PER_STEP === 0) yield;
         }
       }

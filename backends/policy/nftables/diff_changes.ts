@@ -40,6 +40,8 @@ import { type Part, writeList } from "./wanted_table.ts";
 
 /** Sets and lists between two pauses. */
 const PARTS_PER_STEP = 128;
+/** Keys of one set between two pauses. */
+const KEYS_PER_STEP = 512;
 
 /** Returns the difference between a known table and the plan. The cost depends on the changes. */
 export function* diffChanges(
@@ -50,7 +52,7 @@ export function* diffChanges(
   const draft = new ChangesDraft(plan, applied, refused);
   let seen = 0;
   for (const id of new Set([...changes.peers, ...applied.leftOutPeers(plan)])) {
-    draft.takePeers(id);
+    yield* draft.takePeers(id);
     if (++seen % PARTS_PER_STEP === 0) yield;
   }
   for (const [id, change] of changes.members) {
@@ -104,7 +106,7 @@ class ChangesDraft {
     else note(this.#added, { element, owner });
   }
 
-  takePeers(id: PeerSetId): void {
+  *takePeers(id: PeerSetId): Generator<void> {
     const set = this.#plan.peers.get(id);
     const name = peersName(id);
     const isThere = this.#applied.peers.has(id);
@@ -118,7 +120,11 @@ class ChangesDraft {
     if (isThere) this.#emptied.push(name);
     else this.#declared.push(name);
     this.#peers.push([id, true]);
-    for (const key of peerKeys(set)) this.#add({ container: name, key }, name);
+    let seen = 0;
+    for (const key of peerKeys(set)) {
+      this.#add({ container: name, key }, name);
+      if (++seen % KEYS_PER_STEP === 0) yield;
+    }
   }
 
   takeMembers(id: PeerSetId, { added, removed }: PeerSetChange): void {

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { sortInSteps } from "../../../lib/net/steps.ts";
 import type {
   PeerSet,
   PeerSetId,
@@ -58,6 +59,8 @@ export interface WantedTable {
 
 /** Members between two pauses: well under a millisecond. */
 const MEMBERS_PER_STEP = 2_000;
+/** Keys of one set between two pauses: each is spelled from a range. */
+const KEYS_PER_STEP = 512;
 
 /** Spells a list, without what is in quarantine. */
 export function writeList(
@@ -108,7 +111,7 @@ export function* wantedTable(
   for (const [id, set] of sorted(plan.peers)) {
     if (refused.has(peersName(id))) continue;
     peers.add(id);
-    addSet(peersName(id), peersContainer(set, plan.family), sortedKeys(set));
+    addSet(peersName(id), peersContainer(set, plan.family), yield* sortedKeys(set));
     members += 1 + set.members.size;
     if (members >= MEMBERS_PER_STEP) yield void (members = 0);
   }
@@ -132,6 +135,12 @@ function sorted<K extends string, V>(map: ReadonlyMap<K, V>): readonly (readonly
   return [...map].sort(([left], [right]) => left < right ? -1 : 1);
 }
 
-function sortedKeys(set: PeerSet): readonly string[] {
-  return [...peerKeys(set)].sort();
+/** Ranges are spelled and sorted in steps: a set may have tens of thousands. */
+function* sortedKeys(set: PeerSet): Generator<void, readonly string[]> {
+  const keys: string[] = [];
+  for (const key of peerKeys(set)) {
+    keys.push(key);
+    if (keys.length % KEYS_PER_STEP === 0) yield;
+  }
+  return yield* sortInSteps(keys, (left, right) => left < right ? -1 : left > right ? 1 : 0);
 }

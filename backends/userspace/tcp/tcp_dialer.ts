@@ -12,7 +12,7 @@ interface DialRequest {
   readonly verdict: VerdictName;
   /** Address of the client, without its port. */
   readonly client: string;
-  /** Where it came in. */
+  /** The frontend at which it arrived. */
   readonly at: ServiceAddress;
 }
 

@@ -23,7 +23,7 @@ import type { InformerHandler } from "../../kube/informer.ts";
 import { type IpAddress, type IpFamily, tryParseIpAddress } from "../../net/ip_address.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
 import type { DeniedPackets } from "../../policy/inspect_policy_plan.ts";
-import { podKeyOf, policyKeyOf } from "../../policy/object_keys.ts";
+import type { PodKey, PolicyKey } from "../../policy/policy_plan.ts";
 import type { ControllerParts } from "../controllers.ts";
 import { answerPolicyDifference } from "../diff/compare_policy_rules.ts";
 import { policyRoutes } from "../explain/policy_questions.ts";
@@ -83,7 +83,7 @@ export class NetworkPolicyController implements Controller {
     const { state } = this.#inputs;
     const podHandler = this.#handler<Pod>((previous, current) => {
       this.#seen({ kind: "Pod", previous, current });
-      state.setPod(podKeyOf(current ?? previous!), current);
+      state.setPod(objectKey(current ?? previous!) as PodKey, current);
     });
     const namespaceHandler = this.#handler<Namespace>((previous, current) => {
       this.#seen({ kind: "Namespace", previous, current });
@@ -91,7 +91,7 @@ export class NetworkPolicyController implements Controller {
     });
     const policyHandler = this.#handler<NetworkPolicy>((previous, current) => {
       this.#seen({ kind: "NetworkPolicy", previous, current });
-      state.setPolicy(policyKeyOf(current ?? previous!), current);
+      state.setPolicy(objectKey(current ?? previous!) as PolicyKey, current);
     });
     informers.subscribe(POD, {}, podHandler);
     informers.subscribe(NAMESPACE, {}, namespaceHandler);

@@ -145,7 +145,8 @@ export class PolicyFamily {
       else this.#planned.delete(key);
     }
     const current = news.filter((policy) => inputs.state.policies.get(policy.key) === policy);
-    return { changes, problems: current.flatMap(({ problems }) => problems) };
+    const problems = current.flatMap(({ problems }) => problems);
+    return { changes, problems: [...problems, ...this.#planner.takeProblems()] };
   }
 
   /** Reads what an earlier run left. A host that is not ready for it must not keep Services from starting. */

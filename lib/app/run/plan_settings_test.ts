@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { agentPortsOf } from "./plan_settings.ts";
 
-/** What each IP family reserves on the node, as text. */
+/** Returns the reserved ports of each IP family on the node, as text. */
 function reserved(healthzBindAddress: string, metricsBindAddress: string) {
   const of = (family: "IPv4" | "IPv6") =>
     agentPortsOf({ healthzBindAddress, metricsBindAddress }, family)

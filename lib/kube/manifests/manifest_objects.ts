@@ -132,21 +132,26 @@ function collect(collecting: Collecting, { value, root, type, depth }: Found): v
   } else if (known === "refused") {
     outcomes.push({ outcome: "refused", id: undefined });
   } else {
-    const id = rawObjectId(known, value);
-    const report = new ObjectReport(place, id ?? known.kind);
-    const entry = readManifestObject(known, value, {
-      report,
-      strings: reading.strings,
-      isDetached: document.isJson,
-    });
-    if (entry) outcomes.push({ outcome: "read", entry });
-    else {
-      const rest = id !== undefined && known.restricts
-        ? readPartialObject(known, value, reading.strings)
-        : undefined;
-      outcomes.push({ outcome: "refused", id, rest });
-    }
+    outcomes.push(readKnown(known, value, { document, root, reading }));
   }
+}
+
+function readKnown(
+  spec: KindSpec,
+  value: unknown,
+  { document, root, reading: { problems, strings } }: Omit<Collecting, "outcomes"> & {
+    readonly root: FieldPath;
+  },
+): ManifestOutcome {
+  const id = rawObjectId(spec, value);
+  const report = new ObjectReport({ document, root, problems }, id ?? spec.kind);
+  const isDetached = document.isJson;
+  const entry = readManifestObject(spec, value, { report, strings, isDetached });
+  if (entry) return { outcome: "read", entry };
+  const rest = id !== undefined && spec.restricts
+    ? readPartialObject(spec, value, strings)
+    : undefined;
+  return { outcome: "refused", id, rest };
 }
 
 function knownKind(

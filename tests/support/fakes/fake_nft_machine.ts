@@ -17,6 +17,8 @@ export class FakeNftMachine {
   readonly packets = new Map<string, number>();
   /** So many listings to come repeat the first element of each set and map in place of the second. */
   tornListings = 0;
+  /** The number of listings to come that lack the rules of all chains after the first. */
+  cutListings = 0;
   /** Lines that the kernel refuses, and why. Those of the probe are judged too. */
   judge: (line: string) => string | undefined = () => undefined;
 
@@ -118,12 +120,16 @@ export class FakeNftMachine {
       const head = parts.map((part) => `\t\t${part}\n`).join("");
       return `\t${maps.has(container) ? "map" : "set"} ${container} {\n${head}${list}\t}\n\n`;
     });
-    return { stdout: `table ${name} {\n${containers.join("")}${this.#chains(name, true)}}\n` };
+    const isCut = this.cutListings > 0;
+    if (isCut) this.cutListings--;
+    const chains = this.#chains(name, true, isCut ? 1 : Infinity);
+    return { stdout: `table ${name} {\n${containers.join("")}${chains}}\n` };
   }
 
-  #chains(table: string, withRules: boolean): string {
+  #chains(table: string, withRules: boolean, withRulesTo = Infinity): string {
     const { chains, hooks } = this.tool.table(table);
-    return [...chains].map(([name, rules]) => {
+    return [...chains].map(([name, allRules], index) => {
+      const rules = index < withRulesTo ? allRules : [];
       const head = hooks.has(name) ? [hooks.get(name)?.replace(/^\{ (.*) ; \}$/, "$1;")] : [];
       const body = [...head, ...(withRules ? rules : [])].map((line) => `\t\t${line}\n`).join("");
       const handle = withRules ? "" : ` # handle ${this.tool.handles.get(`${table} ${name}`)}`;

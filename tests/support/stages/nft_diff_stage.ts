@@ -69,11 +69,13 @@ export class NftDiffStage {
 
   /** Returns a reading of the table. */
   reading(): TableReading {
-    const { chains, elements } = this.table;
+    const { chains, elements, hooks } = this.table;
+    const print = (name: string, rules: readonly string[]) =>
+      [hooks.get(name) ?? [], rules].flat().map((line) => `\t\t${line}\n`).join("");
     return {
       ...EMPTY_TABLE,
       declarations: new Map(elements.keys().map((name) => [name, ""])),
-      rules: new Map([...chains].map(([name, rules]) => [name, rules.join("\n")])),
+      rules: new Map([...chains].map(([name, rules]) => [name, print(name, rules)])),
       elements,
     };
   }

@@ -15,7 +15,7 @@ import type { Namespace } from "./netns.ts";
 import type { PolicyCaseNodes } from "./policy_case_scene.ts";
 import { clusterIpOf } from "./policy_case_services.ts";
 
-/** What a client reads from a connection that the relay closes at once. */
+/** The text that a client reads from a connection that the relay closes at once. */
 const CLOSED = "failed: the connection ended after ''";
 
 /** The nodes, each with a relay for each IP family. */

@@ -16,6 +16,7 @@ import type { NetworkPolicySpec } from "../../../lib/api/kinds/network_policy.ts
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { type CommandRunner, systemCommandRunner } from "../../../lib/os/command_runner.ts";
+import type { DeniedPackets } from "../../../lib/policy/inspect_policy_plan.ts";
 import { PolicyPlanner } from "../../../lib/policy/policy_planner.ts";
 import type { PolicyKey } from "../../../lib/policy/policy_plan.ts";
 import { PolicyState } from "../../../lib/policy/policy_state.ts";
@@ -166,8 +167,8 @@ export class PolicyScene implements AsyncDisposable {
   }
 
   /** The packets that were denied in IPv4 and in IPv6. */
-  async deniedPackets() {
-    const found = [];
+  async deniedPackets(): Promise<readonly DeniedPackets[]> {
+    const found: DeniedPackets[] = [];
     for (const dataPlane of this.#dataPlanes) found.push(await dataPlane.deniedPackets());
     return found;
   }

@@ -1,0 +1,100 @@
+/**
+ * The files of BIRD's configuration, which belong to kube-relay alone. Passwords have a file of their
+ * own, so the other one can be shown to users.
+ *
+ * @module
+ */
+import type { BgpPeer } from "../../lib/routing/bgp_plan.ts";
+import { messageOf } from "../../lib/log/message_of.ts";
+import { readTextUpTo } from "../../lib/os/read_text_up_to.ts";
+import { removeFile, replacePrivateFile } from "../../lib/os/replace_private_file.ts";
+import { OWNER_LINE } from "./bird_config.ts";
+import { passwordOf, quoted, SECRETS_ID } from "./bird_text.ts";
+
+/** 100,000 announced prefixes take 10 MB. */
+const LONGEST_CONFIGURATION = 256 * 1024 * 1024;
+const LONGEST_PASSWORD_FILE = 4_096;
+/** The kernel's limit for a key of TCP-MD5. */
+const LONGEST_PASSWORD = 80;
+
+/** A file that kube-relay owns. */
+export class OwnFile {
+  readonly path: string;
+
+  constructor(path: string) {
+    this.path = path;
+  }
+
+  /**
+   * Returns the text, or `undefined` if there is no such file. Throws an Error if another program or
+   * the administrator wrote it.
+   */
+  async read(): Promise<string | undefined> {
+    let text: string;
+    try {
+      text = await readTextUpTo(this.path, LONGEST_CONFIGURATION, { onlyFiles: true });
+    } catch (error) {
+      if (error instanceof Deno.errors.NotFound) return undefined;
+      throw new Error(`Cannot read ${this.path}: ${messageOf(error)}`, { cause: error });
+    }
+    if (text.startsWith(`${OWNER_LINE}\n`)) return text;
+    throw new Error(
+      `Cannot use ${this.path} for BIRD: kube-relay did not write it. ` +
+        "Remove it, or choose another path.",
+    );
+  }
+
+  /** Replaces the text at once, mode 0600; `undefined` removes the file. */
+  async write(text: string | undefined): Promise<void> {
+    if (text === undefined) return await removeFile(this.path);
+    const folder = this.path.slice(0, this.path.lastIndexOf("/")) || "/";
+    await Deno.mkdir(folder, { recursive: true, mode: 0o700 });
+    await replacePrivateFile(this.path, text);
+  }
+}
+
+/** The passwords of a plan's peers, as the text of the file that BIRD includes. */
+export interface Secrets {
+  /** Changes with every password. It is random: a hash would let others test guesses. */
+  readonly id: string;
+  readonly text: string;
+  /** Peers whose password cannot be used, by name, with the reason. */
+  readonly leftOut: ReadonlyMap<string, string>;
+}
+
+/** Reads the password files of peers. `former` is the text of the secrets file. */
+export async function readSecrets(
+  { random }: { readonly random: () => number },
+  { former, peers }: { readonly former: string | undefined; readonly peers: readonly BgpPeer[] },
+): Promise<Secrets> {
+  const leftOut = new Map<string, string>();
+  const lines: string[] = [];
+  for (const { name, passwordFile } of peers) {
+    if (passwordFile === undefined) continue;
+    try {
+      lines.push(`define ${passwordOf(name)} = ${quoted(await readPassword(passwordFile))};\n`);
+    } catch (error) {
+      const reason = messageOf(error);
+      leftOut.set(name, `Cannot use password file '${passwordFile}' of peer ${name}: ${reason}`);
+    }
+  }
+  const body = lines.join("");
+  const head = (id: string) => `${OWNER_LINE}\ndefine ${SECRETS_ID} = ${quoted(id)};\n`;
+  const [, formerId] = new RegExp(`^define ${SECRETS_ID} = "(\\w+)";$`, "m").exec(former ?? "") ??
+    [];
+  const id = formerId !== undefined && former === head(formerId) + body
+    ? formerId
+    : Math.floor(random() * 2 ** 48).toString(36);
+  return { id, text: head(id) + body, leftOut };
+}
+
+async function readPassword(file: string): Promise<string> {
+  const text = await readTextUpTo(file, LONGEST_PASSWORD_FILE, { onlyFiles: true });
+  const password = text.replace(/\r?\n$/, "");
+  const bytes = new TextEncoder().encode(password).length;
+  if (bytes === 0) throw new RangeError("it is empty");
+  if (bytes > LONGEST_PASSWORD) {
+    throw new RangeError(`the password has ${bytes} bytes; TCP-MD5 takes at most 80`);
+  }
+  return password;
+}

@@ -1,0 +1,69 @@
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { bgpPeer } from "../../tests/support/builders/bgp_plans.ts";
+import { withFolder } from "../../tests/support/with_folder.ts";
+import { OWNER_LINE } from "./bird_config.ts";
+import { OwnFile, readSecrets } from "./bird_files.ts";
+
+Deno.test("OwnFile.read() refuses a file that kube-relay did not write", () =>
+  withFolder(async (folder) => {
+    const file = new OwnFile(`${folder}/new/bird.conf`);
+    assertEquals(await file.read(), undefined);
+    await file.write(`${OWNER_LINE}\nrouter id 192.0.2.1;\n`);
+    assertEquals(await file.read(), `${OWNER_LINE}\nrouter id 192.0.2.1;\n`);
+    assertEquals((await Deno.stat(file.path)).mode! & 0o777, 0o600);
+    for (const text of ["", "router id 192.0.2.1;\n", ` ${OWNER_LINE}\n`, OWNER_LINE]) {
+      await Deno.writeTextFile(file.path, text);
+      await assertRejects(() => file.read(), Error, "kube-relay did not write it");
+    }
+    await file.write(undefined);
+    assertEquals(await file.read(), undefined);
+  }));
+
+/** Password files that cannot be used, and why. */
+const WRONG: readonly (readonly [content: string | undefined, reason: string])[] = [
+  [undefined, "No such file or directory"],
+  ["", "it is empty"],
+  ["\n", "it is empty"],
+  ["a".repeat(81), "the password has 81 bytes; TCP-MD5 takes at most 80"],
+  ['a"b', "a double quote or a control character, which BIRD cannot read"],
+  ["a\nb", "a double quote or a control character, which BIRD cannot read"],
+  ["a".repeat(5000), "it has more than 4096 bytes, which is the limit"],
+];
+
+for (const [content, reason] of WRONG) {
+  Deno.test(`readSecrets() leaves out a peer whose password file holds ${content?.slice(0, 5)}: ${reason}`, () =>
+    withFolder(async (folder) => {
+      const [good, wrong] = [`${folder}/good`, `${folder}/wrong`];
+      await Deno.writeTextFile(good, "fine\n");
+      if (content !== undefined) await Deno.writeTextFile(wrong, content);
+      const peers = [
+        bgpPeer("a", "192.0.2.2", { passwordFile: good }),
+        bgpPeer("b", "192.0.2.3", { passwordFile: wrong }),
+      ];
+      const { leftOut, text } = await readSecrets(Math, { former: undefined, peers });
+      assertEquals([...leftOut], [[
+        "b",
+        `Cannot use password file '${wrong}' of peer b: ${reason}`,
+      ]]);
+      assert(text.endsWith('define password_a = "fine";\n'), text);
+    }));
+}
+
+Deno.test("readSecrets() gives a new ID only to new passwords", () =>
+  withFolder(async (folder) => {
+    const passwordFile = `${folder}/password`;
+    const peers = [bgpPeer("a", "192.0.2.2", { passwordFile })];
+    let number = 0;
+    const random = () => ++number / 1000;
+    await Deno.writeTextFile(passwordFile, "one");
+    const first = await readSecrets({ random }, { former: undefined, peers });
+    const same = await readSecrets({ random }, { former: first.text, peers });
+    assertEquals(same, first);
+    await Deno.writeTextFile(passwordFile, "two");
+    const second = await readSecrets({ random }, { former: first.text, peers });
+    assert(second.id !== first.id);
+    // Also if a former password comes back.
+    await Deno.writeTextFile(passwordFile, "one");
+    const third = await readSecrets({ random }, { former: second.text, peers });
+    assert(third.id !== first.id && third.id !== second.id);
+  }));

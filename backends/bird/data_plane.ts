@@ -1,0 +1,203 @@
+/**
+ * BGP by a BIRD of its own. BIRD is a service besides kube-relay: sessions and routes stay while
+ * kube-relay restarts, and BIRD restarts gracefully by itself.
+ *
+ * @module
+ */
+import type { CleanupReport, DataPlane, SyncReport } from "../../lib/controller/data_plane.ts";
+import { SyncFailure } from "../../lib/controller/sync_failure.ts";
+import type { LogFields, Logger } from "../../lib/log/logger.ts";
+import { messageOf } from "../../lib/log/message_of.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import { connectUnix } from "../../lib/os/network.ts";
+import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
+import type { BgpPlan } from "../../lib/routing/bgp_plan.ts";
+import { type DriftFound, type DriftSubject, DriftWatch } from "../netfilter/drift_watch.ts";
+import { VerificationSchedule } from "../netfilter/verification_schedule.ts";
+import { type BgpItem, birdConfig } from "./bird_config.ts";
+import { BirdControl, type BirdControlDependencies } from "./bird_control.ts";
+import { type BgpSession, describeSession } from "./bird_status.ts";
+import { type BirdPaths, BirdWriter } from "./bird_writer.ts";
+import { cleanUpBird } from "./cleanup.ts";
+import { type BgpDifference, compareBird, readSentPrefixes, type SentPrefixes } from "./compare.ts";
+
+/** The edges of the data plane. */
+export interface BirdDependencies {
+  readonly clock: Clock;
+  readonly commands: CommandRunner;
+  readonly logger: Logger;
+  /** From 0 to 1, as `Math.random`. */
+  readonly random: () => number;
+  /** @default {the machine's Unix sockets} */
+  readonly connect?: BirdControlDependencies["connect"];
+}
+
+/** The settings of the data plane. */
+export interface BirdOptions {
+  readonly paths: BirdPaths;
+  /** Time between two looks for a BIRD that was restarted or changed, milliseconds. @default {5000} */
+  readonly pauseMs?: number;
+  /** @default {that of BirdControl} */
+  readonly timeoutMs?: number;
+}
+
+/** A session, with its description for users. */
+export interface DescribedSession extends BgpSession {
+  /** E.g. `trying (Active) since …: Socket: Connection refused; the peer runs no BGP daemon …`. */
+  readonly description: string;
+}
+
+/** A BGP daemon, for one node. */
+export interface BgpDataPlane extends DataPlane<BgpPlan, object, SyncReport<BgpItem>> {
+  /** The configuration for a plan, without passwords. The same plan gives the same bytes. Pure. */
+  render(plan: BgpPlan): Iterable<string>;
+  /** How the daemon differs from a plan. Changes nothing and needs no `start()`. */
+  compare(plan: BgpPlan): Promise<readonly BgpDifference[]>;
+  /** The sessions of the peers of a plan. Rejects if the daemon does not run. */
+  sessions(plan: BgpPlan): Promise<readonly DescribedSession[]>;
+  /** The prefixes that peers are sent now. Rejects if the daemon does not run. */
+  sentPrefixes(): Promise<SentPrefixes>;
+}
+
+const DRIFT_TEXTS = {
+  lost: "BIRD runs with another configuration; repairing",
+  changed: "BIRD runs with another configuration; repairing",
+  failed: "Cannot check the configuration of BIRD; trying again",
+} as const;
+
+/** Makes the data plane. Runs nothing before it is started. */
+export function createBirdDataPlane(
+  dependencies: BirdDependencies,
+  options: BirdOptions,
+): BgpDataPlane {
+  return new BirdDataPlane(dependencies, options);
+}
+
+class BirdDataPlane implements BgpDataPlane, DriftSubject {
+  readonly pauseMs: number;
+  readonly #commands: CommandRunner;
+  readonly #control: BirdControl;
+  readonly #drift: DriftWatch;
+  readonly #logger: Logger;
+  readonly #paths: BirdPaths;
+  readonly #turns = new OneAtATime();
+  readonly #writer: BirdWriter;
+  #plan: BgpPlan | undefined;
+  #isKnown = false;
+  #pendingSyncs = 0;
+
+  constructor(dependencies: BirdDependencies, { paths, pauseMs = 5_000, timeoutMs }: BirdOptions) {
+    const { clock, commands, connect = connectUnix, logger, random } = dependencies;
+    this.pauseMs = pauseMs;
+    this.#commands = commands;
+    this.#logger = logger.with({ component: "bird" });
+    this.#paths = paths;
+    const socket = { socket: paths.socket, ...(timeoutMs !== undefined && { timeoutMs }) };
+    this.#control = new BirdControl({ clock, connect }, socket);
+    this.#writer = new BirdWriter({ clock, control: this.#control, random }, paths);
+    const schedule = new VerificationSchedule(random, { shortestMs: 2 * pauseMs });
+    const watched = { clock, logger, schedule, subject: this, turns: this.#turns };
+    this.#drift = new DriftWatch(watched, DRIFT_TEXTS);
+  }
+
+  get isKnown(): boolean {
+    return this.#isKnown;
+  }
+
+  get isPending(): boolean {
+    return this.#pendingSyncs > 0 || !this.#isKnown;
+  }
+
+  /** BIRD may start later. Throws if the files belong to another program. */
+  async start(): Promise<void> {
+    await this.#writer.readFile();
+    this.#drift.start();
+  }
+
+  async sync(plan: BgpPlan): Promise<SyncReport<BgpItem>> {
+    this.#pendingSyncs++;
+    try {
+      return await this.#turns.run(async () => {
+        this.#plan = plan;
+        this.#isKnown = false;
+        const report = await this.#writer.apply(plan);
+        this.#isKnown = true;
+        // The configuration is one text, which is always compared as a whole.
+        return { full: true, ...report };
+      });
+    } catch (cause) {
+      throw new SyncFailure(messageOf(cause), { full: true, cause });
+    } finally {
+      this.#pendingSyncs--;
+    }
+  }
+
+  recheck(): void {
+    this.#drift.recheck();
+  }
+
+  async cleanup(): Promise<CleanupReport> {
+    await this.#drift.stop();
+    return await this.#turns.run(() => this.#cleanUp(false));
+  }
+
+  previewCleanup(): Promise<CleanupReport> {
+    return this.#cleanUp(true);
+  }
+
+  /** Sessions are BIRD's: they go on whether this process does or not. */
+  async drain(): Promise<void> {
+    await this.#drift.stop();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#drift.stop();
+  }
+
+  *render(plan: BgpPlan): Iterable<string> {
+    yield birdConfig(plan, { secretsFile: this.#paths.secretsFile }).text;
+  }
+
+  compare(plan: BgpPlan): Promise<readonly BgpDifference[]> {
+    return this.#turns.run(async () => {
+      const state = await this.#writer.look(plan);
+      const sent = await readSentPrefixes(this.#control, state.sessions);
+      return compareBird(plan, { sent, state });
+    });
+  }
+
+  async sessions(plan: BgpPlan): Promise<readonly DescribedSession[]> {
+    const sessions = await this.#writer.sessions();
+    return plan.peers.flatMap((peer) => {
+      const session = sessions.find((one) => one.peer === peer.name);
+      return session ? [{ ...session, description: describeSession(session, peer) }] : [];
+    });
+  }
+
+  async sentPrefixes(): Promise<SentPrefixes> {
+    return await readSentPrefixes(this.#control, await this.#writer.sessions());
+  }
+
+  /** For the watch. A BIRD that does not run reads the file when it starts. */
+  async look(): Promise<LogFields | undefined> {
+    const changed = await this.#turns.run(() => this.#writer.lookForChange());
+    return this.isPending ? undefined : changed;
+  }
+
+  /** For the watch. */
+  async verify(): Promise<DriftFound> {
+    const plan = this.#plan;
+    if (plan !== undefined) {
+      // Of what `look()` does not notice, such as a changed password file.
+      const { operations } = await this.#writer.apply(plan);
+      if (Object.keys(operations).length > 0) this.#logger.info("Reconfigured BIRD", operations);
+    }
+    return { counts: {}, fields: {} };
+  }
+
+  #cleanUp(dryRun: boolean): Promise<CleanupReport> {
+    const dependencies = { commands: this.#commands, writer: this.#writer };
+    return cleanUpBird(dependencies, { dryRun, paths: this.#paths });
+  }
+}

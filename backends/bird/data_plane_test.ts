@@ -1,0 +1,181 @@
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { type Clock, systemClock } from "../../lib/os/clock.ts";
+import type { BgpPlan } from "../../lib/routing/bgp_plan.ts";
+import { announced, bgpPeer, bgpPlan } from "../../tests/support/builders/bgp_plans.ts";
+import { type BirdFailure, FakeBird } from "../../tests/support/fakes/fake_bird.ts";
+import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
+import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
+import { namesIn, withFolder } from "../../tests/support/with_folder.ts";
+import { DEFAULT_BIRD_PATHS } from "./bird_writer.ts";
+import { type BgpDataPlane, createBirdDataPlane } from "./data_plane.ts";
+
+interface Stage {
+  readonly bird: FakeBird;
+  readonly dataPlane: BgpDataPlane;
+  readonly folder: string;
+  readonly passwordFile: string;
+}
+
+/** Runs a test with a data plane whose BIRD has the configuration of an empty plan. */
+function withBird(test: (stage: Stage) => Promise<void>): Promise<void> {
+  return withFolder(async (folder) => {
+    const passwordFile = `${folder}/password`;
+    await Deno.writeTextFile(passwordFile, "secret\n");
+    const bird = new FakeBird(`${folder}/bird.conf`);
+    const paths = {
+      file: bird.file,
+      secretsFile: `${folder}/bird-secrets.conf`,
+      socket: "/run/bird.ctl",
+    };
+    const commands = new FakeCommandRunner().on("ip", {});
+    // Time-outs come when BIRD says nothing, and never because the machine is busy.
+    const timers = new Set<() => void>();
+    bird.onSilence = () => timers.forEach((fire) => fire());
+    const clock: Clock = {
+      ...systemClock,
+      setTimer(_, callback) {
+        timers.add(callback);
+        return { cancel: () => void timers.delete(callback) };
+      },
+    };
+    let number = 0;
+    await using dataPlane = createBirdDataPlane(
+      {
+        ...{ clock, commands, connect: bird.connect, logger: new MemoryLogger() },
+        random: () => (++number % 1000) / 1000,
+      },
+      { paths },
+    );
+    bird.isRunning = false;
+    await assertRejects(() => dataPlane.sync(bgpPlan(), {}), Error, "BIRD does not listen on");
+    await bird.start();
+    await test({ bird, dataPlane, folder, passwordFile });
+  });
+}
+
+function planWith(passwordFile: string, ...prefixes: readonly string[]): BgpPlan {
+  return bgpPlan({
+    peers: [bgpPeer("tor", "192.0.2.2", { passwordFile })],
+    announced: prefixes.map((prefix) => announced(prefix)),
+  });
+}
+
+/** The commands of a sync that changes the configuration. */
+const SYNC_COMMANDS = 8;
+const FAILURES: readonly BirdFailure[] = [
+  "closed",
+  "carried out, then closed",
+  "silent",
+  "garbage",
+  "refused",
+];
+
+for (const failure of FAILURES) {
+  Deno.test(`a sync in which a command of BIRD is ${failure} is completed by the next one`, () =>
+    withBird(async ({ bird, dataPlane, folder, passwordFile }) => {
+      const former = planWith(passwordFile, "203.0.113.10/32");
+      const wanted = planWith(passwordFile, "203.0.113.11/32");
+      for (let number = 1; number <= SYNC_COMMANDS; number++) {
+        await dataPlane.sync(former, {});
+        await Deno.writeTextFile(passwordFile, `secret ${number}\n`);
+        const before = bird.commands.length;
+        bird.failAt(number, failure);
+        const error = await dataPlane.sync(wanted, {}).catch((error) => error);
+        const failed = bird.commands[before + number - 1];
+        const isHarmless = failed === "show bfd sessions" ||
+          failed?.startsWith("eval kube_relay_s");
+        assert(error instanceof Error || isHarmless, `'${failed}' ${failure}: no error`);
+        const said = `${error instanceof Error ? error.message : ""}`;
+        assert(!said.includes("secret "), said);
+        await dataPlane.sync(wanted, {});
+        assertEquals(bird.prefixes, ["203.0.113.11/32"], `after '${failed}' ${failure}`);
+        assertEquals(await dataPlane.compare(wanted), [], `after '${failed}' ${failure}`);
+        const names = ["bird-secrets.conf", "bird.conf", "password"];
+        assertEquals(await namesIn(folder), names, `after '${failed}' ${failure}`);
+      }
+    }));
+}
+
+Deno.test("a sync that changes the configuration runs as many commands as the tests of failures expect", () =>
+  withBird(async ({ bird, dataPlane, passwordFile }) => {
+    const before = bird.commands.length;
+    await dataPlane.sync(planWith(passwordFile, "203.0.113.10/32"), {});
+    assertEquals(bird.commands.length - before, SYNC_COMMANDS, bird.commands.join("\n"));
+  }));
+
+Deno.test("a sync while BIRD is down writes the file, which BIRD has once it starts", () =>
+  withBird(async ({ bird, dataPlane, passwordFile }) => {
+    const plan = planWith(passwordFile, "203.0.113.10/32");
+    bird.isRunning = false;
+    const error = await assertRejects(() => dataPlane.sync(plan, {}), Error);
+    assertEquals(
+      error.message,
+      "Cannot apply the BGP configuration: BIRD does not listen on /run/bird.ctl. It reads the " +
+        `new configuration from ${bird.file} when it starts`,
+    );
+    assertEquals((await dataPlane.compare(plan)).map(({ name, kind }) => [name, kind]), [
+      ["BIRD", "missing"],
+      ["tor", "missing"],
+    ]);
+    await bird.start();
+    assertEquals((await dataPlane.sync(plan, {})).operations, {});
+    assertEquals(bird.prefixes, ["203.0.113.10/32"]);
+  }));
+
+Deno.test("a BIRD that reads another file is undone, and the error names the expected file", () =>
+  withBird(async ({ bird, dataPlane, folder, passwordFile }) => {
+    await dataPlane.sync(planWith(passwordFile, "203.0.113.10/32"), {});
+    const other = `${folder}/other.conf`;
+    const another = (await Deno.readTextFile(bird.file)).replaceAll("203.0.113.10", "203.0.113.99");
+    await Deno.writeTextFile(other, another);
+    Object.defineProperty(bird, "file", { value: other });
+    await assertRejects(
+      () => dataPlane.sync(planWith(passwordFile, "203.0.113.11/32"), {}),
+      Error,
+      `it does not read its configuration from ${folder}/bird.conf`,
+    );
+    assertEquals(bird.prefixes, ["203.0.113.10/32"]);
+    const text = await Deno.readTextFile(`${folder}/bird.conf`);
+    assert(text.includes("203.0.113.10/32"), text);
+  }));
+
+Deno.test("a peer with too many prefixes stays shut down until its settings change", () =>
+  withBird(async ({ bird, dataPlane, passwordFile }) => {
+    const plan = planWith(passwordFile, "203.0.113.10/32");
+    await dataPlane.sync(plan, {});
+    const isShutDown = async () => (await Deno.readTextFile(bird.file)).includes("  disabled;");
+    bird.errors.set("peer_tor", "Automatic shutdown: Route limit exceeded");
+    const { quarantined } = await dataPlane.sync(plan, {});
+    assertEquals([quarantined[0]?.key, await isShutDown()], ["peer tor", true]);
+    // BIRD forgets the reason when it is configured again.
+    bird.errors.set("peer_tor", "");
+    await dataPlane.sync(planWith(passwordFile), {});
+    assertEquals(await isShutDown(), true);
+    // The administrator enables it.
+    bird.errors.delete("peer_tor");
+    assertEquals((await dataPlane.sync(plan, {})).quarantined, []);
+    assertEquals(await isShutDown(), false);
+  }));
+
+Deno.test("a new password whose reconfiguration had no answer is brought by the next sync", () =>
+  withBird(async ({ bird, dataPlane, passwordFile }) => {
+    const plan = planWith(passwordFile, "203.0.113.10/32");
+    await dataPlane.sync(plan, {});
+    await Deno.writeTextFile(passwordFile, "other\n");
+    bird.failAt(6, "silent");
+    await assertRejects(() => dataPlane.sync(plan, {}), Error, "'configure' in BIRD: no answer");
+    const { operations } = await dataPlane.sync(plan, {});
+    assertEquals(operations, { files: 0, reconfigurations: 1 });
+    assertEquals((await dataPlane.sync(plan, {})).operations, {});
+  }));
+
+Deno.test("the unit starts BIRD with the default paths", async () => {
+  const { file, secretsFile, socket } = DEFAULT_BIRD_PATHS;
+  const unit = await Deno.readTextFile(
+    new URL("../../deploy/kube-relay-bird.service", import.meta.url),
+  );
+  assert(unit.includes(`\nExecStart=/usr/sbin/bird -f -R -c ${file} -s ${socket}\n`), unit);
+  assert(unit.includes(`until test -e ${file};`), unit);
+  // The folder that the unit of kube-relay may write to.
+  for (const path of [file, secretsFile]) assert(path.startsWith("/run/kube-relay/"), path);
+});

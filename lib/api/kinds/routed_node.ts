@@ -1,0 +1,63 @@
+/**
+ * core/v1 Node with the fields that announce addresses. Only runs with routing follow this kind, and
+ * only they follow all Nodes.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { defineKind, type ObjectOf } from "../kind.ts";
+import { dnsSubdomain, fields, list, metadata, text } from "../schema.ts";
+
+/** kube-router's settings of a node's BGP sessions. */
+export const BGP_ANNOTATIONS = {
+  as: "kube-router.io/node.asn",
+  /** Reflects routes; the value is the cluster ID. */
+  reflector: "kube-router.io/rr.server",
+  reflectorClient: "kube-router.io/rr.client",
+  peerAddresses: "kube-router.io/peer.ips",
+  peerAsNumbers: "kube-router.io/peer.asns",
+  peerPorts: "kube-router.io/peer.ports",
+  peerLocalAddresses: "kube-router.io/peer.localips",
+  prependAs: "kube-router.io/path-prepend.as",
+  prependCount: "kube-router.io/path-prepend.repeat-n",
+  communities: "kube-router.io/node.bgp.communities",
+  refused: "kube-router.io/node.bgp.customimportreject",
+} as const;
+
+/** kube-router's peers as YAML. May hold passwords, which are not used. */
+export const PEERS_ANNOTATION = "kube-router.io/peers";
+
+/** core/v1 Node, for routing. */
+export const ROUTED_NODE = defineKind({
+  kind: "Node",
+  group: "",
+  versions: ["v1"],
+  plural: "nodes",
+  namespaced: false,
+  schema: fields({
+    metadata: metadata(dnsSubdomain, {
+      labels: "all",
+      annotations: Object.values(BGP_ANNOTATIONS),
+      secret: [PEERS_ANNOTATION],
+      extra: {},
+    }),
+    spec: v.nullish(
+      fields({
+        podCIDR: v.nullish(text),
+        podCIDRs: list(text),
+        taints: list(fields({ key: text, effect: v.nullish(text) }, { isOpen: true })),
+      }, { isOpen: true }),
+      {},
+    ),
+    status: v.nullish(
+      fields(
+        { addresses: list(fields({ type: text, address: text }, { isOpen: true })) },
+        { isOpen: true },
+      ),
+      {},
+    ),
+  }, { unread: "apiVersion kind" }),
+});
+
+/** A Node, as far as routing reads it. */
+export type RoutedNode = ObjectOf<typeof ROUTED_NODE>;

@@ -1,0 +1,197 @@
+/**
+ * Flags of load balancer addresses and routes. kube-proxy has neither these flags nor their fields.
+ * Names and aliases of kube-router are used where the meaning is the same; docs/bgp.md has the table.
+ *
+ * @module
+ */
+import type { Flag } from "../flag.ts";
+import { ROUTING_CHOICES, ROUTING_LIMITS } from "../routing.ts";
+
+/** Rows of the table in `flags.ts`. */
+export const ROUTING_FLAGS = [
+  {
+    name: "routing",
+    type: "boolean",
+    group: "Routing",
+    field: "routing.enabled",
+    help: "assign addresses to Services of type LoadBalancer, and announce them",
+    withConfig: "wins",
+  },
+  {
+    name: "routing-kubeconfig",
+    type: "text",
+    group: "Routing",
+    value: "FILE",
+    field: "routing.kubeconfig",
+    help: "kubeconfig whose identity may write Leases and the status of Services; the default is " +
+      "the connection that is used for Services",
+    withConfig: "wins",
+  },
+  {
+    name: "load-balancer-pools",
+    aliases: ["loadbalancer-ip-range"],
+    type: "list",
+    group: "Routing",
+    value: "[NAME=]RANGE",
+    field: "routing.pools",
+    help: "addresses for Services of type LoadBalancer: CIDRs, and ranges such as " +
+      "192.0.2.10-192.0.2.20; those without a name are pool default. Selectors need --config",
+    withConfig: "wins",
+  },
+  {
+    name: "load-balancer-class",
+    type: "text",
+    group: "Routing",
+    value: "CLASS",
+    field: "routing.loadBalancerClass",
+    help: "the spec.loadBalancerClass of the Services that get addresses",
+    withConfig: "wins",
+  },
+  {
+    name: "load-balancer-default-class",
+    aliases: ["loadbalancer-default-class"],
+    type: "boolean",
+    group: "Routing",
+    field: "routing.defaultLoadBalancerClass",
+    help: "assign addresses to Services without a spec.loadBalancerClass too",
+    withConfig: "wins",
+  },
+  {
+    name: "load-balancer-announce",
+    type: "text",
+    group: "Routing",
+    value: "METHOD",
+    choices: ROUTING_CHOICES.announce,
+    field: "routing.announce",
+    help: "how the addresses become reachable: layer2 answers ARP and NDP on one node, bgp " +
+      "announces routes, none leaves it to the network",
+    withConfig: "wins",
+  },
+  {
+    name: "arp-interfaces",
+    type: "list",
+    group: "Routing",
+    value: "NAMES",
+    field: "routing.layer2.interfaces",
+    help: "interfaces that may have addresses of layer2; the default is the one with a network " +
+      "that contains the address",
+    withConfig: "wins",
+  },
+  {
+    name: "bgp",
+    type: "boolean",
+    group: "Routing",
+    field: "routing.bgp.enabled",
+    help: "announce routes by the BIRD whose --bgp-control-socket and --bgp-config-file are given",
+    withConfig: "wins",
+  },
+  {
+    name: "bgp-local-as",
+    aliases: ["cluster-asn"],
+    type: "integer",
+    group: "Routing",
+    value: "AS",
+    minimum: ROUTING_LIMITS.as.from,
+    maximum: ROUTING_LIMITS.as.to,
+    field: "routing.bgp.localAs",
+    help: "AS number of the node; 0 takes that of the Node's annotation, or else 64512",
+    withConfig: "wins",
+  },
+  {
+    name: "bgp-router-id",
+    aliases: ["router-id"],
+    type: "text",
+    group: "Routing",
+    value: "ID",
+    field: "routing.bgp.routerId",
+    help:
+      "router ID as an IPv4 address; the default is the node's IPv4 address, or a hash of its " +
+      "name",
+    withConfig: "wins",
+  },
+  {
+    name: "bgp-mesh",
+    aliases: ["nodes-full-mesh"],
+    type: "boolean",
+    group: "Routing",
+    field: "routing.bgp.mesh",
+    help: "sessions with all nodes of the same AS, which exchange the ranges of their pods",
+    withConfig: "wins",
+  },
+  {
+    name: "bgp-peers",
+    type: "list",
+    group: "Routing",
+    value: "AS@ADDRESS[:PORT]",
+    field: "routing.bgp.peers",
+    help: "routers that learn the announced prefixes; passwords, BFD and more need --config",
+    withConfig: "wins",
+  },
+  {
+    name: "advertise-loadbalancer-ip",
+    type: "boolean",
+    group: "Routing",
+    field: "routing.bgp.advertise.loadBalancerIps",
+    help: "announce load balancer addresses of pools with bgp",
+    withConfig: "wins",
+  },
+  {
+    name: "advertise-external-ip",
+    type: "boolean",
+    group: "Routing",
+    field: "routing.bgp.advertise.externalIps",
+    help: "announce the external IPs in --bgp-external-ip-ranges",
+    withConfig: "wins",
+  },
+  {
+    name: "advertise-cluster-ip",
+    type: "boolean",
+    group: "Routing",
+    field: "routing.bgp.advertise.clusterIps",
+    help: "announce cluster IPs one by one",
+    withConfig: "wins",
+  },
+  {
+    name: "advertise-service-ranges",
+    type: "boolean",
+    group: "Routing",
+    field: "routing.bgp.advertise.serviceRanges",
+    help: "announce the whole ranges of cluster IPs",
+    withConfig: "wins",
+  },
+  {
+    name: "advertise-pod-cidr",
+    type: "boolean",
+    group: "Routing",
+    field: "routing.bgp.advertise.podCidrs",
+    help: "announce the ranges of the node's pods to external peers too",
+    withConfig: "wins",
+  },
+  {
+    name: "bgp-external-ip-ranges",
+    type: "list",
+    group: "Routing",
+    value: "CIDRS",
+    field: "routing.bgp.externalIpRanges",
+    help: "external IPs outside of these ranges are never announced",
+    withConfig: "wins",
+  },
+  {
+    name: "bgp-control-socket",
+    type: "text",
+    group: "Routing",
+    value: "PATH",
+    field: "routing.bgp.controlSocket",
+    help: "control socket of the BIRD that kube-relay configures",
+    withConfig: "wins",
+  },
+  {
+    name: "bgp-config-file",
+    type: "text",
+    group: "Routing",
+    value: "PATH",
+    field: "routing.bgp.configFile",
+    help: "the whole configuration of that BIRD, which kube-relay writes",
+    withConfig: "wins",
+  },
+] as const satisfies readonly Flag[];

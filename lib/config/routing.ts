@@ -1,0 +1,146 @@
+/**
+ * The settings of load balancer addresses and routes: the block `routing` of the configuration. It
+ * is an extension: kube-proxy reads a file that has it, and warns of an unknown field.
+ *
+ * @module
+ */
+
+/** A selector, with the fields of Kubernetes. */
+export interface SelectorConfiguration {
+  readonly matchLabels?: Readonly<Record<string, string>> | undefined;
+  readonly matchExpressions?:
+    | readonly {
+      readonly key: string;
+      readonly operator: string;
+      readonly values?: readonly string[] | undefined;
+    }[]
+    | undefined;
+}
+
+/** A pool of addresses for Services of type LoadBalancer. */
+export interface PoolConfiguration {
+  readonly name: string;
+  /** CIDRs, single addresses, and ranges `first-last`. */
+  readonly addresses: readonly string[];
+  /** Whether Services get an address of the pool without asking for it. */
+  readonly autoAssign: boolean;
+  /** Empty = {@linkcode RoutingConfiguration.announce}. */
+  readonly announce: string;
+  readonly namespaceSelector?: SelectorConfiguration | null | undefined;
+  readonly serviceSelector?: SelectorConfiguration | null | undefined;
+  /** The nodes that may announce the addresses. */
+  readonly nodeSelector?: SelectorConfiguration | null | undefined;
+}
+
+/** An external BGP peer. */
+export interface PeerConfiguration {
+  /** Empty = made from the address. */
+  readonly name: string;
+  readonly address: string;
+  readonly port: number;
+  readonly as: number;
+  /** Empty = chosen by the kernel. */
+  readonly localAddress: string;
+  /** Empty = no password. */
+  readonly passwordFile: string;
+  /** 0 = the peer is on a network of the node. */
+  readonly multihopTtl: number;
+  readonly holdTimeSeconds: number;
+  readonly bfd: boolean;
+  /** 0 = no graceful restart. */
+  readonly gracefulRestartSeconds: number;
+  readonly prepend: number;
+  readonly nextHopSelf: boolean;
+  /** The nodes that have the session. */
+  readonly nodeSelector?: SelectorConfiguration | null | undefined;
+}
+
+/** The BGP settings. */
+export interface BgpConfiguration {
+  readonly enabled: boolean;
+  /** 0 = that of the Node's annotation, or else 64512. */
+  readonly localAs: number;
+  /** Empty = the node's IPv4 address, or a hash of its name. */
+  readonly routerId: string;
+  /** Sessions with all nodes of the same AS. */
+  readonly mesh: boolean;
+  /** Whether annotations of Nodes are read, by kube-router's names. */
+  readonly nodeAnnotations: boolean;
+  /** Peers, or texts `AS@ADDRESS` and `AS@ADDRESS:PORT`. */
+  readonly peers: readonly (string | PeerConfiguration)[];
+  readonly advertise: {
+    readonly loadBalancerIps: boolean;
+    readonly externalIps: boolean;
+    readonly clusterIps: boolean;
+    readonly podCidrs: boolean;
+    readonly serviceRanges: boolean;
+  };
+  /** External IPs outside of them are never announced: tenants choose external IPs. */
+  readonly externalIpRanges: readonly string[];
+  readonly communities: readonly string[];
+  readonly largeCommunities: readonly string[];
+  /** 0 = the default of the peers. */
+  readonly localPreference: number;
+  readonly imports: {
+    /** Ranges that are accepted from external peers. */
+    readonly external: readonly string[];
+    readonly defaultRoute: boolean;
+    readonly table: number;
+    readonly metric: number;
+    readonly limitPerPeer: number;
+  };
+  /** Of BIRD. */
+  readonly controlSocket: string;
+  /** Of BIRD; kube-relay writes it. */
+  readonly configFile: string;
+}
+
+/** The fields of the block. */
+export interface RoutingConfiguration {
+  readonly enabled: boolean;
+  /** Path of a kubeconfig; empty = the connection of Services. */
+  readonly kubeconfig: string;
+  /** Services of this `loadBalancerClass` get addresses. */
+  readonly loadBalancerClass: string;
+  /** Whether Services without a `loadBalancerClass` get addresses too. */
+  readonly defaultLoadBalancerClass: boolean;
+  /** How pools without a setting of their own are announced. */
+  readonly announce: string;
+  /** Pools, or texts `NAME=ADDRESSES` and `ADDRESSES`; those without a name are `default`. */
+  readonly pools: readonly (string | PoolConfiguration)[];
+  readonly leaseNamespace: string;
+  /** A node that has not renewed its Lease for this long owns no address. */
+  readonly leaseDurationSeconds: number;
+  readonly layer2: {
+    /** Empty = the interface with a network that contains the address. */
+    readonly interfaces: readonly string[];
+    /** 0 = only after a change. */
+    readonly announceIntervalSeconds: number;
+  };
+  readonly bgp: BgpConfiguration;
+}
+
+/** The valid values of some fields; the first one is the default. */
+export const ROUTING_CHOICES = {
+  announce: ["layer2", "bgp", "none"],
+} as const;
+
+/** The valid numbers of some fields. */
+export const ROUTING_LIMITS = {
+  port: { from: 1, to: 65_535 },
+  /** A 32-bit number; 0 stands for an absent one. */
+  as: { from: 0, to: 4_294_967_295 },
+  multihopTtl: { from: 0, to: 255 },
+  /** RFC 4271 forbids 1 and 2, and 0 would keep a dead peer's routes for ever. */
+  holdTimeSeconds: { from: 3, to: 65_535 },
+  /** 12 bits in the capability of RFC 4724. */
+  gracefulRestartSeconds: { from: 0, to: 4_095 },
+  /** Longer paths are refused by many routers. */
+  prepend: { from: 0, to: 32 },
+  leaseDurationSeconds: { from: 2, to: 60 },
+  announceIntervalSeconds: { from: 0, to: 3_600 },
+  localPreference: { from: 0, to: 4_294_967_295 },
+  table: { from: 1, to: 4_294_967_295 },
+  metric: { from: 1, to: 4_294_967_295 },
+  limitPerPeer: { from: 1, to: 1_000_000 },
+} as const;

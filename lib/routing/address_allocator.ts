@@ -1,0 +1,359 @@
+import { type IpAddress, ipFamilyOf } from "../net/ip_address.ts";
+import { type Labels, matchesLabels } from "../policy/label_selector.ts";
+import { NAMESPACE_NAME_LABEL } from "../api/labels.ts";
+import type { ServiceKey } from "../proxy/service_port_name.ts";
+import { AddressInventory } from "./address_inventory.ts";
+import type { AddressPool } from "./address_pool.ts";
+import {
+  type AddressRefusal,
+  exhausted,
+  foreignStatus,
+  invalidWish,
+  noPool,
+  notPermitted,
+  outsideOfPools,
+  taken,
+} from "./address_refusal.ts";
+import type { AddressRequest } from "./address_request.ts";
+import { SortedList } from "./sorted_list.ts";
+import { type Claim, compareClaims, spaceOf, WaitingClaims } from "./waiting_claims.ts";
+
+/** What a Service gets. */
+export interface AddressAssignment {
+  /** What the status has to have. Absent if the status is left alone. */
+  readonly addresses?: readonly IpAddress[];
+  /** Why an address, or the wished one, is missing. At most one for each family. */
+  readonly refusals: readonly AddressRefusal[];
+}
+
+interface Entry {
+  readonly request: AddressRequest;
+  readonly claims: readonly Claim[];
+  /** The reason why the status is left alone. */
+  readonly foreign?: AddressRefusal;
+}
+
+/**
+ * Assigns the addresses of pools to Services. One instance in the cluster writes what it assigns
+ * into their status, and the status is what a later instance starts from.
+ *
+ * Events are collected until {@linkcode update}, whose cost is that of the events. The first call has
+ * to come after all Services were given: Services keep the addresses of their status, so none of
+ * them may be given to another Service before.
+ */
+export class AddressAllocator {
+  readonly #pools: readonly AddressPool[];
+  readonly #inventory: AddressInventory;
+  readonly #entries = new Map<ServiceKey, Entry>();
+  readonly #namespaces = new Map<string, Labels>();
+  readonly #byNamespace = new Map<string, Set<ServiceKey>>();
+  /** Requests since the last update; `undefined` = the Service is gone. */
+  readonly #pending = new Map<ServiceKey, AddressRequest | undefined>();
+  readonly #waiting = new WaitingClaims();
+  #reserved: ReadonlyMap<IpAddress, string> = new Map();
+  /** What claims of the running update had before it. */
+  #before = new Map<Claim, IpAddress>();
+
+  constructor(pools: readonly AddressPool[]) {
+    this.#pools = pools;
+    this.#inventory = new AddressInventory(pools);
+  }
+
+  /** Takes a Service, or that it is gone or concerns no allocator any more. */
+  setService(key: ServiceKey, request: AddressRequest | undefined): void {
+    this.#pending.set(key, request);
+  }
+
+  /** Takes the labels of a Namespace, or that it is gone. */
+  setNamespace(name: string, labels: Labels | undefined): void {
+    if (labels) this.#namespaces.set(name, labels);
+    else this.#namespaces.delete(name);
+    for (const key of this.#byNamespace.get(name) ?? []) this.#reconsider(key);
+  }
+
+  /** Takes the addresses that are never given, such as those of nodes, each with its user in words. */
+  setReserved(reserved: ReadonlyMap<IpAddress, string>): void {
+    for (const [address, reason] of this.#reserved) {
+      if (reserved.get(address) === reason) continue;
+      this.#inventory.unreserve(address, { by: reason, isFinal: true });
+      this.#waiting.touch(address);
+    }
+    for (const [address, reason] of reserved) {
+      if (this.#reserved.get(address) === reason) continue;
+      this.#inventory.reserve(address, { by: reason, isFinal: true });
+      for (const key of this.#inventory.holdersOf(address)) this.#reconsider(key);
+    }
+    this.#reserved = reserved;
+  }
+
+  /** What a Service gets, as of the last update; `undefined` for one that has no concern with it. */
+  assignment(key: ServiceKey): AddressAssignment | undefined {
+    const entry = this.#entries.get(key);
+    if (!entry || entry.request.isForeign) return undefined;
+    const { claims, foreign, request } = entry;
+    if (foreign) return { refusals: [foreign] };
+    const addresses = claims.flatMap(({ address }) => address ?? []);
+    // Both families may have the same problem with a wish.
+    const refusals = new Map<string, AddressRefusal>();
+    for (const { refusal } of claims) {
+      const isEnough = request.prefersDualStack && addresses.length > 0;
+      if (!refusal || isEnough && refusal.reason === "no pool") continue;
+      refusals.set(refusal.message, refusal);
+    }
+    return { addresses, refusals: [...refusals.values()] };
+  }
+
+  /** The Services that have an address, and its pool. */
+  addressUse(
+    address: IpAddress,
+  ): { readonly pool?: AddressPool; readonly services: readonly ServiceKey[] } {
+    const pool = this.#inventory.poolAt(address);
+    return { ...(pool && { pool }), services: this.#inventory.holdersOf(address) };
+  }
+
+  /**
+   * Brings the assignments up to date. Returns the Services whose status has to be compared with
+   * their assignment: those of the events, and those whose assignment changed by them.
+   */
+  update(): ReadonlySet<ServiceKey> {
+    const steps = this.updateInSteps();
+    for (;;) {
+      const { done, value } = steps.next();
+      if (done) return value;
+    }
+  }
+
+  /** As {@linkcode update}, in steps of one Service. Events have to wait until the last step. */
+  *updateInSteps(): Generator<void, ReadonlySet<ServiceKey>, void> {
+    const changed = new Set(this.#pending.keys());
+    const pending = yield* this.#takePending();
+    const woken = new SortedList<Claim>(compareClaims);
+    for (let index = 0;;) {
+      for (const claim of this.#waiting.wake(this.#inventory)) woken.add(claim);
+      const next = pending[index];
+      const other = woken.first;
+      if (!next && !other) return changed;
+      const claim = !other || next && compareClaims(next, other) < 0 ? next! : other;
+      if (claim === next) index++;
+      if (claim === other) woken.delete(other);
+      yield;
+      if (this.#isSatisfied(claim)) continue;
+      this.#waiting.delete(claim);
+      const { address, refusal } = claim;
+      this.#assign(claim);
+      const isSame = claim.address === address && claim.refusal?.message === refusal?.message;
+      if (!isSame) changed.add(claim.request.key);
+    }
+  }
+
+  #reconsider(key: ServiceKey): void {
+    if (!this.#pending.has(key)) this.#pending.set(key, this.#entries.get(key)!.request);
+  }
+
+  /**
+   * Replaces the entries of the pending requests. All release their addresses before any is kept,
+   * and those with an address of this instance keep theirs first: their status may be older.
+   */
+  *#takePending(): Generator<void, readonly Claim[], void> {
+    const before = this.#before = new Map();
+    const claims: Claim[] = [];
+    for (const [key, request] of this.#pending) {
+      const old = this.#entries.get(key);
+      const held = new Map(old?.claims.map(({ family, address }) => [family, address]));
+      if (old) this.#removeEntry(old);
+      if (!request) continue;
+      for (const claim of this.#addEntry(request).claims) {
+        claims.push(claim);
+        const address = held.get(claim.family);
+        if (address !== undefined) before.set(claim, address);
+      }
+      yield;
+    }
+    this.#pending.clear();
+    claims.sort(compareClaims);
+    for (const claim of claims) {
+      const address = before.get(claim);
+      if (address !== undefined) this.#keep(claim, address);
+    }
+    for (const claim of claims) {
+      if (!before.has(claim)) this.#keepCurrent(claim);
+      yield;
+    }
+    return claims;
+  }
+
+  /** Keeps an address of the status, best the wished one. */
+  #keepCurrent(claim: Claim): void {
+    const { wished, current } = claim.request;
+    const own = current.filter((each) => ipFamilyOf(each) === claim.family);
+    const wish = wished[claim.family];
+    if (wish !== undefined && own.includes(wish)) this.#keep(claim, wish);
+    for (const address of own) {
+      if (claim.address === undefined) this.#keep(claim, address);
+    }
+  }
+
+  #removeEntry({ request, claims }: Entry): void {
+    this.#entries.delete(request.key);
+    const others = this.#byNamespace.get(request.namespace)!;
+    others.delete(request.key);
+    if (others.size === 0) this.#byNamespace.delete(request.namespace);
+    for (const claim of claims) {
+      this.#waiting.delete(claim);
+      this.#release(claim);
+    }
+    if (!request.isForeign) return;
+    for (const address of request.current) {
+      this.#inventory.unreserve(address, FOREIGN_SERVICE);
+      this.#waiting.touch(address);
+    }
+  }
+
+  #addEntry(request: AddressRequest): Entry {
+    const foreign = this.#foreignPart(request);
+    const claims = request.isForeign || foreign && request.families.length === 0
+      ? []
+      : request.families.map((family): Claim => ({ request, family, waitsFor: [] }));
+    const entry: Entry = { request, claims, ...(foreign && { foreign }) };
+    this.#entries.set(request.key, entry);
+    this.#byNamespace.getOrInsertComputed(request.namespace, () => new Set()).add(request.key);
+    for (const address of request.isForeign ? request.current : []) {
+      this.#inventory.reserve(address, FOREIGN_SERVICE);
+    }
+    return entry;
+  }
+
+  /** Returns why the status is left alone, if this allocator did not write it. */
+  #foreignPart({ isForeign, current, hostnames }: AddressRequest): AddressRefusal | undefined {
+    if (isForeign) return undefined;
+    const found = current.find((address) => !this.#inventory.poolAt(address)) ?? hostnames[0];
+    return found === undefined ? undefined : foreignStatus(found);
+  }
+
+  #keep(claim: Claim, address: IpAddress): void {
+    const pool = this.#inventory.poolAt(address);
+    if (!pool || !this.#isPermitted(pool, claim.request)) return;
+    if (this.#inventory.conflict(address, claim.request, { isKept: true })) return;
+    this.#hold(claim, address);
+  }
+
+  #hold(claim: Claim, address: IpAddress): void {
+    this.#inventory.hold(address, claim.request);
+    this.#waiting.touchTerms(claim.request);
+    claim.address = address;
+  }
+
+  #release(claim: Claim): void {
+    if (claim.address === undefined) return;
+    this.#inventory.release(claim.address, claim.request);
+    this.#waiting.touch(claim.address);
+    this.#waiting.touchTerms(claim.request);
+    delete claim.address;
+  }
+
+  /** Whether a claim has what it asks for, rather than anything. */
+  #isSatisfied({ request, family, address }: Claim): boolean {
+    if (address === undefined || request.invalid !== undefined) return false;
+    const wish = request.wished[family];
+    if (wish !== undefined) return address === wish;
+    return request.pool === undefined || this.#inventory.poolAt(address)!.name === request.pool;
+  }
+
+  #isPermitted({ namespaceSelector, serviceSelector }: AddressPool, request: AddressRequest) {
+    if (serviceSelector && !matchesLabels(serviceSelector, request.labels)) return false;
+    if (!namespaceSelector) return true;
+    const labels = this.#namespaces.get(request.namespace);
+    // Of an unknown namespace, only the name counts.
+    return labels
+      ? matchesLabels(namespaceSelector, labels)
+      : matchesLabels(namespaceSelector, { [NAMESPACE_NAME_LABEL]: request.namespace }, {
+        isPartial: true,
+      });
+  }
+
+  /** Gives a claim what it asks for, or lets it wait with what it has. */
+  #assign(claim: Claim): void {
+    const { request, family } = claim;
+    delete claim.refusal;
+    const wish = request.wished[family];
+    const foreign = this.#entries.get(request.key)!.foreign;
+    if (foreign) return;
+    if (request.invalid !== undefined) claim.refusal = invalidWish(request.invalid);
+    else if (wish !== undefined) this.#assignWish(claim, wish);
+    else this.#assignAny(claim);
+    // An older Service of the same update may have kept it, and moved on.
+    const before = this.#before.get(claim);
+    if (claim.address === undefined && before !== undefined) this.#keep(claim, before);
+  }
+
+  #assignWish(claim: Claim, wish: IpAddress): void {
+    const pool = this.#inventory.poolAt(wish);
+    if (!pool) {
+      claim.refusal = outsideOfPools(wish);
+      return;
+    }
+    if (!this.#isPermitted(pool, claim.request)) {
+      claim.refusal = notPermitted(wish, pool);
+      return;
+    }
+    const conflict = this.#inventory.conflict(wish, claim.request, { isKept: false });
+    if (!conflict) return this.#move(claim, wish);
+    claim.refusal = taken(wish, conflict);
+    this.#waiting.add(claim, [wish]);
+  }
+
+  #assignAny(claim: Claim): void {
+    const { request, family } = claim;
+    const withFamily = this.#pools.filter((pool) => this.#inventory.hasFamily(pool, family));
+    const candidates = withFamily.filter((pool) =>
+      (request.pool === undefined ? pool.autoAssign : pool.name === request.pool) &&
+      this.#isPermitted(pool, request)
+    );
+    if (candidates.length === 0) {
+      const wished = request.pool;
+      claim.refusal = noPool(family, {
+        pools: withFamily,
+        ...(wished !== undefined && { wished }),
+      });
+      return;
+    }
+    const address = this.#sharedAddress(claim, candidates) ??
+      first(candidates, (pool) => this.#inventory.firstFree(pool, family));
+    if (address !== undefined) return this.#move(claim, address);
+    claim.refusal = exhausted(family, candidates);
+    const terms = request.sharing ? [request.sharing.text] : [];
+    this.#waiting.add(claim, [...candidates.map((pool) => spaceOf(pool, family)), ...terms]);
+  }
+
+  /** Finds an address that the Service may share. */
+  #sharedAddress(
+    { request, family }: Claim,
+    candidates: readonly AddressPool[],
+  ): IpAddress | undefined {
+    if (!request.sharing) return undefined;
+    return this.#inventory.sharedBy(request.sharing.text).find((address) =>
+      ipFamilyOf(address) === family &&
+      candidates.includes(this.#inventory.poolAt(address)!) &&
+      !this.#inventory.conflict(address, request, { isKept: false })
+    );
+  }
+
+  #move(claim: Claim, address: IpAddress): void {
+    this.#release(claim);
+    this.#hold(claim, address);
+  }
+}
+
+/** A Service that has the address too keeps it: two controllers disagree, and traffic goes on. */
+const FOREIGN_SERVICE = { by: "a Service of another load balancer class", isFinal: false };
+
+function first<Item, Found>(
+  items: readonly Item[],
+  find: (item: Item) => Found | undefined,
+): Found | undefined {
+  for (const item of items) {
+    const found = find(item);
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}

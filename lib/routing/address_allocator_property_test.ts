@@ -1,0 +1,308 @@
+/**
+ * The allocator in random histories, compared with rules that are applied to the whole state.
+ *
+ * @module
+ */
+import { assert, assertEquals } from "@std/assert";
+import fc from "fast-check";
+import {
+  addressAt,
+  type IpAddress,
+  type IpFamily,
+  ipFamilyOf,
+  parseIpAddress,
+} from "../net/ip_address.ts";
+import { EVERYTHING, matchesLabels } from "../policy/label_selector.ts";
+import type { ServiceKey } from "../proxy/service_port_name.ts";
+import { pool } from "../../tests/support/builders/routed_objects.ts";
+import { AddressAllocator } from "./address_allocator.ts";
+import { type AddressPool, poolOf } from "./address_pool.ts";
+import type { AddressRequest } from "./address_request.ts";
+
+const TEAM = {
+  text: "team",
+  isInvalid: false,
+  requirements: [{ key: "team", operator: "In" as const, values: new Set(["web"]) }],
+};
+const POOLS: readonly AddressPool[] = [
+  pool("small", ["192.0.2.1-192.0.2.2", "192.0.2.9", "2001:db8::1-2001:db8::2"]),
+  pool("team", ["198.51.100.1-198.51.100.2"], { namespaceSelector: TEAM }),
+  pool("asked", ["203.0.113.1", "2001:db8:1::1"], { autoAssign: false }),
+  pool("app", ["203.0.113.7"], {
+    serviceSelector: { ...TEAM, requirements: [{ ...TEAM.requirements[0]!, key: "app" }] },
+  }),
+];
+const ADDRESSES: readonly IpAddress[] = POOLS.flatMap(({ ranges }) =>
+  ranges.flatMap(({ family, first, last }) =>
+    Array.from(
+      { length: Number(last - first) + 1 },
+      (_, index) => addressAt(first + BigInt(index), family),
+    )
+  )
+);
+const OUTSIDE = parseIpAddress("198.18.0.1");
+const NAMESPACES = ["red", "blue"];
+
+type Terms = AddressRequest["sharing"];
+
+/** A request without what its number gives. */
+type Wishes = Omit<AddressRequest, "key" | "namespace" | "createdAt">;
+
+const request: fc.Arbitrary<Wishes> = fc.record({
+  labels: fc.constantFrom({}, {}, { app: "web" }),
+  isForeign: fc.integer({ min: 0, max: 9 }).map((number) => number === 0),
+  families: fc.constantFrom<readonly IpFamily[]>(
+    ["IPv4"],
+    ["IPv4"],
+    ["IPv6"],
+    ["IPv4", "IPv6"],
+    [],
+  ),
+  prefersDualStack: fc.boolean(),
+  wished: fc.option(fc.constantFrom(...ADDRESSES, OUTSIDE)).map((address) =>
+    address ? { [ipFamilyOf(address)]: address } : {}
+  ),
+  pool: fc.constantFrom(undefined, undefined, undefined, "asked", "none"),
+  sharing: fc.constantFrom<Terms>(undefined, { key: "k", text: "k1" }, { key: "k", text: "k2" }),
+  ports: fc.subarray(["TCP/1", "TCP/2", "UDP/1"], { minLength: 1 }),
+  current: fc.subarray([...ADDRESSES, OUTSIDE], { maxLength: 1 }),
+  hostnames: fc.constant([]),
+  invalid: fc.constantFrom(undefined, undefined, undefined, undefined, "wrong"),
+}).map(({ pool, sharing, invalid, ...rest }) => ({
+  ...rest,
+  ...(pool !== undefined && { pool }),
+  ...(sharing && { sharing }),
+  ...(invalid !== undefined && { invalid }),
+}));
+
+type Event =
+  | { readonly set: number; readonly request: Wishes }
+  | { readonly remove: number }
+  | { readonly namespace: string; readonly team: string | undefined }
+  | { readonly reserved: readonly IpAddress[] };
+
+const event: fc.Arbitrary<Event> = fc.oneof(
+  { weight: 8, arbitrary: fc.record({ set: fc.nat(8), request }) },
+  { weight: 3, arbitrary: fc.record({ remove: fc.nat(8) }) },
+  {
+    weight: 1,
+    arbitrary: fc.record({
+      namespace: fc.constantFrom(...NAMESPACES),
+      team: fc.constantFrom("web", "db", undefined),
+    }),
+  },
+  { weight: 1, arbitrary: fc.record({ reserved: fc.subarray([...ADDRESSES], { maxLength: 2 }) }) },
+);
+
+/** What the events have made of the world, without what the allocator did. */
+class World {
+  readonly requests = new Map<ServiceKey, AddressRequest>();
+  readonly teams = new Map<string, string>();
+  reserved: readonly IpAddress[] = [];
+
+  apply(event: Event, allocator: AddressAllocator): void {
+    if ("namespace" in event) {
+      if (event.team === undefined) this.teams.delete(event.namespace);
+      else this.teams.set(event.namespace, event.team);
+      this.tellNamespaces(allocator);
+    } else if ("reserved" in event) {
+      this.reserved = event.reserved;
+      this.tellReserved(allocator);
+    } else {
+      const number = "set" in event ? event.set : event.remove;
+      const namespace = NAMESPACES[number % 2]!;
+      const key = `${namespace}/s${number}` as ServiceKey;
+      const request = "set" in event
+        ? this.#asOfNamespace({ ...event.request, key, namespace, createdAt: `${number % 3}` })
+        : undefined;
+      if (request) this.requests.set(key, request);
+      else this.requests.delete(key);
+      allocator.setService(key, request);
+    }
+  }
+
+  /** Terms of sharing name the namespace. */
+  #asOfNamespace(request: AddressRequest): AddressRequest {
+    const { sharing, namespace } = request;
+    return sharing
+      ? { ...request, sharing: { ...sharing, text: `${namespace} ${sharing.text}` } }
+      : request;
+  }
+
+  tellNamespaces(allocator: AddressAllocator): void {
+    for (const name of NAMESPACES) {
+      const team = this.teams.get(name);
+      allocator.setNamespace(name, team === undefined ? undefined : { team });
+    }
+  }
+
+  tellReserved(allocator: AddressAllocator): void {
+    allocator.setReserved(new Map(this.reserved.map((address) => [address, "a node"])));
+  }
+
+  isPermitted(address: IpAddress, request: AddressRequest): boolean {
+    const pool = poolOf(POOLS, address);
+    const team = this.teams.get(request.namespace);
+    return pool !== undefined && !this.reserved.includes(address) &&
+      matchesLabels(pool.serviceSelector ?? EVERYTHING, request.labels) &&
+      matchesLabels(pool.namespaceSelector ?? EVERYTHING, team === undefined ? {} : { team });
+  }
+}
+
+type Held = ReadonlyMap<ServiceKey, readonly IpAddress[]>;
+
+function heldBy(allocator: AddressAllocator, world: World): Held {
+  const held = new Map<ServiceKey, IpAddress[]>();
+  for (const address of ADDRESSES) {
+    for (const key of allocator.addressUse(address).services) {
+      held.getOrInsertComputed(key, () => []).push(address);
+    }
+  }
+  for (const key of held.keys()) assert(world.requests.has(key), `${key} is gone and holds one`);
+  return held;
+}
+
+function canShare(left: AddressRequest, right: AddressRequest): boolean {
+  return left.sharing !== undefined && left.namespace === right.namespace &&
+    left.sharing.text === right.sharing?.text &&
+    !left.ports.some((port) => right.ports.includes(port));
+}
+
+function othersAt(address: IpAddress, key: ServiceKey, held: Held): readonly ServiceKey[] {
+  return [...held].filter(([other, addresses]) => other !== key && addresses.includes(address))
+    .map(([other]) => other);
+}
+
+/** Each held address is permitted, of a wished family, and shared only by rule. */
+function checkValid(world: World, held: Held): void {
+  for (const [key, addresses] of held) {
+    const request = world.requests.get(key)!;
+    assert(!request.isForeign, `${key} is of another class`);
+    assertEquals(new Set(addresses.map(ipFamilyOf)).size, addresses.length, "one of each family");
+    for (const address of addresses) {
+      assert(request.families.includes(ipFamilyOf(address)), `${key} has no such family`);
+      assert(world.isPermitted(address, request), `${key} may not have ${address}`);
+      for (const other of othersAt(address, key, held)) {
+        assert(canShare(request, world.requests.get(other)!), `${key} and ${other} clash`);
+      }
+    }
+  }
+}
+
+function isForeignStatus({ current }: AddressRequest): boolean {
+  return current.some((address) => !poolOf(POOLS, address));
+}
+
+/** The addresses that a claim asks for. */
+function wantedBy(request: AddressRequest, family: IpFamily): readonly IpAddress[] {
+  const wish = request.wished[family];
+  if (wish !== undefined) return [wish];
+  return ADDRESSES.filter((address) => {
+    const { name, autoAssign } = poolOf(POOLS, address)!;
+    return ipFamilyOf(address) === family &&
+      (request.pool === undefined ? autoAssign : name === request.pool);
+  });
+}
+
+/** Nobody waits while an address that would do is free or can be shared. */
+function checkNobodyWaits(world: World, held: Held): void {
+  const foreign = [...world.requests.values()].flatMap((each) =>
+    each.isForeign ? each.current : []
+  );
+  for (const [key, request] of world.requests) {
+    if (request.isForeign || request.invalid !== undefined || isForeignStatus(request)) continue;
+    for (const family of request.families) {
+      const wanted = wantedBy(request, family);
+      const own = held.get(key)?.find((address) => ipFamilyOf(address) === family);
+      const isContent = request.wished[family] === undefined && request.pool === undefined
+        ? own !== undefined
+        : own !== undefined && wanted.includes(own);
+      if (isContent) continue;
+      const available = wanted.filter((address) =>
+        world.isPermitted(address, request) && !foreign.includes(address) &&
+        othersAt(address, key, held).every((other) => canShare(request, world.requests.get(other)!))
+      );
+      assertEquals(available, [], `${key} waits for ${family}`);
+    }
+  }
+}
+
+/** A Service without an event has what it had, or has got what it waited for. */
+function checkNobodyMoved(
+  world: World,
+  { before, after, touched }: {
+    readonly before: Held;
+    readonly after: Held;
+    readonly touched: ReadonlySet<ServiceKey>;
+  },
+): void {
+  for (const [key, addresses] of before) {
+    const request = world.requests.get(key);
+    if (!request || request.isForeign) continue;
+    for (const address of addresses) {
+      const family = ipFamilyOf(address);
+      const now = after.get(key)?.find((each) => ipFamilyOf(each) === family);
+      if (now === address || !request.families.includes(family)) continue;
+      const isAllowed = world.isPermitted(address, request);
+      const wanted = wantedBy(request, family);
+      const hasBetter = now !== undefined && wanted.includes(now) && !wanted.includes(address);
+      const isDisplaced = othersAt(address, key, after)
+        .some((other) => !canShare(request, world.requests.get(other)!));
+      assert(
+        !isAllowed || hasBetter || touched.has(key) && isDisplaced,
+        `${key} moved from ${address} to ${now} without need`,
+      );
+    }
+  }
+}
+
+/** A new leader, which knows only the objects, changes nothing. */
+function checkRestart(world: World, held: Held): void {
+  const allocator = new AddressAllocator(POOLS);
+  world.tellReserved(allocator);
+  world.tellNamespaces(allocator);
+  for (const [key, request] of world.requests) {
+    const isLeftAlone = request.isForeign || isForeignStatus(request);
+    const current = isLeftAlone
+      ? [
+        ...held.get(key) ?? [],
+        ...request.current.filter((each) => request.isForeign || each === OUTSIDE),
+      ]
+      : held.get(key) ?? [];
+    allocator.setService(key, { ...request, current });
+  }
+  allocator.update();
+  assertEquals(sorted(heldBy(allocator, world)), sorted(held));
+}
+
+function sorted(held: Held): readonly unknown[] {
+  return [...held].sort(([left], [right]) => left < right ? -1 : 1);
+}
+
+Deno.test("AddressAllocator keeps its rules in any history, and a restart moves no address", () => {
+  fc.assert(
+    fc.property(
+      fc.array(fc.array(event, { minLength: 1, maxLength: 4 }), { maxLength: 12 }),
+      (history) => {
+        const allocator = new AddressAllocator(POOLS);
+        const world = new World();
+        let before: Held = new Map();
+        for (const events of history) {
+          for (const each of events) world.apply(each, allocator);
+          const looked = allocator.update();
+          const after = heldBy(allocator, world);
+          checkValid(world, after);
+          checkNobodyMoved(world, { before, after, touched: looked });
+          checkNobodyWaits(world, after);
+          checkRestart(world, after);
+          for (const key of world.requests.keys()) {
+            const isSame = String(before.get(key) ?? "") === String(after.get(key) ?? "");
+            assert(isSame || looked.has(key), `${key} changed and was not named`);
+          }
+          before = after;
+        }
+      },
+    ),
+    { numRuns: 400 },
+  );
+});

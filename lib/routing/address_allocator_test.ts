@@ -1,0 +1,335 @@
+import { assert, assertEquals } from "@std/assert";
+import type { RoutedService } from "../api/kinds/routed_service.ts";
+import { ProblemCollector } from "../api/problem_collector.ts";
+import { type IpAddress, parseIpAddress } from "../net/ip_address.ts";
+import { parseLabelSelector } from "../policy/label_selector.ts";
+import { namespacedNameOf, type ServiceKey, serviceKey } from "../proxy/service_port_name.ts";
+import {
+  loadBalancer,
+  type LoadBalancerParts,
+  pool,
+} from "../../tests/support/builders/routed_objects.ts";
+import { AddressAllocator } from "./address_allocator.ts";
+import type { AddressPool } from "./address_pool.ts";
+import { addressRequestOf } from "./address_request.ts";
+
+const OWN_CLASS = "kube-relay.io/load-balancer";
+const CLASSES = { loadBalancerClass: OWN_CLASS, defaultLoadBalancerClass: true };
+const IPS = "kube-relay.io/load-balancer-ips";
+const KEY = "kube-relay.io/load-balancer-sharing-key";
+const DUAL = { ipFamilies: ["IPv4", "IPv6"], ipFamilyPolicy: "RequireDualStack" };
+
+/** An allocator, and what it assigns, as text. */
+class Stage {
+  readonly allocator: AddressAllocator;
+
+  constructor(...pools: readonly AddressPool[]) {
+    this.allocator = new AddressAllocator(pools);
+  }
+
+  /** Gives Services and returns what they get, `name: addresses or refusals`. */
+  give(...services: readonly (LoadBalancerParts | RoutedService)[]): readonly string[] {
+    const keys = services.map((service) => {
+      const object = "metadata" in service ? service : loadBalancer(service);
+      const key = serviceKey(namespacedNameOf(object));
+      this.allocator.setService(key, addressRequestOf(object, CLASSES));
+      return key;
+    });
+    this.allocator.update();
+    return keys.map((key) => this.text(key));
+  }
+
+  /** Deletes a Service and returns the Services that have changed by it. */
+  remove(name: string): readonly string[] {
+    this.allocator.setService(name as ServiceKey, undefined);
+    return this.changes();
+  }
+
+  changes(): readonly string[] {
+    return [...this.allocator.update()].sort().map((key) => this.text(key));
+  }
+
+  text(key: string): string {
+    const found = this.allocator.assignment(key as ServiceKey);
+    if (!found) return `${key}: nothing`;
+    const words = [
+      ...found.addresses ?? ["(left alone)"],
+      ...found.refusals.map(({ message }) => `(${message})`),
+    ];
+    return `${key}: ${words.join(" ")}`;
+  }
+}
+
+function selector(matchLabels: Readonly<Record<string, string>>) {
+  const problems = new ProblemCollector("Pool", "test");
+  return parseLabelSelector({ matchLabels }, { path: "", problems });
+}
+
+Deno.test("AddressAllocator gives the lowest free address, to the oldest Service first", () => {
+  const stage = new Stage(pool("a", ["192.0.2.8-192.0.2.9"]));
+  assertEquals(
+    stage.give(
+      { name: "young", createdAt: "2026-01-02T00:00:00Z" },
+      { name: "late", createdAt: "2026-01-03T00:00:00Z" },
+      { name: "old", createdAt: "2026-01-01T00:00:00Z" },
+    ),
+    [
+      "default/young: 192.0.2.9",
+      "default/late: (Pool 'a' has no free address of IPv4)",
+      "default/old: 192.0.2.8",
+    ],
+  );
+  assertEquals(stage.remove("default/old"), ["default/late: 192.0.2.8", "default/old: nothing"]);
+});
+
+Deno.test("AddressAllocator lets a Service keep the address of its status", () => {
+  const stage = new Stage(pool("a", ["192.0.2.0/30"]));
+  assertEquals(
+    stage.give({ name: "a" }, { name: "b", addresses: ["192.0.2.0"] }),
+    ["default/a: 192.0.2.1", "default/b: 192.0.2.0"],
+  );
+  stage.remove("default/b");
+  // The status of an older event does not take back what was given.
+  assertEquals(stage.give({ name: "a" }), ["default/a: 192.0.2.1"]);
+  assertEquals(stage.give({ name: "a", addresses: ["192.0.2.2"] }), ["default/a: 192.0.2.1"]);
+});
+
+Deno.test("AddressAllocator leaves alone what it did not give", () => {
+  const stage = new Stage(pool("a", ["192.0.2.0/30"]));
+  assertEquals(
+    stage.give(
+      { name: "other", spec: { loadBalancerClass: "example.com/x" }, addresses: ["192.0.2.0"] },
+      { name: "outside", addresses: ["198.51.100.1"] },
+      { name: "plain", spec: { loadBalancerClass: OWN_CLASS } },
+    ),
+    [
+      "default/other: nothing",
+      "default/outside: (left alone) (The status has 198.51.100.1, which is in no pool, so another " +
+      "controller wrote it; it is left alone. Stop that controller, or remove the entry from the " +
+      "status)",
+      "default/plain: 192.0.2.1",
+    ],
+  );
+  const named = loadBalancer({ name: "named" });
+  const status = { loadBalancer: { ingress: [{ hostname: "lb.example.com" }] } };
+  assert(stage.give({ ...named, status })[0]!.startsWith("default/named: (left alone)"));
+});
+
+Deno.test("AddressAllocator takes the address back from a Service that is no load balancer", () => {
+  const stage = new Stage(pool("a", ["192.0.2.0/32"]));
+  stage.give({ name: "a" }, { name: "b" });
+  assertEquals(
+    stage.give({ name: "a", spec: { type: "ClusterIP" }, addresses: ["192.0.2.0"] }),
+    ["default/a: "],
+  );
+  assertEquals(stage.text("default/b"), "default/b: 192.0.2.0");
+  assertEquals(stage.give({ name: "a", spec: { type: "ClusterIP" } }), ["default/a: nothing"]);
+});
+
+Deno.test("AddressAllocator gives wished addresses, by annotation before the field", () => {
+  const stage = new Stage(pool("a", ["192.0.2.0/24", "2001:db8::/64"], { autoAssign: false }));
+  assertEquals(
+    stage.give(
+      { name: "field", spec: { loadBalancerIP: "192.0.2.7" } },
+      {
+        name: "both",
+        spec: { ...DUAL, loadBalancerIP: "192.0.2.9" },
+        annotations: { [IPS]: "2001:db8::5, 192.0.2.8" },
+      },
+      { name: "none" },
+    ),
+    [
+      "default/field: 192.0.2.7",
+      "default/both: 192.0.2.8 2001:db8::5",
+      "default/none: (No pool with addresses of IPv4 assigns addresses to this Service by itself)",
+    ],
+  );
+});
+
+const REFUSED: readonly [name: string, parts: Partial<LoadBalancerParts>, message: string][] = [
+  ["outside of pools", { annotations: { [IPS]: "198.51.100.1" } }, "198.51.100.1 is in no pool"],
+  [
+    "of another tenant",
+    { name: "blue/a", spec: { loadBalancerIP: "192.0.2.1" }, annotations: { [KEY]: "k" } },
+    "192.0.2.1 is taken by a Service of another namespace",
+  ],
+  [
+    "of a Service that does not share",
+    { spec: { loadBalancerIP: "192.0.2.1" } },
+    "192.0.2.1 is taken by red/holder, and the two Services have no sharing key in common",
+  ],
+  [
+    "with the same port",
+    { spec: { loadBalancerIP: "192.0.2.1" }, annotations: { [KEY]: "k" } },
+    "192.0.2.1 is taken by red/holder, which has port TCP/80 too",
+  ],
+  [
+    "with another policy",
+    {
+      spec: { loadBalancerIP: "192.0.2.1", externalTrafficPolicy: "Local", ports: [] },
+      annotations: { [KEY]: "k" },
+    },
+    "192.0.2.1 is taken by red/holder: to share it, both Services need externalTrafficPolicy " +
+    "Cluster, or Local with the same selector",
+  ],
+  [
+    "of a node",
+    { spec: { loadBalancerIP: "192.0.2.2" } },
+    "192.0.2.2 is in use by node node-1",
+  ],
+  [
+    "of a pool for others",
+    { spec: { loadBalancerIP: "203.0.113.1" } },
+    "203.0.113.1 is in pool 'blue', which this Service may not use",
+  ],
+  [
+    "of another family",
+    { spec: { loadBalancerIP: "2001:db8::1" } },
+    "spec.loadBalancerIP: the Service has no IPv6, so it cannot have 2001:db8::1; spec.ipFamilies " +
+    "is IPv4",
+  ],
+  [
+    "that is none",
+    { annotations: { [IPS]: "web" } },
+    "kube-relay.io/load-balancer-ips: expected an IP address, found 'web'",
+  ],
+  [
+    "twice",
+    { annotations: { [IPS]: "192.0.2.3,192.0.2.4" } },
+    "kube-relay.io/load-balancer-ips: expected one address of IPv4, found 192.0.2.3 and 192.0.2.4",
+  ],
+  [
+    "in an unknown pool",
+    { annotations: { "kube-relay.io/load-balancer-pool": "green" } },
+    "The Service may not use pool 'green', or the pool has no IPv4",
+  ],
+  ["without a family", { spec: { ipFamilies: ["IPv6"] } }, "No pool has addresses of IPv6"],
+];
+
+for (const [name, parts, message] of REFUSED) {
+  Deno.test(`AddressAllocator refuses an address ${name}`, () => {
+    const stage = new Stage(
+      pool("a", ["192.0.2.0/24"]),
+      pool("blue", ["203.0.113.0/24"], {
+        namespaceSelector: selector({ "kubernetes.io/metadata.name": "blue" }),
+      }),
+    );
+    stage.allocator.setReserved(new Map([[parseIpAddress("192.0.2.2"), "node node-1"]]));
+    stage.give({
+      name: "red/holder",
+      spec: { loadBalancerIP: "192.0.2.1" },
+      annotations: { [KEY]: "k" },
+    });
+    const [text] = stage.give({ name: "red/a", ...parts });
+    assertEquals(text, `${parts.name ?? "red/a"}: (${message})`);
+  });
+}
+
+Deno.test("AddressAllocator lets Services of a namespace share an address by key and ports", () => {
+  const stage = new Stage(pool("a", ["192.0.2.0/31"]));
+  const annotations = { [KEY]: "k" };
+  const ports = (port: number) => ({ ports: [{ protocol: "TCP" as const, port }] });
+  assertEquals(
+    stage.give(
+      { name: "a", annotations, spec: ports(1) },
+      { name: "b", annotations, spec: ports(2) },
+      { name: "c", annotations, spec: ports(1) },
+      { name: "d", annotations, spec: ports(2) },
+      { name: "e", annotations, spec: ports(1) },
+    ),
+    [
+      "default/a: 192.0.2.0",
+      "default/b: 192.0.2.0",
+      "default/c: 192.0.2.1",
+      "default/d: 192.0.2.1",
+      "default/e: (Pool 'a' has no free address of IPv4)",
+    ],
+  );
+  // A port is free again, although the address is not.
+  stage.give({ name: "a", annotations, spec: ports(3) });
+  assertEquals(stage.text("default/e"), "default/e: 192.0.2.0");
+  assertEquals(stage.text("default/a"), "default/a: 192.0.2.0");
+});
+
+Deno.test("AddressAllocator lets Services with policy Local share with the same selector only", () => {
+  const stage = new Stage(pool("a", ["192.0.2.0/30"]));
+  const local = (name: string, port: number, app: string): LoadBalancerParts => ({
+    name,
+    annotations: { [KEY]: "k" },
+    spec: { externalTrafficPolicy: "Local", selector: { app }, ports: [{ port }] },
+  });
+  assertEquals(stage.give(local("a", 1, "x"), local("b", 2, "x"), local("c", 3, "y")), [
+    "default/a: 192.0.2.0",
+    "default/b: 192.0.2.0",
+    "default/c: 192.0.2.1",
+  ]);
+});
+
+Deno.test("AddressAllocator keeps an address until the wished one is free", () => {
+  const stage = new Stage(pool("a", ["192.0.2.0/30"]));
+  stage.give({ name: "a" }, { name: "b" });
+  const wish = { name: "b", spec: { loadBalancerIP: "192.0.2.0" } };
+  const reason = "(192.0.2.0 is taken by default/a, and the two Services have no sharing key in " +
+    "common)";
+  assertEquals(stage.give(wish), [`default/b: 192.0.2.1 ${reason}`]);
+  assertEquals(stage.remove("default/a"), ["default/a: nothing", "default/b: 192.0.2.0"]);
+});
+
+Deno.test("AddressAllocator gives each family on its own", () => {
+  const stage = new Stage(pool("a", ["192.0.2.0/31"]), pool("b", ["2001:db8::/128"]));
+  const prefers = { ...DUAL, ipFamilyPolicy: "PreferDualStack" };
+  assertEquals(
+    stage.give({ name: "a", spec: DUAL }, { name: "b", spec: DUAL }),
+    [
+      "default/a: 192.0.2.0 2001:db8::",
+      "default/b: 192.0.2.1 (Pool 'b' has no free address of IPv6)",
+    ],
+  );
+  const single = new Stage(pool("a", ["192.0.2.0/31"]));
+  assertEquals(single.give({ name: "a", spec: prefers }, { name: "b", spec: DUAL }), [
+    "default/a: 192.0.2.0",
+    "default/b: 192.0.2.1 (No pool has addresses of IPv6)",
+  ]);
+});
+
+Deno.test("AddressAllocator follows the labels of Services and namespaces", () => {
+  const stage = new Stage(
+    pool("team", ["192.0.2.0/24"], { namespaceSelector: selector({ team: "web" }) }),
+    pool("shop", ["198.51.100.0/24"], { serviceSelector: selector({ app: "shop" }) }),
+  );
+  const refused = "(No pool with addresses of IPv4 assigns addresses to this Service by itself)";
+  assertEquals(stage.give({ name: "red/a" }), [`red/a: ${refused}`]);
+  stage.allocator.setNamespace("red", { team: "web" });
+  assertEquals(stage.changes(), ["red/a: 192.0.2.0"]);
+  stage.allocator.setNamespace("red", { team: "db" });
+  assertEquals(stage.changes(), [`red/a: ${refused}`]);
+  assertEquals(stage.give({ name: "red/a", labels: { app: "shop" } }), ["red/a: 198.51.100.0"]);
+});
+
+Deno.test("AddressAllocator takes an address away that a node turns out to have", () => {
+  const stage = new Stage(pool("a", ["192.0.2.0/30"]));
+  stage.give({ name: "a" });
+  const reserved = new Map<IpAddress, string>([[parseIpAddress("192.0.2.0"), "node n"]]);
+  stage.allocator.setReserved(reserved);
+  assertEquals(stage.changes(), ["default/a: 192.0.2.1"]);
+  stage.allocator.setReserved(new Map());
+  assertEquals(stage.give({ name: "b" }), ["default/b: 192.0.2.0"]);
+});
+
+Deno.test("AddressAllocator looks at one Service for the change of one among ten thousand", () => {
+  let reads = 0;
+  const { allocator } = new Stage(pool("a", ["10.0.0.0/8"], { serviceSelector: selector({}) }));
+  for (let number = 0; number < 10_000; number++) {
+    const request = addressRequestOf(loadBalancer({ name: `s${number}` }), CLASSES)!;
+    const counted = Object.defineProperty({ ...request }, "labels", { get: () => (reads++, {}) });
+    allocator.setService(request.key, counted);
+  }
+  assertEquals(allocator.update().size, 10_000);
+  reads = 0;
+  const changed = addressRequestOf(loadBalancer({ name: "s5000", labels: { a: "b" } }), CLASSES)!;
+  allocator.setService(changed.key, changed);
+  assertEquals([...allocator.update()], [changed.key]);
+  allocator.setService("default/s1" as ServiceKey, undefined);
+  assertEquals(allocator.update().size, 1);
+  assert(reads < 3, `read ${reads} other Services`);
+});

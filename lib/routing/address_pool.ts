@@ -1,0 +1,69 @@
+import type { AddressRange } from "../net/address_range.ts";
+import {
+  addressNumber,
+  IP_FAMILIES,
+  type IpAddress,
+  type IpFamily,
+  ipFamilyOf,
+} from "../net/ip_address.ts";
+import type { LabelSelector } from "../policy/label_selector.ts";
+
+/** How the nodes make an address reachable. */
+export type AnnounceMethod = "layer2" | "bgp" | "none";
+
+/** A pool of addresses for Services of type LoadBalancer. Pools do not overlap. */
+export interface AddressPool {
+  readonly name: string;
+  readonly ranges: readonly AddressRange[];
+  /** Whether Services get an address of the pool without asking for it. */
+  readonly autoAssign: boolean;
+  readonly announce: AnnounceMethod;
+  /** The namespaces whose Services may use the pool. @default {all} */
+  readonly namespaceSelector?: LabelSelector;
+  /** The Services that may use the pool. @default {all} */
+  readonly serviceSelector?: LabelSelector;
+  /** The nodes that may announce the addresses. @default {all} */
+  readonly nodeSelector?: LabelSelector;
+}
+
+/** Returns the pool that has an address. */
+export function poolOf(
+  pools: readonly AddressPool[],
+  address: IpAddress,
+): AddressPool | undefined {
+  const [family, number] = [ipFamilyOf(address), addressNumber(address)];
+  return pools.find(({ ranges }) =>
+    ranges.some((range) => range.family === family && range.first <= number && number <= range.last)
+  );
+}
+
+/** How many addresses of a pool are in use. */
+export interface PoolUse {
+  readonly pool: AddressPool;
+  readonly family: IpFamily;
+  readonly size: bigint;
+  readonly used: number;
+}
+
+/** Counts the addresses in use. `addresses` are those of the status of Services, each once. */
+export function poolUse(
+  pools: readonly AddressPool[],
+  addresses: ReadonlySet<IpAddress>,
+): readonly PoolUse[] {
+  const used = new Map<string, number>();
+  for (const address of addresses) {
+    const pool = poolOf(pools, address);
+    if (!pool) continue;
+    const key = `${pool.name} ${ipFamilyOf(address)}`;
+    used.set(key, (used.get(key) ?? 0) + 1);
+  }
+  return pools.flatMap((pool) =>
+    IP_FAMILIES.flatMap((family) => {
+      const ranges = pool.ranges.filter((range) => range.family === family);
+      const size = ranges.reduce((sum, { first, last }) => sum + last - first + 1n, 0n);
+      return size === 0n
+        ? []
+        : [{ pool, family, size, used: used.get(`${pool.name} ${family}`) ?? 0 }];
+    })
+  );
+}

@@ -1,0 +1,26 @@
+import { assertEquals } from "@std/assert";
+import { parseIpAddress } from "../net/ip_address.ts";
+import { pool } from "../../tests/support/builders/routed_objects.ts";
+import { poolOf, poolUse } from "./address_pool.ts";
+
+const POOLS = [
+  pool("a", ["192.0.2.0/30", "192.0.2.8", "2001:db8::/64"]),
+  pool("b", ["198.51.100.1-198.51.100.3"]),
+];
+
+Deno.test("poolOf() finds the pool of an address", () => {
+  const name = (text: string) => poolOf(POOLS, parseIpAddress(text))?.name;
+  assertEquals(name("192.0.2.3"), "a");
+  assertEquals(name("192.0.2.4"), undefined);
+  assertEquals(name("198.51.100.3"), "b");
+  assertEquals(name("2001:db8::5"), "a");
+  // The same number in the other family.
+  assertEquals(name("::c000:203"), undefined);
+});
+
+Deno.test("poolUse() counts the addresses of each pool and family", () => {
+  const addresses = ["192.0.2.1", "192.0.2.8", "2001:db8::1", "203.0.113.1"].map(parseIpAddress);
+  const found = poolUse(POOLS, new Set(addresses))
+    .map(({ pool, family, size, used }) => `${pool.name} ${family} ${used}/${size}`);
+  assertEquals(found, ["a IPv4 2/5", "a IPv6 1/18446744073709551616", "b IPv4 0/3"]);
+});

@@ -1,0 +1,147 @@
+import {
+  ADDRESSES_ANNOTATION,
+  POOL_ANNOTATION,
+  type RoutedService,
+  SHARING_KEY_ANNOTATION,
+} from "../api/kinds/routed_service.ts";
+import { IP_FAMILIES, type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
+import { tryParseIpAddress } from "../net/ip_address.ts";
+import type { Labels } from "../policy/label_selector.ts";
+import { namespacedNameOf, type ServiceKey, serviceKey } from "../proxy/service_port_name.ts";
+import type { RoutingSettings } from "./routing_settings.ts";
+
+/** What a Service asks of the allocator. */
+export interface AddressRequest {
+  readonly key: ServiceKey;
+  readonly namespace: string;
+  /** RFC 3339 in whole seconds and UTC, so that texts sort as times do; may be empty. */
+  readonly createdAt: string;
+  readonly labels: Labels;
+  /** A Service of another controller: its addresses are not given to others. */
+  readonly isForeign: boolean;
+  /** One address of each; none if the Service is no load balancer any more. */
+  readonly families: readonly IpFamily[];
+  /** Whether one family is enough. */
+  readonly prefersDualStack: boolean;
+  readonly wished: Readonly<Partial<Record<IpFamily, IpAddress>>>;
+  /** Name of the wished pool. */
+  readonly pool?: string;
+  readonly sharing?: SharingTerms;
+  /** E.g. `TCP/80`. */
+  readonly ports: readonly string[];
+  /** The addresses of the status. */
+  readonly current: readonly IpAddress[];
+  /** Host names of the status, which another controller wrote. */
+  readonly hostnames: readonly string[];
+  /** Why the wishes cannot be read. */
+  readonly invalid?: string;
+}
+
+/** When Services may share an address: all of it has to be equal, and the ports different. */
+export interface SharingTerms {
+  /** As given by the Service. */
+  readonly key: string;
+  /** Everything, as one text. */
+  readonly text: string;
+}
+
+/**
+ * Reads a Service. Returns `undefined` if it concerns no allocator: it is no load balancer, and its
+ * status has no address.
+ */
+export function addressRequestOf(
+  service: RoutedService,
+  settings: Pick<RoutingSettings, "loadBalancerClass" | "defaultLoadBalancerClass">,
+): AddressRequest | undefined {
+  const { metadata, spec, status } = service;
+  const ingress = status?.loadBalancer?.ingress ?? [];
+  const isLoadBalancer = spec.type === "LoadBalancer";
+  if (!isLoadBalancer && ingress.length === 0) return undefined;
+  const name = namespacedNameOf(service);
+  const current = ingress.flatMap(({ ip }) => tryParseIpAddress(ip ?? "") ?? []);
+  const pool = metadata.annotations?.[POOL_ANNOTATION]?.trim();
+  return {
+    key: serviceKey(name),
+    namespace: name.namespace,
+    createdAt: metadata.creationTimestamp ?? "",
+    labels: metadata.labels ?? {},
+    isForeign: isLoadBalancer && !isOwnClass(spec.loadBalancerClass, settings),
+    families: isLoadBalancer ? familiesOf(spec.ipFamilies) : [],
+    prefersDualStack: spec.ipFamilyPolicy === "PreferDualStack",
+    ...wishesOf(service),
+    ...(pool && { pool }),
+    ...sharingOf(service, name.namespace),
+    ports: (spec.ports ?? []).map(({ protocol, port }) => `${protocol ?? "TCP"}/${port}`),
+    current: [...new Set(current)],
+    hostnames: ingress.flatMap(({ hostname }) => hostname || []),
+  };
+}
+
+function isOwnClass(
+  found: string | undefined,
+  { loadBalancerClass, defaultLoadBalancerClass }: Pick<
+    RoutingSettings,
+    "loadBalancerClass" | "defaultLoadBalancerClass"
+  >,
+): boolean {
+  return found === undefined ? defaultLoadBalancerClass : found === loadBalancerClass;
+}
+
+function familiesOf(families: readonly string[] = []): readonly IpFamily[] {
+  const known = families.flatMap((family) => IP_FAMILIES.find((each) => each === family) ?? []);
+  // API servers before dual stack leave the field out.
+  return known.length === 0 ? ["IPv4"] : [...new Set(known)];
+}
+
+/** The annotation counts instead of the field, which the API has deprecated. */
+function wishesOf(
+  { metadata, spec }: RoutedService,
+): Pick<AddressRequest, "wished" | "invalid"> {
+  const annotation = metadata.annotations?.[ADDRESSES_ANNOTATION];
+  const source = annotation === undefined ? "spec.loadBalancerIP" : ADDRESSES_ANNOTATION;
+  const texts = (annotation ?? spec.loadBalancerIP ?? "").split(",").map((text) => text.trim())
+    .filter((text) => text !== "");
+  const wished: Partial<Record<IpFamily, IpAddress>> = {};
+  const families = familiesOf(spec.ipFamilies);
+  for (const text of texts) {
+    const address = tryParseIpAddress(text);
+    if (address === undefined) {
+      return { wished: {}, invalid: `${source}: expected an IP address, found '${shorten(text)}'` };
+    }
+    const family = ipFamilyOf(address);
+    if (!families.includes(family)) {
+      const invalid = `${source}: the Service has no ${family}, so it cannot have ${address}; ` +
+        `spec.ipFamilies is ${families.join(", ")}`;
+      return { wished: {}, invalid };
+    }
+    if (wished[family] !== undefined && wished[family] !== address) {
+      const invalid = `${source}: expected one address of ${family}, found ${wished[family]} and ` +
+        address;
+      return { wished: {}, invalid };
+    }
+    wished[family] = address;
+  }
+  return { wished };
+}
+
+/** A tenant chooses the text, and it goes into events. */
+function shorten(text: string): string {
+  return text.length <= 60 ? text : `${text.slice(0, 60)}…`;
+}
+
+/**
+ * Services share inside their namespace only: otherwise, a tenant could get ports of another
+ * tenant's address. With policy Local, both need the same endpoints, because the node that has the
+ * address has to have an endpoint of each.
+ */
+function sharingOf(
+  { metadata, spec }: RoutedService,
+  namespace: string,
+): Pick<AddressRequest, "sharing"> {
+  const key = metadata.annotations?.[SHARING_KEY_ANNOTATION];
+  if (!key) return {};
+  const endpoints = spec.externalTrafficPolicy === "Local"
+    ? Object.entries(spec.selector ?? {}).sort(([left], [right]) => left < right ? -1 : 1)
+    : "Cluster";
+  return { sharing: { key, text: JSON.stringify([namespace, key, endpoints]) } };
+}

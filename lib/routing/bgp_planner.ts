@@ -1,0 +1,359 @@
+import type { ObjectProblem } from "../api/problem.ts";
+import { blocksOfRange } from "../net/address_range.ts";
+import { type Cidr, cidrContains, hostCidr, prefixLengthOf } from "../net/cidr.ts";
+import type { IpAddress } from "../net/ip_address.ts";
+import { matchesLabels } from "../policy/label_selector.ts";
+import type { ServiceKey } from "../proxy/service_port_name.ts";
+import { type AddressPool, poolOf } from "./address_pool.ts";
+import type { AnnouncedService, ServiceAddress } from "./announced_service.ts";
+import { Announcements, type PrefixSource } from "./announcements.ts";
+import { asOf, type BgpNode, peersOf, routerIdOf } from "./bgp_peers.ts";
+import type { AnnouncedPrefix, BgpImports, BgpPeer, BgpPlan } from "./bgp_plan.ts";
+import { NO_NODE_BGP, nodeBgpOf } from "./node_bgp.ts";
+import type { RoutingNode } from "./routing_node.ts";
+import type { AdvertisedKind, BgpSettings } from "./routing_settings.ts";
+
+/** What a plan depends on, besides objects. */
+export interface BgpPlannerOptions {
+  readonly settings: BgpSettings;
+  readonly pools: readonly AddressPool[];
+  /** The own node. */
+  readonly nodeName: string;
+  /** The ranges of all pods; empty = those of the Nodes. */
+  readonly clusterCidrs: readonly Cidr[];
+}
+
+/** What an update changed. */
+export interface BgpPlanChanges {
+  /** Absent until the own Node is known: its addresses and its AS are needed. */
+  readonly plan?: BgpPlan;
+  readonly isChanged: boolean;
+  /** The announced prefixes that changed. */
+  readonly prefixes: ReadonlySet<Cidr>;
+}
+
+/** Why a prefix is announced, or is not. */
+export interface PrefixExplanation {
+  readonly announced?: AnnouncedPrefix;
+  /** Names of the sessions that it is sent to. */
+  readonly peers: readonly string[];
+  /** The Services and ranges that have the prefix. */
+  readonly sources: readonly PrefixSource[];
+  /** Announced prefixes that contain it. */
+  readonly containedIn: readonly Cidr[];
+}
+
+const KINDS: Readonly<Record<AdvertisedKind, AnnouncedPrefix["kind"]>> = {
+  loadBalancerIps: "load-balancer",
+  externalIps: "external-ip",
+  clusterIps: "cluster-ip",
+  podCidrs: "pod-cidr",
+  serviceRanges: "service-range",
+};
+
+/** Sources that are no Services; a key of a Service has a slash. */
+const [POD_CIDRS, SERVICE_RANGES] = ["pod CIDRs", "service ranges"];
+
+/** Keeps the plan of the node's BGP daemon up to date with the cluster. */
+export class BgpPlanner {
+  readonly #options: BgpPlannerOptions;
+  readonly #announcements = new Announcements();
+  readonly #nodes = new Map<string, BgpNode>();
+  readonly #problems = new Map<string, readonly ObjectProblem[]>();
+  readonly #services = new Map<ServiceKey, AnnouncedService>();
+  /** The Services that have an address, for the day when a node has it too. */
+  readonly #servicesAt = new Map<IpAddress, Set<ServiceKey>>();
+  readonly #nodesAt = new Map<IpAddress, Set<string>>();
+  #serviceRanges: readonly Cidr[] = [];
+  #networks: readonly Cidr[] = [];
+  #isDraining = false;
+  /** The own node, also after its Node object is gone. */
+  #own: BgpNode | undefined;
+  #isOwnGone = false;
+  #areNodesChanged = false;
+  #plan: BgpPlan | undefined;
+
+  constructor(options: BgpPlannerOptions) {
+    this.#options = options;
+  }
+
+  /** The plan of the last update. */
+  get plan(): BgpPlan | undefined {
+    return this.#plan;
+  }
+
+  /** What cannot be used of the annotations of Nodes. */
+  get problems(): readonly ObjectProblem[] {
+    return [...this.#problems.values()].flat();
+  }
+
+  /** Takes a Node, or that it is gone. */
+  setNode(name: string, node: RoutingNode | undefined): void {
+    const { settings: { nodeAnnotations }, nodeName } = this.#options;
+    const before = this.#nodes.get(name);
+    // Nodes change often, and mostly in other fields.
+    if (JSON.stringify(before?.node) === JSON.stringify(node)) return;
+    this.#problems.delete(name);
+    if (node) {
+      const { bgp, problems } = nodeAnnotations
+        ? nodeBgpOf(node)
+        : { bgp: NO_NODE_BGP, problems: [] };
+      this.#nodes.set(name, { node, bgp });
+      if (problems.length > 0 && name === nodeName) this.#problems.set(name, problems);
+    } else this.#nodes.delete(name);
+    this.#areNodesChanged = true;
+    this.#replaceAddresses(name, { before: before?.node, after: node });
+    if (name === nodeName) this.#setOwn();
+  }
+
+  /** Takes the ranges of cluster IPs. */
+  setServiceRanges(ranges: readonly Cidr[]): void {
+    this.#serviceRanges = ranges;
+    this.#areNodesChanged = true;
+    this.#announceRanges();
+  }
+
+  /** Takes the networks of the node's interfaces; sessions with nodes of others need more hops. */
+  setNetworks(networks: readonly Cidr[]): void {
+    this.#networks = networks;
+    this.#areNodesChanged = true;
+  }
+
+  /** While the node drains, it announces no address of a Service. */
+  setDraining(isDraining: boolean): void {
+    this.#isDraining = isDraining;
+    this.#announcements.setExclusion(this.#exclusion());
+  }
+
+  /** Takes the addresses of a Service, or that it is gone. */
+  setService(key: ServiceKey, service: AnnouncedService | undefined): void {
+    for (const { address } of this.#services.get(key)?.addresses ?? []) {
+      const others = this.#servicesAt.get(address);
+      others?.delete(key);
+      if (others?.size === 0) this.#servicesAt.delete(address);
+    }
+    if (service) this.#services.set(key, service);
+    else this.#services.delete(key);
+    for (const { address } of service?.addresses ?? []) {
+      this.#servicesAt.getOrInsertComputed(address, () => new Set()).add(key);
+    }
+    this.#announceService(key);
+  }
+
+  /** Brings the plan up to date. */
+  update(): BgpPlanChanges {
+    const steps = this.updateInSteps();
+    for (;;) {
+      const { done, value } = steps.next();
+      if (done) return value;
+    }
+  }
+
+  /** As {@linkcode update}, in steps of one prefix. Events have to wait until the last step. */
+  *updateInSteps(): Generator<void, BgpPlanChanges, void> {
+    const own = this.#own;
+    if (!own) return { isChanged: false, prefixes: new Set() };
+    const prefixes = yield* this.#announcements.updateInSteps();
+    const before = this.#plan;
+    const announced = this.#announcements.sorted;
+    if (before && !this.#areNodesChanged && prefixes.size === 0) {
+      return { plan: before, isChanged: false, prefixes };
+    }
+    const { settings } = this.#options;
+    const plan: BgpPlan = this.#plan = before && !this.#areNodesChanged
+      ? { ...before, announced }
+      : {
+        routerId: routerIdOf(settings, own.node),
+        localAs: asOf(settings, own.bgp),
+        peers: same(
+          before?.peers,
+          peersOf(settings, {
+            own,
+            others: this.#nodes.values(),
+            networks: this.#networks,
+          }),
+        ),
+        announced,
+        imports: same(before?.imports, this.#imports(own)),
+      };
+    this.#areNodesChanged = false;
+    const isSame = before && prefixes.size === 0 && before.peers === plan.peers &&
+      before.imports === plan.imports && before.routerId === plan.routerId &&
+      before.localAs === plan.localAs;
+    if (isSame) this.#plan = before;
+    return { plan: this.#plan, isChanged: !isSame, prefixes };
+  }
+
+  /** Explains a prefix, as of the last update. */
+  explain(prefix: Cidr): PrefixExplanation {
+    const { peers = [], announced = [] } = this.#plan ?? {};
+    const found = announced.find((each) => each.prefix === prefix);
+    const network = prefix.slice(0, prefix.indexOf("/")) as IpAddress;
+    return {
+      ...(found && { announced: found }),
+      peers: peers.filter(({ role }) => found?.to.includes(role)).map(({ name }) => name),
+      sources: this.#announcements.sourcesOf(prefix),
+      containedIn: announced.map((each) => each.prefix).filter((other) =>
+        prefixLengthOf(other) < prefixLengthOf(prefix) &&
+        cidrContains(other, network)
+      ),
+    };
+  }
+
+  #setOwn(): void {
+    const labels = JSON.stringify(this.#own?.node.labels);
+    const own = this.#nodes.get(this.#options.nodeName);
+    this.#isOwnGone = own === undefined;
+    if (own) this.#own = own;
+    if (!this.#own) return;
+    this.#announcements.setExclusion(this.#exclusion());
+    const { communities, largeCommunities, localPreference } = this.#options.settings;
+    this.#announcements.setAttributes({
+      communities: [...new Set([...communities, ...this.#own.bgp.communities])].sort(),
+      largeCommunities,
+      ...(localPreference !== undefined && { localPreference }),
+    });
+    this.#announceRanges();
+    // The selectors of pools match them.
+    if (JSON.stringify(this.#own.node.labels) === labels) return;
+    for (const key of this.#services.keys()) this.#announceService(key);
+  }
+
+  /** Announces the addresses again that a node got or lost. */
+  #replaceAddresses(
+    name: string,
+    { before, after }: {
+      readonly before?: RoutingNode | undefined;
+      readonly after?: RoutingNode | undefined;
+    },
+  ): void {
+    for (const address of before?.addresses ?? []) {
+      const others = this.#nodesAt.get(address);
+      others?.delete(name);
+      if (others?.size === 0) this.#nodesAt.delete(address);
+    }
+    for (const address of after?.addresses ?? []) {
+      this.#nodesAt.getOrInsertComputed(address, () => new Set()).add(name);
+    }
+    const touched = new Set<ServiceKey>();
+    for (const address of [...before?.addresses ?? [], ...after?.addresses ?? []]) {
+      for (const key of this.#servicesAt.get(address) ?? []) touched.add(key);
+    }
+    for (const key of touched) this.#announceService(key);
+  }
+
+  /** Why no address of any Service is announced. */
+  #exclusion(): string | undefined {
+    if (this.#isDraining) return "the node drains";
+    if (this.#isOwnGone) return "the Node does not exist";
+    return this.#own?.node.exclusion;
+  }
+
+  #announceService(key: ServiceKey): void {
+    const prefixes = new Map<Cidr, PrefixSource>();
+    const service = this.#services.get(key);
+    for (const found of service?.addresses ?? []) {
+      const obstacle = this.#obstacle(found, service!) ?? found.obstacle;
+      const prefix = hostCidr(found.address);
+      // An address may be of two kinds, of which one is announced.
+      if (obstacle !== undefined && prefixes.has(prefix)) continue;
+      prefixes.set(prefix, {
+        kind: KINDS[found.kind],
+        service: key,
+        to: ["external"],
+        ...(obstacle !== undefined && { obstacle }),
+      });
+    }
+    this.#announcements.set(key, prefixes);
+  }
+
+  #obstacle({ address, kind }: ServiceAddress, { switches }: AnnouncedService): string | undefined {
+    const { settings, pools } = this.#options;
+    if (switches[kind] === false) return "an annotation of the Service turns it off";
+    const isOn = switches[kind] ?? settings.advertise[kind];
+    if (!isOn) return `routing.bgp.advertise.${kind} is off`;
+    const [node] = this.#nodesAt.get(address) ?? [];
+    if (node !== undefined) return `it is the address of node ${node}`;
+    if (
+      kind === "externalIps" &&
+      !settings.externalIpRanges.some((each) => cidrContains(each, address))
+    ) {
+      return "it is outside of routing.bgp.externalIpRanges";
+    }
+    const pool = kind === "loadBalancerIps" ? poolOf(pools, address) : undefined;
+    if (pool && pool.announce !== "bgp") {
+      return `pool '${pool.name}' is announced by ${pool.announce}`;
+    }
+    if (pool?.nodeSelector && !matchesLabels(pool.nodeSelector, this.#own?.node.labels ?? {})) {
+      return `the nodeSelector of pool '${pool.name}' does not match the Node`;
+    }
+    return undefined;
+  }
+
+  #announceRanges(): void {
+    const { settings: { advertise, mesh } } = this.#options;
+    const nodes: readonly BgpPeer["role"][] = mesh ? ["mesh", "reflector-client"] : [];
+    const to = [...nodes, ...advertise.podCidrs ? ["external" as const] : []];
+    const off = to.length === 0
+      ? "routing.bgp.advertise.podCidrs and routing.bgp.mesh are off"
+      : undefined;
+    this.#announcements.set(
+      POD_CIDRS!,
+      sourcesOf(this.#own?.node.podCidrs ?? [], { kind: "pod-cidr", to, obstacle: off }),
+    );
+    const obstacle = advertise.serviceRanges
+      ? undefined
+      : "routing.bgp.advertise.serviceRanges is off";
+    this.#announcements.set(
+      SERVICE_RANGES!,
+      sourcesOf(this.#serviceRanges, { kind: "service-range", to: ["external"], obstacle }),
+    );
+  }
+
+  #imports(own: BgpNode): BgpImports {
+    const { settings, pools, clusterCidrs } = this.#options;
+    const others = [...this.#nodes.values()].filter(({ node }) => node.name !== own.node.name);
+    const podCidrs = others.flatMap(({ node }) => node.podCidrs);
+    const mesh = clusterCidrs.length > 0 ? clusterCidrs : podCidrs;
+    const refused = [
+      ...own.node.podCidrs,
+      ...own.bgp.refused,
+      ...this.#serviceRanges,
+      ...settings.externalIpRanges,
+      ...pools.flatMap(({ ranges }) => ranges.flatMap((range) => [...blocksOfRange(range)])),
+      ...[...this.#nodesAt.keys()].map(hostCidr),
+    ];
+    return {
+      ...settings.imports,
+      mesh: settings.mesh ? unique(mesh) : [],
+      refused: unique(refused),
+      limitPerPeer: settings.mesh
+        ? Math.max(settings.imports.limitPerPeer, roomFor(podCidrs.length))
+        : settings.imports.limitPerPeer,
+    };
+  }
+}
+
+function sourcesOf(
+  prefixes: readonly Cidr[],
+  { kind, to, obstacle }: Pick<PrefixSource, "kind" | "to"> & {
+    readonly obstacle: string | undefined;
+  },
+): ReadonlyMap<Cidr, PrefixSource> {
+  const source: PrefixSource = { kind, to, ...(obstacle !== undefined && { obstacle }) };
+  return new Map(prefixes.map((prefix) => [prefix, source]));
+}
+
+/** A reflector sends the ranges of all nodes. Powers of two, because a new limit may end sessions. */
+function roomFor(count: number): number {
+  return 2 ** Math.ceil(Math.log2(2 * count + 1));
+}
+
+function unique(cidrs: readonly Cidr[]): readonly Cidr[] {
+  return [...new Set(cidrs)].sort();
+}
+
+/** Returns the value before if the new one is equal, so that equal parts keep their identity. */
+function same<Value>(before: Value | undefined, after: Value): Value {
+  return before !== undefined && JSON.stringify(before) === JSON.stringify(after) ? before : after;
+}

@@ -1,0 +1,462 @@
+import { assert, assertEquals } from "@std/assert";
+import fc from "fast-check";
+import { type Cidr, parseCidr } from "../net/cidr.ts";
+import { parseIpAddress } from "../net/ip_address.ts";
+import { parsePort } from "../net/port.ts";
+import type { ServiceKey } from "../proxy/service_port_name.ts";
+import { type NodeParts, pool, routedNode } from "../../tests/support/builders/routed_objects.ts";
+import type { AnnouncedService, ServiceAddressKind } from "./announced_service.ts";
+import { BgpPlanner, type BgpPlannerOptions } from "./bgp_planner.ts";
+import { SESSION_DEFAULTS } from "./node_bgp.ts";
+import { routingNodeOf } from "./routing_node.ts";
+import type { BgpSettings, ConfiguredPeer } from "./routing_settings.ts";
+
+const PEER: ConfiguredPeer = {
+  name: "tor",
+  address: parseIpAddress("192.0.2.254"),
+  port: parsePort(179),
+  as: 64600,
+  ...SESSION_DEFAULTS,
+};
+
+const SETTINGS: BgpSettings = {
+  mesh: false,
+  nodeAnnotations: true,
+  peers: [PEER],
+  advertise: {
+    loadBalancerIps: true,
+    externalIps: false,
+    clusterIps: false,
+    podCidrs: false,
+    serviceRanges: false,
+  },
+  externalIpRanges: [],
+  communities: [],
+  largeCommunities: [],
+  imports: { external: [], defaultRoute: false, table: 254, metric: 512, limitPerPeer: 1000 },
+  controlSocket: "/run/bird.ctl",
+  configFile: "/run/bird.conf",
+};
+
+const POOLS = [
+  pool("bgp", ["198.51.100.0/24"], { announce: "bgp" }),
+  pool("l2", ["203.0.113.0/24"]),
+];
+const WEB = "default/web" as ServiceKey;
+const API = "default/api" as ServiceKey;
+
+interface StageParts {
+  readonly settings?: Partial<BgpSettings>;
+  readonly clusterCidrs?: BgpPlannerOptions["clusterCidrs"];
+  /** The own node. */
+  readonly own?: Partial<NodeParts>;
+}
+
+function stage({ settings = {}, clusterCidrs = [], own = {} }: StageParts = {}): BgpPlanner {
+  const planner = new BgpPlanner({
+    settings: { ...SETTINGS, ...settings },
+    pools: POOLS,
+    nodeName: "own",
+    clusterCidrs,
+  });
+  setNode(planner, { name: "own", addresses: ["192.0.2.1"], podCidrs: ["10.1.0.0/24"], ...own });
+  return planner;
+}
+
+function setNode(planner: BgpPlanner, parts: NodeParts): void {
+  planner.setNode(parts.name, routingNodeOf(routedNode(parts)));
+}
+
+function service(
+  addresses: Readonly<Record<string, ServiceAddressKind>>,
+  { obstacle, switches = {} }: {
+    readonly obstacle?: string;
+    readonly switches?: AnnouncedService["switches"];
+  } = {},
+): AnnouncedService {
+  return {
+    addresses: Object.entries(addresses).map(([address, kind]) => ({
+      address: parseIpAddress(address),
+      kind,
+      ...(obstacle !== undefined && { obstacle }),
+    })),
+    switches,
+  };
+}
+
+/** Announced prefixes as text. */
+function announced(planner: BgpPlanner): readonly string[] {
+  planner.update();
+  return planner.plan!.announced.map(({ prefix, kind, to }) => `${prefix} ${kind} ${to.join(",")}`);
+}
+
+/** Sessions as text. */
+function peers(planner: BgpPlanner): readonly string[] {
+  planner.update();
+  return planner.plan!.peers.map(({ name, address, as, role, reflectorClusterId }) =>
+    [name, address, as, role, ...reflectorClusterId ? [reflectorClusterId] : []].join(" ")
+  );
+}
+
+/** Why an address is not announced. */
+function obstacle(planner: BgpPlanner, address: string): string | undefined {
+  planner.update();
+  return planner.explain(parseCidr(`${address}/32`)).sources[0]?.obstacle;
+}
+
+Deno.test("BgpPlanner has no plan until the own Node is known", () => {
+  const planner = new BgpPlanner({
+    settings: SETTINGS,
+    pools: POOLS,
+    nodeName: "own",
+    clusterCidrs: [],
+  });
+  setNode(planner, { name: "other" });
+  assertEquals(planner.update(), { isChanged: false, prefixes: new Set<Cidr>() });
+  setNode(planner, { name: "own" });
+  const { plan, isChanged } = planner.update();
+  assert(plan && isChanged);
+  // Without an IPv4 address.
+  assert(/^\d+\.\d+\.\d+\.\d+$/.test(plan.routerId) && plan.routerId !== "0.0.0.0");
+  assertEquals(plan.localAs, 64512);
+});
+
+Deno.test("BgpPlanner announces load balancer addresses of pools with bgp, and says why not others", () => {
+  const planner = stage();
+  planner.setService(
+    WEB,
+    service({
+      "198.51.100.1": "loadBalancerIps",
+      "203.0.113.1": "loadBalancerIps",
+      "192.0.2.77": "loadBalancerIps",
+      "192.0.2.1": "loadBalancerIps",
+      "10.96.0.1": "clusterIps",
+      "192.0.2.9": "externalIps",
+    }),
+  );
+  assertEquals(announced(planner), [
+    "192.0.2.77/32 load-balancer external",
+    "198.51.100.1/32 load-balancer external",
+  ]);
+  assertEquals(obstacle(planner, "203.0.113.1"), "pool 'l2' is announced by layer2");
+  assertEquals(obstacle(planner, "192.0.2.1"), "it is the address of node own");
+  assertEquals(obstacle(planner, "10.96.0.1"), "routing.bgp.advertise.clusterIps is off");
+  assertEquals(obstacle(planner, "192.0.2.9"), "routing.bgp.advertise.externalIps is off");
+});
+
+Deno.test("BgpPlanner announces external IPs in the configured ranges only", () => {
+  const planner = stage({
+    settings: {
+      advertise: { ...SETTINGS.advertise, externalIps: true },
+      externalIpRanges: [parseCidr("192.0.2.0/28")],
+    },
+  });
+  planner.setService(WEB, service({ "192.0.2.9": "externalIps", "192.0.2.99": "externalIps" }));
+  assertEquals(announced(planner), ["192.0.2.9/32 external-ip external"]);
+  assertEquals(obstacle(planner, "192.0.2.99"), "it is outside of routing.bgp.externalIpRanges");
+});
+
+Deno.test("BgpPlanner follows the switches of a Service", () => {
+  const planner = stage();
+  const addresses = { "198.51.100.1": "loadBalancerIps", "10.96.0.1": "clusterIps" } as const;
+  planner.setService(
+    WEB,
+    service(addresses, { switches: { loadBalancerIps: false, clusterIps: true } }),
+  );
+  assertEquals(announced(planner), ["10.96.0.1/32 cluster-ip external"]);
+  assertEquals(obstacle(planner, "198.51.100.1"), "an annotation of the Service turns it off");
+});
+
+Deno.test("BgpPlanner withdraws an address when no Service wants it any more", () => {
+  const planner = stage();
+  const one = { "198.51.100.1": "loadBalancerIps" } as const;
+  planner.setService(WEB, service(one));
+  planner.setService(API, service(one));
+  assertEquals(announced(planner).length, 1);
+  planner.setService(WEB, service(one, { obstacle: "no endpoint" }));
+  assertEquals(announced(planner).length, 1);
+  planner.setService(API, undefined);
+  assertEquals(announced(planner), []);
+  assertEquals(obstacle(planner, "198.51.100.1"), "no endpoint");
+});
+
+Deno.test("BgpPlanner withdraws the addresses of Services while the node is excluded or drains", () => {
+  const label = "node.kubernetes.io/exclude-from-external-load-balancers";
+  const own = { name: "own", addresses: ["192.0.2.1"], podCidrs: ["10.1.0.0/24"] };
+  const planner = stage({
+    settings: {
+      mesh: true,
+      advertise: { ...SETTINGS.advertise, podCidrs: true, serviceRanges: true },
+    },
+  });
+  planner.setServiceRanges([parseCidr("10.96.0.0/16")]);
+  planner.setService(WEB, service({ "198.51.100.1": "loadBalancerIps" }));
+  const pods = "10.1.0.0/24 pod-cidr external,mesh,reflector-client";
+  const all = [
+    pods,
+    "10.96.0.0/16 service-range external",
+    "198.51.100.1/32 load-balancer external",
+  ];
+  assertEquals(announced(planner), all);
+  setNode(planner, { ...own, labels: { [label]: "" } });
+  assertEquals(announced(planner), [pods]);
+  assertEquals(obstacle(planner, "198.51.100.1"), `the Node has the label ${label}`);
+  setNode(planner, own);
+  assertEquals(announced(planner), all);
+  planner.setDraining(true);
+  assertEquals(announced(planner), [pods]);
+  assertEquals(obstacle(planner, "198.51.100.1"), "the node drains");
+  planner.setDraining(false);
+  planner.setNode("own", undefined);
+  assertEquals(announced(planner), [pods]);
+  assertEquals(obstacle(planner, "198.51.100.1"), "the Node does not exist");
+  setNode(planner, own);
+  assertEquals(announced(planner), all);
+});
+
+Deno.test("BgpPlanner withdraws an address that a node gets", () => {
+  const planner = stage();
+  planner.setService(WEB, service({ "198.51.100.1": "loadBalancerIps" }));
+  setNode(planner, { name: "a", addresses: ["198.51.100.1"] });
+  setNode(planner, { name: "b", addresses: ["198.51.100.1"] });
+  assertEquals(announced(planner), []);
+  planner.setNode("a", undefined);
+  assertEquals(obstacle(planner, "198.51.100.1"), "it is the address of node b");
+  planner.setNode("b", undefined);
+  assertEquals(announced(planner).length, 1);
+});
+
+Deno.test("BgpPlanner has sessions with the nodes of its AS, in each family that both have", () => {
+  const planner = stage({ settings: { mesh: true }, own: { addresses: ["192.0.2.1", "fd00::1"] } });
+  setNode(planner, { name: "b", addresses: ["192.0.2.2", "fd00::2"] });
+  setNode(planner, { name: "c.example", addresses: ["192.0.2.3"] });
+  setNode(planner, {
+    name: "d",
+    addresses: ["192.0.2.4"],
+    annotations: { "kube-router.io/node.asn": "64999" },
+  });
+  const [b4, b6, c, tor] = peers(planner);
+  assertEquals([b4, b6, tor], [
+    "node_b_v4 192.0.2.2 64512 mesh",
+    "node_b_v6 fd00::2 64512 mesh",
+    "tor 192.0.2.254 64600 external",
+  ]);
+  assert(/^node_c_example_[a-z2-7]{8}_v4 192.0.2.3 64512 mesh$/.test(c!), c);
+  assertEquals(planner.plan!.peers[1]!.localAddress as string, "fd00::1");
+});
+
+Deno.test("BgpPlanner allows more hops to nodes outside of the node's networks", () => {
+  const planner = stage({ settings: { mesh: true } });
+  setNode(planner, { name: "b", addresses: ["192.0.2.2"] });
+  setNode(planner, { name: "c", addresses: ["198.18.0.2"] });
+  const hops = () => planner.update().plan!.peers.map(({ multihopTtl }) => multihopTtl);
+  assertEquals(hops(), [undefined, undefined, undefined]);
+  planner.setNetworks([parseCidr("192.0.2.0/24")]);
+  assertEquals(hops(), [undefined, 64, undefined]);
+});
+
+Deno.test("BgpPlanner lets a reflector send the pod ranges of all nodes", () => {
+  const planner = stage({ settings: { mesh: true } });
+  const limit = () => planner.update().plan!.imports.limitPerPeer;
+  assertEquals(limit(), 1000);
+  for (let number = 0; number < 600; number++) {
+    const podCidrs = [`10.${2 + (number >> 8)}.${number & 255}.0/24`];
+    setNode(planner, { name: `n${number}`, podCidrs });
+  }
+  assertEquals(limit(), 2048);
+});
+
+Deno.test("BgpPlanner connects clients with the reflectors of their cluster only", () => {
+  const rr = (kind: "server" | "client", id: string) => ({ [`kube-router.io/rr.${kind}`]: id });
+  const nodes: readonly NodeParts[] = [
+    { name: "s1", addresses: ["192.0.2.11"], annotations: rr("server", "42") },
+    { name: "s2", addresses: ["192.0.2.12"], annotations: rr("server", "43") },
+    { name: "c1", addresses: ["192.0.2.13"], annotations: rr("client", "42") },
+    { name: "c2", addresses: ["192.0.2.14"], annotations: rr("client", "43") },
+  ];
+  const sessions = new Map(nodes.map(({ name: own }) => {
+    const planner = new BgpPlanner({
+      settings: { ...SETTINGS, peers: [], mesh: true },
+      pools: [],
+      nodeName: own,
+      clusterCidrs: [],
+    });
+    for (const node of nodes) setNode(planner, node);
+    return [own, peers(planner)];
+  }));
+  assertEquals(Object.fromEntries(sessions), {
+    s1: [
+      "node_c1_v4 192.0.2.13 64512 reflector-client 0.0.0.42",
+      "node_s2_v4 192.0.2.12 64512 mesh",
+    ],
+    s2: [
+      "node_c2_v4 192.0.2.14 64512 reflector-client 0.0.0.43",
+      "node_s1_v4 192.0.2.11 64512 mesh",
+    ],
+    c1: ["node_s1_v4 192.0.2.11 64512 mesh"],
+    c2: ["node_s2_v4 192.0.2.12 64512 mesh"],
+  });
+});
+
+Deno.test("BgpPlanner adds the peers of the own Node, unless the configuration has them", () => {
+  const planner = stage({
+    own: {
+      annotations: {
+        "kube-router.io/peer.ips": "192.0.2.254,192.0.2.253",
+        "kube-router.io/peer.asns": "1,64700",
+        "kube-router.io/node.bgp.communities": "64512:7",
+      },
+    },
+  });
+  setNode(planner, {
+    name: "other",
+    annotations: { "kube-router.io/peer.ips": "192.0.2.252", "kube-router.io/peer.asns": "2" },
+  });
+  planner.setService(WEB, service({ "198.51.100.1": "loadBalancerIps" }));
+  assertEquals(peers(planner), [
+    "peer_192_0_2_253 192.0.2.253 64700 external",
+    "tor 192.0.2.254 64600 external",
+  ]);
+  assertEquals(planner.plan!.announced[0]!.communities, ["64512:7"]);
+});
+
+Deno.test("BgpPlanner imports pod ranges of the mesh, and nothing of its own", () => {
+  const planner = stage({ settings: { mesh: true } });
+  setNode(planner, { name: "b", addresses: ["192.0.2.2"], podCidrs: ["10.1.1.0/24"] });
+  planner.setServiceRanges([parseCidr("10.96.0.0/16")]);
+  planner.update();
+  const { mesh, refused, external, defaultRoute } = planner.plan!.imports;
+  assertEquals(mesh as readonly string[], ["10.1.1.0/24"]);
+  assertEquals(refused as readonly string[], [
+    "10.1.0.0/24",
+    "10.96.0.0/16",
+    "192.0.2.1/32",
+    "192.0.2.2/32",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+  ]);
+  assertEquals([external, defaultRoute] as unknown[], [[], false]);
+  const whole = stage({ settings: { mesh: true }, clusterCidrs: [parseCidr("10.1.0.0/16")] });
+  whole.update();
+  assertEquals(whole.plan!.imports.mesh as readonly string[], ["10.1.0.0/16"]);
+});
+
+Deno.test("BgpPlanner explains to whom a prefix is announced, and what contains it", () => {
+  const planner = stage({
+    settings: { advertise: { ...SETTINGS.advertise, serviceRanges: true } },
+  });
+  planner.setServiceRanges([parseCidr("10.96.0.0/16")]);
+  planner.setService(
+    WEB,
+    service({ "198.51.100.1": "loadBalancerIps", "10.96.0.1": "clusterIps" }),
+  );
+  planner.update();
+  const found = planner.explain(parseCidr("198.51.100.1/32"));
+  assertEquals(found.peers, ["tor"]);
+  assertEquals(found.sources, [{ kind: "load-balancer", service: WEB, to: ["external"] }]);
+  assertEquals(found.announced!.kind, "load-balancer");
+  const cluster = planner.explain(parseCidr("10.96.0.1/32"));
+  assertEquals(cluster.announced, undefined);
+  assertEquals(cluster.containedIn as readonly string[], ["10.96.0.0/16"]);
+});
+
+Deno.test("BgpPlanner keeps what a change does not concern", () => {
+  const planner = stage({ settings: { mesh: true } });
+  for (let number = 0; number < 1000; number++) {
+    const address = `198.51.100.${number % 256}`;
+    planner.setService(
+      `default/s${number}` as ServiceKey,
+      service({ [address]: "loadBalancerIps" }),
+    );
+  }
+  const before = planner.update().plan!;
+  // With the range of the pods.
+  assertEquals(before.announced.length, 257);
+  const none = planner.update();
+  assertEquals([none.isChanged, none.plan === before], [false, true]);
+  setNode(planner, { name: "own", addresses: ["192.0.2.1"], podCidrs: ["10.1.0.0/24"] });
+  assertEquals(planner.update().isChanged, false);
+  // Another Service still has the address.
+  planner.setService("default/s1" as ServiceKey, undefined);
+  assertEquals(planner.update().isChanged, false);
+  planner.setService(WEB, service({ "192.0.2.50": "loadBalancerIps" }));
+  const { plan, prefixes } = planner.update();
+  assertEquals([...prefixes] as string[], ["192.0.2.50/32"]);
+  assert(plan!.peers === before.peers && plan!.imports === before.imports);
+  assert(plan!.announced[2] === before.announced[1]);
+});
+
+const address = fc.constantFrom("198.51.100.1", "198.51.100.2", "203.0.113.1", "192.0.2.7");
+const kind = fc.constantFrom<ServiceAddressKind>("loadBalancerIps", "externalIps", "clusterIps");
+const parts = fc.record({
+  addresses: fc.dictionary(address, kind, { maxKeys: 3 }),
+  obstacle: fc.option(fc.constant("no endpoint"), { nil: undefined }),
+  switches: fc.constantFrom<AnnouncedService["switches"]>({}, {}, { clusterIps: true }),
+});
+
+const step = fc.oneof(
+  { weight: 5, arbitrary: fc.record({ service: fc.nat(4), parts, isGone: fc.boolean() }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      node: fc.nat(2),
+      has: fc.subarray(["192.0.2.1", "192.0.2.7", "198.51.100.2"]),
+      label: fc.boolean(),
+      isGone: fc.boolean(),
+    }),
+  },
+  fc.record({ isDraining: fc.boolean() }),
+  fc.record({ ranges: fc.subarray(["10.96.0.0/16", "fd00::/112"]) }),
+);
+
+Deno.test("BgpPlanner plans in steps as from scratch, in any history", () => {
+  const settings = {
+    mesh: true,
+    advertise: { ...SETTINGS.advertise, externalIps: true, serviceRanges: true },
+    externalIpRanges: [parseCidr("192.0.2.0/28")],
+  };
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 25 }), (history) => {
+      const planner = stage({ settings });
+      const last = new Map<string, (planner: BgpPlanner) => void>();
+      for (const each of history) {
+        let key: string;
+        let act: (planner: BgpPlanner) => void;
+        if ("service" in each) {
+          key = `default/s${each.service}`;
+          const { addresses, obstacle, switches } = each.parts;
+          const options = { ...(obstacle !== undefined && { obstacle }), switches };
+          const found = each.isGone ? undefined : service(addresses, options);
+          act = (one) => one.setService(key as ServiceKey, found);
+        } else if ("node" in each) {
+          key = each.node === 0 ? "own" : `node-${each.node}`;
+          const isGone = each.isGone && key !== "own";
+          const node = {
+            name: key,
+            addresses: each.has,
+            podCidrs: [`10.1.${each.node}.0/24`],
+            ...(each.label && {
+              labels: { "node.kubernetes.io/exclude-from-external-load-balancers": "" },
+            }),
+          };
+          act = (one) => isGone ? one.setNode(key, undefined) : setNode(one, node);
+        } else if ("isDraining" in each) {
+          key = "drain";
+          act = (one) => one.setDraining(each.isDraining);
+        } else {
+          key = "ranges";
+          act = (one) => one.setServiceRanges(each.ranges.map(parseCidr));
+        }
+        act(planner);
+        last.delete(key);
+        last.set(key, act);
+        planner.update();
+        const scratch = stage({ settings });
+        for (const repeat of [...last.values()].reverse()) repeat(scratch);
+        scratch.update();
+        assertEquals(planner.plan, scratch.plan);
+      }
+    }),
+    { numRuns: 200 },
+  );
+});

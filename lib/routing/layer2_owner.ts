@@ -1,0 +1,188 @@
+import type { IpAddress } from "../net/ip_address.ts";
+import { type LabelSelector, matchesLabels } from "../policy/label_selector.ts";
+import type { RoutingNode } from "./routing_node.ts";
+
+/** An address that one node answers for. */
+export interface Layer2Address {
+  /** @default {every node} */
+  readonly nodeSelector?: LabelSelector;
+  /** With policy Local: the nodes with a ready endpoint. @default {every node} */
+  readonly endpointNodes?: ReadonlySet<string>;
+}
+
+/** A change of an owner. */
+export interface OwnerChange {
+  readonly before?: string;
+  readonly after?: string;
+}
+
+/** A node, and why it cannot own an address. */
+export interface OwnerCandidate {
+  readonly node: string;
+  /** Absent if it can. */
+  readonly obstacle?: string;
+}
+
+interface OwnedAddress extends Layer2Address {
+  readonly hash: number;
+  owner?: string;
+}
+
+interface KnownNode extends RoutingNode {
+  readonly hash: number;
+}
+
+/**
+ * Which node answers for each address: the one with the highest score among those that may. A score
+ * depends on address and node alone, so all nodes find the same owner without talking to each other,
+ * and only the addresses of a node that goes, or that a new node wins, get another owner.
+ */
+export class Layer2Owners {
+  readonly #addresses = new Map<IpAddress, OwnedAddress>();
+  readonly #nodes = new Map<string, KnownNode>();
+  #live: ReadonlySet<string> = new Set();
+  /** The nodes that could own addresses at the last update. */
+  #usable = new Map<string, KnownNode>();
+  /** Addresses that are decided from scratch by the next update. */
+  readonly #changed = new Set<IpAddress>();
+  readonly #gone = new Map<IpAddress, string>();
+
+  /** Takes an address, or that no node answers for it any more. */
+  setAddress(address: IpAddress, wanted: Layer2Address | undefined): void {
+    const known = this.#addresses.get(address);
+    const owner = known?.owner ?? this.#gone.get(address);
+    if (!wanted) {
+      this.#addresses.delete(address);
+      this.#changed.delete(address);
+      if (owner !== undefined) this.#gone.set(address, owner);
+      return;
+    }
+    this.#gone.delete(address);
+    const hash = known?.hash ?? hashOf(address);
+    this.#addresses.set(address, { ...wanted, hash, ...(owner !== undefined && { owner }) });
+    this.#changed.add(address);
+  }
+
+  /** Takes a Node, or that it is gone. */
+  setNode(name: string, node: RoutingNode | undefined): void {
+    if (node) this.#nodes.set(name, { ...node, hash: hashOf(name) });
+    else this.#nodes.delete(name);
+  }
+
+  /** Takes the nodes with a valid Lease; `undefined` = unknown, and owners stay as they are. */
+  setLive(live: ReadonlySet<string> | undefined): void {
+    if (live) this.#live = live;
+  }
+
+  /** The owner of an address as of the last update. */
+  ownerOf(address: IpAddress): string | undefined {
+    return this.#addresses.get(address)?.owner;
+  }
+
+  /** Decides the owners again, and returns the changes. */
+  update(): ReadonlyMap<IpAddress, OwnerChange> {
+    const before = this.#usable;
+    const usable = this.#usable = new Map(
+      [...this.#nodes].filter(([name, node]) => this.#obstacle(name, node) === undefined),
+    );
+    // A Node whose labels changed is another one.
+    const lost = new Set(
+      [...before].filter(([name, node]) => usable.get(name) !== node).map(nameOf),
+    );
+    const won = [...usable].filter(([name, node]) => before.get(name) !== node).map(([, node]) =>
+      node
+    );
+    const changes = new Map<IpAddress, OwnerChange>();
+    for (const [address, owner] of this.#gone) changes.set(address, { before: owner });
+    this.#gone.clear();
+    const hasOtherNodes = lost.size + won.length > 0;
+    for (const address of hasOtherNodes ? this.#addresses.keys() : this.#changed) {
+      const owned = this.#addresses.get(address)!;
+      const old = owned.owner;
+      const isOpen = old === undefined || lost.has(old) || this.#changed.has(address);
+      const candidates = isOpen ? usable.values() : won;
+      const owner = elect(owned, candidates, isOpen ? undefined : usable.get(old));
+      if (owner === old) continue;
+      if (owner === undefined) delete owned.owner;
+      else owned.owner = owner;
+      changes.set(address, {
+        ...(old !== undefined && { before: old }),
+        ...(owner !== undefined && { after: owner }),
+      });
+    }
+    this.#changed.clear();
+    return changes;
+  }
+
+  /** Whether each node can own an address, and why not. Sorted by name. */
+  candidates(address: IpAddress): readonly OwnerCandidate[] {
+    const owned = this.#addresses.get(address);
+    if (!owned) return [];
+    const names = [...new Set([...this.#nodes.keys(), ...this.#live])].sort();
+    return names.map((name) => {
+      const node = this.#nodes.get(name);
+      const obstacle = this.#obstacle(name, node) ?? (node && obstacleAt(owned, node));
+      return { node: name, ...(obstacle !== undefined && { obstacle }) };
+    });
+  }
+
+  #obstacle(name: string, node: RoutingNode | undefined): string | undefined {
+    if (!node) return "the Node does not exist";
+    if (!this.#live.has(name)) return "kube-relay does not renew its Lease there";
+    return node.exclusion;
+  }
+}
+
+function nameOf([name]: readonly [string, unknown]): string {
+  return name;
+}
+
+/** Returns the node with the highest score; `current` is one of them. */
+function elect(
+  address: OwnedAddress,
+  nodes: Iterable<KnownNode>,
+  current: KnownNode | undefined,
+): string | undefined {
+  let best = current;
+  let most = current ? score(address.hash, current.hash) : -1;
+  for (const node of nodes) {
+    const own = score(address.hash, node.hash);
+    if (own < most || own === most && best !== undefined && node.name >= best.name) continue;
+    if (obstacleAt(address, node) !== undefined) continue;
+    [best, most] = [node, own];
+  }
+  return best?.name;
+}
+
+function obstacleAt(
+  { nodeSelector, endpointNodes }: Layer2Address,
+  { name, labels }: RoutingNode,
+): string | undefined {
+  if (nodeSelector && !matchesLabels(nodeSelector, labels)) {
+    return "the nodeSelector of the pool does not match the Node";
+  }
+  if (endpointNodes && !endpointNodes.has(name)) {
+    return "the Node has no ready endpoint, which policy Local requires";
+  }
+  return undefined;
+}
+
+/** FNV-1a. */
+function hashOf(text: string): number {
+  let hash = 0x811c9dc5;
+  for (let index = 0; index < text.length; index++) {
+    hash = Math.imul(hash ^ text.charCodeAt(index), 0x01000193);
+  }
+  return mix(hash);
+}
+
+/** Mixes two hashes: the finalizer of MurmurHash3, twice. Every release has to find the same owner. */
+function score(address: number, node: number): number {
+  return mix(mix(address ^ Math.imul(node, 0x9e3779b1)) + node | 0) >>> 0;
+}
+
+function mix(value: number): number {
+  let mixed = Math.imul(value ^ value >>> 16, 0x85ebca6b);
+  mixed = Math.imul(mixed ^ mixed >>> 13, 0xc2b2ae35);
+  return mixed ^ mixed >>> 16;
+}

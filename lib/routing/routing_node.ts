@@ -1,0 +1,60 @@
+import type { RoutedNode } from "../api/kinds/routed_node.ts";
+import {
+  EXCLUDE_FROM_LOAD_BALANCERS_LABEL,
+  OUT_OF_SERVICE_TAINT,
+  TO_BE_DELETED_TAINT,
+} from "../api/labels.ts";
+import { type Cidr, tryParseCidr } from "../net/cidr.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";
+import type { Labels } from "../policy/label_selector.ts";
+
+/** A Node, as far as addresses and routes depend on it. */
+export interface RoutingNode {
+  readonly name: string;
+  readonly labels: Labels;
+  readonly annotations: Readonly<Record<string, string>>;
+  /** InternalIPs and ExternalIPs. */
+  readonly addresses: readonly IpAddress[];
+  /** The first InternalIP of each family. */
+  readonly primary: Readonly<Partial<Record<IpFamily, IpAddress>>>;
+  readonly podCidrs: readonly Cidr[];
+  /** Why it announces no address of a Service. Absent if it may. */
+  readonly exclusion?: string;
+}
+
+/** Reads a Node. Skips what cannot be parsed: the kubelet writes it. */
+export function routingNodeOf({ metadata, spec, status }: RoutedNode): RoutingNode {
+  const addresses: IpAddress[] = [];
+  const primary: Partial<Record<IpFamily, IpAddress>> = {};
+  for (const { type, address: text } of status.addresses ?? []) {
+    const address = tryParseIpAddress(text);
+    if (address === undefined || type !== "InternalIP" && type !== "ExternalIP") continue;
+    addresses.push(address);
+    if (type === "InternalIP") primary[ipFamilyOf(address)] ??= address;
+  }
+  const ranges = spec.podCIDRs?.length ? spec.podCIDRs : [spec.podCIDR ?? ""];
+  const exclusion = exclusionOf({ metadata, spec });
+  return {
+    name: metadata.name,
+    labels: metadata.labels ?? {},
+    annotations: metadata.annotations ?? {},
+    addresses,
+    primary,
+    podCidrs: ranges.flatMap((text) => tryParseCidr(text) ?? []),
+    ...(exclusion !== undefined && { exclusion }),
+  };
+}
+
+function exclusionOf(
+  { metadata, spec }: Pick<RoutedNode, "metadata" | "spec">,
+): string | undefined {
+  if (metadata.deletionTimestamp !== undefined) return "the Node is being deleted";
+  // The API gives the label no value; upstream treats each one alike.
+  if (metadata.labels?.[EXCLUDE_FROM_LOAD_BALANCERS_LABEL] !== undefined) {
+    return `the Node has the label ${EXCLUDE_FROM_LOAD_BALANCERS_LABEL}`;
+  }
+  const taint = spec.taints?.find(({ key }) =>
+    key === OUT_OF_SERVICE_TAINT || key === TO_BE_DELETED_TAINT
+  );
+  return taint && `the Node has the taint ${taint.key}`;
+}

@@ -1,0 +1,59 @@
+import type { Cidr } from "../net/cidr.ts";
+import type { LabelSelector } from "../policy/label_selector.ts";
+import type { AddressPool } from "./address_pool.ts";
+import type { BgpImports, BgpPeer } from "./bgp_plan.ts";
+
+/** The configuration of load balancer addresses and routes. Values are parsed. */
+export interface RoutingSettings {
+  readonly loadBalancerClass: string;
+  /** Whether Services without a `loadBalancerClass` get addresses too. */
+  readonly defaultLoadBalancerClass: boolean;
+  readonly pools: readonly AddressPool[];
+  readonly leaseNamespace: string;
+  readonly leaseDurationSeconds: number;
+  readonly layer2: {
+    /** Empty = the interface with a network that contains the address. */
+    readonly interfaces: readonly string[];
+    /** 0 = only after a change. */
+    readonly announceIntervalSeconds: number;
+  };
+  /** Absent if BGP is disabled. */
+  readonly bgp?: BgpSettings;
+}
+
+/** The BGP settings of every node. */
+export interface BgpSettings {
+  /** Absent = that of the Node's annotation, or else {@linkcode DEFAULT_AS}. */
+  readonly localAs?: number;
+  /** Absent = the node's IPv4 address, or a hash of its name. */
+  readonly routerId?: string;
+  readonly mesh: boolean;
+  readonly nodeAnnotations: boolean;
+  readonly peers: readonly ConfiguredPeer[];
+  readonly advertise: Readonly<Record<AdvertisedKind, boolean>>;
+  /** External IPs outside of them are never announced. */
+  readonly externalIpRanges: readonly Cidr[];
+  readonly communities: readonly string[];
+  readonly largeCommunities: readonly string[];
+  readonly localPreference?: number;
+  readonly imports: Omit<BgpImports, "mesh" | "refused">;
+  readonly controlSocket: string;
+  readonly configFile: string;
+}
+
+/** What can be announced. */
+export type AdvertisedKind =
+  | "loadBalancerIps"
+  | "externalIps"
+  | "clusterIps"
+  | "podCidrs"
+  | "serviceRanges";
+
+/** An external peer. */
+export type ConfiguredPeer = Omit<BgpPeer, "role" | "reflectorClusterId"> & {
+  /** The nodes that have the session. @default {all} */
+  readonly nodeSelector?: LabelSelector;
+};
+
+/** The AS number of kube-router, the first private one. */
+export const DEFAULT_AS = 64_512;

@@ -1,0 +1,49 @@
+/** The exact configuration of BIRD for some plans; see `golden_test.ts`. */
+import { assert, assertEquals } from "@std/assert";
+import { birdConfig } from "../../backends/bird/bird_config.ts";
+import { DEFAULT_BIRD_PATHS } from "../../backends/bird/bird_writer.ts";
+import { passwordOf } from "../../backends/bird/bird_text.ts";
+import { systemCommandRunner } from "../../lib/os/command_runner.ts";
+import { BGP_PLANS } from "../support/builders/bgp_plans.ts";
+import { isMissing, program } from "../support/requirement.ts";
+import { withFolder } from "../support/with_folder.ts";
+
+const UPDATE = Deno.env.get("UPDATE_GOLDEN") === "1";
+const FOLDER = new URL("./bird/", import.meta.url);
+const SECRETS_FILE = DEFAULT_BIRD_PATHS.secretsFile;
+
+for (const [name, plan] of Object.entries(BGP_PLANS)) {
+  Deno.test(`golden configuration: bird ${name}.conf`, () => {
+    const { text, quarantined } = birdConfig(plan, { secretsFile: SECRETS_FILE });
+    assertEquals(quarantined, []);
+    const path = new URL(`${name}.conf`, FOLDER);
+    if (UPDATE) Deno.writeTextFileSync(path, text);
+    else assertEquals(text, Deno.readTextFileSync(path), "deno task golden:update writes it anew");
+  });
+}
+
+Deno.test("golden configuration: every file of bird belongs to a plan", () => {
+  const files = [...Deno.readDirSync(FOLDER)].map(({ name }) => name);
+  assertEquals(files.filter((file) => !(file.replace(/\.conf$/, "") in BGP_PLANS)), []);
+  assert(files.length > 0);
+});
+
+const ignore = isMissing("bird -p of golden configurations", [program("bird")]);
+
+for (const [name, plan] of Object.entries(BGP_PLANS)) {
+  Deno.test({
+    name: `BIRD takes the golden configuration ${name}.conf`,
+    ignore,
+    fn: () =>
+      withFolder(async (folder) => {
+        const golden = await Deno.readTextFile(new URL(`${name}.conf`, FOLDER));
+        const secrets = `${folder}/secrets`;
+        const lines = plan.peers.map((peer) => `define ${passwordOf(peer.name)} = "secret";\n`);
+        await Deno.writeTextFile(secrets, lines.join(""));
+        const file = `${folder}/bird.conf`;
+        await Deno.writeTextFile(file, golden.replace(SECRETS_FILE, secrets));
+        const { code, stdout, stderr } = await systemCommandRunner.run("bird", ["-p", "-c", file]);
+        assertEquals([code, stdout, stderr], [0, "", ""]);
+      }),
+  });
+}

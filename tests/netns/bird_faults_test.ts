@@ -1,0 +1,413 @@
+/** The driver of BIRD when daemons, peers, files and passwords fail. */
+import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import type { BgpPlan } from "../../lib/routing/bgp_plan.ts";
+import { announced, bgpPeer, bgpPlan, cidrs, NO_IMPORTS } from "../support/builders/bgp_plans.ts";
+import { eventually } from "../support/eventually.ts";
+import { isMissing } from "../support/requirement.ts";
+import {
+  bgpRequirements,
+  BgpStage,
+  established,
+  frrConfiguration,
+  type FrrRouter,
+  sessionOf,
+  startWith,
+} from "../support/stages/bgp_stage.ts";
+
+const ignore = isMissing("BGP by BIRD", bgpRequirements());
+
+const VIP = "203.0.113.10/32";
+const LEARNED = "198.51.100.0/24 via 192.0.2.2 dev eth0 proto bird metric 4242";
+
+/** One router, one address, one learned prefix. */
+function planOf(fields: Parameters<typeof bgpPeer>[2] = {}): BgpPlan {
+  return bgpPlan({
+    peers: [bgpPeer("frr", "192.0.2.2", fields)],
+    announced: [announced(VIP)],
+    imports: { ...NO_IMPORTS, external: cidrs("198.51.100.0/24") },
+  });
+}
+
+async function announcedAt(frr: FrrRouter, prefix = VIP): Promise<void> {
+  await eventually(`${prefix} at FRR`, async () => (await frr.paths(prefix)).length > 0);
+}
+
+/** Waits for the route in the kernel of FRR, which comes after that of its table. */
+async function routedAt(frr: FrrRouter): Promise<void> {
+  await eventually(
+    "the route of FRR",
+    async () => (await frr.namespace.ip(`route show ${VIP}`)).includes("192.0.2.1"),
+  );
+}
+
+Deno.test({
+  name:
+    "a wrong password is named as a likely cause, and the right one is used once it is in the file",
+  ignore,
+  fn: async () => {
+    await using stage = await BgpStage.create(2);
+    const [node, frr] = [stage.node(1), stage.frr(2)];
+    await frr.start(frrConfiguration({ neighbor: ["password correct;horse#battery"] }));
+    const passwordFile = `${stage.folder}/password`;
+    await Deno.writeTextFile(passwordFile, "wrong\n");
+    const plan = planOf({ passwordFile });
+    const dataPlane = await startWith(node, plan);
+    await dataPlane.sync(plan, {});
+    await eventually(
+      "the likely cause",
+      async () =>
+        (await sessionOf(dataPlane, plan, "frr")).description.includes(
+          "no answer from 192.0.2.2; the passwords may differ",
+        ),
+    );
+    await Deno.writeTextFile(passwordFile, "correct;horse#battery\n");
+    assertEquals((await dataPlane.sync(plan, {})).operations, { files: 1, reconfigurations: 1 });
+    await established(dataPlane, plan, "frr");
+    assertEquals((await dataPlane.sync(plan, {})).operations, {});
+
+    // Nothing that users are shown has the password; the file that has it is for root alone.
+    const shown = [...dataPlane.render(plan)].join("") + await Deno.readTextFile(node.paths.file) +
+      JSON.stringify(node.logger.lines) + JSON.stringify(await dataPlane.compare(plan));
+    assert(!shown.includes("horse"), shown);
+    for (const path of [node.paths.file, node.paths.secretsFile]) {
+      assertEquals((await Deno.stat(path)).mode! & 0o777, 0o600, path);
+    }
+    assertStringIncludes(await Deno.readTextFile(node.paths.secretsFile), "horse");
+
+    // Without its file the peer is left out, and others go on.
+    await Deno.remove(passwordFile);
+    const both = { ...plan, peers: [...plan.peers, bgpPeer("other", "192.0.2.9")] };
+    const { quarantined } = await dataPlane.sync(both, {});
+    assertEquals(quarantined.map(({ key }) => key), ["peer frr"]);
+    assertStringIncludes(quarantined[0]!.reason, `Cannot use password file '${passwordFile}'`);
+    assertEquals((await dataPlane.sessions(both)).map(({ peer }) => peer), ["other"]);
+  },
+});
+
+Deno.test({
+  name: "sessions outlive kill -9 of the driver, and the next one changes nothing",
+  ignore,
+  fn: async () => {
+    await using stage = await BgpStage.create(2);
+    const [node, frr] = [stage.node(1), stage.frr(2)];
+    await frr.start(frrConfiguration({ networks: ["198.51.100.0/24"] }));
+    const plan = planOf();
+    await startWith(node, plan);
+    // A driver of its own, which ends in the middle of nothing.
+    const program = new URL("../support/drivers/bird_driver.ts", import.meta.url);
+    const driver = node.namespace.startDeno(program, [JSON.stringify({ plan, paths: node.paths })]);
+    assertEquals(await driver.nextLine(), "synced");
+    await announcedAt(frr);
+    await eventually("the route", async () => (await node.routes()).includes(LEARNED));
+    await driver.kill();
+    const dataPlane = await node.startDataPlane();
+    const { since } = await sessionOf(dataPlane, plan, "frr");
+    assertEquals(await dataPlane.sync(plan, {}), { full: true, operations: {}, quarantined: [] });
+    const session = await sessionOf(dataPlane, plan, "frr");
+    assertEquals([session.state, session.since], ["Established", since]);
+    assert((await node.routes()).includes(LEARNED));
+  },
+});
+
+Deno.test({
+  name: "with graceful restart a peer and the kernel keep routes while BIRD is killed and restarts",
+  ignore,
+  fn: async () => {
+    await using stage = await BgpStage.create(2);
+    const [node, frr] = [stage.node(1), stage.frr(2)];
+    // FRR says that it has sent all routes while it still collects them, for a second by default.
+    const lines = frrConfiguration({ networks: ["198.51.100.0/24"] });
+    await frr.start([...lines.slice(0, 2), " coalesce-time 0", ...lines.slice(2)]);
+    const plan = planOf({ gracefulRestartSeconds: 40 });
+    const dataPlane = await startWith(node, plan);
+    await dataPlane.sync(plan, {});
+    await announcedAt(frr);
+    await eventually("the route", async () => (await node.routes()).includes(LEARNED));
+    await routedAt(frr);
+    let isOver = false;
+    let looks = 0;
+    const losses: string[] = [];
+    const watch = (async () => {
+      while (!isOver) {
+        looks++;
+        if (!(await node.routes()).includes(LEARNED)) losses.push("kernel");
+        if (!(await frr.namespace.ip(`route show ${VIP}`)).includes("192.0.2.1")) {
+          losses.push("FRR");
+        }
+      }
+    })();
+    await node.killBird();
+    await eventually("the session is gone at FRR", async () => (await frr.paths(VIP))[0]?.stale);
+    await node.startBird();
+    await established(dataPlane, plan, "frr");
+    await eventually("the fresh announcement", async () => {
+      const [path] = await frr.paths(VIP);
+      return path !== undefined && path.stale !== true;
+    });
+    assertEquals((await dataPlane.sync(plan, {})).operations, {}, "BIRD read its file");
+    isOver = true;
+    await watch;
+    assertEquals(losses, [], `in ${looks} looks`);
+    assert(looks > 10, `only ${looks} looks`);
+  },
+});
+
+Deno.test({
+  name: "BFD moves traffic within a second when a peer or the node goes silent",
+  ignore,
+  fn: async () => {
+    await using stage = await BgpStage.create(2);
+    const [node, frr] = [stage.node(1), stage.frr(2)];
+    const neighbor = ["bfd", "bfd 3 200 200"];
+    await frr.start(frrConfiguration({ neighbor, networks: ["198.51.100.0/24"] }));
+    const plan = planOf({ bfd: true });
+    const dataPlane = await startWith(node, plan);
+    await dataPlane.sync(plan, {});
+    const isUp = async () => (await sessionOf(dataPlane, plan, "frr")).bfd === "Up";
+    const figures: string[] = [];
+    // On a busy machine the kernel itself may be late.
+    for (let attempt = 1; attempt <= 3; attempt++) {
+      const [nodeTookMs, peerTookMs] = await loseEachOther();
+      figures.push(`the node took ${nodeTookMs | 0} ms, the peer ${peerTookMs | 0} ms`);
+      if (nodeTookMs < 1_000 && peerTookMs < 1_000) break;
+      assert(attempt < 3, figures.join("; "));
+    }
+    // deno-lint-ignore no-console -- the figures of the test
+    console.log(`BFD: ${figures.join("; ")}`);
+
+    async function loseEachOther(): Promise<readonly [nodeTookMs: number, peerTookMs: number]> {
+      await eventually("BFD is up", isUp);
+      await eventually("the route", async () => (await node.routes()).includes(LEARNED));
+      await routedAt(frr);
+      // The peer's packets are lost; its address stays, and no link goes down on the node.
+      const peerGone = performance.now();
+      await frr.namespace.ip("link set eth0 down");
+      await eventually(
+        "the node's route is gone",
+        async () => !(await node.routes()).includes(LEARNED),
+      );
+      const nodeTookMs = performance.now() - peerGone;
+      await eventually("the cause", async () => {
+        const { description } = await sessionOf(dataPlane, plan, "frr");
+        return /BFD noticed that the peer|Socket: No route to host/.test(description);
+      });
+      await frr.namespace.ip("link set eth0 up");
+      await eventually("BFD is up again", isUp);
+      await announcedAt(frr);
+      await routedAt(frr);
+      const nodeGone = performance.now();
+      node.bird.signal("SIGSTOP");
+      await eventually(
+        "the peer's route is gone",
+        async () => !(await frr.namespace.ip(`route show ${VIP}`)).includes("192.0.2.1"),
+      );
+      const peerTookMs = performance.now() - nodeGone;
+      node.bird.signal("SIGCONT");
+      return [nodeTookMs, peerTookMs];
+    }
+  },
+});
+
+Deno.test({
+  name: "a session whose local address comes later starts then, next to one of any address",
+  ignore,
+  fn: async () => {
+    await using stage = await BgpStage.create(2);
+    const [node, frr] = [stage.node(1), stage.frr(2)];
+    await frr.start([
+      ...frrConfiguration().slice(0, 6),
+      " neighbor 192.0.2.77 remote-as 64512",
+      " neighbor 192.0.2.77 timers connect 1",
+      " address-family ipv4 unicast",
+      "  neighbor 192.0.2.77 activate",
+    ]);
+    const plan = planOf({ localAddress: parseIpAddress("192.0.2.77") });
+    const dataPlane = await startWith(node, plan);
+    await dataPlane.sync(plan, {});
+    assertStringIncludes(
+      (await sessionOf(dataPlane, plan, "frr")).description,
+      "No listening socket; the address 192.0.2.77 is missing",
+    );
+    await node.namespace.ip("addr add 192.0.2.77/32 dev eth0");
+    await eventually(
+      "BIRD knows the address",
+      async () => (await node.birdc("show interfaces")).includes("192.0.2.77"),
+    );
+    assertEquals((await dataPlane.sync(plan, {})).operations, { sessions: 1 });
+    await announcedAt(frr);
+
+    // With a peer for which BIRD listens at all addresses, the first one must not bind its own.
+    const both = { ...plan, peers: [...plan.peers, bgpPeer("other", "192.0.2.9")] };
+    await dataPlane.sync(both, {});
+    await established(dataPlane, both, "frr");
+    await eventually("the other one listens", async () => {
+      // The former socket is closed a moment after the new one was tried.
+      await dataPlane.sync(both, {});
+      const sessions = await dataPlane.sessions(both);
+      return !sessions.some(({ lastError }) => lastError?.includes("listening"));
+    });
+  },
+});
+
+Deno.test({
+  name: "a BIRD or a file that kube-relay did not write is never changed",
+  ignore,
+  fn: async () => {
+    await using stage = await BgpStage.create(1);
+    const node = stage.node(1);
+    const foreign = "# By hand.\nrouter id 192.0.2.99;\nprotocol device {\n}\n";
+    const path = `${stage.folder}/foreign.conf`;
+    await Deno.writeTextFile(path, foreign);
+    await node.startBird(path);
+    const before = await node.birdc("show status");
+    const plan = planOf();
+    const dataPlane = await node.startDataPlane();
+    await assertRejects(
+      () => dataPlane.sync(plan, {}),
+      Error,
+      "kube-relay did not write its configuration",
+    );
+    await assertRejects(() => dataPlane.compare(plan), Error, "did not write its configuration");
+    assertEquals(await Deno.stat(node.paths.file).catch(() => "absent"), "absent");
+    const lastChange = (status: string) => /Last reconfiguration .*/.exec(status)?.[0];
+    assertEquals(lastChange(await node.birdc("show status")), lastChange(before));
+    assertStringIncludes(await node.birdc("show status"), "Router ID is 192.0.2.99");
+    // What an earlier run left is removed, and the BIRD stays as it is.
+    const ours = [...dataPlane.render(plan)].join("");
+    await Deno.writeTextFile(node.paths.file, ours);
+    const report = await dataPlane.cleanup();
+    assertEquals(report.failed, []);
+    assertEquals(report.kept?.length, 1);
+    assertEquals(await Deno.stat(node.paths.file).catch(() => "absent"), "absent");
+    assertEquals(lastChange(await node.birdc("show status")), lastChange(before));
+    await node.killBird();
+
+    await Deno.writeTextFile(node.paths.file, foreign);
+    await assertRejects(() => dataPlane.sync(plan, {}), Error, "kube-relay did not write it");
+    await assertRejects(() => node.startDataPlane(), Error, "Remove it, or choose another path");
+    const { removed, failed } = await dataPlane.cleanup();
+    assertEquals([removed.length, failed.length], [0, 1]);
+    assertEquals(await Deno.readTextFile(node.paths.file), foreign);
+  },
+});
+
+Deno.test({
+  name: "a configuration that BIRD refuses leaves the former one in force, and names the line",
+  ignore,
+  fn: async () => {
+    await using stage = await BgpStage.create(2);
+    const [node, frr] = [stage.node(1), stage.frr(2)];
+    await frr.start(frrConfiguration());
+    const plan = planOf();
+    const dataPlane = await startWith(node, plan);
+    await dataPlane.sync(plan, {});
+    await announcedAt(frr);
+    const { since } = await sessionOf(dataPlane, plan, "frr");
+    const text = await Deno.readTextFile(node.paths.file);
+    const wrong = {
+      ...plan,
+      peers: [...plan.peers, bgpPeer("far", "192.0.2.9", { multihopTtl: 999 })],
+    };
+    const error = await assertRejects(() => dataPlane.sync(wrong, {}), Error);
+    assert(
+      /BIRD refused the configuration: .*:\d+:\d+ .*\(line \d+: "multihop 999;"\)/.test(
+        error.message,
+      ),
+      error.message,
+    );
+    assertEquals(await Deno.readTextFile(node.paths.file), text);
+    const names = (await Array.fromAsync(Deno.readDir(`${stage.folder}/node1`))).map(({ name }) =>
+      name
+    );
+    assertEquals(names.sort(), ["bird-secrets.conf", "bird.conf", "bird.ctl"]);
+    assertEquals((await dataPlane.sync(plan, {})).operations, {});
+    assertEquals((await sessionOf(dataPlane, plan, "frr")).since, since);
+  },
+});
+
+Deno.test({
+  name: "a changed file, and a BIRD that was reconfigured behind the driver, are repaired",
+  ignore,
+  fn: async () => {
+    await using stage = await BgpStage.create(2);
+    const [node, frr] = [stage.node(1), stage.frr(2)];
+    await frr.start(frrConfiguration());
+    const plan = planOf();
+    await startWith(node, plan);
+    const dataPlane = await node.startDataPlane({ pauseMs: 100 });
+    await dataPlane.sync(plan, {});
+    await announcedAt(frr);
+    const text = await Deno.readTextFile(node.paths.file);
+    const without = text.replace(/ {2}route 203[^}]*};\n/, "").replace(
+      /(kube_relay_conf\w+ = ")/,
+      "$1x",
+    );
+    const other = `${stage.folder}/other.conf`;
+    await Deno.writeTextFile(other, without);
+    const warned = (field: string) =>
+      node.logger.lines.some(({ level, message, fields }) =>
+        level === "warn" && message === "BIRD runs with another configuration; repairing" &&
+        field in fields
+      );
+    const repaired = () =>
+      eventually(
+        "everything is repaired",
+        async () =>
+          await Deno.readTextFile(node.paths.file) === text &&
+          (await dataPlane.compare(plan)).length === 0,
+      );
+    // A full comparison may come first, so that the look finds nothing.
+    await eventually("a look notices the file", async () => {
+      await Deno.writeTextFile(node.paths.file, without);
+      await repaired();
+      return warned("file");
+    });
+    await eventually("a look notices the configuration in force", async () => {
+      await node.birdc(`configure "${other}"`);
+      await repaired();
+      return warned("found");
+    });
+    await announcedAt(frr);
+  },
+});
+
+Deno.test({
+  name:
+    "cleanup withdraws everything, removes the files and the routes of peers, and no other route",
+  ignore,
+  fn: async () => {
+    await using stage = await BgpStage.create(2);
+    const [node, frr] = [stage.node(1), stage.frr(2)];
+    await frr.start(frrConfiguration({ networks: ["198.51.100.0/24"] }));
+    const plan = planOf();
+    const dataPlane = await startWith(node, plan);
+    await dataPlane.sync(plan, {});
+    await announcedAt(frr);
+    await node.namespace.ip("route add 198.18.0.0/24 via 192.0.2.2 proto bird metric 7");
+    const before = (await node.routes()).filter((line) => line !== LEARNED);
+    await eventually("the route", async () => (await node.routes()).includes(LEARNED));
+    const preview = await dataPlane.previewCleanup();
+    assertEquals(preview.removed, [
+      "route 198.51.100.0/24 of BIRD",
+      `file ${node.paths.file}`,
+      `file ${node.paths.secretsFile}`,
+    ]);
+    assert((await node.routes()).includes(LEARNED));
+    const { removed, failed } = await dataPlane.cleanup();
+    assertEquals([removed.slice(-2), failed], [preview.removed.slice(-2), []]);
+    await eventually("the withdrawal", async () => (await frr.paths(VIP)).length === 0);
+    await eventually("no route of peers", async () => !(await node.routes()).includes(LEARNED));
+    assertEquals(await node.routes(), before);
+    assertEquals(await dataPlane.cleanup(), { removed: [], failed: [] });
+
+    // BIRD was killed, so its routes are still there.
+    const again = await node.startDataPlane();
+    await again.sync(plan, {});
+    await eventually("the route again", async () => (await node.routes()).includes(LEARNED));
+    await node.killBird();
+    const after = await again.cleanup();
+    assertEquals([after.removed, after.failed], [preview.removed, []]);
+    assertEquals(await node.routes(), before);
+  },
+});

@@ -1,0 +1,165 @@
+/** The driver of BIRD with real BGP daemons as peers. */
+import { assertEquals } from "@std/assert";
+import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import { announced, bgpPeer, bgpPlan, cidrs, NO_IMPORTS } from "../support/builders/bgp_plans.ts";
+import { eventually } from "../support/eventually.ts";
+import { isMissing } from "../support/requirement.ts";
+import {
+  bgpRequirements,
+  BgpStage,
+  established,
+  frrConfiguration,
+  sessionOf,
+  startWith,
+} from "../support/stages/bgp_stage.ts";
+
+const ignore = isMissing("BGP by BIRD", bgpRequirements());
+
+/** A table of the kernel in which a test looks for routes of peers. */
+const TABLE = 77;
+
+Deno.test({
+  name: "BIRD announces a plan's prefixes to FRR and gobgpd, and withdraws them",
+  ignore,
+  fn: async () => {
+    await using stage = await BgpStage.create(3);
+    const [node, frr, gobgp] = [stage.node(1), stage.frr(2), stage.gobgp(3)];
+    await frr.start(frrConfiguration());
+    await gobgp.start(GOBGP);
+    const peers = [
+      bgpPeer("frr", "192.0.2.2", { prepend: 2 }),
+      bgpPeer("gobgp", "192.0.2.3", { role: "external" }),
+    ];
+    const vip = announced("203.0.113.10/32", {
+      communities: ["64512:100", "65535:65281"],
+      largeCommunities: ["64512:1:100"],
+      localPreference: 200,
+    });
+    const plan = bgpPlan({
+      peers,
+      announced: [announced("10.244.1.0/24", { kind: "pod-cidr", to: ["mesh"] }), vip],
+    });
+    const dataPlane = await startWith(node, plan);
+    const report = await dataPlane.sync(plan, {});
+    assertEquals(report, { full: true, operations: {}, quarantined: [] });
+    const [path] = await eventually("the announcement at FRR", async () => {
+      const paths = await frr.paths("203.0.113.10/32");
+      return paths.length > 0 && paths;
+    });
+    assertEquals(path?.aspath.string, "64512 64512 64512");
+    // `no-export` is for the router: BIRD does not apply it to routes of its own.
+    assertEquals(path?.community?.string, "64512:100 no-export");
+    assertEquals(path?.largeCommunity?.string, "64512:1:100");
+    assertEquals(path?.nexthops.map(({ ip }) => ip), ["192.0.2.1"]);
+    await eventually("the announcement at gobgpd", () => gobgp.has("203.0.113.10/32", "64512:100"));
+    assertEquals(await frr.paths("10.244.1.0/24"), [], "a prefix for the mesh left it");
+    // The node itself routes nothing differently.
+    assertEquals(await node.routes(), [
+      "192.0.2.0/24 dev eth0 proto kernel scope link src 192.0.2.1",
+    ]);
+    await established(dataPlane, plan, "gobgp");
+    assertEquals(await dataPlane.compare(plan), []);
+    const sent = await dataPlane.sentPrefixes();
+    assertEquals([...sent].map(([peer, prefixes]) => [peer, [...prefixes]]), [
+      ["frr", ["203.0.113.10/32"]],
+      ["gobgp", ["203.0.113.10/32"]],
+    ]);
+
+    const since = (await sessionOf(dataPlane, plan, "frr")).since;
+    // Other attributes of a prefix are sent in the same session.
+    const changed = { ...plan, announced: [{ ...vip, communities: ["64512:200"] }] };
+    await dataPlane.sync(changed, {});
+    await eventually(
+      "the other community at FRR",
+      async () => (await frr.paths("203.0.113.10/32"))[0]?.community?.string === "64512:200",
+    );
+    const longer = { ...changed, peers: [{ ...peers[0]!, prepend: 3 }, peers[1]!] };
+    await dataPlane.sync(longer, {});
+    await eventually(
+      "the longer path at FRR",
+      async () =>
+        (await frr.paths("203.0.113.10/32"))[0]?.aspath.string === "64512 64512 64512 64512",
+    );
+    const without = { ...longer, announced: [announced("203.0.113.11/32")] };
+    assertEquals(
+      (await dataPlane.compare(without)).map(({ object, name, kind }) => [object, name, kind]),
+      [
+        ["configuration", "file", "altered"],
+        ["announcement", "203.0.113.11/32 to frr", "missing"],
+        ["announcement", "203.0.113.10/32 to frr", "extra"],
+        ["announcement", "203.0.113.11/32 to gobgp", "missing"],
+        ["announcement", "203.0.113.10/32 to gobgp", "extra"],
+      ],
+    );
+    const { operations } = await dataPlane.sync(without, {});
+    assertEquals(operations, { files: 1, reconfigurations: 1 });
+    await eventually(
+      "the withdrawal at FRR",
+      async () =>
+        (await frr.paths("203.0.113.10/32")).length === 0 &&
+        (await frr.paths("203.0.113.11/32")).length === 1,
+    );
+    await eventually("the withdrawal at gobgpd", async () => !await gobgp.has("203.0.113.10/32"));
+    assertEquals((await sessionOf(dataPlane, plan, "frr")).since, since, "the session began again");
+  },
+});
+
+const GOBGP = `
+[global.config]
+  as = 64513
+  router-id = "192.0.2.3"
+[[neighbors]]
+  [neighbors.config]
+    neighbor-address = "192.0.2.1"
+    peer-as = 64512
+  [neighbors.timers.config]
+    connect-retry = 1
+    idle-hold-time-after-reset = 1
+`;
+
+Deno.test({
+  name: "BIRD announces IPv6 prefixes over sessions of IPv6",
+  ignore,
+  fn: async () => {
+    await using stage = await BgpStage.create(2);
+    const [node, frr] = [stage.node(1), stage.frr(2)];
+    await frr.start([
+      "log stdout",
+      "router bgp 64513",
+      " bgp router-id 192.0.2.2",
+      " no bgp ebgp-requires-policy",
+      " no bgp default ipv4-unicast",
+      " no bgp network import-check",
+      " neighbor 2001:db8::1 remote-as 64512",
+      " neighbor 2001:db8::1 timers connect 1",
+      " address-family ipv6 unicast",
+      "  network 2001:db8:ff:1::/64",
+      "  neighbor 2001:db8::1 activate",
+      " exit-address-family",
+    ]);
+    const plan = bgpPlan({
+      peers: [bgpPeer("frr", "2001:db8::2", { localAddress: parseIpAddress("2001:db8::1") })],
+      announced: [announced("203.0.113.10/32"), announced("2001:db8:1::10/128")],
+      imports: { ...NO_IMPORTS, table: TABLE, external: cidrs("2001:db8:ff::/48") },
+    });
+    const dataPlane = await startWith(node, plan);
+    await dataPlane.sync(plan, {});
+    await eventually(
+      "the announcement",
+      async () => (await frr.paths("2001:db8:1::10/128")).length > 0,
+    );
+    await eventually("the route in the kernel", async () => {
+      const routes = await node.namespace.run("ip", [
+        "-6",
+        "route",
+        "show",
+        "table",
+        String(TABLE),
+      ]);
+      return routes.stdout.includes(
+        "2001:db8:ff:1::/64 via 2001:db8::2 dev eth0 proto bird metric 4242",
+      );
+    });
+    assertEquals(await dataPlane.compare(plan), []);
+  },
+});

@@ -1,0 +1,116 @@
+/** Policies as large as a tenant can make them: short steps, bounded plans, and no harm to others. */
+import { assert, assertEquals } from "@std/assert";
+import type { NetworkPolicySpec } from "../../lib/api/kinds/network_policy.ts";
+import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
+import { PolicyPlanner } from "../../lib/policy/policy_planner.ts";
+import { PolicyState } from "../../lib/policy/policy_state.ts";
+import { IPV4_PLAN, podKey, setPod, setPolicy } from "../support/builders/policy_objects.ts";
+
+/** Parts of a policy that one step may look at. */
+const MOST_PARTS_PER_STEP = 512;
+
+function times<T>(count: number, make: (index: number) => T): T[] {
+  return Array.from({ length: count }, (_, index) => make(index));
+}
+
+const block4 = (index: number) => `10.${index >> 8 & 255}.${index & 255}.0/24`;
+const block6 = (index: number) => `2001:db8:${index.toString(16)}::/64`;
+const allow = (from: NonNullable<NetworkPolicySpec["ingress"]>[number]["from"]) => ({
+  podSelector: {},
+  ingress: [{ from: from! }],
+});
+
+/** Policies, each with its number of parts. */
+const LARGE: readonly {
+  readonly what: string;
+  readonly parts: number;
+  readonly specs: readonly NetworkPolicySpec[];
+}[] = [
+  {
+    what: "5,000 blocks in one rule",
+    parts: 5_000,
+    specs: [allow(times(5_000, (index) => ({ ipBlock: { cidr: block4(index) } })))],
+  },
+  {
+    what: "19,000 IPv6 blocks in one rule",
+    parts: 19_000,
+    specs: [allow(times(19_000, (index) => ({ ipBlock: { cidr: block6(index) } })))],
+  },
+  {
+    what: "19,000 exceptions of one block",
+    parts: 19_000,
+    specs: [allow([{ ipBlock: { cidr: "::/0", except: times(19_000, block6) } }])],
+  },
+  {
+    what: "5,000 rules",
+    parts: 5_000,
+    specs: [{
+      podSelector: {},
+      ingress: times(5_000, (index) => ({ from: [{ ipBlock: { cidr: block4(index) } }] })),
+    }],
+  },
+  {
+    what: "5,000 selectors in one rule, a megabyte of text",
+    parts: 10_000,
+    specs: [
+      allow(times(5_000, (index) => ({
+        namespaceSelector: { matchLabels: { [`${"k".repeat(40)}-${index}`]: "v".repeat(60) } },
+      }))),
+    ],
+  },
+  {
+    what: "ten policies with selectors of 1,000 labels",
+    parts: 10,
+    specs: times(10, () => {
+      const matchLabels = Object.fromEntries(times(1_000, (index) => [`l${index}`, "v"]));
+      return { podSelector: {}, ingress: [{ from: [{ podSelector: { matchLabels } }] }] };
+    }),
+  },
+  {
+    what: "4,000 ports in one rule",
+    parts: 4_000,
+    specs: [{
+      podSelector: {},
+      ingress: [{ ports: times(4_000, (index) => ({ port: 2 * index + 1 })) }],
+    }],
+  },
+  {
+    what: "10,000 policies in one namespace",
+    parts: 10_000,
+    specs: times(10_000, (index) => allow([{ ipBlock: { cidr: block4(index) } }])),
+  },
+];
+
+for (const { what, parts, specs } of LARGE) {
+  Deno.test(`a plan is made in short steps with ${what}`, () => {
+    for (const family of IP_FAMILIES) {
+      const state = new PolicyState();
+      setPod(state, "x/a", { address: "10.1.0.1,fd00::1" });
+      setPod(state, "y/a", { address: "10.1.0.2,fd00::2" });
+      setPolicy(state, "y/p", { podSelector: {}, ingress: [{}] });
+      const planner = new PolicyPlanner(state, { ...IPV4_PLAN, family });
+      for (const [index, spec] of specs.entries()) setPolicy(state, `x/${index}`, spec);
+      let steps = 0;
+      for (const _ of planner.updateInSteps()) steps++;
+      assert(steps >= parts / MOST_PARTS_PER_STEP, `${family}: ${steps} steps`);
+      const { pods, lists } = planner.plan;
+      assertEquals(lists.get(pods.get(podKey("y/a"))!.ingress!)!.rules.length, 1);
+      const rules = [...lists.values()].reduce((sum, list) => sum + list.rules.length, 0);
+      assert(rules <= 5_001, `${family}: ${rules} rules`);
+    }
+  });
+}
+
+Deno.test("odd characters in names of labels and ports stay out of the plan", () => {
+  const state = new PolicyState();
+  setPod(state, "x/a", { address: "10.1.0.1" });
+  const odd = 'a"]};\n\u0000$(x)';
+  setPolicy(state, "x/p", {
+    podSelector: {},
+    ingress: [{ from: [{ podSelector: { matchLabels: { [odd]: odd } } }], ports: [{ port: odd }] }],
+  });
+  const planner = new PolicyPlanner(state, IPV4_PLAN);
+  planner.update();
+  const { lists, peers } = planner.plan;
+  assertEquals(JSON.stringify([[...lists], [...peers.keys()]]).includes("$(x)"), false);
+});

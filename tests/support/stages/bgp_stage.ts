@@ -1,0 +1,365 @@
+/**
+ * A node with a BIRD that our data plane drives, and routers next to it that run FRR, gobgpd or a
+ * BIRD of their own, each in a network namespace.
+ *
+ * @module
+ */
+import {
+  type BgpDataPlane,
+  createBirdDataPlane,
+  type DescribedSession,
+} from "../../../backends/bird/data_plane.ts";
+import { assert, assertRejects } from "@std/assert";
+import type { BirdPaths } from "../../../backends/bird/bird_writer.ts";
+import { systemClock } from "../../../lib/os/clock.ts";
+import { type CommandRunner, systemCommandRunner } from "../../../lib/os/command_runner.ts";
+import type { BgpPlan } from "../../../lib/routing/bgp_plan.ts";
+import type { LineProcess } from "../drivers/line_process.ts";
+import { eventually } from "../eventually.ts";
+import { MemoryLogger } from "../fakes/memory_logger.ts";
+import { file, program, type Requirement } from "../requirement.ts";
+import { Namespace, netnsRequirements } from "./netns.ts";
+
+/** What tests with real BGP daemons need, for `isMissing()`. */
+export function bgpRequirements(): Requirement[] {
+  return [
+    ...netnsRequirements(),
+    program("bird"),
+    program("setpriv"),
+    program("gobgpd"),
+    program("vtysh"),
+    file("/usr/lib/frr/bgpd", "the package frr"),
+  ];
+}
+
+/** A machine with a BIRD and a data plane. */
+export class BirdNode implements AsyncDisposable {
+  readonly namespace: Namespace;
+  readonly paths: BirdPaths;
+  readonly logger = new MemoryLogger();
+  readonly #made: BgpDataPlane[] = [];
+  #bird: LineProcess | undefined;
+
+  constructor(namespace: Namespace, folder: string) {
+    this.namespace = namespace;
+    this.paths = {
+      file: `${folder}/bird.conf`,
+      secretsFile: `${folder}/bird-secrets.conf`,
+      socket: `${folder}/bird.ctl`,
+    };
+  }
+
+  /** Runs `ip` in the namespace; the data plane runs nothing else. */
+  get commands(): CommandRunner {
+    const inside = ["netns", "exec", this.namespace.name];
+    return {
+      run: (tool, args, options) =>
+        systemCommandRunner.run("ip", [...inside, tool, ...args], options),
+    };
+  }
+
+  /** Makes and starts a data plane. */
+  async startDataPlane(options: { readonly pauseMs?: number } = {}): Promise<BgpDataPlane> {
+    const { commands, logger, paths } = this;
+    const dataPlane = createBirdDataPlane(
+      { clock: systemClock, commands, logger, random: Math.random },
+      { paths, pauseMs: 60_000, ...options },
+    );
+    this.#made.push(dataPlane);
+    await dataPlane.start();
+    return dataPlane;
+  }
+
+  /** Starts BIRD as its unit does, with the same capabilities, and waits until it answers. */
+  async startBird(configuration = this.paths.file): Promise<void> {
+    const { socket } = this.paths;
+    const bird = this.namespace.start("setpriv", [
+      ...["--bounding-set", "-all,+net_admin,+net_bind_service,+net_raw", "--no-new-privs"],
+      ...["bird", "-f", "-R", "-c", configuration, "-s", socket],
+    ]);
+    this.#bird = bird;
+    await eventually("BIRD answers", () => {
+      if (bird.hasEnded) throw new Error(`BIRD ended: ${bird.errors}`);
+      return this.birdc("show status").then((text) => text.includes("up and running"), () => false);
+    });
+  }
+
+  /** Runs a command of BIRD's own client. */
+  async birdc(command: string): Promise<string> {
+    const args = ["-s", this.paths.socket, ...command.split(" ")];
+    const { code, stdout, stderr } = await systemCommandRunner.run("birdc", args);
+    if (code !== 0) throw new Error(`Cannot run 'birdc ${command}': ${stderr}${stdout}`);
+    return stdout;
+  }
+
+  get bird(): LineProcess {
+    if (this.#bird === undefined) throw new Error("BIRD was not started");
+    return this.#bird;
+  }
+
+  /** Ends BIRD as `kill -9` does. */
+  async killBird(): Promise<void> {
+    await this.bird.kill();
+  }
+
+  /** The routes of a table, one a line. */
+  async routes(table = "main"): Promise<readonly string[]> {
+    const { stdout } = await this.commands.run("ip", ["route", "show", "table", table]);
+    return stdout.split("\n").map((line) => line.trim()).filter((line) => line !== "");
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const dataPlane of this.#made) await dataPlane[Symbol.asyncDispose]();
+    await this.#bird?.kill();
+  }
+}
+
+/** A path that a router has. */
+interface FrrPath {
+  readonly aspath: { readonly string: string };
+  readonly community?: { readonly string: string };
+  readonly largeCommunity?: { readonly string: string };
+  readonly localPref?: number;
+  readonly nexthops: readonly { readonly ip: string }[];
+  readonly peer: { readonly peerId: string };
+  readonly stale?: boolean;
+}
+
+/** A router that runs FRR: zebra, bgpd and bfdd. */
+export class FrrRouter {
+  readonly namespace: Namespace;
+  readonly #folder: string;
+  readonly #daemons = new Map<string, LineProcess>();
+
+  constructor(namespace: Namespace, folder: string) {
+    this.namespace = namespace;
+    this.#folder = folder;
+  }
+
+  /** Starts the daemons. `lines`: the configuration of bgpd. */
+  async start(lines: readonly string[]): Promise<void> {
+    await Deno.mkdir(this.#folder, { recursive: true });
+    await Deno.writeTextFile(`${this.#folder}/bgpd.conf`, `${lines.join("\n")}\n`);
+    for (const daemon of ["zebra", "bfdd"]) {
+      await Deno.writeTextFile(`${this.#folder}/${daemon}.conf`, "log stdout\n");
+    }
+    // The daemons change to the user of the package, and write their sockets into the folder.
+    await systemCommandRunner.run("chown", ["-R", "frr:frr", this.#folder]);
+    await this.startDaemon("zebra");
+    await eventually("zebra listens", () => exists(`${this.#folder}/zserv.api`));
+    await this.startDaemon("bfdd", ["--bfdctl", `${this.#folder}/bfdd.sock`]);
+    await this.startDaemon("bgpd");
+  }
+
+  /** Starts one daemon and waits for its terminal. */
+  async startDaemon(daemon: string, flags: readonly string[] = []): Promise<void> {
+    const folder = this.#folder;
+    const process = this.namespace.start(`/usr/lib/frr/${daemon}`, [
+      ...["-f", `${folder}/${daemon}.conf`, "-i", `${folder}/${daemon}.pid`],
+      ...["-z", `${folder}/zserv.api`, "--vty_socket", folder, "-P", "0", ...flags],
+    ]);
+    this.#daemons.set(daemon, process);
+    await eventually(`${daemon} listens`, () => {
+      if (process.hasEnded) throw new Error(`${daemon} ended: ${process.errors}`);
+      return exists(`${folder}/${daemon}.vty`);
+    });
+  }
+
+  /** Ends a daemon as `kill -9` does. */
+  async kill(daemon: string): Promise<void> {
+    await this.#daemons.get(daemon)?.kill();
+    await Deno.remove(`${this.#folder}/${daemon}.vty`).catch(() => {});
+  }
+
+  /** Runs commands of FRR's terminal. */
+  async vtysh(...commands: readonly string[]): Promise<string> {
+    const args = ["--vty_socket", this.#folder, ...commands.flatMap((command) => ["-c", command])];
+    const { stdout } = await systemCommandRunner.run("vtysh", args);
+    return stdout;
+  }
+
+  /** The paths to a prefix that came from the node. */
+  async paths(prefix: string): Promise<readonly FrrPath[]> {
+    const family = prefix.includes(":") ? "ipv6" : "ipv4";
+    const text = await this.vtysh(`show bgp ${family} unicast ${prefix} json`);
+    const { paths = [] } = JSON.parse(text || "{}") as { readonly paths?: readonly FrrPath[] };
+    return paths.filter(({ nexthops }) =>
+      nexthops.some(({ ip }) => ip !== "0.0.0.0" && ip !== "::")
+    );
+  }
+}
+
+/** A router that runs gobgpd. */
+export class GobgpRouter {
+  readonly namespace: Namespace;
+  readonly #folder: string;
+  #daemon: LineProcess | undefined;
+
+  constructor(namespace: Namespace, folder: string) {
+    this.namespace = namespace;
+    this.#folder = folder;
+  }
+
+  /** Starts the daemon. `toml`: its configuration. */
+  async start(toml: string): Promise<void> {
+    await Deno.mkdir(this.#folder, { recursive: true });
+    const path = `${this.#folder}/gobgpd.toml`;
+    await Deno.writeTextFile(path, toml);
+    const api = ["--api-hosts", `unix://${this.#folder}/api.sock`, "--pprof-disable"];
+    this.#daemon = this.namespace.start("gobgpd", ["-f", path, ...api]);
+    await eventually("gobgpd listens", () => exists(`${this.#folder}/api.sock`));
+  }
+
+  /** Ends the daemon as `kill -9` does. */
+  async kill(): Promise<void> {
+    await this.#daemon?.kill();
+    await Deno.remove(`${this.#folder}/api.sock`).catch(() => {});
+  }
+
+  /** Runs a command of gobgpd's client. */
+  async gobgp(command: string): Promise<string> {
+    const target = `unix://${this.#folder}/api.sock`;
+    const args = ["--target", target, ...command.split(" ")];
+    const { code, stdout, stderr } = await systemCommandRunner.run("gobgp", args);
+    if (code !== 0) throw new Error(`Cannot run 'gobgp ${command}': ${stderr}${stdout}`);
+    return stdout;
+  }
+
+  /** Whether it has a route, with this text in its line of the table. */
+  async has(prefix: string, text = ""): Promise<boolean> {
+    const table = await this.gobgp("global rib");
+    return table.split("\n").some((line) => line.includes(prefix) && line.includes(text));
+  }
+}
+
+/** Machines in one network. Machine 1 is 192.0.2.1 and 2001:db8::1, and so on. */
+export class BgpStage implements AsyncDisposable {
+  readonly folder: string;
+  readonly machines: readonly Namespace[];
+  readonly #made: AsyncDisposable[] = [];
+
+  private constructor(folder: string, machines: readonly Namespace[]) {
+    this.folder = folder;
+    this.machines = machines;
+  }
+
+  /** Makes a switch and as many machines. */
+  static async create(count: number): Promise<BgpStage> {
+    // The user of FRR passes through it.
+    const folder = await Deno.makeTempDir();
+    await Deno.chmod(folder, 0o755);
+    const labels = Array.from({ length: count }, (_, index) => `bgp${index + 1}`);
+    const all = await Namespace.createAll(["switch", ...labels]);
+    const [hub, ...machines] = all;
+    const stage = new BgpStage(folder, machines);
+    stage.#made.push({ [Symbol.asyncDispose]: () => Namespace.removeAll(all) });
+    try {
+      await hub!.ipBatch(["link add br0 type bridge", "link set br0 up"]);
+      for (const [index, machine] of machines.entries()) {
+        const port = `port${index + 1}`;
+        await hub!.ipBatch([
+          `link add ${port} type veth peer name eth0 netns ${machine.name}`,
+          `link set ${port} master br0 up`,
+        ]);
+        await machine.ipBatch([
+          `addr add 192.0.2.${index + 1}/24 dev eth0`,
+          `addr add 2001:db8::${index + 1}/64 dev eth0 nodad`,
+          "link set eth0 up",
+        ]);
+      }
+    } catch (error) {
+      await stage[Symbol.asyncDispose]();
+      throw error;
+    }
+    return stage;
+  }
+
+  /** Makes a machine, counted from 1, a node. */
+  node(number: number): BirdNode {
+    const node = new BirdNode(this.#machine(number), `${this.folder}/node${number}`);
+    Deno.mkdirSync(`${this.folder}/node${number}`, { recursive: true });
+    this.#made.push(node);
+    return node;
+  }
+
+  /** Makes a machine a router with FRR. */
+  frr(number: number): FrrRouter {
+    return new FrrRouter(this.#machine(number), `${this.folder}/frr${number}`);
+  }
+
+  /** Makes a machine a router with gobgpd. */
+  gobgp(number: number): GobgpRouter {
+    return new GobgpRouter(this.#machine(number), `${this.folder}/gobgp${number}`);
+  }
+
+  #machine(number: number): Namespace {
+    const machine = this.machines[number - 1];
+    if (machine === undefined) throw new Error(`There is no machine ${number}`);
+    return machine;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const one of this.#made.toReversed()) await one[Symbol.asyncDispose]();
+    await Deno.remove(this.folder, { recursive: true });
+  }
+}
+
+/** Writes a plan's configuration, and starts BIRD with it. */
+export async function startWith(node: BirdNode, plan: BgpPlan): Promise<BgpDataPlane> {
+  const dataPlane = await node.startDataPlane();
+  await assertRejects(() => dataPlane.sync(plan, {}), Error, "BIRD does not listen on");
+  await node.startBird();
+  return dataPlane;
+}
+
+/** Waits for a session to be established. */
+export async function established(
+  dataPlane: BgpDataPlane,
+  plan: BgpPlan,
+  peer: string,
+): Promise<void> {
+  await eventually(`the session with ${peer}`, async () => {
+    const sessions = await dataPlane.sessions(plan);
+    return sessions.find((one) => one.peer === peer)?.state === "Established";
+  });
+}
+
+/** The session of a peer. */
+export async function sessionOf(
+  dataPlane: BgpDataPlane,
+  plan: BgpPlan,
+  peer: string,
+): Promise<DescribedSession> {
+  const session = (await dataPlane.sessions(plan)).find((one) => one.peer === peer);
+  assert(session, `there is no session with ${peer}`);
+  return session;
+}
+
+/** The configuration of FRR for a session with the node, as lines of `router bgp`. */
+export function frrConfiguration(
+  { neighbor = [], networks = [] }: {
+    readonly neighbor?: readonly string[];
+    readonly networks?: readonly string[];
+  } = {},
+): readonly string[] {
+  return [
+    "log stdout",
+    "router bgp 64513",
+    " bgp router-id 192.0.2.2",
+    " no bgp ebgp-requires-policy",
+    " no bgp default ipv4-unicast",
+    " no bgp network import-check",
+    " neighbor 192.0.2.1 remote-as 64512",
+    " neighbor 192.0.2.1 timers 3 9",
+    " neighbor 192.0.2.1 timers connect 1",
+    ...neighbor.map((line) => ` neighbor 192.0.2.1 ${line}`),
+    " address-family ipv4 unicast",
+    ...networks.map((prefix) => `  network ${prefix}`),
+    "  neighbor 192.0.2.1 activate",
+    " exit-address-family",
+  ];
+}
+
+async function exists(path: string): Promise<boolean> {
+  return await Deno.lstat(path).then(() => true, () => false);
+}
