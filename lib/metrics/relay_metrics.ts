@@ -19,7 +19,7 @@ const LOOP = { controller: CONTROLLER_NAMES, ...FAMILY } as const;
 
 /** Objects that another program may have removed or changed. */
 const DRIFT = {
-  ...FAMILY,
+  ...LOOP,
   kind: ["chain", "rule", "set", "virtual_server", "address"],
 } as const;
 

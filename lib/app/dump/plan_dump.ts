@@ -81,7 +81,8 @@ function configurationOf(
   const networkPolicy = {
     ...defaults.networkPolicy,
     ...(policies && { ...policies.settings, mode: policies.tool ?? policies.settings.mode }),
-    enabled: policies !== undefined,
+    // Without a tool, kube-relay writes no rules.
+    enabled: policies?.tool !== undefined,
   };
   const proxy = { ...defaults, ...configuration.proxy, networkPolicy, mode };
   const [problem] = validateConfiguration(proxy);

@@ -36,6 +36,7 @@ export function policyFacts(shown: ShownPolicies): ControllerStatus["facts"] {
   );
   const rules = families.map(({ family, backend }) => {
     const { isolated: { ingress, egress }, lists, sets, members } = backend.inspect();
+    if (lists === 0) return { name: "Rules", text: `${family}: no pod of this node is isolated` };
     const text = `${family}: ${countText(ingress, "pod")} isolated for ingress, ${egress} for ` +
       `egress; ${countText(lists, "rule list")}, ${countText(sets, "set")} with ` +
       countText(members, "member");
