@@ -149,7 +149,9 @@ export function testPolicyOnTheWire(
         await check(scene, [["db", "web", {}, false], ["web", "outside", {}, false]]);
         const after = await scene.deniedPackets();
         for (const [index, { ingress = 0, egress = 0 }] of before.entries()) {
-          assertEquals(after[index], { egress: egress + 1, ingress: ingress + 1 });
+          // A client may send a segment twice.
+          const counted = { ingress, egress, ...after[index] };
+          assert(counted.ingress > ingress && counted.egress > egress, JSON.stringify(counted));
         }
       });
       await t.step(

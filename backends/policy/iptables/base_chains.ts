@@ -148,7 +148,7 @@ function judgingRules(direction: Direction, settings: LayoutSettings): readonly 
   return [...closed.map(ruleText), ...linkRules(direction, settings), ruleText(isolated)];
 }
 
-/** Packets on a link of pods whose pod no address tells: a bridge hands them to all or any of its ports. */
+/** Returns the rules for packets on a link of pods that no address of a pod identifies. */
 function linkRules(
   direction: Direction,
   { family, sharedLinks }: LayoutSettings,
@@ -169,7 +169,7 @@ function linkRules(
   );
 }
 
-/** Addresses are assigned and groups are joined by such packets, also by those of isolated pods. */
+/** The packets by which pods get addresses and join groups. */
 const ASSIGNMENT_RULES: Readonly<Record<IpFamily, readonly string[]>> = {
   IPv4: ["-p udp -m udp --sport 67:68 --dport 67:68 -j RETURN"],
   IPv6: [
