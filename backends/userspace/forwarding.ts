@@ -153,7 +153,7 @@ export class Forwarding {
 
   /** Settings for the picker of one ServicePort. */
   pickerOptions(): EndpointPickerOptions {
-    return { start: this.#random() };
+    return { start: this.#random(), random: this.#random };
   }
 
   /** Closes up to `count` connections that are silent for long, whosever they are. */

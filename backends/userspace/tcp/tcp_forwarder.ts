@@ -71,7 +71,7 @@ export class TcpForwarder implements TcpSessionOwner {
   /** Sends new connections by another plan. */
   update(plan: ServicePlan): void {
     this.#plan = plan;
-    this.#picker.update(plan);
+    this.#picker.update(plan, this.#forwarding.clock.now());
   }
 
   /** As {@linkcode EndpointPicker.remembered}. */
@@ -147,7 +147,8 @@ export class TcpForwarder implements TcpSessionOwner {
     const { dialer, loops } = this.#forwarding;
     if (this.#mayBeOwn(request)) await this.#forwarding.clock.yieldToEventLoop();
     if (session.closed) return loops.remove();
-    const result = await dialer.dial(this.#picker, request);
+    const { load } = this.#picker;
+    const result = await dialer.dial(this.#picker, load ? { ...request, load } : request);
     this.#report(
       request,
       "kind" in result ? { detail: failureText(result) } : {
@@ -155,10 +156,12 @@ export class TcpForwarder implements TcpSessionOwner {
         seenAs: result.localAddr.hostname as IpAddress,
       },
     );
-    if (!("kind" in result)) await this.#relay(session, { endpoint: result, request });
-    // Otherwise this process closed the connection: not the endpoint's fault, and counted
-    // elsewhere.
-    else if (!session.closed) this.#giveUp(session, result);
+    if (!("kind" in result)) {
+      await this.#relay(session, { endpoint: result, request });
+      load?.remove(endpointOf(result));
+      // Otherwise this process closed the connection: not the endpoint's fault, and counted
+      // elsewhere.
+    } else if (!session.closed) this.#giveUp(session, result);
     loops.remove();
   }
 

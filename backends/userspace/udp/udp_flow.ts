@@ -2,6 +2,7 @@ import type { SocketAddress, UdpSocket } from "../../../lib/os/network.ts";
 import type { Endpoint } from "../../../lib/proxy/endpoint.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import { BackOff } from "../../../lib/os/back_off.ts";
+import type { EndpointLoad } from "../balancing/endpoint_load.ts";
 import type { VerdictName } from "../endpoint_picker.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
@@ -27,6 +28,8 @@ interface UdpFlowEnds {
   readonly endpoint: Endpoint;
   /** Counters of the Service, where they are wanted. */
   readonly traffic: ServiceTraffic | undefined;
+  /** Counts flows of each endpoint, where the choice depends on them. */
+  readonly load: EndpointLoad | undefined;
 }
 
 /** The datagrams of one client, with a separate socket so that replies can be assigned. */
@@ -41,6 +44,8 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
   verdict: VerdictName;
   /** Takes the flow out of the policies' view. */
   leaveGate: LeaveGate | undefined;
+  /** Counts the flow for its endpoint. */
+  readonly load: EndpointLoad | undefined;
   readonly #forwarding: Forwarding;
   readonly #socket: UdpSocket;
   readonly #traffic: ServiceTraffic | undefined;
@@ -51,13 +56,15 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
   #closed = false;
 
   constructor(forwarding: Forwarding, ends: UdpFlowEnds) {
-    const { port, client, socket, verdict, endpoint, traffic } = ends;
+    const { port, client, socket, verdict, endpoint, traffic, load } = ends;
     this.#forwarding = forwarding;
     this.#socket = socket;
     this.#traffic = traffic;
     this.port = port;
     this.client = client;
     this.verdict = verdict;
+    this.load = load;
+    load?.add(endpoint.key);
     this.#endpoint = endpoint;
     this.#to = { hostname: endpoint.address, port: endpoint.port };
   }
@@ -84,6 +91,8 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
 
   /** Switches to another endpoint; later datagrams of the former one are dropped. */
   move(endpoint: Endpoint): void {
+    this.load?.remove(this.#endpoint.key);
+    this.load?.add(endpoint.key);
     this.#endpoint = endpoint;
     this.#to = { hostname: endpoint.address, port: endpoint.port };
   }
@@ -91,6 +100,7 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
+    this.load?.remove(this.#endpoint.key);
     this.#socket.close();
     this.#backOff?.cancel();
   }

@@ -65,7 +65,7 @@ export class UdpForwarder {
   /** Adopts another plan; flows whose endpoint was removed move, or end if there is no other. */
   update(plan: ServicePlan): void {
     this.#plan = plan;
-    this.#picker.update(plan);
+    this.#picker.update(plan, this.#forwarding.clock.now());
     for (const flow of this.#flows) this.check(flow);
   }
 
@@ -98,6 +98,7 @@ export class UdpForwarder {
       verdict,
       endpoint,
       traffic,
+      load: this.#picker.load,
     });
     this.#flows.add(flow, now);
     this.#forwarding.flows.add();
