@@ -40,7 +40,7 @@ export function createHostChecks(dependencies: HostCheckDependencies): HostCheck
   const { noting, avoiding } = new HungTools(dependencies);
   return {
     probeMode: (mode, options = {}) => PROBES[mode]({ ...dependencies, commands: noting }, options),
-    // After `doctor` tried the modes, a hung tool provides nothing here.
+    // Skips tools that hung while `doctor` tested the modes.
     findings: (options) => findingsBesideMode({ ...dependencies, commands: avoiding }, options),
     removeKubeProxy: (options) => removeBesideMode(dependencies, options),
     removeKubeRouterPolicies: (options) => removeKubeRouterPolicies(dependencies, options),
