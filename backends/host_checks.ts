@@ -6,7 +6,10 @@ import type { ProbeResult } from "../lib/proxy/service_mode.ts";
 import type { HostCheckOptions, HostChecks } from "../lib/proxy/host_checks.ts";
 import { probeIptablesMode } from "./iptables/probe.ts";
 import { probeIpvsMode } from "./ipvs/probe.ts";
-import { findingsBesideMode, removeBesideMode } from "./netfilter/foreign/find_foreign_software.ts";
+import {
+  findingsNextToMode,
+  removeKubeProxyNextToMode,
+} from "./netfilter/foreign/find_foreign_software.ts";
 import { removeKubeRouterPolicies } from "./netfilter/foreign/remove_kube_router_policies.ts";
 import { HungTools } from "./netfilter/probe/hung_tools.ts";
 import { probeNftablesMode } from "./nftables/probe.ts";
@@ -41,8 +44,8 @@ export function createHostChecks(dependencies: HostCheckDependencies): HostCheck
   return {
     probeMode: (mode, options = {}) => PROBES[mode]({ ...dependencies, commands: noting }, options),
     // Skips tools that hung while `doctor` tested the modes.
-    findings: (options) => findingsBesideMode({ ...dependencies, commands: avoiding }, options),
-    removeKubeProxy: (options) => removeBesideMode(dependencies, options),
+    findings: (options) => findingsNextToMode({ ...dependencies, commands: avoiding }, options),
+    removeKubeProxy: (options) => removeKubeProxyNextToMode(dependencies, options),
     removeKubeRouterPolicies: (options) => removeKubeRouterPolicies(dependencies, options),
   };
 }
