@@ -3,9 +3,12 @@ import { connect } from "node:net";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { systemClock } from "../../lib/os/clock.ts";
 import { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
+import { PolicyPlanner } from "../../lib/policy/policy_planner.ts";
+import { PolicyState } from "../../lib/policy/policy_state.ts";
 import type { EdgeSettings } from "../../lib/proxy/edge_settings.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { eventually } from "../../tests/support/eventually.ts";
+import { IPV4_PLAN, setPod, setPolicy } from "../../tests/support/builders/policy_objects.ts";
 import {
   type TestServicePlan,
   testServicePlan,
@@ -148,11 +151,31 @@ Deno.test("UserspaceBackend applies source ranges, affinity and limits to the ca
   assertEquals([counters.tcpRefused, counters.tcpLimited], [2, 1]);
 });
 
-Deno.test("UserspaceBackend judges the carried address by NetworkPolicies and shows it to watches", async () => {
+/** Only a pod at 10.1.0.3 may connect to the pod at the address. */
+function judgeOf(address: string): ConnectionJudge {
+  const state = new PolicyState();
   const judge = new ConnectionJudge();
-  judge.close([parseCidr("192.0.2.0/24")]);
-  await using endpoint = TcpServer.named("a");
-  await using test = new TestUserspaceBackend({ judge });
+  setPod(state, "default/web", { address, labels: { app: "web" } });
+  setPod(state, "default/friend", { address: "10.1.0.3", labels: { app: "friend" } });
+  setPolicy(state, "default/web", {
+    podSelector: { matchLabels: { app: "web" } },
+    policyTypes: ["Ingress"],
+    ingress: [{ from: [{ podSelector: { matchLabels: { app: "friend" } } }] }],
+  });
+  const planner = new PolicyPlanner(state, { ...IPV4_PLAN, includesRemotePods: true });
+  planner.setOptions({ deny: { action: "reject" }, closedRanges: [] });
+  const changes = planner.update();
+  for (const _ of judge.takeInSteps(planner.plan, changes));
+  return judge;
+}
+
+Deno.test("UserspaceBackend judges the carried address by NetworkPolicies and shows it to watches", async () => {
+  const pod = "127.44.18.5";
+  await using endpoint = TcpServer.start(async (connection) => {
+    await readToEnd(connection);
+    await writeFully(connection, encoder.encode("a"));
+  }, { hostname: pod });
+  await using test = new TestUserspaceBackend({ judge: judgeOf(pod) });
   const plan = planOf({ acceptProxyFrom: LOOPBACK }, endpoint.endpoint);
   await test.sync([plan]);
   const { counters, watches } = test.backend.connections;
@@ -160,13 +183,11 @@ Deno.test("UserspaceBackend judges the carried address by NetworkPolicies and sh
   const watch = () => watches.ask("test", { query, now: systemClock.now() });
   watch();
   const from = (client: string) => exchange(plan, `PROXY TCP4 ${client} 10.0.0.1 7 2\r\n`, "who?");
-  assertEquals(await from("198.51.100.1"), "a");
-  assert(["", "(reset)"].includes(await from("192.0.2.1")));
+  assertEquals(await from("10.1.0.3"), "a");
+  assert(["", "(reset)"].includes(await from("10.1.0.4")));
   assertEquals(counters.tcpDenied, 1);
-  assertEquals(watch().map(({ client, clientPort }) => `${client} ${clientPort}`), [
-    "198.51.100.1 7",
-    "192.0.2.1 7",
-  ]);
+  const seen = watch().map(({ client, clientPort }) => `${client} ${clientPort}`);
+  assertEquals(seen, ["10.1.0.3 7", "10.1.0.4 7"]);
 });
 
 Deno.test("UserspaceBackend refuses connections above the limits of a Service, and admits again", async () => {
