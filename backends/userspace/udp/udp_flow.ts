@@ -44,6 +44,10 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
   verdict: VerdictName;
   /** Takes the flow out of the policies' view. */
   leaveGate: LeaveGate | undefined;
+  /** The client whose flows a limit counts; `undefined` = not counted. */
+  counted: string | undefined;
+  /** Precedes each datagram to the endpoint. */
+  header: Uint8Array | undefined;
   /** Counts the flow for its endpoint. */
   readonly load: EndpointLoad | undefined;
   readonly #forwarding: Forwarding;
@@ -86,7 +90,7 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
   /** Sends a datagram of the client to the endpoint. */
   send(datagram: Uint8Array): Promise<number> {
     if (this.#traffic) this.#traffic.bytesFromClients += datagram.length;
-    return this.#socket.send(datagram, this.#to);
+    return this.#socket.send(this.header ? joined(this.header, datagram) : datagram, this.#to);
   }
 
   /** Switches to another endpoint; later datagrams of the former one are dropped. */
@@ -129,4 +133,11 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
     datagramBuffers.give(buffer);
     loops.remove();
   }
+}
+
+function joined(header: Uint8Array, datagram: Uint8Array): Uint8Array {
+  const bytes = new Uint8Array(header.length + datagram.length);
+  bytes.set(header);
+  bytes.set(datagram, header.length);
+  return bytes;
 }
