@@ -79,12 +79,7 @@ export async function loadConfiguration(
   const { kubeconfig } = proxy.clientConnection;
   const { controlSocket } = relay;
   const policyKubeconfig = proxy.networkPolicy.kubeconfig;
-  problems.push(...validateSources(flags, {
-    kubeconfig,
-    policyKubeconfig,
-    hasRouting: proxy.routing.enabled,
-    controlSocket,
-  }));
+  problems.push(...validateSources(flags, { kubeconfig, policyKubeconfig, controlSocket }));
   if (problems.length > 0 || "problem" in mode) throw new ConfigurationError(problems);
   return deepFreeze({ proxy, relay, mode: modeOf(mode.mode, relay), notices });
 }

@@ -9,14 +9,13 @@ interface SourcesAndSocket {
   readonly kubeconfig: string;
   /** The kubeconfig of `--policy-kubeconfig`; empty = none. */
   readonly policyKubeconfig: string;
-  readonly hasRouting: boolean;
   readonly controlSocket: string;
 }
 
 /** Returns the problems of kube-relay's own flags in combination, each with its flag. */
 export function validateSources(
   flags: FlagValues,
-  { kubeconfig, policyKubeconfig, hasRouting, controlSocket }: SourcesAndSocket,
+  { kubeconfig, policyKubeconfig, controlSocket }: SourcesAndSocket,
 ): readonly string[] {
   const { manifests, master } = flags;
   const problems = [...besideDump(flags)];
@@ -33,12 +32,6 @@ export function validateSources(
     problems.push(
       `--policy-kubeconfig: Cannot take policies from '${policyKubeconfig}' and from manifests at ` +
         "once; give one of them",
-    );
-  }
-  if (manifests && hasRouting) {
-    problems.push(
-      "--manifests: Cannot assign and announce load balancer addresses without an API server, " +
-        "which has the Leases of the nodes; leave out --routing or --manifests",
     );
   }
   const { length } = new TextEncoder().encode(controlSocket);

@@ -6,7 +6,6 @@ interface Given {
   readonly master?: string;
   readonly kubeconfig?: string;
   readonly policyKubeconfig?: string;
-  readonly hasRouting?: boolean;
   readonly controlSocket?: string;
 }
 
@@ -33,14 +32,6 @@ const CASES: readonly [string, Given, readonly string[]][] = [
     ],
   ],
   [
-    "refuses manifests and --routing",
-    { manifests: ["m"], hasRouting: true },
-    [
-      "--manifests: Cannot assign and announce load balancer addresses without an API server, " +
-      "which has the Leases of the nodes; leave out --routing or --manifests",
-    ],
-  ],
-  [
     "refuses --manifests without a path",
     { manifests: [] },
     ["--manifests: Expected the path of a file or folder, found nothing"],
@@ -58,9 +49,8 @@ const CASES: readonly [string, Given, readonly string[]][] = [
 
 for (const [name, given, expected] of CASES) {
   Deno.test(`validateSources() ${name}`, () => {
-    const { kubeconfig = "", policyKubeconfig = "", controlSocket = "/run/s", ...rest } = given;
-    const { hasRouting = false, ...flags } = rest;
-    const others = { kubeconfig, policyKubeconfig, hasRouting, controlSocket };
+    const { kubeconfig = "", policyKubeconfig = "", controlSocket = "/run/s", ...flags } = given;
+    const others = { kubeconfig, policyKubeconfig, controlSocket };
     assertEquals(validateSources(flags, others), expected);
   });
 }
