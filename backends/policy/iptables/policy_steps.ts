@@ -24,7 +24,7 @@ import { isGate, type PolicySet } from "./layout.ts";
 
 type Entry = readonly [set: string, entry: string];
 
-/** Steps of one write, collected. */
+/** Collects the steps of one write. */
 export class PolicySteps {
   readonly #family: IpFamily;
   /** Lines that create or replace sets. */
@@ -34,7 +34,7 @@ export class PolicySteps {
   readonly #inserted: ChainLine[] = [];
   readonly #removed: ChainLine[] = [];
   readonly #differences: PolicyDifference[] = [];
-  /** Chains as they are afterwards; those that are written whole are in {@linkcode written}. */
+  /** The chains after the write, except those in {@linkcode written}. */
   readonly chains = new Map<string, readonly string[]>();
   readonly written: PolicyChain[] = [];
   readonly removedChains: string[] = [];
@@ -48,7 +48,7 @@ export class PolicySteps {
     this.#family = family;
   }
 
-  /** Makes a chain hold these rules; `found` = as it is now, if it is there. */
+  /** Makes a chain contain these rules. `found` are its current rules, if it exists. */
   writeChain(chain: PolicyChain, found: readonly string[] | undefined): void {
     const { name, rules } = chain;
     if (found && chain.isUnordered && isSameRule(rules.at(-1)!, found.at(-1) ?? "")) {
@@ -99,7 +99,7 @@ export class PolicySteps {
         .filter(({ each }) => isSameRule(rule, each));
       const [first, ...others] = there;
       if (first?.index === 0 && others.length === 0) continue;
-      // Of equal rules the tool deletes the first one: all of them go, and one comes again.
+      // The tool deletes the first of equal rules, so all of them are deleted and one is added again.
       for (const { each } of others) this.#removeRule({ from, rule: each });
       if (first) this.#removed.push({ from, rule: first.each });
       if (first?.index === 0) this.#inserted.push({ from, rule });
@@ -114,7 +114,7 @@ export class PolicySteps {
     for (const entry of entries) this.#added.push([name, entry]);
   }
 
-  /** Puts other content in the place of a set's at one moment, whatever it holds. */
+  /** Replaces the content of a set atomically. */
   replaceSet(set: PolicySet): void {
     const { name, options } = set;
     this.sets.set(name, options);
@@ -149,7 +149,7 @@ export class PolicySteps {
     return [...this.#setLines, ...added.map((entry) => addLine(...entry))];
   }
 
-  /** For `iptables-restore`: one commit. */
+  /** The input for `iptables-restore`, with one COMMIT. */
   get ruleLines(): readonly string[] {
     return restoreLines([{
       table: "filter",
@@ -162,7 +162,7 @@ export class PolicySteps {
 
   /** After the rules. */
   get removals(): readonly string[] {
-    // A pod of a closed range is no longer known before it is no longer isolated.
+    // A pod of a closed range leaves the known pods before the isolated ones, so it is never open.
     const { gate = [], other = [] } = Object.groupBy(
       this.#deleted,
       (entry) => this.#isOfGate(entry) ? "gate" : "other",
