@@ -42,7 +42,7 @@ interface BirdWriterDependencies {
   readonly random: () => number;
 }
 
-/** What BIRD has and what it should have. */
+/** The current and the desired state of BIRD. */
 export interface BirdState {
   readonly config: BirdConfig;
   readonly secrets: Secrets;

@@ -19,13 +19,13 @@ export interface HeldAddress {
 
 /** Times of the announcements of a new address, in milliseconds after it was added. */
 const BURST_MS = [0, 500, 1_000, 2_000, 4_000, 8_000];
-/** Time between later announcements: a switch or router may lose what it has learned. */
+/** Time between later announcements: a switch or router may forget the address. */
 const PERIOD_MS = 60_000;
 /** Most addresses announced in one turn, so that a node with many does not flood its link. */
 const MOST_PER_TURN = 32;
 /** The most programs that run at the same time: `arping` waits for a second after its packet. */
 const PARALLEL = 16;
-/** Most neighbours that are informed of an IPv6 address; routers come first. */
+/** Maximum number of neighbours that are notified of an IPv6 address; routers come first. */
 const MOST_NEIGHBOURS = 16;
 const TIMEOUT_MS = 2_000;
 

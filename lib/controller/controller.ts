@@ -90,7 +90,7 @@ export interface Controller extends AsyncDisposable {
   readonly kinds: readonly ControllerKind[];
   /** The activity of each loop, for the watchdog. */
   readonly activity: readonly RunnerActivity[];
-  /** Its routes on the control socket. @default {none} */
+  /** The routes of the controller on the control socket. @default {none} */
   readonly routes?: ControlRoutes;
   /** Adopts the machine's state from an earlier run. Writes nothing. */
   start(tasks: TaskGroup): Promise<void>;

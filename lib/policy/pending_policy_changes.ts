@@ -35,7 +35,7 @@ export class PendingPolicyChanges {
   #peers = new Set<PeerSetId>();
   #members = new Map<PeerSetId, Map<string, MemberChange>>();
 
-  /** Everything may be different. */
+  /** Whether any part of the plan may have changed. */
   markAll(): void {
     this.#full = true;
   }

@@ -20,7 +20,7 @@ interface SchemaShape {
   readonly default?: unknown;
   readonly fallback?: unknown;
   readonly pipe?: readonly SchemaShape[];
-  /** Of a step. */
+  /** The size of a step. */
   readonly requirement?: unknown;
 }
 

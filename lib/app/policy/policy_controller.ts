@@ -235,7 +235,7 @@ export class NetworkPolicyController implements Controller {
   }
 
   #onNode(previous: Node | undefined, current: Node | undefined): void {
-    // What was known stays while the Node is deleted.
+    // While the Node is deleted, the last known settings stay.
     if (current === undefined) return;
     const before = podRangesOf(this.#node);
     this.#node = current;

@@ -35,7 +35,7 @@ const NEEDED: readonly ResourceAccess[] = POLICY_KINDS.flatMap(({ group, plural 
 
 /** The missing permissions of an identity, and the remedy. */
 interface MissingAccess {
-  /** As {@linkcode describeAccess} has it. */
+  /** The text of {@linkcode describeAccess}. */
   readonly missing: readonly string[];
   /** The ClusterRole that grants it. */
   readonly clusterRole: string;
