@@ -1,5 +1,5 @@
 import { NODE } from "../../api/kinds/node.ts";
-import { POLICY_KINDS } from "../run/policy_access.ts";
+import { POLICY_KINDS } from "../policy/policy_access.ts";
 import { SERVICE_KINDS } from "../service/service_subscriptions.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
