@@ -105,7 +105,7 @@ export interface Controller extends AsyncDisposable {
    * @default {it added none}
    */
   ownsAddress?(address: InterfaceAddress): boolean;
-  /** Called after the configuration file has changed and is in force. @default {nothing} */
+  /** Called after a changed configuration file has taken effect. @default {nothing} */
   onConfiguration?(): void;
   /** Stops syncing. The applied state stays. */
   stop(): Promise<void>;

@@ -74,7 +74,7 @@ function isOwn(
   { to, port }: Packet,
   { nodePort, addresses }: {
     readonly nodePort: ServicePlan["nodePort"];
-    /** Names of the endpoints. */
+    /** Addresses of the endpoints. */
     readonly addresses: ReadonlySet<string>;
   },
 ): boolean {

@@ -75,7 +75,7 @@ export interface TrafficCounters {
   readonly tcpSilentClosed: number;
   /** Attempts to connect to an endpoint that failed. */
   readonly dialFailures: number;
-  /** The failed connections that took too long. */
+  /** The failed attempts that timed out. */
   readonly dialTimeouts: number;
   readonly udpFlows: number;
   /** UDP flows that went over to another endpoint. */

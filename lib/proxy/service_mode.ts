@@ -84,7 +84,7 @@ export interface ServiceInspection {
   readonly addresses: readonly ServedAddress[];
   /** Connections or flows open now, where the backend knows. */
   readonly connections?: number;
-  /** The traffic of the Service, if it is counted separately. */
+  /** The traffic of the ServicePort, if it is counted separately. */
   readonly traffic?: TrafficFigures;
 }
 
