@@ -207,7 +207,11 @@ export class TcpForwarder implements TcpSessionOwner {
     if (this.#mayBeOwn(request)) await this.#forwarding.clock.yieldToEventLoop();
     if (session.closed) return loops.remove();
     const { load } = this.#picker;
-    const result = await dialer.dial(this.#picker, load ? { ...request, load } : request);
+    const sockets = this.#edge?.sockets;
+    const result = await dialer.dial(
+      this.#picker,
+      load || sockets ? { ...request, load, sockets } : request,
+    );
     this.#report(
       request,
       "kind" in result ? { detail: failureText(result) } : {
