@@ -10,7 +10,7 @@ import { startControlServer } from "../lib/app/control/control_server.ts";
 import { policyRoutes, policyStateOf } from "../lib/app/explain/policy_questions.ts";
 import type { ExplainReport } from "../lib/app/explain/explain_report.ts";
 import { InformerSet } from "../lib/kube/informer_set.ts";
-import { POLICY_KINDS } from "../lib/app/run/policy_access.ts";
+import { POLICY_KINDS } from "../lib/app/policy/policy_access.ts";
 import { SERVICE_KINDS } from "../lib/app/service/service_subscriptions.ts";
 import type { KubeObject } from "../lib/api/kind.ts";
 import type { ConnectionTable } from "../lib/policy/connection_table.ts";
@@ -150,7 +150,7 @@ Deno.test("diff --manifests prints which pods a new policy cuts off from each ot
     const { policies: [comparison] } = JSON.parse(json.out);
     assertEquals([comparison.cutPairs, comparison.openedPairs], [6, 1]);
     const same = await run("diff", `--from=${dump}`, "--manifests=examples/network-policy");
-    assertStringIncludes(same.out, "cut: 0 pairs of pods; opened: 0 pairs of pods");
+    assertStringIncludes(same.out, "NetworkPolicies, IPv4\n  nothing would change\n");
   }));
 
 Deno.test("explain asks the running process, which knows the pods", async () => {

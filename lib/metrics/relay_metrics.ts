@@ -19,7 +19,7 @@ const LOOP = { controller: CONTROLLER_NAMES, ...FAMILY } as const;
 
 /** Objects that another program may have removed or changed. */
 const DRIFT = {
-  ...FAMILY,
+  ...LOOP,
   kind: ["chain", "rule", "set", "virtual_server", "address"],
 } as const;
 
@@ -106,6 +106,42 @@ export const RELAY_METRICS = {
     type: "counter",
     help: "Tracked connections that were deleted because NetworkPolicies no longer allowed them",
     labels: FAMILY,
+    startsAtZero: false,
+  },
+  routingStatusWrites: {
+    name: "kube_relay_load_balancer_status_writes_total",
+    type: "counter",
+    help:
+      "Writes of load balancer addresses into the status of Services, by the node that assigns " +
+      "them; after a conflict, the new state of the Service is written",
+    labels: { outcome: ["written", "conflict", "failed"] },
+    startsAtZero: false,
+  },
+  routingLayer2Addresses: {
+    name: "kube_relay_layer2_addresses",
+    type: "gauge",
+    help: "Load balancer addresses that this node answers for by ARP or neighbour discovery",
+    labels: FAMILY,
+    startsAtZero: false,
+  },
+  routingLayer2Moves: {
+    name: "kube_relay_layer2_moves_total",
+    type: "counter",
+    help: "Load balancer addresses that this node began to answer for, or no longer does",
+    labels: { ...FAMILY, change: ["gained", "lost"] },
+    startsAtZero: false,
+  },
+  routingBgpPrefixes: {
+    name: "kube_relay_bgp_announced_prefixes",
+    type: "gauge",
+    help: "Prefixes that this node announces by BGP",
+    startsAtZero: false,
+  },
+  routingBgpSessions: {
+    name: "kube_relay_bgp_sessions",
+    type: "gauge",
+    help: "BGP sessions of this node",
+    labels: { state: ["established", "down"] },
     startsAtZero: false,
   },
   apiSilence: {

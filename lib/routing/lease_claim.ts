@@ -68,7 +68,8 @@ export class LeaseClaim {
     // The answer to a renewal may be later than a release.
     if (sentAt <= this.#releasedAt) return;
     this.#seen = { lease, seenAt: sentAt };
-    this.#renewedAt = sentAt;
+    // The step may have given it up.
+    this.#renewedAt = lease.spec.holderIdentity === this.#options.holder ? sentAt : undefined;
   }
 
   /** Whether this candidate holds the Lease. */
@@ -95,7 +96,7 @@ export class LeaseClaim {
   /** Gives the Lease up. `undefined` if this candidate does not hold it. */
   release(
     { now, wallTime }: { readonly now: number; readonly wallTime: string },
-  ): LeaseStep | undefined {
+  ): Exclude<LeaseStep, { readonly action: "wait" }> | undefined {
     const isHeld = this.isHeld(now);
     this.#renewedAt = undefined;
     this.#releasedAt = now;

@@ -7,9 +7,11 @@ import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { BRIDGE_SETTINGS } from "../run/bridge_settings.ts";
-import { findMissingAccess, policyKubeconfigOf } from "../run/policy_access.ts";
+import { findMissingAccess } from "../run/controller_access.ts";
+import { POLICY_ACCESS, policyKubeconfigOf } from "../policy/policy_access.ts";
 import { findPolicyTool } from "../policy/choose_policy_tool.ts";
 import { CollectingLogger } from "./collecting_logger.ts";
+import type { DoctorMode } from "./doctor_report.ts";
 import { withApiClient } from "./examine_api.ts";
 
 interface PolicyExamination {
@@ -17,11 +19,13 @@ interface PolicyExamination {
   readonly signal: AbortSignal;
   /** The mode of Services that a start would choose. */
   readonly mode?: BackendMode;
+  /** The results of the probes of all modes: no probe runs twice. */
+  readonly modes: readonly Pick<DoctorMode, "features" | "mode">[];
 }
 
 type PolicyDependencies = Pick<
   Dependencies,
-  "clock" | "process" | "commands" | "hostChecks" | "policyBackends"
+  "clock" | "process" | "commands" | "policyBackends"
 >;
 
 /**
@@ -42,11 +46,13 @@ export async function examinePolicy(
 }
 
 async function examineTool(
-  dependencies: PolicyDependencies,
-  { configuration: { proxy: { networkPolicy } }, mode, signal }: PolicyExamination,
+  { policyBackends }: PolicyDependencies,
+  { configuration: { proxy: { networkPolicy } }, mode, modes }: PolicyExamination,
 ): Promise<readonly HostFinding[]> {
-  const choice = { request: networkPolicy.mode, signal };
-  const { tool, refusal } = await findPolicyTool(dependencies, choice);
+  const probeMode = (wanted: BackendMode) =>
+    Promise.resolve(modes.find(({ mode }) => mode === wanted)?.features ?? []);
+  const dependencies = { hostChecks: { probeMode }, ...(policyBackends && { policyBackends }) };
+  const { tool, refusal } = await findPolicyTool(dependencies, { request: networkPolicy.mode });
   if (refusal === undefined) return [];
   return [{
     id: "policy-tool",
@@ -103,7 +109,11 @@ async function examineAccess(
         env,
       },
     );
-    const missing = await withApiClient(dependencies, { auth, signal }, findMissingAccess);
+    const missing = await withApiClient(
+      dependencies,
+      { auth, signal },
+      (client) => findMissingAccess(client, POLICY_ACCESS, signal),
+    );
     if (missing === undefined) return [];
     const { method, file } = auth.describe();
     return [{

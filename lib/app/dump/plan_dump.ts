@@ -1,5 +1,5 @@
 import { NODE } from "../../api/kinds/node.ts";
-import { POLICY_KINDS } from "../run/policy_access.ts";
+import { POLICY_KINDS } from "../policy/policy_access.ts";
 import { SERVICE_KINDS } from "../service/service_subscriptions.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
@@ -81,7 +81,8 @@ function configurationOf(
   const networkPolicy = {
     ...defaults.networkPolicy,
     ...(policies && { ...policies.settings, mode: policies.tool ?? policies.settings.mode }),
-    enabled: policies !== undefined,
+    // Without a tool, kube-relay writes no rules.
+    enabled: policies?.tool !== undefined,
   };
   const proxy = { ...defaults, ...configuration.proxy, networkPolicy, mode };
   const [problem] = validateConfiguration(proxy);
