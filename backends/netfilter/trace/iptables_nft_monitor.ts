@@ -11,13 +11,13 @@ import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
 import { SavedRules } from "../iptables/iptables_save.ts";
 import type { TraceMonitor } from "./event_watch.ts";
-import { mapAtOnce } from "./map_at_once.ts";
 import { nftMonitorLines, parseNftTraceLines } from "./nft_monitor_text.ts";
 import type { FollowedStep } from "./packet_follower.ts";
 import {
   chainsOf,
   isUnknown,
   listChains,
+  mapAtOnce,
   type RuleListing,
   withListedText,
 } from "./rule_listing.ts";

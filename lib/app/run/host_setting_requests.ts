@@ -9,8 +9,21 @@ import { CommandError, type CommandRunner } from "../../os/command_runner.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
 import { conntrackSettings } from "../../proxy/conntrack_settings.ts";
 import type { HostSettingRequest } from "../../proxy/host_setting.ts";
-import { BRIDGE_SETTINGS } from "./bridge_settings.ts";
 import { configuredNodePorts } from "./plan_settings.ts";
+
+const PURPOSE = "apply NetworkPolicies to traffic between pods on one bridge of this node";
+
+/**
+ * The kernel settings that NetworkPolicy needs if pods are ports of a bridge. Without them, traffic
+ * between such pods bypasses all rules of iptables and nftables.
+ *
+ * The settings exist if the module br_netfilter is loaded. In spite of their names, they also apply
+ * to nftables. Every run sets both, because a pod may have both families.
+ */
+export const BRIDGE_SETTINGS: readonly HostSettingRequest[] = [
+  { name: "net.bridge.bridge-nf-call-iptables", value: "1", purpose: PURPOSE },
+  { name: "net.bridge.bridge-nf-call-ip6tables", value: "1", purpose: PURPOSE },
+];
 
 /** The part of a backend that requests settings. */
 export type RequestingBackend = Pick<Backend, "family" | "usesConntrack" | "hostSettings">;

@@ -9,7 +9,7 @@ import { renderHeading } from "../../../lib/app/cli/commands/render.ts";
 import { askControlText, requestStatus } from "../../../lib/app/control/control_client.ts";
 import type { Dependencies } from "../../../lib/app/dependencies.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
-import { effectiveConfiguration } from "../../../lib/config/effective_configuration.ts";
+import { effectiveConfiguration } from "../../../lib/config/configuration_schema.ts";
 import { loadConfiguration } from "../../../lib/config/load.ts";
 import { parseFlags } from "../../../lib/config/parse_flags.ts";
 import { createLogger } from "../../../lib/log/create_logger.ts";

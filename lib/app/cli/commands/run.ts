@@ -1,4 +1,4 @@
-import { effectiveConfiguration } from "../../../config/effective_configuration.ts";
+import { effectiveConfiguration } from "../../../config/configuration_schema.ts";
 import type { Logger } from "../../../log/logger.ts";
 import { CommandError } from "../../../os/command_runner.ts";
 import { readOpenFiles } from "../../../os/open_files.ts";
@@ -9,7 +9,7 @@ import { chooseFamilies } from "../../run/choose_families.ts";
 import { chooseMode, commonFamilies } from "../../run/choose_mode.ts";
 import { hostSettingRequests } from "../../run/host_setting_requests.ts";
 import { HostSettings } from "../../run/host_settings.ts";
-import { modeSettingsOf } from "../../run/mode_settings.ts";
+import { idleBackendOptions } from "../../run/mode_settings.ts";
 import type { RunConfiguration } from "../../run/run_configuration.ts";
 import { runProxy } from "../../run/run_proxy.ts";
 import { answerWhile } from "../../serving/waiting_servers.ts";
@@ -111,11 +111,7 @@ export async function runInitOnly(
   const { logger } = dependencies;
   const createBackend = (dependencies.backends as Required<BackendTable>)[mode];
   const backends = families.map((family) =>
-    createBackend(dependencies, {
-      family,
-      ...modeSettingsOf({ proxy, relay }),
-      belongsTo: () => undefined,
-    })
+    createBackend(dependencies, idleBackendOptions({ proxy, relay }, family))
   );
   const requests = await hostSettingRequests(dependencies, { proxy, mode, backends });
   const settings = new HostSettings(dependencies, requests);
