@@ -24,8 +24,8 @@ import type {
 } from "../config/configuration.ts";
 import type { RelayOptions } from "../config/load.ts";
 import type { PolicyBackendTable } from "./policy/policy_backend.ts";
+import type { DriftFigures } from "../metrics/loop_instruments.ts";
 import type { RoutingBackends } from "./routing/routing_backends.ts";
-import type { DriftFigures } from "../metrics/sync_instruments.ts";
 
 /** The machine and the process, as far as the application asks for them. */
 export interface Dependencies {
@@ -58,7 +58,7 @@ export interface Dependencies {
   readonly complain: (text: string) => void;
 }
 
-/** By mode: sets a watch for one packet. */
+/** Functions that start a watch for one packet, by mode. */
 type PacketTraces = Readonly<Partial<Record<BackendMode, StartPacketWatch>>>;
 
 /** Facts about the process. */

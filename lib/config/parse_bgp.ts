@@ -8,7 +8,7 @@ import { parseSelector } from "./parse_pools.ts";
 import type { BgpConfiguration, PeerConfiguration } from "./routing.ts";
 import { DEFAULT_PEER } from "./routing_schema.ts";
 
-/** A value, where the configuration has it, and where problems go. */
+/** A value, its place in the configuration, and the collector of problems. */
 interface Place {
   readonly path: string;
   readonly expect: Expect;
@@ -33,7 +33,7 @@ export function parseBgp(bgp: BgpConfiguration, expect: Expect): BgpSettings {
   expect(
     !advertise.externalIps || externalIpRanges.length > 0,
     "routing.bgp.externalIpRanges",
-    "Expected at least one CIDR, since advertise.externalIps is true; found none. Everyone who may " +
+    "Expected at least one CIDR, since advertise.externalIps is true; found none. Every user who may " +
       "create Services chooses their external IPs",
   );
   return {

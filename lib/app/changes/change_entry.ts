@@ -21,7 +21,7 @@ export interface ChangeCause {
 
 /** The changed item of a plan. One of the two fields is set. */
 export interface ChangedItem {
-  /** Of Services: `namespace/name:port/PROTOCOL`. */
+  /** Names of ServicePorts: `namespace/name:port/PROTOCOL`. */
   readonly servicePort?: string;
   /** An item of another controller. */
   readonly item?: string;
@@ -139,9 +139,8 @@ export interface RepairedObjects {
 }
 
 /** A run of `kube-relay diff --repair`, as it reported itself. */
-export interface RepairEntry extends EntryBase {
+export interface RepairEntry extends EntryBase, EntryLoop {
   readonly kind: "repair";
-  readonly family: IpFamily;
   /** The last user, if known. */
   readonly uid?: number;
   readonly pid: number;

@@ -22,7 +22,7 @@ interface PlanDumpOptions {
   readonly dump: InputDump;
   /** The name of the dump in errors. */
   readonly source: string;
-  /** Those that the dump lacks are skipped. */
+  /** The families to plan. Families that the dump lacks are skipped. */
   readonly families: readonly IpFamily[];
   /** Paths and other options that are not in a dump and do not matter. */
   readonly relay: LoadedConfiguration["relay"];
@@ -81,7 +81,8 @@ function configurationOf(
   const networkPolicy = {
     ...defaults.networkPolicy,
     ...(policies && { ...policies.settings, mode: policies.tool ?? policies.settings.mode }),
-    enabled: policies !== undefined,
+    // Without a tool, kube-relay writes no rules.
+    enabled: policies?.tool !== undefined,
   };
   const proxy = { ...defaults, ...configuration.proxy, networkPolicy, mode };
   const [problem] = validateConfiguration(proxy);

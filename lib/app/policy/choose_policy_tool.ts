@@ -10,11 +10,13 @@ import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { POLICY_TOOLS, type PolicyTool } from "./policy_backend.ts";
 
-type ToolDependencies = Pick<Dependencies, "hostChecks" | "policyBackends">;
+interface ToolDependencies extends Pick<Dependencies, "policyBackends"> {
+  readonly hostChecks: Pick<Dependencies["hostChecks"], "probeMode">;
+}
 
 /** The inputs of the choice besides the host. */
 interface ToolChoice {
-  /** As `networkPolicy.mode` has it. */
+  /** The value of `networkPolicy.mode`. */
   readonly request: string;
   /** The mode of Services, if one runs: its tool was found to work. */
   readonly serviceMode?: BackendMode;

@@ -1,6 +1,6 @@
 import { syncPeriodsOf } from "../../config/configuration.ts";
 import { featureEnabled } from "../../config/feature_gates.ts";
-import type { DriftFigures } from "../../metrics/sync_instruments.ts";
+import type { DriftFigures } from "../../metrics/loop_instruments.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
@@ -18,7 +18,7 @@ import type { PlanSettings } from "../run/plan_settings.ts";
 import type { RunConfiguration } from "../run/run_configuration.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 
-/** Longest time from one sync to the next, as upstream has it for its table based modes. */
+/** Longest time between two syncs, as in kube-proxy for modes with tables. */
 const MAX_SYNC_PERIOD_MS = 3_600_000;
 
 interface FamilyProxiesDependencies extends Omit<BackendDependencies, "onDrift"> {
@@ -66,7 +66,7 @@ function createFamilyProxy(
     waitMs,
   });
   const onDrift = (figures: DriftFigures) => {
-    metrics.driftFound(family, figures);
+    metrics.loops.driftFound(loop, figures);
     changes.driftFound(loop, figures);
   };
   const edges = { ...dependencies, logger, onDrift };
