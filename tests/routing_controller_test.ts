@@ -65,7 +65,7 @@ Deno.test("a Service gets an address, which one node answers for", async (t) => 
     const status = await relay.status();
     const [controller] = status.controllers!;
     assertEquals(controller!.facts, [
-      { name: "Pool", text: "default: 1 address in use, announced by layer2" },
+      { name: "Pool", text: "default: 1 of 4 of IPv4 in use, announced by layer2" },
       { name: "Allocator", text: "this node" },
       { name: "Layer 2", text: "192.0.2.0 of default/web: node-a" },
     ]);

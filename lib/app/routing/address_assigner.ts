@@ -8,11 +8,13 @@ import type { RoutedService } from "../../api/kinds/routed_service.ts";
 import type { EventSink } from "../../kube/event.ts";
 import type { Informer } from "../../kube/informer.ts";
 import type { Logger } from "../../log/logger.ts";
+import type { Cidr } from "../../net/cidr.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import { forEachInSlices, runInSlices } from "../../os/time_slice.ts";
 import { namespacedNameOf, type ServiceKey, serviceKey } from "../../proxy/service_port_name.ts";
 import { AddressAllocator, type AddressAssignment } from "../../routing/address_allocator.ts";
+import { type AddressPool, poolsWithout } from "../../routing/address_pool.ts";
 import { addressRequestOf } from "../../routing/address_request.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import { AssignmentEvents } from "./assignment_events.ts";
@@ -45,6 +47,7 @@ const SETTLE_MS = 1_000;
 /** Assigns addresses and has them written, from {@linkcode lead} to the end of its signal. */
 export class AddressAssigner {
   readonly #clock: Clock;
+  readonly #logger: Logger;
   readonly #dependencies: AddressAssignerDependencies;
   readonly #options: AddressAssignerOptions;
   /** Changes that wait: assignments must not change while they are made. */
@@ -53,6 +56,11 @@ export class AddressAssigner {
   #reserved: ReadonlyMap<IpAddress, string> = new Map();
   #isReservedChanged = true;
   #wake = Promise.withResolvers<void>();
+  #pools: readonly AddressPool[];
+  /** Why addresses are left out of pools. */
+  #problems: readonly string[] = [];
+  /** Ends the work with the current pools. */
+  #term: AbortController | undefined;
   /** Absent while another process assigns. */
   #allocator: AddressAllocator | undefined;
   #writer: StatusWriter | undefined;
@@ -60,7 +68,9 @@ export class AddressAssigner {
   constructor(dependencies: AddressAssignerDependencies, options: AddressAssignerOptions) {
     this.#dependencies = dependencies;
     this.#clock = dependencies.clock;
+    this.#logger = dependencies.logger.with({ component: "address_assigner" });
     this.#options = options;
+    this.#pools = options.settings.pools;
   }
 
   /** Why the last write failed; `undefined` if it did not. */
@@ -94,18 +104,36 @@ export class AddressAssigner {
     this.#wake.resolve();
   }
 
+  /** Takes the ranges that have another use, in words, such as those of cluster IPs and pods. */
+  setTaken(taken: ReadonlyMap<Cidr, string>): void {
+    const { pools, problems } = poolsWithout(this.#options.settings.pools, taken);
+    if (`${problems}` === `${this.#problems}`) return;
+    this.#pools = pools;
+    this.#problems = problems;
+    for (const reason of problems) this.#logger.warn("Left addresses out of a pool", { reason });
+    // Begins again with other pools.
+    this.#term?.abort();
+  }
+
   /**
    * Assigns until the signal is aborted; resolves then. The status of Services is the only memory, so a
    * new leader begins with what it has.
    */
   async lead(client: StatusClient, signal: AbortSignal): Promise<void> {
-    const { settings, services, namespaces, onWritten } = this.#options;
+    while (!signal.aborted) {
+      const term = this.#term = new AbortController();
+      await this.#lead(client, AbortSignal.any([signal, term.signal]));
+    }
+  }
+
+  async #lead(client: StatusClient, signal: AbortSignal): Promise<void> {
+    const { services, namespaces, onWritten } = this.#options;
     const wake = () => this.#wake.resolve();
     signal.addEventListener("abort", wake, { once: true });
-    const allocator = this.#allocator = new AddressAllocator(settings.pools);
+    const allocator = this.#allocator = new AddressAllocator(this.#pools);
     const writer = this.#writer = new StatusWriter(this.#dependencies, {
-      ...{ client, signal, services, settings, onWritten },
-      wanted: (key) => allocator.assignment(key)?.addresses,
+      ...{ client, signal, services, onWritten },
+      assignment: (key) => allocator.assignment(key),
     });
     const events = new AssignmentEvents(this.#dependencies.events);
     try {

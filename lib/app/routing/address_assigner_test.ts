@@ -10,6 +10,7 @@ import type { RoutedService } from "../../api/kinds/routed_service.ts";
 import { ApiError } from "../../kube/api_error.ts";
 import type { KubeEvent } from "../../kube/event.ts";
 import { Informer } from "../../kube/informer.ts";
+import { parseCidr } from "../../net/cidr.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import type { AddressPool } from "../../routing/address_pool.ts";
 import { AddressAssigner } from "./address_assigner.ts";
@@ -228,6 +229,23 @@ Deno.test("AddressAssigner never assigns the address of a node", async () => {
   assigner.setReserved(new Map([[parseIpAddress("192.0.2.0"), "node n"]]));
   await clock.advance(2_000);
   assertEquals(cluster.assigned, { a: ["192.0.2.1"] });
+  await stop();
+});
+
+Deno.test("AddressAssigner leaves ranges of other use out of its pools, also those that come later", async () => {
+  const cluster = new Cluster();
+  const { client, clock, logger } = cluster;
+  for (const name of ["a", "b"]) cluster.put({ name });
+  const { assigner, stop } = cluster.lead();
+  assigner.setTaken(new Map([[parseCidr("192.0.2.0/31"), "a range of pods"]]));
+  await clock.advance(2_000);
+  assertEquals(cluster.assigned, { a: ["192.0.2.2"], b: ["192.0.2.3"] });
+  cluster.put({ name: "c" });
+  assigner.setTaken(new Map([[parseCidr("192.0.2.0/29"), "a range of pods"]]));
+  await clock.advance(2_000);
+  assertEquals(cluster.assigned.c, ["192.0.2.8"], "the others keep what their status has");
+  assertEquals([cluster.assigned.a, client.requests.length], [["192.0.2.2"], 3]);
+  assertEquals(logger.lines.filter(({ level }) => level === "warn").length, 2);
   await stop();
 });
 

@@ -95,6 +95,8 @@ export class RoutingController implements Controller {
     this.bgp = made && settings.bgp
       ? new BgpPart(made, { settings, bgp: settings.bgp, clusterCidrs: cidrsOf(proxy.clusterCIDR) })
       : undefined;
+    services.follow(() => {}, () => this.#setTaken());
+    this.#setTaken();
     informers.subscribe(ROUTED_NODE, {}, this.#nodeHandler());
     parts.serviceObservers.push(services, { synced: () => this.#openIfReady() });
     if (isAlone) {
@@ -237,6 +239,18 @@ export class RoutingController implements Controller {
     };
   }
 
+  /** Addresses of these ranges would have two owners. */
+  #setTaken(): void {
+    const pods = cidrsOf(this.#parts.configuration.proxy.clusterCIDR);
+    const ofNodes = [...this.#nodes.values()].flatMap(({ podCidrs }) => podCidrs);
+    this.assigner.setTaken(
+      new Map([
+        ...[...pods, ...ofNodes].map((cidr) => [cidr, "a range of pods"] as const),
+        ...this.services.serviceRanges.map((cidr) => [cidr, "a range of cluster IPs"] as const),
+      ]),
+    );
+  }
+
   #isFollowed(spec: KindSpec): boolean {
     return this.kinds.some((kind) => kind.spec === spec);
   }
@@ -291,6 +305,7 @@ export class RoutingController implements Controller {
     else this.#nodes.delete(name);
     this.layer2?.onNode(name, node);
     this.bgp?.onNode(name, node);
+    if (`${before?.podCidrs}` !== `${node?.podCidrs}`) this.#setTaken();
     if (`${before?.addresses}` === `${node?.addresses}`) return;
     const reserved = new Map<IpAddress, string>();
     for (const { addresses, name } of this.#nodes.values()) {

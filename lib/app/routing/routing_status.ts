@@ -5,8 +5,8 @@
  */
 import type { RoutedService } from "../../api/kinds/routed_service.ts";
 import type { ControllerStatus, DumpSection } from "../../controller/controller.ts";
-import { addressAt, tryParseIpAddress } from "../../net/ip_address.ts";
-import { poolOf } from "../../routing/address_pool.ts";
+import { addressAt, type IpAddress, tryParseIpAddress } from "../../net/ip_address.ts";
+import { poolUse } from "../../routing/address_pool.ts";
 import type { BgpPlan } from "../../routing/bgp_plan.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import { countText } from "../status/number_texts.ts";
@@ -54,18 +54,16 @@ export function bgpSummary(plan: BgpPlan | undefined): string {
 
 function poolFacts({ settings: { pools }, services }: ShownRouting): Facts {
   if (pools.length === 0) return [{ name: "Pools", text: "none: no address is assigned" }];
-  const used = new Map<string, Set<string>>();
+  const used = new Set<IpAddress>();
   for (const { status } of services.values()) {
     for (const { ip = "" } of status?.loadBalancer?.ingress ?? []) {
       const address = tryParseIpAddress(ip);
-      const pool = address && poolOf(pools, address);
-      if (pool) used.getOrInsertComputed(pool.name, () => new Set()).add(address);
+      if (address !== undefined) used.add(address);
     }
   }
-  return pools.map(({ name, announce }) => {
-    const count = used.get(name)?.size ?? 0;
+  return poolUse(pools, used).map(({ pool: { name, announce }, family, size, used }) => {
     const how = announce === "none" ? "not announced" : `announced by ${announce}`;
-    return { name: "Pool", text: `${name}: ${countText(count, "address")} in use, ${how}` };
+    return { name: "Pool", text: `${name}: ${used} of ${size} of ${family} in use, ${how}` };
   });
 }
 

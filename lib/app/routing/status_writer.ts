@@ -6,11 +6,10 @@ import type { KubeClient } from "../../kube/client.ts";
 import type { Informer } from "../../kube/informer.ts";
 import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
-import type { IpAddress } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import { namespacedNameOf, type ServiceKey } from "../../proxy/service_port_name.ts";
-import { addressRequestOf } from "../../routing/address_request.ts";
-import type { RoutingSettings } from "../../routing/routing_settings.ts";
+import type { AddressAssignment } from "../../routing/address_allocator.ts";
+import { type StatusPatch, statusPatchOf } from "../../routing/status_patch.ts";
 
 /** The requests of a writer. */
 export type StatusClient = Pick<KubeClient, "patch">;
@@ -29,10 +28,9 @@ interface StatusWriterOptions {
   readonly client: StatusClient;
   /** Ends all writes. */
   readonly signal: AbortSignal;
-  readonly settings: Pick<RoutingSettings, "loadBalancerClass" | "defaultLoadBalancerClass">;
   readonly services: Pick<Informer<RoutedService>, "get">;
-  /** The addresses that the status has to have; `undefined` = it is left alone. */
-  readonly wanted: (key: ServiceKey) => readonly IpAddress[] | undefined;
+  /** What the status has to have; `undefined` = it is left alone. */
+  readonly assignment: (key: ServiceKey) => AddressAssignment | undefined;
   readonly onWritten?: ((outcome: WriteOutcome) => void) | undefined;
 }
 
@@ -93,20 +91,21 @@ export class StatusWriter {
     }
   }
 
-  /** Returns the Service and the addresses to write; `undefined` if there is nothing to write. */
-  #difference(key: ServiceKey) {
+  /** Returns the Service and its patch; `undefined` if there is nothing to write. */
+  #difference(
+    key: ServiceKey,
+  ): { readonly service: RoutedService; readonly patch: StatusPatch } | undefined {
     const service = this.#options.services.get(key);
-    const wanted = service && this.#options.wanted(key);
-    if (!wanted) {
+    const assignment = service && this.#options.assignment(key);
+    if (!assignment) {
       this.#tried.delete(key);
       return undefined;
     }
     const { resourceVersion } = service.metadata;
     if (this.#tried.has(key) && this.#tried.get(key) === resourceVersion) return undefined;
     this.#tried.delete(key);
-    const current = addressRequestOf(service, this.#options.settings)?.current ?? [];
-    const isSame = `${current.toSorted()}` === `${wanted.toSorted()}`;
-    return isSame ? undefined : { service, wanted };
+    const patch = statusPatchOf(service, assignment);
+    return patch && { service, patch };
   }
 
   /** Never rejects. */
@@ -114,19 +113,15 @@ export class StatusWriter {
     const found = this.#difference(key);
     if (!found) return;
     const { client, signal, onWritten } = this.#options;
-    const { service, wanted } = found;
+    const { service, patch } = found;
     const { namespace, name } = namespacedNameOf(service);
     const { resourceVersion } = service.metadata;
     this.#tried.set(key, resourceVersion);
-    const ingress = wanted.length === 0 ? null : wanted.map((ip) => ({ ip }));
     const path = `${collectionPath(ROUTED_SERVICE, namespace)}/${name}/status`;
     try {
-      const patch = { metadata: { resourceVersion }, status: { loadBalancer: { ingress } } };
       await client.patch(path, patch, signal);
-      this.#logger.verbose(1, "Wrote the addresses of a Service", {
-        service: key,
-        addresses: wanted,
-      });
+      const addresses = patch.status.loadBalancer.ingress.map(({ ip }) => ip);
+      this.#logger.verbose(1, "Wrote the addresses of a Service", { service: key, addresses });
       this.#note(undefined);
       onWritten?.("written");
     } catch (error) {

@@ -279,7 +279,12 @@ export class FakeApiServer implements AsyncDisposable {
     const key = namespace === undefined ? name! : `${namespace}/${name}`;
     const object = this.store.get(collection, key);
     if (object === undefined) return this.#get(response, target);
-    const patch = JSON.parse(body);
+    const patch = parseBody(body);
+    // The client has gone away in the middle of its request.
+    if (patch === undefined) {
+      const message = "error decoding patch: unexpected end of JSON input";
+      return sendStatus(response, { status: 400, reason: "BadRequest", message });
+    }
     const { resourceVersion } = object.metadata;
     if ((patch.metadata?.resourceVersion ?? resourceVersion) !== resourceVersion) {
       const message = `Operation cannot be fulfilled on ${collection.kind} "${name}": the object ` +
