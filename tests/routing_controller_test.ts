@@ -80,7 +80,7 @@ Deno.test("a Service gets an address, which one node answers for", async (t) => 
   });
   await t.step("the metrics", async () => {
     const lines = await relay.metrics();
-    assert(lines.includes('kube_relay_layer2_addresses{ip_family="IPv4"} 1'));
+    assert(lines.includes('kube_relay_load_balancer_addresses{ip_family="IPv4"} 1'));
     assert(lines.includes('kube_relay_load_balancer_status_writes_total{outcome="written"} 1'));
   });
   await t.step("a Service that is no load balancer any more", async () => {

@@ -118,14 +118,14 @@ export const RELAY_METRICS = {
     startsAtZero: false,
   },
   routingLayer2Addresses: {
-    name: "kube_relay_layer2_addresses",
+    name: "kube_relay_load_balancer_addresses",
     type: "gauge",
     help: "Load balancer addresses that this node answers for by ARP or neighbour discovery",
     labels: FAMILY,
     startsAtZero: false,
   },
   routingLayer2Moves: {
-    name: "kube_relay_layer2_moves_total",
+    name: "kube_relay_load_balancer_address_moves_total",
     type: "counter",
     help: "Load balancer addresses that this node began to answer for, or no longer does",
     labels: { ...FAMILY, change: ["gained", "lost"] },
