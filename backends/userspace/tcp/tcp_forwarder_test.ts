@@ -281,6 +281,8 @@ Deno.test("TcpForwarder.accept() counts no connection for an endpoint that refus
   network.answers.set(A, "refuse");
   await accept();
   network.answers.set(A, "accept");
+  network.connections[0]!.reset();
+  await settle();
   await accept();
   assertEquals(network.dials, [A, B, A]);
   forwarding.close();
@@ -288,15 +290,15 @@ Deno.test("TcpForwarder.accept() counts no connection for an endpoint that refus
 });
 
 Deno.test("TcpForwarder ends a connection that was idle for the time of its Service, and no busy one", async () => {
-  const { clock, forwarding, forwarder, accept } = setUp({ to: [A], edge: { idleMs: 2000 } });
+  const { clock, forwarding, forwarder, accept } = setUp({ to: [A], edge: { idleMs: 1000 } });
   const [busy, idle] = [await accept(), await accept()];
   for (let count = 0; count < 10; count++) {
-    await clock.advance(1500);
+    await clock.advance(600);
     busy.receive();
     await settle();
   }
   assertEquals([busy.closed, idle.closed, forwarding.counters.tcpExpired], [false, true, 1]);
-  await clock.advance(2300);
+  await clock.advance(1200);
   assertEquals([busy.closed, forwarder.connections, clock.pendingTimers], [true, 0, 0]);
   await forwarding.loops.zero();
 });
