@@ -31,12 +31,14 @@ async function connectToApi(scene: Layer2Scene, kubeconfig: string): Promise<voi
   for (const node of [scene.first, scene.second]) pass(node, "127.0.0.1", "192.168.9.1");
 }
 
-async function startNode(namespace: Namespace, { name, kubeconfig, mode }: {
+/** `folder`: is removed by the caller. */
+async function startNode(namespace: Namespace, { folder: parent, name, kubeconfig, mode }: {
+  readonly folder: string;
   readonly name: string;
   readonly kubeconfig: string;
   readonly mode: string;
 }): Promise<RelayProcess> {
-  const folder = await Deno.makeTempDir();
+  const folder = await Deno.makeTempDir({ dir: parent });
   const args = [
     ...["--routing", `--load-balancer-pools=${VIP}`, `--kubeconfig=${kubeconfig}`],
     ...[`--mode=${mode}`, `--hostname-override=${name}`, "--conntrack-max-per-core=0"],
@@ -50,9 +52,12 @@ for (const mode of ["nftables", "userspace"]) {
     name: `a Service gets an address that one node answers for, and another one after it (${mode})`,
     ignore,
     async fn(t) {
+      const folder = await Deno.makeTempDir();
+      await using _folder = {
+        [Symbol.asyncDispose]: () => Deno.remove(folder, { recursive: true }),
+      };
       await using scene = await createLayer2Scene();
       const { router, first, second } = scene;
-      const folder = await Deno.makeTempDir();
       const kubeconfig = `${folder}/kubeconfig`;
       const api = await ApiProcess.start(router, kubeconfig);
       await connectToApi(scene, kubeconfig);
@@ -65,7 +70,7 @@ for (const mode of ["nftables", "userspace"]) {
       const namespaces = new Map([["node-a", first], ["node-b", second]]);
       const relays = new Map<string, RelayProcess>();
       for (const [name, namespace] of namespaces) {
-        relays.set(name, await startNode(namespace, { name, kubeconfig, mode }));
+        relays.set(name, await startNode(namespace, { folder, name, kubeconfig, mode }));
       }
       const owners = async () => {
         const found: string[] = [];
@@ -108,7 +113,7 @@ for (const mode of ["nftables", "userspace"]) {
       });
       await t.step("the first one comes back, and ends by SIGTERM", async () => {
         const name = owner!;
-        const back = await startNode(namespaces.get(name)!, { name, kubeconfig, mode });
+        const back = await startNode(namespaces.get(name)!, { folder, name, kubeconfig, mode });
         relays.set(name, back);
         await eventually("it answers again", async () => `${await owners()}` === name);
         const at = performance.now();

@@ -136,7 +136,7 @@ export class LeaseHolder {
       this.#expiry?.cancel();
       if (this.isHeld) {
         this.#expiry = this.#clock.setTimer(
-          sentAt + this.#durationMs - this.#clock.now(),
+          Math.max(0, sentAt + this.#durationMs - this.#clock.now()),
           () => this.#report(),
         );
       }
@@ -208,7 +208,7 @@ export class LeaseHolder {
   async #sleep(ms: number, signal: AbortSignal): Promise<void> {
     const woken = Promise.withResolvers<void>();
     const wake = this.#wake = () => woken.resolve();
-    const timer = this.#clock.setTimer(Math.min(ms, this.#durationMs), wake);
+    const timer = this.#clock.setTimer(Math.max(0, Math.min(ms, this.#durationMs)), wake);
     signal.addEventListener("abort", wake, { once: true });
     if (signal.aborted) wake();
     await woken.promise;
