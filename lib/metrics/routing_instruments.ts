@@ -1,0 +1,75 @@
+/**
+ * Metrics of load balancer addresses and routes.
+ *
+ * @module
+ */
+import type { IpFamily } from "../net/ip_address.ts";
+import type { PoolUse } from "../routing/address_pool.ts";
+import type { BgpPlan } from "../routing/bgp_plan.ts";
+import type { Instruments } from "./instruments.ts";
+
+/** A BGP session in figures. */
+export interface SessionFigures {
+  readonly peer: string;
+  readonly state: string;
+  readonly imported: number;
+  readonly exported: number;
+  readonly refusedUpdates: number;
+}
+
+/** Collects the figures of the routing controller. */
+export interface RoutingInstruments {
+  /** Replaces the series of all sessions; none while the daemon is silent. */
+  setSessions(sessions: readonly SessionFigures[]): void;
+  setAnnounced(plan: BgpPlan | undefined): void;
+  setOwned(family: IpFamily, count: number): void;
+  ownersChanged(changes: { readonly gained: number; readonly lost: number }): void;
+  setPools(pools: readonly PoolUse[]): void;
+  /** `undefined` = this process does not assign addresses. */
+  setRefusals(count: number | undefined): void;
+  statusWritten(result: "written" | "failed"): void;
+}
+
+/** The methods over the instruments. */
+export function routingInstruments(its: Instruments): RoutingInstruments {
+  // prom-client starts metrics without labels at zero, which only runs with routing should have.
+  its.routingAssigns.remove({});
+  its.routingRefusals.remove({});
+  return {
+    setSessions(sessions) {
+      for (const each of [its.routingSessionUp, its.routingPrefixes, its.routingRefusedUpdates]) {
+        each.reset();
+      }
+      for (const { peer, state, imported, exported, refusedUpdates } of sessions) {
+        its.routingSessionUp.set({ peer }, Number(state === "Established"));
+        its.routingPrefixes.set({ peer, direction: "in" }, imported);
+        its.routingPrefixes.set({ peer, direction: "out" }, exported);
+        its.routingRefusedUpdates.set({ peer }, refusedUpdates);
+      }
+    },
+    setAnnounced(plan) {
+      its.routingAnnounced.reset();
+      const byKind = Map.groupBy(plan?.announced ?? [], ({ kind }) => kind);
+      for (const [kind, { length }] of byKind) its.routingAnnounced.set({ kind }, length);
+    },
+    setOwned: (family, count) => its.routingOwnedAddresses.set({ "ip_family": family }, count),
+    ownersChanged({ gained, lost }) {
+      its.routingOwnerChanges.inc({ change: "gained" }, gained);
+      its.routingOwnerChanges.inc({ change: "lost" }, lost);
+    },
+    setPools(pools) {
+      for (const { pool, family, size, used } of pools) {
+        const labels = { pool: pool.name, "ip_family": family };
+        // Prometheus' numbers are doubles; an IPv6 pool may be larger than they can count exactly.
+        its.routingPoolAddresses.set(labels, Number(size));
+        its.routingPoolUsed.set(labels, used);
+      }
+    },
+    setRefusals(count) {
+      its.routingAssigns.set(Number(count !== undefined));
+      its.routingRefusals.remove({});
+      if (count !== undefined) its.routingRefusals.set(count);
+    },
+    statusWritten: (result) => its.routingAssignments.inc({ result }),
+  };
+}

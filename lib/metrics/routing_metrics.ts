@@ -1,0 +1,78 @@
+import { FAMILY, type Metric } from "./metric.ts";
+
+/** One BGP session. The configuration limits their number, and nodes of the mesh. */
+const PEER = { peer: ["(name)"] } as const;
+
+/** Rows by their name in the code. Runs without `--routing` have no series of them. */
+export const ROUTING_METRICS = {
+  routingSessionUp: {
+    name: "kube_relay_routing_bgp_session_up",
+    type: "gauge",
+    help: "Whether the BGP session with a peer is established; no series while BIRD is silent",
+    labels: PEER,
+  },
+  routingPrefixes: {
+    name: "kube_relay_routing_bgp_prefixes",
+    type: "gauge",
+    help: "Prefixes accepted from a peer (in) and sent to it (out)",
+    labels: { ...PEER, direction: ["in", "out"] },
+  },
+  routingRefusedUpdates: {
+    name: "kube_relay_routing_bgp_refused_updates",
+    type: "gauge",
+    help: "Updates of a peer that the filters refused since its session began",
+    labels: PEER,
+  },
+  routingAnnounced: {
+    name: "kube_relay_routing_announced_prefixes",
+    type: "gauge",
+    help: "Prefixes that this node announces by BGP, by what they are",
+    labels: {
+      kind: ["cluster-ip", "external-ip", "load-balancer", "pod-cidr", "service-range"],
+    },
+  },
+  routingOwnedAddresses: {
+    name: "kube_relay_routing_owned_addresses",
+    type: "gauge",
+    help: "Addresses of layer 2 that this node holds on its interfaces",
+    labels: FAMILY,
+  },
+  routingOwnerChanges: {
+    name: "kube_relay_routing_owner_changes_total",
+    type: "counter",
+    help: "Addresses of layer 2 that this node took from another node, or lost to one (failovers)",
+    labels: { change: ["gained", "lost"] },
+    startsAtZero: false,
+  },
+  routingPoolAddresses: {
+    name: "kube_relay_routing_pool_addresses",
+    type: "gauge",
+    help: "Addresses of a pool",
+    labels: { pool: ["(name)"], ...FAMILY },
+  },
+  routingPoolUsed: {
+    name: "kube_relay_routing_pool_used_addresses",
+    type: "gauge",
+    help: "Addresses of a pool that Services have in their status",
+    labels: { pool: ["(name)"], ...FAMILY },
+  },
+  routingAssigns: {
+    name: "kube_relay_routing_assigns",
+    type: "gauge",
+    help: "Whether this process assigns addresses for the cluster",
+    labels: {},
+  },
+  routingAssignments: {
+    name: "kube_relay_routing_assignments_total",
+    type: "counter",
+    help: "Statuses of Services that this process wrote, with the outcome",
+    labels: { result: ["written", "failed"] },
+    startsAtZero: false,
+  },
+  routingRefusals: {
+    name: "kube_relay_routing_refused_services",
+    type: "gauge",
+    help: "Services without an address, or without the one that they ask for",
+    labels: {},
+  },
+} as const satisfies Readonly<Record<string, Metric>>;
