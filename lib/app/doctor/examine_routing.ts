@@ -1,0 +1,195 @@
+import { routingSettingsOf } from "../../config/parse_routing.ts";
+import type { LoadedConfiguration } from "../../config/load.ts";
+import { rangeOf } from "../../net/address_range.ts";
+import { type Cidr, cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
+import { CommandError } from "../../os/command_runner.ts";
+import { createSysctl } from "../../os/sysctl.ts";
+import type { BackendMode } from "../../proxy/backend.ts";
+import type { HostFinding, RoutingIntent } from "../../proxy/host_checks.ts";
+import { type AddressPool, poolOf } from "../../routing/address_pool.ts";
+import type { RoutingSettings } from "../../routing/routing_settings.ts";
+import type { Dependencies } from "../dependencies.ts";
+
+interface RoutingExamination {
+  readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
+  readonly signal: AbortSignal;
+  /** The mode of Services that a start would choose. */
+  readonly mode?: BackendMode;
+  /** Of started tools; absent if unknown. */
+  readonly capabilities?: readonly string[];
+}
+
+type RoutingDependencies = Pick<Dependencies, "commands" | "network">;
+
+/** Returns what a start does with addresses; `undefined` without `--routing`. */
+export function routingIntent(
+  { routing }: LoadedConfiguration["proxy"],
+): RoutingIntent | undefined {
+  if (!routing.enabled) return undefined;
+  const { pools, defaultLoadBalancerClass, bgp } = routingSettingsOf(routing);
+  return {
+    assignsByDefault: pools.length > 0 && defaultLoadBalancerClass,
+    ...(bgp && { bgpSocket: bgp.controlSocket }),
+  };
+}
+
+/**
+ * Finds obstacles that keep a start with `--routing` from assigning and announcing addresses. Returns
+ * nothing without the flag. Other software is found by the checks of the host.
+ */
+export async function examineRouting(
+  dependencies: RoutingDependencies,
+  examination: RoutingExamination,
+): Promise<readonly HostFinding[]> {
+  const { configuration: { proxy } } = examination;
+  if (!proxy.routing.enabled) return [];
+  const settings = routingSettingsOf(proxy.routing);
+  const layer2 = settings.pools.filter(({ announce }) => announce === "layer2");
+  return [
+    ...poolFindings(settings, { ...dependencies, ...examination }),
+    ...layer2.length === 0 ? [] : await layer2Findings(dependencies, { ...examination, layer2 }),
+  ];
+}
+
+/** The addresses of a pool that cannot be used, or that belong to something else. */
+function poolFindings(
+  { pools }: RoutingSettings,
+  { network, configuration: { proxy, relay } }: RoutingDependencies & RoutingExamination,
+): readonly HostFinding[] {
+  if (pools.length === 0) {
+    return [{
+      id: "routing-no-pools",
+      severity: "info",
+      summary: "No Service gets an address: --routing has no pools",
+      evidence: ["routing.pools is empty"],
+      cure:
+        "name pools with --load-balancer-pools, unless only other addresses are to be announced",
+    }];
+  }
+  const own = network.interfaceAddresses().flatMap(({ address, interfaceName }) => {
+    // Modes of Services hold their addresses there.
+    if (interfaceName === "lo" || interfaceName === "kube-ipvs0") return [];
+    const pool = poolOf(pools, address);
+    return pool ? [`pool '${pool.name}' has ${address} of ${interfaceName}`] : [];
+  });
+  const ranges = [
+    ...relay.serviceCidrs.map((cidr) => ({ cidr, name: "range of cluster IPs" })),
+    ...proxy.clusterCIDR.split(",").flatMap((text) => {
+      const cidr = tryParseCidr(text.trim());
+      return cidr ? [{ cidr, name: "range of pods" }] : [];
+    }),
+  ];
+  const overlaps = pools.flatMap((pool) =>
+    ranges.filter(({ cidr }) => overlapsPool(pool, cidr))
+      .map(({ cidr, name }) => `pool '${pool.name}' has addresses of ${cidr}, a ${name}`)
+  );
+  return [
+    ...finding(own, {
+      id: "pool-node-address",
+      severity: "info",
+      summary: "A pool contains addresses of this machine",
+      cure: "nothing to do for an InternalIP or ExternalIP of the Node, which is never assigned; " +
+        "take others, and virtual IPs of the control plane, out of the pool",
+    }),
+    ...finding(overlaps, {
+      id: "pool-overlaps-range",
+      severity: "warning",
+      summary: "A pool overlaps a range of the cluster; traffic to such an address is misdirected",
+      cure: "take the range out of routing.pools",
+    }),
+  ];
+}
+
+function overlapsPool({ ranges }: AddressPool, cidr: Cidr): boolean {
+  const [family, { first, last }] = [cidrFamilyOf(cidr), rangeOf(cidr)];
+  return ranges.some((range) =>
+    range.family === family && range.first <= last && first <= range.last
+  );
+}
+
+async function layer2Findings(
+  dependencies: RoutingDependencies,
+  examination: RoutingExamination & { readonly layer2: readonly AddressPool[] },
+): Promise<readonly HostFinding[]> {
+  const { capabilities } = examination;
+  const lacking = ["CAP_NET_ADMIN", "CAP_NET_RAW"].filter((name) =>
+    capabilities?.includes(name) === false
+  );
+  return [
+    ...await toolFindings(dependencies, examination),
+    ...await arpFindings(dependencies, examination),
+    ...finding(lacking.map((name) => `tools are started without ${name}`), {
+      id: "layer2-capabilities",
+      severity: "warning",
+      summary: "Addresses of layer 2 cannot be added to interfaces and announced",
+      cure: "run kube-relay as root, or by deploy/kube-relay.service",
+    }),
+  ];
+}
+
+/** The tools that announce a move; without them the address still answers ARP. */
+const TOOLS = [
+  { family: "IPv4", tool: "arping", debianPackage: "iputils-arping", of: "gratuitous ARP" },
+  { family: "IPv6", tool: "ndisc6", debianPackage: "ndisc6", of: "neighbour solicitations" },
+] as const;
+
+async function toolFindings(
+  { commands }: RoutingDependencies,
+  { layer2, signal }: RoutingExamination & { readonly layer2: readonly AddressPool[] },
+): Promise<readonly HostFinding[]> {
+  const missing: string[] = [];
+  const packages: string[] = [];
+  for (const { family, tool, debianPackage, of } of TOOLS) {
+    if (!layer2.some(({ ranges }) => ranges.some((range) => range.family === family))) continue;
+    try {
+      await commands.run(tool, ["-V"], { signal, timeoutMs: 2_000 });
+    } catch (error) {
+      if (!(error instanceof CommandError) || error.kind === "aborted") throw error;
+      missing.push(`${tool}, which sends ${of}: ${error.message}`);
+      packages.push(debianPackage);
+    }
+  }
+  return finding(missing, {
+    id: "layer2-tools",
+    severity: "warning",
+    summary:
+      "A tool is missing that announces a move of an address; neighbours notice a failover " +
+      "only by their own time-outs",
+    cure: `install ${packages.join(" and ")}`,
+  });
+}
+
+const ARP_IGNORE = "net.ipv4.conf.all.arp_ignore";
+
+/** In modes that make addresses local, every node would answer ARP for all of them. */
+async function arpFindings(
+  { commands }: RoutingDependencies,
+  { mode, configuration: { proxy: { ipvs } } }: RoutingExamination,
+): Promise<readonly HostFinding[]> {
+  if (mode !== "userspace" && mode !== "ipvs" || mode === "ipvs" && ipvs.strictARP) return [];
+  const { values, problems } = await createSysctl(commands).read([ARP_IGNORE]);
+  const value = values.get(ARP_IGNORE);
+  if (value !== undefined && value !== "0") return [];
+  const cure = mode === "ipvs"
+    ? "start with --ipvs-strict-arp"
+    : `sysctl -w ${ARP_IGNORE}=1 net.ipv4.conf.all.arp_announce=2`;
+  return [{
+    id: "layer2-arp",
+    severity: "warning",
+    summary:
+      `In ${mode} mode every node has the Service addresses, and answers ARP for all of them`,
+    evidence: [
+      value === undefined
+        ? `${ARP_IGNORE}: ${problems.get(ARP_IGNORE)?.reason ?? "unknown"}`
+        : `${ARP_IGNORE} is ${value}`,
+    ],
+    cure,
+  }];
+}
+
+function finding(
+  evidence: readonly string[],
+  rest: Omit<HostFinding, "evidence">,
+): readonly HostFinding[] {
+  return evidence.length === 0 ? [] : [{ ...rest, evidence }];
+}
