@@ -22,12 +22,14 @@ export interface RoutingInstruments {
   /** Replaces the series of all sessions; none while the daemon is silent. */
   setSessions(sessions: readonly SessionFigures[]): void;
   setAnnounced(plan: BgpPlan | undefined): void;
-  setOwned(family: IpFamily, count: number): void;
-  ownersChanged(changes: { readonly gained: number; readonly lost: number }): void;
+  setLayer2Addresses(family: IpFamily, count: number): void;
+  /** Counts an address that this node began to answer for, or no longer does. */
+  layer2Moved(family: IpFamily, change: "gained" | "lost"): void;
   setPools(pools: readonly PoolUse[]): void;
   /** `undefined` = this process does not assign addresses. */
   setRefusals(count: number | undefined): void;
-  statusWritten(result: "written" | "failed"): void;
+  /** Counts a write of the status of a Service. */
+  statusWritten(outcome: "written" | "conflict" | "failed"): void;
 }
 
 /** The methods over the instruments. */
@@ -52,11 +54,9 @@ export function routingInstruments(its: Instruments): RoutingInstruments {
       const byKind = Map.groupBy(plan?.announced ?? [], ({ kind }) => kind);
       for (const [kind, { length }] of byKind) its.routingAnnounced.set({ kind }, length);
     },
-    setOwned: (family, count) => its.routingOwnedAddresses.set({ "ip_family": family }, count),
-    ownersChanged({ gained, lost }) {
-      its.routingOwnerChanges.inc({ change: "gained" }, gained);
-      its.routingOwnerChanges.inc({ change: "lost" }, lost);
-    },
+    setLayer2Addresses: (family, count) =>
+      its.routingLayer2Addresses.set({ "ip_family": family }, count),
+    layer2Moved: (family, change) => its.routingLayer2Moves.inc({ "ip_family": family, change }),
     setPools(pools) {
       for (const { pool, family, size, used } of pools) {
         const labels = { pool: pool.name, "ip_family": family };
@@ -70,6 +70,6 @@ export function routingInstruments(its: Instruments): RoutingInstruments {
       its.routingRefusals.remove({});
       if (count !== undefined) its.routingRefusals.set(count);
     },
-    statusWritten: (result) => its.routingAssignments.inc({ result }),
+    statusWritten: (outcome) => its.routingStatusWrites.inc({ outcome }),
   };
 }

@@ -43,13 +43,14 @@ Deno.test("routingInstruments() count the addresses of pools and owners", async 
   const { routing, ...metrics } = createProxyMetrics({ version: "1", mode: "nftables" });
   const office = pool("office", ["192.0.2.0/28"]);
   routing.setPools([{ pool: office, family: "IPv4", size: 16n, used: 3 }]);
-  routing.setOwned("IPv4", 2);
-  routing.ownersChanged({ gained: 2, lost: 0 });
+  routing.setLayer2Addresses("IPv4", 2);
+  routing.layer2Moved("IPv4", "gained");
+  routing.statusWritten("written");
   assertEquals(await lines({ ...metrics, routing }), [
     'kube_relay_routing_owned_addresses{ip_family="IPv4"} 2',
-    'kube_relay_routing_owner_changes_total{change="gained"} 2',
-    'kube_relay_routing_owner_changes_total{change="lost"} 0',
+    'kube_relay_routing_owner_changes_total{ip_family="IPv4",change="gained"} 1',
     'kube_relay_routing_pool_addresses{pool="office",ip_family="IPv4"} 16',
     'kube_relay_routing_pool_used_addresses{pool="office",ip_family="IPv4"} 3',
+    'kube_relay_routing_status_writes_total{outcome="written"} 1',
   ]);
 });

@@ -31,17 +31,17 @@ export const ROUTING_METRICS = {
       kind: ["cluster-ip", "external-ip", "load-balancer", "pod-cidr", "service-range"],
     },
   },
-  routingOwnedAddresses: {
+  routingLayer2Addresses: {
     name: "kube_relay_routing_owned_addresses",
     type: "gauge",
     help: "Addresses of layer 2 that this node holds on its interfaces",
     labels: FAMILY,
   },
-  routingOwnerChanges: {
+  routingLayer2Moves: {
     name: "kube_relay_routing_owner_changes_total",
     type: "counter",
     help: "Addresses of layer 2 that this node took from another node, or lost to one (failovers)",
-    labels: { change: ["gained", "lost"] },
+    labels: { ...FAMILY, change: ["gained", "lost"] },
     startsAtZero: false,
   },
   routingPoolAddresses: {
@@ -62,11 +62,11 @@ export const ROUTING_METRICS = {
     help: "Whether this process assigns addresses for the cluster",
     labels: {},
   },
-  routingAssignments: {
-    name: "kube_relay_routing_assignments_total",
+  routingStatusWrites: {
+    name: "kube_relay_routing_status_writes_total",
     type: "counter",
-    help: "Statuses of Services that this process wrote, with the outcome",
-    labels: { result: ["written", "failed"] },
+    help: "Writes of the status of Services (allocations and releases), with the outcome",
+    labels: { outcome: ["written", "conflict", "failed"] },
     startsAtZero: false,
   },
   routingRefusals: {
