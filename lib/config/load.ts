@@ -82,7 +82,7 @@ export async function loadConfiguration(
   problems.push(...validateSources(flags, {
     kubeconfig,
     policyKubeconfig,
-    hasRouting: proxy.routing.enabled,
+    routingKubeconfig: proxy.routing.kubeconfig,
     controlSocket,
   }));
   if (problems.length > 0 || "problem" in mode) throw new ConfigurationError(problems);

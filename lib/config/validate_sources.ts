@@ -9,14 +9,15 @@ interface SourcesAndSocket {
   readonly kubeconfig: string;
   /** The kubeconfig of `--policy-kubeconfig`; empty = none. */
   readonly policyKubeconfig: string;
-  readonly hasRouting: boolean;
+  /** The kubeconfig of `--routing-kubeconfig`; empty = none. */
+  readonly routingKubeconfig: string;
   readonly controlSocket: string;
 }
 
 /** Returns the problems of kube-relay's own flags in combination, each with its flag. */
 export function validateSources(
   flags: FlagValues,
-  { kubeconfig, policyKubeconfig, hasRouting, controlSocket }: SourcesAndSocket,
+  { kubeconfig, policyKubeconfig, routingKubeconfig, controlSocket }: SourcesAndSocket,
 ): readonly string[] {
   const { manifests, master } = flags;
   const problems = [...besideDump(flags)];
@@ -29,16 +30,15 @@ export function validateSources(
       `--manifests: Cannot take objects from manifests and from ${other} at once; give one of them`,
     );
   }
-  if (manifests && policyKubeconfig !== "") {
+  for (
+    const { flag, path, what } of [
+      { flag: "policy-kubeconfig", path: policyKubeconfig, what: "policies" },
+      { flag: "routing-kubeconfig", path: routingKubeconfig, what: "Nodes and Services" },
+    ]
+  ) {
+    if (!manifests || path === "") continue;
     problems.push(
-      `--policy-kubeconfig: Cannot take policies from '${policyKubeconfig}' and from manifests at ` +
-        "once; give one of them",
-    );
-  }
-  if (manifests && hasRouting) {
-    problems.push(
-      "--manifests: Cannot assign and announce load balancer addresses without an API server, " +
-        "which has the Leases of the nodes; leave out --routing or --manifests",
+      `--${flag}: Cannot take ${what} from '${path}' and from manifests at once; give one of them`,
     );
   }
   const { length } = new TextEncoder().encode(controlSocket);

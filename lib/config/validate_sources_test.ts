@@ -6,7 +6,7 @@ interface Given {
   readonly master?: string;
   readonly kubeconfig?: string;
   readonly policyKubeconfig?: string;
-  readonly hasRouting?: boolean;
+  readonly routingKubeconfig?: string;
   readonly controlSocket?: string;
 }
 
@@ -33,11 +33,11 @@ const CASES: readonly [string, Given, readonly string[]][] = [
     ],
   ],
   [
-    "refuses manifests and --routing",
-    { manifests: ["m"], hasRouting: true },
+    "refuses manifests and --routing-kubeconfig",
+    { manifests: ["m"], routingKubeconfig: "/p" },
     [
-      "--manifests: Cannot assign and announce load balancer addresses without an API server, " +
-      "which has the Leases of the nodes; leave out --routing or --manifests",
+      "--routing-kubeconfig: Cannot take Nodes and Services from '/p' and from manifests at once; " +
+      "give one of them",
     ],
   ],
   [
@@ -59,8 +59,8 @@ const CASES: readonly [string, Given, readonly string[]][] = [
 for (const [name, given, expected] of CASES) {
   Deno.test(`validateSources() ${name}`, () => {
     const { kubeconfig = "", policyKubeconfig = "", controlSocket = "/run/s", ...rest } = given;
-    const { hasRouting = false, ...flags } = rest;
-    const others = { kubeconfig, policyKubeconfig, hasRouting, controlSocket };
+    const { routingKubeconfig = "", ...flags } = rest;
+    const others = { kubeconfig, policyKubeconfig, routingKubeconfig, controlSocket };
     assertEquals(validateSources(flags, others), expected);
   });
 }

@@ -162,7 +162,12 @@ function heldItems(
   return device === undefined ? [] : [`BUT this node still has it on ${device}`];
 }
 
+/** Its headline has the reason of a single source. */
 function bgpSteps({ bgp }: Parts): readonly RoutingStep[] {
-  const steps = bgp.steps.filter(({ topic }) => topic !== "Received");
-  return [{ topic: "BGP", text: bgp.headline }, ...bgp.sources.length > 0 ? steps : []];
+  const isSaid = (topic: string) =>
+    topic === "Received" || topic === "Sources" && bgp.sources.length < 2;
+  return [
+    { topic: "BGP", text: bgp.headline },
+    ...bgp.steps.filter(({ topic }) => !isSaid(topic)),
+  ];
 }
