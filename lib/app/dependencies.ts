@@ -24,6 +24,7 @@ import type {
 } from "../config/configuration.ts";
 import type { RelayOptions } from "../config/load.ts";
 import type { PolicyBackendTable } from "./policy/policy_backend.ts";
+import type { RoutingBackends } from "./routing/routing_backends.ts";
 import type { DriftFigures } from "../metrics/sync_instruments.ts";
 
 /** The machine and the process, as far as the application asks for them. */
@@ -37,6 +38,8 @@ export interface Dependencies {
   readonly backends: BackendTable;
   /** The data planes of NetworkPolicy. @default {none: none is enforced} */
   readonly policyBackends?: PolicyBackendTable;
+  /** The data planes of addresses and routes. @default {none: none is announced} */
+  readonly routingBackends?: RoutingBackends;
   readonly hostChecks: HostChecks;
   /** Watches packets in the modes that use rules of the kernel. @default {not at all} */
   readonly packetTraces?: PacketTraces;

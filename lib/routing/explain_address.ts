@@ -80,7 +80,7 @@ interface Parts extends Pick<AddressReport, "address" | "services" | "bgp"> {
 function headlineOf({ address, pool, services, own, bgp, planned }: Parts): string {
   const node = planned.nodeAt(address);
   if (node !== undefined) return `OF A NODE: ${address} is the address of node ${node}`;
-  if (own?.owner !== undefined) return `REACHABLE: node ${own.owner} answers for ${address}`;
+  if (own?.owner !== undefined) return `REACHABLE: ${own.owner} answers for ${address}`;
   if (bgp.isAnnounced) return bgp.headline;
   if (own) return `NOT REACHABLE: no node can answer for ${address}`;
   if (services.length > 0) return `NOT ANNOUNCED by ${planned.nodeName}`;
@@ -141,7 +141,7 @@ function layer2Step({ address, pool, services, own, planned, held }: Parts): Rou
   const why = able === 1 ? "the only candidate" : `the highest score of ${able} candidates`;
   const text = owner === undefined
     ? `no node can answer for it${leases}`
-    : `node ${owner} answers for it: it is ${why}${leases}`;
+    : `${owner} answers for it: it is ${why}${leases}`;
   return { topic, text, items: [...items, ...heldItems({ address, owner, planned, held })] };
 }
 

@@ -28,12 +28,12 @@ function explain(planned: PlannedRouting, address = ADDRESS, seen: SeenRouting =
 Deno.test("explainAddress() names the pool, the Service, the owner and the other candidates", () => {
   const { headline, steps, layer2, pool } = explain(withService());
   const owner = layer2!.owner!;
-  assertEquals([headline, pool], [`REACHABLE: node ${owner} answers for ${ADDRESS}`, "office"]);
+  assertEquals([headline, pool], [`REACHABLE: ${owner} answers for ${ADDRESS}`, "office"]);
   assertEquals(stepTexts(steps, "Pool", "Services", "Layer 2"), [
     "Pool: 'office', announced by layer2",
     "Services: it belongs to",
     "- ns/web",
-    `Layer 2: node ${owner} answers for it: it is the highest score of 3 candidates`,
+    `Layer 2: ${owner} answers for it: it is the highest score of 3 candidates`,
     ...["a", "b", "c"].map((name) =>
       name === owner ? `- ${name}: owns it` : `- ${name}: may own it, with a lower score`
     ),
@@ -46,9 +46,9 @@ Deno.test("explainAddress() says why nodes cannot own an address", () => {
     live: new Set(["a", "b"]),
   });
   const { headline, steps } = explain(local);
-  assertEquals(headline, `REACHABLE: node b answers for ${ADDRESS}`);
+  assertEquals(headline, `REACHABLE: b answers for ${ADDRESS}`);
   assertEquals(stepTexts(steps, "Layer 2"), [
-    "Layer 2: node b answers for it: it is the only candidate",
+    "Layer 2: b answers for it: it is the only candidate",
     "- a: cannot: the Node has no ready endpoint, which policy Local requires",
     "- b: owns it",
     "- c: cannot: kube-relay does not renew its Lease there",

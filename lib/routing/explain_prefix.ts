@@ -6,7 +6,7 @@
 import { type Cidr, cidrContains, cidrFamilyOf, prefixLengthOf } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import type { PrefixSource } from "./announcements.ts";
-import type { BgpImports, BgpPeer } from "./bgp_plan.ts";
+import type { BgpImports, BgpPeer, BgpPlan } from "./bgp_plan.ts";
 import type { PlannedRouting } from "./planned_routing.ts";
 
 /** A paragraph of an explanation. */
@@ -103,13 +103,7 @@ export function explainPrefix(
         topic: "Contained in",
         text: `${containedIn.join(", ")}, which ${node} announces`,
       }]),
-      {
-        topic: "Received",
-        text: "a route for it would be",
-        items: (["mesh", "external"] as const).map((role) =>
-          `from ${PLURALS[role]}: ${importSentence(plan.imports, { prefix, role })}`
-        ),
-      },
+      ...receivedSteps(plan, prefix),
     ],
   };
 }
@@ -183,6 +177,24 @@ function attributeSteps(
     ...(localPreference === undefined ? [] : [`local preference ${localPreference}`]),
   ];
   return texts.length === 0 ? [] : [{ topic: "Attributes", text: texts.join("; ") }];
+}
+
+/** What is done with the prefix if peers send it. */
+function receivedSteps({ peers, imports }: BgpPlan, prefix: Cidr): readonly RoutingStep[] {
+  const isExternal = peers.some(({ role }) => role === "external");
+  const isMesh = peers.some(({ role }) => role !== "external");
+  const roles = [
+    ...(isMesh ? ["mesh" as const] : []),
+    ...(isExternal ? ["external" as const] : []),
+  ];
+  if (roles.length === 0) return [];
+  return [{
+    topic: "Received",
+    text: "a route for it would be",
+    items: roles.map((role) =>
+      `from ${PLURALS[role]}: ${importSentence(imports, { prefix, role })}`
+    ),
+  }];
 }
 
 /** Says whether a route that a peer sends is accepted, as the end of a sentence. */

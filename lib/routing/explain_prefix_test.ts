@@ -38,7 +38,6 @@ Deno.test("explainPrefix() names the Service, the peers of the same family and t
     "- tor_1 (192.0.2.254, AS 64600, external peer)",
     "Attributes: communities 64512:100",
     "Received: a route for it would be",
-    "- from nodes of the mesh: refused: 198.51.100.0/24 belongs to this cluster",
     "- from external peers: refused: 198.51.100.0/24 belongs to this cluster",
   ]);
 });
