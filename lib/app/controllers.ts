@@ -20,7 +20,9 @@ import type { ConnectionJudges } from "./policy/relayed_policies.ts";
 import type { CurrentConfiguration } from "./run/configuration_reload.ts";
 import type { RunSource } from "./run/object_source.ts";
 import type { RunConfiguration } from "./run/run_configuration.ts";
+import { ROUTING_CONTROLLER } from "./routing/routing_definition.ts";
 import type { StartUp } from "./run/start_up.ts";
+import type { SyncObserver } from "./service/sync_observer.ts";
 
 /** The objects that all controllers of a run share. */
 export interface ControllerParts extends Dependencies {
@@ -38,6 +40,8 @@ export interface ControllerParts extends Dependencies {
   readonly health: ProxyHealth;
   readonly metrics: ProxyMetrics;
   readonly changes: ChangeLog;
+  /** Called for each sync of Services, in this order. A controller adds its own when it is made. */
+  readonly serviceObservers: SyncObserver[];
   /** Judge what the mode of Services relays by NetworkPolicies. */
   readonly judges: ConnectionJudges;
 }
@@ -58,4 +62,7 @@ export interface ControllerDefinition {
 }
 
 /** In the order in which they start, after the controller of Services. */
-export const MORE_CONTROLLERS: readonly ControllerDefinition[] = [NETWORK_POLICY_CONTROLLER];
+export const MORE_CONTROLLERS: readonly ControllerDefinition[] = [
+  NETWORK_POLICY_CONTROLLER,
+  ROUTING_CONTROLLER,
+];

@@ -16,6 +16,8 @@ export interface ControllerKind {
   readonly waitMs?: number;
   /** The subscriptions to use. @default {the subscriptions that the controllers of a run share} */
   readonly informers?: FollowedKinds;
+  /** Its objects are in the controller's section of a dump, if at all. @default {among the objects} */
+  readonly isInSection?: boolean;
 }
 
 /** The subscriptions to kinds, and their known objects. */
@@ -40,6 +42,8 @@ interface KindHandler {
 /** The state of a loop, for `status`. */
 export interface LoopStatus {
   readonly family: LoopId["family"];
+  /** Present if the loop has another name than its controller. */
+  readonly controller?: ControllerName;
   /** Describes the data plane. */
   readonly summary: string;
   readonly lastSync?: {
@@ -98,6 +102,11 @@ export interface Controller extends AsyncDisposable {
   open(): void;
   /** Takes the addresses of the machine, sorted by address, of both families. */
   onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void;
+  /**
+   * Whether it added an address to an interface, so that the address is no address of the node.
+   * @default {it added none}
+   */
+  ownsAddress?(address: InterfaceAddress): boolean;
   /** Called after the configuration file has changed and is in force. @default {nothing} */
   onConfiguration?(): void;
   /** Stops syncing. The applied state stays. */

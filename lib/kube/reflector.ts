@@ -290,8 +290,12 @@ export class Reflector<T extends KubeObject> {
   }
 
   #selection(): Selection {
-    const { spec, options: { labelSelector } } = this.#options.subscription;
-    return { path: collectionPath(spec), labelSelector, fieldSelector: this.#fieldSelector };
+    const { spec, options: { labelSelector, namespace } } = this.#options.subscription;
+    return {
+      path: collectionPath(spec, namespace),
+      labelSelector,
+      fieldSelector: this.#fieldSelector,
+    };
   }
 
   #watchSeconds(): number {

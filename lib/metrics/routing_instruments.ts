@@ -32,13 +32,20 @@ export interface RoutingInstruments {
   statusWritten(outcome: "written" | "conflict" | "failed"): void;
 }
 
-/** The methods over the instruments. */
-export function routingInstruments(its: Instruments): RoutingInstruments {
-  // prom-client starts metrics without labels at zero, which only runs with routing should have.
-  its.routingAssigns.remove({});
-  its.routingRefusals.remove({});
+/** The methods over the instruments. `register` is called before the first value is set. */
+export function routingInstruments(all: Instruments, register: () => void): RoutingInstruments {
+  // prom-client starts metrics without labels at zero, which only the process that assigns has.
+  all.routingAssigns.remove({});
+  all.routingRefusals.remove({});
+  let isRegistered = false;
+  const own = (): Instruments => {
+    if (!isRegistered) register();
+    isRegistered = true;
+    return all;
+  };
   return {
     setSessions(sessions) {
+      const its = own();
       for (const each of [its.routingSessionUp, its.routingPrefixes, its.routingRefusedUpdates]) {
         each.reset();
       }
@@ -50,26 +57,26 @@ export function routingInstruments(its: Instruments): RoutingInstruments {
       }
     },
     setAnnounced(plan) {
-      its.routingAnnounced.reset();
+      own().routingAnnounced.reset();
       const byKind = Map.groupBy(plan?.announced ?? [], ({ kind }) => kind);
-      for (const [kind, { length }] of byKind) its.routingAnnounced.set({ kind }, length);
+      for (const [kind, { length }] of byKind) own().routingAnnounced.set({ kind }, length);
     },
     setLayer2Addresses: (family, count) =>
-      its.routingLayer2Addresses.set({ "ip_family": family }, count),
-    layer2Moved: (family, change) => its.routingLayer2Moves.inc({ "ip_family": family, change }),
+      own().routingLayer2Addresses.set({ "ip_family": family }, count),
+    layer2Moved: (family, change) => own().routingLayer2Moves.inc({ "ip_family": family, change }),
     setPools(pools) {
       for (const { pool, family, size, used } of pools) {
         const labels = { pool: pool.name, "ip_family": family };
         // Prometheus' numbers are doubles; an IPv6 pool may be larger than they can count exactly.
-        its.routingPoolAddresses.set(labels, Number(size));
-        its.routingPoolUsed.set(labels, used);
+        own().routingPoolAddresses.set(labels, Number(size));
+        own().routingPoolUsed.set(labels, used);
       }
     },
     setRefusals(count) {
-      its.routingAssigns.set(Number(count !== undefined));
-      its.routingRefusals.remove({});
-      if (count !== undefined) its.routingRefusals.set(count);
+      own().routingAssigns.set(Number(count !== undefined));
+      own().routingRefusals.remove({});
+      if (count !== undefined) own().routingRefusals.set(count);
     },
-    statusWritten: (outcome) => its.routingStatusWrites.inc({ outcome }),
+    statusWritten: (outcome) => own().routingStatusWrites.inc({ outcome }),
   };
 }

@@ -3,8 +3,7 @@ import { FAMILY, type Metric } from "./metric.ts";
 /** One BGP session. The configuration limits their number, and nodes of the mesh. */
 const PEER = { peer: ["(name)"] } as const;
 
-/** Rows by their name in the code. Runs without `--routing` have no series of them. */
-export const ROUTING_METRICS = {
+const ROWS = {
   routingSessionUp: {
     name: "kube_relay_routing_bgp_session_up",
     type: "gauge",
@@ -76,3 +75,10 @@ export const ROUTING_METRICS = {
     labels: {},
   },
 } as const satisfies Readonly<Record<string, Metric>>;
+
+type Row<Key extends keyof typeof ROWS> = typeof ROWS[Key] & { readonly isOnDemand: true };
+
+/** Rows by their name in the code. Only runs with `--routing` have them. */
+export const ROUTING_METRICS = Object.fromEntries(
+  Object.entries(ROWS).map(([key, row]) => [key, { ...row, isOnDemand: true }]),
+) as { readonly [Key in keyof typeof ROWS]: Row<Key> };

@@ -6,6 +6,7 @@
  */
 import { connect } from "node:net";
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
+import { type Cidr, hostCidr, tryParseCidr } from "../net/cidr.ts";
 
 /** Address and port of one end of a socket. */
 export interface SocketAddress {
@@ -52,6 +53,8 @@ export interface UdpSocket {
 export interface InterfaceAddress {
   readonly interfaceName: string;
   readonly address: IpAddress;
+  /** The network of the interface, if it has other addresses. */
+  readonly network?: Cidr;
 }
 
 /** The network of the machine. */
@@ -107,10 +110,12 @@ export const systemNetwork: Network = {
   },
   interfaceAddresses() {
     const found: InterfaceAddress[] = [];
-    for (const { name, address } of Deno.networkInterfaces()) {
+    for (const { name, address, cidr } of Deno.networkInterfaces()) {
       const parsed = tryParseIpAddress(address);
       if (parsed === undefined || /^fe[89ab]/.test(parsed)) continue;
-      found.push({ interfaceName: name, address: parsed });
+      const network = tryParseCidr(cidr);
+      const isShared = network !== undefined && network !== hostCidr(parsed);
+      found.push({ interfaceName: name, address: parsed, ...(isShared && { network }) });
     }
     return found;
   },

@@ -95,7 +95,7 @@ export class LeaseClaim {
   /** Gives the Lease up. `undefined` if this candidate does not hold it. */
   release(
     { now, wallTime }: { readonly now: number; readonly wallTime: string },
-  ): LeaseStep | undefined {
+  ): Exclude<LeaseStep, { readonly action: "wait" }> | undefined {
     const isHeld = this.isHeld(now);
     this.#renewedAt = undefined;
     this.#releasedAt = now;

@@ -96,10 +96,14 @@ const service = fields({
   retryAt: optional(time),
 });
 
+/** A controller. */
+export const controller = v.picklist(CONTROLLER_NAMES, "has to be the name of a controller");
+
 const lastSync = { at: time, durationMs: number, full: flag, operations: table(number) };
 
 const loop = {
   family: ipFamily,
+  controller: optional(controller),
   summary: ownText,
   lastSync: optional(fields(lastSync)),
   pending: flag,
@@ -114,9 +118,6 @@ const family = fields({
   lastSync: optional(fields({ ...lastSync, services: number })),
   services: list(service),
 });
-
-/** A controller. */
-export const controller = v.picklist(CONTROLLER_NAMES, "has to be the name of a controller");
 
 const status = fields({
   version: ownText,

@@ -4,7 +4,7 @@ import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
 import type { RoutedObjects } from "../offline/plan_routing.ts";
 import { type DumpedRouting, routingOfDump } from "./dump_routing.ts";
 import { NODE } from "../../api/kinds/node.ts";
-import { POLICY_KINDS } from "../run/policy_access.ts";
+import { POLICY_KINDS } from "../policy/policy_access.ts";
 import { SERVICE_KINDS } from "../service/service_subscriptions.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";

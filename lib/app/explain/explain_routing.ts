@@ -1,6 +1,6 @@
 import { ConfigurationError, type LoadedConfiguration } from "../../config/load.ts";
-import { hostCidr, tryParseCidr } from "../../net/cidr.ts";
-import { tryParseIpAddress } from "../../net/ip_address.ts";
+import { type Cidr, hostCidr, tryParseCidr } from "../../net/cidr.ts";
+import { type IpAddress, tryParseIpAddress } from "../../net/ip_address.ts";
 import {
   type AddressReport,
   explainAddress,
@@ -12,13 +12,10 @@ import type { PlanNodeDependencies } from "../offline/plan_objects.ts";
 import { planRouting } from "../offline/plan_routing.ts";
 import { askRunningRouting } from "./routing_questions.ts";
 
-/** The words in place of FROM that ask about addresses and routes instead of a packet. */
-export const ROUTING_SUBJECTS = ["bgp", "address"] as const;
-
 /** A question about a prefix or an address. */
 export type RoutingQuestion =
-  & ReturnType<typeof parseRoutingQuestion>
-  & NonNullable<unknown>;
+  | { readonly kind: "address"; readonly address: IpAddress }
+  | { readonly kind: "bgp"; readonly prefix: Cidr };
 
 /** The answer, and what is not known. */
 export interface ExplainedRouting {
@@ -28,10 +25,10 @@ export interface ExplainedRouting {
 }
 
 /** Returns the question; `undefined` if the operands are ends of a packet. */
-export function parseRoutingQuestion(from: string, to: string) {
+export function parseRoutingQuestion(from: string, to: string): RoutingQuestion | undefined {
   if (from === "address") {
     const address = tryParseIpAddress(to);
-    if (address !== undefined) return { kind: "address", address } as const;
+    if (address !== undefined) return { kind: "address", address };
     throw new ConfigurationError([
       `Cannot explain address '${to}': expected an IP address such as 192.0.2.10`,
     ]);
@@ -39,7 +36,7 @@ export function parseRoutingQuestion(from: string, to: string) {
   if (from !== "bgp") return undefined;
   const address = tryParseIpAddress(to);
   const prefix = address === undefined ? tryParseCidr(to) : hostCidr(address);
-  if (prefix !== undefined) return { kind: "bgp", prefix } as const;
+  if (prefix !== undefined) return { kind: "bgp", prefix };
   throw new ConfigurationError([
     `Cannot explain prefix '${to}': expected a CIDR such as 192.0.2.0/28, or an address`,
   ]);

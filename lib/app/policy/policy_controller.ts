@@ -27,10 +27,11 @@ import type { PodKey, PolicyKey } from "../../policy/policy_plan.ts";
 import type { ControllerParts } from "../controllers.ts";
 import { policyRoutes } from "../explain/policy_questions.ts";
 import { takeOverPolicies } from "../handover/policy_takeover.ts";
-import { PolicySource } from "../run/policy_source.ts";
+import { ControllerSource } from "../run/controller_source.ts";
 import { serviceSubscriptions } from "../service/service_subscriptions.ts";
 import { choosePolicyTool } from "./choose_policy_tool.ts";
 import { createPolicyFamilies } from "./create_policy_families.ts";
+import { POLICY_ACCESS, policyKubeconfigOf } from "./policy_access.ts";
 import type { PolicyTool } from "./policy_backend.ts";
 import type { PolicyFamily } from "./policy_family.ts";
 import { PolicyInputs } from "./policy_inputs.ts";
@@ -50,7 +51,7 @@ export class NetworkPolicyController implements Controller {
   readonly #parts: ControllerParts;
   readonly #inputs: PolicyInputs;
   /** Follows an API server by itself; absent where the common source has the objects. */
-  readonly #source: PolicySource | undefined;
+  readonly #source: ControllerSource | undefined;
   #families: readonly PolicyFamily[] = [];
   #tool: PolicyTool | undefined;
   #node: Node | undefined;
@@ -71,7 +72,12 @@ export class NetworkPolicyController implements Controller {
       { spec: NODE, waitMs: NODE_WAIT_MS },
     ];
     if (!isShared) {
-      this.#source = new PolicySource(parts, { configuration, informers });
+      this.#source = new ControllerSource(parts, {
+        configuration,
+        informers,
+        kubeconfig: policyKubeconfigOf(configuration.proxy),
+        needed: POLICY_ACCESS,
+      });
       parts.source.reportWith(this.#source);
     }
     const { endpointsFallback } = configuration.relay;

@@ -32,6 +32,11 @@ export interface BgpSessionView {
   readonly state: string;
   /** For users. */
   readonly description: string;
+  /** Prefixes accepted from the peer, and sent to it. */
+  readonly imported: number;
+  readonly exported: number;
+  /** Updates of the peer that the filters refused since the session began. */
+  readonly refusedUpdates: number;
 }
 
 /** A difference between a plan and the daemon. */

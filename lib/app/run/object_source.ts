@@ -32,7 +32,7 @@ export interface ObjectSource {
 }
 
 /** Settings of a run. */
-interface SourceRunOptions {
+export interface SourceRunOptions {
   /** The client stays connected until this resolves, also after the signal. Must not reject. */
   readonly keepOpen?: Promise<void>;
 }

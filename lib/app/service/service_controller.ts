@@ -43,8 +43,6 @@ export class ServiceController implements Controller {
   readonly kinds = FOLLOWED_KINDS;
   readonly routes: ControlRoutes;
   readonly #parts: ServiceControllerParts;
-  /** Called for each sync, in this order. */
-  readonly #observers: SyncObserver[] = [];
   readonly #serviceHealth: ServiceHealthServer;
   #node: Node | undefined;
 
@@ -69,11 +67,11 @@ export class ServiceController implements Controller {
         uidOf: (service) => informers.of(SERVICE).get(serviceKey(service))?.metadata.uid,
       },
     );
-    this.#observers.push(startUp, this.#serviceHealth, this.handover);
+    parts.serviceObservers.push(startUp, this.#serviceHealth, this.handover);
     this.families = createFamilyProxies(parts, {
       ...parts,
       settings: this.settings,
-      observers: this.#observers,
+      observers: parts.serviceObservers,
     });
     // A host without a cluster has no Node that could be unfit.
     if (relay.manifests.length > 0) health.nodeSeen({});
@@ -102,7 +100,7 @@ export class ServiceController implements Controller {
 
   async start(tasks: TaskGroup): Promise<void> {
     const backends = this.families.map(({ backend }) => backend);
-    this.#observers.push(...startConntrackCleaner(this.#parts, tasks, { backends }));
+    this.#parts.serviceObservers.push(...startConntrackCleaner(this.#parts, tasks, { backends }));
     await this.#parts.startUp.prepare(backends);
     await Promise.all(this.families.map((family) => family.start()));
     tasks.run("handover", (signal) => this.handover.run(signal));

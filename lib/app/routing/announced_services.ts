@@ -1,0 +1,116 @@
+import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
+import type { InformerSet } from "../../kube/informer_set.ts";
+import type { Cidr } from "../../net/cidr.ts";
+import type { IpFamily } from "../../net/ip_address.ts";
+import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
+import {
+  type ServiceKey,
+  serviceKeyOfPort,
+  type ServicePortKey,
+} from "../../proxy/service_port_name.ts";
+import type { ServicePlan } from "../../proxy/service_plan.ts";
+import { type AnnouncedService, announcedServiceOf } from "../../routing/announced_service.ts";
+import type { SyncObserver } from "../service/sync_observer.ts";
+
+/** Receives the Services whose addresses may have changed. */
+export type ServiceListener = (
+  keys: ReadonlySet<ServiceKey>,
+  /** Those of them that have load balancer addresses, or had them. */
+  withLoadBalancer: ReadonlySet<ServiceKey>,
+) => void;
+
+/** The ports of one Service. */
+interface KnownService {
+  readonly ports: Map<string, ServicePlan>;
+  /** Made when it is asked for. */
+  announced?: AnnouncedService;
+}
+
+/**
+ * The addresses that this node serves: those of the plans whose rules are in force, as the controller of
+ * Services reports them after each sync.
+ */
+export class AnnouncedServices implements SyncObserver {
+  readonly #informers: Pick<InformerSet, "of">;
+  readonly #services = new Map<ServiceKey, KnownService>();
+  readonly #ranges = new Map<IpFamily, readonly Cidr[]>();
+  readonly #complete = new Set<IpFamily>();
+  readonly #listeners: ServiceListener[] = [];
+  readonly #onRanges: (() => void)[] = [];
+
+  /** `informers` have the annotations of Services. */
+  constructor(informers: Pick<InformerSet, "of">) {
+    this.#informers = informers;
+  }
+
+  /** The ranges of cluster IPs. */
+  get serviceRanges(): readonly Cidr[] {
+    return [...this.#ranges.values()].flat();
+  }
+
+  /** The families of which the rules of all Services have been in force once. */
+  get complete(): ReadonlySet<IpFamily> {
+    return this.#complete;
+  }
+
+  /** Calls back after each change. */
+  follow(listener: ServiceListener, onRanges: () => void): void {
+    this.#listeners.push(listener);
+    this.#onRanges.push(onRanges);
+  }
+
+  /** The addresses of a Service; `undefined` if no rule for it is in force. */
+  of(key: ServiceKey): AnnouncedService | undefined {
+    const known = this.#services.get(key);
+    if (!known) return undefined;
+    return known.announced ??= announcedServiceOf(
+      [...known.ports.values()],
+      this.#informers.of(ROUTED_SERVICE).get(key)?.metadata.annotations,
+    );
+  }
+
+  /** The annotations of a Service changed. */
+  touch(key: ServiceKey): void {
+    const known = this.#services.get(key);
+    if (!known) return;
+    delete known.announced;
+    this.#notify(new Set([key]), new Set(hasLoadBalancer(known) ? [key] : []));
+  }
+
+  synced(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): void {
+    const keys = new Set<ServiceKey>();
+    const withLoadBalancer = new Set<ServiceKey>();
+    const note = (port: ServicePortKey, found: ServicePlan | undefined) => {
+      const key = serviceKeyOfPort(port);
+      const known = this.#services.getOrInsertComputed(key, () => ({ ports: new Map() }));
+      keys.add(key);
+      if (hasLoadBalancer(known)) withLoadBalancer.add(key);
+      const id = `${family} ${port}`;
+      if (found) known.ports.set(id, found);
+      else known.ports.delete(id);
+      if (hasLoadBalancer(known)) withLoadBalancer.add(key);
+      if (known.ports.size === 0) this.#services.delete(key);
+      else delete known.announced;
+    };
+    for (const port of changes.removed.keys()) note(port, undefined);
+    for (const port of changes.upserted) note(port, plan.services.get(port));
+    if (!changes.isPartial) this.#complete.add(family);
+    if (keys.size > 0) this.#notify(keys, withLoadBalancer);
+    const ranges = this.#ranges.get(family);
+    this.#ranges.set(family, plan.shared.serviceCidrs);
+    if (`${ranges}` !== `${plan.shared.serviceCidrs}`) {
+      for (const each of this.#onRanges) {
+        each();
+      }
+    }
+  }
+
+  #notify(keys: ReadonlySet<ServiceKey>, withLoadBalancer: ReadonlySet<ServiceKey>): void {
+    for (const listener of this.#listeners) listener(keys, withLoadBalancer);
+  }
+}
+
+function hasLoadBalancer({ ports }: KnownService): boolean {
+  for (const { loadBalancerVips } of ports.values()) if (loadBalancerVips.length > 0) return true;
+  return false;
+}
