@@ -8,7 +8,11 @@ import type { BackendMode } from "../../proxy/backend.ts";
 import type { HostFinding, RoutingIntent } from "../../proxy/host_checks.ts";
 import { type AddressPool, poolOf } from "../../routing/address_pool.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
+import { messageOf } from "../../log/message_of.ts";
 import type { Dependencies } from "../dependencies.ts";
+import { routingAccess, routingKubeconfigOf } from "../routing/routing_access.ts";
+import { CollectingLogger } from "./collecting_logger.ts";
+import { type AccessDependencies, examineAccess } from "./examine_access.ts";
 
 interface RoutingExamination {
   readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
@@ -19,7 +23,9 @@ interface RoutingExamination {
   readonly capabilities?: readonly string[];
 }
 
-type RoutingDependencies = Pick<Dependencies, "commands" | "network">;
+type RoutingDependencies =
+  & AccessDependencies
+  & Pick<Dependencies, "network" | "random" | "routingBackends">;
 
 /** Returns what a start does with addresses; `undefined` without `--routing`. */
 export function routingIntent(
@@ -41,14 +47,48 @@ export async function examineRouting(
   dependencies: RoutingDependencies,
   examination: RoutingExamination,
 ): Promise<readonly HostFinding[]> {
-  const { configuration: { proxy } } = examination;
+  const { configuration: { proxy, relay }, signal } = examination;
   if (!proxy.routing.enabled) return [];
   const settings = routingSettingsOf(proxy.routing);
   const layer2 = settings.pools.filter(({ announce }) => announce === "layer2");
   return [
+    ...await examineAccess(dependencies, {
+      ...{ relay, signal, needed: routingAccess(settings), id: "routing-access" },
+      kubeconfig: routingKubeconfigOf(proxy),
+      flag: { name: "routing-kubeconfig", value: proxy.routing.kubeconfig },
+      summary:
+        "No address would be assigned or announced: the API server does not let kube-relay " +
+        "read Nodes and Services, or write Leases and the status of Services",
+    }),
+    ...await daemonFindings(dependencies, settings),
     ...poolFindings(settings, { ...dependencies, ...examination }),
     ...layer2.length === 0 ? [] : await layer2Findings(dependencies, { ...examination, layer2 }),
   ];
+}
+
+/** Whether the BGP daemon answers. */
+async function daemonFindings(
+  dependencies: RoutingDependencies,
+  { bgp }: RoutingSettings,
+): Promise<readonly HostFinding[]> {
+  const { routingBackends } = dependencies;
+  if (!bgp || !routingBackends) return [];
+  const edges = { ...dependencies, logger: new CollectingLogger() };
+  await using backend = routingBackends.bgp(edges, bgp);
+  try {
+    await backend.sentPrefixes();
+    return [];
+  } catch (error) {
+    return [{
+      id: "bgp-daemon",
+      severity: "warning",
+      summary: "Nothing would be announced by BGP: BIRD does not answer",
+      evidence: [messageOf(error)],
+      cure:
+        "install bird2 and deploy/kube-relay-bird.service; it starts once kube-relay has written " +
+        `${bgp.configFile}`,
+    }];
+  }
 }
 
 /** The addresses of a pool that cannot be used, or that belong to something else. */

@@ -1,4 +1,5 @@
 import { assertEquals } from "@std/assert";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { loadConfiguration } from "../../config/load.ts";
@@ -6,6 +7,7 @@ import { parseFlags } from "../../config/parse_flags.ts";
 import { CommandError } from "../../os/command_runner.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
+import type { RoutingBackends } from "../routing/routing_backends.ts";
 import { examineRouting, routingIntent } from "./examine_routing.ts";
 
 const EVERYTHING = ["CAP_NET_ADMIN", "CAP_NET_RAW"];
@@ -17,6 +19,18 @@ interface Machine {
   readonly missing?: readonly string[];
   readonly arpIgnore?: string;
   readonly addresses?: Readonly<Record<string, string>>;
+  /** Whether the BGP daemon answers. @default {it is not asked} */
+  readonly daemon?: "answers" | "silent";
+}
+
+function fakeDaemon(daemon: "answers" | "silent"): RoutingBackends {
+  return {
+    bgp: () => ({
+      sentPrefixes: () =>
+        daemon === "answers" ? Promise.resolve(new Map()) : Promise.reject(new Error("no socket")),
+      [Symbol.asyncDispose]: () => Promise.resolve(),
+    }),
+  } as unknown as RoutingBackends;
 }
 
 async function configured(...argv: readonly string[]) {
@@ -30,7 +44,7 @@ async function examine(
   argv: readonly string[],
   { mode = "nftables", capabilities = EVERYTHING, missing = [], ...machine }: Machine = {},
 ): Promise<readonly string[]> {
-  const { arpIgnore = "0", addresses = {} } = machine;
+  const { arpIgnore = "0", addresses = {}, daemon } = machine;
   const commands = new FakeCommandRunner()
     .on("sysctl", { stdout: `net.ipv4.conf.all.arp_ignore = ${arpIgnore}\n` });
   for (const tool of ["arping", "ndisc6"]) {
@@ -47,7 +61,12 @@ async function examine(
     }));
   const { signal } = new AbortController();
   const configuration = await configured(...argv);
-  const found = await examineRouting({ commands, network }, {
+  const edges = {
+    ...{ commands, network, clock: new FakeClock(), random: () => 0.5 },
+    process: { env: () => undefined } as never,
+    ...(daemon !== undefined && { routingBackends: fakeDaemon(daemon) }),
+  };
+  const found = await examineRouting(edges, {
     ...{ configuration, signal, mode, capabilities },
   });
   return found.map(({ severity, id, evidence }) => `${severity} ${id}: ${evidence.join("; ")}`);
@@ -111,4 +130,11 @@ Deno.test("routingIntent() names the class of Services and the socket of the own
     },
   );
   assertEquals(routingIntent((await configured("--routing")).proxy), { assignsByDefault: false });
+});
+
+Deno.test("examineRouting() asks the BGP daemon, if BGP is enabled", async () => {
+  const bgp = [...POOL, "--bgp"];
+  assertEquals(await examine(bgp, { daemon: "answers" }), []);
+  assertEquals(await examine(bgp, { daemon: "silent" }), ["warning bgp-daemon: no socket"]);
+  assertEquals(await examine(POOL, { daemon: "silent" }), []);
 });
