@@ -173,7 +173,7 @@ async function withRunning(
       },
     },
     held: () => [{ address: parseIpAddress("203.0.113.7"), device: "eth0" }],
-    layer2: () => ({ owned: new Set(), pools: [], ofNode: new Set() }),
+    layer2: () => ({ owned: new Set(), others: [] }),
     interfaceAddresses: () => [],
   };
   const folder = await Deno.makeTempDir();

@@ -1,5 +1,4 @@
 import type { IpAddress } from "../net/ip_address.ts";
-import { type AddressPool, poolOf } from "./address_pool.ts";
 
 /** A difference between the plan of a node and its machine. */
 export interface RoutingDifference {
@@ -12,15 +11,14 @@ export interface RoutingDifference {
   readonly found?: string;
 }
 
-/** The addresses of a node. */
+/** The addresses of layer 2, and those of a machine. */
 export interface ComparedLayer2 {
   /** Those of Services that this node answers for. */
   readonly owned: ReadonlySet<IpAddress>;
-  readonly pools: readonly AddressPool[];
-  /** The interface of each address of the machine. */
+  /** Those of Services that another node answers for, or none. */
+  readonly others: Iterable<IpAddress>;
+  /** The interfaces of each address of the machine. */
   readonly found: ReadonlyMap<IpAddress, readonly string[]>;
-  /** Addresses of the Node itself. */
-  readonly ofNode: ReadonlySet<IpAddress>;
 }
 
 /** Interfaces on which modes of Services hold all addresses; they answer no ARP. */
@@ -28,9 +26,8 @@ const VIRTUAL: readonly string[] = ["lo", "kube-ipvs0"];
 
 /** Compares the addresses of layer 2 with the interfaces of the machine. */
 export function compareLayer2(
-  { owned, pools, found, ofNode }: ComparedLayer2,
+  { owned, others, found }: ComparedLayer2,
 ): readonly RoutingDifference[] {
-  const layer2 = pools.filter(({ announce }) => announce === "layer2");
   const devices = (address: IpAddress) =>
     found.get(address)?.filter((name) => !VIRTUAL.includes(name)) ?? [];
   const missing = [...owned].filter((address) => devices(address).length === 0).sort()
@@ -38,12 +35,10 @@ export function compareLayer2(
       ...{ object: "address", name, kind: "missing" },
       wanted: "on an interface of this node, which answers for it",
     }));
-  const extra = [...found.keys()].filter((address) =>
-    !owned.has(address) && !ofNode.has(address) && devices(address).length > 0 &&
-    poolOf(layer2, address) !== undefined
-  ).sort().map((name): RoutingDifference => ({
-    ...{ object: "address", name, kind: "extra" },
-    found: `on ${devices(name).join(", ")}, but this node does not answer for it`,
-  }));
+  const extra = [...others].filter((address) => devices(address).length > 0).sort()
+    .map((name): RoutingDifference => ({
+      ...{ object: "address", name, kind: "extra" },
+      found: `on ${devices(name).join(", ")}, but this node does not answer for it`,
+    }));
   return [...missing, ...extra];
 }

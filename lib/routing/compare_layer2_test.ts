@@ -1,25 +1,20 @@
 import { assertEquals } from "@std/assert";
-import { pool } from "../../tests/support/builders/routed_objects.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { compareLayer2 } from "./compare_layer2.ts";
 
-const POOLS = [
-  pool("office", ["203.0.113.0/24"]),
-  pool("routed", ["198.51.100.0/24"], { announce: "bgp" }),
-];
-
 function compare(
-  owned: readonly string[],
+  { owned = [], others = [] }: {
+    readonly owned?: readonly string[];
+    readonly others?: readonly string[];
+  },
   found: Readonly<Record<string, readonly string[]>>,
-  ofNode: readonly string[] = [],
 ): readonly string[] {
   return compareLayer2({
     owned: new Set(owned.map(parseIpAddress)),
-    pools: POOLS,
+    others: others.map(parseIpAddress),
     found: new Map(
       Object.entries(found).map(([address, names]) => [parseIpAddress(address), names]),
     ),
-    ofNode: new Set(ofNode.map(parseIpAddress)),
   }).map(({ kind, name, found }) => [kind, name, ...found === undefined ? [] : [found]].join(" "));
 }
 
@@ -30,18 +25,18 @@ Deno.test("compareLayer2() misses owned addresses that only virtual interfaces h
     "203.0.113.2": ["kube-ipvs0"],
     "203.0.113.3": ["lo", "eth0"],
   };
-  assertEquals(compare(owned, found), ["missing 203.0.113.2"]);
+  assertEquals(compare({ owned }, found), ["missing 203.0.113.2"]);
 });
 
-Deno.test("compareLayer2() finds addresses of pools that this node does not answer for", () => {
+Deno.test("compareLayer2() finds addresses that another node answers for", () => {
+  const others = ["203.0.113.9", "203.0.113.10", "203.0.113.11"];
   const found = {
     "203.0.113.9": ["eth0"],
     "203.0.113.10": ["lo"],
-    "203.0.113.11": ["eth0"],
-    "198.51.100.1": ["eth0"],
-    "192.0.2.1": ["eth0"],
+    // An address that no Service has.
+    "203.0.113.12": ["eth0"],
   };
-  assertEquals(compare([], found, ["203.0.113.11"]), [
+  assertEquals(compare({ others }, found), [
     "extra 203.0.113.9 on eth0, but this node does not answer for it",
   ]);
 });

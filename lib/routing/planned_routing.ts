@@ -86,11 +86,6 @@ export class PlannedRouting {
     return [...keys].sort().map((service) => ({ service, refusals: this.refusalsOf(service) }));
   }
 
-  /** The addresses that are never assigned. */
-  get addressesOfNodes(): Iterable<IpAddress> {
-    return this.#nodesAt.keys();
-  }
-
   /** The node that has an address of its own. */
   nodeAt(address: IpAddress): string | undefined {
     return this.#nodesAt.get(address);

@@ -45,15 +45,12 @@ export async function compareRouting(
 
 /** The layer-2 part of a planned node. */
 export function layer2Of(
-  { owners, nodeName, settings: { pools }, addressesOfNodes }: PlannedRouting,
+  { owners, layer2, nodeName }: PlannedRouting,
   addresses: readonly InterfaceAddress[],
 ): ComparedLayer2 {
-  return {
-    owned: new Set(owners.ownedBy(nodeName)),
-    pools,
-    ...machineAddresses(addresses),
-    ofNode: new Set(addressesOfNodes),
-  };
+  const owned = new Set(owners.ownedBy(nodeName));
+  const others = [...layer2.addresses].filter((address) => !owned.has(address));
+  return { owned, others, ...machineAddresses(addresses) };
 }
 
 /** The interfaces of each address. */

@@ -102,11 +102,13 @@ export class RoutingController implements Controller {
     this.routes = routingRoutes({
       bgp: this.bgp,
       held: () => this.#held,
-      layer2: () => ({
-        owned: new Set(this.layer2?.families.flatMap(({ addresses }) => [...addresses.keys()])),
-        pools: settings.pools,
-        ofNode: new Set([...this.#nodes.values()].flatMap(({ addresses }) => addresses)),
-      }),
+      layer2: () => {
+        const owned = new Set(
+          this.layer2?.families.flatMap(({ addresses }) => [...addresses.keys()]),
+        );
+        const known = this.layer2?.view().map(({ address }) => address) ?? [];
+        return { owned, others: known.filter((address) => !owned.has(address)) };
+      },
       interfaceAddresses: () => parts.network.interfaceAddresses(),
     });
     parts.serviceObservers.push(services, { synced: () => this.#openIfReady() });
