@@ -147,9 +147,14 @@ function overlapsPool({ ranges }: AddressPool, cidr: Cidr): boolean {
   );
 }
 
+/** With the pools that layer 2 announces. */
+interface Layer2Examination extends RoutingExamination {
+  readonly layer2: readonly AddressPool[];
+}
+
 async function layer2Findings(
   dependencies: RoutingDependencies,
-  examination: RoutingExamination & { readonly layer2: readonly AddressPool[] },
+  examination: Layer2Examination,
 ): Promise<readonly HostFinding[]> {
   const { capabilities } = examination;
   const lacking = ["CAP_NET_ADMIN", "CAP_NET_RAW"].filter((name) =>
@@ -175,7 +180,7 @@ const TOOLS = [
 
 async function toolFindings(
   { commands }: RoutingDependencies,
-  { layer2, signal }: RoutingExamination & { readonly layer2: readonly AddressPool[] },
+  { layer2, signal }: Layer2Examination,
 ): Promise<readonly HostFinding[]> {
   const missing: string[] = [];
   const packages: string[] = [];
@@ -199,32 +204,49 @@ async function toolFindings(
   });
 }
 
-const ARP_IGNORE = "net.ipv4.conf.all.arp_ignore";
-
 /** In modes that make addresses local, every node would answer ARP for all of them. */
 async function arpFindings(
-  { commands }: RoutingDependencies,
-  { mode, configuration: { proxy: { ipvs } } }: RoutingExamination,
+  { commands, network }: RoutingDependencies,
+  { mode, layer2, configuration: { proxy: { ipvs, routing } } }: Layer2Examination,
 ): Promise<readonly HostFinding[]> {
   if (mode !== "userspace" && mode !== "ipvs" || mode === "ipvs" && ipvs.strictARP) return [];
-  const { values, problems } = await createSysctl(commands).read([ARP_IGNORE]);
-  const value = values.get(ARP_IGNORE);
-  if (value !== undefined && value !== "0") return [];
-  const cure = mode === "ipvs"
-    ? "start with --ipvs-strict-arp"
-    : `sysctl -w ${ARP_IGNORE}=1 net.ipv4.conf.all.arp_announce=2`;
+  const { interfaces } = routing.layer2;
+  const devices = interfaces.length > 0 ? interfaces : linksOf(layer2, network);
+  // `sysctl` takes a dot in the name of an interface for a slash, and a slash for a dot.
+  const names = ["all", ...devices].map((name) =>
+    `net.ipv4.conf.${name.replaceAll(".", "/")}.arp_ignore`
+  );
+  const { values } = await createSysctl(commands).read(names);
+  const [all, ...own] = names.map((name) => Number(values.get(name) ?? 0));
+  // The kernel uses the larger value.
+  const answering = devices.filter((_, index) => Math.max(all!, own[index]!) === 0);
+  if (answering.length === 0) return [];
   return [{
     id: "layer2-arp",
     severity: "warning",
     summary:
       `In ${mode} mode every node has the Service addresses, and answers ARP for all of them`,
-    evidence: [
-      value === undefined
-        ? `${ARP_IGNORE}: ${problems.get(ARP_IGNORE)?.reason ?? "unknown"}`
-        : `${ARP_IGNORE} is ${value}`,
-    ],
-    cure,
+    evidence: answering.map((name) => `net.ipv4.conf.${name}.arp_ignore is 0`),
+    cure: mode === "ipvs"
+      ? "start with --ipvs-strict-arp"
+      : `sysctl -w ${
+        answering.map((name) => name.replaceAll(".", "/")).flatMap((name) => [
+          `net.ipv4.conf.${name}.arp_ignore=1`,
+          `net.ipv4.conf.${name}.arp_announce=2`,
+        ]).join(" ")
+      }`,
   }];
+}
+
+/** The interfaces whose network has addresses of a pool. */
+function linksOf(
+  layer2: readonly AddressPool[],
+  network: RoutingDependencies["network"],
+): readonly string[] {
+  const links = network.interfaceAddresses().filter(({ network }) =>
+    network !== undefined && layer2.some((pool) => overlapsPool(pool, network))
+  );
+  return [...new Set(links.map(({ interfaceName }) => interfaceName))];
 }
 
 function finding(

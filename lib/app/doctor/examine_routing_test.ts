@@ -5,6 +5,7 @@ import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { loadConfiguration } from "../../config/load.ts";
 import { parseFlags } from "../../config/parse_flags.ts";
 import { CommandError } from "../../os/command_runner.ts";
+import { parseCidr } from "../../net/cidr.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import type { RoutingBackends } from "../routing/routing_backends.ts";
@@ -46,7 +47,9 @@ async function examine(
 ): Promise<readonly string[]> {
   const { arpIgnore = "0", addresses = {}, daemon } = machine;
   const commands = new FakeCommandRunner()
-    .on("sysctl", { stdout: `net.ipv4.conf.all.arp_ignore = ${arpIgnore}\n` });
+    .on("sysctl", {
+      stdout: `net.ipv4.conf.all.arp_ignore = 0\nnet.ipv4.conf.eth0.arp_ignore = ${arpIgnore}\n`,
+    });
   for (const tool of ["arping", "ndisc6"]) {
     commands.on(`${tool} -V`, () => {
       if (!missing.includes(tool)) return {};
@@ -58,6 +61,7 @@ async function examine(
     Object.entries(addresses).map(([address, interfaceName]) => ({
       address: parseIpAddress(address),
       interfaceName,
+      network: parseCidr(`${address}/24`),
     }));
   const { signal } = new AbortController();
   const configuration = await configured(...argv);
@@ -94,11 +98,12 @@ Deno.test("examineRouting() names the missing tools of the families that pools h
 });
 
 Deno.test("examineRouting() warns where every node would answer ARP", async () => {
-  const evidence = "warning layer2-arp: net.ipv4.conf.all.arp_ignore is 0";
-  assertEquals(await examine(POOL, { mode: "ipvs" }), [evidence]);
-  assertEquals(await examine(POOL, { mode: "userspace" }), [evidence]);
-  assertEquals(await examine(POOL, { mode: "userspace", arpIgnore: "1" }), []);
-  assertEquals(await examine([...POOL, "--ipvs-strict-arp"], { mode: "ipvs" }), []);
+  const addresses = { "192.0.2.17": "eth0", "198.51.100.1": "eth1" };
+  const evidence = "warning layer2-arp: net.ipv4.conf.eth0.arp_ignore is 0";
+  assertEquals(await examine(POOL, { mode: "ipvs", addresses }), [evidence]);
+  assertEquals(await examine(POOL, { mode: "userspace", addresses }), [evidence]);
+  assertEquals(await examine(POOL, { mode: "userspace", addresses, arpIgnore: "1" }), []);
+  assertEquals(await examine([...POOL, "--ipvs-strict-arp"], { mode: "ipvs", addresses }), []);
 });
 
 Deno.test("examineRouting() names missing capabilities, and none if they are unknown", async () => {

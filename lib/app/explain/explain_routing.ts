@@ -84,6 +84,6 @@ export async function explainRunningRouting(
     return await explainPlannedRouting(planned, { question });
   }
   const { seen, problem } = await askRunningRouting(relay.controlSocket);
-  const notes = problem === undefined ? [] : [`the BGP daemon was not asked: ${problem}`];
+  const notes = problem === undefined ? [] : [`the BGP daemon does not answer: ${problem}`];
   return await explainPlannedRouting(planned, { question, seen, notes });
 }

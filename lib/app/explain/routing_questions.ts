@@ -96,10 +96,11 @@ export async function askRunningRouting(
   return {
     seen: {
       held: new Map(held.map(({ address, device }) => [address, device])),
-      ...(sessions && sent && {
+      // A daemon that does not answer sends nothing.
+      ...((sessions ?? problem) !== undefined && {
         bgp: {
-          sessions: new Map(sessions.map(({ peer, description }) => [peer, description])),
-          sent: new Map(sent.map(({ peer, prefixes }) => [peer, new Set(prefixes)])),
+          sessions: new Map(sessions?.map(({ peer, description }) => [peer, description])),
+          sent: new Map(sent?.map(({ peer, prefixes }) => [peer, new Set(prefixes)])),
         },
       }),
     },
