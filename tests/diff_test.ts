@@ -294,6 +294,7 @@ Deno.test("diff --manifests reports the changes, and asks nothing of the machine
       assertEquals(code, 3);
       assertStringIncludes(out, `2 endpoints -> 1 endpoint; endpoint ${gone} gone`);
       assertStringIncludes(out, "    - element ip kube-relay endpoints ");
+      assert(!out.includes("{"), out);
       assert(!out.includes("flush chain"), out);
     }
     const { out } = await ask(socket, `--manifests=${folder}/new`, "--json");

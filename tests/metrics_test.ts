@@ -119,7 +119,7 @@ function tellEverything(metrics: ProxyMetrics): void {
     });
     metrics.conntrackReconciled(family, { seconds: 0.1, deleted: 3 });
     for (const kind of ["rule", "chain"] as const) {
-      metrics.driftFound(family, { kind, found: 2, repaired: 1 });
+      metrics.loops.driftFound({ controller: "service", family }, { kind, found: 2, repaired: 1 });
     }
     metrics.setRuleCounters(family, {
       failedWrites: 4,

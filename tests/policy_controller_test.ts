@@ -64,7 +64,7 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
     ]);
     const text = renderStatus(status, { now: Date.now(), columns: 100 });
     assertStringIncludes(text, "network-policy\nPolicies 1, for 3 pods of the cluster\n");
-    assertStringIncludes(text, "IPv4     network-policy: fake rules of IPv4");
+    assertStringIncludes(text, "IPv4     fake rules of IPv4");
   });
   await t.step("the change log", async () => {
     const changes = await askControl(relay.socket, { route: "/changes" }) as ChangesReport;
@@ -73,6 +73,8 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
     assertStringIncludes(text, "pod default/web added: ingress isolated by 1 policy");
     assertStringIncludes(text, "Pod default/other updated: labelled app=x");
     assertStringIncludes(text, "1 set of peers: 1 member gone");
+    assertStringIncludes(text, "NetworkPolicy default/web updated: ingress changed");
+    assertStringIncludes(text, "2 sets of peers: 1 new, 1 gone");
   });
   await t.step("the metrics", async () => {
     const lines = await relay.metrics();
@@ -86,6 +88,9 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
     assert((await relay.metrics()).includes(count));
     const pods = 'kube_relay_network_policy_isolated_pods{ip_family="IPv4",direction="ingress"} 1';
     assert(lines.includes(pods), lines.join("\n"));
+    plane.onDrift?.({ kind: "rule", found: 3, repaired: 2 });
+    const drift = 'controller="network-policy",ip_family="IPv4",kind="rule"';
+    assert((await relay.metrics()).includes(`kube_relay_drift_found_total{${drift}} 3`));
   });
   await t.step("the questions of explain", async () => {
     const running = (await runningPolicies(relay.socket))!;

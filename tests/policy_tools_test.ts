@@ -150,7 +150,7 @@ Deno.test("diff --manifests prints which pods a new policy cuts off from each ot
     const { policies: [comparison] } = JSON.parse(json.out);
     assertEquals([comparison.cutPairs, comparison.openedPairs], [6, 1]);
     const same = await run("diff", `--from=${dump}`, "--manifests=examples/network-policy");
-    assertStringIncludes(same.out, "cut: 0 pairs of pods; opened: 0 pairs of pods");
+    assertStringIncludes(same.out, "NetworkPolicies, IPv4\n  nothing would change\n");
   }));
 
 Deno.test("explain asks the running process, which knows the pods", async () => {

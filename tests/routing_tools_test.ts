@@ -194,7 +194,7 @@ async function withRunning(
       "/status": () =>
         Promise.resolve({
           ...{ families, sources: [], hostSettings: [], phase: "serving" },
-          controllers: [{ controller: "routing" }],
+          controllers: [{ controller: "routing", families: [] }],
         }),
     },
   });
@@ -223,7 +223,8 @@ Deno.test("diff lists the differences of BGP after those of Services", () => {
     kind: "missing",
   } as const;
   return withRunning({ sent: [], differences: [object] }, async (socket) => {
-    const { out, code } = await run("diff", socket);
+    const { out, err, code } = await run("diff", socket);
+    assertEquals(err, "");
     assertEquals(code, 3);
     assertStringIncludes(
       out,

@@ -63,25 +63,14 @@ export function* birdConfigSteps(
   options: BirdConfigOptions,
 ): Generator<void, BirdConfig> {
   const quarantined: Quarantined<BgpItem>[] = [];
-  const attempt: Attempt = (key, render) => {
-    try {
-      return [render()];
-    } catch (error) {
-      if (!(error instanceof RangeError)) throw error;
-      quarantined.push({ key, reason: error.message });
-      return [];
-    }
-  };
-  const peers = plan.peers.filter(({ name }) => {
-    const reason = options.leftOut?.get(name);
-    if (reason !== undefined) quarantined.push({ key: `peer ${name}`, reason });
-    return reason === undefined;
-  });
-  const sections = peers.flatMap((peer) =>
-    attempt(`peer ${peer.name}`, () => ({
-      peer,
-      lines: peerLines(plan, peer, { isShutDown: options.shutDown?.has(peer.name) ?? false }),
-    }))
+  const attempt = quarantiningIn(quarantined);
+  const sections = plan.peers.flatMap((peer) =>
+    attempt(`peer ${peer.name}`, () => {
+      const reason = options.leftOut?.get(peer.name);
+      if (reason !== undefined) throw new RangeError(reason);
+      const isShutDown = options.shutDown?.has(peer.name) ?? false;
+      return { peer, lines: peerLines(plan, peer, { isShutDown }) };
+    })
   );
   const rendered = sections.map(({ peer }) => peer);
   const pieces = [textOf(globalLines(plan, rendered, options))];
@@ -109,6 +98,18 @@ export function* birdConfigSteps(
 
 /** Renders an item, or reports why BIRD would refuse it. */
 type Attempt = <T>(key: BgpItem, render: () => T) => T[];
+
+function quarantiningIn(quarantined: Quarantined<BgpItem>[]): Attempt {
+  return (key, render) => {
+    try {
+      return [render()];
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error;
+      quarantined.push({ key, reason: error.message });
+      return [];
+    }
+  };
+}
 
 function textOf(lines: readonly string[]): string {
   return lines.map((line) => `${line}\n`).join("");

@@ -88,7 +88,10 @@ function exportLines(plan: BgpPlan, peer: BgpPeer): string[] {
   ];
 }
 
-/** Whether a peer receives routes of other nodes. BIRD itself sends those of clients to all, and others to clients. */
+/**
+ * Whether a peer receives routes of other nodes. BIRD adds the rule of reflectors: routes of clients
+ * go to every peer, and all other routes go to clients only.
+ */
 function reflectsTo({ localAs, peers }: BgpPlan, { as, role }: BgpPeer): boolean {
   return role !== "external" && as === localAs &&
     peers.some((peer) => peer.role === "reflector-client");

@@ -28,6 +28,13 @@ export interface BirdPaths {
   readonly socket: string;
 }
 
+/** The paths of `deploy/kube-relay-bird.service`. */
+export const DEFAULT_BIRD_PATHS: BirdPaths = {
+  file: "/run/kube-relay/bird.conf",
+  secretsFile: "/run/kube-relay/bird-secrets.conf",
+  socket: "/run/kube-relay-bird/bird.ctl",
+};
+
 /** The parts of a writer. */
 interface BirdWriterDependencies {
   readonly clock: Clock;

@@ -6,6 +6,7 @@ import { type BirdFailure, FakeBird } from "../../tests/support/fakes/fake_bird.
 import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { namesIn, withFolder } from "../../tests/support/with_folder.ts";
+import { DEFAULT_BIRD_PATHS } from "./bird_writer.ts";
 import { type BgpDataPlane, createBirdDataPlane } from "./data_plane.ts";
 
 interface Stage {
@@ -167,3 +168,14 @@ Deno.test("a new password whose reconfiguration had no answer is brought by the 
     assertEquals(operations, { files: 0, reconfigurations: 1 });
     assertEquals((await dataPlane.sync(plan, {})).operations, {});
   }));
+
+Deno.test("the unit starts BIRD with the default paths", async () => {
+  const { file, secretsFile, socket } = DEFAULT_BIRD_PATHS;
+  const unit = await Deno.readTextFile(
+    new URL("../../deploy/kube-relay-bird.service", import.meta.url),
+  );
+  assert(unit.includes(`\nExecStart=/usr/sbin/bird -f -R -c ${file} -s ${socket}\n`), unit);
+  assert(unit.includes(`until test -e ${file};`), unit);
+  // The folder that the unit of kube-relay may write to.
+  for (const path of [file, secretsFile]) assert(path.startsWith("/run/kube-relay/"), path);
+});

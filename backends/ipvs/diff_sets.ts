@@ -59,7 +59,7 @@ function openingTest(
       case "LOAD-BALANCER-SOURCE-CIDR":
       case "LOAD-BALANCER-SOURCE-IP":
         // Before the first of its ranges an address admits all, and none with its entry alone.
-        return sets["LOAD-BALANCER-FW"].isApplied(frontOf(entry));
+        return sets["LOAD-BALANCER-FW"].isApplied(frontendOf(entry));
       default:
         return false;
     }
@@ -73,20 +73,20 @@ function isClosing({ sets }: IpvsLayout, id: SetId, entry: string): boolean {
       return true;
     case "LOAD-BALANCER-SOURCE-CIDR":
     case "LOAD-BALANCER-SOURCE-IP":
-      return sets["LOAD-BALANCER-FW"].has(frontOf(entry));
+      return sets["LOAD-BALANCER-FW"].has(frontendOf(entry));
     default:
       return false;
   }
 }
 
 /** Address, protocol and port of a longer entry. */
-function frontOf(entry: string): string {
+function frontendOf(entry: string): string {
   return entry.slice(0, entry.indexOf(",", entry.indexOf(",") + 1));
 }
 
 function serverOfEntry(entry: string): ServerKey {
-  const [address = "", front = ""] = entry.split(",");
-  const [protocol = "", port = ""] = front.split(":");
+  const [address = "", frontend = ""] = entry.split(",");
+  const [protocol = "", port = ""] = frontend.split(":");
   return serverKey({
     protocol: parseProtocol(protocol.toUpperCase()),
     address: parseIpAddress(address),

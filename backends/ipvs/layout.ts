@@ -35,7 +35,7 @@ export interface WantedServer {
 }
 
 /** Up to this number, frontends are rendered and searched; beyond, they are indexed. */
-const FEW_FRONTS = 8;
+const FEW_FRONTENDS = 8;
 /**
  * Maximum number of real servers of one Service. Each frontend has every endpoint again, so one Service
  * and one slice within their own bounds could ask for 100 million. 5,000 endpoints at 40 addresses fit.
@@ -61,7 +61,7 @@ export class IpvsLayout {
   /** Several ServicePorts share a virtual server only while plans are exchanged one by one. */
   readonly #claims = new ServicePortIndex<ServerKey>();
   /** Frontends of plans with many of them, until the desired state was applied. */
-  readonly #fronts = new Map<ServicePlan, ReadonlyMap<ServerKey, ServiceFrontend>>();
+  readonly #frontends = new Map<ServicePlan, ReadonlyMap<ServerKey, ServiceFrontend>>();
   readonly #dirty = new Set<ServerKey>();
   readonly #problems = new Map<ServicePortKey, readonly Quarantined[]>();
   readonly #masquerade = new Map<ServicePlan["masqueradeInternal"], number>();
@@ -114,7 +114,7 @@ export class IpvsLayout {
   server(key: ServerKey): WantedServer | undefined {
     const holder = this.#holderOf(key);
     if (holder === undefined) return undefined;
-    const { server, endpoints } = this.#front(holder, key);
+    const { server, endpoints } = this.#frontend(holder, key);
     return { server, endpoints, owner: holder.key };
   }
 
@@ -134,7 +134,7 @@ export class IpvsLayout {
     const parts = this.#render(plan);
     this.#plans.set(plan.key, plan);
     this.#count(plan, 1);
-    for (const front of parts.fronts) this.#claim(plan, front);
+    for (const frontend of parts.frontends) this.#claim(plan, frontend);
     for (const [set, entry] of parts.entries) this.sets[set].claim(entry);
     if (parts.quarantined.length > 0) this.#problems.set(plan.key, parts.quarantined);
   }
@@ -177,31 +177,31 @@ export class IpvsLayout {
     this.addresses.settle();
     this.rules.settle();
     this.#dirty.clear();
-    this.#fronts.clear();
+    this.#frontends.clear();
   }
 
   #take(plan: ServicePlan): void {
     const parts = this.#render(plan);
-    for (const front of parts.fronts) this.#unclaim(plan, front);
+    for (const frontend of parts.frontends) this.#unclaim(plan, frontend);
     for (const [set, entry] of parts.entries) this.sets[set].release(entry);
     this.#plans.delete(plan.key);
     this.#count(plan, -1);
   }
 
-  #claim({ key }: ServicePlan, front: ServiceFrontend): void {
-    const { server } = front;
+  #claim({ key }: ServicePlan, frontend: ServiceFrontend): void {
+    const { server } = frontend;
     this.#claims.add(server.key, key);
-    if (this.#claims.first(server.key) === key) this.#lay(front, "claim");
+    if (this.#claims.first(server.key) === key) this.#lay(frontend, "claim");
   }
 
-  #unclaim({ key }: ServicePlan, front: ServiceFrontend): void {
-    const { server } = front;
+  #unclaim({ key }: ServicePlan, frontend: ServiceFrontend): void {
+    const { server } = frontend;
     const isHolder = this.#claims.first(server.key) === key;
     this.#claims.delete(server.key, key);
     if (!isHolder) return;
-    this.#lay(front, "release");
+    this.#lay(frontend, "release");
     const next = this.#holderOf(server.key);
-    if (next) this.#lay(this.#front(next, server.key), "claim");
+    if (next) this.#lay(this.#frontend(next, server.key), "claim");
   }
 
   #holderOf(server: ServerKey): ServicePlan | undefined {
@@ -218,20 +218,23 @@ export class IpvsLayout {
     if (rule !== undefined) this.rules[what](rule);
   }
 
-  #front(plan: ServicePlan, key: ServerKey): ServiceFrontend {
-    const front = this.#fronts.get(plan)?.get(key) ?? this.#findFront(plan, key);
-    if (front === undefined) {
+  #frontend(plan: ServicePlan, key: ServerKey): ServiceFrontend {
+    const frontend = this.#frontends.get(plan)?.get(key) ?? this.#findFrontend(plan, key);
+    if (frontend === undefined) {
       throw new Error(`Cannot find '${key}' among the addresses of ${plan.key}`);
     }
-    return front;
+    return frontend;
   }
 
-  #findFront(plan: ServicePlan, key: ServerKey): ServiceFrontend | undefined {
-    const { fronts } = this.#render(plan);
-    if (fronts.length > FEW_FRONTS) {
-      this.#fronts.set(plan, new Map(fronts.map((front) => [front.server.key, front])));
+  #findFrontend(plan: ServicePlan, key: ServerKey): ServiceFrontend | undefined {
+    const { frontends } = this.#render(plan);
+    if (frontends.length > FEW_FRONTENDS) {
+      this.#frontends.set(
+        plan,
+        new Map(frontends.map((frontend) => [frontend.server.key, frontend])),
+      );
     }
-    return fronts.find(({ server }) => server.key === key);
+    return frontends.find(({ server }) => server.key === key);
   }
 
   #render(plan: ServicePlan): ServiceParts {

@@ -189,14 +189,14 @@ async function removeAddresses(
   if (devices.state === "refused") run.unseen(`device ${DEVICE}`, devices.reason);
   // A device of another kind by such a name is another program's.
   if (devices.state !== "seen" || !devices.value.includes(DEVICE)) return;
-  const isOthers = network.interfaceAddresses().some(({ interfaceName, address }) =>
+  const hasOtherFamily = network.interfaceAddresses().some(({ interfaceName, address }) =>
     interfaceName === DEVICE && ipFamilyOf(address) !== family && !address.startsWith("fe80:")
   );
   const flag = family === "IPv4" ? "-4" : "-6";
   await run.do(`device ${DEVICE}`, {
-    command: isOthers
+    command: hasOtherFamily
       ? ["ip", flag, "addr", "flush", "dev", DEVICE]
       : ["ip", "link", "del", DEVICE],
-    removes: [isOthers ? `${family} addresses of ${DEVICE}` : `device ${DEVICE}`],
+    removes: [hasOtherFamily ? `${family} addresses of ${DEVICE}` : `device ${DEVICE}`],
   });
 }

@@ -35,7 +35,7 @@ export class ServerRecordWriter {
   /** The difference between the time of day and this process's clock at the last save. */
   #savedOffset: number | undefined;
   #isDirty = false;
-  #isFailureTold = false;
+  #isFailureLogged = false;
   #isClosed = false;
   #timer: Timer | undefined;
   #saving: Promise<void> | undefined;
@@ -151,15 +151,15 @@ export class ServerRecordWriter {
       return false;
     }
     this.#savedText = text;
-    if (this.#isFailureTold) logger.info("The record of virtual servers can be written again");
-    this.#isFailureTold = false;
+    if (this.#isFailureLogged) logger.info("The record of virtual servers can be written again");
+    this.#isFailureLogged = false;
     return true;
   }
 
   #report(error: unknown): void {
     const { file, logger } = this.#dependencies;
-    if (this.#isFailureTold) return;
-    this.#isFailureTold = true;
+    if (this.#isFailureLogged) return;
+    this.#isFailureLogged = true;
     logger.warn(
       "Cannot write to the state directory: Services work, but after a restart draining endpoints " +
         "get their whole time again",

@@ -24,7 +24,7 @@ export interface ServiceFrontend {
 /** Everything that a ServicePort wants. */
 export interface ServiceParts {
   /** No two have the same server. */
-  readonly fronts: readonly ServiceFrontend[];
+  readonly frontends: readonly ServiceFrontend[];
   /** Entries that belong to no single address. */
   readonly entries: readonly SetEntry[];
   readonly quarantined: readonly Quarantined[];

@@ -78,7 +78,7 @@ export function* ownersOfAddedRules(
   const rules = new Set(added);
   return yield* ownersWhere(
     layout,
-    ({ fronts }) => fronts.some(({ rule }) => rule !== undefined && rules.has(rule)),
+    ({ frontends }) => frontends.some(({ rule }) => rule !== undefined && rules.has(rule)),
   );
 }
 
@@ -108,12 +108,12 @@ function testFor(
     case "iptables": {
       const prefix = `-A ${FROM_CLUSTER} `;
       if (!text.startsWith(prefix)) return undefined;
-      return ({ fronts }) => fronts.some(({ rule }) => rule === text.slice(prefix.length));
+      return ({ frontends }) => frontends.some(({ rule }) => rule === text.slice(prefix.length));
     }
     case "ip": {
       if (verb !== "addr" || name !== "replace" || !text.endsWith(` ${DEVICE}`)) return undefined;
       const address = value.replace(/\/\d+$/, "");
-      return ({ fronts }) => fronts.some(({ bound }) => bound === address);
+      return ({ frontends }) => frontends.some(({ bound }) => bound === address);
     }
     case "ipset":
       return verb === "add" ? testForEntry({ name, value }, layout) : undefined;
@@ -129,8 +129,10 @@ function testForEntry(
     const own = setName(each, family);
     return name === own || name === scratchName(own);
   });
-  if (ids.includes("IPVS-IPS")) return ({ fronts }) => fronts.some(({ bound }) => bound === value);
-  return ({ fronts, entries }) =>
-    [...entries, ...fronts.flatMap((front) => front.entries)]
+  if (ids.includes("IPVS-IPS")) {
+    return ({ frontends }) => frontends.some(({ bound }) => bound === value);
+  }
+  return ({ frontends, entries }) =>
+    [...entries, ...frontends.flatMap((frontend) => frontend.entries)]
       .some(([set, entry]) => ids.includes(set) && entry === value);
 }

@@ -203,7 +203,7 @@ export class TableWriter {
     } catch (error) {
       const isUnclear = error instanceof NftError && error.kind === "unclear";
       if (!isUnclear || ++this.#failedReads < FAILED_READS) throw error;
-      this.#applied.adoptSpoilt(EMPTY_TABLE);
+      this.#applied.adoptDamaged(EMPTY_TABLE);
     }
     figures.changedObjects += this.#applied.changedObjects;
   }
@@ -241,7 +241,7 @@ export class TableWriter {
   #giveWay(layout: NftablesLayout, refusal: Refusal): boolean {
     const { isToBeReplaced, reading } = this.#applied;
     if (reading !== undefined && !isToBeReplaced) {
-      this.#applied.adoptSpoilt(reading);
+      this.#applied.adoptDamaged(reading);
       return true;
     }
     if (!this.#leaveOut(layout, refusal)) return false;

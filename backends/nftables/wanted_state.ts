@@ -22,7 +22,7 @@ export interface WantedState {
   readonly elements: ReadonlyMap<ContainerName, ReadonlyMap<string, WantedElement>>;
   readonly chains: ReadonlyMap<string, NftChain>;
   /** The owner of a frontend, e.g. of `10.96.0.1 . tcp . 80` or `tcp . 30080`. */
-  readonly fronts: ReadonlyMap<string, ServicePortKey>;
+  readonly frontends: ReadonlyMap<string, ServicePortKey>;
 }
 
 /** The known order of endpoints. */
@@ -56,7 +56,7 @@ export function* wantedState(
 class PendingState implements WantedState {
   readonly elements = new Map<ContainerName, Map<string, WantedElement>>();
   readonly chains = new Map<string, NftChain>();
-  readonly fronts = new Map<string, ServicePortKey>();
+  readonly frontends = new Map<string, ServicePortKey>();
   readonly #layout: NftablesLayout;
 
   constructor(layout: NftablesLayout) {
@@ -71,7 +71,7 @@ class PendingState implements WantedState {
 
   addEntry(entry: Entry): void {
     const { id, plan: { key } } = entry;
-    this.fronts.set(keyOfEntry(id), key);
+    this.frontends.set(keyOfEntry(id), key);
     for (const element of elementsOf(entry)) this.add(element, key);
     const spec = chainOf(entry);
     if (spec === undefined) return;

@@ -24,8 +24,8 @@ import type {
 } from "../config/configuration.ts";
 import type { RelayOptions } from "../config/load.ts";
 import type { PolicyBackendTable } from "./policy/policy_backend.ts";
+import type { DriftFigures } from "../metrics/loop_instruments.ts";
 import type { RoutingBackends } from "./routing/routing_backends.ts";
-import type { DriftFigures } from "../metrics/sync_instruments.ts";
 
 /** The machine and the process, as far as the application asks for them. */
 export interface Dependencies {

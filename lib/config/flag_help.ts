@@ -1,4 +1,4 @@
-import { formatDuration } from "./duration.ts";
+import { formatDuration } from "../api/duration.ts";
 import { flagConfiguration } from "./flag_configuration.ts";
 import { type Flag, FLAG_GROUPS } from "./flag.ts";
 import { FLAG_ROWS } from "./flags.ts";

@@ -33,7 +33,7 @@ export function parseBgp(bgp: BgpConfiguration, expect: Expect): BgpSettings {
   expect(
     !advertise.externalIps || externalIpRanges.length > 0,
     "routing.bgp.externalIpRanges",
-    "Expected at least one CIDR, since advertise.externalIps is true; found none. Everyone who may " +
+    "Expected at least one CIDR, since advertise.externalIps is true; found none. Every user who may " +
       "create Services chooses their external IPs",
   );
   return {

@@ -1,7 +1,7 @@
 import { ProblemCollector } from "../api/problem_collector.ts";
 import { type AddressRange, tryParseAddressRange } from "../net/address_range.ts";
 import { type LabelSelector, parseLabelSelector } from "../policy/label_selector.ts";
-import type { AddressPool, AnnounceMethod } from "../routing/address_pool.ts";
+import { type AddressPool, type AnnounceMethod, overlap } from "../routing/address_pool.ts";
 import type { Expect } from "./expectation.ts";
 import { didYouMean } from "./nearest_name.ts";
 import {
@@ -95,10 +95,6 @@ function parseRanges(
     );
     return [{ ...range, path: place, pool: name, text }];
   });
-}
-
-function overlap(left: AddressRange, right: AddressRange): boolean {
-  return left.family === right.family && left.first <= right.last && right.first <= left.last;
 }
 
 /** An address in two pools would have two rules. */

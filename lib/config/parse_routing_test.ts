@@ -141,7 +141,7 @@ const WRONG: readonly [fields: Fields, ...problems: string[]][] = [
   [
     { bgp: { advertise: { externalIps: true } } },
     "routing.bgp.externalIpRanges: Expected at least one CIDR, since advertise.externalIps is " +
-    "true; found none. Everyone who may create Services chooses their external IPs",
+    "true; found none. Every user who may create Services chooses their external IPs",
   ],
   [
     { bgp: { peers: ["192.0.2.1", "64512@2001:db8::1:1790:x", "1@192.0.2.1", "2@192.0.2.1"] } },

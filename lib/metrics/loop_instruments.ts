@@ -5,6 +5,14 @@
  */
 import type { LoopId } from "../controller/loop_id.ts";
 import type { Instruments } from "./instruments.ts";
+import type { METRICS } from "./metric_table.ts";
+
+/** Unexpected differences of a data plane, and repairs. */
+export interface DriftFigures {
+  readonly kind: typeof METRICS.driftFound.labels.kind[number];
+  readonly found: number;
+  readonly repaired: number;
+}
 
 /** Counts the syncs of every loop. */
 export interface LoopInstruments {
@@ -13,6 +21,8 @@ export interface LoopInstruments {
   failed(loop: LoopId): void;
   /** Called after each sync, successful or not. */
   finished(loop: LoopId, figures: { readonly seconds: number }): void;
+  /** The data plane was compared with what kube-relay had written. */
+  driftFound(loop: LoopId, figures: DriftFigures): void;
 }
 
 /** Creates the instruments of all loops. */
@@ -24,6 +34,11 @@ export function loopInstruments(its: Instruments): LoopInstruments {
     },
     failed: (loop) => its.controllerSyncFailures.inc(labelsOf(loop)),
     finished: (loop, { seconds }) => its.controllerSyncDuration.observe(labelsOf(loop), seconds),
+    driftFound(loop, { kind, found, repaired }) {
+      const labels = { ...labelsOf(loop), kind };
+      its.driftFound.inc(labels, found);
+      its.driftRepaired.inc(labels, repaired);
+    },
   };
 }
 

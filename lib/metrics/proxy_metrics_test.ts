@@ -88,12 +88,31 @@ Deno.test("createProxyMetrics() counts answers and changes", async () => {
   assertEquals(await valueOf(metrics, "kubeproxy_sync_proxy_rules_endpoint_changes_pending"), 2);
 });
 
+Deno.test("createProxyMetrics() counts the drift of each controller by itself", async () => {
+  const metrics = create();
+  const found = { kind: "rule", found: 3, repaired: 2 } as const;
+  metrics.loops.driftFound({ controller: "network-policy", family: "IPv4" }, found);
+  metrics.loops.driftFound({ controller: "service", family: "IPv4" }, { ...found, found: 1 });
+  const labels = (controller: string) =>
+    `{controller="${controller}",ip_family="IPv4",kind="rule"}`;
+  for (
+    const [series, value] of [
+      [`kube_relay_drift_found_total${labels("network-policy")}`, 3],
+      [`kube_relay_drift_repaired_total${labels("network-policy")}`, 2],
+      [`kube_relay_drift_found_total${labels("service")}`, 1],
+    ] as const
+  ) assertEquals(await valueOf(metrics, series), value, series);
+});
+
 Deno.test("createProxyMetrics() uses totals that were counted elsewhere", async () => {
   const metrics = create();
   const totals = {
     tcpAccepted: 10,
     tcpRefused: 1,
     tcpDenied: 1,
+    tcpLimited: 11,
+    tcpExpired: 12,
+    proxyHeaderErrors: 13,
     tcpSilentClosed: 2,
     dialFailures: 3,
     dialTimeouts: 4,
@@ -101,6 +120,8 @@ Deno.test("createProxyMetrics() uses totals that were counted elsewhere", async 
     udpMoved: 6,
     udpDropped: 7,
     udpDenied: 7,
+    udpLimited: 14,
+    udpExpired: 15,
     udpForeignDropped: 8,
   };
   metrics.setTraffic("IPv6", totals);

@@ -19,7 +19,7 @@ const LOOP = { controller: CONTROLLER_NAMES, ...FAMILY } as const;
 
 /** Objects that another program may have removed or changed. */
 const DRIFT = {
-  ...FAMILY,
+  ...LOOP,
   kind: ["chain", "rule", "set", "virtual_server", "address"],
 } as const;
 
@@ -203,6 +203,28 @@ export const RELAY_METRICS = {
     labels: FAMILY,
     modes: FORWARDING_MODES,
   },
+  tcpLimited: {
+    name: "kube_relay_userspace_tcp_limited_connections_total",
+    type: "counter",
+    help: "TCP connections closed at once because a limit of their Service was reached",
+    labels: FAMILY,
+    modes: FORWARDING_MODES,
+  },
+  tcpExpired: {
+    name: "kube_relay_userspace_tcp_expired_connections_total",
+    type: "counter",
+    help: "TCP connections closed by the idle time-out or the lifetime of their Service",
+    labels: FAMILY,
+    modes: FORWARDING_MODES,
+  },
+  proxyHeaderErrors: {
+    name: "kube_relay_userspace_proxy_header_errors_total",
+    type: "counter",
+    help:
+      "TCP connections closed because a trusted client sent no valid PROXY protocol header in time",
+    labels: FAMILY,
+    modes: FORWARDING_MODES,
+  },
   tcpSilentClosed: {
     name: "kube_relay_userspace_tcp_silent_closed_connections_total",
     type: "counter",
@@ -250,6 +272,20 @@ export const RELAY_METRICS = {
     name: "kube_relay_userspace_udp_denied_datagrams_total",
     type: "counter",
     help: "Datagrams of clients that were dropped because NetworkPolicies denied them",
+    labels: FAMILY,
+    modes: FORWARDING_MODES,
+  },
+  udpLimited: {
+    name: "kube_relay_userspace_udp_limited_datagrams_total",
+    type: "counter",
+    help: "Datagrams of clients that were dropped because a limit of their Service was reached",
+    labels: FAMILY,
+    modes: FORWARDING_MODES,
+  },
+  udpExpired: {
+    name: "kube_relay_userspace_udp_expired_flows_total",
+    type: "counter",
+    help: "UDP flows ended by the lifetime of their Service",
     labels: FAMILY,
     modes: FORWARDING_MODES,
   },

@@ -3,7 +3,6 @@ import type { IpFamily } from "../net/ip_address.ts";
 import type { RuleCounters, TrafficCounters } from "../proxy/backend.ts";
 import type { SyncReport } from "../proxy/data_plane.ts";
 import { type Instruments, setCounter } from "./instruments.ts";
-import type { METRICS } from "./metric_table.ts";
 
 /** Figures of one successful sync. */
 interface SyncFigures {
@@ -24,13 +23,6 @@ interface SyncDuration {
   readonly full?: boolean;
 }
 
-/** Unexpected differences of the data plane, and repairs. */
-export interface DriftFigures {
-  readonly kind: typeof METRICS.driftFound.labels.kind[number];
-  readonly found: number;
-  readonly repaired: number;
-}
-
 /** Records syncs and the counters of their backends. */
 export interface SyncInstruments {
   /** A sync was requested, or the sync loop started; milliseconds since 1970. */
@@ -44,8 +36,6 @@ export interface SyncInstruments {
     family: IpFamily,
     figures: { readonly seconds: number; readonly deleted: number },
   ): void;
-  /** Called after a comparison of the data plane with the record of kube-relay's writes. */
-  driftFound(family: IpFamily, figures: DriftFigures): void;
   /** Replaces the former totals. */
   setRuleCounters(family: IpFamily, totals: RuleCounters): void;
   /** Replaces the former totals. */
@@ -95,11 +85,6 @@ function repairMethods(its: Instruments) {
     ) {
       its.conntrackDuration.observe({ "ip_family": family }, seconds);
       its.conntrackDeleted.inc({ "ip_family": family }, deleted);
-    },
-    driftFound(family: IpFamily, { kind, found, repaired }: DriftFigures) {
-      const labels = { "ip_family": family, kind };
-      its.driftFound.inc(labels, found);
-      its.driftRepaired.inc(labels, repaired);
     },
   };
 }

@@ -91,18 +91,11 @@ export function comparePolicies(
   const all = [...groups, OUTSIDE];
   const changed = groups.filter(({ isChanged }) => isChanged);
   const found: GroupChange[] = [];
-  let pairs = 0;
-  const compare = (from: ComparedGroup, to: ComparedGroup) => {
-    const change = ++pairs > MOST_PAIRS ? undefined : comparePair(books, { from, to });
+  for (const pair of changedPairs(changed, all).take(MOST_PAIRS)) {
+    const change = comparePair(books, pair);
     if (change) found.push(change);
-  };
-  for (const own of changed) {
-    for (const other of all) {
-      compare(own, other);
-      // The loop comes to this pair again if the other one changes, too.
-      if (!other.isChanged) compare(other, own);
-    }
   }
+  const pairs = changed.length * (2 * all.length - changed.length);
   const changes = joinEnds(joinEnds(found, "from"), "to");
   return {
     family,
@@ -111,6 +104,26 @@ export function comparePolicies(
     openedPairs: count(changes, ({ before, after }) => !isWithin(after, before)),
     groupPairsLeftOut: Math.max(0, pairs - MOST_PAIRS),
   };
+}
+
+/** A pair of groups. */
+interface GroupPair {
+  readonly from: ComparedGroup;
+  readonly to: ComparedGroup;
+}
+
+/** Every pair in which the rules of an end change, once. */
+function* changedPairs(
+  changed: readonly ComparedGroup[],
+  all: readonly ComparedGroup[],
+): Generator<GroupPair, undefined> {
+  for (const own of changed) {
+    for (const other of all) {
+      yield { from: own, to: other };
+      // The loop comes to this pair again if the other one changes, too.
+      if (!other.isChanged) yield { from: other, to: own };
+    }
+  }
 }
 
 function compareGroup(books: BeforeAndAfter<RuleBook>, group: PodGroup): ComparedGroup {
@@ -130,7 +143,7 @@ function textOf(rules: PodRules | undefined): string {
 
 function comparePair(
   books: BeforeAndAfter<RuleBook>,
-  { from, to }: { readonly from: ComparedGroup; readonly to: ComparedGroup },
+  { from, to }: GroupPair,
 ): GroupChange | undefined {
   if (from === to && from.group?.pods.length === 1) return undefined;
   const grants = (direction: Direction, side: 0 | 1): readonly Grant[] | undefined => {
@@ -177,16 +190,15 @@ function isWithin(inner: AllowedPorts, outer: AllowedPorts): boolean {
 function joinEnds(changes: readonly GroupChange[], end: "from" | "to"): readonly GroupChange[] {
   const numbers = new Map<ComparedGroup, number>();
   const number = (group: ComparedGroup) => numbers.getOrInsertComputed(group, () => numbers.size);
-  const found = new Map<string, GroupChange>();
-  for (const change of changes) {
-    const { from, to, ...rest } = change;
-    const fixed = end === "from" ? to : from;
-    const joined = change[end];
-    const key = JSON.stringify([fixed.map(number), joined.includes(OUTSIDE), rest]);
-    const known = found.get(key);
-    found.set(key, known ? { ...known, [end]: [...known[end], ...joined] } : change);
-  }
-  return [...found.values()];
+  const alike = Map.groupBy(changes, ({ from, to, ...rest }) => {
+    const [fixed, joined] = end === "from" ? [to, from] : [from, to];
+    return JSON.stringify([fixed.map(number), joined.includes(OUTSIDE), rest]);
+  });
+  // Ends are joined at once: one after the other, they would be copied again and again.
+  return [...alike.values()].map((each) => ({
+    ...each[0]!,
+    [end]: each.flatMap((change) => change[end]),
+  }));
 }
 
 function endOf(groups: readonly ComparedGroup[]): ChangedEnd {

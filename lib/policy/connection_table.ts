@@ -146,26 +146,25 @@ function mergeAlike(
   },
 ): readonly TableEnd[] {
   const text = (from: TableEnd, to: TableEnd) => portsText(cell(from, to) ?? "all");
-  const merged = new Map<string, TableEnd>();
-  for (const end of ends) {
+  const alike = Map.groupBy(ends, (end) => {
     const { group: { kind, isolated }, isOwn } = end;
     const lines = among.map((each) => [text(end, each), text(each, end)]);
-    const key = JSON.stringify([kind, isOwn && isolated, lines]);
-    const known = merged.get(key);
-    merged.set(key, known === undefined ? end : { ...known, group: join(known.group, end.group) });
-  }
-  return [...merged.values()];
+    return JSON.stringify([kind, isOwn && isolated, lines]);
+  });
+  return [...alike.values()].map((each) => ({
+    ...each[0]!,
+    group: join(each.map(({ group }) => group)),
+  }));
 }
 
-function join(
-  { namespace, isolated, ...left }: TableGroup,
-  right: TableGroup,
-): TableGroup {
+function join(groups: readonly TableGroup[]): TableGroup {
+  const { namespace, isolated, pods, blocks, ...first } = groups[0]!;
   return {
-    ...left,
-    ...(namespace !== undefined && namespace === right.namespace && { namespace }),
-    ...(isolated && right.isolated && { isolated }),
-    ...(left.pods && { pods: [...left.pods, ...right.pods ?? []] }),
-    ...(left.blocks && { blocks: [...left.blocks, ...right.blocks ?? []] }),
+    ...first,
+    ...(namespace !== undefined && groups.every((each) => each.namespace === namespace) &&
+      { namespace }),
+    ...(isolated && groups.every((each) => each.isolated) && { isolated }),
+    ...(pods && { pods: groups.flatMap((each) => each.pods ?? []) }),
+    ...(blocks && { blocks: groups.flatMap((each) => each.blocks ?? []) }),
   };
 }

@@ -86,6 +86,11 @@ export class Policy {
     return this.#whole.problems;
   }
 
+  /** The problems of what was read so far. Asking for them reads nothing. */
+  get knownProblems(): readonly ObjectProblem[] {
+    return (this.#body ?? this.#head).problems;
+  }
+
   /** Reads the rules in short steps, unless that is done. Several callers share the steps. */
   *readInSteps(): Generator<void, PolicyBody, void> {
     while (this.#body === undefined) {

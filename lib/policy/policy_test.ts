@@ -68,6 +68,13 @@ Deno.test("Policy.of() lets a rule with too many ports match nothing, and reads 
   ]);
 });
 
+Deno.test("Policy.knownProblems reads nothing by itself", () => {
+  const found = policy({ podSelector: {}, ingress: [{ ports: [{ port: 0 }] }] });
+  assertEquals(found.knownProblems, []);
+  assertEquals(found.problems.length, 1);
+  assertEquals(found.knownProblems, found.problems);
+});
+
 Deno.test("Policy.of() merges ports and sorts names", () => {
   const ports = [
     { port: 82 },

@@ -65,6 +65,12 @@ export interface TrafficCounters {
   readonly tcpRefused: number;
   /** Of these, those that NetworkPolicies denied. */
   readonly tcpDenied: number;
+  /** TCP connections closed at once since a limit of their Service was reached. */
+  readonly tcpLimited: number;
+  /** TCP connections closed by the idle time-out or the lifetime of their Service. */
+  readonly tcpExpired: number;
+  /** TCP connections closed since a trusted client sent no valid PROXY protocol header in time. */
+  readonly proxyHeaderErrors: number;
   /** TCP connections closed since they were silent and the bound was reached. */
   readonly tcpSilentClosed: number;
   /** Attempts to connect to an endpoint that failed. */
@@ -78,6 +84,10 @@ export interface TrafficCounters {
   readonly udpDropped: number;
   /** Of these, those that NetworkPolicies denied. */
   readonly udpDenied: number;
+  /** Datagrams of clients that were dropped since a limit of the Service was reached. */
+  readonly udpLimited: number;
+  /** UDP flows that the lifetime of their Service ended. */
+  readonly udpExpired: number;
   /** Datagrams to a flow that did not come from its endpoint. */
   readonly udpForeignDropped: number;
 }

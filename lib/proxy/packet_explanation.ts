@@ -2,6 +2,7 @@ import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
 import type { DataPlaneDifference } from "./data_plane_difference.ts";
+import type { EdgeSettings } from "./edge_settings.ts";
 import type { EndpointKey } from "./endpoint.ts";
 import type { FrontendRole } from "./frontend.ts";
 import type { Packet } from "./packet.ts";
@@ -173,6 +174,7 @@ export interface ExplanationStep {
     | "endpoints"
     | "source"
     | "affinity"
+    | "settings"
     | "egress"
     | "ingress"
     | "nearest"
@@ -203,6 +205,8 @@ export interface PacketExplanation {
   readonly endpoints: readonly ExplainedEndpoint[];
   readonly source?: ExplainedSource;
   readonly affinity?: ExplainedAffinity;
+  /** Settings of the Service that only mode userspace applies. */
+  readonly edge?: EdgeSettings;
   readonly carriers: readonly PacketCarrier[];
 }
 

@@ -8,7 +8,7 @@ import {
   type AddressRefusal,
   exhausted,
   foreignStatus,
-  invalidWish,
+  invalidRequest,
   noPool,
   notPermitted,
   outsideOfPools,
@@ -22,7 +22,7 @@ import { type Claim, compareClaims, spaceOf, WaitingClaims } from "./waiting_cla
 export interface AddressAssignment {
   /** What the status has to have. Absent if the status is left alone. */
   readonly addresses?: readonly IpAddress[];
-  /** Why an address, or the wished one, is missing. At most one for each family. */
+  /** Why an address, or the requested one, is missing. At most one for each family. */
   readonly refusals: readonly AddressRefusal[];
 }
 
@@ -38,8 +38,8 @@ interface Entry {
  * into their status, and the status is what a later instance starts from.
  *
  * Events are collected until {@linkcode update}, whose cost is that of the events. The first call has
- * to come after all Services were given: Services keep the addresses of their status, so none of
- * them may be given to another Service before.
+ * to come after all Services and, if a pool selects namespaces, all Namespaces were given: Services
+ * keep the addresses of their status, and lose those that they may not have.
  */
 export class AddressAllocator {
   readonly #pools: readonly AddressPool[];
@@ -51,8 +51,8 @@ export class AddressAllocator {
   readonly #pending = new Map<ServiceKey, AddressRequest | undefined>();
   readonly #waiting = new WaitingClaims();
   #reserved: ReadonlyMap<IpAddress, string> = new Map();
-  /** What claims of the running update had before it. */
-  #before = new Map<Claim, IpAddress>();
+  /** The claims of the running update, with those that they replace. */
+  #before = new Map<Claim, Claim>();
 
   constructor(pools: readonly AddressPool[]) {
     this.#pools = pools;
@@ -66,6 +66,7 @@ export class AddressAllocator {
 
   /** Takes the labels of a Namespace, or that it is gone. */
   setNamespace(name: string, labels: Labels | undefined): void {
+    if (JSON.stringify(labels) === JSON.stringify(this.#namespaces.get(name))) return;
     if (labels) this.#namespaces.set(name, labels);
     else this.#namespaces.delete(name);
     for (const key of this.#byNamespace.get(name) ?? []) this.#reconsider(key);
@@ -93,7 +94,7 @@ export class AddressAllocator {
     const { claims, foreign, request } = entry;
     if (foreign) return { refusals: [foreign] };
     const addresses = claims.flatMap(({ address }) => address ?? []);
-    // Both families may have the same problem with a wish.
+    // Both families may report the same problem with a requested address.
     const refusals = new Map<string, AddressRefusal>();
     for (const { refusal } of claims) {
       const isEnough = request.prefersDualStack && addresses.length > 0;
@@ -156,38 +157,55 @@ export class AddressAllocator {
    */
   *#takePending(): Generator<void, readonly Claim[], void> {
     const before = this.#before = new Map();
+    const released: Claim[] = [];
     const claims: Claim[] = [];
     for (const [key, request] of this.#pending) {
       const old = this.#entries.get(key);
-      const held = new Map(old?.claims.map(({ family, address }) => [family, address]));
       if (old) this.#removeEntry(old);
-      if (!request) continue;
-      for (const claim of this.#addEntry(request).claims) {
-        claims.push(claim);
-        const address = held.get(claim.family);
-        if (address !== undefined) before.set(claim, address);
+      const entry = request && this.#addEntry(request);
+      claims.push(...entry?.claims ?? []);
+      for (const claim of old?.claims.filter(({ address }) => address !== undefined) ?? []) {
+        released.push(claim);
+        const next = entry?.claims.find(({ family }) => family === claim.family);
+        if (next) before.set(next, claim);
       }
       yield;
     }
     this.#pending.clear();
     claims.sort(compareClaims);
     for (const claim of claims) {
-      const address = before.get(claim);
-      if (address !== undefined) this.#keep(claim, address);
+      const known = before.get(claim);
+      if (known) this.#keep(claim, known.address!);
     }
     for (const claim of claims) {
       if (!before.has(claim)) this.#keepCurrent(claim);
       yield;
     }
+    this.#touchChanged(released, claims);
     return claims;
   }
 
-  /** Keeps an address of the status, best the wished one. */
+  /** Wakes claims for what changed by the pending requests, but not for what was kept as it was. */
+  #touchChanged(released: readonly Claim[], claims: readonly Claim[]): void {
+    const kept = new Set<Claim>();
+    for (const claim of claims) {
+      const known = this.#before.get(claim);
+      if (known && isHeldAlike(known, claim)) kept.add(known);
+      else if (claim.address !== undefined) this.#waiting.touchTerms(claim.request);
+    }
+    for (const claim of released) {
+      if (kept.has(claim)) continue;
+      this.#waiting.touch(claim.address!);
+      this.#waiting.touchTerms(claim.request);
+    }
+  }
+
+  /** Keeps an address of the status, preferably the requested one. */
   #keepCurrent(claim: Claim): void {
-    const { wished, current } = claim.request;
+    const { requested: byFamily, current } = claim.request;
     const own = current.filter((each) => ipFamilyOf(each) === claim.family);
-    const wish = wished[claim.family];
-    if (wish !== undefined && own.includes(wish)) this.#keep(claim, wish);
+    const requested = byFamily[claim.family];
+    if (requested !== undefined && own.includes(requested)) this.#keep(claim, requested);
     for (const address of own) {
       if (claim.address === undefined) this.#keep(claim, address);
     }
@@ -200,7 +218,7 @@ export class AddressAllocator {
     if (others.size === 0) this.#byNamespace.delete(request.namespace);
     for (const claim of claims) {
       this.#waiting.delete(claim);
-      this.#release(claim);
+      if (claim.address !== undefined) this.#inventory.release(claim.address, request);
     }
     if (!request.isForeign) return;
     for (const address of request.current) {
@@ -234,28 +252,15 @@ export class AddressAllocator {
     const pool = this.#inventory.poolAt(address);
     if (!pool || !this.#isPermitted(pool, claim.request)) return;
     if (this.#inventory.conflict(address, claim.request, { isKept: true })) return;
-    this.#hold(claim, address);
-  }
-
-  #hold(claim: Claim, address: IpAddress): void {
     this.#inventory.hold(address, claim.request);
-    this.#waiting.touchTerms(claim.request);
     claim.address = address;
-  }
-
-  #release(claim: Claim): void {
-    if (claim.address === undefined) return;
-    this.#inventory.release(claim.address, claim.request);
-    this.#waiting.touch(claim.address);
-    this.#waiting.touchTerms(claim.request);
-    delete claim.address;
   }
 
   /** Whether a claim has what it asks for, rather than anything. */
   #isSatisfied({ request, family, address }: Claim): boolean {
     if (address === undefined || request.invalid !== undefined) return false;
-    const wish = request.wished[family];
-    if (wish !== undefined) return address === wish;
+    const requested = request.requested[family];
+    if (requested !== undefined) return address === requested;
     return request.pool === undefined || this.#inventory.poolAt(address)!.name === request.pool;
   }
 
@@ -275,31 +280,33 @@ export class AddressAllocator {
   #assign(claim: Claim): void {
     const { request, family } = claim;
     delete claim.refusal;
-    const wish = request.wished[family];
+    const requested = request.requested[family];
     const foreign = this.#entries.get(request.key)!.foreign;
     if (foreign) return;
-    if (request.invalid !== undefined) claim.refusal = invalidWish(request.invalid);
-    else if (wish !== undefined) this.#assignWish(claim, wish);
+    if (request.invalid !== undefined) claim.refusal = invalidRequest(request.invalid);
+    else if (requested !== undefined) this.#assignRequested(claim, requested);
     else this.#assignAny(claim);
     // An older Service of the same update may have kept it, and moved on.
     const before = this.#before.get(claim);
-    if (claim.address === undefined && before !== undefined) this.#keep(claim, before);
+    if (claim.address !== undefined || !before) return;
+    this.#keep(claim, before.address!);
+    if (claim.address !== undefined) this.#waiting.touchTerms(request);
   }
 
-  #assignWish(claim: Claim, wish: IpAddress): void {
-    const pool = this.#inventory.poolAt(wish);
+  #assignRequested(claim: Claim, requested: IpAddress): void {
+    const pool = this.#inventory.poolAt(requested);
     if (!pool) {
-      claim.refusal = outsideOfPools(wish);
+      claim.refusal = outsideOfPools(requested);
       return;
     }
     if (!this.#isPermitted(pool, claim.request)) {
-      claim.refusal = notPermitted(wish, pool);
+      claim.refusal = notPermitted(requested, pool);
       return;
     }
-    const conflict = this.#inventory.conflict(wish, claim.request, { isKept: false });
-    if (!conflict) return this.#move(claim, wish);
-    claim.refusal = taken(wish, conflict);
-    this.#waiting.add(claim, [wish]);
+    const conflict = this.#inventory.conflict(requested, claim.request, { isKept: false });
+    if (!conflict) return this.#move(claim, requested);
+    claim.refusal = taken(requested, conflict);
+    this.#waiting.add(claim, [requested]);
   }
 
   #assignAny(claim: Claim): void {
@@ -310,10 +317,10 @@ export class AddressAllocator {
       this.#isPermitted(pool, request)
     );
     if (candidates.length === 0) {
-      const wished = request.pool;
+      const requested = request.pool;
       claim.refusal = noPool(family, {
         pools: withFamily,
-        ...(wished !== undefined && { wished }),
+        ...(requested !== undefined && { requested }),
       });
       return;
     }
@@ -339,8 +346,13 @@ export class AddressAllocator {
   }
 
   #move(claim: Claim, address: IpAddress): void {
-    this.#release(claim);
-    this.#hold(claim, address);
+    if (claim.address !== undefined) {
+      this.#inventory.release(claim.address, claim.request);
+      this.#waiting.touch(claim.address);
+    }
+    this.#inventory.hold(address, claim.request);
+    this.#waiting.touchTerms(claim.request);
+    claim.address = address;
   }
 }
 
@@ -356,4 +368,13 @@ function first<Item, Found>(
     if (found !== undefined) return found;
   }
   return undefined;
+}
+
+/** Whether a claim has the same address as the one before it, on the same terms for others. */
+function isHeldAlike(
+  { address, request: before }: Claim,
+  { address: now, request }: Claim,
+): boolean {
+  return address === now && before.sharing?.text === request.sharing?.text &&
+    before.ports.join() === request.ports.join();
 }

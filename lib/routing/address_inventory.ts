@@ -82,7 +82,7 @@ export class AddressInventory {
     return [...this.#holders.get(address)?.requests.keys() ?? []];
   }
 
-  /** Returns why a Service cannot get an address, or cannot keep it, besides those that have it. */
+  /** Returns why a Service cannot get an address, or cannot keep it, next to the Services that have it. */
   conflict(
     address: IpAddress,
     request: AddressRequest,

@@ -1,4 +1,5 @@
-import type { AddressRange } from "../net/address_range.ts";
+import { type AddressRange, rangeOf } from "../net/address_range.ts";
+import { type Cidr, cidrFamilyOf } from "../net/cidr.ts";
 import {
   addressNumber,
   IP_FAMILIES,
@@ -66,4 +67,38 @@ export function poolUse(
         : [{ pool, family, size, used: used.get(`${pool.name} ${family}`) ?? 0 }];
     })
   );
+}
+
+/**
+ * Returns the pools without ranges that have another use, such as those of cluster IPs and pods: an
+ * address of them would belong to two owners. `problems` has a sentence for each overlap.
+ */
+export function poolsWithout(
+  pools: readonly AddressPool[],
+  taken: ReadonlyMap<Cidr, string>,
+): { readonly pools: readonly AddressPool[]; readonly problems: readonly string[] } {
+  const problems: string[] = [];
+  const remaining = pools.map((pool) => {
+    let { ranges } = pool;
+    for (const [cidr, use] of taken) {
+      const block = { family: cidrFamilyOf(cidr), ...rangeOf(cidr) };
+      if (!ranges.some((range) => overlap(range, block))) continue;
+      problems.push(`Pool '${pool.name}' has addresses of ${cidr}, ${use}; they are not assigned`);
+      ranges = ranges.flatMap((range) => overlap(range, block) ? rest(range, block) : [range]);
+    }
+    return { ...pool, ranges };
+  });
+  return { pools: remaining, problems };
+}
+
+/** Whether two ranges have an address in common. */
+export function overlap(left: AddressRange, right: AddressRange): boolean {
+  return left.family === right.family && left.first <= right.last && right.first <= left.last;
+}
+
+function rest({ family, first, last }: AddressRange, block: AddressRange): readonly AddressRange[] {
+  return [
+    ...(first < block.first ? [{ family, first, last: block.first - 1n }] : []),
+    ...(last > block.last ? [{ family, first: block.last + 1n, last }] : []),
+  ];
 }

@@ -1,7 +1,8 @@
 import { assertEquals } from "@std/assert";
-import { parseIpAddress } from "../net/ip_address.ts";
+import { parseCidr } from "../net/cidr.ts";
+import { addressAt, parseIpAddress } from "../net/ip_address.ts";
 import { pool } from "../../tests/support/builders/routed_objects.ts";
-import { poolOf, poolUse } from "./address_pool.ts";
+import { poolOf, poolsWithout, poolUse } from "./address_pool.ts";
 
 const POOLS = [
   pool("a", ["192.0.2.0/30", "192.0.2.8", "2001:db8::/64"]),
@@ -23,4 +24,31 @@ Deno.test("poolUse() counts the addresses of each pool and family", () => {
   const found = poolUse(POOLS, new Set(addresses))
     .map(({ pool, family, size, used }) => `${pool.name} ${family} ${used}/${size}`);
   assertEquals(found, ["a IPv4 2/5", "a IPv6 1/18446744073709551616", "b IPv4 0/3"]);
+});
+
+Deno.test("poolsWithout() takes ranges out that have another use, and reports them", () => {
+  const { pools, problems } = poolsWithout(
+    POOLS,
+    new Map([
+      [parseCidr("192.0.2.1/32"), "the range of cluster IPs"],
+      [parseCidr("198.51.100.0/24"), "the range of pods"],
+      [parseCidr("10.0.0.0/8"), "the range of pods"],
+    ]),
+  );
+  const texts = pools.map(({ name, ranges }) =>
+    [
+      name,
+      ...ranges.map(({ family, first, last }) =>
+        [first, last].map((end) => addressAt(end, family)).join("-")
+      ),
+    ].join(" ")
+  );
+  assertEquals(texts, [
+    "a 192.0.2.0-192.0.2.0 192.0.2.2-192.0.2.3 192.0.2.8-192.0.2.8 2001:db8::-2001:db8::ffff:ffff:ffff:ffff",
+    "b",
+  ]);
+  assertEquals(problems, [
+    "Pool 'a' has addresses of 192.0.2.1/32, the range of cluster IPs; they are not assigned",
+    "Pool 'b' has addresses of 198.51.100.0/24, the range of pods; they are not assigned",
+  ]);
 });

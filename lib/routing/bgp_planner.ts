@@ -13,7 +13,7 @@ import { NO_NODE_BGP, nodeBgpOf } from "./node_bgp.ts";
 import type { RoutingNode } from "./routing_node.ts";
 import type { AdvertisedKind, BgpSettings } from "./routing_settings.ts";
 
-/** What a plan depends on, besides objects. */
+/** What a plan depends on, apart from objects. */
 export interface BgpPlannerOptions {
   readonly settings: BgpSettings;
   readonly pools: readonly AddressPool[];
@@ -69,7 +69,7 @@ export class BgpPlanner {
   #isDraining = false;
   /** The own node, also after its Node object is gone. */
   #own: BgpNode | undefined;
-  #isOwnGone = false;
+  #isOwnNodeMissing = false;
   #areNodesChanged = false;
   #plan: BgpPlan | undefined;
 
@@ -206,7 +206,7 @@ export class BgpPlanner {
   #setOwn(): void {
     const labels = JSON.stringify(this.#own?.node.labels);
     const own = this.#nodes.get(this.#options.nodeName);
-    this.#isOwnGone = own === undefined;
+    this.#isOwnNodeMissing = own === undefined;
     if (own) this.#own = own;
     if (!this.#own) return;
     this.#announcements.setExclusion(this.#exclusion());
@@ -248,7 +248,7 @@ export class BgpPlanner {
   /** Why no address of any Service is announced. */
   #exclusion(): string | undefined {
     if (this.#isDraining) return "the node drains";
-    if (this.#isOwnGone) return "the Node does not exist";
+    if (this.#isOwnNodeMissing) return "the Node does not exist";
     return this.#own?.node.exclusion;
   }
 

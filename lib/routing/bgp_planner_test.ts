@@ -121,7 +121,7 @@ Deno.test("BgpPlanner has no plan until the own Node is known", () => {
   assertEquals(plan.localAs, 64512);
 });
 
-Deno.test("BgpPlanner announces load balancer addresses of pools with bgp, and says why not others", () => {
+Deno.test("BgpPlanner announces load balancer addresses of pools with bgp, and explains what it withholds", () => {
   const planner = stage();
   planner.setService(
     WEB,

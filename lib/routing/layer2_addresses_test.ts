@@ -19,15 +19,15 @@ function service(address: string, ...nodes: readonly string[]): AnnouncedService
   };
 }
 
-/** What the owners were told, as text. */
+/** Records what the owners receive, as text. */
 function stage() {
-  const told: string[] = [];
+  const received: string[] = [];
   const addresses = new Layer2Addresses(
     {
       owners: {
         setAddress: (address, wanted) => {
           const nodes = wanted?.endpointNodes && [...wanted.endpointNodes].join(" ");
-          told.push(`${address}: ${wanted ? nodes ?? "any" : "none"}`);
+          received.push(`${address}: ${wanted ? nodes ?? "any" : "none"}`);
         },
       },
     },
@@ -36,26 +36,26 @@ function stage() {
       pool("b", ["198.51.100.0/24"], { announce: "bgp" }),
     ],
   );
-  return { addresses, told: () => told.splice(0) };
+  return { addresses, take: () => received.splice(0) };
 }
 
 Deno.test("Layer2Addresses follows load balancer addresses of pools with layer 2", () => {
-  const { addresses, told } = stage();
+  const { addresses, take } = stage();
   addresses.setService(WEB, service("192.0.2.1"));
   addresses.setService(API, service("198.51.100.1"));
-  assertEquals(told(), ["192.0.2.1: any"]);
+  assertEquals(take(), ["192.0.2.1: any"]);
   addresses.setService(WEB, service("192.0.2.2", "a"));
-  assertEquals(told(), ["192.0.2.1: none", "192.0.2.2: a"]);
+  assertEquals(take(), ["192.0.2.1: none", "192.0.2.2: a"]);
   assertEquals(addresses.servicesAt(parseIpAddress("192.0.2.2")), [WEB]);
   addresses.setService(WEB, undefined);
-  assertEquals(told(), ["192.0.2.2: none"]);
+  assertEquals(take(), ["192.0.2.2: none"]);
 });
 
 Deno.test("Layer2Addresses needs endpoints of all Services that share an address", () => {
-  const { addresses, told } = stage();
+  const { addresses, take } = stage();
   addresses.setService(WEB, service("192.0.2.1", "a", "b"));
   addresses.setService(API, service("192.0.2.1", "b", "c"));
-  assertEquals(told(), ["192.0.2.1: a b", "192.0.2.1: b"]);
+  assertEquals(take(), ["192.0.2.1: a b", "192.0.2.1: b"]);
   addresses.setService(WEB, undefined);
-  assertEquals(told(), ["192.0.2.1: b c"]);
+  assertEquals(take(), ["192.0.2.1: b c"]);
 });

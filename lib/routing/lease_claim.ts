@@ -68,7 +68,8 @@ export class LeaseClaim {
     // The answer to a renewal may be later than a release.
     if (sentAt <= this.#releasedAt) return;
     this.#seen = { lease, seenAt: sentAt };
-    this.#renewedAt = sentAt;
+    // The step may have given it up.
+    this.#renewedAt = lease.spec.holderIdentity === this.#options.holder ? sentAt : undefined;
   }
 
   /** Whether this candidate holds the Lease. */

@@ -87,7 +87,7 @@ Deno.test("LeaseClaim continues after a restart of its holder", () => {
 
 Deno.test("LeaseClaim has one holder at most, whatever is late or lost", () => {
   const event = fc.record({
-    who: fc.nat(2),
+    candidate: fc.nat(2),
     after: fc.nat(2 * SECOND),
     /** How long the answer takes; requests of others come in between. */
     delay: fc.nat(SECOND),
@@ -108,12 +108,12 @@ Deno.test("LeaseClaim has one holder at most, whatever is late or lost", () => {
         const holders = candidates.filter(({ claim, offset }) => claim.isHeld(now + offset));
         assert(holders.length <= 1, `${holders.length} hold it`);
       };
-      for (const { who, after, delay, isLost, isRelease } of events) {
+      for (const { candidate, after, delay, isLost, isRelease } of events) {
         now += after;
         for (const { take } of answers.filter(({ at }) => at <= now)) take();
         answers = answers.filter(({ at }) => at > now);
         check();
-        const { claim, offset } = candidates[who]!;
+        const { claim, offset } = candidates[candidate]!;
         const time = { now: now + offset, wallTime: `${now}` };
         claim.observe(server.lease, time);
         const step = isRelease ? claim.release(time) : claim.next(time);

@@ -51,7 +51,7 @@ export async function runInBenchNamespace<T>(file: string, args: readonly string
 
 /** A namespace with its measurements. */
 export class BenchNamespace implements AsyncDisposable {
-  readonly #namespace: Namespace;
+  readonly namespace: Namespace;
   readonly #agent: LineProcess;
   readonly #folder: string;
   readonly #tool: BenchTool;
@@ -64,7 +64,7 @@ export class BenchNamespace implements AsyncDisposable {
       readonly tool: BenchTool;
     },
   ) {
-    this.#namespace = namespace;
+    this.namespace = namespace;
     this.#agent = agent;
     this.#folder = folder;
     this.#tool = tool;
@@ -117,7 +117,7 @@ export class BenchNamespace implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#namespace[Symbol.asyncDispose]();
+    await this.namespace[Symbol.asyncDispose]();
     await Deno.remove(this.#folder, { recursive: true });
   }
 

@@ -1,6 +1,7 @@
 /** The exact configuration of BIRD for some plans; see `golden_test.ts`. */
 import { assert, assertEquals } from "@std/assert";
 import { birdConfig } from "../../backends/bird/bird_config.ts";
+import { DEFAULT_BIRD_PATHS } from "../../backends/bird/bird_writer.ts";
 import { passwordOf } from "../../backends/bird/bird_text.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 import { BGP_PLANS } from "../support/builders/bgp_plans.ts";
@@ -9,7 +10,7 @@ import { withFolder } from "../support/with_folder.ts";
 
 const UPDATE = Deno.env.get("UPDATE_GOLDEN") === "1";
 const FOLDER = new URL("./bird/", import.meta.url);
-const SECRETS_FILE = "/run/kube-relay/bird-secrets.conf";
+const SECRETS_FILE = DEFAULT_BIRD_PATHS.secretsFile;
 
 for (const [name, plan] of Object.entries(BGP_PLANS)) {
   Deno.test(`golden configuration: bird ${name}.conf`, () => {

@@ -21,19 +21,19 @@ export async function listNftTables(
   return seen.state === "seen" ? { ...seen, value: parseTableHeads(seen.value) } : seen;
 }
 
-/** Removes the tables that `isTheirs` accepts. `whose` names their owner in messages. */
+/** Removes the tables that `isLeftover` accepts. `whose` describes them in messages. */
 export async function removeNftTables(
   { commands }: { readonly commands: CommandRunner },
-  { whose, isTheirs, run }: {
+  { whose, isLeftover, run }: {
     readonly whose: string;
-    readonly isTheirs: (table: NftTable) => boolean;
+    readonly isLeftover: (table: NftTable) => boolean;
     readonly run: RemovalRun;
   },
 ): Promise<void> {
   const seen = await listNftTables(commands, run.signal);
   if (seen.state === "refused") run.unseen("tables of nftables", seen.reason);
   if (seen.state !== "seen") return;
-  const tables = seen.value.filter(isTheirs);
+  const tables = seen.value.filter(isLeftover);
   if (tables.length === 0) return;
   await run.do(`${whose} of nftables`, {
     command: ["nft", "-f", "-"],

@@ -133,9 +133,9 @@ function refusedLine(words: string, { lines }: RestoreInput): RefusedLine | unde
   // iptables-nft looks for targets at the COMMIT only, and names its line.
   const missing = /Chain '(\S+)' does not exist/.exec(words)?.[1];
   if (missing !== undefined) {
-    const leadsThere = new RegExp(` -[jg] ${RegExp.escape(missing)}( |$)`);
+    const jumpsToMissing = new RegExp(` -[jg] ${RegExp.escape(missing)}( |$)`);
     for (let above = Math.min(number, lines.length); above > 0; above--) {
-      if (!leadsThere.test(lines[above - 1]!)) continue;
+      if (!jumpsToMissing.test(lines[above - 1]!)) continue;
       number = above;
       break;
     }

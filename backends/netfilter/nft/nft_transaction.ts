@@ -161,17 +161,24 @@ class Draft<Owner extends string> {
     verb: "add" | "delete",
     changes: readonly ElementChange<Owner, string>[] = [],
   ): Generator<void, void, void> {
-    const [first] = changes;
+    const [first, ...others] = changes;
     if (first === undefined) return;
-    this.add(`${verb} element`, `${first.element.container} {`);
-    for (const [index, { element: { key, value }, owner }] of changes.entries()) {
-      const text = verb === "add" && value !== undefined ? `${key} : ${value}` : key;
-      this.lines.push(`  ${text}${index < changes.length - 1 ? "," : ""}`);
+    const { container } = first.element;
+    this.elements += changes.length;
+    const textOf = ({ element: { key, value } }: ElementChange<Owner, string>) =>
+      verb === "add" && value !== undefined ? `${key} : ${value}` : key;
+    if (others.length === 0) {
+      this.add(`${verb} element`, `${container} { ${textOf(first)} }`, first.owner);
+      return;
+    }
+    this.add(`${verb} element`, `${container} {`);
+    for (const [index, change] of changes.entries()) {
+      const { owner } = change;
+      this.lines.push(`  ${textOf(change)}${index < changes.length - 1 ? "," : ""}`);
       this.#note(owner);
       if (index % LINES_PER_STEP === LINES_PER_STEP - 1) yield;
     }
     this.lines.push("}");
-    this.elements += changes.length;
   }
 
   #note(owner: Owner | undefined): void {

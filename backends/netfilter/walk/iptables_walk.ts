@@ -25,6 +25,8 @@ export interface WalkedHost {
   readonly isListed: (list: string) => boolean | undefined;
   /** Absent in modes that use neither sets nor IPVS. */
   readonly ipvs?: IpvsSource;
+  /** Called for each rule that the packet is compared with. */
+  readonly onRule?: () => void;
 }
 
 /** A possible end of a packet's path. */
@@ -174,6 +176,7 @@ class Walk {
       const rule = this.#parse(text);
       const next: State[] = [];
       for (const state of open) {
+        this.#host.onRule?.();
         const chance = this.#chance(rule, state);
         if (chance < 1) next.push({ ...state, probability: state.probability * (1 - chance) });
         if (chance === 0) continue;

@@ -29,6 +29,8 @@ export interface WalkedNftHost {
    * of a new client and of a remembered one are walked.
    */
   readonly affinity?: ReadonlyMap<string, string>;
+  /** Called for each rule that the packet is compared with. */
+  readonly onRule?: () => void;
 }
 
 /** A possible end of a packet's path. */
@@ -154,6 +156,7 @@ class Walk {
       const next: State[] = [];
       const rule = this.#steps.step({ object: "rule", name: chain, text: `${chain} ${text}` });
       for (const state of open) {
+        this.#host.onRule?.();
         const path = [...state.path, rule];
         for (const step of this.#statements(statements, { ...state, path }, depth)) {
           // A rule that did not match, or whose chain had no effect, does not contribute to the

@@ -148,7 +148,7 @@ function judgingRules(direction: Direction, settings: LayoutSettings): readonly 
   return [...closed.map(ruleText), ...linkRules(direction, settings), ruleText(isolated)];
 }
 
-/** Packets on a link of pods whose pod no address tells: a bridge hands them to all or any of its ports. */
+/** Returns the rules for packets on a link of pods that no address of a pod identifies. */
 function linkRules(
   direction: Direction,
   { family, sharedLinks }: LayoutSettings,
@@ -169,10 +169,15 @@ function linkRules(
   );
 }
 
-/** Addresses are assigned and groups are joined by such packets, also by those of isolated pods. */
+/**
+ * The packets by which pods ask for routers, get addresses and join groups. Router advertisements are
+ * denied: they come from the node, which is no port of its own bridge. By one of them, a pod gives
+ * another pod a second address, which no object of the API names and no rule judges.
+ */
 const ASSIGNMENT_RULES: Readonly<Record<IpFamily, readonly string[]>> = {
   IPv4: ["-p udp -m udp --sport 67:68 --dport 67:68 -j RETURN"],
   IPv6: [
+    "-p ipv6-icmp -m icmp6 --icmpv6-type 133 -m hl --hl-eq 255 -j RETURN",
     ...[130, 131, 132, 143].map((type) =>
       `-p ipv6-icmp -m icmp6 --icmpv6-type ${type} -m hl --hl-eq 1 -j RETURN`
     ),
@@ -204,9 +209,9 @@ function rejectRules(
 }
 
 /**
- * A bridge hands neighbour discovery between two pods to FORWARD. Nothing that was routed has 255 hops
- * left, so this opens no path to other nodes.
+ * Solicitations and advertisements of neighbours: a bridge hands those between two pods to FORWARD.
+ * Nothing that was routed has 255 hops left, so this opens no path to other nodes.
  */
-const NEIGHBOUR_DISCOVERY = [133, 134, 135, 136].map((type) =>
+const NEIGHBOUR_DISCOVERY = [135, 136].map((type) =>
   `-p ipv6-icmp -m icmp6 --icmpv6-type ${type} -m hl --hl-eq 255 -j RETURN`
 );

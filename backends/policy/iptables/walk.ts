@@ -5,7 +5,7 @@
  */
 import type { Connection } from "../../../lib/policy/judge_connection.ts";
 import type { PolicyPlan } from "../../../lib/policy/policy_plan.ts";
-import { walkIptables } from "../../netfilter/walk/iptables_walk.ts";
+import { type WalkedHost, walkIptables } from "../../netfilter/walk/iptables_walk.ts";
 import type { PolicyWalk } from "../policy_data_plane.ts";
 import { BASE_JUMPS } from "./base_chains.ts";
 import { policyChains, policySets } from "./layout.ts";
@@ -16,20 +16,32 @@ export interface PolicyTexts {
   readonly sets: ReadonlyMap<string, Iterable<string>>;
 }
 
+/** Options of a walk. */
+type WalkOptions = Pick<WalkedHost, "onRule">;
+
 /** Walks the first packet of a connection through FORWARD, or through OUTPUT where its node sends it. */
-export function walkPolicies(plan: PolicyPlan, connection: Connection): PolicyWalk {
+export function walkPolicies(
+  plan: PolicyPlan,
+  connection: Connection,
+  options: WalkOptions = {},
+): PolicyWalk {
   const chains = [...policyChains(plan)];
   const jumps = BASE_JUMPS.map(({ from, rule }) => ({ name: from, rules: [rule] }));
-  return walkConnection({
-    chains: new Map([...jumps, ...chains].map(({ name, rules }) => [name, rules])),
-    sets: new Map([...policySets(plan)].map(({ name, entries }) => [name, entries])),
-  }, connection);
+  return walkConnection(
+    {
+      chains: new Map([...jumps, ...chains].map(({ name, rules }) => [name, rules])),
+      sets: new Map([...policySets(plan)].map(({ name, entries }) => [name, entries])),
+    },
+    connection,
+    options,
+  );
 }
 
 /** As {@linkcode walkPolicies}, through rules from anywhere. */
 export function walkConnection(
   { chains, sets }: PolicyTexts,
   { from, to, transport, isFromOwnNode = false }: Connection,
+  options: WalkOptions = {},
 ): PolicyWalk {
   const { protocol, port } = transport ?? { protocol: "ICMP", port: 0 } as const;
   const packet = {
@@ -39,6 +51,7 @@ export function walkConnection(
   const rules = (table: string, chain: string) =>
     table === "filter" ? chains.get(chain) ?? (chain.startsWith("KUBE-") ? undefined : []) : [];
   const [outcome] = walkIptables(rules, packet, {
+    ...options,
     isLocal: (address) => isFromOwnNode && address === from,
     isListed: () => false,
     ipvs: {

@@ -22,15 +22,15 @@ const ELEMENTS_PER_STEP = 2_000;
  */
 export function* diffReading(
   plan: PolicyPlan,
-  { reading, isSpoilt, refused }: {
+  { reading, isDamaged, refused }: {
     readonly reading: TableReading | undefined;
     /** Nothing of it can be kept. */
-    readonly isSpoilt: boolean;
+    readonly isDamaged: boolean;
     readonly refused: RefusedParts;
   },
 ): Generator<void, TableDifference> {
   const wanted = yield* wantedTable(plan, refused);
-  const replacesTable = reading !== undefined && (isSpoilt || isAltered(wanted, reading));
+  const replacesTable = reading !== undefined && (isDamaged || isAltered(wanted, reading));
   const present = replacesTable || reading === undefined ? EMPTY_TABLE : reading;
   const idle = [...present.rules.keys()].filter((name) => !wanted.chains.has(name));
   const recreated = [...wanted.chains.values()].filter(({ name, hook }) => {
@@ -116,6 +116,6 @@ function change(
 
 /** A whole plan as input for `nft -f`: what a machine without the table would be given. */
 export function renderPolicies(plan: PolicyPlan): Iterable<string> {
-  const options = { reading: undefined, isSpoilt: false, refused: new Set<string>() };
+  const options = { reading: undefined, isDamaged: false, refused: new Set<string>() };
   return atOnce(diffReading(plan, options)).transaction.text();
 }

@@ -48,7 +48,7 @@ export class PolicyTableWriter implements PolicyRuleWriter {
   readonly #quarantine: PolicyQuarantine;
   readonly #applied = new AppliedPolicies();
   #isKnown = false;
-  #isSpoilt = false;
+  #isDamaged = false;
   #failedReads = 0;
 
   constructor(dependencies: TableWriterDependencies) {
@@ -81,7 +81,7 @@ export class PolicyTableWriter implements PolicyRuleWriter {
    */
   async write(plan: PolicyPlan, options: Omit<Attempt, "plan">): Promise<boolean> {
     const attempt: Attempt = { plan, ...options };
-    this.#isSpoilt = false;
+    this.#isDamaged = false;
     for (let refusals = 1;; refusals++) {
       const isPartial = this.#isKnown && attempt.changes?.full === false;
       const now = this.#dependencies.clock.now();
@@ -96,10 +96,10 @@ export class PolicyTableWriter implements PolicyRuleWriter {
         const isRefused = error instanceof NftError && error.kind === "refused";
         if (!isRefused || refusals >= MAX_REFUSALS) throw error;
         if (isPartial) continue;
-        if (!this.#isSpoilt) this.#isSpoilt = true;
+        if (!this.#isDamaged) this.#isDamaged = true;
         else if (!this.#leaveOut(error, difference)) throw error;
         // There was nothing else to blame: the table that is there is kept after all.
-        else this.#isSpoilt = false;
+        else this.#isDamaged = false;
       }
     }
   }
@@ -124,7 +124,7 @@ export class PolicyTableWriter implements PolicyRuleWriter {
       ? diffChanges(plan, changes, { applied, refused })
       : diffReading(plan, {
         reading: await this.#read(counts),
-        isSpoilt: this.#isSpoilt,
+        isDamaged: this.#isDamaged,
         refused,
       });
     return await inSteps(this.#dependencies, steps);
@@ -141,7 +141,7 @@ export class PolicyTableWriter implements PolicyRuleWriter {
     } catch (error) {
       const isUnclear = error instanceof NftError && error.kind === "unclear";
       if (!isUnclear || ++this.#failedReads < FAILED_READS) throw error;
-      this.#isSpoilt = true;
+      this.#isDamaged = true;
       return EMPTY_TABLE;
     }
   }

@@ -4,19 +4,27 @@
  * @module
  */
 import type { Connection } from "../../../lib/policy/judge_connection.ts";
-import { type WalkedNftTable, walkNft } from "../../netfilter/walk/nft_walk.ts";
+import { type WalkedNftHost, type WalkedNftTable, walkNft } from "../../netfilter/walk/nft_walk.ts";
 import type { PolicyWalk } from "../policy_data_plane.ts";
 import type { WantedTable } from "./wanted_table.ts";
 
+/** Options of a walk. */
+type WalkOptions = Pick<WalkedNftHost, "onRule">;
+
 /** Walks the first packet of a connection through the hook of forwarded packets. */
-export function walkPolicies(table: WantedTable, connection: Connection): PolicyWalk {
-  return walkConnection(walkedTable(table), connection);
+export function walkPolicies(
+  table: WantedTable,
+  connection: Connection,
+  options: WalkOptions = {},
+): PolicyWalk {
+  return walkConnection(walkedTable(table), connection, options);
 }
 
 /** As {@linkcode walkPolicies}, through rules from anywhere. */
 export function walkConnection(
   table: WalkedNftTable,
   { from, to, transport, isFromOwnNode = false }: Connection,
+  options: WalkOptions = {},
 ): PolicyWalk {
   const { protocol, port } = transport ?? { protocol: "ICMP", port: 0 } as const;
   const packet = {
@@ -24,7 +32,7 @@ export function walkConnection(
     ...(!isFromOwnNode && { inInterface: "" }),
   };
   const isLocal = (address: string) => isFromOwnNode && address === from;
-  const [outcome] = walkNft(table, packet, { isLocal, affinity: new Map() });
+  const [outcome] = walkNft(table, packet, { ...options, isLocal, affinity: new Map() });
   if (outcome === undefined) throw new Error(`Cannot walk from ${from} to ${to}: no outcome`);
   return { verdict: outcome.verdict, path: outcome.path };
 }

@@ -15,8 +15,8 @@ import type {
 import type { NftContainer } from "../../netfilter/nft/nft_objects.ts";
 import type { ChainChange } from "../../netfilter/nft/nft_transaction.ts";
 import { acceptableRules, type LeftOut, type RefusedParts } from "../policy_quarantine.ts";
+import { baseChains } from "./base_chains.ts";
 import {
-  baseChains,
   fixedContainers,
   listChain,
   listEnd,

@@ -1,6 +1,7 @@
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { Network, TcpConnection } from "../../../lib/os/network.ts";
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
+import type { EndpointLoad } from "../balancing/endpoint_load.ts";
 import type { EndpointPicker, VerdictName } from "../endpoint_picker.ts";
 import { ExpiryQueue } from "../expiry_queue.ts";
 import type { ServiceAddress } from "../listeners.ts";
@@ -14,6 +15,8 @@ interface DialRequest {
   readonly client: string;
   /** The frontend at which it arrived. */
   readonly at: ServiceAddress;
+  /** Counts each attempt; that of the connection stays counted. */
+  readonly load?: EndpointLoad | undefined;
 }
 
 /** The reason why no endpoint could be reached. */
@@ -100,9 +103,11 @@ export class TcpDialer {
       if (!endpoint || this.#closed) break;
       const denial = this.#context.policies?.denialOf({ ...request, protocol: "TCP", endpoint });
       if (denial !== undefined) return denied(attempts, `${endpoint.key} (${denial})`);
+      request.load?.add(endpoint.key);
       try {
         return await this.#connect(endpoint, queue);
       } catch (error) {
+        request.load?.remove(endpoint.key);
         this.#context.counters.dialFailures++;
         const timedOut = error instanceof DOMException;
         if (timedOut) this.#context.counters.dialTimeouts++;

@@ -254,3 +254,35 @@ Deno.test("TcpForwarder closes what policies deny, counts it and tells who watch
   assertEquals(messages(), []);
   await forwarding.loops.zero();
 });
+
+Deno.test("TcpForwarder.accept() sends clients to the endpoint with the fewest connections", async () => {
+  const edge = { balance: "least-connections" } as const;
+  const { forwarding, network, accept } = setUp({ to: [A, B], edge });
+  await accept();
+  await accept();
+  network.connections[0]!.reset();
+  await settle();
+  await accept();
+  await accept();
+  assertEquals(network.dials, [A, B, A, B]);
+  network.connections[1]!.reset();
+  network.connections[3]!.reset();
+  await settle();
+  await accept();
+  await accept();
+  assertEquals(network.dials.slice(4), [B, A]);
+  forwarding.close();
+  await forwarding.loops.zero();
+});
+
+Deno.test("TcpForwarder.accept() counts no connection for an endpoint that refused", async () => {
+  const edge = { balance: "least-connections" } as const;
+  const { forwarding, network, accept } = setUp({ to: [A, B], edge });
+  network.answers.set(A, "refuse");
+  await accept();
+  network.answers.set(A, "accept");
+  await accept();
+  assertEquals(network.dials, [A, B, A]);
+  forwarding.close();
+  await forwarding.loops.zero();
+});

@@ -139,9 +139,8 @@ export interface RepairedObjects {
 }
 
 /** A run of `kube-relay diff --repair`, as it reported itself. */
-export interface RepairEntry extends EntryBase {
+export interface RepairEntry extends EntryBase, EntryLoop {
   readonly kind: "repair";
-  readonly family: IpFamily;
   /** The last user, if known. */
   readonly uid?: number;
   readonly pid: number;

@@ -1,4 +1,4 @@
-import type { DriftFigures } from "../../metrics/sync_instruments.ts";
+import type { DriftFigures } from "../../metrics/loop_instruments.ts";
 import { type LoopId, otherController } from "../../controller/loop_id.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";

@@ -71,7 +71,7 @@ Deno.test("renderChanges() counts causes and effects beyond the limit", () => {
     moreEffects: { added: 12_345 },
   });
   assert(many.includes("First sync"), many);
-  assert(many.includes("and 13 EndpointSlice, 9,999 Service"), many);
+  assert(many.includes("and 13 EndpointSlices, 9,999 Services"), many);
   assert(many.includes("-> and 12,345 ServicePorts added"), many);
 });
 

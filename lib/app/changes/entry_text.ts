@@ -66,7 +66,11 @@ function syncLines(entry: SyncEntry): readonly TonedText[] {
   return [
     ...headLines(entry),
     ...causes.slice(0, MOST_NAMED).map((cause) => line("plain", causeText(cause))),
-    ...moreLine("plain", addCounts(moreCauses, causes.slice(MOST_NAMED), ({ kind }) => kind)),
+    ...moreLine(
+      "plain",
+      addCounts(moreCauses, causes.slice(MOST_NAMED), ({ kind }) => kind),
+      kindCountText,
+    ),
     ...effects.slice(0, MOST_NAMED).flatMap(effectLines),
     ...moreLine(
       "effect",
@@ -85,13 +89,18 @@ function headLines({ first, causes, syncs, moreCauses }: SyncEntry): readonly To
   if (Object.keys(moreCauses).length > 0) return [line("plain", "Many changes at once")];
   if (causes.length > 0) return [];
   const times = syncs > 1 ? `, ${syncs} times` : "";
-  return [line("plain", `No object: repair or another try${times}`)];
+  return [line("plain", `No object: clean-up, repair or another try${times}`)];
 }
 
 function causeText({ kind, name, action, count, details }: ChangeCause): string {
   const what = name === "" ? KIND_TEXTS[kind] ?? kind : `${KIND_TEXTS[kind] ?? kind} ${name}`;
   const times = count > 1 ? ` (${count} changes)` : "";
   return `${what} ${action}${times}${listed(details)}`;
+}
+
+/** E.g. `3 Pods`. Some kinds are plurals. */
+function kindCountText(count: number, kind: string): string {
+  return kind.endsWith("s") ? `${groupedText(count)} ${kind}` : countText(count, kind);
 }
 
 const KIND_TEXTS: Readonly<Record<string, string>> = {
@@ -216,8 +225,9 @@ function configurationLine({ fields }: ConfigurationEntry): TonedText {
 function moreLine(
   tone: "plain" | "effect",
   counts: Readonly<Record<string, number>>,
+  textOf = (count: number, what: string) => `${groupedText(count)} ${what}`,
 ): readonly TonedText[] {
-  const parts = Object.entries(counts).map(([what, count]) => `${groupedText(count)} ${what}`);
+  const parts = Object.entries(counts).map(([what, count]) => textOf(count, what));
   if (parts.length === 0) return [];
   return [line(tone, `${tone === "effect" ? "-> " : ""}and ${parts.join(", ")}`)];
 }

@@ -3,6 +3,7 @@
  * program that may open the control socket can send one, so every field is checked.
  */
 import * as v from "valibot";
+import { CONTROLLER_NAMES } from "../../controller/loop_id.ts";
 import { IP_FAMILIES } from "../../net/ip_address.ts";
 import type { DataPlaneRepair } from "../../proxy/data_plane_difference.ts";
 import type { ChangeEntry, RepairedObjects, RepairEntry } from "./change_entry.ts";
@@ -20,6 +21,7 @@ const MOST_USERS = 8;
 const count = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(1_000_000_000));
 
 const SCHEMA = v.strictObject({
+  controller: v.optional(v.picklist(CONTROLLER_NAMES)),
   family: v.picklist(IP_FAMILIES),
   uid: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(2 ** 32 - 1))),
   pid: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(2 ** 31 - 1)),
@@ -41,7 +43,7 @@ const SCHEMA = v.strictObject({
 
 type RepairEntryParts = Omit<RepairEntry, "sequence">;
 
-/** One repair of one family. */
+/** One repair of one family of a controller. */
 export type RepairNote = Omit<RepairEntry, "kind" | "at" | "sequence" | "times">;
 
 /** Returns the message if it is valid, otherwise the path of the first wrong field. */
@@ -52,11 +54,12 @@ export function parseRepairNote(
   if (!success) {
     return { problem: v.getDotPath(issues[0]) ?? "message: expected an object" };
   }
-  const { uid, error, tookMs, ...rest } = output;
+  const { controller, uid, error, tookMs, ...rest } = output;
   return {
     note: {
       ...rest,
       tookMs: Math.round(tookMs * 10) / 10,
+      ...(controller && { controller }),
       ...(uid !== undefined && { uid }),
       ...(error !== undefined && { error }),
     },
@@ -87,12 +90,13 @@ export function shortReason(text: string): string {
  */
 export function entryToContinue(
   newest: readonly ChangeEntry[],
-  { family, uid, at }: RepairEntryParts,
+  { controller, family, uid, at }: RepairEntryParts,
 ): RepairEntry | undefined {
   const end = newest.findIndex(({ kind }) => kind !== "repair");
   const repairs = newest.slice(0, end < 0 ? newest.length : end).flatMap((entry) => {
     const isRecent = Date.parse(at) - Date.parse(entry.at) < GAP_MS;
-    return entry.kind === "repair" && entry.family === family && isRecent ? [entry] : [];
+    if (entry.kind !== "repair" || !isRecent) return [];
+    return entry.family === family && entry.controller === controller ? [entry] : [];
   });
   return repairs.find((entry) => entry.uid === uid) ??
     (repairs.length >= MOST_USERS ? repairs[0] : undefined);

@@ -2,8 +2,8 @@ import type { IpFamily } from "../../net/ip_address.ts";
 import { systemClock } from "../../os/clock.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
 import type { RepairNote } from "../changes/repair_note.ts";
-import { answeredDifference } from "../diff/difference_answer.ts";
-import type { NodeDifference } from "../diff/node_difference.ts";
+import { answeredControllerDifference, answeredDifference } from "../diff/difference_answer.ts";
+import type { FamilyDifference, NodeDifference } from "../diff/node_difference.ts";
 import { printableText } from "../../log/printable_text.ts";
 import type { StatusReport } from "../status/status_report.ts";
 
@@ -22,6 +22,7 @@ const LISTS: Readonly<Record<string, readonly string[]>> = {
   "/changes": ["entries", "syncs"],
   "/explain": ["packets", "assumptions"],
   "/difference": ["families"],
+  "/policy/difference": ["families"],
 };
 
 /** A running kube-relay could not be asked, or its socket could not be opened. */
@@ -70,6 +71,21 @@ export async function requestDifference(
     timeoutMs: DIFFERENCE_TIMEOUT_MS,
   });
   return answeredDifference(answer) ?? throwForeign(path, "/difference");
+}
+
+/** Asks for the differences of rules of NetworkPolicies; empty if the process enforces none. */
+export async function requestPolicyDifference(
+  path: string,
+  { family }: { readonly family?: IpFamily | undefined },
+): Promise<readonly FamilyDifference[]> {
+  const { controllers = [] } = await requestStatus(path, { brief: true });
+  if (!controllers.some(({ controller }) => controller === "network-policy")) return [];
+  const route = "/policy/difference";
+  const answer = await askControl(path, {
+    route: `${route}?${new URLSearchParams({ ...(family && { family }) })}`,
+    timeoutMs: DIFFERENCE_TIMEOUT_MS,
+  });
+  return answeredControllerDifference(answer) ?? throwForeign(path, route);
 }
 
 /** Reports a repair, for the change log. */

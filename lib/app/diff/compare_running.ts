@@ -15,18 +15,13 @@ import {
   type NodeDifference,
 } from "./node_difference.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
+import { compareSettled } from "./settled_comparison.ts";
 
 /** The parts of a run that the comparison reads. */
 type ComparedParts = Pick<
   ServiceQuestionParts,
   "services" | "configuration" | "startUp" | "informers"
 >;
-
-/** Most comparisons while syncs change the machine. */
-const MAX_LOOKS = 3;
-/** Interval and number of checks whether a sync has ended. */
-const SYNC_POLL_MS = 20;
-const MOST_SYNC_POLLS = 250;
 
 /**
  * Answers `/difference?family=IPv4&service=NAMESPACE/NAME` with the live plan, one request at a time: each
@@ -57,39 +52,25 @@ export class RunningComparison {
     const proxies = this.#proxiesOf(query.get("family"));
     const keys = this.#chosen(query.get("service"), proxies);
     const families: FamilyDifference[] = [];
-    for (const proxy of proxies) families.push(await this.#compareSettled(proxy, keys));
+    for (const proxy of proxies) families.push(await this.#compareProxy(proxy, keys));
     return { mode: configuration.mode, nodeName: startUp.node.name, families };
   }
 
-  /** Waits for a running sync, and compares again if a sync ran meanwhile. */
-  async #compareSettled(
-    proxy: FamilyProxy,
+  #compareProxy(
+    { backend, pipeline, loop }: FamilyProxy,
     keys: CompareOptions["keys"],
   ): Promise<FamilyDifference> {
-    const { backend, pipeline, loop } = proxy;
-    for (let looks = 1;; looks++) {
-      await this.#syncEnded(proxy);
-      const { lastSync } = loop;
+    return compareSettled({ clock: this.#clock }, loop, async () => {
       // Only this process knows its open sockets.
       const serving = MODE_TRAITS[backend.mode].forwardsItself &&
         (await backend.inspect()).services;
-      const difference = await compareFamily({
+      return await compareFamily({
         backend,
         plan: pipeline.plan,
         quarantined: loop.quarantined,
         ...(serving && { serving }),
       }, { ...(keys && { keys }) });
-      const isSettled = !isSyncing(proxy) && loop.lastSync === lastSync;
-      if (isSettled || difference.differences.length === 0 || looks === MAX_LOOKS) {
-        return difference;
-      }
-    }
-  }
-
-  async #syncEnded(proxy: FamilyProxy): Promise<void> {
-    for (let polls = 0; isSyncing(proxy) && polls < MOST_SYNC_POLLS; polls++) {
-      await this.#clock.sleep(SYNC_POLL_MS);
-    }
+    });
   }
 
   #proxiesOf(wanted: string | null): readonly FamilyProxy[] {
@@ -120,8 +101,4 @@ export class RunningComparison {
     // The compared plan may be a later one.
     return (plan) => servicePortsOf(plan, service);
   }
-}
-
-function isSyncing({ loop }: FamilyProxy): boolean {
-  return loop.activity.runningSince !== undefined;
 }

@@ -1,6 +1,7 @@
 /** The report of `diff` as text for a terminal, by Service, and as JSON. Pure. */
 import { printableText } from "../../log/printable_text.ts";
-import type { Quarantined } from "../../proxy/data_plane.ts";
+import type { Quarantined } from "../../controller/data_plane.ts";
+import { loopText } from "../../controller/loop_id.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import { serviceKey, servicePortText } from "../../proxy/service_port_name.ts";
 import { hangingText, type TextLook, type TextStyle, textStyle } from "../cli/terminal_text.ts";
@@ -31,6 +32,13 @@ const MOST_SHOWN = 12;
 const MOST_LINES = 6;
 const INDENT = 11;
 const SHARED = "For all Services";
+const SHARED_POLICIES = "For all NetworkPolicies";
+
+/** Names of ServicePorts; the key of another item is its name. */
+type NamedItems = ReadonlyMap<
+  string,
+  ServicePortNames extends ReadonlyMap<unknown, infer Named> ? Named : never
+>;
 
 /** All differences, and their number in the last line. */
 export function renderDifference(
@@ -56,21 +64,24 @@ export function renderDifference(
 }
 
 function familyLines(
-  { family, services, differences, quarantined, repair }: FamilyDifference,
+  { controller = "service", family, services, differences, quarantined, repair }: FamilyDifference,
   view: View,
 ): readonly string[] {
   const { colors } = view;
   const shown = repair?.found ?? differences;
-  const label = `${family}     `;
+  const name = loopText({ controller, family });
+  const label = `${colors.bold(name)}${controller === "service" ? "     " : "  "}`;
   const left = quarantineLines(quarantined, services, view);
-  if (shown.length === 0) return [`${colors.bold(family)}     as planned`, ...left];
+  if (shown.length === 0) return [`${label}as planned`, ...left];
   const text = repair === undefined
     ? countText(shown.length, "difference")
     : `${countText(shown.length, "difference")}, of which ${
       shown.length - differences.length
     } repaired`;
-  const lines = [`${colors.bold(family)}${label.slice(family.length)}${text}`];
-  const groups = [...Map.groupBy(shown, ({ key }) => titleOf(services, key))].sort((
+  const lines = [`${label}${text}`];
+  const shared = controller === "service" ? SHARED : SHARED_POLICIES;
+  const titled = Map.groupBy(shown, ({ key }) => key ? titleOf(services, key) : shared);
+  const groups = [...titled].sort((
     [one],
     [other],
   ) => Number(one === SHARED) - Number(other === SHARED) || (one < other ? -1 : 1));
@@ -111,10 +122,10 @@ function routingLines(
   ];
 }
 
-/** ServicePorts that were left out, with the reason. */
+/** Items that were left out, with the reason. */
 function quarantineLines(
-  quarantined: readonly Quarantined[],
-  services: ServicePortNames,
+  quarantined: readonly Quarantined<string>[],
+  services: NamedItems,
   view: View,
 ): readonly string[] {
   if (quarantined.length === 0) return [];
@@ -135,8 +146,7 @@ function quarantineLines(
   ];
 }
 
-function titleOf(services: ServicePortNames, key: DataPlaneDifference["key"]): string {
-  if (key === undefined) return SHARED;
+function titleOf(services: NamedItems, key: string): string {
   const service = services.get(key);
   return service ? `${servicePortText(service.name)} ${service.protocol}` : key;
 }
@@ -208,10 +218,15 @@ export function differenceJson(difference: NodeDifference): unknown {
     node: nodeName,
     mode,
     differences: countDifferences(difference),
-    families: families.map(({ family, services, differences, quarantined, repair }) => ({
+    families: families.map((
+      { controller, family, services, differences, quarantined, repair },
+    ) => ({
+      ...(controller && { controller }),
       family,
       differences: differences.map((each) => withService(services, each)),
-      quarantined: quarantined.map((each) => withService(services, each)),
+      quarantined: quarantined.map((each) =>
+        controller ? withPolicy(each) : withService(services, each)
+      ),
       ...(repair && {
         repair: {
           found: repair.found.map((each) => withService(services, each)),
@@ -223,9 +238,13 @@ export function differenceJson(difference: NodeDifference): unknown {
   };
 }
 
+function withPolicy({ key: policy, ...rest }: Quarantined<string>) {
+  return { policy, ...rest };
+}
+
 function withService(
-  services: ServicePortNames,
-  { key, ...rest }: DataPlaneDifference | Quarantined,
+  services: NamedItems,
+  { key, ...rest }: DataPlaneDifference | Quarantined<string>,
 ) {
   if (key === undefined) return rest;
   const service = services.get(key);

@@ -2,7 +2,7 @@
 import * as v from "valibot";
 import { PROTOCOLS } from "../../net/port.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import { mode, QUARANTINED } from "../dump/dump_status.ts";
+import { controller, mode, QUARANTINED } from "../dump/dump_status.ts";
 import {
   fields,
   foreignText,
@@ -13,7 +13,9 @@ import {
   ownText,
   portName,
 } from "../dump/dump_value.ts";
-import type { FamilyDifference, NodeDifference } from "./node_difference.ts";
+import type { FamilyDifference, NodeDifference, ServicePortNames } from "./node_difference.ts";
+
+type NamedService = ServicePortNames extends ReadonlyMap<unknown, infer Named> ? Named : never;
 
 const servicePort = v.pipe(ownText, v.transform((text) => text as ServicePortKey));
 const protocol = v.picklist(PROTOCOLS, `has to be ${PROTOCOLS.join(", ")}`);
@@ -37,46 +39,76 @@ const SERVICE = v.strictTuple([
 ]);
 
 const FAMILY = fields({
+  controller: optional(controller),
   family: ipFamily,
   differences: list(DIFFERENCE),
   quarantined: QUARANTINED,
   services: list(SERVICE),
 });
 
+const FAMILIES = v.pipe(
+  list(FAMILY),
+  v.check((all) => {
+    const loops = all.map(({ controller, family }) => `${controller} ${family}`);
+    return new Set(loops).size === loops.length;
+  }),
+);
+
 /** Drops any other field, such as `repair`. */
-const ANSWER = fields({
-  mode,
-  nodeName: objectName,
-  families: v.pipe(
-    list(FAMILY),
-    v.check((all) => new Set(all.map(({ family }) => family)).size === all.length),
-  ),
-});
+const ANSWER = fields({ mode, nodeName: objectName, families: FAMILIES });
+
+/** The answer of another controller, for all its families. */
+const CONTROLLER_ANSWER = fields({ families: FAMILIES });
 
 /** The JSON of the answer. */
 export type DifferenceAnswer = v.InferInput<typeof ANSWER>;
 
+/** The JSON of the answer of another controller. */
+export type ControllerDifferenceAnswer = v.InferInput<typeof CONTROLLER_ANSWER>;
+
 /** Encodes a difference without its repair. */
 export function differenceAnswer({ mode, nodeName, families }: NodeDifference): DifferenceAnswer {
-  return { mode, nodeName, families: families.map(familyAnswer) };
+  return { mode, nodeName, ...controllerDifferenceAnswer(families) };
+}
+
+/** Encodes the differences of one controller. */
+export function controllerDifferenceAnswer(
+  families: readonly FamilyDifference[],
+): ControllerDifferenceAnswer {
+  return { families: families.map(familyAnswer) };
 }
 
 /** Decodes an answer; returns undefined if it is malformed. */
 export function answeredDifference(answer: unknown): NodeDifference | undefined {
   const { success, output } = v.safeParse(ANSWER, answer);
   if (!success) return undefined;
-  const families = output.families.map(({ services, ...rest }) => ({
-    ...rest,
-    services: new Map(services),
-  }));
-  return { ...output, families };
+  return { ...output, families: familiesOf(output) };
 }
 
-function familyAnswer({ family, services, differences, quarantined }: FamilyDifference) {
+/** Decodes the answer of another controller; returns undefined if it is malformed. */
+export function answeredControllerDifference(
+  answer: unknown,
+): readonly FamilyDifference[] | undefined {
+  const { success, output } = v.safeParse(CONTROLLER_ANSWER, answer);
+  return success ? familiesOf(output) : undefined;
+}
+
+function familiesOf(
+  { families }: v.InferOutput<typeof CONTROLLER_ANSWER>,
+): readonly FamilyDifference[] {
+  return families.map(({ services, ...rest }) => ({ ...rest, services: new Map(services) }));
+}
+
+function familyAnswer(difference: FamilyDifference) {
+  const { controller, family, differences, quarantined } = difference;
+  const services: ReadonlyMap<string, NamedService> = difference.services;
   const keys = new Set([...differences, ...quarantined].flatMap(({ key }) => key ?? []));
   const named = [...keys].flatMap((key): [string, v.InferInput<typeof SERVICE>[1]][] => {
     const service = services.get(key);
     return service ? [[key, { name: service.name, protocol: service.protocol }]] : [];
   });
-  return { family, differences: [...differences], quarantined: [...quarantined], services: named };
+  return {
+    ...(controller && { controller }),
+    ...{ family, differences: [...differences], quarantined: [...quarantined], services: named },
+  };
 }

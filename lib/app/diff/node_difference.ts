@@ -1,4 +1,5 @@
-import type { IpFamily } from "../../net/ip_address.ts";
+import type * as controller from "../../controller/data_plane.ts";
+import type { EntryLoop } from "../changes/change_entry.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { ComparisonScope } from "../../proxy/service_mode.ts";
@@ -15,16 +16,15 @@ export type ServicePortNames = ReadonlyMap<
   Pick<ServicePlan, "name" | "protocol">
 >;
 
-/** The differences of one family. */
-export interface FamilyDifference {
-  readonly family: IpFamily;
+/** The differences of one family, of Services or of another controller. */
+export interface FamilyDifference extends EntryLoop {
   /** At least those that the differences mention. */
   readonly services: ServicePortNames;
   readonly differences: readonly DataPlaneDifference[];
   /** The result of `--repair`. */
   readonly repair?: DataPlaneRepair;
   /** Left out by the running process until the next try; these are no differences. */
-  readonly quarantined: readonly Quarantined[];
+  readonly quarantined: readonly controller.Quarantined<string>[];
 }
 
 /** The differences between a machine and the plans of a node. */
@@ -40,12 +40,12 @@ export interface CompareOptions {
   /** Chooses the compared ServicePorts. @default {all} */
   readonly keys?: (plan: ProxyPlan) => ReadonlySet<ServicePortKey>;
   /** Repairs a family. @default {nothing is repaired} */
-  readonly repair?: RepairRunner;
+  readonly repair?: RepairRunner | undefined;
 }
 
-/** Runs the repair of one family, and returns its result. */
+/** Runs the repair of one family of a controller, and returns its result. */
 export type RepairRunner = (
-  family: IpFamily,
+  loop: EntryLoop,
   attempt: () => Promise<DataPlaneRepair>,
 ) => Promise<DataPlaneRepair>;
 
@@ -79,7 +79,7 @@ export async function compareFamily(
   const scope = { keys: chosen, quarantined: all, serving };
   const common = { family, services, quarantined };
   if (repair) {
-    const report = await repair(family, () => backend.repair(plan, scope));
+    const report = await repair({ family }, () => backend.repair(plan, scope));
     return { ...common, differences: report.left, repair: report };
   }
   return { ...common, differences: await backend.compare(plan, scope) };

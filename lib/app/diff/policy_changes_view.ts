@@ -20,13 +20,11 @@ export function policyChangeLines(
   view: TextStyle,
 ): readonly string[] {
   const { colors } = view;
+  const title = colors.bold(`NetworkPolicies, ${family}`);
+  if (changes.length + groupPairsLeftOut === 0) return ["", title, "  nothing would change"];
   const pairs = (count: number) =>
     `${groupedText(count)} ${count === 1 ? "pair" : "pairs"} of pods`;
-  const lines = [
-    "",
-    colors.bold(`NetworkPolicies, ${family}`),
-    `  cut: ${pairs(cutPairs)}; opened: ${pairs(openedPairs)}`,
-  ];
+  const lines = ["", title, `  cut: ${pairs(cutPairs)}; opened: ${pairs(openedPairs)}`];
   const isCut = ({ after }: ConnectionChange) => after !== "all" && after.length === 0;
   const sorted = changes.toSorted((left, right) => Number(isCut(right)) - Number(isCut(left)));
   for (const change of sorted.slice(0, MOST_CHANGES)) {

@@ -46,7 +46,9 @@ function withEarlierRepairs(
   earlier: NodeDifference | undefined,
 ): NodeDifference {
   const families = difference.families.map((family) => {
-    const before = earlier?.families.find((other) => other.family === family.family)?.repair;
+    const before = earlier?.families.find((other) =>
+      other.family === family.family && other.controller === family.controller
+    )?.repair;
     if (before === undefined || family.repair === undefined) return family;
     const { left, operations } = family.repair;
     const known = new Set(left.map(({ object, name }) => `${object} ${name}`));
@@ -61,12 +63,13 @@ function withEarlierRepairs(
 
 /** A value that changes with and before each sync. */
 async function syncState({ controlSocket }: SettledNodeOptions["relay"]): Promise<unknown> {
-  const { families, phase } = await requestStatus(controlSocket, { brief: true });
+  const { families, controllers = [], phase } = await requestStatus(controlSocket, { brief: true });
+  const loops = [...families, ...controllers.flatMap((controller) => controller.families)];
   if (phase !== "serving" && !families.every(({ lastSync }) => lastSync !== undefined)) {
     throw new Error(
       `Cannot compare this machine with the plan: kube-relay is '${phase}' and has not synced yet; ` +
         "ask again when 'kube-relay status' says serving",
     );
   }
-  return families.map(({ lastSync, pending }) => ({ at: lastSync?.at, pending }));
+  return loops.map(({ lastSync, pending }) => ({ at: lastSync?.at, pending }));
 }

@@ -189,8 +189,9 @@ function linesOf(text: string): readonly string[] {
   const lines: string[] = [];
   let set: string | undefined;
   for (const line of text.split("\n").map((each) => each.trim())) {
-    const opened = ELEMENTS.exec(line)?.[1];
-    if (opened !== undefined) set = opened;
+    const [, opened, only] = ELEMENTS.exec(line) ?? [];
+    if (only !== undefined) lines.push(`element ${opened} ${only}`);
+    else if (opened !== undefined) set = opened;
     else if (line === "}") set = undefined;
     // The last element has no comma.
     else if (set !== undefined) lines.push(`element ${set} ${line.replace(/,$/, "")}`);
@@ -200,8 +201,8 @@ function linesOf(text: string): readonly string[] {
   return lines;
 }
 
-/** The line before the elements of a set or map of nftables. */
-const ELEMENTS = /^add element (.*) \{$/;
+/** The line before the elements of a set or map of nftables, or the line of its only element. */
+const ELEMENTS = /^add element (\S+ \S+ \S+) \{(?: (.*) \})?$/;
 
 function ruleChanges(
   before: readonly string[],

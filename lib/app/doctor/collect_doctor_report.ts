@@ -46,7 +46,7 @@ export async function collectDoctorReport(
   const { mode: runs } = running.fact;
   const { mode: chosen } = modes.choice;
   const policy = await examinePolicy(dependencies, {
-    ...{ configuration, signal },
+    ...{ configuration, modes: modes.modes, signal },
     ...(chosen && { mode: chosen }),
   });
   const { capabilities } = machine;

@@ -17,6 +17,7 @@ import {
 import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { withFolder } from "../../../tests/support/with_folder.ts";
 import { systemClock } from "../../os/clock.ts";
+import type { BackendMode } from "../../proxy/backend.ts";
 import type { FindingOptions } from "../../proxy/host_checks.ts";
 import { runCommandLine } from "../cli/command_line.ts";
 import { startControlServer } from "../control/control_server.ts";
@@ -39,6 +40,8 @@ interface Machine extends FakeHost {
   readonly clock?: Dependencies["clock"];
   /** The output of `sysctl` for the settings of bridges. @default {there are none} */
   readonly bridges?: string;
+  /** Receives the modes that were probed. */
+  readonly asked?: BackendMode[];
   /** @default {BACKENDS} */
   readonly backends?: BackendTable;
 }
@@ -65,7 +68,7 @@ async function doctor(
       .on("sysctl net.bridge", { stdout }),
     random: () => 0.5,
     backends,
-    hostChecks: fakeHostChecks(machine),
+    hostChecks: fakeHostChecks(machine, machine.asked),
     policyBackends: { nftables: (_, { family }) => new FakePolicyBackend(family) },
     process: {
       pid: 1,
@@ -229,7 +232,12 @@ Deno.test("doctor reports the obstacles to --network-policy", () =>
       ["bridge-netfilter", "info"],
     ]);
     const lacking = { ...machine, bridges: set, probes: { nftables: [missingFeature("nft")] } };
-    const named = await doctor(folder, [...argv, ...flags.slice(0, 1)], lacking);
+    const probed: BackendMode[] = [];
+    const named = await doctor(folder, [...argv, ...flags.slice(0, 1)], {
+      ...lacking,
+      asked: probed,
+    });
+    assertEquals(probed.toSorted(), [...new Set(probed)].sort(), "no mode is probed twice");
     assertEquals(named.report.findings.map(({ id, evidence }) => [id, ...evidence]), [
       ["policy-tool", "nftables: nft: no nft (get nft)"],
     ]);

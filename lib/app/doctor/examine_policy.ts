@@ -7,17 +7,20 @@ import { BRIDGE_SETTINGS } from "../run/bridge_settings.ts";
 import { POLICY_ACCESS, policyKubeconfigOf } from "../policy/policy_access.ts";
 import { examineAccess } from "./examine_access.ts";
 import { findPolicyTool } from "../policy/choose_policy_tool.ts";
+import type { DoctorMode } from "./doctor_report.ts";
 
 interface PolicyExamination {
   readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
   readonly signal: AbortSignal;
   /** The mode of Services that a start would choose. */
   readonly mode?: BackendMode;
+  /** The results of the probes of all modes: no probe runs twice. */
+  readonly modes: readonly Pick<DoctorMode, "features" | "mode">[];
 }
 
 type PolicyDependencies = Pick<
   Dependencies,
-  "clock" | "process" | "commands" | "hostChecks" | "policyBackends"
+  "clock" | "process" | "commands" | "policyBackends"
 >;
 
 /**
@@ -38,11 +41,13 @@ export async function examinePolicy(
 }
 
 async function examineTool(
-  dependencies: PolicyDependencies,
-  { configuration: { proxy: { networkPolicy } }, mode, signal }: PolicyExamination,
+  { policyBackends }: PolicyDependencies,
+  { configuration: { proxy: { networkPolicy } }, mode, modes }: PolicyExamination,
 ): Promise<readonly HostFinding[]> {
-  const choice = { request: networkPolicy.mode, signal };
-  const { tool, refusal } = await findPolicyTool(dependencies, choice);
+  const probeMode = (wanted: BackendMode) =>
+    Promise.resolve(modes.find(({ mode }) => mode === wanted)?.features ?? []);
+  const dependencies = { hostChecks: { probeMode }, ...(policyBackends && { policyBackends }) };
+  const { tool, refusal } = await findPolicyTool(dependencies, { request: networkPolicy.mode });
   if (refusal === undefined) return [];
   return [{
     id: "policy-tool",

@@ -88,7 +88,7 @@ const drift = fields({
 const repair = fields({
   kind: v.literal("repair"),
   ...base,
-  family: ipFamily,
+  ...loop,
   uid: optional(number),
   pid: number,
   objects: list(fields({ object: ownText, found: number, repaired: number })),

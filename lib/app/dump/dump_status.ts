@@ -92,6 +92,7 @@ const service = fields({
     opened: optional(number),
     open: optional(number),
   })),
+  settings: optional(list(ownText)),
   quarantined: optional(foreignText),
   retryAt: optional(time),
 });

@@ -93,7 +93,8 @@ function configurationOf(
   const networkPolicy = {
     ...defaults.networkPolicy,
     ...(policies && { ...policies.settings, mode: policies.tool ?? policies.settings.mode }),
-    enabled: policies !== undefined,
+    // Without a tool, kube-relay writes no rules.
+    enabled: policies?.tool !== undefined,
   };
   const dumped = controllers?.routing;
   const routing = dumped ? routingOfDump(dumped, defaults.routing) : defaults.routing;

@@ -10,7 +10,9 @@ import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { POLICY_TOOLS, type PolicyTool } from "./policy_backend.ts";
 
-type ToolDependencies = Pick<Dependencies, "hostChecks" | "policyBackends">;
+interface ToolDependencies extends Pick<Dependencies, "policyBackends"> {
+  readonly hostChecks: Pick<Dependencies["hostChecks"], "probeMode">;
+}
 
 /** The inputs of the choice besides the host. */
 interface ToolChoice {

@@ -2,7 +2,7 @@ import { syncPeriodsOf } from "../../config/configuration.ts";
 import type { LoopId } from "../../controller/loop_id.ts";
 import { retryBackoff } from "../../controller/sync_runner.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
-import type { DriftFigures } from "../../metrics/sync_instruments.ts";
+import type { DriftFigures } from "../../metrics/loop_instruments.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import { createConntrack } from "../../os/conntrack.ts";
 import type { PolicyPlan } from "../../policy/policy_plan.ts";
@@ -92,9 +92,10 @@ function createBackend(
   const create = tool && edges.policyBackends?.[tool];
   if (create === undefined) return new NoRulesBackend(family);
   const { changes, configuration: { proxy, mode }, metrics } = edges;
+  const loop: LoopId = { controller: "network-policy", family };
   const onDrift = (figures: DriftFigures) => {
-    metrics.driftFound(family, figures);
-    changes.driftFound({ controller: "network-policy", family }, figures);
+    metrics.loops.driftFound(loop, figures);
+    changes.driftFound(loop, figures);
   };
   const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, mode);
   return create({ ...edges, onDrift }, { family, syncPeriodMs });

@@ -5,9 +5,10 @@
  */
 import type { CleanupReport, DataPlane, SyncReport } from "../../controller/data_plane.ts";
 import type { Logger } from "../../log/logger.ts";
-import type { DriftFigures } from "../../metrics/sync_instruments.ts";
+import type { DriftFigures } from "../../metrics/loop_instruments.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
+import type { DataPlaneDifference, DataPlaneRepair } from "../../proxy/data_plane_difference.ts";
 import type { CommandRunner } from "../../os/command_runner.ts";
 import {
   type DeniedPackets,
@@ -30,6 +31,10 @@ export interface PolicyBackend extends DataPlane<PolicyPlan, PolicyPlanChanges, 
   readonly family: IpFamily;
   /** Returns the plan in the tool's own language, in pieces. Pure. */
   render(plan: PolicyPlan): Iterable<string>;
+  /** Returns the differences between the machine and a plan. Changes nothing and needs no `start()`. */
+  compare(plan: PolicyPlan): Promise<readonly DataPlaneDifference[]>;
+  /** Writes what {@linkcode compare} finds to differ, and compares again. Needs no `start()`. */
+  repair(plan: PolicyPlan): Promise<DataPlaneRepair>;
   /** Returns figures of the last synced plan. */
   inspect(): PolicyInspection;
   /** Reads the packets that were denied in each direction. */
@@ -82,6 +87,14 @@ export class NoRulesBackend implements PolicyBackend {
 
   inspect(): PolicyInspection {
     return inspectPolicyPlan(this.#plan, "no rules; relayed connections are judged");
+  }
+
+  compare(): Promise<readonly DataPlaneDifference[]> {
+    return Promise.resolve([]);
+  }
+
+  repair(): Promise<DataPlaneRepair> {
+    return Promise.resolve({ found: [], left: [], operations: {} });
   }
 
   deniedPackets(): Promise<DeniedPackets> {

@@ -25,6 +25,7 @@ import type { InterfaceAddress } from "../../os/network.ts";
 import type { DeniedPackets } from "../../policy/inspect_policy_plan.ts";
 import type { PodKey, PolicyKey } from "../../policy/policy_plan.ts";
 import type { ControllerParts } from "../controllers.ts";
+import { answerPolicyDifference } from "../diff/compare_policy_rules.ts";
 import { policyRoutes } from "../explain/policy_questions.ts";
 import { takeOverPolicies } from "../handover/policy_takeover.ts";
 import { ControllerSource } from "../run/controller_source.ts";
@@ -64,7 +65,10 @@ export class NetworkPolicyController implements Controller {
     const { configuration, nodeName } = parts;
     this.#parts = parts;
     this.#inputs = new PolicyInputs(parts);
-    this.routes = policyRoutes(this.#inputs);
+    this.routes = {
+      ...policyRoutes(this.#inputs),
+      "/policy/difference": (query) => answerPolicyDifference(parts, this.#families, query),
+    };
     const isShared = configuration.relay.manifests.length > 0;
     const informers = isShared ? parts.informers : new InformerSet();
     this.kinds = [

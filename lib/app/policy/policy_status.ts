@@ -31,9 +31,12 @@ export interface ShownPolicies {
 /** The facts, each in one line. */
 export function policyFacts(shown: ShownPolicies): ControllerStatus["facts"] {
   const { state, families, networkPolicy } = shown;
-  const faulty = [...state.policies.values()].filter(({ problems }) => problems.length > 0);
+  const faulty = [...state.policies.values()].filter(({ knownProblems }) =>
+    knownProblems.length > 0
+  );
   const rules = families.map(({ family, backend }) => {
     const { isolated: { ingress, egress }, lists, sets, members } = backend.inspect();
+    if (lists === 0) return { name: "Rules", text: `${family}: no pod of this node is isolated` };
     const text = `${family}: ${countText(ingress, "pod")} isolated for ingress, ${egress} for ` +
       `egress; ${countText(lists, "rule list")}, ${countText(sets, "set")} with ` +
       countText(members, "member");

@@ -12,6 +12,7 @@ import type {
   PolicyPlanChanges,
   RuleListId,
 } from "../../policy/policy_plan.ts";
+import { deepEqual } from "../../proxy/deep_equal.ts";
 import type { ChangeRecorder } from "../changes/change_recorder.ts";
 import { changeOf, itemChanges, limited } from "../changes/change_text.ts";
 import type { CauseWords, EffectWords } from "../changes/pending_changes.ts";
@@ -68,14 +69,27 @@ function wordsOf(change: PolicyChange): readonly string[] {
       ];
     case "Namespace":
       return labelWords(change.previous, change.current);
-    case "NetworkPolicy": {
-      const countOf = (policy: NetworkPolicy | undefined) =>
-        policy && (policy.spec.ingress?.length ?? 0) + (policy.spec.egress?.length ?? 0);
-      return changeOf("rules", [countOf(change.previous), countOf(change.current)]);
-    }
+    case "NetworkPolicy":
+      return policyChangeWords(change);
     default:
       return [];
   }
+}
+
+/** E.g. `rules 1 -> 2` and `egress changed`. */
+function policyChangeWords(
+  { previous, current }: Change<"NetworkPolicy", NetworkPolicy>,
+): readonly string[] {
+  const countOf = (policy: NetworkPolicy | undefined) =>
+    policy && (policy.spec.ingress?.length ?? 0) + (policy.spec.egress?.length ?? 0);
+  const fields = ["podSelector", "policyTypes", "ingress", "egress"] as const;
+  const changed = previous && current
+    ? fields.filter((field) => !deepEqual(previous.spec[field], current.spec[field]))
+    : [];
+  return [
+    ...changeOf("rules", [countOf(previous), countOf(current)]),
+    ...changed.map((field) => `${field} changed`),
+  ];
 }
 
 function labelWords(
@@ -118,7 +132,10 @@ export function* effectsOf(
   const name = peers.size + members.size === 1
     ? "1 set of peers"
     : `${peers.size + members.size} sets of peers`;
+  const newSets = [...peers].filter((id) => plan.peers.has(id)).length;
   const words = [
+    ...(newSets > 0 ? [`${newSets} new`] : []),
+    ...(newSets < peers.size ? [`${peers.size - newSets} gone`] : []),
     ...(added > 0 ? [`${added} ${added === 1 ? "member" : "members"} new`] : []),
     ...(removed > 0 ? [`${removed} ${removed === 1 ? "member" : "members"} gone`] : []),
   ];

@@ -1,7 +1,8 @@
 import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { Cidr } from "../../net/cidr.ts";
-import type { IpFamily } from "../../net/ip_address.ts";
+import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
+import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
 import {
   type ServiceKey,
@@ -35,6 +36,8 @@ export class AnnouncedServices implements SyncObserver {
   readonly #services = new Map<ServiceKey, KnownService>();
   readonly #ranges = new Map<IpFamily, readonly Cidr[]>();
   readonly #complete = new Set<IpFamily>();
+  /** By port, of each family. */
+  readonly #quarantined = new Map<IpFamily, ReadonlyMap<string, readonly Quarantined[]>>();
   readonly #listeners: ServiceListener[] = [];
   readonly #onRanges: (() => void)[] = [];
 
@@ -64,7 +67,7 @@ export class AnnouncedServices implements SyncObserver {
     const known = this.#services.get(key);
     if (!known) return undefined;
     return known.announced ??= announcedServiceOf(
-      [...known.ports.values()],
+      [...known.ports].map(([id, plan]) => this.#served(id, plan)),
       this.#informers.of(ROUTED_SERVICE).get(key)?.metadata.annotations,
     );
   }
@@ -105,9 +108,48 @@ export class AnnouncedServices implements SyncObserver {
     }
   }
 
+  /** Addresses in quarantine are not served. */
+  quarantined(family: IpFamily, items: readonly Quarantined[]): void {
+    const before = this.#quarantined.get(family) ?? NOTHING;
+    if (before.size === 0 && items.length === 0) return;
+    const after = new Map<string, readonly Quarantined[]>();
+    for (const [key, entries] of Map.groupBy(items, ({ key }) => key)) {
+      after.set(`${family} ${key}`, entries);
+    }
+    this.#quarantined.set(family, after);
+    const changed = new Set(
+      [...before.keys(), ...after.keys()].filter((id) =>
+        textOf(before.get(id)) !== textOf(after.get(id))
+      ),
+    );
+    for (const id of changed) {
+      this.touch(serviceKeyOfPort(id.slice(family.length + 1) as ServicePortKey));
+    }
+  }
+
+  #served(id: string, plan: ServicePlan): ServicePlan {
+    const entries = [...this.#quarantined.values()].flatMap((items) => items.get(id) ?? []);
+    if (entries.length === 0) return plan;
+    const isServed = (vip: IpAddress) =>
+      !entries.some(({ address }) =>
+        address === undefined || address.startsWith(`${vip}:`) || address.startsWith(`[${vip}]:`)
+      );
+    return {
+      ...plan,
+      externalIps: plan.externalIps.filter(isServed),
+      loadBalancerVips: plan.loadBalancerVips.filter(isServed),
+    };
+  }
+
   #notify(keys: ReadonlySet<ServiceKey>, withLoadBalancer: ReadonlySet<ServiceKey>): void {
     for (const listener of this.#listeners) listener(keys, withLoadBalancer);
   }
+}
+
+const NOTHING: ReadonlyMap<string, readonly Quarantined[]> = new Map();
+
+function textOf(items: readonly Quarantined[] = []): string {
+  return items.map(({ address = "all" }) => address).sort().join();
 }
 
 function hasLoadBalancer({ ports }: KnownService): boolean {

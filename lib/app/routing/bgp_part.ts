@@ -15,7 +15,12 @@ import { ChangeRecorder } from "../changes/change_recorder.ts";
 import type { ControllerParts } from "../controllers.ts";
 import type { AnnouncedServices } from "./announced_services.ts";
 import type { BgpBackend, RoutingBackends } from "./routing_backends.ts";
-import { ROUTING_WORDS, type RoutingRecorder } from "./routing_words.ts";
+import {
+  noteCause,
+  ROUTING_WORDS,
+  type RoutingChange,
+  type RoutingRecorder,
+} from "./routing_words.ts";
 
 /** Time between two syncs: a withdrawal has to be sent within a second. */
 const MIN_SYNC_PERIOD_MS = 300;
@@ -89,11 +94,14 @@ export class BgpPart {
     });
     this.loop = this.#createLoop(dependencies, loop);
     services.follow((keys) => {
-      for (const key of keys) this.#dirty.add(key);
+      for (const name of keys) {
+        this.#dirty.add(name);
+        noteCause(this.#recorder, { kind: "Service", name, words: [] });
+      }
       this.#request();
     }, () => {
       this.#areRangesChanged = true;
-      this.#request();
+      this.#request({ kind: "addresses", name: "", words: ["ranges of cluster IPs"] });
     });
   }
 
@@ -115,13 +123,14 @@ export class BgpPart {
   /** Takes a Node, or that it is gone. */
   onNode(name: string, node: RoutingNode | undefined): void {
     this.#nodes.set(name, node);
-    this.#request();
+    const words = [node ? node.exclusion ?? "is known" : "is gone"];
+    this.#request({ kind: "Node", name, words });
   }
 
   /** Takes the networks of the node's interfaces. */
   onNetworks(networks: readonly Cidr[]): void {
     this.#networks = networks;
-    this.#request();
+    this.#request({ kind: "addresses", name: "", words: ["networks of interfaces"] });
   }
 
   /** Withdraws the addresses of all Services at once. Rejects if that fails. */
@@ -165,7 +174,8 @@ export class BgpPart {
     });
   }
 
-  #request(): void {
+  #request(cause?: RoutingChange): void {
+    if (cause) noteCause(this.#recorder, cause);
     this.#isPending = true;
     this.loop.request();
   }

@@ -5,7 +5,7 @@ import type { SyncReport } from "../../controller/data_plane.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { Layer2Address, Layer2Plan, Layer2PlanChanges } from "../../routing/layer2_plan.ts";
 import type { Layer2Backend } from "./routing_backends.ts";
-import type { RoutingRecorder } from "./routing_words.ts";
+import { noteCause, type RoutingChange, type RoutingRecorder } from "./routing_words.ts";
 
 /** The log messages of syncs. */
 const TEXTS = {
@@ -89,6 +89,11 @@ export class Layer2Family {
   owns(address: IpAddress): boolean {
     return this.#addresses.has(address) ||
       this.backend.inspect().held.some((held) => held.address === address);
+  }
+
+  /** Notes a cause, for the change log. */
+  seen(change: RoutingChange): void {
+    noteCause(this.#dependencies.recorder, change);
   }
 
   /** Takes whether this node answers for an address. */

@@ -11,6 +11,7 @@ import type { Layer2Address } from "../../routing/layer2_plan.ts";
 import { NodeLiveness, nodeOfLease } from "../../routing/node_liveness.ts";
 import type { RoutingNode } from "../../routing/routing_node.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
+import { limited } from "../changes/change_text.ts";
 import { ChangeRecorder } from "../changes/change_recorder.ts";
 import type { ControllerParts } from "../controllers.ts";
 import type { AnnouncedServices } from "./announced_services.ts";
@@ -96,6 +97,7 @@ export class Layer2Part {
   /** Takes a Node, or that it is gone. */
   onNode(name: string, node: RoutingNode | undefined): void {
     this.#owners.setNode(name, node);
+    this.#seen({ kind: "Node", name, words: [node ? node.exclusion ?? "is known" : "is gone"] });
     this.#request();
   }
 
@@ -187,7 +189,10 @@ export class Layer2Part {
   }
 
   #onServices(keys: ReadonlySet<ServiceKey>): void {
-    for (const key of keys) this.#dirty.add(key);
+    for (const name of keys) {
+      this.#dirty.add(name);
+      this.#seen({ kind: "Service", name, words: [] });
+    }
     if (keys.size > 0) this.#request();
   }
 
@@ -206,7 +211,21 @@ export class Layer2Part {
       this.#timer = this.#clock.setTimer(next - now, () => this.#setLive());
     }
     if (isSame(before, this.#live)) return;
+    const name = `${this.#live?.size ?? "unknown"} nodes`;
+    const gone = [...before ?? []].filter((node) => !this.#live?.has(node));
+    const added = [...this.#live ?? []].filter((node) => !before?.has(node));
+    this.#seen({
+      ...{ kind: "Lease", name },
+      words: limited([
+        ...gone.map((node) => `${node} renews no more`),
+        ...added.map((node) => `${node} renews`),
+      ]),
+    });
     this.#request();
+  }
+
+  #seen(change: RoutingChange): void {
+    for (const family of this.families) family.seen(change);
   }
 
   #request(): void {

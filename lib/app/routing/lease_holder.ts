@@ -52,6 +52,8 @@ export class LeaseHolder {
   #wasHeld = false;
   #problem: string | undefined;
   #wake: (() => void) | undefined;
+  /** Fires when the Lease expires, whatever a request waits for. */
+  #expiry: Timer | undefined;
 
   constructor({ clock, logger }: LeaseHolderDependencies, options: LeaseHolderOptions) {
     this.#clock = clock;
@@ -98,6 +100,7 @@ export class LeaseHolder {
       else if (!await this.#try(client, step, signal)) await this.#sleep(this.#retryMs, signal);
       this.#report();
     }
+    this.#expiry?.cancel();
   }
 
   /** Gives the Lease up, so that another candidate need not wait. Never rejects. */
@@ -130,6 +133,13 @@ export class LeaseHolder {
       const lease = leaseOf(answer);
       this.#version = lease?.metadata.resourceVersion;
       if (lease) this.#claim.written(lease, { sentAt });
+      this.#expiry?.cancel();
+      if (this.isHeld) {
+        this.#expiry = this.#clock.setTimer(
+          sentAt + this.#durationMs - this.#clock.now(),
+          () => this.#report(),
+        );
+      }
       this.#note(undefined);
       return true;
     } catch (error) {

@@ -304,7 +304,8 @@ export class RoutingController implements Controller {
   #nodeHandler(): InformerHandler<RoutedNode> {
     return handlerOf((previous, current) => {
       const { name } = (current ?? previous!).metadata;
-      this.#onNode(name, current && routingNodeOf(current));
+      const isAlone = !this.#source && name === this.#parts.nodeName;
+      this.#onNode(name, current ? routingNodeOf(current) : isAlone ? aloneNode(name) : undefined);
     });
   }
 

@@ -1,16 +1,12 @@
 /** Describes the causes and effects of syncs of routing, for the change log. Pure. */
-import { type KubeObject, objectKey } from "../../api/kind.ts";
 import type { ChangeRecorder } from "../changes/change_recorder.ts";
 import type { CauseWords, EffectWords } from "../changes/pending_changes.ts";
 
 /** The possible causes of a sync. */
 export interface RoutingChange {
-  readonly kind: "Service" | "Node" | "Lease" | "addresses" | "configuration";
-  /** Of a kind without an object, or of a Lease that expired. @default {that of the object} */
-  readonly name?: string;
-  readonly previous: KubeObject | undefined;
-  readonly current: KubeObject | undefined;
-  /** What happened. */
+  readonly kind: "Service" | "Node" | "Lease" | "addresses";
+  readonly name: string;
+  /** What happened; may be empty. */
   readonly words: readonly string[];
 }
 
@@ -20,8 +16,16 @@ export interface RoutingEffect {
   readonly words: readonly string[];
 }
 
+/** A cause as recorders take it: only its words are kept of the objects. */
+type RecordedCause = RoutingChange & { readonly previous: undefined; readonly current: undefined };
+
 /** Writes down the changes of one loop. */
-export type RoutingRecorder = ChangeRecorder<RoutingChange, RoutingEffect>;
+export type RoutingRecorder = ChangeRecorder<RecordedCause, RoutingEffect>;
+
+/** Notes a cause. */
+export function noteCause(recorder: RoutingRecorder, change: RoutingChange): void {
+  recorder.seen({ ...change, previous: undefined, current: undefined });
+}
 
 /** Any Node may affect any address. */
 const ANYTHING = "anything";
@@ -29,12 +33,9 @@ const ANYTHING = "anything";
 /** The words. */
 export const ROUTING_WORDS = {
   causeWords: {
-    subjectOf({ name, current, previous }) {
-      const object = current ?? previous;
-      return { name: name ?? (object ? objectKey(object) : ""), owner: ANYTHING };
-    },
+    subjectOf: ({ name }) => ({ name, owner: ANYTHING }),
     wordsOf: ({ words }) => words,
-  } satisfies CauseWords<RoutingChange>,
+  } satisfies CauseWords<RecordedCause>,
   effectWords: {
     keyOf: ({ name }) => name,
     ownerOf: () => ANYTHING,

@@ -133,10 +133,9 @@ export class StatusWriter {
       if (signal.aborted) return;
       const isOld = error instanceof ApiError && (error.status === 409 || error.isNotFound());
       onWritten?.(isOld ? "conflict" : "failed");
+      // After a conflict, the event of the newer version has the Service assigned again.
       if (!isOld) await this.#wait(key, error);
     }
-    // An event may have arrived while this was written.
-    if (!signal.aborted && this.#difference(key)) this.#waiting.add(key);
   }
 
   /** Keeps its place among the writes, so that a server in trouble is not asked more often. */
@@ -145,6 +144,7 @@ export class StatusWriter {
     this.#tried.delete(key);
     const { signal } = this.#options;
     await this.#clock.sleep(this.#backoff.next(this.#clock.now()), signal).catch(() => {});
+    this.#waiting.add(key);
   }
 
   #note(error: unknown): void {

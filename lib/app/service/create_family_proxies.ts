@@ -1,6 +1,6 @@
 import { syncPeriodsOf } from "../../config/configuration.ts";
 import { featureEnabled } from "../../config/feature_gates.ts";
-import type { DriftFigures } from "../../metrics/sync_instruments.ts";
+import type { DriftFigures } from "../../metrics/loop_instruments.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
@@ -66,7 +66,7 @@ function createFamilyProxy(
     waitMs,
   });
   const onDrift = (figures: DriftFigures) => {
-    metrics.driftFound(family, figures);
+    metrics.loops.driftFound(loop, figures);
     changes.driftFound(loop, figures);
   };
   const edges = { ...dependencies, logger, onDrift };

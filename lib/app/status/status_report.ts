@@ -19,6 +19,8 @@ export interface StatusService {
   readonly protocol: string;
   readonly addresses: readonly ServedAddress[];
   readonly endpoints: readonly StatusEndpoint[];
+  /** Settings by annotations that the mode applies. */
+  readonly settings?: readonly string[];
   /** Open connections or flows. */
   readonly connections?: number;
   /** With `--service-counters`. */

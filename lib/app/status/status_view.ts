@@ -49,7 +49,7 @@ export interface FamilyView {
   readonly title: string;
   /** The mode of Services; the name of another controller. */
   readonly mode: string;
-  /** E.g. `userspace: one address each on lo`. */
+  /** E.g. `userspace: one address each on lo`; of another controller without its name. */
   readonly dataPlane: string;
   /** E.g. `1.2 ms` and `changes only: 2 lines`. */
   readonly lastSync?: { readonly at: number; readonly duration: string; readonly work: string };
@@ -120,14 +120,15 @@ function controllerView(
 ): ControllerView {
   return {
     name: controller,
-    families: families.map((loop) =>
-      familyView(loop, {
+    families: families.map((loop) => ({
+      ...familyView(loop, {
         title: loopText({ controller, ...loop }),
         mode: controller,
         filter,
         nameOf: (key) => key,
-      })
-    ),
+      }),
+      dataPlane: printableText(loop.summary),
+    })),
     facts: facts.map(({ name, text }) => ({
       name: printableText(name),
       text: printableText(text),
@@ -221,8 +222,8 @@ function quarantineView({ key, address, reason, retryAt }: Quarantined<string>) 
 }
 
 function serviceView(service: StatusService): ServiceView {
-  const { name, protocol, addresses, endpoints, connections, traffic } = service;
-  const isCounted = connections !== undefined || traffic !== undefined;
+  const { name, protocol, addresses, endpoints, connections, settings, traffic } = service;
+  const hasNotes = connections !== undefined || traffic !== undefined || settings !== undefined;
   const more = endpoints.length - MOST_ENDPOINTS;
   const moreAddresses = addresses.length - MOST_ADDRESSES;
   return {
@@ -238,10 +239,11 @@ function serviceView(service: StatusService): ServiceView {
       ...endpoints.slice(0, MOST_ENDPOINTS).map(endpointText),
       ...(more > 0 ? [`and ${more} more`] : []),
     ],
-    ...(isCounted && {
+    ...(hasNotes && {
       traffic: [
         ...(connections ? [`${connections} open`] : []),
         ...(traffic === undefined ? [] : [trafficText(traffic)]),
+        ...(settings ?? []).map(printableText),
       ],
     }),
   };

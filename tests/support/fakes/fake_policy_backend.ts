@@ -3,7 +3,11 @@
  *
  * @module
  */
-import type { PolicyBackend, PolicySyncReport } from "../../../lib/app/policy/policy_backend.ts";
+import type {
+  PolicyBackend,
+  PolicyBackendDependencies,
+  PolicySyncReport,
+} from "../../../lib/app/policy/policy_backend.ts";
 import type { CleanupReport, Quarantined } from "../../../lib/controller/data_plane.ts";
 import { type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
@@ -19,6 +23,10 @@ import type {
   PolicyPlan,
   PolicyPlanChanges,
 } from "../../../lib/policy/policy_plan.ts";
+import type {
+  DataPlaneDifference,
+  DataPlaneRepair,
+} from "../../../lib/proxy/data_plane_difference.ts";
 
 /** Enforces whole plans: a copy of each that was synced. */
 export class FakePolicyBackend implements PolicyBackend {
@@ -33,8 +41,13 @@ export class FakePolicyBackend implements PolicyBackend {
   /** Packets, as the kernel counts them. */
   denied: DeniedPackets = {};
   started = 0;
+  /** What a comparison finds until a repair. */
+  differences: readonly DataPlaneDifference[] = [];
 
-  constructor(readonly family: IpFamily) {}
+  constructor(
+    readonly family: IpFamily,
+    readonly onDrift?: PolicyBackendDependencies["onDrift"],
+  ) {}
 
   start(): Promise<void> {
     this.started++;
@@ -61,6 +74,14 @@ export class FakePolicyBackend implements PolicyBackend {
       to: parseIpAddress(to),
       transport: { protocol: "TCP", port: parsePort(port) },
     }).isAllowed;
+  }
+
+  compare = () => Promise.resolve(this.differences);
+
+  repair(): Promise<DataPlaneRepair> {
+    const found = this.differences;
+    this.differences = [];
+    return Promise.resolve({ found, left: [], operations: { lines: found.length } });
   }
 
   render({ lists }: PolicyPlan): Iterable<string> {

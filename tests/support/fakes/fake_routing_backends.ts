@@ -46,7 +46,7 @@ export class FakeLayer2Backend implements Layer2Backend {
     return Promise.resolve({ full: false, operations, quarantined: [] });
   }
 
-  inspect() {
+  inspect(): ReturnType<Layer2Backend["inspect"]> {
     const held = [...this.addresses].map((address) => ({ address, device: "eth0" }));
     return { held, announcing: undefined };
   }

@@ -4,6 +4,7 @@
  * @module
  */
 import { BACKENDS } from "../../../backends/mod.ts";
+import { POLICY_BACKENDS } from "../../../backends/policy/mod.ts";
 import { askControlText, requestStatus } from "../../../lib/app/control/control_client.ts";
 import type { Dependencies } from "../../../lib/app/dependencies.ts";
 import { renderHeading } from "../../../lib/app/offline/render_heading.ts";
@@ -142,6 +143,7 @@ export class DumpedRelay implements AsyncDisposable {
         [mode]: (...made: Parameters<NonNullable<typeof BACKENDS.iptables>>) =>
           this.#watched(BACKENDS[mode]!(...made)),
       },
+      policyBackends: POLICY_BACKENDS,
       hostChecks: fakeHostChecks(),
       process: {
         pid: 4711,

@@ -146,8 +146,8 @@ export class PolicyRelay implements AsyncDisposable {
       random: () => 0.5,
       backends: isRelaying ? BACKENDS : { userspace: (_, { family }) => new FakeBackend(family) },
       policyBackends: {
-        nftables: (_, { family }) => {
-          const plane = new FakePolicyBackend(family);
+        nftables: ({ onDrift }, { family }) => {
+          const plane = new FakePolicyBackend(family, onDrift);
           this.planes.push(plane);
           onPlane?.(plane);
           return plane;

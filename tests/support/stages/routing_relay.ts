@@ -203,7 +203,7 @@ export class RoutingRelay implements AsyncDisposable {
       { ...configuration, mode, families, flags },
       this.#stop.signal,
     );
-    const serving = () => this.lines.some((line) => line.includes("phase=serving"));
+    const serving = () => this.services.every(({ syncs }) => syncs.length > 0);
     await Promise.race([this.#running, this.until("it serves", serving)]);
   }
 

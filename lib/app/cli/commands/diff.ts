@@ -7,13 +7,25 @@ import { MODE_TRAITS } from "../../../proxy/backend.ts";
 import type { ProxyPlan } from "../../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../../proxy/service_port_name.ts";
 import { repairedObjects, type RepairNote, shortReason } from "../../changes/repair_note.ts";
-import { reportRepair, requestDifference, requestStatus } from "../../control/control_client.ts";
+import {
+  reportRepair,
+  requestDifference,
+  requestPolicyDifference,
+  requestStatus,
+} from "../../control/control_client.ts";
 import type { Dependencies, ProcessInfo } from "../../dependencies.ts";
 import { compareRouting, layer2Of, type RoutingComparison } from "../../diff/compare_routing.ts";
 import { planRouting } from "../../offline/plan_routing.ts";
 import { askRoutingDifference } from "../../explain/routing_questions.ts";
 import { differenceJson, renderDifference } from "../../diff/diff_view.ts";
-import { compareNode, countDifferences, type RepairRunner } from "../../diff/node_difference.ts";
+import { comparePolicyRules } from "../../diff/compare_policy_rules.ts";
+import {
+  compareNode,
+  countDifferences,
+  type FamilyDifference,
+  type NodeDifference,
+  type RepairRunner,
+} from "../../diff/node_difference.ts";
 import { lookSettled, type SettledLook } from "../../diff/settled_node.ts";
 import { countChanges, planWhatIf } from "../../diff/what_if.ts";
 import { renderWhatIf, whatIfJson } from "../../diff/what_if_view.ts";
@@ -29,6 +41,7 @@ import {
   planRunningNode,
   wantedFamilies,
 } from "../../offline/planned_node.ts";
+import { planPolicies } from "../../offline/planned_policies.ts";
 import type { StatusReport } from "../../status/status_report.ts";
 import {
   type ActiveCommand,
@@ -102,11 +115,13 @@ async function look(
   const { flags, configuration: { relay } } = context;
   const { service } = flags;
   const keys = chosenService(service);
-  const compare = (planned: PlannedNode, repair?: RepairRunner) => {
+  const compare = async (planned: PlannedNode, repair?: RepairRunner) => {
     if (service !== undefined) {
       checkService(service, { plans: [...planned.plans.values()], all: planned.services });
     }
-    return compareNode(planned, { ...(keys && { keys }), ...(repair && { repair }) });
+    const services = await compareNode(planned, { ...(keys && { keys }), repair });
+    if (service !== undefined) return services;
+    return withFamilies(services, await comparePolicies(dependencies, planned, repair));
   };
   if (flags.from !== undefined) {
     const planned = await planNode(dependencies, context);
@@ -120,7 +135,11 @@ async function look(
     // The process checks everything else.
     if (service !== undefined) checkServiceName(service);
     const [family] = families.length === 1 ? families : [];
-    const ask = () => requestDifference(controlSocket, { family, service });
+    const ask = async () => {
+      const services = await requestDifference(controlSocket, { family, service });
+      if (service !== undefined) return services;
+      return withFamilies(services, await requestPolicyDifference(controlSocket, { family }));
+    };
     return await lookSettled(dependencies, { relay, look: ask, writes: false });
   }
   const signal = context.endInOrder();
@@ -160,6 +179,30 @@ async function comparePlannedRouting(
   if (!wanted.bgp || !routingBackends) return await compareRouting({ layer2 });
   await using backend = routingBackends.bgp(dependencies, routing.bgp);
   return await compareRouting({ bgp: { plan: wanted.bgp.plan, backend }, layer2 });
+}
+
+/** Compares the rules of NetworkPolicies with objects that were read; empty if none are enforced. */
+async function comparePolicies(
+  dependencies: PlanNodeDependencies,
+  planned: PlannedNode,
+  repair: RepairRunner | undefined,
+): Promise<readonly FamilyDifference[]> {
+  const families: FamilyDifference[] = [];
+  const addresses = dependencies.network.interfaceAddresses();
+  for (const family of planned.plans.keys()) {
+    const policies = planPolicies(dependencies, planned, { family, addresses });
+    if (policies === undefined) continue;
+    await using backend = policies.backend;
+    families.push(await comparePolicyRules({ backend, plan: policies.plan }, { repair }));
+  }
+  return families;
+}
+
+function withFamilies(
+  difference: NodeDifference,
+  more: readonly FamilyDifference[],
+): NodeDifference {
+  return { ...difference, families: [...difference.families, ...more] };
 }
 
 async function printWhatIf(
@@ -228,10 +271,10 @@ export function reportedRepairs(
   },
   controlSocket: string,
 ): RepairRunner {
-  return async (family, attempt) => {
+  return async (loop, attempt) => {
     const startedAt = clock.now();
     const report = async (outcome: Pick<RepairNote, "objects" | "error">) => {
-      const note = { family, pid, ...(uid !== undefined && { uid }), ...outcome };
+      const note = { ...loop, pid, ...(uid !== undefined && { uid }), ...outcome };
       const tookMs = clock.now() - startedAt;
       try {
         await reportRepair(controlSocket, { ...note, tookMs });

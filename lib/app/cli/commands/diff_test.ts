@@ -23,12 +23,16 @@ Deno.test("reportedRepairs() returns the repair if no running process accepts th
       process: { pid: 1, uid: 0 },
     };
     const run = reportedRepairs(edges, socket);
-    assertEquals(await run("IPv4", () => Promise.resolve(REPAIR)), REPAIR);
+    assertEquals(await run({ family: "IPv4" }, () => Promise.resolve(REPAIR)), REPAIR);
     assertEquals(complaints.length, 1);
     assertStringIncludes(complaints[0]!, "kube-relay: this repair is not in the change log: ");
     assertEquals(complaints[0]!.endsWith("\n"), true);
-    await assertRejects(() => run("IPv4", () => Promise.reject(new Error("full"))), Error, "full");
-    await run("IPv4", () => Promise.resolve({ ...REPAIR, found: [] }));
+    await assertRejects(
+      () => run({ family: "IPv4" }, () => Promise.reject(new Error("full"))),
+      Error,
+      "full",
+    );
+    await run({ family: "IPv4" }, () => Promise.resolve({ ...REPAIR, found: [] }));
     assertEquals(complaints.length, 2, "nothing was repaired, and nothing is reported");
   }
   await server.stop();

@@ -1,15 +1,11 @@
-import { NODE } from "../../../api/kinds/node.ts";
-import { syncPeriodsOf } from "../../../config/configuration.ts";
 import { ConfigurationError } from "../../../config/load.ts";
 import type { Logger } from "../../../log/logger.ts";
-import { policySettings } from "../../policy/policy_settings.ts";
 import { checkService, servicePortsOf } from "../../explain/find_service_ports.ts";
 import type { IpFamily } from "../../../net/ip_address.ts";
-import { PolicyPlanner } from "../../../policy/policy_planner.ts";
-import { policyStateOf } from "../../explain/policy_questions.ts";
 import type { Dependencies } from "../../dependencies.ts";
 import type { PlannedNode } from "../../offline/planned_node.ts";
 import { planRouting } from "../../offline/plan_routing.ts";
+import { planPolicies } from "../../offline/planned_policies.ts";
 import { renderHeading } from "../../offline/render_heading.ts";
 import { type ActiveCommand, type CommandContext, planNamedObjects } from "./command.ts";
 
@@ -111,26 +107,19 @@ async function printBgp(
 /** Prints the rules of NetworkPolicies, if they are enforced and this build has their data plane. */
 async function printPolicies(
   dependencies: Dependencies,
-  { planned: { informers, nodeName, configuration: { proxy } }, family, logger }: {
+  { planned, family, logger }: {
     readonly planned: PlannedNode;
     readonly family: IpFamily;
     readonly logger: Logger;
   },
 ): Promise<void> {
-  const { clock, policyBackends = {}, print } = dependencies;
-  const { networkPolicy } = proxy;
-  const state = networkPolicy.enabled ? policyStateOf(informers) : undefined;
-  const tool = networkPolicy.mode === "iptables" ? "iptables" : "nftables";
-  const create = policyBackends[tool];
-  if (state === undefined || create === undefined) return;
-  const node = informers.of(NODE).get(nodeName);
-  const settings = policySettings(networkPolicy, { family, node, addresses: [] });
-  const planner = new PolicyPlanner(state, { family, nodeName, ...settings });
-  planner.update();
-  const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, tool);
-  await using backend = create({ ...dependencies, logger }, { family, syncPeriodMs });
-  print(`# NetworkPolicies by ${tool}, ${family}: ${planner.plan.pods.size} pods of this node.\n`);
-  for (const piece of backend.render(planner.plan)) {
+  const { clock, print } = dependencies;
+  const policies = planPolicies({ ...dependencies, logger }, planned, { family });
+  if (policies === undefined) return;
+  const { tool, plan } = policies;
+  await using backend = policies.backend;
+  print(`# NetworkPolicies by ${tool}, ${family}: ${plan.pods.size} pods of this node.\n`);
+  for (const piece of backend.render(plan)) {
     print(piece);
     await clock.yieldToEventLoop();
   }

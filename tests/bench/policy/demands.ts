@@ -1,0 +1,140 @@
+/**
+ * From figures to demands on them.
+ *
+ * @module
+ */
+import type { Gate } from "../gates.ts";
+import { spreadOf } from "../statistics.ts";
+import type { PacketFigures } from "./measure_packets.ts";
+import {
+  type BaselineFigures,
+  EVENT_KINDS,
+  type OwnFigures,
+  type SizeFigures,
+  type StepCost,
+  TOOL_NAMES,
+} from "./rules_figures.ts";
+import type { MemoryFigures } from "./memory.ts";
+
+/** A first sync, as a share of that of kube-router's layout. */
+const LOAD_SHARE = 1 / 20;
+const LINES = 20;
+const EVENT_GROWTH = 1.5;
+/** iptables-legacy reads and writes the whole table. */
+const LEGACY_EVENT_GROWTH = 2.5;
+const LARGEST_LOAD_MS = 3_000;
+const LARGEST_CHANGE_MS = 100;
+const CONNECT_GROWTH = 1.3;
+const POD_MB = 15;
+/** nftables finds the list of a pod by a map, which iptables does not have. */
+const LIST_RULES = "one rule for each list of the node's pods, whatever the cluster has";
+const LIST_SLACK = 0.4;
+const COUNT = { digits: 0, slack: 0 };
+
+/** Returns the median of one part of some costs. */
+export function medianOf(costs: readonly StepCost[], part: keyof StepCost): number {
+  return spreadOf(costs.map((cost) => cost[part])).median;
+}
+
+/** Demands on rules. CPU time, since others use the machine too. */
+export function ruleGates(
+  all: readonly OwnFigures[],
+  baselines: readonly BaselineFigures[],
+): readonly Gate[] {
+  const [, theirs] = baselines.map(({ loads }) => medianOf(loads, "toolMs"))
+    .sort((left, right) => right - left);
+  return all.flatMap((figures): readonly Gate[] => {
+    const { tool, sizes: [few, many], largest } = figures;
+    if (few === undefined || many === undefined) throw new Error("Two sizes are needed");
+    const baseline = baselines.find(({ variant }) => variant === tool);
+    const own = medianOf(many.loads, "toolMs");
+    return [
+      {
+        name: `${TOOL_NAMES[tool]}: first sync of 1,000 policies / kube-router's layout`,
+        // nftables is compared with the cheaper variant of iptables.
+        value: own / (baseline ? medianOf(baseline.loads, "toolMs") : theirs ?? NaN),
+        atMost: LOAD_SHARE,
+        digits: 3,
+      },
+      ...eventGates(tool, few, many),
+      visitGate(tool, few, many),
+      {
+        name: `${TOOL_NAMES[tool]}: first sync of 10,000 rules, CPU ms with ours`,
+        value: medianOf(largest.loads, "toolMs") + medianOf(largest.loads, "ownMs"),
+        atMost: LARGEST_LOAD_MS,
+        digits: 0,
+      },
+      {
+        name: `${TOOL_NAMES[tool]}: one policy among 10,000 rules, CPU ms with ours`,
+        value: medianOf(largest.changes, "toolMs") + medianOf(largest.changes, "ownMs"),
+        atMost: LARGEST_CHANGE_MS,
+        digits: 0,
+      },
+    ];
+  });
+}
+
+function eventGates(
+  tool: OwnFigures["tool"],
+  few: SizeFigures,
+  many: SizeFigures,
+): readonly Gate[] {
+  const events = EVENT_KINDS.flatMap((kind) => many.events[kind]);
+  return [
+    {
+      name: `${TOOL_NAMES[tool]}: most lines of an event of a pod`,
+      value: Math.max(...events.map(({ lines }) => lines)),
+      atMost: LINES,
+      ...COUNT,
+    },
+    ...EVENT_KINDS.map((kind) => ({
+      name: `${TOOL_NAMES[tool]}: ${kind}, the tool's CPU among 1,000 policies / 10`,
+      value: medianOf(many.events[kind], "toolMs") / medianOf(few.events[kind], "toolMs"),
+      atMost: tool === "legacy" ? LEGACY_EVENT_GROWTH : EVENT_GROWTH,
+    })),
+    {
+      name: `${TOOL_NAMES[tool]}: our CPU / the tool's for an event`,
+      value: medianOf(events, "ownMs") / medianOf(events, "toolMs"),
+      atMost: 1,
+    },
+  ];
+}
+
+function visitGate(tool: OwnFigures["tool"], few: SizeFigures, many: SizeFigures): Gate {
+  return {
+    name: `${TOOL_NAMES[tool]}: rules met by a first packet, among 1,000 policies / 10`,
+    value: many.visitedRules / few.visitedRules,
+    atMost: 1,
+    slack: 0,
+    ...(tool !== "nftables" && { onlyAim: LIST_RULES }),
+  };
+}
+
+/** Demands on first packets, compared with a router without policies. */
+export function packetGates(packets: readonly PacketFigures[]): readonly Gate[] {
+  return packets.map((figures) => {
+    const { tool, name, median, without } = figures;
+    const onlyAim = knownCost(figures);
+    return {
+      name: `${TOOL_NAMES[tool]}: first packet, ${name} / no policy`,
+      value: median / without,
+      atMost: CONNECT_GROWTH,
+      ...(tool !== "nftables" && { slack: LIST_SLACK }),
+      ...(onlyAim && { onlyAim }),
+    };
+  });
+}
+
+/** Returns why a first packet may cost more than demanded; `undefined` = it may not. */
+function knownCost(
+  { tool, policiesElsewhere, policiesOfPod, rules }: PacketFigures,
+): string | undefined {
+  if (rules > 1) return "the kernel compares it with 50 rules one by one";
+  const searchesList = tool !== "nftables" && policiesOfPod > 0 && policiesElsewhere > 0;
+  return searchesList ? LIST_RULES : undefined;
+}
+
+/** Demands on memory. */
+export function memoryGates({ podMb }: MemoryFigures): readonly Gate[] {
+  return [{ name: "MB of 10,000 pods", value: podMb, atMost: POD_MB, digits: 1, slack: 0 }];
+}
