@@ -154,6 +154,19 @@ Deno.test("the data plane writes sets, then rules, then who is judged by them", 
   assertEquals(stage.verdict("192.0.2.3", "192.0.2.2"), "REJECT");
 });
 
+Deno.test("a pod that no policy selects any more is open before its rules go", async () => {
+  const stage = await started();
+  await using _ = stage.plane;
+  const verdicts = new Set<string>();
+  stage.refuses = () => void verdicts.add(stage.verdict("192.0.2.1", "192.0.2.2"));
+  stage.state.setPolicy("x/db" as PolicyKey, undefined);
+  await stage.sync();
+  stage.check();
+  assertEquals([...verdicts], ["ACCEPT"]);
+  const { stdin } = stage.writes(0).at(-3)!;
+  assertEquals(stdin, "del KUBE-RELAY-4-INGRESS 192.0.2.2 -exist\n");
+});
+
 Deno.test("an event of a pod writes only its entries, whatever else there is", async () => {
   const stage = await started();
   await using _ = stage.plane;
@@ -170,7 +183,7 @@ Deno.test("an event of a pod writes only its entries, whatever else there is", a
       [() => stage.pod("far-2", undefined), 1],
       [() => stage.pod("other-2", "192.0.2.51"), 0],
       [() => stage.pod("db-2", "192.0.2.52", { app: "db" }), 3],
-      [() => stage.pod("db-2", undefined), 2],
+      [() => stage.pod("db-2", undefined), 3],
     ] as const
   ) {
     const before = stage.calls;
@@ -390,7 +403,7 @@ Deno.test("denied packets are logged with the name of the pod, and a pod that go
   const before = stage.calls;
   stage.pod("db", undefined);
   await stage.sync();
-  const [write] = stage.writes(before);
+  const [, write] = stage.writes(before);
   assertEquals(write?.stdin.match(/^-D /gm)?.length, 2, write?.stdin);
   assertEquals(stage.verdict("192.0.2.3", "192.0.2.52"), "DROP");
 });

@@ -2,7 +2,8 @@
  * Computes the writes that bring the kernel to the wanted state. Pure except for its own state.
  *
  * Sets and entries are added before the rules that name them, and removed after them. A pod is
- * judged from the last addition on; its lists and their sets exist by then.
+ * judged from the last addition on; its lists and their sets exist by then. A pod that is no longer
+ * judged leaves before its rules go: while it is judged without a list, everything is denied.
  *
  * @module
  */
@@ -143,10 +144,16 @@ export class PolicySteps {
     return this.#differences;
   }
 
-  /** Before the rules. */
-  get additions(): readonly string[] {
+  /** Lines of `ipset restore` that come before the rules. */
+  get linesBeforeRules(): readonly string[] {
     const added = this.#added.filter((entry) => !this.#isOfGate(entry));
-    return [...this.#setLines, ...added.map((entry) => addLine(...entry))];
+    const deleted = this.#deleted.filter((entry) => this.#isOfGate(entry));
+    return [
+      ...this.#setLines,
+      ...added.map((entry) => addLine(...entry)),
+      // A pod of a closed range is no longer known before it is no longer isolated.
+      ...deleted.reverse().map((entry) => deleteLine(...entry)),
+    ];
   }
 
   /** For `iptables-restore`: one commit. */
@@ -160,16 +167,12 @@ export class PolicySteps {
     }]);
   }
 
-  /** After the rules. */
-  get removals(): readonly string[] {
-    // A pod of a closed range is no longer known before it is no longer isolated.
-    const { gate = [], other = [] } = Object.groupBy(
-      this.#deleted,
-      (entry) => this.#isOfGate(entry) ? "gate" : "other",
-    );
+  /** Those that come after the rules. */
+  get linesAfterRules(): readonly string[] {
+    const deleted = this.#deleted.filter((entry) => !this.#isOfGate(entry));
     return [
       ...this.#added.filter((entry) => this.#isOfGate(entry)).map((entry) => addLine(...entry)),
-      ...[...gate.reverse(), ...other].map((entry) => deleteLine(...entry)),
+      ...deleted.map((entry) => deleteLine(...entry)),
     ];
   }
 

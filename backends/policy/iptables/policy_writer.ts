@@ -264,11 +264,11 @@ export class PolicyWriter implements PolicyRuleWriter {
   async #carryOut(steps: PolicySteps, counts: WriteCounts): Promise<void> {
     const { ruleLines } = steps;
     if (ruleLines.length > 0) {
-      await this.#restoreSets(steps.additions, counts);
+      await this.#restoreSets(steps.linesBeforeRules, counts);
       addCounts(counts, { restores: 1, ruleLines: ruleLines.length });
       await this.#dependencies.runner.restore({ lines: ruleLines });
     }
-    const rest = [...ruleLines.length > 0 ? [] : steps.additions, ...steps.removals];
+    const rest = [...ruleLines.length > 0 ? [] : steps.linesBeforeRules, ...steps.linesAfterRules];
     this.#doomed = new Set();
     try {
       await this.#restoreSets([...rest, ...steps.destroyLines], counts);

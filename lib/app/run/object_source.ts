@@ -117,12 +117,17 @@ function createManifestObjectSource(
   const source = createManifestSource({ clock, logger }, { paths, informers });
   return {
     run: (signal) => source.run(signal),
-    status: () =>
-      source.status().map(({ path, objects, problems, stale }) => ({
+    status() {
+      const shown = source.status().map(({ path, objects, problems, stale }) => ({
         name: path,
         state: `${objects} objects${stale ? ", last good state" : ""}`,
         problems: problems.map(formatProblem),
-      })),
+      }));
+      const more = source.filesNotShown;
+      if (more === 0) return shown;
+      const state = "not shown here; files with problems come first";
+      return [...shown, { name: `${more} more files`, state, problems: [] }];
+    },
     belongsTo: () => undefined,
     ages: () => new Map(),
     repetitions: () => new Map(),
