@@ -59,7 +59,7 @@ Deno.test("a Service gets an address, which one node answers for", async (t) => 
     const status = await relay.status();
     const [controller] = status.controllers!;
     assertEquals(controller!.facts, [
-      { name: "Pool", text: "default: 1 address in use, announced by layer2" },
+      { name: "Pool", text: "default: 1 of 4 IPv4 in use, announced by layer2" },
       { name: "Allocator", text: "this node" },
       { name: "Layer 2", text: "192.0.2.0 of default/web: node-a" },
     ]);
@@ -69,13 +69,15 @@ Deno.test("a Service gets an address, which one node answers for", async (t) => 
   });
   await t.step("the dump", async () => {
     const dump = JSON.parse(await askControlText(relay.socket, { route: "/dump" }));
-    assertEquals(dump.controllers.routing.pools[0].ranges, ["192.0.2.0-192.0.2.3"]);
-    assert(dump.objects.leases.length === 2);
+    const { settings, objects, live } = dump.controllers.routing;
+    assertEquals(settings.pools[0].addresses, ["192.0.2.0-192.0.2.3"]);
+    assertEquals([objects.services.length, objects.nodes.length, live], [1, 2, [A]]);
+    assertEquals([dump.objects.nodes.length, dump.objects.leases], [1, undefined]);
   });
   await t.step("the metrics", async () => {
     const lines = await relay.metrics();
-    assert(lines.includes('kube_relay_layer2_addresses{ip_family="IPv4"} 1'));
-    assert(lines.includes('kube_relay_load_balancer_status_writes_total{outcome="written"} 1'));
+    assert(lines.includes('kube_relay_routing_owned_addresses{ip_family="IPv4"} 1'));
+    assert(lines.includes('kube_relay_routing_status_writes_total{outcome="written"} 1'));
   });
   await t.step("a Service that is no load balancer any more", async () => {
     const [service] = WEB;
