@@ -1,6 +1,8 @@
 import { assert, assertEquals } from "@std/assert";
 import { connect } from "node:net";
 import { parseCidr } from "../../lib/net/cidr.ts";
+import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import { parsePort } from "../../lib/net/port.ts";
 import { systemClock } from "../../lib/os/clock.ts";
 import { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
 import { PolicyPlanner } from "../../lib/policy/policy_planner.ts";
@@ -22,6 +24,7 @@ import {
 } from "../../tests/support/drivers/tcp_peers.ts";
 import { UdpPeer } from "../../tests/support/drivers/udp_peer.ts";
 import { unusedPort } from "../../tests/support/drivers/unused_port.ts";
+import { withFolder } from "../../tests/support/with_folder.ts";
 import { TestUserspaceBackend } from "../../tests/support/stages/userspace_backend.ts";
 
 const VIP = "127.96.18.2";
@@ -324,3 +327,52 @@ Deno.test("UserspaceBackend applies other settings to new connections at the nex
   await test.sync([]);
   assert(await isRefused(placeOf(plan)));
 });
+
+/** A server at a Unix socket that answers with everything that it got. */
+function echoAt(path: string): AsyncDisposable {
+  const listener = Deno.listen({ transport: "unix", path });
+  const done = (async () => {
+    for await (const connection of listener) {
+      const buffer = new Uint8Array(1000);
+      let text = "";
+      for (let count; (count = await connection.read(buffer)) !== null;) {
+        text += new TextDecoder().decode(buffer.subarray(0, count));
+      }
+      await connection.write(encoder.encode(text));
+      connection.close();
+    }
+  })();
+  return {
+    async [Symbol.asyncDispose]() {
+      listener.close();
+      await done;
+    },
+  };
+}
+
+Deno.test("UserspaceBackend reaches an endpoint at a Unix socket in an allowed folder only", () =>
+  withFolder(async (folder) => {
+    const [allowed, other] = [`${folder}/allowed`, `${folder}/allowed-not`];
+    for (const each of [allowed, other]) await Deno.mkdir(each);
+    await using _inside = echoAt(`${allowed}/app.sock`);
+    await using _outside = echoAt(`${other}/app.sock`);
+    await Deno.symlink(`${other}/app.sock`, `${allowed}/link.sock`);
+    await using test = new TestUserspaceBackend({ unixSocketFolders: [allowed] });
+    const at = { address: parseIpAddress("127.0.0.1"), port: parsePort(unusedPort()) };
+    const plan = planOf({}, `${at.address}:${at.port}`);
+    const edge = (path: string): EdgeSettings => ({
+      unixSockets: [{ ...at, path }],
+      sendProxy: "v1",
+      balance: "least-connections",
+    });
+    await test.sync([{ ...plan, edge: edge(`${allowed}/app.sock`) }]);
+    const answer = await exchange(plan, "hello");
+    assert(/^PROXY TCP4 127\.0\.0\.1 127\.96\.18\.2 \d+ \d+\r\nhello$/.test(answer), answer);
+    for (const path of [`${other}/app.sock`, `${allowed}/link.sock`, `${allowed}/none.sock`]) {
+      await test.sync([{ ...plan, edge: edge(path) }]);
+      assert(["", "(reset)"].includes(await exchange(plan, "hello")), path);
+    }
+    const [{ message = "", fields = {} } = {}] = test.logger.lines;
+    assertEquals(message, "Cannot connect to any endpoint");
+    assert(String(fields.attempts).includes("is in no folder of --unix-socket-folders"));
+  }));

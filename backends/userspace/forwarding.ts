@@ -38,6 +38,8 @@ export interface ForwardingOptions {
   readonly udpTimeoutMs: number;
   /** UDP flows of one ServicePort; the longest unused go first. @default {16384} */
   readonly maxFlowsPerService?: number;
+  /** Folders whose Unix sockets endpoints may be. @default {[]} */
+  readonly unixSocketFolders?: readonly string[];
   /** TCP listeners of this process that serve more to local clients. @default {[]} */
   readonly localListeners?: readonly SocketAddress[];
   /** Judges each connection by NetworkPolicies. @default {all are allowed} */
@@ -158,6 +160,7 @@ export class Forwarding {
       maxConnectionsPerService: 16_384,
       silentMs: 300_000,
       maxFlowsPerService: 16_384,
+      unixSocketFolders: [],
       localListeners: [],
       ...options,
     };

@@ -6,7 +6,7 @@
  */
 import { type Cidr, tryParseCidr } from "../net/cidr.ts";
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
-import { type Port, tryParsePort } from "../net/port.ts";
+import { formatHostPort, type Port, tryParsePort } from "../net/port.ts";
 import { formatDuration, tryParseDuration } from "./duration.ts";
 
 /** The values that an annotation may have. */
@@ -47,8 +47,18 @@ export interface EndpointWeight {
   readonly weight: number;
 }
 
+/** The Unix socket that replaces the address and port of an endpoint. */
+export interface EndpointSocket {
+  readonly address: IpAddress;
+  readonly port: Port;
+  /** Absolute, without `.` and `..`. */
+  readonly path: string;
+}
+
 const PREFIX = "kube-relay.io/";
 const MOST_WEIGHT = 256;
+/** In bytes: unix(7) has 108, with the zero at the end. */
+const LONGEST_SOCKET_PATH = 107;
 /** A Service has at most 256 KiB of annotations; each item becomes an object. */
 const MOST_ITEMS = 1000;
 const LONGEST_DURATION_MS = 7 * 86_400_000;
@@ -71,7 +81,7 @@ export const EDGE_ANNOTATIONS = {
     grammar: listOf(
       `of weights from 1 to ${MOST_WEIGHT}, such as 10.0.0.1=3, 10.0.0.2:8080=2`,
       parseWeight,
-      formatWeight,
+      ({ weight, ...place }: EndpointWeight) => `${formatPlace(place)}=${weight}`,
     ),
   }),
   slowStartMs: row({
@@ -116,6 +126,19 @@ export const EDGE_ANNOTATIONS = {
     meaning: "time for the header of a connection from `accept-proxy-protocol-from`",
     example: "1s",
     grammar: duration({ leastMs: 100, mostMs: 60_000 }),
+  }),
+  unixSockets: row({
+    name: `${PREFIX}unix-sockets`,
+    default: "none",
+    meaning:
+      "endpoints that are reached by a Unix socket instead of their address and port, for TCP; " +
+      "only with `--manifests`, and in the folders of `--unix-socket-folders`",
+    example: "127.0.0.1:8080=unix:/run/app/app.sock",
+    grammar: listOf(
+      "of endpoints with an absolute path, such as 127.0.0.1:8080=unix:/run/app/app.sock",
+      parseSocket,
+      ({ path, ...place }: EndpointSocket) => `${formatPlace(place)}=unix:${path}`,
+    ),
   }),
   maxConnections: row({
     name: `${PREFIX}max-connections`,
@@ -237,22 +260,41 @@ function listOf<Item>(
   };
 }
 
-function parseWeight(text: string): EndpointWeight | undefined {
-  const equals = text.lastIndexOf("=");
-  const number = text.slice(equals + 1).trim();
-  const weight = /^\d{1,3}$/.test(number) ? Number(number) : 0;
-  const place = text.slice(0, Math.max(0, equals)).trim();
-  const whole = tryParseIpAddress(place);
-  const [, inBrackets, plain, portText] = /^(?:\[([^\]]+)\]|([^:]+))(?::(\d{1,5}))?$/.exec(place) ??
-    [];
-  const address = whole ?? tryParseIpAddress(inBrackets ?? plain ?? "");
-  if (address === undefined || weight < 1 || weight > MOST_WEIGHT) return undefined;
-  if (whole !== undefined || portText === undefined) return { address, weight };
-  const port = tryParsePort(portText);
-  return port === undefined ? undefined : { address, port, weight };
+/** Where an endpoint is; without a port, at any port. */
+interface EndpointPlace {
+  readonly address: IpAddress;
+  readonly port?: Port;
 }
 
-function formatWeight({ address, port, weight }: EndpointWeight): string {
-  const host = address.includes(":") && port !== undefined ? `[${address}]` : address;
-  return `${host}${port === undefined ? "" : `:${port}`}=${weight}`;
+function parsePlace(text: string): EndpointPlace | undefined {
+  const whole = tryParseIpAddress(text);
+  if (whole !== undefined) return { address: whole };
+  const [, inBrackets, plain, portText] = /^(?:\[([^\]]+)\]|([^:]+))(?::(\d{1,5}))?$/.exec(text) ??
+    [];
+  const address = tryParseIpAddress(inBrackets ?? plain ?? "");
+  if (address === undefined) return undefined;
+  if (portText === undefined) return { address };
+  const port = tryParsePort(portText);
+  return port === undefined ? undefined : { address, port };
+}
+
+function formatPlace({ address, port }: EndpointPlace): string {
+  return port === undefined ? address : formatHostPort(address, port);
+}
+
+function parseWeight(text: string): EndpointWeight | undefined {
+  const [, placeText = "", number = ""] = /^([^=]*)=\s*(\d{1,3})$/.exec(text) ?? [];
+  const place = parsePlace(placeText.trim());
+  const weight = Number(number);
+  return place && weight >= 1 && weight <= MOST_WEIGHT ? { ...place, weight } : undefined;
+}
+
+function parseSocket(text: string): EndpointSocket | undefined {
+  const [, placeText = "", path = ""] = /^([^=]*)=\s*unix:(\/.*)$/.exec(text) ?? [];
+  const { address, port } = parsePlace(placeText.trim()) ?? {};
+  const isPlain = path.slice(1).split("/").every((part) => !["", ".", ".."].includes(part)) &&
+    // deno-lint-ignore no-control-regex -- the path becomes part of log lines
+    !/[\x00-\x1f\x7f]/.test(path) &&
+    new TextEncoder().encode(path).length <= LONGEST_SOCKET_PATH;
+  return address && port && isPlain ? { address, port, path } : undefined;
 }

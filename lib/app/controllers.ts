@@ -29,7 +29,7 @@ export interface ControllerParts extends Dependencies {
   readonly logger: Logger;
   readonly openFiles: OpenFiles;
   readonly configuration: RunConfiguration;
-  /** The configuration in force: the file may have changed since the start. */
+  /** The effective configuration: the file may have changed since the start. */
   readonly current: CurrentConfiguration;
   readonly nodeName: string;
   readonly informers: InformerSet;

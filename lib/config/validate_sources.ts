@@ -41,6 +41,16 @@ export function validateSources(
       `--${flag}: Cannot take ${what} from '${path}' and from manifests at once; give one of them`,
     );
   }
+  const { "unix-socket-folders": folders = [] } = flags;
+  // In a cluster, everyone who may write a Service could reach the sockets of the node.
+  if (folders.length > 0 && manifests === undefined) {
+    problems.push(
+      "--unix-socket-folders: Cannot use Unix sockets for Services of an API server; give --manifests",
+    );
+  }
+  for (const folder of folders.filter((each) => !each.startsWith("/"))) {
+    problems.push(`--unix-socket-folders: Expected absolute paths, found '${folder}'`);
+  }
   const { length } = new TextEncoder().encode(controlSocket);
   if (length > LONGEST_SOCKET_PATH) {
     problems.push(

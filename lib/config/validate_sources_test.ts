@@ -3,6 +3,7 @@ import { validateSources } from "./validate_sources.ts";
 
 interface Given {
   readonly manifests?: readonly string[];
+  readonly "unix-socket-folders"?: readonly string[];
   readonly master?: string;
   readonly kubeconfig?: string;
   readonly policyKubeconfig?: string;
@@ -13,6 +14,22 @@ interface Given {
 const CASES: readonly [string, Given, readonly string[]][] = [
   ["takes manifests alone", { manifests: ["m"] }, []],
   ["takes a kubeconfig and --master", { master: "m", kubeconfig: "k" }, []],
+  ["takes folders of Unix sockets with manifests", {
+    manifests: ["m"],
+    "unix-socket-folders": ["/run/app"],
+  }, []],
+  [
+    "refuses folders of Unix sockets without manifests",
+    { "unix-socket-folders": ["/run/app"] },
+    [
+      "--unix-socket-folders: Cannot use Unix sockets for Services of an API server; give --manifests",
+    ],
+  ],
+  [
+    "refuses a relative folder of Unix sockets",
+    { manifests: ["m"], "unix-socket-folders": ["run"] },
+    ["--unix-socket-folders: Expected absolute paths, found 'run'"],
+  ],
   [
     "refuses manifests and a kubeconfig",
     { manifests: ["m"], kubeconfig: "/k" },

@@ -121,6 +121,35 @@ export const systemNetwork: Network = {
   },
 };
 
+/**
+ * Connects to a Unix socket that lies in one of some folders, also after symbolic links are followed.
+ * The result names `remoteAddr` as its peer. Rejects if the socket lies elsewhere.
+ */
+export async function connectUnixWithin(
+  folders: readonly string[],
+  { path, remoteAddr }: { readonly path: string; readonly remoteAddr: SocketAddress },
+): Promise<TcpConnection> {
+  const real = await Deno.realPath(path);
+  const roots = await Promise.all(
+    folders.map((folder) => Deno.realPath(folder).catch(() => undefined)),
+  );
+  if (!roots.some((root) => root !== undefined && real.startsWith(`${root}/`))) {
+    throw new Deno.errors.PermissionDenied(`${path} is in no folder of --unix-socket-folders`);
+  }
+  const connection = await Deno.connect({ transport: "unix", path: real });
+  return {
+    localAddr: { hostname: "unix", port: 0 },
+    remoteAddr,
+    read: (buffer) => connection.read(buffer),
+    write: (data) => connection.write(data),
+    closeWrite: () => connection.closeWrite(),
+    close: () => connection.close(),
+    // Options of TCP.
+    setNoDelay() {},
+    setKeepAlive() {},
+  };
+}
+
 /** Connects to a Unix socket. Rejects with `Deno.errors.NotFound` or `ConnectionRefused`. */
 export function connectUnix(path: string): Promise<UnixConnection> {
   return Deno.connect({ transport: "unix", path });

@@ -36,6 +36,9 @@ const VALUES: readonly [EdgeSettingName, string, unknown][] = [
   ["idleMs", "1m30s", 90_000],
   ["sendProxy", "v1", "v1"],
   ["acceptProxyFrom", "10.0.0.0/8,2001:db8::/32", ["10.0.0.0/8", "2001:db8::/32"]],
+  ["unixSockets", "[fd00::1]:80=unix:/run/a b=c.sock", [{
+    ...{ address: "fd00::1", port: 80, path: "/run/a b=c.sock" },
+  }]],
   ["weights", "10.0.0.1=2", [{ address: "10.0.0.1", weight: 2 }]],
   ["weights", "fd00::1=2", [{ address: "fd00::1", weight: 2 }]],
   ["weights", "[fd00::1]:80=256", [{ address: "fd00::1", port: 80, weight: 256 }]],
@@ -65,6 +68,14 @@ const MISTAKES: readonly [EdgeSettingName, string][] = [
   ["weights", "10.0.0.1:0=1"],
   ["weights", "10.0.0.1:99999=1"],
   ["weights", "web=1"],
+  ["unixSockets", "127.0.0.1:80=/run/app.sock"],
+  ["unixSockets", "127.0.0.1=unix:/run/app.sock"],
+  ["unixSockets", "127.0.0.1:80=unix:run/app.sock"],
+  ["unixSockets", "127.0.0.1:80=unix:/run/../etc/app.sock"],
+  ["unixSockets", "127.0.0.1:80=unix:/run//app.sock"],
+  ["unixSockets", "127.0.0.1:80=unix:/run/app.sock/"],
+  ["unixSockets", "127.0.0.1:80=unix:/run/a\nb.sock"],
+  ["unixSockets", `127.0.0.1:80=unix:/${"x".repeat(107)}`],
   ["weights", Array.from({ length: 1001 }, () => "10.0.0.1=1").join(",")],
 ];
 for (const [setting, text] of MISTAKES) {

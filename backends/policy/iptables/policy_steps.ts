@@ -25,7 +25,7 @@ import { isGate, type PolicySet } from "./layout.ts";
 
 type Entry = readonly [set: string, entry: string];
 
-/** Steps of one write, collected. */
+/** Collects the steps of one write. */
 export class PolicySteps {
   readonly #family: IpFamily;
   /** Lines that create or replace sets. */
@@ -35,7 +35,7 @@ export class PolicySteps {
   readonly #inserted: ChainLine[] = [];
   readonly #removed: ChainLine[] = [];
   readonly #differences: PolicyDifference[] = [];
-  /** Chains as they are afterwards; those that are written whole are in {@linkcode written}. */
+  /** The chains after the write, except those in {@linkcode written}. */
   readonly chains = new Map<string, readonly string[]>();
   readonly written: PolicyChain[] = [];
   readonly removedChains: string[] = [];
@@ -49,7 +49,7 @@ export class PolicySteps {
     this.#family = family;
   }
 
-  /** Makes a chain hold these rules; `found` = as it is now, if it is there. */
+  /** Makes a chain contain these rules. `found` are its current rules, if it exists. */
   writeChain(chain: PolicyChain, found: readonly string[] | undefined): void {
     const { name, rules } = chain;
     if (found && chain.isUnordered && isSameRule(rules.at(-1)!, found.at(-1) ?? "")) {
@@ -100,7 +100,7 @@ export class PolicySteps {
         .filter(({ each }) => isSameRule(rule, each));
       const [first, ...others] = there;
       if (first?.index === 0 && others.length === 0) continue;
-      // Of equal rules the tool deletes the first one: all of them go, and one comes again.
+      // The tool deletes the first of equal rules, so all of them are deleted and one is added again.
       for (const { each } of others) this.#removeRule({ from, rule: each });
       if (first) this.#removed.push({ from, rule: first.each });
       if (first?.index === 0) this.#inserted.push({ from, rule });
@@ -115,7 +115,7 @@ export class PolicySteps {
     for (const entry of entries) this.#added.push([name, entry]);
   }
 
-  /** Puts other content in the place of a set's at one moment, whatever it holds. */
+  /** Replaces the content of a set atomically. */
   replaceSet(set: PolicySet): void {
     const { name, options } = set;
     this.sets.set(name, options);
@@ -156,7 +156,7 @@ export class PolicySteps {
     ];
   }
 
-  /** For `iptables-restore`: one commit. */
+  /** The input for `iptables-restore`, with one COMMIT. */
   get ruleLines(): readonly string[] {
     return restoreLines([{
       table: "filter",

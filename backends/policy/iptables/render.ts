@@ -1,5 +1,5 @@
 /**
- * The rules and sets of a plan as text: what `ipset restore` and `iptables-restore` are given. Pure.
+ * The rules and sets of a plan as input for `ipset restore` and `iptables-restore`. Pure.
  *
  * @module
  */

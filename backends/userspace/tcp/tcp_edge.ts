@@ -1,6 +1,7 @@
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { TcpConnection } from "../../../lib/os/network.ts";
 import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
+import { type EndpointKey, endpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import { ConnectionLimits } from "../connection_limits.ts";
 import type { Forwarding } from "../forwarding.ts";
@@ -48,6 +49,7 @@ export class TcpEdge {
   #limits: ConnectionLimits | undefined;
   #timeouts: SessionTimeouts<TcpSession> | undefined;
   #sendProxy: EdgeSettings["sendProxy"];
+  #sockets: ReadonlyMap<EndpointKey, string> | undefined;
 
   constructor(forwarding: Forwarding, key: ServicePortKey) {
     this.#forwarding = forwarding;
@@ -62,6 +64,10 @@ export class TcpEdge {
     const { clock, counters } = this.#forwarding;
     const now = clock.now();
     this.#sendProxy = edge.sendProxy;
+    this.#sockets = edge.unixSockets &&
+      new Map(
+        edge.unixSockets.map(({ address, port, path }) => [endpointKey(address, port), path]),
+      );
     this.#headers = edge.acceptProxyFrom && new ProxyHeaderGate(this.#forwarding, edge);
     this.#limits = ConnectionLimits.updated(this.#limits, { settings: edge, now });
     this.#timeouts?.close();
@@ -75,6 +81,11 @@ export class TcpEdge {
       this.#timeouts?.enter(session, now);
       if (this.#limits === undefined) session.counted = undefined;
     }
+  }
+
+  /** Paths of Unix sockets that replace endpoints. */
+  get sockets(): ReadonlyMap<EndpointKey, string> | undefined {
+    return this.#sockets;
   }
 
   /** Whether a client has to send a PROXY protocol header. */

@@ -95,11 +95,12 @@ export class TcpForwarder implements TcpSessionOwner {
       return;
     }
     const verdict = this.#forwarding.clients.verdictFor(this.#plan, at, client);
-    const request = { verdict, client, clientPort, connection, at };
     const isAdmitted = verdict !== undefined &&
       (this.#edge?.admits(session, { client, open: this.#sessions.size }) ?? true);
-    if (!isAdmitted || !this.#enter(session)) return this.#refuse(session, request);
-    void this.#serve(session, { ...request, verdict });
+    if (!isAdmitted || !this.#enter(session)) {
+      return this.#refuse(session, { connection, at, client, clientPort });
+    }
+    void this.#serve(session, { verdict, client, clientPort, connection, at });
   }
 
   /** Closes up to `count` connections that have been silent for long, and returns their number. */
@@ -206,7 +207,11 @@ export class TcpForwarder implements TcpSessionOwner {
     if (this.#mayBeOwn(request)) await this.#forwarding.clock.yieldToEventLoop();
     if (session.closed) return loops.remove();
     const { load } = this.#picker;
-    const result = await dialer.dial(this.#picker, load ? { ...request, load } : request);
+    const sockets = this.#edge?.sockets;
+    const result = await dialer.dial(
+      this.#picker,
+      load || sockets ? { ...request, load, sockets } : request,
+    );
     this.#report(
       request,
       "kind" in result ? { detail: failureText(result) } : {

@@ -23,7 +23,7 @@ export interface ObjectSource {
   readonly client?: KubeClient | undefined;
   /** Returns the owner of an address that no Service may take over, such as that of the API server. */
   belongsTo(address: IpAddress): string | undefined;
-  /** Its state. */
+  /** The state of the source. */
   status(): readonly StatusSource[];
   /** Seconds since a sign of life, by resource; empty for manifests. */
   ages(): ReadonlyMap<string, number>;

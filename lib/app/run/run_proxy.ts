@@ -68,7 +68,7 @@ function createParts(
 ) {
   const { proxy, relay: { serviceCounters, controlSocket }, mode } = configuration;
   const dependencies = { ...edges, openFiles };
-  /** The configuration in force; a change of its file replaces it. */
+  /** The effective configuration; a change of its file replaces it. */
   const current = { proxy };
   const nodeName = nodeNameOf(proxy, edges.process);
   const eventLoop = new EventLoopMonitor(edges);

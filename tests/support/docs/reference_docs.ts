@@ -99,8 +99,10 @@ An annotation applies to every port of its Service, in each IP family separately
 logged once with the Service, the annotation and the valid values. \`status\` and \`explain\` name it too.
 The Service is then served with the default.
 
-A kernel mode does not apply the annotations of mode userspace; \`explain\` says so. [Edge proxy](edge_proxy.md)
-shows how they work together. [Schedulers](ipvs.md) describes the annotations of mode ipvs.
+A kernel mode does not apply the annotations of mode userspace; \`explain\` says so.
+
+- [Edge proxy](edge_proxy.md) shows how they work together.
+- [Ipvs mode](ipvs.md) describes the annotations of mode ipvs.
 
 Generated from \`lib/api/service_annotations.ts\` by:
 
