@@ -30,15 +30,16 @@ export function validateSources(
       `--manifests: Cannot take objects from manifests and from ${other} at once; give one of them`,
     );
   }
-  for (
-    const { flag, path, what } of [
-      { flag: "policy-kubeconfig", path: policyKubeconfig, what: "policies" },
-      { flag: "routing-kubeconfig", path: routingKubeconfig, what: "Nodes and Services" },
-    ]
-  ) {
-    if (!manifests || path === "") continue;
+  if (manifests && policyKubeconfig !== "") {
     problems.push(
-      `--${flag}: Cannot take ${what} from '${path}' and from manifests at once; give one of them`,
+      `--policy-kubeconfig: Cannot take policies from '${policyKubeconfig}' and from manifests at ` +
+        "once; give one of them",
+    );
+  }
+  if (manifests && routingKubeconfig !== "") {
+    problems.push(
+      `--routing-kubeconfig: Cannot take Nodes and addresses from '${routingKubeconfig}' and from ` +
+        "manifests at once; give one of them",
     );
   }
   const { "unix-socket-folders": folders = [] } = flags;

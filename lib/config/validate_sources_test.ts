@@ -51,9 +51,9 @@ const CASES: readonly [string, Given, readonly string[]][] = [
   ],
   [
     "refuses manifests and --routing-kubeconfig",
-    { manifests: ["m"], routingKubeconfig: "/p" },
+    { manifests: ["m"], routingKubeconfig: "/r" },
     [
-      "--routing-kubeconfig: Cannot take Nodes and Services from '/p' and from manifests at once; " +
+      "--routing-kubeconfig: Cannot take Nodes and addresses from '/r' and from manifests at once; " +
       "give one of them",
     ],
   ],

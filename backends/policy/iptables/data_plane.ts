@@ -10,19 +10,20 @@ import type { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
 import { removeChains } from "../../netfilter/foreign/remove_iptables.ts";
 import { destroySets } from "../../netfilter/ipset/destroy_sets.ts";
 import { listSets } from "../../netfilter/ipset/ipset_runner.ts";
+import { addLine, createLine } from "../../netfilter/ipset/ipset_text.ts";
 import { CanarySchedule } from "../../netfilter/iptables/canary_schedule.ts";
 import { IPTABLES_RULE_SETS } from "../../netfilter/iptables/iptables_rule_set.ts";
 import { IptablesRunner } from "../../netfilter/iptables/iptables_runner.ts";
 import { chooseIptables } from "../../netfilter/iptables/iptables_variant.ts";
+import { restoreLines } from "../../netfilter/iptables/restore_batch.ts";
 import { isSameRule } from "../../netfilter/iptables/rule_normal_form.ts";
 import type { RuleBackendDependencies } from "../../netfilter/rule_backend.ts";
 import { VerificationSchedule } from "../../netfilter/verification_schedule.ts";
 import type { PolicyDataPlane, PolicyDataPlaneOptions, PolicyWalk } from "../policy_data_plane.ts";
 import { PolicyRulePlane } from "../policy_rule_plane.ts";
 import { BASE_JUMPS, DENY_COUNTED, isPolicyChain } from "./base_chains.ts";
-import { isPolicySet } from "./layout.ts";
+import { isPolicySet, policyChains, policySets } from "./layout.ts";
 import { PolicyWriter } from "./policy_writer.ts";
-import { renderPolicies } from "./render.ts";
 import { walkPolicies } from "./walk.ts";
 
 /** Makes the data plane of one IP family. Runs nothing before it is started. */
@@ -133,4 +134,15 @@ class IptablesPolicyDataPlane extends PolicyRulePlane {
       await destroySets(run, sets.value.filter((name) => isPolicySet(name, this.family)));
     }
   }
+}
+
+/** Renders all sets, sorted, then all chains. */
+export function* renderPolicies(plan: PolicyPlan): Generator<string> {
+  for (const { name, options, entries } of policySets(plan)) {
+    yield `${createLine(name, options)}\n`;
+    for (const entry of [...entries].sort()) yield `${addLine(name, entry)}\n`;
+  }
+  const chains = [...policyChains(plan)];
+  const lines = restoreLines([{ table: "filter", chains, jumps: BASE_JUMPS }]);
+  for (const line of lines) yield `${line}\n`;
 }

@@ -88,11 +88,21 @@ export function isPolicySet(name: string, family: IpFamily): boolean {
 }
 
 /**
- * Whether a set decides which pods are judged. It gains a pod last and loses it first, so that every
- * rule for it is there meanwhile.
+ * Returns the entries that decide which pods are judged. A pod enters last and leaves first, so that
+ * every rule for it is there meanwhile. The same holds for the known pods of closed ranges among them;
+ * that other pods are known must not wait for the rules, which deny what is not.
  */
-export function isGate(name: string, family: IpFamily): boolean {
-  return name.startsWith(`${setPrefix(family)}-`);
+export function gateEntries<Entry extends readonly [set: string, entry: string]>(
+  entries: readonly Entry[],
+  family: IpFamily,
+): ReadonlySet<Entry> {
+  const gates = new Set(DIRECTIONS.map((each) => isolatedSet(each, family)));
+  const moved = new Set(entries.filter(([set]) => gates.has(set)).map(([, entry]) => entry));
+  return new Set(
+    entries.filter(([set, entry]) =>
+      gates.has(set) || set === knownSet(family) && moved.has(entry)
+    ),
+  );
 }
 
 /** The name of the chain of a list. */

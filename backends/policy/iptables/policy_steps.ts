@@ -21,7 +21,7 @@ import { type ChainLine, restoreLines } from "../../netfilter/iptables/restore_b
 import { isSameRule, normalRule } from "../../netfilter/iptables/rule_normal_form.ts";
 import type { LeftOut } from "../policy_quarantine.ts";
 import { BASE_JUMPS, type PolicyChain } from "./base_chains.ts";
-import { isGate, type PolicySet } from "./layout.ts";
+import { gateEntries, type PolicySet } from "./layout.ts";
 
 type Entry = readonly [set: string, entry: string];
 
@@ -146,13 +146,13 @@ export class PolicySteps {
 
   /** Lines of `ipset restore` that come before the rules. */
   get linesBeforeRules(): readonly string[] {
-    const added = this.#added.filter((entry) => !this.#isOfGate(entry));
-    const deleted = this.#deleted.filter((entry) => this.#isOfGate(entry));
+    const added = new Set(this.#added).difference(gateEntries(this.#added, this.#family));
+    const left = gateEntries(this.#deleted, this.#family);
     return [
       ...this.#setLines,
-      ...added.map((entry) => addLine(...entry)),
+      ...[...added].map((entry) => addLine(...entry)),
       // A pod of a closed range is no longer known before it is no longer isolated.
-      ...deleted.reverse().map((entry) => deleteLine(...entry)),
+      ...[...left].reverse().map((entry) => deleteLine(...entry)),
     ];
   }
 
@@ -169,15 +169,12 @@ export class PolicySteps {
 
   /** Those that come after the rules. */
   get linesAfterRules(): readonly string[] {
-    const deleted = this.#deleted.filter((entry) => !this.#isOfGate(entry));
+    const entered = gateEntries(this.#added, this.#family);
+    const deleted = new Set(this.#deleted).difference(gateEntries(this.#deleted, this.#family));
     return [
-      ...this.#added.filter((entry) => this.#isOfGate(entry)).map((entry) => addLine(...entry)),
-      ...deleted.map((entry) => deleteLine(...entry)),
+      ...[...entered].map((entry) => addLine(...entry)),
+      ...[...deleted].map((entry) => deleteLine(...entry)),
     ];
-  }
-
-  #isOfGate([set]: Entry): boolean {
-    return isGate(set, this.#family);
   }
 
   get destroyLines(): readonly string[] {

@@ -281,8 +281,39 @@ Deno.test("TcpForwarder.accept() counts no connection for an endpoint that refus
   network.answers.set(A, "refuse");
   await accept();
   network.answers.set(A, "accept");
+  network.connections[0]!.reset();
+  await settle();
   await accept();
   assertEquals(network.dials, [A, B, A]);
   forwarding.close();
+  await forwarding.loops.zero();
+});
+
+Deno.test("TcpForwarder ends a connection that was idle for the time of its Service, and no busy one", async () => {
+  const { clock, forwarding, forwarder, accept } = setUp({ to: [A], edge: { idleMs: 1000 } });
+  const [busy, idle] = [await accept(), await accept()];
+  for (let count = 0; count < 10; count++) {
+    await clock.advance(600);
+    busy.receive();
+    await settle();
+  }
+  assertEquals([busy.closed, idle.closed, forwarding.counters.tcpExpired], [false, true, 1]);
+  await clock.advance(1200);
+  assertEquals([busy.closed, forwarder.connections, clock.pendingTimers], [true, 0, 0]);
+  await forwarding.loops.zero();
+});
+
+Deno.test("TcpForwarder.update() applies and lifts time-outs of open connections", async () => {
+  const { clock, forwarding, forwarder, accept } = setUp({ to: [A] });
+  const client = await accept();
+  forwarder.update(testServicePlan({ to: [A], edge: { lifetimeMs: 1000 } }));
+  forwarder.update(testServicePlan({ to: [A] }));
+  await clock.advance(5000);
+  assertEquals(client.closed, false);
+  forwarder.update(testServicePlan({ to: [A], edge: { lifetimeMs: 1000 } }));
+  await clock.advance(900);
+  assertEquals(client.closed, false);
+  await clock.advance(200);
+  assertEquals([client.closed, clock.pendingTimers], [true, 0]);
   await forwarding.loops.zero();
 });

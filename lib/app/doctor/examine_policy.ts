@@ -3,10 +3,10 @@ import { createSysctl } from "../../os/sysctl.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import type { Dependencies } from "../dependencies.ts";
-import { BRIDGE_SETTINGS } from "../run/bridge_settings.ts";
 import { POLICY_ACCESS, policyKubeconfigOf } from "../policy/policy_access.ts";
 import { examineAccess } from "./examine_access.ts";
 import { findPolicyTool } from "../policy/choose_policy_tool.ts";
+import { BRIDGE_SETTINGS } from "../run/host_setting_requests.ts";
 import type { DoctorMode } from "./doctor_report.ts";
 
 interface PolicyExamination {

@@ -12,7 +12,7 @@ import type { IpAddress } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import { forEachInSlices, runInSlices } from "../../os/time_slice.ts";
 import { namespacedNameOf, type ServiceKey, serviceKey } from "../../proxy/service_port_name.ts";
-import { AddressAllocator, type AddressAssignment } from "../../routing/address_allocator.ts";
+import { AddressAllocator } from "../../routing/address_allocator.ts";
 import { addressRequestOf } from "../../routing/address_request.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import { AssignmentEvents } from "./assignment_events.ts";
@@ -72,11 +72,6 @@ export class AddressAssigner {
   /** Why the last write failed; `undefined` if it did not. */
   get problem(): string | undefined {
     return this.#writer?.problem;
-  }
-
-  /** What a Service gets; `undefined` if another process assigns, or it concerns none. */
-  assignment(key: ServiceKey): AddressAssignment | undefined {
-    return this.#allocator?.assignment(key);
   }
 
   /** The Services that lack what they ask for; `undefined` if another process assigns. */

@@ -90,7 +90,7 @@ function createParts(
   const parts = { ...dependencies, ...shared, loopObservers };
   const services = new ServiceController({ ...parts, traffic });
   const others = moreControllers.filter((each) => each.isEnabled(configuration))
-    .map((each) => each.create(parts));
+    .map((each) => each.create({ ...parts, controllerOfServices: services }));
   /** In the order in which they start; they stop in the reverse order. */
   const controllers: readonly Controller[] = [services, ...others];
   const opener = new ControllerOpener({ ...edges, eventLoop, manager }, { informers, controllers });
