@@ -286,7 +286,7 @@ Deno.test("without a cluster, the only node answers for the addresses that manif
     assertEquals(relay.held, ["192.0.2.1"]);
     await relay.until("BGP runs", () => relay.backends.daemon.plan !== undefined);
     const { controllers } = await relay.status();
-    assertEquals(controllers![0]!.facts.map(({ name }) => name), ["Pool", "Layer 2"]);
+    assertEquals(controllers![0]!.facts.map(({ name }) => name), ["Pool", "Layer 2", "Announced"]);
   }));
 
 Deno.test("the cleanup removes addresses and the files of BIRD, whether or not routing is enabled", async () => {

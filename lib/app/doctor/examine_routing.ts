@@ -204,12 +204,12 @@ async function toolFindings(
   });
 }
 
-/** In modes that make addresses local, every node would answer ARP for all of them. */
+/** In ipvs mode all addresses are on a device of each node; userspace mode leaves those of layer 2 alone. */
 async function arpFindings(
   { commands, network }: RoutingDependencies,
   { mode, layer2, configuration: { proxy: { ipvs, routing } } }: Layer2Examination,
 ): Promise<readonly HostFinding[]> {
-  if (mode !== "userspace" && mode !== "ipvs" || mode === "ipvs" && ipvs.strictARP) return [];
+  if (mode !== "ipvs" || ipvs.strictARP) return [];
   const { interfaces } = routing.layer2;
   const devices = interfaces.length > 0 ? interfaces : linksOf(layer2, network);
   // `sysctl` takes a dot in the name of an interface for a slash, and a slash for a dot.
@@ -224,17 +224,9 @@ async function arpFindings(
   return [{
     id: "layer2-arp",
     severity: "warning",
-    summary:
-      `In ${mode} mode every node has the Service addresses, and answers ARP for all of them`,
+    summary: "In ipvs mode every node has the Service addresses, and answers ARP for all of them",
     evidence: answering.map((name) => `net.ipv4.conf.${name}.arp_ignore is 0`),
-    cure: mode === "ipvs"
-      ? "start with --ipvs-strict-arp"
-      : `sysctl -w ${
-        answering.map((name) => name.replaceAll(".", "/")).flatMap((name) => [
-          `net.ipv4.conf.${name}.arp_ignore=1`,
-          `net.ipv4.conf.${name}.arp_announce=2`,
-        ]).join(" ")
-      }`,
+    cure: "start with --ipvs-strict-arp",
   }];
 }
 

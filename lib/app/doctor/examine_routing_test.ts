@@ -101,8 +101,8 @@ Deno.test("examineRouting() warns where every node would answer ARP", async () =
   const addresses = { "192.0.2.17": "eth0", "198.51.100.1": "eth1" };
   const evidence = "warning layer2-arp: net.ipv4.conf.eth0.arp_ignore is 0";
   assertEquals(await examine(POOL, { mode: "ipvs", addresses }), [evidence]);
-  assertEquals(await examine(POOL, { mode: "userspace", addresses }), [evidence]);
-  assertEquals(await examine(POOL, { mode: "userspace", addresses, arpIgnore: "1" }), []);
+  assertEquals(await examine(POOL, { mode: "ipvs", addresses, arpIgnore: "1" }), []);
+  assertEquals(await examine(POOL, { mode: "userspace", addresses }), []);
   assertEquals(await examine([...POOL, "--ipvs-strict-arp"], { mode: "ipvs", addresses }), []);
 });
 
