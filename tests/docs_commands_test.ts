@@ -26,7 +26,7 @@ const BLOCK_CHECKS: Readonly<
 };
 
 /** Keys of k3s's config.yaml that the pages have. */
-const K3S_KEYS = ["disable-kube-proxy", "disable-network-policy"];
+const K3S_KEYS = ["disable", "disable-kube-proxy", "disable-network-policy"];
 
 async function withScene(run: (scene: DocScene) => Promise<void>): Promise<void> {
   const root = await Deno.makeTempDir({ prefix: "docs-commands-" });

@@ -137,6 +137,12 @@ function tellEverything(metrics: ProxyMetrics): void {
   for (const status of [200, 404, 600, 1000, undefined]) {
     metrics.apiAnswered({ method: "GET", host: "api.example:6443", status, seconds: 1 });
   }
+  metrics.routing.setRefusals(1);
+  metrics.routing.layer2Moved("IPv4", "gained");
+  metrics.routing.statusWritten("written");
+  metrics.routing.setSessions([
+    { peer: "tor", state: "Established", imported: 1, exported: 2, refusedUpdates: 3 },
+  ]);
   metrics.healthAnswered("healthz", 200);
   metrics.healthBindFailed();
   metrics.setHostSettingsRefused(1);

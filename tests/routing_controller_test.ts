@@ -65,7 +65,7 @@ Deno.test("a Service gets an address, which one node answers for", async (t) => 
     const status = await relay.status();
     const [controller] = status.controllers!;
     assertEquals(controller!.facts, [
-      { name: "Pool", text: "default: 1 of 4 of IPv4 in use, announced by layer2" },
+      { name: "Pool", text: "default: 1 of 4 IPv4 in use, announced by layer2" },
       { name: "Allocator", text: "this node" },
       { name: "Layer 2", text: "192.0.2.0 of default/web: node-a" },
     ]);
@@ -75,13 +75,15 @@ Deno.test("a Service gets an address, which one node answers for", async (t) => 
   });
   await t.step("the dump", async () => {
     const dump = JSON.parse(await askControlText(relay.socket, { route: "/dump" }));
-    assertEquals(dump.controllers.routing.pools[0].ranges, ["192.0.2.0-192.0.2.3"]);
-    assert(dump.objects.leases.length === 2);
+    const { settings, objects, live } = dump.controllers.routing;
+    assertEquals(settings.pools[0].addresses, ["192.0.2.0-192.0.2.3"]);
+    assertEquals([objects.services.length, objects.nodes.length, live], [1, 2, [A]]);
+    assertEquals([dump.objects.nodes.length, dump.objects.leases], [1, undefined]);
   });
   await t.step("the metrics", async () => {
     const lines = await relay.metrics();
-    assert(lines.includes('kube_relay_load_balancer_addresses{ip_family="IPv4"} 1'));
-    assert(lines.includes('kube_relay_load_balancer_status_writes_total{outcome="written"} 1'));
+    assert(lines.includes('kube_relay_routing_owned_addresses{ip_family="IPv4"} 1'));
+    assert(lines.includes('kube_relay_routing_status_writes_total{outcome="written"} 1'));
   });
   await t.step("a Service that is no load balancer any more", async () => {
     const [service] = WEB;
@@ -284,7 +286,7 @@ Deno.test("without a cluster, the only node answers for the addresses that manif
     assertEquals(relay.held, ["192.0.2.1"]);
     await relay.until("BGP runs", () => relay.backends.daemon.plan !== undefined);
     const { controllers } = await relay.status();
-    assertEquals(controllers![0]!.facts.map(({ name }) => name), ["Pool", "Layer 2"]);
+    assertEquals(controllers![0]!.facts.map(({ name }) => name), ["Pool", "Layer 2", "Announced"]);
   }));
 
 Deno.test("the cleanup removes addresses and the files of BIRD, whether or not routing is enabled", async () => {

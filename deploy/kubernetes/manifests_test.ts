@@ -10,6 +10,10 @@ import { loadConfiguration } from "../../lib/config/load.ts";
 import { parseFlags } from "../../lib/config/parse_flags.ts";
 import type { KindSpec } from "../../lib/api/kind.ts";
 import { POLICY_ACCESS, POLICY_KINDS } from "../../lib/app/policy/policy_access.ts";
+import { routingAccess } from "../../lib/app/routing/routing_access.ts";
+import { EVERYTHING } from "../../lib/policy/label_selector.ts";
+import { ROUTING_SETTINGS } from "../../tests/support/builders/planned_routing.ts";
+import { pool } from "../../tests/support/builders/routed_objects.ts";
 import { SERVICE_KINDS } from "../../lib/app/service/service_subscriptions.ts";
 import { MANIFESTS, parseManifest, readManifest } from "../../tests/support/docs/deploy_files.ts";
 import {
@@ -17,6 +21,8 @@ import {
   CLUSTER_ROLE_BINDING,
   DAEMON_SET,
   manifestProblems,
+  ROLE,
+  ROLE_BINDING,
 } from "../../tests/support/docs/manifest_schema.ts";
 
 const DAEMON_SETS = MANIFESTS.filter((path) => !path.endsWith("rbac.yaml"));
@@ -130,7 +136,7 @@ for (const path of DAEMON_SETS) {
 
 /** Returns the permissions that a ClusterRole grants, sorted. */
 function grantedBy(role: unknown): readonly string[] {
-  const { rules } = v.parse(CLUSTER_ROLE, role);
+  const { rules } = v.parse(v.variant("kind", [CLUSTER_ROLE, ROLE]), role);
   return rules.flatMap(({ apiGroups, resources, verbs }) =>
     apiGroups.flatMap((group) =>
       resources.flatMap((resource) => verbs.map((verb) => `${verb} ${group}/${resource}`))
@@ -164,6 +170,33 @@ Deno.test("the ClusterRole for NetworkPolicy has the rights that are asked for, 
   const [account] = await readManifest("kubernetes/rbac.yaml");
   assertEquals(subjects.map(({ name }) => name), [account?.metadata.name]);
   assertEquals(role?.metadata.name, POLICY_ACCESS.clusterRole, "doctor prints this name");
+});
+
+Deno.test("the roles for routing have the rights that are asked for, and none besides", async () => {
+  const [clusterRole, clusterBinding, role, binding] = await readManifest(
+    "kubernetes/routing-rbac.yaml",
+  );
+  const selecting = pool("a", ["192.0.2.0/28"], { namespaceSelector: EVERYTHING });
+  const { accesses, clusterRole: name } = routingAccess({
+    ...ROUTING_SETTINGS,
+    pools: [selecting],
+  });
+  const asked = (isNamespaced: boolean) =>
+    accesses.filter(({ namespace }) => (namespace !== undefined) === isNamespaced)
+      .map(({ verb, group, plural }) => `${verb} ${group}/${plural}`).toSorted();
+  assertEquals([grantedBy(clusterRole), grantedBy(role)], [asked(false), asked(true)]);
+  assertEquals(clusterRole?.metadata.name, name, "doctor prints this name");
+  assertEquals(role?.metadata.namespace, ROUTING_SETTINGS.leaseNamespace);
+  const [account] = await readManifest("kubernetes/rbac.yaml");
+  for (
+    const [bound, { roleRef, subjects }] of [
+      [clusterRole, v.parse(CLUSTER_ROLE_BINDING, clusterBinding)],
+      [role, v.parse(ROLE_BINDING, binding)],
+    ] as const
+  ) {
+    assertEquals([roleRef.kind, roleRef.name], [bound?.kind, bound?.metadata.name]);
+    assertEquals(subjects.map(({ name }) => name), [account?.metadata.name]);
+  }
 });
 
 Deno.test("the ClusterRoleBinding joins the ServiceAccount with the ClusterRole", async () => {

@@ -16,7 +16,10 @@ export type Instruments = { readonly [Key in MetricKey]: InstrumentOf<typeof MET
  */
 export function createInstruments(registry: Registry, mode: BackendMode): Instruments {
   const entries = Object.entries<Metric>(METRICS).map(([key, row]) => {
-    const instrument = createInstrument(row, hasMetric(mode, row) ? [registry] : []);
+    const instrument = createInstrument(
+      row,
+      hasMetric(mode, row) && !row.isOnDemand ? [registry] : [],
+    );
     showZeros(instrument, row);
     return [key, instrument];
   });

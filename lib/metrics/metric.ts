@@ -15,6 +15,8 @@ export interface Metric {
    * {true}
    */
   readonly startsAtZero?: boolean;
+  /** Whether it only exists in runs that set it. @default {false} */
+  readonly isOnDemand?: boolean;
   /** The modes that have the metric. @default all of them */
   readonly modes?: readonly BackendMode[];
 }

@@ -18,6 +18,7 @@ import { METRICS } from "./metric_table.ts";
 import { type PolicyInstruments, policyInstruments } from "./policy_instruments.ts";
 import { type ProcessInstruments, processInstruments } from "./process_instruments.ts";
 import { type RoutingInstruments, routingInstruments } from "./routing_instruments.ts";
+import { ROUTING_METRICS } from "./routing_metrics.ts";
 import { SERVICE_METRICS } from "./service_metrics.ts";
 import { type SyncInstruments, syncInstruments } from "./sync_instruments.ts";
 
@@ -65,7 +66,11 @@ export function createProxyMetrics(options: MetricsOptions): ProxyMetrics {
     ...processInstruments(its),
     loops: loopInstruments(its),
     policies: policyInstruments(its),
-    routing: routingInstruments(its),
+    routing: routingInstruments(its, () => {
+      for (const key of Object.keys(ROUTING_METRICS) as (keyof typeof ROUTING_METRICS)[]) {
+        registry.registerMetric(its[key]);
+      }
+    }),
     async render() {
       const { user, system } = cpuUsage();
       setCounter(its.processCpu, {}, (user + system) / 1e6);

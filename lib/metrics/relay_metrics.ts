@@ -108,42 +108,6 @@ export const RELAY_METRICS = {
     labels: FAMILY,
     startsAtZero: false,
   },
-  routingStatusWrites: {
-    name: "kube_relay_load_balancer_status_writes_total",
-    type: "counter",
-    help:
-      "Writes of load balancer addresses into the status of Services, by the node that assigns " +
-      "them; after a conflict, the new state of the Service is written",
-    labels: { outcome: ["written", "conflict", "failed"] },
-    startsAtZero: false,
-  },
-  routingLayer2Addresses: {
-    name: "kube_relay_load_balancer_addresses",
-    type: "gauge",
-    help: "Load balancer addresses that this node answers for by ARP or neighbour discovery",
-    labels: FAMILY,
-    startsAtZero: false,
-  },
-  routingLayer2Moves: {
-    name: "kube_relay_load_balancer_address_moves_total",
-    type: "counter",
-    help: "Load balancer addresses that this node began to answer for, or no longer does",
-    labels: { ...FAMILY, change: ["gained", "lost"] },
-    startsAtZero: false,
-  },
-  routingBgpPrefixes: {
-    name: "kube_relay_bgp_announced_prefixes",
-    type: "gauge",
-    help: "Prefixes that this node announces by BGP",
-    startsAtZero: false,
-  },
-  routingBgpSessions: {
-    name: "kube_relay_bgp_sessions",
-    type: "gauge",
-    help: "BGP sessions of this node",
-    labels: { state: ["established", "down"] },
-    startsAtZero: false,
-  },
   apiSilence: {
     name: "kube_relay_api_last_sign_of_life_age_seconds",
     type: "gauge",

@@ -1,39 +1,82 @@
 /**
- * Metrics of addresses and routes.
+ * Metrics of load balancer addresses and routes.
  *
  * @module
  */
 import type { IpFamily } from "../net/ip_address.ts";
+import type { PoolUse } from "../routing/address_pool.ts";
+import type { BgpPlan } from "../routing/bgp_plan.ts";
 import type { Instruments } from "./instruments.ts";
 
-/** The figures of BGP. */
-interface BgpFigures {
-  readonly announced: number;
-  readonly peers: number;
-  readonly established: number;
+/** A BGP session in figures. */
+export interface SessionFigures {
+  readonly peer: string;
+  readonly state: string;
+  readonly imported: number;
+  readonly exported: number;
+  readonly refusedUpdates: number;
 }
 
-/** Collects the figures of the controller of addresses and routes. */
+/** Collects the figures of the routing controller. */
 export interface RoutingInstruments {
-  /** Counts a write of the status of a Service. */
-  statusWritten(outcome: "written" | "conflict" | "failed"): void;
+  /** Replaces the series of all sessions; none while the daemon is silent. */
+  setSessions(sessions: readonly SessionFigures[]): void;
+  setAnnounced(plan: BgpPlan | undefined): void;
   setLayer2Addresses(family: IpFamily, count: number): void;
   /** Counts an address that this node began to answer for, or no longer does. */
   layer2Moved(family: IpFamily, change: "gained" | "lost"): void;
-  setBgp(figures: BgpFigures): void;
+  setPools(pools: readonly PoolUse[]): void;
+  /** `undefined` = this process does not assign addresses. */
+  setRefusals(count: number | undefined): void;
+  /** Counts a write of the status of a Service. */
+  statusWritten(outcome: "written" | "conflict" | "failed"): void;
 }
 
-/** The methods over the instruments. */
-export function routingInstruments(its: Instruments): RoutingInstruments {
+/** The methods over the instruments. `register` is called before the first value is set. */
+export function routingInstruments(all: Instruments, register: () => void): RoutingInstruments {
+  // prom-client starts metrics without labels at zero, which only the process that assigns has.
+  all.routingAssigns.remove({});
+  all.routingRefusals.remove({});
+  let isRegistered = false;
+  const own = (): Instruments => {
+    if (!isRegistered) register();
+    isRegistered = true;
+    return all;
+  };
   return {
-    statusWritten: (outcome) => its.routingStatusWrites.inc({ outcome }),
-    setLayer2Addresses: (family, count) =>
-      its.routingLayer2Addresses.set({ "ip_family": family }, count),
-    layer2Moved: (family, change) => its.routingLayer2Moves.inc({ "ip_family": family, change }),
-    setBgp({ announced, peers, established }) {
-      its.routingBgpPrefixes.set(announced);
-      its.routingBgpSessions.set({ state: "established" }, established);
-      its.routingBgpSessions.set({ state: "down" }, peers - established);
+    setSessions(sessions) {
+      const its = own();
+      for (const each of [its.routingSessionUp, its.routingPrefixes, its.routingRefusedUpdates]) {
+        each.reset();
+      }
+      for (const { peer, state, imported, exported, refusedUpdates } of sessions) {
+        its.routingSessionUp.set({ peer }, Number(state === "Established"));
+        its.routingPrefixes.set({ peer, direction: "in" }, imported);
+        its.routingPrefixes.set({ peer, direction: "out" }, exported);
+        its.routingRefusedUpdates.set({ peer }, refusedUpdates);
+      }
     },
+    setAnnounced(plan) {
+      own().routingAnnounced.reset();
+      const byKind = Map.groupBy(plan?.announced ?? [], ({ kind }) => kind);
+      for (const [kind, { length }] of byKind) own().routingAnnounced.set({ kind }, length);
+    },
+    setLayer2Addresses: (family, count) =>
+      own().routingLayer2Addresses.set({ "ip_family": family }, count),
+    layer2Moved: (family, change) => own().routingLayer2Moves.inc({ "ip_family": family, change }),
+    setPools(pools) {
+      for (const { pool, family, size, used } of pools) {
+        const labels = { pool: pool.name, "ip_family": family };
+        // Prometheus' numbers are doubles; an IPv6 pool may be larger than they can count exactly.
+        own().routingPoolAddresses.set(labels, Number(size));
+        own().routingPoolUsed.set(labels, used);
+      }
+    },
+    setRefusals(count) {
+      own().routingAssigns.set(Number(count !== undefined));
+      own().routingRefusals.remove({});
+      if (count !== undefined) own().routingRefusals.set(count);
+    },
+    statusWritten: (outcome) => own().routingStatusWrites.inc({ outcome }),
   };
 }

@@ -36,6 +36,12 @@ export const TOOLS: readonly Tool[] = [
     kind: "system",
   },
   {
+    name: "ss",
+    debianPackage: "iproute2",
+    purpose: "find other programs that announce addresses (kube-relay doctor)",
+    kind: "system",
+  },
+  {
     name: "arping",
     debianPackage: "iputils-arping",
     purpose: "inform neighbours of load balancer addresses that this node answers for",

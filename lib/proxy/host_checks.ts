@@ -14,6 +14,8 @@ type ForeignSoftware =
   | "kube-proxy"
   | "kube-router"
   | "klipper"
+  | "metallb"
+  | "kube-vip"
   | "calico"
   | "cilium"
   | "kube-network-policies"
@@ -41,6 +43,14 @@ export interface HostCheckOptions {
   readonly signal?: AbortSignal;
 }
 
+/** What a start does with addresses of Services, as far as other software hinders it. */
+export interface RoutingIntent {
+  /** Whether Services without a load balancer class get addresses. */
+  readonly assignsByDefault: boolean;
+  /** The control socket of the own BGP daemon. @default {BGP is disabled} */
+  readonly bgpSocket?: string;
+}
+
 /** Options of the search for findings. */
 export interface FindingOptions extends HostCheckOptions {
   /** `ports`: only whether a kube-proxy answers now, within 300 ms. @default {"everything"} */
@@ -49,6 +59,8 @@ export interface FindingOptions extends HostCheckOptions {
   readonly mode?: BackendMode;
   /** Whether a start enforces NetworkPolicies, which another enforcer hinders. @default {false} */
   readonly networkPolicy?: boolean;
+  /** @default {a start assigns and announces no addresses} */
+  readonly routing?: RoutingIntent;
   /** Annotations of the own Node, if known: k3s records there how it was started. */
   readonly nodeAnnotations?: Readonly<Record<string, string>>;
 }

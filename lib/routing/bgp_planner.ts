@@ -1,7 +1,7 @@
 import type { ObjectProblem } from "../api/problem.ts";
 import { blocksOfRange } from "../net/address_range.ts";
-import { type Cidr, cidrContains, hostCidr, prefixLengthOf } from "../net/cidr.ts";
-import type { IpAddress } from "../net/ip_address.ts";
+import { type Cidr, cidrContains, cidrFamilyOf, hostCidr, prefixLengthOf } from "../net/cidr.ts";
+import { type IpAddress, ipFamilyOf } from "../net/ip_address.ts";
 import { matchesLabels } from "../policy/label_selector.ts";
 import type { ServiceKey } from "../proxy/service_port_name.ts";
 import { type AddressPool, poolOf } from "./address_pool.ts";
@@ -191,7 +191,10 @@ export class BgpPlanner {
     const network = prefix.slice(0, prefix.indexOf("/")) as IpAddress;
     return {
       ...(found && { announced: found }),
-      peers: peers.filter(({ role }) => found?.to.includes(role)).map(({ name }) => name),
+      // A session carries the prefixes of the family of its addresses.
+      peers: peers.filter(({ role, address }) =>
+        found?.to.includes(role) && ipFamilyOf(address) === cidrFamilyOf(prefix)
+      ).map(({ name }) => name),
       sources: this.#announcements.sourcesOf(prefix),
       containedIn: announced.map((each) => each.prefix).filter((other) =>
         prefixLengthOf(other) < prefixLengthOf(prefix) &&

@@ -79,6 +79,11 @@ export class Layer2Owners {
     return this.#addresses.get(address)?.owner;
   }
 
+  /** The addresses of a node as of the last update. */
+  *ownedBy(node: string): Generator<IpAddress> {
+    for (const [address, { owner }] of this.#addresses) if (owner === node) yield address;
+  }
+
   /** Decides the owners again, and returns the changes. */
   update(): ReadonlyMap<IpAddress, OwnerChange> {
     const before = this.#usable;

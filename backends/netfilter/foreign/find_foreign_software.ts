@@ -4,7 +4,10 @@ import type {
   FindingOptions,
   HostFinding,
   KubeProxyRemovalOptions,
+  RoutingIntent,
 } from "../../../lib/proxy/host_checks.ts";
+import { LISTENING_ARGS, parseListeningPrograms } from "../../../lib/os/listening_programs.ts";
+import { askTool, type Seen } from "../probe/try_tool.ts";
 import { inSteps } from "../in_steps.ts";
 import { countChains } from "./chain_counts.ts";
 import { type HostEdges, readHostContents } from "./host_contents.ts";
@@ -27,6 +30,7 @@ interface ForeignSoftwareOptions {
   readonly nodeAnnotations?: Readonly<Record<string, string>>;
   /** Whether kube-relay is to enforce NetworkPolicies here. @default {false} */
   readonly networkPolicy?: boolean;
+  readonly routing?: RoutingIntent;
   /** The objects of the running mode. @default {nothing} */
   readonly own?: OwnState;
   readonly signal?: AbortSignal;
@@ -43,7 +47,7 @@ export async function findForeignSoftware(
   options: ForeignSoftwareOptions = {},
 ): Promise<readonly HostFinding[]> {
   const { scope = "everything", nodeAnnotations = {}, own = OWN_NOTHING, signal } = options;
-  const { networkPolicy = false } = options;
+  const { networkPolicy = false, routing } = options;
   const looking = signal ? { signal } : {};
   const { live, impostors } = await findLiveKubeProxy(edges, looking);
   if (scope === "ports") {
@@ -51,16 +55,28 @@ export async function findForeignSoftware(
   }
   const look = await readHostContents(edges, looking);
   const chains = await inSteps(edges, countChains(look.worlds, own));
+  const programs = routing ? await readListeningPrograms(edges, looking) : undefined;
   const nodeArgs = parseK3sNodeArgs(nodeAnnotations[K3S_NODE_ARGS] ?? "");
   return judgeFindings({
-    look,
+    look: programs?.state === "refused" || programs?.state === "absent"
+      ? { ...look, unseen: [...look.unseen, `listening programs: ${programs.reason}`] }
+      : look,
     chains,
     own,
     impostors,
     networkPolicy,
     ...(live && { live }),
     ...(nodeArgs && { nodeArgs }),
+    ...(routing && { routing }),
+    ...(programs?.state === "seen" && { programs: [...parseListeningPrograms(programs.value)] }),
   });
+}
+
+function readListeningPrograms(
+  { commands }: ForeignSoftwareEdges,
+  options: { readonly signal?: AbortSignal },
+): Promise<Seen<string>> {
+  return askTool(commands, ["ss", ...LISTENING_ARGS], options);
 }
 
 /** Like {@linkcode findForeignSoftware}, but takes the running mode and reads its objects. */

@@ -1,10 +1,16 @@
-import { type HostFinding, KUBE_PROXY_ALIVE } from "../../../lib/proxy/host_checks.ts";
+import type { ListeningProgram } from "../../../lib/os/listening_programs.ts";
+import {
+  type HostFinding,
+  KUBE_PROXY_ALIVE,
+  type RoutingIntent,
+} from "../../../lib/proxy/host_checks.ts";
 import { type ChainCount, describeCount } from "./chain_counts.ts";
 import { IPVS_DEVICE } from "../../iproute/dummy_devices.ts";
 import type { HostContents } from "./host_contents.ts";
 import { isKubeProxySet } from "./ip_sets.ts";
 import { nameOfRuleSet } from "../iptables/iptables_rule_set.ts";
 import { policyEnforcerFindings } from "./judge_policy_enforcers.ts";
+import { loadBalancerFindings } from "./judge_load_balancers.ts";
 import type { K3sNodeArgs } from "./k3s_node_args.ts";
 import type { LiveKubeProxy } from "./live_kube_proxy.ts";
 import { describeNftTable, isKubeProxyTable } from "./nft_tables.ts";
@@ -21,6 +27,9 @@ export interface SeenOnHost {
   readonly nodeArgs?: K3sNodeArgs;
   /** Whether kube-relay is to enforce NetworkPolicies here. @default {false} */
   readonly networkPolicy?: boolean;
+  readonly routing?: RoutingIntent;
+  /** Listening programs; read only if kube-relay announces addresses. @default {none} */
+  readonly programs?: readonly ListeningProgram[];
 }
 
 const SEVERITIES: readonly HostFinding["severity"][] = ["blocking", "warning", "info"];
@@ -42,6 +51,7 @@ export function judgeFindings(seen: SeenOnHost): HostFinding[] {
     ...impostorFindings(seen.impostors),
     ...k3sFindings(seen),
     ...policyEnforcerFindings(seen),
+    ...loadBalancerFindings({ programs: [], ...seen }),
     ...worldFindings(seen),
     ...relayFindings(seen),
     ...unseenFindings(seen),
@@ -129,7 +139,7 @@ function leftParts({ look, chains, own }: SeenOnHost): LeftPart[] {
   ];
 }
 
-function k3sFindings({ nodeArgs, chains }: SeenOnHost): HostFinding[] {
+function k3sFindings({ nodeArgs }: SeenOnHost): HostFinding[] {
   if (nodeArgs === undefined) return [];
   const findings: HostFinding[] = [];
   // The arguments of an agent do not show whether its server disables kube-proxy.
@@ -141,16 +151,6 @@ function k3sFindings({ nodeArgs, chains }: SeenOnHost): HostFinding[] {
       summary: "k3s on this node runs its own kube-proxy, which returns with each start of k3s",
       evidence: ["annotation k3s.io/node-args lacks --disable-kube-proxy"],
       cure: "start k3s with --disable-kube-proxy, on servers and agents",
-    });
-  }
-  const hostPorts = chains.filter(({ owner }) => owner === "portmap").map(describeCount);
-  if (!nodeArgs.disableServiceLb && hostPorts.length > 0) {
-    findings.push({
-      id: "klipper-service-lb",
-      severity: "info",
-      software: "klipper",
-      summary: "k3s's ServiceLB (klipper) may use host ports; its pods forward them to cluster IPs",
-      evidence: hostPorts,
     });
   }
   return findings;

@@ -144,8 +144,9 @@ async function loadFor(
   dependencies: Dependencies,
   { command, flags }: { readonly command: ActiveCommand; readonly flags: FlagValues },
 ): Promise<LoadedConfiguration> {
+  const { "proxy-mode": mode = "", ...others } = flags;
   try {
-    return await load(dependencies, flags);
+    return await load(dependencies, command.ownModes?.includes(mode) ? others : flags);
   } catch (error) {
     const { enoughFlags, name } = command;
     if (!(error instanceof ConfigurationError) || enoughFlags === undefined) throw error;

@@ -6,6 +6,7 @@ import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import { serviceKey, servicePortText } from "../../proxy/service_port_name.ts";
 import { hangingText, type TextLook, type TextStyle, textStyle } from "../cli/terminal_text.ts";
 import { ageText, countText, timeTexts } from "../status/number_texts.ts";
+import type { RoutingComparison } from "./compare_routing.ts";
 import {
   countDifferences,
   countQuarantined,
@@ -44,7 +45,7 @@ export function renderDifference(
   difference: NodeDifference,
   { now = 0, timeZone, ...look }: DiffViewOptions = {},
 ): string {
-  const { mode, nodeName, families } = difference;
+  const { mode, nodeName, families, routing } = difference;
   const retryText = (at: string | undefined) => retryTimeText(at, { now, timeZone });
   const view: View = { ...textStyle(look, { least: 0 }), retryText };
   const lines = [`Node     ${printableText(nodeName)}, mode ${mode}`];
@@ -53,6 +54,10 @@ export function renderDifference(
     if (lines.length > families.indexOf(family) + 1) lines.push("");
     // A list of 100,000 lines is too long for push(...lines).
     for (const line of familyLines(family, view)) lines.push(line);
+  }
+  if (routing) {
+    if (lines.length > families.length + 1) lines.push("");
+    lines.push(...routingLines(routing, view));
   }
   lines.push("", lastLine(difference, view));
   return `${lines.join("\n")}\n`;
@@ -87,6 +92,34 @@ function familyLines(
     if (more > 0) lines.push(`  and ${more} more; --json has all`);
   }
   return [...lines, ...left];
+}
+
+/** Addresses of layer 2, and the configuration and announcements of the BGP daemon. */
+function routingLines(
+  { differences, problem }: RoutingComparison,
+  view: View,
+): readonly string[] {
+  const { colors } = view;
+  const label = "Routing  ";
+  const note = problem === undefined
+    ? []
+    : [colors.yellow(hangingText(label, `BGP was not compared: ${problem}`, view))];
+  if (differences.length === 0) return note.length > 0 ? note : [`${label}as planned`];
+  const more = differences.length - MOST_SHOWN;
+  return [
+    ...note,
+    `${label}${colors.red(countText(differences.length, "difference"))}`,
+    ...differences.slice(0, MOST_SHOWN).flatMap((each) => differenceLines(each, view)),
+    ...(more > 0 ? [`  and ${more} more; --json has all`] : []),
+    hangingText(
+      "  ",
+      "kube-relay repairs them by itself; 'kube-relay status' says what hinders it",
+      {
+        ...view,
+        indent: 2,
+      },
+    ),
+  ];
 }
 
 /** Items that were left out, with the reason. */
@@ -159,6 +192,9 @@ function lastLine(difference: NodeDifference, { colors }: View): string {
       : `; 'kube-relay diff --repair' repairs ${which}`;
     return colors.red(`${countText(left, "difference")}${isRepair ? " left" : ""}${cure}`);
   }
+  if (difference.routing?.problem !== undefined) {
+    return colors.yellow("The machine is as planned, as far as it was compared");
+  }
   const but = countQuarantined(difference) > 0 ? ", except for the quarantine" : "";
   return colors.green(`${isRepair ? "All is as planned now" : "The machine is as planned"}${but}`);
 }
@@ -177,7 +213,7 @@ function retryTimeText(
 
 /** A value for `JSON.stringify()`; docs/diff.md describes its fields. */
 export function differenceJson(difference: NodeDifference): unknown {
-  const { mode, nodeName, families } = difference;
+  const { mode, nodeName, families, routing } = difference;
   return {
     node: nodeName,
     mode,
@@ -198,6 +234,7 @@ export function differenceJson(difference: NodeDifference): unknown {
         },
       }),
     })),
+    ...(routing && { routing }),
   };
 }
 

@@ -7,6 +7,7 @@ import type { DataPlaneDifference, DataPlaneRepair } from "../../proxy/data_plan
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
+import type { RoutingComparison } from "./compare_routing.ts";
 import type { PlannedNode } from "../offline/planned_node.ts";
 
 /** Names of ServicePorts. */
@@ -31,6 +32,8 @@ export interface NodeDifference {
   readonly mode: BackendMode;
   readonly nodeName: string;
   readonly families: readonly FamilyDifference[];
+  /** Addresses and routes; absent if they are not compared. */
+  readonly routing?: RoutingComparison;
 }
 
 export interface CompareOptions {
@@ -88,6 +91,7 @@ export function countQuarantined({ families }: NodeDifference): number {
 }
 
 /** The number of differences. */
-export function countDifferences({ families }: NodeDifference): number {
-  return families.reduce((sum, { differences }) => sum + differences.length, 0);
+export function countDifferences({ families, routing }: NodeDifference): number {
+  const ofRouting = routing?.differences.length ?? 0;
+  return families.reduce((sum, { differences }) => sum + differences.length, ofRouting);
 }

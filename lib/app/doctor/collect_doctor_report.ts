@@ -15,6 +15,7 @@ import {
 import { examineApi } from "./examine_api.ts";
 import { examineModes } from "./examine_modes.ts";
 import { examinePolicy } from "./examine_policy.ts";
+import { examineRouting, routingIntent } from "./examine_routing.ts";
 import { examineRelay } from "./examine_relay.ts";
 
 interface DoctorOptions {
@@ -48,11 +49,19 @@ export async function collectDoctorReport(
     ...{ configuration, modes: modes.modes, signal },
     ...(chosen && { mode: chosen }),
   });
+  const { capabilities } = machine;
+  const routing = await examineRouting(dependencies, {
+    ...{ configuration, signal },
+    ...(chosen && { mode: chosen }),
+    ...(capabilities && { capabilities }),
+  });
+  const intent = routingIntent(configuration.proxy);
   const nodeAnnotations = api.nodeAnnotations ?? running.nodeAnnotations;
   const foreign = await dependencies.hostChecks.findings({
     signal,
     networkPolicy: configuration.proxy.networkPolicy.enabled,
     ...(runs && { mode: runs }),
+    ...(intent && { routing: intent }),
     ...(nodeAnnotations && { nodeAnnotations }),
   });
   return {
@@ -68,6 +77,7 @@ export async function collectDoctorReport(
       ...foreign,
       ...api.findings,
       ...policy,
+      ...routing,
       ...running.findings,
       ...(chosen && MODE_TRAITS[chosen].forwardsItself ? userspaceFindings(configuration) : []),
     ]),

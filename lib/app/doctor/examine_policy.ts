@@ -1,18 +1,13 @@
 import type { LoadedConfiguration } from "../../config/load.ts";
-import type { KubeAuth } from "../../kube/kube_auth.ts";
-import { loadKubeAuth } from "../../kube/kubeconfig.ts";
-import { messageOf } from "../../log/message_of.ts";
 import { createSysctl } from "../../os/sysctl.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { POLICY_ACCESS, policyKubeconfigOf } from "../policy/policy_access.ts";
+import { examineAccess } from "./examine_access.ts";
 import { findPolicyTool } from "../policy/choose_policy_tool.ts";
 import { BRIDGE_SETTINGS } from "../run/host_setting_requests.ts";
-import { findMissingAccess } from "../run/controller_access.ts";
-import { CollectingLogger } from "./collecting_logger.ts";
 import type { DoctorMode } from "./doctor_report.ts";
-import { withApiClient } from "./examine_api.ts";
 
 interface PolicyExamination {
   readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
@@ -40,7 +35,7 @@ export async function examinePolicy(
   const findings = await Promise.all([
     examineTool(dependencies, examination),
     examineBridge(dependencies, examination),
-    examineAccess(dependencies, examination),
+    examinePolicyAccess(dependencies, examination),
   ]);
   return findings.flat();
 }
@@ -92,56 +87,15 @@ async function examineBridge(
   }];
 }
 
-async function examineAccess(
+function examinePolicyAccess(
   dependencies: PolicyDependencies,
   { configuration: { proxy, relay }, signal }: PolicyExamination,
 ): Promise<readonly HostFinding[]> {
-  const { clock, commands, process: { env } } = dependencies;
-  const kubeconfig = policyKubeconfigOf(proxy);
-  const isGiven = kubeconfig || relay.master || env("KUBECONFIG") || env("KUBERNETES_SERVICE_HOST");
-  if (relay.manifests.length > 0 || !isGiven) return [];
-  try {
-    const auth: KubeAuth = await loadKubeAuth(
-      { clock, logger: new CollectingLogger(), commands },
-      {
-        ...(kubeconfig !== "" && { kubeconfig }),
-        ...(relay.master !== undefined && { master: relay.master }),
-        env,
-      },
-    );
-    const missing = await withApiClient(
-      dependencies,
-      { auth, signal },
-      (client) => findMissingAccess(client, POLICY_ACCESS, signal),
-    );
-    if (missing === undefined) return [];
-    const { method, file } = auth.describe();
-    return [{
-      id: "policy-access",
-      severity: "warning",
-      summary:
-        "NetworkPolicies would not be enforced: the API server does not let kube-relay read " +
-        "pods, namespaces or NetworkPolicies",
-      evidence: [
-        `no right to ${missing.missing.join(", ")}, by ${method}${file ? ` of ${file}` : ""}`,
-        `missing rule: ${missing.clusterRole}`,
-      ],
-      cure: missing.cure,
-    }];
-  } catch (error) {
-    signal.throwIfAborted();
-    return unknownAccess(proxy.networkPolicy.kubeconfig, messageOf(error));
-  }
-}
-
-/** Trouble with the connection of Services is a finding of its own. */
-function unknownAccess(policyKubeconfig: string, reason: string): readonly HostFinding[] {
-  if (policyKubeconfig === "") return [];
-  return [{
-    id: "policy-access-unknown",
-    severity: "warning",
-    summary: "The API server could not be asked with the kubeconfig for NetworkPolicies",
-    evidence: [`${policyKubeconfig}: ${reason}`],
-    cure: "see that --policy-kubeconfig names a kubeconfig that this user can read",
-  }];
+  return examineAccess(dependencies, {
+    ...{ relay, signal, needed: POLICY_ACCESS, id: "policy-access" },
+    kubeconfig: policyKubeconfigOf(proxy),
+    flag: { name: "policy-kubeconfig", value: proxy.networkPolicy.kubeconfig },
+    summary: "NetworkPolicies would not be enforced: the API server does not let kube-relay read " +
+      "pods, namespaces or NetworkPolicies",
+  });
 }

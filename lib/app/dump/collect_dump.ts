@@ -73,9 +73,9 @@ export function collectDump(
   const { controllers = [] } = parts;
   const sections = new Map(controllers.map((each) => [each.name, each.dumpInputs()]));
   const followed = new Map<KindSpec, FollowedKinds>([
-    ...controllers.flatMap(({ kinds }) => kinds).map((kind) =>
-      [kind.spec, kind.informers ?? informers] as const
-    ),
+    ...controllers.flatMap(({ kinds }) => kinds).filter(({ isInSection }) => !isInSection).map((
+      kind,
+    ) => [kind.spec, kind.informers ?? informers] as const),
     ...SERVICE_KINDS.map((spec) => [spec, informers] as const),
   ]);
   const kinds = [...followed.keys()];

@@ -1,21 +1,203 @@
-/** The section of a dump for the controller of addresses and routes. */
+/**
+ * The section of a dump for the routing controller. It has its own Services and Nodes, with more
+ * fields than those of Services.
+ *
+ * @module
+ */
 import * as v from "valibot";
-import { cidr, fields, flag, ipAddress, list, number, optional, plainText } from "./dump_value.ts";
+import { ROUTED_NODE, type RoutedNode } from "../../api/kinds/routed_node.ts";
+import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
+import { routingSettingsOf } from "../../config/parse_routing.ts";
+import type {
+  PeerConfiguration,
+  PoolConfiguration,
+  RoutingConfiguration,
+  SelectorConfiguration,
+} from "../../config/routing.ts";
+import { addressAt } from "../../net/ip_address.ts";
+import { nodeBgpOf } from "../../routing/node_bgp.ts";
+import { routingNodeOf } from "../../routing/routing_node.ts";
+import type { ConfiguredPeer } from "../../routing/routing_settings.ts";
+import { dumpedObjects } from "./dump_objects.ts";
+import {
+  cidr,
+  fields,
+  flag,
+  ipAddress,
+  list,
+  number,
+  objectName,
+  optional,
+  plainText,
+} from "./dump_value.ts";
 
-/** The section; paths of files are not in it. */
-export const DUMPED_ROUTING = fields({
+const SELECTOR = fields({
+  matchLabels: optional(v.record(plainText, plainText)),
+  matchExpressions: optional(
+    list(fields({ key: plainText, operator: plainText, values: optional(list(plainText)) })),
+  ),
+});
+
+const POOL = fields({
+  name: plainText,
+  addresses: list(plainText),
+  autoAssign: flag,
+  announce: plainText,
+  namespaceSelector: optional(SELECTOR),
+  serviceSelector: optional(SELECTOR),
+  nodeSelector: optional(SELECTOR),
+});
+
+/** The password and the path of its file are not in it. */
+const PEER = fields({
+  name: plainText,
+  address: ipAddress,
+  port: number,
+  as: number,
+  hasPassword: flag,
+  localAddress: plainText,
+  multihopTtl: number,
+  holdTimeSeconds: number,
+  bfd: flag,
+  gracefulRestartSeconds: number,
+  prepend: number,
+  nextHopSelf: flag,
+  nodeSelector: optional(SELECTOR),
+});
+
+const BGP = fields({
+  enabled: flag,
+  localAs: number,
+  routerId: plainText,
+  mesh: flag,
+  nodeAnnotations: flag,
+  peers: list(PEER),
+  advertise: fields({
+    loadBalancerIps: flag,
+    externalIps: flag,
+    clusterIps: flag,
+    podCidrs: flag,
+    serviceRanges: flag,
+  }),
+  externalIpRanges: list(plainText),
+  communities: list(plainText),
+  largeCommunities: list(plainText),
+  localPreference: number,
+  imports: fields({
+    external: list(plainText),
+    defaultRoute: flag,
+    table: number,
+    metric: number,
+    limitPerPeer: number,
+  }),
+});
+
+const SETTINGS = fields({
   loadBalancerClass: plainText,
   defaultLoadBalancerClass: flag,
+  announce: plainText,
+  pools: list(POOL),
+  leaseNamespace: plainText,
   leaseDurationSeconds: number,
-  pools: list(fields({
-    name: plainText,
-    ranges: list(plainText),
-    autoAssign: flag,
-    announce: v.picklist(["layer2", "bgp", "none"], "has to be layer2, bgp or none"),
-  })),
-  bgp: optional(fields({
-    mesh: flag,
-    peers: list(fields({ name: plainText, address: ipAddress, as: number })),
-    externalIpRanges: list(cidr),
-  })),
+  layer2: fields({ interfaces: list(plainText), announceIntervalSeconds: number }),
+  bgp: BGP,
 });
+
+/** The section. */
+export const DUMPED_ROUTING = fields({
+  settings: SETTINGS,
+  objects: dumpedObjects([ROUTED_SERVICE, ROUTED_NODE]),
+  /** Nodes with a valid Lease; absent if none are followed. */
+  live: optional(list(objectName)),
+  isDraining: flag,
+  /** The networks of the node's interfaces. */
+  networks: list(cidr),
+});
+
+/** The section as it is read. */
+export type DumpedRouting = v.InferOutput<typeof DUMPED_ROUTING>;
+
+/** Names no file: the configuration needs one, and whether there is a password matters. */
+const PASSWORD_FILE = "/password-is-not-in-the-dump";
+
+/**
+ * The settings as they are dumped: pools and peers that were given as text become fields. The peers of
+ * the own Node's annotation are among them, because the annotation may hold passwords.
+ */
+export function dumpedRoutingSettings(
+  routing: RoutingConfiguration,
+  own: RoutedNode | undefined,
+): unknown {
+  const { pools, bgp } = routingSettingsOf({ ...routing, bgp: { ...routing.bgp, enabled: true } });
+  const { peers, nodeAnnotations } = bgp!;
+  const annotated = own && nodeAnnotations ? nodeBgpOf(routingNodeOf(own)).bgp.peers : [];
+  const names = new Set(peers.flatMap(({ name, address, port }) => [name, `${address} ${port}`]));
+  const others = annotated.filter(({ name, address, port }) =>
+    !names.has(name) && !names.has(`${address} ${port}`)
+  );
+  return {
+    ...routing,
+    pools: pools.map(({ name, ranges, autoAssign, announce }) => ({
+      ...{ name, autoAssign, announce },
+      addresses: ranges.map(({ family, first, last }) =>
+        `${addressAt(first, family)}-${addressAt(last, family)}`
+      ),
+      ...selectorsOf(routing.pools.find((pool) => typeof pool !== "string" && pool.name === name)),
+    })),
+    bgp: {
+      ...routing.bgp,
+      peers: [
+        ...peers.map((peer, index) => dumpedPeer(peer, routing.bgp.peers[index])),
+        ...others.map((peer) => dumpedPeer(peer, undefined)),
+      ],
+    },
+  };
+}
+
+function dumpedPeer(
+  { passwordFile, nodeSelector: _, ...peer }: ConfiguredPeer,
+  given: string | PeerConfiguration | undefined,
+) {
+  return {
+    localAddress: "",
+    multihopTtl: 0,
+    gracefulRestartSeconds: 0,
+    ...peer,
+    hasPassword: passwordFile !== undefined,
+    ...selectorsOf(given),
+  };
+}
+
+/** A selector that is `null` selects everything, as an absent one does. */
+function selectorsOf(
+  given: string | PoolConfiguration | PeerConfiguration | undefined,
+): Readonly<Record<string, SelectorConfiguration>> {
+  if (typeof given !== "object") return {};
+  const { namespaceSelector, serviceSelector, nodeSelector } = given as Partial<PoolConfiguration>;
+  return {
+    ...(namespaceSelector && { namespaceSelector }),
+    ...(serviceSelector && { serviceSelector }),
+    ...(nodeSelector && { nodeSelector }),
+  };
+}
+
+/** The block of the configuration that a dump was made with. */
+export function routingOfDump(
+  { settings }: DumpedRouting,
+  defaults: RoutingConfiguration,
+): RoutingConfiguration {
+  const { bgp } = settings;
+  return {
+    ...defaults,
+    ...settings,
+    enabled: true,
+    bgp: {
+      ...defaults.bgp,
+      ...bgp,
+      peers: bgp.peers.map(({ hasPassword, ...peer }) => ({
+        ...peer,
+        passwordFile: hasPassword ? PASSWORD_FILE : "",
+      })),
+    },
+  };
+}

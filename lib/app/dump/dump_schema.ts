@@ -10,6 +10,7 @@ import { SERVICE_KINDS } from "../service/service_subscriptions.ts";
 import { CHANGES } from "./dump_changes.ts";
 import { CONFIGURATION, MACHINE_FACTS } from "./dump_configuration.ts";
 import { DUMPED_POLICIES } from "./dump_policies.ts";
+import { DUMPED_ROUTING } from "./dump_routing.ts";
 import { dumpedObjects } from "./dump_objects.ts";
 import { mode, QUARANTINED, STATUS } from "./dump_status.ts";
 import {
@@ -54,11 +55,14 @@ const inputs = {
   objects: dumpedObjects(SERVICE_KINDS),
 };
 
-/** Includes the parts of a run that enforces NetworkPolicies. */
+/** Includes the parts of runs with more controllers. */
 const readInputs = {
   ...inputs,
   objects: dumpedObjects(SERVICE_KINDS, { optional: POLICY_KINDS }),
-  controllers: optional(fields({ "network-policy": optional(DUMPED_POLICIES) })),
+  controllers: optional(fields({
+    "network-policy": optional(DUMPED_POLICIES),
+    routing: optional(DUMPED_ROUTING),
+  })),
 };
 
 const family = {

@@ -1,3 +1,8 @@
+import type { KindSpec, KubeObject } from "../../api/kind.ts";
+import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
+import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
+import type { RoutedObjects } from "../offline/plan_routing.ts";
+import { type DumpedRouting, routingOfDump } from "./dump_routing.ts";
 import { NODE } from "../../api/kinds/node.ts";
 import { POLICY_KINDS } from "../policy/policy_access.ts";
 import { SERVICE_KINDS } from "../service/service_subscriptions.ts";
@@ -49,7 +54,7 @@ export async function planDump(
       `Cannot plan ${families.join(" and ")} of ${source}: ${served} is all that it serves`,
     );
   }
-  return await planObjects(dependencies, {
+  const node = await planObjects(dependencies, {
     informers: informersOf(dump),
     configuration: configurationOf(dump, { source, relay }),
     mode,
@@ -57,6 +62,13 @@ export async function planDump(
     families: planned,
     machine: (family) => machines.get(family) ?? {},
   });
+  const routing = dump.controllers?.routing;
+  return { ...node, ...(routing && { readRouted: () => Promise.resolve(routedOf(routing)) }) };
+}
+
+function routedOf({ objects, live, isDraining, networks }: DumpedRouting): RoutedObjects {
+  const informers = filledInformers([ROUTED_SERVICE, ROUTED_NODE], objects);
+  return { informers, isDraining, networks, ...(live && { live: new Set(live) }) };
 }
 
 function checkLists({ families, objects }: InputDump, source: string): void {
@@ -84,7 +96,9 @@ function configurationOf(
     // Without a tool, kube-relay writes no rules.
     enabled: policies?.tool !== undefined,
   };
-  const proxy = { ...defaults, ...configuration.proxy, networkPolicy, mode };
+  const dumped = controllers?.routing;
+  const routing = dumped ? routingOfDump(dumped, defaults.routing) : defaults.routing;
+  const proxy = { ...defaults, ...configuration.proxy, networkPolicy, routing, mode };
   const [problem] = validateConfiguration(proxy);
   if (problem !== undefined) {
     const { path, message } = problem;
@@ -95,9 +109,16 @@ function configurationOf(
 }
 
 function informersOf({ objects }: InputDump): InformerSet {
-  const informers = new InformerSet();
   const ofPolicies = POLICY_KINDS.filter(({ plural }) => objects[plural] !== undefined);
-  for (const spec of [...SERVICE_KINDS, ...ofPolicies]) {
+  return filledInformers([...SERVICE_KINDS, ...ofPolicies], objects);
+}
+
+function filledInformers(
+  kinds: readonly KindSpec[],
+  objects: Readonly<Record<string, readonly KubeObject[]>>,
+): InformerSet {
+  const informers = new InformerSet();
+  for (const spec of kinds) {
     const informer = informers.subscribe(spec);
     for (const object of objects[spec.plural] ?? []) informer.upsert(object);
     informer.markSynced();

@@ -16,6 +16,7 @@ import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ComparisonScope } from "../../proxy/service_mode.ts";
 import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
 import type { BackendDependencies, BackendTable, Dependencies } from "../dependencies.ts";
+import type { RoutedObjects } from "./plan_routing.ts";
 import { idleBackendOptions } from "../run/mode_settings.ts";
 import { type PlanSettings, planSettingsOf } from "../run/plan_settings.ts";
 import { ProxyPipeline } from "../service/proxy_pipeline.ts";
@@ -37,6 +38,8 @@ export interface PlannedNode {
   readonly machine: (family: IpFamily) => KnownMachine;
   /** Makes a backend that renders and compares, but is never started. */
   readonly createBackend: (family: IpFamily) => Backend;
+  /** Reads what addresses and routes are planned from. Absent if routing is disabled. */
+  readonly readRouted?: () => Promise<RoutedObjects>;
   /** Keys of all Services, including those without a plan. */
   readonly services: ReadonlySet<string>;
   /** Objects that could not be used, one line each. */

@@ -12,6 +12,7 @@ import { checkDump, readDumpFile } from "../dump/read_dump.ts";
 import { namedMode } from "../run/choose_mode.ts";
 import { nodeNameOf } from "../run/node_name.ts";
 import { type PlannedNode, type PlanNodeDependencies, planObjects } from "./plan_objects.ts";
+import { routedSubscriptions } from "./plan_routing.ts";
 import { readObjectsOnce } from "./read_objects_once.ts";
 
 export { type PlannedNode, type PlanNodeDependencies, planObjects } from "./plan_objects.ts";
@@ -47,6 +48,18 @@ export async function planNode(
   });
   return {
     ...planned,
+    ...(proxy.routing.enabled && {
+      async readRouted() {
+        const kubeconfig = proxy.routing.kubeconfig;
+        const { informers } = await readObjectsOnce(dependencies, {
+          ...{ configuration, nodeName },
+          subscriptions: routedSubscriptions({ proxy }),
+          ...(kubeconfig !== "" && { kubeconfig }),
+        });
+        // Only a running process knows Leases and interfaces of a node.
+        return { informers, networks: [] };
+      },
+    }),
     problems: [...read.problems, ...planned.problems],
     isIncomplete: read.isIncomplete || planned.isIncomplete,
   };

@@ -24,6 +24,10 @@ interface ReadObjects {
 interface ReadObjectsOptions {
   readonly configuration: LoadedConfiguration;
   readonly nodeName: string;
+  /** @default {those of Services and, where these are read, of policies} */
+  readonly subscriptions?: ReadonlyMap<KindSpec, ListOptions>;
+  /** @default {that of the configuration} */
+  readonly kubeconfig?: string;
 }
 
 interface OnceSource {
@@ -61,21 +65,10 @@ export async function readObjectsOnce(
   }
 }
 
-/** Informers of all kinds that Services and, where these are read, policies are planned from. */
-function createInformers(
-  { configuration, nodeName }: ReadObjectsOptions,
-  onAllSynced: () => void,
-): InformerSet {
+function createInformers(options: ReadObjectsOptions, onAllSynced: () => void): InformerSet {
   const informers = new InformerSet();
-  const { endpointsFallback, manifests } = configuration.relay;
-  // An API server may have very many pods.
-  const hasPolicies = manifests.length > 0 || configuration.proxy.networkPolicy.enabled;
-  const subscriptions: readonly (readonly [KindSpec, ListOptions])[] = [
-    ...serviceSubscriptions({ nodeName, endpointsFallback }),
-    ...(hasPolicies ? POLICY_KINDS : []).map((spec) => [spec, {}] as const),
-  ];
-  for (const [spec, options] of subscriptions) {
-    informers.subscribe(spec, options, {
+  for (const [spec, selection] of options.subscriptions ?? subscriptionsOf(options)) {
+    informers.subscribe(spec, selection, {
       onAdd: () => {},
       onUpdate: () => {},
       onDelete: () => {},
@@ -83,6 +76,19 @@ function createInformers(
     });
   }
   return informers;
+}
+
+/** The kinds that Services and, where these are read, policies are planned from. */
+function subscriptionsOf(
+  { configuration, nodeName }: ReadObjectsOptions,
+): ReadonlyMap<KindSpec, ListOptions> {
+  const { endpointsFallback, manifests } = configuration.relay;
+  // An API server may have very many pods.
+  const hasPolicies = manifests.length > 0 || configuration.proxy.networkPolicy.enabled;
+  return new Map<KindSpec, ListOptions>([
+    ...serviceSubscriptions({ nodeName, endpointsFallback }),
+    ...(hasPolicies ? POLICY_KINDS : []).map((spec) => [spec, {}] as const),
+  ]);
 }
 
 async function openSource(

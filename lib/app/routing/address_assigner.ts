@@ -13,7 +13,7 @@ import type { IpAddress } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import { forEachInSlices, runInSlices } from "../../os/time_slice.ts";
 import { namespacedNameOf, type ServiceKey, serviceKey } from "../../proxy/service_port_name.ts";
-import { AddressAllocator, type AddressAssignment } from "../../routing/address_allocator.ts";
+import { AddressAllocator } from "../../routing/address_allocator.ts";
 import { type AddressPool, poolsWithout } from "../../routing/address_pool.ts";
 import { addressRequestOf } from "../../routing/address_request.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
@@ -39,6 +39,12 @@ interface AddressAssignerOptions {
   readonly namespaces?: Pick<Informer<Namespace>, "get" | "values"> | undefined;
   /** Called after each write. Must not throw. */
   readonly onWritten?: (outcome: WriteOutcome) => void;
+}
+
+/** A Service that lacks what it asks for. */
+export interface RefusedService {
+  readonly key: ServiceKey;
+  readonly reasons: readonly string[];
 }
 
 /** The last writes of a former leader arrive within this time. */
@@ -78,9 +84,17 @@ export class AddressAssigner {
     return this.#writer?.problem;
   }
 
-  /** What a Service gets; `undefined` if another process assigns, or it concerns none. */
-  assignment(key: ServiceKey): AddressAssignment | undefined {
-    return this.#allocator?.assignment(key);
+  /** The Services that lack what they ask for; `undefined` if another process assigns. */
+  get refused(): readonly RefusedService[] | undefined {
+    const allocator = this.#allocator;
+    if (!allocator) return undefined;
+    return [...this.#options.services.values()].flatMap((service) => {
+      const key = serviceKey(namespacedNameOf(service));
+      const refusals = allocator.assignment(key)?.refusals ?? [];
+      return refusals.length === 0
+        ? []
+        : [{ key, reasons: refusals.map(({ message }) => message) }];
+    });
   }
 
   /** Takes a Service that changed or is gone. */

@@ -8,7 +8,7 @@ import type { Clock } from "../../os/clock.ts";
 import { forEachInSlices, runInSlices } from "../../os/time_slice.ts";
 import type { ServiceKey } from "../../proxy/service_port_name.ts";
 import type { BgpPlan } from "../../routing/bgp_plan.ts";
-import { BgpPlanner, type PrefixExplanation } from "../../routing/bgp_planner.ts";
+import { BgpPlanner } from "../../routing/bgp_planner.ts";
 import type { RoutingNode } from "../../routing/routing_node.ts";
 import type { BgpSettings, RoutingSettings } from "../../routing/routing_settings.ts";
 import { ChangeRecorder } from "../changes/change_recorder.ts";
@@ -110,9 +110,9 @@ export class BgpPart {
     return this.#planner.plan;
   }
 
-  /** Explains a prefix, as of the last sync. */
-  explain(prefix: Cidr): PrefixExplanation {
-    return this.#planner.explain(prefix);
+  /** Whether the addresses of all Services are withdrawn. */
+  get isDraining(): boolean {
+    return this.#isDraining;
   }
 
   /** Takes a Node, or that it is gone. */

@@ -80,6 +80,11 @@ export class Layer2Part {
     for (const { loop } of this.families) loop.open();
   }
 
+  /** The nodes with a valid Lease; `undefined` = unknown. */
+  get live(): ReadonlySet<string> | undefined {
+    return this.#live;
+  }
+
   /** Whether an address of the machine is a Service's. */
   ownsAddress(address: IpAddress): boolean {
     const family = this.#family(address);

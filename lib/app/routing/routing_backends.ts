@@ -9,6 +9,7 @@ import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { CommandRunner } from "../../os/command_runner.ts";
 import type { BgpPlan } from "../../routing/bgp_plan.ts";
+import type { RoutingDifference } from "../../routing/compare_layer2.ts";
 import type { Layer2Plan, Layer2PlanChanges } from "../../routing/layer2_plan.ts";
 
 /** Holds the addresses of one IP family on the links of the node. */
@@ -32,15 +33,11 @@ export interface BgpSessionView {
   readonly state: string;
   /** For users. */
   readonly description: string;
-}
-
-/** A difference between a plan and the daemon. */
-export interface BgpDifferenceView {
-  readonly object: string;
-  readonly name: string;
-  readonly kind: "missing" | "extra" | "altered";
-  readonly wanted?: string;
-  readonly found?: string;
+  /** Prefixes accepted from the peer, and sent to it. */
+  readonly imported: number;
+  readonly exported: number;
+  /** Updates of the peer that the filters refused since the session began. */
+  readonly refusedUpdates: number;
 }
 
 /** The BGP daemon of the node; the keys of its syncs are its peers and prefixes. */
@@ -48,7 +45,7 @@ export interface BgpBackend extends DataPlane<BgpPlan, object, SyncReport<string
   /** The configuration for a plan, without passwords. Pure. */
   render(plan: BgpPlan): Iterable<string>;
   /** How the daemon differs from a plan. Changes nothing. */
-  compare(plan: BgpPlan): Promise<readonly BgpDifferenceView[]>;
+  compare(plan: BgpPlan): Promise<readonly RoutingDifference[]>;
   /** The sessions of the peers of a plan. Rejects if the daemon does not run. */
   sessions(plan: BgpPlan): Promise<readonly BgpSessionView[]>;
   /** The prefixes that peers are sent now, by peer. Rejects if the daemon does not run. */

@@ -13,6 +13,7 @@ import type {
   Controller,
   ControllerKind,
   ControllerStatus,
+  ControlRoutes,
   DumpSection,
 } from "../../controller/controller.ts";
 import type { RunnerActivity } from "../../controller/sync_runner.ts";
@@ -40,7 +41,15 @@ import { Layer2Part } from "./layer2_part.ts";
 import { LEASE_LABEL } from "./lease_holder.ts";
 import { RoutingLeases } from "./routing_leases.ts";
 import { routingAccess, routingKinds, routingKubeconfigOf, usesLayer2 } from "./routing_access.ts";
-import { bgpSummary, dumpedRouting, routingFacts, type ShownRouting } from "./routing_status.ts";
+import { routingRoutes } from "../explain/routing_questions.ts";
+import { poolUse } from "../../routing/address_pool.ts";
+import {
+  addressesInUse,
+  bgpSummary,
+  dumpedRouting,
+  routingFacts,
+  type ShownRouting,
+} from "./routing_status.ts";
 
 /** The first sync waits this long for the rules of Services. */
 const SERVICES_WAIT_MS = 10_000;
@@ -49,6 +58,7 @@ const SERVICES_WAIT_MS = 10_000;
 export class RoutingController implements Controller {
   readonly name = "routing";
   readonly kinds: readonly ControllerKind[];
+  readonly routes: ControlRoutes;
   /** The parts, for the tools. */
   readonly settings: RoutingSettings;
   readonly services: AnnouncedServices;
@@ -72,7 +82,7 @@ export class RoutingController implements Controller {
     const { forwardsItself } = MODE_TRAITS[parts.configuration.mode];
     this.#parts = parts;
     this.kinds = routingKinds(settings).filter((spec) => !isAlone || spec !== LEASE)
-      .map((spec) => ({ spec, informers }));
+      .map((spec) => ({ spec, informers, isInSection: spec !== NAMESPACE }));
     const services = this.services = new AnnouncedServices({
       informers,
       // In a network of the node, userspace mode takes only addresses that are local already.
@@ -98,6 +108,18 @@ export class RoutingController implements Controller {
     services.follow(() => {}, () => this.#setTaken());
     this.#setTaken();
     informers.subscribe(ROUTED_NODE, {}, this.#nodeHandler());
+    this.routes = routingRoutes({
+      bgp: this.bgp,
+      held: () => this.#held,
+      layer2: () => {
+        const owned = new Set(
+          this.layer2?.families.flatMap(({ addresses }) => [...addresses.keys()]),
+        );
+        const known = this.layer2?.view().map(({ address }) => address) ?? [];
+        return { owned, others: known.filter((address) => !owned.has(address)) };
+      },
+      interfaceAddresses: () => parts.network.interfaceAddresses(),
+    });
     parts.serviceObservers.push(services, { synced: () => this.#openIfReady() });
     if (isAlone) {
       this.#onNode(nodeName, aloneNode(nodeName));
@@ -204,15 +226,31 @@ export class RoutingController implements Controller {
     for (const { family, backend } of this.layer2?.families ?? []) {
       routing.setLayer2Addresses(family, backend.inspect().held.length);
     }
-    const plan = this.bgp?.plan;
-    if (!plan) return;
-    const sessions = await this.bgp!.backend.sessions(plan).catch(() => []);
-    const established = sessions.filter(({ state }) => state === "Established").length;
-    routing.setBgp({ announced: plan.announced.length, peers: plan.peers.length, established });
+    const { bgp, settings: { pools }, informers } = this;
+    routing.setPools(poolUse(pools, addressesInUse(informers.of(ROUTED_SERVICE).values())));
+    if (this.#leases) routing.setRefusals(this.assigner.refused?.length);
+    if (!bgp) return;
+    const { plan } = bgp;
+    routing.setAnnounced(plan);
+    routing.setSessions(plan ? await bgp.backend.sessions(plan).catch(() => []) : []);
   }
 
   dumpInputs(): DumpSection {
-    return dumpedRouting(this.settings);
+    const { informers, bgp, layer2 } = this;
+    const { current, nodeName } = this.#parts;
+    return dumpedRouting({
+      routing: current.proxy.routing,
+      nodeName,
+      nodes: informers.of(ROUTED_NODE),
+      services: informers.of(ROUTED_SERVICE),
+      live: layer2?.live,
+      isDraining: bgp?.isDraining ?? false,
+      networks: this.#networks,
+    });
+  }
+
+  get #held() {
+    return (this.layer2?.families ?? []).flatMap(({ backend }) => backend.inspect().held);
   }
 
   get #loops() {
@@ -234,6 +272,7 @@ export class RoutingController implements Controller {
         allocator: this.#leases.allocator,
         writing: this.assigner.problem,
       },
+      refused: brief ? [] : this.assigner.refused ?? [],
       owned: brief ? [] : layer2?.view() ?? [],
       ...(plan && { bgp: { plan, sessions: sessions ?? [] } }),
     };

@@ -3,14 +3,18 @@
  *
  * @module
  */
-import type { RoutedService } from "../../api/kinds/routed_service.ts";
+import { ROUTED_NODE, type RoutedNode } from "../../api/kinds/routed_node.ts";
+import { ROUTED_SERVICE, type RoutedService } from "../../api/kinds/routed_service.ts";
+import type { RoutingConfiguration } from "../../config/routing.ts";
+import type { Cidr } from "../../net/cidr.ts";
 import type { ControllerStatus, DumpSection } from "../../controller/controller.ts";
-import { addressAt, type IpAddress, tryParseIpAddress } from "../../net/ip_address.ts";
+import { type IpAddress, tryParseIpAddress } from "../../net/ip_address.ts";
 import { poolUse } from "../../routing/address_pool.ts";
-import type { BgpPlan } from "../../routing/bgp_plan.ts";
+import type { BgpPeer, BgpPlan } from "../../routing/bgp_plan.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import { countText } from "../status/number_texts.ts";
-import { DUMPED_ROUTING } from "../dump/dump_routing.ts";
+import { DUMPED_ROUTING, dumpedRoutingSettings } from "../dump/dump_routing.ts";
+import type { RefusedService } from "./address_assigner.ts";
 import type { OwnedAddressView } from "./layer2_part.ts";
 import type { LeaseHolder } from "./lease_holder.ts";
 import type { BgpSessionView } from "./routing_backends.ts";
@@ -26,6 +30,8 @@ export interface ShownRouting {
     /** Why the status of Services cannot be written. */
     readonly writing: string | undefined;
   } | undefined;
+  /** Services that lack what they ask for; known to the process that assigns. */
+  readonly refused: readonly RefusedService[];
   readonly owned: readonly OwnedAddressView[];
   readonly bgp?: {
     readonly plan: BgpPlan;
@@ -41,7 +47,13 @@ type Facts = ControllerStatus["facts"];
 
 /** The facts, each in one line. */
 export function routingFacts(shown: ShownRouting): Facts {
-  return [...poolFacts(shown), ...leaseFacts(shown), ...ownerFacts(shown), ...bgpFacts(shown)];
+  return [
+    ...poolFacts(shown),
+    ...leaseFacts(shown),
+    ...refusalFacts(shown),
+    ...ownerFacts(shown),
+    ...bgpFacts(shown),
+  ];
 }
 
 /** Describes the BGP daemon's plan. */
@@ -52,19 +64,36 @@ export function bgpSummary(plan: BgpPlan | undefined): string {
     `${announced.length} announced`;
 }
 
-function poolFacts({ settings: { pools }, services }: ShownRouting): Facts {
-  if (pools.length === 0) return [{ name: "Pools", text: "none: no address is assigned" }];
+/** The addresses that Services have in their status. */
+export function addressesInUse(services: Iterable<RoutedService>): ReadonlySet<IpAddress> {
   const used = new Set<IpAddress>();
-  for (const { status } of services.values()) {
+  for (const { status } of services) {
     for (const { ip = "" } of status?.loadBalancer?.ingress ?? []) {
-      const address = tryParseIpAddress(ip);
-      if (address !== undefined) used.add(address);
+      const address = tryParseIpAddress(ip ?? "");
+      if (address) used.add(address);
     }
   }
-  return poolUse(pools, used).map(({ pool: { name, announce }, family, size, used }) => {
+  return used;
+}
+
+function poolFacts({ settings: { pools }, services }: ShownRouting): Facts {
+  if (pools.length === 0) return [{ name: "Pools", text: "none: no address is assigned" }];
+  const byPool = Map.groupBy(
+    poolUse(pools, addressesInUse(services.values())),
+    ({ pool }) => pool,
+  );
+  return [...byPool].map(([{ name, announce }, uses]) => {
     const how = announce === "none" ? "not announced" : `announced by ${announce}`;
-    return { name: "Pool", text: `${name}: ${used} of ${size} of ${family} in use, ${how}` };
+    const counts = uses.map(({ family, size, used }) => `${used} of ${size} ${family}`).join(", ");
+    return { name: "Pool", text: `${name}: ${counts} in use, ${how}` };
   });
+}
+
+function refusalFacts({ refused }: ShownRouting): Facts {
+  return limited(refused, ({ key, reasons }) => ({
+    name: "Refused",
+    text: `${key}: ${reasons.join("; ")}`,
+  }));
 }
 
 function leaseFacts({ leases }: ShownRouting): Facts {
@@ -90,12 +119,39 @@ function ownerFacts({ owned }: ShownRouting): Facts {
 
 function bgpFacts({ bgp }: ShownRouting): Facts {
   if (!bgp) return [];
-  const { sessions } = bgp;
-  if (typeof sessions === "string") return [{ name: "Sessions", text: `unknown: ${sessions}` }];
-  return limited(sessions, ({ peer, description }) => ({
-    name: "Session",
-    text: `${peer}: ${description}`,
-  }));
+  const { plan, sessions } = bgp;
+  const byKind = Map.groupBy(plan.announced, ({ kind }) => kind);
+  const kinds = [...byKind].map(([kind, { length }]) => `${length} ${kind}`).sort().join(", ");
+  const announced = {
+    name: "Announced",
+    text: kinds === "" ? "nothing" : `${prefixesText(plan.announced.length)}: ${kinds}`,
+  };
+  if (typeof sessions === "string") {
+    return [announced, { name: "Sessions", text: `unknown: ${sessions}` }];
+  }
+  const known = new Set(sessions.map(({ peer }) => peer));
+  const missing = plan.peers.filter(({ name }) => !known.has(name));
+  return [
+    announced,
+    ...limited(sessions, (session) => ({
+      name: "Peer",
+      text: sessionText(session, plan.peers.find(({ name }) => name === session.peer)),
+    })),
+    ...limited(missing, ({ name }) => ({ name: "Peer", text: `${name}: BIRD has no session yet` })),
+  ];
+}
+
+function prefixesText(count: number): string {
+  return count === 1 ? "1 prefix" : `${count} prefixes`;
+}
+
+function sessionText(
+  { peer, description, imported, exported, refusedUpdates }: BgpSessionView,
+  planned: BgpPeer | undefined,
+): string {
+  const name = planned ? `${peer} (${planned.address}, AS ${planned.as})` : peer;
+  const refused = refusedUpdates > 0 ? `, ${refusedUpdates} updates refused` : "";
+  return `${name}: ${description}; ${prefixesText(exported)} out, ${imported} in${refused}`;
 }
 
 function limited<Item>(
@@ -107,13 +163,30 @@ function limited<Item>(
   return more > 0 ? [...facts, { name: "", text: `and ${more} more` }] : facts;
 }
 
-/** Returns the section that a dump adds to the objects. */
-export function dumpedRouting(settings: RoutingSettings): DumpSection {
-  const pools = settings.pools.map(({ ranges, ...pool }) => ({
-    ...pool,
-    ranges: ranges.map(({ family, first, last }) =>
-      `${addressAt(first, family)}-${addressAt(last, family)}`
-    ),
-  }));
-  return { schema: DUMPED_ROUTING, value: { ...settings, pools } };
+/** The inputs of a plan of addresses and routes. */
+interface RoutingInputsOfRun {
+  readonly routing: RoutingConfiguration;
+  readonly nodeName: string;
+  readonly nodes: { get(name: string): RoutedNode | undefined; values(): Iterable<RoutedNode> };
+  readonly services: { values(): Iterable<RoutedService> };
+  readonly live: ReadonlySet<string> | undefined;
+  readonly isDraining: boolean;
+  readonly networks: readonly Cidr[];
+}
+
+/** Returns the section of a dump. */
+export function dumpedRouting(
+  { routing, nodeName, nodes, services, live, isDraining, networks }: RoutingInputsOfRun,
+): DumpSection {
+  const value = {
+    settings: dumpedRoutingSettings(routing, nodes.get(nodeName)),
+    objects: {
+      [ROUTED_SERVICE.plural]: [...services.values()],
+      [ROUTED_NODE.plural]: [...nodes.values()],
+    },
+    ...(live && { live: [...live].sort() }),
+    isDraining,
+    networks,
+  };
+  return { schema: DUMPED_ROUTING, value };
 }

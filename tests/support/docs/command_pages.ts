@@ -13,6 +13,8 @@ export const COMMAND_PAGES: readonly string[] = [
   "deploy/README.md",
   "docs/k3s.md",
   "docs/kubeadm.md",
+  "docs/load_balancer.md",
+  "docs/bgp.md",
   "docs/upgrade.md",
   "docs/going_back.md",
   "docs/render.md",

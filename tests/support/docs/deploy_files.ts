@@ -12,6 +12,7 @@ const DEPLOY = new URL("../../../deploy/", import.meta.url);
 export const MANIFESTS: readonly string[] = [
   "kubernetes/rbac.yaml",
   "kubernetes/network-policy-rbac.yaml",
+  "kubernetes/routing-rbac.yaml",
   "kubernetes/kubeadm.yaml",
   "kubernetes/kubeadm-userspace.yaml",
 ];

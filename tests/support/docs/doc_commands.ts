@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { defaultConfiguration } from "../../../lib/config/configuration_schema.ts";
 import { loadConfiguration } from "../../../lib/config/load.ts";
 import { parseFlags } from "../../../lib/config/parse_flags.ts";
 import { COMMANDS } from "../../../lib/app/cli/commands/mod.ts";
@@ -28,7 +29,7 @@ const CONFIGURATION =
   "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
 
 /** Foreign units. */
-const FOREIGN_UNITS = ["k3s", "k3s-agent", "systemd-modules-load", "kube-proxy"];
+const FOREIGN_UNITS = ["bird", "k3s", "k3s-agent", "systemd-modules-load", "kube-proxy"];
 const SYSTEMCTL_VERBS = [
   "daemon-reload",
   "disable",
@@ -53,6 +54,9 @@ const KUBECTL_VERBS = [
   "rollout",
   "set",
 ];
+
+/** The control socket of the BIRD of kube-relay. */
+const DEFAULT_BIRD_SOCKET = defaultConfiguration().routing.bgp.controlSocket;
 
 /** The only folders of a machine in which commands may write or remove files. */
 const OWN_PLACES =
@@ -96,6 +100,11 @@ const CHECKS: Readonly<Record<string, Check>> = {
   "iptables-restore": checkRestore,
   "ip6tables-restore": checkRestore,
   nft: checkNft,
+  "apt-get": (args) => expect(args.join(" ") === "install bird2", `apt-get ${args.join(" ")}`),
+  birdc: ([flag, socket, ...words]) => {
+    expect(flag === "-s" && socket === DEFAULT_BIRD_SOCKET, `birdc ${flag} ${socket}`);
+    expect(words.join(" ") === "graceful restart", `birdc ${words.join(" ")}`);
+  },
   tee: checkOwnPlaces,
   chmod: ([_mode, ...paths]) => checkOwnPlaces(paths),
   rm: ([_flags, ...paths]) => checkOwnPlaces(paths),

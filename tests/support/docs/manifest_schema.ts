@@ -91,17 +91,28 @@ const SERVICE_ACCOUNT = v.strictObject({
   metadata,
 });
 
+const rbac = v.literal("rbac.authorization.k8s.io/v1");
+const rules = v.array(v.strictObject({ apiGroups: texts, resources: texts, verbs: texts }));
+const namespaced = v.strictObject({ ...metadata.entries, namespace: text });
+
 /** A ClusterRole of rbac.authorization.k8s.io/v1. */
 export const CLUSTER_ROLE = v.strictObject({
-  apiVersion: v.literal("rbac.authorization.k8s.io/v1"),
+  apiVersion: rbac,
   kind: v.literal("ClusterRole"),
   metadata,
-  rules: v.array(v.strictObject({ apiGroups: texts, resources: texts, verbs: texts })),
+  rules,
+});
+
+/** A Role, of one namespace. */
+export const ROLE = v.strictObject({
+  ...CLUSTER_ROLE.entries,
+  kind: v.literal("Role"),
+  metadata: namespaced,
 });
 
 /** A ClusterRoleBinding of rbac.authorization.k8s.io/v1. */
 export const CLUSTER_ROLE_BINDING = v.strictObject({
-  apiVersion: v.literal("rbac.authorization.k8s.io/v1"),
+  apiVersion: rbac,
   kind: v.literal("ClusterRoleBinding"),
   metadata,
   roleRef: v.strictObject({
@@ -116,12 +127,25 @@ export const CLUSTER_ROLE_BINDING = v.strictObject({
   })),
 });
 
+/** A RoleBinding, of one namespace. */
+export const ROLE_BINDING = v.strictObject({
+  ...CLUSTER_ROLE_BINDING.entries,
+  kind: v.literal("RoleBinding"),
+  metadata: namespaced,
+  roleRef: v.strictObject({
+    ...CLUSTER_ROLE_BINDING.entries.roleRef.entries,
+    kind: v.literal("Role"),
+  }),
+});
+
 /** Any of them, by its kind. */
 export const DEPLOYED_OBJECT = v.variant("kind", [
   DAEMON_SET,
   SERVICE_ACCOUNT,
   CLUSTER_ROLE,
   CLUSTER_ROLE_BINDING,
+  ROLE,
+  ROLE_BINDING,
 ]);
 
 /** Returns the faults of an object, each with its path; empty if there are none. */

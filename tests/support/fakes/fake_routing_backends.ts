@@ -97,7 +97,10 @@ export class FakeBgpBackend implements BgpBackend {
 
   sessions({ peers }: BgpPlan): Promise<readonly BgpSessionView[]> {
     return Promise.resolve(
-      peers.map(({ name }) => ({ peer: name, state: "Established", description: "established" })),
+      peers.map(({ name }) => ({
+        ...{ peer: name, state: "Established", description: "established" },
+        ...{ imported: 0, exported: this.plan?.announced.length ?? 0, refusedUpdates: 0 },
+      })),
     );
   }
 

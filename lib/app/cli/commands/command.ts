@@ -52,6 +52,8 @@ export interface ActiveCommand extends Verb {
    * @default {an invalid configuration is an error}
    */
   readonly enoughFlags?: readonly FlagName[];
+  /** Values of `--proxy-mode` that are no modes of Services and that only this verb knows. @default {none} */
+  readonly ownModes?: readonly string[];
   /** Whether it serves requests, so that its event loop has to stay responsive. */
   readonly serves?: true;
   /** Resolves to the exit code; a rejection is printed and exits with status 1. */

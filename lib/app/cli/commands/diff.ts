@@ -14,6 +14,9 @@ import {
   requestStatus,
 } from "../../control/control_client.ts";
 import type { Dependencies, ProcessInfo } from "../../dependencies.ts";
+import { compareRouting, layer2Of, type RoutingComparison } from "../../diff/compare_routing.ts";
+import { planRouting } from "../../offline/plan_routing.ts";
+import { askRoutingDifference } from "../../explain/routing_questions.ts";
 import { differenceJson, renderDifference } from "../../diff/diff_view.ts";
 import { comparePolicyRules } from "../../diff/compare_policy_rules.ts";
 import {
@@ -88,7 +91,9 @@ async function printDifference(
   dependencies: PlanNodeDependencies,
   context: CommandContext,
 ): Promise<number> {
-  const { difference, isUnsettled } = await look(dependencies, context);
+  const { difference: found, isUnsettled } = await look(dependencies, context);
+  const routing = await lookAtRouting(context);
+  const difference = { ...found, ...(routing && { routing }) };
   if (isUnsettled) {
     dependencies.complain(
       "kube-relay: objects change faster than they can be compared; look again\n",
@@ -99,7 +104,8 @@ async function printDifference(
     json: () => differenceJson(difference),
     text: (look) => renderDifference(difference, { ...look, now }),
   });
-  return countDifferences(difference) === 0 ? 0 : DIFFERS;
+  if (countDifferences(difference) > 0) return DIFFERS;
+  return difference.routing?.problem === undefined ? 0 : 1;
 }
 
 async function look(
@@ -119,7 +125,9 @@ async function look(
   };
   if (flags.from !== undefined) {
     const planned = await planNode(dependencies, context);
-    return { difference: await compare(planned), isUnsettled: false };
+    const routing = keys ? undefined : await comparePlannedRouting(dependencies, context, planned);
+    const difference = { ...await compare(planned), ...(routing && { routing }) };
+    return { difference, isUnsettled: false };
   }
   const families = wantedFamilies(flags.family);
   const { controlSocket } = relay;
@@ -143,6 +151,34 @@ async function look(
     return await compare(await withServing(planned, relay), repair);
   };
   return await lookSettled(dependencies, { relay, signal, look: repairOnce, writes: true });
+}
+
+/** Asks the running process. Addresses and routes are of no single Service or family. */
+async function lookAtRouting(
+  { flags, configuration: { relay: { controlSocket } } }: CommandContext,
+): Promise<RoutingComparison | undefined> {
+  if ([flags.from, flags.service, flags.family].some((given) => given !== undefined)) {
+    return undefined;
+  }
+  const { controllers = [] } = await requestStatus(controlSocket, { brief: true });
+  return controllers.some(({ controller }) => controller === "routing")
+    ? await askRoutingDifference(controlSocket)
+    : undefined;
+}
+
+/** Compares this machine with a dump. The paths of the BGP daemon are those of this configuration. */
+async function comparePlannedRouting(
+  dependencies: PlanNodeDependencies,
+  { configuration: { proxy: { routing } } }: CommandContext,
+  planned: PlannedNode,
+): Promise<RoutingComparison | undefined> {
+  const { network, routingBackends } = dependencies;
+  const wanted = await planRouting(planned);
+  if (!wanted) return undefined;
+  const layer2 = layer2Of(wanted, network.interfaceAddresses());
+  if (!wanted.bgp || !routingBackends) return await compareRouting({ layer2 });
+  await using backend = routingBackends.bgp(dependencies, routing.bgp);
+  return await compareRouting({ bgp: { plan: wanted.bgp.plan, backend }, layer2 });
 }
 
 /** Compares the rules of NetworkPolicies with objects that were read; empty if none are enforced. */

@@ -5,6 +5,13 @@ import { askControl } from "../../control/control_client.ts";
 import type { Dependencies } from "../../dependencies.ts";
 import { explainPlanned } from "../../explain/explain_report.ts";
 import type { ExplainReport } from "../../explain/explain_report.ts";
+import {
+  explainPlannedRouting,
+  explainRunningRouting,
+  parseRoutingQuestion,
+  type RoutingQuestion,
+} from "../../explain/explain_routing.ts";
+import { renderRouting } from "../../explain/routing_view.ts";
 import { renderExplanation } from "../../explain/explanation_view.ts";
 import {
   FROM_FORMS,
@@ -38,7 +45,10 @@ interface Ends {
 export const explainCommand: ActiveCommand = {
   name: "explain",
   summary: "explain what happens to a packet from FROM to TO, step by step",
-  operands: [{ name: "FROM", help: FROM_FORMS }, { name: "TO", help: TO_FORMS }],
+  operands: [
+    { name: "FROM", help: `${FROM_FORMS}; or 'bgp' or 'address'` },
+    { name: "TO", help: `${TO_FORMS}; a prefix after 'bgp', an address after 'address'` },
+  ],
   examples: [
     "kube-relay explain 10.244.1.7 default/web:http",
     "kube-relay explain outside node:30080",
@@ -46,12 +56,16 @@ export const explainCommand: ActiveCommand = {
     "kube-relay explain outside default/web --manifests DIR --mode nftables",
     "kube-relay explain shop/web-0 shop/db-0:5432",
     "kube-relay explain --policies shop",
+    "kube-relay explain address 192.0.2.10",
+    "kube-relay explain bgp 192.0.2.0/28",
   ],
   replacesOperands: "policies",
   async run(dependencies, context) {
     const { policies } = context.flags;
     if (policies !== undefined) return await printTables(dependencies, context, policies);
     const [from = "", to = ""] = context.operands ?? [];
+    const question = parseRoutingQuestion(from, to);
+    if (question) return await printRouting(dependencies, context, question);
     // Checked here, so that a wrong operand is wrong use with every source.
     if (parsePodName(from) === undefined) parseFrom(from);
     parseTo(to);
@@ -90,6 +104,24 @@ async function explain(
     (ends) => explainPlanned(dependencies, ends, { planned, notAsked }),
   );
   return { report, isIncomplete: planned.isIncomplete };
+}
+
+async function printRouting(
+  dependencies: Dependencies,
+  context: CommandContext,
+  question: RoutingQuestion,
+): Promise<number> {
+  const { flags, configuration: { relay }, logger } = context;
+  const isRunning = flags.from === undefined && !namesObjects(flags);
+  const planned = isRunning ? undefined : await planNamedObjects(dependencies, context);
+  const explained = planned
+    ? await explainPlannedRouting(planned, { question })
+    : await explainRunningRouting({ ...dependencies, logger }, { question, relay });
+  printReport(dependencies, context, {
+    json: () => ({ ...explained.report, notes: explained.notes }),
+    text: (look) => renderRouting(explained, look),
+  });
+  return planned?.isIncomplete ? 1 : 0;
 }
 
 /** The work is done here, not in the running process: that one only gives its objects. */

@@ -1,3 +1,4 @@
+import { ConfigurationError } from "../../../config/load.ts";
 import { wrapText } from "../../../config/wrap_text.ts";
 import type { Logger } from "../../../log/logger.ts";
 import type { IpFamily } from "../../../net/ip_address.ts";
@@ -7,9 +8,13 @@ import { serviceKey, type ServicePortKey } from "../../../proxy/service_port_nam
 import type { Dependencies } from "../../dependencies.ts";
 import { checkService, servicePortsOf } from "../../explain/find_service_ports.ts";
 import type { PlannedNode } from "../../offline/planned_node.ts";
+import { planRouting } from "../../offline/plan_routing.ts";
 import { planPolicies } from "../../offline/planned_policies.ts";
 import { VERSION } from "../version.ts";
 import { type ActiveCommand, type CommandContext, planNamedObjects } from "./command.ts";
+
+/** Stands for the configuration of the BGP daemon in place of a mode. */
+const BGP = "bgp";
 
 /**
  * Prints the rules of a mode for a folder of manifests, a cluster or a dump, without starting a process.
@@ -22,10 +27,16 @@ export const renderCommand: ActiveCommand = {
     "kube-relay render --mode iptables --manifests DIR --family ipv4",
     "kube-relay render --mode iptables --kubeconfig FILE --service default/web",
     "kube-relay render --from node7.json",
+    "kube-relay render --mode bgp --config FILE --kubeconfig FILE",
   ],
+  ownModes: [BGP],
   async run(dependencies, context) {
     const { flags } = context;
     const planned = await planNamedObjects(dependencies, context);
+    if (flags["proxy-mode"] === BGP) {
+      await printBgp(dependencies, { planned, context });
+      return planned.isIncomplete ? 1 : 0;
+    }
     if (flags.service !== undefined) {
       checkService(flags.service, {
         plans: [...planned.plans.values()],
@@ -59,6 +70,41 @@ async function print(
       await clock.yieldToEventLoop();
     }
     if (service === undefined) await printPolicies(dependencies, { planned, family, logger });
+  }
+}
+
+/** Prints the configuration of the BGP daemon. Passwords are named and not part of it. */
+async function printBgp(
+  dependencies: Dependencies,
+  { planned, context: { flags, logger } }: {
+    readonly planned: PlannedNode;
+    readonly context: CommandContext;
+  },
+): Promise<void> {
+  if (flags.service !== undefined || flags.family !== undefined) {
+    throw new ConfigurationError([
+      "Cannot use --service or --family with --mode bgp: one configuration has all prefixes",
+    ]);
+  }
+  const { routingBackends, clock, print } = dependencies;
+  const { settings, bgp } = await planRouting(planned) ?? {};
+  if (!settings?.bgp || !routingBackends) {
+    throw new Error("Cannot render for BGP: it is disabled; add --routing and --bgp");
+  }
+  if (!bgp?.plan) {
+    throw new Error(
+      `Cannot render for BGP: there is no Node '${planned.nodeName}', whose addresses are needed; ` +
+        "--hostname-override names another",
+    );
+  }
+  const { configFile, controlSocket } = settings.bgp;
+  await using backend = routingBackends.bgp({ ...dependencies, logger }, {
+    configFile,
+    controlSocket,
+  });
+  for (const piece of backend.render(bgp.plan)) {
+    print(piece);
+    await clock.yieldToEventLoop();
   }
 }
 

@@ -1,0 +1,83 @@
+import * as v from "valibot";
+import type { InterfaceAddress } from "../../os/network.ts";
+import type { IpAddress } from "../../net/ip_address.ts";
+import { messageOf } from "../../log/message_of.ts";
+import type { BgpPlan } from "../../routing/bgp_plan.ts";
+import {
+  type ComparedLayer2,
+  compareLayer2,
+  type RoutingDifference,
+} from "../../routing/compare_layer2.ts";
+import type { PlannedRouting } from "../../routing/planned_routing.ts";
+import { fields, foreignText, list, optional, ownText } from "../dump/dump_value.ts";
+
+/** How the addresses and routes of a machine differ from the plan. */
+export interface RoutingComparison {
+  readonly differences: readonly RoutingDifference[];
+  /** Why BGP was not compared. */
+  readonly problem?: string;
+}
+
+/** What is compared with the machine. */
+interface ComparedRouting {
+  /** Absent if BGP is disabled. */
+  readonly bgp?: {
+    /** Absent until the own Node is known. */
+    readonly plan: BgpPlan | undefined;
+    readonly backend: { compare(plan: BgpPlan): Promise<readonly RoutingDifference[]> };
+  } | undefined;
+  readonly layer2: ComparedLayer2;
+}
+
+/** Compares. A daemon that cannot be asked is a problem of the result. */
+export async function compareRouting(
+  { bgp, layer2 }: ComparedRouting,
+): Promise<RoutingComparison> {
+  const addresses = compareLayer2(layer2);
+  if (!bgp) return { differences: addresses };
+  if (!bgp.plan) return { differences: addresses, problem: "the Node of this node is not known" };
+  try {
+    return { differences: [...addresses, ...await bgp.backend.compare(bgp.plan)] };
+  } catch (error) {
+    return { differences: addresses, problem: messageOf(error) };
+  }
+}
+
+/** The layer-2 part of a planned node. */
+export function layer2Of(
+  { owners, layer2, nodeName }: PlannedRouting,
+  addresses: readonly InterfaceAddress[],
+): ComparedLayer2 {
+  const owned = new Set(owners.ownedBy(nodeName));
+  const others = [...layer2.addresses].filter((address) => !owned.has(address));
+  return { owned, others, ...machineAddresses(addresses) };
+}
+
+/** The interfaces of each address. */
+export function machineAddresses(
+  addresses: readonly InterfaceAddress[],
+): Pick<ComparedLayer2, "found"> {
+  const found = new Map<IpAddress, string[]>();
+  for (const { address, interfaceName } of addresses) {
+    found.getOrInsertComputed(address, () => []).push(interfaceName);
+  }
+  return { found };
+}
+
+/** The answer of the running process. */
+const COMPARISON = fields({
+  differences: list(fields({
+    object: ownText,
+    name: foreignText,
+    kind: v.picklist(["missing", "extra", "altered"]),
+    wanted: optional(foreignText),
+    found: optional(foreignText),
+  })),
+  problem: optional(foreignText),
+});
+
+/** Decodes an answer; returns undefined if it is malformed. */
+export function answeredComparison(answer: unknown): RoutingComparison | undefined {
+  const { success, output } = v.safeParse(COMPARISON, answer);
+  return success ? output : undefined;
+}

@@ -1,0 +1,89 @@
+import { ConfigurationError, type LoadedConfiguration } from "../../config/load.ts";
+import { type Cidr, hostCidr, tryParseCidr } from "../../net/cidr.ts";
+import { type IpAddress, tryParseIpAddress } from "../../net/ip_address.ts";
+import {
+  type AddressReport,
+  explainAddress,
+  type SeenRouting,
+} from "../../routing/explain_address.ts";
+import { explainPrefix, type PrefixReport } from "../../routing/explain_prefix.ts";
+import { type PlannedNode, planRunningNode } from "../offline/planned_node.ts";
+import type { PlanNodeDependencies } from "../offline/plan_objects.ts";
+import { planRouting } from "../offline/plan_routing.ts";
+import { askRunningRouting } from "./routing_questions.ts";
+
+/** A question about a prefix or an address. */
+export type RoutingQuestion =
+  | { readonly kind: "address"; readonly address: IpAddress }
+  | { readonly kind: "bgp"; readonly prefix: Cidr };
+
+/** The answer, and what is not known. */
+export interface ExplainedRouting {
+  readonly subject: string;
+  readonly report: PrefixReport | AddressReport;
+  readonly notes: readonly string[];
+}
+
+/** Returns the question; `undefined` if the operands are ends of a packet. */
+export function parseRoutingQuestion(from: string, to: string): RoutingQuestion | undefined {
+  if (from === "address") {
+    const address = tryParseIpAddress(to);
+    if (address !== undefined) return { kind: "address", address };
+    throw new ConfigurationError([
+      `Cannot explain address '${to}': expected an IP address such as 192.0.2.10`,
+    ]);
+  }
+  if (from !== "bgp") return undefined;
+  const address = tryParseIpAddress(to);
+  const prefix = address === undefined ? tryParseCidr(to) : hostCidr(address);
+  if (prefix !== undefined) return { kind: "bgp", prefix };
+  throw new ConfigurationError([
+    `Cannot explain prefix '${to}': expected a CIDR such as 192.0.2.0/28, or an address`,
+  ]);
+}
+
+/** Explains by the objects of a plan. `seen` is what the running process sees. */
+export async function explainPlannedRouting(
+  planned: PlannedNode,
+  { question, seen, notes = [] }: {
+    readonly question: RoutingQuestion;
+    readonly seen?: SeenRouting;
+    readonly notes?: readonly string[];
+  },
+): Promise<ExplainedRouting> {
+  const routing = await planRouting(planned);
+  if (!routing) {
+    throw new Error(
+      "Cannot explain addresses and routes: they are left alone without --routing " +
+        "(routing.enabled in the configuration)",
+    );
+  }
+  if (question.kind === "bgp") {
+    const { prefix } = question;
+    return {
+      subject: prefix,
+      report: explainPrefix(routing, { prefix, seen: seen?.bgp }),
+      notes,
+    };
+  }
+  const { address } = question;
+  const report = explainAddress(routing, { address, ...(seen && { seen }) });
+  return { subject: address, report, notes };
+}
+
+/** Explains by the running process: it gives its inputs, and what it sees on the machine. */
+export async function explainRunningRouting(
+  dependencies: PlanNodeDependencies,
+  { question, relay }: {
+    readonly question: RoutingQuestion;
+    readonly relay: LoadedConfiguration["relay"];
+  },
+): Promise<ExplainedRouting> {
+  const planned = await planRunningNode(dependencies, { relay });
+  if (!planned.configuration.proxy.routing.enabled) {
+    return await explainPlannedRouting(planned, { question });
+  }
+  const { seen, problem } = await askRunningRouting(relay.controlSocket);
+  const notes = problem === undefined ? [] : [`the BGP daemon does not answer: ${problem}`];
+  return await explainPlannedRouting(planned, { question, seen, notes });
+}

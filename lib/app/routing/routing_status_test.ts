@@ -1,0 +1,124 @@
+import { assertEquals } from "@std/assert";
+import { ROUTING_SETTINGS } from "../../../tests/support/builders/planned_routing.ts";
+import { loadBalancer, routedNode } from "../../../tests/support/builders/routed_objects.ts";
+import { defaultConfiguration } from "../../config/configuration_schema.ts";
+import { DEFAULT_PEER } from "../../config/routing_schema.ts";
+import { parseCidr } from "../../net/cidr.ts";
+import { parseIpAddress } from "../../net/ip_address.ts";
+import type { BgpPlan } from "../../routing/bgp_plan.ts";
+import type { ServiceKey } from "../../proxy/service_port_name.ts";
+import { pickAllowed } from "../dump/pick_allowed.ts";
+import { dumpedRouting, routingFacts, type ShownRouting } from "./routing_status.ts";
+
+const PLAN: BgpPlan = {
+  routerId: "192.0.2.1",
+  localAs: 64_512,
+  peers: ROUTING_SETTINGS.bgp!.peers.map((peer) => ({ ...peer, role: "external" })),
+  announced: ["198.51.100.7/32", "198.51.100.8/32"].map((prefix) => ({
+    prefix: parseCidr(prefix),
+    to: ["external"],
+    kind: "load-balancer",
+    communities: [],
+    largeCommunities: [],
+  })),
+  imports: { ...ROUTING_SETTINGS.bgp!.imports, mesh: [], refused: [] },
+};
+
+function facts(shown: Partial<ShownRouting>): readonly string[] {
+  return routingFacts({
+    settings: ROUTING_SETTINGS,
+    services: [],
+    leases: undefined,
+    refused: [],
+    owned: [],
+    ...shown,
+  }).map(({ name, text }) => `${name}: ${text}`);
+}
+
+Deno.test("routingFacts() counts the addresses of pools, each once", () => {
+  const services = [
+    loadBalancer({ name: "a", addresses: ["203.0.113.7"] }),
+    loadBalancer({ name: "b", addresses: ["203.0.113.7", "10.1.1.1"] }),
+  ];
+  assertEquals(facts({ services }), [
+    "Pool: routed: 0 of 256 IPv4 in use, announced by bgp",
+    "Pool: office: 1 of 256 IPv4 in use, announced by layer2",
+  ]);
+});
+
+Deno.test("routingFacts() names Services without the address that they ask for, not all of many", () => {
+  const refused = Array.from({ length: 22 }, (_, index) => ({
+    key: `ns/s${index}` as ServiceKey,
+    reasons: ["no pool", "taken"],
+  }));
+  const found = facts({ refused }).slice(2);
+  assertEquals([found.length, found[0], found.at(-1)], [
+    21,
+    "Refused: ns/s0: no pool; taken",
+    ": and 2 more",
+  ]);
+});
+
+Deno.test("routingFacts() says of each session what it sends and receives, and which is missing", () => {
+  const session = {
+    ...{ peer: "tor_1", state: "Established", description: "established since 12:00" },
+    ...{ imported: 0, exported: 1, refusedUpdates: 3 },
+  };
+  assertEquals(facts({ bgp: { plan: PLAN, sessions: [session] } }).slice(2), [
+    "Announced: 2 prefixes: 2 load-balancer",
+    "Peer: tor_1 (192.0.2.254, AS 64600): established since 12:00; 1 prefix out, 0 in, 3 updates " +
+    "refused",
+    "Peer: tor_2: BIRD has no session yet",
+  ]);
+  assertEquals(
+    facts({ bgp: { plan: PLAN, sessions: "BIRD does not run" } }).at(-1),
+    [
+      "Sessions: unknown: BIRD does not run",
+    ][0],
+  );
+});
+
+Deno.test("dumpedRouting() has no password, no path of one, and no annotation that may hold one", () => {
+  const { routing } = defaultConfiguration();
+  const own = routedNode({
+    name: "a",
+    addresses: ["192.0.2.1"],
+    annotations: { "kube-router.io/peers": "- {remoteip: 192.0.2.9, remoteasn: 64601}" },
+  });
+  const { schema, value } = dumpedRouting({
+    routing: {
+      ...routing,
+      kubeconfig: "/secret/kubeconfig",
+      pools: ["office=203.0.113.0/28", "office=203.0.113.32"],
+      bgp: {
+        ...routing.bgp,
+        enabled: true,
+        peers: [
+          "64600@192.0.2.254",
+          { ...DEFAULT_PEER, address: "192.0.2.253", as: 64_600, passwordFile: "/secret/password" },
+        ],
+      },
+    },
+    nodeName: "a",
+    nodes: { get: () => own, values: () => [own] },
+    services: [],
+    live: new Set(["a"]),
+    isDraining: false,
+    networks: [parseCidr("192.0.2.0/24")],
+  });
+  const text = JSON.stringify(pickAllowed(value, schema));
+  assertEquals([text.includes("secret"), text.includes("remoteip")], [false, false]);
+  const { settings } = JSON.parse(text);
+  assertEquals(settings.pools[0].addresses, [
+    "203.0.113.0-203.0.113.15",
+    "203.0.113.32-203.0.113.32",
+  ]);
+  assertEquals(
+    settings.bgp.peers.map(({ address, hasPassword }: Record<string, unknown>) => [
+      address,
+      hasPassword,
+    ]),
+    // The last one is of the annotation.
+    [["192.0.2.254", false], ["192.0.2.253", true], [parseIpAddress("192.0.2.9"), false]],
+  );
+});

@@ -1,0 +1,144 @@
+import type { RoutedNode } from "../api/kinds/routed_node.ts";
+import type { RoutedService } from "../api/kinds/routed_service.ts";
+import type { Cidr } from "../net/cidr.ts";
+import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
+import type { Labels } from "../policy/label_selector.ts";
+import type { ServicePlan } from "../proxy/service_plan.ts";
+import { namespacedNameOf, type ServiceKey, serviceKey } from "../proxy/service_port_name.ts";
+import { AddressAllocator } from "./address_allocator.ts";
+import { type PoolUse, poolUse } from "./address_pool.ts";
+import { addressRequestOf } from "./address_request.ts";
+import { announcedServiceOf } from "./announced_service.ts";
+import { BgpPlanner } from "./bgp_planner.ts";
+import { Layer2Addresses } from "./layer2_addresses.ts";
+import { Layer2Owners } from "./layer2_owner.ts";
+import { routingNodeOf } from "./routing_node.ts";
+import type { RoutingSettings } from "./routing_settings.ts";
+
+/** The state of a cluster that addresses and routes of a node depend on. */
+export interface RoutingInputs {
+  readonly settings: RoutingSettings;
+  /** The own node. */
+  readonly nodeName: string;
+  readonly nodes: Iterable<RoutedNode>;
+  readonly services: Iterable<RoutedService>;
+  /** The labels of Namespaces by name. */
+  readonly namespaces: ReadonlyMap<string, Labels>;
+  /** Of both families. */
+  readonly plans: Iterable<ServicePlan>;
+  /** The ranges of cluster IPs. */
+  readonly serviceRanges: readonly Cidr[];
+  readonly clusterCidrs: readonly Cidr[];
+  /** The networks of the node's interfaces; empty = unknown. */
+  readonly networks: readonly Cidr[];
+  /** The nodes with a valid Lease. @default {every Node, because none is known} */
+  readonly live?: ReadonlySet<string> | undefined;
+  /** @default {false} */
+  readonly isDraining?: boolean;
+}
+
+/** A Service that has an address in its status. */
+export interface AddressHolder {
+  readonly service: ServiceKey;
+  /** Why it does not have what it asks for, in words. */
+  readonly refusals: readonly string[];
+}
+
+/** The addresses and routes of a node, planned once for the tools. */
+export class PlannedRouting {
+  readonly settings: RoutingSettings;
+  readonly nodeName: string;
+  /** Whether the source knew which nodes run kube-relay. */
+  readonly areLeasesKnown: boolean;
+  /** Absent if BGP is disabled. */
+  readonly bgp: BgpPlanner | undefined;
+  readonly owners = new Layer2Owners();
+  readonly layer2: Layer2Addresses;
+  readonly #allocator: AddressAllocator;
+  /** The nodes by their addresses. */
+  readonly #nodesAt = new Map<IpAddress, string>();
+  readonly #holders = new Map<IpAddress, Set<ServiceKey>>();
+  readonly #services = new Set<ServiceKey>();
+
+  constructor(inputs: RoutingInputs) {
+    const { settings, nodeName, clusterCidrs } = inputs;
+    const { pools, bgp } = settings;
+    this.settings = settings;
+    this.nodeName = nodeName;
+    this.areLeasesKnown = inputs.live !== undefined;
+    this.layer2 = new Layer2Addresses({ owners: this.owners }, pools);
+    this.#allocator = new AddressAllocator(pools);
+    this.bgp = bgp && new BgpPlanner({ settings: bgp, pools, nodeName, clusterCidrs });
+    this.#takeNodes(inputs);
+    this.#takeServices(inputs);
+    this.bgp?.setServiceRanges(inputs.serviceRanges);
+    this.bgp?.setNetworks(inputs.networks);
+    this.bgp?.setDraining(inputs.isDraining ?? false);
+    this.owners.update();
+    this.bgp?.update();
+    this.#allocator.update();
+  }
+
+  /** The Services that have an address in their status, or would get it. */
+  holdersOf(address: IpAddress): readonly AddressHolder[] {
+    const { services } = this.#allocator.addressUse(address);
+    const keys = new Set([...this.#holders.get(address) ?? [], ...services]);
+    return [...keys].sort().map((service) => ({ service, refusals: this.refusalsOf(service) }));
+  }
+
+  /** The node that has an address of its own. */
+  nodeAt(address: IpAddress): string | undefined {
+    return this.#nodesAt.get(address);
+  }
+
+  /** Why a Service does not have what it asks for. */
+  refusalsOf(service: ServiceKey): readonly string[] {
+    return this.#allocator.assignment(service)?.refusals.map(({ message }) => message) ?? [];
+  }
+
+  /** Services without an address, or without the one that they ask for. */
+  refused(): readonly AddressHolder[] {
+    return [...this.#services].sort().flatMap((service) => {
+      const refusals = this.refusalsOf(service);
+      return refusals.length === 0 ? [] : [{ service, refusals }];
+    });
+  }
+
+  /** How many addresses of each pool are in use. */
+  poolUse(): readonly PoolUse[] {
+    return poolUse(this.settings.pools, new Set(this.#holders.keys()));
+  }
+
+  #takeNodes({ nodes, live }: RoutingInputs): void {
+    const names = new Set<string>();
+    for (const each of nodes) {
+      const node = routingNodeOf(each);
+      names.add(node.name);
+      this.owners.setNode(node.name, node);
+      this.bgp?.setNode(node.name, node);
+      for (const address of node.addresses) this.#nodesAt.set(address, node.name);
+    }
+    this.owners.setLive(live ?? names);
+    this.#allocator.setReserved(
+      new Map([...this.#nodesAt].map(([address, name]) => [address, `node ${name}`])),
+    );
+  }
+
+  #takeServices({ services, namespaces, plans, settings }: RoutingInputs): void {
+    for (const [name, labels] of namespaces) this.#allocator.setNamespace(name, labels);
+    const byService = Map.groupBy(plans, ({ name }) => serviceKey(name));
+    for (const service of services) {
+      const key = serviceKey(namespacedNameOf(service));
+      this.#services.add(key);
+      this.#allocator.setService(key, addressRequestOf(service, settings));
+      const announced = announcedServiceOf(byService.get(key) ?? [], service.metadata.annotations);
+      this.layer2.setService(key, announced);
+      this.bgp?.setService(key, announced);
+      for (const { ip } of service.status?.loadBalancer?.ingress ?? []) {
+        const address = tryParseIpAddress(ip ?? "");
+        if (!address) continue;
+        this.#holders.getOrInsertComputed(address, () => new Set()).add(key);
+      }
+    }
+  }
+}

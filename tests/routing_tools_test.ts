@@ -1,0 +1,236 @@
+/**
+ * Tests `explain`, `render` and `diff` for addresses and routes, as command lines: with manifests, a
+ * dump, and a running process. The pages show the same texts.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import type { KubeObject } from "../lib/api/kind.ts";
+import { ROUTED_NODE, type RoutedNode } from "../lib/api/kinds/routed_node.ts";
+import { ROUTED_SERVICE } from "../lib/api/kinds/routed_service.ts";
+import { runCommandLine } from "../lib/app/cli/command_line.ts";
+import { startControlServer } from "../lib/app/control/control_server.ts";
+import { DUMPED_ROUTING, dumpedRoutingSettings } from "../lib/app/dump/dump_routing.ts";
+import { pickAllowed } from "../lib/app/dump/pick_allowed.ts";
+import { type AskedRouting, routingRoutes } from "../lib/app/explain/routing_questions.ts";
+import { SERVICE_KINDS } from "../lib/app/service/service_subscriptions.ts";
+import { loadConfiguration } from "../lib/config/load.ts";
+import { parseIpAddress } from "../lib/net/ip_address.ts";
+import { createDependencies } from "../main.ts";
+import { testDump } from "./support/builders/test_dump.ts";
+import { parseManifest } from "./support/docs/deploy_files.ts";
+import { readPage } from "./support/docs/command_pages.ts";
+
+const EXAMPLE = ["--config=examples/routing.yaml", "--manifests=examples/routing"];
+
+interface Result {
+  readonly code: number;
+  readonly out: string;
+  readonly err: string;
+}
+
+async function run(...argv: readonly string[]): Promise<Result> {
+  const texts = { out: "", err: "" };
+  const dependencies = createDependencies();
+  const code = await runCommandLine(
+    {
+      ...dependencies,
+      commands: { run: (program) => Promise.reject(new Error(`${program} was started`)) },
+      process: { ...dependencies.process, columns: 80, uid: 0, env: () => undefined },
+      print: (text) => void (texts.out += text),
+      complain: (text) => void (texts.err += text),
+    },
+    argv,
+    () => new AbortController().signal,
+  );
+  return { code, ...texts };
+}
+
+function onNode(name: string): readonly string[] {
+  return [...EXAMPLE, `--hostname-override=${name}`];
+}
+
+/** A dump of a run with the example's objects. */
+async function routingDump(nodeName: string, live: readonly string[]): Promise<string> {
+  const objects = parseManifest(
+    await Deno.readTextFile("examples/routing/cluster.yaml"),
+    "cluster",
+  );
+  const ofKind = (kind: string) =>
+    objects.filter((object) => object.kind === kind) as unknown as readonly KubeObject[];
+  const { proxy: { routing } } = await loadConfiguration(
+    { uid: 0, env: () => undefined, readTextFile: Deno.readTextFile },
+    { flags: { config: "examples/routing.yaml" } },
+  );
+  const own = ofKind("Node").find(({ metadata: { name } }) => name === nodeName) as RoutedNode;
+  const section = {
+    settings: dumpedRoutingSettings(routing, own),
+    objects: {
+      [ROUTED_SERVICE.plural]: ofKind("Service"),
+      [ROUTED_NODE.plural]: ofKind("Node"),
+    },
+    live,
+    isDraining: false,
+    networks: ["192.0.2.0/24"],
+  };
+  return JSON.stringify({
+    ...JSON.parse(testDump()),
+    nodeName,
+    mode: "nftables",
+    objects: {
+      ...Object.fromEntries(SERVICE_KINDS.map(({ kind, plural }) => [plural, ofKind(kind)])),
+      nodes: [own],
+    },
+    controllers: { routing: pickAllowed(section, DUMPED_ROUTING) },
+  });
+}
+
+async function withDump(text: string, use: (path: string) => Promise<void>): Promise<void> {
+  const path = await Deno.makeTempFile({ suffix: ".json" });
+  try {
+    await Deno.writeTextFile(path, text);
+    await use(path);
+  } finally {
+    await Deno.remove(path);
+  }
+}
+
+Deno.test("explain says which node answers for an address, and why", async () => {
+  const { out, code } = await run("explain", "address", "203.0.113.7", ...onNode("node-a"));
+  assertEquals(code, 0);
+  assertStringIncludes(await readPage("docs/explain.md"), `\`\`\`\n${out}`);
+});
+
+Deno.test("explain says whether a node announces a prefix, to whom, and why not", async () => {
+  const here = await run("explain", "bgp", "198.51.100.7/32", ...onNode("node-b"));
+  assertStringIncludes(await readPage("docs/explain.md"), `\`\`\`\n${here.out}`);
+  const { out } = await run("explain", "bgp", "198.51.100.7", "--json", ...onNode("node-a"));
+  const report = JSON.parse(out);
+  assertEquals(
+    [report.isAnnounced, report.headline],
+    [false, "NOT ANNOUNCED by node-a: policy Local, and no ready endpoint on this node"],
+  );
+});
+
+Deno.test("explain refuses a wrong prefix and address, and a cluster without routing", async () => {
+  for (const [from, to] of [["bgp", "web"], ["address", "203.0.113.0/28"]] as const) {
+    const { code, err } = await run("explain", from, to, ...onNode("node-a"));
+    assertEquals(code, 2);
+    assertStringIncludes(err, `'${to}': expected`);
+  }
+  const without = ["--manifests=examples/routing", "--mode=nftables"];
+  const { code, err } = await run("explain", "address", "203.0.113.7", ...without);
+  assertEquals(code, 1);
+  assertStringIncludes(err, "left alone without --routing");
+});
+
+Deno.test("render --mode bgp prints BIRD's configuration without passwords", async () => {
+  const { out, code } = await run("render", "--mode=bgp", ...onNode("node-b"));
+  assertEquals(code, 0);
+  assertStringIncludes(out, "route 198.51.100.7/32 blackhole");
+  assertStringIncludes(out, "password password_tor;");
+  assert(!out.includes("/etc/kube-relay/bgp-password"), out);
+  const unknown = await run("render", "--mode=bgp", ...onNode("node-x"));
+  assertEquals(unknown.code, 1);
+  assertStringIncludes(unknown.err, "there is no Node 'node-x'");
+  const off = await run("render", "--mode=bgp", "--manifests=examples/routing");
+  assertStringIncludes(off.err, "it is disabled");
+  assertEquals((await run("run", "--mode=bgp")).code, 2);
+});
+
+Deno.test("a dump gives the same configuration and explanations, and has no password", async () => {
+  const text = await routingDump("node-b", ["node-b"]);
+  assert(!text.includes("bgp-password"), text);
+  await withDump(text, async (path) => {
+    const wanted = await run("render", "--mode=bgp", ...onNode("node-b"));
+    const found = await run("render", "--mode=bgp", `--from=${path}`);
+    assertEquals([found.out, found.err], [wanted.out, ""]);
+    const { out } = await run("explain", "address", "203.0.113.7", "--json", `--from=${path}`);
+    assertEquals(JSON.parse(out).layer2.candidates[0], {
+      node: "node-a",
+      obstacle: "kube-relay does not renew its Lease there",
+    });
+  });
+});
+
+/** A process with one session, which may lack the prefix. */
+async function withRunning(
+  { sent, differences }: {
+    readonly sent: readonly string[];
+    readonly differences: Awaited<
+      ReturnType<NonNullable<AskedRouting["bgp"]>["backend"]["compare"]>
+    >;
+  },
+  use: (socket: string) => Promise<void>,
+): Promise<void> {
+  const asked: AskedRouting = {
+    bgp: {
+      plan: { localAs: 64_512 } as never,
+      backend: {
+        sessions: () => Promise.resolve([{ peer: "tor", description: "established since 12:00" }]),
+        sentPrefixes: () => Promise.resolve(new Map([["tor", new Set(sent)]])),
+        compare: () => Promise.resolve(differences),
+      },
+    },
+    held: () => [{ address: parseIpAddress("203.0.113.7"), device: "eth0" }],
+    layer2: () => ({ owned: new Set(), others: [] }),
+    interfaceAddresses: () => [],
+  };
+  const folder = await Deno.makeTempDir();
+  const path = `${folder}/control.sock`;
+  const dump = JSON.parse(await routingDump("node-b", ["node-a", "node-b"]));
+  const families = [{ family: "IPv4", lastSync: { at: "x" }, pending: false }];
+  const server = await startControlServer({
+    path,
+    routes: {
+      ...routingRoutes(asked),
+      "/dump": () => Promise.resolve(dump),
+      "/difference": () =>
+        Promise.resolve({
+          mode: "nftables",
+          nodeName: "node-b",
+          families: [{ family: "IPv4", differences: [], quarantined: [], services: [] }],
+        }),
+      "/status": () =>
+        Promise.resolve({
+          ...{ families, sources: [], hostSettings: [], phase: "serving" },
+          controllers: [{ controller: "routing", families: [] }],
+        }),
+    },
+  });
+  try {
+    await use(`--control-socket=${path}`);
+  } finally {
+    await server.stop();
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+Deno.test("explain compares the plan with what the running process sees", () =>
+  withRunning({ sent: [], differences: [] }, async (socket) => {
+    const { out, err } = await run("explain", "bgp", "198.51.100.7", socket);
+    assertEquals(err, "");
+    assertStringIncludes(out, "PLANNED by node-b for 1 peer, but sent to none now");
+    assertStringIncludes(out, "external peer): NOT SENT;");
+    const address = await run("explain", "address", "203.0.113.7", socket);
+    assertStringIncludes(address.out, "this node has it on eth0");
+  }));
+
+Deno.test("diff lists the differences of BGP after those of Services", () => {
+  const object = {
+    object: "announcement",
+    name: "198.51.100.7/32 to tor",
+    kind: "missing",
+  } as const;
+  return withRunning({ sent: [], differences: [object] }, async (socket) => {
+    const { out, err, code } = await run("diff", socket);
+    assertEquals(err, "");
+    assertEquals(code, 3);
+    assertStringIncludes(
+      out,
+      "Routing  1 difference\n  missing  announcement 198.51.100.7/32 to tor",
+    );
+    const json = JSON.parse((await run("diff", "--json", socket)).out);
+    assertEquals([json.differences, json.routing.differences], [1, [object]]);
+  });
+});
