@@ -70,7 +70,6 @@ const PURE_IN_BACKENDS = new RegExp(
       "compare(_elements|_listeners)?",
       "service_excerpt",
       "judge_findings",
-      "packet_table",
       "prefix_tree\\w*",
       "nft_monitor_text",
     ],

@@ -7,6 +7,12 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { askControlText } from "../lib/app/control/control_client.ts";
 import { renderStatus } from "../lib/app/status/status_text.ts";
+import { loadConfiguration } from "../lib/config/load.ts";
+import { ROUTING_CONTROLLER } from "../lib/app/routing/routing_definition.ts";
+import { manifestText } from "./support/builders/raw_objects.ts";
+import { FakeRoutingBackends } from "./support/fakes/fake_routing_backends.ts";
+import { MemoryLogger } from "./support/fakes/memory_logger.ts";
+import { withFolder } from "./support/with_folder.ts";
 import type { RawObject } from "./conformance/server.ts";
 import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
 import { collectionOf } from "./support/fakes/fake_api_store.ts";
@@ -264,4 +270,32 @@ Deno.test("missing permissions are reported, delay no Service, and are asked for
   assertEquals(assigned(api, "web"), []);
   api.deniedAccess.clear();
   await relay.until("it answers", () => relay.held.length === 1, { stepMs: 500 });
+});
+
+Deno.test("without a cluster, the only node answers for the addresses that manifests have", () =>
+  withFolder(async (folder) => {
+    const [service, slice] = WEB;
+    const status = { loadBalancer: { ingress: [{ ip: "192.0.2.1" }] } };
+    const items = [{ ...service!, status }, slice!];
+    await Deno.writeTextFile(`${folder}/web.yaml`, manifestText(items));
+    const args = [`--manifests=${folder}`, `--load-balancer-pools=${POOL}`, "--bgp"];
+    await using relay = await RoutingRelay.start({ node: A, clock: new FakeClock(), args });
+    await relay.until("it answers", () => relay.held.length === 1);
+    assertEquals(relay.held, ["192.0.2.1"]);
+    await relay.until("BGP runs", () => relay.backends.daemon.plan !== undefined);
+    const { controllers } = await relay.status();
+    assertEquals(controllers![0]!.facts.map(({ name }) => name), ["Pool", "Layer 2"]);
+  }));
+
+Deno.test("the cleanup removes addresses and the files of BIRD, whether or not routing is enabled", async () => {
+  const routingBackends = new FakeRoutingBackends();
+  const env = () => undefined;
+  const readTextFile = () => Promise.reject(new Error("unexpected"));
+  const configuration = await loadConfiguration({ uid: 0, env, readTextFile }, { flags: {} });
+  const dependencies = { routingBackends, logger: new MemoryLogger() } as never;
+  const removed: string[] = [];
+  for await (const report of ROUTING_CONTROLLER.cleanUp(dependencies, configuration)) {
+    removed.push(...report.removed);
+  }
+  assertEquals(removed, ["addresses of IPv4", "addresses of IPv6", "files of BIRD"]);
 });

@@ -2,7 +2,7 @@
  * The desired state: virtual servers, entries of sets, addresses of the device, and rules. Pure
  * except for its own state.
  *
- * Of a virtual server, only the ServicePorts that need it are kept; the rest is rendered from
+ * For a virtual server, the layout stores only the ServicePorts that need it. It renders the rest from
  * their plans on demand.
  *
  * @module
@@ -26,7 +26,7 @@ import { endpointsOf, renderService } from "./render_service.ts";
 import type { ServiceFrontend, ServiceParts, SetEntry } from "./service_frontend.ts";
 import type { ServerKey, VirtualServer } from "./virtual_server.ts";
 
-/** A virtual server that is wanted. */
+/** A desired virtual server. */
 export interface WantedServer {
   readonly server: VirtualServer;
   readonly endpoints: readonly Endpoint[];
@@ -37,15 +37,18 @@ export interface WantedServer {
 /** Up to this number, frontends are rendered and searched; beyond, they are indexed. */
 const FEW_FRONTENDS = 8;
 /**
- * Maximum number of real servers of one Service. Each frontend has every endpoint again, so one Service
- * and one slice within their own bounds could ask for 100 million. 5,000 endpoints at 40 addresses fit.
+ * Maximum number of real servers of one Service. Each frontend repeats every endpoint, so one Service
+ * and one slice within their limits could need 100 million. 5,000 endpoints at 40 addresses fit.
  */
 const MOST_REAL_SERVERS = 200_000;
 /** The reason why a ServicePort is left out that {@linkcode IpvsLayout.hasRoomFor} refuses. */
 export const TOO_MANY_REAL_SERVERS =
   `The Service would have more than ${MOST_REAL_SERVERS} real servers, counted as frontends times ` +
   "endpoints. Use fewer addresses, ports or endpoints, or another mode";
-/** Widest first: rules can be of one kind only, and in one plan all ServicePorts have the same. */
+/**
+ * The kinds of masquerade, widest first. The fixed rules use one kind, and all ServicePorts of a plan
+ * have the same.
+ */
 const MASQUERADE_KINDS = ["all", "off-cluster", "none"] as const;
 
 /** The desired state, and which virtual servers may differ from the applied ones. */
@@ -53,14 +56,14 @@ export class IpvsLayout {
   readonly options: IpvsRenderOptions;
   readonly shared: SharedPlan;
   readonly sets: Readonly<Record<SetId, WantedItems<string>>>;
-  /** On the device. */
+  /** Addresses of the device. */
   readonly addresses = new WantedItems<IpAddress>();
   /** Rules of chain `KUBE-FROM-CLUSTER`. */
   readonly rules = new WantedItems<string>();
   readonly #plans = new Map<ServicePortKey, ServicePlan>();
   /** Several ServicePorts share a virtual server only while plans are exchanged one by one. */
   readonly #claims = new ServicePortIndex<ServerKey>();
-  /** Frontends of plans with many of them, until the desired state was applied. */
+  /** An index of the frontends of large plans, until the desired state is applied. */
   readonly #frontends = new Map<ServicePlan, ReadonlyMap<ServerKey, ServiceFrontend>>();
   readonly #dirty = new Set<ServerKey>();
   readonly #problems = new Map<ServicePortKey, readonly Quarantined[]>();
@@ -139,7 +142,7 @@ export class IpvsLayout {
     if (parts.quarantined.length > 0) this.#problems.set(plan.key, parts.quarantined);
   }
 
-  /** Serves a ServicePort no longer. */
+  /** Stops serving a ServicePort. */
   delete(key: ServicePortKey): void {
     const plan = this.#plans.get(key);
     this.#problems.delete(key);
@@ -147,8 +150,7 @@ export class IpvsLayout {
   }
 
   /**
-   * Quarantines a ServicePort that the kernel refused until it is set again. It is served by
-   * another plan, or not at all.
+   * Quarantines a ServicePort that the kernel refused, until it is set again.
    */
   quarantine(item: Quarantined, instead?: ServicePlan): void {
     this.delete(item.key);
@@ -259,7 +261,7 @@ export class IpvsLayout {
   }
 }
 
-/** Leaves it out. Where it is only the scheduler that cannot be had, the node's own serves. */
+/** Leaves the ServicePort out, unless only its scheduler is missing: then the node's own is used. */
 export function leaveOutRefused(layout: IpvsLayout, plan: ServicePlan, item: Quarantined): void {
   const { annotations, ...plain } = plan;
   const asksForMore = annotations !== undefined && item.reason.includes("Scheduler");

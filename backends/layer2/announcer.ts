@@ -23,7 +23,7 @@ const BURST_MS = [0, 500, 1_000, 2_000, 4_000, 8_000];
 const MOST_PER_TURN = 32;
 /** The most programs that run at the same time: `arping` waits for a second after its packet. */
 const PARALLEL = 16;
-/** Most neighbours that are informed of an IPv6 address; routers come first. */
+/** Maximum number of neighbours that are notified of an IPv6 address; routers come first. */
 const MOST_NEIGHBOURS = 16;
 const TIMEOUT_MS = 2_000;
 

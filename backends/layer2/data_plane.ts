@@ -22,7 +22,7 @@ import { chooseDevice, isOwn, LIFETIME_SECONDS } from "./choose_device.ts";
 
 /** Time between two renewals: two may fail before an address is lost. */
 const RENEW_MS = 600;
-/** A batch that takes longer has failed: the addresses would be gone. */
+/** Time limit of a batch. After it, the addresses would have expired. */
 const TIMEOUT_MS = LIFETIME_SECONDS * 1_000;
 
 /** Dependencies of {@linkcode Layer2DataPlane}. */

@@ -41,7 +41,7 @@ export class AppliedTable {
   readonly #users = new Map<string, number>();
   /** The printed forms of correct chains. */
   readonly #prints = new Map<string, string>();
-  /** The same of sets and maps. */
+  /** The printed forms of correct sets and maps. */
   #declarations: ReadonlyMap<string, string> = new Map();
   readonly #chains = new Set<string>();
   readonly #unnumberedChains = new Set<string>();
@@ -162,7 +162,7 @@ export class AppliedTable {
     }
   }
 
-  /** As {@linkcode adopt}, for a table that cannot be repaired: nothing of it is kept. */
+  /** Like {@linkcode adopt}, for a table that cannot be repaired and is replaced. */
   adoptDamaged(reading: TableReading | undefined): void {
     this.adopt(reading);
     this.#isDamaged = true;
@@ -171,7 +171,7 @@ export class AppliedTable {
     this.#declarations = new Map();
   }
 
-  /** Nothing is known of the table, but how endpoints were numbered. */
+  /** Forgets the table, except for the numbers of endpoints. */
   forget(): void {
     if (this.isWritten) this.#lastEntries = this.#entries;
     this.#entries = new Map();

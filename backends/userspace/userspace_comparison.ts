@@ -1,15 +1,23 @@
-import type { ComparisonScope, ServiceMode } from "../../lib/proxy/service_mode.ts";
-import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
-import type { IpFamily } from "../../lib/net/ip_address.ts";
-import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import {
-  addressComparison,
-  type AddressComparisonDependencies,
-} from "./addresses/address_comparison.ts";
-import { compareListeners } from "./compare_listeners.ts";
+import type { Cidr } from "../../lib/net/cidr.ts";
+import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
 import { formatHostPort } from "../../lib/net/port.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import { parseWaitingSockets, SOCKET_FILES } from "../../lib/os/kernel_sockets.ts";
+import type {
+  DataPlaneDifference,
+  DataPlaneRepair,
+} from "../../lib/proxy/data_plane_difference.ts";
+import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ComparisonScope, ServiceMode } from "../../lib/proxy/service_mode.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { IpRunner } from "../iproute/ip_runner.ts";
+import type { AddressStore } from "./addresses/address_store.ts";
+import {
+  type AddressComparison,
+  compareAddresses,
+  type FoundAddresses,
+} from "./addresses/compare.ts";
+import { compareListeners } from "./compare_listeners.ts";
 import type { SocketKey } from "./listeners.ts";
 
 /** {@linkcode ServiceMode.compare} and {@linkcode ServiceMode.repair} of userspace mode. */
@@ -57,4 +65,55 @@ export function* parseSockets(text: string, protocol: "TCP" | "UDP"): Generator<
   for (const { address, port } of parseWaitingSockets(text, protocol)) {
     yield `${formatHostPort(address, port)}/${protocol}` as SocketKey;
   }
+}
+
+/** The edges. */
+interface AddressComparisonDependencies {
+  readonly runner: CommandRunner;
+  readonly store: Pick<AddressStore, "load">;
+}
+
+/** {@linkcode ServiceMode.compare} and {@linkcode ServiceMode.repair} of userspace mode. */
+export function addressComparison(
+  { runner, store }: AddressComparisonDependencies,
+  { family }: { readonly family: IpFamily },
+): Pick<ServiceMode, "compare" | "repair"> {
+  const ip = new IpRunner(runner, { family });
+  const compare = async (
+    plan: ProxyPlan,
+    keys: ReadonlySet<ServicePortKey> | undefined,
+  ): Promise<AddressComparison> => {
+    const [record, found] = await Promise.all([store.load(), findAddresses(ip)]);
+    return compareAddresses({ plan, record, found, keys });
+  };
+  return {
+    async compare(plan, { keys } = {}): Promise<readonly DataPlaneDifference[]> {
+      return (await compare(plan, keys)).differences;
+    },
+    async repair(plan, { keys } = {}): Promise<DataPlaneRepair> {
+      const { differences, lines } = await compare(plan, keys);
+      if (lines.length === 0) return { found: differences, left: differences, operations: {} };
+      const [problem] = (await ip.batch(lines, (line) => line)).values();
+      const { differences: left } = await compare(plan, keys);
+      // Objects that another program has already repaired are refused, which is fine.
+      if (problem !== undefined && left.length > 0) {
+        throw new Error(`Cannot repair addresses of lo: ${problem.message}`);
+      }
+      return { found: differences, left, operations: { commands: 1, lines: lines.length } };
+    },
+  };
+}
+
+/** Reads `lo` and the table of local routes. */
+async function findAddresses(ip: IpRunner): Promise<FoundAddresses> {
+  const [links, printed] = await Promise.all([ip.addresses("lo"), ip.routes("local")]);
+  const addresses = new Map<IpAddress, readonly number[]>();
+  for (const { address, prefixLength = 0 } of links ?? []) {
+    addresses.set(address, [...addresses.get(address) ?? [], prefixLength]);
+  }
+  const routes = new Map<Cidr, string>();
+  for (const { type, destination, device = "" } of printed) {
+    if (type === "local" && destination !== undefined) routes.set(destination, device);
+  }
+  return { addresses, routes };
 }

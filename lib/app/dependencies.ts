@@ -58,7 +58,7 @@ export interface Dependencies {
   readonly complain: (text: string) => void;
 }
 
-/** By mode: sets a watch for one packet. */
+/** Functions that start a watch for one packet, by mode. */
 type PacketTraces = Readonly<Partial<Record<BackendMode, StartPacketWatch>>>;
 
 /** Facts about the process. */

@@ -4,6 +4,7 @@
  * @module
  */
 import { messageOf } from "../log/message_of.ts";
+import { readTextUpTo } from "../os/read_text_up_to.ts";
 import type { KubeProxyConfiguration } from "./configuration.ts";
 import {
   CONFIGURATION_FIELDS,
@@ -11,7 +12,7 @@ import {
   parseConfiguration,
 } from "./configuration_schema.ts";
 import { didYouMean } from "./nearest_name.ts";
-import { readYaml, type YamlDocument } from "./yaml_source.ts";
+import { MAX_YAML_LENGTH, readYaml, type YamlDocument } from "./yaml_source.ts";
 
 /** A field that is ignored, and its position. */
 interface FileWarning {
@@ -149,4 +150,20 @@ export function unknownFields(
     const hint = didYouMean(name, Object.keys(tree));
     return [{ path, message: `Field '${field}' is unknown and ignored${hint}` }];
   });
+}
+
+/** A character in UTF-8 has at most four bytes; the parser would refuse longer text. */
+const MAX_BYTES = 4 * MAX_YAML_LENGTH;
+
+/** Reads a configuration file, which may be a pipe. Rejects if it is too long. */
+export function readConfigurationText(path: string): Promise<string> {
+  return readTextUpTo(path, MAX_BYTES);
+}
+
+/**
+ * Reads a configuration file again. Rejects for a pipe, whose text is already consumed, and for a
+ * file that is too long.
+ */
+export function rereadConfigurationText(path: string): Promise<string> {
+  return readTextUpTo(path, MAX_BYTES, { onlyFiles: true });
 }

@@ -1,5 +1,9 @@
-import { assertEquals } from "@std/assert";
-import { readConfigurationFile, unknownFields } from "./configuration_file.ts";
+import { assertEquals, assertStringIncludes } from "@std/assert";
+import {
+  readConfigurationFile,
+  readConfigurationText,
+  unknownFields,
+} from "./configuration_file.ts";
 
 const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
 
@@ -51,4 +55,16 @@ Deno.test("unknownFields() does not treat properties of every object as fields, 
   assertEquals(unknownFields({ constructor: 1 }, TREE), [
     { path: ["constructor"], message: "Field 'constructor' is unknown and ignored" },
   ]);
+});
+
+Deno.test("readConfigurationText() reports an endless file as a problem", async () => {
+  const { configuration, problems } = await readConfigurationFile(
+    { readTextFile: readConfigurationText },
+    "/dev/zero",
+  );
+  assertEquals([configuration, problems.length], [undefined, 1]);
+  assertStringIncludes(
+    problems[0]!,
+    "--config: Cannot read configuration file '/dev/zero': it has",
+  );
 });

@@ -7,6 +7,8 @@
  * @module
  */
 import * as v from "valibot";
+import type { BackendMode } from "../proxy/backend.ts";
+import { nodePortEntries } from "../proxy/node_port_addresses.ts";
 import { API_VERSION, KIND, type KubeProxyConfiguration } from "./configuration.ts";
 import {
   duration,
@@ -202,4 +204,25 @@ function wrongIdentity(
   const text = isShown ? `'${found}'` : "something else";
   const what = found === undefined || found === null ? "nothing" : text;
   return { path: [field], message: `Expected '${wanted}', found ${what}` };
+}
+
+/**
+ * Returns the configuration that flags override. It is that of an empty file, except for the
+ * shortest time between two syncs of IPVS: kube-proxy uses 1s with flags and 0s with a file.
+ */
+export function flagConfiguration(): KubeProxyConfiguration {
+  const configuration = defaultConfiguration();
+  return { ...configuration, ipvs: { ...configuration.ipvs, minSyncPeriod: 1_000 } };
+}
+
+/**
+ * Fills in the mode and upstream's platform defaults for it: in mode nftables, node ports on the
+ * primary address only.
+ */
+export function effectiveConfiguration(
+  configuration: KubeProxyConfiguration,
+  mode: BackendMode,
+): KubeProxyConfiguration {
+  const nodePortAddresses = nodePortEntries(configuration.nodePortAddresses, mode);
+  return Object.freeze({ ...configuration, mode, nodePortAddresses });
 }

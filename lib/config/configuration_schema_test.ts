@@ -3,6 +3,7 @@ import { API_VERSION, KIND } from "./configuration.ts";
 import {
   CONFIGURATION_FIELDS,
   defaultConfiguration,
+  effectiveConfiguration,
   parseConfiguration,
 } from "./configuration_schema.ts";
 
@@ -99,4 +100,15 @@ Deno.test("parseConfiguration() accepts only text for apiVersion and kind", asyn
       assert(problems[0]!.message.length < 100);
     });
   }
+});
+
+Deno.test("effectiveConfiguration() fills in the mode, and node ports on one address in mode nftables", () => {
+  const configuration = defaultConfiguration();
+  const of = (mode: "iptables" | "nftables", nodePortAddresses: readonly string[] = []) => {
+    const effective = effectiveConfiguration({ ...configuration, nodePortAddresses }, mode);
+    return [effective.mode, effective.nodePortAddresses];
+  };
+  assertEquals(of("iptables"), ["iptables", []]);
+  assertEquals(of("nftables"), ["nftables", ["primary"]]);
+  assertEquals(of("nftables", ["10.0.0.0/8"]), ["nftables", ["10.0.0.0/8"]]);
 });

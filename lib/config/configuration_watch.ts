@@ -9,9 +9,10 @@
  */
 import type { Logger } from "../log/logger.ts";
 import type { Clock } from "../os/clock.ts";
-import type { BackendMode } from "../proxy/backend.ts";
-import { type ChangedFields, changedFields } from "./changed_fields.ts";
-import { effectiveConfiguration } from "./effective_configuration.ts";
+import { fileState } from "../os/file_state.ts";
+import { type BackendMode, MODE_TRAITS } from "../proxy/backend.ts";
+import type { ConfigurationBlock, KubeProxyConfiguration } from "./configuration.ts";
+import { effectiveConfiguration } from "./configuration_schema.ts";
 import type { FlagValues } from "./flags.ts";
 import {
   ConfigurationError,
@@ -19,7 +20,65 @@ import {
   type LoadDependencies,
   type LoadedConfiguration,
 } from "./load.ts";
-import { watchFile } from "./watched_file.ts";
+
+/** The interval at which the file is checked. */
+const POLL_MS = 1_000;
+/** Writers need several steps: a file is complete when it has stayed the same for this time. */
+const SETTLE_MS = 100;
+/** A file that never settles is read after this time. */
+const LONGEST_SETTLE_MS = 2_000;
+
+/** The file and the receiver of changes. */
+interface WatchFileOptions {
+  readonly path: string;
+  readonly signal: AbortSignal;
+  /**
+   * Called once at the start, and for each change; `false` = the file does not exist. A rejection
+   * ends the watch.
+   */
+  readonly onChange: (exists: boolean) => Promise<void>;
+}
+
+/**
+ * Watches until the signal is aborted. Detects new content that is written in place, renamed over the
+ * file, or reached by a swapped symlink, as in a mounted ConfigMap.
+ */
+async function watchFile(
+  { clock }: { readonly clock: Clock },
+  { path, signal, onChange }: WatchFileOptions,
+): Promise<void> {
+  let reported: string | undefined | null = null;
+  while (!signal.aborted) {
+    const version = await settledVersion(clock, { path, reported });
+    if (version === reported) {
+      await clock.sleep(POLL_MS, signal).catch(() => {});
+    } else {
+      reported = version;
+      await onChange(reported !== undefined);
+    }
+  }
+}
+
+/** Returns the version at which a file has settled; at once if it is still the reported one. */
+async function settledVersion(
+  clock: Clock,
+  { path, reported }: { readonly path: string; readonly reported: string | undefined | null },
+): Promise<string | undefined> {
+  const deadline = clock.now() + LONGEST_SETTLE_MS;
+  let version = await versionOf(path);
+  if (version === reported) return version;
+  for (;;) {
+    await clock.sleep(SETTLE_MS);
+    const next = await versionOf(path);
+    if (next === version || clock.now() >= deadline) return next;
+    version = next;
+  }
+}
+
+/** A file that cannot be inspected counts as gone. */
+async function versionOf(path: string): Promise<string | undefined> {
+  return (await fileState(path).catch(() => undefined))?.version;
+}
 
 /** The file has changes that need a restart. */
 export class ConfigurationChanged extends Error {
@@ -158,4 +217,66 @@ class ConfigurationTracker {
     const isSameMode = next.mode === mode || next.mode === this.#current.mode;
     return { applicable, others: isSameMode ? others : ["mode", ...others] };
   }
+}
+
+/** Names of the fields that differ, e.g. `iptables.syncPeriod`. */
+interface ChangedFields {
+  /** Fields that a running process can apply. */
+  readonly applicable: readonly string[];
+  /** Fields that only take effect after a restart. */
+  readonly others: readonly string[];
+}
+
+/** Fields that only affect the log and the plans. */
+const APPLICABLE: readonly RegExp[] = [
+  /^logging\.(verbosity|vmodule)$/,
+  /^(clusterCIDR|detectLocalMode|nodePortAddresses)$/,
+  /^detectLocal\./,
+  /^(iptables|nftables)\.masqueradeAll$/,
+  /^networkPolicy\.(start|deny|logPerMinute|cutConnections)$/,
+];
+
+/** Fields that nothing reads. */
+const WITHOUT_EFFECT = /^(winkernel\..*|windowsRunAsService|portRange|configSyncPeriod)$/;
+
+/** All blocks that a mode reads, by the one with its periods. Mode ipvs writes iptables rules. */
+const BLOCKS_READ: Readonly<Record<ConfigurationBlock, readonly string[]>> = {
+  iptables: ["iptables"],
+  ipvs: ["iptables", "ipvs"],
+  nftables: ["nftables"],
+};
+
+/** Returns the fields that differ and have an effect in the running mode. */
+export function changedFields(
+  before: KubeProxyConfiguration,
+  after: KubeProxyConfiguration,
+  mode: BackendMode,
+): ChangedFields {
+  const disabled = (["networkPolicy", "routing"] as const)
+    .filter((block) => !before[block].enabled && !after[block].enabled);
+  const read = BLOCKS_READ[MODE_TRAITS[mode].configurationBlock];
+  const fields = differences(before, after).filter((field) => {
+    const block = field.split(".")[0]!;
+    if (disabled.some((other) => other === block)) return false;
+    return !WITHOUT_EFFECT.test(field) && (!(block in BLOCKS_READ) || read.includes(block));
+  });
+  const isApplicable = (field: string) => APPLICABLE.some((pattern) => pattern.test(field));
+  return {
+    applicable: fields.filter(isApplicable),
+    others: fields.filter((field) => !isApplicable(field)),
+  };
+}
+
+/** Paths of the values that differ; a list is one value. */
+function differences(before: unknown, after: unknown, path = ""): readonly string[] {
+  if (isBlock(before) && isBlock(after)) {
+    return [...new Set([...Object.keys(before), ...Object.keys(after)])].flatMap((name) =>
+      differences(before[name], after[name], path === "" ? name : `${path}.${name}`)
+    );
+  }
+  return JSON.stringify(before) === JSON.stringify(after) ? [] : [path];
+}
+
+function isBlock(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

@@ -6,21 +6,19 @@
 import { formatHostPort } from "../net/port.ts";
 import type { KubeProxyConfiguration } from "./configuration.ts";
 import { type ConfigurationFile, readConfigurationFile } from "./configuration_file.ts";
+import { flagConfiguration, isDefaultBlock } from "./configuration_schema.ts";
 import type { UserContext } from "./default_paths.ts";
 import { checkFeatureGates } from "./feature_gates.ts";
 import { typedFlag } from "./flag.ts";
-import { flagConfiguration } from "./flag_configuration.ts";
 import { FLAG_ROWS, type FlagValues } from "./flags.ts";
 import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "./listen_address.ts";
 import { type ModeRequest, parseModeRequest } from "./mode_request.ts";
-import type { ConfigurationNotice } from "./notice.ts";
-import { isDefaultBlock } from "./configuration_schema.ts";
-import { overlayFlags } from "./overlay_flags.ts";
+import { type ConfigurationNotice, overlayFlags } from "./overlay_flags.ts";
 import { type RelayOptions, relayOptionsOf } from "./relay_options.ts";
 import { validateConfiguration } from "./validate.ts";
 import { validateSources } from "./validate_sources.ts";
 
-export type { ConfigurationNotice } from "./notice.ts";
+export type { ConfigurationNotice } from "./overlay_flags.ts";
 export type { RelayOptions } from "./relay_options.ts";
 
 /** The explicit configuration with its defaults. Deeply frozen. */
@@ -79,7 +77,12 @@ export async function loadConfiguration(
   const { kubeconfig } = proxy.clientConnection;
   const { controlSocket } = relay;
   const policyKubeconfig = proxy.networkPolicy.kubeconfig;
-  problems.push(...validateSources(flags, { kubeconfig, policyKubeconfig, controlSocket }));
+  problems.push(...validateSources(flags, {
+    kubeconfig,
+    policyKubeconfig,
+    routingKubeconfig: proxy.routing.kubeconfig,
+    controlSocket,
+  }));
   if (problems.length > 0 || "problem" in mode) throw new ConfigurationError(problems);
   return deepFreeze({ proxy, relay, mode: modeOf(mode.mode, relay), notices });
 }

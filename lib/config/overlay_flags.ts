@@ -6,8 +6,14 @@
 import type { KubeProxyConfiguration } from "./configuration.ts";
 import { type Flag, typedFlag, type VerbosityPattern } from "./flag.ts";
 import { findFlag, type FlagName, type FlagValues } from "./flags.ts";
-import type { ConfigurationNotice } from "./notice.ts";
 import { givenFlags } from "./parse_flags.ts";
+
+/** A message to log once the logger exists: a constant sentence and its fields. */
+export interface ConfigurationNotice {
+  readonly level: "info" | "warn";
+  readonly message: string;
+  readonly fields: Readonly<Record<string, string>>;
+}
 
 /** The flags, and whether `--config` is among them. */
 interface OverlayOptions {

@@ -9,13 +9,15 @@ interface SourcesAndSocket {
   readonly kubeconfig: string;
   /** The kubeconfig of `--policy-kubeconfig`; empty = none. */
   readonly policyKubeconfig: string;
+  /** The kubeconfig of `--routing-kubeconfig`; empty = none. */
+  readonly routingKubeconfig: string;
   readonly controlSocket: string;
 }
 
 /** Returns the problems of kube-relay's own flags in combination, each with its flag. */
 export function validateSources(
   flags: FlagValues,
-  { kubeconfig, policyKubeconfig, controlSocket }: SourcesAndSocket,
+  { kubeconfig, policyKubeconfig, routingKubeconfig, controlSocket }: SourcesAndSocket,
 ): readonly string[] {
   const { manifests, master } = flags;
   const problems = [...besideDump(flags)];
@@ -32,6 +34,12 @@ export function validateSources(
     problems.push(
       `--policy-kubeconfig: Cannot take policies from '${policyKubeconfig}' and from manifests at ` +
         "once; give one of them",
+    );
+  }
+  if (manifests && routingKubeconfig !== "") {
+    problems.push(
+      `--routing-kubeconfig: Cannot take Nodes and addresses from '${routingKubeconfig}' and from ` +
+        "manifests at once; give one of them",
     );
   }
   const { "unix-socket-folders": folders = [] } = flags;

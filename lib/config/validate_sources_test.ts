@@ -7,6 +7,7 @@ interface Given {
   readonly master?: string;
   readonly kubeconfig?: string;
   readonly policyKubeconfig?: string;
+  readonly routingKubeconfig?: string;
   readonly controlSocket?: string;
 }
 
@@ -49,6 +50,14 @@ const CASES: readonly [string, Given, readonly string[]][] = [
     ],
   ],
   [
+    "refuses manifests and --routing-kubeconfig",
+    { manifests: ["m"], routingKubeconfig: "/r" },
+    [
+      "--routing-kubeconfig: Cannot take Nodes and addresses from '/r' and from manifests at once; " +
+      "give one of them",
+    ],
+  ],
+  [
     "refuses --manifests without a path",
     { manifests: [] },
     ["--manifests: Expected the path of a file or folder, found nothing"],
@@ -66,8 +75,9 @@ const CASES: readonly [string, Given, readonly string[]][] = [
 
 for (const [name, given, expected] of CASES) {
   Deno.test(`validateSources() ${name}`, () => {
-    const { kubeconfig = "", policyKubeconfig = "", controlSocket = "/run/s", ...flags } = given;
-    const others = { kubeconfig, policyKubeconfig, controlSocket };
+    const { kubeconfig = "", policyKubeconfig = "", controlSocket = "/run/s", ...rest } = given;
+    const { routingKubeconfig = "", ...flags } = rest;
+    const others = { kubeconfig, policyKubeconfig, routingKubeconfig, controlSocket };
     assertEquals(validateSources(flags, others), expected);
   });
 }

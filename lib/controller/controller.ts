@@ -92,7 +92,7 @@ export interface Controller extends AsyncDisposable {
   readonly kinds: readonly ControllerKind[];
   /** The activity of each loop, for the watchdog. */
   readonly activity: readonly RunnerActivity[];
-  /** Its routes on the control socket. @default {none} */
+  /** The routes of the controller on the control socket. @default {none} */
   readonly routes?: ControlRoutes;
   /** Adopts the machine's state from an earlier run. Writes nothing. */
   start(tasks: TaskGroup): Promise<void>;
@@ -105,7 +105,7 @@ export interface Controller extends AsyncDisposable {
    * @default {it added none}
    */
   ownsAddress?(address: InterfaceAddress): boolean;
-  /** Called after the configuration file has changed and is in force. @default {nothing} */
+  /** Called after a changed configuration file has taken effect. @default {nothing} */
   onConfiguration?(): void;
   /** Stops syncing. The applied state stays. */
   stop(): Promise<void>;

@@ -4,6 +4,7 @@ import {
   createMetricsHandler,
   flagzPage,
   type MetricsHandlerOptions,
+  statuszPage,
 } from "./metrics_server.ts";
 import { createSliMetrics } from "./sli_metrics.ts";
 
@@ -92,4 +93,45 @@ for (const { path, body, checked } of ROWS) {
 
 Deno.test("answerHealthz() answers 404 for an unknown check", () => {
   assertEquals(answerHealthz(new URL("http://localhost/healthz/other"), () => {}).status, 404);
+});
+
+const START = Date.UTC(2026, 0, 1);
+
+Deno.test("statuszPage() reports build, start and paths", () => {
+  const { fields, lines } = statuszPage({
+    startedAt: START + 250,
+    now: START + 250 + ((26 * 60 + 3) * 60 + 9) * 1000 + 999,
+    version: "0.1.0",
+    release: "1.36",
+    runtime: "deno 2.9.0",
+    paths: ["/healthz", "/metrics"],
+  });
+  assertEquals(fields, {
+    startTime: "2026-01-01T00:00:00Z",
+    uptimeSeconds: 93_789,
+    goVersion: "deno 2.9.0",
+    binaryVersion: "0.1.0",
+    emulationVersion: "1.36",
+    paths: ["/healthz", "/metrics"],
+  });
+  assertEquals(lines, [
+    "Started: 2026-01-01T00:00:00Z",
+    "Up: 26 hr 03 min 09 sec",
+    "Runtime: deno 2.9.0",
+    "Binary version: 0.1.0",
+    "Emulation version: 1.36",
+    "Paths: /healthz /metrics",
+  ]);
+});
+
+Deno.test("statuszPage() bears a clock that was set back", () => {
+  const { fields } = statuszPage({
+    startedAt: START,
+    now: START - 5000,
+    version: "",
+    release: "",
+    runtime: "",
+    paths: [],
+  });
+  assertEquals(fields.uptimeSeconds, 0);
 });

@@ -5,13 +5,12 @@
  */
 import { messageOf } from "../log/message_of.ts";
 import { type Clock, systemClock } from "./clock.ts";
-import { type LineTaker, readLines } from "./line_reader.ts";
 import { type CommandInput, tryKill, writeInput } from "./command_input.ts";
 import { toolOf } from "./tools.ts";
 
 /** The options of a command. */
 export interface CommandOptions {
-  /** Its standard input. */
+  /** The standard input of the command. */
   readonly stdin?: CommandInput;
   /** Variables in addition to those of kube-relay itself. */
   readonly env?: Readonly<Record<string, string>>;
@@ -244,4 +243,45 @@ function spawnError(invocation: Invocation, cause: unknown): CommandError {
 function installCure(program: string): string {
   const debianPackage = toolOf(program)?.debianPackage;
   return debianPackage ? `install it (Debian package ${debianPackage})` : "install it";
+}
+
+/** Longer lines are cut: a program without line feeds must not fill the memory. */
+const LONGEST_LINE = 64 * 1024;
+
+/** Receives a line without its end. Reading pauses while the result is pending. */
+type LineTaker = (line: string) => Promise<void> | void;
+
+/**
+ * Passes each line to `take` until the stream ends or `cancel()` is called, including a last line
+ * without a line feed. `done` resolves to the error of `take`, if any, which cancels the stream.
+ * Never holds the whole output.
+ */
+export function readLines(stream: ReadableStream<Uint8Array>, take: LineTaker): {
+  readonly done: Promise<{ readonly failure?: unknown }>;
+  readonly cancel: () => void;
+} {
+  const reader = stream.getReader();
+  const read = async () => {
+    try {
+      const decoder = new TextDecoder();
+      let rest = "";
+      for (;;) {
+        const { value, done } = await reader.read();
+        const lines = (rest + decoder.decode(value, { stream: !done })).split("\n");
+        rest = lines.pop()!.slice(0, LONGEST_LINE);
+        for (const line of lines) {
+          // Most takers do not wait, and a turn for each line would cost more than their work.
+          const taking = take(line);
+          if (taking) await taking;
+        }
+        if (!done) continue;
+        if (rest !== "") await take(rest);
+        return {};
+      }
+    } catch (failure) {
+      await reader.cancel().catch(() => {});
+      return { failure };
+    }
+  };
+  return { done: read(), cancel: () => void reader.cancel().catch(() => {}) };
 }

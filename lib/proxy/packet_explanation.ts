@@ -43,7 +43,7 @@ export interface NearMiss {
     | "endpoint"
     /** It has the port, on another address. */
     | "other-address"
-    /** Its object has the address, but the plan has no entry for it. */
+    /** The Service has the address, but the plan has no frontend for it. */
     | "unserved";
   /** Key of a ServicePort, or `namespace/name` of a Service. */
   readonly service: string;
@@ -216,7 +216,7 @@ export interface ModeDeviations {
   readonly asOutsider?: string;
   /** The packet is not forwarded, or refused in another way. */
   readonly refusal?: { readonly kind: "drop" | "reject"; readonly detail: string };
-  /** The mode does not serve this address at all. */
+  /** The mode never serves this address. */
   readonly unserved?: string;
   /** Another source address. */
   readonly source?: { readonly rewritten: "always" | "never"; readonly detail: string };

@@ -18,9 +18,9 @@ import type { AddressRequest } from "./address_request.ts";
 import { SortedList } from "./sorted_list.ts";
 import { type Claim, compareClaims, spaceOf, WaitingClaims } from "./waiting_claims.ts";
 
-/** What a Service gets. */
+/** The addresses assigned to a Service. */
 export interface AddressAssignment {
-  /** What the status has to have. Absent if the status is left alone. */
+  /** The desired addresses of the status. Absent = the status is not changed. */
   readonly addresses?: readonly IpAddress[];
   /** Why an address, or the requested one, is missing. At most one for each family. */
   readonly refusals: readonly AddressRefusal[];
@@ -87,7 +87,7 @@ export class AddressAllocator {
     this.#reserved = reserved;
   }
 
-  /** What a Service gets, as of the last update; `undefined` for one that has no concern with it. */
+  /** Returns the addresses of a Service after the last update; `undefined` = it needs none. */
   assignment(key: ServiceKey): AddressAssignment | undefined {
     const entry = this.#entries.get(key);
     if (!entry || entry.request.isForeign) return undefined;
@@ -276,7 +276,7 @@ export class AddressAllocator {
       });
   }
 
-  /** Gives a claim what it asks for, or lets it wait with what it has. */
+  /** Assigns the requested address to a claim, or lets it wait with its present one. */
   #assign(claim: Claim): void {
     const { request, family } = claim;
     delete claim.refusal;

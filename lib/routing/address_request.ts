@@ -10,7 +10,7 @@ import type { Labels } from "../policy/label_selector.ts";
 import { namespacedNameOf, type ServiceKey, serviceKey } from "../proxy/service_port_name.ts";
 import type { RoutingSettings } from "./routing_settings.ts";
 
-/** What a Service asks of the allocator. */
+/** The request of a Service to the allocator. */
 export interface AddressRequest {
   readonly key: ServiceKey;
   readonly namespace: string;

@@ -7,7 +7,7 @@ export interface LeaseClaimOptions {
   readonly durationSeconds: number;
 }
 
-/** What a candidate has to do. */
+/** The next step of a candidate. */
 export type LeaseStep =
   | { readonly action: "create"; readonly spec: Lease["spec"] }
   | {
@@ -77,7 +77,7 @@ export class LeaseClaim {
     return this.#renewedAt !== undefined && now < this.#renewedAt + this.#durationMs;
   }
 
-  /** What to do next. `wallTime` is an RFC 3339 time with microseconds. */
+  /** Returns the next step. `wallTime` is an RFC 3339 time with microseconds. */
   next({ now, wallTime }: { readonly now: number; readonly wallTime: string }): LeaseStep {
     if (!this.#seen) return { action: "create", spec: this.#spec(wallTime, undefined) };
     const { lease, seenAt } = this.#seen;

@@ -7,14 +7,13 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { createFileStore } from "../../backends/userspace/addresses/address_store.ts";
 import { addAddressLine, addRouteLine } from "../../backends/userspace/addresses/lo_device.ts";
-import { addressComparison } from "../../backends/userspace/addresses/address_comparison.ts";
+import { addressComparison } from "../../backends/userspace/userspace_comparison.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { IP_FAMILIES, parseIpAddress } from "../../lib/net/ip_address.ts";
-import type { CommandRunner } from "../../lib/os/command_runner.ts";
-import { systemCommandRunner } from "../../lib/os/command_runner.ts";
-import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
-import { isMissing } from "../support/requirement.ts";
+import { type CommandRunner, systemCommandRunner } from "../../lib/os/command_runner.ts";
 import { testProxyPlan, testServicePlan } from "../support/builders/service_plans.ts";
+import { isMissing } from "../support/requirement.ts";
+import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
 
 const ignore = isMissing("damage to addresses on lo", netnsRequirements());
 

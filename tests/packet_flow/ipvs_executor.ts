@@ -3,10 +3,10 @@
  *
  * @module
  */
-import { walkIptables } from "../../backends/netfilter/walk/iptables_walk.ts";
+import { readRenderedKernel, type RenderedKernel } from "../../backends/ipvs/explain.ts";
 import { renderIpvs } from "../../backends/ipvs/render.ts";
 import { defaultIpvsOptions, type IpvsRenderOptions } from "../../backends/ipvs/render_options.ts";
-import { readRenderedKernel, type RenderedKernel } from "../../backends/ipvs/rendered_kernel.ts";
+import { walkIptables } from "../../backends/netfilter/walk/iptables_walk.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import type { PacketFlowCase, PacketFlowScenario, PacketOutcome } from "./packet_flow_case.ts";

@@ -4,7 +4,7 @@ import { parseTableHeads } from "../nft/table_listing.ts";
 import type { RemovalRun } from "./removal_run.ts";
 import { askTool, type Seen } from "../probe/try_tool.ts";
 
-/** The table that kube-proxy's nftables mode keeps everything in. */
+/** The table that contains all rules of kube-proxy's nftables mode. */
 export function isKubeProxyTable({ family, name }: NftTable): boolean {
   return name === "kube-proxy" && (family === "ip" || family === "ip6");
 }
@@ -42,7 +42,7 @@ export async function removeNftTables(
   });
 }
 
-/** For a person: `table ip kube-proxy (nftables)`. */
+/** Formats a table for messages: `table ip kube-proxy (nftables)`. */
 export function describeNftTable({ family, name }: NftTable): string {
   return `table ${family} ${name} (nftables)`;
 }

@@ -53,7 +53,7 @@ export async function removeFromIptables(
 
 interface ChainRemovalInput {
   readonly world: IptablesRuleSet;
-  /** For a person, e.g. `kube-proxy's`. */
+  /** The owner for messages, e.g. `kube-proxy's`. */
   readonly whose: string;
   /** Jumps into chains that may go, from chains that don't. */
   readonly keepJump: JumpFilter;

@@ -46,7 +46,7 @@ const QUIET_MS = 200;
  * Usually everything has arrived by then, and the rest of the time is enough to look up the rules.
  */
 const LULL_MS = 30;
-/** A packet that was not seen so long after it was sent never came by. */
+/** A packet without an event in this time did not pass the rules. */
 const SEEN_MS = 1500;
 const MOST_QUIET_CHECKS = 50;
 

@@ -1,7 +1,11 @@
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
-import { inWordsOfIptables, iptablesNftMonitor } from "./iptables_nft_monitor.ts";
+import {
+  inWordsOfIptables,
+  iptablesNftMonitor,
+  readIptablesTexts,
+} from "./iptables_nft_monitor.ts";
 import { listChains, listRulesets, lookUpUnknownRules, RuleListingReader } from "./rule_listing.ts";
 
 const WARNING = "# Warning: table ip6 nat is managed by iptables-nft, do not touch!\n";
@@ -127,5 +131,32 @@ Deno.test("listRulesets() asks once for each family, and for no element", async 
   assertEquals(commands.calls.map(({ line }) => line), [
     "nft -a -t list ruleset ip6",
     "nft -a -t list ruleset inet",
+  ]);
+});
+
+const SAVE = "iptables-nft-save";
+
+Deno.test("readIptablesTexts() asks for the named chains only", async () => {
+  const commands = new FakeCommandRunner()
+    .on("iptables-nft -t nat -S OUTPUT", {
+      stdout: '-P OUTPUT ACCEPT\n-A OUTPUT -m comment --comment "to all" -j KUBE-A\n-A OUTPUT\n',
+    })
+    .on("iptables-nft -t filter -S KUBE-B", { stdout: "-N KUBE-B\n" });
+  const chains = ["nat OUTPUT", "filter KUBE-B"];
+  assertEquals([...await readIptablesTexts(commands, { save: SAVE, chains })], [
+    ["nat OUTPUT", ['-m comment --comment "to all" -j KUBE-A', ""]],
+    ["filter KUBE-B", []],
+  ]);
+});
+
+Deno.test("readIptablesTexts() reads everything if a chain is refused", async () => {
+  const commands = new FakeCommandRunner()
+    .on("iptables-nft -t nat -S KUBE-A", { code: 1, stderr: "incompatible" })
+    .on(SAVE, {
+      stdout: "*nat\n:KUBE-A - [0:0]\n-A KUBE-A -j DROP\nCOMMIT\n*raw\n-A OUTPUT -j CT\n",
+    });
+  assertEquals([...await readIptablesTexts(commands, { save: SAVE, chains: ["nat KUBE-A"] })], [
+    ["nat KUBE-A", ["-j DROP"]],
+    ["raw OUTPUT", ["-j CT"]],
   ]);
 });

@@ -1,6 +1,5 @@
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import { readObjectHead, readTableHead } from "../nft/table_listing.ts";
-import { mapAtOnce } from "./map_at_once.ts";
 import { withoutCounters } from "./nft_monitor_text.ts";
 import type { FollowedStep } from "./packet_follower.ts";
 
@@ -123,4 +122,22 @@ export function chainsOf(steps: readonly FollowedStep[]): ReadonlySet<string> {
 /** Whether the tool printed only the number of the rule. */
 export function isUnknown({ rule, handle }: FollowedStep): boolean {
   return handle !== undefined && rule === `rule handle ${handle}`;
+}
+
+/**
+ * Maps items with limited concurrency and returns the results in order. Rejects with the first
+ * failure.
+ */
+export async function mapAtOnce<Item, Result>(
+  items: readonly Item[],
+  atOnce: number,
+  of: (item: Item) => Promise<Result>,
+): Promise<readonly Result[]> {
+  const results: Result[] = [];
+  const left = items.entries();
+  const work = async () => {
+    for (const [index, item] of left) results[index] = await of(item);
+  };
+  await Promise.all(Array.from({ length: Math.min(atOnce, items.length) }, work));
+  return results;
 }

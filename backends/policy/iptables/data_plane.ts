@@ -1,6 +1,6 @@
 /**
- * NetworkPolicy by rules of iptables and sets of ipset, for hosts without nft. Both stay when the process
- * ends, and the first sync of the next one reads them and writes the difference.
+ * Enforces NetworkPolicies by rules of iptables and sets of ipset, for hosts without nft. Both stay when
+ * the process ends. The first sync of the next process reads them and writes the difference.
  *
  * @module
  */
@@ -10,19 +10,20 @@ import type { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
 import { removeChains } from "../../netfilter/foreign/remove_iptables.ts";
 import { destroySets } from "../../netfilter/ipset/destroy_sets.ts";
 import { listSets } from "../../netfilter/ipset/ipset_runner.ts";
+import { addLine, createLine } from "../../netfilter/ipset/ipset_text.ts";
 import { CanarySchedule } from "../../netfilter/iptables/canary_schedule.ts";
 import { IPTABLES_RULE_SETS } from "../../netfilter/iptables/iptables_rule_set.ts";
 import { IptablesRunner } from "../../netfilter/iptables/iptables_runner.ts";
 import { chooseIptables } from "../../netfilter/iptables/iptables_variant.ts";
+import { restoreLines } from "../../netfilter/iptables/restore_batch.ts";
 import { isSameRule } from "../../netfilter/iptables/rule_normal_form.ts";
 import type { RuleBackendDependencies } from "../../netfilter/rule_backend.ts";
 import { VerificationSchedule } from "../../netfilter/verification_schedule.ts";
 import type { PolicyDataPlane, PolicyDataPlaneOptions, PolicyWalk } from "../policy_data_plane.ts";
 import { PolicyRulePlane } from "../policy_rule_plane.ts";
 import { BASE_JUMPS, DENY_COUNTED, isPolicyChain } from "./base_chains.ts";
-import { isPolicySet } from "./layout.ts";
+import { isPolicySet, policyChains, policySets } from "./layout.ts";
 import { PolicyWriter } from "./policy_writer.ts";
-import { renderPolicies } from "./render.ts";
 import { walkPolicies } from "./walk.ts";
 
 /** Makes the data plane of one IP family. Runs nothing before it is started. */
@@ -83,7 +84,7 @@ class IptablesPolicyDataPlane extends PolicyRulePlane {
     return await this.#machine?.runner.packetsOf("filter", DENY_COUNTED[direction]);
   }
 
-  /** For the watch: a flush takes the jumps along, and one that stands first later passes by ours. */
+  /** For the watch: a flush removes the jumps, and a jump inserted above them may bypass the policies. */
   async look() {
     const { clock } = this.dependencies;
     const startedAt = clock.now();
@@ -115,7 +116,7 @@ class IptablesPolicyDataPlane extends PolicyRulePlane {
     this.#machine = { summary, runner, writer };
   }
 
-  /** Rules go first, since they hold the sets. */
+  /** Removes the rules first, because sets in use cannot be removed. */
   protected async remove(run: RemovalRun): Promise<void> {
     const isOurs = (table: string, chain: string) => table === "filter" && isPolicyChain(chain);
     for (const world of IPTABLES_RULE_SETS.filter(({ family }) => family === this.family)) {
@@ -133,4 +134,15 @@ class IptablesPolicyDataPlane extends PolicyRulePlane {
       await destroySets(run, sets.value.filter((name) => isPolicySet(name, this.family)));
     }
   }
+}
+
+/** Renders all sets, sorted, then all chains. */
+export function* renderPolicies(plan: PolicyPlan): Generator<string> {
+  for (const { name, options, entries } of policySets(plan)) {
+    yield `${createLine(name, options)}\n`;
+    for (const entry of [...entries].sort()) yield `${addLine(name, entry)}\n`;
+  }
+  const chains = [...policyChains(plan)];
+  const lines = restoreLines([{ table: "filter", chains, jumps: BASE_JUMPS }]);
+  for (const line of lines) yield `${line}\n`;
 }

@@ -25,7 +25,7 @@ export function denyChain(direction: Direction): string {
   return `deny-${direction}`;
 }
 
-/** Chains with a hook, and the one that denies. */
+/** The chains with a hook, and the chains that deny. */
 export function baseChains(settings: LayoutSettings): readonly NftChain[] {
   const { family, deny } = settings;
   const chains = DIRECTIONS.flatMap((direction) => {
@@ -105,8 +105,8 @@ function sharedLinkChain(family: IpFamily, direction: Direction): NftChain {
 }
 
 /**
- * Solicitations and advertisements of neighbours: a bridge hands those between two pods to the forward
- * hook. Nothing that was routed has 255 hops left, so this opens no path to other nodes.
+ * Neighbour solicitations and advertisements between two pods of a bridge pass the forward hook. A
+ * routed packet has fewer than 255 hops left, so this opens no path to other nodes.
  */
 const NEIGHBOUR_DISCOVERY = "icmpv6 type 135-136 ip6 hoplimit 255 accept";
 

@@ -1,5 +1,5 @@
 /**
- * From what was read of the table to what a plan wants, as one transaction. Pure.
+ * Computes one transaction that changes a table that was read to that of a plan. Pure.
  *
  * @module
  */
@@ -24,7 +24,7 @@ export function* diffReading(
   plan: PolicyPlan,
   { reading, isDamaged, refused }: {
     readonly reading: TableReading | undefined;
-    /** Nothing of it can be kept. */
+    /** Whether the table has to be replaced as a whole. */
     readonly isDamaged: boolean;
     readonly refused: RefusedParts;
   },
@@ -114,7 +114,7 @@ function change(
   return { element: { container, key, ...(value !== undefined && { value }) }, owner };
 }
 
-/** A whole plan as input for `nft -f`: what a machine without the table would be given. */
+/** Returns the whole table of a plan, as input for `nft -f`. */
 export function renderPolicies(plan: PolicyPlan): Iterable<string> {
   const options = { reading: undefined, isDamaged: false, refused: new Set<string>() };
   return atOnce(diffReading(plan, options)).transaction.text();

@@ -1,7 +1,10 @@
 import { assert, assertEquals } from "@std/assert";
 import { serviceLoop } from "../../../tests/support/builders/builders.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import type { ServicePortKey } from "../../proxy/service_port_name.ts";
+import type { SyncEntry } from "./change_entry.ts";
 import { ChangeLog } from "./change_log.ts";
+import { renderChanges } from "./changes_view.ts";
 
 function quarantine(reason: string) {
   return {
@@ -70,3 +73,98 @@ Deno.test("ChangeLog keeps the times of the last syncs", () => {
 function reasons(log: ChangeLog): readonly string[] {
   return log.recent().entries.flatMap((entry) => entry.kind === "quarantine" ? entry.reason : []);
 }
+
+const DNS = "kube-system/dns:dns/UDP" as ServicePortKey;
+const NTP = "infra/ntp/UDP" as ServicePortKey;
+
+function sync(overrides: Partial<SyncEntry> = {}): Omit<SyncEntry, "sequence"> {
+  const effects = [{ servicePort: DNS, action: "updated", details: [] }] as const;
+  return {
+    kind: "sync",
+    at: "2026-11-22T04:58:48.742Z",
+    family: "IPv4",
+    outcome: "applied",
+    ...{ causes: [], moreCauses: {}, effects, moreEffects: {}, syncs: 1, operations: {} },
+    ...{ queuedMs: 0, planMs: 0, applyMs: 0, totalMs: 0, failures: 0 },
+    ...overrides,
+  };
+}
+
+function removed(...counts: readonly (readonly [ServicePortKey, number])[]) {
+  return { suspects: counts.map(([key]) => key), removed: new Map(counts), tookMs: 20 };
+}
+
+function flowsOf(log: ChangeLog) {
+  return log.recent().entries.map((entry) => entry.kind === "sync" ? entry.flows : undefined);
+}
+
+function logOf(...entries: readonly Omit<SyncEntry, "sequence">[]): ChangeLog {
+  const log = new ChangeLog({ clock: new FakeClock() });
+  for (const entry of entries) log.add(entry);
+  return log;
+}
+
+Deno.test("flowsCleaned() adds to the newest sync that changed the ServicePort", () => {
+  const log = logOf(sync(), sync(), sync({ effects: [] }), sync({ family: "IPv6" }));
+  log.flowsCleaned("IPv4", removed([DNS, 12]));
+  const flows = { services: [{ servicePort: DNS, flows: 12 }], more: 0, tookMs: 20, failures: 0 };
+  assertEquals(flowsOf(log), [undefined, flows, undefined, undefined]);
+  log.flowsCleaned("IPv4", removed([DNS, 3]));
+  assertEquals(flowsOf(log)[1], {
+    ...flows,
+    services: [{ servicePort: DNS, flows: 15 }],
+    tookMs: 40,
+  });
+  log.flowsCleaned("IPv4", removed([NTP, 1]));
+  assertEquals(flowsOf(log).filter((each) => each).length, 1, "that one was not changed");
+});
+
+Deno.test("flowsCleaned() adds to a sync that does not name all, and limits its names", () => {
+  const log = logOf(sync(), sync({ effects: [], moreEffects: { updated: 100 } }));
+  const many = Array.from(
+    { length: 100 },
+    (_, n) => [`ns/s${n}/UDP` as ServicePortKey, 1] as const,
+  );
+  log.flowsCleaned("IPv4", removed(...many, [DNS, 5]));
+  const [first, second] = flowsOf(log);
+  assertEquals([first, second?.services.length, second?.more], [undefined, 16, 89]);
+});
+
+Deno.test("flowsCleaned() marks a failure until it works, and then reports that it had failed", () => {
+  const log = logOf(sync());
+  const text = () => renderChanges(log.recent(), { timeZone: "UTC", columns: 120 });
+  const failed = { suspects: [DNS], removed: new Map(), tookMs: 5, error: "no \x1b[2Jprogram" };
+  log.flowsCleaned("IPv4", failed);
+  log.flowsCleaned("IPv4", { ...failed, error: "x".repeat(10_000) });
+  assertEquals(flowsOf(log)[0]?.error?.length, 400);
+  log.flowsCleaned("IPv4", failed);
+  assert(text().includes("FAILED 3 times to remove UDP flows, is tried again: no "), text());
+  assert(!text().includes("\x1b"));
+  log.flowsCleaned("IPv4", removed([DNS, 1_200]));
+  assert(
+    text().includes(`UDP flows to former endpoints removed: 1,200 of ${DNS} (35 ms)`),
+    text(),
+  );
+  assert(text().includes("Removing UDP flows had failed 3 times"), text());
+  assertEquals(flowsOf(log)[0]?.error, undefined);
+});
+
+Deno.test("flowsCleaned() changes nothing if nothing was found, and outlives another state", () => {
+  const log = logOf(sync());
+  log.flowsCleaned("IPv4", { suspects: [DNS], removed: new Map(), tookMs: 5 });
+  assertEquals(flowsOf(log), [undefined]);
+  log.flowsCleaned("IPv4", removed([DNS, 2]));
+  log.replace(1, sync({ syncs: 2 }));
+  assertEquals(flowsOf(log)[0]?.services, [{ servicePort: DNS, flows: 2 }]);
+});
+
+Deno.test("flowsCleaned() is quick with a full log and 20,000 suspects", () => {
+  const effects = Array.from(
+    { length: 16 },
+    (_, n) => ({ servicePort: `ns/${n}/UDP`, action: "added", details: [] }) as const,
+  );
+  const log = logOf(...Array.from({ length: 500 }, () => sync({ effects })));
+  const suspects = Array.from({ length: 20_000 }, (_, n) => `ns/${n}/UDP` as ServicePortKey);
+  log.flowsCleaned("IPv4", { suspects, removed: new Map(), tookMs: 1, error: "no" });
+  assertEquals(flowsOf(log).filter((each) => each?.error).length, 1);
+});

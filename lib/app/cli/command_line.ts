@@ -1,27 +1,26 @@
-import type { Clock } from "../../os/clock.ts";
-
-/**
- * Chooses the verb and the exit code: 0 success, 1 failure, 2 wrong command line or configuration, 130
- * or 143 after a signal.
- */
+import { readConfigurationText } from "../../config/configuration_file.ts";
+import { findFlag, type FlagValues } from "../../config/flags.ts";
 import {
   ConfigurationError,
   loadConfiguration,
   type LoadedConfiguration,
 } from "../../config/load.ts";
-import { findFlag, type FlagValues } from "../../config/flags.ts";
 import { didYouMean } from "../../config/nearest_name.ts";
 import { givenFlags, parseFlags } from "../../config/parse_flags.ts";
 import { objectSourceConflicts } from "../../config/validate_sources.ts";
-import { readConfigurationText } from "../../config/read_configuration_text.ts";
-import { createLogger } from "../../log/create_logger.ts";
-import { logsToJournal } from "../../log/create_logger.ts";
+import { createLogger, logsToJournal } from "../../log/create_logger.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { printableColors, printableLines } from "../../log/printable_text.ts";
-import type { ActiveCommand, Command, Operand } from "./commands/command.ts";
-import { COMMANDS } from "./commands/mod.ts";
+import type { Clock } from "../../os/clock.ts";
 import { TerminationRequest, type TerminationSource } from "../../os/termination_signals.ts";
 import type { Dependencies } from "../dependencies.ts";
+import type { ActiveCommand, Command, Operand } from "./commands/command.ts";
+import { COMMANDS } from "./commands/mod.ts";
+
+/**
+ * Chooses the verb and the exit code: 0 success, 1 failure, 2 wrong command line or configuration, 130
+ * or 143 after a signal.
+ */
 
 const DONE = 0;
 /** Exit code for a wrong command line or configuration. */

@@ -3,12 +3,12 @@ import type { ModeRequest } from "../../config/mode_request.ts";
 import type { Logger } from "../../log/logger.ts";
 import { IP_FAMILIES } from "../../net/ip_address.ts";
 import { BACKEND_MODES, type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
-import type { ProbeResult } from "../../proxy/service_mode.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
-import { AUTO_ORDER, chooseVerdict, ModeError } from "../run/choose_mode.ts";
+import type { ProbeResult } from "../../proxy/service_mode.ts";
 import type { Dependencies } from "../dependencies.ts";
-import { idleBackendOptions } from "../run/idle_backend_options.ts";
+import { AUTO_ORDER, chooseVerdict, ModeError } from "../run/choose_mode.ts";
 import { evaluateMode, type ModeVerdict } from "../run/evaluate_mode.ts";
+import { idleBackendOptions } from "../run/mode_settings.ts";
 import { CollectingLogger } from "./collecting_logger.ts";
 import type { DoctorChoice, DoctorMode } from "./doctor_report.ts";
 

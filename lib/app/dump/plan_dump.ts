@@ -22,7 +22,7 @@ interface PlanDumpOptions {
   readonly dump: InputDump;
   /** The name of the dump in errors. */
   readonly source: string;
-  /** Those that the dump lacks are skipped. */
+  /** The families to plan. Families that the dump lacks are skipped. */
   readonly families: readonly IpFamily[];
   /** Paths and other options that are not in a dump and do not matter. */
   readonly relay: LoadedConfiguration["relay"];

@@ -2,10 +2,9 @@ import type { LoadedConfiguration } from "../../config/load.ts";
 import type { Logger } from "../../log/logger.ts";
 import { IP_FAMILIES } from "../../net/ip_address.ts";
 import { writeFileWhole } from "../../os/write_file_whole.ts";
-import type { BackendMode } from "../../proxy/backend.ts";
+import { BACKEND_MODES, type BackendMode } from "../../proxy/backend.ts";
 import type { Dependencies } from "../dependencies.ts";
-import { idleBackendOptions } from "../run/idle_backend_options.ts";
-import { BACKEND_MODES } from "../../proxy/backend.ts";
+import { idleBackendOptions } from "../run/mode_settings.ts";
 
 interface OtherModesOptions {
   readonly mode: BackendMode;

@@ -3,6 +3,7 @@ import { ENDPOINTS } from "../../api/kinds/endpoints.ts";
 import { NODE, type Node } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
+import type { ObjectProblem } from "../../api/problem.ts";
 import { featureEnabled } from "../../config/feature_gates.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
@@ -11,12 +12,11 @@ import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.
 import type { Clock } from "../../os/clock.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
 import type { MachineFacts } from "../../proxy/machine_facts.ts";
-import type { ObjectProblem } from "../../api/problem.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ComparisonScope } from "../../proxy/service_mode.ts";
 import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
 import type { BackendDependencies, BackendTable, Dependencies } from "../dependencies.ts";
-import { idleBackendOptions } from "../run/idle_backend_options.ts";
+import { idleBackendOptions } from "../run/mode_settings.ts";
 import { type PlanSettings, planSettingsOf } from "../run/plan_settings.ts";
 import { ProxyPipeline } from "../service/proxy_pipeline.ts";
 

@@ -215,7 +215,7 @@ export class NetworkPolicyController implements Controller {
     this.#tasks?.run("policy handover", (signal) => this.#handOver(tool, signal));
   }
 
-  /** Own rules are in force in every family: others may go. */
+  /** Called after the own rules are written in every family: rules of other programs may be removed. */
   async #handOver(tool: PolicyTool, signal: AbortSignal): Promise<void> {
     const { configuration: { proxy, mode, relay } } = this.#parts;
     const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, mode);
@@ -241,7 +241,7 @@ export class NetworkPolicyController implements Controller {
   }
 
   #onNode(previous: Node | undefined, current: Node | undefined): void {
-    // What was known stays while the Node is deleted.
+    // While the Node is deleted, its last known state is used.
     if (current === undefined) return;
     const before = podRangesOf(this.#node);
     this.#node = current;

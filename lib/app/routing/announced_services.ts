@@ -20,6 +20,14 @@ export type ServiceListener = (
   withLoadBalancer: ReadonlySet<ServiceKey>,
 ) => void;
 
+/** Options of {@linkcode AnnouncedServices}. */
+interface AnnouncedServicesOptions {
+  /** Has the annotations of Services. */
+  readonly informers: Pick<InformerSet, "of">;
+  /** Whether an address can only be served after it was announced. @default {none} */
+  readonly isExempt?: (address: IpAddress) => boolean;
+}
+
 /** The ports of one Service. */
 interface KnownService {
   readonly ports: Map<string, ServicePlan>;
@@ -33,6 +41,7 @@ interface KnownService {
  */
 export class AnnouncedServices implements SyncObserver {
   readonly #informers: Pick<InformerSet, "of">;
+  readonly #isExempt: (address: IpAddress) => boolean;
   readonly #services = new Map<ServiceKey, KnownService>();
   readonly #ranges = new Map<IpFamily, readonly Cidr[]>();
   readonly #complete = new Set<IpFamily>();
@@ -41,9 +50,9 @@ export class AnnouncedServices implements SyncObserver {
   readonly #listeners: ServiceListener[] = [];
   readonly #onRanges: (() => void)[] = [];
 
-  /** `informers` have the annotations of Services. */
-  constructor(informers: Pick<InformerSet, "of">) {
+  constructor({ informers, isExempt = () => false }: AnnouncedServicesOptions) {
     this.#informers = informers;
+    this.#isExempt = isExempt;
   }
 
   /** The ranges of cluster IPs. */
@@ -99,7 +108,7 @@ export class AnnouncedServices implements SyncObserver {
     for (const port of changes.upserted) note(port, plan.services.get(port));
     if (!changes.isPartial) this.#complete.add(family);
     if (keys.size > 0) this.#notify(keys, withLoadBalancer);
-    const ranges = this.#ranges.get(family);
+    const ranges = this.#ranges.get(family) ?? [];
     this.#ranges.set(family, plan.shared.serviceCidrs);
     if (`${ranges}` !== `${plan.shared.serviceCidrs}`) {
       for (const each of this.#onRanges) {
@@ -131,6 +140,7 @@ export class AnnouncedServices implements SyncObserver {
     const entries = [...this.#quarantined.values()].flatMap((items) => items.get(id) ?? []);
     if (entries.length === 0) return plan;
     const isServed = (vip: IpAddress) =>
+      this.#isExempt(vip) ||
       !entries.some(({ address }) =>
         address === undefined || address.startsWith(`${vip}:`) || address.startsWith(`[${vip}]:`)
       );

@@ -29,6 +29,8 @@ interface Layer2FamilyOptions {
   readonly address: Layer2Address;
   /** Brings the owners up to date before a plan is made. Calls {@linkcode Layer2Family.hold}. */
   readonly refresh: () => Promise<void>;
+  /** Called after addresses were added or removed. Must not throw. */
+  readonly onMoved: () => void;
 }
 
 /** The addresses of one IP family that this node answers for. */
@@ -64,6 +66,7 @@ export class Layer2Family {
       follower: {
         synced: ({ report }) => {
           this.#taken = new Set();
+          if (Object.keys(report.operations).length > 0) options.onMoved();
           return report.quarantined;
         },
         failed: () => {

@@ -3,6 +3,7 @@ import { retryBackoff } from "../../controller/sync_runner.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
 import type { Clock, Timer } from "../../os/clock.ts";
 import { forEachInSlices } from "../../os/time_slice.ts";
+import { MODE_TRAITS } from "../../proxy/backend.ts";
 import type { ServiceKey } from "../../proxy/service_port_name.ts";
 import { poolOf } from "../../routing/address_pool.ts";
 import { Layer2Addresses } from "../../routing/layer2_addresses.ts";
@@ -154,7 +155,8 @@ export class Layer2Part {
   }
 
   #createFamily(family: IpFamily): Layer2Family {
-    const { changes, random, routing, ...edges } = this.#dependencies;
+    const { changes, random, routing, controllerOfServices, ...edges } = this.#dependencies;
+    const { forwardsItself } = MODE_TRAITS[edges.configuration.mode];
     const logger = edges.logger.with({ ipFamily: family });
     const { layer2: { interfaces, announceIntervalSeconds } } = this.#options.settings;
     const recorder = new ChangeRecorder({ clock: this.#clock, log: changes }, {
@@ -170,6 +172,8 @@ export class Layer2Part {
     return new Layer2Family({ ...edges, logger, backend, recorder }, {
       address,
       refresh: () => this.#refresh(),
+      // A mode that forwards by itself can only listen where an address is local.
+      onMoved: () => forwardsItself && controllerOfServices.requestSync(family),
       runner: {
         minPeriodMs: MIN_SYNC_PERIOD_MS,
         maxPeriodMs: MAX_SYNC_PERIOD_MS,

@@ -28,6 +28,7 @@ import type { Timer } from "../../os/clock.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
+import { poolOf } from "../../routing/address_pool.ts";
 import { type RoutingNode, routingNodeOf } from "../../routing/routing_node.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import type { ControllerParts } from "../controllers.ts";
@@ -68,10 +69,16 @@ export class RoutingController implements Controller {
     const { informers } = this;
     const settings = this.settings = routingSettingsOf(proxy.routing);
     const isAlone = relay.manifests.length > 0;
+    const { forwardsItself } = MODE_TRAITS[parts.configuration.mode];
     this.#parts = parts;
     this.kinds = routingKinds(settings).filter((spec) => !isAlone || spec !== LEASE)
       .map((spec) => ({ spec, informers }));
-    const services = this.services = new AnnouncedServices(informers);
+    const services = this.services = new AnnouncedServices({
+      informers,
+      // In a network of the node, userspace mode takes only addresses that are local already.
+      isExempt: (address) =>
+        forwardsItself && poolOf(settings.pools, address)?.announce === "layer2",
+    });
     const namespaces = this.#isFollowed(NAMESPACE)
       ? informers.subscribe(NAMESPACE, {}, this.#namespaceHandler())
       : undefined;

@@ -3,10 +3,11 @@
  *
  * @module
  */
-import { watchConfiguration } from "../../config/configuration_watch.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
+import { rereadConfigurationText } from "../../config/configuration_file.ts";
+import { watchConfiguration } from "../../config/configuration_watch.ts";
 import type { Controller } from "../../controller/controller.ts";
-import { rereadConfigurationText } from "../../config/read_configuration_text.ts";
+import type { TaskGroup } from "../../controller/task_group.ts";
 import type { AdjustableLogger } from "../../log/logger.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { ChangeLog } from "../changes/change_log.ts";
@@ -16,12 +17,11 @@ import type { LivePlanSettings } from "./live_plan_settings.ts";
 import { planSettingsOf } from "./plan_settings.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 import type { StartUp } from "./start_up.ts";
-import type { TaskGroup } from "../../controller/task_group.ts";
 
 /** The parts of the run that can change. */
 interface ConfigurationReloadOptions {
   readonly configuration: RunConfiguration;
-  /** Receives the configuration in force after a change of the file. */
+  /** Receives the effective configuration after a change of the file. */
   readonly current: { proxy: KubeProxyConfiguration };
   readonly nodeName: string;
   readonly settings: LivePlanSettings;
@@ -39,7 +39,7 @@ interface ConfigurationReloadDependencies extends Pick<Dependencies, "clock" | "
   readonly metrics: Pick<ProxyMetrics, "configReloaded">;
 }
 
-/** The configuration in force. */
+/** The effective configuration. */
 export interface CurrentConfiguration {
   readonly proxy: KubeProxyConfiguration;
 }

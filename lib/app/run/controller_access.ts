@@ -41,7 +41,7 @@ export interface NeededAccess {
 
 /** The missing permissions of an identity, and the remedy. */
 interface MissingAccess {
-  /** As {@linkcode describeAccess} has it. */
+  /** The text of {@linkcode describeAccess}. */
   readonly missing: readonly string[];
   /** The ClusterRole that grants it. */
   readonly clusterRole: string;

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
-import { hostSettingRequests, type RequestingBackend } from "./host_setting_requests.ts";
+import { cpuCount, hostSettingRequests, type RequestingBackend } from "./host_setting_requests.ts";
 
 const proxy = defaultConfiguration();
 const FORWARD = { name: "net.ipv4.ip_forward", value: "1", purpose: "forward packets" };
@@ -55,3 +55,19 @@ Deno.test("hostSettingRequests() counts no CPUs if the size is left to the kerne
   assertEquals(requests.some(({ name }) => name.endsWith("nf_conntrack_max")), false);
   assertEquals(commands.calls, []);
 });
+
+Deno.test("cpuCount() counts all CPUs of the machine", async () => {
+  assertEquals(await cpuCount(new FakeCommandRunner().on("nproc --all", { stdout: "64\n" })), 64);
+});
+
+for (
+  const [name, commands] of [
+    ["is missing", new FakeCommandRunner().failNext("not-found")],
+    ["fails", new FakeCommandRunner().on("nproc", { code: 1, stderr: "no --all" })],
+    ["prints no number", new FakeCommandRunner().on("nproc", { stdout: "many\n" })],
+  ] as const
+) {
+  Deno.test(`cpuCount() goes by the runtime's count if nproc ${name}`, async () => {
+    assertEquals(await cpuCount(commands), navigator.hardwareConcurrency);
+  });
+}

@@ -2,7 +2,7 @@ import { assertEquals, assertStringIncludes } from "@std/assert";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import type { HostSettingRequest } from "../../proxy/host_setting.ts";
-import { BRIDGE_SETTINGS } from "./bridge_settings.ts";
+import { BRIDGE_SETTINGS } from "./host_setting_requests.ts";
 import { HostSettings } from "./host_settings.ts";
 
 const MAX = "net.netfilter.nf_conntrack_max";

@@ -68,7 +68,7 @@ function createParts(
 ) {
   const { proxy, relay: { serviceCounters, controlSocket }, mode } = configuration;
   const dependencies = { ...edges, openFiles };
-  /** The configuration in force; a change of its file replaces it. */
+  /** The effective configuration; a change of its file replaces it. */
   const current = { proxy };
   const nodeName = nodeNameOf(proxy, edges.process);
   const eventLoop = new EventLoopMonitor(edges);
@@ -90,7 +90,7 @@ function createParts(
   const parts = { ...dependencies, ...shared, loopObservers };
   const services = new ServiceController({ ...parts, traffic });
   const others = moreControllers.filter((each) => each.isEnabled(configuration))
-    .map((each) => each.create(parts));
+    .map((each) => each.create({ ...parts, controllerOfServices: services }));
   /** In the order in which they start; they stop in the reverse order. */
   const controllers: readonly Controller[] = [services, ...others];
   const opener = new ControllerOpener({ ...edges, eventLoop, manager }, { informers, controllers });

@@ -6,26 +6,26 @@
  */
 import type { Node } from "../../api/kinds/node.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
+import type { TaskGroup } from "../../controller/task_group.ts";
 import type { KubeClient } from "../../kube/client.ts";
 import { type EventSink, NO_EVENTS, nodeRegarding } from "../../kube/event.ts";
 import { EventRecorder } from "../../kube/event_recorder.ts";
 import type { Logger } from "../../log/logger.ts";
-import { setOomScore } from "../../os/oom_score.ts";
+import { CommandError, type CommandRunner } from "../../os/command_runner.ts";
+import { MODE_TRAITS } from "../../proxy/backend.ts";
 import type { HostSettingOutcome } from "../../proxy/host_setting.ts";
+import { VERSION } from "../cli/version.ts";
 import type { Dependencies } from "../dependencies.ts";
-import { HostSettings } from "./host_settings.ts";
+import type { SyncObserver } from "../service/sync_observer.ts";
+import type { StatusNode } from "../status/status_report.ts";
 import {
   hostSettingRequests,
   modeSettingRequests,
   type RequestingBackend,
 } from "./host_setting_requests.ts";
+import { HostSettings } from "./host_settings.ts";
 import { NodeIdentity } from "./node_identity.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
-import type { StatusNode } from "../status/status_report.ts";
-import type { SyncObserver } from "../service/sync_observer.ts";
-import type { TaskGroup } from "../../controller/task_group.ts";
-import { VERSION } from "../cli/version.ts";
-import { MODE_TRAITS } from "../../proxy/backend.ts";
 
 /** The dependencies of {@linkcode StartUp}. */
 type StartUpDependencies =
@@ -43,7 +43,7 @@ export class StartUp implements SyncObserver {
   readonly #configuration: RunConfiguration;
   readonly #identity: NodeIdentity;
   readonly #recorder: EventRecorder | undefined;
-  /** The configuration in force. */
+  /** The effective configuration. */
   #proxy: KubeProxyConfiguration;
   #settings: HostSettings | undefined;
   #backends: readonly RequestingBackend[] = [];
@@ -131,7 +131,7 @@ export class StartUp implements SyncObserver {
     );
   }
 
-  /** Sets the configuration in force. */
+  /** Sets the effective configuration. */
   onConfiguration(proxy: KubeProxyConfiguration): void {
     this.#proxy = proxy;
     this.#identity.onConfiguration(proxy);
@@ -197,5 +197,40 @@ export class StartUp implements SyncObserver {
       const { reason } = outcome;
       logger.verbose(2, "Cannot set OOM score; continuing without it", { adjust, reason });
     } else logger.verbose(2, "OOM score is set", { adjust, state: outcome.state });
+  }
+}
+
+/** From -1000 (never) to 1000 (first). */
+interface OomScore {
+  readonly pid: number;
+  readonly adjust: number;
+}
+
+/** The result. */
+type OomScoreOutcome =
+  | { readonly state: "kept" | "changed" }
+  | { readonly state: "refused"; readonly reason: string };
+
+/**
+ * Sets how likely the kernel ends a process when memory runs out, unless the process already has the
+ * score, as under a unit with `OOMScoreAdjust`. Uses the tool `choom`, because Deno opens
+ * `/proc/self/oom_score_adj` only with all permissions.
+ *
+ * Never throws: only root may go below the initial value, and kube-relay works without.
+ */
+export async function setOomScore(
+  commands: CommandRunner,
+  { pid, adjust }: OomScore,
+): Promise<OomScoreOutcome> {
+  try {
+    const before = await commands.run("choom", ["-p", String(pid)]);
+    const found = /adjust value: (-?\d+)/.exec(before.stdout)?.[1];
+    if (found !== undefined && Number(found) === adjust) return { state: "kept" };
+    const { code, stderr } = await commands.run("choom", ["-n", String(adjust), "-p", String(pid)]);
+    if (code === 0) return { state: "changed" };
+    return { state: "refused", reason: stderr.trim() || `choom ended with code ${code}` };
+  } catch (error) {
+    if (!(error instanceof CommandError)) throw error;
+    return { state: "refused", reason: error.message };
   }
 }

@@ -1,19 +1,19 @@
 import { assert, assertEquals } from "@std/assert";
+import { testNode } from "../../../tests/support/builders/builders.ts";
+import { StaticAuth } from "../../../tests/support/builders/static_auth.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
 import { FakeApiServer } from "../../../tests/support/fakes/fake_api_server.ts";
 import { collectionOf } from "../../../tests/support/fakes/fake_api_store.ts";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
-import { StaticAuth } from "../../../tests/support/builders/static_auth.ts";
-import { testNode } from "../../../tests/support/builders/builders.ts";
-import { parseFlags } from "../../config/parse_flags.ts";
 import { loadConfiguration } from "../../config/load.ts";
+import { parseFlags } from "../../config/parse_flags.ts";
+import { TaskGroup } from "../../controller/task_group.ts";
 import { KubeClient } from "../../kube/client.ts";
 import { Http2Transport } from "../../kube/http2_transport.ts";
 import { systemClock } from "../../os/clock.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
-import { StartUp } from "./start_up.ts";
-import { TaskGroup } from "../../controller/task_group.ts";
+import { setOomScore, StartUp } from "./start_up.ts";
 
 const FORWARD = { name: "net.ipv4.ip_forward", value: "1", purpose: "forward packets" };
 const BACKEND = { family: "IPv4" as const, usesConntrack: false, hostSettings: () => [FORWARD] };
@@ -136,3 +136,35 @@ for (
       },
     ));
 }
+
+const SCORE = { pid: 42, adjust: -999 };
+
+function choom(found: number): FakeCommandRunner {
+  return new FakeCommandRunner()
+    .on("choom -p 42", {
+      stdout: "pid 42's current OOM score: 666\n" +
+        `pid 42's current OOM score adjust value: ${found}\n`,
+    });
+}
+
+Deno.test("setOomScore() sets nothing that is so already", async () => {
+  const commands = choom(-999);
+  assertEquals(await setOomScore(commands, SCORE), { state: "kept" });
+  assertEquals(commands.calls.length, 1);
+});
+
+Deno.test("setOomScore() writes a differing value", async () => {
+  const commands = choom(0).on("choom -n -999 -p 42", {});
+  assertEquals(await setOomScore(commands, SCORE), { state: "changed" });
+});
+
+Deno.test("setOomScore() reports why it was refused", async () => {
+  const reason = "choom: failed to set score adjust value: Permission denied";
+  const commands = choom(0).on("choom -n", { code: 1, stderr: `${reason}\n` });
+  assertEquals(await setOomScore(commands, SCORE), { state: "refused", reason });
+});
+
+Deno.test("setOomScore() treats a missing tool as a refusal", async () => {
+  const commands = new FakeCommandRunner().failNext("not-found");
+  assertEquals((await setOomScore(commands, SCORE)).state, "refused");
+});

@@ -1,4 +1,5 @@
 import type { InterfaceAddress } from "../../os/network.ts";
+import type { IpFamily } from "../../net/ip_address.ts";
 import type { Node } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import type { Controller, ControlRoutes, DumpSection } from "../../controller/controller.ts";
@@ -29,7 +30,7 @@ import { serviceRoutes } from "./service_routes.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 
 /** The parts that the controller shares with the rest of the run. */
-interface ServiceControllerParts extends ControllerParts {
+interface ServiceControllerParts extends Omit<ControllerParts, "controllerOfServices"> {
   /** `undefined` = Services are not counted one by one. */
   readonly traffic: ServiceTrafficTable | undefined;
 }
@@ -108,6 +109,11 @@ export class ServiceController implements Controller {
 
   open(): void {
     for (const family of this.families) family.open();
+  }
+
+  /** Asks for a sync, which tries what is in quarantine again. */
+  requestSync(family: IpFamily): void {
+    this.families.find((each) => each.family === family)?.loop.request();
   }
 
   onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void {

@@ -54,8 +54,8 @@ export class ServiceSyncFollower {
       ...(report.rules && { rules: report.rules }),
     });
     for (const observer of observers) {
-      observer.synced(family, plan, changes);
       observer.quarantined?.(family, quarantined);
+      observer.synced(family, plan, changes);
     }
     return quarantined;
   }

@@ -21,6 +21,6 @@ export interface SyncObserver {
    * `changes` are those since the last call, whole even if syncs failed in between. Must not throw.
    */
   synced(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): void;
-  /** Called after {@linkcode synced} with everything in quarantine. Must not throw. */
+  /** Called before {@linkcode synced} with everything in quarantine. Must not throw. */
   quarantined?(family: IpFamily, items: readonly Quarantined[]): void;
 }

@@ -13,7 +13,7 @@ import { countText, durationText, loadNotes, operationsText, trafficText } from 
 import type { StatusEndpoint, StatusFamily, StatusReport, StatusService } from "./status_report.ts";
 import type { TonedText } from "../cli/terminal_text.ts";
 
-/** Everything but the Services. Times are milliseconds since 1970. */
+/** The status without the Services. Times are milliseconds since 1970. */
 export interface StatusView {
   /** E.g. `kube-relay v0.1.0`. */
   readonly program: string;

@@ -5,11 +5,11 @@
  */
 import { BACKENDS } from "../../../backends/mod.ts";
 import { POLICY_BACKENDS } from "../../../backends/policy/mod.ts";
+import { renderHeading } from "../../../lib/app/cli/commands/render.ts";
 import { askControlText, requestStatus } from "../../../lib/app/control/control_client.ts";
 import type { Dependencies } from "../../../lib/app/dependencies.ts";
-import { renderHeading } from "../../../lib/app/offline/render_heading.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
-import { effectiveConfiguration } from "../../../lib/config/effective_configuration.ts";
+import { effectiveConfiguration } from "../../../lib/config/configuration_schema.ts";
 import { loadConfiguration } from "../../../lib/config/load.ts";
 import { parseFlags } from "../../../lib/config/parse_flags.ts";
 import { createLogger } from "../../../lib/log/create_logger.ts";
@@ -20,10 +20,10 @@ import { systemNetwork } from "../../../lib/os/network.ts";
 import type { Backend, BackendMode } from "../../../lib/proxy/backend.ts";
 import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
 import { THIS_NODE } from "../builders/address_plan.ts";
+import { unusedPort } from "../drivers/unused_port.ts";
 import { eventually } from "../eventually.ts";
 import { fakeHostChecks } from "../fakes/fake_host_checks.ts";
 import { isSettled } from "./relay_process.ts";
-import { unusedPort } from "../drivers/unused_port.ts";
 
 /** The options of the start. */
 export interface DumpedRelayOptions {

@@ -31,7 +31,8 @@ import { FakeRoutingBackends } from "../fakes/fake_routing_backends.ts";
 interface RoutingRelayOptions {
   readonly node: string;
   readonly clock: FakeClock;
-  readonly api: FakeApiServer;
+  /** @default {none: the folder of `args` has the objects} */
+  readonly api?: FakeApiServer;
   readonly args?: readonly string[];
   readonly families?: readonly IpFamily[];
   readonly mode?: BackendMode;
@@ -159,10 +160,12 @@ export class RoutingRelay implements AsyncDisposable {
     { api, args = [], clock, families = ["IPv4"], mode = "userspace", node }: RoutingRelayOptions,
   ) {
     const kubeconfig = `${this.folder}/kubeconfig`;
-    await writeKubeconfig(kubeconfig, { server: api.url, ca: api.ca, user: { token: "any" } });
+    if (api) {
+      await writeKubeconfig(kubeconfig, { server: api.url, ca: api.ca, user: { token: "any" } });
+    }
     const { values: flags } = parseFlags([
       "--routing",
-      `--kubeconfig=${kubeconfig}`,
+      ...(api ? [`--kubeconfig=${kubeconfig}`] : []),
       "--address-mode=none",
       "--conntrack-max-per-core=0",
       "--iptables-min-sync-period=0s",

@@ -1,15 +1,15 @@
-import { IP_FAMILIES } from "../../../net/ip_address.ts";
+import type { LoadedConfiguration } from "../../../config/load.ts";
+import type { CleanupReport } from "../../../controller/data_plane.ts";
 import type { Logger } from "../../../log/logger.ts";
 import { messageOf } from "../../../log/message_of.ts";
-import type { CleanupReport } from "../../../controller/data_plane.ts";
+import { IP_FAMILIES } from "../../../net/ip_address.ts";
+import { ControlError, requestStatus } from "../../control/control_client.ts";
 import { MORE_CONTROLLERS } from "../../controllers.ts";
 import type { Dependencies } from "../../dependencies.ts";
-import { ControlError, requestStatus } from "../../control/control_client.ts";
-import { printCleanupReport } from "../print_cleanup_report.ts";
 import { forgetModes } from "../../handover/other_modes.ts";
 import { excludedServers, findKubeProxyAlive } from "../../handover/takeover.ts";
-import { idleBackendOptions } from "../../run/idle_backend_options.ts";
-import type { LoadedConfiguration } from "../../../config/load.ts";
+import { idleBackendOptions } from "../../run/mode_settings.ts";
+import { printCleanupReport } from "../print_cleanup_report.ts";
 import type { ActiveCommand } from "./command.ts";
 
 /**

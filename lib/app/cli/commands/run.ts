@@ -1,17 +1,21 @@
-import { effectiveConfiguration } from "../../../config/effective_configuration.ts";
+import { effectiveConfiguration } from "../../../config/configuration_schema.ts";
+import type { Logger } from "../../../log/logger.ts";
 import { CommandError } from "../../../os/command_runner.ts";
 import { readOpenFiles } from "../../../os/open_files.ts";
-import { type ActiveCommand, type CommandContext, logNotices } from "./command.ts";
+import { toolsPathProblem } from "../../../os/tools_path.ts";
+import type { BackendTable, Dependencies } from "../../dependencies.ts";
+import { admitStart, excludedServers, showTakeover } from "../../handover/takeover.ts";
 import { chooseFamilies } from "../../run/choose_families.ts";
 import { chooseMode, commonFamilies } from "../../run/choose_mode.ts";
-import type { Dependencies } from "../../dependencies.ts";
-import { logConfiguration } from "../effective_flags.ts";
-import { runInitOnly } from "../../run/run_init_only.ts";
+import { hostSettingRequests } from "../../run/host_setting_requests.ts";
+import { HostSettings } from "../../run/host_settings.ts";
+import { idleBackendOptions } from "../../run/mode_settings.ts";
+import type { RunConfiguration } from "../../run/run_configuration.ts";
 import { runProxy } from "../../run/run_proxy.ts";
-import { toolsPathProblem } from "../../../os/tools_path.ts";
-import { admitStart, excludedServers, showTakeover } from "../../handover/takeover.ts";
-import { versionText } from "../version.ts";
 import { answerWhile } from "../../serving/waiting_servers.ts";
+import { logConfiguration } from "../effective_flags.ts";
+import { versionText } from "../version.ts";
+import { type ActiveCommand, type CommandContext, logNotices } from "./command.ts";
 
 const FAILED = 1;
 
@@ -93,4 +97,26 @@ function isStopped(
 ): boolean {
   if (!signal.aborted || relay.initOnly) return false;
   return error === signal.reason || (error instanceof CommandError && error.kind === "aborted");
+}
+
+/**
+ * `--init-only`: applies the kernel settings that the mode needs, so that the proxy itself can run
+ * with CAP_NET_ADMIN alone. Unlike upstream, it asks no API server. A refused setting is logged and is no failure,
+ * because the later process continues without it.
+ */
+export async function runInitOnly(
+  dependencies: Dependencies & { readonly logger: Logger },
+  { proxy, relay, mode, families }: RunConfiguration,
+): Promise<void> {
+  const { logger } = dependencies;
+  const createBackend = (dependencies.backends as Required<BackendTable>)[mode];
+  const backends = families.map((family) =>
+    createBackend(dependencies, idleBackendOptions({ proxy, relay }, family))
+  );
+  const requests = await hostSettingRequests(dependencies, { proxy, mode, backends });
+  const settings = new HostSettings(dependencies, requests);
+  // No later step loads a module.
+  await settings.apply({ final: true });
+  const refused = settings.outcomes.filter(({ state }) => state === "refused").length;
+  logger.info("Set up the machine", { mode, settings: settings.outcomes.length, refused });
 }

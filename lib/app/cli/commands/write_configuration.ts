@@ -1,11 +1,11 @@
 import { stringify } from "@std/yaml";
-import { effectiveConfiguration } from "../../../config/effective_configuration.ts";
+import { effectiveConfiguration } from "../../../config/configuration_schema.ts";
 import { encodeConfiguration } from "../../../config/encode_configuration.ts";
 import type { LoadedConfiguration } from "../../../config/load.ts";
 import { messageOf } from "../../../log/message_of.ts";
 import { writeFileWhole } from "../../../os/write_file_whole.ts";
-import { type ActiveCommand, logNotices } from "./command.ts";
 import { namedMode } from "../../run/choose_mode.ts";
+import { type ActiveCommand, logNotices } from "./command.ts";
 
 /** Files for kube-proxy, but not for Deno, which opens no device without full access. */
 const STANDARD_OUTPUT: readonly string[] = ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];

@@ -1,7 +1,10 @@
 import { assert, assertEquals } from "@std/assert";
-import { testProxyPlan, testServicePlan } from "../../../tests/support/builders/service_plans.ts";
-import { renderHeading } from "./render_heading.ts";
-import { VERSION } from "../cli/version.ts";
+import {
+  testProxyPlan,
+  testServicePlan,
+} from "../../../../tests/support/builders/service_plans.ts";
+import { renderHeading } from "./render.ts";
+import { VERSION } from "../version.ts";
 
 const PLAN = testProxyPlan([
   testServicePlan({ name: "web", portName: "http" }),

@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { toPlainValue, toValueText } from "./log_value.ts";
+import { toPlainValue, toValueText } from "./log_line.ts";
 
 Deno.test("toValueText() writes different values differently", () => {
   const cyclic: Record<string, unknown> = {};

@@ -1,5 +1,5 @@
 import { assertEquals, assertRejects } from "@std/assert";
-import { mapAtOnce } from "./map_at_once.ts";
+import { mapAtOnce } from "./rule_listing.ts";
 
 Deno.test("mapAtOnce() keeps the order and never does more at a time", async () => {
   let running = 0;

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
-import { parseIpvsConnection } from "./proc_ip_vs_conn.ts";
+import { parseIpvsConnection } from "./trace.ts";
 
 const HEAD = "Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData";
 const LINE = "TCP 0A000001 A1B2 0A600001 0050 0A010102 1F90 ESTABLISHED     899";

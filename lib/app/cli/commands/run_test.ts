@@ -1,12 +1,12 @@
 import { assertEquals } from "@std/assert";
-import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
-import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
-import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
-import { loadConfiguration } from "../../config/load.ts";
-import { parseFlags } from "../../config/parse_flags.ts";
-import type { HostSettingRequest } from "../../proxy/host_setting.ts";
-import type { Dependencies } from "../dependencies.ts";
-import { runInitOnly } from "./run_init_only.ts";
+import { FakeBackend } from "../../../../tests/support/fakes/fake_backend.ts";
+import { FakeCommandRunner } from "../../../../tests/support/fakes/fake_command_runner.ts";
+import { MemoryLogger } from "../../../../tests/support/fakes/memory_logger.ts";
+import { loadConfiguration } from "../../../config/load.ts";
+import { parseFlags } from "../../../config/parse_flags.ts";
+import type { HostSettingRequest } from "../../../proxy/host_setting.ts";
+import type { Dependencies } from "../../dependencies.ts";
+import { runInitOnly } from "./run.ts";
 
 class RequestingBackend extends FakeBackend {
   override hostSettings(): readonly HostSettingRequest[] {
