@@ -43,7 +43,7 @@ export function validateSources(
     );
   }
   const { "unix-socket-folders": folders = [] } = flags;
-  // In a cluster, everyone who may write a Service could reach the sockets of the node.
+  // In a cluster, each author of a Service could reach the sockets of the node.
   if (folders.length > 0 && manifests === undefined) {
     problems.push(
       "--unix-socket-folders: Cannot use Unix sockets for Services of an API server; give --manifests",
