@@ -7,6 +7,7 @@
 import { createHostChecks } from "./backends/host_checks.ts";
 import { BACKENDS, createPacketTraces } from "./backends/mod.ts";
 import { POLICY_BACKENDS } from "./backends/policy/mod.ts";
+import { ROUTING_BACKENDS } from "./backends/routing.ts";
 import { runCommandLine } from "./lib/app/cli/command_line.ts";
 import type { Dependencies } from "./lib/app/dependencies.ts";
 import { systemClock } from "./lib/os/clock.ts";
@@ -27,6 +28,7 @@ export function createDependencies(): Dependencies {
     uncaught: new UncaughtErrors(),
     backends: BACKENDS,
     policyBackends: POLICY_BACKENDS,
+    routingBackends: ROUTING_BACKENDS,
     hostChecks: createHostChecks({
       clock: systemClock,
       network: systemNetwork,

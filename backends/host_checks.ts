@@ -6,7 +6,10 @@ import type { HostCheckOptions, HostChecks } from "../lib/proxy/host_checks.ts";
 import type { ProbeResult } from "../lib/proxy/service_mode.ts";
 import { probeIptablesMode } from "./iptables/probe.ts";
 import { probeIpvsMode } from "./ipvs/probe.ts";
-import { findingsBesideMode, removeBesideMode } from "./netfilter/foreign/find_foreign_software.ts";
+import {
+  findingsNextToMode,
+  removeKubeProxyNextToMode,
+} from "./netfilter/foreign/find_foreign_software.ts";
 import { removeKubeRouterPolicies } from "./netfilter/foreign/remove_kube_router_policies.ts";
 import { probeNftablesMode } from "./nftables/probe.ts";
 
@@ -39,9 +42,9 @@ export function createHostChecks(dependencies: HostCheckDependencies): HostCheck
   const { noting, avoiding } = new HungTools(dependencies);
   return {
     probeMode: (mode, options = {}) => PROBES[mode]({ ...dependencies, commands: noting }, options),
-    // After `doctor` tried the modes, a hung tool provides nothing here.
-    findings: (options) => findingsBesideMode({ ...dependencies, commands: avoiding }, options),
-    removeKubeProxy: (options) => removeBesideMode(dependencies, options),
+    // Skips tools that hung while `doctor` tested the modes.
+    findings: (options) => findingsNextToMode({ ...dependencies, commands: avoiding }, options),
+    removeKubeProxy: (options) => removeKubeProxyNextToMode(dependencies, options),
     removeKubeRouterPolicies: (options) => removeKubeRouterPolicies(dependencies, options),
   };
 }

@@ -42,6 +42,7 @@ export interface BackendOptions {
     readonly addressMode: AddressMode;
     readonly udpTimeoutMs: number;
     readonly maxConnectionsPerService: number;
+    readonly unixSocketFolders?: readonly string[];
     readonly stateDirectory: string;
     readonly ipvsDrainTimeoutMs: number;
   };
@@ -104,7 +105,7 @@ export const BACKENDS: Readonly<
       { clock, logger, network, runner: commands, store },
       { family, mode, belongsTo },
     );
-    const { udpTimeoutMs, maxConnectionsPerService } = relay;
+    const { udpTimeoutMs, maxConnectionsPerService, unixSocketFolders = [] } = relay;
     const comparison = userspaceComparison({ runner: commands, store }, { family });
     return createUserspaceBackend(
       {
@@ -116,6 +117,7 @@ export const BACKENDS: Readonly<
         family,
         udpTimeoutMs,
         maxConnectionsPerService,
+        unixSocketFolders,
         maxFlowsPerService: maxConnectionsPerService,
         ...(localListeners && { localListeners }),
         ...(judge && { judge }),

@@ -5,12 +5,16 @@
  */
 import { assertEquals } from "@std/assert";
 import { VERSION } from "../lib/app/cli/version.ts";
-import { flagsPage, metricsPage } from "./support/docs/reference_docs.ts";
+import { annotationsPage, flagsPage, metricsPage } from "./support/docs/reference_docs.ts";
 
 const ROOT = new URL("..", import.meta.url).pathname;
 
 for (
-  const [path, page] of [["docs/flags.md", flagsPage], ["docs/metrics.md", metricsPage]] as const
+  const [path, page] of [
+    ["docs/annotations.md", annotationsPage],
+    ["docs/flags.md", flagsPage],
+    ["docs/metrics.md", metricsPage],
+  ] as const
 ) {
   Deno.test(`${path} agrees with the code`, async () => {
     if (Deno.env.get("UPDATE_DOCS") === "1") await Deno.writeTextFile(ROOT + path, page());

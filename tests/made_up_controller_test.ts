@@ -48,7 +48,7 @@ Deno.test("a made-up controller syncs, and everything that reports names it", as
   });
   await t.step("the terminal", () => {
     const text = renderStatus(status, look);
-    assertStringIncludes(text, "\n\nrouting\nLanterns 1 lit\nIPv4     routing: gas lights\nSync");
+    assertStringIncludes(text, "\n\nrouting\nLanterns 1 lit\nIPv4     gas lights\nSync");
     assertStringIncludes(text, "park/b at the corner: no such street; tried again");
   });
   await t.step("the live view", () => {

@@ -10,7 +10,7 @@ import { startControlServer } from "../lib/app/control/control_server.ts";
 import { policyRoutes, policyStateOf } from "../lib/app/explain/policy_questions.ts";
 import type { ExplainReport } from "../lib/app/explain/explain_report.ts";
 import { InformerSet } from "../lib/kube/informer_set.ts";
-import { POLICY_KINDS } from "../lib/app/run/policy_access.ts";
+import { POLICY_KINDS } from "../lib/app/policy/policy_access.ts";
 import { SERVICE_KINDS } from "../lib/app/service/service_subscriptions.ts";
 import type { KubeObject } from "../lib/api/kind.ts";
 import type { ConnectionTable } from "../lib/policy/connection_table.ts";

@@ -34,7 +34,7 @@ export type BgpItem = `peer ${string}` | `prefix ${string}`;
  */
 export const OWNER_LINE = "# Written by kube-relay. Changes are overwritten.";
 
-/** What a configuration depends on besides the plan. */
+/** The inputs of a configuration besides the plan. */
 export interface BirdConfigOptions {
   /** The file that defines the passwords of peers. */
   readonly secretsFile: string;

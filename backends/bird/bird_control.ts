@@ -85,7 +85,7 @@ export interface BirdControlOptions {
   readonly longestReply?: number;
 }
 
-/** What {@linkcode BirdControl.configurationInForce} finds. */
+/** The result of {@linkcode BirdControl.configurationInForce}. */
 export interface ConfigurationInForce {
   /** `undefined` = BIRD runs with a configuration that kube-relay did not write. */
   readonly id: string | undefined;

@@ -25,7 +25,7 @@ export function filterLines(plan: BgpPlan, peers: readonly BgpPeer[]): string[] 
   ) => [`filter ${name} {`, ...lines.map((line) => `  ${line}`), "  reject;", "}"]);
 }
 
-/** What a filter for received prefixes depends on. */
+/** The inputs of a filter for received prefixes. */
 interface Input {
   readonly role: "external" | "mesh";
   readonly family: IpFamily;
@@ -39,7 +39,7 @@ export function inputOf({ role, address }: BgpPeer): Input {
   };
 }
 
-/** The name of the filter for what a peer sends; `undefined` = nothing is accepted. */
+/** The name of the filter for prefixes of a peer; `undefined` = none are accepted. */
 export function importFilterOf({ imports }: BgpPlan, { role, family }: Input): string | undefined {
   const acceptsDefault = role === "external" && imports.defaultRoute;
   const isEmpty = ofFamily(imports[role], family).length === 0;

@@ -1,6 +1,6 @@
 /**
  * Brings BIRD to a plan: checks the new configuration in BIRD, replaces the file, has BIRD read it,
- * and makes sure that BIRD has it. A refusal leaves the former configuration in force and on disk.
+ * and makes sure that BIRD has it. After a refusal, the former configuration stays in effect and on disk.
  *
  * @module
  */
@@ -42,7 +42,7 @@ interface BirdWriterDependencies {
   readonly random: () => number;
 }
 
-/** What BIRD has and what it should have. */
+/** The current and the desired state of BIRD. */
 export interface BirdState {
   readonly config: BirdConfig;
   readonly secrets: Secrets;
@@ -253,7 +253,7 @@ function refusal(
   const quote = text.split("\n")[Number(line) - 1]?.trim();
   const place = line === "" || quote === undefined ? "" : ` (line ${line}: "${quote}")`;
   const words = `BIRD refused the configuration: ${error.reason}${place}`;
-  return new Error(`${words}. The former one stays in force`, { cause: error });
+  return new Error(`${words}. The former one stays in effect`, { cause: error });
 }
 
 /**

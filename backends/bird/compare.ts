@@ -1,5 +1,5 @@
 /**
- * How BIRD differs from a plan: its configuration, its sessions, and what peers are sent.
+ * Compares BIRD with a plan: its configuration, its sessions, and the prefixes that it sends to peers.
  *
  * @module
  */
@@ -21,12 +21,12 @@ export interface BgpDifference {
   readonly found?: string;
 }
 
-/** The prefixes that peers are sent, by the name of the peer; only peers whose session is up. */
+/** The prefixes sent to each peer, by the name of the peer. Contains only peers whose session is up. */
 export type SentPrefixes = ReadonlyMap<string, ReadonlySet<string>>;
 
 const NO_ROUTE = 8001;
 
-/** Asks BIRD what it sends to peers. Throws a BirdError. */
+/** Reads the prefixes that BIRD sends to its peers. Throws a BirdError. */
 export async function readSentPrefixes(
   control: BirdControl,
   sessions: readonly BgpSession[],
@@ -36,7 +36,7 @@ export async function readSentPrefixes(
     if (state !== "Established") continue;
     const lines = await control.run(`show route export ${protocolOf(peer)}`).catch((error) => {
       if (!(error instanceof BirdError) || error.kind !== "absent") throw error;
-      // Nothing is sent. With another code, the session went down meanwhile.
+      // With this code BIRD sends no prefix. With another code, the session went down meanwhile.
       return error.code === NO_ROUTE ? [] : undefined;
     });
     if (lines !== undefined) sent.set(peer, parsePrefixes(lines));
@@ -44,7 +44,7 @@ export async function readSentPrefixes(
   return sent;
 }
 
-/** Compares a plan with what BIRD has. Pure. */
+/** Returns the differences between a plan and BIRD. Pure. */
 export function compareBird(
   plan: BgpPlan,
   { sent, state }: { readonly sent: SentPrefixes; readonly state: BirdState },
@@ -95,7 +95,7 @@ function peerDifferences(
   ];
 }
 
-/** Routes of other nodes are extra ones that a reflector sends on purpose; BIRD's filter has them. */
+/** Compares one peer. Only external peers can have extra prefixes: a reflector sends those of others. */
 function sentDifferences(
   { name, role }: BgpPeer,
   wanted: ReadonlySet<string>,

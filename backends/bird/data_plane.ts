@@ -52,7 +52,7 @@ export interface DescribedSession extends BgpSession {
 export interface BgpDataPlane extends DataPlane<BgpPlan, object, SyncReport<BgpItem>> {
   /** The configuration for a plan, without passwords. The same plan gives the same bytes. Pure. */
   render(plan: BgpPlan): Iterable<string>;
-  /** How the daemon differs from a plan. Changes nothing and needs no `start()`. */
+  /** Compares the daemon with a plan. Changes nothing and needs no `start()`. */
   compare(plan: BgpPlan): Promise<readonly BgpDifference[]>;
   /** The sessions of the peers of a plan. Rejects if the daemon does not run. */
   sessions(plan: BgpPlan): Promise<readonly DescribedSession[]>;

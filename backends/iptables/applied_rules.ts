@@ -75,7 +75,7 @@ export class AppliedRules {
 
   /**
    * Adopts a reading of a table: its chains of this mode or of kube-proxy, with their rules as
-   * printed. Unwanted rules of filter stay in force until nat has been written. A chain that is
+   * printed. Unwanted rules of filter stay in effect until nat has been written. A chain that is
    * printed as at its last successful check is unchanged.
    */
   adopt(table: IptablesTable, chains: ReadonlyMap<string, readonly string[]>): void {

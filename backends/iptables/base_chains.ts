@@ -14,13 +14,13 @@
  *                                                             └──────────────┘
  * ```
  *
- * 1. nat `KUBE-SERVICES`: the destination becomes an endpoint, or the packet goes on as it is. Only
- *    the first packet of a connection comes here. It ends with `KUBE-NODEPORTS`.
+ * 1. nat `KUBE-SERVICES`: the destination becomes an endpoint, or the packet continues unchanged. Only
+ *    the first packet of a connection passes this chain. It ends with `KUBE-NODEPORTS`.
  * 2. filter: a packet that still has the address of a Service found no endpoint there (REJECT,
  *    DROP: `KUBE-SERVICES`, `KUBE-EXTERNAL-SERVICES`) or was not admitted (`KUBE-PROXY-FIREWALL`).
  *    The nat table has no REJECT, and one must not drop there.
  * 3. nat `KUBE-POSTROUTING`: packets with the mark leave with an address of the node, and so do
- *    those that come back to where they came from (`KUBE-HAIRPIN`).
+ *    packets of an endpoint to itself (`KUBE-HAIRPIN`).
  *
  * @module
  */
@@ -52,7 +52,7 @@ export interface TreeSpec {
 
 /** The mark is set by a jump to it. Other software jumps there too. */
 export const MARK_MASQ = "KUBE-MARK-MASQ";
-/** Gone, or empty, when another program flushed a table. */
+/** The chain that is missing or empty after another program flushed a table. */
 export const CANARY = "KUBE-PROXY-CANARY";
 /**
  * kube-proxy's canary has no rule, so that `iptables -F` alone, which empties chains and leaves them
@@ -117,7 +117,7 @@ const FIREWALL = {
   target: ["KUBE-PROXY-FIREWALL"],
 };
 
-/** In the order of insertion, each at the top: the last one comes first in its chain. */
+/** The jumps in the order of insertion. Each is inserted at the top, so the last one comes first. */
 const JUMPS: readonly Jump[] = [
   // Not in upstream, where the node itself waits for a time-out instead of being refused.
   jump("filter", "OUTPUT", EXTERNAL),
@@ -255,7 +255,7 @@ function postroutingRules(options: IptablesRenderOptions): readonly Rule[] {
       target: [TREES.hairpin.root],
     },
     { extensions: [unmarked], target: ["RETURN"] },
-    // The packet may come by again, inside of a tunnel: it is masqueraded once.
+    // The mark is removed, because the packet may pass here again inside a tunnel.
     { target: ["MARK", "--xor-mark", mark] },
     { comment: "kubernetes service traffic requiring SNAT", target: masquerade(options) },
   ];

@@ -18,7 +18,7 @@ export interface ChainRef {
 /** The content of a chain, as lines without the chain's name. */
 export interface ChainContent {
   readonly rules: readonly string[];
-  /** For each rule the ServicePort that it is for; `undefined` where it is for all. */
+  /** The ServicePort of each rule; `undefined` for shared rules. */
   readonly owners: readonly (ServicePortKey | undefined)[];
 }
 

@@ -52,7 +52,7 @@ export function* compareRules(
   return differences.filter(({ key }) => key === undefined || keys === undefined || keys.has(key));
 }
 
-/** The shape of the trees that were found, as {@linkcode IptablesLayout.shape} has it. */
+/** Returns the shape of the existing trees, in the form of {@linkcode IptablesLayout.shape}. */
 export function foundShape(tables: SavedTables): readonly string[] {
   const shape: string[] = [];
   for (const [id, { table, root, base, kind }] of Object.entries(TREES)) {
@@ -93,7 +93,7 @@ function compareJumpsOfChain(
 ): DataPlaneDifference[] {
   const common = { object: "jump", name: `${table} ${from}` };
   const inPlace = own.map(({ rule }) => ruleText(rule)).reverse();
-  // A rule that leads to the same chain under other conditions stands in its place.
+  // A rule with the same target but other conditions replaces it.
   const others = stale.map(({ rule }) => rule);
   const differences = compareLists(ownMeanings, found.map(normalRule))
     .map(({ kind, ...place }): DataPlaneDifference => {

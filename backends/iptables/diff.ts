@@ -80,8 +80,8 @@ export function diffRules(
 }
 
 /**
- * Returns existing chains of ServicePorts that are not wanted, left by an earlier run or by
- * kube-proxy. Walks over everything.
+ * Returns existing chains of ServicePorts that are not desired: leftovers of an earlier run or of
+ * kube-proxy. Walks over all chains.
  */
 export function staleChains(
   layout: { chains(): Iterable<ChainRef> },

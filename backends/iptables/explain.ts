@@ -76,7 +76,7 @@ function rulesOf(layout: IptablesLayout): RuleSource {
 
 /** The context besides the plan. */
 interface ExplainedLayoutOptions {
-  /** The layout in force, if it belongs to the plan. */
+  /** The current layout, if it belongs to the plan. */
   readonly applied: IptablesLayout | undefined;
   readonly options: IptablesRenderOptions;
   /** Facts about the machine of the plan; `undefined` = unknown. */

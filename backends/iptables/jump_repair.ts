@@ -31,7 +31,7 @@ export const KUBELET_FIREWALL = "KUBE-FIREWALL";
 /** No other software comments its rules so. */
 const KUBE_PROXYS_COMMENT = / --comment "(kubernetes|kube-proxy) /;
 
-/** Compares the jumps that were read with those that have to be there. */
+/** Compares the existing jumps with the desired ones. */
 export function repairJumps(options: IptablesRenderOptions, tables: SavedTables): JumpRepair {
   const removedJumps: PlacedLine[] = [];
   const jumps: Jump[] = [...missingInKubelets(options, tables)];
@@ -53,7 +53,7 @@ export interface JumpsOfChain {
   readonly ownMeanings: readonly string[];
   /** The rules that mean the same as one of these, in the order found. */
   readonly found: readonly string[];
-  /** Those that the kubelet has too, where they are missing. */
+  /** Missing jumps that the kubelet also writes. */
   readonly shared: readonly Jump[];
   /** Jumps that kube-proxy left. */
   readonly stale: readonly PlacedLine[];
@@ -96,7 +96,7 @@ function lookAtChain(wanted: readonly Jump[], tables: SavedTables): JumpsOfChain
   return { table, from, own, ownMeanings, found, shared, stale };
 }
 
-/** Our rule in a chain that the kubelet has made: emptying it would take the kubelet's own away. */
+/** Returns own rules missing in a chain of the kubelet. Rewriting the chain would remove its rules. */
 export function missingInKubelets(options: IptablesRenderOptions, { filter }: SavedTables): Jump[] {
   const present = filter.chains.get(KUBELET_FIREWALL)?.map(normalRule) ?? [];
   if (present.length === 0) return [];

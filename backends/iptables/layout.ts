@@ -126,7 +126,7 @@ export class IptablesLayout {
     else this.#quarantined.set(plan.key, rules.quarantined);
   }
 
-  /** Takes the rules of a ServicePort away. */
+  /** Removes the rules of a ServicePort. */
   delete(key: ServicePortKey): void {
     const plan = this.#plans.get(key);
     this.#quarantined.delete(key);
@@ -136,7 +136,7 @@ export class IptablesLayout {
     this.#rendered.forget(key);
   }
 
-  /** Takes the rules of a ServicePort away, since the kernel refused them, until it is set again. */
+  /** Removes the rules of a ServicePort that the kernel refused, until it is set again. */
   quarantine(item: Quarantined): void {
     this.delete(item.key);
     this.#quarantined.set(item.key, [item]);
@@ -148,7 +148,7 @@ export class IptablesLayout {
     for (const tree of SHARED_ROOTS) this.#touch(this.#ref(tree, ""));
   }
 
-  /** As {@linkcode touch}, with every desired chain. */
+  /** Like {@linkcode touch}, for every desired chain. */
   touchAll(): void {
     this.touch(this.chains());
   }
@@ -164,7 +164,7 @@ export class IptablesLayout {
     this.#rendered.clear();
   }
 
-  /** Every chain that is wanted, in no order. Takes a walk over all of them. */
+  /** Every desired chain, in no order. Walks over all of them. */
   *chains(): Generator<ChainRef> {
     yield* this.lasting();
     for (const tree of TREE_IDS) {

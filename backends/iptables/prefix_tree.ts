@@ -196,7 +196,7 @@ export class PrefixTree<E extends TreeEntry> {
     const { maxEntries, maxWeight, mergeWeight, mergedWeight } = this.#limits;
     if (node.children.length > 1) return;
     if (node.children.length === 1) {
-      // A level with one child and nothing else: one rule less for each packet without it.
+      // A level with a single child costs each packet one rule more.
       if (node.entries.length === 0) this.#replace(node, node.children);
       return;
     }
@@ -213,7 +213,7 @@ export class PrefixTree<E extends TreeEntry> {
     this.#shrink(parent);
   }
 
-  /** Puts some of its children, or nothing, in place of a node. */
+  /** Replaces a node by some of its children, or removes it. */
   #replace(node: MutableNode<E>, children: readonly MutableNode<E>[]): void {
     const { parent } = node;
     if (parent === undefined) return;

@@ -38,7 +38,7 @@ const RULES: readonly RuleFeature[] = [
   RULE_FEATURES.sctp,
 ];
 
-/** Tries everything that the mode needs, in both families; leaves nothing behind. */
+/** Tests all features that the mode needs, in both families. Leaves no objects behind. */
 export async function probeIptablesMode(
   dependencies: ProbeDependencies,
   { signal }: { readonly signal?: AbortSignal | undefined } = {},
@@ -50,7 +50,7 @@ export async function probeIptablesMode(
     probeIptables(dependencies, { tables: IPTABLES_TABLES, rules, signal }),
     probeSharedTools(dependencies, { signal }),
   ]);
-  // Without permission nothing could be tried, which does not mean that the kernel lacks it.
+  // Without permission no feature could be tested, but the kernel may still have them.
   const isRefused = tried.some(({ feature }) => feature === RIGHTS.feature);
   return [...tried, ...(missing && !isRefused ? [missing] : []), ...tools];
 }

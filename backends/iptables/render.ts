@@ -26,7 +26,7 @@ interface IptablesRuleset {
   readonly quarantined: readonly Quarantined[];
 }
 
-/** Renders a plan from nothing. ServicePorts go in by key: the same plan gives the same bytes. */
+/** Renders a plan from scratch. ServicePorts are added in the order of their keys, so the same plan gives the same bytes. */
 export function renderIptables(plan: ProxyPlan, options: IptablesRenderOptions): IptablesRuleset {
   const layout = layOut(plan, options);
   const batch = diffRules(layout, new AppliedRules(), { jumps: baseJumps(options) });

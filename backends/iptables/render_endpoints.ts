@@ -55,7 +55,7 @@ export function endpointRuleCount(
   return affinityTimeoutSeconds === undefined ? endpoints.length : 2 * endpoints.length;
 }
 
-/** One in `left`; the last one of all needs no draw. */
+/** Matches with a probability of 1 in `left`. The last endpoint needs no match. */
 function chance(left: number): readonly (readonly string[])[] {
   if (left === 1) return [];
   const probability = (1 / left).toFixed(PROBABILITY_DECIMALS);

@@ -45,7 +45,7 @@ export class RenderedServices {
     ServicePortKey,
     { readonly plan: ServicePlan; readonly text: ServiceText }
   >();
-  /** The entries of those that have many, by {@linkcode entryId}. */
+  /** The entries of plans with many entries, by {@linkcode entryId}. */
   readonly #byId = new WeakMap<ServiceText, ReadonlyMap<string, EntryText>>();
 
   /** The text of a plan. The context must be the same in every call. */
@@ -99,7 +99,7 @@ export class RenderedServices {
     this.#rendered.delete(key);
   }
 
-  /** Nothing of it is needed any more. */
+  /** Forgets all texts. */
   clear(): void {
     this.#rendered.clear();
   }

@@ -96,7 +96,7 @@ export class RuleWriter {
   async read(figures: WriteFigures): Promise<void> {
     const { clock, runner } = this.#dependencies;
     figures.reads++;
-    // Those of an earlier read would be in memory besides the new ones.
+    // Otherwise the rules of an earlier read would stay in memory next to the new ones.
     this.#tables = undefined;
     const tables = await runner.save({ mayLack: true });
     this.#tables = tables;
@@ -158,7 +158,7 @@ export class RuleWriter {
     }
   }
 
-  /** Compares everything that was read with everything that is wanted. */
+  /** Compares all rules that were read with all desired ones. */
   async #adopt(saved: SavedTables, layout: IptablesLayout): Promise<void> {
     const { runner } = this.#dependencies;
     const tables = await withUnreadable(runner, saved, layout.options);
@@ -232,7 +232,7 @@ async function askFor(
   for (const jump of baseJumps(options)) {
     const rule = ruleText(jump.rule);
     if (jump.table !== table || !await runner.hasRule(table, { chain: jump.from, rule })) continue;
-    // Each insertion at the top goes before the earlier ones.
+    // Each rule inserted at the top comes before the earlier ones.
     builtIn.set(jump.from, [rule, ...(builtIn.get(jump.from) ?? [])]);
   }
   const chains = new Map<string, readonly string[]>();

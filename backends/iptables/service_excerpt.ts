@@ -4,7 +4,7 @@ import type { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";
 
 interface ExcerptOptions {
   readonly keys: ReadonlySet<ServicePortKey>;
-  /** Rules shared by several ServicePorts that exist once, as text without chain. */
+  /** Rules that exist once for several ServicePorts, as text without the chain. */
   readonly shared?: ReadonlySet<string>;
 }
 
@@ -12,14 +12,17 @@ interface ExcerptOptions {
 interface RuleLine {
   /** The chain that contains it. */
   readonly chain: string;
-  /** The target of its packets. */
+  /** The chain or verdict after `-j` or `-g`. */
   readonly target: string | undefined;
 }
 
 const RULE = /^-[AI] (\S+) (.*)$/;
 const CHAIN = /^:(\S+) /;
 
-/** Lines of the batch, as input for `iptables-restore --noflush` that is complete in itself. */
+/**
+ * Returns the lines of a batch that concern some ServicePorts: complete input for
+ * `iptables-restore --noflush`.
+ */
 export function serviceExcerpt(
   batch: RestoreBatch<ServicePortKey>,
   options: ExcerptOptions,
@@ -46,7 +49,7 @@ export class ServiceExcerpts {
   }
 }
 
-/** The lines of one `*table … COMMIT`, indexed. Lines are identified by number. */
+/** An index of the lines of one `*table … COMMIT`, by line number. */
 class TableLines {
   readonly #lines: string[] = [];
   readonly #rules = new Map<number, RuleLine>();
@@ -77,7 +80,7 @@ class TableLines {
     yield numbers.map((number) => `${this.#lines[number]}\n`).join("");
   }
 
-  /** The numbers of the wanted lines, except for the first and the last. */
+  /** Returns the numbers of the selected lines, without the first and the last of the table. */
   #keptLines({ keys, shared = new Set() }: ExcerptOptions): readonly number[] {
     const kept = new Set<number>();
     for (const key of keys) addAll(kept, this.#byOwner.get(key));
@@ -115,7 +118,7 @@ function addAll(numbers: Set<number>, more: readonly number[] = []): void {
   for (const number of more) numbers.add(number);
 }
 
-/** Everything that is reachable from `start`, including `start`. */
+/** Returns all chains reachable from `start`, including `start`. */
 function reached(
   start: readonly string[],
   next: (chain: string) => readonly string[],

@@ -22,7 +22,7 @@ export interface ServiceRuleWriterDependencies {
   readonly recreateCounters: () => Promise<boolean>;
 }
 
-/** Restores that may be refused in one sync before those that are left are looked for by halves. */
+/** Number of refused restores in one sync after which the remaining rules are bisected. */
 const MAX_NAMED = 8;
 /** Maximum number of restores in a search; the remaining suspects are quarantined together. */
 const MAX_SEARCH = 40;

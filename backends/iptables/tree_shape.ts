@@ -24,7 +24,7 @@ export interface LayoutOrigin {
   readonly isDeferred?: boolean;
 }
 
-/** One thing for each tree. */
+/** One value for each tree. */
 export function forEachTree<T>(make: (tree: TreeId) => T): Readonly<Record<TreeId, T>> {
   return {
     services: make("services"),

@@ -5,9 +5,9 @@ import type { IptablesFeatures } from "./render_options.ts";
 
 /** The parts of a ServicePort that get no rules, and why. */
 interface Unsupported {
-  /** Nothing of it does. */
+  /** Whether the whole ServicePort is unsupported. */
   readonly everything: boolean;
-  /** Its external addresses and node port do not. */
+  /** Whether its external addresses and node port are unsupported. */
   readonly external: boolean;
   readonly quarantined: readonly Quarantined[];
 }

@@ -7,7 +7,7 @@ export class WriteFigures {
   reads = 0;
   /** Runs of `iptables-restore`, refused ones too. */
   restores = 0;
-  /** Of accepted input. */
+  /** Lines of accepted input. */
   lines = 0;
   bytes = 0;
   /** Chains that were created or rewritten. */

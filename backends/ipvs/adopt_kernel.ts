@@ -1,6 +1,6 @@
 /**
- * Adopts what was read of the kernel as the applied state, and finds what is missing. Pure, except
- * that it updates the layout and the list of servers.
+ * Records the state read from the kernel as the applied state, and finds missing objects. Pure,
+ * except that it updates the layout and the list of servers.
  *
  * @module
  */
@@ -32,11 +32,14 @@ interface Ownership {
    * Node ports and addresses that an earlier run served: the node may have lost an address since.
    */
   readonly earlierNodePorts: NodePortServers;
-  /** Called for each foreign virtual server that a Service needs as its own. */
+  /** Called for each foreign virtual server at the address and port of a Service. */
   readonly onForeign?: (key: ServerKey, wanted: WantedServer) => void;
 }
 
-/** Adopts the objects of this mode, to be compared as a whole. Returns the remaining state. */
+/**
+ * Adopts the sets, servers, addresses and rules of this mode; the next sync compares all of them.
+ * Returns the state that the layout does not hold.
+ */
 export function adoptKernel(
   { layout, servers }: { readonly layout: IpvsLayout; readonly servers: AppliedServers },
   reading: KernelReading,
@@ -46,7 +49,7 @@ export function adoptKernel(
   const { missing: missingSets, other: otherSets, stale: staleSets } = adoptSets(layout, reading);
   adoptServers({ layout, servers }, reading, ownership);
   layout.addresses.adopt(ofFamily(layout, reading.device ?? new Set()));
-  // A rule with a missing set could not have been written.
+  // iptables refuses a rule that names a missing set.
   const hasRules = missingSets.size === 0 && otherSets.size === 0 && haveRules(tables, layout);
   layout.rules.adopt(hasRules ? new Set(layout.rules.wanted) : new Set());
   return {
@@ -59,7 +62,7 @@ export function adoptKernel(
       const wanted = normalRule(ruleText(rule));
       return !(tables[table].builtIn.get(from) ?? []).some((each) => normalRule(each) === wanted);
     }),
-    isTakeover: isOthers(tables),
+    isTakeover: servesAnotherMode(tables),
   };
 }
 
@@ -100,7 +103,7 @@ function adoptServers(
   for (const seen of reading.servers) {
     const wanted = layout.server(seen.key);
     const applied = servers.get(seen.key);
-    // Servers that this process applied belong to it, even if no address or set shows it.
+    // Servers that this process applied are its own, even if no address or set proves it.
     const isKnown = wanted !== undefined || applied !== undefined;
     if (!isKnown && !isOurs(seen, { layout, reading, ownership })) continue;
     if (wanted !== undefined && applied === undefined) {
@@ -148,26 +151,26 @@ function ofFamily(
   addresses: ReadonlySet<IpAddress>,
 ): ReadonlySet<IpAddress> {
   return new Set([...addresses].filter((address) =>
-    // The kernel gives a device that is up a link-local address of its own.
+    // The kernel adds a link-local address to each device that is up.
     ipFamilyOf(address) === family && !address.startsWith("fe80:")
   ));
 }
 
-/** Whether all fixed chains are as desired. Rules of single Services are in no order. */
+/** Whether all fixed chains have the desired rules. The order of rules of Services is ignored. */
 function haveRules(tables: SavedTables, layout: IpvsLayout): boolean {
   return baseChains(layout.ruleContext).every(({ table, name, rules }) => {
-    const there = tables[table].chains.get(name)?.map(normalRule);
+    const found = tables[table].chains.get(name)?.map(normalRule);
     const wanted = rules.map((rule) => normalRule(ruleText(rule)));
     if (name === FROM_CLUSTER) {
       wanted.push(...[...layout.rules.wanted].map(normalRule));
-      return there?.sort().join("\n") === wanted.sort().join("\n");
+      return found?.sort().join("\n") === wanted.sort().join("\n");
     }
-    return there?.join("\n") === wanted.join("\n");
+    return found?.join("\n") === wanted.join("\n");
   });
 }
 
-/** Whether another mode, or kube-proxy, is currently serving. */
-function isOthers({ nat }: SavedTables): boolean {
+/** Whether the chains are those of another mode or of kube-proxy. */
+function servesAnotherMode({ nat }: SavedTables): boolean {
   const rules = nat.chains.get("KUBE-SERVICES") ?? [];
   return rules.length > 0 && !rules.some((rule) => rule.includes(FROM_CLUSTER));
 }

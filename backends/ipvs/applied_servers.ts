@@ -3,9 +3,9 @@ import { mayBeSeconds } from "./proc_ip_vs.ts";
 import { setupText } from "./ipvs_operation.ts";
 import type { RealServerKey, ServerKey, VirtualServer } from "./virtual_server.ts";
 
-/** A virtual server with its real ones. */
+/** A virtual server and its real servers. */
 export interface AppliedServer {
-  /** The distribution, as by `setupText()`; `undefined` = unreadable. */
+  /** Scheduler, flags and persistence, formatted by `setupText()`; `undefined` = not readable. */
   readonly setup: string | undefined;
   /**
    * Weights of the real servers; 0 = no new connections, {@linkcode OTHER_FORWARDING} = another
@@ -14,10 +14,10 @@ export interface AppliedServer {
   readonly reals: ReadonlyMap<RealServerKey, number>;
 }
 
-/** No weight that a real server may have. */
+/** The weight that stands for another forwarding method. No real server can have it. */
 export const OTHER_FORWARDING = -1;
 
-/** By key. */
+/** The virtual servers that the kernel is known to have. */
 export class AppliedServers {
   readonly #servers = new Map<ServerKey, AppliedServer>();
 
@@ -25,23 +25,23 @@ export class AppliedServers {
     return this.#servers.size;
   }
 
-  /** All keys. */
+  /** The keys of all servers. */
   get keys(): Iterable<ServerKey> {
     return this.#servers.keys();
   }
 
-  /** Returns what is known of a server; `undefined` = it does not exist. */
+  /** Returns a server; `undefined` = it does not exist. */
   get(key: ServerKey): AppliedServer | undefined {
     return this.#servers.get(key);
   }
 
-  /** A server is now so; `undefined` = it is gone. */
+  /** Records a server that was written; `undefined` = it was deleted. */
   confirm(key: ServerKey, server: AppliedServer | undefined): void {
     if (server === undefined) this.#servers.delete(key);
     else this.#servers.set(key, server);
   }
 
-  /** These, and no others, are there. */
+  /** Replaces all servers by those that were read. */
   adopt(servers: ReadonlyMap<ServerKey, AppliedServer>): void {
     this.#servers.clear();
     for (const [key, server] of servers) this.#servers.set(key, server);
@@ -49,9 +49,9 @@ export class AppliedServers {
 }
 
 /**
- * Combines what was read of a server with what is desired. Flags of the scheduler and seconds
- * cannot be read. Where there may be flags, or where the time cannot be the desired one, the setup
- * is unknown; an edit in place, which affects no connection, makes it known.
+ * Converts a server that was read. The kernel lists neither the flags of a scheduler nor exact
+ * seconds. If flags are possible, or if the time cannot be the desired one, the setup is unknown. The
+ * next sync then edits the server in place, which affects no connection.
  */
 export function appliedFromSeen(
   seen: SeenServer,
@@ -76,15 +76,15 @@ export function unlikeExpected(
     readonly wanted: (key: ServerKey) => VirtualServer | undefined;
   },
 ): readonly ServerKey[] {
-  const there = new Map(seen.map((server) => [server.key, server]));
+  const found = new Map(seen.map((server) => [server.key, server]));
   return [...expected].filter(([key, server]) => {
-    const found = there.get(key);
-    if (found === undefined || server === undefined) return (found ?? server) !== undefined;
+    const current = found.get(key);
+    if (current === undefined || server === undefined) return (current ?? server) !== undefined;
     const { scheduler, persistenceSeconds } = wanted(key) ?? {};
-    return found.scheduler !== scheduler ||
-      !mayBeSeconds(found.persistenceTicks, persistenceSeconds) ||
-      found.reals.length !== server.reals.size ||
-      found.reals.some((real) => server.reals.get(real.key) !== weightOf(real));
+    return current.scheduler !== scheduler ||
+      !mayBeSeconds(current.persistenceTicks, persistenceSeconds) ||
+      current.reals.length !== server.reals.size ||
+      current.reals.some((real) => server.reals.get(real.key) !== weightOf(real));
   }).map(([key]) => key);
 }
 
@@ -97,9 +97,9 @@ function setupFromSeen(
   { wanted, known }: { readonly wanted: VirtualServer; readonly known: string | undefined },
 ): string | undefined {
   const setup = setupText(wanted);
-  const looksSo = seen.scheduler === wanted.scheduler && !seen.isOnePacket &&
+  const mayMatch = seen.scheduler === wanted.scheduler && !seen.isOnePacket &&
     mayBeSeconds(seen.persistenceTicks, wanted.persistenceSeconds);
-  if (!looksSo) return undefined;
+  if (!mayMatch) return undefined;
   const mayHaveFlags = ["mh", "sh"].includes(seen.scheduler);
   return !mayHaveFlags || known === setup ? setup : undefined;
 }

@@ -2,7 +2,7 @@
  * The ipvs mode: virtual servers of the kernel, with sets and rules around them.
  *
  * A sync writes the difference between `layout.ts` (desired) and `ipvs_writer.ts` (applied).
- * Everything stays when the process ends, and the next start takes it over, also from kube-proxy.
+ * The objects remain when the process ends. The next start adopts them, and also those of kube-proxy.
  *
  * @module
  */
@@ -60,7 +60,7 @@ interface Machine {
   readonly isFresh: boolean;
 }
 
-/** The first iptables that has it. */
+/** The first version of iptables with `--random-fully`. */
 const RANDOM_FULLY = [1, 6, 2];
 
 /** An ipvs backend for one IP family. Runs nothing before it is started. */
@@ -160,7 +160,7 @@ export class IpvsBackend extends RuleBackend<Machine> implements Backend {
     return { summary, services, quarantined };
   }
 
-  /** Of iptables alone: kube-proxy has no metrics for sets and virtual servers. */
+  /** Counts writes of iptables only: kube-proxy has no metrics for sets and virtual servers. */
   ruleCounters(): Promise<RuleCounters> {
     const failedWrites = this.machine?.writer.failedRestores ?? 0;
     return Promise.resolve({ failedWrites, failedPartialWrites: 0, failedCleanups: 0 });
@@ -181,7 +181,7 @@ export class IpvsBackend extends RuleBackend<Machine> implements Backend {
     const earlierNodePorts = await recordedNodePorts(recordFile);
     const removal = { family, excludeCidrs, earlierNodePorts, dryRun };
     const report = await removeOwnObjects(this.#dependencies, removal);
-    // The next attempt reads what remains. A file that stays does no harm.
+    // A failed cleanup needs the file again. A file that cannot be removed does no harm.
     if (!dryRun && report.failed.length === 0) await recordFile.remove().catch(() => {});
     return report;
   }
@@ -209,7 +209,7 @@ export class IpvsBackend extends RuleBackend<Machine> implements Backend {
     };
   }
 
-  /** Runs once, when everything of this mode is in place and the old objects are not needed. */
+  /** Removes chains of other modes, once. They may be in use until a sync has written all rules. */
   async #clearStaleChains(): Promise<void> {
     if (this.#hasCleared) return;
     this.#hasCleared = true;

@@ -1,6 +1,6 @@
 /**
- * The chains of the ipvs mode and the jumps that lead to them. What is for single Services is in sets,
- * but for one chain.
+ * The chains of ipvs mode and the jumps to them. Services are entries of sets; only
+ * `KUBE-FROM-CLUSTER` has rules for single Services.
  *
  * ```
  *            ┌────────────┐    ┌─────────┐  for us  ┌────────────┐
@@ -13,17 +13,16 @@
  *                                                                    └─────────────┘
  * ```
  *
- * 1. mangle `KUBE-PROXY-FIREWALL`: what a load balancer's source ranges do not admit is dropped, and
- *    so is what is for a cluster IP without local endpoints. Here no rule has changed a destination
- *    yet, and packets of the node itself have not met IPVS. (kube-proxy does it in table filter, where
- *    it needs one rule more for each load balancer.)
- * 2. nat `KUBE-SERVICES`: marks what has to leave with an address of the node. Packets from pods and
- *    from the node to an external address of policy Local are sent to the cluster IP: one virtual
- *    server cannot distinguish them from packets from outside.
- * 3. filter `KUBE-IPVS-FILTER`: Service addresses are addresses of the node. What else the node has on
- *    them is closed.
- * 4. nat `KUBE-POSTROUTING`: marked packets, and those that come back to where they came from, leave
- *    with an address of the node.
+ * 1. mangle `KUBE-PROXY-FIREWALL` drops packets that a load balancer's source ranges do not admit, and
+ *    packets to a cluster IP of policy Local without local endpoints. At this point no rule has
+ *    changed a destination, and IPVS has not handled packets of the node. (kube-proxy drops them in
+ *    table filter, where each load balancer needs one more rule.)
+ * 2. nat `KUBE-SERVICES` marks packets to be masqueraded. It redirects packets of pods and of the node
+ *    from an external address of policy Local to the cluster IP, because one virtual server cannot
+ *    distinguish them from packets from outside.
+ * 3. filter `KUBE-IPVS-FILTER` rejects packets to other ports of Service addresses. These are also
+ *    addresses of the node, so its other listeners would answer there.
+ * 4. nat `KUBE-POSTROUTING` masquerades marked packets, and packets of an endpoint to itself.
  *
  * @module
  */
@@ -50,7 +49,7 @@ export interface BaseRuleContext {
   readonly masqueradeInternal: ServicePlan["masqueradeInternal"];
 }
 
-/** Holds one rule for each external address of policy Local; see {@linkcode baseChains}. */
+/** The chain with one rule for each external address of policy Local; see {@linkcode baseChains}. */
 export const FROM_CLUSTER = "KUBE-FROM-CLUSTER";
 
 const LOOPBACK: Readonly<Record<IpFamily, Cidr>> = {
@@ -74,7 +73,7 @@ function jump(
   return { table, from, rule: { comment, target: [chain] } };
 }
 
-/** In the order of insertion, each at the top: the last one comes first in its chain. */
+/** The jumps in the order of insertion. Each is inserted at the top, so the last one comes first. */
 export const BASE_JUMPS: readonly Jump[] = [
   ...(["PREROUTING", "OUTPUT"] as const).flatMap((from) => [
     jump("mangle", from, ["kube-proxy firewall rules", "KUBE-PROXY-FIREWALL"]),
@@ -87,8 +86,8 @@ export const BASE_JUMPS: readonly Jump[] = [
 ];
 
 /**
- * Every chain with its rules. `KUBE-FROM-CLUSTER` has its first one only: those of single Services come
- * behind it.
+ * Returns every chain with its rules. `KUBE-FROM-CLUSTER` contains only its first rule, which the
+ * rules of single Services follow.
  */
 export function baseChains(context: BaseRuleContext): readonly Chain[] {
   const { options } = context;
@@ -163,7 +162,7 @@ function serviceRules(context: BaseRuleContext): readonly Rule[] {
   ];
 }
 
-/** Matches the packets to cluster IPs that get an address of the node. */
+/** Matches the packets to cluster IPs that are masqueraded. */
 function masqueradedInternal(
   { masqueradeInternal, localTraffic }: BaseRuleContext,
 ): Omit<SetMatch, "then"> {
@@ -173,7 +172,7 @@ function masqueradedInternal(
     case "off-cluster":
       return { on: "dst,dst", match: notFromPod(localTraffic) ?? {} };
     case "none":
-      // The node's own: the source that the kernel chose for them is the Service address itself.
+      // Packets of the node: the kernel chose the Service address itself as their source.
       return { on: "src,dst" };
     default:
       return assertNever(masqueradeInternal);
@@ -200,10 +199,10 @@ function postroutingRules(options: IpvsRenderOptions): readonly Rule[] {
   const mark = masqueradeMark(options);
   const target = options.features.randomFully ? ["MASQUERADE", "--random-fully"] : ["MASQUERADE"];
   return [
-    // Only packets to Services: a pod may talk to itself.
+    // Matches only packets to Services: a pod may also connect to itself directly.
     inSet(options, "LOOP-BACK", { on: "dst,dst,src", then: { target } }),
     { extensions: [["mark", "!", "--mark", `${mark}/${mark}`]], ...RETURN },
-    // The packet may come by again, inside of a tunnel: it is masqueraded once.
+    // The mark is removed, because the packet may pass here again inside a tunnel.
     { target: ["MARK", "--xor-mark", mark] },
     { comment: "kubernetes service traffic requiring SNAT", target },
   ];
@@ -245,7 +244,7 @@ function clusterSources(detector: LocalTrafficDetector): readonly RuleMatch[] {
 }
 
 interface SetMatch {
-  /** The address and port of a packet that are looked up. */
+  /** The parts of a packet that are looked up, e.g. `dst,dst`. */
   readonly on: string;
   /** Further conditions. */
   readonly match?: RuleMatch;

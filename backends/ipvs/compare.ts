@@ -231,9 +231,12 @@ function* ownersOfEntries(
     yield;
     const plan = layout.plan(key);
     if (plan === undefined) continue;
-    const { entries, fronts } = renderService(plan, layout);
-    const ours = fronts.filter(({ server }) => layout.server(server.key)?.owner === key);
-    const all = [...entries, ...ours.flatMap((front) => [...front.entries, ...boundEntry(front)])];
+    const { entries, frontends } = renderService(plan, layout);
+    const ours = frontends.filter(({ server }) => layout.server(server.key)?.owner === key);
+    const all = [
+      ...entries,
+      ...ours.flatMap((frontend) => [...frontend.entries, ...boundEntry(frontend)]),
+    ];
     for (const [id, entry] of all) {
       const name = `${setName(id, layout.options.family)} ${entry}`;
       if (!owners.has(name)) owners.set(name, key);

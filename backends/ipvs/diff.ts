@@ -1,17 +1,17 @@
 /**
- * From what was applied to what is wanted: which tools get which input, in an order in which no packet
- * finds a half state. Pure.
+ * Computes the input of each tool from the applied and the desired state. The order ensures that no
+ * packet meets a partial state. Pure.
  *
- * 1. Sets get what is new and closes nothing off wrongly: masquerade, source ranges, refusals. What is
- *    to be closed leaves `SERVED`: new connections to it are refused from here on.
- * 2. Rules, where any differ.
- * 3. Virtual servers, all at once: new ones, changed ones, and those that go.
- * 4. Addresses. A new one gets its first packet here, when all else is in its place.
- * 5. Sets: new ports of addresses that were there before are opened, and what is out of use goes.
- * 6. Rules of single Services that are out of use.
+ * 1. Sets: new entries for masquerade, source ranges and refusals. Frontends to be removed leave
+ *    `SERVED`, so new connections to them are refused from here on.
+ * 2. Rules, if any differ.
+ * 3. Virtual servers, all at once: new, changed and removed ones.
+ * 4. Addresses. A new address receives its first packet here, after everything else is written.
+ * 5. Sets: new ports of existing addresses are opened, and unused entries removed.
+ * 6. Unused rules of single Services are removed.
  *
- * A change of endpoints is one process; a Service more or less takes three, whatever the number of
- * Services.
+ * A change of endpoints starts one process. Adding or removing a Service starts three, whatever the
+ * number of Services.
  *
  * @module
  */
@@ -44,7 +44,7 @@ import type { WriteBounds } from "./write_room.ts";
 export interface KernelState {
   /** Sets that have to be created. */
   readonly missingSets: ReadonlySet<SetId>;
-  /** Sets that are there with other options, and are replaced. */
+  /** Sets that exist with other options and are replaced. */
   readonly otherSets: ReadonlySet<SetId>;
   /** Sets that block a swap: left by a killed run, or of another type. */
   readonly staleSets: readonly string[];
@@ -61,7 +61,7 @@ export interface KernelState {
   readonly isTakeover: boolean;
 }
 
-/** Everything that one sync does. */
+/** The steps of one sync. */
 export interface IpvsBatch {
   readonly steps: readonly IpvsStep[];
   /** The servers in the kernel after all steps. */
@@ -69,7 +69,7 @@ export interface IpvsBatch {
   readonly unfinished: ServerChanges["unfinished"];
 }
 
-/** The name of the device that makes Service addresses local, as kube-proxy has it. */
+/** The device that makes Service addresses local. kube-proxy uses the same name. */
 export const DEVICE = "kube-ipvs0";
 
 /** A kernel without objects of this mode. */
@@ -110,8 +110,8 @@ export function* diffInSteps(
   const rules = { tool: "iptables", lines: rulesBefore(layout, kernel, early) } as const;
   const addresses = yield* collect(addressLines(layout, kernel));
   const steps: IpvsStep[] = [
-    // Rules that name a set can only come after it. Those of a single Service come before what its
-    // policy drops.
+    // iptables refuses rules that name a missing set, so they come after the sets. Rules of a single
+    // Service come before the entries that drop packets by its policy.
     ...(kernel.hasRules ? [rules, sets] : [sets, rules]),
     { tool: "ipvsadm", operations: servers.operations },
     { tool: "ip", lines: addresses },
@@ -142,7 +142,7 @@ function isEmpty(step: IpvsStep): boolean {
   return (step.tool === "ipvsadm" ? step.operations : step.lines).length === 0;
 }
 
-/** Takes lines in short steps. */
+/** Collects lines in short steps. */
 function* collect(lines: Iterable<string>): Generator<void, string[]> {
   const all: string[] = [];
   for (const line of lines) {

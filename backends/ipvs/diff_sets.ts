@@ -12,7 +12,7 @@ import { SET_IDS, type SetId, setName } from "./ipset_table.ts";
 import type { IpvsLayout } from "./layout.ts";
 import { type ServerKey, serverKey } from "./virtual_server.ts";
 
-/** Entries, by when their turn is. */
+/** Entries, by the time at which they are written. */
 interface EntriesInTurn {
   readonly early: readonly string[];
   readonly late: readonly string[];
@@ -52,14 +52,14 @@ function openingTest(
   return (id, entry) => {
     switch (id) {
       case "SERVED":
-        // No packet comes to an address that this node does not have yet. What has a virtual server
-        // already, such as that of a kube-proxy before us, was served until now.
+        // A new address receives no packets before it is added. An address with a virtual server, e.g.
+        // of an earlier kube-proxy, was already served.
         return !fresh.has(entry.slice(0, entry.indexOf(","))) &&
           applied.get(serverOfEntry(entry)) === undefined;
       case "LOAD-BALANCER-SOURCE-CIDR":
       case "LOAD-BALANCER-SOURCE-IP":
-        // Before the first of its ranges an address admits all, and none with its entry alone.
-        return sets["LOAD-BALANCER-FW"].isApplied(frontOf(entry));
+        // Without source ranges an address admits every client; with its entry but no range, none.
+        return sets["LOAD-BALANCER-FW"].isApplied(frontendOf(entry));
       default:
         return false;
     }
@@ -73,20 +73,20 @@ function isClosing({ sets }: IpvsLayout, id: SetId, entry: string): boolean {
       return true;
     case "LOAD-BALANCER-SOURCE-CIDR":
     case "LOAD-BALANCER-SOURCE-IP":
-      return sets["LOAD-BALANCER-FW"].has(frontOf(entry));
+      return sets["LOAD-BALANCER-FW"].has(frontendOf(entry));
     default:
       return false;
   }
 }
 
 /** Address, protocol and port of a longer entry. */
-function frontOf(entry: string): string {
+function frontendOf(entry: string): string {
   return entry.slice(0, entry.indexOf(",", entry.indexOf(",") + 1));
 }
 
 function serverOfEntry(entry: string): ServerKey {
-  const [address = "", front = ""] = entry.split(",");
-  const [protocol = "", port = ""] = front.split(":");
+  const [address = "", frontend = ""] = entry.split(",");
+  const [protocol = "", port = ""] = frontend.split(":");
   return serverKey({
     protocol: parseProtocol(protocol.toUpperCase()),
     address: parseIpAddress(address),

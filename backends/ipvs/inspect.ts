@@ -32,7 +32,7 @@ export function inspectService(
 ): ServiceInspection {
   const addresses: ServedAddress[] = [];
   let connections = 0;
-  for (const { server: { key }, role } of renderService(plan, layout).fronts) {
+  for (const { server: { key }, role } of renderService(plan, layout).frontends) {
     const { address, port, protocol } = addressOfServer(key) ?? {};
     const number = port === undefined ? undefined : tryParsePort(port);
     if (address === undefined || protocol === undefined || number === undefined) continue;

@@ -12,9 +12,9 @@ import type { RealServer, RealServerKey, ServerKey, VirtualServer } from "./virt
 export type IpvsOperation =
   | { readonly kind: "flush" }
   | { readonly kind: "addServer"; readonly server: VirtualServer }
-  /** Changes how it distributes; connections and real servers stay. */
+  /** Changes scheduler, flags or persistence; connections and real servers stay. */
   | { readonly kind: "editServer"; readonly server: VirtualServer }
-  /** Its real servers and their connections go with it. */
+  /** Also removes its real servers and their connections. */
   | { readonly kind: "deleteServer"; readonly key: ServerKey }
   | { readonly kind: "addReal"; readonly server: ServerKey; readonly real: RealServer }
   | { readonly kind: "editReal"; readonly server: ServerKey; readonly real: RealServer }
@@ -48,8 +48,8 @@ export function* renderOperations(operations: Iterable<IpvsOperation>): Generato
 }
 
 /**
- * The distribution of a server as arguments of `ipvsadm`. Two servers of one key are equal if these
- * are. Without `-p` an edit ends persistence, without `-b` it removes flags.
+ * Returns scheduler, flags and persistence of a server as arguments of `ipvsadm`. Two servers of one
+ * key are equal if these are. Without `-p` an edit ends persistence; without `-b` it removes flags.
  */
 export function setupText(server: Omit<VirtualServer, "key">): string {
   const { scheduler, flags, persistenceSeconds, persistenceMask, isOnePacket } = server;

@@ -2,7 +2,7 @@
  * The desired state: virtual servers, entries of sets, addresses of the device, and rules. Pure
  * except for its own state.
  *
- * Of a virtual server, only the ServicePorts that need it are kept; the rest is rendered from
+ * For a virtual server, the layout stores only the ServicePorts that need it. It renders the rest from
  * their plans on demand.
  *
  * @module
@@ -26,7 +26,7 @@ import { endpointsOf, renderService } from "./render_service.ts";
 import type { ServiceFrontend, ServiceParts, SetEntry } from "./service_frontend.ts";
 import type { ServerKey, VirtualServer } from "./virtual_server.ts";
 
-/** A virtual server that is wanted. */
+/** A desired virtual server. */
 export interface WantedServer {
   readonly server: VirtualServer;
   readonly endpoints: readonly Endpoint[];
@@ -35,17 +35,20 @@ export interface WantedServer {
 }
 
 /** Up to this number, frontends are rendered and searched; beyond, they are indexed. */
-const FEW_FRONTS = 8;
+const FEW_FRONTENDS = 8;
 /**
- * Maximum number of real servers of one Service. Each frontend has every endpoint again, so one Service
- * and one slice within their own bounds could ask for 100 million. 5,000 endpoints at 40 addresses fit.
+ * Maximum number of real servers of one Service. Each frontend repeats every endpoint, so one Service
+ * and one slice within their limits could need 100 million. 5,000 endpoints at 40 addresses fit.
  */
 const MOST_REAL_SERVERS = 200_000;
 /** The reason why a ServicePort is left out that {@linkcode IpvsLayout.hasRoomFor} refuses. */
 export const TOO_MANY_REAL_SERVERS =
   `The Service would have more than ${MOST_REAL_SERVERS} real servers, counted as frontends times ` +
   "endpoints. Use fewer addresses, ports or endpoints, or another mode";
-/** Widest first: rules can be of one kind only, and in one plan all ServicePorts have the same. */
+/**
+ * The kinds of masquerade, widest first. The fixed rules use one kind, and all ServicePorts of a plan
+ * have the same.
+ */
 const MASQUERADE_KINDS = ["all", "off-cluster", "none"] as const;
 
 /** The desired state, and which virtual servers may differ from the applied ones. */
@@ -53,15 +56,15 @@ export class IpvsLayout {
   readonly options: IpvsRenderOptions;
   readonly shared: SharedPlan;
   readonly sets: Readonly<Record<SetId, WantedItems<string>>>;
-  /** On the device. */
+  /** Addresses of the device. */
   readonly addresses = new WantedItems<IpAddress>();
   /** Rules of chain `KUBE-FROM-CLUSTER`. */
   readonly rules = new WantedItems<string>();
   readonly #plans = new Map<ServicePortKey, ServicePlan>();
   /** Several ServicePorts share a virtual server only while plans are exchanged one by one. */
   readonly #claims = new ServicePortIndex<ServerKey>();
-  /** Frontends of plans with many of them, until the desired state was applied. */
-  readonly #fronts = new Map<ServicePlan, ReadonlyMap<ServerKey, ServiceFrontend>>();
+  /** An index of the frontends of large plans, until the desired state is applied. */
+  readonly #frontends = new Map<ServicePlan, ReadonlyMap<ServerKey, ServiceFrontend>>();
   readonly #dirty = new Set<ServerKey>();
   readonly #problems = new Map<ServicePortKey, readonly Quarantined[]>();
   readonly #masquerade = new Map<ServicePlan["masqueradeInternal"], number>();
@@ -114,7 +117,7 @@ export class IpvsLayout {
   server(key: ServerKey): WantedServer | undefined {
     const holder = this.#holderOf(key);
     if (holder === undefined) return undefined;
-    const { server, endpoints } = this.#front(holder, key);
+    const { server, endpoints } = this.#frontend(holder, key);
     return { server, endpoints, owner: holder.key };
   }
 
@@ -134,12 +137,12 @@ export class IpvsLayout {
     const parts = this.#render(plan);
     this.#plans.set(plan.key, plan);
     this.#count(plan, 1);
-    for (const front of parts.fronts) this.#claim(plan, front);
+    for (const frontend of parts.frontends) this.#claim(plan, frontend);
     for (const [set, entry] of parts.entries) this.sets[set].claim(entry);
     if (parts.quarantined.length > 0) this.#problems.set(plan.key, parts.quarantined);
   }
 
-  /** Serves a ServicePort no longer. */
+  /** Stops serving a ServicePort. */
   delete(key: ServicePortKey): void {
     const plan = this.#plans.get(key);
     this.#problems.delete(key);
@@ -147,8 +150,7 @@ export class IpvsLayout {
   }
 
   /**
-   * Quarantines a ServicePort that the kernel refused until it is set again. It is served by
-   * another plan, or not at all.
+   * Quarantines a ServicePort that the kernel refused, until it is set again.
    */
   quarantine(item: Quarantined, instead?: ServicePlan): void {
     this.delete(item.key);
@@ -177,31 +179,31 @@ export class IpvsLayout {
     this.addresses.settle();
     this.rules.settle();
     this.#dirty.clear();
-    this.#fronts.clear();
+    this.#frontends.clear();
   }
 
   #take(plan: ServicePlan): void {
     const parts = this.#render(plan);
-    for (const front of parts.fronts) this.#unclaim(plan, front);
+    for (const frontend of parts.frontends) this.#unclaim(plan, frontend);
     for (const [set, entry] of parts.entries) this.sets[set].release(entry);
     this.#plans.delete(plan.key);
     this.#count(plan, -1);
   }
 
-  #claim({ key }: ServicePlan, front: ServiceFrontend): void {
-    const { server } = front;
+  #claim({ key }: ServicePlan, frontend: ServiceFrontend): void {
+    const { server } = frontend;
     this.#claims.add(server.key, key);
-    if (this.#claims.first(server.key) === key) this.#lay(front, "claim");
+    if (this.#claims.first(server.key) === key) this.#lay(frontend, "claim");
   }
 
-  #unclaim({ key }: ServicePlan, front: ServiceFrontend): void {
-    const { server } = front;
+  #unclaim({ key }: ServicePlan, frontend: ServiceFrontend): void {
+    const { server } = frontend;
     const isHolder = this.#claims.first(server.key) === key;
     this.#claims.delete(server.key, key);
     if (!isHolder) return;
-    this.#lay(front, "release");
+    this.#lay(frontend, "release");
     const next = this.#holderOf(server.key);
-    if (next) this.#lay(this.#front(next, server.key), "claim");
+    if (next) this.#lay(this.#frontend(next, server.key), "claim");
   }
 
   #holderOf(server: ServerKey): ServicePlan | undefined {
@@ -218,20 +220,23 @@ export class IpvsLayout {
     if (rule !== undefined) this.rules[what](rule);
   }
 
-  #front(plan: ServicePlan, key: ServerKey): ServiceFrontend {
-    const front = this.#fronts.get(plan)?.get(key) ?? this.#findFront(plan, key);
-    if (front === undefined) {
+  #frontend(plan: ServicePlan, key: ServerKey): ServiceFrontend {
+    const frontend = this.#frontends.get(plan)?.get(key) ?? this.#findFrontend(plan, key);
+    if (frontend === undefined) {
       throw new Error(`Cannot find '${key}' among the addresses of ${plan.key}`);
     }
-    return front;
+    return frontend;
   }
 
-  #findFront(plan: ServicePlan, key: ServerKey): ServiceFrontend | undefined {
-    const { fronts } = this.#render(plan);
-    if (fronts.length > FEW_FRONTS) {
-      this.#fronts.set(plan, new Map(fronts.map((front) => [front.server.key, front])));
+  #findFrontend(plan: ServicePlan, key: ServerKey): ServiceFrontend | undefined {
+    const { frontends } = this.#render(plan);
+    if (frontends.length > FEW_FRONTENDS) {
+      this.#frontends.set(
+        plan,
+        new Map(frontends.map((frontend) => [frontend.server.key, frontend])),
+      );
     }
-    return fronts.find(({ server }) => server.key === key);
+    return frontends.find(({ server }) => server.key === key);
   }
 
   #render(plan: ServicePlan): ServiceParts {
@@ -256,7 +261,7 @@ export class IpvsLayout {
   }
 }
 
-/** Leaves it out. Where it is only the scheduler that cannot be had, the node's own serves. */
+/** Leaves the ServicePort out, unless only its scheduler is missing: then the node's own is used. */
 export function leaveOutRefused(layout: IpvsLayout, plan: ServicePlan, item: Quarantined): void {
   const { annotations, ...plain } = plan;
   const asksForMore = annotations !== undefined && item.reason.includes("Scheduler");

@@ -2,12 +2,12 @@ import { type IpAddress, isLoopback } from "../../lib/net/ip_address.ts";
 import type { IpvsLayout } from "./layout.ts";
 import type { NodePortServers } from "./server_record.ts";
 
-/** Those of SCTP have their address in the set. */
+/** The sets of node ports without addresses. The set of SCTP contains the addresses. */
 const SETS = [["tcp", "NODE-PORT-TCP"], ["udp", "NODE-PORT-UDP"]] as const;
 
 /** Whether an address of the node can serve node ports. */
 export function mayHaveNodePorts(address: IpAddress): boolean {
-  // Nothing comes back from an endpoint to a loopback address, and a link-local one needs its link.
+  // An endpoint cannot reply to a loopback address, and a link-local address needs its link.
   return !isLoopback(address) && !address.startsWith("fe80:");
 }
 

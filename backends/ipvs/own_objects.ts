@@ -45,7 +45,7 @@ interface OwnObjectsRemoval {
   readonly dryRun: boolean;
 }
 
-/** Chains that other modes have too: they belong to this mode only if its chains lead to them. */
+/** Chains that other modes use too. They belong to this mode only if its chains jump to them. */
 const SHARED: Readonly<Record<string, readonly string[]>> = {
   nat: ["KUBE-SERVICES", "KUBE-POSTROUTING", "KUBE-MARK-MASQ"],
   filter: ["KUBE-FORWARD"],
@@ -187,16 +187,16 @@ async function removeAddresses(
 ): Promise<void> {
   const devices = await findDummyDevices(commands, run.signal);
   if (devices.state === "refused") run.unseen(`device ${DEVICE}`, devices.reason);
-  // A device of another kind by such a name is another program's.
+  // A device of this name but another kind belongs to another program.
   if (devices.state !== "seen" || !devices.value.includes(DEVICE)) return;
-  const isOthers = network.interfaceAddresses().some(({ interfaceName, address }) =>
+  const hasOtherFamily = network.interfaceAddresses().some(({ interfaceName, address }) =>
     interfaceName === DEVICE && ipFamilyOf(address) !== family && !address.startsWith("fe80:")
   );
   const flag = family === "IPv4" ? "-4" : "-6";
   await run.do(`device ${DEVICE}`, {
-    command: isOthers
+    command: hasOtherFamily
       ? ["ip", flag, "addr", "flush", "dev", DEVICE]
       : ["ip", "link", "del", DEVICE],
-    removes: [isOthers ? `${family} addresses of ${DEVICE}` : `device ${DEVICE}`],
+    removes: [hasOtherFamily ? `${family} addresses of ${DEVICE}` : `device ${DEVICE}`],
   });
 }

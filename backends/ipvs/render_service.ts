@@ -45,7 +45,7 @@ export function renderService(plan: ServicePlan, context: ServiceRenderContext):
 class ServiceDraft {
   readonly #plan: ServicePlan;
   readonly #context: ServiceRenderContext;
-  readonly #fronts: ServiceFrontend[] = [];
+  readonly #frontends: ServiceFrontend[] = [];
   readonly #scheduling: SchedulingChoice;
   /** Whether the cluster IP serves clients from inside the cluster as required. */
   #isInternalForAll: boolean | undefined;
@@ -60,7 +60,7 @@ class ServiceDraft {
     const { key } = this.#plan;
     for (const frontend of frontendsOf(this.#plan)) this.#addFrontend(frontend);
     return {
-      fronts: this.#fronts,
+      frontends: this.#frontends,
       entries: [...this.#hairpin(), ...this.#healthCheck()],
       quarantined: this.#scheduling.problems.map((reason) => ({ key, reason })),
     };
@@ -162,7 +162,7 @@ class ServiceDraft {
     }
   }
 
-  #add(address: IpAddress, port: Port, front: Omit<ServiceFrontend, "server">): void {
+  #add(address: IpAddress, port: Port, frontend: Omit<ServiceFrontend, "server">): void {
     const { protocol, affinityTimeoutSeconds } = this.#plan;
     const { scheduler, flags } = this.#scheduling;
     const key = serverKey({ protocol, address, port });
@@ -172,7 +172,7 @@ class ServiceDraft {
       flags,
       ...(affinityTimeoutSeconds !== undefined && { persistenceSeconds: affinityTimeoutSeconds }),
     };
-    this.#fronts.push({ ...front, server });
+    this.#frontends.push({ ...frontend, server });
   }
 
   /**

@@ -6,7 +6,7 @@
  */
 import type { ModeAnnotation, ModeAnnotations } from "../../lib/proxy/mode_annotations.ts";
 
-/** The schedulers that ip_vs has had since Linux 4.18, by the names that it knows them by. */
+/** The schedulers of ip_vs since Linux 4.18, by their names in the kernel. */
 export const SCHEDULERS = [
   "rr",
   "lc",
@@ -30,7 +30,7 @@ export const DEFAULT_SCHEDULER: Scheduler = "rr";
 /** The scheduler of a virtual server. */
 interface Scheduling {
   readonly scheduler: Scheduler;
-  /** As `ipvsadm -b` takes them; sorted. */
+  /** The flags for `ipvsadm -b`, sorted. */
   readonly flags: readonly string[];
 }
 
@@ -53,8 +53,8 @@ const FLAGS_ANNOTATIONS: readonly ModeAnnotation[] = [
 ];
 
 /**
- * The flags that schedulers know, by the numbers that the kernel has for them. `fallback` passes over
- * an endpoint that is away, `port` takes the client's port into account.
+ * The flags of schedulers, by their numbers in the kernel. `fallback` skips an endpoint of weight 0,
+ * and `port` uses the client's port too.
  */
 const FLAGS: Readonly<Partial<Record<Scheduler, ReadonlyMap<string, string>>>> = {
   mh: new Map([["flag-1", "mh-fallback"], ["flag-2", "mh-port"]]),

@@ -1,6 +1,6 @@
 /**
- * The text of a small file with facts about virtual servers that the kernel does not keep: since
- * when real servers drain, and where node ports were served. Pure.
+ * The text of a small file with facts about virtual servers that the kernel does not keep: the time at
+ * which real servers began to drain, and the addresses of node ports. Pure.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import type { RealServerKey, ServerKey } from "./virtual_server.ts";
 /** Virtual servers of node ports: one for each address and port. */
 export interface NodePortServers {
   readonly addresses: ReadonlySet<IpAddress>;
-  /** As `tcp 30080`. A set in the kernel has those of SCTP with their addresses. */
+  /** Such as `tcp 30080`. A set in the kernel contains those of SCTP, with their addresses. */
   readonly ports: ReadonlySet<string>;
 }
 
@@ -25,18 +25,18 @@ export interface ServerRecord {
 /** No virtual server. */
 export const NO_NODE_PORTS: NodePortServers = { addresses: new Set(), ports: new Set() };
 
-/** A record of nothing. */
+/** An empty record. */
 export const EMPTY_SERVER_RECORD: ServerRecord = { drains: [], nodePorts: NO_NODE_PORTS };
 
 /** Maximum size; a larger file does not belong to this mode. */
 export const MAX_RECORD_BYTES = 4 * 1024 * 1024;
 
-/** More than a node has, but for a mishap; the others get their whole time again after a restart. */
+/** Maximum number of draining servers in the file. Further ones drain from the start after a restart. */
 const MAX_DRAINS = 10_000;
 const MAX_ADDRESSES = 1_000;
 const VERSION = 1;
 
-/** The text of a record. Of very many real servers that drain it has those that began first. */
+/** Formats a record. Beyond the maximum, it contains the servers that began to drain first. */
 export function formatServerRecord({ drains, nodePorts }: ServerRecord): string {
   const { addresses, ports } = nodePorts;
   const kept = drains.length <= MAX_DRAINS
@@ -65,7 +65,7 @@ export function parseServerRecord(text: string): ServerRecord {
   };
 }
 
-/** Names are not read: they are only looked for among those of the kernel. */
+/** Does not parse keys, because they are only compared with those of the kernel. */
 function recordedDrain(value: unknown): DrainingServer {
   const [server, real, sinceMs] = listOf(value);
   if (typeof server !== "string" || typeof real !== "string" || typeof sinceMs !== "number") {

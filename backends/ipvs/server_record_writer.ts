@@ -17,16 +17,16 @@ interface ServerRecordWriterDependencies {
   readonly file: ServerRecordFile;
 }
 
-/** Changes of this time are one write. */
+/** Changes within this time are written together. */
 const SAVE_DELAY_MS = 1_000;
 const RETRY_MS = 60_000;
-/** More than a clock is slowed down or hurried in this time. */
+/** A larger change of the clock means that it was set, not only adjusted. */
 const CLOCK_STEP_MS = 1_000;
 
 /** The record of one family. Never throws: serving does not depend on the record. */
 export class ServerRecordWriter {
   readonly #dependencies: ServerRecordWriterDependencies;
-  /** By the clock of this process. */
+  /** Times of the clock of this process. */
   readonly #beginnings = new Map<string, number>();
   #drains: () => readonly DrainingServer[] = () => [];
   #nodePorts: () => NodePortServers = () => NO_NODE_PORTS;
@@ -35,7 +35,7 @@ export class ServerRecordWriter {
   /** The difference between the time of day and this process's clock at the last save. */
   #savedOffset: number | undefined;
   #isDirty = false;
-  #isFailureTold = false;
+  #isFailureLogged = false;
   #isClosed = false;
   #timer: Timer | undefined;
   #saving: Promise<void> | undefined;
@@ -56,7 +56,7 @@ export class ServerRecordWriter {
       const record = await loadServerRecord(file);
       const [now, wallNow] = [clock.now(), clock.wallNow()];
       for (const { server, real, sinceMs } of record.drains) {
-        // After a step back of the clock it may have begun in the future: then it begins now.
+        // If the clock was set back, the recorded start is in the future; then draining starts now.
         this.#beginnings.set(`${server} ${real}`, now - Math.max(0, wallNow - sinceMs));
       }
       this.#earlierNodePorts = record.nodePorts;
@@ -71,7 +71,7 @@ export class ServerRecordWriter {
     }
   }
 
-  /** Says where those that drain now are to be had. */
+  /** Sets the source of the servers that are draining. */
   follow(drains: () => readonly DrainingServer[]): void {
     this.#drains = drains;
   }
@@ -87,20 +87,20 @@ export class ServerRecordWriter {
   /** The kernel holds the desired state, so the record of an earlier run is obsolete. */
   settled(): void {
     if (this.#beginnings.size > 0) {
-      // Those that the kernel does not hold any more are forgotten.
+      // Servers that the kernel no longer has are forgotten.
       this.#beginnings.clear();
       this.touch();
     }
     this.#earlierNodePorts = NO_NODE_PORTS;
   }
 
-  /** Node ports are served elsewhere now. */
+  /** Records the node ports and their addresses. */
   setNodePorts(nodePorts: () => NodePortServers): void {
     this.#nodePorts = nodePorts;
     this.touch();
   }
 
-  /** Something has changed. */
+  /** Schedules a write. */
   touch(): void {
     this.#isDirty = true;
     this.#arm(SAVE_DELAY_MS);
@@ -151,15 +151,15 @@ export class ServerRecordWriter {
       return false;
     }
     this.#savedText = text;
-    if (this.#isFailureTold) logger.info("The record of virtual servers can be written again");
-    this.#isFailureTold = false;
+    if (this.#isFailureLogged) logger.info("The record of virtual servers can be written again");
+    this.#isFailureLogged = false;
     return true;
   }
 
   #report(error: unknown): void {
     const { file, logger } = this.#dependencies;
-    if (this.#isFailureTold) return;
-    this.#isFailureTold = true;
+    if (this.#isFailureLogged) return;
+    this.#isFailureLogged = true;
     logger.warn(
       "Cannot write to the state directory: Services work, but after a restart draining endpoints " +
         "get their whole time again",
@@ -171,7 +171,7 @@ export class ServerRecordWriter {
     );
   }
 
-  /** Moves aside only what cannot be a record: a temporary read error may be gone tomorrow. */
+  /** Moves aside only a file that cannot be a record, because a read error may be temporary. */
   async #setAside(error: unknown): Promise<string | undefined> {
     if (!(error instanceof SyntaxError)) return undefined;
     return await this.#dependencies.file.setAside().catch(() => undefined);

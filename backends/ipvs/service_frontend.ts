@@ -8,23 +8,23 @@ import type { VirtualServer } from "./virtual_server.ts";
 /** An entry of a set. */
 export type SetEntry = readonly [set: SetId, entry: string];
 
-/** One address and port of a ServicePort, with all that it needs. */
+/** A frontend of a ServicePort, with its objects in the kernel. */
 export interface ServiceFrontend {
   readonly role: FrontendRole;
   readonly server: VirtualServer;
   /** Its real servers. */
   readonly endpoints: readonly Endpoint[];
   readonly entries: readonly SetEntry[];
-  /** The address that has to be one of this node for it; `undefined` = it is one already. */
+  /** The address that the device needs for it; `undefined` = it is an address of the node already. */
   readonly bound?: IpAddress;
   /** Rule of `KUBE-FROM-CLUSTER`, without the chain. */
   readonly rule?: string;
 }
 
-/** Everything that a ServicePort wants. */
+/** All objects that a ServicePort needs. */
 export interface ServiceParts {
-  /** No two have the same server. */
-  readonly fronts: readonly ServiceFrontend[];
+  /** Each has a different virtual server. */
+  readonly frontends: readonly ServiceFrontend[];
   /** Entries that belong to no single address. */
   readonly entries: readonly SetEntry[];
   readonly quarantined: readonly Quarantined[];

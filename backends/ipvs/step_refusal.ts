@@ -15,9 +15,9 @@ interface RefusalDetails extends ErrorOptions {
   readonly step: IpvsStep;
   /** The line that the tool names, from 1. `ipvsadm` names none. */
   readonly line?: number | undefined;
-  /** Lines of complaint: `ipvsadm` writes one for each operation that the kernel refuses. */
+  /** Error lines: `ipvsadm` writes one for each operation that the kernel refuses. */
   readonly complaints: number;
-  /** Virtual servers that are not as they were to be afterwards, in the order of the input. */
+  /** Virtual servers that differ from the desired ones afterwards, in the order of the input. */
   readonly servers?: readonly ServerKey[];
 }
 
@@ -78,7 +78,7 @@ export function* ownersOfAddedRules(
   const rules = new Set(added);
   return yield* ownersWhere(
     layout,
-    ({ fronts }) => fronts.some(({ rule }) => rule !== undefined && rules.has(rule)),
+    ({ frontends }) => frontends.some(({ rule }) => rule !== undefined && rules.has(rule)),
   );
 }
 
@@ -96,7 +96,7 @@ function ownersOfServers(
   return [...new Set(known.slice(0, Math.max(1, complaints)))];
 }
 
-/** Whether a ServicePort needs what a line adds; `undefined` = the line has no owner. */
+/** Returns a test for ServicePorts that need the object of a line; `undefined` = it has no owner. */
 function testFor(
   { step, line }: RefusalDetails,
   layout: IpvsLayout,
@@ -108,12 +108,12 @@ function testFor(
     case "iptables": {
       const prefix = `-A ${FROM_CLUSTER} `;
       if (!text.startsWith(prefix)) return undefined;
-      return ({ fronts }) => fronts.some(({ rule }) => rule === text.slice(prefix.length));
+      return ({ frontends }) => frontends.some(({ rule }) => rule === text.slice(prefix.length));
     }
     case "ip": {
       if (verb !== "addr" || name !== "replace" || !text.endsWith(` ${DEVICE}`)) return undefined;
       const address = value.replace(/\/\d+$/, "");
-      return ({ fronts }) => fronts.some(({ bound }) => bound === address);
+      return ({ frontends }) => frontends.some(({ bound }) => bound === address);
     }
     case "ipset":
       return verb === "add" ? testForEntry({ name, value }, layout) : undefined;
@@ -124,13 +124,15 @@ function testForEntry(
   { name, value }: { readonly name: string; readonly value: string },
   { options: { family } }: IpvsLayout,
 ): ((parts: ServiceParts) => boolean) | undefined {
-  // Two of IPv6 have one name as scratch sets, where it is cut.
+  // The names of scratch sets are cut, so two sets of IPv6 have the same one.
   const ids = SET_IDS.filter((each) => {
     const own = setName(each, family);
     return name === own || name === scratchName(own);
   });
-  if (ids.includes("IPVS-IPS")) return ({ fronts }) => fronts.some(({ bound }) => bound === value);
-  return ({ fronts, entries }) =>
-    [...entries, ...fronts.flatMap((front) => front.entries)]
+  if (ids.includes("IPVS-IPS")) {
+    return ({ frontends }) => frontends.some(({ bound }) => bound === value);
+  }
+  return ({ frontends, entries }) =>
+    [...entries, ...frontends.flatMap((frontend) => frontend.entries)]
       .some(([set, entry]) => ids.includes(set) && entry === value);
 }

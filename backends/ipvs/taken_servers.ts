@@ -19,13 +19,13 @@ export function looksForeign(seen: SeenServer, { server, endpoints }: WantedServ
   return seen.reals.some(({ key }) => !wanted.has(key));
 }
 
-/** A status has room for so many. */
+/** Maximum number of servers in `status`. */
 const MOST_NAMED = 3;
-/** Another program's whole table, such as kube-router's, is no reason for a line on each. */
-const MOST_TOLD = 20;
+/** Maximum number of log lines: another program, such as kube-router, may have thousands of servers. */
+const MOST_LOGGED = 20;
 const CURE = "give the Service or the other software another address or port";
 
-/** Those that became a Service's since the process began, the first ones. */
+/** The first servers that Services took over since the process started. */
 export class TakenServers {
   readonly #logger: Logger;
   readonly #keys = new Set<ServerKey>();
@@ -36,22 +36,22 @@ export class TakenServers {
 
   /** Reports once that a server was or will be taken over. */
   note(key: ServerKey, { owner }: Pick<WantedServer, "owner">): void {
-    if (this.#keys.has(key) || this.#keys.size === MOST_TOLD) return;
+    if (this.#keys.has(key) || this.#keys.size === MOST_LOGGED) return;
     this.#keys.add(key);
     this.#logger.warn("A foreign virtual server had the address of a Service; it was changed", {
       server: describeServer(key),
       servicePort: owner,
       cure: CURE,
-      ...(this.#keys.size === MOST_TOLD && { more: "further conflicts are not logged" }),
+      ...(this.#keys.size === MOST_LOGGED && { more: "further conflicts are not logged" }),
     });
   }
 
-  /** For a person, those that are still a Service's; `undefined` = none. */
+  /** Describes the servers that Services still use, for the user; `undefined` = none. */
   describe(layout: Pick<IpvsLayout, "server">): string | undefined {
     const still = [...this.#keys].filter((key) => layout.server(key) !== undefined);
     if (still.length === 0) return undefined;
     const named = still.slice(0, MOST_NAMED).map(describeServer).join(", ");
-    const orMore = this.#keys.size === MOST_TOLD ? " or more" : "";
+    const orMore = this.#keys.size === MOST_LOGGED ? " or more" : "";
     const more = still.length > MOST_NAMED
       ? ` and ${still.length - MOST_NAMED}${orMore} others`
       : "";

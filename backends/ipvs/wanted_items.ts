@@ -1,10 +1,10 @@
 /** Counts the users of items. The cost of a change depends on its own size. */
 export class WantedItems<Item extends string> {
   readonly #claims = new Map<Item, number>();
-  /** Touched since the last settling → whether it had been applied. */
+  /** Items changed since the last {@linkcode settle}, and whether they had been applied. */
   readonly #touched = new Map<Item, boolean>();
 
-  /** Everything that is wanted, in the order in which it came. */
+  /** All desired items, in the order of their first use. */
   get wanted(): Iterable<Item> {
     return this.#claims.keys();
   }
@@ -21,13 +21,13 @@ export class WantedItems<Item extends string> {
     return this.#touched.get(item) ?? this.#claims.has(item);
   }
 
-  /** One more wants it. */
+  /** Adds a user of an item. */
   claim(item: Item): void {
     this.#touch(item);
     this.#claims.set(item, (this.#claims.get(item) ?? 0) + 1);
   }
 
-  /** One less wants it. */
+  /** Removes a user of an item. */
   release(item: Item): void {
     const count = this.#claims.get(item);
     if (count === undefined) throw new Error(`Cannot release '${item}': it is not wanted`);
@@ -36,14 +36,14 @@ export class WantedItems<Item extends string> {
     else this.#claims.set(item, count - 1);
   }
 
-  /** Items that are wanted and not applied. */
+  /** Desired items that are not applied. */
   get missing(): Item[] {
     const found: Item[] = [];
     for (const [item, was] of this.#touched) if (!was && this.#claims.has(item)) found.push(item);
     return found;
   }
 
-  /** Items that are applied and not wanted. */
+  /** Applied items that are not desired. */
   get stale(): Item[] {
     const found: Item[] = [];
     for (const [item, was] of this.#touched) if (was && !this.#claims.has(item)) found.push(item);
@@ -64,7 +64,7 @@ export class WantedItems<Item extends string> {
     for (const item of applied) if (!this.#claims.has(item)) this.#touched.set(item, true);
   }
 
-  /** Everything that was applied. Costs a walk over everything. */
+  /** All applied items. Walks over all items. */
   applied(): Set<Item> {
     const all = new Set<Item>();
     for (const item of this.#claims.keys()) if (this.isApplied(item)) all.add(item);

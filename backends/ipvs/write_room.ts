@@ -2,18 +2,18 @@ import type { ServiceKey } from "../../lib/proxy/service_port_name.ts";
 
 /** The limits of one write for large Services. */
 export interface WriteBounds {
-  /** Of each Service. */
+  /** The limit of each Service. */
   readonly ofService: number;
-  /** Of all Services together, beyond that. */
+  /** The limit of all Services together, in addition to their own limits. */
   readonly together: number;
 }
 
-/** For a write that has to be complete. */
+/** No limits, for a write that has to be complete. */
 export const NO_BOUNDS: WriteBounds = { ofService: Infinity, together: Infinity };
 
 /**
- * Counts what a write has for each Service. A large Service gets the same as others and what remains
- * of the common part, so that no change waits until all of it is written.
+ * Counts the lines of a write by Service. A large Service may have as many as others, plus the remaining
+ * common limit, so that no other change waits for it.
  */
 export class WriteRoom {
   readonly #ofService: number;
@@ -25,12 +25,12 @@ export class WriteRoom {
     this.#together = together;
   }
 
-  /** Whether a Service may have more in this write. */
+  /** Whether a Service may have more lines in this write. */
   hasRoomFor(service: ServiceKey): boolean {
     return (this.#taken.get(service) ?? 0) < this.#ofService || this.#together > 0;
   }
 
-  /** Counts what a Service gets, whether there is room or not. */
+  /** Counts lines of a Service, even beyond its limit. */
   take(service: ServiceKey, count = 1): void {
     const taken = this.#taken.get(service) ?? 0;
     this.#taken.set(service, taken + count);

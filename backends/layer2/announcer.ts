@@ -19,13 +19,11 @@ export interface HeldAddress {
 
 /** Times of the announcements of a new address, in milliseconds after it was added. */
 const BURST_MS = [0, 500, 1_000, 2_000, 4_000, 8_000];
-/** Time between later announcements: a switch or router may lose what it has learned. */
-const PERIOD_MS = 60_000;
 /** Most addresses announced in one turn, so that a node with many does not flood its link. */
 const MOST_PER_TURN = 32;
 /** The most programs that run at the same time: `arping` waits for a second after its packet. */
 const PARALLEL = 16;
-/** Most neighbours that are informed of an IPv6 address; routers come first. */
+/** Maximum number of neighbours that are notified of an IPv6 address; routers come first. */
 const MOST_NEIGHBOURS = 16;
 const TIMEOUT_MS = 2_000;
 
@@ -34,6 +32,16 @@ interface Schedule extends HeldAddress {
   made: number;
   dueAt: number;
   readonly since: number;
+}
+
+/** Options of {@linkcode Announcer}. */
+export interface AnnouncerOptions {
+  readonly family: IpFamily;
+  /**
+   * Time between later announcements, because a switch or router may lose what it has learned;
+   * 0 = none.
+   */
+  readonly announceIntervalMs: number;
 }
 
 /** Dependencies of {@linkcode Announcer}. */
@@ -47,13 +55,18 @@ interface AnnouncerDependencies {
 export class Announcer {
   readonly #dependencies: AnnouncerDependencies;
   readonly #family: IpFamily;
+  readonly #periodMs: number;
   readonly #schedules = new Map<IpAddress, Schedule>();
   #problem: string | undefined;
   #running: Promise<void> | undefined;
 
-  constructor(dependencies: AnnouncerDependencies, family: IpFamily) {
+  constructor(
+    dependencies: AnnouncerDependencies,
+    { family, announceIntervalMs }: AnnouncerOptions,
+  ) {
     this.#dependencies = dependencies;
     this.#family = family;
+    this.#periodMs = announceIntervalMs === 0 ? Infinity : announceIntervalMs;
   }
 
   /** The reason why nothing is announced; `undefined` = it is announced, or was not tried yet. */
@@ -88,7 +101,7 @@ export class Announcer {
       .sort((a, b) => a.dueAt - b.dueAt).slice(0, MOST_PER_TURN);
     for (const each of due) {
       const next = BURST_MS[++each.made];
-      each.dueAt = next === undefined ? now + PERIOD_MS : each.since + next;
+      each.dueAt = next === undefined ? now + this.#periodMs : each.since + next;
     }
     await inParallel(due, (held) => this.#announce(held));
   }

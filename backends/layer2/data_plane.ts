@@ -17,12 +17,12 @@ import type { Logger } from "../../lib/log/logger.ts";
 import type { Layer2Plan, Layer2PlanChanges } from "../../lib/routing/layer2_plan.ts";
 import { IpRunner } from "../iproute/ip_runner.ts";
 import { addressLine, type DeviceAddress } from "../iproute/ip_text.ts";
-import { Announcer, type HeldAddress } from "./announcer.ts";
+import { Announcer, type AnnouncerOptions, type HeldAddress } from "./announcer.ts";
 import { chooseDevice, isOwn, LIFETIME_SECONDS } from "./choose_device.ts";
 
 /** Time between two renewals: two may fail before an address is lost. */
 const RENEW_MS = 600;
-/** A batch that takes longer has failed: the addresses would be gone. */
+/** Time limit of a batch. After it, the addresses would have expired. */
 const TIMEOUT_MS = LIFETIME_SECONDS * 1_000;
 
 /** Dependencies of {@linkcode Layer2DataPlane}. */
@@ -51,11 +51,14 @@ export class Layer2DataPlane implements DataPlane<Layer2Plan, Layer2PlanChanges,
   #renewedAt = -Infinity;
   #isStopped = false;
 
-  constructor(dependencies: Layer2Dependencies, options: { readonly family: IpFamily }) {
+  constructor(dependencies: Layer2Dependencies, options: AnnouncerOptions) {
     this.family = options.family;
     this.#dependencies = dependencies;
-    this.#ip = new IpRunner(dependencies.commands, { ...options, timeoutMs: TIMEOUT_MS });
-    this.#announcer = new Announcer(dependencies, options.family);
+    this.#ip = new IpRunner(dependencies.commands, {
+      family: options.family,
+      timeoutMs: TIMEOUT_MS,
+    });
+    this.#announcer = new Announcer(dependencies, options);
   }
 
   /** Addresses of an earlier run stay for their lifetime, in which the first sync takes them over. */

@@ -29,7 +29,7 @@ export interface DriftSubject {
 /** The differences that a full comparison found and repaired. */
 export interface DriftFound {
   readonly counts: Readonly<Partial<Record<DriftFigures["kind"], number>>>;
-  /** For the log, if something was found. */
+  /** The log message for differences. */
   readonly fields: LogFields;
 }
 
@@ -78,7 +78,7 @@ export class DriftWatch {
     this.#running = this.#run(this.#abort.signal);
   }
 
-  /** Everything is compared now: a look that is slow comes once in minutes. */
+  /** Compares everything now. A slow comparison runs only once in minutes. */
   recheck(): void {
     this.#isUnfinished = true;
     this.#isAsked = true;
@@ -148,7 +148,7 @@ export class DriftWatch {
   #compare(): Promise<DriftFound | undefined> {
     const { clock, schedule, subject, turns } = this.#dependencies;
     return turns.run(async () => {
-      // The sync comes again, and compares everything.
+      // The sync is tried again and compares everything.
       if (subject.isPending) return undefined;
       const startedAt = clock.now();
       const found = await subject.verify();

@@ -13,7 +13,7 @@ export async function inSteps<T>(
     const step = work.next();
     if (step.done) return step.value;
     const turn = slice.pause();
-    // Nothing to wait for, as nearly always, costs nothing.
+    // Usually there is nothing to wait for, and awaiting would still cost a turn.
     if (turn) await turn;
   }
 }

@@ -7,7 +7,7 @@ import type { RuleMatch } from "./iptables/iptables_objects.ts";
 /** A packet that the node itself sends. */
 export const FROM_NODE: RuleMatch = { extensions: [["addrtype", "--src-type", "LOCAL"]] };
 
-/** A packet that comes from a pod; `undefined` = that cannot be known. */
+/** Matches packets from pods; `undefined` = pods cannot be recognized. */
 export function fromPod(detector: LocalTrafficDetector): RuleMatch | undefined {
   switch (detector.kind) {
     case "byCidr":
@@ -47,7 +47,7 @@ export function internalMasqueradeMatch(
   }
 }
 
-/** A packet that comes from elsewhere; `undefined` = that cannot be known. */
+/** Matches packets from other senders; `undefined` = pods cannot be recognized. */
 export function notFromPod(detector: LocalTrafficDetector): RuleMatch | undefined {
   const { source, inInterface } = fromPod(detector) ?? {};
   if (source) return { source: { ...source, not: true } };

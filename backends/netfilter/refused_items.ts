@@ -12,7 +12,7 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 /** The reason why an item was refused, and the time of the next attempt. */
 interface Refusal {
   readonly reason: string;
-  /** By the clock that was given, milliseconds. */
+  /** Milliseconds of the given clock. */
   readonly retryAt: number;
 }
 
@@ -21,7 +21,7 @@ interface KnownRefusal<Item> extends Refusal {
   readonly failures: number;
 }
 
-/** A try costs a write that fails, a read of everything and a write without it. */
+/** Each attempt costs a failed write, a full read and a write without the item. */
 const FIRST_RETRY_MS = 1_000;
 const LONGEST_RETRY_MS = 300_000;
 

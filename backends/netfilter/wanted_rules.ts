@@ -92,7 +92,7 @@ export class WantedRules<Layout extends RuleLayout<Options>, Options, Figures> {
     return this.#dependencies.writer.failures;
   }
 
-  /** Of these, the writes of syncs that wrote only changes. */
+  /** The failed writes of syncs that wrote only changes. */
   get failedPartialWrites(): number {
     return this.#failedPartialWrites;
   }
@@ -116,7 +116,7 @@ export class WantedRules<Layout extends RuleLayout<Options>, Options, Figures> {
     const failedBefore = this.failedWrites;
     try {
       await this.take(plan, wanted);
-      // With other options for all rules, nothing that was written counts as known.
+      // Other options change all rules, so the applied state is treated as unknown.
       full ||= !this.isKnown;
       await this.write(figures);
       await afterwards?.();

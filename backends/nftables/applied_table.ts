@@ -41,7 +41,7 @@ export class AppliedTable {
   readonly #users = new Map<string, number>();
   /** The printed forms of correct chains. */
   readonly #prints = new Map<string, string>();
-  /** The same of sets and maps. */
+  /** The printed forms of correct sets and maps. */
   #declarations: ReadonlyMap<string, string> = new Map();
   readonly #chains = new Set<string>();
   readonly #unnumberedChains = new Set<string>();
@@ -49,7 +49,7 @@ export class AppliedTable {
   #reading: TableReading | undefined;
   #state: "unknown" | "read" | "written" = "unknown";
   #changedObjects = 0;
-  #isSpoilt = false;
+  #isDamaged = false;
 
   /** Whether the content of the kernel is known: it was read, and no write failed since. */
   get isKnown(): boolean {
@@ -77,7 +77,7 @@ export class AppliedTable {
   /** Whether the table must be replaced: it has another layout, or cannot be repaired. */
   get isToBeReplaced(): boolean {
     return this.#reading !== undefined &&
-      (this.#isSpoilt || !this.#reading.rules.has(LAYOUT_MARK));
+      (this.#isDamaged || !this.#reading.rules.has(LAYOUT_MARK));
   }
 
   /** The elements that belong to no Service. */
@@ -157,16 +157,16 @@ export class AppliedTable {
     }
   }
 
-  /** As {@linkcode adopt}, for a table that cannot be repaired: nothing of it is kept. */
-  adoptSpoilt(reading: TableReading | undefined): void {
+  /** Like {@linkcode adopt}, for a table that cannot be repaired and is replaced. */
+  adoptDamaged(reading: TableReading | undefined): void {
     this.adopt(reading);
-    this.#isSpoilt = true;
+    this.#isDamaged = true;
     this.#chains.clear();
     this.#prints.clear();
     this.#declarations = new Map();
   }
 
-  /** Nothing is known of the table, but how endpoints were numbered. */
+  /** Forgets the table, except for the numbers of endpoints. */
   forget(): void {
     if (this.isWritten) this.#lastEntries = this.#entries;
     this.#entries = new Map();
@@ -177,7 +177,7 @@ export class AppliedTable {
     this.#reading = undefined;
     this.#state = "unknown";
     this.#changedObjects = 0;
-    this.#isSpoilt = false;
+    this.#isDamaged = false;
   }
 
   /** Chains are to have other rules from now on. */
@@ -226,9 +226,9 @@ export class AppliedTable {
     for (const [name, text] of declarations) {
       if ((this.#declarations.get(name) ?? text) === text) continue;
       this.#changedObjects++;
-      this.#isSpoilt = true;
+      this.#isDamaged = true;
     }
-    this.#declarations = this.#isSpoilt ? new Map() : declarations;
+    this.#declarations = this.#isDamaged ? new Map() : declarations;
   }
 
   #count(entry: Entry | undefined, step: 1 | -1): void {

@@ -42,7 +42,7 @@ export interface ChainContext {
 
 /** The first number of the list for policy Local, which distinguishes it from the main list. */
 export const LOCAL_OFFSET = 32_768;
-/** The first number of all. */
+/** The lowest number of any list. */
 export const FIRST_NUMBER = SLOT_BIT;
 /** Stands for a chain that drops packets. */
 export const DROP = "drop";
@@ -56,7 +56,7 @@ const TREATMENT_NAMES: Readonly<Record<Treatment, string>> = {
   "off-cluster": "off-cluster",
 };
 
-/** The name of a chain; it holds the whole spec. */
+/** Returns the name of a chain. It contains the whole spec. */
 export function chainName(spec: ChainSpec): string {
   const { front, treatment, main, local, affinitySeconds: seconds } = spec;
   return [

@@ -34,7 +34,7 @@ interface TableComparisonInput {
   readonly wanted: WantedState;
   /** The meaning of the rules of the desired chains. */
   readonly code: RuleCode;
-  /** `undefined` = there is no table. */
+  /** The table that was read; `undefined` = it does not exist. */
   readonly found: CodedTable | undefined;
   /** Only these ServicePorts, and the shared rules. @default {all} */
   readonly keys?: ReadonlySet<ServicePortKey> | undefined;

@@ -12,7 +12,7 @@ import type { WantedElement, WantedState } from "./wanted_state.ts";
 
 interface ElementComparisonInput {
   readonly containers: ReadonlyMap<ContainerName, NftContainer>;
-  readonly wanted: Pick<WantedState, "elements" | "fronts">;
+  readonly wanted: Pick<WantedState, "elements" | "frontends">;
   readonly found: TableElements;
   /** Keys of numbered chains that are no longer in use. */
   readonly unknown: ReadonlySet<string>;
@@ -70,7 +70,7 @@ export function* compareElements(
     for (const [key, found] of there) {
       if (++seen % SLICE_SIZE === 0) yield;
       if (wanted.has(key) || (container === "numbered-chains" && input.unknown.has(key))) continue;
-      const owner = input.wanted.fronts.get(frontOf(container, key));
+      const owner = input.wanted.frontends.get(frontendOf(container, key));
       if (input.keys && (owner === undefined || !input.keys.has(owner))) continue;
       gone.push({ element: { container, key }, owner });
       noted.push({ key, owner, wanted: undefined, found });
@@ -102,10 +102,10 @@ function differencesOf(
   words: ContainerTexts,
 ): readonly DataPlaneDifference[] {
   if (!NUMBERED.has(words.container)) return noted.map((each) => differenceOf(each, words));
-  const fronts = Map.groupBy(noted, ({ key }) => frontOf(words.container, key));
-  return [...fronts].flatMap(([front, group]) =>
+  const frontends = Map.groupBy(noted, ({ key }) => frontendOf(words.container, key));
+  return [...frontends].flatMap(([frontend, group]) =>
     isReordered(group)
-      ? [reorderedEndpoints(front, group, words)]
+      ? [reorderedEndpoints(frontend, group, words)]
       : group.map((each) => differenceOf(each, words))
   );
 }
@@ -118,7 +118,7 @@ function isReordered(group: readonly NotedElement[]): boolean {
 }
 
 function reorderedEndpoints(
-  front: string,
+  frontend: string,
   group: readonly NotedElement[],
   { container }: ContainerTexts,
 ): DataPlaneDifference {
@@ -127,7 +127,7 @@ function reorderedEndpoints(
     group.map((each) => elementText(each.key, each[side])).join("\n");
   return {
     object: "elements",
-    name: `${container} ${front}`,
+    name: `${container} ${frontend}`,
     kind: "reordered",
     ...(owner !== undefined && { key: owner }),
     wanted: text("wanted"),
@@ -158,7 +158,7 @@ function elementOf(container: ContainerName, key: string, value: string): Elemen
 }
 
 /** The address and port, or node port, that an element is for. */
-function frontOf(container: ContainerName, key: string): string {
+function frontendOf(container: ContainerName, key: string): string {
   if (NUMBERED.has(container) || container === "source-ranges") {
     return key.slice(0, key.lastIndexOf(" . "));
   }

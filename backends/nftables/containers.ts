@@ -40,7 +40,7 @@ export type ContainerName = typeof CONTAINER_NAMES[number];
 /** One member of a set or map of the table. */
 export type Element = NftElement<ContainerName>;
 
-/** One that is added or deleted, and the ServicePort that has it. */
+/** An added or deleted element, and its ServicePort. */
 export type OwnedElement = ElementChange<ServicePortKey, ContainerName>;
 
 /** The maximum number of remembered clients. An element takes about 100 bytes once it exists. */

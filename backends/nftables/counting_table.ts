@@ -39,7 +39,7 @@ export interface CountedElement extends NftCounter {
   readonly direction: typeof DIRECTIONS[number];
 }
 
-/** One that is added or deleted; a front may be of several Services, and so is of none. */
+/** An added or deleted element. It has no owner, because several Services may share a frontend. */
 type CountingElement = ElementChange<string, CountingSet>;
 
 /** The objects to write. */

@@ -28,7 +28,7 @@ Deno.test("isCounted() accepts destinations of packets", () => {
   assertEquals(IDS.length > FRONTS.length, true, "the cluster IP is in other sets, too");
 });
 
-Deno.test("countingSteps() gives each front a counter for each direction", () => {
+Deno.test("countingSteps() gives each frontend a counter for each direction", () => {
   const table = "ip kube-relay-counters";
   assertEquals(
     text({ added: FRONTS }),

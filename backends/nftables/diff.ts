@@ -141,7 +141,7 @@ class Comparison {
     if (spec) this.#wantChain(spec, wanted.plan.key);
   }
 
-  /** A chain is written before anything leads there, with the number that leads there. */
+  /** Writes a chain with its number, before any element that leads to it. */
   #wantChain(spec: ChainSpec, owner: ServicePortKey): void {
     const name = chainName(spec);
     if (this.wantedChains.has(name)) return;
@@ -156,7 +156,7 @@ class Comparison {
     this.#compare(this.#applied.shared, this.shared, undefined);
   }
 
-  /** Removes the remaining elements, which are not wanted. */
+  /** Removes the remaining elements, which are not desired. */
   removeRest(): void {
     for (const container of CONTAINER_NAMES) {
       if (container === DYNAMIC_CONTAINER) continue;
@@ -171,7 +171,7 @@ class Comparison {
     wanted: readonly Element[],
     owner: ServicePortKey | undefined,
   ): void {
-    // A first load is of nothing else, and of hundreds of thousands.
+    // A first load consists of hundreds of thousands of new elements.
     if (present.length === 0 && this.#rest === undefined) {
       for (const element of wanted) this.#note(this.added, element, owner);
       return;

@@ -26,7 +26,7 @@ export interface Entry {
   readonly plan: ServicePlan;
   /** Endpoints in the order of their numbers. */
   readonly main: readonly Endpoint[];
-  /** Those for clients from outside, where these have a list of their own. */
+  /** Endpoints for clients from outside, if these have a separate list. */
   readonly local: readonly Endpoint[];
   /** The slots of the endpoints, if the ServicePort has session affinity. */
   readonly slots?: Slots;
@@ -54,7 +54,7 @@ const LISTS = [
   { list: "local", first: FIRST_NUMBER + LOCAL_OFFSET, listBit: LOCAL_BIT },
 ] as const;
 
-/** The entry of a ServicePort, with as many endpoints as can be where they were. */
+/** The entry of a ServicePort. Endpoints keep their numbers if possible. */
 export function arrangeEntry(
   id: EntryId,
   plan: ServicePlan,
@@ -97,7 +97,7 @@ export function elementsOf(entry: Entry): readonly Element[] {
   ];
 }
 
-/** The chain that chooses an endpoint for an entry; `undefined` = there is nothing to choose. */
+/** Returns the chain that chooses an endpoint for an entry; `undefined` = it needs none. */
 export function chainOf({ id, plan, main, local }: Entry): ChainSpec | undefined {
   const frontend = frontendAt(id, plan);
   if (frontend === undefined) return undefined;
@@ -173,7 +173,7 @@ function endpointElements(entry: Entry, prefix: "" | "node-port-"): readonly Ele
   });
 }
 
-/** The slots that the endpoints of a ServicePort have at its frontends in a table that was found. */
+/** Reads the slots of a ServicePort's endpoints, at its frontends, from an existing table. */
 export function foundSlots(
   frontends: readonly EntryId[],
   { internal, external, externalFromCluster }: ServicePlan,
@@ -217,7 +217,7 @@ function sourceTexts({ cover, own }: AdmittedSources): readonly string[] {
   return [...cover.outermost, ...new Set(more.map(hostCidr))].map(rangeText);
 }
 
-/** A range as nft prints it: one of one address is that address. */
+/** Formats a range as nft does: a range of one address is printed as the address. */
 export function rangeText(range: Cidr): string {
   const bits = range.includes(":") ? 128 : 32;
   return prefixLengthOf(range) === bits ? range.slice(0, range.indexOf("/")) : range;

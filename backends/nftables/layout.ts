@@ -39,7 +39,7 @@ export class NftablesLayout {
   readonly #claims = new ServicePortIndex<EntryId>();
   readonly #quarantined = new Map<ServicePortKey, Quarantined>();
   readonly #dirty = new Set<EntryId>();
-  /** Those of {@linkcode #plans} that have session affinity. */
+  /** The {@linkcode #plans} with session affinity. */
   readonly #sticky = new Set<ServicePortKey>();
   readonly #slots = new SlotAllocator();
   #shared: SharedPlan;
@@ -64,7 +64,7 @@ export class NftablesLayout {
     return this.#plans.size;
   }
 
-  /** Every entry that is wanted, in no order. */
+  /** Every desired entry, in no order. */
   ids(): Iterable<EntryId> {
     return this.#claims.items;
   }
@@ -104,7 +104,7 @@ export class NftablesLayout {
     for (const id of before) this.#remove(plan.key, id);
   }
 
-  /** Takes the entries of a ServicePort away. */
+  /** Removes the entries of a ServicePort. */
   delete(key: ServicePortKey): void {
     this.#takeAway(key);
     this.#slots.release(key);
@@ -119,7 +119,7 @@ export class NftablesLayout {
     for (const id of claimsOf(plan)) this.#remove(key, id);
   }
 
-  /** Takes the entries of a ServicePort away, since the kernel refused them, until it is set again. */
+  /** Removes the entries of a ServicePort that the kernel refused, until it is set again. */
   quarantine(item: Quarantined): void {
     this.delete(item.key);
     this.#quarantined.set(item.key, item);
@@ -191,7 +191,7 @@ export class NftablesLayout {
     return baseChains(this.#context());
   }
 
-  /** The rules of a chain that chooses. Always the same ones. */
+  /** Returns the rules of a chain that chooses an endpoint. They never change. */
   chainRules(spec: ChainSpec): readonly string[] {
     return chainRules(spec, this.#context());
   }

@@ -61,8 +61,8 @@ export function* withCounters(
   keys?: ReadonlySet<ServicePortKey>,
 ): Generator<string> {
   yield* text;
-  const fronts = [...servicesOf(plan, keys).values()].flatMap(claimsOf);
-  const added = [...new Set(fronts.filter(isCounted))].sort();
+  const frontends = [...servicesOf(plan, keys).values()].flatMap(claimsOf);
+  const added = [...new Set(frontends.filter(isCounted))].sort();
   yield* atOnce(countingSteps(plan.family, { declares: true, added })).text();
 }
 

@@ -47,7 +47,7 @@ export function servesLocalhost(
   return family === "IPv4" && namesLoopback(nodePorts);
 }
 
-/** Everything that rules depend on besides the Services of the plan. */
+/** The inputs of rules besides the Services of the plan. */
 export function renderOptionsOf(
   fixed: FixedSettings,
   { nodePortRanges }: Pick<SharedPlan, "nodePortRanges">,

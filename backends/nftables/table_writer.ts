@@ -40,7 +40,7 @@ interface Refusal {
 const MAX_REFUSALS = 8;
 /** Readings until two have the same changes. */
 const MAX_READINGS = 5;
-/** Readings that fail one after the other before the table is replaced unseen. */
+/** Number of failed readings in a row after which the table is replaced without a reading. */
 const FAILED_READS = 3;
 /** Beyond this number, unused chains are removed at once. */
 const MAX_IDLE_CHAINS = 256;
@@ -69,7 +69,7 @@ export class TableWriter {
     return this.#failures;
   }
 
-  /** Of these, the writes that only removed chains. */
+  /** The failed writes that only removed chains. */
   get failedCleanups(): number {
     return this.#failedCleanups;
   }
@@ -203,7 +203,7 @@ export class TableWriter {
     } catch (error) {
       const isUnclear = error instanceof NftError && error.kind === "unclear";
       if (!isUnclear || ++this.#failedReads < FAILED_READS) throw error;
-      this.#applied.adoptSpoilt(EMPTY_TABLE);
+      this.#applied.adoptDamaged(EMPTY_TABLE);
     }
     figures.changedObjects += this.#applied.changedObjects;
   }
@@ -241,7 +241,7 @@ export class TableWriter {
   #giveWay(layout: NftablesLayout, refusal: Refusal): boolean {
     const { isToBeReplaced, reading } = this.#applied;
     if (reading !== undefined && !isToBeReplaced) {
-      this.#applied.adoptSpoilt(reading);
+      this.#applied.adoptDamaged(reading);
       return true;
     }
     if (!this.#leaveOut(layout, refusal)) return false;

@@ -181,14 +181,14 @@ export class TrafficCounters {
   }
 
   async #write(): Promise<void> {
-    const fronts = this.#frontends;
+    const frontends = this.#frontends;
     const known = this.#applied;
     const { applied, empties } = known ? { applied: known, empties: false } : await this.#adopt();
-    const ids = known === undefined ? new Set([...applied, ...fronts.ids()]) : fronts.dirty;
-    const added = [...ids].filter((id) => fronts.has(id) && !applied.has(id));
-    const removed = [...ids].filter((id) => !fronts.has(id) && applied.has(id));
+    const ids = known === undefined ? new Set([...applied, ...frontends.ids()]) : frontends.dirty;
+    const added = [...ids].filter((id) => frontends.has(id) && !applied.has(id));
+    const removed = [...ids].filter((id) => !frontends.has(id) && applied.has(id));
     const declares = known === undefined;
-    if (!declares && added.length + removed.length === 0) return fronts.settle();
+    if (!declares && added.length + removed.length === 0) return frontends.settle();
     // Unknown until it has succeeded.
     this.#applied = undefined;
     const changes = { declares, empties, added, removed };
@@ -200,7 +200,7 @@ export class TrafficCounters {
     this.#applied = applied;
     this.#hasFailed = false;
     if (declares) this.#frame = undefined;
-    fronts.settle();
+    frontends.settle();
   }
 
   /** Takes over the table of an earlier process, if it is complete. */

@@ -92,13 +92,13 @@ Deno.test("TrafficCounters counts nothing twice if the kernel repeats elements",
   assertEquals(stage.of(WEB), [5, 500, 3]);
 });
 
-Deno.test("TrafficCounters writes with the first sync and if fronts come or go, and reads only when asked", async () => {
+Deno.test("TrafficCounters writes with the first sync and if frontends come or go, and reads only when asked", async () => {
   const stage = new Stage();
   await stage.sync(WEB);
   const before = stage.machine.commands.calls.length;
   const changed = testServicePlan({ ...{ name: "web", nodePort: 30080 }, to: ["10.0.0.9:80"] });
   await stage.sync({ ...WEB, internal: changed.internal });
-  assertEquals(stage.machine.commands.calls.length, before, "other endpoints, same fronts");
+  assertEquals(stage.machine.commands.calls.length, before, "other endpoints, same frontends");
   await stage.sync(DNS);
   assertEquals(stage.machine.commands.calls.slice(before).map(({ line }) => line), ["nft -f -"]);
   assertEquals(stage.elements, [

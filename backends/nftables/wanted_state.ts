@@ -9,7 +9,7 @@ import { chainOf, elementsOf, type EndpointOrder, type Entry } from "./entry.ts"
 import type { NftablesLayout } from "./layout.ts";
 import { slotText } from "./slots.ts";
 
-/** An element that has to be there. */
+/** A desired element. */
 export interface WantedElement {
   /** Absent in sets. */
   readonly value: string;
@@ -17,12 +17,12 @@ export interface WantedElement {
   readonly owner: ServicePortKey | undefined;
 }
 
-/** All that has to be there. */
+/** The desired content of the table. */
 export interface WantedState {
   readonly elements: ReadonlyMap<ContainerName, ReadonlyMap<string, WantedElement>>;
   readonly chains: ReadonlyMap<string, NftChain>;
   /** The owner of a frontend, e.g. of `10.96.0.1 . tcp . 80` or `tcp . 30080`. */
-  readonly fronts: ReadonlyMap<string, ServicePortKey>;
+  readonly frontends: ReadonlyMap<string, ServicePortKey>;
 }
 
 /** The known order of endpoints. */
@@ -36,7 +36,7 @@ export interface WantedStateContext {
 /** The placeholder for a number without an endpoint. */
 const NO_ENDPOINT: Pick<Endpoint, "key"> = { key: "" as EndpointKey };
 
-/** Collects everything, in short steps. */
+/** Collects the desired content, in short steps. */
 export function* wantedState(
   layout: NftablesLayout,
   context: WantedStateContext,
@@ -56,7 +56,7 @@ export function* wantedState(
 class PendingState implements WantedState {
   readonly elements = new Map<ContainerName, Map<string, WantedElement>>();
   readonly chains = new Map<string, NftChain>();
-  readonly fronts = new Map<string, ServicePortKey>();
+  readonly frontends = new Map<string, ServicePortKey>();
   readonly #layout: NftablesLayout;
 
   constructor(layout: NftablesLayout) {
@@ -71,7 +71,7 @@ class PendingState implements WantedState {
 
   addEntry(entry: Entry): void {
     const { id, plan: { key } } = entry;
-    this.fronts.set(keyOfEntry(id), key);
+    this.frontends.set(keyOfEntry(id), key);
     for (const element of elementsOf(entry)) this.add(element, key);
     const spec = chainOf(entry);
     if (spec === undefined) return;
@@ -116,7 +116,7 @@ function foundOrder(entry: Entry, found: TableElements): EndpointOrder {
   return { main: inOrder(0, main.length), local: inOrder(LOCAL_OFFSET, local.length) };
 }
 
-/** The place, among both lists, of the endpoint that the number at the end of a key is for. */
+/** Returns the index of an endpoint in both lists together, by the number at the end of a key. */
 function byNumber(key: string, mainCount: number): number {
   const number = Number(key.slice(key.lastIndexOf(" ") + 1)) - FIRST_NUMBER;
   return number < LOCAL_OFFSET ? number : number - LOCAL_OFFSET + mainCount;

@@ -6,7 +6,7 @@ export class WriteFigures {
   reads = 0;
   /** Runs of `nft -f`, refused ones too. */
   transactions = 0;
-  /** Of accepted input. */
+  /** Lines of accepted input. */
   lines = 0;
   bytes = 0;
   /** Elements added or deleted. */

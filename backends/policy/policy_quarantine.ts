@@ -9,7 +9,7 @@ import type { Clock } from "../../lib/os/clock.ts";
 import type { PolicyKey, PolicyRule, RuleList } from "../../lib/policy/policy_plan.ts";
 import { refusedItem, RefusedItems } from "../netfilter/refused_items.ts";
 
-/** A rule or a set, in the words of the tool. */
+/** A rule or a set, as the tool names it. */
 interface Part {
   readonly key: string;
 }
@@ -20,7 +20,7 @@ export type RefusedParts = Pick<ReadonlySet<string>, "has">;
 /** A policy that is left out of a list, by the part that was refused. */
 export type LeftOut = ReadonlyMap<PolicyKey, string>;
 
-/** A list without what was refused. */
+/** A list without refused parts. */
 export interface AcceptableRules {
   readonly rules: readonly PolicyRule[];
   readonly leftOut: LeftOut;
@@ -61,8 +61,8 @@ export class PolicyQuarantine {
   }
 
   /**
-   * A sync succeeded. What it tried again was accepted, or is gone. Takes the time at which the sync began:
-   * what has become due meanwhile was left out.
+   * Records a successful sync: the parts that it tried again were accepted or no longer exist. `now` is
+   * the start of the sync, because it left out parts that became due later.
    */
   settle(now: number): void {
     const waiting = this.waitingAt(now);

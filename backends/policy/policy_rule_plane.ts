@@ -33,12 +33,12 @@ export interface PolicyRuleWriter {
   readonly quarantined: PolicySyncReport["quarantined"];
   /** Another program may have changed the rules. */
   forget(): void;
-  /** Writes what differs. Without changes, everything is compared. Returns whether it was. */
+  /** Writes the differences. Without changes, compares everything. Returns whether it did. */
   write(
     plan: PolicyPlan,
     options: { readonly changes: PolicyPlanChanges | undefined; readonly counts: WriteCounts },
   ): Promise<boolean>;
-  /** Reads how what the kernel holds differs from a plan without what was refused. */
+  /** Compares the kernel with a plan, except for refused parts. */
   compare(plan: PolicyPlan): Promise<readonly PolicyDifference[]>;
 }
 
@@ -93,7 +93,7 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
     return this.#pendingSyncs > 0 || this.#hasFailed;
   }
 
-  /** Rules of an earlier run stay in force until the first sync, which reads them. */
+  /** Rules of an earlier run stay in effect until the first sync, which reads them. */
   async start(): Promise<void> {
     await this.prepare();
     this.#isStarted = true;
@@ -113,7 +113,7 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
     this.#drift.recheck();
   }
 
-  /** Ends the watch too, which would write again what it misses. */
+  /** Also stops the watch, which would otherwise restore the removed rules. */
   async cleanup(): Promise<CleanupReport> {
     await this.#drift.stop();
     return await this.turns.run(() => this.#remove({ dryRun: false }));
@@ -160,7 +160,7 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
     return counts;
   }
 
-  /** For the watch. What a sync that waits brings is no drift: it compares everything. */
+  /** For the watch. Changes of a pending sync are not drift; a full comparison handles both. */
   async verify(): Promise<DriftFound> {
     const [plan, writer] = [this.#plan, this.writer];
     if (plan === undefined || writer === undefined) return { counts: {}, fields: {} };
@@ -171,7 +171,7 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
     }
     if (found.length > 0 || !writer.isKnown) {
       await writer.write(plan, { changes: undefined, counts: {} });
-      // The plan may have changed meanwhile, and the sync that waits knows only what changed.
+      // The plan may have changed meanwhile, and the pending sync knows only the changed keys.
       if (this.#pendingSyncs > 0) writer.forget();
     }
     const counts = { chain: 0, rule: 0, set: 0 };

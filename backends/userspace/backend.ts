@@ -2,8 +2,8 @@
  * The userspace mode: sockets on the addresses of Services, and a forwarder behind each.
  *
  * It needs neither root nor netfilter. What it costs: two sockets and two copies for each
- * connection, and the client's address is lost to the endpoint (Deno can't choose the source
- * address of a connection, and IP_TRANSPARENT is out of reach).
+ * connection, and the endpoint sees the client's address only in a PROXY protocol header (Deno can't
+ * choose the source address of a connection, and IP_TRANSPARENT is out of reach).
  *
  * @module
  */

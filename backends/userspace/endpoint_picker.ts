@@ -1,20 +1,23 @@
+import type { EdgeSettings } from "../../lib/proxy/edge_settings.ts";
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { AffinityEntry } from "../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import { AffinityTable } from "./affinity_table.ts";
+import type { Balancer, BalanceRequest } from "./balancing/balancer.ts";
+import { EndpointLoad } from "./balancing/endpoint_load.ts";
+import { EndpointShares } from "./balancing/endpoint_shares.ts";
+import { OrderedBalancer } from "./balancing/ordered_balancer.ts";
+import { RandomChoice } from "./balancing/random_choice.ts";
+import { Rotation } from "./balancing/rotation.ts";
+import { SourceHash } from "./balancing/source_hash.ts";
 
 /** The verdicts of a ServicePlan: each has a rotation of its own. */
 export type VerdictName = "internal" | "external" | "externalFromCluster";
 
 /** One request for an endpoint. */
-export interface PickRequest {
+export interface PickRequest extends BalanceRequest {
   readonly verdict: VerdictName;
-  /** Address of the client, without its port. */
-  readonly client: string;
-  /** Milliseconds that only ever grow. */
-  readonly now: number;
-  /** Endpoints that could not be reached in this attempt. */
-  readonly exclude?: ReadonlySet<EndpointKey>;
 }
 
 /** Settings of an {@linkcode EndpointPicker}. */
@@ -26,21 +29,36 @@ export interface EndpointPickerOptions {
    * cluster from starting with the same endpoint. @default {0}
    */
   readonly start?: number;
+  /** From 0 (included) to 1, for balance `random-two-choices`. @default {() => 0} */
+  readonly random?: () => number;
 }
+
+/** The verdicts, whose endpoints together are those of a plan. */
+const VERDICT_NAMES: readonly VerdictName[] = ["internal", "external", "externalFromCluster"];
 
 /** Picks the endpoints of one ServicePort. */
 export class EndpointPicker {
   readonly #maxClients: number;
   readonly #start: number;
+  readonly #random: () => number;
   #plan: ServicePlan;
   // Most ServicePorts of a node see no traffic: nothing is built before the first pick.
-  #rotations: Map<VerdictName, Rotation> | undefined;
+  #balancers: Map<VerdictName, Balancer> | undefined;
   #affinity: AffinityTable | undefined;
+  #shares: EndpointShares | undefined;
+  #load: EndpointLoad | undefined;
 
   constructor(plan: ServicePlan, options: EndpointPickerOptions = {}) {
     this.#plan = plan;
     this.#maxClients = options.maxClients ?? 65_536;
     this.#start = options.start ?? 0;
+    this.#random = options.random ?? (() => 0);
+    if (plan.edge) this.#applySettings();
+  }
+
+  /** Where connections to endpoints are to be counted; absent if no choice depends on them. */
+  get load(): EndpointLoad | undefined {
+    return this.#load;
   }
 
   /** Clients that are remembered now. */
@@ -52,12 +70,28 @@ export class EndpointPicker {
    * Adopts a new plan. Rotations continue. Clients keep their endpoints; one whose endpoint was
    * removed gets another at its next connection.
    */
-  update(plan: ServicePlan): void {
+  update(plan: ServicePlan, now: number): void {
+    const { edge } = this.#plan;
     this.#plan = plan;
     if (plan.affinityTimeoutSeconds === undefined) this.#affinity = undefined;
-    for (const [verdict, rotation] of this.#rotations ?? []) {
-      rotation.replace(endpointsOf(plan, verdict));
+    if (plan.edge !== edge && !hasSameBalance(plan.edge, edge)) return this.#applySettings();
+    this.#shares?.update(keysOf(plan), now);
+    for (const [verdict, balancer] of this.#balancers ?? []) {
+      balancer.replace(endpointsOf(plan, verdict));
     }
+  }
+
+  #applySettings(): void {
+    const { edge = {} } = this.#plan;
+    const { balance, slowStartMs, weights } = edge;
+    this.#balancers = undefined;
+    this.#load?.unwatch();
+    this.#shares = slowStartMs === undefined && weights === undefined
+      ? undefined
+      : new EndpointShares(edge, keysOf(this.#plan));
+    this.#load = balance === "least-connections" || balance === "random-two-choices"
+      ? (this.#load ?? new EndpointLoad())
+      : undefined;
   }
 
   /** The endpoint of a client that returns in time; `undefined` = not remembered. */
@@ -70,73 +104,53 @@ export class EndpointPicker {
   }
 
   /** The endpoint for a client; `undefined` when there is none, or none that is not excluded. */
-  pick({ verdict, client, now, exclude }: PickRequest): Endpoint | undefined {
-    const rotation = this.#rotation(verdict);
+  pick(request: PickRequest): Endpoint | undefined {
+    const balancer = this.#balancer(request.verdict);
     const { affinityTimeoutSeconds } = this.#plan;
-    if (affinityTimeoutSeconds === undefined) return rotation.next(exclude);
+    if (affinityTimeoutSeconds === undefined) return balancer.next(request);
+    const { client, now, exclude } = request;
     const affinity = this.#affinity ??= new AffinityTable(this.#maxClients);
     const since = now - affinityTimeoutSeconds * 1000;
     const bound = affinity.find(client, since);
-    const endpoint = (bound && !exclude?.has(bound) ? rotation.find(bound) : undefined) ??
-      rotation.next(exclude);
+    const endpoint = (bound && !exclude?.has(bound) ? balancer.find(bound) : undefined) ??
+      balancer.next(request);
     if (endpoint) affinity.bind(client, endpoint.key, { now, since });
     return endpoint;
   }
 
   allows(verdict: VerdictName, endpoint: EndpointKey): boolean {
-    return this.#rotation(verdict).find(endpoint) !== undefined;
+    return this.#balancer(verdict).find(endpoint) !== undefined;
   }
 
-  #rotation(verdict: VerdictName): Rotation {
-    const rotations = this.#rotations ??= new Map();
-    let rotation = rotations.get(verdict);
-    if (!rotation) {
-      rotation = new Rotation(endpointsOf(this.#plan, verdict), this.#start);
-      rotations.set(verdict, rotation);
+  #balancer(verdict: VerdictName): Balancer {
+    const balancers = this.#balancers ??= new Map();
+    let balancer = balancers.get(verdict);
+    if (!balancer) {
+      balancer = this.#createBalancer(endpointsOf(this.#plan, verdict));
+      balancers.set(verdict, balancer);
     }
-    return rotation;
+    return balancer;
+  }
+
+  #createBalancer(endpoints: readonly Endpoint[]): Balancer {
+    const [shares, load, start] = [this.#shares, this.#load, this.#start];
+    const { balance } = this.#plan.edge ?? {};
+    if (balance === "source-hash") return new SourceHash(endpoints, shares);
+    if (balance === "random-two-choices" && load) {
+      return new RandomChoice(endpoints, { shares, load, random: this.#random });
+    }
+    if (shares || load) return new OrderedBalancer(endpoints, { shares, load, start });
+    return new Rotation(endpoints, start);
   }
 }
 
-/** The endpoints of one verdict, and the next one in turn. */
-class Rotation {
-  readonly #start: number;
-  #endpoints: readonly Endpoint[];
-  #byKey: Map<EndpointKey, Endpoint> | undefined;
-  #next: number;
+function hasSameBalance(left: EdgeSettings = {}, right: EdgeSettings = {}): boolean {
+  return left.balance === right.balance && left.slowStartMs === right.slowStartMs &&
+    deepEqual(left.weights, right.weights);
+}
 
-  constructor(endpoints: readonly Endpoint[], start: number) {
-    this.#start = start;
-    this.#endpoints = endpoints;
-    this.#next = Math.floor(start * endpoints.length);
-  }
-
-  replace(endpoints: readonly Endpoint[]): void {
-    if (endpoints === this.#endpoints) return;
-    // Lists are sorted by key, so the rotation continues at the same endpoint or the one after it.
-    const turn = this.#endpoints[this.#next]?.key;
-    const at = turn === undefined
-      ? Math.floor(this.#start * endpoints.length)
-      : endpoints.findIndex(({ key }) => key >= turn);
-    this.#endpoints = endpoints;
-    this.#byKey = undefined;
-    this.#next = Math.max(0, at);
-  }
-
-  next(exclude: ReadonlySet<EndpointKey> | undefined): Endpoint | undefined {
-    const { length } = this.#endpoints;
-    for (let tried = 0; tried < length; tried++) {
-      const endpoint = this.#endpoints[this.#next];
-      this.#next = this.#next + 1 < length ? this.#next + 1 : 0;
-      if (endpoint && !exclude?.has(endpoint.key)) return endpoint;
-    }
-    return undefined;
-  }
-
-  find(key: EndpointKey): Endpoint | undefined {
-    this.#byKey ??= new Map(this.#endpoints.map((endpoint) => [endpoint.key, endpoint]));
-    return this.#byKey.get(key);
-  }
+function keysOf(plan: ServicePlan): ReadonlySet<EndpointKey> {
+  return new Set(VERDICT_NAMES.flatMap((name) => endpointsOf(plan, name).map(({ key }) => key)));
 }
 
 function endpointsOf(plan: ServicePlan, name: VerdictName): readonly Endpoint[] {

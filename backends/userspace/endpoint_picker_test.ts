@@ -36,7 +36,7 @@ Deno.test("EndpointPicker.pick() begins at the given index", async (t) => {
       assertEquals(pick(new EndpointPicker(plan(A, B, C), { start })), first);
       const later = new EndpointPicker(plan(), { start });
       assertEquals(pick(later), undefined);
-      later.update(plan(A, B, C));
+      later.update(plan(A, B, C), 0);
       assertEquals(pick(later), first);
     });
   }
@@ -70,7 +70,7 @@ Deno.test("EndpointPicker.update() leaves the turn where it was", async (t) => {
     await t.step(name, () => {
       const picker = new EndpointPicker(plan(A, B, C));
       pick(picker);
-      picker.update(plan(...after));
+      picker.update(plan(...after), 0);
       assertEquals(pick(picker), expected);
     });
   }
@@ -105,18 +105,18 @@ Deno.test("EndpointPicker.pick() lets affinity slide and end", () => {
 Deno.test("EndpointPicker.pick() keeps affinity over endpoint changes", () => {
   const picker = new EndpointPicker(sticky(A, B));
   assertEquals([pick(picker, { client: "x" }), pick(picker, { client: "y" })], [A, B]);
-  picker.update(sticky(A, B, C));
+  picker.update(sticky(A, B, C), 0);
   assertEquals([pick(picker, { client: "x" }), pick(picker, { client: "y" })], [A, B]);
 });
 
 Deno.test("EndpointPicker.pick() binds a client to another endpoint when its endpoint is gone, and no other client", () => {
   const picker = new EndpointPicker(sticky(A, B, C));
   for (const client of ["x", "y", "z"]) pick(picker, { client });
-  picker.update(sticky(B, C));
+  picker.update(sticky(B, C), 0);
   assertEquals(pick(picker, { client: "y" }), B);
   const moved = pick(picker, { client: "x" });
   assert(moved === B || moved === C);
-  picker.update(sticky(A, B, C));
+  picker.update(sticky(A, B, C), 0);
   assertEquals(pick(picker, { client: "x" }), moved);
   assertEquals(pick(picker, { client: "z" }), C);
 });
@@ -162,7 +162,7 @@ Deno.test("EndpointPicker forgets expired clients a few at a time", () => {
 Deno.test("EndpointPicker.update() forgets all clients when affinity is switched off", () => {
   const picker = new EndpointPicker(sticky(A, B));
   pick(picker);
-  picker.update(plan(A, B));
+  picker.update(plan(A, B), 0);
   assertEquals(picker.clients, 0);
   assertEquals(picks(picker, 2), [B, A]);
 });
@@ -170,7 +170,7 @@ Deno.test("EndpointPicker.update() forgets all clients when affinity is switched
 Deno.test("EndpointPicker.allows() follows the plan", () => {
   const picker = new EndpointPicker(plan(A));
   assertEquals(picker.allows("internal", A as EndpointKey), true);
-  picker.update(plan(B));
+  picker.update(plan(B), 0);
   assertEquals(picker.allows("internal", A as EndpointKey), false);
 });
 

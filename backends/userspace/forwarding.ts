@@ -38,6 +38,8 @@ export interface ForwardingOptions {
   readonly udpTimeoutMs: number;
   /** UDP flows of one ServicePort; the longest unused go first. @default {16384} */
   readonly maxFlowsPerService?: number;
+  /** Folders whose Unix sockets endpoints may be. @default {[]} */
+  readonly unixSocketFolders?: readonly string[];
   /** TCP listeners of this process that serve more to local clients. @default {[]} */
   readonly localListeners?: readonly SocketAddress[];
   /** Judges each connection by NetworkPolicies. @default {all are allowed} */
@@ -52,6 +54,12 @@ export interface ForwardingCounters {
   tcpRefused: number;
   /** Of these, connections that NetworkPolicies denied. */
   tcpDenied: number;
+  /** Closed at once since a limit of their Service was reached. */
+  tcpLimited: number;
+  /** Closed by the idle time-out or the lifetime of their Service. */
+  tcpExpired: number;
+  /** Closed since a trusted client sent no valid PROXY protocol header in time. */
+  proxyHeaderErrors: number;
   /** Closed since they were silent and the bound was reached. */
   tcpSilentClosed: number;
   /** Attempts to connect to an endpoint that failed, and of these those that took too long. */
@@ -64,6 +72,10 @@ export interface ForwardingCounters {
   udpDropped: number;
   /** Of these, datagrams that NetworkPolicies denied. */
   udpDenied: number;
+  /** Datagrams of clients that were dropped since a limit of the Service was reached. */
+  udpLimited: number;
+  /** Flows that the lifetime of their Service ended. */
+  udpExpired: number;
   /** Datagrams to a flow that did not come from its endpoint. */
   udpForeignDropped: number;
 }
@@ -113,6 +125,9 @@ export class Forwarding {
     tcpAccepted: 0,
     tcpRefused: 0,
     tcpDenied: 0,
+    tcpLimited: 0,
+    tcpExpired: 0,
+    proxyHeaderErrors: 0,
     tcpSilentClosed: 0,
     dialFailures: 0,
     dialTimeouts: 0,
@@ -120,6 +135,8 @@ export class Forwarding {
     udpMoved: 0,
     udpDropped: 0,
     udpDenied: 0,
+    udpLimited: 0,
+    udpExpired: 0,
     udpForeignDropped: 0,
   };
   /**
@@ -143,6 +160,7 @@ export class Forwarding {
       maxConnectionsPerService: 16_384,
       silentMs: 300_000,
       maxFlowsPerService: 16_384,
+      unixSocketFolders: [],
       localListeners: [],
       ...options,
     };
@@ -153,7 +171,7 @@ export class Forwarding {
 
   /** Settings for the picker of one ServicePort. */
   pickerOptions(): EndpointPickerOptions {
-    return { start: this.#random() };
+    return { start: this.#random(), random: this.#random };
   }
 
   /** Closes up to `count` connections that are silent for long, whosever they are. */

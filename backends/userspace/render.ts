@@ -1,4 +1,5 @@
 import type { ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
+import { describeEdgeSettings } from "../../lib/proxy/edge_settings.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
@@ -30,8 +31,10 @@ function renderService(plan: ServicePlan, shared: SharedPlan): string {
   const affinity = plan.affinityTimeoutSeconds === undefined
     ? ""
     : `, affinity ${plan.affinityTimeoutSeconds}s`;
+  const settings = plan.edge ? describeEdgeSettings(plan.edge).map((each) => `, ${each}`) : [];
+  const rest = [affinity, ...settings].join("");
   return serviceAddresses(plan, shared)
-    .map((at) => `${at.socket} ${at.role} ${plan.key} -> ${renderVerdicts(plan, at)}${affinity}\n`)
+    .map((at) => `${at.socket} ${at.role} ${plan.key} -> ${renderVerdicts(plan, at)}${rest}\n`)
     .join("");
 }
 

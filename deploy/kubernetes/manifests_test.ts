@@ -9,7 +9,7 @@ import { VERSION } from "../../lib/app/cli/version.ts";
 import { loadConfiguration } from "../../lib/config/load.ts";
 import { parseFlags } from "../../lib/config/parse_flags.ts";
 import type { KindSpec } from "../../lib/api/kind.ts";
-import { POLICY_CLUSTER_ROLE, POLICY_KINDS } from "../../lib/app/run/policy_access.ts";
+import { POLICY_ACCESS, POLICY_KINDS } from "../../lib/app/policy/policy_access.ts";
 import { SERVICE_KINDS } from "../../lib/app/service/service_subscriptions.ts";
 import { MANIFESTS, parseManifest, readManifest } from "../../tests/support/docs/deploy_files.ts";
 import {
@@ -163,7 +163,7 @@ Deno.test("the ClusterRole for NetworkPolicy has the rights that are asked for, 
   assertEquals(roleRef.name, role?.metadata.name);
   const [account] = await readManifest("kubernetes/rbac.yaml");
   assertEquals(subjects.map(({ name }) => name), [account?.metadata.name]);
-  assertEquals(role?.metadata.name, POLICY_CLUSTER_ROLE, "doctor prints this name");
+  assertEquals(role?.metadata.name, POLICY_ACCESS.clusterRole, "doctor prints this name");
 });
 
 Deno.test("the ClusterRoleBinding joins the ServiceAccount with the ClusterRole", async () => {

@@ -89,9 +89,13 @@ export function objectKey(object: KubeObject): string {
   return namespace === undefined ? name : `${namespace}/${name}`;
 }
 
-/** The path of the collection at an API server, for all namespaces. */
-export function collectionPath({ group, versions, plural }: KindSpec): string {
-  return `${group === "" ? "/api" : `/apis/${group}`}/${versions[0]}/${plural}`;
+/** The path of the collection at an API server. @param namespace Absent = all namespaces. */
+export function collectionPath(
+  { group, versions, plural }: Pick<KindSpec, "group" | "versions" | "plural">,
+  namespace?: string,
+): string {
+  const inner = namespace === undefined ? "" : `/namespaces/${namespace}`;
+  return `${group === "" ? "/api" : `/apis/${group}`}/${versions[0]}${inner}/${plural}`;
 }
 
 /** The `apiVersion`s of manifests of a kind. */

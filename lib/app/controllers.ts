@@ -11,6 +11,7 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import type { ProxyHealth } from "../health/proxy_health.ts";
 import type { InformerSet } from "../kube/informer_set.ts";
 import type { Logger } from "../log/logger.ts";
+import type { IpFamily } from "../net/ip_address.ts";
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
 import type { OpenFiles } from "../os/open_files.ts";
 import type { ChangeLog } from "./changes/change_log.ts";
@@ -20,14 +21,16 @@ import type { ConnectionJudges } from "./policy/relayed_policies.ts";
 import type { CurrentConfiguration } from "./run/configuration_reload.ts";
 import type { RunSource } from "./run/object_source.ts";
 import type { RunConfiguration } from "./run/run_configuration.ts";
+import { ROUTING_CONTROLLER } from "./routing/routing_definition.ts";
 import type { StartUp } from "./run/start_up.ts";
+import type { SyncObserver } from "./service/sync_observer.ts";
 
 /** The objects that all controllers of a run share. */
 export interface ControllerParts extends Dependencies {
   readonly logger: Logger;
   readonly openFiles: OpenFiles;
   readonly configuration: RunConfiguration;
-  /** The configuration in force: the file may have changed since the start. */
+  /** The effective configuration: the file may have changed since the start. */
   readonly current: CurrentConfiguration;
   readonly nodeName: string;
   readonly informers: InformerSet;
@@ -38,6 +41,12 @@ export interface ControllerParts extends Dependencies {
   readonly health: ProxyHealth;
   readonly metrics: ProxyMetrics;
   readonly changes: ChangeLog;
+  readonly controllerOfServices: {
+    /** Asks for a sync, which tries what is in quarantine again. */
+    requestSync(family: IpFamily): void;
+  };
+  /** Called for each sync of Services, in this order. A controller adds its own when it is made. */
+  readonly serviceObservers: SyncObserver[];
   /** Judge what the mode of Services relays by NetworkPolicies. */
   readonly judges: ConnectionJudges;
 }
@@ -58,4 +67,7 @@ export interface ControllerDefinition {
 }
 
 /** In the order in which they start, after the controller of Services. */
-export const MORE_CONTROLLERS: readonly ControllerDefinition[] = [NETWORK_POLICY_CONTROLLER];
+export const MORE_CONTROLLERS: readonly ControllerDefinition[] = [
+  NETWORK_POLICY_CONTROLLER,
+  ROUTING_CONTROLLER,
+];

@@ -25,6 +25,7 @@ import type {
 import type { RelayOptions } from "../config/load.ts";
 import type { PolicyBackendTable } from "./policy/policy_backend.ts";
 import type { DriftFigures } from "../metrics/loop_instruments.ts";
+import type { RoutingBackends } from "./routing/routing_backends.ts";
 
 /** The machine and the process, as far as the application asks for them. */
 export interface Dependencies {
@@ -37,6 +38,8 @@ export interface Dependencies {
   readonly backends: BackendTable;
   /** The data planes of NetworkPolicy. @default {none: none is enforced} */
   readonly policyBackends?: PolicyBackendTable;
+  /** The data planes of addresses and routes. @default {none: none is announced} */
+  readonly routingBackends?: RoutingBackends;
   readonly hostChecks: HostChecks;
   /** Watches packets in the modes that use rules of the kernel. @default {not at all} */
   readonly packetTraces?: PacketTraces;
@@ -55,7 +58,7 @@ export interface Dependencies {
   readonly complain: (text: string) => void;
 }
 
-/** By mode: sets a watch for one packet. */
+/** Functions that start a watch for one packet, by mode. */
 type PacketTraces = Readonly<Partial<Record<BackendMode, StartPacketWatch>>>;
 
 /** Facts about the process. */

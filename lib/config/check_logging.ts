@@ -3,7 +3,7 @@ import {
   LOG_FORMATS,
   type LoggingConfiguration,
 } from "./configuration.ts";
-import { formatDuration } from "./duration.ts";
+import { formatDuration } from "../api/duration.ts";
 import { checkRange, type Expect } from "./expectation.ts";
 import { featureEnabled } from "./feature_gates.ts";
 import { didYouMean } from "./nearest_name.ts";

@@ -5,13 +5,13 @@ import { keyOf, startOf } from "./text_position.ts";
 export const MAX_ALIASES = 100;
 
 /** Reports a problem at an offset of the text. */
-export type Fail = (offset: number, message: string) => void;
+export type ReportYamlError = (offset: number, message: string) => void;
 
 /** Takes the problems of a document. */
 interface Findings {
-  readonly fail: Fail;
+  readonly fail: ReportYamlError;
   /** Called for each repeated key. */
-  readonly onSameKey: Fail;
+  readonly onSameKey: ReportYamlError;
 }
 
 /**

@@ -4,7 +4,7 @@
  * @module
  */
 import * as v from "valibot";
-import { tryParseDuration } from "./duration.ts";
+import { tryParseDuration } from "../api/duration.ts";
 
 /** The schema of one value, which may be absent. */
 type Field<T> = v.GenericSchema<unknown, T>;

@@ -14,7 +14,7 @@ import {
   type SyncPeriods,
 } from "./configuration.ts";
 import { isDefaultBlock } from "./configuration_schema.ts";
-import { formatDuration } from "./duration.ts";
+import { formatDuration } from "../api/duration.ts";
 
 /**
  * A configuration in the form of its file: durations are text in Go's form, an empty list is null.

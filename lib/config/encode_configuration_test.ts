@@ -3,7 +3,7 @@ import fc from "fast-check";
 import { API_VERSION, KIND } from "./configuration.ts";
 import { CONFIGURATION_FIELDS, parseConfiguration } from "./configuration_schema.ts";
 import { encodeConfiguration } from "./encode_configuration.ts";
-import { formatDuration } from "./duration.ts";
+import { formatDuration } from "../api/duration.ts";
 
 const HEAD = { apiVersion: API_VERSION, kind: KIND };
 const time = fc.integer({ min: 1, max: 10 ** 9 }).map(formatDuration);

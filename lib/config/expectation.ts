@@ -1,5 +1,5 @@
 import { type Cidr, tryParseCidr } from "../net/cidr.ts";
-import { formatDuration } from "./duration.ts";
+import { formatDuration } from "../api/duration.ts";
 
 /** One invalid value. */
 export interface ValidationProblem {

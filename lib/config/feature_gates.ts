@@ -13,7 +13,7 @@ export interface FeatureGate {
   readonly default: boolean;
   /** The gate cannot be changed from its default. */
   readonly locked?: true;
-  /** Its effect in kube-relay. */
+  /** The effect of the gate in kube-relay. */
   readonly effect: string;
 }
 

@@ -77,7 +77,12 @@ export async function loadConfiguration(
   const { kubeconfig } = proxy.clientConnection;
   const { controlSocket } = relay;
   const policyKubeconfig = proxy.networkPolicy.kubeconfig;
-  problems.push(...validateSources(flags, { kubeconfig, policyKubeconfig, controlSocket }));
+  problems.push(...validateSources(flags, {
+    kubeconfig,
+    policyKubeconfig,
+    routingKubeconfig: proxy.routing.kubeconfig,
+    controlSocket,
+  }));
   if (problems.length > 0 || "problem" in mode) throw new ConfigurationError(problems);
   return deepFreeze({ proxy, relay, mode: modeOf(mode.mode, relay), notices });
 }

@@ -57,6 +57,7 @@ Deno.test("loadConfiguration() with nothing at all has kube-proxy's defaults", a
     drainTimeoutMs: 10_000,
     ipvsDrainTimeoutMs: 900_000,
     maxConnectionsPerService: 10_000,
+    unixSocketFolders: [],
     controlSocket: "/run/kube-relay/control.sock",
     stateDirectory: "/run/kube-relay",
     takeover: false,

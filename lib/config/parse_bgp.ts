@@ -8,7 +8,7 @@ import { parseSelector } from "./parse_pools.ts";
 import type { BgpConfiguration, PeerConfiguration } from "./routing.ts";
 import { DEFAULT_PEER } from "./routing_schema.ts";
 
-/** A value, where the configuration has it, and where problems go. */
+/** A value, its place in the configuration, and the collector of problems. */
 interface Place {
   readonly path: string;
   readonly expect: Expect;

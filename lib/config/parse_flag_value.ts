@@ -1,4 +1,4 @@
-import { tryParseDuration } from "./duration.ts";
+import { tryParseDuration } from "../api/duration.ts";
 import { type Flag, typedFlag, type VerbosityPattern } from "./flag.ts";
 import { didYouMean } from "./nearest_name.ts";
 

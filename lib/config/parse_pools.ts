@@ -20,7 +20,7 @@ const UNUSABLE: readonly AddressRange[] = [
   ...["::/127", "fe80::/10", "ff00::/8"],
 ].map((text) => tryParseAddressRange(text)!);
 
-/** A range, and where the configuration has it. */
+/** A range and its place in the configuration. */
 interface PlacedRange extends AddressRange {
   readonly path: string;
   readonly pool: string;

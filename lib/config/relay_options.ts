@@ -16,6 +16,8 @@ export interface RelayOptions {
   readonly udpTimeoutMs: number;
   readonly drainTimeoutMs: number;
   readonly maxConnectionsPerService: number;
+  /** Folders whose Unix sockets may be endpoints; empty = none. Only with manifests. */
+  readonly unixSocketFolders: readonly string[];
   /** For the connections of a removed endpoint, in mode ipvs; 0 = unlimited. */
   readonly ipvsDrainTimeoutMs: number;
   readonly controlSocket: string;
@@ -69,6 +71,7 @@ export function relayOptionsOf(
     drainTimeoutMs: flagOrDefault(flags, "drain-timeout") as number,
     ipvsDrainTimeoutMs: flagOrDefault(flags, "ipvs-drain-timeout") as number,
     maxConnectionsPerService: flagOrDefault(flags, "max-connections-per-service") as number,
+    unixSocketFolders: flags["unix-socket-folders"] ?? [],
     controlSocket: path("control-socket", defaultControlSocket),
     stateDirectory: path("state-dir", defaultStateDirectory),
     takeover: flags.takeover ?? false,

@@ -2,7 +2,7 @@ import { cidrFamilyOf } from "../net/cidr.ts";
 import { isInterfaceName, LONGEST_INTERFACE_NAME } from "../net/interface_name.ts";
 import { tryParseIpAddress } from "../net/ip_address.ts";
 import { blocksOf, DETECT_LOCAL_MODES, type KubeProxyConfiguration } from "./configuration.ts";
-import { formatDuration } from "./duration.ts";
+import { formatDuration } from "../api/duration.ts";
 import {
   checkCidr,
   checkRange,

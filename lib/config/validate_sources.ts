@@ -9,13 +9,15 @@ interface SourcesAndSocket {
   readonly kubeconfig: string;
   /** The kubeconfig of `--policy-kubeconfig`; empty = none. */
   readonly policyKubeconfig: string;
+  /** The kubeconfig of `--routing-kubeconfig`; empty = none. */
+  readonly routingKubeconfig: string;
   readonly controlSocket: string;
 }
 
 /** Returns the problems of kube-relay's own flags in combination, each with its flag. */
 export function validateSources(
   flags: FlagValues,
-  { kubeconfig, policyKubeconfig, controlSocket }: SourcesAndSocket,
+  { kubeconfig, policyKubeconfig, routingKubeconfig, controlSocket }: SourcesAndSocket,
 ): readonly string[] {
   const { manifests, master } = flags;
   const problems = [...besideDump(flags)];
@@ -33,6 +35,22 @@ export function validateSources(
       `--policy-kubeconfig: Cannot take policies from '${policyKubeconfig}' and from manifests at ` +
         "once; give one of them",
     );
+  }
+  if (manifests && routingKubeconfig !== "") {
+    problems.push(
+      `--routing-kubeconfig: Cannot take Nodes and addresses from '${routingKubeconfig}' and from ` +
+        "manifests at once; give one of them",
+    );
+  }
+  const { "unix-socket-folders": folders = [] } = flags;
+  // In a cluster, everyone who may write a Service could reach the sockets of the node.
+  if (folders.length > 0 && manifests === undefined) {
+    problems.push(
+      "--unix-socket-folders: Cannot use Unix sockets for Services of an API server; give --manifests",
+    );
+  }
+  for (const folder of folders.filter((each) => !each.startsWith("/"))) {
+    problems.push(`--unix-socket-folders: Expected absolute paths, found '${folder}'`);
   }
   const { length } = new TextEncoder().encode(controlSocket);
   if (length > LONGEST_SOCKET_PATH) {

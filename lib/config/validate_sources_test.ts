@@ -3,15 +3,33 @@ import { validateSources } from "./validate_sources.ts";
 
 interface Given {
   readonly manifests?: readonly string[];
+  readonly "unix-socket-folders"?: readonly string[];
   readonly master?: string;
   readonly kubeconfig?: string;
   readonly policyKubeconfig?: string;
+  readonly routingKubeconfig?: string;
   readonly controlSocket?: string;
 }
 
 const CASES: readonly [string, Given, readonly string[]][] = [
   ["takes manifests alone", { manifests: ["m"] }, []],
   ["takes a kubeconfig and --master", { master: "m", kubeconfig: "k" }, []],
+  ["takes folders of Unix sockets with manifests", {
+    manifests: ["m"],
+    "unix-socket-folders": ["/run/app"],
+  }, []],
+  [
+    "refuses folders of Unix sockets without manifests",
+    { "unix-socket-folders": ["/run/app"] },
+    [
+      "--unix-socket-folders: Cannot use Unix sockets for Services of an API server; give --manifests",
+    ],
+  ],
+  [
+    "refuses a relative folder of Unix sockets",
+    { manifests: ["m"], "unix-socket-folders": ["run"] },
+    ["--unix-socket-folders: Expected absolute paths, found 'run'"],
+  ],
   [
     "refuses manifests and a kubeconfig",
     { manifests: ["m"], kubeconfig: "/k" },
@@ -32,6 +50,14 @@ const CASES: readonly [string, Given, readonly string[]][] = [
     ],
   ],
   [
+    "refuses manifests and --routing-kubeconfig",
+    { manifests: ["m"], routingKubeconfig: "/r" },
+    [
+      "--routing-kubeconfig: Cannot take Nodes and addresses from '/r' and from manifests at once; " +
+      "give one of them",
+    ],
+  ],
+  [
     "refuses --manifests without a path",
     { manifests: [] },
     ["--manifests: Expected the path of a file or folder, found nothing"],
@@ -49,8 +75,9 @@ const CASES: readonly [string, Given, readonly string[]][] = [
 
 for (const [name, given, expected] of CASES) {
   Deno.test(`validateSources() ${name}`, () => {
-    const { kubeconfig = "", policyKubeconfig = "", controlSocket = "/run/s", ...flags } = given;
-    const others = { kubeconfig, policyKubeconfig, controlSocket };
+    const { kubeconfig = "", policyKubeconfig = "", controlSocket = "/run/s", ...rest } = given;
+    const { routingKubeconfig = "", ...flags } = rest;
+    const others = { kubeconfig, policyKubeconfig, routingKubeconfig, controlSocket };
     assertEquals(validateSources(flags, others), expected);
   });
 }

@@ -16,7 +16,7 @@ import {
   type YAMLError,
 } from "yaml";
 import { messageOf } from "../log/message_of.ts";
-import { checkYamlTree, type Fail, MAX_ALIASES } from "./check_yaml_tree.ts";
+import { checkYamlTree, MAX_ALIASES, type ReportYamlError } from "./check_yaml_tree.ts";
 import { parsePlainYaml } from "./plain_yaml.ts";
 import { linePosition, offsetOf, shift, type TextPosition } from "./text_position.ts";
 
@@ -173,7 +173,7 @@ function readExactly(text: string, options: ReadYamlOptions): YamlResult {
   const documents: YamlDocument[] = [];
   const errors: YamlError[] = [];
   const warnings: YamlError[] = [];
-  const noteIn = (list: YamlError[]): Fail => (offset, message) => {
+  const noteIn = (list: YamlError[]): ReportYamlError => (offset, message) => {
     if (list.length >= MAX_ERRORS) return;
     list.push(toError(options, linePosition(lineCounter, offset), message));
   };

@@ -40,6 +40,8 @@ interface KindHandler {
 /** The state of a loop, for `status`. */
 export interface LoopStatus {
   readonly family: LoopId["family"];
+  /** Present if the loop has another name than its controller. */
+  readonly controller?: ControllerName;
   /** Describes the data plane. */
   readonly summary: string;
   readonly lastSync?: {
@@ -90,7 +92,7 @@ export interface Controller extends AsyncDisposable {
   readonly kinds: readonly ControllerKind[];
   /** The activity of each loop, for the watchdog. */
   readonly activity: readonly RunnerActivity[];
-  /** Its routes on the control socket. @default {none} */
+  /** The routes of the controller on the control socket. @default {none} */
   readonly routes?: ControlRoutes;
   /** Adopts the machine's state from an earlier run. Writes nothing. */
   start(tasks: TaskGroup): Promise<void>;
@@ -98,7 +100,12 @@ export interface Controller extends AsyncDisposable {
   open(): void;
   /** Takes the addresses of the machine, sorted by address, of both families. */
   onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void;
-  /** Called after the configuration file has changed and is in force. @default {nothing} */
+  /**
+   * Whether it added an address to an interface, so that the address is no address of the node.
+   * @default {it added none}
+   */
+  ownsAddress?(address: InterfaceAddress): boolean;
+  /** Called after a changed configuration file has taken effect. @default {nothing} */
   onConfiguration?(): void;
   /** Stops syncing. The applied state stays. */
   stop(): Promise<void>;

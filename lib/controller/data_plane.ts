@@ -20,7 +20,7 @@ export interface SyncReport<Key> {
    * Operations on the data plane, by name (`listen`, `close`, `rules`, `bytes` …), without zeros.
    */
   readonly operations: Readonly<Record<string, number>>;
-  /** Everything in quarantine now, not only since this sync. */
+  /** All items in quarantine, not only those of this sync. */
   readonly quarantined: readonly Quarantined<Key>[];
   /**
    * Present if the data plane wrote only a part of the plan, so that other changes do not wait. It

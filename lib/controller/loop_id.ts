@@ -1,7 +1,10 @@
 import type { IpFamily } from "../net/ip_address.ts";
 
-/** Every controller that a run may have. Only this list names them. */
-export const CONTROLLER_NAMES = ["service", "network-policy", "routing"] as const;
+/**
+ * Every controller that a run may have. Only this list names them. `bgp` is the loop of a daemon that
+ * serves both families: it is a part of the controller `routing`, but waits for nothing of it.
+ */
+export const CONTROLLER_NAMES = ["service", "network-policy", "routing", "bgp"] as const;
 
 /** The name of a controller. */
 export type ControllerName = typeof CONTROLLER_NAMES[number];

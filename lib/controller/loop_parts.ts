@@ -74,7 +74,7 @@ export interface LoopObserver {
 export interface LoopRecorder {
   applied(times: SyncTimes, outcome: {
     readonly report: SyncReport<string>;
-    /** Everything in quarantine now. */
+    /** All items in quarantine. */
     readonly quarantined: readonly Quarantined<string>[];
   }): void;
   failed(times: SyncTimes, message: string): void;

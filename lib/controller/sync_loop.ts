@@ -7,6 +7,7 @@
 import type { ObjectProblem } from "../api/problem.ts";
 import type { Logger } from "../log/logger.ts";
 import { messageOf } from "../log/message_of.ts";
+import { LimitedLines } from "../log/limited_lines.ts";
 import { RecentTexts } from "../log/recent_texts.ts";
 import type { Clock } from "../os/clock.ts";
 import type { DataPlane, Quarantined, SyncReport } from "./data_plane.ts";
@@ -68,6 +69,8 @@ export class SyncLoop<
   readonly #options: SyncLoopOptions<Plan, Changes, Key, Report>;
   readonly #runner: SyncRunner;
   readonly #logged: RecentTexts;
+  /** The lines about single items. */
+  readonly #lines: LimitedLines;
   #quarantined: readonly Quarantined<Key>[] = [];
   #lastSync: LastSync<Report> | undefined;
   #isOpen = false;
@@ -85,6 +88,7 @@ export class SyncLoop<
     this.#logger = logger.with({ component: "sync_loop" });
     this.#options = options;
     this.#logged = new RecentTexts({ clock });
+    this.#lines = new LimitedLines({ clock, logger: this.#logger });
     this.#runner = new SyncRunner({ clock }, { ...options.runner, run: () => this.sync() });
   }
 
@@ -233,14 +237,14 @@ export class SyncLoop<
     for (const entry of now) {
       if (before.has(textOf(entry))) continue;
       const { key, address, reason } = entry;
-      this.#logger.warn(texts.quarantined, {
+      this.#lines.warn(texts.quarantined, {
         [texts.item]: key,
         ...(address !== undefined && { address }),
         reason,
       });
     }
     for (const { key } of this.#quarantined) {
-      if (!keys.has(key)) this.#logger.info(texts.released, { [texts.item]: key });
+      if (!keys.has(key)) this.#lines.info(texts.released, { [texts.item]: key });
     }
     this.#quarantined = now;
   }
@@ -250,7 +254,7 @@ export class SyncLoop<
       // An object that is created again every second has the same faults each time.
       if (!this.#logged.isNews(JSON.stringify(problem))) continue;
       const { message, ...fields } = problem;
-      this.#logger.warn(message, fields);
+      this.#lines.warn(message, fields);
     }
   }
 }

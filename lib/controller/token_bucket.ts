@@ -78,7 +78,7 @@ export class TokenBucket {
       );}
   }
 
-  /** Records that a run ended before its work was done; the token is for the run that continues. */
+  /** Records that a run ended before its work was done. The run that continues it uses the token. */
   runInterrupted(now: number): void {
     if (this.#run === undefined) return;
     this.#run = undefined;

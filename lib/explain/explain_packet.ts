@@ -143,6 +143,7 @@ function claimed(passage: Passage): PacketExplanation {
     endpoints,
     ...(isForwarded && { source: explainSource(hit, origin, deviations) }),
     ...(isForwarded && timeoutSeconds !== undefined && { affinity: { timeoutSeconds } }),
+    ...(service.edge && { edge: service.edge }),
     carriers: [],
   };
 }

@@ -1,6 +1,7 @@
 import type { FrontendRole } from "../proxy/frontend.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { type BackendMode, MODE_TRAITS } from "../proxy/backend.ts";
+import { describeEdgeSettings } from "../proxy/edge_settings.ts";
 import type { DataPlaneDifference } from "../proxy/data_plane_difference.ts";
 import { endpointItem, missItem } from "./explanation_items.ts";
 import { nameOf, socketOf } from "./explanation_headline.ts";
@@ -44,7 +45,8 @@ export function explanationSteps(
     ...policyStep(explanation, context),
     ...endpointsStep(explanation, context),
     ...sourceStep(explanation),
-    ...affinityStep(explanation),
+    ...affinityStep(explanation, context),
+    ...settingsStep(explanation, context),
     ...carriersStep(explanation),
     ...kernelStep(explanation, context),
   ];
@@ -187,10 +189,17 @@ function* sourceStep({ source, endpoints, packet }: PacketExplanation): Generato
   yield { topic: "source", text, ...(items.length > 0 && { items }) };
 }
 
-function* affinityStep({ affinity, verdict }: PacketExplanation): Generator<ExplanationStep> {
+function* affinityStep(
+  { affinity, edge, verdict }: PacketExplanation,
+  { mode }: StepContext,
+): Generator<ExplanationStep> {
   if (verdict.kind !== "forward") return;
   if (affinity === undefined) {
-    yield { topic: "affinity", text: "none: every new connection may get another endpoint" };
+    const isHashed = MODE_TRAITS[mode].forwardsItself && edge?.balance === "source-hash";
+    const text = isHashed
+      ? "by source-hash: a client keeps its endpoint while the endpoint exists"
+      : "none: every new connection may get another endpoint";
+    yield { topic: "affinity", text };
     return;
   }
   const { timeoutSeconds, entry, unknown } = affinity;
@@ -205,6 +214,17 @@ function* affinityStep({ affinity, verdict }: PacketExplanation): Generator<Expl
   const text =
     `ClientIP: a client keeps its endpoint until it has been idle for ${timeoutSeconds} s`;
   yield { topic: "affinity", text, ...(items.length > 0 && { items }) };
+}
+
+function* settingsStep(
+  { edge }: PacketExplanation,
+  { mode }: StepContext,
+): Generator<ExplanationStep> {
+  if (edge === undefined) return;
+  const text = MODE_TRAITS[mode].forwardsItself
+    ? "by annotations of the Service:"
+    : `mode ${mode} does not apply these annotations of the Service:`;
+  yield { topic: "settings", text, items: describeEdgeSettings(edge) };
 }
 
 function* carriersStep({ carriers }: PacketExplanation): Generator<ExplanationStep> {

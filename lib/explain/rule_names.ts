@@ -74,7 +74,7 @@ function isOwn(
   { to, port }: Packet,
   { nodePort, addresses }: {
     readonly nodePort: ServicePlan["nodePort"];
-    /** Of the endpoints. */
+    /** Addresses of the endpoints. */
     readonly addresses: ReadonlySet<string>;
   },
 ): boolean {

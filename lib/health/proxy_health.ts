@@ -38,7 +38,7 @@ export class ProxyHealth {
   readonly #loops = new Map<string, LoopTimes>();
   #nodeEligible = false;
 
-  /** `timeoutMs` is twice the sync period, as upstream has it. */
+  /** `timeoutMs` is twice the sync period, as in kube-proxy. */
   constructor(
     { clock }: { readonly clock: Pick<Clock, "now" | "wallNow"> },
     { timeoutMs }: { readonly timeoutMs: number },

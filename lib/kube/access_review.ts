@@ -5,13 +5,15 @@
  */
 import type { KubeClient } from "./client.ts";
 
-/** Permission for one verb on all objects of a kind, in all namespaces. */
+/** Permission for one verb on all objects of a kind. */
 export interface ResourceAccess {
-  readonly verb: "list" | "watch";
+  readonly verb: "list" | "watch" | "get" | "create" | "patch";
   /** Empty for the core group. */
   readonly group: string;
-  /** Name of the resource, e.g. `pods`. */
+  /** Name of the resource, e.g. `pods`, perhaps with a part of it: `services/status`. */
   readonly plural: string;
+  /** @default {all namespaces} */
+  readonly namespace?: string;
 }
 
 /** Every authenticated user may create these (ClusterRole system:basic-user). */
@@ -31,11 +33,18 @@ export async function reviewAccess(
   wanted: readonly ResourceAccess[],
   signal: AbortSignal,
 ): Promise<readonly ResourceAccess[]> {
-  const answers = await Promise.all(wanted.map(async ({ verb, group, plural }) => {
+  const answers = await Promise.all(wanted.map(async ({ verb, group, plural, namespace }) => {
+    const [resource, subresource] = plural.split("/");
     const review = {
       apiVersion: "authorization.k8s.io/v1",
       kind: "SelfSubjectAccessReview",
-      spec: { resourceAttributes: { verb, group, resource: plural } },
+      spec: {
+        resourceAttributes: {
+          ...{ verb, group, resource },
+          ...(subresource !== undefined && { subresource }),
+          ...(namespace !== undefined && { namespace }),
+        },
+      },
     };
     const answer = Object(await client.create(PATH, review, signal)) as ReviewAnswer;
     return answer.status?.allowed === true;
@@ -44,8 +53,9 @@ export async function reviewAccess(
 }
 
 /** Describes a permission: `list pods` or `watch networkpolicies.networking.k8s.io`. */
-export function describeAccess({ verb, group, plural }: ResourceAccess): string {
-  return `${verb} ${plural}${group === "" ? "" : `.${group}`}`;
+export function describeAccess({ verb, group, plural, namespace }: ResourceAccess): string {
+  const place = namespace === undefined ? "" : ` in namespace ${namespace}`;
+  return `${verb} ${plural}${group === "" ? "" : `.${group}`}${place}`;
 }
 
 /**

@@ -7,6 +7,7 @@ import type { KubeObject } from "../api/kind.ts";
 import { SERVICE, type Service } from "../api/kinds/service.ts";
 import type { ObjectProblem } from "../api/problem.ts";
 import type { Logger } from "../log/logger.ts";
+import { LimitedLines } from "../log/limited_lines.ts";
 import { RecentTexts } from "../log/recent_texts.ts";
 import { formatHostPort } from "../net/port.ts";
 import type { Clock } from "../os/clock.ts";
@@ -149,9 +150,10 @@ export class ApiSource {
     const { timing, streamingLists } = this.#options;
     const strings = this.#strings;
     const logged = new RecentTexts({ clock });
+    const lines = new LimitedLines({ clock, logger });
     const onProblem = (problem: ObjectProblem) => {
       if (!logged.isNews(JSON.stringify(problem))) return;
-      logger.warn("Skipped an object that cannot be parsed", { ...problem });
+      lines.warn("Skipped an object that cannot be parsed", { ...problem });
     };
     const reflector = new Reflector<KubeObject>({ clock, logger, random, client: this.#client }, {
       ...handlers,

@@ -5,11 +5,13 @@
  */
 import type { Clock } from "../os/clock.ts";
 import { type ApiError, apiErrorFromStatus } from "./api_error.ts";
-import type { HttpResponse, HttpTransport } from "./http_transport.ts";
+import { type HttpResponse, type HttpTransport, TransportError } from "./http_transport.ts";
 import type { KubeAuth } from "./kube_auth.ts";
 import { LONGEST_OBJECT, parseJson, TextPieces } from "./json_text.ts";
+import { LinkedAbort } from "./linked_abort.ts";
 import { ListDecoder, type ListMeta } from "./list_stream.ts";
 import { TimeSlice } from "../os/time_slice.ts";
+import { Watchdog } from "./watchdog.ts";
 import { decodeWatch, type WatchEvent } from "./watch_stream.ts";
 
 /** Selects objects of one resource. */
@@ -47,6 +49,8 @@ interface KubeClientDependencies {
   readonly transport: HttpTransport;
   /** Called for each request that was not aborted. Must not throw. */
   readonly onAnswer?: (answer: ApiAnswer) => void;
+  /** Longest time to the end of an answer other than a watch. @default {120000} */
+  readonly answerMs?: number;
 }
 
 /** One request, answered or not. */
@@ -79,6 +83,11 @@ const CONTENT_TYPES: Readonly<Record<ApiRequest["method"], string>> = {
   PATCH: "application/merge-patch+json",
 };
 
+/**
+ * Longest time to the end of an answer other than a watch. An API server ends such requests after
+ * 60 s, but a proxy in between may keep the answer open after it has lost the server.
+ */
+const ANSWER_MS = 120_000;
 /** Longest error body; a proxy may send a page of HTML. */
 const LONGEST_ERROR_BODY = 64 * 1024;
 
@@ -91,30 +100,32 @@ export class KubeClient {
   readonly #auth: KubeAuth;
   readonly #transport: HttpTransport;
   readonly #onAnswer: (answer: ApiAnswer) => void;
+  readonly #answerMs: number;
   readonly #host: string;
   /** Path of the server's URL, for servers behind a gateway. */
   readonly #prefix: string;
 
-  constructor({ clock, auth, transport, onAnswer = () => {} }: KubeClientDependencies) {
+  constructor(
+    { clock, auth, transport, onAnswer = () => {}, answerMs = ANSWER_MS }: KubeClientDependencies,
+  ) {
     this.#clock = clock;
     this.#auth = auth;
     this.#transport = transport;
     this.#onAnswer = onAnswer;
+    this.#answerMs = answerMs;
     this.#host = new URL(auth.server).host;
     this.#prefix = new URL(auth.server).pathname.replace(/\/+$/, "");
   }
 
   /** Reads one object of any kind. */
   async get(path: string, signal: AbortSignal): Promise<unknown> {
-    const response = await this.#send({ method: "GET", path, signal });
-    return await readObject(response);
+    return await this.#sendForObject({ method: "GET", path, signal });
   }
 
   /** Creates one object in the collection at `path`; resolves to the stored object. */
   async create(path: string, object: unknown, signal: AbortSignal): Promise<unknown> {
     const body = JSON.stringify(object);
-    const response = await this.#send({ method: "POST", path, body, signal });
-    return await readObject(response);
+    return await this.#sendForObject({ method: "POST", path, body, signal });
   }
 
   /**
@@ -122,8 +133,7 @@ export class KubeClient {
    */
   async patch(path: string, patch: unknown, signal: AbortSignal): Promise<unknown> {
     const body = JSON.stringify(patch);
-    const response = await this.#send({ method: "PATCH", path, body, signal });
-    return await readObject(response);
+    return await this.#sendForObject({ method: "PATCH", path, body, signal });
   }
 
   /**
@@ -131,6 +141,8 @@ export class KubeClient {
    * it.
    */
   async listPage(options: ListPageOptions, onItem: (raw: unknown) => void): Promise<ListMeta> {
+    using call = new LinkedAbort(options.signal);
+    using _limit = this.#limit(call);
     const response = await this.#send({
       method: "GET",
       path: options.path,
@@ -140,7 +152,7 @@ export class KubeClient {
         limit: options.limit?.toString(),
         continue: options.continue,
       },
-      signal: options.signal,
+      signal: call.signal,
     });
     const decoder = new ListDecoder();
     const slice = new TimeSlice(this.#clock);
@@ -151,7 +163,7 @@ export class KubeClient {
         if (pause) await pause;
       }
     }
-    options.signal.throwIfAborted();
+    call.signal.throwIfAborted();
     return decoder.finish();
   }
 
@@ -164,6 +176,9 @@ export class KubeClient {
 
   /** Opens a watch, which ends when the loop over its events ends. */
   async watch(options: WatchOptions): Promise<AsyncGenerator<WatchEvent, void, void>> {
+    // Not disposed of: the body follows it. The limit ends once the watch is accepted.
+    const call = new LinkedAbort(options.signal);
+    using _limit = this.#limit(call);
     const response = await this.#send({
       method: "GET",
       path: options.path,
@@ -178,9 +193,26 @@ export class KubeClient {
           ? { sendInitialEvents: "true", resourceVersionMatch: "NotOlderThan" }
           : {}),
       },
-      signal: options.signal,
+      signal: call.signal,
     });
     return decodeWatch(response.body);
+  }
+
+  async #sendForObject(request: ApiRequest): Promise<unknown> {
+    using call = new LinkedAbort(request.signal);
+    using _limit = this.#limit(call);
+    return await readObject(await this.#send({ ...request, signal: call.signal }));
+  }
+
+  /** Aborts a request whose answer, with its body, does not end in time. */
+  #limit(call: LinkedAbort): Disposable {
+    return new Watchdog(this.#clock, {
+      silenceMs: this.#answerMs,
+      onSilence: () => {
+        const text = `its answer did not end within ${this.#answerMs} ms`;
+        call.abort(new TransportError("frozen", `Cannot read from ${this.#host}: ${text}`));
+      },
+    });
   }
 
   /** Sends a request; after a 401, reads the credentials again and retries once. */

@@ -6,6 +6,7 @@ import { systemClock } from "../os/clock.ts";
 import { ApiError } from "./api_error.ts";
 import { KubeClient } from "./client.ts";
 import { Http2Transport } from "./http2_transport.ts";
+import { type HttpRequest, TransportError } from "./http_transport.ts";
 
 const signal = new AbortController().signal;
 const SERVICES = "/api/v1/services";
@@ -137,6 +138,45 @@ for (const [status, longest] of [[200, 18 * 1024 * 1024], [500, 64 * 1024]] as c
     const client = new KubeClient({ clock: systemClock, auth, transport });
     await assertRejects(() => client.get("/version", signal), Error);
     assertEquals([sent.left, sent.bytes <= longest], [true, true]);
+  });
+}
+
+/** The requests that wait for the end of their answer; a watch only if it is refused. */
+const ANSWERS: Readonly<
+  Record<string, readonly [status: number, ask: (client: KubeClient) => Promise<unknown>]>
+> = {
+  "an object": [200, (client) => client.get("/version", signal)],
+  "a page of a list": [200, (client) => client.listPage({ path: SERVICES, signal }, () => {})],
+  "the server's version": [200, (client) => client.currentVersion({ path: SERVICES, signal })],
+  "the reason why a list is refused": [500, (client) => client.get(SERVICES, signal)],
+  "the reason why a watch is refused": [
+    500,
+    (client) => client.watch({ path: SERVICES, timeoutSeconds: 300, signal }),
+  ],
+};
+
+for (const [what, [status, ask]] of Object.entries(ANSWERS)) {
+  Deno.test(`KubeClient gives up ${what} when the server falls silent within it`, async () => {
+    const auth = new StaticAuth("http://127.0.0.1:1");
+    const transport = {
+      ...{ connected: true, lastSignOfLifeMs: 0, [Symbol.asyncDispose]: () => Promise.resolve() },
+      request: (request: HttpRequest) =>
+        Promise.resolve({ status, retryAfter: undefined, body: silence(request.signal) }),
+    };
+    const client = new KubeClient({ clock: systemClock, auth, transport, answerMs: 20 });
+    await assertRejects(
+      () => ask(client),
+      TransportError,
+      "Cannot read from 127.0.0.1:1: its answer did not end within 20 ms",
+    );
+  });
+}
+
+/** The beginning of a body, and then nothing until the request is aborted. */
+async function* silence(signal: AbortSignal): AsyncGenerator<Uint8Array, undefined> {
+  yield new TextEncoder().encode("{");
+  await new Promise((_, reject) => {
+    signal.addEventListener("abort", () => reject(signal.reason), { once: true });
   });
 }
 

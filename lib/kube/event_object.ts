@@ -51,7 +51,7 @@ export function seriesPatch({ count, lastAt }: EventSeries): Readonly<Record<str
 }
 
 /** The API's MicroTime: always six digits. */
-function microTime(milliseconds: number): string {
+export function microTime(milliseconds: number): string {
   return new Date(milliseconds).toISOString().replace(/Z$/, "000Z");
 }
 

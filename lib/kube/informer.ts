@@ -17,8 +17,8 @@ export interface InformerHandler<T> {
 
 /** A list that arrives in pieces and replaces the store without a gap. */
 export interface Replacement<T> {
-  /** Adds or updates one object of the list at once. */
-  add(object: T): void;
+  /** Adds or updates one object at once. Returns whether the list did not have it yet. */
+  add(object: T): boolean;
   /** Completes the list: other objects are deleted, and the informer is synced. */
   finish(): void;
 }
@@ -100,8 +100,10 @@ export class Informer<T extends KubeObject> {
     const seen = new Set<string>();
     return {
       add: (object) => {
+        const before = seen.size;
         seen.add(objectKey(object));
         this.upsert(object);
+        return seen.size > before;
       },
       finish: () => {
         for (const key of [...this.#objects.keys()]) if (!seen.has(key)) this.delete(key);

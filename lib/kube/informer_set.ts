@@ -9,6 +9,8 @@ import { Informer, type InformerHandler } from "./informer.ts";
 
 /** Selects objects of a kind, in the API's syntax. */
 export interface ListOptions {
+  /** @default {all namespaces} */
+  readonly namespace?: string;
   /** Terms `!label`, `label` or `label=value`, separated by commas. */
   readonly labelSelector?: string;
   /** One term `path=value` or `path!=value`. */
@@ -97,8 +99,9 @@ export class InformerSet implements Iterable<Subscription> {
 /** Whether selectors match an object. */
 export function isSelected(
   object: KubeObject,
-  { labelSelector = "", fieldSelector = "" }: ListOptions,
+  { labelSelector = "", fieldSelector = "", namespace }: ListOptions,
 ): boolean {
+  if (namespace !== undefined && object.metadata.namespace !== namespace) return false;
   const { labels = {} } = object.metadata;
   const hasLabels = labelSelector.split(",").filter((term) => term !== "").every((term) => {
     const [name = "", value] = term.replace(/^!/, "").split("=");
@@ -121,7 +124,8 @@ function hasField(object: KubeObject, selector: string): boolean {
 }
 
 function haveSameSelectors(left: ListOptions, right: ListOptions): boolean {
-  return left.labelSelector === right.labelSelector && left.fieldSelector === right.fieldSelector;
+  return left.labelSelector === right.labelSelector && left.fieldSelector === right.fieldSelector &&
+    left.namespace === right.namespace;
 }
 
 /** Returns the identity of an object among all kinds, e.g. `Service default/web`. */

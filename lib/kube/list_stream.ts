@@ -115,6 +115,8 @@ export class ListDecoder {
         "Cannot read list: it has no metadata.resourceVersion; an API server always sends one",
       );
     }
+    // Taken for an empty list, any other answer would delete everything.
+    if (!this.#sawItems) throw new ListStreamError("Cannot read list: it has no 'items'");
     const next = envelope?.metadata?.continue;
     return {
       resourceVersion: version,

@@ -130,6 +130,11 @@ Deno.test("ListDecoder gives one result for any list, however it is cut", () => 
   }));
 });
 
+Deno.test("ListDecoder refuses a single object, which is not an empty list", () => {
+  const text = '{"kind":"Service","metadata":{"name":"web","resourceVersion":"5"},"spec":{}}';
+  assertThrows(() => decode(text, 1000), ListStreamError, "it has no 'items'");
+});
+
 for (
   const [items, reason] of [
     ["{}", "has to be a list or null"],

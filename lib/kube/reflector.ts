@@ -55,8 +55,10 @@ export interface ReflectorOptions<T extends KubeObject> {
 const PAGE_SIZE = 500;
 /** Maximum number of pages; a faulty server might send pages without end. */
 const MOST_PAGES = 10_000;
-/** A watch that ends sooner, without an event, counts as a failure. */
-const SHORT_WATCH_MS = 1000;
+/** A list or watch that ends sooner is short. */
+const SHORT_MS = 1000;
+/** After this many short lists and watches in a row, each further one counts as a failure. */
+const MOST_SHORT = 3;
 /** A watch that ends this long before the requested time was broken off. */
 const EARLY_END_MS = 1000;
 /** Longest wait that a server may request. */
@@ -74,6 +76,8 @@ export class Reflector<T extends KubeObject> {
   #doing: FailureContext["phase"] = "streaming list";
   #streaming: boolean;
   #fieldSelector: string | undefined;
+  /** Short lists and watches since the last one that was not. */
+  #shortInARow = 0;
   /** Whether the version is certainly from this server: no watch has broken since. */
   #isSameServer = false;
 
@@ -98,14 +102,27 @@ export class Reflector<T extends KubeObject> {
   /** Lists and watches until the signal is aborted, then resolves. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
+      const startedAt = this.#dependencies.clock.now();
       try {
         if (this.#version !== undefined) await this.#watch(signal);
         else if (this.#streaming) await this.#streamingList(signal);
         else await this.#pagedList(signal);
+        this.#checkPace(startedAt);
       } catch (error) {
         if (!signal.aborted) await this.#recover(error, signal);
       }
     }
+  }
+
+  /**
+   * Throws a ShortWatchError if lists and watches end at once again and again. Each may have
+   * brought an event, a bookmark, or a version that the server does not know a moment later.
+   */
+  #checkPace(startedAt: number): void {
+    const isShort = this.#dependencies.clock.now() - startedAt < SHORT_MS;
+    this.#shortInARow = isShort ? this.#shortInARow + 1 : 0;
+    if (this.#shortInARow <= MOST_SHORT) return;
+    throw new ShortWatchError("Cannot watch: the server ends lists and watches at once");
   }
 
   /** Runs a streaming list, which continues as a watch. */
@@ -113,7 +130,7 @@ export class Reflector<T extends KubeObject> {
     this.#begin("streaming list");
     await this.#follow({ sendInitialEvents: true }, signal);
     if (this.#version === undefined) {
-      throw new TransportError("closed", "Cannot list: the stream ended before the list did");
+      throw new StalledListError("Cannot list: the stream ended before the list did");
     }
   }
 
@@ -150,13 +167,7 @@ export class Reflector<T extends KubeObject> {
         "the server's state is older than the local one, as after a restore of etcd",
       );
     }
-    const startedAt = this.#dependencies.clock.now();
-    const eventBefore = this.#progress.lastEventAtMs;
     await this.#follow({ resourceVersion: this.#version }, signal);
-    const isShort = this.#dependencies.clock.now() - startedAt < SHORT_WATCH_MS;
-    if (isShort && this.#progress.lastEventAtMs === eventBefore) {
-      throw new ShortWatchError("Cannot watch: the server ended it at once");
-    }
   }
 
   /**
@@ -191,10 +202,8 @@ export class Reflector<T extends KubeObject> {
       informer,
       slim: (raw) => this.#slim(raw),
       initialEvents: "sendInitialEvents" in from,
-      onEvent: (version) => {
-        stall.touch();
-        this.#noteEvent(version);
-      },
+      onNewInList: () => stall.touch(),
+      onEvent: (version) => this.#noteEvent(version),
       onListed: () => this.#noteListed(),
     });
     using stall = new Watchdog(clock, {
@@ -290,8 +299,12 @@ export class Reflector<T extends KubeObject> {
   }
 
   #selection(): Selection {
-    const { spec, options: { labelSelector } } = this.#options.subscription;
-    return { path: collectionPath(spec), labelSelector, fieldSelector: this.#fieldSelector };
+    const { spec, options: { labelSelector, namespace } } = this.#options.subscription;
+    return {
+      path: collectionPath(spec, namespace),
+      labelSelector,
+      fieldSelector: this.#fieldSelector,
+    };
   }
 
   #watchSeconds(): number {

@@ -26,12 +26,12 @@ export interface FailureContext {
   readonly failuresInARow: number;
 }
 
-/** A streaming list that was accepted and never completed. */
+/** A streaming list that was accepted and not completed. */
 export class StalledListError extends Error {
   override name = "StalledListError";
 }
 
-/** A watch that ended at once. Repeated immediately, it would be a busy loop. */
+/** Lists and watches that ended at once. Repeated immediately, they would be a busy loop. */
 export class ShortWatchError extends Error {
   override name = "ShortWatchError";
 }

@@ -7,7 +7,7 @@ export interface ReflectorTiming {
   readonly minWatchSeconds?: number;
   /** The time after its end at which a watch counts as broken. @default {30000} */
   readonly watchGraceMs?: number;
-  /** A streaming list without data for this time is given up. @default {30000} */
+  /** A streaming list without a new object for this time is given up. @default {30000} */
   readonly stallMs?: number;
   /** Time until an unavailable resource is requested again. @default {300000} */
   readonly unavailableRetryMs?: number;

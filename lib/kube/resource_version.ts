@@ -1,7 +1,7 @@
 /**
- * Returns whether `version` is older than `other`. Versions of a cluster are growing numbers
- * (guaranteed since Kubernetes 1.35, and true for all earlier servers). Returns false for anything
- * else.
+ * Returns whether `version` is older than `other`, or false if one of them is not a number. Versions
+ * of a cluster are growing numbers (guaranteed since Kubernetes 1.35, and true for all earlier
+ * servers).
  */
 export function isOlderVersion(version: string | undefined, other: string): boolean {
   if (version === undefined || !isNumber(version) || !isNumber(other)) return false;

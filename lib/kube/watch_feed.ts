@@ -22,6 +22,8 @@ interface WatchFeedOptions<T extends KubeObject> {
    * already usable.
    */
   readonly onEvent: (version: string | undefined) => void;
+  /** An initial event brought an object for the first time. */
+  readonly onNewInList: () => void;
   /** The initial events are complete. */
   readonly onListed: () => void;
 }
@@ -80,8 +82,8 @@ export class WatchFeed<T extends KubeObject> {
   #upsert(raw: unknown): void {
     const object = this.#options.slim(raw);
     if (object === undefined) return;
-    if (this.#replacement) this.#replacement.add(object);
-    else this.#options.informer.upsert(object);
+    if (!this.#replacement) this.#options.informer.upsert(object);
+    else if (this.#replacement.add(object)) this.#options.onNewInList();
   }
 
   #finishList(): void {

@@ -41,6 +41,7 @@ async function feed(
     slim: (raw) => (raw as KubeObject).metadata?.name === "bad" ? undefined : raw as KubeObject,
     initialEvents,
     onEvent: (version) => versions.push(version),
+    onNewInList: () => {},
     onListed: () => reported.push("listed"),
   });
   async function* stream() {

@@ -17,6 +17,7 @@ import type { Metric } from "./metric.ts";
 import { METRICS } from "./metric_table.ts";
 import { type PolicyInstruments, policyInstruments } from "./policy_instruments.ts";
 import { type ProcessInstruments, processInstruments } from "./process_instruments.ts";
+import { type RoutingInstruments, routingInstruments } from "./routing_instruments.ts";
 import { SERVICE_METRICS } from "./service_metrics.ts";
 import { type SyncInstruments, syncInstruments } from "./sync_instruments.ts";
 
@@ -46,6 +47,7 @@ export interface ProxyMetrics extends SyncInstruments, ProcessInstruments {
   /** Counts the syncs of all controllers. */
   readonly loops: LoopInstruments;
   readonly policies: PolicyInstruments;
+  readonly routing: RoutingInstruments;
   /** Renders all metrics except those of each Service. */
   render(): Promise<{ readonly contentType: string; readonly body: string }>;
   /** Renders the rest in pieces; `undefined` if Services are not counted. */
@@ -63,6 +65,7 @@ export function createProxyMetrics(options: MetricsOptions): ProxyMetrics {
     ...processInstruments(its),
     loops: loopInstruments(its),
     policies: policyInstruments(its),
+    routing: routingInstruments(its),
     async render() {
       const { user, system } = cpuUsage();
       setCounter(its.processCpu, {}, (user + system) / 1e6);

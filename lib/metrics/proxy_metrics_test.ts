@@ -110,6 +110,9 @@ Deno.test("createProxyMetrics() uses totals that were counted elsewhere", async 
     tcpAccepted: 10,
     tcpRefused: 1,
     tcpDenied: 1,
+    tcpLimited: 11,
+    tcpExpired: 12,
+    proxyHeaderErrors: 13,
     tcpSilentClosed: 2,
     dialFailures: 3,
     dialTimeouts: 4,
@@ -117,6 +120,8 @@ Deno.test("createProxyMetrics() uses totals that were counted elsewhere", async 
     udpMoved: 6,
     udpDropped: 7,
     udpDenied: 7,
+    udpLimited: 14,
+    udpExpired: 15,
     udpForeignDropped: 8,
   };
   metrics.setTraffic("IPv6", totals);

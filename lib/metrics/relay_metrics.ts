@@ -108,6 +108,42 @@ export const RELAY_METRICS = {
     labels: FAMILY,
     startsAtZero: false,
   },
+  routingStatusWrites: {
+    name: "kube_relay_load_balancer_status_writes_total",
+    type: "counter",
+    help:
+      "Writes of load balancer addresses into the status of Services, by the node that assigns " +
+      "them; after a conflict, the new state of the Service is written",
+    labels: { outcome: ["written", "conflict", "failed"] },
+    startsAtZero: false,
+  },
+  routingLayer2Addresses: {
+    name: "kube_relay_layer2_addresses",
+    type: "gauge",
+    help: "Load balancer addresses that this node answers for by ARP or neighbour discovery",
+    labels: FAMILY,
+    startsAtZero: false,
+  },
+  routingLayer2Moves: {
+    name: "kube_relay_layer2_moves_total",
+    type: "counter",
+    help: "Load balancer addresses that this node began to answer for, or no longer does",
+    labels: { ...FAMILY, change: ["gained", "lost"] },
+    startsAtZero: false,
+  },
+  routingBgpPrefixes: {
+    name: "kube_relay_bgp_announced_prefixes",
+    type: "gauge",
+    help: "Prefixes that this node announces by BGP",
+    startsAtZero: false,
+  },
+  routingBgpSessions: {
+    name: "kube_relay_bgp_sessions",
+    type: "gauge",
+    help: "BGP sessions of this node",
+    labels: { state: ["established", "down"] },
+    startsAtZero: false,
+  },
   apiSilence: {
     name: "kube_relay_api_last_sign_of_life_age_seconds",
     type: "gauge",
@@ -203,6 +239,28 @@ export const RELAY_METRICS = {
     labels: FAMILY,
     modes: FORWARDING_MODES,
   },
+  tcpLimited: {
+    name: "kube_relay_userspace_tcp_limited_connections_total",
+    type: "counter",
+    help: "TCP connections closed at once because a limit of their Service was reached",
+    labels: FAMILY,
+    modes: FORWARDING_MODES,
+  },
+  tcpExpired: {
+    name: "kube_relay_userspace_tcp_expired_connections_total",
+    type: "counter",
+    help: "TCP connections closed by the idle time-out or the lifetime of their Service",
+    labels: FAMILY,
+    modes: FORWARDING_MODES,
+  },
+  proxyHeaderErrors: {
+    name: "kube_relay_userspace_proxy_header_errors_total",
+    type: "counter",
+    help:
+      "TCP connections closed because a trusted client sent no valid PROXY protocol header in time",
+    labels: FAMILY,
+    modes: FORWARDING_MODES,
+  },
   tcpSilentClosed: {
     name: "kube_relay_userspace_tcp_silent_closed_connections_total",
     type: "counter",
@@ -250,6 +308,20 @@ export const RELAY_METRICS = {
     name: "kube_relay_userspace_udp_denied_datagrams_total",
     type: "counter",
     help: "Datagrams of clients that were dropped because NetworkPolicies denied them",
+    labels: FAMILY,
+    modes: FORWARDING_MODES,
+  },
+  udpLimited: {
+    name: "kube_relay_userspace_udp_limited_datagrams_total",
+    type: "counter",
+    help: "Datagrams of clients that were dropped because a limit of their Service was reached",
+    labels: FAMILY,
+    modes: FORWARDING_MODES,
+  },
+  udpExpired: {
+    name: "kube_relay_userspace_udp_expired_flows_total",
+    type: "counter",
+    help: "UDP flows ended by the lifetime of their Service",
     labels: FAMILY,
     modes: FORWARDING_MODES,
   },

@@ -10,7 +10,7 @@ import { toolOf } from "./tools.ts";
 
 /** The options of a command. */
 export interface CommandOptions {
-  /** Its standard input. */
+  /** The standard input of the command. */
   readonly stdin?: CommandInput;
   /** Variables in addition to those of kube-relay itself. */
   readonly env?: Readonly<Record<string, string>>;

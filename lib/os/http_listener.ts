@@ -43,7 +43,7 @@ export interface HttpListener {
 /** Limits of a server. */
 export interface HttpBounds {
   readonly connections: number;
-  /** Of one client address; Unix sockets have none. */
+  /** Maximum for one client address. Clients of Unix sockets have no address. */
   readonly connectionsOfClient: number;
 }
 

@@ -6,6 +6,7 @@
  */
 import { connect } from "node:net";
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
+import { type Cidr, hostCidr, tryParseCidr } from "../net/cidr.ts";
 
 /** Address and port of one end of a socket. */
 export interface SocketAddress {
@@ -52,6 +53,8 @@ export interface UdpSocket {
 export interface InterfaceAddress {
   readonly interfaceName: string;
   readonly address: IpAddress;
+  /** The network of the interface, if it has other addresses. */
+  readonly network?: Cidr;
 }
 
 /** The network of the machine. */
@@ -107,14 +110,45 @@ export const systemNetwork: Network = {
   },
   interfaceAddresses() {
     const found: InterfaceAddress[] = [];
-    for (const { name, address } of Deno.networkInterfaces()) {
+    for (const { name, address, cidr } of Deno.networkInterfaces()) {
       const parsed = tryParseIpAddress(address);
       if (parsed === undefined || /^fe[89ab]/.test(parsed)) continue;
-      found.push({ interfaceName: name, address: parsed });
+      const network = tryParseCidr(cidr);
+      const isShared = network !== undefined && network !== hostCidr(parsed);
+      found.push({ interfaceName: name, address: parsed, ...(isShared && { network }) });
     }
     return found;
   },
 };
+
+/**
+ * Connects to a Unix socket that lies in one of some folders, also after symbolic links are followed.
+ * The result names `remoteAddr` as its peer. Rejects if the socket lies elsewhere.
+ */
+export async function connectUnixWithin(
+  folders: readonly string[],
+  { path, remoteAddr }: { readonly path: string; readonly remoteAddr: SocketAddress },
+): Promise<TcpConnection> {
+  const real = await Deno.realPath(path);
+  const roots = await Promise.all(
+    folders.map((folder) => Deno.realPath(folder).catch(() => undefined)),
+  );
+  if (!roots.some((root) => root !== undefined && real.startsWith(`${root}/`))) {
+    throw new Deno.errors.PermissionDenied(`${path} is in no folder of --unix-socket-folders`);
+  }
+  const connection = await Deno.connect({ transport: "unix", path: real });
+  return {
+    localAddr: { hostname: "unix", port: 0 },
+    remoteAddr,
+    read: (buffer) => connection.read(buffer),
+    write: (data) => connection.write(data),
+    closeWrite: () => connection.closeWrite(),
+    close: () => connection.close(),
+    // Options of TCP.
+    setNoDelay() {},
+    setKeepAlive() {},
+  };
+}
 
 /** Connects to a Unix socket. Rejects with `Deno.errors.NotFound` or `ConnectionRefused`. */
 export function connectUnix(path: string): Promise<UnixConnection> {

@@ -33,7 +33,7 @@ export async function writeNewFile(
   }
 }
 
-/** By a link, which unlike a rename never replaces another file. */
+/** Creates the file by a link, which unlike a rename never replaces another file. */
 async function giveName(temporary: string, path: string): Promise<void> {
   try {
     await Deno.link(temporary, path);

@@ -120,7 +120,7 @@ function* changedPairs(
   for (const own of changed) {
     for (const other of all) {
       yield { from: own, to: other };
-      // The loop comes to this pair again if the other one changes, too.
+      // If the other policy also changes, the loop visits this pair again.
       if (!other.isChanged) yield { from: other, to: own };
     }
   }
@@ -136,7 +136,7 @@ function compareGroup(books: BeforeAndAfter<RuleBook>, group: PodGroup): Compare
   return { group, peer: { kind: "pod", pod: group.pod, blocks: group.blocks }, rules, isChanged };
 }
 
-/** Sets are named by what they select, so that equal names are equal peers. */
+/** The name of a set is its selector, so equal names mean equal peers. */
 function textOf(rules: PodRules | undefined): string {
   return JSON.stringify(rules && [rules.policies, rules.rules]);
 }

@@ -17,7 +17,7 @@ export interface PolicyInspection {
  */
 export type DeniedPackets = Partial<Readonly<Record<Direction, number>>>;
 
-/** Counts what a plan comes to. */
+/** Counts the pods, lists and sets of a plan. */
 export function inspectPolicyPlan(plan: PolicyPlan | undefined, summary: string): PolicyInspection {
   const pods = [...plan?.pods.values() ?? []];
   const sets = [...plan?.peers.values() ?? []];

@@ -102,7 +102,7 @@ export interface SelectorPlace {
 }
 
 /**
- * Finds the selectors that may match some labels, without a look at all: each one is filed under the
+ * Finds the selectors that may match some labels without testing all of them: each one is filed under the
  * values of one of its requirements.
  */
 export class SelectorIndex<Item> {

@@ -24,7 +24,7 @@ const BY_NAMESPACE_LABELS = "@";
 /** A set of pods and how often it has each member. */
 interface LiveSet {
   readonly source: PodSource;
-  /** Members, one of the two as the source has it. */
+  /** The members. The source determines which of the two is set. */
   readonly addresses: Set<IpAddress>;
   readonly ports: Map<string, PodPort>;
   /** Only of members that more than one pod has: an address may be handed on before its pod is gone. */

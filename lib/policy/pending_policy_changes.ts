@@ -35,7 +35,7 @@ export class PendingPolicyChanges {
   #peers = new Set<PeerSetId>();
   #members = new Map<PeerSetId, Map<string, MemberChange>>();
 
-  /** Everything may be different. */
+  /** Marks every part of the plan as changed. */
   markAll(): void {
     this.#full = true;
   }

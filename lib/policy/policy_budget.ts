@@ -37,7 +37,7 @@ function termsOf(selector: NetworkPolicySpec["podSelector"]): number {
 /** A policy as its namespace counts it. */
 export interface CountedPolicy {
   readonly key: PolicyKey;
-  /** Its time of creation. Absent = earlier than any. */
+  /** The creation time of the policy. Absent = earlier than any other. */
   readonly created: string | undefined;
   readonly parts: number;
 }

@@ -127,7 +127,7 @@ export function isWhole(
   { path, problems }: PolicyPlace,
 ): boolean {
   if (unknownFields === undefined) return true;
-  // A value that has no fields at all was reported by its reader.
+  // The reader already reported a value that is not an object.
   if (unknownFields.length > 0) {
     problems.report(path, unknownFields, "The fields are not understood: nothing is allowed by it");
   }

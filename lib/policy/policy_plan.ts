@@ -50,7 +50,7 @@ export type PeerSet =
   /** Addresses of pods, each with the port that its name stands for there, by `podPortKey()`. */
   | { readonly kind: "pod-ports"; readonly members: ReadonlyMap<string, PodPort> };
 
-/** One entry of a rule list: what it matches is allowed. */
+/** An entry of a rule list. The packets that it matches are allowed. */
 export interface PolicyRule {
   /** The policy, and the place of its rule in `spec.ingress` or `spec.egress`, from 0. */
   readonly policy: PolicyKey;
@@ -127,7 +127,7 @@ export interface PeerSetChange {
 
 /** The differences from the last synced plan. The cost depends on the changes, not on the cluster. */
 export interface PolicyPlanChanges {
-  /** Everything may be different, whatever else is named here: another part of the plan changed, or it is the first one. */
+  /** Whether any part of the plan may have changed, besides the named ones; also true for the first plan. */
   readonly full: boolean;
   /** Pods that came, went, or have other addresses or lists. */
   readonly pods: ReadonlySet<PodKey>;

@@ -91,7 +91,7 @@ export class PolicyPlanner implements PolicyStateListener {
   /** The planned pods that have each address. */
   readonly #claims = new Map<IpAddress, ReadonlyMap<PodKey, PolicyPod>>();
 
-  /** Follows the state from now on; what it has already is planned by the first update. */
+  /** Follows changes of the state from now on. The first update plans its present content. */
   constructor(state: PolicyState, options: PolicyPlanOptions) {
     this.#state = state;
     this.#options = options;

@@ -140,7 +140,7 @@ export class PolicyState {
     return this.#podsByNamespace.get(namespace) ?? [];
   }
 
-  /** The pods of a query. Looks at all pods of the namespaces in its scope. */
+  /** Returns the pods that match a query. Tests all pods of the namespaces in its scope. */
   *podsOf(query: PodQuery): Generator<PolicyPod, void, void> {
     const { scope, pods } = query;
     const names = scope.kind === "namespace" ? [scope.name] : this.#podsByNamespace.keys();

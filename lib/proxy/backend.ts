@@ -11,7 +11,7 @@ import type { ServiceMode } from "./service_mode.ts";
 interface ModeTraits {
   /** Whether kube-relay forwards connections itself; in all other modes, rules of the kernel do. */
   readonly forwardsItself: boolean;
-  /** Whether Service addresses are bound to the node, and so are the source of its own packets. */
+  /** Whether Service addresses are local, so that the node also uses them as its source address. */
   readonly bindsAddresses: boolean;
   /** The block of kube-proxy's configuration with the sync periods of the mode. */
   readonly configurationBlock: "iptables" | "ipvs" | "nftables";
@@ -42,7 +42,7 @@ const TRAITS = {
   nftables: {
     ...KERNEL_MODE,
     configurationBlock: "nftables",
-    // Upstream has it since this mode exists.
+    // kube-proxy has done so since this mode exists.
     defaultNodePortAddresses: ["primary"],
   },
   userspace: { ...KERNEL_MODE, forwardsItself: true, bindsAddresses: true },
@@ -65,11 +65,17 @@ export interface TrafficCounters {
   readonly tcpRefused: number;
   /** Of these, those that NetworkPolicies denied. */
   readonly tcpDenied: number;
+  /** TCP connections closed at once since a limit of their Service was reached. */
+  readonly tcpLimited: number;
+  /** TCP connections closed by the idle time-out or the lifetime of their Service. */
+  readonly tcpExpired: number;
+  /** TCP connections closed since a trusted client sent no valid PROXY protocol header in time. */
+  readonly proxyHeaderErrors: number;
   /** TCP connections closed since they were silent and the bound was reached. */
   readonly tcpSilentClosed: number;
   /** Attempts to connect to an endpoint that failed. */
   readonly dialFailures: number;
-  /** Of these, those that took too long. */
+  /** The failed attempts that timed out. */
   readonly dialTimeouts: number;
   readonly udpFlows: number;
   /** UDP flows that went over to another endpoint. */
@@ -78,6 +84,10 @@ export interface TrafficCounters {
   readonly udpDropped: number;
   /** Of these, those that NetworkPolicies denied. */
   readonly udpDenied: number;
+  /** Datagrams of clients that were dropped since a limit of the Service was reached. */
+  readonly udpLimited: number;
+  /** UDP flows that the lifetime of their Service ended. */
+  readonly udpExpired: number;
   /** Datagrams to a flow that did not come from its endpoint. */
   readonly udpForeignDropped: number;
 }
@@ -86,7 +96,7 @@ export interface TrafficCounters {
 export interface RuleCounters {
   /** Refused writes of rules, including those of a cleanup. */
   readonly failedWrites: number;
-  /** Of these, the writes of syncs that wrote only changes. */
+  /** The failed writes of syncs that wrote only changes. */
   readonly failedPartialWrites: number;
   /** Failed removals of unused objects, if they are separate writes. */
   readonly failedCleanups: number;

@@ -56,7 +56,7 @@ interface Watch {
 export class FlowWatches {
   readonly #watches = new Map<string, Watch>();
 
-  /** Whether there is no watch, so that nothing needs to be reported. */
+  /** Whether no watch exists, so that no flow has to be reported. */
   get isIdle(): boolean {
     return this.#watches.size === 0;
   }

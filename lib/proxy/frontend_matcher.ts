@@ -26,7 +26,7 @@ export interface SuspectFrontends {
 /** An address that was given up. */
 export interface GoneAddress {
   readonly port: Port;
-  /** Its last ServicePort. */
+  /** The last ServicePort of the frontend. */
   readonly key: ServicePortKey;
 }
 

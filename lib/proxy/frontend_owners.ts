@@ -41,7 +41,7 @@ const NO_CLAIMS: readonly ClaimedFrontend[] = [];
 export class FrontendOwners {
   /** After {@linkcode decide} the owner comes first. */
   readonly #claims = new ServicePortIndex<ClaimedFrontend>();
-  /** Those with several claimants. */
+  /** Frontends that several ServicePorts use. */
   readonly #contested = new Set<ClaimedFrontend>();
   readonly #touched = new Set<ClaimedFrontend>();
   /** The ports of kube-relay itself, which precede every ServicePort. */

@@ -2,6 +2,7 @@ import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
 import type { DataPlaneDifference } from "./data_plane_difference.ts";
+import type { EdgeSettings } from "./edge_settings.ts";
 import type { EndpointKey } from "./endpoint.ts";
 import type { FrontendRole } from "./frontend.ts";
 import type { Packet } from "./packet.ts";
@@ -42,7 +43,7 @@ export interface NearMiss {
     | "endpoint"
     /** It has the port, on another address. */
     | "other-address"
-    /** Its object has the address, but the plan has no entry for it. */
+    /** The Service has the address, but the plan has no frontend for it. */
     | "unserved";
   /** Key of a ServicePort, or `namespace/name` of a Service. */
   readonly service: string;
@@ -173,6 +174,7 @@ export interface ExplanationStep {
     | "endpoints"
     | "source"
     | "affinity"
+    | "settings"
     | "egress"
     | "ingress"
     | "nearest"
@@ -203,6 +205,8 @@ export interface PacketExplanation {
   readonly endpoints: readonly ExplainedEndpoint[];
   readonly source?: ExplainedSource;
   readonly affinity?: ExplainedAffinity;
+  /** Settings of the Service that only mode userspace applies. */
+  readonly edge?: EdgeSettings;
   readonly carriers: readonly PacketCarrier[];
 }
 
@@ -212,7 +216,7 @@ export interface ModeDeviations {
   readonly asOutsider?: string;
   /** The packet is not forwarded, or refused in another way. */
   readonly refusal?: { readonly kind: "drop" | "reject"; readonly detail: string };
-  /** The mode does not serve this address at all. */
+  /** The mode never serves this address. */
   readonly unserved?: string;
   /** Another source address. */
   readonly source?: { readonly rewritten: "always" | "never"; readonly detail: string };

@@ -27,7 +27,7 @@ export interface PlanOptions {
 export interface SharedPlan {
   /** The addresses of this node that serve node ports. */
   readonly nodePortRanges: NodePortAddresses;
-  /** Those of them that the node has, sorted. */
+  /** The node port addresses that the node has, sorted. */
   readonly nodePortAddresses: readonly IpAddress[];
   /** Every address of the node's own interfaces, without those that kube-relay added. */
   readonly interfaceAddresses: readonly IpAddress[];

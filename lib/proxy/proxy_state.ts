@@ -16,7 +16,7 @@ export interface ProxyState {
   /** Sorted by {@linkcode Endpoint.key}; a ServicePort without endpoints has no entry. */
   readonly endpoints: ReadonlyMap<ServicePortKey, readonly Endpoint[]>;
   readonly node: NodeState;
-  /** Of this family; unsorted. */
+  /** The addresses of this family, unsorted. */
   readonly serviceCidrs: readonly Cidr[];
   /** Interface addresses of this family, without those that kube-relay added. */
   readonly interfaceAddresses: readonly IpAddress[];

@@ -21,7 +21,7 @@ export interface ProbeResult {
   /** The name, e.g. `bind 127.96.0.1`. */
   readonly feature: string;
   readonly available: boolean;
-  /** Whether the mode works at all without it. */
+  /** Whether the mode needs the feature to work. */
   readonly required: boolean;
   /** The result, or why it is missing. */
   readonly detail: string;
@@ -84,7 +84,7 @@ export interface ServiceInspection {
   readonly addresses: readonly ServedAddress[];
   /** Connections or flows open now, where the backend knows. */
   readonly connections?: number;
-  /** Its traffic, if that is counted separately. */
+  /** The traffic of the ServicePort, if it is counted separately. */
   readonly traffic?: TrafficFigures;
 }
 

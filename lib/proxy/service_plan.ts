@@ -5,6 +5,7 @@ import { admitsNode } from "./admitted_sources.ts";
 import type { Endpoint } from "./endpoint.ts";
 import { type ContestedFrontend, ownedAddresses } from "./frontend.ts";
 import type { LocalTrafficDetector } from "./local_traffic.ts";
+import type { EdgeSettings } from "./edge_settings.ts";
 import type { ModeAnnotations } from "./mode_annotations.ts";
 import type { ServicePort, TrafficPolicy } from "./service_port.ts";
 import type { ServicePortKey, ServicePortName } from "./service_port_name.ts";
@@ -54,6 +55,8 @@ export interface ServicePlan {
   readonly createdAt?: string;
   /** As {@linkcode ServicePort.annotations}. */
   readonly annotations?: ModeAnnotations;
+  /** As {@linkcode ServicePort.edge}. */
+  readonly edge?: EdgeSettings;
 }
 
 /** The input of a plan besides the ServicePort and its endpoints. */
@@ -110,7 +113,7 @@ function addressesOf(
     readonly nodeIps: readonly IpAddress[] | undefined;
   },
 ) {
-  const { loadBalancerSourceRanges, createdAt, annotations } = servicePort;
+  const { loadBalancerSourceRanges, createdAt, annotations, edge } = servicePort;
   return {
     key: servicePort.key,
     name: servicePort.name,
@@ -124,6 +127,7 @@ function addressesOf(
     }),
     ...(createdAt !== undefined && { createdAt }),
     ...(annotations && { annotations }),
+    ...(edge && { edge }),
   };
 }
 

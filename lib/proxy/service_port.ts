@@ -2,6 +2,7 @@ import type { Service, ServiceSpecPort } from "../api/kinds/service.ts";
 import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import { type Port, type Protocol, tryParsePort, tryParseProtocol } from "../net/port.ts";
+import { type EdgeSettings, edgeSettingsOf } from "./edge_settings.ts";
 import { type ModeAnnotations, modeAnnotationsOf } from "./mode_annotations.ts";
 import type { ObjectProblem } from "../api/problem.ts";
 import { ProblemCollector } from "../api/problem_collector.ts";
@@ -55,6 +56,8 @@ export interface ServicePort {
   readonly createdAt?: string;
   /** The annotations for single modes; absent if there are none. */
   readonly annotations?: ModeAnnotations;
+  /** Settings for mode userspace; absent if there are none. */
+  readonly edge?: EdgeSettings;
 }
 
 /** Options of {@linkcode servicePortsFromService}. */
@@ -164,6 +167,7 @@ function sharedFieldsOf(
   const { service: { metadata, spec }, family, problems } = reading;
   const { creationTimestamp: createdAt } = metadata;
   const annotations = modeAnnotationsOf(metadata.annotations);
+  const edge = edgeSettingsOf(reading.service, problems);
   const loadBalancerVips = loadBalancerVipsOf(reading);
   const sourceRanges = loadBalancerSourceRangesOf(reading);
   if (sourceRanges?.length === 0 && loadBalancerVips.length > 0) {
@@ -188,6 +192,7 @@ function sharedFieldsOf(
     ...(healthCheckNodePort !== undefined && { healthCheckNodePort }),
     ...(createdAt !== undefined && { createdAt }),
     ...(annotations && { annotations }),
+    ...(edge && { edge }),
   };
 }
 

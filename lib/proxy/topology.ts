@@ -104,7 +104,7 @@ function selectCluster(endpoints: readonly Endpoint[], node: NodeTopology): Endp
   return hintedEndpoints(ready.endpoints, node) ?? ready;
 }
 
-/** Ready endpoints on this node; if there is none, terminating endpoints that still serve. */
+/** Returns the ready endpoints on this node, or if none is ready, the serving and terminating ones. */
 function selectLocal(endpoints: readonly Endpoint[]): EndpointSelection {
   const ready = selectionBy(endpoints, CRITERIA.localReady);
   if (ready.endpoints.length > 0) return ready;

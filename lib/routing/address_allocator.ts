@@ -8,7 +8,7 @@ import {
   type AddressRefusal,
   exhausted,
   foreignStatus,
-  invalidWish,
+  invalidRequest,
   noPool,
   notPermitted,
   outsideOfPools,
@@ -18,11 +18,11 @@ import type { AddressRequest } from "./address_request.ts";
 import { SortedList } from "./sorted_list.ts";
 import { type Claim, compareClaims, spaceOf, WaitingClaims } from "./waiting_claims.ts";
 
-/** What a Service gets. */
+/** The addresses assigned to a Service. */
 export interface AddressAssignment {
-  /** What the status has to have. Absent if the status is left alone. */
+  /** The desired addresses of the status. Absent = the status is not changed. */
   readonly addresses?: readonly IpAddress[];
-  /** Why an address, or the wished one, is missing. At most one for each family. */
+  /** Why an address, or the requested one, is missing. At most one for each family. */
   readonly refusals: readonly AddressRefusal[];
 }
 
@@ -87,14 +87,14 @@ export class AddressAllocator {
     this.#reserved = reserved;
   }
 
-  /** What a Service gets, as of the last update; `undefined` for one that has no concern with it. */
+  /** Returns the addresses of a Service after the last update; `undefined` = it needs none. */
   assignment(key: ServiceKey): AddressAssignment | undefined {
     const entry = this.#entries.get(key);
     if (!entry || entry.request.isForeign) return undefined;
     const { claims, foreign, request } = entry;
     if (foreign) return { refusals: [foreign] };
     const addresses = claims.flatMap(({ address }) => address ?? []);
-    // Both families may have the same problem with a wish.
+    // Both families may report the same problem with a requested address.
     const refusals = new Map<string, AddressRefusal>();
     for (const { refusal } of claims) {
       const isEnough = request.prefersDualStack && addresses.length > 0;
@@ -200,12 +200,12 @@ export class AddressAllocator {
     }
   }
 
-  /** Keeps an address of the status, best the wished one. */
+  /** Keeps an address of the status, preferably the requested one. */
   #keepCurrent(claim: Claim): void {
-    const { wished, current } = claim.request;
+    const { requested: byFamily, current } = claim.request;
     const own = current.filter((each) => ipFamilyOf(each) === claim.family);
-    const wish = wished[claim.family];
-    if (wish !== undefined && own.includes(wish)) this.#keep(claim, wish);
+    const requested = byFamily[claim.family];
+    if (requested !== undefined && own.includes(requested)) this.#keep(claim, requested);
     for (const address of own) {
       if (claim.address === undefined) this.#keep(claim, address);
     }
@@ -259,8 +259,8 @@ export class AddressAllocator {
   /** Whether a claim has what it asks for, rather than anything. */
   #isSatisfied({ request, family, address }: Claim): boolean {
     if (address === undefined || request.invalid !== undefined) return false;
-    const wish = request.wished[family];
-    if (wish !== undefined) return address === wish;
+    const requested = request.requested[family];
+    if (requested !== undefined) return address === requested;
     return request.pool === undefined || this.#inventory.poolAt(address)!.name === request.pool;
   }
 
@@ -276,15 +276,15 @@ export class AddressAllocator {
       });
   }
 
-  /** Gives a claim what it asks for, or lets it wait with what it has. */
+  /** Assigns the requested address to a claim, or lets it wait with its present one. */
   #assign(claim: Claim): void {
     const { request, family } = claim;
     delete claim.refusal;
-    const wish = request.wished[family];
+    const requested = request.requested[family];
     const foreign = this.#entries.get(request.key)!.foreign;
     if (foreign) return;
-    if (request.invalid !== undefined) claim.refusal = invalidWish(request.invalid);
-    else if (wish !== undefined) this.#assignWish(claim, wish);
+    if (request.invalid !== undefined) claim.refusal = invalidRequest(request.invalid);
+    else if (requested !== undefined) this.#assignRequested(claim, requested);
     else this.#assignAny(claim);
     // An older Service of the same update may have kept it, and moved on.
     const before = this.#before.get(claim);
@@ -293,20 +293,20 @@ export class AddressAllocator {
     if (claim.address !== undefined) this.#waiting.touchTerms(request);
   }
 
-  #assignWish(claim: Claim, wish: IpAddress): void {
-    const pool = this.#inventory.poolAt(wish);
+  #assignRequested(claim: Claim, requested: IpAddress): void {
+    const pool = this.#inventory.poolAt(requested);
     if (!pool) {
-      claim.refusal = outsideOfPools(wish);
+      claim.refusal = outsideOfPools(requested);
       return;
     }
     if (!this.#isPermitted(pool, claim.request)) {
-      claim.refusal = notPermitted(wish, pool);
+      claim.refusal = notPermitted(requested, pool);
       return;
     }
-    const conflict = this.#inventory.conflict(wish, claim.request, { isKept: false });
-    if (!conflict) return this.#move(claim, wish);
-    claim.refusal = taken(wish, conflict);
-    this.#waiting.add(claim, [wish]);
+    const conflict = this.#inventory.conflict(requested, claim.request, { isKept: false });
+    if (!conflict) return this.#move(claim, requested);
+    claim.refusal = taken(requested, conflict);
+    this.#waiting.add(claim, [requested]);
   }
 
   #assignAny(claim: Claim): void {
@@ -317,10 +317,10 @@ export class AddressAllocator {
       this.#isPermitted(pool, request)
     );
     if (candidates.length === 0) {
-      const wished = request.pool;
+      const requested = request.pool;
       claim.refusal = noPool(family, {
         pools: withFamily,
-        ...(wished !== undefined && { wished }),
+        ...(requested !== undefined && { requested }),
       });
       return;
     }

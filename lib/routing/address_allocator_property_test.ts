@@ -46,9 +46,9 @@ const NAMESPACES = ["red", "blue"];
 type Terms = AddressRequest["sharing"];
 
 /** A request without what its number gives. */
-type Wishes = Omit<AddressRequest, "key" | "namespace" | "createdAt">;
+type Requests = Omit<AddressRequest, "key" | "namespace" | "createdAt">;
 
-const request: fc.Arbitrary<Wishes> = fc.record({
+const request: fc.Arbitrary<Requests> = fc.record({
   labels: fc.constantFrom({}, {}, { app: "web" }),
   isForeign: fc.integer({ min: 0, max: 9 }).map((number) => number === 0),
   families: fc.constantFrom<readonly IpFamily[]>(
@@ -59,7 +59,7 @@ const request: fc.Arbitrary<Wishes> = fc.record({
     [],
   ),
   prefersDualStack: fc.boolean(),
-  wished: fc.option(fc.constantFrom(...ADDRESSES, OUTSIDE)).map((address) =>
+  requested: fc.option(fc.constantFrom(...ADDRESSES, OUTSIDE)).map((address) =>
     address ? { [ipFamilyOf(address)]: address } : {}
   ),
   pool: fc.constantFrom(undefined, undefined, undefined, "asked", "none"),
@@ -76,7 +76,7 @@ const request: fc.Arbitrary<Wishes> = fc.record({
 }));
 
 type Event =
-  | { readonly set: number; readonly request: Wishes }
+  | { readonly set: number; readonly request: Requests }
   | { readonly remove: number }
   | { readonly namespace: string; readonly team: string | undefined }
   | { readonly reserved: readonly IpAddress[] };
@@ -173,7 +173,7 @@ function othersAt(address: IpAddress, key: ServiceKey, held: Held): readonly Ser
     .map(([other]) => other);
 }
 
-/** Each held address is permitted, of a wished family, and shared only by rule. */
+/** Each held address is permitted, of a requested family, and shared only by rule. */
 function checkValid(world: World, held: Held): void {
   for (const [key, addresses] of held) {
     const request = world.requests.get(key)!;
@@ -195,8 +195,8 @@ function isForeignStatus({ current }: AddressRequest): boolean {
 
 /** The addresses that a claim asks for. */
 function wantedBy(request: AddressRequest, family: IpFamily): readonly IpAddress[] {
-  const wish = request.wished[family];
-  if (wish !== undefined) return [wish];
+  const requested = request.requested[family];
+  if (requested !== undefined) return [requested];
   return ADDRESSES.filter((address) => {
     const { name, autoAssign } = poolOf(POOLS, address)!;
     return ipFamilyOf(address) === family &&
@@ -214,7 +214,7 @@ function checkWaiting(world: World, held: Held): void {
     for (const family of request.families) {
       const wanted = wantedBy(request, family);
       const own = held.get(key)?.find((address) => ipFamilyOf(address) === family);
-      const isContent = request.wished[family] === undefined && request.pool === undefined
+      const isContent = request.requested[family] === undefined && request.pool === undefined
         ? own !== undefined
         : own !== undefined && wanted.includes(own);
       if (isContent) continue;

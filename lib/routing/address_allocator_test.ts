@@ -126,7 +126,7 @@ Deno.test("AddressAllocator takes the address back from a Service that is no loa
   assertEquals(stage.give({ name: "a", spec: { type: "ClusterIP" } }), ["default/a: nothing"]);
 });
 
-Deno.test("AddressAllocator gives wished addresses, by annotation before the field", () => {
+Deno.test("AddressAllocator gives requested addresses, by annotation before the field", () => {
   const stage = new Stage(pool("a", ["192.0.2.0/24", "2001:db8::/64"], { autoAssign: false }));
   assertEquals(
     stage.give(
@@ -265,13 +265,13 @@ Deno.test("AddressAllocator lets Services with policy Local share with the same 
   ]);
 });
 
-Deno.test("AddressAllocator keeps an address until the wished one is free", () => {
+Deno.test("AddressAllocator keeps an address until the requested one is free", () => {
   const stage = new Stage(pool("a", ["192.0.2.0/30"]));
   stage.give({ name: "a" }, { name: "b" });
-  const wish = { name: "b", spec: { loadBalancerIP: "192.0.2.0" } };
+  const requested = { name: "b", spec: { loadBalancerIP: "192.0.2.0" } };
   const reason = "(192.0.2.0 is taken by default/a, and the two Services have no sharing key in " +
     "common)";
-  assertEquals(stage.give(wish), [`default/b: 192.0.2.1 ${reason}`]);
+  assertEquals(stage.give(requested), [`default/b: 192.0.2.1 ${reason}`]);
   assertEquals(stage.remove("default/a"), ["default/a: nothing", "default/b: 192.0.2.0"]);
 });
 

@@ -11,14 +11,14 @@ import { type AddressPool, poolOf } from "./address_pool.ts";
 import type { AddressRequest } from "./address_request.ts";
 import { SortedList } from "./sorted_list.ts";
 
-/** Why a Service cannot have an address. */
+/** The reason why a Service cannot get an address. */
 export type AddressConflict =
   | { readonly kind: "reserved"; readonly by: string }
   | { readonly kind: "other namespace" }
   | { readonly kind: "no sharing" | "other terms"; readonly service: ServiceKey }
   | { readonly kind: "same port"; readonly service: ServiceKey; readonly port: string };
 
-/** Why an address is not given. */
+/** The reason why an address is not assigned. */
 export interface Reservation {
   /** The user of the address, in words. */
   readonly by: string;

@@ -2,7 +2,7 @@ import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { AddressConflict } from "./address_inventory.ts";
 import type { AddressPool } from "./address_pool.ts";
 
-/** Why a Service has no address, or not the one that it wishes. */
+/** The reason why a Service has no address, or not the requested one. */
 export interface AddressRefusal {
   readonly reason:
     | "exhausted"
@@ -21,10 +21,10 @@ export interface AddressRefusal {
 /** No pool has the family, or the Service may use none that has it. */
 export function noPool(
   family: IpFamily,
-  { pools, wished }: { readonly pools: readonly AddressPool[]; readonly wished?: string },
+  { pools, requested }: { readonly pools: readonly AddressPool[]; readonly requested?: string },
 ): AddressRefusal {
-  if (wished !== undefined) {
-    const message = `The Service may not use pool '${wished}', or the pool has no ${family}`;
+  if (requested !== undefined) {
+    const message = `The Service may not use pool '${requested}', or the pool has no ${family}`;
     return { reason: "no pool", message };
   }
   const message = pools.length === 0
@@ -40,18 +40,18 @@ export function exhausted(family: IpFamily, pools: readonly AddressPool[]): Addr
   return { reason: "exhausted", message: `${which} no free address of ${family}` };
 }
 
-/** The wished address is in no pool. */
+/** The requested address is in no pool. */
 export function outsideOfPools(address: IpAddress): AddressRefusal {
   return { reason: "outside of pools", message: `${address} is in no pool` };
 }
 
-/** The Service may not use the pool of the wished address. */
+/** The Service may not use the pool of the requested address. */
 export function notPermitted(address: IpAddress, { name }: AddressPool): AddressRefusal {
   const message = `${address} is in pool '${name}', which this Service may not use`;
   return { reason: "not permitted", message };
 }
 
-/** Another Service or program has the wished address. */
+/** Another Service or program has the requested address. */
 export function taken(address: IpAddress, conflict: AddressConflict): AddressRefusal {
   switch (conflict.kind) {
     case "reserved":
@@ -80,8 +80,8 @@ export function taken(address: IpAddress, conflict: AddressConflict): AddressRef
   }
 }
 
-/** The wishes cannot be read. */
-export function invalidWish(message: string): AddressRefusal {
+/** The requested addresses cannot be read. */
+export function invalidRequest(message: string): AddressRefusal {
   return { reason: "invalid", message };
 }
 

@@ -10,7 +10,7 @@ import type { Labels } from "../policy/label_selector.ts";
 import { namespacedNameOf, type ServiceKey, serviceKey } from "../proxy/service_port_name.ts";
 import type { RoutingSettings } from "./routing_settings.ts";
 
-/** What a Service asks of the allocator. */
+/** The request of a Service to the allocator. */
 export interface AddressRequest {
   readonly key: ServiceKey;
   readonly namespace: string;
@@ -23,8 +23,8 @@ export interface AddressRequest {
   readonly families: readonly IpFamily[];
   /** Whether one family is enough. */
   readonly prefersDualStack: boolean;
-  readonly wished: Readonly<Partial<Record<IpFamily, IpAddress>>>;
-  /** Name of the wished pool. */
+  readonly requested: Readonly<Partial<Record<IpFamily, IpAddress>>>;
+  /** Name of the requested pool. */
   readonly pool?: string;
   readonly sharing?: SharingTerms;
   /** E.g. `TCP/80`. */
@@ -33,7 +33,7 @@ export interface AddressRequest {
   readonly current: readonly IpAddress[];
   /** Host names of the status, which another controller wrote. */
   readonly hostnames: readonly string[];
-  /** Why the wishes cannot be read. */
+  /** The reason why the requested addresses cannot be read. */
   readonly invalid?: string;
 }
 
@@ -68,7 +68,7 @@ export function addressRequestOf(
     isForeign: isLoadBalancer && !isOwnClass(spec.loadBalancerClass, settings),
     families: isLoadBalancer ? familiesOf(spec.ipFamilies) : [],
     prefersDualStack: spec.ipFamilyPolicy === "PreferDualStack",
-    ...wishesOf(service),
+    ...requestedAddresses(service),
     ...(pool && { pool }),
     ...sharingOf(service, name.namespace),
     ports: (spec.ports ?? []).map(({ protocol, port }) => `${protocol ?? "TCP"}/${port}`),
@@ -94,34 +94,38 @@ function familiesOf(families: readonly string[] = []): readonly IpFamily[] {
 }
 
 /** The annotation counts instead of the field, which the API has deprecated. */
-function wishesOf(
+function requestedAddresses(
   { metadata, spec }: RoutedService,
-): Pick<AddressRequest, "wished" | "invalid"> {
+): Pick<AddressRequest, "requested" | "invalid"> {
   const annotation = metadata.annotations?.[ADDRESSES_ANNOTATION];
   const source = annotation === undefined ? "spec.loadBalancerIP" : ADDRESSES_ANNOTATION;
   const texts = (annotation ?? spec.loadBalancerIP ?? "").split(",").map((text) => text.trim())
     .filter((text) => text !== "");
-  const wished: Partial<Record<IpFamily, IpAddress>> = {};
+  const requested: Partial<Record<IpFamily, IpAddress>> = {};
   const families = familiesOf(spec.ipFamilies);
   for (const text of texts) {
     const address = tryParseIpAddress(text);
     if (address === undefined) {
-      return { wished: {}, invalid: `${source}: expected an IP address, found '${shorten(text)}'` };
+      return {
+        requested: {},
+        invalid: `${source}: expected an IP address, found '${shorten(text)}'`,
+      };
     }
     const family = ipFamilyOf(address);
     if (!families.includes(family)) {
       const invalid = `${source}: the Service has no ${family}, so it cannot have ${address}; ` +
         `spec.ipFamilies is ${families.join(", ")}`;
-      return { wished: {}, invalid };
+      return { requested: {}, invalid };
     }
-    if (wished[family] !== undefined && wished[family] !== address) {
-      const invalid = `${source}: expected one address of ${family}, found ${wished[family]} and ` +
+    if (requested[family] !== undefined && requested[family] !== address) {
+      const invalid =
+        `${source}: expected one address of ${family}, found ${requested[family]} and ` +
         address;
-      return { wished: {}, invalid };
+      return { requested: {}, invalid };
     }
-    wished[family] = address;
+    requested[family] = address;
   }
-  return { wished };
+  return { requested };
 }
 
 /** A tenant chooses the text, and it goes into events. */

@@ -10,7 +10,7 @@ export type ServiceAddressKind = Exclude<AdvertisedKind, "podCidrs" | "serviceRa
 export interface ServiceAddress {
   readonly address: IpAddress;
   readonly kind: ServiceAddressKind;
-  /** Why this node would not serve it. Absent if it would. */
+  /** The reason why this node does not serve it. Absent = it does. */
   readonly obstacle?: string;
   /** With policy Local: the nodes with a ready endpoint. @default {every node} */
   readonly endpointNodes?: ReadonlySet<string>;

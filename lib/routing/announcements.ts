@@ -2,17 +2,17 @@ import type { Cidr } from "../net/cidr.ts";
 import type { ServiceKey } from "../proxy/service_port_name.ts";
 import type { AnnouncedPrefix, BgpPeer } from "./bgp_plan.ts";
 
-/** Why a prefix is announced, or is not. */
+/** The reasons why a prefix is or is not announced. */
 export interface PrefixSource {
   readonly kind: AnnouncedPrefix["kind"];
   /** Absent for a range of pods or of cluster IPs. */
   readonly service?: ServiceKey;
   readonly to: readonly BgpPeer["role"][];
-  /** Why this source does not announce it. */
+  /** The reason why this source does not announce it. */
   readonly obstacle?: string;
 }
 
-/** What all announced prefixes have in common. */
+/** The settings of all announced prefixes. */
 export type CommonAttributes = Pick<
   AnnouncedPrefix,
   "communities" | "largeCommunities" | "localPreference"
@@ -34,7 +34,7 @@ export class Announcements {
   readonly #announced = new Map<Cidr, AnnouncedPrefix>();
   #sorted: readonly AnnouncedPrefix[] = [];
   #attributes: CommonAttributes = { communities: [], largeCommunities: [] };
-  /** Why the node announces no address of a Service. */
+  /** The reason why the node announces no address of a Service. */
   #exclusion: string | undefined;
   readonly #touched = new Set<Cidr>();
 

@@ -13,7 +13,7 @@ import { NO_NODE_BGP, nodeBgpOf } from "./node_bgp.ts";
 import type { RoutingNode } from "./routing_node.ts";
 import type { AdvertisedKind, BgpSettings } from "./routing_settings.ts";
 
-/** What a plan depends on, apart from objects. */
+/** The inputs of a plan besides objects. */
 export interface BgpPlannerOptions {
   readonly settings: BgpSettings;
   readonly pools: readonly AddressPool[];
@@ -23,7 +23,7 @@ export interface BgpPlannerOptions {
   readonly clusterCidrs: readonly Cidr[];
 }
 
-/** What an update changed. */
+/** The changes of an update. */
 export interface BgpPlanChanges {
   /** Absent until the own Node is known: its addresses and its AS are needed. */
   readonly plan?: BgpPlan;
@@ -32,7 +32,7 @@ export interface BgpPlanChanges {
   readonly prefixes: ReadonlySet<Cidr>;
 }
 
-/** Why a prefix is announced, or is not. */
+/** The reasons why a prefix is or is not announced. */
 export interface PrefixExplanation {
   readonly announced?: AnnouncedPrefix;
   /** Names of the sessions that it is sent to. */
@@ -61,7 +61,7 @@ export class BgpPlanner {
   readonly #nodes = new Map<string, BgpNode>();
   readonly #problems = new Map<string, readonly ObjectProblem[]>();
   readonly #services = new Map<ServiceKey, AnnouncedService>();
-  /** The Services that have an address, for the day when a node has it too. */
+  /** The Services with an address, in case a node gets the same address. */
   readonly #servicesAt = new Map<IpAddress, Set<ServiceKey>>();
   readonly #nodesAt = new Map<IpAddress, Set<string>>();
   #serviceRanges: readonly Cidr[] = [];
@@ -69,7 +69,7 @@ export class BgpPlanner {
   #isDraining = false;
   /** The own node, also after its Node object is gone. */
   #own: BgpNode | undefined;
-  #isOwnGone = false;
+  #isOwnNodeMissing = false;
   #areNodesChanged = false;
   #plan: BgpPlan | undefined;
 
@@ -82,7 +82,7 @@ export class BgpPlanner {
     return this.#plan;
   }
 
-  /** What cannot be used of the annotations of Nodes. */
+  /** Invalid annotations of Nodes. */
   get problems(): readonly ObjectProblem[] {
     return [...this.#problems.values()].flat();
   }
@@ -203,7 +203,7 @@ export class BgpPlanner {
   #setOwn(): void {
     const labels = JSON.stringify(this.#own?.node.labels);
     const own = this.#nodes.get(this.#options.nodeName);
-    this.#isOwnGone = own === undefined;
+    this.#isOwnNodeMissing = own === undefined;
     if (own) this.#own = own;
     if (!this.#own) return;
     this.#announcements.setExclusion(this.#exclusion());
@@ -242,10 +242,10 @@ export class BgpPlanner {
     for (const key of touched) this.#announceService(key);
   }
 
-  /** Why no address of any Service is announced. */
+  /** The reason why no address of any Service is announced. */
   #exclusion(): string | undefined {
     if (this.#isDraining) return "the node drains";
-    if (this.#isOwnGone) return "the Node does not exist";
+    if (this.#isOwnNodeMissing) return "the Node does not exist";
     return this.#own?.node.exclusion;
   }
 

@@ -19,6 +19,11 @@ export class Layer2Addresses {
     this.#pools = pools.filter(({ announce }) => announce === "layer2");
   }
 
+  /** Every address of layer 2. */
+  get addresses(): Iterable<IpAddress> {
+    return this.#holders.keys();
+  }
+
   /** The Services that have an address of layer 2. */
   servicesAt(address: IpAddress): readonly ServiceKey[] {
     return [...this.#holders.get(address)?.keys() ?? []];

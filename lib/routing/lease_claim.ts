@@ -7,7 +7,7 @@ export interface LeaseClaimOptions {
   readonly durationSeconds: number;
 }
 
-/** What a candidate has to do. */
+/** The next step of a candidate. */
 export type LeaseStep =
   | { readonly action: "create"; readonly spec: Lease["spec"] }
   | {
@@ -68,7 +68,8 @@ export class LeaseClaim {
     // The answer to a renewal may be later than a release.
     if (sentAt <= this.#releasedAt) return;
     this.#seen = { lease, seenAt: sentAt };
-    this.#renewedAt = sentAt;
+    // The step may have given it up.
+    this.#renewedAt = lease.spec.holderIdentity === this.#options.holder ? sentAt : undefined;
   }
 
   /** Whether this candidate holds the Lease. */
@@ -76,7 +77,7 @@ export class LeaseClaim {
     return this.#renewedAt !== undefined && now < this.#renewedAt + this.#durationMs;
   }
 
-  /** What to do next. `wallTime` is an RFC 3339 time with microseconds. */
+  /** Returns the next step. `wallTime` is an RFC 3339 time with microseconds. */
   next({ now, wallTime }: { readonly now: number; readonly wallTime: string }): LeaseStep {
     if (!this.#seen) return { action: "create", spec: this.#spec(wallTime, undefined) };
     const { lease, seenAt } = this.#seen;
@@ -95,7 +96,7 @@ export class LeaseClaim {
   /** Gives the Lease up. `undefined` if this candidate does not hold it. */
   release(
     { now, wallTime }: { readonly now: number; readonly wallTime: string },
-  ): LeaseStep | undefined {
+  ): Exclude<LeaseStep, { readonly action: "wait" }> | undefined {
     const isHeld = this.isHeld(now);
     this.#renewedAt = undefined;
     this.#releasedAt = now;

@@ -14,7 +14,7 @@ import { type Port, tryParsePort } from "../net/port.ts";
 import type { RoutingNode } from "./routing_node.ts";
 import type { ConfiguredPeer } from "./routing_settings.ts";
 
-/** What the annotations of a Node say of its BGP sessions. */
+/** The BGP settings in the annotations of a Node. */
 export interface NodeBgp {
   readonly as?: number;
   /** Cluster ID, as dotted decimal: the node reflects routes to the clients with this ID. */
@@ -251,7 +251,7 @@ function withDefaults(
   };
 }
 
-/** What a session has without settings of its own. */
+/** The defaults of a session. */
 export const SESSION_DEFAULTS = {
   holdTimeSeconds: 90,
   bfd: false,

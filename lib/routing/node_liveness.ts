@@ -13,6 +13,8 @@ interface SeenLease {
 const PREFIX = "kube-relay-node-";
 /** Bounds of what another node may claim. Seconds. */
 const [SHORTEST, LONGEST] = [1, 60];
+/** Milliseconds of a second: the rest is for the syncs by which another node takes over in time. */
+const COUNTED_MS = 900;
 
 /** Returns the name of the Lease of a node. */
 export function nodeLeaseName(node: string): string {
@@ -27,6 +29,7 @@ export function nodeOfLease({ metadata: { name } }: Lease): string | undefined {
 /**
  * Which nodes run kube-relay, by their Leases. A Lease expires when no renewal was seen for its
  * duration by the clock of this node: the times in Leases are of other clocks, which may differ.
+ * The last tenth of the duration is left to the node that takes over.
  */
 export class NodeLiveness {
   readonly #leases = new Map<string, SeenLease>();
@@ -44,7 +47,7 @@ export class NodeLiveness {
     this.#leases.set(node, {
       renewTime,
       holder,
-      durationMs: seconds * 1000,
+      durationMs: seconds * COUNTED_MS,
       seenAt: isRenewed ? now : known.seenAt,
     });
   }

@@ -18,7 +18,7 @@ export interface RoutingNode {
   /** The first InternalIP of each family. */
   readonly primary: Readonly<Partial<Record<IpFamily, IpAddress>>>;
   readonly podCidrs: readonly Cidr[];
-  /** Why it announces no address of a Service. Absent if it may. */
+  /** The reason why it announces no address of a Service. Absent = it may. */
   readonly exclusion?: string;
 }
 

@@ -41,7 +41,7 @@ export interface BgpSettings {
   readonly configFile: string;
 }
 
-/** What can be announced. */
+/** The kinds of addresses that can be announced. */
 export type AdvertisedKind =
   | "loadBalancerIps"
   | "externalIps"

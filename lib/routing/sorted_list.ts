@@ -24,7 +24,7 @@ export class SortedList<Item> {
     this.#items.splice(index, isKnown ? 1 : 0, item);
   }
 
-  /** Removes the item that compares as equal. Does nothing if there is none. */
+  /** Removes the item that compares as equal. Does nothing if no such item exists. */
   delete(item: Item): void {
     const index = this.#indexOf(item);
     const found = this.#items[index];

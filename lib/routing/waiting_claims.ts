@@ -11,7 +11,7 @@ export interface Claim {
   readonly family: IpFamily;
   address?: IpAddress;
   refusal?: AddressRefusal;
-  /** What would help: a wished address, {@linkcode spaceOf} a pool, or terms of sharing. */
+  /** The changes that can help: a requested address, {@linkcode spaceOf} a pool, or terms of sharing. */
   waitsFor: readonly string[];
 }
 
@@ -33,7 +33,7 @@ function compareTexts(left: string, right: string): number {
   return left < right ? -1 : left > right ? 1 : 0;
 }
 
-/** Claims without an address, or without the wished one. Only those are woken that a change helps. */
+/** Claims without an address, or without the requested one. A change wakes only the claims that it can help. */
 export class WaitingClaims {
   readonly #waiting = new Map<string, SortedList<Claim>>();
   /** Addresses that may have become free for a claim since the last wake-up. */

@@ -9,7 +9,8 @@ import type { Layer2Request } from "../support/drivers/layer2_driver.ts";
 import type { LineProcess } from "../support/drivers/line_process.ts";
 import { eventually } from "../support/eventually.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
+import { createLayer2Scene, holds } from "../support/stages/layer2_scene.ts";
+import { type Namespace, netnsRequirements } from "../support/stages/netns.ts";
 
 const ignore = isMissing("layer 2 on a real link", [
   ...netnsRequirements(),
@@ -52,93 +53,12 @@ class Node {
   }
 }
 
-interface Scene extends AsyncDisposable {
-  readonly router: Namespace;
-  readonly first: Namespace;
-  readonly second: Namespace;
-  /** The namespace whose link the router believes to have an address. */
-  answering(address: string): Promise<Namespace | undefined>;
-  /** Makes the router learn an address by a packet. */
-  learn(address: string): Promise<void>;
-}
-
-/** Puts the nodes on the bridge of the router. */
-async function connect(router: Namespace, nodes: readonly Namespace[]): Promise<void> {
-  await router.ip("link add br0 type bridge");
-  await router.ipBatch([
-    "addr add 192.168.9.1/24 dev br0",
-    "addr add fd09::1/64 dev br0",
-    "link set br0 up",
-  ]);
-  // A router that asks again only after an hour.
-  await router.sysctl(
-    "net.ipv4.neigh.br0.base_reachable_time_ms=3600000",
-    "net.ipv6.neigh.br0.base_reachable_time_ms=3600000",
-  );
-  for (const [index, node] of nodes.entries()) {
-    await router.ip(
-      `link add node${index} type veth peer name eth0 netns ${node.name}`,
-    );
-    await router.ip(`link set node${index} master br0 up`);
-    await node.ipBatch([
-      `addr add 192.168.9.${index + 2}/24 dev eth0`,
-      `addr add fd09::${index + 2}/64 dev eth0`,
-      "link set eth0 up",
-      "route add default via 192.168.9.1",
-      "route add default via fd09::1 dev eth0",
-    ]);
-  }
-}
-
-async function createScene(): Promise<Scene> {
-  const [router, first, second] = await Namespace.createAll(["router", "first", "second"]) as [
-    Namespace,
-    Namespace,
-    Namespace,
-  ];
-  const nodes = [first, second];
-  try {
-    await connect(router, nodes);
-  } catch (error) {
-    await Namespace.removeAll([router, first, second]);
-    throw error;
-  }
-  const linkLayer = async (node: Namespace) =>
-    /link\/ether (\S+)/.exec(await node.ip("link show eth0"))![1]!;
-  const owners = new Map<string, Namespace>();
-  for (const node of nodes) owners.set(await linkLayer(node), node);
-  return {
-    router,
-    first,
-    second,
-    async answering(address) {
-      const text = await router.ip(`neigh show ${address} dev br0`);
-      return owners.get(/lladdr (\S+)/.exec(text)?.[1] ?? "");
-    },
-    async learn(address) {
-      const target = address.includes(":") ? `UDP6:[${address}]:9` : `UDP4:${address}:9`;
-      await router.run("sh", ["-c", `echo x | socat -u - ${target}`]);
-      await eventually(
-        `the router knows ${address}`,
-        async () => (await router.ip(`neigh show ${address} dev br0`)).includes("lladdr"),
-      );
-    },
-    async [Symbol.asyncDispose]() {
-      await Namespace.removeAll([router, first, second]);
-    },
-  };
-}
-
-async function holds(node: Namespace, address: string): Promise<boolean> {
-  return (await node.ip("addr show dev eth0")).includes(`${address}/`);
-}
-
 for (const { family, vip, node: nodeAddress, elsewhere } of FAMILIES) {
   Deno.test({
     name: `Layer2DataPlane: a router learns at once that an address moved (${family})`,
     ignore,
     async fn() {
-      await using scene = await createScene();
+      await using scene = await createLayer2Scene();
       const [first, second] = [new Node(scene.first, family), new Node(scene.second, family)];
       const report = await first.hold(vip);
       assertEquals(report.quarantined, []);
@@ -159,7 +79,7 @@ for (const { family, vip, node: nodeAddress, elsewhere } of FAMILIES) {
       `Layer2DataPlane: the addresses of a killed process leave, those of a live one stay (${family})`,
     ignore,
     async fn() {
-      await using scene = await createScene();
+      await using scene = await createLayer2Scene();
       const [first, second] = [new Node(scene.first, family), new Node(scene.second, family)];
       const other = family === "IPv4" ? "192.168.9.51" : "fd09::51";
       await first.hold(vip);
@@ -180,7 +100,7 @@ for (const { family, vip, node: nodeAddress, elsewhere } of FAMILIES) {
       `Layer2DataPlane: a process that starts again within the lifetime keeps the address (${family})`,
     ignore,
     async fn() {
-      await using scene = await createScene();
+      await using scene = await createLayer2Scene();
       const killed = new Node(scene.first, family);
       const next = new Node(scene.first, family);
       await next.ask({ do: "inspect" });
@@ -198,7 +118,7 @@ for (const { family, vip, node: nodeAddress, elsewhere } of FAMILIES) {
       `Layer2DataPlane: foreign addresses and other networks are refused with the reason (${family})`,
     ignore,
     async fn() {
-      await using scene = await createScene();
+      await using scene = await createLayer2Scene();
       const node = new Node(scene.first, family);
       const before = await scene.first.ip("addr show dev eth0");
       const { quarantined } = await node.hold(nodeAddress, elsewhere, vip);
@@ -231,7 +151,7 @@ for (const { family, vip, node: nodeAddress, elsewhere } of FAMILIES) {
       `Layer2DataPlane: a second owner is found, and cleanup removes only own addresses (${family})`,
     ignore,
     async fn() {
-      await using scene = await createScene();
+      await using scene = await createLayer2Scene();
       const [first, second] = [new Node(scene.first, family), new Node(scene.second, family)];
       await first.hold(vip);
       assertEquals(await first.ask({ do: "findConflicts" }), []);

@@ -45,6 +45,14 @@ async function send(from: Namespace, to: string, text: string): Promise<void> {
   await from.output("sh", ["-c", `echo ${text} | socat -u - ${to}`]);
 }
 
+/** A router advertisement of a prefix by which receivers make an address: 255 hops, from link-local. */
+const ADVERTISED = "fd66::";
+const ROUTER_ADVERTISEMENT = [
+  ...[134, 0, 0, 0, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0],
+  ...[3, 4, 64, 0xc0, 0, 1, 0x51, 0x80, 0, 0, 0x38, 0x40, 0, 0, 0, 0],
+  ...[0xfd, 0x66, ...Array.from({ length: 14 }, () => 0)],
+];
+
 /** Sends each kind of datagram between the pods that share a bridge. */
 export class SharedLinkProbes {
   readonly #scene: PolicyScene;
@@ -80,6 +88,21 @@ export class SharedLinkProbes {
       }
     }
     return found;
+  }
+
+  /** Whether a pod can give another one an address that no object of the API names. */
+  async canAdvertise(from: "db" | "web", to: "db" | "web"): Promise<boolean> {
+    const { localPods: [web, db] } = this.#scene.cluster;
+    const [sender, receiver] = from === "web" ? [web, db] : [db, web];
+    const octal = ROUTER_ADVERTISEMENT.map((byte) => `\\${byte.toString(8).padStart(3, "0")}`);
+    // IPV6_MULTICAST_HOPS; the kernel writes the checksum.
+    const target = "IP6-SENDTO:[ff02::1%eth0]:58,setsockopt-int=41:18:255";
+    await sender.output("sh", ["-c", `printf '${octal.join("")}' | socat -u - ${target}`]);
+    // What is sent later arrives later.
+    await this.arrivals(from, to);
+    const addresses = await receiver.ip("-6 addr show dev eth0");
+    await receiver.ip("-6 addr flush dev eth0 to fd66::/64").catch(() => {});
+    return addresses.includes(ADVERTISED);
   }
 
   #targets({ linkLocal }: Receiver): readonly (readonly [string, string, SocketName])[] {

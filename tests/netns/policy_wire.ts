@@ -135,6 +135,7 @@ export function testPolicyOnTheWire(
         await links.start();
         assertEquals(await links.arrivals("db", "web"), ALL_KINDS);
         assertEquals(await links.arrivals("web", "db"), ALL_KINDS);
+        assertEquals(await links.canAdvertise("db", "web"), true);
       });
       const target = { address: addressOf("web", "IPv4"), port: 8080, protocol: "TCP" } as const;
       const kept = await scene.client("db").open(target);
@@ -161,6 +162,9 @@ export function testPolicyOnTheWire(
           assertEquals(await links.arrivals("web", "db"), []);
         },
       );
+      await t.step("a pod gives no isolated pod an address by a router advertisement", async () => {
+        assertEquals(await links.canAdvertise("db", "web"), false);
+      });
       await t.step("connections that were open before continue, with their replies", async () => {
         assertEquals(await kept.who(), "web");
       });

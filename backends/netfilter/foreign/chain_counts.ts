@@ -37,7 +37,7 @@ export function* countChains(
   return counts;
 }
 
-/** For a person: `412 chains KUBE-SVC-… in nat (iptables-nft)`. */
+/** Formats a count for messages: `412 chains KUBE-SVC-… in nat (iptables-nft)`. */
 export function describeCount({ label, table, world, count }: ChainCount): string {
   const what = label.endsWith("…")
     ? `${count} chain${count === 1 ? "" : "s"} ${label}`

@@ -63,19 +63,19 @@ export async function findForeignSoftware(
   });
 }
 
-/** {@linkcode findForeignSoftware}, with the mode that runs by its name. */
-export async function findingsBesideMode(
+/** Like {@linkcode findForeignSoftware}, but takes the running mode and reads its objects. */
+export async function findingsNextToMode(
   edges: ForeignSoftwareEdges,
   { mode, ...options }: FindingOptions = {},
 ): Promise<readonly HostFinding[]> {
-  // Ports are asked before anything is chosen: no tool is started for them.
+  // A check of ports starts no tool, so it comes before reading the objects.
   if (options.scope === "ports") return await findForeignSoftware(edges, options);
   const own = await ownStateOfMode(edges, { mode, ...options });
   return await findForeignSoftware(edges, { ...options, own });
 }
 
-/** {@linkcode removeKubeProxy}, with the mode that runs by its name. */
-export async function removeBesideMode(
+/** Like {@linkcode removeKubeProxy}, but takes the running mode and reads its objects. */
+export async function removeKubeProxyNextToMode(
   edges: ForeignSoftwareEdges,
   { mode, ...options }: KubeProxyRemovalOptions,
 ): Promise<CleanupReport> {

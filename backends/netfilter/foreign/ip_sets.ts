@@ -55,7 +55,7 @@ export interface NotedServers {
   readonly nodePorts: ReadonlySet<string>;
 }
 
-/** One text for address, port and protocol. */
+/** Formats address, port and protocol as one key. */
 export function serverKey(protocol: string, address: IpAddress, port: number): string {
   return `${protocol} ${address} ${port}`;
 }

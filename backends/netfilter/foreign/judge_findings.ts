@@ -35,7 +35,7 @@ const TURN_OFF = [
 const REMOVE =
   "run 'kube-relay cleanup' (--dry-run lists what it removes), or start with --takeover";
 
-/** Judges everything; the gravest findings come first. */
+/** Returns all findings, the most severe first. */
 export function judgeFindings(seen: SeenOnHost): HostFinding[] {
   const findings = [
     ...liveOrLeft(seen),

@@ -17,7 +17,7 @@ export type ChainOwner =
 /** A chain, or all chains of a kind. */
 interface KnownChain {
   readonly owner: ChainOwner;
-  /** For a person: the name, or the prefix with an ellipsis. */
+  /** The name, or the prefix with an ellipsis, for messages. */
   readonly label: string;
   /** Whether one exists for each Service or endpoint. */
   readonly perService: boolean;
@@ -51,7 +51,7 @@ const IPTABLES_MODE: Readonly<Record<string, readonly string[]>> = {
   mangle: ["KUBE-PROXY-CANARY"],
 };
 
-/** Those that iptables mode has not. */
+/** Chains that iptables mode does not have. */
 const OTHER_MODES: Readonly<Record<string, readonly string[]>> = {
   nat: [
     // ipvs mode

@@ -4,7 +4,7 @@ import { parseTableHeads } from "../nft/table_listing.ts";
 import type { RemovalRun } from "./removal_run.ts";
 import { askTool, type Seen } from "../probe/try_tool.ts";
 
-/** The table that kube-proxy's nftables mode keeps everything in. */
+/** The table that contains all rules of kube-proxy's nftables mode. */
 export function isKubeProxyTable({ family, name }: NftTable): boolean {
   return name === "kube-proxy" && (family === "ip" || family === "ip6");
 }
@@ -21,19 +21,19 @@ export async function listNftTables(
   return seen.state === "seen" ? { ...seen, value: parseTableHeads(seen.value) } : seen;
 }
 
-/** Removes the tables that `isTheirs` accepts. `whose` names their owner in messages. */
+/** Removes the tables that `isLeftover` accepts. `whose` describes them in messages. */
 export async function removeNftTables(
   { commands }: { readonly commands: CommandRunner },
-  { whose, isTheirs, run }: {
+  { whose, isLeftover, run }: {
     readonly whose: string;
-    readonly isTheirs: (table: NftTable) => boolean;
+    readonly isLeftover: (table: NftTable) => boolean;
     readonly run: RemovalRun;
   },
 ): Promise<void> {
   const seen = await listNftTables(commands, run.signal);
   if (seen.state === "refused") run.unseen("tables of nftables", seen.reason);
   if (seen.state !== "seen") return;
-  const tables = seen.value.filter(isTheirs);
+  const tables = seen.value.filter(isLeftover);
   if (tables.length === 0) return;
   await run.do(`${whose} of nftables`, {
     command: ["nft", "-f", "-"],
@@ -42,7 +42,7 @@ export async function removeNftTables(
   });
 }
 
-/** For a person: `table ip kube-proxy (nftables)`. */
+/** Formats a table for messages: `table ip kube-proxy (nftables)`. */
 export function describeNftTable({ family, name }: NftTable): string {
   return `table ${family} ${name} (nftables)`;
 }

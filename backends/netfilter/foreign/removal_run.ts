@@ -21,7 +21,7 @@ interface RemovalOptions {
   readonly signal?: AbortSignal;
 }
 
-/** One table of 20,000 chains takes seconds, with a lock to be waited for. */
+/** Time limit. A table of 20,000 chains takes seconds, plus the wait for the lock. */
 const STEP_TIMEOUT_MS = 120_000;
 
 /** One removal, from its first step to the report. */
@@ -54,13 +54,13 @@ export class RemovalRun {
     if (!this.#kept.includes(what)) this.#kept.push(what);
   }
 
-  /** Something that could not even be looked at: a plain user can't, but has left nothing there either. */
+  /** Records an object that could not be read. A plain user cannot read it, but cannot have made it either. */
   unseen(what: string, reason: string): void {
     if (saysNotPermitted(reason)) this.keep(`${what}: not checked, which needs root: ${reason}`);
     else this.fail(`${what}: ${reason}`);
   }
 
-  /** Something that should have gone, and why it has not. */
+  /** Records an object that could not be removed, and the reason. */
   fail(what: string): void {
     this.#failed.push(what);
   }
@@ -109,7 +109,7 @@ export class RemovalRun {
   }
 }
 
-/** A command as a shell would take it, so that a dry run can be read, kept and run. */
+/** Formats a command for a shell, so that the user can run the output of a dry run. */
 function toScript(command: readonly string[], input: Iterable<string> | undefined): string {
   const line = command.join(" ");
   if (input === undefined) return `${line}\n`;

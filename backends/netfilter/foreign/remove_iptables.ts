@@ -40,20 +40,20 @@ export async function removeFromIptables(
   edges: { readonly commands: CommandRunner; readonly clock: Clock },
   { world, own, run }: IptablesRemovalInput,
 ): Promise<void> {
-  const isTheirs: ChainFilter = (table, chain) =>
+  const isLeftover: ChainFilter = (table, chain) =>
     isKubeProxyChain(table, chain) && !own.chain?.({ world, table, chain });
   await removeChains(edges, {
     world,
     whose: "kube-proxy's",
-    keepJump: (table, { from, to }) => isTheirs(table, to) && !isTheirs(table, from),
-    choose: () => isTheirs,
+    keepJump: (table, { from, to }) => isLeftover(table, to) && !isLeftover(table, from),
+    choose: () => isLeftover,
     run,
   });
 }
 
 interface ChainRemovalInput {
   readonly world: IptablesRuleSet;
-  /** For a person, e.g. `kube-proxy's`. */
+  /** The owner for messages, e.g. `kube-proxy's`. */
   readonly whose: string;
   /** Jumps into chains that may go, from chains that don't. */
   readonly keepJump: JumpFilter;
@@ -72,8 +72,8 @@ export async function removeChains(
     const seen = await readRuleSet(edges, world, { keepJump, ...run.signal });
     if (seen.state === "refused") run.unseen(`rules of ${nameOfRuleSet(world)}`, seen.reason);
     if (seen.state !== "seen") return;
-    const isTheirs = choose(seen.value.dump);
-    failures = await removeOnce(edges, { contents: seen.value, isTheirs, whose, run });
+    const isLeftover = choose(seen.value.dump);
+    failures = await removeOnce(edges, { contents: seen.value, isLeftover, whose, run });
     if (failures.length === 0) return;
   }
   for (const failure of failures) run.fail(failure);
@@ -82,9 +82,9 @@ export async function removeChains(
 /** Returns the failures. */
 async function removeOnce(
   { clock }: { readonly clock: Clock },
-  { contents, isTheirs, whose, run }: {
+  { contents, isLeftover, whose, run }: {
     readonly contents: RuleSetContents;
-    readonly isTheirs: ChainFilter;
+    readonly isLeftover: ChainFilter;
     readonly whose: string;
     readonly run: RemovalRun;
   },
@@ -94,7 +94,7 @@ async function removeOnce(
   const tables = dump.tables.filter(({ name }) => TABLE_ORDER.includes(name))
     .toSorted((a, b) => TABLE_ORDER.indexOf(a.name) - TABLE_ORDER.indexOf(b.name));
   for (const table of tables) {
-    const removal = await inSteps({ clock }, planTableRemoval(table, isTheirs));
+    const removal = await inSteps({ clock }, planTableRemoval(table, isLeftover));
     for (const kept of removal.kept) run.keep(`${kept} (${nameOfRuleSet(world)})`);
     if (isNothing(removal)) continue;
     const reason = await run.try(stepOf(contents, removal));

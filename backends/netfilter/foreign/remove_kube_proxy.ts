@@ -46,7 +46,7 @@ export async function removeKubeProxy(
   if (counter !== undefined) run.keep(`${counter}: a rule of another program refers to it`);
   await removeNftTables(edges, {
     whose: "kube-proxy's tables",
-    isTheirs: (table) => isKubeProxyTable(table) && !own.nftTable?.(table),
+    isLeftover: (table) => isKubeProxyTable(table) && !own.nftTable?.(table),
     run,
   });
   await removeIpvs(edges, { own, run, excludeCidrs });

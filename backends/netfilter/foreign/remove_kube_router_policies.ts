@@ -29,19 +29,19 @@ export async function removeKubeRouterPolicies(
   options: PolicyRemovalOptions,
 ): Promise<CleanupReport> {
   const run = new RemovalRun(edges, options);
-  const isTheirs: ChainFilter = isKubeRouterPolicyChain;
+  const isLeftover: ChainFilter = isKubeRouterPolicyChain;
   for (const world of IPTABLES_RULE_SETS) {
     await removeChains(edges, {
       world,
       whose: "kube-router's policy",
-      keepJump: (table, { from, to }) => isTheirs(table, to) && !isTheirs(table, from),
-      choose: () => isTheirs,
+      keepJump: (table, { from, to }) => isLeftover(table, to) && !isLeftover(table, from),
+      choose: () => isLeftover,
       run,
     });
   }
   await removeNftTables(edges, {
     whose: "kube-router's policy tables",
-    isTheirs: isKubeRouterPolicyTable,
+    isLeftover: isKubeRouterPolicyTable,
     run,
   });
   const seen = await listSets(edges.commands, run.signal);

@@ -30,11 +30,11 @@ const MASQUERADE_CHAINS = ["KUBE-MARK-MASQ", "KUBE-POSTROUTING"];
  */
 export function* planTableRemoval(
   table: DumpedTable,
-  isTheirs: ChainFilter,
+  isLeftover: ChainFilter,
 ): Generator<void, TableRemoval> {
   const owned = new Set<string>();
   for (const chain of table.chains.keys()) {
-    if (isTheirs(table.name, chain)) owned.add(chain);
+    if (isLeftover(table.name, chain)) owned.add(chain);
     yield;
   }
   const kept: string[] = [];

@@ -24,8 +24,8 @@ function tableOf(lines: readonly string[], keepJump = KEEP_FOREIGN): DumpedTable
   return reader.dump.tables[0]!;
 }
 
-function plan(lines: readonly string[], isTheirs = isKubeProxyChain): TableRemoval {
-  return atOnce(planTableRemoval(tableOf(lines), isTheirs));
+function plan(lines: readonly string[], isLeftover = isKubeProxyChain): TableRemoval {
+  return atOnce(planTableRemoval(tableOf(lines), isLeftover));
 }
 
 const USED = [

@@ -7,7 +7,7 @@ import { type NotedServers, serverKey } from "./ip_sets.ts";
 /** The file that lists them: only while ip_vs is loaded, and those of one network namespace. */
 export const IP_VS_FILE = "/proc/net/ip_vs";
 
-/** One virtual server. Those by firewall mark are left out: kube-proxy makes none. */
+/** A virtual server. Servers by firewall mark are left out, because kube-proxy creates none. */
 export interface VirtualServer {
   readonly protocol: "tcp" | "udp" | "sctp";
   readonly address: IpAddress;
@@ -82,7 +82,7 @@ function serverArgument({ protocol, address, port }: VirtualServer): string {
   return `${flag} ${formatHostPort(address, port)}`;
 }
 
-/** For a person: `10.96.0.1:443/TCP`. */
+/** Formats a server for messages: `10.96.0.1:443/TCP`. */
 export function describeServer({ protocol, address, port }: VirtualServer): string {
   return `${formatHostPort(address, port)}/${protocol.toUpperCase()}`;
 }

@@ -26,7 +26,7 @@ export async function destroySets(
       removes: rest.map((name) => `ipset ${name}`),
     });
     if (reason === undefined) return;
-    // It stops at the line that failed; what came before is done, what comes after is tried again.
+    // ipset stops at the line that failed. The lines before it took effect; those after it are retried.
     const line = refusedLine(reason) ?? 1;
     for (const name of rest.slice(0, line - 1)) run.remove(`ipset ${name}`);
     names = rest.slice(line);

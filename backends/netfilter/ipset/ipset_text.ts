@@ -93,7 +93,7 @@ export function replaceLines(
   ];
 }
 
-/** The name of the set that takes the place of another one. */
+/** Returns the name of the set that is to replace another one. */
 export function scratchName(name: string): string {
   return `NEW-${name}`.slice(0, MAX_SET_NAME_LENGTH);
 }

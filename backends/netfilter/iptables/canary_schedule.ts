@@ -32,7 +32,7 @@ export class CanarySchedule {
     return this.#alertLooks > 0 ? Math.min(usual, ALERT_PAUSE_MS) : usual;
   }
 
-  /** A look took so long. */
+  /** Records the duration of a check. */
   looked(durationMs: number): void {
     this.#lookMs = durationMs;
     if (this.#alertLooks > 0) this.#alertLooks--;

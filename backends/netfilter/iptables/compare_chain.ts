@@ -12,11 +12,11 @@ interface WantedChain<Owner> {
   readonly table: string;
   readonly name: string;
   readonly rules: readonly string[];
-  /** For each rule the object that it is for; `undefined` where it is for all. @default {for all} */
+  /** The owner of each rule; `undefined` for shared rules. @default {all are shared} */
   readonly owners?: readonly (Owner | undefined)[];
 }
 
-/** A difference; `key` = the object that it is for. */
+/** A difference; `key` = the owner of the rule. */
 type ChainDifference<Owner> = Omit<DataPlaneDifference, "key"> & { readonly key?: Owner };
 
 /** `found`: its rules as the tool printed them; `undefined` = there is no such chain. */

@@ -45,7 +45,7 @@ interface PendingTable {
   rules: number;
 }
 
-/** Takes a dump line by line. Lines that mean nothing here are skipped. */
+/** Parses a dump line by line. Skips irrelevant lines. */
 export class IptablesDumpReader {
   readonly #keepJump: JumpFilter;
   readonly #tables: PendingTable[] = [];

@@ -36,7 +36,7 @@ export interface RuleMatch {
   readonly extensions?: readonly (readonly string[])[];
 }
 
-/** One rule. Without a target it only matches: counters and lists see the packet, which goes on. */
+/** A rule. Without a target it only counts the packet or updates a list, and the packet continues. */
 export interface Rule extends RuleMatch {
   /** For people who read the rules. May contain names of objects, so it is quoted. */
   readonly comment?: string;
@@ -117,7 +117,7 @@ function negatable(flag: string, { value, not }: Negatable<string>): string {
 
 function protocolText(protocol: Protocol, ports: PortRange | undefined): string {
   const name = protocol.toLowerCase();
-  // Without a port there is nothing for the extension to match, and iptables-nft drops it anyway.
+  // Without a port the extension has nothing to match, and iptables-nft omits it anyway.
   if (ports === undefined) return ` -p ${name}`;
   const { first, last } = ports;
   return ` -m ${name} -p ${name} --dport ${first === last ? first : `${first}:${last}`}`;

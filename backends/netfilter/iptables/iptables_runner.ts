@@ -64,7 +64,7 @@ export class IptablesRunner {
     }
   }
 
-  /** Applies lines; chains that they don't name stay. Each table is taken as a whole or not at all. */
+  /** Applies lines and keeps chains that they do not name. Each table is applied completely or not at all. */
   async restore(input: RestoreInput): Promise<void> {
     const { restore: program } = this.#programs;
     const line = [program, ...this.#wait, "--noflush"] as const;

@@ -52,7 +52,7 @@ export function parseSaveLine(line: string): SaveLine | undefined {
   }
 }
 
-/** The target of a rule, which it jumps or goes to. A comment may hold any text, `-j` as well. */
+/** Returns the target of a rule, after `-j` or `-g`. A comment may also contain `-j`. */
 export function targetOf(rule: string): string | undefined {
   const bare = rule.includes("--comment")
     ? rule.replace(/ --comment ("(?:\\.|[^"\\])*"|\S+)/g, "")
@@ -60,7 +60,7 @@ export function targetOf(rule: string): string | undefined {
   return /(?:^| )-[jg] (\S+)/.exec(bare)?.[1];
 }
 
-/** Takes the lines of a dump and keeps a value for each rule. Passes over all other lines. */
+/** Parses the lines of a dump and stores a value for each rule. Skips all other lines. */
 export class SavedRules<T> {
   /** By `table chain`, in the order of the rules. Chains without a value are left out. */
   readonly rules = new Map<string, T[]>();

@@ -43,7 +43,7 @@ const HINT = /^KUBE-(IPTABLES-HINT|KUBELET-CANARY)$/;
 /** A large rule set takes a while: 40,000 rules are half a second. */
 const SAVE_TIMEOUT_MS = 15_000;
 
-/** Looks at both worlds without changing either. Throws only when the caller gave up. */
+/** Examines both variants without changing them. Throws only if the caller aborts. */
 export async function chooseIptables(
   dependencies: ProbeDependencies,
   options: VariantOptions,
@@ -76,7 +76,7 @@ export async function chooseIptables(
   return { family, programs, reason: `it has ${more} rules, the other ${fewer}` };
 }
 
-/** One variant only is installed: unless the other world is in use, that is the one. */
+/** Chooses the only installed variant, unless the other one is in use. */
 async function only(
   dependencies: ProbeDependencies,
   { options, programs }: { options: VariantOptions; programs: IptablesPrograms },

@@ -31,7 +31,7 @@ const PROGRAMS: Feature = {
     "has it by --tools-path",
 };
 
-/** Said by iptables-legacy, which asks the kernel for nothing then. */
+/** The message of iptables-legacy without permission; it then asks the kernel for nothing. */
 const LOCK_FILE = /can't open lock file/;
 const LOCK_FILE_CURE = "it has to be the file of the host, and writable";
 
@@ -40,7 +40,7 @@ const WORDS = {
   IPv6: { destination: "[2001:db8::1]:80", address: "2001:db8::1", bits: "128" },
 } as const;
 
-/** Tries everything in both families. Throws only when the caller gave up. */
+/** Tests all features in both families. Throws only if the caller aborts. */
 export async function probeIptables(
   dependencies: ProbeDependencies,
   needs: IptablesNeeds,
@@ -58,7 +58,7 @@ export async function probeIptables(
   return [...rows, probeResult(RIGHTS, { reason: NOT_PERMITTED })];
 }
 
-/** Tries everything with programs that were chosen already. Throws only when the caller gave up. */
+/** Tests all features with the chosen programs. Throws only if the caller aborts. */
 export async function probeChosenIptables(
   dependencies: ProbeDependencies,
   choice: IptablesChoice,
@@ -70,7 +70,7 @@ export async function probeChosenIptables(
 
 interface FamilyRows {
   readonly rows: readonly ProbeResult[];
-  /** Whether the user may not even try. */
+  /** Whether the user has no permission for the test. */
   readonly refused: boolean;
 }
 

@@ -12,9 +12,9 @@ const LINES_PER_STEP = 1024;
 /** A chain that is created, or emptied, and filled. */
 export interface WrittenChain<Owner = never> {
   readonly name: string;
-  /** As lines without `-A` and the chain. */
+  /** The rules, as lines without `-A` and the chain. */
   readonly rules: readonly string[];
-  /** For each rule the object that it is for; `undefined` where it is for all. @default {for all} */
+  /** The owner of each rule; `undefined` for shared rules. @default {all are shared} */
   readonly owners?: readonly (Owner | undefined)[];
 }
 
@@ -31,7 +31,7 @@ export interface PlacedLine extends ChainLine {
   readonly table: IptablesTable;
 }
 
-/** One `*table … COMMIT`: the changes of a table that take effect at one moment. */
+/** One `*table … COMMIT`: changes of a table that take effect atomically. */
 export interface RestorePart<Owner = never> {
   readonly table: string;
   /** @default {none} */
@@ -62,7 +62,7 @@ interface BatchCounts {
   readonly rules: Map<string, number>;
 }
 
-/** A line of the input, and the object that it is for. */
+/** A line of the input, and its owner. */
 type OwnedLine<Owner> = readonly [text: string, owner?: Owner | undefined];
 
 /** The input, line by line, and the chains as they are afterwards. */
@@ -109,7 +109,7 @@ export class RestoreBatch<Owner extends string> {
     return this.lines.length === 0;
   }
 
-  /** The object that a line is for. Lines count from 1, as in the tool's messages. */
+  /** Returns the owner of a line. Lines count from 1, as in the tool's messages. */
   ownerOf(line: number): Owner | undefined {
     return this.#owners[line - 1];
   }

@@ -16,13 +16,13 @@ type IptablesErrorKind = "locked" | "refused" | "unavailable" | "unclear";
 
 /** The line that was refused. */
 interface RefusedLine {
-  /** From 1. */
+  /** The number of the line, from 1. */
   readonly number: number;
   readonly text: string;
   readonly table: string;
 }
 
-/** A failure of one of the tools. What it did before is unknown. */
+/** A failure of a tool. It may have applied a part of its input. */
 export class IptablesError extends Error {
   override name = "IptablesError";
   readonly kind: IptablesErrorKind;
@@ -56,7 +56,7 @@ interface FailedExit {
 /** The input of the tool. */
 export interface RestoreInput {
   readonly lines: readonly string[];
-  /** Whom a line is for, e.g. a Service; lines count from 1. */
+  /** Returns the owner of a line, e.g. a Service; lines count from 1. */
   ownerOf?(line: number): string | undefined;
 }
 
@@ -122,7 +122,7 @@ function reasonOf({ code }: FailedExit, words: string): string {
   const lines = words.split("\n")
     .map((line) => line.replace(/^\S+ v[\d.]+ \(\w+\): /, "").trim())
     .filter((line) => line !== "" && !/^(Error occurred at line|Try `)/.test(line));
-  // What the kernel judged comes after the parser's own words.
+  // The kernel's message follows the parser's own.
   return firstLine(lines.join("\n")) || `exit code ${code}, no word why`;
 }
 
@@ -133,9 +133,9 @@ function refusedLine(words: string, { lines }: RestoreInput): RefusedLine | unde
   // iptables-nft looks for targets at the COMMIT only, and names its line.
   const missing = /Chain '(\S+)' does not exist/.exec(words)?.[1];
   if (missing !== undefined) {
-    const leadsThere = new RegExp(` -[jg] ${RegExp.escape(missing)}( |$)`);
+    const jumpsToMissing = new RegExp(` -[jg] ${RegExp.escape(missing)}( |$)`);
     for (let above = Math.min(number, lines.length); above > 0; above--) {
-      if (!leadsThere.test(lines[above - 1]!)) continue;
+      if (!jumpsToMissing.test(lines[above - 1]!)) continue;
       number = above;
       break;
     }

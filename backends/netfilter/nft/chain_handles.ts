@@ -9,7 +9,7 @@ import type { NftRunner } from "./nft_runner.ts";
 export class ChainHandles {
   readonly #handles = new Map<string, string>();
 
-  /** These chains were written or deleted. */
+  /** Forgets chains that were written or deleted. */
   forget(names: Iterable<string>): void {
     for (const name of names) this.#handles.delete(name);
   }
@@ -18,7 +18,7 @@ export class ChainHandles {
     this.#handles.clear();
   }
 
-  /** Those of `chains` that are missing, or not the ones that were seen. Lists no rules and no elements. */
+  /** Returns the `chains` that are missing or were recreated. Lists no rules and no elements. */
   async missing(
     runner: Pick<NftRunner, "chains">,
     chains: ReadonlySet<string>,

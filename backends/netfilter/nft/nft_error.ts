@@ -69,7 +69,7 @@ export function refusedLines(words: string): readonly RefusedLine[] {
     .map(([, number, reason = ""]) => ({ number: Number(number), reason }));
 }
 
-/** The error of a tool that did not take its input. */
+/** Returns the error of a tool that did not accept its input. */
 export function errorOfWrite(failure: NftFailure, input: NftInput): NftError {
   const { action, code, stderr } = failure;
   if (saysNotPermitted(stderr)) {
@@ -79,7 +79,7 @@ export function errorOfWrite(failure: NftFailure, input: NftInput): NftError {
   // The parser gives line 0 to errors that it finds after the end.
   const lines = refusedLines(stderr).filter(({ number }) => input.lines[number - 1] !== undefined);
   const [first] = lines;
-  // 1 is its status when it has judged the input; a signal or an assertion is something else.
+  // nft exits with 1 if it refuses the input. A signal or a failed assertion gives another status.
   if (code !== 1 || first === undefined) return errorOfRead(failure);
   const owner = input.ownerOf(first.number);
   const text = input.lines[first.number - 1]?.trim();

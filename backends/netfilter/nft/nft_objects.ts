@@ -20,7 +20,7 @@ import type { IpFamily } from "../../../lib/net/ip_address.ts";
 
 /** A table. */
 export interface NftTable {
-  /** As nft has it: `ip`, `ip6`, `inet` … */
+  /** The family in nft: `ip`, `ip6`, `inet` … */
   readonly family: string;
   readonly name: string;
 }
@@ -40,7 +40,7 @@ export interface NftContainer {
   readonly declaration: string;
 }
 
-/** One member of a set or map, in the words of nft. */
+/** An element of a set or map, in the syntax of nft. */
 export interface NftElement<Name extends string = string> {
   readonly container: Name;
   readonly key: string;

@@ -42,7 +42,7 @@ const JUDGE = ["--check", CODE_FLAG, "-f", "-"];
  * were sent before. So a resize between two messages repeats some elements and leaves as many out.
  * Neither the generation of the rules nor nft notices (seen with Linux 6.18 and nft 1.0.6 on a busy
  * machine). A listing may also end early: it then lacks the rules of the last chains. This cannot be
- * noticed here, so callers trust a difference only if a second listing has it too.
+ * noticed here, so callers trust a difference only if a second listing shows it too.
  */
 const MAX_READINGS = 5;
 
@@ -50,7 +50,7 @@ const MAX_READINGS = 5;
 export class NftRunner {
   readonly #commands: CommandRunner;
   readonly #table: NftTable;
-  /** As it is called in errors. */
+  /** The name of the table in errors. */
   readonly #words: string;
 
   constructor({ commands }: { readonly commands: CommandRunner }, { family, name }: NftTable) {
@@ -59,7 +59,7 @@ export class NftRunner {
     this.#words = `table ${family} ${name} of nftables`;
   }
 
-  /** Everything in the table; `undefined` = there is none. Takes a second at 10,000 Services. */
+  /** Reads the whole table; `undefined` = it does not exist. Takes a second at 10,000 Services. */
   async read(): Promise<TableReading | undefined> {
     return await this.#list([]);
   }
@@ -162,7 +162,7 @@ export class NftRunner {
     return packets === undefined ? undefined : Number(packets);
   }
 
-  /** Applies a text: all of it or nothing. */
+  /** Applies a text atomically. */
   async write(input: NftText): Promise<void> {
     const result = await this.#run(`write ${this.#words}`, ["-f", "-"], {
       timeoutMs: WRITE_TIMEOUT_MS,

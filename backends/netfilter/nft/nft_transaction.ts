@@ -1,5 +1,5 @@
 /**
- * Input for one `nft -f -`, which the kernel takes in one piece or not at all. Pure.
+ * Input for one `nft -f -`, which the kernel applies atomically. Pure.
  *
  * @module
  */
@@ -25,7 +25,7 @@ type NamedContainer = Pick<NftContainer, "kind"> & { readonly name: string };
  * The changes, by kind, written in this order. Each kind is written as a whole. Absent = nothing.
  */
 export interface NftChanges<Owner extends string, Name extends string> {
-  /** Nothing of the table can be kept: it is deleted first. */
+  /** Whether the table is deleted first, because it cannot be kept. */
   readonly replacesTable?: boolean;
   /** Sets and maps to declare, after the table; absent = the table exists. */
   readonly declared?: Iterable<Name> | undefined;
@@ -39,7 +39,7 @@ export interface NftChanges<Owner extends string, Name extends string> {
   readonly removed?: ReadonlyMap<Name, readonly ElementChange<Owner, Name>[]>;
   /** Elements to add. */
   readonly added?: ReadonlyMap<Name, readonly ElementChange<Owner, Name>[]>;
-  /** Chains to delete, that nothing leads to. */
+  /** Chains to delete. No rule or element may lead to them. */
   readonly removedChains?: readonly string[];
   /** Sets and maps to delete, that no rule names. */
   readonly removedContainers?: readonly NamedContainer[];
@@ -156,7 +156,7 @@ class Draft<Owner extends string> {
     }
   }
 
-  /** One element a line: so the tool's messages say which one the kernel refused. */
+  /** Writes one element on each line, so that the tool's messages identify a refused one. */
   *change(
     verb: "add" | "delete",
     changes: readonly ElementChange<Owner, string>[] = [],

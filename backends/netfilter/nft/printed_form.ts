@@ -15,7 +15,7 @@ type Spelling = (text: string) => string;
  */
 const PROTOCOL_NAMES: Readonly<Record<string, string>> = { 6: "tcp", 17: "udp", 132: "sctp" };
 
-/** By type; other types are printed as they are written. */
+/** The printed forms by type. Other types are printed as they are written. */
 const SPELLINGS: ReadonlyMap<string, Spelling> = new Map([
   ["classid", (text: string) => classidText(text) ?? text],
   ["inet_proto", (text: string) => PROTOCOL_NAMES[text] ?? text],
@@ -67,7 +67,7 @@ function decidingLines(print: string): string {
 
 const DECIDING = /^(map|set|type .*|flags .*|timeout .*|counter)$/;
 
-/** Priorities that nft has words for. Those of families other than `ip` and `ip6` are left out. */
+/** Priorities with a name in nft. Those of families other than `ip` and `ip6` are left out. */
 const PRIORITIES: Readonly<Record<string, number>> = {
   raw: -300,
   mangle: -150,

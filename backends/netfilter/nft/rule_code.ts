@@ -37,9 +37,9 @@ export class RuleCodeListing {
     return this.#code;
   }
 
-  /** Takes the next line, without its line feed. */
+  /** Parses the next line, without its line feed. */
   take(line: string): void {
-    // Elements are most of it.
+    // Most lines are elements.
     if (line.startsWith("\t\t") || line.startsWith("\telement ")) return;
     const instruction = /^ {2}(\[ .* \])$/.exec(line)?.[1];
     if (instruction !== undefined) {

@@ -23,7 +23,7 @@ export type TableElements = ReadonlyMap<string, ReadonlyMap<string, string>>;
 export interface TableReading {
   /** The print of each set and map besides its elements: its kind, then a part in each line. */
   readonly declarations: ReadonlyMap<string, string>;
-  /** Those that rules add (`flags dynamic`) are left out. */
+  /** Sets and maps, except those that rules fill (`flags dynamic`). */
   readonly elements: TableElements;
   /** For sets and maps whose elements are compared. */
   readonly counters: ReadonlyMap<string, ReadonlyMap<string, NftCounter>>;

@@ -1,7 +1,7 @@
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { ProbeResult } from "../../../lib/proxy/service_mode.ts";
 
-/** One row of a mode's table of needs. */
+/** A feature that a mode uses. */
 export interface Feature {
   /** The name, e.g. `match conntrack`. */
   readonly feature: string;

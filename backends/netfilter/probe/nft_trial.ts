@@ -49,7 +49,7 @@ function headOf(family: IpFamily): readonly string[] {
   return [`add table ${table}`, `add chain ${table} probe`];
 }
 
-/** Has the kernel judge all trials at once. Throws only when the caller gave up. */
+/** Lets the kernel check all trials at once. Throws only if the caller aborts. */
 export async function attemptStatements(
   dependencies: ProbeDependencies,
   { family, signal }: { readonly family: IpFamily; readonly signal?: AbortSignal | undefined },

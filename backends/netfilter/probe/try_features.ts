@@ -15,7 +15,7 @@ export type Verdict =
     readonly blamed: ReadonlyMap<number, string>;
     readonly reason: string;
   }
-  /** Nothing more can be found out: a program that hangs, or no rights. */
+  /** Further tests are useless, because a program hangs or has no rights. */
   | { readonly kind: "hopeless"; readonly reason: string; readonly notPermitted: boolean };
 
 export interface Findings<Row extends Feature> {

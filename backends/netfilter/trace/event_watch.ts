@@ -46,16 +46,16 @@ const QUIET_MS = 200;
  * Usually everything has arrived by then, and the rest of the time is enough to look up the rules.
  */
 const LULL_MS = 30;
-/** A packet that was not seen so long after it was sent never came by. */
+/** A packet without an event in this time did not pass the rules. */
 const SEEN_MS = 1500;
 const MOST_QUIET_CHECKS = 50;
 
 /** The tool never saw the marked packet; another method may work. */
-export class MonitorIsBlind extends TraceError {
-  override name = "MonitorIsBlind";
+export class SilentMonitorError extends TraceError {
+  override name = "SilentMonitorError";
 }
 
-/** Throws a TraceError; a {@linkcode MonitorIsBlind} where the tool works but sees nothing. */
+/** Throws a TraceError, or a {@linkcode SilentMonitorError} if the tool works but reports no event. */
 export async function startEventWatch(
   edges: TraceEdges,
   packet: WatchedPacket,
@@ -206,7 +206,7 @@ class EventWatch implements PacketWatch {
     let period = FIRST_BEACON_PERIOD_MS;
     while (!this.#isReady) {
       if (clock.now() >= deadline) {
-        throw new MonitorIsBlind(
+        throw new SilentMonitorError(
           `Cannot trace: '${this.#line}' reported no marked packet within ` +
             `${readyMs / 1000} s; is the interface lo up?`,
         );
@@ -225,14 +225,17 @@ class EventWatch implements PacketWatch {
   }
 
   /** `nft -i` prints nothing about its operations. */
-  async #untilTable(isSo: (listed: CommandResult) => boolean, problem: string): Promise<void> {
+  async #untilTable(
+    isExpected: (listed: CommandResult) => boolean,
+    problem: string,
+  ): Promise<void> {
     const { clock, commands } = this.#edges;
     const { signal } = this.#options;
     const deadline = clock.now() + READY_MS;
     const args = ["list", "table", nftFamily(this.#packet.family), this.#table];
     for (;;) {
       const listing = commands.run("nft", args, { signal });
-      if (isSo(await Promise.race([listing, this.#broken.promise]))) return;
+      if (isExpected(await Promise.race([listing, this.#broken.promise]))) return;
       if (clock.now() >= deadline) throw new TraceError(`Cannot trace: ${problem}`);
       await clock.sleep(TABLE_PERIOD_MS, signal);
     }

@@ -11,7 +11,7 @@ import {
 import { systemNetwork } from "../../../lib/os/network.ts";
 import { TraceError, type WatchedPacket } from "../../../lib/explain/packet_trace.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
-import { MonitorIsBlind, startEventWatch, type TraceMonitor } from "./event_watch.ts";
+import { SilentMonitorError, startEventWatch, type TraceMonitor } from "./event_watch.ts";
 import { parseNftTraceLines } from "./nft_monitor_text.ts";
 
 const PACKET: WatchedPacket = {
@@ -195,7 +195,7 @@ Deno.test("startEventWatch() reports that a tool sees nothing, and leaves nothin
   nft.sees = false;
   await assertRejects(
     () => start(nft, { readyMs: 100 }),
-    MonitorIsBlind,
+    SilentMonitorError,
     "reported no marked packet",
   );
   assertEquals(nft.running.size, 0);
@@ -210,7 +210,7 @@ Deno.test("startEventWatch() gives the reason why a tool ended, and leaves nothi
     TraceError,
     "'nft monitor trace' ended: no such thing as nft monitor trace",
   );
-  assert(!(error instanceof MonitorIsBlind));
+  assert(!(error instanceof SilentMonitorError));
   assertEquals(nft.running.size, 0);
 });
 

@@ -7,7 +7,7 @@ import type { MarkTableText } from "./mark_table.ts";
 export interface HeldTable extends AsyncDisposable {
   /** Rejects if the table disappears before its release. */
   readonly lost: Promise<never>;
-  /** Has the rule written that marks the packet; it is in force some moments later. */
+  /** Writes the rule that marks the packet. It takes effect some moments later. */
   addRule(): void;
 }
 

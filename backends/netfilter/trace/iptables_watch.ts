@@ -10,7 +10,7 @@ import { chooseIptables } from "../iptables/iptables_variant.ts";
 import type { IptablesPrograms } from "../iptables/iptables_programs.ts";
 import { tryTool } from "../probe/try_tool.ts";
 import { startCounterWatch } from "./counter_watch.ts";
-import { MonitorIsBlind, startEventWatch } from "./event_watch.ts";
+import { SilentMonitorError, startEventWatch } from "./event_watch.ts";
 import { iptablesNftMonitor } from "./iptables_nft_monitor.ts";
 import { describeIptablesStep as describe } from "./describe_iptables_step.ts";
 import { kernelLogMonitor } from "./kernel_log_monitor.ts";
@@ -67,7 +67,7 @@ async function startBest(
     });
   } catch (error) {
     if (!(error instanceof TraceError) || signal.aborted) throw error;
-    const reason = error instanceof MonitorIsBlind && variant === "legacy"
+    const reason = error instanceof SilentMonitorError && variant === "legacy"
       ? LOG_IS_SILENT
       : `Single packets can't be watched here: ${error.message}`;
     return await byCounters(reason);

@@ -102,7 +102,7 @@ interface KernelTraceLine {
 
 const LINE = /\bTRACE: ([^:\s]+):([^:\s]+):(rule|return|policy):(\d{1,9}) (IN=.*)$/;
 
-/** One line; `undefined` for any other. */
+/** Parses a line of a traced packet; `undefined` for any other line. */
 export function parseKernelTraceLine(line: string): KernelTraceLine | undefined {
   const [, table, chain, kind, number, fields = ""] = LINE.exec(line) ?? [];
   if (table === undefined || chain === undefined) return undefined;

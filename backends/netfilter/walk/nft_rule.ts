@@ -77,7 +77,7 @@ const SHAPES: readonly (readonly [RegExp, (...groups: string[]) => Statement])[]
     last: Number(last),
   })],
   [/ct state (?:established,related(?= accept$)|invalid(?= drop$))/, () => ({ kind: "never" })],
-  [/icmpv6 type 133-136 ip6 hoplimit 255(?= accept$)/, () => ({ kind: "never" })],
+  [/icmpv6 type 135-136 ip6 hoplimit 255(?= accept$)/, () => ({ kind: "never" })],
   // The first packet of a TCP connection always is one.
   [/tcp flags & \(fin\|syn\|rst\|ack\) == syn/, () => ({ kind: "note" })],
   // No walk knows where a packet leaves, or walks one that no address of a pod identifies.

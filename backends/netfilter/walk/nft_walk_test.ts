@@ -187,7 +187,7 @@ Deno.test("walkNft() asks the next chain of a hook after accept, but not after a
       "ip saddr . ip daddr @pairs accept",
       "drop",
     ],
-    "forward 0": ["icmpv6 type 133-136 ip6 hoplimit 255 accept", "ip daddr vmap @pods"],
+    "forward 0": ["icmpv6 type 135-136 ip6 hoplimit 255 accept", "ip daddr vmap @pods"],
     list: ["meta l4proto tcp th dport 80 accept", "goto deny"],
     deny: ["meta l4proto tcp reject with tcp reset", "reject with icmp type admin-prohibited"],
   }, { pairs: { "10.0.0.9 . 172.30.0.1": "" }, pods: { "172.30.0.1": "goto list" } });

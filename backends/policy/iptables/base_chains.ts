@@ -17,9 +17,9 @@
  *   destination isolated ── goto …-POLICY-INGRESS    the same with …-NO-INGRESS; RETURN leads out
  * ```
  *
- * A chain that is reached by goto returns to where the last jump came from. So what a list allows at the
- * egress side goes on to the ingress side, and what both allow goes on in FORWARD: nothing is accepted
- * here, since rules of other programs may still deny it. A denied packet ends in DENY and meets no other
+ * A chain entered by goto returns to the caller of the last jump. A packet that a list allows for egress
+ * therefore continues to ingress, and an allowed one continues in FORWARD. These chains accept nothing,
+ * because rules of other programs may still deny the packet. A denied packet ends in DENY and meets no other
  * list.
  *
  * Packets that IPVS forwards leave by OUTPUT with the address of their sender. There is no chain in
@@ -36,14 +36,14 @@ import { DIRECTIONS, type LayoutSettings } from "../policy_data_plane.ts";
 export interface PolicyChain {
   readonly name: string;
   readonly rules: readonly string[];
-  /** The rules before the last one match different packets each, so their order means nothing. */
+  /** Whether the order of the rules is irrelevant, because all but the last match different packets. */
   readonly isUnordered?: true;
 }
 
 const ENTRY = "KUBE-RELAY-POLICY";
 const OUTPUT_ENTRY = `${ENTRY}-OUT`;
 const DENY = `${ENTRY}-DENY`;
-/** The chains that count what is denied, and deny it. */
+/** The chains that count denied packets and drop or reject them. */
 export const DENY_COUNTED: Readonly<Record<Direction, string>> = {
   egress: `${DENY}-OUT`,
   ingress: `${DENY}-IN`,
@@ -58,17 +58,17 @@ export const DISPATCH: Readonly<Record<Direction, string>> = {
   egress: `${ENTRY}-EGRESS`,
   ingress: `${ENTRY}-INGRESS`,
 };
-/** The chains of what no list allows. */
+/** The chains for packets that no list allows. */
 export const DENIED: Readonly<Record<Direction, string>> = {
   egress: `${ENTRY}-NO-EGRESS`,
   ingress: `${ENTRY}-NO-INGRESS`,
 };
 
-/** The side of a packet at which the pod is, in the words of a set, and the opposite one. */
+/** The side of a packet at which the pod is, as `src` or `dst`, and the other side. */
 export const OWN_SIDE = { egress: "src", ingress: "dst" } as const;
 export const PEER_SIDE = { egress: "dst", ingress: "src" } as const;
 
-/** The jumps into our chains, which have to stand first: an ACCEPT above them would pass by policies. */
+/** The jumps to the own chains. They have to come first: packets accepted before them bypass policies. */
 export const BASE_JUMPS = [
   { from: "FORWARD", rule: `-j ${ENTRY}` },
   { from: "OUTPUT", rule: `-j ${OUTPUT_ENTRY}` },
@@ -79,7 +79,7 @@ export function isPolicyChain(name: string): boolean {
   return name.startsWith(ENTRY) || /^KUBE-RELAY-[a-z2-7]{16}$/.test(name);
 }
 
-/** The set of isolated pods. Packets of other pods pay for one look into it. */
+/** The set of isolated pods. For packets of other pods, one lookup in it is the only cost. */
 export function isolatedSet(direction: Direction, family: IpFamily): string {
   return `${setPrefix(family)}-${direction.toUpperCase()}`;
 }
@@ -99,7 +99,7 @@ export function matchSet(name: string, sides: string): readonly string[] {
   return ["set", "--match-set", name, sides];
 }
 
-/** A rule that goes to a chain, whatever the packet. */
+/** A rule that sends every packet to a chain. */
 export function goTo(chain: string): string {
   return ruleText({ target: [chain], isGoto: true });
 }
@@ -169,10 +169,15 @@ function linkRules(
   );
 }
 
-/** The packets by which pods get addresses and join groups. */
+/**
+ * The packets by which pods ask for routers, get addresses and join groups. Router advertisements are
+ * denied: they come from the node, which is no port of its own bridge. By one of them, a pod gives
+ * another pod a second address, which no object of the API names and no rule judges.
+ */
 const ASSIGNMENT_RULES: Readonly<Record<IpFamily, readonly string[]>> = {
   IPv4: ["-p udp -m udp --sport 67:68 --dport 67:68 -j RETURN"],
   IPv6: [
+    "-p ipv6-icmp -m icmp6 --icmpv6-type 133 -m hl --hl-eq 255 -j RETURN",
     ...[130, 131, 132, 143].map((type) =>
       `-p ipv6-icmp -m icmp6 --icmpv6-type ${type} -m hl --hl-eq 1 -j RETURN`
     ),
@@ -204,9 +209,9 @@ function rejectRules(
 }
 
 /**
- * A bridge hands neighbour discovery between two pods to FORWARD. Nothing that was routed has 255 hops
- * left, so this opens no path to other nodes.
+ * Neighbour solicitations and advertisements between two pods of a bridge pass FORWARD. A routed packet
+ * has fewer than 255 hops left, so this opens no path to other nodes.
  */
-const NEIGHBOUR_DISCOVERY = [133, 134, 135, 136].map((type) =>
+const NEIGHBOUR_DISCOVERY = [135, 136].map((type) =>
   `-p ipv6-icmp -m icmp6 --icmpv6-type ${type} -m hl --hl-eq 255 -j RETURN`
 );

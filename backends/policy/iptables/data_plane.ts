@@ -1,6 +1,6 @@
 /**
- * NetworkPolicy by rules of iptables and sets of ipset, for hosts without nft. Both stay when the process
- * ends, and the first sync of the next one reads them and writes the difference.
+ * Enforces NetworkPolicies by rules of iptables and sets of ipset, for hosts without nft. Both stay when
+ * the process ends. The first sync of the next process reads them and writes the difference.
  *
  * @module
  */
@@ -84,7 +84,7 @@ class IptablesPolicyDataPlane extends PolicyRulePlane {
     return await this.#machine?.runner.packetsOf("filter", DENY_COUNTED[direction]);
   }
 
-  /** For the watch: a flush takes the jumps along, and one that stands first later passes by ours. */
+  /** For the watch: a flush removes the jumps, and a jump inserted above them may bypass the policies. */
   async look() {
     const { clock } = this.dependencies;
     const startedAt = clock.now();
@@ -116,7 +116,7 @@ class IptablesPolicyDataPlane extends PolicyRulePlane {
     this.#machine = { summary, runner, writer };
   }
 
-  /** Rules go first, since they hold the sets. */
+  /** Removes the rules first, because sets in use cannot be removed. */
   protected async remove(run: RemovalRun): Promise<void> {
     const isOurs = (table: string, chain: string) => table === "filter" && isPolicyChain(chain);
     for (const world of IPTABLES_RULE_SETS.filter(({ family }) => family === this.family)) {

@@ -1,5 +1,6 @@
 /** The data plane on a machine in memory: what it writes, and what it does when tools fail. */
 import { assert, assertEquals, assertMatch, assertRejects } from "@std/assert";
+import { parseCidr } from "../../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
 import { judgeConnection, viewPlan } from "../../../lib/policy/judge_connection.ts";
@@ -154,6 +155,50 @@ Deno.test("the data plane writes sets, then rules, then who is judged by them", 
   assertEquals(stage.verdict("192.0.2.3", "192.0.2.2"), "REJECT");
 });
 
+Deno.test("a pod that no policy selects any more is open before its rules go", async () => {
+  const stage = await started();
+  await using _ = stage.plane;
+  const verdicts = new Set<string>();
+  stage.refuses = () => void verdicts.add(stage.verdict("192.0.2.1", "192.0.2.2"));
+  stage.state.setPolicy("x/db" as PolicyKey, undefined);
+  await stage.sync();
+  stage.check();
+  assertEquals([...verdicts], ["ACCEPT"]);
+  const { stdin } = stage.writes(0).at(-3)!;
+  assertEquals(stdin, "del KUBE-RELAY-4-INGRESS 192.0.2.2 -exist\n");
+});
+
+Deno.test("ranges that are closed, or no longer, deny nothing to known pods meanwhile", async () => {
+  const stage = await started();
+  await using _ = stage.plane;
+  const verdicts = new Set<string>();
+  stage.refuses = () => {
+    verdicts.add(stage.verdict("192.0.2.1", "192.0.2.2"));
+    verdicts.add(stage.verdict("192.0.2.2", "192.0.2.3"));
+    return undefined;
+  };
+  for (const closedRanges of [[parseCidr("192.0.2.0/24")], []]) {
+    stage.planner.setOptions({ closedRanges });
+    await stage.sync();
+    stage.check();
+  }
+  assertEquals([...verdicts], ["ACCEPT"]);
+});
+
+Deno.test("in a closed range, a pod is known after it is isolated, and only as long", async () => {
+  const stage = await started();
+  await using _ = stage.plane;
+  stage.planner.setOptions({ closedRanges: [parseCidr("192.0.2.0/24")] });
+  await stage.sync();
+  const verdicts = new Set<string>();
+  stage.refuses = () => void verdicts.add(stage.verdict("192.0.2.3", "192.0.2.52"));
+  stage.pod("db-2", "192.0.2.52", { app: "db" });
+  await stage.sync();
+  stage.pod("db-2", undefined);
+  await stage.sync();
+  assertEquals([...verdicts], ["REJECT"]);
+});
+
 Deno.test("an event of a pod writes only its entries, whatever else there is", async () => {
   const stage = await started();
   await using _ = stage.plane;
@@ -170,7 +215,7 @@ Deno.test("an event of a pod writes only its entries, whatever else there is", a
       [() => stage.pod("far-2", undefined), 1],
       [() => stage.pod("other-2", "192.0.2.51"), 0],
       [() => stage.pod("db-2", "192.0.2.52", { app: "db" }), 3],
-      [() => stage.pod("db-2", undefined), 2],
+      [() => stage.pod("db-2", undefined), 3],
     ] as const
   ) {
     const before = stage.calls;
@@ -390,7 +435,7 @@ Deno.test("denied packets are logged with the name of the pod, and a pod that go
   const before = stage.calls;
   stage.pod("db", undefined);
   await stage.sync();
-  const [write] = stage.writes(before);
+  const [, write] = stage.writes(before);
   assertEquals(write?.stdin.match(/^-D /gm)?.length, 2, write?.stdin);
   assertEquals(stage.verdict("192.0.2.3", "192.0.2.52"), "DROP");
 });

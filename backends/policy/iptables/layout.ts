@@ -1,9 +1,9 @@
 /**
  * NetworkPolicy as chains of iptables and sets of ipset. Pure.
  *
- * The pods of a list are a set, and one rule of a dispatch chain leads them to it. There are never more
- * lists than pods, so a packet meets no more rules than with one for each pod, and a pod that comes or
- * goes writes to sets, not to the chain that all pods share.
+ * The pods of a list are a set, and one rule of a dispatch chain sends them to the list. There are never
+ * more lists than pods, so a packet meets at most one rule for each pod. Adding or removing a pod changes
+ * sets, not the chain that all pods share.
  *
  * @module
  */
@@ -47,7 +47,7 @@ export interface PolicySet {
   readonly entries: Iterable<string>;
 }
 
-/** The chain of a list, without the policies of which something was refused. */
+/** The chain of a list, without the policies that have a refused part. */
 interface ListChain extends PolicyChain {
   readonly leftOut: LeftOut;
 }
@@ -56,9 +56,9 @@ const NOTHING_REFUSED: RefusedParts = new Set();
 
 /** XT_MULTI_PORTS: a range counts as two. */
 const MOST_PORTS = 15;
-/** A bound, not a size: a set takes memory for what it holds. */
+/** The limit of entries. A set uses memory only for its entries. */
 const MAX_ENTRIES = 1_048_576;
-/** NFLOG takes 64 bytes with the final zero. */
+/** NFLOG allows 64 bytes, including the final zero. */
 const MAX_LOG_PREFIX = 63;
 
 const ALL_ADDRESSES: Readonly<Record<string, readonly Cidr[]>> = {
@@ -82,17 +82,27 @@ export function listPodsName(id: RuleListId, family: IpFamily): string {
   return `${setPrefix(family)}L-${id}`;
 }
 
-/** Whether a set is one of this data plane, or takes the place of one. */
+/** Whether a set belongs to this data plane, including sets that are about to replace another. */
 export function isPolicySet(name: string, family: IpFamily): boolean {
   return new RegExp(`^(NEW-)?${setPrefix(family)}[PL]?-`).test(name);
 }
 
 /**
- * Whether a set decides which pods are judged. It gains a pod last and loses it first, so that every
- * rule for it is there meanwhile.
+ * Returns the entries that decide which pods are judged. A pod enters last and leaves first, so that
+ * every rule for it is there meanwhile. The same holds for the known pods of closed ranges among them;
+ * that other pods are known must not wait for the rules, which deny what is not.
  */
-export function isGate(name: string, family: IpFamily): boolean {
-  return name.startsWith(`${setPrefix(family)}-`);
+export function gateEntries<Entry extends readonly [set: string, entry: string]>(
+  entries: readonly Entry[],
+  family: IpFamily,
+): ReadonlySet<Entry> {
+  const gates = new Set(DIRECTIONS.map((each) => isolatedSet(each, family)));
+  const moved = new Set(entries.filter(([set]) => gates.has(set)).map(([, entry]) => entry));
+  return new Set(
+    entries.filter(([set, entry]) =>
+      gates.has(set) || set === knownSet(family) && moved.has(entry)
+    ),
+  );
 }
 
 /** The name of the chain of a list. */
@@ -169,7 +179,7 @@ export function listChain(
   return { name: listChainName(id), rules: [...lines, goTo(DENIED[direction])], leftOut };
 }
 
-/** The chains that change with the pods of this node, and with which lists there are. */
+/** The chains that depend on the pods and lists of this node. */
 export function sharedChains(plan: PolicyPlan): readonly PolicyChain[] {
   const { family, lists } = plan;
   const pods = [...plan.pods.values()];
@@ -224,7 +234,7 @@ function deniedRules(
   return [...itself, ...logged].map(ruleText);
 }
 
-/** Every chain, sorted by name where many are of one kind. */
+/** Every chain. Chains of one kind are sorted by name. */
 export function* policyChains(
   plan: PolicyPlan,
   refused = NOTHING_REFUSED,
@@ -252,8 +262,8 @@ function* peerEntries({ kind, members }: PeerSet): Generator<string> {
 }
 
 /**
- * The smallest block of a set decides in the kernel, too. Its sets take no block of length 0, which
- * becomes the halves that have no entry of their own.
+ * In the kernel, too, the smallest matching block of a set decides. Sets refuse a block of length 0, so
+ * it becomes two halves, without those that already are entries.
  */
 function* blockEntries(members: NestedBlocks): Generator<string> {
   for (const [block, isIn] of members) {

@@ -2,7 +2,8 @@
  * Computes the writes that bring the kernel to the wanted state. Pure except for its own state.
  *
  * Sets and entries are added before the rules that name them, and removed after them. A pod is
- * judged from the last addition on; its lists and their sets exist by then.
+ * judged from the last addition on; its lists and their sets exist by then. A pod that is no longer
+ * judged leaves before its rules go: while it is judged without a list, everything is denied.
  *
  * @module
  */
@@ -20,11 +21,11 @@ import { type ChainLine, restoreLines } from "../../netfilter/iptables/restore_b
 import { isSameRule, normalRule } from "../../netfilter/iptables/rule_normal_form.ts";
 import type { LeftOut } from "../policy_quarantine.ts";
 import { BASE_JUMPS, type PolicyChain } from "./base_chains.ts";
-import { isGate, type PolicySet } from "./layout.ts";
+import { gateEntries, type PolicySet } from "./layout.ts";
 
 type Entry = readonly [set: string, entry: string];
 
-/** Steps of one write, collected. */
+/** Collects the steps of one write. */
 export class PolicySteps {
   readonly #family: IpFamily;
   /** Lines that create or replace sets. */
@@ -34,7 +35,7 @@ export class PolicySteps {
   readonly #inserted: ChainLine[] = [];
   readonly #removed: ChainLine[] = [];
   readonly #differences: PolicyDifference[] = [];
-  /** Chains as they are afterwards; those that are written whole are in {@linkcode written}. */
+  /** The chains after the write, except those in {@linkcode written}. */
   readonly chains = new Map<string, readonly string[]>();
   readonly written: PolicyChain[] = [];
   readonly removedChains: string[] = [];
@@ -48,7 +49,7 @@ export class PolicySteps {
     this.#family = family;
   }
 
-  /** Makes a chain hold these rules; `found` = as it is now, if it is there. */
+  /** Makes a chain contain these rules. `found` are its current rules, if it exists. */
   writeChain(chain: PolicyChain, found: readonly string[] | undefined): void {
     const { name, rules } = chain;
     if (found && chain.isUnordered && isSameRule(rules.at(-1)!, found.at(-1) ?? "")) {
@@ -99,7 +100,7 @@ export class PolicySteps {
         .filter(({ each }) => isSameRule(rule, each));
       const [first, ...others] = there;
       if (first?.index === 0 && others.length === 0) continue;
-      // Of equal rules the tool deletes the first one: all of them go, and one comes again.
+      // The tool deletes the first of equal rules, so all of them are deleted and one is added again.
       for (const { each } of others) this.#removeRule({ from, rule: each });
       if (first) this.#removed.push({ from, rule: first.each });
       if (first?.index === 0) this.#inserted.push({ from, rule });
@@ -114,7 +115,7 @@ export class PolicySteps {
     for (const entry of entries) this.#added.push([name, entry]);
   }
 
-  /** Puts other content in the place of a set's at one moment, whatever it holds. */
+  /** Replaces the content of a set atomically. */
   replaceSet(set: PolicySet): void {
     const { name, options } = set;
     this.sets.set(name, options);
@@ -143,13 +144,19 @@ export class PolicySteps {
     return this.#differences;
   }
 
-  /** Before the rules. */
-  get additions(): readonly string[] {
-    const added = this.#added.filter((entry) => !this.#isOfGate(entry));
-    return [...this.#setLines, ...added.map((entry) => addLine(...entry))];
+  /** Lines of `ipset restore` that come before the rules. */
+  get linesBeforeRules(): readonly string[] {
+    const added = new Set(this.#added).difference(gateEntries(this.#added, this.#family));
+    const left = gateEntries(this.#deleted, this.#family);
+    return [
+      ...this.#setLines,
+      ...[...added].map((entry) => addLine(...entry)),
+      // A pod of a closed range is no longer known before it is no longer isolated.
+      ...[...left].reverse().map((entry) => deleteLine(...entry)),
+    ];
   }
 
-  /** For `iptables-restore`: one commit. */
+  /** The input for `iptables-restore`, with one COMMIT. */
   get ruleLines(): readonly string[] {
     return restoreLines([{
       table: "filter",
@@ -160,21 +167,14 @@ export class PolicySteps {
     }]);
   }
 
-  /** After the rules. */
-  get removals(): readonly string[] {
-    // A pod of a closed range is no longer known before it is no longer isolated.
-    const { gate = [], other = [] } = Object.groupBy(
-      this.#deleted,
-      (entry) => this.#isOfGate(entry) ? "gate" : "other",
-    );
+  /** Those that come after the rules. */
+  get linesAfterRules(): readonly string[] {
+    const entered = gateEntries(this.#added, this.#family);
+    const deleted = new Set(this.#deleted).difference(gateEntries(this.#deleted, this.#family));
     return [
-      ...this.#added.filter((entry) => this.#isOfGate(entry)).map((entry) => addLine(...entry)),
-      ...[...gate.reverse(), ...other].map((entry) => deleteLine(...entry)),
+      ...[...entered].map((entry) => addLine(...entry)),
+      ...[...deleted].map((entry) => deleteLine(...entry)),
     ];
-  }
-
-  #isOfGate([set]: Entry): boolean {
-    return isGate(set, this.#family);
   }
 
   get destroyLines(): readonly string[] {

@@ -53,7 +53,7 @@ interface PolicyWriterDependencies {
 
 /** The objects of this data plane in the kernel. */
 export interface FoundPolicies {
-  /** Rules of `FORWARD` and its like. */
+  /** Rules of `FORWARD` and other built-in chains. */
   readonly builtIn: ReadonlyMap<string, readonly string[]>;
   readonly chains: ReadonlyMap<string, readonly string[]>;
   readonly sets: ReadonlyMap<string, SavedSet>;
@@ -65,13 +65,13 @@ interface Reading {
   readonly refused: RefusedParts;
 }
 
-/** A write of what changed. */
+/** A write of changes. */
 interface PartialWrite {
   readonly changes: PolicyPlanChanges;
   readonly refused: RefusedParts;
 }
 
-/** A million entries take ipset seconds. */
+/** Time limit. ipset needs seconds for a million entries. */
 const IPSET_TIMEOUT_MS = 120_000;
 /** Writes of one sync that may be refused: each costs a reading. Many refusals take many syncs. */
 const MAX_REFUSALS = 20;
@@ -84,9 +84,9 @@ export class PolicyWriter implements PolicyRuleWriter {
   readonly #chains = new Map<string, readonly string[]>();
   readonly #sets = new Map<string, string>();
   readonly #pods = new Map<PodKey, PodPlan>();
-  /** By chain. */
+  /** The parts left out, by chain. */
   readonly #leftOut = new Map<string, LeftOut>();
-  /** Sets that no rule of ours names any more, and that the kernel did not let go. */
+  /** Sets that own rules no longer name, but that the kernel refused to destroy. */
   #doomed = new Set<string>();
   #isKnown = false;
 
@@ -107,7 +107,7 @@ export class PolicyWriter implements PolicyRuleWriter {
     this.#isKnown = false;
   }
 
-  /** Reads what there is, by two processes. */
+  /** Reads the current rules and sets, with two processes. */
   async read(): Promise<FoundPolicies> {
     const { family, runner } = this.#dependencies;
     const sets = await readSets(this.#dependencies, {
@@ -143,7 +143,7 @@ export class PolicyWriter implements PolicyRuleWriter {
         this.#quarantine.settle(now);
         return partial === undefined;
       } catch (error) {
-        // First it is read: a line may be refused because the kernel is not what it was taken for.
+        // The kernel may differ from the known state and refuse a line for that reason, so it is read.
         const isNew = partial !== undefined && isRefusal(error);
         if (refusals >= MAX_REFUSALS || !(isNew || await this.#leaveOut(plan, error, steps))) {
           throw error;
@@ -181,7 +181,7 @@ export class PolicyWriter implements PolicyRuleWriter {
           if (!there.entries.has(entry)) steps.addEntry(set.name, entry);
           if (++count % ITEMS_PER_STEP === 0) yield;
         }
-        // An entry that is only added with another option takes the place of the one that is there.
+        // Adding an entry with another option replaces the existing one.
         const keys = new Set([...wanted].map(entryKey));
         for (const entry of there.entries) {
           if (!keys.has(entryKey(entry))) steps.deleteEntry(set.name, entry);
@@ -249,7 +249,7 @@ export class PolicyWriter implements PolicyRuleWriter {
     }
   }
 
-  /** An address may go from one pod to another one. */
+  /** Compares pods by their entries, because one pod may get the address of another in one change. */
   #changePods(steps: PolicySteps, plan: PolicyPlan, { pods }: PolicyPlanChanges): void {
     const entriesOf = (source: ReadonlyMap<PodKey, PodPlan>) =>
       new Map(
@@ -264,16 +264,16 @@ export class PolicyWriter implements PolicyRuleWriter {
   async #carryOut(steps: PolicySteps, counts: WriteCounts): Promise<void> {
     const { ruleLines } = steps;
     if (ruleLines.length > 0) {
-      await this.#restoreSets(steps.additions, counts);
+      await this.#restoreSets(steps.linesBeforeRules, counts);
       addCounts(counts, { restores: 1, ruleLines: ruleLines.length });
       await this.#dependencies.runner.restore({ lines: ruleLines });
     }
-    const rest = [...ruleLines.length > 0 ? [] : steps.additions, ...steps.removals];
+    const rest = [...ruleLines.length > 0 ? [] : steps.linesBeforeRules, ...steps.linesAfterRules];
     this.#doomed = new Set();
     try {
       await this.#restoreSets([...rest, ...steps.destroyLines], counts);
     } catch (error) {
-      // The kernel may let go of a set some time after its last rule went. The next write tries again.
+      // The kernel may refuse to destroy a set just after its last rule was removed. The next write retries.
       const done = error instanceof BatchRefusal ? (error.line ?? 0) - 1 - rest.length : -1;
       if (done < 0) throw error;
       const left = [...steps.destroyed].slice(done);

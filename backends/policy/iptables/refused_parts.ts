@@ -18,7 +18,7 @@ interface FailedWrite {
   readonly error: unknown;
 }
 
-/** Rules are tried in this chain, which nothing leads to. */
+/** The chain in which rules are tested. No rule jumps to it. */
 const TRIAL = "KUBE-RELAY-POLICY-TRIAL";
 
 /** Whether a tool refused its input. */
@@ -26,7 +26,7 @@ export function isRefusal(error: unknown): boolean {
   return error instanceof BatchRefusal || isRefusedRule(error);
 }
 
-/** Finds the lines of lists, or the names of sets, that were refused; none where it is none of these. */
+/** Finds the refused lines of lists or names of sets. Returns none if another part was refused. */
 export async function findRefusedParts(
   { runner }: { readonly runner: IptablesRunner },
   { plan, written, error }: FailedWrite,
@@ -36,21 +36,21 @@ export async function findRefusedParts(
   const lists = new Set<string>([...plan.lists.keys()].map(listChainName));
   const chains = written.filter(({ name }) => lists.has(name));
   const [, name, rule = ""] = /^-A (\S+) (.*)$/.exec(error.line?.text ?? "") ?? [];
-  // The last rule of a list is of no policy.
+  // The last rule of a list belongs to no policy.
   const rules = chains.flatMap((chain) => chain.rules.slice(0, -1));
   const isNamed = chains.some((chain) => chain.name === name) && rules.includes(rule);
   return isNamed ? [rule] : await narrow(runner, rules);
 }
 
 function refusedSets({ peers, family }: PolicyPlan, message: string): readonly string[] {
-  // The name of a set that takes the place of another one is cut off.
+  // The name of a set that is to replace another one is truncated.
   const start = /'(?:add|create|swap) (?:NEW-)?(\S+P-\S+) /.exec(message)?.[1];
   if (start === undefined) return [];
   return [...peers.keys()].map((id) => peersName(id, family))
     .filter((name) => name.startsWith(start));
 }
 
-/** Some tools name only the commit. Rules are halved until one is left that is refused by itself. */
+/** Finds the rule by bisection, because some tools name only the COMMIT. */
 async function narrow(
   runner: IptablesRunner,
   rules: readonly string[],

@@ -19,7 +19,7 @@ export interface PolicyTexts {
 /** Options of a walk. */
 type WalkOptions = Pick<WalkedHost, "onRule">;
 
-/** Walks the first packet of a connection through FORWARD, or through OUTPUT where its node sends it. */
+/** Walks the first packet of a connection through FORWARD, or through OUTPUT if the node sends it. */
 export function walkPolicies(
   plan: PolicyPlan,
   connection: Connection,

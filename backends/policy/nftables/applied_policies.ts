@@ -16,14 +16,14 @@ import type { Part, WrittenList } from "./wanted_table.ts";
 
 /** The changes of an accepted transaction. `undefined` and `false` = removed. */
 export interface AppliedChanges {
-  /** Nothing else is there. */
+  /** Whether these changes are the whole content of the table. */
   readonly isWhole: boolean;
   readonly pods: readonly (readonly [PodKey, PodPlan | undefined])[];
   readonly lists: readonly (readonly [RuleListId, WrittenList | undefined])[];
   readonly peers: readonly (readonly [PeerSetId, boolean])[];
   /** Chains that were made or written. */
   readonly chains: readonly string[];
-  /** Empty chains that nothing leads to any more. All that were idle before are deleted. */
+  /** Empty chains without a jump to them. The transaction deletes the earlier ones. */
   readonly idle: readonly string[];
 }
 
@@ -63,7 +63,7 @@ export class AppliedPolicies {
     return [...peers.keys()].filter((id) => !this.peers.has(id));
   }
 
-  /** A transaction was taken. */
+  /** Records an accepted transaction. */
   confirm({ isWhole, pods, lists, peers, chains, idle }: AppliedChanges): void {
     if (isWhole) {
       for (const each of [this.pods, this.lists, this.peers, this.chains]) each.clear();

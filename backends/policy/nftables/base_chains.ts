@@ -25,7 +25,7 @@ export function denyChain(direction: Direction): string {
   return `deny-${direction}`;
 }
 
-/** Chains with a hook, and the one that denies. */
+/** The chains with a hook, and the chains that deny. */
 export function baseChains(settings: LayoutSettings): readonly NftChain[] {
   const { family, deny } = settings;
   const chains = DIRECTIONS.flatMap((direction) => {
@@ -88,9 +88,14 @@ function linkRules(
   );
 }
 
-/** Accepts the packets by which pods get addresses and join groups. */
+/**
+ * Accepts the packets by which pods ask for routers, get addresses and join groups. It denies router
+ * advertisements: they come from the node, which is no port of its own bridge. By one of them, a pod
+ * gives another pod a second address, which no object of the API names and no rule judges.
+ */
 function sharedLinkChain(family: IpFamily, direction: Direction): NftChain {
   const rules = family === "IPv4" ? ["udp sport 67-68 udp dport 67-68 accept"] : [
+    "icmpv6 type 133 ip6 hoplimit 255 accept",
     "icmpv6 type 130-132 ip6 hoplimit 1 accept",
     "icmpv6 type 143 ip6 hoplimit 1 accept",
     "udp sport 546-547 udp dport 546-547 accept",
@@ -100,10 +105,10 @@ function sharedLinkChain(family: IpFamily, direction: Direction): NftChain {
 }
 
 /**
- * A bridge hands neighbour discovery between two pods to the forward hook. Nothing that was routed has
- * 255 hops left, so this opens no path to other nodes.
+ * Neighbour solicitations and advertisements between two pods of a bridge pass the forward hook. A
+ * routed packet has fewer than 255 hops left, so this opens no path to other nodes.
  */
-const NEIGHBOUR_DISCOVERY = "icmpv6 type 133-136 ip6 hoplimit 255 accept";
+const NEIGHBOUR_DISCOVERY = "icmpv6 type 135-136 ip6 hoplimit 255 accept";
 
 function judgingRules(
   direction: Direction,

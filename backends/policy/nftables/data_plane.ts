@@ -1,6 +1,6 @@
 /**
- * NetworkPolicy by one table of nftables in each family. The table stays when the process ends, and the
- * first sync of the next one takes it over in one transaction.
+ * Enforces NetworkPolicies by one table of nftables in each family. The table stays when the process
+ * ends. The first sync of the next process adopts it in one transaction.
  *
  * @module
  */
@@ -23,7 +23,7 @@ import { PolicyTableWriter } from "./table_writer.ts";
 import { walkPolicies } from "./walk.ts";
 import { wantedTable } from "./wanted_table.ts";
 
-/** A flush is to be repaired within seconds, however long the sync period is. */
+/** Maximum interval of checks: a flush has to be repaired within seconds. */
 const LONGEST_PAUSE_MS = 5_000;
 
 /** Makes the data plane of one IP family. Runs nothing before it is started. */
@@ -57,7 +57,7 @@ class NftablesPolicyDataPlane extends PolicyRulePlane {
     return `table ${family} ${name} of nftables`;
   }
 
-  /** Fails at once where nft is missing or may not be used. */
+  /** Throws if nft is missing or not permitted. */
   protected async prepare(): Promise<void> {
     await this.#runner.chains();
   }
@@ -91,7 +91,7 @@ class NftablesPolicyDataPlane extends PolicyRulePlane {
       });
     } catch (error) {
       if (!(error instanceof NftError)) throw error;
-      // Without the program no table was ever written here.
+      // Without the program, kube-relay cannot have written a table.
       if (!/ENOENT|not found/i.test(messageOf(error))) run.unseen(name, error.message);
     }
   }

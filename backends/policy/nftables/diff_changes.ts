@@ -1,5 +1,5 @@
 /**
- * From a known table to what a plan wants, as one transaction. Pure.
+ * Computes one transaction that changes a known table to that of a plan. Pure.
  *
  * A chain is only emptied when the element that led to it goes, and deleted by the next transaction:
  * before kernel 6.2, an element that is deleted by the same transaction still holds its chain.
@@ -66,7 +66,7 @@ export function* diffChanges(
   return yield* draft.end();
 }
 
-/** By set or map, and by key. */
+/** Elements by set or map, and by key. */
 type Changes = Map<string, Map<string, ElementChange<Part, string>>>;
 
 /** The changes, while they are collected. */
@@ -98,7 +98,7 @@ class ChangesDraft {
     note(this.#removed, { element });
   }
 
-  /** An element that is only moved from one pod to another stays as it is. */
+  /** Keeps an element that one pod loses and another one gets. */
   #add(element: NftElement, owner?: Part): void {
     const removed = this.#removed.get(element.container);
     const old = removed?.get(element.key)?.element;
@@ -147,7 +147,7 @@ class ChangesDraft {
       return;
     }
     const written = writeList(id, list, { plan: this.#plan, refused: this.#refused });
-    // Its name says what it holds.
+    // Its name determines its content.
     if (before && `${[...before.leftOut]}` === `${[...written.leftOut]}`) return;
     this.#chains.push(written.chain);
     this.#countPortSets(before?.portSets ?? [], -1);
@@ -177,7 +177,7 @@ class ChangesDraft {
     for (const name of unused) this.#retire(name);
   }
 
-  /** Its rules go now, since they name sets that may go; the chain itself the next time. */
+  /** Removes its rules now, because they name sets that may be removed, and the chain the next time. */
   #retire(name: string): void {
     this.#chains.push({ name, rules: [] });
     this.#idle.add(name);

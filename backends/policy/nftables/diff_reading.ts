@@ -1,5 +1,5 @@
 /**
- * From what was read of the table to what a plan wants, as one transaction. Pure.
+ * Computes one transaction that changes a table that was read to that of a plan. Pure.
  *
  * @module
  */
@@ -22,15 +22,15 @@ const ELEMENTS_PER_STEP = 2_000;
  */
 export function* diffReading(
   plan: PolicyPlan,
-  { reading, isSpoilt, refused }: {
+  { reading, isDamaged, refused }: {
     readonly reading: TableReading | undefined;
-    /** Nothing of it can be kept. */
-    readonly isSpoilt: boolean;
+    /** Whether the table has to be replaced as a whole. */
+    readonly isDamaged: boolean;
     readonly refused: RefusedParts;
   },
 ): Generator<void, TableDifference> {
   const wanted = yield* wantedTable(plan, refused);
-  const replacesTable = reading !== undefined && (isSpoilt || isAltered(wanted, reading));
+  const replacesTable = reading !== undefined && (isDamaged || isAltered(wanted, reading));
   const present = replacesTable || reading === undefined ? EMPTY_TABLE : reading;
   const idle = [...present.rules.keys()].filter((name) => !wanted.chains.has(name));
   const recreated = [...wanted.chains.values()].filter(({ name, hook }) => {
@@ -114,8 +114,8 @@ function change(
   return { element: { container, key, ...(value !== undefined && { value }) }, owner };
 }
 
-/** A whole plan as input for `nft -f`: what a machine without the table would be given. */
+/** Returns the whole table of a plan, as input for `nft -f`. */
 export function renderPolicies(plan: PolicyPlan): Iterable<string> {
-  const options = { reading: undefined, isSpoilt: false, refused: new Set<string>() };
+  const options = { reading: undefined, isDamaged: false, refused: new Set<string>() };
   return atOnce(diffReading(plan, options)).transaction.text();
 }

@@ -20,11 +20,11 @@ interface ComparedTables {
   readonly wanted: WantedTable;
   /** The instructions of the wanted chains' rules. */
   readonly code: RuleCode;
-  /** `undefined` = there is no table. */
+  /** The table that was read; `undefined` = it does not exist. */
   readonly found: CodedTable | undefined;
 }
 
-/** Compares in short steps. Empty chains that no element leads to are left from an earlier plan. */
+/** Compares in short steps. Ignores empty chains without an element: they remain from an earlier plan. */
 export function* tableDifferences(
   { table, wanted, code, found }: ComparedTables,
 ): Generator<void, readonly PolicyDifference[]> {

@@ -1,6 +1,6 @@
 /**
- * Brings the table to a plan, and knows what it holds: known is what was applied without a failure.
- * No normal sync lists anything.
+ * Applies plans to the table and remembers its content, except after a failure. A normal sync lists
+ * nothing.
  *
  * @module
  */
@@ -31,7 +31,7 @@ interface TableWriterDependencies {
 
 /** Transactions that may be refused in one sync; each names every line that the kernel refused. */
 const MAX_REFUSALS = 8;
-/** Readings that fail one after the other before the table is replaced unseen. */
+/** Number of failed readings in a row after which the table is replaced without a reading. */
 const FAILED_READS = 3;
 
 /** The input of an attempt, from one refusal to the next. */
@@ -48,7 +48,7 @@ export class PolicyTableWriter implements PolicyRuleWriter {
   readonly #quarantine: PolicyQuarantine;
   readonly #applied = new AppliedPolicies();
   #isKnown = false;
-  #isSpoilt = false;
+  #isDamaged = false;
   #failedReads = 0;
 
   constructor(dependencies: TableWriterDependencies) {
@@ -68,20 +68,20 @@ export class PolicyTableWriter implements PolicyRuleWriter {
     this.#isKnown = false;
   }
 
-  /** Chains of ours that another program removed, or made again. Lists no rules and no elements. */
+  /** Returns own chains that another program removed or recreated. Lists no rules and no elements. */
   missingChains(): Promise<readonly string[]> {
     return this.#handles.missing(this.#dependencies.runner, this.#applied.chains);
   }
 
   /**
-   * One transaction, if anything differs. What the kernel refuses of some policies keeps no other one
-   * waiting. First the table is read, since it may not be what it was taken for, then it is replaced;
-   * only what is refused in a new table too is a policy's. Throws an NftError when not even the rest
-   * could be written. Returns whether everything was compared.
+   * Writes one transaction if anything differs. After a refusal, the writer first reads the table, which
+   * may differ from the known one, and then replaces it. It blames a policy only for a refusal in a new
+   * table, and writes the other policies. Throws an NftError if these cannot be written either. Returns
+   * whether everything was compared.
    */
   async write(plan: PolicyPlan, options: Omit<Attempt, "plan">): Promise<boolean> {
     const attempt: Attempt = { plan, ...options };
-    this.#isSpoilt = false;
+    this.#isDamaged = false;
     for (let refusals = 1;; refusals++) {
       const isPartial = this.#isKnown && attempt.changes?.full === false;
       const now = this.#dependencies.clock.now();
@@ -96,10 +96,10 @@ export class PolicyTableWriter implements PolicyRuleWriter {
         const isRefused = error instanceof NftError && error.kind === "refused";
         if (!isRefused || refusals >= MAX_REFUSALS) throw error;
         if (isPartial) continue;
-        if (!this.#isSpoilt) this.#isSpoilt = true;
+        if (!this.#isDamaged) this.#isDamaged = true;
         else if (!this.#leaveOut(error, difference)) throw error;
-        // There was nothing else to blame: the table that is there is kept after all.
-        else this.#isSpoilt = false;
+        // No policy is to blame, so the existing table is kept.
+        else this.#isDamaged = false;
       }
     }
   }
@@ -124,13 +124,13 @@ export class PolicyTableWriter implements PolicyRuleWriter {
       ? diffChanges(plan, changes, { applied, refused })
       : diffReading(plan, {
         reading: await this.#read(counts),
-        isSpoilt: this.#isSpoilt,
+        isDamaged: this.#isDamaged,
         refused,
       });
     return await inSteps(this.#dependencies, steps);
   }
 
-  /** Until a table that cannot be read is replaced, nothing else could be written either. */
+  /** Reads the table. After repeated failures, has it replaced unread: only a reading allows less. */
   async #read(counts: WriteCounts): Promise<TableReading | undefined> {
     addCounts(counts, { reads: 1 });
     this.#handles.forgetAll();
@@ -141,7 +141,7 @@ export class PolicyTableWriter implements PolicyRuleWriter {
     } catch (error) {
       const isUnclear = error instanceof NftError && error.kind === "unclear";
       if (!isUnclear || ++this.#failedReads < FAILED_READS) throw error;
-      this.#isSpoilt = true;
+      this.#isDamaged = true;
       return EMPTY_TABLE;
     }
   }

@@ -47,11 +47,11 @@ export interface WrittenList {
   readonly leftOut: LeftOut;
 }
 
-/** Everything in the table. */
+/** The whole content of the table. */
 export interface WantedTable {
   readonly containers: ReadonlyMap<string, NftContainer>;
   readonly chains: ReadonlyMap<string, ChainChange<Part>>;
-  /** By set or map, and by key. */
+  /** Elements by set or map, and by key. */
   readonly elements: ReadonlyMap<string, ReadonlyMap<string, WantedElement>>;
   readonly lists: ReadonlyMap<RuleListId, WrittenList>;
   readonly peers: ReadonlySet<PeerSetId>;
@@ -62,7 +62,7 @@ const MEMBERS_PER_STEP = 2_000;
 /** Keys of one set between two pauses: each is spelled from a range. */
 const KEYS_PER_STEP = 512;
 
-/** Spells a list, without what is in quarantine. */
+/** Formats a list, without the parts in quarantine. */
 export function writeList(
   id: RuleListId,
   list: RuleList,

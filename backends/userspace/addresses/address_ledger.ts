@@ -18,7 +18,7 @@ export class AddressLedger {
   readonly #routes = new Set<Cidr>();
   #previousNonlocalBind: string | undefined;
   #standIns: AddressRecord["standIns"] = EMPTY_RECORD.standIns;
-  #isWriteFailureTold = false;
+  #isWriteFailureLogged = false;
   #opening: Promise<string | undefined> | undefined;
 
   constructor({ store, logger }: { readonly store: AddressStore; readonly logger: Logger }) {
@@ -119,7 +119,7 @@ export class AddressLedger {
           : { previousNonlocalBind: this.#previousNonlocalBind }),
         standIns: this.#standIns,
       });
-      this.#isWriteFailureTold = false;
+      this.#isWriteFailureLogged = false;
     } catch (error) {
       this.#logWriteFailure(error);
       throw error;
@@ -128,8 +128,8 @@ export class AddressLedger {
 
   /** Logs the failure here, since the caller does not know the folder. */
   #logWriteFailure(error: unknown): void {
-    if (this.#isWriteFailureTold) return;
-    this.#isWriteFailureTold = true;
+    if (this.#isWriteFailureLogged) return;
+    this.#isWriteFailureLogged = true;
     this.#logger.warn(
       "Cannot write to the state directory: no addresses or routes are added here",
       {

@@ -1,6 +1,7 @@
 import type { Clock } from "../../../lib/os/clock.ts";
-import type { Network, TcpConnection } from "../../../lib/os/network.ts";
+import { connectUnixWithin, type Network, type TcpConnection } from "../../../lib/os/network.ts";
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
+import type { EndpointLoad } from "../balancing/endpoint_load.ts";
 import type { EndpointPicker, VerdictName } from "../endpoint_picker.ts";
 import { ExpiryQueue } from "../expiry_queue.ts";
 import type { ServiceAddress } from "../listeners.ts";
@@ -14,6 +15,10 @@ interface DialRequest {
   readonly client: string;
   /** The frontend at which it arrived. */
   readonly at: ServiceAddress;
+  /** Counts each attempt; that of the connection stays counted. */
+  readonly load?: EndpointLoad | undefined;
+  /** Paths of Unix sockets that replace endpoints. */
+  readonly sockets?: ReadonlyMap<EndpointKey, string> | undefined;
 }
 
 /** The reason why no endpoint could be reached. */
@@ -27,7 +32,10 @@ export interface DialFailure {
 interface TcpDialerContext {
   readonly clock: Clock;
   readonly network: Network;
-  readonly options: { readonly dialTimeoutsMs: readonly number[] };
+  readonly options: {
+    readonly dialTimeoutsMs: readonly number[];
+    readonly unixSocketFolders: readonly string[];
+  };
   readonly counters: { dialFailures: number; dialTimeouts: number };
   /** Absent = everything may be dialled. */
   readonly policies?: Pick<PolicyGate, "denialOf"> | undefined;
@@ -100,9 +108,11 @@ export class TcpDialer {
       if (!endpoint || this.#closed) break;
       const denial = this.#context.policies?.denialOf({ ...request, protocol: "TCP", endpoint });
       if (denial !== undefined) return denied(attempts, `${endpoint.key} (${denial})`);
+      request.load?.add(endpoint.key);
       try {
-        return await this.#connect(endpoint, queue);
+        return await this.#connect(endpoint, { queue, path: request.sockets?.get(endpoint.key) });
       } catch (error) {
+        request.load?.remove(endpoint.key);
         this.#context.counters.dialFailures++;
         const timedOut = error instanceof DOMException;
         if (timedOut) this.#context.counters.dialTimeouts++;
@@ -136,9 +146,9 @@ export class TcpDialer {
 
   async #connect(
     { key, address, port }: Endpoint,
-    queue: ExpiryQueue<Attempt>,
+    { queue, path }: { readonly queue: ExpiryQueue<Attempt>; readonly path: string | undefined },
   ): Promise<TcpConnection> {
-    const { clock, network } = this.#context;
+    const { clock, network, options: { unixSocketFolders } } = this.#context;
     const startedAt = clock.now();
     const attempt: Attempt = {
       abort: new AbortController(),
@@ -152,7 +162,9 @@ export class TcpDialer {
     queue.add(attempt, startedAt);
     try {
       const target = { hostname: address, port };
-      const connection = await network.connectTcp(target, attempt.abort.signal);
+      const connection = path === undefined
+        ? await network.connectTcp(target, attempt.abort.signal)
+        : await connectUnixWithin(unixSocketFolders, { path, remoteAddr: target });
       this.#connectedAt.set(key, clock.now());
       return connection;
     } finally {

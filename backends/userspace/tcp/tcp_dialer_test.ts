@@ -23,7 +23,7 @@ function setUp(
   const network = new FakeNetwork();
   for (const [endpoint, answer] of Object.entries(answers)) network.answers.set(endpoint, answer);
   const counters = { dialFailures: 0, dialTimeouts: 0 };
-  const options = { dialTimeoutsMs: [250, 500, 1000, 2000] };
+  const options = { dialTimeoutsMs: [250, 500, 1000, 2000], unixSocketFolders: [] };
   const dialer = new TcpDialer({ clock, network, options, counters, policies });
   const plan = testServicePlan({ to: Object.keys(answers), affinityTimeoutSeconds: 60 });
   const picker = new EndpointPicker(plan);

@@ -2,6 +2,7 @@ import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { LogFields } from "../../../lib/log/logger.ts";
 import { formatHostPort, type Port } from "../../../lib/net/port.ts";
 import type { TcpConnection } from "../../../lib/os/network.ts";
+import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { WatchedFlow } from "../../../lib/proxy/flow_watches.ts";
 import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
@@ -16,21 +17,18 @@ import { CAME_BACK_CURE } from "../own_sockets.ts";
 import { RecencyList } from "../recency_list.ts";
 import { OUT_OF_SOCKETS_CURE } from "../../../lib/os/socket_errors.ts";
 import type { DialFailure } from "./tcp_dialer.ts";
+import {
+  type AcceptedConnection,
+  activityGrainMs,
+  type ClientConnection,
+  TcpEdge,
+} from "./tcp_edge.ts";
 import { TcpSession, type TcpSessionOwner } from "./tcp_session.ts";
 
 /** Sockets of a session: to the client and to the endpoint. */
 const SOCKETS = 2;
-/** A session's place in the order of last use is brought up to date once in so long, to save CPU. */
-const ACTIVITY_GRAIN_MS = 1000;
-
 /** More connections than this are rarely being made at one time. */
 const MANY_DIALS = 16;
-
-/** A client, and where it came in. */
-interface AcceptedConnection {
-  readonly connection: TcpConnection;
-  readonly at: ServiceAddress;
-}
 
 /** The description of a connection that was closed at once. */
 const REFUSED = "closed at once: the sender is not let in, there is no endpoint for it, or the " +
@@ -48,6 +46,10 @@ export class TcpForwarder implements TcpSessionOwner {
   readonly #sessions = new RecencyList<TcpSession>();
   readonly #service: ServiceKey;
   #plan: ServicePlan;
+  /** Applies the annotations of the Service, once there are any. */
+  #edge: TcpEdge | undefined;
+  /** A session's place in the order of last use is brought up to date once in so long. */
+  #activityGrainMs: number;
   #traffic: ServiceTraffic | undefined;
 
   constructor(forwarding: Forwarding, plan: ServicePlan) {
@@ -57,6 +59,8 @@ export class TcpForwarder implements TcpSessionOwner {
     this.#service = serviceKey(plan.name);
     this.#plan = plan;
     this.#picker = new EndpointPicker(plan, forwarding.pickerOptions());
+    this.#activityGrainMs = activityGrainMs(plan.edge);
+    if (plan.edge) this.#applySettings(plan.edge);
   }
 
   get traffic(): ServiceTraffic | undefined {
@@ -70,8 +74,10 @@ export class TcpForwarder implements TcpSessionOwner {
 
   /** Sends new connections by another plan. */
   update(plan: ServicePlan): void {
+    const { edge } = this.#plan;
     this.#plan = plan;
-    this.#picker.update(plan);
+    if (plan.edge !== edge) this.#applySettings(plan.edge);
+    this.#picker.update(plan, this.#forwarding.clock.now());
   }
 
   /** As {@linkcode EndpointPicker.remembered}. */
@@ -81,22 +87,20 @@ export class TcpForwarder implements TcpSessionOwner {
 
   /** Takes a connection that came in at an address of the ServicePort. */
   accept(connection: TcpConnection, at: ServiceAddress): void {
-    const { clients, clock, counters } = this.#forwarding;
-    const client = connection.remoteAddr.hostname;
-    const verdict = clients.verdictFor(this.#plan, at, client);
+    const { hostname: client, port: clientPort } = connection.remoteAddr;
     const session = new TcpSession(this, connection);
-    if (verdict === undefined || !this.#hasRoom() || this.#isOwn(session)) {
-      counters.tcpRefused++;
-      this.#report({ connection, at }, { detail: REFUSED });
-      return connection.close();
+    if (this.#edge?.trusts(client)) {
+      if (this.#enter(session)) void this.#serveTrusted(session, { connection, at });
+      else this.#refuse(session, { connection, at, client, clientPort });
+      return;
     }
-    counters.tcpAccepted++;
-    this.#countOpened();
-    this.#sessions.add(session, clock.now());
-    this.#forwarding.sessions.add();
-    if (this.#sessions.size === 1) this.#forwarding.busy.add(this);
-    this.#forwarding.loops.add();
-    this.#serve(session, { verdict, client, connection, at });
+    const verdict = this.#forwarding.clients.verdictFor(this.#plan, at, client);
+    const isAdmitted = verdict !== undefined &&
+      (this.#edge?.admits(session, { client, open: this.#sessions.size }) ?? true);
+    if (!isAdmitted || !this.#enter(session)) {
+      return this.#refuse(session, { connection, at, client, clientPort });
+    }
+    void this.#serve(session, { verdict, client, clientPort, connection, at });
   }
 
   /** Closes up to `count` connections that have been silent for long, and returns their number. */
@@ -120,7 +124,9 @@ export class TcpForwarder implements TcpSessionOwner {
 
   onActivity(session: TcpSession): void {
     const now = this.#forwarding.clock.now();
-    if (now - session.usedAt >= ACTIVITY_GRAIN_MS) this.#sessions.touch(session, now);
+    if (now - session.usedAt < this.#activityGrainMs) return;
+    this.#sessions.touch(session, now);
+    this.#edge?.touch(session, now);
   }
 
   onClosed(session: TcpSession): void {
@@ -128,8 +134,61 @@ export class TcpForwarder implements TcpSessionOwner {
     this.#forwarding.openFiles.giveTraffic(this.#service, SOCKETS);
     this.#forwarding.sessions.remove();
     this.#forwarding.own.untake(session, session.client);
+    this.#edge?.leave(session);
     if (this.#traffic) this.#traffic.open--;
     if (this.#sessions.size === 0) this.#forwarding.busy.delete(this);
+  }
+
+  #applySettings(edge: EdgeSettings = {}): void {
+    this.#activityGrainMs = activityGrainMs(edge);
+    this.#edge ??= new TcpEdge(this.#forwarding, this.#plan.key);
+    this.#edge.update(edge, this.#sessions);
+  }
+
+  /** Counts a session, unless a bound of the node forbids it or its client is this process. */
+  #enter(session: TcpSession): boolean {
+    const { clock, counters } = this.#forwarding;
+    if (this.#isOwn(session)) return false;
+    if (!this.#hasRoom()) {
+      this.#forwarding.own.untake(session, session.client);
+      return false;
+    }
+    counters.tcpAccepted++;
+    this.#countOpened();
+    this.#sessions.add(session, clock.now());
+    this.#edge?.enter(session, clock.now());
+    this.#forwarding.sessions.add();
+    if (this.#sessions.size === 1) this.#forwarding.busy.add(this);
+    this.#forwarding.loops.add();
+    return true;
+  }
+
+  /** Refuses a connection that was not counted. */
+  #refuse(session: TcpSession, request: ClientConnection): void {
+    this.#edge?.leave(session);
+    this.#forwarding.counters.tcpRefused++;
+    this.#report(request, { detail: REFUSED });
+    request.connection.close();
+  }
+
+  /** Serves a connection that begins with a PROXY protocol header, for the client that it names. */
+  async #serveTrusted(session: TcpSession, accepted: AcceptedConnection): Promise<void> {
+    const { clients, counters, loops } = this.#forwarding;
+    const request = await this.#edge?.readHeader(session, accepted);
+    if (request === undefined) {
+      session.close();
+      return loops.remove();
+    }
+    const { at, client } = request;
+    const verdict = clients.verdictFor(this.#plan, at, client);
+    const open = this.#sessions.size - 1;
+    if (verdict !== undefined && this.#edge?.admits(session, { client, open })) {
+      return await this.#serve(session, { ...request, verdict });
+    }
+    counters.tcpRefused++;
+    this.#report(request, { detail: REFUSED });
+    session.close();
+    loops.remove();
   }
 
   /** A Service has its counters from its first connection on: those without traffic take no place. */
@@ -142,12 +201,17 @@ export class TcpForwarder implements TcpSessionOwner {
 
   async #serve(
     session: TcpSession,
-    request: AcceptedConnection & { readonly verdict: VerdictName; readonly client: string },
+    request: ClientConnection & { readonly verdict: VerdictName },
   ): Promise<void> {
     const { dialer, loops } = this.#forwarding;
     if (this.#mayBeOwn(request)) await this.#forwarding.clock.yieldToEventLoop();
     if (session.closed) return loops.remove();
-    const result = await dialer.dial(this.#picker, request);
+    const { load } = this.#picker;
+    const sockets = this.#edge?.sockets;
+    const result = await dialer.dial(
+      this.#picker,
+      load || sockets ? { ...request, load, sockets } : request,
+    );
     this.#report(
       request,
       "kind" in result ? { detail: failureText(result) } : {
@@ -155,20 +219,20 @@ export class TcpForwarder implements TcpSessionOwner {
         seenAs: result.localAddr.hostname as IpAddress,
       },
     );
-    if (!("kind" in result)) await this.#relay(session, { endpoint: result, request });
-    // Otherwise this process closed the connection: not the endpoint's fault, and counted
-    // elsewhere.
-    else if (!session.closed) this.#giveUp(session, result);
+    if (!("kind" in result)) {
+      await this.#relay(session, { endpoint: result, request });
+      load?.remove(endpointOf(result));
+      // Otherwise this process closed the connection: not the endpoint's fault, and counted
+      // elsewhere.
+    } else if (!session.closed) this.#giveUp(session, result);
     loops.remove();
   }
 
   async #relay(
     session: TcpSession,
-    { endpoint, request: { client, at } }: {
-      readonly endpoint: TcpConnection;
-      readonly request: Pick<AcceptedConnection, "at"> & { readonly client: string };
-    },
+    { endpoint, request }: { readonly endpoint: TcpConnection; readonly request: ClientConnection },
   ): Promise<void> {
+    const { client, at, rest } = request;
     const { own, policies } = this.#forwarding;
     if (own.dial(session, endpoint)) {
       this.#reportOwn({ endpoint: endpointOf(endpoint) });
@@ -179,7 +243,8 @@ export class TcpForwarder implements TcpSessionOwner {
       ...{ protocol: "TCP", client, at },
       endpoint: { address: hostname as IpAddress, port: port as Port },
     }, () => session.close());
-    await session.relay(endpoint);
+    if (rest && this.#traffic) this.#traffic.bytesFromClients += rest.length;
+    await session.relay(endpoint, this.#edge?.firstData(request));
     leave?.();
     own.hangUp(session, endpoint);
   }
@@ -197,9 +262,9 @@ export class TcpForwarder implements TcpSessionOwner {
    * Deno accepts connections before it reports established ones. In a loop each accepted connection
    * makes another one, so that none would be recognized in time.
    */
-  #mayBeOwn({ client, at }: Pick<AcceptedConnection, "at"> & { readonly client: string }): boolean {
+  #mayBeOwn({ connection: { remoteAddr }, at }: AcceptedConnection): boolean {
     const { clients, dialer } = this.#forwarding;
-    return dialer.pending >= MANY_DIALS && clients.isNode(client as IpAddress, at);
+    return dialer.pending >= MANY_DIALS && clients.isNode(remoteAddr.hostname as IpAddress, at);
   }
 
   #reportOwn(seen: LogFields): void {
@@ -212,15 +277,15 @@ export class TcpForwarder implements TcpSessionOwner {
 
   /** Reports to a watch, if there is one. */
   #report(
-    { connection: { remoteAddr: { hostname, port } }, at }: AcceptedConnection,
+    { client, clientPort, at }: ClientConnection,
     outcome: Pick<WatchedFlow, "detail" | "endpoint" | "seenAs">,
   ): void {
     const { clock, watches } = this.#forwarding;
     if (watches.isIdle) return;
     const flow: WatchedFlow = {
       protocol: "TCP",
-      client: hostname as IpAddress,
-      clientPort: port,
+      client: client as IpAddress,
+      clientPort,
       to: at.address,
       port: at.port,
       service: this.#plan.key,

@@ -254,3 +254,66 @@ Deno.test("TcpForwarder closes what policies deny, counts it and tells who watch
   assertEquals(messages(), []);
   await forwarding.loops.zero();
 });
+
+Deno.test("TcpForwarder.accept() sends clients to the endpoint with the fewest connections", async () => {
+  const edge = { balance: "least-connections" } as const;
+  const { forwarding, network, accept } = setUp({ to: [A, B], edge });
+  await accept();
+  await accept();
+  network.connections[0]!.reset();
+  await settle();
+  await accept();
+  await accept();
+  assertEquals(network.dials, [A, B, A, B]);
+  network.connections[1]!.reset();
+  network.connections[3]!.reset();
+  await settle();
+  await accept();
+  await accept();
+  assertEquals(network.dials.slice(4), [B, A]);
+  forwarding.close();
+  await forwarding.loops.zero();
+});
+
+Deno.test("TcpForwarder.accept() counts no connection for an endpoint that refused", async () => {
+  const edge = { balance: "least-connections" } as const;
+  const { forwarding, network, accept } = setUp({ to: [A, B], edge });
+  network.answers.set(A, "refuse");
+  await accept();
+  network.answers.set(A, "accept");
+  network.connections[0]!.reset();
+  await settle();
+  await accept();
+  assertEquals(network.dials, [A, B, A]);
+  forwarding.close();
+  await forwarding.loops.zero();
+});
+
+Deno.test("TcpForwarder ends a connection that was idle for the time of its Service, and no busy one", async () => {
+  const { clock, forwarding, forwarder, accept } = setUp({ to: [A], edge: { idleMs: 1000 } });
+  const [busy, idle] = [await accept(), await accept()];
+  for (let count = 0; count < 10; count++) {
+    await clock.advance(600);
+    busy.receive();
+    await settle();
+  }
+  assertEquals([busy.closed, idle.closed, forwarding.counters.tcpExpired], [false, true, 1]);
+  await clock.advance(1200);
+  assertEquals([busy.closed, forwarder.connections, clock.pendingTimers], [true, 0, 0]);
+  await forwarding.loops.zero();
+});
+
+Deno.test("TcpForwarder.update() applies and lifts time-outs of open connections", async () => {
+  const { clock, forwarding, forwarder, accept } = setUp({ to: [A] });
+  const client = await accept();
+  forwarder.update(testServicePlan({ to: [A], edge: { lifetimeMs: 1000 } }));
+  forwarder.update(testServicePlan({ to: [A] }));
+  await clock.advance(5000);
+  assertEquals(client.closed, false);
+  forwarder.update(testServicePlan({ to: [A], edge: { lifetimeMs: 1000 } }));
+  await clock.advance(900);
+  assertEquals(client.closed, false);
+  await clock.advance(200);
+  assertEquals([client.closed, clock.pendingTimers], [true, 0]);
+  await forwarding.loops.zero();
+});

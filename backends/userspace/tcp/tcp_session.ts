@@ -32,6 +32,8 @@ export class TcpSession implements RecencyItem<TcpSession>, HopCounter {
   newer: TcpSession | undefined;
   usedAt = 0;
   hops = 0;
+  /** The client whose connections a limit counts; `undefined` = not counted. */
+  counted: string | undefined;
   readonly #owner: TcpSessionOwner;
   readonly #client: TcpConnection;
   #endpoint: TcpConnection | undefined;
@@ -52,8 +54,11 @@ export class TcpSession implements RecencyItem<TcpSession>, HopCounter {
     return this.#closed;
   }
 
-  /** Copies until the session is closed. Does not reject; `endpoint` is closed with the session. */
-  async relay(endpoint: TcpConnection): Promise<void> {
+  /**
+   * Copies until the session is closed, after `first` was sent to the endpoint. Does not reject;
+   * `endpoint` is closed with the session.
+   */
+  async relay(endpoint: TcpConnection, first?: Uint8Array): Promise<void> {
     const client = this.#client;
     // The session may have been closed while the endpoint was dialled.
     if (this.#closed) return endpoint.close();
@@ -67,6 +72,7 @@ export class TcpSession implements RecencyItem<TcpSession>, HopCounter {
       // The peer has reset the connection already: the kernel refuses options then.
       return this.close();
     }
+    if (first && !await this.#sendFirst(endpoint, first)) return this.close();
     const upward = this.#copy(client, endpoint);
     await this.#copy(endpoint, client);
     await upward;
@@ -79,6 +85,15 @@ export class TcpSession implements RecencyItem<TcpSession>, HopCounter {
     this.#client.close();
     this.#endpoint?.close();
     this.#owner.onClosed(this);
+  }
+
+  async #sendFirst(endpoint: TcpConnection, first: Uint8Array): Promise<boolean> {
+    try {
+      for (let sent = 0; sent < first.length;) sent += await endpoint.write(first.subarray(sent));
+      return true;
+    } catch {
+      return false;
+    }
   }
 
   async #copy(from: TcpConnection, to: TcpConnection): Promise<void> {

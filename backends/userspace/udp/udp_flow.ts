@@ -2,6 +2,7 @@ import type { SocketAddress, UdpSocket } from "../../../lib/os/network.ts";
 import type { Endpoint } from "../../../lib/proxy/endpoint.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import { BackOff } from "../../../lib/os/back_off.ts";
+import type { EndpointLoad } from "../balancing/endpoint_load.ts";
 import type { VerdictName } from "../endpoint_picker.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
@@ -27,6 +28,8 @@ interface UdpFlowEnds {
   readonly endpoint: Endpoint;
   /** Counters of the Service, where they are wanted. */
   readonly traffic: ServiceTraffic | undefined;
+  /** Counts flows of each endpoint, where the choice depends on them. */
+  readonly load: EndpointLoad | undefined;
 }
 
 /** The datagrams of one client, with a separate socket so that replies can be assigned. */
@@ -41,6 +44,12 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
   verdict: VerdictName;
   /** Takes the flow out of the policies' view. */
   leaveGate: LeaveGate | undefined;
+  /** The client whose flows a limit counts; `undefined` = not counted. */
+  counted: string | undefined;
+  /** Precedes each datagram to the endpoint. */
+  header: Uint8Array | undefined;
+  /** Counts the flow for its endpoint. */
+  readonly load: EndpointLoad | undefined;
   readonly #forwarding: Forwarding;
   readonly #socket: UdpSocket;
   readonly #traffic: ServiceTraffic | undefined;
@@ -51,13 +60,15 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
   #closed = false;
 
   constructor(forwarding: Forwarding, ends: UdpFlowEnds) {
-    const { port, client, socket, verdict, endpoint, traffic } = ends;
+    const { port, client, socket, verdict, endpoint, traffic, load } = ends;
     this.#forwarding = forwarding;
     this.#socket = socket;
     this.#traffic = traffic;
     this.port = port;
     this.client = client;
     this.verdict = verdict;
+    this.load = load;
+    load?.add(endpoint.key);
     this.#endpoint = endpoint;
     this.#to = { hostname: endpoint.address, port: endpoint.port };
   }
@@ -79,11 +90,13 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
   /** Sends a datagram of the client to the endpoint. */
   send(datagram: Uint8Array): Promise<number> {
     if (this.#traffic) this.#traffic.bytesFromClients += datagram.length;
-    return this.#socket.send(datagram, this.#to);
+    return this.#socket.send(this.header ? joined(this.header, datagram) : datagram, this.#to);
   }
 
   /** Switches to another endpoint; later datagrams of the former one are dropped. */
   move(endpoint: Endpoint): void {
+    this.load?.remove(this.#endpoint.key);
+    this.load?.add(endpoint.key);
     this.#endpoint = endpoint;
     this.#to = { hostname: endpoint.address, port: endpoint.port };
   }
@@ -91,6 +104,7 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
+    this.load?.remove(this.#endpoint.key);
     this.#socket.close();
     this.#backOff?.cancel();
   }
@@ -119,4 +133,11 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
     datagramBuffers.give(buffer);
     loops.remove();
   }
+}
+
+function joined(header: Uint8Array, datagram: Uint8Array): Uint8Array {
+  const bytes = new Uint8Array(header.length + datagram.length);
+  bytes.set(header);
+  bytes.set(datagram, header.length);
+  return bytes;
 }

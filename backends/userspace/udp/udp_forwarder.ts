@@ -1,12 +1,13 @@
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { SocketAddress, UdpSocket } from "../../../lib/os/network.ts";
+import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { WatchedFlow } from "../../../lib/proxy/flow_watches.ts";
 import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import { type ServiceKey, serviceKey } from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
-import { EndpointPicker } from "../endpoint_picker.ts";
+import { EndpointPicker, type VerdictName } from "../endpoint_picker.ts";
 import { ExpiryQueue } from "../expiry_queue.ts";
 import type { Forwarding } from "../forwarding.ts";
 import { CAME_BACK_CURE } from "../own_sockets.ts";
@@ -16,6 +17,7 @@ import {
   OUT_OF_SOCKETS_CURE,
   systemErrorOf,
 } from "../../../lib/os/socket_errors.ts";
+import { UdpEdge } from "./udp_edge.ts";
 import { UdpFlow, type UdpFlowPort } from "./udp_flow.ts";
 
 /** Number of silent TCP connections to close when no files are left. */
@@ -34,9 +36,13 @@ const REFUSED = "not forwarded: the sender is not let in, or there is no endpoin
 export class UdpForwarder {
   readonly #forwarding: Forwarding;
   readonly #picker: EndpointPicker;
-  readonly #flows: ExpiryQueue<UdpFlow>;
+  #flows: ExpiryQueue<UdpFlow>;
+  /** A flow ends after this time without a datagram. */
+  #idleMs: number;
   /** A flow's place in the order of last use is brought up to date once in so long, to save CPU. */
-  readonly #activityGrainMs: number;
+  #activityGrainMs: number;
+  /** Applies the annotations of the Service, once there are any. */
+  #edge: UdpEdge | undefined;
   readonly #service: ServiceKey;
   #plan: ServicePlan;
   #traffic: ServiceTraffic | undefined;
@@ -45,16 +51,14 @@ export class UdpForwarder {
   #closed = false;
 
   constructor(forwarding: Forwarding, plan: ServicePlan) {
-    const ttlMs = forwarding.options.udpTimeoutMs;
     this.#forwarding = forwarding;
     this.#service = serviceKey(plan.name);
     this.#plan = plan;
     this.#picker = new EndpointPicker(plan, forwarding.pickerOptions());
-    this.#activityGrainMs = Math.min(ttlMs / 50, 1000);
-    this.#flows = new ExpiryQueue(forwarding.clock, {
-      ttlMs,
-      onExpired: (flow) => this.#close(flow),
-    });
+    this.#idleMs = plan.edge?.idleMs ?? forwarding.options.udpTimeoutMs;
+    this.#activityGrainMs = grainOf(this.#idleMs);
+    this.#flows = this.#createQueue();
+    if (plan.edge) this.#applySettings(plan.edge);
   }
 
   /** Flows that are open now. */
@@ -64,8 +68,10 @@ export class UdpForwarder {
 
   /** Adopts another plan; flows whose endpoint was removed move, or end if there is no other. */
   update(plan: ServicePlan): void {
+    const { edge } = this.#plan;
     this.#plan = plan;
-    this.#picker.update(plan);
+    if (plan.edge !== edge) this.#applySettings(plan.edge);
+    this.#picker.update(plan, this.#forwarding.clock.now());
     for (const flow of this.#flows) this.check(flow);
   }
 
@@ -76,30 +82,41 @@ export class UdpForwarder {
 
   /** A new flow for a client's first datagram; `undefined` when the client is not to be forwarded. */
   open(port: UdpFlowPort, client: SocketAddress): UdpFlow | undefined {
-    const { clients, clock, counters, draining, policies } = this.#forwarding;
+    const { clients, draining } = this.#forwarding;
     if (draining || this.#closed || this.#isOwn(port, client)) return undefined;
+    const { hostname } = client;
+    const verdict = clients.verdictFor(this.#plan, port.at, hostname);
+    if (!verdict || this.#edge?.admits(hostname, this.#flows.size) === false) {
+      this.#report({ port, client }, { endpoint: undefined, denial: undefined });
+      return undefined;
+    }
+    const flow = this.#openAdmitted(port, { client, verdict });
+    if (!flow) this.#edge?.revoke(hostname);
+    return flow;
+  }
+
+  #openAdmitted(
+    port: UdpFlowPort,
+    { client, verdict }: { readonly client: SocketAddress; readonly verdict: VerdictName },
+  ): UdpFlow | undefined {
+    const { clock, counters, policies } = this.#forwarding;
     const now = clock.now();
-    const verdict = clients.verdictFor(this.#plan, port.at, client.hostname);
-    const endpoint = verdict && this.#picker.pick({ verdict, client: client.hostname, now });
+    const endpoint = this.#picker.pick({ verdict, client: client.hostname, now });
     const denial = endpoint && policies?.denialOf(relayedBy({ port, client, endpoint }));
     this.#report({ port, client }, { endpoint: endpoint?.key, denial });
-    if (!verdict || !endpoint || denial !== undefined || !this.#makeRoom()) return undefined;
+    if (!endpoint || denial !== undefined || !this.#makeRoom()) return undefined;
     const socket = this.#openSocket(endpoint.address.includes(":") ? "::" : "0.0.0.0");
     if (!socket) {
       this.#forwarding.openFiles.giveTraffic(this.#service, 1);
       return undefined;
     }
     this.#forwarding.own.openFlow(socket.addr.port);
-    const traffic = this.#countOpened();
+    const [traffic, { load }] = [this.#countOpened(), this.#picker];
     const flow = new UdpFlow(this.#forwarding, {
-      port,
-      client,
-      socket,
-      verdict,
-      endpoint,
-      traffic,
+      ...{ port, client, socket, verdict, endpoint, traffic, load },
     });
     this.#flows.add(flow, now);
+    this.#edge?.enter(flow, now);
     this.#forwarding.flows.add();
     counters.udpFlows++;
     flow.start();
@@ -138,6 +155,32 @@ export class UdpForwarder {
     this.#closed = true;
     for (const flow of this.#flows) this.end(flow);
     this.#flows.close();
+  }
+
+  #createQueue(): ExpiryQueue<UdpFlow> {
+    return new ExpiryQueue(this.#forwarding.clock, {
+      ttlMs: this.#idleMs,
+      onExpired: (flow) => this.#close(flow),
+    });
+  }
+
+  #applySettings(edge: EdgeSettings = {}): void {
+    this.#edge ??= new UdpEdge(this.#forwarding, {
+      key: this.#plan.key,
+      onExpired: (flow) => this.end(flow),
+    });
+    this.#edge.update(edge, this.#flows);
+    const idleMs = edge.idleMs ?? this.#forwarding.options.udpTimeoutMs;
+    if (idleMs === this.#idleMs) return;
+    this.#idleMs = idleMs;
+    this.#activityGrainMs = grainOf(idleMs);
+    const before = this.#flows;
+    this.#flows = this.#createQueue();
+    before.close();
+    for (const flow of before) {
+      before.delete(flow);
+      this.#flows.add(flow, flow.usedAt);
+    }
   }
 
   /** Policies may end the flow from now on. */
@@ -201,6 +244,7 @@ export class UdpForwarder {
     this.#forwarding.openFiles.giveTraffic(this.#service, 1);
     if (this.#traffic) this.#traffic.open--;
     flow.leaveGate?.();
+    this.#edge?.leave(flow);
     flow.close();
     flow.port.forget(flow);
   }
@@ -253,6 +297,10 @@ export class UdpForwarder {
       return undefined;
     }
   }
+}
+
+function grainOf(idleMs: number): number {
+  return Math.min(idleMs / 50, 1000);
 }
 
 function relayedBy(

@@ -307,12 +307,15 @@ Deno.test("UdpForwarder.open() gives up when no socket is left, and reports it",
     { clock: new FakeClock(), logger, network: new FakeNetwork() },
     { udpTimeoutMs: 1000 },
   );
-  const plan = planOf({ to: ["10.0.0.1:53"] });
+  const plan = planOf({ to: ["10.0.0.1:53"], edge: { maxPerClient: 1 } });
   const at = serviceAddresses(plan, testSharedPlan())[0]!;
   const port = { at, reply: () => Promise.resolve(0), forget() {} };
   const forwarder = new UdpForwarder(forwarding, plan);
-  assertEquals(forwarder.open(port, { hostname: "192.0.2.1", port: 1 }), undefined);
+  for (let count = 0; count < 2; count++) {
+    assertEquals(forwarder.open(port, { hostname: "192.0.2.1", port: 1 }), undefined);
+  }
   assertEquals(logger.lines.map(({ message }) => message), ["Cannot open a socket for a flow"]);
+  assertEquals(forwarding.counters.udpLimited, 0, "a flow that did not begin counts for no limit");
 });
 
 Deno.test("UdpForwarder drops what policies deny, and ends a flow that would move to such an endpoint", async () => {
@@ -336,4 +339,20 @@ Deno.test("UdpForwarder drops what policies deny, and ends a flow that would mov
   const { counters } = service.forwarding;
   await eventually("the datagram is dropped", () => counters.udpDropped === 1);
   assertEquals([counters.udpDenied, closed.pending, service.flows], [1, 0, 0]);
+});
+
+Deno.test("UdpForwarder.update() applies another idle time to open flows", async () => {
+  await using endpoint = UdpPeer.open({ answer: () => "yes" });
+  await using client = UdpPeer.open();
+  const to = [endpoint.endpoint];
+  await using test = new ForwardedService({ to, edge: { idleMs: 60_000 } });
+  await client.send("a", test.address);
+  await client.next();
+  await test.clock.advance(20_000);
+  assertEquals(test.flows, 1, "longer than the time-out of the node");
+  test.update({ to, edge: { idleMs: 30_000 } });
+  await test.clock.advance(5000);
+  assertEquals(test.flows, 1);
+  await test.clock.advance(30_000);
+  assertEquals(test.flows, 0);
 });

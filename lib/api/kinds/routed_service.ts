@@ -19,7 +19,7 @@ import {
   UID,
 } from "../schema.ts";
 
-/** Wished addresses, separated by commas. */
+/** Requested addresses, separated by commas. */
 export const ADDRESSES_ANNOTATION = "kube-relay.io/load-balancer-ips";
 
 /** The pool of the addresses. */

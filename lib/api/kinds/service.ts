@@ -22,15 +22,8 @@ import {
   UID,
   wholeNumber,
 } from "../schema.ts";
+import { MODE_ANNOTATIONS } from "../service_annotations.ts";
 import { completeService } from "./complete_service.ts";
-
-/** Annotations for mode ipvs: the scheduler and its flags, by the names of kube-relay and of kube-router. */
-export const MODE_ANNOTATIONS = [
-  "kube-relay.io/ipvs-scheduler",
-  "kube-relay.io/ipvs-scheduler-flags",
-  "kube-router.io/service.scheduler",
-  "kube-router.io/service.schedflags",
-] as const;
 
 const clusterIp = v.pipe(
   text,

@@ -21,7 +21,7 @@ export interface ChangeCause {
 
 /** The changed item of a plan. One of the two fields is set. */
 export interface ChangedItem {
-  /** Of Services: `namespace/name:port/PROTOCOL`. */
+  /** Names of ServicePorts: `namespace/name:port/PROTOCOL`. */
   readonly servicePort?: string;
   /** An item of another controller. */
   readonly item?: string;

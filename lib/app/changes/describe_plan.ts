@@ -1,4 +1,5 @@
 /** Describes the difference between two plans of a ServicePort. Pure. */
+import { describeEdgeSettings } from "../../proxy/edge_settings.ts";
 import { isExternal, masqueradeExternal } from "../../proxy/frontend.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { Verdict } from "../../proxy/verdict.ts";
@@ -82,7 +83,12 @@ function addressWords(previous: ServicePlan, current: ServicePlan): readonly str
       EXTERNAL_SOURCES[masqueradeExternal(current)],
     ]),
     ...changeOf("health check port", [previous.healthCheckNodePort, current.healthCheckNodePort]),
+    ...itemChanges("setting", [settingsOf(previous), settingsOf(current)]),
   ];
+}
+
+function settingsOf({ edge }: ServicePlan): readonly string[] {
+  return edge ? describeEdgeSettings(edge) : [];
 }
 
 function secondsText({ affinityTimeoutSeconds: seconds }: ServicePlan): string | undefined {

@@ -58,3 +58,12 @@ Deno.test("describePlan() names addresses, and changes that no verdict shows", (
     "conditions of endpoints",
   ]);
 });
+
+Deno.test("describePlan() names settings by annotations", () => {
+  const before = plan([A], { edge: { balance: "source-hash", maxConnections: 5 } });
+  assertEquals(describePlan(before, plan([A], { edge: { maxConnections: 6 } })), [
+    "setting balance source-hash gone",
+    "setting max-connections 5 gone",
+    "setting max-connections 6 new",
+  ]);
+});

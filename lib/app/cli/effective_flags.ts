@@ -1,4 +1,4 @@
-import { formatDuration } from "../../config/duration.ts";
+import { formatDuration } from "../../api/duration.ts";
 import type { Flag } from "../../config/flag.ts";
 import { FLAG_ROWS, type FlagValues } from "../../config/flags.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";

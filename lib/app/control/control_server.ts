@@ -1,4 +1,4 @@
-import { dirname } from "node:path";
+import { dirname, join } from "node:path";
 import type { ControlRoutes } from "../../controller/controller.ts";
 import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
@@ -50,25 +50,51 @@ export async function startControlServer(
   { path, routes, messages = {}, times, logger = SILENT_LOGGER, ...rest }: ControlServerOptions,
 ): Promise<ControlServer> {
   await makeFolder(dirname(path));
-  await removeStaleSocket(path);
+  await checkPlace(path);
   const connections = new HttpConnections({ clock: systemClock, logger }, {
     ...rest,
     name: "control",
     times: { pieceMs: PIECE_MS, ...times },
   });
   const listener = connections.serve(
-    Deno.listen({ transport: "unix", path }),
+    await listen(path),
     (request) => answer(request, { routes, messages }),
   );
-  await Deno.chmod(path, 0o600);
+  const identity = await identityOf(path);
   return {
     path,
     async stop() {
       // Does not wait for answers: a client may be suspended (Ctrl-Z).
       await listener.close();
-      await Deno.remove(path).catch(() => {});
+      // Another program may have removed the socket and made its own file there.
+      if (await identityOf(path) === identity) await Deno.remove(path).catch(() => {});
     },
   };
+}
+
+/**
+ * Listens on a socket that has its name once its mode is right, in place of a former socket. Deno
+ * removes whatever has the first name when the socket closes, even another program's file.
+ */
+async function listen(path: string): Promise<Deno.UnixListener> {
+  const firstName = join(dirname(path), `.${Deno.pid}`);
+  await Deno.remove(firstName).catch(() => {});
+  const socket = Deno.listen({ transport: "unix", path: firstName });
+  try {
+    await Deno.chmod(firstName, 0o600);
+    await Deno.rename(firstName, path);
+  } catch (error) {
+    socket.close();
+    throw error;
+  }
+  return socket;
+}
+
+/** Distinguishes a file from a later one of the same name. */
+async function identityOf(path: string): Promise<string | undefined> {
+  const info = await Deno.lstat(path).catch(() => undefined);
+  // A file system may give the number of a removed file to the next one.
+  return info && [info.dev, info.ino, info.isSocket, info.birthtime?.getTime()].join(":");
 }
 
 async function answer(
@@ -126,7 +152,8 @@ async function makeFolder(folder: string): Promise<void> {
   }
 }
 
-async function removeStaleSocket(path: string): Promise<void> {
+/** Throws a ControlError if another program uses the path. */
+async function checkPlace(path: string): Promise<void> {
   const info = await Deno.lstat(path).catch(() => undefined);
   if (!info) return;
   if (!info.isSocket) {
@@ -145,5 +172,4 @@ async function removeStaleSocket(path: string): Promise<void> {
         "running; stop it, or give another path with --control-socket",
     );
   }
-  await Deno.remove(path);
 }

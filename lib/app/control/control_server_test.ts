@@ -146,8 +146,11 @@ Deno.test("startControlServer() stops though a client never reads its answer", a
 Deno.test("startControlServer() replaces the socket of a dead process", async () => {
   await withFolder(async (folder) => {
     const path = `${folder}/control.sock`;
-    const dead = Deno.listen({ transport: "unix", path });
+    // Deno removes the name at which a socket was opened.
+    const dead = Deno.listen({ transport: "unix", path: `${folder}/first` });
+    await Deno.rename(`${folder}/first`, path);
     dead.close();
+    assertEquals((await Deno.lstat(path)).isSocket, true);
     const server = await start(path);
     assertEquals(await requestStatus(path), REPORT);
     await server.stop();
@@ -172,6 +175,33 @@ Deno.test("startControlServer() does not take the place of a file", async () => 
     assertEquals(await Deno.readTextFile(path), "precious");
   });
 });
+
+const SUCCESSORS: Readonly<Record<string, (path: string) => Promise<() => Promise<void>>>> = {
+  "the socket of another kube-relay": async (path) => (await start(path)).stop,
+  "a file": async (path) => {
+    await Deno.writeTextFile(path, "precious");
+    return () => Deno.remove(path);
+  },
+  "a folder": async (path) => {
+    await Deno.mkdir(path);
+    return () => Deno.remove(path);
+  },
+};
+
+for (const [what, put] of Object.entries(SUCCESSORS)) {
+  Deno.test(`startControlServer() leaves ${what} that took the place of its socket`, async () => {
+    await withFolder(async (folder) => {
+      const path = `${folder}/control.sock`;
+      const server = await start(path);
+      await Deno.remove(path);
+      const remove = await put(path);
+      const { ino } = await Deno.lstat(path);
+      await server.stop();
+      assertEquals((await Deno.lstat(path)).ino, ino);
+      await remove();
+    });
+  });
+}
 
 Deno.test("requestStatus() passes on why the status could not be made", async () => {
   await withFolder(async (folder) => {

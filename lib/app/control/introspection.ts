@@ -32,7 +32,7 @@ export interface IntrospectedParts {
   readonly source: Pick<ObjectSource, "status">;
   /** The configuration of the start. */
   readonly configuration: Pick<RunConfiguration, "relay" | "mode">;
-  /** The configuration in force: the file may have changed since the start. */
+  /** The effective configuration: the file may have changed since the start. */
   readonly current: CurrentConfiguration;
   readonly informers: InformerSet;
 }

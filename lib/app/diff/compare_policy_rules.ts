@@ -1,4 +1,4 @@
-/** How the machine differs from the rules of NetworkPolicies that are wanted. */
+/** Compares the rules on the machine with those of its NetworkPolicies. */
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
 import type { Quarantined } from "../../controller/data_plane.ts";
 import type { Clock } from "../../os/clock.ts";

@@ -47,7 +47,7 @@ export interface FamilyWhatIf {
 export interface WhatIf {
   readonly before: PlannedNode;
   readonly families: readonly FamilyWhatIf[];
-  /** By IP family; none if there are no policies, before and after. */
+  /** The changes by IP family. Empty if no policies exist before and after. */
   readonly policies: readonly PolicyComparison[];
   /** New objects that could not be used, one line each. */
   readonly problems: readonly string[];

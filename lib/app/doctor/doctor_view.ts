@@ -5,10 +5,10 @@ import type { HostFinding } from "../../proxy/host_checks.ts";
 import { hangingText, type TextLook, type TextStyle, textStyle } from "../cli/terminal_text.ts";
 import { type DoctorMode, type DoctorReport, isBlocked } from "./doctor_report.ts";
 
-/** Width of the words at the begin of lines. */
+/** Width of the column of labels. */
 const INDENT = 11;
 
-/** The machine, each mode, the findings and the verdict. */
+/** Formats the machine, each mode, the findings and the verdict. */
 export function renderDoctor(report: DoctorReport, look: TextLook = {}): string {
   const view = textStyle(look, { most: 110 });
   const sections = [
@@ -52,9 +52,9 @@ function choiceLines({ choice }: DoctorReport, view: TextStyle): readonly string
   const { request, mode, reasons } = choice;
   const { colors } = view;
   const asked = request === "default"
-    ? "no mode was asked for, which means iptables"
-    : `asked for was ${request}`;
-  const taken = mode === undefined ? "a start would fail" : `a start would take ${mode}`;
+    ? "no mode was requested, and the default is iptables"
+    : `requested: ${request}`;
+  const taken = mode === undefined ? "a start would fail" : `a start would choose ${mode}`;
   const mark = mode === undefined ? colors.red : colors.green;
   return [
     mark("Mode".padEnd(INDENT)) + entry("", `${taken}; ${asked}`, view).slice(INDENT),
@@ -68,10 +68,10 @@ function modeLines(
 ): readonly string[] {
   const { colors } = view;
   const [mark, works] = families.length === 0
-    ? [colors.red, "cannot run on this host"] as const
-    : [colors.green, "this host can do it"] as const;
+    ? [colors.red, "does not work on this host"] as const
+    : [colors.green, "works on this host"] as const;
   const limit = families.length === 1 ? `, for ${families[0]} only` : "";
-  const release = inRelease ? "" : "; this release does not have it";
+  const release = inRelease ? "" : "; not in this release";
   const rows = mergeFamilies(features);
   const there = rows.filter(({ available }) => available);
   const absent = rows.filter(({ available }) => !available);
@@ -81,13 +81,13 @@ function modeLines(
     ...(notTried === undefined ? [] : [entry("", notTried, view)]),
     ...absent.filter((row) => row.required).flatMap((row) => missingLines("  lacks", row, view)),
     ...absent.filter((row) => !row.required).flatMap((row) => missingLines("  without", row, view)),
-    ...(there.length === 0 ? [] : [entry("  there", there.map(named).join(", "), view)]),
+    ...(there.length === 0 ? [] : [entry("  has", there.map(named).join(", "), view)]),
     ...there.filter(({ detail }) => detail !== WORKS)
       .map((row) => bullet(`${named(row)}: ${row.detail}`, view)),
   ];
 }
 
-/** The detail of a feature without remarks. */
+/** The detail of a feature that works without restrictions. */
 const WORKS = "works";
 
 function missingLines(word: string, row: MergedRow, view: TextStyle): readonly string[] {
@@ -97,11 +97,11 @@ function missingLines(word: string, row: MergedRow, view: TextStyle): readonly s
   return [
     mark(word.padEnd(INDENT)) + entry("", `${named(row)}: ${detail}`, view).slice(INDENT),
     ...(lost === undefined ? [] : [bullet(`lost: ${lost}`, view)]),
-    ...(cure === undefined ? [] : [bullet(`cure: ${cure}`, view)]),
+    ...(cure === undefined ? [] : [bullet(`remedy: ${cure}`, view)]),
   ];
 }
 
-/** The result of one feature in all families with the same result. */
+/** The result of a feature, for all families that share it. */
 interface MergedRow extends Omit<ProbeResult, "family"> {
   readonly families: readonly IpFamily[];
 }
@@ -122,7 +122,7 @@ function mergeFamilies(results: readonly ProbeResult[]): readonly MergedRow[] {
   return [...rows.values()];
 }
 
-/** The name of a feature, and its family if only one is meant. */
+/** Returns the name of a feature, and its family if the result is for one family only. */
 function named({ feature, families }: MergedRow): string {
   const [only] = families;
   return only !== undefined && families.length < IP_FAMILIES.length
@@ -150,17 +150,17 @@ function oneFinding(
   return [
     mark(severity.padEnd(INDENT)) + entry("", `${summary}.`, view).slice(INDENT),
     ...evidence.map((line) => bullet(line, view)),
-    ...(cure === undefined ? [] : [bullet(`cure: ${cure}`, view)]),
+    ...(cure === undefined ? [] : [bullet(`remedy: ${cure}`, view)]),
     "",
   ];
 }
 
-/** A word, and a text next to it. */
+/** Formats a label and the text next to it. */
 function entry(word: string, text: string, { width }: TextStyle): string {
   return hangingText(word.padEnd(INDENT), text, { width });
 }
 
-/** One of several lines below a word. */
+/** Formats one item of the list below a label. */
 function bullet(text: string, { width }: TextStyle): string {
   return hangingText(`${" ".repeat(INDENT)}- `, text, { width });
 }

@@ -51,24 +51,24 @@ Tools      first in /opt/tools
 API        not configured: nothing was given
 Running    not running: no program listens
 
-Mode       a start would take userspace; no mode was asked for, which means
-           iptables
+Mode       a start would choose userspace; no mode was requested, and the
+           default is iptables
            - iptables: it is missing
 
-nftables   this host can do it, for IPv4 only; this release does not have it
+nftables   works on this host, for IPv4 only; not in this release
   lacks    fib (IPv6): no fib
            - lost: Node ports
-           - cure: get fib
+           - remedy: get fib
   without  reject: no reject
-           - cure: get reject
-  there    nft, fib (IPv4)
+           - remedy: get reject
+  has      nft, fib (IPv4)
            - nft: version 1.0.6
 
-userspace  this host can do it
+userspace  works on this host
 
 blocking   A kube-proxy runs on this node.
            - port 10256 answers
-           - cure: turn it off
+           - remedy: turn it off
 
 kube-relay cannot run here until these problems are fixed.
 `,

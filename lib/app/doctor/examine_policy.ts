@@ -6,9 +6,10 @@ import { createSysctl } from "../../os/sysctl.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import type { Dependencies } from "../dependencies.ts";
+import { POLICY_ACCESS, policyKubeconfigOf } from "../policy/policy_access.ts";
 import { findPolicyTool } from "../policy/choose_policy_tool.ts";
 import { BRIDGE_SETTINGS } from "../run/host_setting_requests.ts";
-import { findMissingAccess, policyKubeconfigOf } from "../run/policy_access.ts";
+import { findMissingAccess } from "../run/controller_access.ts";
 import { CollectingLogger } from "./collecting_logger.ts";
 import type { DoctorMode } from "./doctor_report.ts";
 import { withApiClient } from "./examine_api.ts";
@@ -108,7 +109,11 @@ async function examineAccess(
         env,
       },
     );
-    const missing = await withApiClient(dependencies, { auth, signal }, findMissingAccess);
+    const missing = await withApiClient(
+      dependencies,
+      { auth, signal },
+      (client) => findMissingAccess(client, POLICY_ACCESS, signal),
+    );
     if (missing === undefined) return [];
     const { method, file } = auth.describe();
     return [{

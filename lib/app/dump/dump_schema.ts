@@ -5,7 +5,7 @@
 import * as v from "valibot";
 import type { KindSpec } from "../../api/kind.ts";
 import type { DumpSection } from "../../controller/controller.ts";
-import { POLICY_KINDS } from "../run/policy_access.ts";
+import { POLICY_KINDS } from "../policy/policy_access.ts";
 import { SERVICE_KINDS } from "../service/service_subscriptions.ts";
 import { CHANGES } from "./dump_changes.ts";
 import { CONFIGURATION, MACHINE_FACTS } from "./dump_configuration.ts";

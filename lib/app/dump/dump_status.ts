@@ -92,14 +92,19 @@ const service = fields({
     opened: optional(number),
     open: optional(number),
   })),
+  settings: optional(list(ownText)),
   quarantined: optional(foreignText),
   retryAt: optional(time),
 });
+
+/** A controller. */
+export const controller = v.picklist(CONTROLLER_NAMES, "has to be the name of a controller");
 
 const lastSync = { at: time, durationMs: number, full: flag, operations: table(number) };
 
 const loop = {
   family: ipFamily,
+  controller: optional(controller),
   summary: ownText,
   lastSync: optional(fields(lastSync)),
   pending: flag,
@@ -114,9 +119,6 @@ const family = fields({
   lastSync: optional(fields({ ...lastSync, services: number })),
   services: list(service),
 });
-
-/** A controller. */
-export const controller = v.picklist(CONTROLLER_NAMES, "has to be the name of a controller");
 
 const status = fields({
   version: ownText,

@@ -35,7 +35,7 @@ export const number = v.pipe(
   v.finite("has to be a finite number"),
 );
 
-/** A moment as RFC 3339 has it. */
+/** A time in the format of RFC 3339. */
 export const time = v.pipe(
   v.string(TEXT),
   v.regex(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/, "has to be a time such as 2026-01-02T03:04:05Z"),

@@ -1,5 +1,5 @@
 import { NODE } from "../../api/kinds/node.ts";
-import { POLICY_KINDS } from "../run/policy_access.ts";
+import { POLICY_KINDS } from "../policy/policy_access.ts";
 import { SERVICE_KINDS } from "../service/service_subscriptions.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
@@ -22,7 +22,7 @@ interface PlanDumpOptions {
   readonly dump: InputDump;
   /** The name of the dump in errors. */
   readonly source: string;
-  /** Those that the dump lacks are skipped. */
+  /** The families to plan. Families that the dump lacks are skipped. */
   readonly families: readonly IpFamily[];
   /** Paths and other options that are not in a dump and do not matter. */
   readonly relay: LoadedConfiguration["relay"];

@@ -19,6 +19,7 @@ const TITLES: Readonly<Record<ExplanationStep["topic"], string>> = {
   endpoints: "Endpoints",
   source: "Source",
   affinity: "Affinity",
+  settings: "Settings",
   egress: "Egress",
   ingress: "Ingress",
   carriers: "Carried by",

@@ -6,7 +6,7 @@ import { FileManifestSource } from "../../kube/manifests/manifests.ts";
 import type { Logger } from "../../log/logger.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { createApiObjectSource } from "../run/api_object_source.ts";
-import { POLICY_KINDS } from "../run/policy_access.ts";
+import { POLICY_KINDS } from "../policy/policy_access.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { serviceSubscriptions } from "../service/service_subscriptions.ts";
 

@@ -16,7 +16,7 @@ interface ToolDependencies extends Pick<Dependencies, "policyBackends"> {
 
 /** The inputs of the choice besides the host. */
 interface ToolChoice {
-  /** As `networkPolicy.mode` has it. */
+  /** The value of `networkPolicy.mode`. */
   readonly request: string;
   /** The mode of Services, if one runs: its tool was found to work. */
   readonly serviceMode?: BackendMode;

@@ -51,7 +51,7 @@ export interface PolicyBackendDependencies {
   readonly onDrift?: (figures: DriftFigures) => void;
 }
 
-/** Its settings. */
+/** The settings of a policy backend. */
 export interface PolicyBackendOptions {
   readonly family: IpFamily;
   /** Longest time between two looks for what a flush takes along, milliseconds. */

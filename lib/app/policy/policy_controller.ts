@@ -28,10 +28,11 @@ import type { ControllerParts } from "../controllers.ts";
 import { answerPolicyDifference } from "../diff/compare_policy_rules.ts";
 import { policyRoutes } from "../explain/policy_questions.ts";
 import { takeOverPolicies } from "../handover/policy_takeover.ts";
-import { PolicySource } from "../run/policy_source.ts";
+import { ControllerSource } from "../run/controller_source.ts";
 import { serviceSubscriptions } from "../service/service_subscriptions.ts";
 import { choosePolicyTool } from "./choose_policy_tool.ts";
 import { createPolicyFamilies } from "./create_policy_families.ts";
+import { POLICY_ACCESS, policyKubeconfigOf } from "./policy_access.ts";
 import type { PolicyTool } from "./policy_backend.ts";
 import type { PolicyFamily } from "./policy_family.ts";
 import { PolicyInputs } from "./policy_inputs.ts";
@@ -51,7 +52,7 @@ export class NetworkPolicyController implements Controller {
   readonly #parts: ControllerParts;
   readonly #inputs: PolicyInputs;
   /** Follows an API server by itself; absent where the common source has the objects. */
-  readonly #source: PolicySource | undefined;
+  readonly #source: ControllerSource | undefined;
   #families: readonly PolicyFamily[] = [];
   #tool: PolicyTool | undefined;
   #node: Node | undefined;
@@ -75,7 +76,12 @@ export class NetworkPolicyController implements Controller {
       { spec: NODE, waitMs: NODE_WAIT_MS },
     ];
     if (!isShared) {
-      this.#source = new PolicySource(parts, { configuration, informers });
+      this.#source = new ControllerSource(parts, {
+        configuration,
+        informers,
+        kubeconfig: policyKubeconfigOf(configuration.proxy),
+        needed: POLICY_ACCESS,
+      });
       parts.source.reportWith(this.#source);
     }
     const { endpointsFallback } = configuration.relay;
@@ -209,7 +215,7 @@ export class NetworkPolicyController implements Controller {
     this.#tasks?.run("policy handover", (signal) => this.#handOver(tool, signal));
   }
 
-  /** Own rules are in force in every family: others may go. */
+  /** Called after the own rules are written in every family: rules of other programs may be removed. */
   async #handOver(tool: PolicyTool, signal: AbortSignal): Promise<void> {
     const { configuration: { proxy, mode, relay } } = this.#parts;
     const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, mode);
@@ -235,7 +241,7 @@ export class NetworkPolicyController implements Controller {
   }
 
   #onNode(previous: Node | undefined, current: Node | undefined): void {
-    // What was known stays while the Node is deleted.
+    // While the Node is deleted, its last known state is used.
     if (current === undefined) return;
     const before = podRangesOf(this.#node);
     this.#node = current;

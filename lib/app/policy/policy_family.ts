@@ -54,7 +54,7 @@ export class PolicyFamily {
   readonly #news = new Set<Policy>();
   /** The pods that the last plan had. */
   readonly #planned = new Set<PodKey>();
-  /** Of the sync that runs; they come again if it fails. */
+  /** The changes of the running sync. They are kept if it fails. */
   #taken: PolicyPlanChanges | undefined;
   #isPending = true;
   #isAdopted = false;
@@ -163,7 +163,7 @@ export class PolicyFamily {
   }
 
   async #sync(plan: PolicyPlan, changes: PolicyPlanChanges): Promise<PolicySyncReport> {
-    // What is relayed is judged even while the host does not let rules be written.
+    // Relayed connections are judged even if the host refuses the rules.
     await this.#dependencies.relayed?.sync();
     if (!this.#isAdopted) await this.#adopt();
     return await this.backend.sync(plan, changes);

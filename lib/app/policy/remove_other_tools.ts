@@ -26,7 +26,7 @@ interface OtherToolsOptions extends Omit<PolicyBackendOptions, "family"> {
 }
 
 /**
- * To be called once the rules of this run are in force. Rules of another tool would deny by policies of
+ * To be called after the rules of this run are written. Rules of another tool would deny by policies of
  * that time. Never rejects: a host often lacks the other tool.
  */
 export async function removeOtherTools(

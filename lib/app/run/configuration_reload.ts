@@ -21,7 +21,7 @@ import type { StartUp } from "./start_up.ts";
 /** The parts of the run that can change. */
 interface ConfigurationReloadOptions {
   readonly configuration: RunConfiguration;
-  /** Receives the configuration in force after a change of the file. */
+  /** Receives the effective configuration after a change of the file. */
   readonly current: { proxy: KubeProxyConfiguration };
   readonly nodeName: string;
   readonly settings: LivePlanSettings;
@@ -39,7 +39,7 @@ interface ConfigurationReloadDependencies extends Pick<Dependencies, "clock" | "
   readonly metrics: Pick<ProxyMetrics, "configReloaded">;
 }
 
-/** The configuration in force. */
+/** The effective configuration. */
 export interface CurrentConfiguration {
   readonly proxy: KubeProxyConfiguration;
 }

@@ -24,18 +24,29 @@ interface AddressListener {
   onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void;
 }
 
+/** Adds addresses to interfaces itself. */
+interface AddressOwner {
+  ownsAddress?(address: InterfaceAddress): boolean;
+}
+
 /** Reads the addresses once for all controllers, because each wake-up of an idle node costs. */
 export class InterfaceWatcher {
   readonly #dependencies: InterfaceWatcherDependencies;
   readonly #listeners: readonly AddressListener[];
+  readonly #owners: readonly AddressOwner[];
   #timer: Timer | undefined;
 
   constructor(
     dependencies: InterfaceWatcherDependencies,
-    listeners: readonly AddressListener[],
+    { listeners, owners = [] }: {
+      readonly listeners: readonly AddressListener[];
+      /** Their addresses are not those of the node. */
+      readonly owners?: readonly AddressOwner[];
+    },
   ) {
     this.#dependencies = dependencies;
     this.#listeners = listeners;
+    this.#owners = owners;
   }
 
   /** Reads now, and at each interval. */
@@ -55,7 +66,10 @@ export class InterfaceWatcher {
         },
       );
     }
-    const sorted = addresses.toSorted((one, other) => one.address < other.address ? -1 : 1);
+    const ofNode = addresses.filter((each) =>
+      !this.#owners.some((owner) => owner.ownsAddress?.(each))
+    );
+    const sorted = ofNode.toSorted((one, other) => one.address < other.address ? -1 : 1);
     for (const listener of this.#listeners) listener.onInterfaceAddresses(sorted);
   }
 

@@ -2,6 +2,7 @@ import { assertEquals } from "@std/assert";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
+import { parseIpAddress } from "../../net/ip_address.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
 import { InterfaceWatcher } from "./interface_watcher.ts";
 
@@ -11,7 +12,7 @@ Deno.test("InterfaceWatcher looks at once and every 10 s until it is stopped", a
   const calls: (readonly InterfaceAddress[])[] = [];
   const watcher = new InterfaceWatcher(
     { clock, logger, network: new FakeNetwork() },
-    [{ onInterfaceAddresses: (addresses) => void calls.push(addresses) }],
+    { listeners: [{ onInterfaceAddresses: (addresses) => void calls.push(addresses) }] },
   );
   assertEquals(calls.length, 0);
   watcher.start();
@@ -37,9 +38,9 @@ Deno.test("InterfaceWatcher continues looking, and reports it, when the addresse
     },
   };
   let calls = 0;
-  const watcher = new InterfaceWatcher({ clock, logger, network }, [{
-    onInterfaceAddresses: () => void calls++,
-  }]);
+  const watcher = new InterfaceWatcher({ clock, logger, network }, {
+    listeners: [{ onInterfaceAddresses: () => void calls++ }],
+  });
   watcher.start();
   await clock.advance(10_000);
   assertEquals([calls, logger.lines.map(({ level }) => level)], [0, ["warn", "warn"]]);
@@ -47,4 +48,25 @@ Deno.test("InterfaceWatcher continues looking, and reports it, when the addresse
   await clock.advance(10_000);
   assertEquals([calls, logger.lines.length], [1, 2]);
   watcher.stop();
+});
+
+Deno.test("InterfaceWatcher leaves out addresses that a controller added", () => {
+  const network = {
+    interfaceAddresses: (): InterfaceAddress[] => [
+      { interfaceName: "eth0", address: parseIpAddress("192.0.2.7") },
+      { interfaceName: "eth0", address: parseIpAddress("198.51.100.2") },
+    ],
+  };
+  let seen: readonly InterfaceAddress[] = [];
+  const watcher = new InterfaceWatcher({
+    clock: new FakeClock(),
+    logger: new MemoryLogger(),
+    network,
+  }, {
+    listeners: [{ onInterfaceAddresses: (addresses) => void (seen = addresses) }],
+    owners: [{}, { ownsAddress: ({ address }) => address === "192.0.2.7" }],
+  });
+  watcher.start();
+  watcher.stop();
+  assertEquals(seen.map(({ address }) => `${address}`), ["198.51.100.2"]);
 });

@@ -79,7 +79,7 @@ export class NodeIdentity {
     return this.#annotations;
   }
 
-  /** Sets the configuration in force, and checks it against the known facts. */
+  /** Sets the effective configuration, and checks it against the known facts. */
   onConfiguration(proxy: KubeProxyConfiguration): void {
     this.#proxy = proxy;
     if (this.#addresses !== undefined) this.#decide();

@@ -23,7 +23,7 @@ export interface ObjectSource {
   readonly client?: KubeClient | undefined;
   /** Returns the owner of an address that no Service may take over, such as that of the API server. */
   belongsTo(address: IpAddress): string | undefined;
-  /** Its state. */
+  /** The state of the source. */
   status(): readonly StatusSource[];
   /** Seconds since a sign of life, by resource; empty for manifests. */
   ages(): ReadonlyMap<string, number>;
@@ -32,7 +32,7 @@ export interface ObjectSource {
 }
 
 /** Settings of a run. */
-interface SourceRunOptions {
+export interface SourceRunOptions {
   /** The client stays connected until this resolves, also after the signal. Must not reject. */
   readonly keepOpen?: Promise<void>;
 }
@@ -117,12 +117,17 @@ function createManifestObjectSource(
   const source = new FileManifestSource({ clock, logger }, { paths, informers });
   return {
     run: (signal) => source.run(signal),
-    status: () =>
-      source.status().map(({ path, objects, problems, stale }) => ({
+    status() {
+      const shown = source.status().map(({ path, objects, problems, stale }) => ({
         name: path,
         state: `${objects} objects${stale ? ", last good state" : ""}`,
         problems: problems.map(formatProblem),
-      })),
+      }));
+      const more = source.filesNotShown;
+      if (more === 0) return shown;
+      const state = "not shown here; files with problems come first";
+      return [...shown, { name: `${more} more files`, state, problems: [] }];
+    },
     belongsTo: () => undefined,
     ages: () => new Map(),
     repetitions: () => new Map(),

@@ -15,6 +15,7 @@ import type { ControlServer } from "../control/control_server.ts";
 import { type ControllerDefinition, MORE_CONTROLLERS } from "../controllers.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { createConnectionJudges } from "../policy/relayed_policies.ts";
+import type { SyncObserver } from "../service/sync_observer.ts";
 import { ServiceController } from "../service/service_controller.ts";
 import { startRunningServers } from "../serving/running_servers.ts";
 import { startConfigurationReload } from "./configuration_reload.ts";
@@ -67,7 +68,7 @@ function createParts(
 ) {
   const { proxy, relay: { serviceCounters, controlSocket }, mode } = configuration;
   const dependencies = { ...edges, openFiles };
-  /** The configuration in force; a change of its file replaces it. */
+  /** The effective configuration; a change of its file replaces it. */
   const current = { proxy };
   const nodeName = nodeNameOf(proxy, edges.process);
   const eventLoop = new EventLoopMonitor(edges);
@@ -84,15 +85,19 @@ function createParts(
   const shared = {
     ...{ configuration, current, nodeName, informers, source, startUp },
     ...{ health, metrics, changes, judges: createConnectionJudges(configuration) },
+    serviceObservers: [] as SyncObserver[],
   };
   const parts = { ...dependencies, ...shared, loopObservers };
   const services = new ServiceController({ ...parts, traffic });
   const others = moreControllers.filter((each) => each.isEnabled(configuration))
-    .map((each) => each.create(parts));
+    .map((each) => each.create({ ...parts, controllerOfServices: services }));
   /** In the order in which they start; they stop in the reverse order. */
   const controllers: readonly Controller[] = [services, ...others];
   const opener = new ControllerOpener({ ...edges, eventLoop, manager }, { informers, controllers });
-  const interfaces = new InterfaceWatcher(edges, [...controllers, startUp]);
+  const interfaces = new InterfaceWatcher(edges, {
+    listeners: [...controllers, startUp],
+    owners: controllers,
+  });
   const running = { ...shared, eventLoop, manager, services, others, controllers };
   return { dependencies, ...running, opener, interfaces };
 }

@@ -43,7 +43,7 @@ export class StartUp implements SyncObserver {
   readonly #configuration: RunConfiguration;
   readonly #identity: NodeIdentity;
   readonly #recorder: EventRecorder | undefined;
-  /** The configuration in force. */
+  /** The effective configuration. */
   #proxy: KubeProxyConfiguration;
   #settings: HostSettings | undefined;
   #backends: readonly RequestingBackend[] = [];
@@ -131,7 +131,7 @@ export class StartUp implements SyncObserver {
     );
   }
 
-  /** Sets the configuration in force. */
+  /** Sets the effective configuration. */
   onConfiguration(proxy: KubeProxyConfiguration): void {
     this.#proxy = proxy;
     this.#identity.onConfiguration(proxy);

@@ -39,21 +39,21 @@ export interface ConntrackCleanerDependencies {
   readonly changes?: Pick<ChangeLog, "flowsCleaned">;
 }
 
-/** One family's part. */
+/** The state of one family. */
 interface FamilyWork {
   readonly frontends: UdpFrontends;
   lastFullAt: number;
-  /** While flows are being deleted. */
+  /** Set while flows are being deleted. */
   deletion?: Deletion | undefined;
 }
 
-/** Stale flows that are alike, and how many of them were listed. */
+/** Stale flows with the same description, and their number. */
 interface FoundFlows {
   readonly flow: UdpFlow;
   count: number;
 }
 
-/** A deletion in progress, and how to end it. */
+/** A deletion in progress, which the controller can abort. */
 interface Deletion {
   readonly flows: readonly UdpFlow[];
   readonly matcher: StaleFlowMatcher;
@@ -63,8 +63,9 @@ interface Deletion {
 }
 
 /**
- * A packet that passed the old rules during their replacement can create a stale flow that is not
- * searched. Syncs run at least hourly, so this needs no timer.
+ * Interval of searches for all stale flows. A packet that passed the old rules during their
+ * replacement can create a flow that no other search finds. Syncs run at least hourly, so this needs
+ * no timer.
  */
 const FULL_EVERY_MS = 3_600_000;
 const FIRST_RETRY_MS = 1_000;
@@ -129,7 +130,7 @@ export class ConntrackCleaner implements SyncObserver {
     signal.removeEventListener("abort", onAbort);
   }
 
-  /** Returns whether nothing is left to be tried again. */
+  /** Returns whether all families succeeded. */
   async #cleanAll(signal: AbortSignal): Promise<boolean> {
     let clean = true;
     for (const [family, work] of this.#families) {
@@ -194,7 +195,7 @@ export class ConntrackCleaner implements SyncObserver {
     if (!frontends.expecting) this.#wake.resolve();
   }
 
-  /** Resolves to the number of entries deleted; `undefined` of a deletion that a sync ended. */
+  /** Resolves to the number of deleted entries; `undefined` if a sync aborted the deletion. */
   async #delete(
     family: IpFamily,
     { work, matcher, flows, signal }: {
@@ -219,7 +220,7 @@ export class ConntrackCleaner implements SyncObserver {
     }
   }
 
-  /** The change log has it with the changes that caused it. */
+  /** Adds a run to the change log, next to the changes that caused it. */
   #report(
     family: IpFamily,
     { suspects, startedAt, removed = new Map(), error }: {
@@ -243,12 +244,12 @@ export class ConntrackCleaner implements SyncObserver {
     const { logger } = this.#dependencies;
     const text = messageOf(error);
     if (this.#complaints.has(text) || this.#complaints.size >= MOST_COMPLAINTS) {
-      logger.verbose(2, "Cannot delete stale UDP flows still", { ipFamily: family, error });
+      logger.verbose(2, "Still cannot delete stale UDP flows", { ipFamily: family, error });
       return;
     }
     this.#complaints.add(text);
     logger.warn(
-      "Cannot delete stale UDP flows; a client that keeps sending may stay with a removed endpoint",
+      "Cannot delete stale UDP flows; clients that keep sending may still use a removed endpoint",
       { ipFamily: family, error },
     );
   }
@@ -267,7 +268,7 @@ function countByOwner(
   return counts;
 }
 
-/** Flows with the same description are stale together, and go together. */
+/** Describes a flow by its two ends. Flows with the same description are deleted together. */
 function describe({ destination, destinationPort, replySource, replySourcePort }: UdpFlow): string {
   return `${formatHostPort(destination, destinationPort)} ${
     formatHostPort(replySource, replySourcePort)

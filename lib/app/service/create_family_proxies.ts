@@ -18,7 +18,7 @@ import type { PlanSettings } from "../run/plan_settings.ts";
 import type { RunConfiguration } from "../run/run_configuration.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 
-/** Longest time from one sync to the next, as upstream has it for its table based modes. */
+/** Longest time between two syncs, as in kube-proxy for modes with tables. */
 const MAX_SYNC_PERIOD_MS = 3_600_000;
 
 interface FamilyProxiesDependencies extends Omit<BackendDependencies, "onDrift"> {

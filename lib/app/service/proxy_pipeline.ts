@@ -46,7 +46,7 @@ export interface ProxyPipelineOptions {
 /** Samples of the programming latency in one sync. */
 const MOST_TRIGGER_TIMES = 100_000;
 
-/** Everything between informers and backend, for one IP family. Holds state, runs nothing by itself. */
+/** The stages between informers and backend, for one IP family. Has state, but starts nothing itself. */
 export class ProxyPipeline {
   readonly services: ServiceChangeTracker;
   readonly endpoints: EndpointsChangeTracker;

@@ -1,4 +1,5 @@
 import type { InterfaceAddress } from "../../os/network.ts";
+import type { IpFamily } from "../../net/ip_address.ts";
 import type { Node } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import type { Controller, ControlRoutes, DumpSection } from "../../controller/controller.ts";
@@ -29,7 +30,7 @@ import { serviceRoutes } from "./service_routes.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 
 /** The parts that the controller shares with the rest of the run. */
-interface ServiceControllerParts extends ControllerParts {
+interface ServiceControllerParts extends Omit<ControllerParts, "controllerOfServices"> {
   /** `undefined` = Services are not counted one by one. */
   readonly traffic: ServiceTrafficTable | undefined;
 }
@@ -43,8 +44,6 @@ export class ServiceController implements Controller {
   readonly kinds = FOLLOWED_KINDS;
   readonly routes: ControlRoutes;
   readonly #parts: ServiceControllerParts;
-  /** Called for each sync, in this order. */
-  readonly #observers: SyncObserver[] = [];
   readonly #serviceHealth: ServiceHealthServer;
   #node: Node | undefined;
 
@@ -69,11 +68,11 @@ export class ServiceController implements Controller {
         uidOf: (service) => informers.of(SERVICE).get(serviceKey(service))?.metadata.uid,
       },
     );
-    this.#observers.push(startUp, this.#serviceHealth, this.handover);
+    parts.serviceObservers.push(startUp, this.#serviceHealth, this.handover);
     this.families = createFamilyProxies(parts, {
       ...parts,
       settings: this.settings,
-      observers: this.#observers,
+      observers: parts.serviceObservers,
     });
     // A host without a cluster has no Node that could be unfit.
     if (relay.manifests.length > 0) health.nodeSeen({});
@@ -102,7 +101,7 @@ export class ServiceController implements Controller {
 
   async start(tasks: TaskGroup): Promise<void> {
     const backends = this.families.map(({ backend }) => backend);
-    this.#observers.push(...startConntrackCleaner(this.#parts, tasks, { backends }));
+    this.#parts.serviceObservers.push(...startConntrackCleaner(this.#parts, tasks, { backends }));
     await this.#parts.startUp.prepare(backends);
     await Promise.all(this.families.map((family) => family.start()));
     tasks.run("handover", (signal) => this.handover.run(signal));
@@ -110,6 +109,11 @@ export class ServiceController implements Controller {
 
   open(): void {
     for (const family of this.families) family.open();
+  }
+
+  /** Asks for a sync, which tries what is in quarantine again. */
+  requestSync(family: IpFamily): void {
+    this.families.find((each) => each.family === family)?.loop.request();
   }
 
   onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void {

@@ -53,7 +53,10 @@ export class ServiceSyncFollower {
       noLocalEndpoints: this.#pipeline.noLocalEndpoints(),
       ...(report.rules && { rules: report.rules }),
     });
-    for (const observer of observers) observer.synced(family, plan, changes);
+    for (const observer of observers) {
+      observer.quarantined?.(family, quarantined);
+      observer.synced(family, plan, changes);
+    }
     return quarantined;
   }
 

@@ -6,6 +6,7 @@
  * @module
  */
 import type { IpFamily } from "../../net/ip_address.ts";
+import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
 
 /** Receives the state of one family's data plane. */
@@ -20,4 +21,6 @@ export interface SyncObserver {
    * `changes` are those since the last call, whole even if syncs failed in between. Must not throw.
    */
   synced(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): void;
+  /** Called before {@linkcode synced} with everything in quarantine. Must not throw. */
+  quarantined?(family: IpFamily, items: readonly Quarantined[]): void;
 }

@@ -1,4 +1,6 @@
 import type { Clock } from "../../os/clock.ts";
+import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
+import { describeEdgeSettings } from "../../proxy/edge_settings.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { ServiceInspection } from "../../proxy/service_mode.ts";
 import type { Endpoint } from "../../proxy/endpoint.ts";
@@ -25,6 +27,7 @@ export async function collectFamilyStatus(
     const [reason, retryAt] = [reasons.get(key), retries.get(key)];
     services.push({
       ...serviceStatus(plan, byKey.get(key)),
+      ...settingsOf(plan, backend.mode),
       ...(reason !== undefined && { quarantined: reason }),
       ...(retryAt !== undefined && { retryAt }),
     });
@@ -51,6 +54,13 @@ export function reasonsByKey(
     reasons.set(key, before === undefined ? text : `${before}; ${text}`);
   }
   return reasons;
+}
+
+function settingsOf(
+  { edge }: ServicePlan,
+  mode: BackendMode,
+): Pick<StatusService, "settings"> {
+  return edge && MODE_TRAITS[mode].forwardsItself ? { settings: describeEdgeSettings(edge) } : {};
 }
 
 function serviceStatus(

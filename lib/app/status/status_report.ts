@@ -19,6 +19,8 @@ export interface StatusService {
   readonly protocol: string;
   readonly addresses: readonly ServedAddress[];
   readonly endpoints: readonly StatusEndpoint[];
+  /** Settings by annotations that the mode applies. */
+  readonly settings?: readonly string[];
   /** Open connections or flows. */
   readonly connections?: number;
   /** With `--service-counters`. */
@@ -77,7 +79,7 @@ export interface StatusReport {
   readonly sources: readonly StatusSource[];
   /** Requested kernel settings and their outcome. */
   readonly hostSettings: readonly HostSettingOutcome[];
-  /** Of the controller of Services. */
+  /** The status of the controller of Services. */
   readonly families: readonly StatusFamily[];
   /** The other controllers; absent where there are none. */
   readonly controllers?: readonly ControllerStatus[];

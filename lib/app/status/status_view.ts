@@ -13,7 +13,7 @@ import { countText, durationText, loadNotes, operationsText, trafficText } from 
 import type { StatusEndpoint, StatusFamily, StatusReport, StatusService } from "./status_report.ts";
 import type { TonedText } from "../cli/terminal_text.ts";
 
-/** Everything but the Services. Times are milliseconds since 1970. */
+/** The status without the Services. Times are milliseconds since 1970. */
 export interface StatusView {
   /** E.g. `kube-relay v0.1.0`. */
   readonly program: string;
@@ -222,8 +222,8 @@ function quarantineView({ key, address, reason, retryAt }: Quarantined<string>) 
 }
 
 function serviceView(service: StatusService): ServiceView {
-  const { name, protocol, addresses, endpoints, connections, traffic } = service;
-  const isCounted = connections !== undefined || traffic !== undefined;
+  const { name, protocol, addresses, endpoints, connections, settings, traffic } = service;
+  const hasNotes = connections !== undefined || traffic !== undefined || settings !== undefined;
   const more = endpoints.length - MOST_ENDPOINTS;
   const moreAddresses = addresses.length - MOST_ADDRESSES;
   return {
@@ -239,10 +239,11 @@ function serviceView(service: StatusService): ServiceView {
       ...endpoints.slice(0, MOST_ENDPOINTS).map(endpointText),
       ...(more > 0 ? [`and ${more} more`] : []),
     ],
-    ...(isCounted && {
+    ...(hasNotes && {
       traffic: [
         ...(connections ? [`${connections} open`] : []),
         ...(traffic === undefined ? [] : [trafficText(traffic)]),
+        ...(settings ?? []).map(printableText),
       ],
     }),
   };

@@ -34,7 +34,7 @@ export const POLICY_FLAGS = [
     value: "WORD",
     choices: NETWORK_POLICY_CHOICES.start,
     field: "networkPolicy.start",
-    help: "traffic of a pod of this node before its policies are in force: open lets everything " +
+    help: "traffic of a pod of this node before its rules are written: open lets everything " +
       "through, closed lets only traffic from its node through",
     withConfig: "wins",
   },

@@ -83,6 +83,14 @@ export const PROXYING_FLAGS = [
     withConfig: "used",
   },
   {
+    name: "unix-socket-folders",
+    type: "list",
+    group: "Proxying",
+    help: "folders whose Unix sockets may be endpoints, in userspace mode with --manifests; a " +
+      "Service names them by the annotation kube-relay.io/unix-sockets",
+    withConfig: "used",
+  },
+  {
     name: "max-connections-per-service",
     type: "integer",
     group: "Proxying",

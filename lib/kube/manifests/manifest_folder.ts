@@ -51,9 +51,10 @@ export async function listManifests(
       if (state === undefined) {
         missing.set(path, "there is no such file or folder");
       } else if (state.kind === "folder") {
-        for (const name of await fileSystem.list(path) ?? []) {
-          if (isManifestName(name)) files.add(childOf(path, name));
-        }
+        const names = (await fileSystem.list(path) ?? []).filter(isManifestName);
+        for (const name of names) files.add(childOf(path, name));
+        const lost = await findLostName(fileSystem, names.map((name) => childOf(path, name)));
+        if (lost !== undefined) missing.set(lost, LOST_NAME);
       } else {
         files.add(path);
       }
@@ -64,6 +65,21 @@ export async function listManifests(
     }
   }
   return { files, states, missing, isCertain };
+}
+
+const LOST_NAME = "its name is not valid UTF-8; rename the file";
+
+/** Returns the first path of a folder whose name has bytes that the listing had to replace. */
+async function findLostName(
+  fileSystem: ManifestFileSystem,
+  paths: readonly string[],
+): Promise<string | undefined> {
+  for (const path of paths) {
+    if (!path.includes("\uFFFD")) continue;
+    const isThere = await fileSystem.stat(path).then((state) => state !== undefined, () => true);
+    if (!isThere) return path;
+  }
+  return undefined;
 }
 
 function childOf(folder: string, name: string): string {

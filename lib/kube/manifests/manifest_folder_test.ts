@@ -1,5 +1,8 @@
 import { assertEquals } from "@std/assert";
+import { runTool } from "../../../tests/support/drivers/run_tool.ts";
 import { FakeManifestFiles } from "../../../tests/support/fakes/fake_manifest_files.ts";
+import { withFolder } from "../../../tests/support/with_folder.ts";
+import { hostFileSystem } from "./manifest_file_system.ts";
 import { isManifestName, listManifests } from "./manifest_folder.ts";
 
 const NAMES: readonly { name: string; isRead: boolean }[] = [
@@ -41,6 +44,16 @@ Deno.test("listManifests() lists the files of all paths, each once", async () =>
   ]);
   assertEquals([...listing.missing], [["gone", "there is no such file or folder"]]);
   assertEquals(listing.isCertain, true);
+});
+
+Deno.test("listManifests() reports a file whose name is not UTF-8", async () => {
+  await withFolder(async (folder) => {
+    // Deno cannot write such a name either.
+    await runTool("bash", ["-c", "cd \"$1\" && touch a.yaml $'b\\xff.yaml'", "-", folder]);
+    const { missing } = await listManifests(hostFileSystem, [folder]);
+    const reason = "its name is not valid UTF-8; rename the file";
+    assertEquals([...missing], [[`${folder}/b\uFFFD.yaml`, reason]]);
+  });
 });
 
 Deno.test("listManifests() is not certain if it may not read a folder", async () => {

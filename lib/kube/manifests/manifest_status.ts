@@ -27,10 +27,18 @@ interface ManifestState {
   readonly missing: ReadonlyMap<string, string>;
 }
 
-/** The state of each file, sorted by path. */
+/** Maximum number of files in a status: 100,000 would block the event loop for half a second. */
+const MOST_FILES = 1_000;
+
+/** Returns how many files a status leaves out. */
+export function filesNotShown({ files, missing }: Omit<ManifestState, "store">): number {
+  return Math.max(0, files.records.size + missing.size - MOST_FILES);
+}
+
+/** The state of each file, sorted by path. If there are too many, those with problems precede. */
 export function manifestStatus({ files, store, missing }: ManifestState): ManifestFileStatus[] {
   const shadowed = store.shadowed();
-  const found = [...missing].map(([path, reason]): ManifestFileStatus => ({
+  const found = [...missing].slice(0, MOST_FILES).map(([path, reason]): ManifestFileStatus => ({
     path,
     objects: 0,
     problems: [missingProblem(path, reason)],
@@ -38,7 +46,13 @@ export function manifestStatus({ files, store, missing }: ManifestState): Manife
     stale: false,
     missing: reason,
   }));
-  for (const [path, record] of files.records) {
+  const [bad, good]: [string[], string[]] = [[], []];
+  for (const [path, { problems }] of files.records) {
+    (problems.list.length > 0 || shadowed.has(path) ? bad : good).push(path);
+  }
+  const room = MOST_FILES - found.length;
+  for (const path of [...bad.slice(0, room), ...good.slice(0, Math.max(0, room - bad.length))]) {
+    const record = files.records.get(path)!;
     const problems = mergeProblems(record.problems, shadowed.get(path) ?? []);
     found.push({
       path,

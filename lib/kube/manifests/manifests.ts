@@ -12,7 +12,7 @@ import { isFresh, ManifestFiles } from "./manifest_files.ts";
 import { listManifests, type ManifestListing, NOT_LISTED } from "./manifest_folder.ts";
 import { ManifestLog } from "./manifest_log.ts";
 import { ManifestReader } from "./manifest_reader.ts";
-import { type ManifestFileStatus, manifestStatus } from "./manifest_status.ts";
+import { filesNotShown, type ManifestFileStatus, manifestStatus } from "./manifest_status.ts";
 import type { InformerSet } from "../informer_set.ts";
 import { ManifestStore } from "./manifest_store.ts";
 
@@ -39,8 +39,10 @@ export interface ManifestSource {
    * once, with any result. Before that, objects are added as they are read, and none is deleted.
    */
   run(signal: AbortSignal): Promise<void>;
-  /** Returns the state of each file. */
+  /** Returns the state of each file, or of the first thousand, those with problems before others. */
   status(): readonly ManifestFileStatus[];
+  /** The number of files that the status leaves out. */
+  readonly filesNotShown: number;
 }
 
 /** The interval at which the paths are checked and new content is published. */
@@ -88,6 +90,10 @@ export class FileManifestSource implements ManifestSource {
       store: this.#store,
       missing: this.#listing.missing,
     });
+  }
+
+  get filesNotShown(): number {
+    return filesNotShown({ files: this.#files, missing: this.#listing.missing });
   }
 
   async run(signal: AbortSignal): Promise<void> {

@@ -270,6 +270,28 @@ Deno.test("run() reads each of 25,000 files once, and leaves the event loop free
   assert(most <= services / 25, `${most} files in one turn`);
 });
 
+Deno.test("status() shows a thousand of very many files, those with problems among them", async () => {
+  const clock = new FakeClock();
+  const files = new FakeManifestFiles(".", "m");
+  for (let index = 0; index < 1_500; index++) {
+    files.write(
+      `m/${index}.yaml`,
+      serviceYaml(`web-${index}`, `10.0.${index >> 8}.${index & 255}`),
+    );
+  }
+  for (const name of ["0", "700", "1499"]) files.write(`m/${name}.yaml`, "kind: [\n");
+  await using harness = new ManifestHarness(clock, files, "m", "gone");
+  await settledUntil(clock, () => harness.informers.services.synced);
+  const shown = harness.source.status();
+  assertEquals([shown.length, harness.source.filesNotShown], [1_000, 501]);
+  assertEquals(shown.filter(({ problems }) => problems.length > 0).map(({ path }) => path), [
+    "gone",
+    "m/0.yaml",
+    "m/1499.yaml",
+    "m/700.yaml",
+  ]);
+});
+
 Deno.test("run() ends while a file system hangs", async () => {
   const clock = new FakeClock();
   const files = new FakeManifestFiles("m");

@@ -66,8 +66,8 @@ export async function measureCounting(
   const text = [...renderNftables(plan, BENCH_OPTIONS).transaction.text()];
   const { cpuMs: loadCpuMs } = await without.give(text);
   await counting.give(text);
-  const fronts = [...plan.services.values()].flatMap(frontsOf);
-  const all = atOnce(countingSteps("IPv4", { declares: true, added: fronts }));
+  const frontends = [...plan.services.values()].flatMap(frontendsOf);
+  const all = atOnce(countingSteps("IPv4", { declares: true, added: frontends }));
   const { cpuMs: countingCpuMs } = await counting.give(all.text());
   const places = [without, counting].map((namespace) => ({ namespace, services }));
   const [connectsWithout, connectsWith] = await measureConnects(places, turns);
@@ -91,9 +91,9 @@ async function measureTool(
   const added: number[] = [];
   const read: number[] = [];
   for (let round = 0; round < REPEATED; round++) {
-    const fronts = frontsOf(benchServicePlan(services + round));
+    const frontends = frontendsOf(benchServicePlan(services + round));
     const { family, name } = countingTable("IPv4");
-    const transaction = atOnce(countingSteps("IPv4", { added: fronts }));
+    const transaction = atOnce(countingSteps("IPv4", { added: frontends }));
     added.push((await namespace.give(transaction.text())).cpuMs);
     read.push((await namespace.run(NFT.program, ["list", "table", family, name])).cpuMs);
   }
@@ -112,6 +112,6 @@ async function measureSending(
   return [spreadOf(times[0]), spreadOf(times[1])];
 }
 
-function frontsOf(plan: Parameters<typeof claimsOf>[0]) {
+function frontendsOf(plan: Parameters<typeof claimsOf>[0]) {
   return claimsOf(plan).filter(isCounted);
 }

@@ -19,7 +19,7 @@ export type Layer2Request =
 async function main(): Promise<void> {
   const family = IP_FAMILIES.find((name) => name === Deno.args[0]) ?? "IPv4";
   const edges = { clock: systemClock, commands: systemCommandRunner, logger: new MemoryLogger() };
-  const plane = new Layer2DataPlane(edges, { family });
+  const plane = new Layer2DataPlane(edges, { family, announceIntervalMs: 60_000 });
   let known: IpAddress[] = [];
   const answer = async (request: Layer2Request): Promise<unknown> => {
     if (request.do !== "sync") return await plane[request.do]();

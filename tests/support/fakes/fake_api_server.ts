@@ -275,11 +275,19 @@ export class FakeApiServer implements AsyncDisposable {
       const message = `the body of the request was in an unknown format: ${contentType}`;
       return sendStatus(response, { status: 415, reason: "UnsupportedMediaType", message });
     }
-    const { collection, namespace, name } = target;
+    const { collection, namespace, name, isStatus } = target;
     const key = namespace === undefined ? name! : `${namespace}/${name}`;
     const object = this.store.get(collection, key);
     if (object === undefined) return this.#get(response, target);
-    sendJson(response, 200, this.store.update(mergePatch(object, JSON.parse(body)) as RawObject));
+    const patch = JSON.parse(body);
+    const { resourceVersion } = object.metadata;
+    if ((patch.metadata?.resourceVersion ?? resourceVersion) !== resourceVersion) {
+      const message = `Operation cannot be fulfilled on ${collection.kind} "${name}": the object ` +
+        "has been modified; please apply your changes to the latest version and try again";
+      return sendStatus(response, { status: 409, reason: "Conflict", message });
+    }
+    const change = isStatus ? { status: patch.status } : patch;
+    sendJson(response, 200, this.store.update(mergePatch(object, change) as RawObject));
   }
 
   #get(response: FakeHttpResponse, { collection, namespace, name }: Target): void {
@@ -382,6 +390,8 @@ interface Target {
   readonly collection: Collection;
   readonly namespace: string | undefined;
   readonly name: string | undefined;
+  /** Whether only the status of the object is meant. */
+  readonly isStatus: boolean;
 }
 
 interface Selected {
@@ -400,8 +410,10 @@ function findTarget(path: string): Target | "unknown group" | undefined {
     const at = collection.path.lastIndexOf("/");
     const [root, plural] = [collection.path.slice(0, at), collection.path.slice(at + 1)];
     const inner = collection.namespaced ? "(?:/namespaces/([^/]+))?" : "()";
-    const match = new RegExp(`^${root}${inner}/${plural}(?:/([^/]+))?$`).exec(path);
-    if (match) return { collection, namespace: match[1] || undefined, name: match[2] };
+    const match = new RegExp(`^${root}${inner}/${plural}(?:/([^/]+)(/status)?)?$`).exec(path);
+    if (!match) continue;
+    const [, namespace, name, status] = match;
+    return { collection, namespace: namespace || undefined, name, isStatus: status !== undefined };
   }
   const isKnown = COLLECTIONS.some((known) => groupOf(known.path) === groupOf(path));
   return isKnown ? undefined : "unknown group";

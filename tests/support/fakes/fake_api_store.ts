@@ -25,6 +25,7 @@ export const COLLECTIONS: readonly Collection[] = [
   collection("Pod", "v1", "pods", true),
   collection("Namespace", "v1", "namespaces", false),
   collection("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies", true),
+  collection("Lease", "coordination.k8s.io/v1", "leases", true),
   collection("ServiceCIDR", "networking.k8s.io/v1", "servicecidrs", false),
   // Made up: tests/made_up_kind_test.ts.
   collection("Lantern", "lights.example.org/v2", "lanterns", true),

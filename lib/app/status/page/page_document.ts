@@ -18,7 +18,7 @@ import {
 import type { Tone } from "../../cli/terminal_text.ts";
 import { clockText, type Html, syncPlot } from "./sync_plot.ts";
 
-/** Everything on the page, at one moment. */
+/** The content of the page at one time. */
 export interface PageModel {
   readonly report: StatusReport;
   /** The filter of the reader, as for `status --filter`. */

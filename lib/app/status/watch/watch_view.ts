@@ -20,7 +20,7 @@ export interface WatchAnswer {
   readonly changes: ChangesReport;
 }
 
-/** Everything that the view depends on, besides the time and the terminal. */
+/** The inputs of the view, besides the time and the terminal. */
 export interface WatchModel {
   readonly socket: string;
   /** Absent before the first answer. */

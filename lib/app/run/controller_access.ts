@@ -1,14 +1,9 @@
 /**
- * Checks whether the API server permits kube-relay to read the objects that NetworkPolicy needs.
- * The identity of kube-proxy suffices for Services, but may not read pods.
+ * Checks whether the API server permits kube-relay what a controller besides that of Services needs.
+ * The identity of kube-proxy suffices for Services only.
  *
  * @module
  */
-import type { KindSpec } from "../../api/kind.ts";
-import { NAMESPACE } from "../../api/kinds/namespace.ts";
-import { NETWORK_POLICY } from "../../api/kinds/network_policy.ts";
-import { POD } from "../../api/kinds/pod.ts";
-import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import {
   clusterRoleYaml,
   describeAccess,
@@ -23,47 +18,48 @@ import { messageOf } from "../../log/message_of.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { StatusSource } from "../status/status_report.ts";
 
-/** The kinds that policies are planned from. */
-export const POLICY_KINDS: readonly KindSpec[] = [POD, NAMESPACE, NETWORK_POLICY];
-
-/** The ClusterRole of `deploy/kubernetes/network-policy-rbac.yaml`. */
-export const POLICY_CLUSTER_ROLE = "kube-relay-network-policy";
-
-const NEEDED: readonly ResourceAccess[] = POLICY_KINDS.flatMap(({ group, plural }) =>
-  (["list", "watch"] as const).map((verb) => ({ verb, group, plural }))
-);
+/** The permissions that a controller needs, and the words about them. */
+export interface NeededAccess {
+  /** Name of the line in `status`. */
+  readonly name: string;
+  readonly accesses: readonly ResourceAccess[];
+  /** Name of the ClusterRole that grants them. */
+  readonly clusterRole: string;
+  readonly cure: string;
+  /** The effect of a missing permission, for `status`. */
+  readonly effect: string;
+  /** Log messages. */
+  readonly texts: {
+    readonly granted: string;
+    /** The server has no access reviews. */
+    readonly unanswerable: string;
+    readonly unanswered: string;
+    readonly refused: string;
+    readonly unusableKubeconfig: string;
+  };
+}
 
 /** The missing permissions of an identity, and the remedy. */
 interface MissingAccess {
-  /** As {@linkcode describeAccess} has it. */
+  /** The text of {@linkcode describeAccess}. */
   readonly missing: readonly string[];
   /** The ClusterRole that grants it. */
   readonly clusterRole: string;
   readonly cure: string;
 }
 
-/** The kubeconfig of the identity that reads policies; empty = the pod's service account. */
-export function policyKubeconfigOf(
-  { networkPolicy, clientConnection }: Pick<
-    KubeProxyConfiguration,
-    "networkPolicy" | "clientConnection"
-  >,
-): string {
-  return networkPolicy.kubeconfig || clientConnection.kubeconfig;
-}
-
 /** Asks the API server; `undefined` if nothing is missing. Throws as {@linkcode reviewAccess}. */
 export async function findMissingAccess(
   client: Pick<KubeClient, "create">,
+  { accesses, clusterRole, cure }: Pick<NeededAccess, "accesses" | "clusterRole" | "cure">,
   signal: AbortSignal,
 ): Promise<MissingAccess | undefined> {
-  const missing = await reviewAccess(client, NEEDED, signal);
+  const missing = await reviewAccess(client, accesses, signal);
   if (missing.length === 0) return undefined;
   return {
     missing: missing.map(describeAccess),
-    clusterRole: clusterRoleYaml(POLICY_CLUSTER_ROLE, missing),
-    cure: "create this ClusterRole and bind it to the identity of the kubeconfig, or name a " +
-      "kubeconfig that has the rights with --policy-kubeconfig",
+    clusterRole: clusterRoleYaml(clusterRole, missing),
+    cure,
   };
 }
 
@@ -75,8 +71,8 @@ function isFinal(error: ApiError): boolean {
   return !error.isServerError() && !error.isTooManyRequests() && !error.isUnauthorized();
 }
 
-/** The dependencies of {@linkcode PolicyAccess}. */
-interface PolicyAccessDependencies {
+/** The dependencies of {@linkcode ControllerAccess}. */
+interface ControllerAccessDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly random: () => number;
@@ -84,20 +80,22 @@ interface PolicyAccessDependencies {
 
 /**
  * Waits for access. Services do not depend on it: without access, a run serves them, reports in log
- * and status that no NetworkPolicy is enforced, and asks again.
+ * and status what does not work, and asks again.
  */
-export class PolicyAccess {
-  readonly #dependencies: PolicyAccessDependencies;
+export class ControllerAccess {
+  readonly #dependencies: ControllerAccessDependencies;
+  readonly #needed: NeededAccess;
   #state: StatusSource["state"] = "not asked yet";
   #problems: readonly string[] = [];
 
-  constructor(dependencies: PolicyAccessDependencies) {
+  constructor(dependencies: ControllerAccessDependencies, needed: NeededAccess) {
     this.#dependencies = dependencies;
+    this.#needed = needed;
   }
 
   /** A line of `status`; `doctor` reports it if it has a problem. */
   get status(): StatusSource {
-    return { name: "access for NetworkPolicies", state: this.#state, problems: this.#problems };
+    return { name: this.#needed.name, state: this.#state, problems: this.#problems };
   }
 
   /**
@@ -116,29 +114,25 @@ export class PolicyAccess {
   /** Returns whether to go on. */
   async #ask(client: Pick<KubeClient, "create">, signal: AbortSignal): Promise<boolean> {
     const { logger } = this.#dependencies;
+    const { texts } = this.#needed;
     try {
-      const missing = await findMissingAccess(client, signal);
+      const missing = await findMissingAccess(client, this.#needed, signal);
       if (missing) this.#refuse(missing);
       else {
-        const message = "The API server allows reading pods, namespaces and NetworkPolicies";
-        if (this.#problems.length > 0) logger.info(message);
-        else logger.verbose(2, message);
+        if (this.#problems.length > 0) logger.info(texts.granted);
+        else logger.verbose(2, texts.granted);
         [this.#state, this.#problems] = ["granted", []];
       }
       return missing === undefined;
     } catch (error) {
       signal.throwIfAborted();
       if (error instanceof ApiError && isFinal(error)) {
-        logger.info("Cannot ask for the rights to read NetworkPolicies; trying to read them", {
-          error,
-        });
+        logger.info(texts.unanswerable, { error });
         [this.#state, this.#problems] = ["unknown", []];
         return true;
       }
       // The source of Services logs an unreachable API server.
-      logger.verbose(2, "Cannot ask for the rights to read NetworkPolicies; will ask again", {
-        error,
-      });
+      logger.verbose(2, texts.unanswered, { error });
       this.#state = `not answered: ${messageOf(error)}`;
       return false;
     }
@@ -146,13 +140,14 @@ export class PolicyAccess {
 
   #refuse({ missing, clusterRole, cure }: MissingAccess): void {
     const problem = `no right to ${missing.join(", ")}`;
-    this.#state = "missing; no NetworkPolicy is enforced";
+    const { effect, texts } = this.#needed;
+    this.#state = `missing; ${effect}`;
     if (this.#problems[0] === problem) return;
     this.#problems = [problem, `missing rule: ${clusterRole}`, cure];
-    this.#dependencies.logger.error(
-      "NetworkPolicies are NOT enforced: the API server does not let kube-relay read pods, " +
-        "namespaces or NetworkPolicies; Services work, and the request is repeated",
-      { missing: missing.join(", "), clusterRole, cure },
-    );
+    this.#dependencies.logger.error(texts.refused, {
+      missing: missing.join(", "),
+      clusterRole,
+      cure,
+    });
   }
 }

@@ -3,7 +3,8 @@ import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { ApiError } from "../../kube/api_error.ts";
 import { TransportError } from "../../kube/http_transport.ts";
-import { findMissingAccess, PolicyAccess, policyKubeconfigOf } from "./policy_access.ts";
+import { POLICY_ACCESS, policyKubeconfigOf } from "../policy/policy_access.ts";
+import { ControllerAccess, findMissingAccess } from "./controller_access.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
 
 /** An API server that answers reviews with these refusals, or fails. */
@@ -25,7 +26,7 @@ class Reviews {
 /** Starts to wait for access. */
 function startWaiting(reviews: Reviews) {
   const [clock, logger, controller] = [new FakeClock(), new MemoryLogger(), new AbortController()];
-  const access = new PolicyAccess({ clock, logger, random: () => 0 });
+  const access = new ControllerAccess({ clock, logger, random: () => 0 }, POLICY_ACCESS);
   const granted = access.granted(reviews, controller.signal);
   granted.catch(() => {});
   const errors = () => logger.lines.filter(({ level }) => level === "error");
@@ -35,10 +36,10 @@ function startWaiting(reviews: Reviews) {
 Deno.test("findMissingAccess() names every right that is missing, and the role that grants them", async () => {
   const reviews = new Reviews();
   const { signal } = new AbortController();
-  assertEquals(await findMissingAccess(reviews, signal), undefined);
+  assertEquals(await findMissingAccess(reviews, POLICY_ACCESS, signal), undefined);
   assertEquals(reviews.asked, 6);
   reviews.refused = ["list pods", "watch pods", "list namespaces", "watch namespaces"];
-  const { missing, clusterRole, cure } = (await findMissingAccess(reviews, signal))!;
+  const { missing, clusterRole, cure } = (await findMissingAccess(reviews, POLICY_ACCESS, signal))!;
   assertEquals(missing, reviews.refused);
   assertStringIncludes(
     clusterRole,
@@ -47,7 +48,7 @@ Deno.test("findMissingAccess() names every right that is missing, and the role t
   assertStringIncludes(cure, "--policy-kubeconfig");
 });
 
-Deno.test("PolicyAccess reports that nothing is enforced, asks again, and continues once it may", async () => {
+Deno.test("ControllerAccess reports that nothing is enforced, asks again, and continues once it may", async () => {
   const reviews = new Reviews();
   reviews.refused = ["watch pods"];
   const { clock, access, granted, errors, logger } = startWaiting(reviews);
@@ -66,7 +67,7 @@ Deno.test("PolicyAccess reports that nothing is enforced, asks again, and contin
   assertEquals(logger.lines.at(-1)?.level, "info");
 });
 
-Deno.test("PolicyAccess asks again while the API server is out of reach or overloaded", async () => {
+Deno.test("ControllerAccess asks again while the API server is out of reach or overloaded", async () => {
   const reviews = new Reviews();
   reviews.failure = new TransportError("connect", "no route");
   const { clock, access, granted, errors } = startWaiting(reviews);
@@ -80,7 +81,7 @@ Deno.test("PolicyAccess asks again while the API server is out of reach or overl
   assertEquals(errors(), []);
 });
 
-Deno.test("PolicyAccess leaves it to the watches if the server has no access reviews", async () => {
+Deno.test("ControllerAccess leaves it to the watches if the server has no access reviews", async () => {
   const reviews = new Reviews();
   reviews.failure = new ApiError("not found", { status: 404 });
   const { access, granted } = startWaiting(reviews);
@@ -88,7 +89,7 @@ Deno.test("PolicyAccess leaves it to the watches if the server has no access rev
   assertEquals([access.status.state, access.status.problems], ["unknown", []]);
 });
 
-Deno.test("PolicyAccess ends with the signal", async () => {
+Deno.test("ControllerAccess ends with the signal", async () => {
   const reviews = new Reviews();
   reviews.refused = ["list pods"];
   const { clock, granted, controller } = startWaiting(reviews);

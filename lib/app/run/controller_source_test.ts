@@ -11,7 +11,8 @@ import { POD } from "../../api/kinds/pod.ts";
 import { loadConfiguration } from "../../config/load.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import { type Clock, systemClock } from "../../os/clock.ts";
-import { PolicySource } from "./policy_source.ts";
+import { POLICY_ACCESS } from "../policy/policy_access.ts";
+import { ControllerSource } from "./controller_source.ts";
 
 /** The system's clock, but that its sleeps end when a test says so. */
 class HeldClock implements Clock {
@@ -41,11 +42,11 @@ async function start(file: string) {
     { uid: 0, env: () => undefined, readTextFile: () => Promise.reject(new Error("unexpected")) },
     { flags: { "network-policy": true, kubeconfig: "/nonexistent", "policy-kubeconfig": file } },
   );
-  const source = new PolicySource({
+  const source = new ControllerSource({
     ...{ clock, logger, process, random: () => 0, backends: {} },
     ...{ network: new FakeNetwork(), commands: new FakeCommandRunner() },
     ...{ hostChecks: fakeHostChecks(), print: () => {}, complain: () => {} },
-  }, { configuration, informers });
+  }, { configuration, informers, kubeconfig: file, needed: POLICY_ACCESS });
   const controller = new AbortController();
   const running = source.run(controller.signal);
   const stop = async () => {
@@ -55,7 +56,7 @@ async function start(file: string) {
   return { clock, logger, pods, source, stop };
 }
 
-Deno.test("PolicySource reads by its own kubeconfig, once the API server allows it", () =>
+Deno.test("ControllerSource reads by its own kubeconfig, once the API server allows it", () =>
   withFolder(async (folder) => {
     await using fake = await FakeApiServer.start();
     fake.store.create({
@@ -91,7 +92,7 @@ Deno.test("PolicySource reads by its own kubeconfig, once the API server allows 
     }
   }));
 
-Deno.test("PolicySource ends with its signal, whatever it waits for, and closes its connection", () =>
+Deno.test("ControllerSource ends with its signal, whatever it waits for, and closes its connection", () =>
   withFolder(async (folder) => {
     await using fake = await FakeApiServer.start();
     fake.deniedAccess.add("list /api/v1/pods");

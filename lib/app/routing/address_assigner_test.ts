@@ -1,0 +1,252 @@
+import { assert, assertEquals } from "@std/assert";
+import { loadBalancer, pool } from "../../../tests/support/builders/routed_objects.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import {
+  FakeKubeClient,
+  type StoredObject,
+} from "../../../tests/support/fakes/fake_kube_client.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
+import type { RoutedService } from "../../api/kinds/routed_service.ts";
+import { ApiError } from "../../kube/api_error.ts";
+import type { KubeEvent } from "../../kube/event.ts";
+import { Informer } from "../../kube/informer.ts";
+import { parseIpAddress } from "../../net/ip_address.ts";
+import type { AddressPool } from "../../routing/address_pool.ts";
+import { AddressAssigner } from "./address_assigner.ts";
+
+const POOL = pool("default", ["192.0.2.0/28"]);
+
+/** A cluster, and the processes that may assign addresses in it. */
+class Cluster {
+  readonly clock = new FakeClock();
+  readonly client = new FakeKubeClient();
+  readonly events: KubeEvent[] = [];
+  readonly logger = new MemoryLogger();
+  readonly informers: Informer<RoutedService>[] = [];
+  /** Whether watches deliver what changes. */
+  isWatching = true;
+
+  constructor(readonly pools: readonly AddressPool[] = [POOL]) {
+    this.client.onChange = (_, object) => this.deliver(object);
+  }
+
+  deliver(object: StoredObject): void {
+    if (!this.isWatching) return;
+    for (const informer of this.informers) informer.upsert(object as unknown as RoutedService);
+  }
+
+  /** Creates or replaces a Service. */
+  put(...parts: Parameters<typeof loadBalancer>): void {
+    const service = loadBalancer(...parts);
+    this.client.put(pathOf(service.metadata.name), service);
+  }
+
+  /** Starts a process that is the leader. */
+  lead() {
+    const informer = new Informer<RoutedService>();
+    for (const object of this.client.objects.values()) {
+      informer.upsert(object as unknown as RoutedService);
+    }
+    this.informers.push(informer);
+    const { clock, logger, client } = this;
+    const events = { record: (event: KubeEvent) => void this.events.push(event) };
+    const assigner = new AddressAssigner({ clock, logger, random: () => 0.5, events }, {
+      settings: {
+        ...{ pools: this.pools, loadBalancerClass: "ours", defaultLoadBalancerClass: true },
+      },
+      services: informer,
+    });
+    const take = (service: RoutedService) => assigner.onService(service);
+    informer.addHandler({
+      ...{ onAdd: take, onDelete: take, onSynced() {} },
+      onUpdate: (_, current) => take(current),
+    });
+    const end = new AbortController();
+    const leading = assigner.lead(client, end.signal);
+    const stop = async () => {
+      end.abort();
+      await leading;
+    };
+    return { assigner, informer, stop };
+  }
+
+  /** The address of each Service. */
+  get assigned(): Readonly<Record<string, readonly string[]>> {
+    return Object.fromEntries(
+      [...this.client.objects.values()].map((object) => {
+        const { metadata: { name }, status } = object as unknown as RoutedService;
+        return [name, status?.loadBalancer?.ingress?.map(({ ip }) => ip ?? "") ?? []];
+      }),
+    );
+  }
+}
+
+function pathOf(name: string): string {
+  return `/api/v1/namespaces/default/services/${name}`;
+}
+
+Deno.test("AddressAssigner writes one status for each Service, and nothing again", async () => {
+  const cluster = new Cluster();
+  const { client, clock } = cluster;
+  for (const name of ["a", "b", "c"]) cluster.put({ name });
+  const { stop } = cluster.lead();
+  await clock.advance(2_000);
+  assertEquals(cluster.assigned, { a: ["192.0.2.0"], b: ["192.0.2.1"], c: ["192.0.2.2"] });
+  assertEquals(client.requests.map(({ path }) => path).sort(), [
+    ...["a", "b", "c"].map((name) => `${pathOf(name)}/status`),
+  ]);
+  assertEquals(cluster.events.map(({ reason, note }) => [reason, note])[0], [
+    "LoadBalancerAddressAssigned",
+    "Assigned 192.0.2.0",
+  ]);
+  cluster.put({ name: "a", addresses: ["192.0.2.0"], labels: { changed: "yes" } });
+  await clock.advance(60_000);
+  assertEquals(client.requests.length, 3, "another change needs no write");
+  await stop();
+});
+
+Deno.test("AddressAssigner leaves Services of another class alone, and clears what it gave", async () => {
+  const cluster = new Cluster();
+  const { client, clock } = cluster;
+  cluster.put({ name: "other", spec: { loadBalancerClass: "theirs" }, addresses: ["192.0.2.0"] });
+  cluster.put({ name: "ours", spec: { loadBalancerClass: "ours" } });
+  const { stop } = cluster.lead();
+  await clock.advance(2_000);
+  assertEquals(cluster.assigned, { other: ["192.0.2.0"], ours: ["192.0.2.1"] });
+  cluster.put({ name: "ours", spec: { type: "ClusterIP" }, addresses: ["192.0.2.1"] });
+  await clock.advance(100);
+  assertEquals(cluster.assigned, { other: ["192.0.2.0"], ours: [] });
+  assert(client.requests.every(({ path }) => path === `${pathOf("ours")}/status`));
+  await stop();
+});
+
+Deno.test("AddressAssigner reports a refusal once, also when the Service changes otherwise", async () => {
+  const cluster = new Cluster([pool("small", ["192.0.2.0"])]);
+  const { clock } = cluster;
+  cluster.put({ name: "a" });
+  cluster.put({ name: "b", createdAt: "2026-01-02T00:00:00Z" });
+  const { stop } = cluster.lead();
+  await clock.advance(2_000);
+  cluster.put({ name: "b", createdAt: "2026-01-02T00:00:00Z", labels: { x: "y" } });
+  await clock.advance(2_000);
+  const warnings = cluster.events.filter(({ type }) => type === "Warning");
+  assertEquals(warnings.map(({ reason, note, regarding }) => [reason, note, regarding.name]), [
+    ["LoadBalancerPoolExhausted", "Pool 'small' has no free address of IPv4", "b"],
+  ]);
+  await stop();
+});
+
+Deno.test("AddressAssigner decides again after a conflict, by the newer Service", async () => {
+  const cluster = new Cluster();
+  const { client, clock } = cluster;
+  cluster.put({ name: "a" });
+  const { stop } = cluster.lead();
+  let isFirst = true;
+  client.before = () => {
+    // Another client writes between the decision and the request.
+    if (isFirst) {
+      cluster.put({ name: "a", annotations: { "kube-relay.io/load-balancer-ips": "192.0.2.7" } });
+    }
+    isFirst = false;
+    return Promise.resolve();
+  };
+  await clock.advance(2_000);
+  assertEquals(cluster.assigned, { a: ["192.0.2.7"] });
+  assertEquals(client.requests.map(({ outcome }) => outcome), ["refused", "done"]);
+  await stop();
+});
+
+Deno.test("AddressAssigner waits for the watch after a conflict, and does not ask in a loop", async () => {
+  const cluster = new Cluster();
+  const { client, clock } = cluster;
+  cluster.put({ name: "a" });
+  const { stop } = cluster.lead();
+  cluster.isWatching = false;
+  cluster.put({ name: "a", labels: { x: "y" } });
+  await clock.advance(30_000);
+  assertEquals(client.requests.length, 1);
+  cluster.isWatching = true;
+  cluster.deliver(client.objects.get(pathOf("a"))!);
+  await clock.advance(100);
+  assertEquals(cluster.assigned, { a: ["192.0.2.0"] });
+  await stop();
+});
+
+Deno.test("AddressAssigner tries again, ever more slowly, while the API server fails", async () => {
+  const cluster = new Cluster();
+  const { client, clock, logger } = cluster;
+  for (const name of ["a", "b", "c", "d", "e", "f"]) cluster.put({ name });
+  const { assigner, stop } = cluster.lead();
+  client.isAway = true;
+  await clock.advance(120_000);
+  assert(client.requests.length < 40, `${client.requests.length} requests`);
+  assert(assigner.problem?.includes("no route"));
+  client.isAway = false;
+  client.failures.push(new ApiError("forbidden", { status: 403 }));
+  await clock.advance(200_000);
+  assertEquals(Object.values(cluster.assigned).flat().length, 6);
+  assertEquals(assigner.problem, undefined);
+  assertEquals(logger.lines.filter(({ level }) => level === "warn").length <= 2, true);
+  await stop();
+});
+
+Deno.test("AddressAssigner: a leader that ends at any request is followed by one that moves nothing", async () => {
+  const names = ["a", "b", "c", "d", "e", "f", "g"];
+  for (let ends = 0; ends <= names.length; ends++) {
+    const cluster = new Cluster();
+    const { client, clock } = cluster;
+    for (const name of names) cluster.put({ name });
+    const first = cluster.lead();
+    const reached = Promise.withResolvers<void>();
+    client.before = () => {
+      if (client.requests.length <= ends) return Promise.resolve();
+      reached.resolve();
+      return new Promise(() => {});
+    };
+    await clock.advance(2_000);
+    if (ends < names.length) await reached.promise;
+    const before = cluster.assigned;
+    await first.stop();
+    client.before = () => Promise.resolve();
+    const second = cluster.lead();
+    await clock.advance(2_000);
+    await second.stop();
+    const after = cluster.assigned;
+    for (const [name, [address]] of Object.entries(before)) {
+      if (address !== undefined) assertEquals(after[name], [address], `${name} moved`);
+    }
+    const all = Object.values(after).flat();
+    assertEquals([all.length, new Set(all).size], [names.length, names.length]);
+  }
+});
+
+Deno.test("AddressAssigner never assigns the address of a node", async () => {
+  const cluster = new Cluster();
+  const { clock } = cluster;
+  cluster.put({ name: "a" });
+  const { assigner, stop } = cluster.lead();
+  assigner.setReserved(new Map([[parseIpAddress("192.0.2.0"), "node n"]]));
+  await clock.advance(2_000);
+  assertEquals(cluster.assigned, { a: ["192.0.2.1"] });
+  await stop();
+});
+
+Deno.test("AddressAssigner: 10,000 Services need 10,000 writes, four at a time, and a change needs one", async () => {
+  const cluster = new Cluster([pool("large", ["10.9.0.0/16"])]);
+  const { client, clock } = cluster;
+  for (let index = 0; index < 10_000; index++) cluster.put({ name: `s${index}` });
+  const { stop } = cluster.lead();
+  let [running, most] = [0, 0];
+  client.before = async () => {
+    most = Math.max(most, ++running);
+    await Promise.resolve();
+    running--;
+  };
+  await clock.advance(2_000);
+  while (client.requests.length < 10_000) await clock.advance(1);
+  assertEquals([client.requests.length, most], [10_000, 4]);
+  cluster.put({ name: "one-more" });
+  await clock.advance(100);
+  assertEquals(client.requests.length, 10_001);
+  await stop();
+});

@@ -1,0 +1,101 @@
+import { assertEquals } from "@std/assert";
+import { loadBalancer } from "../../../tests/support/builders/routed_objects.ts";
+import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
+import { InformerSet } from "../../kube/informer_set.ts";
+import { type IpAddress, parseIpAddress } from "../../net/ip_address.ts";
+import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../proxy/service_plan.ts";
+import type { ServiceKey, ServicePortKey } from "../../proxy/service_port_name.ts";
+import { AnnouncedServices } from "./announced_services.ts";
+
+const WEB = "default/web" as ServiceKey;
+const PORT = "default/web/TCP" as ServicePortKey;
+const VIP = parseIpAddress("192.0.2.1");
+
+/** A plan with one port of the Service `web`, or none. */
+function planWith(vips: readonly IpAddress[] | undefined): ProxyPlan {
+  const port = {
+    clusterIp: parseIpAddress("172.30.0.41"),
+    externalIps: [],
+    loadBalancerVips: vips ?? [],
+    internal: { kind: "forward" },
+    external: { kind: "forward" },
+    endpoints: [],
+  } as unknown as ServicePlan;
+  const services = new Map(vips ? [[PORT, port]] : []);
+  return { family: "IPv4", services, shared: { serviceCidrs: [] } } as unknown as ProxyPlan;
+}
+
+function changesOf(plan: ProxyPlan, removed: ReadonlyMap<ServicePortKey, ServicePlan> = new Map()) {
+  const upserted = new Set(plan.services.keys());
+  return { upserted, removed, shared: false, everything: false } as PlanChanges;
+}
+
+function create(isExempt?: (address: IpAddress) => boolean) {
+  const informers = new InformerSet();
+  const informer = informers.subscribe(ROUTED_SERVICE);
+  const services = new AnnouncedServices({ informers, ...(isExempt && { isExempt }) });
+  const notified: string[] = [];
+  services.follow((keys, withVips) => {
+    notified.push(`${[...keys]} ${withVips.size > 0 ? "with" : "without"} addresses`);
+  }, () => notified.push("ranges"));
+  const vips = () =>
+    services.of(WEB)?.addresses.filter(({ kind }) => kind === "loadBalancerIps")
+      .map(({ address }) => address);
+  return { informer, services, notified, vips };
+}
+
+Deno.test("AnnouncedServices has the addresses of a Service while its rules are in force", () => {
+  const { services, notified, vips } = create();
+  assertEquals([services.of(WEB), services.complete.size], [undefined, 0]);
+  const plan = planWith([VIP]);
+  services.synced("IPv4", plan, changesOf(plan));
+  assertEquals([vips(), services.complete.has("IPv4")], [[VIP], true]);
+  const none = planWith(undefined);
+  services.synced("IPv4", none, changesOf(none, plan.services));
+  assertEquals(services.of(WEB), undefined);
+  const text = "default/web with addresses";
+  assertEquals(notified, [text, text], "also for addresses that it had");
+});
+
+Deno.test("AnnouncedServices is not complete after a part of the cluster", () => {
+  const { services } = create();
+  const plan = planWith([VIP]);
+  services.synced("IPv4", plan, { ...changesOf(plan), isPartial: true });
+  assertEquals(services.complete.size, 0);
+});
+
+Deno.test("AnnouncedServices leaves out what is in quarantine, and has it again afterwards", () => {
+  const { services, notified, vips } = create();
+  const plan = planWith([VIP, parseIpAddress("192.0.2.2")]);
+  const reason = "Address in use";
+  services.quarantined("IPv4", [{ key: PORT, address: "192.0.2.1:80/TCP", reason }]);
+  services.synced("IPv4", plan, changesOf(plan));
+  assertEquals(vips(), ["192.0.2.2" as IpAddress]);
+  services.quarantined("IPv4", [{ key: PORT, reason }]);
+  assertEquals(vips(), [], "the whole port");
+  services.quarantined("IPv4", []);
+  assertEquals(vips(), [VIP, "192.0.2.2" as IpAddress]);
+  assertEquals(notified.length, 3);
+  services.quarantined("IPv4", []);
+  assertEquals(notified.length, 3, "nothing changed");
+});
+
+Deno.test("AnnouncedServices has an exempt address although it is in quarantine", () => {
+  const { services, vips } = create((address) => address === VIP);
+  const plan = planWith([VIP]);
+  services.quarantined("IPv4", [{ key: PORT, reason: "it is not local" }]);
+  services.synced("IPv4", plan, changesOf(plan));
+  assertEquals(vips(), [VIP]);
+});
+
+Deno.test("AnnouncedServices reads the annotations of a Service again after they changed", () => {
+  const { informer, services } = create();
+  const plan = planWith([VIP]);
+  services.synced("IPv4", plan, changesOf(plan));
+  assertEquals(services.of(WEB)!.switches, {});
+  const annotations = { "kube-router.io/service.advertise.loadbalancerip": "false" };
+  informer.upsert(loadBalancer({ name: "web", annotations }));
+  services.touch(WEB);
+  assertEquals(services.of(WEB)!.switches, { loadBalancerIps: false });
+});

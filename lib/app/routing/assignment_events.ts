@@ -1,0 +1,59 @@
+import type { RoutedService } from "../../api/kinds/routed_service.ts";
+import type { EventSink, KubeEvent } from "../../kube/event.ts";
+import type { ServiceKey } from "../../proxy/service_port_name.ts";
+import type { AddressAssignment } from "../../routing/address_allocator.ts";
+
+/** A Service and its assignment; either may be absent. */
+interface ReportedAssignment {
+  readonly service: RoutedService | undefined;
+  readonly assignment: AddressAssignment | undefined;
+}
+
+/** Reports on Services which addresses they got, or why they got none. Repeats nothing. */
+export class AssignmentEvents {
+  readonly #events: EventSink;
+  /** The last refusals of each Service that has some, as one text. */
+  readonly #refused = new Map<ServiceKey, string>();
+
+  constructor(events: EventSink) {
+    this.#events = events;
+  }
+
+  /** Takes an assignment that may have changed. */
+  report(key: ServiceKey, { service, assignment }: ReportedAssignment): void {
+    const messages = assignment?.refusals.map(({ message }) => message) ?? [];
+    const text = messages.join("\n");
+    const isNews = (this.#refused.get(key) ?? "") !== text;
+    if (text === "") this.#refused.delete(key);
+    else this.#refused.set(key, text);
+    if (!service) return;
+    if (isNews) {
+      for (const { reason, message: note } of assignment?.refusals ?? []) {
+        const isExhausted = reason === "exhausted";
+        this.#record(service, {
+          type: "Warning",
+          reason: isExhausted ? "LoadBalancerPoolExhausted" : "LoadBalancerAddressRefused",
+          note,
+        });
+      }
+    }
+    const ingress = service.status?.loadBalancer?.ingress ?? [];
+    const current = new Set(ingress.map(({ ip }) => ip));
+    const added = assignment?.addresses?.filter((address) => !current.has(address)) ?? [];
+    if (added.length === 0) return;
+    const note = `Assigned ${added.join(", ")}`;
+    this.#record(service, { type: "Normal", reason: "LoadBalancerAddressAssigned", note });
+  }
+
+  #record(
+    { metadata: { name, namespace = "default", uid } }: RoutedService,
+    event: Pick<KubeEvent, "type" | "reason" | "note">,
+  ): void {
+    const regarding = { apiVersion: "v1", kind: "Service", name, namespace };
+    this.#events.record({
+      ...event,
+      action: "AssignLoadBalancerAddress",
+      regarding: { ...regarding, ...(uid !== undefined && { uid }) },
+    });
+  }
+}

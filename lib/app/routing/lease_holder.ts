@@ -1,0 +1,239 @@
+import { collectionPath } from "../../api/kind.ts";
+import { LEASE, type Lease } from "../../api/kinds/lease.ts";
+import { ApiError } from "../../kube/api_error.ts";
+import type { KubeClient } from "../../kube/client.ts";
+import { microTime } from "../../kube/event_object.ts";
+import { isOlderVersion } from "../../kube/resource_version.ts";
+import { slimObject } from "../../kube/slim.ts";
+import { StringTable } from "../../kube/string_table.ts";
+import type { Logger } from "../../log/logger.ts";
+import { messageOf } from "../../log/message_of.ts";
+import type { Clock, Timer } from "../../os/clock.ts";
+import { LeaseClaim, type LeaseStep } from "../../routing/lease_claim.ts";
+
+/** The requests that a Lease needs. */
+export type LeaseClient = Pick<KubeClient, "get" | "create" | "patch">;
+
+/** Selects the Leases of kube-relay among those of a namespace. */
+export const LEASE_LABEL = "kube-relay.io/lease";
+
+/** The dependencies of {@linkcode LeaseHolder}. */
+interface LeaseHolderDependencies {
+  readonly clock: Clock;
+  readonly logger: Logger;
+}
+
+/** A Lease, and its candidate. */
+interface LeaseHolderOptions {
+  readonly namespace: string;
+  readonly name: string;
+  /** Unique among the candidates; the same after a restart. */
+  readonly holder: string;
+  readonly durationSeconds: number;
+  /** Called when this process begins to hold the Lease, and when it no longer does. Must not throw. */
+  readonly onHeld?: (isHeld: boolean) => void;
+}
+
+type LeaseRequest = Exclude<LeaseStep, { readonly action: "wait" }>;
+
+/** Parts of the duration after which a failed request is repeated, and after which it has failed. */
+const [RETRY_PART, TIMEOUT_PART] = [6, 3];
+/** Most attempts to give a Lease up: a renewal that was sent before may come between. */
+const RELEASE_ATTEMPTS = 3;
+
+/** Claims a Lease at the API server and renews it. One request is in flight at most. */
+export class LeaseHolder {
+  readonly #clock: Clock;
+  readonly #logger: Logger;
+  readonly #options: LeaseHolderOptions;
+  readonly #claim: LeaseClaim;
+  readonly #path: string;
+  #version: string | undefined;
+  #wasHeld = false;
+  #problem: string | undefined;
+  #wake: (() => void) | undefined;
+  /** Fires when the Lease expires, whatever a request waits for. */
+  #expiry: Timer | undefined;
+
+  constructor({ clock, logger }: LeaseHolderDependencies, options: LeaseHolderOptions) {
+    this.#clock = clock;
+    this.#logger = logger.with({ component: "lease", lease: options.name });
+    this.#options = options;
+    this.#claim = new LeaseClaim(options);
+    this.#path = collectionPath(LEASE, options.namespace);
+  }
+
+  get name(): string {
+    return this.#options.name;
+  }
+
+  /** The holder as it was last seen, also if the Lease has expired. */
+  get holder(): string | undefined {
+    return this.#claim.holder;
+  }
+
+  /** Why the last request failed; `undefined` if it did not. */
+  get problem(): string | undefined {
+    return this.#problem;
+  }
+
+  get isHeld(): boolean {
+    return this.#claim.isHeld(this.#clock.now());
+  }
+
+  /** Takes the Lease as a watch has it, or that it was deleted. */
+  observe(lease: Lease | undefined): void {
+    // The watch may be later than the answer to a request.
+    const version = lease?.metadata.resourceVersion;
+    if (this.#version !== undefined && isOlderVersion(version, this.#version)) return;
+    if (lease && version === this.#version) return;
+    this.#observe(lease);
+    this.#report();
+    this.#wake?.();
+  }
+
+  /** Claims and renews until the signal is aborted. Never rejects. */
+  async run(client: LeaseClient, signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      const step = this.#claim.next(this.#now());
+      if (step.action === "wait") await this.#sleep(step.until - this.#clock.now(), signal);
+      else if (!await this.#try(client, step, signal)) await this.#sleep(this.#retryMs, signal);
+      this.#report();
+    }
+    this.#expiry?.cancel();
+  }
+
+  /** Gives the Lease up, so that another candidate need not wait. Never rejects. */
+  async release(client: LeaseClient, signal: AbortSignal): Promise<void> {
+    let step = this.#claim.release(this.#now());
+    this.#report();
+    for (let attempt = 1; step && attempt <= RELEASE_ATTEMPTS; attempt++) {
+      if (await this.#try(client, step, signal) || signal.aborted) return;
+      // The version was old. Only what this process still holds is given up.
+      if (this.#claim.holder !== this.#options.holder || this.#version === undefined) return;
+      const { spec } = step;
+      step = { action: "replace", spec, resourceVersion: this.#version };
+    }
+  }
+
+  /** Returns whether the Lease is now as the step wanted it. */
+  async #try(
+    client: LeaseClient,
+    step: LeaseRequest,
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    const sentAt = this.#clock.now();
+    const limit = new AbortController();
+    const timer: Timer = this.#clock.setTimer(
+      this.#durationMs / TIMEOUT_PART,
+      () => limit.abort(new Error("the API server did not answer in time")),
+    );
+    try {
+      const answer = await this.#send(client, step, AbortSignal.any([signal, limit.signal]));
+      const lease = leaseOf(answer);
+      this.#version = lease?.metadata.resourceVersion;
+      if (lease) this.#claim.written(lease, { sentAt });
+      this.#expiry?.cancel();
+      if (this.isHeld) {
+        this.#expiry = this.#clock.setTimer(
+          sentAt + this.#durationMs - this.#clock.now(),
+          () => this.#report(),
+        );
+      }
+      this.#note(undefined);
+      return true;
+    } catch (error) {
+      if (signal.aborted) return false;
+      if (isConflict(error)) return await this.#read(client, signal), false;
+      if (error instanceof ApiError && error.isNotFound() && step.action === "replace") {
+        this.#observe(undefined);
+        return false;
+      }
+      this.#note(error);
+      return false;
+    } finally {
+      timer.cancel();
+    }
+  }
+
+  #send(
+    client: LeaseClient,
+    step: LeaseRequest,
+    signal: AbortSignal,
+  ): Promise<unknown> {
+    const { name, namespace } = this.#options;
+    const { spec } = step;
+    const labels = { [LEASE_LABEL]: "true" };
+    if (step.action === "create") {
+      const metadata = { name, namespace, labels };
+      const { apiVersion, kind } = { apiVersion: `${LEASE.group}/${LEASE.versions[0]}`, ...LEASE };
+      return client.create(this.#path, { apiVersion, kind, metadata, spec }, signal);
+    }
+    const metadata = { resourceVersion: step.resourceVersion, labels };
+    return client.patch(`${this.#path}/${name}`, { metadata, spec }, signal);
+  }
+
+  async #read(client: LeaseClient, signal: AbortSignal): Promise<void> {
+    try {
+      this.#observe(leaseOf(await client.get(`${this.#path}/${this.#options.name}`, signal)));
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error instanceof ApiError && error.isNotFound()) this.#observe(undefined);
+      else this.#note(error);
+    }
+  }
+
+  #observe(lease: Lease | undefined): void {
+    this.#version = lease?.metadata.resourceVersion;
+    this.#claim.observe(lease, { now: this.#clock.now() });
+  }
+
+  #report(): void {
+    const { isHeld } = this;
+    if (isHeld === this.#wasHeld) return;
+    this.#wasHeld = isHeld;
+    this.#options.onHeld?.(isHeld);
+  }
+
+  #note(error: unknown): void {
+    const problem = error === undefined ? undefined : messageOf(error);
+    const isNews = (problem === undefined) !== (this.#problem === undefined);
+    this.#problem = problem;
+    if (!isNews) return;
+    if (error === undefined) this.#logger.info("Lease can be written again");
+    else this.#logger.warn("Cannot write a Lease; trying again", { error });
+  }
+
+  /** Wakes when the Lease is observed. */
+  async #sleep(ms: number, signal: AbortSignal): Promise<void> {
+    const woken = Promise.withResolvers<void>();
+    const wake = this.#wake = () => woken.resolve();
+    const timer = this.#clock.setTimer(Math.min(ms, this.#durationMs), wake);
+    signal.addEventListener("abort", wake, { once: true });
+    if (signal.aborted) wake();
+    await woken.promise;
+    signal.removeEventListener("abort", wake);
+    timer.cancel();
+    this.#wake = undefined;
+  }
+
+  get #durationMs(): number {
+    return this.#options.durationSeconds * 1000;
+  }
+
+  get #retryMs(): number {
+    return this.#durationMs / RETRY_PART;
+  }
+
+  #now() {
+    return { now: this.#clock.now(), wallTime: microTime(this.#clock.wallNow()) };
+  }
+}
+
+function isConflict(error: unknown): boolean {
+  return error instanceof ApiError && error.status === 409;
+}
+
+function leaseOf(raw: unknown): Lease | undefined {
+  return slimObject(LEASE, raw, { strings: new StringTable(), onProblem: () => {} });
+}

@@ -1,0 +1,131 @@
+import { assert, assertEquals } from "@std/assert";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { FakeKubeClient } from "../../../tests/support/fakes/fake_kube_client.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
+import type { Lease } from "../../api/kinds/lease.ts";
+import { LeaseHolder } from "./lease_holder.ts";
+
+const PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/l";
+
+/** A candidate, which sees the Lease as a watch has it. */
+function startCandidate(holder: string, { clock, client }: {
+  readonly clock: FakeClock;
+  readonly client: FakeKubeClient;
+}) {
+  const logger = new MemoryLogger();
+  const held: boolean[] = [];
+  const lease = new LeaseHolder({ clock, logger }, {
+    ...{ namespace: "kube-system", name: "l", holder, durationSeconds: 3 },
+    onHeld: (isHeld) => void held.push(isHeld),
+  });
+  const end = new AbortController();
+  const running = lease.run(client, end.signal);
+  const stop = async () => {
+    end.abort();
+    await running;
+  };
+  return { lease, held, logger, stop };
+}
+
+function createEdges() {
+  const [clock, client] = [new FakeClock(), new FakeKubeClient()];
+  const holder = () =>
+    (client.objects.get(PATH)?.spec as Lease["spec"] | undefined)?.holderIdentity;
+  return { clock, client, holder };
+}
+
+Deno.test("LeaseHolder creates its Lease, and renews it once a second by one request", async () => {
+  const edges = createEdges();
+  const { clock, client } = edges;
+  const { lease, held, stop } = startCandidate("a", edges);
+  client.onChange = (_, object) => lease.observe(object as unknown as Lease);
+  await clock.advance(10_000);
+  assertEquals([lease.isHeld, held], [true, [true]]);
+  assertEquals(client.requests.map(({ verb }) => verb).slice(0, 3), ["create", "patch", "patch"]);
+  assert(client.requests.length <= 11, `${client.requests.length} requests`);
+  assertEquals(client.objects.get(PATH)?.metadata.labels, { "kube-relay.io/lease": "true" });
+  await stop();
+  assertEquals(clock.pendingTimers, 0);
+});
+
+Deno.test("LeaseHolder: one of two candidates holds the Lease, and the other follows a release at once", async () => {
+  const edges = createEdges();
+  const { clock, client, holder } = edges;
+  const [one, two] = [startCandidate("a", edges), startCandidate("b", edges)];
+  client.onChange = (_, object) => {
+    for (const { lease } of [one, two]) lease.observe(object as unknown as Lease);
+  };
+  await clock.advance(20_000);
+  assertEquals([one.held, two.held], [[true], []]);
+  const waiting = client.requests.length;
+  await clock.advance(10_000);
+  assert(client.requests.length - waiting <= 11, "the second candidate asks for nothing");
+  await one.stop();
+  await one.lease.release(client, new AbortController().signal);
+  await clock.advance(0);
+  assertEquals([holder(), two.lease.isHeld, one.held], ["b", true, [true, false]]);
+  await two.stop();
+});
+
+Deno.test("LeaseHolder gives up a Lease that was renewed in between", async () => {
+  const edges = createEdges();
+  const { clock, client, holder } = edges;
+  const { lease, stop } = startCandidate("a", edges);
+  await clock.advance(500);
+  await stop();
+  // A renewal that was sent before the end, and whose answer was not awaited.
+  client.put(PATH, client.objects.get(PATH)!);
+  await lease.release(client, new AbortController().signal);
+  assertEquals([holder(), lease.isHeld], ["", false]);
+});
+
+Deno.test("LeaseHolder never releases what another candidate holds by now", async () => {
+  const edges = createEdges();
+  const { clock, client, holder } = edges;
+  const { lease, stop } = startCandidate("a", edges);
+  await clock.advance(500);
+  await stop();
+  const found = client.objects.get(PATH)!;
+  client.put(PATH, { ...found, spec: { ...found.spec as Lease["spec"], holderIdentity: "b" } });
+  await lease.release(client, new AbortController().signal);
+  assertEquals(holder(), "b");
+});
+
+Deno.test("LeaseHolder holds the Lease through conflicts and lost requests, as long as it lasts", async () => {
+  const edges = createEdges();
+  const { clock, client } = edges;
+  const { lease, held, logger, stop } = startCandidate("a", edges);
+  await clock.advance(500);
+  client.put(PATH, client.objects.get(PATH)!);
+  await clock.advance(2_000);
+  assertEquals(held, [true], "a conflict is read and tried again");
+  client.objects.delete(PATH);
+  await clock.advance(2_000);
+  assert(client.objects.has(PATH), "a deleted Lease is created again");
+  client.isAway = true;
+  await clock.advance(1_900);
+  assertEquals(held.at(-1), true, "it has not expired");
+  await clock.advance(1_200);
+  assertEquals([lease.isHeld, held.at(-1)], [false, false]);
+  assert(lease.problem?.includes("no route"));
+  client.isAway = false;
+  await clock.advance(1_000);
+  assertEquals([lease.isHeld, lease.problem], [true, undefined]);
+  const lines = logger.lines.map(({ message }) => message);
+  assertEquals(lines, ["Cannot write a Lease; trying again", "Lease can be written again"]);
+  await stop();
+});
+
+Deno.test("LeaseHolder reports that a Lease expired although a request hangs", async () => {
+  const edges = createEdges();
+  const { clock, client } = edges;
+  const { held, stop } = startCandidate("a", edges);
+  await clock.advance(500);
+  client.before = () => new Promise(() => {});
+  await clock.advance(2_499);
+  assertEquals(held, [true]);
+  await clock.advance(1);
+  assertEquals(held, [true, false], "exactly when it expires");
+  client.before = () => Promise.resolve();
+  await stop();
+});

@@ -1,0 +1,66 @@
+import type { KindSpec } from "../../api/kind.ts";
+import { LEASE } from "../../api/kinds/lease.ts";
+import { NAMESPACE } from "../../api/kinds/namespace.ts";
+import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
+import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
+import type { KubeProxyConfiguration } from "../../config/configuration.ts";
+import type { ResourceAccess } from "../../kube/access_review.ts";
+import type { RoutingSettings } from "../../routing/routing_settings.ts";
+import type { NeededAccess } from "../run/controller_access.ts";
+
+/** Whether some address is announced by layer 2, which needs Leases of the nodes. */
+export function usesLayer2({ pools }: Pick<RoutingSettings, "pools">): boolean {
+  return pools.some(({ announce }) => announce === "layer2");
+}
+
+/** The kinds that addresses and routes are planned from. */
+export function routingKinds({ pools }: Pick<RoutingSettings, "pools">): readonly KindSpec[] {
+  return [
+    ROUTED_SERVICE,
+    ROUTED_NODE,
+    ...(pools.some(({ namespaceSelector }) => namespaceSelector) ? [NAMESPACE] : []),
+    ...(pools.length > 0 ? [LEASE] : []),
+  ];
+}
+
+/** The permissions that the settings need. Without pools, nothing is written. */
+export function routingAccess(settings: RoutingSettings): NeededAccess {
+  const { pools, leaseNamespace: namespace } = settings;
+  const read = routingKinds(settings).flatMap((spec) =>
+    (["list", "watch"] as const).map((verb): ResourceAccess => ({
+      ...{ verb, group: spec.group, plural: spec.plural },
+      ...(spec === LEASE && { namespace }),
+    }))
+  );
+  const leases = (["get", "create", "patch"] as const).map((verb): ResourceAccess => ({
+    ...{ verb, group: LEASE.group, plural: LEASE.plural, namespace },
+  }));
+  const status: ResourceAccess = { verb: "patch", group: "", plural: "services/status" };
+  return {
+    name: "access for routing",
+    accesses: pools.length === 0 ? read : [...read, ...leases, status],
+    clusterRole: "kube-relay-routing",
+    cure:
+      "create this ClusterRole, with the rights to Leases in a Role of their namespace, and bind " +
+      "it to the identity of the kubeconfig, or name a kubeconfig that has the rights with " +
+      "--routing-kubeconfig",
+    effect: "no address is assigned or announced",
+    texts: {
+      granted: "The API server allows what routing needs",
+      unanswerable: "Cannot ask for the rights that routing needs; trying to use them",
+      unanswered: "Cannot ask for the rights that routing needs; will ask again",
+      refused: "No address is assigned or announced: the API server does not permit what routing " +
+        "needs; Services work, and the request is repeated",
+      unusableKubeconfig:
+        "No address is assigned or announced: the kubeconfig for routing cannot be " +
+        "used; Services work, and it is read again",
+    },
+  };
+}
+
+/** The kubeconfig of the identity of routing; empty = the pod's service account. */
+export function routingKubeconfigOf(
+  { routing, clientConnection }: Pick<KubeProxyConfiguration, "routing" | "clientConnection">,
+): string {
+  return routing.kubeconfig || clientConnection.kubeconfig;
+}

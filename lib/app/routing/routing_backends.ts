@@ -1,0 +1,83 @@
+/**
+ * The data planes of addresses and routes, as far as the controller asks for them.
+ *
+ * @module
+ */
+import type { DataPlane, SyncReport } from "../../controller/data_plane.ts";
+import type { Logger } from "../../log/logger.ts";
+import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
+import type { Clock } from "../../os/clock.ts";
+import type { CommandRunner } from "../../os/command_runner.ts";
+import type { BgpPlan } from "../../routing/bgp_plan.ts";
+import type { Layer2Plan, Layer2PlanChanges } from "../../routing/layer2_plan.ts";
+
+/** Holds the addresses of one IP family on the links of the node. */
+export interface Layer2Backend
+  extends DataPlane<Layer2Plan, Layer2PlanChanges, SyncReport<IpAddress>> {
+  readonly family: IpFamily;
+  inspect(): {
+    readonly held: readonly { readonly address: IpAddress; readonly device: string }[];
+    /** Why moves are not announced; absent if they are. */
+    readonly announcing: string | undefined;
+  };
+  /** Returns held addresses for which another machine answers too. */
+  findConflicts(): Promise<readonly IpAddress[]>;
+}
+
+/** A session of the BGP daemon. */
+export interface BgpSessionView {
+  /** Name of the peer. */
+  readonly peer: string;
+  /** E.g. `Established`. */
+  readonly state: string;
+  /** For users. */
+  readonly description: string;
+}
+
+/** A difference between a plan and the daemon. */
+export interface BgpDifferenceView {
+  readonly object: string;
+  readonly name: string;
+  readonly kind: "missing" | "extra" | "altered";
+  readonly wanted?: string;
+  readonly found?: string;
+}
+
+/** The BGP daemon of the node; the keys of its syncs are its peers and prefixes. */
+export interface BgpBackend extends DataPlane<BgpPlan, object, SyncReport<string>> {
+  /** The configuration for a plan, without passwords. Pure. */
+  render(plan: BgpPlan): Iterable<string>;
+  /** How the daemon differs from a plan. Changes nothing. */
+  compare(plan: BgpPlan): Promise<readonly BgpDifferenceView[]>;
+  /** The sessions of the peers of a plan. Rejects if the daemon does not run. */
+  sessions(plan: BgpPlan): Promise<readonly BgpSessionView[]>;
+  /** The prefixes that peers are sent now, by peer. Rejects if the daemon does not run. */
+  sentPrefixes(): Promise<ReadonlyMap<string, ReadonlySet<string>>>;
+}
+
+/** The edges of a data plane. */
+export interface RoutingBackendDependencies {
+  readonly clock: Clock;
+  readonly commands: CommandRunner;
+  readonly logger: Logger;
+  readonly random: () => number;
+}
+
+/** Settings of {@linkcode Layer2Backend}. */
+export interface Layer2BackendOptions {
+  readonly family: IpFamily;
+  /** Time between two announcements of an address; 0 = only after a change. */
+  readonly announceIntervalMs: number;
+}
+
+/** Settings of {@linkcode BgpBackend}. */
+export interface BgpBackendOptions {
+  readonly configFile: string;
+  readonly controlSocket: string;
+}
+
+/** How the data planes of this build are made. */
+export interface RoutingBackends {
+  layer2(dependencies: RoutingBackendDependencies, options: Layer2BackendOptions): Layer2Backend;
+  bgp(dependencies: RoutingBackendDependencies, options: BgpBackendOptions): BgpBackend;
+}

@@ -1,0 +1,60 @@
+/**
+ * A server that answers and makes no progress: the reflector may neither ask in a busy loop nor wait
+ * for it without end.
+ */
+import { assert, assertEquals } from "@std/assert";
+import { eventually } from "../../tests/support/eventually.ts";
+import type { FakeWatch } from "../../tests/support/fakes/fake_api_watch.ts";
+import { followServices, service } from "../../tests/support/stages/reflector_stage.ts";
+
+const FUTURE = { type: "BOOKMARK", object: { metadata: { resourceVersion: "999999" } } };
+
+/** What a server does to each watch at once, by its name. */
+const HASTY: Readonly<Record<string, (watch: FakeWatch) => void>> = {
+  "ends each watch after a bookmark": (watch) => watch.sendBookmark(),
+  "ends each watch after a version that it does not know": (watch) =>
+    watch.sendRaw(JSON.stringify(FUTURE) + "\n"),
+};
+
+for (const [what, send] of Object.entries(HASTY)) {
+  Deno.test(`Reflector.run() waits between requests if the server ${what}`, () =>
+    followServices(async (stage, fake) => {
+      const ending = setInterval(() =>
+        fake.forEachWatch((watch) => {
+          send(watch);
+          watch.end();
+        }), 5);
+      try {
+        await stage.failed("at once");
+        await eventually("it waits", () => stage.reflector.status.phase === "backoff");
+        assert(stage.asked.length < 20, stage.asked.join());
+      } finally {
+        clearInterval(ending);
+      }
+      fake.store.create(service("c"));
+      await stage.has("a", "b", "c");
+      assertEquals(stage.handled, ["add c"]);
+    }));
+}
+
+Deno.test("Reflector.run() lists in pages if a streaming list sends events and never ends", () =>
+  followServices(async (stage, fake) => {
+    const changing = setInterval(() => fake.store.update(service("a", "10.0.0.9")), 10);
+    try {
+      await eventually("the list is complete", () => stage.informer.synced);
+    } finally {
+      clearInterval(changing);
+    }
+    assertEquals(stage.asked.slice(0, 2), ["streaming list", "list"]);
+  }, {
+    early: (fake) => fake.streamingLists = "never ending",
+    timing: { stallMs: 200 },
+  }));
+
+Deno.test("Reflector.run() lists in pages if a streaming list is ended before its end", () =>
+  followServices(async (stage, fake) => {
+    await eventually("the list begins", () => fake.openWatches === 1);
+    fake.forEachWatch((watch) => watch.end());
+    await eventually("the list is complete", () => stage.informer.synced);
+    assertEquals(stage.asked.slice(0, 2), ["streaming list", "list"]);
+  }, { early: (fake) => fake.streamingLists = "never ending" }));

@@ -1,0 +1,70 @@
+/**
+ * The settings of a Service for mode userspace, from its annotations.
+ *
+ * @module
+ */
+import type { Service } from "../api/kinds/service.ts";
+import type { ProblemCollector } from "../api/problem_collector.ts";
+import {
+  EDGE_ANNOTATIONS,
+  type EdgeSettingName,
+  type EdgeValues,
+} from "../api/service_annotations.ts";
+
+/** The valid annotations, and the names of the others. */
+export interface EdgeSettings extends EdgeValues {
+  /** Annotations with an unusable value, for `status` and `explain`. */
+  readonly unused?: readonly string[];
+}
+
+const NAMES = Object.keys(EDGE_ANNOTATIONS) as readonly EdgeSettingName[];
+
+/**
+ * Reads the settings of a Service; `undefined` if it has none, as almost always. An unusable value is
+ * reported, and its default applies.
+ */
+export function edgeSettingsOf(
+  { metadata: { annotations } }: Pick<Service, "metadata">,
+  problems: ProblemCollector,
+): EdgeSettings | undefined {
+  if (annotations === undefined) return undefined;
+  const values: [string, unknown][] = [];
+  const unused: string[] = [];
+  for (const setting of NAMES) {
+    const { name, grammar } = EDGE_ANNOTATIONS[setting];
+    const text = annotations[name];
+    if (text === undefined) continue;
+    const value = grammar.parse(text.trim());
+    if (value !== undefined) values.push([setting, value]);
+    else {
+      unused.push(name);
+      const message = `The annotation is not used: it ${grammar.expected}`;
+      problems.report(`metadata.annotations['${name}']`, text, message);
+    }
+  }
+  if (values.length === 0 && unused.length === 0) return undefined;
+  return Object.fromEntries([...values, ...(unused.length > 0 ? [["unused", unused]] : [])]);
+}
+
+/** Writes the settings as texts such as `balance source-hash`, in the order of the table. */
+export function describeEdgeSettings(settings: EdgeSettings): readonly string[] {
+  const used = NAMES.flatMap((setting) => describe(settings, setting) ?? []);
+  return [
+    ...used,
+    ...(settings.unused ?? []).map((name) =>
+      `annotation ${name} is not used: its value is invalid`
+    ),
+  ];
+}
+
+function describe<Name extends EdgeSettingName>(
+  settings: EdgeSettings,
+  setting: Name,
+): string | undefined {
+  const value = settings[setting];
+  if (value === undefined) return undefined;
+  const { name, grammar } = EDGE_ANNOTATIONS[setting];
+  // TypeScript does not see that the value belongs to the row of the same name.
+  const format = grammar.format as (value: unknown) => string;
+  return `${name.slice(name.indexOf("/") + 1)} ${format(value)}`;
+}

@@ -1,0 +1,159 @@
+/**
+ * The example of docs/edge_proxy.md as a whole run on loopback, with one more Service whose annotations
+ * have mistakes.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { permissionFlags } from "../lib/os/permissions.ts";
+import { parseProxyHeader } from "../backends/userspace/proxy_protocol/proxy_header.ts";
+import { programFile } from "./support/drivers/program_file.ts";
+import { ask, readToEnd, TcpServer, writeFully } from "./support/drivers/tcp_peers.ts";
+import { UdpPeer } from "./support/drivers/udp_peer.ts";
+import { readPage } from "./support/docs/command_pages.ts";
+import { extractBlocks } from "./support/docs/markdown_blocks.ts";
+import { LoopbackRelay } from "./support/stages/loopback_relay.ts";
+
+const EXAMPLE = new URL("../examples/manifests/edge_proxy.yaml", import.meta.url);
+const MAIN = programFile(new URL("../main.ts", import.meta.url));
+const [WEB, DNS, DATABASE] = [
+  { hostname: "127.80.0.18", port: 8080 },
+  { hostname: "127.80.0.19", port: 5353 },
+  { hostname: "127.80.0.20", port: 5432 },
+];
+
+const MISTAKEN = `apiVersion: v1
+kind: Service
+metadata:
+  name: mistaken
+  annotations:
+    kube-relay.io/balance: fastest
+    kube-relay.io/max-connections: "7"
+spec:
+  clusterIP: 127.80.0.21
+  ports: [{ port: 8080 }]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: mistaken-1
+  labels: { kubernetes.io/service-name: mistaken }
+addressType: IPv4
+endpoints: [{ addresses: [127.80.18.1] }]
+ports: [{ port: 8080 }]
+`;
+
+Deno.test("docs/edge_proxy.md has the Services of the example", async () => {
+  const example = await Deno.readTextFile(EXAMPLE);
+  const blocks = extractBlocks(await readPage("docs/edge_proxy.md"))
+    .filter(({ language }) => language === "yaml");
+  assertEquals(blocks.length, 3);
+  for (const { text } of blocks) assertStringIncludes(example, text);
+});
+
+async function explain(relay: LoopbackRelay, to: string): Promise<string> {
+  const { stdout } = await new Deno.Command(Deno.execPath(), {
+    args: [
+      ...["run", ...permissionFlags(), "--unstable-net", "--quiet", "--no-check", MAIN],
+      ...["explain", `--control-socket=${relay.folder}/control.sock`, "192.0.2.7", to],
+    ],
+    stderr: "inherit",
+  }).output();
+  return new TextDecoder().decode(stdout);
+}
+
+Deno.test("the example of an edge proxy does what its page says", async (t) => {
+  const received: Uint8Array[] = [];
+  await using _one = TcpServer.named("one", { hostname: "127.80.18.1", port: 8080 });
+  await using _two = TcpServer.named("two", { hostname: "127.80.18.2", port: 8080 });
+  const answer = (text: string) => text.slice(-3);
+  await using three = UdpPeer.open({ answer, hostname: "127.80.18.3", port: DNS!.port });
+  await using four = UdpPeer.open({ answer, hostname: "127.80.18.4", port: DNS!.port });
+  await using _database = TcpServer.start(async (connection) => {
+    const buffer = new Uint8Array(100);
+    for (let count; (count = await connection.read(buffer)) !== null;) {
+      received.push(buffer.slice(0, count));
+    }
+    await connection.write(new TextEncoder().encode("row"));
+  }, { hostname: "127.80.18.5", port: 5432 });
+  const example = await Deno.readTextFile(EXAMPLE);
+  await using relay = await LoopbackRelay.start({
+    manifests: { "edge.yaml": example, "mistaken.yaml": MISTAKEN },
+  });
+  const status = await relay.settled();
+
+  await t.step("the web server with twice the weight gets twice the connections", async () => {
+    const held: Deno.TcpConn[] = [];
+    const names: string[] = [];
+    for (let count = 0; count < 12; count++) {
+      const connection = await Deno.connect(WEB!);
+      held.push(connection);
+      await connection.write(new TextEncoder().encode("?"));
+      const buffer = new Uint8Array(9);
+      names.push(new TextDecoder().decode(buffer.subarray(0, await connection.read(buffer) ?? 0)));
+    }
+    assertEquals(names.filter((name) => name === "two").length, 8, `${names}`);
+    for (const connection of held) connection.close();
+  });
+
+  await t.step("a DNS client stays with its server, which gets a header", async () => {
+    await using client = UdpPeer.open();
+    for (const text of ["one", "two", "six"]) {
+      await client.send(text, DNS!);
+      assertEquals((await client.next()).text, text);
+    }
+    const [most, none] = [three.pending, four.pending].sort().toReversed();
+    assertEquals([most, none], [3, 0]);
+  });
+
+  await t.step("the database gets the address that the load balancer sent", async () => {
+    using connection = await Deno.connect(DATABASE!);
+    const text = "PROXY TCP4 198.51.100.7 203.0.113.1 1234 5432\r\nselect";
+    await writeFully(connection, new TextEncoder().encode(text));
+    await connection.closeWrite();
+    assertEquals((await readToEnd(connection)).text, "row");
+    const bytes = new Uint8Array(received.flatMap((each) => [...each]));
+    const header = parseProxyHeader(bytes);
+    assert(header.kind === "complete");
+    assertEquals(header.carried?.source as unknown, { address: "198.51.100.7", port: 1234 });
+    assertEquals(new TextDecoder().decode(bytes.subarray(header.length)), "select");
+  });
+
+  await t.step("status names the settings", () => {
+    const [{ services } = { services: [] }] = status.families;
+    const settings = Object.fromEntries(services.map(({ name, settings }) => [name, settings]));
+    assertEquals(settings["default/edge-dns:dns"], [
+      "balance source-hash",
+      "send-proxy-protocol-udp v2",
+    ]);
+    assertEquals(settings["default/mistaken"], [
+      "max-connections 7",
+      "annotation kube-relay.io/balance is not used: its value is invalid",
+    ]);
+  });
+
+  await t.step("explain names the settings", async () => {
+    const text = await explain(relay, "127.80.0.18:8080");
+    assertStringIncludes(text.replaceAll(/\s+/g, " "), "by annotations of the Service: ");
+    assertStringIncludes(text, "slow-start 30s");
+    const hashed = await explain(relay, "127.80.0.19:5353/UDP");
+    assertStringIncludes(hashed, "by source-hash");
+  });
+
+  await t.step("a mistake is logged once, and the Service is served", async () => {
+    assertEquals(await ask({ hostname: "127.80.0.21", port: 8080 }), "one");
+    const lines = relay.log.split("\n").filter((line) => line.includes("kube-relay.io/balance"));
+    assertEquals(lines.length, 1, relay.log);
+    for (const part of ["default/mistaken", "fastest", "one of round-robin, least-connections"]) {
+      assertStringIncludes(lines[0]!, part);
+    }
+  });
+
+  await t.step("a connection without its header is counted", async () => {
+    using one = await Deno.connect(DATABASE!);
+    await writeFully(one, new TextEncoder().encode("GET / HTTP/1.1\r\n"));
+    await readToEnd(one).catch(() => {});
+    const line = 'kube_relay_userspace_proxy_header_errors_total{ip_family="IPv4"} 1';
+    await relay.until("the metric counts", async () => (await relay.scrape()).includes(line));
+  });
+});

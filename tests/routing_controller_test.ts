@@ -1,0 +1,301 @@
+/**
+ * Tests addresses and routes in a whole run, with fake data planes and an API server: assignment,
+ * announcements, failover, and reports.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { askControlText } from "../lib/app/control/control_client.ts";
+import { renderStatus } from "../lib/app/status/status_text.ts";
+import { loadConfiguration } from "../lib/config/load.ts";
+import { ROUTING_CONTROLLER } from "../lib/app/routing/routing_definition.ts";
+import { manifestText } from "./support/builders/raw_objects.ts";
+import { FakeRoutingBackends } from "./support/fakes/fake_routing_backends.ts";
+import { MemoryLogger } from "./support/fakes/memory_logger.ts";
+import { withFolder } from "./support/with_folder.ts";
+import type { RawObject } from "./conformance/server.ts";
+import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
+import { collectionOf } from "./support/fakes/fake_api_store.ts";
+import { FakeClock } from "./support/fakes/fake_clock.ts";
+import {
+  assigned,
+  rawLoadBalancer,
+  rawNode,
+  rawSlice,
+  RoutingRelay,
+} from "./support/stages/routing_relay.ts";
+
+const POOL = "192.0.2.0/30";
+const [A, B] = ["node-a", "node-b"] as const;
+const SERVICES = collectionOf({ kind: "Service", apiVersion: "v1" });
+const WEB = rawLoadBalancer("web", { clusterIP: "172.30.0.41", nodes: [A, B] });
+
+/** The Lease of a node as that node wrote it. */
+function rawLease(node: string, renewTime: string): RawObject {
+  const labels = { "kube-relay.io/lease": "true" };
+  return {
+    apiVersion: "coordination.k8s.io/v1",
+    kind: "Lease",
+    metadata: { namespace: "kube-system", name: `kube-relay-node-${node}`, labels },
+    spec: { holderIdentity: node, leaseDurationSeconds: 3, renewTime },
+  };
+}
+
+/** An API server with two Nodes, and a clock. */
+async function startCluster(...objects: readonly RawObject[]) {
+  const [api, clock] = [await FakeApiServer.start(), new FakeClock()];
+  for (const object of [rawNode(A, "192.168.0.2"), rawNode(B, "192.168.0.3"), ...objects]) {
+    api.store.create(object);
+  }
+  const start = (node: string, ...args: string[]) =>
+    RoutingRelay.start({ node, api, clock, args: [`--load-balancer-pools=${POOL}`, ...args] });
+  return { api, clock, start, [Symbol.asyncDispose]: () => api[Symbol.asyncDispose]() };
+}
+
+Deno.test("a Service gets an address, which one node answers for", async (t) => {
+  await using cluster = await startCluster(...WEB);
+  const { api, start } = cluster;
+  await using relay = await start(A);
+  await relay.until("it is assigned", () => assigned(api, "web").length > 0);
+  assertEquals(assigned(api, "web"), ["192.0.2.0"]);
+  await relay.until("it is answered for", () => relay.held.length > 0);
+  assertEquals(relay.held, ["192.0.2.0"]);
+
+  await t.step("the status", async () => {
+    const status = await relay.status();
+    const [controller] = status.controllers!;
+    assertEquals(controller!.facts, [
+      { name: "Pool", text: "default: 1 address in use, announced by layer2" },
+      { name: "Allocator", text: "this node" },
+      { name: "Layer 2", text: "192.0.2.0 of default/web: node-a" },
+    ]);
+    assertStringIncludes(controller!.families[0]!.summary, "layer 2, answers for 1");
+    const text = renderStatus(status, { now: cluster.clock.wallNow(), columns: 100 });
+    assertStringIncludes(text, "\nrouting\n");
+  });
+  await t.step("the dump", async () => {
+    const dump = JSON.parse(await askControlText(relay.socket, { route: "/dump" }));
+    assertEquals(dump.controllers.routing.pools[0].ranges, ["192.0.2.0-192.0.2.3"]);
+    assert(dump.objects.leases.length === 2);
+  });
+  await t.step("the metrics", async () => {
+    const lines = await relay.metrics();
+    assert(lines.includes('kube_relay_layer2_addresses{ip_family="IPv4"} 1'));
+    assert(lines.includes('kube_relay_load_balancer_status_writes_total{outcome="written"} 1'));
+  });
+  await t.step("a Service that is no load balancer any more", async () => {
+    const [service] = WEB;
+    const stored = api.store.list(SERVICES).find(({ metadata: { name } }) => name === "web")!;
+    api.store.update({ ...stored, spec: { ...service!.spec as object, type: "ClusterIP" } });
+    await relay.until("its status is cleared", () => assigned(api, "web").length === 0);
+    await relay.until("nobody answers", () => relay.held.length === 0);
+  });
+});
+
+Deno.test("another node takes an address over within a second of SIGTERM", async () => {
+  await using cluster = await startCluster(...WEB);
+  const { api, clock, start } = cluster;
+  const relays = [await start(A), await start(B)];
+  const [first] = relays;
+  const owners = () => relays.filter(({ held }) => held.length > 0);
+  await first!.until("one answers", () => owners().length === 1);
+  const owner = owners()[0]!;
+  const other = relays.find((each) => each !== owner)!;
+  const at = clock.now();
+  const stopping = owner[Symbol.asyncDispose]();
+  await other.until("the other answers", () => other.held.length === 1, { stepMs: 10 });
+  assert(clock.now() - at < 1_000, `after ${clock.now() - at} ms`);
+  await stopping;
+  assertEquals(owner.held, []);
+  assertEquals(assigned(api, "web"), ["192.0.2.0"]);
+  await other[Symbol.asyncDispose]();
+});
+
+Deno.test("with policy Local, the node with the last ready endpoint answers", async () => {
+  const local = rawLoadBalancer("web", {
+    ...{ clusterIP: "172.30.0.41", nodes: [A], externalTrafficPolicy: "Local" },
+  });
+  await using cluster = await startCluster(...local);
+  const { api, clock, start } = cluster;
+  await using first = await start(A);
+  await using second = await start(B);
+  await first.until("its node answers", () => first.held.length === 1);
+  const at = clock.now();
+  api.store.update(rawSlice("web", [B]));
+  await first.until("it moves", () => first.held.length === 0 && second.held.length === 1, {
+    stepMs: 10,
+  });
+  assert(clock.now() - at < 1_000, `after ${clock.now() - at} ms`);
+});
+
+Deno.test("another node takes addresses over when a Lease is renewed no longer", async () => {
+  const services = ["one", "two", "three", "four"].flatMap((name, index) =>
+    rawLoadBalancer(name, { clusterIP: `172.30.0.${index + 1}`, nodes: [A, B] })
+  );
+  await using cluster = await startCluster(...services, rawLease(B, "2026-01-01T00:00:00.000000Z"));
+  const { api, clock, start } = cluster;
+  await using relay = await start(A);
+  await relay.until("all are assigned", () => assigned(api, "four").length > 0);
+  const renewed = { ...rawLease(B, "2026-01-01T00:00:05.000000Z") };
+  api.store.update(renewed);
+  await relay.until("the other node owns some", () => relay.held.length < 4);
+  const at = clock.now();
+  await relay.until("this node owns all", () => relay.held.length === 4);
+  const ms = clock.now() - at;
+  assert(ms > 2_000 && ms <= 3_500, `after ${ms} ms`);
+});
+
+Deno.test("while the API server is away, addresses stay, unless another machine answers", async () => {
+  await using cluster = await startCluster(...WEB);
+  const { api, clock, start } = cluster;
+  await using relay = await start(A);
+  await relay.until("it answers", () => relay.held.length === 1);
+  await api.kill();
+  const plane = relay.backends.planes.get("IPv4")!;
+  await relay.until("it looks for others", () => plane.searches > 3, { stepMs: 200 });
+  assertEquals(relay.held, ["192.0.2.0"], "the owner stays");
+  plane.conflicts = ["192.0.2.0" as never];
+  const at = clock.now();
+  await relay.until("it gives the address up", () => relay.held.length === 0);
+  assert(clock.now() - at <= 1_500, `after ${clock.now() - at} ms`);
+  const before = plane.searches;
+  await clock.advance(3_000);
+  assert(plane.searches - before <= 3, "it searches once a second");
+  plane.conflicts = [];
+  await api.restart();
+  await relay.until("it answers again", () => relay.held.length === 1, { stepMs: 200 });
+});
+
+Deno.test("BGP announces what is served, and withdraws within a second", async (t) => {
+  await using cluster = await startCluster(...rawLoadBalancer("web", {
+    ...{ clusterIP: "172.30.0.41", nodes: [A], externalTrafficPolicy: "Local" },
+  }));
+  const { api, clock, start } = cluster;
+  const relay = await start(
+    A,
+    "--bgp",
+    "--load-balancer-announce=bgp",
+    "--bgp-peers=64513@198.51.100.1",
+  );
+  const { backends: { daemon, planes } } = relay;
+  await relay.until("it is announced", () => daemon.announced.length === 1);
+  assertEquals(daemon.announced, ["192.0.2.0/32"]);
+  assertEquals(planes.size, 0, "layer 2 is not used");
+  const leases = api.requests.filter(({ method, path }) =>
+    method !== "GET" && path.includes("kube-relay-node")
+  );
+  assertEquals(leases, [], "a node needs no Lease");
+
+  await t.step("the last local endpoint goes", async () => {
+    const at = clock.now();
+    api.store.update(rawSlice("web", [B]));
+    await relay.until("it is withdrawn", () => daemon.announced.length === 0, { stepMs: 10 });
+    assert(clock.now() - at < 1_000, `after ${clock.now() - at} ms`);
+    api.store.update(rawSlice("web", [A]));
+    await relay.until("it is announced", () => daemon.announced.length === 1);
+  });
+  await t.step("the node is excluded from load balancers", async () => {
+    const label = "node.kubernetes.io/exclude-from-external-load-balancers";
+    api.store.update(rawNode(A, "192.168.0.2", { metadata: { name: A, labels: { [label]: "" } } }));
+    await relay.until("it is withdrawn", () => daemon.announced.length === 0);
+    api.store.update(rawNode(A, "192.168.0.2"));
+    await relay.until("it is announced", () => daemon.announced.length === 1);
+  });
+  await t.step(
+    "a daemon that fails is reported and tried again, and Services stay healthy",
+    async () => {
+      daemon.failures.push(new Error("BIRD does not answer"));
+      api.store.update(rawSlice("web", [B]));
+      await relay.until("it is in quarantine", async () => {
+        const { controllers } = await relay.status();
+        const [loop] = controllers![0]!.families;
+        return loop!.quarantined[0]?.reason === "BIRD does not answer";
+      });
+      await relay.until("it is withdrawn", () => daemon.announced.length === 0);
+    },
+  );
+  await t.step("the status", async () => {
+    const { controllers } = await relay.status();
+    const [{ controller, summary }, ...others] = controllers![0]!.families as never as [
+      { controller: string; summary: string },
+    ];
+    assertEquals([controller, others], ["bgp", []]);
+    assertStringIncludes(summary, "BGP, AS 64512, 1 peer, 0 announced");
+    assertStringIncludes(JSON.stringify(controllers![0]!.facts), "established");
+  });
+  await relay[Symbol.asyncDispose]();
+});
+
+for (
+  const { mode, after } of [
+    { mode: "nftables", after: ["192.0.2.0/32"] },
+    { mode: "userspace", after: [] },
+  ] as const
+) {
+  Deno.test(`when kube-relay ends in mode ${mode}, BGP announces what is still served`, async () => {
+    await using cluster = await startCluster(...WEB);
+    const { api, clock } = cluster;
+    const args = [
+      `--load-balancer-pools=${POOL}`,
+      ...["--bgp", "--load-balancer-announce=bgp", "--bgp-peers=64513@198.51.100.1"],
+    ];
+    const relay = await RoutingRelay.start({ node: A, api, clock, args, mode });
+    const { backends: { daemon } } = relay;
+    await relay.until("it is announced", () => daemon.announced.length === 1);
+    await relay[Symbol.asyncDispose]();
+    assertEquals(daemon.announced, after);
+  });
+}
+
+Deno.test("a BGP daemon that hangs delays no address of layer 2", async () => {
+  await using cluster = await startCluster(...WEB);
+  const relay = await cluster.start(A, "--bgp", "--bgp-peers=64513@198.51.100.1");
+  const hanging = Promise.withResolvers<void>();
+  relay.backends.daemon.hanging = hanging.promise;
+  await relay.until("it answers", () => relay.held.length === 1);
+  hanging.resolve();
+  await relay[Symbol.asyncDispose]();
+});
+
+Deno.test("missing permissions are reported, delay no Service, and are asked for again", async () => {
+  await using cluster = await startCluster(...WEB);
+  const { api, start } = cluster;
+  api.deniedAccess.add("patch /apis/coordination.k8s.io/v1/leases");
+  await using relay = await start(A);
+  await relay.until("Services work", () => relay.services[0]!.held.size > 0);
+  await relay.until("it is reported", async () => {
+    const { sources } = await relay.status();
+    return sources.some(({ problems }) => problems[0]?.includes("patch leases.coordination"));
+  });
+  assertEquals(assigned(api, "web"), []);
+  api.deniedAccess.clear();
+  await relay.until("it answers", () => relay.held.length === 1, { stepMs: 500 });
+});
+
+Deno.test("without a cluster, the only node answers for the addresses that manifests have", () =>
+  withFolder(async (folder) => {
+    const [service, slice] = WEB;
+    const status = { loadBalancer: { ingress: [{ ip: "192.0.2.1" }] } };
+    const items = [{ ...service!, status }, slice!];
+    await Deno.writeTextFile(`${folder}/web.yaml`, manifestText(items));
+    const args = [`--manifests=${folder}`, `--load-balancer-pools=${POOL}`, "--bgp"];
+    await using relay = await RoutingRelay.start({ node: A, clock: new FakeClock(), args });
+    await relay.until("it answers", () => relay.held.length === 1);
+    assertEquals(relay.held, ["192.0.2.1"]);
+    await relay.until("BGP runs", () => relay.backends.daemon.plan !== undefined);
+    const { controllers } = await relay.status();
+    assertEquals(controllers![0]!.facts.map(({ name }) => name), ["Pool", "Layer 2"]);
+  }));
+
+Deno.test("the cleanup removes addresses and the files of BIRD, whether or not routing is enabled", async () => {
+  const routingBackends = new FakeRoutingBackends();
+  const env = () => undefined;
+  const readTextFile = () => Promise.reject(new Error("unexpected"));
+  const configuration = await loadConfiguration({ uid: 0, env, readTextFile }, { flags: {} });
+  const dependencies = { routingBackends, logger: new MemoryLogger() } as never;
+  const removed: string[] = [];
+  for await (const report of ROUTING_CONTROLLER.cleanUp(dependencies, configuration)) {
+    removed.push(...report.removed);
+  }
+  assertEquals(removed, ["addresses of IPv4", "addresses of IPv6", "files of BIRD"]);
+});

@@ -1,0 +1,131 @@
+/**
+ * Data planes of addresses and routes that remember what they hold, and fail on demand.
+ *
+ * @module
+ */
+import type {
+  BgpBackend,
+  BgpSessionView,
+  Layer2Backend,
+  RoutingBackends,
+} from "../../../lib/app/routing/routing_backends.ts";
+import type { CleanupReport, SyncReport } from "../../../lib/controller/data_plane.ts";
+import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
+import type { BgpPlan } from "../../../lib/routing/bgp_plan.ts";
+import type { Layer2Plan, Layer2PlanChanges } from "../../../lib/routing/layer2_plan.ts";
+
+const NOTHING: CleanupReport = { removed: [], failed: [] };
+
+/** Holds what the plan has; only changed addresses are looked at, as the real one does. */
+export class FakeLayer2Backend implements Layer2Backend {
+  readonly addresses = new Set<IpAddress>();
+  readonly syncs: Layer2PlanChanges[] = [];
+  readonly failures: Error[] = [];
+  /** Addresses for which another machine answers. */
+  conflicts: readonly IpAddress[] = [];
+  /** The number of searches for them. */
+  searches = 0;
+
+  constructor(readonly family: IpFamily, readonly calls: string[]) {}
+
+  start = () => Promise.resolve();
+
+  sync(plan: Layer2Plan, changes: Layer2PlanChanges): Promise<SyncReport<IpAddress>> {
+    this.syncs.push(changes);
+    const failure = this.failures.shift();
+    if (failure) return Promise.reject(failure);
+    let changed = 0;
+    for (const address of changes.addresses) {
+      if (this.addresses.has(address) === plan.addresses.has(address)) continue;
+      changed++;
+      this.calls.push(`${plan.addresses.has(address) ? "add" : "remove"} ${address}`);
+      if (plan.addresses.has(address)) this.addresses.add(address);
+      else this.addresses.delete(address);
+    }
+    const operations: Record<string, number> = changed > 0 ? { changed } : {};
+    return Promise.resolve({ full: false, operations, quarantined: [] });
+  }
+
+  inspect(): ReturnType<Layer2Backend["inspect"]> {
+    const held = [...this.addresses].map((address) => ({ address, device: "eth0" }));
+    return { held, announcing: undefined };
+  }
+
+  findConflicts(): Promise<readonly IpAddress[]> {
+    this.searches++;
+    return Promise.resolve(this.conflicts.filter((each) => this.addresses.has(each)));
+  }
+
+  recheck(): void {}
+  drain = () => Promise.resolve();
+  cleanup = () => Promise.resolve({ ...NOTHING, removed: [`addresses of ${this.family}`] });
+  previewCleanup = () => this.cleanup();
+  [Symbol.asyncDispose] = () => Promise.resolve();
+}
+
+/** Remembers the plan. */
+export class FakeBgpBackend implements BgpBackend {
+  plan: BgpPlan | undefined;
+  syncs = 0;
+  readonly failures: Error[] = [];
+  /** The promise that a sync waits for. */
+  hanging: Promise<void> = Promise.resolve();
+
+  constructor(readonly calls: string[]) {}
+
+  get announced(): readonly string[] {
+    return this.plan?.announced.map(({ prefix }) => prefix) ?? [];
+  }
+
+  start = () => Promise.resolve();
+
+  async sync(plan: BgpPlan): Promise<SyncReport<string>> {
+    this.syncs++;
+    await this.hanging;
+    const failure = this.failures.shift();
+    if (failure) throw failure;
+    const isChanged = plan !== this.plan;
+    this.plan = plan;
+    if (isChanged) this.calls.push(`announce ${this.announced.join(" ") || "nothing"}`);
+    const operations: Record<string, number> = isChanged ? { configured: 1 } : {};
+    return { full: true, operations, quarantined: [] };
+  }
+
+  render = () => ["# bgp\n"];
+  compare = () => Promise.resolve([]);
+  sentPrefixes = () => Promise.resolve(new Map());
+
+  sessions({ peers }: BgpPlan): Promise<readonly BgpSessionView[]> {
+    return Promise.resolve(
+      peers.map(({ name }) => ({ peer: name, state: "Established", description: "established" })),
+    );
+  }
+
+  recheck(): void {}
+  drain = () => Promise.resolve();
+  cleanup = () => Promise.resolve({ ...NOTHING, removed: ["files of BIRD"] });
+  previewCleanup = () => this.cleanup();
+  [Symbol.asyncDispose] = () => Promise.resolve();
+}
+
+/** The fakes that a run has made. */
+export class FakeRoutingBackends implements RoutingBackends {
+  readonly calls: string[] = [];
+  readonly planes = new Map<IpFamily, FakeLayer2Backend>();
+  readonly daemon = new FakeBgpBackend(this.calls);
+
+  layer2(_: unknown, { family }: { readonly family: IpFamily }): FakeLayer2Backend {
+    const plane = new FakeLayer2Backend(family, this.calls);
+    this.planes.set(family, plane);
+    return plane;
+  }
+
+  bgp(): FakeBgpBackend {
+    return this.daemon;
+  }
+
+  /** The addresses of layer 2, sorted. */
+  get held(): readonly string[] {
+    return [...this.planes.values()].flatMap(({ addresses }) => [...addresses]).sort();
+  }
+}

@@ -1,0 +1,235 @@
+/**
+ * Nodes in this process that assign and announce addresses by fake data planes, on a clock that the test
+ * moves, with an API server.
+ *
+ * @module
+ */
+import { requestStatus } from "../../../lib/app/control/control_client.ts";
+import type { Dependencies } from "../../../lib/app/dependencies.ts";
+import { ROUTING_CONTROLLER } from "../../../lib/app/routing/routing_definition.ts";
+import { runProxy } from "../../../lib/app/run/run_proxy.ts";
+import type { StatusReport } from "../../../lib/app/status/status_report.ts";
+import { loadConfiguration } from "../../../lib/config/load.ts";
+import { parseFlags } from "../../../lib/config/parse_flags.ts";
+import { createLogger } from "../../../lib/log/create_logger.ts";
+import type { IpFamily } from "../../../lib/net/ip_address.ts";
+import { systemNetwork } from "../../../lib/os/network.ts";
+import type { BackendMode } from "../../../lib/proxy/backend.ts";
+import type { RawObject } from "../../conformance/server.ts";
+import { writeKubeconfig } from "../builders/kubeconfig_file.ts";
+import { unusedPort } from "../drivers/unused_port.ts";
+import { eventually } from "../eventually.ts";
+import type { FakeApiServer } from "../fakes/fake_api_server.ts";
+import { collectionOf } from "../fakes/fake_api_store.ts";
+import { FakeBackend } from "../fakes/fake_backend.ts";
+import type { FakeClock } from "../fakes/fake_clock.ts";
+import { FakeCommandRunner } from "../fakes/fake_command_runner.ts";
+import { fakeHostChecks } from "../fakes/fake_host_checks.ts";
+import { FakeRoutingBackends } from "../fakes/fake_routing_backends.ts";
+
+/** The options of a node. */
+interface RoutingRelayOptions {
+  readonly node: string;
+  readonly clock: FakeClock;
+  /** @default {none: the folder of `args` has the objects} */
+  readonly api?: FakeApiServer;
+  readonly args?: readonly string[];
+  readonly families?: readonly IpFamily[];
+  readonly mode?: BackendMode;
+}
+
+/** A Node as the API has it. */
+export function rawNode(name: string, address: string, extra: object = {}): RawObject {
+  return {
+    apiVersion: "v1",
+    kind: "Node",
+    metadata: { name, labels: { "kubernetes.io/hostname": name } },
+    spec: { podCIDR: "10.180.0.0/24" },
+    status: { addresses: [{ type: "InternalIP", address }] },
+    ...extra,
+  };
+}
+
+/** The Service and the slice of a load balancer with an endpoint on each of some nodes. */
+export function rawLoadBalancer(
+  name: string,
+  { clusterIP, nodes, ...spec }: {
+    readonly clusterIP: string;
+    readonly nodes: readonly string[];
+    readonly [field: string]: unknown;
+  },
+): readonly RawObject[] {
+  const metadata = { namespace: "default", name };
+  const service: RawObject = {
+    apiVersion: "v1",
+    kind: "Service",
+    metadata,
+    spec: {
+      type: "LoadBalancer",
+      clusterIP,
+      clusterIPs: [clusterIP],
+      ipFamilies: ["IPv4"],
+      ipFamilyPolicy: "SingleStack",
+      allocateLoadBalancerNodePorts: false,
+      ports: [{ port: 80, protocol: "TCP", targetPort: 8080 }],
+      ...spec,
+    },
+    status: { loadBalancer: {} },
+  };
+  return [service, rawSlice(name, nodes)];
+}
+
+/** A slice with an endpoint on each of some nodes. */
+export function rawSlice(service: string, nodes: readonly string[]): RawObject {
+  return {
+    apiVersion: "discovery.k8s.io/v1",
+    kind: "EndpointSlice",
+    metadata: {
+      namespace: "default",
+      name: `${service}-1`,
+      labels: { "kubernetes.io/service-name": service },
+    },
+    addressType: "IPv4",
+    endpoints: nodes.map((nodeName, index) => ({
+      addresses: [`10.180.${index}.9`],
+      nodeName,
+      conditions: { ready: true, serving: true, terminating: false },
+    })),
+    ports: [{ name: "", port: 8080, protocol: "TCP" }],
+  };
+}
+
+/** The addresses in the status of a Service. */
+export function assigned(api: FakeApiServer, name: string): readonly string[] {
+  const service = api.store.list(SERVICES).find((each) => each.metadata.name === name);
+  const status = service?.status as
+    | { loadBalancer?: { ingress?: readonly { readonly ip: string }[] } }
+    | undefined;
+  return status?.loadBalancer?.ingress?.map(({ ip }) => ip) ?? [];
+}
+
+const SERVICES = collectionOf({ kind: "Service", apiVersion: "v1" });
+
+/** A node. Disposing of it ends it as SIGTERM does. */
+export class RoutingRelay implements AsyncDisposable {
+  readonly backends = new FakeRoutingBackends();
+  readonly services: FakeBackend[] = [];
+  readonly lines: string[] = [];
+  readonly metricsPort = unusedPort();
+  readonly #stop = new AbortController();
+  readonly #options: RoutingRelayOptions;
+  #running: Promise<void> = Promise.resolve();
+
+  private constructor(readonly folder: string, options: RoutingRelayOptions) {
+    this.#options = options;
+  }
+
+  static async start(options: RoutingRelayOptions): Promise<RoutingRelay> {
+    const relay = new RoutingRelay(await Deno.makeTempDir(), options);
+    await relay.#run(options);
+    return relay;
+  }
+
+  get socket(): string {
+    return `${this.folder}/control.sock`;
+  }
+
+  get held(): readonly string[] {
+    return this.backends.held;
+  }
+
+  status(): Promise<StatusReport> {
+    return requestStatus(this.socket);
+  }
+
+  /** Lets fake time pass until it is so; the log is in the error. */
+  async until(
+    what: string,
+    isSo: () => boolean | Promise<boolean>,
+    { stepMs = 50 }: { readonly stepMs?: number } = {},
+  ): Promise<void> {
+    await eventually(what, async () => {
+      await this.#options.clock.advance(stepMs);
+      return await isSo();
+    }).catch((cause) => {
+      throw new Error(`${what}\n${this.lines.join("\n")}`, { cause });
+    });
+  }
+
+  async #run(
+    { api, args = [], clock, families = ["IPv4"], mode = "userspace", node }: RoutingRelayOptions,
+  ) {
+    const kubeconfig = `${this.folder}/kubeconfig`;
+    if (api) {
+      await writeKubeconfig(kubeconfig, { server: api.url, ca: api.ca, user: { token: "any" } });
+    }
+    const { values: flags } = parseFlags([
+      "--routing",
+      ...(api ? [`--kubeconfig=${kubeconfig}`] : []),
+      "--address-mode=none",
+      "--conntrack-max-per-core=0",
+      "--iptables-min-sync-period=0s",
+      `--hostname-override=${node}`,
+      `--control-socket=${this.socket}`,
+      `--state-dir=${this.folder}/state`,
+      `--healthz-bind-address=127.0.0.1:${unusedPort()}`,
+      `--metrics-bind-address=127.0.0.1:${this.metricsPort}`,
+      ...args,
+    ]);
+    const env = () => undefined;
+    const readTextFile = (path: string) => Deno.readTextFile(path);
+    const configuration = await loadConfiguration({ uid: 1000, env, readTextFile }, { flags });
+    const made = (_: unknown, { family }: { readonly family: IpFamily }) => {
+      const backend = new FakeBackend(family);
+      this.services.push(backend);
+      return backend;
+    };
+    const dependencies: Dependencies = {
+      clock,
+      network: systemNetwork,
+      commands: new FakeCommandRunner().on("", {}),
+      random: () => 0.5,
+      backends: { userspace: made, nftables: made },
+      routingBackends: this.backends,
+      hostChecks: fakeHostChecks(),
+      process: { pid: 1, uid: 1000, hostname: node, env, stdoutIsTerminal: false, columns: 80 },
+      print: () => {},
+      complain: () => {},
+    };
+    const sink = (line: string) => void this.lines.push(line);
+    this.#running = runProxy(
+      {
+        ...dependencies,
+        logger: createLogger({ format: "text", verbosity: 1, clock, sink }),
+        moreControllers: [ROUTING_CONTROLLER],
+      },
+      { ...configuration, mode, families, flags },
+      this.#stop.signal,
+    );
+    const serving = () => this.services.every(({ syncs }) => syncs.length > 0);
+    await Promise.race([this.#running, this.until("it serves", serving)]);
+  }
+
+  /** Lines of the metrics page. */
+  async metrics(): Promise<readonly string[]> {
+    const answer = await fetch(`http://127.0.0.1:${this.metricsPort}/metrics`);
+    return (await answer.text()).split("\n");
+  }
+
+  /** Ends it as SIGTERM does. */
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    let hasEnded = false;
+    this.#running.finally(() => hasEnded = true).catch(() => {});
+    await this.until("it has ended", () => hasEnded, { stepMs: 20 });
+    await this.#running;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // Timers of connections that go down keep no event loop alive.
+    const timer = setInterval(() => {}, 1000);
+    await this.stop();
+    clearInterval(timer);
+    await Deno.remove(this.folder, { recursive: true });
+  }
+}
