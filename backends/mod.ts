@@ -11,13 +11,13 @@ import type { ConnectionJudge } from "../lib/policy/connection_judge.ts";
 import type { Backend, BackendMode } from "../lib/proxy/backend.ts";
 import type { MachineFacts } from "../lib/proxy/machine_facts.ts";
 import type { FamilyTraffic } from "../lib/proxy/service_traffic.ts";
-import { createIptablesBackend } from "./iptables/backend.ts";
-import { createIpvsBackend } from "./ipvs/backend.ts";
+import { IptablesBackend } from "./iptables/backend.ts";
+import { IpvsBackend } from "./ipvs/backend.ts";
 import { type IpvsConfigurationFields, ipvsOptionsOf } from "./ipvs/backend_options.ts";
 import { createServerRecordFile } from "./ipvs/server_record_file.ts";
 import type { RuleBackendDependencies } from "./netfilter/rule_backend.ts";
-import { createNftablesBackend } from "./nftables/backend.ts";
-import { createLocalAddresses } from "./userspace/addresses/addresses.ts";
+import { NftablesBackend } from "./nftables/backend.ts";
+import { MachineAddresses } from "./userspace/addresses/addresses.ts";
 import type { AddressMode } from "./userspace/addresses/address_method.ts";
 import { createFileStore } from "./userspace/addresses/address_store.ts";
 import { createUserspaceBackend } from "./userspace/backend.ts";
@@ -74,7 +74,7 @@ export const BACKENDS: Readonly<
 > = {
   iptables({ network: _, ...edges }, { family, iptables, facts }) {
     const { masqueradeBit, localhostNodePorts, syncPeriod: syncPeriodMs } = iptables;
-    return createIptablesBackend(edges, {
+    return new IptablesBackend(edges, {
       family,
       masqueradeBit,
       localhostNodePorts,
@@ -87,12 +87,12 @@ export const BACKENDS: Readonly<
     const context = { family, masqueradeBit, drainTimeoutMs };
     const recordFile = createServerRecordFile({ directory: relay.stateDirectory, family });
     const options = { ...ipvsOptionsOf(ipvs, context), ...(facts && { facts }) };
-    return createIpvsBackend({ ...edges, recordFile }, options);
+    return new IpvsBackend({ ...edges, recordFile }, options);
   },
   nftables({ network: _, ...edges }, { family, nftables, facts, traffic }) {
     const { masqueradeBit, syncPeriod: syncPeriodMs } = nftables;
     const options = { family, masqueradeBit, syncPeriodMs };
-    return createNftablesBackend(
+    return new NftablesBackend(
       { ...edges, ...(traffic && { traffic }) },
       { ...options, ...(facts && { facts }) },
     );
@@ -101,7 +101,7 @@ export const BACKENDS: Readonly<
     const { family, relay, belongsTo, judge, localListeners, traffic } = options;
     const { addressMode: mode, stateDirectory: directory } = relay;
     const store = createFileStore({ directory, family });
-    const addresses = createLocalAddresses(
+    const addresses = new MachineAddresses(
       { clock, logger, network, runner: commands, store },
       { family, mode, belongsTo },
     );

@@ -9,10 +9,10 @@ import * as v from "valibot";
 import { collectionPath, objectKey } from "../lib/api/kind.ts";
 import { dumpedObjects } from "../lib/app/dump/dump_objects.ts";
 import { pickAllowed } from "../lib/app/dump/pick_allowed.ts";
-import { createApiSource } from "../lib/kube/api_source.ts";
+import { ApiSource } from "../lib/kube/api_source.ts";
 import { InformerSet, named } from "../lib/kube/informer_set.ts";
 import { formatProblem } from "../lib/kube/manifests/manifest_problem.ts";
-import { createManifestSource } from "../lib/kube/manifests/manifests.ts";
+import { FileManifestSource } from "../lib/kube/manifests/manifests.ts";
 import { systemClock } from "../lib/os/clock.ts";
 import { eventually } from "./support/eventually.ts";
 import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
@@ -47,7 +47,7 @@ Deno.test("a made-up kind is listed and watched at an API server, once for each 
   fake.store.create(lantern("b", { street: "Oak", ports: [{ port: 81, comment: null }] }));
   const { informers, events } = follow();
   const logger = new MemoryLogger();
-  const source = createApiSource({
+  const source = new ApiSource({
     clock: systemClock,
     logger,
     random: () => 0,
@@ -96,7 +96,7 @@ Deno.test("a made-up kind is read from manifests, with its checks and defaults",
   ];
   files.write("m/a.json", JSON.stringify({ apiVersion: "v1", kind: "List", items: objects }));
   const { informers, events } = follow();
-  const source = createManifestSource({
+  const source = new FileManifestSource({
     clock: systemClock,
     logger: new MemoryLogger(),
     fileSystem: files,

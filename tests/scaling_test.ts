@@ -4,29 +4,29 @@
  *
  * @module
  */
-import { SERVICE_CIDR } from "../lib/api/kinds/service_cidr.ts";
 import { assert, assertEquals } from "@std/assert";
 import process from "node:process";
 import { NftablesLayout } from "../backends/nftables/layout.ts";
-import { defaultRenderOptions } from "../backends/nftables/render_options.ts";
 import type { EndpointSlice } from "../lib/api/kinds/endpoint_slice.ts";
 import type { Service } from "../lib/api/kinds/service.ts";
+import { SERVICE_CIDR } from "../lib/api/kinds/service_cidr.ts";
 import { planWhatIf } from "../lib/app/diff/what_if.ts";
 import { renderWhatIf } from "../lib/app/diff/what_if_view.ts";
 import { type PlannedNode, planObjects } from "../lib/app/offline/planned_node.ts";
+import { explainPacket } from "../lib/explain/explain_packet.ts";
+import { ruleNames } from "../lib/explain/rule_names.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";
 import { parsePort } from "../lib/net/port.ts";
 import { type Backend, BACKEND_MODES, type BackendMode } from "../lib/proxy/backend.ts";
-import { explainPacket } from "../lib/explain/explain_packet.ts";
 import type { ProxyPlan } from "../lib/proxy/proxy_plan.ts";
-import { ruleNames } from "../lib/explain/rule_names.ts";
 import { createDependencies } from "../main.ts";
 import { THIS_NODE } from "./support/builders/address_plan.ts";
 import { testEndpointSlice, testNode, testService } from "./support/builders/builders.ts";
-import { MemoryLogger } from "./support/fakes/memory_logger.ts";
+import { defaultRenderOptions } from "./support/builders/nftables_render_options.ts";
 import { rawObjects } from "./support/builders/raw_objects.ts";
 import { testServicePlan, testSharedPlan } from "./support/builders/service_plans.ts";
 import { testDumpParts, testInformers } from "./support/builders/test_dump.ts";
+import { MemoryLogger } from "./support/fakes/memory_logger.ts";
 import { withFolder } from "./support/with_folder.ts";
 
 const DEPENDENCIES = { ...createDependencies(), logger: new MemoryLogger() };

@@ -56,14 +56,6 @@ interface IptablesBackendOptions extends RuleBackendOptions {
   readonly localhostNodePorts: boolean;
 }
 
-/** Makes an iptables backend for one IP family. Runs nothing before it is started. */
-export function createIptablesBackend(
-  dependencies: RuleBackendDependencies,
-  options: IptablesBackendOptions,
-): Backend {
-  return new IptablesBackend(dependencies, options);
-}
-
 /** The machine as `start()` found it. */
 interface Machine {
   readonly summary: string;
@@ -77,7 +69,8 @@ interface Machine {
   readonly isFresh: boolean;
 }
 
-class IptablesBackend extends RuleBackend<Machine> implements Backend {
+/** An iptables backend for one IP family. Runs nothing before it is started. */
+export class IptablesBackend extends RuleBackend<Machine> implements Backend {
   readonly mode = "iptables";
   readonly #dependencies: RuleBackendDependencies;
   readonly #options: IptablesBackendOptions;

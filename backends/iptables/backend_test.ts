@@ -33,7 +33,7 @@ async function programsOf(
   return commands.calls.slice(before).map(({ program }) => program);
 }
 
-Deno.test("createIptablesBackend() runs nothing before start(), and cannot sync before", async () => {
+Deno.test("new IptablesBackend() runs nothing before start(), and cannot sync before", async () => {
   await using stage = new IptablesStage();
   assertEquals(stage.machine.commands.calls, []);
   await assertRejects(() => stage.sync(PLAN), Error, "start() has not succeeded");

@@ -1,11 +1,8 @@
 import { assert, assertEquals } from "@std/assert";
+import { defaultRenderOptions } from "../../tests/support/builders/iptables_render_options.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { baseChains, baseJumps, isServiceChain } from "./base_chains.ts";
-import {
-  ALL_FEATURES,
-  defaultRenderOptions,
-  type IptablesRenderOptions,
-} from "./render_options.ts";
+import { ALL_FEATURES, type IptablesRenderOptions } from "./render_options.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");
 

@@ -8,10 +8,10 @@ import { randomServicePlan } from "../../tests/support/builders/random_service_p
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import type { Backend } from "../../lib/proxy/backend.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
-import { createIptablesBackend } from "./backend.ts";
+import { IptablesBackend } from "./backend.ts";
 
 function anotherOn({ machine }: IptablesStage, facts?: MachineFacts): Backend {
-  return createIptablesBackend({
+  return new IptablesBackend({
     clock: new FakeClock(),
     commands: machine.commands,
     logger: new MemoryLogger(),

@@ -1,9 +1,9 @@
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { parseCidr } from "../../lib/net/cidr.ts";
-import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { FakeIptables } from "../../tests/support/fakes/fake_iptables.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { defaultRenderOptions } from "../../tests/support/builders/iptables_render_options.ts";
 import { randomServicePlan } from "../../tests/support/builders/random_service_plan.ts";
 import {
   OwnedPlans,
@@ -11,13 +11,13 @@ import {
   testServicePlan,
   testSharedPlan,
 } from "../../tests/support/builders/service_plans.ts";
+import { FakeIptables } from "../../tests/support/fakes/fake_iptables.ts";
+import type { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";
 import { AppliedRules } from "./applied_rules.ts";
 import { baseJumps } from "./base_chains.ts";
 import { diffRules, diffRulesInSteps, staleChains } from "./diff.ts";
 import { IptablesLayout } from "./layout.ts";
 import { renderIptables } from "./render.ts";
-import { defaultRenderOptions } from "./render_options.ts";
-import type { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");
 const SHARED = testSharedPlan({ localTraffic: { kind: "byCidr", cidr: parseCidr("10.0.0.0/8") } });

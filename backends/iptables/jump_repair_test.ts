@@ -1,12 +1,12 @@
 import { assertEquals } from "@std/assert";
+import { defaultRenderOptions } from "../../tests/support/builders/iptables_render_options.ts";
+import { testProxyPlan } from "../../tests/support/builders/service_plans.ts";
 import { FakeIptables } from "../../tests/support/fakes/fake_iptables.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { IptablesSave, type SavedTables } from "../netfilter/iptables/iptables_save.ts";
 import type { Jump } from "./base_chains.ts";
 import { repairJumps } from "./jump_repair.ts";
 import { renderIptables } from "./render.ts";
-import { defaultRenderOptions } from "./render_options.ts";
-import { testProxyPlan } from "../../tests/support/builders/service_plans.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");
 const FOREIGN = '-s 192.0.2.0/24 -m comment --comment "not ours" -j ACCEPT';

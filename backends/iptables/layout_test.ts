@@ -1,6 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { defaultRenderOptions } from "../../tests/support/builders/iptables_render_options.ts";
 import { randomServicePlan } from "../../tests/support/builders/random_service_plan.ts";
 import {
   testEndpoint,
@@ -9,7 +10,7 @@ import {
 } from "../../tests/support/builders/service_plans.ts";
 import type { ChainRef } from "./chain_ref.ts";
 import { IptablesLayout } from "./layout.ts";
-import { ALL_FEATURES, defaultRenderOptions } from "./render_options.ts";
+import { ALL_FEATURES } from "./render_options.ts";
 
 function plan(number: number, name = `service-${number}`): ServicePlan {
   return testServicePlan({ name, clusterIp: `172.30.0.${number}`, to: ["10.0.0.1:80"] });

@@ -1,12 +1,9 @@
 import { assertEquals } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import { defaultRenderOptions } from "../../tests/support/builders/iptables_render_options.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { nodePortJumps } from "./node_port_jumps.ts";
-import {
-  ALL_FEATURES,
-  defaultRenderOptions,
-  type IptablesRenderOptions,
-} from "./render_options.ts";
+import { ALL_FEATURES, type IptablesRenderOptions } from "./render_options.ts";
 
 function jumps(options: IptablesRenderOptions, ...addresses: readonly string[]): string[] {
   const shared = { nodePortAddresses: addresses.map(parseIpAddress) };

@@ -55,19 +55,6 @@ export const ALL_FEATURES: IptablesFeatures = {
   statistic: true,
 };
 
-/** kube-proxy's defaults. */
-export function defaultRenderOptions(family: IpFamily): IptablesRenderOptions {
-  return {
-    family,
-    features: ALL_FEATURES,
-    masqueradeBit: 14,
-    nodePortAddresses: { kind: "all" },
-    localhostNodePorts: family === "IPv4",
-    beLiberal: false,
-    serviceComments: true,
-  };
-}
-
 /** Value and mask of the mark that asks for masquerade, as kube-proxy spells it. */
 export function masqueradeMark({ masqueradeBit }: IptablesRenderOptions): string {
   return `0x${(2 ** masqueradeBit).toString(16).padStart(8, "0")}`;

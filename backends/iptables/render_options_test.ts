@@ -1,12 +1,8 @@
 import { assertEquals } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
-import {
-  ALL_FEATURES,
-  defaultRenderOptions,
-  renderOptionsOf,
-  servesLocalhost,
-} from "./render_options.ts";
+import { defaultRenderOptions } from "../../tests/support/builders/iptables_render_options.ts";
+import { ALL_FEATURES, renderOptionsOf, servesLocalhost } from "./render_options.ts";
 
 const FIXED = { family: "IPv4", masqueradeBit: 14, localhostNodePorts: true } as const;
 const ALL: NodePortAddresses = { kind: "all" };

@@ -1,6 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { defaultRenderOptions } from "../../tests/support/builders/iptables_render_options.ts";
 import {
   testEndpoint,
   testForward,
@@ -11,7 +12,6 @@ import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import type { TreeId } from "./base_chains.ts";
 import {
   ALL_FEATURES,
-  defaultRenderOptions,
   type IptablesFeatures,
   type IptablesRenderOptions,
 } from "./render_options.ts";

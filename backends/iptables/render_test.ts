@@ -2,6 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { parsePort } from "../../lib/net/port.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { defaultRenderOptions } from "../../tests/support/builders/iptables_render_options.ts";
 import { randomServicePlan } from "../../tests/support/builders/random_service_plan.ts";
 import {
   testEndpoint,
@@ -10,7 +11,7 @@ import {
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
 import { renderIptables, renderText, sharedRules } from "./render.ts";
-import { ALL_FEATURES, defaultRenderOptions } from "./render_options.ts";
+import { ALL_FEATURES } from "./render_options.ts";
 import { serviceExcerpt } from "./service_excerpt.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");

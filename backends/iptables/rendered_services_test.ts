@@ -1,7 +1,7 @@
 import { assert, assertEquals, assertStrictEquals } from "@std/assert";
+import { defaultRenderOptions } from "../../tests/support/builders/iptables_render_options.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
-import { defaultRenderOptions } from "./render_options.ts";
 import { renderService } from "./render_service.ts";
 import { RenderedServices } from "./rendered_services.ts";
 

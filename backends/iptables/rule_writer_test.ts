@@ -1,11 +1,11 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
+import { defaultRenderOptions } from "../../tests/support/builders/iptables_render_options.ts";
+import { testServicePlan, testSharedPlan } from "../../tests/support/builders/service_plans.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { FakeIptablesMachine } from "../../tests/support/fakes/fake_iptables_machine.ts";
-import { testServicePlan, testSharedPlan } from "../../tests/support/builders/service_plans.ts";
 import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import { IptablesLayout } from "./layout.ts";
-import { defaultRenderOptions } from "./render_options.ts";
 import { RuleWriter } from "./rule_writer.ts";
 import { WriteFigures } from "./write_figures.ts";
 

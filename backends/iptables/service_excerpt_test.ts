@@ -1,8 +1,8 @@
 import { assert, assertEquals } from "@std/assert";
-import { FakeIptables } from "../../tests/support/fakes/fake_iptables.ts";
+import { defaultRenderOptions } from "../../tests/support/builders/iptables_render_options.ts";
 import { testProxyPlan, testServicePlan } from "../../tests/support/builders/service_plans.ts";
+import { FakeIptables } from "../../tests/support/fakes/fake_iptables.ts";
 import { renderIptables } from "./render.ts";
-import { defaultRenderOptions } from "./render_options.ts";
 import { serviceExcerpt } from "./service_excerpt.ts";
 
 const SERVICES = Array.from({ length: 100 }, (_, number) =>

@@ -2,16 +2,16 @@ import { assertEquals } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
-import { FakeIptablesMachine } from "../../tests/support/fakes/fake_iptables_machine.ts";
+import { defaultRenderOptions } from "../../tests/support/builders/iptables_render_options.ts";
 import {
   testForward,
   testPlanChanges,
   testProxyPlan,
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { FakeIptablesMachine } from "../../tests/support/fakes/fake_iptables_machine.ts";
 import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
-import { defaultRenderOptions } from "./render_options.ts";
 import { RefusedItems } from "../netfilter/refused_items.ts";
 import { WantedRules } from "../netfilter/wanted_rules.ts";
 import { IptablesLayout } from "./layout.ts";

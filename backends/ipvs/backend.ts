@@ -45,14 +45,6 @@ import { ServerRecordWriter } from "./server_record_writer.ts";
 import { TakenServers } from "./taken_servers.ts";
 import { WriteFigures } from "./steps.ts";
 
-/** Makes an ipvs backend for one IP family. Runs nothing before it is started. */
-export function createIpvsBackend(
-  dependencies: IpvsBackendDependencies,
-  options: IpvsBackendOptions,
-): Backend {
-  return new IpvsBackend(dependencies, options);
-}
-
 /** The machine as `start()` found it. */
 interface Machine {
   readonly summary: string;
@@ -71,7 +63,8 @@ interface Machine {
 /** The first version of iptables with `--random-fully`. */
 const RANDOM_FULLY = [1, 6, 2];
 
-class IpvsBackend extends RuleBackend<Machine> implements Backend {
+/** An ipvs backend for one IP family. Runs nothing before it is started. */
+export class IpvsBackend extends RuleBackend<Machine> implements Backend {
   readonly mode = "ipvs";
   readonly #dependencies: IpvsBackendDependencies;
   readonly #options: IpvsBackendOptions;
@@ -146,11 +139,11 @@ class IpvsBackend extends RuleBackend<Machine> implements Backend {
     return { features: { ...this.machine.features } };
   }
 
-  compare(plan: ProxyPlan, scope?: ComparisonScope) {
+  compare(plan: ProxyPlan, scope?: ComparisonScope): ReturnType<Backend["compare"]> {
     return this.#comparison.compare(plan, scope);
   }
 
-  repair(plan: ProxyPlan, scope?: ComparisonScope) {
+  repair(plan: ProxyPlan, scope?: ComparisonScope): ReturnType<Backend["repair"]> {
     return this.#comparison.repair(plan, scope);
   }
 

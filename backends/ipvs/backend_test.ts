@@ -21,7 +21,7 @@ async function golden(plan: ProxyPlan): Promise<string> {
   return stage.machine.dump();
 }
 
-Deno.test("createIpvsBackend() runs nothing before start(), and cannot sync before", async () => {
+Deno.test("new IpvsBackend() runs nothing before start(), and cannot sync before", async () => {
   await using stage = new IpvsStage();
   assertEquals(stage.machine.commands.calls, []);
   await assertRejects(() => stage.sync(PLAN), Error, "start() has not succeeded");

@@ -90,11 +90,6 @@ export class AppliedTable {
     return this.#chains;
   }
 
-  /** Existing entries. */
-  get entryCount(): number {
-    return this.#entries.size;
-  }
-
   /** All existing entries; while they are unknown, those of the last known state. */
   lastEntries(): Iterable<Entry> {
     return (this.isWritten ? this.#entries : this.#lastEntries).values();

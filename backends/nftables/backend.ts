@@ -66,14 +66,6 @@ interface NftablesBackendDependencies extends RuleBackendDependencies {
   readonly traffic?: FamilyTraffic;
 }
 
-/** Makes an nftables backend for one IP family. Runs nothing before it is started. */
-export function createNftablesBackend(
-  dependencies: NftablesBackendDependencies,
-  options: RuleBackendOptions,
-): Backend {
-  return new NftablesBackend(dependencies, options);
-}
-
 /** The machine as `start()` found it. */
 interface Machine {
   readonly features: NftablesFeatures;
@@ -86,7 +78,8 @@ interface Machine {
   readonly counters: TrafficCounters | undefined;
 }
 
-class NftablesBackend extends RuleBackend<Machine> implements Backend {
+/** An nftables backend for one IP family. Runs nothing before it is started. */
+export class NftablesBackend extends RuleBackend<Machine> implements Backend {
   readonly mode = "nftables";
   readonly #dependencies: NftablesBackendDependencies;
   readonly #options: RuleBackendOptions;

@@ -39,7 +39,7 @@ async function commandsOf(
   return commands.calls.slice(before).map(({ line }) => line);
 }
 
-Deno.test("createNftablesBackend() runs nothing before start(), and cannot sync before", async () => {
+Deno.test("new NftablesBackend() runs nothing before start(), and cannot sync before", async () => {
   await using stage = new NftablesStage();
   assertEquals(stage.machine.commands.calls, []);
   await assertRejects(() => stage.sync(PLAN), Error, "start() has not succeeded");

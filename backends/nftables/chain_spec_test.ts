@@ -1,8 +1,8 @@
 import { assertEquals, assertThrows } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
-import { chainName, chainRules, type ChainSpec, fromPod, notFromPod } from "./chain_spec.ts";
-import { defaultRenderOptions } from "./render_options.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
+import { defaultRenderOptions } from "../../tests/support/builders/nftables_render_options.ts";
+import { chainName, chainRules, type ChainSpec, fromPod, notFromPod } from "./chain_spec.ts";
 
 const SPEC: ChainSpec = { front: "vip", treatment: "keep", main: 2 };
 const CONTEXT = {

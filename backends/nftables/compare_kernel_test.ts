@@ -15,11 +15,11 @@ import {
 import type { Backend } from "../../lib/proxy/backend.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
-import { createNftablesBackend } from "./backend.ts";
+import { NftablesBackend } from "./backend.ts";
 import { pickableEndpoints } from "./slots.ts";
 
 function backendOn(machine: FakeNftMachine, facts?: MachineFacts): Backend {
-  return createNftablesBackend({
+  return new NftablesBackend({
     clock: new FakeClock(),
     commands: machine.commands,
     logger: new MemoryLogger(),

@@ -1,16 +1,17 @@
 import { assertEquals } from "@std/assert";
+import { explainPacket } from "../../lib/explain/explain_packet.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
-import { explainPacket } from "../../lib/explain/explain_packet.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { defaultRenderOptions } from "../../tests/support/builders/nftables_render_options.ts";
 import {
   testEndpoint,
   testProxyPlan,
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
 import { explainNftables } from "./explain.ts";
-import { defaultRenderOptions, type NftablesRenderOptions } from "./render_options.ts";
+import type { NftablesRenderOptions } from "./render_options.ts";
 
 const ENDPOINTS = [testEndpoint("10.0.0.1:80"), testEndpoint("10.0.0.2:80")];
 const FORWARD = { kind: "forward", endpoints: ENDPOINTS } as const;

@@ -1,20 +1,17 @@
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { defaultRenderOptions } from "../../tests/support/builders/nftables_render_options.ts";
 import {
   testForward,
   testServicePlan,
   testSharedPlan,
 } from "../../tests/support/builders/service_plans.ts";
-import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import type { EntryId } from "./entry_id.ts";
 import type { ContainerName } from "./containers.ts";
+import type { EntryId } from "./entry_id.ts";
 import { NftablesLayout, sharedElements, unsupported } from "./layout.ts";
-import {
-  ALL_FEATURES,
-  defaultRenderOptions,
-  type NftablesRenderOptions,
-} from "./render_options.ts";
+import { ALL_FEATURES, type NftablesRenderOptions } from "./render_options.ts";
 
 function plan(number: number, name = `service-${number}`): ServicePlan {
   return testServicePlan({ name, clusterIp: `172.30.0.${number}`, to: ["10.0.0.1:80"] });

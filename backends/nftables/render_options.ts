@@ -24,17 +24,6 @@ export interface NftablesRenderOptions {
 /** A kernel that has everything. */
 export const ALL_FEATURES: NftablesFeatures = { affinity: true, reject: true };
 
-/** kube-proxy's defaults, except for node ports, which every address of the node serves. */
-export function defaultRenderOptions(family: IpFamily): NftablesRenderOptions {
-  return {
-    family,
-    features: ALL_FEATURES,
-    masqueradeBit: 14,
-    nodePortAddresses: { kind: "all" },
-    localhostNodePorts: false,
-  };
-}
-
 /** The mark that asks for masquerade, as kube-proxy spells it. */
 export function masqueradeMark({ masqueradeBit }: NftablesRenderOptions): string {
   return `0x${(2 ** masqueradeBit).toString(16)}`;

@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
+import { defaultRenderOptions } from "../../tests/support/builders/nftables_render_options.ts";
 import { testProxyPlan, testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { chainElement } from "./chain_spec.ts";
-import { defaultRenderOptions } from "./render_options.ts";
 import { renderText, withCounters } from "./render.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");

@@ -1,15 +1,15 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { defaultRenderOptions } from "../../tests/support/builders/nftables_render_options.ts";
+import { testServicePlan, testSharedPlan } from "../../tests/support/builders/service_plans.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
-import { testServicePlan, testSharedPlan } from "../../tests/support/builders/service_plans.ts";
-import { RefusedItems } from "../netfilter/refused_items.ts";
-import { chainElement } from "./chain_spec.ts";
-import { NftablesLayout } from "./layout.ts";
 import { NftError } from "../netfilter/nft/nft_error.ts";
 import { NftRunner } from "../netfilter/nft/nft_runner.ts";
+import { RefusedItems } from "../netfilter/refused_items.ts";
+import { chainElement } from "./chain_spec.ts";
 import { servicesTable } from "./containers.ts";
-import { defaultRenderOptions } from "./render_options.ts";
+import { NftablesLayout } from "./layout.ts";
 import { TableWriter } from "./table_writer.ts";
 import { WriteFigures } from "./write_figures.ts";
 

@@ -1,20 +1,20 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
-import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
+import { defaultRenderOptions } from "../../tests/support/builders/nftables_render_options.ts";
 import {
   testPlanChanges,
   testProxyPlan,
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
 import { atOnce } from "../netfilter/in_steps.ts";
 import { NftError } from "../netfilter/nft/nft_error.ts";
 import { NftRunner } from "../netfilter/nft/nft_runner.ts";
-import { servicesTable } from "./containers.ts";
-import { defaultRenderOptions } from "./render_options.ts";
 import { RefusedItems } from "../netfilter/refused_items.ts";
 import { WantedRules } from "../netfilter/wanted_rules.ts";
+import { servicesTable } from "./containers.ts";
 import { NftablesLayout } from "./layout.ts";
 import { type NftablesRules, TableWriter } from "./table_writer.ts";
 import { WriteFigures } from "./write_figures.ts";

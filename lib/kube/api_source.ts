@@ -62,14 +62,6 @@ export interface FollowedResource extends ReflectorStatus {
   readonly plural: string;
 }
 
-/** Creates the source; it connects in `run()`. */
-export function createApiSource(
-  dependencies: ApiSourceDependencies,
-  options: ApiSourceOptions,
-): ApiSource {
-  return new ApiSource(dependencies, options);
-}
-
 /** Follows one API server. */
 export class ApiSource {
   readonly #dependencies: ApiSourceDependencies;

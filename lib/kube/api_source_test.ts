@@ -8,7 +8,7 @@ import { ENDPOINT_SLICE } from "../api/kinds/endpoint_slice.ts";
 import { SERVICE_CIDR } from "../api/kinds/service_cidr.ts";
 import { RecordingInformers } from "../../tests/support/fakes/recording_informers.ts";
 import { systemClock } from "../os/clock.ts";
-import { type ApiSource, type ApiSourceOptions, createApiSource } from "./api_source.ts";
+import { ApiSource, type ApiSourceOptions } from "./api_source.ts";
 import type { KubeAuth } from "./kube_auth.ts";
 
 const NODES = "/api/v1/nodes";
@@ -46,7 +46,7 @@ async function withSource(
   });
   const reported = informers.events;
   const logger = new MemoryLogger();
-  const source = createApiSource({
+  const source = new ApiSource({
     clock: systemClock,
     logger,
     random: () => 0,

@@ -1,12 +1,13 @@
 import { assertEquals } from "@std/assert";
 import { testNodeState, testService } from "../../tests/support/builders/builders.ts";
+import { updatePlan } from "../../tests/support/builders/update_plan.ts";
+import type { Service } from "../api/kinds/service.ts";
 import { type IpAddress, parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
-import type { Service } from "../api/kinds/service.ts";
 import type { AgentPort } from "./agent_ports.ts";
 import { contestedItems } from "./frontend_owners.ts";
 import type { NodePortAddresses } from "./node_port_addresses.ts";
-import { createProxyPlan, type PlanOptions, updatePlan } from "./proxy_plan.ts";
+import { createProxyPlan, type PlanOptions } from "./proxy_plan.ts";
 import { applyChanges, createProxyState, type StateChanges } from "./proxy_state.ts";
 import { servicePortsFromService } from "./service_port.ts";
 

@@ -40,7 +40,7 @@ export interface SharedPlan {
   readonly node: NodeTopology;
 }
 
-/** A read-only view of maps that only `updatePlan()` writes. */
+/** A read-only view of maps that only `updatePlanInSlices()` writes. */
 export interface ProxyPlan {
   readonly family: IpFamily;
   readonly services: ReadonlyMap<ServicePortKey, ServicePlan>;
@@ -68,7 +68,7 @@ export interface PlanChanges {
   readonly isPartial?: true;
 }
 
-/** The {@linkcode ProxyPlan} that {@linkcode updatePlan} writes. */
+/** The {@linkcode ProxyPlan} that {@linkcode updatePlanInSlices} writes. */
 export interface MutableProxyPlan extends ProxyPlan {
   readonly services: Map<ServicePortKey, ServicePlan>;
   shared: SharedPlan;
@@ -118,26 +118,10 @@ export function createProxyPlan(
 }
 
 /**
- * Updates a plan to this state and returns the differences. An equal ServicePlan keeps its identity
- * and, unless everything is dirty, is not in the result. The cost depends on the dirty items, not
- * on the size of the plan.
- */
-export function updatePlan(
-  plan: MutableProxyPlan,
-  state: ProxyState,
-  dirty: DirtyState,
-  options: PlanOptions,
-): PlanChanges {
-  const slices = updateSlices(plan, state, { dirty, options });
-  for (;;) {
-    const slice = slices.next();
-    if (slice.done) return slice.value;
-  }
-}
-
-/**
- * As {@linkcode updatePlan}, with pauses. The state must not change in between. A reader sees a mix
- * of old and new ServicePlans until it is done.
+ * Updates a plan to this state, with pauses, and returns the differences. An equal ServicePlan keeps
+ * its identity and, unless everything is dirty, is not in the result. The cost depends on the dirty
+ * items, not on the size of the plan. The state must not change in between. A reader sees a mix of old
+ * and new ServicePlans until it is done.
  */
 export async function updatePlanInSlices(
   plan: MutableProxyPlan,
@@ -170,7 +154,7 @@ export function mergePlanChanges(earlier: PlanChanges, later: PlanChanges): Plan
 }
 
 /** One update, in steps of {@linkcode SLICE_SIZE} ServicePorts. */
-function* updateSlices(
+export function* updateSlices(
   plan: MutableProxyPlan,
   state: ProxyState,
   { dirty, options }: {

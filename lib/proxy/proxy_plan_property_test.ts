@@ -4,23 +4,23 @@
  *
  * @module
  */
-import { planProxy } from "../../tests/support/builders/plan_proxy.ts";
-import type { EndpointSlice } from "../api/kinds/endpoint_slice.ts";
-import type { Endpoints } from "../api/kinds/endpoints.ts";
-import type { Service } from "../api/kinds/service.ts";
-import { parseCidr } from "../net/cidr.ts";
 import { assert, assertEquals, assertStrictEquals } from "@std/assert";
 import fc from "fast-check";
 import { THIS_NODE } from "../../tests/support/builders/address_plan.ts";
 import { testNodeState } from "../../tests/support/builders/builders.ts";
+import { planProxy } from "../../tests/support/builders/plan_proxy.ts";
 import { type HistoryEvent, randomHistory } from "../../tests/support/builders/random_history.ts";
+import { updatePlan } from "../../tests/support/builders/update_plan.ts";
+import type { EndpointSlice } from "../api/kinds/endpoint_slice.ts";
+import type { Endpoints } from "../api/kinds/endpoints.ts";
+import type { Service } from "../api/kinds/service.ts";
+import { parseCidr } from "../net/cidr.ts";
 import { EndpointsChangeTracker } from "./endpoints_changes.ts";
 import {
   createProxyPlan,
   mergePlanChanges,
   type PlanChanges,
   type PlanOptions,
-  updatePlan,
 } from "./proxy_plan.ts";
 import { applyChanges, createProxyState, type StateChanges } from "./proxy_state.ts";
 import { ServiceChangeTracker } from "./service_changes.ts";

@@ -1,6 +1,3 @@
-import { planProxy } from "../../tests/support/builders/plan_proxy.ts";
-import { parseCidr } from "../net/cidr.ts";
-import { parseIpAddress } from "../net/ip_address.ts";
 import { assert, assertEquals, assertStrictEquals } from "@std/assert";
 import {
   testEndpoint,
@@ -8,6 +5,10 @@ import {
   testService,
   testServicePort,
 } from "../../tests/support/builders/builders.ts";
+import { planProxy } from "../../tests/support/builders/plan_proxy.ts";
+import { updatePlan } from "../../tests/support/builders/update_plan.ts";
+import { parseCidr } from "../net/cidr.ts";
+import { parseIpAddress } from "../net/ip_address.ts";
 import type { Endpoint } from "./endpoint.ts";
 import {
   createProxyPlan,
@@ -15,7 +16,6 @@ import {
   type MutableProxyPlan,
   type PlanChanges,
   type PlanOptions,
-  updatePlan,
   updatePlanInSlices,
 } from "./proxy_plan.ts";
 import { applyChanges, createProxyState, type MutableProxyState } from "./proxy_state.ts";

@@ -11,7 +11,7 @@ import { RecordingInformers } from "../support/fakes/recording_informers.ts";
 import { parseArgs } from "@std/cli/parse-args";
 import Table from "cli-table3";
 import process from "node:process";
-import { createApiSource } from "../../lib/kube/api_source.ts";
+import { ApiSource } from "../../lib/kube/api_source.ts";
 import { systemClock } from "../../lib/os/clock.ts";
 import { eventually } from "../support/eventually.ts";
 import { FakeApiServer } from "../support/fakes/fake_api_server.ts";
@@ -83,7 +83,7 @@ async function runSelf(args: readonly string[]): Promise<string> {
 async function measure(stream: boolean): Promise<void> {
   const auth = new StaticAuth(String(flags.url), { ca: await Deno.readTextFile(String(flags.ca)) });
   const { set: informers, services, endpointSlices } = new RecordingInformers();
-  const source = createApiSource(
+  const source = new ApiSource(
     { clock: systemClock, logger: new MemoryLogger(), auth, random: Math.random },
     { informers, streamingLists: stream },
   );

@@ -4,8 +4,8 @@
  * @module
  */
 import {
+  ApiSource,
   type ApiSourceStatus,
-  createApiSource,
   type FollowedResource,
 } from "../../lib/kube/api_source.ts";
 import type { TransportTiming } from "../../lib/kube/http_transport.ts";
@@ -50,7 +50,7 @@ export class Follower implements AsyncDisposable {
       endpointsFallback,
       words: { add: "add ", update: "update ", delete: "delete " },
     });
-    this.#source = createApiSource(
+    this.#source = new ApiSource(
       { clock: systemClock, logger: this.logger, auth, random: Math.random },
       {
         informers: this.informers.set,

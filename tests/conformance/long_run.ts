@@ -14,7 +14,7 @@ import { FamilyProxy } from "../../lib/app/service/family_proxy.ts";
 import { routeObjects } from "../../lib/app/service/route_objects.ts";
 import { planSettingsOf } from "../../lib/app/run/plan_settings.ts";
 import { defaultConfiguration } from "../../lib/config/configuration_schema.ts";
-import { type ApiSource, createApiSource } from "../../lib/kube/api_source.ts";
+import { ApiSource } from "../../lib/kube/api_source.ts";
 import type { TransportTiming } from "../../lib/kube/http_transport.ts";
 import type { KubeAuth } from "../../lib/kube/kube_auth.ts";
 import type { ReflectorTiming } from "../../lib/kube/reflector_timing.ts";
@@ -83,7 +83,7 @@ export class LongRunProxy implements AsyncDisposable {
       { clock, eventLoop: { expectWork() {} }, manager: { enter() {} } },
       { informers, controllers: [controller] },
     );
-    this.#source = createApiSource({ clock, logger, auth, random: Math.random }, {
+    this.#source = new ApiSource({ clock, logger, auth, random: Math.random }, {
       informers,
       ...options,
     });

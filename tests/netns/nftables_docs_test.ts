@@ -5,15 +5,15 @@
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { renderNftables } from "../../backends/nftables/render.ts";
-import { defaultRenderOptions } from "../../backends/nftables/render_options.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
+import { defaultRenderOptions } from "../support/builders/nftables_render_options.ts";
+import { testProxyPlan, testServicePlan } from "../support/builders/service_plans.ts";
 import { readPage } from "../support/docs/command_pages.ts";
 import { extractBlocks } from "../support/docs/markdown_blocks.ts";
+import { parseShell } from "../support/docs/shell_commands.ts";
+import { isMissing, program } from "../support/requirement.ts";
 import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import { loadNftables } from "../support/stages/nftables_tools.ts";
-import { isMissing, program } from "../support/requirement.ts";
-import { testProxyPlan, testServicePlan } from "../support/builders/service_plans.ts";
-import { parseShell } from "../support/docs/shell_commands.ts";
 
 const ignore = isMissing("the commands of docs/nftables.md", [
   ...netnsRequirements(),

@@ -4,19 +4,17 @@
  * @module
  */
 import { renderIptables } from "../../backends/iptables/render.ts";
-import {
-  defaultRenderOptions,
-  type IptablesRenderOptions,
-} from "../../backends/iptables/render_options.ts";
-import type { IpFamily } from "../../lib/net/ip_address.ts";
+import type { IptablesRenderOptions } from "../../backends/iptables/render_options.ts";
 import {
   type RuleSource,
   type WalkedHost,
   walkIptables,
 } from "../../backends/netfilter/walk/iptables_walk.ts";
+import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { nodePortAddressesFor } from "../../lib/proxy/node_port_addresses.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { testNodeState } from "../support/builders/builders.ts";
+import { defaultRenderOptions } from "../support/builders/iptables_render_options.ts";
 import { FakeIptables } from "../support/fakes/fake_iptables.ts";
 import type { PacketFlowCase, PacketFlowScenario, PacketOutcome } from "./packet_flow_case.ts";
 import { planScenario } from "./plan_scenario.ts";

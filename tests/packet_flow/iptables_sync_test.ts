@@ -9,14 +9,14 @@ import { AppliedRules } from "../../backends/iptables/applied_rules.ts";
 import { baseJumps } from "../../backends/iptables/base_chains.ts";
 import { diffRules } from "../../backends/iptables/diff.ts";
 import { IptablesLayout } from "../../backends/iptables/layout.ts";
-import { defaultRenderOptions } from "../../backends/iptables/render_options.ts";
-import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { walkIptables } from "../../backends/netfilter/walk/iptables_walk.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
-import { FakeIptables } from "../support/fakes/fake_iptables.ts";
+import { defaultRenderOptions } from "../support/builders/iptables_render_options.ts";
 import { randomServicePlan } from "../support/builders/random_service_plan.ts";
 import { testSharedPlan } from "../support/builders/service_plans.ts";
+import { FakeIptables } from "../support/fakes/fake_iptables.ts";
 
 const { IPv4 } = ADDRESSES;
 const OPTIONS = defaultRenderOptions("IPv4");

@@ -5,15 +5,15 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import { renderIptables } from "../../backends/iptables/render.ts";
-import { defaultRenderOptions } from "../../backends/iptables/render_options.ts";
-import { IP_FAMILIES, type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { walkIptables } from "../../backends/netfilter/walk/iptables_walk.ts";
 import type { WalkedPacket } from "../../backends/netfilter/walk/walk_steps.ts";
+import { IP_FAMILIES, type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, parsePort } from "../../lib/net/port.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
-import { FakeIptables } from "../support/fakes/fake_iptables.ts";
+import { defaultRenderOptions } from "../support/builders/iptables_render_options.ts";
 import { testProxyPlan, testServicePlan } from "../support/builders/service_plans.ts";
+import { FakeIptables } from "../support/fakes/fake_iptables.ts";
 
 const COUNT = 600;
 

@@ -7,14 +7,12 @@ import { walkNft } from "../../backends/netfilter/walk/nft_walk.ts";
 import { TABLE } from "../../backends/nftables/containers.ts";
 import { EXPRESSIONS } from "../../backends/nftables/expressions.ts";
 import { renderNftables } from "../../backends/nftables/render.ts";
-import {
-  defaultRenderOptions,
-  type NftablesRenderOptions,
-} from "../../backends/nftables/render_options.ts";
+import type { NftablesRenderOptions } from "../../backends/nftables/render_options.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { nodePortAddressesFor } from "../../lib/proxy/node_port_addresses.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { testNodeState } from "../support/builders/builders.ts";
+import { defaultRenderOptions } from "../support/builders/nftables_render_options.ts";
 import { FakeNft, type FakeNftTable } from "../support/fakes/fake_nft.ts";
 import type { PacketFlowCase, PacketFlowScenario, PacketOutcome } from "./packet_flow_case.ts";
 import { planScenario } from "./plan_scenario.ts";

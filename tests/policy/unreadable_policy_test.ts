@@ -4,7 +4,7 @@ import { objectKey } from "../../lib/api/kind.ts";
 import { NETWORK_POLICY } from "../../lib/api/kinds/network_policy.ts";
 import type { ObjectProblem } from "../../lib/api/problem.ts";
 import { InformerSet } from "../../lib/kube/informer_set.ts";
-import { createManifestSource } from "../../lib/kube/manifests/manifests.ts";
+import { FileManifestSource } from "../../lib/kube/manifests/manifests.ts";
 import { slimObject } from "../../lib/kube/slim.ts";
 import { StringTable } from "../../lib/kube/string_table.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
@@ -199,7 +199,7 @@ async function withPolicyFile(
     onDelete: (object) => state.setPolicy(objectKey(object) as PolicyKey, undefined),
     onSynced: () => void (isSynced = true),
   });
-  const source = createManifestSource(
+  const source = new FileManifestSource(
     { clock, logger: new MemoryLogger(), fileSystem: files },
     { paths: ["m"], informers },
   );

@@ -56,22 +56,13 @@ export interface LocalAddressesOptions {
   readonly belongsTo?: (address: IpAddress) => string | undefined;
 }
 
-/**
- * Makes Service addresses local by the best available method. Has no side effect before `start()`.
- */
-export function createLocalAddresses(
-  dependencies: LocalAddressesDependencies,
-  options: LocalAddressesOptions,
-): LocalAddresses {
-  return new MachineAddresses(dependencies, options);
-}
-
 interface Held {
   readonly want: WantedAddress;
   readonly place: Place;
 }
 
-class MachineAddresses implements LocalAddresses {
+/** Service addresses local by the best available method. Has no side effect before `start()`. */
+export class MachineAddresses implements LocalAddresses {
   readonly #dependencies: LocalAddressesDependencies;
   readonly #options: LocalAddressesOptions;
   readonly #parts: AddressPlacerDependencies;

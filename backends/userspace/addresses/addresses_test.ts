@@ -7,7 +7,7 @@ import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { FakeHost } from "../../../tests/support/fakes/fake_host.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { type AddressStore, EMPTY_RECORD } from "./address_store.ts";
-import { createLocalAddresses, type LocalAddressesOptions } from "./addresses.ts";
+import { type LocalAddressesOptions, MachineAddresses } from "./addresses.ts";
 import type { LocalAddresses, WantedAddress } from "../local_addresses.ts";
 
 /** A record that lasts as long as the process. */
@@ -32,7 +32,7 @@ class Machine {
   store: AddressStore = createMemoryStore();
 
   create(options: Partial<LocalAddressesOptions> = {}): LocalAddresses {
-    return createLocalAddresses({
+    return new MachineAddresses({
       runner: this.host.runner,
       network: this.host.network,
       clock: new FakeClock(),

@@ -2,7 +2,7 @@ import type { KindSpec } from "../../api/kind.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
 import { InformerSet, type ListOptions } from "../../kube/informer_set.ts";
 import { formatProblem } from "../../kube/manifests/manifest_problem.ts";
-import { createManifestSource } from "../../kube/manifests/manifests.ts";
+import { FileManifestSource } from "../../kube/manifests/manifests.ts";
 import type { Logger } from "../../log/logger.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { createApiObjectSource } from "../run/api_object_source.ts";
@@ -119,7 +119,7 @@ function openManifests(
   },
 ): OnceSource {
   // Its log would stop after twenty problems.
-  const source = createManifestSource({ clock, logger: SILENT_LOGGER }, { paths, informers });
+  const source = new FileManifestSource({ clock, logger: SILENT_LOGGER }, { paths, informers });
   return {
     run: (signal) => source.run(signal),
     hindrance: () => "the manifests are being read",

@@ -20,7 +20,7 @@ import type { RunnerActivity } from "../../controller/sync_runner.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import type { InformerHandler } from "../../kube/informer.ts";
-import { createManifestSource } from "../../kube/manifests/manifests.ts";
+import { FileManifestSource } from "../../kube/manifests/manifests.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { type Cidr, tryParseCidr } from "../../net/cidr.ts";
@@ -151,7 +151,7 @@ export class RoutingController implements Controller {
       const dependencies = { clock, logger: SILENT_LOGGER };
       const { informers } = this;
       // The common source reports the problems of the files.
-      const manifests = createManifestSource(dependencies, { paths: relay.manifests, informers });
+      const manifests = new FileManifestSource(dependencies, { paths: relay.manifests, informers });
       tasks.run("routing source", (signal) => manifests.run(signal));
       return;
     }

@@ -4,7 +4,7 @@
  * @module
  */
 import { featureEnabled } from "../../config/feature_gates.ts";
-import { createApiSource } from "../../kube/api_source.ts";
+import { ApiSource } from "../../kube/api_source.ts";
 import { loadKubeAuth } from "../../kube/kubeconfig.ts";
 import { tryParseIpAddress } from "../../net/ip_address.ts";
 import type { Logger } from "../../log/logger.ts";
@@ -25,7 +25,7 @@ export async function createApiObjectSource(
     ...(master !== undefined && { master }),
     env: process.env,
   });
-  const source = createApiSource({ clock, logger, random, auth }, {
+  const source = new ApiSource({ clock, logger, random, auth }, {
     informers,
     streamingLists: featureEnabled(proxy, "WatchListClient"),
     ...(metrics && { onAnswer: (answer) => metrics.apiAnswered(answer) }),

@@ -8,7 +8,7 @@ import type { LoadedConfiguration } from "../../config/load.ts";
 import type { ApiAnswer, KubeClient } from "../../kube/client.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import { formatProblem } from "../../kube/manifests/manifest_problem.ts";
-import { createManifestSource } from "../../kube/manifests/manifests.ts";
+import { FileManifestSource } from "../../kube/manifests/manifests.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
 import type { Dependencies } from "../dependencies.ts";
@@ -114,7 +114,7 @@ function createManifestObjectSource(
   { configuration, informers }: ObjectSourceOptions,
 ): ObjectSource {
   const paths = configuration.relay.manifests;
-  const source = createManifestSource({ clock, logger }, { paths, informers });
+  const source = new FileManifestSource({ clock, logger }, { paths, informers });
   return {
     run: (signal) => source.run(signal),
     status() {

@@ -45,14 +45,6 @@ export interface ManifestSource {
   readonly filesNotShown: number;
 }
 
-/** Creates a manifest source; it does nothing before `run()`. */
-export function createManifestSource(
-  dependencies: ManifestSourceDependencies,
-  options: ManifestSourceOptions,
-): ManifestSource {
-  return new FileManifestSource(dependencies, options);
-}
-
 /** The interval at which the paths are checked and new content is published. */
 const PERIOD_MS = 1_000;
 /** Every file is checked at least this often. */
@@ -65,7 +57,8 @@ const PERIOD_PER_FILE_MS = 20;
  */
 const MOST_SORTED = 1_000;
 
-class FileManifestSource implements ManifestSource {
+/** A manifest source; it does nothing before `run()`. */
+export class FileManifestSource implements ManifestSource {
   readonly #clock: Clock;
   readonly #fileSystem: ManifestFileSystem;
   readonly #paths: readonly string[];

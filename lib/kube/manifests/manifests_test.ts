@@ -16,7 +16,7 @@ const WEB_1 = serviceYaml("web", "10.0.0.1");
 const WEB_2 = serviceYaml("web", "10.0.0.2");
 const DB = serviceYaml("db", "10.0.0.9");
 
-Deno.test("createManifestSource() does nothing until it is run, and resolves when aborted", async () => {
+Deno.test("new FileManifestSource() does nothing until it is run, and resolves when aborted", async () => {
   const clock = new FakeClock();
   {
     await using harness = new ManifestHarness(clock, new FakeManifestFiles("m"), "m");

@@ -8,11 +8,11 @@ import { AppliedRules } from "../../../backends/iptables/applied_rules.ts";
 import { baseJumps } from "../../../backends/iptables/base_chains.ts";
 import { diffRules } from "../../../backends/iptables/diff.ts";
 import { IptablesLayout } from "../../../backends/iptables/layout.ts";
-import { defaultRenderOptions } from "../../../backends/iptables/render_options.ts";
+import { defaultRenderOptions } from "../../support/builders/iptables_render_options.ts";
 import type { ToolRun } from "../agent_protocol.ts";
 import { BenchNamespace } from "../bench_namespace.ts";
-import { iptablesTool, type IptablesVariant } from "./iptables_tool.ts";
 import { BENCH_SHARED, benchServicePlan } from "../bench_services.ts";
+import { iptablesTool, type IptablesVariant } from "./iptables_tool.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");
 

@@ -7,7 +7,7 @@
  */
 import process from "node:process";
 import { renderIptables } from "../../../backends/iptables/render.ts";
-import { defaultRenderOptions } from "../../../backends/iptables/render_options.ts";
+import { defaultRenderOptions } from "../../support/builders/iptables_render_options.ts";
 import { testProxyPlan } from "../../support/builders/service_plans.ts";
 import { BENCH_SHARED, benchServicePlan } from "../bench_services.ts";
 

@@ -5,7 +5,7 @@
  * @module
  */
 import { createFileStore } from "../../../backends/userspace/addresses/address_store.ts";
-import { createLocalAddresses } from "../../../backends/userspace/addresses/addresses.ts";
+import { MachineAddresses } from "../../../backends/userspace/addresses/addresses.ts";
 import type {
   AcquiredAddress,
   AddressDemand,
@@ -41,7 +41,7 @@ async function main(): Promise<void> {
     .find((name) => name === Deno.args[2]) ?? "auto";
   const logger = new MemoryLogger();
   let processes = 0;
-  const addresses = createLocalAddresses({
+  const addresses = new MachineAddresses({
     runner: {
       run: (...command) => {
         processes++;

@@ -4,20 +4,20 @@
  *
  * @module
  */
-import { createIptablesBackend } from "../../../backends/iptables/backend.ts";
-import type { DriftFigures } from "../../../backends/netfilter/drift_watch.ts";
-import { defaultRenderOptions } from "../../../backends/iptables/render_options.ts";
+import { IptablesBackend } from "../../../backends/iptables/backend.ts";
 import { renderIptables } from "../../../backends/iptables/render.ts";
+import type { DriftFigures } from "../../../backends/netfilter/drift_watch.ts";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import type { Backend } from "../../../lib/proxy/backend.ts";
 import type { SyncReport } from "../../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import { defaultRenderOptions } from "../builders/iptables_render_options.ts";
+import { testPlanChanges, testProxyPlan, testSharedPlan } from "../builders/service_plans.ts";
 import { FakeClock, settle } from "../fakes/fake_clock.ts";
 import { FakeIptables } from "../fakes/fake_iptables.ts";
 import { FakeIptablesMachine } from "../fakes/fake_iptables_machine.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
-import { testPlanChanges, testProxyPlan, testSharedPlan } from "../builders/service_plans.ts";
 
 const SHARED = testSharedPlan({ localTraffic: { kind: "byCidr", cidr: parseCidr("10.0.0.0/8") } });
 /** Longer than any pause before a retry, and than the time for which a reading counts as fresh. */
@@ -101,7 +101,7 @@ export class IptablesStage implements AsyncDisposable {
   #create(): Backend {
     const { clock, logger, machine: { commands } } = this;
     const onDrift = (figures: DriftFigures) => void this.drift.push(figures);
-    return createIptablesBackend({ clock, commands, logger, random: () => 0, onDrift }, {
+    return new IptablesBackend({ clock, commands, logger, random: () => 0, onDrift }, {
       family: "IPv4",
       masqueradeBit: 14,
       localhostNodePorts: true,

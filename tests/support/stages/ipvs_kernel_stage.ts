@@ -5,7 +5,7 @@
  * @module
  */
 import { assert } from "@std/assert";
-import { createIpvsBackend } from "../../../backends/ipvs/backend.ts";
+import { IpvsBackend } from "../../../backends/ipvs/backend.ts";
 import type { EndpointSlice } from "../../../lib/api/kinds/endpoint_slice.ts";
 import type { Service } from "../../../lib/api/kinds/service.ts";
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
@@ -117,7 +117,7 @@ export class IpvsKernelStage implements AsyncDisposable {
     this.runner = runner;
     this.#clocks = families.map(() => new CountingClock());
     this.#backends = families.map((family, index) =>
-      createIpvsBackend({
+      new IpvsBackend({
         clock: this.#clocks[index]!,
         commands: runner,
         logger: new MemoryLogger(),

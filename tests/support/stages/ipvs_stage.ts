@@ -4,7 +4,7 @@
  * @module
  */
 import type { DriftFigures } from "../../../backends/netfilter/drift_watch.ts";
-import { createIpvsBackend } from "../../../backends/ipvs/backend.ts";
+import { IpvsBackend } from "../../../backends/ipvs/backend.ts";
 import type { IpvsBackendOptions } from "../../../backends/ipvs/backend_options.ts";
 import type { Backend } from "../../../lib/proxy/backend.ts";
 import type { SyncReport } from "../../../lib/proxy/data_plane.ts";
@@ -38,7 +38,7 @@ export class IpvsStage implements AsyncDisposable {
     options: Partial<IpvsBackendOptions> = {},
   ) {
     this.machine = machine;
-    this.backend = createIpvsBackend({
+    this.backend = new IpvsBackend({
       clock: this.clock,
       commands: machine.commands,
       logger: this.logger,

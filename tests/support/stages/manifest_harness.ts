@@ -5,10 +5,7 @@
  */
 import type { ManifestFileSystem } from "../../../lib/kube/manifests/manifest_file_system.ts";
 import { formatProblem } from "../../../lib/kube/manifests/manifest_problem.ts";
-import {
-  createManifestSource,
-  type ManifestSource,
-} from "../../../lib/kube/manifests/manifests.ts";
+import { FileManifestSource, type ManifestSource } from "../../../lib/kube/manifests/manifests.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import { FakeClock } from "../fakes/fake_clock.ts";
 import { FakeManifestFiles } from "../fakes/fake_manifest_files.ts";
@@ -24,7 +21,7 @@ export class ManifestHarness implements AsyncDisposable {
   readonly #running: Promise<void>;
 
   constructor(clock: Clock, fileSystem: ManifestFileSystem | undefined, ...paths: string[]) {
-    this.source = createManifestSource(
+    this.source = new FileManifestSource(
       { clock, logger: this.logger, ...(fileSystem && { fileSystem }) },
       { paths, informers: this.informers.set },
     );

@@ -10,17 +10,15 @@ import { AppliedTable } from "../../../backends/nftables/applied_table.ts";
 import { TABLE } from "../../../backends/nftables/containers.ts";
 import { diffTable, type TableDifference } from "../../../backends/nftables/diff.ts";
 import { NftablesLayout } from "../../../backends/nftables/layout.ts";
-import {
-  defaultRenderOptions,
-  type NftablesRenderOptions,
-} from "../../../backends/nftables/render_options.ts";
+import type { NftablesRenderOptions } from "../../../backends/nftables/render_options.ts";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import { defaultRenderOptions } from "../builders/nftables_render_options.ts";
+import { testProxyPlan, testSharedPlan } from "../builders/service_plans.ts";
 import { FakeNft, type FakeNftTable } from "../fakes/fake_nft.ts";
 import { freshNftTable, nftMeaning } from "../texts/nft_meaning.ts";
-import { testProxyPlan, testSharedPlan } from "../builders/service_plans.ts";
 
 const OPTIONS: NftablesRenderOptions = {
   ...defaultRenderOptions("IPv4"),

@@ -5,20 +5,21 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import { TableListing } from "../../../backends/netfilter/nft/table_listing.ts";
-import { createNftablesBackend } from "../../../backends/nftables/backend.ts";
+import type { Backend } from "../../../lib/proxy/backend.ts";
+import { NftablesBackend } from "../../../backends/nftables/backend.ts";
 import { CONTAINER_NAMES, DYNAMIC_CONTAINER } from "../../../backends/nftables/containers.ts";
 import { renderNftables } from "../../../backends/nftables/render.ts";
-import { defaultRenderOptions } from "../../../backends/nftables/render_options.ts";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { type CommandRunner, systemCommandRunner } from "../../../lib/os/command_runner.ts";
 import type { SyncReport } from "../../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import { defaultRenderOptions } from "../builders/nftables_render_options.ts";
+import { testPlanChanges, testProxyPlan } from "../builders/service_plans.ts";
 import { FakeNft } from "../fakes/fake_nft.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
 import { Namespace } from "./netns.ts";
-import { testPlanChanges, testProxyPlan } from "../builders/service_plans.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");
 const SHARED = {
@@ -39,7 +40,7 @@ export class NftKernelStage implements AsyncDisposable {
   readonly logger = new MemoryLogger();
   readonly calls: string[] = [];
   readonly drift: unknown[] = [];
-  backend: ReturnType<typeof createNftablesBackend>;
+  backend: Backend;
   readonly #syncPeriodMs: number;
   #plan: ProxyPlan | undefined;
   #fault: WriteFault | undefined;
@@ -143,7 +144,7 @@ export class NftKernelStage implements AsyncDisposable {
         return systemCommandRunner.run("ip", [...inside, ...shell], { ...options, timeoutMs });
       },
     };
-    return createNftablesBackend({
+    return new NftablesBackend({
       clock: systemClock,
       commands,
       logger: this.logger,

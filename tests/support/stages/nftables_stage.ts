@@ -4,19 +4,19 @@
  *
  * @module
  */
-import { createNftablesBackend } from "../../../backends/nftables/backend.ts";
 import type { DriftFigures } from "../../../backends/netfilter/drift_watch.ts";
-import { defaultRenderOptions } from "../../../backends/nftables/render_options.ts";
+import { NftablesBackend } from "../../../backends/nftables/backend.ts";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import type { Backend } from "../../../lib/proxy/backend.ts";
 import type { SyncReport } from "../../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import { defaultRenderOptions } from "../builders/nftables_render_options.ts";
+import { testPlanChanges, testProxyPlan, testSharedPlan } from "../builders/service_plans.ts";
 import { FakeClock, settle } from "../fakes/fake_clock.ts";
 import { FakeNftMachine } from "../fakes/fake_nft_machine.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
 import { freshNftTable, nftMeaning } from "../texts/nft_meaning.ts";
-import { testPlanChanges, testProxyPlan, testSharedPlan } from "../builders/service_plans.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");
 const SHARED = testSharedPlan({ localTraffic: { kind: "byCidr", cidr: parseCidr("10.0.0.0/8") } });
@@ -104,7 +104,7 @@ export class NftablesStage implements AsyncDisposable {
   #create(): Backend {
     const { clock, logger, machine: { commands } } = this;
     const onDrift = (figures: DriftFigures) => void this.drift.push(figures);
-    return createNftablesBackend({ clock, commands, logger, random: () => 0, onDrift }, {
+    return new NftablesBackend({ clock, commands, logger, random: () => 0, onDrift }, {
       family: "IPv4",
       masqueradeBit: 14,
       syncPeriodMs: 30_000,

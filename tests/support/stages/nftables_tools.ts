@@ -6,11 +6,11 @@
 import { TableListing } from "../../../backends/netfilter/nft/table_listing.ts";
 import { TABLE } from "../../../backends/nftables/containers.ts";
 import { EXPRESSIONS } from "../../../backends/nftables/expressions.ts";
-import { defaultRenderOptions } from "../../../backends/nftables/render_options.ts";
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
 import { systemCommandRunner } from "../../../lib/os/command_runner.ts";
-import type { Namespace } from "./netns.ts";
+import { defaultRenderOptions } from "../builders/nftables_render_options.ts";
 import { nftMeaning } from "../texts/nft_meaning.ts";
+import type { Namespace } from "./netns.ts";
 
 /** Gives text to `nft -f -`. Throws when it is refused. */
 export async function loadNftables(node: Namespace, stdin: string): Promise<void> {

@@ -3,16 +3,12 @@
  *
  * @module
  */
-import {
-  defaultRenderOptions as iptablesOptions,
-} from "../../../backends/iptables/render_options.ts";
 import { renderText as renderIptablesText } from "../../../backends/iptables/render.ts";
-import {
-  defaultRenderOptions as nftablesOptions,
-} from "../../../backends/nftables/render_options.ts";
 import { renderText as renderNftablesText } from "../../../backends/nftables/render.ts";
 import { createIptablesPolicyDataPlane } from "../../../backends/policy/iptables/data_plane.ts";
 import { createNftablesPolicyDataPlane } from "../../../backends/policy/nftables/data_plane.ts";
+import { defaultRenderOptions as iptablesOptions } from "../builders/iptables_render_options.ts";
+import { defaultRenderOptions as nftablesOptions } from "../builders/nftables_render_options.ts";
 import { isMissing, program, type Requirement } from "../requirement.ts";
 import {
   IPTABLES_VARIANTS,

@@ -10,8 +10,8 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { createIptablesBackend } from "../../../backends/iptables/backend.ts";
-import { createNftablesBackend } from "../../../backends/nftables/backend.ts";
+import { IptablesBackend } from "../../../backends/iptables/backend.ts";
+import { NftablesBackend } from "../../../backends/nftables/backend.ts";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
 import { type Clock, systemClock } from "../../../lib/os/clock.ts";
@@ -231,8 +231,8 @@ class VerifiedChurn implements AsyncDisposable {
       syncPeriodMs: 1_000,
     };
     return this.#mode.mode === "nftables"
-      ? createNftablesBackend(edges, options)
-      : createIptablesBackend(edges, { ...options, localhostNodePorts: false });
+      ? new NftablesBackend(edges, options)
+      : new IptablesBackend(edges, { ...options, localhostNodePorts: false });
   }
 
   /** The watch does not sleep for long by it. */
