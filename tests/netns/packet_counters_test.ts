@@ -211,9 +211,12 @@ async function insteadOfNfacct(
 async function flushAll({ node, variant }: IptablesScene): Promise<void> {
   for (const prefix of IPTABLES_PREFIXES) {
     for (const table of ["nat", "filter", "mangle"]) {
-      for (const action of ["-F", "-X"]) {
-        await node.output(`${prefix}-${variant}`, ["-w", "-t", table, action]);
-      }
+      // kube-relay may repair in between: a chain that a rule jumps to cannot be deleted.
+      await eventually(`${table} is flushed`, async () => {
+        const run = (action: string) =>
+          node.run(`${prefix}-${variant}`, ["-w", "-t", table, action]);
+        return (await run("-F")).code === 0 && (await run("-X")).code === 0;
+      });
     }
   }
   await node.output("nfacct", ["flush"]);
