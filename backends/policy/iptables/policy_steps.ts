@@ -1,8 +1,9 @@
 /**
  * Computes the writes that bring the kernel to the wanted state. Pure except for its own state.
  *
- * Sets and entries are added before the rules that name them, and removed after them. A pod is
- * judged from the last addition on; its lists and their sets exist by then.
+ * Sets and entries are added before the rules that name them, and removed after them. The gates, which
+ * decide which pods are judged, gain a pod after the rules and lose it before them. So a judged pod always
+ * has its rules, wherever a write ends early.
  *
  * @module
  */
@@ -143,10 +144,16 @@ export class PolicySteps {
     return this.#differences;
   }
 
-  /** Before the rules. */
-  get additions(): readonly string[] {
+  /** For `ipset restore` before the rules. */
+  get setLinesBefore(): readonly string[] {
+    // A pod of a closed range is no longer known before it is no longer isolated.
+    const leaving = this.#deleted.filter((entry) => this.#isOfGate(entry)).reverse();
     const added = this.#added.filter((entry) => !this.#isOfGate(entry));
-    return [...this.#setLines, ...added.map((entry) => addLine(...entry))];
+    return [
+      ...leaving.map((entry) => deleteLine(...entry)),
+      ...this.#setLines,
+      ...added.map((entry) => addLine(...entry)),
+    ];
   }
 
   /** For `iptables-restore`: one commit. */
@@ -160,16 +167,13 @@ export class PolicySteps {
     }]);
   }
 
-  /** After the rules. */
-  get removals(): readonly string[] {
-    // A pod of a closed range is no longer known before it is no longer isolated.
-    const { gate = [], other = [] } = Object.groupBy(
-      this.#deleted,
-      (entry) => this.#isOfGate(entry) ? "gate" : "other",
-    );
+  /** For `ipset restore` after the rules. */
+  get setLinesAfter(): readonly string[] {
+    const entering = this.#added.filter((entry) => this.#isOfGate(entry));
+    const deleted = this.#deleted.filter((entry) => !this.#isOfGate(entry));
     return [
-      ...this.#added.filter((entry) => this.#isOfGate(entry)).map((entry) => addLine(...entry)),
-      ...[...gate.reverse(), ...other].map((entry) => deleteLine(...entry)),
+      ...entering.map((entry) => addLine(...entry)),
+      ...deleted.map((entry) => deleteLine(...entry)),
     ];
   }
 
