@@ -51,6 +51,8 @@ interface Place {
 }
 
 const BITS_PER_LEVEL = 2;
+/** So many addresses of a branch stand in the chain above: that halves the number of chains. */
+const LEAVES_WITHOUT_CHAIN = 2;
 /**
  * nf_tables refuses chains that are 16 levels deep, gotos included (NFT_JUMP_STACK_SIZE), and eight of
  * these are above and below the tree. Addresses in a range of /18 never need more than seven.
@@ -80,9 +82,8 @@ function chainsFrom(branches: readonly Leaf[][], place: Place): readonly PolicyC
   const lead = (value: Cidr | undefined, target: string) =>
     rules.push(ruleText({ ...(value && { [side]: { value } }), target: [target], isGoto: true }));
   for (const leaves of branches) {
-    const [first, second] = leaves;
-    if (second === undefined) {
-      lead(hostCidr(first!.address), listChainName(first!.list));
+    if (leaves.length <= LEAVES_WITHOUT_CHAIN) {
+      for (const { address, list } of leaves) lead(hostCidr(address), listChainName(list));
       continue;
     }
     const block = blockOf(leaves, family);

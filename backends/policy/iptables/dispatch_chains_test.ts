@@ -113,7 +113,7 @@ Deno.test("dispatchChains() do not depend on the order of pods", () => {
 });
 
 Deno.test("dispatchChains() compare nothing where addresses share no bits", () => {
-  const numbers = [0x0a000001n, 0xc0000201n];
+  const numbers = [0x0a000001n, 0x0a000005n, 0xc0000201n];
   const [entry, branch] = dispatchChains("egress", {
     family: "IPv4",
     pods: podsAt(numbers, "IPv4"),
@@ -121,6 +121,7 @@ Deno.test("dispatchChains() compare nothing where addresses share no bits", () =
   assertEquals(entry?.rules, ["-g KUBE-RELAY-E-00000000-0", "-g KUBE-RELAY-POLICY-NO-EGRESS"]);
   assertEquals(branch?.rules, [
     "-s 10.0.0.1/32 -g KUBE-RELAY-list-4",
+    "-s 10.0.0.5/32 -g KUBE-RELAY-list-1",
     "-s 192.0.2.1/32 -g KUBE-RELAY-list-5",
     "-g KUBE-RELAY-POLICY-NO-EGRESS",
   ]);
