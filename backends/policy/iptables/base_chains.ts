@@ -8,7 +8,8 @@
  *
  * KUBE-RELAY-POLICY                                RETURN here leads back to FORWARD or OUTPUT
  *   established, related → RETURN
- *   source isolated ── jump ─ …-POLICY-EGRESS        one rule for each list: its pods → goto
+ *   source isolated ── jump ─ …-POLICY-EGRESS
+ *   │                          ├ goto KUBE-RELAY-E-<block>, some times, by more bits of the address
  *   │                          ├ goto KUBE-RELAY-<list> ── allowed → RETURN ─┐
  *   │                          │   └ goto …-NO-EGRESS                        │
  *   │                          └ goto …-NO-EGRESS ── to itself → RETURN ─────┤
@@ -28,7 +29,7 @@
  * @module
  */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
-import type { Direction } from "../../../lib/policy/policy_plan.ts";
+import type { Direction, RuleListId } from "../../../lib/policy/policy_plan.ts";
 import { quoteWord, type Rule, ruleText } from "../../netfilter/iptables/iptables_objects.ts";
 import { DIRECTIONS, type LayoutSettings } from "../policy_data_plane.ts";
 
@@ -53,11 +54,13 @@ const SHARED_LINK: Readonly<Record<Direction, string>> = {
   ingress: `${ENTRY}-LINK-IN`,
 };
 
-/** The chains that find the list of a pod. */
+/** The chains at which packets enter the search for the list of a pod. */
 export const DISPATCH: Readonly<Record<Direction, string>> = {
   egress: `${ENTRY}-EGRESS`,
   ingress: `${ENTRY}-INGRESS`,
 };
+/** The prefixes of the names of the other chains of that search. */
+export const BRANCH_PREFIX = { egress: "KUBE-RELAY-E-", ingress: "KUBE-RELAY-I-" } as const;
 /** The chains for packets that no list allows. */
 export const DENIED: Readonly<Record<Direction, string>> = {
   egress: `${ENTRY}-NO-EGRESS`,
@@ -76,7 +79,17 @@ export const BASE_JUMPS = [
 
 /** Whether a chain of table filter is one of this data plane. */
 export function isPolicyChain(name: string): boolean {
-  return name.startsWith(ENTRY) || /^KUBE-RELAY-[a-z2-7]{16}$/.test(name);
+  return name.startsWith(ENTRY) || isBranch(name) || /^KUBE-RELAY-[a-z2-7]{16}$/.test(name);
+}
+
+/** Whether a chain is one of the search for lists, apart from those at which packets enter it. */
+export function isBranch(name: string): boolean {
+  return DIRECTIONS.some((direction) => name.startsWith(BRANCH_PREFIX[direction]));
+}
+
+/** The name of the chain of a list. */
+export function listChainName(id: RuleListId): string {
+  return `KUBE-RELAY-${id}`;
 }
 
 /** The set of isolated pods. For packets of other pods, one lookup in it is the only cost. */

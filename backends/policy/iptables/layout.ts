@@ -1,10 +1,6 @@
 /**
  * NetworkPolicy as chains of iptables and sets of ipset. Pure.
  *
- * The pods of a list are a set, and one rule of a dispatch chain sends them to the list. There are never
- * more lists than pods, so a packet meets at most one rule for each pod. Adding or removing a pod changes
- * sets, not the chain that all pods share.
- *
  * @module
  */
 import { type Cidr, parseCidr } from "../../../lib/net/cidr.ts";
@@ -29,16 +25,16 @@ import {
   baseChains,
   DENIED,
   DENY_COUNTED,
-  DISPATCH,
   goTo,
   isolatedSet,
   knownSet,
+  listChainName,
   matchSet,
-  OWN_SIDE,
   PEER_SIDE,
   type PolicyChain,
   setPrefix,
 } from "./base_chains.ts";
+import { dispatchChains } from "./dispatch_chains.ts";
 
 /** A set with its options, and its entries as they are written. */
 export interface PolicySet {
@@ -77,14 +73,9 @@ export function peersName(id: PeerSetId, family: IpFamily): string {
   return `${setPrefix(family)}P-${id}`;
 }
 
-/** The name of the set of pods that have a list. */
-export function listPodsName(id: RuleListId, family: IpFamily): string {
-  return `${setPrefix(family)}L-${id}`;
-}
-
 /** Whether a set belongs to this data plane, including sets that are about to replace another. */
 export function isPolicySet(name: string, family: IpFamily): boolean {
-  return new RegExp(`^(NEW-)?${setPrefix(family)}[PL]?-`).test(name);
+  return new RegExp(`^(NEW-)?${setPrefix(family)}P?-`).test(name);
 }
 
 /**
@@ -103,11 +94,6 @@ export function gateEntries<Entry extends readonly [set: string, entry: string]>
       gates.has(set) || set === knownSet(family) && moved.has(entry)
     ),
   );
-}
-
-/** The name of the chain of a list. */
-export function listChainName(id: RuleListId): string {
-  return `KUBE-RELAY-${id}`;
 }
 
 /** Returns the lines of a policy's rule: one for each of its sets and each group of its ports. */
@@ -179,24 +165,15 @@ export function listChain(
   return { name: listChainName(id), rules: [...lines, goTo(DENIED[direction])], leftOut };
 }
 
-/** The chains that depend on the pods and lists of this node. */
-export function sharedChains(plan: PolicyPlan): readonly PolicyChain[] {
-  const { family, lists } = plan;
+/** The chains that depend on the pods of this node. */
+export function podChains(plan: PolicyPlan): readonly PolicyChain[] {
   const pods = [...plan.pods.values()];
   return DIRECTIONS.flatMap((direction): readonly PolicyChain[] => {
-    const ids = [...lists].filter(([, list]) => list.direction === direction).map(([id]) => id);
-    const found = ids.sort().map((id) =>
-      ruleText({
-        extensions: [matchSet(listPodsName(id, family), OWN_SIDE[direction])],
-        target: [listChainName(id)],
-        isGoto: true,
-      })
-    );
     const denied = pods.filter((pod) => pod[direction]).flatMap((pod) =>
       deniedRules(pod, direction, plan)
     );
     return [
-      { name: DISPATCH[direction], rules: [...found, goTo(DENIED[direction])], isUnordered: true },
+      ...dispatchChains(direction, plan),
       {
         name: DENIED[direction],
         rules: [...denied.sort(), goTo(DENY_COUNTED[direction])],
@@ -240,7 +217,7 @@ export function* policyChains(
   refused = NOTHING_REFUSED,
 ): Generator<ListChain | PolicyChain & { readonly leftOut?: undefined }> {
   yield* baseChains(plan);
-  yield* sharedChains(plan);
+  yield* podChains(plan);
   for (const id of [...plan.lists.keys()].sort()) yield listChain(id, { plan, refused });
 }
 
@@ -248,12 +225,6 @@ export function* policyChains(
 export function peersSet(id: PeerSetId, peers: PeerSet, family: IpFamily): PolicySet {
   const options = createOptions(PEER_TYPES[peers.kind], { family, maxEntries: MAX_ENTRIES });
   return { name: peersName(id, family), options, entries: peerEntries(peers) };
-}
-
-/** An empty set of pods. */
-export function podsSet(name: string, family: IpFamily): PolicySet {
-  const options = createOptions("hash:ip", { family, maxEntries: MAX_ENTRIES });
-  return { name, options, entries: [] };
 }
 
 function* peerEntries({ kind, members }: PeerSet): Generator<string> {
@@ -279,38 +250,35 @@ export function memberEntry(member: IpAddress | PodPort): string {
   return `${address},${protocol.toLowerCase()}:${port}`;
 }
 
-/** The sets of pods that a pod is in, by name, with its entries. */
+/** The gates that a pod is in, by name, with its entries. */
 export function* podEntries(
   pod: PodPlan | undefined,
   { family, closedRanges }: Pick<PolicyPlan, "closedRanges" | "family">,
 ): Generator<readonly [set: string, entry: string]> {
   for (const address of pod?.addresses ?? []) {
     for (const direction of DIRECTIONS) {
-      const list = pod?.[direction];
-      if (list === undefined) continue;
-      yield [listPodsName(list, family), address];
-      yield [isolatedSet(direction, family), address];
+      if (pod?.[direction] !== undefined) yield [isolatedSet(direction, family), address];
     }
     if (closedRanges.length > 0) yield [knownSet(family), address];
   }
 }
 
-/** Every set of pods by name, with its entries. */
-function podSets(plan: PolicyPlan): ReadonlyMap<string, Set<string>> {
-  const { family, lists, pods } = plan;
+/** The gates by name, with their entries. */
+function gateContents(plan: PolicyPlan): ReadonlyMap<string, ReadonlySet<string>> {
+  const { family, pods } = plan;
   const gates = [...DIRECTIONS.map((each) => isolatedSet(each, family)), knownSet(family)];
-  const ofLists = [...lists.keys()].map((id) => listPodsName(id, family));
-  const sets = new Map([...gates, ...ofLists.sort()].map((name) => [name, new Set<string>()]));
+  const sets = new Map(gates.map((name) => [name, new Set<string>()]));
   for (const pod of pods.values()) {
     for (const [name, entry] of podEntries(pod, plan)) sets.get(name)?.add(entry);
   }
   return sets;
 }
 
-/** Every set, those of pods first. */
+/** Every set, the gates first. */
 export function* policySets(plan: PolicyPlan, refused = NOTHING_REFUSED): Generator<PolicySet> {
   const { family, peers } = plan;
-  for (const [name, entries] of podSets(plan)) yield { ...podsSet(name, family), entries };
+  const options = createOptions("hash:ip", { family, maxEntries: MAX_ENTRIES });
+  for (const [name, entries] of gateContents(plan)) yield { name, options, entries };
   for (const id of [...peers.keys()].sort()) {
     const set = peersSet(id, peers.get(id)!, family);
     if (!refused.has(set.name)) yield set;

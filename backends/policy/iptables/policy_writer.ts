@@ -25,20 +25,17 @@ import type { PolicyDifference } from "../policy_data_plane.ts";
 import { type LeftOut, PolicyQuarantine, type RefusedParts } from "../policy_quarantine.ts";
 import type { PolicyRuleWriter } from "../policy_rule_plane.ts";
 import { addCounts, type WriteCounts } from "../write_counts.ts";
-import { isPolicyChain } from "./base_chains.ts";
+import { isBranch, isPolicyChain, listChainName } from "./base_chains.ts";
 import {
   isPolicySet,
   listChain,
-  listChainName,
-  listPodsName,
   memberEntry,
   peersName,
   peersSet,
+  podChains,
   podEntries,
-  podsSet,
   policyChains,
   policySets,
-  sharedChains,
 } from "./layout.ts";
 import { PolicySteps } from "./policy_steps.ts";
 import { findRefusedParts, isRefusal } from "./refused_parts.ts";
@@ -203,10 +200,8 @@ export class PolicyWriter implements PolicyRuleWriter {
     const isAllAccepted = this.#leftOut.size === 0;
     this.#changePeers(steps, plan, { changes, refused });
     for (const id of isAllAccepted ? changes.lists : [...changes.lists, ...plan.lists.keys()]) {
-      const [chain, pods] = [listChainName(id), listPodsName(id, plan.family)];
+      const chain = listChainName(id);
       if (plan.lists.has(id)) {
-        const isThere = this.#sets.has(pods) && !this.#doomed.has(pods);
-        if (!isThere) steps.createSet(podsSet(pods, plan.family));
         if (steps.leftOut.has(chain)) continue;
         const wanted = listChain(id, { plan, refused });
         steps.leftOut.set(chain, wanted.leftOut);
@@ -214,13 +209,9 @@ export class PolicyWriter implements PolicyRuleWriter {
       } else {
         steps.leftOut.set(chain, undefined);
         if (this.#chains.has(chain)) steps.removeChain(chain);
-        if (this.#sets.has(pods)) steps.destroySet(pods);
       }
     }
-    if (changes.lists.size + changes.pods.size > 0) {
-      for (const chain of sharedChains(plan)) steps.writeChain(chain, this.#chains.get(chain.name));
-    }
-    this.#changePods(steps, plan, changes);
+    if (changes.pods.size > 0) this.#changePods(steps, plan, changes);
     for (const name of this.#doomed) if (!steps.sets.has(name)) steps.destroySet(name);
     return steps;
   }
@@ -251,6 +242,12 @@ export class PolicyWriter implements PolicyRuleWriter {
 
   /** Compares pods by their entries, because one pod may get the address of another in one change. */
   #changePods(steps: PolicySteps, plan: PolicyPlan, { pods }: PolicyPlanChanges): void {
+    const chains = podChains(plan);
+    for (const chain of chains) steps.writeChain(chain, this.#chains.get(chain.name));
+    const names = new Set(chains.map(({ name }) => name));
+    for (const name of this.#chains.keys()) {
+      if (isBranch(name) && !names.has(name)) steps.removeChain(name);
+    }
     const entriesOf = (source: ReadonlyMap<PodKey, PodPlan>) =>
       new Map(
         [...pods].flatMap((key) => [...podEntries(source.get(key), plan)])

@@ -7,8 +7,8 @@ import type { PolicyPlan } from "../../../lib/policy/policy_plan.ts";
 import type { IptablesRunner } from "../../netfilter/iptables/iptables_runner.ts";
 import { IptablesError } from "../../netfilter/iptables/restore_error.ts";
 import { BatchRefusal } from "../../netfilter/tool_batch.ts";
-import type { PolicyChain } from "./base_chains.ts";
-import { listChainName, peersName } from "./layout.ts";
+import { listChainName, type PolicyChain } from "./base_chains.ts";
+import { peersName } from "./layout.ts";
 
 /** A write that failed. */
 interface FailedWrite {

@@ -27,7 +27,7 @@ const LARGEST_CHANGE_MS = 100;
 const CONNECT_GROWTH = 1.3;
 const POD_MB = 15;
 /** nftables finds the list of a pod by a map, which iptables does not have. */
-const LIST_RULES = "one rule for each list of the node's pods, whatever the cluster has";
+const LIST_RULES = "grows with the logarithm of the isolated pods of the node";
 const LIST_SLACK = 0.4;
 const COUNT = { digits: 0, slack: 0 };
 
@@ -127,11 +127,9 @@ export function packetGates(packets: readonly PacketFigures[]): readonly Gate[] 
 
 /** Returns why a first packet may cost more than demanded; `undefined` = it may not. */
 function knownCost(
-  { tool, policiesElsewhere, policiesOfPod, rules }: PacketFigures,
+  { rules }: PacketFigures,
 ): string | undefined {
-  if (rules > 1) return "the kernel compares it with 50 rules one by one";
-  const searchesList = tool !== "nftables" && policiesOfPod > 0 && policiesElsewhere > 0;
-  return searchesList ? LIST_RULES : undefined;
+  return rules > 1 ? "the kernel compares it with 50 rules one by one" : undefined;
 }
 
 /** Demands on memory. */
