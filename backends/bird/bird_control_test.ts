@@ -4,7 +4,7 @@ import { connectUnix, type UnixConnection } from "../../lib/os/network.ts";
 import { withFolder } from "../../tests/support/with_folder.ts";
 import { BirdControl, BirdError, type BirdErrorKind } from "./bird_control.ts";
 
-/** A clock that fires a timer when it is told to. */
+/** A clock whose timers a test fires. */
 class ManualClock implements Pick<Clock, "setTimer"> {
   readonly timers = new Set<() => void>();
 

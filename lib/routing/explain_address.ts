@@ -94,8 +94,8 @@ function poolStep({ pool }: Parts): RoutingStep {
   if (!pool) return { topic: "Pool", text: "it is in no pool, so kube-relay never assigns it" };
   const { name, announce, autoAssign } = pool;
   const how = announce === "none" ? "which is not announced" : `announced by ${announce}`;
-  const wish = autoAssign ? "" : "; Services get its addresses only if they ask for them";
-  return { topic: "Pool", text: `'${name}', ${how}${wish}` };
+  const condition = autoAssign ? "" : "; Services get its addresses only if they ask for them";
+  return { topic: "Pool", text: `'${name}', ${how}${condition}` };
 }
 
 function serviceStep({ address, services, planned }: Parts): RoutingStep {

@@ -53,8 +53,8 @@ Deno.test("explainAddress() says why nodes cannot own an address", () => {
     "- b: owns it",
     "- c: cannot: kube-relay does not renew its Lease there",
   ]);
-  const nobody = explain(withService({}, { live: new Set() }));
-  assertEquals(nobody.headline, `NOT REACHABLE: no node can answer for ${ADDRESS}`);
+  const withoutOwner = explain(withService({}, { live: new Set() }));
+  assertEquals(withoutOwner.headline, `NOT REACHABLE: no node can answer for ${ADDRESS}`);
 });
 
 Deno.test("explainAddress() says that Leases are not known to it", () => {
