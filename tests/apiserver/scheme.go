@@ -43,6 +43,8 @@ var resources = []resource{
 	{appsv1.SchemeGroupVersion, "daemonsets", "daemonset", true, &appsv1.DaemonSet{}, &appsv1.DaemonSetList{}, nil},
 	{rbacv1.SchemeGroupVersion, "clusterroles", "clusterrole", false, &rbacv1.ClusterRole{}, &rbacv1.ClusterRoleList{}, nil},
 	{rbacv1.SchemeGroupVersion, "clusterrolebindings", "clusterrolebinding", false, &rbacv1.ClusterRoleBinding{}, &rbacv1.ClusterRoleBindingList{}, nil},
+	{rbacv1.SchemeGroupVersion, "roles", "role", true, &rbacv1.Role{}, &rbacv1.RoleList{}, nil},
+	{rbacv1.SchemeGroupVersion, "rolebindings", "rolebinding", true, &rbacv1.RoleBinding{}, &rbacv1.RoleBindingList{}, nil},
 }
 
 func serviceFields(object runtime.Object) fields.Set {

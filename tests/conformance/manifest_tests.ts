@@ -15,6 +15,9 @@ const COLLECTIONS: Readonly<Record<string, (namespace: string) => string>> = {
   DaemonSet: (namespace) => `/apis/apps/v1/namespaces/${namespace}/daemonsets`,
   ClusterRole: () => "/apis/rbac.authorization.k8s.io/v1/clusterroles",
   ClusterRoleBinding: () => "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+  Role: (namespace) => `/apis/rbac.authorization.k8s.io/v1/namespaces/${namespace}/roles`,
+  RoleBinding: (namespace) =>
+    `/apis/rbac.authorization.k8s.io/v1/namespaces/${namespace}/rolebindings`,
 };
 
 /** Defines the tests on the built API machinery. */
