@@ -34,9 +34,11 @@ var resources = []resource{
 	{corev1.SchemeGroupVersion, "endpoints", "endpoints", true, &corev1.Endpoints{}, &corev1.EndpointsList{}, nil},
 	{corev1.SchemeGroupVersion, "nodes", "node", false, &corev1.Node{}, &corev1.NodeList{}, nil},
 	{corev1.SchemeGroupVersion, "namespaces", "namespace", false, &corev1.Namespace{}, &corev1.NamespaceList{}, nil},
+	{corev1.SchemeGroupVersion, "pods", "pod", true, &corev1.Pod{}, &corev1.PodList{}, nil},
 	{corev1.SchemeGroupVersion, "events", "event", true, &corev1.Event{}, &corev1.EventList{}, nil},
 	{eventsv1.SchemeGroupVersion, "events", "event", true, &eventsv1.Event{}, &eventsv1.EventList{}, nil},
 	{discoveryv1.SchemeGroupVersion, "endpointslices", "endpointslice", true, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}, nil},
+	{networkingv1.SchemeGroupVersion, "networkpolicies", "networkpolicy", true, &networkingv1.NetworkPolicy{}, &networkingv1.NetworkPolicyList{}, nil},
 	{networkingv1.SchemeGroupVersion, "servicecidrs", "servicecidr", false, &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{}, nil},
 	// What deploy/kubernetes is made of: kube-relay reads none of it.
 	{corev1.SchemeGroupVersion, "serviceaccounts", "serviceaccount", true, &corev1.ServiceAccount{}, &corev1.ServiceAccountList{}, nil},

@@ -19,6 +19,7 @@ import { defineManifestTests } from "./manifest_tests.ts";
 import { defineOldServerTests } from "./old_server_tests.ts";
 import { defineOutageTests } from "./outage_tests.ts";
 import { defineEventTests } from "./event_tests.ts";
+import { definePolicyTests } from "./policy_tests.ts";
 import { runConformanceSuite } from "./suite.ts";
 import { runWireSuite } from "./wire_suite.ts";
 
@@ -29,6 +30,7 @@ if (!isMissing("The conformance suite on the real API machinery", [program("go")
   runWireSuite("k8s.io/apiserver", start);
   runConformanceSuite("k8s.io/apiserver", start);
   defineEventTests("k8s.io/apiserver", start);
+  definePolicyTests("k8s.io/apiserver", start);
   defineAccessTests(
     "k8s.io/apiserver",
     () => startApiMachinery({ program: built, forbiddenResources: ["nodes"] }),

@@ -8,12 +8,14 @@ import type { ConformanceServer } from "./server.ts";
 import { defineFakeLongRun } from "./long_run_tests.ts";
 import { defineAccessTests } from "./access_tests.ts";
 import { defineEventTests } from "./event_tests.ts";
+import { definePolicyTests } from "./policy_tests.ts";
 import { runConformanceSuite } from "./suite.ts";
 import { runWireSuite } from "./wire_suite.ts";
 
 runWireSuite("fake", () => startFake());
 runConformanceSuite("fake", () => startFake());
 defineEventTests("fake", () => startFake());
+definePolicyTests("fake", () => startFake());
 defineAccessTests("fake", () => startFake((fake) => fake.setMissing("/api/v1/nodes", 403)));
 defineFakeLongRun();
 

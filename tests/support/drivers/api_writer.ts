@@ -31,6 +31,8 @@ const COLLECTIONS: Readonly<Record<string, Collection>> = {
   Node: { plural: "nodes", namespaced: false },
   Namespace: { plural: "namespaces", namespaced: false },
   ServiceCIDR: { plural: "servicecidrs", namespaced: false },
+  Pod: { plural: "pods", namespaced: true },
+  NetworkPolicy: { plural: "networkpolicies", namespaced: true },
 };
 
 /** Requests under way at once while many objects are written: more than the server's cores gain nothing. */
