@@ -1,6 +1,7 @@
 import { cidrContains, hostCidr, parseCidr, prefixLengthOf } from "../../lib/net/cidr.ts";
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Layer2Address } from "../../lib/routing/layer2_plan.ts";
+import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import type { DeviceAddress } from "../iproute/ip_text.ts";
 
 /**
@@ -50,7 +51,7 @@ export function isOwn(
 
 /** Modes of Services hold addresses on devices that answer no ARP: `kube-ipvs0` and `lo`. */
 function isVirtual({ device, address, prefixLength }: DeviceAddress): boolean {
-  return (device === "kube-ipvs0" || device === "lo") &&
+  return (device === IPVS_DEVICE || device === "lo") &&
     prefixLength === prefixLengthOf(hostCidr(address));
 }
 

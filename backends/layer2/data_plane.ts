@@ -7,8 +7,12 @@
  *
  * @module
  */
-import type { CleanupReport, DataPlane, SyncReport } from "../../lib/controller/data_plane.ts";
-import type { Quarantined } from "../../lib/controller/data_plane.ts";
+import type {
+  CleanupReport,
+  DataPlane,
+  Quarantined,
+  SyncReport,
+} from "../../lib/controller/data_plane.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
 import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import type { Clock, Timer } from "../../lib/os/clock.ts";
