@@ -4,6 +4,8 @@ import type { Network, SocketAddress } from "../../lib/os/network.ts";
 import { OpenFiles } from "../../lib/os/open_files.ts";
 import type { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
 import { FlowWatches } from "../../lib/proxy/flow_watches.ts";
+import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import { BufferPool, DatagramBufferPool } from "./tcp/buffer_pool.ts";
 import { ClientOrigin } from "./client_origin.ts";
@@ -98,6 +100,19 @@ interface ConnectionCloser {
   close(): void;
 }
 
+/** The outcome of one attempt to connect to an endpoint. Plain data. */
+export interface ConnectionOutcome {
+  readonly servicePort: ServicePortKey;
+  readonly endpoint: EndpointKey;
+  /** E.g. `timeout` or `ECONNREFUSED`; absent = connected. */
+  readonly failure?: string;
+}
+
+/** Receives outcomes of Services that eject endpoints: each failure, and the first success after one. */
+interface OutcomeObserver {
+  observe(outcome: ConnectionOutcome): void;
+}
+
 /** The surroundings of all forwarders of one backend. */
 export class Forwarding {
   readonly clock: Clock;
@@ -113,6 +128,7 @@ export class Forwarding {
   /** `undefined` = NetworkPolicies are not asked. */
   readonly policies: PolicyGate | undefined;
   readonly dialer: TcpDialer;
+  outcomes: OutcomeObserver | undefined;
   readonly clients = new ClientOrigin();
   readonly own = new OwnSockets();
   readonly endpointLoops: EndpointLoops;
