@@ -10,6 +10,7 @@
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
 import type { Backend, ConnectionView } from "../../lib/proxy/backend.ts";
 import type { CleanupReport } from "../../lib/controller/data_plane.ts";
+import type { SharedOpenFiles } from "../../lib/os/open_files.ts";
 import type { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
@@ -29,6 +30,7 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic, TrafficFigures } from "../../lib/proxy/service_traffic.ts";
 import { AddressBook } from "./address_book.ts";
 import { explainUserspace } from "./explain.ts";
+import { type Forwarders, LocalForwarders } from "./forwarders.ts";
 import { Forwarding, type ForwardingDependencies, type ForwardingOptions } from "./forwarding.ts";
 import type { ServiceAddress } from "./listeners.ts";
 import type { LocalAddresses } from "./local_addresses.ts";
@@ -37,12 +39,22 @@ import { renderForwardingTable } from "./render.ts";
 import { ServiceEntries } from "./service_entries.ts";
 import type { ServiceEntry } from "./service_entry.ts";
 import { forEachInSlices } from "../../lib/os/time_slice.ts";
+import type { WorkerPool } from "../../lib/os/worker_pool.ts";
+import { WorkerForwarders } from "./workers/worker_forwarders.ts";
 import { MORE_ADDRESSES, type SocketOperations, SocketTable } from "./socket_table.ts";
 
 /** The edges of the userspace backend. */
 interface UserspaceBackendDependencies extends ForwardingDependencies {
   readonly addresses: LocalAddresses;
   readonly comparison: Pick<ServiceMode, "compare" | "repair">;
+  /** Threads that forward. @default {this one does} */
+  readonly workers?: UserspaceWorkers | undefined;
+}
+
+/** Threads that forward, which the backends of both IP families share. */
+export interface UserspaceWorkers {
+  readonly pool: WorkerPool;
+  readonly openFiles: SharedOpenFiles;
 }
 
 /** Settings of the userspace backend. */
@@ -61,9 +73,6 @@ export function createUserspaceBackend(
   return new SocketBackend(dependencies, options);
 }
 
-/** Time for UDP flows during a drain: long enough for a pending answer. */
-const UDP_DRAIN_MS = 1000;
-
 /** A socket that is opened and closed again takes two. */
 const MOST_ROUNDS = 8;
 
@@ -75,6 +84,7 @@ class SocketBackend implements UserspaceBackend {
   readonly #local: LocalAddresses;
   readonly #comparison: UserspaceBackendDependencies["comparison"];
   readonly #forwarding: Forwarding;
+  readonly #forwarders: Forwarders;
   readonly #judge: ConnectionJudge | undefined;
   readonly #addresses: AddressBook;
   readonly #quarantine = new Quarantine();
@@ -87,17 +97,21 @@ class SocketBackend implements UserspaceBackend {
   #released = false;
 
   constructor(
-    { addresses, comparison, ...dependencies }: UserspaceBackendDependencies,
+    { addresses, comparison, workers, ...dependencies }: UserspaceBackendDependencies,
     { family, ...options }: UserspaceBackendOptions,
   ) {
     this.family = family;
     this.#local = addresses;
     this.#comparison = comparison;
     this.#forwarding = new Forwarding(dependencies, options);
+    this.#forwarders = workers
+      ? new WorkerForwarders({ forwarding: this.#forwarding, ...workers }, { family, ...options })
+      : new LocalForwarders(this.#forwarding);
     this.#judge = options.judge;
     this.#addresses = new AddressBook({ clock: dependencies.clock, local: addresses });
     const context = {
       forwarding: this.#forwarding,
+      forwarders: this.#forwarders,
       addresses: this.#addresses,
       quarantine: this.#quarantine,
       entries: this.#entries,
@@ -107,7 +121,8 @@ class SocketBackend implements UserspaceBackend {
   }
 
   get connections(): ConnectionView {
-    return this.#forwarding;
+    const { counters, watches } = this.#forwarding;
+    return { counters, watches, refresh: () => this.#forwarders.refresh() };
   }
 
   hostSettings(): readonly HostSettingRequest[] {
@@ -118,9 +133,9 @@ class SocketBackend implements UserspaceBackend {
     return this.#local.probe();
   }
 
-  start(): Promise<void> {
+  async start(): Promise<void> {
     this.#followPolicies();
-    return this.#local.start();
+    await Promise.all([this.#local.start(), this.#forwarders.start()]);
   }
 
   async sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
@@ -135,6 +150,7 @@ class SocketBackend implements UserspaceBackend {
     this.#sockets.closeUnwanted(operations);
     // A socket is closed only when the accept that waits on it has been taken back, a turn later.
     if (operations.close > 0) await clock.yieldToEventLoop();
+    await this.#forwarders.settle();
     operations.addressRemove = await this.#addresses.giveBack();
     this.#synced = true;
     if (!this.#released && !changes.isPartial) {
@@ -159,8 +175,8 @@ class SocketBackend implements UserspaceBackend {
     return { carriers, deviations: leftOut.size === 0 ? deviations : { ...deviations, leftOut } };
   }
 
-  findAffinity: Backend["findAffinity"] = ({ key }, { from }) =>
-    Promise.resolve(this.#entries.get(key)?.forwarder?.remembered(from.address));
+  findAffinity: Backend["findAffinity"] = async ({ key }, { from }) =>
+    await this.#entries.get(key)?.forwarder?.remembered(from.address);
 
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
     return renderForwardingTable(plan, keys);
@@ -190,13 +206,15 @@ class SocketBackend implements UserspaceBackend {
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
     const services: ServiceInspection[] = [];
+    await this.#forwarders.refresh();
     await forEachInSlices(this.#forwarding.clock, keys ?? this.#entries.keys(), (key) => {
       const entry = this.#entries.get(key);
       if (entry) services.push(this.#inspectService(key, entry));
     });
     const wanted = keys && new Set(keys);
     const quarantined = [...this.#quarantine].filter(({ key }) => !wanted || wanted.has(key));
-    return { summary: this.#local.summary, services, quarantined };
+    const summary = `${this.#local.summary}${this.#forwarders.summary}`;
+    return { summary, services, quarantined };
   }
 
   ownsAddress(address: IpAddress): boolean {
@@ -212,34 +230,23 @@ class SocketBackend implements UserspaceBackend {
   }
 
   async drain(timeoutMs: number): Promise<void> {
-    const { clock, flows, sessions } = this.#forwarding;
-    this.#forwarding.draining = true;
     // UDP sockets stay for the replies of open flows; no new ones are taken.
     this.#sockets.close("TCP");
-    await clock.yieldToEventLoop();
-    const stop = new AbortController();
-    const atMost = (ms: number) =>
-      clock.sleep(Math.min(ms, timeoutMs), stop.signal).catch(() => {});
-    await Promise.all([
-      Promise.race([sessions.zero(), atMost(timeoutMs)]),
-      Promise.race([flows.zero(), atMost(UDP_DRAIN_MS)]),
-    ]);
-    stop.abort();
+    await this.#forwarders.drain(timeoutMs);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#sockets.close();
-    this.#forwarding.close();
     for (const { forwarder } of this.#entries.values()) forwarder?.close();
-    await this.#forwarding.loops.zero();
+    await this.#forwarders.close();
   }
 
   #followPolicies(): void {
-    const { policies } = this.#forwarding;
-    if (this.#judge === undefined || policies === undefined) return;
+    if (this.#judge === undefined) return;
     this.#judge.relay = {
       serves: (address) => this.#addresses.placeOf(address) !== undefined,
-      recheck: (addresses) => policies.recheck(addresses),
+      follow: (update) => this.#forwarders.follow(update),
+      recheck: (addresses) => this.#forwarders.recheck(addresses),
     };
   }
 
@@ -267,7 +274,10 @@ class SocketBackend implements UserspaceBackend {
         sockets.touched,
         (socket) => sockets.reconcile(socket, operations),
       );
-      if (await this.#services.serveAffected(plan) === 0) return;
+      const failures = await this.#forwarders.settle();
+      sockets.fail(failures);
+      const affected = await this.#services.serveAffected(plan);
+      if (affected === 0 && failures.length === 0) return;
     }
   }
 
@@ -279,6 +289,7 @@ class SocketBackend implements UserspaceBackend {
         : this.#services.withoutWaiting(changes.upserted, plan);
     }
     this.#forwarding.clients.update(plan.shared);
+    this.#forwarders.share(plan.shared);
     if (equalLists(this.#nodePortAddresses, plan.shared.nodePortAddresses)) return changes.upserted;
     this.#nodePortAddresses = plan.shared.nodePortAddresses;
     const keys = new Set(changes.upserted);

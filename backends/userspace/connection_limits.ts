@@ -12,6 +12,11 @@ export interface ReachedLimit {
   readonly bound: number;
 }
 
+/** Whether a ServicePort has a limit. */
+export function hasLimits({ maxConnections, maxPerClient, maxPerSecond }: LimitSettings): boolean {
+  return (maxConnections ?? maxPerClient ?? maxPerSecond) !== undefined;
+}
+
 /** The limits of one ServicePort. Nothing waits: what is above a limit is refused. */
 export class ConnectionLimits {
   #settings: LimitSettings;
@@ -32,10 +37,9 @@ export class ConnectionLimits {
     limits: ConnectionLimits | undefined,
     { settings, now }: { readonly settings: LimitSettings; readonly now: number },
   ): ConnectionLimits | undefined {
-    const { maxConnections, maxPerClient, maxPerSecond } = settings;
-    if ((maxConnections ?? maxPerClient ?? maxPerSecond) === undefined) return undefined;
+    if (!hasLimits(settings)) return undefined;
     if (limits === undefined) return new ConnectionLimits(settings, now);
-    if (limits.#settings.maxPerSecond === undefined) limits.#tokens = maxPerSecond ?? 0;
+    if (limits.#settings.maxPerSecond === undefined) limits.#tokens = settings.maxPerSecond ?? 0;
     limits.#settings = settings;
     return limits;
   }

@@ -34,11 +34,21 @@ export interface EndpointPickerOptions {
   readonly random?: () => number;
 }
 
+/** Picks endpoints, in this thread or in the one that decides. */
+export interface Picker {
+  /** Counts attempts and connections of each endpoint; absent if no choice depends on them. */
+  readonly load: Pick<EndpointLoad, "add" | "remove"> | undefined;
+  update(plan: ServicePlan, now: number): void;
+  skip(unhealthy: ReadonlySet<EndpointKey>, now: number): void;
+  remembered(client: string, now: number): AffinityEntry | undefined;
+  pick(request: PickRequest): Endpoint | undefined | Promise<Endpoint | undefined>;
+}
+
 /** The verdicts, whose endpoints together are those of a plan. */
 const VERDICT_NAMES: readonly VerdictName[] = ["internal", "external", "externalFromCluster"];
 
 /** Picks the endpoints of one ServicePort. */
-export class EndpointPicker {
+export class EndpointPicker implements Picker {
   readonly #maxClients: number;
   readonly #start: number;
   readonly #random: () => number;

@@ -5,12 +5,14 @@ import { OpenFiles } from "../../lib/os/open_files.ts";
 import type { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
 import { FlowWatches } from "../../lib/proxy/flow_watches.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import { BufferPool, DatagramBufferPool } from "./tcp/buffer_pool.ts";
 import { ClientOrigin } from "./client_origin.ts";
 import { EndpointLoops } from "./endpoint_loops.ts";
-import type { EndpointPickerOptions } from "./endpoint_picker.ts";
+import type { CommonDecisions } from "./common_decisions.ts";
+import { EndpointPicker, type EndpointPickerOptions, type Picker } from "./endpoint_picker.ts";
 import { OwnSockets } from "./own_sockets.ts";
 import { PolicyGate } from "./policy_gate.ts";
 import { TcpDialer } from "./tcp/tcp_dialer.ts";
@@ -26,6 +28,12 @@ export interface ForwardingDependencies {
   readonly openFiles?: OpenFiles;
   /** Counters of each Service; without them nothing is counted by Service. */
   readonly traffic?: FamilyTraffic;
+  /** Sockets towards endpoints. @default {those of this thread} */
+  readonly own?: OwnSockets;
+  /** Decides for Services whose choices depend on all threads. @default {there is one thread} */
+  readonly common?: CommonDecisions;
+  /** Whether other threads listen at the same addresses. @default {false} */
+  readonly isShared?: boolean;
 }
 
 /** Bounds and time-outs of forwarding. */
@@ -130,7 +138,9 @@ export class Forwarding {
   readonly dialer: TcpDialer;
   outcomes: OutcomeObserver | undefined;
   readonly clients = new ClientOrigin();
-  readonly own = new OwnSockets();
+  readonly own: OwnSockets;
+  readonly common: CommonDecisions | undefined;
+  readonly isShared: boolean;
   readonly endpointLoops: EndpointLoops;
   /** Watches for connections and flows. */
   readonly watches = new FlowWatches();
@@ -169,6 +179,9 @@ export class Forwarding {
     this.network = dependencies.network;
     this.openFiles = dependencies.openFiles ?? new OpenFiles();
     this.traffic = dependencies.traffic;
+    this.own = dependencies.own ?? new OwnSockets();
+    this.common = dependencies.common;
+    this.isShared = dependencies.isShared ?? false;
     this.#random = dependencies.random ?? (() => 0);
     this.log = new RateLimitedLog(dependencies);
     this.options = {
@@ -183,6 +196,12 @@ export class Forwarding {
     this.endpointLoops = new EndpointLoops(this.options);
     this.policies = judge && new PolicyGate(this, judge);
     this.dialer = new TcpDialer(this);
+  }
+
+  /** Creates the picker of a ServicePort that serves TCP. */
+  createPicker(plan: ServicePlan): Picker {
+    return this.common?.createPicker(plan, this.pickerOptions()) ??
+      new EndpointPicker(plan, this.pickerOptions());
   }
 
   /** Settings for the picker of one ServicePort. */

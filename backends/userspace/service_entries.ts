@@ -90,11 +90,11 @@ export class ServiceEntries {
 
   /** Takes a ServicePort of the plan, and its addresses into use. */
   #prepare(key: ServicePortKey, { services, shared }: ProxyPlan): void {
-    const { addresses, entries, forwarding } = this.#context;
+    const { addresses, entries, forwarders } = this.#context;
     const plan = services.get(key);
     if (!plan) return;
     let entry = entries.get(key);
-    if (!entry) entries.set(key, entry = createServiceEntry(forwarding, plan));
+    if (!entry) entries.set(key, entry = createServiceEntry(forwarders, plan));
     const before = entry.wanted;
     entry.plan = plan;
     // Without a forwarder there is nothing to listen with, and no address is needed.
@@ -114,7 +114,7 @@ export class ServiceEntries {
     const entry = entries.get(key);
     // The lists differ if endpoints lead back, which may end, and after an update that failed.
     return entry?.plan === plan && entry.addresses === entry.wanted &&
-      !openFiles.mayListen(serviceKey(plan.name));
+      !openFiles.mayListen(serviceKey(plan.name), this.#context.sockets.filesOf(plan));
   }
 
   #place(key: ServicePortKey): void {
@@ -151,7 +151,7 @@ export class ServiceEntries {
 
   /** Forgets a ServicePort. */
   #remove(key: ServicePortKey): void {
-    const { entries, forwarding, quarantine, sockets } = this.#context;
+    const { entries, forwarders, forwarding, quarantine, sockets } = this.#context;
     const entry = entries.get(key);
     if (!entry) return;
     entries.delete(key);
@@ -160,12 +160,13 @@ export class ServiceEntries {
     this.#take(entry, NO_PART);
     sockets.claim(key, { from: entry.addresses, to: [] });
     forwarding.traffic?.leave(entry.plan.name);
-    // UDP flows end with the Service; TCP connections may finish, as they do with conntrack.
-    if (entry.protocol === "UDP") entry.forwarder.close();
+    if (entry.forwarder) forwarders.remove(entry.forwarder);
   }
 
   #take(entry: ServiceEntry, part: LoopPart): void {
-    this.#context.forwarding.endpointLoops.replace(entry.plan, { from: entry.part, to: part });
+    const { forwarders, forwarding: { endpointLoops } } = this.#context;
+    endpointLoops.replace(entry.plan, { from: entry.part, to: part });
+    forwarders.replaceFrontends(entry.plan, part);
     entry.part = part;
   }
 

@@ -111,6 +111,11 @@ export interface ConnectionView {
   readonly counters: Readonly<TrafficCounters>;
   /** Watches for connections. */
   readonly watches: FlowWatches;
+  /**
+   * Resolves when counters and flows of watches are those of all threads, and each thread knows the
+   * watches. Never rejects.
+   */
+  refresh(): Promise<void>;
 }
 
 /** Counts of a mode that writes rules. */

@@ -3,7 +3,8 @@ import type { TcpConnection } from "../../../lib/os/network.ts";
 import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
 import { type EndpointKey, endpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
-import { ConnectionLimits } from "../connection_limits.ts";
+import type { CommonLimits } from "../common_decisions.ts";
+import { ConnectionLimits, hasLimits, type ReachedLimit } from "../connection_limits.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import {
@@ -12,6 +13,7 @@ import {
   proxyHeaderV2,
 } from "../proxy_protocol/proxy_header.ts";
 import { SessionTimeouts } from "../session_timeouts.ts";
+import type { RecencyList } from "../recency_list.ts";
 import { ProxyHeaderGate } from "./proxy_header_gate.ts";
 import type { TcpSession } from "./tcp_session.ts";
 
@@ -45,22 +47,28 @@ const HEADER_CURE =
 export class TcpEdge {
   readonly #forwarding: Forwarding;
   readonly #key: ServicePortKey;
+  /** Kept by the thread that decides; `undefined` = by this one. */
+  readonly #common: CommonLimits | undefined;
   #headers: ProxyHeaderGate | undefined;
-  #limits: ConnectionLimits | undefined;
+  #limits: ConnectionLimits | CommonLimits | undefined;
   #timeouts: SessionTimeouts<TcpSession> | undefined;
   #sendProxy: EdgeSettings["sendProxy"];
   #sockets: ReadonlyMap<EndpointKey, string> | undefined;
 
-  constructor(forwarding: Forwarding, key: ServicePortKey) {
+  constructor(forwarding: Forwarding, { key, common }: {
+    readonly key: ServicePortKey;
+    readonly common?: CommonLimits | undefined;
+  }) {
     this.#forwarding = forwarding;
     this.#key = key;
+    this.#common = common;
   }
 
   /**
    * Adopts other settings. Time-outs of open sessions begin again; limits count the connections that
    * were made since there are limits.
    */
-  update(edge: EdgeSettings, sessions: Iterable<TcpSession>): void {
+  update(edge: EdgeSettings, sessions: RecencyList<TcpSession>): void {
     const { clock, counters } = this.#forwarding;
     const now = clock.now();
     this.#sendProxy = edge.sendProxy;
@@ -69,7 +77,7 @@ export class TcpEdge {
         edge.unixSockets.map(({ address, port, path }) => [endpointKey(address, port), path]),
       );
     this.#headers = edge.acceptProxyFrom && new ProxyHeaderGate(this.#forwarding, edge);
-    this.#limits = ConnectionLimits.updated(this.#limits, { settings: edge, now });
+    this.#updateLimits(edge, sessions);
     this.#timeouts?.close();
     this.#timeouts = edge.idleMs === undefined && edge.lifetimeMs === undefined
       ? undefined
@@ -81,6 +89,20 @@ export class TcpEdge {
       this.#timeouts?.enter(session, now);
       if (this.#limits === undefined) session.counted = undefined;
     }
+  }
+
+  #updateLimits(edge: EdgeSettings, sessions: RecencyList<TcpSession>): void {
+    const { clock } = this.#forwarding;
+    if (this.#common === undefined) {
+      const limits = this.#limits instanceof ConnectionLimits ? this.#limits : undefined;
+      this.#limits = ConnectionLimits.updated(limits, { settings: edge, now: clock.now() });
+      return;
+    }
+    const before = this.#limits;
+    this.#limits = hasLimits(edge) ? this.#common : undefined;
+    if (before !== undefined || this.#limits === undefined) return;
+    // The other thread knows only connections that it has admitted.
+    for (const session of sessions) session.counted ??= this.#common.enter();
   }
 
   /** Paths of Unix sockets that replace endpoints. */
@@ -110,16 +132,29 @@ export class TcpEdge {
     return { connection, at, client, clientPort, carried, rest };
   }
 
+  /** Whether {@linkcode admits} has to ask another thread. */
+  get asks(): boolean {
+    return this.#common !== undefined && this.#limits === this.#common;
+  }
+
   /** Whether the limits admit a connection of a client besides `open` others; counts it if so. */
   admits(
     session: TcpSession,
     { client, open }: { readonly client: string; readonly open: number },
-  ): boolean {
+  ): boolean | Promise<boolean> {
     if (this.#limits === undefined) return true;
-    const { clock, counters, log } = this.#forwarding;
-    const reached = this.#limits.admit(client, { open, now: clock.now() });
+    const reached = this.#limits.admit(client, { open, now: this.#forwarding.clock.now() });
+    if (!(reached instanceof Promise)) return this.#isAdmitted(session, client, reached);
+    return reached.then((limit) => this.#isAdmitted(session, client, limit));
+  }
+
+  #isAdmitted(session: TcpSession, client: string, reached: ReachedLimit | undefined): boolean {
+    const { counters, log } = this.#forwarding;
     if (reached === undefined) {
+      if (session.counted !== undefined) this.#limits?.leave(session.counted);
       session.counted = client;
+      // It may have ended while another thread was asked.
+      if (session.closed) this.leave(session);
       return true;
     }
     counters.tcpLimited++;

@@ -11,7 +11,7 @@ import { type ServiceKey, serviceKey } from "../../../lib/proxy/service_port_nam
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { BufferPool } from "./buffer_pool.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
-import { EndpointPicker, type VerdictName } from "../endpoint_picker.ts";
+import type { Picker, VerdictName } from "../endpoint_picker.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import { CAME_BACK_CURE } from "../own_sockets.ts";
@@ -43,7 +43,7 @@ export class TcpForwarder implements TcpSessionOwner {
   readonly smallBuffers: BufferPool;
   readonly largeBuffers: BufferPool;
   readonly #forwarding: Forwarding;
-  readonly #picker: EndpointPicker;
+  readonly #picker: Picker;
   readonly #sessions = new RecencyList<TcpSession>();
   readonly #service: ServiceKey;
   #plan: ServicePlan;
@@ -61,7 +61,7 @@ export class TcpForwarder implements TcpSessionOwner {
     this.largeBuffers = forwarding.largeBuffers;
     this.#service = serviceKey(plan.name);
     this.#plan = plan;
-    this.#picker = new EndpointPicker(plan, forwarding.pickerOptions());
+    this.#picker = forwarding.createPicker(plan);
     this.#activityGrainMs = activityGrainMs(plan.edge);
     if (plan.edge) this.#applySettings(plan.edge);
   }
@@ -86,6 +86,11 @@ export class TcpForwarder implements TcpSessionOwner {
     for (const key of this.#failing) if (!known.has(key)) this.#failing.delete(key);
   }
 
+  /** Another thread could not connect to an endpoint: the next success is reported. */
+  expectFailing(endpoint: EndpointKey): void {
+    this.#failing?.add(endpoint);
+  }
+
   /** As {@linkcode EndpointPicker.skip}. Open connections stay. */
   skip(unhealthy: ReadonlySet<EndpointKey>): void {
     this.#picker.skip(unhealthy, this.#forwarding.clock.now());
@@ -106,12 +111,14 @@ export class TcpForwarder implements TcpSessionOwner {
       return;
     }
     const verdict = this.#forwarding.clients.verdictFor(this.#plan, at, client);
+    const asks = this.#edge?.asks === true;
     const isAdmitted = verdict !== undefined &&
-      (this.#edge?.admits(session, { client, open: this.#sessions.size }) ?? true);
+      (asks || (this.#edge?.admits(session, { client, open: this.#sessions.size }) ?? true));
     if (!isAdmitted || !this.#enter(session)) {
       return this.#refuse(session, { connection, at, client, clientPort });
     }
-    void this.#serve(session, { verdict, client, clientPort, connection, at });
+    const request = { verdict, client, clientPort, connection, at };
+    void (asks ? this.#serveAdmitted(session, request) : this.#serve(session, request));
   }
 
   /** Closes up to `count` connections that have been silent for long, and returns their number. */
@@ -153,7 +160,10 @@ export class TcpForwarder implements TcpSessionOwner {
   #applySettings(edge: EdgeSettings = {}): void {
     this.#activityGrainMs = activityGrainMs(edge);
     this.#failing = edge.ejectAfter === undefined ? undefined : new Set();
-    this.#edge ??= new TcpEdge(this.#forwarding, this.#plan.key);
+    this.#edge ??= new TcpEdge(this.#forwarding, {
+      key: this.#plan.key,
+      common: this.#forwarding.common?.limitsOf(this.#plan),
+    });
     this.#edge.update(edge, this.#sessions);
   }
 
@@ -185,16 +195,25 @@ export class TcpForwarder implements TcpSessionOwner {
 
   /** Serves a connection that begins with a PROXY protocol header, for the client that it names. */
   async #serveTrusted(session: TcpSession, accepted: AcceptedConnection): Promise<void> {
-    const { clients, counters, loops } = this.#forwarding;
+    const { clients, loops } = this.#forwarding;
     const request = await this.#edge?.readHeader(session, accepted);
     if (request === undefined) {
       session.close();
       return loops.remove();
     }
-    const { at, client } = request;
-    const verdict = clients.verdictFor(this.#plan, at, client);
-    const open = this.#sessions.size - 1;
-    if (verdict !== undefined && this.#edge?.admits(session, { client, open })) {
+    const verdict = clients.verdictFor(this.#plan, request.at, request.client);
+    await this.#serveAdmitted(session, { ...request, verdict });
+  }
+
+  /** Serves a connection that is counted, if the limits of the Service admit it. */
+  async #serveAdmitted(
+    session: TcpSession,
+    { verdict, ...request }: ClientConnection & { readonly verdict: VerdictName | undefined },
+  ): Promise<void> {
+    const { counters, loops } = this.#forwarding;
+    const [{ client }, open] = [request, this.#sessions.size - 1];
+    const admitted = verdict !== undefined && (this.#edge?.admits(session, { client, open }) ?? true);
+    if (verdict !== undefined && await admitted) {
       return await this.#serve(session, { ...request, verdict });
     }
     counters.tcpRefused++;

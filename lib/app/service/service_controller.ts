@@ -154,6 +154,7 @@ export class ServiceController implements Controller {
       const rules = await counting?.ruleCounters().catch(() => undefined);
       if (rules) metrics.setRuleCounters(family, rules);
       await counting?.refreshTraffic().catch(() => undefined);
+      await connections?.refresh();
       if (connections) metrics.setTraffic(family, connections.counters);
       metrics.setChanges(family, {
         servicesPending: services.pending,

@@ -10,7 +10,8 @@ import {
 } from "../../../backends/userspace/backend.ts";
 import { type Clock, systemClock } from "../../../lib/os/clock.ts";
 import { type Network, systemNetwork } from "../../../lib/os/network.ts";
-import type { OpenFiles } from "../../../lib/os/open_files.ts";
+import { OpenFiles } from "../../../lib/os/open_files.ts";
+import { type SpawnWorker, WorkerPool } from "../../../lib/os/worker_pool.ts";
 import type { SyncReport } from "../../../lib/proxy/data_plane.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
@@ -26,6 +27,15 @@ export interface TestBackendOptions extends Partial<UserspaceBackendOptions> {
   readonly network?: Network;
   readonly openFiles?: OpenFiles;
   readonly traffic?: FamilyTraffic;
+  /** Threads that forward. @default {0: this one} */
+  readonly workers?: number;
+  readonly spawn?: SpawnWorker;
+}
+
+/** Starts a worker as kube-relay does. */
+export function spawnWorker(name: string): Worker {
+  const program = new URL("../../../userspace_worker.ts", import.meta.url);
+  return new Worker(program, { type: "module", name });
 }
 
 /** A backend, and the plan that it was synced to last. */
@@ -39,19 +49,33 @@ export class TestUserspaceBackend implements AsyncDisposable {
   readonly addresses = new FakeLocalAddresses();
   readonly logger = new MemoryLogger();
   readonly backend: UserspaceBackend;
+  /** `undefined` = this thread forwards. */
+  readonly pool: WorkerPool | undefined;
+  #started: Promise<void> | undefined;
   #plan: ProxyPlan | undefined;
   #shared: SharedPlan | undefined;
   #retry: readonly ServicePortKey[] = [];
 
   constructor(
-    { clock = systemClock, network = systemNetwork, openFiles, traffic, ...options }:
-      TestBackendOptions = {},
+    {
+      clock = systemClock,
+      network = systemNetwork,
+      openFiles = new OpenFiles(),
+      traffic,
+      workers = 0,
+      spawn = spawnWorker,
+      ...options
+    }: TestBackendOptions = {},
   ) {
     const { logger, addresses } = this;
+    this.pool = workers > 0
+      ? new WorkerPool({ clock, logger, spawn }, { count: workers })
+      : undefined;
     this.backend = createUserspaceBackend(
       {
         ...{ clock, network, logger, addresses, comparison: COMPARISON },
-        ...(openFiles && { openFiles }),
+        openFiles,
+        ...(this.pool && { workers: { pool: this.pool, openFiles: openFiles.share(workers) } }),
         ...(traffic && { traffic }),
       },
       { family: "IPv4", udpTimeoutMs: 10_000, ...options },
@@ -74,6 +98,7 @@ export class TestUserspaceBackend implements AsyncDisposable {
     const changes = testPlanChanges(plan, this.#plan);
     const again = this.#retry.filter((key) => plan.services.has(key));
     const upserted = new Set([...changes.upserted, ...again]);
+    if (this.pool) await (this.#started ??= this.backend.start());
     const report = await this.backend.sync(plan, {
       ...changes,
       upserted,
@@ -94,5 +119,6 @@ export class TestUserspaceBackend implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.backend[Symbol.asyncDispose]();
+    this.pool?.[Symbol.dispose]();
   }
 }

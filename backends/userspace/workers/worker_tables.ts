@@ -1,0 +1,140 @@
+/**
+ * The forwarders and sockets that workers have, as the main thread knows them: a worker that starts
+ * in place of another one gets them again.
+ *
+ * @module
+ */
+import type { Clock } from "../../../lib/os/clock.ts";
+import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
+import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
+import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import { decidesInCommon } from "../common_decisions.ts";
+import type { EndpointPickerOptions } from "../endpoint_picker.ts";
+import type { ServiceForwarder, ServiceSocket, SocketUse } from "../forwarders.ts";
+import { Decider } from "./decider.ts";
+import type { Command, Place } from "./worker_protocol.ts";
+
+/** What a forwarder in workers needs of them. */
+export interface ForwarderContext {
+  readonly clock: Clock;
+  readonly pickerOptions: () => EndpointPickerOptions;
+  /** Queues a command for the workers that have the forwarder. */
+  send(forwarder: WorkerForwarder, command: Command): void;
+  /** Queues the plan of a forwarder for the next {@linkcode Forwarders.settle}. */
+  touch(forwarder: WorkerForwarder): void;
+  /** Asks the worker that has the forwarder. */
+  remembered(forwarder: WorkerForwarder, client: string): Promise<AffinityEntry | undefined>;
+}
+
+/** The forwarder of one ServicePort, which each worker has for TCP, and one of them for UDP. */
+export class WorkerForwarder implements ServiceForwarder {
+  readonly number: number;
+  /** The only worker that has it; `undefined` for TCP, and while no worker runs. */
+  worker: number | undefined = undefined;
+  unhealthy: ReadonlySet<EndpointKey> = new Set();
+  plan: ServicePlan;
+  /** Open connections or flows in each worker, as of its last report. */
+  readonly counts = new Map<number, number>();
+  readonly #context: ForwarderContext;
+  #decider: Decider | undefined;
+
+  constructor(context: ForwarderContext, { number, plan }: {
+    readonly number: number;
+    readonly plan: ServicePlan;
+  }) {
+    this.#context = context;
+    this.number = number;
+    this.plan = plan;
+    this.#updateDecider();
+  }
+
+  get isTcp(): boolean {
+    return this.plan.protocol === "TCP";
+  }
+
+  get connections(): number {
+    return this.counts.values().reduce((sum, count) => sum + count, 0);
+  }
+
+  /** Decides for all workers; `undefined` = each of them decides itself. */
+  get decider(): Decider | undefined {
+    return this.#decider;
+  }
+
+  update(plan: ServicePlan): void {
+    this.plan = plan;
+    this.#updateDecider();
+    this.#context.touch(this);
+  }
+
+  skip(unhealthy: ReadonlySet<EndpointKey>): void {
+    this.unhealthy = unhealthy;
+    this.#decider?.skip(unhealthy);
+    this.#context.send(this, { op: "skip", forwarder: this.number, unhealthy });
+  }
+
+  remembered(client: string): AffinityEntry | undefined | Promise<AffinityEntry | undefined> {
+    return this.isTcp
+      ? this.#decider?.remembered(client)
+      : this.#context.remembered(this, client);
+  }
+
+  close(): void {
+    this.#context.send(this, { op: "remove", forwarder: this.number, ends: true });
+  }
+
+  /** A worker has ended. */
+  forget(worker: number): void {
+    this.counts.delete(worker);
+    this.#decider?.forget(worker);
+  }
+
+  /** The commands by which a worker that knows nothing gets the forwarder. */
+  *commands(): Generator<Command> {
+    const { number: forwarder, plan, unhealthy } = this;
+    yield { op: "forward", forwarder, plan };
+    if (unhealthy.size > 0) yield { op: "skip", forwarder, unhealthy };
+  }
+
+  /** Once made it stays: it knows which connections are open. */
+  #updateDecider(): void {
+    const { clock, pickerOptions } = this.#context;
+    if (this.#decider) this.#decider.update(this.plan);
+    else if (decidesInCommon(this.plan)) {
+      this.#decider = new Decider(clock, { plan: this.plan, options: pickerOptions() });
+      if (this.unhealthy.size > 0) this.#decider.skip(this.unhealthy);
+    }
+  }
+}
+
+/** A listening socket, which each worker opens for TCP. */
+export class WorkerSocket implements ServiceSocket {
+  readonly number: number;
+  readonly place: Place;
+  use: SocketUse & { readonly forwarder: WorkerForwarder };
+  /** The worker that has it, for UDP. */
+  worker: number | undefined;
+  readonly #onClose: (socket: WorkerSocket) => void;
+
+  constructor({ number, place, use, onClose }: {
+    readonly number: number;
+    readonly place: Place;
+    readonly use: SocketUse & { readonly forwarder: WorkerForwarder };
+    readonly onClose: (socket: WorkerSocket) => void;
+  }) {
+    this.number = number;
+    this.place = place;
+    this.use = use;
+    this.worker = use.forwarder.worker;
+    this.#onClose = onClose;
+  }
+
+  close(): void {
+    this.#onClose(this);
+  }
+
+  command(op: "open" | "assign"): Command {
+    const { number: socket, place, use: { at, forwarder: { number: forwarder } } } = this;
+    return op === "open" ? { op, socket, place, forwarder, at } : { op, socket, forwarder, at };
+  }
+}
