@@ -62,7 +62,7 @@ export class TestUserspaceBackend implements AsyncDisposable {
       network = systemNetwork,
       openFiles = new OpenFiles(),
       traffic,
-      workers = 0,
+      workers = Number(Deno.env.get("W") ?? 0),
       spawn = spawnWorker,
       ...options
     }: TestBackendOptions = {},
