@@ -116,6 +116,7 @@ interface OutcomeObserver {
 /** The surroundings of all forwarders of one backend. */
 export class Forwarding {
   readonly clock: Clock;
+  readonly logger: Logger;
   readonly network: Network;
   readonly log: RateLimitedLog;
   readonly openFiles: OpenFiles;
@@ -162,14 +163,15 @@ export class Forwarding {
   readonly sessions = new OpenCount();
   readonly flows = new OpenCount();
   readonly loops = new OpenCount();
-  readonly #random: () => number;
+  readonly random: () => number;
 
   constructor(dependencies: ForwardingDependencies, { judge, ...options }: ForwardingOptions) {
     this.clock = dependencies.clock;
+    this.logger = dependencies.logger;
     this.network = dependencies.network;
     this.openFiles = dependencies.openFiles ?? new OpenFiles();
     this.traffic = dependencies.traffic;
-    this.#random = dependencies.random ?? (() => 0);
+    this.random = dependencies.random ?? (() => 0);
     this.log = new RateLimitedLog(dependencies);
     this.options = {
       dialTimeoutsMs: [250, 500, 1000, 2000],
@@ -187,7 +189,7 @@ export class Forwarding {
 
   /** Settings for the picker of one ServicePort. */
   pickerOptions(): EndpointPickerOptions {
-    return { start: this.#random(), random: this.#random };
+    return { start: this.random(), random: this.random };
   }
 
   /** Closes up to `count` connections that are silent for long, whosever they are. */
