@@ -14,6 +14,7 @@ export class EndpointChecks {
   readonly #onVerdict: (followed: FollowedEndpoint) => void;
   readonly #checks = new Map<string, HealthCheck<FollowedEndpoint>>();
   readonly #schedule: CheckSchedule<FollowedEndpoint>;
+  #isClosed = false;
 
   constructor(forwarding: Forwarding, onVerdict: (followed: FollowedEndpoint) => void) {
     this.#forwarding = forwarding;
@@ -52,6 +53,7 @@ export class EndpointChecks {
 
   /** Ends all checks. */
   close(): void {
+    this.#isClosed = true;
     this.#schedule.close();
   }
 
@@ -64,7 +66,7 @@ export class EndpointChecks {
       this.#forwarding.loops.add();
       const result = await probeEndpoint(this.#forwarding, check.target, signal);
       this.#forwarding.loops.remove();
-      if (check.isRemoved) return;
+      if (check.isRemoved || this.#isClosed) return;
       if (result.kind === "passed") this.results.checksPassed++;
       else if (result.kind === "failed") this.results.checksFailed++;
       else if (result.kind === "timeout") this.results.checksTimedOut++;

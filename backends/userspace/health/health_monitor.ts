@@ -68,6 +68,7 @@ export class HealthMonitor {
   #touched = new Set<ServicePortKey>();
   #changes: EndpointHealthChange[] = [];
   #batch: Timer | undefined;
+  #isClosed = false;
 
   constructor(forwarding: Forwarding, receiver: HealthReceiver) {
     this.#forwarding = forwarding;
@@ -161,6 +162,7 @@ export class HealthMonitor {
 
   /** Ends all checks. */
   close(): void {
+    this.#isClosed = true;
     this.#checks.close();
     this.#returns.close();
     this.#batch?.cancel();
@@ -223,6 +225,7 @@ export class HealthMonitor {
   }
 
   #touch(key: ServicePortKey): void {
+    if (this.#isClosed) return;
     this.#touched.add(key);
     this.#batch ??= this.#forwarding.clock.setTimer(BATCH_MS, () => this.#deliver());
   }
