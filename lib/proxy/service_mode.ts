@@ -86,12 +86,12 @@ export interface EndpointHealth {
   readonly state: "unchecked" | "healthy" | "unhealthy" | "ejected";
   /** E.g. `connection refused`. */
   readonly reason?: string;
-  /** The start of the state, RFC 3339. */
-  readonly since: string;
+  /** The age of the state. */
+  readonly forMs: number;
 }
 
 /** An endpoint whose health has changed. */
-export interface EndpointHealthChange extends EndpointHealth {
+export interface EndpointHealthChange extends Omit<EndpointHealth, "forMs"> {
   readonly servicePort: ServicePortKey;
 }
 

@@ -19,7 +19,7 @@ export interface FollowedEndpoint {
   check: HealthCheck<FollowedEndpoint> | undefined;
   ejection: Ejection<FollowedEndpoint> | undefined;
   state: EndpointHealth["state"];
-  /** Milliseconds since 1970. */
+  /** The start of the state, by the monotonic clock. */
   since: number;
 }
 
@@ -35,14 +35,8 @@ export function unhealthyOf({ endpoints }: FollowedPort): ReadonlySet<EndpointKe
   );
 }
 
-/** The state of an endpoint, for people. */
-export function describeHealth(
-  { endpoint, state, since, check, ejection }: FollowedEndpoint,
-): EndpointHealth {
+/** Why connections do not use an endpoint, or why it is not checked. */
+export function reasonOf({ ejection, check }: FollowedEndpoint): { readonly reason?: string } {
   const reason = ejection?.reason ?? check?.reason;
-  return {
-    ...{ endpoint: endpoint.key, state },
-    ...(reason !== undefined && { reason }),
-    since: new Date(since).toISOString(),
-  };
+  return reason === undefined ? {} : { reason };
 }

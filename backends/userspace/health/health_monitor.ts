@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { formatDuration } from "../../../lib/api/duration.ts";
 import { LimitedLines } from "../../../lib/log/limited_lines.ts";
 import type { Timer } from "../../../lib/os/clock.ts";
 import type { HealthFigures } from "../../../lib/proxy/backend.ts";
@@ -21,10 +22,10 @@ import { DueQueue } from "./due_queue.ts";
 import { Ejection } from "./ejection.ts";
 import { EndpointChecks } from "./endpoint_checks.ts";
 import {
-  describeHealth,
   type FollowedEndpoint,
   type FollowedPort,
   isSkipped,
+  reasonOf,
   unhealthyOf,
 } from "./followed_endpoint.ts";
 import { ejectionOf } from "./health_settings.ts";
@@ -138,7 +139,10 @@ export class HealthMonitor {
       ignoredHealth(list, unhealthy, edge) ?? []
     );
     return {
-      endpoints: port.endpoints.values().map(describeHealth).toArray(),
+      endpoints: port.endpoints.values().map((each) => ({
+        ...{ endpoint: each.endpoint.key, state: each.state, ...reasonOf(each) },
+        forMs: this.#forwarding.clock.now() - each.since,
+      })).toArray(),
       ...(ignored !== undefined && { ignored }),
     };
   }
@@ -153,8 +157,10 @@ export class HealthMonitor {
       if (usableEndpoints(list, unhealthy, port.plan.edge) === list) continue;
       for (const { key } of list) {
         if (!unhealthy.has(key)) continue;
-        const { state, reason, since } = describeHealth(port.endpoints.get(key)!);
-        skipped.set(key, `${state} since ${since}: ${reason}`);
+        const followed = port.endpoints.get(key)!;
+        const { reason } = reasonOf(followed);
+        const seconds = Math.round((this.#forwarding.clock.now() - followed.since) / 1000);
+        skipped.set(key, `${followed.state} for ${formatDuration(1000 * seconds)}: ${reason}`);
       }
     }
     return skipped;
@@ -171,7 +177,7 @@ export class HealthMonitor {
   #take(port: FollowedPort, endpoint: Endpoint): void {
     let followed = port.endpoints.get(endpoint.key);
     if (followed === undefined) {
-      const since = this.#forwarding.clock.wallNow();
+      const since = this.#forwarding.clock.now();
       followed = {
         ...{ port, endpoint, since, state: "unchecked" },
         ...{ check: undefined, ejection: undefined },
@@ -207,10 +213,11 @@ export class HealthMonitor {
     this.#count(followed, -1);
     const wasSkipped = isSkipped(followed);
     followed.state = state;
-    followed.since = this.#forwarding.clock.wallNow();
+    followed.since = this.#forwarding.clock.now();
     this.#count(followed, 1);
     if (!wasSkipped && !isSkipped(followed)) return;
-    this.#changes.push({ servicePort: port.plan.key, ...describeHealth(followed) });
+    const { endpoint: { key: endpoint } } = followed;
+    this.#changes.push({ servicePort: port.plan.key, endpoint, state, ...reasonOf(followed) });
     this.#touch(port.plan.key);
   }
 
@@ -240,7 +247,10 @@ export class HealthMonitor {
       this.#receiver.skip(key, port ? unhealthyOf(port) : NO_ENDPOINTS);
     }
     if (changes.length === 0) return;
-    for (const { state, ...fields } of changes) this.#log.info(SENTENCES[state], fields);
+    for (const { state, ...fields } of changes) {
+      if (state === "unhealthy" || state === "ejected") this.#log.warn(SENTENCES[state], fields);
+      else this.#log.info(SENTENCES[state], fields);
+    }
     this.#receiver.changed(changes);
   }
 }
