@@ -17,6 +17,7 @@ import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import {
   type BackendInspection,
   type ComparisonScope,
+  type EndpointHealthChange,
   type ProbeResult,
   renderOneByOne,
   type ServedAddress,
@@ -32,6 +33,7 @@ import { AddressBook } from "./address_book.ts";
 import { explainUserspace } from "./explain.ts";
 import { type Forwarders, LocalForwarders } from "./forwarders.ts";
 import { Forwarding, type ForwardingDependencies, type ForwardingOptions } from "./forwarding.ts";
+import { HealthMonitor } from "./health/health_monitor.ts";
 import type { ServiceAddress } from "./listeners.ts";
 import type { LocalAddresses } from "./local_addresses.ts";
 import { Quarantine } from "./quarantine.ts";
@@ -49,6 +51,8 @@ interface UserspaceBackendDependencies extends ForwardingDependencies {
   readonly comparison: Pick<ServiceMode, "compare" | "repair">;
   /** Threads that forward. @default {this one does} */
   readonly workers?: UserspaceWorkers | undefined;
+  /** Called when endpoints became unhealthy, were ejected, or returned. */
+  readonly onHealth?: ((changes: readonly EndpointHealthChange[]) => void) | undefined;
 }
 
 /** Threads that forward, which the backends of both IP families share. */
@@ -85,6 +89,7 @@ class SocketBackend implements UserspaceBackend {
   readonly #comparison: UserspaceBackendDependencies["comparison"];
   readonly #forwarding: Forwarding;
   readonly #forwarders: Forwarders;
+  readonly #health: HealthMonitor;
   readonly #judge: ConnectionJudge | undefined;
   readonly #addresses: AddressBook;
   readonly #quarantine = new Quarantine();
@@ -97,7 +102,7 @@ class SocketBackend implements UserspaceBackend {
   #released = false;
 
   constructor(
-    { addresses, comparison, workers, ...dependencies }: UserspaceBackendDependencies,
+    { addresses, comparison, onHealth, workers, ...dependencies }: UserspaceBackendDependencies,
     { family, ...options }: UserspaceBackendOptions,
   ) {
     this.family = family;
@@ -107,6 +112,11 @@ class SocketBackend implements UserspaceBackend {
     this.#forwarders = workers
       ? new WorkerForwarders({ forwarding: this.#forwarding, ...workers }, { family, ...options })
       : new LocalForwarders(this.#forwarding);
+    this.#health = new HealthMonitor(this.#forwarding, {
+      skip: (key, unhealthy) => this.#entries.get(key)?.forwarder?.skip(unhealthy),
+      changed: (changes) => onHealth?.(changes),
+    });
+    this.#forwarding.outcomes = this.#health;
     this.#judge = options.judge;
     this.#addresses = new AddressBook({ clock: dependencies.clock, local: addresses });
     const context = {
@@ -115,6 +125,7 @@ class SocketBackend implements UserspaceBackend {
       addresses: this.#addresses,
       quarantine: this.#quarantine,
       entries: this.#entries,
+      health: this.#health,
     };
     this.#sockets = new SocketTable(context);
     this.#services = new ServiceEntries({ ...context, sockets: this.#sockets });
@@ -122,7 +133,10 @@ class SocketBackend implements UserspaceBackend {
 
   get connections(): ConnectionView {
     const { counters, watches } = this.#forwarding;
-    return { counters, watches, refresh: () => this.#forwarders.refresh() };
+    return {
+      ...{ counters, watches, health: this.#health.figures },
+      refresh: () => this.#forwarders.refresh(),
+    };
   }
 
   hostSettings(): readonly HostSettingRequest[] {
@@ -171,7 +185,10 @@ class SocketBackend implements UserspaceBackend {
     const { deviations, carriers } = explainUserspace(plan, explanation);
     const service = explanation.service && plan.services.get(explanation.service.key);
     if (!service || !deviations) return { carriers, ...(deviations && { deviations }) };
-    const leftOut = endpointLoops.find(service);
+    const leftOut = new Map([
+      ...this.#health.skipped(service.key),
+      ...endpointLoops.find(service),
+    ]);
     return { carriers, deviations: leftOut.size === 0 ? deviations : { ...deviations, leftOut } };
   }
 
@@ -237,6 +254,7 @@ class SocketBackend implements UserspaceBackend {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#sockets.close();
+    this.#health.close();
     for (const { forwarder } of this.#entries.values()) forwarder?.close();
     await this.#forwarders.close();
   }
@@ -313,7 +331,12 @@ class SocketBackend implements UserspaceBackend {
     if (!entry.forwarder) return { key, addresses };
     const traffic = this.#forwarding.traffic?.get(entry.plan.name);
     const { connections } = entry.forwarder;
-    return { key, addresses, connections, ...(traffic && { traffic: seenOf(traffic) }) };
+    const health = this.#health.inspect(key);
+    return {
+      ...{ key, addresses, connections },
+      ...(traffic && { traffic: seenOf(traffic) }),
+      ...(health && { health }),
+    };
   }
 
   #inspectAddress({ plan: { key, protocol } }: ServiceEntry, at: ServiceAddress): ServedAddress {

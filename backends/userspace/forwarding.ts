@@ -124,6 +124,7 @@ interface OutcomeObserver {
 /** The surroundings of all forwarders of one backend. */
 export class Forwarding {
   readonly clock: Clock;
+  readonly logger: Logger;
   readonly network: Network;
   readonly log: RateLimitedLog;
   readonly openFiles: OpenFiles;
@@ -172,17 +173,18 @@ export class Forwarding {
   readonly sessions = new OpenCount();
   readonly flows = new OpenCount();
   readonly loops = new OpenCount();
-  readonly #random: () => number;
+  readonly random: () => number;
 
   constructor(dependencies: ForwardingDependencies, { judge, ...options }: ForwardingOptions) {
     this.clock = dependencies.clock;
+    this.logger = dependencies.logger;
     this.network = dependencies.network;
     this.openFiles = dependencies.openFiles ?? new OpenFiles();
     this.traffic = dependencies.traffic;
     this.own = dependencies.own ?? new OwnSockets();
     this.common = dependencies.common;
     this.isShared = dependencies.isShared ?? false;
-    this.#random = dependencies.random ?? (() => 0);
+    this.random = dependencies.random ?? (() => 0);
     this.log = new RateLimitedLog(dependencies);
     this.options = {
       dialTimeoutsMs: [250, 500, 1000, 2000],
@@ -206,7 +208,7 @@ export class Forwarding {
 
   /** Settings for the picker of one ServicePort. */
   pickerOptions(): EndpointPickerOptions {
-    return { start: this.#random(), random: this.#random };
+    return { start: this.random(), random: this.random };
   }
 
   /** Closes up to `count` connections that are silent for long, whosever they are. */

@@ -207,7 +207,7 @@ export const EDGE_ANNOTATIONS = {
     meaning: "path and query of a check by HTTP",
     example: "/healthz",
     grammar: pattern(
-      `has to begin with / and have at most ${LONGEST_PATH} ASCII characters without blanks`,
+      `has to be a path that begins with /, of at most ${LONGEST_PATH} ASCII characters without blanks`,
       new RegExp(`^/[!-~]{0,${LONGEST_PATH - 1}}$`),
     ),
   }),

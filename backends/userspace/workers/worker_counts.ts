@@ -1,7 +1,7 @@
 import { servicePortKey, type ServicePortName } from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { Forwarding, ForwardingCounters } from "../forwarding.ts";
-import type { WorkerReport } from "./worker_protocol.ts";
+import type { RelayedTraffic, WorkerReport } from "./worker_protocol.ts";
 import type { WorkerForwarder } from "./worker_tables.ts";
 
 /** Adds the reports of workers to the counts of the main thread. */
@@ -44,12 +44,12 @@ export class WorkerCounts {
     this.#open.delete(worker);
   }
 
-  #addTraffic(worker: number, name: ServicePortName, changes: Readonly<ServiceTraffic>): void {
+  #addTraffic(worker: number, name: ServicePortName, changes: Readonly<RelayedTraffic>): void {
     const key = servicePortKey(name);
     const traffic = this.#forwarding.traffic?.enter(name);
     if (!traffic) return;
     for (const [figure, change] of Object.entries(changes)) {
-      traffic[figure as keyof ServiceTraffic] += change;
+      traffic[figure as keyof RelayedTraffic] += change;
     }
     const open = this.#open.getOrInsertComputed(worker, () => new Map())
       .getOrInsertComputed(key, () => ({ name, open: 0 }));

@@ -4,20 +4,20 @@ import {
   servicePortKey,
   type ServicePortName,
 } from "../../../lib/proxy/service_port_name.ts";
-import type { FamilyTraffic, ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
+import type { FamilyTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { ServiceForwarder } from "../forwarders.ts";
 import type { ForwardingCounters } from "../forwarding.ts";
-import type { WorkerReport } from "./worker_protocol.ts";
+import type { RelayedTraffic, WorkerReport } from "./worker_protocol.ts";
 
 type Counts<Name extends string> = Record<Name, number>;
 
 interface TrafficRow {
   readonly name: ServicePortName;
-  readonly traffic: ServiceTraffic;
-  reported: Readonly<ServiceTraffic>;
+  readonly traffic: RelayedTraffic;
+  reported: Readonly<RelayedTraffic>;
 }
 
-const NO_TRAFFIC: Readonly<ServiceTraffic> = {
+const NO_TRAFFIC: Readonly<RelayedTraffic> = {
   ...{ bytesFromClients: 0, bytesToClients: 0, packetsFromClients: 0, packetsToClients: 0 },
   ...{ opened: 0, open: 0 },
 };
@@ -65,7 +65,7 @@ export class WorkerFigures {
         if (number === undefined) return [];
         const before = row.reported;
         row.reported = { ...row.traffic };
-        const changes = changesOf<keyof ServiceTraffic>(row.traffic, before);
+        const changes = changesOf<keyof RelayedTraffic>(row.traffic, before);
         const isChanged = Object.keys(changes).length > 0;
         return isChanged ? [[number, row.name, { ...NO_TRAFFIC, ...changes }] as const] : [];
       }),

@@ -100,7 +100,9 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     const context = {
       clock: this.#forwarding.clock,
       pickerOptions: () => this.#forwarding.pickerOptions(),
-      send: (forwarder: WorkerForwarder, command: Command) => this.#send(forwarder, command),
+      end: (forwarder: WorkerForwarder) =>
+        this.#send(forwarder, { op: "remove", forwarder: forwarder.number, ends: true }),
+      skip: (forwarder: WorkerForwarder) => this.#skip(forwarder),
       touch: (forwarder: WorkerForwarder) => void this.#touched.add(forwarder),
       remembered: (forwarder: WorkerForwarder, client: string) =>
         this.#askOwner(forwarder, { kind: "remembered", forwarder: forwarder.number, client }),
@@ -331,6 +333,14 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     this.#moving.delete(socket);
     const { number, use: { forwarder }, worker } = socket;
     if (forwarder.isTcp || worker !== undefined) this.#queue(worker, { op: "close", socket: number });
+  }
+
+  /** Health changes at any time, not only in a sync. */
+  #skip(forwarder: WorkerForwarder): void {
+    if (!this.#forwarders.has(forwarder.number)) return;
+    const { number, unhealthy } = forwarder;
+    this.#send(forwarder, { op: "skip", forwarder: number, unhealthy });
+    void this.#flush();
   }
 
   #sendPlan(forwarder: WorkerForwarder): void {

@@ -79,13 +79,16 @@ export interface RefusedSocket {
   readonly code: string | undefined;
 }
 
+/** The counts of a Service that a worker adds to. */
+export type RelayedTraffic = Omit<ServiceTraffic, "healthyEndpoints">;
+
 /** Changes of counts since the last report. */
 export interface WorkerReport {
   readonly counters: Readonly<Partial<ForwardingCounters>>;
   readonly traffic: readonly (readonly [
     forwarder: number,
     name: ServicePortName,
-    changes: Readonly<ServiceTraffic>,
+    changes: Readonly<RelayedTraffic>,
   ])[];
   /** Open connections or flows of each forwarder, where their number has changed. */
   readonly connections: readonly (readonly [forwarder: number, count: number])[];

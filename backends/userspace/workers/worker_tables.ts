@@ -18,8 +18,10 @@ import type { Command, Place } from "./worker_protocol.ts";
 export interface ForwarderContext {
   readonly clock: Clock;
   readonly pickerOptions: () => EndpointPickerOptions;
-  /** Queues a command for the workers that have the forwarder. */
-  send(forwarder: WorkerForwarder, command: Command): void;
+  /** Ends the connections or flows of a forwarder. */
+  end(forwarder: WorkerForwarder): void;
+  /** Has the workers adopt the unhealthy endpoints of a forwarder, now. */
+  skip(forwarder: WorkerForwarder): void;
   /** Queues the plan of a forwarder for the next {@linkcode Forwarders.settle}. */
   touch(forwarder: WorkerForwarder): void;
   /** Asks the worker that has the forwarder. */
@@ -70,7 +72,7 @@ export class WorkerForwarder implements ServiceForwarder {
   skip(unhealthy: ReadonlySet<EndpointKey>): void {
     this.unhealthy = unhealthy;
     this.#decider?.skip(unhealthy);
-    this.#context.send(this, { op: "skip", forwarder: this.number, unhealthy });
+    this.#context.skip(this);
   }
 
   remembered(client: string): AffinityEntry | undefined | Promise<AffinityEntry | undefined> {
@@ -80,7 +82,7 @@ export class WorkerForwarder implements ServiceForwarder {
   }
 
   close(): void {
-    this.#context.send(this, { op: "remove", forwarder: this.number, ends: true });
+    this.#context.end(this);
   }
 
   /** A worker has ended. */

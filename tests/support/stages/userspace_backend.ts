@@ -48,6 +48,8 @@ function unasked(): never {
 export class TestUserspaceBackend implements AsyncDisposable {
   readonly addresses = new FakeLocalAddresses();
   readonly logger = new MemoryLogger();
+  /** Changes of health, as `address:port state: reason`. */
+  readonly healthChanges: string[] = [];
   readonly backend: UserspaceBackend;
   /** `undefined` = this thread forwards. */
   readonly pool: WorkerPool | undefined;
@@ -76,6 +78,11 @@ export class TestUserspaceBackend implements AsyncDisposable {
         ...{ clock, network, logger, addresses, comparison: COMPARISON },
         openFiles,
         ...(this.pool && { workers: { pool: this.pool, openFiles: openFiles.share(workers) } }),
+        onHealth: (changes) => {
+          for (const { endpoint, state, reason } of changes) {
+            this.healthChanges.push(`${endpoint} ${state}: ${reason ?? "-"}`);
+          }
+        },
         ...(traffic && { traffic }),
       },
       { family: "IPv4", udpTimeoutMs: 10_000, ...options },
