@@ -141,7 +141,7 @@ export class TcpForwarder implements TcpSessionOwner {
 
   #applySettings(edge: EdgeSettings = {}): void {
     this.#activityGrainMs = activityGrainMs(edge);
-    this.#edge ??= new TcpEdge(this.#forwarding, this.#plan.key);
+    this.#edge ??= new TcpEdge(this.#forwarding, { plan: this.#plan, port: this });
     this.#edge.update(edge, this.#sessions);
   }
 
