@@ -81,7 +81,7 @@ function kindsFor({ protocol }: Workload): readonly ForwarderKind[] {
 /** Each round takes every forwarder in turn, so that a slow minute of the machine hits all of them. */
 async function measure(workload: Workload): Promise<Record<string, readonly Sample[]>> {
   const folder = await Deno.makeTempDir({ prefix: "kube-relay-bench-" });
-  await using stack = new AsyncDisposableStack();
+  await using stack = new globalThis.AsyncDisposableStack();
   stack.defer(() => Deno.remove(folder, { recursive: true }));
   const server = stack.use(await workload.startServer(folder));
   const runners: Runner[] = [];
