@@ -84,6 +84,7 @@ Deno.test("UserspaceBackend skips an endpoint while it refuses, and uses it agai
   const { counters, health } = test.backend.connections;
   const { dialFailures } = counters;
   assertEquals(await answersOf(plan), ["good"]);
+  await test.counters();
   assertEquals(counters.dialFailures, dialFailures, "no client was sent there");
   assertEquals([health.healthy, health.unhealthy, health.ejected], [1, 1, 0]);
   assert((await statesOf(test, plan))!.includes(`${bad.endpoint} unhealthy: connection refused`));
@@ -142,13 +143,13 @@ Deno.test("UserspaceBackend ignores health while too few endpoints are healthy, 
     "health is ignored: 1 of 3 endpoints are healthy, less than 50%",
   );
   assertEquals(await answersOf(plan), ["good"], "other endpoints are tried instead");
-  assert(test.backend.connections.counters.dialFailures > 0, "unhealthy ones are used");
+  assert((await test.counters()).dialFailures > 0, "unhealthy ones are used");
   const other = { ...plan, edge: { ...plan.edge, healthThreshold: 30 } };
   await test.sync([other]);
   assertEquals(await ignored(), undefined);
-  const { dialFailures } = test.backend.connections.counters;
+  const { dialFailures } = (await test.counters());
   await answersOf(other);
-  assertEquals(test.backend.connections.counters.dialFailures, dialFailures);
+  assertEquals((await test.counters()).dialFailures, dialFailures);
   await good[Symbol.asyncDispose]();
   await eventually("none is healthy", () => test.backend.connections.health.unhealthy === 3);
   assertEquals(await ignored(), "health is ignored: 0 of 3 endpoints are healthy");
@@ -177,7 +178,7 @@ Deno.test("UserspaceBackend checks another port, also for UDP, whose flows move"
   await health[Symbol.asyncDispose]();
   await eventually("one is unhealthy", () => test.healthChanges.length === 1);
   assertEquals(await answer(), "two");
-  assertEquals(test.backend.connections.counters.udpMoved, 1);
+  assertEquals((await test.counters()).udpMoved, 1);
 });
 
 Deno.test("UserspaceBackend does not check an endpoint of a UDP Service without a port for it", async () => {
@@ -230,6 +231,7 @@ Deno.test("UserspaceBackend ejects an endpoint that refuses connections, and let
   assertEquals(test.healthChanges[1], `${bad.endpoint} unchecked: -`);
   await using again = TcpServer.named("again", { port: bad.port });
   assertEquals(await answersOf(plan), ["again", "good"]);
+  await test.counters();
   assertEquals(counters.dialFailures, dialFailures);
   assertEquals(test.backend.connections.health.ejections, 1);
   assert(again.accepted > 0);
@@ -257,7 +259,7 @@ Deno.test("UserspaceBackend forgets health with the annotations, the endpoint an
   assertEquals([await statesOf(test, plan), ...figures()], [undefined, 0, 0, 0, 0, 0]);
   await eventually("it is used again", async () => {
     await askService(plan);
-    return test.backend.connections.counters.dialFailures > 0;
+    return (await test.counters()).dialFailures > 0;
   });
   await test.sync([plan]);
   await isUnhealthy();

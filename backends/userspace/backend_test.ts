@@ -311,8 +311,8 @@ Deno.test("UserspaceBackend leaks nothing over 2,000 connections that end in eve
   const open = async () => (await test.backend.inspect([plan.key])).services[0]?.connections;
   await eventually("all sessions are over", async () => await open() === 0);
   assertEquals([
-    test.backend.connections.counters.tcpAccepted,
-    test.backend.connections.counters.tcpRefused,
+    (await test.counters()).tcpAccepted,
+    (await test.counters()).tcpRefused,
   ], [2000, 0]);
   assertEquals(await askTimes(3, { hostname: VIP, port: plan.port }).then((n) => n.length), 3);
   const grown = rss.at(-1)! - rss[1]!;

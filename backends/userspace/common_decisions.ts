@@ -4,31 +4,26 @@
  * @module
  */
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { hasLimits, type ReachedLimit } from "./connection_limits.ts";
+import { hasLimits, type LimitTable } from "./connection_limits.ts";
 import type { EndpointPickerOptions, Picker } from "./endpoint_picker.ts";
 
 /** Asks the thread that decides. */
 export interface CommonDecisions {
+  readonly limits: LimitTable;
   createPicker(plan: ServicePlan, options: EndpointPickerOptions): Picker;
-  limitsOf(plan: ServicePlan): CommonLimits;
 }
 
-/** The limits of one ServicePort, which another thread keeps. */
-export interface CommonLimits {
-  /** As `ConnectionLimits.admit()`. Never rejects. */
-  admit(client: string, at: unknown): Promise<ReachedLimit | undefined>;
-  /** Counts a connection from before the limits. Returns the text to {@linkcode leave} with. */
-  enter(): string;
-  leave(client: string): void;
-}
-
-/** Whether the choice of an endpoint depends on earlier or other connections of all threads. */
-export function picksInCommon({ affinityTimeoutSeconds, edge }: ServicePlan): boolean {
+/**
+ * Whether the choice of an endpoint depends on earlier or other connections of all threads. A
+ * ServicePort for UDP is in one thread.
+ */
+export function picksInCommon({ affinityTimeoutSeconds, edge, protocol }: ServicePlan): boolean {
+  if (protocol !== "TCP") return false;
   return affinityTimeoutSeconds !== undefined || edge?.balance === "least-connections" ||
     edge?.balance === "random-two-choices";
 }
 
-/** Whether some decision about TCP connections is common. */
+/** Whether some decision is common. */
 export function decidesInCommon(plan: ServicePlan): boolean {
-  return plan.protocol === "TCP" && (picksInCommon(plan) || hasLimits(plan.edge ?? {}));
+  return picksInCommon(plan) || hasLimits(plan.edge ?? {});
 }

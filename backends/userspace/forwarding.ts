@@ -10,6 +10,7 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import { BufferPool, DatagramBufferPool } from "./tcp/buffer_pool.ts";
 import { ClientOrigin } from "./client_origin.ts";
+import { type LimitTable, ServiceLimits } from "./connection_limits.ts";
 import { EndpointLoops } from "./endpoint_loops.ts";
 import type { CommonDecisions } from "./common_decisions.ts";
 import { EndpointPicker, type EndpointPickerOptions, type Picker } from "./endpoint_picker.ts";
@@ -68,7 +69,7 @@ export interface ForwardingCounters {
   tcpLimited: number;
   /** Closed by the idle time-out or the lifetime of their Service. */
   tcpExpired: number;
-  /** Closed since a trusted client sent no valid PROXY protocol header in time. */
+  /** Closed or dropped since a trusted client sent no valid PROXY protocol header in time. */
   proxyHeaderErrors: number;
   /** Closed since they were silent and the bound was reached. */
   tcpSilentClosed: number;
@@ -143,6 +144,7 @@ export class Forwarding {
   readonly common: CommonDecisions | undefined;
   readonly isShared: boolean;
   readonly endpointLoops: EndpointLoops;
+  readonly limits: LimitTable;
   /** Watches for connections and flows. */
   readonly watches = new FlowWatches();
   readonly smallBuffers = new BufferPool({ size: SMALL_BUFFER_BYTES, keep: 4096 });
@@ -183,6 +185,7 @@ export class Forwarding {
     this.traffic = dependencies.traffic;
     this.own = dependencies.own ?? new OwnSockets();
     this.common = dependencies.common;
+    this.limits = dependencies.common?.limits ?? new ServiceLimits();
     this.isShared = dependencies.isShared ?? false;
     this.random = dependencies.random ?? (() => 0);
     this.log = new RateLimitedLog(dependencies);

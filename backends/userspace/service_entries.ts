@@ -164,7 +164,7 @@ export class ServiceEntries {
     this.#take(entry, NO_PART);
     sockets.claim(key, { from: entry.addresses, to: [] });
     forwarding.traffic?.leave(entry.plan.name);
-    if (entry.forwarder) forwarders.remove(entry.forwarder);
+    if (entry.forwarder) forwarders.remove(entry.forwarder, entry.plan);
   }
 
   #take(entry: ServiceEntry, part: LoopPart): void {

@@ -2,9 +2,13 @@ import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { TcpConnection } from "../../../lib/os/network.ts";
 import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
 import { type EndpointKey, endpointKey } from "../../../lib/proxy/endpoint.ts";
-import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
-import type { CommonLimits } from "../common_decisions.ts";
-import { ConnectionLimits, hasLimits, type ReachedLimit } from "../connection_limits.ts";
+import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import {
+  type ServiceKey,
+  serviceKey,
+  type ServicePortKey,
+} from "../../../lib/proxy/service_port_name.ts";
+import type { LimitedPort, Limits, ReachedLimit } from "../connection_limits.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import {
@@ -13,7 +17,6 @@ import {
   proxyHeaderV2,
 } from "../proxy_protocol/proxy_header.ts";
 import { SessionTimeouts } from "../session_timeouts.ts";
-import type { RecencyList } from "../recency_list.ts";
 import { ProxyHeaderGate } from "./proxy_header_gate.ts";
 import type { TcpSession } from "./tcp_session.ts";
 
@@ -47,29 +50,33 @@ const HEADER_CURE =
 export class TcpEdge {
   readonly #forwarding: Forwarding;
   readonly #key: ServicePortKey;
-  /** Kept by the thread that decides; `undefined` = by this one. */
-  readonly #common: CommonLimits | undefined;
+  readonly #service: ServiceKey;
+  readonly #port: LimitedPort;
   #headers: ProxyHeaderGate | undefined;
-  #limits: ConnectionLimits | CommonLimits | undefined;
+  #limits: Limits | undefined;
   #timeouts: SessionTimeouts<TcpSession> | undefined;
   #sendProxy: EdgeSettings["sendProxy"];
   #sockets: ReadonlyMap<EndpointKey, string> | undefined;
 
-  constructor(forwarding: Forwarding, { key, common }: {
-    readonly key: ServicePortKey;
-    readonly common?: CommonLimits | undefined;
-  }) {
+  constructor(
+    forwarding: Forwarding,
+    { plan, port }: {
+      readonly plan: Pick<ServicePlan, "key" | "name">;
+      readonly port: LimitedPort;
+    },
+  ) {
     this.#forwarding = forwarding;
-    this.#key = key;
-    this.#common = common;
+    this.#key = plan.key;
+    this.#service = serviceKey(plan.name);
+    this.#port = port;
   }
 
   /**
    * Adopts other settings. Time-outs of open sessions begin again; limits count the connections that
    * were made since there are limits.
    */
-  update(edge: EdgeSettings, sessions: RecencyList<TcpSession>): void {
-    const { clock, counters } = this.#forwarding;
+  update(edge: EdgeSettings, sessions: Iterable<TcpSession>): void {
+    const { clock, counters, limits } = this.#forwarding;
     const now = clock.now();
     this.#sendProxy = edge.sendProxy;
     this.#sockets = edge.unixSockets &&
@@ -77,7 +84,8 @@ export class TcpEdge {
         edge.unixSockets.map(({ address, port, path }) => [endpointKey(address, port), path]),
       );
     this.#headers = edge.acceptProxyFrom && new ProxyHeaderGate(this.#forwarding, edge);
-    this.#updateLimits(edge, sessions);
+    const counting = this.#limits;
+    this.#limits = limits.update(this.#service, { port: this.#port, settings: edge, now });
     this.#timeouts?.close();
     this.#timeouts = edge.idleMs === undefined && edge.lifetimeMs === undefined
       ? undefined
@@ -87,22 +95,10 @@ export class TcpEdge {
       });
     for (const session of sessions) {
       this.#timeouts?.enter(session, now);
-      if (this.#limits === undefined) session.counted = undefined;
+      if (this.#limits === counting) continue;
+      uncount(session, counting);
+      session.counted = this.#limits?.enter?.();
     }
-  }
-
-  #updateLimits(edge: EdgeSettings, sessions: RecencyList<TcpSession>): void {
-    const { clock } = this.#forwarding;
-    if (this.#common === undefined) {
-      const limits = this.#limits instanceof ConnectionLimits ? this.#limits : undefined;
-      this.#limits = ConnectionLimits.updated(limits, { settings: edge, now: clock.now() });
-      return;
-    }
-    const before = this.#limits;
-    this.#limits = hasLimits(edge) ? this.#common : undefined;
-    if (before !== undefined || this.#limits === undefined) return;
-    // The other thread knows only connections that it has admitted.
-    for (const session of sessions) session.counted ??= this.#common.enter();
   }
 
   /** Paths of Unix sockets that replace endpoints. */
@@ -134,7 +130,7 @@ export class TcpEdge {
 
   /** Whether {@linkcode admits} has to ask another thread. */
   get asks(): boolean {
-    return this.#common !== undefined && this.#limits === this.#common;
+    return this.#limits?.isAsked === true;
   }
 
   /** Whether the limits admit a connection of a client besides `open` others; counts it if so. */
@@ -143,7 +139,9 @@ export class TcpEdge {
     { client, open }: { readonly client: string; readonly open: number },
   ): boolean | Promise<boolean> {
     if (this.#limits === undefined) return true;
-    const reached = this.#limits.admit(client, { open, now: this.#forwarding.clock.now() });
+    const reached = this.#limits.admit(client, {
+      ...{ port: this.#port, open, now: this.#forwarding.clock.now() },
+    });
     if (!(reached instanceof Promise)) return this.#isAdmitted(session, client, reached);
     return reached.then((limit) => this.#isAdmitted(session, client, limit));
   }
@@ -177,9 +175,7 @@ export class TcpEdge {
   /** A session has ended, or was not begun although it was admitted. */
   leave(session: TcpSession): void {
     this.#timeouts?.leave(session);
-    if (session.counted === undefined) return;
-    this.#limits?.leave(session.counted);
-    session.counted = undefined;
+    uncount(session, this.#limits);
   }
 
   /** What precedes the copied data: a header if the endpoint wants one, and data that came with one. */
@@ -207,6 +203,11 @@ export class TcpEdge {
       cure: HEADER_CURE,
     });
   }
+}
+
+function uncount(session: TcpSession, limits: Limits | undefined): void {
+  if (session.counted !== undefined) limits?.leave(session.counted);
+  session.counted = undefined;
 }
 
 /** The longest time for which data of a session may go unnoticed. */

@@ -7,7 +7,7 @@ import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { WatchedFlow } from "../../../lib/proxy/flow_watches.ts";
 import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
-import { type ServiceKey, serviceKey } from "../../../lib/proxy/service_port_name.ts";
+import { type ServiceKey, serviceKey, type ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { BufferPool } from "./buffer_pool.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
@@ -68,6 +68,10 @@ export class TcpForwarder implements TcpSessionOwner {
 
   get traffic(): ServiceTraffic | undefined {
     return this.#traffic;
+  }
+
+  get key(): ServicePortKey {
+    return this.#plan.key;
   }
 
   /** Connections that are open now. */
@@ -160,10 +164,7 @@ export class TcpForwarder implements TcpSessionOwner {
   #applySettings(edge: EdgeSettings = {}): void {
     this.#activityGrainMs = activityGrainMs(edge);
     this.#failing = edge.ejectAfter === undefined ? undefined : new Set();
-    this.#edge ??= new TcpEdge(this.#forwarding, {
-      key: this.#plan.key,
-      common: this.#forwarding.common?.limitsOf(this.#plan),
-    });
+    this.#edge ??= new TcpEdge(this.#forwarding, { plan: this.#plan, port: this });
     this.#edge.update(edge, this.#sessions);
   }
 

@@ -2,8 +2,10 @@ import type { WorkerChannel } from "../../../lib/os/worker_channel.ts";
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
-import { type CommonDecisions, type CommonLimits, picksInCommon } from "../common_decisions.ts";
+import { type CommonDecisions, picksInCommon } from "../common_decisions.ts";
+import { hasLimits, type LimitedPort, type Limits, type LimitTable } from "../connection_limits.ts";
 import { EndpointPicker, type EndpointPickerOptions, type Picker } from "../endpoint_picker.ts";
+import { decodeAdmission, NO_ANSWER } from "./admission_answer.ts";
 import type { MainSide, WorkerSide } from "./worker_protocol.ts";
 
 /** The channel of a worker to the main thread. */
@@ -11,13 +13,16 @@ export type MainChannel = WorkerChannel<WorkerSide, MainSide>;
 
 interface AskedDecisionsContext {
   readonly channel: MainChannel;
+  /** Where the main thread answers a thread that waits. */
+  readonly answers: SharedArrayBuffer;
   /** The number of the forwarder that is made or updated for a ServicePort. */
-  readonly numberOf: (key: ServicePortKey) => number;
+  readonly numberOf: (key: ServicePortKey) => number | undefined;
 }
 
 /** Asks the main thread, in a worker. */
 export class AskedDecisions implements CommonDecisions {
   readonly #context: AskedDecisionsContext;
+  readonly #limits = new WeakMap<LimitedPort, Limits>();
 
   constructor(context: AskedDecisionsContext) {
     this.#context = context;
@@ -25,15 +30,35 @@ export class AskedDecisions implements CommonDecisions {
 
   createPicker(plan: ServicePlan, options: EndpointPickerOptions): Picker {
     const { channel, numberOf } = this.#context;
-    return new AskedPicker(channel, { plan, options, forwarder: numberOf(plan.key) });
+    return new AskedPicker(channel, { plan, options, forwarder: numberOf(plan.key)! });
   }
 
-  limitsOf({ key }: ServicePlan): CommonLimits {
-    const { channel, numberOf } = this.#context;
-    const forwarder = numberOf(key);
+  readonly limits: LimitTable = {
+    update: (_service, { port, settings }) => {
+      if (!hasLimits(settings)) return undefined;
+      const known = this.#limits.get(port);
+      const limits = known ?? this.#createLimits(this.#context.numberOf(port.key)!);
+      this.#limits.set(port, limits);
+      return limits;
+    },
+    // The main thread knows what was removed.
+    leave() {},
+  };
+
+  #createLimits(forwarder: number): Limits {
+    const { answers, channel } = this.#context;
+    const cells = new Int32Array(answers);
     return {
-      // If the main thread has ended, so has this one.
+      isAsked: true,
       admit: (client) => channel.ask({ kind: "admit", forwarder, client }),
+      // A datagram has to be forwarded before the next one is received. The main thread never waits
+      // for a worker, so it answers within the time of its longest piece of work.
+      admitNow(client) {
+        Atomics.store(cells, 0, NO_ANSWER);
+        channel.tell({ kind: "admit now", forwarder, client });
+        Atomics.wait(cells, 0, NO_ANSWER);
+        return decodeAdmission(cells);
+      },
       enter() {
         channel.tell({ kind: "enter", forwarder });
         return "";

@@ -1,9 +1,10 @@
-import type { Clock } from "../../../lib/os/clock.ts";
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
-import { ConnectionLimits, type ReachedLimit } from "../connection_limits.ts";
-import { EndpointPicker, type EndpointPickerOptions, type PickRequest } from "../endpoint_picker.ts";
+import { serviceKey, type ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import type { LimitedPort, Limits, ReachedLimit } from "../connection_limits.ts";
+import { EndpointPicker, type PickRequest } from "../endpoint_picker.ts";
+import type { Forwarding } from "../forwarding.ts";
 
 /** What the connections of one worker count for. */
 interface WorkerShare {
@@ -11,40 +12,63 @@ interface WorkerShare {
   readonly endpoints: Map<EndpointKey, number>;
 }
 
-/** Decides for the TCP connections of one ServicePort in all workers. */
-export class Decider {
-  readonly #clock: Clock;
+/** The part of forwarding in the main thread that is used. */
+export type DeciderContext = Pick<Forwarding, "clock" | "limits" | "pickerOptions">;
+
+/** Decides for the connections or flows of one ServicePort in all workers. */
+export class Decider implements LimitedPort {
+  readonly key: ServicePortKey;
+  readonly #context: DeciderContext;
   readonly #picker: EndpointPicker;
   readonly #shares = new Map<number, WorkerShare>();
-  #limits: ConnectionLimits | undefined;
-  /** Connections that were admitted or entered, and have not left. */
+  #plan: ServicePlan;
+  #limits: Limits | undefined;
   #open = 0;
 
-  constructor(clock: Clock, { plan, options }: {
-    readonly plan: ServicePlan;
-    readonly options: EndpointPickerOptions;
-  }) {
-    this.#clock = clock;
-    this.#picker = new EndpointPicker(plan, options);
+  constructor(context: DeciderContext, plan: ServicePlan) {
+    this.key = plan.key;
+    this.#context = context;
+    this.#plan = plan;
+    this.#picker = new EndpointPicker(plan, context.pickerOptions());
     this.#updateLimits(plan);
+  }
+
+  /** Connections that were admitted or entered, and have not left. */
+  get connections(): number {
+    return this.#open;
+  }
+
+  /** Whether nothing is open that counts. */
+  get isIdle(): boolean {
+    return this.#open === 0 && this.#shares.values().every(({ endpoints }) => endpoints.size === 0);
   }
 
   update(plan: ServicePlan): void {
-    this.#picker.update(plan, this.#clock.now());
+    this.#plan = plan;
+    this.#picker.update(plan, this.#now);
     this.#updateLimits(plan);
   }
 
+  /** The ServicePort was removed: connections that are open no longer count for its Service. */
+  remove(): void {
+    this.#context.limits.leave(serviceKey(this.#plan.name), this);
+  }
+
+  get #now(): number {
+    return this.#context.clock.now();
+  }
+
   skip(unhealthy: ReadonlySet<EndpointKey>): void {
-    this.#picker.skip(unhealthy, this.#clock.now());
+    this.#picker.skip(unhealthy, this.#now);
   }
 
   remembered(client: string): AffinityEntry | undefined {
-    return this.#picker.remembered(client, this.#clock.now());
+    return this.#picker.remembered(client, this.#now);
   }
 
   /** Picks for a worker. The connection loads the endpoint until it is released. */
   pick(worker: number, request: Omit<PickRequest, "now">): Endpoint | undefined {
-    const endpoint = this.#picker.pick({ ...request, now: this.#clock.now() });
+    const endpoint = this.#picker.pick({ ...request, now: this.#now });
     if (!endpoint || !this.#picker.load) return endpoint;
     this.#picker.load.add(endpoint.key);
     add(this.#shareOf(worker).endpoints, endpoint.key);
@@ -57,7 +81,9 @@ export class Decider {
 
   /** Counts a connection of a worker; returns the limit that forbids it instead, if there is one. */
   admit(worker: number, client: string): ReachedLimit | undefined {
-    const reached = this.#limits?.admit(client, { open: this.#open, now: this.#clock.now() });
+    const reached = this.#limits?.admitNow(client, {
+      ...{ port: this, open: this.#open, now: this.#now },
+    });
     if (reached === undefined) this.#count(worker, client);
     return reached;
   }
@@ -90,9 +116,9 @@ export class Decider {
     this.#open++;
   }
 
-  #updateLimits({ edge = {} }: ServicePlan): void {
-    const now = this.#clock.now();
-    this.#limits = ConnectionLimits.updated(this.#limits, { settings: edge, now });
+  #updateLimits({ edge: settings = {}, name }: ServicePlan): void {
+    const { limits } = this.#context;
+    this.#limits = limits.update(serviceKey(name), { port: this, settings, now: this.#now });
   }
 
   #shareOf(worker: number): WorkerShare {

@@ -118,7 +118,7 @@ class FamilyState {
       ...edges,
       ...{ logger: toldLogger(channel), openFiles, isShared: true, ...(traffic && { traffic }) },
       own: new OwnSockets(new SharedOwnSockets(sockets, index)),
-      common: new AskedDecisions({ channel, numberOf: (key) => numberOf(key)! }),
+      common: new AskedDecisions({ channel, answers: settings.answers, numberOf }),
     }, { ...options, ...(this.#judge && { judge: this.#judge }) });
     this.#forwarding.outcomes = {
       observe: (outcome) => {
@@ -227,7 +227,7 @@ class FamilyState {
     if (this.#numbers.get(key) === number) this.#numbers.delete(key);
     this.#figures.forget(number, name);
     if (ends) forwarder.close();
-    else this.forwarders.remove(forwarder);
+    else this.forwarders.remove(forwarder, { name });
   }
 
   #replaceFrontends({ key, protocol, frontends }: PublishedFrontends): void {

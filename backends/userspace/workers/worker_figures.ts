@@ -9,7 +9,7 @@ import type { ServiceForwarder } from "../forwarders.ts";
 import type { ForwardingCounters } from "../forwarding.ts";
 import type { RelayedTraffic, WorkerReport } from "./worker_protocol.ts";
 
-type Counts<Name extends string> = Record<Name, number>;
+type Counts<Name extends string> = Partial<Record<Name, number>>;
 
 interface TrafficRow {
   readonly name: ServicePortName;
@@ -87,11 +87,11 @@ export class WorkerFigures {
 
 function changesOf<Name extends string>(
   now: Readonly<Counts<Name>>,
-  before: Readonly<Partial<Counts<Name>>>,
-): Partial<Counts<Name>> {
-  const changes: Partial<Counts<Name>> = {};
+  before: Readonly<Counts<Name>>,
+): Counts<Name> {
+  const changes: Counts<Name> = {};
   for (const name of Object.keys(now) as Name[]) {
-    const change = now[name] - (before[name] ?? 0);
+    const change = (now[name] ?? 0) - (before[name] ?? 0);
     if (change !== 0) changes[name] = change;
   }
   return changes;

@@ -9,7 +9,9 @@ import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { LoopPart } from "../endpoint_loops.ts";
 import type { FailedSocket, Forwarders, ServiceForwarder, SocketUse } from "../forwarders.ts";
 import type { Forwarding, ForwardingOptions } from "../forwarding.ts";
+import { createAnswer, encodeAdmission } from "./admission_answer.ts";
 import { createSharedSockets, forgetSocketsOf } from "./shared_own_sockets.ts";
+import type { Decider } from "./decider.ts";
 import { WorkerCounts } from "./worker_counts.ts";
 import { WorkerLink } from "./worker_link.ts";
 import type {
@@ -35,6 +37,8 @@ interface WorkerForwardersOptions extends ForwardingOptions {
   readonly family: IpFamily;
 }
 
+type CountedKind = "admit now" | "enter" | "leave" | "release";
+
 /** Interval of reports, so that an ending worker takes few counts with it and a hung one is noticed. */
 const REPORT_MS = 1000;
 /** Longest time for which a tool waits for reports. */
@@ -45,11 +49,14 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   readonly threads: number;
   readonly #forwarding: Forwarding;
   readonly #pool: WorkerPool;
-  readonly #settings: Omit<WorkerSettings, "index" | "judge">;
+  readonly #settings: Omit<WorkerSettings, "answers" | "index" | "judge">;
   readonly #judge: ConnectionJudge | undefined;
   readonly #counts: WorkerCounts;
   readonly #links = new Map<number, WorkerLink>();
+  readonly #answers = new Map<number, Int32Array>();
   readonly #forwarders = new Map<number, WorkerForwarder>();
+  /** Removed ones that may have connections which a limit of their Service still counts. */
+  readonly #removed = new Map<number, WorkerForwarder>();
   readonly #sockets = new Map<number, WorkerSocket>();
   /** ServicePorts for UDP of each worker. */
   readonly #udpUses = new Map<number, number>();
@@ -98,8 +105,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   create(plan: ServicePlan): WorkerForwarder {
     const number = ++this.#lastNumber;
     const context = {
-      clock: this.#forwarding.clock,
-      pickerOptions: () => this.#forwarding.pickerOptions(),
+      forwarding: this.#forwarding,
       end: (forwarder: WorkerForwarder) =>
         this.#send(forwarder, { op: "remove", forwarder: forwarder.number, ends: true }),
       skip: (forwarder: WorkerForwarder) => this.#skip(forwarder),
@@ -123,6 +129,8 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
       this.#queue(worker, { op: "remove", forwarder: number, ends: !isTcp });
     }
     this.#place(forwarder, undefined);
+    forwarder.decider?.remove();
+    if (forwarder.decider && !forwarder.decider.isIdle) this.#removed.set(number, forwarder);
   }
 
   /**
@@ -228,7 +236,9 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     });
     this.#links.set(index, link);
     const judge = this.#judge?.snapshot();
-    const settings = { ...this.#settings, index, ...(judge && { judge }) };
+    const answers = createAnswer();
+    this.#answers.set(index, new Int32Array(answers));
+    const settings = { ...this.#settings, index, answers, ...(judge && { judge }) };
     link.ask({ kind: "start", settings }).catch((error) => this.#onFailure(index, error));
     for (const forwarder of this.#forwarders.values()) {
       if (!forwarder.isTcp && forwarder.worker === undefined) this.#place(forwarder, index);
@@ -243,6 +253,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     this.#counts.forget(index);
     this.#forwarding.openFiles.forgetThread(index);
     forgetSocketsOf(this.#settings.sockets, index);
+    for (const removed of this.#removed.values()) removed.forget(index);
     for (const forwarder of this.#forwarders.values()) {
       forwarder.forget(index);
       if (forwarder.worker !== index) continue;
@@ -305,12 +316,29 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
 
   #count(
     index: number,
-    notice: Extract<WorkerSide["notice"], { readonly kind: "release" | "enter" | "leave" }>,
+    notice: Extract<WorkerSide["notice"], { readonly kind: CountedKind }>,
   ): void {
-    const decider = this.#forwarders.get(notice.forwarder)?.decider;
-    if (notice.kind === "release") decider?.release(index, notice.endpoint);
-    else if (notice.kind === "leave") decider?.leave(index, notice.client);
-    else decider?.enter(index);
+    const { forwarder: number } = notice;
+    const decider = (this.#forwarders.get(number) ?? this.#removed.get(number))?.decider;
+    this.#countFor(decider, index, notice);
+    if (decider?.isIdle) this.#removed.delete(number);
+  }
+
+  #countFor(
+    decider: Decider | undefined,
+    index: number,
+    notice: Extract<WorkerSide["notice"], { readonly kind: CountedKind }>,
+  ): void {
+    switch (notice.kind) {
+      case "release":
+        return decider?.release(index, notice.endpoint);
+      case "enter":
+        return decider?.enter(index);
+      case "leave":
+        return decider?.leave(index, notice.client);
+      case "admit now":
+        return encodeAdmission(this.#answers.get(index)!, decider?.admit(index, notice.client));
+    }
   }
 
   /** The worker that has the fewest ServicePorts for UDP. */

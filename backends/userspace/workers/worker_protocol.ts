@@ -28,6 +28,8 @@ export interface WorkerSettings {
   readonly openFiles: SharedOpenFiles;
   /** As `createSharedSockets()` made it. */
   readonly sockets: SharedArrayBuffer;
+  /** As `createAnswer()` made it. */
+  readonly answers: SharedArrayBuffer;
   readonly countsTraffic: boolean;
   /** The policies so far; absent = they are not asked. */
   readonly judge?: JudgeUpdate;
@@ -80,7 +82,10 @@ export interface RefusedSocket {
 }
 
 /** The counts of a Service that a worker adds to. */
-export type RelayedTraffic = Omit<ServiceTraffic, "healthyEndpoints">;
+export type RelayedTraffic = Omit<
+  ServiceTraffic,
+  "ejectedEndpoints" | "healthyEndpoints" | "unhealthyEndpoints"
+>;
 
 /** Changes of counts since the last report. */
 export interface WorkerReport {
@@ -144,6 +149,8 @@ export interface WorkerSide {
     | { readonly kind: "outcome"; readonly forwarder: number; readonly outcome: ConnectionOutcome }
     /** A connection, or an attempt to make one, no longer loads an endpoint. */
     | { readonly kind: "release"; readonly forwarder: number; readonly endpoint: EndpointKey }
+    /** Answered in shared memory. */
+    | { readonly kind: "admit now"; readonly forwarder: number; readonly client: string }
     /** Counts a connection from before the limits. */
     | { readonly kind: "enter"; readonly forwarder: number }
     | { readonly kind: "leave"; readonly forwarder: number; readonly client: string };

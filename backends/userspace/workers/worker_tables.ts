@@ -4,20 +4,18 @@
  *
  * @module
  */
-import type { Clock } from "../../../lib/os/clock.ts";
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import { decidesInCommon } from "../common_decisions.ts";
-import type { EndpointPickerOptions } from "../endpoint_picker.ts";
 import type { ServiceForwarder, ServiceSocket, SocketUse } from "../forwarders.ts";
-import { Decider } from "./decider.ts";
+import { Decider, type DeciderContext } from "./decider.ts";
 import type { Command, Place } from "./worker_protocol.ts";
 
 /** What a forwarder in workers needs of them. */
 export interface ForwarderContext {
-  readonly clock: Clock;
-  readonly pickerOptions: () => EndpointPickerOptions;
+  readonly forwarding: DeciderContext;
   /** Ends the connections or flows of a forwarder. */
   end(forwarder: WorkerForwarder): void;
   /** Has the workers adopt the unhealthy endpoints of a forwarder, now. */
@@ -48,6 +46,10 @@ export class WorkerForwarder implements ServiceForwarder {
     this.number = number;
     this.plan = plan;
     this.#updateDecider();
+  }
+
+  get key(): ServicePortKey {
+    return this.plan.key;
   }
 
   get isTcp(): boolean {
@@ -100,10 +102,9 @@ export class WorkerForwarder implements ServiceForwarder {
 
   /** Once made it stays: it knows which connections are open. */
   #updateDecider(): void {
-    const { clock, pickerOptions } = this.#context;
     if (this.#decider) this.#decider.update(this.plan);
     else if (decidesInCommon(this.plan)) {
-      this.#decider = new Decider(clock, { plan: this.plan, options: pickerOptions() });
+      this.#decider = new Decider(this.#context.forwarding, this.plan);
       if (this.unhealthy.size > 0) this.#decider.skip(this.unhealthy);
     }
   }

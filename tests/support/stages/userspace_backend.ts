@@ -27,7 +27,7 @@ export interface TestBackendOptions extends Partial<UserspaceBackendOptions> {
   readonly network?: Network;
   readonly openFiles?: OpenFiles;
   readonly traffic?: FamilyTraffic;
-  /** Threads that forward. @default {0: this one} */
+  /** Threads that forward; 0 = this one. @default {environment variable USERSPACE_WORKERS, or 0} */
   readonly workers?: number;
   readonly spawn?: SpawnWorker;
 }
@@ -64,7 +64,7 @@ export class TestUserspaceBackend implements AsyncDisposable {
       network = systemNetwork,
       openFiles = new OpenFiles(),
       traffic,
-      workers = Number(Deno.env.get("W") ?? 0),
+      workers = Number(Deno.env.get("USERSPACE_WORKERS") ?? 0),
       spawn = spawnWorker,
       ...options
     }: TestBackendOptions = {},
@@ -114,6 +114,12 @@ export class TestUserspaceBackend implements AsyncDisposable {
     this.#plan = plan;
     this.#retry = report.quarantined.map(({ key }) => key);
     return report;
+  }
+
+  /** Returns the counters of all threads. */
+  async counters(): Promise<UserspaceBackend["connections"]["counters"]> {
+    await this.backend.connections.refresh();
+    return this.backend.connections.counters;
   }
 
   /** Returns the addresses on which a ServicePort is served, as `address:port state`. */
