@@ -7,6 +7,7 @@
 import type { IpAddress, IpFamily } from "../lib/net/ip_address.ts";
 import type { Network, SocketAddress } from "../lib/os/network.ts";
 import type { OpenFiles } from "../lib/os/open_files.ts";
+import type { RelayWorkers } from "../lib/os/worker_pool.ts";
 import type { ConnectionJudge } from "../lib/policy/connection_judge.ts";
 import type { Backend, BackendMode } from "../lib/proxy/backend.ts";
 import type { MachineFacts } from "../lib/proxy/machine_facts.ts";
@@ -34,6 +35,8 @@ interface BackendDependencies extends RuleBackendDependencies {
   readonly network: Network;
   /** Limits of open files. @default {the usual limits, for this backend alone} */
   readonly openFiles?: OpenFiles;
+  /** Threads that forward in mode userspace. @default {the main thread does} */
+  readonly workers?: RelayWorkers | undefined;
   /** Called when endpoints became unhealthy, were ejected, or returned. @default {nothing} */
   readonly onHealth?: (changes: readonly EndpointHealthChange[]) => void;
 }
@@ -100,7 +103,7 @@ export const BACKENDS: Readonly<
       { ...options, ...(facts && { facts }) },
     );
   },
-  userspace({ clock, commands, logger, network, onHealth, openFiles, random }, options) {
+  userspace({ clock, commands, logger, network, onHealth, openFiles, random, workers }, options) {
     const { family, relay, belongsTo, judge, localListeners, traffic } = options;
     const { addressMode: mode, stateDirectory: directory } = relay;
     const store = createFileStore({ directory, family });
@@ -112,7 +115,7 @@ export const BACKENDS: Readonly<
     const comparison = userspaceComparison({ runner: commands, store }, { family });
     return createUserspaceBackend(
       {
-        ...{ clock, logger, network, addresses, comparison, random, onHealth },
+        ...{ clock, logger, network, addresses, comparison, random, onHealth, workers },
         ...(openFiles && { openFiles }),
         ...(traffic && { traffic }),
       },

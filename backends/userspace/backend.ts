@@ -10,7 +10,6 @@
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
 import type { Backend, ConnectionView } from "../../lib/proxy/backend.ts";
 import type { CleanupReport } from "../../lib/controller/data_plane.ts";
-import type { SharedOpenFiles } from "../../lib/os/open_files.ts";
 import type { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
@@ -41,7 +40,9 @@ import { renderForwardingTable } from "./render.ts";
 import { ServiceEntries } from "./service_entries.ts";
 import type { ServiceEntry } from "./service_entry.ts";
 import { forEachInSlices } from "../../lib/os/time_slice.ts";
-import type { WorkerPool } from "../../lib/os/worker_pool.ts";
+import type { Network } from "../../lib/os/network.ts";
+import { shareRefusal } from "../../lib/os/shared_listener.ts";
+import type { RelayWorkers } from "../../lib/os/worker_pool.ts";
 import { WorkerForwarders } from "./workers/worker_forwarders.ts";
 import { MORE_ADDRESSES, type SocketOperations, SocketTable } from "./socket_table.ts";
 
@@ -50,15 +51,9 @@ interface UserspaceBackendDependencies extends ForwardingDependencies {
   readonly addresses: LocalAddresses;
   readonly comparison: Pick<ServiceMode, "compare" | "repair">;
   /** Threads that forward. @default {this one does} */
-  readonly workers?: UserspaceWorkers | undefined;
+  readonly workers?: RelayWorkers | undefined;
   /** Called when endpoints became unhealthy, were ejected, or returned. */
   readonly onHealth?: ((changes: readonly EndpointHealthChange[]) => void) | undefined;
-}
-
-/** Threads that forward, which the backends of both IP families share. */
-export interface UserspaceWorkers {
-  readonly pool: WorkerPool;
-  readonly openFiles: SharedOpenFiles;
 }
 
 /** Settings of the userspace backend. */
@@ -109,9 +104,9 @@ class SocketBackend implements UserspaceBackend {
     this.#local = addresses;
     this.#comparison = comparison;
     this.#forwarding = new Forwarding(dependencies, options);
-    this.#forwarders = workers
+    this.#forwarders = workers?.kind === "threads"
       ? new WorkerForwarders({ forwarding: this.#forwarding, ...workers }, { family, ...options })
-      : new LocalForwarders(this.#forwarding);
+      : new LocalForwarders(this.#forwarding, workers?.reason);
     this.#health = new HealthMonitor(this.#forwarding, {
       skip: (key, unhealthy) => this.#entries.get(key)?.forwarder?.skip(unhealthy),
       changed: (changes) => onHealth?.(changes),
@@ -143,8 +138,8 @@ class SocketBackend implements UserspaceBackend {
     return [];
   }
 
-  probe(): Promise<readonly ProbeResult[]> {
-    return this.#local.probe();
+  async probe(): Promise<readonly ProbeResult[]> {
+    return [...await this.#local.probe(), probeSharing(this.#forwarding.network, this.family)];
   }
 
   async start(): Promise<void> {
@@ -171,6 +166,7 @@ class SocketBackend implements UserspaceBackend {
       operations.addressRemove += await this.#local.releaseUnclaimed();
       this.#released = true;
     }
+    await this.#forwarders.refresh();
     const flowMove = counters.udpMoved - movedBefore;
     return {
       full: changes.everything,
@@ -352,6 +348,19 @@ class SocketBackend implements UserspaceBackend {
     const state = serving ? "serving" : unavailable ? "quarantined" : "refusing";
     return { role, address, port, protocol, state };
   }
+}
+
+/** Workers share the sockets of TCP frontends. */
+function probeSharing(network: Network, family: IpFamily): ProbeResult {
+  const feature = "share listening sockets";
+  const refusal = shareRefusal(network, family);
+  return refusal === undefined
+    ? { feature, available: true, required: false, detail: "SO_REUSEPORT works", family }
+    : {
+      ...{ feature, available: false, required: false, detail: refusal, family },
+      cure: "allow SO_REUSEPORT in the security profile of the process",
+      lost: "one thread forwards, whatever --userspace-workers says",
+    };
 }
 
 function equalLists(left: readonly string[], right: readonly string[]): boolean {

@@ -147,7 +147,7 @@ Deno.test("UserspaceBackend ignores health while too few endpoints are healthy, 
   const other = { ...plan, edge: { ...plan.edge, healthThreshold: 30 } };
   await test.sync([other]);
   assertEquals(await ignored(), undefined);
-  const { dialFailures } = (await test.counters());
+  const { dialFailures } = await test.counters();
   await answersOf(other);
   assertEquals((await test.counters()).dialFailures, dialFailures);
   await good[Symbol.asyncDispose]();

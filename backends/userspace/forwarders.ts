@@ -95,12 +95,16 @@ const UDP_DRAIN_MS = 1000;
 
 /** Forwards in this thread. */
 export class LocalForwarders implements Forwarders {
-  readonly summary = "";
+  readonly summary: string;
   readonly threads = 1;
   readonly #forwarding: Forwarding;
 
-  constructor(forwarding: Forwarding) {
+  /** `refusal`: why there are no workers although they are wanted. */
+  constructor(forwarding: Forwarding, refusal?: string) {
     this.#forwarding = forwarding;
+    this.summary = refusal === undefined
+      ? ""
+      : `; one thread forwards, as sockets cannot be shared between workers: ${refusal}`;
   }
 
   async start(): Promise<void> {}

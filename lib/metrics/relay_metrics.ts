@@ -181,6 +181,12 @@ export const RELAY_METRICS = {
     type: "counter",
     help: "Uncaught errors; each is logged and is a bug in kube-relay",
   },
+  workerRestarts: {
+    name: "kube_relay_userspace_worker_restarts_total",
+    type: "counter",
+    help: "Workers that ended, with their connections, and were started again",
+    modes: FORWARDING_MODES,
+  },
   tcpAccepted: {
     name: "kube_relay_userspace_tcp_connections_total",
     type: "counter",

@@ -5,6 +5,7 @@
  */
 import type { Logger } from "../log/logger.ts";
 import type { Clock, Timer } from "./clock.ts";
+import type { SharedOpenFiles } from "./open_files.ts";
 import type { ChannelMessage } from "./worker_channel.ts";
 
 /** A thread; the part of `Worker` that is used. */
@@ -35,6 +36,11 @@ export interface PoolSubscriber {
   onEnded(index: number, reason: Error): void;
   onMessage(index: number, message: ChannelMessage): void;
 }
+
+/** The threads of a run that forward connections, or why only the main thread does. */
+export type RelayWorkers =
+  | { readonly kind: "threads"; readonly pool: WorkerPool; readonly openFiles: SharedOpenFiles }
+  | { readonly kind: "refused"; readonly reason: string };
 
 interface WorkerPoolDependencies {
   readonly clock: Clock;

@@ -7,7 +7,11 @@ import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { WatchedFlow } from "../../../lib/proxy/flow_watches.ts";
 import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
-import { type ServiceKey, serviceKey, type ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import {
+  type ServiceKey,
+  serviceKey,
+  type ServicePortKey,
+} from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { BufferPool } from "./buffer_pool.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
@@ -213,7 +217,8 @@ export class TcpForwarder implements TcpSessionOwner {
   ): Promise<void> {
     const { counters, loops } = this.#forwarding;
     const [{ client }, open] = [request, this.#sessions.size - 1];
-    const admitted = verdict !== undefined && (this.#edge?.admits(session, { client, open }) ?? true);
+    const admitted = verdict !== undefined &&
+      (this.#edge?.admits(session, { client, open }) ?? true);
     if (verdict !== undefined && await admitted) {
       return await this.#serve(session, { ...request, verdict });
     }

@@ -5,7 +5,11 @@ import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { WatchedFlow } from "../../../lib/proxy/flow_watches.ts";
 import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
-import { type ServiceKey, serviceKey, type ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import {
+  type ServiceKey,
+  serviceKey,
+  type ServicePortKey,
+} from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import { EndpointPicker, type VerdictName } from "../endpoint_picker.ts";
 import { ExpiryQueue } from "../expiry_queue.ts";

@@ -3,6 +3,7 @@ import type { Logger } from "../../../lib/log/logger.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { Network } from "../../../lib/os/network.ts";
+import { OneAtATime } from "../../../lib/os/one_at_a_time.ts";
 import { OpenFiles } from "../../../lib/os/open_files.ts";
 import { systemErrorOf } from "../../../lib/os/socket_errors.ts";
 import { forEachInSlices, runInSlices } from "../../../lib/os/time_slice.ts";
@@ -101,6 +102,7 @@ class FamilyState {
   readonly #numbers = new Map<ServicePortKey, number>();
   readonly #forwarders = new Map<number, NumberedForwarder>();
   readonly #sockets = new Map<number, ServiceSocket>();
+  readonly #turns = new OneAtATime();
   readonly #frontends = new Map<ServicePortKey, LoopPart>();
 
   constructor(edges: WorkerEdges, { channel, settings }: {
@@ -155,13 +157,18 @@ class FamilyState {
     if (forwarder instanceof TcpForwarder) forwarder.expectFailing(notice.endpoint);
   }
 
-  /** Returns the sockets that could not be opened. */
-  async apply(commands: readonly Command[]): Promise<readonly RefusedSocket[]> {
+  /** Carries out commands in the order in which they come. Returns the sockets that could not be opened. */
+  apply(commands: readonly Command[]): Promise<readonly RefusedSocket[]> {
+    return this.#turns.run(() => this.#applyAll(commands));
+  }
+
+  async #applyAll(commands: readonly Command[]): Promise<readonly RefusedSocket[]> {
     const refused: RefusedSocket[] = [];
     await forEachInSlices(this.#clock, commands, (command) => {
       if (command.op !== "open") return this.#apply(command);
       const { at, place, socket } = command;
-      const forwarder = this.forwarder(command.forwarder)!;
+      const forwarder = this.forwarder(command.forwarder);
+      if (!forwarder) return;
       try {
         this.#sockets.set(socket, this.forwarders.open(place, { at, forwarder }));
       } catch (error) {

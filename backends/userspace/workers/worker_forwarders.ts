@@ -360,7 +360,9 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     this.#sockets.delete(socket.number);
     this.#moving.delete(socket);
     const { number, use: { forwarder }, worker } = socket;
-    if (forwarder.isTcp || worker !== undefined) this.#queue(worker, { op: "close", socket: number });
+    if (forwarder.isTcp || worker !== undefined) {
+      this.#queue(worker, { op: "close", socket: number });
+    }
   }
 
   /** Health changes at any time, not only in a sync. */
@@ -386,7 +388,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   /** Queues commands for one worker, or for all. */
   #queue(index: number | undefined, ...commands: readonly Command[]): void {
     if (index !== undefined) this.#links.get(index)?.queue(...commands);
-    else { for (const link of this.#links.values()) link.queue(...commands); }
+    else for (const link of this.#links.values()) link.queue(...commands);
   }
 
   async #flush(): Promise<void> {

@@ -78,9 +78,7 @@ export class WorkerForwarder implements ServiceForwarder {
   }
 
   remembered(client: string): AffinityEntry | undefined | Promise<AffinityEntry | undefined> {
-    return this.isTcp
-      ? this.#decider?.remembered(client)
-      : this.#context.remembered(this, client);
+    return this.isTcp ? this.#decider?.remembered(client) : this.#context.remembered(this, client);
   }
 
   close(): void {

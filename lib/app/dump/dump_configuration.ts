@@ -66,6 +66,7 @@ const RELAY_FIELDS = fields({
   ),
   udpTimeoutMs: number,
   drainTimeoutMs: number,
+  userspaceWorkers: v.union([v.literal("auto"), number], "has to be auto or a number"),
   ipvsDrainTimeoutMs: number,
   maxConnectionsPerService: number,
   endpointsFallback: flag,

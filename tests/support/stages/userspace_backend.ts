@@ -77,7 +77,9 @@ export class TestUserspaceBackend implements AsyncDisposable {
       {
         ...{ clock, network, logger, addresses, comparison: COMPARISON },
         openFiles,
-        ...(this.pool && { workers: { pool: this.pool, openFiles: openFiles.share(workers) } }),
+        ...(this.pool && {
+          workers: { kind: "threads", pool: this.pool, openFiles: openFiles.share(workers) },
+        }),
         onHealth: (changes) => {
           for (const { endpoint, state, reason } of changes) {
             this.healthChanges.push(`${endpoint} ${state}: ${reason ?? "-"}`);
