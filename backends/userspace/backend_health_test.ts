@@ -82,7 +82,7 @@ Deno.test("UserspaceBackend skips an endpoint while it refuses, and uses it agai
   await eventually("it is unhealthy", () => test.healthChanges.length === 1);
   assertEquals(test.healthChanges, [`${bad.endpoint} unhealthy: connection refused`]);
   const { counters, health } = test.backend.connections;
-  const { dialFailures } = counters;
+  const { dialFailures } = await test.counters();
   assertEquals(await answersOf(plan), ["good"]);
   await test.counters();
   assertEquals(counters.dialFailures, dialFailures, "no client was sent there");
@@ -225,7 +225,7 @@ Deno.test("UserspaceBackend ejects an endpoint that refuses connections, and let
     `${bad.endpoint} ejected: 2 connections in succession failed, the last one: connection refused`,
   ]);
   const { counters } = test.backend.connections;
-  const { dialFailures } = counters;
+  const { dialFailures } = await test.counters();
   assertEquals(await answersOf(plan), ["good"]);
   await eventually("it returns", () => test.healthChanges.length === 2);
   assertEquals(test.healthChanges[1], `${bad.endpoint} unchecked: -`);

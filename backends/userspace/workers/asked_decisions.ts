@@ -3,7 +3,13 @@ import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import { type CommonDecisions, picksInCommon } from "../common_decisions.ts";
-import { hasLimits, type LimitedPort, type Limits, type LimitTable } from "../connection_limits.ts";
+import {
+  hasLimits,
+  type LimitedPort,
+  type Limits,
+  type LimitTable,
+  type ReachedLimit,
+} from "../connection_limits.ts";
 import { EndpointPicker, type EndpointPickerOptions, type Picker } from "../endpoint_picker.ts";
 import { decodeAdmission, NO_ANSWER } from "./admission_answer.ts";
 import type { MainSide, WorkerSide } from "./worker_protocol.ts";
@@ -18,6 +24,9 @@ interface AskedDecisionsContext {
   /** The number of the forwarder that is made or updated for a ServicePort. */
   readonly numberOf: (key: ServicePortKey) => number | undefined;
 }
+
+/** Nothing is admitted while the limits are unknown. */
+const UNKNOWN: ReachedLimit = { limit: "max-connections", bound: 0 };
 
 /** Asks the main thread, in a worker. */
 export class AskedDecisions implements CommonDecisions {
@@ -50,7 +59,7 @@ export class AskedDecisions implements CommonDecisions {
     const cells = new Int32Array(answers);
     return {
       isAsked: true,
-      admit: (client) => channel.ask({ kind: "admit", forwarder, client }),
+      admit: (client) => channel.ask({ kind: "admit", forwarder, client }).catch(() => UNKNOWN),
       // A datagram has to be forwarded before the next one is received. The main thread never waits
       // for a worker, so it answers within the time of its longest piece of work.
       admitNow(client) {
@@ -111,8 +120,7 @@ class AskedPicker implements Picker {
   pick(request: Parameters<Picker["pick"]>[0]): ReturnType<Picker["pick"]> {
     if (!this.#isAsked) return this.#local.pick(request);
     const { verdict, client, exclude } = request;
-    return this.#channel.ask({
-      ...{ kind: "pick", forwarder: this.#forwarder, verdict, client, exclude },
-    });
+    const question = { forwarder: this.#forwarder, verdict, client, exclude };
+    return this.#channel.ask({ kind: "pick", ...question }).catch(() => undefined);
   }
 }

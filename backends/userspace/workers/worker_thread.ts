@@ -1,5 +1,6 @@
 import { systemClock } from "../../../lib/os/clock.ts";
 import { systemNetwork } from "../../../lib/os/network.ts";
+import { takeUncaughtErrors } from "../../../lib/os/uncaught_errors.ts";
 import { type PoolMessage, READY, UNCAUGHT } from "../../../lib/os/worker_pool.ts";
 import { WorkerFamily } from "./worker_family.ts";
 
@@ -19,22 +20,11 @@ export function serveAsWorker(): void {
   const scope = globalThis as unknown as WorkerScope;
   const edges = { clock: systemClock, network: systemNetwork, random: Math.random };
   const families = new Map<string, WorkerFamily>();
-  reportUncaughtErrors(scope);
+  // One of them ends neither the main thread nor a worker with its connections.
+  takeUncaughtErrors((error) => scope.postMessage([UNCAUGHT, error]));
   scope.onmessage = ({ data: [topic, message] }) => {
     const post = (posted: PoolMessage[1]) => scope.postMessage([topic, posted]);
     families.getOrInsertComputed(topic, () => new WorkerFamily(edges, post)).receive(message);
   };
   scope.postMessage(READY);
-}
-
-/** An uncaught error ends neither the main thread nor a worker with its connections. */
-function reportUncaughtErrors(scope: WorkerScope): void {
-  globalThis.addEventListener("error", (event) => {
-    event.preventDefault();
-    scope.postMessage([UNCAUGHT, event.error]);
-  });
-  globalThis.addEventListener("unhandledrejection", (event) => {
-    event.preventDefault();
-    scope.postMessage([UNCAUGHT, event.reason]);
-  });
 }

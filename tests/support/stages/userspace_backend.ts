@@ -54,6 +54,7 @@ export class TestUserspaceBackend implements AsyncDisposable {
   /** `undefined` = this thread forwards. */
   readonly pool: WorkerPool | undefined;
   #started: Promise<void> | undefined;
+  readonly #sockets: Int32Array | undefined;
   #plan: ProxyPlan | undefined;
   #shared: SharedPlan | undefined;
   #retry: readonly ServicePortKey[] = [];
@@ -73,13 +74,15 @@ export class TestUserspaceBackend implements AsyncDisposable {
     this.pool = workers > 0
       ? new WorkerPool({ clock, logger, spawn }, { count: workers })
       : undefined;
+    const shared = this.pool && openFiles.share(workers);
+    this.#sockets = shared && new Int32Array(shared.counts);
+    const workerParts = this.pool && shared &&
+      { kind: "threads" as const, pool: this.pool, openFiles: shared };
     this.backend = createUserspaceBackend(
       {
         ...{ clock, network, logger, addresses, comparison: COMPARISON },
         openFiles,
-        ...(this.pool && {
-          workers: { kind: "threads", pool: this.pool, openFiles: openFiles.share(workers) },
-        }),
+        ...(workerParts && { workers: workerParts }),
         onHealth: (changes) => {
           for (const { endpoint, state, reason } of changes) {
             this.healthChanges.push(`${endpoint} ${state}: ${reason ?? "-"}`);
@@ -116,6 +119,11 @@ export class TestUserspaceBackend implements AsyncDisposable {
     this.#plan = plan;
     this.#retry = report.quarantined.map(({ key }) => key);
     return report;
+  }
+
+  /** Returns the number of TCP connections in each worker. */
+  connectionsOfWorkers(): readonly number[] {
+    return [...this.#sockets?.subarray(2) ?? []].map((sockets) => sockets / 2);
   }
 
   /** Returns the counters of all threads. */
