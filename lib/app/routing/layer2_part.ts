@@ -6,6 +6,7 @@ import { forEachInSlices } from "../../os/time_slice.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import type { ServiceKey } from "../../proxy/service_port_name.ts";
 import { poolOf } from "../../routing/address_pool.ts";
+import type { ComparedLayer2 } from "../../routing/compare_layer2.ts";
 import { Layer2Addresses } from "../../routing/layer2_addresses.ts";
 import { Layer2Owners, type OwnerCandidate } from "../../routing/layer2_owner.ts";
 import type { Layer2Address } from "../../routing/layer2_plan.ts";
@@ -83,6 +84,13 @@ export class Layer2Part {
   /** The nodes with a valid Lease; `undefined` = unknown. */
   get live(): ReadonlySet<string> | undefined {
     return this.#live;
+  }
+
+  /** The addresses that this node answers for, and those of other nodes. */
+  get compared(): Omit<ComparedLayer2, "found"> {
+    const owned = new Set(this.families.flatMap(({ addresses }) => [...addresses.keys()]));
+    const others = [...this.#addresses.addresses].sort().filter((address) => !owned.has(address));
+    return { owned, others };
   }
 
   /** Whether an address of the machine is a Service's. */

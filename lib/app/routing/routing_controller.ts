@@ -3,11 +3,10 @@
  *
  * @module
  */
-import type { KindSpec, KubeObject } from "../../api/kind.ts";
-import { LEASE, type Lease } from "../../api/kinds/lease.ts";
-import { NAMESPACE, type Namespace } from "../../api/kinds/namespace.ts";
-import { ROUTED_NODE, type RoutedNode } from "../../api/kinds/routed_node.ts";
-import { ROUTED_SERVICE, type RoutedService } from "../../api/kinds/routed_service.ts";
+import { LEASE } from "../../api/kinds/lease.ts";
+import { NAMESPACE } from "../../api/kinds/namespace.ts";
+import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
+import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
 import { routingSettingsOf } from "../../config/parse_routing.ts";
 import type {
   Controller,
@@ -19,30 +18,25 @@ import type {
 import type { RunnerActivity } from "../../controller/sync_runner.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
-import type { InformerHandler } from "../../kube/informer.ts";
 import { FileManifestSource } from "../../kube/manifests/manifests.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { type Cidr, tryParseCidr } from "../../net/cidr.ts";
-import type { IpAddress } from "../../net/ip_address.ts";
 import type { Timer } from "../../os/clock.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
-import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
-import { poolOf } from "../../routing/address_pool.ts";
-import { type RoutingNode, routingNodeOf } from "../../routing/routing_node.ts";
+import { poolOf, poolUse } from "../../routing/address_pool.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import type { ControllerParts } from "../controllers.ts";
 import { ControllerSource } from "../run/controller_source.ts";
+import { routingRoutes } from "../explain/routing_questions.ts";
 import { AddressAssigner } from "./address_assigner.ts";
 import { AnnouncedServices } from "./announced_services.ts";
 import { BgpPart } from "./bgp_part.ts";
 import { Layer2Part } from "./layer2_part.ts";
-import { LEASE_LABEL } from "./lease_holder.ts";
+import { RoutedObjects } from "./routed_objects.ts";
 import { RoutingLeases } from "./routing_leases.ts";
 import { routingAccess, routingKinds, routingKubeconfigOf, usesLayer2 } from "./routing_access.ts";
-import { routingRoutes } from "../explain/routing_questions.ts";
-import { poolUse } from "../../routing/address_pool.ts";
 import {
   addressesInUse,
   bgpSummary,
@@ -69,74 +63,63 @@ export class RoutingController implements Controller {
   readonly #parts: ControllerParts;
   readonly #source: ControllerSource | undefined;
   readonly #leases: RoutingLeases | undefined;
-  readonly #nodes = new Map<string, RoutingNode>();
   #networks: readonly Cidr[] = [];
   #isOpen = false;
   #waiting: Timer | undefined;
 
   constructor(parts: ControllerParts) {
-    const { configuration: { proxy, relay }, nodeName } = parts;
+    const { configuration: { proxy, relay }, nodeName, routingBackends: routing } = parts;
     const { informers } = this;
     const settings = this.settings = routingSettingsOf(proxy.routing);
+    const clusterCidrs = cidrsOf(proxy.clusterCIDR);
     const isAlone = relay.manifests.length > 0;
     const { forwardsItself } = MODE_TRAITS[parts.configuration.mode];
+    const kinds = routingKinds(settings).filter((spec) => !isAlone || spec !== LEASE);
     this.#parts = parts;
-    this.kinds = routingKinds(settings).filter((spec) => !isAlone || spec !== LEASE)
-      .map((spec) => ({ spec, informers, isInSection: spec !== NAMESPACE }));
+    this.kinds = kinds.map((spec) => ({ spec, informers, isInSection: spec !== NAMESPACE }));
     const services = this.services = new AnnouncedServices({
       informers,
       // In a network of the node, userspace mode takes only addresses that are local already.
       isExempt: (address) =>
         forwardsItself && poolOf(settings.pools, address)?.announce === "layer2",
     });
-    const namespaces = this.#isFollowed(NAMESPACE)
-      ? informers.subscribe(NAMESPACE, {}, this.#namespaceHandler())
-      : undefined;
-    this.assigner = new AddressAssigner({ ...parts, events: parts.startUp.events }, {
-      ...{ settings, namespaces },
-      services: informers.subscribe(ROUTED_SERVICE, {}, this.#serviceHandler()),
-      onWritten: (outcome) => parts.metrics.routing.statusWritten(outcome),
+    const objects = new RoutedObjects({ informers }, {
+      ...{ kinds, nodeName, isAlone, leaseNamespace: settings.leaseNamespace },
+      clusterCidrs: () => clusterCidrs,
     });
-    const { routingBackends: routing } = parts;
+    const assigner = this.assigner = new AddressAssigner(
+      { ...parts, events: parts.startUp.events },
+      {
+        ...{ settings, services: objects.services, namespaces: objects.namespaces },
+        onWritten: (outcome) => parts.metrics.routing.statusWritten(outcome),
+      },
+    );
     const made = routing && { ...parts, services, routing };
-    this.layer2 = made && usesLayer2(settings)
+    const layer2 = this.layer2 = made && usesLayer2(settings)
       ? new Layer2Part(made, { settings, isAlone })
       : undefined;
-    this.bgp = made && settings.bgp
-      ? new BgpPart(made, { settings, bgp: settings.bgp, clusterCidrs: cidrsOf(proxy.clusterCIDR) })
+    const bgp = this.bgp = made && settings.bgp
+      ? new BgpPart(made, { settings, bgp: settings.bgp, clusterCidrs })
       : undefined;
-    services.follow(() => {}, () => this.#setTaken());
-    this.#setTaken();
-    informers.subscribe(ROUTED_NODE, {}, this.#nodeHandler());
+    const leases = this.#leases = kinds.includes(LEASE)
+      ? new RoutingLeases({ ...parts, assigner, layer2 }, { settings, nodeName })
+      : undefined;
+    objects.deliverTo({ services, assigner, layer2, bgp, leases });
+    services.follow(() => {}, () => objects.setTaken());
     this.routes = routingRoutes({
-      bgp: this.bgp,
+      bgp,
       held: () => this.#held,
-      layer2: () => {
-        const owned = new Set(
-          this.layer2?.families.flatMap(({ addresses }) => [...addresses.keys()]),
-        );
-        const known = this.layer2?.view().map(({ address }) => address) ?? [];
-        return { owned, others: known.filter((address) => !owned.has(address)) };
-      },
+      layer2: () => layer2?.compared ?? { owned: new Set(), others: [] },
       interfaceAddresses: () => parts.network.interfaceAddresses(),
     });
     parts.serviceObservers.push(services, { synced: () => this.#openIfReady() });
-    if (isAlone) {
-      this.#onNode(nodeName, aloneNode(nodeName));
-      return;
-    }
+    if (isAlone) return;
     this.#source = new ControllerSource(parts, {
       ...{ configuration: parts.configuration, informers },
       kubeconfig: routingKubeconfigOf(proxy),
       needed: routingAccess(settings),
     });
     parts.source.reportWith(this.#source);
-    if (!this.#isFollowed(LEASE)) return;
-    this.#leases = new RoutingLeases({ ...parts, assigner: this.assigner, layer2: this.layer2 }, {
-      ...{ settings, nodeName },
-    });
-    const selected = { namespace: settings.leaseNamespace, labelSelector: LEASE_LABEL };
-    informers.subscribe(LEASE, selected, this.#leaseHandler());
   }
 
   get activity(): readonly RunnerActivity[] {
@@ -278,22 +261,6 @@ export class RoutingController implements Controller {
     };
   }
 
-  /** Addresses of these ranges would have two owners. */
-  #setTaken(): void {
-    const pods = cidrsOf(this.#parts.configuration.proxy.clusterCIDR);
-    const ofNodes = [...this.#nodes.values()].flatMap(({ podCidrs }) => podCidrs);
-    this.assigner.setTaken(
-      new Map([
-        ...[...pods, ...ofNodes].map((cidr) => [cidr, "a range of pods"] as const),
-        ...this.services.serviceRanges.map((cidr) => [cidr, "a range of cluster IPs"] as const),
-      ]),
-    );
-  }
-
-  #isFollowed(spec: KindSpec): boolean {
-    return this.kinds.some((kind) => kind.spec === spec);
-  }
-
   /** Until the rules of all Services are in force, an announcement would be too early. */
   #openIfReady(): void {
     const { complete } = this.services;
@@ -306,69 +273,6 @@ export class RoutingController implements Controller {
     this.#waiting?.cancel();
     for (const loop of this.#loops) loop.open();
   }
-
-  #serviceHandler(): InformerHandler<RoutedService> {
-    return handlerOf((previous, current) => {
-      const service = current ?? previous!;
-      this.assigner.onService(service);
-      const annotations = (each: RoutedService | undefined) =>
-        JSON.stringify(each?.metadata.annotations);
-      if (annotations(previous) === annotations(current)) return;
-      this.services.touch(serviceKey(namespacedNameOf(service)));
-    });
-  }
-
-  #namespaceHandler(): InformerHandler<Namespace> {
-    return handlerOf((previous, current) => this.assigner.onNamespace(current ?? previous!));
-  }
-
-  #nodeHandler(): InformerHandler<RoutedNode> {
-    return handlerOf((previous, current) => {
-      const { name } = (current ?? previous!).metadata;
-      const isAlone = !this.#source && name === this.#parts.nodeName;
-      this.#onNode(name, current ? routingNodeOf(current) : isAlone ? aloneNode(name) : undefined);
-    });
-  }
-
-  #leaseHandler(): InformerHandler<Lease> {
-    return handlerOf((previous, current) =>
-      this.#leases?.onLease(current ?? previous!, { isDeleted: current === undefined })
-    );
-  }
-
-  #onNode(name: string, node: RoutingNode | undefined): void {
-    const before = this.#nodes.get(name);
-    // The kubelet writes the Node every few minutes, mostly other fields.
-    if (JSON.stringify(before) === JSON.stringify(node)) return;
-    if (node) this.#nodes.set(name, node);
-    else this.#nodes.delete(name);
-    this.layer2?.onNode(name, node);
-    this.bgp?.onNode(name, node);
-    if (`${before?.podCidrs}` !== `${node?.podCidrs}`) this.#setTaken();
-    if (`${before?.addresses}` === `${node?.addresses}`) return;
-    const reserved = new Map<IpAddress, string>();
-    for (const { addresses, name } of this.#nodes.values()) {
-      for (const address of addresses) reserved.set(address, `node ${name}`);
-    }
-    this.assigner.setReserved(reserved);
-  }
-}
-
-/** Calls one function for each event. */
-function handlerOf<T extends KubeObject>(
-  take: (previous: T | undefined, current: T | undefined) => void,
-): InformerHandler<T> {
-  return {
-    onAdd: (object) => take(undefined, object),
-    onUpdate: take,
-    onDelete: (object) => take(object, undefined),
-    onSynced() {},
-  };
-}
-
-/** The node of a run without a cluster, until manifests have a Node. */
-function aloneNode(name: string): RoutingNode {
-  return { name, labels: {}, annotations: {}, addresses: [], primary: {}, podCidrs: [] };
 }
 
 function cidrsOf(text: string): readonly Cidr[] {
