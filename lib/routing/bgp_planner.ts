@@ -56,7 +56,7 @@ const [POD_CIDRS, SERVICE_RANGES] = ["pod CIDRs", "service ranges"];
 
 /** Keeps the plan of the node's BGP daemon up to date with the cluster. */
 export class BgpPlanner {
-  readonly #options: BgpPlannerOptions;
+  #options: BgpPlannerOptions;
   readonly #announcements = new Announcements();
   readonly #nodes = new Map<string, BgpNode>();
   readonly #problems = new Map<string, readonly ObjectProblem[]>();
@@ -89,21 +89,36 @@ export class BgpPlanner {
 
   /** Takes a Node, or that it is gone. */
   setNode(name: string, node: RoutingNode | undefined): void {
-    const { settings: { nodeAnnotations }, nodeName } = this.#options;
     const before = this.#nodes.get(name);
     // Nodes change often, and mostly in other fields.
     if (JSON.stringify(before?.node) === JSON.stringify(node)) return;
-    this.#problems.delete(name);
-    if (node) {
-      const { bgp, problems } = nodeAnnotations
-        ? nodeBgpOf(node)
-        : { bgp: NO_NODE_BGP, problems: [] };
-      this.#nodes.set(name, { node, bgp });
-      if (problems.length > 0 && name === nodeName) this.#problems.set(name, problems);
-    } else this.#nodes.delete(name);
+    if (node) this.#readAnnotations(node);
+    else {
+      this.#nodes.delete(name);
+      this.#problems.delete(name);
+    }
     this.#areNodesChanged = true;
     this.#replaceAddresses(name, { before: before?.node, after: node });
-    if (name === nodeName) this.#setOwn();
+    if (name === this.#options.nodeName) this.#setOwn();
+  }
+
+  /** Takes other settings. The caller then sets every Service again. */
+  setSettings(settings: Omit<BgpPlannerOptions, "nodeName">): void {
+    this.#options = { ...this.#options, ...settings };
+    for (const { node } of [...this.#nodes.values()]) this.#readAnnotations(node);
+    this.#areNodesChanged = true;
+    this.#setOwn();
+  }
+
+  #readAnnotations(node: RoutingNode): void {
+    const { settings: { nodeAnnotations }, nodeName } = this.#options;
+    const { name } = node;
+    const { bgp, problems } = nodeAnnotations
+      ? nodeBgpOf(node)
+      : { bgp: NO_NODE_BGP, problems: [] };
+    this.#nodes.set(name, { node, bgp });
+    if (problems.length > 0 && name === nodeName) this.#problems.set(name, problems);
+    else this.#problems.delete(name);
   }
 
   /** Takes the ranges of cluster IPs. */

@@ -55,5 +55,21 @@ export type ConfiguredPeer = Omit<BgpPeer, "role" | "reflectorClusterId"> & {
   readonly nodeSelector?: LabelSelector;
 };
 
+/** The parts of a process that pools need. */
+export type RoutingPart = "layer2" | "leases" | "namespaces";
+
+/** Returns the parts that pools need. A process makes its parts when it starts. */
+export function routingPartsOf(
+  { pools }: Pick<RoutingSettings, "pools">,
+): ReadonlySet<RoutingPart> {
+  return new Set<RoutingPart>([
+    ...(pools.length > 0 ? ["leases" as const] : []),
+    ...pools.flatMap(({ announce, namespaceSelector }) => [
+      ...(announce === "layer2" ? ["layer2" as const] : []),
+      ...(namespaceSelector ? ["namespaces" as const] : []),
+    ]),
+  ]);
+}
+
 /** The AS number of kube-router, the first private one. */
 export const DEFAULT_AS = 64_512;

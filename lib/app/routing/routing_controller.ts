@@ -7,6 +7,7 @@ import { LEASE } from "../../api/kinds/lease.ts";
 import { NAMESPACE } from "../../api/kinds/namespace.ts";
 import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
 import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
+import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import { routingSettingsOf } from "../../config/parse_routing.ts";
 import type {
   Controller,
@@ -19,31 +20,25 @@ import type { RunnerActivity } from "../../controller/sync_runner.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import { FileManifestSource } from "../../kube/manifests/manifests.ts";
-import { messageOf } from "../../log/message_of.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { type Cidr, tryParseCidr } from "../../net/cidr.ts";
 import type { Timer } from "../../os/clock.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
-import { poolOf, poolUse } from "../../routing/address_pool.ts";
-import type { RoutingSettings } from "../../routing/routing_settings.ts";
+import { poolOf } from "../../routing/address_pool.ts";
+import { routingPartsOf, type RoutingSettings } from "../../routing/routing_settings.ts";
 import type { ControllerParts } from "../controllers.ts";
 import { ControllerSource } from "../run/controller_source.ts";
 import { routingRoutes } from "../explain/routing_questions.ts";
 import { AddressAssigner } from "./address_assigner.ts";
 import { AnnouncedServices } from "./announced_services.ts";
-import { BgpPart } from "./bgp_part.ts";
+import { BgpPart, type BgpPartSettings } from "./bgp_part.ts";
 import { Layer2Part } from "./layer2_part.ts";
 import { RoutedObjects } from "./routed_objects.ts";
 import { RoutingLeases } from "./routing_leases.ts";
-import { routingAccess, routingKinds, routingKubeconfigOf, usesLayer2 } from "./routing_access.ts";
-import {
-  addressesInUse,
-  bgpSummary,
-  dumpedRouting,
-  routingFacts,
-  type ShownRouting,
-} from "./routing_status.ts";
+import { routingAccess, routingKinds, routingKubeconfigOf } from "./routing_access.ts";
+import { collectRoutingMetrics, routingStatus } from "./routing_report.ts";
+import { dumpedRouting } from "./routing_status.ts";
 
 /** The first sync waits this long for the rules of Services. */
 const SERVICES_WAIT_MS = 10_000;
@@ -54,15 +49,16 @@ export class RoutingController implements Controller {
   readonly kinds: readonly ControllerKind[];
   readonly routes: ControlRoutes;
   /** The parts, for the tools. */
-  readonly settings: RoutingSettings;
   readonly services: AnnouncedServices;
   readonly assigner: AddressAssigner;
   readonly layer2: Layer2Part | undefined;
   readonly bgp: BgpPart | undefined;
   readonly informers = new InformerSet();
   readonly #parts: ControllerParts;
+  readonly #objects: RoutedObjects;
   readonly #source: ControllerSource | undefined;
   readonly #leases: RoutingLeases | undefined;
+  #configuration: AppliedConfiguration;
   #networks: readonly Cidr[] = [];
   #isOpen = false;
   #waiting: Timer | undefined;
@@ -70,8 +66,8 @@ export class RoutingController implements Controller {
   constructor(parts: ControllerParts) {
     const { configuration: { proxy, relay }, nodeName, routingBackends: routing } = parts;
     const { informers } = this;
-    const settings = this.settings = routingSettingsOf(proxy.routing);
-    const clusterCidrs = cidrsOf(proxy.clusterCIDR);
+    const configuration = this.#configuration = appliedConfiguration(proxy);
+    const { settings } = configuration;
     const isAlone = relay.manifests.length > 0;
     const { forwardsItself } = MODE_TRAITS[parts.configuration.mode];
     const kinds = routingKinds(settings).filter((spec) => !isAlone || spec !== LEASE);
@@ -81,11 +77,12 @@ export class RoutingController implements Controller {
       informers,
       // In a network of the node, userspace mode takes only addresses that are local already.
       isExempt: (address) =>
-        forwardsItself && poolOf(settings.pools, address)?.announce === "layer2",
+        forwardsItself &&
+        poolOf(this.#configuration.settings.pools, address)?.announce === "layer2",
     });
-    const objects = new RoutedObjects({ informers }, {
+    const objects = this.#objects = new RoutedObjects({ informers }, {
       ...{ kinds, nodeName, isAlone, leaseNamespace: settings.leaseNamespace },
-      clusterCidrs: () => clusterCidrs,
+      clusterCidrs: () => this.#configuration.clusterCidrs,
     });
     const assigner = this.assigner = new AddressAssigner(
       { ...parts, events: parts.startUp.events },
@@ -95,12 +92,12 @@ export class RoutingController implements Controller {
       },
     );
     const made = routing && { ...parts, services, routing };
-    const layer2 = this.layer2 = made && usesLayer2(settings)
+    const needed = routingPartsOf(settings);
+    const layer2 = this.layer2 = made && needed.has("layer2")
       ? new Layer2Part(made, { settings, isAlone })
       : undefined;
-    const bgp = this.bgp = made && settings.bgp
-      ? new BgpPart(made, { settings, bgp: settings.bgp, clusterCidrs })
-      : undefined;
+    const bgpSettings = bgpSettingsOf(configuration);
+    const bgp = this.bgp = made && bgpSettings ? new BgpPart(made, bgpSettings) : undefined;
     const leases = this.#leases = kinds.includes(LEASE)
       ? new RoutingLeases({ ...parts, assigner, layer2 }, { settings, nodeName })
       : undefined;
@@ -161,6 +158,21 @@ export class RoutingController implements Controller {
     this.bgp?.onNetworks(networks);
   }
 
+  /** Sessions and addresses that the new settings have too stay as they are. */
+  onConfiguration(): void {
+    const before = this.#configuration;
+    const configuration = appliedConfiguration(this.#parts.current.proxy);
+    if (configuration.text === before.text) return;
+    this.#configuration = configuration;
+    const { settings } = configuration;
+    this.services.onExemptions();
+    this.assigner.setSettings(settings);
+    this.#objects.setTaken();
+    this.layer2?.setSettings(settings);
+    const bgp = bgpSettingsOf(configuration);
+    if (bgp) this.bgp?.setSettings(bgp);
+  }
+
   ownsAddress({ address }: InterfaceAddress): boolean {
     return this.layer2?.ownsAddress(address) === true;
   }
@@ -190,32 +202,12 @@ export class RoutingController implements Controller {
     await this.bgp?.[Symbol.asyncDispose]();
   }
 
-  async status({ brief }: { readonly brief: boolean }): Promise<ControllerStatus> {
-    const shown = await this.#shown({ brief });
-    const { bgp, layer2 } = this;
-    const families = [
-      ...(layer2?.families ?? []).map(({ loop, backend }) => {
-        const { held, announcing } = backend.inspect();
-        const problem = announcing === undefined ? "" : `; moves are not announced: ${announcing}`;
-        return loop.status(`layer 2, answers for ${held.length}${problem}`);
-      }),
-      ...(bgp ? [{ ...bgp.loop.status(bgpSummary(bgp.plan)), controller: "bgp" as const }] : []),
-    ];
-    return { controller: this.name, families, facts: routingFacts(shown) };
+  status(options: { readonly brief: boolean }): Promise<ControllerStatus> {
+    return routingStatus(this.#reported, options);
   }
 
-  async collectMetrics(): Promise<void> {
-    const { metrics: { routing } } = this.#parts;
-    for (const { family, backend } of this.layer2?.families ?? []) {
-      routing.setLayer2Addresses(family, backend.inspect().held.length);
-    }
-    const { bgp, settings: { pools }, informers } = this;
-    routing.setPools(poolUse(pools, addressesInUse(informers.of(ROUTED_SERVICE).values())));
-    if (this.#leases) routing.setRefusals(this.assigner.refused?.length);
-    if (!bgp) return;
-    const { plan } = bgp;
-    routing.setAnnounced(plan);
-    routing.setSessions(plan ? await bgp.backend.sessions(plan).catch(() => []) : []);
+  collectMetrics(): Promise<void> {
+    return collectRoutingMetrics(this.#parts.metrics, this.#reported);
   }
 
   dumpInputs(): DumpSection {
@@ -243,22 +235,11 @@ export class RoutingController implements Controller {
     ];
   }
 
-  async #shown({ brief }: { readonly brief: boolean }): Promise<ShownRouting> {
-    const { bgp, layer2, settings, informers } = this;
-    const plan = brief ? undefined : bgp?.plan;
-    const sessions = plan && await bgp!.backend.sessions(plan).catch((error) => messageOf(error));
-    return {
-      settings,
-      services: informers.of(ROUTED_SERVICE),
-      leases: this.#leases && {
-        node: this.#leases.node,
-        allocator: this.#leases.allocator,
-        writing: this.assigner.problem,
-      },
-      refused: brief ? [] : this.assigner.refused ?? [],
-      owned: brief ? [] : layer2?.view() ?? [],
-      ...(plan && { bgp: { plan, sessions: sessions ?? [] } }),
-    };
+  get #reported() {
+    const { assigner, layer2, bgp } = this;
+    const { settings } = this.#configuration;
+    const services = this.informers.of(ROUTED_SERVICE);
+    return { settings, services, assigner, layer2, bgp, leases: this.#leases };
   }
 
   /** Until the rules of all Services are in force, an announcement would be too early. */
@@ -275,6 +256,27 @@ export class RoutingController implements Controller {
   }
 }
 
-function cidrsOf(text: string): readonly Cidr[] {
-  return text.split(",").flatMap((each) => tryParseCidr(each.trim()) ?? []);
+/** The part of the configuration that has been applied. */
+interface AppliedConfiguration {
+  /** Equal if nothing of it changed. */
+  readonly text: string;
+  readonly settings: RoutingSettings;
+  /** The ranges of all pods; empty = those of the Nodes. */
+  readonly clusterCidrs: readonly Cidr[];
+}
+
+function appliedConfiguration(
+  { routing, clusterCIDR }: KubeProxyConfiguration,
+): AppliedConfiguration {
+  return {
+    text: JSON.stringify([routing, clusterCIDR]),
+    settings: routingSettingsOf(routing),
+    clusterCidrs: clusterCIDR.split(",").flatMap((each) => tryParseCidr(each.trim()) ?? []),
+  };
+}
+
+function bgpSettingsOf(
+  { settings: { bgp, pools }, clusterCidrs }: AppliedConfiguration,
+): BgpPartSettings | undefined {
+  return bgp && { settings: bgp, pools, clusterCidrs };
 }
