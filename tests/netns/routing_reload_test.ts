@@ -27,6 +27,7 @@ const GOBGP = `
     idle-hold-time-after-reset = 1
 `;
 const [WEB, SHOP] = ["203.0.113.10/32", "203.0.113.20/32"] as const;
+const OFFERED = "198.51.100.0/24";
 const SPINE = "{name: spine, address: 192.0.2.3, as: 64514}";
 
 /** The line of a session, whose time is that of its last change of state. */
@@ -42,7 +43,8 @@ Deno.test({
     await using stage = await BgpStage.create(3);
     const [node, frr, gobgp] = [stage.node(1), stage.frr(2), stage.gobgp(3)];
     await gobgp.start(GOBGP);
-    await frr.start(frrConfiguration({ neighbor: ["password right"] }));
+    const networks = [OFFERED, "0.0.0.0/0", "203.0.113.10/32"];
+    await frr.start(frrConfiguration({ neighbor: ["password right"], networks }));
     const folder = `${stage.folder}/relay`;
     await Deno.mkdir(folder);
     const api = await ApiProcess.start(node.namespace, `${folder}/kubeconfig`);
@@ -108,6 +110,18 @@ Deno.test({
         const found = await Promise.all([WEB, SHOP].map((prefix) => frr.paths(prefix)));
         return found.every((paths) => paths.length > 0);
       });
+    });
+    await t.step("a prefix of the new peer is admitted", async () => {
+      const learned = async () => (await node.routes()).filter((line) => line.includes("bird"));
+      assertEquals(await learned(), [], "nothing is accepted by default");
+      const importing = tor.replace("}", `, import: {prefixes: [${OFFERED}, 203.0.113.0/24]}}`);
+      await write("203.0.113.10, more=203.0.113.20", `peers: [${SPINE}, ${importing}]`);
+      const route = `${OFFERED} via 192.0.2.2 dev eth0 proto bird metric 512`;
+      await eventually("the route", async () => `${await learned()}` === route).catch((cause) => {
+        throw new Error(relay.log, { cause });
+      });
+      const { controllers } = await relay.status();
+      assertStringIncludes(JSON.stringify(controllers), `accepts ${OFFERED}, 203.0.113.0/24`);
     });
     await t.step("an invalid block is refused", async () => {
       await write("203.0.113.10", `peers: [${SPINE}, {address: 192.0.2.300, as: 1}]`);
