@@ -259,3 +259,15 @@ Deno.test("diff --manifests shows the addresses and announcements that other obj
     assertStringIncludes(same.out, "Routing  nothing would change");
   });
 });
+
+Deno.test("diff --manifests keeps addresses that kube-relay did not assign, and Services beside policies", async () => {
+  const text = (await routingDump("node-b", ["node-a"])).replaceAll("203.0.113.7", "192.0.2.99");
+  await withDump(text, async (path) => {
+    const { out } = await run("diff", `--from=${path}`, "--manifests=examples/routing-change");
+    assertStringIncludes(out, "addresses of shop/chat");
+    assert(!out.includes("192.0.2.99"), out);
+    const policies = "--manifests=examples/network-policy-change";
+    const { out: found } = await run("diff", `--from=${path}`, policies);
+    assertStringIncludes(found, "Routing  nothing would change");
+  });
+});
