@@ -132,4 +132,7 @@ Deno.test("changed peers and switches of BGP are taken up, as one new plan each"
 
     await write(block(`peers: [${SPINE}], ${external}, imports: {external: [10.0.0.0/8]}`));
     await relay.until("imports", () => `${daemon.plan?.imports.external}` === "10.0.0.0/8");
+
+    await write("{enabled: true, announce: none, pools: [192.0.2.0/32]}");
+    await relay.until("BGP is disabled", () => names() === "" && daemon.announced.length === 0);
   }));

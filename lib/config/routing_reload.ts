@@ -5,12 +5,16 @@ import type { RoutingConfiguration } from "./routing.ts";
 /** The fields of the block `routing` that a running process can apply. */
 export const APPLICABLE_ROUTING: readonly RegExp[] = [
   /^routing\.(loadBalancerClass|defaultLoadBalancerClass|announce|pools|layer2\.interfaces)$/,
-  /^routing\.bgp\.(localAs|routerId|mesh|nodeAnnotations|peers|externalIpRanges)$/,
+  /^routing\.bgp\.(enabled|localAs|routerId|mesh|nodeAnnotations|peers|externalIpRanges)$/,
   /^routing\.bgp\.(communities|largeCommunities|localPreference|(advertise|imports)\..*)$/,
 ];
 
-/** Pools decide which kinds are followed, with which permissions. */
-const FIELDS_OF_POOLS: readonly string[] = ["routing.announce", "routing.pools"];
+/** Fields that decide which parts exist. Pools need objects to be followed, with permissions. */
+const FIELDS_OF_PARTS: readonly string[] = [
+  "routing.announce",
+  "routing.pools",
+  "routing.bgp.enabled",
+];
 
 /**
  * Whether a changed field needs a part that the process does not have, such as Leases for the first
@@ -23,7 +27,7 @@ export function needsRoutingParts(
     readonly after: RoutingConfiguration;
   },
 ): boolean {
-  if (!FIELDS_OF_POOLS.includes(field)) return false;
+  if (!FIELDS_OF_PARTS.includes(field)) return false;
   const [present, needed] = [before, after].map((each) => routingPartsOf(routingSettingsOf(each)));
   return !needed!.isSubsetOf(present!);
 }

@@ -1,5 +1,4 @@
 import type { ObjectProblem } from "../api/problem.ts";
-import { blocksOfRange } from "../net/address_range.ts";
 import { type Cidr, cidrContains, cidrFamilyOf, hostCidr, prefixLengthOf } from "../net/cidr.ts";
 import { type IpAddress, ipFamilyOf } from "../net/ip_address.ts";
 import { matchesLabels } from "../policy/label_selector.ts";
@@ -7,8 +6,9 @@ import type { ServiceKey } from "../proxy/service_port_name.ts";
 import { type AddressPool, poolOf } from "./address_pool.ts";
 import type { AnnouncedService, ServiceAddress } from "./announced_service.ts";
 import { Announcements, type PrefixSource } from "./announcements.ts";
+import { importsOf } from "./bgp_imports.ts";
 import { asOf, type BgpNode, peersOf, routerIdOf } from "./bgp_peers.ts";
-import type { AnnouncedPrefix, BgpImports, BgpPeer, BgpPlan } from "./bgp_plan.ts";
+import type { AnnouncedPrefix, BgpPeer, BgpPlan } from "./bgp_plan.ts";
 import { NO_NODE_BGP, nodeBgpOf } from "./node_bgp.ts";
 import type { RoutingNode } from "./routing_node.ts";
 import type { AdvertisedKind, BgpSettings } from "./routing_settings.ts";
@@ -104,8 +104,10 @@ export class BgpPlanner {
 
   /** Takes other settings. The caller then sets every Service again. */
   setSettings(settings: Omit<BgpPlannerOptions, "nodeName">): void {
+    const { nodeAnnotations } = this.#options.settings;
     this.#options = { ...this.#options, ...settings };
-    for (const { node } of [...this.#nodes.values()]) this.#readAnnotations(node);
+    const areRead = nodeAnnotations === settings.settings.nodeAnnotations;
+    for (const { node } of areRead ? [] : [...this.#nodes.values()]) this.#readAnnotations(node);
     this.#areNodesChanged = true;
     this.#setOwn();
   }
@@ -189,7 +191,13 @@ export class BgpPlanner {
           }),
         ),
         announced,
-        imports: same(before?.imports, this.#imports(own)),
+        imports: same(
+          before?.imports,
+          importsOf(this.#options, {
+            ...{ own, nodes: this.#nodes.values(), serviceRanges: this.#serviceRanges },
+            nodeAddresses: this.#nodesAt.keys(),
+          }),
+        ),
       };
     this.#areNodesChanged = false;
     const isSame = before && prefixes.size === 0 && before.peers === plan.peers &&
@@ -327,29 +335,6 @@ export class BgpPlanner {
       sourcesOf(this.#serviceRanges, { kind: "service-range", to: ["external"], obstacle }),
     );
   }
-
-  #imports(own: BgpNode): BgpImports {
-    const { settings, pools, clusterCidrs } = this.#options;
-    const others = [...this.#nodes.values()].filter(({ node }) => node.name !== own.node.name);
-    const podCidrs = others.flatMap(({ node }) => node.podCidrs);
-    const mesh = clusterCidrs.length > 0 ? clusterCidrs : podCidrs;
-    const refused = [
-      ...own.node.podCidrs,
-      ...own.bgp.refused,
-      ...this.#serviceRanges,
-      ...settings.externalIpRanges,
-      ...pools.flatMap(({ ranges }) => ranges.flatMap((range) => [...blocksOfRange(range)])),
-      ...[...this.#nodesAt.keys()].map(hostCidr),
-    ];
-    return {
-      ...settings.imports,
-      mesh: settings.mesh ? unique(mesh) : [],
-      refused: unique(refused),
-      limitPerPeer: settings.mesh
-        ? Math.max(settings.imports.limitPerPeer, roomFor(podCidrs.length))
-        : settings.imports.limitPerPeer,
-    };
-  }
 }
 
 function sourcesOf(
@@ -360,15 +345,6 @@ function sourcesOf(
 ): ReadonlyMap<Cidr, PrefixSource> {
   const source: PrefixSource = { kind, to, ...(obstacle !== undefined && { obstacle }) };
   return new Map(prefixes.map((prefix) => [prefix, source]));
-}
-
-/** A reflector sends the ranges of all nodes. Powers of two, because a new limit may end sessions. */
-function roomFor(count: number): number {
-  return 2 ** Math.ceil(Math.log2(2 * count + 1));
-}
-
-function unique(cidrs: readonly Cidr[]): readonly Cidr[] {
-  return [...new Set(cidrs)].sort();
 }
 
 /** Returns the value before if the new one is equal, so that equal parts keep their identity. */

@@ -26,7 +26,11 @@ import type { Timer } from "../../os/clock.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import { poolOf } from "../../routing/address_pool.ts";
-import { routingPartsOf, type RoutingSettings } from "../../routing/routing_settings.ts";
+import {
+  routingPartsOf,
+  type RoutingSettings,
+  withoutSessions,
+} from "../../routing/routing_settings.ts";
 import type { ControllerParts } from "../controllers.ts";
 import { ControllerSource } from "../run/controller_source.ts";
 import { routingRoutes } from "../explain/routing_questions.ts";
@@ -169,7 +173,9 @@ export class RoutingController implements Controller {
     this.assigner.setSettings(settings);
     this.#objects.setTaken();
     this.layer2?.setSettings(settings);
-    const bgp = bgpSettingsOf(configuration);
+    // BIRD would go on announcing after BGP was disabled.
+    const [was, is] = [bgpSettingsOf(before), bgpSettingsOf(configuration)];
+    const bgp = is ?? (was && { ...was, settings: withoutSessions(was.settings) });
     if (bgp) this.bgp?.setSettings(bgp);
   }
 
