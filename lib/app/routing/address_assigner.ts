@@ -12,6 +12,7 @@ import type { Cidr } from "../../net/cidr.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import { forEachInSlices, runInSlices } from "../../os/time_slice.ts";
+import { deepEqual } from "../../proxy/deep_equal.ts";
 import { namespacedNameOf, type ServiceKey, serviceKey } from "../../proxy/service_port_name.ts";
 import { AddressAllocator } from "../../routing/address_allocator.ts";
 import { type AddressPool, poolsWithout } from "../../routing/address_pool.ts";
@@ -132,7 +133,12 @@ export class AddressAssigner {
 
   /** Takes other settings. Begins again: Services keep the addresses of their status. */
   setSettings(settings: AssignerSettings): void {
+    const used = (
+      { pools, loadBalancerClass, defaultLoadBalancerClass }: AssignerSettings,
+    ) => [pools, loadBalancerClass, defaultLoadBalancerClass];
+    const isSame = deepEqual(used(settings), used(this.#settings));
     this.#settings = settings;
+    if (isSame) return;
     this.#setPools();
     this.#term?.abort();
   }
