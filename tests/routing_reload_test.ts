@@ -71,6 +71,15 @@ Deno.test("changed pools are taken up: addresses stay, and waiting Services get 
     const moved = () => relay.backends.calls.filter((call) => call === "remove 192.0.2.0");
     assertEquals(moved(), [], "the first address was answered for all the time");
 
+    const interfaces = "layer2: {interfaces: [eth7]}";
+    const plane = relay.backends.planes.get("IPv4")!;
+    const syncs = plane.syncs.length;
+    await write(`{enabled: true, pools: [192.0.2.0/32, more=192.0.2.8/30], ${interfaces}}`);
+    const touched = () => plane.syncs.slice(syncs).flatMap(({ addresses }) => [...addresses]);
+    await relay.until("both move", () => `${touched().sort()}` === "192.0.2.0,192.0.2.8");
+    const chosen = [...plane.plan!.addresses.values()].flatMap((each) => each.interfaces ?? []);
+    assertEquals(chosen, ["eth7", "eth7"]);
+
     // A pool is gone: its address stays in the status, but is no longer answered for.
     await write("{enabled: true, pools: [192.0.2.0/32, other=192.0.2.64/30]}");
     await relay.until("it is no longer answered for", () => `${relay.held}` === "192.0.2.0");
