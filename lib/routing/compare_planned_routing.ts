@@ -8,7 +8,7 @@ import type { BgpPeer } from "./bgp_plan.ts";
 import type { PlannedRouting } from "./planned_routing.ts";
 
 /** A difference between two plans. */
-export interface RoutingChange {
+export interface PlannedRoutingChange {
   readonly object: "address" | "owner" | "peer" | "announcement";
   /** A Service, an address, a peer or a prefix. */
   readonly name: string;
@@ -26,7 +26,7 @@ export interface RoutingChange {
 export function comparePlannedRouting(
   before: PlannedRouting,
   after: PlannedRouting,
-): readonly RoutingChange[] {
+): readonly PlannedRoutingChange[] {
   const announcements = changesOf("announcement", announcedOf(before), announcedOf(after));
   return [
     ...changesOf("address", addressesOf(before), addressesOf(after)),
@@ -42,10 +42,10 @@ export function comparePlannedRouting(
 }
 
 function changesOf(
-  object: RoutingChange["object"],
+  object: PlannedRoutingChange["object"],
   before: ReadonlyMap<string, string>,
   after: ReadonlyMap<string, string>,
-): readonly RoutingChange[] {
+): readonly PlannedRoutingChange[] {
   const names = [...new Set([...before.keys(), ...after.keys()])].sort();
   return names.flatMap((name) => {
     const [was, is] = [before.get(name), after.get(name)];

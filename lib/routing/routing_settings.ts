@@ -56,7 +56,7 @@ export type ConfiguredPeer = Omit<BgpPeer, "role" | "reflectorClusterId"> & {
 };
 
 /** The parts of a process that carry out settings. */
-export type RoutingPart = "bgp" | "layer2" | "leases" | "namespaces";
+type RoutingPart = "bgp" | "layer2" | "leases" | "namespaces";
 
 /** Returns the parts that settings need. A process makes its parts when it starts. */
 export function routingPartsOf(

@@ -23,7 +23,7 @@ import {
   planObjects,
 } from "../offline/planned_node.ts";
 import { readObjectsOnce } from "../offline/read_objects_once.ts";
-import type { RoutingChange } from "../../routing/compare_planned_routing.ts";
+import type { PlannedRoutingChange } from "../../routing/compare_planned_routing.ts";
 import { compareRoutingPlans, readNewRouted } from "./what_if_routing.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
 
@@ -52,7 +52,7 @@ export interface WhatIf {
   /** The changes by IP family. Empty if no policies exist before and after. */
   readonly policies: readonly PolicyComparison[];
   /** The changes of addresses and routes. Absent if routing is disabled. */
-  readonly routing?: readonly RoutingChange[];
+  readonly routing?: readonly PlannedRoutingChange[];
   /** New objects that could not be used, one line each. */
   readonly problems: readonly string[];
 }

@@ -9,7 +9,7 @@ import type { Informer } from "../../kube/informer.ts";
 import type { InformerSet, ListOptions } from "../../kube/informer_set.ts";
 import {
   comparePlannedRouting,
-  type RoutingChange,
+  type PlannedRoutingChange,
 } from "../../routing/compare_planned_routing.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
 import type { ServiceKey } from "../../proxy/service_port_name.ts";
@@ -68,7 +68,7 @@ export async function readNewRouted(
 export async function compareRoutingPlans(
   before: PlannedNode,
   after: PlannedNode,
-): Promise<readonly RoutingChange[]> {
+): Promise<readonly PlannedRoutingChange[]> {
   const [was, is] = [await planRouting(before), await planRouting(after)];
   return was && is ? comparePlannedRouting(was, is) : [];
 }

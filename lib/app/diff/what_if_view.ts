@@ -1,6 +1,6 @@
 /** The changes that other objects would make, as text and as JSON. Pure. */
 import { type ServicePortKey, servicePortText } from "../../proxy/service_port_name.ts";
-import type { RoutingChange } from "../../routing/compare_planned_routing.ts";
+import type { PlannedRoutingChange } from "../../routing/compare_planned_routing.ts";
 import { printableText } from "../../log/printable_text.ts";
 import { hangingText, type TextLook, type TextStyle, textStyle } from "../cli/terminal_text.ts";
 import { countText } from "../status/number_texts.ts";
@@ -52,7 +52,7 @@ export function whatIfJson(whatIf: WhatIf): unknown {
 
 /** Addresses of Services and their nodes, and the sessions and announcements of this node. */
 function routingChangeLines(
-  changes: readonly RoutingChange[],
+  changes: readonly PlannedRoutingChange[],
   view: TextStyle,
 ): readonly string[] {
   const title = view.colors.bold("Routing");
@@ -70,7 +70,7 @@ function routingChangeLines(
   ];
 }
 
-const OBJECTS: Readonly<Record<RoutingChange["object"], string>> = {
+const OBJECTS: Readonly<Record<PlannedRoutingChange["object"], string>> = {
   address: "addresses of",
   owner: "node that answers for",
   peer: "session with",
