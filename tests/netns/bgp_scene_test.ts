@@ -1,7 +1,7 @@
 /** A cluster that announces Services to two routers, with clients that count lost requests. */
 import { assert, assertEquals } from "@std/assert";
 import { isMissing, program } from "../support/requirement.ts";
-import { printFigure } from "../support/stages/bgp_load.ts";
+import { assertOnlyMoved, printFigure } from "../support/stages/bgp_load.ts";
 import { RoutedScene } from "../support/stages/bgp_routed_scene.ts";
 import { sceneNode, sceneService, sceneSlice } from "../support/stages/bgp_scene.ts";
 import { bgpRequirements } from "../support/stages/bgp_stage.ts";
@@ -14,8 +14,6 @@ const ignore = isMissing("a cluster with BGP", [
 
 /** On a busy machine the kernel itself may be late. */
 const ATTEMPTS = 3;
-/** A flow that a router moves to another node while it is open is lost. */
-const MOST_MOVED = 4;
 
 Deno.test({
   name: "routers send requests to the nodes that may serve them, and to no other node",
@@ -46,8 +44,7 @@ Deno.test({
           figures.push(await routed.routedAfter(leave, two));
           await load.goOn(500);
         });
-        assertEquals(loss.lostDatagrams, 0, loss.examples.join("\n"));
-        assert(loss.lost <= MOST_MOVED, loss.examples.join("\n"));
+        assertOnlyMoved(loss);
         await api.write([sceneSlice("web", nodes)]);
         await routed.routed(nodes);
         if (figures.at(-1)! < 1_000) break;
@@ -64,8 +61,7 @@ Deno.test({
         printFigure(`withdrawn after the label: ${await routed.routedAfter(exclude, two)} ms`);
         await load.goOn(500);
       });
-      assertEquals(loss.lostDatagrams, 0, loss.examples.join("\n"));
-      assert(loss.lost <= MOST_MOVED, loss.examples.join("\n"));
+      assertOnlyMoved(loss);
       await routed.routed(two, { address: "203.0.113.11" });
       await api.write([sceneNode(third!)]);
       await routed.routed(nodes);

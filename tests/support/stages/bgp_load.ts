@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { assertEquals } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import { ProbeClient } from "../drivers/echo_network.ts";
 import type { LoadReport, LoadTarget } from "../drivers/probe_protocol.ts";
 import type { Namespace } from "./netns.ts";
@@ -12,6 +12,8 @@ import type { Namespace } from "./netns.ts";
 const REQUESTS_PER_SECOND = 100;
 /** A busy machine may delay a server; a lost datagram is never answered. */
 const TIMEOUT_MS = 10_000;
+/** A connection that is open while a router moves it to another node is lost. */
+const MOST_MOVED = 4;
 
 /** The requests during an event. */
 export interface Loss {
@@ -71,6 +73,12 @@ export class BgpLoad {
     assertEquals(loss.lost, 0, loss.examples.join("\n"));
     return loss;
   }
+}
+
+/** Fails if more was lost than connections that routers moved to another node. */
+export function assertOnlyMoved({ lost, lostDatagrams, examples }: Loss): void {
+  assertEquals(lostDatagrams, 0, examples.join("\n"));
+  assert(lost <= MOST_MOVED, examples.join("\n"));
 }
 
 function lossOf(reports: readonly LoadReport[]): Loss {
