@@ -31,16 +31,21 @@ export class BgpLoad {
   readonly #clients: readonly ProbeClient[];
   readonly #targets: readonly LoadTarget[];
 
-  constructor(clients: readonly Namespace[], address: string) {
-    this.#clients = clients.map((each) => ProbeClient.start(each));
+  private constructor(clients: readonly ProbeClient[], address: string) {
+    this.#clients = clients;
     this.#targets = (["TCP", "UDP"] as const).map((protocol) => ({
       ...{ protocol, address, port: 80, expect: [] },
     }));
   }
 
-  /** The server that answers each client, over TCP; or what went wrong. */
-  async who(): Promise<readonly string[]> {
-    return await Promise.all(this.#clients.map((client) => client.who(this.#targets[0]!)));
+  /** Starts a client in each namespace. */
+  static start(namespaces: readonly Namespace[], address: string): BgpLoad {
+    return new BgpLoad(namespaces.map((each) => ProbeClient.start(each)), address);
+  }
+
+  /** The requests of one of the clients. */
+  ofClient(index: number): BgpLoad {
+    return new BgpLoad(this.#clients.slice(index, index + 1), this.#targets[0]!.address);
   }
 
   /** Sends requests during an event, and prints what came of them. */

@@ -29,8 +29,10 @@ interface RoutedSceneOptions {
   readonly hasPassword?: boolean;
   /** Whether sessions with FRR have BFD. */
   readonly bfd?: boolean;
-  /** Further peers, by AS and address. */
-  readonly peers?: readonly string[];
+  /** Further peers. */
+  readonly peers?: readonly object[];
+  /** @default {that of the product} */
+  readonly gracefulRestartSeconds?: number;
   /** Further fields of `routing.bgp`. */
   readonly bgp?: object;
   /** Done before kube-relay starts on a node. */
@@ -65,13 +67,13 @@ export class RoutedScene implements AsyncDisposable {
     this.#options = options;
   }
 
-  /** Resolves once both routers send packets for `web` to every node. */
+  /** Starts everything. Routes come a moment later: see {@linkcode routed}. */
   static async create(options: RoutedSceneOptions): Promise<RoutedScene> {
     const { nodes, others = 0, prepare } = options;
     const scene = await BgpScene.create({ nodes, others: 2 + others });
     try {
       const clients = [await scene.attachClient(nodes + 1), await scene.attachClient(nodes + 2)];
-      const routed = new RoutedScene(scene, { ...options, load: new BgpLoad(clients, WEB) });
+      const routed = new RoutedScene(scene, { ...options, load: BgpLoad.start(clients, WEB) });
       await scene.routePods();
       await scene.startServers();
       await routed.#startRouters();
@@ -101,6 +103,8 @@ export class RoutedScene implements AsyncDisposable {
   /** Starts kube-relay on a node; a former one has to have ended. */
   async startRelay(node: SceneNode, { mode = "nftables" } = {}): Promise<void> {
     const { nodes, bfd = false, bgp = {}, hasPassword = false, peers = [] } = this.#options;
+    const { gracefulRestartSeconds } = this.#options;
+    const common = gracefulRestartSeconds === undefined ? {} : { gracefulRestartSeconds };
     const [frr, gobgp] = [`192.0.2.${nodes + 1}`, `192.0.2.${nodes + 2}`];
     const password = hasPassword && { passwordFile: passwordFileOf(node) };
     const settings = {
@@ -109,7 +113,7 @@ export class RoutedScene implements AsyncDisposable {
         { name: "frr", address: frr, as: 64_513, bfd, ...password },
         { name: "gobgp", address: gobgp, as: 64_514 },
         ...peers,
-      ],
+      ].map((peer) => ({ ...common, ...peer })),
       ...bgp,
     };
     await node.startRelay({ bgp: settings, mode });
@@ -139,6 +143,17 @@ export class RoutedScene implements AsyncDisposable {
     await event();
     await this.routed(nodes);
     return Math.round(performance.now() - at);
+  }
+
+  /** Waits until both routers have paths of sessions that are established, and no former ones. */
+  async fresh(): Promise<void> {
+    const { frr, gobgp, scene } = this;
+    await eventually("all paths are fresh", async () => {
+      const paths = await frr.paths(`${WEB}/32`);
+      const rib = await gobgp.gobgp("global rib -j");
+      return paths.length === scene.nodes.length && paths.every(({ stale }) => stale !== true) &&
+        !rib.includes('"stale":true');
+    });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -253,9 +253,14 @@ export class BgpScene implements AsyncDisposable {
     return this.nodes.filter((node) => hops.has(node.address)).map(({ name }) => name);
   }
 
-  /** Unplugs a machine, counted from 1: only its own interface goes down. */
+  /** Unplugs a machine, counted from 1. No interface of another machine goes down. */
   async unplug(machine: number): Promise<void> {
     await this.stage.hub.ip(`link set port${machine} down`);
+  }
+
+  /** Plugs it in again. */
+  async plug(machine: number): Promise<void> {
+    await this.stage.hub.ip(`link set port${machine} up`);
   }
 
   /** The log of each kube-relay, for errors. */
