@@ -31,21 +31,22 @@ export class BgpLoad {
   readonly #clients: readonly ProbeClient[];
   readonly #targets: readonly LoadTarget[];
 
-  private constructor(clients: readonly ProbeClient[], address: string) {
+  private constructor(clients: readonly ProbeClient[], targets: readonly LoadTarget[]) {
     this.#clients = clients;
-    this.#targets = (["TCP", "UDP"] as const).map((protocol) => ({
-      ...{ protocol, address, port: 80, expect: [] },
-    }));
+    this.#targets = targets;
   }
 
   /** Starts a client in each namespace. */
-  static start(namespaces: readonly Namespace[], address: string): BgpLoad {
-    return new BgpLoad(namespaces.map((each) => ProbeClient.start(each)), address);
+  static start(namespaces: readonly Namespace[], address: string, port = 80): BgpLoad {
+    const targets = (["TCP", "UDP"] as const).map((protocol) => ({
+      ...{ protocol, address, port, expect: [] },
+    }));
+    return new BgpLoad(namespaces.map((each) => ProbeClient.start(each)), targets);
   }
 
   /** The requests of one of the clients. */
   ofClient(index: number): BgpLoad {
-    return new BgpLoad(this.#clients.slice(index, index + 1), this.#targets[0]!.address);
+    return new BgpLoad(this.#clients.slice(index, index + 1), this.#targets);
   }
 
   /** Sends requests during an event, and prints what came of them. */
