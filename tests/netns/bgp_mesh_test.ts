@@ -4,7 +4,8 @@ import { startEchoServer } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { BgpLoad, printFigure } from "../support/stages/bgp_load.ts";
-import { BgpScene, type SceneNode, sceneNode } from "../support/stages/bgp_scene.ts";
+import { BgpScene, sceneNode } from "../support/stages/bgp_scene.ts";
+import type { SceneNode } from "../support/stages/bgp_scene_node.ts";
 import { bgpRequirements } from "../support/stages/bgp_stage.ts";
 
 const ignore = isMissing("a cluster with a BGP mesh", [

@@ -4,7 +4,7 @@ import { eventually } from "../support/eventually.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { assertOnlyMoved, printFigure } from "../support/stages/bgp_load.ts";
 import { PASSWORD, passwordFileOf, RoutedScene, WEB } from "../support/stages/bgp_routed_scene.ts";
-import type { SceneNode } from "../support/stages/bgp_scene.ts";
+import type { SceneNode } from "../support/stages/bgp_scene_node.ts";
 import { bgpRequirements, type BirdNode } from "../support/stages/bgp_stage.ts";
 
 const ignore = isMissing("a cluster with BGP", [
@@ -66,8 +66,8 @@ Deno.test({
       // Without graceful restart no session waits for one that is down.
       gracefulRestartSeconds: 0,
       bgp: { imports: { external: ["0.0.0.0/1", "128.0.0.0/1"] } },
-      prepare: ({ number, folder }) =>
-        Deno.writeTextFile(`${folder}/password`, number === 1 ? "wrong\n" : `${PASSWORD}\n`),
+      prepare: (node) =>
+        Deno.writeTextFile(passwordFileOf(node), node.number === 1 ? "wrong\n" : `${PASSWORD}\n`),
     });
     const { frr, gobgp, load, scene } = routed;
     await scene.api.write([{

@@ -3,7 +3,7 @@ import { assertEquals } from "@std/assert";
 import { isMissing, program } from "../support/requirement.ts";
 import { assertOnlyMoved, printFigure } from "../support/stages/bgp_load.ts";
 import { RoutedScene } from "../support/stages/bgp_routed_scene.ts";
-import type { SceneNode } from "../support/stages/bgp_scene.ts";
+import type { SceneNode } from "../support/stages/bgp_scene_node.ts";
 import { bgpRequirements } from "../support/stages/bgp_stage.ts";
 
 const ignore = isMissing("a cluster with BGP", [

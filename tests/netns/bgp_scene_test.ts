@@ -31,7 +31,10 @@ Deno.test({
     });
 
     await t.step("with policy Cluster, the nodes without an endpoint announce it too", async () => {
-      await api.write([sceneService("shop", {}), sceneSlice("shop", [first!])]);
+      await api.write([
+        sceneService("shop", { clusterIP: "172.30.0.42" }),
+        sceneSlice("shop", [first!]),
+      ]);
       await routed.routed(nodes, { address: "203.0.113.11" });
     });
 

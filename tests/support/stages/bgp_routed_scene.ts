@@ -13,7 +13,8 @@ import {
   gobgpOfScene,
   type GobgpRouter,
 } from "./bgp_routers.ts";
-import { BgpScene, type SceneNode, sceneNode, sceneService, sceneSlice } from "./bgp_scene.ts";
+import { BgpScene, sceneNode, sceneService, sceneSlice } from "./bgp_scene.ts";
+import type { SceneNode } from "./bgp_scene_node.ts";
 
 /** The address of `web`. */
 export const WEB = "203.0.113.10";
@@ -51,7 +52,9 @@ export class RoutedScene implements AsyncDisposable {
   readonly gobgp: GobgpRouter;
   /** Clients behind FRR and gobgpd, in this order. */
   readonly load: BgpLoad;
-  readonly web = sceneService("web", { externalTrafficPolicy: "Local" });
+  readonly web = sceneService("web", {
+    ...{ clusterIP: "172.30.0.41", externalTrafficPolicy: "Local" },
+  });
   readonly #options: RoutedSceneOptions;
   #fib: GobgpFib | undefined;
 

@@ -273,7 +273,7 @@ export function gobgpOfScene({ nodes, password }: SceneRouter): string {
   return `
 [global.config]
   as = 64514
-  router-id = "192.0.2.254"
+  router-id = "198.18.0.1"
 ${neighbors.join("")}`;
 }
 

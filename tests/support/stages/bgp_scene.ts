@@ -8,116 +8,16 @@ import type { RawObject } from "../../conformance/server.ts";
 import { ApiProcess } from "../drivers/api_process.ts";
 import { startEchoServer } from "../drivers/echo_network.ts";
 import type { LineProcess } from "../drivers/line_process.ts";
-import { eventually } from "../eventually.ts";
-import { BgpStage, type BirdNode } from "./bgp_stage.ts";
+import { type NodeSettings, SceneNode } from "./bgp_scene_node.ts";
+import { BgpStage } from "./bgp_stage.ts";
 import { Namespace } from "./netns.ts";
 import { NetworkScript } from "./network_script.ts";
-import { RelayProcess } from "./relay_process.ts";
 import { rawNode } from "./routing_relay.ts";
 
-/** The settings of kube-relay on a node. */
-export interface NodeSettings {
-  /** The block `routing.bgp` of the configuration file. */
-  readonly bgp: object;
-  /** @default {"nftables"} */
-  readonly mode?: string;
-  /** Further fields of the file. */
-  readonly more?: object;
-}
-
-/** The addresses that are assigned to Services. */
-const POOL = "203.0.113.10-203.0.113.19";
 /** The address of the API server, on the bridge of the nodes. */
 const API_ADDRESS = "192.0.2.254";
 /** The port of the pods. */
 const POD_PORT = 8080;
-
-/** A node: machine N is `node-N`, 192.0.2.N, and its pod is 10.244.N.9. */
-export class SceneNode {
-  readonly name: string;
-  readonly address: string;
-  readonly podAddress: string;
-  readonly podCidr: string;
-  /** For files of the test. */
-  readonly folder: string;
-  readonly #kubeconfig: () => string;
-  #relay: RelayProcess | undefined;
-
-  constructor(
-    readonly number: number,
-    { bird, pod, folder, kubeconfig }: {
-      readonly bird: BirdNode;
-      readonly pod: Namespace;
-      readonly folder: string;
-      readonly kubeconfig: () => string;
-    },
-  ) {
-    this.name = `node-${number}`;
-    this.address = `192.0.2.${number}`;
-    this.podCidr = `10.244.${number}.0/24`;
-    this.podAddress = `10.244.${number}.9`;
-    this.bird = bird;
-    this.pod = pod;
-    this.folder = folder;
-    this.#kubeconfig = kubeconfig;
-  }
-
-  readonly bird: BirdNode;
-  readonly pod: Namespace;
-
-  get namespace(): Namespace {
-    return this.bird.namespace;
-  }
-
-  get relay(): RelayProcess {
-    if (this.#relay === undefined) throw new Error(`kube-relay does not run on ${this.name}`);
-    return this.#relay;
-  }
-
-  /** Starts kube-relay; a former one has to have ended. */
-  async startRelay({ bgp, mode = "nftables", more = {} }: NodeSettings): Promise<void> {
-    const { folder, bird: { paths } } = this;
-    const config = `${folder}/config.json`;
-    await Deno.writeTextFile(
-      config,
-      JSON.stringify({
-        apiVersion: "kubeproxy.config.k8s.io/v1alpha1",
-        kind: "KubeProxyConfiguration",
-        mode,
-        hostnameOverride: this.name,
-        clientConnection: { kubeconfig: this.#kubeconfig() },
-        conntrack: { maxPerCore: 0 },
-        routing: {
-          enabled: true,
-          announce: "bgp",
-          pools: [POOL],
-          bgp: { enabled: true, configFile: paths.file, controlSocket: paths.socket, ...bgp },
-        },
-        ...more,
-      }),
-    );
-    this.#relay = RelayProcess.start(this.namespace, { folder, args: [`--config=${config}`] });
-  }
-
-  /** Starts BIRD as its unit does, once kube-relay has written its configuration. */
-  async startBird(): Promise<void> {
-    const { file } = this.bird.paths;
-    await eventually(
-      `${this.name} has a configuration for BIRD`,
-      () => Deno.stat(file).then(() => true, () => false),
-    ).catch((cause) => {
-      throw new Error(this.relay.log, { cause });
-    });
-    await this.bird.startBird();
-  }
-
-  /** The lines of `status` about sessions, such as `router (192.0.2.4, AS 64513): established …`. */
-  async peers(): Promise<readonly string[]> {
-    const { controllers = [] } = await this.relay.status();
-    return controllers.flatMap(({ facts }) => facts)
-      .flatMap(({ name, text }) => name === "Peer" ? [text] : []);
-  }
-}
 
 /** The cluster. */
 export class BgpScene implements AsyncDisposable {
@@ -282,22 +182,15 @@ export function sceneNode({ name, address, podCidr }: SceneNode, metadata: objec
   });
 }
 
-/** The numbers that make a cluster IP of each Service. */
-let services = 0;
-
 /** A Service of type LoadBalancer, with TCP and UDP at port 80. */
 export function sceneService(
   name: string,
-  { annotations = {}, ...spec }: {
-    readonly annotations?: Readonly<Record<string, string>>;
-    readonly [field: string]: unknown;
-  },
+  { clusterIP, ...spec }: { readonly clusterIP: string; readonly [field: string]: unknown },
 ): RawObject {
-  const clusterIP = `172.30.0.${40 + services++}`;
   return {
     apiVersion: "v1",
     kind: "Service",
-    metadata: { namespace: "default", name, annotations },
+    metadata: { namespace: "default", name },
     spec: {
       type: "LoadBalancer",
       clusterIP,
