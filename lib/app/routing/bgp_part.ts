@@ -23,6 +23,8 @@ import {
 
 /** Time between two syncs: a withdrawal has to be sent within a second. */
 const MIN_SYNC_PERIOD_MS = 300;
+/** Time in which routers learn of a withdrawal, also those behind other routers. */
+const ROUTERS_LEARN_MS = 1_000;
 /** Longest time from one sync to the next. */
 const MAX_SYNC_PERIOD_MS = 3_600_000;
 
@@ -128,13 +130,18 @@ export class BgpPart {
     this.#request({ kind: "addresses", name: "", words: ["networks of interfaces"] });
   }
 
-  /** Withdraws the addresses of all Services at once. Rejects if that fails. */
+  /**
+   * Withdraws the addresses of all Services at once, and waits until routers have learned of it:
+   * the requests that they send until then are served. Rejects if the withdrawal fails.
+   */
   async withdraw(): Promise<void> {
     await this.loop.stop();
     this.#isDraining = true;
-    await this.#plan();
+    const withdrawn = await this.#plan();
     const { plan } = this.#planner;
-    if (plan) await this.backend.sync(plan, {});
+    if (!plan) return;
+    await this.backend.sync(plan, {});
+    if (withdrawn.size > 0) await this.#clock.sleep(ROUTERS_LEARN_MS);
   }
 
   #createLoop(
