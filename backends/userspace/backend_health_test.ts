@@ -135,7 +135,7 @@ Deno.test("UserspaceBackend ignores health while too few endpoints are healthy, 
   const gone = [1, 2].map(() => `127.0.0.1:${unusedPort()}`);
   const plan = planOf({ ...CHECKED, healthThreshold: 50 }, [good.endpoint, ...gone].sort());
   await test.sync([plan]);
-  await eventually("two are unhealthy", () => test.backend.connections.health.unhealthy === 2);
+  await eventually("two are unhealthy", () => test.healthChanges.length === 2);
   const ignored = async () => (await test.backend.inspect([plan.key])).services[0]?.health?.ignored;
   assertEquals(
     await ignored(),
@@ -150,7 +150,7 @@ Deno.test("UserspaceBackend ignores health while too few endpoints are healthy, 
   await answersOf(other);
   assertEquals(test.backend.connections.counters.dialFailures, dialFailures);
   await good[Symbol.asyncDispose]();
-  await eventually("none is healthy", () => test.backend.connections.health.unhealthy === 3);
+  await eventually("none is healthy", () => test.healthChanges.length === 3);
   assertEquals(await ignored(), "health is ignored: 0 of 3 endpoints are healthy");
 });
 
