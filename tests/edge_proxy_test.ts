@@ -5,6 +5,7 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { requestChanges } from "../lib/app/control/control_client.ts";
 import { permissionFlags } from "../lib/os/permissions.ts";
 import { parseProxyHeader } from "../backends/userspace/proxy_protocol/proxy_header.ts";
 import { programFile } from "./support/drivers/program_file.ts";
@@ -16,10 +17,11 @@ import { LoopbackRelay } from "./support/stages/loopback_relay.ts";
 
 const EXAMPLE = new URL("../examples/manifests/edge_proxy.yaml", import.meta.url);
 const MAIN = programFile(new URL("../main.ts", import.meta.url));
-const [WEB, DNS, DATABASE] = [
+const [WEB, DNS, DATABASE, API] = [
   { hostname: "127.80.0.18", port: 8080 },
   { hostname: "127.80.0.19", port: 5353 },
   { hostname: "127.80.0.20", port: 5432 },
+  { hostname: "127.80.0.22", port: 8080 },
 ];
 
 const MISTAKEN = `apiVersion: v1
@@ -47,9 +49,14 @@ Deno.test("docs/edge_proxy.md has the Services of the example", async () => {
   const example = await Deno.readTextFile(EXAMPLE);
   const blocks = extractBlocks(await readPage("docs/edge_proxy.md"))
     .filter(({ language }) => language === "yaml");
-  assertEquals(blocks.length, 3);
+  assertEquals(blocks.length, 4);
   for (const { text } of blocks) assertStringIncludes(example, text);
 });
+
+async function endpointsOf(relay: LoopbackRelay, wanted: string) {
+  const [{ services } = { services: [] }] = (await relay.status()).families;
+  return services.find(({ name }) => name === wanted)?.endpoints ?? [];
+}
 
 async function explain(relay: LoopbackRelay, to: string): Promise<string> {
   const { stdout } = await new Deno.Command(Deno.execPath(), {
@@ -76,6 +83,15 @@ Deno.test("the example of an edge proxy does what its page says", async (t) => {
     }
     await connection.write(new TextEncoder().encode("row"));
   }, { hostname: "127.80.18.5", port: 5432 });
+  const api = { status: 200, isAsked: false };
+  await using six = TcpServer.start(async (connection) => {
+    const buffer = new Uint8Array(1024);
+    const text = new TextDecoder().decode(buffer.subarray(0, await connection.read(buffer) ?? 0));
+    const isCheck = text.startsWith("GET /ready HTTP/1.1\r\nHost: 127.80.18.6:8080\r\n");
+    if (isCheck) api.isAsked = true;
+    const answer = isCheck ? `HTTP/1.1 ${api.status} X\r\n\r\n` : "six";
+    await writeFully(connection, new TextEncoder().encode(answer));
+  }, { hostname: "127.80.18.6", port: 8080 });
   const example = await Deno.readTextFile(EXAMPLE);
   await using relay = await LoopbackRelay.start({
     manifests: { "edge.yaml": example, "mistaken.yaml": MISTAKEN },
@@ -130,6 +146,51 @@ Deno.test("the example of an edge proxy does what its page says", async (t) => {
       "max-connections 7",
       "annotation kube-relay.io/balance is not used: its value is invalid",
     ]);
+  });
+
+  await t.step("a server without a listener is unhealthy, wherever one looks", async () => {
+    const endpoints = () => endpointsOf(relay, "default/edge-api:http");
+    await relay.until("127.80.18.7 is unhealthy", async () => {
+      const [, seven] = await endpoints();
+      return seven?.health?.state === "unhealthy" && api.isAsked;
+    });
+    for (let count = 0; count < 4; count++) assertEquals(await ask(API!), "six");
+    const [, seven] = await endpoints();
+    assertEquals(seven?.health?.reason, "connection refused");
+    const explained = (await explain(relay, "127.80.0.22:8080")).replaceAll(/\s+/g, " ");
+    assert(/127\.80\.18\.7:8080.*left out: unhealthy for \d+s: connection refused/.test(explained));
+    const page = await relay.scrape();
+    assert(page.includes('kube_relay_userspace_endpoints{ip_family="IPv4",state="unhealthy"} 1'));
+    assert(/health_checks_total\{ip_family="IPv4",result="failed"\} [1-9]/.test(page), page);
+    assertStringIncludes(relay.log, "Endpoint is unhealthy: new connections skip it");
+    const changes = await requestChanges(`${relay.folder}/control.sock`);
+    const [change] = changes.entries.flatMap((entry) =>
+      entry.kind === "health" ? entry.changes : []
+    );
+    assertEquals(change, {
+      ...{ servicePort: "default/edge-api:http/TCP", endpoint: "127.80.18.7:8080" },
+      ...{ state: "unhealthy", reason: "connection refused" },
+    });
+    const dump = await (await new Deno.Command(Deno.execPath(), {
+      args: [
+        ...["run", ...permissionFlags(), "--unstable-net", "--quiet", "--no-check", MAIN],
+        ...["dump", "-", `--control-socket=${relay.folder}/control.sock`],
+      ],
+    }).output());
+    assertStringIncludes(new TextDecoder().decode(dump.stdout), "connection refused");
+  });
+
+  await t.step("health is ignored while no server is healthy", async () => {
+    api.status = 503;
+    const notes = await relay.until("both are unhealthy", async () => {
+      const [six] = await endpointsOf(relay, "default/edge-api:http");
+      const [{ services } = { services: [] }] = (await relay.status()).families;
+      const { settings = [] } = services.find(({ name }) => name === "default/edge-api:http") ?? {};
+      return six?.health?.reason === "503 instead of 200-299" && settings;
+    });
+    assertEquals(notes.at(-1), "health is ignored: 0 of 2 endpoints are healthy");
+    assertEquals(await ask(API!), "six");
+    assert(six.accepted > 0);
   });
 
   await t.step("explain names the settings", async () => {

@@ -296,6 +296,28 @@ export const RELAY_METRICS = {
     labels: FAMILY,
     modes: FORWARDING_MODES,
   },
+  healthChecks: {
+    name: "kube_relay_userspace_health_checks_total",
+    type: "counter",
+    help: "Health checks of endpoints: passed, failed, or not answered in time",
+    labels: { ...FAMILY, result: ["passed", "failed", "timeout"] },
+    modes: FORWARDING_MODES,
+  },
+  ejections: {
+    name: "kube_relay_userspace_ejections_total",
+    type: "counter",
+    help: "Endpoints ejected because connections to them failed",
+    labels: FAMILY,
+    modes: FORWARDING_MODES,
+  },
+  endpointHealth: {
+    name: "kube_relay_userspace_endpoints",
+    type: "gauge",
+    help:
+      "Endpoints of Services with settings for health; those that are not checked yet count as healthy",
+    labels: { ...FAMILY, state: ["healthy", "unhealthy", "ejected"] },
+    modes: FORWARDING_MODES,
+  },
   eventLoopDelay: {
     name: "kube_relay_event_loop_delay_max_seconds",
     type: "gauge",

@@ -105,10 +105,24 @@ export interface RuleCounters {
   readonly localhostNodePortPackets?: number;
 }
 
+/** Counts of checks since the process began, and current numbers of endpoints that have settings for health. */
+export interface HealthFigures {
+  readonly checksPassed: number;
+  readonly checksFailed: number;
+  readonly checksTimedOut: number;
+  /** How often an endpoint was ejected. */
+  readonly ejections: number;
+  /** With endpoints that were not checked yet. */
+  readonly healthy: number;
+  readonly unhealthy: number;
+  readonly ejected: number;
+}
+
 /** Counts and watches of a mode that sees each connection. */
 export interface ConnectionView {
   /** Since the process began. */
   readonly counters: Readonly<TrafficCounters>;
+  readonly health: HealthFigures;
   /** Watches for connections. */
   readonly watches: FlowWatches;
 }

@@ -127,6 +127,12 @@ function readAddress(bytes: Uint8Array, length: number): IpAddress {
   return tryParseIpAddress(text) ?? text as IpAddress;
 }
 
+/** Headers of connections that this process makes for itself, by version. */
+export const LOCAL_HEADERS: Readonly<Record<"v1" | "v2", Uint8Array>> = {
+  v1: new TextEncoder().encode("PROXY UNKNOWN\r\n"),
+  v2: new Uint8Array([...SIGNATURE, VERSION_2 | LOCAL, 0, 0, 0]),
+};
+
 /** A header of version 1. */
 export function proxyHeaderV1({ source, destination }: CarriedConnection): Uint8Array {
   const isV4 = [source, destination].every(({ address }) => ipFamilyOf(address) === "IPv4");

@@ -75,6 +75,15 @@ export class UdpForwarder {
     for (const flow of this.#flows) this.check(flow);
   }
 
+  /**
+   * As {@linkcode EndpointPicker.skip}. Flows of endpoints that are skipped move, as nothing else would
+   * end them while their client sends.
+   */
+  skip(unhealthy: ReadonlySet<EndpointKey>): void {
+    this.#picker.skip(unhealthy, this.#forwarding.clock.now());
+    for (const flow of this.#flows) this.check(flow);
+  }
+
   /** As {@linkcode EndpointPicker.remembered}. */
   remembered(client: string): AffinityEntry | undefined {
     return this.#picker.remembered(client, this.#forwarding.clock.now());
