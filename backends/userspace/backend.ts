@@ -145,8 +145,9 @@ class SocketBackend implements UserspaceBackend {
     operations.addressAdd = await this.#acquire(plan, { keys, always: shared });
     await this.#reconcile(plan, operations);
     this.#sockets.closeUnwanted(operations);
-    // A socket is closed only when the accept that waits on it has been taken back, a turn later.
-    if (operations.close > 0) await clock.yieldToEventLoop();
+    // A socket is closed only when the accept that waits on it has been taken back. That takes a turn
+    // of the timers; yieldToEventLoop() may end before.
+    if (operations.close > 0) await clock.sleep(0);
     operations.addressRemove = await this.#addresses.giveBack();
     this.#synced = true;
     if (!this.#released && !changes.isPartial) {
@@ -231,7 +232,7 @@ class SocketBackend implements UserspaceBackend {
     this.#forwarding.draining = true;
     // UDP sockets stay for the replies of open flows; no new ones are taken.
     this.#sockets.close("TCP");
-    await clock.yieldToEventLoop();
+    await clock.sleep(0);
     const stop = new AbortController();
     const atMost = (ms: number) =>
       clock.sleep(Math.min(ms, timeoutMs), stop.signal).catch(() => {});

@@ -9,6 +9,7 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import { BufferPool, DatagramBufferPool } from "./tcp/buffer_pool.ts";
 import { ClientOrigin } from "./client_origin.ts";
+import { ServiceLimits } from "./connection_limits.ts";
 import { EndpointLoops } from "./endpoint_loops.ts";
 import type { EndpointPickerOptions } from "./endpoint_picker.ts";
 import { OwnSockets } from "./own_sockets.ts";
@@ -60,7 +61,7 @@ export interface ForwardingCounters {
   tcpLimited: number;
   /** Closed by the idle time-out or the lifetime of their Service. */
   tcpExpired: number;
-  /** Closed since a trusted client sent no valid PROXY protocol header in time. */
+  /** Closed or dropped since a trusted client sent no valid PROXY protocol header in time. */
   proxyHeaderErrors: number;
   /** Closed since they were silent and the bound was reached. */
   tcpSilentClosed: number;
@@ -133,6 +134,7 @@ export class Forwarding {
   readonly clients = new ClientOrigin();
   readonly own = new OwnSockets();
   readonly endpointLoops: EndpointLoops;
+  readonly limits = new ServiceLimits();
   /** Watches for connections and flows. */
   readonly watches = new FlowWatches();
   readonly smallBuffers = new BufferPool({ size: SMALL_BUFFER_BYTES, keep: 4096 });

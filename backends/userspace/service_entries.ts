@@ -164,6 +164,7 @@ export class ServiceEntries {
     this.#take(entry, NO_PART);
     sockets.claim(key, { from: entry.addresses, to: [] });
     forwarding.traffic?.leave(entry.plan.name);
+    if (entry.forwarder) forwarding.limits.leave(serviceKey(entry.plan.name), entry.forwarder);
     // UDP flows end with the Service; TCP connections may finish, as they do with conntrack.
     if (entry.protocol === "UDP") entry.forwarder.close();
   }

@@ -130,6 +130,19 @@ export const EDGE_ANNOTATIONS = {
       (range: Cidr) => range,
     ),
   }),
+  acceptProxyUdpFrom: row({
+    name: `${PREFIX}accept-proxy-protocol-udp-from`,
+    default: "no client",
+    meaning:
+      "clients that have to begin each UDP datagram with a PROXY protocol header of version " +
+      "2; datagrams of other clients are passed on unchanged",
+    example: "192.0.2.0/24, 2001:db8::/32",
+    grammar: listOf(
+      "of address ranges, such as 192.0.2.0/24",
+      tryParseCidr,
+      (range: Cidr) => range,
+    ),
+  }),
   proxyTimeoutMs: row({
     name: `${PREFIX}accept-proxy-protocol-timeout`,
     default: "3s",
@@ -153,7 +166,7 @@ export const EDGE_ANNOTATIONS = {
   maxConnections: row({
     name: `${PREFIX}max-connections`,
     default: "the limit of the node",
-    meaning: "most open TCP connections, or UDP flows, of a port of the Service",
+    meaning: "most open TCP connections and UDP flows of all ports of the Service together",
     example: "500",
     grammar: wholeNumber(1, 1_000_000),
   }),
@@ -161,7 +174,7 @@ export const EDGE_ANNOTATIONS = {
     name: `${PREFIX}max-connections-per-client`,
     default: "none",
     meaning:
-      "most open TCP connections, or UDP flows, of one client address at a port of the Service",
+      "most open TCP connections and UDP flows of one client address at all ports of the Service together",
     example: "20",
     grammar: wholeNumber(1, 1_000_000),
   }),
@@ -169,7 +182,7 @@ export const EDGE_ANNOTATIONS = {
     name: `${PREFIX}max-new-connections-per-second`,
     default: "none",
     meaning:
-      "rate of new TCP connections, or UDP flows, of a port of the Service; as many may come at once",
+      "rate of new TCP connections and UDP flows of all ports of the Service together; as many may come at once",
     example: "100",
     grammar: wholeNumber(1, 1_000_000),
   }),

@@ -221,7 +221,8 @@ export const RELAY_METRICS = {
     name: "kube_relay_userspace_proxy_header_errors_total",
     type: "counter",
     help:
-      "TCP connections closed because a trusted client sent no valid PROXY protocol header in time",
+      "TCP connections closed, and UDP datagrams dropped, because a trusted client sent no valid " +
+      "PROXY protocol header in time",
     labels: FAMILY,
     modes: FORWARDING_MODES,
   },

@@ -69,7 +69,7 @@ export interface TrafficCounters {
   readonly tcpLimited: number;
   /** TCP connections closed by the idle time-out or the lifetime of their Service. */
   readonly tcpExpired: number;
-  /** TCP connections closed since a trusted client sent no valid PROXY protocol header in time. */
+  /** TCP connections closed, and datagrams dropped, without the PROXY protocol header of a trusted client. */
   readonly proxyHeaderErrors: number;
   /** TCP connections closed since they were silent and the bound was reached. */
   readonly tcpSilentClosed: number;

@@ -61,7 +61,18 @@ export function parseProxyHeader(bytes: Uint8Array): HeaderParse {
   for (let index = 0; index < Math.min(start.length, bytes.length); index++) {
     if (bytes[index] !== start[index]) return invalid("it does not begin with a PROXY header");
   }
-  return start === V1_START ? parseV1(bytes) : parseV2(bytes);
+  return start === V1_START ? parseV1(bytes) : parseV2(bytes, "TCP");
+}
+
+/** Reads the header at the start of a UDP datagram, which has to be whole and of version 2. */
+export function parseProxyDatagram(
+  bytes: Uint8Array,
+): Exclude<HeaderParse, { readonly kind: "incomplete" }> {
+  if (!SIGNATURE.every((byte, index) => bytes[index] === byte)) {
+    return invalid("it does not begin with a PROXY header of version 2");
+  }
+  const parsed = parseV2(bytes, "UDP");
+  return parsed.kind === "incomplete" ? invalid("the datagram ends within it") : parsed;
 }
 
 function parseV1(bytes: Uint8Array): HeaderParse {
@@ -89,7 +100,7 @@ function addressOf(text: string, portText: string): CarriedAddress | undefined {
   return address !== undefined && port <= 65_535 ? { address, port } : undefined;
 }
 
-function parseV2(bytes: Uint8Array): HeaderParse {
+function parseV2(bytes: Uint8Array, expected: Transport): HeaderParse {
   if (bytes.length < V2_FIXED_BYTES) return INCOMPLETE;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   const [command, kind] = [view.getUint8(12), view.getUint8(13)];
@@ -103,8 +114,8 @@ function parseV2(bytes: Uint8Array): HeaderParse {
   if (command === (VERSION_2 | LOCAL)) {
     return bytes.length < length ? INCOMPLETE : { kind: "complete", length };
   }
-  if (addressBytes === undefined || (addressBytes > 0 && transport !== TRANSPORT_BITS.TCP)) {
-    return invalid("it is not for a TCP connection");
+  if (addressBytes === undefined || (addressBytes > 0 && transport !== TRANSPORT_BITS[expected])) {
+    return invalid(`it is not for ${expected === "TCP" ? "a TCP connection" : "a UDP datagram"}`);
   }
   const portBytes = addressBytes === 4 || addressBytes === 16 ? 4 : 0;
   if (length < V2_FIXED_BYTES + 2 * addressBytes + portBytes) {
@@ -171,6 +182,6 @@ function writeAddress(to: Uint8Array, address: IpAddress, length: number): void 
   }
 }
 
-function invalid(reason: string): HeaderParse {
+function invalid(reason: string): { readonly kind: "invalid"; readonly reason: string } {
   return { kind: "invalid", reason };
 }

@@ -153,7 +153,7 @@ export class TcpForwarder implements TcpSessionOwner {
   #applySettings(edge: EdgeSettings = {}): void {
     this.#activityGrainMs = activityGrainMs(edge);
     this.#failing = edge.ejectAfter === undefined ? undefined : new Set();
-    this.#edge ??= new TcpEdge(this.#forwarding, this.#plan.key);
+    this.#edge ??= new TcpEdge(this.#forwarding, { plan: this.#plan, port: this });
     this.#edge.update(edge, this.#sessions);
   }
 
