@@ -1,5 +1,5 @@
 /**
- * The example of docs/edge_proxy.md as a whole run on loopback, with one more Service whose annotations
+ * The examples of docs/edge_proxy.md run on loopback in one process, with one more Service whose annotations
  * have mistakes.
  *
  * @module
@@ -7,7 +7,11 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { requestChanges } from "../lib/app/control/control_client.ts";
 import { permissionFlags } from "../lib/os/permissions.ts";
-import { parseProxyHeader } from "../backends/userspace/proxy_protocol/proxy_header.ts";
+import { parseIpAddress } from "../lib/net/ip_address.ts";
+import {
+  parseProxyHeader,
+  proxyHeaderV2,
+} from "../backends/userspace/proxy_protocol/proxy_header.ts";
 import { programFile } from "./support/drivers/program_file.ts";
 import { ask, readToEnd, TcpServer, writeFully } from "./support/drivers/tcp_peers.ts";
 import { UdpPeer } from "./support/drivers/udp_peer.ts";
@@ -15,7 +19,7 @@ import { readPage } from "./support/docs/command_pages.ts";
 import { extractBlocks } from "./support/docs/markdown_blocks.ts";
 import { LoopbackRelay } from "./support/stages/loopback_relay.ts";
 
-const EXAMPLE = new URL("../examples/manifests/edge_proxy.yaml", import.meta.url);
+const EXAMPLES = ["edge_web.yaml", "edge_dns.yaml", "edge_database.yaml"];
 const MAIN = programFile(new URL("../main.ts", import.meta.url));
 const [WEB, DNS, DATABASE, API] = [
   { hostname: "127.80.0.18", port: 8080 },
@@ -45,12 +49,22 @@ endpoints: [{ addresses: [127.80.18.1] }]
 ports: [{ port: 8080 }]
 `;
 
-Deno.test("docs/edge_proxy.md has the Services of the example", async () => {
-  const example = await Deno.readTextFile(EXAMPLE);
-  const blocks = extractBlocks(await readPage("docs/edge_proxy.md"))
-    .filter(({ language }) => language === "yaml");
-  assertEquals(blocks.length, 4);
-  for (const { text } of blocks) assertStringIncludes(example, text);
+/** The text of each example by the name of its file. */
+async function readExamples(): Promise<Readonly<Record<string, string>>> {
+  const folder = new URL("../examples/manifests/", import.meta.url);
+  const read = (name: string) => Deno.readTextFile(new URL(name, folder));
+  return Object.fromEntries(
+    await Promise.all(EXAMPLES.map(async (name) => [name, await read(name)])),
+  );
+}
+
+Deno.test("docs/edge_proxy.md has the Services of the examples", async () => {
+  const examples = Object.values(await readExamples()).join("");
+  const page = await readPage("docs/edge_proxy.md");
+  const blocks = extractBlocks(page).filter(({ language }) => language === "yaml");
+  assertEquals(blocks.length, examples.match(/^kind: Service$/gm)?.length);
+  for (const { text } of blocks) assertStringIncludes(examples, text);
+  for (const name of EXAMPLES) assertStringIncludes(page, name);
 });
 
 async function endpointsOf(relay: LoopbackRelay, wanted: string) {
@@ -69,7 +83,7 @@ async function explain(relay: LoopbackRelay, to: string): Promise<string> {
   return new TextDecoder().decode(stdout);
 }
 
-Deno.test("the example of an edge proxy does what its page says", async (t) => {
+Deno.test("the examples of an edge proxy do what their page says", async (t) => {
   const received: Uint8Array[] = [];
   await using _one = TcpServer.named("one", { hostname: "127.80.18.1", port: 8080 });
   await using _two = TcpServer.named("two", { hostname: "127.80.18.2", port: 8080 });
@@ -92,9 +106,8 @@ Deno.test("the example of an edge proxy does what its page says", async (t) => {
     const answer = isCheck ? `HTTP/1.1 ${api.status} X\r\n\r\n` : "six";
     await writeFully(connection, new TextEncoder().encode(answer));
   }, { hostname: "127.80.18.6", port: 8080 });
-  const example = await Deno.readTextFile(EXAMPLE);
   await using relay = await LoopbackRelay.start({
-    manifests: { "edge.yaml": example, "mistaken.yaml": MISTAKEN },
+    manifests: { ...await readExamples(), "mistaken.yaml": MISTAKEN },
   });
   const status = await relay.settled();
 
@@ -122,6 +135,27 @@ Deno.test("the example of an edge proxy does what its page says", async (t) => {
     assertEquals([most, none], [3, 0]);
   });
 
+  await t.step(
+    "a DNS client behind dnsdist stays with its server, which learns its address",
+    async () => {
+      await using dnsdist = UdpPeer.open({ hostname: "127.0.0.8" });
+      const before = [three.pending, four.pending];
+      for (let count = 0; count < 3; count++) {
+        const header = proxyHeaderV2({
+          source: { address: parseIpAddress("198.51.100.7"), port: 53_000 + count },
+          destination: { address: parseIpAddress("203.0.113.1"), port: 53 },
+        }, "UDP");
+        await dnsdist.send(new Uint8Array([...header, ...new TextEncoder().encode("sun")]), DNS!);
+        assertEquals((await dnsdist.next()).text, "sun");
+      }
+      const got = [three, four].map(({ pending }, index) => pending - before[index]!);
+      assertEquals(got.toSorted(), [0, 3]);
+      await dnsdist.send("no header", DNS!);
+      const line = 'kube_relay_userspace_proxy_header_errors_total{ip_family="IPv4"} 1';
+      await relay.until("the metric counts", async () => (await relay.scrape()).includes(line));
+    },
+  );
+
   await t.step("the database gets the address that the load balancer sent", async () => {
     using connection = await Deno.connect(DATABASE!);
     const text = "PROXY TCP4 198.51.100.7 203.0.113.1 1234 5432\r\nselect";
@@ -141,6 +175,8 @@ Deno.test("the example of an edge proxy does what its page says", async (t) => {
     assertEquals(settings["default/edge-dns:dns"], [
       "balance source-hash",
       "send-proxy-protocol-udp v2",
+      "accept-proxy-protocol-udp-from 127.0.0.8/32",
+      "max-connections-per-client 100",
     ]);
     assertEquals(settings["default/mistaken"], [
       "max-connections 7",
@@ -214,7 +250,7 @@ Deno.test("the example of an edge proxy does what its page says", async (t) => {
     using one = await Deno.connect(DATABASE!);
     await writeFully(one, new TextEncoder().encode("GET / HTTP/1.1\r\n"));
     await readToEnd(one).catch(() => {});
-    const line = 'kube_relay_userspace_proxy_header_errors_total{ip_family="IPv4"} 1';
+    const line = 'kube_relay_userspace_proxy_header_errors_total{ip_family="IPv4"} 2';
     await relay.until("the metric counts", async () => (await relay.scrape()).includes(line));
   });
 });

@@ -157,8 +157,9 @@ class SocketBackend implements UserspaceBackend {
     operations.addressAdd = await this.#acquire(plan, { keys, always: shared });
     await this.#reconcile(plan, operations);
     this.#sockets.closeUnwanted(operations);
-    // A socket is closed only when the accept that waits on it has been taken back, a turn later.
-    if (operations.close > 0) await clock.yieldToEventLoop();
+    // A socket is closed only when the accept that waits on it has been taken back. That takes a turn
+    // of the timers; yieldToEventLoop() may end before.
+    if (operations.close > 0) await clock.sleep(0);
     await this.#forwarders.settle();
     operations.addressRemove = await this.#addresses.giveBack();
     this.#synced = true;

@@ -165,7 +165,7 @@ export class LocalForwarders implements Forwarders {
   async drain(timeoutMs: number): Promise<void> {
     const { clock, flows, sessions } = this.#forwarding;
     this.#forwarding.draining = true;
-    await clock.yieldToEventLoop();
+    await clock.sleep(0);
     const stop = new AbortController();
     const atMost = (ms: number) =>
       clock.sleep(Math.min(ms, timeoutMs), stop.signal).catch(() => {});

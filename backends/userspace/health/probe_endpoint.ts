@@ -2,7 +2,7 @@ import { EDGE_ANNOTATIONS } from "../../../lib/api/service_annotations.ts";
 import { formatDuration } from "../../../lib/api/duration.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
 import { connectUnixWithin, type Network, type TcpConnection } from "../../../lib/os/network.ts";
-import { isOutOfSockets, systemErrorOf } from "../../../lib/os/socket_errors.ts";
+import { isOwnShortage, systemErrorOf } from "../../../lib/os/socket_errors.ts";
 import { LOCAL_HEADERS } from "../proxy_protocol/proxy_header.ts";
 import type { CheckTarget, HttpCheck } from "./health_settings.ts";
 
@@ -35,11 +35,6 @@ export function failureText(failure: string): string {
   return WORDS[failure] ?? failure;
 }
 
-/** Whether a failure is one of this machine: no socket or port is left. */
-export function isOwnFailure(error: unknown): boolean {
-  return isOutOfSockets(error) || systemErrorOf(error) === "EADDRNOTAVAIL";
-}
-
 /** Checks an endpoint once. Fails when the signal is aborted. Does not reject. */
 export async function probeEndpoint(
   context: ProbeContext,
@@ -52,7 +47,7 @@ export async function probeEndpoint(
     connection = await connect(context, target, signal);
   } catch (error) {
     if (signal.aborted) return { kind: "timeout", reason: `no connection ${within}` };
-    if (isOwnFailure(error)) return { kind: "unknown" };
+    if (isOwnShortage(error)) return { kind: "unknown" };
     const name = systemErrorOf(error);
     return { kind: "failed", reason: name ? failureText(name) : messageOf(error) };
   }

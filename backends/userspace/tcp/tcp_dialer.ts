@@ -6,7 +6,7 @@ import { ExpiryQueue } from "../expiry_queue.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import type { PolicyGate } from "../policy_gate.ts";
 import type { RecencyItem } from "../recency_list.ts";
-import { isOutOfSockets, systemErrorOf } from "../../../lib/os/socket_errors.ts";
+import { isOutOfSockets, isOwnShortage, systemErrorOf } from "../../../lib/os/socket_errors.ts";
 
 interface DialRequest {
   readonly verdict: VerdictName;
@@ -126,7 +126,7 @@ export class TcpDialer {
         const failure = timedOut ? "timeout" : systemErrorOf(error) ?? String(error);
         attempts.push(`${endpoint.key} (${failure})`);
         if (isOutOfSockets(error)) return { kind: "out-of-sockets", attempts };
-        if (!this.#closed) request.observe?.(endpoint.key, failure);
+        if (!this.#closed && !isOwnShortage(error)) request.observe?.(endpoint.key, failure);
         (failed ??= new Set()).add(endpoint.key);
         refused ??= new Set();
         if (!timedOut) refused.add(endpoint.key);

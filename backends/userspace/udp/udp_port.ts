@@ -16,10 +16,8 @@ interface UdpTarget {
 /**
  * One listening socket and the flows of its clients.
  *
- * A loop with one receive and one send at a time. Tried and given up, since CPU per round trip did
- * not fall (25-28 µs each, nginx 14): two buffers in turn with the send not awaited, no await at
- * all, flows found by port number in place of text. What is left is four operations of Deno at
- * about 2.5 µs of user time each.
+ * A loop with one receive and one send at a time. docs/decisions/0029-one-socket-per-udp-flow.md has what
+ * was tried instead, with the figures.
  */
 export class UdpPort implements UdpFlowPort {
   readonly #forwarding: Forwarding;

@@ -175,8 +175,8 @@ class FamilyState {
         refused.push({ socket, message: messageOf(error), code: systemErrorOf(error) });
       }
     });
-    // A socket is closed only when the accept that waits on it has been taken back, a turn later.
-    if (commands.some(({ op }) => op === "close")) await this.#clock.yieldToEventLoop();
+    // A socket is closed only when the accept that waits on it has been taken back, as in the backend.
+    if (commands.some(({ op }) => op === "close")) await this.#clock.sleep(0);
     return refused;
   }
 

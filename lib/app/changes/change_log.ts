@@ -14,7 +14,7 @@ import type {
   SyncTime,
 } from "./change_entry.ts";
 import { shortened } from "./change_text.ts";
-import { isSameBurst, mergeHealth } from "./merge_bursts.ts";
+import { healthToContinue, mergeHealth } from "./merge_bursts.ts";
 import { MOST_NAMED } from "./pending_changes.ts";
 import { entryToContinue, mergedRepairs, type RepairNote } from "./repair_note.ts";
 
@@ -223,9 +223,9 @@ export class ChangeLog {
 
   /** Adds changes of the health of endpoints. Those of one burst become one entry. */
   healthChanged(family: IpFamily, changes: readonly EndpointHealthChange[]): void {
-    const last = this.#kept.at(-1)?.entry;
     const at = this.#now();
-    const earlier = isSameBurst(last, { at, family }) ? last : undefined;
+    const newest = this.#kept.map((kept) => kept.entry).reverse();
+    const earlier = healthToContinue(newest, { at, family });
     const entry = mergeHealth(earlier, { kind: "health", at, family, changes, more: 0 });
     if (earlier) this.replace(earlier.sequence, entry);
     else this.add(entry);

@@ -183,6 +183,7 @@ Deno.test("ChangeLog.healthChanged() merges a burst, and keeps its newest change
   const { reason: _, ...healthy } = change(100);
   log.healthChanged("IPv4", [{ ...healthy, state: "healthy" }]);
   log.healthChanged("IPv6", [change(1)]);
+  log.healthChanged("IPv4", [change(101)]);
   await clock.advance(5001);
   log.healthChanged("IPv6", [{ ...change(2), reason: "x".repeat(1000) }]);
   const shapes = log.recent().entries.map((entry) =>
@@ -190,12 +191,12 @@ Deno.test("ChangeLog.healthChanged() merges a burst, and keeps its newest change
     `${entry.family} ${entry.changes.length} +${entry.more} ${entry.changes.at(-1)?.endpoint}`
   );
   assertEquals(shapes, [
-    "IPv4 8 +93 10.0.0.100:80",
+    "IPv4 8 +94 10.0.0.101:80",
     "IPv6 1 +0 10.0.0.1:80",
     "IPv6 1 +0 10.0.0.2:80",
   ]);
   const text = renderChanges(log.recent(), { timeZone: "UTC", columns: 400 });
-  assert(text.includes("93 changes of health before these"), text);
+  assert(text.includes("94 changes of health before these"), text);
   assert(text.includes("Endpoint 10.0.0.99:80 of ns1/web/TCP unhealthy: refused"), text);
   assert(text.includes("Endpoint 10.0.0.100:80 of ns1/web/TCP healthy again"), text);
   const last = log.recent().entries.at(-1);

@@ -56,13 +56,20 @@ const MOST_CHANGES = 8;
 /** A reason may contain the answer of an endpoint. */
 const LONGEST_REASON = 400;
 
-/** Whether changes of health continue the newest entry of the log. */
-export function isSameBurst(
-  last: ChangeEntry | undefined,
+/**
+ * Returns the entry that changes of health continue: one of the same burst, with no entry of another
+ * kind after it. `newest`: the log, newest entry first.
+ */
+export function healthToContinue(
+  newest: readonly ChangeEntry[],
   { at, family }: { readonly at: string; readonly family: IpFamily },
-): last is HealthEntry {
-  return last?.kind === "health" && last.family === family &&
-    Date.parse(at) - Date.parse(last.at) <= GAP_MS;
+): HealthEntry | undefined {
+  for (const entry of newest) {
+    const isRecent = Date.parse(at) - Date.parse(entry.at) <= GAP_MS;
+    if (entry.kind !== "health" || !isRecent) return undefined;
+    if (entry.family === family) return entry;
+  }
+  return undefined;
 }
 
 /** Merges changes of health with an earlier entry of the burst, if there is one. */
