@@ -16,7 +16,7 @@
 import Table from "cli-table3";
 import { Namespace } from "../support/stages/netns.ts";
 import { type Forwarder, type ForwarderKind, FORWARDERS } from "./forwarders.ts";
-import { cpuSeconds, residentMiB } from "./process_usage.ts";
+import { cpuSeconds, residentMiB, threadSeconds } from "./process_usage.ts";
 import { showSpread, spreadOf } from "./statistics.ts";
 import { type DoneWork, type Workload, WORKLOADS } from "./workloads.ts";
 
@@ -34,6 +34,8 @@ const RELAY = "kube-relay";
 /** One measured run: work done, and CPU seconds of the forwarder. */
 interface Sample extends DoneWork {
   readonly cpuSeconds: number | undefined;
+  /** Of the busiest thread: it bounds the rate where there are cores enough. */
+  readonly busiestSeconds: number | undefined;
   readonly residentMiB: number | undefined;
 }
 
@@ -107,21 +109,34 @@ async function measure(workload: Workload): Promise<Record<string, readonly Samp
 async function takeSample(workload: Workload, forwarder: Forwarder): Promise<Sample> {
   const { pid } = forwarder;
   const before = pid === undefined ? undefined : await cpuSeconds(pid);
+  const threadsBefore = pid === undefined ? undefined : await threadSeconds(pid);
   const work = await workload.run(forwarder, SECONDS);
   if (pid === undefined || before === undefined) {
-    return { ...work, cpuSeconds: undefined, residentMiB: undefined };
+    return { ...work, cpuSeconds: undefined, busiestSeconds: undefined, residentMiB: undefined };
   }
   const used = await cpuSeconds(pid) - before;
-  return { ...work, cpuSeconds: used, residentMiB: (await residentMiB(pid)).peak };
+  const threads = [...await threadSeconds(pid)].map(([id, seconds]) =>
+    seconds - (threadsBefore?.get(id) ?? 0)
+  );
+  return {
+    ...work,
+    cpuSeconds: used,
+    busiestSeconds: Math.max(...threads),
+    residentMiB: (await residentMiB(pid)).peak,
+  };
 }
 
 function report(workload: Workload, samples: Readonly<Record<string, readonly Sample[]>>): string {
   const table = new Table({
-    head: [workload.name, workload.unit, workload.cpuUnit, "MiB", "CPU compared"],
+    head: [
+      ...[workload.name, workload.unit, workload.cpuUnit, "MiB", "busiest thread", "CPU compared"],
+    ],
     style: { head: [], border: [] },
   });
   const cpuOf = (sample: Sample) => (sample.cpuSeconds ?? NaN) / sample.units * workload.cpuScale;
   const relay = samples[RELAY]!.map(cpuOf);
+  const capacityOf = ({ units, busiestSeconds = NaN }: Sample) => units / busiestSeconds;
+  const capacities = samples[RELAY]!.map(capacityOf);
   for (const [name, all] of Object.entries(samples)) {
     const rate = spreadOf(all.map(({ units, seconds }) => units / seconds * workload.rateScale));
     const measured = all[0]!.cpuSeconds !== undefined;
@@ -132,10 +147,21 @@ function report(workload: Workload, samples: Readonly<Record<string, readonly Sa
       showSpread(rate, workload.rateScale === 1 ? 0 : 1),
       measured ? showSpread(spreadOf(all.map(cpuOf)), digits) : "",
       measured ? spreadOf(all.map(({ residentMiB }) => residentMiB ?? 0)).max.toFixed(0) : "",
+      measured
+        ? busiestText(all, all.map((each, round) => capacityOf(each) / capacities[round]!))
+        : "",
       measured && name !== RELAY ? comparison(name, { ratios, aim: workload.aims[name] }) : "",
     ]);
   }
   return table.toString();
+}
+
+/** The share of the busiest thread, and the rate that it permits compared with that of kube-relay. */
+function busiestText(samples: readonly Sample[], capacities: readonly number[]): string {
+  const shares = samples.map(({ busiestSeconds = NaN, cpuSeconds = NaN }) =>
+    100 * busiestSeconds / cpuSeconds
+  );
+  return `${showSpread(spreadOf(shares), 0)} %, permits ${showSpread(spreadOf(capacities))}x`;
 }
 
 /** For a feature what it costs, for another program what kube-relay costs compared with it. */

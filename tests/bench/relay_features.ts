@@ -56,6 +56,7 @@ export const RELAY_FEATURES: readonly RelayFeature[] = [
   },
   { name: "policies", flags: ["--network-policy"], needsRoot: true },
   { name: "service counters", flags: ["--service-counters"] },
+  { name: "2 workers", flags: ["--userspace-workers=2"] },
 ];
 
 /** The address of the endpoint, which is a pod where there are policies. */

@@ -1,4 +1,3 @@
-import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { Logger } from "../../../lib/log/logger.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
 import type { Clock } from "../../../lib/os/clock.ts";

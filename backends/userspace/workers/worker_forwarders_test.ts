@@ -67,12 +67,12 @@ Deno.test("workers share the connections of one frontend, and their counts add u
 });
 
 Deno.test("workers keep the session affinity of a client together", async () => {
-  const servers = ["a", "b", "c"].map((name) => TcpServer.named(name));
-  await using stack = new AsyncDisposableStack();
-  for (const server of servers) stack.use(server);
+  await using a = TcpServer.named("a");
+  await using b = TcpServer.named("b");
+  await using c = TcpServer.named("c");
   const workers = new WatchedWorkers();
   await using test = new TestUserspaceBackend({ workers: 2, spawn: workers.spawn });
-  const to = servers.map(({ endpoint }) => endpoint);
+  const to = [a, b, c].map(({ endpoint }) => endpoint);
   const plan = planOf({ to, affinityTimeoutSeconds: 60 });
   await test.sync([plan]);
   const opened = await openMany(plan, 60);

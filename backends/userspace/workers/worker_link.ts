@@ -4,6 +4,7 @@ import {
   type ChannelMessage,
   WorkerChannel,
 } from "../../../lib/os/worker_channel.ts";
+import { endpointListsOf } from "../endpoint_loops.ts";
 import type { Command, MainSide, RefusedSocket, WorkerSide } from "./worker_protocol.ts";
 
 interface WorkerLinkContext {
@@ -15,8 +16,8 @@ interface WorkerLinkContext {
   onHang(): void;
 }
 
-/** Commands in one message: copying them takes a few milliseconds at most. */
-const MOST_COMMANDS = 128;
+/** Commands in one message, each endpoint counted as one: copying them takes a few milliseconds. */
+const MOST_COMMANDS = 512;
 /** A worker that leaves a question open for so long has hung. */
 const ANSWER_MS = 30_000;
 
@@ -46,7 +47,7 @@ export class WorkerLink {
   /** Resolves when all commands so far were carried out. Rejects if the worker fails. */
   async flush(): Promise<void> {
     while (this.#commands.length > 0) {
-      const commands = this.#commands.splice(0, MOST_COMMANDS);
+      const commands = this.#commands.splice(0, countOfMessage(this.#commands));
       const applying = this.ask({ kind: "apply", commands }).then(this.#context.onRefused);
       this.#applying.add(applying);
       applying.finally(() => this.#applying.delete(applying)).catch(() => {});
@@ -80,4 +81,15 @@ export class WorkerLink {
   close(reason: Error): void {
     this.#channel.close(reason);
   }
+}
+
+/** Returns how many commands are sent together: one at least. */
+function countOfMessage(commands: readonly Command[]): number {
+  let weight = 0;
+  const count = commands.findIndex((command) => {
+    const { plan = undefined } = command.op === "forward" ? command : {};
+    weight += 1 + (plan ? endpointListsOf(plan).flat().length : 0);
+    return weight > MOST_COMMANDS;
+  });
+  return count < 0 ? commands.length : Math.max(1, count);
 }

@@ -94,7 +94,8 @@ export class WorkerForwarder implements ServiceForwarder {
   /** The commands by which a worker that knows nothing gets the forwarder. */
   *commands(): Generator<Command> {
     const { number: forwarder, plan, unhealthy } = this;
-    yield { op: "forward", forwarder, plan };
+    // Forwarders read only the lists of the verdicts.
+    yield { op: "forward", forwarder, plan: { ...plan, reachable: [], endpoints: [] } };
     if (unhealthy.size > 0) yield { op: "skip", forwarder, unhealthy };
   }
 
