@@ -1,5 +1,4 @@
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
-import { messageOf } from "../../../lib/log/message_of.ts";
 import type { SharedOpenFiles } from "../../../lib/os/open_files.ts";
 import type { ChannelMessage } from "../../../lib/os/worker_channel.ts";
 import type { PoolSubscriber, WorkerPool } from "../../../lib/os/worker_pool.ts";
@@ -9,15 +8,14 @@ import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { LoopPart } from "../endpoint_loops.ts";
 import type { FailedSocket, Forwarders, ServiceForwarder, SocketUse } from "../forwarders.ts";
 import type { Forwarding, ForwardingOptions } from "../forwarding.ts";
-import { createAnswer, encodeAdmission } from "./admission_answer.ts";
 import { createSharedSockets, forgetSocketsOf } from "./shared_own_sockets.ts";
-import type { Decider } from "./decider.ts";
 import { WorkerCounts } from "./worker_counts.ts";
+import { WorkerDecisions } from "./worker_decisions.ts";
 import { WorkerLink } from "./worker_link.ts";
+import { WorkerLinks } from "./worker_links.ts";
 import type {
   ClientFacts,
   Command,
-  MainSide,
   Place,
   PublishedFrontends,
   RefusedSocket,
@@ -37,10 +35,11 @@ interface WorkerForwardersOptions extends ForwardingOptions {
   readonly family: IpFamily;
 }
 
-type CountedKind = "admit now" | "enter" | "leave" | "release";
-
 /** Interval of reports, so that an ending worker takes few counts with it and a hung one is noticed. */
 const REPORT_MS = 1000;
+/** Time in which another worker may find the socket of one that has ended still open. */
+const MOVE_MS = 10_000;
+const RETRY_MS = 20;
 /** Longest time for which a tool waits for reports. */
 const REFRESH_MS = 2000;
 
@@ -52,11 +51,9 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   readonly #settings: Omit<WorkerSettings, "answers" | "index" | "judge">;
   readonly #judge: ConnectionJudge | undefined;
   readonly #counts: WorkerCounts;
-  readonly #links = new Map<number, WorkerLink>();
-  readonly #answers = new Map<number, Int32Array>();
+  readonly #links: WorkerLinks;
   readonly #forwarders = new Map<number, WorkerForwarder>();
-  /** Removed ones that may have connections which a limit of their Service still counts. */
-  readonly #removed = new Map<number, WorkerForwarder>();
+  readonly #decisions = new WorkerDecisions(this.#forwarders);
   readonly #sockets = new Map<number, WorkerSocket>();
   /** ServicePorts for UDP of each worker. */
   readonly #udpUses = new Map<number, number>();
@@ -78,6 +75,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     this.threads = pool.count;
     this.#forwarding = forwarding;
     this.#pool = pool;
+    this.#links = new WorkerLinks(pool);
     this.#judge = judge;
     this.#settings = {
       ...{ family, openFiles, sockets: createSharedSockets() },
@@ -94,9 +92,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   }
 
   async start(): Promise<void> {
-    this.#forwarding.watches.onAsk = (id, query) => {
-      for (const link of this.#links.values()) link.tell({ kind: "watch", id, query });
-    };
+    this.#forwarding.watches.onAsk = (id, query) => this.#links.tell({ kind: "watch", id, query });
     this.#pool.subscribe(this.#settings.family, this);
     await this.#pool.start();
     void this.#report();
@@ -110,8 +106,10 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
         this.#send(forwarder, { op: "remove", forwarder: forwarder.number, ends: true }),
       skip: (forwarder: WorkerForwarder) => this.#skip(forwarder),
       touch: (forwarder: WorkerForwarder) => void this.#touched.add(forwarder),
-      remembered: (forwarder: WorkerForwarder, client: string) =>
-        this.#askOwner(forwarder, { kind: "remembered", forwarder: forwarder.number, client }),
+      remembered: async ({ worker, number: forwarder }: WorkerForwarder, client: string) =>
+        worker === undefined
+          ? undefined
+          : await this.#links.get(worker)?.ask({ kind: "remembered", forwarder, client }),
     };
     const forwarder = new WorkerForwarder(context, { number, plan });
     if (!forwarder.isTcp) this.#place(forwarder, this.#leastUsed());
@@ -126,11 +124,10 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     this.#forwarders.delete(forwarder.number);
     const { number, isTcp, worker } = forwarder;
     if (isTcp || worker !== undefined) {
-      this.#queue(worker, { op: "remove", forwarder: number, ends: !isTcp });
+      this.#links.queue(worker, { op: "remove", forwarder: number, ends: !isTcp });
     }
     this.#place(forwarder, undefined);
-    forwarder.decider?.remove();
-    if (forwarder.decider && !forwarder.decider.isIdle) this.#removed.set(number, forwarder);
+    this.#decisions.remove(forwarder);
   }
 
   /**
@@ -158,13 +155,13 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     if (worker === assigned.worker) {
       return this.#send(use.forwarder, assigned.command("assign"));
     }
-    if (worker !== undefined) this.#queue(worker, { op: "close", socket: assigned.number });
+    if (worker !== undefined) this.#links.queue(worker, { op: "close", socket: assigned.number });
     this.#moving.add(assigned);
   }
 
   share({ interfaceAddresses, localTraffic }: SharedPlan): void {
     this.#facts = { interfaceAddresses, localTraffic };
-    this.#queue(undefined, { op: "share", shared: this.#facts });
+    this.#links.queue(undefined, { op: "share", shared: this.#facts });
   }
 
   replaceFrontends(
@@ -175,25 +172,26 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     const published = { key, protocol, frontends };
     if (frontends.length > 0) this.#frontends.set(key, published);
     else this.#frontends.delete(key);
-    this.#queue(undefined, { op: "frontends", ...published });
+    this.#links.queue(undefined, { op: "frontends", ...published });
   }
 
   async settle(): Promise<readonly FailedSocket[]> {
     for (const forwarder of this.#touched) this.#sendPlan(forwarder);
-    await this.#flush();
+    await this.#links.flush();
     for (const socket of this.#moving) this.#send(socket.use.forwarder, socket.command("open"));
     this.#moving.clear();
     // A worker may have started or ended meanwhile.
-    while (this.#links.values().some(({ isBusy }) => isBusy)) await this.#flush();
-    if (this.#links.size === 0) throw new Error("Cannot forward: no worker runs");
+    while (this.#links.areBusy) await this.#links.flush();
+    if (this.#links.indexes.length === 0) throw new Error("Cannot forward: no worker runs");
     return this.#failed.splice(0);
   }
 
   async refresh(): Promise<void> {
     const { clock } = this.#forwarding;
     const done = new AbortController();
-    const reported = [...this.#links].map(async ([index, link]) => {
-      this.#counts.add(index, await link.ask({ kind: "report" }));
+    const reported = this.#links.indexes.map(async (index) => {
+      const report = await this.#links.get(index)?.ask({ kind: "report" });
+      if (report) this.#counts.add(index, report);
     });
     const late = clock.sleep(REFRESH_MS, done.signal).catch(() => {});
     await Promise.race([Promise.allSettled(reported), late]);
@@ -201,26 +199,25 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   }
 
   async follow(update: JudgeUpdate): Promise<void> {
-    await this.#askAll({ kind: "follow", update });
+    await this.#links.ask({ kind: "follow", update });
   }
 
   async recheck(addresses: readonly IpAddress[]): Promise<number> {
-    const counts = await this.#askAll({ kind: "recheck", addresses });
-    return counts.reduce((sum, count) => sum + count, 0);
+    const counts = await this.#links.ask({ kind: "recheck", addresses });
+    return counts.reduce((sum, [, count]) => sum + count, 0);
   }
 
   async drain(timeoutMs: number): Promise<void> {
-    await this.#flush();
-    await this.#askAll({ kind: "drain", timeoutMs }, { withinMs: 2 * timeoutMs + REFRESH_MS });
+    await this.#links.flush();
+    await this.#links.ask({ kind: "drain", timeoutMs }, { withinMs: 2 * timeoutMs + REFRESH_MS });
     await this.refresh();
   }
 
   async close(): Promise<void> {
-    await this.#flush();
-    await this.#askAll({ kind: "close" });
+    await this.#links.flush();
+    await this.#links.ask({ kind: "close" });
     this.#stop.abort();
-    for (const link of this.#links.values()) link.close(new Error("closed"));
-    this.#links.clear();
+    for (const index of this.#links.indexes) this.#links.delete(index, new Error("closed"));
   }
 
   onStarted(index: number): void {
@@ -228,44 +225,43 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
       clock: this.#forwarding.clock,
       post: (message) => this.#pool.post(index, this.#settings.family, message),
       handler: {
-        answer: (question) => this.#answer(index, question),
+        answer: (question) => this.#decisions.answer(index, question),
         hear: (notice) => this.#hear(index, notice),
       },
       onRefused: (refused) => this.#onRefused(refused),
       onHang: () => this.#pool.end(index, "it does not answer"),
     });
-    this.#links.set(index, link);
+    this.#links.add(index, link);
     const judge = this.#judge?.snapshot();
-    const answers = createAnswer();
-    this.#answers.set(index, new Int32Array(answers));
+    const answers = this.#decisions.enter(index);
     const settings = { ...this.#settings, index, answers, ...(judge && { judge }) };
-    link.ask({ kind: "start", settings }).catch((error) => this.#onFailure(index, error));
+    link.ask({ kind: "start", settings }).catch((error) => this.#links.fail(index, error));
     for (const forwarder of this.#forwarders.values()) {
       if (!forwarder.isTcp && forwarder.worker === undefined) this.#place(forwarder, index);
     }
     link.queue(...this.#everything(index));
-    void this.#flush();
+    void this.#links.flush();
   }
 
   onEnded(index: number, reason: Error): void {
-    this.#links.get(index)?.close(reason);
-    this.#links.delete(index);
+    this.#links.delete(index, reason);
+    this.#decisions.forget(index);
     this.#counts.forget(index);
     this.#forwarding.openFiles.forgetThread(index);
     forgetSocketsOf(this.#settings.sockets, index);
-    for (const removed of this.#removed.values()) removed.forget(index);
     for (const forwarder of this.#forwarders.values()) {
-      forwarder.forget(index);
       if (forwarder.worker !== index) continue;
       this.#place(forwarder, this.#leastUsed());
-      if (forwarder.worker !== undefined) this.#queue(forwarder.worker, ...forwarder.commands());
+      if (forwarder.worker !== undefined) {
+        this.#links.queue(forwarder.worker, ...forwarder.commands());
+      }
     }
     for (const socket of this.#sockets.values()) {
       if (socket.worker !== index) continue;
-      socket.worker = socket.use.forwarder.worker;
-      if (socket.worker !== undefined) this.#queue(socket.worker, socket.command("open"));
+      this.#move(socket);
+      if (socket.worker !== undefined) this.#links.queue(socket.worker, socket.command("open"));
     }
-    void this.#flush();
+    void this.#links.flush();
   }
 
   onMessage(index: number, message: ChannelMessage): void {
@@ -281,16 +277,15 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     }
     for (const socket of this.#sockets.values()) {
       const { forwarder } = socket.use;
-      socket.worker = forwarder.worker;
+      this.#move(socket);
       if (forwarder.isTcp || forwarder.worker === index) yield socket.command("open");
     }
   }
 
-  #answer(index: number, question: WorkerSide["question"]): unknown {
-    const decider = this.#forwarders.get(question.forwarder)?.decider;
-    if (question.kind === "admit") return decider?.admit(index, question.client);
-    const { client, exclude, verdict } = question;
-    return decider?.pick(index, { client, verdict, ...(exclude && { exclude }) });
+  /** The socket of a worker that has ended is closed a moment later. */
+  #move(socket: WorkerSocket): void {
+    socket.worker = socket.use.forwarder.worker;
+    socket.movedAt = this.#forwarding.clock.now();
   }
 
   #hear(index: number, notice: WorkerSide["notice"]): void {
@@ -304,47 +299,17 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
         const { forwarder, outcome: { endpoint, failure } } = notice;
         outcomes?.observe(notice.outcome);
         if (failure === undefined) return;
-        for (const [other, link] of this.#links) {
-          if (other !== index) link.tell({ kind: "failing", forwarder, endpoint });
-        }
-        return;
+        return this.#links.tell({ kind: "failing", forwarder, endpoint }, { except: index });
       }
       default:
-        return this.#count(index, notice);
-    }
-  }
-
-  #count(
-    index: number,
-    notice: Extract<WorkerSide["notice"], { readonly kind: CountedKind }>,
-  ): void {
-    const { forwarder: number } = notice;
-    const decider = (this.#forwarders.get(number) ?? this.#removed.get(number))?.decider;
-    this.#countFor(decider, index, notice);
-    if (decider?.isIdle) this.#removed.delete(number);
-  }
-
-  #countFor(
-    decider: Decider | undefined,
-    index: number,
-    notice: Extract<WorkerSide["notice"], { readonly kind: CountedKind }>,
-  ): void {
-    switch (notice.kind) {
-      case "release":
-        return decider?.release(index, notice.endpoint);
-      case "enter":
-        return decider?.enter(index);
-      case "leave":
-        return decider?.leave(index, notice.client);
-      case "admit now":
-        return encodeAdmission(this.#answers.get(index)!, decider?.admit(index, notice.client));
+        return this.#decisions.count(index, notice);
     }
   }
 
   /** The worker that has the fewest ServicePorts for UDP. */
   #leastUsed(): number | undefined {
     const uses = (index: number) => this.#udpUses.get(index) ?? 0;
-    const [least] = [...this.#links.keys()].sort((left, right) => uses(left) - uses(right));
+    const [least] = this.#links.indexes.toSorted((left, right) => uses(left) - uses(right));
     return least;
   }
 
@@ -361,7 +326,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     this.#moving.delete(socket);
     const { number, use: { forwarder }, worker } = socket;
     if (forwarder.isTcp || worker !== undefined) {
-      this.#queue(worker, { op: "close", socket: number });
+      this.#links.queue(worker, { op: "close", socket: number });
     }
   }
 
@@ -370,64 +335,41 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     if (!this.#forwarders.has(forwarder.number)) return;
     const { number, unhealthy } = forwarder;
     this.#send(forwarder, { op: "skip", forwarder: number, unhealthy });
-    void this.#flush();
+    void this.#links.flush();
   }
 
   #sendPlan(forwarder: WorkerForwarder): void {
     this.#touched.delete(forwarder);
     if (forwarder.isTcp || forwarder.worker !== undefined) {
-      this.#queue(forwarder.worker, ...forwarder.commands());
+      this.#links.queue(forwarder.worker, ...forwarder.commands());
     }
   }
 
   #send(forwarder: WorkerForwarder, command: Command): void {
     if (this.#touched.has(forwarder)) this.#sendPlan(forwarder);
-    if (forwarder.isTcp || forwarder.worker !== undefined) this.#queue(forwarder.worker, command);
-  }
-
-  /** Queues commands for one worker, or for all. */
-  #queue(index: number | undefined, ...commands: readonly Command[]): void {
-    if (index !== undefined) this.#links.get(index)?.queue(...commands);
-    else for (const link of this.#links.values()) link.queue(...commands);
-  }
-
-  async #flush(): Promise<void> {
-    await Promise.all(
-      [...this.#links].map(([index, link]) =>
-        link.flush().catch((error) => this.#onFailure(index, error))
-      ),
-    );
-  }
-
-  /** A worker that has ended fails as well; it is replaced already. */
-  #onFailure(index: number, error: unknown): void {
-    if (this.#links.has(index) && this.#pool.isRunning(index)) {
-      this.#pool.end(index, messageOf(error));
+    if (forwarder.isTcp || forwarder.worker !== undefined) {
+      this.#links.queue(forwarder.worker, command);
     }
   }
 
   #onRefused(refused: readonly RefusedSocket[]): void {
+    const { clock, log } = this.#forwarding;
     for (const { socket: number, message, code } of refused) {
       const socket = this.#sockets.get(number);
       if (!socket || this.#failed.some((each) => each.socket === socket)) continue;
-      this.#failed.push({ socket, error: Object.assign(new Error(message), { code }) });
+      const isEarly = clock.now() - (socket.movedAt ?? -Infinity) < MOVE_MS;
+      if (isEarly && code === "EADDRINUSE") clock.setTimer(RETRY_MS, () => this.#reopen(socket));
+      else {
+        log.warn("A worker cannot open a socket", { socket: socket.use.at.socket, error: message });
+        this.#failed.push({ socket, error: Object.assign(new Error(message), { code }) });
+      }
     }
   }
 
-  async #askAll<Kind extends MainSide["question"]["kind"]>(
-    question: Extract<MainSide["question"], { readonly kind: Kind }>,
-    options: { readonly withinMs?: number } = {},
-  ): Promise<readonly MainSide["answers"][Kind][]> {
-    const asked = [...this.#links.values()].map((link) => link.ask<Kind>(question, options));
-    const settled = await Promise.allSettled(asked);
-    return settled.flatMap((each) => each.status === "fulfilled" ? [each.value] : []);
-  }
-
-  async #askOwner<Kind extends MainSide["question"]["kind"]>(
-    { worker }: WorkerForwarder,
-    question: Extract<MainSide["question"], { readonly kind: Kind }>,
-  ): Promise<MainSide["answers"][Kind] | undefined> {
-    return worker === undefined ? undefined : await this.#links.get(worker)?.ask<Kind>(question);
+  #reopen(socket: WorkerSocket): void {
+    if (this.#sockets.get(socket.number) !== socket || this.#stop.signal.aborted) return;
+    this.#send(socket.use.forwarder, socket.command("open"));
+    void this.#links.flush();
   }
 
   async #report(): Promise<void> {

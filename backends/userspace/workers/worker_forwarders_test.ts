@@ -82,14 +82,19 @@ Deno.test("workers keep the session affinity of a client together", async () => 
 });
 
 Deno.test("workers choose the endpoint with the fewest connections of all of them", async () => {
-  await using a = TcpServer.named("a");
-  await using b = TcpServer.named("b");
+  const names = Array.from({ length: 8 }, (_, index) => `${index}`);
+  const servers = names.map((name) => TcpServer.named(name));
   await using test = new TestUserspaceBackend({ workers: 2 });
-  const plan = planOf({ to: [a.endpoint, b.endpoint], edge: { balance: "least-connections" } });
+  const to = servers.map(({ endpoint }) => endpoint);
+  const plan = planOf({ to, edge: { balance: "least-connections" } });
   await test.sync([plan]);
-  const opened = await openMany(plan, 40);
-  assertEquals(opened.filter(([, name]) => name === "a").length, 20);
-  closeAll(opened);
+  for (let round = 1; round <= 5; round++) {
+    const opened = await openMany(plan, 8);
+    assertEquals(opened.map(([, name]) => name).sort(), names);
+    closeAll(opened);
+    await eventually("they are closed", () => servers.every(({ open }) => open === 0));
+  }
+  for (const server of servers) await server[Symbol.asyncDispose]();
 });
 
 Deno.test("workers keep the limits of a Service exactly, over its TCP and UDP ports", async () => {
@@ -178,6 +183,16 @@ function forwardTo(endpoint: string, plan: ServicePlan): Partial<ServicePlan> {
   const { internal, external, externalFromCluster } = testServicePlan({ to: [endpoint] });
   return { ...plan, internal, external, externalFromCluster };
 }
+
+Deno.test("the main program serves as a worker, as in an executable of deno compile", async () => {
+  await using server = TcpServer.named("a");
+  const program = new URL("../../../main.ts", import.meta.url);
+  const spawn = (name: string) => new Worker(program, { type: "module", name });
+  await using test = new TestUserspaceBackend({ workers: 2, spawn });
+  const plan = planOf({ to: [server.endpoint] });
+  await test.sync([plan]);
+  assertEquals(await ask(placeOf(plan)), "a");
+});
 
 Deno.test("a frontend whose port is in use is quarantined once, and served when it is free", async () => {
   await using server = TcpServer.named("a");

@@ -116,6 +116,8 @@ export class WorkerSocket implements ServiceSocket {
   use: SocketUse & { readonly forwarder: WorkerForwarder };
   /** The worker that has it, for UDP. */
   worker: number | undefined;
+  /** When another worker got it, since the former one had ended. */
+  movedAt: number | undefined;
   readonly #onClose: (socket: WorkerSocket) => void;
 
   constructor({ number, place, use, onClose }: {
