@@ -14,14 +14,13 @@ import { WorkerDecisions } from "./worker_decisions.ts";
 import { WorkerLink } from "./worker_link.ts";
 import { WorkerLinks } from "./worker_links.ts";
 import type {
-  ClientFacts,
   Command,
   Place,
-  PublishedFrontends,
   RefusedSocket,
   WorkerSettings,
   WorkerSide,
 } from "./worker_protocol.ts";
+import { WorkerState } from "./worker_state.ts";
 import { WorkerForwarder, WorkerSocket } from "./worker_tables.ts";
 
 interface WorkerForwardersDependencies {
@@ -35,13 +34,11 @@ interface WorkerForwardersOptions extends ForwardingOptions {
   readonly family: IpFamily;
 }
 
-/** Interval of reports, so that an ending worker takes few counts with it and a hung one is noticed. */
-const REPORT_MS = 1000;
 /** Time in which another worker may find the socket of one that has ended still open. */
 const MOVE_MS = 10_000;
 const RETRY_MS = 20;
-/** Longest time for which a tool waits for reports. */
-const REFRESH_MS = 2000;
+/** A worker that drains for so much longer has hung. */
+const DRAIN_GRACE_MS = 2000;
 
 /** Forwards in the workers of a pool. Decides what needs a view over all of them. */
 export class WorkerForwarders implements Forwarders, PoolSubscriber {
@@ -52,21 +49,14 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   readonly #judge: ConnectionJudge | undefined;
   readonly #counts: WorkerCounts;
   readonly #links: WorkerLinks;
-  readonly #forwarders = new Map<number, WorkerForwarder>();
-  readonly #decisions = new WorkerDecisions(this.#forwarders);
-  readonly #sockets = new Map<number, WorkerSocket>();
-  /** ServicePorts for UDP of each worker. */
-  readonly #udpUses = new Map<number, number>();
-  /** Frontends for UDP, by which a datagram of this process is recognized. */
-  readonly #frontends = new Map<string, PublishedFrontends>();
+  readonly #state: WorkerState;
+  readonly #decisions: WorkerDecisions;
   /** Forwarders whose plan is to be sent. */
   readonly #touched = new Set<WorkerForwarder>();
   /** Sockets to open once another worker has closed them. */
   readonly #moving = new Set<WorkerSocket>();
   readonly #failed: FailedSocket[] = [];
   readonly #stop = new AbortController();
-  #facts: ClientFacts | undefined;
-  #lastNumber = 0;
 
   constructor(
     { forwarding, pool, openFiles }: WorkerForwardersDependencies,
@@ -82,7 +72,11 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
       countsTraffic: forwarding.traffic !== undefined,
       options: { ...options, ...dividedBounds(forwarding, pool.count) },
     };
-    this.#counts = new WorkerCounts(forwarding, this.#forwarders);
+    this.#state = new WorkerState(forwarding.clock);
+    this.#decisions = new WorkerDecisions(this.#state.forwarders);
+    this.#counts = new WorkerCounts(forwarding, {
+      ...{ forwarders: this.#state.forwarders, links: this.#links },
+    });
   }
 
   get summary(): string {
@@ -95,11 +89,11 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     this.#forwarding.watches.onAsk = (id, query) => this.#links.tell({ kind: "watch", id, query });
     this.#pool.subscribe(this.#settings.family, this);
     await this.#pool.start();
-    void this.#report();
+    void this.#counts.run(this.#stop.signal);
   }
 
   create(plan: ServicePlan): WorkerForwarder {
-    const number = ++this.#lastNumber;
+    const number = this.#state.nextNumber();
     const context = {
       forwarding: this.#forwarding,
       end: (forwarder: WorkerForwarder) =>
@@ -112,8 +106,8 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
           : await this.#links.get(worker)?.ask({ kind: "remembered", forwarder, client }),
     };
     const forwarder = new WorkerForwarder(context, { number, plan });
-    if (!forwarder.isTcp) this.#place(forwarder, this.#leastUsed());
-    this.#forwarders.set(number, forwarder);
+    if (!forwarder.isTcp) this.#state.place(forwarder, this.#links.indexes);
+    this.#state.forwarders.set(number, forwarder);
     this.#touched.add(forwarder);
     return forwarder;
   }
@@ -121,12 +115,12 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   remove(removed: ServiceForwarder): void {
     const forwarder = removed as WorkerForwarder;
     this.#touched.delete(forwarder);
-    this.#forwarders.delete(forwarder.number);
+    this.#state.forwarders.delete(forwarder.number);
     const { number, isTcp, worker } = forwarder;
     if (isTcp || worker !== undefined) {
       this.#links.queue(worker, { op: "remove", forwarder: number, ends: !isTcp });
     }
-    this.#place(forwarder, undefined);
+    this.#state.place(forwarder, []);
     this.#decisions.remove(forwarder);
   }
 
@@ -139,10 +133,10 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     const { network } = this.#forwarding;
     const address = { hostname: place.address, port: place.port };
     (use.forwarder.isTcp ? network.listenTcp(address) : network.listenUdp(address)).close();
-    const number = ++this.#lastNumber;
+    const number = this.#state.nextNumber();
     const onClose = (socket: WorkerSocket) => this.#close(socket);
     const socket = new WorkerSocket({ number, place, use, onClose });
-    this.#sockets.set(number, socket);
+    this.#state.sockets.set(number, socket);
     this.#send(use.forwarder, socket.command("open"));
     return socket;
   }
@@ -160,8 +154,8 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   }
 
   share({ interfaceAddresses, localTraffic }: SharedPlan): void {
-    this.#facts = { interfaceAddresses, localTraffic };
-    this.#links.queue(undefined, { op: "share", shared: this.#facts });
+    this.#state.facts = { interfaceAddresses, localTraffic };
+    this.#links.queue(undefined, { op: "share", shared: this.#state.facts });
   }
 
   replaceFrontends(
@@ -170,8 +164,8 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   ): void {
     if (protocol !== "UDP") return;
     const published = { key, protocol, frontends };
-    if (frontends.length > 0) this.#frontends.set(key, published);
-    else this.#frontends.delete(key);
+    if (frontends.length > 0) this.#state.frontends.set(key, published);
+    else this.#state.frontends.delete(key);
     this.#links.queue(undefined, { op: "frontends", ...published });
   }
 
@@ -186,16 +180,8 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     return this.#failed.splice(0);
   }
 
-  async refresh(): Promise<void> {
-    const { clock } = this.#forwarding;
-    const done = new AbortController();
-    const reported = this.#links.indexes.map(async (index) => {
-      const report = await this.#links.get(index)?.ask({ kind: "report" });
-      if (report) this.#counts.add(index, report);
-    });
-    const late = clock.sleep(REFRESH_MS, done.signal).catch(() => {});
-    await Promise.race([Promise.allSettled(reported), late]);
-    done.abort();
+  refresh(): Promise<void> {
+    return this.#counts.refresh();
   }
 
   async follow(update: JudgeUpdate): Promise<void> {
@@ -209,7 +195,9 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
 
   async drain(timeoutMs: number): Promise<void> {
     await this.#links.flush();
-    await this.#links.ask({ kind: "drain", timeoutMs }, { withinMs: 2 * timeoutMs + REFRESH_MS });
+    await this.#links.ask({ kind: "drain", timeoutMs }, {
+      withinMs: 2 * timeoutMs + DRAIN_GRACE_MS,
+    });
     await this.refresh();
   }
 
@@ -236,10 +224,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     const answers = this.#decisions.enter(index);
     const settings = { ...this.#settings, index, answers, ...(judge && { judge }) };
     link.ask({ kind: "start", settings }).catch((error) => this.#links.fail(index, error));
-    for (const forwarder of this.#forwarders.values()) {
-      if (!forwarder.isTcp && forwarder.worker === undefined) this.#place(forwarder, index);
-    }
-    link.queue(...this.#everything(index));
+    link.queue(...this.#state.commandsFor(index));
     void this.#links.flush();
   }
 
@@ -249,43 +234,14 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     this.#counts.forget(index);
     this.#forwarding.openFiles.forgetThread(index);
     forgetSocketsOf(this.#settings.sockets, index);
-    for (const forwarder of this.#forwarders.values()) {
-      if (forwarder.worker !== index) continue;
-      this.#place(forwarder, this.#leastUsed());
-      if (forwarder.worker !== undefined) {
-        this.#links.queue(forwarder.worker, ...forwarder.commands());
-      }
-    }
-    for (const socket of this.#sockets.values()) {
-      if (socket.worker !== index) continue;
-      this.#move(socket);
-      if (socket.worker !== undefined) this.#links.queue(socket.worker, socket.command("open"));
+    for (const [worker, command] of this.#state.moveFrom(index, this.#links.indexes)) {
+      this.#links.queue(worker, command);
     }
     void this.#links.flush();
   }
 
   onMessage(index: number, message: ChannelMessage): void {
     this.#links.get(index)?.receive(message);
-  }
-
-  /** What a worker that knows nothing has to know. */
-  *#everything(index: number): Generator<Command> {
-    if (this.#facts) yield { op: "share", shared: this.#facts };
-    for (const published of this.#frontends.values()) yield { op: "frontends", ...published };
-    for (const forwarder of this.#forwarders.values()) {
-      if (forwarder.isTcp || forwarder.worker === index) yield* forwarder.commands();
-    }
-    for (const socket of this.#sockets.values()) {
-      const { forwarder } = socket.use;
-      this.#move(socket);
-      if (forwarder.isTcp || forwarder.worker === index) yield socket.command("open");
-    }
-  }
-
-  /** The socket of a worker that has ended is closed a moment later. */
-  #move(socket: WorkerSocket): void {
-    socket.worker = socket.use.forwarder.worker;
-    socket.movedAt = this.#forwarding.clock.now();
   }
 
   #hear(index: number, notice: WorkerSide["notice"]): void {
@@ -306,23 +262,8 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     }
   }
 
-  /** The worker that has the fewest ServicePorts for UDP. */
-  #leastUsed(): number | undefined {
-    const uses = (index: number) => this.#udpUses.get(index) ?? 0;
-    const [least] = this.#links.indexes.toSorted((left, right) => uses(left) - uses(right));
-    return least;
-  }
-
-  /** Gives a ServicePort for UDP to a worker, or to none while none runs. */
-  #place(forwarder: WorkerForwarder, worker: number | undefined): void {
-    const { worker: before } = forwarder;
-    if (before !== undefined) this.#udpUses.set(before, this.#udpUses.get(before)! - 1);
-    if (worker !== undefined) this.#udpUses.set(worker, (this.#udpUses.get(worker) ?? 0) + 1);
-    forwarder.worker = worker;
-  }
-
   #close(socket: WorkerSocket): void {
-    this.#sockets.delete(socket.number);
+    this.#state.sockets.delete(socket.number);
     this.#moving.delete(socket);
     const { number, use: { forwarder }, worker } = socket;
     if (forwarder.isTcp || worker !== undefined) {
@@ -332,7 +273,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
 
   /** Health changes at any time, not only in a sync. */
   #skip(forwarder: WorkerForwarder): void {
-    if (!this.#forwarders.has(forwarder.number)) return;
+    if (!this.#state.forwarders.has(forwarder.number)) return;
     const { number, unhealthy } = forwarder;
     this.#send(forwarder, { op: "skip", forwarder: number, unhealthy });
     void this.#links.flush();
@@ -355,7 +296,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   #onRefused(refused: readonly RefusedSocket[]): void {
     const { clock, log } = this.#forwarding;
     for (const { socket: number, message, code } of refused) {
-      const socket = this.#sockets.get(number);
+      const socket = this.#state.sockets.get(number);
       if (!socket || this.#failed.some((each) => each.socket === socket)) continue;
       const isEarly = clock.now() - (socket.movedAt ?? -Infinity) < MOVE_MS;
       if (isEarly && code === "EADDRINUSE") clock.setTimer(RETRY_MS, () => this.#reopen(socket));
@@ -367,18 +308,9 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   }
 
   #reopen(socket: WorkerSocket): void {
-    if (this.#sockets.get(socket.number) !== socket || this.#stop.signal.aborted) return;
+    if (this.#state.sockets.get(socket.number) !== socket || this.#stop.signal.aborted) return;
     this.#send(socket.use.forwarder, socket.command("open"));
     void this.#links.flush();
-  }
-
-  async #report(): Promise<void> {
-    const { clock } = this.#forwarding;
-    const { signal } = this.#stop;
-    while (!signal.aborted) {
-      await this.refresh();
-      await clock.sleep(REPORT_MS, signal).catch(() => {});
-    }
   }
 }
 
