@@ -31,6 +31,7 @@ import { MODE_TRAITS } from "../../proxy/backend.ts";
 import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
 import { poolOf } from "../../routing/address_pool.ts";
 import { type RoutingNode, routingNodeOf } from "../../routing/routing_node.ts";
+import { TUNNEL_PREFIX } from "../../routing/plan_pod_network.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import type { ControllerParts } from "../controllers.ts";
 import { ControllerSource } from "../run/controller_source.ts";
@@ -38,6 +39,7 @@ import { AddressAssigner } from "./address_assigner.ts";
 import { AnnouncedServices } from "./announced_services.ts";
 import { BgpPart } from "./bgp_part.ts";
 import { Layer2Part } from "./layer2_part.ts";
+import { PodNetworkPart, removePodNetwork } from "./pod_network_part.ts";
 import { LEASE_LABEL } from "./lease_holder.ts";
 import { RoutingLeases } from "./routing_leases.ts";
 import { routingAccess, routingKinds, routingKubeconfigOf, usesLayer2 } from "./routing_access.ts";
@@ -47,6 +49,7 @@ import {
   addressesInUse,
   bgpSummary,
   dumpedRouting,
+  podSummary,
   routingFacts,
   type ShownRouting,
 } from "./routing_status.ts";
@@ -65,6 +68,7 @@ export class RoutingController implements Controller {
   readonly assigner: AddressAssigner;
   readonly layer2: Layer2Part | undefined;
   readonly bgp: BgpPart | undefined;
+  readonly pods: PodNetworkPart | undefined;
   readonly informers = new InformerSet();
   readonly #parts: ControllerParts;
   readonly #source: ControllerSource | undefined;
@@ -105,6 +109,10 @@ export class RoutingController implements Controller {
     this.bgp = made && settings.bgp
       ? new BgpPart(made, { settings, bgp: settings.bgp, clusterCidrs: cidrsOf(proxy.clusterCIDR) })
       : undefined;
+    const { podNetwork } = settings;
+    this.pods = made && podNetwork
+      ? new PodNetworkPart(made, { podNetwork, clusterCidrs: cidrsOf(proxy.clusterCIDR) })
+      : undefined;
     services.follow(() => {}, () => this.#setTaken());
     this.#setTaken();
     informers.subscribe(ROUTED_NODE, {}, this.#nodeHandler());
@@ -144,8 +152,11 @@ export class RoutingController implements Controller {
   }
 
   async start(tasks: TaskGroup): Promise<void> {
-    const { configuration: { relay }, clock } = this.#parts;
+    const { configuration: { relay }, clock, routingBackends } = this.#parts;
     await Promise.all(this.#loops.map((loop) => loop.start()));
+    if (!this.pods && routingBackends) {
+      tasks.run("former pod network", () => removePodNetwork(this.#parts, routingBackends));
+    }
     const source = this.#source;
     if (!source) {
       const dependencies = { clock, logger: SILENT_LOGGER };
@@ -167,6 +178,8 @@ export class RoutingController implements Controller {
 
   open(): void {
     this.#isOpen = true;
+    // Services may have endpoints that only these routes lead to.
+    this.pods?.loop.open();
     this.#waiting = this.#parts.clock.setTimer(SERVICES_WAIT_MS, () => this.#openLoops());
     this.#openIfReady();
   }
@@ -176,10 +189,11 @@ export class RoutingController implements Controller {
     if (`${networks}` === `${this.#networks}`) return;
     this.#networks = networks;
     this.bgp?.onNetworks(networks);
+    this.pods?.onNetworks(networks);
   }
 
-  ownsAddress({ address }: InterfaceAddress): boolean {
-    return this.layer2?.ownsAddress(address) === true;
+  ownsAddress({ address, interfaceName }: InterfaceAddress): boolean {
+    return this.layer2?.ownsAddress(address) === true || interfaceName.startsWith(TUNNEL_PREFIX);
   }
 
   /**
@@ -195,6 +209,7 @@ export class RoutingController implements Controller {
       this.layer2?.leave().catch(failed).then(() => this.#leases?.release()),
       MODE_TRAITS[mode].forwardsItself ? this.bgp?.withdraw().catch(failed) : this.bgp?.loop.stop(),
       this.layer2 ? undefined : this.#leases?.release(),
+      this.pods?.loop.stop(),
     ]);
   }
 
@@ -205,11 +220,12 @@ export class RoutingController implements Controller {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.layer2?.[Symbol.asyncDispose]();
     await this.bgp?.[Symbol.asyncDispose]();
+    await this.pods?.[Symbol.asyncDispose]();
   }
 
   async status({ brief }: { readonly brief: boolean }): Promise<ControllerStatus> {
     const shown = await this.#shown({ brief });
-    const { bgp, layer2 } = this;
+    const { bgp, layer2, pods } = this;
     const families = [
       ...(layer2?.families ?? []).map(({ loop, backend }) => {
         const { held, announcing } = backend.inspect();
@@ -217,6 +233,9 @@ export class RoutingController implements Controller {
         return loop.status(`layer 2, answers for ${held.length}${problem}`);
       }),
       ...(bgp ? [{ ...bgp.loop.status(bgpSummary(bgp.plan)), controller: "bgp" as const }] : []),
+      ...(pods
+        ? [{ ...pods.loop.status(podSummary(pods.plan)), controller: "pod-network" as const }]
+        : []),
     ];
     return { controller: this.name, families, facts: routingFacts(shown) };
   }
@@ -257,11 +276,12 @@ export class RoutingController implements Controller {
     return [
       ...(this.layer2?.families ?? []).map(({ loop }) => loop),
       ...(this.bgp ? [this.bgp.loop] : []),
+      ...(this.pods ? [this.pods.loop] : []),
     ];
   }
 
   async #shown({ brief }: { readonly brief: boolean }): Promise<ShownRouting> {
-    const { bgp, layer2, settings, informers } = this;
+    const { bgp, layer2, pods, settings, informers } = this;
     const plan = brief ? undefined : bgp?.plan;
     const sessions = plan && await bgp!.backend.sessions(plan).catch((error) => messageOf(error));
     return {
@@ -275,6 +295,7 @@ export class RoutingController implements Controller {
       refused: brief ? [] : this.assigner.refused ?? [],
       owned: brief ? [] : layer2?.view() ?? [],
       ...(plan && { bgp: { plan, sessions: sessions ?? [] } }),
+      pods: brief ? undefined : pods?.plan,
     };
   }
 
@@ -344,6 +365,7 @@ export class RoutingController implements Controller {
     else this.#nodes.delete(name);
     this.layer2?.onNode(name, node);
     this.bgp?.onNode(name, node);
+    this.pods?.onNode(name, node);
     if (`${before?.podCidrs}` !== `${node?.podCidrs}`) this.#setTaken();
     if (`${before?.addresses}` === `${node?.addresses}`) return;
     const reserved = new Map<IpAddress, string>();
