@@ -13,7 +13,7 @@ export interface PodNetworkInputs {
   readonly own: RoutingNode;
   /** All nodes; the own one may be among them. */
   readonly nodes: Iterable<RoutingNode>;
-  /** The networks of the node's interfaces. */
+  /** The networks of the node's interfaces; empty = unknown, and every node is taken as near. */
   readonly networks: readonly Cidr[];
   /** The ranges of all pods; may be empty. */
   readonly clusterCidrs: readonly Cidr[];
@@ -93,7 +93,8 @@ function routeTo(
   if (remote === undefined) {
     return { problem: `${destination} has no route: the Node has no InternalIP of ${family}` };
   }
-  const isNear = networks.some((network) => cidrContains(network, remote));
+  const isNear = networks.length === 0 ||
+    networks.some((network) => cidrContains(network, remote));
   if (isNear && overlay !== "always") {
     return { route: { destination, node: node.name, gateway: remote } };
   }

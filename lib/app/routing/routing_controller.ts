@@ -118,6 +118,7 @@ export class RoutingController implements Controller {
     informers.subscribe(ROUTED_NODE, {}, this.#nodeHandler());
     this.routes = routingRoutes({
       bgp: this.bgp,
+      pods: this.pods,
       held: () => this.#held,
       layer2: () => {
         const owned = new Set(
@@ -248,6 +249,7 @@ export class RoutingController implements Controller {
     const { bgp, settings: { pools }, informers } = this;
     routing.setPools(poolUse(pools, addressesInUse(informers.of(ROUTED_SERVICE).values())));
     if (this.#leases) routing.setRefusals(this.assigner.refused?.length);
+    routing.setPodRoutes(this.pods?.plan?.routes ?? []);
     if (!bgp) return;
     const { plan } = bgp;
     routing.setAnnounced(plan);
