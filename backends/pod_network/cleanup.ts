@@ -7,6 +7,7 @@ import { deleteLinkLine } from "../iproute/ip_text.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import { readCniFile, removeCniFile } from "./cni_file.ts";
 import { ownTunnels, POD_ROUTE_PROTOCOL, type PodMachine } from "./machine_changes.ts";
+import { iptablesRemovals } from "./masquerade_iptables.ts";
 import { MASQUERADE_TABLE, readMasquerade } from "./masquerade.ts";
 
 /** Removes everything that any run added for the network of pods, or only reports it. */
@@ -34,6 +35,7 @@ export async function cleanUpPodNetwork(
     });
   }
   await removeTable(commands, run);
+  await removeChain(commands, run);
   for (const path of new Set(cniFiles)) await removeFile(path, run);
   return run.report();
 }
@@ -51,6 +53,20 @@ async function removeTable(commands: CommandRunner, run: RemovalRun): Promise<vo
     command: ["nft", "delete", "table", family, name],
     removes: [`table ${family} ${name} of nftables`],
   });
+}
+
+async function removeChain(commands: CommandRunner, run: RemovalRun): Promise<void> {
+  try {
+    for (const { family, restore, lines } of await iptablesRemovals(commands)) {
+      await run.do(`masquerade of pods, ${family}`, {
+        command: [restore, "--noflush"],
+        input: () => lines.map((line) => `${line}\n`),
+        removes: [`chain KUBE-RELAY-PODS of iptables, ${family}`],
+      });
+    }
+  } catch (error) {
+    run.unseen("chain KUBE-RELAY-PODS of iptables", messageOf(error));
+  }
 }
 
 async function removeFile(path: string, run: RemovalRun): Promise<void> {

@@ -9,6 +9,10 @@ const OPTIONS = {
   portMappings: true,
 };
 
+async function namesIn(folder: string): Promise<readonly string[]> {
+  return (await Array.fromAsync(Deno.readDir(folder))).map(({ name }) => name);
+}
+
 Deno.test("cniText() has the bridge with all ranges, and host ports if asked for", () => {
   const { plugins, ...list } = JSON.parse(cniText(OPTIONS));
   assertEquals(list.name, "kube-relay");
@@ -35,11 +39,9 @@ Deno.test("writeCniFile() writes only changes, at once, and makes the folder", (
     assertEquals(await Deno.readTextFile(path), text);
     const next = cniText({ ...OPTIONS, mtu: 1500 });
     assertEquals(await writeCniFile(path, next), true);
-    assertEquals([...Deno.readDirSync(`${folder}/net.d`)].map(({ name }) => name), [
-      "10-kube-relay.conflist",
-    ]);
+    assertEquals(await namesIn(`${folder}/net.d`), ["10-kube-relay.conflist"]);
     await removeCniFile(path);
-    assertEquals([...Deno.readDirSync(`${folder}/net.d`)], []);
+    assertEquals(await namesIn(`${folder}/net.d`), []);
   }));
 
 Deno.test("writeCniFile() and removeCniFile() refuse a file of other software", () =>

@@ -27,7 +27,8 @@ import {
   type PodChange,
   type PodMachine,
 } from "./machine_changes.ts";
-import { masqueradeText, readMasquerade, writeMasquerade } from "./masquerade.ts";
+import { writeIptablesMasquerade } from "./masquerade_iptables.ts";
+import { masqueradeText, readMasquerade, whyNoNft, writeMasquerade } from "./masquerade.ts";
 
 /** The parts besides nodes that may be in quarantine. */
 const [CNI, MASQUERADE] = ["CNI configuration", "masquerade"] as const;
@@ -43,6 +44,10 @@ export class PodNetworkDataPlane implements DataPlane<PodNetworkPlan, object, Sy
   readonly #commands: CommandRunner;
   readonly #options: PodNetworkOptions;
   readonly #turns = new OneAtATime();
+  /** Chosen by the first sync that masquerades. */
+  #tool: "nft" | "iptables" | undefined;
+  /** Whether rules of an earlier run were looked for. */
+  #hasNoRules = false;
 
   constructor(
     { commands }: { readonly commands: CommandRunner },
@@ -110,7 +115,9 @@ export class PodNetworkDataPlane implements DataPlane<PodNetworkPlan, object, Sy
       .map(({ object, node: _, lines: __, ...rest }) => ({ object: `pod ${object}`, ...rest }));
     const cni = await this.#compareCni(plan, machine);
     const table = await readMasquerade(this.#commands).catch(() => undefined);
-    const isMissing = plan.masquerade !== undefined && table === undefined;
+    // By iptables it is only repaired.
+    const isMissing = plan.masquerade !== undefined && table === undefined &&
+      await whyNoNft(this.#commands, plan.masquerade) === undefined;
     return [
       ...differences,
       ...cni,
@@ -160,12 +167,18 @@ export class PodNetworkDataPlane implements DataPlane<PodNetworkPlan, object, Sy
   }
 
   async #writeMasquerade({ masquerade }: PodNetworkPlan): Promise<boolean> {
-    try {
-      return await writeMasquerade(this.#commands, masquerade);
-    } catch (error) {
-      if (masquerade === undefined) return false;
-      throw error;
+    const commands = this.#commands;
+    if (masquerade === undefined) {
+      // An earlier run may have written them. A machine that cannot have them has none.
+      if (this.#hasNoRules) return false;
+      const removed = await writeMasquerade(commands, undefined).catch(() => false);
+      const others = await writeIptablesMasquerade(commands, undefined).catch(() => false);
+      this.#hasNoRules = true;
+      return removed || others;
     }
+    this.#tool ??= await whyNoNft(commands, masquerade) === undefined ? "nft" : "iptables";
+    if (this.#tool === "nft") return await writeMasquerade(commands, masquerade);
+    return await writeIptablesMasquerade(commands, masquerade);
   }
 
   async #compareCni(

@@ -6,7 +6,7 @@
  */
 import { cidrFamilyOf } from "../../lib/net/cidr.ts";
 import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
-import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import { CommandError, type CommandRunner } from "../../lib/os/command_runner.ts";
 import { contentId } from "../../lib/policy/content_id.ts";
 import type { PodNetworkPlan } from "../../lib/routing/pod_network_plan.ts";
 import { deletionText, nftFamily } from "../netfilter/nft/nft_objects.ts";
@@ -16,9 +16,10 @@ import { reasonOfExit } from "../netfilter/probe/try_tool.ts";
 export const MASQUERADE_TABLE = { family: "inet", name: "kube-relay-pods" } as const;
 
 /** Groups of receivers, which no reply comes back from. */
-const MULTICAST = { IPv4: ["224.0.0.0/4", "255.255.255.255"], IPv6: ["ff00::/8"] } as const;
+export const MULTICAST = { IPv4: ["224.0.0.0/4", "255.255.255.255"], IPv6: ["ff00::/8"] } as const;
 
-type Masquerade = NonNullable<PodNetworkPlan["masquerade"]>;
+/** The part of a plan. */
+export type Masquerade = NonNullable<PodNetworkPlan["masquerade"]>;
 
 /** The rules, as text for `nft -f -`. The name of an empty chain identifies them. */
 export function masqueradeText(masquerade: Masquerade): string {
@@ -49,6 +50,21 @@ function bodyOf({ sources, except }: Masquerade): string {
 
 function markOf(body: string): string {
   return `content-${contentId(body)}`;
+}
+
+/** Returns why this kernel or machine cannot have the rules; `undefined` if it can. Changes nothing. */
+export async function whyNoNft(
+  commands: CommandRunner,
+  masquerade: Masquerade,
+): Promise<string | undefined> {
+  try {
+    const stdin = [masqueradeText(masquerade)];
+    const result = await commands.run("nft", ["--check", "-f", "-"], { stdin });
+    return result.code === 0 ? undefined : reasonOfExit("nft", result);
+  } catch (error) {
+    if (error instanceof CommandError && error.kind === "not-found") return error.message;
+    throw error;
+  }
 }
 
 /** Writes the rules in one transaction, unless they are there. Returns whether it wrote. */

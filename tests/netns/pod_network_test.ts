@@ -1,5 +1,14 @@
 /** Tests routes between pods by the whole program, with real packets. Tunnels are tested in UML. */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { PodNetworkDataPlane } from "../../backends/pod_network/data_plane.ts";
+import type { RoutedNode } from "../../lib/api/kinds/routed_node.ts";
+import {
+  CommandError,
+  type CommandRunner,
+  systemCommandRunner,
+} from "../../lib/os/command_runner.ts";
+import { planPodNetwork } from "../../lib/routing/plan_pod_network.ts";
+import { routingNodeOf } from "../../lib/routing/routing_node.ts";
 import type { RelayProcess } from "../support/stages/relay_process.ts";
 import { startEchoServer } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
@@ -209,3 +218,47 @@ Deno.test({
     });
   },
 });
+
+for (const variant of ["nft", "legacy"]) {
+  Deno.test({
+    name: `without nft, iptables-${variant} masquerades what leaves the cluster`,
+    ignore: isMissing("masquerade by iptables", [
+      ...netnsRequirements(),
+      program(`iptables-${variant}`),
+    ]),
+    async fn() {
+      await using scene = await createPodScene([2, 2]);
+      const [a, b] = scene.nodes as [PodNode, PodNode];
+      const inside = ["netns", "exec", a.namespace.name];
+      const commands: CommandRunner = {
+        run(tool, args, options) {
+          if (tool === "nft") {
+            return Promise.reject(new CommandError(tool, args, "not-found", "there is no nft"));
+          }
+          const named = tool.replace(/^(ip6?tables)(?!-nft|-legacy)/, `$1-${variant}`);
+          return systemCommandRunner.run("ip", [...inside, named, ...args], options);
+        },
+      };
+      await using plane = new PodNetworkDataPlane({ commands }, { cniFiles: [] });
+      const nodes = scene.nodes.map((node) => routingNodeOf(node.raw() as unknown as RoutedNode));
+      const plan = planPodNetwork({
+        settings: { routes: true, overlay: "off", portMappings: true, masquerade: true },
+        ...{ own: nodes[0]!, nodes, networks: [], clusterCidrs: [] },
+      });
+      const { quarantined, operations } = await plane.sync(plan);
+      assertEquals(quarantined, []);
+      assertEquals(operations["tables"], 1);
+      assertEquals(await a.seenBy("192.0.2.254"), a.addresses[0]);
+      assertEquals(await a.seenBy("fd00:2::fe"), a.addresses[1]);
+      await b.namespace.ip("route add 10.180.1.0/24 via 192.0.2.1");
+      assertEquals(await a.seenBy(b.podAddresses[0]), a.podAddresses[0]);
+      assertEquals((await plane.sync(plan)).operations, {}, "nothing is written again");
+      await a.namespace.output(`iptables-${variant}`, ["-t", "nat", "-F", "POSTROUTING"]);
+      assertEquals((await plane.sync(plan)).operations, { tables: 1 }, "the jump comes back");
+      const { removed, failed } = await plane.cleanup();
+      assertEquals([removed.filter((each) => each.includes("iptables")).length, failed], [2, []]);
+      const rules = await a.namespace.output(`iptables-${variant}-save`, ["-t", "nat"]);
+      assert(!rules.includes("KUBE-RELAY"), rules);
+    },
+  });
+}

@@ -9,8 +9,7 @@ import { GUEST } from "./guest.ts";
 
 const ignore = isMissing("tunnels between pods", [GUEST, ...netnsRequirements()]);
 
-/** This kernel has no nftables to masquerade with. */
-const ARGS = ["--mode=userspace", "--pod-masquerade=false"];
+const ARGS = ["--mode=userspace"];
 
 /** Fails with the log of kube-relay. */
 async function waitFor(
@@ -63,6 +62,26 @@ Deno.test({
         assertEquals(await c.seenBy(b.podAddresses[family]), c.podAddresses[family]);
         assertEquals(await a.seenBy(b.podAddresses[family]), a.podAddresses[family]);
       }
+    });
+    await t.step("without nftables, iptables masquerades what leaves the cluster", async () => {
+      for (const [index, address] of ["192.0.2.254", "fd00:3::fe"].entries()) {
+        const isSo = async () => await a.seenBy(address) === a.addresses[index];
+        await waitFor(`${address} sees the node`, { relay, isSo });
+      }
+    });
+    await t.step("large packets pass, because pods have room for the header", async () => {
+      await a.pod.ip("link set eth0 mtu 1480");
+      await c.pod.ip("link set eth0 mtu 1480");
+      const size = 60_000;
+      const receiver = c.pod.start("socat", ["-u", "TCP-LISTEN:9000", "SYSTEM:wc -c"]);
+      await eventually(
+        "it listens",
+        async () => (await c.pod.output("ss", ["-ltn"])).includes(":9000"),
+      );
+      await a.pod.output("sh", [
+        ...["-c", `head -c ${size} /dev/zero | socat -u - TCP:${c.podAddresses[0]}:9000`],
+      ]);
+      assertEquals((await receiver.nextLine()).trim(), `${size}`);
     });
     await t.step("kill -9 and a start lose no packet", async () => {
       let [isRunning, sent, lost] = [true, 0, 0];
