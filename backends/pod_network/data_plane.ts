@@ -68,9 +68,6 @@ export class PodNetworkDataPlane implements DataPlane<PodNetworkPlan, object, Sy
         key: `Node ${node}`,
         reason,
       }));
-      const machine = await readMachine(this.#commands);
-      const changes = machineChanges(plan, machine);
-      quarantined.push(...await this.#apply(changes));
       const attempt = async (key: string, write: () => Promise<boolean>) => {
         try {
           return Number(await write());
@@ -79,8 +76,12 @@ export class PodNetworkDataPlane implements DataPlane<PodNetworkPlan, object, Sy
           return 0;
         }
       };
-      const files = await attempt(CNI, () => this.#writeCni(plan, machine));
+      // First, or the first connections over a new route would keep another source until they end.
       const tables = await attempt(MASQUERADE, () => this.#writeMasquerade(plan));
+      const machine = await readMachine(this.#commands);
+      const changes = machineChanges(plan, machine);
+      quarantined.push(...await this.#apply(changes));
+      const files = await attempt(CNI, () => this.#writeCni(plan, machine));
       const count = (object: PodChange["object"]) =>
         changes.filter((each) => each.object === object).length;
       const operations = { routes: count("route"), tunnels: count("tunnel"), files, tables };
