@@ -2,18 +2,19 @@ import type { CleanupReport } from "../../lib/controller/data_plane.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import { cidrFamilyOf } from "../../lib/net/cidr.ts";
 import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
-import { CommandError, type CommandRunner } from "../../lib/os/command_runner.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import { deleteLinkLine } from "../iproute/ip_text.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
+import type { PodNetworkOptions } from "./data_plane.ts";
 import { readCniFile, removeCniFile } from "./cni_file.ts";
 import { ownTunnels, POD_ROUTE_PROTOCOL, type PodMachine } from "./machine_changes.ts";
 import { iptablesRemovals } from "./masquerade_iptables.ts";
-import { MASQUERADE_TABLE, readMasquerade } from "./masquerade.ts";
+import { hasNft, MASQUERADE_TABLE, readMasquerade } from "./masquerade.ts";
 
 /** Removes everything that any run added for the network of pods, or only reports it. */
 export async function cleanUpPodNetwork(
   { commands, machine }: { readonly commands: CommandRunner; readonly machine: PodMachine },
-  { dryRun, cniFiles }: { readonly dryRun: boolean; readonly cniFiles: readonly string[] },
+  { dryRun, cniFiles, isThorough = false }: PodNetworkOptions & { readonly dryRun: boolean },
 ): Promise<CleanupReport> {
   const run = new RemovalRun({ commands }, { dryRun });
   for (const family of IP_FAMILIES) {
@@ -34,8 +35,9 @@ export async function cleanUpPodNetwork(
       removes: [`tunnel ${device}`],
     });
   }
-  await removeTable(commands, run);
-  await removeChain(commands, run);
+  const isNft = await hasNft(commands).catch(() => false);
+  if (isNft) await removeTable(commands, run);
+  if (!isNft || isThorough) await removeChain(commands, run);
   for (const path of new Set(cniFiles)) await removeFile(path, run);
   return run.report();
 }
@@ -45,8 +47,6 @@ async function removeTable(commands: CommandRunner, run: RemovalRun): Promise<vo
   try {
     if (await readMasquerade(commands) === undefined) return;
   } catch (error) {
-    // A machine without nft has no such table.
-    if (error instanceof CommandError && error.kind !== "timeout") return;
     return run.unseen(`table ${name} of nftables`, messageOf(error));
   }
   await run.do(`table ${name}`, {

@@ -28,7 +28,7 @@ import {
   type PodMachine,
 } from "./machine_changes.ts";
 import { writeIptablesMasquerade } from "./masquerade_iptables.ts";
-import { masqueradeText, readMasquerade, whyNoNft, writeMasquerade } from "./masquerade.ts";
+import { hasNft, masqueradeText, readMasquerade, writeMasquerade } from "./masquerade.ts";
 
 /** The parts besides nodes that may be in quarantine. */
 const [CNI, MASQUERADE] = ["CNI configuration", "masquerade"] as const;
@@ -37,6 +37,11 @@ const [CNI, MASQUERADE] = ["CNI configuration", "masquerade"] as const;
 export interface PodNetworkOptions {
   /** Files of CNI configurations that an earlier run may have written. */
   readonly cniFiles: readonly string[];
+  /**
+   * Whether a cleanup looks at iptables even if nftables works here. The look may load modules.
+   * @default {false}
+   */
+  readonly isThorough?: boolean;
 }
 
 /** Carries plans out. Its keys are nodes (`Node NAME`) and the other parts. */
@@ -118,7 +123,7 @@ export class PodNetworkDataPlane implements DataPlane<PodNetworkPlan, object, Sy
     const table = await readMasquerade(this.#commands).catch(() => undefined);
     // By iptables it is only repaired.
     const isMissing = plan.masquerade !== undefined && table === undefined &&
-      await whyNoNft(this.#commands, plan.masquerade) === undefined;
+      await hasNft(this.#commands);
     return [
       ...differences,
       ...cni,
@@ -172,12 +177,11 @@ export class PodNetworkDataPlane implements DataPlane<PodNetworkPlan, object, Sy
     if (masquerade === undefined) {
       // An earlier run may have written them. A machine that cannot have them has none.
       if (this.#hasNoRules) return false;
-      const removed = await writeMasquerade(commands, undefined).catch(() => false);
-      const others = await writeIptablesMasquerade(commands, undefined).catch(() => false);
       this.#hasNoRules = true;
-      return removed || others;
+      const write = await hasNft(commands) ? writeMasquerade : writeIptablesMasquerade;
+      return await write(commands, undefined).catch(() => false);
     }
-    this.#tool ??= await whyNoNft(commands, masquerade) === undefined ? "nft" : "iptables";
+    this.#tool ??= await hasNft(commands) ? "nft" : "iptables";
     if (this.#tool === "nft") return await writeMasquerade(commands, masquerade);
     return await writeIptablesMasquerade(commands, masquerade);
   }
@@ -199,10 +203,10 @@ export class PodNetworkDataPlane implements DataPlane<PodNetworkPlan, object, Sy
   }
 
   #cleanUp({ dryRun }: { readonly dryRun: boolean }): Promise<CleanupReport> {
-    const { cniFiles } = this.#options;
+    const options = { ...this.#options, dryRun };
     const commands = this.#commands;
     return this.#turns.run(async () =>
-      cleanUpPodNetwork({ commands, machine: await readMachine(commands) }, { dryRun, cniFiles })
+      cleanUpPodNetwork({ commands, machine: await readMachine(commands) }, options)
     );
   }
 }

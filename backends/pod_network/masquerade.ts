@@ -52,17 +52,16 @@ function markOf(body: string): string {
   return `content-${contentId(body)}`;
 }
 
-/** Returns why this kernel or machine cannot have the rules; `undefined` if it can. Changes nothing. */
-export async function whyNoNft(
-  commands: CommandRunner,
-  masquerade: Masquerade,
-): Promise<string | undefined> {
+/**
+ * Whether the machine has nft and a kernel that takes such rules. Changes nothing. A kernel without
+ * the family says only that there is no such table, so a listing does not tell.
+ */
+export async function hasNft(commands: CommandRunner): Promise<boolean> {
   try {
-    const stdin = [masqueradeText(masquerade)];
-    const result = await commands.run("nft", ["--check", "-f", "-"], { stdin });
-    return result.code === 0 ? undefined : reasonOfExit("nft", result);
+    const stdin = [masqueradeText({ sources: [], except: [] })];
+    return (await commands.run("nft", ["--check", "-f", "-"], { stdin })).code === 0;
   } catch (error) {
-    if (error instanceof CommandError && error.kind === "not-found") return error.message;
+    if (error instanceof CommandError && error.kind === "not-found") return false;
     throw error;
   }
 }

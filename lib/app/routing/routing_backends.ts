@@ -86,6 +86,8 @@ export interface BgpBackendOptions {
 export interface PodNetworkBackendOptions {
   /** CNI configurations that an earlier run may have written. */
   readonly cniFiles: readonly string[];
+  /** Whether a cleanup also looks where this machine would write nothing now. @default {false} */
+  readonly isThorough?: boolean;
 }
 
 /** How the data planes of this build are made. */

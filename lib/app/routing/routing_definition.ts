@@ -25,6 +25,7 @@ export const ROUTING_CONTROLLER: ControllerDefinition = {
     yield await (relay.dryRun ? backend.previewCleanup() : backend.cleanup());
     const { cniConfig } = proxy.routing.podNetwork;
     await using pods = routingBackends.podNetwork(dependencies, {
+      isThorough: true,
       cniFiles: [DEFAULT_CNI_CONFIG, ...cniConfig === "" ? [] : [cniConfig]],
     });
     yield await (relay.dryRun ? pods.previewCleanup() : pods.cleanup());
