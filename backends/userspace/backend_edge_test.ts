@@ -307,12 +307,15 @@ Deno.test("UserspaceBackend limits the flows of a Service and of a client, and e
   await one.send("a", to);
   assertEquals((await one.next()).text, "yes");
   await two.send("b", to);
-  await eventually("the second flow is refused", () => counters.udpLimited === 1);
+  await eventually(
+    "the second flow is refused",
+    async () => (await test.counters()).udpLimited === 1,
+  );
   await other.send("c", to);
   assertEquals((await other.next()).text, "yes");
   await test.counters();
   assertEquals([counters.udpFlows, counters.udpDropped], [2, 1]);
-  await eventually("both flows end", () => counters.udpExpired === 2);
+  await eventually("both flows end", async () => (await test.counters()).udpExpired === 2);
   await two.send("d", to);
   assertEquals((await two.next()).text, "yes");
 });
