@@ -155,6 +155,7 @@ export class Http2Session {
         const retryAfter = headers["retry-after"];
         resolve({
           status: Number(headers[":status"]),
+          contentType: headers["content-type"],
           retryAfter: typeof retryAfter === "string" ? retryAfter : undefined,
           body: this.#body({ stream, chunks: new StreamChunks(stream) }, signal),
         });

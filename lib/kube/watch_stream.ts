@@ -8,20 +8,21 @@
 import { messageOf } from "../log/message_of.ts";
 import { LONGEST_OBJECT, parseJson, TextPieces } from "./json_text.ts";
 
-/** One line of a watch. `object` is the raw object, or a `Status` when the type is `ERROR`. */
+/** One event of a watch. `object` is the raw object, or a `Status` when the type is `ERROR`. */
 export interface WatchEvent {
   readonly type: "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" | "ERROR";
   readonly object: unknown;
 }
 
 /**
- * An invalid or unterminated line of a watch. The events before it were delivered and stay valid.
+ * An invalid or unterminated event of a watch. The events before it were delivered and stay valid.
  */
 export class WatchStreamError extends Error {
   override name = "WatchStreamError";
 }
 
-const EVENT_TYPES: ReadonlySet<unknown> = new Set([
+/** The types of events. */
+export const EVENT_TYPES: ReadonlySet<unknown> = new Set([
   "ADDED",
   "MODIFIED",
   "DELETED",
@@ -31,8 +32,8 @@ const EVENT_TYPES: ReadonlySet<unknown> = new Set([
 const NEWLINE = 0x0a;
 const BLANK = /^[ \t\r]*$/;
 const LONGEST_EXCERPT = 80;
-/** One object, and the type of its event. */
-const LONGEST_LINE = LONGEST_OBJECT + 1024;
+/** Most bytes of one object and the type of its event. */
+export const LONGEST_LINE = LONGEST_OBJECT + 1024;
 
 /**
  * Decodes a watch. Each event is parsed on request, so that a reader that pauses between two events
