@@ -4,13 +4,13 @@
  * @module
  */
 import type { Clock } from "../os/clock.ts";
+import { isProtobuf, readExcerpt, readObject } from "./answer_body.ts";
 import { type ApiError, apiErrorFromStatus } from "./api_error.ts";
 import { type HttpResponse, type HttpTransport, TransportError } from "./http_transport.ts";
 import type { KubeAuth } from "./kube_auth.ts";
-import { LONGEST_OBJECT, parseJson, TextPieces } from "./json_text.ts";
 import { LinkedAbort } from "./linked_abort.ts";
 import { ListDecoder, type ListMeta } from "./list_stream.ts";
-import { PROTOBUF, tryReadStatus } from "./protobuf/envelope.ts";
+import { PROTOBUF } from "./protobuf/envelope.ts";
 import { ProtobufListDecoder } from "./protobuf/protobuf_list.ts";
 import { decodeProtobufWatch } from "./protobuf/protobuf_watch.ts";
 import { TimeSlice } from "../os/time_slice.ts";
@@ -97,9 +97,6 @@ const CONTENT_TYPES: Readonly<Record<ApiRequest["method"], string>> = {
  * 60 s, but a proxy in between may keep the answer open after it has lost the server.
  */
 const ANSWER_MS = 120_000;
-/** Longest error body; a proxy may send a page of HTML. */
-const LONGEST_ERROR_BODY = 64 * 1024;
-
 /**
  * A client of one API server. Its methods throw an {@linkcode ApiError} for an unsuccessful answer,
  * a TransportError if there is no answer, and the signal's reason when aborted.
@@ -189,7 +186,7 @@ export class KubeClient {
   }
 
   /** Opens a watch, which ends when the loop over its events ends. */
-  async watch(options: WatchOptions): Promise<AsyncGenerator<WatchEvent, void, void>> {
+  async watch(options: WatchOptions): Promise<AsyncGenerator<Iterable<WatchEvent>, void, void>> {
     // Not disposed of: the body follows it. The limit ends once the watch is accepted.
     const call = new LinkedAbort(options.signal);
     using _limit = this.#limit(call);
@@ -291,28 +288,6 @@ function queryText(query: ApiRequest["query"] = {}): string {
   return text === "" ? "" : `?${text}`;
 }
 
-async function readObject({ body }: HttpResponse): Promise<unknown> {
-  const text = new TextPieces(LONGEST_OBJECT);
-  for await (const chunk of body) text.append(chunk);
-  return parseJson(text.take());
-}
-
-/** Returns the beginning of an error body, as text or as the `Status` that it is in protobuf. */
-async function readExcerpt(response: HttpResponse): Promise<unknown> {
-  const pieces = new TextPieces(LONGEST_ERROR_BODY);
-  for await (const chunk of response.body) {
-    pieces.append(chunk.subarray(0, LONGEST_ERROR_BODY - pieces.length));
-    if (pieces.length === LONGEST_ERROR_BODY) break;
-  }
-  if (isProtobuf(response)) return tryReadStatus(pieces.takeBytes());
-  const text = pieces.take();
-  return tryParseJson(text) ?? text;
-}
-
-function isProtobuf({ contentType = "" }: HttpResponse): boolean {
-  return contentType.split(";")[0]!.trim().toLowerCase() === PROTOBUF;
-}
-
 async function toApiError(request: ApiRequest, response: HttpResponse): Promise<ApiError> {
   const excerpt = await readExcerpt(response);
   const seconds = Number(response.retryAfter);
@@ -329,11 +304,3 @@ const VERBS: Readonly<Partial<Record<ApiRequest["method"], string>>> = {
   POST: "create",
   PATCH: "patch",
 };
-
-function tryParseJson(text: string): unknown {
-  try {
-    return parseJson(text);
-  } catch {
-    return undefined;
-  }
-}

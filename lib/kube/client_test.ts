@@ -90,8 +90,8 @@ Deno.test("KubeClient.watch() gives events until its reader leaves", () =>
       signal,
     });
     fake.store.create(service("web"));
-    for await (const { type } of events) {
-      assertEquals(type, "ADDED");
+    for await (const [event] of events) {
+      assertEquals(event?.type, "ADDED");
       break;
     }
     await eventually("the watch is closed", () => fake.openWatches === 0);

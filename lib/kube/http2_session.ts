@@ -21,6 +21,14 @@ import {
 } from "./http_transport.ts";
 import { StreamChunks } from "./stream_chunks.ts";
 
+/**
+ * Bytes that the server may send before it needs an update of the window, for one answer and for all.
+ * With the default of 64 KiB, the updates for lists of 10,000 objects take a quarter of the CPU time
+ * of reading them. Larger windows than these save little more, and let the server fill the memory.
+ */
+const STREAM_WINDOW = 128 * 1024;
+const SESSION_WINDOW = 256 * 1024;
+
 /** Settings of a session. */
 interface Http2SessionOptions {
   /** `https://host:port` */
@@ -73,6 +81,7 @@ export class Http2Session {
       });
       session.once("connect", () => {
         timer.cancel();
+        session.setLocalWindowSize(SESSION_WINDOW);
         this.#noteSignOfLife();
         this.#armPing();
         resolve();
@@ -243,7 +252,7 @@ function sessionOptions({ origin, tls }: Http2SessionOptions): SecureClientSessi
   // Not `ALPNProtocols`: node:http2 offers only h2 by itself.
   const options: SecureClientSessionOptions = {
     rejectUnauthorized: !tls.insecure,
-    settings: { enablePush: false },
+    settings: { enablePush: false, initialWindowSize: STREAM_WINDOW },
   };
   if (tls.ca !== undefined) options.ca = tls.ca;
   if (tls.cert !== undefined) options.cert = tls.cert;

@@ -4,7 +4,7 @@
  * @module
  */
 import type { SchemaNode } from "../api/schema_node.ts";
-import type { StringTable } from "./string_table.ts";
+import { StringTable } from "./string_table.ts";
 
 /** A field whose type differs from the API's. */
 export class ShapeError extends TypeError {
@@ -19,6 +19,11 @@ export interface Reading {
   readonly strings: StringTable;
   /** The fields of guarded objects that have the wrong type. */
   readonly errors: ShapeError[];
+}
+
+/** Starts a reading that shares no strings with others. */
+export function startReading(): Reading {
+  return { strings: new StringTable(), errors: [] };
 }
 
 /** What a field has to be, for messages. */

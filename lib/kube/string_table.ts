@@ -34,7 +34,10 @@ export class StringTable {
    * Returns the string that {@linkcode internAscii} was given last for these bytes, if any. To
    * compare them is several times faster than to make a string of them.
    */
-  ofBytes(bytes: Uint8Array, { from, to }: { readonly from: number; readonly to: number }) {
+  ofBytes(
+    bytes: Uint8Array,
+    { from, to }: { readonly from: number; readonly to: number },
+  ): string | undefined {
     let hash = NO_HASH;
     for (let at = from; at < to; at++) hash = Math.imul(hash ^ bytes[at]!, HASH_FACTOR);
     const known = this.#hashed.get(hash);

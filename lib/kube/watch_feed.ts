@@ -49,14 +49,19 @@ export class WatchFeed<T extends KubeObject> {
   }
 
   /** Applies events until the watch ends. Throws an ApiError for an ERROR event. */
-  async run(events: AsyncIterable<WatchEvent>, signal: AbortSignal): Promise<void> {
+  async run(
+    chunks: AsyncIterable<Iterable<WatchEvent>>,
+    signal: AbortSignal,
+  ): Promise<void> {
     const slice = new TimeSlice(this.#clock);
-    for await (const event of events) {
-      // Decoded events still arrive after an abort.
-      signal.throwIfAborted();
-      this.#apply(event);
-      const pause = slice.pause();
-      if (pause) await pause;
+    for await (const events of chunks) {
+      for (const event of events) {
+        // Decoded events still arrive after an abort.
+        signal.throwIfAborted();
+        this.#apply(event);
+        const pause = slice.pause();
+        if (pause) await pause;
+      }
     }
   }
 

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { StringTable } from "../string_table.ts";
+import { startReading } from "../shape_error.ts";
 import { MessageCursor } from "./message_cursor.ts";
 import { ProtobufObject } from "./protobuf_object.ts";
 import { STATUS } from "./status.ts";
@@ -37,18 +37,26 @@ export function readEnvelope(cursor: MessageCursor): Envelope {
     }
   }
   let kind = "";
-  let [from, to] = [cursor.pos, cursor.pos];
-  while (cursor.pos < cursor.end) {
-    const tag = cursor.uint32();
-    const outer = tag === TYPE_META || tag === RAW ? cursor.enter() : undefined;
-    if (outer === undefined) {
-      checkEncoding(cursor, tag);
-      continue;
+  let from = cursor.pos;
+  let to = cursor.pos;
+  while (cursor.next()) {
+    const { fieldTag: tag } = cursor;
+    if (tag === TYPE_META) {
+      const outer = cursor.enter();
+      kind = readKind(cursor);
+      cursor.leave(outer);
+    } else if (tag === RAW) {
+      const outer = cursor.enter();
+      from = cursor.pos;
+      to = cursor.end;
+      cursor.moveTo({ from: to, to: outer });
+    } else {
+      const before = cursor.pos;
+      cursor.pass();
+      if (tag === CONTENT_ENCODING && cursor.pos - before > 1) {
+        throw new RangeError("its object has an unknown content encoding");
+      }
     }
-    if (tag === TYPE_META) kind = readKind(cursor);
-    else [from, to] = [cursor.pos, cursor.end];
-    cursor.pos = cursor.end;
-    cursor.end = outer;
   }
   cursor.checkEnd();
   return { kind, object: new ProtobufObject(cursor, { from, to }) };
@@ -57,10 +65,9 @@ export function readEnvelope(cursor: MessageCursor): Envelope {
 /** Reads the kind of a `runtime.TypeMeta` between the cursor and its end. */
 export function readKind(cursor: MessageCursor): string {
   let kind = "";
-  while (cursor.pos < cursor.end) {
-    const tag = cursor.uint32();
-    if (tag === KIND) kind = cursor.string();
-    else cursor.pass(tag);
+  while (cursor.next()) {
+    if (cursor.fieldTag === KIND) kind = cursor.sharedText();
+    else cursor.pass();
   }
   cursor.checkEnd();
   return kind;
@@ -69,7 +76,7 @@ export function readKind(cursor: MessageCursor): string {
 /** Reads a `Status` for an error. Returns `undefined` if the bytes are none in protobuf. */
 export function tryReadStatus(bytes: Uint8Array): unknown {
   try {
-    const { kind, object } = readEnvelope(new MessageCursor(bytes));
+    const { kind, object } = readEnvelope(new MessageCursor(bytes, startReading()));
     return kind === "Status" ? readStatus(object) : undefined;
   } catch {
     return undefined;
@@ -78,14 +85,5 @@ export function tryReadStatus(bytes: Uint8Array): unknown {
 
 /** Reads an object as a `Status`. */
 export function readStatus(object: ProtobufObject): unknown {
-  return object.read(STATUS, { strings: new StringTable(), errors: [] });
-}
-
-/** Passes over a field of an envelope; an object may not be encoded once more. */
-function checkEncoding(cursor: MessageCursor, tag: number): void {
-  const { pos } = cursor;
-  cursor.pass(tag);
-  if (tag === CONTENT_ENCODING && cursor.pos - pos > 1) {
-    throw new RangeError("its object has an unknown content encoding");
-  }
+  return object.read(STATUS, startReading());
 }

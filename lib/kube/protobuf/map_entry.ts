@@ -11,11 +11,10 @@ export function readEntry(cursor: MessageCursor, former: unknown = {}): Record<s
   const found = former as Record<string, string>;
   const outer = cursor.enter();
   let [key, value] = ["", ""];
-  while (cursor.pos < cursor.end) {
-    const tag = cursor.uint32();
-    if (tag === KEY) key = cursor.sharedText();
-    else if (tag === VALUE) value = cursor.sharedText();
-    else cursor.pass(tag);
+  while (cursor.next()) {
+    if (cursor.fieldTag === KEY) key = cursor.sharedText();
+    else if (cursor.fieldTag === VALUE) value = cursor.sharedText();
+    else cursor.pass();
   }
   cursor.leave(outer);
   found[key] = value;
@@ -23,17 +22,18 @@ export function readEntry(cursor: MessageCursor, former: unknown = {}): Record<s
 }
 
 /** As {@linkcode readEntry}, for a map of which only these names are read. */
-export function readEntryOf(names: readonly string[]) {
+export function readEntryOf(
+  names: readonly string[],
+): (cursor: MessageCursor, former: unknown) => Record<string, string> | undefined {
   const wanted = names.map((name) => ({ name, bytes: ENCODER.encode(name) }));
-  return (cursor: MessageCursor, former: unknown): Record<string, string> | undefined => {
+  return (cursor, former) => {
     const outer = cursor.enter();
     let name: string | undefined;
     // Most values are not read: only the place of this one is kept until the name is known.
     let valueAt: number | undefined;
-    while (cursor.pos < cursor.end) {
-      const tag = cursor.uint32();
-      const { pos } = cursor;
-      cursor.pass(tag);
+    while (cursor.next()) {
+      const { fieldTag: tag, pos } = cursor;
+      cursor.pass();
       if (tag === KEY) name = wanted.find(({ bytes }) => endsWith(cursor, { pos, bytes }))?.name;
       else if (tag === VALUE) valueAt = pos;
     }
@@ -45,7 +45,7 @@ export function readEntryOf(names: readonly string[]) {
       found[name] = "";
     } else {
       cursor.pos = valueAt;
-      found[name] = cursor.string();
+      found[name] = cursor.text();
       cursor.pos = pos;
     }
     return found;

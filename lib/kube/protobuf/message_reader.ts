@@ -7,9 +7,10 @@ import { WireType } from "@bufbuild/protobuf/wire";
 import type * as v from "valibot";
 import { type SchemaNode, schemaNode } from "../../api/schema_node.ts";
 import { MOST_VALUES } from "../json_text.ts";
-import { FlagObjects, placeErrors, ShapeError, WANTED, within } from "../shape_error.ts";
+import { placeErrors, ShapeError, WANTED, within } from "../shape_error.ts";
 import { readEntry, readEntryOf } from "./map_entry.ts";
 import type { MessageCursor } from "./message_cursor.ts";
+import { flagsReader, readIntOrString } from "./small_messages.ts";
 import { timeReader } from "./timestamp.ts";
 
 /** Reads the value at the cursor. `former` is what was read of the same field before. */
@@ -122,14 +123,14 @@ function compileList(node: SchemaNode & { type: "list" }): FieldReader {
       const list = former as unknown[];
       if (++cursor.items > MOST_VALUES) throw new RangeError(`more than ${MOST_VALUES} items`);
       const place = `[${list.length}]`;
-      const { errors } = cursor.reading!;
+      const { errors } = cursor.reading;
       const { length } = errors;
       try {
         list.push(read(cursor, undefined) ?? {});
       } catch (error) {
         throw within(place, toShapeError(error));
       }
-      if (errors.length > length) placeErrors(cursor.reading!, length, place);
+      if (errors.length > length) placeErrors(cursor.reading, length, place);
       return list;
     },
     // A list that grew has room for more items, which would stay in memory.
@@ -170,14 +171,13 @@ function readFields(
   const found: Record<string, unknown> = {};
   let name = "";
   try {
-    while (cursor.pos < cursor.end) {
-      const tag = cursor.uint32();
-      const field = fields[tag >>> 3];
+    while (cursor.next()) {
+      const field = fields[cursor.fieldTag >>> 3];
       if (field === undefined) {
-        cursor.pass(tag);
+        cursor.pass();
       } else {
         name = field.name;
-        readField(cursor, field, { tag, found });
+        readField(cursor, field, found);
         name = "";
       }
     }
@@ -189,21 +189,26 @@ function readFields(
   } catch (error) {
     throw within(name, toShapeError(error));
   }
-  if (isRequired) return found;
-  for (const _ in found) return found;
-  return undefined;
+  return isRequired || hasFields(found) ? found : undefined;
+}
+
+/** Unlike Object.keys(), it makes no list. */
+function hasFields(found: Record<string, unknown>): boolean {
+  for (const name in found) if (Object.hasOwn(found, name)) return true;
+  return false;
 }
 
 function readField(
   cursor: MessageCursor,
   { name, type, read, keepsZero, wanted }: Field,
-  { tag, found }: { readonly tag: number; readonly found: Record<string, unknown> },
+  found: Record<string, unknown>,
 ): void {
-  if ((tag & 7) !== type) throw new ShapeError("", `wire type ${tag & 7}`, wanted);
-  const { errors } = cursor.reading!;
+  const wireType = cursor.fieldTag & 7;
+  if (wireType !== type) throw new ShapeError("", `wire type ${wireType}`, wanted);
+  const { errors } = cursor.reading;
   const { length } = errors;
   const value = read(cursor, found[name]);
-  if (errors.length > length) placeErrors(cursor.reading!, length, name);
+  if (errors.length > length) placeErrors(cursor.reading, length, name);
   if (value === undefined || !keepsZero && (value === "" || value === 0 || value === false)) return;
   found[name] = value;
 }
@@ -226,26 +231,24 @@ function complete(
 function readGuarded(cursor: MessageCursor, { fields, completed }: Message): unknown {
   const found: Record<string, unknown> = {};
   const unread = new Set<string>();
-  const { errors } = cursor.reading!;
+  const { errors } = cursor.reading;
   const { end } = cursor;
   try {
-    while (cursor.pos < end) {
-      const tag = cursor.uint32();
-      const field = fields[tag >>> 3];
-      const { pos } = cursor;
+    while (cursor.next()) {
+      const { pos, fieldTag } = cursor;
+      const field = fields[fieldTag >>> 3];
       if (field === undefined || unread.has(field.name)) {
-        cursor.pass(tag);
-        unread.add(field?.name ?? `field ${tag >>> 3}`);
+        unread.add(field?.name ?? `field ${fieldTag >>> 3}`);
+        cursor.pass();
         continue;
       }
       try {
-        readField(cursor, field, { tag, found });
+        readField(cursor, field, found);
       } catch (error) {
         errors.push(within(field.name, toShapeError(error)) as ShapeError);
         unread.add(field.name);
-        cursor.pos = pos;
-        cursor.end = end;
-        cursor.pass(tag);
+        Object.assign(cursor, { pos, end, fieldTag });
+        cursor.pass();
       }
     }
     cursor.checkEnd();
@@ -264,58 +267,14 @@ function textReader(
   { isRequired, isShared }: { readonly isRequired: boolean; readonly isShared: boolean },
 ): ValueReader {
   return (cursor) => {
-    const read = isShared ? cursor.sharedText() : cursor.string();
+    const read = isShared ? cursor.sharedText() : cursor.text();
     if (isRequired && read === "") throw new ShapeError("", read, WANTED.text);
     return read;
   };
 }
 
-function flagsReader(
-  entries: readonly { readonly name: string; readonly fieldNumber?: number }[],
-): ValueReader {
-  const objects = new FlagObjects(entries.map(({ name }) => name));
-  const places: (number | undefined)[] = [];
-  for (const [index, { fieldNumber }] of entries.entries()) {
-    if (fieldNumber !== undefined) places[fieldNumber] = 3 ** index;
-  }
-  return (cursor) => {
-    const outer = cursor.enter();
-    let digits = 0;
-    while (cursor.pos < cursor.end) {
-      const tag = cursor.uint32();
-      const place = places[tag >>> 3];
-      if (place === undefined) {
-        cursor.pass(tag);
-      } else {
-        if ((tag & 7) !== WireType.Varint) {
-          throw new ShapeError("", `wire type ${tag & 7}`, WANTED.flag);
-        }
-        const former = Math.floor(digits / place) % 3;
-        digits += place * ((cursor.bool() ? 2 : 1) - former);
-      }
-    }
-    cursor.leave(outer);
-    return objects.of(digits);
-  };
-}
-
-/** Reads an `IntOrString`. */
-function readIntOrString(cursor: MessageCursor): number | string {
-  const outer = cursor.enter();
-  let [type, number, text] = [0, 0, ""];
-  while (cursor.pos < cursor.end) {
-    const tag = cursor.uint32();
-    if (tag === 8) type = cursor.int32();
-    else if (tag === 16) number = cursor.int32();
-    else if (tag === 26) text = cursor.sharedText();
-    else cursor.pass(tag);
-  }
-  cursor.leave(outer);
-  return type === 1 ? text : number;
-}
-
 function share(value: unknown, cursor: MessageCursor): unknown {
-  return cursor.reading!.strings.share(value);
+  return cursor.reading.strings.share(value);
 }
 
 function toShapeError(error: unknown): ShapeError {

@@ -1,5 +1,6 @@
 import { LONGEST_OBJECT, TextPieces } from "../json_text.ts";
 import { type ListMeta, ListStreamError, LONGEST_ENVELOPE } from "../list_stream.ts";
+import { startReading } from "../shape_error.ts";
 import { CONTENT_ENCODING, MAGIC, RAW, readKind, TYPE_META } from "./envelope.ts";
 import { MessageCursor } from "./message_cursor.ts";
 import { ProtobufObject } from "./protobuf_object.ts";
@@ -15,6 +16,7 @@ const CONTINUE = 0x1a;
  */
 export class ProtobufListDecoder {
   readonly #kind: string;
+  readonly #reading = startReading();
   readonly #value = new TextPieces(LONGEST_OBJECT);
   #magicBytes = 0;
   /** Bytes of the answer before the current chunk. */
@@ -44,7 +46,7 @@ export class ProtobufListDecoder {
    * a {@linkcode ListStreamError} for an answer that is not a list of the kind.
    */
   *push(chunk: Uint8Array): Generator<unknown, void, void> {
-    const cursor = new MessageCursor(chunk);
+    const cursor = new MessageCursor(chunk, this.#reading);
     let at = this.#readMagic(chunk);
     for (;;) {
       if (this.#length === undefined) at = this.#readHead(chunk, at);
@@ -136,9 +138,12 @@ export class ProtobufListDecoder {
     this.#tag = this.#length = undefined;
     let value = chunk;
     if (this.#value.length > 0) {
-      value = new MessageCursor(this.#value.takeBytes(chunk.source.subarray(from, to)));
+      value = new MessageCursor(
+        this.#value.takeBytes(chunk.source.subarray(from, to)),
+        this.#reading,
+      );
     } else {
-      [value.pos, value.end] = [from, to];
+      value.moveTo({ from, to });
     }
     if (this.#isInList && tag === ITEM) {
       return new ProtobufObject(value, { from: value.pos, to: value.end });
@@ -171,11 +176,10 @@ export class ProtobufListDecoder {
 
 function readListMeta(cursor: MessageCursor): ListMeta | undefined {
   let [version, next] = ["", ""];
-  while (cursor.pos < cursor.end) {
-    const tag = cursor.uint32();
-    if (tag === RESOURCE_VERSION) version = cursor.string();
-    else if (tag === CONTINUE) next = cursor.string();
-    else cursor.pass(tag);
+  while (cursor.next()) {
+    if (cursor.fieldTag === RESOURCE_VERSION) version = cursor.text();
+    else if (cursor.fieldTag === CONTINUE) next = cursor.text();
+    else cursor.pass();
   }
   cursor.checkEnd();
   if (version === "") return undefined;

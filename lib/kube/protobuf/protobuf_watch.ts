@@ -1,10 +1,11 @@
 import { messageOf } from "../../log/message_of.ts";
 import { TextPieces } from "../json_text.ts";
+import { startReading } from "../shape_error.ts";
 import { EVENT_TYPES, LONGEST_LINE, type WatchEvent, WatchStreamError } from "../watch_stream.ts";
-import { readEnvelope, readStatus } from "./envelope.ts";
+import { type Envelope, readEnvelope, readStatus } from "./envelope.ts";
 import { MessageCursor } from "./message_cursor.ts";
 
-/** Each event follows its length, which is a number of four bytes, the first one the highest. */
+/** The length before each event is a number of four bytes, the highest one first. */
 const LENGTH_BYTES = 4;
 /** The tags of the fields of a `meta/v1` WatchEvent, and of its `runtime.RawExtension`. */
 const TYPE = 0x0a;
@@ -18,90 +19,115 @@ const RAW = 0x0a;
 export async function* decodeProtobufWatch(
   chunks: AsyncIterable<Uint8Array>,
   kind: string,
-): AsyncGenerator<WatchEvent, void, void> {
-  const frame = new TextPieces(LONGEST_LINE);
-  let [length, lengthBytes] = [0, 0];
-  for await (const chunk of chunks) {
-    const cursor = new MessageCursor(chunk);
-    let at = 0;
-    for (;;) {
-      while (lengthBytes < LENGTH_BYTES && at < chunk.length) {
-        length = length * 256 + chunk[at++]!;
-        lengthBytes++;
-      }
-      if (lengthBytes < LENGTH_BYTES) break;
-      if (length > LONGEST_LINE) {
-        throw new WatchStreamError(`Cannot read watch: an event has ${length} bytes`);
-      }
-      const missing = length - frame.length;
-      if (chunk.length - at < missing) break;
-      const from = at;
-      at += missing;
-      [length, lengthBytes] = [0, 0];
-      if (frame.length > 0) {
-        yield readEvent(new MessageCursor(frame.takeBytes(chunk.subarray(from, at))), kind);
-      } else {
-        cursor.pos = from;
-        cursor.end = at;
-        yield readEvent(cursor, kind);
-      }
-    }
-    frame.append(chunk.subarray(at));
-  }
-  if (lengthBytes > 0) {
-    throw new WatchStreamError("Cannot read watch: the connection ended within an event");
-  }
+): AsyncGenerator<Iterable<WatchEvent>, void, void> {
+  const frames = new Frames(kind);
+  for await (const chunk of chunks) yield frames.push(chunk);
+  frames.finish();
 }
 
-function readEvent(cursor: MessageCursor, kind: string): WatchEvent {
-  try {
-    return readFrame(cursor, kind);
-  } catch (cause) {
-    const message = `Cannot read watch: an event is not intact: ${messageOf(cause)}`;
-    throw cause instanceof WatchStreamError ? cause : new WatchStreamError(message, { cause });
+/** Splits a watch into its events. */
+class Frames {
+  readonly #kind: string;
+  readonly #frame = new TextPieces(LONGEST_LINE);
+  readonly #reading = startReading();
+  #length = 0;
+  /** Bytes of the length that were read. */
+  #lengthBytes = 0;
+
+  constructor(kind: string) {
+    this.#kind = kind;
+  }
+
+  *push(chunk: Uint8Array): Generator<WatchEvent, void, void> {
+    const cursor = new MessageCursor(chunk, this.#reading);
+    let from = this.#readLength(chunk, 0);
+    while (this.#lengthBytes === LENGTH_BYTES) {
+      const to = from + this.#length - this.#frame.length;
+      if (to > chunk.length) break;
+      this.#length = this.#lengthBytes = 0;
+      yield this.#readEvent(cursor, { from, to });
+      from = this.#readLength(chunk, to);
+    }
+    this.#frame.append(chunk.subarray(from));
+  }
+
+  /** Throws a WatchStreamError if the watch ended within an event. */
+  finish(): void {
+    if (this.#lengthBytes === 0) return;
+    throw new WatchStreamError("Cannot read watch: the connection ended within an event");
+  }
+
+  /** Reads on the length; returns the place behind what it read. */
+  #readLength(chunk: Uint8Array, from: number): number {
+    let at = from;
+    for (; this.#lengthBytes < LENGTH_BYTES && at < chunk.length; this.#lengthBytes++) {
+      this.#length = this.#length * 256 + chunk[at++]!;
+    }
+    if (this.#length <= LONGEST_LINE) return at;
+    throw new WatchStreamError(`Cannot read watch: an event has ${this.#length} bytes`);
+  }
+
+  #readEvent(
+    chunk: MessageCursor,
+    { from, to }: { readonly from: number; readonly to: number },
+  ): WatchEvent {
+    let cursor = chunk;
+    if (this.#frame.length > 0) {
+      const frame = this.#frame.takeBytes(chunk.source.subarray(from, to));
+      cursor = new MessageCursor(frame, this.#reading);
+    } else {
+      cursor.moveTo({ from, to });
+    }
+    try {
+      return readFrame(cursor, this.#kind);
+    } catch (cause) {
+      const message = `Cannot read watch: an event is not intact: ${messageOf(cause)}`;
+      throw cause instanceof WatchStreamError ? cause : new WatchStreamError(message, { cause });
+    }
   }
 }
 
 function readFrame(cursor: MessageCursor, kind: string): WatchEvent {
   let type = "";
-  let object: ReturnType<typeof readEnvelope> | undefined;
-  while (cursor.pos < cursor.end) {
-    const tag = cursor.uint32();
-    if (tag === TYPE) {
-      type = cursor.string();
-    } else if (tag === OBJECT) {
+  let envelope: Envelope | undefined;
+  while (cursor.next()) {
+    if (cursor.fieldTag === TYPE) {
+      type = cursor.sharedText();
+    } else if (cursor.fieldTag === OBJECT) {
       const outer = cursor.enter();
-      object = readRaw(cursor);
+      envelope = readRaw(cursor);
       cursor.leave(outer);
     } else {
-      cursor.pass(tag);
+      cursor.pass();
     }
   }
   cursor.checkEnd();
-  if (!EVENT_TYPES.has(type) || object === undefined) {
+  if (!EVENT_TYPES.has(type) || envelope === undefined) {
     throw new WatchStreamError(
       "Cannot read watch: an event has no 'type' of a watch event and 'object'",
     );
   }
-  const wanted = type === "ERROR" ? "Status" : kind;
-  if (object.kind !== wanted) throw new RangeError(`its object is no ${wanted}`);
-  return {
-    type: type as WatchEvent["type"],
-    object: type === "ERROR" ? readStatus(object.object) : object.object,
-  };
+  const isError = type === "ERROR";
+  const wanted = isError ? "Status" : kind;
+  if (envelope.kind !== wanted) {
+    throw new WatchStreamError(
+      `Cannot read watch: an event holds an object of kind '${envelope.kind}', not ${wanted}`,
+    );
+  }
+  const object = isError ? readStatus(envelope.object) : envelope.object;
+  return { type: type as WatchEvent["type"], object };
 }
 
 /** Reads a `runtime.RawExtension` between the cursor and its end. */
-function readRaw(cursor: MessageCursor): ReturnType<typeof readEnvelope> | undefined {
-  let found: ReturnType<typeof readEnvelope> | undefined;
-  while (cursor.pos < cursor.end) {
-    const tag = cursor.uint32();
-    if (tag === RAW) {
+function readRaw(cursor: MessageCursor): Envelope | undefined {
+  let found: Envelope | undefined;
+  while (cursor.next()) {
+    if (cursor.fieldTag === RAW) {
       const outer = cursor.enter();
       found = readEnvelope(cursor);
       cursor.leave(outer);
     } else {
-      cursor.pass(tag);
+      cursor.pass();
     }
   }
   return found;

@@ -10,11 +10,10 @@ export function timeReader(
     const outer = cursor.enter();
     const isAbsent = cursor.pos === cursor.end;
     let [seconds, nanoseconds] = [0, 0];
-    while (cursor.pos < cursor.end) {
-      const tag = cursor.uint32();
-      if (tag === 8) seconds = Number(cursor.int64());
-      else if (tag === 16) nanoseconds = cursor.int32();
-      else cursor.pass(tag);
+    while (cursor.next()) {
+      if (cursor.fieldTag === 8) seconds = Number(cursor.int64());
+      else if (cursor.fieldTag === 16) nanoseconds = cursor.int32();
+      else cursor.pass();
     }
     cursor.leave(outer);
     if (isAbsent) return undefined;
