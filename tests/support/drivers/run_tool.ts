@@ -4,7 +4,7 @@
  * @module
  */
 
-/** Runs a program; resolves to its standard output. Throws with its messages if it fails. */
+/** Runs a program and returns its output; throws with it if the program fails. */
 export async function runTool(program: string, args: readonly string[]): Promise<string> {
   const { code, stdout, stderr } = await new Deno.Command(program, { args: [...args] }).output();
   if (code === 0) return new TextDecoder().decode(stdout);
