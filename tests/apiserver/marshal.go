@@ -8,14 +8,19 @@ import (
 	"fmt"
 	"math/rand"
 	"os"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/randfill"
 )
 
@@ -32,13 +37,19 @@ func runMarshal(_ context.Context, args []string) error {
 	flags := flag.NewFlagSet("marshal", flag.ExitOnError)
 	seed := flags.Int64("seed", 1, "seed of the random objects")
 	count := flags.Int("count", 10, "objects of each kind")
+	names := flags.String("names", "", "names of labels and annotations, separated by commas")
 	_ = flags.Parse(args)
 	scheme := newScheme(true)
 	scheme.AddKnownTypes(coordinationv1.SchemeGroupVersion, &coordinationv1.Lease{})
 	codecs := serializer.NewCodecFactory(scheme)
-	filler := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(*seed), codecs).NumElements(0, 4)
+	random := rand.New(rand.NewSource(*seed))
+	filler := fuzzer.FuzzerFor(metafuzzer.Funcs, random, codecs).NumElements(0, 4)
 	filler.Funcs(func(t *metav1.MicroTime, c randfill.Continue) {
 		t.Time = time.Unix(c.Int63n(1<<33), c.Int63n(1e9))
+	}, func(p *networkingv1.NetworkPolicyPort, c randfill.Continue) {
+		c.FillNoCustom(p)
+		ports := []*intstr.IntOrString{nil, ptr.To(intstr.FromInt32(c.Int31())), ptr.To(intstr.FromString(c.String(0)))}
+		p.Port = ports[c.Intn(len(ports))]
 	})
 	objects := []runtime.Object{&coordinationv1.Lease{}}
 	for _, r := range resources {
@@ -49,6 +60,9 @@ func runMarshal(_ context.Context, args []string) error {
 		for range *count {
 			filled := object.DeepCopyObject()
 			filler.Fill(filled)
+			if err := addNames(filled, strings.Split(*names, ","), random); err != nil {
+				return err
+			}
 			line, err := marshal(filled, scheme, codecs)
 			if err != nil {
 				return err
@@ -58,6 +72,29 @@ func runMarshal(_ context.Context, args []string) error {
 			}
 		}
 	}
+	return nil
+}
+
+// addNames sets some labels and annotations of these names, which random ones never have.
+func addNames(object runtime.Object, names []string, random *rand.Rand) error {
+	accessor, err := meta.Accessor(object)
+	if err != nil {
+		return err
+	}
+	labels, annotations := accessor.GetLabels(), accessor.GetAnnotations()
+	for _, texts := range []*map[string]string{&labels, &annotations} {
+		for _, name := range names {
+			if random.Intn(4) > 0 {
+				continue
+			}
+			if *texts == nil {
+				*texts = map[string]string{}
+			}
+			(*texts)[name] = strings.Repeat("ä", random.Intn(3))
+		}
+	}
+	accessor.SetLabels(labels)
+	accessor.SetAnnotations(annotations)
 	return nil
 }
 
