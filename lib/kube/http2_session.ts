@@ -4,13 +4,7 @@
  *
  * @module
  */
-import {
-  type ClientHttp2Session,
-  type ClientHttp2Stream,
-  connect,
-  constants,
-  type SecureClientSessionOptions,
-} from "node:http2";
+import type { ClientHttp2Session, ClientHttp2Stream, SecureClientSessionOptions } from "node:http2";
 import type { Clock, Timer } from "../os/clock.ts";
 import type { TlsMaterial } from "./kube_auth.ts";
 import {
@@ -20,6 +14,9 @@ import {
   type TransportTiming,
 } from "./http_transport.ts";
 import { StreamChunks } from "./stream_chunks.ts";
+
+/** The error code of HTTP/2 for a request that is no longer needed. */
+const CANCEL = 8;
 
 /**
  * Bytes that the server may send before it needs an update of the window, for one answer and for all.
@@ -69,11 +66,14 @@ export class Http2Session {
   }
 
   /** Connects, with TLS. Throws a {@linkcode TransportError} that names the server and the reason. */
-  open(): Promise<void> {
+  async open(): Promise<void> {
     const { origin, timing } = this.#options;
+    // Loading it takes longer than a command that asks no API server.
+    const { connect } = await import("node:http2");
+    if (this.#failure) throw this.#failure;
     const session = connect(origin, sessionOptions(this.#options));
     this.#session = session;
-    return new Promise((resolve, reject) => {
+    await new Promise<void>((resolve, reject) => {
       const timer = this.#clock.setTimer(timing.connectTimeoutMs, () => {
         const text = `no answer within ${timing.connectTimeoutMs} ms; is the address right, and ` +
           "is no firewall in between?";
@@ -121,7 +121,7 @@ export class Http2Session {
     try {
       return await this.#response(stream, request.signal);
     } catch (error) {
-      stream.close(constants.NGHTTP2_CANCEL);
+      stream.close(CANCEL);
       throw error;
     }
   }
@@ -176,7 +176,7 @@ export class Http2Session {
     { stream, chunks }: { readonly stream: ClientHttp2Stream; readonly chunks: StreamChunks },
     signal: AbortSignal,
   ): AsyncGenerator<Uint8Array, undefined> {
-    const onAbort = () => stream.close(constants.NGHTTP2_CANCEL);
+    const onAbort = () => stream.close(CANCEL);
     signal.addEventListener("abort", onAbort, { once: true });
     try {
       signal.throwIfAborted();
@@ -194,7 +194,7 @@ export class Http2Session {
       throw error instanceof TransportError ? error : this.#streamError(error);
     } finally {
       signal.removeEventListener("abort", onAbort);
-      stream.close(constants.NGHTTP2_CANCEL);
+      stream.close(CANCEL);
     }
   }
 
