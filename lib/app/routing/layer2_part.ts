@@ -6,9 +6,9 @@ import { forEachInSlices } from "../../os/time_slice.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import type { ServiceKey } from "../../proxy/service_port_name.ts";
 import { poolOf } from "../../routing/address_pool.ts";
+import type { ComparedLayer2 } from "../../routing/compare_layer2.ts";
 import { Layer2Addresses } from "../../routing/layer2_addresses.ts";
 import { Layer2Owners, type OwnerCandidate } from "../../routing/layer2_owner.ts";
-import type { Layer2Address } from "../../routing/layer2_plan.ts";
 import { NodeLiveness, nodeOfLease } from "../../routing/node_liveness.ts";
 import type { RoutingNode } from "../../routing/routing_node.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
@@ -52,9 +52,10 @@ export class Layer2Part {
   readonly families: readonly Layer2Family[];
   readonly #clock: Clock;
   readonly #dependencies: Layer2PartDependencies;
-  readonly #options: Layer2PartOptions;
+  readonly #isAlone: boolean;
   readonly #owners = new Layer2Owners();
   readonly #addresses: Layer2Addresses;
+  #settings: RoutingSettings;
   readonly #liveness = new NodeLiveness();
   readonly #dirty = new Set<ServiceKey>();
   /** Addresses that this node owns but for which another machine answers. */
@@ -64,15 +65,16 @@ export class Layer2Part {
   #timer: Timer | undefined;
   #isStopped = false;
 
-  constructor(dependencies: Layer2PartDependencies, options: Layer2PartOptions) {
+  constructor(dependencies: Layer2PartDependencies, { settings, isAlone }: Layer2PartOptions) {
     const { clock, configuration: { families }, services } = dependencies;
     this.#clock = clock;
     this.#dependencies = dependencies;
-    this.#options = options;
-    this.#addresses = new Layer2Addresses({ owners: this.#owners }, options.settings.pools);
+    this.#isAlone = isAlone;
+    this.#settings = settings;
+    this.#addresses = new Layer2Addresses({ owners: this.#owners }, settings.pools);
     this.families = families.map((family) => this.#createFamily(family));
     services.follow((_, keys) => this.#onServices(keys), () => {});
-    if (options.isAlone) this.#setLive();
+    if (isAlone) this.#setLive();
   }
 
   /** Permits syncs. */
@@ -85,6 +87,13 @@ export class Layer2Part {
     return this.#live;
   }
 
+  /** The addresses that this node answers for, and those of other nodes. */
+  get compared(): Omit<ComparedLayer2, "found"> {
+    const owned = new Set(this.families.flatMap(({ addresses }) => [...addresses.keys()]));
+    const others = [...this.#addresses.addresses].sort().filter((address) => !owned.has(address));
+    return { owned, others };
+  }
+
   /** Whether an address of the machine is a Service's. */
   ownsAddress(address: IpAddress): boolean {
     const family = this.#family(address);
@@ -92,7 +101,17 @@ export class Layer2Part {
     // An earlier run may have left it, for two seconds.
     return family.owns(address) ||
       !family.loop.isComplete &&
-        poolOf(this.#options.settings.pools, address)?.announce === "layer2";
+        poolOf(this.#settings.pools, address)?.announce === "layer2";
+  }
+
+  /** Takes other pools and interfaces. */
+  setSettings(settings: RoutingSettings): void {
+    this.#settings = settings;
+    this.#addresses.setPools(settings.pools);
+    for (const key of this.#dependencies.services.keys) this.#dirty.add(key);
+    for (const family of this.families) family.setInterfaces(settings.layer2.interfaces);
+    this.#seen({ kind: "configuration", name: "", words: [] });
+    this.#request();
   }
 
   /** Takes a Node, or that it is gone. */
@@ -163,7 +182,7 @@ export class Layer2Part {
     const { changes, random, routing, controllerOfServices, ...edges } = this.#dependencies;
     const { forwardsItself } = MODE_TRAITS[edges.configuration.mode];
     const logger = edges.logger.with({ ipFamily: family });
-    const { layer2: { interfaces, announceIntervalSeconds } } = this.#options.settings;
+    const { layer2: { interfaces, announceIntervalSeconds } } = this.#settings;
     const recorder = new ChangeRecorder({ clock: this.#clock, log: changes }, {
       ...ROUTING_WORDS,
       loop: { controller: "routing", family },
@@ -173,9 +192,8 @@ export class Layer2Part {
       { ...edges, logger, random },
       { family, announceIntervalMs: announceIntervalSeconds * 1000 },
     );
-    const address: Layer2Address = interfaces.length > 0 ? { interfaces } : {};
     return new Layer2Family({ ...edges, logger, backend, recorder }, {
-      address,
+      interfaces,
       refresh: () => this.#refresh(),
       // A mode that forwards by itself can only listen where an address is local.
       onMoved: () => forwardsItself && controllerOfServices.requestSync(family),
@@ -204,7 +222,7 @@ export class Layer2Part {
   #setLive(): void {
     const { nodeName } = this.#dependencies;
     const now = this.#clock.now();
-    const live = this.#options.isAlone ? new Set([nodeName]) : this.#liveness.live(now);
+    const live = this.#isAlone ? new Set([nodeName]) : this.#liveness.live(now);
     const before = this.#live;
     // The own Lease as the watch has it shows that the watch works. Without that, Leases of others
     // would seem to expire, too, and every node would take every address.
