@@ -29,6 +29,8 @@ const flags = parseArgs(Deno.args, {
 const SERVICES = Number(flags.services ?? 10_000);
 const ENDPOINTS = Number(flags.endpoints ?? 2);
 
+const ROLES = ["stream protobuf", "stream JSON", "pages protobuf", "pages JSON"];
+
 interface Measurement {
   readonly how: string;
   readonly seconds: number;
@@ -45,8 +47,6 @@ interface Measurement {
 // Each measurement is a process of its own: memory that one took is no part of the next.
 if (flags.role === undefined) await measureAll();
 else await measure(String(flags.role));
-
-const ROLES = ["stream protobuf", "stream JSON", "pages protobuf", "pages JSON"];
 
 async function measureAll(): Promise<void> {
   const program = await buildApiserver();

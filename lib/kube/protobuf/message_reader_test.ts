@@ -55,6 +55,19 @@ Deno.test("slimObject() reads times in protobuf as RFC 3339", () => {
   assertEquals(renewTime(lease(-1, 0)), "1969-12-31T23:59:59.000000Z");
   assertEquals(renewTime(message([[1, META], [2, message([[4, ""]])]])), undefined);
   assertEquals(slim(LEASE, lease(1e15, 0)).object, undefined);
+  // Random objects of the API machinery are never about to be deleted.
+  const [created, deleted] = [message([[1, 0]]), message([[1, 60], [2, 5]])];
+  assertEquals(
+    slim(LEASE, message([[1, message([[1, "web"], [8, created], [9, deleted]])]])).object,
+    {
+      metadata: {
+        name: "web",
+        creationTimestamp: "1970-01-01T00:00:00Z",
+        deletionTimestamp: "1970-01-01T00:01:00Z",
+      },
+      spec: {},
+    },
+  );
 });
 
 Deno.test("slimObject() names the field of a wrong type in protobuf", () => {
