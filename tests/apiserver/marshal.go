@@ -44,7 +44,10 @@ func runMarshal(_ context.Context, args []string) error {
 	codecs := serializer.NewCodecFactory(scheme)
 	random := rand.New(rand.NewSource(*seed))
 	filler := fuzzer.FuzzerFor(metafuzzer.Funcs, random, codecs).NumElements(0, 4)
-	filler.Funcs(func(t *metav1.MicroTime, c randfill.Continue) {
+	// A zero that JSON leaves out is in protobuf.
+	filler.Funcs(func(i *int32, c randfill.Continue) {
+		*i = c.Int31() * int32(c.Intn(3)-1)
+	}, func(t *metav1.MicroTime, c randfill.Continue) {
 		t.Time = time.Unix(c.Int63n(1<<33), c.Int63n(1e9))
 	}, func(p *networkingv1.NetworkPolicyPort, c randfill.Continue) {
 		c.FillNoCustom(p)
