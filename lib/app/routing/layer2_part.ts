@@ -1,7 +1,7 @@
-import type { Lease } from "../../api/kinds/lease.ts";
 import { retryBackoff } from "../../controller/sync_runner.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
-import type { Clock, Timer } from "../../os/clock.ts";
+import { matchesLabels } from "../../policy/label_selector.ts";
+import type { Clock } from "../../os/clock.ts";
 import { forEachInSlices } from "../../os/time_slice.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import type { ServiceKey } from "../../proxy/service_port_name.ts";
@@ -9,10 +9,8 @@ import { poolOf } from "../../routing/address_pool.ts";
 import { Layer2Addresses } from "../../routing/layer2_addresses.ts";
 import { Layer2Owners, type OwnerCandidate } from "../../routing/layer2_owner.ts";
 import type { Layer2Address } from "../../routing/layer2_plan.ts";
-import { NodeLiveness, nodeOfLease } from "../../routing/node_liveness.ts";
 import type { RoutingNode } from "../../routing/routing_node.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
-import { limited } from "../changes/change_text.ts";
 import { ChangeRecorder } from "../changes/change_recorder.ts";
 import type { ControllerParts } from "../controllers.ts";
 import type { AnnouncedServices } from "./announced_services.ts";
@@ -55,13 +53,13 @@ export class Layer2Part {
   readonly #options: Layer2PartOptions;
   readonly #owners = new Layer2Owners();
   readonly #addresses: Layer2Addresses;
-  readonly #liveness = new NodeLiveness();
   readonly #dirty = new Set<ServiceKey>();
   /** Addresses that this node owns but for which another machine answers. */
   readonly #yielded = new Set<IpAddress>();
-  /** The nodes with a valid Lease when it was last looked at; `undefined` = unknown. */
-  #live: ReadonlySet<string> | undefined;
-  #timer: Timer | undefined;
+  readonly #listeners: (() => void)[] = [];
+  /** The nodes that take part; `undefined` = unknown. */
+  #members: Set<string> | undefined;
+  #mayAnnounce = false;
   #isStopped = false;
 
   constructor(dependencies: Layer2PartDependencies, options: Layer2PartOptions) {
@@ -72,7 +70,7 @@ export class Layer2Part {
     this.#addresses = new Layer2Addresses({ owners: this.#owners }, options.settings.pools);
     this.families = families.map((family) => this.#createFamily(family));
     services.follow((_, keys) => this.#onServices(keys), () => {});
-    if (options.isAlone) this.#setLive();
+    if (options.isAlone) this.setMember(dependencies.nodeName, true);
   }
 
   /** Permits syncs. */
@@ -80,9 +78,24 @@ export class Layer2Part {
     for (const { loop } of this.families) loop.open();
   }
 
-  /** The nodes with a valid Lease; `undefined` = unknown. */
+  /** The nodes that take part; `undefined` = unknown. */
   get live(): ReadonlySet<string> | undefined {
-    return this.#live;
+    return this.#members;
+  }
+
+  /** Whether this node may own addresses of some pool, whichever Services there are. */
+  get mayAnnounce(): boolean {
+    return this.#mayAnnounce;
+  }
+
+  /** Whether a node owns an address as of the last sync. */
+  isOwner(node: string): boolean {
+    return this.#owners.isOwner(node);
+  }
+
+  /** Calls back after owners, or {@linkcode mayAnnounce}, may have changed. */
+  follow(listener: () => void): void {
+    this.#listeners.push(listener);
   }
 
   /** Whether an address of the machine is a Service's. */
@@ -99,38 +112,38 @@ export class Layer2Part {
   onNode(name: string, node: RoutingNode | undefined): void {
     this.#owners.setNode(name, node);
     this.#seen({ kind: "Node", name, words: [node ? node.exclusion ?? "is known" : "is gone"] });
+    if (name === this.#dependencies.nodeName) {
+      this.#mayAnnounce = node !== undefined && this.#isUsable(node);
+      this.#notify();
+    }
     this.#request();
   }
 
-  /** Takes the Lease of a node, or that it was deleted. */
-  onLease(lease: Lease, { isDeleted }: { readonly isDeleted: boolean }): void {
-    const node = nodeOfLease(lease);
-    if (node === undefined) return;
-    const { nodeName } = this.#dependencies;
-    const now = this.#clock.now();
-    // The watch works again: renewals of others may have been missed.
-    if (node === nodeName && !this.#live) this.#liveness.restart(now);
-    this.#liveness.observe(node, isDeleted ? undefined : lease, { now });
-    const isHeld = !isDeleted && (lease.spec.holderIdentity ?? "") !== "";
-    if (isHeld && this.#live?.has(node)) return;
-    this.#setLive();
+  /** Takes whether a node takes part. */
+  setMember(node: string, isMember: boolean): void {
+    const members = this.#members ??= new Set();
+    if (members.has(node) === isMember) return;
+    if (isMember) members.add(node);
+    else members.delete(node);
+    const words = [isMember ? "answers for addresses" : "answers for addresses no more"];
+    this.#seen({ kind: "Lease", name: node, words });
+    this.#request();
   }
 
   /** Returns held addresses for which another machine answers, and gives them up. */
   async yieldConflicts(): Promise<void> {
-    const { logger } = this.#dependencies;
-    for (const family of this.families) {
-      for (const address of await family.backend.findConflicts()) {
-        if (!family.addresses.has(address)) continue;
-        this.#yielded.add(address);
-        family.hold(address, false);
-        family.loop.request();
-        logger.warn(
-          "Gave an address up: this node cannot renew its Lease, and another machine answers for it",
-          { address },
-        );
-      }
+    await Promise.all(this.families.map((family) => this.#yieldConflicts(family)));
+  }
+
+  /** The API server answers again: addresses that this node gave up and still owns are its own again. */
+  takeBack(): void {
+    for (const address of this.#yielded) {
+      const family = this.#family(address);
+      if (!family || this.#owners.ownerOf(address) !== this.#dependencies.nodeName) continue;
+      family.hold(address, true);
+      family.loop.request();
     }
+    this.#yielded.clear();
   }
 
   /** The addresses, sorted. Candidates are those of now. */
@@ -149,13 +162,11 @@ export class Layer2Part {
   /** Gives every address up at once. */
   async leave(): Promise<void> {
     this.#isStopped = true;
-    this.#timer?.cancel();
     await Promise.all(this.families.map((family) => family.leave()));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#isStopped = true;
-    this.#timer?.cancel();
     for (const { backend } of this.families) await backend[Symbol.asyncDispose]();
   }
 
@@ -200,32 +211,23 @@ export class Layer2Part {
     if (keys.size > 0) this.#request();
   }
 
-  /** Looks at the Leases, and again when the next one expires. */
-  #setLive(): void {
-    const { nodeName } = this.#dependencies;
-    const now = this.#clock.now();
-    const live = this.#options.isAlone ? new Set([nodeName]) : this.#liveness.live(now);
-    const before = this.#live;
-    // The own Lease as the watch has it shows that the watch works. Without that, Leases of others
-    // would seem to expire, too, and every node would take every address.
-    this.#live = live.has(nodeName) ? live : undefined;
-    this.#timer?.cancel();
-    const next = this.#liveness.nextExpiry(now);
-    if (next !== undefined && !this.#isStopped) {
-      this.#timer = this.#clock.setTimer(next - now, () => this.#setLive());
+  #isUsable({ exclusion, labels }: RoutingNode): boolean {
+    return exclusion === undefined && this.#options.settings.pools.some((
+      { announce, nodeSelector },
+    ) => announce === "layer2" && (!nodeSelector || matchesLabels(nodeSelector, labels)));
+  }
+
+  async #yieldConflicts(family: Layer2Family): Promise<void> {
+    for (const address of await family.backend.findConflicts()) {
+      if (!family.addresses.has(address)) continue;
+      this.#yielded.add(address);
+      family.hold(address, false);
+      family.loop.request();
+      this.#dependencies.logger.warn(
+        "Gave an address up: this node cannot renew its Lease, and another machine answers for it",
+        { address },
+      );
     }
-    if (isSame(before, this.#live)) return;
-    const name = `${this.#live?.size ?? "unknown"} nodes`;
-    const gone = [...before ?? []].filter((node) => !this.#live?.has(node));
-    const added = [...this.#live ?? []].filter((node) => !before?.has(node));
-    this.#seen({
-      ...{ kind: "Lease", name },
-      words: limited([
-        ...gone.map((node) => `${node} renews no more`),
-        ...added.map((node) => `${node} renews`),
-      ]),
-    });
-    this.#request();
   }
 
   #seen(change: RoutingChange): void {
@@ -236,6 +238,10 @@ export class Layer2Part {
     for (const { loop } of this.families) loop.request();
   }
 
+  #notify(): void {
+    for (const listener of this.#listeners) listener();
+  }
+
   /** Brings the owners up to date, and the families with them. */
   async #refresh(): Promise<void> {
     const { services, nodeName, logger, metrics } = this.#dependencies;
@@ -244,9 +250,9 @@ export class Layer2Part {
       this.#addresses.setService(key, services.of(key));
     });
     if (this.#isStopped) return;
-    this.#owners.setLive(this.#live);
+    this.#owners.setLive(this.#members && new Set(this.#members));
     const changes = this.#owners.update();
-    this.#takeBack();
+    if (changes.size > 0) this.#notify();
     for (const [address, { before, after }] of changes) {
       this.#yielded.delete(address);
       const family = this.#family(address);
@@ -264,19 +270,4 @@ export class Layer2Part {
       family.loop.request();
     }
   }
-
-  /** Once the owners are known again, those that this node gave up meanwhile are its own again. */
-  #takeBack(): void {
-    if (!this.#live) return;
-    for (const address of this.#yielded) {
-      if (this.#owners.ownerOf(address) !== this.#dependencies.nodeName) continue;
-      this.#family(address)?.hold(address, true);
-    }
-    this.#yielded.clear();
-  }
-}
-
-function isSame(left: ReadonlySet<string> | undefined, right: ReadonlySet<string> | undefined) {
-  return left === right ||
-    left?.size === right?.size && [...left ?? []].every((each) => right?.has(each));
 }
