@@ -56,6 +56,10 @@ export class Layer2Part {
   readonly #dirty = new Set<ServiceKey>();
   /** Addresses that this node owns but for which another machine answers. */
   readonly #yielded = new Set<IpAddress>();
+  /** When this node was last found to own an address. */
+  readonly #ownedAt = new Map<IpAddress, number>();
+  /** Whether this node began to take part since the last sync. */
+  #hasJoined = false;
   readonly #listeners: (() => void)[] = [];
   /** The nodes that take part; `undefined` = unknown. */
   #members: Set<string> | undefined;
@@ -125,14 +129,18 @@ export class Layer2Part {
     if (members.has(node) === isMember) return;
     if (isMember) members.add(node);
     else members.delete(node);
+    if (isMember && node === this.#dependencies.nodeName) this.#hasJoined = true;
     const words = [isMember ? "answers for addresses" : "answers for addresses no more"];
     this.#seen({ kind: "Lease", name: node, words });
     this.#request();
   }
 
-  /** Returns held addresses for which another machine answers, and gives them up. */
-  async yieldConflicts(): Promise<void> {
-    await Promise.all(this.families.map((family) => this.#yieldConflicts(family)));
+  /**
+   * Gives addresses up for which another machine answers, unless this node was found to own them since a
+   * time: their former owner is about to give them up.
+   */
+  async yieldConflicts({ since }: { readonly since: number }): Promise<void> {
+    await Promise.all(this.families.map((family) => this.#yieldConflicts(family, since)));
   }
 
   /** The API server answers again: addresses that this node gave up and still owns are its own again. */
@@ -140,6 +148,7 @@ export class Layer2Part {
     for (const address of this.#yielded) {
       const family = this.#family(address);
       if (!family || this.#owners.ownerOf(address) !== this.#dependencies.nodeName) continue;
+      this.#ownedAt.set(address, this.#clock.now());
       family.hold(address, true);
       family.loop.request();
     }
@@ -217,9 +226,10 @@ export class Layer2Part {
     ) => announce === "layer2" && (!nodeSelector || matchesLabels(nodeSelector, labels)));
   }
 
-  async #yieldConflicts(family: Layer2Family): Promise<void> {
+  async #yieldConflicts(family: Layer2Family, since: number): Promise<void> {
     for (const address of await family.backend.findConflicts()) {
-      if (!family.addresses.has(address)) continue;
+      const isNew = (this.#ownedAt.get(address) ?? -Infinity) >= since;
+      if (isNew || !family.addresses.has(address)) continue;
       this.#yielded.add(address);
       family.hold(address, false);
       family.loop.request();
@@ -266,8 +276,13 @@ export class Layer2Part {
           ...(after !== undefined && { after }),
         });
       }
+      if (isOwn) this.#ownedAt.set(address, this.#clock.now());
+      else this.#ownedAt.delete(address);
       family.hold(address, isOwn);
       family.loop.request();
     }
+    // Others have seen it, too, so this node's view of the owners is theirs.
+    if (this.#hasJoined) this.takeBack();
+    this.#hasJoined = false;
   }
 }

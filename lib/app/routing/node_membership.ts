@@ -46,8 +46,8 @@ export class NodeMembership {
   readonly #member: LeaseHolder;
   readonly #members = new Map<string, Lease>();
   #monitor: NodeMonitor | undefined;
-  /** When this node was last seen without the API server, and gave addresses up. */
-  #cutOffAt: number | undefined;
+  /** The last time without the API server; `undefined` = none, or it was long ago. */
+  #cutOff: { readonly since: number; until: number } | undefined;
 
   constructor(dependencies: NodeMembershipDependencies, options: NodeMembershipOptions) {
     const { nodeName: holder, namespace, leaseDurationSeconds } = options;
@@ -113,20 +113,25 @@ export class NodeMembership {
     this.#monitor?.update(this.#members, (node) => layer2.isOwner(node));
   }
 
-  /** While this node cannot renew its heartbeat, others take its addresses over, and it does not see it. */
+  /**
+   * While this node cannot renew its heartbeat, others may take its addresses over. The watch that shows
+   * it may be later than the first renewal that succeeds.
+   */
   async #watchConflicts(signal: AbortSignal): Promise<void> {
     const { clock, layer2 } = this.#dependencies;
     const leaseMs = this.#options.leaseDurationSeconds * 1000;
     while (!signal.aborted) {
-      const startedAt = clock.now();
+      const now = clock.now();
       if (this.#heartbeat.failingMs > leaseMs * CUT_OFF_PART) {
-        this.#cutOffAt = startedAt;
-        await layer2.yieldConflicts();
-      } else if (this.#cutOffAt !== undefined && startedAt - this.#cutOffAt > leaseMs) {
-        this.#cutOffAt = undefined;
+        this.#cutOff ??= { since: now, until: now };
+        this.#cutOff.until = now;
+      }
+      if (this.#cutOff && now - this.#cutOff.until > leaseMs) {
+        this.#cutOff = undefined;
         layer2.takeBack();
       }
-      const restMs = Math.max(0, startedAt + CONFLICT_MS - clock.now());
+      if (this.#cutOff) await layer2.yieldConflicts(this.#cutOff);
+      const restMs = Math.max(0, now + CONFLICT_MS - clock.now());
       await clock.sleep(restMs, signal).catch(() => {});
     }
   }
