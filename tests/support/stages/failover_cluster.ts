@@ -151,7 +151,7 @@ export class FailoverCluster implements AsyncDisposable {
       return `chain ${hook} { type filter hook ${hook} priority 0; ` +
         `ip ${host} ${address} tcp ${port} ${apiPort} drop; }`;
     });
-    await router.output("nft", [`table ip ${table} { ${rules.join("; ")} }`]);
+    await router.output("nft", [`table ip ${table} { ${rules.map((each) => `${each}; `).join("")} }`]);
   }
 
   /** Gives Service `local` its endpoint on a node. */
