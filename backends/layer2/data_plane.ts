@@ -115,7 +115,8 @@ export class Layer2DataPlane implements DataPlane<Layer2Plan, Layer2PlanChanges,
     for (let asked = 0; asked < held.length; asked += ASKED_TOGETHER) {
       const from = this.#nextAsked % held.length;
       this.#nextAsked = from + ASKED_TOGETHER;
-      const some = [...held.slice(from), ...held.slice(0, from)].slice(0, ASKED_TOGETHER);
+      const some = [...held.slice(from), ...held.slice(0, from)]
+        .slice(0, Math.min(ASKED_TOGETHER, held.length - asked));
       const conflicts = await this.#announcer.findConflicts(some);
       if (conflicts.length === 0) break;
       found.push(...conflicts);

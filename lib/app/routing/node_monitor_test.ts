@@ -170,7 +170,9 @@ Deno.test("NodeMonitor: no node is gone while the API server is away, nor becaus
     cluster.client.isAway = false;
     // One node reaches the API server later than the others.
     cluster.client.before = (verb, path) =>
-      verb === "patch" && path.endsWith("-node-0") ? Promise.reject(new Error("no route")) : READY;
+      verb === "patch" && path.endsWith("heartbeat-node-0")
+        ? Promise.reject(new Error("no route"))
+        : READY;
     await cluster.count(1_500);
     cluster.client.before = () => READY;
     await cluster.count(60_000);
