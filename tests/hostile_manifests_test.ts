@@ -64,7 +64,7 @@ async function isAlive({ relay, manifests, port, server }: Stage): Promise<void>
 }
 
 /** Files that another user puts into the folder. */
-const PUT: Readonly<Record<string, (folder: string) => Promise<void>>> = {
+const PUT: Readonly<Record<string, (folder: string) => Promise<unknown>>> = {
   "a named pipe with the name of a manifest": (folder) => runTool("mkfifo", [`${folder}/a.yaml`]),
   "a named pipe of another name": (folder) => runTool("mkfifo", [`${folder}/.a`]),
   "a symlink to a named pipe": async (folder) => {

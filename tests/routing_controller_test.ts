@@ -246,8 +246,15 @@ for (
     const relay = await RoutingRelay.start({ node: A, api, clock, args, mode });
     const { backends: { daemon } } = relay;
     await relay.until("it is announced", () => daemon.announced.length === 1);
+    const at = clock.now();
     await relay[Symbol.asyncDispose]();
     assertEquals(daemon.announced, after);
+    const waitedMs = clock.now() - at;
+    assertEquals(
+      waitedMs >= 1_000,
+      after.length === 0,
+      `routers had ${waitedMs} ms to learn of it`,
+    );
   });
 }
 

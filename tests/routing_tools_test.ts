@@ -234,3 +234,40 @@ Deno.test("diff lists the differences of BGP after those of Services", () => {
     assertEquals([json.differences, json.routing.differences], [1, [object]]);
   });
 });
+
+Deno.test("diff --manifests shows the addresses and announcements that other objects would change", async () => {
+  await withDump(await routingDump("node-b", ["node-a", "node-b"]), async (path) => {
+    const from = [`--from=${path}`, "--manifests=examples/routing-change"];
+    const { out, err, code } = await run("diff", ...from);
+    assertEquals([code, err], [3, ""], out);
+    const section = out.slice(out.indexOf("Routing\n"));
+    assertStringIncludes(await readPage("docs/diff.md"), `\`\`\`\n${section}`);
+    const json = JSON.parse((await run("diff", "--json", ...from)).out);
+    assertEquals([json.changes, json.routing.length], [5, 3]);
+    assertEquals(json.routing[0], {
+      object: "address",
+      name: "shop/chat",
+      after: "198.51.100.0",
+    });
+    // The rules of the assigned address are planned, and those of known addresses stay.
+    assertStringIncludes(out, "service-ips 198.51.100.0 . tcp . 6667");
+    assert(!out.includes("203.0.113.7"), out);
+    const one = await run("diff", "--service=shop/chat", ...from);
+    assert(!one.out.includes("Routing"), one.out);
+    const same = await run("diff", `--from=${path}`, "--manifests=examples/routing");
+    assertEquals(same.code, 0, same.out);
+    assertStringIncludes(same.out, "Routing  nothing would change");
+  });
+});
+
+Deno.test("diff --manifests keeps addresses that kube-relay did not assign, and Services beside policies", async () => {
+  const text = (await routingDump("node-b", ["node-a"])).replaceAll("203.0.113.7", "192.0.2.99");
+  await withDump(text, async (path) => {
+    const { out } = await run("diff", `--from=${path}`, "--manifests=examples/routing-change");
+    assertStringIncludes(out, "addresses of shop/chat");
+    assert(!out.includes("192.0.2.99"), out);
+    const policies = "--manifests=examples/network-policy-change";
+    const { out: found } = await run("diff", `--from=${path}`, policies);
+    assertStringIncludes(found, "Routing  nothing would change");
+  });
+});

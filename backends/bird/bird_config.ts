@@ -129,16 +129,24 @@ function globalLines(
     "timeformat protocol iso long;",
     "timeformat route iso long;",
     `router id ${plan.routerId};`,
-    // After a restart BIRD announces nothing until all peers are back or this time is over. Peers
-    // drop the former routes after the time of their session, so it has to be much shorter.
+    // After a start BIRD announces nothing to peers that restart gracefully until all of them are
+    // back or this time is over. Peers drop the former routes after the time of their session, so it
+    // has to be much shorter. BIRD calls a peer twice in it; a peer that is down must not delay the
+    // first announcements of a node for longer.
     ...(restarts.length > 0
-      ? [`graceful restart wait ${Math.max(2, Math.floor(Math.min(...restarts) / 4))};`]
+      ? [`graceful restart wait ${Math.min(LONGEST_WAIT_SECONDS, restartWait(restarts))};`]
       : []),
     ...ROLES.map((role) => `attribute int ${announcesTo(role)};`),
     `attribute int ${LEARNED_FROM_MESH};`,
     "protocol device {",
     "}",
   ];
+}
+
+const LONGEST_WAIT_SECONDS = 15;
+
+function restartWait(restartSeconds: readonly number[]): number {
+  return Math.max(2, Math.floor(Math.min(...restartSeconds) / 4));
 }
 
 /** Prefixes of one piece. */

@@ -104,7 +104,7 @@ Deno.test("birdConfig() accepts a default route from external peers alone, howev
   assertEquals(filters(true), ["if net.len = 0 then accept;", "if net.len = 0 then reject;"]);
 });
 
-Deno.test("birdConfig() waits for peers after a restart for much less than they wait", () => {
+Deno.test("birdConfig() waits for peers after a start for 15 s, or much less than they wait", () => {
   const wait = (...seconds: readonly number[]) =>
     /graceful restart wait (\d+);/.exec(
       configOf({
@@ -113,5 +113,5 @@ Deno.test("birdConfig() waits for peers after a restart for much less than they 
         ),
       }).text,
     )?.[1];
-  assertEquals([wait(), wait(120), wait(120, 40), wait(4)], [undefined, "30", "10", "2"]);
+  assertEquals([wait(), wait(120), wait(120, 40), wait(4)], [undefined, "15", "10", "2"]);
 });

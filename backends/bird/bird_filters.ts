@@ -4,64 +4,82 @@
  * @module
  */
 import { type Cidr, cidrFamilyOf } from "../../lib/net/cidr.ts";
-import { IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
-import type { BgpPeer, BgpPlan } from "../../lib/routing/bgp_plan.ts";
+import { type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
+import type { BgpPeer, BgpPlan, ImportedPrefix } from "../../lib/routing/bgp_plan.ts";
 import { announcesTo, FAMILY_DIGIT, LEARNED_FROM_MESH, symbolOf } from "./bird_text.ts";
 
 /** The filters that some peers need, each once. */
 export function filterLines(plan: BgpPlan, peers: readonly BgpPeer[]): string[] {
   const filters = new Map<string, readonly string[]>();
-  for (const family of IP_FAMILIES) {
-    for (const role of ["external", "mesh"] as const) {
-      const name = importFilterOf(plan, { role, family });
-      if (name !== undefined) filters.set(name, importLines(plan, { role, family }));
-    }
+  for (const peer of peers) {
+    const name = importFilterOf(plan, peer);
+    // Every node of the mesh has the same, with the addresses of all nodes.
+    if (name !== undefined && !filters.has(name)) filters.set(name, importLines(plan, peer));
+    filters.set(exportFilterOf(plan, peer), exportLines(plan, peer));
   }
-  const isUsed = new Set(peers.map((peer) => importFilterOf(plan, inputOf(peer))));
-  for (const name of filters.keys()) if (!isUsed.has(name)) filters.delete(name);
-  for (const peer of peers) filters.set(exportFilterOf(plan, peer), exportLines(plan, peer));
   return [...filters].toSorted(([left], [right]) => left < right ? -1 : 1).flatMap((
     [name, lines],
   ) => [`filter ${name} {`, ...lines.map((line) => `  ${line}`), "  reject;", "}"]);
 }
 
-/** The inputs of a filter for received prefixes. */
-interface Input {
-  readonly role: "external" | "mesh";
-  readonly family: IpFamily;
-}
-
-/** A session carries the prefixes of the family of its addresses. */
-export function inputOf({ role, address }: BgpPeer): Input {
-  return {
-    role: role === "external" ? "external" : "mesh",
-    family: address.includes(":") ? "IPv6" : "IPv4",
-  };
-}
-
 /** The name of the filter for prefixes of a peer; `undefined` = none are accepted. */
-export function importFilterOf({ imports }: BgpPlan, { role, family }: Input): string | undefined {
-  const acceptsDefault = role === "external" && imports.defaultRoute;
-  const isEmpty = ofFamily(imports[role], family).length === 0;
-  return isEmpty && !acceptsDefault ? undefined : `import_${symbolOf(role)}${FAMILY_DIGIT[family]}`;
+export function importFilterOf({ imports }: BgpPlan, peer: BgpPeer): string | undefined {
+  const { import: own, address, name } = peer;
+  if (own) {
+    const isEmpty = own.prefixes.length + own.clusterPrefixes.length === 0 && !own.defaultRoute;
+    return isEmpty ? undefined : `accept_${name}`;
+  }
+  const [source, family] = [sourceOf(peer), ipFamilyOf(address)];
+  const acceptsDefault = source === "external" && imports.defaultRoute;
+  const isEmpty = ofFamily(imports[source], family).length === 0;
+  return isEmpty && !acceptsDefault ? undefined : `import_${source}${FAMILY_DIGIT[family]}`;
 }
 
-function importLines({ imports }: BgpPlan, { role, family }: Input): string[] {
-  const refused = ofFamily(imports.refused, family);
-  const accepted = ofFamily(imports[role], family);
-  const verdict = role === "external" && imports.defaultRoute ? "accept" : "reject";
-  const mark = role === "mesh" ? `${LEARNED_FROM_MESH} = 1; ` : "";
+function importLines({ imports }: BgpPlan, peer: BgpPeer): string[] {
+  const [source, family] = [sourceOf(peer), ipFamilyOf(peer.address)];
+  const refused = prefixSet(ofFamily(imports.refused, family).map(anyLength));
+  const { import: own } = peer;
+  // A wide prefix in the configuration does not admit the default route.
+  const defaultRoute = (isAccepted: boolean) =>
+    `if net.len = 0 then ${isAccepted ? "accept" : "reject"};`;
+  if (own) {
+    return [
+      defaultRoute(own.defaultRoute),
+      ...whereIn(prefixSet(own.clusterPrefixes.map(ofLengths)), "accept;"),
+      ...whereIn(refused, "reject;"),
+      ...whereIn(prefixSet(own.prefixes.map(ofLengths)), "accept;"),
+    ];
+  }
+  const mark = source === "mesh" ? `${LEARNED_FROM_MESH} = 1; ` : "";
+  const accepted = prefixSet(ofFamily(imports[source], family).map(anyLength));
   return [
-    ...(refused.length > 0 ? [`if net ~ ${prefixSet(refused)} then reject;`] : []),
-    // A wide prefix in the configuration does not admit the default route.
-    `if net.len = 0 then ${verdict};`,
-    ...(accepted.length > 0 ? [`if net ~ ${prefixSet(accepted)} then { ${mark}accept; }`] : []),
+    ...whereIn(refused, "reject;"),
+    defaultRoute(source === "external" && imports.defaultRoute),
+    ...whereIn(accepted, `{ ${mark}accept; }`),
   ];
 }
 
-/** Prefixes with everything in them, e.g. `[ 10.0.0.0/8+ ]`. */
-function prefixSet(prefixes: readonly Cidr[]): string {
-  return `[ ${prefixes.map((prefix) => `${prefix}+`).join(", ")} ]`;
+/** The configured ranges that apply to a peer. */
+function sourceOf({ role }: BgpPeer): "external" | "mesh" {
+  return role === "external" ? "external" : "mesh";
+}
+
+function whereIn(set: string | undefined, action: string): string[] {
+  return set === undefined ? [] : [`if net ~ ${set} then ${action}`];
+}
+
+/** A set of prefix patterns, e.g. `[ 10.0.0.0/8+ ]`; `undefined` = BIRD has no empty set. */
+function prefixSet(patterns: readonly string[]): string | undefined {
+  return patterns.length === 0 ? undefined : `[ ${patterns.join(", ")} ]`;
+}
+
+/** A prefix with everything in it. */
+function anyLength(prefix: Cidr): string {
+  return `${prefix}+`;
+}
+
+function ofLengths({ prefix, minLength, maxLength }: ImportedPrefix): string {
+  return `${prefix}{${minLength},${maxLength}}`;
 }
 
 /** The name of the filter for what is sent to a peer. */

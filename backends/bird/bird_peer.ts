@@ -5,7 +5,7 @@
  */
 import { ipFamilyOf } from "../../lib/net/ip_address.ts";
 import type { BgpPeer, BgpPlan } from "../../lib/routing/bgp_plan.ts";
-import { exportFilterOf, importFilterOf, inputOf } from "./bird_filters.ts";
+import { exportFilterOf, importFilterOf } from "./bird_filters.ts";
 import { FAMILY_DIGIT, passwordOf, protocolOf } from "./bird_text.ts";
 
 /** Renders a peer. Throws a RangeError with the field and value that BIRD would refuse. */
@@ -90,9 +90,8 @@ function restartLines({ gracefulRestartSeconds }: BgpPeer): string[] {
 }
 
 function channelLines(plan: BgpPlan, peer: BgpPeer): string[] {
-  const input = inputOf(peer);
-  const digit = FAMILY_DIGIT[input.family];
-  const importFilter = importFilterOf(plan, input);
+  const digit = FAMILY_DIGIT[ipFamilyOf(peer.address)];
+  const importFilter = importFilterOf(plan, peer);
   return [
     `ipv${digit} {`,
     ...(importFilter === undefined ? ["  import none;"] : [

@@ -43,6 +43,7 @@ import { findFacts, probeIptablesMode } from "./probe.ts";
 import { ExplainedLayout, explainIptables, findMissingRules } from "./explain.ts";
 import {
   ALL_FEATURES,
+  hasServiceComments,
   type IptablesFeatures,
   renderOptionsOf,
   servesLocalhost,
@@ -65,6 +66,7 @@ interface Machine {
   readonly rules: IptablesRules;
   readonly writer: RuleWriter;
   readonly drift: DriftWatch;
+  serviceComments: boolean;
   /** Whether no rules for Services existed. */
   readonly isFresh: boolean;
 }
@@ -113,7 +115,8 @@ export class IptablesBackend extends RuleBackend<Machine> implements Backend {
     const summary = `rules by ${restore} ${version}`;
     const isFresh = writer.unreadable.length === 0 &&
       !writer.found({ table: "nat", name: TREES.services.root });
-    return { summary, features, beLiberal, runner, rules, writer, drift, isFresh };
+    const serviceComments = true;
+    return { summary, features, beLiberal, serviceComments, runner, rules, writer, drift, isFresh };
   }
 
   explain: Backend["explain"] = (plan, explanation) => {
@@ -135,8 +138,8 @@ export class IptablesBackend extends RuleBackend<Machine> implements Backend {
 
   facts(): MachineFacts | undefined {
     if (this.machine === undefined) return undefined;
-    const { features, beLiberal, rules } = this.machine;
-    return { features: { ...features }, beLiberal, layout: shapeOf(rules) };
+    const { features, serviceComments, beLiberal, rules } = this.machine;
+    return { features: { ...features, serviceComments }, beLiberal, layout: shapeOf(rules) };
   }
 
   compare: Backend["compare"] = async (plan, scope) =>
@@ -164,11 +167,13 @@ export class IptablesBackend extends RuleBackend<Machine> implements Backend {
   }
 
   protected async write(
-    { rules, writer }: Machine,
+    machine: Machine,
     plan: ProxyPlan,
     changes: PlanChanges,
   ): Promise<SyncReport> {
+    const { rules, writer } = machine;
     const figures = new WriteFigures();
+    machine.serviceComments = hasServiceComments(plan.services.size, machine.serviceComments);
     const options = this.#renderOptions(plan);
     const report = await rules.sync(plan, { changes, options, figures });
     this.#reportUnreadable(writer.unreadable);
@@ -232,17 +237,30 @@ export class IptablesBackend extends RuleBackend<Machine> implements Backend {
     const { features, beLiberal = false } = facts
       ? { ...facts, features: featuresFound(ALL_FEATURES, facts) }
       : await findFacts({ commands }, choice);
-    const options = renderOptionsOf(settings, plan.shared, { features, beLiberal });
+    const serviceComments = commentsOf(facts, plan);
+    const options = renderOptionsOf(settings, plan.shared, {
+      features,
+      beLiberal,
+      serviceComments,
+    });
     const runner = new IptablesRunner({ commands }, choice.programs);
     return [{ ...edges, runner }, { plan, options, shape: facts?.layout, scope }] as const;
   }
 
-  #renderOptions({ shared }: ProxyPlan) {
+  #renderOptions(plan: ProxyPlan) {
     const { facts = { features: {} } } = this.#options;
-    const { features, beLiberal = false } = this.machine ??
-      { ...facts, features: featuresFound(ALL_FEATURES, facts) };
-    return renderOptionsOf(this.#options, shared, { features, beLiberal });
+    const { features, serviceComments, beLiberal = false } = this.machine ?? {
+      ...facts,
+      features: featuresFound(ALL_FEATURES, facts),
+      serviceComments: commentsOf(facts, plan),
+    };
+    return renderOptionsOf(this.#options, plan.shared, { features, beLiberal, serviceComments });
   }
+}
+
+/** Whether rules of Services have comments, on the machine of these facts or on a new one. */
+function commentsOf(facts: MachineFacts | undefined, { services }: ProxyPlan): boolean {
+  return facts?.features.serviceComments ?? hasServiceComments(services.size);
 }
 
 /** The chains of the trees; see {@linkcode IptablesLayout.shape}. */

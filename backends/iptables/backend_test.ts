@@ -62,6 +62,24 @@ Deno.test("IptablesBackend reports its writes", async () => {
   assertEquals([rules!.nat!.total < total, rules!.nat!.last < total], [true, true]);
 });
 
+Deno.test("IptablesBackend names Services in comments, but not among more than a thousand", async () => {
+  await using stage = await started();
+  const many = Array.from({ length: 1001 }, (_, index) =>
+    testServicePlan({
+      name: `many-${index}`,
+      clusterIp: `172.31.${index >> 8}.${index & 255}`,
+      to: ["10.1.0.1:80"],
+    }));
+  const named = () => stage.machine.rules(/ns\/many-\d+ cluster IP/).length;
+  const counts: number[] = [];
+  for (const count of [1000, 1001, 600, 500]) {
+    await stage.sync(iptablesPlan(many.slice(0, count)));
+    counts.push(named());
+    assertEquals(stage.backend.facts()?.features.serviceComments, named() > 0);
+  }
+  assertEquals(counts, [1000, 0, 0, 500]);
+});
+
 Deno.test("IptablesBackend compares everything when the addresses of node ports change", async () => {
   await using stage = await started();
   await stage.sync(PLAN);

@@ -37,10 +37,24 @@ export interface IptablesRenderOptions {
   /** `nf_conntrack_tcp_be_liberal` is set: packets that conntrack finds invalid may pass. */
   readonly beLiberal: boolean;
   /**
-   * Whether each rule of a Service address has a comment that names the Service. Costs 288 bytes of
-   * kernel memory a rule in iptables-legacy; upstream omits comments beyond 1,000 endpoints.
+   * Whether the first rule of each Service address has a comment that names the Service; see
+   * {@linkcode hasServiceComments}.
    */
   readonly serviceComments: boolean;
+}
+
+/** Most ServicePorts whose rules have comments. */
+const MOST_COMMENTED = 1_000;
+/** Comments come back only below this number, so that a cluster at the limit is not rewritten often. */
+const FEW = 500;
+
+/**
+ * Whether rules of so many ServicePorts have comments; `before`: whether the applied ones have. A
+ * comment takes 288 bytes of each copy of a table of iptables-legacy, and both variants handle all
+ * rules of a table at every change. Upstream omits comments beyond 1,000 endpoints.
+ */
+export function hasServiceComments(servicePorts: number, before = true): boolean {
+  return servicePorts <= (before ? MOST_COMMENTED : FEW);
 }
 
 /** A kernel that has everything but the nfacct objects, which that kube-relay has to create first. */
@@ -67,10 +81,11 @@ interface FixedSettings {
   readonly localhostNodePorts: boolean;
 }
 
-/** Facts about the kernel. */
-interface KernelSettings {
+/** Facts about the machine. */
+interface MachineSettings {
   readonly features: IptablesFeatures;
   readonly beLiberal: boolean;
+  readonly serviceComments: boolean;
 }
 
 /** Whether node ports are served on 127.0.0.0/8. IPv6 has no route_localnet. */
@@ -86,7 +101,7 @@ export function servesLocalhost(
 export function renderOptionsOf(
   fixed: FixedSettings,
   { nodePortRanges }: Pick<SharedPlan, "nodePortRanges">,
-  { features, beLiberal }: KernelSettings,
+  { features, beLiberal, serviceComments }: MachineSettings,
 ): IptablesRenderOptions {
   const { family, masqueradeBit } = fixed;
   return {
@@ -96,6 +111,6 @@ export function renderOptionsOf(
     nodePortAddresses: nodePortRanges,
     localhostNodePorts: servesLocalhost(fixed, nodePortRanges),
     beLiberal,
-    serviceComments: true,
+    serviceComments,
   };
 }

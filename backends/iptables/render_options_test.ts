@@ -2,7 +2,12 @@ import { assertEquals } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
 import { defaultRenderOptions } from "../../tests/support/builders/iptables_render_options.ts";
-import { ALL_FEATURES, renderOptionsOf, servesLocalhost } from "./render_options.ts";
+import {
+  ALL_FEATURES,
+  hasServiceComments,
+  renderOptionsOf,
+  servesLocalhost,
+} from "./render_options.ts";
 
 const FIXED = { family: "IPv4", masqueradeBit: 14, localhostNodePorts: true } as const;
 const ALL: NodePortAddresses = { kind: "all" };
@@ -23,11 +28,19 @@ Deno.test("servesLocalhost() needs IPv4, the setting, and an address list that h
 });
 
 Deno.test("renderOptionsOf() gives kube-proxy's defaults", () => {
-  const kernel = { features: ALL_FEATURES, beLiberal: false };
+  const kernel = { features: ALL_FEATURES, beLiberal: false, serviceComments: true };
   for (const family of ["IPv4", "IPv6"] as const) {
     assertEquals(
       renderOptionsOf({ ...FIXED, family }, { nodePortRanges: ALL }, kernel),
       defaultRenderOptions(family),
     );
   }
+});
+
+Deno.test("hasServiceComments() changes its answer once for a cluster around either limit", () => {
+  const answers: boolean[] = [];
+  for (const servicePorts of [1000, 1001, 1000, 501, 500, 501, 1000, 1001]) {
+    answers.push(hasServiceComments(servicePorts, answers.at(-1)));
+  }
+  assertEquals(answers, [true, false, false, false, true, true, true, false]);
 });

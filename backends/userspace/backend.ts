@@ -16,6 +16,7 @@ import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import {
   type BackendInspection,
   type ComparisonScope,
+  type EndpointHealthChange,
   type ProbeResult,
   renderOneByOne,
   type ServedAddress,
@@ -30,6 +31,7 @@ import type { ServiceTraffic, TrafficFigures } from "../../lib/proxy/service_tra
 import { AddressBook } from "./address_book.ts";
 import { explainUserspace } from "./explain.ts";
 import { Forwarding, type ForwardingDependencies, type ForwardingOptions } from "./forwarding.ts";
+import { HealthMonitor } from "./health/health_monitor.ts";
 import type { ServiceAddress } from "./listeners.ts";
 import type { LocalAddresses } from "./local_addresses.ts";
 import { Quarantine } from "./quarantine.ts";
@@ -43,6 +45,8 @@ import { MORE_ADDRESSES, type SocketOperations, SocketTable } from "./socket_tab
 interface UserspaceBackendDependencies extends ForwardingDependencies {
   readonly addresses: LocalAddresses;
   readonly comparison: Pick<ServiceMode, "compare" | "repair">;
+  /** Called when endpoints became unhealthy, were ejected, or returned. */
+  readonly onHealth?: ((changes: readonly EndpointHealthChange[]) => void) | undefined;
 }
 
 /** Settings of the userspace backend. */
@@ -75,6 +79,7 @@ class SocketBackend implements UserspaceBackend {
   readonly #local: LocalAddresses;
   readonly #comparison: UserspaceBackendDependencies["comparison"];
   readonly #forwarding: Forwarding;
+  readonly #health: HealthMonitor;
   readonly #judge: ConnectionJudge | undefined;
   readonly #addresses: AddressBook;
   readonly #quarantine = new Quarantine();
@@ -87,13 +92,18 @@ class SocketBackend implements UserspaceBackend {
   #released = false;
 
   constructor(
-    { addresses, comparison, ...dependencies }: UserspaceBackendDependencies,
+    { addresses, comparison, onHealth, ...dependencies }: UserspaceBackendDependencies,
     { family, ...options }: UserspaceBackendOptions,
   ) {
     this.family = family;
     this.#local = addresses;
     this.#comparison = comparison;
     this.#forwarding = new Forwarding(dependencies, options);
+    this.#health = new HealthMonitor(this.#forwarding, {
+      skip: (key, unhealthy) => this.#entries.get(key)?.forwarder?.skip(unhealthy),
+      changed: (changes) => onHealth?.(changes),
+    });
+    this.#forwarding.outcomes = this.#health;
     this.#judge = options.judge;
     this.#addresses = new AddressBook({ clock: dependencies.clock, local: addresses });
     const context = {
@@ -101,13 +111,15 @@ class SocketBackend implements UserspaceBackend {
       addresses: this.#addresses,
       quarantine: this.#quarantine,
       entries: this.#entries,
+      health: this.#health,
     };
     this.#sockets = new SocketTable(context);
     this.#services = new ServiceEntries({ ...context, sockets: this.#sockets });
   }
 
   get connections(): ConnectionView {
-    return this.#forwarding;
+    const { counters, watches } = this.#forwarding;
+    return { counters, watches, health: this.#health.figures };
   }
 
   hostSettings(): readonly HostSettingRequest[] {
@@ -133,8 +145,9 @@ class SocketBackend implements UserspaceBackend {
     operations.addressAdd = await this.#acquire(plan, { keys, always: shared });
     await this.#reconcile(plan, operations);
     this.#sockets.closeUnwanted(operations);
-    // A socket is closed only when the accept that waits on it has been taken back, a turn later.
-    if (operations.close > 0) await clock.yieldToEventLoop();
+    // A socket is closed only when the accept that waits on it has been taken back. That takes a turn
+    // of the timers; yieldToEventLoop() may end before.
+    if (operations.close > 0) await clock.sleep(0);
     operations.addressRemove = await this.#addresses.giveBack();
     this.#synced = true;
     if (!this.#released && !changes.isPartial) {
@@ -155,7 +168,10 @@ class SocketBackend implements UserspaceBackend {
     const { deviations, carriers } = explainUserspace(plan, explanation);
     const service = explanation.service && plan.services.get(explanation.service.key);
     if (!service || !deviations) return { carriers, ...(deviations && { deviations }) };
-    const leftOut = endpointLoops.find(service);
+    const leftOut = new Map([
+      ...this.#health.skipped(service.key),
+      ...endpointLoops.find(service),
+    ]);
     return { carriers, deviations: leftOut.size === 0 ? deviations : { ...deviations, leftOut } };
   }
 
@@ -216,7 +232,7 @@ class SocketBackend implements UserspaceBackend {
     this.#forwarding.draining = true;
     // UDP sockets stay for the replies of open flows; no new ones are taken.
     this.#sockets.close("TCP");
-    await clock.yieldToEventLoop();
+    await clock.sleep(0);
     const stop = new AbortController();
     const atMost = (ms: number) =>
       clock.sleep(Math.min(ms, timeoutMs), stop.signal).catch(() => {});
@@ -229,6 +245,7 @@ class SocketBackend implements UserspaceBackend {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#sockets.close();
+    this.#health.close();
     this.#forwarding.close();
     for (const { forwarder } of this.#entries.values()) forwarder?.close();
     await this.#forwarding.loops.zero();
@@ -302,7 +319,12 @@ class SocketBackend implements UserspaceBackend {
     if (!entry.forwarder) return { key, addresses };
     const traffic = this.#forwarding.traffic?.get(entry.plan.name);
     const { connections } = entry.forwarder;
-    return { key, addresses, connections, ...(traffic && { traffic: seenOf(traffic) }) };
+    const health = this.#health.inspect(key);
+    return {
+      ...{ key, addresses, connections },
+      ...(traffic && { traffic: seenOf(traffic) }),
+      ...(health && { health }),
+    };
   }
 
   #inspectAddress({ plan: { key, protocol } }: ServiceEntry, at: ServiceAddress): ServedAddress {

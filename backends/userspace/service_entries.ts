@@ -11,6 +11,7 @@ import {
   NO_PART,
   withoutEndpoints,
 } from "./endpoint_loops.ts";
+import type { HealthMonitor } from "./health/health_monitor.ts";
 import { type ServiceAddress, serviceAddresses, socketKey } from "./listeners.ts";
 import { createServiceEntry, type ServiceEntry } from "./service_entry.ts";
 import { forEachInSlices } from "../../lib/os/time_slice.ts";
@@ -20,6 +21,7 @@ import { MORE_ADDRESSES, type SocketTable, type SocketTableContext } from "./soc
 interface ServiceEntriesContext extends SocketTableContext {
   readonly entries: Map<ServicePortKey, ServiceEntry>;
   readonly sockets: SocketTable;
+  readonly health: HealthMonitor;
 }
 
 /** The address in quarantine for looping endpoints, while other endpoints serve. */
@@ -131,7 +133,7 @@ export class ServiceEntries {
 
   /** Claims the sockets of a ServicePort and forwards by its plan, without endpoints that lead back. */
   #serve(key: ServicePortKey, shared: SharedPlan): void {
-    const { entries, quarantine, sockets } = this.#context;
+    const { entries, health, quarantine, sockets } = this.#context;
     const entry = entries.get(key);
     if (!entry) return;
     const { plan, wanted } = entry;
@@ -144,6 +146,7 @@ export class ServiceEntries {
     if (!entry.forwarder) quarantine.add({ key, reason: SCTP_REASON });
     if (looped.size > 0) this.#quarantineLooped(entry, loopReason(looped));
     this.#makeRoom(plan);
+    if (entry.forwarder) health.follow(served);
     if (entry.served === served) return;
     entry.served = served;
     entry.forwarder?.update(served);
@@ -151,15 +154,17 @@ export class ServiceEntries {
 
   /** Forgets a ServicePort. */
   #remove(key: ServicePortKey): void {
-    const { entries, forwarding, quarantine, sockets } = this.#context;
+    const { entries, forwarding, health, quarantine, sockets } = this.#context;
     const entry = entries.get(key);
     if (!entry) return;
     entries.delete(key);
+    health.forget(key);
     quarantine.delete(key);
     this.#release(entry.wanted);
     this.#take(entry, NO_PART);
     sockets.claim(key, { from: entry.addresses, to: [] });
     forwarding.traffic?.leave(entry.plan.name);
+    if (entry.forwarder) forwarding.limits.leave(serviceKey(entry.plan.name), entry.forwarder);
     // UDP flows end with the Service; TCP connections may finish, as they do with conntrack.
     if (entry.protocol === "UDP") entry.forwarder.close();
   }

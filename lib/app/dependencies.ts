@@ -16,6 +16,7 @@ import type { Backend, BackendMode } from "../proxy/backend.ts";
 import type { HostChecks } from "../proxy/host_checks.ts";
 import type { StartPacketWatch } from "../explain/packet_trace.ts";
 import type { MachineFacts } from "../proxy/machine_facts.ts";
+import type { EndpointHealthChange } from "../proxy/service_mode.ts";
 import type { FamilyTraffic } from "../proxy/service_traffic.ts";
 import type {
   IptablesConfiguration,
@@ -86,6 +87,8 @@ export interface BackendDependencies {
   readonly openFiles?: OpenFiles;
   /** Called when objects of kube-relay were found missing or changed. */
   readonly onDrift?: (figures: DriftFigures) => void;
+  /** Called when endpoints became unhealthy, were ejected, or returned. */
+  readonly onHealth?: (changes: readonly EndpointHealthChange[]) => void;
 }
 
 /** Settings that some backend reads. */

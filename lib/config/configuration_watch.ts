@@ -14,6 +14,7 @@ import { type BackendMode, MODE_TRAITS } from "../proxy/backend.ts";
 import type { ConfigurationBlock, KubeProxyConfiguration } from "./configuration.ts";
 import { effectiveConfiguration } from "./configuration_schema.ts";
 import type { FlagValues } from "./flags.ts";
+import { APPLICABLE_ROUTING, needsRoutingParts } from "./routing_reload.ts";
 import {
   ConfigurationError,
   loadConfiguration,
@@ -234,6 +235,7 @@ const APPLICABLE: readonly RegExp[] = [
   /^detectLocal\./,
   /^(iptables|nftables)\.masqueradeAll$/,
   /^networkPolicy\.(start|deny|logPerMinute|cutConnections)$/,
+  ...APPLICABLE_ROUTING,
 ];
 
 /** Fields that nothing reads. */
@@ -260,7 +262,9 @@ export function changedFields(
     if (disabled.some((other) => other === block)) return false;
     return !WITHOUT_EFFECT.test(field) && (!(block in BLOCKS_READ) || read.includes(block));
   });
-  const isApplicable = (field: string) => APPLICABLE.some((pattern) => pattern.test(field));
+  const isApplicable = (field: string) =>
+    APPLICABLE.some((pattern) => pattern.test(field)) &&
+    !needsRoutingParts(field, { before: before.routing, after: after.routing });
   return {
     applicable: fields.filter(isApplicable),
     others: fields.filter((field) => !isApplicable(field)),

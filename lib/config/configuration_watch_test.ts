@@ -306,17 +306,37 @@ Deno.test("changedFields() ignores blocks of other modes, and unread fields", ()
   assertEquals(fieldsIn("userspace"), ["iptables.masqueradeAll"]);
 });
 
-Deno.test("changedFields() has no field of routing that a running process could apply", () => {
-  const routing = (fields: Partial<KubeProxyConfiguration["routing"]>) => ({
-    ...BEFORE,
-    routing: { ...BEFORE.routing, ...fields },
-  });
-  const pools = ["192.0.2.0/24"];
-  assertEquals(changedFields(BEFORE, routing({ pools }), "nftables").others, []);
-  const on = routing({ enabled: true });
-  const after = routing({ enabled: true, pools });
-  assertEquals(changedFields(on, after, "nftables"), {
-    applicable: [],
-    others: ["routing.pools"],
-  });
+Deno.test("changedFields() applies routing, unless it needs what the process did not start with", () => {
+  const { routing: defaults } = BEFORE;
+  type Routing = typeof defaults;
+  const changed = (before: Partial<Routing>, after: Partial<Routing>) => {
+    const of = (fields: Partial<Routing>) => ({ ...BEFORE, routing: { ...defaults, ...fields } });
+    return changedFields(of(before), of(after), "nftables");
+  };
+  const on = { enabled: true, pools: ["192.0.2.0/28"] };
+  const bgp = { ...defaults.bgp, enabled: true };
+  const imports = { ...bgp.imports, external: ["10.0.0.0/8"] };
+  /** Changes, and the fields that are applied. */
+  const applied: readonly [Partial<Routing>, Partial<Routing>, readonly string[]][] = [
+    [{}, { pools: on.pools }, []],
+    [on, { ...on, pools: ["192.0.2.0/27"] }, ["routing.pools"]],
+    [on, { enabled: true }, ["routing.pools"]],
+    [{ ...on, bgp }, on, ["routing.bgp.enabled"]],
+    [{ ...on, bgp }, { ...on, bgp: { ...bgp, peers: ["64513@192.0.2.1"] } }, ["routing.bgp.peers"]],
+    [{ ...on, bgp }, { ...on, bgp: { ...bgp, imports } }, ["routing.bgp.imports.external"]],
+  ];
+  for (const [before, after, applicable] of applied) {
+    assertEquals(changed(before, after), { applicable, others: [] }, `${applicable}`);
+  }
+  /** Changes, and the fields that need a start. */
+  const refused: readonly [Partial<Routing>, Partial<Routing>, readonly string[]][] = [
+    [{}, on, ["routing.enabled", "routing.pools"]],
+    [{ enabled: true }, on, ["routing.pools"]],
+    [{ ...on, announce: "none" }, on, ["routing.announce"]],
+    [on, { ...on, bgp }, ["routing.bgp.enabled"]],
+    [{ ...on, bgp }, { ...on, bgp: { ...bgp, configFile: "/x" } }, ["routing.bgp.configFile"]],
+  ];
+  for (const [before, after, others] of refused) {
+    assertEquals(changed(before, after), { applicable: [], others }, `${others}`);
+  }
 });

@@ -4,6 +4,7 @@ import { type Port, tryParsePort } from "../net/port.ts";
 import { peerName } from "../routing/node_bgp.ts";
 import type { BgpSettings, ConfiguredPeer } from "../routing/routing_settings.ts";
 import { checkCidr, type Expect } from "./expectation.ts";
+import { parsePeerImports } from "./parse_peer_imports.ts";
 import { parseSelector } from "./parse_pools.ts";
 import type { BgpConfiguration, PeerConfiguration } from "./routing.ts";
 import { DEFAULT_PEER } from "./routing_schema.ts";
@@ -215,6 +216,11 @@ function parsePeer(
     ...(gracefulRestartSeconds !== 0 && { gracefulRestartSeconds }),
     prepend: configuration.prepend,
     nextHopSelf: configuration.nextHopSelf,
+    ...(configuration.import && {
+      import: parsePeerImports(configuration.import, {
+        ...{ path: `${path}.import`, expect, family: ipFamilyOf(address) },
+      }),
+    }),
     ...(nodeSelector && { nodeSelector }),
   };
 }

@@ -172,7 +172,54 @@ const WRONG: readonly [fields: Fields, ...problems: string[]][] = [
     "routing.bgp.imports.external: Expected ranges of routes, found all addresses; set " +
     "imports.defaultRoute to accept a default route",
   ],
+  [
+    peerImporting({ prefixes: ["10.0.0.0", "2001:db8::/32", "0.0.0.0/0"] }),
+    "routing.bgp.peers.0.import.prefixes.0: Expected a CIDR such as 10.244.0.0/16 or fd00::/48, " +
+    "found '10.0.0.0'",
+    "routing.bgp.peers.0.import.prefixes.1: Expected an IPv4 prefix, as the address of the peer, " +
+    "found '2001:db8::/32'",
+    "routing.bgp.peers.0.import.prefixes.2: Expected a minLength of 1 or more for 0.0.0.0/0, found " +
+    "none; set defaultRoute to accept a default route",
+  ],
+  [
+    peerImporting({
+      prefixes: [{ prefix: "10.0.0.0/8", minLength: 7 }, { prefix: "10.0.0.0/8", maxLength: 33 }],
+      clusterPrefixes: [{ prefix: "10.0.0.0/8", minLength: 24, maxLength: 16 }],
+    }),
+    "routing.bgp.peers.0.import.prefixes.0.minLength: Expected a number from 8 to 32 for " +
+    "10.0.0.0/8, found 7",
+    "routing.bgp.peers.0.import.prefixes.1.maxLength: Expected a number from 8 to 32 for " +
+    "10.0.0.0/8, found 33",
+    "routing.bgp.peers.0.import.clusterPrefixes.0.maxLength: Expected a number from 24 to 32 for " +
+    "10.0.0.0/8, found 16",
+  ],
 ];
+
+/** A peer with imports of its own. */
+function peerImporting(fields: Fields): Fields {
+  return { bgp: { enabled: true, peers: [{ address: "192.0.2.1", as: 64513, import: fields }] } };
+}
+
+Deno.test("routingSettingsOf() reads what a peer may send", () => {
+  const found = (fields: Fields) =>
+    routingSettingsOf(read(peerImporting(fields))).bgp!.peers[0]!.import;
+  assertEquals(found({}), { prefixes: [], clusterPrefixes: [], defaultRoute: false });
+  const texts = (given: readonly unknown[]) =>
+    found({ prefixes: given })!.prefixes.map(({ prefix, minLength, maxLength }) =>
+      `${prefix} ${minLength}-${maxLength}`
+    );
+  assertEquals(
+    texts([
+      "10.0.0.0/8",
+      { prefix: "10.0.0.0/8", minLength: 16 },
+      { prefix: "10.0.0.0/8", maxLength: 24 },
+      { prefix: "0.0.0.0/0", minLength: 8, maxLength: 24 },
+    ]),
+    ["10.0.0.0/8 8-32", "10.0.0.0/8 16-32", "10.0.0.0/8 8-24", "0.0.0.0/0 8-24"],
+  );
+  const plain = routingSettingsOf(read({ bgp: { enabled: true, peers: ["64513@192.0.2.1"] } }));
+  assertEquals(plain.bgp!.peers[0]!.import, undefined);
+});
 
 Deno.test("parseRouting() names field, value and what would be right", () => {
   for (const [fields, ...problems] of WRONG) assertEquals(problemsOf(fields), problems);

@@ -32,6 +32,24 @@ export interface PoolConfiguration {
   readonly nodeSelector?: SelectorConfiguration | null | undefined;
 }
 
+/** Routes that are accepted from one external peer. */
+export interface PeerImportConfiguration {
+  /** Ranges, each with any longer prefix in it, or blocks with the lengths that are accepted. */
+  readonly prefixes: readonly (string | ImportedPrefixConfiguration)[];
+  /** The same, for ranges of the cluster: nodes, pods, Services and pools are refused otherwise. */
+  readonly clusterPrefixes: readonly (string | ImportedPrefixConfiguration)[];
+  readonly defaultRoute: boolean;
+}
+
+/** Prefixes in a range, by their lengths. */
+export interface ImportedPrefixConfiguration {
+  readonly prefix: string;
+  /** 0 = that of the range. */
+  readonly minLength: number;
+  /** 0 = without limit. */
+  readonly maxLength: number;
+}
+
 /** An external BGP peer. */
 export interface PeerConfiguration {
   /** Empty = made from the address. */
@@ -51,6 +69,8 @@ export interface PeerConfiguration {
   readonly gracefulRestartSeconds: number;
   readonly prepend: number;
   readonly nextHopSelf: boolean;
+  /** What is accepted from the peer. Absent = {@linkcode BgpConfiguration.imports}. */
+  readonly import?: PeerImportConfiguration | null | undefined;
   /** The nodes that have the session. */
   readonly nodeSelector?: SelectorConfiguration | null | undefined;
 }
@@ -137,6 +157,7 @@ export const ROUTING_LIMITS = {
   gracefulRestartSeconds: { from: 0, to: 4_095 },
   /** Longer paths are refused by many routers. */
   prepend: { from: 0, to: 32 },
+  prefixLength: { from: 0, to: 128 },
   leaseDurationSeconds: { from: 2, to: 60 },
   announceIntervalSeconds: { from: 0, to: 3_600 },
   localPreference: { from: 0, to: 4_294_967_295 },

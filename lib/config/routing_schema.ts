@@ -46,6 +46,12 @@ const POOL = {
   nodeSelector: SELECTOR,
 };
 
+const IMPORTED = {
+  prefix: v.string(wanted("a CIDR")),
+  minLength: wholeNumber(0, ROUTING_LIMITS.prefixLength),
+  maxLength: wholeNumber(0, ROUTING_LIMITS.prefixLength),
+};
+
 const PEER = {
   name: text(),
   address: text(),
@@ -59,6 +65,11 @@ const PEER = {
   gracefulRestartSeconds: wholeNumber(120, ROUTING_LIMITS.gracefulRestartSeconds),
   prepend: wholeNumber(0, ROUTING_LIMITS.prepend),
   nextHopSelf: flag(),
+  import: v.nullish(strict({
+    prefixes: blocks(IMPORTED),
+    clusterPrefixes: blocks(IMPORTED),
+    defaultRoute: flag(),
+  })),
   nodeSelector: SELECTOR,
 };
 

@@ -104,7 +104,8 @@ export const systemNetwork: Network = {
     return {
       addr: socket.addr as Deno.NetAddr,
       receive: (buffer) => socket.receive(buffer) as Promise<[Uint8Array, Deno.NetAddr]>,
-      send: (data, to) => socket.send(data, { transport: "udp", ...to }),
+      // It reads only the hostname and the port, so no object is made for each datagram.
+      send: (data, to) => socket.send(data, to as Deno.NetAddr),
       close: () => socket.close(),
     };
   },

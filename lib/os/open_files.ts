@@ -33,6 +33,8 @@ interface OpenFileShares {
   readonly together: number;
   /** Connections of one HTTP server. */
   readonly http: number;
+  /** Health checks of endpoints in progress; they are traffic, too. */
+  readonly checks: number;
 }
 
 /** Used if the limit cannot be read; systemd and most containers have a larger one. */
@@ -45,6 +47,8 @@ const MOST_RESERVE = 1024;
 /** Most and fewest connections of an HTTP server. */
 const MOST_HTTP = 256;
 const LEAST_HTTP = 4;
+/** Most health checks at the same time. */
+const MOST_CHECKS = 128;
 /** HTTP servers, and room for connections that are accepted only to be refused. */
 const HTTP_SHARES = HTTP_USES.length + 2;
 
@@ -63,6 +67,7 @@ export function shareOpenFiles(limit: number): OpenFileShares {
     traffic: most,
     together,
     http,
+    checks: Math.min(Math.max(Math.floor(most / 16), 1), MOST_CHECKS),
   };
 }
 
@@ -75,6 +80,7 @@ export class OpenFiles {
   readonly #refused = new Map<SocketUse, number>();
   #listening = 0;
   #carrying = 0;
+  #checking = 0;
 
   constructor(limit = ASSUMED_LIMIT) {
     this.limit = limit;
@@ -159,6 +165,19 @@ export class OpenFiles {
   /** Records the end of a connection or flow. */
   giveTraffic(service: string, sockets: 1 | 2): void {
     this.#carrying -= give(this.#traffic, service, sockets);
+  }
+
+  /** Counts the socket of a health check; returns whether it is allowed now. */
+  takeCheck(service: string): boolean {
+    if (this.#checking >= this.#shares.checks || !this.takeTraffic(service, 1)) return false;
+    this.#checking++;
+    return true;
+  }
+
+  /** Records the end of a health check. */
+  giveCheck(service: string): void {
+    this.#checking--;
+    this.giveTraffic(service, 1);
   }
 }
 

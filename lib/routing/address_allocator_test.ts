@@ -104,9 +104,10 @@ Deno.test("AddressAllocator leaves alone what it did not give", () => {
     ),
     [
       "default/other: nothing",
-      "default/outside: (left alone) (The status has 198.51.100.1, which is in no pool, so another " +
-      "controller wrote it; it is left alone. Stop that controller, or remove the entry from the " +
-      "status)",
+      "default/outside: (left alone) (The status has 198.51.100.1, which is in no pool: another " +
+      "controller wrote it, or its range was removed from the pools; it is left alone. Stop that " +
+      "controller or add the range again, or remove the entry from the status to get another " +
+      "address)",
       "default/plain: 192.0.2.1",
     ],
   );

@@ -87,7 +87,8 @@ export function invalidRequest(message: string): AddressRefusal {
 
 /** The status has what this allocator did not give. */
 export function foreignStatus(found: string): AddressRefusal {
-  const message = `The status has ${found}, which is in no pool, so another controller wrote it; ` +
-    "it is left alone. Stop that controller, or remove the entry from the status";
+  const message = `The status has ${found}, which is in no pool: another controller wrote it, or ` +
+    "its range was removed from the pools; it is left alone. Stop that controller or add the " +
+    "range again, or remove the entry from the status to get another address";
   return { reason: "foreign", message };
 }

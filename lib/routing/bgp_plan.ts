@@ -1,5 +1,5 @@
 import type { Cidr } from "../net/cidr.ts";
-import type { IpAddress } from "../net/ip_address.ts";
+import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { Port } from "../net/port.ts";
 
 /** The tasks of this node's BGP daemon. Deeply read-only. */
@@ -39,9 +39,30 @@ export interface BgpPeer {
   readonly reflectorClusterId?: string;
   /** The number of times that the node's AS is added to paths sent to this peer. */
   readonly prepend: number;
+  /** What is accepted from this peer. @default {that of its role in {@linkcode BgpImports}} */
+  readonly import?: PeerImports;
   /** The addresses with which routes are announced, instead of the session's own. */
   readonly nextHopSelf: boolean;
 }
+
+/** Routes that are accepted from one peer; everything else is refused. */
+export interface PeerImports {
+  readonly prefixes: readonly ImportedPrefix[];
+  /** Accepted although they are in {@linkcode BgpImports.refused}. */
+  readonly clusterPrefixes: readonly ImportedPrefix[];
+  readonly defaultRoute: boolean;
+}
+
+/** Prefixes in a range, by their lengths. */
+export interface ImportedPrefix {
+  readonly prefix: Cidr;
+  /** At least that of the range, and at least 1. */
+  readonly minLength: number;
+  readonly maxLength: number;
+}
+
+/** The longest prefix of each family. */
+export const LONGEST_PREFIX: Readonly<Record<IpFamily, number>> = { IPv4: 32, IPv6: 128 };
 
 /** A prefix that the node announces, and to which kinds of peers. */
 export interface AnnouncedPrefix {

@@ -1,5 +1,4 @@
 import type { ObjectProblem } from "../api/problem.ts";
-import { blocksOfRange } from "../net/address_range.ts";
 import { type Cidr, cidrContains, cidrFamilyOf, hostCidr, prefixLengthOf } from "../net/cidr.ts";
 import { type IpAddress, ipFamilyOf } from "../net/ip_address.ts";
 import { matchesLabels } from "../policy/label_selector.ts";
@@ -7,8 +6,9 @@ import type { ServiceKey } from "../proxy/service_port_name.ts";
 import { type AddressPool, poolOf } from "./address_pool.ts";
 import type { AnnouncedService, ServiceAddress } from "./announced_service.ts";
 import { Announcements, type PrefixSource } from "./announcements.ts";
+import { importsOf } from "./bgp_imports.ts";
 import { asOf, type BgpNode, peersOf, routerIdOf } from "./bgp_peers.ts";
-import type { AnnouncedPrefix, BgpImports, BgpPeer, BgpPlan } from "./bgp_plan.ts";
+import type { AnnouncedPrefix, BgpPeer, BgpPlan } from "./bgp_plan.ts";
 import { NO_NODE_BGP, nodeBgpOf } from "./node_bgp.ts";
 import type { RoutingNode } from "./routing_node.ts";
 import type { AdvertisedKind, BgpSettings } from "./routing_settings.ts";
@@ -56,7 +56,7 @@ const [POD_CIDRS, SERVICE_RANGES] = ["pod CIDRs", "service ranges"];
 
 /** Keeps the plan of the node's BGP daemon up to date with the cluster. */
 export class BgpPlanner {
-  readonly #options: BgpPlannerOptions;
+  #options: BgpPlannerOptions;
   readonly #announcements = new Announcements();
   readonly #nodes = new Map<string, BgpNode>();
   readonly #problems = new Map<string, readonly ObjectProblem[]>();
@@ -89,21 +89,38 @@ export class BgpPlanner {
 
   /** Takes a Node, or that it is gone. */
   setNode(name: string, node: RoutingNode | undefined): void {
-    const { settings: { nodeAnnotations }, nodeName } = this.#options;
     const before = this.#nodes.get(name);
     // Nodes change often, and mostly in other fields.
     if (JSON.stringify(before?.node) === JSON.stringify(node)) return;
-    this.#problems.delete(name);
-    if (node) {
-      const { bgp, problems } = nodeAnnotations
-        ? nodeBgpOf(node)
-        : { bgp: NO_NODE_BGP, problems: [] };
-      this.#nodes.set(name, { node, bgp });
-      if (problems.length > 0 && name === nodeName) this.#problems.set(name, problems);
-    } else this.#nodes.delete(name);
+    if (node) this.#readAnnotations(node);
+    else {
+      this.#nodes.delete(name);
+      this.#problems.delete(name);
+    }
     this.#areNodesChanged = true;
     this.#replaceAddresses(name, { before: before?.node, after: node });
-    if (name === nodeName) this.#setOwn();
+    if (name === this.#options.nodeName) this.#setOwn();
+  }
+
+  /** Takes other settings. The caller then sets every Service again. */
+  setSettings(settings: Omit<BgpPlannerOptions, "nodeName">): void {
+    const { nodeAnnotations } = this.#options.settings;
+    this.#options = { ...this.#options, ...settings };
+    const areRead = nodeAnnotations === settings.settings.nodeAnnotations;
+    for (const { node } of areRead ? [] : [...this.#nodes.values()]) this.#readAnnotations(node);
+    this.#areNodesChanged = true;
+    this.#setOwn();
+  }
+
+  #readAnnotations(node: RoutingNode): void {
+    const { settings: { nodeAnnotations }, nodeName } = this.#options;
+    const { name } = node;
+    const { bgp, problems } = nodeAnnotations
+      ? nodeBgpOf(node)
+      : { bgp: NO_NODE_BGP, problems: [] };
+    this.#nodes.set(name, { node, bgp });
+    if (problems.length > 0 && name === nodeName) this.#problems.set(name, problems);
+    else this.#problems.delete(name);
   }
 
   /** Takes the ranges of cluster IPs. */
@@ -174,7 +191,13 @@ export class BgpPlanner {
           }),
         ),
         announced,
-        imports: same(before?.imports, this.#imports(own)),
+        imports: same(
+          before?.imports,
+          importsOf(this.#options, {
+            ...{ own, nodes: this.#nodes.values(), serviceRanges: this.#serviceRanges },
+            nodeAddresses: this.#nodesAt.keys(),
+          }),
+        ),
       };
     this.#areNodesChanged = false;
     const isSame = before && prefixes.size === 0 && before.peers === plan.peers &&
@@ -312,29 +335,6 @@ export class BgpPlanner {
       sourcesOf(this.#serviceRanges, { kind: "service-range", to: ["external"], obstacle }),
     );
   }
-
-  #imports(own: BgpNode): BgpImports {
-    const { settings, pools, clusterCidrs } = this.#options;
-    const others = [...this.#nodes.values()].filter(({ node }) => node.name !== own.node.name);
-    const podCidrs = others.flatMap(({ node }) => node.podCidrs);
-    const mesh = clusterCidrs.length > 0 ? clusterCidrs : podCidrs;
-    const refused = [
-      ...own.node.podCidrs,
-      ...own.bgp.refused,
-      ...this.#serviceRanges,
-      ...settings.externalIpRanges,
-      ...pools.flatMap(({ ranges }) => ranges.flatMap((range) => [...blocksOfRange(range)])),
-      ...[...this.#nodesAt.keys()].map(hostCidr),
-    ];
-    return {
-      ...settings.imports,
-      mesh: settings.mesh ? unique(mesh) : [],
-      refused: unique(refused),
-      limitPerPeer: settings.mesh
-        ? Math.max(settings.imports.limitPerPeer, roomFor(podCidrs.length))
-        : settings.imports.limitPerPeer,
-    };
-  }
 }
 
 function sourcesOf(
@@ -345,15 +345,6 @@ function sourcesOf(
 ): ReadonlyMap<Cidr, PrefixSource> {
   const source: PrefixSource = { kind, to, ...(obstacle !== undefined && { obstacle }) };
   return new Map(prefixes.map((prefix) => [prefix, source]));
-}
-
-/** A reflector sends the ranges of all nodes. Powers of two, because a new limit may end sessions. */
-function roomFor(count: number): number {
-  return 2 ** Math.ceil(Math.log2(2 * count + 1));
-}
-
-function unique(cidrs: readonly Cidr[]): readonly Cidr[] {
-  return [...new Set(cidrs)].sort();
 }
 
 /** Returns the value before if the new one is equal, so that equal parts keep their identity. */

@@ -3,10 +3,11 @@
  *
  * @module
  */
-import { type Cidr, cidrContains, cidrFamilyOf, prefixLengthOf } from "../net/cidr.ts";
-import type { IpAddress } from "../net/ip_address.ts";
+import { type Cidr, cidrFamilyOf } from "../net/cidr.ts";
+import { ipFamilyOf } from "../net/ip_address.ts";
 import type { PrefixSource } from "./announcements.ts";
-import type { BgpImports, BgpPeer, BgpPlan } from "./bgp_plan.ts";
+import type { BgpPeer, BgpPlan } from "./bgp_plan.ts";
+import { importSentence, peerImportSentence } from "./peer_imports.ts";
 import type { PlannedRouting } from "./planned_routing.ts";
 
 /** A paragraph of an explanation. */
@@ -181,42 +182,18 @@ function attributeSteps(
 
 /** What is done with the prefix if peers send it. */
 function receivedSteps({ peers, imports }: BgpPlan, prefix: Cidr): readonly RoutingStep[] {
-  const isExternal = peers.some(({ role }) => role === "external");
-  const isMesh = peers.some(({ role }) => role !== "external");
+  const isAny = (isSo: (peer: BgpPeer) => boolean) => peers.some(isSo);
   const roles = [
-    ...(isMesh ? ["mesh" as const] : []),
-    ...(isExternal ? ["external" as const] : []),
+    ...(isAny(({ role }) => role !== "external") ? ["mesh" as const] : []),
+    ...(isAny((peer) => peer.role === "external" && !peer.import) ? ["external" as const] : []),
   ];
-  if (roles.length === 0) return [];
-  return [{
-    topic: "Received",
-    text: "a route for it would be",
-    items: roles.map((role) =>
-      `from ${PLURALS[role]}: ${importSentence(imports, { prefix, role })}`
+  const items = [
+    ...roles.map((role) => `from ${PLURALS[role]}: ${importSentence(imports, { prefix, role })}`),
+    ...peers.flatMap(({ name, address, import: own }) =>
+      own && ipFamilyOf(address) === cidrFamilyOf(prefix)
+        ? [`from peer ${name}: ${peerImportSentence(imports, { prefix, own })}`]
+        : []
     ),
-  }];
-}
-
-/** Says whether a route that a peer sends is accepted, as the end of a sentence. */
-export function importSentence(
-  imports: BgpImports,
-  { prefix, role }: { readonly prefix: Cidr; readonly role: "mesh" | "external" },
-): string {
-  const refusing = imports.refused.find((range) => isWithin(prefix, range));
-  if (refusing !== undefined) return `refused: ${refusing} belongs to this cluster`;
-  if (prefixLengthOf(prefix) === 0) {
-    return role === "external" && imports.defaultRoute
-      ? "accepted, because routing.bgp.imports.defaultRoute is on"
-      : "refused: it is the default route";
-  }
-  const accepting = imports[role].find((range) => isWithin(prefix, range));
-  return accepting === undefined
-    ? "refused: no range that is accepted from such peers contains it"
-    : `accepted, because ${accepting} is`;
-}
-
-function isWithin(prefix: Cidr, range: Cidr): boolean {
-  return cidrFamilyOf(prefix) === cidrFamilyOf(range) &&
-    prefixLengthOf(prefix) >= prefixLengthOf(range) &&
-    cidrContains(range, prefix.slice(0, prefix.indexOf("/")) as IpAddress);
+  ];
+  return items.length === 0 ? [] : [{ topic: "Received", text: "a route for it would be", items }];
 }

@@ -4,6 +4,7 @@ import {
   plannedRouting,
   stepTexts,
 } from "../../tests/support/builders/planned_routing.ts";
+import { imported, peerImports } from "../../tests/support/builders/bgp_plans.ts";
 import { loadBalancer, routedNode } from "../../tests/support/builders/routed_objects.ts";
 import {
   type TestServicePlan,
@@ -130,4 +131,33 @@ Deno.test("explainPrefix() says what would be accepted from peers", () => {
     "- from nodes of the mesh: refused: it is the default route",
     "- from external peers: refused: it is the default route",
   ]);
+});
+
+Deno.test("explainPrefix() says what would be accepted from a peer with imports of its own", () => {
+  const [tor] = BGP_SETTINGS.peers;
+  const own = peerImports({
+    prefixes: [imported("10.0.0.0/8", 16, 24)],
+    clusterPrefixes: [imported("192.0.2.0/24", 32, 32)],
+  });
+  const planned = plannedRouting({
+    nodes: [routedNode({ name: "a", addresses: ["192.0.2.1"], podCidrs: ["10.244.0.0/24"] })],
+    settings: { bgp: { ...BGP_SETTINGS, peers: [{ ...tor!, import: own }] } },
+  });
+  const received = (prefix: string) =>
+    stepTexts(explain(planned, prefix).steps, "Received").slice(1);
+  assertEquals(received("10.8.0.0/16"), [
+    "- from peer tor_1: accepted, because its import.prefixes has 10.0.0.0/8 with lengths 16 to 24",
+  ]);
+  const refused = ["- from peer tor_1: refused: its import.prefixes does not have it"];
+  assertEquals(received("10.8.0.0/15"), refused);
+  assertEquals(received("10.8.0.0/25"), refused);
+  assertEquals(received("10.244.0.0/24"), [
+    "- from peer tor_1: refused: 10.244.0.0/24 belongs to this cluster",
+  ]);
+  assertEquals(received("192.0.2.1/32"), [
+    "- from peer tor_1: accepted, because its import.clusterPrefixes has 192.0.2.0/24 with lengths " +
+    "32 to 32",
+  ]);
+  assertEquals(received("0.0.0.0/0"), ["- from peer tor_1: refused: it is the default route"]);
+  assertEquals(stepTexts(explain(planned, "2001:db8::/32").steps, "Received"), []);
 });

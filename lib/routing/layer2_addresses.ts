@@ -7,7 +7,7 @@ import type { Layer2Owners } from "./layer2_owner.ts";
 /** Gives the owners the addresses of Services that are in pools with layer 2. */
 export class Layer2Addresses {
   readonly #owners: Pick<Layer2Owners, "setAddress">;
-  readonly #pools: readonly AddressPool[];
+  #pools: readonly AddressPool[] = [];
   readonly #services = new Map<ServiceKey, AnnouncedService>();
   readonly #holders = new Map<IpAddress, Map<ServiceKey, ServiceAddress>>();
 
@@ -16,6 +16,11 @@ export class Layer2Addresses {
     pools: readonly AddressPool[],
   ) {
     this.#owners = owners;
+    this.setPools(pools);
+  }
+
+  /** Takes other pools. The caller then sets every Service again. */
+  setPools(pools: readonly AddressPool[]): void {
     this.#pools = pools.filter(({ announce }) => announce === "layer2");
   }
 

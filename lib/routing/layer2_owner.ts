@@ -1,5 +1,6 @@
 import type { IpAddress } from "../net/ip_address.ts";
 import { type LabelSelector, matchesLabels } from "../policy/label_selector.ts";
+import type { AddressPool } from "./address_pool.ts";
 import type { RoutingNode } from "./routing_node.ts";
 
 /** An address that one node answers for. */
@@ -174,6 +175,17 @@ function elect(
     [best, most] = [node, own];
   }
   return best?.name;
+}
+
+/** Whether a node may own addresses of some pool, whichever Services there are. */
+export function mayOwnAddresses(
+  { exclusion, labels }: RoutingNode,
+  pools: readonly AddressPool[],
+): boolean {
+  return exclusion === undefined &&
+    pools.some(({ announce, nodeSelector }) =>
+      announce === "layer2" && (!nodeSelector || matchesLabels(nodeSelector, labels))
+    );
 }
 
 function obstacleAt(

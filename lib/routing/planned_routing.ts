@@ -58,7 +58,7 @@ export class PlannedRouting {
   /** The nodes by their addresses. */
   readonly #nodesAt = new Map<IpAddress, string>();
   readonly #holders = new Map<IpAddress, Set<ServiceKey>>();
-  readonly #services = new Set<ServiceKey>();
+  readonly #statuses = new Map<ServiceKey, readonly IpAddress[]>();
 
   constructor(inputs: RoutingInputs) {
     const { settings, nodeName, clusterCidrs } = inputs;
@@ -77,6 +77,16 @@ export class PlannedRouting {
     this.owners.update();
     this.bgp?.update();
     this.#allocator.update();
+  }
+
+  /** The addresses in the status of each Service. */
+  get statuses(): ReadonlyMap<ServiceKey, readonly IpAddress[]> {
+    return this.#statuses;
+  }
+
+  /** The addresses that a Service would have; `undefined` = its status is left alone. */
+  assignedTo(service: ServiceKey): readonly IpAddress[] | undefined {
+    return this.#allocator.assignment(service)?.addresses;
   }
 
   /** The Services that have an address in their status, or would get it. */
@@ -98,7 +108,7 @@ export class PlannedRouting {
 
   /** Services without an address, or without the one that they ask for. */
   refused(): readonly AddressHolder[] {
-    return [...this.#services].sort().flatMap((service) => {
+    return [...this.#statuses.keys()].sort().flatMap((service) => {
       const refusals = this.refusalsOf(service);
       return refusals.length === 0 ? [] : [{ service, refusals }];
     });
@@ -129,14 +139,15 @@ export class PlannedRouting {
     const byService = Map.groupBy(plans, ({ name }) => serviceKey(name));
     for (const service of services) {
       const key = serviceKey(namespacedNameOf(service));
-      this.#services.add(key);
       this.#allocator.setService(key, addressRequestOf(service, settings));
       const announced = announcedServiceOf(byService.get(key) ?? [], service.metadata.annotations);
       this.layer2.setService(key, announced);
       this.bgp?.setService(key, announced);
-      for (const { ip } of service.status?.loadBalancer?.ingress ?? []) {
-        const address = tryParseIpAddress(ip ?? "");
-        if (!address) continue;
+      const addresses = (service.status?.loadBalancer?.ingress ?? []).flatMap(({ ip }) =>
+        tryParseIpAddress(ip ?? "") ?? []
+      );
+      this.#statuses.set(key, addresses);
+      for (const address of addresses) {
         this.#holders.getOrInsertComputed(address, () => new Set()).add(key);
       }
     }

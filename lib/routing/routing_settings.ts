@@ -55,5 +55,31 @@ export type ConfiguredPeer = Omit<BgpPeer, "role" | "reflectorClusterId"> & {
   readonly nodeSelector?: LabelSelector;
 };
 
+/** The parts of a process that carry out settings. */
+type RoutingPart = "bgp" | "layer2" | "leases" | "namespaces";
+
+/** Returns the parts that settings need. A process makes its parts when it starts. */
+export function routingPartsOf(
+  { pools, bgp }: Pick<RoutingSettings, "pools" | "bgp">,
+): ReadonlySet<RoutingPart> {
+  return new Set<RoutingPart>([
+    ...(bgp ? ["bgp" as const] : []),
+    ...(pools.length > 0 ? ["leases" as const] : []),
+    ...pools.flatMap(({ announce, namespaceSelector }) => [
+      ...(announce === "layer2" ? ["layer2" as const] : []),
+      ...(namespaceSelector ? ["namespaces" as const] : []),
+    ]),
+  ]);
+}
+
+/** Settings without peers and announcements. */
+export function withoutSessions(settings: BgpSettings): BgpSettings {
+  const advertise = {
+    ...{ loadBalancerIps: false, externalIps: false, clusterIps: false },
+    ...{ podCidrs: false, serviceRanges: false },
+  };
+  return { ...settings, peers: [], mesh: false, nodeAnnotations: false, advertise };
+}
+
 /** The AS number of kube-router, the first private one. */
 export const DEFAULT_AS = 64_512;

@@ -9,11 +9,22 @@ const TICKS_PER_SECOND = 100;
 
 /** CPU seconds that a process has used, with those of its ended children. */
 export async function cpuSeconds(pid: number): Promise<number> {
+  const { own, children } = await cpuShares(pid);
+  return own + children;
+}
+
+/** CPU seconds that a process has used, and those of its ended children. */
+export async function cpuShares(
+  pid: number,
+): Promise<{ readonly own: number; readonly children: number }> {
   const text = await readProc(pid, "stat");
   // The command name may contain blanks and parentheses; the counters follow the last one.
   const fields = text.slice(text.lastIndexOf(")") + 2).split(" ").map(Number);
   const [user = 0, system = 0, childUser = 0, childSystem = 0] = fields.slice(11, 15);
-  return (user + system + childUser + childSystem) / TICKS_PER_SECOND;
+  return {
+    own: (user + system) / TICKS_PER_SECOND,
+    children: (childUser + childSystem) / TICKS_PER_SECOND,
+  };
 }
 
 /**

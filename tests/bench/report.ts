@@ -6,7 +6,7 @@
  */
 import Table from "cli-table3";
 import { type Gate, gateRow, isFailure } from "./gates.ts";
-import type { StartFigures } from "./start.ts";
+import type { StartFigures } from "./start/run_start.ts";
 
 /** Prints the figures of a start. */
 export function reportStart(figures: StartFigures): void {
@@ -14,7 +14,8 @@ export function reportStart(figures: StartFigures): void {
   const rows: readonly (readonly [string, number | undefined, number])[] = [
     ["start of the process to all programmed, s", figures.secondsToProgrammed, 1],
     ["of that the sync, ms", figures.syncMs, 0],
-    ["CPU until then, with the tools', s", figures.cpuSeconds, 1],
+    ["CPU until then, s", figures.ownCpuSeconds, 1],
+    ["CPU of the tools, s", figures.toolCpuSeconds, 1],
     ["resident memory, MiB", figures.residentMiB, 0],
     ["most that it was, MiB", figures.peakMiB, 0],
     ["half a minute later, MiB", figures.restingMiB, 0],

@@ -5,12 +5,11 @@ import type { BgpPlan } from "../../lib/routing/bgp_plan.ts";
 import { announced, bgpPeer, bgpPlan, cidrs, NO_IMPORTS } from "../support/builders/bgp_plans.ts";
 import { eventually } from "../support/eventually.ts";
 import { isMissing } from "../support/requirement.ts";
+import { frrConfiguration, type FrrRouter } from "../support/stages/bgp_routers.ts";
 import {
   bgpRequirements,
   BgpStage,
   established,
-  frrConfiguration,
-  type FrrRouter,
   sessionOf,
   startWith,
 } from "../support/stages/bgp_stage.ts";

@@ -4,11 +4,11 @@ import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { announced, bgpPeer, bgpPlan, cidrs, NO_IMPORTS } from "../support/builders/bgp_plans.ts";
 import { eventually } from "../support/eventually.ts";
 import { isMissing } from "../support/requirement.ts";
+import { frrConfiguration } from "../support/stages/bgp_routers.ts";
 import {
   bgpRequirements,
   BgpStage,
   established,
-  frrConfiguration,
   sessionOf,
   startWith,
 } from "../support/stages/bgp_stage.ts";

@@ -7,7 +7,7 @@ import { ExpiryQueue } from "../expiry_queue.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import type { PolicyGate } from "../policy_gate.ts";
 import type { RecencyItem } from "../recency_list.ts";
-import { isOutOfSockets, systemErrorOf } from "../../../lib/os/socket_errors.ts";
+import { isOutOfSockets, isOwnShortage, systemErrorOf } from "../../../lib/os/socket_errors.ts";
 
 interface DialRequest {
   readonly verdict: VerdictName;
@@ -19,6 +19,8 @@ interface DialRequest {
   readonly load?: EndpointLoad | undefined;
   /** Paths of Unix sockets that replace endpoints. */
   readonly sockets?: ReadonlyMap<EndpointKey, string> | undefined;
+  /** Called after each attempt that says something about its endpoint; `undefined` = connected. */
+  readonly observe?: ((endpoint: EndpointKey, failure?: string) => void) | undefined;
 }
 
 /** The reason why no endpoint could be reached. */
@@ -110,14 +112,19 @@ export class TcpDialer {
       if (denial !== undefined) return denied(attempts, `${endpoint.key} (${denial})`);
       request.load?.add(endpoint.key);
       try {
-        return await this.#connect(endpoint, { queue, path: request.sockets?.get(endpoint.key) });
+        const path = request.sockets?.get(endpoint.key);
+        const connection = await this.#connect(endpoint, { queue, path });
+        request.observe?.(endpoint.key);
+        return connection;
       } catch (error) {
         request.load?.remove(endpoint.key);
         this.#context.counters.dialFailures++;
         const timedOut = error instanceof DOMException;
         if (timedOut) this.#context.counters.dialTimeouts++;
-        attempts.push(`${endpoint.key} (${timedOut ? "timeout" : systemErrorOf(error) ?? error})`);
+        const failure = timedOut ? "timeout" : systemErrorOf(error) ?? String(error);
+        attempts.push(`${endpoint.key} (${failure})`);
         if (isOutOfSockets(error)) return { kind: "out-of-sockets", attempts };
+        if (!this.#closed && !isOwnShortage(error)) request.observe?.(endpoint.key, failure);
         (failed ??= new Set()).add(endpoint.key);
         refused ??= new Set();
         if (!timedOut) refused.add(endpoint.key);

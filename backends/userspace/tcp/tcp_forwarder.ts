@@ -10,6 +10,7 @@ import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import { type ServiceKey, serviceKey } from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { BufferPool } from "./buffer_pool.ts";
+import { endpointListsOf } from "../endpoint_loops.ts";
 import { EndpointPicker, type VerdictName } from "../endpoint_picker.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
@@ -51,6 +52,8 @@ export class TcpForwarder implements TcpSessionOwner {
   /** A session's place in the order of last use is brought up to date once in so long. */
   #activityGrainMs: number;
   #traffic: ServiceTraffic | undefined;
+  /** Endpoints whose last attempt failed, if the Service ejects such endpoints. */
+  #failing: Set<EndpointKey> | undefined;
 
   constructor(forwarding: Forwarding, plan: ServicePlan) {
     this.#forwarding = forwarding;
@@ -78,6 +81,14 @@ export class TcpForwarder implements TcpSessionOwner {
     this.#plan = plan;
     if (plan.edge !== edge) this.#applySettings(plan.edge);
     this.#picker.update(plan, this.#forwarding.clock.now());
+    if (!this.#failing?.size) return;
+    const known = new Set(endpointListsOf(plan).flat().map(({ key }) => key));
+    for (const key of this.#failing) if (!known.has(key)) this.#failing.delete(key);
+  }
+
+  /** As {@linkcode EndpointPicker.skip}. Open connections stay. */
+  skip(unhealthy: ReadonlySet<EndpointKey>): void {
+    this.#picker.skip(unhealthy, this.#forwarding.clock.now());
   }
 
   /** As {@linkcode EndpointPicker.remembered}. */
@@ -141,7 +152,8 @@ export class TcpForwarder implements TcpSessionOwner {
 
   #applySettings(edge: EdgeSettings = {}): void {
     this.#activityGrainMs = activityGrainMs(edge);
-    this.#edge ??= new TcpEdge(this.#forwarding, this.#plan.key);
+    this.#failing = edge.ejectAfter === undefined ? undefined : new Set();
+    this.#edge ??= new TcpEdge(this.#forwarding, { plan: this.#plan, port: this });
     this.#edge.update(edge, this.#sessions);
   }
 
@@ -208,9 +220,11 @@ export class TcpForwarder implements TcpSessionOwner {
     if (session.closed) return loops.remove();
     const { load } = this.#picker;
     const sockets = this.#edge?.sockets;
+    const observe = this.#failing &&
+      ((endpoint: EndpointKey, failure?: string) => this.#observe(endpoint, failure));
     const result = await dialer.dial(
       this.#picker,
-      load || sockets ? { ...request, load, sockets } : request,
+      load || sockets || observe ? { ...request, load, sockets, observe } : request,
     );
     this.#report(
       request,
@@ -247,6 +261,16 @@ export class TcpForwarder implements TcpSessionOwner {
     await session.relay(endpoint, this.#edge?.firstData(request));
     leave?.();
     own.hangUp(session, endpoint);
+  }
+
+  /** Reports each failure, and the first success after one. */
+  #observe(endpoint: EndpointKey, failure: string | undefined): void {
+    if (failure !== undefined) this.#failing?.add(endpoint);
+    else if (!this.#failing?.delete(endpoint)) return;
+    this.#forwarding.outcomes?.observe({
+      ...{ servicePort: this.#plan.key, endpoint },
+      ...(failure !== undefined && { failure }),
+    });
   }
 
   /** Whether the client is this process. */

@@ -23,6 +23,8 @@ import {
   planObjects,
 } from "../offline/planned_node.ts";
 import { readObjectsOnce } from "../offline/read_objects_once.ts";
+import type { PlannedRoutingChange } from "../../routing/compare_planned_routing.ts";
+import { compareRoutingPlans, readNewRouted } from "./what_if_routing.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
 
 /** The changes of one ServicePort. */
@@ -49,6 +51,8 @@ export interface WhatIf {
   readonly families: readonly FamilyWhatIf[];
   /** The changes by IP family. Empty if no policies exist before and after. */
   readonly policies: readonly PolicyComparison[];
+  /** The changes of addresses and routes. Absent if routing is disabled. */
+  readonly routing?: readonly PlannedRoutingChange[];
   /** New objects that could not be used, one line each. */
   readonly problems: readonly string[];
 }
@@ -71,8 +75,10 @@ export async function planWhatIf(
 ): Promise<WhatIf> {
   const { mode, nodeName, machine } = before;
   const read = await readObjectsOnce(dependencies, { configuration, nodeName });
+  const informers = addMissing(before.informers, read.informers);
+  const routed = await readNewRouted(dependencies, { before, configuration, services: informers });
   const after = await planObjects(dependencies, {
-    informers: addMissing(before.informers, read.informers),
+    informers,
     configuration: before.configuration,
     mode,
     nodeName,
@@ -87,7 +93,13 @@ export async function planWhatIf(
     families.push(await compareFamily(dependencies, { backend, plans: [plan, next], keys }));
   }
   const policies = comparePolicyObjects(before, read.informers);
-  return { before, families, policies, problems: [...read.problems, ...after.problems] };
+  const routing = routed && !keys &&
+    await compareRoutingPlans(before, { ...after, readRouted: () => Promise.resolve(routed) });
+  return {
+    ...{ before, families, policies },
+    ...(routing && { routing }),
+    problems: [...read.problems, ...after.problems],
+  };
 }
 
 /** Compares policies for the pods and namespaces that there will be. */
@@ -103,9 +115,10 @@ function comparePolicyObjects(
   return [...plans.keys()].map((family) => comparePolicies([before, after], family));
 }
 
-/** The number of changed ServicePorts, shared values and kinds of connections. */
-export function countChanges({ families, policies }: WhatIf): number {
-  return families.reduce((sum, { changes, shared }) => sum + changes.length + shared.length, 0) +
+/** The number of changed ServicePorts, shared values, kinds of connections, addresses and routes. */
+export function countChanges({ families, policies, routing = [] }: WhatIf): number {
+  return routing.length +
+    families.reduce((sum, { changes, shared }) => sum + changes.length + shared.length, 0) +
     policies.reduce((sum, { changes }) => sum + changes.length, 0);
 }
 

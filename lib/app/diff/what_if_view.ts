@@ -1,5 +1,6 @@
 /** The changes that other objects would make, as text and as JSON. Pure. */
 import { type ServicePortKey, servicePortText } from "../../proxy/service_port_name.ts";
+import type { PlannedRoutingChange } from "../../routing/compare_planned_routing.ts";
 import { printableText } from "../../log/printable_text.ts";
 import { hangingText, type TextLook, type TextStyle, textStyle } from "../cli/terminal_text.ts";
 import { countText } from "../status/number_texts.ts";
@@ -8,11 +9,13 @@ import { countChanges, type FamilyWhatIf, type PlanChange, type WhatIf } from ".
 
 /** Most removed, and most added, lines of one Service. */
 const MOST_LINES = 12;
+/** Most changes of addresses and routes. */
+const MOST_ROUTING = 40;
 const INDENT = 4;
 
 /** Each Service that would change: in words, then the removed and added rules. */
 export function renderWhatIf(whatIf: WhatIf, look: TextLook = {}): string {
-  const { before: { mode, nodeName }, families, policies } = whatIf;
+  const { before: { mode, nodeName }, families, policies, routing } = whatIf;
   const view = textStyle(look, { least: 0 });
   const lines = [`Node     ${printableText(nodeName)}, mode ${mode}`];
   for (const family of families) {
@@ -22,6 +25,7 @@ export function renderWhatIf(whatIf: WhatIf, look: TextLook = {}): string {
     for (const line of familyLines(family, view)) lines.push(line);
   }
   for (const comparison of policies) lines.push(...policyChangeLines(comparison, view));
+  if (routing) lines.push(...routingChangeLines(routing, view));
   const count = countChanges(whatIf);
   const last = count === 0
     ? view.colors.green("Nothing would change")
@@ -31,12 +35,13 @@ export function renderWhatIf(whatIf: WhatIf, look: TextLook = {}): string {
 
 /** A value for `JSON.stringify()`; docs/diff.md describes its fields. */
 export function whatIfJson(whatIf: WhatIf): unknown {
-  const { before: { mode, nodeName }, families, policies } = whatIf;
+  const { before: { mode, nodeName }, families, policies, routing } = whatIf;
   return {
     node: nodeName,
     mode,
     changes: countChanges(whatIf),
     ...(policies.length > 0 && { policies }),
+    ...(routing && { routing }),
     families: families.map(({ family, changes, shared }) => ({
       family,
       shared,
@@ -44,6 +49,33 @@ export function whatIfJson(whatIf: WhatIf): unknown {
     })),
   };
 }
+
+/** Addresses of Services and their nodes, and the sessions and announcements of this node. */
+function routingChangeLines(
+  changes: readonly PlannedRoutingChange[],
+  view: TextStyle,
+): readonly string[] {
+  const title = view.colors.bold("Routing");
+  if (changes.length === 0) return ["", `${title}  nothing would change`];
+  const more = changes.length - MOST_ROUTING;
+  return [
+    "",
+    title,
+    ...changes.slice(0, MOST_ROUTING).map(({ object, name, before, after, reason }) => {
+      const words = `${OBJECTS[object]} ${name}: ${before ?? "none"} -> ${after ?? "none"}`;
+      const why = reason === undefined ? "" : ` (${reason})`;
+      return hangingText("  ", words + why, { ...view, indent: INDENT });
+    }),
+    ...(more > 0 ? [`  and ${more} more; --json has all`] : []),
+  ];
+}
+
+const OBJECTS: Readonly<Record<PlannedRoutingChange["object"], string>> = {
+  address: "addresses of",
+  owner: "node that answers for",
+  peer: "session with",
+  announcement: "announcement of",
+};
 
 function familyLines(family: FamilyWhatIf, view: TextStyle): readonly string[] {
   const { colors } = view;

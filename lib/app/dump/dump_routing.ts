@@ -48,6 +48,8 @@ const POOL = fields({
   nodeSelector: optional(SELECTOR),
 });
 
+const IMPORTED = list(fields({ prefix: cidr, minLength: number, maxLength: number }));
+
 /** The password and the path of its file are not in it. */
 const PEER = fields({
   name: plainText,
@@ -62,6 +64,9 @@ const PEER = fields({
   gracefulRestartSeconds: number,
   prepend: number,
   nextHopSelf: flag,
+  import: optional(
+    fields({ prefixes: IMPORTED, clusterPrefixes: IMPORTED, defaultRoute: flag }),
+  ),
   nodeSelector: optional(SELECTOR),
 });
 

@@ -12,6 +12,7 @@ import type { Cidr } from "../../net/cidr.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import { forEachInSlices, runInSlices } from "../../os/time_slice.ts";
+import { deepEqual } from "../../proxy/deep_equal.ts";
 import { namespacedNameOf, type ServiceKey, serviceKey } from "../../proxy/service_port_name.ts";
 import { AddressAllocator } from "../../routing/address_allocator.ts";
 import { type AddressPool, poolsWithout } from "../../routing/address_pool.ts";
@@ -28,12 +29,15 @@ interface AddressAssignerDependencies {
   readonly events: EventSink;
 }
 
-/** Its settings, and the objects that it assigns by. */
+/** The settings that assignments depend on. */
+type AssignerSettings = Pick<
+  RoutingSettings,
+  "pools" | "loadBalancerClass" | "defaultLoadBalancerClass"
+>;
+
+/** Its settings at the start, and the objects that it assigns by. */
 interface AddressAssignerOptions {
-  readonly settings: Pick<
-    RoutingSettings,
-    "pools" | "loadBalancerClass" | "defaultLoadBalancerClass"
-  >;
+  readonly settings: AssignerSettings;
   readonly services: Pick<Informer<RoutedService>, "get" | "values">;
   /** Absent if no pool selects namespaces. */
   readonly namespaces?: Pick<Informer<Namespace>, "get" | "values"> | undefined;
@@ -62,6 +66,8 @@ export class AddressAssigner {
   #reserved: ReadonlyMap<IpAddress, string> = new Map();
   #isReservedChanged = true;
   #wake = Promise.withResolvers<void>();
+  #settings: AssignerSettings;
+  #taken: ReadonlyMap<Cidr, string> = new Map();
   #pools: readonly AddressPool[];
   /** Why addresses are left out of pools. */
   #problems: readonly string[] = [];
@@ -76,6 +82,7 @@ export class AddressAssigner {
     this.#clock = dependencies.clock;
     this.#logger = dependencies.logger.with({ component: "address_assigner" });
     this.#options = options;
+    this.#settings = options.settings;
     this.#pools = options.settings.pools;
   }
 
@@ -120,13 +127,30 @@ export class AddressAssigner {
 
   /** Takes the ranges that have another use, in words, such as those of cluster IPs and pods. */
   setTaken(taken: ReadonlyMap<Cidr, string>): void {
-    const { pools, problems } = poolsWithout(this.#options.settings.pools, taken);
-    if (`${problems}` === `${this.#problems}`) return;
+    this.#taken = taken;
+    if (this.#setPools()) this.#term?.abort();
+  }
+
+  /** Takes other settings. Begins again: Services keep the addresses of their status. */
+  setSettings(settings: AssignerSettings): void {
+    const used = (
+      { pools, loadBalancerClass, defaultLoadBalancerClass }: AssignerSettings,
+    ) => [pools, loadBalancerClass, defaultLoadBalancerClass];
+    const isSame = deepEqual(used(settings), used(this.#settings));
+    this.#settings = settings;
+    if (isSame) return;
+    this.#setPools();
+    this.#term?.abort();
+  }
+
+  /** Returns whether other ranges are left out of the pools than before. */
+  #setPools(): boolean {
+    const { pools, problems } = poolsWithout(this.#settings.pools, this.#taken);
     this.#pools = pools;
+    if (`${problems}` === `${this.#problems}`) return false;
     this.#problems = problems;
     for (const reason of problems) this.#logger.warn("Left addresses out of a pool", { reason });
-    // Begins again with other pools.
-    this.#term?.abort();
+    return true;
   }
 
   /**
@@ -174,7 +198,8 @@ export class AddressAssigner {
     allocator: AddressAllocator,
     { writer, events }: { readonly writer: StatusWriter; readonly events: AssignmentEvents },
   ): Promise<void> {
-    const { settings, services, namespaces } = this.#options;
+    const { services, namespaces } = this.#options;
+    const settings = this.#settings;
     for (const name of this.#namespaces) {
       const namespace = namespaces?.get(name);
       allocator.setNamespace(name, namespace && (namespace.metadata.labels ?? {}));

@@ -249,6 +249,26 @@ Deno.test("AddressAssigner leaves ranges of other use out of its pools, also tho
   await stop();
 });
 
+Deno.test("AddressAssigner.setSettings() keeps addresses, and begins again for other pools only", async () => {
+  const cluster = new Cluster([pool("small", ["192.0.2.0/32"])]);
+  const { client, clock } = cluster;
+  const settings = { loadBalancerClass: "ours", defaultLoadBalancerClass: true };
+  for (const name of ["a", "b"]) cluster.put({ name });
+  const { assigner, stop } = cluster.lead();
+  await clock.advance(2_000);
+  assertEquals([cluster.assigned.a, assigner.refused?.length], [["192.0.2.0"], 1]);
+  assigner.setSettings({ ...settings, pools: [pool("other", ["192.0.2.8/31"])] });
+  await clock.advance(2_000);
+  assertEquals(cluster.assigned, { a: ["192.0.2.0"], b: ["192.0.2.8"] });
+  assertEquals(assigner.refused?.map(({ key }) => key), ["default/a"], "its pool is gone");
+  const { length } = client.requests;
+  assigner.setSettings({ ...settings, pools: [pool("other", ["192.0.2.8/31"])] });
+  cluster.put({ name: "c" });
+  await clock.advance(100);
+  assertEquals([cluster.assigned.c, client.requests.length], [["192.0.2.9"], length + 1]);
+  await stop();
+});
+
 Deno.test("AddressAssigner: 10,000 Services need 10,000 writes, four at a time, and a change needs one", async () => {
   const cluster = new Cluster([pool("large", ["10.9.0.0/16"])]);
   const { client, clock } = cluster;

@@ -65,6 +65,16 @@ export class AnnouncedServices implements SyncObserver {
     return this.#complete;
   }
 
+  /** The Services that have rules in force. */
+  get keys(): Iterable<ServiceKey> {
+    return this.#services.keys();
+  }
+
+  /** Addresses may be exempt that were not, and the other way round. */
+  onExemptions(): void {
+    for (const known of this.#services.values()) delete known.announced;
+  }
+
   /** Calls back after each change. */
   follow(listener: ServiceListener, onRanges: () => void): void {
     this.#listeners.push(listener);

@@ -8,9 +8,8 @@ import type { Clock } from "../../os/clock.ts";
 import { forEachInSlices, runInSlices } from "../../os/time_slice.ts";
 import type { ServiceKey } from "../../proxy/service_port_name.ts";
 import type { BgpPlan } from "../../routing/bgp_plan.ts";
-import { BgpPlanner } from "../../routing/bgp_planner.ts";
+import { BgpPlanner, type BgpPlannerOptions } from "../../routing/bgp_planner.ts";
 import type { RoutingNode } from "../../routing/routing_node.ts";
-import type { BgpSettings, RoutingSettings } from "../../routing/routing_settings.ts";
 import { ChangeRecorder } from "../changes/change_recorder.ts";
 import type { ControllerParts } from "../controllers.ts";
 import type { AnnouncedServices } from "./announced_services.ts";
@@ -24,6 +23,8 @@ import {
 
 /** Time between two syncs: a withdrawal has to be sent within a second. */
 const MIN_SYNC_PERIOD_MS = 300;
+/** Time in which routers learn of a withdrawal, also those behind other routers. */
+const ROUTERS_LEARN_MS = 1_000;
 /** Longest time from one sync to the next. */
 const MAX_SYNC_PERIOD_MS = 3_600_000;
 
@@ -43,11 +44,7 @@ interface BgpPartDependencies extends ControllerParts {
 }
 
 /** Its settings. */
-interface BgpPartOptions {
-  readonly settings: RoutingSettings;
-  readonly bgp: BgpSettings;
-  readonly clusterCidrs: readonly Cidr[];
-}
+export type BgpPartSettings = Omit<BgpPlannerOptions, "nodeName">;
 
 /** A plan; absent until the own Node is known. */
 interface PlannedBgp {
@@ -69,22 +66,21 @@ export class BgpPart {
   /** Changes that wait: a plan must not change while it is made. */
   readonly #dirty = new Set<ServiceKey>();
   readonly #nodes = new Map<string, RoutingNode | undefined>();
+  #settings: BgpPartSettings | undefined;
   #networks: readonly Cidr[] | undefined;
   #areRangesChanged = true;
   #isDraining = false;
   #isPending = true;
   #isAdopted = false;
 
-  constructor(dependencies: BgpPartDependencies, { settings, bgp, clusterCidrs }: BgpPartOptions) {
+  constructor(dependencies: BgpPartDependencies, settings: BgpPartSettings) {
     const { clock, changes, configuration: { families }, nodeName, routing, services } =
       dependencies;
-    const { configFile, controlSocket } = bgp;
+    const { configFile, controlSocket } = settings.settings;
     this.#clock = clock;
     this.#nodeName = nodeName;
     this.#services = services;
-    this.#planner = new BgpPlanner({
-      ...{ settings: bgp, pools: settings.pools, nodeName, clusterCidrs },
-    });
+    this.#planner = new BgpPlanner({ ...settings, nodeName });
     this.backend = routing.bgp(dependencies, { configFile, controlSocket });
     const loop = { controller: "bgp", family: families[0] ?? "IPv4" } as const;
     this.#recorder = new ChangeRecorder({ clock, log: changes }, {
@@ -122,19 +118,30 @@ export class BgpPart {
     this.#request({ kind: "Node", name, words });
   }
 
+  /** Takes other settings. */
+  setSettings(settings: BgpPartSettings): void {
+    this.#settings = settings;
+    this.#request({ kind: "configuration", name: "", words: [] });
+  }
+
   /** Takes the networks of the node's interfaces. */
   onNetworks(networks: readonly Cidr[]): void {
     this.#networks = networks;
     this.#request({ kind: "addresses", name: "", words: ["networks of interfaces"] });
   }
 
-  /** Withdraws the addresses of all Services at once. Rejects if that fails. */
+  /**
+   * Withdraws the addresses of all Services at once, and waits until routers have learned of it:
+   * the requests that they send until then are served. Rejects if the withdrawal fails.
+   */
   async withdraw(): Promise<void> {
     await this.loop.stop();
     this.#isDraining = true;
-    await this.#plan();
+    const withdrawn = await this.#plan();
     const { plan } = this.#planner;
-    if (plan) await this.backend.sync(plan, {});
+    if (!plan) return;
+    await this.backend.sync(plan, {});
+    if (withdrawn.size > 0) await this.#clock.sleep(ROUTERS_LEARN_MS);
   }
 
   #createLoop(
@@ -191,6 +198,11 @@ export class BgpPart {
   /** Brings the plan up to date. Returns the prefixes that changed. */
   async #plan(): Promise<ReadonlySet<Cidr>> {
     const planner = this.#planner;
+    if (this.#settings) {
+      planner.setSettings(this.#settings);
+      for (const key of this.#services.keys) this.#dirty.add(key);
+    }
+    this.#settings = undefined;
     for (const [name, node] of this.#nodes) planner.setNode(name, node);
     this.#nodes.clear();
     if (this.#networks) planner.setNetworks(this.#networks);

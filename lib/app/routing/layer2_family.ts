@@ -25,8 +25,8 @@ interface Layer2FamilyDependencies extends SyncLoopDependencies {
 /** Options of a family. */
 interface Layer2FamilyOptions {
   readonly runner: SyncRunnerOptions;
-  /** Of each address. */
-  readonly address: Layer2Address;
+  /** Empty = the interface with a network that contains the address. */
+  readonly interfaces: readonly string[];
   /** Brings the owners up to date before a plan is made. Calls {@linkcode Layer2Family.hold}. */
   readonly refresh: () => Promise<void>;
   /** Called after addresses were added or removed. Must not throw. */
@@ -40,6 +40,7 @@ export class Layer2Family {
   readonly #dependencies: Layer2FamilyDependencies;
   readonly #options: Layer2FamilyOptions;
   readonly #addresses = new Map<IpAddress, Layer2Address>();
+  #address: Layer2Address = {};
   #changed = new Set<IpAddress>();
   /** Of the sync that runs; they come again if it fails. */
   #taken: ReadonlySet<IpAddress> = new Set();
@@ -49,6 +50,7 @@ export class Layer2Family {
     this.backend = backend;
     this.#dependencies = dependencies;
     this.#options = options;
+    this.setInterfaces(options.interfaces);
     const id: LoopId = { controller: "routing", family: backend.family };
     const plan: Layer2Plan = { addresses: this.#addresses };
     const isPending = () => this.#changed.size > 0;
@@ -102,7 +104,7 @@ export class Layer2Family {
   /** Takes whether this node answers for an address. */
   hold(address: IpAddress, isHeld: boolean): void {
     if (this.#addresses.has(address) === isHeld) return;
-    if (isHeld) this.#addresses.set(address, this.#options.address);
+    if (isHeld) this.#addresses.set(address, this.#address);
     else this.#addresses.delete(address);
     this.#changed.add(address);
     const item = {
@@ -110,6 +112,17 @@ export class Layer2Family {
       words: [isHeld ? "answered for here" : "no longer answered for"],
     };
     this.#dependencies.recorder.planned(isHeld ? undefined : item, isHeld ? item : undefined);
+  }
+
+  /** Takes the interfaces of every address. */
+  setInterfaces(interfaces: readonly string[]): void {
+    const address: Layer2Address = interfaces.length > 0 ? { interfaces } : {};
+    if (JSON.stringify(address) === JSON.stringify(this.#address)) return;
+    this.#address = address;
+    for (const held of this.#addresses.keys()) {
+      this.#addresses.set(held, address);
+      this.#changed.add(held);
+    }
   }
 
   /** Gives every address up at once, whatever the loop waits for. Rejects if that fails. */

@@ -1,14 +1,13 @@
 import { retryBackoff } from "../../controller/sync_runner.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
-import { matchesLabels } from "../../policy/label_selector.ts";
 import type { Clock } from "../../os/clock.ts";
 import { forEachInSlices } from "../../os/time_slice.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import type { ServiceKey } from "../../proxy/service_port_name.ts";
 import { poolOf } from "../../routing/address_pool.ts";
+import type { ComparedLayer2 } from "../../routing/compare_layer2.ts";
 import { Layer2Addresses } from "../../routing/layer2_addresses.ts";
-import { Layer2Owners, type OwnerCandidate } from "../../routing/layer2_owner.ts";
-import type { Layer2Address } from "../../routing/layer2_plan.ts";
+import { Layer2Owners, mayOwnAddresses, type OwnerCandidate } from "../../routing/layer2_owner.ts";
 import type { RoutingNode } from "../../routing/routing_node.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import { ChangeRecorder } from "../changes/change_recorder.ts";
@@ -50,9 +49,9 @@ export class Layer2Part {
   readonly families: readonly Layer2Family[];
   readonly #clock: Clock;
   readonly #dependencies: Layer2PartDependencies;
-  readonly #options: Layer2PartOptions;
   readonly #owners = new Layer2Owners();
   readonly #addresses: Layer2Addresses;
+  #settings: RoutingSettings;
   readonly #dirty = new Set<ServiceKey>();
   /** Addresses that this node owns but for which another machine answers. */
   readonly #yielded = new Set<IpAddress>();
@@ -63,18 +62,19 @@ export class Layer2Part {
   readonly #listeners: (() => void)[] = [];
   /** The nodes that take part; `undefined` = unknown. */
   #members: Set<string> | undefined;
-  #mayAnnounce = false;
+  /** The own Node; `undefined` = unknown. */
+  #node: RoutingNode | undefined;
   #isStopped = false;
 
-  constructor(dependencies: Layer2PartDependencies, options: Layer2PartOptions) {
+  constructor(dependencies: Layer2PartDependencies, { settings, isAlone }: Layer2PartOptions) {
     const { clock, configuration: { families }, services } = dependencies;
     this.#clock = clock;
     this.#dependencies = dependencies;
-    this.#options = options;
-    this.#addresses = new Layer2Addresses({ owners: this.#owners }, options.settings.pools);
+    this.#settings = settings;
+    this.#addresses = new Layer2Addresses({ owners: this.#owners }, settings.pools);
     this.families = families.map((family) => this.#createFamily(family));
     services.follow((_, keys) => this.#onServices(keys), () => {});
-    if (options.isAlone) this.setMember(dependencies.nodeName, true);
+    if (isAlone) this.setMember(dependencies.nodeName, true);
   }
 
   /** Permits syncs. */
@@ -89,7 +89,7 @@ export class Layer2Part {
 
   /** Whether this node may own addresses of some pool, whichever Services there are. */
   get mayAnnounce(): boolean {
-    return this.#mayAnnounce;
+    return this.#node !== undefined && mayOwnAddresses(this.#node, this.#settings.pools);
   }
 
   /** Whether a node owns an address as of the last sync. */
@@ -102,6 +102,13 @@ export class Layer2Part {
     this.#listeners.push(listener);
   }
 
+  /** The addresses that this node answers for, and those of other nodes. */
+  get compared(): Omit<ComparedLayer2, "found"> {
+    const owned = new Set(this.families.flatMap(({ addresses }) => [...addresses.keys()]));
+    const others = [...this.#addresses.addresses].sort().filter((address) => !owned.has(address));
+    return { owned, others };
+  }
+
   /** Whether an address of the machine is a Service's. */
   ownsAddress(address: IpAddress): boolean {
     const family = this.#family(address);
@@ -109,7 +116,18 @@ export class Layer2Part {
     // An earlier run may have left it, for two seconds.
     return family.owns(address) ||
       !family.loop.isComplete &&
-        poolOf(this.#options.settings.pools, address)?.announce === "layer2";
+        poolOf(this.#settings.pools, address)?.announce === "layer2";
+  }
+
+  /** Takes other pools and interfaces. */
+  setSettings(settings: RoutingSettings): void {
+    this.#settings = settings;
+    this.#addresses.setPools(settings.pools);
+    for (const key of this.#dependencies.services.keys) this.#dirty.add(key);
+    for (const family of this.families) family.setInterfaces(settings.layer2.interfaces);
+    this.#notify();
+    this.#seen({ kind: "configuration", name: "", words: [] });
+    this.#request();
   }
 
   /** Takes a Node, or that it is gone. */
@@ -117,7 +135,7 @@ export class Layer2Part {
     this.#owners.setNode(name, node);
     this.#seen({ kind: "Node", name, words: [node ? node.exclusion ?? "is known" : "is gone"] });
     if (name === this.#dependencies.nodeName) {
-      this.#mayAnnounce = node !== undefined && this.#isUsable(node);
+      this.#node = node;
       this.#notify();
     }
     this.#request();
@@ -183,7 +201,7 @@ export class Layer2Part {
     const { changes, random, routing, controllerOfServices, ...edges } = this.#dependencies;
     const { forwardsItself } = MODE_TRAITS[edges.configuration.mode];
     const logger = edges.logger.with({ ipFamily: family });
-    const { layer2: { interfaces, announceIntervalSeconds } } = this.#options.settings;
+    const { layer2: { interfaces, announceIntervalSeconds } } = this.#settings;
     const recorder = new ChangeRecorder({ clock: this.#clock, log: changes }, {
       ...ROUTING_WORDS,
       loop: { controller: "routing", family },
@@ -193,9 +211,8 @@ export class Layer2Part {
       { ...edges, logger, random },
       { family, announceIntervalMs: announceIntervalSeconds * 1000 },
     );
-    const address: Layer2Address = interfaces.length > 0 ? { interfaces } : {};
     return new Layer2Family({ ...edges, logger, backend, recorder }, {
-      address,
+      interfaces,
       refresh: () => this.#refresh(),
       // A mode that forwards by itself can only listen where an address is local.
       onMoved: () => forwardsItself && controllerOfServices.requestSync(family),
@@ -218,12 +235,6 @@ export class Layer2Part {
       this.#seen({ kind: "Service", name, words: [] });
     }
     if (keys.size > 0) this.#request();
-  }
-
-  #isUsable({ exclusion, labels }: RoutingNode): boolean {
-    return exclusion === undefined && this.#options.settings.pools.some((
-      { announce, nodeSelector },
-    ) => announce === "layer2" && (!nodeSelector || matchesLabels(nodeSelector, labels)));
   }
 
   async #yieldConflicts(family: Layer2Family, since: number): Promise<void> {

@@ -5,21 +5,17 @@ import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
 import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { ResourceAccess } from "../../kube/access_review.ts";
-import type { RoutingSettings } from "../../routing/routing_settings.ts";
+import { routingPartsOf, type RoutingSettings } from "../../routing/routing_settings.ts";
 import type { NeededAccess } from "../run/controller_access.ts";
 
-/** Whether some address is announced by layer 2, which needs Leases of the nodes. */
-export function usesLayer2({ pools }: Pick<RoutingSettings, "pools">): boolean {
-  return pools.some(({ announce }) => announce === "layer2");
-}
-
 /** The kinds that addresses and routes are planned from. */
-export function routingKinds({ pools }: Pick<RoutingSettings, "pools">): readonly KindSpec[] {
+export function routingKinds(settings: Pick<RoutingSettings, "pools">): readonly KindSpec[] {
+  const needed = routingPartsOf(settings);
   return [
     ROUTED_SERVICE,
     ROUTED_NODE,
-    ...(pools.some(({ namespaceSelector }) => namespaceSelector) ? [NAMESPACE] : []),
-    ...(pools.length > 0 ? [LEASE] : []),
+    ...(needed.has("namespaces") ? [NAMESPACE] : []),
+    ...(needed.has("leases") ? [LEASE] : []),
   ];
 }
 

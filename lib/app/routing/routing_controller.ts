@@ -3,11 +3,11 @@
  *
  * @module
  */
-import type { KindSpec, KubeObject } from "../../api/kind.ts";
-import { LEASE, type Lease } from "../../api/kinds/lease.ts";
-import { NAMESPACE, type Namespace } from "../../api/kinds/namespace.ts";
-import { ROUTED_NODE, type RoutedNode } from "../../api/kinds/routed_node.ts";
-import { ROUTED_SERVICE, type RoutedService } from "../../api/kinds/routed_service.ts";
+import { LEASE } from "../../api/kinds/lease.ts";
+import { NAMESPACE } from "../../api/kinds/namespace.ts";
+import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
+import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
+import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import { routingSettingsOf } from "../../config/parse_routing.ts";
 import type {
   Controller,
@@ -19,37 +19,30 @@ import type {
 import type { RunnerActivity } from "../../controller/sync_runner.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
-import type { InformerHandler } from "../../kube/informer.ts";
 import { FileManifestSource } from "../../kube/manifests/manifests.ts";
-import { messageOf } from "../../log/message_of.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { type Cidr, tryParseCidr } from "../../net/cidr.ts";
-import type { IpAddress } from "../../net/ip_address.ts";
 import type { Timer } from "../../os/clock.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
-import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
 import { poolOf } from "../../routing/address_pool.ts";
-import { type RoutingNode, routingNodeOf } from "../../routing/routing_node.ts";
-import type { RoutingSettings } from "../../routing/routing_settings.ts";
+import {
+  routingPartsOf,
+  type RoutingSettings,
+  withoutSessions,
+} from "../../routing/routing_settings.ts";
 import type { ControllerParts } from "../controllers.ts";
 import { ControllerSource } from "../run/controller_source.ts";
+import { routingRoutes } from "../explain/routing_questions.ts";
 import { AddressAssigner } from "./address_assigner.ts";
 import { AnnouncedServices } from "./announced_services.ts";
-import { BgpPart } from "./bgp_part.ts";
+import { BgpPart, type BgpPartSettings } from "./bgp_part.ts";
 import { Layer2Part } from "./layer2_part.ts";
-import { LEASE_LABEL } from "./lease_holder.ts";
+import { RoutedObjects } from "./routed_objects.ts";
 import { RoutingLeases } from "./routing_leases.ts";
-import { routingAccess, routingKinds, routingKubeconfigOf, usesLayer2 } from "./routing_access.ts";
-import { routingRoutes } from "../explain/routing_questions.ts";
-import { poolUse } from "../../routing/address_pool.ts";
-import {
-  addressesInUse,
-  bgpSummary,
-  dumpedRouting,
-  routingFacts,
-  type ShownRouting,
-} from "./routing_status.ts";
+import { routingAccess, routingKinds, routingKubeconfigOf } from "./routing_access.ts";
+import { collectRoutingMetrics, routingStatus } from "./routing_report.ts";
+import { dumpedRouting } from "./routing_status.ts";
 
 /** The first sync waits this long for the rules of Services. */
 const SERVICES_WAIT_MS = 10_000;
@@ -60,83 +53,74 @@ export class RoutingController implements Controller {
   readonly kinds: readonly ControllerKind[];
   readonly routes: ControlRoutes;
   /** The parts, for the tools. */
-  readonly settings: RoutingSettings;
   readonly services: AnnouncedServices;
   readonly assigner: AddressAssigner;
   readonly layer2: Layer2Part | undefined;
   readonly bgp: BgpPart | undefined;
   readonly informers = new InformerSet();
   readonly #parts: ControllerParts;
+  readonly #objects: RoutedObjects;
   readonly #source: ControllerSource | undefined;
   readonly #leases: RoutingLeases | undefined;
-  readonly #nodes = new Map<string, RoutingNode>();
+  #configuration: AppliedConfiguration;
   #networks: readonly Cidr[] = [];
   #isOpen = false;
   #waiting: Timer | undefined;
 
   constructor(parts: ControllerParts) {
-    const { configuration: { proxy, relay }, nodeName } = parts;
+    const { configuration: { proxy, relay }, nodeName, routingBackends: routing } = parts;
     const { informers } = this;
-    const settings = this.settings = routingSettingsOf(proxy.routing);
+    const configuration = this.#configuration = appliedConfiguration(proxy);
+    const { settings } = configuration;
     const isAlone = relay.manifests.length > 0;
     const { forwardsItself } = MODE_TRAITS[parts.configuration.mode];
+    const kinds = routingKinds(settings).filter((spec) => !isAlone || spec !== LEASE);
     this.#parts = parts;
-    this.kinds = routingKinds(settings).filter((spec) => !isAlone || spec !== LEASE)
-      .map((spec) => ({ spec, informers, isInSection: spec !== NAMESPACE }));
+    this.kinds = kinds.map((spec) => ({ spec, informers, isInSection: spec !== NAMESPACE }));
     const services = this.services = new AnnouncedServices({
       informers,
       // In a network of the node, userspace mode takes only addresses that are local already.
       isExempt: (address) =>
-        forwardsItself && poolOf(settings.pools, address)?.announce === "layer2",
+        forwardsItself &&
+        poolOf(this.#configuration.settings.pools, address)?.announce === "layer2",
     });
-    const namespaces = this.#isFollowed(NAMESPACE)
-      ? informers.subscribe(NAMESPACE, {}, this.#namespaceHandler())
-      : undefined;
-    this.assigner = new AddressAssigner({ ...parts, events: parts.startUp.events }, {
-      ...{ settings, namespaces },
-      services: informers.subscribe(ROUTED_SERVICE, {}, this.#serviceHandler()),
-      onWritten: (outcome) => parts.metrics.routing.statusWritten(outcome),
+    const objects = this.#objects = new RoutedObjects({ informers }, {
+      ...{ kinds, nodeName, isAlone, leaseNamespace: settings.leaseNamespace },
+      clusterCidrs: () => this.#configuration.clusterCidrs,
     });
-    const { routingBackends: routing } = parts;
+    const assigner = this.assigner = new AddressAssigner(
+      { ...parts, events: parts.startUp.events },
+      {
+        ...{ settings, services: objects.services, namespaces: objects.namespaces },
+        onWritten: (outcome) => parts.metrics.routing.statusWritten(outcome),
+      },
+    );
     const made = routing && { ...parts, services, routing };
-    this.layer2 = made && usesLayer2(settings)
+    const needed = routingPartsOf(settings);
+    const layer2 = this.layer2 = made && needed.has("layer2")
       ? new Layer2Part(made, { settings, isAlone })
       : undefined;
-    this.bgp = made && settings.bgp
-      ? new BgpPart(made, { settings, bgp: settings.bgp, clusterCidrs: cidrsOf(proxy.clusterCIDR) })
+    const bgpSettings = bgpSettingsOf(configuration);
+    const bgp = this.bgp = made && bgpSettings ? new BgpPart(made, bgpSettings) : undefined;
+    const leases = this.#leases = kinds.includes(LEASE)
+      ? new RoutingLeases({ ...parts, assigner, layer2 }, { settings, nodeName })
       : undefined;
-    services.follow(() => {}, () => this.#setTaken());
-    this.#setTaken();
-    informers.subscribe(ROUTED_NODE, {}, this.#nodeHandler());
+    objects.deliverTo({ services, assigner, layer2, bgp, leases });
+    services.follow(() => {}, () => objects.setTaken());
     this.routes = routingRoutes({
-      bgp: this.bgp,
+      bgp,
       held: () => this.#held,
-      layer2: () => {
-        const owned = new Set(
-          this.layer2?.families.flatMap(({ addresses }) => [...addresses.keys()]),
-        );
-        const known = this.layer2?.view().map(({ address }) => address) ?? [];
-        return { owned, others: known.filter((address) => !owned.has(address)) };
-      },
+      layer2: () => layer2?.compared ?? { owned: new Set(), others: [] },
       interfaceAddresses: () => parts.network.interfaceAddresses(),
     });
     parts.serviceObservers.push(services, { synced: () => this.#openIfReady() });
-    if (isAlone) {
-      this.#onNode(nodeName, aloneNode(nodeName));
-      return;
-    }
+    if (isAlone) return;
     this.#source = new ControllerSource(parts, {
       ...{ configuration: parts.configuration, informers },
       kubeconfig: routingKubeconfigOf(proxy),
       needed: routingAccess(settings),
     });
     parts.source.reportWith(this.#source);
-    if (!this.#isFollowed(LEASE)) return;
-    this.#leases = new RoutingLeases({ ...parts, assigner: this.assigner, layer2: this.layer2 }, {
-      ...{ settings, nodeName },
-    });
-    const selected = { namespace: settings.leaseNamespace, labelSelector: LEASE_LABEL };
-    informers.subscribe(LEASE, selected, this.#leaseHandler());
   }
 
   get activity(): readonly RunnerActivity[] {
@@ -178,6 +162,23 @@ export class RoutingController implements Controller {
     this.bgp?.onNetworks(networks);
   }
 
+  /** Sessions and addresses that the new settings have too stay as they are. */
+  onConfiguration(): void {
+    const before = this.#configuration;
+    const configuration = appliedConfiguration(this.#parts.current.proxy);
+    if (configuration.text === before.text) return;
+    this.#configuration = configuration;
+    const { settings } = configuration;
+    this.services.onExemptions();
+    this.assigner.setSettings(settings);
+    this.#objects.setTaken();
+    this.layer2?.setSettings(settings);
+    // BIRD would go on announcing after BGP was disabled.
+    const [was, is] = [bgpSettingsOf(before), bgpSettingsOf(configuration)];
+    const bgp = is ?? (was && { ...was, settings: withoutSessions(was.settings) });
+    if (bgp) this.bgp?.setSettings(bgp);
+  }
+
   ownsAddress({ address }: InterfaceAddress): boolean {
     return this.layer2?.ownsAddress(address) === true;
   }
@@ -207,32 +208,12 @@ export class RoutingController implements Controller {
     await this.bgp?.[Symbol.asyncDispose]();
   }
 
-  async status({ brief }: { readonly brief: boolean }): Promise<ControllerStatus> {
-    const shown = await this.#shown({ brief });
-    const { bgp, layer2 } = this;
-    const families = [
-      ...(layer2?.families ?? []).map(({ loop, backend }) => {
-        const { held, announcing } = backend.inspect();
-        const problem = announcing === undefined ? "" : `; moves are not announced: ${announcing}`;
-        return loop.status(`layer 2, answers for ${held.length}${problem}`);
-      }),
-      ...(bgp ? [{ ...bgp.loop.status(bgpSummary(bgp.plan)), controller: "bgp" as const }] : []),
-    ];
-    return { controller: this.name, families, facts: routingFacts(shown) };
+  status(options: { readonly brief: boolean }): Promise<ControllerStatus> {
+    return routingStatus(this.#reported, options);
   }
 
-  async collectMetrics(): Promise<void> {
-    const { metrics: { routing } } = this.#parts;
-    for (const { family, backend } of this.layer2?.families ?? []) {
-      routing.setLayer2Addresses(family, backend.inspect().held.length);
-    }
-    const { bgp, settings: { pools }, informers } = this;
-    routing.setPools(poolUse(pools, addressesInUse(informers.of(ROUTED_SERVICE).values())));
-    if (this.#leases) routing.setRefusals(this.assigner.refused?.length);
-    if (!bgp) return;
-    const { plan } = bgp;
-    routing.setAnnounced(plan);
-    routing.setSessions(plan ? await bgp.backend.sessions(plan).catch(() => []) : []);
+  collectMetrics(): Promise<void> {
+    return collectRoutingMetrics(this.#parts.metrics, this.#reported);
   }
 
   dumpInputs(): DumpSection {
@@ -260,38 +241,11 @@ export class RoutingController implements Controller {
     ];
   }
 
-  async #shown({ brief }: { readonly brief: boolean }): Promise<ShownRouting> {
-    const { bgp, layer2, settings, informers } = this;
-    const plan = brief ? undefined : bgp?.plan;
-    const sessions = plan && await bgp!.backend.sessions(plan).catch((error) => messageOf(error));
-    return {
-      settings,
-      services: informers.of(ROUTED_SERVICE),
-      leases: this.#leases && {
-        node: this.#leases.node,
-        allocator: this.#leases.allocator,
-        writing: this.assigner.problem,
-      },
-      refused: brief ? [] : this.assigner.refused ?? [],
-      owned: brief ? [] : layer2?.view() ?? [],
-      ...(plan && { bgp: { plan, sessions: sessions ?? [] } }),
-    };
-  }
-
-  /** Addresses of these ranges would have two owners. */
-  #setTaken(): void {
-    const pods = cidrsOf(this.#parts.configuration.proxy.clusterCIDR);
-    const ofNodes = [...this.#nodes.values()].flatMap(({ podCidrs }) => podCidrs);
-    this.assigner.setTaken(
-      new Map([
-        ...[...pods, ...ofNodes].map((cidr) => [cidr, "a range of pods"] as const),
-        ...this.services.serviceRanges.map((cidr) => [cidr, "a range of cluster IPs"] as const),
-      ]),
-    );
-  }
-
-  #isFollowed(spec: KindSpec): boolean {
-    return this.kinds.some((kind) => kind.spec === spec);
+  get #reported() {
+    const { assigner, layer2, bgp } = this;
+    const { settings } = this.#configuration;
+    const services = this.informers.of(ROUTED_SERVICE);
+    return { settings, services, assigner, layer2, bgp, leases: this.#leases };
   }
 
   /** Until the rules of all Services are in force, an announcement would be too early. */
@@ -306,71 +260,29 @@ export class RoutingController implements Controller {
     this.#waiting?.cancel();
     for (const loop of this.#loops) loop.open();
   }
-
-  #serviceHandler(): InformerHandler<RoutedService> {
-    return handlerOf((previous, current) => {
-      const service = current ?? previous!;
-      this.assigner.onService(service);
-      const annotations = (each: RoutedService | undefined) =>
-        JSON.stringify(each?.metadata.annotations);
-      if (annotations(previous) === annotations(current)) return;
-      this.services.touch(serviceKey(namespacedNameOf(service)));
-    });
-  }
-
-  #namespaceHandler(): InformerHandler<Namespace> {
-    return handlerOf((previous, current) => this.assigner.onNamespace(current ?? previous!));
-  }
-
-  #nodeHandler(): InformerHandler<RoutedNode> {
-    return handlerOf((previous, current) => {
-      const { name } = (current ?? previous!).metadata;
-      const isAlone = !this.#source && name === this.#parts.nodeName;
-      this.#onNode(name, current ? routingNodeOf(current) : isAlone ? aloneNode(name) : undefined);
-    });
-  }
-
-  #leaseHandler(): InformerHandler<Lease> {
-    return handlerOf((previous, current) =>
-      this.#leases?.onLease(current ?? previous!, { isDeleted: current === undefined })
-    );
-  }
-
-  #onNode(name: string, node: RoutingNode | undefined): void {
-    const before = this.#nodes.get(name);
-    // The kubelet writes the Node every few minutes, mostly other fields.
-    if (JSON.stringify(before) === JSON.stringify(node)) return;
-    if (node) this.#nodes.set(name, node);
-    else this.#nodes.delete(name);
-    this.layer2?.onNode(name, node);
-    this.bgp?.onNode(name, node);
-    if (`${before?.podCidrs}` !== `${node?.podCidrs}`) this.#setTaken();
-    if (`${before?.addresses}` === `${node?.addresses}`) return;
-    const reserved = new Map<IpAddress, string>();
-    for (const { addresses, name } of this.#nodes.values()) {
-      for (const address of addresses) reserved.set(address, `node ${name}`);
-    }
-    this.assigner.setReserved(reserved);
-  }
 }
 
-/** Calls one function for each event. */
-function handlerOf<T extends KubeObject>(
-  take: (previous: T | undefined, current: T | undefined) => void,
-): InformerHandler<T> {
+/** The part of the configuration that has been applied. */
+interface AppliedConfiguration {
+  /** Equal if nothing of it changed. */
+  readonly text: string;
+  readonly settings: RoutingSettings;
+  /** The ranges of all pods; empty = those of the Nodes. */
+  readonly clusterCidrs: readonly Cidr[];
+}
+
+function appliedConfiguration(
+  { routing, clusterCIDR }: KubeProxyConfiguration,
+): AppliedConfiguration {
   return {
-    onAdd: (object) => take(undefined, object),
-    onUpdate: take,
-    onDelete: (object) => take(object, undefined),
-    onSynced() {},
+    text: JSON.stringify([routing, clusterCIDR]),
+    settings: routingSettingsOf(routing),
+    clusterCidrs: clusterCIDR.split(",").flatMap((each) => tryParseCidr(each.trim()) ?? []),
   };
 }
 
-/** The node of a run without a cluster, until manifests have a Node. */
-function aloneNode(name: string): RoutingNode {
-  return { name, labels: {}, annotations: {}, addresses: [], primary: {}, podCidrs: [] };
-}
-
-function cidrsOf(text: string): readonly Cidr[] {
-  return text.split(",").flatMap((each) => tryParseCidr(each.trim()) ?? []);
+function bgpSettingsOf(
+  { settings: { bgp, pools }, clusterCidrs }: AppliedConfiguration,
+): BgpPartSettings | undefined {
+  return bgp && { settings: bgp, pools, clusterCidrs };
 }

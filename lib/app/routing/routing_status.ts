@@ -11,6 +11,7 @@ import type { ControllerStatus, DumpSection } from "../../controller/controller.
 import { type IpAddress, tryParseIpAddress } from "../../net/ip_address.ts";
 import { poolUse } from "../../routing/address_pool.ts";
 import type { BgpPeer, BgpPlan } from "../../routing/bgp_plan.ts";
+import { acceptedText } from "../../routing/peer_imports.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import { countText } from "../status/number_texts.ts";
 import { DUMPED_ROUTING, dumpedRoutingSettings } from "../dump/dump_routing.ts";
@@ -151,7 +152,11 @@ function sessionText(
 ): string {
   const name = planned ? `${peer} (${planned.address}, AS ${planned.as})` : peer;
   const refused = refusedUpdates > 0 ? `, ${refusedUpdates} updates refused` : "";
-  return `${name}: ${description}; ${prefixesText(exported)} out, ${imported} in${refused}`;
+  const accepted = planned && acceptedText(planned);
+  const accepts = accepted === undefined ? "" : `; accepts ${accepted}`;
+  return `${name}: ${description}; ${
+    prefixesText(exported)
+  } out, ${imported} in${refused}${accepts}`;
 }
 
 function limited<Item>(

@@ -1,4 +1,5 @@
 import { assertEquals } from "@std/assert";
+import { bgpPeer, imported, peerImports } from "../../../tests/support/builders/bgp_plans.ts";
 import { ROUTING_SETTINGS } from "../../../tests/support/builders/planned_routing.ts";
 import { loadBalancer, routedNode } from "../../../tests/support/builders/routed_objects.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
@@ -78,6 +79,26 @@ Deno.test("routingFacts() says of each session what it sends and receives, and w
   );
 });
 
+Deno.test("routingFacts() lists what a peer with imports of its own may send", () => {
+  const [session] = [{
+    ...{ peer: "tor_1", state: "Established", description: "established" },
+    ...{ imported: 0, exported: 0, refusedUpdates: 0 },
+  }];
+  const peerFact = (own: Parameters<typeof peerImports>[0]) => {
+    const peers = [bgpPeer("tor_1", "192.0.2.254", { import: peerImports(own) })];
+    return facts({ bgp: { plan: { ...PLAN, peers }, sessions: [session!] } }).at(-1);
+  };
+  const start = "Peer: tor_1 (192.0.2.254, AS 64513): established; 0 prefixes out, 0 in; accepts";
+  assertEquals(peerFact({}), `${start} nothing`);
+  const prefixes = [imported("10.0.0.0/8", 8, 32), imported("10.0.0.0/8", 8, 24)];
+  assertEquals(
+    peerFact({ prefixes, defaultRoute: true }),
+    `${start} 10.0.0.0/8, 10.0.0.0/8 with lengths 8 to 24, a default route`,
+  );
+  const many = Array.from({ length: 7 }, () => prefixes[0]!);
+  assertEquals(peerFact({ prefixes: many })?.endsWith("10.0.0.0/8 and 2 more"), true);
+});
+
 Deno.test("dumpedRouting() has no password, no path of one, and no annotation that may hold one", () => {
   const { routing } = defaultConfiguration();
   const own = routedNode({
@@ -95,7 +116,11 @@ Deno.test("dumpedRouting() has no password, no path of one, and no annotation th
         enabled: true,
         peers: [
           "64600@192.0.2.254",
-          { ...DEFAULT_PEER, address: "192.0.2.253", as: 64_600, passwordFile: "/secret/password" },
+          {
+            ...DEFAULT_PEER,
+            ...{ address: "192.0.2.253", as: 64_600, passwordFile: "/secret/password" },
+            import: { prefixes: ["10.0.0.0/8"], clusterPrefixes: [], defaultRoute: true },
+          },
         ],
       },
     },
@@ -120,5 +145,9 @@ Deno.test("dumpedRouting() has no password, no path of one, and no annotation th
     ]),
     // The last one is of the annotation.
     [["192.0.2.254", false], ["192.0.2.253", true], [parseIpAddress("192.0.2.9"), false]],
+  );
+  assertEquals(
+    settings.bgp.peers[1].import,
+    peerImports({ prefixes: [imported("10.0.0.0/8", 8, 32)], defaultRoute: true }),
   );
 });

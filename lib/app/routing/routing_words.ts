@@ -4,7 +4,7 @@ import type { CauseWords, EffectWords } from "../changes/pending_changes.ts";
 
 /** The possible causes of a sync. */
 export interface RoutingChange {
-  readonly kind: "Service" | "Node" | "Lease" | "addresses";
+  readonly kind: "Service" | "Node" | "Lease" | "addresses" | "configuration";
   readonly name: string;
   /** What happened; may be empty. */
   readonly words: readonly string[];

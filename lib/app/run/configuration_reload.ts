@@ -75,7 +75,7 @@ export function startConfigurationReload(
           changes?.configurationChanged(fields);
           takeUpLogging(logger, proxy, fields);
           for (const controller of options.controllers ?? []) controller.onConfiguration?.();
-          if (fields.every((field) => isOfLogging(field) || isOfNetworkPolicy(field))) return;
+          if (!fields.some(concernsServices)) return;
           settings.replace(planSettingsOf(proxy, { nodeName, mode }));
           for (const family of families) family.onSettings(settings);
           startUp.onConfiguration(proxy);
@@ -86,8 +86,7 @@ export function startConfigurationReload(
   });
 }
 
-const isOfLogging = (field: string) => field.startsWith("logging.");
-const isOfNetworkPolicy = (field: string) => field.startsWith("networkPolicy.");
+const concernsServices = (field: string) => !/^(logging|networkPolicy|routing)\./.test(field);
 
 /** Such as `--config <(…)`. A second read finds it empty, or waits. */
 async function isPipe(path: string): Promise<boolean> {

@@ -28,14 +28,15 @@ interface ControllerOpenerOptions {
 }
 
 /**
- * Opens each controller once the objects of its kinds are known, because rules for a part of a cluster
- * would be wrong. A controller does not wait for the kinds of another one.
+ * Opens each controller once it has started and the objects of its kinds are known, because rules for
+ * a part of a cluster would be wrong. A controller does not wait for the kinds of another one.
  */
 export class ControllerOpener {
   readonly #dependencies: ControllerOpenerDependencies;
   readonly #informers: InformerSet;
   readonly #closed: Set<OpenableController>;
   readonly #waits = new Map<OpenableController, Timer>();
+  #isAllowed = false;
 
   /** Throws a TypeError if no controller needs a subscribed kind, which is a bug. */
   constructor(
@@ -71,6 +72,12 @@ export class ControllerOpener {
     }
   }
 
+  /** Called once all controllers have started. */
+  allow(): void {
+    this.#isAllowed = true;
+    this.#look();
+  }
+
   /** Opens no further controller. */
   stop(): void {
     this.#closed.clear();
@@ -78,6 +85,7 @@ export class ControllerOpener {
   }
 
   #look(): void {
+    if (!this.#isAllowed) return;
     for (const controller of this.#closed) {
       const missing = controller.kinds.filter((kind) => !this.#followed(kind).synced([kind.spec]));
       const waitMs = Math.max(0, ...missing.map(({ waitMs = Infinity }) => waitMs));

@@ -12,8 +12,14 @@ import { InformerSet } from "../../kube/informer_set.ts";
 import { FOLLOWED_KINDS } from "../service/service_subscriptions.ts";
 import { ControllerOpener } from "./controller_opener.ts";
 
-/** Controllers with these kinds, named by their place; what happened is written down. */
+/** Started controllers with these kinds, named by their place; what happened is written down. */
 function createStage(...kinds: readonly (readonly ControllerKind[])[]) {
+  const stage = createStartingStage(...kinds);
+  stage.opener.allow();
+  return stage;
+}
+
+function createStartingStage(...kinds: readonly (readonly ControllerKind[])[]) {
   const clock = new FakeClock();
   const informers = new InformerSet();
   const calls: string[] = [];
@@ -42,6 +48,14 @@ Deno.test("ControllerOpener opens Services once Services, endpoints and Node are
   sync(ENDPOINT_SLICE);
   assertEquals(calls, ["open 0", "serving"]);
   sync(SERVICE_CIDR);
+  assertEquals(calls, ["open 0", "serving"]);
+});
+
+Deno.test("ControllerOpener opens no controller before all have started, however early its objects are", () => {
+  const { calls, opener, sync } = createStartingStage(FOLLOWED_KINDS);
+  sync(SERVICE, NODE, ENDPOINTS, ENDPOINT_SLICE);
+  assertEquals(calls, []);
+  opener.allow();
   assertEquals(calls, ["open 0", "serving"]);
 });
 

@@ -104,6 +104,8 @@ function createParts(
 
 class Run implements AsyncDisposable {
   readonly #parts: Parts;
+  /** Resolves when the client of the API server is no longer needed for events. */
+  readonly #eventsWritten = Promise.withResolvers<void>();
   #control: ControlServer | undefined;
 
   constructor(parts: Parts) {
@@ -112,7 +114,7 @@ class Run implements AsyncDisposable {
 
   async start(tasks: TaskGroup): Promise<void> {
     const { dependencies, controllers, eventLoop, interfaces, manager, metrics } = this.#parts;
-    const { services, source, startUp } = this.#parts;
+    const { opener, services, source, startUp } = this.#parts;
     tasks.run("event loop", (signal) => eventLoop.run(signal));
     eventLoop.expectWork();
     const { settings, families } = services;
@@ -120,13 +122,27 @@ class Run implements AsyncDisposable {
     startConfigurationReload({ ...dependencies, metrics }, tasks, reloading);
     const serving = { ...dependencies, events: startUp.events };
     this.#control = await startRunningServers(serving, tasks, this.#parts);
-    // In parallel: reading a kubeconfig loads a large library, and starting waits for `ip`.
-    await Promise.all([source.open(), ...controllers.map((each) => each.start(tasks))]);
+    await this.#startControllers(tasks);
     interfaces.start();
-    const eventsWritten = startUp.start(tasks, source.client);
-    tasks.run("source", (signal) => source.run(signal, { keepOpen: eventsWritten }));
+    this.#eventsWritten.resolve(startUp.start(tasks, source.client));
+    opener.allow();
     manager.startWatchdog(tasks, controllers);
     await manager.notifyPhase();
+  }
+
+  /** Objects arrive while the controllers wait for the tools that tell what the machine holds. */
+  async #startControllers(tasks: TaskGroup): Promise<void> {
+    const { controllers, source } = this.#parts;
+    const keepOpen = this.#eventsWritten.promise;
+    const reading = source.open().then(() =>
+      tasks.run("source", (signal) => source.run(signal, { keepOpen }))
+    );
+    try {
+      await Promise.all([reading, ...controllers.map((each) => each.start(tasks))]);
+    } catch (error) {
+      this.#eventsWritten.resolve();
+      throw error;
+    }
   }
 
   /** Ends syncing, then gives open connections their time. Sources and servers end with the tasks. */

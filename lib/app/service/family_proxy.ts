@@ -48,6 +48,7 @@ export class FamilyProxy {
   readonly loop: SyncLoop<ProxyPlan, PlanChanges, ServicePortKey, SyncReport>;
   readonly #dependencies: FamilyProxyDependencies;
   readonly #pipeline: ProxyPipeline;
+  #isStarted = false;
   #isComplete = false;
   #node: NodeState;
   #addresses: readonly IpAddress[] = [];
@@ -80,6 +81,7 @@ export class FamilyProxy {
    */
   async start(): Promise<void> {
     await this.loop.start();
+    this.#isStarted = true;
     this.#noteQueued();
   }
 
@@ -96,7 +98,7 @@ export class FamilyProxy {
    * Backend.takesPartialPlans}.
    */
   openEarly(): void {
-    if (this.loop.isOpen || !this.backend.takesPartialPlans) return;
+    if (!this.#isStarted || this.loop.isOpen || !this.backend.takesPartialPlans) return;
     this.#pipeline.setPartial(true);
     this.#open();
   }

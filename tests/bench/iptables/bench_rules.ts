@@ -8,13 +8,17 @@ import { AppliedRules } from "../../../backends/iptables/applied_rules.ts";
 import { baseJumps } from "../../../backends/iptables/base_chains.ts";
 import { diffRules } from "../../../backends/iptables/diff.ts";
 import { IptablesLayout } from "../../../backends/iptables/layout.ts";
+import { hasServiceComments } from "../../../backends/iptables/render_options.ts";
 import { defaultRenderOptions } from "../../support/builders/iptables_render_options.ts";
 import type { ToolRun } from "../agent_protocol.ts";
 import { BenchNamespace } from "../bench_namespace.ts";
 import { BENCH_SHARED, benchServicePlan } from "../bench_services.ts";
 import { iptablesTool, type IptablesVariant } from "./iptables_tool.ts";
 
-const OPTIONS = defaultRenderOptions("IPv4");
+/** The options of the mode for so many Services. */
+function benchOptions(services: number) {
+  return { ...defaultRenderOptions("IPv4"), serviceComments: hasServiceComments(services) };
+}
 
 /** The cost of one write. */
 export interface RuleWrite {
@@ -53,12 +57,12 @@ export class BenchRules implements AsyncDisposable {
     const namespace = await BenchNamespace.create(iptablesTool(variant));
     const parts = {
       namespace,
-      layout: new IptablesLayout(BENCH_SHARED, OPTIONS),
+      layout: new IptablesLayout(BENCH_SHARED, benchOptions(services)),
       applied: new AppliedRules(),
     };
     try {
       for (let index = 0; index < services; index++) parts.layout.set(benchServicePlan(index));
-      const load = await write(parts, { jumps: baseJumps(OPTIONS) });
+      const load = await write(parts, { jumps: baseJumps(benchOptions(services)) });
       return new BenchRules(parts, { services, load });
     } catch (error) {
       await namespace[Symbol.asyncDispose]();

@@ -7,7 +7,7 @@ import type { Gate } from "../gates.ts";
 import type { IptablesVariant } from "./iptables_tool.ts";
 import type { VariantFigures } from "./measure_variant.ts";
 import type { OwnCost } from "./own_cost.ts";
-import type { StartFigures } from "../start.ts";
+import type { StartFigures } from "../start/run_start.ts";
 
 /** The size at which full loads are compared: kube-proxy's layout is not yet beyond all measure. */
 const COMPARED = 5000;

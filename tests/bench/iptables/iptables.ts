@@ -18,8 +18,8 @@ import { newTable, reportGates, reportStart } from "../report.ts";
 import { type BenchForm, measureVariant, type VariantFigures } from "./measure_variant.ts";
 import { measureOwnCost, type OwnCost } from "./own_cost.ts";
 import { costGates, startGates, variantGates } from "./demands.ts";
-import { measureStart } from "../measure_start.ts";
-import type { StartFigures } from "../start.ts";
+import { measureStart } from "../start/measure_start.ts";
+import type { StartFigures } from "../start/run_start.ts";
 
 const VARIANTS: readonly IptablesVariant[] = ["nft", "legacy"];
 
@@ -66,7 +66,7 @@ if (gates.some(isFailure)) Deno.exitCode = 1;
 async function measureStartIfPossible(services: number): Promise<StartFigures | undefined> {
   if (await buildApiserver() !== undefined) {
     console.error("a start on real API machinery");
-    return await measureStart("iptables", services);
+    return await measureStart({ mode: "iptables", services });
   }
   console.error("No start is measured: tests/apiserver cannot be built, since Go is missing");
   if (Deno.env.get("REQUIRE_ALL") === "1") Deno.exitCode = 1;

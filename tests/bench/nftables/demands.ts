@@ -5,7 +5,7 @@
  */
 import type { Gate } from "../gates.ts";
 import type { ConnectFigures } from "../measure_connects.ts";
-import type { StartFigures } from "../start.ts";
+import type { StartFigures } from "../start/run_start.ts";
 import type { Spread } from "../statistics.ts";
 import type { ChurnFigures } from "./churn.ts";
 import type { KernelMemory } from "./kernel_memory.ts";

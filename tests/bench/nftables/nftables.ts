@@ -15,7 +15,7 @@ import { buildApiserver } from "../../conformance/build_apiserver.ts";
 import { runInBenchNamespace } from "../bench_namespace.ts";
 import { type Gate, isFailure, isMet } from "../gates.ts";
 import { type ConnectFigures, type ConnectPlace, measureConnects } from "../measure_connects.ts";
-import { measureStart } from "../measure_start.ts";
+import { measureStart } from "../start/measure_start.ts";
 import { reportGates, reportStart } from "../report.ts";
 import { BenchTable } from "./bench_table.ts";
 import type { ChurnFigures, ChurnTask } from "./churn.ts";
@@ -185,7 +185,7 @@ async function runStarts(): Promise<readonly Gate[]> {
   const found: Gate[] = [];
   for (const services of form.starts) {
     tell(`a start on real API machinery with ${services} Services`);
-    const figures = await measureStart("nftables", services);
+    const figures = await measureStart({ mode: "nftables", services });
     reportStart(figures);
     found.push(...startGates(figures));
   }

@@ -7,6 +7,8 @@ import type {
   BgpImports,
   BgpPeer,
   BgpPlan,
+  ImportedPrefix,
+  PeerImports,
 } from "../../../lib/routing/bgp_plan.ts";
 
 /** A peer on a network of the node, by its address; further fields as in the plan. */
@@ -55,6 +57,16 @@ export const NO_IMPORTS: BgpImports = {
   limitPerPeer: 1_000,
 };
 
+/** What one peer may send: nothing, but for these fields. */
+export function peerImports(fields: Partial<PeerImports> = {}): PeerImports {
+  return { prefixes: [], clusterPrefixes: [], defaultRoute: false, ...fields };
+}
+
+/** Prefixes in a range, by their lengths. */
+export function imported(prefix: string, minLength: number, maxLength: number): ImportedPrefix {
+  return { prefix: parseCidr(prefix), minLength, maxLength };
+}
+
 /** A plan without peers; further fields as in the plan. */
 export function bgpPlan(fields: Partial<BgpPlan> = {}): BgpPlan {
   return {
@@ -102,6 +114,29 @@ export const BGP_PLANS: Readonly<Record<string, BgpPlan>> = {
       external: cidrs("198.51.100.0/24", "2001:db8:ff::/48"),
       refused: cidrs("10.96.0.0/12", "203.0.113.10/32", "2001:db8:1::10/128"),
       defaultRoute: true,
+    },
+  }),
+  imports: bgpPlan({
+    peers: [
+      bgpPeer("all", "192.0.2.2"),
+      bgpPeer("nothing", "192.0.2.3", { import: peerImports() }),
+      bgpPeer("own", "192.0.2.4", {
+        import: peerImports({
+          prefixes: [imported("10.0.0.0/8", 16, 24), imported("198.51.100.0/24", 24, 32)],
+          clusterPrefixes: [imported("192.0.2.0/24", 32, 32)],
+        }),
+      }),
+      bgpPeer("o".repeat(55), "2001:db8::2", {
+        import: peerImports({
+          prefixes: [imported("2001:db8:ff::/48", 48, 64)],
+          defaultRoute: true,
+        }),
+      }),
+    ],
+    imports: {
+      ...NO_IMPORTS,
+      external: cidrs("198.51.100.0/24"),
+      refused: cidrs("10.96.0.0/12", "192.0.2.1/32"),
     },
   }),
   mesh: bgpPlan({

@@ -32,8 +32,10 @@ file has no such field. The patterns of \`--vmodule\` are _merged_: they come be
 
 The file is watched, whether it is written in place, replaced by a rename, or swapped like a ConfigMap.
 Changes of \`logging.verbosity\`, \`logging.vmodule\`, \`clusterCIDR\`, \`detectLocalMode\`,
-\`detectLocal\`, \`nodePortAddresses\` and \`masqueradeAll\` are applied at once. After any other change
-that matters in the running mode, kube-relay drains and exits with status 1, and its supervisor restarts it.
+\`detectLocal\`, \`nodePortAddresses\`, \`masqueradeAll\`, of \`start\`, \`deny\`, \`logPerMinute\` and
+\`cutConnections\` of \`networkPolicy\`, and of
+most of [\`routing\`](load_balancer.md#changing-the-settings) are applied at once. After any
+other change that matters in the running mode, kube-relay drains and exits with status 1, and its supervisor restarts it.
 kube-proxy exits after every change. If the file becomes invalid or is removed, the log says so and the
 last valid configuration stays in use.
 
@@ -95,8 +97,8 @@ Generated from \`lib/metrics/metric_table.ts\` by:
 
 const ANNOTATIONS_INTRODUCTION = `# Annotations of Services
 
-An annotation applies to every port of its Service, in each IP family separately. An unusable value is
-logged once with the Service, the annotation and the valid values. \`status\` and \`explain\` name it too.
+An annotation applies to every port of its Service, in each IP family separately. Limits count the
+connections and flows of all ports together. An unusable value is logged once with the Service, the annotation and the valid values. \`status\` and \`explain\` name it too.
 The Service is then served with the default.
 
 A kernel mode does not apply the annotations of mode userspace; \`explain\` says so.

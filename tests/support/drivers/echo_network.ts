@@ -91,9 +91,14 @@ export class ProbeClient {
   /** Starts a load; {@linkcode stopLoad} ends it. The client does nothing else in between. */
   async startLoad(
     targets: readonly LoadTarget[],
-    { perSecond, timeoutMs = 5_000 }: { readonly perSecond: number; readonly timeoutMs?: number },
+    { perSecond, timeoutMs = 5_000, sendsOnce = false }: {
+      readonly perSecond: number;
+      readonly timeoutMs?: number;
+      /** A lost datagram is not sent again, so each one counts. */
+      readonly sendsOnce?: boolean;
+    },
   ): Promise<void> {
-    await this.#ask({ do: "load", targets, perSecond, timeoutMs });
+    await this.#ask({ do: "load", targets, perSecond, timeoutMs, sendsOnce });
   }
 
   /** Ends the load; resolves when every exchange has ended. */

@@ -76,7 +76,14 @@ async function openTcp({ address, port }: ProbeTarget, signal: AbortSignal): Pro
 /** A busy server's lost datagram comes again, as a SYN does. No probe waits for silence so long. */
 const RESEND_MS = 2_000;
 
-function openUdp({ address, port }: ProbeTarget, everyMs?: number): Line {
+/** How a UDP socket sends. */
+interface UdpOptions {
+  /** It also sends on its own, at this interval. */
+  readonly everyMs?: number;
+  readonly sendsOnce?: boolean;
+}
+
+function openUdp({ address, port }: ProbeTarget, { everyMs, sendsOnce }: UdpOptions): Line {
   const hostname = address.includes(":") ? "::" : "0.0.0.0";
   const socket = Deno.listenDatagram({ transport: "udp", hostname, port: 0 });
   const to: Deno.NetAddr = { transport: "udp", hostname: address, port };
@@ -114,7 +121,8 @@ function openUdp({ address, port }: ProbeTarget, everyMs?: number): Line {
       asked = { text, ...Promise.withResolvers() };
       const send = () => socket.send(new TextEncoder().encode(text), to);
       await send();
-      const timer = setInterval(() => open && send().catch(() => {}), RESEND_MS);
+      const resend = () => open && send().catch(() => {});
+      const timer = sendsOnce ? undefined : setInterval(resend, RESEND_MS);
       // A flow that the test believes idle must not be renewed behind its back.
       giveUp.addEventListener("abort", () => clearInterval(timer));
       return await Promise.race([asked.promise, receiving]).finally(() => clearInterval(timer));
@@ -159,9 +167,9 @@ async function withTimeout<T>(start: (giveUp: AbortSignal) => Promise<T>, ms: nu
 
 async function openLine(
   target: ProbeTarget,
-  { timeoutMs, everyMs }: { readonly timeoutMs: number; readonly everyMs?: number },
+  { timeoutMs, ...options }: UdpOptions & { readonly timeoutMs: number },
 ): Promise<Line> {
-  if (target.protocol === "UDP") return openUdp(target, everyMs);
+  if (target.protocol === "UDP") return openUdp(target, options);
   const giveUp = new AbortController();
   const { signal } = giveUp;
   const cancel = afterSilence(timeoutMs, () => giveUp.abort());
@@ -174,10 +182,14 @@ async function openLine(
   }
 }
 
-async function probe(target: ProbeTarget, timeoutMs: number): Promise<ProbeAnswer> {
+async function probe(
+  target: ProbeTarget,
+  timeoutMs: number,
+  { sendsOnce = false }: Pick<UdpOptions, "sendsOnce"> = {},
+): Promise<ProbeAnswer> {
   let line: Line | undefined;
   try {
-    const opened = line = await openLine(target, { timeoutMs });
+    const opened = line = await openLine(target, { timeoutMs, sendsOnce });
     const by = await withTimeout((giveUp) => opened.talk(giveUp), timeoutMs);
     await withTimeout(() => opened.finish(), timeoutMs);
     return { kind: "answered", by };
@@ -199,6 +211,7 @@ class Load {
   readonly #targets: readonly LoadTarget[];
   readonly #timeoutMs: number;
   readonly #perSecond: number;
+  readonly #sendsOnce: boolean;
   readonly #start = performance.now();
   readonly #underWay = new Set<Promise<void>>();
   readonly #examples: string[] = [];
@@ -213,6 +226,7 @@ class Load {
     this.#targets = request.targets;
     this.#timeoutMs = request.timeoutMs;
     this.#perSecond = request.perSecond;
+    this.#sendsOnce = request.sendsOnce ?? false;
     this.#timer = setInterval(() => this.#catchUp(), 5);
   }
 
@@ -245,7 +259,7 @@ class Load {
 
   async #attempt(target: LoadTarget): Promise<void> {
     const start = performance.now();
-    const answer = await probe(target, this.#timeoutMs);
+    const answer = await probe(target, this.#timeoutMs, { sendsOnce: this.#sendsOnce });
     const ms = performance.now() - start;
     if (answer.kind === "answered") {
       const { name } = answer.by;

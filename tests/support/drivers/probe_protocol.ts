@@ -54,6 +54,8 @@ export type ProbeRequest =
     readonly targets: readonly LoadTarget[];
     readonly perSecond: number;
     readonly timeoutMs: number;
+    /** A lost datagram is not sent again, so each one counts. @default {false} */
+    readonly sendsOnce?: boolean;
   }
   /** Ends the load, waits for pending attempts, and reports. */
   | { readonly do: "stop" };

@@ -20,6 +20,8 @@ const NOTHING: CleanupReport = { removed: [], failed: [] };
 export class FakeLayer2Backend implements Layer2Backend {
   readonly addresses = new Set<IpAddress>();
   readonly syncs: Layer2PlanChanges[] = [];
+  /** The plan of the last sync. */
+  plan: Layer2Plan | undefined;
   readonly failures: Error[] = [];
   /** Addresses for which another machine answers. */
   conflicts: readonly IpAddress[] = [];
@@ -32,6 +34,7 @@ export class FakeLayer2Backend implements Layer2Backend {
 
   sync(plan: Layer2Plan, changes: Layer2PlanChanges): Promise<SyncReport<IpAddress>> {
     this.syncs.push(changes);
+    this.plan = plan;
     const failure = this.failures.shift();
     if (failure) return Promise.reject(failure);
     let changed = 0;

@@ -1,6 +1,5 @@
 /**
- * A node with a BIRD that our data plane drives, and routers next to it that run FRR, gobgpd or a
- * BIRD of their own, each in a network namespace.
+ * A node with a BIRD that our data plane drives, and routers next to it, each in a network namespace.
  *
  * @module
  */
@@ -18,6 +17,7 @@ import type { LineProcess } from "../drivers/line_process.ts";
 import { eventually } from "../eventually.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
 import { file, program, type Requirement } from "../requirement.ts";
+import { FrrRouter, GobgpRouter } from "./bgp_routers.ts";
 import { Namespace, netnsRequirements } from "./netns.ts";
 
 /** What tests with real BGP daemons need, for `isMissing()`. */
@@ -114,132 +114,17 @@ export class BirdNode implements AsyncDisposable {
   }
 }
 
-/** A path that a router has. */
-interface FrrPath {
-  readonly aspath: { readonly string: string };
-  readonly community?: { readonly string: string };
-  readonly largeCommunity?: { readonly string: string };
-  readonly localPref?: number;
-  readonly nexthops: readonly { readonly ip: string }[];
-  readonly peer: { readonly peerId: string };
-  readonly stale?: boolean;
-}
-
-/** A router that runs FRR: zebra, bgpd and bfdd. */
-export class FrrRouter {
-  readonly namespace: Namespace;
-  readonly #folder: string;
-  readonly #daemons = new Map<string, LineProcess>();
-
-  constructor(namespace: Namespace, folder: string) {
-    this.namespace = namespace;
-    this.#folder = folder;
-  }
-
-  /** Starts the daemons. `lines`: the configuration of bgpd. */
-  async start(lines: readonly string[]): Promise<void> {
-    await Deno.mkdir(this.#folder, { recursive: true });
-    await Deno.writeTextFile(`${this.#folder}/bgpd.conf`, `${lines.join("\n")}\n`);
-    for (const daemon of ["zebra", "bfdd"]) {
-      await Deno.writeTextFile(`${this.#folder}/${daemon}.conf`, "log stdout\n");
-    }
-    // The daemons change to the user of the package, and write their sockets into the folder.
-    await systemCommandRunner.run("chown", ["-R", "frr:frr", this.#folder]);
-    await this.startDaemon("zebra");
-    await eventually("zebra listens", () => exists(`${this.#folder}/zserv.api`));
-    await this.startDaemon("bfdd", ["--bfdctl", `${this.#folder}/bfdd.sock`]);
-    await this.startDaemon("bgpd");
-  }
-
-  /** Starts one daemon and waits for its terminal. */
-  async startDaemon(daemon: string, flags: readonly string[] = []): Promise<void> {
-    const folder = this.#folder;
-    const process = this.namespace.start(`/usr/lib/frr/${daemon}`, [
-      ...["-f", `${folder}/${daemon}.conf`, "-i", `${folder}/${daemon}.pid`],
-      ...["-z", `${folder}/zserv.api`, "--vty_socket", folder, "-P", "0", ...flags],
-    ]);
-    this.#daemons.set(daemon, process);
-    await eventually(`${daemon} listens`, () => {
-      if (process.hasEnded) throw new Error(`${daemon} ended: ${process.errors}`);
-      return exists(`${folder}/${daemon}.vty`);
-    });
-  }
-
-  /** Ends a daemon as `kill -9` does. */
-  async kill(daemon: string): Promise<void> {
-    await this.#daemons.get(daemon)?.kill();
-    await Deno.remove(`${this.#folder}/${daemon}.vty`).catch(() => {});
-  }
-
-  /** Runs commands of FRR's terminal. */
-  async vtysh(...commands: readonly string[]): Promise<string> {
-    const args = ["--vty_socket", this.#folder, ...commands.flatMap((command) => ["-c", command])];
-    const { stdout } = await systemCommandRunner.run("vtysh", args);
-    return stdout;
-  }
-
-  /** The paths to a prefix that came from the node. */
-  async paths(prefix: string): Promise<readonly FrrPath[]> {
-    const family = prefix.includes(":") ? "ipv6" : "ipv4";
-    const text = await this.vtysh(`show bgp ${family} unicast ${prefix} json`);
-    const { paths = [] } = JSON.parse(text || "{}") as { readonly paths?: readonly FrrPath[] };
-    return paths.filter(({ nexthops }) =>
-      nexthops.some(({ ip }) => ip !== "0.0.0.0" && ip !== "::")
-    );
-  }
-}
-
-/** A router that runs gobgpd. */
-export class GobgpRouter {
-  readonly namespace: Namespace;
-  readonly #folder: string;
-  #daemon: LineProcess | undefined;
-
-  constructor(namespace: Namespace, folder: string) {
-    this.namespace = namespace;
-    this.#folder = folder;
-  }
-
-  /** Starts the daemon. `toml`: its configuration. */
-  async start(toml: string): Promise<void> {
-    await Deno.mkdir(this.#folder, { recursive: true });
-    const path = `${this.#folder}/gobgpd.toml`;
-    await Deno.writeTextFile(path, toml);
-    const api = ["--api-hosts", `unix://${this.#folder}/api.sock`, "--pprof-disable"];
-    this.#daemon = this.namespace.start("gobgpd", ["-f", path, ...api]);
-    await eventually("gobgpd listens", () => exists(`${this.#folder}/api.sock`));
-  }
-
-  /** Ends the daemon as `kill -9` does. */
-  async kill(): Promise<void> {
-    await this.#daemon?.kill();
-    await Deno.remove(`${this.#folder}/api.sock`).catch(() => {});
-  }
-
-  /** Runs a command of gobgpd's client. */
-  async gobgp(command: string): Promise<string> {
-    const target = `unix://${this.#folder}/api.sock`;
-    const args = ["--target", target, ...command.split(" ")];
-    const { code, stdout, stderr } = await systemCommandRunner.run("gobgp", args);
-    if (code !== 0) throw new Error(`Cannot run 'gobgp ${command}': ${stderr}${stdout}`);
-    return stdout;
-  }
-
-  /** Whether it has a route, with this text in its line of the table. */
-  async has(prefix: string, text = ""): Promise<boolean> {
-    const table = await this.gobgp("global rib");
-    return table.split("\n").some((line) => line.includes(prefix) && line.includes(text));
-  }
-}
-
 /** Machines in one network. Machine 1 is 192.0.2.1 and 2001:db8::1, and so on. */
 export class BgpStage implements AsyncDisposable {
   readonly folder: string;
+  /** Has the bridge `br0`, whose ports are `port1` and so on. */
+  readonly hub: Namespace;
   readonly machines: readonly Namespace[];
   readonly #made: AsyncDisposable[] = [];
 
-  private constructor(folder: string, machines: readonly Namespace[]) {
+  private constructor(folder: string, hub: Namespace, machines: readonly Namespace[]) {
     this.folder = folder;
+    this.hub = hub;
     this.machines = machines;
   }
 
@@ -251,7 +136,7 @@ export class BgpStage implements AsyncDisposable {
     const labels = Array.from({ length: count }, (_, index) => `bgp${index + 1}`);
     const all = await Namespace.createAll(["switch", ...labels]);
     const [hub, ...machines] = all;
-    const stage = new BgpStage(folder, machines);
+    const stage = new BgpStage(folder, hub!, machines);
     stage.#made.push({ [Symbol.asyncDispose]: () => Namespace.removeAll(all) });
     try {
       await hub!.ipBatch(["link add br0 type bridge", "link set br0 up"]);
@@ -276,7 +161,7 @@ export class BgpStage implements AsyncDisposable {
 
   /** Makes a machine, counted from 1, a node. */
   node(number: number): BirdNode {
-    const node = new BirdNode(this.#machine(number), `${this.folder}/node${number}`);
+    const node = new BirdNode(this.machine(number), `${this.folder}/node${number}`);
     Deno.mkdirSync(`${this.folder}/node${number}`, { recursive: true });
     this.#made.push(node);
     return node;
@@ -284,15 +169,16 @@ export class BgpStage implements AsyncDisposable {
 
   /** Makes a machine a router with FRR. */
   frr(number: number): FrrRouter {
-    return new FrrRouter(this.#machine(number), `${this.folder}/frr${number}`);
+    return new FrrRouter(this.machine(number), `${this.folder}/frr${number}`);
   }
 
   /** Makes a machine a router with gobgpd. */
   gobgp(number: number): GobgpRouter {
-    return new GobgpRouter(this.#machine(number), `${this.folder}/gobgp${number}`);
+    return new GobgpRouter(this.machine(number), `${this.folder}/gobgp${number}`);
   }
 
-  #machine(number: number): Namespace {
+  /** A machine, counted from 1. */
+  machine(number: number): Namespace {
     const machine = this.machines[number - 1];
     if (machine === undefined) throw new Error(`There is no machine ${number}`);
     return machine;
@@ -333,33 +219,4 @@ export async function sessionOf(
   const session = (await dataPlane.sessions(plan)).find((one) => one.peer === peer);
   assert(session, `there is no session with ${peer}`);
   return session;
-}
-
-/** The configuration of FRR for a session with the node, as lines of `router bgp`. */
-export function frrConfiguration(
-  { neighbor = [], networks = [] }: {
-    readonly neighbor?: readonly string[];
-    readonly networks?: readonly string[];
-  } = {},
-): readonly string[] {
-  return [
-    "log stdout",
-    "router bgp 64513",
-    " bgp router-id 192.0.2.2",
-    " no bgp ebgp-requires-policy",
-    " no bgp default ipv4-unicast",
-    " no bgp network import-check",
-    " neighbor 192.0.2.1 remote-as 64512",
-    " neighbor 192.0.2.1 timers 3 9",
-    " neighbor 192.0.2.1 timers connect 1",
-    ...neighbor.map((line) => ` neighbor 192.0.2.1 ${line}`),
-    " address-family ipv4 unicast",
-    ...networks.map((prefix) => `  network ${prefix}`),
-    "  neighbor 192.0.2.1 activate",
-    " exit-address-family",
-  ];
-}
-
-async function exists(path: string): Promise<boolean> {
-  return await Deno.lstat(path).then(() => true, () => false);
 }

@@ -38,6 +38,8 @@ function unasked(): never {
 export class TestUserspaceBackend implements AsyncDisposable {
   readonly addresses = new FakeLocalAddresses();
   readonly logger = new MemoryLogger();
+  /** Changes of health, as `address:port state: reason`. */
+  readonly healthChanges: string[] = [];
   readonly backend: UserspaceBackend;
   #plan: ProxyPlan | undefined;
   #shared: SharedPlan | undefined;
@@ -51,6 +53,11 @@ export class TestUserspaceBackend implements AsyncDisposable {
     this.backend = createUserspaceBackend(
       {
         ...{ clock, network, logger, addresses, comparison: COMPARISON },
+        onHealth: (changes) => {
+          for (const { endpoint, state, reason } of changes) {
+            this.healthChanges.push(`${endpoint} ${state}: ${reason ?? "-"}`);
+          }
+        },
         ...(openFiles && { openFiles }),
         ...(traffic && { traffic }),
       },

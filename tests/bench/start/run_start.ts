@@ -5,16 +5,21 @@
  *
  * @module
  */
-import type { BackendMode } from "../../lib/proxy/backend.ts";
-import { buildApiserver } from "../conformance/build_apiserver.ts";
-import { type ApiMachinery, startApiMachinery } from "../support/stages/api_machinery.ts";
-import { eventually } from "../support/eventually.ts";
-import { writeKubeconfig } from "../support/builders/kubeconfig_file.ts";
-import { cpuSeconds, residentMiB } from "./process_usage.ts";
-import { percentile } from "./statistics.ts";
-import { BENCH_PORT } from "./agent_protocol.ts";
-import { benchNode, type BenchRelay, startBenchRelay, type Sync } from "./bench_relay.ts";
-import { benchClusterIp, benchObjects } from "./bench_services.ts";
+import type { BackendMode } from "../../../lib/proxy/backend.ts";
+import { buildApiserver } from "../../conformance/build_apiserver.ts";
+import { type ApiMachinery, startApiMachinery } from "../../support/stages/api_machinery.ts";
+import { eventually } from "../../support/eventually.ts";
+import { runTool } from "../../support/drivers/run_tool.ts";
+import { writeKubeconfig } from "../../support/builders/kubeconfig_file.ts";
+import { cpuShares, residentMiB } from "../process_usage.ts";
+import { percentile } from "../statistics.ts";
+import { BENCH_PORT } from "../agent_protocol.ts";
+import { benchNode, type BenchRelay, startBenchRelay, type Sync } from "../bench_relay.ts";
+import { benchClusterIp, benchObjects } from "../bench_services.ts";
+import { type ApiTraffic, apiTraffic } from "./api_traffic.ts";
+import { type DecodingCost, measureDecoding } from "./decoding.ts";
+import { countPrograms } from "./program_counter.ts";
+import { measureToolLoad, type ToolLoad } from "./tool_load.ts";
 
 /** The output, as JSON. */
 export interface StartFigures {
@@ -23,8 +28,21 @@ export interface StartFigures {
   readonly secondsToProgrammed: number;
   /** Milliseconds of the sync that wrote them, the tool's included. */
   readonly syncMs: number;
-  /** CPU of kube-relay and of the tools that it ran, until then. */
-  readonly cpuSeconds: number;
+  /** CPU of kube-relay until then. */
+  readonly ownCpuSeconds: number;
+  /** CPU of the tools that it ran until then. */
+  readonly toolCpuSeconds: number;
+  /** What came from the API server until then, and the segments that went to it. */
+  readonly traffic: ApiTraffic;
+  /** The same lists, read and parsed by a program that keeps nothing. */
+  readonly decoding: DecodingCost;
+  /** The same rules, loaded by the tool alone. */
+  readonly toolLoad: ToolLoad;
+  /**
+   * Programs that kube-relay ran until the last Service answered, by name; `undefined` = not counted,
+   * because the stand-ins that count them take time.
+   */
+  readonly programs?: Readonly<Record<string, number>>;
   /** Some seconds later. */
   readonly residentMiB: number;
   readonly peakMiB: number;
@@ -33,6 +51,8 @@ export interface StartFigures {
   readonly largestStallMs: number;
   /** Median milliseconds of a sync of one changed endpoint, and the most lines of one. */
   readonly changeMs: number;
+  /** CPU of kube-relay and its tools for a hundred of them, with the status requests of this program. */
+  readonly hundredChangesCpuSeconds: number;
   readonly changeLines: number;
 }
 
@@ -41,10 +61,22 @@ const LARGE = 10_000;
 const RESTING_MS = 30_000;
 const DEADLINE = { deadlineMs: 240_000 };
 
+/** What is started. */
+export const STARTED_MODES = ["nftables", "iptables", "iptables-legacy"] as const;
+
+/** One of {@linkcode STARTED_MODES}; `iptables` = the variant of nf_tables. */
+export type StartedMode = typeof STARTED_MODES[number];
+
+const BACKENDS: Readonly<Record<StartedMode, BackendMode>> = {
+  nftables: "nftables",
+  iptables: "iptables",
+  "iptables-legacy": "iptables",
+};
+
 if (import.meta.main) {
   const folder = await Deno.makeTempDir({ prefix: "kube-relay-bench-" });
   try {
-    console.log(JSON.stringify(await measure(folder, readTask(Deno.args))));
+    console.log(JSON.stringify(await measure(folder, JSON.parse(Deno.args[0] ?? ""))));
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
@@ -52,19 +84,24 @@ if (import.meta.main) {
 }
 
 /** The program to start. */
-interface StartTask {
-  readonly mode: BackendMode;
+export interface StartTask {
+  readonly mode: StartedMode;
   readonly services: number;
+  /** Whether the programs that it starts are counted, which takes time. @default {false} */
+  readonly counts?: boolean;
 }
 
-function readTask([mode, services]: readonly string[]): StartTask {
-  if (mode !== "iptables" && mode !== "nftables") {
-    throw new RangeError(`Cannot start mode '${mode}': expected iptables or nftables`);
+/** Marks the variant of the legacy tables as the one in use, as the kubelet does. */
+async function hintAtLegacy(): Promise<void> {
+  for (const tool of ["iptables-legacy", "ip6tables-legacy"]) {
+    await runTool(tool, ["-t", "mangle", "-N", "KUBE-IPTABLES-HINT"]);
   }
-  return { mode, services: Number(services) };
 }
 
-async function measure(folder: string, { mode, services }: StartTask): Promise<StartFigures> {
+async function measure(
+  folder: string,
+  { mode, services, counts = false }: StartTask,
+): Promise<StartFigures> {
   const program = await buildApiserver();
   if (program === undefined) throw new Error("Cannot build tests/apiserver: Go is missing");
   await using machinery = await startApiMachinery({ program });
@@ -72,20 +109,30 @@ async function measure(folder: string, { mode, services }: StartTask): Promise<S
     .flat();
   await machinery.admin.createAll([benchNode(), ...objects]);
   const kubeconfig = await kubeconfigOf(machinery, folder);
+  if (mode === "iptables-legacy") await hintAtLegacy();
+  // The first list fills the caches of the API server.
+  await measureDecoding(machinery, folder);
+  const decoding = await measureDecoding(machinery, folder);
+  const counter = counts ? await countPrograms(folder) : undefined;
   using listener = Deno.listen({ hostname: "0.0.0.0", port: BENCH_PORT });
   void acceptAll(listener);
   const started = performance.now();
-  await using relay = startBenchRelay({ folder, mode, kubeconfig });
+  await using relay = startBenchRelay({ folder, mode: BACKENDS[mode], kubeconfig });
   const last = benchClusterIp(services - 1);
   await eventually("the last Service answers", () => answers(last), DEADLINE);
   const secondsToProgrammed = (performance.now() - started) / 1000;
+  const atServing = await cpuShares(relay.pid);
+  const traffic = await apiTraffic(new URL(machinery.url).port);
   const first = await eventually("a first sync", relay.lastSync, DEADLINE);
   if (first.services !== services) throw new Error(`The first sync was of ${first.services}`);
   // What a start leaves behind has been collected by then.
   await new Promise((resolve) => setTimeout(resolve, 3000));
-  const cpu = await cpuSeconds(relay.pid);
+  const programs = await counter?.counts();
+  const settled = await cpuShares(relay.pid);
+  const toolLoad = await measureToolLoad(mode, folder);
   const memory = await residentMiB(relay.pid);
   const changes = await measureChanges(machinery, { relay, services });
+  const changed = await cpuShares(relay.pid);
   const { largestEventLoopDelayMs } = await relay.status();
   const isLarge = services >= LARGE;
   if (isLarge) await new Promise((resolve) => setTimeout(resolve, RESTING_MS));
@@ -93,11 +140,19 @@ async function measure(folder: string, { mode, services }: StartTask): Promise<S
     services,
     secondsToProgrammed,
     syncMs: first.durationMs,
-    cpuSeconds: cpu,
+    ownCpuSeconds: atServing.own,
+    // A tool counts when it has ended, which may be after its last write.
+    toolCpuSeconds: settled.children,
+    traffic,
+    decoding,
+    toolLoad,
+    ...(programs && { programs }),
     residentMiB: memory.now,
     peakMiB: memory.peak,
     ...(isLarge && { restingMiB: (await residentMiB(relay.pid)).now }),
     largestStallMs: largestEventLoopDelayMs,
+    hundredChangesCpuSeconds: (changed.own + changed.children - settled.own - settled.children) *
+      100 / CHANGES,
     changeMs: percentile(changes.map(({ durationMs }) => durationMs), 0.5),
     changeLines: Math.max(...changes.map(({ operations }) => operations.lines ?? 0)),
   };

@@ -1,0 +1,72 @@
+import type { ControllerStatus } from "../../controller/controller.ts";
+import { messageOf } from "../../log/message_of.ts";
+import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
+import { poolUse } from "../../routing/address_pool.ts";
+import type { RoutingSettings } from "../../routing/routing_settings.ts";
+import type { AddressAssigner } from "./address_assigner.ts";
+import type { BgpPart } from "./bgp_part.ts";
+import type { Layer2Part } from "./layer2_part.ts";
+import type { RoutingLeases } from "./routing_leases.ts";
+import { addressesInUse, bgpSummary, routingFacts, type ShownRouting } from "./routing_status.ts";
+
+/** The parts of the controller that reports describe. */
+interface ReportedRouting extends Pick<ShownRouting, "services"> {
+  readonly settings: RoutingSettings;
+  readonly assigner: Pick<AddressAssigner, "problem" | "refused">;
+  readonly leases: Pick<RoutingLeases, "node" | "allocator"> | undefined;
+  readonly layer2: Pick<Layer2Part, "families" | "view"> | undefined;
+  readonly bgp: Pick<BgpPart, "backend" | "loop" | "plan"> | undefined;
+}
+
+/** Returns the status; `brief` omits parts that grow with the number of objects. */
+export async function routingStatus(
+  parts: ReportedRouting,
+  options: { readonly brief: boolean },
+): Promise<ControllerStatus> {
+  const { bgp, layer2 } = parts;
+  const families = [
+    ...(layer2?.families ?? []).map(({ loop, backend }) => {
+      const { held, announcing } = backend.inspect();
+      const problem = announcing === undefined ? "" : `; moves are not announced: ${announcing}`;
+      return loop.status(`layer 2, answers for ${held.length}${problem}`);
+    }),
+    ...(bgp ? [{ ...bgp.loop.status(bgpSummary(bgp.plan)), controller: "bgp" as const }] : []),
+  ];
+  const facts = routingFacts(await shownRouting(parts, options));
+  return { controller: "routing", families, facts };
+}
+
+/** Sets the metrics that are only collected for a scrape. */
+export async function collectRoutingMetrics(
+  { routing }: Pick<ProxyMetrics, "routing">,
+  { settings: { pools }, services, assigner, leases, layer2, bgp }: ReportedRouting,
+): Promise<void> {
+  for (const { family, backend } of layer2?.families ?? []) {
+    routing.setLayer2Addresses(family, backend.inspect().held.length);
+  }
+  routing.setPools(poolUse(pools, addressesInUse(services.values())));
+  if (leases) routing.setRefusals(assigner.refused?.length);
+  if (!bgp) return;
+  const { plan } = bgp;
+  routing.setAnnounced(plan);
+  routing.setSessions(plan ? await bgp.backend.sessions(plan).catch(() => []) : []);
+}
+
+async function shownRouting(
+  { settings, services, assigner, leases, layer2, bgp }: ReportedRouting,
+  { brief }: { readonly brief: boolean },
+): Promise<ShownRouting> {
+  const plan = brief ? undefined : bgp?.plan;
+  const sessions = plan && await bgp!.backend.sessions(plan).catch((error) => messageOf(error));
+  return {
+    ...{ settings, services },
+    leases: leases && {
+      node: leases.node,
+      allocator: leases.allocator,
+      writing: assigner.problem,
+    },
+    refused: brief ? [] : assigner.refused ?? [],
+    owned: brief ? [] : layer2?.view() ?? [],
+    ...(plan && { bgp: { plan, sessions: sessions ?? [] } }),
+  };
+}

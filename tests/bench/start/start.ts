@@ -1,0 +1,92 @@
+// deno-lint-ignore-file no-console -- what it prints is what it is for
+/**
+ * From the start of kube-relay to the last of many Services, in each mode of rules, on real API
+ * machinery; next to it what two baselines take: a program that parses the same lists and keeps
+ * nothing, and the kernel's tool with the same rules. Exits with status 1 if a limit is exceeded.
+ *
+ * `deno task bench:start [--services 10000] [--modes nftables,iptables,iptables-legacy]`;
+ * `KUBE_RELAY=dist/kube-relay` takes the built executable. Needs root, nft, iptables and Go.
+ *
+ * @module
+ */
+import { parseArgs } from "@std/cli/parse-args";
+import { type Gate, isFailure } from "../gates.ts";
+import { newTable, reportGates } from "../report.ts";
+import { measureStart } from "./measure_start.ts";
+import { STARTED_MODES, type StartedMode, type StartFigures } from "./run_start.ts";
+
+const flags = parseArgs(Deno.args, { string: ["services", "modes"] });
+const services = Number(flags.services ?? 10_000);
+const modes = flags.modes === undefined
+  ? STARTED_MODES
+  : STARTED_MODES.filter((mode) => String(flags.modes).split(",").includes(mode));
+
+/** Enough for a count that does not depend on the number of Services. */
+const FEW = 100;
+
+/** Most programs of a start, by mode: features and facts of the machine, tables, rules. */
+const MOST_PROGRAMS: Readonly<Record<StartedMode, number>> = {
+  nftables: 30,
+  iptables: 60,
+  "iptables-legacy": 60,
+};
+/** Most segments to the API server for each MiB from it: requests, and window updates. */
+const MOST_SEGMENTS_PER_MIB = 20;
+/** Most CPU of kube-relay, as a multiple of that of parsing the lists. */
+const MOST_CPU = 4;
+const COUNT = { digits: 0, slack: 0 };
+
+const started = new Map<StartedMode, StartFigures>();
+const gates: Gate[] = [];
+for (const mode of modes) {
+  console.error(`${mode}: ${services} Services`);
+  const figures = await measureStart({ mode, services });
+  started.set(mode, figures);
+  const { programs = {} } = await measureStart({ mode, services: FEW, counts: true });
+  gates.push(...gatesOf(mode, figures, Object.values(programs).reduce((a, b) => a + b, 0)));
+}
+report();
+reportGates(gates);
+if (gates.some(isFailure)) Deno.exitCode = 1;
+
+function gatesOf(mode: StartedMode, figures: StartFigures, programs: number): readonly Gate[] {
+  const { traffic: { receivedBytes, sentSegments }, ownCpuSeconds, decoding } = figures;
+  return [
+    {
+      name: `${mode}: programs started`,
+      value: programs,
+      atMost: MOST_PROGRAMS[mode],
+      ...COUNT,
+    },
+    {
+      name: `${mode}: segments to the API server for each MiB from it`,
+      value: sentSegments / (receivedBytes / 2 ** 20),
+      atMost: MOST_SEGMENTS_PER_MIB,
+    },
+    {
+      name: `${mode}: own CPU / CPU of parsing the lists`,
+      value: ownCpuSeconds / decoding.cpuSeconds,
+      atMost: MOST_CPU,
+    },
+  ];
+}
+
+function report(): void {
+  const table = newTable([`${services} Services`, ...started.keys()]);
+  const row = (name: string, valueOf: (figures: StartFigures) => number, digits: number) =>
+    table.push([name, ...[...started.values()].map((each) => valueOf(each).toFixed(digits))]);
+  row("start to the last Service, s", ({ secondsToProgrammed }) => secondsToProgrammed, 2);
+  row("own CPU until then, s", ({ ownCpuSeconds }) => ownCpuSeconds, 2);
+  row("CPU of the tools until then, s", ({ toolCpuSeconds }) => toolCpuSeconds, 2);
+  row("parsing the lists: time, s", ({ decoding }) => decoding.seconds, 2);
+  row("parsing the lists: CPU, s", ({ decoding }) => decoding.cpuSeconds, 2);
+  row("the tool alone: time, s", ({ toolLoad }) => toolLoad.seconds, 2);
+  row("the tool alone: CPU, s", ({ toolLoad }) => toolLoad.cpuSeconds, 2);
+  row("from the API server, MiB", ({ traffic }) => traffic.receivedBytes / 2 ** 20, 1);
+  row("segments to it", ({ traffic }) => traffic.sentSegments, 0);
+  row("a change: sync, ms", ({ changeMs }) => changeMs, 0);
+  row("100 changes: CPU, s", ({ hundredChangesCpuSeconds: seconds }) => seconds, 2);
+  row("resident after it, MiB", ({ residentMiB }) => residentMiB, 0);
+  row("resident at most, MiB", ({ peakMiB }) => peakMiB, 0);
+  console.log(table.toString());
+}

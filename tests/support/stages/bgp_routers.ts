@@ -1,0 +1,282 @@
+/**
+ * Routers that run FRR or gobgpd, each in a network namespace.
+ *
+ * @module
+ */
+import { systemCommandRunner } from "../../../lib/os/command_runner.ts";
+import type { LineProcess } from "../drivers/line_process.ts";
+import { eventually } from "../eventually.ts";
+import type { Namespace } from "./netns.ts";
+
+/** A path that a router has. */
+interface FrrPath {
+  readonly aspath: { readonly string: string };
+  readonly community?: { readonly string: string };
+  readonly largeCommunity?: { readonly string: string };
+  readonly localPref?: number;
+  readonly nexthops: readonly { readonly ip: string }[];
+  readonly peer: { readonly peerId: string };
+  readonly stale?: boolean;
+}
+
+/** A router that runs FRR: zebra, bgpd and bfdd. */
+export class FrrRouter {
+  readonly namespace: Namespace;
+  readonly #folder: string;
+  readonly #daemons = new Map<string, LineProcess>();
+
+  constructor(namespace: Namespace, folder: string) {
+    this.namespace = namespace;
+    this.#folder = folder;
+  }
+
+  /** Starts the daemons. `lines`: the configuration of bgpd. */
+  async start(lines: readonly string[]): Promise<void> {
+    await Deno.mkdir(this.#folder, { recursive: true });
+    await Deno.writeTextFile(`${this.#folder}/bgpd.conf`, `${lines.join("\n")}\n`);
+    for (const daemon of ["zebra", "bfdd"]) {
+      await Deno.writeTextFile(`${this.#folder}/${daemon}.conf`, "log stdout\n");
+    }
+    // The daemons change to the user of the package, and write their sockets into the folder.
+    await systemCommandRunner.run("chown", ["-R", "frr:frr", this.#folder]);
+    await this.startDaemon("zebra");
+    await eventually("zebra listens", () => exists(`${this.#folder}/zserv.api`));
+    await this.startDaemon("bfdd", ["--bfdctl", `${this.#folder}/bfdd.sock`]);
+    await this.startDaemon("bgpd");
+  }
+
+  /** Starts one daemon and waits for its terminal. */
+  async startDaemon(daemon: string, flags: readonly string[] = []): Promise<void> {
+    const folder = this.#folder;
+    const process = this.namespace.start(`/usr/lib/frr/${daemon}`, [
+      ...["-f", `${folder}/${daemon}.conf`, "-i", `${folder}/${daemon}.pid`],
+      ...["-z", `${folder}/zserv.api`, "--vty_socket", folder, "-P", "0", ...flags],
+    ]);
+    this.#daemons.set(daemon, process);
+    await eventually(`${daemon} listens`, () => {
+      if (process.hasEnded) throw new Error(`${daemon} ended: ${process.errors}`);
+      return exists(`${folder}/${daemon}.vty`);
+    });
+  }
+
+  /** Ends a daemon as `kill -9` does. */
+  async kill(daemon: string): Promise<void> {
+    await this.#daemons.get(daemon)?.kill();
+    await Deno.remove(`${this.#folder}/${daemon}.vty`).catch(() => {});
+  }
+
+  /** Runs commands of FRR's terminal. */
+  async vtysh(...commands: readonly string[]): Promise<string> {
+    const args = ["--vty_socket", this.#folder, ...commands.flatMap((command) => ["-c", command])];
+    const { stdout } = await systemCommandRunner.run("vtysh", args);
+    return stdout;
+  }
+
+  /** The paths to a prefix that came from the node. */
+  async paths(prefix: string): Promise<readonly FrrPath[]> {
+    const family = prefix.includes(":") ? "ipv6" : "ipv4";
+    const text = await this.vtysh(`show bgp ${family} unicast ${prefix} json`);
+    const { paths = [] } = JSON.parse(text || "{}") as { readonly paths?: readonly FrrPath[] };
+    return paths.filter(({ nexthops }) =>
+      nexthops.some(({ ip }) => ip !== "0.0.0.0" && ip !== "::")
+    );
+  }
+}
+
+/** A path of gobgpd. */
+interface GobgpPath {
+  readonly attrs: readonly { readonly nexthop?: string }[];
+}
+
+/** A router that runs gobgpd. */
+export class GobgpRouter {
+  readonly namespace: Namespace;
+  readonly #folder: string;
+  #daemon: LineProcess | undefined;
+
+  constructor(namespace: Namespace, folder: string) {
+    this.namespace = namespace;
+    this.#folder = folder;
+  }
+
+  /** Starts the daemon. `toml`: its configuration. */
+  async start(toml: string): Promise<void> {
+    await Deno.mkdir(this.#folder, { recursive: true });
+    const path = `${this.#folder}/gobgpd.toml`;
+    await Deno.writeTextFile(path, toml);
+    const api = ["--api-hosts", `unix://${this.#folder}/api.sock`, "--pprof-disable"];
+    this.#daemon = this.namespace.start("gobgpd", ["-f", path, ...api]);
+    await eventually("gobgpd listens", () => exists(`${this.#folder}/api.sock`));
+  }
+
+  /** Ends the daemon as `kill -9` does. */
+  async kill(): Promise<void> {
+    await this.#daemon?.kill();
+    await Deno.remove(`${this.#folder}/api.sock`).catch(() => {});
+  }
+
+  /** Runs a command of gobgpd's client. */
+  async gobgp(command: string): Promise<string> {
+    const target = `unix://${this.#folder}/api.sock`;
+    const args = ["--target", target, ...command.split(" ")];
+    const { code, stdout, stderr } = await systemCommandRunner.run("gobgp", args);
+    if (code !== 0) throw new Error(`Cannot run 'gobgp ${command}': ${stderr}${stdout}`);
+    return stdout;
+  }
+
+  /** The next hops of each prefix, sorted. */
+  async nextHops(): Promise<ReadonlyMap<string, readonly string[]>> {
+    const rib = JSON.parse(await this.gobgp("global rib -j")) as Record<
+      string,
+      readonly GobgpPath[]
+    >;
+    return new Map(
+      Object.entries(rib).map(([prefix, paths]) => [
+        prefix,
+        paths.flatMap(({ attrs }) => attrs.flatMap(({ nexthop }) => nexthop ?? [])).sort(),
+      ]),
+    );
+  }
+
+  /** Whether it has a route, with this text in its line of the table. */
+  async has(prefix: string, text = ""): Promise<boolean> {
+    const table = await this.gobgp("global rib");
+    return table.split("\n").some((line) => line.includes(prefix) && line.includes(text));
+  }
+}
+
+/**
+ * Writes the routes of a gobgpd into its kernel. gobgpd leaves this to zebra, and Debian's gobgpd 3.10
+ * ends with a panic at the messages of Debian's zebra 8.4.
+ */
+export class GobgpFib implements AsyncDisposable {
+  readonly #router: GobgpRouter;
+  readonly #stop = new AbortController();
+  readonly #running: Promise<void>;
+  readonly #written = new Map<string, string>();
+
+  constructor(router: GobgpRouter) {
+    this.#router = router;
+    this.#running = this.#follow();
+  }
+
+  async #follow(): Promise<void> {
+    while (!this.#stop.signal.aborted) {
+      await this.#write(await this.#router.nextHops());
+      await new Promise((resolve) => setTimeout(resolve, FIB_PAUSE_MS));
+    }
+  }
+
+  async #write(found: ReadonlyMap<string, readonly string[]>): Promise<void> {
+    const { namespace } = this.#router;
+    const wanted = new Map([...found].map(([prefix, hops]) => [
+      prefix,
+      hops.map((hop) => ` nexthop via ${hop}`).join(""),
+    ]));
+    for (const prefix of this.#written.keys()) {
+      if (wanted.has(prefix)) continue;
+      await namespace.ip(`route del ${prefix}`);
+      this.#written.delete(prefix);
+    }
+    for (const [prefix, hops] of wanted) {
+      if (this.#written.get(prefix) === hops) continue;
+      await namespace.ip(`route replace ${prefix}${hops}`);
+      this.#written.set(prefix, hops);
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stop.abort();
+    await this.#running;
+  }
+}
+
+const FIB_PAUSE_MS = 100;
+
+/** The configuration of FRR for a session with the node, as lines of `router bgp`. */
+export function frrConfiguration(
+  { neighbor = [], networks = [] }: {
+    readonly neighbor?: readonly string[];
+    readonly networks?: readonly string[];
+  } = {},
+): readonly string[] {
+  return [
+    "log stdout",
+    "router bgp 64513",
+    " bgp router-id 192.0.2.2",
+    " no bgp ebgp-requires-policy",
+    " no bgp default ipv4-unicast",
+    " no bgp network import-check",
+    " neighbor 192.0.2.1 remote-as 64512",
+    " neighbor 192.0.2.1 timers 3 9",
+    " neighbor 192.0.2.1 timers connect 1",
+    ...neighbor.map((line) => ` neighbor 192.0.2.1 ${line}`),
+    " address-family ipv4 unicast",
+    ...networks.map((prefix) => `  network ${prefix}`),
+    "  neighbor 192.0.2.1 activate",
+    " exit-address-family",
+  ];
+}
+
+/** What routers of a scene have in common. */
+interface SceneRouter {
+  /** The nodes are 192.0.2.1 and so on, in AS 64512. */
+  readonly nodes: number;
+  readonly password?: string;
+  readonly bfd?: boolean;
+}
+
+/** The configuration of FRR, AS 64513, with equal-cost paths to nodes. */
+export function frrOfScene({ nodes, password, bfd = false }: SceneRouter): readonly string[] {
+  const addresses = Array.from({ length: nodes }, (_, index) => `192.0.2.${index + 1}`);
+  return [
+    "log stdout",
+    "router bgp 64513",
+    " no bgp ebgp-requires-policy",
+    " no bgp default ipv4-unicast",
+    ...addresses.flatMap((address) =>
+      [
+        "remote-as 64512",
+        "timers 3 9",
+        "timers connect 1",
+        ...(password === undefined ? [] : [`password ${password}`]),
+        ...(bfd ? ["bfd", "bfd 3 200 200"] : []),
+      ].map((line) => ` neighbor ${address} ${line}`)
+    ),
+    " address-family ipv4 unicast",
+    "  maximum-paths 8",
+    ...addresses.map((address) => `  neighbor ${address} activate`),
+    " exit-address-family",
+  ];
+}
+
+/** The configuration of gobgpd, AS 64514. */
+export function gobgpOfScene({ nodes, password }: SceneRouter): string {
+  const neighbors = Array.from({ length: nodes }, (_, index) => `
+[[neighbors]]
+  [neighbors.config]
+    neighbor-address = "192.0.2.${index + 1}"
+    peer-as = 64512
+    auth-password = "${password ?? ""}"
+  [neighbors.timers.config]
+    connect-retry = 1
+    idle-hold-time-after-reset = 1
+  [neighbors.graceful-restart.config]
+    enabled = true
+    restart-time = 60
+  [[neighbors.afi-safis]]
+    [neighbors.afi-safis.config]
+      afi-safi-name = "ipv4-unicast"
+    [neighbors.afi-safis.mp-graceful-restart.config]
+      enabled = true
+`);
+  return `
+[global.config]
+  as = 64514
+  router-id = "198.18.0.1"
+${neighbors.join("")}`;
+}
+
+async function exists(path: string): Promise<boolean> {
+  return await Deno.lstat(path).then(() => true, () => false);
+}
