@@ -13,7 +13,7 @@ const IDLE_FACTOR = 10;
  * third part, the API server must have answered without a break, so that an outage of the API server
  * is no death of nodes.
  */
-const [OVERDUE, GONE, ANSWERED] = [0.4, 0.9, 0.45];
+const [OVERDUE, GONE, ANSWERED] = [0.4, 0.85, 0.4];
 /** Time between two questions, as a part of the duration. */
 const ASK = 1 / 6;
 
@@ -124,8 +124,11 @@ export class NodeLiveness {
 
   /** When the API server has to be asked about the heartbeat, unless it is renewed. */
   get askAt(): number {
+    const { askedAt = -Infinity } = this.#heartbeat;
+    const goneAt = this.#since + GONE * this.#durationMs;
+    const next = askedAt + ASK * this.#durationMs;
     const overdueAt = this.#since + OVERDUE * this.#durationMs;
-    return Math.max(overdueAt, (this.#heartbeat.askedAt ?? -Infinity) + ASK * this.#durationMs);
+    return Math.max(overdueAt, askedAt < goneAt ? Math.min(next, goneAt) : next);
   }
 
   /** Whether the node is gone, by the last answer. */
