@@ -4,33 +4,24 @@
  *
  * @module
  */
-import { parseIpAddress } from "../../../lib/net/ip_address.ts";
-import { Layer2Owners } from "../../../lib/routing/layer2_owner.ts";
-import { routingNodeOf } from "../../../lib/routing/routing_node.ts";
-import type { RawObject } from "../../conformance/server.ts";
 import { ApiProcess } from "../drivers/api_process.ts";
 import { ProbeClient, startEchoServer } from "../drivers/echo_network.ts";
 import { LinkCapture, type LinkFrame } from "../drivers/link_capture.ts";
 import { eventually } from "../eventually.ts";
+import {
+  chooseFailoverAddresses,
+  FAILOVER_BACKEND,
+  FAILOVER_NODES,
+  FAILOVER_PODS,
+  type FailoverAddresses,
+  failoverObjects,
+  type FailoverService,
+  localSlices,
+} from "./failover_objects.ts";
 import { createLayer2Scene, type Layer2Scene } from "./layer2_scene.ts";
 import { Namespace } from "./netns.ts";
 import { RelayProcess } from "./relay_process.ts";
-import { rawNode } from "./routing_relay.ts";
 
-/** The first node owns the addresses of Service `web` and has the endpoint of `local` at first. */
-const NAMES = ["node-a", "node-b"] as const;
-/** The Services: `web` with policy Cluster, `local` with policy Local. */
-export type FailoverService = "web" | "local";
-/** The families, each with an address of either Service. */
-export type ServiceAddresses = Readonly<Record<"IPv4" | "IPv6", string>>;
-
-/** An endpoint of `web`, which is on neither node. */
-const BACKEND = { IPv4: "192.168.9.1", IPv6: "fd09::1" };
-/** The endpoints of `local`, one on each node. */
-const PODS = NAMES.map((_, index) => ({
-  IPv4: `10.180.${index}.9`,
-  IPv6: `fd00:10:180:${index}::9`,
-}));
 const POOLS = "192.168.9.48-192.168.9.90,fd09::48-fd09::90";
 const SEND_EVERY_MS = 20;
 /** Time between two questions of the watcher, in seconds. */
@@ -49,7 +40,7 @@ export interface FailoverNode {
 /** A running cluster. */
 export class FailoverCluster implements AsyncDisposable {
   readonly nodes: readonly [FailoverNode, FailoverNode];
-  readonly addresses: Readonly<Record<FailoverService, ServiceAddresses>>;
+  readonly addresses: FailoverAddresses;
   readonly #stack: AsyncDisposableStack;
   readonly #parts: ClusterParts;
   readonly #relays = new Map<FailoverNode, RelayProcess>();
@@ -59,8 +50,8 @@ export class FailoverCluster implements AsyncDisposable {
     this.#stack = stack;
     this.#parts = parts;
     this.nodes = [
-      { name: NAMES[0], namespace: scene.first, link: links[0]!, port: "node0" },
-      { name: NAMES[1], namespace: scene.second, link: links[1]!, port: "node1" },
+      { name: FAILOVER_NODES[0], namespace: scene.first, link: links[0]!, port: "node0" },
+      { name: FAILOVER_NODES[1], namespace: scene.second, link: links[1]!, port: "node1" },
     ];
     this.addresses = parts.addresses;
   }
@@ -80,15 +71,20 @@ export class FailoverCluster implements AsyncDisposable {
     const links: string[] = [];
     for (const [index, node] of [scene.first, scene.second].entries()) {
       await node.sysctl(...FORWARDING);
-      await node.ipBatch(Object.values(PODS[index]!).map((each) => `addr add ${each} dev lo`));
+      await node.ipBatch(
+        Object.values(FAILOVER_PODS[index]!).map((each) => `addr add ${each} dev lo`),
+      );
       links.push(/link\/ether (\S+)/.exec(await node.ip("link show eth0"))![1]!);
-      const listen = Object.values(PODS[index]!).map((address) => ({ address, port: 8080 }));
-      await startEchoServer(node, { name: NAMES[index]!, listen });
+      const listen = Object.values(FAILOVER_PODS[index]!).map((address) => ({
+        address,
+        port: 8080,
+      }));
+      await startEchoServer(node, { name: FAILOVER_NODES[index]!, listen });
     }
-    const listen = Object.values(BACKEND).map((address) => ({ address, port: 8080 }));
+    const listen = Object.values(FAILOVER_BACKEND).map((address) => ({ address, port: 8080 }));
     await startEchoServer(scene.router, { name: "backend", listen });
-    const addresses = chooseAddresses();
-    await api.write(clusterObjects(addresses));
+    const addresses = chooseFailoverAddresses();
+    await api.write(failoverObjects(addresses));
     const capture = stack.use(await LinkCapture.start(scene.router, "br0"));
     const parts = { folder, scene, api, apiPort, kubeconfig, links, addresses, capture };
     const cluster = new FailoverCluster(stack.move(), {
@@ -151,7 +147,9 @@ export class FailoverCluster implements AsyncDisposable {
       return `chain ${hook} { type filter hook ${hook} priority 0; ` +
         `ip ${host} ${address} tcp ${port} ${apiPort} drop; }`;
     });
-    await router.output("nft", [`table ip ${table} { ${rules.map((each) => `${each}; `).join("")} }`]);
+    await router.output("nft", [
+      `table ip ${table} { ${rules.map((each) => `${each}; `).join("")} }`,
+    ]);
   }
 
   /** Gives Service `local` its endpoint on a node. */
@@ -216,7 +214,7 @@ interface ClusterParts {
   readonly apiPort: string;
   readonly kubeconfig: string;
   readonly links: readonly string[];
-  readonly addresses: FailoverCluster["addresses"];
+  readonly addresses: FailoverAddresses;
   readonly capture: LinkCapture;
 }
 
@@ -258,84 +256,4 @@ export async function connectToApi(scene: Layer2Scene, kubeconfig: string): Prom
   pass(scene.router, "192.168.9.1", "127.0.0.1");
   for (const node of [scene.first, scene.second]) pass(node, "127.0.0.1", "192.168.9.1");
   return port;
-}
-
-/** Addresses of `web` that the first node owns, and any for `local`. */
-function chooseAddresses(): FailoverCluster["addresses"] {
-  const owners = new Layer2Owners();
-  for (const name of NAMES) owners.setNode(name, routingNodeOf(rawNode(name, "::") as never));
-  owners.setLive(new Set(NAMES));
-  const choose = (prefix: string) => {
-    const addresses = Array.from({ length: 9 }, (_, index) => parseIpAddress(`${prefix}5${index}`));
-    for (const address of addresses) owners.setAddress(address, {});
-    owners.update();
-    return addresses.find((each) => owners.ownerOf(each) === NAMES[0])!;
-  };
-  return {
-    web: { IPv4: choose("192.168.9."), IPv6: choose("fd09::") },
-    local: { IPv4: "192.168.9.80", IPv6: "fd09::80" },
-  };
-}
-
-function clusterObjects(addresses: FailoverCluster["addresses"]): readonly RawObject[] {
-  return [
-    rawNode(NAMES[0], "192.168.9.2"),
-    rawNode(NAMES[1], "192.168.9.3"),
-    rawService("web", "Cluster", addresses.web),
-    rawService("local", "Local", addresses.local),
-    ...rawSlices("web", BACKEND, "elsewhere"),
-    ...localSlices(0),
-  ];
-}
-
-function localSlices(index: number): readonly RawObject[] {
-  return rawSlices("local", PODS[index]!, NAMES[index]!);
-}
-
-function rawService(
-  name: FailoverService,
-  policy: "Cluster" | "Local",
-  { IPv4, IPv6 }: ServiceAddresses,
-): RawObject {
-  const clusterIPs = name === "web"
-    ? ["172.30.0.41", "fd00:172:30::41"]
-    : ["172.30.0.42", "fd00:172:30::42"];
-  return {
-    apiVersion: "v1",
-    kind: "Service",
-    metadata: {
-      ...{ namespace: "default", name },
-      annotations: { "kube-relay.io/load-balancer-ips": `${IPv4},${IPv6}` },
-    },
-    spec: {
-      ...{ type: "LoadBalancer", clusterIP: clusterIPs[0], clusterIPs },
-      ...{ ipFamilies: ["IPv4", "IPv6"], ipFamilyPolicy: "RequireDualStack" },
-      ...{ allocateLoadBalancerNodePorts: false, externalTrafficPolicy: policy },
-      ...(policy === "Local" && { healthCheckNodePort: 30_999 }),
-      ports: [{ port: 80, protocol: "UDP", targetPort: 8080 }],
-    },
-    status: { loadBalancer: {} },
-  };
-}
-
-function rawSlices(
-  service: string,
-  addresses: ServiceAddresses,
-  nodeName: string,
-): readonly RawObject[] {
-  return Object.entries(addresses).map(([addressType, address]) => ({
-    apiVersion: "discovery.k8s.io/v1",
-    kind: "EndpointSlice",
-    metadata: {
-      ...{ namespace: "default", name: `${service}-${addressType.toLowerCase()}` },
-      labels: { "kubernetes.io/service-name": service },
-    },
-    addressType,
-    endpoints: [{
-      addresses: [address],
-      nodeName,
-      conditions: { ready: true, serving: true, terminating: false },
-    }],
-    ports: [{ name: "", port: 8080, protocol: "UDP" }],
-  }));
 }

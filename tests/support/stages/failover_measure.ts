@@ -5,7 +5,8 @@
  */
 import type { LinkFrame } from "../drivers/link_capture.ts";
 import { eventually } from "../eventually.ts";
-import type { FailoverCluster, FailoverNode, FailoverService } from "./failover_cluster.ts";
+import type { FailoverCluster, FailoverNode } from "./failover_cluster.ts";
+import type { FailoverService } from "./failover_objects.ts";
 
 /** A cause for which addresses of the first node move to the second one. */
 export interface FailoverCause {
