@@ -298,7 +298,30 @@ Deno.test("without a cluster, the only node answers for the addresses that manif
     assertEquals(controllers![0]!.facts.map(({ name }) => name), ["Pool", "Layer 2", "Announced"]);
   }));
 
-Deno.test("the cleanup removes addresses and the files of BIRD, whether or not routing is enabled", async () => {
+Deno.test("the network of pods waits for no Service, and a former one is removed without it", async () => {
+  await using cluster = await startCluster();
+  const { start } = cluster;
+  const unassigned = { spec: {} };
+  cluster.api.store.create(rawNode("node-c", "192.168.0.4", unassigned));
+  {
+    await using relay = await start(A, "--pod-routes");
+    await relay.until("it is planned", () => relay.backends.pods.plan !== undefined);
+    const { plan, cleanups } = relay.backends.pods;
+    assertEquals([plan!.podCidrs as readonly string[], cleanups], [["10.180.0.0/24"], 0]);
+    const { controllers } = await relay.status();
+    const { families, facts } = controllers!.find(({ controller }) => controller === "routing")!;
+    const { summary, quarantined } = families.find(({ controller }) =>
+      controller === "pod-network"
+    )!;
+    assertStringIncludes(summary, "pod network, 0 routes");
+    assertEquals(quarantined.map(({ key }) => key), ["Node node-b"], "it has the same range");
+    assertEquals(facts.find(({ name }) => name === "Pods here")?.text, "10.180.0.0/24");
+  }
+  await using relay = await start(A);
+  await relay.until("it is removed", () => relay.backends.pods.cleanups === 1);
+});
+
+Deno.test("the cleanup removes addresses, the files of BIRD and routes to pods, whether or not routing is enabled", async () => {
   const routingBackends = new FakeRoutingBackends();
   const env = () => undefined;
   const readTextFile = () => Promise.reject(new Error("unexpected"));
@@ -308,5 +331,7 @@ Deno.test("the cleanup removes addresses and the files of BIRD, whether or not r
   for await (const report of ROUTING_CONTROLLER.cleanUp(dependencies, configuration)) {
     removed.push(...report.removed);
   }
-  assertEquals(removed, ["addresses of IPv4", "addresses of IPv6", "files of BIRD"]);
+  assertEquals(removed, [
+    ...["addresses of IPv4", "addresses of IPv6", "files of BIRD", "routes to pods"],
+  ]);
 });

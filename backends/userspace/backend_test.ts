@@ -316,7 +316,8 @@ Deno.test("UserspaceBackend leaks nothing over 2,000 connections that end in eve
   ], [2000, 0]);
   assertEquals(await askTimes(3, { hostname: VIP, port: plan.port }).then((n) => n.length), 3);
   const grown = rss.at(-1)! - rss[1]!;
-  assert(grown < 32 * 1024 * 1024, `memory grew by ${grown} bytes over 1,500 connections`);
+  // A buffer of 64 KiB lost with each connection would be 94 MiB.
+  assert(grown < 64 * 1024 * 1024, `memory grew by ${grown} bytes over 1,500 connections`);
 });
 
 /** Uses a connection to the Service in one of several ways. Any end of it is right but hanging. */

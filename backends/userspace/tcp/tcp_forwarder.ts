@@ -216,7 +216,7 @@ export class TcpForwarder implements TcpSessionOwner {
     request: ClientConnection & { readonly verdict: VerdictName },
   ): Promise<void> {
     const { dialer, loops } = this.#forwarding;
-    if (this.#mayBeOwn(request)) await this.#forwarding.clock.yieldToEventLoop();
+    if (this.#mayBeOwn(request)) await this.#forwarding.clock.sleep(0);
     if (session.closed) return loops.remove();
     const { load } = this.#picker;
     const sockets = this.#edge?.sockets;

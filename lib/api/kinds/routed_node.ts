@@ -24,6 +24,12 @@ export const BGP_ANNOTATIONS = {
   refused: "kube-router.io/node.bgp.customimportreject",
 } as const;
 
+/** kube-router's ranges of a node's pods, for clusters that assign none. Lists have commas. */
+export const POD_CIDR_ANNOTATIONS = [
+  "kube-router.io/pod-cidrs",
+  "kube-router.io/pod-cidr",
+] as const;
+
 /** kube-router's peers as YAML. May hold passwords, which are not used. */
 export const PEERS_ANNOTATION = "kube-router.io/peers";
 
@@ -37,7 +43,7 @@ export const ROUTED_NODE = defineKind({
   schema: fields({
     metadata: metadata(dnsSubdomain, {
       labels: "all",
-      annotations: Object.values(BGP_ANNOTATIONS),
+      annotations: [...Object.values(BGP_ANNOTATIONS), ...POD_CIDR_ANNOTATIONS],
       secret: [PEERS_ANNOTATION],
       extra: {},
     }),
