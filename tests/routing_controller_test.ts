@@ -30,13 +30,13 @@ const [A, B] = ["node-a", "node-b"] as const;
 const SERVICES = collectionOf({ kind: "Service", apiVersion: "v1" });
 const WEB = rawLoadBalancer("web", { clusterIP: "172.30.0.41", nodes: [A, B] });
 
-/** The Lease of a node as that node wrote it. */
-function rawLease(node: string, renewTime: string): RawObject {
-  const labels = { "kube-relay.io/lease": "true" };
+/** A Lease of a node as that node wrote it. */
+function rawLease(kind: "member" | "heartbeat", node: string, renewTime: string): RawObject {
+  const labels = { [`kube-relay.io/${kind === "member" ? "lease" : kind}`]: "true" };
   return {
     apiVersion: "coordination.k8s.io/v1",
     kind: "Lease",
-    metadata: { namespace: "kube-system", name: `kube-relay-node-${node}`, labels },
+    metadata: { namespace: "kube-system", name: `kube-relay-${kind}-${node}`, labels },
     spec: { holderIdentity: node, leaseDurationSeconds: 3, renewTime },
   };
 }
@@ -130,18 +130,20 @@ Deno.test("with policy Local, the node with the last ready endpoint answers", as
   assert(clock.now() - at < 1_000, `after ${clock.now() - at} ms`);
 });
 
-Deno.test("another node takes addresses over when a Lease is renewed no longer", async () => {
+Deno.test("another node takes addresses over when a heartbeat is renewed no longer", async () => {
   const services = ["one", "two", "three", "four"].flatMap((name, index) =>
     rawLoadBalancer(name, { clusterIP: `172.30.0.${index + 1}`, nodes: [A, B] })
   );
-  await using cluster = await startCluster(...services, rawLease(B, "2026-01-01T00:00:00.000000Z"));
+  const leases = (["member", "heartbeat"] as const).map((kind) =>
+    rawLease(kind, B, "2026-01-01T00:00:00.000000Z")
+  );
+  await using cluster = await startCluster(...services, ...leases);
   const { api, clock, start } = cluster;
   await using relay = await start(A);
   await relay.until("all are assigned", () => assigned(api, "four").length > 0);
-  const renewed = { ...rawLease(B, "2026-01-01T00:00:05.000000Z") };
-  api.store.update(renewed);
   await relay.until("the other node owns some", () => relay.held.length < 4);
   const at = clock.now();
+  api.store.update(rawLease("heartbeat", B, "2026-01-01T00:00:05.000000Z"));
   await relay.until("this node owns all", () => relay.held.length === 4);
   const ms = clock.now() - at;
   assert(ms > 2_000 && ms <= 3_500, `after ${ms} ms`);

@@ -33,6 +33,8 @@ const RENEWALS = 3;
  * from when it sent its renewal, the others from when they saw it.
  */
 export class LeaseClaim {
+  /** How long the Lease lasts from the next renewal on. */
+  durationSeconds: number;
   readonly #options: LeaseClaimOptions;
   /** `null` = it does not exist; `undefined` = unknown. */
   #seen: SeenLease | null | undefined;
@@ -42,6 +44,7 @@ export class LeaseClaim {
 
   constructor(options: LeaseClaimOptions) {
     this.#options = options;
+    this.durationSeconds = options.durationSeconds;
   }
 
   /** The holder as it was last seen, also if the Lease has expired. */
@@ -110,11 +113,12 @@ export class LeaseClaim {
   }
 
   get #durationMs(): number {
-    return this.#options.durationSeconds * 1000;
+    return this.durationSeconds * 1000;
   }
 
   #spec(renewTime: string, before: Lease | undefined): Lease["spec"] {
-    const { holder, durationSeconds } = this.#options;
+    const { durationSeconds } = this;
+    const { holder } = this.#options;
     const { holderIdentity, acquireTime = renewTime, leaseTransitions = 0 } = before?.spec ?? {};
     const isOwn = holderIdentity === holder;
     return {

@@ -14,8 +14,10 @@ import { LeaseClaim, type LeaseStep } from "../../routing/lease_claim.ts";
 /** The requests that a Lease needs. */
 export type LeaseClient = Pick<KubeClient, "get" | "create" | "patch">;
 
-/** Selects the Leases of kube-relay among those of a namespace. */
+/** Selects the Leases that every kube-relay watches among those of a namespace. */
 export const LEASE_LABEL = "kube-relay.io/lease";
+/** Marks the Leases of which a kube-relay watches only a few. */
+export const HEARTBEAT_LABEL = "kube-relay.io/heartbeat";
 
 /** The dependencies of {@linkcode LeaseHolder}. */
 interface LeaseHolderDependencies {
@@ -30,6 +32,10 @@ interface LeaseHolderOptions {
   /** Unique among the candidates; the same after a restart. */
   readonly holder: string;
   readonly durationSeconds: number;
+  /** @default {LEASE_LABEL} */
+  readonly label?: string;
+  /** Whether the Lease may be claimed now. @default {always} */
+  readonly mayClaim?: () => boolean;
   /** Called when this process begins to hold the Lease, and when it no longer does. Must not throw. */
   readonly onHeld?: (isHeld: boolean) => void;
 }
@@ -38,6 +44,8 @@ type LeaseRequest = Exclude<LeaseStep, { readonly action: "wait" }>;
 
 /** Parts of the duration after which a failed request is repeated, and after which it has failed. */
 const [RETRY_PART, TIMEOUT_PART] = [6, 3];
+/** Requests of a Lease that lasts longer are repeated as if it did not. */
+const LONGEST_MS = 15_000;
 /** Most attempts to give a Lease up: a renewal that was sent before may come between. */
 const RELEASE_ATTEMPTS = 3;
 
@@ -51,6 +59,9 @@ export class LeaseHolder {
   #version: string | undefined;
   #wasHeld = false;
   #problem: string | undefined;
+  #isWanted = true;
+  /** When the first request was sent of those that failed or wait; `undefined` = the last one did not. */
+  #failingSince: number | undefined;
   #wake: (() => void) | undefined;
   /** Fires when the Lease expires, whatever a request waits for. */
   #expiry: Timer | undefined;
@@ -81,6 +92,34 @@ export class LeaseHolder {
     return this.#claim.isHeld(this.#clock.now());
   }
 
+  /** For how long no request has succeeded, in milliseconds. */
+  get failingMs(): number {
+    return this.#failingSince === undefined ? 0 : this.#clock.now() - this.#failingSince;
+  }
+
+  /** Whether this process is a candidate. If not, the Lease is given up. */
+  get isWanted(): boolean {
+    return this.#isWanted;
+  }
+
+  set isWanted(isWanted: boolean) {
+    if (isWanted === this.#isWanted) return;
+    this.#isWanted = isWanted;
+    this.reconsider();
+  }
+
+  /** Renews more or less often from now on. */
+  setDuration(seconds: number): void {
+    if (seconds === this.#claim.durationSeconds) return;
+    this.#claim.durationSeconds = seconds;
+    this.#wake?.();
+  }
+
+  /** `mayClaim` has another answer now. */
+  reconsider(): void {
+    this.#wake?.();
+  }
+
   /** Takes the Lease as a watch has it, or that it was deleted. */
   observe(lease: Lease | undefined): void {
     // The watch may be later than the answer to a request.
@@ -96,7 +135,9 @@ export class LeaseHolder {
   async run(client: LeaseClient, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       const step = this.#claim.next(this.#now());
-      if (step.action === "wait") await this.#sleep(step.until - this.#clock.now(), signal);
+      if (!this.#isWanted) await this.#resign(client, signal);
+      else if (this.#options.mayClaim?.() === false) await this.#sleep(this.#retryMs, signal);
+      else if (step.action === "wait") await this.#sleep(step.until - this.#clock.now(), signal);
       else if (!await this.#try(client, step, signal)) await this.#sleep(this.#retryMs, signal);
       this.#report();
     }
@@ -116,6 +157,11 @@ export class LeaseHolder {
     }
   }
 
+  async #resign(client: LeaseClient, signal: AbortSignal): Promise<void> {
+    if (this.isHeld) await this.release(client, signal);
+    if (!this.#isWanted) await this.#sleep(LONGEST_MS, signal);
+  }
+
   /** Returns whether the Lease is now as the step wanted it. */
   async #try(
     client: LeaseClient,
@@ -123,13 +169,15 @@ export class LeaseHolder {
     signal: AbortSignal,
   ): Promise<boolean> {
     const sentAt = this.#clock.now();
+    this.#failingSince ??= sentAt;
     const limit = new AbortController();
     const timer: Timer = this.#clock.setTimer(
-      this.#durationMs / TIMEOUT_PART,
+      Math.min(this.#durationMs, LONGEST_MS) / TIMEOUT_PART,
       () => limit.abort(new Error("the API server did not answer in time")),
     );
     try {
       const answer = await this.#send(client, step, AbortSignal.any([signal, limit.signal]));
+      this.#failingSince = undefined;
       const lease = leaseOf(answer);
       this.#version = lease?.metadata.resourceVersion;
       if (lease) this.#claim.written(lease, { sentAt });
@@ -144,7 +192,11 @@ export class LeaseHolder {
       return true;
     } catch (error) {
       if (signal.aborted) return false;
-      if (isConflict(error)) return await this.#read(client, signal), false;
+      if (isConflict(error)) {
+        this.#failingSince = undefined;
+        await this.#read(client, signal);
+        return false;
+      }
       if (error instanceof ApiError && error.isNotFound() && step.action === "replace") {
         this.#observe(undefined);
         return false;
@@ -163,7 +215,7 @@ export class LeaseHolder {
   ): Promise<unknown> {
     const { name, namespace } = this.#options;
     const { spec } = step;
-    const labels = { [LEASE_LABEL]: "true" };
+    const labels = { [this.#options.label ?? LEASE_LABEL]: "true" };
     if (step.action === "create") {
       const metadata = { name, namespace, labels };
       const { apiVersion, kind } = { apiVersion: `${LEASE.group}/${LEASE.versions[0]}`, ...LEASE };
@@ -218,11 +270,11 @@ export class LeaseHolder {
   }
 
   get #durationMs(): number {
-    return this.#options.durationSeconds * 1000;
+    return this.#claim.durationSeconds * 1000;
   }
 
   get #retryMs(): number {
-    return this.#durationMs / RETRY_PART;
+    return Math.min(this.#durationMs, LONGEST_MS) / RETRY_PART;
   }
 
   #now() {
@@ -234,6 +286,7 @@ function isConflict(error: unknown): boolean {
   return error instanceof ApiError && error.status === 409;
 }
 
-function leaseOf(raw: unknown): Lease | undefined {
+/** Reads a Lease as the API server sends it; `undefined` if it cannot be parsed. */
+export function leaseOf(raw: unknown): Lease | undefined {
   return slimObject(LEASE, raw, { strings: new StringTable(), onProblem: () => {} });
 }
