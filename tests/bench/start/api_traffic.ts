@@ -5,7 +5,7 @@
  */
 import { runTool } from "../../support/drivers/run_tool.ts";
 
-/** Totals of the connections that are open. */
+/** Totals of the open connections of a process. */
 export interface ApiTraffic {
   /** Bytes from the API server, with TLS. */
   readonly receivedBytes: number;
@@ -13,11 +13,19 @@ export interface ApiTraffic {
   readonly sentSegments: number;
 }
 
-/** Counts the connections of this network namespace to a port of the loopback address. */
-export async function apiTraffic(port: string): Promise<ApiTraffic> {
-  const text = await runTool("ss", ["-tinH", "state", "established", `dport = :${port}`]);
+/** Counts the connections of a process to a port. */
+export async function apiTraffic(
+  { pid, port }: { readonly pid: number; readonly port: string },
+): Promise<ApiTraffic> {
+  const args = ["-tinpHO", "state", "established", `dport = :${port}`];
+  const lines = (await runTool("ss", args)).split("\n").filter((line) =>
+    line.includes(`pid=${pid},`)
+  );
   const sum = (field: string) =>
-    text.matchAll(new RegExp(`\\b${field}:(\\d+)`, "g"))
-      .reduce((total, [, value]) => total + Number(value), 0);
-  return { receivedBytes: sum("bytes_received"), sentSegments: sum("data_segs_out") };
+    lines.reduce((total, line) => {
+      return total + Number(new RegExp(`\\b${field}:(\\d+)`).exec(line)?.[1] ?? 0);
+    }, 0);
+  const receivedBytes = sum("bytes_received");
+  if (receivedBytes === 0) throw new Error(`Cannot count: process ${pid} has read nothing`);
+  return { receivedBytes, sentSegments: sum("data_segs_out") };
 }

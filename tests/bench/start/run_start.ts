@@ -122,7 +122,10 @@ async function measure(
   await eventually("the last Service answers", () => answers(last), DEADLINE);
   const secondsToProgrammed = (performance.now() - started) / 1000;
   const atServing = await cpuShares(relay.pid);
-  const traffic = await apiTraffic(new URL(machinery.url).port);
+  const traffic = await apiTraffic({
+    pid: relay.pid,
+    port: new URL(machinery.url).port,
+  });
   const first = await eventually("a first sync", relay.lastSync, DEADLINE);
   if (first.services !== services) throw new Error(`The first sync was of ${first.services}`);
   // What a start leaves behind has been collected by then.

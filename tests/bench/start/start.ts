@@ -28,7 +28,7 @@ const FEW = 100;
 const MOST_PROGRAMS: Readonly<Record<StartedMode, number>> = {
   nftables: 30,
   iptables: 60,
-  "iptables-legacy": 60,
+  "iptables-legacy": 72,
 };
 /** Most segments to the API server for each MiB from it: requests, and window updates. */
 const MOST_SEGMENTS_PER_MIB = 20;
