@@ -4,7 +4,7 @@ import { type IptablesTable, ruleText } from "../netfilter/iptables/iptables_obj
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import type { SavedTable, SavedTables } from "../netfilter/iptables/iptables_save.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
-import { TimeSlice } from "../../lib/os/time_slice.ts";
+import { TimeSlice, urgent } from "../../lib/os/time_slice.ts";
 import { baseChains, baseJumps, CANARY } from "./base_chains.ts";
 import type { ChainRef } from "./chain_ref.ts";
 import { diffRulesInSteps, type StaleChains, staleChains } from "./diff.ts";
@@ -149,7 +149,7 @@ export class RuleWriter {
   }
 
   async #confirm({ applied }: RestoreBatch<ServicePortKey>): Promise<void> {
-    const slice = new TimeSlice(this.#dependencies.clock);
+    const slice = new TimeSlice(urgent(this.#dependencies.clock));
     for (let start = 0; start < applied.length; start += SLICE_SIZE) {
       const chains = applied.slice(start, start + SLICE_SIZE);
       this.#applied.confirm(chains);
@@ -193,7 +193,7 @@ export class RuleWriter {
   }
 
   async #wantedChains(layout: IptablesLayout): Promise<readonly ChainRef[]> {
-    const slice = new TimeSlice(this.#dependencies.clock);
+    const slice = new TimeSlice(urgent(this.#dependencies.clock));
     const wanted: ChainRef[] = [];
     for (const ref of layout.chains()) {
       wanted.push(ref);

@@ -25,7 +25,7 @@ import { tryParseProtocol } from "../../lib/net/port.ts";
 
 /** The edges. */
 interface IpvsRunnerDependencies {
-  readonly clock: Pick<Clock, "now" | "yieldToEventLoop">;
+  readonly clock: Pick<Clock, "now" | "nextTurn">;
   readonly commands: CommandRunner;
   readonly iptables: IptablesRunner;
 }

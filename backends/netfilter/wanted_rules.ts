@@ -1,7 +1,7 @@
 import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import type { Clock } from "../../lib/os/clock.ts";
-import { forEachInSlices, TimeSlice } from "../../lib/os/time_slice.ts";
+import { forEachInSlices, TimeSlice, urgent } from "../../lib/os/time_slice.ts";
 import type { Quarantined, SyncReport } from "../../lib/proxy/data_plane.ts";
 import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
@@ -143,7 +143,7 @@ export class WantedRules<Layout extends RuleLayout<Options>, Options, Figures> {
       refused.forget(key);
       writer.changed?.(key);
     }
-    const slice = new TimeSlice(clock);
+    const slice = new TimeSlice(urgent(clock));
     for (const key of isNew ? plan.services.keys() : changes.upserted) {
       await slice.pause();
       const service = plan.services.get(key);

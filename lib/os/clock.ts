@@ -19,8 +19,13 @@ export interface Clock {
   setTimer(ms: number, callback: () => void): Timer;
   /** Resolves after `ms`, or rejects with the signal's reason. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
-  /** Resolves after other tasks of the event loop had their turn. */
+  /** Resolves after other tasks of the event loop had their turn, about 2 ms of it. */
   yieldToEventLoop(): Promise<void>;
+  /**
+   * Resolves after one turn of the event loop, 0.1 ms if nothing else waits. For work that the node
+   * waits for: what people and scrapers ask for leaves more time to others.
+   */
+  nextTurn(): Promise<void>;
 }
 
 /**
@@ -51,7 +56,10 @@ export const systemClock: Clock = {
       signal?.addEventListener("abort", onAbort, { once: true });
     });
   },
-  async yieldToEventLoop() {
+  yieldToEventLoop() {
+    return new Promise((resolve) => setTimeout(resolve, 0));
+  },
+  async nextTurn() {
     // A job of the thread pool, because its end comes through the same queue as sockets and timers:
     // in Deno 2.9 a timer of 0 ms takes 2 ms, in which a long computation would stand still, and
     // setImmediate or a MessageChannel go on before any socket has had its turn.

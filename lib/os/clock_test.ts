@@ -34,7 +34,7 @@ Deno.test("systemClock.sleep() does not end at once if the time is longer than 3
   }
 });
 
-Deno.test("systemClock.yieldToEventLoop() lets sockets and timers have their turn", async () => {
+Deno.test("systemClock.nextTurn() lets sockets and timers have their turn", async () => {
   using listener = Deno.listen({ hostname: "127.0.0.1", port: 0 });
   using client = await Deno.connect({ hostname: "127.0.0.1", port: listener.addr.port });
   using server = await listener.accept();
@@ -54,7 +54,7 @@ Deno.test("systemClock.yieldToEventLoop() lets sockets and timers have their tur
   // A pause that goes on before the sockets had their turn needs twice as many.
   for (let turn = 0; turn < 60 && roundTrips < 20; turn++) {
     compute(1);
-    await systemClock.yieldToEventLoop();
+    await systemClock.nextTurn();
   }
   clearInterval(timer);
   const done = roundTrips;

@@ -8,6 +8,11 @@ const BUDGET_MS = 4;
 
 type SliceClock = Pick<Clock, "now" | "yieldToEventLoop">;
 
+/** The clock for slices of work that the node waits for; see {@linkcode Clock.nextTurn}. */
+export function urgent(clock: Pick<Clock, "now" | "nextTurn">): SliceClock {
+  return { now: () => clock.now(), yieldToEventLoop: () => clock.nextTurn() };
+}
+
 /** Limits the time for which a loop blocks the event loop. Loops that share a slice take turns. */
 export class TimeSlice {
   readonly #clock: SliceClock;

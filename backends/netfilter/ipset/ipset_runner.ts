@@ -13,7 +13,7 @@ import { readIpsetSave, type SavedSet } from "./ipset_text.ts";
 
 /** The edges. */
 interface IpsetDependencies {
-  readonly clock: Pick<Clock, "now" | "yieldToEventLoop">;
+  readonly clock: Pick<Clock, "now" | "nextTurn">;
   readonly commands: CommandRunner;
 }
 

@@ -313,6 +313,7 @@ Deno.test("seldomYielding() yields to the event loop only after a long turn", as
     wallNow: () => clock.wallNow(),
     setTimer: (ms, callback) => clock.setTimer(ms, callback),
     sleep: (ms, signal) => clock.sleep(ms, signal),
+    nextTurn: () => clock.nextTurn(),
     yieldToEventLoop() {
       turns++;
       return Promise.resolve();

@@ -21,6 +21,7 @@ class HeldClock implements Clock {
   wallNow = () => systemClock.wallNow();
   setTimer: Clock["setTimer"] = (ms, action) => systemClock.setTimer(ms, action);
   yieldToEventLoop = () => systemClock.yieldToEventLoop();
+  nextTurn = () => systemClock.nextTurn();
 
   sleep(ms: number, signal?: AbortSignal): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();

@@ -159,7 +159,7 @@ export class ProxyPipeline {
   async #collect(again: readonly ServicePortKey[]): Promise<CollectedChanges> {
     const recorder = this.#recorder;
     const isPartial = this.#isPartial;
-    const pause = () => this.#clock.yieldToEventLoop();
+    const pause = () => this.#clock.nextTurn();
     const { dirty, triggerTimes, problems } = await drainInSlices(this, this.#state, {
       changes: {
         ...(this.#node && { node: this.#node }),

@@ -54,6 +54,10 @@ export class FakeClock implements Clock {
     await settle();
   }
 
+  nextTurn(): Promise<void> {
+    return this.yieldToEventLoop();
+  }
+
   /** Sets the time of day forward, or back, as an admin or NTP does; no time passes. */
   jump(ms: number): void {
     this.#wallStart += ms;

@@ -62,6 +62,7 @@ class CountingClock implements Clock {
   readonly wallNow = systemClock.wallNow;
   readonly setTimer = systemClock.setTimer;
   readonly yieldToEventLoop = systemClock.yieldToEventLoop;
+  readonly nextTurn = systemClock.nextTurn;
   sleeps = 0;
 
   sleep(ms: number, signal?: AbortSignal): Promise<void> {
