@@ -189,6 +189,8 @@ async function writeAll(connection: UnixConnection, text: string): Promise<void>
 }
 
 const CHUNK_BYTES = 64 * 1024;
+/** BIRD's own lines are shorter. The time to find the end of a line grows with its square. */
+const LONGEST_LINE = 1024 * 1024;
 
 /** Bounds of a reply, and words for its errors. */
 interface ReplyOptions {
@@ -257,6 +259,10 @@ class ReplyReader {
         this.#decoder.decode(this.#buffer.subarray(0, count), { stream: true });
       const lines = text.split("\n");
       this.#rest = lines.pop() ?? "";
+      if (this.#rest.length > LONGEST_LINE) {
+        const reason = `a line of the answer has more than ${LONGEST_LINE} characters`;
+        throw this.#failure("unreadable", reason);
+      }
       this.#pending = lines;
       this.#position = 0;
     }

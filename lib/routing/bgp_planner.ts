@@ -306,7 +306,11 @@ export class BgpPlanner {
     ) {
       return "it is outside of routing.bgp.externalIpRanges";
     }
-    const pool = kind === "loadBalancerIps" ? poolOf(pools, address) : undefined;
+    const pool = kind === "clusterIps" ? undefined : poolOf(pools, address);
+    if (pool && kind === "externalIps") {
+      return `it is in pool '${pool.name}', whose addresses are announced only for Services that ` +
+        "they are assigned to";
+    }
     if (pool && pool.announce !== "bgp") {
       return `pool '${pool.name}' is announced by ${pool.announce}`;
     }

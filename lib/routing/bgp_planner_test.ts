@@ -156,6 +156,21 @@ Deno.test("BgpPlanner announces external IPs in the configured ranges only", () 
   assertEquals(obstacle(planner, "192.0.2.99"), "it is outside of routing.bgp.externalIpRanges");
 });
 
+Deno.test("BgpPlanner announces no address of a pool as an external IP, which any tenant can write", () => {
+  const planner = stage({
+    settings: {
+      advertise: { ...SETTINGS.advertise, externalIps: true },
+      externalIpRanges: [parseCidr("198.51.100.0/24")],
+    },
+  });
+  planner.setService(WEB, service({ "198.51.100.1": "externalIps" }));
+  assertEquals(announced(planner), []);
+  assertEquals(
+    obstacle(planner, "198.51.100.1"),
+    "it is in pool 'bgp', whose addresses are announced only for Services that they are assigned to",
+  );
+});
+
 Deno.test("BgpPlanner follows the switches of a Service", () => {
   const planner = stage();
   const addresses = { "198.51.100.1": "loadBalancerIps", "10.96.0.1": "clusterIps" } as const;
