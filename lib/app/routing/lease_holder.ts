@@ -30,6 +30,8 @@ interface LeaseHolderOptions {
   /** Unique among the candidates; the same after a restart. */
   readonly holder: string;
   readonly durationSeconds: number;
+  /** Whether there is no other candidate, so that another holder is a mistake. @default {false} */
+  readonly isOwn?: boolean;
   /** Called when this process begins to hold the Lease, and when it no longer does. Must not throw. */
   readonly onHeld?: (isHeld: boolean) => void;
 }
@@ -40,6 +42,8 @@ type LeaseRequest = Exclude<LeaseStep, { readonly action: "wait" }>;
 const [RETRY_PART, TIMEOUT_PART] = [6, 3];
 /** Most attempts to give a Lease up: a renewal that was sent before may come between. */
 const RELEASE_ATTEMPTS = 3;
+/** Conflicts one after the other from which on they are a problem: candidates have one now and then. */
+const MANY_CONFLICTS = 10;
 
 /** Claims a Lease at the API server and renews it. One request is in flight at most. */
 export class LeaseHolder {
@@ -50,6 +54,7 @@ export class LeaseHolder {
   readonly #path: string;
   #version: string | undefined;
   #wasHeld = false;
+  #conflicts = 0;
   #problem: string | undefined;
   #wake: (() => void) | undefined;
   /** Fires when the Lease expires, whatever a request waits for. */
@@ -96,8 +101,10 @@ export class LeaseHolder {
   async run(client: LeaseClient, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       const step = this.#claim.next(this.#now());
-      if (step.action === "wait") await this.#sleep(step.until - this.#clock.now(), signal);
-      else if (!await this.#try(client, step, signal)) await this.#sleep(this.#retryMs, signal);
+      if (step.action === "wait") {
+        this.#noteHolder();
+        await this.#sleep(step.until - this.#clock.now(), signal);
+      } else if (!await this.#try(client, step, signal)) await this.#sleep(this.#retryMs, signal);
       this.#report();
     }
     this.#expiry?.cancel();
@@ -140,11 +147,16 @@ export class LeaseHolder {
           () => this.#report(),
         );
       }
+      this.#conflicts = 0;
       this.#note(undefined);
       return true;
     } catch (error) {
       if (signal.aborted) return false;
-      if (isConflict(error)) return await this.#read(client, signal), false;
+      if (isConflict(error)) {
+        if (++this.#conflicts >= MANY_CONFLICTS) this.#note(error);
+        await this.#read(client, signal);
+        return false;
+      }
       if (error instanceof ApiError && error.isNotFound() && step.action === "replace") {
         this.#observe(undefined);
         return false;
@@ -193,6 +205,15 @@ export class LeaseHolder {
     if (isHeld === this.#wasHeld) return;
     this.#wasHeld = isHeld;
     this.#options.onHeld?.(isHeld);
+  }
+
+  #noteHolder(): void {
+    const { holder, isOwn } = this.#options;
+    const other = this.#claim.holder;
+    if (!isOwn || other === undefined || other === holder) return;
+    const words =
+      `'${other}' holds it: is another node named '${holder}', or was the Lease edited?`;
+    this.#note(new Error(words));
   }
 
   #note(error: unknown): void {

@@ -48,6 +48,7 @@ export class RoutingLeases {
     if (dependencies.layer2) {
       this.node = new LeaseHolder(dependencies, {
         ...{ namespace, durationSeconds, holder: nodeName, name: nodeLeaseName(nodeName) },
+        isOwn: true,
       });
     }
     this.allocator = new LeaseHolder(dependencies, {
