@@ -142,6 +142,7 @@ export class BirdControl {
     const { clock, connect } = this.#dependencies;
     const { longestReply, socket, timeoutMs } = this.#options;
     let connection: UnixConnection | undefined;
+    let isOver = false;
     const late = Promise.withResolvers<never>();
     const timer = clock.setTimer(timeoutMs, () => {
       const reason = `no answer on ${socket} within ${timeoutMs} ms`;
@@ -151,6 +152,7 @@ export class BirdControl {
       connection = await connect(socket).catch((cause) => {
         throw new BirdError(command, { kind: "down", reason: downReason(socket, cause), cause });
       });
+      if (isOver) connection.close();
       const reader = new ReplyReader(connection, { command, longestReply, socket });
       // The greeting.
       await reader.next();
@@ -164,6 +166,7 @@ export class BirdControl {
       return throwErrors(command, await Promise.race([talking, late.promise]));
     } finally {
       timer.cancel();
+      isOver = true;
       connection?.close();
       // Closing ends a read that is pending after the time-out.
       talking.catch(() => {});
