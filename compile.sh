@@ -101,10 +101,11 @@ find_denort() {
   if [[ -f $zip ]]; then echo "$zip"; fi
 }
 
-# Writes $work/bundle/main.js, and its source map, which tells what went into it.
+# Writes $work/bundle/main.js, the program of workers next to it, and their source maps, which tell what
+# went into them.
 bundle() {
   "${deno[@]}" bundle --quiet --frozen --minify --platform deno --sourcemap external \
-    --outdir "$work/bundle" main.ts
+    --outdir "$work/bundle" main.ts userspace_worker.ts
 }
 
 # deno compile keeps its code cache in the shared temporary directory: the result is made without one.

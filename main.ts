@@ -8,6 +8,7 @@ import { createHostChecks } from "./backends/host_checks.ts";
 import { BACKENDS, createPacketTraces } from "./backends/mod.ts";
 import { POLICY_BACKENDS } from "./backends/policy/mod.ts";
 import { ROUTING_BACKENDS } from "./backends/routing.ts";
+import { isWorkerThread, serveAsWorker } from "./backends/userspace/workers/worker_thread.ts";
 import { runCommandLine } from "./lib/app/cli/command_line.ts";
 import type { Dependencies } from "./lib/app/dependencies.ts";
 import { systemClock } from "./lib/os/clock.ts";
@@ -26,6 +27,7 @@ export function createDependencies(): Dependencies {
     commands: systemCommandRunner,
     random: Math.random,
     uncaught: new UncaughtErrors(),
+    spawnWorker,
     backends: BACKENDS,
     policyBackends: POLICY_BACKENDS,
     routingBackends: ROUTING_BACKENDS,
@@ -48,6 +50,7 @@ export function createDependencies(): Dependencies {
       pid: Deno.pid,
       uid: Deno.uid() ?? undefined,
       hostname: Deno.hostname(),
+      cores: navigator.hardwareConcurrency,
       kernelRelease: Deno.osRelease(),
       env: (name) => Deno.env.get(name),
       stdoutIsTerminal: Deno.stdout.isTerminal(),
@@ -60,6 +63,20 @@ export function createDependencies(): Dependencies {
   };
 }
 
-if (import.meta.main) {
+/**
+ * Starts a worker from its program next to this one. An executable of `deno compile` holds only this
+ * program, which then is the worker's as well.
+ */
+function spawnWorker(name: string): Worker {
+  const extension = import.meta.url.endsWith(".ts") ? "ts" : "js";
+  const program = Deno.build.standalone
+    ? import.meta.url
+    : new URL(`./userspace_worker.${extension}`, import.meta.url).href;
+  return new Worker(program, { type: "module", name });
+}
+
+// Both threads run it as their main module.
+if (isWorkerThread()) serveAsWorker();
+else if (import.meta.main) {
   Deno.exit(await runCommandLine(createDependencies(), Deno.args, createTerminationSource()));
 }

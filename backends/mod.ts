@@ -7,9 +7,11 @@
 import type { IpAddress, IpFamily } from "../lib/net/ip_address.ts";
 import type { Network, SocketAddress } from "../lib/os/network.ts";
 import type { OpenFiles } from "../lib/os/open_files.ts";
+import type { RelayWorkers } from "../lib/os/worker_pool.ts";
 import type { ConnectionJudge } from "../lib/policy/connection_judge.ts";
 import type { Backend, BackendMode } from "../lib/proxy/backend.ts";
 import type { MachineFacts } from "../lib/proxy/machine_facts.ts";
+import type { EndpointHealthChange } from "../lib/proxy/service_mode.ts";
 import type { FamilyTraffic } from "../lib/proxy/service_traffic.ts";
 import { IptablesBackend } from "./iptables/backend.ts";
 import { IpvsBackend } from "./ipvs/backend.ts";
@@ -33,6 +35,10 @@ interface BackendDependencies extends RuleBackendDependencies {
   readonly network: Network;
   /** Limits of open files. @default {the usual limits, for this backend alone} */
   readonly openFiles?: OpenFiles;
+  /** Threads that forward in mode userspace. @default {the main thread does} */
+  readonly workers?: RelayWorkers | undefined;
+  /** Called when endpoints became unhealthy, were ejected, or returned. @default {nothing} */
+  readonly onHealth?: (changes: readonly EndpointHealthChange[]) => void;
 }
 
 /** The settings that some backend reads. */
@@ -97,7 +103,7 @@ export const BACKENDS: Readonly<
       { ...options, ...(facts && { facts }) },
     );
   },
-  userspace({ clock, commands, logger, network, openFiles, random }, options) {
+  userspace({ clock, commands, logger, network, onHealth, openFiles, random, workers }, options) {
     const { family, relay, belongsTo, judge, localListeners, traffic } = options;
     const { addressMode: mode, stateDirectory: directory } = relay;
     const store = createFileStore({ directory, family });
@@ -109,7 +115,7 @@ export const BACKENDS: Readonly<
     const comparison = userspaceComparison({ runner: commands, store }, { family });
     return createUserspaceBackend(
       {
-        ...{ clock, logger, network, addresses, comparison, random },
+        ...{ clock, logger, network, addresses, comparison, random, onHealth, workers },
         ...(openFiles && { openFiles }),
         ...(traffic && { traffic }),
       },

@@ -8,6 +8,7 @@ import type { CommandRunner } from "../lib/os/command_runner.ts";
 import type { Logger } from "../lib/log/logger.ts";
 import type { IpFamily } from "../lib/net/ip_address.ts";
 import { type BgpDataPlane, createBirdDataPlane } from "./bird/data_plane.ts";
+import { PodNetworkDataPlane, type PodNetworkOptions } from "./pod_network/data_plane.ts";
 import { Layer2DataPlane } from "./layer2/data_plane.ts";
 
 /** The edges of the data planes. */
@@ -35,5 +36,8 @@ export const ROUTING_BACKENDS = {
   ): BgpDataPlane {
     const secretsFile = file.replace(/(\.conf)?$/, "-secrets.conf");
     return createBirdDataPlane(edges, { paths: { file, secretsFile, socket } });
+  },
+  podNetwork(edges: RoutingEdges, options: PodNetworkOptions): PodNetworkDataPlane {
+    return new PodNetworkDataPlane(edges, options);
   },
 };

@@ -1,12 +1,17 @@
 /**
- * The example of docs/edge_proxy.md as a whole run on loopback, with one more Service whose annotations
+ * The examples of docs/edge_proxy.md run on loopback in one process, with one more Service whose annotations
  * have mistakes.
  *
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { requestChanges } from "../lib/app/control/control_client.ts";
 import { permissionFlags } from "../lib/os/permissions.ts";
-import { parseProxyHeader } from "../backends/userspace/proxy_protocol/proxy_header.ts";
+import { parseIpAddress } from "../lib/net/ip_address.ts";
+import {
+  parseProxyHeader,
+  proxyHeaderV2,
+} from "../backends/userspace/proxy_protocol/proxy_header.ts";
 import { programFile } from "./support/drivers/program_file.ts";
 import { ask, readToEnd, TcpServer, writeFully } from "./support/drivers/tcp_peers.ts";
 import { UdpPeer } from "./support/drivers/udp_peer.ts";
@@ -14,12 +19,13 @@ import { readPage } from "./support/docs/command_pages.ts";
 import { extractBlocks } from "./support/docs/markdown_blocks.ts";
 import { LoopbackRelay } from "./support/stages/loopback_relay.ts";
 
-const EXAMPLE = new URL("../examples/manifests/edge_proxy.yaml", import.meta.url);
+const EXAMPLES = ["edge_web.yaml", "edge_dns.yaml", "edge_database.yaml"];
 const MAIN = programFile(new URL("../main.ts", import.meta.url));
-const [WEB, DNS, DATABASE] = [
+const [WEB, DNS, DATABASE, API] = [
   { hostname: "127.80.0.18", port: 8080 },
   { hostname: "127.80.0.19", port: 5353 },
   { hostname: "127.80.0.20", port: 5432 },
+  { hostname: "127.80.0.22", port: 8080 },
 ];
 
 const MISTAKEN = `apiVersion: v1
@@ -43,13 +49,28 @@ endpoints: [{ addresses: [127.80.18.1] }]
 ports: [{ port: 8080 }]
 `;
 
-Deno.test("docs/edge_proxy.md has the Services of the example", async () => {
-  const example = await Deno.readTextFile(EXAMPLE);
-  const blocks = extractBlocks(await readPage("docs/edge_proxy.md"))
-    .filter(({ language }) => language === "yaml");
-  assertEquals(blocks.length, 3);
-  for (const { text } of blocks) assertStringIncludes(example, text);
+/** The text of each example by the name of its file. */
+async function readExamples(): Promise<Readonly<Record<string, string>>> {
+  const folder = new URL("../examples/manifests/", import.meta.url);
+  const read = (name: string) => Deno.readTextFile(new URL(name, folder));
+  return Object.fromEntries(
+    await Promise.all(EXAMPLES.map(async (name) => [name, await read(name)])),
+  );
+}
+
+Deno.test("docs/edge_proxy.md has the Services of the examples", async () => {
+  const examples = Object.values(await readExamples()).join("");
+  const page = await readPage("docs/edge_proxy.md");
+  const blocks = extractBlocks(page).filter(({ language }) => language === "yaml");
+  assertEquals(blocks.length, examples.match(/^kind: Service$/gm)?.length);
+  for (const { text } of blocks) assertStringIncludes(examples, text);
+  for (const name of EXAMPLES) assertStringIncludes(page, name);
 });
+
+async function endpointsOf(relay: LoopbackRelay, wanted: string) {
+  const [{ services } = { services: [] }] = (await relay.status()).families;
+  return services.find(({ name }) => name === wanted)?.endpoints ?? [];
+}
 
 async function explain(relay: LoopbackRelay, to: string): Promise<string> {
   const { stdout } = await new Deno.Command(Deno.execPath(), {
@@ -62,7 +83,7 @@ async function explain(relay: LoopbackRelay, to: string): Promise<string> {
   return new TextDecoder().decode(stdout);
 }
 
-Deno.test("the example of an edge proxy does what its page says", async (t) => {
+Deno.test("the examples of an edge proxy do what their page says", async (t) => {
   const received: Uint8Array[] = [];
   await using _one = TcpServer.named("one", { hostname: "127.80.18.1", port: 8080 });
   await using _two = TcpServer.named("two", { hostname: "127.80.18.2", port: 8080 });
@@ -76,9 +97,17 @@ Deno.test("the example of an edge proxy does what its page says", async (t) => {
     }
     await connection.write(new TextEncoder().encode("row"));
   }, { hostname: "127.80.18.5", port: 5432 });
-  const example = await Deno.readTextFile(EXAMPLE);
+  const api = { status: 200, isAsked: false };
+  await using six = TcpServer.start(async (connection) => {
+    const buffer = new Uint8Array(1024);
+    const text = new TextDecoder().decode(buffer.subarray(0, await connection.read(buffer) ?? 0));
+    const isCheck = text.startsWith("GET /ready HTTP/1.1\r\nHost: 127.80.18.6:8080\r\n");
+    if (isCheck) api.isAsked = true;
+    const answer = isCheck ? `HTTP/1.1 ${api.status} X\r\n\r\n` : "six";
+    await writeFully(connection, new TextEncoder().encode(answer));
+  }, { hostname: "127.80.18.6", port: 8080 });
   await using relay = await LoopbackRelay.start({
-    manifests: { "edge.yaml": example, "mistaken.yaml": MISTAKEN },
+    manifests: { ...await readExamples(), "mistaken.yaml": MISTAKEN },
   });
   const status = await relay.settled();
 
@@ -106,6 +135,27 @@ Deno.test("the example of an edge proxy does what its page says", async (t) => {
     assertEquals([most, none], [3, 0]);
   });
 
+  await t.step(
+    "a DNS client behind dnsdist stays with its server, which learns its address",
+    async () => {
+      await using dnsdist = UdpPeer.open({ hostname: "127.0.0.8" });
+      const before = [three.pending, four.pending];
+      for (let count = 0; count < 3; count++) {
+        const header = proxyHeaderV2({
+          source: { address: parseIpAddress("198.51.100.7"), port: 53_000 + count },
+          destination: { address: parseIpAddress("203.0.113.1"), port: 53 },
+        }, "UDP");
+        await dnsdist.send(new Uint8Array([...header, ...new TextEncoder().encode("sun")]), DNS!);
+        assertEquals((await dnsdist.next()).text, "sun");
+      }
+      const got = [three, four].map(({ pending }, index) => pending - before[index]!);
+      assertEquals(got.toSorted(), [0, 3]);
+      await dnsdist.send("no header", DNS!);
+      const line = 'kube_relay_userspace_proxy_header_errors_total{ip_family="IPv4"} 1';
+      await relay.until("the metric counts", async () => (await relay.scrape()).includes(line));
+    },
+  );
+
   await t.step("the database gets the address that the load balancer sent", async () => {
     using connection = await Deno.connect(DATABASE!);
     const text = "PROXY TCP4 198.51.100.7 203.0.113.1 1234 5432\r\nselect";
@@ -125,11 +175,58 @@ Deno.test("the example of an edge proxy does what its page says", async (t) => {
     assertEquals(settings["default/edge-dns:dns"], [
       "balance source-hash",
       "send-proxy-protocol-udp v2",
+      "accept-proxy-protocol-udp-from 127.0.0.8/32",
+      "max-connections-per-client 100",
     ]);
     assertEquals(settings["default/mistaken"], [
       "max-connections 7",
       "annotation kube-relay.io/balance is not used: its value is invalid",
     ]);
+  });
+
+  await t.step("a server without a listener is unhealthy, wherever one looks", async () => {
+    const endpoints = () => endpointsOf(relay, "default/edge-api:http");
+    await relay.until("127.80.18.7 is unhealthy", async () => {
+      const [, seven] = await endpoints();
+      return seven?.health?.state === "unhealthy" && api.isAsked;
+    });
+    for (let count = 0; count < 4; count++) assertEquals(await ask(API!), "six");
+    const [, seven] = await endpoints();
+    assertEquals(seven?.health?.reason, "connection refused");
+    const explained = (await explain(relay, "127.80.0.22:8080")).replaceAll(/\s+/g, " ");
+    assert(/127\.80\.18\.7:8080.*left out: unhealthy for \d+s: connection refused/.test(explained));
+    const page = await relay.scrape();
+    assert(page.includes('kube_relay_userspace_endpoints{ip_family="IPv4",state="unhealthy"} 1'));
+    assert(/health_checks_total\{ip_family="IPv4",result="failed"\} [1-9]/.test(page), page);
+    assertStringIncludes(relay.log, "Endpoint is unhealthy: new connections skip it");
+    const changes = await requestChanges(`${relay.folder}/control.sock`);
+    const [change] = changes.entries.flatMap((entry) =>
+      entry.kind === "health" ? entry.changes : []
+    );
+    assertEquals(change, {
+      ...{ servicePort: "default/edge-api:http/TCP", endpoint: "127.80.18.7:8080" },
+      ...{ state: "unhealthy", reason: "connection refused" },
+    });
+    const dump = await (await new Deno.Command(Deno.execPath(), {
+      args: [
+        ...["run", ...permissionFlags(), "--unstable-net", "--quiet", "--no-check", MAIN],
+        ...["dump", "-", `--control-socket=${relay.folder}/control.sock`],
+      ],
+    }).output());
+    assertStringIncludes(new TextDecoder().decode(dump.stdout), "connection refused");
+  });
+
+  await t.step("health is ignored while no server is healthy", async () => {
+    api.status = 503;
+    const notes = await relay.until("both are unhealthy", async () => {
+      const [six] = await endpointsOf(relay, "default/edge-api:http");
+      const [{ services } = { services: [] }] = (await relay.status()).families;
+      const { settings = [] } = services.find(({ name }) => name === "default/edge-api:http") ?? {};
+      return six?.health?.reason === "503 instead of 200-299" && settings;
+    });
+    assertEquals(notes.at(-1), "health is ignored: 0 of 2 endpoints are healthy");
+    assertEquals(await ask(API!), "six");
+    assert(six.accepted > 0);
   });
 
   await t.step("explain names the settings", async () => {
@@ -153,7 +250,7 @@ Deno.test("the example of an edge proxy does what its page says", async (t) => {
     using one = await Deno.connect(DATABASE!);
     await writeFully(one, new TextEncoder().encode("GET / HTTP/1.1\r\n"));
     await readToEnd(one).catch(() => {});
-    const line = 'kube_relay_userspace_proxy_header_errors_total{ip_family="IPv4"} 1';
+    const line = 'kube_relay_userspace_proxy_header_errors_total{ip_family="IPv4"} 2';
     await relay.until("the metric counts", async () => (await relay.scrape()).includes(line));
   });
 });

@@ -30,13 +30,13 @@ const [A, B] = ["node-a", "node-b"] as const;
 const SERVICES = collectionOf({ kind: "Service", apiVersion: "v1" });
 const WEB = rawLoadBalancer("web", { clusterIP: "172.30.0.41", nodes: [A, B] });
 
-/** The Lease of a node as that node wrote it. */
-function rawLease(node: string, renewTime: string): RawObject {
-  const labels = { "kube-relay.io/lease": "true" };
+/** A Lease of a node as that node wrote it. */
+function rawLease(kind: "member" | "heartbeat", node: string, renewTime: string): RawObject {
+  const labels = { [`kube-relay.io/${kind === "member" ? "lease" : kind}`]: "true" };
   return {
     apiVersion: "coordination.k8s.io/v1",
     kind: "Lease",
-    metadata: { namespace: "kube-system", name: `kube-relay-node-${node}`, labels },
+    metadata: { namespace: "kube-system", name: `kube-relay-${kind}-${node}`, labels },
     spec: { holderIdentity: node, leaseDurationSeconds: 3, renewTime },
   };
 }
@@ -130,18 +130,20 @@ Deno.test("with policy Local, the node with the last ready endpoint answers", as
   assert(clock.now() - at < 1_000, `after ${clock.now() - at} ms`);
 });
 
-Deno.test("another node takes addresses over when a Lease is renewed no longer", async () => {
+Deno.test("another node takes addresses over when a heartbeat is renewed no longer", async () => {
   const services = ["one", "two", "three", "four"].flatMap((name, index) =>
     rawLoadBalancer(name, { clusterIP: `172.30.0.${index + 1}`, nodes: [A, B] })
   );
-  await using cluster = await startCluster(...services, rawLease(B, "2026-01-01T00:00:00.000000Z"));
+  const leases = (["member", "heartbeat"] as const).map((kind) =>
+    rawLease(kind, B, "2026-01-01T00:00:00.000000Z")
+  );
+  await using cluster = await startCluster(...services, ...leases);
   const { api, clock, start } = cluster;
   await using relay = await start(A);
   await relay.until("all are assigned", () => assigned(api, "four").length > 0);
-  const renewed = { ...rawLease(B, "2026-01-01T00:00:05.000000Z") };
-  api.store.update(renewed);
   await relay.until("the other node owns some", () => relay.held.length < 4);
   const at = clock.now();
+  api.store.update(rawLease("heartbeat", B, "2026-01-01T00:00:05.000000Z"));
   await relay.until("this node owns all", () => relay.held.length === 4);
   const ms = clock.now() - at;
   assert(ms > 2_000 && ms <= 3_500, `after ${ms} ms`);
@@ -296,7 +298,30 @@ Deno.test("without a cluster, the only node answers for the addresses that manif
     assertEquals(controllers![0]!.facts.map(({ name }) => name), ["Pool", "Layer 2", "Announced"]);
   }));
 
-Deno.test("the cleanup removes addresses and the files of BIRD, whether or not routing is enabled", async () => {
+Deno.test("the network of pods waits for no Service, and a former one is removed without it", async () => {
+  await using cluster = await startCluster();
+  const { start } = cluster;
+  const unassigned = { spec: {} };
+  cluster.api.store.create(rawNode("node-c", "192.168.0.4", unassigned));
+  {
+    await using relay = await start(A, "--pod-routes");
+    await relay.until("it is planned", () => relay.backends.pods.plan !== undefined);
+    const { plan, cleanups } = relay.backends.pods;
+    assertEquals([plan!.podCidrs as readonly string[], cleanups], [["10.180.0.0/24"], 0]);
+    const { controllers } = await relay.status();
+    const { families, facts } = controllers!.find(({ controller }) => controller === "routing")!;
+    const { summary, quarantined } = families.find(({ controller }) =>
+      controller === "pod-network"
+    )!;
+    assertStringIncludes(summary, "pod network, 0 routes");
+    assertEquals(quarantined.map(({ key }) => key), ["Node node-b"], "it has the same range");
+    assertEquals(facts.find(({ name }) => name === "Pods here")?.text, "10.180.0.0/24");
+  }
+  await using relay = await start(A);
+  await relay.until("it is removed", () => relay.backends.pods.cleanups === 1);
+});
+
+Deno.test("the cleanup removes addresses, the files of BIRD and routes to pods, whether or not routing is enabled", async () => {
   const routingBackends = new FakeRoutingBackends();
   const env = () => undefined;
   const readTextFile = () => Promise.reject(new Error("unexpected"));
@@ -306,5 +331,7 @@ Deno.test("the cleanup removes addresses and the files of BIRD, whether or not r
   for await (const report of ROUTING_CONTROLLER.cleanUp(dependencies, configuration)) {
     removed.push(...report.removed);
   }
-  assertEquals(removed, ["addresses of IPv4", "addresses of IPv6", "files of BIRD"]);
+  assertEquals(removed, [
+    ...["addresses of IPv4", "addresses of IPv6", "files of BIRD", "routes to pods"],
+  ]);
 });

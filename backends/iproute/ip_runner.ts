@@ -16,8 +16,10 @@ import { runBatch } from "../netfilter/tool_batch.ts";
 import {
   type DeviceAddress,
   type IpFailure,
+  type Link,
   parseAddresses,
   parseBatchFailures,
+  parseLinks,
   parseNeighbours,
   parseRoutes,
   type Route,
@@ -63,9 +65,19 @@ export class IpRunner {
     return parseAddresses(stdoutOf(args, result));
   }
 
-  /** The routes of a table. */
-  async routes(table: string): Promise<readonly Route[]> {
-    const args = [...this.#flags, "-j", "route", "show", "table", table];
+  /** Returns every device with its addresses. */
+  async links(): Promise<readonly Link[]> {
+    const args = [...this.#flags, "-j", "-d", "addr", "show"];
+    return parseLinks(stdoutOf(args, await this.#run(args)));
+  }
+
+  /** The routes of a table. `protocol`: only those with this number. */
+  async routes(
+    table: string,
+    { protocol }: { readonly protocol?: number } = {},
+  ): Promise<readonly Route[]> {
+    const only = protocol === undefined ? [] : ["proto", `${protocol}`];
+    const args = [...this.#flags, "-j", "route", "show", "table", table, ...only];
     return parseRoutes(stdoutOf(args, await this.#run(args)));
   }
 

@@ -28,6 +28,28 @@ export interface Route {
   readonly device?: string;
   /** Next hops, of which a multipath route has several; none where the destination is on the link. */
   readonly gateways: readonly IpAddress[];
+  readonly metric?: number;
+  /** The address that the node itself uses as source. */
+  readonly source?: IpAddress;
+}
+
+/** A device with its addresses. */
+export interface Link {
+  readonly device: string;
+  readonly mtu: number;
+  readonly isUp: boolean;
+  /** E.g. `ipip`; absent for hardware. */
+  readonly kind?: string;
+  /** A text for people. */
+  readonly alias?: string;
+  readonly addresses: readonly IpAddress[];
+}
+
+/** A tunnel of IPv4 in IPv4, or of IPv6 in IPv6. */
+export interface Tunnel {
+  readonly device: string;
+  readonly local: IpAddress;
+  readonly remote: IpAddress;
 }
 
 /** The operation of a line. `replace` succeeds if the object exists. */
@@ -52,12 +74,15 @@ export function addressLine(
   return address.includes(":") ? `${line} nodad preferred_lft 0` : `${line} scope host`;
 }
 
-/** The line that adds or removes a route. `table`: a name or number. @default {that of its type} */
+/**
+ * The line that adds or removes a route. `table`: a name or number. @default {that of its type}
+ * `protocol`: the number of the program that wrote it.
+ */
 export function routeLine(
   verb: Verb,
-  { type, destination, device, gateways = [], table }:
+  { type, destination, device, gateways = [], table, protocol, metric, source }:
     & Partial<Route>
-    & { readonly table?: string },
+    & { readonly table?: string; readonly protocol?: number },
 ): string {
   const words: string[] = [
     "route",
@@ -70,12 +95,37 @@ export function routeLine(
   }
   if (device !== undefined) words.push("dev", device);
   if (table !== undefined) words.push("table", table);
+  if (protocol !== undefined) words.push("proto", `${protocol}`);
+  if (metric !== undefined) words.push("metric", `${metric}`);
+  if (source !== undefined) words.push("src", source);
   return words.join(" ");
 }
 
 /** The line that creates a device that leads nowhere, to hold addresses. */
 export function addDummyLine(device: string): string {
   return `link add ${device} type dummy`;
+}
+
+/** The line that creates a tunnel. */
+export function addTunnelLine({ device, local, remote }: Tunnel): string {
+  const type = kindOfTunnel({ local }) === "ipip"
+    ? "ipip"
+    // The option that limits nesting takes 8 bytes of each packet, and some routers drop it.
+    : "ip6tnl mode ip6ip6 encaplimit none";
+  const word = type === "ipip" ? "ttl" : "hoplimit";
+  return `link add ${device} type ${type} local ${local} remote ${remote} ${word} 64`;
+}
+
+/** The kind of device that a tunnel has, by the family of its ends. */
+export function kindOfTunnel({ local }: Pick<Tunnel, "local">): string {
+  return local.includes(":") ? "ip6tnl" : "ipip";
+}
+
+/** The line that sets the properties of a device and brings it up. */
+export function setLinkLine(
+  { device, mtu, alias }: { readonly device: string; readonly mtu: number; readonly alias: string },
+): string {
+  return `link set ${device} mtu ${mtu} alias ${alias} up`;
 }
 
 /** The line that deletes a device with its addresses. */
@@ -85,6 +135,10 @@ export function deleteLinkLine(device: string): string {
 
 interface PrintedLink {
   readonly ifname?: string;
+  readonly mtu?: number;
+  readonly flags?: readonly string[];
+  readonly ifalias?: string;
+  readonly linkinfo?: { readonly "info_kind"?: string };
   readonly "addr_info"?: readonly PrintedAddress[];
 }
 
@@ -114,6 +168,20 @@ export function parseAddresses(json: string): readonly DeviceAddress[] {
   );
 }
 
+/** Reads `ip -j -d addr show`. Throws a SyntaxError when it is not JSON. */
+export function parseLinks(json: string): readonly Link[] {
+  return parseRows<PrintedLink>(json).flatMap((row): Link[] => {
+    const { ifname: device, mtu = 0, flags = [], ifalias: alias, linkinfo, addr_info = [] } = row;
+    const kind = linkinfo?.info_kind;
+    return device === undefined ? [] : [{
+      ...{ device, mtu, isUp: flags.includes("UP") },
+      ...(kind !== undefined && { kind }),
+      ...(alias !== undefined && { alias }),
+      addresses: addr_info.flatMap(({ local = "" }) => tryParseIpAddress(local) ?? []),
+    }];
+  });
+}
+
 interface PrintedHop {
   readonly gateway?: string;
   readonly via?: { readonly host?: string };
@@ -123,12 +191,16 @@ interface PrintedRoute extends PrintedHop {
   readonly type?: string;
   readonly dst: string;
   readonly dev?: string;
+  readonly metric?: number;
+  readonly prefsrc?: string;
   readonly nexthops?: readonly PrintedHop[];
 }
 
 /** Reads `ip -j route show`. Throws a SyntaxError when it is not JSON. */
 export function parseRoutes(json: string): readonly Route[] {
   return parseRows<PrintedRoute>(json).flatMap(({ type, dst, dev, nexthops = [], ...hop }) => {
+    const { metric, prefsrc } = hop;
+    const source = tryParseIpAddress(prefsrc ?? "");
     const single = tryParseIpAddress(dst);
     const destination = single === undefined ? tryParseCidr(dst) : hostCidr(single);
     if (destination === undefined && dst !== "default") return [];
@@ -139,6 +211,8 @@ export function parseRoutes(json: string): readonly Route[] {
       gateways: [hop, ...nexthops].flatMap(({ gateway, via }) =>
         tryParseIpAddress(gateway ?? via?.host ?? "") ?? []
       ),
+      ...(metric !== undefined && { metric }),
+      ...(source !== undefined && { source }),
     }];
   });
 }

@@ -129,11 +129,11 @@ export class Announcer {
       await this.#run(["arping", "-q", "-U", "-c", "1", "-I", device, address]);
       return;
     }
-    const targets = await this.#neighbours(device);
-    // The solicitation of a neighbour changes its cache; whether it answers does not matter.
-    await inParallel(targets, async (target) => {
+    // One after the other, because addresses are announced in parallel: hundreds of programs at a time
+    // would delay the renewals. The solicitation changes the cache of the neighbour, answered or not.
+    for (const target of await this.#neighbours(device)) {
       await this.#run(["ndisc6", "-q", "-1", "-r", "1", "-w", "1", "-s", address, target, device]);
-    });
+    }
   }
 
   /** The routers and other neighbours of a device. */

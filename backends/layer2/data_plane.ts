@@ -29,6 +29,9 @@ const RENEW_MS = 600;
 /** Time limit of a batch. After it, the addresses would have expired. */
 const TIMEOUT_MS = LIFETIME_SECONDS * 1_000;
 
+/** The number of addresses that are asked about at the same time. */
+const ASKED_TOGETHER = 16;
+
 /** Dependencies of {@linkcode Layer2DataPlane}. */
 export interface Layer2Dependencies {
   readonly clock: Clock;
@@ -54,6 +57,8 @@ export class Layer2DataPlane implements DataPlane<Layer2Plan, Layer2PlanChanges,
   #isRenewalFailing = false;
   #renewedAt = -Infinity;
   #isStopped = false;
+  /** The index of the address that is asked about next. */
+  #nextAsked = 0;
 
   constructor(dependencies: Layer2Dependencies, options: AnnouncerOptions) {
     this.family = options.family;
@@ -100,9 +105,23 @@ export class Layer2DataPlane implements DataPlane<Layer2Plan, Layer2PlanChanges,
     return { held: [...this.#held.values()], announcing: this.#announcer.problem };
   }
 
-  /** Returns held addresses for which another machine answers too. */
-  findConflicts(): Promise<readonly IpAddress[]> {
-    return this.#announcer.findConflicts([...this.#held.values()]);
+  /**
+   * Returns held addresses for which another machine answers too. Asks about a few in turn, and about all
+   * of them once there is an answer: a search without one takes a second.
+   */
+  async findConflicts(): Promise<readonly IpAddress[]> {
+    const held = [...this.#held.values()];
+    const found: IpAddress[] = [];
+    for (let asked = 0; asked < held.length; asked += ASKED_TOGETHER) {
+      const from = this.#nextAsked % held.length;
+      this.#nextAsked = from + ASKED_TOGETHER;
+      const some = [...held.slice(from), ...held.slice(0, from)]
+        .slice(0, Math.min(ASKED_TOGETHER, held.length - asked));
+      const conflicts = await this.#announcer.findConflicts(some);
+      if (conflicts.length === 0) break;
+      found.push(...conflicts);
+    }
+    return found;
   }
 
   /** Removes the addresses of this family that any run added. */

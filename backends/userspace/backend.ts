@@ -16,6 +16,7 @@ import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import {
   type BackendInspection,
   type ComparisonScope,
+  type EndpointHealthChange,
   type ProbeResult,
   renderOneByOne,
   type ServedAddress,
@@ -29,7 +30,9 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic, TrafficFigures } from "../../lib/proxy/service_traffic.ts";
 import { AddressBook } from "./address_book.ts";
 import { explainUserspace } from "./explain.ts";
+import { type Forwarders, LocalForwarders } from "./forwarders.ts";
 import { Forwarding, type ForwardingDependencies, type ForwardingOptions } from "./forwarding.ts";
+import { HealthMonitor } from "./health/health_monitor.ts";
 import type { ServiceAddress } from "./listeners.ts";
 import type { LocalAddresses } from "./local_addresses.ts";
 import { Quarantine } from "./quarantine.ts";
@@ -37,12 +40,20 @@ import { renderForwardingTable } from "./render.ts";
 import { ServiceEntries } from "./service_entries.ts";
 import type { ServiceEntry } from "./service_entry.ts";
 import { forEachInSlices } from "../../lib/os/time_slice.ts";
+import type { Network } from "../../lib/os/network.ts";
+import { shareRefusal } from "../../lib/os/shared_listener.ts";
+import type { RelayWorkers } from "../../lib/os/worker_pool.ts";
+import { WorkerForwarders } from "./workers/worker_forwarders.ts";
 import { MORE_ADDRESSES, type SocketOperations, SocketTable } from "./socket_table.ts";
 
 /** The edges of the userspace backend. */
 interface UserspaceBackendDependencies extends ForwardingDependencies {
   readonly addresses: LocalAddresses;
   readonly comparison: Pick<ServiceMode, "compare" | "repair">;
+  /** Threads that forward. @default {this one does} */
+  readonly workers?: RelayWorkers | undefined;
+  /** Called when endpoints became unhealthy, were ejected, or returned. */
+  readonly onHealth?: ((changes: readonly EndpointHealthChange[]) => void) | undefined;
 }
 
 /** Settings of the userspace backend. */
@@ -61,9 +72,6 @@ export function createUserspaceBackend(
   return new SocketBackend(dependencies, options);
 }
 
-/** Time for UDP flows during a drain: long enough for a pending answer. */
-const UDP_DRAIN_MS = 1000;
-
 /** A socket that is opened and closed again takes two. */
 const MOST_ROUNDS = 8;
 
@@ -75,6 +83,8 @@ class SocketBackend implements UserspaceBackend {
   readonly #local: LocalAddresses;
   readonly #comparison: UserspaceBackendDependencies["comparison"];
   readonly #forwarding: Forwarding;
+  readonly #forwarders: Forwarders;
+  readonly #health: HealthMonitor;
   readonly #judge: ConnectionJudge | undefined;
   readonly #addresses: AddressBook;
   readonly #quarantine = new Quarantine();
@@ -87,40 +97,54 @@ class SocketBackend implements UserspaceBackend {
   #released = false;
 
   constructor(
-    { addresses, comparison, ...dependencies }: UserspaceBackendDependencies,
+    { addresses, comparison, onHealth, workers, ...dependencies }: UserspaceBackendDependencies,
     { family, ...options }: UserspaceBackendOptions,
   ) {
     this.family = family;
     this.#local = addresses;
     this.#comparison = comparison;
     this.#forwarding = new Forwarding(dependencies, options);
+    this.#forwarders = workers?.kind === "threads"
+      ? new WorkerForwarders({ forwarding: this.#forwarding, ...workers }, { family, ...options })
+      : new LocalForwarders(this.#forwarding, workers?.reason);
+    this.#health = new HealthMonitor(this.#forwarding, {
+      skip: (key, unhealthy) => this.#entries.get(key)?.forwarder?.skip(unhealthy),
+      changed: (changes) => onHealth?.(changes),
+    });
+    this.#forwarding.outcomes = this.#health;
     this.#judge = options.judge;
     this.#addresses = new AddressBook({ clock: dependencies.clock, local: addresses });
     const context = {
       forwarding: this.#forwarding,
+      forwarders: this.#forwarders,
       addresses: this.#addresses,
       quarantine: this.#quarantine,
       entries: this.#entries,
+      health: this.#health,
     };
     this.#sockets = new SocketTable(context);
     this.#services = new ServiceEntries({ ...context, sockets: this.#sockets });
   }
 
   get connections(): ConnectionView {
-    return this.#forwarding;
+    const { counters, watches } = this.#forwarding;
+    return {
+      ...{ counters, watches, health: this.#health.figures },
+      refresh: () => this.#forwarders.refresh(),
+    };
   }
 
   hostSettings(): readonly HostSettingRequest[] {
     return [];
   }
 
-  probe(): Promise<readonly ProbeResult[]> {
-    return this.#local.probe();
+  async probe(): Promise<readonly ProbeResult[]> {
+    return [...await this.#local.probe(), probeSharing(this.#forwarding.network, this.family)];
   }
 
-  start(): Promise<void> {
+  async start(): Promise<void> {
     this.#followPolicies();
-    return this.#local.start();
+    await Promise.all([this.#local.start(), this.#forwarders.start()]);
   }
 
   async sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
@@ -133,14 +157,17 @@ class SocketBackend implements UserspaceBackend {
     operations.addressAdd = await this.#acquire(plan, { keys, always: shared });
     await this.#reconcile(plan, operations);
     this.#sockets.closeUnwanted(operations);
-    // A socket is closed only when the accept that waits on it has been taken back, a turn later.
-    if (operations.close > 0) await clock.yieldToEventLoop();
+    // A socket is closed only when the accept that waits on it has been taken back. That takes a turn
+    // of the timers; yieldToEventLoop() may end before.
+    if (operations.close > 0) await clock.sleep(0);
+    await this.#forwarders.settle();
     operations.addressRemove = await this.#addresses.giveBack();
     this.#synced = true;
     if (!this.#released && !changes.isPartial) {
       operations.addressRemove += await this.#local.releaseUnclaimed();
       this.#released = true;
     }
+    await this.#forwarders.refresh();
     const flowMove = counters.udpMoved - movedBefore;
     return {
       full: changes.everything,
@@ -155,12 +182,15 @@ class SocketBackend implements UserspaceBackend {
     const { deviations, carriers } = explainUserspace(plan, explanation);
     const service = explanation.service && plan.services.get(explanation.service.key);
     if (!service || !deviations) return { carriers, ...(deviations && { deviations }) };
-    const leftOut = endpointLoops.find(service);
+    const leftOut = new Map([
+      ...this.#health.skipped(service.key),
+      ...endpointLoops.find(service),
+    ]);
     return { carriers, deviations: leftOut.size === 0 ? deviations : { ...deviations, leftOut } };
   }
 
-  findAffinity: Backend["findAffinity"] = ({ key }, { from }) =>
-    Promise.resolve(this.#entries.get(key)?.forwarder?.remembered(from.address));
+  findAffinity: Backend["findAffinity"] = async ({ key }, { from }) =>
+    await this.#entries.get(key)?.forwarder?.remembered(from.address);
 
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
     return renderForwardingTable(plan, keys);
@@ -190,13 +220,15 @@ class SocketBackend implements UserspaceBackend {
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
     const services: ServiceInspection[] = [];
+    await this.#forwarders.refresh();
     await forEachInSlices(this.#forwarding.clock, keys ?? this.#entries.keys(), (key) => {
       const entry = this.#entries.get(key);
       if (entry) services.push(this.#inspectService(key, entry));
     });
     const wanted = keys && new Set(keys);
     const quarantined = [...this.#quarantine].filter(({ key }) => !wanted || wanted.has(key));
-    return { summary: this.#local.summary, services, quarantined };
+    const summary = `${this.#local.summary}${this.#forwarders.summary}`;
+    return { summary, services, quarantined };
   }
 
   ownsAddress(address: IpAddress): boolean {
@@ -212,34 +244,24 @@ class SocketBackend implements UserspaceBackend {
   }
 
   async drain(timeoutMs: number): Promise<void> {
-    const { clock, flows, sessions } = this.#forwarding;
-    this.#forwarding.draining = true;
     // UDP sockets stay for the replies of open flows; no new ones are taken.
     this.#sockets.close("TCP");
-    await clock.yieldToEventLoop();
-    const stop = new AbortController();
-    const atMost = (ms: number) =>
-      clock.sleep(Math.min(ms, timeoutMs), stop.signal).catch(() => {});
-    await Promise.all([
-      Promise.race([sessions.zero(), atMost(timeoutMs)]),
-      Promise.race([flows.zero(), atMost(UDP_DRAIN_MS)]),
-    ]);
-    stop.abort();
+    await this.#forwarders.drain(timeoutMs);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#sockets.close();
-    this.#forwarding.close();
+    this.#health.close();
     for (const { forwarder } of this.#entries.values()) forwarder?.close();
-    await this.#forwarding.loops.zero();
+    await this.#forwarders.close();
   }
 
   #followPolicies(): void {
-    const { policies } = this.#forwarding;
-    if (this.#judge === undefined || policies === undefined) return;
+    if (this.#judge === undefined) return;
     this.#judge.relay = {
       serves: (address) => this.#addresses.placeOf(address) !== undefined,
-      recheck: (addresses) => policies.recheck(addresses),
+      follow: (update) => this.#forwarders.follow(update),
+      recheck: (addresses) => this.#forwarders.recheck(addresses),
     };
   }
 
@@ -267,7 +289,10 @@ class SocketBackend implements UserspaceBackend {
         sockets.touched,
         (socket) => sockets.reconcile(socket, operations),
       );
-      if (await this.#services.serveAffected(plan) === 0) return;
+      const failures = await this.#forwarders.settle();
+      sockets.fail(failures);
+      const affected = await this.#services.serveAffected(plan);
+      if (affected === 0 && failures.length === 0) return;
     }
   }
 
@@ -279,6 +304,7 @@ class SocketBackend implements UserspaceBackend {
         : this.#services.withoutWaiting(changes.upserted, plan);
     }
     this.#forwarding.clients.update(plan.shared);
+    this.#forwarders.share(plan.shared);
     if (equalLists(this.#nodePortAddresses, plan.shared.nodePortAddresses)) return changes.upserted;
     this.#nodePortAddresses = plan.shared.nodePortAddresses;
     const keys = new Set(changes.upserted);
@@ -302,7 +328,12 @@ class SocketBackend implements UserspaceBackend {
     if (!entry.forwarder) return { key, addresses };
     const traffic = this.#forwarding.traffic?.get(entry.plan.name);
     const { connections } = entry.forwarder;
-    return { key, addresses, connections, ...(traffic && { traffic: seenOf(traffic) }) };
+    const health = this.#health.inspect(key);
+    return {
+      ...{ key, addresses, connections },
+      ...(traffic && { traffic: seenOf(traffic) }),
+      ...(health && { health }),
+    };
   }
 
   #inspectAddress({ plan: { key, protocol } }: ServiceEntry, at: ServiceAddress): ServedAddress {
@@ -318,6 +349,19 @@ class SocketBackend implements UserspaceBackend {
     const state = serving ? "serving" : unavailable ? "quarantined" : "refusing";
     return { role, address, port, protocol, state };
   }
+}
+
+/** Workers share the sockets of TCP frontends. */
+function probeSharing(network: Network, family: IpFamily): ProbeResult {
+  const feature = "share listening sockets";
+  const refusal = shareRefusal(network, family);
+  return refusal === undefined
+    ? { feature, available: true, required: false, detail: "SO_REUSEPORT works", family }
+    : {
+      ...{ feature, available: false, required: false, detail: refusal, family },
+      cure: "allow SO_REUSEPORT in the security profile of the process",
+      lost: "one thread forwards, whatever --userspace-workers says",
+    };
 }
 
 function equalLists(left: readonly string[], right: readonly string[]): boolean {

@@ -91,7 +91,7 @@ Deno.test("UserspaceBackend takes no header from a client that is not trusted", 
   const forged = "PROXY TCP4 10.0.0.1 10.0.0.2 1 2\r\nhello";
   assertEquals(await exchange(plan, forged), forged);
   assertEquals(await askFrom("127.0.0.9", plan), "");
-  assertEquals(test.backend.connections.counters.proxyHeaderErrors, 1);
+  assertEquals((await test.counters()).proxyHeaderErrors, 1);
 });
 
 Deno.test("UserspaceBackend closes a trusted client without a valid header and counts it", async () => {
@@ -104,10 +104,12 @@ Deno.test("UserspaceBackend closes a trusted client without a valid header and c
     assert(answer === "" || answer === "(reset)", answer);
   }
   const { counters } = test.backend.connections;
+  await test.counters();
   assertEquals([counters.proxyHeaderErrors, counters.tcpRefused], [3, 3]);
   assertEquals(endpoint.accepted, 0);
   // As a health check of a load balancer: no error.
   assertEquals(await exchange(plan), "");
+  await test.counters();
   assertEquals(counters.proxyHeaderErrors, 3);
   assertEquals(test.logger.lines[0]?.fields.reason, "it does not begin with a PROXY header");
 });
@@ -120,7 +122,7 @@ Deno.test("UserspaceBackend closes a trusted client whose header does not come i
   using connection = await Deno.connect(placeOf(plan));
   await writeFully(connection, encoder.encode("PROXY "));
   assertEquals((await readToEnd(connection)).bytes, 0);
-  assertEquals(test.backend.connections.counters.proxyHeaderErrors, 1);
+  assertEquals((await test.counters()).proxyHeaderErrors, 1);
 });
 
 Deno.test("UserspaceBackend applies source ranges, affinity and limits to the carried address", async () => {
@@ -145,12 +147,14 @@ Deno.test("UserspaceBackend applies source ranges, affinity and limits to the ca
   const { counters } = test.backend.connections;
   const refused = await from("198.51.100.1");
   assert(refused === "" || refused === "(reset)", refused);
+  await test.counters();
   assertEquals([counters.tcpRefused, counters.tcpLimited], [1, 0]);
   using open = await Deno.connect({ hostname: VIP, port: plan.port });
   await writeFully(open, encoder.encode("PROXY TCP4 192.0.2.1 10.0.0.1 1 2\r\nwho?"));
   await open.read(new Uint8Array(10));
   assert(["", "(reset)"].includes(await from("192.0.2.1")));
   assertEquals(await from("192.0.2.2"), second);
+  await test.counters();
   assertEquals([counters.tcpRefused, counters.tcpLimited], [2, 1]);
 });
 
@@ -188,6 +192,7 @@ Deno.test("UserspaceBackend judges the carried address by NetworkPolicies and sh
   const from = (client: string) => exchange(plan, `PROXY TCP4 ${client} 10.0.0.1 7 2\r\n`, "who?");
   assertEquals(await from("10.1.0.3"), "a");
   assert(["", "(reset)"].includes(await from("10.1.0.4")));
+  await test.counters();
   assertEquals(counters.tcpDenied, 1);
   const seen = watch().map(({ client, clientPort }) => `${client} ${clientPort}`);
   assertEquals(seen, ["10.1.0.3 7", "10.1.0.4 7"]);
@@ -218,6 +223,7 @@ Deno.test("UserspaceBackend refuses connections above the limits of a Service, a
   });
   assertEquals(services.length, 1);
   assertEquals(await askFrom("127.0.0.7", plan), "");
+  await test.counters();
   assertEquals([counters.tcpLimited, counters.tcpRefused], [2, 2]);
   third.destroy();
   for (const { connection } of held) connection.close();
@@ -234,7 +240,7 @@ Deno.test("UserspaceBackend refuses connections that come faster than the limit 
   const served = answers.filter((answer) => answer === "a").length;
   const most = 5 + 5 * (performance.now() - started) / 1000;
   assert(served >= 5 && served <= most, `${served} of at most ${most}`);
-  assertEquals(test.backend.connections.counters.tcpLimited, 30 - served);
+  assertEquals((await test.counters()).tcpLimited, 30 - served);
   await eventually("the rate recovers", async () => await exchange(plan, "who?") === "a");
 });
 
@@ -258,7 +264,7 @@ Deno.test("UserspaceBackend ends connections after the idle time and the lifetim
   };
   const [silent, busy] = await Promise.all([talk(idle, 1), talk(life, Infinity)]);
   assert(silent >= 190 && busy >= 290, `${silent} ${busy}`);
-  assertEquals(test.backend.connections.counters.tcpExpired, 2);
+  assertEquals((await test.counters()).tcpExpired, 2);
 });
 
 Deno.test("UserspaceBackend puts a header before each datagram where the endpoint wants it", async () => {
@@ -301,11 +307,15 @@ Deno.test("UserspaceBackend limits the flows of a Service and of a client, and e
   await one.send("a", to);
   assertEquals((await one.next()).text, "yes");
   await two.send("b", to);
-  await eventually("the second flow is refused", () => counters.udpLimited === 1);
+  await eventually(
+    "the second flow is refused",
+    async () => (await test.counters()).udpLimited === 1,
+  );
   await other.send("c", to);
   assertEquals((await other.next()).text, "yes");
+  await test.counters();
   assertEquals([counters.udpFlows, counters.udpDropped], [2, 1]);
-  await eventually("both flows end", () => counters.udpExpired === 2);
+  await eventually("both flows end", async () => (await test.counters()).udpExpired === 2);
   await two.send("d", to);
   assertEquals((await two.next()).text, "yes");
 });

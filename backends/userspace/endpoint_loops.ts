@@ -126,18 +126,18 @@ export class EndpointLoops {
     const found = new Map<EndpointKey, string>();
     for (const list of endpointListsOf(plan)) {
       for (const endpoint of list) {
-        const reason = this.#reasonFor(endpoint, plan);
+        const reason = this.reasonFor(endpoint, plan);
         if (reason !== undefined) found.set(endpoint.key, reason);
       }
     }
     return found;
   }
 
-  #touch(place: EndpointKey, protocol: Protocol): void {
-    for (const user of this.#users[protocol].get(place)) this.#affected.add(user);
-  }
-
-  #reasonFor(endpoint: Endpoint, { key, protocol }: ServicePlan): string | undefined {
+  /** The reason why a ServicePort must not connect to an endpoint; `undefined` = it may. */
+  reasonFor(
+    endpoint: Pick<Endpoint, "key" | "address" | "port">,
+    { key, protocol }: Pick<ServicePlan, "key" | "protocol">,
+  ): string | undefined {
     const place = placeOf(endpoint);
     const owners = this.#frontends[protocol].get(place);
     if (owners.length > 0 && !this.#foreign[protocol].has(place)) {
@@ -155,6 +155,10 @@ export class EndpointLoops {
         "of remote ones. Use the node's own address instead";
     }
     return undefined;
+  }
+
+  #touch(place: EndpointKey, protocol: Protocol): void {
+    for (const user of this.#users[protocol].get(place)) this.#affected.add(user);
   }
 }
 
@@ -205,12 +209,14 @@ function indexByProtocol(): Readonly<Record<Protocol, ServicePortIndex<EndpointK
 }
 
 /** Linux treats the unspecified address as loopback. */
-function destinationOf({ address }: Endpoint): IpAddress {
+function destinationOf({ address }: Pick<Endpoint, "address">): IpAddress {
   if (!isUnspecified(address)) return address;
   return address.includes(":") ? LOOPBACK.IPv6 : LOOPBACK.IPv4;
 }
 
-function placeOf(endpoint: Endpoint): EndpointKey {
+function placeOf(
+  endpoint: Pick<Endpoint, "key" | "address" | "port">,
+): EndpointKey {
   const address = destinationOf(endpoint);
   if (address === endpoint.address) return endpoint.key;
   return formatHostPort(address, endpoint.port) as EndpointKey;
@@ -223,7 +229,7 @@ function frontendPlaces({ frontends }: LoopPart): ReadonlySet<EndpointKey> {
 }
 
 /** A listener on `::` takes connections of both families. */
-function leadsTo(endpoint: Endpoint, { hostname, port }: Place): boolean {
+function leadsTo(endpoint: Pick<Endpoint, "address" | "port">, { hostname, port }: Place): boolean {
   if (endpoint.port !== port) return false;
   const address = destinationOf(endpoint);
   return hostname === address || hostname === "::" ||

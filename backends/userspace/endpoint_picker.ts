@@ -1,6 +1,7 @@
 import type { EdgeSettings } from "../../lib/proxy/edge_settings.ts";
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { AffinityEntry } from "../../lib/proxy/packet_explanation.ts";
+import { usableEndpoints } from "./health/usable_endpoints.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import { AffinityTable } from "./affinity_table.ts";
@@ -33,11 +34,21 @@ export interface EndpointPickerOptions {
   readonly random?: () => number;
 }
 
+/** Picks endpoints, in this thread or in the one that decides. */
+export interface Picker {
+  /** Counts attempts and connections of each endpoint; absent if no choice depends on them. */
+  readonly load: Pick<EndpointLoad, "add" | "remove"> | undefined;
+  update(plan: ServicePlan, now: number): void;
+  skip(unhealthy: ReadonlySet<EndpointKey>, now: number): void;
+  remembered(client: string, now: number): AffinityEntry | undefined;
+  pick(request: PickRequest): Endpoint | undefined | Promise<Endpoint | undefined>;
+}
+
 /** The verdicts, whose endpoints together are those of a plan. */
 const VERDICT_NAMES: readonly VerdictName[] = ["internal", "external", "externalFromCluster"];
 
 /** Picks the endpoints of one ServicePort. */
-export class EndpointPicker {
+export class EndpointPicker implements Picker {
   readonly #maxClients: number;
   readonly #start: number;
   readonly #random: () => number;
@@ -47,6 +58,7 @@ export class EndpointPicker {
   #affinity: AffinityTable | undefined;
   #shares: EndpointShares | undefined;
   #load: EndpointLoad | undefined;
+  #unhealthy: ReadonlySet<EndpointKey> = new Set();
 
   constructor(plan: ServicePlan, options: EndpointPickerOptions = {}) {
     this.#plan = plan;
@@ -75,23 +87,16 @@ export class EndpointPicker {
     this.#plan = plan;
     if (plan.affinityTimeoutSeconds === undefined) this.#affinity = undefined;
     if (plan.edge !== edge && !hasSameBalance(plan.edge, edge)) return this.#applySettings();
-    this.#shares?.update(keysOf(plan), now);
-    for (const [verdict, balancer] of this.#balancers ?? []) {
-      balancer.replace(endpointsOf(plan, verdict));
-    }
+    this.#replaceEndpoints(now);
   }
 
-  #applySettings(): void {
-    const { edge = {} } = this.#plan;
-    const { balance, slowStartMs, weights } = edge;
-    this.#balancers = undefined;
-    this.#load?.unwatch();
-    this.#shares = slowStartMs === undefined && weights === undefined
-      ? undefined
-      : new EndpointShares(edge, keysOf(this.#plan));
-    this.#load = balance === "least-connections" || balance === "random-two-choices"
-      ? (this.#load ?? new EndpointLoad())
-      : undefined;
+  /**
+   * Replaces the set of unhealthy endpoints, which are not picked as long as enough others are healthy.
+   * One that leaves the set begins with a slow start, if the Service has one.
+   */
+  skip(unhealthy: ReadonlySet<EndpointKey>, now: number): void {
+    this.#unhealthy = unhealthy;
+    this.#replaceEndpoints(now);
   }
 
   /** The endpoint of a client that returns in time; `undefined` = not remembered. */
@@ -122,11 +127,41 @@ export class EndpointPicker {
     return this.#balancer(verdict).find(endpoint) !== undefined;
   }
 
+  #applySettings(): void {
+    const { edge = {} } = this.#plan;
+    const { balance, slowStartMs, weights } = edge;
+    this.#balancers = undefined;
+    this.#load?.unwatch();
+    this.#shares = slowStartMs === undefined && weights === undefined
+      ? undefined
+      : new EndpointShares(edge, this.#keys());
+    this.#load = balance === "least-connections" || balance === "random-two-choices"
+      ? (this.#load ?? new EndpointLoad())
+      : undefined;
+  }
+
+  #replaceEndpoints(now: number): void {
+    this.#shares?.update(this.#keys(), now);
+    for (const [verdict, balancer] of this.#balancers ?? []) {
+      balancer.replace(this.#endpointsOf(verdict));
+    }
+  }
+
+  #endpointsOf(name: VerdictName): readonly Endpoint[] {
+    const verdict = this.#plan[name];
+    if (verdict.kind !== "forward") return [];
+    return usableEndpoints(verdict.endpoints, this.#unhealthy, this.#plan.edge);
+  }
+
+  #keys(): ReadonlySet<EndpointKey> {
+    return new Set(VERDICT_NAMES.flatMap((name) => this.#endpointsOf(name).map(({ key }) => key)));
+  }
+
   #balancer(verdict: VerdictName): Balancer {
     const balancers = this.#balancers ??= new Map();
     let balancer = balancers.get(verdict);
     if (!balancer) {
-      balancer = this.#createBalancer(endpointsOf(this.#plan, verdict));
+      balancer = this.#createBalancer(this.#endpointsOf(verdict));
       balancers.set(verdict, balancer);
     }
     return balancer;
@@ -147,13 +182,4 @@ export class EndpointPicker {
 function hasSameBalance(left: EdgeSettings = {}, right: EdgeSettings = {}): boolean {
   return left.balance === right.balance && left.slowStartMs === right.slowStartMs &&
     deepEqual(left.weights, right.weights);
-}
-
-function keysOf(plan: ServicePlan): ReadonlySet<EndpointKey> {
-  return new Set(VERDICT_NAMES.flatMap((name) => endpointsOf(plan, name).map(({ key }) => key)));
-}
-
-function endpointsOf(plan: ServicePlan, name: VerdictName): readonly Endpoint[] {
-  const verdict = plan[name];
-  return verdict.kind === "forward" ? verdict.endpoints : [];
 }

@@ -183,3 +183,49 @@ Deno.test("EndpointPicker.remembered() returns the endpoint of a client and the 
   assertEquals(picker.remembered("c", 61_000), undefined);
   assertEquals(new EndpointPicker(plan(A)).remembered("c", 0), undefined);
 });
+
+Deno.test("EndpointPicker.skip() leaves out unhealthy endpoints unless too few others remain", () => {
+  const keys: string[] = [A, B, C];
+  const endpoints = keys as EndpointKey[];
+  for (const balance of [undefined, "least-connections", "source-hash"] as const) {
+    const plan = testServicePlan({
+      to: keys,
+      edge: { ...(balance && { balance }), healthThreshold: 50 },
+    });
+    const picker = new EndpointPicker(plan);
+    const picked = () => {
+      const clients = Array.from({ length: 40 }, (_, index) => `192.0.2.${index}`);
+      const found = clients.map((client) => picker.pick({ verdict: "internal", client, now: 0 }));
+      return [...new Set(found.map((endpoint) => `${endpoint?.key}`))].sort();
+    };
+    assertEquals(picked(), keys);
+    picker.skip(new Set(endpoints.slice(0, 1)), 0);
+    assertEquals(picked(), keys.slice(1));
+    assert(!picker.allows("internal", endpoints[0]!));
+    picker.skip(new Set(endpoints.slice(0, 2)), 0);
+    assertEquals(picked(), keys, "33% are healthy, less than 50%");
+    picker.update({ ...plan, edge: { ...plan.edge, healthThreshold: 30 } }, 0);
+    assertEquals(picked(), keys.slice(2));
+    picker.skip(new Set(endpoints), 0);
+    assertEquals(picked(), keys, "none is healthy");
+    picker.skip(new Set(), 0);
+    assertEquals(picked(), keys);
+  }
+});
+
+Deno.test("EndpointPicker.skip() moves a client with affinity, and lets an endpoint return slowly", () => {
+  const plan = testServicePlan({
+    to: [A, B],
+    affinityTimeoutSeconds: 60,
+    edge: { slowStartMs: 100_000 },
+  });
+  const picker = new EndpointPicker(plan);
+  const pick = (client: string, now: number) =>
+    picker.pick({ verdict: "internal", client, now })!.key;
+  const first = pick("192.0.2.1", 0);
+  picker.skip(new Set([first]), 0);
+  assert(pick("192.0.2.1", 0) !== first);
+  picker.skip(new Set(), 1000);
+  const counts = Array.from({ length: 110 }, (_, index) => pick(`198.51.100.${index}`, 1000));
+  assertEquals(counts.filter((key) => key === first).length, 10);
+});

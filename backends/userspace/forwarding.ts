@@ -4,11 +4,16 @@ import type { Network, SocketAddress } from "../../lib/os/network.ts";
 import { OpenFiles } from "../../lib/os/open_files.ts";
 import type { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
 import { FlowWatches } from "../../lib/proxy/flow_watches.ts";
+import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import { BufferPool, DatagramBufferPool } from "./tcp/buffer_pool.ts";
 import { ClientOrigin } from "./client_origin.ts";
+import { type LimitTable, ServiceLimits } from "./connection_limits.ts";
 import { EndpointLoops } from "./endpoint_loops.ts";
-import type { EndpointPickerOptions } from "./endpoint_picker.ts";
+import type { CommonDecisions } from "./common_decisions.ts";
+import { EndpointPicker, type EndpointPickerOptions, type Picker } from "./endpoint_picker.ts";
 import { OwnSockets } from "./own_sockets.ts";
 import { PolicyGate } from "./policy_gate.ts";
 import { TcpDialer } from "./tcp/tcp_dialer.ts";
@@ -24,6 +29,12 @@ export interface ForwardingDependencies {
   readonly openFiles?: OpenFiles;
   /** Counters of each Service; without them nothing is counted by Service. */
   readonly traffic?: FamilyTraffic;
+  /** Sockets towards endpoints. @default {those of this thread} */
+  readonly own?: OwnSockets;
+  /** Decides for Services whose choices depend on all threads. @default {there is one thread} */
+  readonly common?: CommonDecisions;
+  /** Whether other threads listen at the same addresses. @default {false} */
+  readonly isShared?: boolean;
 }
 
 /** Bounds and time-outs of forwarding. */
@@ -58,7 +69,7 @@ export interface ForwardingCounters {
   tcpLimited: number;
   /** Closed by the idle time-out or the lifetime of their Service. */
   tcpExpired: number;
-  /** Closed since a trusted client sent no valid PROXY protocol header in time. */
+  /** Closed or dropped since a trusted client sent no valid PROXY protocol header in time. */
   proxyHeaderErrors: number;
   /** Closed since they were silent and the bound was reached. */
   tcpSilentClosed: number;
@@ -98,9 +109,23 @@ interface ConnectionCloser {
   close(): void;
 }
 
+/** The outcome of one attempt to connect to an endpoint. Plain data. */
+export interface ConnectionOutcome {
+  readonly servicePort: ServicePortKey;
+  readonly endpoint: EndpointKey;
+  /** E.g. `timeout` or `ECONNREFUSED`; absent = connected. */
+  readonly failure?: string;
+}
+
+/** Receives outcomes of Services that eject endpoints: each failure, and the first success after one. */
+interface OutcomeObserver {
+  observe(outcome: ConnectionOutcome): void;
+}
+
 /** The surroundings of all forwarders of one backend. */
 export class Forwarding {
   readonly clock: Clock;
+  readonly logger: Logger;
   readonly network: Network;
   readonly log: RateLimitedLog;
   readonly openFiles: OpenFiles;
@@ -113,9 +138,13 @@ export class Forwarding {
   /** `undefined` = NetworkPolicies are not asked. */
   readonly policies: PolicyGate | undefined;
   readonly dialer: TcpDialer;
+  outcomes: OutcomeObserver | undefined;
   readonly clients = new ClientOrigin();
-  readonly own = new OwnSockets();
+  readonly own: OwnSockets;
+  readonly common: CommonDecisions | undefined;
+  readonly isShared: boolean;
   readonly endpointLoops: EndpointLoops;
+  readonly limits: LimitTable;
   /** Watches for connections and flows. */
   readonly watches = new FlowWatches();
   readonly smallBuffers = new BufferPool({ size: SMALL_BUFFER_BYTES, keep: 4096 });
@@ -146,14 +175,19 @@ export class Forwarding {
   readonly sessions = new OpenCount();
   readonly flows = new OpenCount();
   readonly loops = new OpenCount();
-  readonly #random: () => number;
+  readonly random: () => number;
 
   constructor(dependencies: ForwardingDependencies, { judge, ...options }: ForwardingOptions) {
     this.clock = dependencies.clock;
+    this.logger = dependencies.logger;
     this.network = dependencies.network;
     this.openFiles = dependencies.openFiles ?? new OpenFiles();
     this.traffic = dependencies.traffic;
-    this.#random = dependencies.random ?? (() => 0);
+    this.own = dependencies.own ?? new OwnSockets();
+    this.common = dependencies.common;
+    this.limits = dependencies.common?.limits ?? new ServiceLimits();
+    this.isShared = dependencies.isShared ?? false;
+    this.random = dependencies.random ?? (() => 0);
     this.log = new RateLimitedLog(dependencies);
     this.options = {
       dialTimeoutsMs: [250, 500, 1000, 2000],
@@ -169,9 +203,15 @@ export class Forwarding {
     this.dialer = new TcpDialer(this);
   }
 
+  /** Creates the picker of a ServicePort that serves TCP. */
+  createPicker(plan: ServicePlan): Picker {
+    return this.common?.createPicker(plan, this.pickerOptions()) ??
+      new EndpointPicker(plan, this.pickerOptions());
+  }
+
   /** Settings for the picker of one ServicePort. */
   pickerOptions(): EndpointPickerOptions {
-    return { start: this.#random(), random: this.#random };
+    return { start: this.random(), random: this.random };
   }
 
   /** Closes up to `count` connections that are silent for long, whosever they are. */

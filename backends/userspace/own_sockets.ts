@@ -7,6 +7,7 @@
  */
 import { formatHostPort } from "../../lib/net/port.ts";
 import type { SocketAddress } from "../../lib/os/network.ts";
+import type { SharedOwnSockets } from "./workers/shared_own_sockets.ts";
 
 /** The cure for a connection or datagram that comes back to this process. */
 export const CAME_BACK_CURE =
@@ -22,6 +23,7 @@ const MOST_HOPS = 32;
 /** A connection of a client, and how many connections of this process it seems to have come by. */
 export interface HopCounter {
   hops: number;
+  readonly client: ConnectionEnds;
   close(): void;
 }
 
@@ -44,18 +46,29 @@ export class OwnSockets {
   readonly #taken = new Map<string, KnownConnection>();
   /** Ports of UDP flows: their sockets are bound to all addresses. */
   readonly #flowPorts = new Set<number>();
+  /** Those of other threads; `undefined` = there are none. */
+  readonly #shared: SharedOwnSockets | undefined;
+
+  constructor(shared?: SharedOwnSockets) {
+    this.#shared = shared;
+  }
 
   /** Notes a connection that was taken. Returns whether this process has made it. */
   take(counter: HopCounter, { localAddr, remoteAddr }: ConnectionEnds): boolean {
     const key = keyOf(remoteAddr);
     const taken = { counter, farEnd: keyOf(localAddr) };
     this.#taken.set(key, taken);
-    return countHops(this.#dialled.get(key), taken);
+    const dialled = this.#dialled.get(key);
+    if (dialled || !this.#shared) return countHops(dialled, taken);
+    this.#shared.take(remoteAddr.port, key, taken.farEnd);
+    return this.#countSharedHops(taken, key);
   }
 
   /** A connection that was taken is closed. */
   untake(counter: HopCounter, { remoteAddr }: Pick<ConnectionEnds, "remoteAddr">): void {
-    forget(this.#taken, keyOf(remoteAddr), counter);
+    const key = keyOf(remoteAddr);
+    forget(this.#taken, key, counter);
+    this.#shared?.untake(remoteAddr.port, key);
   }
 
   /**
@@ -66,6 +79,7 @@ export class OwnSockets {
     const key = keyOf(localAddr);
     const dialled = { counter, farEnd: keyOf(remoteAddr) };
     this.#dialled.set(key, dialled);
+    if (this.#shared && this.#dialShared(dialled, { port: localAddr.port, key })) return true;
     const taken = this.#taken.get(key);
     if (taken === undefined || !countHops(dialled, taken)) return false;
     taken.counter.close();
@@ -74,20 +88,46 @@ export class OwnSockets {
 
   /** A connection to an endpoint is closed. */
   hangUp(counter: HopCounter, { localAddr }: Pick<ConnectionEnds, "localAddr">): void {
-    forget(this.#dialled, keyOf(localAddr), counter);
+    const key = keyOf(localAddr);
+    forget(this.#dialled, key, counter);
+    this.#shared?.hangUp(localAddr.port, key);
   }
 
   openFlow(port: number): void {
     this.#flowPorts.add(port);
+    this.#shared?.openFlow(port);
   }
 
   closeFlow(port: number): void {
     this.#flowPorts.delete(port);
+    this.#shared?.closeFlow(port);
   }
 
   /** Whether a flow uses the port, on any address of this machine. */
   hasFlow(port: number): boolean {
-    return this.#flowPorts.has(port);
+    return this.#flowPorts.has(port) || this.#shared?.hasFlow(port) === true;
+  }
+
+  /**
+   * Publishes a connection for the other threads. The thread that dialled the client's connection
+   * may have noted it only after it was taken, so its hops are counted again.
+   */
+  #dialShared(
+    { counter, farEnd }: KnownConnection,
+    { port, key }: { readonly port: number; readonly key: string },
+  ): boolean {
+    const client = keyOf(counter.client.remoteAddr);
+    const taken = { counter, farEnd: keyOf(counter.client.localAddr) };
+    const isOwn = !this.#dialled.has(client) && this.#countSharedHops(taken, client);
+    this.#shared!.dial(port, key, { farEnd, hops: counter.hops });
+    return isOwn || this.#shared!.isTaken(port, key, farEnd);
+  }
+
+  #countSharedHops({ counter, farEnd }: KnownConnection, key: string): boolean {
+    const hops = this.#shared!.hopsOf(counter.client.remoteAddr.port, key, farEnd);
+    if (hops === undefined) return false;
+    counter.hops = Math.min(hops + 1, MOST_HOPS + 1);
+    return counter.hops > MOST_HOPS;
   }
 }
 

@@ -58,6 +58,20 @@ export class PolicyGate {
     return denial;
   }
 
+  /**
+   * Returns the reason why an endpoint must not be checked for a Service of a namespace. A node reaches
+   * all its pods, so a check would carry a request of one tenant to isolated pods of another one.
+   */
+  checkDenialOf(
+    { address, namespace }: { readonly address: IpAddress; readonly namespace: string },
+  ): string | undefined {
+    const { ingress } = this.#judge.judge({ from: address, to: address });
+    if (ingress.kind === "closed") return "the pod at its address is not known yet";
+    if (ingress.kind === "unknown" || ingress.kind === "not-isolated") return undefined;
+    if (ingress.pod.startsWith(`${namespace}/`)) return undefined;
+    return `NetworkPolicies isolate pod ${ingress.pod}, which is in another namespace`;
+  }
+
   /** Watches an open connection: calls `cut` once if policies deny it, now or later. */
   enter(relayed: RelayedConnection, cut: () => void): LeaveGate {
     const connection = this.#connectionOf(relayed);

@@ -11,6 +11,7 @@ import {
   NO_PART,
   withoutEndpoints,
 } from "./endpoint_loops.ts";
+import type { HealthMonitor } from "./health/health_monitor.ts";
 import { type ServiceAddress, serviceAddresses, socketKey } from "./listeners.ts";
 import { createServiceEntry, type ServiceEntry } from "./service_entry.ts";
 import { forEachInSlices } from "../../lib/os/time_slice.ts";
@@ -20,6 +21,7 @@ import { MORE_ADDRESSES, type SocketTable, type SocketTableContext } from "./soc
 interface ServiceEntriesContext extends SocketTableContext {
   readonly entries: Map<ServicePortKey, ServiceEntry>;
   readonly sockets: SocketTable;
+  readonly health: HealthMonitor;
 }
 
 /** The address in quarantine for looping endpoints, while other endpoints serve. */
@@ -90,11 +92,11 @@ export class ServiceEntries {
 
   /** Takes a ServicePort of the plan, and its addresses into use. */
   #prepare(key: ServicePortKey, { services, shared }: ProxyPlan): void {
-    const { addresses, entries, forwarding } = this.#context;
+    const { addresses, entries, forwarders } = this.#context;
     const plan = services.get(key);
     if (!plan) return;
     let entry = entries.get(key);
-    if (!entry) entries.set(key, entry = createServiceEntry(forwarding, plan));
+    if (!entry) entries.set(key, entry = createServiceEntry(forwarders, plan));
     const before = entry.wanted;
     entry.plan = plan;
     // Without a forwarder there is nothing to listen with, and no address is needed.
@@ -114,7 +116,7 @@ export class ServiceEntries {
     const entry = entries.get(key);
     // The lists differ if endpoints lead back, which may end, and after an update that failed.
     return entry?.plan === plan && entry.addresses === entry.wanted &&
-      !openFiles.mayListen(serviceKey(plan.name));
+      !openFiles.mayListen(serviceKey(plan.name), this.#context.sockets.filesOf(plan));
   }
 
   #place(key: ServicePortKey): void {
@@ -131,7 +133,7 @@ export class ServiceEntries {
 
   /** Claims the sockets of a ServicePort and forwards by its plan, without endpoints that lead back. */
   #serve(key: ServicePortKey, shared: SharedPlan): void {
-    const { entries, quarantine, sockets } = this.#context;
+    const { entries, health, quarantine, sockets } = this.#context;
     const entry = entries.get(key);
     if (!entry) return;
     const { plan, wanted } = entry;
@@ -144,6 +146,7 @@ export class ServiceEntries {
     if (!entry.forwarder) quarantine.add({ key, reason: SCTP_REASON });
     if (looped.size > 0) this.#quarantineLooped(entry, loopReason(looped));
     this.#makeRoom(plan);
+    if (entry.forwarder) health.follow(served);
     if (entry.served === served) return;
     entry.served = served;
     entry.forwarder?.update(served);
@@ -151,21 +154,23 @@ export class ServiceEntries {
 
   /** Forgets a ServicePort. */
   #remove(key: ServicePortKey): void {
-    const { entries, forwarding, quarantine, sockets } = this.#context;
+    const { entries, forwarders, forwarding, health, quarantine, sockets } = this.#context;
     const entry = entries.get(key);
     if (!entry) return;
     entries.delete(key);
+    health.forget(key);
     quarantine.delete(key);
     this.#release(entry.wanted);
     this.#take(entry, NO_PART);
     sockets.claim(key, { from: entry.addresses, to: [] });
     forwarding.traffic?.leave(entry.plan.name);
-    // UDP flows end with the Service; TCP connections may finish, as they do with conntrack.
-    if (entry.protocol === "UDP") entry.forwarder.close();
+    if (entry.forwarder) forwarders.remove(entry.forwarder, entry.plan);
   }
 
   #take(entry: ServiceEntry, part: LoopPart): void {
-    this.#context.forwarding.endpointLoops.replace(entry.plan, { from: entry.part, to: part });
+    const { forwarders, forwarding: { endpointLoops } } = this.#context;
+    endpointLoops.replace(entry.plan, { from: entry.part, to: part });
+    forwarders.replaceFrontends(entry.plan, part);
     entry.part = part;
   }
 

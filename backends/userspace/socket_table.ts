@@ -9,15 +9,15 @@ import type { AddressBook } from "./address_book.ts";
 import type { Forwarding } from "./forwarding.ts";
 import { AddressFinder, type ServiceAddress, type SocketKey, socketKey } from "./listeners.ts";
 import type { Quarantine } from "./quarantine.ts";
-import { openServiceSocket, type ServiceEntry } from "./service_entry.ts";
+import type { FailedSocket, Forwarders, ServiceSocket } from "./forwarders.ts";
+import type { ServiceEntry } from "./service_entry.ts";
 import { ServicePortIndex } from "../../lib/proxy/service_port_index.ts";
 import { isPortRefused, listenProblem, systemErrorOf } from "../../lib/os/socket_errors.ts";
 import { standInPorts } from "./addresses/stand_ins.ts";
-import { TcpAcceptor } from "./tcp/tcp_acceptor.ts";
-import { UdpPort } from "./udp/udp_port.ts";
 
 export interface SocketTableContext {
   readonly forwarding: Forwarding;
+  readonly forwarders: Forwarders;
   readonly addresses: AddressBook;
   readonly quarantine: Quarantine;
   readonly entries: ReadonlyMap<ServicePortKey, ServiceEntry>;
@@ -41,7 +41,7 @@ interface OpenSocket {
   /** The place of the socket, if it is not the Service's address. */
   readonly standIn: StandInPlace | undefined;
   readonly protocol: Protocol;
-  readonly socket: TcpAcceptor | UdpPort;
+  readonly socket: ServiceSocket;
 }
 
 /** Counts of operations on sockets. */
@@ -131,7 +131,7 @@ export class SocketTable {
     const at = entry && this.#finder.find(entry.addresses, socket);
     if (!entry || !at) return this.#retire(socket, open);
     const wanted = this.#wantedAddress(at);
-    const isFree = !open?.standIn || !this.#isEndpoint(open.standIn, entry.protocol);
+    const isFree = !open?.standIn || !this.#isEndpoint(open.standIn, entry.plan.protocol);
     if (open && wanted === (open.standIn?.address ?? at.address) && isFree) {
       return this.#assign(open, { entry, at, operations });
     }
@@ -152,15 +152,38 @@ export class SocketTable {
   /** Closes all TCP sockets, or all. Connections that were accepted stay. */
   close(protocol?: "TCP"): void {
     for (const [key, open] of this.#open) {
-      if (protocol === "TCP" && !(open.socket instanceof TcpAcceptor)) continue;
+      if (protocol === "TCP" && open.protocol !== "TCP") continue;
       this.#close(open);
       this.#open.delete(key);
     }
   }
 
-  #close({ socket, service }: OpenSocket): void {
-    socket.close();
-    this.#context.forwarding.openFiles.giveListener(service);
+  /** Sockets that a frontend takes. */
+  filesOf({ protocol }: { readonly protocol: Protocol }): number {
+    return protocol === "TCP" ? this.#context.forwarders.threads : 1;
+  }
+
+  /** Quarantines what could not be opened after all; the threads that could close theirs. */
+  fail(failures: readonly FailedSocket[]): void {
+    const errors = new Map(failures.map(({ socket, error }) => [socket, error]));
+    for (const [key, open] of this.#open) {
+      const error = errors.get(open.socket);
+      if (error === undefined) continue;
+      const entry = this.#context.entries.get(open.owner);
+      const at = entry && this.#finder.find(entry.addresses, key);
+      this.#retire(key, open);
+      if (!entry || !at) continue;
+      const place = open.standIn ?? at;
+      const isForeign = systemErrorOf(error) === "EADDRINUSE";
+      if (isForeign) this.#setForeign(place, { protocol: open.protocol, isForeign });
+      const { address, port } = place;
+      this.#quarantine(entry, at, listenProblem(error, { address, port }));
+    }
+  }
+
+  #close(open: OpenSocket): void {
+    open.socket.close();
+    this.#context.forwarding.openFiles.giveListener(open.service, this.filesOf(open));
   }
 
   #retire(socket: SocketKey, open: OpenSocket | undefined): void {
@@ -194,31 +217,29 @@ export class SocketTable {
     open.owner = entry.plan.key;
     const service = serviceKey(entry.plan.name);
     if (open.service !== service) {
-      this.#context.forwarding.openFiles.moveListener(open.service, service);
+      const { openFiles } = this.#context.forwarding;
+      openFiles.moveListener(open.service, service, this.filesOf(open));
       open.service = service;
     }
-    const { socket } = open;
-    if (socket instanceof TcpAcceptor && entry.protocol === "TCP") {
-      socket.assign({ at, forwarder: entry.forwarder });
-    } else if (socket instanceof UdpPort && entry.protocol === "UDP") {
-      socket.assign({ at, forwarder: entry.forwarder });
-    }
+    const { forwarder } = entry;
+    if (forwarder) this.#context.forwarders.assign(open.socket, { at, forwarder });
   }
 
   #listen({ entry, at, wanted, operations }: Wanted & { readonly wanted: IpAddress }): void {
     const isStandIn = wanted !== at.address;
     const service = serviceKey(entry.plan.name);
-    const { openFiles } = this.#context.forwarding;
-    const refusal = openFiles.takeListener(service);
+    const { forwarders, forwarding: { openFiles } } = this.#context;
+    const { forwarder, plan: { protocol } } = entry;
+    if (!forwarder) return;
+    const files = this.filesOf(entry.plan);
+    const refusal = openFiles.takeListener(service, files);
     if (refusal !== undefined) return this.#quarantineRefused(entry, refusal);
     let failure: unknown;
-    const { protocol } = entry;
     for (const port of isStandIn ? standInPorts(service, { ...at, protocol }) : [at.port]) {
       const place = { address: wanted, port };
       if (isStandIn && this.#isEndpoint(place, protocol)) continue;
       try {
-        const socket = openServiceSocket(this.#context.forwarding, { place, entry, at });
-        if (!socket) break;
+        const socket = forwarders.open(place, { at, forwarder });
         this.#opened(at, { entry, standIn: isStandIn ? place : undefined, socket });
         this.#setForeign(place, { protocol, isForeign: false });
         operations.listen++;
@@ -230,8 +251,7 @@ export class SocketTable {
         if (!isPortRefused(error)) break;
       }
     }
-    openFiles.giveListener(service);
-    if (protocol === "SCTP") return;
+    openFiles.giveListener(service, files);
     const problem = listenProblem(failure ?? STAND_IN_PROBLEM, { address: wanted, port: at.port });
     this.#quarantine(entry, at, problem);
   }
@@ -251,9 +271,9 @@ export class SocketTable {
 
   #opened(
     at: ServiceAddress,
-    { entry: { plan: { key: owner, name }, protocol }, standIn, socket }: Pick<Wanted, "entry"> & {
+    { entry: { plan: { key: owner, name, protocol } }, standIn, socket }: Pick<Wanted, "entry"> & {
       readonly standIn: StandInPlace | undefined;
-      readonly socket: TcpAcceptor | UdpPort;
+      readonly socket: ServiceSocket;
     },
   ): void {
     const service = serviceKey(name);

@@ -1,5 +1,5 @@
 /**
- * The parts that schemas of API objects are made of, and how modules that derive from a schema read it.
+ * The parts that schemas of API objects are made of.
  *
  * A schema names the fields that kube-relay reads and the values that an API server would let through.
  * Manifests are validated with it as it stands. Objects of an API server are reduced to its fields; their
@@ -11,24 +11,7 @@ import * as v from "valibot";
 import { tryParseCidr } from "../net/cidr.ts";
 import { type IpAddress, isUnspecified, tryParseIpAddress } from "../net/ip_address.ts";
 import { PROTOCOLS } from "../net/port.ts";
-
-/** The notes of a schema besides the shape of a value. */
-interface SchemaNotes {
-  /** Names of objects and ports become parts of rules: dumps check them more strictly than other text. */
-  readonly format?: "name" | "port name";
-  /** Many objects have the same value: it is kept in memory once. */
-  readonly isShared?: true;
-  /** Fields that the API has and kube-relay does not read, separated by spaces. */
-  readonly unread?: string;
-  /** The unread fields are not listed. */
-  readonly isOpen?: true;
-  /** An empty object is not an absent one, and names of fields that the schema does not know are kept. */
-  readonly isGuarded?: true;
-  /** The names of a map that are read; the others are dropped. */
-  readonly names?: readonly string[] | "all";
-  /** Those of {@linkcode names} that no dump may hold. */
-  readonly secret?: readonly string[];
-}
+import { notes, type SchemaNotes } from "./schema_node.ts";
 
 const TEXT = "has to be text; numbers, true and false need quotes";
 const LABEL = /^[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?$/;
@@ -41,6 +24,12 @@ export const text = v.string(TEXT);
 
 /** Text that many objects share, such as the name of a node. */
 export const sharedText = v.pipe(text, notes({ isShared: true }));
+
+/** A time, as RFC 3339 with whole seconds. */
+export const time = v.pipe(text, notes({ format: "time" }));
+
+/** A time, as RFC 3339 with microseconds. */
+export const microTime = v.pipe(text, notes({ format: "micro time" }));
 
 export const flag = v.boolean("has to be true or false");
 
@@ -135,6 +124,19 @@ const mapping = v.custom<object>(
   MAPPING,
 );
 
+/**
+ * A field that has this number in protobuf. Empty text, 0 and false stand for an absent field if it
+ * may be absent, as in the JSON of the API.
+ */
+export function at<T extends v.GenericSchema>(fieldNumber: number, schema: T): T {
+  return v.pipe(schema, notes({ fieldNumber })) as unknown as T;
+}
+
+/** As {@linkcode at}, for a field that may be absent, empty, 0 or false: a pointer in Go. */
+export function pointerAt<T extends v.GenericSchema>(fieldNumber: number, schema: T): T {
+  return v.pipe(schema, notes({ fieldNumber, keepsZero: true })) as unknown as T;
+}
+
 /** The schema of an object. */
 type Fields<T extends v.ObjectEntries> = v.GenericSchema<
   unknown,
@@ -219,15 +221,15 @@ export function metadata<Name extends v.GenericSchema<string>, Extra extends v.O
   },
 ): Metadata<Name, Extra> {
   return fields({
-    name,
-    namespace: v.nullish(v.pipe(dnsLabel, notes({ isShared: true }))),
+    name: at(1, name),
+    namespace: at(3, v.nullish(v.pipe(dnsLabel, notes({ isShared: true })))),
     ...extra,
-    resourceVersion: v.nullish(text),
-    labels: namedTexts(labels),
-    annotations: namedTexts([...annotations, ...secret], { secret }),
-    deletionTimestamp: v.nullish(text),
+    resourceVersion: at(6, v.nullish(text)),
+    labels: at(11, namedTexts(labels)),
+    annotations: at(12, namedTexts([...annotations, ...secret], { secret })),
+    deletionTimestamp: at(9, v.nullish(time)),
     // Whole seconds: objects that were created together share it.
-    creationTimestamp: v.nullish(sharedText),
+    creationTimestamp: at(8, v.nullish(v.pipe(time, notes({ isShared: true })))),
   }, {
     unread: "generateName selfLink uid generation deletionGracePeriodSeconds ownerReferences " +
       "finalizers managedFields",
@@ -235,100 +237,4 @@ export function metadata<Name extends v.GenericSchema<string>, Extra extends v.O
 }
 
 /** The uid, for kinds about whose objects events are written. */
-export const UID = { uid: v.nullish(text) };
-
-/** One value of a schema, for modules that derive from it. */
-export type SchemaNode =
-  | {
-    readonly type: "text";
-    readonly isShared: boolean;
-    readonly format: SchemaNotes["format"];
-  }
-  | { readonly type: "number" | "flag" | "number or text" }
-  | { readonly type: "list"; readonly item: v.GenericSchema; readonly isShared: boolean }
-  | {
-    readonly type: "names";
-    readonly names: readonly string[] | "all";
-    readonly secret: readonly string[];
-  }
-  | {
-    readonly type: "fields";
-    readonly entries: Readonly<Record<string, v.GenericSchema>>;
-    readonly unread: readonly string[];
-    readonly isOpen: boolean;
-    readonly isGuarded: boolean;
-  };
-
-/** The parts of a schema of valibot, or of a later step of one, that are read. */
-interface Parts extends v.GenericSchema {
-  readonly pipe?: readonly Parts[];
-  readonly wrapped?: v.GenericSchema;
-  readonly default?: unknown;
-  readonly item?: v.GenericSchema;
-  readonly entries?: Readonly<Record<string, v.GenericSchema>>;
-  readonly metadata?: SchemaNotes;
-}
-
-/** The value that a schema describes, and whether it may be absent. */
-export function schemaNode(
-  schema: v.GenericSchema,
-): { readonly node: SchemaNode; readonly isOptional: boolean; readonly fallback: unknown } {
-  const { type, wrapped, default: fallback } = schema as Parts;
-  if (type !== "nullish") {
-    return { node: nodeOf(schema as Parts), isOptional: false, fallback: undefined };
-  }
-  return { node: nodeOf(wrapped as Parts), isOptional: true, fallback };
-}
-
-/** Schemas never change, and each field of each manifest asks. */
-const nodes = new WeakMap<Parts, SchemaNode>();
-
-function nodeOf(schema: Parts): SchemaNode {
-  const known = nodes.get(schema);
-  if (known !== undefined) return known;
-  const node = readNode(schema);
-  nodes.set(schema, node);
-  return node;
-}
-
-function readNode(schema: Parts): SchemaNode {
-  const steps = stepsOf(schema);
-  const found: SchemaNotes = Object.assign({}, ...steps.map(({ metadata }) => metadata));
-  const { type, item, entries } = steps.findLast(({ kind }) => kind === "schema")!;
-  switch (type) {
-    case "string":
-      return { type: "text", isShared: found.isShared ?? false, format: found.format };
-    case "picklist":
-      return { type: "text", isShared: true, format: undefined };
-    case "number":
-      return { type: "number" };
-    case "boolean":
-      return { type: "flag" };
-    case "array":
-      return { type: "list", item: item!, isShared: found.isShared ?? false };
-    case "record":
-      return { type: "names", names: found.names ?? [], secret: found.secret ?? [] };
-    case "union":
-      return { type: "number or text" };
-    case "object":
-    case "loose_object": {
-      const { isOpen = false, isGuarded = false } = found;
-      const unread = found.unread?.split(" ") ?? [];
-      return { type: "fields", entries: entries!, unread, isOpen, isGuarded };
-    }
-    default:
-      throw new TypeError(`Cannot derive anything from a schema of type '${type}'`);
-  }
-}
-
-function notes<Input>(
-  found: SchemaNotes,
-): v.MetadataAction<Input, Readonly<Record<string, unknown>>> {
-  return v.metadata({ ...found });
-}
-
-/** The schema of a value and what follows it. */
-function stepsOf(schema: Parts): readonly Parts[] {
-  // The first step of a pipe may be a pipe.
-  return schema.pipe?.flatMap(stepsOf) ?? [schema];
-}
+export const UID = { uid: at(5, v.nullish(text)) };

@@ -47,6 +47,15 @@ export interface EndpointWeight {
   readonly weight: number;
 }
 
+/** The ways to check the health of an endpoint. */
+const HEALTH_CHECKS = ["tcp", "http"] as const;
+
+/** Statuses of HTTP, both ends included. */
+export interface StatusRange {
+  readonly from: number;
+  readonly to: number;
+}
+
 /** The Unix socket that replaces the address and port of an endpoint. */
 export interface EndpointSocket {
   readonly address: IpAddress;
@@ -61,6 +70,7 @@ const MOST_WEIGHT = 256;
 const LONGEST_SOCKET_PATH = 107;
 /** A Service has at most 256 KiB of annotations; each item becomes an object. */
 const MOST_ITEMS = 1000;
+const LONGEST_PATH = 1024;
 const LONGEST_DURATION_MS = 7 * 86_400_000;
 
 /** The annotations for mode userspace, by the name of the setting. */
@@ -120,6 +130,19 @@ export const EDGE_ANNOTATIONS = {
       (range: Cidr) => range,
     ),
   }),
+  acceptProxyUdpFrom: row({
+    name: `${PREFIX}accept-proxy-protocol-udp-from`,
+    default: "no client",
+    meaning:
+      "clients that have to begin each UDP datagram with a PROXY protocol header of version " +
+      "2; datagrams of other clients are passed on unchanged",
+    example: "192.0.2.0/24, 2001:db8::/32",
+    grammar: listOf(
+      "of address ranges, such as 192.0.2.0/24",
+      tryParseCidr,
+      (range: Cidr) => range,
+    ),
+  }),
   proxyTimeoutMs: row({
     name: `${PREFIX}accept-proxy-protocol-timeout`,
     default: "3s",
@@ -143,7 +166,7 @@ export const EDGE_ANNOTATIONS = {
   maxConnections: row({
     name: `${PREFIX}max-connections`,
     default: "the limit of the node",
-    meaning: "most open TCP connections, or UDP flows, of a port of the Service",
+    meaning: "most open TCP connections and UDP flows of all ports of the Service together",
     example: "500",
     grammar: wholeNumber(1, 1_000_000),
   }),
@@ -151,7 +174,7 @@ export const EDGE_ANNOTATIONS = {
     name: `${PREFIX}max-connections-per-client`,
     default: "none",
     meaning:
-      "most open TCP connections, or UDP flows, of one client address at a port of the Service",
+      "most open TCP connections and UDP flows of one client address at all ports of the Service together",
     example: "20",
     grammar: wholeNumber(1, 1_000_000),
   }),
@@ -159,7 +182,7 @@ export const EDGE_ANNOTATIONS = {
     name: `${PREFIX}max-new-connections-per-second`,
     default: "none",
     meaning:
-      "rate of new TCP connections, or UDP flows, of a port of the Service; as many may come at once",
+      "rate of new TCP connections and UDP flows of all ports of the Service together; as many may come at once",
     example: "100",
     grammar: wholeNumber(1, 1_000_000),
   }),
@@ -176,6 +199,105 @@ export const EDGE_ANNOTATIONS = {
     meaning: "a connection or flow ends after this time in any case",
     example: "12h",
     grammar: duration({ leastMs: 1000, mostMs: LONGEST_DURATION_MS }),
+  }),
+  healthCheck: row({
+    name: `${PREFIX}health-check`,
+    default: "none",
+    meaning: "how each endpoint is checked: that it accepts a connection, or answers a `GET`",
+    example: "http",
+    grammar: oneOf(HEALTH_CHECKS),
+  }),
+  healthPort: row({
+    name: `${PREFIX}health-check-port`,
+    default: "the port of the endpoint",
+    meaning: "TCP port that is checked at the address of each endpoint; required for UDP ports",
+    example: "8081",
+    grammar: wholeNumber(1, 65_535),
+  }),
+  healthPath: row({
+    name: `${PREFIX}health-check-path`,
+    default: "/",
+    meaning: "path and query of a check by HTTP",
+    example: "/healthz",
+    grammar: pattern(
+      `has to be a path that begins with /, of at most ${LONGEST_PATH} ASCII characters without blanks`,
+      new RegExp(`^/[!-~]{0,${LONGEST_PATH - 1}}$`),
+    ),
+  }),
+  healthHost: row({
+    name: `${PREFIX}health-check-host`,
+    default: "address and port of the endpoint",
+    meaning: "value of the `Host` header of a check by HTTP; no name is looked up",
+    example: "app.example.org",
+    grammar: pattern(
+      "has to be a host name or an address, with or without a port",
+      /^(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?$/,
+    ),
+  }),
+  healthStatus: row({
+    name: `${PREFIX}health-check-status`,
+    default: "200-399",
+    meaning: "statuses with which a check by HTTP passes; redirects are not followed",
+    example: "200, 204, 300-399",
+    grammar: listOf(
+      "of statuses from 100 to 599 or ranges of them, such as 200-299, 404",
+      parseStatusRange,
+      ({ from, to }: StatusRange) => from === to ? `${from}` : `${from}-${to}`,
+    ),
+  }),
+  healthIntervalMs: row({
+    name: `${PREFIX}health-check-interval`,
+    default: "10s",
+    meaning: "time between the starts of two checks of an endpoint, a tenth more or less",
+    example: "5s",
+    grammar: duration({ leastMs: 1000, mostMs: 3_600_000 }),
+  }),
+  healthTimeoutMs: row({
+    name: `${PREFIX}health-check-timeout`,
+    default: "2s",
+    meaning: "a check that takes longer fails",
+    example: "1s",
+    grammar: duration({ leastMs: 100, mostMs: 60_000 }),
+  }),
+  healthRise: row({
+    name: `${PREFIX}health-check-rise`,
+    default: "2",
+    meaning: "consecutive checks that have to pass before an unhealthy endpoint is healthy",
+    example: "3",
+    grammar: wholeNumber(1, 100),
+  }),
+  healthFall: row({
+    name: `${PREFIX}health-check-fall`,
+    default: "3",
+    meaning: "consecutive checks that have to fail before a healthy endpoint is unhealthy",
+    example: "2",
+    grammar: wholeNumber(1, 100),
+  }),
+  ejectAfter: row({
+    name: `${PREFIX}eject-after`,
+    default: "never",
+    meaning:
+      "an endpoint is ejected after so many connections in succession could not be made to it; " +
+      "for TCP",
+    example: "5",
+    grammar: wholeNumber(1, 1000),
+  }),
+  ejectionMs: row({
+    name: `${PREFIX}ejection-time`,
+    default: "30s",
+    meaning:
+      "time of the first ejection; each further one takes twice as long, up to 10 times this",
+    example: "1m",
+    grammar: duration({ leastMs: 1000, mostMs: 3_600_000 }),
+  }),
+  healthThreshold: row({
+    name: `${PREFIX}health-threshold`,
+    default: "20",
+    meaning:
+      "health is ignored while a smaller percentage of the endpoints is healthy, and always while " +
+      "none is",
+    example: "50",
+    grammar: wholeNumber(0, 100),
   }),
 };
 
@@ -227,6 +349,15 @@ function wholeNumber(least: number, most: number): Grammar<number> {
       return number >= least && number <= most ? number : undefined;
     },
     format: String,
+  };
+}
+
+/** A text as it is. */
+function pattern(expected: string, allowed: RegExp): Grammar<string> {
+  return {
+    expected,
+    parse: (text) => allowed.test(text) ? text : undefined,
+    format: (text) => text,
   };
 }
 
@@ -287,6 +418,12 @@ function parseWeight(text: string): EndpointWeight | undefined {
   const place = parsePlace(placeText.trim());
   const weight = Number(number);
   return place && weight >= 1 && weight <= MOST_WEIGHT ? { ...place, weight } : undefined;
+}
+
+function parseStatusRange(text: string): StatusRange | undefined {
+  const [, from, to = from] = /^([1-5]\d\d)(?:\s*-\s*([1-5]\d\d))?$/.exec(text) ?? [];
+  const range = { from: Number(from), to: Number(to) };
+  return range.from <= range.to ? range : undefined;
 }
 
 function parseSocket(text: string): EndpointSocket | undefined {

@@ -9,6 +9,7 @@ import type { Clock } from "../os/clock.ts";
 import type { CommandRunner } from "../os/command_runner.ts";
 import type { Network, SocketAddress } from "../os/network.ts";
 import type { OpenFiles } from "../os/open_files.ts";
+import type { RelayWorkers, SpawnWorker } from "../os/worker_pool.ts";
 import type { Terminal } from "../os/terminal.ts";
 import type { UncaughtErrors } from "../os/uncaught_errors.ts";
 import type { ConnectionJudge } from "../policy/connection_judge.ts";
@@ -16,6 +17,7 @@ import type { Backend, BackendMode } from "../proxy/backend.ts";
 import type { HostChecks } from "../proxy/host_checks.ts";
 import type { StartPacketWatch } from "../explain/packet_trace.ts";
 import type { MachineFacts } from "../proxy/machine_facts.ts";
+import type { EndpointHealthChange } from "../proxy/service_mode.ts";
 import type { FamilyTraffic } from "../proxy/service_traffic.ts";
 import type {
   IptablesConfiguration,
@@ -50,6 +52,8 @@ export interface Dependencies {
    * process}
    */
   readonly uncaught?: UncaughtErrors;
+  /** Starts a thread that forwards connections. @default {the main thread forwards them} */
+  readonly spawnWorker?: SpawnWorker;
   /** Opens the terminal for a live view; absent if there is certainly none. */
   readonly openTerminal?: () => Terminal;
   /** Writes to standard output. */
@@ -66,6 +70,8 @@ export interface ProcessInfo {
   readonly pid: number;
   readonly uid: number | undefined;
   readonly hostname: string;
+  /** Cores that it may use. @default {1} */
+  readonly cores?: number;
   /** The output of `uname -r`; absent if not read. */
   readonly kernelRelease?: string;
   readonly env: (name: string) => string | undefined;
@@ -84,8 +90,12 @@ export interface BackendDependencies {
   readonly random: () => number;
   /** Limits of open files. @default {the usual limits, for this backend alone} */
   readonly openFiles?: OpenFiles;
+  /** Threads that forward connections. @default {the main thread does} */
+  readonly workers?: RelayWorkers | undefined;
   /** Called when objects of kube-relay were found missing or changed. */
   readonly onDrift?: (figures: DriftFigures) => void;
+  /** Called when endpoints became unhealthy, were ejected, or returned. */
+  readonly onHealth?: (changes: readonly EndpointHealthChange[]) => void;
 }
 
 /** Settings that some backend reads. */

@@ -54,6 +54,7 @@ Deno.test("loadConfiguration() with nothing at all has kube-proxy's defaults", a
     serviceCidrs: [],
     addressMode: "auto",
     udpTimeoutMs: 60_000,
+    userspaceWorkers: 1,
     drainTimeoutMs: 10_000,
     ipvsDrainTimeoutMs: 900_000,
     maxConnectionsPerService: 10_000,

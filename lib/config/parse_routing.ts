@@ -2,6 +2,7 @@ import { isInterfaceName, LONGEST_INTERFACE_NAME } from "../net/interface_name.t
 import type { RoutingSettings } from "../routing/routing_settings.ts";
 import { collectProblems, type Expect, type ValidationProblem } from "./expectation.ts";
 import { parseBgp } from "./parse_bgp.ts";
+import { parsePodNetwork } from "./parse_pod_network.ts";
 import { parsePools } from "./parse_pools.ts";
 import type { RoutingConfiguration } from "./routing.ts";
 
@@ -43,6 +44,7 @@ export function parseRouting(routing: RoutingConfiguration, expect: Expect): Rou
     );
   }
   const pools = parsePools(routing, expect);
+  const podNetwork = parsePodNetwork(routing, expect);
   const settings = parseBgp(bgp, expect);
   return {
     loadBalancerClass,
@@ -51,6 +53,7 @@ export function parseRouting(routing: RoutingConfiguration, expect: Expect): Rou
     leaseNamespace,
     leaseDurationSeconds: routing.leaseDurationSeconds,
     layer2,
+    ...(podNetwork && { podNetwork }),
     ...(bgp.enabled && { bgp: settings }),
   };
 }

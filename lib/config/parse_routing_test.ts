@@ -82,6 +82,13 @@ Deno.test("routingSettingsOf() reads peers as texts and as blocks", () => {
   assertEquals(found.peers.map((peer) => peer.gracefulRestartSeconds), [120, 120, undefined]);
 });
 
+Deno.test("routingSettingsOf() has a network of pods if one of its parts is enabled", () => {
+  const found = (podNetwork: Fields) => routingSettingsOf(read({ podNetwork })).podNetwork;
+  assertEquals(found({ masquerade: true, mtu: 1400 }), undefined);
+  assertEquals(found({ overlay: "always" })?.routes, true);
+  assertEquals(found({ cniConfig: "/etc/cni/net.d/1.conflist" })?.routes, false);
+});
+
 const WRONG: readonly [fields: Fields, ...problems: string[]][] = [
   [
     { loadBalancerClass: "a/b/c", leaseNamespace: "Kube" },
@@ -166,6 +173,17 @@ const WRONG: readonly [fields: Fields, ...problems: string[]][] = [
     "'64512:65536'",
     "routing.bgp.largeCommunities.0: Expected 3 numbers from 0 to 4294967295 such as 64512:1:100, " +
     "found '1:2'",
+  ],
+  [
+    { podNetwork: { overlay: "yes", cniConfig: "pods.conf", mtu: 576 } },
+    "routing.podNetwork.overlay: Expected one of off, cross-subnet, always, found 'yes'",
+    "routing.podNetwork.cniConfig: Expected an absolute path that ends in .conflist, found 'pods.conf'",
+    "routing.podNetwork.mtu: Expected 0 or at least 1280, which IPv6 needs, found 576",
+  ],
+  [
+    { podNetwork: { routes: true }, bgp: { imports: { metric: 256 } } },
+    "routing.bgp.imports.metric: Expected another metric than 256, which routes of " +
+    "routing.podNetwork have",
   ],
   [
     { bgp: { imports: { external: ["0.0.0.0/0"] } } },

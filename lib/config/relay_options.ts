@@ -14,6 +14,8 @@ export interface RelayOptions {
   readonly serviceCidrs: readonly Cidr[];
   readonly addressMode: "auto" | "each" | "anyip" | "none";
   readonly udpTimeoutMs: number;
+  /** Threads that forward in mode userspace; `auto` = by the number of cores. */
+  readonly userspaceWorkers: "auto" | number;
   readonly drainTimeoutMs: number;
   readonly maxConnectionsPerService: number;
   /** Folders whose Unix sockets may be endpoints; empty = none. Only with manifests. */
@@ -68,6 +70,7 @@ export function relayOptionsOf(
     serviceCidrs,
     addressMode: flagOrDefault(flags, "address-mode") as RelayOptions["addressMode"],
     udpTimeoutMs: flagOrDefault(flags, "udp-timeout") as number,
+    userspaceWorkers: workersOf(flagOrDefault(flags, "userspace-workers") as string),
     drainTimeoutMs: flagOrDefault(flags, "drain-timeout") as number,
     ipvsDrainTimeoutMs: flagOrDefault(flags, "ipvs-drain-timeout") as number,
     maxConnectionsPerService: flagOrDefault(flags, "max-connections-per-service") as number,
@@ -82,6 +85,10 @@ export function relayOptionsOf(
     statusPage: flags["status-page"] ?? false,
     initOnly: flags["init-only"] ?? false,
   };
+}
+
+function workersOf(text: string): RelayOptions["userspaceWorkers"] {
+  return text === "auto" ? text : Number(text);
 }
 
 /** A flag's value, or the default of its row, parsed as if it had been typed. */

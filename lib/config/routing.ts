@@ -115,6 +115,22 @@ export interface BgpConfiguration {
   readonly configFile: string;
 }
 
+/** The network of pods, on a cluster without a network plugin that routes. */
+export interface PodNetworkConfiguration {
+  /** Routes to the pods of nodes in the same subnet. */
+  readonly routes: boolean;
+  /** Which nodes are reached through a tunnel: `off`, `cross-subnet` or `always`. */
+  readonly overlay: string;
+  /** Path of the CNI configuration that kube-relay writes; empty = none. */
+  readonly cniConfig: string;
+  /** Of pods and tunnels; 0 = that of the node's interface, less the header of a tunnel. */
+  readonly mtu: number;
+  /** Whether the CNI configuration has the plugin of host ports. */
+  readonly portMappings: boolean;
+  /** Whether pods reach addresses outside of the cluster with the address of the node. */
+  readonly masquerade: boolean;
+}
+
 /** The fields of the block. */
 export interface RoutingConfiguration {
   readonly enabled: boolean;
@@ -137,12 +153,17 @@ export interface RoutingConfiguration {
     /** 0 = only after a change. */
     readonly announceIntervalSeconds: number;
   };
+  readonly podNetwork: PodNetworkConfiguration;
   readonly bgp: BgpConfiguration;
 }
+
+/** The file of `--cni-config` without a value. `--cleanup` removes it too, if kube-relay wrote it. */
+export const DEFAULT_CNI_CONFIG = "/etc/cni/net.d/10-kube-relay.conflist";
 
 /** The valid values of some fields; the first one is the default. */
 export const ROUTING_CHOICES = {
   announce: ["layer2", "bgp", "none"],
+  overlay: ["off", "cross-subnet", "always"],
 } as const;
 
 /** The valid numbers of some fields. */
@@ -164,4 +185,5 @@ export const ROUTING_LIMITS = {
   table: { from: 1, to: 4_294_967_295 },
   metric: { from: 1, to: 4_294_967_295 },
   limitPerPeer: { from: 1, to: 1_000_000 },
+  mtu: { from: 0, to: 65_535 },
 } as const;

@@ -87,6 +87,14 @@ export const ROUTING_ENTRIES = {
     interfaces: list(),
     announceIntervalSeconds: wholeNumber(60, ROUTING_LIMITS.announceIntervalSeconds),
   }),
+  podNetwork: group({
+    routes: flag(),
+    overlay: text(ROUTING_CHOICES.overlay[0]),
+    cniConfig: text(),
+    mtu: wholeNumber(0, ROUTING_LIMITS.mtu),
+    portMappings: flag(true),
+    masquerade: flag(true),
+  }),
   bgp: group({
     enabled: flag(),
     localAs: wholeNumber(0, ROUTING_LIMITS.as),

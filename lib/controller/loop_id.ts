@@ -1,10 +1,17 @@
 import type { IpFamily } from "../net/ip_address.ts";
 
 /**
- * Every controller that a run may have. Only this list names them. `bgp` is the loop of a daemon that
- * serves both families: it is a part of the controller `routing`, but waits for nothing of it.
+ * Every controller that a run may have. Only this list names them. `bgp` and
+ * `pod-network` are loops for both families: they are parts of the controller `routing`, but wait for
+ * nothing of it.
  */
-export const CONTROLLER_NAMES = ["service", "network-policy", "routing", "bgp"] as const;
+export const CONTROLLER_NAMES = [
+  "service",
+  "network-policy",
+  "routing",
+  "bgp",
+  "pod-network",
+] as const;
 
 /** The name of a controller. */
 export type ControllerName = typeof CONTROLLER_NAMES[number];

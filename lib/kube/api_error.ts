@@ -60,6 +60,11 @@ export class ApiError extends Error {
     return this.status === 404;
   }
 
+  /** 406 or 415: the server does not answer in the requested media type. */
+  isMediaTypeRefused(): boolean {
+    return this.status === 406 || this.status === 415;
+  }
+
   /** 409 of a create: the object already exists. */
   isAlreadyExists(): boolean {
     return this.status === 409 && this.reason === "AlreadyExists";

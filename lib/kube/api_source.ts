@@ -40,6 +40,8 @@ export interface ApiSourceOptions {
   readonly onAnswer?: (answer: ApiAnswer) => void;
   /** Whether to try streaming lists first. @default {true} */
   readonly streamingLists?: boolean;
+  /** Whether objects may come in protobuf. @default {true} */
+  readonly protobuf?: boolean;
   readonly timing?: TransportTiming & ReflectorTiming;
 }
 
@@ -147,7 +149,7 @@ export class ApiSource {
     signal: AbortSignal,
   ): Promise<void> {
     const { clock, logger, random } = this.#dependencies;
-    const { timing, streamingLists } = this.#options;
+    const { timing, streamingLists, protobuf } = this.#options;
     const strings = this.#strings;
     const logged = new RecentTexts({ clock });
     const lines = new LimitedLines({ clock, logger });
@@ -162,6 +164,7 @@ export class ApiSource {
       onFailure: () => this.#logHint(),
       ...(timing && { timing }),
       ...(streamingLists !== undefined && { streamingLists }),
+      ...(protobuf !== undefined && { protobuf }),
     });
     this.#reflectors.set(subscription, reflector);
     await reflector.run(signal);

@@ -4,12 +4,15 @@
  * @module
  */
 import type { Clock } from "../os/clock.ts";
+import { isProtobuf, readExcerpt, readObject } from "./answer_body.ts";
 import { type ApiError, apiErrorFromStatus } from "./api_error.ts";
 import { type HttpResponse, type HttpTransport, TransportError } from "./http_transport.ts";
 import type { KubeAuth } from "./kube_auth.ts";
-import { LONGEST_OBJECT, parseJson, TextPieces } from "./json_text.ts";
 import { LinkedAbort } from "./linked_abort.ts";
 import { ListDecoder, type ListMeta } from "./list_stream.ts";
+import { PROTOBUF } from "./protobuf/envelope.ts";
+import { ProtobufListDecoder } from "./protobuf/protobuf_list.ts";
+import { decodeProtobufWatch } from "./protobuf/protobuf_watch.ts";
 import { TimeSlice } from "../os/time_slice.ts";
 import { Watchdog } from "./watchdog.ts";
 import { decodeWatch, type WatchEvent } from "./watch_stream.ts";
@@ -20,6 +23,8 @@ export interface Selection {
   readonly path: string;
   readonly labelSelector?: string | undefined;
   readonly fieldSelector?: string | undefined;
+  /** The kind of the objects, if they may come in protobuf. @default {only in JSON} */
+  readonly protobufKind?: string | undefined;
 }
 
 /** One page of a list. */
@@ -73,13 +78,17 @@ interface ApiRequest {
   readonly path: string;
   readonly query?: Readonly<Record<string, string | undefined>>;
   readonly body?: string;
+  /** Whether the answer may be in protobuf. */
+  readonly mayBeProtobuf?: boolean;
   readonly signal: AbortSignal;
 }
 
+const JSON_TYPE = "application/json";
+
 /** Content types of request bodies, by action. */
 const CONTENT_TYPES: Readonly<Record<ApiRequest["method"], string>> = {
-  GET: "application/json",
-  POST: "application/json",
+  GET: JSON_TYPE,
+  POST: JSON_TYPE,
   PATCH: "application/merge-patch+json",
 };
 
@@ -88,9 +97,6 @@ const CONTENT_TYPES: Readonly<Record<ApiRequest["method"], string>> = {
  * 60 s, but a proxy in between may keep the answer open after it has lost the server.
  */
 const ANSWER_MS = 120_000;
-/** Longest error body; a proxy may send a page of HTML. */
-const LONGEST_ERROR_BODY = 64 * 1024;
-
 /**
  * A client of one API server. Its methods throw an {@linkcode ApiError} for an unsuccessful answer,
  * a TransportError if there is no answer, and the signal's reason when aborted.
@@ -102,6 +108,8 @@ export class KubeClient {
   readonly #onAnswer: (answer: ApiAnswer) => void;
   readonly #answerMs: number;
   readonly #host: string;
+  /** Paths of which the server has refused protobuf. */
+  readonly #jsonOnly = new Set<string>();
   /** Path of the server's URL, for servers behind a gateway. */
   readonly #prefix: string;
 
@@ -152,9 +160,12 @@ export class KubeClient {
         limit: options.limit?.toString(),
         continue: options.continue,
       },
+      mayBeProtobuf: options.protobufKind !== undefined,
       signal: call.signal,
     });
-    const decoder = new ListDecoder();
+    const decoder = isProtobuf(response)
+      ? new ProtobufListDecoder(options.protobufKind ?? "")
+      : new ListDecoder();
     const slice = new TimeSlice(this.#clock);
     for await (const chunk of response.body) {
       for (const item of decoder.push(chunk)) {
@@ -175,7 +186,7 @@ export class KubeClient {
   }
 
   /** Opens a watch, which ends when the loop over its events ends. */
-  async watch(options: WatchOptions): Promise<AsyncGenerator<WatchEvent, void, void>> {
+  async watch(options: WatchOptions): Promise<AsyncGenerator<Iterable<WatchEvent>, void, void>> {
     // Not disposed of: the body follows it. The limit ends once the watch is accepted.
     const call = new LinkedAbort(options.signal);
     using _limit = this.#limit(call);
@@ -193,9 +204,12 @@ export class KubeClient {
           ? { sendInitialEvents: "true", resourceVersionMatch: "NotOlderThan" }
           : {}),
       },
+      mayBeProtobuf: options.protobufKind !== undefined,
       signal: call.signal,
     });
-    return decodeWatch(response.body);
+    return isProtobuf(response)
+      ? decodeProtobufWatch(response.body, options.protobufKind ?? "")
+      : decodeWatch(response.body);
   }
 
   async #sendForObject(request: ApiRequest): Promise<unknown> {
@@ -215,20 +229,32 @@ export class KubeClient {
     });
   }
 
-  /** Sends a request; after a 401, reads the credentials again and retries once. */
+  /**
+   * Sends a request. After a 401, reads the credentials again and retries once; if the server
+   * refuses protobuf, requests JSON.
+   */
   async #send(request: ApiRequest): Promise<HttpResponse> {
-    for (let attempt = 1;; attempt++) {
-      const response = await this.#sendOnce(request);
+    let isRefreshed = false;
+    for (;;) {
+      const mayBeProtobuf = request.mayBeProtobuf === true && !this.#jsonOnly.has(request.path);
+      const response = await this.#sendOnce({ ...request, mayBeProtobuf });
       if (response.status >= 200 && response.status < 300) return response;
       const error = await toApiError(request, response);
-      if (!error.isUnauthorized() || attempt > 1) throw error;
-      await this.#auth.refresh();
+      if (mayBeProtobuf && error.isMediaTypeRefused()) {
+        this.#jsonOnly.add(request.path);
+      } else {
+        if (!error.isUnauthorized() || isRefreshed) throw error;
+        isRefreshed = true;
+        await this.#auth.refresh();
+      }
     }
   }
 
-  async #sendOnce({ method, path, query, body, signal }: ApiRequest): Promise<HttpResponse> {
+  async #sendOnce(
+    { method, path, query, body, mayBeProtobuf, signal }: ApiRequest,
+  ): Promise<HttpResponse> {
     const headers: Record<string, string> = {
-      accept: "application/json",
+      accept: mayBeProtobuf ? `${PROTOBUF}, ${JSON_TYPE}` : JSON_TYPE,
       "user-agent": "kube-relay",
     };
     const authorization = await this.#auth.authorization();
@@ -262,27 +288,11 @@ function queryText(query: ApiRequest["query"] = {}): string {
   return text === "" ? "" : `?${text}`;
 }
 
-async function readObject({ body }: HttpResponse): Promise<unknown> {
-  const text = new TextPieces(LONGEST_OBJECT);
-  for await (const chunk of body) text.append(chunk);
-  return parseJson(text.take());
-}
-
-/** Returns the beginning of an error body. */
-async function readExcerpt({ body }: HttpResponse): Promise<string> {
-  const text = new TextPieces(LONGEST_ERROR_BODY);
-  for await (const chunk of body) {
-    text.append(chunk.subarray(0, LONGEST_ERROR_BODY - text.length));
-    if (text.length === LONGEST_ERROR_BODY) break;
-  }
-  return text.take();
-}
-
 async function toApiError(request: ApiRequest, response: HttpResponse): Promise<ApiError> {
-  const text = await readExcerpt(response);
+  const excerpt = await readExcerpt(response);
   const seconds = Number(response.retryAfter);
   const verb = VERBS[request.method] ?? (request.query?.watch ? "watch" : "read");
-  return apiErrorFromStatus(tryParseJson(text) ?? text, {
+  return apiErrorFromStatus(excerpt, {
     action: `${verb} ${request.path}`,
     httpStatus: response.status,
     retryAfterMs: seconds > 0 ? seconds * 1000 : undefined,
@@ -294,11 +304,3 @@ const VERBS: Readonly<Partial<Record<ApiRequest["method"], string>>> = {
   POST: "create",
   PATCH: "patch",
 };
-
-function tryParseJson(text: string): unknown {
-  try {
-    return parseJson(text);
-  } catch {
-    return undefined;
-  }
-}

@@ -90,8 +90,8 @@ Deno.test("KubeClient.watch() gives events until its reader leaves", () =>
       signal,
     });
     fake.store.create(service("web"));
-    for await (const { type } of events) {
-      assertEquals(type, "ADDED");
+    for await (const [event] of events) {
+      assertEquals(event?.type, "ADDED");
       break;
     }
     await eventually("the watch is closed", () => fake.openWatches === 0);
@@ -133,7 +133,13 @@ for (const [status, longest] of [[200, 18 * 1024 * 1024], [500, 64 * 1024]] as c
     const sent = { bytes: 0, left: false };
     const transport = {
       ...{ connected: true, lastSignOfLifeMs: 0, [Symbol.asyncDispose]: () => Promise.resolve() },
-      request: () => Promise.resolve({ status, retryAfter: undefined, body: spaces(sent) }),
+      request: () =>
+        Promise.resolve({
+          status,
+          contentType: undefined,
+          retryAfter: undefined,
+          body: spaces(sent),
+        }),
     };
     const client = new KubeClient({ clock: systemClock, auth, transport });
     await assertRejects(() => client.get("/version", signal), Error);
@@ -161,7 +167,12 @@ for (const [what, [status, ask]] of Object.entries(ANSWERS)) {
     const transport = {
       ...{ connected: true, lastSignOfLifeMs: 0, [Symbol.asyncDispose]: () => Promise.resolve() },
       request: (request: HttpRequest) =>
-        Promise.resolve({ status, retryAfter: undefined, body: silence(request.signal) }),
+        Promise.resolve({
+          status,
+          contentType: undefined,
+          retryAfter: undefined,
+          body: silence(request.signal),
+        }),
     };
     const client = new KubeClient({ clock: systemClock, auth, transport, answerMs: 20 });
     await assertRejects(

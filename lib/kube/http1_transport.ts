@@ -66,6 +66,7 @@ export class Http1Transport implements HttpTransport {
       const response = await this.#fetch(request, controller);
       return {
         status: response.status,
+        contentType: response.headers.get("content-type") ?? undefined,
         retryAfter: response.headers.get("retry-after") ?? undefined,
         body: this.#body(response, { controller, release }),
       };

@@ -4,13 +4,7 @@
  *
  * @module
  */
-import {
-  type ClientHttp2Session,
-  type ClientHttp2Stream,
-  connect,
-  constants,
-  type SecureClientSessionOptions,
-} from "node:http2";
+import type { ClientHttp2Session, ClientHttp2Stream, SecureClientSessionOptions } from "node:http2";
 import type { Clock, Timer } from "../os/clock.ts";
 import type { TlsMaterial } from "./kube_auth.ts";
 import {
@@ -20,6 +14,17 @@ import {
   type TransportTiming,
 } from "./http_transport.ts";
 import { StreamChunks } from "./stream_chunks.ts";
+
+/** The error code of HTTP/2 for a request that is no longer needed. */
+const CANCEL = 8;
+
+/**
+ * Bytes that the server may send before it needs an update of the window, for one answer and for all.
+ * With the default of 64 KiB, the updates for lists of 10,000 objects take a quarter of the CPU time
+ * of reading them. Larger windows than these save little more, and let the server fill the memory.
+ */
+const STREAM_WINDOW = 128 * 1024;
+const SESSION_WINDOW = 256 * 1024;
 
 /** Settings of a session. */
 interface Http2SessionOptions {
@@ -61,11 +66,14 @@ export class Http2Session {
   }
 
   /** Connects, with TLS. Throws a {@linkcode TransportError} that names the server and the reason. */
-  open(): Promise<void> {
+  async open(): Promise<void> {
     const { origin, timing } = this.#options;
+    // Loading it takes longer than a command that asks no API server.
+    const { connect } = await import("node:http2");
+    if (this.#failure) throw this.#failure;
     const session = connect(origin, sessionOptions(this.#options));
     this.#session = session;
-    return new Promise((resolve, reject) => {
+    await new Promise<void>((resolve, reject) => {
       const timer = this.#clock.setTimer(timing.connectTimeoutMs, () => {
         const text = `no answer within ${timing.connectTimeoutMs} ms; is the address right, and ` +
           "is no firewall in between?";
@@ -73,6 +81,7 @@ export class Http2Session {
       });
       session.once("connect", () => {
         timer.cancel();
+        session.setLocalWindowSize(SESSION_WINDOW);
         this.#noteSignOfLife();
         this.#armPing();
         resolve();
@@ -112,7 +121,7 @@ export class Http2Session {
     try {
       return await this.#response(stream, request.signal);
     } catch (error) {
-      stream.close(constants.NGHTTP2_CANCEL);
+      stream.close(CANCEL);
       throw error;
     }
   }
@@ -155,6 +164,7 @@ export class Http2Session {
         const retryAfter = headers["retry-after"];
         resolve({
           status: Number(headers[":status"]),
+          contentType: headers["content-type"],
           retryAfter: typeof retryAfter === "string" ? retryAfter : undefined,
           body: this.#body({ stream, chunks: new StreamChunks(stream) }, signal),
         });
@@ -166,7 +176,7 @@ export class Http2Session {
     { stream, chunks }: { readonly stream: ClientHttp2Stream; readonly chunks: StreamChunks },
     signal: AbortSignal,
   ): AsyncGenerator<Uint8Array, undefined> {
-    const onAbort = () => stream.close(constants.NGHTTP2_CANCEL);
+    const onAbort = () => stream.close(CANCEL);
     signal.addEventListener("abort", onAbort, { once: true });
     try {
       signal.throwIfAborted();
@@ -184,7 +194,7 @@ export class Http2Session {
       throw error instanceof TransportError ? error : this.#streamError(error);
     } finally {
       signal.removeEventListener("abort", onAbort);
-      stream.close(constants.NGHTTP2_CANCEL);
+      stream.close(CANCEL);
     }
   }
 
@@ -242,7 +252,7 @@ function sessionOptions({ origin, tls }: Http2SessionOptions): SecureClientSessi
   // Not `ALPNProtocols`: node:http2 offers only h2 by itself.
   const options: SecureClientSessionOptions = {
     rejectUnauthorized: !tls.insecure,
-    settings: { enablePush: false },
+    settings: { enablePush: false, initialWindowSize: STREAM_WINDOW },
   };
   if (tls.ca !== undefined) options.ca = tls.ca;
   if (tls.cert !== undefined) options.cert = tls.cert;

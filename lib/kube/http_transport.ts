@@ -19,6 +19,8 @@ export interface HttpRequest {
 /** One answer. */
 export interface HttpResponse {
   readonly status: number;
+  /** The media type of the body, with its parameters. */
+  readonly contentType: string | undefined;
   /** The raw `Retry-After` header. */
   readonly retryAfter: string | undefined;
   /**

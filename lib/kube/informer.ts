@@ -66,7 +66,10 @@ export class Informer<T extends KubeObject> {
    * ignored.
    */
   upsert(object: T): void {
-    const key = objectKey(object);
+    this.#upsert(objectKey(object), object);
+  }
+
+  #upsert(key: string, object: T): void {
     const previous = this.#objects.get(key);
     const version = object.metadata.resourceVersion;
     if (previous && version !== undefined && previous.metadata.resourceVersion === version) return;
@@ -101,8 +104,9 @@ export class Informer<T extends KubeObject> {
     return {
       add: (object) => {
         const before = seen.size;
-        seen.add(objectKey(object));
-        this.upsert(object);
+        const key = objectKey(object);
+        seen.add(key);
+        this.#upsert(key, object);
         return seen.size > before;
       },
       finish: () => {

@@ -12,7 +12,7 @@
 export const LONGEST_OBJECT = 6 * 3 * 1024 * 1024;
 
 /** Most values of one object: as protobuf, each takes at least four bytes of the 3 MiB. */
-const MOST_VALUES = 3 * 1024 * 1024 / 4;
+export const MOST_VALUES = 3 * 1024 * 1024 / 4;
 /** Deepest nesting, as in Go's `encoding/json`. */
 const DEEPEST = 10_000;
 /** Size of the buffer that is kept for the next text. */
@@ -54,15 +54,20 @@ export class TextPieces {
 
   /** Returns the text that ends with `last` and begins the next one. Throws if it is too long. */
   take(last: Uint8Array = new Uint8Array(0)): string {
+    return DECODER.decode(this.takeBytes(last));
+  }
+
+  /** As {@linkcode take}, without decoding. The bytes are valid until the next piece. */
+  takeBytes(last: Uint8Array = new Uint8Array(0)): Uint8Array {
     if (this.#length === 0) {
       this.#checkedLength(last);
-      return DECODER.decode(last);
+      return last;
     }
     this.append(last);
-    const text = DECODER.decode(this.#bytes.subarray(0, this.#length));
+    const bytes = this.#bytes.subarray(0, this.#length);
     this.#length = 0;
     if (this.#bytes.length > KEPT_BYTES) this.#bytes = new Uint8Array(0);
-    return text;
+    return bytes;
   }
 
   #checkedLength(piece: Uint8Array): number {

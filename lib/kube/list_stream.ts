@@ -32,7 +32,7 @@ const CLOSE_BRACE = 0x7d;
 /**
  * Most bytes besides the items. A continue token holds one key of etcd: a real list needs 2 KiB.
  */
-const LONGEST_ENVELOPE = 1024 * 1024;
+export const LONGEST_ENVELOPE = 1024 * 1024;
 /** The length of `items` with every character as `\u0069`. */
 const LONGEST_KEY = 30;
 const BLANK = /^[ \t\r\n]*$/;

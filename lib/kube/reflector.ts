@@ -5,6 +5,7 @@
  * @module
  */
 import { collectionPath, type KubeObject } from "../api/kind.ts";
+import { hasFieldNumbers } from "../api/schema_node.ts";
 import type { Logger } from "../log/logger.ts";
 import { messageOf } from "../log/message_of.ts";
 import type { Clock } from "../os/clock.ts";
@@ -40,6 +41,8 @@ export interface ReflectorOptions<T extends KubeObject> {
   readonly subscription: Subscription<T>;
   /** Reduces a raw object to the needed fields; `undefined` drops it. */
   readonly slim: (raw: unknown) => T | undefined;
+  /** Whether objects may come in protobuf, if the kind has field numbers. @default {true} */
+  readonly protobuf?: boolean;
   /** Whether to try a streaming list first. @default {true} */
   readonly streamingLists?: boolean;
   readonly timing?: ReflectorTiming;
@@ -76,6 +79,7 @@ export class Reflector<T extends KubeObject> {
   #doing: FailureContext["phase"] = "streaming list";
   #streaming: boolean;
   #fieldSelector: string | undefined;
+  readonly #protobufKind: string | undefined;
   /** Short lists and watches since the last one that was not. */
   #shortInARow = 0;
   /** Whether the version is certainly from this server: no watch has broken since. */
@@ -91,7 +95,11 @@ export class Reflector<T extends KubeObject> {
     this.#progress = new ReflectorProgress({ clock: dependencies.clock, logger: this.#logger });
     this.#backoff = new Backoff(dependencies.random, options.timing?.backoff);
     this.#streaming = options.streamingLists ?? true;
+    const { spec } = options.subscription;
     this.#fieldSelector = options.subscription.options.fieldSelector;
+    this.#protobufKind = options.protobuf !== false && hasFieldNumbers(spec.schema)
+      ? spec.kind
+      : undefined;
   }
 
   /** The current state. */
@@ -304,6 +312,7 @@ export class Reflector<T extends KubeObject> {
       path: collectionPath(spec, namespace),
       labelSelector,
       fieldSelector: this.#fieldSelector,
+      protobufKind: this.#protobufKind,
     };
   }
 

@@ -6,19 +6,21 @@
  */
 import type * as v from "valibot";
 import type { KindSpec, KubeObject } from "../api/kind.ts";
-import { type SchemaNode, schemaNode } from "../api/schema.ts";
+import { type SchemaNode, schemaNode } from "../api/schema_node.ts";
 import type { ObjectProblem } from "../api/problem.ts";
+import { ProtobufObject } from "./protobuf/protobuf_object.ts";
+import { metadataOf } from "./raw_object.ts";
+import {
+  FlagObjects,
+  placeErrors,
+  type Reading,
+  ShapeError,
+  WANTED,
+  within,
+} from "./shape_error.ts";
 import type { StringTable } from "./string_table.ts";
 
 type RawFields = Readonly<Record<string, unknown>>;
-
-/** A field whose type differs from the API's. */
-class ShapeError extends TypeError {
-  /** `path` of the field, e.g. `spec.ports[1].port`. */
-  constructor(public path: string, readonly value: unknown, readonly wanted: string) {
-    super();
-  }
-}
 
 /** Dependencies of {@linkcode slimObject}. */
 interface SlimOptions {
@@ -43,7 +45,10 @@ export function slimObject<T extends KubeObject>(
 ): T | undefined {
   const errors: ShapeError[] = [];
   try {
-    const object = readerOf(spec)(raw, { strings, errors }) as T;
+    const reading = { strings, errors };
+    const object = (raw instanceof ProtobufObject
+      ? raw.read(spec.schema, reading)
+      : readerOf(spec)(raw, reading)) as T;
     for (const error of errors) {
       onProblem(toProblem(spec.kind, raw, { error, consequence: UNREAD }));
     }
@@ -56,13 +61,6 @@ export function slimObject<T extends KubeObject>(
 }
 
 const UNREAD = "The field is not read, and what it belongs to allows nothing";
-
-/** One reading of an object. */
-interface Reading {
-  readonly strings: StringTable;
-  /** The fields of guarded objects that have the wrong type. */
-  readonly errors: ShapeError[];
-}
 
 /** Reads one present value. `undefined` stands for an object without fields to read. */
 type Reader = (raw: unknown, reading: Reading) => unknown;
@@ -120,16 +118,6 @@ interface Field {
   readonly wanted: string;
   readonly isFlag: boolean;
 }
-
-const WANTED: Readonly<Record<SchemaNode["type"], string>> = {
-  text: "a string that is not empty",
-  number: "a number",
-  flag: "true or false",
-  "number or text": "a number or a string",
-  list: "a list",
-  names: "an object",
-  fields: "an object",
-};
 
 function toField([name, schema]: [string, v.GenericSchema]): Field {
   const { node, isOptional, fallback } = schemaNode(schema);
@@ -266,26 +254,21 @@ function readGuarded(raw: unknown, fields: readonly Field[], reading: Reading): 
   return found;
 }
 
-/**
- * Returns one frozen object for each combination of flags, such as the conditions of an endpoint.
- */
+/** Reads an object of flags. */
 function readFlags(names: readonly string[]): Reader {
-  const kept: unknown[] = [];
+  const objects = new FlagObjects(names);
   return (raw) => {
     const fields = toFields(raw);
-    let index = 0;
+    let [digits, place] = [0, 1];
     for (const name of names) {
       const value = fields[name] ?? undefined;
       if (value !== undefined && typeof value !== "boolean") {
         throw new ShapeError(name, value, WANTED.flag);
       }
-      index = index * 3 + (value === undefined ? 0 : value ? 2 : 1);
+      if (value !== undefined) digits += place * (value ? 2 : 1);
+      place *= 3;
     }
-    if (index === 0) return undefined;
-    const present = names.filter((name) => typeof fields[name] === "boolean");
-    return kept[index] ??= Object.freeze(
-      Object.fromEntries(present.map((name) => [name, fields[name]])),
-    );
+    return objects.of(digits);
   };
 }
 
@@ -298,27 +281,13 @@ function isFields(raw: unknown): raw is RawFields {
   return typeof raw === "object" && raw !== null && !Array.isArray(raw);
 }
 
-/** Prepends a field's name to the errors since `from`. */
-function placeErrors({ errors }: Reading, from: number, name: string): void {
-  for (const error of errors.slice(from)) within(name, error);
-}
-
-/** Prepends a field's name to the path of an error, so that paths only cost time after an error. */
-function within(name: string, error: unknown): unknown {
-  if (error instanceof ShapeError) {
-    const { path } = error;
-    error.path = path === "" || path.startsWith("[") ? name + path : `${name}.${path}`;
-  }
-  return error;
-}
-
 function toProblem(
   kind: string,
   raw: unknown,
   { error, consequence }: { readonly error: ShapeError; readonly consequence: string },
 ): ObjectProblem {
-  const { metadata } = (raw ?? {}) as { metadata?: { name?: unknown; namespace?: unknown } };
-  const names = [metadata?.namespace, metadata?.name].filter((part) => typeof part === "string");
+  const { namespace, name } = metadataOf(raw);
+  const names = [namespace, name].filter((part) => typeof part === "string");
   return {
     kind,
     object: names.join("/") || "(no name)",

@@ -11,9 +11,14 @@ const LARGEST = 16_384;
 /** The objects of one workload are adjacent in a list: a few known values are enough at a time. */
 const MOST_VALUES = 1_024;
 
+/** FNV-1a, of 32 bits. */
+const NO_HASH = 0x811c9dc5 | 0;
+const HASH_FACTOR = 0x01000193;
+
 /** Returns the same string for equal strings. */
 export class StringTable {
   #strings = new Map<string, string>();
+  #hashed = new Map<number, string>();
   #values = new Map<string, unknown>();
 
   /** Returns the first copy. */
@@ -23,6 +28,36 @@ export class StringTable {
     if (this.#strings.size >= LARGEST) this.#strings = new Map();
     this.#strings.set(text, text);
     return text;
+  }
+
+  /**
+   * Returns the string that {@linkcode internAscii} was given last for these bytes, if any. To
+   * compare them is several times faster than to make a string of them.
+   */
+  ofBytes(
+    bytes: Uint8Array,
+    { from, to }: { readonly from: number; readonly to: number },
+  ): string | undefined {
+    let hash = NO_HASH;
+    for (let at = from; at < to; at++) hash = Math.imul(hash ^ bytes[at]!, HASH_FACTOR);
+    const known = this.#hashed.get(hash);
+    if (known?.length !== to - from) return undefined;
+    for (let at = from; at < to; at++) {
+      if (known.charCodeAt(at - from) !== bytes[at]) return undefined;
+    }
+    return known;
+  }
+
+  /** As {@linkcode intern}; {@linkcode ofBytes} finds the string if it is ASCII. */
+  internAscii(text: string): string {
+    if (this.#hashed.size >= LARGEST) this.#hashed = new Map();
+    let hash = NO_HASH;
+    for (let at = 0; at < text.length; at++) {
+      hash = Math.imul(hash ^ text.charCodeAt(at), HASH_FACTOR);
+    }
+    const shared = this.intern(text);
+    this.#hashed.set(hash, shared);
+    return shared;
   }
 
   /** Returns the same object for equal values, such as the labels of the pods of one workload. */

@@ -24,3 +24,11 @@ Deno.test("StringTable.share() gives one value for equal ones, also after more t
   }
   assertEquals(strings.share(undefined), undefined);
 });
+
+Deno.test("StringTable.ofBytes() finds the text of equal bytes", () => {
+  const strings = new StringTable();
+  const node = strings.ofBytes(new TextEncoder().encode("node-1"), { from: 0, to: 6 });
+  assertEquals([node, strings.internAscii("node-1")], [undefined, "node-1"]);
+  assertEquals(strings.ofBytes(new TextEncoder().encode("xnode-1"), { from: 1, to: 7 }), "node-1");
+  assertEquals(strings.ofBytes(new TextEncoder().encode("node-2"), { from: 0, to: 6 }), undefined);
+});

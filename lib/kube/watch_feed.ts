@@ -7,6 +7,8 @@ import { type KubeObject, objectKey, type ObjectMeta } from "../api/kind.ts";
 import type { Clock } from "../os/clock.ts";
 import { apiErrorFromStatus } from "./api_error.ts";
 import type { Informer, Replacement } from "./informer.ts";
+import { INITIAL_EVENTS_END } from "./protobuf/protobuf_object.ts";
+import { metadataOf } from "./raw_object.ts";
 import { TimeSlice } from "../os/time_slice.ts";
 import type { WatchEvent } from "./watch_stream.ts";
 
@@ -28,9 +30,6 @@ interface WatchFeedOptions<T extends KubeObject> {
   readonly onListed: () => void;
 }
 
-/** An annotation of the bookmark that ends a streaming list. */
-const INITIAL_EVENTS_END = "k8s.io/initial-events-end";
-
 /** One watch. */
 export class WatchFeed<T extends KubeObject> {
   readonly #clock: Clock;
@@ -50,40 +49,50 @@ export class WatchFeed<T extends KubeObject> {
   }
 
   /** Applies events until the watch ends. Throws an ApiError for an ERROR event. */
-  async run(events: AsyncIterable<WatchEvent>, signal: AbortSignal): Promise<void> {
+  async run(
+    chunks: AsyncIterable<Iterable<WatchEvent>>,
+    signal: AbortSignal,
+  ): Promise<void> {
     const slice = new TimeSlice(this.#clock);
-    for await (const event of events) {
-      // Decoded events still arrive after an abort.
-      signal.throwIfAborted();
-      this.#apply(event);
-      const pause = slice.pause();
-      if (pause) await pause;
+    for await (const events of chunks) {
+      for (const event of events) {
+        // Decoded events still arrive after an abort.
+        signal.throwIfAborted();
+        this.#apply(event);
+        const pause = slice.pause();
+        if (pause) await pause;
+      }
     }
   }
 
   #apply({ type, object: raw }: WatchEvent): void {
     if (type === "ERROR") throw apiErrorFromStatus(raw, { action: "watch on" });
-    const metadata = metadataOf(raw);
+    let metadata: Partial<ObjectMeta>;
     switch (type) {
       case "ADDED":
       case "MODIFIED":
-        this.#upsert(raw);
+        metadata = this.#upsert(raw)?.metadata ?? metadataOf(raw);
         break;
       case "DELETED":
-        if (metadata.name) this.#options.informer.delete(objectKey(raw as KubeObject));
+        metadata = metadataOf(raw);
+        if (metadata.name) {
+          this.#options.informer.delete(objectKey({ metadata: metadata as ObjectMeta }));
+        }
         break;
       case "BOOKMARK":
+        metadata = metadataOf(raw);
         if (metadata.annotations?.[INITIAL_EVENTS_END] === "true") this.#finishList();
     }
     // Before its end, a streaming list has no order: no version of it may start a watch.
     this.#options.onEvent(this.listing ? undefined : versionOf(metadata));
   }
 
-  #upsert(raw: unknown): void {
+  #upsert(raw: unknown): T | undefined {
     const object = this.#options.slim(raw);
-    if (object === undefined) return;
+    if (object === undefined) return undefined;
     if (!this.#replacement) this.#options.informer.upsert(object);
     else if (this.#replacement.add(object)) this.#options.onNewInList();
+    return object;
   }
 
   #finishList(): void {
@@ -91,13 +100,6 @@ export class WatchFeed<T extends KubeObject> {
     this.#replacement = undefined;
     this.#options.onListed();
   }
-}
-
-/** Returns the metadata of a raw object, if any; bookmarks have no name. */
-function metadataOf(raw: unknown): Partial<ObjectMeta> {
-  if (typeof raw !== "object" || raw === null || !("metadata" in raw)) return {};
-  const { metadata } = raw;
-  return typeof metadata === "object" && metadata !== null ? metadata as ObjectMeta : {};
 }
 
 /** Returns the version from which to watch. An empty one would mean "from now" and lose events. */

@@ -45,7 +45,7 @@ async function feed(
     onListed: () => reported.push("listed"),
   });
   async function* stream() {
-    yield* events;
+    for (const event of events) yield [event];
   }
   const error = await feed.run(stream(), signal).catch((error: unknown) => error);
   return { reported, versions, error, listing: feed.listing };

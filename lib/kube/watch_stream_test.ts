@@ -34,7 +34,7 @@ async function* spaces(size: number, sent: { bytes: number; left: boolean }) {
 }
 
 async function collect(chunks: AsyncIterable<Uint8Array>, into: WatchEvent[] = []) {
-  for await (const event of decodeWatch(chunks)) into.push(event);
+  for await (const events of decodeWatch(chunks)) for (const event of events) into.push(event);
   return into;
 }
 
@@ -110,6 +110,6 @@ Deno.test("decodeWatch() ends the bytes when its reader leaves early", async () 
       ended = true;
     }
   }
-  for await (const event of decodeWatch(endless())) if (event.type === "DELETED") break;
+  for await (const events of decodeWatch(endless())) if ([...events].length > 0) break;
   assertEquals(ended, true);
 });

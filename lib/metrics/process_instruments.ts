@@ -54,6 +54,8 @@ export interface ProcessInstruments {
   setOpenFiles(files: Pick<OpenFiles, "limit" | "open" | "refused">): void;
   /** Sets the number of uncaught errors since the start. */
   setUncaughtErrors(count: number): void;
+  /** Sets the number of restarts of workers since the start. */
+  setWorkerRestarts(count: number): void;
 }
 
 /** Creates the methods on the instruments. */
@@ -76,6 +78,7 @@ export function processInstruments(its: Instruments): ProcessInstruments {
       for (const [use, count] of refused) setCounter(its.refusedSockets, { use }, count);
     },
     setUncaughtErrors: (count: number) => setCounter(its.uncaughtErrors, {}, count),
+    setWorkerRestarts: (count: number) => setCounter(its.workerRestarts, {}, count),
   };
 }
 

@@ -124,10 +124,14 @@ export async function* renderServiceSeries(
   for (const key of Object.keys(SERVICE_METRICS) as (keyof typeof SERVICE_METRICS)[]) {
     const { name, help, type, modes }: Metric = SERVICE_METRICS[key];
     if (modes !== undefined && !modes.includes(mode)) continue;
-    let piece = `\n# HELP ${name} ${help}\n# TYPE ${name} ${type}\n`;
+    let head = `\n# HELP ${name} ${help}\n# TYPE ${name} ${type}\n`;
+    let piece = "";
     let lines = 0;
     for (const row of table.rows()) {
-      piece += `${name}{${labelsOf(row)}} ${row.traffic[key]}\n`;
+      const value = row.traffic[key];
+      if (value === undefined) continue;
+      piece += `${head}${name}{${labelsOf(row)}} ${value}\n`;
+      head = "";
       if (++lines % PIECE_LINES !== 0) continue;
       yield piece;
       piece = "";

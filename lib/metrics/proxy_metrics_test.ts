@@ -135,6 +135,25 @@ Deno.test("createProxyMetrics() uses totals that were counted elsewhere", async 
   assertEquals(await valueOf(metrics, 'kube_relay_relists_total{resource="services"}'), 1);
 });
 
+Deno.test("createProxyMetrics() shows the health of endpoints", async () => {
+  const metrics = create();
+  const figures = {
+    ...{ checksPassed: 5, checksFailed: 2, checksTimedOut: 1, ejections: 4 },
+    ...{ healthy: 7, unhealthy: 3, ejected: 1 },
+  };
+  metrics.setHealth("IPv4", figures);
+  metrics.setHealth("IPv4", { ...figures, checksPassed: 6, unhealthy: 0 });
+  for (
+    const [series, value] of [
+      ['health_checks_total{ip_family="IPv4",result="passed"}', 6],
+      ['health_checks_total{ip_family="IPv4",result="timeout"}', 1],
+      ['ejections_total{ip_family="IPv4"}', 4],
+      ['endpoints{ip_family="IPv4",state="healthy"}', 7],
+      ['endpoints{ip_family="IPv4",state="unhealthy"}', 0],
+    ] as const
+  ) assertEquals(await valueOf(metrics, `kube_relay_userspace_${series}`), value, series);
+});
+
 Deno.test("createProxyMetrics() makes no new series of names that it does not know", async () => {
   const metrics = create();
   for (const resource of ["services", "x1", "x2"]) {
@@ -211,6 +230,7 @@ Deno.test("renderServiceSeries() writes each counter with its labels, and other 
     bytesToClients: 2,
     opened: 3,
     open: 1,
+    unhealthyEndpoints: 2,
   });
   table.of("IPv6").enter(named("dns", { protocol: "UDP" })).opened = 7;
   assertEquals(
@@ -228,6 +248,8 @@ Deno.test("renderServiceSeries() writes each counter with its labels, and other 
       "# TYPE kube_relay_service_open_connections gauge",
       'kube_relay_service_open_connections{namespace="demo",service="web",port_name="http",protocol="TCP",ip_family="IPv4"} 1',
       'kube_relay_service_open_connections{namespace="",service="other",port_name="",protocol="UDP",ip_family="IPv6"} 0',
+      "# TYPE kube_relay_service_unhealthy_endpoints gauge",
+      'kube_relay_service_unhealthy_endpoints{namespace="demo",service="web",port_name="http",protocol="TCP",ip_family="IPv4"} 2',
     ],
   );
 });

@@ -181,6 +181,12 @@ export const RELAY_METRICS = {
     type: "counter",
     help: "Uncaught errors; each is logged and is a bug in kube-relay",
   },
+  workerRestarts: {
+    name: "kube_relay_userspace_worker_restarts_total",
+    type: "counter",
+    help: "Workers that ended, with their connections, and were started again",
+    modes: FORWARDING_MODES,
+  },
   tcpAccepted: {
     name: "kube_relay_userspace_tcp_connections_total",
     type: "counter",
@@ -221,7 +227,8 @@ export const RELAY_METRICS = {
     name: "kube_relay_userspace_proxy_header_errors_total",
     type: "counter",
     help:
-      "TCP connections closed because a trusted client sent no valid PROXY protocol header in time",
+      "TCP connections closed, and UDP datagrams dropped, because a trusted client sent no valid " +
+      "PROXY protocol header in time",
     labels: FAMILY,
     modes: FORWARDING_MODES,
   },
@@ -294,6 +301,28 @@ export const RELAY_METRICS = {
     type: "counter",
     help: "Datagrams to a flow from another sender than its endpoint",
     labels: FAMILY,
+    modes: FORWARDING_MODES,
+  },
+  healthChecks: {
+    name: "kube_relay_userspace_health_checks_total",
+    type: "counter",
+    help: "Health checks of endpoints: passed, failed, or not answered in time",
+    labels: { ...FAMILY, result: ["passed", "failed", "timeout"] },
+    modes: FORWARDING_MODES,
+  },
+  ejections: {
+    name: "kube_relay_userspace_ejections_total",
+    type: "counter",
+    help: "Endpoints ejected because connections to them failed",
+    labels: FAMILY,
+    modes: FORWARDING_MODES,
+  },
+  endpointHealth: {
+    name: "kube_relay_userspace_endpoints",
+    type: "gauge",
+    help:
+      "Endpoints of Services with settings for health; those that are not checked yet count as healthy",
+    labels: { ...FAMILY, state: ["healthy", "unhealthy", "ejected"] },
     modes: FORWARDING_MODES,
   },
   eventLoopDelay: {

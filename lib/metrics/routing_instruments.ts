@@ -6,6 +6,7 @@
 import type { IpFamily } from "../net/ip_address.ts";
 import type { PoolUse } from "../routing/address_pool.ts";
 import type { BgpPlan } from "../routing/bgp_plan.ts";
+import type { PodRoute } from "../routing/pod_network_plan.ts";
 import type { Instruments } from "./instruments.ts";
 
 /** A BGP session in figures. */
@@ -22,6 +23,8 @@ export interface RoutingInstruments {
   /** Replaces the series of all sessions; none while the daemon is silent. */
   setSessions(sessions: readonly SessionFigures[]): void;
   setAnnounced(plan: BgpPlan | undefined): void;
+  /** Nothing is exported without routes. */
+  setPodRoutes(routes: readonly Pick<PodRoute, "tunnel">[]): void;
   setLayer2Addresses(family: IpFamily, count: number): void;
   /** Counts an address that this node began to answer for, or no longer does. */
   layer2Moved(family: IpFamily, change: "gained" | "lost"): void;
@@ -60,6 +63,13 @@ export function routingInstruments(all: Instruments, register: () => void): Rout
       own().routingAnnounced.reset();
       const byKind = Map.groupBy(plan?.announced ?? [], ({ kind }) => kind);
       for (const [kind, { length }] of byKind) own().routingAnnounced.set({ kind }, length);
+    },
+    setPodRoutes(routes) {
+      all.routingPodRoutes.reset();
+      if (routes.length === 0) return;
+      const tunnels = routes.filter(({ tunnel }) => tunnel !== undefined).length;
+      own().routingPodRoutes.set({ path: "tunnel" }, tunnels);
+      own().routingPodRoutes.set({ path: "direct" }, routes.length - tunnels);
     },
     setLayer2Addresses: (family, count) =>
       own().routingLayer2Addresses.set({ "ip_family": family }, count),

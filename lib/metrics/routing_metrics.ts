@@ -30,6 +30,12 @@ const ROWS = {
       kind: ["cluster-ip", "external-ip", "load-balancer", "pod-cidr", "service-range"],
     },
   },
+  routingPodRoutes: {
+    name: "kube_relay_routing_pod_routes",
+    type: "gauge",
+    help: "Routes to the pods of other nodes, by whether they lead through a tunnel",
+    labels: { path: ["direct", "tunnel"] },
+  },
   routingLayer2Addresses: {
     name: "kube_relay_routing_owned_addresses",
     type: "gauge",

@@ -60,4 +60,26 @@ export const SERVICE_METRICS = {
     labels: SERVICE,
     modes: FORWARDING_MODES,
   },
+  healthyEndpoints: {
+    name: "kube_relay_service_healthy_endpoints",
+    type: "gauge",
+    help:
+      "Endpoints that are neither unhealthy nor ejected; only of Services with settings for health",
+    labels: SERVICE,
+    modes: FORWARDING_MODES,
+  },
+  unhealthyEndpoints: {
+    name: "kube_relay_service_unhealthy_endpoints",
+    type: "gauge",
+    help: "Endpoints that fail their health checks",
+    labels: SERVICE,
+    modes: FORWARDING_MODES,
+  },
+  ejectedEndpoints: {
+    name: "kube_relay_service_ejected_endpoints",
+    type: "gauge",
+    help: "Endpoints that are ejected because connections to them failed",
+    labels: SERVICE,
+    modes: FORWARDING_MODES,
+  },
 } as const satisfies Readonly<Record<string, Metric>>;

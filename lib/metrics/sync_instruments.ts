@@ -1,6 +1,6 @@
 import type { Counter } from "prom-client";
 import type { IpFamily } from "../net/ip_address.ts";
-import type { RuleCounters, TrafficCounters } from "../proxy/backend.ts";
+import type { HealthFigures, RuleCounters, TrafficCounters } from "../proxy/backend.ts";
 import type { SyncReport } from "../proxy/data_plane.ts";
 import { type Instruments, setCounter } from "./instruments.ts";
 
@@ -40,6 +40,8 @@ export interface SyncInstruments {
   setRuleCounters(family: IpFamily, totals: RuleCounters): void;
   /** Replaces the former totals. */
   setTraffic(family: IpFamily, totals: Readonly<TrafficCounters>): void;
+  /** Replaces the former figures. */
+  setHealth(family: IpFamily, figures: HealthFigures): void;
 }
 
 /** Creates the methods on the instruments. */
@@ -111,6 +113,17 @@ function totalMethods(its: Instruments) {
       const counters: Readonly<Record<keyof TrafficCounters, Counter>> = its;
       for (const [key, total] of Object.entries(totals) as [keyof TrafficCounters, number][]) {
         setCounter(counters[key], { "ip_family": family }, total);
+      }
+    },
+    setHealth(family: IpFamily, figures: HealthFigures) {
+      const { checksPassed: passed, checksFailed: failed, checksTimedOut: timeout } = figures;
+      for (const [result, total] of Object.entries({ passed, failed, timeout })) {
+        setCounter(its.healthChecks, { "ip_family": family, result }, total);
+      }
+      setCounter(its.ejections, { "ip_family": family }, figures.ejections);
+      const { healthy, unhealthy, ejected } = figures;
+      for (const [state, count] of Object.entries({ healthy, unhealthy, ejected })) {
+        its.endpointHealth.set({ "ip_family": family, state }, count);
       }
     },
   };

@@ -49,6 +49,12 @@ export interface UdpSocket {
   close(): void;
 }
 
+/** Options of a listening socket. */
+interface ListenOptions {
+  /** Sockets of this user that are also shared may have the same address. @default {false} */
+  readonly isShared?: boolean;
+}
+
 /** One address of one interface of the machine. */
 export interface InterfaceAddress {
   readonly interfaceName: string;
@@ -60,7 +66,7 @@ export interface InterfaceAddress {
 /** The network of the machine. */
 export interface Network {
   /** Throws `Deno.errors.AddrInUse`, `AddrNotAvailable` or `PermissionDenied`. */
-  listenTcp(address: SocketAddress): TcpListener;
+  listenTcp(address: SocketAddress & ListenOptions): TcpListener;
   connectTcp(address: SocketAddress, signal?: AbortSignal): Promise<TcpConnection>;
   /**
    * Connects from an address and port of this machine and closes at once. Resolves when connected;
@@ -78,8 +84,8 @@ export interface Network {
 
 /** The machine's network. */
 export const systemNetwork: Network = {
-  listenTcp: ({ hostname, port }) =>
-    Deno.listen({ hostname, port, tcpBacklog: 4096 }) as TcpListener,
+  listenTcp: ({ hostname, port, isShared: reusePort = false }) =>
+    Deno.listen({ hostname, port, reusePort, tcpBacklog: 4096 }) as TcpListener,
   connectTcp: ({ hostname, port }, signal) =>
     Deno.connect(signal ? { hostname, port, signal } : { hostname, port }),
   tryConnectTcp: ({ hostname: host, port }, { from, signal }) =>
@@ -104,7 +110,8 @@ export const systemNetwork: Network = {
     return {
       addr: socket.addr as Deno.NetAddr,
       receive: (buffer) => socket.receive(buffer) as Promise<[Uint8Array, Deno.NetAddr]>,
-      send: (data, to) => socket.send(data, { transport: "udp", ...to }),
+      // It reads only the hostname and the port, so no object is made for each datagram.
+      send: (data, to) => socket.send(data, to as Deno.NetAddr),
       close: () => socket.close(),
     };
   },

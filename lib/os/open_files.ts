@@ -33,6 +33,8 @@ interface OpenFileShares {
   readonly together: number;
   /** Connections of one HTTP server. */
   readonly http: number;
+  /** Health checks of endpoints in progress; they are traffic, too. */
+  readonly checks: number;
 }
 
 /** Used if the limit cannot be read; systemd and most containers have a larger one. */
@@ -45,6 +47,8 @@ const MOST_RESERVE = 1024;
 /** Most and fewest connections of an HTTP server. */
 const MOST_HTTP = 256;
 const LEAST_HTTP = 4;
+/** Most health checks at the same time. */
+const MOST_CHECKS = 128;
 /** HTTP servers, and room for connections that are accepted only to be refused. */
 const HTTP_SHARES = HTTP_USES.length + 2;
 
@@ -63,7 +67,14 @@ export function shareOpenFiles(limit: number): OpenFileShares {
     traffic: most,
     together,
     http,
+    checks: Math.min(Math.max(Math.floor(most / 16), 1), MOST_CHECKS),
   };
+}
+
+/** The counts of all threads of the process. */
+export interface SharedOpenFiles {
+  readonly limit: number;
+  readonly counts: SharedArrayBuffer;
 }
 
 /** Counts open files, and refuses those above the shares. */
@@ -73,17 +84,54 @@ export class OpenFiles {
   readonly #listeners = new Map<string, number>();
   readonly #traffic = new Map<string, number>();
   readonly #refused = new Map<SocketUse, number>();
-  #listening = 0;
-  #carrying = 0;
+  /** Listening sockets, then the sockets of connections and flows of each thread. */
+  #counts: Int32Array = new Int32Array(2);
+  /** The place of this thread in the counts. */
+  #own = 1;
+  #checking = 0;
 
   constructor(limit = ASSUMED_LIMIT) {
     this.limit = limit;
     this.#shares = shareOpenFiles(limit);
   }
 
+  /** The same limits in another thread, which has to be the only one with its index. */
+  static inThread({ limit, counts }: SharedOpenFiles, index: number): OpenFiles {
+    const openFiles = new OpenFiles(limit);
+    openFiles.#counts = new Int32Array(counts);
+    openFiles.#own = index + 2;
+    return openFiles;
+  }
+
+  /** Has other threads count with this one. Call it once. */
+  share(threads: number): SharedOpenFiles {
+    const counts = new SharedArrayBuffer((2 + threads) * Int32Array.BYTES_PER_ELEMENT);
+    const shared = new Int32Array(counts);
+    shared.set(this.#counts);
+    this.#counts = shared;
+    return { limit: this.limit, counts };
+  }
+
+  /** A thread has ended, and its files are closed. */
+  forgetThread(index: number): void {
+    Atomics.store(this.#counts, index + 2, 0);
+  }
+
   /** Open listening sockets, and sockets of connections and flows. */
   get open(): { readonly listeners: number; readonly traffic: number } {
     return { listeners: this.#listening, traffic: this.#carrying };
+  }
+
+  get #listening(): number {
+    return Atomics.load(this.#counts, 0);
+  }
+
+  get #carrying(): number {
+    let sum = 0;
+    for (let place = 1; place < this.#counts.length; place++) {
+      sum += Atomics.load(this.#counts, place);
+    }
+    return sum;
   }
 
   /** Numbers of refusals since the start, by use. */
@@ -98,41 +146,49 @@ export class OpenFiles {
   }
 
   /** Counts a refusal by code that counts its sockets itself. */
-  countRefused(use: SocketUse): void {
-    this.#refused.set(use, (this.#refused.get(use) ?? 0) + 1);
+  countRefused(use: SocketUse, count = 1): void {
+    this.#refused.set(use, (this.#refused.get(use) ?? 0) + count);
   }
 
-  /** Whether a Service may have one more listening socket. */
-  mayListen(service: string): boolean {
+  /** Returns the refusals since the last call, to be counted by another thread. */
+  takeRefused(): ReadonlyMap<SocketUse, number> {
+    const refused = new Map(this.#refused);
+    this.#refused.clear();
+    return refused;
+  }
+
+  /** Whether a Service may have so many more listening sockets. */
+  mayListen(service: string, sockets = 1): boolean {
     const { listeners, listenersOfService, together } = this.#shares;
-    return (this.#listeners.get(service) ?? 0) < listenersOfService &&
-      this.#listening < listeners && this.#listening + this.#carrying < together;
+    return (this.#listeners.get(service) ?? 0) + sockets <= listenersOfService &&
+      this.#listening + sockets <= listeners &&
+      this.#listening + sockets + this.#carrying <= together;
   }
 
-  /** Counts a listening socket of a Service, or returns the reason why no more are allowed. */
-  takeListener(service: string): string | undefined {
+  /** Counts listening sockets of a Service, or returns the reason why no more are allowed. */
+  takeListener(service: string, sockets = 1): string | undefined {
     const own = this.#listeners.get(service) ?? 0;
-    if (!this.mayListen(service)) {
+    if (!this.mayListen(service, sockets)) {
       this.countRefused("listener");
-      return own >= this.#shares.listenersOfService
+      return own + sockets > this.#shares.listenersOfService
         ? `this Service has ${own} listening sockets, the most for one Service if ` +
           `${this.limit} files may be open: give it fewer ports, or ${OUT_OF_SOCKETS_CURE}`
         : `all Services have ${this.#listening} listening sockets, and no more are allowed if ` +
           `${this.limit} files may be open: ${OUT_OF_SOCKETS_CURE}`;
     }
-    this.#listeners.set(service, own + 1);
-    this.#listening++;
+    this.#listeners.set(service, own + sockets);
+    Atomics.add(this.#counts, 0, sockets);
     return undefined;
   }
 
-  /** Records the end of a listening socket. */
-  giveListener(service: string): void {
-    this.#listening -= give(this.#listeners, service, 1);
+  /** Records the end of listening sockets. */
+  giveListener(service: string, sockets = 1): void {
+    Atomics.sub(this.#counts, 0, give(this.#listeners, service, sockets));
   }
 
-  /** Moves a listening socket to another Service. */
-  moveListener(from: string, to: string): void {
-    const moved = give(this.#listeners, from, 1);
+  /** Moves listening sockets to another Service. */
+  moveListener(from: string, to: string, sockets = 1): void {
+    const moved = give(this.#listeners, from, sockets);
     this.#listeners.set(to, (this.#listeners.get(to) ?? 0) + moved);
   }
 
@@ -140,7 +196,7 @@ export class OpenFiles {
    * Counts the sockets of a connection or flow; returns whether they are allowed. A Service may
    * have twice the number of free sockets. Thus a few Services never exhaust the sockets of the
    * others, and a single one can use two thirds. `isExchange`: a larger Service has just released
-   * the same number.
+   * the same number. Of several threads, each takes a Service to have as many sockets in the others.
    */
   takeTraffic(
     service: string,
@@ -149,16 +205,34 @@ export class OpenFiles {
   ): boolean {
     const { traffic, together } = this.#shares;
     const own = this.#traffic.get(service) ?? 0;
-    const left = Math.min(traffic, together - this.#listening) - this.#carrying;
-    if (left < sockets || (!isExchange && own + sockets > 2 * left)) return false;
+    const threads = Math.max(1, this.#counts.length - 2);
+    // Counted before it is compared, as another thread may do the same at this moment.
+    Atomics.add(this.#counts, this.#own, sockets);
+    const left = Math.min(traffic, together - this.#listening) - this.#carrying + sockets;
+    if (left < sockets || (!isExchange && own * threads + sockets > 2 * left)) {
+      Atomics.sub(this.#counts, this.#own, sockets);
+      return false;
+    }
     this.#traffic.set(service, own + sockets);
-    this.#carrying += sockets;
     return true;
   }
 
   /** Records the end of a connection or flow. */
   giveTraffic(service: string, sockets: 1 | 2): void {
-    this.#carrying -= give(this.#traffic, service, sockets);
+    Atomics.sub(this.#counts, this.#own, give(this.#traffic, service, sockets));
+  }
+
+  /** Counts the socket of a health check; returns whether it is allowed now. */
+  takeCheck(service: string): boolean {
+    if (this.#checking >= this.#shares.checks || !this.takeTraffic(service, 1)) return false;
+    this.#checking++;
+    return true;
+  }
+
+  /** Records the end of a health check. */
+  giveCheck(service: string): void {
+    this.#checking--;
+    this.giveTraffic(service, 1);
   }
 }
 

@@ -18,6 +18,11 @@ export function isOutOfSockets(error: unknown): boolean {
   return name === "EMFILE" || name === "ENFILE" || name === "ENOBUFS" || name === "ENOMEM";
 }
 
+/** Whether an attempt to connect failed because this machine has no socket or no port left for it. */
+export function isOwnShortage(error: unknown): boolean {
+  return isOutOfSockets(error) || systemErrorOf(error) === "EADDRNOTAVAIL";
+}
+
 /**
  * Whether `accept()` failed because its client is already gone: Deno reads the peer's address,
  * which a reset connection no longer has. The next accept() works.

@@ -1,7 +1,13 @@
 import { assertEquals, assertMatch } from "@std/assert";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { systemError } from "../../tests/support/fakes/fake_network.ts";
-import { isOutOfSockets, isPortRefused, listenProblem, systemErrorOf } from "./socket_errors.ts";
+import {
+  isOutOfSockets,
+  isOwnShortage,
+  isPortRefused,
+  listenProblem,
+  systemErrorOf,
+} from "./socket_errors.ts";
 
 const ADDRESS = parseIpAddress("10.96.0.1");
 
@@ -44,6 +50,11 @@ Deno.test("isOutOfSockets() knows when no endpoint is to blame", () => {
     names.map((name) => isOutOfSockets(systemError(name))),
     [true, true, true, true, false, false],
   );
+});
+
+Deno.test("isOwnShortage() knows that no local port is left, besides sockets", () => {
+  const names = ["EMFILE", "EADDRNOTAVAIL", "ECONNREFUSED", "EHOSTUNREACH"];
+  assertEquals(names.map((name) => isOwnShortage(systemError(name))), [true, true, false, false]);
 });
 
 Deno.test("listenProblem() names the remedy", async (t) => {

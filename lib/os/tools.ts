@@ -32,7 +32,7 @@ export const TOOLS: readonly Tool[] = [
   {
     name: "ip",
     debianPackage: "iproute2",
-    purpose: "make Service addresses local and remove them again",
+    purpose: "make Service addresses local and remove them again, and write routes to pods",
     kind: "system",
   },
   {

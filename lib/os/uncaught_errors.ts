@@ -29,15 +29,20 @@ export class UncaughtErrors {
         // A log that cannot be written must not end the process either.
       }
     };
-    globalThis.addEventListener("error", (event) => {
-      event.preventDefault();
-      report(event.error);
-    });
-    globalThis.addEventListener("unhandledrejection", (event) => {
-      event.preventDefault();
-      report(event.reason);
-    });
+    takeUncaughtErrors(report);
   }
+}
+
+/** From now on, each uncaught error of this thread is reported, and the thread continues. */
+export function takeUncaughtErrors(report: (error: unknown) => void): void {
+  globalThis.addEventListener("error", (event) => {
+    event.preventDefault();
+    report(event.error);
+  });
+  globalThis.addEventListener("unhandledrejection", (event) => {
+    event.preventDefault();
+    report(event.reason);
+  });
 }
 
 function stackOf(error: unknown): string | undefined {

@@ -33,12 +33,22 @@ import { memberKey } from "./pending_policy_changes.ts";
 export interface PolicedRelay {
   /** Whether clients reach the relay at an address. */
   serves(address: IpAddress): boolean;
+  /** Gets what the judge takes; resolves when every connection is judged by it. Never rejects. */
+  follow(update: JudgeUpdate): Promise<void>;
   /**
    * Judges the open connections from and to these addresses again and ends those that are denied.
    * Returns how many it ended. Never rejects.
    */
   recheck(addresses: readonly IpAddress[]): Promise<number>;
 }
+
+/** What judges in other threads need to follow: changed parts of a plan, or ranges to close before one. */
+export type JudgeUpdate =
+  | { readonly kind: "plan"; readonly plan: JudgedPlan; readonly changes: PolicyPlanChanges }
+  | { readonly kind: "closed"; readonly ranges: readonly Cidr[] };
+
+/** The parts of a plan that a judge reads. */
+export type JudgedPlan = Pick<PolicyPlan, "closedRanges" | "deny" | "lists" | "peers" | "pods">;
 
 /** A set of the copy. */
 type PeerSetCopy =
@@ -48,6 +58,7 @@ type PeerSetCopy =
 
 /** A copy of a plan that follows its changes. */
 interface PlanCopy extends ViewedParts {
+  readonly closed: CidrCover;
   readonly pods: Map<PodKey, PodPlan>;
   readonly podsByAddress: Map<IpAddress, PodPlan>;
   readonly lists: Map<RuleListId, RuleList>;
@@ -61,11 +72,11 @@ export class ConnectionJudge {
   #copy = emptyCopy([]);
   #view: PolicyView = viewParts(this.#copy);
   #hasPlan = false;
-  #logsDenials = false;
+  #deny: PolicyPlan["deny"] = { action: "drop" };
 
   /** Whether denied connections are to be logged. */
   get logsDenials(): boolean {
-    return this.#logsDenials;
+    return this.#deny.log !== undefined;
   }
 
   /** Judges a connection at both ends. */
@@ -80,20 +91,41 @@ export class ConnectionJudge {
 
   /** Cuts off the addresses of these ranges until there is a plan, which has its own. */
   close(ranges: readonly Cidr[]): void {
-    if (!this.#hasPlan) this.#use(emptyCopy(ranges));
+    if (this.#hasPlan) return;
+    this.#use(emptyCopy(ranges));
+    void this.relay?.follow({ kind: "closed", ranges });
+  }
+
+  /** Everything that a new judge needs to judge as this one. */
+  snapshot(): JudgeUpdate {
+    const { closed, lists, peers, pods } = this.#copy;
+    if (!this.#hasPlan) return { kind: "closed", ranges: closed.outermost };
+    const plan = { closedRanges: closed.outermost, deny: this.#deny, lists, peers, pods };
+    return { kind: "plan", plan, changes: EVERYTHING };
+  }
+
+  /** Has the relay follow a plan that was taken. Resolves when it does. */
+  async pass(plan: PolicyPlan, changes: PolicyPlanChanges): Promise<void> {
+    await this.relay?.follow({ kind: "plan", plan: changedParts(plan, changes), changes });
+  }
+
+  /** Takes an update of the judge that this one follows, as {@linkcode takeInSteps} does. */
+  *followInSteps(update: JudgeUpdate): Generator<void, void, void> {
+    if (update.kind === "closed") this.close(update.ranges);
+    else yield* this.takeInSteps(update.plan, update.changes);
   }
 
   /**
    * Takes a plan with its changes since the last one that was taken. It must not change between the
    * steps; connections may be judged.
    */
-  *takeInSteps(plan: PolicyPlan, changes: PolicyPlanChanges): Generator<void, void, void> {
+  *takeInSteps(plan: JudgedPlan, changes: PolicyPlanChanges): Generator<void, void, void> {
     if (changes.full) yield* this.#copyAll(plan);
     else yield* this.#copyChanges(plan, changes);
-    this.#logsDenials = plan.deny.log !== undefined;
+    this.#deny = plan.deny;
   }
 
-  *#copyAll({ pods, lists, peers, closedRanges }: PolicyPlan): Generator<void, void, void> {
+  *#copyAll({ pods, lists, peers, closedRanges }: JudgedPlan): Generator<void, void, void> {
     const copy = emptyCopy(closedRanges);
     for (const [id, set] of peers) {
       copy.peers.set(id, copyOf(set));
@@ -106,7 +138,7 @@ export class ConnectionJudge {
   }
 
   /** Sets come before the lists that name them, and go after them. */
-  *#copyChanges(plan: PolicyPlan, changes: PolicyPlanChanges): Generator<void, void, void> {
+  *#copyChanges(plan: JudgedPlan, changes: PolicyPlanChanges): Generator<void, void, void> {
     const copy = this.#copy;
     for (const id of changes.peers) {
       const set = plan.peers.get(id);
@@ -133,6 +165,39 @@ export class ConnectionJudge {
     this.#copy = copy;
     this.#view = viewParts(copy);
   }
+}
+
+const EVERYTHING: PolicyPlanChanges = {
+  full: true,
+  pods: new Set(),
+  lists: new Set(),
+  peers: new Set(),
+  members: new Map(),
+};
+
+/** The plan without what has not changed. */
+function changedParts(plan: PolicyPlan, changes: PolicyPlanChanges): JudgedPlan {
+  const { closedRanges, deny, lists, peers, pods } = plan;
+  if (changes.full) return { closedRanges, deny, lists, peers, pods };
+  return {
+    closedRanges,
+    deny,
+    lists: entriesOf(lists, changes.lists),
+    peers: entriesOf(peers, changes.peers),
+    pods: entriesOf(pods, changes.pods),
+  };
+}
+
+function entriesOf<Key, Value>(
+  map: ReadonlyMap<Key, Value>,
+  keys: ReadonlySet<Key>,
+): ReadonlyMap<Key, Value> {
+  const found = new Map<Key, Value>();
+  for (const key of keys) {
+    const value = map.get(key);
+    if (value !== undefined) found.set(key, value);
+  }
+  return found;
 }
 
 function emptyCopy(closedRanges: readonly Cidr[]): PlanCopy {

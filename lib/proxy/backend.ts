@@ -69,7 +69,7 @@ export interface TrafficCounters {
   readonly tcpLimited: number;
   /** TCP connections closed by the idle time-out or the lifetime of their Service. */
   readonly tcpExpired: number;
-  /** TCP connections closed since a trusted client sent no valid PROXY protocol header in time. */
+  /** TCP connections closed, and datagrams dropped, without the PROXY protocol header of a trusted client. */
   readonly proxyHeaderErrors: number;
   /** TCP connections closed since they were silent and the bound was reached. */
   readonly tcpSilentClosed: number;
@@ -105,12 +105,31 @@ export interface RuleCounters {
   readonly localhostNodePortPackets?: number;
 }
 
+/** Counts of checks since the process began, and current numbers of endpoints that have settings for health. */
+export interface HealthFigures {
+  readonly checksPassed: number;
+  readonly checksFailed: number;
+  readonly checksTimedOut: number;
+  /** How often an endpoint was ejected. */
+  readonly ejections: number;
+  /** With endpoints that were not checked yet. */
+  readonly healthy: number;
+  readonly unhealthy: number;
+  readonly ejected: number;
+}
+
 /** Counts and watches of a mode that sees each connection. */
 export interface ConnectionView {
   /** Since the process began. */
   readonly counters: Readonly<TrafficCounters>;
+  readonly health: HealthFigures;
   /** Watches for connections. */
   readonly watches: FlowWatches;
+  /**
+   * Resolves when counters and flows of watches are those of all threads, and each thread knows the
+   * watches. Never rejects.
+   */
+  refresh(): Promise<void>;
 }
 
 /** Counts of a mode that writes rules. */

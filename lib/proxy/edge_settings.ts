@@ -24,7 +24,7 @@ const NAMES = Object.keys(EDGE_ANNOTATIONS) as readonly EdgeSettingName[];
  * reported, and its default applies.
  */
 export function edgeSettingsOf(
-  { metadata: { annotations } }: Pick<Service, "metadata">,
+  { metadata: { annotations }, spec }: Pick<Service, "metadata"> & Partial<Pick<Service, "spec">>,
   problems: ProblemCollector,
 ): EdgeSettings | undefined {
   if (annotations === undefined) return undefined;
@@ -43,7 +43,21 @@ export function edgeSettingsOf(
     }
   }
   if (values.length === 0 && unused.length === 0) return undefined;
-  return Object.fromEntries([...values, ...(unused.length > 0 ? [["unused", unused]] : [])]);
+  const settings: EdgeSettings = Object.fromEntries([
+    ...values,
+    ...(unused.length > 0 ? [["unused", unused]] : []),
+  ]);
+  if (spec?.ports?.some(({ protocol }) => protocol === "UDP")) reportUdpCheck(settings, problems);
+  return settings;
+}
+
+/** A datagram that is not answered says nothing about its endpoint. */
+function reportUdpCheck({ healthCheck, healthPort }: EdgeSettings, problems: ProblemCollector) {
+  if (healthCheck === undefined || healthPort !== undefined) return;
+  const { name } = EDGE_ANNOTATIONS.healthCheck;
+  const message = "The endpoints of UDP ports are not checked: " +
+    `${EDGE_ANNOTATIONS.healthPort.name} has to name a TCP port at their addresses`;
+  problems.report(`metadata.annotations['${name}']`, healthCheck, message);
 }
 
 /** Writes the settings as texts such as `balance source-hash`, in the order of the table. */

@@ -42,6 +42,10 @@ const VALUES: readonly [EdgeSettingName, string, unknown][] = [
   ["weights", "10.0.0.1=2", [{ address: "10.0.0.1", weight: 2 }]],
   ["weights", "fd00::1=2", [{ address: "fd00::1", weight: 2 }]],
   ["weights", "[fd00::1]:80=256", [{ address: "fd00::1", port: 80, weight: 256 }]],
+  ["healthStatus", "200,300 - 399", [{ from: 200, to: 200 }, { from: 300, to: 399 }]],
+  ["healthHost", "[fd00::1]:8080", "[fd00::1]:8080"],
+  ["healthPath", "/a?b=c", "/a?b=c"],
+  ["healthThreshold", "0", 0],
 ];
 for (const [setting, text, expected] of VALUES) {
   Deno.test(`servicePortsFromService() reads '${text}' of annotation ${setting}`, () => {
@@ -76,6 +80,26 @@ const MISTAKES: readonly [EdgeSettingName, string][] = [
   ["unixSockets", "127.0.0.1:80=unix:/run/app.sock/"],
   ["unixSockets", "127.0.0.1:80=unix:/run/a\nb.sock"],
   ["unixSockets", `127.0.0.1:80=unix:/${"x".repeat(107)}`],
+  ["healthCheck", "https"],
+  ["healthPort", "0"],
+  ["healthPort", "http"],
+  ["healthPath", "ready"],
+  ["healthPath", "/a b"],
+  ["healthPath", "/a\r\nX: y"],
+  ["healthPath", "/\u00e4"],
+  ["healthPath", `/${"x".repeat(1024)}`],
+  ["healthHost", ""],
+  ["healthHost", "a b"],
+  ["healthHost", "a\r\nX: y"],
+  ["healthHost", "user@host"],
+  ["healthStatus", "600"],
+  ["healthStatus", "2xx"],
+  ["healthStatus", "399-200"],
+  ["healthIntervalMs", "500ms"],
+  ["healthTimeoutMs", "2m"],
+  ["healthRise", "0"],
+  ["healthThreshold", "101"],
+  ["ejectionMs", "forever"],
   ["weights", Array.from({ length: 1001 }, () => "10.0.0.1=1").join(",")],
 ];
 for (const [setting, text] of MISTAKES) {
@@ -88,6 +112,23 @@ for (const [setting, text] of MISTAKES) {
     assertEquals(problem?.message, `The annotation is not used: it ${grammar.expected}`);
   });
 }
+
+Deno.test("servicePortsFromService() reports a health check that UDP ports cannot have", () => {
+  const problemsOf = (protocol: string, annotations: Record<string, string>) => {
+    const spec = { clusterIP: "10.96.0.1", ports: [{ name: "dns", port: 53, protocol }] };
+    const service = testService("dns", spec, { metadata: { annotations } });
+    const { ports: [port], problems } = servicePortsFromService(service, { family: "IPv4" });
+    assertEquals(port?.edge?.healthCheck, "tcp");
+    return problems.map(({ object, path, message }) => `${object} ${path}: ${message}`);
+  };
+  const check = { "kube-relay.io/health-check": "tcp" };
+  assertEquals(problemsOf("UDP", check), [
+    "ns1/dns metadata.annotations['kube-relay.io/health-check']: The endpoints of UDP ports are " +
+    "not checked: kube-relay.io/health-check-port has to name a TCP port at their addresses",
+  ]);
+  assertEquals(problemsOf("UDP", { ...check, "kube-relay.io/health-check-port": "53" }), []);
+  assertEquals(problemsOf("TCP", check), []);
+});
 
 Deno.test("describeEdgeSettings() names an annotation that is not used after the others", () => {
   const { edge } = read({ "kube-relay.io/balance": "x", "kube-relay.io/max-connections": "5" });

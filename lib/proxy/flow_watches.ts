@@ -55,6 +55,9 @@ interface Watch {
 /** The watches of one forwarder. */
 export class FlowWatches {
   readonly #watches = new Map<string, Watch>();
+  /** Called for each flow that a watch reports, and for each query. */
+  onReport: ((flow: WatchedFlow) => void) | undefined;
+  onAsk: ((id: string, query: FlowQuery) => void) | undefined;
 
   /** Whether no watch exists, so that no flow has to be reported. */
   get isIdle(): boolean {
@@ -70,6 +73,7 @@ export class FlowWatches {
     { query, now }: { readonly query: FlowQuery; readonly now: number },
   ): readonly WatchedFlow[] {
     this.#forget(now);
+    this.onAsk?.(id, query);
     const known = this.#watches.get(id);
     if (known) {
       known.askedAt = now;
@@ -85,9 +89,13 @@ export class FlowWatches {
   /** Reports a connection or flow to the matching watches. */
   report(flow: WatchedFlow, now: number): void {
     this.#forget(now);
+    let isReported = false;
     for (const { query, flows } of this.#watches.values()) {
-      if (flows.length < MOST_FLOWS && isLike(flow, query)) flows.push(flow);
+      if (flows.length >= MOST_FLOWS || !isLike(flow, query)) continue;
+      flows.push(flow);
+      isReported = true;
     }
+    if (isReported) this.onReport?.(flow);
   }
 
   #forget(now: number): void {

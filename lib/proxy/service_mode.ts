@@ -12,6 +12,7 @@ import type {
 } from "./packet_explanation.ts";
 import type { FrontendRole } from "./frontend.ts";
 import type { ProxyPlan } from "./proxy_plan.ts";
+import type { EndpointKey } from "./endpoint.ts";
 import type { ServicePlan } from "./service_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 import type { TrafficFigures } from "./service_traffic.ts";
@@ -78,6 +79,22 @@ export interface ServedAddress {
   readonly load?: ServerLoad;
 }
 
+/** The health of an endpoint of a ServicePort, in a mode that checks it. */
+export interface EndpointHealth {
+  readonly endpoint: EndpointKey;
+  /** New connections skip endpoints that are unhealthy or ejected. */
+  readonly state: "unchecked" | "healthy" | "unhealthy" | "ejected";
+  /** E.g. `connection refused`. */
+  readonly reason?: string;
+  /** The age of the state. */
+  readonly forMs: number;
+}
+
+/** An endpoint whose health has changed. */
+export interface EndpointHealthChange extends Omit<EndpointHealth, "forMs"> {
+  readonly servicePort: ServicePortKey;
+}
+
 /** The actual state of the data plane for one ServicePort. */
 export interface ServiceInspection {
   readonly key: ServicePortKey;
@@ -86,6 +103,12 @@ export interface ServiceInspection {
   readonly connections?: number;
   /** The traffic of the ServicePort, if it is counted separately. */
   readonly traffic?: TrafficFigures;
+  /** For a Service whose endpoints are checked or ejected. */
+  readonly health?: {
+    readonly endpoints: readonly EndpointHealth[];
+    /** Why all endpoints are used, although some are unhealthy. */
+    readonly ignored?: string;
+  };
 }
 
 /** The actual state of the data plane. */

@@ -43,6 +43,10 @@ export interface ServiceTraffic {
   opened: number;
   /** Connections and flows open now. */
   open: number;
+  /** Endpoints by health; only of Services with settings for health. */
+  healthyEndpoints?: number;
+  unhealthyEndpoints?: number;
+  ejectedEndpoints?: number;
 }
 
 /** Counters with their labels. */

@@ -1,5 +1,6 @@
 import type { IpAddress } from "../net/ip_address.ts";
 import { type LabelSelector, matchesLabels } from "../policy/label_selector.ts";
+import type { AddressPool } from "./address_pool.ts";
 import type { RoutingNode } from "./routing_node.ts";
 
 /** An address that one node answers for. */
@@ -48,6 +49,8 @@ export class Layer2Owners {
   /** Addresses that are decided from scratch by the next update. */
   readonly #changed = new Set<IpAddress>();
   readonly #gone = new Map<IpAddress, string>();
+  /** The number of addresses of each node. */
+  readonly #counts = new Map<string, number>();
 
   /** Takes an address, or that no node answers for it any more. */
   setAddress(address: IpAddress, wanted: Layer2Address | undefined): void {
@@ -100,6 +103,11 @@ export class Layer2Owners {
     for (const [address, { owner }] of this.#addresses) if (owner === node) yield address;
   }
 
+  /** Whether a node owns an address as of the last update. */
+  isOwner(node: string): boolean {
+    return (this.#counts.get(node) ?? 0) > 0;
+  }
+
   /** Decides the owners again, and returns the changes. */
   update(): ReadonlyMap<IpAddress, OwnerChange> {
     const before = this.#usable;
@@ -134,6 +142,10 @@ export class Layer2Owners {
       });
     }
     this.#changed.clear();
+    for (const { before, after } of changes.values()) {
+      if (before !== undefined) this.#count(before, -1);
+      if (after !== undefined) this.#count(after, 1);
+    }
     return changes;
   }
 
@@ -151,6 +163,12 @@ export class Layer2Owners {
       const obstacle = this.#obstacle(name, node) ?? (node && obstacleAt(owned, node));
       return { node: name, ...(obstacle !== undefined && { obstacle }) };
     });
+  }
+
+  #count(node: string, more: number): void {
+    const count = (this.#counts.get(node) ?? 0) + more;
+    if (count > 0) this.#counts.set(node, count);
+    else this.#counts.delete(node);
   }
 
   #obstacle(name: string, node: RoutingNode | undefined): string | undefined {
@@ -181,6 +199,17 @@ function elect(
   return best?.name;
 }
 
+/** Whether a node may own addresses of some pool, whichever Services there are. */
+export function mayOwnAddresses(
+  { exclusion, labels }: RoutingNode,
+  pools: readonly AddressPool[],
+): boolean {
+  return exclusion === undefined &&
+    pools.some(({ announce, nodeSelector }) =>
+      announce === "layer2" && (!nodeSelector || matchesLabels(nodeSelector, labels))
+    );
+}
+
 function obstacleAt(
   { nodeSelector, endpointNodes }: Layer2Address,
   { name, labels }: RoutingNode,
@@ -194,8 +223,8 @@ function obstacleAt(
   return undefined;
 }
 
-/** FNV-1a. */
-function hashOf(text: string): number {
+/** Returns the FNV-1a hash of a text, mixed. Every release has to find the same one. */
+export function hashOf(text: string): number {
   let hash = 0x811c9dc5;
   for (let index = 0; index < text.length; index++) {
     hash = Math.imul(hash ^ text.charCodeAt(index), 0x01000193);

@@ -37,6 +37,8 @@ const MOST_TRANSITIONS = 2 ** 31 - 1;
  * from when it sent its renewal, the others from when they saw it.
  */
 export class LeaseClaim {
+  /** How long the Lease lasts from the next renewal on. */
+  durationSeconds: number;
   readonly #options: LeaseClaimOptions;
   /** `null` = it does not exist; `undefined` = unknown. */
   #seen: SeenLease | null | undefined;
@@ -46,6 +48,7 @@ export class LeaseClaim {
 
   constructor(options: LeaseClaimOptions) {
     this.#options = options;
+    this.durationSeconds = options.durationSeconds;
   }
 
   /** The holder as it was last seen, also if the Lease has expired. */
@@ -91,7 +94,7 @@ export class LeaseClaim {
       ? now
       : isOwn
       ? (this.#renewedAt ?? -Infinity) + this.#durationMs / RENEWALS
-      : seenAt + Math.max(Math.min(leaseDurationSeconds * 1000, LONGEST_MS), this.#durationMs);
+      : seenAt + Math.min(Math.max(leaseDurationSeconds * 1000, this.#durationMs), LONGEST_MS);
     if (now < due) return { action: "wait", until: due };
     const resourceVersion = lease.metadata.resourceVersion ?? "";
     return { action: "replace", resourceVersion, spec: this.#spec(wallTime, lease) };
@@ -114,11 +117,12 @@ export class LeaseClaim {
   }
 
   get #durationMs(): number {
-    return this.#options.durationSeconds * 1000;
+    return this.durationSeconds * 1000;
   }
 
   #spec(renewTime: string, before: Lease | undefined): Lease["spec"] {
-    const { holder, durationSeconds } = this.#options;
+    const { durationSeconds } = this;
+    const { holder } = this.#options;
     const { holderIdentity, acquireTime = renewTime, leaseTransitions = 0 } = before?.spec ?? {};
     const isOwn = holderIdentity === holder;
     return {

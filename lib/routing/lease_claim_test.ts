@@ -141,3 +141,11 @@ Deno.test("LeaseClaim waits for no holder longer than a minute, whatever an edit
   assertEquals(turn(a, server, 60_000), "replace");
   assertEquals(server.lease!.spec.leaseTransitions, 2_147_483_647, "the API takes 32 bits");
 });
+
+Deno.test("LeaseClaim waits a minute, too, for another holder of a Lease that lasts a day", () => {
+  const server = new Server();
+  const metadata = { name: "member", resourceVersion: "7" };
+  server.lease = { metadata, spec: { holderIdentity: "x", leaseDurationSeconds: 86_400 } };
+  const a = new LeaseClaim({ holder: "a", durationSeconds: 86_400 });
+  assertEquals(turn(a, server, 0), "wait 60000");
+});

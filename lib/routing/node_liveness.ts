@@ -1,81 +1,149 @@
 import type { Lease } from "../api/kinds/lease.ts";
+import { hashOf } from "./layer2_owner.ts";
 
-/** A Lease of a node, as it was last seen. */
-interface SeenLease {
-  readonly renewTime: string | undefined;
-  readonly holder: string;
-  readonly durationMs: number;
-  /** When its last renewal was seen. */
-  readonly seenAt: number;
+/** The names of two Leases of each node have these in front of the name of the node. */
+const [MEMBER, HEARTBEAT] = ["kube-relay-member-", "kube-relay-heartbeat-"];
+/** The number of nodes that watch the heartbeat of a node: one of them may fail with it. */
+const WATCHERS = 2;
+/** A node without addresses renews its heartbeat this much less often. */
+const IDLE_FACTOR = 10;
+/**
+ * Parts of the duration of a heartbeat. After the first part without a renewal, the API server is
+ * asked. After the second part, the node is gone; the rest is for the node that takes over. For the
+ * third part, the API server must have answered without a break, so that an outage of the API server
+ * is no death of nodes.
+ */
+const [OVERDUE, GONE, ANSWERED] = [0.4, 0.85, 0.4];
+/** Time between two questions, as a part of the duration. */
+const ASK = 1 / 6;
+
+/** Returns the name of the Lease that shows that a node takes part. It changes only when that does. */
+export function memberLeaseName(node: string): string {
+  return `${MEMBER}${node}`;
 }
 
-/** The Leases of nodes have this in front of the name of the node. */
-const PREFIX = "kube-relay-node-";
-/** Bounds of what another node may claim. Seconds. */
-const [SHORTEST, LONGEST] = [1, 60];
-/** Milliseconds of a second: the rest is for the syncs by which another node takes over in time. */
-const COUNTED_MS = 900;
-
-/** Returns the name of the Lease of a node. */
-export function nodeLeaseName(node: string): string {
-  return `${PREFIX}${node}`;
+/** Returns the name of the Lease that a node renews all the time. */
+export function heartbeatLeaseName(node: string): string {
+  return `${HEARTBEAT}${node}`;
 }
 
-/** Returns the node of a Lease; `undefined` for the Lease of something else. */
+/** Returns the node of a Lease of a member; `undefined` for the Lease of something else. */
 export function nodeOfLease({ metadata: { name } }: Lease): string | undefined {
-  return name.startsWith(PREFIX) ? name.slice(PREFIX.length) : undefined;
+  return name.startsWith(MEMBER) ? name.slice(MEMBER.length) : undefined;
+}
+
+/** Returns how long the heartbeat of a node lasts after a renewal. */
+export function heartbeatSeconds(
+  leaseDurationSeconds: number,
+  { isOwner }: { readonly isOwner: boolean },
+): number {
+  return leaseDurationSeconds * (isOwner ? 1 : IDLE_FACTOR);
 }
 
 /**
- * Which nodes run kube-relay, by their Leases. A Lease expires when no renewal was seen for its
- * duration by the clock of this node: the times in Leases are of other clocks, which may differ.
- * The last tenth of the duration is left to the node that takes over.
+ * Returns the nodes whose heartbeats a node watches: the members before it on a ring. Neighbours on the
+ * ring have unlike names, because nodes of one rack often fail together.
+ *
+ * @param width How many, if not the usual number.
+ */
+export function watchedBy(
+  node: string,
+  members: Iterable<string>,
+  width = WATCHERS,
+): readonly string[] {
+  const ring = [...members].map((name) => ({ name, hash: hashOf(name) }))
+    .sort((a, b) => a.hash - b.hash || (a.name < b.name ? -1 : 1)).map(({ name }) => name);
+  const own = ring.indexOf(node);
+  if (own < 0) return [];
+  const count = Math.min(Math.max(width, WATCHERS), ring.length - 1);
+  return Array.from({ length: count }, (_, index) => ring.at(own - 1 - index)!);
+}
+
+/** A heartbeat, and what is known about its silence. */
+interface Heartbeat {
+  readonly renewal: string | undefined;
+  /** When the last renewal was seen. */
+  readonly seenAt: number;
+  /** Since when the API server has answered questions about it without a break. */
+  readonly answeredSince?: number;
+  /** When it was asked last. */
+  readonly askedAt?: number;
+  /** Whether a question was not answered since the last renewal. */
+  readonly wasAway?: boolean;
+}
+
+/**
+ * Whether a watched node renews its heartbeat. Renewals count from when they were seen by the clock of
+ * this node, because clocks of nodes differ. Times are monotonic milliseconds.
  */
 export class NodeLiveness {
-  readonly #leases = new Map<string, SeenLease>();
+  readonly #leaseMs: number;
+  #heartbeat: Heartbeat;
+  /** Since when the node owns addresses. */
+  #ownerSince: number | undefined;
 
-  /** Takes the Lease of a node, or that it is gone. `now` is monotonic milliseconds. */
-  observe(node: string, lease: Lease | undefined, { now }: { readonly now: number }): void {
-    if (!lease) {
-      this.#leases.delete(node);
-      return;
-    }
-    const { holderIdentity: holder = "", leaseDurationSeconds = 0, renewTime } = lease.spec;
-    const known = this.#leases.get(node);
-    const isRenewed = known?.renewTime !== renewTime || known?.holder !== holder;
-    const seconds = Math.min(LONGEST, Math.max(SHORTEST, leaseDurationSeconds));
-    this.#leases.set(node, {
-      renewTime,
-      holder,
-      durationMs: seconds * COUNTED_MS,
-      seenAt: isRenewed ? now : known.seenAt,
-    });
+  constructor(
+    { leaseDurationSeconds, now }: {
+      readonly leaseDurationSeconds: number;
+      readonly now: number;
+    },
+  ) {
+    this.#leaseMs = leaseDurationSeconds * 1000;
+    this.#heartbeat = { renewal: undefined, seenAt: now };
   }
 
-  /**
-   * After a time without the API server, renewals were missed: each Lease counts as renewed now, and
-   * expires if no renewal follows.
-   */
-  restart(now: number): void {
-    for (const [node, lease] of this.#leases) this.#leases.set(node, { ...lease, seenAt: now });
+  /** Takes whether the node owns addresses, so that it has to renew often. */
+  setOwner(isOwner: boolean, { now }: { readonly now: number }): void {
+    this.#ownerSince = isOwner ? this.#ownerSince ?? now : undefined;
   }
 
-  /** The nodes whose Lease is held and has not expired. */
-  live(now: number): ReadonlySet<string> {
-    const live = new Set<string>();
-    for (const [node, { holder, durationMs, seenAt }] of this.#leases) {
-      if (holder !== "" && now < seenAt + durationMs) live.add(node);
-    }
-    return live;
+  /** Takes the heartbeat, or that there is none. Returns whether it was renewed. */
+  observe(lease: Lease | undefined, { now }: { readonly now: number }): boolean {
+    const { holderIdentity = "", renewTime = "" } = lease?.spec ?? {};
+    const renewal = lease && `${holderIdentity} ${renewTime}`;
+    if (renewal === undefined || renewal === this.#heartbeat.renewal) return false;
+    this.#heartbeat = { renewal, seenAt: now };
+    return true;
   }
 
-  /** When the next Lease expires; `undefined` if none can. */
-  nextExpiry(now: number): number | undefined {
-    let next: number | undefined;
-    for (const { holder, durationMs, seenAt } of this.#leases.values()) {
-      const at = seenAt + durationMs;
-      if (holder !== "" && at > now && (next === undefined || at < next)) next = at;
-    }
-    return next;
+  /** Takes the answer to a question that was sent at a time. */
+  answered(
+    lease: Lease | undefined,
+    { sentAt, now }: { readonly sentAt: number; readonly now: number },
+  ): void {
+    if (this.observe(lease, { now })) return;
+    const { answeredSince = sentAt } = this.#heartbeat;
+    this.#heartbeat = { ...this.#heartbeat, answeredSince, askedAt: sentAt };
+  }
+
+  /** Takes that a question was not answered. */
+  notAnswered({ now }: { readonly now: number }): void {
+    const { renewal, seenAt } = this.#heartbeat;
+    this.#heartbeat = { renewal, seenAt, askedAt: now, wasAway: true };
+  }
+
+  /** When the API server has to be asked about the heartbeat, unless it is renewed. */
+  get askAt(): number {
+    const { askedAt = -Infinity } = this.#heartbeat;
+    const goneAt = this.#since + GONE * this.#durationMs;
+    const next = askedAt + ASK * this.#durationMs;
+    const overdueAt = this.#since + OVERDUE * this.#durationMs;
+    return Math.max(overdueAt, askedAt < goneAt ? Math.min(next, goneAt) : next);
+  }
+
+  /** Whether the node is gone, by the last answer. */
+  isGone(now: number): boolean {
+    const { answeredSince = Infinity, wasAway = false } = this.#heartbeat;
+    // Other nodes may reach an API server that was away later than this one.
+    const needed = Math.max(ANSWERED * this.#durationMs, wasAway ? this.#leaseMs : 0);
+    return now >= this.#since + GONE * this.#durationMs && now >= answeredSince + needed;
+  }
+
+  get #since(): number {
+    return Math.max(this.#heartbeat.seenAt, this.#ownerSince ?? -Infinity);
+  }
+
+  get #durationMs(): number {
+    return this.#leaseMs * (this.#ownerSince === undefined ? IDLE_FACTOR : 1);
   }
 }

@@ -1,57 +1,102 @@
-import { assertEquals } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import type { Lease } from "../api/kinds/lease.ts";
-import { nodeLeaseName, NodeLiveness, nodeOfLease } from "./node_liveness.ts";
+import {
+  heartbeatLeaseName,
+  memberLeaseName,
+  NodeLiveness,
+  nodeOfLease,
+  watchedBy,
+} from "./node_liveness.ts";
 
-function lease(renewal: number, { holder = "a", seconds = 3 } = {}): Lease {
+function lease(renewal: number): Lease {
   return {
-    metadata: { name: nodeLeaseName("a"), namespace: "kube-system" },
+    metadata: { name: heartbeatLeaseName("a"), namespace: "kube-system" },
     spec: {
-      holderIdentity: holder,
-      leaseDurationSeconds: seconds,
+      holderIdentity: "a",
+      leaseDurationSeconds: 3,
       renewTime: `2026-01-01T00:00:0${renewal}.000000Z`,
     },
   };
 }
 
-Deno.test("NodeLiveness counts from the renewal that it saw, not by the clock of the other node", () => {
-  const nodes = new NodeLiveness();
-  nodes.observe("a", lease(1), { now: 1000 });
-  nodes.observe("a", lease(1), { now: 3500 });
-  assertEquals([...nodes.live(3699)], ["a"]);
-  assertEquals(nodes.nextExpiry(3699), 3700);
-  assertEquals([...nodes.live(3700)], []);
-  assertEquals(nodes.nextExpiry(3700), undefined);
-  nodes.observe("a", lease(2), { now: 5000 });
-  assertEquals([...nodes.live(7699)], ["a"]);
+/** A node that owns addresses and was seen to renew at 1000. */
+function ownerSeenAt1000(): NodeLiveness {
+  const node = new NodeLiveness({ leaseDurationSeconds: 3, now: 0 });
+  node.setOwner(true, { now: 0 });
+  node.observe(lease(1), { now: 1000 });
+  return node;
+}
+
+/** Asks whenever it is time to, up to a time, and the heartbeat is as it was. */
+function askUntil(node: NodeLiveness, until: number): void {
+  for (let at = node.askAt; at <= until; at = node.askAt) {
+    node.answered(lease(1), { sentAt: at, now: at });
+  }
+}
+
+Deno.test("NodeLiveness: an owner is gone when the API server shows no renewal for most of the Lease", () => {
+  const node = ownerSeenAt1000();
+  assertEquals(node.askAt, 2200);
+  assertEquals(node.isGone(60_000), false, "the API server was not asked");
+  askUntil(node, 3_549);
+  assertEquals(node.isGone(3_549), false);
+  assertEquals(node.isGone(3_550), true);
 });
 
-Deno.test("NodeLiveness notices a release at once", () => {
-  const nodes = new NodeLiveness();
-  nodes.observe("a", lease(1), { now: 0 });
-  nodes.observe("a", lease(2, { holder: "" }), { now: 1 });
-  assertEquals([...nodes.live(2)], []);
-  nodes.observe("a", lease(3), { now: 3 });
-  assertEquals([...nodes.live(4)], ["a"]);
-  nodes.observe("a", undefined, { now: 5 });
-  assertEquals([...nodes.live(6)], []);
+Deno.test("NodeLiveness: a renewal in a watch or in an answer counts from when it was seen", () => {
+  const node = ownerSeenAt1000();
+  assertEquals(node.observe(lease(1), { now: 2000 }), false, "an event without a renewal");
+  askUntil(node, 3_000);
+  node.answered(lease(2), { sentAt: 3_100, now: 3_110 });
+  assertEquals(node.isGone(5_000), false);
+  assertEquals(node.askAt, 3_110 + 1_200);
 });
 
-Deno.test("NodeLiveness bounds the duration that a Lease claims", () => {
-  const nodes = new NodeLiveness();
-  nodes.observe("a", lease(1, { seconds: 86_400 }), { now: 0 });
-  assertEquals(nodes.nextExpiry(0), 54_000);
+Deno.test("NodeLiveness: an outage of the API server is no death of a node", () => {
+  const node = ownerSeenAt1000();
+  for (let at = 2_200; at < 60_000; at = node.askAt) {
+    node.notAnswered({ now: at });
+    assertEquals(node.isGone(at), false);
+  }
+  const back = node.askAt;
+  askUntil(node, back + 2_999);
+  assertEquals(node.isGone(back + 2_999), false, "the node may reach the API server later");
+  assertEquals(node.isGone(back + 3_000), true, "it does not");
 });
 
-Deno.test("NodeLiveness lets no Lease expire for the time without an API server", () => {
-  const nodes = new NodeLiveness();
-  nodes.observe("a", lease(1), { now: 0 });
-  nodes.restart(60_000);
-  assertEquals([...nodes.live(62_699)], ["a"]);
-  assertEquals([...nodes.live(62_700)], []);
+Deno.test("NodeLiveness: a node without addresses renews less often, until it owns one", () => {
+  const node = new NodeLiveness({ leaseDurationSeconds: 3, now: 0 });
+  node.observe(lease(1), { now: 1000 });
+  assertEquals(node.askAt, 13_000);
+  node.setOwner(true, { now: 10_000 });
+  assertEquals(node.askAt, 11_200, "counted from when it has to renew often");
+  askUntil(node, 12_550);
+  assertEquals(node.isGone(12_550), true);
+  node.setOwner(true, { now: 12_550 });
+  assertEquals(node.isGone(12_550), true, "it has owned it before");
 });
 
-Deno.test("nodeOfLease() is the inverse of nodeLeaseName()", () => {
-  assertEquals(nodeOfLease(lease(1)), "a");
-  const other = { ...lease(1), metadata: { name: "kube-controller-manager" } };
-  assertEquals(nodeOfLease(other), undefined);
+Deno.test("watchedBy(): each node is watched by two others, and watches two, in clusters of any size", () => {
+  assertEquals(watchedBy("a", ["a"]), []);
+  assertEquals(watchedBy("a", ["a", "b"]), ["b"]);
+  assertEquals(watchedBy("c", ["a", "b"]), [], "it takes no part itself");
+  for (const size of [3, 10, 100, 1000]) {
+    const members = Array.from({ length: size }, (_, index) => `node-${index}`);
+    const watchers = new Map<string, number>();
+    for (const each of members.slice(0, 100)) {
+      const watched = watchedBy(each, members);
+      assertEquals([new Set(watched).size, watched.includes(each)], [2, false]);
+    }
+    if (size > 100) continue;
+    for (const node of members.flatMap((each) => watchedBy(each, members))) {
+      watchers.set(node, (watchers.get(node) ?? 0) + 1);
+    }
+    assert(members.every((each) => watchers.get(each) === 2), `${size} nodes`);
+  }
+});
+
+Deno.test("nodeOfLease() is the inverse of memberLeaseName()", () => {
+  const named = (name: string): Lease => ({ ...lease(1), metadata: { name } });
+  assertEquals(nodeOfLease(named(memberLeaseName("a"))), "a");
+  assertEquals(nodeOfLease(named("kube-relay-allocator")), undefined);
 });

@@ -12,7 +12,9 @@ import { announcedServiceOf } from "./announced_service.ts";
 import { BgpPlanner } from "./bgp_planner.ts";
 import { Layer2Addresses } from "./layer2_addresses.ts";
 import { Layer2Owners } from "./layer2_owner.ts";
-import { routingNodeOf } from "./routing_node.ts";
+import type { PodNetworkPlan } from "./pod_network_plan.ts";
+import { planPodNetwork } from "./plan_pod_network.ts";
+import { type RoutingNode, routingNodeOf } from "./routing_node.ts";
 import type { RoutingSettings } from "./routing_settings.ts";
 
 /** The state of a cluster that addresses and routes of a node depend on. */
@@ -52,6 +54,8 @@ export class PlannedRouting {
   readonly areLeasesKnown: boolean;
   /** Absent if BGP is disabled. */
   readonly bgp: BgpPlanner | undefined;
+  /** Absent if kube-relay does nothing for the network of pods, or the own Node is not known. */
+  readonly podNetwork: PodNetworkPlan | undefined;
   readonly owners = new Layer2Owners();
   readonly layer2: Layer2Addresses;
   readonly #allocator: AddressAllocator;
@@ -69,7 +73,11 @@ export class PlannedRouting {
     this.layer2 = new Layer2Addresses({ owners: this.owners }, pools);
     this.#allocator = new AddressAllocator(pools);
     this.bgp = bgp && new BgpPlanner({ settings: bgp, pools, nodeName, clusterCidrs });
-    this.#takeNodes(inputs);
+    const nodes = [...inputs.nodes].map(routingNodeOf);
+    this.#takeNodes(nodes, inputs);
+    const own = nodes.find(({ name }) => name === nodeName);
+    this.podNetwork = settings.podNetwork && own &&
+      planPodNetwork({ ...inputs, settings: settings.podNetwork, own, nodes });
     this.#takeServices(inputs);
     this.bgp?.setServiceRanges(inputs.serviceRanges);
     this.bgp?.setNetworks(inputs.networks);
@@ -119,10 +127,9 @@ export class PlannedRouting {
     return poolUse(this.settings.pools, new Set(this.#holders.keys()));
   }
 
-  #takeNodes({ nodes, live }: RoutingInputs): void {
+  #takeNodes(nodes: readonly RoutingNode[], { live }: Pick<RoutingInputs, "live">): void {
     const names = new Set<string>();
-    for (const each of nodes) {
-      const node = routingNodeOf(each);
+    for (const node of nodes) {
       names.add(node.name);
       this.owners.setNode(node.name, node);
       this.bgp?.setNode(node.name, node);

@@ -1,4 +1,4 @@
-import type { RoutedNode } from "../api/kinds/routed_node.ts";
+import { POD_CIDR_ANNOTATIONS, type RoutedNode } from "../api/kinds/routed_node.ts";
 import {
   EXCLUDE_FROM_LOAD_BALANCERS_LABEL,
   OUT_OF_SERVICE_TAINT,
@@ -18,6 +18,8 @@ export interface RoutingNode {
   /** The first InternalIP of each family. */
   readonly primary: Readonly<Partial<Record<IpFamily, IpAddress>>>;
   readonly podCidrs: readonly Cidr[];
+  /** Texts in place of ranges of pods that are no CIDRs. Absent = none. */
+  readonly invalidPodCidrs?: readonly string[];
   /** The reason why it announces no address of a Service. Absent = it may. */
   readonly exclusion?: string;
 }
@@ -32,7 +34,8 @@ export function routingNodeOf({ metadata, spec, status }: RoutedNode): RoutingNo
     addresses.push(address);
     if (type === "InternalIP") primary[ipFamilyOf(address)] ??= address;
   }
-  const ranges = spec.podCIDRs?.length ? spec.podCIDRs : [spec.podCIDR ?? ""];
+  const ranges = podRangesOf({ metadata, spec });
+  const invalidPodCidrs = ranges.filter((text) => tryParseCidr(text) === undefined);
   const exclusion = exclusionOf({ metadata, spec });
   return {
     name: metadata.name,
@@ -41,8 +44,19 @@ export function routingNodeOf({ metadata, spec, status }: RoutedNode): RoutingNo
     addresses,
     primary,
     podCidrs: ranges.flatMap((text) => tryParseCidr(text) ?? []),
+    ...(invalidPodCidrs.length > 0 && { invalidPodCidrs }),
     ...(exclusion !== undefined && { exclusion }),
   };
+}
+
+/** A kubelet may change the annotations of its Node but not its spec, which therefore goes first. */
+function podRangesOf(
+  { metadata: { annotations = {} }, spec }: Pick<RoutedNode, "metadata" | "spec">,
+): readonly string[] {
+  if (spec.podCIDRs?.length) return spec.podCIDRs;
+  const [annotated] = POD_CIDR_ANNOTATIONS.flatMap((name) => annotations[name] ?? []);
+  const text = spec.podCIDR || annotated || "";
+  return text.split(",").map((each) => each.trim()).filter((each) => each !== "");
 }
 
 function exclusionOf(

@@ -17,8 +17,22 @@ export interface RoutingSettings {
     /** 0 = only after a change. */
     readonly announceIntervalSeconds: number;
   };
+  /** Absent if kube-relay does nothing for the network of pods. */
+  readonly podNetwork?: PodNetworkSettings;
   /** Absent if BGP is disabled. */
   readonly bgp?: BgpSettings;
+}
+
+/** The settings of the network of pods. At least one of its parts is enabled. */
+export interface PodNetworkSettings {
+  readonly routes: boolean;
+  readonly overlay: "off" | "cross-subnet" | "always";
+  /** Absent = no CNI configuration is written. */
+  readonly cniConfig?: string;
+  /** Absent = that of the node's interface, less the header of a tunnel. */
+  readonly mtu?: number;
+  readonly portMappings: boolean;
+  readonly masquerade: boolean;
 }
 
 /** The BGP settings of every node. */

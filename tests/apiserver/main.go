@@ -21,12 +21,13 @@ var subcommands = map[string]func(ctx context.Context, args []string) error{
 	"etcd":        runEtcd,
 	"compact":     runCompact,
 	"apiserver":   runApiserver,
+	"marshal":     runMarshal,
 	"certificate": runCertificate,
 }
 
 func main() {
 	if len(os.Args) < 2 || subcommands[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "Usage: apiserver etcd|compact|apiserver|certificate [flags]")
+		fmt.Fprintln(os.Stderr, "Usage: apiserver etcd|compact|apiserver|certificate|marshal [flags]")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)

@@ -1,7 +1,8 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
- * The first list of many Services and EndpointSlices from a (fake) API server, as a stream and in pages: time,
- * CPU, memory, and the largest stall of the event loop. `tests/bench/startup.ts` measures the whole product.
+ * The first list of many Services and EndpointSlices from the real API machinery (or a fake, without Go), as a
+ * stream and in pages, in protobuf and in JSON: time, CPU, memory, and the largest stall of the event loop.
+ * `tests/bench/startup.ts` measures the whole product.
  *
  * `deno run <permissions> tests/bench/api_list.ts [--services 10000] [--endpoints 2]`
  *
@@ -13,15 +14,22 @@ import Table from "cli-table3";
 import process from "node:process";
 import { ApiSource } from "../../lib/kube/api_source.ts";
 import { systemClock } from "../../lib/os/clock.ts";
+import { buildApiserver } from "../conformance/build_apiserver.ts";
+import type { RawObject } from "../conformance/server.ts";
+import { startApiMachinery } from "../support/stages/api_machinery.ts";
 import { eventually } from "../support/eventually.ts";
 import { FakeApiServer } from "../support/fakes/fake_api_server.ts";
 import { MemoryLogger } from "../support/fakes/memory_logger.ts";
 import { StaticAuth } from "../support/builders/static_auth.ts";
 import { rawEndpointSlice, rawService } from "./raw_objects.ts";
 
-const flags = parseArgs(Deno.args, { string: ["services", "endpoints", "role", "url", "ca"] });
+const flags = parseArgs(Deno.args, {
+  string: ["services", "endpoints", "role", "url", "ca", "token"],
+});
 const SERVICES = Number(flags.services ?? 10_000);
 const ENDPOINTS = Number(flags.endpoints ?? 2);
+
+const ROLES = ["stream protobuf", "stream JSON", "pages protobuf", "pages JSON"];
 
 interface Measurement {
   readonly how: string;
@@ -38,26 +46,44 @@ interface Measurement {
 
 // Each measurement is a process of its own: memory that one took is no part of the next.
 if (flags.role === undefined) await measureAll();
-else await measure(flags.role === "stream");
+else await measure(String(flags.role));
 
 async function measureAll(): Promise<void> {
-  await using fake = await FakeApiServer.start();
-  for (let index = 0; index < SERVICES; index++) {
-    fake.store.create(rawService(index));
-    fake.store.create(rawEndpointSlice(index, ENDPOINTS));
+  const program = await buildApiserver();
+  await using server = program === undefined
+    ? await startFake()
+    : await startApiMachinery({ program });
+  for (let index = 0; index < SERVICES; index += 100) {
+    await Promise.all(Array.from({ length: Math.min(100, SERVICES - index) }, async (_, nth) => {
+      await server.create(rawService(index + nth));
+      await server.create(rawEndpointSlice(index + nth, ENDPOINTS));
+    }));
   }
   const ca = await Deno.makeTempFile({ suffix: ".crt" });
-  await Deno.writeTextFile(ca, fake.ca);
+  await Deno.writeTextFile(ca, server.ca);
   try {
     const rows: Measurement[] = [];
-    for (const role of ["stream", "pages", "stream", "pages"]) {
-      const args = [`--role=${role}`, `--url=${fake.url}`, `--ca=${ca}`, `--services=${SERVICES}`];
-      rows.push(JSON.parse(await runSelf(args)));
+    for (const role of [...ROLES, ...ROLES]) {
+      const token = `--token=${server.token()}`;
+      const args = [`--role=${role}`, `--url=${server.url}`, `--ca=${ca}`, token];
+      rows.push(JSON.parse(await runSelf([...args, `--services=${SERVICES}`])));
     }
     print(rows);
   } finally {
     await Deno.remove(ca);
   }
+}
+
+/** A server that only knows JSON. */
+async function startFake() {
+  const fake = await FakeApiServer.start();
+  return {
+    url: fake.url,
+    ca: fake.ca,
+    token: () => "",
+    create: (object: RawObject) => Promise.resolve(fake.store.create(object)),
+    [Symbol.asyncDispose]: () => fake[Symbol.asyncDispose](),
+  };
 }
 
 async function runSelf(args: readonly string[]): Promise<string> {
@@ -80,12 +106,17 @@ async function runSelf(args: readonly string[]): Promise<string> {
   return new TextDecoder().decode(stdout);
 }
 
-async function measure(stream: boolean): Promise<void> {
+async function measure(role: string): Promise<void> {
   const auth = new StaticAuth(String(flags.url), { ca: await Deno.readTextFile(String(flags.ca)) });
+  auth.header = `Bearer ${flags.token}`;
   const { set: informers, services, endpointSlices } = new RecordingInformers();
   const source = new ApiSource(
     { clock: systemClock, logger: new MemoryLogger(), auth, random: Math.random },
-    { informers, streamingLists: stream },
+    {
+      informers,
+      streamingLists: role.startsWith("stream"),
+      protobuf: role.endsWith("protobuf"),
+    },
   );
   const abort = new AbortController();
   // Loading node:http2 and connecting take some 40 ms of CPU, once.
@@ -106,7 +137,7 @@ async function measure(stream: boolean): Promise<void> {
   collectGarbage();
   const { heapUsed } = Deno.memoryUsage();
   const measurement: Measurement = {
-    how: stream ? "streaming list" : "pages of 500",
+    how: role,
     seconds,
     cpuSeconds: (user + system) / 1e6,
     rssMiB: rss / 2 ** 20,

@@ -5,13 +5,18 @@
  * @module
  */
 import { permissionFlags } from "../../lib/os/permissions.ts";
-import { servicePort, writeServiceManifest } from "./service_manifest.ts";
+import { featureManifest, RELAY_FEATURES, type RelayFeature } from "./relay_features.ts";
+import { servicePort } from "./service_manifest.ts";
 
 /** The forwarding to set up. */
 export interface ForwardTask {
   readonly protocol: "TCP" | "UDP";
   /** Port of the server on 127.0.0.1. */
   readonly serverPort: number;
+  /** The address of the Service, for kube-relay. */
+  readonly clusterIp: string;
+  /** The same server, where it expects a PROXY protocol header. */
+  readonly proxyPort: number;
   /** Folder for configuration files; removed by the caller. */
   readonly folder: string;
 }
@@ -27,6 +32,10 @@ export interface Forwarder extends AsyncDisposable {
 /** A way to forward. */
 export interface ForwarderKind {
   readonly name: string;
+  /** The feature that kube-relay has here, for a comparison with kube-relay without it. */
+  readonly feature?: RelayFeature;
+  /** Whether it takes part only in a run of all. */
+  readonly isExtra?: boolean;
   readonly protocols: readonly ("TCP" | "UDP")[];
   start(task: ForwardTask): Promise<Forwarder>;
 }
@@ -35,6 +44,7 @@ export interface ForwarderKind {
 export const FORWARDERS: readonly ForwarderKind[] = [
   {
     name: "direct",
+    isExtra: true,
     protocols: ["TCP", "UDP"],
     start: ({ serverPort }) =>
       Promise.resolve({
@@ -43,32 +53,40 @@ export const FORWARDERS: readonly ForwarderKind[] = [
         [Symbol.asyncDispose]: () => Promise.resolve(),
       }),
   },
-  { name: "kube-relay", protocols: ["TCP", "UDP"], start: (task) => startKubeRelay(task, []) },
   {
-    name: "kube-relay --service-counters",
+    name: "kube-relay",
     protocols: ["TCP", "UDP"],
-    start: (task) => startKubeRelay(task, ["--service-counters"]),
+    start: (task) => startKubeRelay(task, undefined),
   },
+  ...RELAY_FEATURES.map((feature): ForwarderKind => ({
+    name: `kube-relay, ${feature.name}`,
+    feature,
+    isExtra: feature.name === "service counters",
+    protocols: ["TCP", "UDP"],
+    start: (task) => startKubeRelay(task, feature),
+  })),
+  { name: "bare Deno loop", protocols: ["TCP", "UDP"], start: startDenoLoop },
   { name: "haproxy", protocols: ["TCP"], start: (task) => startHaproxy(task, 16_384) },
-  { name: "haproxy 64 KiB", protocols: ["TCP"], start: (task) => startHaproxy(task, 65_536) },
-  { name: "nginx stream", protocols: ["TCP", "UDP"], start: startNginx },
-  { name: "socat", protocols: ["TCP", "UDP"], start: startSocat },
+  {
+    name: "haproxy 64 KiB",
+    isExtra: true,
+    protocols: ["TCP"],
+    start: (task) => startHaproxy(task, 65_536),
+  },
+  { name: "nginx stream", protocols: ["UDP"], start: startNginx },
+  { name: "nginx stream, TCP", isExtra: true, protocols: ["TCP"], start: startNginx },
+  { name: "socat", isExtra: true, protocols: ["TCP", "UDP"], start: startSocat },
 ];
 
-const CLUSTER_IP = "127.96.255.1";
-
-async function startKubeRelay(task: ForwardTask, flags: readonly string[]): Promise<Forwarder> {
+async function startKubeRelay(
+  task: ForwardTask,
+  feature: RelayFeature | undefined,
+): Promise<Forwarder> {
   const manifests = `${task.folder}/manifests`;
   await Deno.mkdir(manifests, { recursive: true });
   await Deno.writeTextFile(
     `${manifests}/service.yaml`,
-    writeServiceManifest({
-      name: "bench",
-      clusterIp: CLUSTER_IP,
-      protocol: task.protocol,
-      endpoints: ["127.0.0.1"],
-      endpointPort: task.serverPort,
-    }),
+    featureManifest(task, feature),
   );
   const { program, args } = relayCommand();
   const forwarder = spawn(program, [
@@ -79,12 +97,49 @@ async function startKubeRelay(task: ForwardTask, flags: readonly string[]): Prom
     `--state-dir=${task.folder}/state`,
     `--healthz-bind-address=127.0.0.1:${freePort()}`,
     `--metrics-bind-address=127.0.0.1:${freePort()}`,
-    ...flags,
+    ...feature?.flags ?? [],
   ]);
   return await ready(
-    { ...forwarder, hostname: CLUSTER_IP, port: servicePort(task.protocol) },
+    { ...forwarder, hostname: task.clusterIp, port: servicePort(task.protocol) },
     task,
   );
+}
+
+/** The least that a forwarder in Deno can do. */
+async function startDenoLoop(task: ForwardTask): Promise<Forwarder> {
+  const loop = await startScript("deno_loop.ts", [task.protocol, task.serverPort]);
+  return await ready({ ...loop, hostname: "127.0.0.1" }, task);
+}
+
+/** Starts a load program that prints its port. */
+export async function startScript(
+  name: string,
+  args: readonly (string | number)[] = [],
+): Promise<{ readonly port: number; readonly pid: number } & AsyncDisposable> {
+  const child = new Deno.Command(Deno.execPath(), {
+    args: scriptLine(name, args),
+    stdin: "null",
+    stdout: "piped",
+    stderr: "inherit",
+  }).spawn();
+  const reader = child.stdout.getReader();
+  const port = Number(new TextDecoder().decode((await reader.read()).value));
+  return {
+    port,
+    pid: child.pid,
+    async [Symbol.asyncDispose]() {
+      child.kill("SIGKILL");
+      await reader.cancel();
+      await child.status;
+    },
+  };
+}
+
+/** The arguments of Deno for a program of the folder `load`. */
+export function scriptLine(name: string, args: readonly (string | number)[]): string[] {
+  const path = new URL(`./load/${name}`, import.meta.url).pathname;
+  const flags = ["--quiet", "--no-check", "--unstable-net", "--allow-net"];
+  return ["run", ...flags, path, ...args.map(String)];
 }
 
 /** The built executable if `KUBE_RELAY` names one, else the source with this Deno. */

@@ -1,113 +1,54 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
- * Measures the cost of forwarding: kube-relay compared with a direct connection, HAProxy, nginx and
- * socat, all in one run on one machine. Compare CPU per unit of work; rates are noisy.
+ * Measures the cost of forwarding: kube-relay with each feature off and on, a bare loop in Deno, and
+ * HAProxy for TCP or nginx for UDP, all in one run on one machine. Compare CPU per unit of work; rates
+ * are noisy. For a comparison of two commits, run it at both.
  *
- * `deno task bench:forwarding [--quick] [--only=START] [--work=START] [--json FILE]`; `--only` and
- * `--work` select the forwarders and workloads whose names have this prefix.
+ * `deno task bench:forwarding [--quick] [--all] [--rounds=N] [--only=START] [--work=START]
+ * [--json FILE]`; `--all` adds a direct connection, nginx for TCP, socat and more; `--only` and
+ * `--work` select the forwarders, besides kube-relay, and workloads whose names have this prefix.
  * `KUBE_RELAY=dist/kube-relay` tests the built executable. Needs haproxy, nginx with its stream
- * module, socat and wrk.
+ * module, wrk, socat with `--all`, and root for policies: then it runs in a network namespace of its
+ * own, so that no rule applies to the host.
  *
  * @module
  */
 import Table from "cli-table3";
-import { type Forwarder, FORWARDERS, freePort, spawn } from "./forwarders.ts";
-import { cpuSeconds, residentMiB } from "./process_usage.ts";
+import { Namespace } from "../support/stages/netns.ts";
+import { type Forwarder, type ForwarderKind, FORWARDERS } from "./forwarders.ts";
+import { cpuSeconds, residentMiB, threadSeconds } from "./process_usage.ts";
 import { showSpread, spreadOf } from "./statistics.ts";
+import { type DoneWork, type Workload, WORKLOADS } from "./workloads.ts";
 
+const INSIDE = "--inside-namespace";
 const quick = Deno.args.includes("--quick");
-const only = startOf("--only=");
-const onlyWork = startOf("--work=");
-const ROUNDS = quick ? 1 : 5;
-const SECONDS = quick ? 1 : 5;
-/** Before each measurement, so that code is compiled and buffers exist. */
-const WARM_UP_SECONDS = quick ? 0.5 : 1.5;
-const STREAM_BYTES_PER_SECOND = 1e9;
+const only = valueOf("--only=");
+const onlyWork = valueOf("--work=");
+const ROUNDS = Number(valueOf("--rounds=") || (quick ? 1 : 3));
+const SECONDS = quick ? 0.5 : 1;
+/** Before the first measurement, so that code is compiled and buffers exist. */
+const WARM_UP_SECONDS = 0.5;
+/** The one that all others are compared with. */
+const RELAY = "kube-relay";
 
-/** One measured run: work done, seconds passed, CPU seconds of the forwarder. */
-interface Sample {
-  readonly units: number;
-  readonly seconds: number;
+/** One measured run: work done, and CPU seconds of the forwarder. */
+interface Sample extends DoneWork {
   readonly cpuSeconds: number | undefined;
+  /** Of the busiest thread: it bounds the rate where there are cores enough. */
+  readonly busiestSeconds: number | undefined;
   readonly residentMiB: number | undefined;
 }
 
-/** A kind of work. */
-interface Workload {
-  readonly name: string;
-  readonly protocol: "TCP" | "UDP";
-  /** The unit of CPU and rate. */
-  readonly unit: string;
-  readonly cpuUnit: string;
-  /** CPU seconds for one unit → the number printed. */
-  readonly cpuScale: number;
-  readonly rateScale: number;
-  /** Whom kube-relay is compared with, and the aim for its CPU. */
-  readonly aims: Readonly<Record<string, number>>;
-  startServer(folder: string): Promise<{ readonly port: number } & AsyncDisposable>;
-  /** Works for about this number of seconds. */
-  run(
-    forwarder: Forwarder,
-    seconds: number,
-  ): Promise<{ readonly units: number; readonly seconds: number }>;
+/** A forwarder that is ready, with its measurements so far. */
+interface Runner {
+  readonly kind: ForwarderKind;
+  readonly forwarder: Forwarder;
+  readonly samples: Sample[];
 }
 
-const WORKLOADS: readonly Workload[] = [
-  {
-    name: "TCP, one stream",
-    protocol: "TCP",
-    unit: "Gbit/s",
-    cpuUnit: "CPU s/GB",
-    cpuScale: 1e9,
-    rateScale: 8 / 1e9,
-    aims: { haproxy: 1, "haproxy 64 KiB": 1.15 },
-    startServer: () => startScript("tcp_source.ts"),
-    async run({ hostname, port }, duration) {
-      const bytes = Math.round(duration * STREAM_BYTES_PER_SECOND);
-      const seconds = Number(await runScript("tcp_sink.ts", [hostname, port, bytes]));
-      return { units: bytes, seconds };
-    },
-  },
-  {
-    name: "HTTP requests, 16 connections kept",
-    protocol: "TCP",
-    unit: "requests/s",
-    cpuUnit: "CPU µs/request",
-    cpuScale: 1e6,
-    rateScale: 1,
-    aims: { haproxy: 1.1 },
-    startServer: startHttpServer,
-    run: (forwarder, seconds) => runWrk(forwarder, seconds, []),
-  },
-  {
-    name: "connections, one request each",
-    protocol: "TCP",
-    unit: "connections/s",
-    cpuUnit: "CPU µs/connection",
-    cpuScale: 1e6,
-    rateScale: 1,
-    aims: { haproxy: 1.3 },
-    startServer: startHttpServer,
-    run: (forwarder, seconds) => runWrk(forwarder, seconds, ["-H", "Connection: close"]),
-  },
-  {
-    name: "UDP round trips, 64 bytes, 8 flows",
-    protocol: "UDP",
-    unit: "round trips/s",
-    cpuUnit: "CPU µs/round trip",
-    cpuScale: 1e6,
-    rateScale: 1,
-    aims: { "nginx stream": 1.5 },
-    startServer: () => startScript("udp_echo.ts"),
-    async run({ hostname, port }, duration) {
-      const text = await runScript("udp_round_trips.ts", [hostname, port, duration]);
-      const { roundTrips, seconds } = JSON.parse(text) as { roundTrips: number; seconds: number };
-      return { units: roundTrips, seconds };
-    },
-  },
-];
-
-const results: Record<string, Record<string, Sample[]>> = {};
+if (Deno.uid() === 0 && !Deno.args.includes(INSIDE)) Deno.exit(await runInNamespace());
+if (Deno.uid() !== 0) console.log("No figures of policies: they need root");
+const results: Record<string, Record<string, readonly Sample[]>> = {};
 for (const workload of WORKLOADS.filter(({ name }) => name.startsWith(onlyWork))) {
   results[workload.name] = await measure(workload);
   console.log(report(workload, results[workload.name]!));
@@ -115,159 +56,120 @@ for (const workload of WORKLOADS.filter(({ name }) => name.startsWith(onlyWork))
 const jsonAt = Deno.args.indexOf("--json");
 if (jsonAt >= 0) await Deno.writeTextFile(Deno.args[jsonAt + 1]!, JSON.stringify(results, null, 1));
 
-/**
- * Returns the rest of the argument with this prefix; empty if there is none, which is a prefix of
- * every name.
- */
-function startOf(flag: string): string {
+/** The rest of the argument with this prefix; empty if there is none, which is a prefix of every name. */
+function valueOf(flag: string): string {
   return Deno.args.find((arg) => arg.startsWith(flag))?.slice(flag.length) ?? "";
 }
 
-/** Each round takes every forwarder in turn, so that a slow minute of the machine hits all of them. */
-async function measure(workload: Workload): Promise<Record<string, Sample[]>> {
-  const kinds = FORWARDERS.filter(({ name, protocols }) =>
-    protocols.includes(workload.protocol) && name.startsWith(only)
+/** Runs itself where it may write rules. Returns the exit code. */
+async function runInNamespace(): Promise<number> {
+  await using namespace = await Namespace.create("bench");
+  const rights = ["net", "read", "write", "env", "sys", "run"].map((name) => `--allow-${name}`);
+  const line = [Deno.execPath(), "run", "--no-prompt", "--no-check", "--unstable-net", ...rights];
+  const child = new Deno.Command("ip", {
+    args: ["netns", "exec", namespace.name, ...line, import.meta.url, INSIDE, ...Deno.args],
+  }).spawn();
+  return (await child.status).code;
+}
+
+function kindsFor({ protocol }: Workload): readonly ForwarderKind[] {
+  return FORWARDERS.filter(({ name, protocols, isExtra = false, feature }) =>
+    protocols.includes(protocol) &&
+    (name === RELAY || (name.startsWith(only) && (!isExtra || Deno.args.includes("--all")))) &&
+    (Deno.uid() === 0 || !feature?.needsRoot)
   );
-  const samples: Record<string, Sample[]> = Object.fromEntries(kinds.map(({ name }) => [name, []]));
+}
+
+/** Each round takes every forwarder in turn, so that a slow minute of the machine hits all of them. */
+async function measure(workload: Workload): Promise<Record<string, readonly Sample[]>> {
+  const folder = await Deno.makeTempDir({ prefix: "kube-relay-bench-" });
+  await using stack = new globalThis.AsyncDisposableStack();
+  stack.defer(() => Deno.remove(folder, { recursive: true }));
+  const server = stack.use(await workload.startServer(folder));
+  const runners: Runner[] = [];
+  for (const [index, kind] of kindsFor(workload).entries()) {
+    const task = {
+      ...{ protocol: workload.protocol, clusterIp: `127.96.255.${index + 1}` },
+      ...{ serverPort: server.port, proxyPort: server.proxyPort ?? server.port },
+      folder: `${folder}/${index}`,
+    };
+    await Deno.mkdir(task.folder);
+    const forwarder = stack.use(await kind.start(task));
+    await workload.run(forwarder, WARM_UP_SECONDS);
+    runners.push({ kind, forwarder, samples: [] });
+  }
   for (let round = 0; round < ROUNDS; round++) {
-    for (const kind of kinds) {
-      const folder = await Deno.makeTempDir({ prefix: "kube-relay-bench-" });
-      try {
-        await using server = await workload.startServer(folder);
-        await using forwarder = await kind.start({
-          protocol: workload.protocol,
-          serverPort: server.port,
-          folder,
-        });
-        samples[kind.name]!.push(await takeSample(workload, forwarder));
-      } finally {
-        await Deno.remove(folder, { recursive: true });
-      }
+    for (const { forwarder, samples } of runners) {
+      samples.push(await takeSample(workload, forwarder));
     }
   }
-  return samples;
+  return Object.fromEntries(runners.map(({ kind, samples }) => [kind.name, samples]));
 }
 
 async function takeSample(workload: Workload, forwarder: Forwarder): Promise<Sample> {
   const { pid } = forwarder;
-  await workload.run(forwarder, WARM_UP_SECONDS);
   const before = pid === undefined ? undefined : await cpuSeconds(pid);
-  const { units, seconds } = await workload.run(forwarder, SECONDS);
+  const threadsBefore = pid === undefined ? undefined : await threadSeconds(pid);
+  const work = await workload.run(forwarder, SECONDS);
   if (pid === undefined || before === undefined) {
-    return { units, seconds, cpuSeconds: undefined, residentMiB: undefined };
+    return { ...work, cpuSeconds: undefined, busiestSeconds: undefined, residentMiB: undefined };
   }
   const used = await cpuSeconds(pid) - before;
-  return { units, seconds, cpuSeconds: used, residentMiB: (await residentMiB(pid)).peak };
+  const threads = [...await threadSeconds(pid)].map(([id, seconds]) =>
+    seconds - (threadsBefore?.get(id) ?? 0)
+  );
+  return {
+    ...work,
+    cpuSeconds: used,
+    busiestSeconds: Math.max(...threads),
+    residentMiB: (await residentMiB(pid)).peak,
+  };
 }
 
 function report(workload: Workload, samples: Readonly<Record<string, readonly Sample[]>>): string {
   const table = new Table({
-    head: [workload.name, workload.unit, workload.cpuUnit, "MiB", "CPU of kube-relay against it"],
+    head: [
+      ...[workload.name, workload.unit, workload.cpuUnit, "MiB", "busiest thread", "CPU compared"],
+    ],
     style: { head: [], border: [] },
   });
   const cpuOf = (sample: Sample) => (sample.cpuSeconds ?? NaN) / sample.units * workload.cpuScale;
-  const relay = samples["kube-relay"]!.map(cpuOf);
+  const relay = samples[RELAY]!.map(cpuOf);
+  const capacityOf = ({ units, busiestSeconds = NaN }: Sample) => units / busiestSeconds;
+  const capacities = samples[RELAY]!.map(capacityOf);
   for (const [name, all] of Object.entries(samples)) {
     const rate = spreadOf(all.map(({ units, seconds }) => units / seconds * workload.rateScale));
     const measured = all[0]!.cpuSeconds !== undefined;
     const digits = workload.cpuScale === 1e9 ? 3 : 1;
-    const ratios = all.map((sample, round) => relay[round]! / cpuOf(sample));
-    const aim = workload.aims[name];
+    const ratios = all.map((sample, round) => cpuOf(sample) / relay[round]!);
     table.push([
       name,
       showSpread(rate, workload.rateScale === 1 ? 0 : 1),
       measured ? showSpread(spreadOf(all.map(cpuOf)), digits) : "",
       measured ? spreadOf(all.map(({ residentMiB }) => residentMiB ?? 0)).max.toFixed(0) : "",
-      measured && name !== "kube-relay"
-        ? `${showSpread(spreadOf(ratios))}x${aim === undefined ? "" : ` (aim ${aim})`}`
+      measured
+        ? busiestText(all, all.map((each, round) => capacityOf(each) / capacities[round]!))
         : "",
+      measured && name !== RELAY ? comparison(name, { ratios, aim: workload.aims[name] }) : "",
     ]);
   }
   return table.toString();
 }
 
-async function startHttpServer(
-  folder: string,
-): Promise<{ readonly port: number } & AsyncDisposable> {
-  const port = freePort();
-  const path = `${folder}/nginx-http.conf`;
-  await Deno.writeTextFile(
-    path,
-    `worker_processes 1;
-master_process off;
-daemon off;
-pid ${folder}/nginx-http.pid;
-error_log ${folder}/nginx-http.log crit;
-events { worker_connections 8192; }
-http {
-  access_log off;
-  keepalive_requests 100000000;
-  server { listen 127.0.0.1:${port}; location / { return 200 "hello\\n"; } }
-}
-`,
+/** The share of the busiest thread, and the rate that it permits compared with that of kube-relay. */
+function busiestText(samples: readonly Sample[], capacities: readonly number[]): string {
+  const shares = samples.map(({ busiestSeconds = NaN, cpuSeconds = NaN }) =>
+    100 * busiestSeconds / cpuSeconds
   );
-  const server = spawn("nginx", ["-c", path]);
-  for (let attempt = 0; attempt < 250; attempt++) {
-    try {
-      (await Deno.connect({ hostname: "127.0.0.1", port })).close();
-      break;
-    } catch {
-      await new Promise((resolve) => setTimeout(resolve, 20));
-    }
-  }
-  return { ...server, port };
+  return `${showSpread(spreadOf(shares), 0)} %, permits ${showSpread(spreadOf(capacities))}x`;
 }
 
-async function runWrk(
-  { hostname, port }: Forwarder,
-  seconds: number,
-  extra: readonly string[],
-): Promise<{ units: number; seconds: number }> {
-  const args = ["-t1", "-c16", `-d${Math.ceil(seconds)}s`, ...extra, `http://${hostname}:${port}/`];
-  const { stdout } = await new Deno.Command("wrk", { args }).output();
-  const text = new TextDecoder().decode(stdout);
-  const found = /(\d+) requests in ([\d.]+)s/.exec(text);
-  if (!found) throw new Error(`Cannot read what wrk printed: ${text}`);
-  if (/Socket errors|Non-2xx/.test(text)) console.error(text);
-  return { units: Number(found[1]), seconds: Number(found[2]) };
-}
-
-/** Starts a load program that prints its port. */
-async function startScript(name: string): Promise<{ readonly port: number } & AsyncDisposable> {
-  const child = new Deno.Command(Deno.execPath(), {
-    args: ["run", "--quiet", "--unstable-net", "--allow-net", scriptPath(name)],
-    stdin: "null",
-    stdout: "piped",
-    stderr: "inherit",
-  }).spawn();
-  const reader = child.stdout.getReader();
-  const port = Number(new TextDecoder().decode((await reader.read()).value));
-  return {
-    port,
-    async [Symbol.asyncDispose]() {
-      child.kill("SIGKILL");
-      await reader.cancel();
-      await child.status;
-    },
-  };
-}
-
-async function runScript(name: string, args: readonly (string | number)[]): Promise<string> {
-  const { success, stdout } = await new Deno.Command(Deno.execPath(), {
-    args: [
-      "run",
-      "--quiet",
-      "--unstable-net",
-      "--allow-net",
-      scriptPath(name),
-      ...args.map(String),
-    ],
-    stderr: "inherit",
-  }).output();
-  if (!success) throw new Error(`The load program ${name} failed`);
-  return new TextDecoder().decode(stdout).trim();
-}
-
-function scriptPath(name: string): string {
-  return new URL(`./load/${name}`, import.meta.url).pathname;
+/** For a feature what it costs, for another program what kube-relay costs compared with it. */
+function comparison(
+  name: string,
+  { ratios, aim }: { readonly ratios: readonly number[]; readonly aim: number | undefined },
+): string {
+  if (name.startsWith(RELAY)) return `${showSpread(spreadOf(ratios))}x of kube-relay without it`;
+  const inverse = showSpread(spreadOf(ratios.map((ratio) => 1 / ratio)));
+  return `kube-relay ${inverse}x of it${aim === undefined ? "" : ` (aim ${aim})`}`;
 }

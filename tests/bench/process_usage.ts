@@ -45,6 +45,18 @@ export async function residentMiB(pid: number): Promise<{ now: number; peak: num
   return { now: kib("VmRSS") / 1024, peak: kib("VmHWM") / 1024 };
 }
 
+/** CPU seconds of each thread of a process since its start, by thread id. */
+export async function threadSeconds(pid: number): Promise<ReadonlyMap<string, number>> {
+  const { stdout } = await new Deno.Command("grep", {
+    args: ["-rs", "--include=stat", "", `/proc/${pid}/task`],
+  }).output();
+  const lines = new TextDecoder().decode(stdout).matchAll(/task\/(\d+)\/stat:.*\) (.*)/g);
+  return new Map(lines.map(([, thread, rest]) => {
+    const [user = 0, system = 0] = rest!.split(" ").slice(11, 13).map(Number);
+    return [thread!, (user + system) / TICKS_PER_SECOND];
+  }));
+}
+
 /**
  * Returns the number of voluntary context switches of each thread of a process since its start, by
  * thread id.

@@ -16,6 +16,8 @@ export interface BenchService {
   readonly endpointPort: number;
   /** The Node that all endpoints are on. @default {none is named} */
   readonly nodeName?: string;
+  /** @default {none} */
+  readonly annotations?: Readonly<Record<string, string>>;
 }
 
 /** The port of a benchmark's Service. */
@@ -30,14 +32,14 @@ export function writeServiceManifest(service: BenchService): string {
 
 /** The two objects as the API has them. */
 export function serviceObjects(
-  { name, clusterIp, protocol, endpoints, endpointPort, nodeName }: BenchService,
+  { name, clusterIp, protocol, endpoints, endpointPort, nodeName, annotations }: BenchService,
 ): readonly [RawObject, RawObject] {
   const labels = { "kubernetes.io/service-name": name };
   return [
     {
       apiVersion: "v1",
       kind: "Service",
-      metadata: { namespace: "default", name },
+      metadata: { namespace: "default", name, ...(annotations && { annotations }) },
       spec: {
         clusterIP: clusterIp,
         clusterIPs: [clusterIp],

@@ -60,6 +60,14 @@ for (const user of USERS) {
         assert(await isRefused(tcp), "the Service still takes connections");
       });
 
+      await t.step("forwards in workers", async () => {
+        await using process = executable.start(["--userspace-workers=2"]);
+        assertEquals(await answerOf(tcp), "web");
+        const { stdout } = await executable.run(["status"]);
+        assertMatch(stdout, /2 workers forward/);
+        await stopInOrder(process);
+      });
+
       await t.step("follows a manifest that changes", async () => {
         await using process = executable.start();
         assertEquals(await answerOf(tcp), "web");

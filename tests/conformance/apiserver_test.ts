@@ -18,6 +18,7 @@ import { tokenAuth } from "./machinery_auth.ts";
 import { defineManifestTests } from "./manifest_tests.ts";
 import { defineOldServerTests } from "./old_server_tests.ts";
 import { defineOutageTests } from "./outage_tests.ts";
+import { defineEncodingTests } from "./encoding_tests.ts";
 import { defineEventTests } from "./event_tests.ts";
 import { definePolicyTests } from "./policy_tests.ts";
 import { runConformanceSuite } from "./suite.ts";
@@ -28,7 +29,9 @@ if (!isMissing("The conformance suite on the real API machinery", [program("go")
   if (built === undefined) throw new Error("Cannot build tests/apiserver: 'go version' fails");
   const start = () => startApiMachinery({ program: built });
   runWireSuite("k8s.io/apiserver", start);
+  defineEncodingTests(built);
   runConformanceSuite("k8s.io/apiserver", start);
+  runConformanceSuite("k8s.io/apiserver, JSON", start, { protobuf: false });
   defineEventTests("k8s.io/apiserver", start);
   definePolicyTests("k8s.io/apiserver", start);
   defineAccessTests(

@@ -24,6 +24,8 @@ export interface FollowerOptions {
   readonly streamingLists?: boolean;
   /** Whether Endpoints are followed besides EndpointSlices. @default {false} */
   readonly endpointsFallback?: boolean;
+  /** Whether objects may come in protobuf. @default {true} */
+  readonly protobuf?: boolean;
   readonly timing?: TransportTiming & ReflectorTiming;
 }
 
@@ -43,7 +45,8 @@ export class Follower implements AsyncDisposable {
   readonly #running: Promise<void>;
 
   constructor(
-    { auth, nodeName, streamingLists, endpointsFallback = false, timing }: FollowerOptions,
+    { auth, nodeName, streamingLists, protobuf, endpointsFallback = false, timing }:
+      FollowerOptions,
   ) {
     this.informers = new RecordingInformers({
       nodeName: nodeName ?? "no-node",
@@ -56,6 +59,7 @@ export class Follower implements AsyncDisposable {
         informers: this.informers.set,
         timing: { ...TIMING, ...timing },
         ...(streamingLists !== undefined && { streamingLists }),
+        ...(protobuf !== undefined && { protobuf }),
       },
     );
     this.#running = this.#source.run(this.#abort.signal);

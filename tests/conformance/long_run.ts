@@ -83,6 +83,7 @@ export class LongRunProxy implements AsyncDisposable {
       { clock, eventLoop: { expectWork() {} }, manager: { enter() {} } },
       { informers, controllers: [controller] },
     );
+    this.#opener.allow();
     this.#source = new ApiSource({ clock, logger, auth, random: Math.random }, {
       informers,
       ...options,

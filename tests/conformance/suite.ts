@@ -22,14 +22,21 @@ import type { ConformanceServer, StartConformanceServer } from "./server.ts";
 import { testEndpointSlice, testNode, withLabels } from "./test_objects.ts";
 import { testService } from "./test_service.ts";
 
+/** Options of all clients of a suite. */
+type SuiteOptions = Pick<FollowerOptions, "protobuf">;
+
 /** Defines the suite for one kind of server; each case has a server of its own. */
-export function runConformanceSuite(name: string, start: StartConformanceServer): void {
+export function runConformanceSuite(
+  name: string,
+  start: StartConformanceServer,
+  options: SuiteOptions = {},
+): void {
   for (const [sentence, run] of Object.entries(CASES)) {
     Deno.test(`${sentence} (${name})`, async () => {
       // Timers of connections that go down keep no event loop alive, and a stage may wait for one.
       const timer = setInterval(() => {}, 1000);
       try {
-        await using stage = await Stage.start(start);
+        await using stage = await Stage.start(start, options);
         await run(stage);
       } finally {
         clearInterval(timer);
@@ -44,12 +51,14 @@ class Stage implements AsyncDisposable {
     readonly server: ConformanceServer,
     readonly relay: TcpRelay,
     readonly folder: string,
+    readonly options: SuiteOptions,
   ) {}
 
-  static async start(start: StartConformanceServer): Promise<Stage> {
+  static async start(start: StartConformanceServer, options: SuiteOptions): Promise<Stage> {
     const server = await start();
     const relay = await TcpRelay.start(Number(new URL(server.url).port));
-    return new Stage(server, relay, await Deno.makeTempDir({ prefix: "kube-relay-suite-" }));
+    const folder = await Deno.makeTempDir({ prefix: "kube-relay-suite-" });
+    return new Stage(server, relay, folder, options);
   }
 
   /** A client behind the relay, that has listed everything. */
@@ -66,7 +75,7 @@ class Stage implements AsyncDisposable {
       { clock: systemClock, logger: new MemoryLogger() },
       { kubeconfig, env: () => undefined },
     );
-    const follower = await new Follower({ auth, ...options }).synced();
+    const follower = await new Follower({ auth, ...this.options, ...options }).synced();
     follower.events.length = 0;
     return follower;
   }

@@ -3,6 +3,7 @@ import { assert, assertEquals } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import type { BgpPlan } from "../../lib/routing/bgp_plan.ts";
 import { peerImportSentence } from "../../lib/routing/peer_imports.ts";
+import { frrConfiguration } from "../support/stages/bgp_routers.ts";
 import {
   announced,
   bgpPeer,
@@ -14,13 +15,7 @@ import {
 } from "../support/builders/bgp_plans.ts";
 import { eventually } from "../support/eventually.ts";
 import { isMissing } from "../support/requirement.ts";
-import {
-  bgpRequirements,
-  BgpStage,
-  frrConfiguration,
-  sessionOf,
-  startWith,
-} from "../support/stages/bgp_stage.ts";
+import { bgpRequirements, BgpStage, sessionOf, startWith } from "../support/stages/bgp_stage.ts";
 
 const ignore = isMissing("BGP by BIRD", bgpRequirements());
 

@@ -147,6 +147,28 @@ for (const { family, vip, node: nodeAddress, elsewhere } of FAMILIES) {
   });
 
   Deno.test({
+    name: `Layer2DataPlane: of many addresses, a few are asked about at a time (${family})`,
+    ignore,
+    async fn() {
+      await using scene = await createLayer2Scene();
+      const [first, second] = [new Node(scene.first, family), new Node(scene.second, family)];
+      const many = Array.from({ length: 40 }, (_, index) => `${vip.slice(0, -2)}${index + 10}`);
+      await first.hold(...many);
+      const last = many.at(-1)!;
+      await second.hold(last);
+      const ask = (): Promise<string[]> => first.ask({ do: "findConflicts" });
+      const turns = [await ask(), await ask(), await ask()];
+      assertEquals(turns.flat(), [last], "found once in three turns, which cover all");
+      await second.hold(...many);
+      // A busy machine may be too slow for single answers.
+      await eventually(
+        "one turn finds all, once there is an answer",
+        async () => `${(await ask()).sort()}` === `${many.toSorted()}`,
+      );
+    },
+  });
+
+  Deno.test({
     name:
       `Layer2DataPlane: a second owner is found, and cleanup removes only own addresses (${family})`,
     ignore,

@@ -3,12 +3,8 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { ApiProcess } from "../support/drivers/api_process.ts";
 import { eventually } from "../support/eventually.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import {
-  bgpRequirements,
-  BgpStage,
-  type BirdNode,
-  frrConfiguration,
-} from "../support/stages/bgp_stage.ts";
+import { frrConfiguration } from "../support/stages/bgp_routers.ts";
+import { bgpRequirements, BgpStage, type BirdNode } from "../support/stages/bgp_stage.ts";
 import { RelayProcess } from "../support/stages/relay_process.ts";
 import { rawLoadBalancer, rawNode } from "../support/stages/routing_relay.ts";
 

@@ -8,7 +8,8 @@ import { assert, assertEquals } from "@std/assert";
 import { ApiProcess } from "../support/drivers/api_process.ts";
 import { eventually } from "../support/eventually.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { createLayer2Scene, holds, type Layer2Scene } from "../support/stages/layer2_scene.ts";
+import { connectToApi } from "../support/stages/failover_cluster.ts";
+import { createLayer2Scene, holds } from "../support/stages/layer2_scene.ts";
 import { type Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import { RelayProcess } from "../support/stages/relay_process.ts";
 import { rawLoadBalancer, rawNode } from "../support/stages/routing_relay.ts";
@@ -21,15 +22,6 @@ const ignore = isMissing("load balancer addresses on a real link", [
 ]);
 
 const VIP = "192.168.9.50";
-
-/** Lets a node reach the API server of the router at the address that its certificate has. */
-async function connectToApi(scene: Layer2Scene, kubeconfig: string): Promise<void> {
-  const [, port] = /127\.0\.0\.1:(\d+)/.exec(await Deno.readTextFile(kubeconfig))!;
-  const pass = (from: Namespace, bind: string, to: string) =>
-    from.start("socat", [`TCP-LISTEN:${port},bind=${bind},fork,reuseaddr`, `TCP:${to}:${port}`]);
-  pass(scene.router, "192.168.9.1", "127.0.0.1");
-  for (const node of [scene.first, scene.second]) pass(node, "127.0.0.1", "192.168.9.1");
-}
 
 /** `folder`: is removed by the caller. */
 async function startNode(namespace: Namespace, { folder: parent, name, kubeconfig, mode }: {

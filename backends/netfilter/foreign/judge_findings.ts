@@ -184,9 +184,12 @@ function worldFindings({ look }: SeenOnHost): HostFinding[] {
   }];
 }
 
+/** The table that masquerades traffic of pods, which belongs to no mode of Services. */
+const POD_TABLE = "kube-relay-pods";
+
 function relayFindings({ look, own }: SeenOnHost): HostFinding[] {
   const tables = look.nftTables.filter((table) =>
-    table.name.startsWith("kube-relay") && !own.nftTable?.(table)
+    table.name.startsWith("kube-relay") && table.name !== POD_TABLE && !own.nftTable?.(table)
   );
   if (tables.length === 0) return [];
   return [{

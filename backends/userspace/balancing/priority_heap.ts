@@ -21,6 +21,21 @@ export class PriorityHeap<T extends HeapItem> {
     return this.#items[0];
   }
 
+  add(item: T): void {
+    item.index = this.#items.length;
+    this.#items.push(item);
+    this.moved(item);
+  }
+
+  /** Takes out an item that is in the heap. */
+  delete(item: T): void {
+    const last = this.#items.pop();
+    if (last === undefined || last === item) return;
+    this.#items[item.index] = last;
+    last.index = item.index;
+    this.moved(last);
+  }
+
   /** Restores the order after the priority or turn of an item changed. */
   moved(item: T): void {
     const items = this.#items;

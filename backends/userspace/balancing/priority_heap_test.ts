@@ -56,3 +56,24 @@ Deno.test("PriorityHeap.moved() compares no more than the depth of 4,096 items d
   // Two comparisons at each of twelve levels, each of which reads up to four times.
   assert(CountedItem.reads <= 12 * 2 * 4 + 4, String(CountedItem.reads));
 });
+
+Deno.test("PriorityHeap keeps its order while items are added and deleted", () => {
+  const steps = fc.array(fc.tuple(fc.boolean(), fc.nat(), fc.integer({ min: 0, max: 20 })));
+  fc.assert(
+    fc.property(steps, (list) => {
+      const heap = new PriorityHeap<HeapItem>([]);
+      const present: HeapItem[] = [];
+      for (const [turn, [adds, pick, priority]] of list.entries()) {
+        if (adds || present.length === 0) {
+          const item = { priority, turn, index: 0 };
+          present.push(item);
+          heap.add(item);
+        } else heap.delete(present.splice(pick % present.length, 1)[0]!);
+        const [first] = present.toSorted((left, right) =>
+          left.priority - right.priority || left.turn - right.turn
+        );
+        assertEquals(heap.first, first);
+      }
+    }),
+  );
+});

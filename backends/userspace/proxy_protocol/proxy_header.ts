@@ -61,7 +61,18 @@ export function parseProxyHeader(bytes: Uint8Array): HeaderParse {
   for (let index = 0; index < Math.min(start.length, bytes.length); index++) {
     if (bytes[index] !== start[index]) return invalid("it does not begin with a PROXY header");
   }
-  return start === V1_START ? parseV1(bytes) : parseV2(bytes);
+  return start === V1_START ? parseV1(bytes) : parseV2(bytes, "TCP");
+}
+
+/** Reads the header at the start of a UDP datagram, which has to be whole and of version 2. */
+export function parseProxyDatagram(
+  bytes: Uint8Array,
+): Exclude<HeaderParse, { readonly kind: "incomplete" }> {
+  if (!SIGNATURE.every((byte, index) => bytes[index] === byte)) {
+    return invalid("it does not begin with a PROXY header of version 2");
+  }
+  const parsed = parseV2(bytes, "UDP");
+  return parsed.kind === "incomplete" ? invalid("the datagram ends within it") : parsed;
 }
 
 function parseV1(bytes: Uint8Array): HeaderParse {
@@ -89,7 +100,7 @@ function addressOf(text: string, portText: string): CarriedAddress | undefined {
   return address !== undefined && port <= 65_535 ? { address, port } : undefined;
 }
 
-function parseV2(bytes: Uint8Array): HeaderParse {
+function parseV2(bytes: Uint8Array, expected: Transport): HeaderParse {
   if (bytes.length < V2_FIXED_BYTES) return INCOMPLETE;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   const [command, kind] = [view.getUint8(12), view.getUint8(13)];
@@ -103,8 +114,8 @@ function parseV2(bytes: Uint8Array): HeaderParse {
   if (command === (VERSION_2 | LOCAL)) {
     return bytes.length < length ? INCOMPLETE : { kind: "complete", length };
   }
-  if (addressBytes === undefined || (addressBytes > 0 && transport !== TRANSPORT_BITS.TCP)) {
-    return invalid("it is not for a TCP connection");
+  if (addressBytes === undefined || (addressBytes > 0 && transport !== TRANSPORT_BITS[expected])) {
+    return invalid(`it is not for ${expected === "TCP" ? "a TCP connection" : "a UDP datagram"}`);
   }
   const portBytes = addressBytes === 4 || addressBytes === 16 ? 4 : 0;
   if (length < V2_FIXED_BYTES + 2 * addressBytes + portBytes) {
@@ -126,6 +137,12 @@ function readAddress(bytes: Uint8Array, length: number): IpAddress {
   // IPv4 addresses inside IPv6 become IPv4, so that source ranges and policies apply to them.
   return tryParseIpAddress(text) ?? text as IpAddress;
 }
+
+/** Headers of connections that this process makes for itself, by version. */
+export const LOCAL_HEADERS: Readonly<Record<"v1" | "v2", Uint8Array>> = {
+  v1: new TextEncoder().encode("PROXY UNKNOWN\r\n"),
+  v2: new Uint8Array([...SIGNATURE, VERSION_2 | LOCAL, 0, 0, 0]),
+};
 
 /** A header of version 1. */
 export function proxyHeaderV1({ source, destination }: CarriedConnection): Uint8Array {
@@ -165,6 +182,6 @@ function writeAddress(to: Uint8Array, address: IpAddress, length: number): void 
   }
 }
 
-function invalid(reason: string): HeaderParse {
+function invalid(reason: string): { readonly kind: "invalid"; readonly reason: string } {
   return { kind: "invalid", reason };
 }

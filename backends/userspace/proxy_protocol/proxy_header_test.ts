@@ -4,6 +4,7 @@ import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import {
   type CarriedConnection,
   MOST_HEADER_BYTES,
+  parseProxyDatagram,
   parseProxyHeader,
   proxyHeaderV1,
   proxyHeaderV2,
@@ -158,3 +159,41 @@ for (const [name, bytes] of INVALID) {
     assertEquals(parseProxyHeader(bytes).kind, "invalid");
   });
 }
+
+Deno.test("parseProxyDatagram() reads what is written, before any data, and nothing that is cut", () => {
+  fc.assert(
+    fc.property(connections, (carried) => {
+      const header = proxyHeaderV2(carried, "UDP");
+      const { length } = header;
+      for (const bytes of [header, new Uint8Array([...header, 1, 2, 3])]) {
+        assertEquals(parseProxyDatagram(bytes), { kind: "complete", length, carried });
+      }
+      for (let cut = 0; cut < length; cut++) {
+        assertEquals(parseProxyDatagram(header.subarray(0, cut)).kind, "invalid");
+      }
+    }),
+    { numRuns: 50, seed: 18 },
+  );
+});
+
+const INVALID_DATAGRAMS: readonly [string, Uint8Array, string][] = [
+  [
+    "version 1",
+    v1("PROXY TCP4 1.2.3.4 1.2.3.4 1 2\r\n"),
+    "it does not begin with a PROXY header of",
+  ],
+  ["data without a header", v1("query"), "it does not begin with a PROXY header of version 2"],
+  ["a header for TCP", v2("2111000cc00002070a600001c73801bb"), "it is not for a UDP datagram"],
+  ["a header that is cut", v2("2112000cc00002070a600001c738"), "the datagram ends within it"],
+  ["LOCAL that is cut", v2("20000004"), "the datagram ends within it"],
+];
+for (const [name, bytes, reason] of INVALID_DATAGRAMS) {
+  Deno.test(`parseProxyDatagram() refuses ${name}`, () => {
+    const result = parseProxyDatagram(bytes);
+    assert(result.kind === "invalid" && result.reason.startsWith(reason), JSON.stringify(result));
+  });
+}
+
+Deno.test("parseProxyDatagram() finds no addresses in LOCAL", () => {
+  assertEquals(parseProxyDatagram(v2("20000000")), { kind: "complete", length: 16 });
+});

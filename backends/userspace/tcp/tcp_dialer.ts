@@ -1,13 +1,12 @@
 import type { Clock } from "../../../lib/os/clock.ts";
 import { connectUnixWithin, type Network, type TcpConnection } from "../../../lib/os/network.ts";
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
-import type { EndpointLoad } from "../balancing/endpoint_load.ts";
-import type { EndpointPicker, VerdictName } from "../endpoint_picker.ts";
+import type { Picker, VerdictName } from "../endpoint_picker.ts";
 import { ExpiryQueue } from "../expiry_queue.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import type { PolicyGate } from "../policy_gate.ts";
 import type { RecencyItem } from "../recency_list.ts";
-import { isOutOfSockets, systemErrorOf } from "../../../lib/os/socket_errors.ts";
+import { isOutOfSockets, isOwnShortage, systemErrorOf } from "../../../lib/os/socket_errors.ts";
 
 interface DialRequest {
   readonly verdict: VerdictName;
@@ -16,9 +15,11 @@ interface DialRequest {
   /** The frontend at which it arrived. */
   readonly at: ServiceAddress;
   /** Counts each attempt; that of the connection stays counted. */
-  readonly load?: EndpointLoad | undefined;
+  readonly load?: Picker["load"];
   /** Paths of Unix sockets that replace endpoints. */
   readonly sockets?: ReadonlyMap<EndpointKey, string> | undefined;
+  /** Called after each attempt that says something about its endpoint; `undefined` = connected. */
+  readonly observe?: ((endpoint: EndpointKey, failure?: string) => void) | undefined;
 }
 
 /** The reason why no endpoint could be reached. */
@@ -98,26 +99,34 @@ export class TcpDialer {
   }
 
   /** Connects a client to an endpoint of its verdict. Does not reject. */
-  async dial(picker: EndpointPicker, request: DialRequest): Promise<TcpConnection | DialFailure> {
+  async dial(picker: Picker, request: DialRequest): Promise<TcpConnection | DialFailure> {
     const attempts: string[] = [];
     let failed: Set<EndpointKey> | undefined;
     let refused: Set<EndpointKey> | undefined;
     for (const queue of this.#queues) {
-      const endpoint = this.#pick(picker, request, failed) ??
-        (refused && this.#pick(picker, request, refused));
-      if (!endpoint || this.#closed) break;
-      const denial = this.#context.policies?.denialOf({ ...request, protocol: "TCP", endpoint });
-      if (denial !== undefined) return denied(attempts, `${endpoint.key} (${denial})`);
+      let endpoint = this.#pick(picker, request, failed);
+      if (endpoint instanceof Promise) endpoint = await endpoint;
+      if (!endpoint && refused) endpoint = await this.#pick(picker, request, refused);
+      if (!endpoint) break;
       request.load?.add(endpoint.key);
+      const denial = this.#context.policies?.denialOf({ ...request, protocol: "TCP", endpoint });
+      if (this.#closed || denial !== undefined) request.load?.remove(endpoint.key);
+      if (this.#closed) break;
+      if (denial !== undefined) return denied(attempts, `${endpoint.key} (${denial})`);
       try {
-        return await this.#connect(endpoint, { queue, path: request.sockets?.get(endpoint.key) });
+        const path = request.sockets?.get(endpoint.key);
+        const connection = await this.#connect(endpoint, { queue, path });
+        request.observe?.(endpoint.key);
+        return connection;
       } catch (error) {
         request.load?.remove(endpoint.key);
         this.#context.counters.dialFailures++;
         const timedOut = error instanceof DOMException;
         if (timedOut) this.#context.counters.dialTimeouts++;
-        attempts.push(`${endpoint.key} (${timedOut ? "timeout" : systemErrorOf(error) ?? error})`);
+        const failure = timedOut ? "timeout" : systemErrorOf(error) ?? String(error);
+        attempts.push(`${endpoint.key} (${failure})`);
         if (isOutOfSockets(error)) return { kind: "out-of-sockets", attempts };
+        if (!this.#closed && !isOwnShortage(error)) request.observe?.(endpoint.key, failure);
         (failed ??= new Set()).add(endpoint.key);
         refused ??= new Set();
         if (!timedOut) refused.add(endpoint.key);
@@ -136,10 +145,10 @@ export class TcpDialer {
   }
 
   #pick(
-    picker: EndpointPicker,
+    picker: Picker,
     { verdict, client }: DialRequest,
     exclude: ReadonlySet<EndpointKey> | undefined,
-  ): Endpoint | undefined {
+  ): ReturnType<Picker["pick"]> {
     const now = this.#context.clock.now();
     return picker.pick(exclude ? { verdict, client, now, exclude } : { verdict, client, now });
   }

@@ -2,8 +2,13 @@ import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { TcpConnection } from "../../../lib/os/network.ts";
 import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
 import { type EndpointKey, endpointKey } from "../../../lib/proxy/endpoint.ts";
-import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
-import { ConnectionLimits } from "../connection_limits.ts";
+import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import {
+  type ServiceKey,
+  serviceKey,
+  type ServicePortKey,
+} from "../../../lib/proxy/service_port_name.ts";
+import type { LimitedPort, Limits, ReachedLimit } from "../connection_limits.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import {
@@ -45,15 +50,25 @@ const HEADER_CURE =
 export class TcpEdge {
   readonly #forwarding: Forwarding;
   readonly #key: ServicePortKey;
+  readonly #service: ServiceKey;
+  readonly #port: LimitedPort;
   #headers: ProxyHeaderGate | undefined;
-  #limits: ConnectionLimits | undefined;
+  #limits: Limits | undefined;
   #timeouts: SessionTimeouts<TcpSession> | undefined;
   #sendProxy: EdgeSettings["sendProxy"];
   #sockets: ReadonlyMap<EndpointKey, string> | undefined;
 
-  constructor(forwarding: Forwarding, key: ServicePortKey) {
+  constructor(
+    forwarding: Forwarding,
+    { plan, port }: {
+      readonly plan: Pick<ServicePlan, "key" | "name">;
+      readonly port: LimitedPort;
+    },
+  ) {
     this.#forwarding = forwarding;
-    this.#key = key;
+    this.#key = plan.key;
+    this.#service = serviceKey(plan.name);
+    this.#port = port;
   }
 
   /**
@@ -61,7 +76,7 @@ export class TcpEdge {
    * were made since there are limits.
    */
   update(edge: EdgeSettings, sessions: Iterable<TcpSession>): void {
-    const { clock, counters } = this.#forwarding;
+    const { clock, counters, limits } = this.#forwarding;
     const now = clock.now();
     this.#sendProxy = edge.sendProxy;
     this.#sockets = edge.unixSockets &&
@@ -69,7 +84,8 @@ export class TcpEdge {
         edge.unixSockets.map(({ address, port, path }) => [endpointKey(address, port), path]),
       );
     this.#headers = edge.acceptProxyFrom && new ProxyHeaderGate(this.#forwarding, edge);
-    this.#limits = ConnectionLimits.updated(this.#limits, { settings: edge, now });
+    const counting = this.#limits;
+    this.#limits = limits.update(this.#service, { port: this.#port, settings: edge, now });
     this.#timeouts?.close();
     this.#timeouts = edge.idleMs === undefined && edge.lifetimeMs === undefined
       ? undefined
@@ -79,7 +95,9 @@ export class TcpEdge {
       });
     for (const session of sessions) {
       this.#timeouts?.enter(session, now);
-      if (this.#limits === undefined) session.counted = undefined;
+      if (this.#limits === counting) continue;
+      uncount(session, counting);
+      session.counted = this.#limits?.enter?.();
     }
   }
 
@@ -110,16 +128,31 @@ export class TcpEdge {
     return { connection, at, client, clientPort, carried, rest };
   }
 
+  /** Whether {@linkcode admits} has to ask another thread. */
+  get asks(): boolean {
+    return this.#limits?.isAsked === true;
+  }
+
   /** Whether the limits admit a connection of a client besides `open` others; counts it if so. */
   admits(
     session: TcpSession,
     { client, open }: { readonly client: string; readonly open: number },
-  ): boolean {
+  ): boolean | Promise<boolean> {
     if (this.#limits === undefined) return true;
-    const { clock, counters, log } = this.#forwarding;
-    const reached = this.#limits.admit(client, { open, now: clock.now() });
+    const reached = this.#limits.admit(client, {
+      ...{ port: this.#port, open, now: this.#forwarding.clock.now() },
+    });
+    if (!(reached instanceof Promise)) return this.#isAdmitted(session, client, reached);
+    return reached.then((limit) => this.#isAdmitted(session, client, limit));
+  }
+
+  #isAdmitted(session: TcpSession, client: string, reached: ReachedLimit | undefined): boolean {
+    const { counters, log } = this.#forwarding;
     if (reached === undefined) {
+      if (session.counted !== undefined) this.#limits?.leave(session.counted);
       session.counted = client;
+      // It may have ended while another thread was asked.
+      if (session.closed) this.leave(session);
       return true;
     }
     counters.tcpLimited++;
@@ -142,9 +175,7 @@ export class TcpEdge {
   /** A session has ended, or was not begun although it was admitted. */
   leave(session: TcpSession): void {
     this.#timeouts?.leave(session);
-    if (session.counted === undefined) return;
-    this.#limits?.leave(session.counted);
-    session.counted = undefined;
+    uncount(session, this.#limits);
   }
 
   /** What precedes the copied data: a header if the endpoint wants one, and data that came with one. */
@@ -172,6 +203,11 @@ export class TcpEdge {
       cure: HEADER_CURE,
     });
   }
+}
+
+function uncount(session: TcpSession, limits: Limits | undefined): void {
+  if (session.counted !== undefined) limits?.leave(session.counted);
+  session.counted = undefined;
 }
 
 /** The longest time for which data of a session may go unnoticed. */

@@ -7,10 +7,15 @@ import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { WatchedFlow } from "../../../lib/proxy/flow_watches.ts";
 import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
-import { type ServiceKey, serviceKey } from "../../../lib/proxy/service_port_name.ts";
+import {
+  type ServiceKey,
+  serviceKey,
+  type ServicePortKey,
+} from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { BufferPool } from "./buffer_pool.ts";
-import { EndpointPicker, type VerdictName } from "../endpoint_picker.ts";
+import { endpointListsOf } from "../endpoint_loops.ts";
+import type { Picker, VerdictName } from "../endpoint_picker.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import { CAME_BACK_CURE } from "../own_sockets.ts";
@@ -42,7 +47,7 @@ export class TcpForwarder implements TcpSessionOwner {
   readonly smallBuffers: BufferPool;
   readonly largeBuffers: BufferPool;
   readonly #forwarding: Forwarding;
-  readonly #picker: EndpointPicker;
+  readonly #picker: Picker;
   readonly #sessions = new RecencyList<TcpSession>();
   readonly #service: ServiceKey;
   #plan: ServicePlan;
@@ -51,6 +56,8 @@ export class TcpForwarder implements TcpSessionOwner {
   /** A session's place in the order of last use is brought up to date once in so long. */
   #activityGrainMs: number;
   #traffic: ServiceTraffic | undefined;
+  /** Endpoints whose last attempt failed, if the Service ejects such endpoints. */
+  #failing: Set<EndpointKey> | undefined;
 
   constructor(forwarding: Forwarding, plan: ServicePlan) {
     this.#forwarding = forwarding;
@@ -58,13 +65,17 @@ export class TcpForwarder implements TcpSessionOwner {
     this.largeBuffers = forwarding.largeBuffers;
     this.#service = serviceKey(plan.name);
     this.#plan = plan;
-    this.#picker = new EndpointPicker(plan, forwarding.pickerOptions());
+    this.#picker = forwarding.createPicker(plan);
     this.#activityGrainMs = activityGrainMs(plan.edge);
     if (plan.edge) this.#applySettings(plan.edge);
   }
 
   get traffic(): ServiceTraffic | undefined {
     return this.#traffic;
+  }
+
+  get key(): ServicePortKey {
+    return this.#plan.key;
   }
 
   /** Connections that are open now. */
@@ -78,6 +89,19 @@ export class TcpForwarder implements TcpSessionOwner {
     this.#plan = plan;
     if (plan.edge !== edge) this.#applySettings(plan.edge);
     this.#picker.update(plan, this.#forwarding.clock.now());
+    if (!this.#failing?.size) return;
+    const known = new Set(endpointListsOf(plan).flat().map(({ key }) => key));
+    for (const key of this.#failing) if (!known.has(key)) this.#failing.delete(key);
+  }
+
+  /** Another thread could not connect to an endpoint: the next success is reported. */
+  expectFailing(endpoint: EndpointKey): void {
+    this.#failing?.add(endpoint);
+  }
+
+  /** As {@linkcode EndpointPicker.skip}. Open connections stay. */
+  skip(unhealthy: ReadonlySet<EndpointKey>): void {
+    this.#picker.skip(unhealthy, this.#forwarding.clock.now());
   }
 
   /** As {@linkcode EndpointPicker.remembered}. */
@@ -95,12 +119,14 @@ export class TcpForwarder implements TcpSessionOwner {
       return;
     }
     const verdict = this.#forwarding.clients.verdictFor(this.#plan, at, client);
+    const asks = this.#edge?.asks === true;
     const isAdmitted = verdict !== undefined &&
-      (this.#edge?.admits(session, { client, open: this.#sessions.size }) ?? true);
+      (asks || (this.#edge?.admits(session, { client, open: this.#sessions.size }) ?? true));
     if (!isAdmitted || !this.#enter(session)) {
       return this.#refuse(session, { connection, at, client, clientPort });
     }
-    void this.#serve(session, { verdict, client, clientPort, connection, at });
+    const request = { verdict, client, clientPort, connection, at };
+    void (asks ? this.#serveAdmitted(session, request) : this.#serve(session, request));
   }
 
   /** Closes up to `count` connections that have been silent for long, and returns their number. */
@@ -141,7 +167,8 @@ export class TcpForwarder implements TcpSessionOwner {
 
   #applySettings(edge: EdgeSettings = {}): void {
     this.#activityGrainMs = activityGrainMs(edge);
-    this.#edge ??= new TcpEdge(this.#forwarding, this.#plan.key);
+    this.#failing = edge.ejectAfter === undefined ? undefined : new Set();
+    this.#edge ??= new TcpEdge(this.#forwarding, { plan: this.#plan, port: this });
     this.#edge.update(edge, this.#sessions);
   }
 
@@ -173,16 +200,26 @@ export class TcpForwarder implements TcpSessionOwner {
 
   /** Serves a connection that begins with a PROXY protocol header, for the client that it names. */
   async #serveTrusted(session: TcpSession, accepted: AcceptedConnection): Promise<void> {
-    const { clients, counters, loops } = this.#forwarding;
+    const { clients, loops } = this.#forwarding;
     const request = await this.#edge?.readHeader(session, accepted);
     if (request === undefined) {
       session.close();
       return loops.remove();
     }
-    const { at, client } = request;
-    const verdict = clients.verdictFor(this.#plan, at, client);
-    const open = this.#sessions.size - 1;
-    if (verdict !== undefined && this.#edge?.admits(session, { client, open })) {
+    const verdict = clients.verdictFor(this.#plan, request.at, request.client);
+    await this.#serveAdmitted(session, { ...request, verdict });
+  }
+
+  /** Serves a connection that is counted, if the limits of the Service admit it. */
+  async #serveAdmitted(
+    session: TcpSession,
+    { verdict, ...request }: ClientConnection & { readonly verdict: VerdictName | undefined },
+  ): Promise<void> {
+    const { counters, loops } = this.#forwarding;
+    const [{ client }, open] = [request, this.#sessions.size - 1];
+    const admitted = verdict !== undefined &&
+      (this.#edge?.admits(session, { client, open }) ?? true);
+    if (verdict !== undefined && await admitted) {
       return await this.#serve(session, { ...request, verdict });
     }
     counters.tcpRefused++;
@@ -204,13 +241,15 @@ export class TcpForwarder implements TcpSessionOwner {
     request: ClientConnection & { readonly verdict: VerdictName },
   ): Promise<void> {
     const { dialer, loops } = this.#forwarding;
-    if (this.#mayBeOwn(request)) await this.#forwarding.clock.yieldToEventLoop();
+    if (this.#mayBeOwn(request)) await this.#forwarding.clock.sleep(0);
     if (session.closed) return loops.remove();
     const { load } = this.#picker;
     const sockets = this.#edge?.sockets;
+    const observe = this.#failing &&
+      ((endpoint: EndpointKey, failure?: string) => this.#observe(endpoint, failure));
     const result = await dialer.dial(
       this.#picker,
-      load || sockets ? { ...request, load, sockets } : request,
+      load || sockets || observe ? { ...request, load, sockets, observe } : request,
     );
     this.#report(
       request,
@@ -247,6 +286,16 @@ export class TcpForwarder implements TcpSessionOwner {
     await session.relay(endpoint, this.#edge?.firstData(request));
     leave?.();
     own.hangUp(session, endpoint);
+  }
+
+  /** Reports each failure, and the first success after one. */
+  #observe(endpoint: EndpointKey, failure: string | undefined): void {
+    if (failure !== undefined) this.#failing?.add(endpoint);
+    else if (!this.#failing?.delete(endpoint)) return;
+    this.#forwarding.outcomes?.observe({
+      ...{ servicePort: this.#plan.key, endpoint },
+      ...(failure !== undefined && { failure }),
+    });
   }
 
   /** Whether the client is this process. */

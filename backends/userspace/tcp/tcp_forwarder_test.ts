@@ -317,3 +317,30 @@ Deno.test("TcpForwarder.update() applies and lifts time-outs of open connections
   assertEquals([client.closed, clock.pendingTimers], [true, 0]);
   await forwarding.loops.zero();
 });
+
+Deno.test("TcpForwarder reports failures of endpoints, and only the first success after one", async () => {
+  const { forwarding, network, accept } = setUp({ to: [A], edge: { ejectAfter: 3 } });
+  const outcomes: string[] = [];
+  forwarding.outcomes = {
+    observe: ({ servicePort, endpoint, failure = "connected" }) =>
+      void outcomes.push(`${servicePort} ${endpoint} ${failure}`),
+  };
+  for (const answer of ["accept", "refuse", "out-of-sockets", "accept", "accept"] as const) {
+    network.answers.set(A, answer);
+    await accept();
+  }
+  assertEquals(outcomes, [`ns/web/TCP ${A} ECONNREFUSED`, `ns/web/TCP ${A} connected`]);
+  forwarding.close();
+  await forwarding.loops.zero();
+});
+
+Deno.test("TcpForwarder reports nothing for a Service that ejects no endpoints", async () => {
+  const { forwarding, network, accept } = setUp({ to: [A], edge: { maxConnections: 9 } });
+  const outcomes: unknown[] = [];
+  forwarding.outcomes = { observe: (outcome) => void outcomes.push(outcome) };
+  network.answers.set(A, "refuse");
+  await accept();
+  assertEquals(outcomes, []);
+  forwarding.close();
+  await forwarding.loops.zero();
+});

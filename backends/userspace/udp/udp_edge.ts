@@ -1,27 +1,38 @@
-import type { IpAddress } from "../../../lib/net/ip_address.ts";
+import { CidrCover } from "../../../lib/net/cidr_cover.ts";
+import { type IpAddress, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { SocketAddress } from "../../../lib/os/network.ts";
 import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
-import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
-import { ConnectionLimits } from "../connection_limits.ts";
+import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import { serviceKey } from "../../../lib/proxy/service_port_name.ts";
+import type { LimitedPort, Limits } from "../connection_limits.ts";
 import type { Forwarding } from "../forwarding.ts";
-import type { ServiceAddress } from "../listeners.ts";
-import { proxyHeaderV2 } from "../proxy_protocol/proxy_header.ts";
+import { parseProxyDatagram, proxyHeaderV2 } from "../proxy_protocol/proxy_header.ts";
 import { SessionTimeouts } from "../session_timeouts.ts";
 import type { UdpFlow } from "./udp_flow.ts";
 
 interface UdpEdgeContext {
-  readonly key: ServicePortKey;
+  readonly plan: Pick<ServicePlan, "key" | "name">;
+  /** The port with its open flows. */
+  readonly port: LimitedPort;
   /** Ends a flow whose lifetime is over. */
   readonly onExpired: (flow: UdpFlow) => void;
 }
+
+/** The PROXY protocol header of a datagram. */
+export type DatagramHeader = ReturnType<typeof parseProxyDatagram>;
+
+/** The cure for datagrams without a header. */
+const HEADER_CURE =
+  "let the sender use PROXY protocol v2, or take its address out of kube-relay.io/accept-proxy-protocol-udp-from";
 
 /** Applies the annotations of a Service to the UDP flows of one of its ports. */
 export class UdpEdge {
   readonly #forwarding: Forwarding;
   readonly #context: UdpEdgeContext;
-  #limits: ConnectionLimits | undefined;
+  #limits: Limits | undefined;
   #lifetimes: SessionTimeouts<UdpFlow> | undefined;
   #sendProxy: EdgeSettings["sendProxyUdp"];
+  #trusted: CidrCover | undefined;
 
   constructor(forwarding: Forwarding, context: UdpEdgeContext) {
     this.#forwarding = forwarding;
@@ -30,11 +41,14 @@ export class UdpEdge {
 
   /** Adopts other settings, as {@linkcode TcpEdge.update} does. */
   update(edge: EdgeSettings, flows: Iterable<UdpFlow>): void {
-    const { clock, counters } = this.#forwarding;
+    const { clock, counters, limits } = this.#forwarding;
+    const { plan, port } = this.#context;
     const { lifetimeMs } = edge;
     const now = clock.now();
     this.#sendProxy = edge.sendProxyUdp;
-    this.#limits = ConnectionLimits.updated(this.#limits, { settings: edge, now });
+    this.#trusted = edge.acceptProxyUdpFrom && new CidrCover(edge.acceptProxyUdpFrom);
+    const counting = this.#limits;
+    this.#limits = limits.update(serviceKey(plan.name), { port, settings: edge, now });
     this.#lifetimes?.close();
     this.#lifetimes = lifetimeMs === undefined
       ? undefined
@@ -44,20 +58,46 @@ export class UdpEdge {
       });
     for (const flow of flows) {
       this.#lifetimes?.enter(flow, now);
-      if (this.#limits === undefined) flow.counted = undefined;
-      flow.header = this.#headerFor(flow.client, flow.port.at);
+      if (this.#limits !== counting) {
+        uncount(flow, counting);
+        flow.counted = this.#limits?.enter?.();
+      }
+      flow.header = this.#headerFor(flow);
     }
+  }
+
+  /**
+   * Reads the header of a datagram of a trusted sender; `undefined` for other senders, whose datagrams
+   * are never read. An invalid one is counted.
+   */
+  readHeader(datagram: Uint8Array, { hostname }: SocketAddress): DatagramHeader | undefined {
+    const sender = this.#trusted && tryParseIpAddress(hostname);
+    if (sender === undefined || !this.#trusted?.contains(sender)) return undefined;
+    const header = parseProxyDatagram(datagram);
+    if (header.kind === "invalid") {
+      const { counters, log } = this.#forwarding;
+      counters.proxyHeaderErrors++;
+      log.warn("Dropped a datagram without a valid PROXY protocol header", {
+        servicePort: this.#context.plan.key,
+        client: hostname,
+        reason: header.reason,
+        cure: HEADER_CURE,
+      });
+    }
+    return header;
   }
 
   /** Whether the limits admit a flow of a client besides `open` others; counts it if so. */
   admits(client: string, open: number): boolean {
     if (this.#limits === undefined) return true;
     const { clock, counters, log } = this.#forwarding;
-    const reached = this.#limits.admit(client, { open, now: clock.now() });
+    const reached = this.#limits.admitNow(client, {
+      ...{ port: this.#context.port, open, now: clock.now() },
+    });
     if (reached === undefined) return true;
     counters.udpLimited++;
     log.warn("Refused a flow: a limit of its Service is reached", {
-      ...{ servicePort: this.#context.key, client, ...reached },
+      ...{ servicePort: this.#context.plan.key, client, ...reached },
     });
     return false;
   }
@@ -71,19 +111,26 @@ export class UdpEdge {
   enter(flow: UdpFlow, now: number): void {
     if (this.#limits) flow.counted = flow.client.hostname;
     this.#lifetimes?.enter(flow, now);
-    flow.header = this.#headerFor(flow.client, flow.port.at);
+    flow.header = this.#headerFor(flow);
   }
 
   /** A flow has ended. */
   leave(flow: UdpFlow): void {
     this.#lifetimes?.leave(flow);
-    if (flow.counted !== undefined) this.#limits?.leave(flow.counted);
-    flow.counted = undefined;
+    uncount(flow, this.#limits);
   }
 
-  #headerFor({ hostname, port }: SocketAddress, at: ServiceAddress): Uint8Array | undefined {
+  #headerFor({ client, origin, port: { at } }: UdpFlow): Uint8Array | undefined {
     if (this.#sendProxy === undefined) return undefined;
-    const source = { address: hostname as IpAddress, port };
-    return proxyHeaderV2({ source, destination: { address: at.address, port: at.port } }, "UDP");
+    const carried = origin.carried ?? {
+      source: { address: client.hostname as IpAddress, port: client.port },
+      destination: { address: at.address, port: at.port },
+    };
+    return proxyHeaderV2(carried, "UDP");
   }
+}
+
+function uncount(flow: UdpFlow, limits: Limits | undefined): void {
+  if (flow.counted !== undefined) limits?.leave(flow.counted);
+  flow.counted = undefined;
 }

@@ -7,12 +7,23 @@ import type { VerdictName } from "../endpoint_picker.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import type { LeaveGate } from "../policy_gate.ts";
+import type { CarriedConnection } from "../proxy_protocol/proxy_header.ts";
 import type { RecencyItem } from "../recency_list.ts";
+
+/** The client of a datagram. */
+export interface DatagramOrigin {
+  /** The peer of the socket, which gets the replies: the client, or a trusted proxy. */
+  readonly sender: SocketAddress;
+  /** The client: the sender, or the one that a PROXY protocol header names. */
+  readonly client: SocketAddress;
+  /** The header's addresses. */
+  readonly carried?: CarriedConnection | undefined;
+}
 
 /** The listening socket that a flow came in by. */
 export interface UdpFlowPort {
   readonly at: ServiceAddress;
-  /** A datagram of the endpoint is to go to the client, from the address of the Service. */
+  /** A datagram of the endpoint is to go to the sender, from the address of the Service. */
   reply(flow: UdpFlow, datagram: Uint8Array): Promise<number>;
   /** The flow has ended: the client's next datagram begins another one. */
   forget(flow: UdpFlow): void;
@@ -21,7 +32,7 @@ export interface UdpFlowPort {
 /** The two ends of a flow. */
 interface UdpFlowEnds {
   readonly port: UdpFlowPort;
-  readonly client: SocketAddress;
+  readonly origin: DatagramOrigin;
   /** The flow's own socket, which only its endpoint is to know. */
   readonly socket: UdpSocket;
   readonly verdict: VerdictName;
@@ -40,7 +51,7 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
   /** Whether an endpoint has answered. */
   isAnswered = false;
   readonly port: UdpFlowPort;
-  readonly client: SocketAddress;
+  readonly origin: DatagramOrigin;
   verdict: VerdictName;
   /** Takes the flow out of the policies' view. */
   leaveGate: LeaveGate | undefined;
@@ -60,12 +71,12 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
   #closed = false;
 
   constructor(forwarding: Forwarding, ends: UdpFlowEnds) {
-    const { port, client, socket, verdict, endpoint, traffic, load } = ends;
+    const { port, origin, socket, verdict, endpoint, traffic, load } = ends;
     this.#forwarding = forwarding;
     this.#socket = socket;
     this.#traffic = traffic;
     this.port = port;
-    this.client = client;
+    this.origin = origin;
     this.verdict = verdict;
     this.load = load;
     load?.add(endpoint.key);
@@ -76,6 +87,10 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
   /** The port of the flow's own socket. */
   get ownPort(): number {
     return this.#socket.addr.port;
+  }
+
+  get client(): SocketAddress {
+    return this.origin.client;
   }
 
   get endpoint(): Endpoint {

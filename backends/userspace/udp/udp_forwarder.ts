@@ -5,7 +5,11 @@ import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { WatchedFlow } from "../../../lib/proxy/flow_watches.ts";
 import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
-import { type ServiceKey, serviceKey } from "../../../lib/proxy/service_port_name.ts";
+import {
+  type ServiceKey,
+  serviceKey,
+  type ServicePortKey,
+} from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import { EndpointPicker, type VerdictName } from "../endpoint_picker.ts";
 import { ExpiryQueue } from "../expiry_queue.ts";
@@ -17,8 +21,8 @@ import {
   OUT_OF_SOCKETS_CURE,
   systemErrorOf,
 } from "../../../lib/os/socket_errors.ts";
-import { UdpEdge } from "./udp_edge.ts";
-import { UdpFlow, type UdpFlowPort } from "./udp_flow.ts";
+import { type DatagramHeader, UdpEdge } from "./udp_edge.ts";
+import { type DatagramOrigin, UdpFlow, type UdpFlowPort } from "./udp_flow.ts";
 
 /** Number of silent TCP connections to close when no files are left. */
 const RELIEF = 4;
@@ -61,6 +65,10 @@ export class UdpForwarder {
     if (plan.edge) this.#applySettings(plan.edge);
   }
 
+  get key(): ServicePortKey {
+    return this.#plan.key;
+  }
+
   /** Flows that are open now. */
   get connections(): number {
     return this.#flows.size;
@@ -75,31 +83,46 @@ export class UdpForwarder {
     for (const flow of this.#flows) this.check(flow);
   }
 
+  /**
+   * As {@linkcode EndpointPicker.skip}. Flows of endpoints that are skipped move, as nothing else would
+   * end them while their client sends.
+   */
+  skip(unhealthy: ReadonlySet<EndpointKey>): void {
+    this.#picker.skip(unhealthy, this.#forwarding.clock.now());
+    for (const flow of this.#flows) this.check(flow);
+  }
+
   /** As {@linkcode EndpointPicker.remembered}. */
   remembered(client: string): AffinityEntry | undefined {
     return this.#picker.remembered(client, this.#forwarding.clock.now());
   }
 
+  /** The header that a trusted sender has to put before each datagram; `undefined` for others. */
+  readHeader(datagram: Uint8Array, sender: SocketAddress): DatagramHeader | undefined {
+    return this.#edge?.readHeader(datagram, sender);
+  }
+
   /** A new flow for a client's first datagram; `undefined` when the client is not to be forwarded. */
-  open(port: UdpFlowPort, client: SocketAddress): UdpFlow | undefined {
+  open(port: UdpFlowPort, origin: DatagramOrigin): UdpFlow | undefined {
     const { clients, draining } = this.#forwarding;
-    if (draining || this.#closed || this.#isOwn(port, client)) return undefined;
-    const { hostname } = client;
+    if (draining || this.#closed || this.#isOwn(port, origin.sender)) return undefined;
+    const { client, client: { hostname } } = origin;
     const verdict = clients.verdictFor(this.#plan, port.at, hostname);
     if (!verdict || this.#edge?.admits(hostname, this.#flows.size) === false) {
       this.#report({ port, client }, { endpoint: undefined, denial: undefined });
       return undefined;
     }
-    const flow = this.#openAdmitted(port, { client, verdict });
+    const flow = this.#openAdmitted(port, { origin, verdict });
     if (!flow) this.#edge?.revoke(hostname);
     return flow;
   }
 
   #openAdmitted(
     port: UdpFlowPort,
-    { client, verdict }: { readonly client: SocketAddress; readonly verdict: VerdictName },
+    { origin, verdict }: { readonly origin: DatagramOrigin; readonly verdict: VerdictName },
   ): UdpFlow | undefined {
     const { clock, counters, policies } = this.#forwarding;
+    const { client } = origin;
     const now = clock.now();
     const endpoint = this.#picker.pick({ verdict, client: client.hostname, now });
     const denial = endpoint && policies?.denialOf(relayedBy({ port, client, endpoint }));
@@ -113,7 +136,7 @@ export class UdpForwarder {
     this.#forwarding.own.openFlow(socket.addr.port);
     const [traffic, { load }] = [this.#countOpened(), this.#picker];
     const flow = new UdpFlow(this.#forwarding, {
-      ...{ port, client, socket, verdict, endpoint, traffic, load },
+      ...{ port, origin, socket, verdict, endpoint, traffic, load },
     });
     this.#flows.add(flow, now);
     this.#edge?.enter(flow, now);
@@ -166,7 +189,7 @@ export class UdpForwarder {
 
   #applySettings(edge: EdgeSettings = {}): void {
     this.#edge ??= new UdpEdge(this.#forwarding, {
-      key: this.#plan.key,
+      ...{ plan: this.#plan, port: this },
       onExpired: (flow) => this.end(flow),
     });
     this.#edge.update(edge, this.#flows);
@@ -212,17 +235,17 @@ export class UdpForwarder {
   }
 
   /**
-   * Whether the client is this process: a flow's socket, or, with a forged sender, a frontend. Two
+   * Whether the sender is this process: a flow's socket, or, with a forged sender, a frontend. Two
    * Services whose endpoints answer everything would exchange answers forever.
    */
-  #isOwn({ at }: UdpFlowPort, client: SocketAddress): boolean {
+  #isOwn({ at }: UdpFlowPort, sender: SocketAddress): boolean {
     const { clients, endpointLoops, log, own } = this.#forwarding;
-    const isOwn = own.hasFlow(client.port) && clients.isNode(client.hostname as IpAddress, at) ||
-      endpointLoops.isFrontend(client, "UDP");
+    const isOwn = own.hasFlow(sender.port) && clients.isNode(sender.hostname as IpAddress, at) ||
+      endpointLoops.isFrontend(sender, "UDP");
     if (isOwn) {
       log.warn("A datagram to an endpoint came back to kube-relay and is dropped", {
         servicePort: this.#plan.key,
-        client: client.hostname,
+        client: sender.hostname,
         cure: CAME_BACK_CURE,
       });
     }

@@ -311,8 +311,9 @@ Deno.test("UdpForwarder.open() gives up when no socket is left, and reports it",
   const at = serviceAddresses(plan, testSharedPlan())[0]!;
   const port = { at, reply: () => Promise.resolve(0), forget() {} };
   const forwarder = new UdpForwarder(forwarding, plan);
+  const client = { hostname: "192.0.2.1", port: 1 };
   for (let count = 0; count < 2; count++) {
-    assertEquals(forwarder.open(port, { hostname: "192.0.2.1", port: 1 }), undefined);
+    assertEquals(forwarder.open(port, { sender: client, client }), undefined);
   }
   assertEquals(logger.lines.map(({ message }) => message), ["Cannot open a socket for a flow"]);
   assertEquals(forwarding.counters.udpLimited, 0, "a flow that did not begin counts for no limit");

@@ -2,8 +2,9 @@ import type { SocketAddress, UdpSocket } from "../../../lib/os/network.ts";
 import { BackOff } from "../../../lib/os/back_off.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
+import type { CarriedConnection } from "../proxy_protocol/proxy_header.ts";
 import { systemErrorOf } from "../../../lib/os/socket_errors.ts";
-import type { UdpFlow, UdpFlowPort } from "./udp_flow.ts";
+import type { DatagramOrigin, UdpFlow, UdpFlowPort } from "./udp_flow.ts";
 import type { UdpForwarder } from "./udp_forwarder.ts";
 
 /** The receiver of datagrams. */
@@ -15,10 +16,8 @@ interface UdpTarget {
 /**
  * One listening socket and the flows of its clients.
  *
- * A loop with one receive and one send at a time. Tried and given up, since CPU per round trip did
- * not fall (25-28 µs each, nginx 14): two buffers in turn with the send not awaited, no await at
- * all, flows found by port number in place of text. What is left is four operations of Deno at
- * about 2.5 µs of user time each.
+ * A loop with one receive and one send at a time. docs/decisions/0029-one-socket-per-udp-flow.md has what
+ * was tried instead, with the figures.
  */
 export class UdpPort implements UdpFlowPort {
   readonly #forwarding: Forwarding;
@@ -69,11 +68,11 @@ export class UdpPort implements UdpFlowPort {
 
   reply(flow: UdpFlow, datagram: Uint8Array): Promise<number> {
     this.#target.forwarder.touch(flow);
-    return this.#socket.send(datagram, flow.client);
+    return this.#socket.send(datagram, flow.origin.sender);
   }
 
   forget(flow: UdpFlow): void {
-    this.#flows?.delete(clientKey(flow.client));
+    this.#flows?.delete(originKey(flow.origin));
   }
 
   #endFlows(): void {
@@ -92,16 +91,19 @@ export class UdpPort implements UdpFlowPort {
         continue;
       }
       this.#backOff = undefined;
-      const [datagram, client] = received;
-      const flow = this.#flows?.get(clientKey(client)) ?? this.#open(client);
-      if (!flow) {
+      const [datagram, sender] = received;
+      const { forwarder } = this.#target;
+      const header = forwarder.readHeader(datagram, sender);
+      const isRefused = header?.kind === "invalid";
+      const flow = isRefused ? undefined : this.#flowOf(sender, header?.carried);
+      if (isRefused || !flow) {
         counters.udpDropped++;
         continue;
       }
-      this.#target.forwarder.touch(flow);
+      forwarder.touch(flow);
       try {
         // Done before the next receive, since that uses the buffer again.
-        await flow.send(datagram);
+        await flow.send(header ? datagram.subarray(header.length) : datagram);
       } catch {
         // Too long for the path, no route, or the flow has just ended: a datagram may be lost.
         counters.udpDropped++;
@@ -119,13 +121,32 @@ export class UdpPort implements UdpFlowPort {
     return this.#backOff.pause();
   }
 
-  #open(client: SocketAddress): UdpFlow | undefined {
-    const flow = this.#target.forwarder.open(this, client);
-    if (flow) (this.#flows ??= new Map()).set(clientKey(client), flow);
+  #flowOf(sender: SocketAddress, carried: CarriedConnection | undefined): UdpFlow | undefined {
+    const key = originKey({ sender, carried });
+    return this.#flows?.get(key) ?? this.#open(originOf(sender, carried), key);
+  }
+
+  #open(origin: DatagramOrigin, key: string): UdpFlow | undefined {
+    const flow = this.#target.forwarder.open(this, origin);
+    if (flow) (this.#flows ??= new Map()).set(key, flow);
     return flow;
   }
 }
 
-function clientKey({ hostname, port }: SocketAddress): string {
-  return `${hostname} ${port}`;
+function originOf(
+  sender: SocketAddress,
+  carried: CarriedConnection | undefined,
+): DatagramOrigin {
+  if (carried === undefined) return { sender, client: sender };
+  const { source: { address: hostname, port } } = carried;
+  return { sender, client: { hostname, port }, carried };
+}
+
+/** A proxy may send the datagrams of all its clients from one port. */
+function originKey({ sender, carried }: Omit<DatagramOrigin, "client">): string {
+  const key = `${sender.hostname} ${sender.port}`;
+  if (carried === undefined) return key;
+  const { source, destination } = carried;
+  const ends = [source.address, source.port, destination.address, destination.port];
+  return `${key} ${ends.join(" ")}`;
 }

@@ -7,6 +7,7 @@ import * as v from "valibot";
 import { defineKind, type ObjectOf } from "../kind.ts";
 import { HEADLESS_LABEL, SERVICE_NAME_LABEL } from "../labels.ts";
 import {
+  at,
   dnsSubdomain,
   fields,
   flag,
@@ -14,6 +15,7 @@ import {
   listOrEmpty,
   metadata,
   namedTexts,
+  pointerAt,
   portName,
   portNumber,
   protocol,
@@ -25,35 +27,51 @@ import { completeEndpointSlice, HOSTNAME_TOPOLOGY } from "./complete_endpoints.t
 /** The time at which the EndpointSlice controller saw the change that it wrote, as RFC 3339. */
 export const TRIGGER_TIME_ANNOTATION = "endpoints.kubernetes.io/last-change-trigger-time";
 
-const names = list(fields({ name: sharedText }));
+const names = list(fields({ name: at(1, sharedText) }));
 
 const schema = fields({
-  metadata: metadata(dnsSubdomain, {
-    labels: [SERVICE_NAME_LABEL, HEADLESS_LABEL],
-    annotations: [TRIGGER_TIME_ANNOTATION],
-    extra: {},
-  }),
-  addressType: v.picklist(["IPv4", "IPv6", "FQDN"], "has to be IPv4, IPv6 or FQDN"),
-  endpoints: listOrEmpty(fields({
-    addresses: v.pipe(
-      v.array(text, "has to be a list"),
-      v.minLength(1, "has to hold at least one address"),
-    ),
-    conditions: v.nullish(fields({
-      ready: v.nullish(flag),
-      serving: v.nullish(flag),
-      terminating: v.nullish(flag),
-    })),
-    nodeName: v.nullish(sharedText),
-    topology: namedTexts([HOSTNAME_TOPOLOGY]),
-    hints: v.nullish(fields({ forZones: names, forNodes: names })),
-    // The uid of a targetRef alone would double an endpoint.
-  }, { unread: "hostname targetRef deprecatedTopology zone" })),
-  ports: listOrEmpty(fields({
-    name: v.nullish(portName),
-    protocol: v.nullish(protocol),
-    port: v.nullish(portNumber(1)),
-  }, { unread: "appProtocol" })),
+  metadata: at(
+    1,
+    metadata(dnsSubdomain, {
+      labels: [SERVICE_NAME_LABEL, HEADLESS_LABEL],
+      annotations: [TRIGGER_TIME_ANNOTATION],
+      extra: {},
+    }),
+  ),
+  addressType: at(4, v.picklist(["IPv4", "IPv6", "FQDN"], "has to be IPv4, IPv6 or FQDN")),
+  endpoints: at(
+    2,
+    listOrEmpty(fields({
+      addresses: at(
+        1,
+        v.pipe(
+          v.array(text, "has to be a list"),
+          v.minLength(1, "has to hold at least one address"),
+        ),
+      ),
+      conditions: at(
+        2,
+        v.nullish(fields({
+          ready: pointerAt(1, v.nullish(flag)),
+          serving: pointerAt(2, v.nullish(flag)),
+          terminating: pointerAt(3, v.nullish(flag)),
+        })),
+      ),
+      nodeName: pointerAt(6, v.nullish(sharedText)),
+      // Only of v1beta1, and so only in manifests.
+      topology: namedTexts([HOSTNAME_TOPOLOGY]),
+      hints: at(8, v.nullish(fields({ forZones: at(1, names), forNodes: at(2, names) }))),
+      // The uid of a targetRef alone would double an endpoint.
+    }, { unread: "hostname targetRef deprecatedTopology zone" })),
+  ),
+  ports: at(
+    3,
+    listOrEmpty(fields({
+      name: pointerAt(1, v.nullish(portName)),
+      protocol: pointerAt(2, v.nullish(protocol)),
+      port: pointerAt(3, v.nullish(portNumber(1))),
+    }, { unread: "appProtocol" })),
+  ),
 }, { unread: "apiVersion kind" });
 
 /** An EndpointSlice as a manifest has it. */

@@ -7,12 +7,14 @@ import * as v from "valibot";
 import { defineKind, type ObjectOf } from "../kind.ts";
 import { HEADLESS_LABEL, SKIP_MIRROR_LABEL } from "../labels.ts";
 import {
+  at,
   dnsSubdomain,
   fields,
   ip,
   list,
   listOrEmpty,
   metadata,
+  pointerAt,
   portName,
   portNumber,
   protocol,
@@ -25,24 +27,35 @@ import { TRIGGER_TIME_ANNOTATION } from "./endpoint_slice.ts";
 export const OVER_CAPACITY_ANNOTATION = "endpoints.kubernetes.io/over-capacity";
 
 const addresses = list(
-  fields({ ip, nodeName: v.nullish(sharedText) }, { unread: "hostname targetRef" }),
+  fields({ ip: at(1, ip), nodeName: pointerAt(4, v.nullish(sharedText)) }, {
+    unread: "hostname targetRef",
+  }),
 );
 
 const schema = fields({
-  metadata: metadata(dnsSubdomain, {
-    labels: [HEADLESS_LABEL, SKIP_MIRROR_LABEL],
-    annotations: [OVER_CAPACITY_ANNOTATION, TRIGGER_TIME_ANNOTATION],
-    extra: {},
-  }),
-  subsets: listOrEmpty(fields({
-    addresses,
-    notReadyAddresses: addresses,
-    ports: list(fields({
-      name: v.nullish(portName),
-      protocol: v.nullish(protocol),
-      port: portNumber(1),
-    }, { unread: "appProtocol" })),
-  })),
+  metadata: at(
+    1,
+    metadata(dnsSubdomain, {
+      labels: [HEADLESS_LABEL, SKIP_MIRROR_LABEL],
+      annotations: [OVER_CAPACITY_ANNOTATION, TRIGGER_TIME_ANNOTATION],
+      extra: {},
+    }),
+  ),
+  subsets: at(
+    2,
+    listOrEmpty(fields({
+      addresses: at(1, addresses),
+      notReadyAddresses: at(2, addresses),
+      ports: at(
+        3,
+        list(fields({
+          name: at(1, v.nullish(portName)),
+          protocol: at(3, v.nullish(protocol)),
+          port: at(2, portNumber(1)),
+        }, { unread: "appProtocol" })),
+      ),
+    })),
+  ),
 }, { unread: "apiVersion kind" });
 
 /** Endpoints as a manifest has them. */

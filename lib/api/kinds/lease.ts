@@ -5,7 +5,16 @@
  */
 import * as v from "valibot";
 import { defineKind, type ObjectOf } from "../kind.ts";
-import { dnsSubdomain, fields, metadata, text, wholeNumber } from "../schema.ts";
+import {
+  at,
+  dnsSubdomain,
+  fields,
+  metadata,
+  microTime,
+  pointerAt,
+  text,
+  wholeNumber,
+} from "../schema.ts";
 
 /** coordination.k8s.io/v1 Lease. */
 export const LEASE = defineKind({
@@ -15,22 +24,31 @@ export const LEASE = defineKind({
   plural: "leases",
   namespaced: true,
   schema: fields({
-    metadata: metadata(dnsSubdomain, { extra: {} }),
-    spec: v.nullish(
-      fields({
-        holderIdentity: v.nullish(text),
-        leaseDurationSeconds: v.nullish(wholeNumber(
-          { least: 1, most: 2 ** 31 - 1 },
-          "has to be a whole number of seconds, at least 1",
-        )),
-        acquireTime: v.nullish(text),
-        renewTime: v.nullish(text),
-        leaseTransitions: v.nullish(wholeNumber(
-          { least: 0, most: 2 ** 31 - 1 },
-          "has to be a whole number",
-        )),
-      }, { isOpen: true }),
-      {},
+    metadata: at(1, metadata(dnsSubdomain, { extra: {} })),
+    spec: at(
+      2,
+      v.nullish(
+        fields({
+          holderIdentity: pointerAt(1, v.nullish(text)),
+          leaseDurationSeconds: pointerAt(
+            2,
+            v.nullish(wholeNumber(
+              { least: 1, most: 2 ** 31 - 1 },
+              "has to be a whole number of seconds, at least 1",
+            )),
+          ),
+          acquireTime: at(3, v.nullish(microTime)),
+          renewTime: at(4, v.nullish(microTime)),
+          leaseTransitions: pointerAt(
+            5,
+            v.nullish(wholeNumber(
+              { least: 0, most: 2 ** 31 - 1 },
+              "has to be a whole number",
+            )),
+          ),
+        }, { isOpen: true }),
+        {},
+      ),
     ),
   }, { unread: "apiVersion kind" }),
 });

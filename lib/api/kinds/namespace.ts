@@ -5,7 +5,7 @@
  */
 import { defineKind, type ObjectOf } from "../kind.ts";
 import { NAMESPACE_NAME_LABEL } from "../labels.ts";
-import { dnsLabel, fields, metadata } from "../schema.ts";
+import { at, dnsLabel, fields, metadata } from "../schema.ts";
 
 /** core/v1 Namespace. */
 export const NAMESPACE = defineKind({
@@ -15,7 +15,7 @@ export const NAMESPACE = defineKind({
   plural: "namespaces",
   namespaced: false,
   schema: fields({
-    metadata: metadata(dnsLabel, { labels: "all", extra: {} }),
+    metadata: at(1, metadata(dnsLabel, { labels: "all", extra: {} })),
   }, { unread: "apiVersion kind spec status" }),
   // An API server sets the label, whatever the manifest says.
   complete: ({ metadata }) => ({

@@ -6,6 +6,7 @@
 import * as v from "valibot";
 import { defineKind, type ObjectOf } from "../kind.ts";
 import {
+  at,
   cidr,
   dnsSubdomain,
   fields,
@@ -13,6 +14,7 @@ import {
   list,
   metadata,
   namedTexts,
+  pointerAt,
   portNumber,
   portOrName,
   protocol,
@@ -22,41 +24,59 @@ import { completeNetworkPolicy } from "./complete_network_policy.ts";
 
 // No field is required: an object of a newer API without one has to be read, so that it can isolate.
 const labelSelector = guardedFields({
-  matchLabels: namedTexts("all"),
-  matchExpressions: list(guardedFields({
-    key: v.nullish(sharedText),
-    operator: v.nullish(v.picklist(
-      ["In", "NotIn", "Exists", "DoesNotExist"],
-      "has to be In, NotIn, Exists or DoesNotExist",
-    )),
-    values: list(sharedText),
-  })),
+  matchLabels: at(1, namedTexts("all")),
+  matchExpressions: at(
+    2,
+    list(guardedFields({
+      key: pointerAt(1, v.nullish(sharedText)),
+      operator: pointerAt(
+        2,
+        v.nullish(v.picklist(
+          ["In", "NotIn", "Exists", "DoesNotExist"],
+          "has to be In, NotIn, Exists or DoesNotExist",
+        )),
+      ),
+      values: at(3, list(sharedText)),
+    })),
+  ),
 });
 
 const ports = list(guardedFields({
-  protocol: v.nullish(protocol),
-  port: v.nullish(portOrName),
-  endPort: v.nullish(portNumber(1)),
+  protocol: pointerAt(1, v.nullish(protocol)),
+  port: pointerAt(2, v.nullish(portOrName)),
+  endPort: pointerAt(3, v.nullish(portNumber(1))),
 }));
 
 const peers = list(guardedFields({
-  podSelector: v.nullish(labelSelector),
-  namespaceSelector: v.nullish(labelSelector),
-  ipBlock: v.nullish(guardedFields({ cidr: v.nullish(cidr), except: list(cidr) })),
+  podSelector: at(1, v.nullish(labelSelector)),
+  namespaceSelector: at(2, v.nullish(labelSelector)),
+  ipBlock: at(
+    3,
+    v.nullish(guardedFields({
+      cidr: pointerAt(1, v.nullish(cidr)),
+      except: at(2, list(cidr)),
+    })),
+  ),
 }));
 
 const schema = fields({
-  metadata: metadata(dnsSubdomain, { extra: {} }),
-  spec: v.nullish(
-    guardedFields({
-      podSelector: v.nullish(labelSelector),
-      policyTypes: list(
-        v.picklist(["Ingress", "Egress"], "has to be Ingress or Egress"),
-      ),
-      ingress: list(guardedFields({ from: peers, ports })),
-      egress: list(guardedFields({ to: peers, ports })),
-    }),
-    {},
+  metadata: at(1, metadata(dnsSubdomain, { extra: {} })),
+  spec: at(
+    2,
+    v.nullish(
+      guardedFields({
+        podSelector: at(1, v.nullish(labelSelector)),
+        policyTypes: at(
+          4,
+          list(
+            v.picklist(["Ingress", "Egress"], "has to be Ingress or Egress"),
+          ),
+        ),
+        ingress: at(2, list(guardedFields({ from: at(2, peers), ports: at(1, ports) }))),
+        egress: at(3, list(guardedFields({ to: at(2, peers), ports: at(1, ports) }))),
+      }),
+      {},
+    ),
   ),
 }, { unread: "apiVersion kind status" });
 

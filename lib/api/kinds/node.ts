@@ -6,7 +6,7 @@
 import * as v from "valibot";
 import { defineKind, type ObjectOf } from "../kind.ts";
 import { ZONE_LABEL } from "../labels.ts";
-import { cidr, dnsSubdomain, fields, list, metadata, text, UID } from "../schema.ts";
+import { at, cidr, dnsSubdomain, fields, list, metadata, pointerAt, text, UID } from "../schema.ts";
 
 /**
  * The arguments with which k3s was started on the node: a whole command line, which may hold
@@ -15,28 +15,48 @@ import { cidr, dnsSubdomain, fields, list, metadata, text, UID } from "../schema
 const K3S_NODE_ARGS_ANNOTATION = "k3s.io/node-args";
 
 const schema = fields({
-  metadata: metadata(dnsSubdomain, {
-    labels: [ZONE_LABEL],
-    secret: [K3S_NODE_ARGS_ANNOTATION],
-    extra: UID,
-  }),
-  spec: v.nullish(
-    fields({
-      podCIDR: v.nullish(v.pipe(
-        text,
-        v.check(
-          (input) => input === "" || v.is(cidr, input),
-          "has to be a CIDR block such as 10.0.0.0/24",
-        ),
-      )),
-      podCIDRs: list(cidr),
-      taints: list(fields({ key: text, effect: v.nullish(text) }, { unread: "value timeAdded" })),
-    }, { isOpen: true }),
-    {},
+  metadata: at(
+    1,
+    metadata(dnsSubdomain, {
+      labels: [ZONE_LABEL],
+      secret: [K3S_NODE_ARGS_ANNOTATION],
+      extra: UID,
+    }),
   ),
-  status: v.nullish(
-    fields({ addresses: list(fields({ type: text, address: text })) }, { isOpen: true }),
-    {},
+  spec: at(
+    2,
+    v.nullish(
+      fields({
+        podCIDR: at(
+          1,
+          v.nullish(v.pipe(
+            text,
+            v.check(
+              (input) => input === "" || v.is(cidr, input),
+              "has to be a CIDR block such as 10.0.0.0/24",
+            ),
+          )),
+        ),
+        podCIDRs: at(7, list(cidr)),
+        taints: at(
+          5,
+          list(fields({
+            key: at(1, text),
+            effect: pointerAt(3, v.nullish(text)),
+          }, { unread: "value timeAdded" })),
+        ),
+      }, { isOpen: true }),
+      {},
+    ),
+  ),
+  status: at(
+    3,
+    v.nullish(
+      fields({
+        addresses: at(5, list(fields({ type: at(1, text), address: at(2, text) }))),
+      }, { isOpen: true }),
+      {},
+    ),
   ),
 }, { unread: "apiVersion kind" });
 

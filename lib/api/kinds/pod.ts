@@ -6,12 +6,14 @@
 import * as v from "valibot";
 import { defineKind, type ManifestReport, type ObjectOf } from "../kind.ts";
 import {
+  at,
   dnsSubdomain,
   fields,
   flag,
   ip,
   list,
   metadata,
+  pointerAt,
   portName,
   portNumber,
   protocol,
@@ -20,32 +22,45 @@ import {
 } from "../schema.ts";
 
 const ports = list(fields({
-  name: v.nullish(portName),
-  containerPort: portNumber(1),
-  protocol: v.nullish(protocol),
+  name: at(1, v.nullish(portName)),
+  containerPort: at(3, portNumber(1)),
+  protocol: at(4, v.nullish(protocol)),
 }, { unread: "hostPort hostIP" }));
 
 const schema = fields({
-  metadata: metadata(dnsSubdomain, { labels: "all", extra: {} }),
-  spec: fields({
-    nodeName: v.nullish(sharedText),
-    hostNetwork: v.nullish(flag),
-    containers: sharedListOrEmpty(fields({ ports }, { isOpen: true })),
-    // Those with restartPolicy Always, the sidecars, serve as long as the pod does.
-    initContainers: list(
-      fields({ restartPolicy: v.nullish(sharedText), ports }, { isOpen: true }),
-    ),
-  }, { isOpen: true }),
-  status: v.nullish(
+  metadata: at(1, metadata(dnsSubdomain, { labels: "all", extra: {} })),
+  spec: at(
+    2,
     fields({
-      phase: v.nullish(v.picklist(
-        ["Pending", "Running", "Succeeded", "Failed", "Unknown"],
-        "has to be Pending, Running, Succeeded, Failed or Unknown",
-      )),
-      podIP: v.nullish(ip),
-      podIPs: list(fields({ ip })),
+      nodeName: at(10, v.nullish(sharedText)),
+      hostNetwork: at(11, v.nullish(flag)),
+      containers: at(2, sharedListOrEmpty(fields({ ports: at(6, ports) }, { isOpen: true }))),
+      // Those with restartPolicy Always, the sidecars, serve as long as the pod does.
+      initContainers: at(
+        20,
+        list(fields({
+          restartPolicy: pointerAt(24, v.nullish(sharedText)),
+          ports: at(6, ports),
+        }, { isOpen: true })),
+      ),
     }, { isOpen: true }),
-    {},
+  ),
+  status: at(
+    3,
+    v.nullish(
+      fields({
+        phase: at(
+          1,
+          v.nullish(v.picklist(
+            ["Pending", "Running", "Succeeded", "Failed", "Unknown"],
+            "has to be Pending, Running, Succeeded, Failed or Unknown",
+          )),
+        ),
+        podIP: at(6, v.nullish(ip)),
+        podIPs: at(12, list(fields({ ip: at(1, ip) }))),
+      }, { isOpen: true }),
+      {},
+    ),
   ),
 }, { unread: "apiVersion kind" });
 

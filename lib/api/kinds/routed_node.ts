@@ -6,7 +6,7 @@
  */
 import * as v from "valibot";
 import { defineKind, type ObjectOf } from "../kind.ts";
-import { dnsSubdomain, fields, list, metadata, text } from "../schema.ts";
+import { at, dnsSubdomain, fields, list, metadata, pointerAt, text } from "../schema.ts";
 
 /** kube-router's settings of a node's BGP sessions. */
 export const BGP_ANNOTATIONS = {
@@ -24,6 +24,12 @@ export const BGP_ANNOTATIONS = {
   refused: "kube-router.io/node.bgp.customimportreject",
 } as const;
 
+/** kube-router's ranges of a node's pods, for clusters that assign none. Lists have commas. */
+export const POD_CIDR_ANNOTATIONS = [
+  "kube-router.io/pod-cidrs",
+  "kube-router.io/pod-cidr",
+] as const;
+
 /** kube-router's peers as YAML. May hold passwords, which are not used. */
 export const PEERS_ANNOTATION = "kube-router.io/peers";
 
@@ -35,26 +41,46 @@ export const ROUTED_NODE = defineKind({
   plural: "nodes",
   namespaced: false,
   schema: fields({
-    metadata: metadata(dnsSubdomain, {
-      labels: "all",
-      annotations: Object.values(BGP_ANNOTATIONS),
-      secret: [PEERS_ANNOTATION],
-      extra: {},
-    }),
-    spec: v.nullish(
-      fields({
-        podCIDR: v.nullish(text),
-        podCIDRs: list(text),
-        taints: list(fields({ key: text, effect: v.nullish(text) }, { isOpen: true })),
-      }, { isOpen: true }),
-      {},
+    metadata: at(
+      1,
+      metadata(dnsSubdomain, {
+        labels: "all",
+        annotations: [...Object.values(BGP_ANNOTATIONS), ...POD_CIDR_ANNOTATIONS],
+        secret: [PEERS_ANNOTATION],
+        extra: {},
+      }),
     ),
-    status: v.nullish(
-      fields(
-        { addresses: list(fields({ type: text, address: text }, { isOpen: true })) },
-        { isOpen: true },
+    spec: at(
+      2,
+      v.nullish(
+        fields({
+          podCIDR: at(1, v.nullish(text)),
+          podCIDRs: at(7, list(text)),
+          taints: at(
+            5,
+            list(fields({
+              key: at(1, text),
+              effect: pointerAt(3, v.nullish(text)),
+            }, { isOpen: true })),
+          ),
+        }, { isOpen: true }),
+        {},
       ),
-      {},
+    ),
+    status: at(
+      3,
+      v.nullish(
+        fields({
+          addresses: at(
+            5,
+            list(fields({
+              type: at(1, text),
+              address: at(2, text),
+            }, { isOpen: true })),
+          ),
+        }, { isOpen: true }),
+        {},
+      ),
     ),
   }, { unread: "apiVersion kind" }),
 });

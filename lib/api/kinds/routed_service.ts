@@ -7,11 +7,13 @@
 import * as v from "valibot";
 import { defineKind, type ObjectOf } from "../kind.ts";
 import {
+  at,
   dnsLabel,
   fields,
   list,
   metadata,
   namedTexts,
+  pointerAt,
   portNumber,
   protocol,
   sharedText,
@@ -43,31 +45,55 @@ export const ROUTED_SERVICE = defineKind({
   plural: "services",
   namespaced: true,
   schema: fields({
-    metadata: metadata(dnsLabel, {
-      labels: "all",
-      annotations: [
-        ADDRESSES_ANNOTATION,
-        POOL_ANNOTATION,
-        SHARING_KEY_ANNOTATION,
-        ...Object.values(ADVERTISE_ANNOTATIONS),
-      ],
-      extra: UID,
-    }),
-    spec: fields({
-      type: v.nullish(sharedText),
-      loadBalancerClass: v.nullish(sharedText),
-      loadBalancerIP: v.nullish(text),
-      ipFamilies: list(sharedText),
-      ipFamilyPolicy: v.nullish(sharedText),
-      externalTrafficPolicy: v.nullish(sharedText),
-      selector: namedTexts("all"),
-      ports: list(fields({ protocol: v.nullish(protocol), port: portNumber(1) }, { isOpen: true })),
-    }, { isOpen: true }),
-    status: v.nullish(fields({
-      loadBalancer: v.nullish(fields({
-        ingress: list(fields({ ip: v.nullish(text), hostname: v.nullish(text) }, { isOpen: true })),
+    metadata: at(
+      1,
+      metadata(dnsLabel, {
+        labels: "all",
+        annotations: [
+          ADDRESSES_ANNOTATION,
+          POOL_ANNOTATION,
+          SHARING_KEY_ANNOTATION,
+          ...Object.values(ADVERTISE_ANNOTATIONS),
+        ],
+        extra: UID,
+      }),
+    ),
+    spec: at(
+      2,
+      fields({
+        type: at(4, v.nullish(sharedText)),
+        loadBalancerClass: pointerAt(21, v.nullish(sharedText)),
+        loadBalancerIP: at(8, v.nullish(text)),
+        ipFamilies: at(19, list(sharedText)),
+        ipFamilyPolicy: pointerAt(17, v.nullish(sharedText)),
+        externalTrafficPolicy: at(11, v.nullish(sharedText)),
+        selector: at(2, namedTexts("all")),
+        ports: at(
+          1,
+          list(fields({
+            protocol: at(2, v.nullish(protocol)),
+            port: at(3, portNumber(1)),
+          }, { isOpen: true })),
+        ),
+      }, { isOpen: true }),
+    ),
+    status: at(
+      3,
+      v.nullish(fields({
+        loadBalancer: at(
+          1,
+          v.nullish(fields({
+            ingress: at(
+              1,
+              list(fields({
+                ip: at(1, v.nullish(text)),
+                hostname: at(2, v.nullish(text)),
+              }, { isOpen: true })),
+            ),
+          }, { isOpen: true })),
+        ),
       }, { isOpen: true })),
-    }, { isOpen: true })),
+    ),
   }, { unread: "apiVersion kind" }),
 });
 

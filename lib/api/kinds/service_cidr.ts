@@ -5,11 +5,11 @@
  */
 import * as v from "valibot";
 import { defineKind, type ObjectOf } from "../kind.ts";
-import { cidr, dnsSubdomain, fields, list, metadata } from "../schema.ts";
+import { at, cidr, dnsSubdomain, fields, list, metadata } from "../schema.ts";
 
 const schema = fields({
-  metadata: metadata(dnsSubdomain, { extra: {} }),
-  spec: v.nullish(fields({ cidrs: list(cidr) }), {}),
+  metadata: at(1, metadata(dnsSubdomain, { extra: {} })),
+  spec: at(2, v.nullish(fields({ cidrs: at(1, list(cidr)) }), {})),
   status: v.nullish(fields({}, { isOpen: true })),
 }, { unread: "apiVersion kind" });
 

@@ -1,5 +1,6 @@
 import type { ControllerName } from "../../controller/loop_id.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
+import type { EndpointHealth } from "../../proxy/service_mode.ts";
 import type { RuleName } from "../../explain/rule_names.ts";
 
 export type ChangeAction = "added" | "updated" | "deleted";
@@ -153,6 +154,23 @@ export interface RepairEntry extends EntryBase, EntryLoop {
   readonly error?: string;
 }
 
+/** An endpoint that became unhealthy, was ejected, or returned. */
+interface HealthChange {
+  readonly servicePort: string;
+  readonly endpoint: string;
+  readonly state: EndpointHealth["state"];
+  readonly reason?: string;
+}
+
+/** Changes of the health of endpoints, in one burst. */
+export interface HealthEntry extends EntryBase, EntryLoop {
+  readonly kind: "health";
+  /** The newest ones, oldest first. */
+  readonly changes: readonly HealthChange[];
+  /** Number of earlier ones. */
+  readonly more: number;
+}
+
 /** A reload of the configuration file. */
 export interface ConfigurationEntry extends EntryBase {
   readonly kind: "configuration";
@@ -165,6 +183,7 @@ export type ChangeEntry =
   | QuarantineEntry
   | DriftEntry
   | RepairEntry
+  | HealthEntry
   | ConfigurationEntry;
 
 /** The duration of one sync. */

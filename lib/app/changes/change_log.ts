@@ -2,6 +2,7 @@ import { type LoopId, otherController } from "../../controller/loop_id.ts";
 import type { DriftFigures } from "../../metrics/loop_instruments.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
+import type { EndpointHealthChange } from "../../proxy/service_mode.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type {
   ChangeEntry,
@@ -13,6 +14,7 @@ import type {
   SyncTime,
 } from "./change_entry.ts";
 import { shortened } from "./change_text.ts";
+import { healthToContinue, mergeHealth } from "./merge_bursts.ts";
 import { MOST_NAMED } from "./pending_changes.ts";
 import { entryToContinue, mergedRepairs, type RepairNote } from "./repair_note.ts";
 
@@ -216,6 +218,16 @@ export class ChangeLog {
     const newest = this.#kept.map((kept) => kept.entry).reverse();
     const earlier = entryToContinue(newest, entry);
     if (earlier) this.replace(earlier.sequence, mergedRepairs(earlier, entry));
+    else this.add(entry);
+  }
+
+  /** Adds changes of the health of endpoints. Those of one burst become one entry. */
+  healthChanged(family: IpFamily, changes: readonly EndpointHealthChange[]): void {
+    const at = this.#now();
+    const newest = this.#kept.map((kept) => kept.entry).reverse();
+    const earlier = healthToContinue(newest, { at, family });
+    const entry = mergeHealth(earlier, { kind: "health", at, family, changes, more: 0 });
+    if (earlier) this.replace(earlier.sequence, entry);
     else this.add(entry);
   }
 

@@ -1,6 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { serviceLoop } from "../../../tests/support/builders/builders.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import type { EndpointKey } from "../../proxy/endpoint.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { SyncEntry } from "./change_entry.ts";
 import { ChangeLog } from "./change_log.ts";
@@ -167,4 +168,39 @@ Deno.test("flowsCleaned() is quick with a full log and 20,000 suspects", () => {
   const suspects = Array.from({ length: 20_000 }, (_, n) => `ns/${n}/UDP` as ServicePortKey);
   log.flowsCleaned("IPv4", { suspects, removed: new Map(), tookMs: 1, error: "no" });
   assertEquals(flowsOf(log).filter((each) => each?.error).length, 1);
+});
+
+Deno.test("ChangeLog.healthChanged() merges a burst, and keeps its newest changes", async () => {
+  const clock = new FakeClock();
+  const log = new ChangeLog({ clock });
+  const servicePort = "ns1/web/TCP" as ServicePortKey;
+  const change = (index: number) => ({
+    ...{ servicePort, endpoint: `10.0.0.${index}:80` as EndpointKey },
+    ...{ state: "unhealthy", reason: "refused" } as const,
+  });
+  log.healthChanged("IPv4", Array.from({ length: 100 }, (_, index) => change(index)));
+  await clock.advance(5000);
+  const { reason: _, ...healthy } = change(100);
+  log.healthChanged("IPv4", [{ ...healthy, state: "healthy" }]);
+  log.healthChanged("IPv6", [change(1)]);
+  log.healthChanged("IPv4", [change(101)]);
+  await clock.advance(5001);
+  log.healthChanged("IPv6", [{ ...change(2), reason: "x".repeat(1000) }]);
+  const shapes = log.recent().entries.map((entry) =>
+    entry.kind === "health" &&
+    `${entry.family} ${entry.changes.length} +${entry.more} ${entry.changes.at(-1)?.endpoint}`
+  );
+  assertEquals(shapes, [
+    "IPv4 8 +94 10.0.0.101:80",
+    "IPv6 1 +0 10.0.0.1:80",
+    "IPv6 1 +0 10.0.0.2:80",
+  ]);
+  const text = renderChanges(log.recent(), { timeZone: "UTC", columns: 400 });
+  assert(text.includes("94 changes of health before these"), text);
+  assert(text.includes("Endpoint 10.0.0.99:80 of ns1/web/TCP unhealthy: refused"), text);
+  assert(text.includes("Endpoint 10.0.0.100:80 of ns1/web/TCP healthy again"), text);
+  const last = log.recent().entries.at(-1);
+  assertEquals(last?.kind === "health" && last.changes[0]?.reason?.length, 400);
+  const filtered = renderChanges(log.recent(), { timeZone: "UTC", filter: "other" });
+  assertEquals(filtered, "No change matches 'other'.\n");
 });

@@ -48,6 +48,8 @@ export function entryMatches(entry: ChangeEntry, filter: string): boolean {
     ? [...entry.causes.map(({ name }) => name), ...entry.effects.map(itemText)]
     : entry.kind === "quarantine"
     ? [itemText(entry)]
+    : entry.kind === "health"
+    ? entry.changes.map(({ servicePort }) => servicePort)
     : [];
   return names.some((name) => matchesFilter(name, filter));
 }

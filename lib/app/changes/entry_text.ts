@@ -8,10 +8,12 @@ import type {
   ChangeEntry,
   ConfigurationEntry,
   DriftEntry,
+  HealthEntry,
   QuarantineEntry,
   RepairEntry,
   SyncEntry,
 } from "./change_entry.ts";
+import type { EndpointHealth } from "../../proxy/service_mode.ts";
 import { countsOf, sum } from "./merge_bursts.ts";
 import { countText, durationText, groupedText, operationsText } from "../status/number_texts.ts";
 import type { Tone, TonedText } from "../cli/terminal_text.ts";
@@ -46,6 +48,8 @@ function linesOf(entry: ChangeEntry): readonly TonedText[] {
       return [driftLine(entry)];
     case "repair":
       return repairLines(entry);
+    case "health":
+      return healthLines(entry);
     case "configuration":
       return [configurationLine(entry)];
   }
@@ -191,6 +195,33 @@ function quarantineLine(
     ? line("bad", `QUARANTINE: ${place}: ${reason}`)
     : line("good", `Out of quarantine: ${place}`);
 }
+
+function healthLines({ changes, more }: HealthEntry): readonly TonedText[] {
+  return [
+    ...(more > 0 ? [line("plain", `${groupedText(more)} changes of health before these`)] : []),
+    ...changes.map(({ servicePort, endpoint, state, reason }) => {
+      const text = reason === undefined ? "" : `: ${reason}`;
+      return line(
+        HEALTH_TONES[state],
+        `Endpoint ${endpoint} of ${servicePort} ${HEALTH_TEXTS[state]}${text}`,
+      );
+    }),
+  ];
+}
+
+const HEALTH_TEXTS: Readonly<Record<EndpointHealth["state"], string>> = {
+  unchecked: "used again",
+  healthy: "healthy again",
+  unhealthy: "unhealthy",
+  ejected: "ejected",
+};
+
+const HEALTH_TONES: Readonly<Record<EndpointHealth["state"], Tone>> = {
+  unchecked: "good",
+  healthy: "good",
+  unhealthy: "bad",
+  ejected: "bad",
+};
 
 function driftLine({ object, found, repaired, times }: DriftEntry): TonedText {
   const often = times > 1 ? `, ${times} times in a row` : "";

@@ -2,7 +2,9 @@
  * Merges syncs of one burst into one entry: a relist, a storm of changes, repeated attempts to bring
  * something out of quarantine.
  */
-import type { SyncEntry } from "./change_entry.ts";
+import type { IpFamily } from "../../net/ip_address.ts";
+import type { ChangeEntry, HealthEntry, SyncEntry } from "./change_entry.ts";
+import { shortened } from "./change_text.ts";
 
 /** Longest gap between two syncs of one burst. */
 const GAP_MS = 5000;
@@ -47,6 +49,41 @@ function burstKind(
 ): "many" | "none" | undefined {
   if (Object.keys(moreCauses).length > 0 || Object.keys(moreEffects).length > 0) return "many";
   return causes.length === 0 && effects.length === 0 ? "none" : undefined;
+}
+
+/** Changes of health in one entry; the newest ones say the most. */
+const MOST_CHANGES = 8;
+/** A reason may contain the answer of an endpoint. */
+const LONGEST_REASON = 400;
+
+/**
+ * Returns the entry that changes of health continue: one of the same burst, with no entry of another
+ * kind after it. `newest`: the log, newest entry first.
+ */
+export function healthToContinue(
+  newest: readonly ChangeEntry[],
+  { at, family }: { readonly at: string; readonly family: IpFamily },
+): HealthEntry | undefined {
+  for (const entry of newest) {
+    const isRecent = Date.parse(at) - Date.parse(entry.at) <= GAP_MS;
+    if (entry.kind !== "health" || !isRecent) return undefined;
+    if (entry.family === family) return entry;
+  }
+  return undefined;
+}
+
+/** Merges changes of health with an earlier entry of the burst, if there is one. */
+export function mergeHealth(
+  earlier: HealthEntry | undefined,
+  later: Omit<HealthEntry, "sequence">,
+): Omit<HealthEntry, "sequence"> {
+  const added = later.changes.map(({ servicePort, endpoint, state, reason }) => ({
+    ...{ servicePort: shortened(servicePort), endpoint, state },
+    ...(reason !== undefined && { reason: reason.slice(0, LONGEST_REASON) }),
+  }));
+  const all = [...earlier?.changes ?? [], ...added];
+  const changes = all.slice(-MOST_CHANGES);
+  return { ...later, changes, more: (earlier?.more ?? 0) + all.length - changes.length };
 }
 
 type Counts = Readonly<Record<string, number>>;

@@ -17,17 +17,20 @@ const ID = /^[\w-]{1,64}$/;
  * this id. The watch ends 10 s after the last request. Throws a BadQuestion for an invalid query or
  * in another mode.
  */
-export function answerFlow(
+export async function answerFlow(
   { clock, families }: FlowParts,
   query: URLSearchParams,
-): readonly WatchedFlow[] {
+): Promise<readonly WatchedFlow[]> {
   const id = query.get("id") ?? "";
   if (!ID.test(id)) throw new BadQuestion("Cannot watch without an 'id' of letters and digits");
   const wanted = parseFlowQuery(query);
   const family = families.find(({ family }) => family === ipFamilyOf(wanted.to));
-  const watches = family?.backend.connections?.watches;
-  if (!watches) throw new BadQuestion("Cannot watch: this mode sees no connections");
-  return watches.ask(id, { query: wanted, now: clock.now() });
+  const connections = family?.backend.connections;
+  if (!connections) throw new BadQuestion("Cannot watch: this mode sees no connections");
+  const ask = () => connections.watches.ask(id, { query: wanted, now: clock.now() });
+  ask();
+  await connections.refresh();
+  return ask();
 }
 
 /** The route of such a request. */

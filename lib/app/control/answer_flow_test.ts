@@ -1,4 +1,4 @@
-import { assertEquals, assertThrows } from "@std/assert";
+import { assertEquals, assertRejects } from "@std/assert";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import { parsePort } from "../../net/port.ts";
 import { systemClock } from "../../os/clock.ts";
@@ -16,7 +16,7 @@ const QUERY = {
 
 function parts(watches?: FlowWatches): FlowParts {
   const backend = {
-    ...(watches && { connections: { watches } }),
+    ...(watches && { connections: { watches, refresh: () => Promise.resolve() } }),
   } as FlowParts["families"][0]["backend"];
   return { clock: systemClock, families: [{ family: "IPv4", backend }] };
 }
@@ -25,13 +25,13 @@ function ask(route: string, watches = new FlowWatches()) {
   return answerFlow(parts(watches), new URL(route, "http://localhost").searchParams);
 }
 
-Deno.test("answerFlow() parses the request of flowRoute(), and begins a watch", () => {
+Deno.test("answerFlow() parses the request of flowRoute(), and begins a watch", async () => {
   const watches = new FlowWatches();
-  assertEquals(ask(flowRoute("trace-7", QUERY), watches), []);
+  assertEquals(await ask(flowRoute("trace-7", QUERY), watches), []);
   assertEquals(watches.isIdle, false);
 });
 
-Deno.test("answerFlow() refuses an invalid request, and a mode that sees no connections", () => {
+Deno.test("answerFlow() refuses an invalid request, and a mode that sees no connections", async () => {
   const good = flowRoute("a", QUERY);
   for (
     const wrong of [
@@ -43,8 +43,8 @@ Deno.test("answerFlow() refuses an invalid request, and a mode that sees no conn
       good.replace("sourcePort=4000", "sourcePort=-1"),
       flowRoute("a", { ...QUERY, to: parseIpAddress("fd00::1") }),
     ]
-  ) assertThrows(() => ask(wrong), BadQuestion, "Cannot watch", wrong);
-  assertThrows(
+  ) await assertRejects(() => ask(wrong), BadQuestion, "Cannot watch", wrong);
+  await assertRejects(
     () => answerFlow(parts(), new URL(good, "http://localhost").searchParams),
     BadQuestion,
     "sees no connections",

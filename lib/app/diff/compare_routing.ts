@@ -8,13 +8,14 @@ import {
   compareLayer2,
   type RoutingDifference,
 } from "../../routing/compare_layer2.ts";
+import type { PodNetworkPlan } from "../../routing/pod_network_plan.ts";
 import type { PlannedRouting } from "../../routing/planned_routing.ts";
 import { fields, foreignText, list, optional, ownText } from "../dump/dump_value.ts";
 
 /** How the addresses and routes of a machine differ from the plan. */
 export interface RoutingComparison {
   readonly differences: readonly RoutingDifference[];
-  /** Why BGP was not compared. */
+  /** Why BGP or the network of pods was not compared. */
   readonly problem?: string;
 }
 
@@ -27,19 +28,26 @@ interface ComparedRouting {
     readonly backend: { compare(plan: BgpPlan): Promise<readonly RoutingDifference[]> };
   } | undefined;
   readonly layer2: ComparedLayer2;
+  /** Absent if kube-relay does nothing for the network of pods. */
+  readonly pods?: {
+    readonly plan: PodNetworkPlan | undefined;
+    readonly backend: { compare(plan: PodNetworkPlan): Promise<readonly RoutingDifference[]> };
+  } | undefined;
 }
 
 /** Compares. A daemon that cannot be asked is a problem of the result. */
 export async function compareRouting(
-  { bgp, layer2 }: ComparedRouting,
+  { bgp, layer2, pods }: ComparedRouting,
 ): Promise<RoutingComparison> {
-  const addresses = compareLayer2(layer2);
-  if (!bgp) return { differences: addresses };
-  if (!bgp.plan) return { differences: addresses, problem: "the Node of this node is not known" };
+  const differences = [...compareLayer2(layer2)];
   try {
-    return { differences: [...addresses, ...await bgp.backend.compare(bgp.plan)] };
+    if (pods?.plan) differences.push(...await pods.backend.compare(pods.plan));
+    if (!bgp) return { differences };
+    if (!bgp.plan) return { differences, problem: "the Node of this node is not known" };
+    differences.push(...await bgp.backend.compare(bgp.plan));
+    return { differences };
   } catch (error) {
-    return { differences: addresses, problem: messageOf(error) };
+    return { differences, problem: messageOf(error) };
   }
 }
 

@@ -2,6 +2,8 @@ import { routingSettingsOf } from "../../config/parse_routing.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
 import { rangeOf } from "../../net/address_range.ts";
 import { type Cidr, cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
+import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
+import { hostFileSystem } from "../../kube/manifests/manifest_file_system.ts";
 import { CommandError } from "../../os/command_runner.ts";
 import { createSysctl } from "../../os/sysctl.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
@@ -11,6 +13,7 @@ import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import { messageOf } from "../../log/message_of.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { routingAccess, routingKubeconfigOf } from "../routing/routing_access.ts";
+import { examinePodNetwork } from "./examine_pod_network.ts";
 import { CollectingLogger } from "./collecting_logger.ts";
 import { type AccessDependencies, examineAccess } from "./examine_access.ts";
 
@@ -61,6 +64,10 @@ export async function examineRouting(
         "read Nodes and Services, or write Leases and the status of Services",
     }),
     ...await daemonFindings(dependencies, settings),
+    ...settings.podNetwork === undefined ? [] : await examinePodNetwork({
+      commands: dependencies.commands,
+      files: hostFileSystem,
+    }, { podNetwork: settings.podNetwork, families: familiesOf(dependencies.network), signal }),
     ...poolFindings(settings, { ...dependencies, ...examination }),
     ...layer2.length === 0 ? [] : await layer2Findings(dependencies, { ...examination, layer2 }),
   ];
@@ -239,6 +246,14 @@ function linksOf(
     network !== undefined && layer2.some((pool) => overlapsPool(pool, network))
   );
   return [...new Set(links.map(({ interfaceName }) => interfaceName))];
+}
+
+/** The families that the machine has networks of. */
+function familiesOf(network: RoutingDependencies["network"]): readonly IpFamily[] {
+  const families = new Set(
+    network.interfaceAddresses().flatMap(({ network }) => network ? [cidrFamilyOf(network)] : []),
+  );
+  return IP_FAMILIES.filter((family) => families.has(family));
 }
 
 function finding(

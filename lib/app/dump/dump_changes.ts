@@ -1,6 +1,6 @@
 import * as v from "valibot";
 import type { ChangesReport } from "../changes/change_entry.ts";
-import { controller } from "./dump_status.ts";
+import { controller, endpointHealth } from "./dump_status.ts";
 import {
   fields,
   flag,
@@ -97,6 +97,19 @@ const repair = fields({
   error: optional(foreignText),
 });
 
+const health = fields({
+  kind: v.literal("health"),
+  ...base,
+  ...loop,
+  changes: list(fields({
+    servicePort: ownText,
+    endpoint: ownText,
+    state: endpointHealth,
+    reason: optional(foreignText),
+  })),
+  more: number,
+});
+
 const configuration = fields({
   kind: v.literal("configuration"),
   ...base,
@@ -107,8 +120,8 @@ const configuration = fields({
 export const CHANGES: v.GenericSchema<unknown, ChangesReport> = fields({
   entries: list(v.variant(
     "kind",
-    [sync, quarantine, drift, repair, configuration],
-    "has to be sync, quarantine, drift, repair or configuration",
+    [sync, quarantine, drift, repair, health, configuration],
+    "has to be sync, quarantine, drift, repair, health or configuration",
   )),
   forgotten: number,
   syncs: list(fields({ ...loop, at: number, durationMs: number, outcome })),

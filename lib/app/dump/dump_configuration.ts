@@ -65,6 +65,7 @@ const RELAY_FIELDS = fields({
     "has to be auto, each, anyip or none",
   ),
   udpTimeoutMs: number,
+  userspaceWorkers: v.union([v.literal("auto"), number], "has to be auto or a number"),
   drainTimeoutMs: number,
   ipvsDrainTimeoutMs: number,
   maxConnectionsPerService: number,

@@ -1,6 +1,6 @@
 import * as v from "valibot";
 import type { KindSpec, KubeObject } from "../../api/kind.ts";
-import { schemaNode } from "../../api/schema.ts";
+import { schemaNode } from "../../api/schema_node.ts";
 import {
   fields,
   flag,
@@ -32,9 +32,14 @@ function dumpSchema(schema: v.GenericSchema): v.GenericSchema {
   const { node } = schemaNode(schema);
   switch (node.type) {
     case "text":
-      return node.format === undefined
-        ? plainText
-        : { name: objectName, "port name": portName }[node.format];
+      switch (node.format) {
+        case "name":
+          return objectName;
+        case "port name":
+          return portName;
+        default:
+          return plainText;
+      }
     case "number":
       return number;
     case "flag":

@@ -105,6 +105,15 @@ const SETTINGS = fields({
   leaseNamespace: plainText,
   leaseDurationSeconds: number,
   layer2: fields({ interfaces: list(plainText), announceIntervalSeconds: number }),
+  /** Absent in dumps of older versions. */
+  podNetwork: optional(fields({
+    routes: flag,
+    overlay: plainText,
+    cniConfig: plainText,
+    mtu: number,
+    portMappings: flag,
+    masquerade: flag,
+  })),
   bgp: BGP,
 });
 
@@ -191,11 +200,12 @@ export function routingOfDump(
   { settings }: DumpedRouting,
   defaults: RoutingConfiguration,
 ): RoutingConfiguration {
-  const { bgp } = settings;
+  const { bgp, podNetwork = defaults.podNetwork } = settings;
   return {
     ...defaults,
     ...settings,
     enabled: true,
+    podNetwork,
     bgp: {
       ...defaults.bgp,
       ...bgp,

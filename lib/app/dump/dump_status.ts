@@ -71,6 +71,12 @@ const address = fields({
   })),
 });
 
+/** The health of an endpoint. */
+export const endpointHealth = v.picklist(
+  ["unchecked", "healthy", "unhealthy", "ejected"],
+  "has to be unchecked, healthy, unhealthy or ejected",
+);
+
 const service = fields({
   name: ownText,
   protocol: ownText,
@@ -82,6 +88,11 @@ const service = fields({
       "has to be ready, not ready, 'serving, terminating' or terminating",
     ),
     local: flag,
+    health: optional(fields({
+      state: endpointHealth,
+      reason: optional(foreignText),
+      since: time,
+    })),
   })),
   connections: optional(number),
   traffic: optional(fields({

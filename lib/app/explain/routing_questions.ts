@@ -11,6 +11,7 @@ import type { IpAddress } from "../../net/ip_address.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
 import type { BgpPlan } from "../../routing/bgp_plan.ts";
 import type { ComparedLayer2, RoutingDifference } from "../../routing/compare_layer2.ts";
+import type { PodNetworkPlan } from "../../routing/pod_network_plan.ts";
 import type { SeenRouting } from "../../routing/explain_address.ts";
 import { askControl } from "../control/control_client.ts";
 import {
@@ -35,6 +36,11 @@ export interface AskedRouting {
   readonly bgp?: {
     readonly plan: BgpPlan | undefined;
     readonly backend: AskedBgp;
+  } | undefined;
+  /** Absent if kube-relay does nothing for the network of pods. */
+  readonly pods?: {
+    readonly plan: PodNetworkPlan | undefined;
+    readonly backend: { compare(plan: PodNetworkPlan): Promise<readonly RoutingDifference[]> };
   } | undefined;
   /** The addresses that this node holds, by interface. */
   held(): Iterable<{ readonly address: IpAddress; readonly device: string }>;
@@ -65,6 +71,7 @@ export function routingRoutes(asked: AskedRouting): ControlRoutes {
     "/routing/difference": async () =>
       await compareRouting({
         bgp: asked.bgp,
+        pods: asked.pods,
         layer2: { ...asked.layer2(), ...machineAddresses(asked.interfaceAddresses()) },
       }),
   };

@@ -73,6 +73,7 @@ export class RelayedPolicies {
     const changes = await inputs.plan(this.#planner);
     const { plan } = this.#planner;
     await runInSlices(clock, judge.takeInSteps(plan, changes));
+    await judge.pass(plan, changes);
     if (!this.#options.cutsConnections()) return;
     const connections = await judge.relay?.recheck(suspectAddresses(plan, changes)) ?? 0;
     if (connections === 0) return;

@@ -1,18 +1,15 @@
-import type { Lease } from "../../api/kinds/lease.ts";
 import { retryBackoff } from "../../controller/sync_runner.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
-import type { Clock, Timer } from "../../os/clock.ts";
+import type { Clock } from "../../os/clock.ts";
 import { forEachInSlices } from "../../os/time_slice.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import type { ServiceKey } from "../../proxy/service_port_name.ts";
 import { poolOf } from "../../routing/address_pool.ts";
 import type { ComparedLayer2 } from "../../routing/compare_layer2.ts";
 import { Layer2Addresses } from "../../routing/layer2_addresses.ts";
-import { Layer2Owners, type OwnerCandidate } from "../../routing/layer2_owner.ts";
-import { NodeLiveness, nodeOfLease } from "../../routing/node_liveness.ts";
+import { Layer2Owners, mayOwnAddresses, type OwnerCandidate } from "../../routing/layer2_owner.ts";
 import type { RoutingNode } from "../../routing/routing_node.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
-import { limited } from "../changes/change_text.ts";
 import { ChangeRecorder } from "../changes/change_recorder.ts";
 import type { ControllerParts } from "../controllers.ts";
 import type { AnnouncedServices } from "./announced_services.ts";
@@ -52,29 +49,32 @@ export class Layer2Part {
   readonly families: readonly Layer2Family[];
   readonly #clock: Clock;
   readonly #dependencies: Layer2PartDependencies;
-  readonly #isAlone: boolean;
   readonly #owners = new Layer2Owners();
   readonly #addresses: Layer2Addresses;
   #settings: RoutingSettings;
-  readonly #liveness = new NodeLiveness();
   readonly #dirty = new Set<ServiceKey>();
   /** Addresses that this node owns but for which another machine answers. */
   readonly #yielded = new Set<IpAddress>();
-  /** The nodes with a valid Lease when it was last looked at; `undefined` = unknown. */
-  #live: ReadonlySet<string> | undefined;
-  #timer: Timer | undefined;
+  /** When this node was last found to own an address. */
+  readonly #ownedAt = new Map<IpAddress, number>();
+  /** Whether this node began to take part since the last sync. */
+  #hasJoined = false;
+  readonly #listeners: (() => void)[] = [];
+  /** The nodes that take part; `undefined` = unknown. */
+  #members: Set<string> | undefined;
+  /** The own Node; `undefined` = unknown. */
+  #node: RoutingNode | undefined;
   #isStopped = false;
 
   constructor(dependencies: Layer2PartDependencies, { settings, isAlone }: Layer2PartOptions) {
     const { clock, configuration: { families }, services } = dependencies;
     this.#clock = clock;
     this.#dependencies = dependencies;
-    this.#isAlone = isAlone;
     this.#settings = settings;
     this.#addresses = new Layer2Addresses({ owners: this.#owners }, settings.pools);
     this.families = families.map((family) => this.#createFamily(family));
     services.follow((_, keys) => this.#onServices(keys), () => {});
-    if (isAlone) this.#setLive();
+    if (isAlone) this.setMember(dependencies.nodeName, true);
   }
 
   /** Permits syncs. */
@@ -82,9 +82,24 @@ export class Layer2Part {
     for (const { loop } of this.families) loop.open();
   }
 
-  /** The nodes with a valid Lease; `undefined` = unknown. */
+  /** The nodes that take part; `undefined` = unknown. */
   get live(): ReadonlySet<string> | undefined {
-    return this.#live;
+    return this.#members;
+  }
+
+  /** Whether this node may own addresses of some pool, whichever Services there are. */
+  get mayAnnounce(): boolean {
+    return this.#node !== undefined && mayOwnAddresses(this.#node, this.#settings.pools);
+  }
+
+  /** Whether a node owns an address as of the last sync. */
+  isOwner(node: string): boolean {
+    return this.#owners.isOwner(node);
+  }
+
+  /** Calls back after owners, or {@linkcode mayAnnounce}, may have changed. */
+  follow(listener: () => void): void {
+    this.#listeners.push(listener);
   }
 
   /** The addresses that this node answers for, and those of other nodes. */
@@ -110,6 +125,7 @@ export class Layer2Part {
     this.#addresses.setPools(settings.pools);
     for (const key of this.#dependencies.services.keys) this.#dirty.add(key);
     for (const family of this.families) family.setInterfaces(settings.layer2.interfaces);
+    this.#notify();
     this.#seen({ kind: "configuration", name: "", words: [] });
     this.#request();
   }
@@ -118,38 +134,43 @@ export class Layer2Part {
   onNode(name: string, node: RoutingNode | undefined): void {
     this.#owners.setNode(name, node);
     this.#seen({ kind: "Node", name, words: [node ? node.exclusion ?? "is known" : "is gone"] });
+    if (name === this.#dependencies.nodeName) {
+      this.#node = node;
+      this.#notify();
+    }
     this.#request();
   }
 
-  /** Takes the Lease of a node, or that it was deleted. */
-  onLease(lease: Lease, { isDeleted }: { readonly isDeleted: boolean }): void {
-    const node = nodeOfLease(lease);
-    if (node === undefined) return;
-    const { nodeName } = this.#dependencies;
-    const now = this.#clock.now();
-    // The watch works again: renewals of others may have been missed.
-    if (node === nodeName && !this.#live) this.#liveness.restart(now);
-    this.#liveness.observe(node, isDeleted ? undefined : lease, { now });
-    const isHeld = !isDeleted && (lease.spec.holderIdentity ?? "") !== "";
-    if (isHeld && this.#live?.has(node)) return;
-    this.#setLive();
+  /** Takes whether a node takes part. */
+  setMember(node: string, isMember: boolean): void {
+    const members = this.#members ??= new Set();
+    if (members.has(node) === isMember) return;
+    if (isMember) members.add(node);
+    else members.delete(node);
+    if (isMember && node === this.#dependencies.nodeName) this.#hasJoined = true;
+    const words = [isMember ? "answers for addresses" : "answers for addresses no more"];
+    this.#seen({ kind: "Lease", name: node, words });
+    this.#request();
   }
 
-  /** Returns held addresses for which another machine answers, and gives them up. */
-  async yieldConflicts(): Promise<void> {
-    const { logger } = this.#dependencies;
-    for (const family of this.families) {
-      for (const address of await family.backend.findConflicts()) {
-        if (!family.addresses.has(address)) continue;
-        this.#yielded.add(address);
-        family.hold(address, false);
-        family.loop.request();
-        logger.warn(
-          "Gave an address up: this node cannot renew its Lease, and another machine answers for it",
-          { address },
-        );
-      }
+  /**
+   * Gives addresses up for which another machine answers, unless this node was found to own them since a
+   * time: their former owner is about to give them up.
+   */
+  async yieldConflicts({ since }: { readonly since: number }): Promise<void> {
+    await Promise.all(this.families.map((family) => this.#yieldConflicts(family, since)));
+  }
+
+  /** The API server answers again: addresses that this node gave up and still owns are its own again. */
+  takeBack(): void {
+    for (const address of this.#yielded) {
+      const family = this.#family(address);
+      if (!family || this.#owners.ownerOf(address) !== this.#dependencies.nodeName) continue;
+      this.#ownedAt.set(address, this.#clock.now());
+      family.hold(address, true);
+      family.loop.request();
     }
+    this.#yielded.clear();
   }
 
   /** The addresses, sorted. Candidates are those of now. */
@@ -168,13 +189,11 @@ export class Layer2Part {
   /** Gives every address up at once. */
   async leave(): Promise<void> {
     this.#isStopped = true;
-    this.#timer?.cancel();
     await Promise.all(this.families.map((family) => family.leave()));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#isStopped = true;
-    this.#timer?.cancel();
     for (const { backend } of this.families) await backend[Symbol.asyncDispose]();
   }
 
@@ -218,32 +237,18 @@ export class Layer2Part {
     if (keys.size > 0) this.#request();
   }
 
-  /** Looks at the Leases, and again when the next one expires. */
-  #setLive(): void {
-    const { nodeName } = this.#dependencies;
-    const now = this.#clock.now();
-    const live = this.#isAlone ? new Set([nodeName]) : this.#liveness.live(now);
-    const before = this.#live;
-    // The own Lease as the watch has it shows that the watch works. Without that, Leases of others
-    // would seem to expire, too, and every node would take every address.
-    this.#live = live.has(nodeName) ? live : undefined;
-    this.#timer?.cancel();
-    const next = this.#liveness.nextExpiry(now);
-    if (next !== undefined && !this.#isStopped) {
-      this.#timer = this.#clock.setTimer(next - now, () => this.#setLive());
+  async #yieldConflicts(family: Layer2Family, since: number): Promise<void> {
+    for (const address of await family.backend.findConflicts()) {
+      const isNew = (this.#ownedAt.get(address) ?? -Infinity) >= since;
+      if (isNew || !family.addresses.has(address)) continue;
+      this.#yielded.add(address);
+      family.hold(address, false);
+      family.loop.request();
+      this.#dependencies.logger.warn(
+        "Gave an address up: this node cannot renew its Lease, and another machine answers for it",
+        { address },
+      );
     }
-    if (isSame(before, this.#live)) return;
-    const name = `${this.#live?.size ?? "unknown"} nodes`;
-    const gone = [...before ?? []].filter((node) => !this.#live?.has(node));
-    const added = [...this.#live ?? []].filter((node) => !before?.has(node));
-    this.#seen({
-      ...{ kind: "Lease", name },
-      words: limited([
-        ...gone.map((node) => `${node} renews no more`),
-        ...added.map((node) => `${node} renews`),
-      ]),
-    });
-    this.#request();
   }
 
   #seen(change: RoutingChange): void {
@@ -254,6 +259,10 @@ export class Layer2Part {
     for (const { loop } of this.families) loop.request();
   }
 
+  #notify(): void {
+    for (const listener of this.#listeners) listener();
+  }
+
   /** Brings the owners up to date, and the families with them. */
   async #refresh(): Promise<void> {
     const { services, nodeName, logger, metrics } = this.#dependencies;
@@ -262,9 +271,9 @@ export class Layer2Part {
       this.#addresses.setService(key, services.of(key));
     });
     if (this.#isStopped) return;
-    this.#owners.setLive(this.#live);
+    this.#owners.setLive(this.#members && new Set(this.#members));
     const changes = this.#owners.update();
-    this.#takeBack();
+    if (changes.size > 0) this.#notify();
     for (const [address, { before, after }] of changes) {
       this.#yielded.delete(address);
       const family = this.#family(address);
@@ -278,23 +287,13 @@ export class Layer2Part {
           ...(after !== undefined && { after }),
         });
       }
+      if (isOwn) this.#ownedAt.set(address, this.#clock.now());
+      else this.#ownedAt.delete(address);
       family.hold(address, isOwn);
       family.loop.request();
     }
+    // Others have seen it, too, so this node's view of the owners is theirs.
+    if (this.#hasJoined) this.takeBack();
+    this.#hasJoined = false;
   }
-
-  /** Once the owners are known again, those that this node gave up meanwhile are its own again. */
-  #takeBack(): void {
-    if (!this.#live) return;
-    for (const address of this.#yielded) {
-      if (this.#owners.ownerOf(address) !== this.#dependencies.nodeName) continue;
-      this.#family(address)?.hold(address, true);
-    }
-    this.#yielded.clear();
-  }
-}
-
-function isSame(left: ReadonlySet<string> | undefined, right: ReadonlySet<string> | undefined) {
-  return left === right ||
-    left?.size === right?.size && [...left ?? []].every((each) => right?.has(each));
 }

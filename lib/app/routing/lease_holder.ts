@@ -14,8 +14,10 @@ import { LeaseClaim, type LeaseStep } from "../../routing/lease_claim.ts";
 /** The requests that a Lease needs. */
 export type LeaseClient = Pick<KubeClient, "get" | "create" | "patch">;
 
-/** Selects the Leases of kube-relay among those of a namespace. */
+/** Selects the Leases that every kube-relay watches among those of a namespace. */
 export const LEASE_LABEL = "kube-relay.io/lease";
+/** Marks the Leases of which a kube-relay watches only a few. */
+export const HEARTBEAT_LABEL = "kube-relay.io/heartbeat";
 
 /** The dependencies of {@linkcode LeaseHolder}. */
 interface LeaseHolderDependencies {
@@ -32,6 +34,10 @@ interface LeaseHolderOptions {
   readonly durationSeconds: number;
   /** Whether there is no other candidate, so that another holder is a mistake. @default {false} */
   readonly isOwn?: boolean;
+  /** @default {LEASE_LABEL} */
+  readonly label?: string;
+  /** Whether the Lease may be claimed now. @default {always} */
+  readonly mayClaim?: () => boolean;
   /** Called when this process begins to hold the Lease, and when it no longer does. Must not throw. */
   readonly onHeld?: (isHeld: boolean) => void;
 }
@@ -40,6 +46,8 @@ type LeaseRequest = Exclude<LeaseStep, { readonly action: "wait" }>;
 
 /** Parts of the duration after which a failed request is repeated, and after which it has failed. */
 const [RETRY_PART, TIMEOUT_PART] = [6, 3];
+/** Requests of a Lease that lasts longer are repeated as if it did not. */
+const LONGEST_MS = 15_000;
 /** Most attempts to give a Lease up: a renewal that was sent before may come between. */
 const RELEASE_ATTEMPTS = 3;
 /** Conflicts one after the other from which on they are a problem: candidates have one now and then. */
@@ -56,6 +64,9 @@ export class LeaseHolder {
   #wasHeld = false;
   #conflicts = 0;
   #problem: string | undefined;
+  #isWanted = true;
+  /** When the first request was sent of those that failed or wait; `undefined` = the last one did not. */
+  #failingSince: number | undefined;
   #wake: (() => void) | undefined;
   /** Fires when the Lease expires, whatever a request waits for. */
   #expiry: Timer | undefined;
@@ -86,6 +97,34 @@ export class LeaseHolder {
     return this.#claim.isHeld(this.#clock.now());
   }
 
+  /** For how long no request has succeeded, in milliseconds. */
+  get failingMs(): number {
+    return this.#failingSince === undefined ? 0 : this.#clock.now() - this.#failingSince;
+  }
+
+  /** Whether this process is a candidate. If not, the Lease is given up. */
+  get isWanted(): boolean {
+    return this.#isWanted;
+  }
+
+  set isWanted(isWanted: boolean) {
+    if (isWanted === this.#isWanted) return;
+    this.#isWanted = isWanted;
+    this.reconsider();
+  }
+
+  /** Renews more or less often from now on. */
+  setDuration(seconds: number): void {
+    if (seconds === this.#claim.durationSeconds) return;
+    this.#claim.durationSeconds = seconds;
+    this.#wake?.();
+  }
+
+  /** `mayClaim` has another answer now. */
+  reconsider(): void {
+    this.#wake?.();
+  }
+
   /** Takes the Lease as a watch has it, or that it was deleted. */
   observe(lease: Lease | undefined): void {
     // The watch may be later than the answer to a request.
@@ -101,7 +140,9 @@ export class LeaseHolder {
   async run(client: LeaseClient, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       const step = this.#claim.next(this.#now());
-      if (step.action === "wait") {
+      if (!this.#isWanted) await this.#resign(client, signal);
+      else if (this.#options.mayClaim?.() === false) await this.#sleep(this.#retryMs, signal);
+      else if (step.action === "wait") {
         this.#noteHolder();
         await this.#sleep(step.until - this.#clock.now(), signal);
       } else if (!await this.#try(client, step, signal)) await this.#sleep(this.#retryMs, signal);
@@ -123,20 +164,23 @@ export class LeaseHolder {
     }
   }
 
+  async #resign(client: LeaseClient, signal: AbortSignal): Promise<void> {
+    if (this.isHeld) await this.release(client, signal);
+    if (!this.#isWanted) await this.#sleep(LONGEST_MS, signal);
+  }
+
   /** Returns whether the Lease is now as the step wanted it. */
-  async #try(
-    client: LeaseClient,
-    step: LeaseRequest,
-    signal: AbortSignal,
-  ): Promise<boolean> {
+  async #try(client: LeaseClient, step: LeaseRequest, signal: AbortSignal): Promise<boolean> {
     const sentAt = this.#clock.now();
+    this.#failingSince ??= sentAt;
     const limit = new AbortController();
     const timer: Timer = this.#clock.setTimer(
-      this.#durationMs / TIMEOUT_PART,
+      Math.min(this.#durationMs, LONGEST_MS) / TIMEOUT_PART,
       () => limit.abort(new Error("the API server did not answer in time")),
     );
     try {
       const answer = await this.#send(client, step, AbortSignal.any([signal, limit.signal]));
+      this.#failingSince = undefined;
       const lease = leaseOf(answer);
       this.#version = lease?.metadata.resourceVersion;
       if (lease) this.#claim.written(lease, { sentAt });
@@ -152,16 +196,15 @@ export class LeaseHolder {
       return true;
     } catch (error) {
       if (signal.aborted) return false;
-      if (isConflict(error)) {
+      if (error instanceof ApiError && error.status === 409) {
+        this.#failingSince = undefined;
         if (++this.#conflicts >= MANY_CONFLICTS) this.#note(error);
         await this.#read(client, signal);
         return false;
       }
       if (error instanceof ApiError && error.isNotFound() && step.action === "replace") {
         this.#observe(undefined);
-        return false;
-      }
-      this.#note(error);
+      } else this.#note(error);
       return false;
     } finally {
       timer.cancel();
@@ -175,7 +218,7 @@ export class LeaseHolder {
   ): Promise<unknown> {
     const { name, namespace } = this.#options;
     const { spec } = step;
-    const labels = { [LEASE_LABEL]: "true" };
+    const labels = { [this.#options.label ?? LEASE_LABEL]: "true" };
     if (step.action === "create") {
       const metadata = { name, namespace, labels };
       const { apiVersion, kind } = { apiVersion: `${LEASE.group}/${LEASE.versions[0]}`, ...LEASE };
@@ -208,12 +251,10 @@ export class LeaseHolder {
   }
 
   #noteHolder(): void {
-    const { holder, isOwn } = this.#options;
-    const other = this.#claim.holder;
-    if (!isOwn || other === undefined || other === holder) return;
-    const words =
-      `'${other}' holds it: is another node named '${holder}', or was the Lease edited?`;
-    this.#note(new Error(words));
+    const { holder: own, isOwn } = this.#options;
+    if (!isOwn || (this.holder ?? own) === own) return;
+    const hint = `is another node named '${own}', or was the Lease edited?`;
+    this.#note(new Error(`'${this.holder}' holds it: ${hint}`));
   }
 
   #note(error: unknown): void {
@@ -239,11 +280,11 @@ export class LeaseHolder {
   }
 
   get #durationMs(): number {
-    return this.#options.durationSeconds * 1000;
+    return this.#claim.durationSeconds * 1000;
   }
 
   get #retryMs(): number {
-    return this.#durationMs / RETRY_PART;
+    return Math.min(this.#durationMs, LONGEST_MS) / RETRY_PART;
   }
 
   #now() {
@@ -251,10 +292,7 @@ export class LeaseHolder {
   }
 }
 
-function isConflict(error: unknown): boolean {
-  return error instanceof ApiError && error.status === 409;
-}
-
-function leaseOf(raw: unknown): Lease | undefined {
+/** Reads a Lease as the API server sends it; `undefined` if it cannot be parsed. */
+export function leaseOf(raw: unknown): Lease | undefined {
   return slimObject(LEASE, raw, { strings: new StringTable(), onProblem: () => {} });
 }

@@ -14,6 +14,7 @@ import type { AnnouncedServices } from "./announced_services.ts";
 import type { BgpPart } from "./bgp_part.ts";
 import type { Layer2Part } from "./layer2_part.ts";
 import { LEASE_LABEL } from "./lease_holder.ts";
+import type { PodNetworkPart } from "./pod_network_part.ts";
 import type { RoutingLeases } from "./routing_leases.ts";
 
 /** The parts that take objects. */
@@ -25,6 +26,7 @@ interface RoutedObjectReceivers {
   >;
   readonly layer2: Pick<Layer2Part, "onNode"> | undefined;
   readonly bgp: Pick<BgpPart, "onNode"> | undefined;
+  readonly pods: Pick<PodNetworkPart, "onNode"> | undefined;
   readonly leases: Pick<RoutingLeases, "onLease"> | undefined;
 }
 
@@ -126,6 +128,7 @@ export class RoutedObjects {
     else this.#nodes.delete(name);
     this.#receivers?.layer2?.onNode(name, node);
     this.#receivers?.bgp?.onNode(name, node);
+    this.#receivers?.pods?.onNode(name, node);
     if (`${before?.podCidrs}` !== `${node?.podCidrs}`) this.setTaken();
     if (`${before?.addresses}` === `${node?.addresses}`) return;
     const reserved = new Map<IpAddress, string>();

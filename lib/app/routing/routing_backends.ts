@@ -10,6 +10,7 @@ import type { Clock } from "../../os/clock.ts";
 import type { CommandRunner } from "../../os/command_runner.ts";
 import type { BgpPlan } from "../../routing/bgp_plan.ts";
 import type { RoutingDifference } from "../../routing/compare_layer2.ts";
+import type { PodNetworkPlan } from "../../routing/pod_network_plan.ts";
 import type { Layer2Plan, Layer2PlanChanges } from "../../routing/layer2_plan.ts";
 
 /** Holds the addresses of one IP family on the links of the node. */
@@ -52,6 +53,14 @@ export interface BgpBackend extends DataPlane<BgpPlan, object, SyncReport<string
   sentPrefixes(): Promise<ReadonlyMap<string, ReadonlySet<string>>>;
 }
 
+/** The network of pods on the node; the keys of its syncs are nodes and its other parts. */
+export interface PodNetworkBackend extends DataPlane<PodNetworkPlan, object, SyncReport<string>> {
+  /** The text for a machine that has nothing of a plan yet. Pure. */
+  render(plan: PodNetworkPlan): Iterable<string>;
+  /** How the machine differs from a plan. Changes nothing. */
+  compare(plan: PodNetworkPlan): Promise<readonly RoutingDifference[]>;
+}
+
 /** The edges of a data plane. */
 export interface RoutingBackendDependencies {
   readonly clock: Clock;
@@ -73,8 +82,20 @@ export interface BgpBackendOptions {
   readonly controlSocket: string;
 }
 
+/** Settings of {@linkcode PodNetworkBackend}. */
+export interface PodNetworkBackendOptions {
+  /** CNI configurations that an earlier run may have written. */
+  readonly cniFiles: readonly string[];
+  /** Whether a cleanup also looks where this machine would write nothing now. @default {false} */
+  readonly isThorough?: boolean;
+}
+
 /** How the data planes of this build are made. */
 export interface RoutingBackends {
   layer2(dependencies: RoutingBackendDependencies, options: Layer2BackendOptions): Layer2Backend;
   bgp(dependencies: RoutingBackendDependencies, options: BgpBackendOptions): BgpBackend;
+  podNetwork(
+    dependencies: RoutingBackendDependencies,
+    options: PodNetworkBackendOptions,
+  ): PodNetworkBackend;
 }

@@ -31,6 +31,7 @@ import {
   type RoutingSettings,
   withoutSessions,
 } from "../../routing/routing_settings.ts";
+import { TUNNEL_PREFIX } from "../../routing/plan_pod_network.ts";
 import type { ControllerParts } from "../controllers.ts";
 import { ControllerSource } from "../run/controller_source.ts";
 import { routingRoutes } from "../explain/routing_questions.ts";
@@ -38,6 +39,7 @@ import { AddressAssigner } from "./address_assigner.ts";
 import { AnnouncedServices } from "./announced_services.ts";
 import { BgpPart, type BgpPartSettings } from "./bgp_part.ts";
 import { Layer2Part } from "./layer2_part.ts";
+import { PodNetworkPart, removePodNetwork } from "./pod_network_part.ts";
 import { RoutedObjects } from "./routed_objects.ts";
 import { RoutingLeases } from "./routing_leases.ts";
 import { routingAccess, routingKinds, routingKubeconfigOf } from "./routing_access.ts";
@@ -57,6 +59,7 @@ export class RoutingController implements Controller {
   readonly assigner: AddressAssigner;
   readonly layer2: Layer2Part | undefined;
   readonly bgp: BgpPart | undefined;
+  readonly pods: PodNetworkPart | undefined;
   readonly informers = new InformerSet();
   readonly #parts: ControllerParts;
   readonly #objects: RoutedObjects;
@@ -105,10 +108,16 @@ export class RoutingController implements Controller {
     const leases = this.#leases = kinds.includes(LEASE)
       ? new RoutingLeases({ ...parts, assigner, layer2 }, { settings, nodeName })
       : undefined;
-    objects.deliverTo({ services, assigner, layer2, bgp, leases });
+    const { podNetwork } = settings;
+    const { clusterCidrs } = configuration;
+    const pods = this.pods = made && podNetwork
+      ? new PodNetworkPart(made, { podNetwork, clusterCidrs })
+      : undefined;
+    objects.deliverTo({ services, assigner, layer2, bgp, pods, leases });
     services.follow(() => {}, () => objects.setTaken());
     this.routes = routingRoutes({
       bgp,
+      pods,
       held: () => this.#held,
       layer2: () => layer2?.compared ?? { owned: new Set(), others: [] },
       interfaceAddresses: () => parts.network.interfaceAddresses(),
@@ -128,8 +137,11 @@ export class RoutingController implements Controller {
   }
 
   async start(tasks: TaskGroup): Promise<void> {
-    const { configuration: { relay }, clock } = this.#parts;
+    const { configuration: { relay }, clock, routingBackends } = this.#parts;
     await Promise.all(this.#loops.map((loop) => loop.start()));
+    if (!this.pods && routingBackends) {
+      tasks.run("former pod network", () => removePodNetwork(this.#parts, routingBackends));
+    }
     const source = this.#source;
     if (!source) {
       const dependencies = { clock, logger: SILENT_LOGGER };
@@ -151,6 +163,8 @@ export class RoutingController implements Controller {
 
   open(): void {
     this.#isOpen = true;
+    // Services may have endpoints that only these routes lead to.
+    this.pods?.loop.open();
     this.#waiting = this.#parts.clock.setTimer(SERVICES_WAIT_MS, () => this.#openLoops());
     this.#openIfReady();
   }
@@ -160,6 +174,7 @@ export class RoutingController implements Controller {
     if (`${networks}` === `${this.#networks}`) return;
     this.#networks = networks;
     this.bgp?.onNetworks(networks);
+    this.pods?.onNetworks(networks);
   }
 
   /** Sessions and addresses that the new settings have too stay as they are. */
@@ -179,8 +194,8 @@ export class RoutingController implements Controller {
     if (bgp) this.bgp?.setSettings(bgp);
   }
 
-  ownsAddress({ address }: InterfaceAddress): boolean {
-    return this.layer2?.ownsAddress(address) === true;
+  ownsAddress({ address, interfaceName }: InterfaceAddress): boolean {
+    return this.layer2?.ownsAddress(address) === true || interfaceName.startsWith(TUNNEL_PREFIX);
   }
 
   /**
@@ -196,6 +211,7 @@ export class RoutingController implements Controller {
       this.layer2?.leave().catch(failed).then(() => this.#leases?.release()),
       MODE_TRAITS[mode].forwardsItself ? this.bgp?.withdraw().catch(failed) : this.bgp?.loop.stop(),
       this.layer2 ? undefined : this.#leases?.release(),
+      this.pods?.loop.stop(),
     ]);
   }
 
@@ -206,6 +222,7 @@ export class RoutingController implements Controller {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.layer2?.[Symbol.asyncDispose]();
     await this.bgp?.[Symbol.asyncDispose]();
+    await this.pods?.[Symbol.asyncDispose]();
   }
 
   status(options: { readonly brief: boolean }): Promise<ControllerStatus> {
@@ -238,14 +255,15 @@ export class RoutingController implements Controller {
     return [
       ...(this.layer2?.families ?? []).map(({ loop }) => loop),
       ...(this.bgp ? [this.bgp.loop] : []),
+      ...(this.pods ? [this.pods.loop] : []),
     ];
   }
 
   get #reported() {
-    const { assigner, layer2, bgp } = this;
+    const { assigner, layer2, bgp, pods } = this;
     const { settings } = this.#configuration;
     const services = this.informers.of(ROUTED_SERVICE);
-    return { settings, services, assigner, layer2, bgp, leases: this.#leases };
+    return { settings, services, assigner, layer2, bgp, pods, leases: this.#leases };
   }
 
   /** Until the rules of all Services are in force, an announcement would be too early. */

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { DEFAULT_CNI_CONFIG } from "../../config/routing.ts";
 import { IP_FAMILIES } from "../../net/ip_address.ts";
 import type { ControllerDefinition } from "../controllers.ts";
 import { RoutingController } from "./routing_controller.ts";
@@ -22,5 +23,11 @@ export const ROUTING_CONTROLLER: ControllerDefinition = {
     }
     await using backend = routingBackends.bgp(dependencies, proxy.routing.bgp);
     yield await (relay.dryRun ? backend.previewCleanup() : backend.cleanup());
+    const { cniConfig } = proxy.routing.podNetwork;
+    await using pods = routingBackends.podNetwork(dependencies, {
+      isThorough: true,
+      cniFiles: [DEFAULT_CNI_CONFIG, ...cniConfig === "" ? [] : [cniConfig]],
+    });
+    yield await (relay.dryRun ? pods.previewCleanup() : pods.cleanup());
   },
 };

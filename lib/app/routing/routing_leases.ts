@@ -1,11 +1,12 @@
 import type { Lease } from "../../api/kinds/lease.ts";
+import type { KubeClient } from "../../kube/client.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { Clock } from "../../os/clock.ts";
-import { nodeLeaseName } from "../../routing/node_liveness.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import type { AddressAssigner } from "./address_assigner.ts";
-import { type LeaseClient, LeaseHolder } from "./lease_holder.ts";
+import { LeaseHolder } from "./lease_holder.ts";
 import type { Layer2Part } from "./layer2_part.ts";
+import { NodeMembership } from "./node_membership.ts";
 
 /** Name of the Lease of the process that assigns addresses. */
 const ALLOCATOR_LEASE = "kube-relay-allocator";
@@ -13,25 +14,24 @@ const ALLOCATOR_LEASE = "kube-relay-allocator";
 const ALLOCATOR_SECONDS = 15;
 /** Leases are given up within this time, or they expire. */
 const RELEASE_MS = 1_000;
-/** Time between two searches for another machine that answers for an own address. */
-const CONFLICT_MS = 1_000;
 
 /** The dependencies of {@linkcode RoutingLeases}. */
 interface RoutingLeasesDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
+  readonly random: () => number;
   readonly assigner: AddressAssigner;
   /** Absent if no address is announced by layer 2: nodes then need no Lease. */
   readonly layer2: Layer2Part | undefined;
 }
 
-/** The Leases of this process: that of the node, and that of the only process that assigns addresses. */
+/** The Leases of this process: those of the node, and that of the only process that assigns addresses. */
 export class RoutingLeases {
-  readonly node: LeaseHolder | undefined;
   readonly allocator: LeaseHolder;
   readonly #dependencies: RoutingLeasesDependencies;
+  readonly #membership: NodeMembership | undefined;
   readonly #released = Promise.withResolvers<void>();
-  #client: LeaseClient | undefined;
+  #client: KubeClient | undefined;
   /** Ends the work of the leader. */
   #term: AbortController | undefined;
   #leading: Promise<void> = Promise.resolve();
@@ -43,19 +43,22 @@ export class RoutingLeases {
       readonly nodeName: string;
     },
   ) {
-    const { leaseNamespace: namespace, leaseDurationSeconds: durationSeconds } = settings;
+    const { leaseNamespace: namespace, leaseDurationSeconds } = settings;
+    const { layer2 } = dependencies;
     this.#dependencies = dependencies;
-    if (dependencies.layer2) {
-      this.node = new LeaseHolder(dependencies, {
-        ...{ namespace, durationSeconds, holder: nodeName, name: nodeLeaseName(nodeName) },
-        isOwn: true,
-      });
-    }
+    this.#membership = layer2 && new NodeMembership({ ...dependencies, layer2 }, {
+      ...{ namespace, nodeName, leaseDurationSeconds },
+    });
     this.allocator = new LeaseHolder(dependencies, {
       ...{ namespace, name: ALLOCATOR_LEASE, holder: nodeName },
       durationSeconds: ALLOCATOR_SECONDS,
       onHeld: (isHeld) => this.#onLeader(isHeld),
     });
+  }
+
+  /** The Lease that shows that this node is alive. Absent if it announces nothing by layer 2. */
+  get node(): LeaseHolder | undefined {
+    return this.#membership?.heartbeat;
   }
 
   /** Resolves when the client is no longer needed. */
@@ -65,19 +68,16 @@ export class RoutingLeases {
 
   /** Takes a Lease as the watch has it. */
   onLease(lease: Lease, { isDeleted }: { readonly isDeleted: boolean }): void {
-    const { name } = lease.metadata;
-    const holder = [this.node, this.allocator].find((each) => each?.name === name);
-    holder?.observe(isDeleted ? undefined : lease);
-    this.#dependencies.layer2?.onLease(lease, { isDeleted });
+    if (lease.metadata.name !== ALLOCATOR_LEASE) this.#membership?.onLease(lease, { isDeleted });
+    else this.allocator.observe(isDeleted ? undefined : lease);
   }
 
   /** Claims and renews until the signal is aborted. */
-  async run(client: LeaseClient, signal: AbortSignal): Promise<void> {
+  async run(client: KubeClient, signal: AbortSignal): Promise<void> {
     this.#client = client;
     await Promise.all([
-      this.node?.run(client, signal),
+      this.#membership?.run(client, signal),
       this.allocator.run(client, signal),
-      this.#watchConflicts(signal),
     ]);
     this.#term?.abort();
     await this.#leading;
@@ -92,7 +92,7 @@ export class RoutingLeases {
       const limit = new AbortController();
       const timer = this.#dependencies.clock.setTimer(RELEASE_MS, () => limit.abort());
       await Promise.all([
-        this.node?.release(client, limit.signal),
+        this.#membership?.release(client, limit.signal),
         this.allocator.release(client, limit.signal),
       ]);
       timer.cancel();
@@ -110,15 +110,5 @@ export class RoutingLeases {
     this.#leading = this.#leading.then(() => assigner.lead(client, signal)).catch((error) =>
       logger.error("Cannot assign addresses any more", { error })
     );
-  }
-
-  /** While this node cannot renew its Lease, others take its addresses over, and it does not see it. */
-  async #watchConflicts(signal: AbortSignal): Promise<void> {
-    const { clock, layer2 } = this.#dependencies;
-    if (!layer2) return;
-    while (!signal.aborted) {
-      if (!this.node?.isHeld) await layer2.yieldConflicts();
-      await clock.sleep(CONFLICT_MS, signal).catch(() => {});
-    }
   }
 }

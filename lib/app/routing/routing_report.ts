@@ -6,8 +6,15 @@ import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import type { AddressAssigner } from "./address_assigner.ts";
 import type { BgpPart } from "./bgp_part.ts";
 import type { Layer2Part } from "./layer2_part.ts";
+import type { PodNetworkPart } from "./pod_network_part.ts";
 import type { RoutingLeases } from "./routing_leases.ts";
-import { addressesInUse, bgpSummary, routingFacts, type ShownRouting } from "./routing_status.ts";
+import {
+  addressesInUse,
+  bgpSummary,
+  podSummary,
+  routingFacts,
+  type ShownRouting,
+} from "./routing_status.ts";
 
 /** The parts of the controller that reports describe. */
 interface ReportedRouting extends Pick<ShownRouting, "services"> {
@@ -16,6 +23,7 @@ interface ReportedRouting extends Pick<ShownRouting, "services"> {
   readonly leases: Pick<RoutingLeases, "node" | "allocator"> | undefined;
   readonly layer2: Pick<Layer2Part, "families" | "view"> | undefined;
   readonly bgp: Pick<BgpPart, "backend" | "loop" | "plan"> | undefined;
+  readonly pods: Pick<PodNetworkPart, "loop" | "plan"> | undefined;
 }
 
 /** Returns the status; `brief` omits parts that grow with the number of objects. */
@@ -23,7 +31,7 @@ export async function routingStatus(
   parts: ReportedRouting,
   options: { readonly brief: boolean },
 ): Promise<ControllerStatus> {
-  const { bgp, layer2 } = parts;
+  const { bgp, layer2, pods } = parts;
   const families = [
     ...(layer2?.families ?? []).map(({ loop, backend }) => {
       const { held, announcing } = backend.inspect();
@@ -31,6 +39,9 @@ export async function routingStatus(
       return loop.status(`layer 2, answers for ${held.length}${problem}`);
     }),
     ...(bgp ? [{ ...bgp.loop.status(bgpSummary(bgp.plan)), controller: "bgp" as const }] : []),
+    ...(pods
+      ? [{ ...pods.loop.status(podSummary(pods.plan)), controller: "pod-network" as const }]
+      : []),
   ];
   const facts = routingFacts(await shownRouting(parts, options));
   return { controller: "routing", families, facts };
@@ -39,13 +50,14 @@ export async function routingStatus(
 /** Sets the metrics that are only collected for a scrape. */
 export async function collectRoutingMetrics(
   { routing }: Pick<ProxyMetrics, "routing">,
-  { settings: { pools }, services, assigner, leases, layer2, bgp }: ReportedRouting,
+  { settings: { pools }, services, assigner, leases, layer2, bgp, pods }: ReportedRouting,
 ): Promise<void> {
   for (const { family, backend } of layer2?.families ?? []) {
     routing.setLayer2Addresses(family, backend.inspect().held.length);
   }
   routing.setPools(poolUse(pools, addressesInUse(services.values())));
   if (leases) routing.setRefusals(assigner.refused?.length);
+  routing.setPodRoutes(pods?.plan?.routes ?? []);
   if (!bgp) return;
   const { plan } = bgp;
   routing.setAnnounced(plan);
@@ -53,7 +65,7 @@ export async function collectRoutingMetrics(
 }
 
 async function shownRouting(
-  { settings, services, assigner, leases, layer2, bgp }: ReportedRouting,
+  { settings, services, assigner, leases, layer2, bgp, pods }: ReportedRouting,
   { brief }: { readonly brief: boolean },
 ): Promise<ShownRouting> {
   const plan = brief ? undefined : bgp?.plan;
@@ -68,5 +80,6 @@ async function shownRouting(
     refused: brief ? [] : assigner.refused ?? [],
     owned: brief ? [] : layer2?.view() ?? [],
     ...(plan && { bgp: { plan, sessions: sessions ?? [] } }),
+    pods: brief ? undefined : pods?.plan,
   };
 }

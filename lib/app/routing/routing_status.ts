@@ -12,6 +12,7 @@ import { type IpAddress, tryParseIpAddress } from "../../net/ip_address.ts";
 import { poolUse } from "../../routing/address_pool.ts";
 import type { BgpPeer, BgpPlan } from "../../routing/bgp_plan.ts";
 import { acceptedText } from "../../routing/peer_imports.ts";
+import type { PodNetworkPlan } from "../../routing/pod_network_plan.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import { countText } from "../status/number_texts.ts";
 import { DUMPED_ROUTING, dumpedRoutingSettings } from "../dump/dump_routing.ts";
@@ -39,6 +40,8 @@ export interface ShownRouting {
     /** Or the reason why they are not known. */
     readonly sessions: readonly BgpSessionView[] | string;
   };
+  /** Absent if kube-relay does nothing for the network of pods. */
+  readonly pods?: PodNetworkPlan | undefined;
 }
 
 /** Most addresses and sessions that are named. */
@@ -54,6 +57,7 @@ export function routingFacts(shown: ShownRouting): Facts {
     ...refusalFacts(shown),
     ...ownerFacts(shown),
     ...bgpFacts(shown),
+    ...podFacts(shown),
   ];
 }
 
@@ -63,6 +67,14 @@ export function bgpSummary(plan: BgpPlan | undefined): string {
   const { localAs, peers, announced } = plan;
   return `BGP, AS ${localAs}, ${countText(peers.length, "peer")}, ` +
     `${announced.length} announced`;
+}
+
+/** Describes the plan of the network of pods. */
+export function podSummary(plan: PodNetworkPlan | undefined): string {
+  if (!plan) return "pod network, the own Node or its networks are not known";
+  const { routes, tunnels } = plan;
+  return `pod network, ${countText(routes.length, "route")}, ` +
+    `${countText(tunnels.length, "tunnel")}`;
 }
 
 /** The addresses that Services have in their status. */
@@ -139,6 +151,22 @@ function bgpFacts({ bgp }: ShownRouting): Facts {
       text: sessionText(session, plan.peers.find(({ name }) => name === session.peer)),
     })),
     ...limited(missing, ({ name }) => ({ name: "Peer", text: `${name}: BIRD has no session yet` })),
+  ];
+}
+
+function podFacts({ pods }: ShownRouting): Facts {
+  if (!pods) return [];
+  const { podCidrs, cni, masquerade, unrouted } = pods;
+  return [
+    { name: "Pods here", text: podCidrs.join(", ") || "no range" },
+    ...(cni ? [{ name: "CNI configuration", text: cni.path }] : []),
+    ...(masquerade
+      ? [{ name: "Masquerade", text: "traffic of pods that leaves the cluster" }]
+      : []),
+    ...limited(unrouted, ({ node, reason }) => ({
+      name: "No route",
+      text: `${node}: ${reason}; --overlay would make a tunnel`,
+    })),
   ];
 }
 

@@ -4,6 +4,7 @@
  * @module
  */
 import { featureEnabled } from "../../config/feature_gates.ts";
+import { acceptsProtobuf } from "../../config/content_types.ts";
 import { ApiSource } from "../../kube/api_source.ts";
 import { loadKubeAuth } from "../../kube/kubeconfig.ts";
 import { tryParseIpAddress } from "../../net/ip_address.ts";
@@ -28,6 +29,7 @@ export async function createApiObjectSource(
   const source = new ApiSource({ clock, logger, random, auth }, {
     informers,
     streamingLists: featureEnabled(proxy, "WatchListClient"),
+    protobuf: acceptsProtobuf(proxy.clientConnection),
     ...(metrics && { onAnswer: (answer) => metrics.apiAnswered(answer) }),
   });
   const server = tryParseIpAddress(new URL(auth.server).hostname.replace(/^\[|\]$/g, ""));

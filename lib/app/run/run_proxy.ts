@@ -25,6 +25,7 @@ import { EventLoopMonitor } from "./event_loop_monitor.ts";
 import { InterfaceWatcher } from "./interface_watcher.ts";
 import { nodeNameOf } from "./node_name.ts";
 import { RunSource } from "./object_source.ts";
+import { createRelayWorkers } from "./relay_workers.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 import { ServiceManager } from "./service_manager.ts";
 import { StartUp } from "./start_up.ts";
@@ -67,7 +68,8 @@ function createParts(
   configuration: RunConfiguration,
 ) {
   const { proxy, relay: { serviceCounters, controlSocket }, mode } = configuration;
-  const dependencies = { ...edges, openFiles };
+  const workers = createRelayWorkers({ ...edges, openFiles }, configuration);
+  const dependencies = { ...edges, openFiles, workers };
   /** The effective configuration; a change of its file replaces it. */
   const current = { proxy };
   const nodeName = nodeNameOf(proxy, edges.process);
@@ -158,8 +160,9 @@ class Run implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    const { controllers, manager } = this.#parts;
+    const { controllers, dependencies: { workers }, manager } = this.#parts;
     for (const controller of controllers.toReversed()) await controller[Symbol.asyncDispose]();
+    if (workers?.kind === "threads") workers.pool[Symbol.dispose]();
     await this.#control?.stop();
     manager[Symbol.dispose]();
   }

@@ -3,6 +3,7 @@ import { featureEnabled } from "../../config/feature_gates.ts";
 import type { DriftFigures } from "../../metrics/loop_instruments.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
+import type { EndpointHealthChange } from "../../proxy/service_mode.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import type { LoopObserver } from "../../controller/loop_parts.ts";
 import { retryBackoff } from "../../controller/sync_runner.ts";
@@ -21,7 +22,7 @@ import type { SyncObserver } from "./sync_observer.ts";
 /** Longest time between two syncs, as in kube-proxy for modes with tables. */
 const MAX_SYNC_PERIOD_MS = 3_600_000;
 
-interface FamilyProxiesDependencies extends Omit<BackendDependencies, "onDrift"> {
+interface FamilyProxiesDependencies extends Omit<BackendDependencies, "onDrift" | "onHealth"> {
   readonly backends: BackendTable;
 }
 
@@ -69,7 +70,9 @@ function createFamilyProxy(
     metrics.loops.driftFound(loop, figures);
     changes.driftFound(loop, figures);
   };
-  const edges = { ...dependencies, logger, onDrift };
+  const onHealth = (healthChanges: readonly EndpointHealthChange[]) =>
+    changes.healthChanged(family, healthChanges);
+  const edges = { ...dependencies, logger, onDrift, onHealth };
   const create = (dependencies.backends as Required<BackendTable>)[mode];
   const backend = create(edges, backendOptionsOf(options));
   return new FamilyProxy(

@@ -154,7 +154,11 @@ export class ServiceController implements Controller {
       const rules = await counting?.ruleCounters().catch(() => undefined);
       if (rules) metrics.setRuleCounters(family, rules);
       await counting?.refreshTraffic().catch(() => undefined);
-      if (connections) metrics.setTraffic(family, connections.counters);
+      if (connections) {
+        await connections.refresh();
+        metrics.setTraffic(family, connections.counters);
+        metrics.setHealth(family, connections.health);
+      }
       metrics.setChanges(family, {
         servicesPending: services.pending,
         servicesTotal: services.total,

@@ -1,5 +1,6 @@
 import type { ChangeLog } from "../changes/change_log.ts";
 import { type ControlServer, startControlServer } from "../control/control_server.ts";
+import type { RelayWorkers } from "../../os/worker_pool.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { type IntrospectedParts, Introspection } from "../control/introspection.ts";
 import type { Controller, ControlRoutes } from "../../controller/controller.ts";
@@ -18,7 +19,8 @@ import type { TaskGroup } from "../../controller/task_group.ts";
 
 type RunningServersDependencies =
   & ProxyServersDependencies
-  & Pick<Dependencies, "hostChecks" | "process" | "uncaught">;
+  & Pick<Dependencies, "hostChecks" | "process" | "uncaught">
+  & { readonly workers?: RelayWorkers | undefined };
 
 interface RunningServersOptions
   extends
@@ -91,11 +93,12 @@ function createRunningPage(
 
 /** Sets the metrics that are only collected for a scrape. */
 async function collectMetrics(
-  { openFiles, uncaught }: RunningServersDependencies,
+  { openFiles, uncaught, workers }: RunningServersDependencies,
   { controllers, eventLoop, metrics, source, startUp }: RunningServersOptions,
 ): Promise<void> {
   metrics.setOpenFiles(openFiles);
   metrics.setUncaughtErrors(uncaught?.count ?? 0);
+  if (workers?.kind === "threads") metrics.setWorkerRestarts(workers.pool.restarts);
   metrics.setLargestEventLoopDelay(eventLoop.largestMs / 1000);
   const refused = startUp.hostSettings.filter(({ state }) => state === "refused");
   metrics.setHostSettingsRefused(refused.length);

@@ -2,7 +2,7 @@ import type { Clock } from "../../os/clock.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import { describeEdgeSettings } from "../../proxy/edge_settings.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
-import type { ServiceInspection } from "../../proxy/service_mode.ts";
+import type { EndpointHealth, ServiceInspection } from "../../proxy/service_mode.ts";
 import type { Endpoint } from "../../proxy/endpoint.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { type ServicePortKey, servicePortText } from "../../proxy/service_port_name.ts";
@@ -16,6 +16,7 @@ export async function collectFamilyStatus(
   { backend, loop, pipeline }: FamilyProxy,
   { brief }: { readonly brief: boolean },
 ): Promise<StatusFamily> {
+  const wallNow = clock.wallNow();
   const { services: inspected, summary } = await backend.inspect(brief ? [] : undefined);
   const { lastSync, quarantined } = loop;
   const byKey = new Map(inspected.map((service) => [service.key, service]));
@@ -26,8 +27,8 @@ export async function collectFamilyStatus(
   for (const [key, plan] of brief ? [] : pipeline.plan.services) {
     const [reason, retryAt] = [reasons.get(key), retries.get(key)];
     services.push({
-      ...serviceStatus(plan, byKey.get(key)),
-      ...settingsOf(plan, backend.mode),
+      ...serviceStatus(plan, { inspection: byKey.get(key), wallNow }),
+      ...settingsOf(plan, { mode: backend.mode, inspection: byKey.get(key) }),
       ...(reason !== undefined && { quarantined: reason }),
       ...(retryAt !== undefined && { retryAt }),
     });
@@ -58,27 +59,48 @@ export function reasonsByKey(
 
 function settingsOf(
   { edge }: ServicePlan,
-  mode: BackendMode,
+  { mode, inspection }: {
+    readonly mode: BackendMode;
+    readonly inspection: ServiceInspection | undefined;
+  },
 ): Pick<StatusService, "settings"> {
-  return edge && MODE_TRAITS[mode].forwardsItself ? { settings: describeEdgeSettings(edge) } : {};
+  if (edge === undefined || !MODE_TRAITS[mode].forwardsItself) return {};
+  const { ignored } = inspection?.health ?? {};
+  return { settings: [...describeEdgeSettings(edge), ...(ignored === undefined ? [] : [ignored])] };
 }
 
 function serviceStatus(
   plan: ServicePlan,
-  inspection: ServiceInspection | undefined,
+  { inspection, wallNow }: {
+    readonly inspection: ServiceInspection | undefined;
+    readonly wallNow: number;
+  },
 ): StatusService {
+  const health = new Map(inspection?.health?.endpoints.map((each) => [each.endpoint, each]));
   return {
     name: servicePortText(plan.name),
     protocol: plan.protocol,
     addresses: inspection?.addresses ?? [],
-    endpoints: plan.endpoints.map((endpoint) => ({
-      address: endpoint.key,
-      state: endpointState(endpoint),
-      local: endpoint.isLocal,
-    })),
+    endpoints: plan.endpoints.map((endpoint) => {
+      const found = health.get(endpoint.key);
+      return {
+        address: endpoint.key,
+        state: endpointState(endpoint),
+        local: endpoint.isLocal,
+        ...(found && { health: healthStatus(found, wallNow) }),
+      };
+    }),
     ...(inspection?.connections !== undefined && { connections: inspection.connections }),
     ...(inspection?.traffic && { traffic: inspection.traffic }),
   };
+}
+
+function healthStatus(
+  { state, reason, forMs }: EndpointHealth,
+  wallNow: number,
+): NonNullable<StatusEndpoint["health"]> {
+  const since = new Date(wallNow - forMs).toISOString();
+  return { state, ...(reason !== undefined && { reason }), since };
 }
 
 function endpointState(

@@ -2,7 +2,7 @@ import type { ControllerStatus, LoopStatus } from "../../controller/controller.t
 import type { HostSettingOutcome } from "../../proxy/host_setting.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
-import type { ServedAddress } from "../../proxy/service_mode.ts";
+import type { EndpointHealth, ServedAddress } from "../../proxy/service_mode.ts";
 import type { TrafficFigures } from "../../proxy/service_traffic.ts";
 
 /** An endpoint of a ServicePort. */
@@ -10,6 +10,11 @@ export interface StatusEndpoint {
   readonly address: string;
   readonly state: "ready" | "not ready" | "serving, terminating" | "terminating";
   readonly local: boolean;
+  /** Of a Service whose endpoints are checked or ejected, as far as connections may use them. */
+  readonly health?: Pick<EndpointHealth, "state" | "reason"> & {
+    /** RFC 3339. */
+    readonly since: string;
+  };
 }
 
 /** One ServicePort. */

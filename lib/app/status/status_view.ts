@@ -236,7 +236,8 @@ function serviceView(service: StatusService): ServiceView {
       ...(moreAddresses > 0 ? [`and ${moreAddresses} more`] : []),
     ],
     endpoints: endpoints.length === 0 ? ["none: refused"] : [
-      ...endpoints.slice(0, MOST_ENDPOINTS).map(endpointText),
+      ...endpoints.toSorted((a, b) => Number(isSkipped(b)) - Number(isSkipped(a)))
+        .slice(0, MOST_ENDPOINTS).map(endpointText),
       ...(more > 0 ? [`and ${more} more`] : []),
     ],
     ...(hasNotes && {
@@ -261,8 +262,25 @@ function addressText({ role, address, port, state, load }: ServedAddress): strin
   return `${formatHostPort(address, port)}${label}${inBrackets(notes)}`;
 }
 
-function endpointText({ address, state, local }: StatusEndpoint): string {
-  return address + inBrackets([...(state === "ready" ? [] : [state]), ...(local ? ["local"] : [])]);
+function endpointText({ address, state, local, health }: StatusEndpoint): string {
+  return address + inBrackets([
+    ...(state === "ready" ? [] : [state]),
+    ...(local ? ["local"] : []),
+    ...(health ? healthNotes(health) : []),
+  ]);
+}
+
+function healthNotes(
+  { state, reason = "", since }: NonNullable<StatusEndpoint["health"]>,
+): readonly string[] {
+  if (state === "unchecked") return reason === "" ? [] : [printableText(reason)];
+  if (state === "healthy") return [];
+  return [`${state} since ${since.slice(0, 19)}Z: ${printableText(reason)}`];
+}
+
+/** Whether new connections skip an endpoint. */
+function isSkipped({ health }: StatusEndpoint): boolean {
+  return health?.state === "unhealthy" || health?.state === "ejected";
 }
 
 function inBrackets(notes: readonly string[]): string {
@@ -278,14 +296,16 @@ function healthText(service: StatusService): string {
     return printableText(`in quarantine: ${service.quarantined}`);
   }
   if (service.endpoints.length === 0) return "no endpoints";
-  return `${readyCount(service)} of ${service.endpoints.length} ready`;
+  const text = `${readyCount(service)} of ${service.endpoints.length} ready`;
+  const skipped = service.endpoints.filter(isSkipped).length;
+  return skipped === 0 ? text : `${text}, ${skipped} unhealthy`;
 }
 
 /** 0 = healthy, 3 = in quarantine. */
 function severity(service: StatusService): number {
   if (service.quarantined !== undefined) return 3;
-  const ready = readyCount(service);
-  if (ready === 0) return 2;
+  const ready = readyCount(service) - service.endpoints.filter(isSkipped).length;
+  if (ready <= 0) return 2;
   return ready < service.endpoints.length ? 1 : 0;
 }
 

@@ -105,3 +105,25 @@ Deno.test("statusView() filters the quarantine, and notes problems", () => {
     "bad: 1 sync failed",
   ]);
 });
+
+Deno.test("serviceViews() shows unhealthy endpoints first, with the reason", () => {
+  const since = "2026-01-01T00:00:00.000Z";
+  const health = (state: "unhealthy" | "ejected" | "healthy" | "unchecked", reason?: string) => ({
+    health: { state, since, ...(reason !== undefined && { reason }) },
+  });
+  const endpoints = [
+    ...Array.from({ length: 8 }, () => ({ ...READY, ...health("healthy") })),
+    { ...READY, address: "10.1.0.6:80", ...health("unhealthy", "503 instead of\n200") },
+    { ...READY, address: "10.1.0.7:80", ...health("ejected", "refused") },
+    { ...READY, address: "10.1.0.8:80", ...health("unchecked", "not checked: no") },
+  ];
+  const [view] = serviceViews({ services: [service("a", { endpoints })] }, "");
+  assertEquals(view?.health, { tone: "bad", text: "11 of 11 ready, 2 unhealthy" });
+  assertEquals(view?.endpoints.slice(0, 3), [
+    "10.1.0.6:80 (unhealthy since 2026-01-01T00:00:00Z: 503 instead of\\u000a200)",
+    "10.1.0.7:80 (ejected since 2026-01-01T00:00:00Z: refused)",
+    "10.1.0.5:80",
+  ]);
+  const [last] = serviceViews({ services: [service("a", { endpoints: endpoints.slice(10) })] }, "");
+  assertEquals(last?.endpoints, ["10.1.0.8:80 (not checked: no)"]);
+});

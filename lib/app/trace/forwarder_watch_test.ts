@@ -35,7 +35,10 @@ async function withWatch(
 ): Promise<void> {
   const folder = await Deno.makeTempDir();
   const watches = new FlowWatches();
-  const families = [{ family: "IPv4", backend: { connections: { watches } } }];
+  const families = [{
+    family: "IPv4",
+    backend: { connections: { watches, refresh: () => Promise.resolve() } },
+  }];
   const parts = { clock: systemClock, families } as unknown as FlowParts;
   const path = `${folder}/control.sock`;
   const routes = { "/flow": (query: URLSearchParams) => Promise.resolve(answerFlow(parts, query)) };

@@ -39,7 +39,7 @@ export const CLUSTER_FLAGS = [
     value: "TYPE",
     field: "clientConnection.contentType",
     help:
-      "content type of requests to the API server; accepted without effect, JSON is always used",
+      "content type of the objects that the API server sends: application/vnd.kubernetes.protobuf, or application/json, which costs more",
     withConfig: "ignored",
   },
   {

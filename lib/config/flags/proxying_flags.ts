@@ -83,6 +83,19 @@ export const PROXYING_FLAGS = [
     withConfig: "used",
   },
   {
+    name: "userspace-workers",
+    type: "text",
+    group: "Proxying",
+    value: "N",
+    choices: ["auto"],
+    pattern: /^([1-9]|[12]\d|3[0-2])$/,
+    default: "1",
+    help:
+      "threads that forward connections in userspace mode, from 1 to 32; auto means one for each " +
+      "core, but 4 at most",
+    withConfig: "used",
+  },
+  {
     name: "unix-socket-folders",
     type: "list",
     group: "Proxying",

@@ -5,7 +5,7 @@
  * @module
  */
 import type { Flag } from "../flag.ts";
-import { ROUTING_CHOICES, ROUTING_LIMITS } from "../routing.ts";
+import { DEFAULT_CNI_CONFIG, ROUTING_CHOICES, ROUTING_LIMITS } from "../routing.ts";
 
 /** Rows of the table in `flags.ts`. */
 export const ROUTING_FLAGS = [
@@ -75,6 +75,49 @@ export const ROUTING_FLAGS = [
     field: "routing.layer2.interfaces",
     help: "interfaces that may have addresses of layer2; the default is the one with a network " +
       "that contains the address",
+    withConfig: "wins",
+  },
+  {
+    name: "pod-routes",
+    type: "boolean",
+    group: "Routing",
+    field: "routing.podNetwork.routes",
+    help:
+      "write routes to the pods of other nodes in the same subnet, for clusters whose network " +
+      "plugin writes none",
+    withConfig: "wins",
+  },
+  {
+    name: "overlay",
+    type: "text",
+    group: "Routing",
+    value: "WHICH",
+    choices: ROUTING_CHOICES.overlay,
+    implied: "cross-subnet",
+    field: "routing.podNetwork.overlay",
+    help: "reach the pods of nodes in other subnets (cross-subnet), or of all nodes (always), " +
+      "through IP-in-IP tunnels; implies --pod-routes",
+    withConfig: "wins",
+  },
+  {
+    name: "cni-config",
+    type: "text",
+    group: "Routing",
+    value: "FILE",
+    implied: DEFAULT_CNI_CONFIG,
+    field: "routing.podNetwork.cniConfig",
+    help: "write the CNI configuration of a bridge with the node's pod ranges to this file; " +
+      `without a value, to ${DEFAULT_CNI_CONFIG}`,
+    withConfig: "wins",
+  },
+  {
+    name: "pod-masquerade",
+    aliases: ["enable-pod-egress"],
+    type: "boolean",
+    group: "Routing",
+    field: "routing.podNetwork.masquerade",
+    help: "give traffic of pods that leaves the cluster the address of the node; only together " +
+      "with --pod-routes, --overlay or --cni-config",
     withConfig: "wins",
   },
   {

@@ -1,7 +1,7 @@
 import { closest, distance } from "fastest-levenshtein";
 import type * as v from "valibot";
 import type { KindSpec } from "../../api/kind.ts";
-import { schemaNode } from "../../api/schema.ts";
+import { schemaNode } from "../../api/schema_node.ts";
 import type { FieldPath } from "./manifest_problem.ts";
 
 /** A field that does not exist. */

@@ -5,7 +5,7 @@
  */
 import * as v from "valibot";
 import type { KindSpec, KubeObject, ManifestFieldProblem } from "../../api/kind.ts";
-import { schemaNode } from "../../api/schema.ts";
+import { schemaNode } from "../../api/schema_node.ts";
 import { slimObject } from "../slim.ts";
 import type { StringTable } from "../string_table.ts";
 import { unknownFields } from "./manifest_fields.ts";

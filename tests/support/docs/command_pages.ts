@@ -15,6 +15,7 @@ export const COMMAND_PAGES: readonly string[] = [
   "docs/kubeadm.md",
   "docs/load_balancer.md",
   "docs/bgp.md",
+  "docs/pod_network.md",
   "docs/upgrade.md",
   "docs/going_back.md",
   "docs/render.md",

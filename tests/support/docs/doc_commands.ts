@@ -127,7 +127,9 @@ export async function checkDocCommand(words: readonly string[], scene: DocScene)
 export async function checkRelay(args: readonly string[]): Promise<void> {
   const { values, positionals, problems } = parseFlags(args);
   const [verb = "run", ...operands] = positionals;
-  const { operands: all = [], replacesOperands } = COMMANDS.find(({ name }) => name === verb) ?? {};
+  const command = COMMANDS.find(({ name }) => name === verb);
+  const { operands: all = [], replacesOperands } = command ?? {};
+  const ownModes = command && "ownModes" in command ? command.ownModes ?? [] : [];
   const wanted = replacesOperands !== undefined && values[replacesOperands] !== undefined
     ? []
     : all;
@@ -138,9 +140,10 @@ export async function checkRelay(args: readonly string[]): Promise<void> {
     `what stands after the verb in '${positionals.join(" ")}'`,
   );
   expect(problems.length === 0, problems.join("; "));
+  const { "proxy-mode": mode = "", ...others } = values;
   await loadConfiguration(
     { uid: 0, env: () => undefined, readTextFile: () => Promise.resolve(CONFIGURATION) },
-    { flags: values },
+    { flags: ownModes.includes(mode) ? others : values },
   );
 }
 

@@ -97,8 +97,8 @@ Generated from \`lib/metrics/metric_table.ts\` by:
 
 const ANNOTATIONS_INTRODUCTION = `# Annotations of Services
 
-An annotation applies to every port of its Service, in each IP family separately. An unusable value is
-logged once with the Service, the annotation and the valid values. \`status\` and \`explain\` name it too.
+An annotation applies to every port of its Service, in each IP family separately. Limits count the
+connections and flows of all ports together. An unusable value is logged once with the Service, the annotation and the valid values. \`status\` and \`explain\` name it too.
 The Service is then served with the default.
 
 A kernel mode does not apply the annotations of mode userspace; \`explain\` says so.

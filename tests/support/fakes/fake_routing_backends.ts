@@ -7,11 +7,13 @@ import type {
   BgpBackend,
   BgpSessionView,
   Layer2Backend,
+  PodNetworkBackend,
   RoutingBackends,
 } from "../../../lib/app/routing/routing_backends.ts";
 import type { CleanupReport, SyncReport } from "../../../lib/controller/data_plane.ts";
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import type { BgpPlan } from "../../../lib/routing/bgp_plan.ts";
+import type { PodNetworkPlan } from "../../../lib/routing/pod_network_plan.ts";
 import type { Layer2Plan, Layer2PlanChanges } from "../../../lib/routing/layer2_plan.ts";
 
 const NOTHING: CleanupReport = { removed: [], failed: [] };
@@ -114,11 +116,38 @@ export class FakeBgpBackend implements BgpBackend {
   [Symbol.asyncDispose] = () => Promise.resolve();
 }
 
+/** Remembers the plan of the network of pods. */
+export class FakePodNetworkBackend implements PodNetworkBackend {
+  plan: PodNetworkPlan | undefined;
+  /** How often everything was removed. */
+  cleanups = 0;
+
+  start = () => Promise.resolve();
+
+  sync(plan: PodNetworkPlan): Promise<SyncReport<string>> {
+    this.plan = plan;
+    const quarantined = plan.problems.map(({ node, reason }) => ({ key: `Node ${node}`, reason }));
+    return Promise.resolve({ full: true, operations: {}, quarantined });
+  }
+
+  render = () => ["# pod network\n"];
+  compare = () => Promise.resolve([]);
+  recheck(): void {}
+  drain = () => Promise.resolve();
+  previewCleanup = () => Promise.resolve({ ...NOTHING, removed: ["routes to pods"] });
+  cleanup(): ReturnType<FakePodNetworkBackend["previewCleanup"]> {
+    this.cleanups++;
+    return this.previewCleanup();
+  }
+  [Symbol.asyncDispose] = () => Promise.resolve();
+}
+
 /** The fakes that a run has made. */
 export class FakeRoutingBackends implements RoutingBackends {
   readonly calls: string[] = [];
   readonly planes = new Map<IpFamily, FakeLayer2Backend>();
   readonly daemon = new FakeBgpBackend(this.calls);
+  readonly pods = new FakePodNetworkBackend();
 
   layer2(_: unknown, { family }: { readonly family: IpFamily }): FakeLayer2Backend {
     const plane = new FakeLayer2Backend(family, this.calls);
@@ -128,6 +157,10 @@ export class FakeRoutingBackends implements RoutingBackends {
 
   bgp(): FakeBgpBackend {
     return this.daemon;
+  }
+
+  podNetwork(): FakePodNetworkBackend {
+    return this.pods;
   }
 
   /** The addresses of layer 2, sorted. */

@@ -7,6 +7,7 @@
  *
  * @module
  */
+import { runTool } from "../drivers/run_tool.ts";
 import type { Requirement } from "../requirement.ts";
 import { program } from "../requirement.ts";
 
@@ -38,6 +39,8 @@ export type GuestEnd =
   | { readonly kind: "died"; readonly words: string };
 
 const KERNEL = "linux.uml";
+/** The source of the library that is loaded into it on processors with AMX. */
+const WHOLE_XSTATE = new URL("../../uml/whole_xstate.c", import.meta.url).pathname;
 const INIT = new URL("../../uml/guest_init.sh", import.meta.url).pathname;
 /** The time for which a guest that was asked to end may continue until it is killed. */
 const GRACE_SECONDS = 5;
@@ -54,6 +57,7 @@ export function userModeLinuxRequirements(): Requirement[] {
     program("modprobe"),
     program("timeout"),
     ["a machine of x86-64: user-mode Linux is for no other", Deno.build.arch === "x86_64"],
+    ...(hasAmx() ? [program("gcc")] : []),
   ];
 }
 
@@ -97,8 +101,9 @@ async function boot(
   ];
   // The kernel is several processes of the host. `timeout` puts them into a group and ends them all.
   const limit = [`--kill-after=${GRACE_SECONDS}`, String(limitSeconds)];
+  const preload = hasAmx() ? ["env", `LD_PRELOAD=${await compileWholeXstate(job)}`] : [];
   const child = new Deno.Command("timeout", {
-    args: [...limit, KERNEL, ...kernel],
+    args: [...limit, ...preload, KERNEL, ...kernel],
     stdin: "null",
     stdout: "piped",
     stderr: "piped",
@@ -110,6 +115,18 @@ async function boot(
     child.stdout.pipeTo(new WritableStream({ write: onOutput })),
   ]);
   return { code, words };
+}
+
+/** Whether the state of this processor is longer than user-mode Linux knows. */
+function hasAmx(): boolean {
+  const args = ["-q", "-m", "1", "-w", "amx_tile", "/proc/cpuinfo"];
+  return new Deno.Command("grep", { args }).outputSync().success;
+}
+
+async function compileWholeXstate(job: string): Promise<string> {
+  const library = `${job}/whole_xstate.so`;
+  await runTool("gcc", ["-shared", "-fPIC", "-O2", "-o", library, WHOLE_XSTATE]);
+  return library;
 }
 
 function quoted(word: string): string {

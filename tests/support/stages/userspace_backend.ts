@@ -10,7 +10,8 @@ import {
 } from "../../../backends/userspace/backend.ts";
 import { type Clock, systemClock } from "../../../lib/os/clock.ts";
 import { type Network, systemNetwork } from "../../../lib/os/network.ts";
-import type { OpenFiles } from "../../../lib/os/open_files.ts";
+import { OpenFiles } from "../../../lib/os/open_files.ts";
+import { type SpawnWorker, WorkerPool } from "../../../lib/os/worker_pool.ts";
 import type { SyncReport } from "../../../lib/proxy/data_plane.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
@@ -26,6 +27,15 @@ export interface TestBackendOptions extends Partial<UserspaceBackendOptions> {
   readonly network?: Network;
   readonly openFiles?: OpenFiles;
   readonly traffic?: FamilyTraffic;
+  /** Threads that forward; 0 = this one. @default {environment variable USERSPACE_WORKERS, or 0} */
+  readonly workers?: number;
+  readonly spawn?: SpawnWorker;
+}
+
+/** Starts a worker as kube-relay does. */
+export function spawnWorker(name: string): Worker {
+  const program = new URL("../../../userspace_worker.ts", import.meta.url);
+  return new Worker(program, { type: "module", name });
 }
 
 /** A backend, and the plan that it was synced to last. */
@@ -38,20 +48,46 @@ function unasked(): never {
 export class TestUserspaceBackend implements AsyncDisposable {
   readonly addresses = new FakeLocalAddresses();
   readonly logger = new MemoryLogger();
+  /** Changes of health, as `address:port state: reason`. */
+  readonly healthChanges: string[] = [];
   readonly backend: UserspaceBackend;
+  /** `undefined` = this thread forwards. */
+  readonly pool: WorkerPool | undefined;
+  #started: Promise<void> | undefined;
+  readonly #sockets: Int32Array | undefined;
   #plan: ProxyPlan | undefined;
   #shared: SharedPlan | undefined;
   #retry: readonly ServicePortKey[] = [];
 
   constructor(
-    { clock = systemClock, network = systemNetwork, openFiles, traffic, ...options }:
-      TestBackendOptions = {},
+    {
+      clock = systemClock,
+      network = systemNetwork,
+      openFiles = new OpenFiles(),
+      traffic,
+      workers = Number(Deno.env.get("USERSPACE_WORKERS") ?? 0),
+      spawn = spawnWorker,
+      ...options
+    }: TestBackendOptions = {},
   ) {
     const { logger, addresses } = this;
+    this.pool = workers > 0
+      ? new WorkerPool({ clock, logger, spawn }, { count: workers })
+      : undefined;
+    const shared = this.pool && openFiles.share(workers);
+    this.#sockets = shared && new Int32Array(shared.counts);
+    const workerParts = this.pool && shared &&
+      { kind: "threads" as const, pool: this.pool, openFiles: shared };
     this.backend = createUserspaceBackend(
       {
         ...{ clock, network, logger, addresses, comparison: COMPARISON },
-        ...(openFiles && { openFiles }),
+        openFiles,
+        ...(workerParts && { workers: workerParts }),
+        onHealth: (changes) => {
+          for (const { endpoint, state, reason } of changes) {
+            this.healthChanges.push(`${endpoint} ${state}: ${reason ?? "-"}`);
+          }
+        },
         ...(traffic && { traffic }),
       },
       { family: "IPv4", udpTimeoutMs: 10_000, ...options },
@@ -74,6 +110,7 @@ export class TestUserspaceBackend implements AsyncDisposable {
     const changes = testPlanChanges(plan, this.#plan);
     const again = this.#retry.filter((key) => plan.services.has(key));
     const upserted = new Set([...changes.upserted, ...again]);
+    if (this.pool) await (this.#started ??= this.backend.start());
     const report = await this.backend.sync(plan, {
       ...changes,
       upserted,
@@ -82,6 +119,17 @@ export class TestUserspaceBackend implements AsyncDisposable {
     this.#plan = plan;
     this.#retry = report.quarantined.map(({ key }) => key);
     return report;
+  }
+
+  /** Returns the number of TCP connections in each worker. */
+  connectionsOfWorkers(): readonly number[] {
+    return [...this.#sockets?.subarray(2) ?? []].map((sockets) => sockets / 2);
+  }
+
+  /** Returns the counters of all threads. */
+  async counters(): Promise<UserspaceBackend["connections"]["counters"]> {
+    await this.backend.connections.refresh();
+    return this.backend.connections.counters;
   }
 
   /** Returns the addresses on which a ServicePort is served, as `address:port state`. */
@@ -94,5 +142,6 @@ export class TestUserspaceBackend implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.backend[Symbol.asyncDispose]();
+    this.pool?.[Symbol.dispose]();
   }
 }

@@ -176,9 +176,13 @@ async function comparePlannedRouting(
   const wanted = await planRouting(planned);
   if (!wanted) return undefined;
   const layer2 = layer2Of(wanted, network.interfaceAddresses());
-  if (!wanted.bgp || !routingBackends) return await compareRouting({ layer2 });
+  if (!routingBackends) return await compareRouting({ layer2 });
+  await using pods = routingBackends.podNetwork(dependencies, { cniFiles: [] });
   await using backend = routingBackends.bgp(dependencies, routing.bgp);
-  return await compareRouting({ bgp: { plan: wanted.bgp.plan, backend }, layer2 });
+  return await compareRouting({
+    ...(wanted.bgp && { bgp: { plan: wanted.bgp.plan, backend } }),
+    ...{ layer2, pods: { plan: wanted.podNetwork, backend: pods } },
+  });
 }
 
 /** Compares the rules of NetworkPolicies with objects that were read; empty if none are enforced. */

@@ -16,6 +16,9 @@ import { type ActiveCommand, type CommandContext, planNamedObjects } from "./com
 /** Stands for the configuration of the BGP daemon in place of a mode. */
 const BGP = "bgp";
 
+/** Stands for the routes, tunnels and the CNI configuration of pods in place of a mode. */
+const POD_NETWORK = "pod-network";
+
 /**
  * Prints the rules of a mode for a folder of manifests, a cluster or a dump, without starting a process.
  * Exits with status 1 if some objects could not be used: the rest is printed, but it is not everything.
@@ -29,12 +32,13 @@ export const renderCommand: ActiveCommand = {
     "kube-relay render --from node7.json",
     "kube-relay render --mode bgp --config FILE --kubeconfig FILE",
   ],
-  ownModes: [BGP],
+  ownModes: [BGP, POD_NETWORK],
   async run(dependencies, context) {
     const { flags } = context;
     const planned = await planNamedObjects(dependencies, context);
-    if (flags["proxy-mode"] === BGP) {
-      await printBgp(dependencies, { planned, context });
+    const routed = { [BGP]: printBgp, [POD_NETWORK]: printPodNetwork }[flags["proxy-mode"] ?? ""];
+    if (routed) {
+      await routed(dependencies, { planned, context });
       return planned.isIncomplete ? 1 : 0;
     }
     if (flags.service !== undefined) {
@@ -81,21 +85,14 @@ async function printBgp(
     readonly context: CommandContext;
   },
 ): Promise<void> {
-  if (flags.service !== undefined || flags.family !== undefined) {
-    throw new ConfigurationError([
-      "Cannot use --service or --family with --mode bgp: one configuration has all prefixes",
-    ]);
-  }
+  refuseSelection(flags);
   const { routingBackends, clock, print } = dependencies;
   const { settings, bgp } = await planRouting(planned) ?? {};
   if (!settings?.bgp || !routingBackends) {
     throw new Error("Cannot render for BGP: it is disabled; add --routing and --bgp");
   }
   if (!bgp?.plan) {
-    throw new Error(
-      `Cannot render for BGP: there is no Node '${planned.nodeName}', whose addresses are needed; ` +
-        "--hostname-override names another",
-    );
+    throw unknownNode("for BGP", planned);
   }
   const { configFile, controlSocket } = settings.bgp;
   await using backend = routingBackends.bgp({ ...dependencies, logger }, {
@@ -106,6 +103,43 @@ async function printBgp(
     print(piece);
     await clock.yieldToEventLoop();
   }
+}
+
+/** Prints the routes, tunnels and files of the network of pods. */
+async function printPodNetwork(
+  dependencies: Dependencies,
+  { planned, context: { flags, logger } }: {
+    readonly planned: PlannedNode;
+    readonly context: CommandContext;
+  },
+): Promise<void> {
+  refuseSelection(flags);
+  const { routingBackends, print } = dependencies;
+  const { settings, podNetwork } = await planRouting(planned) ?? {};
+  if (!settings?.podNetwork || !routingBackends) {
+    throw new Error(
+      "Cannot render the network of pods: it is disabled; add --routing and --pod-routes, " +
+        "--overlay or --cni-config",
+    );
+  }
+  if (!podNetwork) throw unknownNode("the network of pods", planned);
+  await using backend = routingBackends.podNetwork({ ...dependencies, logger }, { cniFiles: [] });
+  for (const piece of backend.render(podNetwork)) print(piece);
+}
+
+function refuseSelection(flags: CommandContext["flags"]): void {
+  if (flags.service === undefined && flags.family === undefined) return;
+  throw new ConfigurationError([
+    `Cannot use --service or --family with --mode ${flags["proxy-mode"]}: it is one text for all ` +
+    "Services and both families",
+  ]);
+}
+
+function unknownNode(what: string, { nodeName }: PlannedNode): Error {
+  return new Error(
+    `Cannot render ${what}: there is no Node '${nodeName}', whose addresses are needed; ` +
+      "--hostname-override names another",
+  );
 }
 
 /** Prints the rules of NetworkPolicies, if they are enforced and this build has their data plane. */

@@ -1,0 +1,102 @@
+/**
+ * The rule that gives traffic of pods that leaves the cluster the address of the node: a table of
+ * nftables of its own, so that it works together with Services in any mode.
+ *
+ * @module
+ */
+import { cidrFamilyOf } from "../../lib/net/cidr.ts";
+import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
+import { CommandError, type CommandRunner } from "../../lib/os/command_runner.ts";
+import { contentId } from "../../lib/policy/content_id.ts";
+import type { PodNetworkPlan } from "../../lib/routing/pod_network_plan.ts";
+import { deletionText, nftFamily } from "../netfilter/nft/nft_objects.ts";
+import { reasonOfExit } from "../netfilter/probe/try_tool.ts";
+
+/** The table. */
+export const MASQUERADE_TABLE = { family: "inet", name: "kube-relay-pods" } as const;
+
+/** Groups of receivers, which no reply comes back from. */
+export const MULTICAST = { IPv4: ["224.0.0.0/4", "255.255.255.255"], IPv6: ["ff00::/8"] } as const;
+
+/** The part of a plan. */
+export type Masquerade = NonNullable<PodNetworkPlan["masquerade"]>;
+
+/** The rules, as text for `nft -f -`. The name of an empty chain identifies them. */
+export function masqueradeText(masquerade: Masquerade): string {
+  const body = bodyOf(masquerade);
+  const { family, name } = MASQUERADE_TABLE;
+  return `table ${family} ${name} {\n  chain ${markOf(body)} {\n  }\n${body}}\n`;
+}
+
+function bodyOf({ sources, except }: Masquerade): string {
+  const sets: string[] = [];
+  const rules: string[] = [];
+  for (const family of IP_FAMILIES) {
+    const own = sources.filter((each) => cidrFamilyOf(each) === family);
+    if (own.length === 0) continue;
+    const inside = except.filter((each) => cidrFamilyOf(each) === family);
+    const [ip, digit] = [nftFamily(family), family === "IPv4" ? "4" : "6"];
+    const set = (label: string, elements: readonly string[]) =>
+      `  set ${label}${digit} {\n    type ip${family === "IPv4" ? "v4" : "v6"}_addr\n` +
+      `    flags interval\n    auto-merge\n    elements = { ${elements.join(", ")} }\n  }\n`;
+    sets.push(set("pods", own), set("cluster", [...inside, ...MULTICAST[family]]));
+    rules.push(
+      `    ${ip} saddr @pods${digit} ${ip} daddr != @cluster${digit} masquerade fully-random\n`,
+    );
+  }
+  return `${sets.join("")}  chain postrouting {\n` +
+    `    type nat hook postrouting priority srcnat; policy accept;\n${rules.join("")}  }\n`;
+}
+
+function markOf(body: string): string {
+  return `content-${contentId(body)}`;
+}
+
+/**
+ * Whether the machine has nft and a kernel that takes such rules. Changes nothing. A kernel without
+ * the family says only that there is no such table, so a listing does not tell.
+ */
+export async function hasNft(commands: CommandRunner): Promise<boolean> {
+  try {
+    const stdin = [masqueradeText({ sources: [], except: [] })];
+    return (await commands.run("nft", ["--check", "-f", "-"], { stdin })).code === 0;
+  } catch (error) {
+    if (error instanceof CommandError && error.kind === "not-found") return false;
+    throw error;
+  }
+}
+
+/** Writes the rules in one transaction, unless they are there. Returns whether it wrote. */
+export async function writeMasquerade(
+  commands: CommandRunner,
+  masquerade: Masquerade | undefined,
+): Promise<boolean> {
+  const found = await readMasquerade(commands);
+  if (masquerade === undefined) {
+    if (found === undefined) return false;
+    await runNft(commands, deletionText(MASQUERADE_TABLE));
+    return true;
+  }
+  const isSame = found?.includes(`chain ${markOf(bodyOf(masquerade))} {`) &&
+    found.includes("type nat hook postrouting") && found.includes("masquerade");
+  if (isSame) return false;
+  await runNft(commands, deletionText(MASQUERADE_TABLE) + masqueradeText(masquerade));
+  return true;
+}
+
+/** Returns the table as it is printed; `undefined` if there is none. */
+export async function readMasquerade(commands: CommandRunner): Promise<string | undefined> {
+  const { family, name } = MASQUERADE_TABLE;
+  const result = await commands.run("nft", ["list", "table", family, name]);
+  if (result.code === 0) return result.stdout;
+  if (result.stderr.includes("No such file or directory")) return undefined;
+  throw new Error(`Cannot read table ${name} of nftables: ${reasonOfExit("nft", result)}`);
+}
+
+async function runNft(commands: CommandRunner, text: string): Promise<void> {
+  const result = await commands.run("nft", ["-f", "-"], { stdin: [text] });
+  if (result.code === 0) return;
+  throw new Error(
+    `Cannot write table ${MASQUERADE_TABLE.name} of nftables: ${reasonOfExit("nft", result)}`,
+  );
+}

@@ -1,0 +1,252 @@
+import { assert, assertEquals } from "@std/assert";
+import { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
+import { PolicyPlanner } from "../../../lib/policy/policy_planner.ts";
+import { PolicyState } from "../../../lib/policy/policy_state.ts";
+import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
+import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import { IPV4_PLAN, setPod, setPolicy } from "../../../tests/support/builders/policy_objects.ts";
+import {
+  type TestServicePlan,
+  testServicePlan,
+} from "../../../tests/support/builders/service_plans.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
+import { endpointListsOf, NO_PART } from "../endpoint_loops.ts";
+import { Forwarding } from "../forwarding.ts";
+import { serviceAddresses } from "../listeners.ts";
+import { testSharedPlan } from "../../../tests/support/builders/service_plans.ts";
+import { HealthMonitor } from "./health_monitor.ts";
+
+const CHECKED: EdgeSettings = {
+  ...{ healthCheck: "tcp", healthIntervalMs: 1000, healthRise: 1, healthFall: 1 },
+};
+
+class Stage {
+  readonly clock = new FakeClock();
+  readonly network = new FakeNetwork();
+  readonly logger = new MemoryLogger();
+  /** The last delivery to each ServicePort, and the number of deliveries. */
+  readonly skipped = new Map<ServicePortKey, readonly string[]>();
+  deliveries = 0;
+  readonly changes: string[] = [];
+  readonly forwarding: Forwarding;
+  readonly monitor: HealthMonitor;
+
+  constructor(judge?: ConnectionJudge) {
+    const { clock, network, logger } = this;
+    const options = { udpTimeoutMs: 1000, ...(judge && { judge }) };
+    this.forwarding = new Forwarding({ clock, network, logger }, options);
+    this.monitor = new HealthMonitor(this.forwarding, {
+      skip: (key, unhealthy) => {
+        this.deliveries++;
+        this.skipped.set(key, [...unhealthy].sort());
+        structuredClone(unhealthy);
+      },
+      changed: (changes) => {
+        for (const { endpoint, state } of structuredClone(changes)) {
+          this.changes.push(`${endpoint} ${state}`);
+        }
+      },
+    });
+  }
+
+  states({ key }: Pick<ServicePlan, "key">): readonly string[] | undefined {
+    return this.monitor.inspect(key)?.endpoints.map(({ endpoint, state, reason }) =>
+      `${endpoint} ${state}${reason === undefined ? "" : `: ${reason}`}`
+    );
+  }
+}
+
+function planOf(to: readonly string[], more: TestServicePlan = {}): ServicePlan {
+  return testServicePlan({ to, edge: CHECKED, ...more });
+}
+
+Deno.test("HealthMonitor checks an endpoint once for all ServicePorts with the same check", async () => {
+  const stage = new Stage();
+  const to = ["10.0.0.1:80"];
+  stage.network.answers.set(to[0]!, "refuse");
+  const plans = [planOf(to, { name: "a" }), planOf(to, { name: "b" })];
+  const other = planOf(to, { name: "c", edge: { ...CHECKED, healthIntervalMs: 1001 } });
+  for (const plan of plans) stage.monitor.follow(plan);
+  await stage.clock.advance(100_000);
+  const count = stage.network.dials.length;
+  assert(count >= 89 && count <= 112, `${count} checks in 100 s`);
+  for (const { key } of plans) assertEquals(stage.skipped.get(key), to);
+  stage.monitor.follow(other);
+  stage.monitor.forget(plans[0]!.key);
+  await stage.clock.advance(100_000);
+  const more = stage.network.dials.length - count;
+  assert(more >= 2 * 89 && more <= 2 * 112, `${more} checks in 100 s`);
+  stage.monitor.close();
+});
+
+Deno.test("HealthMonitor.follow() does work for changed endpoints alone", async () => {
+  const stage = new Stage();
+  const to = Array.from({ length: 1000 }, (_, index) => `10.0.${index >> 8}.${index & 255}:80`);
+  const plan = planOf(to);
+  stage.monitor.follow(plan);
+  await stage.clock.advance(2000);
+  const [list = []] = endpointListsOf(plan);
+  let texts = 0;
+  const stringify = JSON.stringify;
+  JSON.stringify = (value: unknown) => (texts++, stringify(value));
+  try {
+    const rest = { kind: "forward", endpoints: list.slice(1) } as const;
+    const added = planOf(["10.1.0.1:80"]).internal;
+    assert(added.kind === "forward");
+    const endpoints = [...rest.endpoints, ...added.endpoints];
+    const internal = { kind: "forward", endpoints } as const;
+    stage.monitor.follow({ ...plan, internal, external: internal, externalFromCluster: internal });
+    stage.monitor.follow(testServicePlan({ name: "unchecked", to }));
+  } finally {
+    JSON.stringify = stringify;
+  }
+  assertEquals(texts, 1, "the added endpoint alone gets a new check");
+  assertEquals(stage.monitor.figures.healthy, 1000);
+  const dialsOf = async (ms: number) => {
+    const before = stage.network.dials.length;
+    await stage.clock.advance(ms);
+    return stage.network.dials.slice(before);
+  };
+  assert(!(await dialsOf(1200)).includes(to[0]!), "the removed one is not checked");
+  stage.monitor.forget(plan.key);
+  assertEquals(await dialsOf(10_000), []);
+  stage.monitor.close();
+});
+
+Deno.test("HealthMonitor delivers many verdicts together, and bounds its log lines", async () => {
+  const stage = new Stage();
+  const to = Array.from({ length: 1000 }, (_, index) => `10.0.${index >> 8}.${index & 255}:80`);
+  for (const endpoint of to) stage.network.answers.set(endpoint, "refuse");
+  const plan = planOf(to);
+  stage.monitor.follow(plan);
+  await stage.clock.advance(3000);
+  assertEquals(stage.monitor.figures.unhealthy, 1000);
+  assertEquals([stage.skipped.get(plan.key)?.length, stage.changes.length], [1000, 1000]);
+  assert(stage.deliveries <= 150, `${stage.deliveries} deliveries`);
+  assertEquals(stage.logger.lines.length, 101);
+  assertEquals(
+    stage.monitor.inspect(plan.key)?.ignored,
+    "health is ignored: 0 of 1000 endpoints are healthy",
+  );
+  stage.monitor.close();
+});
+
+Deno.test("HealthMonitor does not connect to link-local addresses or to itself", async () => {
+  const stage = new Stage();
+  const own = testServicePlan({ name: "own", clusterIp: "10.0.0.2", port: 9000 });
+  const frontends = serviceAddresses(own, testSharedPlan());
+  stage.forwarding.endpointLoops.replace(own, { from: NO_PART, to: { ...NO_PART, frontends } });
+  const plan = planOf(["10.0.0.1:80", "10.0.0.2:80", "169.254.169.254:80"], {
+    edge: { ...CHECKED, healthPort: 9000 },
+  });
+  stage.monitor.follow(plan);
+  await stage.clock.advance(3000);
+  assertEquals(new Set(stage.network.dials), new Set(["10.0.0.1:9000"]));
+  const [first, second, third] = stage.states(plan) ?? [];
+  assertEquals(first, "10.0.0.1:80 healthy");
+  assert(second?.startsWith("10.0.0.2:80 unchecked: not checked: it is an address of ns/own/TCP"));
+  assert(third?.startsWith("169.254.169.254:80 unchecked: not checked: its address has to be"));
+  assertEquals(stage.skipped.size, 0, "they are used");
+  stage.forwarding.endpointLoops.replace(own, { from: { ...NO_PART, frontends }, to: NO_PART });
+  await stage.clock.advance(2000);
+  assertEquals(stage.states(plan)?.[1], "10.0.0.2:80 healthy");
+  stage.monitor.close();
+});
+
+Deno.test("HealthMonitor checks no isolated pod of another namespace", async () => {
+  const state = new PolicyState();
+  const judge = new ConnectionJudge();
+  for (
+    const [pod, address, app] of [
+      ["ns/own", "10.1.0.1", "isolated"],
+      ["other/isolated", "10.1.0.2", "isolated"],
+      ["other/open", "10.1.0.3", "open"],
+    ] as const
+  ) setPod(state, pod, { address, labels: { app } });
+  for (const namespace of ["ns", "other"]) {
+    setPolicy(state, `${namespace}/deny`, {
+      podSelector: { matchLabels: { app: "isolated" } },
+      policyTypes: ["Ingress"],
+    });
+  }
+  const planner = new PolicyPlanner(state, { ...IPV4_PLAN, includesRemotePods: true });
+  planner.setOptions({ deny: { action: "reject" }, closedRanges: [] });
+  const changes = planner.update();
+  for (const _ of judge.takeInSteps(planner.plan, changes));
+  const stage = new Stage(judge);
+  const plan = planOf(["10.1.0.1:80", "10.1.0.2:80", "10.1.0.3:80", "192.0.2.1:80"]);
+  stage.monitor.follow(plan);
+  await stage.clock.advance(3000);
+  assertEquals(
+    [...new Set(stage.network.dials)].sort(),
+    ["10.1.0.1:80", "10.1.0.3:80", "192.0.2.1:80"],
+  );
+  assertEquals(
+    stage.states(plan)?.[1],
+    "10.1.0.2:80 unchecked: not checked: NetworkPolicies isolate pod other/isolated, which is in " +
+      "another namespace",
+  );
+  stage.monitor.close();
+});
+
+Deno.test("HealthMonitor ejects by outcomes with a growing time, and ignores unknown endpoints", async () => {
+  const stage = new Stage();
+  const plan = planOf(["10.0.0.1:80", "10.0.0.2:80"], {
+    edge: { ejectAfter: 2, ejectionMs: 1000 },
+  });
+  stage.monitor.follow(plan);
+  const { key: servicePort } = plan;
+  const [{ key: endpoint } = {}] = endpointListsOf(plan)[0] ?? [];
+  const fail = () => {
+    for (let count = 0; count < 2; count++) {
+      stage.monitor.observe({ servicePort, endpoint: endpoint!, failure: "timeout" });
+    }
+  };
+  fail();
+  await stage.clock.advance(900);
+  assertEquals(stage.skipped.get(servicePort), ["10.0.0.1:80"]);
+  assertEquals(
+    stage.states(plan)?.[0],
+    "10.0.0.1:80 ejected: 2 connections in succession failed, " +
+      "the last one: no connection in time",
+  );
+  await stage.clock.advance(200);
+  assertEquals(stage.skipped.get(servicePort), []);
+  fail();
+  await stage.clock.advance(1900);
+  assertEquals(stage.skipped.get(servicePort), ["10.0.0.1:80"], "the second one takes 2 s");
+  await stage.clock.advance(200);
+  assertEquals(stage.skipped.get(servicePort), []);
+  const figures = stage.monitor.figures;
+  stage.monitor.observe({ servicePort, endpoint: "10.9.9.9:80" as never, failure: "timeout" });
+  stage.monitor.observe({
+    servicePort: "ns/x/TCP" as never,
+    endpoint: endpoint!,
+    failure: "timeout",
+  });
+  assertEquals(stage.monitor.figures, figures);
+  stage.monitor.forget(servicePort);
+  assertEquals([stage.monitor.figures.healthy, stage.states(plan)], [0, undefined]);
+  stage.monitor.close();
+  assertEquals(stage.clock.pendingTimers, 0);
+});
+
+Deno.test("HealthMonitor keeps a verdict when only the settings of the check change", async () => {
+  const stage = new Stage();
+  stage.network.answers.set("10.0.0.1:80", "refuse");
+  const plan = planOf(["10.0.0.1:80", "10.0.0.2:80"]);
+  stage.monitor.follow(plan);
+  await stage.clock.advance(2000);
+  assertEquals(stage.skipped.get(plan.key), ["10.0.0.1:80"]);
+  const edge = { ...CHECKED, healthIntervalMs: 50_000 };
+  stage.monitor.follow({ ...plan, edge });
+  await stage.clock.advance(100);
+  assertEquals(stage.skipped.get(plan.key), ["10.0.0.1:80"]);
+  stage.monitor.follow({ ...plan, edge: { ejectAfter: 1 } });
+  await stage.clock.advance(100);
+  assertEquals(stage.skipped.get(plan.key), []);
+  stage.monitor.close();
+});

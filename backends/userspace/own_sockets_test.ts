@@ -1,0 +1,73 @@
+import { assertEquals } from "@std/assert";
+import { type ConnectionEnds, OwnSockets } from "./own_sockets.ts";
+import {
+  createSharedSockets,
+  forgetSocketsOf,
+  SharedOwnSockets,
+} from "./workers/shared_own_sockets.ts";
+
+const FRONTEND = { hostname: "10.96.0.1", port: 80 };
+const REWRITTEN = { hostname: "10.0.0.9", port: 8080 };
+
+function own(port: number) {
+  return { hostname: "10.0.0.1", port };
+}
+
+function session(client: ConnectionEnds) {
+  return { hops: 0, client, close() {} };
+}
+
+/** Two threads with the same memory. */
+function twoThreads() {
+  const memory = createSharedSockets();
+  const threads = [0, 1].map((index) => new OwnSockets(new SharedOwnSockets(memory, index)));
+  return { memory, threads: threads as [OwnSockets, OwnSockets] };
+}
+
+const STRANGER: ConnectionEnds = {
+  localAddr: FRONTEND,
+  remoteAddr: { hostname: "192.0.2.1", port: 999 },
+};
+
+Deno.test("OwnSockets recognizes a connection of another thread, whichever end is known first", () => {
+  const { threads: [one, two] } = twoThreads();
+  const dialled = { localAddr: own(4000), remoteAddr: FRONTEND };
+  const taken = { localAddr: FRONTEND, remoteAddr: own(4000) };
+  assertEquals(one.dial(session(STRANGER), dialled), false);
+  assertEquals(two.take(session(taken), taken), true);
+  const later = { localAddr: own(4001), remoteAddr: FRONTEND };
+  const earlier = { localAddr: FRONTEND, remoteAddr: own(4001) };
+  assertEquals(two.take(session(earlier), earlier), false);
+  assertEquals(one.dial(session(STRANGER), later), true);
+});
+
+Deno.test("OwnSockets finds a circle of rewritten connections that changes threads", () => {
+  const { threads } = twoThreads();
+  let client = STRANGER;
+  let turn = 0;
+  for (; turn < 100; turn++) {
+    const thread = threads[turn % 2]!;
+    const counter = session(client);
+    if (thread.take(counter, client)) break;
+    const endpoint = { localAddr: own(5000 + turn), remoteAddr: REWRITTEN };
+    if (thread.dial(counter, endpoint)) break;
+    client = { localAddr: FRONTEND, remoteAddr: own(5000 + turn) };
+  }
+  assertEquals(turn, 33);
+});
+
+Deno.test("OwnSockets forgets what was closed, and the sockets of a thread that has ended", () => {
+  const { memory, threads: [one, two] } = twoThreads();
+  const counter = session(STRANGER);
+  const dialled = { localAddr: own(4000), remoteAddr: FRONTEND };
+  const taken = { localAddr: FRONTEND, remoteAddr: own(4000) };
+  one.dial(counter, dialled);
+  one.hangUp(counter, dialled);
+  assertEquals(two.take(session(taken), taken), false);
+  two.untake(session(taken), taken);
+  one.dial(counter, dialled);
+  one.openFlow(6000);
+  assertEquals([two.hasFlow(6000), two.hasFlow(6001)], [true, false]);
+  forgetSocketsOf(memory, 0);
+  assertEquals([two.take(session(taken), taken), two.hasFlow(6000)], [false, false]);
+});

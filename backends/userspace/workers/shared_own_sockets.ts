@@ -1,0 +1,122 @@
+/**
+ * The sockets towards endpoints that the threads of this process have, in memory that they share.
+ * Sockets are found by their port. Two sockets of one port, of which one is forgotten, are rare, and
+ * a loop of connections makes more of them.
+ *
+ * @module
+ */
+
+/** Ports of one address. */
+const PORTS = 65_536;
+/** Rows of the table: hashes of both ends of dialled and taken connections, and the hops. */
+const ROWS = { dialled: 0, dialledTo: 1, hops: 2, taken: 3, takenAt: 4, flow: 5 } as const;
+const ROW_COUNT = 6;
+
+/** Certainly one connection: both ends are equal. */
+const CERTAIN = Infinity;
+
+/** Bytes of the memory for one IP family. Pages without a socket take no memory. */
+export function createSharedSockets(): SharedArrayBuffer {
+  return new SharedArrayBuffer(ROW_COUNT * PORTS * Int32Array.BYTES_PER_ELEMENT);
+}
+
+/** Forgets the sockets of a thread that has ended. */
+export function forgetSocketsOf(memory: SharedArrayBuffer, index: number): void {
+  const cells = new Int32Array(memory);
+  for (let port = 0; port < PORTS; port++) {
+    if (ownerOf(cells[cellOf("hops", port)]!) === index) cells[cellOf("dialled", port)] = 0;
+    if (cells[cellOf("flow", port)] === index + 1) cells[cellOf("flow", port)] = 0;
+  }
+}
+
+/** The table as one thread uses it. A key is an address and port, as text. */
+export class SharedOwnSockets {
+  readonly #cells: Int32Array;
+  readonly #index: number;
+
+  constructor(memory: SharedArrayBuffer, index: number) {
+    this.#cells = new Int32Array(memory);
+    this.#index = index;
+  }
+
+  dial(
+    port: number,
+    key: string,
+    { farEnd, hops }: { readonly farEnd: string; readonly hops: number },
+  ): void {
+    this.#set("hops", port, (hops << 8) | (this.#index + 1));
+    this.#set("dialledTo", port, hashOf(farEnd));
+    this.#set("dialled", port, hashOf(key));
+  }
+
+  hangUp(port: number, key: string): void {
+    this.#clear("dialled", port, key);
+  }
+
+  take(port: number, key: string, farEnd: string): void {
+    this.#set("takenAt", port, hashOf(farEnd));
+    this.#set("taken", port, hashOf(key));
+  }
+
+  untake(port: number, key: string): void {
+    this.#clear("taken", port, key);
+  }
+
+  /** Whether a thread has taken the connection with both of these ends. */
+  isTaken(port: number, key: string, farEnd: string): boolean {
+    return this.#get("taken", port) === hashOf(key) &&
+      this.#get("takenAt", port) === hashOf(farEnd);
+  }
+
+  /**
+   * The hops of a connection that a thread has dialled from this port, infinitely many if its far
+   * end is equal as well; `undefined` = no thread has.
+   */
+  hopsOf(port: number, key: string, farEnd: string): number | undefined {
+    if (this.#get("dialled", port) !== hashOf(key)) return undefined;
+    if (this.#get("dialledTo", port) === hashOf(farEnd)) return CERTAIN;
+    return this.#get("hops", port) >> 8;
+  }
+
+  openFlow(port: number): void {
+    this.#set("flow", port, this.#index + 1);
+  }
+
+  closeFlow(port: number): void {
+    if (this.#get("flow", port) === this.#index + 1) this.#set("flow", port, 0);
+  }
+
+  hasFlow(port: number): boolean {
+    return this.#get("flow", port) !== 0;
+  }
+
+  #get(row: keyof typeof ROWS, port: number): number {
+    return Atomics.load(this.#cells, cellOf(row, port));
+  }
+
+  #set(row: keyof typeof ROWS, port: number, value: number): void {
+    Atomics.store(this.#cells, cellOf(row, port), value);
+  }
+
+  /** The port may belong to another socket by now. */
+  #clear(row: keyof typeof ROWS, port: number, key: string): void {
+    Atomics.compareExchange(this.#cells, cellOf(row, port), hashOf(key), 0);
+  }
+}
+
+function cellOf(row: keyof typeof ROWS, port: number): number {
+  return ROWS[row] * PORTS + port;
+}
+
+function ownerOf(hops: number): number {
+  return (hops & 255) - 1;
+}
+
+/** FNV-1a; never 0, which stands for no socket. */
+function hashOf(text: string): number {
+  let hash = 0x811c9dc5;
+  for (let index = 0; index < text.length; index++) {
+    hash = Math.imul(hash ^ text.charCodeAt(index), 0x01000193);
+  }
+  return hash | 1;
+}

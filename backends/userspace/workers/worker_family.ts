@@ -1,0 +1,259 @@
+import type { Logger } from "../../../lib/log/logger.ts";
+import { messageOf } from "../../../lib/log/message_of.ts";
+import type { Clock } from "../../../lib/os/clock.ts";
+import type { Network } from "../../../lib/os/network.ts";
+import { OneAtATime } from "../../../lib/os/one_at_a_time.ts";
+import { OpenFiles } from "../../../lib/os/open_files.ts";
+import { systemErrorOf } from "../../../lib/os/socket_errors.ts";
+import { forEachInSlices, runInSlices } from "../../../lib/os/time_slice.ts";
+import { type ChannelMessage, WorkerChannel } from "../../../lib/os/worker_channel.ts";
+import { ConnectionJudge, type JudgeUpdate } from "../../../lib/policy/connection_judge.ts";
+import { deepEqual } from "../../../lib/proxy/deep_equal.ts";
+import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import { type LoopPart, NO_PART } from "../endpoint_loops.ts";
+import { LocalForwarders, type ServiceForwarder, type ServiceSocket } from "../forwarders.ts";
+import { Forwarding } from "../forwarding.ts";
+import { OwnSockets } from "../own_sockets.ts";
+import { TcpForwarder } from "../tcp/tcp_forwarder.ts";
+import { AskedDecisions, type MainChannel } from "./asked_decisions.ts";
+import { SharedOwnSockets } from "./shared_own_sockets.ts";
+import type {
+  Command,
+  MainSide,
+  PublishedFrontends,
+  RefusedSocket,
+  WorkerReport,
+  WorkerSettings,
+  WorkerSide,
+} from "./worker_protocol.ts";
+import { WorkerFigures } from "./worker_figures.ts";
+
+/** The edges of a worker. */
+export interface WorkerEdges {
+  readonly clock: Clock;
+  readonly network: Network;
+  readonly random: () => number;
+}
+
+interface NumberedForwarder {
+  plan: ServicePlan;
+  readonly forwarder: ServiceForwarder;
+}
+
+/** Forwards for one IP family in a worker, as the main thread commands. */
+export class WorkerFamily {
+  readonly #edges: WorkerEdges;
+  readonly #channel: MainChannel;
+  #state: FamilyState | undefined;
+
+  constructor(edges: WorkerEdges, post: (message: ChannelMessage) => void) {
+    this.#edges = edges;
+    this.#channel = new WorkerChannel<WorkerSide, MainSide>(post, {
+      answer: (question) => this.#answer(question),
+      hear: (notice) => this.#hear(notice),
+    });
+  }
+
+  receive(message: ChannelMessage): void {
+    this.#channel.receive(message);
+  }
+
+  #answer(question: MainSide["question"]): unknown {
+    if (question.kind === "start") {
+      this.#state = new FamilyState(this.#edges, {
+        channel: this.#channel,
+        settings: question.settings,
+      });
+      return this.#state.start(question.settings.judge);
+    }
+    const state = this.#state;
+    if (!state) throw new Error(`Cannot answer '${question.kind}' before the start`);
+    switch (question.kind) {
+      case "apply":
+        return state.apply(question.commands);
+      case "report":
+        return state.report();
+      case "remembered":
+        return state.forwarder(question.forwarder)?.remembered(question.client);
+      case "follow":
+        return state.follow(question.update);
+      case "recheck":
+        return state.forwarders.recheck(question.addresses);
+      case "drain":
+        return state.forwarders.drain(question.timeoutMs);
+      case "close":
+        return state.close();
+    }
+  }
+
+  #hear(notice: MainSide["notice"]): void {
+    this.#state?.hear(notice);
+  }
+}
+
+class FamilyState {
+  readonly forwarders: LocalForwarders;
+  readonly #clock: Clock;
+  readonly #judge: ConnectionJudge | undefined;
+  readonly #forwarding: Forwarding;
+  readonly #figures: WorkerFigures;
+  readonly #numbers = new Map<ServicePortKey, number>();
+  readonly #forwarders = new Map<number, NumberedForwarder>();
+  readonly #sockets = new Map<number, ServiceSocket>();
+  readonly #turns = new OneAtATime();
+  readonly #frontends = new Map<ServicePortKey, LoopPart>();
+
+  constructor(edges: WorkerEdges, { channel, settings }: {
+    readonly channel: MainChannel;
+    readonly settings: WorkerSettings;
+  }) {
+    const { index, options, sockets, countsTraffic } = settings;
+    const openFiles = OpenFiles.inThread(settings.openFiles, index);
+    this.#clock = edges.clock;
+    this.#judge = settings.judge && new ConnectionJudge();
+    const numberOf = (key: ServicePortKey) => this.#numbers.get(key);
+    this.#figures = new WorkerFigures({ openFiles, countsTraffic, numberOf });
+    const { traffic } = this.#figures;
+    this.#forwarding = new Forwarding({
+      ...edges,
+      ...{ logger: toldLogger(channel), openFiles, isShared: true, ...(traffic && { traffic }) },
+      own: new OwnSockets(new SharedOwnSockets(sockets, index)),
+      common: new AskedDecisions({ channel, answers: settings.answers, numberOf }),
+    }, { ...options, ...(this.#judge && { judge: this.#judge }) });
+    this.#forwarding.outcomes = {
+      observe: (outcome) => {
+        const forwarder = this.#numbers.get(outcome.servicePort);
+        if (forwarder !== undefined) channel.tell({ kind: "outcome", forwarder, outcome });
+      },
+    };
+    this.#forwarding.watches.onReport = (flow) => channel.tell({ kind: "flow", flow });
+    this.forwarders = new LocalForwarders(this.#forwarding);
+  }
+
+  async start(judge: JudgeUpdate | undefined): Promise<void> {
+    if (judge) await this.follow(judge);
+  }
+
+  forwarder(number: number): ServiceForwarder | undefined {
+    return this.#forwarders.get(number)?.forwarder;
+  }
+
+  async follow(update: JudgeUpdate): Promise<void> {
+    if (this.#judge) await runInSlices(this.#clock, this.#judge.followInSteps(update));
+  }
+
+  report(): WorkerReport {
+    return this.#figures.report(this.#forwarding.counters, this.#forwarders);
+  }
+
+  hear(notice: MainSide["notice"]): void {
+    if (notice.kind === "watch") {
+      const { query, id } = notice;
+      return void this.#forwarding.watches.ask(id, { query, now: this.#clock.now() });
+    }
+    const forwarder = this.forwarder(notice.forwarder);
+    if (forwarder instanceof TcpForwarder) forwarder.expectFailing(notice.endpoint);
+  }
+
+  /** Carries out commands in the order in which they come. Returns the sockets that could not be opened. */
+  apply(commands: readonly Command[]): Promise<readonly RefusedSocket[]> {
+    return this.#turns.run(() => this.#applyAll(commands));
+  }
+
+  async #applyAll(commands: readonly Command[]): Promise<readonly RefusedSocket[]> {
+    const refused: RefusedSocket[] = [];
+    await forEachInSlices(this.#clock, commands, (command) => {
+      if (command.op !== "open") return this.#apply(command);
+      const { at, place, socket } = command;
+      const forwarder = this.forwarder(command.forwarder);
+      if (!forwarder) return;
+      try {
+        this.#sockets.set(socket, this.forwarders.open(place, { at, forwarder }));
+      } catch (error) {
+        refused.push({ socket, message: messageOf(error), code: systemErrorOf(error) });
+      }
+    });
+    // A socket is closed only when the accept that waits on it has been taken back, as in the backend.
+    if (commands.some(({ op }) => op === "close")) await this.#clock.sleep(0);
+    return refused;
+  }
+
+  async close(): Promise<void> {
+    for (const socket of this.#sockets.values()) socket.close();
+    for (const { forwarder } of this.#forwarders.values()) forwarder.close();
+    await this.forwarders.close();
+  }
+
+  #apply(command: Exclude<Command, { readonly op: "open" }>): void {
+    switch (command.op) {
+      case "share":
+        return this.#forwarding.clients.update(command.shared);
+      case "frontends":
+        return this.#replaceFrontends(command);
+      case "forward":
+        return this.#forward(command.forwarder, command.plan);
+      case "skip":
+        return this.forwarder(command.forwarder)?.skip(command.unhealthy);
+      case "remove":
+        return this.#remove(command.forwarder, command.ends);
+      case "assign": {
+        const forwarder = this.forwarder(command.forwarder);
+        const socket = this.#sockets.get(command.socket);
+        if (socket && forwarder) this.forwarders.assign(socket, { at: command.at, forwarder });
+        return;
+      }
+      case "close":
+        this.#sockets.get(command.socket)?.close();
+        this.#sockets.delete(command.socket);
+    }
+  }
+
+  /** What is equal keeps its identity: other settings begin time-outs again. */
+  #forward(number: number, planned: ServicePlan): void {
+    const known = this.#forwarders.get(number);
+    const { edge, ...rest } = planned;
+    const before = known?.plan.edge;
+    const kept = deepEqual(before, edge) ? before : edge;
+    const plan: ServicePlan = { ...rest, ...(kept && { edge: kept }) };
+    this.#numbers.set(plan.key, number);
+    if (known) {
+      known.plan = plan;
+      known.forwarder.update(plan);
+    } else {
+      this.#forwarders.set(number, { plan, forwarder: this.forwarders.create(plan) });
+    }
+  }
+
+  #remove(number: number, ends: boolean): void {
+    const known = this.#forwarders.get(number);
+    if (!known) return;
+    const { plan: { key, name }, forwarder } = known;
+    this.#forwarders.delete(number);
+    if (this.#numbers.get(key) === number) this.#numbers.delete(key);
+    this.#figures.forget(number, name);
+    if (ends) forwarder.close();
+    else this.forwarders.remove(forwarder, { name });
+  }
+
+  #replaceFrontends({ key, protocol, frontends }: PublishedFrontends): void {
+    const from = this.#frontends.get(key) ?? NO_PART;
+    const to: LoopPart = { frontends, endpoints: [] };
+    this.#forwarding.endpointLoops.replace({ key, protocol }, { from, to });
+    if (frontends.length > 0) this.#frontends.set(key, to);
+    else this.#frontends.delete(key);
+  }
+}
+
+/** Forwarders only warn. */
+function toldLogger(channel: MainChannel): Logger {
+  const logger: Logger = {
+    error: (message, fields = {}) => logger.warn(message, fields),
+    warn: (message, fields = {}) => channel.tell({ kind: "log", message, fields: { ...fields } }),
+    info() {},
+    verbose() {},
+    enabled: () => false,
+    with: () => logger,
+  };
+  return logger;
+}

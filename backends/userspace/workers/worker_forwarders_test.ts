@@ -1,0 +1,227 @@
+import { assert, assertEquals } from "@std/assert";
+import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import { ServiceTrafficTable } from "../../../lib/proxy/service_traffic.ts";
+import {
+  type TestServicePlan,
+  testServicePlan,
+} from "../../../tests/support/builders/service_plans.ts";
+import { ask, isRefused, TcpServer } from "../../../tests/support/drivers/tcp_peers.ts";
+import { UdpPeer } from "../../../tests/support/drivers/udp_peer.ts";
+import { unusedPort } from "../../../tests/support/drivers/unused_port.ts";
+import { eventually } from "../../../tests/support/eventually.ts";
+import { TestUserspaceBackend } from "../../../tests/support/stages/userspace_backend.ts";
+import { WatchedWorkers } from "../../../tests/support/stages/watched_workers.ts";
+
+const VIP = "127.96.21.1";
+
+function planOf(options: TestServicePlan): ServicePlan {
+  return testServicePlan({ clusterIp: VIP, port: unusedPort(), ...options });
+}
+
+function placeOf({ clusterIp: hostname, port }: ServicePlan) {
+  return { hostname, port };
+}
+
+/** Opens a connection. Returns it if it is served, with the first bytes of the endpoint. */
+async function openServed(plan: ServicePlan): Promise<[Deno.TcpConn, string] | undefined> {
+  const connection = await Deno.connect(placeOf(plan));
+  const buffer = new Uint8Array(64);
+  await connection.write(new TextEncoder().encode("x")).catch(() => {});
+  const count = await connection.read(buffer).catch(() => null);
+  if (count !== null) return [connection, new TextDecoder().decode(buffer.subarray(0, count))];
+  connection.close();
+  return undefined;
+}
+
+async function openMany(plan: ServicePlan, count: number): Promise<[Deno.TcpConn, string][]> {
+  const opened = await Promise.all(Array.from({ length: count }, () => openServed(plan)));
+  return opened.filter((each) => each !== undefined);
+}
+
+function closeAll(opened: readonly (readonly [Deno.TcpConn, string])[]): void {
+  for (const [connection] of opened) connection.close();
+}
+
+Deno.test("workers share the connections of one frontend, and their counts add up", async () => {
+  await using server = TcpServer.named("a");
+  const traffic = new ServiceTrafficTable();
+  await using test = new TestUserspaceBackend({ workers: 2, traffic: traffic.of("IPv4") });
+  const plan = planOf({ to: [server.endpoint] });
+  await test.sync([plan]);
+  const opened = await openMany(plan, 60);
+  assertEquals(opened.length, 60);
+  const { services: [service], summary } = await test.backend.inspect([plan.key]);
+  assertEquals(service?.connections, 60);
+  assertEquals(summary, "as the test says; 2 workers forward");
+  const perWorker = test.connectionsOfWorkers();
+  assert(perWorker.every((count) => count >= 10), `shares: ${perWorker}`);
+  assertEquals((await test.counters()).tcpAccepted, 60);
+  assertEquals([...traffic.rows()].map(({ traffic: { open, opened } }) => [open, opened]), [
+    [60, 60],
+  ]);
+  closeAll(opened);
+  await eventually("all are closed", async () => {
+    const { services: [service] } = await test.backend.inspect([plan.key]);
+    return service?.connections === 0;
+  });
+});
+
+Deno.test("workers keep the session affinity of a client together", async () => {
+  await using a = TcpServer.named("a");
+  await using b = TcpServer.named("b");
+  await using c = TcpServer.named("c");
+  const workers = new WatchedWorkers();
+  await using test = new TestUserspaceBackend({ workers: 2, spawn: workers.spawn });
+  const to = [a, b, c].map(({ endpoint }) => endpoint);
+  const plan = planOf({ to, affinityTimeoutSeconds: 60 });
+  await test.sync([plan]);
+  const opened = await openMany(plan, 60);
+  assertEquals([opened.length, new Set(opened.map(([, name]) => name)).size], [60, 1]);
+  assert([0, 1].every((index) => workers.asked(index, "pick") >= 10), "both workers served some");
+  closeAll(opened);
+});
+
+Deno.test("workers choose the endpoint with the fewest connections of all of them", async () => {
+  const names = Array.from({ length: 8 }, (_, index) => `${index}`);
+  const servers = names.map((name) => TcpServer.named(name));
+  await using test = new TestUserspaceBackend({ workers: 2 });
+  const to = servers.map(({ endpoint }) => endpoint);
+  const plan = planOf({ to, edge: { balance: "least-connections" } });
+  await test.sync([plan]);
+  for (let round = 1; round <= 5; round++) {
+    const opened = await openMany(plan, 8);
+    assertEquals(opened.map(([, name]) => name).sort(), names);
+    closeAll(opened);
+    await eventually("they are closed", () => servers.every(({ open }) => open === 0));
+  }
+  for (const server of servers) await server[Symbol.asyncDispose]();
+});
+
+Deno.test("workers keep the limits of a Service exactly, over its TCP and UDP ports", async () => {
+  await using server = TcpServer.named("a");
+  await using endpoint = UdpPeer.open({ answer: () => "yes" });
+  await using client = UdpPeer.open();
+  await using test = new TestUserspaceBackend({ workers: 2 });
+  const edge = { maxConnections: 7 };
+  const tcp = planOf({ to: [server.endpoint], edge, portName: "tcp" });
+  const udp = planOf({ to: [endpoint.endpoint], edge, portName: "udp", protocol: "UDP" });
+  await test.sync([tcp, udp]);
+  await client.send("a", placeOf(udp));
+  await client.next();
+  const opened = await openMany(tcp, 40);
+  assertEquals(opened.length, 6, "and one flow");
+  closeAll(opened.splice(0, 2));
+  await eventually("the connections have ended", async () => {
+    const { services: [service] } = await test.backend.inspect([tcp.key]);
+    return service?.connections === 4;
+  });
+  const more = await openMany(tcp, 20);
+  assertEquals([more.length, (await test.counters()).tcpLimited], [2, 34 + 18]);
+  await using other = UdpPeer.open();
+  await other.send("b", placeOf(udp));
+  await eventually("the flow is refused", async () => (await test.counters()).udpLimited === 1);
+  closeAll([...opened, ...more]);
+});
+
+Deno.test("workers keep a limit on the rate of new connections together", async () => {
+  await using server = TcpServer.named("a");
+  await using test = new TestUserspaceBackend({ workers: 2 });
+  const plan = planOf({ to: [server.endpoint], edge: { maxPerSecond: 5 } });
+  await test.sync([plan]);
+  const start = performance.now();
+  const opened = await openMany(plan, 40);
+  const most = 5 + 5 * (performance.now() - start) / 1000;
+  assert(opened.length >= 5 && opened.length <= most, `${opened.length} of at most ${most}`);
+  closeAll(opened);
+});
+
+Deno.test("workers have the ServicePorts for UDP evenly, each in one of them", async () => {
+  await using endpoint = UdpPeer.open({ answer: (text) => `${text}` });
+  await using client = UdpPeer.open();
+  const workers = new WatchedWorkers();
+  await using test = new TestUserspaceBackend({ workers: 2, spawn: workers.spawn });
+  const plans = Array.from(
+    { length: 6 },
+    (_, number) => planOf({ name: `dns-${number}`, protocol: "UDP", to: [endpoint.endpoint] }),
+  );
+  await test.sync(plans);
+  assertEquals([0, 1].map((index) => workers.commanded(index, "open")), [3, 3]);
+  for (const plan of plans) {
+    await client.send(plan.name.name, placeOf(plan));
+    assertEquals((await client.next()).text, plan.name.name);
+  }
+});
+
+Deno.test("a sync is confirmed when each worker serves by it", async () => {
+  await using a = TcpServer.named("a");
+  await using b = TcpServer.named("b");
+  await using test = new TestUserspaceBackend({ workers: 2 });
+  const plan = planOf({ to: [a.endpoint] });
+  for (let round = 0; round < 3; round++) {
+    await test.sync([plan]);
+    assertEquals(
+      (await openMany(plan, 30)).map(([connection, name]) => {
+        connection.close();
+        return name;
+      }),
+      Array(30).fill("a"),
+    );
+    await test.sync([{ ...plan, ...forwardTo(b.endpoint, plan) }]);
+    assertEquals(
+      (await openMany(plan, 30)).map(([connection, name]) => {
+        connection.close();
+        return name;
+      }),
+      Array(30).fill("b"),
+    );
+    await test.sync([]);
+    assertEquals(await isRefused(placeOf(plan)), true);
+  }
+});
+
+function forwardTo(endpoint: string, plan: ServicePlan): Partial<ServicePlan> {
+  const { internal, external, externalFromCluster } = testServicePlan({ to: [endpoint] });
+  return { ...plan, internal, external, externalFromCluster };
+}
+
+Deno.test("the main program serves as a worker, as in an executable of deno compile", async () => {
+  await using server = TcpServer.named("a");
+  const program = new URL("../../../main.ts", import.meta.url);
+  const spawn = (name: string) => new Worker(program, { type: "module", name });
+  await using test = new TestUserspaceBackend({ workers: 2, spawn });
+  const plan = planOf({ to: [server.endpoint] });
+  await test.sync([plan]);
+  assertEquals(await ask(placeOf(plan)), "a");
+});
+
+Deno.test("a frontend whose port is in use is quarantined once, and served when it is free", async () => {
+  await using server = TcpServer.named("a");
+  await using test = new TestUserspaceBackend({ workers: 3 });
+  const plan = planOf({ to: [server.endpoint] });
+  // The socket of another program that would share it.
+  const other = Deno.listen({ ...placeOf(plan), reusePort: true });
+  const { quarantined } = await test.sync([plan]);
+  assertEquals(quarantined.map(({ address }) => address), [`${VIP}:${plan.port}/TCP`]);
+  other.close();
+  assertEquals((await test.sync([plan])).quarantined, []);
+  assertEquals(await ask(placeOf(plan)), "a");
+});
+
+Deno.test("a drain waits for the connections of all workers", async () => {
+  await using server = TcpServer.named("a");
+  await using test = new TestUserspaceBackend({ workers: 2 });
+  const plan = planOf({ to: [server.endpoint] });
+  await test.sync([plan]);
+  const opened = await openMany(plan, 30);
+  let isDrained = false;
+  const drained = test.backend.drain(30_000).then(() => isDrained = true);
+  await eventually("no new connection is taken", () => isRefused(placeOf(plan)));
+  closeAll(opened.splice(1));
+  await eventually("the others have ended", async () => {
+    const { services: [service] } = await test.backend.inspect([plan.key]);
+    return service?.connections === 1;
+  });
+  assertEquals(isDrained, false);
+  closeAll(opened);
+  await drained;
+});

@@ -1,0 +1,95 @@
+import type { Clock } from "../../../lib/os/clock.ts";
+import {
+  type ChannelHandler,
+  type ChannelMessage,
+  WorkerChannel,
+} from "../../../lib/os/worker_channel.ts";
+import { endpointListsOf } from "../endpoint_loops.ts";
+import type { Command, MainSide, RefusedSocket, WorkerSide } from "./worker_protocol.ts";
+
+interface WorkerLinkContext {
+  readonly clock: Clock;
+  readonly post: (message: ChannelMessage) => void;
+  readonly handler: ChannelHandler<WorkerSide>;
+  onRefused(refused: readonly RefusedSocket[]): void;
+  /** The worker does not answer. */
+  onHang(): void;
+}
+
+/** Commands in one message, each endpoint counted as one: copying them takes a few milliseconds. */
+const MOST_COMMANDS = 512;
+/** A worker that leaves a question open for so long has hung. */
+const ANSWER_MS = 30_000;
+
+/** The connection of the main thread to a worker that runs. */
+export class WorkerLink {
+  readonly #context: WorkerLinkContext;
+  readonly #channel: WorkerChannel<MainSide, WorkerSide>;
+  readonly #commands: Command[] = [];
+  /** Commands that are being carried out. */
+  readonly #applying = new Set<Promise<void>>();
+
+  constructor(context: WorkerLinkContext) {
+    this.#context = context;
+    this.#channel = new WorkerChannel<MainSide, WorkerSide>(context.post, context.handler);
+  }
+
+  /** Whether commands are queued or being carried out. */
+  get isBusy(): boolean {
+    return this.#commands.length + this.#applying.size > 0;
+  }
+
+  /** Queues commands; they are sent with the next {@linkcode flush}. */
+  queue(...commands: readonly Command[]): void {
+    this.#commands.push(...commands);
+  }
+
+  /** Resolves when all commands so far were carried out. Rejects if the worker fails. */
+  async flush(): Promise<void> {
+    while (this.#commands.length > 0) {
+      const commands = this.#commands.splice(0, countOfMessage(this.#commands));
+      const applying = this.ask({ kind: "apply", commands }).then(this.#context.onRefused);
+      this.#applying.add(applying);
+      applying.finally(() => this.#applying.delete(applying)).catch(() => {});
+      if (this.#commands.length > 0) await this.#context.clock.yieldToEventLoop();
+    }
+    await Promise.all(this.#applying);
+  }
+
+  /** As {@linkcode WorkerChannel.ask}. A worker that does not answer in time is given up. */
+  async ask<Kind extends MainSide["question"]["kind"]>(
+    question: Extract<MainSide["question"], { readonly kind: Kind }>,
+    { withinMs = ANSWER_MS }: { readonly withinMs?: number } = {},
+  ): Promise<MainSide["answers"][Kind]> {
+    const timer = this.#context.clock.setTimer(withinMs, this.#context.onHang);
+    try {
+      return await this.#channel.ask<Kind>(question);
+    } finally {
+      timer.cancel();
+    }
+  }
+
+  tell(notice: MainSide["notice"]): void {
+    this.#channel.tell(notice);
+  }
+
+  receive(message: ChannelMessage): void {
+    this.#channel.receive(message);
+  }
+
+  /** The worker has ended. */
+  close(reason: Error): void {
+    this.#channel.close(reason);
+  }
+}
+
+/** Returns how many commands are sent together: one at least. */
+function countOfMessage(commands: readonly Command[]): number {
+  let weight = 0;
+  const count = commands.findIndex((command) => {
+    const { plan = undefined } = command.op === "forward" ? command : {};
+    weight += 1 + (plan ? endpointListsOf(plan).flat().length : 0);
+    return weight > MOST_COMMANDS;
+  });
+  return count < 0 ? commands.length : Math.max(1, count);
+}

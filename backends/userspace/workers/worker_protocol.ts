@@ -1,0 +1,157 @@
+/**
+ * What the main thread and a worker ask and tell each other, for one IP family. A forwarder and a
+ * socket have numbers that the main thread gives.
+ *
+ * @module
+ */
+import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
+import type { Port, Protocol } from "../../../lib/net/port.ts";
+import type { OpenFiles, SharedOpenFiles } from "../../../lib/os/open_files.ts";
+import type { JudgeUpdate } from "../../../lib/policy/connection_judge.ts";
+import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
+import type { FlowQuery, WatchedFlow } from "../../../lib/proxy/flow_watches.ts";
+import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
+import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import type { ServicePortKey, ServicePortName } from "../../../lib/proxy/service_port_name.ts";
+import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
+import type { ReachedLimit } from "../connection_limits.ts";
+import type { VerdictName } from "../endpoint_picker.ts";
+import type { ConnectionOutcome, ForwardingCounters, ForwardingOptions } from "../forwarding.ts";
+import type { ServiceAddress } from "../listeners.ts";
+
+/** The settings of forwarding in a worker. */
+export interface WorkerSettings {
+  readonly family: IpFamily;
+  readonly index: number;
+  readonly options: Omit<ForwardingOptions, "judge">;
+  readonly openFiles: SharedOpenFiles;
+  /** As `createSharedSockets()` made it. */
+  readonly sockets: SharedArrayBuffer;
+  /** As `createAnswer()` made it. */
+  readonly answers: SharedArrayBuffer;
+  readonly countsTraffic: boolean;
+  /** The policies so far; absent = they are not asked. */
+  readonly judge?: JudgeUpdate;
+}
+
+/** One step of a sync. */
+export type Command =
+  | { readonly op: "share"; readonly shared: ClientFacts }
+  | { readonly op: "frontends" } & PublishedFrontends
+  /** Creates the forwarder, or gives it another plan. */
+  | { readonly op: "forward"; readonly forwarder: number; readonly plan: ServicePlan }
+  | {
+    readonly op: "skip";
+    readonly forwarder: number;
+    readonly unhealthy: ReadonlySet<EndpointKey>;
+  }
+  | { readonly op: "remove"; readonly forwarder: number; readonly ends: boolean }
+  | { readonly op: "open"; readonly place: Place } & SocketCommand
+  | { readonly op: "assign" } & SocketCommand
+  | { readonly op: "close"; readonly socket: number };
+
+/** The facts by which clients are told apart. */
+export type ClientFacts = Pick<SharedPlan, "interfaceAddresses" | "localTraffic">;
+
+/** The frontends of a ServicePort at which this process listens. */
+export interface PublishedFrontends {
+  readonly key: ServicePortKey;
+  readonly protocol: Protocol;
+  readonly frontends: readonly ServiceAddress[];
+}
+
+/** Where a socket is bound. */
+export interface Place {
+  readonly address: IpAddress;
+  readonly port: Port;
+}
+
+interface SocketCommand {
+  readonly socket: number;
+  readonly forwarder: number;
+  readonly at: ServiceAddress;
+}
+
+/** A socket that a worker could not open. */
+export interface RefusedSocket {
+  readonly socket: number;
+  readonly message: string;
+  /** The system error, if it is one. */
+  readonly code: string | undefined;
+}
+
+/** The counts of a Service that a worker adds to. */
+export type RelayedTraffic = Omit<
+  ServiceTraffic,
+  "ejectedEndpoints" | "healthyEndpoints" | "unhealthyEndpoints"
+>;
+
+/** Changes of counts since the last report. */
+export interface WorkerReport {
+  readonly counters: Readonly<Partial<ForwardingCounters>>;
+  readonly traffic: readonly (readonly [
+    forwarder: number,
+    name: ServicePortName,
+    changes: Readonly<RelayedTraffic>,
+  ])[];
+  /** Open connections or flows of each forwarder, where their number has changed. */
+  readonly connections: readonly (readonly [forwarder: number, count: number])[];
+  /** Sockets that were not opened for lack of files, by use. */
+  readonly refused: ReturnType<OpenFiles["takeRefused"]>;
+}
+
+/** What the main thread posts. */
+export interface MainSide {
+  readonly question:
+    | { readonly kind: "start"; readonly settings: WorkerSettings }
+    | { readonly kind: "apply"; readonly commands: readonly Command[] }
+    | { readonly kind: "report" }
+    | { readonly kind: "remembered"; readonly forwarder: number; readonly client: string }
+    | { readonly kind: "follow"; readonly update: JudgeUpdate }
+    | { readonly kind: "recheck"; readonly addresses: readonly IpAddress[] }
+    | { readonly kind: "drain"; readonly timeoutMs: number }
+    | { readonly kind: "close" };
+  readonly answers: {
+    readonly start: void;
+    readonly apply: readonly RefusedSocket[];
+    readonly report: WorkerReport;
+    readonly remembered: AffinityEntry | undefined;
+    readonly follow: void;
+    readonly recheck: number;
+    readonly drain: void;
+    readonly close: void;
+  };
+  readonly notice:
+    | { readonly kind: "watch"; readonly id: string; readonly query: FlowQuery }
+    /** An attempt of another worker failed, so the next success is worth a report. */
+    | { readonly kind: "failing"; readonly forwarder: number; readonly endpoint: EndpointKey };
+}
+
+/** What a worker posts. */
+export interface WorkerSide {
+  readonly question:
+    | {
+      readonly kind: "pick";
+      readonly forwarder: number;
+      readonly verdict: VerdictName;
+      readonly client: string;
+      readonly exclude: ReadonlySet<EndpointKey> | undefined;
+    }
+    | { readonly kind: "admit"; readonly forwarder: number; readonly client: string };
+  readonly answers: {
+    readonly pick: Endpoint | undefined;
+    readonly admit: ReachedLimit | undefined;
+  };
+  readonly notice:
+    | { readonly kind: "log"; readonly message: string; readonly fields: Record<string, unknown> }
+    | { readonly kind: "flow"; readonly flow: WatchedFlow }
+    | { readonly kind: "outcome"; readonly forwarder: number; readonly outcome: ConnectionOutcome }
+    /** A connection, or an attempt to make one, no longer loads an endpoint. */
+    | { readonly kind: "release"; readonly forwarder: number; readonly endpoint: EndpointKey }
+    /** Answered in shared memory. */
+    | { readonly kind: "admit now"; readonly forwarder: number; readonly client: string }
+    /** Counts a connection from before the limits. */
+    | { readonly kind: "enter"; readonly forwarder: number }
+    | { readonly kind: "leave"; readonly forwarder: number; readonly client: string };
+}

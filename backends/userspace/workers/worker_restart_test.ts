@@ -1,0 +1,131 @@
+import { assert, assertEquals } from "@std/assert";
+import { testServicePlan } from "../../../tests/support/builders/service_plans.ts";
+import { ask, TcpServer } from "../../../tests/support/drivers/tcp_peers.ts";
+import { UdpPeer } from "../../../tests/support/drivers/udp_peer.ts";
+import { unusedPort } from "../../../tests/support/drivers/unused_port.ts";
+import { eventually } from "../../../tests/support/eventually.ts";
+import { TestUserspaceBackend } from "../../../tests/support/stages/userspace_backend.ts";
+import { WatchedWorkers } from "../../../tests/support/stages/watched_workers.ts";
+
+const VIP = "127.96.22.1";
+
+/** Whether what is sent comes back. */
+async function echoes(connection: Deno.TcpConn): Promise<boolean> {
+  try {
+    await connection.write(new TextEncoder().encode("x"));
+    return await connection.read(new Uint8Array(9)) === 1;
+  } catch {
+    return false;
+  }
+}
+
+Deno.test("a worker that ends under load is replaced, and the others lose nothing", async () => {
+  await using server = TcpServer.start(echo);
+  const workers = new WatchedWorkers();
+  await using test = new TestUserspaceBackend({ workers: 2, spawn: workers.spawn });
+  const at = { hostname: VIP, port: unusedPort() };
+  const edge = { maxConnections: 40 };
+  const plan = testServicePlan({ clusterIp: VIP, port: at.port, to: [server.endpoint], edge });
+  const busy = testServicePlan({
+    ...{ name: "busy", clusterIp: VIP, port: unusedPort(), to: [server.endpoint] },
+  });
+  await test.sync([plan, busy]);
+  const connect = () => Promise.all(Array.from({ length: 40 }, () => Deno.connect(at)));
+  const opened = await connect();
+  const served = await Promise.all(opened.map(echoes));
+  assertEquals(served.filter((isServed) => isServed).length, 40);
+  const [lost = 0, kept = 0] = test.connectionsOfWorkers();
+  assert(lost > 0 && kept > 0, `${lost} and ${kept}`);
+
+  await using load = startLoad({ hostname: VIP, port: busy.port });
+  await eventually("it is busy", () => load.successes > 20);
+  workers.end(0);
+  const still = await Promise.all(opened.map(echoes));
+  assertEquals(still.filter((isServed) => isServed).length, kept);
+  await eventually("another worker runs", () => workers.started === 3 && test.pool?.isRunning(0));
+  assertEquals(test.pool?.restarts, 1);
+  assertEquals(
+    (await test.backend.inspect()).summary.endsWith("; 2 workers forward, restarted 1x"),
+    true,
+  );
+  assertEquals(
+    test.logger.lines.filter(({ level }) => level === "error").map(({ fields }) => fields),
+    [
+      { worker: 1, reason: "ended by the test", restartInMs: 0 },
+    ],
+  );
+  const { successes } = load;
+  await eventually("it stays busy", () => load.successes > successes + 20);
+  assert(load.failures <= LOADS, `${load.failures} failed, more than the ended worker had`);
+  // The connections of the worker that ended no longer count for the limit.
+  await test.sync([plan, busy]);
+  const more = await connect();
+  const admitted = await Promise.all(more.map(echoes));
+  assertEquals(admitted.filter((isServed) => isServed).length, 40 - kept);
+  assert(test.connectionsOfWorkers().every((count) => count > 0), "the new worker serves");
+  for (const connection of [...opened, ...more]) connection.close();
+});
+
+Deno.test("the ServicePorts for UDP of a worker that ends are served by another one at once", async () => {
+  await using endpoint = UdpPeer.open({ answer: () => "yes" });
+  await using client = UdpPeer.open();
+  const workers = new WatchedWorkers();
+  await using test = new TestUserspaceBackend({ workers: 2, spawn: workers.spawn });
+  const plans = Array.from({ length: 2 }, (_, number) =>
+    testServicePlan({
+      ...{ name: `dns-${number}`, clusterIp: VIP, port: unusedPort() },
+      ...{ protocol: "UDP", to: [endpoint.endpoint] },
+    }));
+  await test.sync(plans);
+  workers.end(0);
+  for (const { port } of plans) {
+    await eventually("it is served", async () => {
+      await client.send("a", { hostname: VIP, port });
+      return await client.next(200).catch(() => undefined);
+    });
+  }
+  assertEquals((await test.sync(plans)).quarantined, []);
+});
+
+Deno.test("a sync fails while no worker runs, and passes once one does", async () => {
+  await using server = TcpServer.named("a");
+  const workers = new WatchedWorkers();
+  await using test = new TestUserspaceBackend({ workers: 1, spawn: workers.spawn });
+  const port = unusedPort();
+  const plan = testServicePlan({ clusterIp: VIP, port, to: [server.endpoint] });
+  await test.sync([]);
+  workers.end(0);
+  const failure = await test.sync([plan]).then(() => undefined, ({ message }) => message);
+  assertEquals(failure, "Cannot forward: no worker runs");
+  await eventually("it runs again", () => test.pool?.isRunning(0));
+  await test.sync([plan]);
+  assertEquals(await ask({ hostname: VIP, port }), "a");
+});
+
+/** Connections at a time. */
+const LOADS = 4;
+
+/** Makes one connection after the other, several at a time. */
+function startLoad(at: Deno.ConnectOptions) {
+  const load = { successes: 0, failures: 0 };
+  let isOver = false;
+  const loops = Array.from({ length: LOADS }, async () => {
+    while (!isOver) {
+      const connection = await Deno.connect(at).catch(() => undefined);
+      if (connection && await echoes(connection)) load.successes++;
+      else load.failures++;
+      connection?.close();
+    }
+  });
+  return Object.assign(load, {
+    async [Symbol.asyncDispose]() {
+      isOver = true;
+      await Promise.all(loops);
+    },
+  });
+}
+
+/** Answers with what comes. */
+async function echo(connection: Deno.TcpConn): Promise<void> {
+  await connection.readable.pipeTo(connection.writable);
+}

@@ -1,0 +1,140 @@
+import type { Lease } from "../../api/kinds/lease.ts";
+import type { KubeClient } from "../../kube/client.ts";
+import { SILENT_LOGGER } from "../../log/silent_logger.ts";
+import type { Logger } from "../../log/logger.ts";
+import type { Clock } from "../../os/clock.ts";
+import {
+  heartbeatLeaseName,
+  heartbeatSeconds,
+  memberLeaseName,
+  nodeOfLease,
+} from "../../routing/node_liveness.ts";
+import { HEARTBEAT_LABEL, type LeaseClient, LeaseHolder } from "./lease_holder.ts";
+import type { Layer2Part } from "./layer2_part.ts";
+import { leaseFollower, NodeMonitor } from "./node_monitor.ts";
+
+/** A membership says nothing about time: it is renewed only so that its Lease is no old one. */
+const MEMBER_SECONDS = 86_400;
+/** Time between two searches for another machine that answers for an own address. */
+const CONFLICT_MS = 1_000;
+/** A request that takes longer than this part of the Lease's duration may never be answered. */
+const CUT_OFF_PART = 1 / 6;
+
+/** The dependencies of {@linkcode NodeMembership}. */
+interface NodeMembershipDependencies {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly random: () => number;
+  readonly layer2: Layer2Part;
+}
+
+/** Settings of {@linkcode NodeMembership}. */
+interface NodeMembershipOptions {
+  readonly nodeName: string;
+  readonly namespace: string;
+  readonly leaseDurationSeconds: number;
+}
+
+/**
+ * The part of this node in layer 2: a Lease that shows every node that it takes part, a heartbeat that
+ * two other nodes watch, and the watches of two other nodes.
+ */
+export class NodeMembership {
+  readonly #dependencies: NodeMembershipDependencies;
+  readonly #options: NodeMembershipOptions;
+  readonly #heartbeat: LeaseHolder;
+  readonly #member: LeaseHolder;
+  readonly #members = new Map<string, Lease>();
+  #monitor: NodeMonitor | undefined;
+  /** The last time without the API server; `undefined` = none, or it was long ago. */
+  #cutOff: { readonly since: number; until: number } | undefined;
+
+  constructor(dependencies: NodeMembershipDependencies, options: NodeMembershipOptions) {
+    const { nodeName: holder, namespace, leaseDurationSeconds } = options;
+    this.#dependencies = dependencies;
+    this.#options = options;
+    const heartbeat = this.#heartbeat = new LeaseHolder(dependencies, {
+      ...{ namespace, holder, name: heartbeatLeaseName(holder), label: HEARTBEAT_LABEL },
+      isOwn: true,
+      durationSeconds: heartbeatSeconds(leaseDurationSeconds, { isOwner: false }),
+      onHeld: () => this.#member.reconsider(),
+    });
+    this.#member = new LeaseHolder(dependencies, {
+      ...{ namespace, holder, name: memberLeaseName(holder), durationSeconds: MEMBER_SECONDS },
+      isOwn: true,
+      mayClaim: () => heartbeat.isHeld,
+    });
+    this.#update();
+    dependencies.layer2.follow(() => this.#update());
+  }
+
+  /** The Lease that is renewed all the time; `undefined` if this node announces nothing. */
+  get heartbeat(): LeaseHolder | undefined {
+    return this.#heartbeat.isWanted ? this.#heartbeat : undefined;
+  }
+
+  /** Takes a Lease as the watch has it. */
+  onLease(lease: Lease, { isDeleted }: { readonly isDeleted: boolean }): void {
+    const node = nodeOfLease(lease);
+    if (node === undefined) return;
+    if (node === this.#options.nodeName) this.#member.observe(isDeleted ? undefined : lease);
+    const isMember = !isDeleted && (lease.spec.holderIdentity ?? "") !== "";
+    if (isMember) this.#members.set(node, lease);
+    else this.#members.delete(node);
+    this.#dependencies.layer2.setMember(node, isMember);
+    this.#update();
+  }
+
+  /** Takes part until the signal is aborted. Never rejects. */
+  async run(client: KubeClient, signal: AbortSignal): Promise<void> {
+    const { clock, logger, random } = this.#dependencies;
+    // Its failures are those of the connection, which the other watches report.
+    const edges = { clock, random, client, logger: SILENT_LOGGER };
+    const follow = leaseFollower(edges, this.#options.namespace);
+    this.#monitor = new NodeMonitor({ clock, logger, client, follow }, this.#options, signal);
+    this.#update();
+    await Promise.all([
+      this.#heartbeat.run(client, signal),
+      this.#member.run(client, signal),
+      this.#watchConflicts(signal),
+    ]);
+    await this.#monitor.stop();
+  }
+
+  /** Shows other nodes that this one takes part no longer. Never rejects. */
+  release(client: LeaseClient, signal: AbortSignal): Promise<void> {
+    return this.#member.release(client, signal);
+  }
+
+  #update(): void {
+    const { layer2 } = this.#dependencies;
+    const { nodeName, leaseDurationSeconds } = this.#options;
+    this.#heartbeat.isWanted = this.#member.isWanted = layer2.mayAnnounce;
+    const isOwner = layer2.isOwner(nodeName);
+    this.#heartbeat.setDuration(heartbeatSeconds(leaseDurationSeconds, { isOwner }));
+    this.#monitor?.update(this.#members, (node) => layer2.isOwner(node));
+  }
+
+  /**
+   * While this node cannot renew its heartbeat, others may take its addresses over. The watch that shows
+   * it may be later than the first renewal that succeeds.
+   */
+  async #watchConflicts(signal: AbortSignal): Promise<void> {
+    const { clock, layer2 } = this.#dependencies;
+    const leaseMs = this.#options.leaseDurationSeconds * 1000;
+    while (!signal.aborted) {
+      const now = clock.now();
+      if (this.#heartbeat.failingMs > leaseMs * CUT_OFF_PART) {
+        this.#cutOff ??= { since: now, until: now };
+        this.#cutOff.until = now;
+      }
+      if (this.#cutOff && now - this.#cutOff.until > leaseMs) {
+        this.#cutOff = undefined;
+        layer2.takeBack();
+      }
+      if (this.#cutOff) await layer2.yieldConflicts(this.#cutOff);
+      const restMs = Math.max(0, now + CONFLICT_MS - clock.now());
+      await clock.sleep(restMs, signal).catch(() => {});
+    }
+  }
+}

@@ -1,0 +1,193 @@
+/**
+ * Threads that run the same program, and are replaced when they end.
+ *
+ * @module
+ */
+import type { Logger } from "../log/logger.ts";
+import type { Clock, Timer } from "./clock.ts";
+import type { SharedOpenFiles } from "./open_files.ts";
+import type { ChannelMessage } from "./worker_channel.ts";
+
+/** A thread; the part of `Worker` that is used. */
+export interface WorkerThread {
+  onmessage: ((event: MessageEvent) => unknown) | null;
+  onerror: ((event: ErrorEvent) => unknown) | null;
+  postMessage(message: unknown): void;
+  terminate(): void;
+}
+
+/** Starts a thread of this program. It posts {@linkcode READY} once it can be asked. */
+export type SpawnWorker = (name: string) => WorkerThread;
+
+/** The first message of a thread. */
+export const READY = "ready";
+
+/** The topic of an error that a thread did not catch, and after which it continues. */
+export const UNCAUGHT = "uncaught";
+
+/** A message with the subscriber that it is for. */
+export type PoolMessage = readonly [topic: string, message: ChannelMessage];
+
+/** Uses the threads of a pool, each known by its index from 0. */
+export interface PoolSubscriber {
+  /** A thread has started, for the first time or in place of one that ended. */
+  onStarted(index: number): void;
+  /** A thread has ended, and all of its state with it. */
+  onEnded(index: number, reason: Error): void;
+  onMessage(index: number, message: ChannelMessage): void;
+}
+
+/** The threads of a run that forward connections, or why only the main thread does. */
+export type RelayWorkers =
+  | { readonly kind: "threads"; readonly pool: WorkerPool; readonly openFiles: SharedOpenFiles }
+  | { readonly kind: "refused"; readonly reason: string };
+
+interface WorkerPoolDependencies {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly spawn: SpawnWorker;
+}
+
+interface PoolThread {
+  thread: WorkerThread | undefined;
+  /** `undefined` = it has not started yet, or has ended. */
+  startedAt: number | undefined;
+  /** Ends in succession, each soon after the start. */
+  failures: number;
+  restart: Timer | undefined;
+}
+
+/** The pause before the second restart in succession; it doubles up to the longest. */
+const FIRST_PAUSE_MS = 1000;
+const LONGEST_PAUSE_MS = 60_000;
+/** A thread that ran for so long is restarted at once. */
+const STEADY_MS = 60_000;
+
+/** A fixed number of threads. */
+export class WorkerPool implements Disposable {
+  readonly count: number;
+  readonly #dependencies: WorkerPoolDependencies;
+  readonly #threads: readonly PoolThread[];
+  readonly #subscribers = new Map<string, PoolSubscriber>();
+  #starting: PromiseWithResolvers<void> | undefined;
+  #restarts = 0;
+  #stopped = false;
+
+  constructor(dependencies: WorkerPoolDependencies, { count }: { readonly count: number }) {
+    this.#dependencies = dependencies;
+    this.count = count;
+    this.#threads = Array.from({ length: count }, () => ({
+      ...{ thread: undefined, startedAt: undefined, failures: 0, restart: undefined },
+    }));
+  }
+
+  /** Threads that ended and were started again. */
+  get restarts(): number {
+    return this.#restarts;
+  }
+
+  /** The indexes of the threads that run. */
+  get running(): readonly number[] {
+    return this.#threads.flatMap(({ startedAt }, index) => startedAt === undefined ? [] : [index]);
+  }
+
+  isRunning(index: number): boolean {
+    return this.#threads[index]?.startedAt !== undefined;
+  }
+
+  /** Passes messages of a topic, and the starts and ends of threads, to a subscriber. */
+  subscribe(topic: string, subscriber: PoolSubscriber): void {
+    this.#subscribers.set(topic, subscriber);
+    for (const index of this.running) subscriber.onStarted(index);
+  }
+
+  /** Starts the threads, once. Resolves when each of them has started or failed. */
+  async start(): Promise<void> {
+    if (this.#starting === undefined) {
+      this.#starting = Promise.withResolvers();
+      for (const index of this.#threads.keys()) this.#spawn(index);
+    }
+    await this.#starting.promise;
+  }
+
+  post(index: number, topic: string, message: ChannelMessage): void {
+    this.#threads[index]?.thread?.postMessage([topic, message] satisfies PoolMessage);
+  }
+
+  /** Ends a thread that no longer works; another one takes its place. */
+  end(index: number, reason: string): void {
+    const each = this.#threads[index];
+    if (each?.thread === undefined || this.#stopped) return;
+    const { clock, logger } = this.#dependencies;
+    const ranMs = each.startedAt === undefined ? 0 : clock.now() - each.startedAt;
+    const wasRunning = each.startedAt !== undefined;
+    each.failures = ranMs >= STEADY_MS ? 1 : each.failures + 1;
+    const restartInMs = each.failures === 1
+      ? 0
+      : Math.min(FIRST_PAUSE_MS * 2 ** (each.failures - 2), LONGEST_PAUSE_MS);
+    this.#drop(each);
+    this.#restarts++;
+    logger.error("A worker ended and is started again; its connections are lost", {
+      ...{ worker: index + 1, reason, restartInMs },
+    });
+    each.restart = clock.setTimer(restartInMs, () => this.#spawn(index));
+    if (wasRunning) {
+      for (const each of this.#subscribers.values()) each.onEnded(index, new Error(reason));
+    }
+    this.#settle();
+  }
+
+  /** Ends all threads. */
+  [Symbol.dispose](): void {
+    this.#stopped = true;
+    for (const each of this.#threads) {
+      each.restart?.cancel();
+      this.#drop(each);
+    }
+    this.#starting?.resolve();
+  }
+
+  #spawn(index: number): void {
+    const each = this.#threads[index]!;
+    if (this.#stopped) return;
+    const thread = this.#dependencies.spawn(`kube-relay worker ${index + 1}`);
+    each.thread = thread;
+    thread.onmessage = ({ data }) => {
+      if (each.thread !== thread) return;
+      if (data === READY) return this.#onStarted(index);
+      const [topic, message] = data as PoolMessage;
+      // It is logged and counted as one of this thread.
+      if (topic === UNCAUGHT) return reportError(message);
+      this.#subscribers.get(topic)?.onMessage(index, message);
+    };
+    thread.onerror = (event) => {
+      // Otherwise it ends this thread as well.
+      event.preventDefault();
+      if (each.thread === thread) this.end(index, event.message);
+    };
+  }
+
+  #onStarted(index: number): void {
+    this.#threads[index]!.startedAt = this.#dependencies.clock.now();
+    for (const each of this.#subscribers.values()) each.onStarted(index);
+    this.#settle();
+  }
+
+  /** Each thread has started, or failed at least once. */
+  #settle(): void {
+    const isSettled = this.#threads.every(({ startedAt, failures }) =>
+      startedAt !== undefined || failures > 0
+    );
+    if (isSettled) this.#starting?.resolve();
+  }
+
+  #drop(each: PoolThread): void {
+    const { thread } = each;
+    each.thread = undefined;
+    each.startedAt = undefined;
+    if (thread === undefined) return;
+    // What it still posts is about state that no longer exists.
+    thread.onmessage = null;
+    thread.terminate();
+  }
+}

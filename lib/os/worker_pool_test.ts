@@ -1,0 +1,88 @@
+import { assertEquals } from "@std/assert";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
+import { READY, WorkerPool, type WorkerThread } from "./worker_pool.ts";
+
+/** Threads that do nothing by themselves. */
+class FakeThreads {
+  readonly threads: (WorkerThread & { name: string; isTerminated: boolean })[] = [];
+
+  readonly spawn = (name: string): WorkerThread => {
+    const thread = {
+      ...{ name, isTerminated: false, onmessage: null, onerror: null },
+      postMessage() {},
+      terminate: () => void (thread.isTerminated = true),
+    };
+    this.threads.push(thread);
+    return thread;
+  };
+
+  start(index = this.threads.length - 1): void {
+    this.threads[index]?.onmessage?.(new MessageEvent("message", { data: READY }));
+  }
+
+  fail(index = this.threads.length - 1): void {
+    const event = new ErrorEvent("error", { message: "a bug", cancelable: true });
+    this.threads[index]?.onerror?.(event);
+    assertEquals(event.defaultPrevented, true, "the error ends the main thread otherwise");
+  }
+}
+
+function testPool(count: number) {
+  const clock = new FakeClock();
+  const logger = new MemoryLogger();
+  const threads = new FakeThreads();
+  const pool = new WorkerPool({ clock, logger, spawn: threads.spawn }, { count });
+  const events: string[] = [];
+  pool.subscribe("test", {
+    onStarted: (index) => void events.push(`${index} started`),
+    onEnded: (index, { message }) => void events.push(`${index} ended: ${message}`),
+    onMessage() {},
+  });
+  return { clock, events, logger, pool, threads };
+}
+
+Deno.test("WorkerPool.start() resolves when each thread runs or has failed", async () => {
+  const { events, pool, threads } = testPool(2);
+  const started = pool.start();
+  assertEquals(threads.threads.map(({ name }) => name), [
+    "kube-relay worker 1",
+    "kube-relay worker 2",
+  ]);
+  threads.start(0);
+  threads.fail(1);
+  await started;
+  assertEquals([pool.running, pool.restarts], [[0], 1]);
+  assertEquals(events, ["0 started"]);
+});
+
+Deno.test("WorkerPool restarts a thread at once, and one that ends again and again ever later", async () => {
+  const { clock, events, logger, pool, threads } = testPool(1);
+  void pool.start();
+  threads.start();
+  for (let round = 0; round < 9; round++) {
+    threads.fail();
+    await clock.advance(60_000);
+    threads.start();
+  }
+  const pauses = logger.lines.map(({ fields }) => fields.restartInMs);
+  assertEquals(pauses, [0, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000]);
+  await clock.advance(60_000);
+  threads.fail();
+  assertEquals(logger.lines.at(-1)?.fields.restartInMs, 0, "it ran for long");
+  assertEquals(events.slice(0, 3), ["0 started", "0 ended: a bug", "0 started"]);
+});
+
+Deno.test("WorkerPool ignores what a thread posts after its end, and starts none after its own", async () => {
+  const { clock, pool, threads } = testPool(1);
+  void pool.start();
+  threads.start();
+  pool.end(0, "it does not answer");
+  await clock.advance(0);
+  threads.start(0);
+  assertEquals([threads.threads.length, pool.running], [2, []]);
+  threads.fail(1);
+  pool[Symbol.dispose]();
+  await clock.advance(120_000);
+  assertEquals(threads.threads.map(({ isTerminated }) => isTerminated), [true, true]);
+});
