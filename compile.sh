@@ -104,8 +104,11 @@ find_denort() {
 # Writes $work/bundle/main.js, the program of workers next to it, and their source maps, which tell what
 # went into them.
 bundle() {
-  "${deno[@]}" bundle --quiet --frozen --minify --platform deno --sourcemap external \
-    --outdir "$work/bundle" main.ts userspace_worker.ts
+  local program
+  for program in main.ts backends/userspace_worker.ts; do
+    "${deno[@]}" bundle --quiet --frozen --minify --platform deno --sourcemap external \
+      --outdir "$work/bundle" "$program"
+  done
 }
 
 # deno compile keeps its code cache in the shared temporary directory: the result is made without one.

@@ -64,15 +64,14 @@ export function createDependencies(): Dependencies {
 }
 
 /**
- * Starts a worker from its program next to this one. An executable of `deno compile` holds only this
+ * Starts a worker from its program, which is next to this one where both are bundles. An executable of `deno compile` holds only this
  * program, which then is the worker's as well.
  */
 function spawnWorker(name: string): Worker {
-  const extension = import.meta.url.endsWith(".ts") ? "ts" : "js";
-  const program = Deno.build.standalone
-    ? import.meta.url
-    : new URL(`./userspace_worker.${extension}`, import.meta.url).href;
-  return new Worker(program, { type: "module", name });
+  const isBundle = !import.meta.url.endsWith(".ts");
+  const program = isBundle ? "./userspace_worker.js" : "./backends/userspace_worker.ts";
+  const url = Deno.build.standalone ? import.meta.url : new URL(program, import.meta.url).href;
+  return new Worker(url, { type: "module", name });
 }
 
 // Both threads run it as their main module.

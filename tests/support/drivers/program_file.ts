@@ -12,7 +12,7 @@ const ROOT = new URL("../../../", import.meta.url);
 /** The programs that tests start most often. */
 const PROGRAMS: readonly [string, ...string[]] = [
   "main.ts",
-  "userspace_worker.ts",
+  "backends/userspace_worker.ts",
   "tests/support/drivers/patient_relay.ts",
   "tests/support/drivers/echo_server.ts",
   "tests/support/drivers/probe_client.ts",

@@ -34,7 +34,7 @@ export interface TestBackendOptions extends Partial<UserspaceBackendOptions> {
 
 /** Starts a worker as kube-relay does. */
 export function spawnWorker(name: string): Worker {
-  const program = new URL("../../../userspace_worker.ts", import.meta.url);
+  const program = new URL("../../../backends/userspace_worker.ts", import.meta.url);
   return new Worker(program, { type: "module", name });
 }
 

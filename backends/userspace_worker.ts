@@ -4,6 +4,6 @@
  *
  * @module
  */
-import { serveAsWorker } from "./backends/userspace/workers/worker_thread.ts";
+import { serveAsWorker } from "./userspace/workers/worker_thread.ts";
 
 serveAsWorker();
