@@ -44,6 +44,16 @@ const WRONG_PEERS: Readonly<Record<string, readonly [fields: Partial<BgpPeer>, r
     { localAddress: parseIpAddress("2001:db8::1") },
     "Cannot reach peer wrong at 192.0.2.2 from 2001:db8::1: expected two addresses of one family",
   ],
+  "a link-local address": [
+    { address: parseIpAddress("fe80::2") },
+    "Cannot reach peer wrong at fe80::2: link-local addresses belong to one interface; use another " +
+    "address of the peer",
+  ],
+  "a link-local source address": [
+    { address: parseIpAddress("2001:db8::2"), localAddress: parseIpAddress("febf::1") },
+    "Cannot reach peer wrong from febf::1: link-local addresses belong to one interface; use " +
+    "another address of this node",
+  ],
 };
 
 for (const [what, [fields, reason]] of Object.entries(WRONG_PEERS)) {

@@ -142,6 +142,7 @@ export class BirdControl {
     const { clock, connect } = this.#dependencies;
     const { longestReply, socket, timeoutMs } = this.#options;
     let connection: UnixConnection | undefined;
+    let isOver = false;
     const late = Promise.withResolvers<never>();
     const timer = clock.setTimer(timeoutMs, () => {
       const reason = `no answer on ${socket} within ${timeoutMs} ms`;
@@ -151,6 +152,7 @@ export class BirdControl {
       connection = await connect(socket).catch((cause) => {
         throw new BirdError(command, { kind: "down", reason: downReason(socket, cause), cause });
       });
+      if (isOver) connection.close();
       const reader = new ReplyReader(connection, { command, longestReply, socket });
       // The greeting.
       await reader.next();
@@ -164,6 +166,7 @@ export class BirdControl {
       return throwErrors(command, await Promise.race([talking, late.promise]));
     } finally {
       timer.cancel();
+      isOver = true;
       connection?.close();
       // Closing ends a read that is pending after the time-out.
       talking.catch(() => {});
@@ -189,6 +192,8 @@ async function writeAll(connection: UnixConnection, text: string): Promise<void>
 }
 
 const CHUNK_BYTES = 64 * 1024;
+/** BIRD's own lines are shorter. The time to find the end of a line grows with its square. */
+const LONGEST_LINE = 1024 * 1024;
 
 /** Bounds of a reply, and words for its errors. */
 interface ReplyOptions {
@@ -257,6 +262,10 @@ class ReplyReader {
         this.#decoder.decode(this.#buffer.subarray(0, count), { stream: true });
       const lines = text.split("\n");
       this.#rest = lines.pop() ?? "";
+      if (this.#rest.length > LONGEST_LINE) {
+        const reason = `a line of the answer has more than ${LONGEST_LINE} characters`;
+        throw this.#failure("unreadable", reason);
+      }
       this.#pending = lines;
       this.#position = 0;
     }

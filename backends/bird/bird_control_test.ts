@@ -165,3 +165,18 @@ Deno.test("BirdControl.check() refuses a path that would end the quotes", async 
   const control = controlOf([GREETING, "0020 Configuration OK\n"]);
   await assertRejects(() => control.check('/a"\nconfigure "/etc/x'), RangeError, "double quote");
 });
+
+Deno.test("BirdControl.run() gives up on a line without an end long before the limit of a reply", async () => {
+  let read = 0;
+  const connect = () =>
+    Promise.resolve({
+      ...connectionOf([]),
+      read: (buffer: Uint8Array) =>
+        Promise.resolve((read += buffer.length, buffer.fill(65).length)),
+    });
+  const control = new BirdControl({ clock: new ManualClock(), connect }, { socket: "/bird.ctl" });
+  const error = await assertRejects(() => control.run("show status"), BirdError);
+  assertEquals(error.kind, "unreadable");
+  assertEquals(error.reason, "a line of the answer has more than 1048576 characters");
+  assertEquals(read <= 2 * 1024 * 1024, true, `${read} bytes were read`);
+});

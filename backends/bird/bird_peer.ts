@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { ipFamilyOf } from "../../lib/net/ip_address.ts";
+import { type IpAddress, ipFamilyOf } from "../../lib/net/ip_address.ts";
 import type { BgpPeer, BgpPlan } from "../../lib/routing/bgp_plan.ts";
 import { exportFilterOf, importFilterOf } from "./bird_filters.ts";
 import { FAMILY_DIGIT, passwordOf, protocolOf } from "./bird_text.ts";
@@ -57,6 +57,18 @@ function checkPeer({ localAs }: BgpPlan, peer: BgpPeer): void {
         "expected two addresses of one family",
     );
   }
+  const why = "link-local addresses belong to one interface; use another address of";
+  if (isLinkLocal(address)) {
+    throw new RangeError(`Cannot reach peer ${name} at ${address}: ${why} the peer`);
+  }
+  if (localAddress !== undefined && isLinkLocal(localAddress)) {
+    throw new RangeError(`Cannot reach peer ${name} from ${localAddress}: ${why} this node`);
+  }
+}
+
+/** BIRD refuses those of IPv6 without an interface. A Node may have such an address. */
+function isLinkLocal(address: IpAddress): boolean {
+  return /^fe[89ab]/.test(address);
 }
 
 /**

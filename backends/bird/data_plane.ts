@@ -60,6 +60,9 @@ export interface BgpDataPlane extends DataPlane<BgpPlan, object, SyncReport<BgpI
   sentPrefixes(): Promise<SentPrefixes>;
 }
 
+/** Longest wait of a report: status and metrics have more to say than what BIRD knows. */
+const REPORT_MS = 2_000;
+
 const DRIFT_TEXTS = {
   lost: "BIRD runs with another configuration; repairing",
   changed: "BIRD runs with another configuration; repairing",
@@ -76,6 +79,7 @@ export function createBirdDataPlane(
 
 class BirdDataPlane implements BgpDataPlane, DriftSubject {
   readonly pauseMs: number;
+  readonly #clock: Clock;
   readonly #commands: CommandRunner;
   readonly #control: BirdControl;
   readonly #drift: DriftWatch;
@@ -86,10 +90,13 @@ class BirdDataPlane implements BgpDataPlane, DriftSubject {
   #plan: BgpPlan | undefined;
   #isKnown = false;
   #pendingSyncs = 0;
+  /** Shared by all reports. */
+  #reading: Promise<readonly BgpSession[]> | undefined;
 
   constructor(dependencies: BirdDependencies, { paths, pauseMs = 5_000, timeoutMs }: BirdOptions) {
     const { clock, commands, connect = connectUnix, logger, random } = dependencies;
     this.pauseMs = pauseMs;
+    this.#clock = clock;
     this.#commands = commands;
     this.#logger = logger.with({ component: "bird" });
     this.#paths = paths;
@@ -168,11 +175,26 @@ class BirdDataPlane implements BgpDataPlane, DriftSubject {
   }
 
   async sessions(plan: BgpPlan): Promise<readonly DescribedSession[]> {
-    const sessions = await this.#writer.sessions();
+    const sessions = await this.#readSessions();
     return plan.peers.flatMap((peer) => {
       const session = sessions.find((one) => one.peer === peer.name);
       return session ? [{ ...session, description: describeSession(session, peer) }] : [];
     });
+  }
+
+  async #readSessions(): Promise<readonly BgpSession[]> {
+    const reading = this.#reading ??= this.#writer.sessions().finally(() => {
+      this.#reading = undefined;
+    });
+    const late = Promise.withResolvers<never>();
+    const timer = this.#clock.setTimer(REPORT_MS, () => {
+      late.reject(new Error(`BIRD has not answered within ${REPORT_MS / 1000} s`));
+    });
+    try {
+      return await Promise.race([reading, late.promise]);
+    } finally {
+      timer.cancel();
+    }
   }
 
   async sentPrefixes(): Promise<SentPrefixes> {

@@ -14,6 +14,8 @@ interface Stage {
   readonly dataPlane: BgpDataPlane;
   readonly folder: string;
   readonly passwordFile: string;
+  /** Ends the waits of so many milliseconds. */
+  readonly fire: (ms: number) => void;
 }
 
 /** Runs a test with a data plane whose BIRD has the configuration of an empty plan. */
@@ -29,12 +31,14 @@ function withBird(test: (stage: Stage) => Promise<void>): Promise<void> {
     };
     const commands = new FakeCommandRunner().on("ip", {});
     // Time-outs come when BIRD says nothing, and never because the machine is busy.
-    const timers = new Set<() => void>();
-    bird.onSilence = () => timers.forEach((fire) => fire());
+    const timers = new Map<() => void, number>();
+    bird.onSilence = () => [...timers.keys()].forEach((fire) => fire());
+    const fire = (ms: number) =>
+      [...timers].filter(([, each]) => each === ms).forEach(([callback]) => callback());
     const clock: Clock = {
       ...systemClock,
-      setTimer(_, callback) {
-        timers.add(callback);
+      setTimer(ms, callback) {
+        timers.set(callback, ms);
         return { cancel: () => void timers.delete(callback) };
       },
     };
@@ -49,7 +53,7 @@ function withBird(test: (stage: Stage) => Promise<void>): Promise<void> {
     bird.isRunning = false;
     await assertRejects(() => dataPlane.sync(bgpPlan(), {}), Error, "BIRD does not listen on");
     await bird.start();
-    await test({ bird, dataPlane, folder, passwordFile });
+    await test({ bird, dataPlane, folder, passwordFile, fire });
   });
 }
 
@@ -167,6 +171,27 @@ Deno.test("a new password whose reconfiguration had no answer is brought by the 
     const { operations } = await dataPlane.sync(plan, {});
     assertEquals(operations, { files: 0, reconfigurations: 1 });
     assertEquals((await dataPlane.sync(plan, {})).operations, {});
+  }));
+
+Deno.test("sessions() is asked for once by all reports, which wait two seconds for a BIRD that is silent", () =>
+  withBird(async ({ bird, dataPlane, passwordFile, fire }) => {
+    const plan = planWith(passwordFile, "203.0.113.10/32");
+    await dataPlane.sync(plan, {});
+    const silent = Promise.withResolvers<void>();
+    bird.onSilence = silent.resolve;
+    bird.failAt(1, "silent");
+    const before = bird.commands.length;
+    const reports = [1, 2, 3].map(() =>
+      assertRejects(() => dataPlane.sessions(plan), Error, "BIRD has not answered within 2 s")
+    );
+    await silent.promise;
+    fire(2_000);
+    await Promise.all(reports);
+    assertEquals(bird.commands.slice(before), ["show protocols all"]);
+    const last = assertRejects(() => dataPlane.sessions(plan), Error, "within 10000 ms");
+    fire(10_000);
+    await last;
+    assertEquals((await dataPlane.sessions(plan)).map(({ peer }) => peer), ["tor"]);
   }));
 
 Deno.test("the unit starts BIRD with the default paths", async () => {

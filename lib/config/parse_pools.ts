@@ -1,7 +1,12 @@
 import { ProblemCollector } from "../api/problem_collector.ts";
 import { type AddressRange, tryParseAddressRange } from "../net/address_range.ts";
 import { type LabelSelector, parseLabelSelector } from "../policy/label_selector.ts";
-import { type AddressPool, type AnnounceMethod, overlap } from "../routing/address_pool.ts";
+import {
+  type AddressPool,
+  type AnnounceMethod,
+  overlap,
+  UNUSABLE_RANGES,
+} from "../routing/address_pool.ts";
 import type { Expect } from "./expectation.ts";
 import { didYouMean } from "./nearest_name.ts";
 import {
@@ -13,12 +18,6 @@ import {
 import { DEFAULT_POOL } from "./routing_schema.ts";
 
 const NAME = /^[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?$/;
-
-/** Ranges without addresses that a client could reach through a router or a network. */
-const UNUSABLE: readonly AddressRange[] = [
-  ...["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3"],
-  ...["::/127", "fe80::/10", "ff00::/8"],
-].map((text) => tryParseAddressRange(text)!);
 
 /** A range and its place in the configuration. */
 interface PlacedRange extends AddressRange {
@@ -88,7 +87,7 @@ function parseRanges(
     );
     if (range === undefined) return [];
     expect(
-      !UNUSABLE.some((other) => overlap(range, other)),
+      !UNUSABLE_RANGES.some((other) => overlap(range, other)),
       place,
       "Expected addresses that are not unspecified, loopback, link-local, multicast or reserved, " +
         `found '${text}'`,

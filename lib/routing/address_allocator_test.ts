@@ -204,6 +204,12 @@ const REFUSED: readonly [name: string, parts: Partial<LoadBalancerParts>, messag
     { annotations: { "kube-relay.io/load-balancer-pool": "green" } },
     "The Service may not use pool 'green', or the pool has no IPv4",
   ],
+  [
+    "in an unknown pool with a long name",
+    // A tenant may write 256 KiB, which would be in each status and event.
+    { annotations: { "kube-relay.io/load-balancer-pool": "x".repeat(200_000) } },
+    `The Service may not use pool '${"x".repeat(60)}…', or the pool has no IPv4`,
+  ],
   ["without a family", { spec: { ipFamilies: ["IPv6"] } }, "No pool has addresses of IPv6"],
 ];
 

@@ -1,5 +1,5 @@
-import { type AddressRange, rangeOf } from "../net/address_range.ts";
-import { type Cidr, cidrFamilyOf } from "../net/cidr.ts";
+import { type AddressRange, rangeOf, tryParseAddressRange } from "../net/address_range.ts";
+import { type Cidr, cidrContains, cidrFamilyOf } from "../net/cidr.ts";
 import {
   addressNumber,
   IP_FAMILIES,
@@ -27,15 +27,42 @@ export interface AddressPool {
   readonly nodeSelector?: LabelSelector;
 }
 
+/** Ranges without addresses that a client could reach through a router or a network. */
+export const UNUSABLE_RANGES: readonly AddressRange[] = [
+  ...["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3"],
+  ...["::/127", "fe80::/10", "ff00::/8"],
+].map((text) => tryParseAddressRange(text)!);
+
 /** Returns the pool that has an address. */
 export function poolOf(
   pools: readonly AddressPool[],
   address: IpAddress,
 ): AddressPool | undefined {
+  const isIn = containing(address);
+  return pools.find(({ ranges }) => ranges.some(isIn));
+}
+
+/** Returns what else an address is, so that no Service can have it; `undefined` = nothing. */
+export function otherUseOf(
+  address: IpAddress,
+  { podCidrs, serviceRanges }: {
+    readonly podCidrs: readonly Cidr[];
+    readonly serviceRanges: readonly Cidr[];
+  },
+): string | undefined {
+  if (UNUSABLE_RANGES.some(containing(address))) return "no network has such an address";
+  const uses = [[podCidrs, "pods"], [serviceRanges, "cluster IPs"]] as const;
+  for (const [ranges, use] of uses) {
+    const found = ranges.find((range) => cidrContains(range, address));
+    if (found !== undefined) return `it is in ${found}, a range of ${use}`;
+  }
+  return undefined;
+}
+
+/** Returns whether a range contains an address. */
+function containing(address: IpAddress): (range: AddressRange) => boolean {
   const [family, number] = [ipFamilyOf(address), addressNumber(address)];
-  return pools.find(({ ranges }) =>
-    ranges.some((range) => range.family === family && range.first <= number && number <= range.last)
-  );
+  return (range) => range.family === family && range.first <= number && number <= range.last;
 }
 
 /** How many addresses of a pool are in use. */

@@ -18,13 +18,20 @@ export interface AddressRefusal {
   readonly message: string;
 }
 
+/** A tenant chooses the text, and it goes into events and the status. */
+export function shorten(text: string): string {
+  return text.length <= 60 ? text : `${text.slice(0, 60)}…`;
+}
+
 /** No pool has the family, or the Service may use none that has it. */
 export function noPool(
   family: IpFamily,
   { pools, requested }: { readonly pools: readonly AddressPool[]; readonly requested?: string },
 ): AddressRefusal {
   if (requested !== undefined) {
-    const message = `The Service may not use pool '${requested}', or the pool has no ${family}`;
+    const message = `The Service may not use pool '${
+      shorten(requested)
+    }', or the pool has no ${family}`;
     return { reason: "no pool", message };
   }
   const message = pools.length === 0

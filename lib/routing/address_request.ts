@@ -8,6 +8,7 @@ import { IP_FAMILIES, type IpAddress, type IpFamily, ipFamilyOf } from "../net/i
 import { tryParseIpAddress } from "../net/ip_address.ts";
 import type { Labels } from "../policy/label_selector.ts";
 import { namespacedNameOf, type ServiceKey, serviceKey } from "../proxy/service_port_name.ts";
+import { shorten } from "./address_refusal.ts";
 import type { RoutingSettings } from "./routing_settings.ts";
 
 /** The request of a Service to the allocator. */
@@ -126,11 +127,6 @@ function requestedAddresses(
     requested[family] = address;
   }
   return { requested };
-}
-
-/** A tenant chooses the text, and it goes into events. */
-function shorten(text: string): string {
-  return text.length <= 60 ? text : `${text.slice(0, 60)}…`;
 }
 
 /**

@@ -3,7 +3,7 @@ import { type Cidr, cidrContains, cidrFamilyOf, hostCidr, prefixLengthOf } from 
 import { type IpAddress, ipFamilyOf } from "../net/ip_address.ts";
 import { matchesLabels } from "../policy/label_selector.ts";
 import type { ServiceKey } from "../proxy/service_port_name.ts";
-import { type AddressPool, poolOf } from "./address_pool.ts";
+import { type AddressPool, otherUseOf, poolOf } from "./address_pool.ts";
 import type { AnnouncedService, ServiceAddress } from "./announced_service.ts";
 import { Announcements, type PrefixSource } from "./announcements.ts";
 import { importsOf } from "./bgp_imports.ts";
@@ -123,7 +123,7 @@ export class BgpPlanner {
     else this.#problems.delete(name);
   }
 
-  /** Takes the ranges of cluster IPs. */
+  /** Takes the ranges of cluster IPs. The caller then sets every Service again. */
   setServiceRanges(ranges: readonly Cidr[]): void {
     this.#serviceRanges = ranges;
     this.#areNodesChanged = true;
@@ -227,7 +227,7 @@ export class BgpPlanner {
   }
 
   #setOwn(): void {
-    const labels = JSON.stringify(this.#own?.node.labels);
+    const before = this.#own?.node;
     const own = this.#nodes.get(this.#options.nodeName);
     this.#isOwnNodeMissing = own === undefined;
     if (own) this.#own = own;
@@ -240,8 +240,11 @@ export class BgpPlanner {
       ...(localPreference !== undefined && { localPreference }),
     });
     this.#announceRanges();
-    // The selectors of pools match them.
-    if (JSON.stringify(this.#own.node.labels) === labels) return;
+    // The selectors of pools match the labels, and no Service has an address of pods.
+    const { labels, podCidrs } = this.#own.node;
+    const isSame = JSON.stringify(before?.labels) === JSON.stringify(labels) &&
+      `${before?.podCidrs}` === `${podCidrs}`;
+    if (isSame) return;
     for (const key of this.#services.keys()) this.#announceService(key);
   }
 
@@ -306,7 +309,16 @@ export class BgpPlanner {
     ) {
       return "it is outside of routing.bgp.externalIpRanges";
     }
-    const pool = kind === "loadBalancerIps" ? poolOf(pools, address) : undefined;
+    const use = kind === "clusterIps" ? undefined : otherUseOf(address, {
+      podCidrs: [...this.#options.clusterCidrs, ...this.#own?.node.podCidrs ?? []],
+      serviceRanges: this.#serviceRanges,
+    });
+    if (use !== undefined) return use;
+    const pool = kind === "clusterIps" ? undefined : poolOf(pools, address);
+    if (pool && kind === "externalIps") {
+      return `it is in pool '${pool.name}', whose addresses are announced only for Services that ` +
+        "they are assigned to";
+    }
     if (pool && pool.announce !== "bgp") {
       return `pool '${pool.name}' is announced by ${pool.announce}`;
     }

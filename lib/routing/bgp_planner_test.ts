@@ -156,6 +156,42 @@ Deno.test("BgpPlanner announces external IPs in the configured ranges only", () 
   assertEquals(obstacle(planner, "192.0.2.99"), "it is outside of routing.bgp.externalIpRanges");
 });
 
+Deno.test("BgpPlanner announces no address of a pool as an external IP, which any tenant can write", () => {
+  const planner = stage({
+    settings: {
+      advertise: { ...SETTINGS.advertise, externalIps: true },
+      externalIpRanges: [parseCidr("198.51.100.0/24")],
+    },
+  });
+  planner.setService(WEB, service({ "198.51.100.1": "externalIps" }));
+  assertEquals(announced(planner), []);
+  assertEquals(
+    obstacle(planner, "198.51.100.1"),
+    "it is in pool 'bgp', whose addresses are announced only for Services that they are assigned to",
+  );
+});
+
+Deno.test("BgpPlanner announces no load balancer address that is something else, whatever wrote the status", () => {
+  const own = { name: "own", addresses: ["192.0.2.1"], podCidrs: ["10.1.0.0/24"] };
+  const planner = stage({ own });
+  const addresses = ["127.0.0.1", "224.0.0.1", "169.254.1.1", "10.1.0.9", "10.96.0.1"];
+  const web = service(
+    Object.fromEntries(addresses.map((each) => [each, "loadBalancerIps" as const])),
+  );
+  planner.setService(WEB, web);
+  assertEquals(announced(planner), ["10.96.0.1/32 load-balancer external"]);
+  planner.setServiceRanges([parseCidr("10.96.0.0/16")]);
+  planner.setService(WEB, web);
+  assertEquals(announced(planner), []);
+  assertEquals(addresses.map((each) => obstacle(planner, each)), [
+    ...Array(3).fill("no network has such an address"),
+    "it is in 10.1.0.0/24, a range of pods",
+    "it is in 10.96.0.0/16, a range of cluster IPs",
+  ]);
+  setNode(planner, { ...own, podCidrs: ["10.2.0.0/24"] });
+  assertEquals(announced(planner), ["10.1.0.9/32 load-balancer external"]);
+});
+
 Deno.test("BgpPlanner follows the switches of a Service", () => {
   const planner = stage();
   const addresses = { "198.51.100.1": "loadBalancerIps", "10.96.0.1": "clusterIps" } as const;

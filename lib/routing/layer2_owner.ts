@@ -42,6 +42,8 @@ export class Layer2Owners {
   readonly #addresses = new Map<IpAddress, OwnedAddress>();
   readonly #nodes = new Map<string, KnownNode>();
   #live: ReadonlySet<string> = new Set();
+  /** The nodes that have an address as their own: it is no address of a Service there. */
+  readonly #nodesAt = new Map<IpAddress, Set<string>>();
   /** The nodes that could own addresses at the last update. */
   #usable = new Map<string, KnownNode>();
   /** Addresses that are decided from scratch by the next update. */
@@ -68,8 +70,22 @@ export class Layer2Owners {
 
   /** Takes a Node, or that it is gone. */
   setNode(name: string, node: RoutingNode | undefined): void {
+    const before = this.#nodes.get(name)?.addresses ?? [];
+    const after = node?.addresses ?? [];
     if (node) this.#nodes.set(name, { ...node, hash: hashOf(name) });
     else this.#nodes.delete(name);
+    if (`${before}` === `${after}`) return;
+    for (const address of before) {
+      const others = this.#nodesAt.get(address);
+      others?.delete(name);
+      if (others?.size === 0) this.#nodesAt.delete(address);
+    }
+    for (const address of after) {
+      this.#nodesAt.getOrInsertComputed(address, () => new Set()).add(name);
+    }
+    for (const address of [...before, ...after]) {
+      if (this.#addresses.has(address)) this.#changed.add(address);
+    }
   }
 
   /** Takes the nodes with a valid Lease; `undefined` = unknown, and owners stay as they are. */
@@ -114,7 +130,9 @@ export class Layer2Owners {
       const old = owned.owner;
       const isOpen = old === undefined || lost.has(old) || this.#changed.has(address);
       const candidates = isOpen ? usable.values() : won;
-      const owner = elect(owned, candidates, isOpen ? undefined : usable.get(old));
+      const owner = this.#nodesAt.has(address)
+        ? undefined
+        : elect(owned, candidates, isOpen ? undefined : usable.get(old));
       if (owner === old) continue;
       if (owner === undefined) delete owned.owner;
       else owned.owner = owner;
@@ -136,6 +154,10 @@ export class Layer2Owners {
     const owned = this.#addresses.get(address);
     if (!owned) return [];
     const names = [...new Set([...this.#nodes.keys(), ...this.#live])].sort();
+    const [other] = this.#nodesAt.get(address) ?? [];
+    if (other !== undefined) {
+      return names.map((node) => ({ node, obstacle: `it is the address of node ${other}` }));
+    }
     return names.map((name) => {
       const node = this.#nodes.get(name);
       const obstacle = this.#obstacle(name, node) ?? (node && obstacleAt(owned, node));

@@ -195,3 +195,21 @@ Deno.test("Layer2Owners decides in steps as from scratch, in any history", () =>
     { numRuns: 300 },
   );
 });
+
+Deno.test("Layer2Owners gives the address of a node to no node, whatever the status of Services has", () => {
+  const owners = ownersOf("a", "b");
+  owners.setAddress(ADDRESS, {});
+  owners.update();
+  assert(owners.ownerOf(ADDRESS) !== undefined);
+  setNode(owners, { name: "c", addresses: ["192.0.2.1"] });
+  owners.update();
+  assertEquals(owners.ownerOf(ADDRESS), undefined);
+  assertEquals(owners.candidates(ADDRESS).map(({ obstacle }) => obstacle), [
+    "it is the address of node c",
+    "it is the address of node c",
+    "it is the address of node c",
+  ]);
+  owners.setNode("c", undefined);
+  owners.update();
+  assert(owners.ownerOf(ADDRESS) !== undefined, "the address is free again");
+});

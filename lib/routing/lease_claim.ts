@@ -26,6 +26,10 @@ interface SeenLease {
 
 /** Renewals are three times as frequent as needed, so that two may fail. */
 const RENEWALS = 3;
+/** A Lease that was edited by hand must not keep candidates out for longer. */
+const LONGEST_MS = 60_000;
+/** The API has 32 bits for it. */
+const MOST_TRANSITIONS = 2 ** 31 - 1;
 
 /**
  * One candidate for a Lease. Times are monotonic milliseconds of this candidate; the times that are
@@ -90,7 +94,7 @@ export class LeaseClaim {
       ? now
       : isOwn
       ? (this.#renewedAt ?? -Infinity) + this.#durationMs / RENEWALS
-      : seenAt + Math.max(leaseDurationSeconds * 1000, this.#durationMs);
+      : seenAt + Math.min(Math.max(leaseDurationSeconds * 1000, this.#durationMs), LONGEST_MS);
     if (now < due) return { action: "wait", until: due };
     const resourceVersion = lease.metadata.resourceVersion ?? "";
     return { action: "replace", resourceVersion, spec: this.#spec(wallTime, lease) };
@@ -126,7 +130,9 @@ export class LeaseClaim {
       leaseDurationSeconds: durationSeconds,
       acquireTime: isOwn ? acquireTime : renewTime,
       renewTime,
-      leaseTransitions: isOwn || !before ? leaseTransitions : leaseTransitions + 1,
+      leaseTransitions: isOwn || !before
+        ? leaseTransitions
+        : Math.min(leaseTransitions + 1, MOST_TRANSITIONS),
     };
   }
 }

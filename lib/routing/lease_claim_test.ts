@@ -130,3 +130,22 @@ Deno.test("LeaseClaim has one holder at most, whatever is late or lost", () => {
     { numRuns: 2000 },
   );
 });
+
+Deno.test("LeaseClaim waits for no holder longer than a minute, whatever an edited Lease says", () => {
+  const server = new Server();
+  const metadata = { name: "allocator", resourceVersion: "7" };
+  const edited = { holderIdentity: "x", leaseDurationSeconds: 2_147_483_647, renewTime: "1" };
+  server.lease = { metadata, spec: { ...edited, leaseTransitions: 2_147_483_647 } };
+  const a = claim("a");
+  assertEquals(turn(a, server, 0), "wait 60000");
+  assertEquals(turn(a, server, 60_000), "replace");
+  assertEquals(server.lease!.spec.leaseTransitions, 2_147_483_647, "the API takes 32 bits");
+});
+
+Deno.test("LeaseClaim waits a minute, too, for another holder of a Lease that lasts a day", () => {
+  const server = new Server();
+  const metadata = { name: "member", resourceVersion: "7" };
+  server.lease = { metadata, spec: { holderIdentity: "x", leaseDurationSeconds: 86_400 } };
+  const a = new LeaseClaim({ holder: "a", durationSeconds: 86_400 });
+  assertEquals(turn(a, server, 0), "wait 60000");
+});

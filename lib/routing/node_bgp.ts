@@ -34,6 +34,8 @@ export const NO_NODE_BGP: NodeBgp = { peers: [], communities: [], prepend: 0, re
 
 /** Longest annotation with peers, and how many peers are read. */
 const [MOST_CHARACTERS, MOST_PEERS] = [16_384, 64];
+/** A message of BGP has 4 KiB, and each announced prefix gets all of them. */
+const MOST_COMMUNITIES = 64;
 /** Longer paths are refused by many routers. */
 const MOST_PREPENDS = 32;
 
@@ -52,13 +54,7 @@ export function nodeBgpOf(
     peers: annotations[PEERS_ANNOTATION] === undefined
       ? peersOfLists(reader)
       : peersOfYaml(annotations[PEERS_ANNOTATION], reader),
-    communities: reader.list(BGP_ANNOTATIONS.communities).filter((text, index) =>
-      reader.expect(
-        isCommunity(text),
-        `${BGP_ANNOTATIONS.communities}[${index}]`,
-        { value: text, message: "The community is not sent: it has to be as 64512:100" },
-      )
-    ),
+    communities: communitiesOf(reader),
     prepend: prependOf(reader),
     refused: reader.list(BGP_ANNOTATIONS.refused).flatMap((text, index) => {
       const cidr = tryParseCidr(text);
@@ -138,6 +134,21 @@ function isCommunity(text: string): boolean {
   return numbers.length === 2 && numbers.every((number) => number < 2 ** 16);
 }
 
+function communitiesOf(reader: AnnotationReader): readonly string[] {
+  const name = BGP_ANNOTATIONS.communities;
+  const texts = reader.list(name);
+  reader.expect(texts.length <= MOST_COMMUNITIES, name, {
+    value: texts.length,
+    message: `Only the first ${MOST_COMMUNITIES} communities are sent`,
+  });
+  return texts.slice(0, MOST_COMMUNITIES).filter((text, index) =>
+    reader.expect(isCommunity(text), `${name}[${index}]`, {
+      value: text,
+      message: "The community is not sent: it has to be as 64512:100",
+    })
+  );
+}
+
 /** Only the own AS is prepended: another one would make routers refuse paths as loops of that AS. */
 function prependOf(reader: AnnotationReader): number {
   const value = reader.text(BGP_ANNOTATIONS.prependAs);
@@ -153,7 +164,7 @@ function prependOf(reader: AnnotationReader): number {
   return reader.expect(isOwn, BGP_ANNOTATIONS.prependAs, { value, message }) ? count : 0;
 }
 
-/** A peer as it is written; fields of YAML may have any type. */
+/** A peer as it is written. */
 interface WrittenPeer {
   readonly remoteip?: unknown;
   readonly remoteasn?: unknown;
@@ -180,8 +191,26 @@ function peersOfYaml(text: string, reader: AnnotationReader): readonly Configure
     return [];
   }
   return list.flatMap((peer, index) =>
-    peerOf(Object(peer) as WrittenPeer, { path: `${PEERS_ANNOTATION}[${index}]`, reader })
+    peerOf(scalarsOf(Object(peer)), { path: `${PEERS_ANNOTATION}[${index}]`, reader })
   );
+}
+
+/**
+ * Replaces lists and objects by a text. Through aliases of YAML, a list of a few lines may have billions
+ * of values, which nothing may walk through.
+ */
+function scalarsOf(
+  { remoteip, remoteasn, localip, port, password }: WrittenPeer,
+): WrittenPeer {
+  const scalar = (value: unknown) =>
+    typeof value === "object" && value !== null ? "(a list or an object)" : value;
+  return {
+    remoteip: scalar(remoteip),
+    remoteasn: scalar(remoteasn),
+    localip: scalar(localip),
+    port: scalar(port),
+    password: scalar(password),
+  };
 }
 
 /** The annotations that kube-router has deprecated: one list for each field. */

@@ -115,3 +115,36 @@ Deno.test("nodeBgpOf() leaves out what it cannot use, and says why", () => {
     assertEquals([bgp.prepend, bgp.communities, bgp.refused] as unknown[], [0, [], []]);
   }
 });
+
+Deno.test("nodeBgpOf() reads no list in place of a value: aliases of YAML could make it endless", () => {
+  const levels = ["- &a0 [x]\n"];
+  for (let level = 1; level <= 7; level++) {
+    levels.push(`- &a${level} [${Array(9).fill(`*a${level - 1}`).join()}]\n`);
+  }
+  const usual = { remoteip: "192.0.2.1", remoteasn: "64513" };
+  const peers = Object.keys({ ...usual, localip: "", port: "", password: "" }).map((field) => {
+    const fields = Object.entries({ ...usual, [field]: "*a7" });
+    return `- {${fields.map(([name, value]) => `${name}: ${value}`).join(", ")}}\n`;
+  });
+  const { bgp, problems } = nodeBgpOf({
+    name: "n",
+    annotations: { "kube-router.io/peers": [...levels, ...peers].join("") },
+  });
+  assertEquals(bgp.peers, []);
+  assertEquals(problems.slice(-5).map(({ value }) => value), [
+    ...Array(4).fill("(a list or an object)"),
+    "(not shown)",
+  ]);
+});
+
+Deno.test("nodeBgpOf() uses at most 64 communities, which each route gets", () => {
+  const texts = Array.from({ length: 100 }, (_, index) => `64512:${index}`);
+  const { bgp, problems } = nodeBgpOf({
+    name: "n",
+    annotations: { "kube-router.io/node.bgp.communities": texts.join() },
+  });
+  assertEquals(bgp.communities, texts.slice(0, 64));
+  assertEquals(problems.map(({ value, message }) => `${value}: ${message}`), [
+    "100: Only the first 64 communities are sent",
+  ]);
+});

@@ -135,8 +135,9 @@ function poolFindings(
       id: "pool-node-address",
       severity: "info",
       summary: "A pool contains addresses of this machine",
-      cure: "nothing to do for an InternalIP or ExternalIP of the Node, which is never assigned; " +
-        "take others, and virtual IPs of the control plane, out of the pool",
+      cure: "nothing to do for an InternalIP or ExternalIP of the Node, which is never assigned, " +
+        "and for addresses that kube-relay answers for now; take others, and virtual IPs of the " +
+        "control plane, out of the pool",
     }),
     ...finding(overlaps, {
       id: "pool-overlaps-range",

@@ -288,3 +288,50 @@ Deno.test("AddressAssigner: 10,000 Services need 10,000 writes, four at a time, 
   assertEquals(client.requests.length, 10_001);
   await stop();
 });
+
+Deno.test("AddressAssigner: Services whose status the API server refuses delay no other Service", async () => {
+  const cluster = new Cluster();
+  const { client, clock } = cluster;
+  const refused = ["a", "b", "c", "d", "e"];
+  for (const name of refused) cluster.put({ name });
+  const { assigner, stop } = cluster.lead();
+  client.before = (_, path) =>
+    refused.some((name) => path.startsWith(`${pathOf(name)}/`))
+      ? Promise.reject(new ApiError("a webhook denied the request", { status: 422 }))
+      : Promise.resolve();
+  await clock.advance(60_000);
+  cluster.put({ name: "good", createdAt: "2026-01-02T00:00:00Z" });
+  await clock.advance(100);
+  assertEquals(cluster.assigned.good, ["192.0.2.5"]);
+  assert(assigner.problem?.includes("webhook"), assigner.problem);
+  const before = client.requests.length;
+  await clock.advance(600_000);
+  assert(client.requests.length - before <= 60, `${client.requests.length - before} requests`);
+  client.before = () => Promise.resolve();
+  await clock.advance(120_000);
+  assertEquals(Object.values(cluster.assigned).flat().length, 6);
+  assertEquals(assigner.problem, undefined);
+  await stop();
+});
+
+Deno.test("AddressAssigner does not fight with another controller that writes the status", async () => {
+  const cluster = new Cluster();
+  const { client, clock, logger } = cluster;
+  cluster.put({ name: "a" });
+  const { stop } = cluster.lead();
+  const { onChange } = client;
+  client.onChange = (path, object) => {
+    onChange(path, object);
+    const [address] = cluster.assigned.a!;
+    if (address === "192.0.2.0") cluster.put({ name: "a", addresses: ["192.0.2.9"] });
+  };
+  for (let second = 0; second < 600; second++) await clock.advance(1_000);
+  assert(client.requests.length > 5, "the first ones are immediate");
+  assert(client.requests.length < 25, `${client.requests.length} requests in ten minutes`);
+  const warnings = logger.lines.filter(({ level }) => level === "warn");
+  assert(warnings.length > 0 && warnings.length <= 3, `${warnings.length} lines`);
+  client.onChange = onChange;
+  await clock.advance(120_000);
+  assertEquals(cluster.assigned, { a: ["192.0.2.0"] });
+  await stop();
+});

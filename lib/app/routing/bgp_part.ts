@@ -198,8 +198,9 @@ export class BgpPart {
   /** Brings the plan up to date. Returns the prefixes that changed. */
   async #plan(): Promise<ReadonlySet<Cidr>> {
     const planner = this.#planner;
-    if (this.#settings) {
-      planner.setSettings(this.#settings);
+    if (this.#settings) planner.setSettings(this.#settings);
+    if (this.#areRangesChanged) planner.setServiceRanges(this.#services.serviceRanges);
+    if (this.#settings || this.#areRangesChanged) {
       for (const key of this.#services.keys) this.#dirty.add(key);
     }
     this.#settings = undefined;
@@ -207,7 +208,6 @@ export class BgpPart {
     this.#nodes.clear();
     if (this.#networks) planner.setNetworks(this.#networks);
     this.#networks = undefined;
-    if (this.#areRangesChanged) planner.setServiceRanges(this.#services.serviceRanges);
     this.#areRangesChanged = false;
     await forEachInSlices(this.#clock, this.#dirty, (key) => {
       this.#dirty.delete(key);

@@ -32,6 +32,8 @@ interface LeaseHolderOptions {
   /** Unique among the candidates; the same after a restart. */
   readonly holder: string;
   readonly durationSeconds: number;
+  /** Whether there is no other candidate, so that another holder is a mistake. @default {false} */
+  readonly isOwn?: boolean;
   /** @default {LEASE_LABEL} */
   readonly label?: string;
   /** Whether the Lease may be claimed now. @default {always} */
@@ -48,6 +50,8 @@ const [RETRY_PART, TIMEOUT_PART] = [6, 3];
 const LONGEST_MS = 15_000;
 /** Most attempts to give a Lease up: a renewal that was sent before may come between. */
 const RELEASE_ATTEMPTS = 3;
+/** Conflicts one after the other from which on they are a problem: candidates have one now and then. */
+const MANY_CONFLICTS = 10;
 
 /** Claims a Lease at the API server and renews it. One request is in flight at most. */
 export class LeaseHolder {
@@ -58,6 +62,7 @@ export class LeaseHolder {
   readonly #path: string;
   #version: string | undefined;
   #wasHeld = false;
+  #conflicts = 0;
   #problem: string | undefined;
   #isWanted = true;
   /** When the first request was sent of those that failed or wait; `undefined` = the last one did not. */
@@ -137,8 +142,10 @@ export class LeaseHolder {
       const step = this.#claim.next(this.#now());
       if (!this.#isWanted) await this.#resign(client, signal);
       else if (this.#options.mayClaim?.() === false) await this.#sleep(this.#retryMs, signal);
-      else if (step.action === "wait") await this.#sleep(step.until - this.#clock.now(), signal);
-      else if (!await this.#try(client, step, signal)) await this.#sleep(this.#retryMs, signal);
+      else if (step.action === "wait") {
+        this.#noteHolder();
+        await this.#sleep(step.until - this.#clock.now(), signal);
+      } else if (!await this.#try(client, step, signal)) await this.#sleep(this.#retryMs, signal);
       this.#report();
     }
     this.#expiry?.cancel();
@@ -163,11 +170,7 @@ export class LeaseHolder {
   }
 
   /** Returns whether the Lease is now as the step wanted it. */
-  async #try(
-    client: LeaseClient,
-    step: LeaseRequest,
-    signal: AbortSignal,
-  ): Promise<boolean> {
+  async #try(client: LeaseClient, step: LeaseRequest, signal: AbortSignal): Promise<boolean> {
     const sentAt = this.#clock.now();
     this.#failingSince ??= sentAt;
     const limit = new AbortController();
@@ -188,20 +191,20 @@ export class LeaseHolder {
           () => this.#report(),
         );
       }
+      this.#conflicts = 0;
       this.#note(undefined);
       return true;
     } catch (error) {
       if (signal.aborted) return false;
-      if (isConflict(error)) {
+      if (error instanceof ApiError && error.status === 409) {
         this.#failingSince = undefined;
+        if (++this.#conflicts >= MANY_CONFLICTS) this.#note(error);
         await this.#read(client, signal);
         return false;
       }
       if (error instanceof ApiError && error.isNotFound() && step.action === "replace") {
         this.#observe(undefined);
-        return false;
-      }
-      this.#note(error);
+      } else this.#note(error);
       return false;
     } finally {
       timer.cancel();
@@ -247,6 +250,13 @@ export class LeaseHolder {
     this.#options.onHeld?.(isHeld);
   }
 
+  #noteHolder(): void {
+    const { holder: own, isOwn } = this.#options;
+    if (!isOwn || (this.holder ?? own) === own) return;
+    const hint = `is another node named '${own}', or was the Lease edited?`;
+    this.#note(new Error(`'${this.holder}' holds it: ${hint}`));
+  }
+
   #note(error: unknown): void {
     const problem = error === undefined ? undefined : messageOf(error);
     const isNews = (problem === undefined) !== (this.#problem === undefined);
@@ -280,10 +290,6 @@ export class LeaseHolder {
   #now() {
     return { now: this.#clock.now(), wallTime: microTime(this.#clock.wallNow()) };
   }
-}
-
-function isConflict(error: unknown): boolean {
-  return error instanceof ApiError && error.status === 409;
 }
 
 /** Reads a Lease as the API server sends it; `undefined` if it cannot be parsed. */

@@ -3,19 +3,21 @@ import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { FakeKubeClient } from "../../../tests/support/fakes/fake_kube_client.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import type { Lease } from "../../api/kinds/lease.ts";
+import { ApiError } from "../../kube/api_error.ts";
 import { LeaseHolder } from "./lease_holder.ts";
 
 const PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/l";
 
 /** A candidate, which sees the Lease as a watch has it. */
-function startCandidate(holder: string, { clock, client }: {
+function startCandidate(holder: string, { clock, client, isOwn = false }: {
   readonly clock: FakeClock;
   readonly client: FakeKubeClient;
+  readonly isOwn?: boolean;
 }) {
   const logger = new MemoryLogger();
   const held: boolean[] = [];
   const lease = new LeaseHolder({ clock, logger }, {
-    ...{ namespace: "kube-system", name: "l", holder, durationSeconds: 3 },
+    ...{ namespace: "kube-system", name: "l", holder, durationSeconds: 3, isOwn },
     onHeld: (isHeld) => void held.push(isHeld),
   });
   const end = new AbortController();
@@ -127,5 +129,44 @@ Deno.test("LeaseHolder reports that a Lease expired although a request hangs", a
   await clock.advance(1);
   assertEquals(held, [true, false], "exactly when it expires");
   client.before = () => Promise.resolve();
+  await stop();
+});
+
+Deno.test("LeaseHolder reports an unknown holder of a Lease of its own, and takes it within a minute", async () => {
+  const edges = createEdges();
+  const { clock, client } = edges;
+  const spec = { holderIdentity: "x", leaseDurationSeconds: 2_000_000_000, renewTime: "nonsense" };
+  const metadata = { name: "l", namespace: "kube-system" };
+  const intruder = client.put(PATH, { metadata, spec });
+  const { lease, logger, stop } = startCandidate("a", { ...edges, isOwn: true });
+  lease.observe(intruder as unknown as Lease);
+  await clock.advance(3_000);
+  assertEquals(lease.problem, "'x' holds it: is another node named 'a', or was the Lease edited?");
+  await clock.advance(65_000);
+  assertEquals([lease.isHeld, lease.problem], [true, undefined]);
+  const { length } = logger.lines.filter(({ level }) => level === "warn");
+  assertEquals(length, 1);
+  await stop();
+});
+
+Deno.test("LeaseHolder reports conflicts without an end once, and asks at a steady pace", async () => {
+  const edges = createEdges();
+  const { clock, client } = edges;
+  const { lease, logger, stop } = startCandidate("a", edges);
+  await clock.advance(1_000);
+  client.before = (verb) =>
+    verb === "patch"
+      ? Promise.reject(new ApiError("it was modified", { status: 409 }))
+      : Promise.resolve();
+  const before = client.requests.length;
+  for (let second = 0; second < 60; second++) await clock.advance(1_000);
+  assertEquals(lease.isHeld, false);
+  assert(lease.problem?.includes("it was modified"), lease.problem);
+  const { length } = logger.lines.filter(({ level }) => level === "warn");
+  assertEquals(length, 1);
+  assert(client.requests.length - before <= 250, `${client.requests.length - before} requests`);
+  client.before = () => Promise.resolve();
+  await clock.advance(3_000);
+  assertEquals([lease.isHeld, lease.problem], [true, undefined]);
   await stop();
 });

@@ -55,11 +55,13 @@ export class NodeMembership {
     this.#options = options;
     const heartbeat = this.#heartbeat = new LeaseHolder(dependencies, {
       ...{ namespace, holder, name: heartbeatLeaseName(holder), label: HEARTBEAT_LABEL },
+      isOwn: true,
       durationSeconds: heartbeatSeconds(leaseDurationSeconds, { isOwner: false }),
       onHeld: () => this.#member.reconsider(),
     });
     this.#member = new LeaseHolder(dependencies, {
       ...{ namespace, holder, name: memberLeaseName(holder), durationSeconds: MEMBER_SECONDS },
+      isOwn: true,
       mayClaim: () => heartbeat.isHeld,
     });
     this.#update();

@@ -6,7 +6,7 @@ import type { KubeClient } from "../../kube/client.ts";
 import type { Informer } from "../../kube/informer.ts";
 import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
-import type { Clock } from "../../os/clock.ts";
+import type { Clock, Timer } from "../../os/clock.ts";
 import { namespacedNameOf, type ServiceKey } from "../../proxy/service_port_name.ts";
 import type { AddressAssignment } from "../../routing/address_allocator.ts";
 import { type StatusPatch, statusPatchOf } from "../../routing/status_patch.ts";
@@ -38,6 +38,19 @@ interface StatusWriterOptions {
 const PARALLEL = 4;
 /** Waits after a write that failed. */
 const RETRY = { initialMs: 1_000, maxMs: 60_000, resetAfterMs: 120_000 };
+/** Writes of one Service without a wait: after more, another program is changing it again and again. */
+const FREE_WRITES = 5;
+/** Longest time between two writes that belong together: the longest wait, with its jitter. */
+const CALM_MS = 2 * RETRY.maxMs + RETRY.resetAfterMs;
+/** Answers that are about the API server, not about one Service. */
+const SERVER_TROUBLE: ReadonlySet<number> = new Set([401, 408, 429, 503, 504]);
+
+/** How often a Service was written of late. */
+interface Pace {
+  readonly backoff: Backoff;
+  writes: number;
+  lastAt: number;
+}
 
 /**
  * Writes the addresses of Services into their status. A write applies only to the version of the Service
@@ -52,29 +65,44 @@ export class StatusWriter {
   readonly #writing = new Map<ServiceKey, Promise<void>>();
   /** The version that was written last, until its successor is seen. */
   readonly #tried = new Map<ServiceKey, string | undefined>();
-  #problem: string | undefined;
+  /** The one that was written last comes last. */
+  readonly #paces = new Map<ServiceKey, Pace>();
+  /** Services that are not written for a while. */
+  readonly #resting = new Map<ServiceKey, Timer>();
+  readonly #random: () => number;
+  #warnedAt = -Infinity;
+  /** Why the last write of each Service failed. */
+  readonly #failed = new Map<ServiceKey, string>();
 
   constructor({ clock, logger, random }: StatusWriterDependencies, options: StatusWriterOptions) {
     this.#clock = clock;
     this.#logger = logger.with({ component: "status_writer" });
     this.#options = options;
+    this.#random = random;
     this.#backoff = new Backoff(random, RETRY);
   }
 
-  /** Why the last write failed; `undefined` if it did not. */
+  /** Why writes fail; `undefined` if none does. */
   get problem(): string | undefined {
-    return this.#problem;
+    const [problem] = this.#failed.values();
+    return problem;
   }
 
   /** Compares the status of a Service with what it has to have, and writes the difference. */
   add(key: ServiceKey): void {
-    if (this.#difference(key) === undefined) return;
+    if (this.#resting.has(key)) return;
+    if (this.#difference(key) === undefined) {
+      // It may be gone, or right by now.
+      if (!this.#writing.has(key)) this.#note(key, undefined);
+      return;
+    }
     this.#waiting.add(key);
     this.#startWrites();
   }
 
   /** Resolves when no write is in flight, after the signal was aborted. */
   async ended(): Promise<void> {
+    for (const timer of this.#resting.values()) timer.cancel();
     await Promise.all(this.#writing.values());
   }
 
@@ -122,32 +150,79 @@ export class StatusWriter {
       await client.patch(path, patch, signal);
       const addresses = patch.status.loadBalancer.ingress.map(({ ip }) => ip);
       this.#logger.verbose(1, "Wrote the addresses of a Service", { service: key, addresses });
-      this.#note(undefined);
+      this.#note(key, undefined);
       onWritten?.("written");
+      this.#limitWrites(key);
     } catch (error) {
       if (signal.aborted) return;
       const isOld = error instanceof ApiError && (error.status === 409 || error.isNotFound());
       onWritten?.(isOld ? "conflict" : "failed");
       // After a conflict, the event of the newer version has the Service assigned again.
-      if (!isOld) await this.#wait(key, error);
+      if (isOld) return;
+      this.#note(key, error);
+      this.#tried.delete(key);
+      // Others can be written: a webhook or a rule of the API is against this one.
+      if (error instanceof ApiError && !SERVER_TROUBLE.has(error.status)) this.#rest(key);
+      else await this.#wait(key);
     }
   }
 
+  /** Another controller that writes the status too, or a tenant, must not cause an endless loop. */
+  #limitWrites(key: ServiceKey): void {
+    const pace = this.#paceOf(key);
+    if (++pace.writes <= FREE_WRITES) return;
+    this.#rest(key);
+    const now = this.#clock.now();
+    if (now - this.#warnedAt < CALM_MS) return;
+    this.#warnedAt = now;
+    this.#logger.warn(
+      "The addresses in the status of a Service change again and again; they are written less often. " +
+        "Check whether another load balancer controller writes them too",
+      { service: key },
+    );
+  }
+
+  /** Writes a Service later, and others meanwhile. */
+  #rest(key: ServiceKey): void {
+    const timer = this.#clock.setTimer(this.#paceOf(key).backoff.next(this.#clock.now()), () => {
+      this.#resting.delete(key);
+      this.add(key);
+    });
+    this.#resting.set(key, timer);
+  }
+
+  #paceOf(key: ServiceKey): Pace {
+    const now = this.#clock.now();
+    for (const [old, { lastAt }] of this.#paces) {
+      if (now - lastAt < CALM_MS) break;
+      this.#paces.delete(old);
+    }
+    const pace = this.#paces.get(key) ??
+      { backoff: new Backoff(this.#random, RETRY), writes: 0, lastAt: now };
+    pace.lastAt = now;
+    this.#paces.delete(key);
+    this.#paces.set(key, pace);
+    return pace;
+  }
+
   /** Keeps its place among the writes, so that a server in trouble is not asked more often. */
-  async #wait(key: ServiceKey, error: unknown): Promise<void> {
-    this.#note(error);
-    this.#tried.delete(key);
+  async #wait(key: ServiceKey): Promise<void> {
     const { signal } = this.#options;
     await this.#clock.sleep(this.#backoff.next(this.#clock.now()), signal).catch(() => {});
     this.#waiting.add(key);
   }
 
-  #note(error: unknown): void {
-    const problem = error === undefined ? undefined : messageOf(error);
-    const isNews = (problem === undefined) !== (this.#problem === undefined);
-    this.#problem = problem;
+  #note(key: ServiceKey, error: unknown): void {
+    const before = this.#failed.size;
+    if (error === undefined) this.#failed.delete(key);
+    else this.#failed.set(key, messageOf(error));
+    const isNews = (before === 0) !== (this.#failed.size === 0);
     if (!isNews) return;
     if (error === undefined) this.#logger.info("The status of Services can be written again");
-    else this.#logger.warn("Cannot write the status of a Service; trying again", { error });
+    else {
+      this.#logger.warn("Cannot write the status of a Service; trying again", {
+        ...{ service: key, error },
+      });
+    }
   }
 }
