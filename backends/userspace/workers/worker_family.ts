@@ -102,6 +102,8 @@ class FamilyState {
   readonly #forwarders = new Map<number, NumberedForwarder>();
   readonly #sockets = new Map<number, ServiceSocket>();
   readonly #turns = new OneAtATime();
+  /** Updates of the policies in progress. */
+  readonly #judging = new OneAtATime();
   readonly #frontends = new Map<ServicePortKey, LoopPart>();
 
   constructor(edges: WorkerEdges, { channel, settings }: {
@@ -131,16 +133,22 @@ class FamilyState {
     this.forwarders = new LocalForwarders(this.#forwarding);
   }
 
-  async start(judge: JudgeUpdate | undefined): Promise<void> {
-    if (judge) await this.follow(judge);
+  /** No command is carried out before the policies are known: connections would evade them. */
+  start(judge: JudgeUpdate | undefined): Promise<void> {
+    return this.#turns.run(async () => {
+      if (judge) await this.follow(judge);
+    });
   }
 
   forwarder(number: number): ServiceForwarder | undefined {
     return this.#forwarders.get(number)?.forwarder;
   }
 
-  async follow(update: JudgeUpdate): Promise<void> {
-    if (this.#judge) await runInSlices(this.#clock, this.#judge.followInSteps(update));
+  /** Takes an update after those before it: a whole plan would undo a change that overtakes it. */
+  follow(update: JudgeUpdate): Promise<void> {
+    return this.#judging.run(async () => {
+      if (this.#judge) await runInSlices(this.#clock, this.#judge.followInSteps(update));
+    });
   }
 
   report(): WorkerReport {
