@@ -224,7 +224,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     const answers = this.#decisions.enter(index);
     const settings = { ...this.#settings, index, answers, ...(judge && { judge }) };
     link.ask({ kind: "start", settings }).catch((error) => this.#links.fail(index, error));
-    link.queue(...this.#state.commandsFor(index));
+    link.queue(this.#state.commandsFor(index));
     void this.#links.flush();
   }
 

@@ -40,8 +40,9 @@ export class WorkerLink {
   }
 
   /** Queues commands; they are sent with the next {@linkcode flush}. */
-  queue(...commands: readonly Command[]): void {
-    this.#commands.push(...commands);
+  queue(commands: Iterable<Command>): void {
+    // Not spread: more than some 60,000 arguments overflow the stack.
+    for (const command of commands) this.#commands.push(command);
   }
 
   /** Resolves when all commands so far were carried out. Rejects if the worker fails. */

@@ -39,8 +39,8 @@ export class WorkerLinks {
 
   /** Queues commands for one worker, or for all. */
   queue(index: number | undefined, ...commands: readonly Command[]): void {
-    if (index !== undefined) this.#links.get(index)?.queue(...commands);
-    else for (const link of this.#links.values()) link.queue(...commands);
+    if (index !== undefined) this.#links.get(index)?.queue(commands);
+    else for (const link of this.#links.values()) link.queue(commands);
   }
 
   /** Resolves when the workers have carried out what is queued. Never rejects. */
