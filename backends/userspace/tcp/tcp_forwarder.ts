@@ -114,8 +114,10 @@ export class TcpForwarder implements TcpSessionOwner {
     const { hostname: client, port: clientPort } = connection.remoteAddr;
     const session = new TcpSession(this, connection);
     if (this.#edge?.trusts(client)) {
-      if (this.#enter(session)) void this.#serveTrusted(session, { connection, at });
-      else this.#refuse(session, { connection, at, client, clientPort });
+      if (this.#enter(session)) {
+        this.#countAccepted(session);
+        void this.#serveTrusted(session, { connection, at });
+      } else this.#refuse(session, { connection, at, client, clientPort });
       return;
     }
     const verdict = this.#forwarding.clients.verdictFor(this.#plan, at, client);
@@ -126,7 +128,9 @@ export class TcpForwarder implements TcpSessionOwner {
       return this.#refuse(session, { connection, at, client, clientPort });
     }
     const request = { verdict, client, clientPort, connection, at };
-    void (asks ? this.#serveAdmitted(session, request) : this.#serve(session, request));
+    if (asks) return void this.#serveAdmitted(session, request);
+    this.#countAccepted(session);
+    void this.#serve(session, request);
   }
 
   /** Closes up to `count` connections that have been silent for long, and returns their number. */
@@ -161,7 +165,7 @@ export class TcpForwarder implements TcpSessionOwner {
     this.#forwarding.sessions.remove();
     this.#forwarding.own.untake(session, session.client);
     this.#edge?.leave(session);
-    if (this.#traffic) this.#traffic.open--;
+    if (this.#traffic && session.isCountedOpen) this.#traffic.open--;
     if (this.#sessions.size === 0) this.#forwarding.busy.delete(this);
   }
 
@@ -174,14 +178,12 @@ export class TcpForwarder implements TcpSessionOwner {
 
   /** Counts a session, unless a bound of the node forbids it or its client is this process. */
   #enter(session: TcpSession): boolean {
-    const { clock, counters } = this.#forwarding;
+    const { clock } = this.#forwarding;
     if (this.#isOwn(session)) return false;
     if (!this.#hasRoom()) {
       this.#forwarding.own.untake(session, session.client);
       return false;
     }
-    counters.tcpAccepted++;
-    this.#countOpened();
     this.#sessions.add(session, clock.now());
     this.#edge?.enter(session, clock.now());
     this.#forwarding.sessions.add();
@@ -220,6 +222,7 @@ export class TcpForwarder implements TcpSessionOwner {
     const admitted = verdict !== undefined &&
       (this.#edge?.admits(session, { client, open }) ?? true);
     if (verdict !== undefined && await admitted) {
+      this.#countAccepted(session);
       return await this.#serve(session, { ...request, verdict });
     }
     counters.tcpRefused++;
@@ -228,12 +231,19 @@ export class TcpForwarder implements TcpSessionOwner {
     loops.remove();
   }
 
-  /** A Service has its counters from its first connection on: those without traffic take no place. */
-  #countOpened(): void {
+  /**
+   * Counts a connection as accepted, once. A Service has its counters from its first connection on:
+   * those without traffic take no place.
+   */
+  #countAccepted(session: TcpSession): void {
+    if (session.isCountedOpen) return;
+    this.#forwarding.counters.tcpAccepted++;
     const traffic = this.#traffic ??= this.#forwarding.traffic?.enter(this.#plan.name);
-    if (!traffic) return;
-    traffic.opened++;
-    traffic.open++;
+    if (traffic) traffic.opened++;
+    // It may have ended while another thread was asked.
+    if (session.closed) return;
+    session.isCountedOpen = true;
+    if (traffic) traffic.open++;
   }
 
   async #serve(

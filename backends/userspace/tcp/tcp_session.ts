@@ -34,6 +34,8 @@ export class TcpSession implements RecencyItem<TcpSession>, HopCounter {
   hops = 0;
   /** The client whose connections a limit counts; `undefined` = not counted. */
   counted: string | undefined;
+  /** Whether the counts of open connections contain it. */
+  isCountedOpen = false;
   readonly #owner: TcpSessionOwner;
   readonly #client: TcpConnection;
   #endpoint: TcpConnection | undefined;

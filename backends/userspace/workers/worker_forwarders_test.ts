@@ -117,6 +117,8 @@ Deno.test("workers keep the limits of a Service exactly, over its TCP and UDP po
   });
   const more = await openMany(tcp, 20);
   assertEquals([more.length, (await test.counters()).tcpLimited], [2, 34 + 18]);
+  const { tcpAccepted, tcpRefused } = await test.counters();
+  assertEquals([tcpAccepted, tcpRefused], [6 + 2, 34 + 18], "as in one thread");
   await using other = UdpPeer.open();
   await other.send("b", placeOf(udp));
   await eventually("the flow is refused", async () => (await test.counters()).udpLimited === 1);
