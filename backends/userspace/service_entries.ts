@@ -163,8 +163,8 @@ export class ServiceEntries {
     this.#release(entry.wanted);
     this.#take(entry, NO_PART);
     sockets.claim(key, { from: entry.addresses, to: [] });
-    forwarding.traffic?.leave(entry.plan.name);
     if (entry.forwarder) forwarders.remove(entry.forwarder, entry.plan);
+    forwarding.traffic?.leave(entry.plan.name);
   }
 
   #take(entry: ServiceEntry, part: LoopPart): void {

@@ -1,11 +1,16 @@
 import { servicePortKey, type ServicePortName } from "../../../lib/proxy/service_port_name.ts";
-import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { Forwarding, ForwardingCounters } from "../forwarding.ts";
 import type { WorkerLinks } from "./worker_links.ts";
 import type { RelayedTraffic, WorkerReport } from "./worker_protocol.ts";
 import type { WorkerForwarder } from "./worker_tables.ts";
 
 type CountedForwarding = Pick<Forwarding, "clock" | "counters" | "openFiles" | "traffic">;
+
+/** Those of one worker to a ServicePort. */
+interface OpenConnections {
+  readonly name: ServicePortName;
+  open: number;
+}
 
 /** Interval of reports, so that an ending worker takes few counts with it and a hung one is noticed. */
 const REPORT_MS = 1000;
@@ -18,7 +23,7 @@ export class WorkerCounts {
   readonly #links: WorkerLinks;
   readonly #forwarders: ReadonlyMap<number, WorkerForwarder>;
   /** Open connections in the counts of Services, by worker. */
-  readonly #open = new Map<number, Map<string, { readonly name: ServicePortName; open: number }>>();
+  readonly #open = new Map<number, Map<string, OpenConnections>>();
 
   constructor(forwarding: CountedForwarding, { forwarders, links }: {
     readonly forwarders: ReadonlyMap<number, WorkerForwarder>;
@@ -67,11 +72,23 @@ export class WorkerCounts {
 
   /** The connections of a worker have ended with it. */
   forget(worker: number): void {
-    for (const { name, open } of this.#open.get(worker)?.values() ?? []) {
-      const traffic = this.#forwarding.traffic?.get(name) as ServiceTraffic | undefined;
-      if (traffic) traffic.open -= open;
-    }
+    for (const row of this.#open.get(worker)?.values() ?? []) this.#subtract(row);
     this.#open.delete(worker);
+  }
+
+  /** A ServicePort was removed: no worker reports on its connections any more. */
+  leave(name: ServicePortName): void {
+    const key = servicePortKey(name);
+    for (const rows of this.#open.values()) {
+      const row = rows.get(key);
+      if (row) this.#subtract(row);
+      rows.delete(key);
+    }
+  }
+
+  #subtract({ name, open }: OpenConnections): void {
+    const traffic = this.#forwarding.traffic?.enter(name);
+    if (traffic) traffic.open -= open;
   }
 
   #addTraffic(worker: number, name: ServicePortName, changes: Readonly<RelayedTraffic>): void {

@@ -122,6 +122,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     }
     this.#state.place(forwarder, []);
     this.#decisions.remove(forwarder);
+    this.#counts.leave(forwarder.plan.name);
   }
 
   /**

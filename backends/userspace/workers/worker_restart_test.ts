@@ -1,4 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
+import { ServiceTrafficTable } from "../../../lib/proxy/service_traffic.ts";
 import { testServicePlan } from "../../../tests/support/builders/service_plans.ts";
 import { ask, TcpServer } from "../../../tests/support/drivers/tcp_peers.ts";
 import { UdpPeer } from "../../../tests/support/drivers/udp_peer.ts";
@@ -64,6 +65,35 @@ Deno.test("a worker that ends under load is replaced, and the others lose nothin
   assertEquals(admitted.filter((isServed) => isServed).length, 40 - kept);
   assert(test.connectionsOfWorkers().every((count) => count > 0), "the new worker serves");
   for (const connection of [...opened, ...more]) connection.close();
+});
+
+Deno.test("connections of a removed Service do not count for a later one of its name", async () => {
+  await using server = TcpServer.start(echo);
+  const workers = new WatchedWorkers();
+  for (const bounds of [{}, { maxServices: 0 }]) {
+    const table = new ServiceTrafficTable(bounds);
+    const traffic = table.of("IPv4");
+    await using test = new TestUserspaceBackend({ workers: 1, spawn: workers.spawn, traffic });
+    const at = { hostname: VIP, port: unusedPort() };
+    const plan = testServicePlan({ clusterIp: VIP, port: at.port, to: [server.endpoint] });
+    const open = async () => {
+      await test.counters();
+      return [...table.rows()].map(({ traffic: { open } }) => open);
+    };
+    await test.sync([plan]);
+    using before = await Deno.connect(at);
+    assertEquals(await echoes(before), true);
+    assertEquals(await open(), [1]);
+    await test.sync([]);
+    await test.sync([plan]);
+    using after = await Deno.connect(at);
+    assertEquals(await echoes(after), true);
+    assertEquals(await open(), [1]);
+    const { started } = workers;
+    workers.end(0);
+    await eventually("another worker runs", () => workers.started > started);
+    assertEquals(await open(), [0]);
+  }
 });
 
 Deno.test("the ServicePorts for UDP of a worker that ends are served by another one at once", async () => {
