@@ -47,9 +47,11 @@ Deno.test("UserspaceBackend counts datagrams and flows of a UDP Service", async 
     await client.send(text, { hostname: VIP, port: at.port });
     await client.next();
   }
+  await test.counters();
   const counted = { bytesFromClients: 8, bytesToClients: 8, opened: 1 };
   assertEquals(table.of("IPv4").get(plan.name), { ...counted, ...UNSEEN, open: 1 });
   await test.sync([testServicePlan(at)]);
+  await test.counters();
   assertEquals(table.of("IPv4").get(plan.name), { ...counted, ...UNSEEN, open: 0 });
 });
 
@@ -60,6 +62,7 @@ Deno.test("UserspaceBackend has no counters of a removed Service", async () => {
   const plan = testServicePlan({ clusterIp: VIP, port: unusedPort(), to: [endpoint.endpoint] });
   await test.sync([plan]);
   await ask({ hostname: VIP, port: plan.port });
+  await test.counters();
   assertEquals([...table.rows()].length, 1);
   await test.sync([]);
   assertEquals([...table.rows()], []);
