@@ -149,7 +149,7 @@ export class Http1Transport implements HttpTransport {
     if (this.#timer !== undefined) return;
     const { pingAfterMs } = this.#timing;
     const silence = this.#clock.now() - (this.#lastSignOfLife ?? this.#clock.now());
-    this.#timer = this.#clock.setTimer(Math.max(0, pingAfterMs - silence), () => {
+    this.#timer = this.#clock.setTimer(Math.max(0, Math.ceil(pingAfterMs - silence)), () => {
       this.#timer = undefined;
       const last = this.#lastSignOfLife;
       if (last !== undefined && this.#clock.now() - last < pingAfterMs) return this.#armProbe();

@@ -212,7 +212,8 @@ export class Http2Session {
   #armPing(): void {
     const { pingAfterMs } = this.#options.timing;
     const silence = this.#clock.now() - this.#lastSignOfLife;
-    this.#timer = this.#clock.setTimer(pingAfterMs - silence, () => {
+    // Rounded up: a fraction that is lost in the sum with the time would be waited for again and again.
+    this.#timer = this.#clock.setTimer(Math.ceil(pingAfterMs - silence), () => {
       const silence = this.#clock.now() - this.#lastSignOfLife;
       if (silence < pingAfterMs) this.#armPing();
       else this.#ping();

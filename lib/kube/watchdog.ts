@@ -31,7 +31,7 @@ export class Watchdog implements Disposable {
 
   #arm(): Timer {
     const left = this.#silenceMs - (this.#clock.now() - this.#touchedAt);
-    return this.#clock.setTimer(left, () => {
+    return this.#clock.setTimer(Math.ceil(left), () => {
       if (this.#clock.now() - this.#touchedAt >= this.#silenceMs) this.#onSilence();
       else this.#timer = this.#arm();
     });
