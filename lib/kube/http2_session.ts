@@ -4,7 +4,13 @@
  *
  * @module
  */
-import type { ClientHttp2Session, ClientHttp2Stream, SecureClientSessionOptions } from "node:http2";
+// Not by `await import()`: in Deno 2.9 that costs 8 MiB for the life of the process.
+import {
+  type ClientHttp2Session,
+  type ClientHttp2Stream,
+  connect,
+  type SecureClientSessionOptions,
+} from "node:http2";
 import type { Clock, Timer } from "../os/clock.ts";
 import type { TlsMaterial } from "./kube_auth.ts";
 import {
@@ -69,7 +75,6 @@ export class Http2Session {
   async open(): Promise<void> {
     const { origin, timing } = this.#options;
     // Loading it takes longer than a command that asks no API server.
-    const { connect } = await import("node:http2");
     if (this.#failure) throw this.#failure;
     const session = connect(origin, sessionOptions(this.#options));
     this.#session = session;
