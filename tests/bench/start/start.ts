@@ -37,7 +37,7 @@ const MOST_SEGMENTS_PER_MIB = 20;
  * nothing; 7 to 9 were measured at 4,000 and 10,000 Services.
  */
 const MOST_CPU = 10;
-const COUNT = { digits: 0, slack: 0 };
+const COUNT = { digits: 0 };
 
 const started = new Map<StartedMode, StartFigures>();
 const gates: Gate[] = [];
