@@ -72,13 +72,11 @@ export class Http2Session {
   }
 
   /** Connects, with TLS. Throws a {@linkcode TransportError} that names the server and the reason. */
-  async open(): Promise<void> {
+  open(): Promise<void> {
     const { origin, timing } = this.#options;
-    // Loading it takes longer than a command that asks no API server.
-    if (this.#failure) throw this.#failure;
     const session = connect(origin, sessionOptions(this.#options));
     this.#session = session;
-    await new Promise<void>((resolve, reject) => {
+    return new Promise((resolve, reject) => {
       const timer = this.#clock.setTimer(timing.connectTimeoutMs, () => {
         const text = `no answer within ${timing.connectTimeoutMs} ms; is the address right, and ` +
           "is no firewall in between?";
