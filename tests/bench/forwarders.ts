@@ -124,6 +124,7 @@ export async function startScript(
   }).spawn();
   const reader = child.stdout.getReader();
   const port = Number(new TextDecoder().decode((await reader.read()).value));
+  if (!port) throw new Error(`${name} ended with code ${(await child.status).code} and no port`);
   return {
     port,
     pid: child.pid,

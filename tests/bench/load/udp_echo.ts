@@ -4,9 +4,10 @@
  *
  * @module
  */
-const socket = Deno.listenDatagram({ transport: "udp", hostname: "127.0.0.1", port: 0 });
-const { hostname, port } = socket.addr as Deno.NetAddr;
-const listener = Deno.listen({ hostname, port });
+// TCP chooses: thousands of its ports may still be held by connections of an earlier workload, none of UDP.
+const listener = Deno.listen({ hostname: "127.0.0.1", port: 0 });
+const { hostname, port } = listener.addr;
+const socket = Deno.listenDatagram({ transport: "udp", hostname, port });
 void (async () => {
   for await (const connection of listener) connection.close();
 })();
