@@ -1,7 +1,7 @@
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { atOnce } from "../netfilter/in_steps.ts";
 import type { NftChain } from "../netfilter/nft/nft_objects.ts";
-import { NftTransaction } from "../netfilter/nft/nft_transaction.ts";
+import { ElementLines, NftTransaction } from "../netfilter/nft/nft_transaction.ts";
 import type { TableElements, TableReading } from "../netfilter/nft/table_listing.ts";
 import type { AppliedChanges, AppliedTable } from "./applied_table.ts";
 import { chainElement, chainName, type ChainSpec } from "./chain_spec.ts";
@@ -103,8 +103,8 @@ function isDeclared(reading: TableReading | undefined): boolean {
 
 /** The differences, while they are found. */
 class Comparison {
-  readonly removed = new Map<ContainerName, OwnedElement[]>();
-  readonly added = new Map<ContainerName, OwnedElement[]>();
+  readonly removed = new Map<ContainerName, ElementLines<ServicePortKey>>();
+  readonly added = new Map<ContainerName, ElementLines<ServicePortKey>>();
   readonly chains = new Map<string, NftChain>();
   /** Chains that entries lead to which were compared. */
   readonly wantedChains = new Set<string>();
@@ -196,13 +196,16 @@ class Comparison {
   }
 
   #note(
-    changes: Map<ContainerName, OwnedElement[]>,
+    changes: Comparison["added"],
     element: Element,
     owner: ServicePortKey | undefined,
   ): void {
-    const list = changes.get(element.container);
-    if (list) list.push({ element, owner });
-    else changes.set(element.container, [{ element, owner }]);
+    let lines = changes.get(element.container);
+    if (lines === undefined) {
+      lines = new ElementLines(changes === this.added ? "add" : "delete");
+      changes.set(element.container, lines);
+    }
+    lines.add(element, owner);
   }
 }
 

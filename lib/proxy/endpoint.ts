@@ -138,12 +138,19 @@ export function endpointsFromSlice(
  * may mistake an address reused by a new pod for the old one.
  */
 export function mergeEndpoints(lists: readonly (readonly Endpoint[])[]): readonly Endpoint[] {
+  const [only] = lists;
+  if (lists.length === 1 && isSorted(only!)) return only!;
   const winners = new Map<EndpointKey, Endpoint>();
   for (const endpoint of lists.flat()) {
     const other = winners.get(endpoint.key);
     if (other === undefined || rank(endpoint) > rank(other)) winners.set(endpoint.key, endpoint);
   }
   return [...winners.values()].sort(compareEndpoints);
+}
+
+/** Whether a list is sorted, without duplicates. Most are. */
+function isSorted(endpoints: readonly Endpoint[]): boolean {
+  return endpoints.every(({ key }, index) => index === 0 || endpoints[index - 1]!.key < key);
 }
 
 /** Sorts by key, in byte order. */

@@ -34,9 +34,12 @@ const NO_SOURCES: readonly EndpointSource[] = [];
 /** Up to this many sources are searched one by one; for more, an index is built. */
 const FEW_SOURCES = 8;
 
+/** By kind and name, or a list of few: a `Map` for each of 10,000 Services would take megabytes. */
+type Sources = readonly EndpointSource[] | Map<string, EndpointSource>;
+
 /** The sources of a Service after the next drain. */
 interface Draft {
-  readonly sources: Map<string, EndpointSource>;
+  sources: Sources;
   /** Number of slices among them, of any address type. */
   slices: number;
 }
@@ -67,11 +70,9 @@ export class EndpointSliceCache {
   get(service: ServiceKey, id: EndpointSourceId): EndpointSource | undefined {
     if (!this.#drafts.has(service)) {
       const applied = this.#applied.get(service) ?? NO_SOURCES;
-      if (applied.length <= FEW_SOURCES) {
-        return applied.find((source) => textOf(source) === textOf(id));
-      }
+      if (applied.length <= FEW_SOURCES) return findSource(applied, id);
     }
-    return this.#draftOf(service).sources.get(textOf(id));
+    return findSource(this.#draftOf(service).sources, id);
   }
 
   /** Adds or replaces a source. Returns whether the endpoints of the Service may change. */
@@ -93,8 +94,7 @@ export class EndpointSliceCache {
     const drained = new Map<ServiceKey, DrainedEndpoints>();
     for (const service of this.#pending.values().take(limit)) {
       const before = inEffect(this.#applied.get(service) ?? NO_SOURCES);
-      // A copy without the spare capacity that V8 leaves in a list that grew; it is kept for long.
-      const sources = [...this.#draftOf(service).sources.values()].slice();
+      const sources = listOf(this.#draftOf(service).sources);
       const after = inEffect(sources);
       this.#pending.delete(service);
       this.#drafts.delete(service);
@@ -113,10 +113,7 @@ export class EndpointSliceCache {
     const known = this.#drafts.get(service);
     if (known !== undefined) return known;
     const applied = this.#applied.get(service) ?? NO_SOURCES;
-    const draft = {
-      sources: new Map(applied.map((source) => [textOf(source), source])),
-      slices: applied.filter(isSlice).length,
-    };
+    const draft = { sources: toSources(applied), slices: applied.filter(isSlice).length };
     this.#drafts.set(service, draft);
     return draft;
   }
@@ -129,20 +126,53 @@ export class EndpointSliceCache {
   ): boolean {
     const draft = this.#draftOf(service);
     const hadSlices = draft.slices > 0;
-    if (next === undefined) draft.sources.delete(textOf(known!));
-    else draft.sources.set(textOf(next), next);
+    draft.sources = next ? withSource(draft.sources, next) : withoutSource(draft.sources, known!);
     draft.slices += (next && isSlice(next) ? 1 : 0) - (known && isSlice(known) ? 1 : 0);
     this.#pending.add(service);
     if (known?.kind === "slice" || next?.kind === "slice") return true;
     if ((next ?? known)?.kind === "endpoints") return !hadSlices;
     const isFirstOrLast = hadSlices !== (draft.slices > 0);
-    return isFirstOrLast && draft.sources.size > draft.slices;
+    const { sources } = draft;
+    const count = sources instanceof Map ? sources.size : sources.length;
+    return isFirstOrLast && count > draft.slices;
   }
 }
 
 /** An object keeps its name if its kind changes from one kind of slice to the other. */
 function textOf({ kind, name }: EndpointSourceId): string {
   return kind === "endpoints" ? `endpoints ${name}` : name;
+}
+
+function findSource(sources: Sources, id: EndpointSourceId): EndpointSource | undefined {
+  if (sources instanceof Map) return sources.get(textOf(id));
+  return sources.find((source) => isSame(source, id));
+}
+
+function withSource(sources: Sources, next: EndpointSource): Sources {
+  if (sources instanceof Map) return sources.set(textOf(next), next);
+  const index = sources.findIndex((source) => isSame(source, next));
+  return index < 0 ? toSources(sources.concat(next)) : sources.with(index, next);
+}
+
+function withoutSource(sources: Sources, id: EndpointSourceId): Sources {
+  if (!(sources instanceof Map)) return sources.filter((source) => !isSame(source, id));
+  sources.delete(textOf(id));
+  return sources;
+}
+
+function toSources(list: readonly EndpointSource[]): Sources {
+  if (list.length <= FEW_SOURCES) return list;
+  return new Map(list.map((source) => [textOf(source), source]));
+}
+
+/** Without the spare capacity that V8 leaves in a list that grew: drained ones are kept for long. */
+function listOf(sources: Sources): readonly EndpointSource[] {
+  return sources instanceof Map ? [...sources.values()].slice() : sources;
+}
+
+/** Whether {@linkcode textOf} is the same. */
+function isSame(left: EndpointSourceId, right: EndpointSourceId): boolean {
+  return left.name === right.name && isSlice(left) === isSlice(right);
 }
 
 function isSlice({ kind }: EndpointSourceId): boolean {

@@ -6,6 +6,7 @@ export function timeReader(
 ): (cursor: MessageCursor) => string | undefined {
   // Objects that were created together follow each other.
   let [lastSeconds, lastText] = [NaN, ""];
+  const toText = format === "time" ? wholeSeconds : withoutZone;
   return (cursor) => {
     const outer = cursor.enter();
     const isAbsent = cursor.pos === cursor.end;
@@ -17,8 +18,8 @@ export function timeReader(
     }
     cursor.leave(outer);
     if (isAbsent) return undefined;
-    if (seconds !== lastSeconds) [lastSeconds, lastText] = [seconds, wholeSeconds(seconds)];
-    if (format === "time") return `${lastText}Z`;
+    if (seconds !== lastSeconds) [lastSeconds, lastText] = [seconds, toText(seconds)];
+    if (format === "time") return lastText;
     return `${lastText}.${String(Math.trunc(nanoseconds / 1000)).padStart(6, "0")}Z`;
   };
 }
@@ -29,5 +30,10 @@ function wholeSeconds(seconds: number): string {
   if (text.length !== "0000-00-00T00:00:00.000Z".length) {
     throw new RangeError(`${seconds} s is no time between the years 0 and 9999`);
   }
-  return text.slice(0, "0000-00-00T00:00:00".length);
+  // A pattern makes a text of its own; slice() and `${}` would keep their parts in memory.
+  return text.replace(/\.000Z$/, "Z");
+}
+
+function withoutZone(seconds: number): string {
+  return wholeSeconds(seconds).slice(0, -1);
 }
