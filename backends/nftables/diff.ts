@@ -90,6 +90,7 @@ export function* diffTableInSteps(
       printedLines: new Map(chains.map(linesOf)),
       unnumberedChains: [...present?.rules.keys() ?? []].filter((name) => !wanted.has(name)),
       entries: comparison.entries,
+      removedEntries: comparison.removedEntries,
       shared: comparison.shared,
     },
   };
@@ -108,7 +109,8 @@ class Comparison {
   readonly chains = new Map<string, NftChain>();
   /** Chains that entries lead to which were compared. */
   readonly wantedChains = new Set<string>();
-  readonly entries: (readonly [EntryId, Entry | undefined])[] = [];
+  readonly entries: Entry[] = [];
+  readonly removedEntries: EntryId[] = [];
   shared: readonly Element[] = [];
   readonly #layout: NftablesLayout;
   readonly #applied: AppliedTable;
@@ -131,7 +133,8 @@ class Comparison {
       ? this.#layout.entry(id, previous)
       : this.#layout.orderedEntry(id, this.#applied.order(id));
     if (wanted === previous) return;
-    this.entries.push([id, wanted]);
+    if (wanted) this.entries.push(wanted);
+    else this.removedEntries.push(id);
     this.#compare(
       previous ? elementsOf(previous) : [],
       wanted ? elementsOf(wanted) : [],

@@ -50,8 +50,8 @@ export interface NftChanges<Owner extends string, Name extends string> {
   readonly removedContainers?: readonly NamedContainer[];
 }
 
-/** About as much as a pipe takes at once. */
-const CHUNK_CHARACTERS = 65_536;
+/** Few enough lines that they are joined while they are young: older ones stay until a full collection. */
+const PIECE_CHARACTERS = 8_192;
 /** Well under a millisecond. */
 const LINES_PER_STEP = 2_000;
 const OWNERS_PER_STEP = 50_000;
@@ -70,14 +70,17 @@ class TextPieces {
   }
 
   add(line: string): void {
-    if (this.#characters >= CHUNK_CHARACTERS) this.close(this.#separator);
+    if (this.#characters >= PIECE_CHARACTERS) this.close(this.#separator);
     this.#lines.push(line);
     this.#characters += line.length + this.#separator.length;
   }
 
   /** Ends a piece by this text. */
   close(end: string): void {
-    if (this.#lines.length > 0) this.pieces.push(`${this.#lines.join(this.#separator)}${end}`);
+    if (this.#lines.length === 0) return;
+    // Part of a line, since joined lines with something behind them would be copied once more.
+    this.#lines.push(`${this.#lines.pop()}${end}`);
+    this.pieces.push(this.#lines.join(this.#separator));
     this.#lines = [];
     this.#characters = 0;
   }
@@ -184,7 +187,7 @@ export class NftTransaction<Owner extends string = string> {
     return this.#pieces.join("").split("\n").slice(0, -1);
   }
 
-  /** The input in pieces of about 64 KiB. */
+  /** The input in pieces of whole lines. */
   text(): readonly string[] {
     return this.#pieces;
   }
