@@ -109,6 +109,10 @@ bundle() {
     "${deno[@]}" bundle --quiet --frozen --minify --platform deno --sourcemap external \
       --outdir "$work/bundle" "$program"
   done
+  # V8 keeps a script with one other character in two bytes for each of its characters.
+  if LC_ALL=C grep -nPo '.{0,60}[^\x00-\x7f].{0,60}' "$work"/bundle/*.js >&2; then
+    fail "the bundle has a character that is not ASCII: write it as an escape, such as &hellip; in HTML"
+  fi
 }
 
 # deno compile keeps its code cache in the shared temporary directory: the result is made without one.
