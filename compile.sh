@@ -7,7 +7,7 @@ cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 readonly deno_version=2.9.6
 # Flags of both forms besides the permissions. A small young generation saves 10 to 40 MB under
 # load, at no measurable cost in CPU time (docs/decisions/0013).
-readonly runtime_flags=(--unstable-net --v8-flags=--max-semi-space-size=2)
+readonly runtime_flags=(--unstable-net --v8-flags=--max-semi-space-size=2,--expose-gc)
 
 usage() {
   cat <<EOF
