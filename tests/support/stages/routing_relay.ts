@@ -17,6 +17,7 @@ import { systemNetwork } from "../../../lib/os/network.ts";
 import type { BackendMode } from "../../../lib/proxy/backend.ts";
 import type { RawObject } from "../../conformance/server.ts";
 import { writeKubeconfig } from "../builders/kubeconfig_file.ts";
+import { rawEndpointSlice, rawLoadBalancerService } from "../builders/raw_objects.ts";
 import { unusedPort } from "../drivers/unused_port.ts";
 import { eventually } from "../eventually.ts";
 import type { FakeApiServer } from "../fakes/fake_api_server.ts";
@@ -59,44 +60,17 @@ export function rawLoadBalancer(
     readonly [field: string]: unknown;
   },
 ): readonly RawObject[] {
-  const metadata = { namespace: "default", name };
-  const service: RawObject = {
-    apiVersion: "v1",
-    kind: "Service",
-    metadata,
-    spec: {
-      type: "LoadBalancer",
-      clusterIP,
-      clusterIPs: [clusterIP],
-      ipFamilies: ["IPv4"],
-      ipFamilyPolicy: "SingleStack",
-      allocateLoadBalancerNodePorts: false,
-      ports: [{ port: 80, protocol: "TCP", targetPort: 8080 }],
-      ...spec,
-    },
-    status: { loadBalancer: {} },
-  };
+  const ports = [{ port: 80, protocol: "TCP", targetPort: 8080 }];
+  const service = rawLoadBalancerService(name, { clusterIP, ports, ...spec });
   return [service, rawSlice(name, nodes)];
 }
 
 /** A slice with an endpoint on each of some nodes. */
 export function rawSlice(service: string, nodes: readonly string[]): RawObject {
-  return {
-    apiVersion: "discovery.k8s.io/v1",
-    kind: "EndpointSlice",
-    metadata: {
-      namespace: "default",
-      name: `${service}-1`,
-      labels: { "kubernetes.io/service-name": service },
-    },
-    addressType: "IPv4",
-    endpoints: nodes.map((nodeName, index) => ({
-      addresses: [`10.180.${index}.9`],
-      nodeName,
-      conditions: { ready: true, serving: true, terminating: false },
-    })),
+  return rawEndpointSlice(service, {
+    endpoints: nodes.map((nodeName, index) => ({ address: `10.180.${index}.9`, nodeName })),
     ports: [{ name: "", port: 8080, protocol: "TCP" }],
-  };
+  });
 }
 
 /** The addresses in the status of a Service. */
