@@ -8,8 +8,6 @@ import { assertEquals } from "@std/assert";
 import { BACKENDS } from "../backends/mod.ts";
 import type { RunConfiguration } from "../lib/app/run/run_configuration.ts";
 import { runProxy } from "../lib/app/run/run_proxy.ts";
-import { loadConfiguration } from "../lib/config/load.ts";
-import { parseFlags } from "../lib/config/parse_flags.ts";
 import { createLogger } from "../lib/log/create_logger.ts";
 import { IP_FAMILIES } from "../lib/net/ip_address.ts";
 import { systemCommandRunner } from "../lib/os/command_runner.ts";
@@ -19,6 +17,7 @@ import { eventually } from "./support/eventually.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
 import { unusedPort } from "./support/drivers/unused_port.ts";
 import { testDependencies } from "./support/fakes/test_dependencies.ts";
+import { configurationOf, ownFlags } from "./support/drivers/own_flags.ts";
 
 const DEPENDENCIES = testDependencies({
   ...{ commands: systemCommandRunner, backends: BACKENDS },
@@ -46,22 +45,14 @@ function manifest(healthCheckNodePort: number, nodes: readonly string[]): string
 
 /** Serves the manifests of a folder, on loopback alone. */
 async function configurationIn(folder: string): Promise<RunConfiguration> {
-  const { values: flags } = parseFlags([
+  const configuration = await configurationOf([
     `--manifests=${folder}/manifests`,
     "--address-mode=none",
     "--nodeport-addresses=127.0.0.0/8",
     `--hostname-override=${THIS_NODE}`,
-    `--control-socket=${folder}/control.sock`,
-    `--state-dir=${folder}/state`,
-    `--healthz-bind-address=127.0.0.1:${unusedPort()}`,
-    `--metrics-bind-address=127.0.0.1:${unusedPort()}`,
-  ]);
-  const configuration = await loadConfiguration({
-    uid: Deno.uid() ?? undefined,
-    env: () => undefined,
-    readTextFile: (path) => Deno.readTextFile(path),
-  }, { flags });
-  return { ...configuration, mode: "userspace", families: IP_FAMILIES, flags };
+    ...ownFlags(folder),
+  ], { uid: Deno.uid() ?? undefined });
+  return { ...configuration, mode: "userspace", families: IP_FAMILIES };
 }
 
 /** The answer's code and count; `undefined` while the port is closed. */

@@ -8,8 +8,6 @@ import { assert, assertEquals } from "@std/assert";
 import { BACKENDS } from "../backends/mod.ts";
 import type { Dependencies } from "../lib/app/dependencies.ts";
 import { runProxy } from "../lib/app/run/run_proxy.ts";
-import { loadConfiguration } from "../lib/config/load.ts";
-import { parseFlags } from "../lib/config/parse_flags.ts";
 import { createLogger } from "../lib/log/create_logger.ts";
 import { IP_FAMILIES } from "../lib/net/ip_address.ts";
 import { systemCommandRunner } from "../lib/os/command_runner.ts";
@@ -21,6 +19,7 @@ import { writeKubeconfig } from "./support/builders/kubeconfig_file.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
 import { unusedPort } from "./support/drivers/unused_port.ts";
 import { testDependencies } from "./support/fakes/test_dependencies.ts";
+import { configurationOf, ownFlags } from "./support/drivers/own_flags.ts";
 
 /** The step of the clock. Input and output take real time, which passes between two steps. */
 const STEP_MS = 100;
@@ -75,25 +74,17 @@ async function withRelay(
     clock,
     sink: (line) => lines.push(line),
   });
-  const { values: flags } = parseFlags([
+  const configuration = await configurationOf([
     source,
     "--proxy-mode=userspace",
     "--address-mode=none",
     `--hostname-override=${THIS_NODE}`,
-    `--control-socket=${folder}/control.sock`,
-    `--state-dir=${folder}/state`,
-    `--healthz-bind-address=127.0.0.1:${unusedPort()}`,
-    `--metrics-bind-address=127.0.0.1:${unusedPort()}`,
-  ]);
-  const configuration = await loadConfiguration({
-    uid: Deno.uid() ?? undefined,
-    env: () => undefined,
-    readTextFile: (path) => Deno.readTextFile(path),
-  }, { flags });
+    ...ownFlags(folder),
+  ], { uid: Deno.uid() ?? undefined });
   const controller = new AbortController();
   const running = runProxy(
     { ...createDependencies(clock), logger },
-    { ...configuration, mode: "userspace", families: IP_FAMILIES, flags },
+    { ...configuration, mode: "userspace", families: IP_FAMILIES },
     controller.signal,
   );
   try {

@@ -13,12 +13,12 @@ import { DUMPED_ROUTING, dumpedRoutingSettings } from "../lib/app/dump/dump_rout
 import { pickAllowed } from "../lib/app/dump/pick_allowed.ts";
 import { type AskedRouting, routingRoutes } from "../lib/app/explain/routing_questions.ts";
 import { SERVICE_KINDS } from "../lib/app/service/service_subscriptions.ts";
-import { loadConfiguration } from "../lib/config/load.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";
 import { type CommandLineResult, runInProcess } from "./support/drivers/command_line.ts";
 import { testDump } from "./support/builders/test_dump.ts";
 import { parseManifest } from "./support/docs/deploy_files.ts";
 import { readPage } from "./support/docs/command_pages.ts";
+import { configurationOf } from "./support/drivers/own_flags.ts";
 
 const EXAMPLE = ["--config=examples/routing.yaml", "--manifests=examples/routing"];
 
@@ -38,10 +38,7 @@ async function routingDump(nodeName: string, live: readonly string[]): Promise<s
   );
   const ofKind = (kind: string) =>
     objects.filter((object) => object.kind === kind) as unknown as readonly KubeObject[];
-  const { proxy: { routing } } = await loadConfiguration(
-    { uid: 0, env: () => undefined, readTextFile: Deno.readTextFile },
-    { flags: { config: "examples/routing.yaml" } },
-  );
+  const { proxy: { routing } } = await configurationOf(["--config=examples/routing.yaml"]);
   const own = ofKind("Node").find(({ metadata: { name } }) => name === nodeName) as RoutedNode;
   const section = {
     settings: dumpedRoutingSettings(routing, own),

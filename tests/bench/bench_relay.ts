@@ -8,7 +8,8 @@ import type { StatusFamily, StatusReport } from "../../lib/app/status/status_rep
 import type { BackendMode } from "../../lib/proxy/backend.ts";
 import type { RawObject } from "../conformance/server.ts";
 import { POD_CIDR } from "./bench_services.ts";
-import { freePort, relayCommand, spawn } from "./forwarders.ts";
+import { relayCommand, spawn } from "./forwarders.ts";
+import { ownFlags } from "../support/drivers/own_flags.ts";
 
 /** The figures of one sync. */
 export type Sync = NonNullable<StatusFamily["lastSync"]>;
@@ -48,10 +49,7 @@ export function startBenchRelay(options: BenchRelayOptions): BenchRelay {
     `--hostname-override=${NODE}`,
     `--cluster-cidr=${POD_CIDR}`,
     `--iptables-min-sync-period=${minSyncPeriod}`,
-    `--control-socket=${socket}`,
-    `--state-dir=${folder}/state`,
-    `--healthz-bind-address=127.0.0.1:${freePort()}`,
-    `--metrics-bind-address=127.0.0.1:${freePort()}`,
+    ...ownFlags(folder),
     `--kubeconfig=${kubeconfig}`,
     ...flags,
   ]);

@@ -4,19 +4,17 @@ import { eventually } from "../../../tests/support/eventually.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { unusedPort } from "../../../tests/support/drivers/unused_port.ts";
-import { loadConfiguration, type LoadedConfiguration } from "../../config/load.ts";
-import { parseFlags } from "../../config/parse_flags.ts";
+import type { LoadedConfiguration } from "../../config/load.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { readObjectsOnce } from "./read_objects_once.ts";
 import { testDependencies } from "../../../tests/support/fakes/test_dependencies.ts";
+import { configurationOf } from "../../../tests/support/drivers/own_flags.ts";
 
 const SERVICE_TEXT = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n" +
   "  clusterIP: 10.96.0.1\n  ports: [{port: 80}]\n";
 
 function load(argv: readonly string[]): Promise<LoadedConfiguration> {
-  const readTextFile = () => Promise.resolve("");
-  const { values: flags } = parseFlags(argv);
-  return loadConfiguration({ readTextFile, uid: 0, env: () => undefined }, { flags });
+  return configurationOf(argv, { readTextFile: () => Promise.resolve("") });
 }
 
 function createDependencies(clock: FakeClock): Dependencies {

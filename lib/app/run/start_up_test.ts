@@ -6,8 +6,6 @@ import { FakeApiServer } from "../../../tests/support/fakes/fake_api_server.ts";
 import { collectionOf } from "../../../tests/support/fakes/fake_api_store.ts";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
-import { loadConfiguration } from "../../config/load.ts";
-import { parseFlags } from "../../config/parse_flags.ts";
 import { TaskGroup } from "../../controller/task_group.ts";
 import { KubeClient } from "../../kube/client.ts";
 import { Http2Transport } from "../../kube/http2_transport.ts";
@@ -15,6 +13,7 @@ import { systemClock } from "../../os/clock.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import { setOomScore, StartUp } from "./start_up.ts";
 import { TEST_PROCESS } from "../../../tests/support/fakes/test_dependencies.ts";
+import { configurationOf } from "../../../tests/support/drivers/own_flags.ts";
 
 const FORWARD = { name: "net.ipv4.ip_forward", value: "1", purpose: "forward packets" };
 const BACKEND = { family: "IPv4" as const, usesConntrack: false, hostSettings: () => [FORWARD] };
@@ -31,12 +30,9 @@ async function withStartUp(
   { mode, argv }: { readonly mode: BackendMode; readonly argv: readonly string[] },
   run: (stage: Stage) => Promise<void>,
 ): Promise<void> {
-  const { values: flags } = parseFlags([...argv, "--control-socket=/run/test/control.sock"]);
-  const configuration = await loadConfiguration({
-    uid: 0,
-    env: () => undefined,
-    readTextFile: () => Promise.reject(new Error("no file was thought to be read")),
-  }, { flags });
+  const configuration = await configurationOf([
+    ...[...argv, "--control-socket=/run/test/control.sock"],
+  ]);
   const logger = new MemoryLogger();
   const commands = new FakeCommandRunner()
     .on("choom -p 42", { stdout: "pid 42's current OOM score adjust value: 0\n" })
@@ -48,7 +44,7 @@ async function withStartUp(
     random: Math.random,
     process: { ...TEST_PROCESS, pid: 42 },
   }, {
-    configuration: { ...configuration, mode, families: ["IPv4", "IPv6"], flags },
+    configuration: { ...configuration, mode, families: ["IPv4", "IPv6"] },
     nodeName: "node-a",
   });
   const tasks = new TaskGroup(new AbortController().signal);

@@ -11,6 +11,7 @@ import { LineProcess } from "../drivers/line_process.ts";
 import { programFile } from "../drivers/program_file.ts";
 import { isSettled } from "./relay_process.ts";
 import { unusedPort } from "../drivers/unused_port.ts";
+import { ownFlags } from "../drivers/own_flags.ts";
 
 /** The options of the start. */
 export interface LoopbackRelayOptions {
@@ -39,10 +40,7 @@ export class LoopbackRelay implements AsyncDisposable {
       "--mode=userspace",
       "--address-mode=none",
       `--manifests=${folder}/manifests`,
-      `--control-socket=${folder}/control.sock`,
-      `--state-dir=${folder}/state`,
-      `--healthz-bind-address=127.0.0.1:${this.healthPort}`,
-      `--metrics-bind-address=127.0.0.1:${this.metricsPort}`,
+      ...ownFlags(folder, { healthPort: this.healthPort, metricsPort: this.metricsPort }),
       ...args,
     ];
     this.#process = new LineProcess(line[0]!, line.slice(1));

@@ -8,8 +8,6 @@ import { requestStatus } from "../../../lib/app/control/control_client.ts";
 import { ROUTING_CONTROLLER } from "../../../lib/app/routing/routing_definition.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
 import type { StatusReport } from "../../../lib/app/status/status_report.ts";
-import { loadConfiguration } from "../../../lib/config/load.ts";
-import { parseFlags } from "../../../lib/config/parse_flags.ts";
 import { createLogger } from "../../../lib/log/create_logger.ts";
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { BackendMode } from "../../../lib/proxy/backend.ts";
@@ -25,6 +23,7 @@ import type { FakeClock } from "../fakes/fake_clock.ts";
 import { FakeCommandRunner } from "../fakes/fake_command_runner.ts";
 import { FakeRoutingBackends } from "../fakes/fake_routing_backends.ts";
 import { testDependencies } from "../fakes/test_dependencies.ts";
+import { configurationOf, ownFlags } from "../drivers/own_flags.ts";
 
 /** The options of a node. */
 interface RoutingRelayOptions {
@@ -135,22 +134,16 @@ export class RoutingRelay implements AsyncDisposable {
     if (api) {
       await writeKubeconfig(kubeconfig, { server: api.url, ca: api.ca, user: { token: "any" } });
     }
-    const { values: flags } = parseFlags([
+    const configuration = await configurationOf([
       "--routing",
       ...(api ? [`--kubeconfig=${kubeconfig}`] : []),
       "--address-mode=none",
       "--conntrack-max-per-core=0",
       "--iptables-min-sync-period=0s",
       `--hostname-override=${node}`,
-      `--control-socket=${this.socket}`,
-      `--state-dir=${this.folder}/state`,
-      `--healthz-bind-address=127.0.0.1:${unusedPort()}`,
-      `--metrics-bind-address=127.0.0.1:${this.metricsPort}`,
+      ...ownFlags(this.folder, { metricsPort: this.metricsPort }),
       ...args,
-    ]);
-    const env = () => undefined;
-    const readTextFile = (path: string) => Deno.readTextFile(path);
-    const configuration = await loadConfiguration({ uid: 1000, env, readTextFile }, { flags });
+    ], { uid: 1000 });
     const made = (_: unknown, { family }: { readonly family: IpFamily }) => {
       const backend = new FakeBackend(family);
       this.services.push(backend);
@@ -170,7 +163,7 @@ export class RoutingRelay implements AsyncDisposable {
         logger: createLogger({ format: "text", verbosity: 1, clock, sink }),
         moreControllers: [ROUTING_CONTROLLER],
       },
-      { ...configuration, mode, families, flags },
+      { ...configuration, mode, families },
       this.#stop.signal,
     );
     const serving = () => this.services.every(({ syncs }) => syncs.length > 0);
