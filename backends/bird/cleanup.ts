@@ -12,7 +12,6 @@ import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { BgpPlan } from "../../lib/routing/bgp_plan.ts";
 import { type BirdPaths, type BirdWriter, ForeignBirdError } from "./bird_writer.ts";
 
-/** The parts of a cleanup. */
 interface CleanupDependencies {
   readonly commands: CommandRunner;
   readonly writer: BirdWriter;

@@ -17,7 +17,6 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
 import type { IpvsRunner } from "./ipvs_runner.ts";
 
-/** The context besides the plan. */
 interface InspectionContext {
   readonly layout: IpvsLayout;
   /** Virtual servers that the kernel holds. */

@@ -114,7 +114,6 @@ export function chainRules(spec: ChainSpec, context: ChainContext): readonly str
   }
 }
 
-/** The inputs of a choice. */
 interface ChoiceContext {
   readonly spec: ChainSpec;
   readonly options: NftablesRenderOptions;

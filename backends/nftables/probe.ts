@@ -9,7 +9,6 @@ import { probeSharedTools } from "../netfilter/probe_shared_tools.ts";
 import { NFT_FEATURES } from "./nft_features.ts";
 import type { NftablesFeatures } from "./render_options.ts";
 
-/** The inputs of the probe, besides programs. */
 interface NftablesProbeDependencies extends ProbeDependencies {
   /** As `uname -r` prints it. */
   readonly kernelRelease: string;

@@ -49,7 +49,6 @@ export interface UdpSocket {
   close(): void;
 }
 
-/** Options of a listening socket. */
 interface ListenOptions {
   /** Sockets of this user that are also shared may have the same address. @default {false} */
   readonly isShared?: boolean;

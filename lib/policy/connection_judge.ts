@@ -50,7 +50,6 @@ export type JudgeUpdate =
 /** The parts of a plan that a judge reads. */
 export type JudgedPlan = Pick<PolicyPlan, "closedRanges" | "deny" | "lists" | "peers" | "pods">;
 
-/** A set of the copy. */
 type PeerSetCopy =
   | { readonly kind: "pods"; readonly members: Set<IpAddress> }
   | { readonly kind: "pod-ports"; readonly members: Map<string, PodPort> }

@@ -10,7 +10,6 @@ import type { ProblemCollector } from "../api/problem_collector.ts";
 /** The labels of an object. */
 export type Labels = Readonly<Record<string, string>>;
 
-/** A requirement for one label. */
 interface LabelRequirement {
   readonly key: string;
   readonly operator: "In" | "NotIn" | "Exists" | "DoesNotExist";

@@ -5,7 +5,6 @@ import type { AnnouncedService, ServiceAddress } from "./announced_service.ts";
 import type { BgpPlannerOptions } from "./bgp_planner.ts";
 import type { RoutingNode } from "./routing_node.ts";
 
-/** The surroundings of an address. */
 interface AddressContext extends Pick<BgpPlannerOptions, "settings" | "pools" | "clusterCidrs"> {
   /** A node that has the address. */
   readonly nodeAt: string | undefined;

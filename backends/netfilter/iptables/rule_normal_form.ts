@@ -21,7 +21,6 @@ interface Part {
   readonly options: Option[];
 }
 
-/** The parts of a rule. */
 interface ParsedRule {
   /** Options that belong to no extension: `-s`, `-d`, `-i`, `-o`, `-p`. */
   readonly base: Option[];

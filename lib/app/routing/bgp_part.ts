@@ -25,7 +25,6 @@ const TEXTS = {
   released: "Part of BGP is out of quarantine",
 };
 
-/** The dependencies of the part. */
 interface BgpPartDependencies extends ControllerParts {
   readonly services: AnnouncedServices;
   readonly routing: RoutingBackends;

@@ -26,7 +26,6 @@ interface LeaseHolderDependencies {
   readonly logger: Logger;
 }
 
-/** A Lease, and its candidate. */
 interface LeaseHolderOptions {
   readonly namespace: string;
   readonly name: string;

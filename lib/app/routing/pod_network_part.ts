@@ -18,12 +18,10 @@ const TEXTS = {
   released: "Part of the network of pods is out of quarantine",
 };
 
-/** The dependencies of the part. */
 interface PodNetworkDependencies extends ControllerParts {
   readonly routing: RoutingBackends;
 }
 
-/** Its settings. */
 interface PodNetworkPartOptions {
   readonly podNetwork: PodNetworkSettings;
   readonly clusterCidrs: readonly Cidr[];

@@ -30,7 +30,6 @@ interface RoutedObjectReceivers {
   readonly leases: Pick<RoutingLeases, "onLease"> | undefined;
 }
 
-/** The followed objects. */
 interface RoutedObjectsOptions {
   readonly kinds: readonly KindSpec[];
   readonly leaseNamespace: string;

@@ -26,12 +26,10 @@ export class ModeError extends Error {
   override name = "ModeError";
 }
 
-/** The dependencies of the choice. */
 type ModeDependencies =
   & Pick<Dependencies, "backends" | "hostChecks">
   & { readonly logger: Logger };
 
-/** The request. */
 interface ModeChoiceOptions {
   readonly signal?: AbortSignal;
 }

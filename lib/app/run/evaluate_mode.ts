@@ -18,7 +18,6 @@ export interface ModeVerdict {
   readonly support: ModeSupport;
 }
 
-/** Settings of an evaluation. */
 interface EvaluateOptions {
   /** Also probes the needs of a mode that this build lacks. @default {false} */
   readonly always?: boolean;

@@ -30,7 +30,6 @@ import type { RunConfiguration } from "./run_configuration.ts";
 import { ServiceManager } from "./service_manager.ts";
 import { StartUp } from "./start_up.ts";
 
-/** The dependencies of a run. */
 type RunDependencies = Dependencies & {
   readonly logger: AdjustableLogger;
   /** @default {the usual limits} */

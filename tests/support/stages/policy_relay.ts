@@ -24,7 +24,6 @@ import { FakePolicyBackend } from "../fakes/fake_policy_backend.ts";
 import { testDependencies } from "../fakes/test_dependencies.ts";
 import { configurationOf, ownFlags } from "../drivers/own_flags.ts";
 
-/** The options of the start. */
 interface PolicyRelayOptions {
   readonly args?: readonly string[];
   /** File name to objects. @default {no folder is read} */

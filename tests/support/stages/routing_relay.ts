@@ -25,7 +25,6 @@ import { FakeRoutingBackends } from "../fakes/fake_routing_backends.ts";
 import { testDependencies } from "../fakes/test_dependencies.ts";
 import { configurationOf, ownFlags } from "../drivers/own_flags.ts";
 
-/** The options of a node. */
 interface RoutingRelayOptions {
   readonly node: string;
   readonly clock: FakeClock;

@@ -90,7 +90,6 @@ export class RulesStage<Machine extends Pick<BackendDependencies, "commands">>
   }
 }
 
-/** The edges of the backend of a stage. */
 type RulesStageEdges = Required<
   Pick<BackendDependencies, "clock" | "commands" | "logger" | "random" | "onDrift">
 >;
