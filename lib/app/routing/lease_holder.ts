@@ -3,6 +3,7 @@ import { LEASE, type Lease } from "../../api/kinds/lease.ts";
 import { ApiError } from "../../kube/api_error.ts";
 import type { KubeClient } from "../../kube/client.ts";
 import { microTime } from "../../kube/event_object.ts";
+import { answeredInTime } from "../../kube/linked_abort.ts";
 import { isOlderVersion } from "../../kube/resource_version.ts";
 import { slimObject } from "../../kube/slim.ts";
 import { StringTable } from "../../kube/string_table.ts";
@@ -177,13 +178,12 @@ export class LeaseHolder {
   async #try(client: LeaseClient, step: LeaseRequest, signal: AbortSignal): Promise<boolean> {
     const sentAt = this.#clock.now();
     this.#failingSince ??= sentAt;
-    const limit = new AbortController();
-    const timer: Timer = this.#clock.setTimer(
-      Math.min(this.#durationMs, LONGEST_MS) / TIMEOUT_PART,
-      () => limit.abort(new Error("the API server did not answer in time")),
-    );
+    const ms = Math.min(this.#durationMs, LONGEST_MS) / TIMEOUT_PART;
     try {
-      const answer = await this.#send(client, step, AbortSignal.any([signal, limit.signal]));
+      const answer = await answeredInTime(
+        { clock: this.#clock, ms, signal },
+        (limit) => this.#send(client, step, limit),
+      );
       this.#failingSince = undefined;
       const lease = leaseOf(answer);
       this.#version = lease?.metadata.resourceVersion;
@@ -210,8 +210,6 @@ export class LeaseHolder {
         this.#observe(undefined);
       } else this.#note(error);
       return false;
-    } finally {
-      timer.cancel();
     }
   }
 
