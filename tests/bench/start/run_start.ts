@@ -14,7 +14,13 @@ import { writeKubeconfig } from "../../support/builders/kubeconfig_file.ts";
 import { cpuShares, residentMiB } from "../process_usage.ts";
 import { percentile } from "../statistics.ts";
 import { BENCH_PORT } from "../agent_protocol.ts";
-import { benchNode, type BenchRelay, startBenchRelay, type Sync } from "../bench_relay.ts";
+import {
+  benchNode,
+  type BenchRelay,
+  benchServiceCidr,
+  startBenchRelay,
+  type Sync,
+} from "../bench_relay.ts";
 import { benchClusterIp, benchObjects } from "../bench_services.ts";
 import { type ApiTraffic, apiTraffic } from "./api_traffic.ts";
 import { type DecodingCost, measureDecoding } from "./decoding.ts";
@@ -107,7 +113,7 @@ async function measure(
   await using machinery = await startApiMachinery({ program });
   const objects = Array.from({ length: services }, (_, index) => benchObjects(index, [0, 1]))
     .flat();
-  await machinery.admin.createAll([benchNode(), ...objects]);
+  await machinery.admin.createAll([benchNode(), benchServiceCidr(), ...objects]);
   const kubeconfig = await kubeconfigOf(machinery, folder);
   if (mode === "iptables-legacy") await hintAtLegacy();
   // The first list fills the caches of the API server.
