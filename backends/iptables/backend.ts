@@ -24,7 +24,7 @@ import { inspectPlan } from "../netfilter/inspect_plan.ts";
 import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
 import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables/iptables_variant.ts";
-import { createCounters, readCounters, recreateCounters } from "../netfilter/packet_counters.ts";
+import { readCounters, recreateCounters } from "../netfilter/packet_counters.ts";
 import {
   ROUTE_LOCALNET,
   RuleBackend,
@@ -102,8 +102,7 @@ export class IptablesBackend extends RuleBackend<Machine> implements Backend {
     if (choice.programs === undefined) {
       throw new Error(`Cannot start mode iptables for ${this.family}: ${choice.problem}`);
     }
-    await createCounters({ commands });
-    const { features, beLiberal } = await findFacts({ commands }, choice);
+    const { features, beLiberal } = await findFacts({ commands }, choice, { isForRun: true });
     const { programs: { restore, variant, version }, reason } = choice;
     logger.info("Chose the variant of iptables", { variant, version, reason });
     const runner = new IptablesRunner({ commands }, choice.programs);

@@ -127,6 +127,7 @@ async function measure(
   const last = benchClusterIp(services - 1);
   await eventually("the last Service answers", () => answers(last), DEADLINE);
   const secondsToProgrammed = (performance.now() - started) / 1000;
+  const programs = await counter?.counts();
   const atServing = await cpuShares(relay.pid);
   const traffic = await apiTraffic({
     pid: relay.pid,
@@ -136,7 +137,6 @@ async function measure(
   if (first.services !== services) throw new Error(`The first sync was of ${first.services}`);
   // What a start leaves behind has been collected by then.
   await new Promise((resolve) => setTimeout(resolve, 3000));
-  const programs = await counter?.counts();
   const settled = await cpuShares(relay.pid);
   const toolLoad = await measureToolLoad(mode, folder);
   const memory = await residentMiB(relay.pid);
