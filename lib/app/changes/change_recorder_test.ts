@@ -211,6 +211,8 @@ Deno.test("ChangeRecorder makes one entry of a first sync of 10,000 Services, an
 Deno.test("ChangeRecorder makes one cause of a Service that is deleted and added again among many", async () => {
   const stage = await serving();
   const web = testService("web");
+  // Its sync begins at once; the next one takes the rest.
+  stage.proxy.onService(undefined, testService("first"));
   stage.proxy.onService(web, undefined);
   for (let number = 0; number < 100; number++) {
     stage.proxy.onService(undefined, testService(`service-${number}`));
