@@ -7,6 +7,8 @@ import {
 import { rulesPlan } from "../../tests/support/stages/rules_stage.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
+import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 
 /** The number-th ServicePort, with two endpoints by default. */
@@ -78,6 +80,52 @@ Deno.test("IptablesBackend names Services in comments, but not among more than a
     assertEquals(stage.backend.facts()?.features.serviceComments, named() > 0);
   }
   assertEquals(counts, [1000, 0, 0, 500]);
+});
+
+/** A plan of these ServicePorts in a cluster whose ranges are known. */
+function rangedPlan(services: readonly ServicePlan[]): ProxyPlan {
+  const plan = rulesPlan(services);
+  return { ...plan, shared: { ...plan.shared, serviceCidrs: [parseCidr("172.30.0.0/16")] } };
+}
+
+Deno.test("IptablesBackend masquerades cluster IPs by their range until a Service forbids it", async () => {
+  await using stage = await started();
+  const masqueradeInternal = "off-cluster";
+  const web = { ...service(1), masqueradeInternal } as const;
+  const keeps = {
+    ...testServicePlan({ name: "keeps", externalIps: ["172.30.9.9"], to: ["10.1.0.4:80"] }),
+    externalTrafficPolicy: "Local" as const,
+  };
+  const form = () => [
+    stage.machine.rules(/-d 172\.30\.0\.1 .*KUBE-MARK-MASQ/).length,
+    stage.machine.rules(/--ctorigdst 172\.30\.0\.0\/16 .*MASQUERADE/).length,
+    stage.backend.facts()?.features.masqueradesRanges,
+  ];
+  await stage.sync(rangedPlan([web]));
+  assertEquals(form(), [0, 1, true]);
+  const { full } = await stage.sync(rangedPlan([web, keeps]));
+  assertEquals([full, ...form()], [true, 1, 0, false]);
+  await stage.sync(rangedPlan([web]));
+  assertEquals(
+    form(),
+    [1, 0, false],
+    "all rules are not written for each Service that comes and goes",
+  );
+  await stage.restart();
+  await stage.sync(rangedPlan([web]));
+  assertEquals(form(), [0, 1, true]);
+});
+
+Deno.test("IptablesBackend replaces the marks of Services when the ranges become known", async () => {
+  await using stage = await started();
+  const services = TWENTY.map((each) => ({ ...each, masqueradeInternal: "off-cluster" as const }));
+  await stage.sync(rulesPlan(services));
+  const marks = () => stage.machine.rules(/KUBE-MARK-MASQ$/).length;
+  assertEquals(marks(), 20);
+  await stage.sync(rangedPlan(services));
+  assertEquals(marks(), 0);
+  const forward = stage.machine.tool.table("filter").get("KUBE-FORWARD") ?? [];
+  assertStringIncludes(forward.at(-1) ?? "", "--ctorigdst 172.30.0.0/16", "in place of the mark");
 });
 
 Deno.test("IptablesBackend compares everything when the addresses of node ports change", async () => {

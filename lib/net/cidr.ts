@@ -3,7 +3,6 @@
  *
  * @module
  */
-import ipaddr from "ipaddr.js";
 import {
   addressAt,
   addressNumber,
@@ -64,6 +63,8 @@ export function prefixLengthOf(cidr: Cidr): number {
 /** Whether a block contains an address. Never true across families. */
 export function cidrContains(cidr: Cidr, address: IpAddress): boolean {
   if (cidr.includes(":") !== address.includes(":")) return false;
-  const [network, length] = ipaddr.parseCIDR(cidr);
-  return ipaddr.parse(address).match(network, length);
+  const slash = cidr.indexOf("/");
+  const network = addressNumber(cidr.slice(0, slash) as IpAddress);
+  const hostBits = BigInt((cidr.includes(":") ? 128 : 32) - Number(cidr.slice(slash + 1)));
+  return network >> hostBits === addressNumber(address) >> hostBits;
 }

@@ -1,8 +1,3 @@
-/**
- * The controller of NetworkPolicies.
- *
- * @module
- */
 import { type KubeObject, objectKey } from "../../api/kind.ts";
 import { NAMESPACE, type Namespace } from "../../api/kinds/namespace.ts";
 import { NETWORK_POLICY, type NetworkPolicy } from "../../api/kinds/network_policy.ts";

@@ -140,12 +140,16 @@ export class LeaseHolder {
   async run(client: LeaseClient, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       const step = this.#claim.next(this.#now());
+      const sentAt = this.#clock.now();
       if (!this.#isWanted) await this.#resign(client, signal);
       else if (this.#options.mayClaim?.() === false) await this.#sleep(this.#retryMs, signal);
       else if (step.action === "wait") {
         this.#noteHolder();
         await this.#sleep(step.until - this.#clock.now(), signal);
-      } else if (!await this.#try(client, step, signal)) await this.#sleep(this.#retryMs, signal);
+      } else if (!await this.#try(client, step, signal)) {
+        // The time that a request hung counts: a pause after it could let the Lease expire.
+        await this.#sleep(sentAt + this.#retryMs - this.#clock.now(), signal);
+      }
       this.#report();
     }
     this.#expiry?.cancel();

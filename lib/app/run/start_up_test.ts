@@ -35,7 +35,6 @@ async function withStartUp(
   ]);
   const logger = new MemoryLogger();
   const commands = new FakeCommandRunner()
-    .on("choom -p 42", { stdout: "pid 42's current OOM score adjust value: 0\n" })
     .on("choom -n -999 -p 42", { code: 1, stderr: "choom: Permission denied\n" });
   const startUp = new StartUp({
     clock: systemClock,
@@ -129,28 +128,18 @@ for (
 
 const SCORE = { pid: 42, adjust: -999 };
 
-function choom(found: number): FakeCommandRunner {
-  return new FakeCommandRunner()
-    .on("choom -p 42", {
-      stdout: "pid 42's current OOM score: 666\n" +
-        `pid 42's current OOM score adjust value: ${found}\n`,
-    });
+for (const [found, state] of [[-999, "kept"], [0, "changed"]] as const) {
+  Deno.test(`setOomScore() reports what it found: ${state}`, async () => {
+    const stdout = `pid 42's OOM score adjust value changed from ${found} to -999\n`;
+    const commands = new FakeCommandRunner().on("choom -n -999 -p 42", { stdout });
+    assertEquals(await setOomScore(commands, SCORE), { state });
+    assertEquals(commands.calls.length, 1);
+  });
 }
-
-Deno.test("setOomScore() sets nothing that is so already", async () => {
-  const commands = choom(-999);
-  assertEquals(await setOomScore(commands, SCORE), { state: "kept" });
-  assertEquals(commands.calls.length, 1);
-});
-
-Deno.test("setOomScore() writes a differing value", async () => {
-  const commands = choom(0).on("choom -n -999 -p 42", {});
-  assertEquals(await setOomScore(commands, SCORE), { state: "changed" });
-});
 
 Deno.test("setOomScore() reports why it was refused", async () => {
   const reason = "choom: failed to set score adjust value: Permission denied";
-  const commands = choom(0).on("choom -n", { code: 1, stderr: `${reason}\n` });
+  const commands = new FakeCommandRunner().on("choom -n", { code: 1, stderr: `${reason}\n` });
   assertEquals(await setOomScore(commands, SCORE), { state: "refused", reason });
 });
 
