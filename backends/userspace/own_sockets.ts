@@ -79,9 +79,10 @@ export class OwnSockets {
     const key = keyOf(localAddr);
     const dialled = { counter, farEnd: keyOf(remoteAddr) };
     this.#dialled.set(key, dialled);
-    if (this.#shared && this.#dialShared(dialled, { port: localAddr.port, key })) return true;
+    const isShared = this.#shared && this.#dialShared(dialled, { port: localAddr.port, key });
     const taken = this.#taken.get(key);
-    if (taken === undefined || !countHops(dialled, taken)) return false;
+    if (taken === undefined || !countHops(dialled, taken)) return isShared === true;
+    // Otherwise it would go on to its endpoint, and so on.
     taken.counter.close();
     return true;
   }
