@@ -13,6 +13,7 @@ import {
   type ServicePortKey,
 } from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
+import type { EndpointAges } from "../balancing/endpoint_shares.ts";
 import type { BufferPool } from "./buffer_pool.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
 import type { Picker, VerdictName } from "../endpoint_picker.ts";
@@ -102,6 +103,11 @@ export class TcpForwarder implements TcpSessionOwner {
   /** As {@linkcode EndpointPicker.skip}. Open connections stay. */
   skip(unhealthy: ReadonlySet<EndpointKey>): void {
     this.#picker.skip(unhealthy, this.#forwarding.clock.now());
+  }
+
+  /** As {@linkcode EndpointPicker.restoreAges}. */
+  restoreAges(ages: EndpointAges): void {
+    this.#picker.restoreAges(ages, this.#forwarding.clock.now());
   }
 
   /** As {@linkcode EndpointPicker.remembered}. */
