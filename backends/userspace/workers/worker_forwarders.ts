@@ -129,17 +129,18 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
 
   /**
    * Finds out first whether the place is free: a shared socket would also open where a program of
-   * the same user shares its own.
+   * the same user shares its own. Another socket of the workers may not be open yet.
    */
   open(place: Place, { at, forwarder }: SocketUse): WorkerSocket {
     const use = { at, forwarder: forwarder as WorkerForwarder };
     const { network } = this.#forwarding;
     const address = { hostname: place.address, port: place.port };
+    this.#state.checkPlace(place, use.forwarder);
     (use.forwarder.isTcp ? network.listenTcp(address) : network.listenUdp(address)).close();
     const number = this.#state.nextNumber();
     const onClose = (socket: WorkerSocket) => this.#close(socket);
     const socket = new WorkerSocket({ number, place, use, onClose });
-    this.#state.sockets.set(number, socket);
+    this.#state.add(socket);
     this.#send(use.forwarder, socket.command("open"));
     return socket;
   }
@@ -265,7 +266,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   }
 
   #close(socket: WorkerSocket): void {
-    this.#state.sockets.delete(socket.number);
+    this.#state.delete(socket);
     this.#moving.delete(socket);
     const { number, use: { forwarder }, worker } = socket;
     if (forwarder.isTcp || worker !== undefined) {
