@@ -101,6 +101,17 @@ export class LoopbackRelay implements AsyncDisposable {
     return await (await fetch(`http://127.0.0.1:${this.metricsPort}/metrics`)).text();
   }
 
+  /** The answer of `kube-relay explain` for a packet, in one line. */
+  async explain(from: string, to: string): Promise<string> {
+    const flags = [...permissionFlags(), "--unstable-net", "--quiet", "--no-check"];
+    const control = `--control-socket=${this.folder}/control.sock`;
+    const { stdout } = await new Deno.Command(Deno.execPath(), {
+      args: ["run", ...flags, MAIN, "explain", control, from, to],
+      stderr: "inherit",
+    }).output();
+    return new TextDecoder().decode(stdout).replaceAll(/\s+/g, " ");
+  }
+
   /** Ends it in order. Returns its exit code. */
   async stop(): Promise<number> {
     this.#process.signal("SIGTERM");
