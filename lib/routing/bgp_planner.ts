@@ -1,5 +1,12 @@
 import type { ObjectProblem } from "../api/problem.ts";
-import { type Cidr, cidrContains, cidrFamilyOf, hostCidr, prefixLengthOf } from "../net/cidr.ts";
+import {
+  type Cidr,
+  cidrContains,
+  cidrFamilyOf,
+  hostCidr,
+  networkOf,
+  prefixLengthOf,
+} from "../net/cidr.ts";
 import { type IpAddress, ipFamilyOf } from "../net/ip_address.ts";
 import { SetIndex } from "../net/set_index.ts";
 import type { ServiceKey } from "../proxy/service_port_name.ts";
@@ -211,7 +218,7 @@ export class BgpPlanner {
   explain(prefix: Cidr): PrefixExplanation {
     const { peers = [], announced = [] } = this.#plan ?? {};
     const found = announced.find((each) => each.prefix === prefix);
-    const network = prefix.slice(0, prefix.indexOf("/")) as IpAddress;
+    const network = networkOf(prefix);
     return {
       ...(found && { announced: found }),
       // A session carries the prefixes of the family of its addresses.
