@@ -177,7 +177,7 @@ export function fromPod(detector: LocalTrafficDetector, family: IpFamily): strin
 }
 
 /** A packet that comes from elsewhere; `undefined` = that cannot be known. */
-export function notFromPod(detector: LocalTrafficDetector, family: IpFamily): string | undefined {
+function notFromPod(detector: LocalTrafficDetector, family: IpFamily): string | undefined {
   return match(detector, family, "!= ");
 }
 
