@@ -3,11 +3,8 @@
  *
  * @module
  */
-import type { DataPlane, SyncReport } from "../../controller/data_plane.ts";
-import type { Logger } from "../../log/logger.ts";
+import type { DataPlane, DataPlaneEdges, SyncReport } from "../../controller/data_plane.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
-import type { Clock } from "../../os/clock.ts";
-import type { CommandRunner } from "../../os/command_runner.ts";
 import type { BgpPlan } from "../../routing/bgp_plan.ts";
 import type { RoutingDifference } from "../../routing/compare_layer2.ts";
 import type { PodNetworkPlan } from "../../routing/pod_network_plan.ts";
@@ -61,14 +58,6 @@ export interface PodNetworkBackend extends DataPlane<PodNetworkPlan, object, Syn
   compare(plan: PodNetworkPlan): Promise<readonly RoutingDifference[]>;
 }
 
-/** The edges of a data plane. */
-export interface RoutingBackendDependencies {
-  readonly clock: Clock;
-  readonly commands: CommandRunner;
-  readonly logger: Logger;
-  readonly random: () => number;
-}
-
 /** Settings of {@linkcode Layer2Backend}. */
 export interface Layer2BackendOptions {
   readonly family: IpFamily;
@@ -92,10 +81,10 @@ export interface PodNetworkBackendOptions {
 
 /** How the data planes of this build are made. */
 export interface RoutingBackends {
-  layer2(dependencies: RoutingBackendDependencies, options: Layer2BackendOptions): Layer2Backend;
-  bgp(dependencies: RoutingBackendDependencies, options: BgpBackendOptions): BgpBackend;
+  layer2(dependencies: DataPlaneEdges, options: Layer2BackendOptions): Layer2Backend;
+  bgp(dependencies: DataPlaneEdges, options: BgpBackendOptions): BgpBackend;
   podNetwork(
-    dependencies: RoutingBackendDependencies,
+    dependencies: DataPlaneEdges,
     options: PodNetworkBackendOptions,
   ): PodNetworkBackend;
 }
