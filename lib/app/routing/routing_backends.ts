@@ -5,7 +5,7 @@
  */
 import type { DataPlane, DataPlaneEdges, SyncReport } from "../../controller/data_plane.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
-import type { BgpPlan } from "../../routing/bgp_plan.ts";
+import type { BgpPlan, BgpSessionFigures } from "../../routing/bgp_plan.ts";
 import type { RoutingDifference } from "../../routing/compare_layer2.ts";
 import type { PodNetworkPlan } from "../../routing/pod_network_plan.ts";
 import type { Layer2Plan, Layer2PlanChanges } from "../../routing/layer2_plan.ts";
@@ -24,18 +24,9 @@ export interface Layer2Backend
 }
 
 /** A session of the BGP daemon. */
-export interface BgpSessionView {
-  /** Name of the peer. */
-  readonly peer: string;
-  /** E.g. `Established`. */
-  readonly state: string;
+export interface BgpSessionView extends BgpSessionFigures {
   /** For users. */
   readonly description: string;
-  /** Prefixes accepted from the peer, and sent to it. */
-  readonly imported: number;
-  readonly exported: number;
-  /** Updates of the peer that the filters refused since the session began. */
-  readonly refusedUpdates: number;
 }
 
 /** The BGP daemon of the node; the keys of its syncs are its peers and prefixes. */
