@@ -39,8 +39,8 @@ interface NodeMonitorDependencies {
   readonly follow: LeaseFollower;
 }
 
-/** Settings of {@linkcode NodeMonitor}. */
-interface NodeMonitorOptions {
+/** The own node, and the Leases of the cluster. */
+export interface NodeMonitorOptions {
   readonly nodeName: string;
   readonly namespace: string;
   readonly leaseDurationSeconds: number;
