@@ -14,6 +14,7 @@ import { Http2Transport } from "../../kube/http2_transport.ts";
 import { systemClock } from "../../os/clock.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import { setOomScore, StartUp } from "./start_up.ts";
+import { TEST_PROCESS } from "../../../tests/support/fakes/test_dependencies.ts";
 
 const FORWARD = { name: "net.ipv4.ip_forward", value: "1", purpose: "forward packets" };
 const BACKEND = { family: "IPv4" as const, usesConntrack: false, hostSettings: () => [FORWARD] };
@@ -44,14 +45,7 @@ async function withStartUp(
     commands,
     logger,
     random: Math.random,
-    process: {
-      pid: 42,
-      uid: 0,
-      hostname: "host-a",
-      env: () => undefined,
-      stdoutIsTerminal: false,
-      columns: 80,
-    },
+    process: { ...TEST_PROCESS, pid: 42 },
   }, {
     configuration: { ...configuration, mode, families: ["IPv4", "IPv6"], flags },
     nodeName: "node-a",

@@ -1,4 +1,3 @@
-// deno-lint-ignore-file no-console -- its output is what it is for
 /**
  * A program in a network namespace: starts kube-relay in a kernel mode on real API machinery with a
  * number of Services. Prints the cost of the start and of a change afterwards.
@@ -21,6 +20,7 @@ import {
   startBenchRelay,
   type Sync,
 } from "../bench_relay.ts";
+import { runBenchTask } from "../bench_task.ts";
 import { benchClusterIp, benchObjects } from "../bench_services.ts";
 import { type ApiTraffic, apiTraffic } from "./api_traffic.ts";
 import { type DecodingCost, measureDecoding } from "./decoding.ts";
@@ -79,15 +79,7 @@ const BACKENDS: Readonly<Record<StartedMode, BackendMode>> = {
   "iptables-legacy": "iptables",
 };
 
-if (import.meta.main) {
-  const folder = await Deno.makeTempDir({ prefix: "kube-relay-bench-" });
-  try {
-    console.log(JSON.stringify(await measure(folder, JSON.parse(Deno.args[0] ?? ""))));
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
-  Deno.exit(0);
-}
+if (import.meta.main) await runBenchTask(measure);
 
 /** The program to start. */
 export interface StartTask {
