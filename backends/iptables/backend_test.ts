@@ -84,7 +84,7 @@ Deno.test("IptablesBackend names Services in comments, but not among more than a
 
 /** A plan of these ServicePorts in a cluster whose ranges are known. */
 function rangedPlan(services: readonly ServicePlan[]): ProxyPlan {
-  const plan = iptablesPlan(services);
+  const plan = rulesPlan(services);
   return { ...plan, shared: { ...plan.shared, serviceCidrs: [parseCidr("172.30.0.0/16")] } };
 }
 
@@ -119,7 +119,7 @@ Deno.test("IptablesBackend masquerades cluster IPs by their range until a Servic
 Deno.test("IptablesBackend replaces the marks of Services when the ranges become known", async () => {
   await using stage = await started();
   const services = TWENTY.map((each) => ({ ...each, masqueradeInternal: "off-cluster" as const }));
-  await stage.sync(iptablesPlan(services));
+  await stage.sync(rulesPlan(services));
   const marks = () => stage.machine.rules(/KUBE-MARK-MASQ$/).length;
   assertEquals(marks(), 20);
   await stage.sync(rangedPlan(services));
