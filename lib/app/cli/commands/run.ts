@@ -54,9 +54,10 @@ async function serve(
   ]);
   const pathProblem = toolsPathProblem(relay.toolsPath, dependencies.process.env("PATH"));
   if (pathProblem) logger.warn("The folders of --tools-path are not searched", { ...pathProblem });
+  const checks = { signal, isForRun: !endsSoon };
   const choose = () =>
     Promise.all([
-      chooseMode({ ...dependencies, logger }, configuration.mode, { signal }),
+      chooseMode({ ...dependencies, logger }, configuration.mode, checks),
       chooseFamilies({ ...dependencies, logger }),
     ]);
   const waiting = { proxy: configuration.proxy, phase: "choosing the mode", signal };
