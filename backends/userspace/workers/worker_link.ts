@@ -4,6 +4,8 @@ import {
   type ChannelMessage,
   WorkerChannel,
 } from "../../../lib/os/worker_channel.ts";
+import { OneAtATime } from "../../../lib/os/one_at_a_time.ts";
+import { type JudgeUpdate, piecesOf } from "../../../lib/policy/judge_update.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
 import type { Command, MainSide, RefusedSocket, WorkerSide } from "./worker_protocol.ts";
 
@@ -28,6 +30,7 @@ export class WorkerLink {
   readonly #commands: Command[] = [];
   /** Commands that are being carried out. */
   readonly #applying = new Set<Promise<void>>();
+  readonly #following = new OneAtATime();
 
   constructor(context: WorkerLinkContext) {
     this.#context = context;
@@ -55,6 +58,13 @@ export class WorkerLink {
       if (this.#commands.length > 0) await this.#context.clock.yieldToEventLoop();
     }
     await Promise.all(this.#applying);
+  }
+
+  /** Resolves when the worker follows an update, which must stay as it is until then. Rejects if it fails. */
+  follow(update: JudgeUpdate): Promise<void> {
+    return this.#following.run(async () => {
+      for (const piece of piecesOf(update)) await this.ask({ kind: "follow", update: piece });
+    });
   }
 
   /** As {@linkcode WorkerChannel.ask}. A worker that does not answer in time is given up. */
