@@ -57,7 +57,7 @@ interface PoolThread {
   restart: Timer | undefined;
 }
 
-/** The pause before the second restart in succession; it doubles up to the longest. */
+/** The pause before the second restart in succession; it doubles up to the longest while others run. */
 const FIRST_PAUSE_MS = 1000;
 const LONGEST_PAUSE_MS = 60_000;
 /** A thread that ran for so long is restarted at once. */
@@ -122,10 +122,8 @@ export class WorkerPool implements Disposable {
     const ranMs = each.startedAt === undefined ? 0 : clock.now() - each.startedAt;
     const wasRunning = each.startedAt !== undefined;
     each.failures = ranMs >= STEADY_MS ? 1 : each.failures + 1;
-    const restartInMs = each.failures === 1
-      ? 0
-      : Math.min(FIRST_PAUSE_MS * 2 ** (each.failures - 2), LONGEST_PAUSE_MS);
     this.#drop(each);
+    const restartInMs = this.#pauseOf(each);
     this.#restarts++;
     logger.error("A worker ended and is started again; its connections are lost", {
       ...{ worker: index + 1, reason, restartInMs },
@@ -165,6 +163,14 @@ export class WorkerPool implements Disposable {
       event.preventDefault();
       if (each.thread === thread) this.end(index, event.message);
     };
+  }
+
+  /** The pause before the restart of a thread that has ended. */
+  #pauseOf({ failures }: PoolThread): number {
+    if (failures === 1) return 0;
+    // Without any thread there is no service.
+    const longest = this.running.length > 0 ? LONGEST_PAUSE_MS : FIRST_PAUSE_MS;
+    return Math.min(FIRST_PAUSE_MS * 2 ** (failures - 2), longest);
   }
 
   #onStarted(index: number): void {

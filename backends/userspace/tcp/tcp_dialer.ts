@@ -76,10 +76,9 @@ export class TcpDialer {
   constructor(context: TcpDialerContext) {
     const { clock, options } = context;
     this.#context = context;
-    // An abort in the same turn of the event loop in which the connection is reported as made loses
-    // its file descriptor for good (Deno 2.9: the result is dropped unclosed), and after a stall of
-    // the loop that is the rule rather than the exception. So attempts that are overdue get one
-    // more turn, in which what has arrived is delivered.
+    // After a stall of the event loop, the timer of an attempt fires before the connection is reported
+    // that the kernel has made meanwhile. So attempts that are overdue get one more turn, in which what
+    // has arrived is delivered.
     this.#overdue = new ExpiryQueue(clock, {
       ttlMs: 0,
       onExpired: (attempt) => this.#endUnlessAlive(attempt),

@@ -109,21 +109,41 @@ export class UdpForwarder {
   }
 
   /** A new flow for a client's first datagram; `undefined` when the client is not to be forwarded. */
-  open(port: UdpFlowPort, origin: DatagramOrigin): UdpFlow | undefined {
-    const { clients, draining } = this.#forwarding;
-    if (draining || this.#closed || this.#isOwn(port, origin.sender)) return undefined;
+  open(
+    port: UdpFlowPort,
+    origin: DatagramOrigin,
+  ): UdpFlow | undefined | Promise<UdpFlow | undefined> {
+    if (this.#takesNone || this.#isOwn(port, origin.sender)) return undefined;
     const { client, client: { hostname } } = origin;
-    const verdict = clients.verdictFor(this.#plan, port.at, hostname);
-    if (!verdict || this.#edge?.admits(hostname, this.#flows.size) === false) {
-      this.#report({ port, client }, { endpoint: undefined, denial: undefined });
-      return undefined;
-    }
-    const flow = this.#openAdmitted(port, { origin, verdict });
+    const verdict = this.#forwarding.clients.verdictFor(this.#plan, port.at, hostname);
+    const isAdmitted = verdict !== undefined &&
+      (this.#edge?.admits(hostname, this.#flows.size) ?? true);
+    const open = (isSo: boolean) =>
+      isSo ? this.#openAdmitted(port, origin) : this.#refuse(port, client);
+    return isAdmitted instanceof Promise ? isAdmitted.then(open) : open(isAdmitted);
+  }
+
+  #refuse(port: UdpFlowPort, client: SocketAddress): undefined {
+    this.#report({ port, client }, { endpoint: undefined, denial: undefined });
+  }
+
+  get #takesNone(): boolean {
+    return this.#forwarding.draining || this.#closed;
+  }
+
+  /** Opens a flow that the limits count, or takes it back from them. */
+  #openAdmitted(port: UdpFlowPort, origin: DatagramOrigin): UdpFlow | undefined {
+    const { client: { hostname } } = origin;
+    // The plan may have changed while another thread was asked.
+    const verdict = this.#takesNone
+      ? undefined
+      : this.#forwarding.clients.verdictFor(this.#plan, port.at, hostname);
+    const flow = verdict && this.#openTo(port, { origin, verdict });
     if (!flow) this.#edge?.revoke(hostname);
     return flow;
   }
 
-  #openAdmitted(
+  #openTo(
     port: UdpFlowPort,
     { origin, verdict }: { readonly origin: DatagramOrigin; readonly verdict: VerdictName },
   ): UdpFlow | undefined {

@@ -12,7 +12,6 @@ import {
   type ReachedLimit,
 } from "../connection_limits.ts";
 import { EndpointPicker, type EndpointPickerOptions, type Picker } from "../endpoint_picker.ts";
-import { decodeAdmission, NO_ANSWER } from "./admission_answer.ts";
 import type { MainSide, WorkerSide } from "./worker_protocol.ts";
 
 /** The channel of a worker to the main thread. */
@@ -20,8 +19,6 @@ export type MainChannel = WorkerChannel<WorkerSide, MainSide>;
 
 interface AskedDecisionsContext {
   readonly channel: MainChannel;
-  /** Where the main thread answers a thread that waits. */
-  readonly answers: SharedArrayBuffer;
   /** The number of the forwarder that is made or updated for a ServicePort. */
   readonly numberOf: (key: ServicePortKey) => number | undefined;
 }
@@ -56,19 +53,10 @@ export class AskedDecisions implements CommonDecisions {
   };
 
   #createLimits(forwarder: number): Limits {
-    const { answers, channel } = this.#context;
-    const cells = new Int32Array(answers);
+    const { channel } = this.#context;
     return {
       isAsked: true,
       admit: (client) => channel.ask({ kind: "admit", forwarder, client }).catch(() => UNKNOWN),
-      // A datagram has to be forwarded before the next one is received. The main thread never waits
-      // for a worker, so it answers within the time of its longest piece of work.
-      admitNow(client) {
-        Atomics.store(cells, 0, NO_ANSWER);
-        channel.tell({ kind: "admit now", forwarder, client });
-        Atomics.wait(cells, 0, NO_ANSWER);
-        return decodeAdmission(cells);
-      },
       enter() {
         channel.tell({ kind: "enter", forwarder });
         return "";

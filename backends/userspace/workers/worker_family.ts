@@ -126,7 +126,7 @@ class FamilyState {
       ...edges,
       ...{ logger: toldLogger(channel), openFiles, isShared: true, ...(traffic && { traffic }) },
       own: new OwnSockets(new SharedOwnSockets(sockets, index)),
-      common: new AskedDecisions({ channel, answers: settings.answers, numberOf }),
+      common: new AskedDecisions({ channel, numberOf }),
     }, { ...options, ...(this.#judge && { judge: this.#judge }) });
     this.#forwarding.outcomes = {
       observe: (outcome) => {

@@ -9,7 +9,6 @@ import { WorkerChannel } from "../../../lib/os/worker_channel.ts";
 import { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
 import type { PeerSet, PeerSetId, PolicyPlanChanges } from "../../../lib/policy/policy_plan.ts";
 import { testServicePlan } from "../../../tests/support/builders/service_plans.ts";
-import { createAnswer } from "./admission_answer.ts";
 import { createSharedSockets } from "./shared_own_sockets.ts";
 import { WorkerFamily } from "./worker_family.ts";
 import type { MainSide, WorkerSide } from "./worker_protocol.ts";
@@ -66,7 +65,7 @@ Deno.test("WorkerFamily opens no socket before it knows the policies of the star
     settings: {
       ...{ family: "IPv4", index: 0, options: { udpTimeoutMs: 1000 }, countsTraffic: false },
       ...{ openFiles: new OpenFiles().share(1), sockets: createSharedSockets() },
-      ...{ answers: createAnswer(), isJudged: true },
+      isJudged: true,
     },
   });
   const followed = channel.ask({ kind: "follow", update: judgeOfManySets().snapshot() });

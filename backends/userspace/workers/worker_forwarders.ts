@@ -6,6 +6,7 @@ import type { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
 import type { JudgeUpdate } from "../../../lib/policy/judge_update.ts";
 import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import { ServiceLimits } from "../connection_limits.ts";
 import type { LoopPart } from "../endpoint_loops.ts";
 import type { FailedSocket, Forwarders, ServiceForwarder, SocketUse } from "../forwarders.ts";
 import type { Forwarding, ForwardingOptions } from "../forwarding.ts";
@@ -46,12 +47,13 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   readonly threads: number;
   readonly #forwarding: Forwarding;
   readonly #pool: WorkerPool;
-  readonly #settings: Omit<WorkerSettings, "answers" | "index">;
+  readonly #settings: Omit<WorkerSettings, "index">;
   readonly #judge: ConnectionJudge | undefined;
   readonly #counts: WorkerCounts;
   readonly #links: WorkerLinks;
   readonly #state: WorkerState;
   readonly #decisions: WorkerDecisions;
+  readonly #limits = new ServiceLimits();
   /** Forwarders whose plan is to be sent. */
   readonly #touched = new Set<WorkerForwarder>();
   /** Sockets to open once another worker has closed them. */
@@ -97,7 +99,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   create(plan: ServicePlan): WorkerForwarder {
     const number = this.#state.nextNumber();
     const context = {
-      forwarding: this.#forwarding,
+      ...{ forwarding: this.#forwarding, limits: this.#limits },
       end: (forwarder: WorkerForwarder) =>
         this.#send(forwarder, { op: "remove", forwarder: forwarder.number, ends: true }),
       skip: (forwarder: WorkerForwarder) => this.#skip(forwarder),
@@ -129,17 +131,18 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
 
   /**
    * Finds out first whether the place is free: a shared socket would also open where a program of
-   * the same user shares its own.
+   * the same user shares its own. Another socket of the workers may not be open yet.
    */
   open(place: Place, { at, forwarder }: SocketUse): WorkerSocket {
     const use = { at, forwarder: forwarder as WorkerForwarder };
     const { network } = this.#forwarding;
     const address = { hostname: place.address, port: place.port };
+    this.#state.checkPlace(place, use.forwarder);
     (use.forwarder.isTcp ? network.listenTcp(address) : network.listenUdp(address)).close();
     const number = this.#state.nextNumber();
     const onClose = (socket: WorkerSocket) => this.#close(socket);
     const socket = new WorkerSocket({ number, place, use, onClose });
-    this.#state.sockets.set(number, socket);
+    this.#state.add(socket);
     this.#send(use.forwarder, socket.command("open"));
     return socket;
   }
@@ -224,8 +227,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     });
     this.#links.add(index, link);
     const fail = (error: unknown) => this.#links.fail(index, error);
-    const answers = this.#decisions.enter(index);
-    link.ask({ kind: "start", settings: { ...this.#settings, index, answers } }).catch(fail);
+    link.ask({ kind: "start", settings: { ...this.#settings, index } }).catch(fail);
     const judge = this.#judge;
     judge?.exclusively(() => link.follow(judge.snapshot())).catch(fail);
     link.queue(this.#state.commandsFor(index));
@@ -267,7 +269,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   }
 
   #close(socket: WorkerSocket): void {
-    this.#state.sockets.delete(socket.number);
+    this.#state.delete(socket);
     this.#moving.delete(socket);
     const { number, use: { forwarder }, worker } = socket;
     if (forwarder.isTcp || worker !== undefined) {

@@ -1,4 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
+import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import { ServiceTrafficTable } from "../../../lib/proxy/service_traffic.ts";
 import {
@@ -95,6 +96,30 @@ Deno.test("workers choose the endpoint with the fewest connections of all of the
     await eventually("they are closed", () => servers.every(({ open }) => open === 0));
   }
   for (const server of servers) await server[Symbol.asyncDispose]();
+});
+
+Deno.test("a worker that waits for the admission of a flow forwards everything else", async () => {
+  await using server = TcpServer.named("a");
+  await using endpoint = UdpPeer.open({ answer: () => "yes" });
+  await using client = UdpPeer.open();
+  const workers = new WatchedWorkers();
+  await using test = new TestUserspaceBackend({ workers: 1, spawn: workers.spawn });
+  const tcp = planOf({ to: [server.endpoint], portName: "tcp" });
+  const [udp, limited] = ["udp", "limited"].map((portName) =>
+    planOf({
+      ...{ to: [endpoint.endpoint], portName, name: portName, protocol: "UDP" },
+      ...(portName === "limited" && { edge: { maxConnections: 7 } }),
+    })
+  ) as [ServicePlan, ServicePlan];
+  await test.sync([tcp, udp, limited]);
+  const release = workers.hold("admit");
+  await client.send("a", placeOf(limited));
+  await eventually("the worker asks", () => workers.held("admit") === 1);
+  assertEquals(await ask(placeOf(tcp)), "a");
+  await client.send("b", placeOf(udp));
+  assertEquals((await client.next()).from.port, udp.port);
+  release();
+  assertEquals((await client.next()).from.port, limited.port);
 });
 
 Deno.test("workers keep the limits of a Service exactly, over its TCP and UDP ports", async () => {
@@ -226,4 +251,34 @@ Deno.test("a drain waits for the connections of all workers", async () => {
   assertEquals(isDrained, false);
   closeAll(opened);
   await drained;
+});
+
+Deno.test("workers serve two Services with one stand-in at different ports, as one thread does", async () => {
+  await using a = TcpServer.named("a");
+  await using b = TcpServer.named("b");
+  const port = unusedPort();
+  const plans = [a, b].map((server, index) =>
+    planOf({
+      ...{ name: server === a ? "a" : "b", clusterIp: `127.96.21.${10 + index}` },
+      ...{ port, to: [server.endpoint] },
+    })
+  );
+  for (const workers of [0, 2]) {
+    await using test = new TestUserspaceBackend({ workers });
+    for (const { clusterIp } of plans) {
+      test.addresses.answers.set(clusterIp, { kind: "standIn", address: parseIpAddress(VIP) });
+    }
+    await test.sync(plans);
+    const { services } = await test.backend.inspect();
+    const places = services.map(({ addresses: [at] }) => at!);
+    assertEquals(
+      places.map(({ role, state }) => `${role} ${state}`),
+      Array(2).fill("StandIn serving"),
+    );
+    assertEquals(new Set(places.map(({ port }) => port)).size, 2);
+    for (let round = 0; round < 8; round++) {
+      const answers = places.map(({ address: hostname, port }) => ask({ hostname, port }));
+      assertEquals(await Promise.all(answers), ["a", "b"]);
+    }
+  }
 });

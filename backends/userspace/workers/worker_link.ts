@@ -22,6 +22,8 @@ interface WorkerLinkContext {
 const MOST_COMMANDS = 512;
 /** A worker that leaves a question open for so long has hung. */
 const ANSWER_MS = 30_000;
+/** After a stall of this thread, overdue timers fire before answers that have come are delivered. */
+const STALL_MS = 2000;
 
 /** The connection of the main thread to a worker that runs. */
 export class WorkerLink {
@@ -72,7 +74,10 @@ export class WorkerLink {
     question: Extract<MainSide["question"], { readonly kind: Kind }>,
     { withinMs = ANSWER_MS }: { readonly withinMs?: number } = {},
   ): Promise<MainSide["answers"][Kind]> {
-    const timer = this.#context.clock.setTimer(withinMs, this.#context.onHang);
+    const { clock, onHang } = this.#context;
+    let timer = clock.setTimer(withinMs, () => {
+      timer = clock.setTimer(STALL_MS, onHang);
+    });
     try {
       return await this.#channel.ask<Kind>(question);
     } finally {

@@ -29,8 +29,6 @@ export interface WorkerSettings {
   readonly openFiles: SharedOpenFiles;
   /** As `createSharedSockets()` made it. */
   readonly sockets: SharedArrayBuffer;
-  /** As `createAnswer()` made it. */
-  readonly answers: SharedArrayBuffer;
   readonly countsTraffic: boolean;
   /** Whether NetworkPolicies are asked; the first complete update brings them. */
   readonly isJudged: boolean;
@@ -151,8 +149,6 @@ export interface WorkerSide {
     | { readonly kind: "outcome"; readonly forwarder: number; readonly outcome: ConnectionOutcome }
     /** A connection, or an attempt to make one, no longer loads an endpoint. */
     | { readonly kind: "release"; readonly forwarder: number; readonly endpoint: EndpointKey }
-    /** Answered in shared memory. */
-    | { readonly kind: "admit now"; readonly forwarder: number; readonly client: string }
     /** Counts a connection from before the limits. */
     | { readonly kind: "enter"; readonly forwarder: number }
     | { readonly kind: "leave"; readonly forwarder: number; readonly client: string };

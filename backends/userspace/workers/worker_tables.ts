@@ -15,8 +15,7 @@ import { Decider, type DeciderContext } from "./decider.ts";
 import type { Command, Place } from "./worker_protocol.ts";
 
 /** What a forwarder in workers needs of them. */
-export interface ForwarderContext {
-  readonly forwarding: DeciderContext;
+export interface ForwarderContext extends DeciderContext {
   /** Ends the connections or flows of a forwarder. */
   end(forwarder: WorkerForwarder): void;
   /** Has the workers adopt the unhealthy endpoints of a forwarder, now. */
@@ -119,7 +118,7 @@ export class WorkerForwarder implements ServiceForwarder {
     // Once made it stays: it knows which connections are open.
     if (this.#decider) this.#decider.update(this.plan);
     else if (decidesInCommon(this.plan)) {
-      this.#decider = new Decider(this.#context.forwarding, this.plan);
+      this.#decider = new Decider(this.#context, this.plan);
       if (this.unhealthy.size > 0) this.#decider.skip(this.unhealthy);
     }
   }
