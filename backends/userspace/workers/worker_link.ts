@@ -62,10 +62,20 @@ export class WorkerLink {
     await Promise.all(this.#applying);
   }
 
-  /** Resolves when the worker follows an update, which must stay as it is until then. Rejects if it fails. */
-  follow(update: JudgeUpdate): Promise<void> {
+  /**
+   * Sends an update after those before it. It must stay as it is until this resolves, and the worker
+   * follows it when what is returned does.
+   */
+  follow(update: JudgeUpdate): Promise<{ readonly done: Promise<unknown> }> {
     return this.#following.run(async () => {
-      for (const piece of piecesOf(update)) await this.ask({ kind: "follow", update: piece });
+      const answers: Promise<void>[] = [];
+      for (const piece of piecesOf(update)) {
+        if (answers.length > 0) await this.#context.clock.yieldToEventLoop();
+        const answer = this.ask({ kind: "follow", update: piece });
+        answer.catch(() => {});
+        answers.push(answer);
+      }
+      return { done: Promise.all(answers) };
     });
   }
 

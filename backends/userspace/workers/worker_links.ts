@@ -62,7 +62,8 @@ export class WorkerLinks {
 
   /** Resolves when the workers follow an update. Never rejects: one that fails is replaced. */
   async follow(update: JudgeUpdate): Promise<void> {
-    await Promise.allSettled(this.#links.values().map((link) => link.follow(update)));
+    const sent = await Promise.all(this.#links.values().map((link) => link.follow(update)));
+    await Promise.allSettled(sent.map(({ done }) => done));
   }
 
   /** Tells every worker, or every other one. */
