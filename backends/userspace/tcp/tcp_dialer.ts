@@ -70,6 +70,7 @@ export class TcpDialer {
   readonly #late: ExpiryQueue<Attempt>;
   /** The last successful connection to each endpoint; forgotten when no dial is in progress. */
   readonly #connectedAt = new Map<EndpointKey, number>();
+  #pending = 0;
   #closed = false;
 
   constructor(context: TcpDialerContext) {
@@ -93,8 +94,7 @@ export class TcpDialer {
 
   /** The number of attempts in progress. */
   get pending(): number {
-    const queues = [...this.#queues, this.#overdue, this.#late];
-    return queues.reduce((sum, { size }) => sum + size, 0);
+    return this.#pending;
   }
 
   /** Connects a client to an endpoint of its verdict. Does not reject. */
@@ -168,6 +168,7 @@ export class TcpDialer {
       usedAt: 0,
     };
     queue.add(attempt, startedAt);
+    this.#pending++;
     try {
       const target = { hostname: address, port };
       const connection = path === undefined
@@ -177,7 +178,7 @@ export class TcpDialer {
       return connection;
     } finally {
       if (!attempt.abort.signal.aborted) attempt.queue.delete(attempt);
-      if (this.pending === 0) this.#connectedAt.clear();
+      if (--this.#pending === 0) this.#connectedAt.clear();
     }
   }
 

@@ -5,9 +5,10 @@ import type { Network } from "../../../lib/os/network.ts";
 import { OneAtATime } from "../../../lib/os/one_at_a_time.ts";
 import { OpenFiles } from "../../../lib/os/open_files.ts";
 import { systemErrorOf } from "../../../lib/os/socket_errors.ts";
-import { forEachInSlices, runInSlices } from "../../../lib/os/time_slice.ts";
+import { forEachInSlices, runInSlices, urgent } from "../../../lib/os/time_slice.ts";
 import { type ChannelMessage, WorkerChannel } from "../../../lib/os/worker_channel.ts";
-import { ConnectionJudge, type JudgeUpdate } from "../../../lib/policy/connection_judge.ts";
+import { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
+import { isComplete, type JudgeUpdate } from "../../../lib/policy/judge_update.ts";
 import { deepEqual } from "../../../lib/proxy/deep_equal.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
@@ -62,11 +63,9 @@ export class WorkerFamily {
 
   #answer(question: MainSide["question"]): unknown {
     if (question.kind === "start") {
-      this.#state = new FamilyState(this.#edges, {
-        channel: this.#channel,
-        settings: question.settings,
-      });
-      return this.#state.start(question.settings.judge);
+      const { settings } = question;
+      this.#state = new FamilyState(this.#edges, { channel: this.#channel, settings });
+      return;
     }
     const state = this.#state;
     if (!state) throw new Error(`Cannot answer '${question.kind}' before the start`);
@@ -97,6 +96,7 @@ class FamilyState {
   readonly forwarders: LocalForwarders;
   readonly #clock: Clock;
   readonly #judge: ConnectionJudge | undefined;
+  readonly #judged = Promise.withResolvers<void>();
   readonly #forwarding: Forwarding;
   readonly #figures: WorkerFigures;
   readonly #numbers = new Map<ServicePortKey, number>();
@@ -114,7 +114,11 @@ class FamilyState {
     const { index, options, sockets, countsTraffic } = settings;
     const openFiles = OpenFiles.inThread(settings.openFiles, index);
     this.#clock = edges.clock;
-    this.#judge = settings.judge && new ConnectionJudge();
+    if (settings.isJudged) {
+      this.#judge = new ConnectionJudge();
+      // No command is carried out before the policies are known: connections would evade them.
+      void this.#turns.run(() => this.#judged.promise);
+    }
     const numberOf = (key: ServicePortKey) => this.#numbers.get(key);
     this.#figures = new WorkerFigures({ openFiles, countsTraffic, numberOf });
     const { traffic } = this.#figures;
@@ -134,13 +138,6 @@ class FamilyState {
     this.forwarders = new LocalForwarders(this.#forwarding);
   }
 
-  /** No command is carried out before the policies are known: connections would evade them. */
-  start(judge: JudgeUpdate | undefined): Promise<void> {
-    return this.#turns.run(async () => {
-      if (judge) await this.follow(judge);
-    });
-  }
-
   forwarder(number: number): NumberedForwarder["forwarder"] | undefined {
     return this.#forwarders.get(number)?.forwarder;
   }
@@ -148,7 +145,9 @@ class FamilyState {
   /** Takes an update after those before it: a whole plan would undo a change that overtakes it. */
   follow(update: JudgeUpdate): Promise<void> {
     return this.#judging.run(async () => {
-      if (this.#judge) await runInSlices(this.#clock, this.#judge.followInSteps(update));
+      const steps = this.#judge?.followInSteps(update);
+      if (steps) await runInSlices(urgent(this.#clock), steps);
+      if (isComplete(update)) this.#judged.resolve();
     });
   }
 

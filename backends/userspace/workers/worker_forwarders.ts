@@ -2,7 +2,8 @@ import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import type { SharedOpenFiles } from "../../../lib/os/open_files.ts";
 import type { ChannelMessage } from "../../../lib/os/worker_channel.ts";
 import type { PoolSubscriber, WorkerPool } from "../../../lib/os/worker_pool.ts";
-import type { ConnectionJudge, JudgeUpdate } from "../../../lib/policy/connection_judge.ts";
+import type { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
+import type { JudgeUpdate } from "../../../lib/policy/judge_update.ts";
 import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import { ServiceLimits } from "../connection_limits.ts";
@@ -46,7 +47,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   readonly threads: number;
   readonly #forwarding: Forwarding;
   readonly #pool: WorkerPool;
-  readonly #settings: Omit<WorkerSettings, "index" | "judge">;
+  readonly #settings: Omit<WorkerSettings, "index">;
   readonly #judge: ConnectionJudge | undefined;
   readonly #counts: WorkerCounts;
   readonly #links: WorkerLinks;
@@ -72,6 +73,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     this.#settings = {
       ...{ family, openFiles, sockets: createSharedSockets() },
       countsTraffic: forwarding.traffic !== undefined,
+      isJudged: judge !== undefined,
       options: { ...options, ...dividedBounds(forwarding, pool.count) },
     };
     this.#state = new WorkerState(forwarding.clock);
@@ -188,8 +190,8 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     return this.#counts.refresh();
   }
 
-  async follow(update: JudgeUpdate): Promise<void> {
-    await this.#links.ask({ kind: "follow", update });
+  follow(update: JudgeUpdate): Promise<void> {
+    return this.#links.follow(update);
   }
 
   async recheck(addresses: readonly IpAddress[]): Promise<number> {
@@ -224,9 +226,10 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
       onHang: () => this.#pool.end(index, "it does not answer"),
     });
     this.#links.add(index, link);
-    const judge = this.#judge?.snapshot();
-    const settings = { ...this.#settings, index, ...(judge && { judge }) };
-    link.ask({ kind: "start", settings }).catch((error) => this.#links.fail(index, error));
+    const fail = (error: unknown) => this.#links.fail(index, error);
+    link.ask({ kind: "start", settings: { ...this.#settings, index } }).catch(fail);
+    const judge = this.#judge;
+    judge?.exclusively(() => link.follow(judge.snapshot())).then(({ done }) => done).catch(fail);
     link.queue(this.#state.commandsFor(index));
     void this.#links.flush();
   }

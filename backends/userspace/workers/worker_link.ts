@@ -4,6 +4,8 @@ import {
   type ChannelMessage,
   WorkerChannel,
 } from "../../../lib/os/worker_channel.ts";
+import { OneAtATime } from "../../../lib/os/one_at_a_time.ts";
+import { type JudgeUpdate, piecesOf } from "../../../lib/policy/judge_update.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
 import type { Command, MainSide, RefusedSocket, WorkerSide } from "./worker_protocol.ts";
 
@@ -30,6 +32,7 @@ export class WorkerLink {
   readonly #commands: Command[] = [];
   /** Commands that are being carried out. */
   readonly #applying = new Set<Promise<void>>();
+  readonly #following = new OneAtATime();
 
   constructor(context: WorkerLinkContext) {
     this.#context = context;
@@ -57,6 +60,23 @@ export class WorkerLink {
       if (this.#commands.length > 0) await this.#context.clock.yieldToEventLoop();
     }
     await Promise.all(this.#applying);
+  }
+
+  /**
+   * Sends an update after those before it. It must stay as it is until this resolves, and the worker
+   * follows it when what is returned does.
+   */
+  follow(update: JudgeUpdate): Promise<{ readonly done: Promise<unknown> }> {
+    return this.#following.run(async () => {
+      const answers: Promise<void>[] = [];
+      for (const piece of piecesOf(update)) {
+        if (answers.length > 0) await this.#context.clock.yieldToEventLoop();
+        const answer = this.ask({ kind: "follow", update: piece });
+        answer.catch(() => {});
+        answers.push(answer);
+      }
+      return { done: Promise.all(answers) };
+    });
   }
 
   /** As {@linkcode WorkerChannel.ask}. A worker that does not answer in time is given up. */

@@ -7,7 +7,7 @@
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import type { Port, Protocol } from "../../../lib/net/port.ts";
 import type { OpenFiles, SharedOpenFiles } from "../../../lib/os/open_files.ts";
-import type { JudgeUpdate } from "../../../lib/policy/connection_judge.ts";
+import type { JudgeUpdate } from "../../../lib/policy/judge_update.ts";
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { FlowQuery, WatchedFlow } from "../../../lib/proxy/flow_watches.ts";
 import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
@@ -30,8 +30,8 @@ export interface WorkerSettings {
   /** As `createSharedSockets()` made it. */
   readonly sockets: SharedArrayBuffer;
   readonly countsTraffic: boolean;
-  /** The policies so far; absent = they are not asked. */
-  readonly judge?: JudgeUpdate;
+  /** Whether NetworkPolicies are asked; the first complete update brings them. */
+  readonly isJudged: boolean;
 }
 
 /** One step of a sync. */
