@@ -9,15 +9,13 @@ import { runProxy } from "../lib/app/run/run_proxy.ts";
 import { loadConfiguration } from "../lib/config/load.ts";
 import { parseFlags } from "../lib/config/parse_flags.ts";
 import { createLogger } from "../lib/log/create_logger.ts";
-import { systemClock } from "../lib/os/clock.ts";
 import { systemCommandRunner } from "../lib/os/command_runner.ts";
-import { systemNetwork } from "../lib/os/network.ts";
 import { THIS_NODE } from "./support/builders/address_plan.ts";
 import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
 import { collectionOf } from "./support/fakes/fake_api_store.ts";
-import { fakeHostChecks } from "./support/fakes/fake_host_checks.ts";
 import { writeKubeconfig } from "./support/builders/kubeconfig_file.ts";
 import { unusedPort } from "./support/drivers/unused_port.ts";
+import { testDependencies } from "./support/fakes/test_dependencies.ts";
 
 const EVENTS = collectionOf({ kind: "Event", apiVersion: "events.k8s.io/v1" });
 
@@ -45,15 +43,7 @@ async function runInto(port: number, { server, folder }: {
   const configuration = await loadConfiguration({ uid, env, readTextFile }, { flags });
   await runProxy(
     {
-      clock: systemClock,
-      network: systemNetwork,
-      commands: systemCommandRunner,
-      random: () => 0.5,
-      backends: BACKENDS,
-      hostChecks: fakeHostChecks(),
-      process: { pid: 1, uid, hostname: "host-a", env, stdoutIsTerminal: false, columns: 80 },
-      print: () => {},
-      complain: () => {},
+      ...testDependencies({ commands: systemCommandRunner, backends: BACKENDS, process: { uid } }),
       logger: createLogger({ format: "text", verbosity: 0, sink: () => {} }),
     },
     { ...configuration, mode: "userspace", families: ["IPv4"], flags },

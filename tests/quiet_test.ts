@@ -13,15 +13,14 @@ import { parseFlags } from "../lib/config/parse_flags.ts";
 import { createLogger } from "../lib/log/create_logger.ts";
 import { IP_FAMILIES } from "../lib/net/ip_address.ts";
 import { systemCommandRunner } from "../lib/os/command_runner.ts";
-import { systemNetwork } from "../lib/os/network.ts";
 import { THIS_NODE } from "./support/builders/address_plan.ts";
 import { testEndpointSlice, testNode, testService } from "./support/builders/builders.ts";
 import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
 import { FakeClock } from "./support/fakes/fake_clock.ts";
-import { fakeHostChecks } from "./support/fakes/fake_host_checks.ts";
 import { writeKubeconfig } from "./support/builders/kubeconfig_file.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
 import { unusedPort } from "./support/drivers/unused_port.ts";
+import { testDependencies } from "./support/fakes/test_dependencies.ts";
 
 /** The step of the clock. Input and output take real time, which passes between two steps. */
 const STEP_MS = 100;
@@ -48,24 +47,10 @@ function objects(port: number) {
 }
 
 function createDependencies(clock: FakeClock): Dependencies {
-  return {
-    clock,
-    network: systemNetwork,
-    commands: systemCommandRunner,
-    random: () => 0.5,
-    backends: BACKENDS,
-    hostChecks: fakeHostChecks(),
-    process: {
-      pid: Deno.pid,
-      uid: Deno.uid() ?? undefined,
-      hostname: THIS_NODE,
-      env: () => undefined,
-      stdoutIsTerminal: false,
-      columns: 80,
-    },
-    print: () => {},
-    complain: () => {},
-  };
+  return testDependencies({
+    ...{ clock, commands: systemCommandRunner, backends: BACKENDS },
+    process: { pid: Deno.pid, uid: Deno.uid() ?? undefined, hostname: THIS_NODE },
+  });
 }
 
 /** Lets fake time pass until it is so, with real time for sockets and files after each step. */

@@ -8,7 +8,6 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { KubeObject } from "../lib/api/kind.ts";
 import { ROUTED_NODE, type RoutedNode } from "../lib/api/kinds/routed_node.ts";
 import { ROUTED_SERVICE } from "../lib/api/kinds/routed_service.ts";
-import { runCommandLine } from "../lib/app/cli/command_line.ts";
 import { startControlServer } from "../lib/app/control/control_server.ts";
 import { DUMPED_ROUTING, dumpedRoutingSettings } from "../lib/app/dump/dump_routing.ts";
 import { pickAllowed } from "../lib/app/dump/pick_allowed.ts";
@@ -16,34 +15,15 @@ import { type AskedRouting, routingRoutes } from "../lib/app/explain/routing_que
 import { SERVICE_KINDS } from "../lib/app/service/service_subscriptions.ts";
 import { loadConfiguration } from "../lib/config/load.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";
-import { createDependencies } from "../main.ts";
+import { type CommandLineResult, runInProcess } from "./support/drivers/command_line.ts";
 import { testDump } from "./support/builders/test_dump.ts";
 import { parseManifest } from "./support/docs/deploy_files.ts";
 import { readPage } from "./support/docs/command_pages.ts";
 
 const EXAMPLE = ["--config=examples/routing.yaml", "--manifests=examples/routing"];
 
-interface Result {
-  readonly code: number;
-  readonly out: string;
-  readonly err: string;
-}
-
-async function run(...argv: readonly string[]): Promise<Result> {
-  const texts = { out: "", err: "" };
-  const dependencies = createDependencies();
-  const code = await runCommandLine(
-    {
-      ...dependencies,
-      commands: { run: (program) => Promise.reject(new Error(`${program} was started`)) },
-      process: { ...dependencies.process, columns: 80, uid: 0, env: () => undefined },
-      print: (text) => void (texts.out += text),
-      complain: (text) => void (texts.err += text),
-    },
-    argv,
-    () => new AbortController().signal,
-  );
-  return { code, ...texts };
+function run(...argv: readonly string[]): Promise<CommandLineResult> {
+  return runInProcess(argv);
 }
 
 function onNode(name: string): readonly string[] {

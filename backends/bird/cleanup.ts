@@ -57,7 +57,7 @@ interface RoutePlace {
 }
 
 /** Reads them from a configuration that kube-relay wrote. */
-export function placeOf(text: string): RoutePlace {
+function placeOf(text: string): RoutePlace {
   const value = (pattern: RegExp) => pattern.exec(text)?.[1] ?? "";
   return {
     routerId: parseIpAddress(value(/^router id (\S+);$/m)),

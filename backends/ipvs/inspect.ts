@@ -26,7 +26,7 @@ interface InspectionContext {
 }
 
 /** The virtual servers of a ServicePort, and the connections that are remembered for them. */
-export function inspectService(
+function inspectService(
   plan: ServicePlan,
   { layout, seen, rates }: InspectionContext,
 ): ServiceInspection {

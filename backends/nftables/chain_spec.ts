@@ -59,13 +59,10 @@ const TREATMENT_NAMES: Readonly<Record<Treatment, string>> = {
 /** Returns the name of a chain. It contains the whole spec. */
 export function chainName(spec: ChainSpec): string {
   const { front, treatment, main, local, affinitySeconds: seconds } = spec;
-  return [
-    ...(front === "port" ? ["node-port"] : []),
-    TREATMENT_NAMES[treatment],
-    main,
-    ...(local === undefined ? [] : [local]),
-    ...(seconds === undefined ? [] : ["sticky", seconds]),
-  ].join("-");
+  const place = front === "port" ? "node-port-" : "";
+  const toLocal = local === undefined ? "" : `-${local}`;
+  const sticky = seconds === undefined ? "" : `-sticky-${seconds}`;
+  return `${place}${TREATMENT_NAMES[treatment]}-${main}${toLocal}${sticky}`;
 }
 
 const CHOICE = String.raw`(?:\d+|drop|reject)`;

@@ -95,8 +95,8 @@ Deno.test("elementsOf() has the slots of a sticky ServicePort, in each list thos
   assertEquals(texts(entryOf(plan, "ExternalIP")), [
     `service-ips ${VIP} : ${nameNumber("local-2-1-sticky-60")}`,
     `choices ${VIP} . 0x80000000 : ${slotText(first!)}`,
-    `choices ${VIP} . 0x80000001 : ${slotText(second!)}`,
     `endpoints ${VIP} . ${slotText(first!)} : 10.0.0.1 . 80`,
+    `choices ${VIP} . 0x80000001 : ${slotText(second!)}`,
     `endpoints ${VIP} . ${slotText(second!)} : 10.0.0.2 . 8080`,
     `choices ${VIP} . 0x80008000 : ${slotText(second!)}`,
     `endpoints ${VIP} . ${slotText(second! + LOCAL_BIT)} : 10.0.0.2 . 8080`,

@@ -138,12 +138,19 @@ export function endpointsFromSlice(
  * may mistake an address reused by a new pod for the old one.
  */
 export function mergeEndpoints(lists: readonly (readonly Endpoint[])[]): readonly Endpoint[] {
+  const [only, ...others] = lists;
+  if (only !== undefined && others.length === 0 && isInOrder(only)) return only;
   const winners = new Map<EndpointKey, Endpoint>();
   for (const endpoint of lists.flat()) {
     const other = winners.get(endpoint.key);
     if (other === undefined || rank(endpoint) > rank(other)) winners.set(endpoint.key, endpoint);
   }
   return [...winners.values()].sort(compareEndpoints);
+}
+
+/** Whether endpoints are sorted by key, without duplicates, as controllers often write them. */
+function isInOrder(endpoints: readonly Endpoint[]): boolean {
+  return endpoints.every(({ key }, index) => index === 0 || endpoints[index - 1]!.key < key);
 }
 
 /** Sorts by key, in byte order. */

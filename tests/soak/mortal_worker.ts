@@ -29,8 +29,8 @@ Object.assign(systemNetwork, {
 });
 
 // Both listeners are called before those of the worker.
-globalThis.addEventListener("message", (event: Event) => {
-  const { data } = event as MessageEvent;
+globalThis.addEventListener("message", (event) => {
+  const { data } = event as unknown as MessageEvent;
   if (Array.isArray(data)) return;
   event.stopImmediatePropagation();
   if (data === "die") throw new Death();

@@ -127,6 +127,7 @@ function optionText([name, value]: Option): string {
   switch (name.replace("! ", "")) {
     case "-s":
     case "-d":
+    case "--ctorigdst":
       return `${name} ${value.replace(value.includes(":") ? /\/128$/ : /\/32$/, "")}`;
     case "--probability":
       return `${name} ${Math.round(Number(value) * PROBABILITY_UNIT)}`;

@@ -83,7 +83,8 @@ export class TcpEdge {
       new Map(
         edge.unixSockets.map(({ address, port, path }) => [endpointKey(address, port), path]),
       );
-    this.#headers = edge.acceptProxyFrom && new ProxyHeaderGate(this.#forwarding, edge);
+    if (edge.acceptProxyFrom) this.#headers ??= new ProxyHeaderGate(this.#forwarding);
+    this.#headers?.update(edge);
     const counting = this.#limits;
     this.#limits = limits.update(this.#service, { port: this.#port, settings: edge, now });
     this.#timeouts?.close();
@@ -104,6 +105,16 @@ export class TcpEdge {
   /** Paths of Unix sockets that replace endpoints. */
   get sockets(): ReadonlyMap<EndpointKey, string> | undefined {
     return this.#sockets;
+  }
+
+  /** Sessions that count for no limit yet, because a PROXY protocol header has to name their client. */
+  get waiting(): number {
+    return this.#headers?.waiting ?? 0;
+  }
+
+  /** Closes up to `count` sessions whose header is late, and returns their number. */
+  closeLate(count: number): number {
+    return this.#headers?.closeLate(count) ?? 0;
   }
 
   /** Whether a client has to send a PROXY protocol header. */
@@ -180,6 +191,7 @@ export class TcpEdge {
 
   /** A session has ended, or was not begun although it was admitted. */
   leave(session: TcpSession): void {
+    this.#headers?.leave(session);
     this.#timeouts?.leave(session);
     uncount(session, this.#limits);
   }

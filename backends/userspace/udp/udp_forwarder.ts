@@ -11,6 +11,7 @@ import {
   type ServicePortKey,
 } from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
+import type { EndpointAges } from "../balancing/endpoint_shares.ts";
 import { EndpointPicker, type VerdictName } from "../endpoint_picker.ts";
 import { ExpiryQueue } from "../expiry_queue.ts";
 import type { Forwarding } from "../forwarding.ts";
@@ -90,6 +91,11 @@ export class UdpForwarder {
   skip(unhealthy: ReadonlySet<EndpointKey>): void {
     this.#picker.skip(unhealthy, this.#forwarding.clock.now());
     for (const flow of this.#flows) this.check(flow);
+  }
+
+  /** As {@linkcode EndpointPicker.restoreAges}. */
+  restoreAges(ages: EndpointAges): void {
+    this.#picker.restoreAges(ages, this.#forwarding.clock.now());
   }
 
   /** As {@linkcode EndpointPicker.remembered}. */

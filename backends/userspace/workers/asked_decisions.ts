@@ -2,6 +2,7 @@ import type { WorkerChannel } from "../../../lib/os/worker_channel.ts";
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import type { EndpointAges } from "../balancing/endpoint_shares.ts";
 import { type CommonDecisions, picksInCommon } from "../common_decisions.ts";
 import {
   hasLimits,
@@ -100,6 +101,10 @@ class AskedPicker implements Picker {
 
   skip(unhealthy: ReadonlySet<EndpointKey>, now: number): void {
     this.#local.skip(unhealthy, now);
+  }
+
+  restoreAges(ages: EndpointAges, now: number): void {
+    this.#local.restoreAges(ages, now);
   }
 
   /** The main thread answers for this ServicePort. */

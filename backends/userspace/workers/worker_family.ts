@@ -12,10 +12,11 @@ import { deepEqual } from "../../../lib/proxy/deep_equal.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import { type LoopPart, NO_PART } from "../endpoint_loops.ts";
-import { LocalForwarders, type ServiceForwarder, type ServiceSocket } from "../forwarders.ts";
+import { LocalForwarders, type ServiceSocket } from "../forwarders.ts";
 import { Forwarding } from "../forwarding.ts";
 import { OwnSockets } from "../own_sockets.ts";
 import { TcpForwarder } from "../tcp/tcp_forwarder.ts";
+import type { UdpForwarder } from "../udp/udp_forwarder.ts";
 import { AskedDecisions, type MainChannel } from "./asked_decisions.ts";
 import { SharedOwnSockets } from "./shared_own_sockets.ts";
 import type {
@@ -38,7 +39,7 @@ export interface WorkerEdges {
 
 interface NumberedForwarder {
   plan: ServicePlan;
-  readonly forwarder: ServiceForwarder;
+  readonly forwarder: TcpForwarder | UdpForwarder;
 }
 
 /** Forwards for one IP family in a worker, as the main thread commands. */
@@ -140,7 +141,7 @@ class FamilyState {
     });
   }
 
-  forwarder(number: number): ServiceForwarder | undefined {
+  forwarder(number: number): NumberedForwarder["forwarder"] | undefined {
     return this.#forwarders.get(number)?.forwarder;
   }
 
@@ -203,6 +204,8 @@ class FamilyState {
         return this.#forward(command.forwarder, command.plan);
       case "skip":
         return this.forwarder(command.forwarder)?.skip(command.unhealthy);
+      case "restore":
+        return this.forwarder(command.forwarder)?.restoreAges(command.ages);
       case "remove":
         return this.#remove(command.forwarder, command.ends);
       case "assign": {

@@ -15,6 +15,7 @@ import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey, ServicePortName } from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
+import type { EndpointAges } from "../balancing/endpoint_shares.ts";
 import type { ReachedLimit } from "../connection_limits.ts";
 import type { VerdictName } from "../endpoint_picker.ts";
 import type { ConnectionOutcome, ForwardingCounters, ForwardingOptions } from "../forwarding.ts";
@@ -44,6 +45,7 @@ export type Command =
     readonly forwarder: number;
     readonly unhealthy: ReadonlySet<EndpointKey>;
   }
+  | { readonly op: "restore"; readonly forwarder: number; readonly ages: EndpointAges }
   | { readonly op: "remove"; readonly forwarder: number; readonly ends: boolean }
   | { readonly op: "open"; readonly place: Place } & SocketCommand
   | { readonly op: "assign" } & SocketCommand

@@ -14,6 +14,7 @@ import { Http2Transport } from "../../kube/http2_transport.ts";
 import { systemClock } from "../../os/clock.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import { setOomScore, StartUp } from "./start_up.ts";
+import { TEST_PROCESS } from "../../../tests/support/fakes/test_dependencies.ts";
 
 const FORWARD = { name: "net.ipv4.ip_forward", value: "1", purpose: "forward packets" };
 const BACKEND = { family: "IPv4" as const, usesConntrack: false, hostSettings: () => [FORWARD] };
@@ -38,21 +39,13 @@ async function withStartUp(
   }, { flags });
   const logger = new MemoryLogger();
   const commands = new FakeCommandRunner()
-    .on("choom -p 42", { stdout: "pid 42's current OOM score adjust value: 0\n" })
     .on("choom -n -999 -p 42", { code: 1, stderr: "choom: Permission denied\n" });
   const startUp = new StartUp({
     clock: systemClock,
     commands,
     logger,
     random: Math.random,
-    process: {
-      pid: 42,
-      uid: 0,
-      hostname: "host-a",
-      env: () => undefined,
-      stdoutIsTerminal: false,
-      columns: 80,
-    },
+    process: { ...TEST_PROCESS, pid: 42 },
   }, {
     configuration: { ...configuration, mode, families: ["IPv4", "IPv6"], flags },
     nodeName: "node-a",
@@ -139,28 +132,18 @@ for (
 
 const SCORE = { pid: 42, adjust: -999 };
 
-function choom(found: number): FakeCommandRunner {
-  return new FakeCommandRunner()
-    .on("choom -p 42", {
-      stdout: "pid 42's current OOM score: 666\n" +
-        `pid 42's current OOM score adjust value: ${found}\n`,
-    });
+for (const [found, state] of [[-999, "kept"], [0, "changed"]] as const) {
+  Deno.test(`setOomScore() reports what it found: ${state}`, async () => {
+    const stdout = `pid 42's OOM score adjust value changed from ${found} to -999\n`;
+    const commands = new FakeCommandRunner().on("choom -n -999 -p 42", { stdout });
+    assertEquals(await setOomScore(commands, SCORE), { state });
+    assertEquals(commands.calls.length, 1);
+  });
 }
-
-Deno.test("setOomScore() sets nothing that is so already", async () => {
-  const commands = choom(-999);
-  assertEquals(await setOomScore(commands, SCORE), { state: "kept" });
-  assertEquals(commands.calls.length, 1);
-});
-
-Deno.test("setOomScore() writes a differing value", async () => {
-  const commands = choom(0).on("choom -n -999 -p 42", {});
-  assertEquals(await setOomScore(commands, SCORE), { state: "changed" });
-});
 
 Deno.test("setOomScore() reports why it was refused", async () => {
   const reason = "choom: failed to set score adjust value: Permission denied";
-  const commands = choom(0).on("choom -n", { code: 1, stderr: `${reason}\n` });
+  const commands = new FakeCommandRunner().on("choom -n", { code: 1, stderr: `${reason}\n` });
   assertEquals(await setOomScore(commands, SCORE), { state: "refused", reason });
 });
 

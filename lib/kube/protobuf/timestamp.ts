@@ -1,11 +1,14 @@
 import type { MessageCursor } from "./message_cursor.ts";
 
+/** Seconds whose text is kept. */
+const MOST_KNOWN = 1_024;
+
 /** Returns a reader of times, which RFC 3339 text stands for in JSON. A message without fields is no time. */
 export function timeReader(
   format: "time" | "micro time",
 ): (cursor: MessageCursor) => string | undefined {
-  // Objects that were created together follow each other.
-  let [lastSeconds, lastText] = [NaN, ""];
+  // Objects were created together, and follow each other in the order of their names.
+  const known = new Map<number, string>();
   return (cursor) => {
     const outer = cursor.enter();
     const isAbsent = cursor.pos === cursor.end;
@@ -17,9 +20,14 @@ export function timeReader(
     }
     cursor.leave(outer);
     if (isAbsent) return undefined;
-    if (seconds !== lastSeconds) [lastSeconds, lastText] = [seconds, wholeSeconds(seconds)];
-    if (format === "time") return `${lastText}Z`;
-    return `${lastText}.${String(Math.trunc(nanoseconds / 1000)).padStart(6, "0")}Z`;
+    let text = known.get(seconds);
+    if (text === undefined) {
+      if (known.size >= MOST_KNOWN) known.clear();
+      text = wholeSeconds(seconds) + (format === "time" ? "Z" : "");
+      known.set(seconds, text);
+    }
+    if (format === "time") return text;
+    return `${text}.${String(Math.trunc(nanoseconds / 1000)).padStart(6, "0")}Z`;
   };
 }
 

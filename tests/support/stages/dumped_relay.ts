@@ -14,7 +14,6 @@ import { loadConfiguration } from "../../../lib/config/load.ts";
 import { parseFlags } from "../../../lib/config/parse_flags.ts";
 import { createLogger } from "../../../lib/log/create_logger.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
-import { systemClock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import { systemNetwork } from "../../../lib/os/network.ts";
 import type { Backend, BackendMode } from "../../../lib/proxy/backend.ts";
@@ -22,8 +21,8 @@ import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
 import { THIS_NODE } from "../builders/address_plan.ts";
 import { unusedPort } from "../drivers/unused_port.ts";
 import { eventually } from "../eventually.ts";
-import { fakeHostChecks } from "../fakes/fake_host_checks.ts";
 import { isSettled } from "./relay_process.ts";
+import { testDependencies } from "../fakes/test_dependencies.ts";
 
 /** The options of the start. */
 export interface DumpedRelayOptions {
@@ -134,29 +133,19 @@ export class DumpedRelay implements AsyncDisposable {
       { interfaceName: "lo", address: parseIpAddress("127.0.0.1") },
       ...addresses.map((text) => ({ interfaceName: "eth0", address: parseIpAddress(text) })),
     ];
-    return {
-      clock: systemClock,
+    return testDependencies({
       network: { ...systemNetwork, interfaceAddresses: () => own },
       commands,
-      random: () => 0.5,
       backends: {
         [mode]: (...made: Parameters<NonNullable<typeof BACKENDS.iptables>>) =>
           this.#watched(BACKENDS[mode]!(...made)),
       },
       policyBackends: POLICY_BACKENDS,
-      hostChecks: fakeHostChecks(),
       process: {
-        pid: 4711,
-        uid: 1000,
-        hostname: "machine-a",
-        kernelRelease: "6.12.0-test",
+        ...{ pid: 4711, uid: 1000, hostname: "machine-a", kernelRelease: "6.12.0-test" },
         env: (name) => env[name],
-        stdoutIsTerminal: false,
-        columns: 80,
       },
-      print: () => {},
-      complain: () => {},
-    };
+    });
   }
 
   /** Records the synced plans. */

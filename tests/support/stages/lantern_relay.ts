@@ -4,12 +4,11 @@
  * @module
  */
 import { requestStatus } from "../../../lib/app/control/control_client.ts";
-import type { BackendOptions, Dependencies } from "../../../lib/app/dependencies.ts";
+import type { BackendOptions } from "../../../lib/app/dependencies.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
 import { loadConfiguration } from "../../../lib/config/load.ts";
 import { parseFlags } from "../../../lib/config/parse_flags.ts";
 import { createLogger } from "../../../lib/log/create_logger.ts";
-import { systemNetwork } from "../../../lib/os/network.ts";
 import { THIS_NODE } from "../builders/address_plan.ts";
 import { testNode, testService } from "../builders/builders.ts";
 import { writeKubeconfig } from "../builders/kubeconfig_file.ts";
@@ -21,8 +20,8 @@ import { FakeApiServer } from "../fakes/fake_api_server.ts";
 import { FakeBackend } from "../fakes/fake_backend.ts";
 import { FakeClock } from "../fakes/fake_clock.ts";
 import { FakeCommandRunner } from "../fakes/fake_command_runner.ts";
-import { fakeHostChecks } from "../fakes/fake_host_checks.ts";
 import { lanternController, LanternPlane } from "./lantern_controller.ts";
+import { testDependencies } from "../fakes/test_dependencies.ts";
 
 /** The answer of the health server. */
 interface HealthAnswer {
@@ -94,17 +93,12 @@ export class LanternRelay implements AsyncDisposable {
     const env = (name: string) => new Map(Object.entries(environment)).get(name);
     const readTextFile = (path: string) => Deno.readTextFile(path);
     const configuration = await loadConfiguration({ uid: 1000, env, readTextFile }, { flags });
-    const dependencies: Dependencies = {
+    const dependencies = testDependencies({
       clock,
-      network: systemNetwork,
       commands: new FakeCommandRunner().on("", {}),
-      random: () => 0.5,
       backends: { userspace: (_, options) => new RecordedBackend(options, calls) },
-      hostChecks: fakeHostChecks(),
-      process: { pid: 1, uid: 1000, hostname: "host-a", env, stdoutIsTerminal: false, columns: 80 },
-      print: () => {},
-      complain: () => {},
-    };
+      process: { uid: 1000, env },
+    });
     const sink = (line: string) => void lines.push(line);
     this.#running = runProxy(
       {

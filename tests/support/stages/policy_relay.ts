@@ -8,7 +8,6 @@ import { BACKENDS } from "../../../backends/mod.ts";
 import type { NetworkPolicySpec } from "../../../lib/api/kinds/network_policy.ts";
 import { NETWORK_POLICY_CONTROLLER } from "../../../lib/app/policy/policy_definition.ts";
 import { requestStatus } from "../../../lib/app/control/control_client.ts";
-import type { Dependencies } from "../../../lib/app/dependencies.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
 import type { StatusReport } from "../../../lib/app/status/status_report.ts";
 import { loadConfiguration } from "../../../lib/config/load.ts";
@@ -16,7 +15,6 @@ import { parseFlags } from "../../../lib/config/parse_flags.ts";
 import { createLogger } from "../../../lib/log/create_logger.ts";
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
-import { systemNetwork } from "../../../lib/os/network.ts";
 import type { RawObject } from "../../conformance/server.ts";
 import { THIS_NODE } from "../builders/address_plan.ts";
 import { unusedPort } from "../drivers/unused_port.ts";
@@ -25,6 +23,7 @@ import { FakeBackend } from "../fakes/fake_backend.ts";
 import { FakeCommandRunner } from "../fakes/fake_command_runner.ts";
 import { type FakeHost, fakeHostChecks } from "../fakes/fake_host_checks.ts";
 import { FakePolicyBackend } from "../fakes/fake_policy_backend.ts";
+import { testDependencies } from "../fakes/test_dependencies.ts";
 
 /** The options of the start. */
 interface PolicyRelayOptions {
@@ -139,11 +138,8 @@ export class PolicyRelay implements AsyncDisposable {
     const env = () => undefined;
     const readTextFile = (path: string) => Deno.readTextFile(path);
     const configuration = await loadConfiguration({ uid: 1000, env, readTextFile }, { flags });
-    const dependencies: Dependencies = {
-      clock: systemClock,
-      network: systemNetwork,
+    const dependencies = testDependencies({
       commands: this.commands,
-      random: () => 0.5,
       backends: isRelaying ? BACKENDS : { userspace: (_, { family }) => new FakeBackend(family) },
       policyBackends: {
         nftables: ({ onDrift }, { family }) => {
@@ -160,10 +156,8 @@ export class PolicyRelay implements AsyncDisposable {
           return Promise.resolve({ removed: ["chain KUBE-ROUTER-INPUT"], failed: [] });
         },
       },
-      process: { pid: 1, uid: 1000, hostname: "host-a", env, stdoutIsTerminal: false, columns: 80 },
-      print: () => {},
-      complain: () => {},
-    };
+      process: { uid: 1000, env },
+    });
     const sink = (line: string) => void this.lines.push(line);
     this.#running = runProxy(
       {

@@ -5,7 +5,6 @@
  * @module
  */
 import { requestStatus } from "../../../lib/app/control/control_client.ts";
-import type { Dependencies } from "../../../lib/app/dependencies.ts";
 import { ROUTING_CONTROLLER } from "../../../lib/app/routing/routing_definition.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
 import type { StatusReport } from "../../../lib/app/status/status_report.ts";
@@ -13,10 +12,10 @@ import { loadConfiguration } from "../../../lib/config/load.ts";
 import { parseFlags } from "../../../lib/config/parse_flags.ts";
 import { createLogger } from "../../../lib/log/create_logger.ts";
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
-import { systemNetwork } from "../../../lib/os/network.ts";
 import type { BackendMode } from "../../../lib/proxy/backend.ts";
 import type { RawObject } from "../../conformance/server.ts";
 import { writeKubeconfig } from "../builders/kubeconfig_file.ts";
+import { rawEndpointSlice, rawLoadBalancerService } from "../builders/raw_objects.ts";
 import { unusedPort } from "../drivers/unused_port.ts";
 import { eventually } from "../eventually.ts";
 import type { FakeApiServer } from "../fakes/fake_api_server.ts";
@@ -24,8 +23,8 @@ import { collectionOf } from "../fakes/fake_api_store.ts";
 import { FakeBackend } from "../fakes/fake_backend.ts";
 import type { FakeClock } from "../fakes/fake_clock.ts";
 import { FakeCommandRunner } from "../fakes/fake_command_runner.ts";
-import { fakeHostChecks } from "../fakes/fake_host_checks.ts";
 import { FakeRoutingBackends } from "../fakes/fake_routing_backends.ts";
+import { testDependencies } from "../fakes/test_dependencies.ts";
 
 /** The options of a node. */
 interface RoutingRelayOptions {
@@ -59,44 +58,17 @@ export function rawLoadBalancer(
     readonly [field: string]: unknown;
   },
 ): readonly RawObject[] {
-  const metadata = { namespace: "default", name };
-  const service: RawObject = {
-    apiVersion: "v1",
-    kind: "Service",
-    metadata,
-    spec: {
-      type: "LoadBalancer",
-      clusterIP,
-      clusterIPs: [clusterIP],
-      ipFamilies: ["IPv4"],
-      ipFamilyPolicy: "SingleStack",
-      allocateLoadBalancerNodePorts: false,
-      ports: [{ port: 80, protocol: "TCP", targetPort: 8080 }],
-      ...spec,
-    },
-    status: { loadBalancer: {} },
-  };
+  const ports = [{ port: 80, protocol: "TCP", targetPort: 8080 }];
+  const service = rawLoadBalancerService(name, { clusterIP, ports, ...spec });
   return [service, rawSlice(name, nodes)];
 }
 
 /** A slice with an endpoint on each of some nodes. */
 export function rawSlice(service: string, nodes: readonly string[]): RawObject {
-  return {
-    apiVersion: "discovery.k8s.io/v1",
-    kind: "EndpointSlice",
-    metadata: {
-      namespace: "default",
-      name: `${service}-1`,
-      labels: { "kubernetes.io/service-name": service },
-    },
-    addressType: "IPv4",
-    endpoints: nodes.map((nodeName, index) => ({
-      addresses: [`10.180.${index}.9`],
-      nodeName,
-      conditions: { ready: true, serving: true, terminating: false },
-    })),
+  return rawEndpointSlice(service, {
+    endpoints: nodes.map((nodeName, index) => ({ address: `10.180.${index}.9`, nodeName })),
     ports: [{ name: "", port: 8080, protocol: "TCP" }],
-  };
+  });
 }
 
 /** The addresses in the status of a Service. */
@@ -184,18 +156,13 @@ export class RoutingRelay implements AsyncDisposable {
       this.services.push(backend);
       return backend;
     };
-    const dependencies: Dependencies = {
+    const dependencies = testDependencies({
       clock,
-      network: systemNetwork,
       commands: new FakeCommandRunner().on("", {}),
-      random: () => 0.5,
       backends: { userspace: made, nftables: made },
       routingBackends: this.backends,
-      hostChecks: fakeHostChecks(),
-      process: { pid: 1, uid: 1000, hostname: node, env, stdoutIsTerminal: false, columns: 80 },
-      print: () => {},
-      complain: () => {},
-    };
+      process: { uid: 1000, hostname: node },
+    });
     const sink = (line: string) => void this.lines.push(line);
     this.#running = runProxy(
       {

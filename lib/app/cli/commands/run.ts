@@ -50,9 +50,10 @@ async function serve(
   if (!relay.initOnly) await admitStart({ ...dependencies, logger }, { relay, signal });
   const pathProblem = toolsPathProblem(relay.toolsPath, dependencies.process.env("PATH"));
   if (pathProblem) logger.warn("The folders of --tools-path are not searched", { ...pathProblem });
-  const choose = () => chooseMode({ ...dependencies, logger }, configuration.mode, { signal });
-  const waiting = { proxy: configuration.proxy, phase: "choosing the mode", signal };
   const endsSoon = relay.initOnly || relay.dryRun;
+  const checks = { signal, isForRun: !endsSoon };
+  const choose = () => chooseMode({ ...dependencies, logger }, configuration.mode, checks);
+  const waiting = { proxy: configuration.proxy, phase: "choosing the mode", signal };
   const openFiles = endsSoon ? undefined : await readOpenFiles({ ...dependencies, logger });
   const edges = { ...dependencies, logger, ...(openFiles && { openFiles }) };
   const chosen = endsSoon ? await choose() : await answerWhile(edges, waiting, choose);
