@@ -98,65 +98,6 @@ Deno.test("workers choose the endpoint with the fewest connections of all of the
   for (const server of servers) await server[Symbol.asyncDispose]();
 });
 
-Deno.test("a worker that waits for the admission of a flow forwards everything else", async () => {
-  await using server = TcpServer.named("a");
-  await using endpoint = UdpPeer.open({ answer: () => "yes" });
-  await using client = UdpPeer.open();
-  const workers = new WatchedWorkers();
-  await using test = new TestUserspaceBackend({ workers: 1, spawn: workers.spawn });
-  const tcp = planOf({ to: [server.endpoint], portName: "tcp" });
-  const [udp, limited] = ["udp", "limited"].map((portName) =>
-    planOf({
-      ...{ to: [endpoint.endpoint], portName, name: portName, protocol: "UDP" },
-      ...(portName === "limited" && { edge: { maxConnections: 7 } }),
-    })
-  ) as [ServicePlan, ServicePlan];
-  await test.sync([tcp, udp, limited]);
-  const release = workers.hold("admit");
-  await client.send("a", placeOf(limited));
-  await eventually("the worker asks", () => workers.held("admit") === 1);
-  assertEquals(await ask(placeOf(tcp)), "a");
-  await client.send("b", placeOf(udp));
-  assertEquals((await client.next()).from.port, udp.port);
-  release();
-  assertEquals((await client.next()).from.port, limited.port);
-});
-
-Deno.test("a connection that is asked about while its limit is removed counts for no later limit", async () => {
-  await using server = TcpServer.named("a");
-  await using endpoint = UdpPeer.open({ answer: () => "a" });
-  for (const protocol of ["TCP", "UDP"] as const) {
-    const workers = new WatchedWorkers();
-    await using test = new TestUserspaceBackend({
-      ...{ workers: 1, spawn: workers.spawn, udpTimeoutMs: 100 },
-    });
-    const plan = planOf({
-      to: [protocol === "TCP" ? server.endpoint : endpoint.endpoint],
-      protocol,
-    });
-    const limited = { ...plan, edge: { maxConnections: 1 } };
-    const exchange = async () => {
-      if (protocol === "TCP") return await ask(placeOf(plan)).catch(() => "");
-      await using client = UdpPeer.open();
-      await client.send("?", placeOf(plan));
-      return await client.next(500).then(({ text }) => text, () => "");
-    };
-    await test.sync([limited]);
-    const release = workers.hold("admit");
-    const asking = exchange();
-    await eventually("the worker asks", () => workers.held("admit") === 1);
-    await test.sync([plan]);
-    release();
-    assertEquals(await asking, "a");
-    await eventually("it has ended", async () => {
-      const { services: [service] } = await test.backend.inspect([plan.key]);
-      return service?.connections === 0;
-    });
-    await test.sync([limited]);
-    assertEquals(await exchange(), "a", protocol);
-  }
-});
-
 Deno.test("workers keep the limits of a Service exactly, over its TCP and UDP ports", async () => {
   await using server = TcpServer.named("a");
   await using endpoint = UdpPeer.open({ answer: () => "yes" });
