@@ -6,6 +6,7 @@
 import type { Logger } from "../log/logger.ts";
 import type { Clock, Timer } from "./clock.ts";
 import type { SharedOpenFiles } from "./open_files.ts";
+import { whenAborted } from "./when_aborted.ts";
 import type { ChannelMessage } from "./worker_channel.ts";
 
 /** A thread; the part of `Worker` that is used. */
@@ -69,6 +70,7 @@ export class WorkerPool implements Disposable {
   readonly #dependencies: WorkerPoolDependencies;
   readonly #threads: readonly PoolThread[];
   readonly #subscribers = new Map<string, PoolSubscriber>();
+  readonly #hung = Promise.withResolvers<number>();
   #starting: PromiseWithResolvers<void> | undefined;
   #restarts = 0;
   #stopped = false;
@@ -133,6 +135,24 @@ export class WorkerPool implements Disposable {
       for (const each of this.#subscribers.values()) each.onEnded(index, new Error(reason));
     }
     this.#settle();
+  }
+
+  /**
+   * Ends a thread that hangs, and the run with it: Deno cannot interrupt a thread (2.9), whose sockets
+   * take their share of the connections for as long as the process lives.
+   */
+  giveUp(index: number): void {
+    this.end(index, "it does not answer");
+    this.#hung.resolve(index);
+  }
+
+  /** Resolves when the signal is aborted. Rejects when a thread hangs. */
+  async run(signal: AbortSignal): Promise<void> {
+    const index = await Promise.race([this.#hung.promise, whenAborted(signal)]);
+    if (index === undefined) return;
+    throw new Error(
+      `Cannot continue: worker ${index + 1} hangs, and only a restart closes its sockets`,
+    );
   }
 
   /** Ends all threads. */

@@ -1,4 +1,4 @@
-import { assertEquals } from "@std/assert";
+import { assertEquals, assertRejects } from "@std/assert";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { READY, WorkerPool, type WorkerThread } from "./worker_pool.ts";
@@ -86,6 +86,19 @@ Deno.test("WorkerPool starts a thread after a second at the latest while no othe
   }
   const pauses = logger.lines.map(({ fields }) => fields.restartInMs);
   assertEquals(pauses, [0, 0, 1000, 1000, 2000, 1000, 4000, 1000]);
+});
+
+Deno.test("WorkerPool.run() rejects when a thread hangs, and resolves when it is to end", async () => {
+  const { events, pool, threads } = testPool(2);
+  void pool.start();
+  for (const index of [0, 1]) threads.start(index);
+  const stop = new AbortController();
+  const [ended, running] = [pool.run(stop.signal), pool.run(new AbortController().signal)];
+  stop.abort();
+  await ended;
+  pool.giveUp(1);
+  await assertRejects(() => running, Error, "worker 2 hangs");
+  assertEquals(events.at(-1), "1 ended: it does not answer", "its questions fail");
 });
 
 Deno.test("WorkerPool ignores what a thread posts after its end, and starts none after its own", async () => {

@@ -36,7 +36,8 @@ const MOST_BYTES = 65_536;
 const MOST_PAUSE_MS = 150;
 const TCP_DEADLINE_MS = 10_000;
 const UDP_DEADLINE_MS = 500;
-const MOST_SENDS = 5;
+/** As long as TCP has. A killed worker keeps its UDP sockets for seconds where many programs run. */
+const MOST_SENDS = TCP_DEADLINE_MS / UDP_DEADLINE_MS;
 /** Reasons of losses that are printed. */
 const MOST_REASONS = 20;
 

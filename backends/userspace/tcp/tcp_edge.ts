@@ -149,12 +149,18 @@ export class TcpEdge {
     session: TcpSession,
     { client, open }: { readonly client: string; readonly open: number },
   ): boolean | Promise<boolean> {
-    if (this.#limits === undefined) return true;
-    const reached = this.#limits.admit(client, {
+    const limits = this.#limits;
+    if (limits === undefined) return true;
+    const reached = limits.admit(client, {
       ...{ port: this.#port, open, now: this.#forwarding.clock.now() },
     });
     if (!(reached instanceof Promise)) return this.#isAdmitted(session, client, reached);
-    return reached.then((limit) => this.#isAdmitted(session, client, limit));
+    return reached.then((limit) => {
+      if (this.#limits !== undefined) return this.#isAdmitted(session, client, limit);
+      // They were removed meanwhile, and count nothing any more.
+      if (limit === undefined) limits.leave(client);
+      return true;
+    });
   }
 
   #isAdmitted(session: TcpSession, client: string, reached: ReachedLimit | undefined): boolean {

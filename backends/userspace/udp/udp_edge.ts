@@ -95,9 +95,10 @@ export class UdpEdge {
     });
     if (!(reached instanceof Promise)) return this.#isAdmitted(client, reached);
     return reached.then((limit) => {
+      if (this.#limits !== undefined) return this.#isAdmitted(client, limit);
       // They were removed meanwhile, and count nothing any more.
-      if (limit === undefined && this.#limits === undefined) limits?.leave(client);
-      return this.#isAdmitted(client, limit);
+      if (limit === undefined) limits?.leave(client);
+      return true;
     });
   }
 

@@ -14,8 +14,6 @@ interface OpenConnections {
 
 /** Interval of reports, so that an ending worker takes few counts with it and a hung one is noticed. */
 const REPORT_MS = 1000;
-/** A worker that makes no report for so long has hung: it makes one in a single turn of its event loop. */
-const SILENT_MS = 10_000;
 /** Longest time for which a tool waits for reports. */
 const REFRESH_MS = 2000;
 
@@ -40,7 +38,7 @@ export class WorkerCounts {
   async refresh(): Promise<void> {
     const done = new AbortController();
     const reported = this.#links.indexes.map(async (index) => {
-      const report = await this.#links.get(index)?.ask({ kind: "report" }, { withinMs: SILENT_MS });
+      const report = await this.#links.get(index)?.ask({ kind: "report" });
       if (report) this.#add(index, report);
     });
     const late = this.#forwarding.clock.sleep(REFRESH_MS, done.signal).catch(() => {});

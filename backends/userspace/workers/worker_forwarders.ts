@@ -223,7 +223,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
         hear: (notice) => this.#hear(index, notice),
       },
       onRefused: (refused) => this.#onRefused(refused),
-      onHang: () => this.#pool.end(index, "it does not answer"),
+      onHang: () => this.#pool.giveUp(index),
     });
     this.#links.add(index, link);
     const fail = (error: unknown) => this.#links.fail(index, error);

@@ -98,30 +98,6 @@ Deno.test("workers choose the endpoint with the fewest connections of all of the
   for (const server of servers) await server[Symbol.asyncDispose]();
 });
 
-Deno.test("a worker that waits for the admission of a flow forwards everything else", async () => {
-  await using server = TcpServer.named("a");
-  await using endpoint = UdpPeer.open({ answer: () => "yes" });
-  await using client = UdpPeer.open();
-  const workers = new WatchedWorkers();
-  await using test = new TestUserspaceBackend({ workers: 1, spawn: workers.spawn });
-  const tcp = planOf({ to: [server.endpoint], portName: "tcp" });
-  const [udp, limited] = ["udp", "limited"].map((portName) =>
-    planOf({
-      ...{ to: [endpoint.endpoint], portName, name: portName, protocol: "UDP" },
-      ...(portName === "limited" && { edge: { maxConnections: 7 } }),
-    })
-  ) as [ServicePlan, ServicePlan];
-  await test.sync([tcp, udp, limited]);
-  const release = workers.hold("admit");
-  await client.send("a", placeOf(limited));
-  await eventually("the worker asks", () => workers.held("admit") === 1);
-  assertEquals(await ask(placeOf(tcp)), "a");
-  await client.send("b", placeOf(udp));
-  assertEquals((await client.next()).from.port, udp.port);
-  release();
-  assertEquals((await client.next()).from.port, limited.port);
-});
-
 Deno.test("workers keep the limits of a Service exactly, over its TCP and UDP ports", async () => {
   await using server = TcpServer.named("a");
   await using endpoint = UdpPeer.open({ answer: () => "yes" });

@@ -1,4 +1,4 @@
-import type { Clock } from "../../../lib/os/clock.ts";
+import type { Clock, Timer } from "../../../lib/os/clock.ts";
 import {
   type ChannelHandler,
   type ChannelMessage,
@@ -20,8 +20,8 @@ interface WorkerLinkContext {
 
 /** Commands in one message, each endpoint counted as one: copying them takes a few milliseconds. */
 const MOST_COMMANDS = 512;
-/** A worker that leaves a question open for so long has hung. */
-const ANSWER_MS = 30_000;
+/** A worker that leaves a question open and is silent for so long has hung. It reports every second. */
+const SILENT_MS = 30_000;
 /** After a stall of this thread, overdue timers fire before answers that have come are delivered. */
 const STALL_MS = 2000;
 
@@ -30,6 +30,8 @@ export class WorkerLink {
   readonly #context: WorkerLinkContext;
   readonly #channel: WorkerChannel<MainSide, WorkerSide>;
   readonly #commands: Command[] = [];
+  /** When the worker posted something for the last time. */
+  #heardAt = 0;
   /** Commands that are being carried out. */
   readonly #applying = new Set<Promise<void>>();
   readonly #following = new OneAtATime();
@@ -79,15 +81,12 @@ export class WorkerLink {
     });
   }
 
-  /** As {@linkcode WorkerChannel.ask}. A worker that does not answer in time is given up. */
+  /** As {@linkcode WorkerChannel.ask}. A worker that is silent for too long is given up. */
   async ask<Kind extends MainSide["question"]["kind"]>(
     question: Extract<MainSide["question"], { readonly kind: Kind }>,
-    { withinMs = ANSWER_MS }: { readonly withinMs?: number } = {},
+    { withinMs = SILENT_MS }: { readonly withinMs?: number } = {},
   ): Promise<MainSide["answers"][Kind]> {
-    const { clock, onHang } = this.#context;
-    let timer = clock.setTimer(withinMs, () => {
-      timer = clock.setTimer(STALL_MS, onHang);
-    });
+    const timer = this.#watch(withinMs);
     try {
       return await this.#channel.ask<Kind>(question);
     } finally {
@@ -99,7 +98,22 @@ export class WorkerLink {
     this.#channel.tell(notice);
   }
 
+  /** Reports a hang when nothing is heard for so long from now on. */
+  #watch(silentMs: number): Timer {
+    const { clock, onHang } = this.#context;
+    const askedAt = clock.now();
+    const check = () => {
+      const left = Math.max(askedAt, this.#heardAt) + silentMs - clock.now();
+      if (left <= 0) onHang();
+      else timer = clock.setTimer(left, look);
+    };
+    const look = () => void (timer = clock.setTimer(STALL_MS, check));
+    let timer = clock.setTimer(silentMs, look);
+    return { cancel: () => timer.cancel() };
+  }
+
   receive(message: ChannelMessage): void {
+    this.#heardAt = this.#context.clock.now();
     this.#channel.receive(message);
   }
 

@@ -18,24 +18,52 @@ Deno.test("WorkerLink queues the commands of a node with very many sockets", () 
   assertEquals(link.isBusy, true);
 });
 
-Deno.test("WorkerLink gives a worker up that does not answer, but not after a stall of this thread", async () => {
+interface TestLink {
+  readonly clock: FakeClock;
+  readonly link: WorkerLink;
+  readonly posted: ChannelMessage[];
+  hangs: number;
+}
+
+function testLink(): TestLink {
   const clock = new FakeClock();
   const posted: ChannelMessage[] = [];
-  let hangs = 0;
   const link = new WorkerLink({
     ...{ clock, onRefused() {}, handler: { answer() {}, hear() {} } },
     post: (message) => void posted.push(message),
-    onHang: () => void hangs++,
+    onHang: () => void test.hangs++,
   });
+  const test: TestLink = { clock, link, posted, hangs: 0 };
+  return test;
+}
+
+Deno.test("WorkerLink gives a worker up that is silent, but not after a stall of this thread", async () => {
+  const test = testLink();
+  const { clock, link, posted } = test;
   const answered = link.ask({ kind: "close" });
   // Timers that are overdue fire before the answer is delivered that has come meanwhile.
   await clock.advance(30_000);
-  assertEquals(hangs, 0);
+  assertEquals(test.hangs, 0);
   link.receive(["answer", posted[0]![1] as number, undefined]);
   await answered;
   await clock.advance(60_000);
-  assertEquals(hangs, 0);
+  assertEquals(test.hangs, 0);
   link.ask({ kind: "close" }).catch(() => {});
-  for (let seconds = 0; seconds < 40; seconds++) await clock.advance(1000);
-  assertEquals(hangs, 1);
+  await clock.advance(40_000);
+  assertEquals(test.hangs, 1);
+});
+
+Deno.test("WorkerLink waits for a worker that is heard while it works", async () => {
+  const test = testLink();
+  const { clock, link } = test;
+  link.ask({ kind: "close" }).catch(() => {});
+  for (let minutes = 0; minutes < 10; minutes++) {
+    for (let seconds = 0; seconds < 60; seconds += 20) {
+      await clock.advance(20_000);
+      link.receive(["tell", { kind: "leave", forwarder: 1, client: "" }]);
+    }
+  }
+  assertEquals(test.hangs, 0);
+  await clock.advance(40_000);
+  assertEquals(test.hangs, 1);
 });

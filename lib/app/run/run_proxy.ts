@@ -118,6 +118,8 @@ class Run implements AsyncDisposable {
     const { opener, services, source, startUp } = this.#parts;
     tasks.run("event loop", (signal) => eventLoop.run(signal));
     eventLoop.expectWork();
+    const { workers } = dependencies;
+    if (workers?.kind === "threads") tasks.run("workers", (signal) => workers.pool.run(signal));
     const { settings, families } = services;
     const reloading = { ...this.#parts, settings, families };
     startConfigurationReload({ ...dependencies, metrics }, tasks, reloading);
