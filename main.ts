@@ -14,6 +14,7 @@ import type { Dependencies } from "./lib/app/dependencies.ts";
 import { systemClock } from "./lib/os/clock.ts";
 import { systemCommandRunner } from "./lib/os/command_runner.ts";
 import { systemNetwork } from "./lib/os/network.ts";
+import { RememberedResults } from "./lib/os/remembered_results.ts";
 import { openTerminal } from "./lib/os/terminal.ts";
 import { createTerminationSource } from "./lib/os/termination_signals.ts";
 import { takeStrayOutput, UncaughtErrors } from "./lib/os/uncaught_errors.ts";
@@ -21,10 +22,11 @@ import { writeText } from "./lib/os/write_text.ts";
 
 /** The machine as it is. */
 export function createDependencies(): Dependencies {
+  const commands = new RememberedResults({ commands: systemCommandRunner, clock: systemClock });
   return {
     clock: systemClock,
     network: systemNetwork,
-    commands: systemCommandRunner,
+    commands,
     random: Math.random,
     uncaught: new UncaughtErrors(),
     spawnWorker,
@@ -34,7 +36,7 @@ export function createDependencies(): Dependencies {
     hostChecks: createHostChecks({
       clock: systemClock,
       network: systemNetwork,
-      commands: systemCommandRunner,
+      commands,
       uid: Deno.uid() ?? undefined,
       kernelRelease: Deno.osRelease(),
       env: (name) => Deno.env.get(name),

@@ -30,7 +30,6 @@ import { createIptablesTrace } from "./netfilter/trace/iptables_watch.ts";
 import type { TraceEdges } from "./netfilter/trace/trace_event.ts";
 import { createNftablesTrace } from "./nftables/trace.ts";
 
-/** The edges that backends are made with. */
 interface BackendDependencies extends RuleBackendDependencies {
   readonly network: Network;
   /** Limits of open files. @default {the usual limits, for this backend alone} */

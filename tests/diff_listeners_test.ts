@@ -5,11 +5,10 @@
  * @module
  */
 import { assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
+import { runInProcess } from "./support/drivers/command_line.ts";
 import { eventually } from "./support/eventually.ts";
-import { runCommandLine } from "../lib/app/cli/command_line.ts";
 import { type CommandRunner, systemCommandRunner } from "../lib/os/command_runner.ts";
 import type { DataPlaneDifference } from "../lib/proxy/data_plane_difference.ts";
-import { createDependencies } from "../main.ts";
 import { testEndpointSlice, testNode, testService } from "./support/builders/builders.ts";
 import { DumpedRelay } from "./support/stages/dumped_relay.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
@@ -44,21 +43,8 @@ function diff(commands: CommandRunner, ...argv: readonly string[]) {
   return command(commands, "diff", ...argv);
 }
 
-async function command(commands: CommandRunner, ...argv: readonly string[]) {
-  const texts = { out: "", err: "" };
-  const dependencies = createDependencies();
-  const code = await runCommandLine(
-    {
-      ...dependencies,
-      commands,
-      process: { ...dependencies.process, uid: 0, env: () => undefined, stdoutIsTerminal: false },
-      print: (text) => void (texts.out += text),
-      complain: (text) => void (texts.err += text),
-    },
-    argv,
-    () => new AbortController().signal,
-  );
-  return { code, ...texts };
+function command(commands: CommandRunner, ...argv: readonly string[]) {
+  return runInProcess(argv, { commands, process: { stdoutIsTerminal: false } });
 }
 
 /** A port of an address that is free at the time of the call. */

@@ -5,11 +5,14 @@
  */
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { requestChanges } from "../lib/app/control/control_client.ts";
-import { runCommandLine } from "../lib/app/cli/command_line.ts";
 import { systemClock } from "../lib/os/clock.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
-import { createDependencies } from "../main.ts";
-import { ADDRESSES, THIS_NODE } from "./support/builders/address_plan.ts";
+import {
+  type CommandLineResult,
+  NO_COMMANDS,
+  runInProcess,
+} from "./support/drivers/command_line.ts";
+import { ADDRESSES } from "./support/builders/address_plan.ts";
 import { testEndpointSlice, testNode, testService } from "./support/builders/builders.ts";
 import { eventually } from "./support/eventually.ts";
 import { DumpedRelay } from "./support/stages/dumped_relay.ts";
@@ -17,31 +20,9 @@ import { FakeNftMachine } from "./support/fakes/fake_nft_machine.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
 
 const { IPv4 } = ADDRESSES;
-const NO_COMMANDS: CommandRunner = {
-  run: (program) => Promise.reject(new Error(`${program} was started`)),
-};
 
-interface Result {
-  readonly code: number;
-  readonly out: string;
-  readonly err: string;
-}
-
-async function diff(commands: CommandRunner, ...argv: readonly string[]): Promise<Result> {
-  const texts = { out: "", err: "" };
-  const dependencies = createDependencies();
-  const code = await runCommandLine(
-    {
-      ...dependencies,
-      commands,
-      process: { ...dependencies.process, hostname: THIS_NODE, uid: 0, env: () => undefined },
-      print: (text) => void (texts.out += text),
-      complain: (text) => void (texts.err += text),
-    },
-    ["diff", ...argv],
-    () => new AbortController().signal,
-  );
-  return { code, ...texts };
+function diff(commands: CommandRunner, ...argv: readonly string[]): Promise<CommandLineResult> {
+  return runInProcess(["diff", ...argv], { commands });
 }
 
 function objects(endpoints: readonly string[]): string {
@@ -157,7 +138,7 @@ Deno.test("of two simultaneous repairs, one repairs and the other finds nothing 
         return machine.commands.run(program, args, options);
       },
     };
-    let second: Promise<Result> | undefined;
+    let second: Promise<CommandLineResult> | undefined;
     const slow: CommandRunner = {
       async run(program, args, options) {
         if (second === undefined && args.join(" ") === "-f -") {

@@ -5,8 +5,7 @@
  * @module
  */
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import { runCommandLine } from "../lib/app/cli/command_line.ts";
-import { createDependencies } from "../main.ts";
+import { type CommandLineResult, runInProcess } from "./support/drivers/command_line.ts";
 import { testNode } from "./support/builders/builders.ts";
 import { DumpedRelay } from "./support/stages/dumped_relay.ts";
 import { FakeCommandRunner } from "./support/fakes/fake_command_runner.ts";
@@ -14,27 +13,8 @@ import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
 
 const MANIFESTS = new URL("../examples/manifests", import.meta.url).pathname;
 
-interface Result {
-  readonly code: number;
-  readonly out: string;
-  readonly err: string;
-}
-
-async function run(...argv: readonly string[]): Promise<Result> {
-  const texts = { out: "", err: "" };
-  const dependencies = createDependencies();
-  const code = await runCommandLine(
-    {
-      ...dependencies,
-      commands: { run: (program) => Promise.reject(new Error(`${program} was started`)) },
-      process: { ...dependencies.process, hostname: "desk", uid: 0, env: () => undefined },
-      print: (text) => void (texts.out += text),
-      complain: (text) => void (texts.err += text),
-    },
-    argv,
-    () => new AbortController().signal,
-  );
-  return { code, ...texts };
+function run(...argv: readonly string[]): Promise<CommandLineResult> {
+  return runInProcess(argv, { process: { hostname: "desk" } });
 }
 
 async function inFolder(test: (folder: string) => Promise<void>): Promise<void> {

@@ -5,14 +5,13 @@
  * @module
  */
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import { runCommandLine } from "../lib/app/cli/command_line.ts";
 import { askControlText } from "../lib/app/control/control_client.ts";
 import { INPUT_PART } from "../lib/app/dump/dump_schema.ts";
 import { checkDump } from "../lib/app/dump/read_dump.ts";
 import type { Service } from "../lib/api/kinds/service.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
 import type { BackendMode } from "../lib/proxy/backend.ts";
-import { createDependencies } from "../main.ts";
+import { runInProcess } from "./support/drivers/command_line.ts";
 import { ADDRESSES } from "./support/builders/address_plan.ts";
 import { testEndpointSlice, testNode, testService } from "./support/builders/builders.ts";
 import { eventually } from "./support/eventually.ts";
@@ -108,21 +107,10 @@ async function writeObjects(folder: string): Promise<readonly string[]> {
  * programs.
  */
 async function replay(path: string): Promise<string> {
-  const texts = { out: "", err: "" };
-  const dependencies = createDependencies();
   const env = (name: string) => name === "XDG_RUNTIME_DIR" ? "/run/user/4242" : undefined;
-  await runCommandLine(
-    {
-      ...dependencies,
-      commands: { run: (program) => Promise.reject(new Error(`${program} was started`)) },
-      process: { ...dependencies.process, hostname: "desk", uid: 4242, env },
-      print: (text) => void (texts.out += text),
-      complain: (text) => void (texts.err += text),
-    },
-    ["render", "--from", path],
-    () => new AbortController().signal,
-  );
-  return texts.out === "" ? texts.err : texts.out;
+  const process = { hostname: "desk", uid: 4242, env };
+  const { out, err } = await runInProcess(["render", "--from", path], { process });
+  return out === "" ? err : out;
 }
 
 Deno.test("render --from follows a node whose Services are added, changed and removed", async () => {

@@ -72,17 +72,6 @@ async function endpointsOf(relay: LoopbackRelay, wanted: string) {
   return services.find(({ name }) => name === wanted)?.endpoints ?? [];
 }
 
-async function explain(relay: LoopbackRelay, to: string): Promise<string> {
-  const { stdout } = await new Deno.Command(Deno.execPath(), {
-    args: [
-      ...["run", ...permissionFlags(), "--unstable-net", "--quiet", "--no-check", MAIN],
-      ...["explain", `--control-socket=${relay.folder}/control.sock`, "192.0.2.7", to],
-    ],
-    stderr: "inherit",
-  }).output();
-  return new TextDecoder().decode(stdout);
-}
-
 Deno.test("the examples of an edge proxy do what their page says", async (t) => {
   const received: Uint8Array[] = [];
   await using _one = TcpServer.named("one", { hostname: "127.80.18.1", port: 8080 });
@@ -193,7 +182,7 @@ Deno.test("the examples of an edge proxy do what their page says", async (t) => 
     for (let count = 0; count < 4; count++) assertEquals(await ask(API!), "six");
     const [, seven] = await endpoints();
     assertEquals(seven?.health?.reason, "connection refused");
-    const explained = (await explain(relay, "127.80.0.22:8080")).replaceAll(/\s+/g, " ");
+    const explained = await relay.explain("192.0.2.7", "127.80.0.22:8080");
     assert(/127\.80\.18\.7:8080.*left out: unhealthy for \d+s: connection refused/.test(explained));
     const page = await relay.scrape();
     assert(page.includes('kube_relay_userspace_endpoints{ip_family="IPv4",state="unhealthy"} 1'));
@@ -230,10 +219,10 @@ Deno.test("the examples of an edge proxy do what their page says", async (t) => 
   });
 
   await t.step("explain names the settings", async () => {
-    const text = await explain(relay, "127.80.0.18:8080");
-    assertStringIncludes(text.replaceAll(/\s+/g, " "), "by annotations of the Service: ");
+    const text = await relay.explain("192.0.2.7", "127.80.0.18:8080");
+    assertStringIncludes(text, "by annotations of the Service: ");
     assertStringIncludes(text, "slow-start 30s");
-    const hashed = await explain(relay, "127.80.0.19:5353/UDP");
+    const hashed = await relay.explain("192.0.2.7", "127.80.0.19:5353/UDP");
     assertStringIncludes(hashed, "by source-hash");
   });
 

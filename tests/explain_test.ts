@@ -4,9 +4,8 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { runCommandLine } from "../lib/app/cli/command_line.ts";
 import type { ExplainReport } from "../lib/app/explain/explain_report.ts";
-import { createDependencies } from "../main.ts";
+import { type CommandLineResult, runInProcess } from "./support/drivers/command_line.ts";
 import { ADDRESSES, OTHER_NODE, THIS_NODE } from "./support/builders/address_plan.ts";
 import { testEndpointSlice, testNode, testService } from "./support/builders/builders.ts";
 import { DumpedRelay } from "./support/stages/dumped_relay.ts";
@@ -15,31 +14,12 @@ import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
 
 const { IPv4 } = ADDRESSES;
 
-interface Result {
-  readonly code: number;
-  readonly out: string;
-  readonly err: string;
-}
-
-async function explain(...argv: readonly string[]): Promise<Result> {
-  const texts = { out: "", err: "" };
-  const dependencies = createDependencies();
-  const code = await runCommandLine(
-    {
-      ...dependencies,
-      commands: { run: (program) => Promise.reject(new Error(`${program} was started`)) },
-      process: { ...dependencies.process, hostname: THIS_NODE, uid: 0, env: () => undefined },
-      print: (text) => void (texts.out += text),
-      complain: (text) => void (texts.err += text),
-    },
-    ["explain", ...argv],
-    () => new AbortController().signal,
-  );
-  return { code, ...texts };
+function explain(...argv: readonly string[]): Promise<CommandLineResult> {
+  return runInProcess(["explain", ...argv]);
 }
 
 /** The verdict, the endpoints that may get the packet, and the queries to the kernel. */
-function gist({ out, err }: Result): readonly unknown[] {
+function gist({ out, err }: CommandLineResult): readonly unknown[] {
   if (out === "") throw new Error(err);
   const report: ExplainReport = JSON.parse(out);
   return report.packets.map(({ family, verdict, endpoints, kernel, service }) => ({

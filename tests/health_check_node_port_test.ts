@@ -6,41 +6,23 @@
  */
 import { assertEquals } from "@std/assert";
 import { BACKENDS } from "../backends/mod.ts";
-import type { Dependencies } from "../lib/app/dependencies.ts";
 import type { RunConfiguration } from "../lib/app/run/run_configuration.ts";
 import { runProxy } from "../lib/app/run/run_proxy.ts";
-import { loadConfiguration } from "../lib/config/load.ts";
-import { parseFlags } from "../lib/config/parse_flags.ts";
 import { createLogger } from "../lib/log/create_logger.ts";
 import { IP_FAMILIES } from "../lib/net/ip_address.ts";
-import { systemClock } from "../lib/os/clock.ts";
 import { systemCommandRunner } from "../lib/os/command_runner.ts";
-import { systemNetwork } from "../lib/os/network.ts";
 import { OTHER_NODE, THIS_NODE } from "./support/builders/address_plan.ts";
 import { testEndpointSlice, testService } from "./support/builders/builders.ts";
 import { eventually } from "./support/eventually.ts";
-import { fakeHostChecks } from "./support/fakes/fake_host_checks.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
 import { unusedPort } from "./support/drivers/unused_port.ts";
+import { testDependencies } from "./support/fakes/test_dependencies.ts";
+import { configurationOf, ownFlags } from "./support/drivers/own_flags.ts";
 
-const DEPENDENCIES: Dependencies = {
-  clock: systemClock,
-  network: systemNetwork,
-  commands: systemCommandRunner,
-  random: () => 0.5,
-  backends: BACKENDS,
-  hostChecks: fakeHostChecks(),
-  process: {
-    pid: Deno.pid,
-    uid: Deno.uid() ?? undefined,
-    hostname: THIS_NODE,
-    env: () => undefined,
-    stdoutIsTerminal: false,
-    columns: 80,
-  },
-  print: () => {},
-  complain: () => {},
-};
+const DEPENDENCIES = testDependencies({
+  ...{ commands: systemCommandRunner, backends: BACKENDS },
+  process: { pid: Deno.pid, uid: Deno.uid() ?? undefined, hostname: THIS_NODE },
+});
 
 /** A LoadBalancer Service whose endpoints are on these nodes. */
 function manifest(healthCheckNodePort: number, nodes: readonly string[]): string {
@@ -63,22 +45,14 @@ function manifest(healthCheckNodePort: number, nodes: readonly string[]): string
 
 /** Serves the manifests of a folder, on loopback alone. */
 async function configurationIn(folder: string): Promise<RunConfiguration> {
-  const { values: flags } = parseFlags([
+  const configuration = await configurationOf([
     `--manifests=${folder}/manifests`,
     "--address-mode=none",
     "--nodeport-addresses=127.0.0.0/8",
     `--hostname-override=${THIS_NODE}`,
-    `--control-socket=${folder}/control.sock`,
-    `--state-dir=${folder}/state`,
-    `--healthz-bind-address=127.0.0.1:${unusedPort()}`,
-    `--metrics-bind-address=127.0.0.1:${unusedPort()}`,
-  ]);
-  const configuration = await loadConfiguration({
-    uid: Deno.uid() ?? undefined,
-    env: () => undefined,
-    readTextFile: (path) => Deno.readTextFile(path),
-  }, { flags });
-  return { ...configuration, mode: "userspace", families: IP_FAMILIES, flags };
+    ...ownFlags(folder),
+  ], { uid: Deno.uid() ?? undefined });
+  return { ...configuration, mode: "userspace", families: IP_FAMILIES };
 }
 
 /** The answer's code and count; `undefined` while the port is closed. */

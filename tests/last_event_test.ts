@@ -6,18 +6,14 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { BACKENDS } from "../backends/mod.ts";
 import { runProxy } from "../lib/app/run/run_proxy.ts";
-import { loadConfiguration } from "../lib/config/load.ts";
-import { parseFlags } from "../lib/config/parse_flags.ts";
 import { createLogger } from "../lib/log/create_logger.ts";
-import { systemClock } from "../lib/os/clock.ts";
 import { systemCommandRunner } from "../lib/os/command_runner.ts";
-import { systemNetwork } from "../lib/os/network.ts";
 import { THIS_NODE } from "./support/builders/address_plan.ts";
 import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
 import { collectionOf } from "./support/fakes/fake_api_store.ts";
-import { fakeHostChecks } from "./support/fakes/fake_host_checks.ts";
 import { writeKubeconfig } from "./support/builders/kubeconfig_file.ts";
-import { unusedPort } from "./support/drivers/unused_port.ts";
+import { testDependencies } from "./support/fakes/test_dependencies.ts";
+import { configurationOf, ownFlags } from "./support/drivers/own_flags.ts";
 
 const EVENTS = collectionOf({ kind: "Event", apiVersion: "events.k8s.io/v1" });
 
@@ -30,33 +26,19 @@ async function runInto(port: number, { server, folder }: {
   const user = { token: server.rotateToken() };
   await writeKubeconfig(kubeconfig, { server: server.url, ca: server.ca, user });
   const uid = Deno.uid() ?? undefined;
-  const env = () => undefined;
-  const { values: flags } = parseFlags([
+  const configuration = await configurationOf([
     `--kubeconfig=${kubeconfig}`,
     "--bind-address-hard-fail",
     "--address-mode=none",
     `--hostname-override=${THIS_NODE}`,
-    `--control-socket=${folder}/control.sock`,
-    `--state-dir=${folder}/state`,
-    `--healthz-bind-address=127.0.0.1:${port}`,
-    `--metrics-bind-address=127.0.0.1:${unusedPort()}`,
-  ]);
-  const readTextFile = (path: string) => Deno.readTextFile(path);
-  const configuration = await loadConfiguration({ uid, env, readTextFile }, { flags });
+    ...ownFlags(folder, { healthPort: port }),
+  ], { uid });
   await runProxy(
     {
-      clock: systemClock,
-      network: systemNetwork,
-      commands: systemCommandRunner,
-      random: () => 0.5,
-      backends: BACKENDS,
-      hostChecks: fakeHostChecks(),
-      process: { pid: 1, uid, hostname: "host-a", env, stdoutIsTerminal: false, columns: 80 },
-      print: () => {},
-      complain: () => {},
+      ...testDependencies({ commands: systemCommandRunner, backends: BACKENDS, process: { uid } }),
       logger: createLogger({ format: "text", verbosity: 0, sink: () => {} }),
     },
-    { ...configuration, mode: "userspace", families: ["IPv4"], flags },
+    { ...configuration, mode: "userspace", families: ["IPv4"] },
     new AbortController().signal,
   );
 }

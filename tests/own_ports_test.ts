@@ -5,12 +5,10 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { runCommandLine } from "../lib/app/cli/command_line.ts";
-import { createDependencies } from "../main.ts";
-import { ADDRESSES, THIS_NODE } from "./support/builders/address_plan.ts";
+import { render, runInProcess } from "./support/drivers/command_line.ts";
+import { ADDRESSES } from "./support/builders/address_plan.ts";
 import { testEndpointSlice, testNode, testService } from "./support/builders/builders.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
-import { render } from "./support/stages/render_output.ts";
 import { withFolder } from "./support/with_folder.ts";
 
 const { IPv4 } = ADDRESSES;
@@ -42,20 +40,11 @@ function withManifests<T>(run: (folder: string) => Promise<T>): Promise<T> {
 
 /** Returns the output of `explain` for a packet of a load balancer. */
 async function explain(folder: string, to: string): Promise<string> {
-  const texts: string[] = [];
-  const dependencies = createDependencies();
-  const code = await runCommandLine(
-    {
-      ...dependencies,
-      process: { ...dependencies.process, hostname: THIS_NODE, env: () => undefined },
-      print: (text) => void texts.push(text),
-      complain: (text) => void texts.push(text),
-    },
-    ["explain", IPv4.client, to, `--manifests=${folder}`],
-    () => new AbortController().signal,
-  );
-  assertEquals(code, 0, texts.join(""));
-  return texts.join("");
+  const { code, out, err } = await runInProcess([
+    ...["explain", IPv4.client, to, `--manifests=${folder}`],
+  ]);
+  assertEquals(code, 0, err);
+  return out;
 }
 
 for (const mode of ["iptables", "nftables", "ipvs"] as const) {

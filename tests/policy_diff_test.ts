@@ -6,15 +6,14 @@
  */
 import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { renderChanges } from "../lib/app/changes/changes_view.ts";
-import { runCommandLine } from "../lib/app/cli/command_line.ts";
 import {
   askControl,
   requestChanges,
   requestPolicyDifference,
 } from "../lib/app/control/control_client.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
-import { createDependencies } from "../main.ts";
-import { ADDRESSES, THIS_NODE } from "./support/builders/address_plan.ts";
+import { runInProcess } from "./support/drivers/command_line.ts";
+import { ADDRESSES } from "./support/builders/address_plan.ts";
 import { testNode } from "./support/builders/builders.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
 import { FakeNftMachine } from "./support/fakes/fake_nft_machine.ts";
@@ -24,21 +23,8 @@ import { onlyFrom, rawPod } from "./support/stages/policy_relay.ts";
 const [WEB, FRIEND] = ADDRESSES.IPv4.localPods;
 const TABLE = "ip kube-relay-policy";
 
-async function diff(commands: CommandRunner, ...argv: readonly string[]) {
-  const texts = { out: "", err: "" };
-  const dependencies = createDependencies();
-  const code = await runCommandLine(
-    {
-      ...dependencies,
-      commands,
-      process: { ...dependencies.process, hostname: THIS_NODE, uid: 0, env: () => undefined },
-      print: (text) => void (texts.out += text),
-      complain: (text) => void (texts.err += text),
-    },
-    ["diff", ...argv],
-    () => new AbortController().signal,
-  );
-  return { code, ...texts };
+function diff(commands: CommandRunner, ...argv: readonly string[]) {
+  return runInProcess(["diff", ...argv], { commands });
 }
 
 interface Scene {

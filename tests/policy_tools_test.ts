@@ -5,7 +5,6 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { runCommandLine } from "../lib/app/cli/command_line.ts";
 import { startControlServer } from "../lib/app/control/control_server.ts";
 import { policyRoutes, policyStateOf } from "../lib/app/explain/policy_questions.ts";
 import type { ExplainReport } from "../lib/app/explain/explain_report.ts";
@@ -14,7 +13,7 @@ import { POLICY_KINDS } from "../lib/app/policy/policy_access.ts";
 import { SERVICE_KINDS } from "../lib/app/service/service_subscriptions.ts";
 import type { KubeObject } from "../lib/api/kind.ts";
 import type { ConnectionTable } from "../lib/policy/connection_table.ts";
-import { createDependencies } from "../main.ts";
+import { type CommandLineResult, runInProcess } from "./support/drivers/command_line.ts";
 import { testDump } from "./support/builders/test_dump.ts";
 import { readPage } from "./support/docs/command_pages.ts";
 import { parseManifest } from "./support/docs/deploy_files.ts";
@@ -23,27 +22,8 @@ const SHOP = ["--manifests=examples/network-policy", "--hostname-override=node-a
 const MANIFESTS = [...SHOP, "--mode=nftables", "--cluster-cidr=10.244.0.0/16"];
 const NEW_POLICY = "--manifests=examples/network-policy-change";
 
-interface Result {
-  readonly code: number;
-  readonly out: string;
-  readonly err: string;
-}
-
-async function run(...argv: readonly string[]): Promise<Result> {
-  const texts = { out: "", err: "" };
-  const dependencies = createDependencies();
-  const code = await runCommandLine(
-    {
-      ...dependencies,
-      commands: { run: (program) => Promise.reject(new Error(`${program} was started`)) },
-      process: { ...dependencies.process, columns: 80, uid: 0, env: () => undefined },
-      print: (text) => void (texts.out += text),
-      complain: (text) => void (texts.err += text),
-    },
-    argv,
-    () => new AbortController().signal,
-  );
-  return { code, ...texts };
+function run(...argv: readonly string[]): Promise<CommandLineResult> {
+  return runInProcess(argv);
 }
 
 /** The objects of the example, by the name of their resource. */

@@ -8,20 +8,18 @@ import { assert, assertEquals } from "@std/assert";
 import { BACKENDS } from "../backends/mod.ts";
 import type { Dependencies } from "../lib/app/dependencies.ts";
 import { runProxy } from "../lib/app/run/run_proxy.ts";
-import { loadConfiguration } from "../lib/config/load.ts";
-import { parseFlags } from "../lib/config/parse_flags.ts";
 import { createLogger } from "../lib/log/create_logger.ts";
 import { IP_FAMILIES } from "../lib/net/ip_address.ts";
 import { systemCommandRunner } from "../lib/os/command_runner.ts";
-import { systemNetwork } from "../lib/os/network.ts";
 import { THIS_NODE } from "./support/builders/address_plan.ts";
 import { testEndpointSlice, testNode, testService } from "./support/builders/builders.ts";
 import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
 import { FakeClock } from "./support/fakes/fake_clock.ts";
-import { fakeHostChecks } from "./support/fakes/fake_host_checks.ts";
 import { writeKubeconfig } from "./support/builders/kubeconfig_file.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
 import { unusedPort } from "./support/drivers/unused_port.ts";
+import { testDependencies } from "./support/fakes/test_dependencies.ts";
+import { configurationOf, ownFlags } from "./support/drivers/own_flags.ts";
 
 /** The step of the clock. Input and output take real time, which passes between two steps. */
 const STEP_MS = 100;
@@ -48,24 +46,10 @@ function objects(port: number) {
 }
 
 function createDependencies(clock: FakeClock): Dependencies {
-  return {
-    clock,
-    network: systemNetwork,
-    commands: systemCommandRunner,
-    random: () => 0.5,
-    backends: BACKENDS,
-    hostChecks: fakeHostChecks(),
-    process: {
-      pid: Deno.pid,
-      uid: Deno.uid() ?? undefined,
-      hostname: THIS_NODE,
-      env: () => undefined,
-      stdoutIsTerminal: false,
-      columns: 80,
-    },
-    print: () => {},
-    complain: () => {},
-  };
+  return testDependencies({
+    ...{ clock, commands: systemCommandRunner, backends: BACKENDS },
+    process: { pid: Deno.pid, uid: Deno.uid() ?? undefined, hostname: THIS_NODE },
+  });
 }
 
 /** Lets fake time pass until it is so, with real time for sockets and files after each step. */
@@ -90,25 +74,17 @@ async function withRelay(
     clock,
     sink: (line) => lines.push(line),
   });
-  const { values: flags } = parseFlags([
+  const configuration = await configurationOf([
     source,
     "--proxy-mode=userspace",
     "--address-mode=none",
     `--hostname-override=${THIS_NODE}`,
-    `--control-socket=${folder}/control.sock`,
-    `--state-dir=${folder}/state`,
-    `--healthz-bind-address=127.0.0.1:${unusedPort()}`,
-    `--metrics-bind-address=127.0.0.1:${unusedPort()}`,
-  ]);
-  const configuration = await loadConfiguration({
-    uid: Deno.uid() ?? undefined,
-    env: () => undefined,
-    readTextFile: (path) => Deno.readTextFile(path),
-  }, { flags });
+    ...ownFlags(folder),
+  ], { uid: Deno.uid() ?? undefined });
   const controller = new AbortController();
   const running = runProxy(
     { ...createDependencies(clock), logger },
-    { ...configuration, mode: "userspace", families: IP_FAMILIES, flags },
+    { ...configuration, mode: "userspace", families: IP_FAMILIES },
     controller.signal,
   );
   try {

@@ -11,7 +11,7 @@ import { testEndpointSlice, testNode, testService } from "./support/builders/bui
 import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
 import { writeKubeconfig } from "./support/builders/kubeconfig_file.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
-import { render, type RenderOutput } from "./support/stages/render_output.ts";
+import { type CommandLineResult, render } from "./support/drivers/command_line.ts";
 
 const MAIN = new URL("../main.ts", import.meta.url).pathname;
 
@@ -181,7 +181,7 @@ Deno.test("render in a pipe: rules alone, and a quiet end when the reader has se
   await withManifests({ "b.yaml": "kind: [Service\n" }, async (folder) => {
     const main = [Deno.execPath(), "run", ...permissionFlags(), "--quiet", "--no-check", MAIN];
     const line = [...main, "render", "--mode=iptables", "--manifests=examples/manifests"];
-    const shell = async (script: string): Promise<RenderOutput> => {
+    const shell = async (script: string): Promise<CommandLineResult> => {
       const { code, stdout, stderr } = await new Deno.Command("bash", {
         args: ["-c", `set -o pipefail; ${script}`, "bash", ...line],
         cwd: new URL("..", import.meta.url),

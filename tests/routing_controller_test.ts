@@ -7,7 +7,6 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { askControlText } from "../lib/app/control/control_client.ts";
 import { renderStatus } from "../lib/app/status/status_text.ts";
-import { loadConfiguration } from "../lib/config/load.ts";
 import { ROUTING_CONTROLLER } from "../lib/app/routing/routing_definition.ts";
 import { manifestText } from "./support/builders/raw_objects.ts";
 import { FakeRoutingBackends } from "./support/fakes/fake_routing_backends.ts";
@@ -24,6 +23,7 @@ import {
   rawSlice,
   RoutingRelay,
 } from "./support/stages/routing_relay.ts";
+import { configurationOf } from "./support/drivers/own_flags.ts";
 
 const POOL = "192.0.2.0/30";
 const [A, B] = ["node-a", "node-b"] as const;
@@ -323,9 +323,7 @@ Deno.test("the network of pods waits for no Service, and a former one is removed
 
 Deno.test("the cleanup removes addresses, the files of BIRD and routes to pods, whether or not routing is enabled", async () => {
   const routingBackends = new FakeRoutingBackends();
-  const env = () => undefined;
-  const readTextFile = () => Promise.reject(new Error("unexpected"));
-  const configuration = await loadConfiguration({ uid: 0, env, readTextFile }, { flags: {} });
+  const configuration = await configurationOf([]);
   const dependencies = { routingBackends, logger: new MemoryLogger() } as never;
   const removed: string[] = [];
   for await (const report of ROUTING_CONTROLLER.cleanUp(dependencies, configuration)) {

@@ -8,42 +8,22 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { KubeObject } from "../lib/api/kind.ts";
 import { ROUTED_NODE, type RoutedNode } from "../lib/api/kinds/routed_node.ts";
 import { ROUTED_SERVICE } from "../lib/api/kinds/routed_service.ts";
-import { runCommandLine } from "../lib/app/cli/command_line.ts";
 import { startControlServer } from "../lib/app/control/control_server.ts";
 import { DUMPED_ROUTING, dumpedRoutingSettings } from "../lib/app/dump/dump_routing.ts";
 import { pickAllowed } from "../lib/app/dump/pick_allowed.ts";
 import { type AskedRouting, routingRoutes } from "../lib/app/explain/routing_questions.ts";
 import { SERVICE_KINDS } from "../lib/app/service/service_subscriptions.ts";
-import { loadConfiguration } from "../lib/config/load.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";
-import { createDependencies } from "../main.ts";
+import { type CommandLineResult, runInProcess } from "./support/drivers/command_line.ts";
 import { testDump } from "./support/builders/test_dump.ts";
 import { parseManifest } from "./support/docs/deploy_files.ts";
 import { readPage } from "./support/docs/command_pages.ts";
+import { configurationOf } from "./support/drivers/own_flags.ts";
 
 const EXAMPLE = ["--config=examples/routing.yaml", "--manifests=examples/routing"];
 
-interface Result {
-  readonly code: number;
-  readonly out: string;
-  readonly err: string;
-}
-
-async function run(...argv: readonly string[]): Promise<Result> {
-  const texts = { out: "", err: "" };
-  const dependencies = createDependencies();
-  const code = await runCommandLine(
-    {
-      ...dependencies,
-      commands: { run: (program) => Promise.reject(new Error(`${program} was started`)) },
-      process: { ...dependencies.process, columns: 80, uid: 0, env: () => undefined },
-      print: (text) => void (texts.out += text),
-      complain: (text) => void (texts.err += text),
-    },
-    argv,
-    () => new AbortController().signal,
-  );
-  return { code, ...texts };
+function run(...argv: readonly string[]): Promise<CommandLineResult> {
+  return runInProcess(argv);
 }
 
 function onNode(name: string): readonly string[] {
@@ -58,10 +38,7 @@ async function routingDump(nodeName: string, live: readonly string[]): Promise<s
   );
   const ofKind = (kind: string) =>
     objects.filter((object) => object.kind === kind) as unknown as readonly KubeObject[];
-  const { proxy: { routing } } = await loadConfiguration(
-    { uid: 0, env: () => undefined, readTextFile: Deno.readTextFile },
-    { flags: { config: "examples/routing.yaml" } },
-  );
+  const { proxy: { routing } } = await configurationOf(["--config=examples/routing.yaml"]);
   const own = ofKind("Node").find(({ metadata: { name } }) => name === nodeName) as RoutedNode;
   const section = {
     settings: dumpedRoutingSettings(routing, own),

@@ -5,8 +5,7 @@
  * @module
  */
 import { assertEquals, assertNotEquals } from "@std/assert";
-import { runCommandLine } from "../lib/app/cli/command_line.ts";
-import { createDependencies } from "../main.ts";
+import { runInProcess } from "./support/drivers/command_line.ts";
 
 const SECRET = "hunter2";
 
@@ -57,20 +56,8 @@ const ARGUMENTS: readonly (readonly string[])[] = [
 ];
 
 async function printed(argv: readonly string[]): Promise<{ code: number; text: string }> {
-  let text = "";
-  const dependencies = createDependencies();
-  const code = await runCommandLine(
-    {
-      ...dependencies,
-      commands: { run: (program) => Promise.reject(new Error(`${program} was started`)) },
-      process: { ...dependencies.process, env: () => undefined },
-      print: (piece) => void (text += piece),
-      complain: (piece) => void (text += piece),
-    },
-    argv,
-    () => new AbortController().signal,
-  );
-  return { code, text };
+  const { code, out, err } = await runInProcess(argv);
+  return { code, text: out + err };
 }
 
 for (const argv of ARGUMENTS) {

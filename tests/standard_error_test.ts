@@ -11,6 +11,7 @@ import { testEndpointSlice, testService } from "./support/builders/builders.ts";
 import { eventually } from "./support/eventually.ts";
 import { LineProcess } from "./support/drivers/line_process.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
+import { ownFlags } from "./support/drivers/own_flags.ts";
 import { unusedPort } from "./support/drivers/unused_port.ts";
 import { withFolder } from "./support/with_folder.ts";
 
@@ -69,10 +70,7 @@ async function start(
     `--manifests=${manifests}`,
     "--proxy-mode=userspace",
     "--address-mode=none",
-    `--control-socket=${socket}`,
-    `--state-dir=${folder}/state`,
-    `--healthz-bind-address=127.0.0.1:${healthPort}`,
-    `--metrics-bind-address=127.0.0.1:${metricsPort}`,
+    ...ownFlags(folder, { healthPort, metricsPort }),
     ...args,
   ];
   const relay = new LineProcess(line[0]!, line.slice(1));

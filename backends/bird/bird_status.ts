@@ -4,26 +4,16 @@
  * @module
  */
 import { type Cidr, tryParseCidr } from "../../lib/net/cidr.ts";
-import type { BgpPeer } from "../../lib/routing/bgp_plan.ts";
+import type { BgpPeer, BgpSessionFigures } from "../../lib/routing/bgp_plan.ts";
 import type { BirdLine } from "./bird_control.ts";
 import { peerOf } from "./bird_text.ts";
 
 /** The session with a peer. */
-export interface BgpSession {
-  /** The name of the peer in the plan. */
-  readonly peer: string;
-  /** As in RFC 4271 (`Established`, `Active` …), or `Down` if BIRD does not try. */
-  readonly state: string;
+export interface BgpSession extends BgpSessionFigures {
   /** When the state began, in the local time of the machine. */
   readonly since: string;
   /** The last error in BIRD's words, e.g. `Socket: Connection refused`. Absent while established. */
   readonly lastError?: string;
-  /** Prefixes accepted from the peer. */
-  readonly imported: number;
-  /** Prefixes sent to the peer. */
-  readonly exported: number;
-  /** Updates of the peer that the filters refused since the session began. */
-  readonly refusedUpdates: number;
   /** The most prefixes that the peer may send; absent if none are accepted. */
   readonly limit?: number;
   /** The peer sent more than {@linkcode limit} prefixes, so the session was shut down. */

@@ -35,7 +35,6 @@ export const DEFAULT_BIRD_PATHS: BirdPaths = {
   socket: "/run/kube-relay-bird/bird.ctl",
 };
 
-/** The parts of a writer. */
 interface BirdWriterDependencies {
   readonly clock: Clock;
   readonly control: BirdControl;

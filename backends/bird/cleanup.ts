@@ -12,7 +12,6 @@ import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { BgpPlan } from "../../lib/routing/bgp_plan.ts";
 import { type BirdPaths, type BirdWriter, ForeignBirdError } from "./bird_writer.ts";
 
-/** The parts of a cleanup. */
 interface CleanupDependencies {
   readonly commands: CommandRunner;
   readonly writer: BirdWriter;
@@ -57,7 +56,7 @@ interface RoutePlace {
 }
 
 /** Reads them from a configuration that kube-relay wrote. */
-export function placeOf(text: string): RoutePlace {
+function placeOf(text: string): RoutePlace {
   const value = (pattern: RegExp) => pattern.exec(text)?.[1] ?? "";
   return {
     routerId: parseIpAddress(value(/^router id (\S+);$/m)),

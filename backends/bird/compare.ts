@@ -10,15 +10,11 @@ import { type BirdControl, BirdError } from "./bird_control.ts";
 import { type BgpSession, parsePrefixes } from "./bird_status.ts";
 import { protocolOf } from "./bird_text.ts";
 import { type BirdState, isInForce } from "./bird_writer.ts";
+import type { RoutingDifference } from "../../lib/routing/compare_layer2.ts";
 
 /** A difference between the plan and BIRD. */
-export interface BgpDifference {
+export interface BgpDifference extends RoutingDifference {
   readonly object: "configuration" | "peer" | "announcement";
-  /** E.g. `10.96.0.10/32 to tor_1`. */
-  readonly name: string;
-  readonly kind: "missing" | "extra" | "altered";
-  readonly wanted?: string;
-  readonly found?: string;
 }
 
 /** The prefixes sent to each peer, by the name of the peer. Contains only peers whose session is up. */

@@ -4,7 +4,12 @@
  *
  * @module
  */
-import type { CleanupReport, DataPlane, SyncReport } from "../../lib/controller/data_plane.ts";
+import type {
+  CleanupReport,
+  DataPlane,
+  DataPlaneEdges,
+  SyncReport,
+} from "../../lib/controller/data_plane.ts";
 import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 import type { LogFields, Logger } from "../../lib/log/logger.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
@@ -23,12 +28,7 @@ import { cleanUpBird } from "./cleanup.ts";
 import { type BgpDifference, compareBird, readSentPrefixes, type SentPrefixes } from "./compare.ts";
 
 /** The edges of the data plane. */
-export interface BirdDependencies {
-  readonly clock: Clock;
-  readonly commands: CommandRunner;
-  readonly logger: Logger;
-  /** From 0 to 1, as `Math.random`. */
-  readonly random: () => number;
+export interface BirdDependencies extends DataPlaneEdges {
   /** @default {the machine's Unix sockets} */
   readonly connect?: BirdControlDependencies["connect"];
 }

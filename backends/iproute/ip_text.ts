@@ -6,6 +6,7 @@
  */
 import { type Cidr, hostCidr, tryParseCidr } from "../../lib/net/cidr.ts";
 import { type IpAddress, tryParseIpAddress } from "../../lib/net/ip_address.ts";
+import type { PodTunnel } from "../../lib/routing/pod_network_plan.ts";
 
 /** An address of a device. */
 export interface DeviceAddress {
@@ -46,11 +47,7 @@ export interface Link {
 }
 
 /** A tunnel of IPv4 in IPv4, or of IPv6 in IPv6. */
-export interface Tunnel {
-  readonly device: string;
-  readonly local: IpAddress;
-  readonly remote: IpAddress;
-}
+export type Tunnel = Pick<PodTunnel, "device" | "local" | "remote">;
 
 /** The operation of a line. `replace` succeeds if the object exists. */
 type Verb = "add" | "del" | "replace";

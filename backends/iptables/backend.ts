@@ -24,7 +24,7 @@ import { inspectPlan } from "../netfilter/inspect_plan.ts";
 import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
 import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables/iptables_variant.ts";
-import { createCounters, readCounters, recreateCounters } from "../netfilter/packet_counters.ts";
+import { readCounters, recreateCounters } from "../netfilter/packet_counters.ts";
 import {
   ROUTE_LOCALNET,
   RuleBackend,
@@ -43,6 +43,7 @@ import { findFacts, probeIptablesMode } from "./probe.ts";
 import { ExplainedLayout, explainIptables, findMissingRules } from "./explain.ts";
 import {
   ALL_FEATURES,
+  allowsRanges,
   hasServiceComments,
   type IptablesFeatures,
   renderOptionsOf,
@@ -67,6 +68,8 @@ interface Machine {
   readonly writer: RuleWriter;
   readonly drift: DriftWatch;
   serviceComments: boolean;
+  /** Stays false once it was: a Service that comes and goes must not rewrite all rules each time. */
+  masqueradesRanges: boolean;
   /** Whether no rules for Services existed. */
   readonly isFresh: boolean;
 }
@@ -99,8 +102,7 @@ export class IptablesBackend extends RuleBackend<Machine> implements Backend {
     if (choice.programs === undefined) {
       throw new Error(`Cannot start mode iptables for ${this.family}: ${choice.problem}`);
     }
-    await createCounters({ commands });
-    const { features, beLiberal } = await findFacts({ commands }, choice);
+    const { features, beLiberal } = await findFacts({ commands }, choice, { isForRun: true });
     const { programs: { restore, variant, version }, reason } = choice;
     logger.info("Chose the variant of iptables", { variant, version, reason });
     const runner = new IptablesRunner({ commands }, choice.programs);
@@ -115,8 +117,11 @@ export class IptablesBackend extends RuleBackend<Machine> implements Backend {
     const summary = `rules by ${restore} ${version}`;
     const isFresh = writer.unreadable.length === 0 &&
       !writer.found({ table: "nat", name: TREES.services.root });
-    const serviceComments = true;
-    return { summary, features, beLiberal, serviceComments, runner, rules, writer, drift, isFresh };
+    return {
+      ...{ summary, features, beLiberal, runner, rules, writer, drift, isFresh },
+      serviceComments: true,
+      masqueradesRanges: true,
+    };
   }
 
   explain: Backend["explain"] = (plan, explanation) => {
@@ -138,8 +143,12 @@ export class IptablesBackend extends RuleBackend<Machine> implements Backend {
 
   facts(): MachineFacts | undefined {
     if (this.machine === undefined) return undefined;
-    const { features, serviceComments, beLiberal, rules } = this.machine;
-    return { features: { ...features, serviceComments }, beLiberal, layout: shapeOf(rules) };
+    const { features, serviceComments, masqueradesRanges, beLiberal, rules } = this.machine;
+    return {
+      features: { ...features, serviceComments, masqueradesRanges },
+      beLiberal,
+      layout: shapeOf(rules),
+    };
   }
 
   compare: Backend["compare"] = async (plan, scope) =>
@@ -174,6 +183,9 @@ export class IptablesBackend extends RuleBackend<Machine> implements Backend {
     const { rules, writer } = machine;
     const figures = new WriteFigures();
     machine.serviceComments = hasServiceComments(plan.services.size, machine.serviceComments);
+    machine.masqueradesRanges &&= changes.shared
+      ? allowsRanges(plan)
+      : allowsRanges(plan, changes.upserted);
     const options = this.#renderOptions(plan);
     const report = await rules.sync(plan, { changes, options, figures });
     this.#reportUnreadable(writer.unreadable);
@@ -237,11 +249,10 @@ export class IptablesBackend extends RuleBackend<Machine> implements Backend {
     const { features, beLiberal = false } = facts
       ? { ...facts, features: featuresFound(ALL_FEATURES, facts) }
       : await findFacts({ commands }, choice);
-    const serviceComments = commentsOf(facts, plan);
     const options = renderOptionsOf(settings, plan.shared, {
       features,
       beLiberal,
-      serviceComments,
+      ...dependingOnPlan(facts, plan),
     });
     const runner = new IptablesRunner({ commands }, choice.programs);
     return [{ ...edges, runner }, { plan, options, shape: facts?.layout, scope }] as const;
@@ -249,18 +260,22 @@ export class IptablesBackend extends RuleBackend<Machine> implements Backend {
 
   #renderOptions(plan: ProxyPlan) {
     const { facts = { features: {} } } = this.#options;
-    const { features, serviceComments, beLiberal = false } = this.machine ?? {
+    const { beLiberal = false, ...machine } = this.machine ?? {
       ...facts,
       features: featuresFound(ALL_FEATURES, facts),
-      serviceComments: commentsOf(facts, plan),
+      ...dependingOnPlan(facts, plan),
     };
-    return renderOptionsOf(this.#options, plan.shared, { features, beLiberal, serviceComments });
+    return renderOptionsOf(this.#options, plan.shared, { ...machine, beLiberal });
   }
 }
 
-/** Whether rules of Services have comments, on the machine of these facts or on a new one. */
-function commentsOf(facts: MachineFacts | undefined, { services }: ProxyPlan): boolean {
-  return facts?.features.serviceComments ?? hasServiceComments(services.size);
+/** The settings that depend on all Services, on the machine of these facts or on a new one. */
+function dependingOnPlan(facts: MachineFacts | undefined, plan: ProxyPlan) {
+  const { serviceComments, masqueradesRanges } = facts?.features ?? {};
+  return {
+    serviceComments: serviceComments ?? hasServiceComments(plan.services.size),
+    masqueradesRanges: masqueradesRanges ?? allowsRanges(plan),
+  };
 }
 
 /** The chains of the trees; see {@linkcode IptablesLayout.shape}. */

@@ -1,12 +1,14 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import {
   goldenMeaning,
-  iptablesPlan,
   IptablesStage,
   meaningOf,
 } from "../../tests/support/stages/iptables_stage.ts";
+import { rulesPlan } from "../../tests/support/stages/rules_stage.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
+import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 
 /** The number-th ServicePort, with two endpoints by default. */
@@ -15,7 +17,7 @@ function service(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number
 }
 
 const TWENTY = Array.from({ length: 20 }, (_, index) => service(index + 1));
-const PLAN = iptablesPlan(TWENTY);
+const PLAN = rulesPlan(TWENTY);
 
 async function started(): Promise<IptablesStage> {
   const stage = new IptablesStage();
@@ -43,7 +45,7 @@ Deno.test("IptablesBackend needs one restore for a full sync, and one for a chan
   await using stage = await started();
   assertEquals(await programsOf(stage, () => stage.sync(PLAN)), ["iptables-restore"]);
   assertEquals(meaningOf(stage.machine.tool), goldenMeaning(PLAN));
-  const changed = iptablesPlan([service(1, ["10.3.0.1:80"]), ...TWENTY.slice(1)]);
+  const changed = rulesPlan([service(1, ["10.3.0.1:80"]), ...TWENTY.slice(1)]);
   assertEquals(await programsOf(stage, () => stage.sync(changed)), ["iptables-restore"]);
   assertEquals(meaningOf(stage.machine.tool), goldenMeaning(changed));
   assertEquals(await programsOf(stage, () => stage.sync(changed)), [], "nothing has changed");
@@ -56,7 +58,7 @@ Deno.test("IptablesBackend reports its writes", async () => {
   const { nat } = first.rules!;
   const total = nat!.total;
   assert(total > 40 && nat!.last === total);
-  const changed = iptablesPlan(TWENTY.slice(1));
+  const changed = rulesPlan(TWENTY.slice(1));
   const { full, services, rules } = await stage.sync(changed);
   assertEquals([full, services], [false, 1]);
   assertEquals([rules!.nat!.total < total, rules!.nat!.last < total], [true, true]);
@@ -73,11 +75,57 @@ Deno.test("IptablesBackend names Services in comments, but not among more than a
   const named = () => stage.machine.rules(/ns\/many-\d+ cluster IP/).length;
   const counts: number[] = [];
   for (const count of [1000, 1001, 600, 500]) {
-    await stage.sync(iptablesPlan(many.slice(0, count)));
+    await stage.sync(rulesPlan(many.slice(0, count)));
     counts.push(named());
     assertEquals(stage.backend.facts()?.features.serviceComments, named() > 0);
   }
   assertEquals(counts, [1000, 0, 0, 500]);
+});
+
+/** A plan of these ServicePorts in a cluster whose ranges are known. */
+function rangedPlan(services: readonly ServicePlan[]): ProxyPlan {
+  const plan = rulesPlan(services);
+  return { ...plan, shared: { ...plan.shared, serviceCidrs: [parseCidr("172.30.0.0/16")] } };
+}
+
+Deno.test("IptablesBackend masquerades cluster IPs by their range until a Service forbids it", async () => {
+  await using stage = await started();
+  const masqueradeInternal = "off-cluster";
+  const web = { ...service(1), masqueradeInternal } as const;
+  const keeps = {
+    ...testServicePlan({ name: "keeps", externalIps: ["172.30.9.9"], to: ["10.1.0.4:80"] }),
+    externalTrafficPolicy: "Local" as const,
+  };
+  const form = () => [
+    stage.machine.rules(/-d 172\.30\.0\.1 .*KUBE-MARK-MASQ/).length,
+    stage.machine.rules(/--ctorigdst 172\.30\.0\.0\/16 .*MASQUERADE/).length,
+    stage.backend.facts()?.features.masqueradesRanges,
+  ];
+  await stage.sync(rangedPlan([web]));
+  assertEquals(form(), [0, 1, true]);
+  const { full } = await stage.sync(rangedPlan([web, keeps]));
+  assertEquals([full, ...form()], [true, 1, 0, false]);
+  await stage.sync(rangedPlan([web]));
+  assertEquals(
+    form(),
+    [1, 0, false],
+    "all rules are not written for each Service that comes and goes",
+  );
+  await stage.restart();
+  await stage.sync(rangedPlan([web]));
+  assertEquals(form(), [0, 1, true]);
+});
+
+Deno.test("IptablesBackend replaces the marks of Services when the ranges become known", async () => {
+  await using stage = await started();
+  const services = TWENTY.map((each) => ({ ...each, masqueradeInternal: "off-cluster" as const }));
+  await stage.sync(rulesPlan(services));
+  const marks = () => stage.machine.rules(/KUBE-MARK-MASQ$/).length;
+  assertEquals(marks(), 20);
+  await stage.sync(rangedPlan(services));
+  assertEquals(marks(), 0);
+  const forward = stage.machine.tool.table("filter").get("KUBE-FORWARD") ?? [];
+  assertStringIncludes(forward.at(-1) ?? "", "--ctorigdst 172.30.0.0/16", "in place of the mark");
 });
 
 Deno.test("IptablesBackend compares everything when the addresses of node ports change", async () => {
@@ -96,7 +144,7 @@ Deno.test("IptablesBackend writes nothing after a restart with the same objects"
   const { restores } = stage.machine;
   const report = await stage.sync(PLAN);
   assertEquals([report.operations, stage.machine.restores.length], [{}, restores.length]);
-  const changed = iptablesPlan(TWENTY.slice(1));
+  const changed = rulesPlan(TWENTY.slice(1));
   assertEquals(await programsOf(stage, () => stage.sync(changed)), ["iptables-restore"]);
 });
 
@@ -113,7 +161,7 @@ for (const tellsCommitOnly of [false, true]) {
   const how = tellsCommitOnly ? "tells of the COMMIT only" : "names the line";
   Deno.test(`IptablesBackend quarantines refused rules, by a tool that ${how}`, async () => {
     await using stage = await started();
-    await stage.sync(iptablesPlan(TWENTY.slice(5)));
+    await stage.sync(rulesPlan(TWENTY.slice(5)));
     Object.assign(stage.machine, { tellsCommitOnly });
     stage.machine.judge = (line) =>
       / -d 172\.30\.0\.[23] .* DNAT /.test(line) ? "Invalid argument" : undefined;
@@ -124,7 +172,7 @@ for (const tellsCommitOnly of [false, true]) {
       assertStringIncludes(report.quarantined[0]!.reason, "of ns/web-");
       assertStringIncludes(report.quarantined[0]!.reason, "in table nat");
     }
-    const others = iptablesPlan(TWENTY.filter(({ key }) => !bad.includes(key)));
+    const others = rulesPlan(TWENTY.filter(({ key }) => !bad.includes(key)));
     assertEquals(meaningOf(stage.machine.tool), goldenMeaning(others));
     const counters = await stage.backend.counting!.ruleCounters();
     assert(counters.failedWrites >= 2);
@@ -143,7 +191,7 @@ for (const tellsCommitOnly of [false, true]) {
 Deno.test("IptablesBackend retries refused rules at once when settings of all rules change", async () => {
   await using stage = await started();
   const masqueradeInternal = "off-cluster";
-  const plan = iptablesPlan([testServicePlan({ masqueradeInternal, to: ["10.1.0.1:80"] })]);
+  const plan = rulesPlan([testServicePlan({ masqueradeInternal, to: ["10.1.0.1:80"] })]);
   const byBridge = { kind: "byBridge", interfaceName: "bad0" } as const;
   const wrong = { ...plan, shared: { ...plan.shared, localTraffic: byBridge } };
   stage.machine.judge = (line) => line.includes("bad0") ? "Invalid argument" : undefined;
@@ -178,7 +226,7 @@ for (const extension of ["statistic", "recent", "comment", "addrtype", "random-f
       ...testServicePlan({ name: "local", nodePort: 30_000, to: ["10.1.0.4:80"] }),
       externalTrafficPolicy: "Local" as const,
     };
-    const { quarantined } = await stage.sync(iptablesPlan([one, two, sticky, local]));
+    const { quarantined } = await stage.sync(rulesPlan([one, two, sticky, local]));
     const expected = { statistic: [two.key], recent: [sticky.key], addrtype: [local.key] };
     assertEquals(
       quarantined.map(({ key }) => key),
@@ -216,8 +264,8 @@ Deno.test("IptablesBackend warns once about an unreadable table, and serves", as
   stage.machine.tool.unreadable.add("nat");
   await stage.backend.start();
   await stage.sync(PLAN);
-  await stage.sync(iptablesPlan(TWENTY.slice(1)));
-  assertEquals(meaningOf(stage.machine.tool), goldenMeaning(iptablesPlan(TWENTY.slice(1))));
+  await stage.sync(rulesPlan(TWENTY.slice(1)));
+  assertEquals(meaningOf(stage.machine.tool), goldenMeaning(rulesPlan(TWENTY.slice(1))));
   const warnings = stage.logger.lines.filter(({ level }) => level === "warn");
   assertEquals(warnings.map(({ fields }) => fields["tables"]), [["nat"]]);
 });
@@ -230,8 +278,8 @@ Deno.test("IptablesBackend reports it when a table that it could read is found t
   tool.unreadable.add("nat");
   // What the kernel holds is unknown then, and read by the next sync.
   commands.failNext("timeout", { carriedOut: true });
-  await assertRejects(() => stage.sync(iptablesPlan(TWENTY.slice(1))));
-  await stage.sync(iptablesPlan(TWENTY.slice(1)));
+  await assertRejects(() => stage.sync(rulesPlan(TWENTY.slice(1))));
+  await stage.sync(rulesPlan(TWENTY.slice(1)));
   const warnings = stage.logger.lines.filter(({ level }) => level === "warn");
   assertEquals(warnings.map(({ fields }) => fields["tables"]), [["nat"]]);
 });

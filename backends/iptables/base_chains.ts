@@ -243,17 +243,47 @@ function forwardRules(options: IptablesRenderOptions): readonly Rule[] {
       comment: "kubernetes forwarding conntrack rule",
       target: ["ACCEPT"],
     },
+    // In place of the mark. They come last, because all packets but the first are accepted above.
+    ...toRanges(options, [], { target: ["ACCEPT"] }),
   ];
+}
+
+/** Rules for connections to cluster IPs that no pod opened; none if each ServicePort marks them. */
+function toRanges(
+  { masqueradedRanges }: IptablesRenderOptions,
+  extensions: readonly (readonly string[])[],
+  rest: Pick<Rule, "target">,
+): readonly Rule[] {
+  const { services = [], pods } = masqueradedRanges ?? {};
+  if (pods === undefined) return [];
+  return services.map((range) => ({
+    source: { value: pods, not: true },
+    extensions: [...extensions, ["conntrack", "--ctstate", "DNAT", "--ctorigdst", range]],
+    comment: "cluster IPs, not from pods",
+    ...rest,
+  }));
+}
+
+function unmarkedBy(options: IptablesRenderOptions): readonly string[] {
+  const mark = masqueradeMark(options);
+  return ["mark", "!", "--mark", `${mark}/${mark}`];
+}
+
+/** The rules that masquerade packets to whole ranges of cluster IPs. */
+export function rangeRules(options: IptablesRenderOptions): readonly Rule[] {
+  const rules = toRanges(options, [unmarkedBy(options)], { target: masquerade(options) });
+  return commented(rules, options);
 }
 
 function postroutingRules(options: IptablesRenderOptions): readonly Rule[] {
   const mark = masqueradeMark(options);
-  const unmarked = ["mark", "!", "--mark", `${mark}/${mark}`];
+  const unmarked = unmarkedBy(options);
   return [
     {
       extensions: [unmarked, ["conntrack", "--ctstate", "DNAT"]],
       target: [TREES.hairpin.root],
     },
+    ...rangeRules(options),
     { extensions: [unmarked], target: ["RETURN"] },
     // The mark is removed, because the packet may pass here again inside a tunnel.
     { target: ["MARK", "--xor-mark", mark] },

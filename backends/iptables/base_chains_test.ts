@@ -1,4 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
+import { parseCidr } from "../../lib/net/cidr.ts";
 import { defaultRenderOptions } from "../../tests/support/builders/iptables_render_options.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { baseChains, baseJumps, isServiceChain } from "./base_chains.ts";
@@ -57,6 +58,32 @@ Deno.test("baseChains() use the mark of the settings", () => {
     "-j MARK --xor-mark 0x00004000",
     '-m comment --comment "kubernetes service traffic requiring SNAT" -j MASQUERADE --random-fully',
   ]);
+});
+
+Deno.test("baseChains() masquerade and forward packets to ranges of cluster IPs, unless pods sent them", () => {
+  const services = [parseCidr("10.96.0.0/12"), parseCidr("172.30.0.0/16")];
+  const options = { masqueradedRanges: { services, pods: parseCidr("10.0.0.0/9") } };
+  const of = (chain: "KUBE-FORWARD" | "KUBE-POSTROUTING") =>
+    rules(chain === "KUBE-FORWARD" ? "filter" : "nat", chain, options) ?? [];
+  const unmarked = "-m mark ! --mark 0x00004000/0x00004000";
+  const [hairpin, ...others] = of("KUBE-POSTROUTING");
+  // A pod that reaches itself would keep its source in the rule for the range.
+  assert(hairpin?.endsWith("-j KUBE-HAIRPIN"));
+  const comment = '-m comment --comment "cluster IPs, not from pods"';
+  assertEquals(
+    others.slice(0, 2),
+    services.map((range) =>
+      `! -s 10.0.0.0/9 ${unmarked} -m conntrack --ctstate DNAT --ctorigdst ${range} ${comment} ` +
+      "-j MASQUERADE --random-fully"
+    ),
+  );
+  assertEquals(others[2], `${unmarked} -j RETURN`);
+  assertEquals(
+    of("KUBE-FORWARD").slice(-2),
+    services.map((range) =>
+      `! -s 10.0.0.0/9 -m conntrack --ctstate DNAT --ctorigdst ${range} ${comment} -j ACCEPT`
+    ),
+  );
 });
 
 Deno.test("baseChains() drop invalid packets unless conntrack is liberal, and count them", () => {

@@ -2,7 +2,8 @@ import { assertEquals, assertNotEquals } from "@std/assert";
 import fc from "fast-check";
 import { damagedServices } from "../../tests/support/builders/damaged_services.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
-import { iptablesPlan, IptablesStage } from "../../tests/support/stages/iptables_stage.ts";
+import { IptablesStage } from "../../tests/support/stages/iptables_stage.ts";
+import { rulesPlan } from "../../tests/support/stages/rules_stage.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { randomServicePlan } from "../../tests/support/builders/random_service_plan.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
@@ -35,7 +36,7 @@ Deno.test("compare() finds no difference after any history, with a given shape o
       await using stage = new IptablesStage();
       await stage.backend.start();
       for (const plans of steps) {
-        const plan = iptablesPlan([...new Map(plans.map((each) => [each.key, each])).values()]);
+        const plan = rulesPlan([...new Map(plans.map((each) => [each.key, each])).values()]);
         await stage.sync(plan);
         const facts = stage.backend.facts?.();
         const { layout: _, ...shapeless } = facts ?? { features: {} };
@@ -52,7 +53,7 @@ Deno.test("compare() finds no difference after any history, with a given shape o
 Deno.test("repair() writes nothing if nothing differs", async () => {
   await using stage = new IptablesStage();
   await stage.backend.start();
-  const plan = iptablesPlan(damagedServices());
+  const plan = rulesPlan(damagedServices());
   await stage.sync(plan);
   await using other = anotherOn(stage, stage.backend.facts?.());
   const { calls } = stage.machine.commands;
@@ -73,7 +74,7 @@ Deno.test("a rule that the kernel refused is no difference, and no repair writes
   await using stage = new IptablesStage();
   await stage.backend.start();
   stage.machine.judge = (line) => line.includes("10.0.2.1") ? "Invalid argument" : undefined;
-  const plan = iptablesPlan([web!, api!]);
+  const plan = rulesPlan([web!, api!]);
   const { quarantined } = await stage.sync(plan);
   assertEquals(quarantined.map(({ key }) => key), [api!.key]);
   await using other = anotherOn(stage, stage.backend.facts?.());
@@ -91,7 +92,7 @@ Deno.test("a rule that the kernel refused is no difference, and no repair writes
 Deno.test("compare() gives the serving process the same result as any other process", async () => {
   await using stage = new IptablesStage();
   await stage.backend.start();
-  const plan = iptablesPlan(damagedServices());
+  const plan = rulesPlan(damagedServices());
   await stage.sync(plan);
   for (const damage of ["", "*nat\n:KUBE-MARK-MASQ - [0:0]\n:KUBE-SERVICES - [0:0]\nCOMMIT\n"]) {
     stage.machine.tool.restore(damage);

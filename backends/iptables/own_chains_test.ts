@@ -1,5 +1,6 @@
 import { assertEquals } from "@std/assert";
-import { iptablesPlan, IptablesStage } from "../../tests/support/stages/iptables_stage.ts";
+import { IptablesStage } from "../../tests/support/stages/iptables_stage.ts";
+import { rulesPlan } from "../../tests/support/stages/rules_stage.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 
 /** Foreign rules, also in a foreign chain. */
@@ -26,7 +27,7 @@ COMMIT
 `;
 
 /** Enough ServicePorts that there are chains of every kind, and those refused too. */
-const PLAN = iptablesPlan(Array.from({ length: 60 }, (_, index) =>
+const PLAN = rulesPlan(Array.from({ length: 60 }, (_, index) =>
   testServicePlan({
     name: `web-${index}`,
     clusterIp: `172.30.${index % 5}.${index}`,

@@ -1,11 +1,12 @@
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import { createSysctl } from "../../lib/os/sysctl.ts";
+import type { HostCheckOptions } from "../../lib/proxy/host_checks.ts";
 import { missingText, supportOf } from "../../lib/proxy/mode_support.ts";
 import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
 import { RULE_FEATURES } from "../netfilter/iptables/iptables_features.ts";
 import { IPTABLES_TABLES } from "../netfilter/iptables/iptables_tables.ts";
 import type { IptablesChoice } from "../netfilter/iptables/iptables_variant.ts";
-import { createScratchCounter, hasCounters } from "../netfilter/packet_counters.ts";
+import { createScratchCounter, ensureCounters, hasCounters } from "../netfilter/packet_counters.ts";
 import { type Feature, RIGHTS } from "../netfilter/probe/feature.ts";
 import type { RuleFeature } from "../netfilter/probe/iptables_trial.ts";
 import type { ProbeDependencies } from "../netfilter/probe/try_tool.ts";
@@ -38,35 +39,53 @@ const RULES: readonly RuleFeature[] = [
   RULE_FEATURES.sctp,
 ];
 
-/** Tests all features that the mode needs, in both families. Leaves no objects behind. */
+/**
+ * Tests all features that the mode needs, in both families. Leaves no objects behind, except those that
+ * the mode needs if it is about to run.
+ */
 export async function probeIptablesMode(
   dependencies: ProbeDependencies,
-  { signal }: { readonly signal?: AbortSignal | undefined } = {},
+  options: HostCheckOptions = {},
 ): Promise<readonly ProbeResult[]> {
+  const [tried, tools] = await Promise.all([
+    probeRules(dependencies, options),
+    probeSharedTools(dependencies, options),
+  ]);
+  return [...tried, ...tools];
+}
+
+async function probeRules(
+  dependencies: ProbeDependencies,
+  options: HostCheckOptions,
+): Promise<readonly ProbeResult[]> {
+  const { signal, isForRun: mayAddTables = false } = options;
+  const needs = { tables: IPTABLES_TABLES, signal, mayAddTables };
+  if (await findCounters(dependencies, options)) {
+    return await probeIptables(dependencies, { ...needs, rules: [...RULES, RULE_FEATURES.nfacct] });
+  }
   await using counter = await createScratchCounter(dependencies, { signal });
   const { missing, rule } = counter;
   const rules = missing ? RULES : [...RULES, { ...RULE_FEATURES.nfacct, rule }];
-  const [tried, tools] = await Promise.all([
-    probeIptables(dependencies, { tables: IPTABLES_TABLES, rules, signal }),
-    probeSharedTools(dependencies, { signal }),
-  ]);
+  const tried = await probeIptables(dependencies, { ...needs, rules });
   // Without permission no feature could be tested, but the kernel may still have them.
   const isRefused = tried.some(({ feature }) => feature === RIGHTS.feature);
-  return [...tried, ...(missing && !isRefused ? [missing] : []), ...tools];
+  return missing && !isRefused ? [...tried, missing] : tried;
 }
 
 /**
  * Returns the features that rules can use on this machine. Throws an Error if rules cannot be
  * written at all.
  */
-export async function probeRenderFeatures(
+async function probeRenderFeatures(
   dependencies: ProbeDependencies,
   choice: IptablesChoice,
+  { isForRun = false }: Pick<HostCheckOptions, "isForRun">,
 ): Promise<IptablesFeatures> {
+  const areCounted = await findCounters(dependencies, { isForRun });
   const rows = await probeChosenIptables(dependencies, choice, {
     tables: IPTABLES_TABLES,
-    // Counters that the tool cannot read, such as those of a kube-proxy, cannot be used.
-    rules: await hasCounters(dependencies) ? [...RULES, RULE_FEATURES.nfacct] : RULES,
+    rules: areCounted ? [...RULES, RULE_FEATURES.nfacct] : RULES,
+    mayAddTables: isForRun,
   });
   const lacking = supportOf(rows).missing;
   if (lacking.length > 0) {
@@ -93,12 +112,27 @@ interface IptablesFacts {
 
 const BE_LIBERAL = "net.netfilter.nf_conntrack_tcp_be_liberal";
 
-/** Probes the features that rules can use, and reads the sysctl that one rule depends on. */
+/**
+ * Probes the features that rules can use, and reads the sysctl that one rule depends on. For a run,
+ * creates the counters and tables that the mode needs.
+ */
 export async function findFacts(
   { commands }: { readonly commands: CommandRunner },
   choice: IptablesChoice,
+  { isForRun = false }: Pick<HostCheckOptions, "isForRun"> = {},
 ): Promise<IptablesFacts> {
-  const features = await probeRenderFeatures({ commands }, choice);
-  const { values } = await createSysctl(commands).read([BE_LIBERAL]);
+  const features = await probeRenderFeatures({ commands }, choice, { isForRun });
+  const { values } = await createSysctl(commands).read([BE_LIBERAL], { mayBeRecent: true });
   return { features, beLiberal: values.get(BE_LIBERAL) === "1" };
+}
+
+/** Whether rules may refer to the counters. Those that the tool cannot read cannot be used. */
+async function findCounters(
+  dependencies: ProbeDependencies,
+  { signal, isForRun }: HostCheckOptions,
+): Promise<boolean> {
+  const recent = { signal, mayBeRecent: true };
+  return isForRun
+    ? await ensureCounters(dependencies, recent)
+    : await hasCounters(dependencies, recent);
 }

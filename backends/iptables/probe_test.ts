@@ -44,6 +44,76 @@ Deno.test("probeIptablesMode() needs one run for each table and family if nothin
   for (const { stdin } of runs) assert(!/[{]\w+[}]/.test(stdin), stdin);
 });
 
+/** As {@linkcode hostWith}, with tools that also take rules for good, and counters. */
+function hostForRun(refuse: (rule: string) => boolean = () => false) {
+  const counters = new Set<string>();
+  const commands = hostWith(refuse)
+    .on("nfacct list", () => ({
+      stdout: [...counters].map((name) => `{ pkts = 0, bytes = 0 } = ${name};\n`).join(""),
+    }))
+    .on("nfacct add", ({ args }) => {
+      counters.add(args[1]!);
+      return {};
+    });
+  for (const name of ["iptables", "ip6tables"]) {
+    commands.on(`${name}-restore --noflush`, ({ stdin }) => {
+      const held = stdin.includes("HELD") ? [BUSY] : [];
+      const bad = stdin.split("\n").flatMap((line, index) =>
+        line.startsWith("-A") && refuse(line)
+          ? [`line ${index + 1}: RULE_APPEND failed (No such file or directory): rule in chain X`]
+          : []
+      );
+      const stderr = [...bad, ...held].join("\n");
+      return { code: stderr === "" ? 0 : 4, stderr };
+    });
+  }
+  return commands;
+}
+
+Deno.test("probeIptablesMode() needs one run for each family if the mode is about to run", async () => {
+  const commands = hostForRun();
+  const results = await probeIptablesMode({ commands }, { isForRun: true });
+  assertEquals(results.filter(({ available }) => !available), []);
+  const runs = commands.calls.filter(({ line }) => line.includes("--noflush"));
+  assertEquals(runs.length, 2);
+  for (const { stdin } of runs) {
+    assertEquals(stdin.match(/^\*.*$/gm), ["*nat", "*filter", "*mangle"]);
+    assertEquals(stdin.match(/^COMMIT$/gm)?.length, 3, "the chain never exists in the kernel");
+  }
+  const counted = commands.calls.filter(({ program }) => program === "nfacct");
+  assertEquals(counted.map(({ args }) => args.join(" ")), [
+    "list",
+    "add ct_state_invalid_dropped_pkts",
+    "add localhost_nps_accepted_pkts",
+  ]);
+});
+
+Deno.test("probeIptablesMode() finds the same missing features if the mode is about to run", async () => {
+  const refuse = (rule: string) => / recent | nfacct /.test(rule);
+  const reducedOf = async (isForRun: boolean) => {
+    const commands = hostForRun(refuse);
+    const { reduced } = supportOf(await probeIptablesMode({ commands }, { isForRun }));
+    return reduced.map(({ feature, family, detail }) => [feature, family, detail]);
+  };
+  const found = await reducedOf(true);
+  assertEquals(found.length, 4);
+  assertEquals(found, await reducedOf(false));
+});
+
+Deno.test("probeIptablesMode() needs one run for each family of iptables-legacy", async () => {
+  const commands = hostForRun();
+  for (const name of ["iptables", "ip6tables"]) {
+    commands.on(`${name}-restore --version`, { stdout: `${name}-restore v1.8.9 (legacy)\n` });
+  }
+  const results = await probeIptablesMode({ commands });
+  assertEquals(results.filter(({ available }) => !available), []);
+  const runs = commands.calls.filter(({ line }) => line.includes("--noflush"));
+  assertEquals(runs.length, 2);
+  for (const { stdin } of runs) {
+    assertEquals(stdin.match(/^-X KUBE-RELAY-PROBE$/gm)?.length, 3, "nothing stays");
+  }
+});
+
 Deno.test("probeIptablesMode() works without optional features", async () => {
   const commands = hostWith((rule) => / recent | comment /.test(rule));
   const { families, missing, reduced } = supportOf(await probeIptablesMode({ commands }));

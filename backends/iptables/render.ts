@@ -8,11 +8,11 @@ import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { AppliedRules } from "./applied_rules.ts";
-import { baseJumps } from "./base_chains.ts";
+import { baseJumps, rangeRules } from "./base_chains.ts";
 import { chainKey, type ChainRef } from "./chain_ref.ts";
 import { diffRules } from "./diff.ts";
 import { IptablesLayout } from "./layout.ts";
-import type { IptablesRenderOptions } from "./render_options.ts";
+import { type IptablesRenderOptions, isInMasqueradedRange } from "./render_options.ts";
 import { renderService } from "./render_service.ts";
 import type { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";
 import { serviceExcerpt, ServiceExcerpts } from "./service_excerpt.ts";
@@ -135,6 +135,8 @@ export function sharedRules(
     for (const entry of renderService(service, { localTraffic, options }).entries) {
       for (const rule of entry.rules) rules.add(ruleText(rule));
     }
+    if (!isInMasqueradedRange(options, service.clusterIp)) continue;
+    for (const rule of rangeRules(options)) rules.add(ruleText(rule));
   }
   return rules;
 }

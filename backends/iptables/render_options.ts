@@ -1,6 +1,9 @@
-import type { IpFamily } from "../../lib/net/ip_address.ts";
+import { type Cidr, cidrContains } from "../../lib/net/cidr.ts";
+import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
+import { keepsClientAddress } from "../../lib/proxy/frontend.ts";
 import { namesLoopback, type NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
-import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 
 /**
  * Extensions that a kernel may lack. ServicePorts that need a missing one are quarantined or
@@ -41,6 +44,48 @@ export interface IptablesRenderOptions {
    * {@linkcode hasServiceComments}.
    */
   readonly serviceComments: boolean;
+  /**
+   * Cluster IPs whose packets from other senders than pods are masqueraded by one rule for each
+   * range; absent = each ServicePort has a rule that marks them.
+   */
+  readonly masqueradedRanges?: MasqueradedRanges;
+}
+
+/** Ranges of cluster IPs, and the range of the pods, whose packets keep their source. */
+interface MasqueradedRanges {
+  readonly services: readonly Cidr[];
+  readonly pods: Cidr;
+}
+
+/** Most ranges that have a rule each: every first packet to a Service is compared with all of them. */
+const MOST_RANGES = 8;
+
+/** Whether the rule of a range masquerades the packets to this cluster IP. */
+export function isInMasqueradedRange(
+  { masqueradedRanges }: Pick<IptablesRenderOptions, "masqueradedRanges">,
+  address: IpAddress,
+): boolean {
+  return masqueradedRanges?.services.some((range) => cidrContains(range, address)) === true;
+}
+
+/**
+ * Whether one rule may masquerade the packets to a whole range of cluster IPs. It may not if a
+ * ServicePort of `keys` has an external address inside of the range, and packets to that address
+ * keep their source.
+ */
+export function allowsRanges(
+  { services, shared: { serviceCidrs } }: ProxyPlan,
+  keys: Iterable<ServicePortKey> = services.keys(),
+): boolean {
+  for (const key of keys) {
+    const plan = services.get(key);
+    if (plan === undefined || !keepsClientAddress(plan)) continue;
+    const addresses = [...plan.externalIps, ...plan.loadBalancerVips];
+    if (addresses.some((each) => serviceCidrs.some((range) => cidrContains(range, each)))) {
+      return false;
+    }
+  }
+  return true;
 }
 
 /** Most ServicePorts whose rules have comments. */
@@ -86,6 +131,8 @@ interface MachineSettings {
   readonly features: IptablesFeatures;
   readonly beLiberal: boolean;
   readonly serviceComments: boolean;
+  /** {@linkcode allowsRanges} */
+  readonly masqueradesRanges: boolean;
 }
 
 /** Whether node ports are served on 127.0.0.0/8. IPv6 has no route_localnet. */
@@ -100,10 +147,13 @@ export function servesLocalhost(
 /** The inputs of rules besides the Services of the plan. */
 export function renderOptionsOf(
   fixed: FixedSettings,
-  { nodePortRanges }: Pick<SharedPlan, "nodePortRanges">,
-  { features, beLiberal, serviceComments }: MachineSettings,
+  shared: Pick<SharedPlan, "localTraffic" | "nodePortRanges" | "serviceCidrs">,
+  { features, beLiberal, serviceComments, masqueradesRanges }: MachineSettings,
 ): IptablesRenderOptions {
   const { family, masqueradeBit } = fixed;
+  const { localTraffic, nodePortRanges, serviceCidrs } = shared;
+  const isMarked = !masqueradesRanges || localTraffic.kind !== "byCidr" ||
+    serviceCidrs.length === 0 || serviceCidrs.length > MOST_RANGES;
   return {
     family,
     features,
@@ -112,5 +162,6 @@ export function renderOptionsOf(
     localhostNodePorts: servesLocalhost(fixed, nodePortRanges),
     beLiberal,
     serviceComments,
+    ...(!isMarked && { masqueradedRanges: { services: serviceCidrs, pods: localTraffic.cidr } }),
   };
 }

@@ -15,7 +15,7 @@ import { LOOPBACK_RANGE, MARK_MASQ, masquerade, type TreeId } from "./base_chain
 import { FROM_NODE, fromPod, internalMasqueradeMatch } from "../netfilter/local_match.ts";
 import { addressPath, destinationPath, portPath } from "./packet_path.ts";
 import { endpointRuleCount, endpointRules } from "./render_endpoints.ts";
-import type { IptablesRenderOptions } from "./render_options.ts";
+import { type IptablesRenderOptions, isInMasqueradedRange } from "./render_options.ts";
 import type { ServiceChain, ServiceEntry, ServiceRules } from "./service_rules.ts";
 import { unsupportedParts } from "./unsupported.ts";
 
@@ -200,6 +200,9 @@ class ServiceDraft {
   }
 
   #markInternal(): readonly Rule[] {
+    const { clusterIp, masqueradeInternal } = this.#plan;
+    const { options } = this.#context;
+    if (masqueradeInternal === "off-cluster" && isInMasqueradedRange(options, clusterIp)) return [];
     const match = internalMasqueradeMatch(this.#plan, this.#context.localTraffic);
     return match ? [{ ...match, ...MARK }] : [];
   }

@@ -51,6 +51,21 @@ Deno.test("renderService() sends a cluster IP to its endpoints without a chain",
   assertEquals(chains, []);
 });
 
+Deno.test("renderService() leaves the masquerade of a cluster IP to the rule for its range", () => {
+  const marks = (service: TestServicePlan, range = "172.30.0.0/16") => {
+    const masqueradedRanges = {
+      services: [parseCidr("10.96.0.0/12"), parseCidr(range)],
+      pods: parseCidr("10.0.0.0/8"),
+    };
+    const rules = render(plan(service), { masqueradedRanges }).rulesOf("services");
+    assertEquals(rules.filter((rule) => rule.includes("DNAT")).length, 1);
+    return rules.filter((rule) => rule.endsWith("-j KUBE-MARK-MASQ")).length;
+  };
+  assertEquals(marks({ masqueradeInternal: "off-cluster" }), 0);
+  assertEquals(marks({ masqueradeInternal: "off-cluster" }, "172.31.0.0/16"), 1);
+  assertEquals(marks({ masqueradeInternal: "all" }), 1);
+});
+
 Deno.test("renderService() gives many endpoints one chain for all addresses", () => {
   const to = [1, 2, 3, 4].map((host) => `10.0.0.${host}:80`);
   const { rulesOf, chains } = render(plan({ to, nodePort: 30080, externalIps: ["1.1.1.1"] }));

@@ -1,5 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
+import { parseCidr } from "../../lib/net/cidr.ts";
 import { parsePort } from "../../lib/net/port.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { defaultRenderOptions } from "../../tests/support/builders/iptables_render_options.ts";
@@ -39,6 +40,19 @@ Deno.test("renderText() shows a rule that two Services share with either of them
   }
   const both = [...renderText(services, OPTIONS)].join("");
   assertEquals(both.match(/^-A KUBE-HAIRPIN/gm)?.length, 1);
+});
+
+Deno.test("renderText() of one ServicePort has the rule that masquerades its range", () => {
+  const masqueradedRanges = {
+    services: [parseCidr("127.96.0.0/16")],
+    pods: parseCidr("10.0.0.0/8"),
+  };
+  const a = plan({ name: "a", to: ["10.1.0.1:80"], masqueradeInternal: "off-cluster" });
+  const text = [
+    ...renderText(testProxyPlan([a]), { ...OPTIONS, masqueradedRanges }, new Set([a.key])),
+  ].join("");
+  assert(/^-A KUBE-POSTROUTING ! -s 10\.0\.0\.0\/8 .*--ctorigdst 127\.96\.0\.0\/16 /m.test(text));
+  assert(!text.includes("--mark 0x00004000/0x00004000 -j RETURN"));
 });
 
 Deno.test("renderText() puts into comments what rules cannot express", () => {

@@ -9,10 +9,10 @@ import { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import type { CommandFailure } from "../../tests/support/fakes/fake_command_runner.ts";
 import {
   goldenMeaning,
-  iptablesPlan,
   IptablesStage,
   meaningOf,
 } from "../../tests/support/stages/iptables_stage.ts";
+import { rulesPlan } from "../../tests/support/stages/rules_stage.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 
 /** A foreign rule in each built-in chain, and a foreign chain. */
@@ -47,9 +47,9 @@ function service(number: number, to: readonly string[]) {
 }
 
 const NUMBERS = Array.from({ length: 40 }, (_, index) => index + 1);
-const BEFORE = iptablesPlan(NUMBERS.map((n) => service(n, n % 5 === 0 ? [] : [`10.1.0.${n}:80`])));
+const BEFORE = rulesPlan(NUMBERS.map((n) => service(n, n % 5 === 0 ? [] : [`10.1.0.${n}:80`])));
 /** Some are new, some gone, some moved, some have lost or got all of their endpoints. */
-const AFTER = iptablesPlan(
+const AFTER = rulesPlan(
   NUMBERS.filter((n) => n % 4 !== 0).map((n) =>
     service(n + (n % 3), n % 5 === 1 ? [] : ["10.2.0.1:80"])
   ),
@@ -65,7 +65,7 @@ async function stageAt(point: "first sync" | "a change"): Promise<IptablesStage>
   await stage.backend.start();
   if (point === "a change") {
     await stage.sync(BEFORE);
-    await stage.sync(iptablesPlan([...BEFORE.services.values()].slice(1)));
+    await stage.sync(rulesPlan([...BEFORE.services.values()].slice(1)));
   } // What was read by start() must not spare the first sync a command.
   else await stage.wait();
   return stage;

@@ -46,7 +46,6 @@ export interface IpvsConfigurationFields {
   readonly syncPeriod: number;
 }
 
-/** The context besides them. */
 interface IpvsOptionsContext {
   readonly family: IpFamily;
   readonly masqueradeBit: number;

@@ -18,7 +18,6 @@ interface EntriesInTurn {
   readonly late: readonly string[];
 }
 
-/** The changes of one set. */
 interface SetChanges {
   readonly id: SetId;
   readonly name: string;

@@ -19,7 +19,6 @@ export interface DrainingServer {
   readonly sinceMs: number;
 }
 
-/** Settings of the list. */
 interface DrainOptions {
   /** Maximum time for connections to end, milliseconds; 0 = unlimited. */
   readonly timeoutMs: number;

@@ -17,7 +17,6 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
 import type { IpvsRunner } from "./ipvs_runner.ts";
 
-/** The context besides the plan. */
 interface InspectionContext {
   readonly layout: IpvsLayout;
   /** Virtual servers that the kernel holds. */
@@ -26,7 +25,7 @@ interface InspectionContext {
 }
 
 /** The virtual servers of a ServicePort, and the connections that are remembered for them. */
-export function inspectService(
+function inspectService(
   plan: ServicePlan,
   { layout, seen, rates }: InspectionContext,
 ): ServiceInspection {

@@ -23,7 +23,6 @@ import { type ServerKey, tryParseServer } from "./virtual_server.ts";
 import type { Logger } from "../../lib/log/logger.ts";
 import { tryParseProtocol } from "../../lib/net/port.ts";
 
-/** The edges. */
 interface IpvsRunnerDependencies {
   readonly clock: Pick<Clock, "now" | "nextTurn">;
   readonly commands: CommandRunner;

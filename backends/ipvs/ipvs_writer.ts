@@ -35,7 +35,6 @@ interface IpvsWriterDependencies {
   readonly taken: TakenServers;
 }
 
-/** Settings that stay. */
 interface IpvsWriterOptions {
   readonly excludeCidrs: readonly Cidr[];
   /** Maximum time for connections to end, milliseconds; 0 = unlimited. */

@@ -29,7 +29,6 @@ import { recordedNodePorts, type ServerRecordFile } from "./server_record_file.t
 import { StepRefusal } from "./step_refusal.ts";
 import { type IpvsStep, WriteFigures } from "./steps.ts";
 
-/** The edges. */
 interface KernelComparisonDependencies {
   readonly clock: Clock;
   readonly commands: CommandRunner;

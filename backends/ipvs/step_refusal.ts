@@ -10,7 +10,6 @@ import type { ServiceParts } from "./service_frontend.ts";
 import type { IpvsStep } from "./steps.ts";
 import type { ServerKey } from "./virtual_server.ts";
 
-/** The details of a refusal. */
 interface RefusalDetails extends ErrorOptions {
   readonly step: IpvsStep;
   /** The line that the tool names, from 1. `ipvsadm` names none. */

@@ -4,12 +4,10 @@
  *
  * @module
  */
-import type { Logger } from "../../lib/log/logger.ts";
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
-import type { Clock } from "../../lib/os/clock.ts";
-import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import { IpRunner } from "../iproute/ip_runner.ts";
 import { tryTool } from "../netfilter/probe/try_tool.ts";
+import type { DataPlaneEdges } from "../../lib/controller/data_plane.ts";
 
 /** An address and the device that answers for it. */
 export interface HeldAddress {
@@ -44,16 +42,12 @@ export interface AnnouncerOptions {
   readonly announceIntervalMs: number;
 }
 
-/** Dependencies of {@linkcode Announcer}. */
-interface AnnouncerDependencies {
-  readonly clock: Clock;
-  readonly commands: CommandRunner;
-  readonly logger: Logger;
-}
+/** The edges of layer 2. */
+export type Layer2Edges = Omit<DataPlaneEdges, "random">;
 
 /** Announces the addresses of one family, several times after a change and then periodically. */
 export class Announcer {
-  readonly #dependencies: AnnouncerDependencies;
+  readonly #dependencies: Layer2Edges;
   readonly #family: IpFamily;
   readonly #periodMs: number;
   readonly #schedules = new Map<IpAddress, Schedule>();
@@ -61,7 +55,7 @@ export class Announcer {
   #running: Promise<void> | undefined;
 
   constructor(
-    dependencies: AnnouncerDependencies,
+    dependencies: Layer2Edges,
     { family, announceIntervalMs }: AnnouncerOptions,
   ) {
     this.#dependencies = dependencies;

@@ -15,13 +15,16 @@ import type {
 } from "../../lib/controller/data_plane.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
 import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
-import type { Clock, Timer } from "../../lib/os/clock.ts";
-import type { CommandRunner } from "../../lib/os/command_runner.ts";
-import type { Logger } from "../../lib/log/logger.ts";
+import type { Timer } from "../../lib/os/clock.ts";
 import type { Layer2Plan, Layer2PlanChanges } from "../../lib/routing/layer2_plan.ts";
 import { IpRunner } from "../iproute/ip_runner.ts";
 import { addressLine, type DeviceAddress } from "../iproute/ip_text.ts";
-import { Announcer, type AnnouncerOptions, type HeldAddress } from "./announcer.ts";
+import {
+  Announcer,
+  type AnnouncerOptions,
+  type HeldAddress,
+  type Layer2Edges,
+} from "./announcer.ts";
 import { chooseDevice, isOwn, LIFETIME_SECONDS } from "./choose_device.ts";
 
 /** Time between two renewals: two may fail before an address is lost. */
@@ -32,20 +35,13 @@ const TIMEOUT_MS = LIFETIME_SECONDS * 1_000;
 /** The number of addresses that are asked about at the same time. */
 const ASKED_TOGETHER = 16;
 
-/** Dependencies of {@linkcode Layer2DataPlane}. */
-export interface Layer2Dependencies {
-  readonly clock: Clock;
-  readonly commands: CommandRunner;
-  readonly logger: Logger;
-}
-
 /** The result of a sync; its keys are addresses. */
 export type Layer2SyncReport = SyncReport<IpAddress>;
 
 /** Holds the addresses of one IP family. */
 export class Layer2DataPlane implements DataPlane<Layer2Plan, Layer2PlanChanges, Layer2SyncReport> {
   readonly family: IpFamily;
-  readonly #dependencies: Layer2Dependencies;
+  readonly #dependencies: Layer2Edges;
   readonly #ip: IpRunner;
   readonly #announcer: Announcer;
   readonly #turns = new OneAtATime();
@@ -60,7 +56,7 @@ export class Layer2DataPlane implements DataPlane<Layer2Plan, Layer2PlanChanges,
   /** The index of the address that is asked about next. */
   #nextAsked = 0;
 
-  constructor(dependencies: Layer2Dependencies, options: AnnouncerOptions) {
+  constructor(dependencies: Layer2Edges, options: AnnouncerOptions) {
     this.family = options.family;
     this.#dependencies = dependencies;
     this.#ip = new IpRunner(dependencies.commands, {

@@ -17,7 +17,6 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { TrafficFigures } from "../../lib/proxy/service_traffic.ts";
 
-/** The context of an inspection besides the plan. */
 interface PlanInspectionContext {
   readonly clock: Clock;
   /** All quarantined ServicePorts. */

@@ -12,7 +12,7 @@ import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
 import type { RemovalRun } from "./foreign/removal_run.ts";
 import { INVALID_COUNTER, LOCALHOST_COUNTER, RULE_FEATURES } from "./iptables/iptables_features.ts";
 import { probeResult } from "./probe/feature.ts";
-import { firstLine, type ProbeDependencies, tryTool } from "./probe/try_tool.ts";
+import { type AskOptions, firstLine, type ProbeDependencies, tryTool } from "./probe/try_tool.ts";
 
 /** The rules of an iptables mode always refer to the first one, unless conntrack is liberal. */
 const COUNTERS = [INVALID_COUNTER, LOCALHOST_COUNTER];
@@ -21,14 +21,32 @@ const SCRATCH_COUNTER = "kube-relay-probe";
 /** Printed for a counter that exists already (EBUSY), and for one that a rule refers to. */
 const BUSY = /Device or resource busy/;
 
-/** Creates the counters. Does nothing where they exist, or where the tool or the kernel cannot. */
-export async function createCounters(dependencies: ProbeDependencies): Promise<void> {
-  for (const name of COUNTERS) await tryTool(dependencies, ["nfacct", "add", name]);
+/** As of {@linkcode tryTool}. */
+type CounterOptions = Pick<AskOptions, "mayBeRecent" | "signal">;
+
+/**
+ * Creates the counters that do not exist. Returns whether rules may refer to them: both exist, and the
+ * tool can read them.
+ */
+export async function ensureCounters(
+  dependencies: ProbeDependencies,
+  options: CounterOptions = {},
+): Promise<boolean> {
+  if (await hasCounters(dependencies, options)) return true;
+  let areCreated = true;
+  for (const name of COUNTERS) {
+    const answer = await tryTool(dependencies, ["nfacct", "add", name], options);
+    areCreated &&= answer.kind === "ended" && answer.code === 0;
+  }
+  return areCreated || await hasCounters(dependencies);
 }
 
-/** Returns whether rules may refer to the counters: both exist, and the tool can read them. */
-export async function hasCounters(dependencies: ProbeDependencies): Promise<boolean> {
-  const counters = await listCounters(dependencies);
+/** Returns whether both counters exist and the tool can read them. */
+export async function hasCounters(
+  dependencies: ProbeDependencies,
+  options: CounterOptions = {},
+): Promise<boolean> {
+  const counters = await listCounters(dependencies, options);
   return COUNTERS.every((name) => counters.has(name));
 }
 
@@ -40,8 +58,7 @@ export async function recreateCounters(
   { commands, logger }: { readonly commands: CommandRunner; readonly logger: Logger },
 ): Promise<boolean> {
   if (await hasCounters({ commands })) return true;
-  await createCounters({ commands });
-  const exist = await hasCounters({ commands });
+  const exist = await ensureCounters({ commands });
   if (exist) {
     logger.warn("Another program deleted the packet counters of nfacct; created them again");
   } else {
@@ -70,8 +87,9 @@ export async function readCounters(
 /** Packets by counter; empty if the tool or the kernel has none. */
 async function listCounters(
   dependencies: ProbeDependencies,
+  options: CounterOptions = {},
 ): Promise<ReadonlyMap<string, number>> {
-  const answer = await tryTool(dependencies, ["nfacct", "list"]);
+  const answer = await tryTool(dependencies, ["nfacct", "list"], options);
   const text = answer.kind === "ended" && answer.code === 0 ? answer.out : "";
   // `{ pkts = 00000000000000000012, bytes = 00000000000000000720 } = name;`
   return new Map(

@@ -1,8 +1,5 @@
-import type { CleanupReport } from "../../lib/controller/data_plane.ts";
-import type { Logger } from "../../lib/log/logger.ts";
+import type { CleanupReport, DataPlaneEdges } from "../../lib/controller/data_plane.ts";
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
-import type { Clock } from "../../lib/os/clock.ts";
-import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import type { Backend, BackendMode, RuleCounters } from "../../lib/proxy/backend.ts";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
@@ -14,12 +11,7 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { DriftFigures, DriftWatch } from "./drift_watch.ts";
 
 /** The edges of a backend that writes rules. */
-export interface RuleBackendDependencies {
-  readonly clock: Clock;
-  readonly commands: CommandRunner;
-  readonly logger: Logger;
-  /** From 0 to 1, as `Math.random`. */
-  readonly random: () => number;
+export interface RuleBackendDependencies extends DataPlaneEdges {
   /** Called when objects in the kernel were missing or changed. */
   readonly onDrift?: (figures: DriftFigures) => void;
 }

@@ -145,7 +145,8 @@ export class WantedRules<Layout extends RuleLayout<Options>, Options, Figures> {
     }
     const slice = new TimeSlice(urgent(clock));
     for (const key of isNew ? plan.services.keys() : changes.upserted) {
-      await slice.pause();
+      const turn = slice.pause();
+      if (turn) await turn;
       const service = plan.services.get(key);
       if (service === undefined) continue;
       const refusal = refused.waitingFor(service, clock.now());

@@ -60,7 +60,6 @@ import { NftError } from "../netfilter/nft/nft_error.ts";
 import { deletionText } from "../netfilter/nft/nft_objects.ts";
 import { countingTable } from "./counting_table.ts";
 
-/** The edges of the nftables backend. */
 interface NftablesBackendDependencies extends RuleBackendDependencies {
   /** Receives the traffic of each Service; absent = not counted. */
   readonly traffic?: FamilyTraffic;

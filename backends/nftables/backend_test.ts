@@ -2,11 +2,8 @@ import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/
 import { parseCidr } from "../../lib/net/cidr.ts";
 import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
 import { SyncFailure } from "../../lib/controller/sync_failure.ts";
-import {
-  goldenNftMeaning,
-  nftablesPlan,
-  NftablesStage,
-} from "../../tests/support/stages/nftables_stage.ts";
+import { goldenNftMeaning, NftablesStage } from "../../tests/support/stages/nftables_stage.ts";
+import { rulesPlan } from "../../tests/support/stages/rules_stage.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { NftError } from "../netfilter/nft/nft_error.ts";
 import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
@@ -19,7 +16,7 @@ function service(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number
 }
 
 const TWENTY = Array.from({ length: 20 }, (_, index) => service(index + 1));
-const PLAN = nftablesPlan(TWENTY);
+const PLAN = rulesPlan(TWENTY);
 const READ = "nft list table ip kube-relay";
 const WRITE = "nft -f -";
 
@@ -50,7 +47,7 @@ Deno.test("NftablesBackend reads once, and needs one transaction for each change
   await using stage = await started();
   assertEquals(await commandsOf(stage, () => stage.sync(PLAN)), [READ, WRITE]);
   assertEquals(stage.meaning, goldenNftMeaning(PLAN));
-  const changed = nftablesPlan([service(1, ["10.3.0.1:80"]), ...TWENTY.slice(1)]);
+  const changed = rulesPlan([service(1, ["10.3.0.1:80"]), ...TWENTY.slice(1)]);
   assertEquals(await commandsOf(stage, () => stage.sync(changed)), [WRITE]);
   assertEquals(stage.meaning, goldenNftMeaning(changed));
   assertEquals(await commandsOf(stage, () => stage.sync(changed)), [], "nothing has changed");
@@ -61,7 +58,7 @@ Deno.test("NftablesBackend reports its writes", async () => {
   const first = await stage.sync(PLAN);
   assertEquals([first.full, first.services], [true, 20]);
   assertEquals([first.operations["reads"], first.operations["transactions"]], [1, 1]);
-  const { full, services, operations } = await stage.sync(nftablesPlan(TWENTY.slice(1)));
+  const { full, services, operations } = await stage.sync(rulesPlan(TWENTY.slice(1)));
   assertEquals([full, services], [false, 1]);
   // Its address, its two endpoints, and that the address is taken.
   assertEquals([operations["reads"], operations["elements"]], [undefined, 4]);
@@ -75,13 +72,13 @@ Deno.test("NftablesBackend takes over the table of a process before it without w
   // Printed rules cannot be compared with the written ones yet, so each chain is written once.
   assertEquals(operations["elements"], undefined);
   assertEquals(stage.meaning, goldenNftMeaning(PLAN));
-  const changed = nftablesPlan(TWENTY.slice(1));
+  const changed = rulesPlan(TWENTY.slice(1));
   assertEquals(await commandsOf(stage, () => stage.sync(changed)), [WRITE]);
 });
 
 Deno.test("NftablesBackend quarantines ServicePorts with refused elements, and applies the others", async () => {
   await using stage = await started();
-  await stage.sync(nftablesPlan(TWENTY.slice(5)));
+  await stage.sync(rulesPlan(TWENTY.slice(5)));
   stage.machine.judge = (line) =>
     /^ {2}172\.30\.0\.[23] .* : 10\./.test(line) ? "Invalid argument" : undefined;
   const report = await stage.sync(PLAN);
@@ -89,7 +86,7 @@ Deno.test("NftablesBackend quarantines ServicePorts with refused elements, and a
   assertEquals(report.quarantined.map(({ key }) => key).sort(), bad);
   assertStringIncludes(report.quarantined[0]!.reason, 'The kernel refused "172.30.0.');
   assertStringIncludes(report.quarantined[0]!.reason, "Invalid argument");
-  const others = nftablesPlan(TWENTY.filter(({ key }) => !bad.includes(key)));
+  const others = rulesPlan(TWENTY.filter(({ key }) => !bad.includes(key)));
   assertEquals(stage.meaning, goldenNftMeaning(others));
   assert((await stage.backend.counting!.ruleCounters()).failedWrites >= 1);
   const { quarantined } = await stage.backend.inspect();
@@ -133,7 +130,7 @@ Deno.test("NftablesBackend counts failures of partial syncs separately", async (
   await stage.sync(PLAN);
   stage.machine.commands.failNext({ code: 134 });
   const error = await assertRejects(
-    () => stage.sync(nftablesPlan(TWENTY.slice(1))),
+    () => stage.sync(rulesPlan(TWENTY.slice(1))),
     SyncFailure,
   );
   assertEquals(error.full, false);
@@ -146,17 +143,17 @@ Deno.test("NftablesBackend serves all other Services on a kernel without maps th
   stage.machine.judge = (line) => line.includes("update @") ? "Not supported" : undefined;
   await stage.backend.start();
   const sticky = { ...service(3), affinityTimeoutSeconds: 60 };
-  const { quarantined } = await stage.sync(nftablesPlan([service(1), sticky]));
+  const { quarantined } = await stage.sync(rulesPlan([service(1), sticky]));
   assertEquals(quarantined.map(({ key }) => key), [sticky.key]);
   assertStringIncludes(quarantined[0]!.reason, "Cannot express session affinity");
-  assertEquals(stage.meaning, goldenNftMeaning(nftablesPlan([service(1)])));
+  assertEquals(stage.meaning, goldenNftMeaning(rulesPlan([service(1)])));
 });
 
 Deno.test("NftablesBackend drops instead of rejecting on a kernel without reject", async () => {
   await using stage = new NftablesStage();
   stage.machine.judge = (line) => / reject$/.test(line) ? "No such file" : undefined;
   await stage.backend.start();
-  assertEquals((await stage.sync(nftablesPlan([service(1, [])]))).quarantined, []);
+  assertEquals((await stage.sync(rulesPlan([service(1, [])]))).quarantined, []);
   const { chains } = stage.machine.tool.table("ip kube-relay");
   assertEquals(chains.get("reject-all"), ["drop"]);
 });
@@ -186,7 +183,7 @@ Deno.test("NftablesBackend rebuilds the whole layout when the addresses of node 
 Deno.test("NftablesBackend does not count as drift what a sync failed to write", async () => {
   await using stage = await started();
   await stage.sync(PLAN);
-  const changed = nftablesPlan([service(1, ["10.3.0.1:80"]), ...TWENTY.slice(2)]);
+  const changed = rulesPlan([service(1, ["10.3.0.1:80"]), ...TWENTY.slice(2)]);
   for (const failure of ["timeout", { code: 134 }] as const) {
     stage.machine.commands.failNext(failure);
     await assertRejects(() => stage.sync(changed), SyncFailure);
@@ -202,8 +199,8 @@ Deno.test("NftablesBackend does not count as drift what a sync failed to write",
 
 Deno.test("NftablesBackend removes unused chains, and does not count them as drift", async () => {
   await using stage = await started();
-  await stage.sync(nftablesPlan([service(1)]));
-  await stage.sync(nftablesPlan([service(1, ["10.1.0.1:8080"])]));
+  await stage.sync(rulesPlan([service(1)]));
+  await stage.sync(rulesPlan([service(1, ["10.1.0.1:8080"])]));
   const chains = () => [...stage.machine.tool.table("ip kube-relay").chains.keys()];
   assertEquals(chains().filter((name) => name.startsWith("to-")), ["to-2", "to-1"]);
   await stage.pass(301_000);
@@ -221,7 +218,7 @@ async function served(): Promise<NftablesStage> {
     stage.machine.tool.run(`add table ${table}\nadd chain ${table} foreign\n`);
   }
   await stage.backend.start();
-  await stage.sync(nftablesPlan([testServicePlan({ to: ["10.0.0.1:80"] })]));
+  await stage.sync(rulesPlan([testServicePlan({ to: ["10.0.0.1:80"] })]));
   return stage;
 }
 

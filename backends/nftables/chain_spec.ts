@@ -59,13 +59,10 @@ const TREATMENT_NAMES: Readonly<Record<Treatment, string>> = {
 /** Returns the name of a chain. It contains the whole spec. */
 export function chainName(spec: ChainSpec): string {
   const { front, treatment, main, local, affinitySeconds: seconds } = spec;
-  return [
-    ...(front === "port" ? ["node-port"] : []),
-    TREATMENT_NAMES[treatment],
-    main,
-    ...(local === undefined ? [] : [local]),
-    ...(seconds === undefined ? [] : ["sticky", seconds]),
-  ].join("-");
+  const place = front === "port" ? "node-port-" : "";
+  const toLocal = local === undefined ? "" : `-${local}`;
+  const sticky = seconds === undefined ? "" : `-sticky-${seconds}`;
+  return `${place}${TREATMENT_NAMES[treatment]}-${main}${toLocal}${sticky}`;
 }
 
 const CHOICE = String.raw`(?:\d+|drop|reject)`;
@@ -114,7 +111,6 @@ export function chainRules(spec: ChainSpec, context: ChainContext): readonly str
   }
 }
 
-/** The inputs of a choice. */
 interface ChoiceContext {
   readonly spec: ChainSpec;
   readonly options: NftablesRenderOptions;
@@ -181,7 +177,7 @@ export function fromPod(detector: LocalTrafficDetector, family: IpFamily): strin
 }
 
 /** A packet that comes from elsewhere; `undefined` = that cannot be known. */
-export function notFromPod(detector: LocalTrafficDetector, family: IpFamily): string | undefined {
+function notFromPod(detector: LocalTrafficDetector, family: IpFamily): string | undefined {
   return match(detector, family, "!= ");
 }
 

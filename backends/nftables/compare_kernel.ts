@@ -16,7 +16,6 @@ import { NftablesLayout } from "./layout.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 import { wantedState, type WantedStateContext } from "./wanted_state.ts";
 
-/** The edges. */
 interface KernelComparisonDependencies {
   readonly clock: Clock;
   readonly runner: Pick<NftRunner, "readRules" | "readWithCode" | "ruleCode" | "write">;

@@ -64,9 +64,12 @@ export function* diffTableInSteps(
   const present = isReplaced ? undefined : reading;
   if (present) yield* layout.adoptSlots(present.elements);
   const comparison = new Comparison(layout, applied, present?.elements);
+  let compared = 0;
   for (const id of applied.isWritten ? layout.dirty : layout.ids()) {
+    compared += 1 + comparison.compareEntry(id);
+    if (compared < ELEMENTS_PER_STEP) continue;
+    compared = 0;
     yield;
-    comparison.compareEntry(id);
   }
   comparison.compareShared();
   comparison.removeRest();
@@ -95,6 +98,11 @@ export function* diffTableInSteps(
     },
   };
 }
+
+/** Far less than a millisecond; the time is read after each step. */
+const ELEMENTS_PER_STEP = 64;
+
+const NO_ELEMENTS: readonly Element[] = [];
 
 /** Whether the table exists and is active, with every set and map. */
 function isDeclared(reading: TableReading | undefined): boolean {
@@ -127,21 +135,21 @@ class Comparison {
     this.#rest = elements && copyOf(elements);
   }
 
-  compareEntry(id: EntryId): void {
+  /** Returns the number of elements that it compared. */
+  compareEntry(id: EntryId): number {
     const previous = this.#applied.entry(id);
     const wanted = previous
       ? this.#layout.entry(id, previous)
       : this.#layout.orderedEntry(id, this.#applied.order(id));
-    if (wanted === previous) return;
+    if (wanted === previous) return 0;
     if (wanted) this.entries.push(wanted);
     else this.removedEntries.push(id);
-    this.#compare(
-      previous ? elementsOf(previous) : [],
-      wanted ? elementsOf(wanted) : [],
-      (wanted ?? previous)?.plan.key,
-    );
+    const before = previous ? elementsOf(previous) : NO_ELEMENTS;
+    const after = wanted ? elementsOf(wanted) : NO_ELEMENTS;
+    this.#compare(before, after, (wanted ?? previous)?.plan.key);
     const spec = wanted && chainOf(wanted);
     if (spec) this.#wantChain(spec, wanted.plan.key);
+    return before.length + after.length;
   }
 
   /** Writes a chain with its number, before any element that leads to it. */

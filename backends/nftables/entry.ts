@@ -76,7 +76,7 @@ export function elementsOf(entry: Entry): readonly Element[] {
   const key = keyOfEntry(id);
   const frontend = frontendAt(id, plan);
   if (frontend === undefined) return [{ container: containerOf(id), key }];
-  const spec = chainOf(entry);
+  const spec = chainOf(entry, frontend);
   const target = spec ? chainName(spec) : refusalOf(frontend);
   const value = nameNumber(target);
   if (frontend.address === undefined) {
@@ -98,19 +98,20 @@ export function elementsOf(entry: Entry): readonly Element[] {
 }
 
 /** Returns the chain that chooses an endpoint for an entry; `undefined` = it needs none. */
-export function chainOf({ id, plan, main, local }: Entry): ChainSpec | undefined {
-  const frontend = frontendAt(id, plan);
+export function chainOf(
+  { id, plan, main, local }: Entry,
+  frontend = frontendAt(id, plan),
+): ChainSpec | undefined {
   if (frontend === undefined) return undefined;
   const verdicts = verdictsOf(frontend);
-  const choices = {
-    main: choiceOf(verdicts.main, main),
-    ...(verdicts.local && { local: choiceOf(verdicts.local, local) }),
-  };
-  if (Object.values(choices).every((choice) => typeof choice === "string")) return undefined;
+  const choice = choiceOf(verdicts.main, main);
+  const localChoice = verdicts.local && choiceOf(verdicts.local, local);
+  if (typeof choice === "string" && typeof localChoice !== "number") return undefined;
   return {
     front: frontend.address === undefined ? "port" : "vip",
     treatment: TREATMENTS[frontend.masquerade],
-    ...choices,
+    main: choice,
+    ...(localChoice !== undefined && { local: localChoice }),
     ...(plan.affinityTimeoutSeconds !== undefined && {
       affinitySeconds: plan.affinityTimeoutSeconds,
     }),
@@ -150,27 +151,23 @@ function refusalOf({ verdict: { external } }: Frontend): string {
 function endpointElements(entry: Entry, prefix: "" | "node-port-"): readonly Element[] {
   const { slots } = entry;
   const key = keyOfEntry(entry.id);
-  const element = (container: "choices" | "endpoints", number: number, value: string): Element => ({
-    container: `${prefix}${container}`,
-    key: `${key} . ${slotText(number)}`,
-    value,
-  });
-  return LISTS.flatMap(({ list, first, listBit }) => {
-    const endpoints = entry[list];
-    if (slots === undefined) {
-      return endpoints.map((endpoint, index) =>
-        element("endpoints", first + index, targetOf(endpoint))
-      );
-    }
-    return [
-      ...endpoints.map((endpoint, index) =>
-        element("choices", first + index, slotText(slotOf(slots, endpoint)))
-      ),
-      ...endpoints.map((endpoint) =>
-        element("endpoints", slotOf(slots, endpoint) + listBit, targetOf(endpoint))
-      ),
-    ];
-  });
+  const elements: Element[] = [];
+  const add = (container: "choices" | "endpoints", number: number, value: string) => {
+    elements.push({
+      container: `${prefix}${container}`,
+      key: `${key} . ${slotText(number)}`,
+      value,
+    });
+  };
+  for (const { list, first, listBit } of LISTS) {
+    entry[list].forEach((endpoint, index) => {
+      if (slots === undefined) return add("endpoints", first + index, targetOf(endpoint));
+      const slot = slotOf(slots, endpoint);
+      add("choices", first + index, slotText(slot));
+      add("endpoints", slot + listBit, targetOf(endpoint));
+    });
+  }
+  return elements;
 }
 
 /** Reads the slots of a ServicePort's endpoints, at its frontends, from an existing table. */

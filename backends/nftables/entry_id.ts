@@ -13,9 +13,11 @@ export type EntryId = string & { readonly __brand: "EntryId" };
 
 /** Returns every entry that a ServicePort needs, each once. Only frontends have an owner. */
 export function claimsOf(plan: ServicePlan): readonly EntryId[] {
-  const ids = [...frontendsOf(plan)].map((frontend) => frontendId(frontend, plan));
+  const ids = frontendsOf(plan).map((frontend) => frontendId(frontend, plan));
   ids.push(allocatedId(plan.clusterIp));
-  for (const address of new Set(hairpinEndpoints(plan).map(({ address }) => address))) {
+  const senders = hairpinEndpoints(plan);
+  if (senders.length === 0) return ids;
+  for (const address of new Set(senders.map(({ address }) => address))) {
     ids.push(entryId("hairpin", `${address} . ${address}`));
   }
   return ids;
@@ -27,22 +29,21 @@ const indexes = new WeakMap<ServicePlan, ReadonlyMap<EntryId, Frontend>>();
 
 /** The frontend of a ServicePort that an entry is for; `undefined` = the entry is for none. */
 export function frontendAt(id: EntryId, plan: ServicePlan): Frontend | undefined {
+  // Half of the entries are for none, and a first load asks several times for each.
+  if (!id.startsWith("service-ips ") && !isNodePort(id)) return undefined;
   if (plan.externalIps.length + plan.loadBalancerVips.length <= FEW_FRONTENDS) {
-    for (const frontend of frontendsOf(plan)) {
-      if (frontendId(frontend, plan) === id) return frontend;
-    }
-    return undefined;
+    return frontendsOf(plan).find((frontend) => frontendId(frontend, plan) === id);
   }
   const known = indexes.get(plan);
   const index = known ??
-    new Map([...frontendsOf(plan)].map((frontend) => [frontendId(frontend, plan), frontend]));
+    new Map(frontendsOf(plan).map((frontend) => [frontendId(frontend, plan), frontend]));
   if (known === undefined) indexes.set(plan, index);
   return index.get(id);
 }
 
 /** Whether an entry is for a node port. */
 export function isNodePort(id: EntryId): boolean {
-  return containerOf(id) === "node-ports";
+  return id.startsWith("node-ports ");
 }
 
 /** Every entry that a packet may meet, the one for an endpoint that is sent its own packet included. */

@@ -90,7 +90,6 @@ function outcomeOf(outcomes: readonly NftOutcome[]): ModeDeviations["outcome"] {
   return undefined;
 }
 
-/** The context besides the plan. */
 interface PacketTableOptions {
   readonly options: NftablesRenderOptions;
   /** The applied table, whose endpoints may have other numbers. */

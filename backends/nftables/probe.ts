@@ -9,7 +9,6 @@ import { probeSharedTools } from "../netfilter/probe_shared_tools.ts";
 import { NFT_FEATURES } from "./nft_features.ts";
 import type { NftablesFeatures } from "./render_options.ts";
 
-/** The inputs of the probe, besides programs. */
 interface NftablesProbeDependencies extends ProbeDependencies {
   /** As `uname -r` prints it. */
   readonly kernelRelease: string;
@@ -61,15 +60,13 @@ export async function probeNftablesMode(
   dependencies: NftablesProbeDependencies,
   { signal }: NftablesProbeOptions = {},
 ): Promise<readonly ProbeResult[]> {
-  const [program, tools] = await Promise.all([
+  const [program, tools, ...families] = await Promise.all([
     probeProgram(dependencies, { signal }),
     probeSharedTools(dependencies, { signal }),
+    ...IP_FAMILIES.map((family) => probeFamily(dependencies, { family, signal })),
   ]);
   const before = [program, probeKernel(dependencies)];
   if (!program.available) return [...before, ...tools];
-  const families = await Promise.all(
-    IP_FAMILIES.map((family) => probeFamily(dependencies, { family, signal })),
-  );
   const rows = families.flat();
   if (!rows.includes(NO_RIGHTS)) return [...before, ...rows, ...tools];
   return [...before, NO_RIGHTS, ...tools];

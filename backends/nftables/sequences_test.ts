@@ -1,11 +1,8 @@
 import { assert, assertEquals } from "@std/assert";
 import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 import type { CommandFailure } from "../../tests/support/fakes/fake_command_runner.ts";
-import {
-  goldenNftMeaning,
-  nftablesPlan,
-  NftablesStage,
-} from "../../tests/support/stages/nftables_stage.ts";
+import { goldenNftMeaning, NftablesStage } from "../../tests/support/stages/nftables_stage.ts";
+import { rulesPlan } from "../../tests/support/stages/rules_stage.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { NftError } from "../netfilter/nft/nft_error.ts";
 
@@ -17,9 +14,9 @@ function service(number: number, to: readonly string[]) {
 }
 
 const NUMBERS = Array.from({ length: 40 }, (_, index) => index + 1);
-const BEFORE = nftablesPlan(NUMBERS.map((n) => service(n, n % 5 === 0 ? [] : [`10.1.0.${n}:80`])));
+const BEFORE = rulesPlan(NUMBERS.map((n) => service(n, n % 5 === 0 ? [] : [`10.1.0.${n}:80`])));
 /** Some are new, some gone, some moved, some have lost or got all of their endpoints. */
-const AFTER = nftablesPlan(
+const AFTER = rulesPlan(
   NUMBERS.filter((n) => n % 4 !== 0).map((n) =>
     service(n + (n % 3), n % 5 === 1 ? [] : ["10.2.0.1:80", "10.2.0.2:80"])
   ),
@@ -80,7 +77,7 @@ for (const point of ["first sync", "a change"] as const) {
           const { calls } = stage.machine.commands;
           const before = calls.length;
           stage.machine.commands.failCall(before + nth, failure, { carriedOut });
-          const error = await failureOf(() => stage.sync(AFTER));
+          const error = await stage.trySync(AFTER);
           commands = calls.length - before;
           if (error) {
             assert(error instanceof SyncFailure && error.cause instanceof NftError, `${error}`);
@@ -99,7 +96,7 @@ for (const point of ["first sync", "a change"] as const) {
     stage.machine.judge = (line) => line.startsWith(element) ? "Invalid argument" : undefined;
     assertEquals((await stage.sync(AFTER)).quarantined.map(({ key }) => key), [bad.key]);
     const others = [...AFTER.services.values()].filter((each) => each !== bad);
-    assertEquals(stage.meaning, goldenNftMeaning(nftablesPlan(others)));
+    assertEquals(stage.meaning, goldenNftMeaning(rulesPlan(others)));
     stage.machine.judge = () => undefined;
     await stage.wait();
     assertEquals((await stage.sync(AFTER)).quarantined, []);
@@ -114,7 +111,7 @@ for (const point of ["first sync", "a change"] as const) {
       const reads = point === "first sync" ? 1 : 0;
       const { calls } = stage.machine.commands;
       stage.machine.commands.failCall(calls.length + reads + 1, { code: 137 }, { carriedOut });
-      assert(await failureOf(() => stage.sync(AFTER)) instanceof SyncFailure);
+      assert(await stage.trySync(AFTER) instanceof SyncFailure);
       await stage.restart();
       const { operations } = await stage.sync(AFTER);
       // What is left to do then: the numbers of the chains that nothing leads to any more.
@@ -129,7 +126,7 @@ Deno.test("sequence: start() fails if nft is missing, and reports it", async () 
   await using stage = new NftablesStage();
   stage.machine.commands.failNext("not-found");
   assert(await failureOf(() => stage.backend.start()) instanceof NftError);
-  assert(await failureOf(() => stage.sync(AFTER)) instanceof Error, "it has not started");
+  assert(await stage.trySync(AFTER) instanceof Error, "it has not started");
   await stage.backend.start();
   await stage.sync(AFTER);
   assertEquals(stage.meaning, goldenNftMeaning(AFTER));

@@ -7,10 +7,7 @@
  *
  * @module
  */
-import type { Logger } from "../../lib/log/logger.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
-import type { Clock } from "../../lib/os/clock.ts";
-import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
@@ -29,11 +26,9 @@ import {
   DIRECTIONS,
 } from "./counting_table.ts";
 import { CountedFrontends } from "./counted_frontends.ts";
+import type { DataPlaneEdges } from "../../lib/controller/data_plane.ts";
 
-interface TrafficCountersDependencies {
-  readonly clock: Clock;
-  readonly commands: CommandRunner;
-  readonly logger: Logger;
+interface TrafficCountersDependencies extends Omit<DataPlaneEdges, "random"> {
   readonly traffic: FamilyTraffic;
   readonly onDrift?: (figures: DriftFigures) => void;
 }

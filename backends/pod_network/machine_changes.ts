@@ -22,6 +22,7 @@ import {
   routeLine,
   setLinkLine,
 } from "../iproute/ip_text.ts";
+import type { RoutingDifference } from "../../lib/routing/compare_layer2.ts";
 
 /** Marks the routes of kube-relay in the kernel. iproute2 gives the number no name. */
 export const POD_ROUTE_PROTOCOL = 75;
@@ -35,14 +36,10 @@ export interface PodMachine {
 }
 
 /** One object that differs. */
-export interface PodChange {
+export interface PodChange extends RoutingDifference {
   readonly object: "route" | "tunnel";
-  readonly name: string;
   /** Absent for an object that is no longer wanted. */
   readonly node?: string;
-  readonly kind: "missing" | "extra" | "altered";
-  readonly wanted?: string;
-  readonly found?: string;
   /** For `ip -batch`. */
   readonly lines: readonly string[];
 }

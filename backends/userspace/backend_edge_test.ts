@@ -122,7 +122,19 @@ Deno.test("UserspaceBackend closes a trusted client whose header does not come i
   using connection = await Deno.connect(placeOf(plan));
   await writeFully(connection, encoder.encode("PROXY "));
   assertEquals((await readToEnd(connection)).bytes, 0);
-  assertEquals((await test.counters()).proxyHeaderErrors, 1);
+  await eventually("it is counted", async () => (await test.counters()).proxyHeaderErrors === 1);
+});
+
+Deno.test("UserspaceBackend admits clients while others have not sent their header", async () => {
+  await using endpoint = echo();
+  await using test = new TestUserspaceBackend();
+  const plan = planOf({ acceptProxyFrom: LOOPBACK, maxConnections: 1 }, endpoint.endpoint);
+  await test.sync([plan]);
+  using _silent = await Deno.connect(placeOf(plan));
+  using _begun = await Deno.connect(placeOf(plan));
+  await writeFully(_begun, encoder.encode("PROXY "));
+  const header = "PROXY TCP4 192.0.2.1 10.0.0.1 1 2\r\n";
+  assertEquals(await exchange(plan, `${header}hello`), "hello");
 });
 
 Deno.test("UserspaceBackend applies source ranges, affinity and limits to the carried address", async () => {

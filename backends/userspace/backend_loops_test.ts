@@ -1,6 +1,6 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
-import { type Network, type SocketAddress, systemNetwork } from "../../lib/os/network.ts";
+import type { SocketAddress } from "../../lib/os/network.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import { explainInMode } from "../../lib/explain/explain_in_mode.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
@@ -10,6 +10,7 @@ import {
   testProxyPlan,
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
+import type { NetworkTrick } from "../../tests/support/fakes/misleading_network.ts";
 import { ask, isRefused, TcpServer } from "../../tests/support/drivers/tcp_peers.ts";
 import { UdpPeer } from "../../tests/support/drivers/udp_peer.ts";
 import { unusedPort } from "../../tests/support/drivers/unused_port.ts";
@@ -261,34 +262,9 @@ Deno.test("UserspaceBackend publishes no port of its own that is for this machin
   assertEquals(await isRefused({ hostname: VIP, port }), true);
 });
 
-/** A network in which packets to {@linkcode FAR} return to an address of this machine. */
-function hairpin(to: SocketAddress): Network {
-  const lead = (address: SocketAddress) => address.hostname === FAR ? to : address;
-  return {
-    ...systemNetwork,
-    connectTcp: (address, signal) => systemNetwork.connectTcp(lead(address), signal),
-    listenUdp(address) {
-      const socket = systemNetwork.listenUdp(address);
-      return { ...socket, send: (data, address) => socket.send(data, lead(address)) };
-    },
-  };
-}
-
-/** A network in which datagrams of one port seem to come from another address. */
-function forgedSender(forger: number, sender: SocketAddress): Network {
-  return {
-    ...systemNetwork,
-    listenUdp(address) {
-      const socket = systemNetwork.listenUdp(address);
-      return {
-        ...socket,
-        async receive(buffer) {
-          const [datagram, from] = await socket.receive(buffer);
-          return [datagram, from.port === forger ? sender : from];
-        },
-      };
-    },
-  };
+/** Packets to {@linkcode FAR} return to an address of this machine. */
+function hairpin(to: SocketAddress): NetworkTrick {
+  return { detour: { from: FAR, to } };
 }
 
 function toldOnce({ logger }: TestUserspaceBackend): number {
@@ -299,7 +275,7 @@ Deno.test("UserspaceBackend refuses connections of its own that come back to it"
   const port = unusedPort();
   await using test = new TestUserspaceBackend({
     ...BOUNDED,
-    network: hairpin({ hostname: VIP, port }),
+    trick: hairpin({ hostname: VIP, port }),
   });
   const plan = testServicePlan({ clusterIp: VIP, port, to: [`${FAR}:${port}`] });
   await test.sync([plan]);
@@ -313,25 +289,10 @@ Deno.test("UserspaceBackend refuses connections of its own that come back to it"
 
 Deno.test("UserspaceBackend does not mistake a client with the port of a connection to an endpoint for itself", async () => {
   await using a = TcpServer.named("a");
-  const seen: { client?: SocketAddress } = {};
-  const network: Network = {
-    ...systemNetwork,
-    async connectTcp(address, signal) {
-      const connection = await systemNetwork.connectTcp(address, signal);
-      return new Proxy(connection, {
-        get(target, name) {
-          if (name === "localAddr") return seen.client;
-          const value = Reflect.get(target, name);
-          return typeof value === "function" ? value.bind(target) : value;
-        },
-      });
-    },
-  };
-  await using test = new TestUserspaceBackend({ network });
+  await using test = new TestUserspaceBackend({ trick: { isPortShared: true } });
   const port = unusedPort();
   await test.sync([testServicePlan({ clusterIp: VIP, port, to: [a.endpoint] })]);
   using connection = await Deno.connect({ hostname: VIP, port });
-  seen.client = connection.localAddr as Deno.NetAddr;
   await connection.write(new TextEncoder().encode("who?"));
   const buffer = new Uint8Array(8);
   assertEquals(await connection.read(buffer), 1);
@@ -342,7 +303,7 @@ Deno.test("UserspaceBackend drops datagrams of its own that come back to it", as
   const port = unusedPort();
   await using test = new TestUserspaceBackend({
     ...BOUNDED,
-    network: hairpin({ hostname: VIP, port }),
+    trick: hairpin({ hostname: VIP, port }),
   });
   const plan = testServicePlan({
     clusterIp: VIP,
@@ -368,7 +329,7 @@ Deno.test("UserspaceBackend drops datagrams that bear the address of a frontend 
   const port = unusedPort();
   await using test = new TestUserspaceBackend({
     ...BOUNDED,
-    network: forgedSender(forger.port, { hostname: VIP2, port }),
+    trick: { forgery: { port: forger.port, sender: { hostname: VIP2, port } } },
   });
   const plans = [VIP, VIP2].map((clusterIp, index) =>
     testServicePlan({

@@ -44,8 +44,6 @@ export interface Limits {
     client: string,
     admission: Admission,
   ): ReachedLimit | undefined | Promise<ReachedLimit | undefined>;
-  /** The same, also where another thread is asked. */
-  admitNow(client: string, admission: Admission): ReachedLimit | undefined;
   /** An admitted connection of a client has ended. */
   leave(client: string): void;
   /** Counts a connection from before the limits. Returns the text to {@linkcode leave} with. */
@@ -147,10 +145,6 @@ export class ConnectionLimits implements Limits {
     }
     this.#perClient.set(client, own + 1);
     return undefined;
-  }
-
-  admitNow(client: string, admission: Admission): ReachedLimit | undefined {
-    return this.admit(client, admission);
   }
 
   /** An admitted connection of a client has ended. */

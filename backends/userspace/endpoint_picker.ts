@@ -7,7 +7,7 @@ import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import { AffinityTable } from "./affinity_table.ts";
 import type { Balancer, BalanceRequest } from "./balancing/balancer.ts";
 import { EndpointLoad } from "./balancing/endpoint_load.ts";
-import { EndpointShares } from "./balancing/endpoint_shares.ts";
+import { type EndpointAges, EndpointShares } from "./balancing/endpoint_shares.ts";
 import { OrderedBalancer } from "./balancing/ordered_balancer.ts";
 import { RandomChoice } from "./balancing/random_choice.ts";
 import { Rotation } from "./balancing/rotation.ts";
@@ -40,6 +40,7 @@ export interface Picker {
   readonly load: Pick<EndpointLoad, "add" | "remove"> | undefined;
   update(plan: ServicePlan, now: number): void;
   skip(unhealthy: ReadonlySet<EndpointKey>, now: number): void;
+  restoreAges(ages: EndpointAges, now: number): void;
   remembered(client: string, now: number): AffinityEntry | undefined;
   pick(request: PickRequest): Endpoint | undefined | Promise<Endpoint | undefined>;
 }
@@ -97,6 +98,16 @@ export class EndpointPicker implements Picker {
   skip(unhealthy: ReadonlySet<EndpointKey>, now: number): void {
     this.#unhealthy = unhealthy;
     this.#replaceEndpoints(now);
+  }
+
+  /** The endpoints in their slow start. */
+  agesAt(now: number): EndpointAges {
+    return this.#shares?.agesAt(now) ?? new Map();
+  }
+
+  /** Continues slow starts that began in another thread. */
+  restoreAges(ages: EndpointAges, now: number): void {
+    this.#shares?.restore(ages, now);
   }
 
   /** The endpoint of a client that returns in time; `undefined` = not remembered. */

@@ -17,6 +17,7 @@ import { EndpointPicker, type EndpointPickerOptions, type Picker } from "./endpo
 import { OwnSockets } from "./own_sockets.ts";
 import { PolicyGate } from "./policy_gate.ts";
 import { TcpDialer } from "./tcp/tcp_dialer.ts";
+import type { TrafficCounters } from "../../lib/proxy/backend.ts";
 
 /** The edges that forwarding works with. */
 export interface ForwardingDependencies {
@@ -57,39 +58,8 @@ export interface ForwardingOptions {
   readonly judge?: ConnectionJudge;
 }
 
-/** Counts since the start, and current numbers. */
-export interface ForwardingCounters {
-  /** Connections taken from clients. */
-  tcpAccepted: number;
-  /** Closed at once: not allowed, denied, over the bound, or no endpoint could be reached. */
-  tcpRefused: number;
-  /** Of these, connections that NetworkPolicies denied. */
-  tcpDenied: number;
-  /** Closed at once since a limit of their Service was reached. */
-  tcpLimited: number;
-  /** Closed by the idle time-out or the lifetime of their Service. */
-  tcpExpired: number;
-  /** Closed or dropped since a trusted client sent no valid PROXY protocol header in time. */
-  proxyHeaderErrors: number;
-  /** Closed since they were silent and the bound was reached. */
-  tcpSilentClosed: number;
-  /** Attempts to connect to an endpoint that failed, and of these those that took too long. */
-  dialFailures: number;
-  dialTimeouts: number;
-  udpFlows: number;
-  /** Flows that went over to another endpoint. */
-  udpMoved: number;
-  /** Datagrams of clients that were not allowed, had no endpoint, or could not be sent. */
-  udpDropped: number;
-  /** Of these, datagrams that NetworkPolicies denied. */
-  udpDenied: number;
-  /** Datagrams of clients that were dropped since a limit of the Service was reached. */
-  udpLimited: number;
-  /** Flows that the lifetime of their Service ended. */
-  udpExpired: number;
-  /** Datagrams to a flow that did not come from its endpoint. */
-  udpForeignDropped: number;
-}
+/** The {@linkcode TrafficCounters} while they are counted. */
+export type ForwardingCounters = { -readonly [Name in keyof TrafficCounters]: number };
 
 /** Bytes of the buffer with which each direction of a TCP connection begins. */
 const SMALL_BUFFER_BYTES = 4096;

@@ -32,7 +32,7 @@ export interface ServiceAddress {
  */
 export function serviceAddresses(plan: ServicePlan, shared: SharedPlan): readonly ServiceAddress[] {
   const { protocol } = plan;
-  return [...frontendsOf(plan)].flatMap(({ role, address, port, verdict }) => {
+  return frontendsOf(plan).flatMap(({ role, address, port, verdict }) => {
     const rest = {
       role,
       port,

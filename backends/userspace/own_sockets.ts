@@ -5,6 +5,7 @@
  *
  * @module
  */
+import { type IpAddress, ipv4Number } from "../../lib/net/ip_address.ts";
 import { formatHostPort } from "../../lib/net/port.ts";
 import type { SocketAddress } from "../../lib/os/network.ts";
 import type { SharedOwnSockets } from "./workers/shared_own_sockets.ts";
@@ -33,17 +34,22 @@ export interface ConnectionEnds {
   readonly remoteAddr: SocketAddress;
 }
 
+type ConnectionKey = string | number;
+
+/** Ports of one address. */
+const PORTS = 65_536;
+
 interface KnownConnection {
   readonly counter: HopCounter;
   /** The end that is not the key. */
-  readonly farEnd: string;
+  readonly farEnd: SocketAddress;
 }
 
 /** Sockets of one IP family. */
 export class OwnSockets {
   /** Connections to endpoints by their own end, and connections taken by the client's end. */
-  readonly #dialled = new Map<string, KnownConnection>();
-  readonly #taken = new Map<string, KnownConnection>();
+  readonly #dialled = new Map<ConnectionKey, KnownConnection>();
+  readonly #taken = new Map<ConnectionKey, KnownConnection>();
   /** Ports of UDP flows: their sockets are bound to all addresses. */
   readonly #flowPorts = new Set<number>();
   /** Those of other threads; `undefined` = there are none. */
@@ -56,19 +62,18 @@ export class OwnSockets {
   /** Notes a connection that was taken. Returns whether this process has made it. */
   take(counter: HopCounter, { localAddr, remoteAddr }: ConnectionEnds): boolean {
     const key = keyOf(remoteAddr);
-    const taken = { counter, farEnd: keyOf(localAddr) };
+    const taken = { counter, farEnd: localAddr };
     this.#taken.set(key, taken);
     const dialled = this.#dialled.get(key);
     if (dialled || !this.#shared) return countHops(dialled, taken);
-    this.#shared.take(remoteAddr.port, key, taken.farEnd);
-    return this.#countSharedHops(taken, key);
+    this.#shared.take(remoteAddr, localAddr);
+    return this.#countSharedHops(taken, remoteAddr);
   }
 
   /** A connection that was taken is closed. */
   untake(counter: HopCounter, { remoteAddr }: Pick<ConnectionEnds, "remoteAddr">): void {
-    const key = keyOf(remoteAddr);
-    forget(this.#taken, key, counter);
-    this.#shared?.untake(remoteAddr.port, key);
+    forget(this.#taken, keyOf(remoteAddr), counter);
+    this.#shared?.untake(remoteAddr);
   }
 
   /**
@@ -77,20 +82,20 @@ export class OwnSockets {
    */
   dial(counter: HopCounter, { localAddr, remoteAddr }: ConnectionEnds): boolean {
     const key = keyOf(localAddr);
-    const dialled = { counter, farEnd: keyOf(remoteAddr) };
+    const dialled = { counter, farEnd: remoteAddr };
     this.#dialled.set(key, dialled);
-    if (this.#shared && this.#dialShared(dialled, { port: localAddr.port, key })) return true;
+    const isShared = this.#shared && this.#dialShared(dialled, localAddr);
     const taken = this.#taken.get(key);
-    if (taken === undefined || !countHops(dialled, taken)) return false;
+    if (taken === undefined || !countHops(dialled, taken)) return isShared === true;
+    // Otherwise it would go on to its endpoint, and so on.
     taken.counter.close();
     return true;
   }
 
   /** A connection to an endpoint is closed. */
   hangUp(counter: HopCounter, { localAddr }: Pick<ConnectionEnds, "localAddr">): void {
-    const key = keyOf(localAddr);
-    forget(this.#dialled, key, counter);
-    this.#shared?.hangUp(localAddr.port, key);
+    forget(this.#dialled, keyOf(localAddr), counter);
+    this.#shared?.hangUp(localAddr);
   }
 
   openFlow(port: number): void {
@@ -112,19 +117,17 @@ export class OwnSockets {
    * Publishes a connection for the other threads. The thread that dialled the client's connection
    * may have noted it only after it was taken, so its hops are counted again.
    */
-  #dialShared(
-    { counter, farEnd }: KnownConnection,
-    { port, key }: { readonly port: number; readonly key: string },
-  ): boolean {
-    const client = keyOf(counter.client.remoteAddr);
-    const taken = { counter, farEnd: keyOf(counter.client.localAddr) };
-    const isOwn = !this.#dialled.has(client) && this.#countSharedHops(taken, client);
-    this.#shared!.dial(port, key, { farEnd, hops: counter.hops });
-    return isOwn || this.#shared!.isTaken(port, key, farEnd);
+  #dialShared({ counter, farEnd }: KnownConnection, own: SocketAddress): boolean {
+    const { localAddr, remoteAddr } = counter.client;
+    const taken = { counter, farEnd: localAddr };
+    const isOwn = !this.#dialled.has(keyOf(remoteAddr)) &&
+      this.#countSharedHops(taken, remoteAddr);
+    this.#shared!.dial(own, { farEnd, hops: counter.hops });
+    return isOwn || this.#shared!.isTaken(own, farEnd);
   }
 
-  #countSharedHops({ counter, farEnd }: KnownConnection, key: string): boolean {
-    const hops = this.#shared!.hopsOf(counter.client.remoteAddr.port, key, farEnd);
+  #countSharedHops({ counter, farEnd }: KnownConnection, client: SocketAddress): boolean {
+    const hops = this.#shared!.hopsOf(client, farEnd);
     if (hops === undefined) return false;
     counter.hops = Math.min(hops + 1, MOST_HOPS + 1);
     return counter.hops > MOST_HOPS;
@@ -136,16 +139,26 @@ export class OwnSockets {
  */
 function countHops(dialled: KnownConnection | undefined, taken: KnownConnection): boolean {
   if (dialled === undefined) return false;
-  if (dialled.farEnd === taken.farEnd) return true;
+  if (isSame(dialled.farEnd, taken.farEnd)) return true;
   taken.counter.hops = dialled.counter.hops + 1;
   return taken.counter.hops > MOST_HOPS;
 }
 
 /** The port may belong to another connection by now. */
-function forget(known: Map<string, KnownConnection>, key: string, counter: HopCounter): void {
+function forget(
+  known: Map<ConnectionKey, KnownConnection>,
+  key: ConnectionKey,
+  counter: HopCounter,
+): void {
   if (known.get(key)?.counter === counter) known.delete(key);
 }
 
-function keyOf({ hostname, port }: SocketAddress): string {
-  return formatHostPort(hostname, port);
+function isSame(left: SocketAddress, right: SocketAddress): boolean {
+  return left.port === right.port && left.hostname === right.hostname;
+}
+
+/** The key of an address in a map; a number where it can be one, which costs less than a text. */
+function keyOf({ hostname, port }: SocketAddress): ConnectionKey {
+  if (hostname.includes(":")) return formatHostPort(hostname, port);
+  return ipv4Number(hostname as IpAddress) * PORTS + port;
 }

@@ -41,6 +41,16 @@ Deno.test("OwnSockets recognizes a connection of another thread, whichever end i
   assertEquals(one.dial(session(STRANGER), later), true);
 });
 
+Deno.test("OwnSockets closes a connection that its own thread has taken and made, also with other threads", () => {
+  const { threads: [one] } = twoThreads();
+  const taken = { localAddr: FRONTEND, remoteAddr: own(4000) };
+  let closed = 0;
+  const counter = { ...session(taken), close: () => void closed++ };
+  assertEquals(one.take(counter, taken), false);
+  const dialled = { localAddr: own(4000), remoteAddr: FRONTEND };
+  assertEquals([one.dial(session(STRANGER), dialled), closed], [true, 1]);
+});
+
 Deno.test("OwnSockets finds a circle of rewritten connections that changes threads", () => {
   const { threads } = twoThreads();
   let client = STRANGER;

@@ -26,7 +26,7 @@ export const text = v.string(TEXT);
 export const sharedText = v.pipe(text, notes({ isShared: true }));
 
 /** A time, as RFC 3339 with whole seconds. */
-export const time = v.pipe(text, notes({ format: "time" }));
+const time = v.pipe(text, notes({ format: "time" }));
 
 /** A time, as RFC 3339 with microseconds. */
 export const microTime = v.pipe(text, notes({ format: "micro time" }));

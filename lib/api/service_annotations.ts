@@ -30,15 +30,12 @@ interface AnnotationRow<Value> {
 }
 
 /** The ways to choose among endpoints. */
-export const BALANCE_METHODS = [
+const BALANCE_METHODS = [
   "round-robin",
   "least-connections",
   "random-two-choices",
   "source-hash",
 ] as const;
-
-/** One of {@linkcode BALANCE_METHODS}. */
-export type BalanceMethod = typeof BALANCE_METHODS[number];
 
 /** The weight of one endpoint, or of all endpoints at an address. */
 export interface EndpointWeight {

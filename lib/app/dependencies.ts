@@ -28,6 +28,7 @@ import type { RelayOptions } from "../config/load.ts";
 import type { PolicyBackendTable } from "./policy/policy_backend.ts";
 import type { DriftFigures } from "../metrics/loop_instruments.ts";
 import type { RoutingBackends } from "./routing/routing_backends.ts";
+import type { DataPlaneEdges } from "../controller/data_plane.ts";
 
 /** The machine and the process, as far as the application asks for them. */
 export interface Dependencies {
@@ -81,13 +82,8 @@ export interface ProcessInfo {
 }
 
 /** The dependencies of a backend. */
-export interface BackendDependencies {
-  readonly clock: Clock;
+export interface BackendDependencies extends DataPlaneEdges {
   readonly network: Network;
-  readonly commands: CommandRunner;
-  readonly logger: Logger;
-  /** From 0 to 1, as `Math.random`. */
-  readonly random: () => number;
   /** Limits of open files. @default {the usual limits, for this backend alone} */
   readonly openFiles?: OpenFiles;
   /** Threads that forward connections. @default {the main thread does} */

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { RoutingSettings } from "../routing/routing_settings.ts";
 
 /** A selector, with the fields of Kubernetes. */
 export interface SelectorConfiguration {
@@ -132,27 +133,22 @@ export interface PodNetworkConfiguration {
 }
 
 /** The fields of the block. */
-export interface RoutingConfiguration {
+export interface RoutingConfiguration extends
+  Pick<
+    RoutingSettings,
+    | "loadBalancerClass"
+    | "defaultLoadBalancerClass"
+    | "leaseNamespace"
+    | "leaseDurationSeconds"
+    | "layer2"
+  > {
   readonly enabled: boolean;
   /** Path of a kubeconfig; empty = the connection of Services. */
   readonly kubeconfig: string;
-  /** Services of this `loadBalancerClass` get addresses. */
-  readonly loadBalancerClass: string;
-  /** Whether Services without a `loadBalancerClass` get addresses too. */
-  readonly defaultLoadBalancerClass: boolean;
   /** How pools without a setting of their own are announced. */
   readonly announce: string;
   /** Pools, or texts `NAME=ADDRESSES` and `ADDRESSES`; those without a name are `default`. */
   readonly pools: readonly (string | PoolConfiguration)[];
-  readonly leaseNamespace: string;
-  /** A node that has not renewed its Lease for this long owns no address. */
-  readonly leaseDurationSeconds: number;
-  readonly layer2: {
-    /** Empty = the interface with a network that contains the address. */
-    readonly interfaces: readonly string[];
-    /** 0 = only after a change. */
-    readonly announceIntervalSeconds: number;
-  };
   readonly podNetwork: PodNetworkConfiguration;
   readonly bgp: BgpConfiguration;
 }

@@ -1,3 +1,16 @@
+import type { Logger } from "../log/logger.ts";
+import type { Clock } from "../os/clock.ts";
+import type { CommandRunner } from "../os/command_runner.ts";
+
+/** The edges of a data plane that changes the machine by programs. */
+export interface DataPlaneEdges {
+  readonly clock: Clock;
+  readonly commands: CommandRunner;
+  readonly logger: Logger;
+  /** From 0 to 1, as `Math.random`. */
+  readonly random: () => number;
+}
+
 /** An item of the plan, or one of its addresses, that could not be applied. All others were. */
 export interface Quarantined<Key> {
   readonly key: Key;

@@ -1,4 +1,3 @@
-/** Settings of a bucket. */
 interface TokenBucketOptions {
   /** Milliseconds for one token; 0 = never wait. */
   readonly periodMs: number;

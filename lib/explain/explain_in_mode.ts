@@ -4,7 +4,6 @@ import type { Packet } from "../proxy/packet.ts";
 import type { PacketExplanation } from "../proxy/packet_explanation.ts";
 import type { ProxyPlan } from "../proxy/proxy_plan.ts";
 
-/** The context besides the plan. */
 interface ExplainInModeOptions extends Pick<ExplainOptions, "quarantined" | "unserved"> {
   readonly backend: Pick<Backend, "explain" | "mode">;
 }

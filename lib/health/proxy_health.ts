@@ -3,7 +3,6 @@ import { CONTROLLER_NAMES, type LoopId, loopText } from "../controller/loop_id.t
 import { IP_FAMILIES } from "../net/ip_address.ts";
 import type { Clock } from "../os/clock.ts";
 
-/** Health of one loop. */
 interface LoopHealth {
   /** Milliseconds since 1970 of the last successful sync, or of the start of the sync loop. */
   readonly lastUpdated: number;

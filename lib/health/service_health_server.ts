@@ -41,7 +41,6 @@ export type ListenForService = (
   handler: HttpHandler,
 ) => HttpListener;
 
-/** Dependencies of the servers. */
 interface ServiceHealthDependencies {
   readonly clock: Clock;
   readonly logger: Logger;

@@ -65,11 +65,6 @@ export class ApiError extends Error {
     return this.status === 406 || this.status === 415;
   }
 
-  /** 409 of a create: the object already exists. */
-  isAlreadyExists(): boolean {
-    return this.status === 409 && this.reason === "AlreadyExists";
-  }
-
   /** 410: the requested version is too old; a new list is needed. */
   isGone(): boolean {
     return this.status === 410 || this.reason === "Expired" || this.reason === "Gone";

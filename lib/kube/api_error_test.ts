@@ -48,10 +48,6 @@ const PREDICATES = [
   ["isUnauthorized", { status: 401 }, { status: 403 }],
   ["isForbidden", { status: 403 }, { status: 401 }],
   ["isNotFound", { status: 404 }, { status: 410 }],
-  ["isAlreadyExists", { status: 409, reason: "AlreadyExists" }, {
-    status: 409,
-    reason: "Conflict",
-  }],
   ["isGone", { status: 410 }, { status: 404 }],
   ["isGone", { status: 500, reason: "Expired" }, { status: 500, reason: "InternalError" }],
   ["isInvalid", { status: 422 }, { status: 400 }],

@@ -49,7 +49,7 @@ Deno.test("KubeClient.create() stores an object; a second one exists already", (
     const stored = await client.create(path, event, signal);
     assertEquals((stored as { reason: string }).reason, "Started");
     const again = await assertRejects(() => client.create(path, event, signal), ApiError);
-    assertEquals(again.isAlreadyExists(), true);
+    assertEquals([again.status, again.reason], [409, "AlreadyExists"]);
   }));
 
 Deno.test("KubeClient.patch() changes the fields of the patch, and rejects for a missing object", () =>

@@ -15,6 +15,18 @@ export interface InformerHandler<T> {
   onSynced(): void;
 }
 
+/** Returns a handler that calls one function for each change; an absent side did not or does not exist. */
+export function changeHandler<T>(
+  changed: (previous: T | undefined, current: T | undefined) => void,
+): InformerHandler<T> {
+  return {
+    onAdd: (object) => changed(undefined, object),
+    onUpdate: changed,
+    onDelete: (object) => changed(object, undefined),
+    onSynced() {},
+  };
+}
+
 /** A list that arrives in pieces and replaces the store without a gap. */
 export interface Replacement<T> {
   /** Adds or updates one object at once. Returns whether the list did not have it yet. */

@@ -1,3 +1,24 @@
+import type { Clock } from "../os/clock.ts";
+
+/** Sends a request to an API server, and aborts it if it takes longer than `ms`. */
+export async function answeredInTime<T>(
+  { clock, ms, signal }: {
+    readonly clock: Clock;
+    readonly ms: number;
+    readonly signal: AbortSignal;
+  },
+  send: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  using call = new LinkedAbort(signal);
+  const late = () => call.abort(new Error("the API server did not answer in time"));
+  const timer = clock.setTimer(ms, late);
+  try {
+    return await send(call.signal);
+  } finally {
+    timer.cancel();
+  }
+}
+
 /** An AbortController that also follows another signal until it is disposed. */
 export class LinkedAbort implements Disposable {
   readonly #controller = new AbortController();

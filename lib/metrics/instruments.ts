@@ -1,7 +1,7 @@
-import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import type { BackendMode } from "../proxy/backend.ts";
 import { hasMetric, type Metric } from "./metric.ts";
 import { type MetricKey, METRICS } from "./metric_table.ts";
+import { Counter, Gauge, Histogram, type Registry } from "./prom_client.ts";
 
 type InstrumentOf<Row extends Metric> = Row["type"] extends "counter" ? Counter
   : Row["type"] extends "gauge" ? Gauge

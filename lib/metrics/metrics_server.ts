@@ -118,7 +118,7 @@ export function flagzPage(flags: Readonly<Record<string, string>>): ZPage {
 const CHECKS: readonly string[] = ["ping"];
 
 /** The name of the checks in `/metrics/slis`. */
-export const HEALTHZ = "healthz";
+const HEALTHZ = "healthz";
 
 /**
  * Answers `/healthz`, with `?verbose` check by check, with `?exclude=name` without one of them, and

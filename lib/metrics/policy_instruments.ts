@@ -1,8 +1,3 @@
-/**
- * Metrics of NetworkPolicies.
- *
- * @module
- */
 import type { IpFamily } from "../net/ip_address.ts";
 import type { DeniedPackets } from "../policy/inspect_policy_plan.ts";
 import type { Direction } from "../policy/policy_plan.ts";

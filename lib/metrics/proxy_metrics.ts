@@ -7,7 +7,6 @@
  * @module
  */
 import { cpuUsage } from "node:process";
-import { Registry } from "prom-client";
 import { type Clock, systemClock } from "../os/clock.ts";
 import type { BackendMode } from "../proxy/backend.ts";
 import type { ServiceTrafficRow, ServiceTrafficTable } from "../proxy/service_traffic.ts";
@@ -17,6 +16,7 @@ import type { Metric } from "./metric.ts";
 import { METRICS } from "./metric_table.ts";
 import { type PolicyInstruments, policyInstruments } from "./policy_instruments.ts";
 import { type ProcessInstruments, processInstruments } from "./process_instruments.ts";
+import { Registry } from "./prom_client.ts";
 import { type RoutingInstruments, routingInstruments } from "./routing_instruments.ts";
 import { ROUTING_METRICS } from "./routing_metrics.ts";
 import { SERVICE_METRICS } from "./service_metrics.ts";

@@ -5,23 +5,14 @@
  */
 import type { IpFamily } from "../net/ip_address.ts";
 import type { PoolUse } from "../routing/address_pool.ts";
-import type { BgpPlan } from "../routing/bgp_plan.ts";
+import type { BgpPlan, BgpSessionFigures } from "../routing/bgp_plan.ts";
 import type { PodRoute } from "../routing/pod_network_plan.ts";
 import type { Instruments } from "./instruments.ts";
-
-/** A BGP session in figures. */
-export interface SessionFigures {
-  readonly peer: string;
-  readonly state: string;
-  readonly imported: number;
-  readonly exported: number;
-  readonly refusedUpdates: number;
-}
 
 /** Collects the figures of the routing controller. */
 export interface RoutingInstruments {
   /** Replaces the series of all sessions; none while the daemon is silent. */
-  setSessions(sessions: readonly SessionFigures[]): void;
+  setSessions(sessions: readonly BgpSessionFigures[]): void;
   setAnnounced(plan: BgpPlan | undefined): void;
   /** Nothing is exported without routes. */
   setPodRoutes(routes: readonly Pick<PodRoute, "tunnel">[]): void;

@@ -1,4 +1,4 @@
-import { Counter, Gauge, Registry } from "prom-client";
+import { Counter, Gauge, Registry } from "./prom_client.ts";
 
 /** The result of a check. */
 type CheckStatus = "success" | "error";

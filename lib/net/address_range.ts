@@ -3,11 +3,10 @@
  *
  * @module
  */
-import { type Cidr, cidrFamilyOf, prefixLengthOf, tryParseCidr } from "./cidr.ts";
+import { type Cidr, cidrFamilyOf, networkOf, prefixLengthOf, tryParseCidr } from "./cidr.ts";
 import {
   addressAt,
   addressNumber,
-  type IpAddress,
   type IpFamily,
   ipFamilyOf,
   tryParseIpAddress,
@@ -38,7 +37,7 @@ export function tryParseAddressRange(text: string): AddressRange | undefined {
 /** Returns the first and the last address of a block, as numbers. */
 export function rangeOf(cidr: Cidr): { readonly first: bigint; readonly last: bigint } {
   const bits = cidrFamilyOf(cidr) === "IPv4" ? 32 : 128;
-  const first = addressNumber(cidr.slice(0, cidr.indexOf("/")) as IpAddress);
+  const first = addressNumber(networkOf(cidr));
   return { first, last: first + (1n << BigInt(bits - prefixLengthOf(cidr))) - 1n };
 }
 

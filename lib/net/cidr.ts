@@ -3,13 +3,13 @@
  *
  * @module
  */
-import ipaddr from "ipaddr.js";
 import {
   addressAt,
   addressNumber,
   type IpAddress,
   type IpFamily,
   ipFamilyOf,
+  ipv4Number,
   tryParseIpAddress,
 } from "./ip_address.ts";
 
@@ -61,9 +61,29 @@ export function prefixLengthOf(cidr: Cidr): number {
   return Number(cidr.slice(cidr.indexOf("/") + 1));
 }
 
+/** The first address of a block. */
+export function networkOf(cidr: Cidr): IpAddress {
+  return cidr.slice(0, cidr.indexOf("/")) as IpAddress;
+}
+
 /** Whether a block contains an address. Never true across families. */
 export function cidrContains(cidr: Cidr, address: IpAddress): boolean {
   if (cidr.includes(":") !== address.includes(":")) return false;
-  const [network, length] = ipaddr.parseCIDR(cidr);
-  return ipaddr.parse(address).match(network, length);
+  const length = prefixLengthOf(cidr);
+  return prefixOf(bitsOf(networkOf(cidr)), length) === prefixOf(bitsOf(address), length);
+}
+
+/** The bits of an IPv4 address, or of an IPv6 address, or the leading ones of them. */
+export type AddressBits = number | bigint;
+
+/** The bits of an address. Those of IPv4 cost nothing that would have to be freed. */
+export function bitsOf(address: IpAddress): AddressBits {
+  return ipFamilyOf(address) === "IPv4" ? ipv4Number(address) : addressNumber(address);
+}
+
+/** The first bits of an address: equal for all addresses of a block with this prefix length. */
+export function prefixOf(bits: AddressBits, length: number): AddressBits {
+  if (typeof bits === "bigint") return bits >> BigInt(128 - length);
+  // A shift by 32 bits does nothing.
+  return length === 0 ? 0 : bits >>> (32 - length);
 }

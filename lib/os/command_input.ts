@@ -6,6 +6,8 @@
 export type CommandInput = string | Iterable<string> | AsyncIterable<string>;
 
 const CHUNK_BYTES = 64 * 1024;
+/** Of a code unit in UTF-8. */
+const MOST_BYTES_OF_UNIT = 3;
 
 /** Writes the whole input; never rejects, so that the caller always waits for the child. */
 export async function writeInput(
@@ -68,11 +70,13 @@ async function writeAsItComes(
  */
 function* encodeInChunks(pieces: Iterable<string>): Generator<Uint8Array, void> {
   const encoder = new TextEncoder();
-  const buffer = new Uint8Array(CHUNK_BYTES);
+  let buffer: Uint8Array | undefined;
   let filled = 0;
   for (const piece of pieces) {
     let rest = piece;
     while (rest.length > 0) {
+      // Small for a few lines: to clear 64 KiB takes longer than to render them.
+      buffer ??= new Uint8Array(Math.min(CHUNK_BYTES, MOST_BYTES_OF_UNIT * rest.length));
       const { read, written } = encoder.encodeInto(rest, buffer.subarray(filled));
       rest = rest.slice(read);
       filled += written;
@@ -80,9 +84,10 @@ function* encodeInChunks(pieces: Iterable<string>): Generator<Uint8Array, void> 
       if (rest.length === 0) break;
       yield buffer.subarray(0, filled);
       filled = 0;
+      if (buffer.length < CHUNK_BYTES) buffer = new Uint8Array(CHUNK_BYTES);
     }
   }
-  if (filled > 0) yield buffer.subarray(0, filled);
+  if (buffer && filled > 0) yield buffer.subarray(0, filled);
 }
 
 /** About as much as a pipe takes at once. */

@@ -18,6 +18,11 @@ export interface CommandOptions {
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal;
   /**
+   * Whether the result of the same command a few seconds ago will do; see
+   * {@linkcode RememberedResults}. @default {false}
+   */
+  readonly mayBeRecent?: boolean;
+  /**
    * Receives each line of standard output instead of `stdout`, which stays empty. The command waits
    * while a line is pending. An error ends the command and is the cause of the CommandError.
    */

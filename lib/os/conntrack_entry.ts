@@ -5,8 +5,8 @@
  * @module
  */
 import { type IpAddress, type IpFamily, tryParseIpAddress } from "../net/ip_address.ts";
-import type { Port, Protocol } from "../net/port.ts";
 import type { CommandRunner } from "./command_runner.ts";
+import type { FlowQuery } from "../proxy/flow_watches.ts";
 
 /** Addresses and ports of a packet of one direction. */
 export interface ConntrackTuple {
@@ -26,15 +26,9 @@ export interface ConntrackEntry {
   readonly state?: string;
 }
 
-/** Selects a connection. */
-interface ConntrackQuery {
+/** Selects a connection: without the source, or its port, any connection to the destination. */
+interface ConntrackQuery extends FlowQuery {
   readonly family: IpFamily;
-  readonly protocol: Protocol;
-  /** Without it, or its port, any connection to that destination matches. */
-  readonly from?: IpAddress;
-  readonly sourcePort?: number;
-  readonly to: IpAddress;
-  readonly port: Port;
 }
 
 /** A table of millions of entries takes a while. */

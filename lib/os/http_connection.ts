@@ -27,7 +27,6 @@ export interface HttpTimes {
   readonly pieceMs: number;
 }
 
-/** Dependencies of a connection. */
 interface HttpConnectionContext {
   readonly clock: Clock;
   readonly times: HttpTimes;

@@ -4,7 +4,6 @@ import type { TcpConnection } from "./network.ts";
 /** The header `server` of every response: kube-proxy sends none, so it identifies kube-relay. */
 export const SERVER_NAME = "kube-relay";
 
-/** Inputs of a response besides its content. */
 interface ResponseOptions {
   readonly head: Pick<HttpHead, "method" | "takesChunks" | "keepsOpen">;
   /** Milliseconds since 1970. */

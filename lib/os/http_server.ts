@@ -23,7 +23,6 @@ export interface AddressHandover {
   readonly pending: boolean;
 }
 
-/** The address and settings of a server. */
 interface HttpServerOptions {
   /** For the log: `health`, `metrics`. */
   readonly name: string;
@@ -43,7 +42,6 @@ interface HttpServerOptions {
   readonly onRefused?: () => void;
 }
 
-/** Dependencies of a server. */
 interface HttpServerDependencies {
   readonly clock: Clock;
   readonly logger: Logger;

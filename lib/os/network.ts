@@ -49,7 +49,6 @@ export interface UdpSocket {
   close(): void;
 }
 
-/** Options of a listening socket. */
 interface ListenOptions {
   /** Sockets of this user that are also shared may have the same address. @default {false} */
   readonly isShared?: boolean;
@@ -67,6 +66,7 @@ export interface InterfaceAddress {
 export interface Network {
   /** Throws `Deno.errors.AddrInUse`, `AddrNotAvailable` or `PermissionDenied`. */
   listenTcp(address: SocketAddress & ListenOptions): TcpListener;
+  /** The signal serves this call alone. It may be aborted although the result is a connection. */
   connectTcp(address: SocketAddress, signal?: AbortSignal): Promise<TcpConnection>;
   /**
    * Connects from an address and port of this machine and closes at once. Resolves when connected;
@@ -86,8 +86,16 @@ export interface Network {
 export const systemNetwork: Network = {
   listenTcp: ({ hostname, port, isShared: reusePort = false }) =>
     Deno.listen({ hostname, port, reusePort, tcpBacklog: 4096 }) as TcpListener,
-  connectTcp: ({ hostname, port }, signal) =>
-    Deno.connect(signal ? { hostname, port, signal } : { hostname, port }),
+  async connectTcp({ hostname, port }, signal) {
+    if (!signal) return await Deno.connect({ hostname, port });
+    if (signal.aborted) throw signal.reason;
+    // Deno.connect() asks once more when it has the connection, and if the abort came a moment before,
+    // the connection is lost: nothing closes it (Deno 2.9).
+    signal.throwIfAborted = () => {};
+    return await Deno.connect({ hostname, port, signal }).catch((error) => {
+      throw signal.aborted ? signal.reason : error;
+    });
+  },
   tryConnectTcp: ({ hostname: host, port }, { from, signal }) =>
     new Promise((resolve, reject) => {
       if (signal.aborted) return reject(signal.reason);

@@ -1,4 +1,6 @@
-import { assertEquals, assertRejects } from "@std/assert";
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { TcpServer } from "../../tests/support/drivers/tcp_peers.ts";
+import { eventually } from "../../tests/support/eventually.ts";
 import { systemNetwork } from "./network.ts";
 
 const LOOPBACK = "127.0.0.1";
@@ -35,4 +37,39 @@ Deno.test("tryConnectTcp() rejects with the system's error, or with the signal's
     Error,
     "too late",
   );
+});
+
+Deno.test("connectTcp() loses no connection that is made while the signal is aborted", async () => {
+  await using server = TcpServer.named("a");
+  const outcomes = { made: 0, aborted: 0 };
+  const connect = async (signal: AbortSignal) => {
+    const at = { hostname: LOOPBACK, port: server.port };
+    try {
+      (await systemNetwork.connectTcp(at, signal)).close();
+      outcomes.made++;
+    } catch (error) {
+      assertEquals(error, signal.reason);
+      outcomes.aborted++;
+    }
+  };
+  for (let round = 0; round < 40; round++) {
+    const stop = new AbortController();
+    const connecting = Array.from({ length: 50 }, () => connect(stop.signal));
+    setTimeout(() => stop.abort(new Error("too late")), round % 2);
+    await Promise.all(connecting);
+  }
+  // Some 100 stay open if Deno.connect() asks the signal once more at the end.
+  await eventually("all connections are closed", () => server.accepted > 0 && server.open === 0);
+  assert(outcomes.made > 0 && outcomes.aborted > 0, JSON.stringify(outcomes));
+});
+
+Deno.test("connectTcp() rejects with the signal's reason", async () => {
+  const listener = systemNetwork.listenTcp({ hostname: LOOPBACK, port: 0 });
+  const stop = new AbortController();
+  const connecting = systemNetwork.connectTcp(listener.addr, stop.signal);
+  stop.abort(new Error("too late"));
+  await assertRejects(() => connecting, Error, "too late");
+  const again = () => systemNetwork.connectTcp(listener.addr, stop.signal);
+  await assertRejects(again, Error, "too late");
+  listener.close();
 });

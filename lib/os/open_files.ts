@@ -19,7 +19,6 @@ export const HTTP_USES = ["healthz", "metrics", "service_health", "control"] as 
 /** The uses of sockets. */
 export const SOCKET_USES = ["listener", "connection", "flow", ...HTTP_USES] as const;
 
-/** The use of a socket. */
 type SocketUse = typeof SOCKET_USES[number];
 
 /** The number of files that each use may take. */

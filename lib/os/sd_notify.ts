@@ -28,7 +28,6 @@ export interface ServiceNotifier extends Disposable {
   stopping(): Promise<void>;
 }
 
-/** Settings of a notifier. */
 interface ServiceNotifierOptions {
   readonly environment: ServiceManagerEnvironment;
   readonly pid: number;

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { CommandError, type CommandRunner } from "./command_runner.ts";
+import { CommandError, type CommandOptions, type CommandRunner } from "./command_runner.ts";
 
 /** The result of reading settings. */
 interface SysctlReading {
@@ -23,30 +23,37 @@ export interface SysctlProblem {
 /** Reads and writes kernel settings. Never throws. */
 export interface Sysctl {
   /** Reads all names by one command; an unreadable one does not affect the others. */
-  read(names: readonly string[]): Promise<SysctlReading>;
+  read(
+    names: readonly string[],
+    options?: Pick<CommandOptions, "mayBeRecent">,
+  ): Promise<SysctlReading>;
   /**
-   * Sets one. Resolves to the reason of a refusal. Read it again, because some kernels round or
-   * ignore.
+   * Sets all by one command; a refused one does not affect the others. Resolves to the reasons of
+   * refusals by name. Read them again, because some kernels round or ignore.
    */
-  write(name: string, value: string): Promise<string | undefined>;
+  write(values: ReadonlyMap<string, string>): Promise<ReadonlyMap<string, string>>;
 }
 
 /** The settings of this machine and network namespace. */
 export function createSysctl(commands: CommandRunner): Sysctl {
   return {
-    read: (names) => read(commands, names),
-    write: (name, value) => write(commands, { name, value }),
+    read: (names, options) => read(commands, names, options),
+    write: (values) => write(commands, values),
   };
 }
 
-async function read(commands: CommandRunner, names: readonly string[]): Promise<SysctlReading> {
+async function read(
+  commands: CommandRunner,
+  names: readonly string[],
+  options: Pick<CommandOptions, "mayBeRecent"> = {},
+): Promise<SysctlReading> {
   const values = new Map<string, string>();
   const problems = new Map<string, SysctlProblem>();
   if (names.length === 0) return { values, problems };
   try {
     // Not -n: values alone would not show which name was unknown. Exit codes of procps and busybox
     // differ if one of many is unknown, so the output decides.
-    const { stdout, stderr } = await commands.run("sysctl", names);
+    const { stdout, stderr } = await commands.run("sysctl", names, options);
     for (const line of stdout.split("\n")) {
       const [, name, value] = /^(\S+)\s*=\s*(.*?)\s*$/.exec(line) ?? [];
       if (name !== undefined && value !== undefined) values.set(name, value);
@@ -64,27 +71,44 @@ async function read(commands: CommandRunner, names: readonly string[]): Promise<
 
 /** procps: `cannot stat /proc/sys/a/b: …`; busybox: `error: 'a.b' is an unknown key`. */
 function problemOf(name: string, stderr: string): SysctlProblem {
-  const line = stderr.split("\n")
-    .find((candidate) => candidate.includes(name) || candidate.includes(name.replaceAll(".", "/")));
+  const line = lineAbout(name, stderr);
   if (line === undefined || /No such file|unknown key|is not a known key/.test(line)) {
     return { kind: "unknown", reason: "this kernel has no such setting now" };
   }
   return { kind: "failed", reason: reasonOf(line) };
 }
 
+function lineAbout(name: string, stderr: string): string | undefined {
+  return stderr.split("\n")
+    .find((line) => line.includes(name) || line.includes(name.replaceAll(".", "/")));
+}
+
 async function write(
   commands: CommandRunner,
-  { name, value }: { readonly name: string; readonly value: string },
-): Promise<string | undefined> {
+  values: ReadonlyMap<string, string>,
+): Promise<ReadonlyMap<string, string>> {
+  const reasons = new Map<string, string>();
+  if (values.size === 0) return reasons;
+  const reportAll = (reason: string) => {
+    for (const name of values.keys()) reasons.set(name, reason);
+  };
   try {
-    const { code, stderr } = await commands.run("sysctl", ["-w", `${name}=${value}`]);
+    const args = [...values].map(([name, value]) => `${name}=${value}`);
+    const { code, stderr } = await commands.run("sysctl", ["-w", ...args]);
+    for (const name of values.keys()) {
+      const line = lineAbout(name, stderr);
+      if (line !== undefined) reasons.set(name, reasonOf(line));
+    }
     // procps before 4.0 prints an error but exits with 0 for some refusals.
-    if (code === 0 && stderr.trim() === "") return undefined;
-    return reasonOf(stderr) || `sysctl ended with code ${code}`;
+    const isRefused = code !== 0 || stderr.trim() !== "";
+    if (isRefused && reasons.size === 0) {
+      reportAll(reasonOf(stderr) || `sysctl ended with code ${code}`);
+    }
   } catch (error) {
     if (!(error instanceof CommandError)) throw error;
-    return error.message;
+    reportAll(error.message);
   }
+  return reasons;
 }
 
 function isMissing({ kind }: CommandError): boolean {

@@ -36,7 +36,11 @@ for (const kind of ["not-found", "not-permitted"] as const) {
     const { problems } = await createSysctl(commands).read([FORWARD]);
     assertEquals(problems.get(FORWARD)?.kind, "no tool");
     commands.failNext(kind);
-    assert((await createSysctl(commands).write(FORWARD, "1"))?.includes(kind));
+    const reasons = await createSysctl(commands).write(new Map([[FORWARD, "1"], [MAX, "2"]]));
+    assertEquals([...reasons].map(([name, reason]) => [name, reason.includes(kind)]), [
+      [FORWARD, true],
+      [MAX, true],
+    ]);
   });
 }
 
@@ -52,7 +56,7 @@ for (
     const commands = new FakeCommandRunner()
       // Older procps exit with 0 for this.
       .on(`sysctl -w ${FORWARD}=1`, { code: 0, stderr: `${stderr}\n` });
-    const found = await createSysctl(commands).write(FORWARD, "1");
+    const found = (await createSysctl(commands).write(new Map([[FORWARD, "1"]]))).get(FORWARD);
     assert(found?.includes(reason), found);
     assert(!found?.startsWith("sysctl"), found);
     assert(!found?.includes(FORWARD), found);
@@ -62,5 +66,23 @@ for (
 Deno.test("Sysctl.write() reports nothing on success", async () => {
   const commands = new FakeCommandRunner()
     .on(`sysctl -w ${FORWARD}=1`, { stdout: `${FORWARD} = 1\n` });
-  assertEquals(await createSysctl(commands).write(FORWARD, "1"), undefined);
+  assertEquals((await createSysctl(commands).write(new Map([[FORWARD, "1"]]))).size, 0);
+  assertEquals((await createSysctl(commands).write(new Map())).size, 0);
+  assertEquals(commands.calls.length, 1);
+});
+
+Deno.test("Sysctl.write() sets many by one command, and names the refused ones", async () => {
+  const commands = new FakeCommandRunner().on(`sysctl -w ${FORWARD}=1 ${MAX}=2`, {
+    code: 1,
+    stdout: `${FORWARD} = 1\n`,
+    stderr: `sysctl: setting key "${MAX}": Read-only file system\n`,
+  });
+  const reasons = await createSysctl(commands).write(new Map([[FORWARD, "1"], [MAX, "2"]]));
+  assertEquals([...reasons], [[MAX, "Read-only file system"]]);
+});
+
+Deno.test("Sysctl.write() reports a message that names no setting for all of them", async () => {
+  const commands = new FakeCommandRunner().on("sysctl -w", { code: 139 });
+  const reasons = await createSysctl(commands).write(new Map([[FORWARD, "1"], [MAX, "2"]]));
+  assertEquals([...reasons.values()], Array(2).fill("sysctl ended with code 139"));
 });

@@ -6,6 +6,7 @@
 import type { Logger } from "../log/logger.ts";
 import type { Clock, Timer } from "./clock.ts";
 import type { SharedOpenFiles } from "./open_files.ts";
+import { whenAborted } from "./when_aborted.ts";
 import type { ChannelMessage } from "./worker_channel.ts";
 
 /** A thread; the part of `Worker` that is used. */
@@ -57,7 +58,7 @@ interface PoolThread {
   restart: Timer | undefined;
 }
 
-/** The pause before the second restart in succession; it doubles up to the longest. */
+/** The pause before the second restart in succession; it doubles up to the longest while others run. */
 const FIRST_PAUSE_MS = 1000;
 const LONGEST_PAUSE_MS = 60_000;
 /** A thread that ran for so long is restarted at once. */
@@ -69,6 +70,7 @@ export class WorkerPool implements Disposable {
   readonly #dependencies: WorkerPoolDependencies;
   readonly #threads: readonly PoolThread[];
   readonly #subscribers = new Map<string, PoolSubscriber>();
+  readonly #hung = Promise.withResolvers<number>();
   #starting: PromiseWithResolvers<void> | undefined;
   #restarts = 0;
   #stopped = false;
@@ -122,10 +124,8 @@ export class WorkerPool implements Disposable {
     const ranMs = each.startedAt === undefined ? 0 : clock.now() - each.startedAt;
     const wasRunning = each.startedAt !== undefined;
     each.failures = ranMs >= STEADY_MS ? 1 : each.failures + 1;
-    const restartInMs = each.failures === 1
-      ? 0
-      : Math.min(FIRST_PAUSE_MS * 2 ** (each.failures - 2), LONGEST_PAUSE_MS);
     this.#drop(each);
+    const restartInMs = this.#pauseOf(each);
     this.#restarts++;
     logger.error("A worker ended and is started again; its connections are lost", {
       ...{ worker: index + 1, reason, restartInMs },
@@ -135,6 +135,24 @@ export class WorkerPool implements Disposable {
       for (const each of this.#subscribers.values()) each.onEnded(index, new Error(reason));
     }
     this.#settle();
+  }
+
+  /**
+   * Ends a thread that hangs, and the run with it: Deno cannot interrupt a thread (2.9), whose sockets
+   * take their share of the connections for as long as the process lives.
+   */
+  giveUp(index: number): void {
+    this.end(index, "it does not answer");
+    this.#hung.resolve(index);
+  }
+
+  /** Resolves when the signal is aborted. Rejects when a thread hangs. */
+  async run(signal: AbortSignal): Promise<void> {
+    const index = await Promise.race([this.#hung.promise, whenAborted(signal)]);
+    if (index === undefined) return;
+    throw new Error(
+      `Cannot continue: worker ${index + 1} hangs, and only a restart closes its sockets`,
+    );
   }
 
   /** Ends all threads. */
@@ -165,6 +183,14 @@ export class WorkerPool implements Disposable {
       event.preventDefault();
       if (each.thread === thread) this.end(index, event.message);
     };
+  }
+
+  /** The pause before the restart of a thread that has ended. */
+  #pauseOf({ failures }: PoolThread): number {
+    if (failures === 1) return 0;
+    // Without any thread there is no service.
+    const longest = this.running.length > 0 ? LONGEST_PAUSE_MS : FIRST_PAUSE_MS;
+    return Math.min(FIRST_PAUSE_MS * 2 ** (failures - 2), longest);
   }
 
   #onStarted(index: number): void {

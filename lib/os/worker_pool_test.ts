@@ -1,4 +1,4 @@
-import { assertEquals } from "@std/assert";
+import { assertEquals, assertRejects } from "@std/assert";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { READY, WorkerPool, type WorkerThread } from "./worker_pool.ts";
@@ -57,9 +57,10 @@ Deno.test("WorkerPool.start() resolves when each thread runs or has failed", asy
 });
 
 Deno.test("WorkerPool restarts a thread at once, and one that ends again and again ever later", async () => {
-  const { clock, events, logger, pool, threads } = testPool(1);
+  const { clock, events, logger, pool, threads } = testPool(2);
   void pool.start();
-  threads.start();
+  threads.start(0);
+  threads.start(1);
   for (let round = 0; round < 9; round++) {
     threads.fail();
     await clock.advance(60_000);
@@ -70,7 +71,34 @@ Deno.test("WorkerPool restarts a thread at once, and one that ends again and aga
   await clock.advance(60_000);
   threads.fail();
   assertEquals(logger.lines.at(-1)?.fields.restartInMs, 0, "it ran for long");
-  assertEquals(events.slice(0, 3), ["0 started", "0 ended: a bug", "0 started"]);
+  assertEquals(events.slice(0, 3), ["0 started", "1 started", "1 ended: a bug"]);
+});
+
+Deno.test("WorkerPool starts a thread after a second at the latest while no other one runs", async () => {
+  const { clock, logger, pool, threads } = testPool(2);
+  void pool.start();
+  for (const index of [0, 1]) threads.start(index);
+  for (let round = 0; round < 4; round++) {
+    for (const thread of threads.threads.slice(-2)) threads.fail(threads.threads.indexOf(thread));
+    assertEquals(pool.running, []);
+    await clock.advance(8000);
+    for (const thread of threads.threads.slice(-2)) threads.start(threads.threads.indexOf(thread));
+  }
+  const pauses = logger.lines.map(({ fields }) => fields.restartInMs);
+  assertEquals(pauses, [0, 0, 1000, 1000, 2000, 1000, 4000, 1000]);
+});
+
+Deno.test("WorkerPool.run() rejects when a thread hangs, and resolves when it is to end", async () => {
+  const { events, pool, threads } = testPool(2);
+  void pool.start();
+  for (const index of [0, 1]) threads.start(index);
+  const stop = new AbortController();
+  const [ended, running] = [pool.run(stop.signal), pool.run(new AbortController().signal)];
+  stop.abort();
+  await ended;
+  pool.giveUp(1);
+  await assertRejects(() => running, Error, "worker 2 hangs");
+  assertEquals(events.at(-1), "1 ended: it does not answer", "its questions fail");
 });
 
 Deno.test("WorkerPool ignores what a thread posts after its end, and starts none after its own", async () => {

@@ -106,7 +106,6 @@ export function comparePolicies(
   };
 }
 
-/** A pair of groups. */
 interface GroupPair {
   readonly from: ComparedGroup;
   readonly to: ComparedGroup;

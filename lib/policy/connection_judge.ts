@@ -15,6 +15,7 @@ import {
   type ViewedParts,
   viewParts,
 } from "./judge_connection.ts";
+import { eachPart, emptyParts, type JudgedPlan, type JudgeUpdate } from "./judge_update.ts";
 import type {
   PeerSet,
   PeerSetChange,
@@ -42,15 +43,6 @@ export interface PolicedRelay {
   recheck(addresses: readonly IpAddress[]): Promise<number>;
 }
 
-/** What judges in other threads need to follow: changed parts of a plan, or ranges to close before one. */
-export type JudgeUpdate =
-  | { readonly kind: "plan"; readonly plan: JudgedPlan; readonly changes: PolicyPlanChanges }
-  | { readonly kind: "closed"; readonly ranges: readonly Cidr[] };
-
-/** The parts of a plan that a judge reads. */
-export type JudgedPlan = Pick<PolicyPlan, "closedRanges" | "deny" | "lists" | "peers" | "pods">;
-
-/** A set of the copy. */
 type PeerSetCopy =
   | { readonly kind: "pods"; readonly members: Set<IpAddress> }
   | { readonly kind: "pod-ports"; readonly members: Map<string, PodPort> }
@@ -73,6 +65,9 @@ export class ConnectionJudge {
   #view: PolicyView = viewParts(this.#copy);
   #hasPlan = false;
   #deny: PolicyPlan["deny"] = { action: "drop" };
+  /** Parts of the plan that comes next. */
+  #collected = emptyParts();
+  #unchanged: Promise<unknown> = Promise.resolve();
 
   /** Whether denied connections are to be logged. */
   get logsDenials(): boolean {
@@ -96,6 +91,13 @@ export class ConnectionJudge {
     void this.relay?.follow({ kind: "closed", ranges });
   }
 
+  /** Runs tasks one after the other. Whoever takes a plan in pauses, or reads the copy, is one of them. */
+  exclusively<T>(task: () => Promise<T>): Promise<T> {
+    const result = this.#unchanged.then(task);
+    this.#unchanged = result.catch(() => {});
+    return result;
+  }
+
   /** Everything that a new judge needs to judge as this one. */
   snapshot(): JudgeUpdate {
     const { closed, lists, peers, pods } = this.#copy;
@@ -111,8 +113,15 @@ export class ConnectionJudge {
 
   /** Takes an update of the judge that this one follows, as {@linkcode takeInSteps} does. */
   *followInSteps(update: JudgeUpdate): Generator<void, void, void> {
-    if (update.kind === "closed") this.close(update.ranges);
-    else yield* this.takeInSteps(update.plan, update.changes);
+    if (update.kind === "closed") return this.close(update.ranges);
+    const collected = this.#collected;
+    for (const addTo of eachPart(update.kind === "parts" ? update.parts : update.plan)) {
+      addTo(collected);
+      yield;
+    }
+    if (update.kind === "parts") return;
+    this.#collected = emptyParts();
+    yield* this.takeInSteps({ ...update.plan, ...collected }, update.changes);
   }
 
   /**
@@ -131,8 +140,14 @@ export class ConnectionJudge {
       copy.peers.set(id, copyOf(set));
       yield;
     }
-    for (const [id, list] of lists) copy.lists.set(id, list);
-    for (const [key, pod] of pods) replacePod(copy, { key, pod });
+    for (const [id, list] of lists) {
+      copy.lists.set(id, list);
+      yield;
+    }
+    for (const [key, pod] of pods) {
+      replacePod(copy, { key, pod });
+      yield;
+    }
     this.#hasPlan = true;
     this.#use(copy);
   }

@@ -3,13 +3,13 @@
  *
  * @module
  */
+import { SetIndex } from "../net/set_index.ts";
 import type { LabelSelectorSpec } from "../api/kinds/network_policy.ts";
 import type { ProblemCollector } from "../api/problem_collector.ts";
 
 /** The labels of an object. */
 export type Labels = Readonly<Record<string, string>>;
 
-/** A requirement for one label. */
 interface LabelRequirement {
   readonly key: string;
   readonly operator: "In" | "NotIn" | "Exists" | "DoesNotExist";
@@ -106,32 +106,24 @@ export interface SelectorPlace {
  * values of one of its requirements.
  */
 export class SelectorIndex<Item> {
-  readonly #items = new Map<string, Set<Item>>();
+  readonly #items = new SetIndex<string, Item>();
 
   /** Files an item. */
   add(item: Item, at: SelectorPlace): void {
-    for (const place of placesOf(at)) {
-      const known = this.#items.get(place);
-      if (known) known.add(item);
-      else this.#items.set(place, new Set([item]));
-    }
+    this.#items.move(item, { from: [], to: placesOf(at) });
   }
 
   /** Takes back what {@linkcode add} did with the same arguments. */
   delete(item: Item, at: SelectorPlace): void {
-    for (const place of placesOf(at)) {
-      const known = this.#items.get(place);
-      known?.delete(item);
-      if (known?.size === 0) this.#items.delete(place);
-    }
+    this.#items.move(item, { from: placesOf(at), to: [] });
   }
 
   /** Every item whose selector matches the labels, and a few more; each may come more than once. */
   *candidates(scope: string, labels: Labels): Generator<Item, void, void> {
-    yield* this.#items.get(scope) ?? [];
+    yield* this.#items.at(scope);
     for (const [key, value] of Object.entries(labels)) {
-      yield* this.#items.get(`${scope}\n${key}`) ?? [];
-      yield* this.#items.get(`${scope}\n${key}=${value}`) ?? [];
+      yield* this.#items.at(`${scope}\n${key}`);
+      yield* this.#items.at(`${scope}\n${key}=${value}`);
     }
   }
 }

@@ -1,8 +1,3 @@
-/**
- * Pods as policies see them.
- *
- * @module
- */
 import type { Pod } from "../api/kinds/pod.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";
 import { type Port, type Protocol, tryParsePort, tryParseProtocol } from "../net/port.ts";

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { SetIndex } from "../net/set_index.ts";
 import type { Namespace } from "../api/kinds/namespace.ts";
 import type { NetworkPolicy } from "../api/kinds/network_policy.ts";
 import type { Pod } from "../api/kinds/pod.ts";
@@ -25,7 +26,7 @@ export interface PolicyStateListener {
 /** The cluster as policies see it. */
 export class PolicyState {
   readonly #pods = new Map<PodKey, PolicyPod>();
-  readonly #podsByNamespace = new Map<string, Set<PolicyPod>>();
+  readonly #podsByNamespace = new SetIndex<string, PolicyPod>();
   readonly #namespaces = new Map<string, Labels>();
   readonly #policies = new Map<PolicyKey, Policy>();
   readonly #budgets = new Map<string, NamespaceBudget>();
@@ -58,16 +59,12 @@ export class PolicyState {
       return;
     }
     if (previous) {
-      const siblings = this.#podsByNamespace.get(previous.namespace);
-      siblings?.delete(previous);
-      if (siblings?.size === 0) this.#podsByNamespace.delete(previous.namespace);
+      this.#podsByNamespace.delete(previous.namespace, previous);
       this.#pods.delete(key);
     }
     if (current) {
       this.#pods.set(key, current);
-      const siblings = this.#podsByNamespace.get(current.namespace);
-      if (siblings) siblings.add(current);
-      else this.#podsByNamespace.set(current.namespace, new Set([current]));
+      this.#podsByNamespace.add(current.namespace, current);
     }
     for (const listener of this.#listeners) listener.podChanged(key, previous);
   }
@@ -137,7 +134,7 @@ export class PolicyState {
 
   /** The pods of a namespace. */
   podsIn(namespace: string): Iterable<PolicyPod> {
-    return this.#podsByNamespace.get(namespace) ?? [];
+    return this.#podsByNamespace.at(namespace);
   }
 
   /** Returns the pods that match a query. Tests all pods of the namespaces in its scope. */

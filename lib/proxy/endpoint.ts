@@ -138,8 +138,8 @@ export function endpointsFromSlice(
  * may mistake an address reused by a new pod for the old one.
  */
 export function mergeEndpoints(lists: readonly (readonly Endpoint[])[]): readonly Endpoint[] {
-  const [only] = lists;
-  if (lists.length === 1 && isSorted(only!)) return only!;
+  const [only, ...others] = lists;
+  if (only !== undefined && others.length === 0 && isInOrder(only)) return only;
   const winners = new Map<EndpointKey, Endpoint>();
   for (const endpoint of lists.flat()) {
     const other = winners.get(endpoint.key);
@@ -148,8 +148,8 @@ export function mergeEndpoints(lists: readonly (readonly Endpoint[])[]): readonl
   return [...winners.values()].sort(compareEndpoints);
 }
 
-/** Whether a list is sorted, without duplicates. Most are. */
-function isSorted(endpoints: readonly Endpoint[]): boolean {
+/** Whether endpoints are sorted by key, without duplicates, as controllers often write them. */
+function isInOrder(endpoints: readonly Endpoint[]): boolean {
   return endpoints.every(({ key }, index) => index === 0 || endpoints[index - 1]!.key < key);
 }
 

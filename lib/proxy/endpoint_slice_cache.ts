@@ -31,18 +31,19 @@ interface DrainedEndpoints {
 }
 
 const NO_SOURCES: readonly EndpointSource[] = [];
+const NO_PROBLEMS: readonly ObjectProblem[] = [];
 /** Up to this many sources are searched one by one; for more, an index is built. */
 const FEW_SOURCES = 8;
 
-/** By kind and name, or a list of few: a `Map` for each of 10,000 Services would take megabytes. */
-type Sources = readonly EndpointSource[] | Map<string, EndpointSource>;
-
-/** The sources of a Service after the next drain. */
-interface Draft {
-  sources: Sources;
+/** The sources of a Service after the next drain, if there are many. */
+interface IndexedSources {
+  readonly byText: Map<string, EndpointSource>;
   /** Number of slices among them, of any address type. */
   slices: number;
 }
+
+/** A list of few sources is never changed: it may be the applied one. */
+type Draft = readonly EndpointSource[] | IndexedSources;
 
 /**
  * Collects changes until {@linkcode EndpointSliceCache.drain}. A call costs as much as its object
@@ -51,28 +52,24 @@ interface Draft {
  */
 export class EndpointSliceCache {
   readonly #applied = new Map<ServiceKey, readonly EndpointSource[]>();
+  /** Of the Services that the next drain must process. */
   readonly #drafts = new Map<ServiceKey, Draft>();
-  /** Services whose draft differs from the applied sources. */
-  readonly #pending = new Set<ServiceKey>();
 
   /** Services that the next drain must process. */
   get undrained(): number {
-    return this.#pending.size;
+    return this.#drafts.size;
   }
 
   /** Number of Services with stored sources. */
   get size(): number {
-    const added = [...this.#pending].filter((service) => !this.#applied.has(service));
-    return this.#applied.size + added.length;
+    const added = this.#drafts.keys().filter((service) => !this.#applied.has(service));
+    return this.#applied.size + added.toArray().length;
   }
 
   /** The latest state of one source, drained or not. */
   get(service: ServiceKey, id: EndpointSourceId): EndpointSource | undefined {
-    if (!this.#drafts.has(service)) {
-      const applied = this.#applied.get(service) ?? NO_SOURCES;
-      if (applied.length <= FEW_SOURCES) return findSource(applied, id);
-    }
-    return findSource(this.#draftOf(service).sources, id);
+    const draft = this.#draftOf(service);
+    return isList(draft) ? draft.find((each) => isSame(each, id)) : draft.byText.get(textOf(id));
   }
 
   /** Adds or replaces a source. Returns whether the endpoints of the Service may change. */
@@ -92,11 +89,11 @@ export class EndpointSliceCache {
   /** Applies the changes of at most this many Services and returns the Services that changed. */
   drain(limit = Infinity): ReadonlyMap<ServiceKey, DrainedEndpoints> {
     const drained = new Map<ServiceKey, DrainedEndpoints>();
-    for (const service of this.#pending.values().take(limit)) {
+    for (const [service, draft] of this.#drafts.entries().take(limit)) {
       const before = inEffect(this.#applied.get(service) ?? NO_SOURCES);
-      const sources = listOf(this.#draftOf(service).sources);
+      // A copy without the spare capacity that V8 leaves in a list that grew; it is kept for long.
+      const sources = isList(draft) ? draft : [...draft.byText.values()].slice();
       const after = inEffect(sources);
-      this.#pending.delete(service);
       this.#drafts.delete(service);
       if (sources.length === 0) this.#applied.delete(service);
       else this.#applied.set(service, sources);
@@ -109,13 +106,14 @@ export class EndpointSliceCache {
     return drained;
   }
 
+  /** The latest sources of a Service; a long list gets an index, until the next drain. */
   #draftOf(service: ServiceKey): Draft {
-    const known = this.#drafts.get(service);
-    if (known !== undefined) return known;
-    const applied = this.#applied.get(service) ?? NO_SOURCES;
-    const draft = { sources: toSources(applied), slices: applied.filter(isSlice).length };
-    this.#drafts.set(service, draft);
-    return draft;
+    const draft = this.#drafts.get(service) ?? this.#applied.get(service) ?? NO_SOURCES;
+    if (!isList(draft) || draft.length <= FEW_SOURCES) return draft;
+    const byText = new Map(draft.map((source) => [textOf(source), source]));
+    const index = { byText, slices: draft.filter(isSlice).length };
+    this.#drafts.set(service, index);
+    return index;
   }
 
   /** One of the two is defined. Returns whether the sources in effect change. */
@@ -124,18 +122,55 @@ export class EndpointSliceCache {
     known: EndpointSource | undefined,
     next: EndpointSource | undefined,
   ): boolean {
-    const draft = this.#draftOf(service);
-    const hadSlices = draft.slices > 0;
-    draft.sources = next ? withSource(draft.sources, next) : withoutSource(draft.sources, known!);
-    draft.slices += (next && isSlice(next) ? 1 : 0) - (known && isSlice(known) ? 1 : 0);
-    this.#pending.add(service);
+    const before = this.#draftOf(service);
+    const hadSlices = hasSlices(before);
+    const after = isList(before) ? replaced(before, known, next) : replaceIn(before, known, next);
+    this.#drafts.set(service, after);
     if (known?.kind === "slice" || next?.kind === "slice") return true;
     if ((next ?? known)?.kind === "endpoints") return !hadSlices;
-    const isFirstOrLast = hadSlices !== (draft.slices > 0);
-    const { sources } = draft;
-    const count = sources instanceof Map ? sources.size : sources.length;
-    return isFirstOrLast && count > draft.slices;
+    const isFirstOrLast = hadSlices !== hasSlices(after);
+    return isFirstOrLast && hasOthers(after);
   }
+}
+
+function isList(draft: Draft): draft is readonly EndpointSource[] {
+  return Array.isArray(draft);
+}
+
+/** A new list, in which `next` has the place of `known`. */
+function replaced(
+  sources: readonly EndpointSource[],
+  known: EndpointSource | undefined,
+  next: EndpointSource | undefined,
+): readonly EndpointSource[] {
+  if (known === undefined) return next === undefined ? sources : [...sources, next];
+  return sources.flatMap((source) => source === known ? next ?? [] : source);
+}
+
+function replaceIn(
+  index: IndexedSources,
+  known: EndpointSource | undefined,
+  next: EndpointSource | undefined,
+): IndexedSources {
+  if (next !== undefined) index.byText.set(textOf(next), next);
+  else if (known !== undefined) index.byText.delete(textOf(known));
+  index.slices += (next && isSlice(next) ? 1 : 0) - (known && isSlice(known) ? 1 : 0);
+  return index;
+}
+
+function hasSlices(draft: Draft): boolean {
+  return isList(draft) ? draft.some(isSlice) : draft.slices > 0;
+}
+
+/** Whether there is an Endpoints object. */
+function hasOthers(draft: Draft): boolean {
+  return isList(draft)
+    ? draft.some((source) => !isSlice(source))
+    : draft.byText.size > draft.slices;
+}
+
+function isSame(source: EndpointSource, id: EndpointSourceId): boolean {
+  return source.name === id.name && isSlice(source) === isSlice(id);
 }
 
 /** An object keeps its name if its kind changes from one kind of slice to the other. */
@@ -143,39 +178,7 @@ function textOf({ kind, name }: EndpointSourceId): string {
   return kind === "endpoints" ? `endpoints ${name}` : name;
 }
 
-function findSource(sources: Sources, id: EndpointSourceId): EndpointSource | undefined {
-  if (sources instanceof Map) return sources.get(textOf(id));
-  return sources.find((source) => isSame(source, id));
-}
-
-function withSource(sources: Sources, next: EndpointSource): Sources {
-  if (sources instanceof Map) return sources.set(textOf(next), next);
-  const index = sources.findIndex((source) => isSame(source, next));
-  return index < 0 ? toSources(sources.concat(next)) : sources.with(index, next);
-}
-
-function withoutSource(sources: Sources, id: EndpointSourceId): Sources {
-  if (!(sources instanceof Map)) return sources.filter((source) => !isSame(source, id));
-  sources.delete(textOf(id));
-  return sources;
-}
-
-function toSources(list: readonly EndpointSource[]): Sources {
-  if (list.length <= FEW_SOURCES) return list;
-  return new Map(list.map((source) => [textOf(source), source]));
-}
-
-/** Without the spare capacity that V8 leaves in a list that grew: drained ones are kept for long. */
-function listOf(sources: Sources): readonly EndpointSource[] {
-  return sources instanceof Map ? [...sources.values()].slice() : sources;
-}
-
-/** Whether {@linkcode textOf} is the same. */
-function isSame(left: EndpointSourceId, right: EndpointSourceId): boolean {
-  return left.name === right.name && isSlice(left) === isSlice(right);
-}
-
-function isSlice({ kind }: EndpointSourceId): boolean {
+function isSlice({ kind }: Pick<EndpointSourceId, "kind">): boolean {
   return kind !== "endpoints";
 }
 
@@ -203,6 +206,8 @@ function replacePorts(
   before: readonly EndpointSource[],
   after: readonly EndpointSource[],
 ): readonly PortEndpoints[] {
+  // Of one object, each ServicePort is listed once.
+  if (before.length === 0 && after.length === 1) return after[0]!.ports;
   const lists = new Map<ServicePortKey, PortEndpoints["endpoints"][]>();
   for (const { ports } of before) for (const { key } of ports) lists.set(key, []);
   for (const { ports } of [...after].sort(newestFirst)) {
@@ -223,6 +228,7 @@ function newProblems(
   before: readonly EndpointSource[],
   after: readonly EndpointSource[],
 ): readonly ObjectProblem[] {
+  if (after.every(({ problems }) => problems.length === 0)) return NO_PROBLEMS;
   const known = new Set(before.flatMap(({ problems }) => problems).map(problemText));
   return after.flatMap(({ problems }) => problems)
     .filter((problem) => !known.has(problemText(problem)));

@@ -168,6 +168,7 @@ export class EndpointsChangeTracker {
 
   #takeTriggerTimes(services: Iterable<ServiceKey>): ReadonlyMap<ServiceKey, readonly number[]> {
     const taken = new Map<ServiceKey, readonly number[]>();
+    if (this.#triggerTimes.size === 0) return taken;
     for (const service of services) {
       const times = this.#triggerTimes.get(service);
       if (times !== undefined) taken.set(service, times);

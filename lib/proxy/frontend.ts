@@ -48,17 +48,19 @@ export interface ContestedFrontend {
  * kube-proxy's modes iptables and nftables have the same order of 2 and 3; its mode ipvs drops by
  * source ranges before it rejects.
  */
-export function* frontendsOf(plan: ServicePlan): Generator<Frontend, void, void> {
+export function frontendsOf(plan: ServicePlan): readonly Frontend[] {
   const { clusterIp, port, nodePort, internal, masqueradeInternal } = plan;
+  const frontends: Frontend[] = [];
   if (hasClusterIp(plan)) {
-    yield {
+    frontends.push({
       role: "ClusterIP",
       address: clusterIp,
       port,
       verdict: { internal, external: internal },
       masquerade: masqueradeInternal,
-    };
+    });
   }
+  if (!isExternal(plan)) return frontends;
   const outside = {
     port,
     verdict: { internal: plan.externalFromCluster, external: plan.external },
@@ -66,11 +68,14 @@ export function* frontendsOf(plan: ServicePlan): Generator<Frontend, void, void>
   } as const;
   const isRejected = plan.external.kind === "reject" && plan.externalFromCluster.kind === "reject";
   const admitted = isRejected ? undefined : admittedSources(plan);
-  for (const address of plan.externalIps) yield { ...outside, role: "ExternalIP", address };
-  for (const address of plan.loadBalancerVips) {
-    yield { ...outside, role: "LoadBalancer", address, ...(admitted && { admitted }) };
+  for (const address of plan.externalIps) {
+    frontends.push({ ...outside, role: "ExternalIP", address });
   }
-  if (nodePort !== undefined) yield { ...outside, role: "NodePort", port: nodePort };
+  for (const address of plan.loadBalancerVips) {
+    frontends.push({ ...outside, role: "LoadBalancer", address, ...(admitted && { admitted }) });
+  }
+  if (nodePort !== undefined) frontends.push({ ...outside, role: "NodePort", port: nodePort });
+  return frontends;
 }
 
 /** The addresses of a ServicePort without those that another one owns, and each address once. */

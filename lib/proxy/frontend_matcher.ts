@@ -129,7 +129,7 @@ export class FrontendMatcher implements StaleFlowMatcher {
 
 /** `ip:port` of each address of a ServicePort, without its node port. */
 export function frontendTexts(plan: ServicePlan): string[] {
-  return [...frontendsOf(plan)].flatMap(({ address, port }) =>
+  return frontendsOf(plan).flatMap(({ address, port }) =>
     address === undefined ? [] : formatHostPort(address, port)
   );
 }

@@ -197,27 +197,31 @@ interface Wanted {
   readonly port: Port;
 }
 
-function* frontendsIn(
+function frontendsIn(
   { clusterIp, externalIps, loadBalancerVips, nodePort, port }: Claimant,
-): Generator<Wanted, void, void> {
-  yield { role: "ClusterIP", address: clusterIp, port };
-  for (const address of externalIps) yield { role: "ExternalIP", address, port };
-  for (const address of loadBalancerVips) yield { role: "LoadBalancer", address, port };
-  if (nodePort !== undefined) yield { role: "NodePort", port: nodePort };
+): readonly Wanted[] {
+  const wanted: Wanted[] = [{ role: "ClusterIP", address: clusterIp, port }];
+  for (const address of externalIps) wanted.push({ role: "ExternalIP", address, port });
+  for (const address of loadBalancerVips) wanted.push({ role: "LoadBalancer", address, port });
+  if (nodePort !== undefined) wanted.push({ role: "NodePort", port: nodePort });
+  return wanted;
 }
 
-function* claimsOf(claimant: Claimant): Generator<ClaimedFrontend, void, void> {
-  for (const { address, port } of frontendsIn(claimant)) {
-    yield frontendText(address, port, claimant.protocol);
-  }
+function claimsOf(claimant: Claimant): readonly ClaimedFrontend[] {
+  return frontendTexts(frontendsIn(claimant), claimant.protocol);
 }
 
-/** Yields all frontends that a ServicePort claims, including those that it did not get. */
-function* claimsOfPlan(plan: ServicePlan): Generator<ClaimedFrontend, void, void> {
-  yield* claimsOf(plan);
-  for (const { address, port } of plan.contested ?? []) {
-    yield frontendText(address, port, plan.protocol);
-  }
+/** Returns all frontends that a ServicePort claims, including those that it did not get. */
+function claimsOfPlan(plan: ServicePlan): readonly ClaimedFrontend[] {
+  const { contested, protocol } = plan;
+  return contested ? claimsOf(plan).concat(frontendTexts(contested, protocol)) : claimsOf(plan);
+}
+
+function frontendTexts(
+  places: readonly Pick<Wanted, "address" | "port">[],
+  protocol: Protocol,
+): readonly ClaimedFrontend[] {
+  return places.map(({ address, port }) => frontendText(address, port, protocol));
 }
 
 function frontendText(

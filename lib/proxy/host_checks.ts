@@ -41,6 +41,11 @@ export interface HostFinding {
 /** Options of every check. */
 export interface HostCheckOptions {
   readonly signal?: AbortSignal;
+  /**
+   * Whether the mode runs next if it can, so the check may leave objects behind that the mode needs.
+   * @default {false}
+   */
+  readonly isForRun?: boolean;
 }
 
 /** What a start does with addresses of Services, as far as other software hinders it. */

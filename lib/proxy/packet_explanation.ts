@@ -3,7 +3,7 @@ import type { IpAddress } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
 import type { DataPlaneDifference } from "./data_plane_difference.ts";
 import type { EdgeSettings } from "./edge_settings.ts";
-import type { EndpointKey } from "./endpoint.ts";
+import type { Endpoint, EndpointKey } from "./endpoint.ts";
 import type { FrontendRole } from "./frontend.ts";
 import type { Packet } from "./packet.ts";
 import type { TrafficPolicy, UnproxiedReason } from "./service_port.ts";
@@ -82,21 +82,13 @@ export type ExplainedVerdict =
 type RefusalReason = "no-endpoints" | "no-local-endpoints" | "source-ranges" | "mode";
 
 /** One endpoint of the ServicePort. */
-export interface ExplainedEndpoint {
-  readonly key: EndpointKey;
-  readonly isLocal: boolean;
-  readonly nodeName?: string;
+export interface ExplainedEndpoint extends Omit<Endpoint, "address" | "port"> {
   /** Whether the packet may go there. */
   readonly eligible: boolean;
   /** The reason why the packet may not use this endpoint. */
   readonly exclusion?: ExclusionReason;
   /** The reason why the mode does not use it, although the plan does. */
   readonly leftOut?: string;
-  readonly ready: boolean;
-  readonly serving: boolean;
-  readonly terminating: boolean;
-  readonly zoneHints?: readonly string[];
-  readonly nodeHints?: readonly string[];
   /** For an eligible endpoint: whether it sees an address of the node instead of the sender's. */
   readonly seesNode?: boolean;
 }

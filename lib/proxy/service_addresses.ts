@@ -46,7 +46,9 @@ export function clusterIpOf(
 
 /** `spec.externalIPs`, without duplicates. Blank entries are ignored silently, as in upstream. */
 export function externalIpsOf(reading: ServiceReading): readonly IpAddress[] {
-  const candidates = (reading.service.spec.externalIPs ?? [])
+  const { externalIPs = [] } = reading.service.spec;
+  if (externalIPs.length === 0) return NO_ADDRESSES;
+  const candidates = externalIPs
     .map((text, index) => ({ text, path: `spec.externalIPs[${index}]` }))
     .filter(({ text }) => text.trim() !== "");
   return addressesOf(
@@ -58,7 +60,9 @@ export function externalIpsOf(reading: ServiceReading): readonly IpAddress[] {
 
 /** The load balancer addresses that this node may serve itself, without duplicates. */
 export function loadBalancerVipsOf(reading: ServiceReading): readonly IpAddress[] {
-  const candidates = (reading.service.status?.loadBalancer?.ingress ?? [])
+  const { ingress = [] } = reading.service.status?.loadBalancer ?? {};
+  if (ingress.length === 0) return NO_ADDRESSES;
+  const candidates = ingress
     .map(({ ip, ipMode = "VIP" }, index) => ({
       text: ip ?? "",
       ipMode,

@@ -101,7 +101,10 @@ export class ServiceChangeTracker {
 
   /** A problem is reported once, not with every update of its object. */
   #note(key: ServiceKey, before: readonly ObjectProblem[], after: readonly ObjectProblem[]): void {
-    if (before.length === 0 && after.length === 0 && !this.#problems.has(key)) return;
+    if (after.length === 0) {
+      this.#problems.delete(key);
+      return;
+    }
     const pending = new Set(this.#problems.get(key)?.map(problemText));
     const reported = new Set(before.map(problemText).filter((problem) => !pending.has(problem)));
     const news = after.filter((problem) => !reported.has(problemText(problem)));

@@ -1,28 +1,19 @@
 import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
-import type { Port, Protocol } from "../net/port.ts";
 import { admitsNode } from "./admitted_sources.ts";
 import type { Endpoint } from "./endpoint.ts";
 import { type ContestedFrontend, ownedAddresses } from "./frontend.ts";
 import type { LocalTrafficDetector } from "./local_traffic.ts";
-import type { EdgeSettings } from "./edge_settings.ts";
-import type { ModeAnnotations } from "./mode_annotations.ts";
 import type { ServicePort, TrafficPolicy } from "./service_port.ts";
-import type { ServicePortKey, ServicePortName } from "./service_port_name.ts";
 import { type CategorizedEndpoints, categorizeEndpoints, type NodeTopology } from "./topology.ts";
 import type { Verdict } from "./verdict.ts";
 
-/** The decision for one ServicePort. Deeply read-only; keeps its identity while unchanged. */
-export interface ServicePlan {
-  readonly key: ServicePortKey;
-  readonly name: ServicePortName;
-  readonly protocol: Protocol;
-  readonly clusterIp: IpAddress;
-  readonly port: Port;
-  /** Each of these only if no other ServicePort owns it, and each address once. */
-  readonly nodePort?: Port;
-  readonly externalIps: readonly IpAddress[];
-  readonly loadBalancerVips: readonly IpAddress[];
+/**
+ * The decision for one ServicePort. Deeply read-only; keeps its identity while unchanged. It has each
+ * address, and the node port, only if no other ServicePort owns it, and each address once.
+ */
+export interface ServicePlan
+  extends Omit<ServicePort, "loadBalancerSourceRanges" | "externallyAccessible"> {
   /**
    * Frontends that another ServicePort owns, perhaps with the cluster IP. Absent if there are none.
    */
@@ -40,23 +31,12 @@ export interface ServicePlan {
    * not bind.
    */
   readonly externalFromCluster: Verdict;
-  /** The policies that led to the verdicts. */
-  readonly internalTrafficPolicy: TrafficPolicy;
-  readonly externalTrafficPolicy: TrafficPolicy;
-  readonly affinityTimeoutSeconds?: number;
   /** The traffic to the cluster IP that is masqueraded. */
   readonly masqueradeInternal: "all" | "off-cluster" | "none";
   /** Every endpoint that some verdict may choose, without duplicates, sorted by key. */
   readonly reachable: readonly Endpoint[];
   /** Every endpoint known, for `status` and `explain`. */
   readonly endpoints: readonly Endpoint[];
-  readonly healthCheckNodePort?: Port;
-  /** As {@linkcode ServicePort.createdAt}. */
-  readonly createdAt?: string;
-  /** As {@linkcode ServicePort.annotations}. */
-  readonly annotations?: ModeAnnotations;
-  /** As {@linkcode ServicePort.edge}. */
-  readonly edge?: EdgeSettings;
 }
 
 /** The input of a plan besides the ServicePort and its endpoints. */

@@ -166,7 +166,7 @@ const MASQUERADE_ROWS: readonly {
 ];
 
 function externalMasquerade(plan: ServicePlan): string {
-  const found = [...frontendsOf(plan)].find(({ role }) => role === "NodePort");
+  const found = frontendsOf(plan).find(({ role }) => role === "NodePort");
   return found?.masquerade ?? "no node port";
 }
 

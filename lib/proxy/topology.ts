@@ -111,6 +111,12 @@ function selectLocal(endpoints: readonly Endpoint[]): EndpointSelection {
   return { ...selectionBy(endpoints, CRITERIA.localDraining), isFallback: true };
 }
 
+/** The kinds of hints, the more specific one first. */
+const HINT_LEVELS = [
+  { level: "node", hints: (endpoint: Endpoint) => endpoint.nodeHints },
+  { level: "zone", hints: (endpoint: Endpoint) => endpoint.zoneHints },
+] as const;
+
 /**
  * The endpoints hinted for this node or else for its zone. Hints are used only if all endpoints
  * have them: one without a hint means that hints are being updated. If no endpoint is hinted for
@@ -120,11 +126,8 @@ function hintedEndpoints(
   ready: readonly Endpoint[],
   { name, zone }: NodeTopology,
 ): EndpointSelection | undefined {
-  const levels = [
-    { level: "node", ours: name, hints: (endpoint: Endpoint) => endpoint.nodeHints },
-    { level: "zone", ours: zone ?? "", hints: (endpoint: Endpoint) => endpoint.zoneHints },
-  ] as const;
-  for (const { level, ours, hints } of levels) {
+  for (const { level, hints } of HINT_LEVELS) {
+    const ours = level === "node" ? name : zone ?? "";
     if (ours === "" || ready.some((endpoint) => hints(endpoint) === undefined)) continue;
     const criterion: Criterion = {
       otherwise: `${level}-hint`,
@@ -168,6 +171,7 @@ function union(
   cluster: readonly Endpoint[] = NO_ENDPOINTS,
   local: readonly Endpoint[] = NO_ENDPOINTS,
 ): readonly Endpoint[] {
+  if (local.length === 0) return cluster;
   const all = new Set(cluster);
   const missing = local.filter((endpoint) => !all.has(endpoint));
   if (missing.length === 0) return cluster;

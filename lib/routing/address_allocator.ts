@@ -1,4 +1,5 @@
 import { type IpAddress, ipFamilyOf } from "../net/ip_address.ts";
+import { SetIndex } from "../net/set_index.ts";
 import { type Labels, matchesLabels } from "../policy/label_selector.ts";
 import { NAMESPACE_NAME_LABEL } from "../api/labels.ts";
 import type { ServiceKey } from "../proxy/service_port_name.ts";
@@ -46,7 +47,7 @@ export class AddressAllocator {
   readonly #inventory: AddressInventory;
   readonly #entries = new Map<ServiceKey, Entry>();
   readonly #namespaces = new Map<string, Labels>();
-  readonly #byNamespace = new Map<string, Set<ServiceKey>>();
+  readonly #byNamespace = new SetIndex<string, ServiceKey>();
   /** Requests since the last update; `undefined` = the Service is gone. */
   readonly #pending = new Map<ServiceKey, AddressRequest | undefined>();
   readonly #waiting = new WaitingClaims();
@@ -69,7 +70,7 @@ export class AddressAllocator {
     if (JSON.stringify(labels) === JSON.stringify(this.#namespaces.get(name))) return;
     if (labels) this.#namespaces.set(name, labels);
     else this.#namespaces.delete(name);
-    for (const key of this.#byNamespace.get(name) ?? []) this.#reconsider(key);
+    for (const key of this.#byNamespace.at(name)) this.#reconsider(key);
   }
 
   /** Takes the addresses that are never given, such as those of nodes, each with its user in words. */
@@ -213,9 +214,7 @@ export class AddressAllocator {
 
   #removeEntry({ request, claims }: Entry): void {
     this.#entries.delete(request.key);
-    const others = this.#byNamespace.get(request.namespace)!;
-    others.delete(request.key);
-    if (others.size === 0) this.#byNamespace.delete(request.namespace);
+    this.#byNamespace.delete(request.namespace, request.key);
     for (const claim of claims) {
       this.#waiting.delete(claim);
       if (claim.address !== undefined) this.#inventory.release(claim.address, request);
@@ -234,7 +233,7 @@ export class AddressAllocator {
       : request.families.map((family): Claim => ({ request, family, waitsFor: [] }));
     const entry: Entry = { request, claims, ...(foreign && { foreign }) };
     this.#entries.set(request.key, entry);
-    this.#byNamespace.getOrInsertComputed(request.namespace, () => new Set()).add(request.key);
+    this.#byNamespace.add(request.namespace, request.key);
     for (const address of request.isForeign ? request.current : []) {
       this.#inventory.reserve(address, FOREIGN_SERVICE);
     }

@@ -10,6 +10,7 @@ import type { ServiceKey } from "../proxy/service_port_name.ts";
 import { type AddressPool, poolOf } from "./address_pool.ts";
 import type { AddressRequest } from "./address_request.ts";
 import { SortedList } from "./sorted_list.ts";
+import { spaceOf } from "./waiting_claims.ts";
 
 /** The reason why a Service cannot get an address. */
 export type AddressConflict =
@@ -46,7 +47,7 @@ export class AddressInventory {
     this.#pools = pools;
     for (const pool of pools) {
       for (const range of pool.ranges) {
-        const key = spaceKey(pool, range.family);
+        const key = spaceOf(pool, range.family);
         if (!this.#spaces.has(key)) this.#spaces.set(key, new FreeSpace(pool, range.family));
       }
     }
@@ -59,12 +60,12 @@ export class AddressInventory {
 
   /** Whether a pool has addresses of a family. */
   hasFamily(pool: AddressPool, family: IpFamily): boolean {
-    return this.#spaces.has(spaceKey(pool, family));
+    return this.#spaces.has(spaceOf(pool, family));
   }
 
   /** Returns the lowest free address of a pool. */
   firstFree(pool: AddressPool, family: IpFamily): IpAddress | undefined {
-    return this.#spaces.get(spaceKey(pool, family))?.first((address) => !this.isFree(address));
+    return this.#spaces.get(spaceOf(pool, family))?.first((address) => !this.isFree(address));
   }
 
   /** Whether no Service has an address, and it is not reserved. */
@@ -151,12 +152,8 @@ export class AddressInventory {
 
   #noteFree(address: IpAddress): void {
     const pool = this.poolAt(address);
-    if (pool) this.#spaces.get(spaceKey(pool, ipFamilyOf(address)))!.noteFree(address);
+    if (pool) this.#spaces.get(spaceOf(pool, ipFamilyOf(address)))!.noteFree(address);
   }
-}
-
-function spaceKey({ name }: AddressPool, family: IpFamily): string {
-  return `${name} ${family}`;
 }
 
 function compareAddresses(left: IpAddress, right: IpAddress): number {

@@ -92,3 +92,17 @@ export interface BgpImports {
   /** The most prefixes of one peer; a peer that sends more is shut down until it is restarted. */
   readonly limitPerPeer: number;
 }
+
+/** The session with a peer, in figures. */
+export interface BgpSessionFigures {
+  /** The name of the peer in the plan. */
+  readonly peer: string;
+  /** As in RFC 4271 (`Established`, `Active` …), or `Down` if BIRD does not try. */
+  readonly state: string;
+  /** Prefixes accepted from the peer. */
+  readonly imported: number;
+  /** Prefixes sent to the peer. */
+  readonly exported: number;
+  /** Updates of the peer that the filters refused since the session began. */
+  readonly refusedUpdates: number;
+}

@@ -1,10 +1,18 @@
 import type { ObjectProblem } from "../api/problem.ts";
-import { type Cidr, cidrContains, cidrFamilyOf, hostCidr, prefixLengthOf } from "../net/cidr.ts";
+import {
+  type Cidr,
+  cidrContains,
+  cidrFamilyOf,
+  hostCidr,
+  networkOf,
+  prefixLengthOf,
+} from "../net/cidr.ts";
 import { type IpAddress, ipFamilyOf } from "../net/ip_address.ts";
-import { matchesLabels } from "../policy/label_selector.ts";
+import { SetIndex } from "../net/set_index.ts";
 import type { ServiceKey } from "../proxy/service_port_name.ts";
-import { type AddressPool, otherUseOf, poolOf } from "./address_pool.ts";
-import type { AnnouncedService, ServiceAddress } from "./announced_service.ts";
+import type { AddressPool } from "./address_pool.ts";
+import type { AnnouncedService } from "./announced_service.ts";
+import { announcementObstacle } from "./announcement_obstacle.ts";
 import { Announcements, type PrefixSource } from "./announcements.ts";
 import { importsOf } from "./bgp_imports.ts";
 import { asOf, type BgpNode, peersOf, routerIdOf } from "./bgp_peers.ts";
@@ -62,8 +70,8 @@ export class BgpPlanner {
   readonly #problems = new Map<string, readonly ObjectProblem[]>();
   readonly #services = new Map<ServiceKey, AnnouncedService>();
   /** The Services with an address, in case a node gets the same address. */
-  readonly #servicesAt = new Map<IpAddress, Set<ServiceKey>>();
-  readonly #nodesAt = new Map<IpAddress, Set<string>>();
+  readonly #servicesAt = new SetIndex<IpAddress, ServiceKey>();
+  readonly #nodesAt = new SetIndex<IpAddress, string>();
   #serviceRanges: readonly Cidr[] = [];
   #networks: readonly Cidr[] = [];
   #isDraining = false;
@@ -98,7 +106,10 @@ export class BgpPlanner {
       this.#problems.delete(name);
     }
     this.#areNodesChanged = true;
-    this.#replaceAddresses(name, { before: before?.node, after: node });
+    this.#replaceAddresses(name, {
+      from: before?.node.addresses ?? [],
+      to: node?.addresses ?? [],
+    });
     if (name === this.#options.nodeName) this.#setOwn();
   }
 
@@ -144,16 +155,12 @@ export class BgpPlanner {
 
   /** Takes the addresses of a Service, or that it is gone. */
   setService(key: ServiceKey, service: AnnouncedService | undefined): void {
-    for (const { address } of this.#services.get(key)?.addresses ?? []) {
-      const others = this.#servicesAt.get(address);
-      others?.delete(key);
-      if (others?.size === 0) this.#servicesAt.delete(address);
-    }
+    this.#servicesAt.move(key, {
+      from: addressesOf(this.#services.get(key)),
+      to: addressesOf(service),
+    });
     if (service) this.#services.set(key, service);
     else this.#services.delete(key);
-    for (const { address } of service?.addresses ?? []) {
-      this.#servicesAt.getOrInsertComputed(address, () => new Set()).add(key);
-    }
     this.#announceService(key);
   }
 
@@ -211,7 +218,7 @@ export class BgpPlanner {
   explain(prefix: Cidr): PrefixExplanation {
     const { peers = [], announced = [] } = this.#plan ?? {};
     const found = announced.find((each) => each.prefix === prefix);
-    const network = prefix.slice(0, prefix.indexOf("/")) as IpAddress;
+    const network = networkOf(prefix);
     return {
       ...(found && { announced: found }),
       // A session carries the prefixes of the family of its addresses.
@@ -251,24 +258,13 @@ export class BgpPlanner {
   /** Announces the addresses again that a node got or lost. */
   #replaceAddresses(
     name: string,
-    { before, after }: {
-      readonly before?: RoutingNode | undefined;
-      readonly after?: RoutingNode | undefined;
-    },
+    change: { readonly from: readonly IpAddress[]; readonly to: readonly IpAddress[] },
   ): void {
-    for (const address of before?.addresses ?? []) {
-      const others = this.#nodesAt.get(address);
-      others?.delete(name);
-      if (others?.size === 0) this.#nodesAt.delete(address);
-    }
-    for (const address of after?.addresses ?? []) {
-      this.#nodesAt.getOrInsertComputed(address, () => new Set()).add(name);
-    }
-    const touched = new Set<ServiceKey>();
-    for (const address of [...before?.addresses ?? [], ...after?.addresses ?? []]) {
-      for (const key of this.#servicesAt.get(address) ?? []) touched.add(key);
-    }
-    for (const key of touched) this.#announceService(key);
+    this.#nodesAt.move(name, change);
+    const touched = [...change.from, ...change.to].flatMap((
+      each,
+    ) => [...this.#servicesAt.at(each)]);
+    for (const key of new Set(touched)) this.#announceService(key);
   }
 
   /** The reason why no address of any Service is announced. */
@@ -281,8 +277,11 @@ export class BgpPlanner {
   #announceService(key: ServiceKey): void {
     const prefixes = new Map<Cidr, PrefixSource>();
     const service = this.#services.get(key);
+    const own = this.#own?.node;
     for (const found of service?.addresses ?? []) {
-      const obstacle = this.#obstacle(found, service!) ?? found.obstacle;
+      const [nodeAt] = this.#nodesAt.at(found.address);
+      const context = { ...this.#options, nodeAt, own, serviceRanges: this.#serviceRanges };
+      const obstacle = announcementObstacle(found, service!, context) ?? found.obstacle;
       const prefix = hostCidr(found.address);
       // An address may be of two kinds, of which one is announced.
       if (obstacle !== undefined && prefixes.has(prefix)) continue;
@@ -294,38 +293,6 @@ export class BgpPlanner {
       });
     }
     this.#announcements.set(key, prefixes);
-  }
-
-  #obstacle({ address, kind }: ServiceAddress, { switches }: AnnouncedService): string | undefined {
-    const { settings, pools } = this.#options;
-    if (switches[kind] === false) return "an annotation of the Service turns it off";
-    const isOn = switches[kind] ?? settings.advertise[kind];
-    if (!isOn) return `routing.bgp.advertise.${kind} is off`;
-    const [node] = this.#nodesAt.get(address) ?? [];
-    if (node !== undefined) return `it is the address of node ${node}`;
-    if (
-      kind === "externalIps" &&
-      !settings.externalIpRanges.some((each) => cidrContains(each, address))
-    ) {
-      return "it is outside of routing.bgp.externalIpRanges";
-    }
-    const use = kind === "clusterIps" ? undefined : otherUseOf(address, {
-      podCidrs: [...this.#options.clusterCidrs, ...this.#own?.node.podCidrs ?? []],
-      serviceRanges: this.#serviceRanges,
-    });
-    if (use !== undefined) return use;
-    const pool = kind === "clusterIps" ? undefined : poolOf(pools, address);
-    if (pool && kind === "externalIps") {
-      return `it is in pool '${pool.name}', whose addresses are announced only for Services that ` +
-        "they are assigned to";
-    }
-    if (pool && pool.announce !== "bgp") {
-      return `pool '${pool.name}' is announced by ${pool.announce}`;
-    }
-    if (pool?.nodeSelector && !matchesLabels(pool.nodeSelector, this.#own?.node.labels ?? {})) {
-      return `the nodeSelector of pool '${pool.name}' does not match the Node`;
-    }
-    return undefined;
   }
 
   #announceRanges(): void {
@@ -347,6 +314,10 @@ export class BgpPlanner {
       sourcesOf(this.#serviceRanges, { kind: "service-range", to: ["external"], obstacle }),
     );
   }
+}
+
+function addressesOf(service: AnnouncedService | undefined): readonly IpAddress[] {
+  return service?.addresses.map(({ address }) => address) ?? [];
 }
 
 function sourcesOf(

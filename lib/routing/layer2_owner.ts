@@ -1,4 +1,5 @@
 import type { IpAddress } from "../net/ip_address.ts";
+import { SetIndex } from "../net/set_index.ts";
 import { type LabelSelector, matchesLabels } from "../policy/label_selector.ts";
 import type { AddressPool } from "./address_pool.ts";
 import type { RoutingNode } from "./routing_node.ts";
@@ -43,7 +44,7 @@ export class Layer2Owners {
   readonly #nodes = new Map<string, KnownNode>();
   #live: ReadonlySet<string> = new Set();
   /** The nodes that have an address as their own: it is no address of a Service there. */
-  readonly #nodesAt = new Map<IpAddress, Set<string>>();
+  readonly #nodesAt = new SetIndex<IpAddress, string>();
   /** The nodes that could own addresses at the last update. */
   #usable = new Map<string, KnownNode>();
   /** Addresses that are decided from scratch by the next update. */
@@ -75,14 +76,7 @@ export class Layer2Owners {
     if (node) this.#nodes.set(name, { ...node, hash: hashOf(name) });
     else this.#nodes.delete(name);
     if (`${before}` === `${after}`) return;
-    for (const address of before) {
-      const others = this.#nodesAt.get(address);
-      others?.delete(name);
-      if (others?.size === 0) this.#nodesAt.delete(address);
-    }
-    for (const address of after) {
-      this.#nodesAt.getOrInsertComputed(address, () => new Set()).add(name);
-    }
+    this.#nodesAt.move(name, { from: before, to: after });
     for (const address of [...before, ...after]) {
       if (this.#addresses.has(address)) this.#changed.add(address);
     }
@@ -154,7 +148,7 @@ export class Layer2Owners {
     const owned = this.#addresses.get(address);
     if (!owned) return [];
     const names = [...new Set([...this.#nodes.keys(), ...this.#live])].sort();
-    const [other] = this.#nodesAt.get(address) ?? [];
+    const [other] = this.#nodesAt.at(address);
     if (other !== undefined) {
       return names.map((node) => ({ node, obstacle: `it is the address of node ${other}` }));
     }

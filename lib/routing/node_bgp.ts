@@ -164,7 +164,6 @@ function prependOf(reader: AnnotationReader): number {
   return reader.expect(isOwn, BGP_ANNOTATIONS.prependAs, { value, message }) ? count : 0;
 }
 
-/** A peer as it is written. */
 interface WrittenPeer {
   readonly remoteip?: unknown;
   readonly remoteasn?: unknown;

@@ -3,8 +3,7 @@
  *
  * @module
  */
-import { type Cidr, cidrContains, cidrFamilyOf, prefixLengthOf } from "../net/cidr.ts";
-import type { IpAddress } from "../net/ip_address.ts";
+import { type Cidr, cidrContains, cidrFamilyOf, networkOf, prefixLengthOf } from "../net/cidr.ts";
 import {
   type BgpImports,
   type BgpPeer,
@@ -80,7 +79,7 @@ function isImported(prefix: Cidr, { prefix: range, minLength, maxLength }: Impor
 function isWithin(prefix: Cidr, range: Cidr): boolean {
   return cidrFamilyOf(prefix) === cidrFamilyOf(range) &&
     prefixLengthOf(prefix) >= prefixLengthOf(range) &&
-    cidrContains(range, prefix.slice(0, prefix.indexOf("/")) as IpAddress);
+    cidrContains(range, networkOf(prefix));
 }
 
 /** E.g. `10.0.0.0/8`, or `10.0.0.0/8 with lengths 16 to 24`. */

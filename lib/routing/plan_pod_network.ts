@@ -1,6 +1,13 @@
 import { rangeOf } from "../net/address_range.ts";
-import { type Cidr, cidrContains, cidrFamilyOf, hostCidr, prefixLengthOf } from "../net/cidr.ts";
-import { addressNumber, type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
+import {
+  type Cidr,
+  cidrContains,
+  cidrFamilyOf,
+  hostCidr,
+  networkOf,
+  prefixLengthOf,
+} from "../net/cidr.ts";
+import { addressNumber, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import { contentId } from "../policy/content_id.ts";
 import type { PodNetworkPlan, PodNetworkProblem, PodRoute, PodTunnel } from "./pod_network_plan.ts";
 import type { RoutingNode } from "./routing_node.ts";
@@ -103,7 +110,7 @@ function routeTo(
     return { problem: `${destination} has no route: this Node has no InternalIP of ${family}` };
   }
   const range = own.podCidrs.find((each) => cidrFamilyOf(each) === family);
-  const source = range && { source: range.slice(0, range.indexOf("/")) as IpAddress };
+  const source = range && { source: networkOf(range) };
   const device = TUNNEL_PREFIX + contentId(`${local} ${remote}`).slice(0, 8);
   return {
     route: { destination, node: node.name, tunnel: device, ...source },

@@ -2,6 +2,7 @@ import type { RoutedNode } from "../api/kinds/routed_node.ts";
 import type { RoutedService } from "../api/kinds/routed_service.ts";
 import type { Cidr } from "../net/cidr.ts";
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
+import { SetIndex } from "../net/set_index.ts";
 import type { Labels } from "../policy/label_selector.ts";
 import type { ServicePlan } from "../proxy/service_plan.ts";
 import { namespacedNameOf, type ServiceKey, serviceKey } from "../proxy/service_port_name.ts";
@@ -61,7 +62,7 @@ export class PlannedRouting {
   readonly #allocator: AddressAllocator;
   /** The nodes by their addresses. */
   readonly #nodesAt = new Map<IpAddress, string>();
-  readonly #holders = new Map<IpAddress, Set<ServiceKey>>();
+  readonly #holders = new SetIndex<IpAddress, ServiceKey>();
   readonly #statuses = new Map<ServiceKey, readonly IpAddress[]>();
 
   constructor(inputs: RoutingInputs) {
@@ -100,7 +101,7 @@ export class PlannedRouting {
   /** The Services that have an address in their status, or would get it. */
   holdersOf(address: IpAddress): readonly AddressHolder[] {
     const { services } = this.#allocator.addressUse(address);
-    const keys = new Set([...this.#holders.get(address) ?? [], ...services]);
+    const keys = new Set([...this.#holders.at(address), ...services]);
     return [...keys].sort().map((service) => ({ service, refusals: this.refusalsOf(service) }));
   }
 
@@ -154,9 +155,7 @@ export class PlannedRouting {
         tryParseIpAddress(ip ?? "") ?? []
       );
       this.#statuses.set(key, addresses);
-      for (const address of addresses) {
-        this.#holders.getOrInsertComputed(address, () => new Set()).add(key);
-      }
+      for (const address of addresses) this.#holders.add(address, key);
     }
   }
 }

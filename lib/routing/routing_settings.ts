@@ -5,11 +5,13 @@ import type { BgpImports, BgpPeer } from "./bgp_plan.ts";
 
 /** The configuration of load balancer addresses and routes. Values are parsed. */
 export interface RoutingSettings {
+  /** Services of this `loadBalancerClass` get addresses. */
   readonly loadBalancerClass: string;
   /** Whether Services without a `loadBalancerClass` get addresses too. */
   readonly defaultLoadBalancerClass: boolean;
   readonly pools: readonly AddressPool[];
   readonly leaseNamespace: string;
+  /** A node that has not renewed its Lease for this long owns no address. */
   readonly leaseDurationSeconds: number;
   readonly layer2: {
     /** Empty = the interface with a network that contains the address. */

@@ -7,8 +7,9 @@ import { requestStatus } from "../../lib/app/control/control_client.ts";
 import type { StatusFamily, StatusReport } from "../../lib/app/status/status_report.ts";
 import type { BackendMode } from "../../lib/proxy/backend.ts";
 import type { RawObject } from "../conformance/server.ts";
-import { POD_CIDR } from "./bench_services.ts";
-import { freePort, relayCommand, spawn } from "./forwarders.ts";
+import { POD_CIDR, SERVICE_RANGE } from "./bench_services.ts";
+import { relayCommand, spawn } from "./forwarders.ts";
+import { ownFlags } from "../support/drivers/own_flags.ts";
 
 /** The figures of one sync. */
 export type Sync = NonNullable<StatusFamily["lastSync"]>;
@@ -48,10 +49,7 @@ export function startBenchRelay(options: BenchRelayOptions): BenchRelay {
     `--hostname-override=${NODE}`,
     `--cluster-cidr=${POD_CIDR}`,
     `--iptables-min-sync-period=${minSyncPeriod}`,
-    `--control-socket=${socket}`,
-    `--state-dir=${folder}/state`,
-    `--healthz-bind-address=127.0.0.1:${freePort()}`,
-    `--metrics-bind-address=127.0.0.1:${freePort()}`,
+    ...ownFlags(folder),
     `--kubeconfig=${kubeconfig}`,
     ...flags,
   ]);
@@ -70,5 +68,15 @@ export function benchNode(): RawObject {
     kind: "Node",
     metadata: { name: NODE },
     status: { addresses: [{ type: "InternalIP", address: "10.0.0.1" }] },
+  };
+}
+
+/** The ServiceCIDR that an API server makes of its range of cluster IPs. */
+export function benchServiceCidr(): RawObject {
+  return {
+    apiVersion: "networking.k8s.io/v1",
+    kind: "ServiceCIDR",
+    metadata: { name: "kubernetes" },
+    spec: { cidrs: [SERVICE_RANGE] },
   };
 }

@@ -14,9 +14,13 @@ import { serviceObjects } from "./service_manifest.ts";
 /** The range of pods. Other clients are masqueraded. */
 export const POD_CIDR: Cidr = parseCidr("10.0.0.0/9");
 
+/** The range of cluster IPs. */
+export const SERVICE_RANGE: Cidr = parseCidr("10.128.0.0/16");
+
 /** The part of the plan that all Services share. */
 export const BENCH_SHARED: SharedPlan = testSharedPlan({
   localTraffic: { kind: "byCidr", cidr: POD_CIDR },
+  serviceCidrs: [SERVICE_RANGE],
 });
 
 /** Addresses of endpoints that this many Services have in each version. */

@@ -7,6 +7,8 @@
 import { permissionFlags } from "../../lib/os/permissions.ts";
 import { featureManifest, RELAY_FEATURES, type RelayFeature } from "./relay_features.ts";
 import { servicePort } from "./service_manifest.ts";
+import { ownFlags } from "../support/drivers/own_flags.ts";
+import { unusedPort } from "../support/drivers/unused_port.ts";
 
 /** The forwarding to set up. */
 export interface ForwardTask {
@@ -93,10 +95,7 @@ async function startKubeRelay(
     ...args,
     "--mode=userspace",
     `--manifests=${manifests}`,
-    `--control-socket=${task.folder}/control.sock`,
-    `--state-dir=${task.folder}/state`,
-    `--healthz-bind-address=127.0.0.1:${freePort()}`,
-    `--metrics-bind-address=127.0.0.1:${freePort()}`,
+    ...ownFlags(task.folder),
     ...feature?.flags ?? [],
   ]);
   return await ready(
@@ -158,7 +157,7 @@ export function relayCommand(): { readonly program: string; readonly args: reado
 }
 
 async function startHaproxy(task: ForwardTask, bufferSize: number): Promise<Forwarder> {
-  const port = freePort();
+  const port = unusedPort();
   const path = `${task.folder}/haproxy.cfg`;
   await Deno.writeTextFile(
     path,
@@ -183,7 +182,7 @@ backend b
 }
 
 async function startNginx(task: ForwardTask): Promise<Forwarder> {
-  const port = freePort();
+  const port = unusedPort();
   const path = `${task.folder}/nginx-stream.conf`;
   const udp = task.protocol === "UDP" ? " udp" : "";
   await Deno.writeTextFile(
@@ -209,7 +208,7 @@ stream {
 }
 
 async function startSocat(task: ForwardTask): Promise<Forwarder> {
-  const port = freePort();
+  const port = unusedPort();
   const { protocol, serverPort } = task;
   const forwarder = spawn("socat", [
     `${protocol}4-LISTEN:${port},bind=127.0.0.1,reuseaddr,fork${
@@ -280,10 +279,4 @@ async function answers({ hostname, port }: Forwarder): Promise<boolean> {
     clearTimeout(timer);
     socket.close();
   }
-}
-
-/** A TCP port of 127.0.0.1 that is free now. */
-export function freePort(): number {
-  using listener = Deno.listen({ hostname: "127.0.0.1", port: 0 });
-  return listener.addr.port;
 }

@@ -12,10 +12,11 @@ import Table from "cli-table3";
 import { requestStatus } from "../../lib/app/control/control_client.ts";
 import { isSettled } from "../support/stages/relay_process.ts";
 import { eventually } from "../support/eventually.ts";
-import { freePort, relayCommand, spawn } from "./forwarders.ts";
+import { relayCommand, spawn } from "./forwarders.ts";
 import { createApiFeed, type CreateFeed, createFolderFeed } from "./object_feeds.ts";
 import { cpuSeconds, residentMiB, switchesBetween, voluntarySwitches } from "./process_usage.ts";
 import { clusterIpOf } from "./service_manifest.ts";
+import { ownFlags } from "../support/drivers/own_flags.ts";
 
 const MAX_MIB = 75;
 /**
@@ -96,10 +97,7 @@ async function startRelay(
     ...args,
     "--mode=userspace",
     ...source,
-    `--control-socket=${socket}`,
-    `--state-dir=${folder}/state`,
-    `--healthz-bind-address=127.0.0.1:${freePort()}`,
-    `--metrics-bind-address=127.0.0.1:${freePort()}`,
+    ...ownFlags(folder),
   ]);
   await eventually("kube-relay serves", async () => {
     const status = await requestStatus(socket).catch(() => undefined);

@@ -1,9 +1,3 @@
-/**
- * Manifests of Services for the benchmarks.
- *
- * @module
- */
-
 import { stringify } from "@std/yaml";
 import type { RawObject } from "../conformance/server.ts";
 

@@ -13,7 +13,7 @@ import { parseArgs } from "@std/cli/parse-args";
 import Table from "cli-table3";
 import { requestStatus } from "../../lib/app/control/control_client.ts";
 import type { StatusReport } from "../../lib/app/status/status_report.ts";
-import { freePort, relayCommand, spawn } from "./forwarders.ts";
+import { relayCommand, spawn } from "./forwarders.ts";
 import {
   createApiFeed,
   type CreateFeed,
@@ -23,6 +23,7 @@ import {
 import { cpuSeconds, residentMiB } from "./process_usage.ts";
 import { type BenchService, clusterIpOf, servicePort } from "./service_manifest.ts";
 import { percentile } from "./statistics.ts";
+import { ownFlags } from "../support/drivers/own_flags.ts";
 
 const flags = parseArgs(Deno.args, { string: ["services", "changes", "source"] });
 const SERVICES = Number(flags.services ?? 10_000);
@@ -75,10 +76,7 @@ async function startRelay(
     ...feed.flags,
     // Changes follow each other faster here than the default lets syncs do.
     "--iptables-min-sync-period=10ms",
-    `--control-socket=${socket}`,
-    `--state-dir=${at}/state`,
-    `--healthz-bind-address=127.0.0.1:${freePort()}`,
-    `--metrics-bind-address=127.0.0.1:${freePort()}`,
+    ...ownFlags(at),
   ]);
   return { ...relay, status: (brief = true) => requestStatus(socket, { brief }) };
 }

@@ -1,9 +1,3 @@
-/**
- * Figures with their spread.
- *
- * @module
- */
-
 /** Smallest, middle and largest of several measurements. */
 export interface Spread {
   readonly min: number;

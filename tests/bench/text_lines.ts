@@ -1,9 +1,3 @@
-/**
- * The lines of a stream.
- *
- * @module
- */
-
 /** Each line without its end. */
 export async function* readTextLines(
   stream: ReadableStream<Uint8Array<ArrayBuffer>>,

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { type Forwarder, freePort, scriptLine, spawn, startScript } from "./forwarders.ts";
+import { type Forwarder, scriptLine, spawn, startScript } from "./forwarders.ts";
+import { unusedPort } from "../support/drivers/unused_port.ts";
 
 /** Work that was done. */
 export interface DoneWork {
@@ -96,7 +97,7 @@ export const WORKLOADS: readonly Workload[] = [
 async function startHttpServer(
   folder: string,
 ): Promise<WorkServer> {
-  const [port, proxyPort] = [freePort(), freePort()];
+  const [port, proxyPort] = [unusedPort(), unusedPort()];
   const path = `${folder}/nginx-http.conf`;
   await Deno.writeTextFile(
     path,

@@ -10,6 +10,7 @@ import { NAMESPACE } from "../../lib/api/kinds/namespace.ts";
 import { NETWORK_POLICY } from "../../lib/api/kinds/network_policy.ts";
 import { POD } from "../../lib/api/kinds/pod.ts";
 import { ApiSource } from "../../lib/kube/api_source.ts";
+import { changeHandler } from "../../lib/kube/informer.ts";
 import { InformerSet } from "../../lib/kube/informer_set.ts";
 import { parsePort } from "../../lib/net/port.ts";
 import { systemClock } from "../../lib/os/clock.ts";
@@ -97,12 +98,11 @@ class PolicyFollower implements AsyncDisposable {
       spec: KindSpec<T>,
       take: (key: string, object: T | undefined) => void,
     ) =>
-      informers.subscribe(spec, {}, {
-        onAdd: (object) => take(objectKey(object), object),
-        onUpdate: (_, object) => take(objectKey(object), object),
-        onDelete: (object) => take(objectKey(object), undefined),
-        onSynced() {},
-      });
+      informers.subscribe(
+        spec,
+        {},
+        changeHandler<T>((previous, current) => take(objectKey(current ?? previous!), current)),
+      );
     follow(POD, (key, object) => this.#state.setPod(key as PodKey, object));
     follow(NAMESPACE, (key, object) => this.#state.setNamespace(key, object));
     follow(NETWORK_POLICY, (key, object) => this.#state.setPolicy(key as PolicyKey, object));

@@ -16,6 +16,7 @@ import type { RelayMeasurement } from "../support/drivers/measured_relay.ts";
 import { isSettled, servicesOf } from "../support/stages/relay_process.ts";
 import { unusedPort } from "../support/drivers/unused_port.ts";
 import type { RawObject } from "./server.ts";
+import { ownFlags } from "../support/drivers/own_flags.ts";
 
 const CHANGES = Number(Deno.env.get("KUBE_RELAY_SOAK_CHANGES") ?? 20_000);
 /** Parts that are measured one by one; the first warms up. */
@@ -102,11 +103,8 @@ class Soak implements AsyncDisposable {
       "--address-mode=none",
       "--nodeport-addresses=127.0.0.0/8",
       `--kubeconfig=${kubeconfig}`,
-      `--control-socket=${folder}/control.sock`,
-      `--state-dir=${folder}/state`,
+      ...ownFlags(folder),
       "--iptables-min-sync-period=10ms",
-      `--healthz-bind-address=127.0.0.1:${unusedPort()}`,
-      `--metrics-bind-address=127.0.0.1:${unusedPort()}`,
     ]);
     const soak = new Soak(server, { process, folder, client });
     await soak.#settle();

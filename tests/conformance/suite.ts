@@ -22,7 +22,6 @@ import type { ConformanceServer, StartConformanceServer } from "./server.ts";
 import { testEndpointSlice, testNode, withLabels } from "./test_objects.ts";
 import { testService } from "./test_service.ts";
 
-/** Options of all clients of a suite. */
 type SuiteOptions = Pick<FollowerOptions, "protobuf">;
 
 /** Defines the suite for one kind of server; each case has a server of its own. */

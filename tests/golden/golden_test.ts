@@ -9,7 +9,7 @@ import { renderText } from "../../backends/iptables/render.ts";
 import { renderText as renderIpvsText } from "../../backends/ipvs/render.ts";
 import { renderText as renderNftText, withCounters } from "../../backends/nftables/render.ts";
 import { type IpFamily, IP_FAMILIES } from "../../lib/net/ip_address.ts";
-import { scenarioOptions } from "../packet_flow/iptables_executor.ts";
+import { planOptions } from "../packet_flow/iptables_executor.ts";
 import { ipvsScenarioOptions } from "../packet_flow/ipvs_executor.ts";
 import { nftScenarioOptions } from "../packet_flow/nft_executor.ts";
 import { goldenPlan, goldenScenario, goldenScenarioNames } from "./golden_scenario.ts";
@@ -19,8 +19,8 @@ const UPDATE = Deno.env.get("UPDATE_GOLDEN") === "1";
 /** Renders a scenario in each mode, by the function of `kube-relay render`. */
 const MODES: Readonly<Record<string, (name: string, family: IpFamily) => string>> = {
   iptables(name, family) {
-    const options = scenarioOptions(goldenScenario(name), family);
-    return [...renderText(goldenPlan(name, family), options)].join("");
+    const plan = goldenPlan(name, family);
+    return [...renderText(plan, planOptions(plan))].join("");
   },
   ipvs(name, family) {
     return [...renderIpvsText(goldenPlan(name, family), ipvsScenarioOptions(family))].join("");

@@ -4,7 +4,7 @@ import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { announced, bgpPeer, bgpPlan, cidrs, NO_IMPORTS } from "../support/builders/bgp_plans.ts";
 import { eventually } from "../support/eventually.ts";
 import { isMissing } from "../support/requirement.ts";
-import { frrConfiguration } from "../support/stages/bgp_routers.ts";
+import { frrConfiguration, gobgpConfiguration } from "../support/stages/bgp_routers.ts";
 import {
   bgpRequirements,
   BgpStage,
@@ -104,18 +104,7 @@ Deno.test({
   },
 });
 
-const GOBGP = `
-[global.config]
-  as = 64513
-  router-id = "192.0.2.3"
-[[neighbors]]
-  [neighbors.config]
-    neighbor-address = "192.0.2.1"
-    peer-as = 64512
-  [neighbors.timers.config]
-    connect-retry = 1
-    idle-hold-time-after-reset = 1
-`;
+const GOBGP = gobgpConfiguration({ as: 64513, id: "192.0.2.3" });
 
 Deno.test({
   name: "BIRD announces IPv6 prefixes over sessions of IPv6",

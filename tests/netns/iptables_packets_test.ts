@@ -4,8 +4,10 @@
  *
  * @module
  */
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertMatch } from "@std/assert";
+import { splitWords } from "../../backends/netfilter/iptables/iptables_objects.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
+import { ProbeClient } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
 import { checkFlowsOfGoneEndpoint } from "../support/stages/gone_endpoint.ts";
 import { IptablesScene } from "../support/stages/iptables_scene.ts";
@@ -14,7 +16,7 @@ import { INVALID_PORT, sendInvalidPacket } from "../support/builders/invalid_pac
 import { checkMartians } from "../support/stages/martians.ts";
 import { type Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { ON_NODE_PORTS, webServices, webSlices } from "../support/builders/web_service.ts";
+import { ON_NODE_PORTS, VIP, webServices, webSlices } from "../support/builders/web_service.ts";
 
 const ignore = isMissing("packets beyond the table through iptables mode", [
   ...netnsRequirements(),
@@ -22,7 +24,7 @@ const ignore = isMissing("packets beyond the table through iptables mode", [
   ...["bash", "conntrack", "socat"].map(program),
 ]);
 
-const { IPv4 } = ADDRESSES;
+const { IPv4, IPv6 } = ADDRESSES;
 const HEALTH_CHECK_PORT = 30111;
 
 for (const variant of IPTABLES_VARIANTS) {
@@ -58,6 +60,52 @@ for (const variant of IPTABLES_VARIANTS) {
     },
   });
 }
+
+for (const variant of IPTABLES_VARIANTS) {
+  Deno.test({
+    name: `iptables mode (${variant}) before and after it knows the ranges of cluster IPs`,
+    ignore,
+    async fn() {
+      await using stage = await IptablesScene.create(variant);
+      const { node, scene } = stage;
+      const before = await stage.rules();
+      const iptables = (...args: readonly string[]) =>
+        node.output(`iptables-${variant}`, ["-w", ...args]);
+      const client = ProbeClient.start(scene.cluster.client);
+      // At the end, after all rules of kube-relay. A pod answers, so the packet was accepted.
+      await iptables("-A", "FORWARD", "-j", "DROP");
+      const marked = stage.start();
+      await marked.settled();
+      const kept = await client.open(VIP);
+      assertEquals([await client.who(VIP), await kept.who()], ["pod-a1", "pod-a1"]);
+      assertMatch(await stage.rules(), TO_VIP_MARKED);
+      await marked.stop();
+
+      const ranged = stage.start(`--service-cidr=${IPv4.serviceCidr},${IPv6.serviceCidr}`);
+      await ranged.settled();
+      assertEquals(TO_VIP_MARKED.test(await stage.rules()), false);
+      assertEquals([await client.who(VIP), await kept.who()], ["pod-a1", "pod-a1"]);
+      const answer = await client.probe(VIP);
+      assert(answer.kind === "answered" && answer.by.peer !== IPv4.client, "masqueraded");
+      const [, accepted = ""] = /^-A (KUBE-FORWARD .*--ctorigdst.*)$/m.exec(await stage.rules()) ??
+        [];
+      await iptables("-D", ...splitWords(accepted));
+      assertEquals(await client.who(VIP), "silent", "nothing else accepts it");
+      await ranged.stop();
+
+      const again = stage.start();
+      await again.settled();
+      assertMatch(await stage.rules(), TO_VIP_MARKED);
+      assertEquals([await client.who(VIP), await kept.who()], ["pod-a1", "pod-a1"]);
+      await again.stop();
+      await scene.cleanup();
+      await iptables("-D", "FORWARD", "-j", "DROP");
+      assertEquals(await stage.rules(), before);
+    },
+  });
+}
+
+const TO_VIP_MARKED = new RegExp(`-d ${IPv4.clusterIp}/32 .* -j KUBE-MARK-MASQ$`, "m");
 
 const BALANCED = {
   ...ON_NODE_PORTS,

@@ -12,8 +12,10 @@ import {
   leaveKubeletHint,
 } from "../support/stages/iptables_tools.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { isMissing, program } from "../support/requirement.ts";
 
+const RANGES = `--service-cidr=${ADDRESSES.IPv4.serviceCidr},${ADDRESSES.IPv6.serviceCidr}`;
 const NEEDED = [...netnsRequirements(), program("bash")];
 const ignore = isMissing("the packet-flow table with real packets", NEEDED);
 
@@ -41,6 +43,8 @@ for (const variant of IPTABLES_VARIANTS) {
       await runPacketStage(t, {
         name: `iptables (${variant})`,
         mode: "iptables",
+        // In the other variant, no range of cluster IPs is known, and each Service marks its packets.
+        flags: variant === "legacy" ? [RANGES] : [],
         // Beyond the tools, nothing depends on the variant.
         asUdp: variant === "nft",
         adapt: MODE_ADAPTATIONS.iptables,

@@ -7,7 +7,7 @@ import { assert, assertEquals } from "@std/assert";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
 import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
-import { render } from "../support/stages/render_output.ts";
+import { render } from "../support/drivers/command_line.ts";
 import { isMissing, program } from "../support/requirement.ts";
 
 const VARIANTS = ["nft", "legacy"];

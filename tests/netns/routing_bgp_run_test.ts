@@ -3,24 +3,14 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { ApiProcess } from "../support/drivers/api_process.ts";
 import { eventually } from "../support/eventually.ts";
 import { isMissing, program } from "../support/requirement.ts";
+import { gobgpConfiguration } from "../support/stages/bgp_routers.ts";
 import { bgpRequirements, BgpStage } from "../support/stages/bgp_stage.ts";
 import { RelayProcess } from "../support/stages/relay_process.ts";
 import { rawLoadBalancer, rawNode, rawSlice } from "../support/stages/routing_relay.ts";
 
 const ignore = isMissing("BGP by the whole program", [...bgpRequirements(), program("nft")]);
 
-const GOBGP = `
-[global.config]
-  as = 64513
-  router-id = "192.0.2.2"
-[[neighbors]]
-  [neighbors.config]
-    neighbor-address = "192.0.2.1"
-    peer-as = 64512
-  [neighbors.timers.config]
-    connect-retry = 1
-    idle-hold-time-after-reset = 1
-`;
+const GOBGP = gobgpConfiguration({ as: 64513, id: "192.0.2.2" });
 const VIP = "203.0.113.10";
 
 Deno.test({

@@ -3,25 +3,14 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { ApiProcess } from "../support/drivers/api_process.ts";
 import { eventually } from "../support/eventually.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { frrConfiguration } from "../support/stages/bgp_routers.ts";
+import { frrConfiguration, gobgpConfiguration } from "../support/stages/bgp_routers.ts";
 import { bgpRequirements, BgpStage, type BirdNode } from "../support/stages/bgp_stage.ts";
 import { RelayProcess } from "../support/stages/relay_process.ts";
 import { rawLoadBalancer, rawNode } from "../support/stages/routing_relay.ts";
 
 const ignore = isMissing("a changed configuration of BGP", [...bgpRequirements(), program("nft")]);
 
-const GOBGP = `
-[global.config]
-  as = 64514
-  router-id = "192.0.2.3"
-[[neighbors]]
-  [neighbors.config]
-    neighbor-address = "192.0.2.1"
-    peer-as = 64512
-  [neighbors.timers.config]
-    connect-retry = 1
-    idle-hold-time-after-reset = 1
-`;
+const GOBGP = gobgpConfiguration({ as: 64514, id: "192.0.2.3" });
 const [WEB, SHOP] = ["203.0.113.10/32", "203.0.113.20/32"] as const;
 const OFFERED = "198.51.100.0/24";
 const SPINE = "{name: spine, address: 192.0.2.3, as: 64514}";

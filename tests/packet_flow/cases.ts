@@ -100,6 +100,9 @@ function rival(name: string, spec: Spec, age: typeof OLDER | typeof NEWER): Serv
   return testService(name, { clusterIP: RIVAL_CLUSTER_IP, ...spec }, age);
 }
 
+/** An external IP that lies in the range of cluster IPs. */
+const EXTERNAL_IN_RANGE = parseIpAddress("172.30.0.30");
+
 const CLUSTER_IP = { to: IPv4.clusterIp } as const;
 const EXTERNAL_IP = { to: IPv4.externalIp } as const;
 const LOAD_BALANCER = { to: IPv4.loadBalancerIp } as const;
@@ -982,6 +985,32 @@ const SCENARIOS: readonly (PacketFlowScenario & { readonly packets: readonly Pac
       { from: "node", ...ON_NODE_PORT, verdict: BOTH, ...MASQUERADED },
       { from: "client", ...ON_NODE_PORT, verdict: BOTH, ...MASQUERADED },
       { from: "client", to: IPv4.nodeSecond, port: NODE_PORT, verdict: "UNCLAIMED" },
+    ],
+  },
+  // Last, because a process that once had such a Service treats cluster IPs otherwise from then on.
+  {
+    name: "external IP in the range of cluster IPs, policy Cluster",
+    services: [testService("web", { externalIPs: [EXTERNAL_IN_RANGE] })],
+    slices: [slice()],
+    packets: [
+      { from: "client", to: EXTERNAL_IN_RANGE, verdict: BOTH, ...MASQUERADED },
+      { from: "localPodClient", to: EXTERNAL_IN_RANGE, verdict: BOTH, ...MASQUERADED },
+      { from: "client", ...CLUSTER_IP, verdict: BOTH, ...MASQUERADED },
+      { from: "localPodClient", ...CLUSTER_IP, verdict: BOTH },
+    ],
+  },
+  {
+    name: "external IP in the range of cluster IPs, policy Local",
+    services: [
+      testService("web", { externalIPs: [EXTERNAL_IN_RANGE], externalTrafficPolicy: "Local" }),
+    ],
+    slices: [slice()],
+    packets: [
+      { from: "client", to: EXTERNAL_IN_RANGE, verdict: [HERE] },
+      { from: "localPodClient", to: EXTERNAL_IN_RANGE, verdict: BOTH },
+      { from: "node", to: EXTERNAL_IN_RANGE, verdict: BOTH, ...MASQUERADED },
+      { from: "client", ...CLUSTER_IP, verdict: BOTH, ...MASQUERADED },
+      { from: "localPodClient", ...CLUSTER_IP, verdict: BOTH },
     ],
   },
 ];

@@ -4,40 +4,48 @@
  * @module
  */
 import { renderIptables } from "../../backends/iptables/render.ts";
-import type { IptablesRenderOptions } from "../../backends/iptables/render_options.ts";
+import {
+  allowsRanges,
+  type IptablesRenderOptions,
+  renderOptionsOf,
+} from "../../backends/iptables/render_options.ts";
 import {
   type RuleSource,
   type WalkedHost,
   walkIptables,
 } from "../../backends/netfilter/walk/iptables_walk.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
-import { nodePortAddressesFor } from "../../lib/proxy/node_port_addresses.ts";
+import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
-import { testNodeState } from "../support/builders/builders.ts";
 import { defaultRenderOptions } from "../support/builders/iptables_render_options.ts";
 import { FakeIptables } from "../support/fakes/fake_iptables.ts";
 import type { PacketFlowCase, PacketFlowScenario, PacketOutcome } from "./packet_flow_case.ts";
 import { planScenario } from "./plan_scenario.ts";
 import { endpointText, isMasqueraded, tracedPacket, verdictOf } from "./traced_verdict.ts";
 
-/** The settings of the rules for a scenario, on the node of the address plan. */
-export function scenarioOptions(
-  { settings = {} }: PacketFlowScenario,
-  family: IpFamily,
+/**
+ * The settings of the rules for a plan. `masqueradesRanges`: whether one rule masquerades the packets
+ * to all cluster IPs; it is left to the plan if there is none.
+ */
+export function planOptions(
+  plan: ProxyPlan,
+  { masqueradesRanges = allowsRanges(plan) }: { readonly masqueradesRanges?: boolean } = {},
 ): IptablesRenderOptions {
-  const { nodePortAddresses = [] } = settings;
-  return {
-    ...defaultRenderOptions(family),
-    nodePortAddresses: nodePortAddressesFor(family, nodePortAddresses, testNodeState()),
-  };
+  const usual = defaultRenderOptions(plan.family);
+  return renderOptionsOf({ ...usual, localhostNodePorts: true }, plan.shared, {
+    ...usual,
+    masqueradesRanges,
+  });
 }
 
 /** The rules for a scenario. */
-export function scenarioRules(scenario: PacketFlowScenario, family: IpFamily): RuleSource {
-  const { batch } = renderIptables(
-    planScenario(scenario, family),
-    scenarioOptions(scenario, family),
-  );
+export function scenarioRules(
+  scenario: PacketFlowScenario,
+  family: IpFamily,
+  choice?: Parameters<typeof planOptions>[1],
+): RuleSource {
+  const plan = planScenario(scenario, family);
+  const { batch } = renderIptables(plan, planOptions(plan, choice));
   const iptables = new FakeIptables();
   iptables.restore([...batch.text()].join(""));
   return (table, chain) => iptables.table(table).get(chain);

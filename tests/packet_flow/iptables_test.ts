@@ -25,10 +25,19 @@ for (
     ["iptables, UDP, other family", inOtherFamily(asUdp(PACKET_FLOW_CASES))],
   ] as const
 ) {
-  runPacketFlowSuite({
-    name,
-    cases,
-    execute: (packet) => executeOnIptables(scenarioRules(packet.scenario, packet.family), packet),
-    adapt: cases.some(isLoopbackV6) ? [NO_LOOPBACK_V6] : [],
-  });
+  const adapt = cases.some(isLoopbackV6) ? [NO_LOOPBACK_V6] : [];
+  const choices = [[name, {}], [`${name}, each Service marks`, {
+    masqueradesRanges: false,
+  }]] as const;
+  for (const [name, choice] of choices) {
+    runPacketFlowSuite({
+      name,
+      cases,
+      execute({ scenario, family, ...packet }) {
+        const rules = scenarioRules(scenario, family, choice);
+        return executeOnIptables(rules, { ...packet, scenario, family });
+      },
+      adapt,
+    });
+  }
 }

@@ -26,6 +26,8 @@ export interface PacketStageOptions {
   /** The tested mode, e.g. `nftables`. */
   readonly name: string;
   readonly mode: BackendMode;
+  /** Further flags of the command line. @default {[]} */
+  readonly flags?: readonly string[];
   /** Whether the rows of TCP are sent as UDP too. @default {true} */
   readonly asUdp?: boolean;
   /** Selects the rows to send. @default {all} */
@@ -56,7 +58,8 @@ const SKIPPED: readonly PacketFlowSkip[] = [
  */
 export async function runPacketStage(
   t: Deno.TestContext,
-  { name, mode, adapt = [], prepare, check, asUdp = true, only = () => true }: PacketStageOptions,
+  { name, mode, adapt = [], flags = [], prepare, check, asUdp = true, only = () => true }:
+    PacketStageOptions,
 ): Promise<void> {
   const folder = await Deno.makeTempDir();
   try {
@@ -65,7 +68,7 @@ export async function runPacketStage(
     await cluster.node.sysctl("net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0");
     await prepare?.(cluster);
     const api = await ApiProcess.start(cluster.node, `${folder}/kubeconfig`);
-    await using relay = new ScenarioRelay(cluster.node, { api, folder, mode });
+    await using relay = new ScenarioRelay(cluster.node, { api, folder, mode, flags });
     const sender = await PacketSender.start(cluster);
     await runPacketFlowSteps(t, {
       name,

@@ -26,6 +26,8 @@ export interface ScenarioRelayOptions {
   readonly mode: BackendMode;
   /** As which node it is started. @default {THIS_NODE} */
   readonly nodeName?: string;
+  /** Further flags of the command line. @default {[]} */
+  readonly flags?: readonly string[];
 }
 
 /** The configuration file of kube-relay for the settings of a scenario. */
@@ -118,13 +120,13 @@ export class ScenarioRelay implements AsyncDisposable {
   async #relayFor(configuration: string): Promise<RelayProcess> {
     if (this.#relay !== undefined && configuration === this.#configuration) return this.#relay;
     await this.#relay?.kill();
-    const { folder } = this.#options;
+    const { folder, flags = [] } = this.#options;
     const file = `${folder}/config.json`;
     await Deno.writeTextFile(file, configuration);
     this.#configuration = configuration;
     return this.#relay = RelayProcess.start(this.#node, {
       folder,
-      args: ["--config", file],
+      args: ["--config", file, ...flags],
     });
   }
 }

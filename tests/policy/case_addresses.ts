@@ -1,8 +1,3 @@
-/**
- * Addresses for the pods of the cases.
- *
- * @module
- */
 import { type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { type CaseAddresses, casePods } from "./policy_case.ts";
 

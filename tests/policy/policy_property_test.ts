@@ -13,6 +13,7 @@ import {
 } from "../../lib/net/ip_address.ts";
 import { parsePort, parseProtocol } from "../../lib/net/port.ts";
 import { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
+import { type JudgeUpdate, piecesOf } from "../../lib/policy/judge_update.ts";
 import { judgeConnection, viewCluster, viewPlan } from "../../lib/policy/judge_connection.ts";
 import { memberKey, type PeerMember } from "../../lib/policy/pending_policy_changes.ts";
 import type { PolicyPlan, PolicyPlanChanges } from "../../lib/policy/policy_plan.ts";
@@ -194,12 +195,24 @@ Deno.test("PolicyPlanner's changes turn the plan of the last sync into the new o
   );
 });
 
-Deno.test("ConnectionJudge judges by the plan that it took last, with pods of every node", () => {
+/** Has a judge follow another one in small pieces, as in another thread. */
+function followInPieces(judge: ConnectionJudge, update: JudgeUpdate): void {
+  for (const piece of piecesOf(update, 3)) {
+    for (const _ of judge.followInSteps(structuredClone(piece)));
+  }
+}
+
+Deno.test("ConnectionJudge and its followers judge by the plan that it took last, with pods of every node", () => {
   fc.assert(
     fc.property(clusterHistory, fc.constantFrom(...IP_FAMILIES), (history, family) => {
       const state = new PolicyState();
       const planner = plannerOf(state, family, { includesRemotePods: true });
-      const judge = new ConnectionJudge();
+      const [judge, follower] = [new ConnectionJudge(), new ConnectionJudge()];
+      judge.relay = {
+        serves: () => true,
+        follow: (update) => Promise.resolve(followInPieces(follower, update)),
+        recheck: () => Promise.resolve(0),
+      };
       const own = ADDRESSES.map(parseIpAddress).filter((each) => ipFamilyOf(each) === family);
       const transport = { protocol: parseProtocol("TCP"), port: parsePort(PORTS[0]!) };
       for (const [index, event] of history.entries()) {
@@ -207,6 +220,9 @@ Deno.test("ConnectionJudge judges by the plan that it took last, with pods of ev
         if (index % 3 !== 0) continue;
         const changes = planner.update();
         for (const _ of judge.takeInSteps(planner.plan, changes));
+        void judge.pass(planner.plan, changes);
+        const late = new ConnectionJudge();
+        followInPieces(late, judge.snapshot());
         const view = viewCluster(state, family);
         for (const { key, isRemote = false } of planner.plan.pods.values()) {
           assertEquals(isRemote, state.pods.get(key)?.nodeName !== "n1");
@@ -214,7 +230,10 @@ Deno.test("ConnectionJudge judges by the plan that it took last, with pods of ev
         for (const from of own) {
           for (const to of own) {
             const connection = { from, to, transport };
-            assertEquals(judge.judge(connection), judgeConnection(view, connection));
+            const expected = judgeConnection(view, connection);
+            for (const each of [judge, follower, late]) {
+              assertEquals(each.judge(connection), expected);
+            }
           }
         }
       }

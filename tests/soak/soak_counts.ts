@@ -12,8 +12,14 @@ export interface SoakCounts {
   udp: number;
   /** Datagrams that were sent again, for instance while a flow moved. */
   resent: number;
-  /** Requests without a complete answer. */
+  /** Requests without a complete answer, but for those below. */
   lost: number;
+  /** Requests of connections that a killed worker had. */
+  died: number;
+  /** Connections that a killed worker had not yet passed on, or not even accepted. */
+  unserved: number;
+  /** Kills of a worker. */
+  kills: number;
   /** Changes of endpoints. */
   changes: number;
 }
@@ -30,6 +36,8 @@ const MOST_GROWTH = 0.1;
 
 /** How a figure has grown between two thirds of a run, the first third being the warm-up. */
 export interface Growth {
+  /** In the first third. */
+  readonly first: number;
   readonly before: number;
   readonly after: number;
   readonly isLevel: boolean;
@@ -42,11 +50,12 @@ export interface Growth {
 export function growthOf(figures: readonly number[]): Growth {
   const third = Math.floor(figures.length / 3);
   if (third === 0) throw new RangeError("Cannot judge less than three figures");
-  const [before, after] = [
+  const [first, before, after] = [
+    medianOf(figures.slice(0, third)),
     medianOf(figures.slice(third, 2 * third)),
     medianOf(figures.slice(-third)),
-  ];
-  return { before, after, isLevel: after <= before * (1 + MOST_GROWTH) };
+  ] as const;
+  return { first, before, after, isLevel: after <= before * (1 + MOST_GROWTH) };
 }
 
 function medianOf(values: readonly number[]): number {

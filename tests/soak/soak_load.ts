@@ -6,6 +6,7 @@
 import { TcpServer, writeFully } from "../support/drivers/tcp_peers.ts";
 import { UdpPeer } from "../support/drivers/udp_peer.ts";
 import type { SoakCounts } from "./soak_counts.ts";
+import { ID_BYTES, type WorkerKills } from "./worker_kills.ts";
 
 /** Where a Service is reached. */
 interface Place {
@@ -20,8 +21,12 @@ export interface SoakLoadOptions {
   /** From 0 (included) to 1. */
   readonly random: () => number;
   readonly counts: SoakCounts;
+  readonly kills: WorkerKills;
   readonly signal: AbortSignal;
 }
+
+/** Reports a lost request whose loss nothing explains. */
+type Lose = (reason: string) => void;
 
 const TCP_CLIENTS = 16;
 const UDP_CLIENTS = 16;
@@ -31,19 +36,26 @@ const MOST_BYTES = 65_536;
 const MOST_PAUSE_MS = 150;
 const TCP_DEADLINE_MS = 10_000;
 const UDP_DEADLINE_MS = 500;
-const MOST_SENDS = 5;
+/** As long as TCP has. A killed worker keeps its UDP sockets for seconds where many programs run. */
+const MOST_SENDS = TCP_DEADLINE_MS / UDP_DEADLINE_MS;
 /** Reasons of losses that are printed. */
 const MOST_REASONS = 20;
 
 /** Servers on one address, of which each answers with what it got. With sabotage it fails at times. */
 export function startEchoServers(
   hostname: string,
-  { port, sabotage }: { readonly port: number; readonly sabotage: boolean },
+  { port, kills, sabotage }: {
+    readonly port: number;
+    readonly kills: WorkerKills;
+    readonly sabotage: boolean;
+  },
 ): readonly AsyncDisposable[] {
   let requests = 0;
   const tcp = TcpServer.start(async (connection) => {
     const buffer = new Uint8Array(MOST_BYTES);
-    for (let count; (count = await connection.read(buffer)) !== null;) {
+    for (let count, isKnown = false; (count = await connection.read(buffer)) !== null;) {
+      if (!isKnown) kills.observe(buffer, connection.remoteAddr.port);
+      isKnown = true;
       if (sabotage && ++requests % 100 === 0) return;
       await writeFully(connection, buffer.subarray(0, count));
     }
@@ -74,7 +86,6 @@ function echoDatagrams(hostname: string, port: number): AsyncDisposable {
 export async function runClients(options: SoakLoadOptions): Promise<readonly string[]> {
   const reasons: string[] = [];
   const lose = (reason: string) => {
-    options.counts.lost++;
     if (reasons.length < MOST_REASONS) reasons.push(reason);
   };
   await Promise.all([
@@ -85,28 +96,38 @@ export async function runClients(options: SoakLoadOptions): Promise<readonly str
 }
 
 async function runTcpClient(
-  { tcp, random, counts, signal }: SoakLoadOptions,
-  lose: (reason: string) => void,
+  { tcp, random, counts, kills, signal }: SoakLoadOptions,
+  lose: Lose,
 ): Promise<void> {
   while (!signal.aborted) {
     const place = tcp[Math.floor(random() * tcp.length)]!;
     const requests = 1 + Math.floor(random() * MOST_REQUESTS);
+    const id = crypto.getRandomValues(new Uint8Array(ID_BYTES));
+    const known = { id: id.toHex(), startedAt: performance.now() };
     try {
       using connection = await Deno.connect(place);
       for (let count = 0; count < requests; count++) {
-        await exchange(connection, 1 + Math.floor(random() ** 4 * MOST_BYTES));
+        await exchange(connection, {
+          id,
+          bytes: ID_BYTES + Math.floor(random() ** 4 * (MOST_BYTES - ID_BYTES)),
+        });
         counts.tcp++;
         await pause(random() * MOST_PAUSE_MS);
       }
     } catch (error) {
-      lose(`TCP ${place.hostname}: ${error}`);
+      if (await kills.lose(known)) lose(`TCP ${place.hostname}: ${error}`);
     }
+    kills.forget(known);
   }
 }
 
 /** Sends a number of bytes and reads as many. Throws if the answer is not complete in time. */
-async function exchange(connection: Deno.TcpConn, bytes: number): Promise<void> {
+async function exchange(
+  connection: Deno.TcpConn,
+  { id, bytes }: { readonly id: Uint8Array; readonly bytes: number },
+): Promise<void> {
   const data = crypto.getRandomValues(new Uint8Array(bytes));
+  data.set(id);
   const answer = new Uint8Array(bytes);
   const timer = setTimeout(() => connection.close(), TCP_DEADLINE_MS);
   try {
@@ -125,15 +146,18 @@ async function exchange(connection: Deno.TcpConn, bytes: number): Promise<void> 
 
 async function runUdpClient(
   { udp, random, counts, signal }: SoakLoadOptions,
-  lose: (reason: string) => void,
+  lose: Lose,
 ): Promise<void> {
   while (!signal.aborted) {
     await using client = UdpPeer.open();
     const requests = 1 + Math.floor(random() * MOST_REQUESTS);
     for (let count = 0; count < requests; count++) {
       const sends = await askByDatagram(client, udp);
-      if (sends === undefined) lose(`UDP ${udp.hostname}: no answer to ${MOST_SENDS} datagrams`);
-      else counts.udp++;
+      if (sends !== undefined) counts.udp++;
+      else {
+        counts.lost++;
+        lose(`UDP ${udp.hostname}: no answer to ${MOST_SENDS} datagrams`);
+      }
       counts.resent += (sends ?? MOST_SENDS) - 1;
       await pause(random() * MOST_PAUSE_MS);
     }

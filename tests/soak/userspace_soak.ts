@@ -1,11 +1,11 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
  * Runs userspace mode on loopback for a long time, with connections, UDP flows and changes of endpoints,
- * and fails if a request is lost or if memory or open files grow.
+ * and fails if a request is lost or if memory or open files grow. With two workers or more, one of them is
+ * killed from time to time; only the connections that it has may be lost then.
  *
  * `deno task soak:userspace [MINUTES] [--workers=N] [--seed=N] [--sabotage]`; `--workers` is passed
  * on as `--userspace-workers`. With `--sabotage` the servers end connections early: then it must fail.
- * Workers are threads, so that none of them can be killed from outside.
  *
  * @module
  */
@@ -16,6 +16,7 @@ import { chooseSeed, randomFrom } from "../support/builders/seeded_random.ts";
 import { LoopbackRelay } from "../support/stages/loopback_relay.ts";
 import { runClients, startEchoServers } from "./soak_load.ts";
 import { type Growth, growthOf, type SoakCounts, type SoakSample } from "./soak_counts.ts";
+import { WorkerKills } from "./worker_kills.ts";
 
 const DEFAULT_MINUTES = 5;
 const SAMPLES = 60;
@@ -44,7 +45,7 @@ if (!(minutes > 0)) {
   throw new Error(`Cannot run for ${Deno.args[0]} minutes: give a number above 0`);
 }
 const seed = Number(valueOf("--seed=") ?? chooseSeed());
-const workers = valueOf("--workers=");
+const workers = Number(valueOf("--workers=") ?? 1);
 console.log(`${minutes} minutes, seed ${seed}`);
 Deno.exit(await soak() ? 0 : 1);
 
@@ -54,28 +55,33 @@ function valueOf(flag: string): string | undefined {
 
 async function soak(): Promise<boolean> {
   const random = randomFrom(seed);
-  const counts: SoakCounts = { tcp: 0, udp: 0, resent: 0, lost: 0, changes: 0 };
+  const counts: SoakCounts = {
+    ...{ tcp: 0, udp: 0, resent: 0, lost: 0, died: 0, unserved: 0, changes: 0, kills: 0 },
+  };
+  const kills = new WorkerKills(counts);
   await using servers = new globalThis.AsyncDisposableStack();
   const sabotage = Deno.args.includes("--sabotage");
+  const options = { port: PORT, kills, sabotage };
   for (const hostname of ENDPOINTS) {
-    for (const server of startEchoServers(hostname, { port: PORT, sabotage })) servers.use(server);
+    for (const server of startEchoServers(hostname, options)) servers.use(server);
   }
   await using relay = await LoopbackRelay.start({
     manifests: { "services.yaml": servicesText(), "endpoints.yaml": endpointsText(ENDPOINTS) },
-    args: [
-      "--udp-timeout=5s",
-      ...(workers === undefined ? [] : [`--userspace-workers=${workers}`]),
-    ],
+    args: ["--udp-timeout=5s", `--userspace-workers=${workers}`],
+    by: { program: new URL("mortal_relay.ts", import.meta.url), file: "kill.sock" },
   });
   await relay.settled();
   const stop = new AbortController();
   const { signal } = stop;
   const [tcp, udp] = [[PLAIN, EDGE].map(placeOf), placeOf(DNS)];
-  const clients = runClients({ tcp, udp, random, counts, signal });
+  const clients = runClients({ tcp, udp, random, counts, kills, signal });
   const changes = changeEndpoints(relay, { random, counts, signal });
+  const killed = workers < 2
+    ? undefined
+    : kills.run(`${relay.folder}/kill.sock`, { workers, random, signal });
   const samples = await takeSamples(relay, counts);
   stop.abort();
-  const [reasons] = await Promise.all([clients, changes]);
+  const [reasons] = await Promise.all([clients, changes, killed]);
   for (const reason of reasons) console.log(`lost: ${reason}`);
   return report(samples, counts);
 }
@@ -124,25 +130,41 @@ async function takeSamples(
 }
 
 /** Prints the table and the verdict. Returns whether nothing was lost and all is level. */
-function report(samples: readonly SoakSample[], { lost, tcp, udp }: SoakCounts): boolean {
-  const head = ["s", "TCP", "UDP", "sent again", "lost", "changes", "RSS MiB", "descriptors"];
+function report(samples: readonly SoakSample[], { lost, tcp, udp, kills }: SoakCounts): boolean {
+  const head = [
+    "s",
+    "TCP",
+    "UDP",
+    "sent again",
+    "lost",
+    "died",
+    "unserved",
+    "changes",
+    "kills",
+    "RSS MiB",
+    "descriptors",
+  ];
   const table = new Table({ head, style: { head: [], border: [] } });
   for (const sample of samples.filter((_, index) => (index + 1) % (SAMPLES / ROWS) === 0)) {
     const { seconds, residentMiB, descriptors, ...each } = sample;
-    const done = [each.tcp, each.udp, each.resent, each.lost, each.changes];
-    table.push([seconds.toFixed(0), ...done, residentMiB.toFixed(1), descriptors]);
+    const done = [each.tcp, each.udp, each.resent, each.lost, each.died, each.unserved];
+    const disturbed = [each.changes, each.kills];
+    table.push([seconds.toFixed(0), ...done, ...disturbed, residentMiB.toFixed(1), descriptors]);
   }
   console.log(table.toString());
   const growths: readonly [string, Growth][] = [
     ["RSS MiB", growthOf(samples.map(({ residentMiB }) => residentMiB))],
     ["descriptors", growthOf(samples.map(({ descriptors }) => descriptors))],
   ];
-  for (const [name, { before, after, isLevel }] of growths) {
+  for (const [name, { first, before, after, isLevel }] of growths) {
     const verdict = isLevel ? "level" : "GROWS";
-    console.log(`${name}: ${before.toFixed(1)} → ${after.toFixed(1)}, ${verdict}`);
+    console.log(
+      `${name}: ${first.toFixed(1)}, ${before.toFixed(1)} → ${after.toFixed(1)}, ${verdict}`,
+    );
   }
   console.log(`lost: ${lost} of ${tcp + udp + lost} requests`);
-  return lost === 0 && tcp > 0 && udp > 0 && growths.every(([, { isLevel }]) => isLevel);
+  const isBusy = tcp > 0 && udp > 0 && (workers < 2 || kills > 0);
+  return lost === 0 && isBusy && growths.every(([, { isLevel }]) => isLevel);
 }
 
 function servicesText(): string {

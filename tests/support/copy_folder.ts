@@ -1,9 +1,3 @@
-/**
- * Copies of whole folders.
- *
- * @module
- */
-
 /** Copies a folder with everything in it; links are followed. */
 export async function copyFolder(from: string, to: string): Promise<void> {
   await Deno.mkdir(to, { recursive: true });

@@ -1,9 +1,3 @@
-/**
- * A folder for one test.
- *
- * @module
- */
-
 /** Runs a test with a new folder, and removes that with all that is in it. */
 export async function withFolder<T>(test: (folder: string) => Promise<T>): Promise<T> {
   const folder = await Deno.makeTempDir();

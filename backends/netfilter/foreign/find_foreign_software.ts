@@ -4,7 +4,6 @@ import type {
   FindingOptions,
   HostFinding,
   KubeProxyRemovalOptions,
-  RoutingIntent,
 } from "../../../lib/proxy/host_checks.ts";
 import { LISTENING_ARGS, parseListeningPrograms } from "../../../lib/os/listening_programs.ts";
 import { askTool, type Seen } from "../probe/try_tool.ts";
@@ -23,17 +22,9 @@ export interface ForeignSoftwareEdges extends HostEdges {
   readonly uid: number | undefined;
 }
 
-interface ForeignSoftwareOptions {
-  /** `ports`: only whether a kube-proxy answers now, 300 ms at most. @default {"everything"} */
-  readonly scope?: "ports" | "everything";
-  /** Annotations of the own Node, if known: k3s records its arguments there. */
-  readonly nodeAnnotations?: Readonly<Record<string, string>>;
-  /** Whether kube-relay is to enforce NetworkPolicies here. @default {false} */
-  readonly networkPolicy?: boolean;
-  readonly routing?: RoutingIntent;
+interface ForeignSoftwareOptions extends Omit<FindingOptions, "mode"> {
   /** The objects of the running mode. @default {nothing} */
   readonly own?: OwnState;
-  readonly signal?: AbortSignal;
 }
 
 /**

@@ -1,8 +1,3 @@
-/**
- * Destroys ipsets.
- *
- * @module
- */
 import { refusedLine } from "../tool_batch.ts";
 import { destroyLine } from "./ipset_text.ts";
 import type { RemovalRun } from "../foreign/removal_run.ts";

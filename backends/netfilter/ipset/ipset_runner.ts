@@ -11,7 +11,6 @@ import { inSteps } from "../in_steps.ts";
 import { runBatch } from "../tool_batch.ts";
 import { readIpsetSave, type SavedSet } from "./ipset_text.ts";
 
-/** The edges. */
 interface IpsetDependencies {
   readonly clock: Pick<Clock, "now" | "nextTurn">;
   readonly commands: CommandRunner;

@@ -36,34 +36,64 @@ interface ProgramsFound {
   readonly problem?: string;
 }
 
-/** Asks `iptables-restore` and its two full names for their versions. Throws only when the caller gave up. */
+interface ProgramOptions {
+  readonly family: IpFamily;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** The programs of one name, or the reason why they cannot be used. */
+type NamedPrograms = IptablesPrograms | { readonly variant?: undefined; readonly problem: string };
+
+/** Asks the plain program for its variant. Throws only when the caller gave up. */
+export async function findPlainPrograms(
+  dependencies: ProbeDependencies,
+  options: ProgramOptions,
+): Promise<NamedPrograms> {
+  return await askForVersion(dependencies, plainName(options), { ...options, plain: true });
+}
+
+/**
+ * Finds the programs of both variants: by the plain name, and by the full names of variants that the
+ * plain program is not. Throws only when the caller gave up.
+ */
 export async function findIptablesPrograms(
   dependencies: ProbeDependencies,
-  { family, signal }: { readonly family: IpFamily; readonly signal?: AbortSignal | undefined },
+  options: ProgramOptions,
 ): Promise<ProgramsFound> {
-  const prefix = family === "IPv6" ? "ip6tables" : "iptables";
-  const names = [prefix, `${prefix}-nft`, `${prefix}-legacy`];
-  const answers = await Promise.all(
-    names.map((name) => tryTool(dependencies, [`${name}-restore`, "--version"], { signal })),
-  );
+  const plain = await findPlainPrograms(dependencies, options);
+  const others = (["nft", "legacy"] as const).filter((variant) => variant !== plain.variant);
+  const named = await Promise.all(others.map((variant) => {
+    const name = `${plainName(options)}-${variant}`;
+    return askForVersion(dependencies, name, { ...options, plain: false });
+  }));
   const usable: IptablesPrograms[] = [];
-  let problem: string | undefined;
-  for (const [index, answer] of answers.entries()) {
-    const name = names[index]!;
-    const [version] = (answer.kind === "ended" && / v\d+\.\d+.*/.exec(answer.out)) || [];
-    if (version === undefined || answer.kind !== "ended" || answer.code !== 0) {
-      problem ??= answer.kind === "ended"
-        ? `${name}-restore --version ended with ${answer.code} and printed no version`
-        : answer.reason;
-      continue;
-    }
-    // Before 1.8 there was legacy only, and no word about it.
-    const variant = version.includes("(nf_tables)") ? "nft" : "legacy";
-    if (usable.some((programs) => programs.variant === variant)) continue;
-    const [save, restore] = [`${name}-save`, `${name}-restore`];
-    usable.push({ variant, save, restore, version: version.trim(), plain: index === 0 });
+  for (const found of [plain, ...named]) {
+    if (found.variant === undefined) continue;
+    if (!usable.some(({ variant }) => variant === found.variant)) usable.push(found);
   }
-  return { usable, ...(problem !== undefined && { problem }) };
+  return { usable, ...(plain.variant === undefined && { problem: plain.problem }) };
+}
+
+function plainName({ family }: ProgramOptions): string {
+  return family === "IPv6" ? "ip6tables" : "iptables";
+}
+
+async function askForVersion(
+  dependencies: ProbeDependencies,
+  name: string,
+  { plain, signal }: ProgramOptions & Pick<IptablesPrograms, "plain">,
+): Promise<NamedPrograms> {
+  const [save, restore] = [`${name}-save`, `${name}-restore`];
+  const line = [restore, "--version"] as const;
+  const answer = await tryTool(dependencies, line, { signal, mayBeRecent: true });
+  if (answer.kind !== "ended") return { problem: answer.reason };
+  const [version] = / v\d+\.\d+.*/.exec(answer.out) ?? [];
+  if (version === undefined || answer.code !== 0) {
+    return { problem: `${restore} --version ended with ${answer.code} and printed no version` };
+  }
+  // Before 1.8 there was legacy only, and no word about it.
+  const variant = version.includes("(nf_tables)") ? "nft" : "legacy";
+  return { variant, save, restore, version: version.trim(), plain };
 }
 
 /** Reads which legacy tables exist. Looking creates none, where `iptables-legacy` would. */

@@ -11,6 +11,7 @@
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import {
   findIptablesPrograms,
+  findPlainPrograms,
   type IptablesPrograms,
   readLegacyTables,
 } from "./iptables_programs.ts";
@@ -49,16 +50,17 @@ export async function chooseIptables(
   options: VariantOptions,
 ): Promise<IptablesChoice | NoIptables> {
   const { family } = options;
+  const plain = await findPlainPrograms(dependencies, options);
+  // Then no rule was ever written there: a look at the rules of this one would not change the choice,
+  // and takes half a second at ten thousand Services.
+  if (plain.variant === "nft" && (await legacyTables(dependencies, options)).length === 0) {
+    const reason = "the kernel has no legacy tables; plain iptables is this one";
+    return { family, programs: plain, reason };
+  }
   const { usable, problem } = await findIptablesPrograms(dependencies, options);
   const [first, second] = usable;
   if (first === undefined) return { family, problem: problem ?? "no iptables was found" };
   if (second === undefined) return only(dependencies, { options, programs: first });
-  // Then no rule was ever written there: a look at the rules of this one would not change the choice,
-  // and takes half a second at ten thousand Services.
-  if (first.variant === "nft" && (await legacyTables(dependencies, options)).length === 0) {
-    const reason = "the kernel has no legacy tables; plain iptables is this one";
-    return { family, programs: first, reason };
-  }
   const hinted = await Promise.all(
     usable.map((programs) => hasHint(dependencies, programs, options)),
   );
@@ -99,7 +101,10 @@ async function hasHint(
     return false;
   }
   const { signal } = options;
-  const answer = await tryTool(dependencies, [save, "-t", "mangle"], { signal });
+  const answer = await tryTool(dependencies, [save, "-t", "mangle"], {
+    signal,
+    mayBeRecent: true,
+  });
   return answer.kind === "ended" && answer.out.split("\n").some((text) => {
     const line = parseSaveLine(text);
     return line?.kind === "chain" && HINT.test(line.chain);
@@ -133,6 +138,7 @@ async function legacyTables(
 ): Promise<readonly string[]> {
   const seen = await readLegacyTables(commands, {
     family,
+    mayBeRecent: true,
     ...(signal && { signal }),
     ...(timeoutMs !== undefined && { timeoutMs }),
   });

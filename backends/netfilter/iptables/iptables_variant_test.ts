@@ -87,6 +87,15 @@ Deno.test("chooseIptables() never asks legacy tools for unused tables", async ()
   assertEquals(commands.calls.filter(({ line }) => line.startsWith("iptables-legacy-save")), []);
 });
 
+Deno.test("chooseIptables() asks no other program if plain iptables is the nft one and legacy tables are unused", async () => {
+  const commands = hostWith({ installed: BOTH });
+  await chooseIptables({ commands }, { family: "IPv4" });
+  assertEquals(commands.calls.map(({ line }) => line), [
+    "iptables-restore --version",
+    "cat /proc/net/ip_tables_names",
+  ]);
+});
+
 Deno.test("chooseIptables() reads no rules if the choice does not hang on them", async () => {
   const commands = hostWith({ installed: BOTH, saved: { "iptables-save": HINTED } });
   const choice = await chooseIptables({ commands }, { family: "IPv4" });

@@ -7,7 +7,12 @@ import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
 import type { ProbeResult } from "../../../lib/proxy/service_mode.ts";
 import { chooseIptables, type IptablesChoice } from "./iptables_variant.ts";
 import { type Feature, NOT_PERMITTED, probeResult, RIGHTS } from "../probe/feature.ts";
-import { attemptRules, type RuleFeature, ruleTrial } from "../probe/iptables_trial.ts";
+import {
+  attemptRules,
+  type RuleFeature,
+  ruleTrial,
+  takesAllRules,
+} from "../probe/iptables_trial.ts";
 import { type Findings, tryFeatures } from "../probe/try_features.ts";
 import type { ProbeDependencies } from "../probe/try_tool.ts";
 
@@ -16,6 +21,8 @@ interface IptablesNeeds {
   readonly tables: readonly TableFeature[];
   readonly rules: readonly RuleFeature[];
   readonly signal?: AbortSignal | undefined;
+  /** Whether tables may be created, because a mode is about to write to them. @default {false} */
+  readonly mayAddTables?: boolean;
 }
 
 /** A table of iptables. */
@@ -68,6 +75,8 @@ export async function probeChosenIptables(
   return refused ? [...rows, probeResult(RIGHTS, { reason: NOT_PERMITTED })] : rows;
 }
 
+const NOTHING_MISSING: Findings<RuleFeature> = { reasons: new Map(), notPermitted: false };
+
 interface FamilyRows {
   readonly rows: readonly ProbeResult[];
   /** Whether the user has no permission for the test. */
@@ -77,20 +86,24 @@ interface FamilyRows {
 async function probeFamily(
   dependencies: ProbeDependencies,
   { family, programs, reason }: IptablesChoice,
-  { tables, rules, signal }: IptablesNeeds,
+  { tables, rules, signal, mayAddTables = false }: IptablesNeeds,
 ): Promise<FamilyRows> {
   const { variant, restore, version } = programs;
   const detail = `${restore} ${version}; ${reason}`;
   const rows = [probeResult(PROGRAMS, { detail, family })];
-  for (const row of tables) {
-    const { table } = row;
-    const trials = rules.filter((rule) => rule.table === table).map((rule) =>
-      ruleTrial({ ...rule, rule: filled(rule.rule, family) })
-    );
-    const scratch = { variant, restore, table, signal };
-    const findings = await tryFeatures(
+  const groups = tables.map((row) => ({
+    ...{ row, table: row.table },
+    trials: rules.filter(({ table }) => table === row.table)
+      .map((rule) => ruleTrial({ ...rule, rule: filled(rule.rule, family) })),
+  }));
+  const scratch = { variant, restore, signal };
+  // The usual machine lacks nothing. The tools of legacy create every table that they are given.
+  const takesAll = (mayAddTables || variant === "legacy") &&
+    await takesAllRules(dependencies, scratch, groups);
+  for (const { row, table, trials } of groups) {
+    const findings = takesAll ? NOTHING_MISSING : await tryFeatures(
       trials,
-      (some) => attemptRules(dependencies, scratch, some),
+      (some) => attemptRules(dependencies, { ...scratch, table }, some),
     );
     if (findings.notPermitted) return { rows, refused: true };
     rows.push(...tableRows(row, { findings, trials, family }));

@@ -21,7 +21,6 @@ interface Part {
   readonly options: Option[];
 }
 
-/** The parts of a rule. */
 interface ParsedRule {
   /** Options that belong to no extension: `-s`, `-d`, `-i`, `-o`, `-p`. */
   readonly base: Option[];
@@ -127,6 +126,7 @@ function optionText([name, value]: Option): string {
   switch (name.replace("! ", "")) {
     case "-s":
     case "-d":
+    case "--ctorigdst":
       return `${name} ${value.replace(value.includes(":") ? /\/128$/ : /\/32$/, "")}`;
     case "--probability":
       return `${name} ${Math.round(Number(value) * PROBABILITY_UNIT)}`;

@@ -14,6 +14,10 @@ const SAME: readonly (readonly [written: string, printed: string])[] = [
     '-m conntrack --ctstate RELATED,ESTABLISHED -m comment --comment "a b" -j ACCEPT',
     '-m comment --comment "a b" -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT',
   ],
+  [
+    "! -s 10.0.0.0/8 -m conntrack --ctstate DNAT --ctorigdst 10.96.0.1/32 -j ACCEPT",
+    "! -s 10.0.0.0/8 -m conntrack --ctstate DNAT --ctorigdst 10.96.0.1 -j ACCEPT",
+  ],
   ["-j MARK --or-mark 0x00004000", "-j MARK --set-xmark 0x4000/0x4000"],
   ["-j MARK --xor-mark 0x00004000", "-j MARK --set-xmark 0x4000/0x0"],
   ["-m mark ! --mark 0x00004000/0x00004000 -j RETURN", "-m mark ! --mark 0x4000/0x4000 -j RETURN"],

@@ -57,6 +57,32 @@ export function ruleTrial<Row extends RuleFeature>(row: Row): Trial<Row> {
   return { row, lines: [`-A ${SCRATCH_CHAIN} ${row.rule}`] };
 }
 
+/** Trials of one table. */
+interface TableTrials {
+  readonly table: string;
+  readonly trials: readonly Trial[];
+}
+
+/**
+ * Whether the kernel takes the rules of all trials, by one run for several tables. If not, the caller
+ * has to try each table. A table that iptables-nft creates stays. Throws only when the caller gave up.
+ */
+export async function takesAllRules(
+  dependencies: ProbeDependencies,
+  { variant, ...scratch }: Omit<IptablesScratch, "table">,
+  groups: readonly TableTrials[],
+): Promise<boolean> {
+  const text = groups.flatMap(({ table, trials }) => [
+    ...[`*${table}`, `:${SCRATCH_CHAIN} - [0:0]`, ...trials.flatMap(({ lines }) => lines)],
+    // To iptables-nft, both are one transaction: the chain never exists.
+    ...(variant === "nft" ? [] : ["COMMIT", `*${table}`]),
+    ...[`-F ${SCRATCH_CHAIN}`, `-X ${SCRATCH_CHAIN}`, "COMMIT"],
+  ]).map((line) => `${line}\n`).join("");
+  const tables = groups.map(({ table }) => table);
+  const answer = await restore(dependencies, { ...scratch, variant, tables }, text);
+  return answer.kind === "ended" && answer.code === 0;
+}
+
 /** Gives the rules of all trials to the kernel once. Throws only when the caller gave up. */
 export async function attemptRules(
   dependencies: ProbeDependencies,
@@ -64,7 +90,8 @@ export async function attemptRules(
   trials: readonly Trial[],
 ): Promise<Verdict> {
   const { before, lastLine, text } = scratchText(scratch, trials);
-  const answer = await restore(dependencies, scratch, text);
+  const tables = [scratch.table];
+  const answer = await restore(dependencies, { ...scratch, tables }, text);
   if (answer.kind !== "ended") return noAnswer(answer.reason);
   const { code, out, err } = answer;
   const words = `${err}\n${out}`;
@@ -98,7 +125,7 @@ export async function attemptRules(
 
 async function restore(
   dependencies: ProbeDependencies,
-  scratch: IptablesScratch,
+  { tables, ...scratch }: Omit<IptablesScratch, "table"> & { readonly tables: readonly string[] },
   stdin: string,
 ): Promise<ToolAnswer> {
   const { restore: program, variant, signal } = scratch;
@@ -106,12 +133,17 @@ async function restore(
   const line = [program, "--noflush", "-w", `${LOCK_WAIT_S}`] as const;
   let known = false;
   try {
-    const answer = await tryTool(dependencies, line, { stdin, timeoutMs, signal });
+    const answer = await tryTool(dependencies, line, {
+      ...{ stdin, timeoutMs, signal },
+      mayBeRecent: true,
+    });
     known = answer.kind === "ended" || answer.kind === "missing";
     return answer;
   } finally {
     // Killed or cancelled half-way: the chain may exist.
-    if (!known) await removeScratch(dependencies, scratch);
+    if (!known) {
+      for (const table of tables) await removeScratch(dependencies, { ...scratch, table });
+    }
   }
 }
 

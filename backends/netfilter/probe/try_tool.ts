@@ -20,6 +20,8 @@ interface TryOptions {
   /** @default {that of the dependencies} */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal | undefined;
+  /** As {@linkcode CommandOptions.mayBeRecent}. @default {false} */
+  readonly mayBeRecent?: boolean;
   /** Receives each line of the output; then `out` is empty. */
   readonly onLine?: (line: string) => void;
 }
@@ -39,7 +41,7 @@ const TIMEOUT_MS = 15_000;
 export async function tryTool(
   { commands, timeoutMs: usualMs = TIMEOUT_MS }: ProbeDependencies,
   line: readonly [program: string, ...args: string[]],
-  { stdin, timeoutMs = usualMs, signal, onLine }: TryOptions = {},
+  { stdin, timeoutMs = usualMs, signal, mayBeRecent, onLine }: TryOptions = {},
 ): Promise<ToolAnswer> {
   const [program, ...args] = line;
   try {
@@ -47,6 +49,7 @@ export async function tryTool(
       timeoutMs,
       ...(stdin !== undefined && { stdin }),
       ...(signal && { signal }),
+      ...(mayBeRecent && { mayBeRecent }),
       ...(onLine && { onLine }),
     });
     return { kind: "ended", code, out: stdout, err: stderr };
@@ -83,7 +86,7 @@ export type Seen<T> =
   | { readonly state: "absent"; readonly reason: string }
   | { readonly state: "refused"; readonly reason: string };
 
-export type AskOptions = Pick<TryOptions, "onLine" | "signal" | "timeoutMs">;
+export type AskOptions = Pick<TryOptions, "mayBeRecent" | "onLine" | "signal" | "timeoutMs">;
 
 /** A machine that is busy with a large rule set answers late. */
 const READ_TIMEOUT_MS = 30_000;

@@ -30,6 +30,8 @@ export interface SetMatch {
 export interface WalkedRule {
   readonly source?: Negatable<Cidr>;
   readonly destination?: Negatable<Cidr>;
+  /** The destination before it was rewritten. */
+  readonly originalDestination?: Cidr;
   readonly inInterface?: Negatable<string>;
   readonly protocol?: string;
   /** Any of these ranges. */
@@ -126,6 +128,10 @@ function readPart(words: Words, draft: Draft): void {
   switch (word) {
     case "-p":
       draft.protocol = words.next();
+      return;
+    // Of the match conntrack, after its states.
+    case "--ctorigdst":
+      draft.originalDestination = blockOf(words.next());
       return;
     case "-o":
       words.next();

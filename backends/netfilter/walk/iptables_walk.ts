@@ -276,6 +276,8 @@ class Walk {
       (!rule.source || cidrContains(rule.source.value, source) !== rule.source.not) &&
       (!rule.destination ||
         cidrContains(rule.destination.value, destination) !== rule.destination.not) &&
+      (!rule.originalDestination ||
+        cidrContains(rule.originalDestination, this.#packet.destination)) &&
       (!wanted || isWanted !== wanted.not) &&
       (!rule.protocol || rule.protocol === protocol.toLowerCase()) &&
       (ports?.some(([first, last]) => first <= port && port <= last) ?? true) &&

@@ -91,6 +91,17 @@ Deno.test("walkIptables() keeps the mark, and masquerades by it", () => {
   assertEquals(trace({ nat }, { source }), ["ACCEPT 1.00 masqueraded"]);
 });
 
+Deno.test("walkIptables() knows the destination before it was rewritten", () => {
+  const nat = [
+    "-A PREROUTING -d 172.30.0.0/24 -j DNAT --to-destination 10.0.0.1:80",
+    "-A POSTROUTING -m conntrack --ctstate DNAT --ctorigdst 172.30.0.0/28 -j MASQUERADE",
+    "-A POSTROUTING -m conntrack --ctstate DNAT --ctorigdst 10.0.0.1 -j MASQUERADE",
+  ];
+  assertEquals(trace({ nat }), ["ACCEPT 1.00 10.0.0.1:80 masqueraded"]);
+  const destination = parseIpAddress("172.30.0.16");
+  assertEquals(trace({ nat }, { destination }), ["ACCEPT 1.00 10.0.0.1:80"]);
+});
+
 Deno.test("walkIptables() chooses the hook by where the packet comes from and goes to", () => {
   const filter = ["INPUT", "FORWARD", "OUTPUT"].map((chain, index) =>
     `-A ${chain} -m conntrack --ctstate NEW -j ${["DROP", "REJECT", "DROP"][index]}`

@@ -5,10 +5,10 @@
  * @module
  */
 import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
-import type { PacketCarrier } from "../../../lib/proxy/packet_explanation.ts";
 import { keysOf, matches, memberOf, numberText, type SeenPacket } from "./nft_match.ts";
 import { type Key, parseNftRule, type Statement } from "./nft_rule.ts";
 import { type AnyPacket, WalkSteps } from "./walk_steps.ts";
+import type { WalkOutcome } from "./iptables_walk.ts";
 
 /** A table, or the part of it that a packet can meet. */
 export interface WalkedNftTable {
@@ -34,24 +34,11 @@ export interface WalkedNftHost {
 }
 
 /** A possible end of a packet's path. */
-export interface NftOutcome {
-  /** `ACCEPT` = it goes on to its destination. */
-  readonly verdict: "ACCEPT" | "DROP" | "REJECT";
-  /** The probability of this path. */
-  readonly probability: number;
-  /** Set when the destination was rewritten. */
-  readonly endpoint?: { readonly address: IpAddress; readonly port: number };
-  readonly masquerade: boolean;
-  /** The mark when it leaves. */
-  readonly mark: number;
+export interface NftOutcome extends Omit<WalkOutcome, "lists"> {
   /** The priority when it leaves. */
   readonly priority: number;
   /** The elements of the map `affinity` after it. */
   readonly affinity: ReadonlyMap<string, string>;
-  /**
-   * The rules and elements that contributed to it. A jump to a chain without an effect is left out.
-   */
-  readonly path: readonly PacketCarrier[];
 }
 
 /** nf_tables has the same limit (NFT_JUMP_STACK_SIZE). */

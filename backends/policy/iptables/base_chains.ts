@@ -68,7 +68,7 @@ export const DENIED: Readonly<Record<Direction, string>> = {
 };
 
 /** The side of a packet at which the pod is, as `src` or `dst`, and the other side. */
-export const OWN_SIDE = { egress: "src", ingress: "dst" } as const;
+const OWN_SIDE = { egress: "src", ingress: "dst" } as const;
 export const PEER_SIDE = { egress: "dst", ingress: "src" } as const;
 
 /** The jumps to the own chains. They have to come first: packets accepted before them bypass policies. */

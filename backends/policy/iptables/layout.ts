@@ -97,7 +97,7 @@ export function gateEntries<Entry extends readonly [set: string, entry: string]>
 }
 
 /** Returns the lines of a policy's rule: one for each of its sets and each group of its ports. */
-export function ruleTexts(
+function ruleTexts(
   rule: PolicyRule,
   { direction, plan: { family, peers } }: {
     readonly direction: Direction;

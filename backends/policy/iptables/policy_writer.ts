@@ -40,7 +40,6 @@ import {
 import { PolicySteps } from "./policy_steps.ts";
 import { findRefusedParts, isRefusal } from "./refused_parts.ts";
 
-/** The dependencies of the writer. */
 interface PolicyWriterDependencies {
   readonly clock: Clock;
   readonly commands: CommandRunner;

@@ -10,7 +10,6 @@ import { BatchRefusal } from "../../netfilter/tool_batch.ts";
 import { listChainName, type PolicyChain } from "./base_chains.ts";
 import { peersName } from "./layout.ts";
 
-/** A write that failed. */
 interface FailedWrite {
   readonly plan: PolicyPlan;
   /** Chains that were to be written. */

@@ -16,7 +16,6 @@ export interface PolicyTexts {
   readonly sets: ReadonlyMap<string, Iterable<string>>;
 }
 
-/** Options of a walk. */
 type WalkOptions = Pick<WalkedHost, "onRule">;
 
 /** Walks the first packet of a connection through FORWARD, or through OUTPUT if the node sends it. */

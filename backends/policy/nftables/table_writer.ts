@@ -23,7 +23,6 @@ import { policyTable } from "./layout.ts";
 import { tableDifferences } from "./table_differences.ts";
 import { type Part, wantedTable } from "./wanted_table.ts";
 
-/** The dependencies of the writer. */
 interface TableWriterDependencies {
   readonly clock: Clock;
   readonly runner: Pick<NftRunner, "chains" | "read" | "readWithCode" | "ruleCode" | "write">;

@@ -8,7 +8,6 @@ import { type WalkedNftHost, type WalkedNftTable, walkNft } from "../../netfilte
 import type { PolicyWalk } from "../policy_data_plane.ts";
 import type { WantedTable } from "./wanted_table.ts";
 
-/** Options of a walk. */
 type WalkOptions = Pick<WalkedNftHost, "onRule">;
 
 /** Walks the first packet of a connection through the hook of forwarded packets. */

@@ -5,6 +5,9 @@ import { type Endpoint, type EndpointKey, endpointKey } from "../../../lib/proxy
 /** The share with which an endpoint begins. */
 const FIRST_SHARE = 0.1;
 
+/** Milliseconds since endpoints in their slow start appeared. */
+export type EndpointAges = ReadonlyMap<EndpointKey, number>;
+
 /** The shares of endpoints: their weights, which grow while an endpoint is new. */
 export class EndpointShares {
   readonly #weights: ReadonlyMap<string, number>;
@@ -23,6 +26,21 @@ export class EndpointShares {
   /** The endpoints in their slow start. */
   get growing(): Iterable<EndpointKey> {
     return this.#appearedAt.keys();
+  }
+
+  agesAt(now: number): EndpointAges {
+    const ages = new Map<EndpointKey, number>();
+    for (const [key, appearedAt] of this.#appearedAt) {
+      if (now - appearedAt < this.#slowStartMs) ages.set(key, now - appearedAt);
+    }
+    return ages;
+  }
+
+  /** Continues slow starts that began in another thread. */
+  restore(ages: EndpointAges, now: number): void {
+    for (const [key, age] of ages) {
+      if (this.#known.has(key)) this.#appearedAt.set(key, now - age);
+    }
   }
 
   /** Adopts the endpoints that exist now. An endpoint that returns starts slowly again. */

@@ -12,6 +12,13 @@ import { SessionTimeouts } from "../session_timeouts.ts";
 import type { TcpSession } from "./tcp_session.ts";
 
 const DEFAULT_TIMEOUT_MS = 3000;
+/**
+ * Connections of one ServicePort that may wait for their headers, in each thread. Ten thousand in a
+ * second leave each of them 100 ms, and a header follows the handshake at once.
+ */
+const MOST_WAITING = 1024;
+/** A connection that has waited for so long may be closed for a new one if there is no room. */
+const PROMPT_MS = 250;
 
 /** The start of a connection from a trusted client. */
 export type ReceivedHeader =
@@ -28,24 +35,29 @@ export type ReceivedHeader =
 /** Reads the PROXY protocol header of connections from trusted clients. */
 export class ProxyHeaderGate {
   readonly #forwarding: Forwarding;
-  readonly #trusted: CidrCover;
-  readonly #timeouts: SessionTimeouts<TcpSession>;
-  /** Sessions that were closed since their header did not come. */
-  readonly #late = new Set<TcpSession>();
+  #trusted = new CidrCover([]);
+  #timeouts: SessionTimeouts<TcpSession> | undefined;
+  /** Sessions whose header has not come, with their start; the one that has waited longest first. */
+  readonly #waiting = new Map<TcpSession, number>();
+  /** Why sessions were closed that waited for a header. */
+  readonly #reasons = new WeakMap<TcpSession, string>();
 
-  constructor(
-    forwarding: Forwarding,
-    { acceptProxyFrom = [], proxyTimeoutMs = DEFAULT_TIMEOUT_MS }: EdgeSettings,
-  ) {
+  constructor(forwarding: Forwarding) {
     this.#forwarding = forwarding;
+  }
+
+  /** Sessions whose client is unknown, because their header has not come. */
+  get waiting(): number {
+    return this.#waiting.size;
+  }
+
+  /** Adopts other settings. Sessions that wait keep their time-out. */
+  update({ acceptProxyFrom = [], proxyTimeoutMs = DEFAULT_TIMEOUT_MS }: EdgeSettings): void {
     this.#trusted = new CidrCover(acceptProxyFrom);
     this.#timeouts = new SessionTimeouts(
-      forwarding.clock,
+      this.#forwarding.clock,
       { lifetimeMs: proxyTimeoutMs },
-      (session) => {
-        this.#late.add(session);
-        session.close();
-      },
+      (session) => this.#giveUp(session, "it did not come in time"),
     );
   }
 
@@ -59,17 +71,49 @@ export class ProxyHeaderGate {
   async read(session: TcpSession, connection: TcpConnection): Promise<ReceivedHeader> {
     const { clock, smallBuffers } = this.#forwarding;
     const buffer = smallBuffers.take();
-    this.#timeouts.enter(session, clock.now());
+    const timeouts = this.#timeouts;
+    const now = clock.now();
+    if (this.#waiting.size >= MOST_WAITING) this.#giveUpFirst(`${MOST_WAITING} others wait, too`);
+    this.#waiting.set(session, now);
+    timeouts?.enter(session, now);
     try {
       return await readHeader(connection, buffer.subarray(0, MOST_HEADER_BYTES));
     } catch {
-      return this.#late.delete(session)
-        ? { kind: "invalid", reason: "it did not come in time" }
-        : { kind: "nothing" };
+      const reason = this.#reasons.get(session);
+      return reason === undefined ? { kind: "nothing" } : { kind: "invalid", reason };
     } finally {
-      this.#timeouts.leave(session);
+      this.leave(session);
+      timeouts?.leave(session);
       smallBuffers.give(buffer);
     }
+  }
+
+  /** Closes up to `count` sessions whose header is late, and returns their number. */
+  closeLate(count: number): number {
+    const before = this.#forwarding.clock.now() - PROMPT_MS;
+    let closed = 0;
+    for (const since of this.#waiting.values()) {
+      if (closed === count || since > before) break;
+      this.#giveUpFirst("it did not come at once, and a new connection needed the room");
+      closed++;
+    }
+    return closed;
+  }
+
+  /** A session has ended, or its header has come. */
+  leave(session: TcpSession): void {
+    this.#waiting.delete(session);
+  }
+
+  #giveUpFirst(reason: string): void {
+    const [first] = this.#waiting.keys();
+    if (first) this.#giveUp(first, reason);
+  }
+
+  #giveUp(session: TcpSession, reason: string): void {
+    this.#waiting.delete(session);
+    this.#reasons.set(session, reason);
+    session.close();
   }
 }
 

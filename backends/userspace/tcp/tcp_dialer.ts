@@ -70,15 +70,15 @@ export class TcpDialer {
   readonly #late: ExpiryQueue<Attempt>;
   /** The last successful connection to each endpoint; forgotten when no dial is in progress. */
   readonly #connectedAt = new Map<EndpointKey, number>();
+  #pending = 0;
   #closed = false;
 
   constructor(context: TcpDialerContext) {
     const { clock, options } = context;
     this.#context = context;
-    // An abort in the same turn of the event loop in which the connection is reported as made loses
-    // its file descriptor for good (Deno 2.9: the result is dropped unclosed), and after a stall of
-    // the loop that is the rule rather than the exception. So attempts that are overdue get one
-    // more turn, in which what has arrived is delivered.
+    // After a stall of the event loop, the timer of an attempt fires before the connection is reported
+    // that the kernel has made meanwhile. So attempts that are overdue get one more turn, in which what
+    // has arrived is delivered.
     this.#overdue = new ExpiryQueue(clock, {
       ttlMs: 0,
       onExpired: (attempt) => this.#endUnlessAlive(attempt),
@@ -94,8 +94,7 @@ export class TcpDialer {
 
   /** The number of attempts in progress. */
   get pending(): number {
-    const queues = [...this.#queues, this.#overdue, this.#late];
-    return queues.reduce((sum, { size }) => sum + size, 0);
+    return this.#pending;
   }
 
   /** Connects a client to an endpoint of its verdict. Does not reject. */
@@ -169,6 +168,7 @@ export class TcpDialer {
       usedAt: 0,
     };
     queue.add(attempt, startedAt);
+    this.#pending++;
     try {
       const target = { hostname: address, port };
       const connection = path === undefined
@@ -178,7 +178,7 @@ export class TcpDialer {
       return connection;
     } finally {
       if (!attempt.abort.signal.aborted) attempt.queue.delete(attempt);
-      if (this.pending === 0) this.#connectedAt.clear();
+      if (--this.#pending === 0) this.#connectedAt.clear();
     }
   }
 

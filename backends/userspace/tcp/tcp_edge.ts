@@ -83,7 +83,8 @@ export class TcpEdge {
       new Map(
         edge.unixSockets.map(({ address, port, path }) => [endpointKey(address, port), path]),
       );
-    this.#headers = edge.acceptProxyFrom && new ProxyHeaderGate(this.#forwarding, edge);
+    if (edge.acceptProxyFrom) this.#headers ??= new ProxyHeaderGate(this.#forwarding);
+    this.#headers?.update(edge);
     const counting = this.#limits;
     this.#limits = limits.update(this.#service, { port: this.#port, settings: edge, now });
     this.#timeouts?.close();
@@ -104,6 +105,16 @@ export class TcpEdge {
   /** Paths of Unix sockets that replace endpoints. */
   get sockets(): ReadonlyMap<EndpointKey, string> | undefined {
     return this.#sockets;
+  }
+
+  /** Sessions that count for no limit yet, because a PROXY protocol header has to name their client. */
+  get waiting(): number {
+    return this.#headers?.waiting ?? 0;
+  }
+
+  /** Closes up to `count` sessions whose header is late, and returns their number. */
+  closeLate(count: number): number {
+    return this.#headers?.closeLate(count) ?? 0;
   }
 
   /** Whether a client has to send a PROXY protocol header. */
@@ -138,12 +149,18 @@ export class TcpEdge {
     session: TcpSession,
     { client, open }: { readonly client: string; readonly open: number },
   ): boolean | Promise<boolean> {
-    if (this.#limits === undefined) return true;
-    const reached = this.#limits.admit(client, {
+    const limits = this.#limits;
+    if (limits === undefined) return true;
+    const reached = limits.admit(client, {
       ...{ port: this.#port, open, now: this.#forwarding.clock.now() },
     });
     if (!(reached instanceof Promise)) return this.#isAdmitted(session, client, reached);
-    return reached.then((limit) => this.#isAdmitted(session, client, limit));
+    return reached.then((limit) => {
+      if (this.#limits !== undefined) return this.#isAdmitted(session, client, limit);
+      // They were removed meanwhile, and count nothing any more.
+      if (limit === undefined) limits.leave(client);
+      return true;
+    });
   }
 
   #isAdmitted(session: TcpSession, client: string, reached: ReachedLimit | undefined): boolean {
@@ -174,6 +191,7 @@ export class TcpEdge {
 
   /** A session has ended, or was not begun although it was admitted. */
   leave(session: TcpSession): void {
+    this.#headers?.leave(session);
     this.#timeouts?.leave(session);
     uncount(session, this.#limits);
   }

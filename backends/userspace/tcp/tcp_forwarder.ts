@@ -13,6 +13,7 @@ import {
   type ServicePortKey,
 } from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
+import type { EndpointAges } from "../balancing/endpoint_shares.ts";
 import type { BufferPool } from "./buffer_pool.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
 import type { Picker, VerdictName } from "../endpoint_picker.ts";
@@ -78,9 +79,9 @@ export class TcpForwarder implements TcpSessionOwner {
     return this.#plan.key;
   }
 
-  /** Connections that are open now. */
+  /** Connections that are open now, and whose client is known. */
   get connections(): number {
-    return this.#sessions.size;
+    return this.#sessions.size - (this.#edge?.waiting ?? 0);
   }
 
   /** Sends new connections by another plan. */
@@ -104,6 +105,11 @@ export class TcpForwarder implements TcpSessionOwner {
     this.#picker.skip(unhealthy, this.#forwarding.clock.now());
   }
 
+  /** As {@linkcode EndpointPicker.restoreAges}. */
+  restoreAges(ages: EndpointAges): void {
+    this.#picker.restoreAges(ages, this.#forwarding.clock.now());
+  }
+
   /** As {@linkcode EndpointPicker.remembered}. */
   remembered(client: string): AffinityEntry | undefined {
     return this.#picker.remembered(client, this.#forwarding.clock.now());
@@ -123,7 +129,7 @@ export class TcpForwarder implements TcpSessionOwner {
     const verdict = this.#forwarding.clients.verdictFor(this.#plan, at, client);
     const asks = this.#edge?.asks === true;
     const isAdmitted = verdict !== undefined &&
-      (asks || (this.#edge?.admits(session, { client, open: this.#sessions.size }) ?? true));
+      (asks || (this.#edge?.admits(session, { client, open: this.connections }) ?? true));
     if (!isAdmitted || !this.#enter(session)) {
       return this.#refuse(session, { connection, at, client, clientPort });
     }
@@ -133,17 +139,21 @@ export class TcpForwarder implements TcpSessionOwner {
     void this.#serve(session, request);
   }
 
-  /** Closes up to `count` connections that have been silent for long, and returns their number. */
+  /**
+   * Closes up to `count` connections that are late with a header, or else have been silent for long.
+   * Returns their number.
+   */
   closeSilent(count: number, silentMs = this.#forwarding.options.silentMs): number {
     const { clock, counters } = this.#forwarding;
     const before = clock.now() - silentMs;
-    let closed = 0;
+    const late = this.#edge?.closeLate(count) ?? 0;
+    let closed = late;
     for (const session of this.#sessions) {
       if (closed === count || session.usedAt > before) break;
       session.close();
       closed++;
     }
-    counters.tcpSilentClosed += closed;
+    counters.tcpSilentClosed += closed - late;
     return closed;
   }
 
@@ -218,7 +228,7 @@ export class TcpForwarder implements TcpSessionOwner {
     { verdict, ...request }: ClientConnection & { readonly verdict: VerdictName | undefined },
   ): Promise<void> {
     const { counters, loops } = this.#forwarding;
-    const [{ client }, open] = [request, this.#sessions.size - 1];
+    const [{ client }, open] = [request, this.connections - 1];
     const admitted = verdict !== undefined &&
       (this.#edge?.admits(session, { client, open }) ?? true);
     if (verdict !== undefined && await admitted) {

@@ -9,6 +9,7 @@ import {
 } from "../../../tests/support/builders/service_plans.ts";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
+import type { SocketAddress } from "../../../lib/os/network.ts";
 import { OpenFiles } from "../../../lib/os/open_files.ts";
 import { Forwarding } from "../forwarding.ts";
 import { serviceAddresses } from "../listeners.ts";
@@ -36,8 +37,8 @@ function setUp(
   const plan = testServicePlan(options);
   const forwarder = new TcpForwarder(forwarding, plan);
   const addresses = serviceAddresses(plan, testSharedPlan());
-  const accept = async (index = 0) => {
-    const connection = new FakeConnection();
+  const accept = async (index = 0, client?: SocketAddress) => {
+    const connection = new FakeConnection(client);
     forwarder.accept(connection, addresses[index]!);
     await settle();
     return connection;
@@ -192,6 +193,52 @@ Deno.test("TcpForwarder.accept() bounds what clients of silent endpoints hold, a
   forwarding.close();
   await forwarding.loops.zero();
   assertEquals([openFiles.open, clock.pendingTimers], [{ listeners: 0, traffic: 0 }, 0] as never);
+});
+
+/** A client that sends no PROXY protocol header, and the range of those that have to. */
+const UNTRUSTED = { hostname: "198.51.100.7", port: 5000 };
+const TRUSTED = [parseCidr("192.0.2.0/24")];
+
+Deno.test("TcpForwarder counts connections that wait for a PROXY protocol header for no limit", async () => {
+  const { forwarding, forwarder, accept } = setUp({
+    ...{ to: [A], edge: { acceptProxyFrom: TRUSTED, maxConnections: 1, maxPerClient: 1 } },
+  });
+  const waiting = [await accept(), await accept()];
+  const [client, next] = [await accept(0, UNTRUSTED), await accept(0, UNTRUSTED)];
+  assertEquals([client.closed, next.closed, forwarder.connections], [false, true, 1]);
+  waiting[0]!.reset();
+  await settle();
+  assertEquals([waiting[0]!.closed, forwarder.connections], [true, 1]);
+  forwarding.close();
+  await forwarding.loops.zero();
+  assertEquals(forwarder.connections, 0);
+});
+
+Deno.test("TcpForwarder closes the connection that has waited longest for a header when very many do", async () => {
+  const { forwarding, accept, messages } = setUp({ to: [A], edge: { acceptProxyFrom: TRUSTED } });
+  const waiting = [];
+  for (let count = 0; count < 1026; count++) waiting.push(await accept());
+  assertEquals(waiting.map(({ closed }) => closed).lastIndexOf(true), 1);
+  assertEquals([forwarding.counters.proxyHeaderErrors, forwarding.sessions.value], [2, 1024]);
+  assertEquals(messages(), ["Closed a connection without a valid PROXY protocol header"]);
+  forwarding.close();
+  await forwarding.loops.zero();
+});
+
+Deno.test("TcpForwarder closes a connection whose header is late for a new one at the bound", async () => {
+  const { clock, forwarding, accept } = setUp(
+    { to: [A], edge: { acceptProxyFrom: TRUSTED } },
+    { bound: 2 },
+  );
+  const [first, second] = [await accept(), await accept()];
+  await clock.advance(249);
+  assertEquals((await accept(0, UNTRUSTED)).closed, true, "a header may take a moment");
+  await clock.advance(1);
+  assertEquals((await accept(0, UNTRUSTED)).closed, false);
+  assertEquals([first.closed, second.closed], [true, false]);
+  assertEquals(forwarding.counters.tcpSilentClosed, 0);
+  forwarding.close();
+  await forwarding.loops.zero();
 });
 
 Deno.test("TcpForwarder keeps count when a client resets", async () => {

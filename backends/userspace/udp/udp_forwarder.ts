@@ -11,6 +11,7 @@ import {
   type ServicePortKey,
 } from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
+import type { EndpointAges } from "../balancing/endpoint_shares.ts";
 import { EndpointPicker, type VerdictName } from "../endpoint_picker.ts";
 import { ExpiryQueue } from "../expiry_queue.ts";
 import type { Forwarding } from "../forwarding.ts";
@@ -92,6 +93,11 @@ export class UdpForwarder {
     for (const flow of this.#flows) this.check(flow);
   }
 
+  /** As {@linkcode EndpointPicker.restoreAges}. */
+  restoreAges(ages: EndpointAges): void {
+    this.#picker.restoreAges(ages, this.#forwarding.clock.now());
+  }
+
   /** As {@linkcode EndpointPicker.remembered}. */
   remembered(client: string): AffinityEntry | undefined {
     return this.#picker.remembered(client, this.#forwarding.clock.now());
@@ -103,21 +109,41 @@ export class UdpForwarder {
   }
 
   /** A new flow for a client's first datagram; `undefined` when the client is not to be forwarded. */
-  open(port: UdpFlowPort, origin: DatagramOrigin): UdpFlow | undefined {
-    const { clients, draining } = this.#forwarding;
-    if (draining || this.#closed || this.#isOwn(port, origin.sender)) return undefined;
+  open(
+    port: UdpFlowPort,
+    origin: DatagramOrigin,
+  ): UdpFlow | undefined | Promise<UdpFlow | undefined> {
+    if (this.#takesNone || this.#isOwn(port, origin.sender)) return undefined;
     const { client, client: { hostname } } = origin;
-    const verdict = clients.verdictFor(this.#plan, port.at, hostname);
-    if (!verdict || this.#edge?.admits(hostname, this.#flows.size) === false) {
-      this.#report({ port, client }, { endpoint: undefined, denial: undefined });
-      return undefined;
-    }
-    const flow = this.#openAdmitted(port, { origin, verdict });
+    const verdict = this.#forwarding.clients.verdictFor(this.#plan, port.at, hostname);
+    const isAdmitted = verdict !== undefined &&
+      (this.#edge?.admits(hostname, this.#flows.size) ?? true);
+    const open = (isSo: boolean) =>
+      isSo ? this.#openAdmitted(port, origin) : this.#refuse(port, client);
+    return isAdmitted instanceof Promise ? isAdmitted.then(open) : open(isAdmitted);
+  }
+
+  #refuse(port: UdpFlowPort, client: SocketAddress): undefined {
+    this.#report({ port, client }, { endpoint: undefined, denial: undefined });
+  }
+
+  get #takesNone(): boolean {
+    return this.#forwarding.draining || this.#closed;
+  }
+
+  /** Opens a flow that the limits count, or takes it back from them. */
+  #openAdmitted(port: UdpFlowPort, origin: DatagramOrigin): UdpFlow | undefined {
+    const { client: { hostname } } = origin;
+    // The plan may have changed while another thread was asked.
+    const verdict = this.#takesNone
+      ? undefined
+      : this.#forwarding.clients.verdictFor(this.#plan, port.at, hostname);
+    const flow = verdict && this.#openTo(port, { origin, verdict });
     if (!flow) this.#edge?.revoke(hostname);
     return flow;
   }
 
-  #openAdmitted(
+  #openTo(
     port: UdpFlowPort,
     { origin, verdict }: { readonly origin: DatagramOrigin; readonly verdict: VerdictName },
   ): UdpFlow | undefined {

@@ -7,6 +7,9 @@ import { systemErrorOf } from "../../../lib/os/socket_errors.ts";
 import type { DatagramOrigin, UdpFlow, UdpFlowPort } from "./udp_flow.ts";
 import type { UdpForwarder } from "./udp_forwarder.ts";
 
+/** A flow; `undefined` = the datagram is not forwarded. */
+type FoundFlow = ReturnType<UdpForwarder["open"]>;
+
 /** The receiver of datagrams. */
 interface UdpTarget {
   readonly at: ServiceAddress;
@@ -95,7 +98,9 @@ export class UdpPort implements UdpFlowPort {
       const { forwarder } = this.#target;
       const header = forwarder.readHeader(datagram, sender);
       const isRefused = header?.kind === "invalid";
-      const flow = isRefused ? undefined : this.#flowOf(sender, header?.carried);
+      const found = isRefused ? undefined : this.#flowOf(sender, header?.carried);
+      // The buffer and the order of datagrams stay as they are until another thread has answered.
+      const flow = found instanceof Promise ? await found : found;
       if (isRefused || !flow) {
         counters.udpDropped++;
         continue;
@@ -121,13 +126,23 @@ export class UdpPort implements UdpFlowPort {
     return this.#backOff.pause();
   }
 
-  #flowOf(sender: SocketAddress, carried: CarriedConnection | undefined): UdpFlow | undefined {
+  #flowOf(sender: SocketAddress, carried: CarriedConnection | undefined): FoundFlow {
     const key = originKey({ sender, carried });
     return this.#flows?.get(key) ?? this.#open(originOf(sender, carried), key);
   }
 
-  #open(origin: DatagramOrigin, key: string): UdpFlow | undefined {
-    const flow = this.#target.forwarder.open(this, origin);
+  #open(origin: DatagramOrigin, key: string): FoundFlow {
+    const { forwarder } = this.#target;
+    const flow = forwarder.open(this, origin);
+    if (!(flow instanceof Promise)) return this.#keep(flow, key);
+    return flow.then((opened) => {
+      if (!this.#closed && this.#target.forwarder === forwarder) return this.#keep(opened, key);
+      if (opened) forwarder.end(opened);
+      return undefined;
+    });
+  }
+
+  #keep(flow: UdpFlow | undefined, key: string): UdpFlow | undefined {
     if (flow) (this.#flows ??= new Map()).set(key, flow);
     return flow;
   }

@@ -2,6 +2,7 @@ import type { WorkerChannel } from "../../../lib/os/worker_channel.ts";
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import type { EndpointAges } from "../balancing/endpoint_shares.ts";
 import { type CommonDecisions, picksInCommon } from "../common_decisions.ts";
 import {
   hasLimits,
@@ -11,7 +12,6 @@ import {
   type ReachedLimit,
 } from "../connection_limits.ts";
 import { EndpointPicker, type EndpointPickerOptions, type Picker } from "../endpoint_picker.ts";
-import { decodeAdmission, NO_ANSWER } from "./admission_answer.ts";
 import type { MainSide, WorkerSide } from "./worker_protocol.ts";
 
 /** The channel of a worker to the main thread. */
@@ -19,8 +19,6 @@ export type MainChannel = WorkerChannel<WorkerSide, MainSide>;
 
 interface AskedDecisionsContext {
   readonly channel: MainChannel;
-  /** Where the main thread answers a thread that waits. */
-  readonly answers: SharedArrayBuffer;
   /** The number of the forwarder that is made or updated for a ServicePort. */
   readonly numberOf: (key: ServicePortKey) => number | undefined;
 }
@@ -55,19 +53,10 @@ export class AskedDecisions implements CommonDecisions {
   };
 
   #createLimits(forwarder: number): Limits {
-    const { answers, channel } = this.#context;
-    const cells = new Int32Array(answers);
+    const { channel } = this.#context;
     return {
       isAsked: true,
       admit: (client) => channel.ask({ kind: "admit", forwarder, client }).catch(() => UNKNOWN),
-      // A datagram has to be forwarded before the next one is received. The main thread never waits
-      // for a worker, so it answers within the time of its longest piece of work.
-      admitNow(client) {
-        Atomics.store(cells, 0, NO_ANSWER);
-        channel.tell({ kind: "admit now", forwarder, client });
-        Atomics.wait(cells, 0, NO_ANSWER);
-        return decodeAdmission(cells);
-      },
       enter() {
         channel.tell({ kind: "enter", forwarder });
         return "";
@@ -112,6 +101,10 @@ class AskedPicker implements Picker {
 
   skip(unhealthy: ReadonlySet<EndpointKey>, now: number): void {
     this.#local.skip(unhealthy, now);
+  }
+
+  restoreAges(ages: EndpointAges, now: number): void {
+    this.#local.restoreAges(ages, now);
   }
 
   /** The main thread answers for this ServicePort. */

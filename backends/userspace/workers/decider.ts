@@ -2,7 +2,12 @@ import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import { serviceKey, type ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
-import type { LimitedPort, Limits, ReachedLimit } from "../connection_limits.ts";
+import type {
+  ConnectionLimits,
+  LimitedPort,
+  ReachedLimit,
+  ServiceLimits,
+} from "../connection_limits.ts";
 import { EndpointPicker, type PickRequest } from "../endpoint_picker.ts";
 import type { Forwarding } from "../forwarding.ts";
 
@@ -12,8 +17,12 @@ interface WorkerShare {
   readonly endpoints: Map<EndpointKey, number>;
 }
 
-/** The part of forwarding in the main thread that is used. */
-export type DeciderContext = Pick<Forwarding, "clock" | "limits" | "pickerOptions">;
+/** What deciders share. */
+export interface DeciderContext {
+  /** Of the main thread. */
+  readonly forwarding: Pick<Forwarding, "clock" | "pickerOptions">;
+  readonly limits: ServiceLimits;
+}
 
 /** Decides for the connections or flows of one ServicePort in all workers. */
 export class Decider implements LimitedPort {
@@ -22,14 +31,14 @@ export class Decider implements LimitedPort {
   readonly #picker: EndpointPicker;
   readonly #shares = new Map<number, WorkerShare>();
   #plan: ServicePlan;
-  #limits: Limits | undefined;
+  #limits: ConnectionLimits | undefined;
   #open = 0;
 
   constructor(context: DeciderContext, plan: ServicePlan) {
     this.key = plan.key;
     this.#context = context;
     this.#plan = plan;
-    this.#picker = new EndpointPicker(plan, context.pickerOptions());
+    this.#picker = new EndpointPicker(plan, context.forwarding.pickerOptions());
     this.#updateLimits(plan);
   }
 
@@ -55,7 +64,7 @@ export class Decider implements LimitedPort {
   }
 
   get #now(): number {
-    return this.#context.clock.now();
+    return this.#context.forwarding.clock.now();
   }
 
   skip(unhealthy: ReadonlySet<EndpointKey>): void {
@@ -81,7 +90,7 @@ export class Decider implements LimitedPort {
 
   /** Counts a connection of a worker; returns the limit that forbids it instead, if there is one. */
   admit(worker: number, client: string): ReachedLimit | undefined {
-    const reached = this.#limits?.admitNow(client, {
+    const reached = this.#limits?.admit(client, {
       ...{ port: this, open: this.#open, now: this.#now },
     });
     if (reached === undefined) this.#count(worker, client);

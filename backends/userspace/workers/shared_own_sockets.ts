@@ -6,6 +6,8 @@
  * @module
  */
 
+import type { SocketAddress } from "../../../lib/os/network.ts";
+
 /** Ports of one address. */
 const PORTS = 65_536;
 /** Rows of the table: hashes of both ends of dialled and taken connections, and the hops. */
@@ -29,7 +31,7 @@ export function forgetSocketsOf(memory: SharedArrayBuffer, index: number): void 
   }
 }
 
-/** The table as one thread uses it. A key is an address and port, as text. */
+/** The table as one thread uses it. */
 export class SharedOwnSockets {
   readonly #cells: Int32Array;
   readonly #index: number;
@@ -40,42 +42,41 @@ export class SharedOwnSockets {
   }
 
   dial(
-    port: number,
-    key: string,
-    { farEnd, hops }: { readonly farEnd: string; readonly hops: number },
+    own: SocketAddress,
+    { farEnd, hops }: { readonly farEnd: SocketAddress; readonly hops: number },
   ): void {
-    this.#set("hops", port, (hops << 8) | (this.#index + 1));
-    this.#set("dialledTo", port, hashOf(farEnd));
-    this.#set("dialled", port, hashOf(key));
+    this.#set("hops", own.port, (hops << 8) | (this.#index + 1));
+    this.#set("dialledTo", own.port, hashOf(farEnd));
+    this.#set("dialled", own.port, hashOf(own));
   }
 
-  hangUp(port: number, key: string): void {
-    this.#clear("dialled", port, key);
+  hangUp(own: SocketAddress): void {
+    this.#clear("dialled", own);
   }
 
-  take(port: number, key: string, farEnd: string): void {
-    this.#set("takenAt", port, hashOf(farEnd));
-    this.#set("taken", port, hashOf(key));
+  take(client: SocketAddress, farEnd: SocketAddress): void {
+    this.#set("takenAt", client.port, hashOf(farEnd));
+    this.#set("taken", client.port, hashOf(client));
   }
 
-  untake(port: number, key: string): void {
-    this.#clear("taken", port, key);
+  untake(client: SocketAddress): void {
+    this.#clear("taken", client);
   }
 
   /** Whether a thread has taken the connection with both of these ends. */
-  isTaken(port: number, key: string, farEnd: string): boolean {
-    return this.#get("taken", port) === hashOf(key) &&
-      this.#get("takenAt", port) === hashOf(farEnd);
+  isTaken(client: SocketAddress, farEnd: SocketAddress): boolean {
+    return this.#get("taken", client.port) === hashOf(client) &&
+      this.#get("takenAt", client.port) === hashOf(farEnd);
   }
 
   /**
-   * The hops of a connection that a thread has dialled from this port, infinitely many if its far
+   * The hops of a connection that a thread has dialled from this address, infinitely many if its far
    * end is equal as well; `undefined` = no thread has.
    */
-  hopsOf(port: number, key: string, farEnd: string): number | undefined {
-    if (this.#get("dialled", port) !== hashOf(key)) return undefined;
-    if (this.#get("dialledTo", port) === hashOf(farEnd)) return CERTAIN;
-    return this.#get("hops", port) >> 8;
+  hopsOf(own: SocketAddress, farEnd: SocketAddress): number | undefined {
+    if (this.#get("dialled", own.port) !== hashOf(own)) return undefined;
+    if (this.#get("dialledTo", own.port) === hashOf(farEnd)) return CERTAIN;
+    return this.#get("hops", own.port) >> 8;
   }
 
   openFlow(port: number): void {
@@ -99,8 +100,8 @@ export class SharedOwnSockets {
   }
 
   /** The port may belong to another socket by now. */
-  #clear(row: keyof typeof ROWS, port: number, key: string): void {
-    Atomics.compareExchange(this.#cells, cellOf(row, port), hashOf(key), 0);
+  #clear(row: keyof typeof ROWS, address: SocketAddress): void {
+    Atomics.compareExchange(this.#cells, cellOf(row, address.port), hashOf(address), 0);
   }
 }
 
@@ -113,10 +114,10 @@ function ownerOf(hops: number): number {
 }
 
 /** FNV-1a; never 0, which stands for no socket. */
-function hashOf(text: string): number {
-  let hash = 0x811c9dc5;
-  for (let index = 0; index < text.length; index++) {
-    hash = Math.imul(hash ^ text.charCodeAt(index), 0x01000193);
+function hashOf({ hostname, port }: SocketAddress): number {
+  let hash = 0x811c9dc5 ^ port;
+  for (let index = 0; index < hostname.length; index++) {
+    hash = Math.imul(hash ^ hostname.charCodeAt(index), 0x01000193);
   }
   return hash | 1;
 }

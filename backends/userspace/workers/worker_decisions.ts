@@ -1,4 +1,3 @@
-import { createAnswer, encodeAdmission } from "./admission_answer.ts";
 import type { Decider } from "./decider.ts";
 import type { WorkerSide } from "./worker_protocol.ts";
 import type { WorkerForwarder } from "./worker_tables.ts";
@@ -6,7 +5,7 @@ import type { WorkerForwarder } from "./worker_tables.ts";
 /** What workers tell of their connections. */
 export type CountedNotice = Extract<
   WorkerSide["notice"],
-  { readonly kind: "admit now" | "enter" | "leave" | "release" }
+  { readonly kind: "enter" | "leave" | "release" }
 >;
 
 /** Answers the questions of workers about their connections. */
@@ -14,18 +13,9 @@ export class WorkerDecisions {
   readonly #forwarders: ReadonlyMap<number, WorkerForwarder>;
   /** Removed ones that may have connections which a limit of their Service still counts. */
   readonly #removed = new Map<number, WorkerForwarder>();
-  /** Where each worker waits for an answer. */
-  readonly #answers = new Map<number, Int32Array>();
 
   constructor(forwarders: ReadonlyMap<number, WorkerForwarder>) {
     this.#forwarders = forwarders;
-  }
-
-  /** Returns the memory for answers to a worker that starts. */
-  enter(worker: number): SharedArrayBuffer {
-    const answers = createAnswer();
-    this.#answers.set(worker, new Int32Array(answers));
-    return answers;
   }
 
   /** The connections of a worker have ended with it. */
@@ -63,8 +53,6 @@ export class WorkerDecisions {
         return decider?.enter(worker);
       case "leave":
         return decider?.leave(worker, notice.client);
-      case "admit now":
-        return encodeAdmission(this.#answers.get(worker)!, decider?.admit(worker, notice.client));
     }
   }
 }

@@ -5,17 +5,19 @@ import type { Network } from "../../../lib/os/network.ts";
 import { OneAtATime } from "../../../lib/os/one_at_a_time.ts";
 import { OpenFiles } from "../../../lib/os/open_files.ts";
 import { systemErrorOf } from "../../../lib/os/socket_errors.ts";
-import { forEachInSlices, runInSlices } from "../../../lib/os/time_slice.ts";
+import { forEachInSlices, runInSlices, urgent } from "../../../lib/os/time_slice.ts";
 import { type ChannelMessage, WorkerChannel } from "../../../lib/os/worker_channel.ts";
-import { ConnectionJudge, type JudgeUpdate } from "../../../lib/policy/connection_judge.ts";
+import { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
+import { isComplete, type JudgeUpdate } from "../../../lib/policy/judge_update.ts";
 import { deepEqual } from "../../../lib/proxy/deep_equal.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import { type LoopPart, NO_PART } from "../endpoint_loops.ts";
-import { LocalForwarders, type ServiceForwarder, type ServiceSocket } from "../forwarders.ts";
+import { LocalForwarders, type ServiceSocket } from "../forwarders.ts";
 import { Forwarding } from "../forwarding.ts";
 import { OwnSockets } from "../own_sockets.ts";
 import { TcpForwarder } from "../tcp/tcp_forwarder.ts";
+import type { UdpForwarder } from "../udp/udp_forwarder.ts";
 import { AskedDecisions, type MainChannel } from "./asked_decisions.ts";
 import { SharedOwnSockets } from "./shared_own_sockets.ts";
 import type {
@@ -38,7 +40,7 @@ export interface WorkerEdges {
 
 interface NumberedForwarder {
   plan: ServicePlan;
-  readonly forwarder: ServiceForwarder;
+  readonly forwarder: TcpForwarder | UdpForwarder;
 }
 
 /** Forwards for one IP family in a worker, as the main thread commands. */
@@ -61,11 +63,9 @@ export class WorkerFamily {
 
   #answer(question: MainSide["question"]): unknown {
     if (question.kind === "start") {
-      this.#state = new FamilyState(this.#edges, {
-        channel: this.#channel,
-        settings: question.settings,
-      });
-      return this.#state.start(question.settings.judge);
+      const { settings } = question;
+      this.#state = new FamilyState(this.#edges, { channel: this.#channel, settings });
+      return;
     }
     const state = this.#state;
     if (!state) throw new Error(`Cannot answer '${question.kind}' before the start`);
@@ -96,6 +96,7 @@ class FamilyState {
   readonly forwarders: LocalForwarders;
   readonly #clock: Clock;
   readonly #judge: ConnectionJudge | undefined;
+  readonly #judged = Promise.withResolvers<void>();
   readonly #forwarding: Forwarding;
   readonly #figures: WorkerFigures;
   readonly #numbers = new Map<ServicePortKey, number>();
@@ -113,7 +114,11 @@ class FamilyState {
     const { index, options, sockets, countsTraffic } = settings;
     const openFiles = OpenFiles.inThread(settings.openFiles, index);
     this.#clock = edges.clock;
-    this.#judge = settings.judge && new ConnectionJudge();
+    if (settings.isJudged) {
+      this.#judge = new ConnectionJudge();
+      // No command is carried out before the policies are known: connections would evade them.
+      void this.#turns.run(() => this.#judged.promise);
+    }
     const numberOf = (key: ServicePortKey) => this.#numbers.get(key);
     this.#figures = new WorkerFigures({ openFiles, countsTraffic, numberOf });
     const { traffic } = this.#figures;
@@ -121,7 +126,7 @@ class FamilyState {
       ...edges,
       ...{ logger: toldLogger(channel), openFiles, isShared: true, ...(traffic && { traffic }) },
       own: new OwnSockets(new SharedOwnSockets(sockets, index)),
-      common: new AskedDecisions({ channel, answers: settings.answers, numberOf }),
+      common: new AskedDecisions({ channel, numberOf }),
     }, { ...options, ...(this.#judge && { judge: this.#judge }) });
     this.#forwarding.outcomes = {
       observe: (outcome) => {
@@ -133,21 +138,16 @@ class FamilyState {
     this.forwarders = new LocalForwarders(this.#forwarding);
   }
 
-  /** No command is carried out before the policies are known: connections would evade them. */
-  start(judge: JudgeUpdate | undefined): Promise<void> {
-    return this.#turns.run(async () => {
-      if (judge) await this.follow(judge);
-    });
-  }
-
-  forwarder(number: number): ServiceForwarder | undefined {
+  forwarder(number: number): NumberedForwarder["forwarder"] | undefined {
     return this.#forwarders.get(number)?.forwarder;
   }
 
   /** Takes an update after those before it: a whole plan would undo a change that overtakes it. */
   follow(update: JudgeUpdate): Promise<void> {
     return this.#judging.run(async () => {
-      if (this.#judge) await runInSlices(this.#clock, this.#judge.followInSteps(update));
+      const steps = this.#judge?.followInSteps(update);
+      if (steps) await runInSlices(urgent(this.#clock), steps);
+      if (isComplete(update)) this.#judged.resolve();
     });
   }
 
@@ -203,6 +203,8 @@ class FamilyState {
         return this.#forward(command.forwarder, command.plan);
       case "skip":
         return this.forwarder(command.forwarder)?.skip(command.unhealthy);
+      case "restore":
+        return this.forwarder(command.forwarder)?.restoreAges(command.ages);
       case "remove":
         return this.#remove(command.forwarder, command.ends);
       case "assign": {

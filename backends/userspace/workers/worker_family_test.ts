@@ -9,7 +9,6 @@ import { WorkerChannel } from "../../../lib/os/worker_channel.ts";
 import { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
 import type { PeerSet, PeerSetId, PolicyPlanChanges } from "../../../lib/policy/policy_plan.ts";
 import { testServicePlan } from "../../../tests/support/builders/service_plans.ts";
-import { createAnswer } from "./admission_answer.ts";
 import { createSharedSockets } from "./shared_own_sockets.ts";
 import { WorkerFamily } from "./worker_family.ts";
 import type { MainSide, WorkerSide } from "./worker_protocol.ts";
@@ -66,9 +65,10 @@ Deno.test("WorkerFamily opens no socket before it knows the policies of the star
     settings: {
       ...{ family: "IPv4", index: 0, options: { udpTimeoutMs: 1000 }, countsTraffic: false },
       ...{ openFiles: new OpenFiles().share(1), sockets: createSharedSockets() },
-      ...{ answers: createAnswer(), judge: judgeOfManySets().snapshot() },
+      isJudged: true,
     },
   });
+  const followed = channel.ask({ kind: "follow", update: judgeOfManySets().snapshot() });
   const address = parseIpAddress("127.0.0.1");
   const plan = testServicePlan({ clusterIp: address, to: ["127.0.0.1:1"] });
   const at = { address, port: plan.port, role: "ClusterIP", traffic: "internal", socket: "" };
@@ -82,7 +82,7 @@ Deno.test("WorkerFamily opens no socket before it knows the policies of the star
   await systemClock.sleep(20);
   assertEquals(listeners, 0, "while the policies are copied");
   turn.resolve();
-  await Promise.all([started, applied]);
+  await Promise.all([started, followed, applied]);
   assertEquals(listeners, 1);
   await channel.ask({ kind: "close" });
 });

@@ -2,9 +2,11 @@ import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import type { SharedOpenFiles } from "../../../lib/os/open_files.ts";
 import type { ChannelMessage } from "../../../lib/os/worker_channel.ts";
 import type { PoolSubscriber, WorkerPool } from "../../../lib/os/worker_pool.ts";
-import type { ConnectionJudge, JudgeUpdate } from "../../../lib/policy/connection_judge.ts";
+import type { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
+import type { JudgeUpdate } from "../../../lib/policy/judge_update.ts";
 import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import { ServiceLimits } from "../connection_limits.ts";
 import type { LoopPart } from "../endpoint_loops.ts";
 import type { FailedSocket, Forwarders, ServiceForwarder, SocketUse } from "../forwarders.ts";
 import type { Forwarding, ForwardingOptions } from "../forwarding.ts";
@@ -45,12 +47,13 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   readonly threads: number;
   readonly #forwarding: Forwarding;
   readonly #pool: WorkerPool;
-  readonly #settings: Omit<WorkerSettings, "answers" | "index" | "judge">;
+  readonly #settings: Omit<WorkerSettings, "index">;
   readonly #judge: ConnectionJudge | undefined;
   readonly #counts: WorkerCounts;
   readonly #links: WorkerLinks;
   readonly #state: WorkerState;
   readonly #decisions: WorkerDecisions;
+  readonly #limits = new ServiceLimits();
   /** Forwarders whose plan is to be sent. */
   readonly #touched = new Set<WorkerForwarder>();
   /** Sockets to open once another worker has closed them. */
@@ -70,6 +73,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     this.#settings = {
       ...{ family, openFiles, sockets: createSharedSockets() },
       countsTraffic: forwarding.traffic !== undefined,
+      isJudged: judge !== undefined,
       options: { ...options, ...dividedBounds(forwarding, pool.count) },
     };
     this.#state = new WorkerState(forwarding.clock);
@@ -95,7 +99,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   create(plan: ServicePlan): WorkerForwarder {
     const number = this.#state.nextNumber();
     const context = {
-      forwarding: this.#forwarding,
+      ...{ forwarding: this.#forwarding, limits: this.#limits },
       end: (forwarder: WorkerForwarder) =>
         this.#send(forwarder, { op: "remove", forwarder: forwarder.number, ends: true }),
       skip: (forwarder: WorkerForwarder) => this.#skip(forwarder),
@@ -127,17 +131,18 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
 
   /**
    * Finds out first whether the place is free: a shared socket would also open where a program of
-   * the same user shares its own.
+   * the same user shares its own. Another socket of the workers may not be open yet.
    */
   open(place: Place, { at, forwarder }: SocketUse): WorkerSocket {
     const use = { at, forwarder: forwarder as WorkerForwarder };
     const { network } = this.#forwarding;
     const address = { hostname: place.address, port: place.port };
+    this.#state.checkPlace(place, use.forwarder);
     (use.forwarder.isTcp ? network.listenTcp(address) : network.listenUdp(address)).close();
     const number = this.#state.nextNumber();
     const onClose = (socket: WorkerSocket) => this.#close(socket);
     const socket = new WorkerSocket({ number, place, use, onClose });
-    this.#state.sockets.set(number, socket);
+    this.#state.add(socket);
     this.#send(use.forwarder, socket.command("open"));
     return socket;
   }
@@ -185,8 +190,8 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     return this.#counts.refresh();
   }
 
-  async follow(update: JudgeUpdate): Promise<void> {
-    await this.#links.ask({ kind: "follow", update });
+  follow(update: JudgeUpdate): Promise<void> {
+    return this.#links.follow(update);
   }
 
   async recheck(addresses: readonly IpAddress[]): Promise<number> {
@@ -218,13 +223,13 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
         hear: (notice) => this.#hear(index, notice),
       },
       onRefused: (refused) => this.#onRefused(refused),
-      onHang: () => this.#pool.end(index, "it does not answer"),
+      onHang: () => this.#pool.giveUp(index),
     });
     this.#links.add(index, link);
-    const judge = this.#judge?.snapshot();
-    const answers = this.#decisions.enter(index);
-    const settings = { ...this.#settings, index, answers, ...(judge && { judge }) };
-    link.ask({ kind: "start", settings }).catch((error) => this.#links.fail(index, error));
+    const fail = (error: unknown) => this.#links.fail(index, error);
+    link.ask({ kind: "start", settings: { ...this.#settings, index } }).catch(fail);
+    const judge = this.#judge;
+    judge?.exclusively(() => link.follow(judge.snapshot())).then(({ done }) => done).catch(fail);
     link.queue(this.#state.commandsFor(index));
     void this.#links.flush();
   }
@@ -264,7 +269,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
   }
 
   #close(socket: WorkerSocket): void {
-    this.#state.sockets.delete(socket.number);
+    this.#state.delete(socket);
     this.#moving.delete(socket);
     const { number, use: { forwarder }, worker } = socket;
     if (forwarder.isTcp || worker !== undefined) {

@@ -1,4 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
+import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import { ServiceTrafficTable } from "../../../lib/proxy/service_traffic.ts";
 import {
@@ -226,4 +227,34 @@ Deno.test("a drain waits for the connections of all workers", async () => {
   assertEquals(isDrained, false);
   closeAll(opened);
   await drained;
+});
+
+Deno.test("workers serve two Services with one stand-in at different ports, as one thread does", async () => {
+  await using a = TcpServer.named("a");
+  await using b = TcpServer.named("b");
+  const port = unusedPort();
+  const plans = [a, b].map((server, index) =>
+    planOf({
+      ...{ name: server === a ? "a" : "b", clusterIp: `127.96.21.${10 + index}` },
+      ...{ port, to: [server.endpoint] },
+    })
+  );
+  for (const workers of [0, 2]) {
+    await using test = new TestUserspaceBackend({ workers });
+    for (const { clusterIp } of plans) {
+      test.addresses.answers.set(clusterIp, { kind: "standIn", address: parseIpAddress(VIP) });
+    }
+    await test.sync(plans);
+    const { services } = await test.backend.inspect();
+    const places = services.map(({ addresses: [at] }) => at!);
+    assertEquals(
+      places.map(({ role, state }) => `${role} ${state}`),
+      Array(2).fill("StandIn serving"),
+    );
+    assertEquals(new Set(places.map(({ port }) => port)).size, 2);
+    for (let round = 0; round < 8; round++) {
+      const answers = places.map(({ address: hostname, port }) => ask({ hostname, port }));
+      assertEquals(await Promise.all(answers), ["a", "b"]);
+    }
+  }
 });

@@ -1,9 +1,11 @@
-import type { Clock } from "../../../lib/os/clock.ts";
+import type { Clock, Timer } from "../../../lib/os/clock.ts";
 import {
   type ChannelHandler,
   type ChannelMessage,
   WorkerChannel,
 } from "../../../lib/os/worker_channel.ts";
+import { OneAtATime } from "../../../lib/os/one_at_a_time.ts";
+import { type JudgeUpdate, piecesOf } from "../../../lib/policy/judge_update.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
 import type { Command, MainSide, RefusedSocket, WorkerSide } from "./worker_protocol.ts";
 
@@ -18,16 +20,21 @@ interface WorkerLinkContext {
 
 /** Commands in one message, each endpoint counted as one: copying them takes a few milliseconds. */
 const MOST_COMMANDS = 512;
-/** A worker that leaves a question open for so long has hung. */
-const ANSWER_MS = 30_000;
+/** A worker that leaves a question open and is silent for so long has hung. It reports every second. */
+const SILENT_MS = 30_000;
+/** After a stall of this thread, overdue timers fire before answers that have come are delivered. */
+const STALL_MS = 2000;
 
 /** The connection of the main thread to a worker that runs. */
 export class WorkerLink {
   readonly #context: WorkerLinkContext;
   readonly #channel: WorkerChannel<MainSide, WorkerSide>;
   readonly #commands: Command[] = [];
+  /** When the worker posted something for the last time. */
+  #heardAt = 0;
   /** Commands that are being carried out. */
   readonly #applying = new Set<Promise<void>>();
+  readonly #following = new OneAtATime();
 
   constructor(context: WorkerLinkContext) {
     this.#context = context;
@@ -57,12 +64,29 @@ export class WorkerLink {
     await Promise.all(this.#applying);
   }
 
-  /** As {@linkcode WorkerChannel.ask}. A worker that does not answer in time is given up. */
+  /**
+   * Sends an update after those before it. It must stay as it is until this resolves, and the worker
+   * follows it when what is returned does.
+   */
+  follow(update: JudgeUpdate): Promise<{ readonly done: Promise<unknown> }> {
+    return this.#following.run(async () => {
+      const answers: Promise<void>[] = [];
+      for (const piece of piecesOf(update)) {
+        if (answers.length > 0) await this.#context.clock.yieldToEventLoop();
+        const answer = this.ask({ kind: "follow", update: piece });
+        answer.catch(() => {});
+        answers.push(answer);
+      }
+      return { done: Promise.all(answers) };
+    });
+  }
+
+  /** As {@linkcode WorkerChannel.ask}. A worker that is silent for too long is given up. */
   async ask<Kind extends MainSide["question"]["kind"]>(
     question: Extract<MainSide["question"], { readonly kind: Kind }>,
-    { withinMs = ANSWER_MS }: { readonly withinMs?: number } = {},
+    { withinMs = SILENT_MS }: { readonly withinMs?: number } = {},
   ): Promise<MainSide["answers"][Kind]> {
-    const timer = this.#context.clock.setTimer(withinMs, this.#context.onHang);
+    const timer = this.#watch(withinMs);
     try {
       return await this.#channel.ask<Kind>(question);
     } finally {
@@ -74,7 +98,22 @@ export class WorkerLink {
     this.#channel.tell(notice);
   }
 
+  /** Reports a hang when nothing is heard for so long from now on. */
+  #watch(silentMs: number): Timer {
+    const { clock, onHang } = this.#context;
+    const askedAt = clock.now();
+    const check = () => {
+      const left = Math.max(askedAt, this.#heardAt) + silentMs - clock.now();
+      if (left <= 0) onHang();
+      else timer = clock.setTimer(left, look);
+    };
+    const look = () => void (timer = clock.setTimer(STALL_MS, check));
+    let timer = clock.setTimer(silentMs, look);
+    return { cancel: () => timer.cancel() };
+  }
+
   receive(message: ChannelMessage): void {
+    this.#heardAt = this.#context.clock.now();
     this.#channel.receive(message);
   }
 

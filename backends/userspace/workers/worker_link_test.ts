@@ -1,5 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { systemClock } from "../../../lib/os/clock.ts";
+import type { ChannelMessage } from "../../../lib/os/worker_channel.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { WorkerLink } from "./worker_link.ts";
 import type { Command } from "./worker_protocol.ts";
 
@@ -14,4 +16,54 @@ Deno.test("WorkerLink queues the commands of a node with very many sockets", () 
   );
   link.queue(commands);
   assertEquals(link.isBusy, true);
+});
+
+interface TestLink {
+  readonly clock: FakeClock;
+  readonly link: WorkerLink;
+  readonly posted: ChannelMessage[];
+  hangs: number;
+}
+
+function testLink(): TestLink {
+  const clock = new FakeClock();
+  const posted: ChannelMessage[] = [];
+  const link = new WorkerLink({
+    ...{ clock, onRefused() {}, handler: { answer() {}, hear() {} } },
+    post: (message) => void posted.push(message),
+    onHang: () => void test.hangs++,
+  });
+  const test: TestLink = { clock, link, posted, hangs: 0 };
+  return test;
+}
+
+Deno.test("WorkerLink gives a worker up that is silent, but not after a stall of this thread", async () => {
+  const test = testLink();
+  const { clock, link, posted } = test;
+  const answered = link.ask({ kind: "close" });
+  // Timers that are overdue fire before the answer is delivered that has come meanwhile.
+  await clock.advance(30_000);
+  assertEquals(test.hangs, 0);
+  link.receive(["answer", posted[0]![1] as number, undefined]);
+  await answered;
+  await clock.advance(60_000);
+  assertEquals(test.hangs, 0);
+  link.ask({ kind: "close" }).catch(() => {});
+  await clock.advance(40_000);
+  assertEquals(test.hangs, 1);
+});
+
+Deno.test("WorkerLink waits for a worker that is heard while it works", async () => {
+  const test = testLink();
+  const { clock, link } = test;
+  link.ask({ kind: "close" }).catch(() => {});
+  for (let minutes = 0; minutes < 10; minutes++) {
+    for (let seconds = 0; seconds < 60; seconds += 20) {
+      await clock.advance(20_000);
+      link.receive(["tell", { kind: "leave", forwarder: 1, client: "" }]);
+    }
+  }
+  assertEquals(test.hangs, 0);
+  await clock.advance(40_000);
+  assertEquals(test.hangs, 1);
 });

@@ -1,4 +1,5 @@
 import { messageOf } from "../../../lib/log/message_of.ts";
+import type { JudgeUpdate } from "../../../lib/policy/judge_update.ts";
 import type { WorkerPool } from "../../../lib/os/worker_pool.ts";
 import type { WorkerLink } from "./worker_link.ts";
 import type { Command, MainSide } from "./worker_protocol.ts";
@@ -57,6 +58,12 @@ export class WorkerLinks {
     if (this.#links.has(index) && this.#pool.isRunning(index)) {
       this.#pool.end(index, messageOf(error));
     }
+  }
+
+  /** Resolves when the workers follow an update. Never rejects: one that fails is replaced. */
+  async follow(update: JudgeUpdate): Promise<void> {
+    const sent = await Promise.all(this.#links.values().map((link) => link.follow(update)));
+    await Promise.allSettled(sent.map(({ done }) => done));
   }
 
   /** Tells every worker, or every other one. */

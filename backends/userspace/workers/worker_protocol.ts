@@ -7,7 +7,7 @@
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import type { Port, Protocol } from "../../../lib/net/port.ts";
 import type { OpenFiles, SharedOpenFiles } from "../../../lib/os/open_files.ts";
-import type { JudgeUpdate } from "../../../lib/policy/connection_judge.ts";
+import type { JudgeUpdate } from "../../../lib/policy/judge_update.ts";
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { FlowQuery, WatchedFlow } from "../../../lib/proxy/flow_watches.ts";
 import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
@@ -15,6 +15,7 @@ import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey, ServicePortName } from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
+import type { EndpointAges } from "../balancing/endpoint_shares.ts";
 import type { ReachedLimit } from "../connection_limits.ts";
 import type { VerdictName } from "../endpoint_picker.ts";
 import type { ConnectionOutcome, ForwardingCounters, ForwardingOptions } from "../forwarding.ts";
@@ -28,11 +29,9 @@ export interface WorkerSettings {
   readonly openFiles: SharedOpenFiles;
   /** As `createSharedSockets()` made it. */
   readonly sockets: SharedArrayBuffer;
-  /** As `createAnswer()` made it. */
-  readonly answers: SharedArrayBuffer;
   readonly countsTraffic: boolean;
-  /** The policies so far; absent = they are not asked. */
-  readonly judge?: JudgeUpdate;
+  /** Whether NetworkPolicies are asked; the first complete update brings them. */
+  readonly isJudged: boolean;
 }
 
 /** One step of a sync. */
@@ -46,6 +45,7 @@ export type Command =
     readonly forwarder: number;
     readonly unhealthy: ReadonlySet<EndpointKey>;
   }
+  | { readonly op: "restore"; readonly forwarder: number; readonly ages: EndpointAges }
   | { readonly op: "remove"; readonly forwarder: number; readonly ends: boolean }
   | { readonly op: "open"; readonly place: Place } & SocketCommand
   | { readonly op: "assign" } & SocketCommand
@@ -149,8 +149,6 @@ export interface WorkerSide {
     | { readonly kind: "outcome"; readonly forwarder: number; readonly outcome: ConnectionOutcome }
     /** A connection, or an attempt to make one, no longer loads an endpoint. */
     | { readonly kind: "release"; readonly forwarder: number; readonly endpoint: EndpointKey }
-    /** Answered in shared memory. */
-    | { readonly kind: "admit now"; readonly forwarder: number; readonly client: string }
     /** Counts a connection from before the limits. */
     | { readonly kind: "enter"; readonly forwarder: number }
     | { readonly kind: "leave"; readonly forwarder: number; readonly client: string };

@@ -96,6 +96,22 @@ Deno.test("connections of a removed Service do not count for a later one of its 
   }
 });
 
+Deno.test("a worker that is replaced continues slow starts", async () => {
+  await using old = TcpServer.named("old");
+  await using fresh = TcpServer.named("fresh");
+  const workers = new WatchedWorkers();
+  await using test = new TestUserspaceBackend({ workers: 1, spawn: workers.spawn });
+  const at = { clusterIp: VIP, port: unusedPort(), edge: { slowStartMs: 600_000 } };
+  await test.sync([testServicePlan({ ...at, to: [old.endpoint] })]);
+  const plan = testServicePlan({ ...at, to: [old.endpoint, fresh.endpoint].sort() });
+  await test.sync([plan]);
+  workers.end(0);
+  await eventually("another worker runs", () => workers.started === 2 && test.pool?.isRunning(0));
+  await test.sync([plan]);
+  for (let turn = 0; turn < 22; turn++) await ask({ hostname: VIP, port: at.port });
+  assertEquals([old.accepted, fresh.accepted], [20, 2], "a tenth of the weight");
+});
+
 Deno.test("the ServicePorts for UDP of a worker that ends are served by another one at once", async () => {
   await using endpoint = UdpPeer.open({ answer: () => "yes" });
   await using client = UdpPeer.open();

@@ -1,5 +1,6 @@
 import type { Clock } from "../../../lib/os/clock.ts";
-import type { ClientFacts, Command, PublishedFrontends } from "./worker_protocol.ts";
+import { type SocketKey, socketKey } from "../listeners.ts";
+import type { ClientFacts, Command, Place, PublishedFrontends } from "./worker_protocol.ts";
 import type { WorkerForwarder, WorkerSocket } from "./worker_tables.ts";
 
 /** A command for one worker. */
@@ -8,7 +9,9 @@ type AddressedCommand = readonly [worker: number, command: Command];
 /** What all workers together have to know, and which of them has the ServicePorts for UDP. */
 export class WorkerState {
   readonly forwarders = new Map<number, WorkerForwarder>();
-  readonly sockets = new Map<number, WorkerSocket>();
+  readonly #sockets = new Map<number, WorkerSocket>();
+  /** Where the sockets are bound. */
+  readonly #places = new Set<SocketKey>();
   /** Frontends for UDP, by which a datagram of this process is recognized. */
   readonly frontends = new Map<string, PublishedFrontends>();
   facts: ClientFacts | undefined;
@@ -24,6 +27,26 @@ export class WorkerState {
   /** Returns a number for a forwarder or socket. */
   nextNumber(): number {
     return ++this.#lastNumber;
+  }
+
+  get sockets(): ReadonlyMap<number, WorkerSocket> {
+    return this.#sockets;
+  }
+
+  /** Throws as the network does if another socket has the place. */
+  checkPlace(place: Place, forwarder: WorkerForwarder): void {
+    if (!this.#places.has(keyOf(place, forwarder))) return;
+    throw Object.assign(new Error("another Service has the place"), { code: "EADDRINUSE" });
+  }
+
+  add(socket: WorkerSocket): void {
+    this.#sockets.set(socket.number, socket);
+    this.#places.add(keyOf(socket.place, socket.use.forwarder));
+  }
+
+  delete(socket: WorkerSocket): void {
+    this.#sockets.delete(socket.number);
+    this.#places.delete(keyOf(socket.place, socket.use.forwarder));
   }
 
   /** Gives a ServicePort for UDP to the worker that has the fewest, or to none if there is none. */
@@ -74,4 +97,8 @@ export class WorkerState {
     socket.worker = socket.use.forwarder.worker;
     socket.movedAt = this.#clock.now();
   }
+}
+
+function keyOf({ address, port }: Place, { plan: { protocol } }: WorkerForwarder): SocketKey {
+  return socketKey(address, port, protocol);
 }

@@ -9,13 +9,13 @@ import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import { decidesInCommon } from "../common_decisions.ts";
+import { EndpointPicker } from "../endpoint_picker.ts";
 import type { ServiceForwarder, ServiceSocket, SocketUse } from "../forwarders.ts";
 import { Decider, type DeciderContext } from "./decider.ts";
 import type { Command, Place } from "./worker_protocol.ts";
 
 /** What a forwarder in workers needs of them. */
-export interface ForwarderContext {
-  readonly forwarding: DeciderContext;
+export interface ForwarderContext extends DeciderContext {
   /** Ends the connections or flows of a forwarder. */
   end(forwarder: WorkerForwarder): void;
   /** Has the workers adopt the unhealthy endpoints of a forwarder, now. */
@@ -36,6 +36,8 @@ export class WorkerForwarder implements ServiceForwarder {
   /** Open connections or flows in each worker, as of its last report. */
   readonly counts = new Map<number, number>();
   readonly #context: ForwarderContext;
+  /** Knows the slow starts, if the Service has them. */
+  #starts: EndpointPicker | undefined;
   #decider: Decider | undefined;
 
   constructor(context: ForwarderContext, { number, plan }: {
@@ -45,7 +47,7 @@ export class WorkerForwarder implements ServiceForwarder {
     this.#context = context;
     this.number = number;
     this.plan = plan;
-    this.#updateDecider();
+    this.#updatePickers();
   }
 
   get key(): ServicePortKey {
@@ -67,13 +69,14 @@ export class WorkerForwarder implements ServiceForwarder {
 
   update(plan: ServicePlan): void {
     this.plan = plan;
-    this.#updateDecider();
+    this.#updatePickers();
     this.#context.touch(this);
   }
 
   skip(unhealthy: ReadonlySet<EndpointKey>): void {
     this.unhealthy = unhealthy;
     this.#decider?.skip(unhealthy);
+    this.#starts?.skip(unhealthy, this.#now);
     this.#context.skip(this);
   }
 
@@ -91,19 +94,31 @@ export class WorkerForwarder implements ServiceForwarder {
     this.#decider?.forget(worker);
   }
 
+  get #now(): number {
+    return this.#context.forwarding.clock.now();
+  }
+
   /** The commands by which a worker that knows nothing gets the forwarder. */
   *commands(): Generator<Command> {
     const { number: forwarder, plan, unhealthy } = this;
     // Forwarders read only the lists of the verdicts.
     yield { op: "forward", forwarder, plan: { ...plan, reachable: [], endpoints: [] } };
     if (unhealthy.size > 0) yield { op: "skip", forwarder, unhealthy };
+    const ages = this.#starts?.agesAt(this.#now);
+    if (ages?.size) yield { op: "restore", forwarder, ages };
   }
 
-  /** Once made it stays: it knows which connections are open. */
-  #updateDecider(): void {
+  #updatePickers(): void {
+    if (this.plan.edge?.slowStartMs === undefined) this.#starts = undefined;
+    else if (this.#starts) this.#starts.update(this.plan, this.#now);
+    else {
+      this.#starts = new EndpointPicker(this.plan);
+      this.#starts.skip(this.unhealthy, this.#now);
+    }
+    // Once made it stays: it knows which connections are open.
     if (this.#decider) this.#decider.update(this.plan);
     else if (decidesInCommon(this.plan)) {
-      this.#decider = new Decider(this.#context.forwarding, this.plan);
+      this.#decider = new Decider(this.#context, this.plan);
       if (this.unhealthy.size > 0) this.#decider.skip(this.unhealthy);
     }
   }

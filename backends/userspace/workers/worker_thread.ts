@@ -2,7 +2,7 @@ import { systemClock } from "../../../lib/os/clock.ts";
 import { systemNetwork } from "../../../lib/os/network.ts";
 import { takeUncaughtErrors } from "../../../lib/os/uncaught_errors.ts";
 import { type PoolMessage, READY, UNCAUGHT } from "../../../lib/os/worker_pool.ts";
-import { WorkerFamily } from "./worker_family.ts";
+import { type WorkerEdges, WorkerFamily } from "./worker_family.ts";
 
 /** The part of a worker's global scope that is used. */
 interface WorkerScope {
@@ -18,10 +18,14 @@ export function isWorkerThread(): boolean {
 /** Makes this thread a worker: it forwards as the main thread commands. */
 export function serveAsWorker(): void {
   const scope = globalThis as unknown as WorkerScope;
-  const edges = { clock: systemClock, network: systemNetwork, random: Math.random };
-  const families = new Map<string, WorkerFamily>();
   // One of them ends neither the main thread nor a worker with its connections.
   takeUncaughtErrors((error) => scope.postMessage([UNCAUGHT, error]));
+  serveScope(scope, { clock: systemClock, network: systemNetwork, random: Math.random });
+}
+
+/** Serves the main thread over a scope, with a {@linkcode WorkerFamily} for each topic. */
+export function serveScope(scope: WorkerScope, edges: WorkerEdges): void {
+  const families = new Map<string, WorkerFamily>();
   scope.onmessage = ({ data: [topic, message] }) => {
     const post = (posted: PoolMessage[1]) => scope.postMessage([topic, posted]);
     families.getOrInsertComputed(topic, () => new WorkerFamily(edges, post)).receive(message);

@@ -1,8 +1,3 @@
-/**
- * networking/v1 NetworkPolicy.
- *
- * @module
- */
 import * as v from "valibot";
 import { defineKind, type ObjectOf } from "../kind.ts";
 import {

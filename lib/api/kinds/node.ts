@@ -1,8 +1,3 @@
-/**
- * core/v1 Node.
- *
- * @module
- */
 import * as v from "valibot";
 import { defineKind, type ObjectOf } from "../kind.ts";
 import { ZONE_LABEL } from "../labels.ts";

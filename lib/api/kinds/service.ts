@@ -1,8 +1,3 @@
-/**
- * core/v1 Service.
- *
- * @module
- */
 import * as v from "valibot";
 import { tryParseIpAddress } from "../../net/ip_address.ts";
 import { defineKind, type ObjectOf } from "../kind.ts";

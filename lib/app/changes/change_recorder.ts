@@ -66,7 +66,7 @@ export class ChangeRecorder<Change extends RecordedChange, Item> {
 
   /** Adds a changed object. */
   seen(change: Change): void {
-    this.#coming.add(change, this.#clock.now());
+    if (!this.#coming.countNew(change)) this.#coming.add(change, this.#clock.now());
   }
 
   /** A sync has begun with all changes seen so far. */

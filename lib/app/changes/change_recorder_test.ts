@@ -208,6 +208,24 @@ Deno.test("ChangeRecorder makes one entry of a first sync of 10,000 Services, an
   await stage.proxy.stop();
 });
 
+Deno.test("ChangeRecorder makes one cause of a Service that is deleted and added again among many", async () => {
+  const stage = await serving();
+  const web = testService("web");
+  // Its sync begins at once; the next one takes the rest.
+  stage.proxy.onService(undefined, testService("first"));
+  stage.proxy.onService(web, undefined);
+  for (let number = 0; number < 100; number++) {
+    stage.proxy.onService(undefined, testService(`service-${number}`));
+  }
+  stage.proxy.onService(undefined, { ...web, metadata: { ...web.metadata, labels: {} } });
+  await pass(stage, 1000);
+  const { causes, moreCauses } = last(stage);
+  const ofWeb = causes.find(({ name }) => name === "ns1/web");
+  assertEquals([ofWeb?.action, ofWeb?.count], ["updated", 2]);
+  assertEquals(moreCauses, { Service: 85 });
+  await stage.proxy.stop();
+});
+
 Deno.test("ChangeRecorder is silent of an object that changed nothing, and of a sync without work", async () => {
   const stage = await serving();
   const before = stage.log.recent().entries.length;

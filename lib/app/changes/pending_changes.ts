@@ -45,6 +45,8 @@ export class PendingCauses<Change extends RecordedChange> {
   readonly #named = new Map<string, PendingCause<Change>>();
   readonly #more = new Map<string, number>();
   #firstSeenAt: number | undefined;
+  /** Whether a named object was deleted: it may be added again. */
+  #namesDeleted = false;
 
   constructor(words: CauseWords<Change>) {
     this.#words = words;
@@ -65,6 +67,17 @@ export class PendingCauses<Change extends RecordedChange> {
     return Object.fromEntries(this.#more);
   }
 
+  /**
+   * Counts a change that needs no name: enough are named, and its object is new. A first list has
+   * tens of thousands of them. Returns whether it did; otherwise call {@linkcode add}.
+   */
+  countNew({ kind, previous, current }: Change): boolean {
+    const isFull = this.#named.size >= MOST_NAMED && !this.#namesDeleted;
+    if (!isFull || previous !== undefined || current === undefined) return false;
+    this.#count(kind, 1);
+    return true;
+  }
+
   /** Adds a change. Changes of one object become one, with the state before the first of them. */
   add(change: Change, seenAt: number, count = 1): void {
     this.#firstSeenAt ??= seenAt;
@@ -75,7 +88,8 @@ export class PendingCauses<Change extends RecordedChange> {
       this.#named.set(identity, { ...known, change: merged, count: known.count + count });
     } else if (this.#named.size < MOST_NAMED) {
       this.#named.set(identity, { change, count, seenAt });
-    } else this.#count(change.kind, count);
+    } else return this.#count(change.kind, count);
+    this.#namesDeleted ||= change.previous !== undefined && change.current === undefined;
   }
 
   /** Adds later changes. */

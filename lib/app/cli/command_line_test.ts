@@ -5,19 +5,15 @@ import {
 } from "../../../tests/support/builders/status_reports.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { fakeHostChecks } from "../../../tests/support/fakes/fake_host_checks.ts";
-import { CommandError, type CommandRunner } from "../../os/command_runner.ts";
-import { systemNetwork } from "../../os/network.ts";
+import { CommandError } from "../../os/command_runner.ts";
 import type { HostChecks } from "../../proxy/host_checks.ts";
 import { startControlServer } from "../control/control_server.ts";
-import type { BackendTable, Dependencies, ProcessInfo } from "../dependencies.ts";
+import type { BackendTable, ProcessInfo } from "../dependencies.ts";
 import type { StatusReport } from "../status/status_report.ts";
 import { runCommandLine, seldomYielding } from "./command_line.ts";
 import { COMMANDS } from "./commands/mod.ts";
 import { versionText } from "./version.ts";
-
-const NO_COMMANDS: CommandRunner = {
-  run: (program) => Promise.reject(new Error(`Unexpected start of ${program}`)),
-};
+import { testDependencies } from "../../../tests/support/fakes/test_dependencies.ts";
 
 /** A mode has to be there for the configuration to be right; no test gets as far as making it. */
 const BACKENDS: BackendTable = {
@@ -41,25 +37,12 @@ async function run(
   } = {},
 ): Promise<Result> {
   const texts = { out: "", err: "" };
-  const dependencies: Dependencies = {
-    clock: new FakeClock(),
-    network: systemNetwork,
-    commands: NO_COMMANDS,
-    random: () => 0.5,
-    backends: BACKENDS,
-    hostChecks,
-    process: {
-      pid: 1,
-      uid: 0,
-      hostname: "node-a",
-      env: () => undefined,
-      stdoutIsTerminal: false,
-      columns: 80,
-      ...process,
-    },
+  const dependencies = testDependencies({
+    ...{ clock: new FakeClock(), backends: BACKENDS, hostChecks },
+    process: { hostname: "node-a", ...process },
     print: (text) => void (texts.out += text),
     complain: (text) => void (texts.err += text),
-  };
+  });
   const code = await runCommandLine(dependencies, argv, () => signal);
   return { code, ...texts };
 }

@@ -1,22 +1,19 @@
 import { assert, assertEquals } from "@std/assert";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { FLAG_ROWS } from "../../config/flags.ts";
-import { loadConfiguration } from "../../config/load.ts";
-import { parseFlags } from "../../config/parse_flags.ts";
 import { createLogger } from "../../log/create_logger.ts";
 import { effectiveFlagTexts, logConfiguration } from "./effective_flags.ts";
+import { configurationOf } from "../../../tests/support/drivers/own_flags.ts";
 
 async function textsOf(...args: readonly string[]): Promise<Readonly<Record<string, string>>> {
-  const { values: flags } = parseFlags([...args, "--kubeconfig=/etc/kubeconfig"]);
-  const configuration = await loadConfiguration({
-    uid: 0,
-    env: () => undefined,
+  const argv = [...args, "--kubeconfig=/etc/kubeconfig"];
+  const { flags, ...configuration } = await configurationOf(argv, {
     readTextFile: () =>
       Promise.resolve(
         "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n" +
           "oomScoreAdj: -5\nclientConnection: {kubeconfig: /etc/kubeconfig}\n",
       ),
-  }, { flags });
+  });
   return effectiveFlagTexts({ flags, configuration });
 }
 
@@ -48,12 +45,7 @@ const ARGV = [
 ];
 
 async function effective() {
-  const flags = parseFlags(ARGV).values;
-  const configuration = await loadConfiguration({
-    uid: 0,
-    env: () => undefined,
-    readTextFile: () => Promise.reject(new Error("no file was named")),
-  }, { flags });
+  const { flags, ...configuration } = await configurationOf(ARGV);
   return { flags, configuration };
 }
 

@@ -2,6 +2,7 @@ import { dirname, join } from "node:path";
 import type { ControlRoutes } from "../../controller/controller.ts";
 import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
+import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { systemClock } from "../../os/clock.ts";
 import type { HttpTimes } from "../../os/http_connection.ts";
@@ -35,6 +36,14 @@ const PIECE_MS = 600_000;
 /** The request itself is wrong: a retry would not help. Routes reject with it. */
 export class BadQuestion extends Error {
   override name = "BadQuestion";
+}
+
+/** Returns the parameter `family` of a question; `undefined` = every family. Throws a BadQuestion. */
+export function askedFamily(text: string | null): IpFamily | undefined {
+  const family = IP_FAMILIES.find((each) => each === text);
+  if (text === null || family) return family;
+  const known = IP_FAMILIES.join(", ");
+  throw new BadQuestion(`Cannot use '${text}' for 'family': expected one of ${known}`);
 }
 
 export interface ControlServer {

@@ -1,9 +1,9 @@
 /** Compares the rules on the machine with those of its NetworkPolicies. */
-import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
+import type { IpFamily } from "../../net/ip_address.ts";
 import type { Quarantined } from "../../controller/data_plane.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { PolicyPlan } from "../../policy/policy_plan.ts";
-import { BadQuestion } from "../control/control_server.ts";
+import { askedFamily } from "../control/control_server.ts";
 import type { PlannedPolicies } from "../offline/planned_policies.ts";
 import type { PolicyBackend } from "../policy/policy_backend.ts";
 import {
@@ -46,15 +46,10 @@ export async function answerPolicyDifference(
   families: readonly ComparedPolicyFamily[],
   query: URLSearchParams,
 ): Promise<ControllerDifferenceAnswer> {
-  const wanted = query.get("family");
-  if (wanted !== null && !IP_FAMILIES.some((family) => family === wanted)) {
-    throw new BadQuestion(
-      `Cannot use '${wanted}' for 'family': expected one of ${IP_FAMILIES.join(", ")}`,
-    );
-  }
+  const wanted = askedFamily(query.get("family"));
   const found: FamilyDifference[] = [];
   for (const each of families) {
-    if (wanted !== null && each.family !== wanted) continue;
+    if (wanted !== undefined && each.family !== wanted) continue;
     const { backend, loop } = each;
     const compare = () =>
       comparePolicyRules({ backend, plan: each.plan, quarantined: loop.quarantined });

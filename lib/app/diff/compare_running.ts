@@ -1,9 +1,8 @@
 import { SERVICE } from "../../api/kinds/service.ts";
-import { IP_FAMILIES } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
-import { BadQuestion } from "../control/control_server.ts";
+import { askedFamily, BadQuestion } from "../control/control_server.ts";
 import type { FamilyProxy } from "../service/family_proxy.ts";
 import { checkService, servicePortsOf } from "../explain/find_service_ports.ts";
 import type { ServiceQuestionParts } from "../service/service_routes.ts";
@@ -74,13 +73,8 @@ export class RunningComparison {
   }
 
   #proxiesOf(wanted: string | null): readonly FamilyProxy[] {
-    if (wanted !== null && !IP_FAMILIES.some((family) => family === wanted)) {
-      throw new BadQuestion(
-        `Cannot use '${wanted}' for 'family': expected one of ${IP_FAMILIES.join(", ")}`,
-      );
-    }
     const { families } = this.#parts.services;
-    if (wanted === null) return families;
+    if (askedFamily(wanted) === undefined) return families;
     const found = families.filter(({ family }) => family === wanted);
     if (found.length > 0) return found;
     const served = families.map(({ family }) => family).join(" and ");

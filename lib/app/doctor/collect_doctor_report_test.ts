@@ -24,6 +24,7 @@ import { startControlServer } from "../control/control_server.ts";
 import type { BackendTable, Dependencies } from "../dependencies.ts";
 import { toolCapabilities } from "./collect_doctor_report.ts";
 import type { DoctorReport } from "./doctor_report.ts";
+import { testDependencies } from "../../../tests/support/fakes/test_dependencies.ts";
 
 /** A build that has these modes; none is made, as no test has the userspace mode among them. */
 const BACKENDS: BackendTable = Object.fromEntries(
@@ -60,28 +61,22 @@ async function doctor(
 ): Promise<Run> {
   const texts = { out: "", err: "" };
   const { env = {}, clock = new FakeClock(), bridges: stdout = "", backends = BACKENDS } = machine;
-  const dependencies: Dependencies = {
+  const dependencies = testDependencies({
     clock,
     network: new FakeNetwork(),
     commands: new FakeCommandRunner()
       .on("cat /proc/self/status", { stdout: "CapEff:\t1000\n" })
       .on("sysctl net.bridge", { stdout }),
-    random: () => 0.5,
     backends,
     hostChecks: fakeHostChecks(machine, machine.asked),
     policyBackends: { nftables: (_, { family }) => new FakePolicyBackend(family) },
     process: {
-      pid: 1,
-      uid: 1000,
-      hostname: "node-a",
-      kernelRelease: "6.1.0",
+      ...{ uid: 1000, hostname: "node-a", kernelRelease: "6.1.0" },
       env: (name) => env[name],
-      stdoutIsTerminal: false,
-      columns: 80,
     },
     print: (text) => void (texts.out += text),
     complain: (text) => void (texts.err += text),
-  };
+  });
   const line = ["doctor", "--json", ...argv, `--control-socket=${folder}/c.sock`];
   const { signal } = new AbortController();
   const code = await runCommandLine(dependencies, [...line, `--state-dir=${folder}`], () => signal);

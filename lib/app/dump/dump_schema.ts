@@ -113,7 +113,6 @@ export function withControllers(
   });
 }
 
-/** A dump. */
 type Dump = v.InferOutput<typeof DUMP_SCHEMA>;
 
 /** A dump from which a plan is computed. */

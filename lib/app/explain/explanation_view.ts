@@ -3,10 +3,14 @@ import { socketOf } from "../../explain/explanation_headline.ts";
 import type { ExplanationStep } from "../../proxy/packet_explanation.ts";
 import type { ExplainedPacket, ExplainReport } from "./explain_report.ts";
 import { printableText } from "../../log/printable_text.ts";
-import { hangingText, type TextLook, type TextStyle, textStyle } from "../cli/terminal_text.ts";
+import {
+  hangingText,
+  stepLines,
+  type TextLook,
+  type TextStyle,
+  textStyle,
+} from "../cli/terminal_text.ts";
 
-/** Most items of a step: a Service with 1,000 endpoints has a map element for each. */
-const MOST_ITEMS = 40;
 /** Width of the number and name of a step. */
 const INDENT = 15;
 
@@ -61,22 +65,9 @@ function packetSection(packet: ExplainedPacket, view: TextStyle): string {
       `  ${colors.red(colors.bold("BUT the kernel holds something else: see the last step."))}`,
     );
   }
-  const lines = steps.flatMap((step, index) => stepLines(step, { number: index + 1, view }));
+  const lines = steps.flatMap((step, index) => {
+    const label = `${String(index + 1).padStart(2)}  ${TITLES[step.topic]}`;
+    return stepLines(label.padEnd(INDENT), step, view);
+  });
   return `${[colors.bold(arrow), ...answer, ...lines].join("\n")}\n`;
-}
-
-function stepLines(
-  { topic, text, items = [] }: ExplanationStep,
-  { number, view: { width, colors } }: { readonly number: number; readonly view: TextStyle },
-): readonly string[] {
-  const label = `${String(number).padStart(2)}  ${TITLES[topic]}`.padEnd(INDENT);
-  const more = items.length - MOST_ITEMS;
-  const shown = more > 1
-    ? [...items.slice(0, MOST_ITEMS), `and ${more} more; --json has all`]
-    : items;
-  const bullet = " ".repeat(INDENT + 2);
-  return [
-    colors.dim(label) + hangingText(label, text, { width }).slice(INDENT),
-    ...shown.map((item) => hangingText(bullet, item, { width, indent: INDENT + 4 })),
-  ];
 }

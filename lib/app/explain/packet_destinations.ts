@@ -17,7 +17,6 @@ import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
 import { nearestServices } from "./find_service_ports.ts";
 import type { ToText } from "./packet_end_text.ts";
 
-/** The destination of a packet. */
 type PacketDestination = Omit<Packet, "from">;
 
 /** The scope and the family of a name lookup. */

@@ -56,9 +56,15 @@ function resolvePacketEnds(
   return { packets, assumptions: [...assumptions] };
 }
 
-/** If the node sends to a loopback address, the kernel uses the same address as the source. */
+/** The source that the kernel uses for all loopback addresses, unless a program names another one. */
+const LOOPBACK: Readonly<Record<IpFamily, IpAddress>> = {
+  IPv4: parseIpAddress("127.0.0.1"),
+  IPv6: parseIpAddress("::1"),
+};
+
 function sentTo(to: IpAddress, sender: PacketSender): PacketSender {
-  return sender.kind === "node" && isLoopback(to) ? { ...sender, address: to } : sender;
+  if (sender.kind !== "node" || !isLoopback(to) || isLoopback(sender.address)) return sender;
+  return { ...sender, address: LOOPBACK[ipFamilyOf(to)] };
 }
 
 interface SenderContext {

@@ -93,6 +93,8 @@ const ROWS: readonly (readonly [from: string, to: string, expected: readonly str
   ]],
   [IPv4.client, "node:30081/udp", [`outside ${IPv4.client} -> ${IPv4.node} 30081 UDP`]],
   ["node", "127.0.0.1:30080", ["node 127.0.0.1 -> 127.0.0.1 30080 TCP"]],
+  ["node", "127.80.0.1:80", ["node 127.0.0.1 -> 127.80.0.1 80 TCP"]],
+  ["127.0.0.2", "127.80.0.1:80", ["node 127.0.0.2 -> 127.80.0.1 80 TCP"]],
   [`[${IPv6.client}]`, IPv6.clusterIp, [
     `outside ${IPv6.client} -> ${IPv6.clusterIp} 80 TCP`,
     `outside ${IPv6.client} -> ${IPv6.clusterIp} 53 UDP`,

@@ -1,13 +1,11 @@
 /** Explanations of prefixes and addresses as text. Pure. */
 import { printableText } from "../../log/printable_text.ts";
 import type { AddressReport } from "../../routing/explain_address.ts";
-import type { PrefixReport, RoutingStep } from "../../routing/explain_prefix.ts";
-import { hangingText, type TextLook, type TextStyle, textStyle } from "../cli/terminal_text.ts";
+import type { PrefixReport } from "../../routing/explain_prefix.ts";
+import { hangingText, stepLines, type TextLook, textStyle } from "../cli/terminal_text.ts";
 
 /** Width of the topic of a step. */
 const INDENT = 14;
-/** Most items of a step. */
-const MOST_ITEMS = 40;
 /** Headlines that begin so are good news. */
 const GOOD = /^(?:ANNOUNCED|REACHABLE|FREE)/;
 
@@ -32,23 +30,7 @@ export function renderRouting(
     ...notes.map((text) =>
       colors.yellow(hangingText("  Note: ", `${text}.`, { ...view, indent: 8 }))
     ),
-    ...report.steps.flatMap((step) => stepLines(step, view)),
+    ...report.steps.flatMap((step) => stepLines(`  ${step.topic}`.padEnd(INDENT), step, view)),
     "",
   ].join("\n");
-}
-
-function stepLines(
-  { topic, text, items = [] }: RoutingStep,
-  { colors, width }: TextStyle,
-): readonly string[] {
-  const label = `  ${topic}`.padEnd(INDENT);
-  const more = items.length - MOST_ITEMS;
-  const shown = more > 1
-    ? [...items.slice(0, MOST_ITEMS), `and ${more} more; --json has all`]
-    : items;
-  const bullet = " ".repeat(INDENT + 2);
-  return [
-    colors.dim(label) + hangingText(label, text, { width }).slice(INDENT),
-    ...shown.map((item) => hangingText(bullet, item, { width, indent: INDENT + 4 })),
-  ];
 }

@@ -1,12 +1,11 @@
 import { assertEquals } from "@std/assert";
 import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
-import { loadConfiguration } from "../../config/load.ts";
-import { parseFlags } from "../../config/parse_flags.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import type { CleanupReport } from "../../controller/data_plane.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { OtherModes } from "./other_modes.ts";
+import { configurationOf } from "../../../tests/support/drivers/own_flags.ts";
 
 /** A machine on which modes leave things. */
 class Stage implements AsyncDisposable {
@@ -36,13 +35,9 @@ class Stage implements AsyncDisposable {
     const dependencies: Partial<Dependencies> = {
       backends: { iptables: backend("rules"), userspace: backend("addresses") },
     };
-    const configuration = await loadConfiguration({
-      uid: 0,
-      env: () => undefined,
-      readTextFile: () => Promise.reject(new Error("no file was thought to be read")),
-    }, {
-      flags: parseFlags([`--state-dir=${stateDir}`, "--control-socket=/run/t/control.sock"]).values,
-    });
+    const configuration = await configurationOf([
+      ...[`--state-dir=${stateDir}`, "--control-socket=/run/t/control.sock"],
+    ]);
     const { logger } = this;
     const modes = new OtherModes({ ...dependencies as Dependencies, logger }, {
       mode,

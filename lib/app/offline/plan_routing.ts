@@ -51,7 +51,7 @@ export async function planRouting(planned: PlannedNode): Promise<PlannedRouting 
 }
 
 /** The ranges of all pods. */
-export function clusterCidrsOf(
+function clusterCidrsOf(
   { clusterCIDR }: Pick<LoadedConfiguration["proxy"], "clusterCIDR">,
 ): readonly Cidr[] {
   return clusterCIDR.split(",").flatMap((text) => tryParseCidr(text.trim()) ?? []);

@@ -2,43 +2,23 @@ import { SERVICE } from "../../api/kinds/service.ts";
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { eventually } from "../../../tests/support/eventually.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
-import { fakeHostChecks } from "../../../tests/support/fakes/fake_host_checks.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { unusedPort } from "../../../tests/support/drivers/unused_port.ts";
-import { loadConfiguration, type LoadedConfiguration } from "../../config/load.ts";
-import { parseFlags } from "../../config/parse_flags.ts";
-import { systemNetwork } from "../../os/network.ts";
+import type { LoadedConfiguration } from "../../config/load.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { readObjectsOnce } from "./read_objects_once.ts";
+import { testDependencies } from "../../../tests/support/fakes/test_dependencies.ts";
+import { configurationOf } from "../../../tests/support/drivers/own_flags.ts";
 
 const SERVICE_TEXT = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n" +
   "  clusterIP: 10.96.0.1\n  ports: [{port: 80}]\n";
 
 function load(argv: readonly string[]): Promise<LoadedConfiguration> {
-  const readTextFile = () => Promise.resolve("");
-  const { values: flags } = parseFlags(argv);
-  return loadConfiguration({ readTextFile, uid: 0, env: () => undefined }, { flags });
+  return configurationOf(argv, { readTextFile: () => Promise.resolve("") });
 }
 
 function createDependencies(clock: FakeClock): Dependencies {
-  return {
-    clock,
-    network: systemNetwork,
-    commands: { run: (program) => Promise.reject(new Error(`Unexpected start of ${program}`)) },
-    random: () => 0.5,
-    backends: {},
-    hostChecks: fakeHostChecks(),
-    process: {
-      pid: 1,
-      uid: 0,
-      hostname: "node-a",
-      env: () => undefined,
-      stdoutIsTerminal: false,
-      columns: 80,
-    },
-    print: () => {},
-    complain: () => {},
-  };
+  return testDependencies({ clock, process: { hostname: "node-a" } });
 }
 
 async function read(argv: readonly string[], { clock }: { readonly clock: FakeClock }) {

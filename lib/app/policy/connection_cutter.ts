@@ -14,7 +14,6 @@ import type { TrackedConnection } from "../../os/conntrack_entry.ts";
 import { type Connection, judgeConnection, viewPlan } from "../../policy/judge_connection.ts";
 import type { PodPlan, PolicyPlan, PolicyPlanChanges } from "../../policy/policy_plan.ts";
 
-/** The dependencies of a cutter. */
 interface ConnectionCutterDependencies {
   readonly clock: Clock;
   readonly logger: Logger;

@@ -3,13 +3,15 @@
  *
  * @module
  */
-import type { CleanupReport, DataPlane, SyncReport } from "../../controller/data_plane.ts";
-import type { Logger } from "../../log/logger.ts";
+import type {
+  CleanupReport,
+  DataPlane,
+  DataPlaneEdges,
+  SyncReport,
+} from "../../controller/data_plane.ts";
 import type { DriftFigures } from "../../metrics/loop_instruments.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
-import type { Clock } from "../../os/clock.ts";
 import type { DataPlaneDifference, DataPlaneRepair } from "../../proxy/data_plane_difference.ts";
-import type { CommandRunner } from "../../os/command_runner.ts";
 import {
   type DeniedPackets,
   inspectPolicyPlan,
@@ -42,11 +44,7 @@ export interface PolicyBackend extends DataPlane<PolicyPlan, PolicyPlanChanges, 
 }
 
 /** The edges of a data plane. */
-export interface PolicyBackendDependencies {
-  readonly clock: Clock;
-  readonly commands: CommandRunner;
-  readonly logger: Logger;
-  readonly random: () => number;
+export interface PolicyBackendDependencies extends DataPlaneEdges {
   /** Called when something of ours was found missing or changed. */
   readonly onDrift?: (figures: DriftFigures) => void;
 }

@@ -1,8 +1,3 @@
-/**
- * The controller of NetworkPolicies.
- *
- * @module
- */
 import { type KubeObject, objectKey } from "../../api/kind.ts";
 import { NAMESPACE, type Namespace } from "../../api/kinds/namespace.ts";
 import { NETWORK_POLICY, type NetworkPolicy } from "../../api/kinds/network_policy.ts";
@@ -19,7 +14,7 @@ import type {
 import type { RunnerActivity } from "../../controller/sync_runner.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
-import type { InformerHandler } from "../../kube/informer.ts";
+import { changeHandler, type InformerHandler } from "../../kube/informer.ts";
 import { type IpAddress, type IpFamily, tryParseIpAddress } from "../../net/ip_address.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
 import type { DeniedPackets } from "../../policy/inspect_policy_plan.ts";
@@ -226,14 +221,9 @@ export class NetworkPolicyController implements Controller {
   #handler<T extends KubeObject>(
     take: (previous: T | undefined, current: T | undefined) => void,
   ): InformerHandler<T> {
-    const changed = (previous: T | undefined, current: T | undefined) =>
-      this.#inputs.whenStill(() => take(previous, current));
-    return {
-      onAdd: (object) => changed(undefined, object),
-      onUpdate: changed,
-      onDelete: (object) => changed(object, undefined),
-      onSynced() {},
-    };
+    return changeHandler((previous, current) =>
+      this.#inputs.whenStill(() => take(previous, current))
+    );
   }
 
   #seen(change: PolicyChange): void {

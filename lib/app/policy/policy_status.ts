@@ -1,8 +1,3 @@
-/**
- * The status of NetworkPolicies, for `status` and dumps.
- *
- * @module
- */
 import type { NetworkPolicyConfiguration } from "../../config/network_policy.ts";
 import type { ControllerStatus, DumpSection } from "../../controller/controller.ts";
 import type { IpFamily } from "../../net/ip_address.ts";

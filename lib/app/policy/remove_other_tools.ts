@@ -13,7 +13,6 @@ import type {
   PolicyTool,
 } from "./policy_backend.ts";
 
-/** The dependencies of the removal. */
 interface OtherToolsDependencies extends PolicyBackendDependencies {
   readonly logger: Logger;
   readonly policyBackends?: PolicyBackendTable;

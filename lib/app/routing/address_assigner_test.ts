@@ -9,7 +9,7 @@ import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import type { RoutedService } from "../../api/kinds/routed_service.ts";
 import { ApiError } from "../../kube/api_error.ts";
 import type { KubeEvent } from "../../kube/event.ts";
-import { Informer } from "../../kube/informer.ts";
+import { changeHandler, Informer } from "../../kube/informer.ts";
 import { parseCidr } from "../../net/cidr.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import type { AddressPool } from "../../routing/address_pool.ts";
@@ -57,11 +57,9 @@ class Cluster {
       },
       services: informer,
     });
-    const take = (service: RoutedService) => assigner.onService(service);
-    informer.addHandler({
-      ...{ onAdd: take, onDelete: take, onSynced() {} },
-      onUpdate: (_, current) => take(current),
-    });
+    informer.addHandler(
+      changeHandler((previous, current) => assigner.onService(current ?? previous!)),
+    );
     const end = new AbortController();
     const leading = assigner.lead(client, end.signal);
     const stop = async () => {

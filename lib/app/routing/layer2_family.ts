@@ -16,13 +16,11 @@ const TEXTS = {
   item: "address",
 };
 
-/** The parts of a family. */
 interface Layer2FamilyDependencies extends SyncLoopDependencies {
   readonly backend: Layer2Backend;
   readonly recorder: RoutingRecorder;
 }
 
-/** Options of a family. */
 interface Layer2FamilyOptions {
   readonly runner: SyncRunnerOptions;
   /** Empty = the interface with a network that contains the address. */

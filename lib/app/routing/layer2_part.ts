@@ -22,14 +22,12 @@ const MIN_SYNC_PERIOD_MS = 100;
 /** Longest time from one sync to the next. */
 const MAX_SYNC_PERIOD_MS = 3_600_000;
 
-/** The dependencies of the part. */
 interface Layer2PartDependencies extends ControllerParts {
   readonly services: AnnouncedServices;
   readonly backends: ControllerParts["backends"];
   readonly routing: RoutingBackends;
 }
 
-/** Its settings. */
 interface Layer2PartOptions {
   readonly settings: RoutingSettings;
   /** Without an API server, this node is the only one. */

@@ -3,6 +3,7 @@ import { LEASE, type Lease } from "../../api/kinds/lease.ts";
 import { ApiError } from "../../kube/api_error.ts";
 import type { KubeClient } from "../../kube/client.ts";
 import { microTime } from "../../kube/event_object.ts";
+import { answeredInTime } from "../../kube/linked_abort.ts";
 import { isOlderVersion } from "../../kube/resource_version.ts";
 import { slimObject } from "../../kube/slim.ts";
 import { StringTable } from "../../kube/string_table.ts";
@@ -25,7 +26,6 @@ interface LeaseHolderDependencies {
   readonly logger: Logger;
 }
 
-/** A Lease, and its candidate. */
 interface LeaseHolderOptions {
   readonly namespace: string;
   readonly name: string;
@@ -140,12 +140,16 @@ export class LeaseHolder {
   async run(client: LeaseClient, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       const step = this.#claim.next(this.#now());
+      const sentAt = this.#clock.now();
       if (!this.#isWanted) await this.#resign(client, signal);
       else if (this.#options.mayClaim?.() === false) await this.#sleep(this.#retryMs, signal);
       else if (step.action === "wait") {
         this.#noteHolder();
         await this.#sleep(step.until - this.#clock.now(), signal);
-      } else if (!await this.#try(client, step, signal)) await this.#sleep(this.#retryMs, signal);
+      } else if (!await this.#try(client, step, signal)) {
+        // The time that a request hung counts: a pause after it could let the Lease expire.
+        await this.#sleep(sentAt + this.#retryMs - this.#clock.now(), signal);
+      }
       this.#report();
     }
     this.#expiry?.cancel();
@@ -173,13 +177,12 @@ export class LeaseHolder {
   async #try(client: LeaseClient, step: LeaseRequest, signal: AbortSignal): Promise<boolean> {
     const sentAt = this.#clock.now();
     this.#failingSince ??= sentAt;
-    const limit = new AbortController();
-    const timer: Timer = this.#clock.setTimer(
-      Math.min(this.#durationMs, LONGEST_MS) / TIMEOUT_PART,
-      () => limit.abort(new Error("the API server did not answer in time")),
-    );
+    const ms = Math.min(this.#durationMs, LONGEST_MS) / TIMEOUT_PART;
     try {
-      const answer = await this.#send(client, step, AbortSignal.any([signal, limit.signal]));
+      const answer = await answeredInTime(
+        { clock: this.#clock, ms, signal },
+        (limit) => this.#send(client, step, limit),
+      );
       this.#failingSince = undefined;
       const lease = leaseOf(answer);
       this.#version = lease?.metadata.resourceVersion;
@@ -206,8 +209,6 @@ export class LeaseHolder {
         this.#observe(undefined);
       } else this.#note(error);
       return false;
-    } finally {
-      timer.cancel();
     }
   }
 

@@ -132,6 +132,21 @@ Deno.test("LeaseHolder reports that a Lease expired although a request hangs", a
   await stop();
 });
 
+Deno.test("LeaseHolder repeats a request that hung as soon as its time is over", async () => {
+  const edges = createEdges();
+  const { clock, client } = edges;
+  const renewals: number[] = [];
+  client.onChange = () => renewals.push(clock.now());
+  const { stop } = startCandidate("a", edges);
+  await clock.advance(500);
+  let requests = 0;
+  client.before = () => ++requests === 1 ? new Promise(() => {}) : Promise.resolve();
+  for (let step = 0; step < 60; step++) await clock.advance(100);
+  const gaps = renewals.slice(1).map((at, index) => at - renewals[index]!);
+  assertEquals(gaps, [2_000, 1_000, 1_000, 1_000, 1_000]);
+  await stop();
+});
+
 Deno.test("LeaseHolder reports an unknown holder of a Lease of its own, and takes it within a minute", async () => {
   const edges = createEdges();
   const { clock, client } = edges;

@@ -11,7 +11,7 @@ import {
 } from "../../routing/node_liveness.ts";
 import { HEARTBEAT_LABEL, type LeaseClient, LeaseHolder } from "./lease_holder.ts";
 import type { Layer2Part } from "./layer2_part.ts";
-import { leaseFollower, NodeMonitor } from "./node_monitor.ts";
+import { leaseFollower, NodeMonitor, type NodeMonitorOptions } from "./node_monitor.ts";
 
 /** A membership says nothing about time: it is renewed only so that its Lease is no old one. */
 const MEMBER_SECONDS = 86_400;
@@ -28,20 +28,13 @@ interface NodeMembershipDependencies {
   readonly layer2: Layer2Part;
 }
 
-/** Settings of {@linkcode NodeMembership}. */
-interface NodeMembershipOptions {
-  readonly nodeName: string;
-  readonly namespace: string;
-  readonly leaseDurationSeconds: number;
-}
-
 /**
  * The part of this node in layer 2: a Lease that shows every node that it takes part, a heartbeat that
  * two other nodes watch, and the watches of two other nodes.
  */
 export class NodeMembership {
   readonly #dependencies: NodeMembershipDependencies;
-  readonly #options: NodeMembershipOptions;
+  readonly #options: NodeMonitorOptions;
   readonly #heartbeat: LeaseHolder;
   readonly #member: LeaseHolder;
   readonly #members = new Map<string, Lease>();
@@ -49,7 +42,7 @@ export class NodeMembership {
   /** The last time without the API server; `undefined` = none, or it was long ago. */
   #cutOff: { readonly since: number; until: number } | undefined;
 
-  constructor(dependencies: NodeMembershipDependencies, options: NodeMembershipOptions) {
+  constructor(dependencies: NodeMembershipDependencies, options: NodeMonitorOptions) {
     const { nodeName: holder, namespace, leaseDurationSeconds } = options;
     this.#dependencies = dependencies;
     this.#options = options;

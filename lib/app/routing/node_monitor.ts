@@ -5,7 +5,7 @@ import type { KubeClient } from "../../kube/client.ts";
 import { microTime } from "../../kube/event_object.ts";
 import { Informer } from "../../kube/informer.ts";
 import { named } from "../../kube/informer_set.ts";
-import { LinkedAbort } from "../../kube/linked_abort.ts";
+import { answeredInTime, LinkedAbort } from "../../kube/linked_abort.ts";
 import { Reflector } from "../../kube/reflector.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { Clock } from "../../os/clock.ts";
@@ -39,8 +39,8 @@ interface NodeMonitorDependencies {
   readonly follow: LeaseFollower;
 }
 
-/** Settings of {@linkcode NodeMonitor}. */
-interface NodeMonitorOptions {
+/** The own node, and the Leases of the cluster. */
+export interface NodeMonitorOptions {
   readonly nodeName: string;
   readonly namespace: string;
   readonly leaseDurationSeconds: number;
@@ -182,17 +182,9 @@ export class NodeMonitor {
     this.#width = 2 * Math.max(this.#width, this.#watched.size);
   }
 
-  async #inTime<T>(send: (limit: AbortSignal) => Promise<T>, signal: AbortSignal): Promise<T> {
-    using call = new LinkedAbort(signal);
-    const timer = this.#dependencies.clock.setTimer(
-      this.#leaseMs / TIMEOUT_PART,
-      () => call.abort(new Error("the API server did not answer in time")),
-    );
-    try {
-      return await send(call.signal);
-    } finally {
-      timer.cancel();
-    }
+  #inTime<T>(send: (limit: AbortSignal) => Promise<T>, signal: AbortSignal): Promise<T> {
+    const { clock } = this.#dependencies;
+    return answeredInTime({ clock, ms: this.#leaseMs / TIMEOUT_PART, signal }, send);
   }
 
   get #path(): string {

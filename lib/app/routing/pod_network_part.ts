@@ -1,24 +1,12 @@
-import type { SyncReport } from "../../controller/data_plane.ts";
-import { SyncLoop } from "../../controller/sync_loop.ts";
-import { retryBackoff } from "../../controller/sync_runner.ts";
-import { messageOf } from "../../log/message_of.ts";
 import type { Cidr } from "../../net/cidr.ts";
 import { planPodNetwork } from "../../routing/plan_pod_network.ts";
 import type { PodNetworkPlan, PodRoute } from "../../routing/pod_network_plan.ts";
 import type { RoutingNode } from "../../routing/routing_node.ts";
 import type { PodNetworkSettings } from "../../routing/routing_settings.ts";
-import { ChangeRecorder } from "../changes/change_recorder.ts";
 import type { ControllerParts } from "../controllers.ts";
+import { PartLoop } from "./part_loop.ts";
 import type { PodNetworkBackend, RoutingBackends } from "./routing_backends.ts";
-import {
-  noteCause,
-  ROUTING_WORDS,
-  type RoutingChange,
-  type RoutingRecorder,
-} from "./routing_words.ts";
 
-/** Time between two syncs: many Nodes may appear at the same time. */
-const MIN_SYNC_PERIOD_MS = 300;
 /** The kernel drops the routes of an interface that goes down. Each sync reads the machine. */
 const MAX_SYNC_PERIOD_MS = 60_000;
 
@@ -28,23 +16,15 @@ const TEXTS = {
   failed: "Cannot sync the network of pods; the last applied state stays and is tried again",
   quarantined: "Part of the network of pods is in quarantine; it is tried again, the rest works",
   released: "Part of the network of pods is out of quarantine",
-  item: "item",
 };
 
-/** The dependencies of the part. */
 interface PodNetworkDependencies extends ControllerParts {
   readonly routing: RoutingBackends;
 }
 
-/** Its settings. */
 interface PodNetworkPartOptions {
   readonly podNetwork: PodNetworkSettings;
   readonly clusterCidrs: readonly Cidr[];
-}
-
-/** A plan; absent until the own Node and the networks of the machine are known. */
-interface PlannedPodNetwork {
-  readonly pods: PodNetworkPlan | undefined;
 }
 
 /**
@@ -53,55 +33,34 @@ interface PlannedPodNetwork {
  */
 export class PodNetworkPart {
   readonly backend: PodNetworkBackend;
-  readonly loop: SyncLoop<PlannedPodNetwork, object, string, SyncReport<string>>;
+  readonly #part: PartLoop<PodNetworkPlan>;
   readonly #nodeName: string;
   readonly #options: PodNetworkPartOptions;
-  readonly #recorder: RoutingRecorder;
   readonly #nodes = new Map<string, RoutingNode>();
   #networks: readonly Cidr[] = [];
   #plan: PodNetworkPlan | undefined;
-  #isPending = true;
 
   constructor(dependencies: PodNetworkDependencies, options: PodNetworkPartOptions) {
-    const { clock, changes, configuration: { families }, nodeName, routing } = dependencies;
+    const { nodeName, routing } = dependencies;
     this.#nodeName = nodeName;
     this.#options = options;
     const { cniConfig } = options.podNetwork;
     this.backend = routing.podNetwork(dependencies, {
       cniFiles: cniConfig === undefined ? [] : [cniConfig],
     });
-    const id = { controller: "pod-network", family: families[0] ?? "IPv4" } as const;
-    this.#recorder = new ChangeRecorder({ clock, log: changes }, {
-      ...ROUTING_WORDS,
-      loop: id,
-      waitMs: MIN_SYNC_PERIOD_MS,
+    this.#part = new PartLoop(dependencies, {
+      ...{ controller: "pod-network", key: "pod network", texts: TEXTS },
+      maxPeriodMs: MAX_SYNC_PERIOD_MS,
+      dataPlane: this.backend,
+      plan: () => this.#plan,
+      // The networks of interfaces follow within a moment.
+      lacksNode: () => !this.#nodes.has(nodeName),
+      collectChanges: () => this.#collectChanges(),
     });
-    const plan = () => this.#plan;
-    const isPending = () => this.#isPending;
-    this.loop = new SyncLoop(dependencies, {
-      id,
-      dataPlane: {
-        start: () => this.backend.start(),
-        sync: ({ pods }) => this.#sync(pods),
-      },
-      planner: {
-        get plan() {
-          return { pods: plan() };
-        },
-        get pending() {
-          return isPending();
-        },
-        collectChanges: () => this.#collectChanges(),
-      },
-      recorder: this.#recorder,
-      follower: { synced: ({ report }) => report.quarantined },
-      texts: TEXTS,
-      runner: {
-        minPeriodMs: MIN_SYNC_PERIOD_MS,
-        maxPeriodMs: MAX_SYNC_PERIOD_MS,
-        retryMs: retryBackoff(dependencies.random),
-      },
-    });
+  }
+
+  get loop(): PartLoop<PodNetworkPlan>["loop"] {
+    return this.#part.loop;
   }
 
   /** The plan of the last sync. */
@@ -113,24 +72,16 @@ export class PodNetworkPart {
   onNode(name: string, node: RoutingNode | undefined): void {
     if (node) this.#nodes.set(name, node);
     else if (name !== this.#nodeName) this.#nodes.delete(name);
-    this.#request({ kind: "Node", name, words: [node ? "is known" : "is gone"] });
+    this.#part.request({ kind: "Node", name, words: [node ? "is known" : "is gone"] });
   }
 
   /** Takes the networks of the node's interfaces. */
   onNetworks(networks: readonly Cidr[]): void {
     this.#networks = networks;
-    this.#request({ kind: "addresses", name: "", words: ["networks of interfaces"] });
-  }
-
-  #request(cause: RoutingChange): void {
-    noteCause(this.#recorder, cause);
-    this.#isPending = true;
-    this.loop.request();
+    this.#part.request({ kind: "addresses", name: "", words: ["networks of interfaces"] });
   }
 
   #collectChanges() {
-    this.#isPending = false;
-    this.#recorder.drained();
     const before = new Map(this.#plan?.routes.map((route) => [route.destination, route]));
     const own = this.#nodes.get(this.#nodeName);
     const { podNetwork: settings, clusterCidrs } = this.#options;
@@ -143,26 +94,9 @@ export class PodNetworkPart {
     for (const destination of new Set([...before.keys(), ...after.keys()])) {
       const [previous, next] = [before.get(destination), after.get(destination)];
       if (JSON.stringify(previous) === JSON.stringify(next)) continue;
-      this.#recorder.planned(effectOf(previous), effectOf(next));
+      this.#part.planned(effectOf(previous), effectOf(next));
     }
-    return Promise.resolve({ changes: {}, problems: [] });
-  }
-
-  /** A machine that cannot route is no failure of kube-relay, whose Services work. */
-  async #sync(plan: PodNetworkPlan | undefined): Promise<SyncReport<string>> {
-    if (!plan) {
-      const reason = `Node ${this.#nodeName} is not known yet: its addresses are needed`;
-      // The networks of interfaces follow within a moment.
-      const isMissing = !this.#nodes.has(this.#nodeName);
-      const quarantined = isMissing ? [{ key: "pod network", reason }] : [];
-      return { full: false, operations: {}, quarantined };
-    }
-    try {
-      return await this.backend.sync(plan, {});
-    } catch (error) {
-      const quarantined = [{ key: "pod network", reason: messageOf(error) }];
-      return { full: true, operations: {}, quarantined };
-    }
+    return Promise.resolve([]);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

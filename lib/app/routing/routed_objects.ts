@@ -1,9 +1,9 @@
-import type { KindSpec, KubeObject } from "../../api/kind.ts";
+import type { KindSpec } from "../../api/kind.ts";
 import { LEASE } from "../../api/kinds/lease.ts";
 import { NAMESPACE, type Namespace } from "../../api/kinds/namespace.ts";
 import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
 import { ROUTED_SERVICE, type RoutedService } from "../../api/kinds/routed_service.ts";
-import type { Informer, InformerHandler } from "../../kube/informer.ts";
+import { changeHandler, type Informer } from "../../kube/informer.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { Cidr } from "../../net/cidr.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
@@ -30,7 +30,6 @@ interface RoutedObjectReceivers {
   readonly leases: Pick<RoutingLeases, "onLease"> | undefined;
 }
 
-/** The followed objects. */
 interface RoutedObjectsOptions {
   readonly kinds: readonly KindSpec[];
   readonly leaseNamespace: string;
@@ -60,13 +59,13 @@ export class RoutedObjects {
     this.services = informers.subscribe(
       ROUTED_SERVICE,
       {},
-      handlerOf((previous, current) => this.#onService(previous, current)),
+      changeHandler((previous, current) => this.#onService(previous, current)),
     );
     if (kinds.includes(NAMESPACE)) {
       this.namespaces = informers.subscribe(
         NAMESPACE,
         {},
-        handlerOf((previous, current) =>
+        changeHandler((previous, current) =>
           this.#receivers?.assigner.onNamespace(current ?? previous!)
         ),
       );
@@ -74,7 +73,7 @@ export class RoutedObjects {
     informers.subscribe(
       ROUTED_NODE,
       {},
-      handlerOf((previous, current) => {
+      changeHandler((previous, current) => {
         const { name } = (current ?? previous!).metadata;
         this.#onNode(name, current && routingNodeOf(current));
       }),
@@ -83,7 +82,7 @@ export class RoutedObjects {
     informers.subscribe(
       LEASE,
       { namespace, labelSelector: LEASE_LABEL },
-      handlerOf((previous, current) =>
+      changeHandler((previous, current) =>
         this.#receivers?.leases?.onLease(current ?? previous!, { isDeleted: current === undefined })
       ),
     );
@@ -137,18 +136,6 @@ export class RoutedObjects {
     }
     this.#receivers?.assigner.setReserved(reserved);
   }
-}
-
-/** Calls one function for each event. */
-function handlerOf<T extends KubeObject>(
-  take: (previous: T | undefined, current: T | undefined) => void,
-): InformerHandler<T> {
-  return {
-    onAdd: (object) => take(undefined, object),
-    onUpdate: take,
-    onDelete: (object) => take(object, undefined),
-    onSynced() {},
-  };
 }
 
 /** The node of a run without a cluster, until manifests have a Node. */

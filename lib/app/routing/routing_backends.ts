@@ -3,12 +3,9 @@
  *
  * @module
  */
-import type { DataPlane, SyncReport } from "../../controller/data_plane.ts";
-import type { Logger } from "../../log/logger.ts";
+import type { DataPlane, DataPlaneEdges, SyncReport } from "../../controller/data_plane.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
-import type { Clock } from "../../os/clock.ts";
-import type { CommandRunner } from "../../os/command_runner.ts";
-import type { BgpPlan } from "../../routing/bgp_plan.ts";
+import type { BgpPlan, BgpSessionFigures } from "../../routing/bgp_plan.ts";
 import type { RoutingDifference } from "../../routing/compare_layer2.ts";
 import type { PodNetworkPlan } from "../../routing/pod_network_plan.ts";
 import type { Layer2Plan, Layer2PlanChanges } from "../../routing/layer2_plan.ts";
@@ -27,18 +24,9 @@ export interface Layer2Backend
 }
 
 /** A session of the BGP daemon. */
-export interface BgpSessionView {
-  /** Name of the peer. */
-  readonly peer: string;
-  /** E.g. `Established`. */
-  readonly state: string;
+export interface BgpSessionView extends BgpSessionFigures {
   /** For users. */
   readonly description: string;
-  /** Prefixes accepted from the peer, and sent to it. */
-  readonly imported: number;
-  readonly exported: number;
-  /** Updates of the peer that the filters refused since the session began. */
-  readonly refusedUpdates: number;
 }
 
 /** The BGP daemon of the node; the keys of its syncs are its peers and prefixes. */
@@ -59,14 +47,6 @@ export interface PodNetworkBackend extends DataPlane<PodNetworkPlan, object, Syn
   render(plan: PodNetworkPlan): Iterable<string>;
   /** How the machine differs from a plan. Changes nothing. */
   compare(plan: PodNetworkPlan): Promise<readonly RoutingDifference[]>;
-}
-
-/** The edges of a data plane. */
-export interface RoutingBackendDependencies {
-  readonly clock: Clock;
-  readonly commands: CommandRunner;
-  readonly logger: Logger;
-  readonly random: () => number;
 }
 
 /** Settings of {@linkcode Layer2Backend}. */
@@ -92,10 +72,10 @@ export interface PodNetworkBackendOptions {
 
 /** How the data planes of this build are made. */
 export interface RoutingBackends {
-  layer2(dependencies: RoutingBackendDependencies, options: Layer2BackendOptions): Layer2Backend;
-  bgp(dependencies: RoutingBackendDependencies, options: BgpBackendOptions): BgpBackend;
+  layer2(dependencies: DataPlaneEdges, options: Layer2BackendOptions): Layer2Backend;
+  bgp(dependencies: DataPlaneEdges, options: BgpBackendOptions): BgpBackend;
   podNetwork(
-    dependencies: RoutingBackendDependencies,
+    dependencies: DataPlaneEdges,
     options: PodNetworkBackendOptions,
   ): PodNetworkBackend;
 }

@@ -1,8 +1,3 @@
-/**
- * The controller of addresses and routes.
- *
- * @module
- */
 import { LEASE } from "../../api/kinds/lease.ts";
 import { NAMESPACE } from "../../api/kinds/namespace.ts";
 import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";

@@ -1,8 +1,3 @@
-/**
- * The status of addresses and routes, for `status` and dumps.
- *
- * @module
- */
 import { ROUTED_NODE, type RoutedNode } from "../../api/kinds/routed_node.ts";
 import { ROUTED_SERVICE, type RoutedService } from "../../api/kinds/routed_service.ts";
 import type { RoutingConfiguration } from "../../config/routing.ts";

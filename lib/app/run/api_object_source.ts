@@ -1,8 +1,3 @@
-/**
- * The API server as the source of objects.
- *
- * @module
- */
 import { featureEnabled } from "../../config/feature_gates.ts";
 import { acceptsProtobuf } from "../../config/content_types.ts";
 import { ApiSource } from "../../kube/api_source.ts";

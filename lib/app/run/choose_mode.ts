@@ -7,6 +7,7 @@ import type { ModeRequest } from "../../config/mode_request.ts";
 import type { Logger } from "../../log/logger.ts";
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
+import type { HostCheckOptions } from "../../proxy/host_checks.ts";
 import { missingText } from "../../proxy/mode_support.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { evaluateMode, type ModeVerdict } from "./evaluate_mode.ts";
@@ -26,15 +27,9 @@ export class ModeError extends Error {
   override name = "ModeError";
 }
 
-/** The dependencies of the choice. */
 type ModeDependencies =
   & Pick<Dependencies, "backends" | "hostChecks">
   & { readonly logger: Logger };
-
-/** The request. */
-interface ModeChoiceOptions {
-  readonly signal?: AbortSignal;
-}
 
 /** The choice. */
 interface ChosenMode {
@@ -50,7 +45,7 @@ interface ChosenMode {
 export async function chooseMode(
   dependencies: ModeDependencies,
   request: ModeRequest,
-  options: ModeChoiceOptions = {},
+  options: HostCheckOptions = {},
 ): Promise<ChosenMode> {
   const evaluate = (mode: BackendMode) => evaluateMode(dependencies, mode, options);
   const verdict = await chooseVerdict(dependencies, { request, evaluate });

@@ -11,17 +11,10 @@ import { startConfigurationReload } from "./configuration_reload.ts";
 import { LivePlanSettings } from "./live_plan_settings.ts";
 import { planSettingsOf } from "./plan_settings.ts";
 import { TaskGroup } from "../../controller/task_group.ts";
+import { TEST_PROCESS } from "../../../tests/support/fakes/test_dependencies.ts";
 
 const BASE = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
 const HEAD = `${BASE}networkPolicy: {enabled: true}\n`;
-const PROCESS = {
-  pid: 1,
-  uid: 0,
-  hostname: "a",
-  env: () => undefined,
-  stdoutIsTerminal: false,
-  columns: 80,
-};
 
 class AdjustableMemoryLogger extends MemoryLogger implements AdjustableLogger {
   verbosity = 0;
@@ -54,7 +47,7 @@ async function startReload(
   const current = { proxy: loaded.proxy };
   startConfigurationReload(
     {
-      ...{ clock: systemClock, process: PROCESS, logger },
+      ...{ clock: systemClock, process: TEST_PROCESS, logger },
       metrics: { configReloaded: (result) => void results.push(result) },
     },
     tasks,

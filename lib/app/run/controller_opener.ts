@@ -10,7 +10,6 @@ import type { Clock, Timer } from "../../os/clock.ts";
 import type { EventLoopMonitor } from "./event_loop_monitor.ts";
 import { type ServiceManager, SERVING } from "./service_manager.ts";
 
-/** The parts that it notifies. */
 interface ControllerOpenerDependencies {
   readonly clock: Clock;
   /** Called for each object that is added, changed or deleted. */

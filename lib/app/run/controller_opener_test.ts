@@ -41,11 +41,20 @@ function createStartingStage(...kinds: readonly (readonly ControllerKind[])[]) {
   return { clock, informers, calls, opener, sync };
 }
 
-Deno.test("ControllerOpener opens Services once Services, endpoints and Node are complete", () => {
+Deno.test("ControllerOpener opens Services once the objects of all kinds are complete", () => {
   const { calls, sync } = createStage(FOLLOWED_KINDS);
-  sync(SERVICE, NODE, ENDPOINTS);
+  sync(SERVICE, NODE, ENDPOINTS, SERVICE_CIDR);
   assertEquals(calls, []);
   sync(ENDPOINT_SLICE);
+  assertEquals(calls, ["open 0", "serving"]);
+});
+
+Deno.test("ControllerOpener waits one second for the ranges of cluster IPs, not longer", async () => {
+  const { clock, calls, sync } = createStage(FOLLOWED_KINDS);
+  sync(SERVICE, NODE, ENDPOINTS, ENDPOINT_SLICE);
+  await clock.advance(999);
+  assertEquals(calls, []);
+  await clock.advance(1);
   assertEquals(calls, ["open 0", "serving"]);
   sync(SERVICE_CIDR);
   assertEquals(calls, ["open 0", "serving"]);
@@ -53,7 +62,7 @@ Deno.test("ControllerOpener opens Services once Services, endpoints and Node are
 
 Deno.test("ControllerOpener opens no controller before all have started, however early its objects are", () => {
   const { calls, opener, sync } = createStartingStage(FOLLOWED_KINDS);
-  sync(SERVICE, NODE, ENDPOINTS, ENDPOINT_SLICE);
+  sync(SERVICE, NODE, ENDPOINTS, ENDPOINT_SLICE, SERVICE_CIDR);
   assertEquals(calls, []);
   opener.allow();
   assertEquals(calls, ["open 0", "serving"]);

@@ -13,6 +13,7 @@ import { InformerSet } from "../../kube/informer_set.ts";
 import { type Clock, systemClock } from "../../os/clock.ts";
 import { POLICY_ACCESS } from "../policy/policy_access.ts";
 import { ControllerSource } from "./controller_source.ts";
+import { TEST_PROCESS } from "../../../tests/support/fakes/test_dependencies.ts";
 
 /** The system's clock, but that its sleeps end when a test says so. */
 class HeldClock implements Clock {
@@ -35,10 +36,7 @@ async function start(file: string) {
   const clock = new HeldClock();
   const [logger, informers] = [new MemoryLogger(), new InformerSet()];
   const pods = informers.subscribe(POD);
-  const process = {
-    ...{ pid: 1, uid: 0, hostname: "a", env: () => undefined, columns: 80 },
-    stdoutIsTerminal: false,
-  };
+  const process = TEST_PROCESS;
   const configuration = await loadConfiguration(
     { uid: 0, env: () => undefined, readTextFile: () => Promise.reject(new Error("unexpected")) },
     { flags: { "network-policy": true, kubeconfig: "/nonexistent", "policy-kubeconfig": file } },

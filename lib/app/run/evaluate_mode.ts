@@ -4,6 +4,7 @@
  * @module
  */
 import type { BackendMode } from "../../proxy/backend.ts";
+import type { HostCheckOptions } from "../../proxy/host_checks.ts";
 import type { ProbeResult } from "../../proxy/service_mode.ts";
 import { missingText, type ModeSupport, supportOf } from "../../proxy/mode_support.ts";
 import type { Dependencies } from "../dependencies.ts";
@@ -18,23 +19,19 @@ export interface ModeVerdict {
   readonly support: ModeSupport;
 }
 
-/** Settings of an evaluation. */
-interface EvaluateOptions {
+interface EvaluateOptions extends HostCheckOptions {
   /** Also probes the needs of a mode that this build lacks. @default {false} */
   readonly always?: boolean;
-  readonly signal?: AbortSignal;
 }
 
 /** Evaluates one mode. Rejects only if the caller aborts. */
 export async function evaluateMode(
   { backends, hostChecks }: Pick<Dependencies, "backends" | "hostChecks">,
   mode: BackendMode,
-  { always = false, signal }: EvaluateOptions = {},
+  { always = false, ...options }: EvaluateOptions = {},
 ): Promise<ModeVerdict> {
   const absent = backends[mode] === undefined;
-  const results = absent && !always
-    ? []
-    : await hostChecks.probeMode(mode, signal ? { signal } : {});
+  const results = absent && !always ? [] : await hostChecks.probeMode(mode, options);
   const support = supportOf(results);
   const refusal = absent
     ? `this release has ${Object.keys(backends).join(", ")} only`

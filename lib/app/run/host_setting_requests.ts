@@ -28,7 +28,6 @@ export const BRIDGE_SETTINGS: readonly HostSettingRequest[] = [
 /** The part of a backend that requests settings. */
 export type RequestingBackend = Pick<Backend, "family" | "usesConntrack" | "hostSettings">;
 
-/** The inputs of the requests. */
 interface RequestOptions {
   readonly proxy: Pick<
     KubeProxyConfiguration,

@@ -86,19 +86,17 @@ export class HostSettings implements SyncObserver {
   async #apply(requests: readonly HostSettingRequest[]): Promise<readonly HostSettingRequest[]> {
     const { values, problems } = await this.#sysctl.read(requests.map(({ name }) => name));
     const written: HostSettingRequest[] = [];
-    const reasons = new Map<string, string>();
     for (const request of requests) {
       const found = values.get(request.name);
       const problem = problems.get(request.name);
       if (problem !== undefined) this.#outcomes.set(request.name, unreadable(request, problem));
       else if (satisfies(request, found)) {
         this.#outcomes.set(request.name, outcome(request, "kept", found));
-      } else {
-        const reason = await this.#sysctl.write(request.name, request.value);
-        if (reason !== undefined) reasons.set(request.name, reason);
-        written.push(request);
-      }
+      } else written.push(request);
     }
+    const reasons = await this.#sysctl.write(
+      new Map(written.map(({ name, value }) => [name, value])),
+    );
     await this.#check(written, { before: values, reasons });
     return requests.filter(({ name }) => problems.get(name)?.kind === "unknown");
   }

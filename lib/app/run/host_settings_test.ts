@@ -25,13 +25,13 @@ class FakeKernel {
       return { code: missing.length > 0 ? 1 : 0, stdout, stderr };
     })
     .on("sysctl -w ", ({ args }) => {
-      const [name = "", value = ""] = args[1]?.split("=") ?? [];
-      this.written.push(`${name}=${value}`);
-      if (this.readOnly.has(name)) {
-        return { code: 1, stderr: `sysctl: setting key "${name}": Read-only file system\n` };
+      let stderr = "";
+      for (const [name = "", value = ""] of args.slice(1).map((arg) => arg.split("="))) {
+        this.written.push(`${name}=${value}`);
+        if (!this.readOnly.has(name)) this.settings.set(name, value);
+        else stderr += `sysctl: setting key "${name}": Read-only file system\n`;
       }
-      this.settings.set(name, value);
-      return {};
+      return { code: stderr === "" ? 0 : 1, stderr };
     });
 }
 
@@ -57,6 +57,7 @@ Deno.test("HostSettings.apply() writes only differing settings, in the order of 
   ]);
   await settings.apply();
   assertEquals(kernel.written, [`${BUCKETS}=65536`, `${LOCALNET}=1`]);
+  assertEquals(kernel.commands.calls.length, 3, "they are read, written and read again");
   assertEquals(states(), [`kept ${MAX}`, `changed ${BUCKETS}`, `changed ${LOCALNET}`]);
   assertEquals(logger.lines.map(({ level }) => level), ["info", "info"]);
 });

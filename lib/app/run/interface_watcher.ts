@@ -11,7 +11,6 @@ import type { InterfaceAddress, Network } from "../../os/network.ts";
 /** Time between two reads; node ports follow a change within it. */
 const PERIOD_MS = 10_000;
 
-/** The dependencies of the watcher. */
 interface InterfaceWatcherDependencies {
   readonly clock: Clock;
   readonly logger: Logger;

@@ -30,7 +30,6 @@ export class NodeMismatchError extends Error {
   override name = "NodeMismatchError";
 }
 
-/** Options of an identity. */
 interface NodeIdentityOptions {
   readonly name: string;
   readonly configuration: Pick<RunConfiguration, "proxy" | "mode">;

@@ -1,8 +1,3 @@
-/**
- * The name of the own Node.
- *
- * @module
- */
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { ProcessInfo } from "../dependencies.ts";
 

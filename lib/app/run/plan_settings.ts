@@ -52,6 +52,10 @@ export function planSettingsOf(
     .map(parseCidr);
   const entries = nodePortEntries(configuration.nodePortAddresses, mode);
   const { masqueradeAll } = rulesBlockOf(configuration, mode);
+  const agentPorts = {
+    IPv4: agentPortsOf(configuration, "IPv4"),
+    IPv6: agentPortsOf(configuration, "IPv6"),
+  };
   return {
     nodeState(node) {
       const state = nodeStateFromNode(node, nodeName);
@@ -73,7 +77,7 @@ export function planSettingsOf(
       }, family),
       nodePortAddresses: nodePortAddressesFor(family, entries, node),
       masqueradeAll,
-      agentPorts: agentPortsOf(configuration, family),
+      agentPorts: agentPorts[family],
     }),
   };
 }

@@ -32,7 +32,6 @@ import { ServiceManager } from "./service_manager.ts";
 import { StartCollection } from "./start_collection.ts";
 import { StartUp } from "./start_up.ts";
 
-/** The dependencies of a run. */
 type RunDependencies = Dependencies & {
   readonly logger: AdjustableLogger;
   /** @default {the usual limits} */
@@ -124,6 +123,8 @@ class Run implements AsyncDisposable {
     const { opener, services, source, startUp } = this.#parts;
     tasks.run("event loop", (signal) => eventLoop.run(signal));
     eventLoop.expectWork();
+    const { workers } = dependencies;
+    if (workers?.kind === "threads") tasks.run("workers", (signal) => workers.pool.run(signal));
     const { settings, families } = services;
     const reloading = { ...this.#parts, settings, families };
     startConfigurationReload({ ...dependencies, metrics }, tasks, reloading);

@@ -24,7 +24,6 @@ export const SERVING = "serving";
 /** The time that systemd waits for the remaining loops once each controller has synced one loop. */
 const PATIENCE_MS = 60_000;
 
-/** The dependencies of notifications. */
 interface ServiceManagerDependencies {
   readonly clock: Clock;
   readonly logger: Logger;

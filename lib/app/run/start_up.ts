@@ -212,8 +212,8 @@ type OomScoreOutcome =
   | { readonly state: "refused"; readonly reason: string };
 
 /**
- * Sets how likely the kernel ends a process when memory runs out, unless the process already has the
- * score, as under a unit with `OOMScoreAdjust`. Uses the tool `choom`, because Deno opens
+ * Sets how likely the kernel ends a process when memory runs out. A process that has the score, as
+ * under a unit with `OOMScoreAdjust`, may set it again. Uses the tool `choom`, because Deno opens
  * `/proc/self/oom_score_adj` only with all permissions.
  *
  * Never throws: only root may go below the initial value, and kube-relay works without.
@@ -223,12 +223,13 @@ export async function setOomScore(
   { pid, adjust }: OomScore,
 ): Promise<OomScoreOutcome> {
   try {
-    const before = await commands.run("choom", ["-p", String(pid)]);
-    const found = /adjust value: (-?\d+)/.exec(before.stdout)?.[1];
-    if (found !== undefined && Number(found) === adjust) return { state: "kept" };
-    const { code, stderr } = await commands.run("choom", ["-n", String(adjust), "-p", String(pid)]);
-    if (code === 0) return { state: "changed" };
-    return { state: "refused", reason: stderr.trim() || `choom ended with code ${code}` };
+    const args = ["-n", String(adjust), "-p", String(pid)];
+    const { code, stdout, stderr } = await commands.run("choom", args);
+    if (code !== 0) {
+      return { state: "refused", reason: stderr.trim() || `choom ended with code ${code}` };
+    }
+    const [, before] = /changed from (-?\d+)/.exec(stdout) ?? [];
+    return { state: before === String(adjust) ? "kept" : "changed" };
   } catch (error) {
     if (!(error instanceof CommandError)) throw error;
     return { state: "refused", reason: error.message };

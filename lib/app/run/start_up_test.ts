@@ -6,14 +6,14 @@ import { FakeApiServer } from "../../../tests/support/fakes/fake_api_server.ts";
 import { collectionOf } from "../../../tests/support/fakes/fake_api_store.ts";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
-import { loadConfiguration } from "../../config/load.ts";
-import { parseFlags } from "../../config/parse_flags.ts";
 import { TaskGroup } from "../../controller/task_group.ts";
 import { KubeClient } from "../../kube/client.ts";
 import { Http2Transport } from "../../kube/http2_transport.ts";
 import { systemClock } from "../../os/clock.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import { setOomScore, StartUp } from "./start_up.ts";
+import { TEST_PROCESS } from "../../../tests/support/fakes/test_dependencies.ts";
+import { configurationOf } from "../../../tests/support/drivers/own_flags.ts";
 
 const FORWARD = { name: "net.ipv4.ip_forward", value: "1", purpose: "forward packets" };
 const BACKEND = { family: "IPv4" as const, usesConntrack: false, hostSettings: () => [FORWARD] };
@@ -30,31 +30,20 @@ async function withStartUp(
   { mode, argv }: { readonly mode: BackendMode; readonly argv: readonly string[] },
   run: (stage: Stage) => Promise<void>,
 ): Promise<void> {
-  const { values: flags } = parseFlags([...argv, "--control-socket=/run/test/control.sock"]);
-  const configuration = await loadConfiguration({
-    uid: 0,
-    env: () => undefined,
-    readTextFile: () => Promise.reject(new Error("no file was thought to be read")),
-  }, { flags });
+  const configuration = await configurationOf([
+    ...[...argv, "--control-socket=/run/test/control.sock"],
+  ]);
   const logger = new MemoryLogger();
   const commands = new FakeCommandRunner()
-    .on("choom -p 42", { stdout: "pid 42's current OOM score adjust value: 0\n" })
     .on("choom -n -999 -p 42", { code: 1, stderr: "choom: Permission denied\n" });
   const startUp = new StartUp({
     clock: systemClock,
     commands,
     logger,
     random: Math.random,
-    process: {
-      pid: 42,
-      uid: 0,
-      hostname: "host-a",
-      env: () => undefined,
-      stdoutIsTerminal: false,
-      columns: 80,
-    },
+    process: { ...TEST_PROCESS, pid: 42 },
   }, {
-    configuration: { ...configuration, mode, families: ["IPv4", "IPv6"], flags },
+    configuration: { ...configuration, mode, families: ["IPv4", "IPv6"] },
     nodeName: "node-a",
   });
   const tasks = new TaskGroup(new AbortController().signal);
@@ -139,28 +128,18 @@ for (
 
 const SCORE = { pid: 42, adjust: -999 };
 
-function choom(found: number): FakeCommandRunner {
-  return new FakeCommandRunner()
-    .on("choom -p 42", {
-      stdout: "pid 42's current OOM score: 666\n" +
-        `pid 42's current OOM score adjust value: ${found}\n`,
-    });
+for (const [found, state] of [[-999, "kept"], [0, "changed"]] as const) {
+  Deno.test(`setOomScore() reports what it found: ${state}`, async () => {
+    const stdout = `pid 42's OOM score adjust value changed from ${found} to -999\n`;
+    const commands = new FakeCommandRunner().on("choom -n -999 -p 42", { stdout });
+    assertEquals(await setOomScore(commands, SCORE), { state });
+    assertEquals(commands.calls.length, 1);
+  });
 }
-
-Deno.test("setOomScore() sets nothing that is so already", async () => {
-  const commands = choom(-999);
-  assertEquals(await setOomScore(commands, SCORE), { state: "kept" });
-  assertEquals(commands.calls.length, 1);
-});
-
-Deno.test("setOomScore() writes a differing value", async () => {
-  const commands = choom(0).on("choom -n -999 -p 42", {});
-  assertEquals(await setOomScore(commands, SCORE), { state: "changed" });
-});
 
 Deno.test("setOomScore() reports why it was refused", async () => {
   const reason = "choom: failed to set score adjust value: Permission denied";
-  const commands = choom(0).on("choom -n", { code: 1, stderr: `${reason}\n` });
+  const commands = new FakeCommandRunner().on("choom -n", { code: 1, stderr: `${reason}\n` });
   assertEquals(await setOomScore(commands, SCORE), { state: "refused", reason });
 });
 

@@ -27,7 +27,6 @@ interface FamilyProxyDependencies extends SyncFollowerDependencies, SyncLoopDepe
   readonly recorder?: ServiceChangeRecorder;
 }
 
-/** Settings of a family's proxy. */
 interface FamilyProxyOptions extends ProxyPipelineOptions {
   readonly runner: SyncRunnerOptions;
 }

@@ -4,6 +4,7 @@ import type { Service } from "../../api/kinds/service.ts";
 import type { Cidr } from "../../net/cidr.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
+import { TimeSlice, urgent } from "../../os/time_slice.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
 import { drainInSlices } from "../../proxy/drain.ts";
 import { EndpointsChangeTracker } from "../../proxy/endpoints_changes.ts";
@@ -159,7 +160,8 @@ export class ProxyPipeline {
   async #collect(again: readonly ServicePortKey[]): Promise<CollectedChanges> {
     const recorder = this.#recorder;
     const isPartial = this.#isPartial;
-    const pause = () => this.#clock.nextTurn();
+    const slice = new TimeSlice(urgent(this.#clock));
+    const pause = () => slice.pause();
     const { dirty, triggerTimes, problems } = await drainInSlices(this, this.#state, {
       changes: {
         ...(this.#node && { node: this.#node }),

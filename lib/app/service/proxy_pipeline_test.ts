@@ -67,7 +67,8 @@ Deno.test("ProxyPipeline has something pending from the first change until it is
     seen.push(pipeline.pending);
     return Promise.resolve();
   };
-  const clock: Clock = Object.assign(new FakeClock(), { yieldToEventLoop });
+  let ms = 0;
+  const clock: Clock = Object.assign(new FakeClock(), { yieldToEventLoop, now: () => ms += 5 });
   const pipeline = createPipeline({ clock });
   for (let i = 0; i < 1_000; i++) pipeline.onService(undefined, testService(`s${i}`));
   seen.push(pipeline.pending);

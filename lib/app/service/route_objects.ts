@@ -5,6 +5,7 @@ import { NODE, type Node } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
 import { SERVICE_NAME_LABEL } from "../../api/labels.ts";
+import { changeHandler } from "../../kube/informer.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import { type Cidr, cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
@@ -60,16 +61,11 @@ function follow<T extends KubeObject>(
   take: (previous: T | undefined, current: T | undefined) => void,
 ): void {
   const { informers, families, servesEarly = false } = options;
-  const changed = (previous: T | undefined, current: T | undefined) => {
+  const handler = changeHandler<T>((previous, current) => {
     take(previous, current);
     if (servesEarly) { for (const family of families) family.openEarly(); }
-  };
-  informers.subscribe(spec, serviceSubscriptions(options).get(spec), {
-    onAdd: (object) => changed(undefined, object),
-    onUpdate: (previous, current) => changed(previous, current),
-    onDelete: (object) => changed(object, undefined),
-    onSynced: () => {},
   });
+  informers.subscribe(spec, serviceSubscriptions(options).get(spec), handler);
 }
 
 function passServiceCidrs({ informers, families, serviceCidrs: given }: RouteOptions): void {

@@ -27,7 +27,6 @@ interface ServiceHealthDependencies {
   readonly metrics: Pick<ProxyMetrics, "healthBindFailed">;
 }
 
-/** The options of the servers. */
 interface ServiceHealthOptions {
   readonly configuration: Pick<KubeProxyConfiguration, "healthzBindAddress">;
   readonly settings: PlanSettings;

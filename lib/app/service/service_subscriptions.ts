@@ -25,7 +25,8 @@ export const FOLLOWED_KINDS: readonly ControllerKind[] = [
   { spec: ENDPOINT_SLICE },
   { spec: ENDPOINTS },
   { spec: NODE, waitMs: 5000 },
-  { spec: SERVICE_CIDR, waitMs: 0 },
+  // Mode iptables writes other rules once it knows them, so the first sync would be in vain.
+  { spec: SERVICE_CIDR, waitMs: 1000 },
 ];
 
 /** The kinds that Services are planned from. */

@@ -1,17 +1,13 @@
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
-import type { Port, Protocol } from "../../net/port.ts";
 import type { ConntrackEntry } from "../../os/conntrack_entry.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import type { TraceStep } from "../../explain/packet_trace.ts";
+import type { FlowQuery } from "../../proxy/flow_watches.ts";
 
 /** The requested packet. */
-interface TracedPacket {
+interface TracedPacket extends Omit<FlowQuery, "from"> {
   readonly family: IpFamily;
   readonly from: IpAddress | "any";
-  readonly sourcePort?: number;
-  readonly to: IpAddress;
-  readonly port: Port;
-  readonly protocol: Protocol;
 }
 
 /** The result. */

@@ -73,7 +73,7 @@ export const NODE_FLAGS = [
     group: "Node and addresses",
     value: "CIDRS",
     help: "ranges of cluster IPs, if the API server does not provide them (before 1.33, or with " +
-      "--manifests)",
+      "--manifests); mode iptables then needs fewer rules",
     withConfig: "used",
   },
   {

@@ -167,6 +167,7 @@ function detach(value: unknown): unknown {
   return JSON.parse(JSON.stringify(value));
 }
 
-function isMapping(value: unknown): value is Record<string, unknown> {
+/** Whether a value of YAML is a mapping. */
+export function isMapping(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }

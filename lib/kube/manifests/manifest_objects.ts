@@ -7,6 +7,7 @@ import { apiVersionsOf, type KindSpec } from "../../api/kind.ts";
 import { MAX_PLAIN_LENGTH, type YamlDocument } from "../../config/yaml_source.ts";
 import { nearestName } from "./manifest_fields.ts";
 import {
+  isMapping,
   type ManifestObject,
   type ManifestObjectId,
   rawObjectId,
@@ -209,8 +210,4 @@ function typeOf(value: unknown): ManifestType {
 
 function groupOf(apiVersion: string): string {
   return apiVersion.includes("/") ? apiVersion.slice(0, apiVersion.indexOf("/")) : "";
-}
-
-function isMapping(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

@@ -122,15 +122,14 @@ function compileList(node: SchemaNode & { type: "list" }): FieldReader {
     read: (cursor, former = []) => {
       const list = former as unknown[];
       if (++cursor.items > MOST_VALUES) throw new RangeError(`more than ${MOST_VALUES} items`);
-      const place = `[${list.length}]`;
       const { errors } = cursor.reading;
       const { length } = errors;
       try {
         list.push(read(cursor, undefined) ?? {});
       } catch (error) {
-        throw within(place, toShapeError(error));
+        throw within(`[${list.length}]`, toShapeError(error));
       }
-      if (errors.length > length) placeErrors(cursor.reading, length, place);
+      if (errors.length > length) placeErrors(cursor.reading, length, `[${list.length - 1}]`);
       return list;
     },
     // A list that grew has room for more items, which would stay in memory.

@@ -1,12 +1,14 @@
 import type { MessageCursor } from "./message_cursor.ts";
 
+/** Seconds whose text is kept. */
+const MOST_KNOWN = 1_024;
+
 /** Returns a reader of times, which RFC 3339 text stands for in JSON. A message without fields is no time. */
 export function timeReader(
   format: "time" | "micro time",
 ): (cursor: MessageCursor) => string | undefined {
-  // Objects that were created together follow each other.
-  let [lastSeconds, lastText] = [NaN, ""];
-  const toText = format === "time" ? wholeSeconds : withoutZone;
+  // Objects were created together, and follow each other in the order of their names.
+  const known = new Map<number, string>();
   return (cursor) => {
     const outer = cursor.enter();
     const isAbsent = cursor.pos === cursor.end;
@@ -18,9 +20,15 @@ export function timeReader(
     }
     cursor.leave(outer);
     if (isAbsent) return undefined;
-    if (seconds !== lastSeconds) [lastSeconds, lastText] = [seconds, toText(seconds)];
-    if (format === "time") return lastText;
-    return `${lastText}.${String(Math.trunc(nanoseconds / 1000)).padStart(6, "0")}Z`;
+    let text = known.get(seconds);
+    if (text === undefined) {
+      if (known.size >= MOST_KNOWN) known.clear();
+      text = wholeSeconds(seconds);
+      if (format === "micro time") text = text.slice(0, -1);
+      known.set(seconds, text);
+    }
+    if (format === "time") return text;
+    return `${text}.${String(Math.trunc(nanoseconds / 1000)).padStart(6, "0")}Z`;
   };
 }
 
@@ -30,10 +38,6 @@ function wholeSeconds(seconds: number): string {
   if (text.length !== "0000-00-00T00:00:00.000Z".length) {
     throw new RangeError(`${seconds} s is no time between the years 0 and 9999`);
   }
-  // A pattern makes a text of its own; slice() and `${}` would keep their parts in memory.
+  // A pattern makes a text of its own; slice() and + would keep their parts in memory.
   return text.replace(/\.000Z$/, "Z");
-}
-
-function withoutZone(seconds: number): string {
-  return wholeSeconds(seconds).slice(0, -1);
 }

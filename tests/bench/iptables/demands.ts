@@ -1,8 +1,3 @@
-/**
- * From figures to demands on them.
- *
- * @module
- */
 import type { Gate } from "../gates.ts";
 import type { IptablesVariant } from "./iptables_tool.ts";
 import type { VariantFigures } from "./measure_variant.ts";

@@ -7,10 +7,9 @@
  */
 import process from "node:process";
 import { renderIptables } from "../../../backends/iptables/render.ts";
-import { hasServiceComments } from "../../../backends/iptables/render_options.ts";
-import { defaultRenderOptions } from "../../support/builders/iptables_render_options.ts";
 import { testProxyPlan } from "../../support/builders/service_plans.ts";
 import { BENCH_SHARED, benchServicePlan } from "../bench_services.ts";
+import { benchOptions } from "./bench_rules.ts";
 
 /** The output, as JSON. */
 export interface OwnCost {
@@ -36,10 +35,7 @@ if (import.meta.main) {
   );
   const plan = testProxyPlan(plans, { shared: BENCH_SHARED });
   const before = process.cpuUsage();
-  const { batch } = renderIptables(plan, {
-    ...defaultRenderOptions("IPv4"),
-    serviceComments: hasServiceComments(plans.length),
-  });
+  const { batch } = renderIptables(plan, benchOptions(plans.length));
   const encoder = new TextEncoder();
   let bytes = 0;
   for (const piece of batch.text()) bytes += encoder.encode(piece).length;

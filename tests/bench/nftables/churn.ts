@@ -1,4 +1,3 @@
-// deno-lint-ignore-file no-console -- its output is what it is for
 /**
  * A program in a network namespace: kube-relay in nftables mode with many Services, of which a
  * thousand a second get another endpoint, each once. The kernel tells when it has each of them. The
@@ -12,6 +11,7 @@ import { eventually } from "../../support/eventually.ts";
 import type { FakeApiRequest } from "../../support/fakes/fake_api_program.ts";
 import { LineProcess } from "../../support/drivers/line_process.ts";
 import { benchNode, startBenchRelay } from "../bench_relay.ts";
+import { runBenchTask } from "../bench_task.ts";
 import { benchClusterIp, benchEndpoint, benchObjects } from "../bench_services.ts";
 import { busySeconds, cpuSeconds, residentMiB } from "../process_usage.ts";
 import { percentile } from "../statistics.ts";
@@ -54,15 +54,7 @@ const FILL = 500;
 const CHANGED_NUMBER = 64;
 const DEADLINE = { deadlineMs: 120_000 };
 
-if (import.meta.main) {
-  const folder = await Deno.makeTempDir({ prefix: "kube-relay-bench-" });
-  try {
-    console.log(JSON.stringify(await measure(folder, JSON.parse(Deno.args[0] ?? ""))));
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
-  Deno.exit(0);
-}
+if (import.meta.main) await runBenchTask(measure);
 
 async function measure(folder: string, task: ChurnTask): Promise<ChurnFigures> {
   const { services, changes, minSyncPeriod } = task;

@@ -1,8 +1,3 @@
-/**
- * From figures to demands on them.
- *
- * @module
- */
 import type { Gate } from "../gates.ts";
 import type { ConnectFigures } from "../measure_connects.ts";
 import type { StartFigures } from "../start/run_start.ts";

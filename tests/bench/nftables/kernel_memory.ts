@@ -1,8 +1,3 @@
-/**
- * Memory that the kernel keeps for tables of nftables.
- *
- * @module
- */
 import { BenchNamespace } from "../bench_namespace.ts";
 import { spreadOf } from "../statistics.ts";
 import { kubeProxyFull } from "./kube_proxy_layout.ts";

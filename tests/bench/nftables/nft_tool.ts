@@ -1,8 +1,3 @@
-/**
- * The tool of the benchmark.
- *
- * @module
- */
 import type { BenchTool } from "../bench_namespace.ts";
 
 /** `nft` as the mode runs it. */

@@ -1,8 +1,3 @@
-/**
- * From figures to demands on them.
- *
- * @module
- */
 import type { Gate } from "../gates.ts";
 import { spreadOf } from "../statistics.ts";
 import type { PacketFigures } from "./measure_packets.ts";

@@ -1,4 +1,3 @@
-// deno-lint-ignore-file no-console -- its output is what it is for
 /**
  * A program in a network namespace: starts kube-relay in a kernel mode on real API machinery with a
  * number of Services. Prints the cost of the start and of a change afterwards.
@@ -14,7 +13,14 @@ import { writeKubeconfig } from "../../support/builders/kubeconfig_file.ts";
 import { cpuShares, residentMiB } from "../process_usage.ts";
 import { percentile } from "../statistics.ts";
 import { BENCH_PORT } from "../agent_protocol.ts";
-import { benchNode, type BenchRelay, startBenchRelay, type Sync } from "../bench_relay.ts";
+import {
+  benchNode,
+  type BenchRelay,
+  benchServiceCidr,
+  startBenchRelay,
+  type Sync,
+} from "../bench_relay.ts";
+import { runBenchTask } from "../bench_task.ts";
 import { benchClusterIp, benchObjects } from "../bench_services.ts";
 import { type ApiTraffic, apiTraffic } from "./api_traffic.ts";
 import { type DecodingCost, measureDecoding } from "./decoding.ts";
@@ -76,15 +82,7 @@ const BACKENDS: Readonly<Record<StartedMode, BackendMode>> = {
   "iptables-legacy": "iptables",
 };
 
-if (import.meta.main) {
-  const folder = await Deno.makeTempDir({ prefix: "kube-relay-bench-" });
-  try {
-    console.log(JSON.stringify(await measure(folder, JSON.parse(Deno.args[0] ?? ""))));
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
-  Deno.exit(0);
-}
+if (import.meta.main) await runBenchTask(measure);
 
 /** The program to start. */
 export interface StartTask {
@@ -112,7 +110,7 @@ async function measure(
   await using machinery = await startApiMachinery({ program });
   const objects = Array.from({ length: services }, (_, index) => benchObjects(index, [0, 1]))
     .flat();
-  await machinery.admin.createAll([benchNode(), ...objects]);
+  await machinery.admin.createAll([benchNode(), benchServiceCidr(), ...objects]);
   const kubeconfig = await kubeconfigOf(machinery, folder);
   if (mode === "iptables-legacy") await hintAtLegacy();
   // The first list fills the caches of the API server.
@@ -126,6 +124,7 @@ async function measure(
   const last = benchClusterIp(services - 1);
   await eventually("the last Service answers", () => answers(last), DEADLINE);
   const secondsToProgrammed = (performance.now() - started) / 1000;
+  const programs = await counter?.counts();
   const atServing = await cpuShares(relay.pid);
   const traffic = await apiTraffic({
     pid: relay.pid,
@@ -135,7 +134,6 @@ async function measure(
   if (first.services !== services) throw new Error(`The first sync was of ${first.services}`);
   // What a start leaves behind has been collected by then.
   await new Promise((resolve) => setTimeout(resolve, 3000));
-  const programs = await counter?.counts();
   const settled = await cpuShares(relay.pid);
   const toolLoad = await measureToolLoad(mode, folder);
   const memory = await residentMiB(relay.pid);

@@ -29,9 +29,9 @@ const FEW = 100;
 
 /** Most programs of a start, by mode: features and facts of the machine, tables, rules. */
 const MOST_PROGRAMS: Readonly<Record<StartedMode, number>> = {
-  nftables: 30,
-  iptables: 60,
-  "iptables-legacy": 72,
+  nftables: 24,
+  iptables: 25,
+  "iptables-legacy": 31,
 };
 /** Most segments to the API server for each MiB from it: requests, and window updates. */
 const MOST_SEGMENTS_PER_MIB = 20;

@@ -1,8 +1,3 @@
-/**
- * Measures one run of a tool.
- *
- * @module
- */
 import { relayCommand } from "../forwarders.ts";
 
 /** Runs a program, discards its output, and returns its usage as `times` prints it. */

@@ -1,8 +1,3 @@
-/**
- * The tools that are measured.
- *
- * @module
- */
 import type { BackendMode } from "../../../lib/proxy/backend.ts";
 
 /** The inputs of a tool. */

@@ -46,7 +46,6 @@ export interface FamilyAddresses {
 export const THIS_NODE = "node-a";
 export const OTHER_NODE = "node-b";
 export const THIS_ZONE = "zone-a";
-export const OTHER_ZONE = "zone-b";
 
 /** The plan. */
 export const ADDRESSES: Readonly<Record<IpFamily, FamilyAddresses>> = {

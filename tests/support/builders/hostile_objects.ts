@@ -1,8 +1,3 @@
-/**
- * Objects with hostile names and values.
- *
- * @module
- */
 import { ADDRESSES } from "./address_plan.ts";
 import { testEndpointSlice } from "./builders.ts";
 import { rawObjects } from "./raw_objects.ts";

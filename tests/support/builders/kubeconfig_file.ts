@@ -1,8 +1,3 @@
-/**
- * Kubeconfig files for tests.
- *
- * @module
- */
 import type { PemPair } from "../../conformance/server.ts";
 
 /** The credentials of the user of a kubeconfig. */

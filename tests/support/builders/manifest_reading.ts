@@ -1,8 +1,3 @@
-/**
- * Reads objects of manifests in tests.
- *
- * @module
- */
 import { assertEquals } from "@std/assert";
 import type { KubeObject } from "../../../lib/api/kind.ts";
 import { NAMESPACE } from "../../../lib/api/kinds/namespace.ts";

@@ -1,8 +1,3 @@
-/**
- * Pods and policies for tests.
- *
- * @module
- */
 import type { NetworkPolicySpec } from "../../../lib/api/kinds/network_policy.ts";
 import type { Pod } from "../../../lib/api/kinds/pod.ts";
 import type { PodKey, PolicyKey } from "../../../lib/policy/policy_plan.ts";

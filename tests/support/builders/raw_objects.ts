@@ -23,3 +23,53 @@ export function rawObjects(
 export function manifestText(items: readonly RawObject[]): string {
   return JSON.stringify({ apiVersion: "v1", kind: "List", items }, undefined, 1);
 }
+
+/** A Service of type LoadBalancer without node ports, in one family by default. */
+export function rawLoadBalancerService(
+  name: string,
+  { clusterIP, ...spec }: { readonly clusterIP: string; readonly [field: string]: unknown },
+): RawObject {
+  return {
+    apiVersion: "v1",
+    kind: "Service",
+    metadata: { namespace: "default", name },
+    spec: {
+      ...{ type: "LoadBalancer", clusterIP, clusterIPs: [clusterIP] },
+      ...{ ipFamilies: ["IPv4"], ipFamilyPolicy: "SingleStack" },
+      allocateLoadBalancerNodePorts: false,
+      ...spec,
+    },
+    status: { loadBalancer: {} },
+  };
+}
+
+/** A slice of a Service. */
+export function rawEndpointSlice(
+  service: string,
+  { suffix = "1", addressType = "IPv4", endpoints, ports }: {
+    readonly suffix?: string;
+    readonly addressType?: string;
+    readonly endpoints: readonly {
+      readonly address: string;
+      readonly nodeName: string;
+      readonly isTerminating?: boolean;
+    }[];
+    readonly ports: readonly object[];
+  },
+): RawObject {
+  return {
+    apiVersion: "discovery.k8s.io/v1",
+    kind: "EndpointSlice",
+    metadata: {
+      ...{ namespace: "default", name: `${service}-${suffix}` },
+      labels: { "kubernetes.io/service-name": service },
+    },
+    addressType,
+    endpoints: endpoints.map(({ address, nodeName, isTerminating = false }) => ({
+      addresses: [address],
+      nodeName,
+      conditions: { ready: !isTerminating, serving: true, terminating: isTerminating },
+    })),
+    ports,
+  };
+}

@@ -1,8 +1,3 @@
-/**
- * The files of `deploy/` as tests read them.
- *
- * @module
- */
 import { readYaml } from "../../../lib/config/yaml_source.ts";
 import type { RawObject } from "../../conformance/server.ts";
 

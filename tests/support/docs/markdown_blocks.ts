@@ -1,9 +1,3 @@
-/**
- * The fenced blocks of a Markdown page.
- *
- * @module
- */
-
 /** One block. */
 export interface MarkdownBlock {
   /** The word behind the fence; empty where there is none. */

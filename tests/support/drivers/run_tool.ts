@@ -1,9 +1,3 @@
-/**
- * Programs that a test runs to their end.
- *
- * @module
- */
-
 /** Runs a program and returns its output; throws with it if the program fails. */
 export async function runTool(program: string, args: readonly string[]): Promise<string> {
   const { code, stdout, stderr } = await new Deno.Command(program, { args: [...args] }).output();

@@ -107,7 +107,10 @@ export async function readToEnd(
 }
 
 /** Writes all of it. */
-export async function writeFully(connection: Deno.TcpConn, data: Uint8Array): Promise<void> {
+export async function writeFully(
+  connection: Pick<Deno.Conn, "write">,
+  data: Uint8Array,
+): Promise<void> {
   for (let sent = 0; sent < data.length;) sent += await connection.write(data.subarray(sent));
 }
 

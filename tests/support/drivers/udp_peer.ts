@@ -1,9 +1,3 @@
-/**
- * UDP sockets on loopback.
- *
- * @module
- */
-
 /** One datagram and where it came from. */
 export interface ReceivedDatagram {
   readonly text: string;

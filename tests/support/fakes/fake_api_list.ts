@@ -1,8 +1,3 @@
-/**
- * Lists of a fake API server.
- *
- * @module
- */
 import type { RawObject } from "../../conformance/server.ts";
 import { type Collection, type FakeApiStore, keyOf } from "./fake_api_store.ts";
 import type { Selector } from "./fake_selectors.ts";

@@ -1,8 +1,3 @@
-/**
- * One watch of a fake API server.
- *
- * @module
- */
 import type { RawObject } from "../../conformance/server.ts";
 import type { Collection, FakeApiStore, StoredChange } from "./fake_api_store.ts";
 import type { Selector } from "./fake_selectors.ts";

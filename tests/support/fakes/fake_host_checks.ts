@@ -1,8 +1,3 @@
-/**
- * A machine as a test says it is.
- *
- * @module
- */
 import type { BackendMode } from "../../../lib/proxy/backend.ts";
 import type { ProbeResult } from "../../../lib/proxy/service_mode.ts";
 import type { FindingOptions, HostChecks, HostFinding } from "../../../lib/proxy/host_checks.ts";

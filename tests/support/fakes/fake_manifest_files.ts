@@ -1,8 +1,3 @@
-/**
- * Manifest files that are only in memory.
- *
- * @module
- */
 import type { ManifestFileSystem } from "../../../lib/kube/manifests/manifest_file_system.ts";
 import type { FileState } from "../../../lib/os/file_state.ts";
 

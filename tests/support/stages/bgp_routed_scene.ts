@@ -21,7 +21,6 @@ export const WEB = "203.0.113.10";
 /** The password of sessions with FRR, where there is one. */
 export const PASSWORD = "correct;horse#battery";
 
-/** The options of the scene. */
 interface RoutedSceneOptions {
   readonly nodes: number;
   /** Machines after the routers, which are the first ones after the nodes. */

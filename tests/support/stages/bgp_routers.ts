@@ -218,6 +218,24 @@ export function frrConfiguration(
   ];
 }
 
+/** The configuration of gobgpd for a session with the node. */
+export function gobgpConfiguration(
+  { as, id }: { readonly as: number; readonly id: string },
+): string {
+  return `
+[global.config]
+  as = ${as}
+  router-id = "${id}"
+[[neighbors]]
+  [neighbors.config]
+    neighbor-address = "192.0.2.1"
+    peer-as = 64512
+  [neighbors.timers.config]
+    connect-retry = 1
+    idle-hold-time-after-reset = 1
+`;
+}
+
 /** What routers of a scene have in common. */
 interface SceneRouter {
   /** The nodes are 192.0.2.1 and so on, in AS 64512. */

@@ -5,6 +5,7 @@
  * @module
  */
 import type { RawObject } from "../../conformance/server.ts";
+import { rawEndpointSlice, rawLoadBalancerService } from "../builders/raw_objects.ts";
 import { ApiProcess } from "../drivers/api_process.ts";
 import { startEchoServer } from "../drivers/echo_network.ts";
 import type { LineProcess } from "../drivers/line_process.ts";
@@ -187,24 +188,13 @@ export function sceneService(
   name: string,
   { clusterIP, ...spec }: { readonly clusterIP: string; readonly [field: string]: unknown },
 ): RawObject {
-  return {
-    apiVersion: "v1",
-    kind: "Service",
-    metadata: { namespace: "default", name },
-    spec: {
-      type: "LoadBalancer",
-      clusterIP,
-      clusterIPs: [clusterIP],
-      ipFamilies: ["IPv4"],
-      ipFamilyPolicy: "SingleStack",
-      allocateLoadBalancerNodePorts: false,
-      ports: ["TCP", "UDP"].map((protocol) => ({
-        ...{ name: protocol.toLowerCase(), protocol, port: 80, targetPort: POD_PORT },
-      })),
-      ...spec,
-    },
-    status: { loadBalancer: {} },
-  };
+  return rawLoadBalancerService(name, {
+    clusterIP,
+    ports: ["TCP", "UDP"].map((protocol) => ({
+      ...{ name: protocol.toLowerCase(), protocol, port: 80, targetPort: POD_PORT },
+    })),
+    ...spec,
+  });
 }
 
 /** The slice of a Service, with the pods of some nodes, and those that terminate. */
@@ -213,26 +203,13 @@ export function sceneSlice(
   nodes: readonly SceneNode[],
   terminating: readonly SceneNode[] = [],
 ): RawObject {
-  return {
-    apiVersion: "discovery.k8s.io/v1",
-    kind: "EndpointSlice",
-    metadata: {
-      namespace: "default",
-      name: `${service}-1`,
-      labels: { "kubernetes.io/service-name": service },
-    },
-    addressType: "IPv4",
+  return rawEndpointSlice(service, {
     endpoints: [...nodes, ...terminating].map((node) => ({
-      addresses: [node.podAddress],
-      nodeName: node.name,
-      conditions: {
-        ready: nodes.includes(node),
-        serving: true,
-        terminating: terminating.includes(node),
-      },
+      ...{ address: node.podAddress, nodeName: node.name },
+      isTerminating: terminating.includes(node),
     })),
     ports: ["TCP", "UDP"].map((protocol) => ({
       ...{ name: protocol.toLowerCase(), protocol, port: POD_PORT },
     })),
-  };
+  });
 }

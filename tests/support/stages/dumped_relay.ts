@@ -10,20 +10,17 @@ import { askControlText, requestStatus } from "../../../lib/app/control/control_
 import type { Dependencies } from "../../../lib/app/dependencies.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
 import { effectiveConfiguration } from "../../../lib/config/configuration_schema.ts";
-import { loadConfiguration } from "../../../lib/config/load.ts";
-import { parseFlags } from "../../../lib/config/parse_flags.ts";
 import { createLogger } from "../../../lib/log/create_logger.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
-import { systemClock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import { systemNetwork } from "../../../lib/os/network.ts";
 import type { Backend, BackendMode } from "../../../lib/proxy/backend.ts";
 import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
 import { THIS_NODE } from "../builders/address_plan.ts";
-import { unusedPort } from "../drivers/unused_port.ts";
 import { eventually } from "../eventually.ts";
-import { fakeHostChecks } from "../fakes/fake_host_checks.ts";
 import { isSettled } from "./relay_process.ts";
+import { testDependencies } from "../fakes/test_dependencies.ts";
+import { configurationOf, ownFlags } from "../drivers/own_flags.ts";
 
 /** The options of the start. */
 export interface DumpedRelayOptions {
@@ -91,25 +88,18 @@ export class DumpedRelay implements AsyncDisposable {
 
   async #start(): Promise<void> {
     const { mode, flags: given, env = {} } = this.#options;
-    const { values: flags } = parseFlags([
+    const configuration = await configurationOf([
       ...given,
       `--hostname-override=${THIS_NODE}`,
       "--address-mode=none",
       "--conntrack-max-per-core=0",
       "--drain-timeout=0s",
       `--proxy-mode=${mode}`,
-      `--control-socket=${this.controlSocket}`,
-      `--state-dir=${this.folder}/state`,
-      `--healthz-bind-address=127.0.0.1:${unusedPort()}`,
-      `--metrics-bind-address=127.0.0.1:${unusedPort()}`,
-    ]);
+      ...ownFlags(this.folder),
+    ], { uid: 1000, env: (name) => env[name] });
     const dependencies = this.#dependencies(env);
-    const configuration = await loadConfiguration(
-      { uid: 1000, env: (name) => env[name], readTextFile: (path) => Deno.readTextFile(path) },
-      { flags },
-    );
     const proxy = effectiveConfiguration(configuration.proxy, mode);
-    const run = { ...configuration, proxy, mode, families: ["IPv4"] as const, flags };
+    const run = { ...configuration, proxy, mode, families: ["IPv4"] as const };
     this.#running = runProxy(
       { ...dependencies, logger: createLogger({ format: "text", verbosity: 0, sink: () => {} }) },
       run,
@@ -134,29 +124,19 @@ export class DumpedRelay implements AsyncDisposable {
       { interfaceName: "lo", address: parseIpAddress("127.0.0.1") },
       ...addresses.map((text) => ({ interfaceName: "eth0", address: parseIpAddress(text) })),
     ];
-    return {
-      clock: systemClock,
+    return testDependencies({
       network: { ...systemNetwork, interfaceAddresses: () => own },
       commands,
-      random: () => 0.5,
       backends: {
         [mode]: (...made: Parameters<NonNullable<typeof BACKENDS.iptables>>) =>
           this.#watched(BACKENDS[mode]!(...made)),
       },
       policyBackends: POLICY_BACKENDS,
-      hostChecks: fakeHostChecks(),
       process: {
-        pid: 4711,
-        uid: 1000,
-        hostname: "machine-a",
-        kernelRelease: "6.12.0-test",
+        ...{ pid: 4711, uid: 1000, hostname: "machine-a", kernelRelease: "6.12.0-test" },
         env: (name) => env[name],
-        stdoutIsTerminal: false,
-        columns: 80,
       },
-      print: () => {},
-      complain: () => {},
-    };
+    });
   }
 
   /** Records the synced plans. */

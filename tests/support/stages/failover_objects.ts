@@ -7,6 +7,7 @@ import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { Layer2Owners } from "../../../lib/routing/layer2_owner.ts";
 import { routingNodeOf } from "../../../lib/routing/routing_node.ts";
 import type { RawObject } from "../../conformance/server.ts";
+import { rawEndpointSlice, rawLoadBalancerService } from "../builders/raw_objects.ts";
 import { rawNode } from "./routing_relay.ts";
 
 /** The first node owns the addresses of Service `web` and has the endpoint of `local` at first. */
@@ -70,22 +71,15 @@ function rawService(
   const clusterIPs = name === "web"
     ? ["172.30.0.41", "fd00:172:30::41"]
     : ["172.30.0.42", "fd00:172:30::42"];
-  return {
-    apiVersion: "v1",
-    kind: "Service",
-    metadata: {
-      ...{ namespace: "default", name },
-      annotations: { "kube-relay.io/load-balancer-ips": `${IPv4},${IPv6}` },
-    },
-    spec: {
-      ...{ type: "LoadBalancer", clusterIP: clusterIPs[0], clusterIPs },
-      ...{ ipFamilies: ["IPv4", "IPv6"], ipFamilyPolicy: "RequireDualStack" },
-      ...{ allocateLoadBalancerNodePorts: false, externalTrafficPolicy: policy },
-      ...(policy === "Local" && { healthCheckNodePort: 30_999 }),
-      ports: [{ port: 80, protocol: "UDP", targetPort: 8080 }],
-    },
-    status: { loadBalancer: {} },
-  };
+  const service = rawLoadBalancerService(name, {
+    ...{ clusterIP: clusterIPs[0]!, clusterIPs },
+    ...{ ipFamilies: ["IPv4", "IPv6"], ipFamilyPolicy: "RequireDualStack" },
+    externalTrafficPolicy: policy,
+    ...(policy === "Local" && { healthCheckNodePort: 30_999 }),
+    ports: [{ port: 80, protocol: "UDP", targetPort: 8080 }],
+  });
+  const annotations = { "kube-relay.io/load-balancer-ips": `${IPv4},${IPv6}` };
+  return { ...service, metadata: { ...service.metadata, annotations } };
 }
 
 function rawSlices(
@@ -93,19 +87,11 @@ function rawSlices(
   addresses: ServiceAddresses,
   nodeName: string,
 ): readonly RawObject[] {
-  return Object.entries(addresses).map(([addressType, address]) => ({
-    apiVersion: "discovery.k8s.io/v1",
-    kind: "EndpointSlice",
-    metadata: {
-      ...{ namespace: "default", name: `${service}-${addressType.toLowerCase()}` },
-      labels: { "kubernetes.io/service-name": service },
-    },
-    addressType,
-    endpoints: [{
-      addresses: [address],
-      nodeName,
-      conditions: { ready: true, serving: true, terminating: false },
-    }],
-    ports: [{ name: "", port: 8080, protocol: "UDP" }],
-  }));
+  return Object.entries(addresses).map(([addressType, address]) =>
+    rawEndpointSlice(service, {
+      ...{ suffix: addressType.toLowerCase(), addressType },
+      endpoints: [{ address, nodeName }],
+      ports: [{ name: "", port: 8080, protocol: "UDP" }],
+    })
+  );
 }

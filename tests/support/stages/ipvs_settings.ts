@@ -1,8 +1,3 @@
-/**
- * Settings of the ipvs mode that tests of it share.
- *
- * @module
- */
 import type { IpvsBackendOptions } from "../../../backends/ipvs/backend_options.ts";
 
 /** kube-proxy's defaults, with time for connections of removed endpoints to end. */

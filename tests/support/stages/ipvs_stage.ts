@@ -1,8 +1,3 @@
-/**
- * The ipvs backend on a machine in memory, synced as `lib/app/service/syncer.ts` does.
- *
- * @module
- */
 import type { DriftFigures } from "../../../backends/netfilter/drift_watch.ts";
 import { IpvsBackend } from "../../../backends/ipvs/backend.ts";
 import type { IpvsBackendOptions } from "../../../backends/ipvs/backend_options.ts";
@@ -24,7 +19,7 @@ export function ipvsPlanOf(...services: readonly ServicePlan[]): ProxyPlan {
   return { ...testProxyPlan(services), shared: SHARED };
 }
 
-/** A backend on a machine of its own, synced as `lib/app/service/syncer.ts` does. */
+/** A backend on a machine of its own, synced as a loop does. */
 export class IpvsStage implements AsyncDisposable {
   readonly machine: FakeIpvsMachine;
   readonly clock = new FakeClock();

@@ -12,6 +12,7 @@ import type { Controller, ControlRoutes } from "../../../lib/controller/controll
 import type { CleanupReport, DataPlane, SyncReport } from "../../../lib/controller/data_plane.ts";
 import type { LoopId } from "../../../lib/controller/loop_id.ts";
 import { SyncLoop } from "../../../lib/controller/sync_loop.ts";
+import { changeHandler } from "../../../lib/kube/informer.ts";
 import type { InterfaceAddress } from "../../../lib/os/network.ts";
 import { LANTERN } from "../builders/lantern.ts";
 
@@ -141,12 +142,13 @@ class LanternController implements Controller {
       texts: TEXTS,
       runner: { minPeriodMs: 0, maxPeriodMs: 3_600_000, retryMs: () => 1_000 },
     });
-    parts.informers.subscribe(LANTERN, {}, {
-      onAdd: (lantern) => this.#take(objectKey(lantern), lantern.spec.street),
-      onUpdate: (_, lantern) => this.#take(objectKey(lantern), lantern.spec.street),
-      onDelete: (lantern) => this.#take(objectKey(lantern), undefined),
-      onSynced() {},
-    });
+    parts.informers.subscribe(
+      LANTERN,
+      {},
+      changeHandler((previous, current) =>
+        this.#take(objectKey(current ?? previous!), current?.spec.street)
+      ),
+    );
   }
 
   #take(key: string, street: string | undefined): void {

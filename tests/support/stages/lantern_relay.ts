@@ -4,12 +4,9 @@
  * @module
  */
 import { requestStatus } from "../../../lib/app/control/control_client.ts";
-import type { BackendOptions, Dependencies } from "../../../lib/app/dependencies.ts";
+import type { BackendOptions } from "../../../lib/app/dependencies.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
-import { loadConfiguration } from "../../../lib/config/load.ts";
-import { parseFlags } from "../../../lib/config/parse_flags.ts";
 import { createLogger } from "../../../lib/log/create_logger.ts";
-import { systemNetwork } from "../../../lib/os/network.ts";
 import { THIS_NODE } from "../builders/address_plan.ts";
 import { testNode, testService } from "../builders/builders.ts";
 import { writeKubeconfig } from "../builders/kubeconfig_file.ts";
@@ -21,8 +18,9 @@ import { FakeApiServer } from "../fakes/fake_api_server.ts";
 import { FakeBackend } from "../fakes/fake_backend.ts";
 import { FakeClock } from "../fakes/fake_clock.ts";
 import { FakeCommandRunner } from "../fakes/fake_command_runner.ts";
-import { fakeHostChecks } from "../fakes/fake_host_checks.ts";
 import { lanternController, LanternPlane } from "./lantern_controller.ts";
+import { testDependencies } from "../fakes/test_dependencies.ts";
+import { configurationOf, ownFlags } from "../drivers/own_flags.ts";
 
 /** The answer of the health server. */
 interface HealthAnswer {
@@ -79,32 +77,22 @@ export class LanternRelay implements AsyncDisposable {
     const kubeconfig = `${this.folder}/kubeconfig`;
     const user = { token: this.api.rotateToken() };
     await writeKubeconfig(kubeconfig, { server: this.api.url, ca: this.api.ca, user });
-    const { values: flags } = parseFlags([
+    const { clock, lines, calls } = this;
+    const environment = { NOTIFY_SOCKET: `${this.folder}/notify`, WATCHDOG_USEC: "20000000" };
+    const env = (name: string) => new Map(Object.entries(environment)).get(name);
+    const configuration = await configurationOf([
       `--kubeconfig=${kubeconfig}`,
       "--address-mode=none",
       "--conntrack-max-per-core=0",
       `--hostname-override=${THIS_NODE}`,
-      `--control-socket=${this.socket}`,
-      `--state-dir=${this.folder}/state`,
-      `--healthz-bind-address=127.0.0.1:${this.healthPort}`,
-      `--metrics-bind-address=127.0.0.1:${this.metricsPort}`,
-    ]);
-    const { clock, lines, calls } = this;
-    const environment = { NOTIFY_SOCKET: `${this.folder}/notify`, WATCHDOG_USEC: "20000000" };
-    const env = (name: string) => new Map(Object.entries(environment)).get(name);
-    const readTextFile = (path: string) => Deno.readTextFile(path);
-    const configuration = await loadConfiguration({ uid: 1000, env, readTextFile }, { flags });
-    const dependencies: Dependencies = {
+      ...ownFlags(this.folder, { healthPort: this.healthPort, metricsPort: this.metricsPort }),
+    ], { uid: 1000, env });
+    const dependencies = testDependencies({
       clock,
-      network: systemNetwork,
       commands: new FakeCommandRunner().on("", {}),
-      random: () => 0.5,
       backends: { userspace: (_, options) => new RecordedBackend(options, calls) },
-      hostChecks: fakeHostChecks(),
-      process: { pid: 1, uid: 1000, hostname: "host-a", env, stdoutIsTerminal: false, columns: 80 },
-      print: () => {},
-      complain: () => {},
-    };
+      process: { uid: 1000, env },
+    });
     const sink = (line: string) => void lines.push(line);
     this.#running = runProxy(
       {
@@ -112,7 +100,7 @@ export class LanternRelay implements AsyncDisposable {
         logger: createLogger({ format: "text", verbosity: 0, clock, sink }),
         moreControllers: [lanternController(this.plane, { calls, isEnabled })],
       },
-      { ...configuration, mode: "userspace", families: ["IPv4"], flags },
+      { ...configuration, mode: "userspace", families: ["IPv4"] },
       this.#stop.signal,
     );
     const serving = () => lines.some((line) => line.includes("phase=serving"));

@@ -11,6 +11,7 @@ import { LineProcess } from "../drivers/line_process.ts";
 import { programFile } from "../drivers/program_file.ts";
 import { isSettled } from "./relay_process.ts";
 import { unusedPort } from "../drivers/unused_port.ts";
+import { ownFlags } from "../drivers/own_flags.ts";
 
 /** The options of the start. */
 export interface LoopbackRelayOptions {
@@ -19,6 +20,8 @@ export interface LoopbackRelayOptions {
   /** Soft and hard limit of open files. @default {that of the test} */
   readonly openFiles?: number;
   readonly args?: readonly string[];
+  /** Another program that runs kube-relay, whose first argument is a path in the folder. */
+  readonly by?: { readonly program: URL; readonly file: string };
 }
 
 const MAIN = programFile(new URL("../../../main.ts", import.meta.url));
@@ -30,19 +33,17 @@ export class LoopbackRelay implements AsyncDisposable {
   readonly metricsPort = unusedPort();
   readonly #process: LineProcess;
 
-  private constructor(folder: string, { openFiles, args = [] }: LoopbackRelayOptions) {
+  private constructor(folder: string, { openFiles, args = [], by }: LoopbackRelayOptions) {
     this.folder = folder;
     const line = [
       ...openFiles === undefined ? [] : ["prlimit", `--nofile=${openFiles}:${openFiles}`],
       ...[Deno.execPath(), "run", ...permissionFlags()],
-      ...["--unstable-net", "--quiet", "--no-check", MAIN],
+      ...["--unstable-net", "--quiet", "--no-check"],
+      ...by ? [by.program.pathname, `${folder}/${by.file}`] : [MAIN],
       "--mode=userspace",
       "--address-mode=none",
       `--manifests=${folder}/manifests`,
-      `--control-socket=${folder}/control.sock`,
-      `--state-dir=${folder}/state`,
-      `--healthz-bind-address=127.0.0.1:${this.healthPort}`,
-      `--metrics-bind-address=127.0.0.1:${this.metricsPort}`,
+      ...ownFlags(folder, { healthPort: this.healthPort, metricsPort: this.metricsPort }),
       ...args,
     ];
     this.#process = new LineProcess(line[0]!, line.slice(1));
@@ -96,6 +97,17 @@ export class LoopbackRelay implements AsyncDisposable {
   /** The text of `/metrics`. */
   async scrape(): Promise<string> {
     return await (await fetch(`http://127.0.0.1:${this.metricsPort}/metrics`)).text();
+  }
+
+  /** The answer of `kube-relay explain` for a packet, in one line. */
+  async explain(from: string, to: string): Promise<string> {
+    const flags = [...permissionFlags(), "--unstable-net", "--quiet", "--no-check"];
+    const control = `--control-socket=${this.folder}/control.sock`;
+    const { stdout } = await new Deno.Command(Deno.execPath(), {
+      args: ["run", ...flags, MAIN, "explain", control, from, to],
+      stderr: "inherit",
+    }).output();
+    return new TextDecoder().decode(stdout).replaceAll(/\s+/g, " ");
   }
 
   /** Ends it in order. Returns its exit code. */

@@ -9,6 +9,7 @@ import { eventually } from "../eventually.ts";
 import { programFile } from "../drivers/program_file.ts";
 import { readToEnd, TcpServer, writeFully } from "../drivers/tcp_peers.ts";
 import { unusedPort } from "../drivers/unused_port.ts";
+import { ownFlags } from "../drivers/own_flags.ts";
 
 /** A running kube-relay in userspace mode with `--service-counters`, and its Service `default/web`. */
 export interface MetricsRelay extends AsyncDisposable {
@@ -65,10 +66,7 @@ function startProcess(folder: string, metricsPort: number): Deno.ChildProcess {
       "--address-mode=none",
       "--service-counters",
       `--manifests=${folder}/manifests`,
-      `--control-socket=${folder}/control.sock`,
-      `--state-dir=${folder}/state`,
-      `--healthz-bind-address=127.0.0.1:${unusedPort()}`,
-      `--metrics-bind-address=127.0.0.1:${metricsPort}`,
+      ...ownFlags(folder, { metricsPort }),
     ],
     stdin: "null",
     stdout: "null",

@@ -1,8 +1,3 @@
-/**
- * nftables in a namespace, as tests use it.
- *
- * @module
- */
 import { TableListing } from "../../../backends/netfilter/nft/table_listing.ts";
 import { TABLE } from "../../../backends/nftables/containers.ts";
 import { EXPRESSIONS } from "../../../backends/nftables/expressions.ts";

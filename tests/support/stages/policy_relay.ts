@@ -8,15 +8,11 @@ import { BACKENDS } from "../../../backends/mod.ts";
 import type { NetworkPolicySpec } from "../../../lib/api/kinds/network_policy.ts";
 import { NETWORK_POLICY_CONTROLLER } from "../../../lib/app/policy/policy_definition.ts";
 import { requestStatus } from "../../../lib/app/control/control_client.ts";
-import type { Dependencies } from "../../../lib/app/dependencies.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
 import type { StatusReport } from "../../../lib/app/status/status_report.ts";
-import { loadConfiguration } from "../../../lib/config/load.ts";
-import { parseFlags } from "../../../lib/config/parse_flags.ts";
 import { createLogger } from "../../../lib/log/create_logger.ts";
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
-import { systemNetwork } from "../../../lib/os/network.ts";
 import type { RawObject } from "../../conformance/server.ts";
 import { THIS_NODE } from "../builders/address_plan.ts";
 import { unusedPort } from "../drivers/unused_port.ts";
@@ -25,8 +21,9 @@ import { FakeBackend } from "../fakes/fake_backend.ts";
 import { FakeCommandRunner } from "../fakes/fake_command_runner.ts";
 import { type FakeHost, fakeHostChecks } from "../fakes/fake_host_checks.ts";
 import { FakePolicyBackend } from "../fakes/fake_policy_backend.ts";
+import { testDependencies } from "../fakes/test_dependencies.ts";
+import { configurationOf, ownFlags } from "../drivers/own_flags.ts";
 
-/** The options of the start. */
 interface PolicyRelayOptions {
   readonly args?: readonly string[];
   /** File name to objects. @default {no folder is read} */
@@ -123,27 +120,18 @@ export class PolicyRelay implements AsyncDisposable {
     { args = [], manifests, host = {}, families = ["IPv4"], onPlane, isRelaying }:
       PolicyRelayOptions,
   ) {
-    const { values: flags } = parseFlags([
+    const configuration = await configurationOf([
       "--network-policy",
       "--address-mode=none",
       "--conntrack-max-per-core=0",
       "--iptables-min-sync-period=0s",
       `--hostname-override=${THIS_NODE}`,
-      `--control-socket=${this.socket}`,
-      `--state-dir=${this.folder}/state`,
-      `--healthz-bind-address=127.0.0.1:${unusedPort()}`,
-      `--metrics-bind-address=127.0.0.1:${this.metricsPort}`,
+      ...ownFlags(this.folder, { metricsPort: this.metricsPort }),
       ...(manifests ? [`--manifests=${this.folder}/manifests`] : []),
       ...args,
-    ]);
-    const env = () => undefined;
-    const readTextFile = (path: string) => Deno.readTextFile(path);
-    const configuration = await loadConfiguration({ uid: 1000, env, readTextFile }, { flags });
-    const dependencies: Dependencies = {
-      clock: systemClock,
-      network: systemNetwork,
+    ], { uid: 1000 });
+    const dependencies = testDependencies({
       commands: this.commands,
-      random: () => 0.5,
       backends: isRelaying ? BACKENDS : { userspace: (_, { family }) => new FakeBackend(family) },
       policyBackends: {
         nftables: ({ onDrift }, { family }) => {
@@ -160,10 +148,8 @@ export class PolicyRelay implements AsyncDisposable {
           return Promise.resolve({ removed: ["chain KUBE-ROUTER-INPUT"], failed: [] });
         },
       },
-      process: { pid: 1, uid: 1000, hostname: "host-a", env, stdoutIsTerminal: false, columns: 80 },
-      print: () => {},
-      complain: () => {},
-    };
+      process: { uid: 1000 },
+    });
     const sink = (line: string) => void this.lines.push(line);
     this.#running = runProxy(
       {
@@ -171,7 +157,7 @@ export class PolicyRelay implements AsyncDisposable {
         logger: createLogger({ format: "text", verbosity: 2, clock: systemClock, sink }),
         moreControllers: [NETWORK_POLICY_CONTROLLER],
       },
-      { ...configuration, mode: "userspace", families, flags },
+      { ...configuration, mode: "userspace", families },
       this.#stop.signal,
     );
     const answers = () => this.status().then(() => true, () => false);

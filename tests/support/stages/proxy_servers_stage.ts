@@ -7,8 +7,6 @@
 import { startProxyServers } from "../../../lib/app/serving/proxy_servers.ts";
 import { TaskGroup } from "../../../lib/controller/task_group.ts";
 import type { KubeProxyConfiguration } from "../../../lib/config/configuration.ts";
-import { loadConfiguration } from "../../../lib/config/load.ts";
-import { parseFlags } from "../../../lib/config/parse_flags.ts";
 import { ProxyHealth } from "../../../lib/health/proxy_health.ts";
 import type { KubeEvent } from "../../../lib/kube/event.ts";
 import { createProxyMetrics } from "../../../lib/metrics/proxy_metrics.ts";
@@ -19,6 +17,7 @@ import { THIS_NODE } from "../builders/address_plan.ts";
 import { FakeClock } from "../fakes/fake_clock.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
 import { unusedPort } from "../drivers/unused_port.ts";
+import { configurationOf } from "../drivers/own_flags.ts";
 
 /** The options of the servers. */
 export interface ProxyServersStageOptions {
@@ -51,17 +50,12 @@ export async function startProxyServersStage(
   { args = [], mode = "iptables", timeoutMs = 10_000 }: ProxyServersStageOptions = {},
 ): Promise<ProxyServersStage> {
   const [healthzPort, metricsPort] = [unusedPort(), unusedPort()];
-  const { values: flags } = parseFlags([
+  const { flags, ...configuration } = await configurationOf([
     "--kubeconfig=/etc/kubernetes/kube-proxy.conf",
     `--healthz-bind-address=127.0.0.1:${healthzPort}`,
     `--metrics-bind-address=127.0.0.1:${metricsPort}`,
     ...args,
   ]);
-  const configuration = await loadConfiguration({
-    uid: 0,
-    env: () => undefined,
-    readTextFile: () => Promise.reject(new Error("there are no files here")),
-  }, { flags });
   const [clock, events, verbosities]: [FakeClock, KubeEvent[], number[]] = [
     new FakeClock(),
     [],

@@ -5,18 +5,15 @@
  * @module
  */
 import { requestStatus } from "../../../lib/app/control/control_client.ts";
-import type { Dependencies } from "../../../lib/app/dependencies.ts";
 import { ROUTING_CONTROLLER } from "../../../lib/app/routing/routing_definition.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
 import type { StatusReport } from "../../../lib/app/status/status_report.ts";
-import { loadConfiguration } from "../../../lib/config/load.ts";
-import { parseFlags } from "../../../lib/config/parse_flags.ts";
 import { createLogger } from "../../../lib/log/create_logger.ts";
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
-import { systemNetwork } from "../../../lib/os/network.ts";
 import type { BackendMode } from "../../../lib/proxy/backend.ts";
 import type { RawObject } from "../../conformance/server.ts";
 import { writeKubeconfig } from "../builders/kubeconfig_file.ts";
+import { rawEndpointSlice, rawLoadBalancerService } from "../builders/raw_objects.ts";
 import { unusedPort } from "../drivers/unused_port.ts";
 import { eventually } from "../eventually.ts";
 import type { FakeApiServer } from "../fakes/fake_api_server.ts";
@@ -24,10 +21,10 @@ import { collectionOf } from "../fakes/fake_api_store.ts";
 import { FakeBackend } from "../fakes/fake_backend.ts";
 import type { FakeClock } from "../fakes/fake_clock.ts";
 import { FakeCommandRunner } from "../fakes/fake_command_runner.ts";
-import { fakeHostChecks } from "../fakes/fake_host_checks.ts";
 import { FakeRoutingBackends } from "../fakes/fake_routing_backends.ts";
+import { testDependencies } from "../fakes/test_dependencies.ts";
+import { configurationOf, ownFlags } from "../drivers/own_flags.ts";
 
-/** The options of a node. */
 interface RoutingRelayOptions {
   readonly node: string;
   readonly clock: FakeClock;
@@ -59,44 +56,17 @@ export function rawLoadBalancer(
     readonly [field: string]: unknown;
   },
 ): readonly RawObject[] {
-  const metadata = { namespace: "default", name };
-  const service: RawObject = {
-    apiVersion: "v1",
-    kind: "Service",
-    metadata,
-    spec: {
-      type: "LoadBalancer",
-      clusterIP,
-      clusterIPs: [clusterIP],
-      ipFamilies: ["IPv4"],
-      ipFamilyPolicy: "SingleStack",
-      allocateLoadBalancerNodePorts: false,
-      ports: [{ port: 80, protocol: "TCP", targetPort: 8080 }],
-      ...spec,
-    },
-    status: { loadBalancer: {} },
-  };
+  const ports = [{ port: 80, protocol: "TCP", targetPort: 8080 }];
+  const service = rawLoadBalancerService(name, { clusterIP, ports, ...spec });
   return [service, rawSlice(name, nodes)];
 }
 
 /** A slice with an endpoint on each of some nodes. */
 export function rawSlice(service: string, nodes: readonly string[]): RawObject {
-  return {
-    apiVersion: "discovery.k8s.io/v1",
-    kind: "EndpointSlice",
-    metadata: {
-      namespace: "default",
-      name: `${service}-1`,
-      labels: { "kubernetes.io/service-name": service },
-    },
-    addressType: "IPv4",
-    endpoints: nodes.map((nodeName, index) => ({
-      addresses: [`10.180.${index}.9`],
-      nodeName,
-      conditions: { ready: true, serving: true, terminating: false },
-    })),
+  return rawEndpointSlice(service, {
+    endpoints: nodes.map((nodeName, index) => ({ address: `10.180.${index}.9`, nodeName })),
     ports: [{ name: "", port: 8080, protocol: "TCP" }],
-  };
+  });
 }
 
 /** The addresses in the status of a Service. */
@@ -163,39 +133,28 @@ export class RoutingRelay implements AsyncDisposable {
     if (api) {
       await writeKubeconfig(kubeconfig, { server: api.url, ca: api.ca, user: { token: "any" } });
     }
-    const { values: flags } = parseFlags([
+    const configuration = await configurationOf([
       "--routing",
       ...(api ? [`--kubeconfig=${kubeconfig}`] : []),
       "--address-mode=none",
       "--conntrack-max-per-core=0",
       "--iptables-min-sync-period=0s",
       `--hostname-override=${node}`,
-      `--control-socket=${this.socket}`,
-      `--state-dir=${this.folder}/state`,
-      `--healthz-bind-address=127.0.0.1:${unusedPort()}`,
-      `--metrics-bind-address=127.0.0.1:${this.metricsPort}`,
+      ...ownFlags(this.folder, { metricsPort: this.metricsPort }),
       ...args,
-    ]);
-    const env = () => undefined;
-    const readTextFile = (path: string) => Deno.readTextFile(path);
-    const configuration = await loadConfiguration({ uid: 1000, env, readTextFile }, { flags });
+    ], { uid: 1000 });
     const made = (_: unknown, { family }: { readonly family: IpFamily }) => {
       const backend = new FakeBackend(family);
       this.services.push(backend);
       return backend;
     };
-    const dependencies: Dependencies = {
+    const dependencies = testDependencies({
       clock,
-      network: systemNetwork,
       commands: new FakeCommandRunner().on("", {}),
-      random: () => 0.5,
       backends: { userspace: made, nftables: made },
       routingBackends: this.backends,
-      hostChecks: fakeHostChecks(),
-      process: { pid: 1, uid: 1000, hostname: node, env, stdoutIsTerminal: false, columns: 80 },
-      print: () => {},
-      complain: () => {},
-    };
+      process: { uid: 1000, hostname: node },
+    });
     const sink = (line: string) => void this.lines.push(line);
     this.#running = runProxy(
       {
@@ -203,7 +162,7 @@ export class RoutingRelay implements AsyncDisposable {
         logger: createLogger({ format: "text", verbosity: 1, clock, sink }),
         moreControllers: [ROUTING_CONTROLLER],
       },
-      { ...configuration, mode, families, flags },
+      { ...configuration, mode, families },
       this.#stop.signal,
     );
     const serving = () => this.services.every(({ syncs }) => syncs.length > 0);

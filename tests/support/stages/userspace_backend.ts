@@ -19,12 +19,20 @@ import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import type { FamilyTraffic } from "../../../lib/proxy/service_traffic.ts";
 import { FakeLocalAddresses } from "../fakes/fake_local_addresses.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
+import {
+  misleadingNetwork,
+  type NetworkTrick,
+  spawnMisledWorker,
+} from "../fakes/misleading_network.ts";
 import { testPlanChanges, testProxyPlan } from "../builders/service_plans.ts";
 
 /** The parts of the environment that a test provides itself. */
 export interface TestBackendOptions extends Partial<UserspaceBackendOptions> {
   readonly clock?: Clock;
+  /** Of this thread. @default {the machine's network, with the trick} */
   readonly network?: Network;
+  /** What the network of all threads does. */
+  readonly trick?: NetworkTrick;
   readonly openFiles?: OpenFiles;
   readonly traffic?: FamilyTraffic;
   /** Threads that forward; 0 = this one. @default {environment variable USERSPACE_WORKERS, or 0} */
@@ -62,11 +70,12 @@ export class TestUserspaceBackend implements AsyncDisposable {
   constructor(
     {
       clock = systemClock,
-      network = systemNetwork,
+      trick,
+      network = trick ? misleadingNetwork(trick) : systemNetwork,
       openFiles = new OpenFiles(),
       traffic,
       workers = Number(Deno.env.get("USERSPACE_WORKERS") ?? 0),
-      spawn = spawnWorker,
+      spawn = trick ? (name) => spawnMisledWorker(name, trick) : spawnWorker,
       ...options
     }: TestBackendOptions = {},
   ) {
@@ -110,7 +119,7 @@ export class TestUserspaceBackend implements AsyncDisposable {
     const changes = testPlanChanges(plan, this.#plan);
     const again = this.#retry.filter((key) => plan.services.has(key));
     const upserted = new Set([...changes.upserted, ...again]);
-    if (this.pool) await (this.#started ??= this.backend.start());
+    await (this.#started ??= this.backend.start());
     const report = await this.backend.sync(plan, {
       ...changes,
       upserted,

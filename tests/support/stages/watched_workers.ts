@@ -28,6 +28,8 @@ export class WatchedWorkers {
   readonly #byName = new Map<string, WatchedWorker>();
   /** How often workers were started. */
   started = 0;
+  /** Delivers the messages that are kept back, by the kind of the messages. */
+  readonly #held = new Map<string, (() => void)[]>();
 
   readonly spawn = (name: string): WorkerThread => {
     this.started++;
@@ -48,16 +50,34 @@ export class WatchedWorkers {
       },
     };
     worker.onmessage = (event) => {
-      if (Array.isArray(event.data) && event.data[0] !== UNCAUGHT) {
-        const [, [type, , content]] = event.data as unknown as Posted;
-        if (type === "ask") watched.asked.push((content as { kind: string }).kind);
-      }
-      watched.thread.onmessage?.(event);
+      const deliver = () => void watched.thread.onmessage?.(event);
+      if (!Array.isArray(event.data) || event.data[0] === UNCAUGHT) return deliver();
+      const [, message] = event.data as unknown as Posted;
+      const { kind = "" } = { ...message.at(-1) as { kind?: string } };
+      if (message[0] === "ask") watched.asked.push(kind);
+      const held = this.#held.get(kind);
+      if (held) held.push(deliver);
+      else deliver();
     };
     worker.onerror = (event) => watched.thread.onerror?.(event);
     this.#byName.set(name, watched);
     return watched.thread;
   };
+
+  /** Keeps back what workers post of a kind, until the result is called. */
+  hold(kind: string): () => void {
+    this.#held.set(kind, []);
+    return () => {
+      const held = this.#held.get(kind) ?? [];
+      this.#held.delete(kind);
+      for (const deliver of held) deliver();
+    };
+  }
+
+  /** Messages of a kind that are kept back. */
+  held(kind: string): number {
+    return this.#held.get(kind)?.length ?? 0;
+  }
 
   /** How often the worker asked the main thread such a question. */
   asked(index: number, kind: string): number {

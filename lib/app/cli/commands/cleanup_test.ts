@@ -9,7 +9,7 @@ import type { CleanupReport } from "../../../controller/data_plane.ts";
 import { KUBE_PROXY_ALIVE, type KubeProxyRemovalOptions } from "../../../proxy/host_checks.ts";
 import { runCommandLine } from "../command_line.ts";
 import { startControlServer } from "../../control/control_server.ts";
-import type { Dependencies } from "../../dependencies.ts";
+import { testDependencies } from "../../../../tests/support/fakes/test_dependencies.ts";
 
 const NOTHING: CleanupReport = { removed: [], failed: [] };
 
@@ -40,11 +40,10 @@ async function cleanUp(flags: readonly string[], machine: Machine = {}) {
     summary: "A kube-proxy runs",
     evidence: ["127.0.0.1:10249 says iptables"],
   } as const;
-  const dependencies: Dependencies = {
+  const dependencies = testDependencies({
     clock: new FakeClock(),
     network: new FakeNetwork(),
     commands: new FakeCommandRunner(),
-    random: () => 0.5,
     backends: { userspace: () => backend },
     hostChecks: {
       ...fakeHostChecks({ findings: alive ? [finding] : [] }),
@@ -54,17 +53,10 @@ async function cleanUp(flags: readonly string[], machine: Machine = {}) {
         return Promise.resolve(other);
       },
     },
-    process: {
-      pid: 1,
-      uid: 0,
-      hostname: "node-a",
-      env: () => undefined,
-      stdoutIsTerminal: false,
-      columns: 80,
-    },
+    process: { hostname: "node-a" },
     print: (text) => void (texts.out += text),
     complain: (text) => void (texts.err += text),
-  };
+  });
   const code = await runCommandLine(
     dependencies,
     ["--cleanup", "--state-dir=/nonexistent", "--control-socket=/nonexistent/socket", ...flags],

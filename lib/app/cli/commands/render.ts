@@ -47,32 +47,28 @@ export const renderCommand: ActiveCommand = {
         all: planned.services,
       });
     }
-    await print(dependencies, { planned, context });
+    await printServices(dependencies, { planned, context });
     return planned.isIncomplete ? 1 : 0;
   },
 };
 
-async function print(
+async function printServices(
   dependencies: Dependencies,
   { planned, context: { flags, logger } }: {
     readonly planned: PlannedNode;
     readonly context: CommandContext;
   },
 ): Promise<void> {
-  const { clock, print } = dependencies;
   const { plans, createBackend, mode, nodeName, isNodeKnown, isMachineKnown } = planned;
   for (const [family, plan] of plans) {
     await using backend = createBackend(family);
     const { service } = flags;
     const keys = service === undefined ? undefined : servicePortsOf(plan, service);
     const asksKernel = backend.usesConntrack && !isMachineKnown;
-    print(
+    dependencies.print(
       renderHeading({ mode, nodeName, isNodeKnown, family, plan, asksKernel, keys, service }),
     );
-    for (const piece of backend.render(plan, keys)) {
-      print(piece);
-      await clock.yieldToEventLoop();
-    }
+    await printPieces(dependencies, backend.render(plan, keys));
     if (service === undefined) await printPolicies(dependencies, { planned, family, logger });
   }
 }
@@ -86,23 +82,14 @@ async function printBgp(
   },
 ): Promise<void> {
   refuseSelection(flags);
-  const { routingBackends, clock, print } = dependencies;
+  const { routingBackends } = dependencies;
   const { settings, bgp } = await planRouting(planned) ?? {};
   if (!settings?.bgp || !routingBackends) {
     throw new Error("Cannot render for BGP: it is disabled; add --routing and --bgp");
   }
-  if (!bgp?.plan) {
-    throw unknownNode("for BGP", planned);
-  }
-  const { configFile, controlSocket } = settings.bgp;
-  await using backend = routingBackends.bgp({ ...dependencies, logger }, {
-    configFile,
-    controlSocket,
-  });
-  for (const piece of backend.render(bgp.plan)) {
-    print(piece);
-    await clock.yieldToEventLoop();
-  }
+  if (!bgp?.plan) throw unknownNode("for BGP", planned);
+  await using backend = routingBackends.bgp({ ...dependencies, logger }, settings.bgp);
+  await printPieces(dependencies, backend.render(bgp.plan));
 }
 
 /** Prints the routes, tunnels and files of the network of pods. */
@@ -114,7 +101,7 @@ async function printPodNetwork(
   },
 ): Promise<void> {
   refuseSelection(flags);
-  const { routingBackends, print } = dependencies;
+  const { routingBackends } = dependencies;
   const { settings, podNetwork } = await planRouting(planned) ?? {};
   if (!settings?.podNetwork || !routingBackends) {
     throw new Error(
@@ -124,7 +111,7 @@ async function printPodNetwork(
   }
   if (!podNetwork) throw unknownNode("the network of pods", planned);
   await using backend = routingBackends.podNetwork({ ...dependencies, logger }, { cniFiles: [] });
-  for (const piece of backend.render(podNetwork)) print(piece);
+  await printPieces(dependencies, backend.render(podNetwork));
 }
 
 function refuseSelection(flags: CommandContext["flags"]): void {
@@ -151,19 +138,25 @@ async function printPolicies(
     readonly logger: Logger;
   },
 ): Promise<void> {
-  const { clock, print } = dependencies;
   const policies = planPolicies({ ...dependencies, logger }, planned, { family });
   if (policies === undefined) return;
   const { tool, plan } = policies;
   await using backend = policies.backend;
-  print(`# NetworkPolicies by ${tool}, ${family}: ${plan.pods.size} pods of this node.\n`);
-  for (const piece of backend.render(plan)) {
+  dependencies.print(
+    `# NetworkPolicies by ${tool}, ${family}: ${plan.pods.size} pods of this node.\n`,
+  );
+  await printPieces(dependencies, backend.render(plan));
+}
+
+async function printPieces(
+  { clock, print }: Dependencies,
+  pieces: Iterable<string>,
+): Promise<void> {
+  for (const piece of pieces) {
     print(piece);
     await clock.yieldToEventLoop();
   }
 }
-
-/** The comment above rendered rules. Pure. */
 
 interface HeadingOptions {
   readonly mode: BackendMode;

@@ -47,15 +47,22 @@ async function serve(
   const { relay } = configuration;
   dependencies.takeStrayOutput?.(logger);
   dependencies.uncaught?.take(logger);
-  if (!relay.initOnly) await admitStart({ ...dependencies, logger }, { relay, signal });
+  const endsSoon = relay.initOnly || relay.dryRun;
+  const [openFiles] = await Promise.all([
+    endsSoon ? undefined : readOpenFiles({ ...dependencies, logger }),
+    relay.initOnly ? undefined : admitStart({ ...dependencies, logger }, { relay, signal }),
+  ]);
   const pathProblem = toolsPathProblem(relay.toolsPath, dependencies.process.env("PATH"));
   if (pathProblem) logger.warn("The folders of --tools-path are not searched", { ...pathProblem });
-  const choose = () => chooseMode({ ...dependencies, logger }, configuration.mode, { signal });
+  const checks = { signal, isForRun: !endsSoon };
+  const choose = () =>
+    Promise.all([
+      chooseMode({ ...dependencies, logger }, configuration.mode, checks),
+      chooseFamilies({ ...dependencies, logger }),
+    ]);
   const waiting = { proxy: configuration.proxy, phase: "choosing the mode", signal };
-  const endsSoon = relay.initOnly || relay.dryRun;
-  const openFiles = endsSoon ? undefined : await readOpenFiles({ ...dependencies, logger });
   const edges = { ...dependencies, logger, ...(openFiles && { openFiles }) };
-  const chosen = endsSoon ? await choose() : await answerWhile(edges, waiting, choose);
+  const [chosen, ofHost] = endsSoon ? await choose() : await answerWhile(edges, waiting, choose);
   const { mode } = chosen;
   if (relay.takeover && relay.dryRun) {
     const excludeCidrs = excludedServers(configuration.proxy);
@@ -70,7 +77,7 @@ async function serve(
   });
   logNotices({ configuration, logger });
   logConfiguration(logger, { flags, configuration });
-  const families = commonFamilies(chosen, await chooseFamilies({ ...dependencies, logger }));
+  const families = commonFamilies(chosen, ofHost);
   const proxy = effectiveConfiguration(configuration.proxy, mode);
   const requestedMode = configuration.mode;
   const run = { ...configuration, proxy, mode, requestedMode, families, flags };

@@ -2,11 +2,10 @@ import { assertEquals } from "@std/assert";
 import { FakeBackend } from "../../../../tests/support/fakes/fake_backend.ts";
 import { FakeCommandRunner } from "../../../../tests/support/fakes/fake_command_runner.ts";
 import { MemoryLogger } from "../../../../tests/support/fakes/memory_logger.ts";
-import { loadConfiguration } from "../../../config/load.ts";
-import { parseFlags } from "../../../config/parse_flags.ts";
 import type { HostSettingRequest } from "../../../proxy/host_setting.ts";
 import type { Dependencies } from "../../dependencies.ts";
 import { runInitOnly } from "./run.ts";
+import { configurationOf } from "../../../../tests/support/drivers/own_flags.ts";
 
 class RequestingBackend extends FakeBackend {
   override hostSettings(): readonly HostSettingRequest[] {
@@ -27,12 +26,8 @@ for (const [name, code, refused] of [["works", 0, 0], ["is refused", 1, 1]] as c
         if (code === 0) value = "1";
         return { code, stderr: code === 0 ? "" : "sysctl: permission denied on key\n" };
       });
-    const { values: flags } = parseFlags(["--init-only", "--control-socket=/run/t/control.sock"]);
-    const configuration = await loadConfiguration({
-      uid: 0,
-      env: () => undefined,
-      readTextFile: () => Promise.reject(new Error("no file was thought to be read")),
-    }, { flags });
+    const argv = ["--init-only", "--control-socket=/run/t/control.sock"];
+    const { flags, ...configuration } = await configurationOf(argv);
     const logger = new MemoryLogger();
     const dependencies: Partial<Dependencies> = {
       commands,

@@ -106,9 +106,9 @@ function chainRows(): readonly DamageRow[] {
     ),
     row(
       "the chain of a Service is deleted with what leads there",
-      ["nat", `-D ${VIPS} 7`, `-F ${STICKY}`, `-X ${STICKY}`],
+      ["nat", `-D ${VIPS} 5`, `-F ${STICKY}`, `-X ${STICKY}`],
       `missing chain nat ${STICKY} [ns/sticky]`,
-      `missing rule nat ${VIPS}, rule 7 [ns/sticky]`,
+      `missing rule nat ${VIPS}, rule 5 [ns/sticky]`,
     ),
     row(
       "the chain of a missing Service is left over",
@@ -153,17 +153,17 @@ function natRuleRows(): readonly DamageRow[] {
   return [
     row(
       "the rule of an endpoint is deleted",
-      ["nat", `-D ${VIPS} 4`],
-      `missing rule nat ${VIPS}, rule 4 [ns/web]`,
+      ["nat", `-D ${VIPS} 3`],
+      `missing rule nat ${VIPS}, rule 3 [ns/web]`,
     ),
     row(
       "the rule of an endpoint leads to another one",
       [
         "nat",
-        `-R ${VIPS} 5 -d 172.30.0.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination ` +
+        `-R ${VIPS} 4 -d 172.30.0.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination ` +
         "192.0.2.99:80",
       ],
-      `altered rule nat ${VIPS}, rule 5 [ns/web]`,
+      `altered rule nat ${VIPS}, rule 4 [ns/web]`,
     ),
     row(
       "a rule is inserted among those of Services",
@@ -180,8 +180,9 @@ function natRuleRows(): readonly DamageRow[] {
       [
         "nat",
         `-D ${VIPS} 2`,
-        `-I ${VIPS} 5 ! -s 10.0.0.0/8 -d 172.30.0.1/32 -p tcp -m tcp --dport 80 -m comment ` +
-        '--comment "ns/web cluster IP" -j KUBE-MARK-MASQ',
+        `-I ${VIPS} 4 -d 172.30.0.1/32 -p tcp -m tcp --dport 80 -m statistic --mode random ` +
+        '--probability 0.33333333349 -m comment --comment "ns/web cluster IP" -j DNAT ' +
+        "--to-destination 10.1.0.1:8080",
       ],
       `reordered rule nat ${VIPS}, rule 2 [ns/web]`,
     ),
@@ -216,15 +217,29 @@ function natRuleRows(): readonly DamageRow[] {
       "rules of postrouting are reordered",
       [
         "nat",
-        "-D KUBE-POSTROUTING 2",
+        "-D KUBE-POSTROUTING 3",
         "-A KUBE-POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN",
       ],
-      "reordered rule nat KUBE-POSTROUTING, rule 2",
+      "reordered rule nat KUBE-POSTROUTING, rule 3",
     ),
     row(
       "the rule that masquerades is deleted",
-      ["nat", "-D KUBE-POSTROUTING 4"],
-      "missing rule nat KUBE-POSTROUTING, rule 4",
+      ["nat", "-D KUBE-POSTROUTING 5"],
+      "missing rule nat KUBE-POSTROUTING, rule 5",
+    ),
+    row(
+      "the rule for a range of cluster IPs is another one",
+      [
+        "nat",
+        "-R KUBE-POSTROUTING 2 ! -s 10.0.0.0/8 -m mark ! --mark 0x4000/0x4000 -m conntrack " +
+        "--ctstate DNAT --ctorigdst 172.31.0.0/16 -j MASQUERADE",
+      ],
+      "altered rule nat KUBE-POSTROUTING, rule 2",
+    ),
+    row(
+      "packets to a range of cluster IPs are not accepted",
+      ["filter", "-D KUBE-FORWARD 4"],
+      "missing rule filter KUBE-FORWARD, rule 4",
     ),
     row(
       "the rule to node ports stands first",

@@ -1,0 +1,116 @@
+import type { ObjectProblem } from "../../api/problem.ts";
+import type { DataPlane, SyncReport } from "../../controller/data_plane.ts";
+import type { LoopId } from "../../controller/loop_id.ts";
+import type { LoopTexts } from "../../controller/loop_parts.ts";
+import { SyncLoop } from "../../controller/sync_loop.ts";
+import { retryBackoff } from "../../controller/sync_runner.ts";
+import { messageOf } from "../../log/message_of.ts";
+import { ChangeRecorder } from "../changes/change_recorder.ts";
+import type { ControllerParts } from "../controllers.ts";
+import {
+  noteCause,
+  ROUTING_WORDS,
+  type RoutingChange,
+  type RoutingEffect,
+  type RoutingRecorder,
+} from "./routing_words.ts";
+
+/** Time between two syncs: a withdrawal has to be sent within a second. */
+const MIN_SYNC_PERIOD_MS = 300;
+
+/** How a part plans, and what carries its plans out. */
+interface PartLoopOptions<Plan> {
+  readonly controller: LoopId["controller"];
+  /** The key under which the whole part is in quarantine. */
+  readonly key: string;
+  readonly texts: Omit<LoopTexts, "item">;
+  /** Longest time from one sync to the next. */
+  readonly maxPeriodMs: number;
+  readonly dataPlane: Pick<DataPlane<Plan, object, SyncReport<string>>, "start" | "sync">;
+  /** The last plan; absent until the machine and its Node are known. */
+  readonly plan: () => Plan | undefined;
+  /** Whether a plan is absent because the own Node is. */
+  readonly lacksNode: () => boolean;
+  /** Brings the plan up to date, and records its effects. */
+  readonly collectChanges: () => Promise<readonly ObjectProblem[]>;
+}
+
+/** The loop of a part that has one data plane for both families. */
+export class PartLoop<Plan> {
+  readonly loop: SyncLoop<{ readonly part: Plan | undefined }, object, string, SyncReport<string>>;
+  readonly #recorder: RoutingRecorder;
+  readonly #options: PartLoopOptions<Plan>;
+  readonly #nodeName: string;
+  #isPending = true;
+
+  constructor(dependencies: ControllerParts, options: PartLoopOptions<Plan>) {
+    const { clock, changes, configuration: { families }, nodeName, random } = dependencies;
+    const id = { controller: options.controller, family: families[0] ?? "IPv4" };
+    this.#options = options;
+    this.#nodeName = nodeName;
+    this.#recorder = new ChangeRecorder({ clock, log: changes }, {
+      ...ROUTING_WORDS,
+      loop: id,
+      waitMs: MIN_SYNC_PERIOD_MS,
+    });
+    const isPending = () => this.#isPending;
+    this.loop = new SyncLoop(dependencies, {
+      id,
+      dataPlane: { start: () => options.dataPlane.start(), sync: ({ part }) => this.#sync(part) },
+      planner: {
+        get plan() {
+          return { part: options.plan() };
+        },
+        get pending() {
+          return isPending();
+        },
+        collectChanges: () => this.#collectChanges(),
+      },
+      recorder: this.#recorder,
+      follower: { synced: ({ report }) => report.quarantined },
+      texts: { ...options.texts, item: "item" },
+      runner: {
+        minPeriodMs: MIN_SYNC_PERIOD_MS,
+        maxPeriodMs: options.maxPeriodMs,
+        retryMs: retryBackoff(random),
+      },
+    });
+  }
+
+  /** Notes a cause, for the change log. */
+  seen(cause: RoutingChange): void {
+    noteCause(this.#recorder, cause);
+  }
+
+  /** Requests a sync. */
+  request(cause?: RoutingChange): void {
+    if (cause) this.seen(cause);
+    this.#isPending = true;
+    this.loop.request();
+  }
+
+  /** Records an effect of the plan. */
+  planned(previous: RoutingEffect | undefined, next: RoutingEffect | undefined): void {
+    this.#recorder.planned(previous, next);
+  }
+
+  async #collectChanges() {
+    this.#isPending = false;
+    this.#recorder.drained();
+    return { changes: {}, problems: await this.#options.collectChanges() };
+  }
+
+  /** What cannot be applied is no failure of kube-relay, whose Services work. */
+  async #sync(plan: Plan | undefined): Promise<SyncReport<string>> {
+    const { key, dataPlane, lacksNode } = this.#options;
+    if (plan === undefined) {
+      const reason = `Node ${this.#nodeName} is not known yet: its addresses are needed`;
+      return { full: false, operations: {}, quarantined: lacksNode() ? [{ key, reason }] : [] };
+    }
+    try {
+      return await dataPlane.sync(plan, {});
+    } catch (error) {
+      return { full: true, operations: {}, quarantined: [{ key, reason: messageOf(error) }] };
+    }
+  }
+}

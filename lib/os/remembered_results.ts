@@ -1,0 +1,51 @@
+import type { Clock } from "./clock.ts";
+import type { CommandOptions, CommandResult, CommandRunner } from "./command_runner.ts";
+
+/** A start takes less, also on a busy machine. */
+const RECENT_MS = 10_000;
+
+/** A command that was started, and when. */
+interface Started {
+  readonly at: number;
+  readonly result: Promise<CommandResult>;
+}
+
+/**
+ * Runs commands, but returns the last result of one that {@linkcode CommandOptions.mayBeRecent}. A
+ * start asks for the same facts of the machine several times: for the choice of the mode, for each
+ * IP family and for each controller.
+ */
+export class RememberedResults implements CommandRunner {
+  readonly #commands: CommandRunner;
+  readonly #clock: Pick<Clock, "now">;
+  readonly #started = new Map<string, Started>();
+
+  constructor(
+    { commands, clock }: { readonly commands: CommandRunner; readonly clock: Pick<Clock, "now"> },
+  ) {
+    this.#commands = commands;
+    this.#clock = clock;
+  }
+
+  async run(
+    program: string,
+    args: readonly string[],
+    { mayBeRecent = false, ...options }: CommandOptions = {},
+  ): Promise<CommandResult> {
+    if (!mayBeRecent) return await this.#commands.run(program, args, options);
+    const now = this.#clock.now();
+    for (const [key, { at }] of this.#started) {
+      if (now - at >= RECENT_MS) this.#started.delete(key);
+    }
+    const key = JSON.stringify([program, args, options.stdin]);
+    for (let known = this.#started.get(key); known !== undefined; known = this.#started.get(key)) {
+      const recent = await known.result.catch(() => undefined);
+      if (recent !== undefined) return recent;
+      // The failure may be that of the other caller, who gave up.
+      if (this.#started.get(key) === known) this.#started.delete(key);
+    }
+    const result = this.#commands.run(program, args, options);
+    this.#started.set(key, { at: now, result });
+    return await result;
+  }
+}

@@ -1,0 +1,52 @@
+import { assertEquals } from "@std/assert";
+import { IPV4_PLAN, setPod, setPolicy } from "../../tests/support/builders/policy_objects.ts";
+import { ConnectionJudge } from "./connection_judge.ts";
+import { piecesOf } from "./judge_update.ts";
+import { PolicyPlanner } from "./policy_planner.ts";
+import { PolicyState } from "./policy_state.ts";
+
+/** A judge of one policy for each of some pods. */
+function judgeOf(count: number): ConnectionJudge {
+  const state = new PolicyState();
+  for (let index = 0; index < count; index++) {
+    const app = `app-${index}`;
+    setPod(state, `x/${app}`, { address: `10.1.${index >> 8}.${index & 255}`, labels: { app } });
+    setPolicy(state, `x/${app}`, {
+      podSelector: { matchLabels: { app } },
+      ingress: [{ from: [{ podSelector: { matchLabels: { app } } }] }],
+    });
+  }
+  const planner = new PolicyPlanner(state, IPV4_PLAN);
+  const changes = planner.update();
+  const judge = new ConnectionJudge();
+  for (const _ of judge.takeInSteps(planner.plan, changes));
+  return judge;
+}
+
+Deno.test("piecesOf() leaves a small plan in one piece, and splits a large one", () => {
+  const kinds = (count: number) =>
+    [...piecesOf(judgeOf(count).snapshot())].map((piece) => piece.kind);
+  assertEquals(kinds(0), ["plan"]);
+  assertEquals(kinds(100), ["plan"]);
+  // A pod, a list with a rule, and a set with a member: five parts for each policy.
+  assertEquals(kinds(1000), ["parts", "parts", "parts", "parts", "plan"]);
+});
+
+Deno.test("ConnectionJudge.exclusively() runs tasks one after the other, also after one that failed", async () => {
+  const judge = new ConnectionJudge();
+  const done: string[] = [];
+  const first = Promise.withResolvers<void>();
+  const tasks = [
+    judge.exclusively(async () => {
+      await first.promise;
+      done.push("first");
+      throw new Error("no");
+    }),
+    judge.exclusively(() => Promise.resolve(done.push("second"))),
+  ];
+  first.resolve();
+  assertEquals((await Promise.allSettled(tasks)).map(({ status }) => status), [
+    ...["rejected", "fulfilled"],
+  ]);
+  assertEquals(done, ["first", "second"]);
+});

@@ -1,0 +1,37 @@
+import type { Dependencies, ProcessInfo } from "../../../lib/app/dependencies.ts";
+import { systemClock } from "../../../lib/os/clock.ts";
+import { systemNetwork } from "../../../lib/os/network.ts";
+import { fakeHostChecks } from "./fake_host_checks.ts";
+
+/** A process of root without environment and terminal. */
+export const TEST_PROCESS: ProcessInfo = {
+  pid: 1,
+  uid: 0,
+  hostname: "host-a",
+  env: () => undefined,
+  stdoutIsTerminal: false,
+  columns: 80,
+};
+
+/**
+ * The edges of an application: real time, the real network and healthy host checks, without programs,
+ * modes and output, unless a test has its own.
+ */
+export function testDependencies(
+  { process, ...edges }: Partial<Omit<Dependencies, "process">> & {
+    readonly process?: Partial<ProcessInfo>;
+  } = {},
+): Dependencies {
+  return {
+    clock: systemClock,
+    network: systemNetwork,
+    commands: { run: (program) => Promise.reject(new Error(`Unexpected start of ${program}`)) },
+    random: () => 0.5,
+    backends: {},
+    hostChecks: fakeHostChecks(),
+    print: () => {},
+    complain: () => {},
+    ...edges,
+    process: { ...TEST_PROCESS, ...process },
+  };
+}
