@@ -7,7 +7,7 @@ cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 readonly deno_version=2.9.6
 # Flags of both forms besides the permissions. A small young generation saves 10 to 40 MB under
 # load, at no measurable cost in CPU time (docs/decisions/0013).
-readonly runtime_flags=(--unstable-net --v8-flags=--max-semi-space-size=2)
+readonly runtime_flags=(--unstable-net --v8-flags=--max-semi-space-size=2,--expose-gc)
 
 usage() {
   cat <<EOF
@@ -109,6 +109,10 @@ bundle() {
     "${deno[@]}" bundle --quiet --frozen --minify --platform deno --sourcemap external \
       --outdir "$work/bundle" "$program"
   done
+  # V8 keeps a script with one other character in two bytes for each of its characters.
+  if LC_ALL=C grep -nPo '.{0,60}[^\x00-\x7f].{0,60}' "$work"/bundle/*.js >&2; then
+    fail "the bundle has a character that is not ASCII: write it as an escape, such as &hellip; in HTML"
+  fi
 }
 
 # deno compile keeps its code cache in the shared temporary directory: the result is made without one.

@@ -19,8 +19,10 @@ export interface AppliedChanges {
   readonly chains: readonly string[];
   /** The fewest lines that the tool prints for each of them: its hook, if it has one, and its rules. */
   readonly printedLines?: ReadonlyMap<string, number>;
-  /** Entries that were written; `undefined` = it went. */
-  readonly entries: readonly (readonly [EntryId, Entry | undefined])[];
+  /** Entries that were written. */
+  readonly entries: readonly Entry[];
+  /** Entries that were removed. @default {none} */
+  readonly removedEntries?: readonly EntryId[];
   /** Absent = as before. */
   readonly shared?: readonly Element[];
   /** Existing chains without a number. @default {none} */
@@ -189,7 +191,7 @@ export class AppliedTable {
   /** A transaction was taken. */
   confirm(changes: AppliedChanges): void {
     const { chains, entries, shared, unnumberedChains = [], removedChains = [] } = changes;
-    const { printedLines = new Map() } = changes;
+    const { printedLines = new Map(), removedEntries = [] } = changes;
     for (const name of chains) {
       // An earlier print may belong to a former chain of the same name. One with fewer lines is from
       // a listing that the kernel cut off, or of a chain that another program changed.
@@ -213,11 +215,14 @@ export class AppliedTable {
       this.#chains.delete(name);
       this.#prints.delete(name);
     }
-    for (const [id, entry] of entries) {
+    for (const id of removedEntries) {
       this.#count(this.#entries.get(id), -1);
+      this.#entries.delete(id);
+    }
+    for (const entry of entries) {
+      this.#count(this.#entries.get(entry.id), -1);
       this.#count(entry, 1);
-      if (entry === undefined) this.#entries.delete(id);
-      else this.#entries.set(id, entry);
+      this.#entries.set(entry.id, entry);
     }
   }
 

@@ -42,10 +42,10 @@ Deno.test("AppliedTable keeps confirmed objects until they are replaced or remov
   const applied = new AppliedTable();
   const [one, two] = [entry("1", 2), entry("2", 2)];
   const shared = [{ container: "service-cidrs", key: "172.30.0.0/16" }] as const;
-  applied.confirm({ chains: ["to-2"], entries: [[one.id, one], [two.id, two]], shared });
+  applied.confirm({ chains: ["to-2"], entries: [one, two], shared });
   assertEquals([[...applied.lastEntries()].length, applied.entry(one.id) === one], [2, true]);
   const changed = entry("1", 1);
-  applied.confirm({ chains: ["to-1"], entries: [[one.id, changed], [two.id, undefined]] });
+  applied.confirm({ chains: ["to-1"], entries: [changed], removedEntries: [two.id] });
   assertEquals([[...applied.lastEntries()].length, applied.entry(one.id) === changed], [1, true]);
   assertEquals([applied.entry(two.id), applied.shared], [undefined, shared]);
   applied.forget();
@@ -55,13 +55,13 @@ Deno.test("AppliedTable keeps confirmed objects until they are replaced or remov
 Deno.test("AppliedTable counts the references to a chain", () => {
   const applied = new AppliedTable();
   const [one, two] = [entry("1", 2), entry("2", 2)];
-  applied.confirm({ chains: ["services", "to-2"], entries: [[one.id, one], [two.id, two]] });
+  applied.confirm({ chains: ["services", "to-2"], entries: [one, two] });
   assertEquals(applied.idleChains(), ["services"]);
-  applied.confirm({ chains: [], entries: [[one.id, undefined]] });
+  applied.confirm({ chains: [], entries: [], removedEntries: [one.id] });
   assertEquals(applied.idleChains(), ["services"], "the other one still does");
-  applied.confirm({ chains: [], entries: [[two.id, entry("2", 0)]] });
+  applied.confirm({ chains: [], entries: [entry("2", 0)] });
   assertEquals(applied.idleChains(), ["services", "to-2"]);
-  applied.confirm({ chains: [], entries: [[two.id, two]] });
+  applied.confirm({ chains: [], entries: [two] });
   assertEquals(applied.idleChains(), ["services"]);
 });
 

@@ -90,7 +90,7 @@ export async function repairKernel(
   const write = async (transaction: NftTransaction) => {
     await runner.write(transaction);
     operations.transactions++;
-    operations.lines += transaction.lines.length;
+    operations.lines += transaction.lineCount;
   };
   for (let pass = 0; pass < MAX_PASSES && comparison.differences.length > 0; pass++) {
     if (!comparison.changes.isEmpty) await write(comparison.changes);

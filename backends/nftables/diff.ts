@@ -1,7 +1,7 @@
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { atOnce } from "../netfilter/in_steps.ts";
 import type { NftChain } from "../netfilter/nft/nft_objects.ts";
-import { NftTransaction } from "../netfilter/nft/nft_transaction.ts";
+import { ElementLines, NftTransaction } from "../netfilter/nft/nft_transaction.ts";
 import type { TableElements, TableReading } from "../netfilter/nft/table_listing.ts";
 import type { AppliedChanges, AppliedTable } from "./applied_table.ts";
 import { chainElement, chainName, type ChainSpec } from "./chain_spec.ts";
@@ -93,6 +93,7 @@ export function* diffTableInSteps(
       printedLines: new Map(chains.map(linesOf)),
       unnumberedChains: [...present?.rules.keys() ?? []].filter((name) => !wanted.has(name)),
       entries: comparison.entries,
+      removedEntries: comparison.removedEntries,
       shared: comparison.shared,
     },
   };
@@ -111,12 +112,13 @@ function isDeclared(reading: TableReading | undefined): boolean {
 
 /** The differences, while they are found. */
 class Comparison {
-  readonly removed = new Map<ContainerName, OwnedElement[]>();
-  readonly added = new Map<ContainerName, OwnedElement[]>();
+  readonly removed = new Map<ContainerName, ElementLines<ServicePortKey>>();
+  readonly added = new Map<ContainerName, ElementLines<ServicePortKey>>();
   readonly chains = new Map<string, NftChain>();
   /** Chains that entries lead to which were compared. */
   readonly wantedChains = new Set<string>();
-  readonly entries: (readonly [EntryId, Entry | undefined])[] = [];
+  readonly entries: Entry[] = [];
+  readonly removedEntries: EntryId[] = [];
   shared: readonly Element[] = [];
   readonly #layout: NftablesLayout;
   readonly #applied: AppliedTable;
@@ -140,7 +142,8 @@ class Comparison {
       ? this.#layout.entry(id, previous)
       : this.#layout.orderedEntry(id, this.#applied.order(id));
     if (wanted === previous) return 0;
-    this.entries.push([id, wanted]);
+    if (wanted) this.entries.push(wanted);
+    else this.removedEntries.push(id);
     const before = previous ? elementsOf(previous) : NO_ELEMENTS;
     const after = wanted ? elementsOf(wanted) : NO_ELEMENTS;
     this.#compare(before, after, (wanted ?? previous)?.plan.key);
@@ -204,13 +207,16 @@ class Comparison {
   }
 
   #note(
-    changes: Map<ContainerName, OwnedElement[]>,
+    changes: Comparison["added"],
     element: Element,
     owner: ServicePortKey | undefined,
   ): void {
-    const list = changes.get(element.container);
-    if (list) list.push({ element, owner });
-    else changes.set(element.container, [{ element, owner }]);
+    let lines = changes.get(element.container);
+    if (lines === undefined) {
+      lines = new ElementLines(changes === this.added ? "add" : "delete");
+      changes.set(element.container, lines);
+    }
+    lines.add(element, owner);
   }
 }
 

@@ -69,7 +69,7 @@ for (const count of [100, 2_000]) {
     ];
     for (const [name, change, lines] of changes) {
       change();
-      assertEquals(stage.sync().lines, lines, name);
+      assertEquals(stage.sync().toLines(), lines, name);
     }
   });
 }
@@ -91,7 +91,8 @@ Deno.test("diffTable() knows the owner of a refused line", () => {
   const stage = new NftDiffStage();
   for (const number of [1, 2]) stage.layout.set(plan(number));
   const { transaction } = diffTable(stage.layout, stage.applied);
-  const line = transaction.lines.indexOf("  172.30.0.2 . tcp . 80 . 0x80000001 : 10.2.0.2 . 8080") +
+  const line =
+    transaction.toLines().indexOf("  172.30.0.2 . tcp . 80 . 0x80000001 : 10.2.0.2 . 8080") +
     1;
   assertEquals(transaction.ownerOf(line), plan(2).key);
   assertEquals(transaction.ownerOf(1), undefined);
@@ -107,7 +108,7 @@ Deno.test("diffTable() keeps the correct parts of a table that was read", () => 
   stage.table.elements.get("service-ips")?.set("172.30.0.9 . tcp . 80", "0x80000007");
   stage.table.elements.get("affinity")?.set("10.0.0.1 . 172.30.0.1 . tcp . 80", "0x80000001");
   stage.applied.adopt(stage.reading());
-  assertEquals(stage.sync().lines.filter((line) => line.includes(" element ")), [
+  assertEquals(stage.sync().toLines().filter((line) => line.includes(" element ")), [
     "delete element ip kube-relay service-ips { 172.30.0.9 . tcp . 80 }",
     "delete element ip kube-relay endpoints { 172.30.0.1 . tcp . 80 . 0x80000000 }",
     "add element ip kube-relay endpoints { 172.30.0.1 . tcp . 80 . 0x80000000 : 10.1.0.1 . 8080 }",
@@ -123,7 +124,10 @@ Deno.test("diffTable() rewrites rules that another program changed, and finds no
   const verify = () => {
     stage.applied.adopt(stage.reading());
     const changed = stage.applied.changedObjects;
-    return [changed, stage.sync().lines.filter((line) => line.startsWith("add rule")).length > 0];
+    return [
+      changed,
+      stage.sync().toLines().filter((line) => line.startsWith("add rule")).length > 0,
+    ];
   };
   verify();
   assertEquals([verify(), verify()], [[0, false], [0, false]]);
@@ -152,7 +156,7 @@ Deno.test("diffTable() replaces a table of another version in one go", () => {
   stage.table.chains.delete(LAYOUT_MARK);
   stage.table.elements.set("old-map", new Map([["1", "drop"]]));
   stage.applied.adopt(stage.reading());
-  const { lines } = stage.sync();
+  const lines = stage.sync().toLines();
   assertEquals(lines.slice(1, 3), ["delete table ip kube-relay", "add table ip kube-relay"]);
   assertEquals([...stage.table.elements.keys()], [...CONTAINER_NAMES]);
   assertEquals(stage.meaning, freshMeaning([plan(1)]));
@@ -171,7 +175,7 @@ Deno.test("diffTable() replaces a table without its mark as a whole, even if its
     stage.table.chains.delete(LAYOUT_MARK);
     stage.table.chains.set(mark === LAYOUT_MARK ? "unmarked" : mark, []);
     stage.applied.adopt(stage.reading());
-    assertEquals(stage.sync().lines[1], "delete table ip kube-relay");
+    assertEquals(stage.sync().toLines()[1], "delete table ip kube-relay");
     assertEquals(stage.meaning, freshMeaning([plan(1)]));
   }
 });

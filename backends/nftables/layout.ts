@@ -96,12 +96,12 @@ export class NftablesLayout {
 
   /** Keeps entries that both plans need: thousands of ports may share one, and moving is slow. */
   #moveClaims(previous: ServicePlan | undefined, plan: ServicePlan): void {
-    const before = new Set(previous && claimsOf(previous));
+    const before = previous && new Set(claimsOf(previous));
     for (const id of claimsOf(plan)) {
-      if (!before.delete(id)) this.#claims.add(id, plan.key);
+      if (!before?.delete(id)) this.#claims.add(id, plan.key);
       this.#dirty.add(id);
     }
-    for (const id of before) this.#remove(plan.key, id);
+    for (const id of before ?? []) this.#remove(plan.key, id);
   }
 
   /** Removes the entries of a ServicePort. */

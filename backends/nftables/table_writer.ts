@@ -256,12 +256,13 @@ export class TableWriter {
   ): boolean {
     const { clock, refused } = this.#dependencies;
     const transaction = difference?.transaction;
+    const lines = transaction?.toLines();
     let found = false;
     for (const { number, reason: words } of error.lines) {
       const owner = transaction?.ownerOf(number);
       const plan = owner && layout.plan(owner);
       if (!plan) continue;
-      const line = transaction?.lines[number - 1]?.trim();
+      const line = lines?.[number - 1]?.trim();
       const reason = `The kernel refused "${line}": ${words}`;
       const refusal = refused.refuse(plan, { reason, now: clock.now() });
       layout.quarantine(refusedItem(clock, plan.key, refusal));

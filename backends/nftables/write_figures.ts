@@ -20,9 +20,9 @@ export class WriteFigures {
   readonly changed: string[] = [];
 
   /** A transaction was accepted. */
-  add({ transaction: { lines, elements }, applied }: TableDifference): void {
-    for (const line of lines) this.bytes += line.length + 1;
-    this.lines += lines.length;
+  add({ transaction: { characters, elements, lineCount }, applied }: TableDifference): void {
+    this.bytes += characters;
+    this.lines += lineCount;
     this.elements += elements;
     this.chains += applied.chains.length;
     this.removedChains += applied.removedChains?.length ?? 0;

@@ -112,17 +112,17 @@ export class Informer<T extends KubeObject> {
 
   /** Begins a complete list. An unfinished list keeps what it added and deletes nothing. */
   replace(): Replacement<T> {
-    const seen = new Set<string>();
+    // Not the keys of the list: at the start, these are all, and here are none.
+    const missing = new Set(this.#objects.keys());
     return {
       add: (object) => {
-        const before = seen.size;
         const key = objectKey(object);
-        seen.add(key);
+        const isNew = missing.delete(key) || !this.#objects.has(key);
         this.#upsert(key, object);
-        return seen.size > before;
+        return isNew;
       },
       finish: () => {
-        for (const key of [...this.#objects.keys()]) if (!seen.has(key)) this.delete(key);
+        for (const key of missing) this.delete(key);
         this.markSynced();
       },
     };

@@ -106,22 +106,20 @@ export class EndpointsChangeTracker {
     const isOther = !isOurs && IP_FAMILIES.some((other) => slice.addressType === other);
     if (isOurs) this.#total++;
     const key = serviceKey(service);
-    const id = { kind: isOurs ? "slice" : "otherSlice", name: slice.metadata.name } as const;
+    const kind = isOurs ? "slice" : "otherSlice";
+    const { name, creationTimestamp: createdAt = "" } = slice.metadata;
     const isIgnored = isHeadless(slice) || !(isOurs || isOther);
-    if (action === "delete" || isIgnored) return this.#forget(key, id);
+    if (action === "delete" || isIgnored) return this.#forget(key, { kind, name });
+    // Written out: V8 gives a spread object a second part for the fields after it.
     if (isOther) {
-      return this.#remember(key, { ...id, createdAt: "", ports: NOTHING, problems: NOTHING });
+      return this.#remember(key, { kind, name, createdAt: "", ports: NOTHING, problems: NOTHING });
     }
 
     const problems = new ProblemCollector("EndpointSlice", objectKey(slice));
     const ports = endpointsFromSlice(slice, { family, nodeName, service, problems });
     const triggerTime = triggerTimeOf(slice.metadata, problems);
-    return this.#remember(key, {
-      ...id,
-      createdAt: slice.metadata.creationTimestamp ?? "",
-      ports,
-      problems: problems.problems,
-    }, triggerTime);
+    const source = { kind, name, createdAt, ports, problems: problems.problems } as const;
+    return this.#remember(key, source, triggerTime);
   }
 
   /**

@@ -259,7 +259,8 @@ function portFieldsOf(
     const message = "The node port is left out: it has to be a whole number between 1 and 65535";
     problems.report(`${path}.nodePort`, specPort.nodePort, message);
   }
-  const name: ServicePortName = { ...namespacedName, port: specPort.name ?? "", protocol };
+  const { namespace, name: service } = namespacedName;
+  const name = { namespace, name: service, port: specPort.name ?? "", protocol };
   return {
     key: servicePortKey(name),
     name,

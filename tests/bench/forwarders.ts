@@ -150,7 +150,13 @@ export function relayCommand(): { readonly program: string; readonly args: reado
   return {
     program: Deno.execPath(),
     // As compile.sh has it: it decides how much memory is resident.
-    args: ["run", "--quiet", "--v8-flags=--max-semi-space-size=2", ...permissionFlags(), main],
+    args: [
+      "run",
+      "--quiet",
+      "--v8-flags=--max-semi-space-size=2,--expose-gc",
+      ...permissionFlags(),
+      main,
+    ],
   };
 }
 

@@ -42,7 +42,7 @@ export class NftError extends Error {
 
 /** The input of the tool. */
 export interface NftInput {
-  readonly lines: readonly string[];
+  toLines(): readonly string[];
   /** The owner of a line, e.g. a Service; lines count from 1. */
   ownerOf(line: number): string | undefined;
 }
@@ -77,12 +77,13 @@ export function errorOfWrite(failure: NftFailure, input: NftInput): NftError {
     return new NftError(message, { kind: "unavailable" });
   }
   // The parser gives line 0 to errors that it finds after the end.
-  const lines = refusedLines(stderr).filter(({ number }) => input.lines[number - 1] !== undefined);
+  const texts = input.toLines();
+  const lines = refusedLines(stderr).filter(({ number }) => texts[number - 1] !== undefined);
   const [first] = lines;
   // nft exits with 1 if it refuses the input. A signal or a failed assertion gives another status.
   if (code !== 1 || first === undefined) return errorOfRead(failure);
   const owner = input.ownerOf(first.number);
-  const text = input.lines[first.number - 1]?.trim();
+  const text = texts[first.number - 1]?.trim();
   const message = `Cannot ${action}: line ${first.number} "${text}"` +
     `${owner === undefined ? "" : ` of ${owner}`}: ${first.reason}`;
   return new NftError(message, { kind: "refused", lines });

@@ -4,7 +4,11 @@ import { errorOfCommand, errorOfRead, errorOfWrite, NftError, saysNotFound } fro
 
 const ACTION = "write table ip kube-relay of nftables";
 const INPUT = {
-  lines: ["add element ip kube-relay service-ips {", "  1.2.3.4 . tcp . 80 : goto none", "}"],
+  toLines: () => [
+    "add element ip kube-relay service-ips {",
+    "  1.2.3.4 . tcp . 80 : goto none",
+    "}",
+  ],
   ownerOf: (line: number) => line === 2 ? "ns/web/TCP" : undefined,
 };
 

@@ -8,7 +8,7 @@ import { NftRunner } from "./nft_runner.ts";
 const MISSING = { code: 1, stderr: "Error: No such file or directory\nlist table ip kube-relay\n" };
 const TABLE = "table ip kube-relay {\n\tchain services {\n\t\tdrop\n\t}\n}\n";
 const INPUT = {
-  lines: ["add table ip kube-relay", "add chain ip kube-relay services"],
+  toLines: () => ["add table ip kube-relay", "add chain ip kube-relay services"],
   ownerOf: (line: number) => line === 2 ? "ns/web/TCP" : undefined,
   text: () => ["add table ip kube-relay\nadd chain ", "ip kube-relay services\n"],
 };

@@ -18,6 +18,11 @@ export interface ChainChange<Owner extends string> extends NftChain {
   readonly ruleOwners?: readonly (Owner | undefined)[];
 }
 
+/** The changes of one set or map: a list, or the text of many. */
+export type ElementChanges<Owner extends string, Name extends string> =
+  | readonly ElementChange<Owner, Name>[]
+  | ElementLines<Owner>;
+
 /** A set or map, of whatever types. */
 type NamedContainer = Pick<NftContainer, "kind"> & { readonly name: string };
 
@@ -36,33 +41,97 @@ export interface NftChanges<Owner extends string, Name extends string> {
   /** Sets and maps that lose all elements first. */
   readonly emptied?: readonly Name[];
   /** Elements to delete, in the order of the table's sets and maps. */
-  readonly removed?: ReadonlyMap<Name, readonly ElementChange<Owner, Name>[]>;
+  readonly removed?: ReadonlyMap<Name, ElementChanges<Owner, Name>>;
   /** Elements to add. */
-  readonly added?: ReadonlyMap<Name, readonly ElementChange<Owner, Name>[]>;
+  readonly added?: ReadonlyMap<Name, ElementChanges<Owner, Name>>;
   /** Chains to delete. No rule or element may lead to them. */
   readonly removedChains?: readonly string[];
   /** Sets and maps to delete, that no rule names. */
   readonly removedContainers?: readonly NamedContainer[];
 }
 
-/** About as much as a pipe takes at once. */
-const CHUNK_CHARACTERS = 65_536;
+/** Few enough lines that they are joined while they are young: older ones stay until a full collection. */
+const PIECE_CHARACTERS = 8_192;
 /** Well under a millisecond. */
 const LINES_PER_STEP = 2_000;
+const OWNERS_PER_STEP = 50_000;
 /** They have few rules each. */
 const CHAINS_PER_STEP = 256;
 
-/** The input, line by line. */
-export class NftTransaction<Owner extends string = string> {
-  readonly lines: readonly string[];
-  /** Elements that are added or deleted. */
-  readonly elements: number;
-  readonly #owners: ReadonlyMap<number, Owner>;
+/** Text in pieces, to which lines are joined: a line of its own takes three times the memory. */
+class TextPieces {
+  readonly pieces: string[] = [];
+  readonly #separator: string;
+  #lines: string[] = [];
+  #characters = 0;
 
-  private constructor({ lines, elements, owners }: Draft<Owner>) {
-    this.lines = lines;
-    this.elements = elements;
-    this.#owners = owners;
+  constructor(separator: string) {
+    this.#separator = separator;
+  }
+
+  add(line: string): void {
+    if (this.#characters >= PIECE_CHARACTERS) this.close(this.#separator);
+    this.#lines.push(line);
+    this.#characters += line.length + this.#separator.length;
+  }
+
+  /** Ends a piece by this text. */
+  close(end: string): void {
+    if (this.#lines.length === 0) return;
+    // Part of a line, since joined lines with something behind them would be copied once more.
+    this.#lines.push(`${this.#lines.pop()}${end}`);
+    this.pieces.push(this.#lines.join(this.#separator));
+    this.#lines = [];
+    this.#characters = 0;
+  }
+}
+
+/** The text of elements of one set or map, one on each line. A first load has 100,000 of them. */
+export class ElementLines<Owner extends string> {
+  /** By line. */
+  readonly owners: (Owner | undefined)[] = [];
+  readonly #verb: "add" | "delete";
+  readonly #text = new TextPieces(",\n");
+  #first = "";
+
+  constructor(verb: "add" | "delete") {
+    this.#verb = verb;
+  }
+
+  /** The only element of them, on no line of its own; `undefined` = there are none or several. */
+  get only(): string | undefined {
+    return this.owners.length === 1 ? this.#first : undefined;
+  }
+
+  add({ key, value }: Pick<NftElement, "key" | "value">, owner: Owner | undefined): void {
+    const text = this.#verb === "add" && value !== undefined ? `${key} : ${value}` : key;
+    if (this.owners.length === 0) this.#first = text;
+    this.owners.push(owner);
+    this.#text.add(`  ${text}`);
+  }
+
+  /** The text in pieces; it is complete now. */
+  pieces(): readonly string[] {
+    this.#text.close("\n");
+    return this.#text.pieces;
+  }
+}
+
+/** The input. */
+export class NftTransaction<Owner extends string = string> {
+  readonly elements: number;
+  readonly lineCount: number;
+  /** All of them ASCII. */
+  readonly characters: number;
+  readonly #pieces: readonly string[];
+  readonly #owners: readonly (Owner | undefined)[];
+
+  private constructor(draft: Draft<Owner>) {
+    this.elements = draft.elements;
+    this.lineCount = draft.owners.length;
+    this.#pieces = draft.pieces();
+    this.#owners = draft.owners;
+    this.characters = this.#pieces.reduce((sum, { length }) => sum + length, 0);
   }
 
   /** Makes a transaction in short steps, so that other work can run between two of them. */
@@ -88,13 +157,13 @@ export class NftTransaction<Owner extends string = string> {
       draft.add(`flush ${known(containers, name).kind}`, name);
     }
     // Before the additions: a value is changed by deleting its element and adding it again.
-    for (const name of containers.keys()) yield* draft.change("delete", removed?.get(name));
+    for (const name of containers.keys()) yield* draft.change("delete", name, removed?.get(name));
     // The rules of a chain may name chains that come after it.
     for (const chain of chains) {
       draft.rules(chain);
       if (++written % CHAINS_PER_STEP === 0) yield;
     }
-    for (const name of containers.keys()) yield* draft.change("add", added?.get(name));
+    for (const name of containers.keys()) yield* draft.change("add", name, added?.get(name));
     // Chains of another version may lead to each other.
     for (const action of ["flush chain", "delete chain"]) {
       for (const name of removedChains) draft.add(action, name);
@@ -105,41 +174,45 @@ export class NftTransaction<Owner extends string = string> {
 
   /** Whether there is nothing to do. */
   get isEmpty(): boolean {
-    return this.lines.length === 0;
+    return this.lineCount === 0;
   }
 
   /** The owner of a line, such as a ServicePort. Lines count from 1, as in the tool's messages. */
   ownerOf(line: number): Owner | undefined {
-    return this.#owners.get(line);
+    return this.#owners[line - 1];
   }
 
-  /** The input in pieces of about 64 KiB. */
-  *text(): Generator<string> {
-    let piece = "";
-    for (const line of this.lines) {
-      piece += `${line}\n`;
-      if (piece.length < CHUNK_CHARACTERS) continue;
-      yield piece;
-      piece = "";
-    }
-    if (piece !== "") yield piece;
+  /** The lines, made again for this call. */
+  toLines(): readonly string[] {
+    return this.#pieces.join("").split("\n").slice(0, -1);
+  }
+
+  /** The input in pieces of whole lines. */
+  text(): readonly string[] {
+    return this.#pieces;
   }
 }
 
 /** A transaction under way. */
 class Draft<Owner extends string> {
-  readonly lines: string[] = [];
-  readonly owners = new Map<number, Owner>();
+  /** By line. */
+  readonly owners: (Owner | undefined)[] = [];
   elements = 0;
+  readonly #text = new TextPieces("\n");
   readonly #table: string;
 
   constructor({ family, name }: NftTable) {
     this.#table = `${family} ${name}`;
   }
 
+  /** The text in pieces; it is complete now. */
+  pieces(): readonly string[] {
+    this.#text.close("\n");
+    return this.#text.pieces;
+  }
+
   add(action: string, rest = "", owner?: Owner): void {
-    this.lines.push(`${action} ${this.#table}${rest === "" ? "" : ` ${rest}`}`);
-    this.#note(owner);
+    this.#line(`${action} ${this.#table}${rest === "" ? "" : ` ${rest}`}`, owner);
   }
 
   chain({ name, hook, owner }: ChainChange<Owner>): void {
@@ -159,31 +232,43 @@ class Draft<Owner extends string> {
   /** Writes one element on each line, so that the tool's messages identify a refused one. */
   *change(
     verb: "add" | "delete",
-    changes: readonly ElementChange<Owner, string>[] = [],
+    container: string,
+    changes: ElementChanges<Owner, string> = [],
   ): Generator<void, void, void> {
-    const [first, ...others] = changes;
-    if (first === undefined) return;
-    const { container } = first.element;
-    this.elements += changes.length;
-    const textOf = ({ element: { key, value } }: ElementChange<Owner, string>) =>
-      verb === "add" && value !== undefined ? `${key} : ${value}` : key;
-    if (others.length === 0) {
-      this.add(`${verb} element`, `${container} { ${textOf(first)} }`, first.owner);
+    const lines = changes instanceof ElementLines ? changes : yield* linesOf(verb, changes);
+    const { only, owners } = lines;
+    this.elements += owners.length;
+    if (owners.length === 0) return;
+    if (only !== undefined) {
+      this.add(`${verb} element`, `${container} { ${only} }`, owners[0]);
       return;
     }
     this.add(`${verb} element`, `${container} {`);
-    for (const [index, change] of changes.entries()) {
-      const { owner } = change;
-      this.lines.push(`  ${textOf(change)}${index < changes.length - 1 ? "," : ""}`);
-      this.#note(owner);
-      if (index % LINES_PER_STEP === LINES_PER_STEP - 1) yield;
+    this.#text.close("\n");
+    for (const piece of lines.pieces()) this.#text.pieces.push(piece);
+    for (const [index, owner] of owners.entries()) {
+      this.owners.push(owner);
+      if (index % OWNERS_PER_STEP === OWNERS_PER_STEP - 1) yield;
     }
-    this.lines.push("}");
+    this.#line("}", undefined);
   }
 
-  #note(owner: Owner | undefined): void {
-    if (owner !== undefined) this.owners.set(this.lines.length, owner);
+  #line(line: string, owner: Owner | undefined): void {
+    this.#text.add(line);
+    this.owners.push(owner);
   }
+}
+
+function* linesOf<Owner extends string>(
+  verb: "add" | "delete",
+  changes: readonly ElementChange<Owner, string>[],
+): Generator<void, ElementLines<Owner>, void> {
+  const lines = new ElementLines<Owner>(verb);
+  for (const [index, { element, owner }] of changes.entries()) {
+    lines.add(element, owner);
+    if (index % LINES_PER_STEP === LINES_PER_STEP - 1) yield;
+  }
+  return lines;
 }
 
 function known<Name extends string, T>(containers: ReadonlyMap<Name, T>, name: Name): T {

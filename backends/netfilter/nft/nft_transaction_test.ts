@@ -47,7 +47,7 @@ Deno.test("NftTransaction writes each kind in the order that the kernel requires
     ]]),
     removedChains: ["old", "older"],
   });
-  assertEquals(transaction.lines, [
+  assertEquals(transaction.toLines(), [
     "add chain ip kube-relay services",
     "flush chain ip kube-relay services",
     "add chain ip kube-relay last { type nat hook output priority -100 ; policy accept ; }",
@@ -77,20 +77,20 @@ Deno.test("NftTransaction deletes by the key alone, and knows the owner of each 
     removed: new Map([["numbered-chains", owned(element)]]),
     added: new Map([["numbered-chains", [{ element, owner: undefined }]]]),
   });
-  assertEquals(transaction.lines, [
+  assertEquals(transaction.toLines(), [
     "delete element ip kube-relay numbered-chains { 0x80000001 }",
     "add element ip kube-relay numbered-chains { 0x80000001 : drop }",
   ]);
-  const owners = transaction.lines.map((_, index) => transaction.ownerOf(index + 1));
+  const owners = transaction.toLines().map((_, index) => transaction.ownerOf(index + 1));
   assertEquals(owners, [OWNER, undefined]);
 });
 
 Deno.test("NftTransaction replaces a table, and declares its sets and maps", () => {
-  const { lines } = made({ replacesTable: true, declared: TABLE.containers.keys() }, {
+  const { transaction } = made({ replacesTable: true, declared: TABLE.containers.keys() }, {
     ...TABLE,
     family: "ip6",
-  }).transaction;
-  assertEquals(lines, [
+  });
+  assertEquals(transaction.toLines(), [
     "add table ip6 kube-relay",
     "delete table ip6 kube-relay",
     "add table ip6 kube-relay",
@@ -102,7 +102,7 @@ Deno.test("NftTransaction replaces a table, and declares its sets and maps", () 
 Deno.test("NftTransaction knows the owner of a chain's lines, and of no other ones", () => {
   const chains = [{ name: "web", owner: OWNER, rules: ["drop"] }, { name: "all", rules: ["drop"] }];
   const { transaction } = made({ declared: ["cluster-ips"], emptied: ["cluster-ips"], chains });
-  const owners = transaction.lines.map((line, index) => [line, transaction.ownerOf(index + 1)]);
+  const owners = transaction.toLines().map((line, index) => [line, transaction.ownerOf(index + 1)]);
   assertEquals(owners, [
     ["add table ip kube-relay", undefined],
     ["add set ip kube-relay cluster-ips { type ipv4_addr ; flags interval ; }", undefined],
@@ -137,7 +137,7 @@ Deno.test("NftTransaction of many elements is made with pauses, and given in pie
   const { transaction, pauses } = made({ added: new Map([["cluster-ips", owned(...elements)]]) });
   assertEquals(pauses, 5);
   const pieces = [...transaction.text()];
-  assertEquals(pieces.join(""), transaction.lines.map((line) => `${line}\n`).join(""));
+  assertEquals(pieces.join(""), transaction.toLines().map((line) => `${line}\n`).join(""));
   assert(pieces.length > 1 && pieces.every((piece) => piece.length < 70_000));
 });
 

@@ -67,7 +67,7 @@ export class RuleCodeListing {
 export function trialText(
   table: NftTableSpec,
   chains: Iterable<NftChain>,
-): Generator<string> {
+): readonly string[] {
   const trial = { ...trialTable(table), containers: table.containers };
   return atOnce(NftTransaction.steps(trial, {
     declared: table.containers.keys(),

@@ -150,10 +150,9 @@ export class PolicyTableWriter implements PolicyRuleWriter {
     if (!transaction.isEmpty) {
       addCounts(counts, { transactions: 1 });
       await this.#dependencies.runner.write(transaction);
-      const { lines, elements } = transaction;
-      const bytes = lines.reduce((sum, { length }) => sum + length + 1, 0);
+      const { lineCount, characters, elements } = transaction;
       const chains = applied.chains.length;
-      addCounts(counts, { lines: lines.length, bytes, elements, chains });
+      addCounts(counts, { lines: lineCount, bytes: characters, elements, chains });
     }
     this.#handles.forget([...applied.chains, ...this.#applied.idle]);
     this.#applied.confirm(applied);
@@ -163,10 +162,11 @@ export class PolicyTableWriter implements PolicyRuleWriter {
   /** Whether the lines that were refused belong to policies, which are in quarantine now. */
   #leaveOut({ lines }: NftError, difference: TableDifference | undefined): boolean {
     const { transaction } = difference ?? {};
+    const texts = transaction?.toLines();
     const reasons = new Map<Part, string>();
     for (const { number, reason } of lines) {
       const part = transaction?.ownerOf(number);
-      const line = transaction?.lines[number - 1]?.trim();
+      const line = texts?.[number - 1]?.trim();
       if (part !== undefined) reasons.set(part, `The kernel refused "${line}": ${reason}`);
     }
     for (const [part, reason] of reasons) this.#quarantine.refuse(part, reason);

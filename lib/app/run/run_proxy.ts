@@ -9,6 +9,7 @@ import { TaskGroup } from "../../controller/task_group.ts";
 import { ProxyHealth } from "../../health/proxy_health.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import type { AdjustableLogger } from "../../log/logger.ts";
+import { collectGarbage } from "../../os/collect_garbage.ts";
 import { OpenFiles } from "../../os/open_files.ts";
 import { ChangeLog } from "../changes/change_log.ts";
 import type { ControlServer } from "../control/control_server.ts";
@@ -28,6 +29,7 @@ import { RunSource } from "./object_source.ts";
 import { createRelayWorkers } from "./relay_workers.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 import { ServiceManager } from "./service_manager.ts";
+import { StartCollection } from "./start_collection.ts";
 import { StartUp } from "./start_up.ts";
 
 type RunDependencies = Dependencies & {
@@ -82,7 +84,10 @@ function createParts(
   const source = new RunSource(edges, { configuration, informers, metrics });
   const folder = controlSocket.replace(/\/[^/]*$/, "");
   const manager = new ServiceManager(edges, { folder });
-  const loopObservers = [health, metrics.loops, manager];
+  const collection = new StartCollection(edges, collectGarbage);
+  // A pause delays what is forwarded.
+  const collecting = mode === "userspace" ? [] : [collection];
+  const loopObservers = [health, metrics.loops, manager, ...collecting];
   const shared = {
     ...{ configuration, current, nodeName, informers, source, startUp },
     ...{ health, metrics, changes, judges: createConnectionJudges(configuration) },
@@ -99,7 +104,7 @@ function createParts(
     listeners: [...controllers, startUp],
     owners: controllers,
   });
-  const running = { ...shared, eventLoop, manager, services, others, controllers };
+  const running = { ...shared, collection, eventLoop, manager, services, others, controllers };
   return { dependencies, ...running, opener, interfaces };
 }
 
@@ -161,7 +166,8 @@ class Run implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    const { controllers, dependencies: { workers }, manager } = this.#parts;
+    const { collection, controllers, dependencies: { workers }, manager } = this.#parts;
+    collection[Symbol.dispose]();
     for (const controller of controllers.toReversed()) await controller[Symbol.asyncDispose]();
     if (workers?.kind === "threads") workers.pool[Symbol.dispose]();
     await this.#control?.stop();

@@ -56,5 +56,5 @@ async function write(namespace: BenchNamespace, model: TableModel): Promise<Tabl
   const { transaction } = difference;
   const run = await namespace.give(transaction.text());
   model.confirm(difference);
-  return { lines: transaction.lines.length, run };
+  return { lines: transaction.lineCount, run };
 }

@@ -24,6 +24,7 @@ import { runBenchTask } from "../bench_task.ts";
 import { benchClusterIp, benchObjects } from "../bench_services.ts";
 import { type ApiTraffic, apiTraffic } from "./api_traffic.ts";
 import { type DecodingCost, measureDecoding } from "./decoding.ts";
+import { memoryOverChanges } from "./many_changes.ts";
 import { countPrograms } from "./program_counter.ts";
 import { measureToolLoad, type ToolLoad } from "./tool_load.ts";
 
@@ -60,6 +61,8 @@ export interface StartFigures {
   /** CPU of kube-relay and its tools for a hundred of them, with the status requests of this program. */
   readonly hundredChangesCpuSeconds: number;
   readonly changeLines: number;
+  /** Resident memory in MiB over the changes that were asked for; see {@linkcode memoryOverChanges}. */
+  readonly memoryOverChanges?: readonly number[];
 }
 
 const CHANGES = 10;
@@ -87,6 +90,8 @@ export interface StartTask {
   readonly services: number;
   /** Whether the programs that it starts are counted, which takes time. @default {false} */
   readonly counts?: boolean;
+  /** Number of changes over which memory is measured. @default {0} */
+  readonly changes?: number;
 }
 
 /** Marks the variant of the legacy tables as the one in use, as the kubelet does. */
@@ -98,7 +103,7 @@ async function hintAtLegacy(): Promise<void> {
 
 async function measure(
   folder: string,
-  { mode, services, counts = false }: StartTask,
+  { mode, services, counts = false, changes: manyChanges = 0 }: StartTask,
 ): Promise<StartFigures> {
   const program = await buildApiserver();
   if (program === undefined) throw new Error("Cannot build tests/apiserver: Go is missing");
@@ -137,6 +142,9 @@ async function measure(
   const { largestEventLoopDelayMs } = await relay.status();
   const isLarge = services >= LARGE;
   if (isLarge) await new Promise((resolve) => setTimeout(resolve, RESTING_MS));
+  const restingMiB = isLarge ? (await residentMiB(relay.pid)).now : undefined;
+  const many = { relay, services, changes: manyChanges };
+  const overChanges = manyChanges > 0 ? await memoryOverChanges(machinery, many) : undefined;
   return {
     services,
     secondsToProgrammed,
@@ -150,7 +158,8 @@ async function measure(
     ...(programs && { programs }),
     residentMiB: memory.now,
     peakMiB: memory.peak,
-    ...(isLarge && { restingMiB: (await residentMiB(relay.pid)).now }),
+    ...(restingMiB !== undefined && { restingMiB }),
+    ...(overChanges && { memoryOverChanges: overChanges }),
     largestStallMs: largestEventLoopDelayMs,
     hundredChangesCpuSeconds: (changed.own + changed.children - settled.own - settled.children) *
       100 / CHANGES,

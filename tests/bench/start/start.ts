@@ -4,7 +4,8 @@
  * machinery; next to it what two baselines take: a program that parses the same lists and keeps
  * nothing, and the kernel's tool with the same rules. Exits with status 1 if a limit is exceeded.
  *
- * `deno task bench:start [--services 10000] [--modes nftables,iptables,iptables-legacy]`;
+ * `deno task bench:start [--services 10000] [--modes nftables,iptables,iptables-legacy]
+ * [--changes 20000]`: with changes, memory is measured over so many changes of endpoints.
  * `KUBE_RELAY=dist/kube-relay` takes the built executable. Needs root, nft, iptables and Go.
  *
  * @module
@@ -12,11 +13,13 @@
 import { parseArgs } from "@std/cli/parse-args";
 import { type Gate, isFailure } from "../gates.ts";
 import { newTable, reportGates } from "../report.ts";
+import { CHANGES_PER_LOOK, growthGate } from "./many_changes.ts";
 import { measureStart } from "./measure_start.ts";
 import { STARTED_MODES, type StartedMode, type StartFigures } from "./run_start.ts";
 
-const flags = parseArgs(Deno.args, { string: ["services", "modes"] });
+const flags = parseArgs(Deno.args, { string: ["services", "modes", "changes"] });
 const services = Number(flags.services ?? 10_000);
+const changes = Number(flags.changes ?? 0);
 const modes = flags.modes === undefined
   ? STARTED_MODES
   : STARTED_MODES.filter((mode) => String(flags.modes).split(",").includes(mode));
@@ -43,7 +46,7 @@ const started = new Map<StartedMode, StartFigures>();
 const gates: Gate[] = [];
 for (const mode of modes) {
   console.error(`${mode}: ${services} Services`);
-  const figures = await measureStart({ mode, services });
+  const figures = await measureStart({ mode, services, changes });
   started.set(mode, figures);
   const { programs = {} } = await measureStart({ mode, services: FEW, counts: true });
   gates.push(...gatesOf(mode, figures, Object.values(programs).reduce((a, b) => a + b, 0)));
@@ -54,7 +57,11 @@ if (gates.some(isFailure)) Deno.exitCode = 1;
 
 function gatesOf(mode: StartedMode, figures: StartFigures, programs: number): readonly Gate[] {
   const { traffic: { receivedBytes, sentSegments }, ownCpuSeconds, decoding } = figures;
+  const { memoryOverChanges: memory } = figures;
   return [
+    ...(memory
+      ? [growthGate(`${mode}: memory of the second half / of the first half`, memory)]
+      : []),
     {
       name: `${mode}: programs started`,
       value: programs,
@@ -91,5 +98,11 @@ function report(): void {
   row("100 changes: CPU, s", ({ hundredChangesCpuSeconds: seconds }) => seconds, 2);
   row("resident after it, MiB", ({ residentMiB }) => residentMiB, 0);
   row("resident at most, MiB", ({ peakMiB }) => peakMiB, 0);
+  row("half a minute later, MiB", ({ restingMiB }) => restingMiB ?? NaN, 0);
+  const looks = Math.ceil(changes / CHANGES_PER_LOOK);
+  for (let look = 0; look < looks; look++) {
+    const made = Math.min(changes, (look + 1) * CHANGES_PER_LOOK);
+    row(`after ${made} changes, MiB`, ({ memoryOverChanges: memory = [] }) => memory[look + 1]!, 0);
+  }
   console.log(table.toString());
 }

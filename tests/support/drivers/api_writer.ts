@@ -58,19 +58,18 @@ export class ApiWriter implements Disposable {
 
   /** Creates many objects, several at a time. Resolves to how long it took, in milliseconds. */
   async createAll(objects: Iterable<RawObject>): Promise<number> {
-    const start = performance.now();
-    const left = objects[Symbol.iterator]();
-    const worker = async () => {
-      for (let next = left.next(); !next.done; next = left.next()) await this.create(next.value);
-    };
-    await Promise.all(Array.from({ length: CONCURRENCY }, worker));
-    return performance.now() - start;
+    return await forAll(objects, (object) => this.create(object));
   }
 
   /** Replaces an object, whatever its version. */
   update(object: RawObject): Promise<RawObject> {
     const { resourceVersion: _, ...metadata } = object.metadata;
     return this.#send("PUT", objectPath(object), { ...object, metadata });
+  }
+
+  /** Replaces many objects, as {@linkcode createAll} creates them. */
+  async updateAll(objects: Iterable<RawObject>): Promise<number> {
+    return await forAll(objects, (object) => this.update(object));
   }
 
   async delete(object: RawObject): Promise<void> {
@@ -130,4 +129,18 @@ function collectionPath({ apiVersion, kind, metadata }: RawObject): string {
 
 function objectPath(object: RawObject): string {
   return `${collectionPath(object)}/${object.metadata.name}`;
+}
+
+/** Writes several objects at a time. Resolves to how long it took, in milliseconds. */
+async function forAll(
+  objects: Iterable<RawObject>,
+  write: (object: RawObject) => Promise<unknown>,
+): Promise<number> {
+  const start = performance.now();
+  const left = objects[Symbol.iterator]();
+  const worker = async () => {
+    for (let next = left.next(); !next.done; next = left.next()) await write(next.value);
+  };
+  await Promise.all(Array.from({ length: CONCURRENCY }, worker));
+  return performance.now() - start;
 }

@@ -20,7 +20,11 @@ Deno.test("FakeNftMachine prints written objects as nft does", async () => {
   const machine = new FakeNftMachine();
   const runner = new NftRunner(machine, { family: "ip", name: "kube-relay" });
   assertEquals([await runner.read(), (await runner.chains()).size], [undefined, 0]);
-  await runner.write({ lines: TEXT.split("\n"), ownerOf: () => undefined, text: () => [TEXT] });
+  await runner.write({
+    toLines: () => TEXT.split("\n"),
+    ownerOf: () => undefined,
+    text: () => [TEXT],
+  });
   machine.tool.run("add table ip other\nadd chain ip other foreign\n");
   assertEquals([...(await runner.chains()).keys()], ["services"]);
   const { declarations, elements, rules } = await runner.read() ?? {};

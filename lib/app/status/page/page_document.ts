@@ -272,7 +272,7 @@ function changeItem(entry: ChangeEntry): Html {
 }
 
 function doctor({ doctor: { at, findings } }: PageModel): Html {
-  if (at === undefined) return html`<p>The machine is being checked …</p>`;
+  if (at === undefined) return html`<p>The machine is being checked&hellip;</p>`;
   const when = html`<p>Checked ${time(at)}; <code>kube-relay doctor</code> checks more.</p>`;
   if (findings.length === 0) return html`<p class="good">No findings.</p>${when}`;
   return html`${when}<ul>${findings.map(finding)}</ul>`;
