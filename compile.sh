@@ -5,9 +5,10 @@ set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 
 readonly deno_version=2.9.6
-# Flags of both forms besides the permissions. A small young generation saves 10 to 40 MB under
-# load, at no measurable cost in CPU time (docs/decisions/0013).
-readonly runtime_flags=(--unstable-net --v8-flags=--max-semi-space-size=2,--expose-gc)
+# Flags of both forms besides the permissions. They keep the heap small; docs/decisions/0031 has what
+# each saves and costs.
+readonly v8_flags=--max-semi-space-size=2,--heap-growing-percent=70,--expose-gc
+readonly runtime_flags=(--unstable-net "--v8-flags=$v8_flags")
 
 usage() {
   cat <<EOF

@@ -142,6 +142,8 @@ export function scriptLine(name: string, args: readonly (string | number)[]): st
   return ["run", ...flags, path, ...args.map(String)];
 }
 
+const V8_FLAGS = "--max-semi-space-size=2,--heap-growing-percent=70,--expose-gc";
+
 /** The built executable if `KUBE_RELAY` names one, else the source with this Deno. */
 export function relayCommand(): { readonly program: string; readonly args: readonly string[] } {
   const built = Deno.env.get("KUBE_RELAY");
@@ -150,13 +152,7 @@ export function relayCommand(): { readonly program: string; readonly args: reado
   return {
     program: Deno.execPath(),
     // As compile.sh has it: it decides how much memory is resident.
-    args: [
-      "run",
-      "--quiet",
-      "--v8-flags=--max-semi-space-size=2,--expose-gc",
-      ...permissionFlags(),
-      main,
-    ],
+    args: ["run", "--quiet", `--v8-flags=${V8_FLAGS}`, ...permissionFlags(), main],
   };
 }
 
