@@ -23,8 +23,8 @@ export function timeReader(
     let text = known.get(seconds);
     if (text === undefined) {
       if (known.size >= MOST_KNOWN) known.clear();
-      text = wholeSeconds(seconds);
-      if (format === "micro time") text = text.slice(0, -1);
+      // A pattern makes a text of its own; slice() and + would keep their parts in memory.
+      text = toText(seconds).replace(/\.000Z$/, format === "time" ? "Z" : "");
       known.set(seconds, text);
     }
     if (format === "time") return text;
@@ -33,11 +33,10 @@ export function timeReader(
 }
 
 /** Throws a RangeError for times that RFC 3339 has no text for. */
-function wholeSeconds(seconds: number): string {
+function toText(seconds: number): string {
   const text = new Date(seconds * 1000).toISOString();
   if (text.length !== "0000-00-00T00:00:00.000Z".length) {
     throw new RangeError(`${seconds} s is no time between the years 0 and 9999`);
   }
-  // A pattern makes a text of its own; slice() and + would keep their parts in memory.
-  return text.replace(/\.000Z$/, "Z");
+  return text;
 }
