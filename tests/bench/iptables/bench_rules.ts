@@ -8,27 +8,11 @@ import { AppliedRules } from "../../../backends/iptables/applied_rules.ts";
 import { baseJumps } from "../../../backends/iptables/base_chains.ts";
 import { diffRules } from "../../../backends/iptables/diff.ts";
 import { IptablesLayout } from "../../../backends/iptables/layout.ts";
-import {
-  hasServiceComments,
-  type IptablesRenderOptions,
-  renderOptionsOf,
-} from "../../../backends/iptables/render_options.ts";
-import { defaultRenderOptions } from "../../support/builders/iptables_render_options.ts";
 import type { ToolRun } from "../agent_protocol.ts";
 import { BenchNamespace } from "../bench_namespace.ts";
 import { BENCH_SHARED, benchServicePlan } from "../bench_services.ts";
+import { benchOptions } from "./bench_options.ts";
 import { iptablesTool, type IptablesVariant } from "./iptables_tool.ts";
-
-/** The options of the mode for so many Services. */
-export function benchOptions(services: number): IptablesRenderOptions {
-  const usual = defaultRenderOptions("IPv4");
-  const serviceComments = hasServiceComments(services);
-  return renderOptionsOf(usual, BENCH_SHARED, {
-    ...usual,
-    serviceComments,
-    masqueradesRanges: true,
-  });
-}
 
 /** The cost of one write. */
 export interface RuleWrite {

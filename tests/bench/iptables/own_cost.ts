@@ -9,7 +9,7 @@ import process from "node:process";
 import { renderIptables } from "../../../backends/iptables/render.ts";
 import { testProxyPlan } from "../../support/builders/service_plans.ts";
 import { BENCH_SHARED, benchServicePlan } from "../bench_services.ts";
-import { benchOptions } from "./bench_rules.ts";
+import { benchOptions } from "./bench_options.ts";
 
 /** The output, as JSON. */
 export interface OwnCost {
