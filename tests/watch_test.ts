@@ -177,9 +177,12 @@ Deno.test({
         return lines.length === 8 && lines.every((line) => line.length <= 40);
       });
       // What was on its way when the size changed could not fit.
-      terminal.screen.overflows = 0;
-      answers.phase = "again";
-      await terminal.shows("one more frame", ({ text }) => text.includes("again"));
+      let frame = 0;
+      do {
+        terminal.screen.overflows = 0;
+        const phase = answers.phase = `again${++frame}`;
+        await terminal.shows("one more frame", ({ text }) => text.includes(phase));
+      } while (terminal.screen.overflows > 0 && frame < 5);
       assertEquals(terminal.screen.overflows, 0);
       await terminal.signal("SIGTERM");
       assertEquals(await terminal.ended(), { code: 0, isRestored: true });
