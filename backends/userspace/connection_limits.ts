@@ -50,6 +50,30 @@ export interface Limits {
   enter?(): string;
 }
 
+/** One admission, and what follows from it. */
+interface AskedAdmission extends Admission {
+  readonly client: string;
+  /** The limits when the answer has come; `undefined` = they were removed. */
+  readonly current: () => Limits | undefined;
+  /** Returns whether the connection may begin. */
+  readonly decide: (reached: ReachedLimit | undefined) => boolean;
+}
+
+/** Decides by the answer of limits, at once or when another thread has answered. Never rejects. */
+export function admits(
+  limits: Limits,
+  { client, current, decide, ...admission }: AskedAdmission,
+): boolean | Promise<boolean> {
+  const reached = limits.admit(client, admission);
+  if (!(reached instanceof Promise)) return decide(reached);
+  return reached.then((limit) => {
+    if (current() !== undefined) return decide(limit);
+    // They were removed meanwhile, and count nothing any more.
+    if (limit === undefined) limits.leave(client);
+    return true;
+  });
+}
+
 /** The limits of all Services. */
 export interface LimitTable {
   update(

@@ -8,7 +8,7 @@ import {
   serviceKey,
   type ServicePortKey,
 } from "../../../lib/proxy/service_port_name.ts";
-import type { LimitedPort, Limits, ReachedLimit } from "../connection_limits.ts";
+import { admits, type LimitedPort, type Limits, type ReachedLimit } from "../connection_limits.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import {
@@ -149,17 +149,11 @@ export class TcpEdge {
     session: TcpSession,
     { client, open }: { readonly client: string; readonly open: number },
   ): boolean | Promise<boolean> {
-    const limits = this.#limits;
-    if (limits === undefined) return true;
-    const reached = limits.admit(client, {
-      ...{ port: this.#port, open, now: this.#forwarding.clock.now() },
-    });
-    if (!(reached instanceof Promise)) return this.#isAdmitted(session, client, reached);
-    return reached.then((limit) => {
-      if (this.#limits !== undefined) return this.#isAdmitted(session, client, limit);
-      // They were removed meanwhile, and count nothing any more.
-      if (limit === undefined) limits.leave(client);
-      return true;
+    if (this.#limits === undefined) return true;
+    return admits(this.#limits, {
+      ...{ client, port: this.#port, open, now: this.#forwarding.clock.now() },
+      current: () => this.#limits,
+      decide: (reached) => this.#isAdmitted(session, client, reached),
     });
   }
 

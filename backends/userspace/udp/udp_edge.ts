@@ -4,7 +4,7 @@ import type { SocketAddress } from "../../../lib/os/network.ts";
 import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import { serviceKey } from "../../../lib/proxy/service_port_name.ts";
-import type { LimitedPort, Limits, ReachedLimit } from "../connection_limits.ts";
+import { admits, type LimitedPort, type Limits, type ReachedLimit } from "../connection_limits.ts";
 import type { Forwarding } from "../forwarding.ts";
 import { parseProxyDatagram, proxyHeaderV2 } from "../proxy_protocol/proxy_header.ts";
 import { SessionTimeouts } from "../session_timeouts.ts";
@@ -89,16 +89,11 @@ export class UdpEdge {
 
   /** Whether the limits admit a flow of a client besides `open` others; counts it if so. */
   admits(client: string, open: number): boolean | Promise<boolean> {
-    const limits = this.#limits;
-    const reached = limits?.admit(client, {
-      ...{ port: this.#context.port, open, now: this.#forwarding.clock.now() },
-    });
-    if (!(reached instanceof Promise)) return this.#isAdmitted(client, reached);
-    return reached.then((limit) => {
-      if (this.#limits !== undefined) return this.#isAdmitted(client, limit);
-      // They were removed meanwhile, and count nothing any more.
-      if (limit === undefined) limits?.leave(client);
-      return true;
+    if (this.#limits === undefined) return true;
+    return admits(this.#limits, {
+      ...{ client, port: this.#context.port, open, now: this.#forwarding.clock.now() },
+      current: () => this.#limits,
+      decide: (reached) => this.#isAdmitted(client, reached),
     });
   }
 
