@@ -1,4 +1,4 @@
-import { type Cidr, hostCidr, prefixLengthOf } from "../../lib/net/cidr.ts";
+import { type Cidr, hostCidr, networkOf, prefixLengthOf } from "../../lib/net/cidr.ts";
 import type { AdmittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { Frontend } from "../../lib/proxy/frontend.ts";
@@ -217,7 +217,7 @@ function sourceTexts({ cover, own }: AdmittedSources): readonly string[] {
 /** Formats a range as nft does: a range of one address is printed as the address. */
 export function rangeText(range: Cidr): string {
   const bits = range.includes(":") ? 128 : 32;
-  return prefixLengthOf(range) === bits ? range.slice(0, range.indexOf("/")) : range;
+  return prefixLengthOf(range) === bits ? networkOf(range) : range;
 }
 
 /**
