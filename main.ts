@@ -6,6 +6,7 @@
  */
 import { createHostChecks } from "./backends/host_checks.ts";
 import { BACKENDS, createPacketTraces } from "./backends/mod.ts";
+import { HeldNft } from "./backends/netfilter/nft/held_nft.ts";
 import { POLICY_BACKENDS } from "./backends/policy/mod.ts";
 import { ROUTING_BACKENDS } from "./backends/routing.ts";
 import { isWorkerThread, serveAsWorker } from "./backends/userspace/workers/worker_thread.ts";
@@ -22,7 +23,10 @@ import { writeText } from "./lib/os/write_text.ts";
 
 /** The machine as it is. */
 export function createDependencies(): Dependencies {
-  const commands = new RememberedResults({ commands: systemCommandRunner, clock: systemClock });
+  const commands = new HeldNft({
+    commands: new RememberedResults({ commands: systemCommandRunner, clock: systemClock }),
+    clock: systemClock,
+  });
   return {
     clock: systemClock,
     network: systemNetwork,

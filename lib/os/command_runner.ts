@@ -27,6 +27,8 @@ export interface CommandOptions {
    * while a line is pending. An error ends the command and is the cause of the CommandError.
    */
   readonly onLine?: LineTaker;
+  /** As {@linkcode onLine}, for standard error and `stderr`. */
+  readonly onErrorLine?: LineTaker;
   /** Maximum length of each output; more is an error. @default {134217728} */
   readonly longestOutput?: number;
 }
@@ -84,8 +86,8 @@ export const systemCommandRunner: CommandRunner = createCommandRunner(systemCloc
 async function runToEnd(clock: Clock, invocation: Invocation): Promise<CommandResult> {
   if (invocation.signal?.aborted) throw endedError(invocation, "aborted");
   const child = spawn(invocation);
-  const stdout = readOutput(child.stdout, invocation);
-  const stderr = collectText(child.stderr, invocation);
+  const stdout = readOutput(child.stdout, invocation, invocation.onLine);
+  const stderr = readOutput(child.stderr, invocation, invocation.onErrorLine);
   const ending = watchForEnd(clock, { child, invocation, giveUp: [stdout.cancel, stderr.cancel] });
   // Input is written while output is read: a tool with a full output pipe (64 KiB) stops reading,
   // so "write all, then read all" could hang.
@@ -117,9 +119,12 @@ function spawn(invocation: Invocation): Deno.ChildProcess {
   }
 }
 
-/** Reads standard output, as lines if the caller takes lines. */
-function readOutput(stream: ReadableStream<Uint8Array>, options: CommandOptions) {
-  const { onLine } = options;
+/** Reads an output, as lines if the caller takes lines. */
+function readOutput(
+  stream: ReadableStream<Uint8Array>,
+  options: CommandOptions,
+  onLine: LineTaker | undefined,
+) {
   return onLine ? { ...readLines(stream, onLine), text: () => "" } : collectText(stream, options);
 }
 

@@ -7,23 +7,34 @@
 /** Clock ticks a second; 100 on every Linux that Debian runs on. */
 const TICKS_PER_SECOND = 100;
 
-/** CPU seconds that a process has used, with those of its ended children. */
+/** CPU seconds that a process has used, with those of its children. */
 export async function cpuSeconds(pid: number): Promise<number> {
   const { own, children } = await cpuShares(pid);
   return own + children;
 }
 
-/** CPU seconds that a process has used, and those of its ended children. */
+/** CPU seconds that a process has used, and those of its children, ended or not. */
 export async function cpuShares(
   pid: number,
 ): Promise<{ readonly own: number; readonly children: number }> {
-  const text = await readProc(pid, "stat");
+  const { own, ended } = sharesOf(await readProc(pid, "stat"));
+  const { stdout } = await new Deno.Command("pgrep", { args: ["-P", `${pid}`] }).output();
+  let children = ended;
+  for (const child of new TextDecoder().decode(stdout).split("\n").filter(Boolean)) {
+    // It may have ended meanwhile.
+    const text = await readProc(Number(child), "stat").catch(() => undefined);
+    if (text !== undefined) children += sharesOf(text).own;
+  }
+  return { own, children };
+}
+
+function sharesOf(text: string): { readonly own: number; readonly ended: number } {
   // The command name may contain blanks and parentheses; the counters follow the last one.
   const fields = text.slice(text.lastIndexOf(")") + 2).split(" ").map(Number);
   const [user = 0, system = 0, childUser = 0, childSystem = 0] = fields.slice(11, 15);
   return {
     own: (user + system) / TICKS_PER_SECOND,
-    children: (childUser + childSystem) / TICKS_PER_SECOND,
+    ended: (childUser + childSystem) / TICKS_PER_SECOND,
   };
 }
 

@@ -1,5 +1,6 @@
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
 import { TraceError } from "../../../lib/explain/packet_trace.ts";
+import { NO_HISTORY } from "../nft/held_nft.ts";
 import { firstLine, saysNotPermitted } from "../probe/try_tool.ts";
 import type { MarkTableText } from "./mark_table.ts";
 
@@ -13,9 +14,6 @@ export interface HeldTable extends AsyncDisposable {
 
 /** The maximum duration of a watch, after which a hanging process is ended. */
 export const LONGEST_WATCH_MS = 3_600_000;
-
-/** Without a home, `nft -i` neither reads `~/.nft.history`, which may be long, nor adds to it. */
-const NO_HISTORY = { HOME: "/dev/null" };
 
 /** Tries the text first: `nft -i` reports an error at its end only. Throws a TraceError. */
 export async function holdTable(

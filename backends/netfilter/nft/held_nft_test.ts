@@ -1,0 +1,133 @@
+import { assertEquals } from "@std/assert";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import {
+  CommandError,
+  type CommandOptions,
+  type CommandRunner,
+} from "../../../lib/os/command_runner.ts";
+import { HeldNft } from "./held_nft.ts";
+
+/** What a held nft does with a line: applies it, refuses it, says nothing, or dies. */
+type Reply = "applied" | "refused" | "silent" | "dies";
+
+/** Stands in for the programs. */
+class FakeNftProcesses implements CommandRunner {
+  readonly clock = new FakeClock();
+  readonly held = new HeldNft({ clock: this.clock, commands: this });
+  /** The lines of all held processes, with a mark where one starts and ends. */
+  readonly log: string[] = [];
+  reply: Reply = "applied";
+  hasInteractiveMode = true;
+
+  async run(_program: string, args: readonly string[], options: CommandOptions = {}) {
+    if (!args.includes("-i")) {
+      const text = typeof options.stdin === "string" ? options.stdin : "other";
+      this.log.push(`${args.join(" ")} ${text.slice(0, 20)}`);
+      return { code: this.reply === "refused" ? 1 : 0, stdout: "", stderr: "" };
+    }
+    this.log.push("start");
+    if (this.hasInteractiveMode) await this.#hold(options);
+    this.log.push("end");
+    return { code: 0, stdout: "", stderr: "" };
+  }
+
+  /** Writes a text as a backend does. */
+  async write(stdin: CommandOptions["stdin"] = "add table ip t\n"): Promise<number> {
+    return (await this.held.run("nft", ["-f", "-"], { stdin: stdin! })).code;
+  }
+
+  async #hold({ stdin, signal, onErrorLine }: CommandOptions): Promise<void> {
+    const killed = Promise.withResolvers<never>();
+    signal?.addEventListener(
+      "abort",
+      () => killed.reject(new CommandError("nft", ["-i"], "aborted", "killed")),
+    );
+    const serve = async () => {
+      for await (const piece of stdin as AsyncIterable<string>) {
+        const [line = "", mark = ""] = piece.split("\n");
+        if (line !== "") this.log.push(line);
+        const reply = line === "" ? "applied" : this.reply;
+        if (reply === "dies") return;
+        if (reply === "silent") continue;
+        if (reply === "refused") await onErrorLine?.("Error: No such file or directory");
+        for (const each of ["Error: syntax error, unexpected string", mark, "^^^^^^^^^^"]) {
+          await onErrorLine?.(each);
+        }
+      }
+    };
+    await Promise.race([serve(), killed.promise]).catch(() => {});
+  }
+}
+
+const LINE = "add table ip t;";
+const ONE_SHOT = "-f - add table ip t\n";
+
+Deno.test("HeldNft gives small writes to one process, which ends after a minute without any", async () => {
+  const nft = new FakeNftProcesses();
+  assertEquals(await Promise.all([nft.write(), nft.write(["add table", " ip t\n"])]), [0, 0]);
+  await nft.clock.advance(59_000);
+  await nft.write();
+  await nft.clock.advance(59_000);
+  assertEquals(nft.log, ["start", LINE, LINE, LINE]);
+  await nft.clock.advance(1_000);
+  assertEquals(nft.log.slice(4), ["end"]);
+  await nft.write();
+  assertEquals(nft.log.slice(5), ["start", LINE]);
+  await nft.clock.advance(60_000);
+  assertEquals(nft.clock.pendingTimers, 0);
+});
+
+Deno.test("HeldNft runs what the process refuses as it was given, and keeps the process", async () => {
+  const nft = new FakeNftProcesses();
+  nft.reply = "refused";
+  assertEquals(await nft.write(), 1);
+  nft.reply = "applied";
+  assertEquals(await nft.write(), 0);
+  assertEquals(nft.log, ["start", LINE, ONE_SHOT, LINE]);
+});
+
+Deno.test("HeldNft runs what a process leaves open as it was given, and takes another process", async () => {
+  for (const reply of ["dies", "silent"] as const) {
+    const nft = new FakeNftProcesses();
+    nft.reply = reply;
+    const writing = nft.write();
+    await nft.clock.advance(14_999);
+    assertEquals(nft.log.includes(ONE_SHOT), reply === "dies");
+    await nft.clock.advance(1);
+    assertEquals(await writing, 0);
+    nft.reply = "applied";
+    await nft.write();
+    assertEquals(nft.log.toSorted(), [LINE, LINE, ONE_SHOT, "end", "start", "start"].toSorted());
+  }
+});
+
+Deno.test("HeldNft does without where nft has no interactive mode", async () => {
+  const nft = new FakeNftProcesses();
+  nft.hasInteractiveMode = false;
+  for (let write = 0; write < 3; write++) assertEquals(await nft.write(), 0);
+  assertEquals(nft.log, ["start", "end", ONE_SHOT, ONE_SHOT, ONE_SHOT]);
+  assertEquals(nft.clock.pendingTimers, 0);
+});
+
+Deno.test("HeldNft takes a new process after 1,000 lines, which nft keeps as its history", async () => {
+  const nft = new FakeNftProcesses();
+  for (let write = 0; write < 1_500; write++) await nft.write();
+  await nft.clock.advance(0);
+  assertEquals(nft.log.filter((each) => each === "start").length, 2);
+  assertEquals(nft.log.filter((each) => each === "end").length, 1);
+  assertEquals(nft.log.filter((each) => each === LINE).length, 1_500);
+});
+
+Deno.test("HeldNft starts no process for other commands, and for text that is no line", async () => {
+  const nft = new FakeNftProcesses();
+  await nft.write("x".repeat(8_193));
+  await nft.write(["x".repeat(8_000), "x".repeat(8_000)]);
+  await nft.write("add table ip t # mine\n");
+  await nft.write(async function* () {}());
+  await nft.held.run("nft", ["--check", "-f", "-"], { stdin: "add table ip t\n" });
+  await nft.held.run("nft", ["-f", "-"]);
+  const { signal } = new AbortController();
+  await nft.held.run("nft", ["-f", "-"], { stdin: "add table ip t\n", signal });
+  assertEquals(nft.log.length, 7);
+  assertEquals(nft.log.includes("start"), false);
+});
