@@ -1,5 +1,5 @@
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
-import { type Balancer, type BalanceRequest, endpointsByKey } from "./balancer.ts";
+import type { Balancer, BalanceRequest } from "./balancer.ts";
 import type { EndpointShares } from "./endpoint_shares.ts";
 
 /** Clients are hashed to so many slots; a slot has one endpoint. */
@@ -22,7 +22,6 @@ export class SourceHash implements Balancer {
   #weights: Float64Array = new Float64Array();
   /** Index of the endpoint of each slot. */
   #winners: Int32Array | undefined;
-  #byKey: ReadonlyMap<EndpointKey, Endpoint> | undefined;
 
   constructor(endpoints: readonly Endpoint[], shares: EndpointShares | undefined) {
     this.#shares = shares;
@@ -32,7 +31,6 @@ export class SourceHash implements Balancer {
   replace(endpoints: readonly Endpoint[]): void {
     if (endpoints === this.#endpoints) return;
     this.#endpoints = endpoints;
-    this.#byKey = undefined;
     this.#seeds = Int32Array.from(endpoints, ({ key }) => hashText(key));
     this.#weights = Float64Array.from(
       endpoints,
@@ -50,11 +48,6 @@ export class SourceHash implements Balancer {
     const winner = this.#winnerOf(slot);
     if (this.#winners) this.#winners[slot] = winner;
     return this.#endpoints[winner];
-  }
-
-  find(key: EndpointKey): Endpoint | undefined {
-    this.#byKey ??= endpointsByKey(this.#endpoints);
-    return this.#byKey.get(key);
   }
 
   #winnerOf(slot: number, exclude?: ReadonlySet<EndpointKey>): number {
