@@ -1,3 +1,4 @@
+import { hashText, mixHash } from "../../../lib/net/text_hash.ts";
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { Balancer, BalanceRequest } from "./balancer.ts";
 import type { EndpointShares } from "./endpoint_shares.ts";
@@ -55,7 +56,7 @@ export class SourceHash implements Balancer {
     let highest = -Infinity;
     for (let index = 0; index < this.#seeds.length; index++) {
       // Never 0 or 1, of which the logarithm would be of no use.
-      const part = ((mix(this.#seeds[index]! ^ Math.imul(slot + 1, 0x9e3779b1)) >>> 0) + 0.5) /
+      const part = ((mixHash(this.#seeds[index]! ^ Math.imul(slot + 1, 0x9e3779b1)) >>> 0) + 0.5) /
         2 ** 32;
       const score = -this.#weights[index]! / Math.log(part);
       if (score <= highest || exclude?.has(this.#endpoints[index]!.key)) continue;
@@ -64,20 +65,4 @@ export class SourceHash implements Balancer {
     }
     return winner;
   }
-}
-
-/** FNV-1a, then mixed: addresses that differ in their last digit must not be neighbours. */
-function hashText(text: string): number {
-  let hash = 0x811c9dc5;
-  for (let index = 0; index < text.length; index++) {
-    hash = Math.imul(hash ^ text.charCodeAt(index), 0x01000193);
-  }
-  return mix(hash);
-}
-
-/** The finalizer of MurmurHash3. */
-function mix(value: number): number {
-  let hash = Math.imul(value ^ (value >>> 16), 0x85ebca6b);
-  hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35);
-  return hash ^ (hash >>> 16);
 }
