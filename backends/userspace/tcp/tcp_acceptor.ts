@@ -79,7 +79,7 @@ export class TcpAcceptor {
 
   #report(error: unknown): void {
     const exhausted = isOutOfSockets(error);
-    if (exhausted) this.#forwarding.relieve(RELIEF);
+    if (exhausted) this.#forwarding.room.relieve(RELIEF);
     this.#forwarding.log.warn("Cannot accept a connection", {
       socket: this.#target.at.socket,
       error: systemErrorOf(error) ?? error,

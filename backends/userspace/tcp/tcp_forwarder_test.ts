@@ -247,7 +247,7 @@ Deno.test("TcpForwarder keeps count when a client resets", async () => {
   client.reset();
   await forwarding.loops.zero();
   assertEquals([client.closed, network.connections[0]!.closed], [true, true]);
-  assertEquals([forwarder.connections, forwarding.busy.size], [0, 0]);
+  assertEquals([forwarder.connections, forwarding.room.busy.size], [0, 0]);
   forwarding.close();
 });
 
