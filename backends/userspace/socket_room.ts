@@ -1,4 +1,5 @@
-import { OUT_OF_SOCKETS_CURE } from "../../lib/os/socket_errors.ts";
+import type { LogFields } from "../../lib/log/logger.ts";
+import { isOutOfSockets, OUT_OF_SOCKETS_CURE, systemErrorOf } from "../../lib/os/socket_errors.ts";
 import type { ServiceKey, ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { Forwarding } from "./forwarding.ts";
 
@@ -70,6 +71,19 @@ export class SocketRoom {
       if (left <= 0) return;
       left -= forwarder.closeSilent(left);
     }
+  }
+
+  /** Logs an error of a socket. Where none is left, `relief` silent connections are closed. */
+  reportError(
+    message: string,
+    { error, relief, ...fields }: LogFields & { readonly error: unknown; readonly relief: number },
+  ): void {
+    const isFull = isOutOfSockets(error);
+    if (isFull) this.relieve(relief);
+    this.#context.log.warn(message, {
+      ...{ ...fields, error: systemErrorOf(error) ?? error },
+      ...(isFull && { cure: OUT_OF_SOCKETS_CURE }),
+    });
   }
 
   reportFull(message: string, servicePort: ServicePortKey): void {

@@ -16,11 +16,6 @@ import { ExpiryQueue } from "../expiry_queue.ts";
 import type { FlowOutcome, Forwarding } from "../forwarding.ts";
 import { CAME_BACK_CURE } from "../own_sockets.ts";
 import type { RelayedConnection } from "../policy_gate.ts";
-import {
-  isOutOfSockets,
-  OUT_OF_SOCKETS_CURE,
-  systemErrorOf,
-} from "../../../lib/os/socket_errors.ts";
 import { type DatagramHeader, UdpEdge } from "./udp_edge.ts";
 import { type DatagramOrigin, UdpFlow, type UdpFlowPort } from "./udp_flow.ts";
 
@@ -318,17 +313,12 @@ export class UdpForwarder {
 
   /** On every address, so that the kernel takes the one that leads to the endpoint as the source. */
   #openSocket(hostname: string): UdpSocket | undefined {
-    const { log, network } = this.#forwarding;
+    const { network, room } = this.#forwarding;
     try {
       return network.listenUdp({ hostname, port: 0 });
     } catch (error) {
-      const exhausted = isOutOfSockets(error);
-      if (exhausted) this.#forwarding.room.relieve(RELIEF);
-      log.warn("Cannot open a socket for a flow", {
-        servicePort: this.#plan.key,
-        error: systemErrorOf(error) ?? error,
-        ...(exhausted && { cure: OUT_OF_SOCKETS_CURE }),
-      });
+      const report = { error, relief: RELIEF, servicePort: this.#plan.key };
+      room.reportError("Cannot open a socket for a flow", report);
       return undefined;
     }
   }
