@@ -11,7 +11,7 @@ import type {
   CommandResult,
   CommandRunner,
 } from "../../../lib/os/command_runner.ts";
-import { OneAtATime } from "../../../lib/os/one_at_a_time.ts";
+import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
 import { asOneLine, startOf } from "./held_nft_text.ts";
 
 /** Without a home, `nft -i` neither reads `~/.nft.history`, which may be long, nor adds to it. */
