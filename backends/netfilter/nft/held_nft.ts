@@ -76,7 +76,7 @@ export class HeldNft implements CommandRunner {
     const result = await commands.run(program, args, { ...options, stdin: whole });
     if (result.code === 0) {
       // Otherwise each write would take two attempts.
-      if (outcome === "refused") await this.#turns.run(() => this.#doWithout());
+      if (outcome === "refused") await this.#turns.run(() => Promise.resolve(this.#doWithout()));
     } else if (outcome === "unclear") throw unclearError(args, result);
     return result;
   }
@@ -97,11 +97,11 @@ export class HeldNft implements CommandRunner {
     if (this.#writesWithout-- > 0) return undefined;
     const session = this.#session = new NftSession(this.#dependencies);
     if (await session.write("", START_MS) === "applied") return session;
-    await this.#doWithout();
+    this.#doWithout();
     return undefined;
   }
 
-  async #doWithout(): Promise<void> {
+  #doWithout(): void {
     this.#idleTimer?.cancel();
     this.#close();
     this.#writesWithout = WRITES_WITHOUT;
