@@ -172,16 +172,16 @@ Deno.test({
   async fn() {
     await using namespace = await Namespace.create("held");
     await using machine = new NftMachine(namespace, { holder: DIES_EARLY });
-    await machine.writeAlone(TEXTS[0]! + "add element ip t ips { 10.0.0.1 }\n");
-    const rules = "add chain ip t web\nflush chain ip t web\nadd rule ip t web counter drop\n";
-    assertEquals((await machine.write(rules)).code, 0);
-    assertEquals((await machine.ruleset()).split("counter").length, 2);
+    await machine.writeAlone(`${TEXTS[0]!}add element ip t ips { 10.0.0.1 }\n`);
     const error = await assertRejects(
       () => machine.write("delete element ip t ips { 10.0.0.1 }\n"),
       CommandError,
       "No such file or directory",
     );
     assertEquals(error.kind, "failed");
+    const rules = "add chain ip t web\nflush chain ip t web\nadd rule ip t web counter drop\n";
+    assertEquals((await machine.write(rules)).code, 0);
+    assertEquals((await machine.ruleset()).split("counter").length, 2);
     assertEquals(machine.started, ["-i", "-f -", "-i", "-f -"]);
   },
 });

@@ -74,10 +74,9 @@ export class HeldNft implements CommandRunner {
     const outcome = line === undefined ? undefined : await this.#turns.run(() => this.#write(line));
     if (outcome === "applied") return WRITTEN;
     const result = await commands.run(program, args, { ...options, stdin: whole });
-    if (result.code === 0) {
-      // Otherwise each write would take two attempts.
-      if (outcome === "refused") await this.#turns.run(() => Promise.resolve(this.#doWithout()));
-    } else if (outcome === "unclear") throw unclearError(args, result);
+    if (outcome === "unclear" && result.code !== 0) throw unclearError(args, result);
+    // Otherwise each write might take two attempts, or the time that a silent process is given.
+    if (outcome && result.code === 0) await this.#turns.run(() => this.#doWithout());
     return result;
   }
 
@@ -97,14 +96,14 @@ export class HeldNft implements CommandRunner {
     if (this.#writesWithout-- > 0) return undefined;
     const session = this.#session = new NftSession(this.#dependencies);
     if (await session.write("", START_MS) === "applied") return session;
-    this.#doWithout();
-    return undefined;
+    return await this.#doWithout();
   }
 
-  #doWithout(): void {
+  #doWithout(): Promise<undefined> {
     this.#idleTimer?.cancel();
     this.#close();
     this.#writesWithout = WRITES_WITHOUT;
+    return Promise.resolve(undefined);
   }
 
   #close(): void {
