@@ -55,7 +55,10 @@ Deno.test("connectTcp() loses no connection that is made while the signal is abo
   for (let round = 0; round < 40; round++) {
     const stop = new AbortController();
     const connecting = Array.from({ length: 50 }, () => connect(stop.signal));
-    setTimeout(() => stop.abort(new Error("too late")), round % 2);
+    const abort = () => stop.abort(new Error("too late"));
+    // A busy machine has made all connections before a timer fires.
+    if (round % 4 === 3) abort();
+    else setTimeout(abort, round % 2);
     await Promise.all(connecting);
   }
   // Some 100 stay open if Deno.connect() asks the signal once more at the end.
