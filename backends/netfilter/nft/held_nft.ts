@@ -163,8 +163,9 @@ class NftSession {
     }).then(over, over);
   }
 
+  /** Whether it takes no more lines. A process that is being ended may still answer. */
   get isOver(): boolean {
-    return this.#isOver;
+    return this.#isOver || this.#killed.signal.aborted;
   }
 
   get writes(): number {
@@ -175,8 +176,8 @@ class NftSession {
    * Returns what became of the line. A process that does not say so in time is ended. Until then it
    * may wait for the kernel, and would apply the line later.
    */
-  async write(line: string, timeoutMs: number): Promise<Outcome> {
-    if (this.#isOver) return "unclear";
+  async write(line: string, timeoutMs: number): Promise<Outcome | undefined> {
+    if (this.isOver) return undefined;
     const mark = `kube-relay ${++this.#writes}`;
     const answered = Promise.withResolvers<Outcome>();
     this.#answer = { mark, complaints: 0, isError: false, tell: answered.resolve };

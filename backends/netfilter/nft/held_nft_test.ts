@@ -7,8 +7,11 @@ import {
 } from "../../../lib/os/command_runner.ts";
 import { HeldNft } from "./held_nft.ts";
 
-/** What a held nft does with a line; `odd`: it fails without the word that marks errors. */
-type Reply = "applied" | "refused" | "odd" | "silent" | "dies";
+/**
+ * What a held nft does with a line; `odd`: it fails without the word that marks errors; `late`: it
+ * applies it when it is to end.
+ */
+type Reply = "applied" | "refused" | "odd" | "silent" | "late" | "dies";
 
 /** Stands in for the programs. */
 class FakeNftProcesses implements CommandRunner {
@@ -20,6 +23,8 @@ class FakeNftProcesses implements CommandRunner {
   hasInteractiveMode = true;
   /** The exit code of a process for one text. */
   codeAlone = 0;
+  /** Lets a process end that has answered late. */
+  readonly dying = Promise.withResolvers<void>();
   /** What a held nft prints at its start. */
   greeting: string | undefined;
 
@@ -54,14 +59,18 @@ class FakeNftProcesses implements CommandRunner {
         if (line === "" && this.greeting) await onErrorLine?.(this.greeting);
         if (reply === "dies") return;
         if (reply === "silent") continue;
+        if (reply === "late") await killed.promise.catch(() => {});
         if (reply === "refused") await onErrorLine?.("Error: No such file or directory");
         if (reply === "odd") await onErrorLine?.("Operation not permitted (you must be root)");
         for (const each of ["Error: syntax error, unexpected string", mark, "^^^^^^^^^^"]) {
           await onErrorLine?.(each);
         }
+        // The process ends some time after its last answer.
+        if (reply === "late") return await this.dying.promise;
       }
     };
-    await Promise.race([serve(), killed.promise]).catch(() => {});
+    const ended = this.reply === "late" ? [serve()] : [serve(), killed.promise];
+    await Promise.race(ended).catch(() => {});
   }
 }
 
@@ -116,6 +125,19 @@ Deno.test("HeldNft does without for 1,000 writes where only a process of its own
     await nft.write();
     assertEquals(nft.log, ["start", LINE]);
   }
+});
+
+Deno.test("HeldNft gives no line to a process that answers while it is being ended", async () => {
+  const nft = new FakeNftProcesses();
+  nft.reply = "late";
+  const writing = nft.write();
+  await nft.clock.advance(15_000);
+  assertEquals(await writing, 0);
+  nft.reply = "applied";
+  assertEquals(await nft.write(), 0);
+  nft.dying.resolve();
+  await nft.clock.advance(0);
+  assertEquals(nft.log, ["start", LINE, "start", LINE, "end"]);
 });
 
 Deno.test("HeldNft does not say that the kernel refused a text that may have been applied before", async () => {
