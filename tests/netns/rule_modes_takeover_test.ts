@@ -68,9 +68,7 @@ async function hasKubeProxyRules({ node }: RuleScene): Promise<boolean> {
 }
 
 async function rulesAreGone(stage: RuleScene): Promise<void> {
-  await eventually("its rules are gone", async () => !await hasKubeProxyRules(stage), {
-    deadlineMs: 30_000,
-  });
+  await eventually("its rules are gone", async () => !await hasKubeProxyRules(stage));
 }
 
 const TAKEOVERS: readonly (readonly [mode: RuleMode, before: KubeProxyRules])[] = [

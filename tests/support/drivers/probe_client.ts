@@ -294,7 +294,7 @@ class Client {
       case "open":
         this.#lines.set(
           request.id,
-          await openLine(request.target, { ...request, timeoutMs: 5_000 }),
+          await openLine(request.target, { ...request, timeoutMs: 20_000 }),
         );
         return {};
       case "talk":
