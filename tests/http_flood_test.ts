@@ -26,7 +26,7 @@ const EXCHANGES = 100;
  */
 const MOST_CPU_SECONDS = 0.22;
 /** What is measured more than once is not by chance. */
-const ATTEMPTS = 3;
+const ATTEMPTS = 2;
 /** The growth of memory that is allowed: garbage that the next collection frees. */
 const MOST_GROWTH = 192 * 1024 * 1024;
 
