@@ -146,7 +146,7 @@ for (const variant of VARIANTS) {
           });
         }
       }
-      assertStringIncludes(relay.log, "Another program flushed a table of iptables; repairing");
+      await relay.logged("Another program flushed a table of iptables; repairing");
       await relay.stop();
     },
   });

@@ -169,8 +169,8 @@ Deno.test({
     for (const target of [VIP, VIP_UDP, VIP_6]) assertEquals(await probe.who(target), "pod-a1");
     const after = await descriptorsOf(node, await relay.status());
     assert(after <= before + 20, `${before} descriptors grew to ${after}`);
-    assertMatch(relay.log, /connection to an endpoint came back to kube-relay/);
-    assertMatch(relay.log, /datagram to an endpoint came back to kube-relay/);
+    await relay.logged("connection to an endpoint came back to kube-relay");
+    await relay.logged("datagram to an endpoint came back to kube-relay");
   },
 });
 

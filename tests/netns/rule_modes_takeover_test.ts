@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { assertEquals, assertStringIncludes } from "@std/assert";
+import { assertEquals } from "@std/assert";
 import { eventually } from "../support/eventually.ts";
 import {
   IPTABLES_VARIANTS,
@@ -196,7 +196,7 @@ Deno.test({
         "the rules are gone",
         async () => JSON.stringify(await stage.state()) === before,
       );
-      assertStringIncludes(second.log, "Removed objects of another mode");
+      await second.logged("Removed objects of another mode");
     });
   },
 });
