@@ -184,14 +184,17 @@ Deno.test("the examples of an edge proxy do what their page says", async (t) => 
     assertEquals(seven?.health?.reason, "connection refused");
     const explained = await relay.explain("192.0.2.7", "127.80.0.22:8080");
     assert(/127\.80\.18\.7:8080.*left out: unhealthy for \d+s: connection refused/.test(explained));
-    const page = await relay.scrape();
-    assert(page.includes('kube_relay_userspace_endpoints{ip_family="IPv4",state="unhealthy"} 1'));
+    const unhealthy = 'kube_relay_userspace_endpoints{ip_family="IPv4",state="unhealthy"} 1';
+    const page = await relay.until("one is counted", async () => {
+      const text = await relay.scrape();
+      return text.includes(unhealthy) && text;
+    });
     assert(/health_checks_total\{ip_family="IPv4",result="failed"\} [1-9]/.test(page), page);
-    assertStringIncludes(relay.log, "Endpoint is unhealthy: new connections skip it");
+    const words = "Endpoint is unhealthy: new connections skip it";
+    await relay.until("it is logged", () => relay.log.includes(words));
     const changes = await requestChanges(`${relay.folder}/control.sock`);
-    const [change] = changes.entries.flatMap((entry) =>
-      entry.kind === "health" ? entry.changes : []
-    );
+    const change = changes.entries.flatMap((entry) => entry.kind === "health" ? entry.changes : [])
+      .find(({ endpoint }) => endpoint === "127.80.18.7:8080");
     assertEquals(change, {
       ...{ servicePort: "default/edge-api:http/TCP", endpoint: "127.80.18.7:8080" },
       ...{ state: "unhealthy", reason: "connection refused" },

@@ -5,7 +5,6 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { cpuSeconds } from "./bench/process_usage.ts";
 import { testEndpointSlice, testService } from "./support/builders/builders.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
 import { LineProcess } from "./support/drivers/line_process.ts";
@@ -21,16 +20,13 @@ const WEB = { hostname: "127.61.0.1", port: 8080 };
 /** Exchanges through the Service. */
 const EXCHANGES = 100;
 /**
- * The longest of them, compared with the longest one while as many clients ask another kube-relay: that
- * one takes as much of the machine, and nothing of this process.
+ * The CPU time of kube-relay's thread during nine of ten exchanges. How long they take depends on the
+ * other programs of the machine. With a limit of pages in one turn the thread uses up to 0.13 s, and
+ * 0.33 s or more without it.
  */
-const LONGER = { times: 3, byMs: 300 };
-/**
- * What other programs delay by more than that costs kube-relay no CPU time. On a busy machine it uses
- * up to 0.23 s in the costliest exchange of a flood, and 0.43 s or more without a limit of pages in one
- * turn.
- */
-const MOST_CPU_SECONDS = 0.33;
+const MOST_CPU_SECONDS = 0.22;
+/** What is measured more than once is not by chance. */
+const ATTEMPTS = 2;
 /** The growth of memory that is allowed: garbage that the next collection frees. */
 const MOST_GROWTH = 192 * 1024 * 1024;
 
@@ -109,28 +105,36 @@ async function startRelay(manifests: Readonly<Record<string, string>>): Promise<
   return relay;
 }
 
-/** Exchanges with the Service while clients ask. */
-interface Exchanges {
-  readonly longestMs: number;
-  /** CPU time of kube-relay during the costliest one. */
-  readonly mostCpuSeconds: number;
+/** Reads the CPU time of a process's main thread without a new program for each look, which takes long. */
+class CpuClock extends LineProcess {
+  constructor(pid: number) {
+    const read = `while read -r _; do read -r line </proc/${pid}/schedstat; echo "$line"; done`;
+    super("sh", ["-c", read]);
+  }
+
+  async seconds(): Promise<number> {
+    await this.writeLine("");
+    const nanoseconds = Number((await this.nextLine()).split(" ")[0]);
+    assert(nanoseconds > 0, "the kernel counts CPU time");
+    return nanoseconds / 1e9;
+  }
 }
 
-async function exchangeDuring(
+/** Returns the CPU time of kube-relay that nine of ten exchanges with the Service take while clients ask. */
+async function cpuSecondsDuring(
   { pid }: LoopbackRelay,
   { port, paths }: { readonly port: number; readonly paths: readonly string[] },
-): Promise<Exchanges> {
+): Promise<number> {
   await using clients = startClients(port, paths);
+  await using clock = new CpuClock(pid);
   assertEquals(await clients.nextLine(), "asking");
-  let [longestMs, mostCpuSeconds] = [0, 0];
+  const used: number[] = [];
   for (let count = 0; count < EXCHANGES; count++) {
-    const before = await cpuSeconds(pid);
-    const start = performance.now();
+    const before = await clock.seconds();
     assertEquals(await ask(WEB), "pod");
-    longestMs = Math.max(longestMs, performance.now() - start);
-    mostCpuSeconds = Math.max(mostCpuSeconds, await cpuSeconds(pid) - before);
+    used.push(await clock.seconds() - before);
   }
-  return { longestMs, mostCpuSeconds };
+  return used.sort((a, b) => a - b)[Math.floor(EXCHANGES * 0.9)]!;
 }
 
 Deno.test(`${CLIENTS} clients that ask for pages endlessly delay no Service`, async (t) => {
@@ -138,25 +142,16 @@ Deno.test(`${CLIENTS} clients that ask for pages endlessly delay no Service`, as
   const healthCheckNodePort = unusedPort();
   const web = webManifest(pod.port, healthCheckNodePort);
   await using relay = await startRelay({ "web.json": web });
-  await using other = await startRelay({});
   for (let count = 0; count < EXCHANGES; count++) await ask(WEB);
   const before = await residentOf(relay.pid);
   for (const [name, { paths, port }] of Object.entries(FLOODS)) {
     await t.step(name, async () => {
-      const elsewhere = await exchangeDuring(relay, {
-        port: other.metricsPort,
-        paths: name === "/metrics" ? paths : ["/metrics"],
-      });
-      const bound = LONGER.times * elsewhere.longestMs + LONGER.byMs;
-      const { longestMs, mostCpuSeconds } = await exchangeDuring(relay, {
-        port: port({ relay, healthCheckNodePort }),
-        paths,
-      });
-      assert(
-        longestMs <= bound || mostCpuSeconds <= MOST_CPU_SECONDS,
-        `an exchange took ${longestMs} ms, with the other flood ${elsewhere.longestMs} ms; ` +
-          `kube-relay used up to ${mostCpuSeconds} s of CPU time`,
-      );
+      const figures: number[] = [];
+      do {
+        const at = port({ relay, healthCheckNodePort });
+        figures.push(await cpuSecondsDuring(relay, { port: at, paths }));
+      } while (figures.at(-1)! > MOST_CPU_SECONDS && figures.length < ATTEMPTS);
+      assert(figures.at(-1)! <= MOST_CPU_SECONDS, `kube-relay used ${figures} s of CPU time`);
       const grown = await residentOf(relay.pid) - before;
       assert(grown < MOST_GROWTH, `memory grew by ${grown} bytes`);
     });
@@ -169,5 +164,5 @@ Deno.test(`${CLIENTS} clients that ask for pages endlessly delay no Service`, as
     "a scrape is answered",
     async () => (await relay.scrape()).includes(refused("metrics")),
   );
-  for (const each of [relay, other]) assertEquals(await each.stop(), 0, each.log);
+  assertEquals(await relay.stop(), 0, relay.log);
 });

@@ -206,6 +206,20 @@ function isSynced(text: string): boolean {
   );
 }
 
+const CHANGES = "kubeproxy_sync_proxy_rules";
+
+/**
+ * Whether the Service is served. The first sync may have been before the manifests were read, and
+ * changes may wait for the next.
+ */
+function isServing(text: string): boolean {
+  return isSynced(text) &&
+    ["service", "endpoint"].every((name) =>
+      valueOf(text, `${CHANGES}_${name}_changes_total`)! > 0 &&
+      valueOf(text, `${CHANGES}_${name}_changes_pending`) === 0
+    );
+}
+
 async function withRelay(test: (relay: MetricsRelay) => Promise<void>): Promise<void> {
   await using relay = await startMetricsRelay();
   await test(relay);
@@ -213,15 +227,7 @@ async function withRelay(test: (relay: MetricsRelay) => Promise<void>): Promise<
 
 Deno.test("kube-relay serves kube-proxy's table in userspace mode, row by row", () =>
   withRelay(async (relay) => {
-    const changes = (name: string) => `kubeproxy_sync_proxy_rules_${name}_changes`;
-    // The first sync may have been before the manifests were read, and changes may wait for the next.
-    const text = await relay.scrapeWhen((text) =>
-      isSynced(text) &&
-      ["service", "endpoint"].every((name) =>
-        valueOf(text, `${changes(name)}_total`) !== 0 &&
-        valueOf(text, `${changes(name)}_pending`) === 0
-      )
-    );
+    const text = await relay.scrapeWhen(isServing);
     assertUpstreamMetrics(text, "userspace");
     const now = Date.now() / 1000;
     for (const name of ["last", "last_queued"]) {
@@ -229,8 +235,8 @@ Deno.test("kube-relay serves kube-proxy's table in userspace mode, row by row", 
       assert(Math.abs(valueOf(text, series)! - now) < 60, name);
     }
     // One Service and one slice, counted for each family to which they may belong.
-    assertEquals(valueOf(text, `${changes("service")}_total`), 2);
-    assertEquals(valueOf(text, `${changes("endpoint")}_total`), 1);
+    assertEquals(valueOf(text, `${CHANGES}_service_changes_total`), 2);
+    assertEquals(valueOf(text, `${CHANGES}_endpoint_changes_total`), 1);
     const gate = 'kubernetes_feature_enabled{name="AllowServiceExternalIPs",stage=""}';
     assertEquals(valueOf(text, gate), 1);
   }));
@@ -239,7 +245,7 @@ Deno.test("kube-relay serves the traffic of a Service with --service-counters, u
   withRelay(async (relay) => {
     const labels =
       'namespace="default",service="web",port_name="main",protocol="TCP",ip_family="IPv4"';
-    await relay.scrapeWhen(isSynced);
+    await relay.scrapeWhen(isServing);
     assertEquals(await relay.exchange("four"), "four");
     const text = await relay.scrapeWhen((text) =>
       valueOf(text, `kube_relay_service_open_connections{${labels}}`) === 0

@@ -109,12 +109,12 @@ Deno.test("Http2Transport.request() gives up connecting to a black hole, and rep
     );
     assertEquals(error.kind, "connect");
     relay.swallowNew(false);
-    await textOf(await get("/version"));
+    await eventually("it connects", () => get("/version").then(textOf).catch(() => undefined));
   }, { timing: { connectTimeoutMs: 200 } }));
 
 Deno.test("Http2Transport.request() gives up an answer that does not come", () =>
   withServer(async ({ relay, get }) => {
-    await textOf(await get("/version"));
+    await eventually("it answers", () => get("/version").then(textOf).catch(() => undefined));
     relay.freezeOpen();
     const error = await assertRejects(
       () => get("/version"),
@@ -132,10 +132,10 @@ Deno.test("Http2Transport notices a frozen server by a ping, and connects again"
     const error = await assertRejects(() => body.next(), TransportError, "no sign of life for");
     const noticedAfterMs = systemClock.now() - before;
     assertEquals([error.kind, transport.connected], ["frozen", false]);
-    assert(noticedAfterMs > 200 && noticedAfterMs < 3000, `${noticedAfterMs} ms`);
+    assert(noticedAfterMs > 1000 && noticedAfterMs < 10_000, `${noticedAfterMs} ms`);
     await textOf(await get("/version"));
     assertEquals(relay.accepted, 2);
-  }, { timing: { pingAfterMs: 150, pingTimeoutMs: 100 } }));
+  }, { timing: { pingAfterMs: 150, pingTimeoutMs: 1000 } }));
 
 Deno.test("Http2Transport stays with a server that is silent and answers pings", () =>
   withServer(async ({ fake, get, transport, relay }) => {

@@ -98,7 +98,7 @@ export class Follower implements AsyncDisposable {
     await eventually(
       `Service '${name}' has the address ${clusterIp}`,
       () => this.informers.services.get(`default/${name}`)?.spec.clusterIP === clusterIp,
-      { deadlineMs: 20_000, ...options },
+      options,
     );
   }
 

@@ -91,10 +91,11 @@ Deno.test({
       await routed.startRelay(third, { mode: "userspace" });
       await third.relay.settled();
       await routed.routed(nodes);
-      const loss = await load.during("SIGTERM", async () => {
+      const loss = await load.during("SIGTERM", async (onEffect) => {
         await load.goOn(500);
         const ended = [first, third].map(({ relay }) => relay.stop());
         const ms = await routed.routedAfter(() => Promise.resolve(), [first, second]);
+        onEffect();
         printFigure(`withdrawn after SIGTERM in userspace mode: ${ms} ms`);
         await Promise.all(ended);
         await load.goOn(500);

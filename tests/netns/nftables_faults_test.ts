@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { assert, assertEquals, assertRejects } from "@std/assert";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 import { ProbeClient } from "../support/drivers/echo_network.ts";
@@ -309,8 +309,8 @@ Deno.test({
         assertEquals(await foreignTables(node), foreign);
       });
     }
-    assertStringIncludes(relay.log, "Another program removed or replaced chains of nftables");
-    assertStringIncludes(relay.log, "Another program removed or changed rules; repairing");
+    await relay.logged("Another program removed or replaced chains of nftables");
+    await relay.logged("Another program removed or changed rules; repairing");
     await relay.stop();
   },
 });

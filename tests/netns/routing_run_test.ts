@@ -94,7 +94,6 @@ for (const mode of ["nftables", "userspace"]) {
         await eventually(
           "the kernel removes the address of the killed one",
           async () => `${await owners()}` === other,
-          { deadlineMs: 3_000 },
         );
         await eventually(
           "the router knows it",

@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { assertEquals, assertStringIncludes } from "@std/assert";
+import { assertEquals } from "@std/assert";
 import { eventually } from "../support/eventually.ts";
 import {
   IPTABLES_VARIANTS,
@@ -68,9 +68,7 @@ async function hasKubeProxyRules({ node }: RuleScene): Promise<boolean> {
 }
 
 async function rulesAreGone(stage: RuleScene): Promise<void> {
-  await eventually("its rules are gone", async () => !await hasKubeProxyRules(stage), {
-    deadlineMs: 30_000,
-  });
+  await eventually("its rules are gone", async () => !await hasKubeProxyRules(stage));
 }
 
 const TAKEOVERS: readonly (readonly [mode: RuleMode, before: KubeProxyRules])[] = [
@@ -198,7 +196,7 @@ Deno.test({
         "the rules are gone",
         async () => JSON.stringify(await stage.state()) === before,
       );
-      assertStringIncludes(second.log, "Removed objects of another mode");
+      await second.logged("Removed objects of another mode");
     });
   },
 });

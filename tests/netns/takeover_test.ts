@@ -136,7 +136,7 @@ Deno.test({
     });
     const relay = scene.start();
     await relay.settled();
-    assertStringIncludes(relay.log, "says iptables, from a program of user 65534");
+    await relay.logged("says iptables, from a program of user 65534");
     await relay.stop();
   },
 });

@@ -6,6 +6,8 @@
 
 import { DEADLINE_FACTOR } from "./deadline_factor.ts";
 
+/** Longer than a busy machine delays anything: it only ends a wait that would never end. */
+const DEADLINE_MS = 60_000;
 /** Longest pause after a question that took less. */
 const MOST_PAUSE_MS = 50;
 /** Longest pause after a question that took longer. */
@@ -19,7 +21,7 @@ const MOST_REST_MS = 500;
 export async function eventually<T>(
   what: string,
   ask: () => T | undefined | false | Promise<T | undefined | false>,
-  { deadlineMs = 30_000 }: { readonly deadlineMs?: number } = {},
+  { deadlineMs = DEADLINE_MS }: { readonly deadlineMs?: number } = {},
 ): Promise<T> {
   const start = performance.now();
   const limitMs = deadlineMs * DEADLINE_FACTOR;

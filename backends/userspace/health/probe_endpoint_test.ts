@@ -15,7 +15,7 @@ const HTTP: HttpCheck = { path: "/ready?x=1", host: "app", statuses: [{ from: 20
 function targetOf(port: number, more: Partial<CheckTarget> = {}): CheckTarget {
   return {
     ...{ namespace: "ns", address: tryParseIpAddress("127.0.0.1")!, port: parsePort(port) },
-    ...{ intervalMs: 1000, timeoutMs: 250, rise: 1, fall: 1, ...more },
+    ...{ intervalMs: 1000, timeoutMs: 60_000, rise: 1, fall: 1, ...more },
   };
 }
 
@@ -54,7 +54,8 @@ Deno.test("probeEndpoint() names why no connection is made", async () => {
   network.answers.set("127.0.0.1:80", "hang");
   network.answers.set("127.0.0.1:81", "out-of-sockets");
   const context = { network, options: { unixSocketFolders: [] } };
-  const hanging = await probeEndpoint(context, targetOf(80), AbortSignal.timeout(1));
+  const target = targetOf(80, { timeoutMs: 250 });
+  const hanging = await probeEndpoint(context, target, AbortSignal.timeout(1));
   assertEquals(hanging, { kind: "timeout", reason: "no connection within 250ms" });
   const own = await probeEndpoint(context, targetOf(81), AbortSignal.timeout(1));
   assertEquals(own, { kind: "unknown" });
@@ -93,7 +94,7 @@ Deno.test("probeEndpoint() fails when no answer comes in time, and closes the co
     await readToEnd(connection).catch(() => {});
     ended = true;
   });
-  const result = await probe(targetOf(server.port, { http: HTTP }));
+  const result = await probe(targetOf(server.port, { http: HTTP, timeoutMs: 250 }));
   assertEquals(result, { kind: "timeout", reason: "no answer within 250ms" });
   await eventually("the server sees the end of the stream", () => ended);
 });

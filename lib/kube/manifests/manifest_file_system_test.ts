@@ -94,9 +94,6 @@ async function untilAddress(harness: ManifestHarness, address: string | undefine
   await eventually(
     `the cluster IP is ${address}`,
     () => harness.informers.services.synced && harness.informers.clusterIp("web") === address,
-    {
-      deadlineMs: 8_000,
-    },
   );
 }
 
@@ -155,9 +152,7 @@ Deno.test("a manifest folder is read that takes the place of an empty one", asyn
     await using harness = start(folder);
     await untilAddress(harness, undefined);
     await Deno.remove(folder);
-    await eventually("the folder is missed", () => harness.problems.length === 1, {
-      deadlineMs: 8_000,
-    });
+    await eventually("the folder is missed", () => harness.problems.length === 1);
     await Deno.mkdir(folder);
     await Deno.writeTextFile(file(folder), serviceYaml("web", "10.0.0.1"));
     await untilAddress(harness, "10.0.0.1");

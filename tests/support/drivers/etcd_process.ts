@@ -52,7 +52,7 @@ async function untilHealthy(port: number): Promise<void> {
     const response = await fetch(`http://127.0.0.1:${port}/health`).catch(() => undefined);
     await response?.body?.cancel();
     return response?.ok;
-  }, { deadlineMs: 30_000 });
+  });
 }
 
 /**

@@ -6,7 +6,7 @@
 import { DEADLINE_FACTOR } from "../deadline_factor.ts";
 
 /** Longest wait for a line or for the end of a process. */
-const DEADLINE_MS = 30_000 * DEADLINE_FACTOR;
+const DEADLINE_MS = 90_000 * DEADLINE_FACTOR;
 /** The number of characters kept from standard error. */
 const KEPT_ERRORS = 20_000;
 

@@ -215,6 +215,7 @@ class Load {
   readonly #start = performance.now();
   readonly #underWay = new Set<Promise<void>>();
   readonly #examples: string[] = [];
+  readonly #failedAfterMs: Record<string, number[]> = {};
   readonly #byTarget: Record<string, Record<string, number>> = {};
   readonly #timer: ReturnType<typeof setInterval>;
   #attempts = 0;
@@ -240,6 +241,7 @@ class Load {
       answered: this.#answered,
       failures: this.#failures,
       examples: this.#examples,
+      failedAfterMs: this.#failedAfterMs,
       seconds,
       slowestMs: this.#slowestMs,
       byTarget: this.#byTarget,
@@ -272,8 +274,9 @@ class Load {
       }
     }
     this.#failures++;
-    if (this.#examples.length >= 20) return;
     const when = Math.round(start - this.#start);
+    (this.#failedAfterMs[targetText(target)] ??= []).push(when);
+    if (this.#examples.length >= 20) return;
     this.#examples.push(`${targetText(target)} after ${when} ms: ${JSON.stringify(answer)}`);
   }
 }
@@ -294,7 +297,7 @@ class Client {
       case "open":
         this.#lines.set(
           request.id,
-          await openLine(request.target, { ...request, timeoutMs: 5_000 }),
+          await openLine(request.target, { ...request, timeoutMs: 20_000 }),
         );
         return {};
       case "talk":

@@ -67,6 +67,8 @@ export interface LoadReport {
   readonly failures: number;
   /** The first failures, each as `TCP 10.96.0.1:80 after 1234 ms: refused`. */
   readonly examples: readonly string[];
+  /** When the failed attempts on a target began, in milliseconds since the start of the load. */
+  readonly failedAfterMs: Readonly<Record<string, readonly number[]>>;
   readonly seconds: number;
   /** The longest that an answered exchange took. */
   readonly slowestMs: number;

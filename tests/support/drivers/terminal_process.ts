@@ -58,7 +58,7 @@ export class TerminalProcess implements AsyncDisposable {
       await eventually(what, () => {
         if (this.#failure !== undefined) throw this.#failure;
         return isSo(this.screen);
-      }, { deadlineMs: 20_000 });
+      });
     } catch (cause) {
       throw new Error(`${what}\n${this.screen.text}`, { cause });
     }
@@ -116,7 +116,7 @@ export class TerminalProcess implements AsyncDisposable {
     return await eventually(`${name} is reported`, async () => {
       const text = await Deno.readTextFile(`${this.#folder}/${name}`).catch(() => "");
       return text.endsWith("\n") ? text.trim() : undefined;
-    }, { deadlineMs: 20_000 });
+    });
   }
 
   async #read(): Promise<void> {

@@ -51,7 +51,7 @@ export class UdpPeer implements AsyncDisposable {
   }
 
   /** The next datagram. Throws when none comes within `deadlineMs`. */
-  async next(deadlineMs = 5000): Promise<ReceivedDatagram> {
+  async next(deadlineMs = 60_000): Promise<ReceivedDatagram> {
     const first = this.#received.shift();
     if (first) return first;
     let timer: ReturnType<typeof setTimeout> | undefined;

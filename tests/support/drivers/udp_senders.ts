@@ -21,7 +21,7 @@ const SEND_EVERY_MS = DEADLINE_FACTOR === 1 ? 100 : 1_000;
 /** An answer on one machine has arrived by then. */
 const SOON_MS = DEADLINE_FACTOR === 1 ? 400 : 5_000;
 /** Longer than a sync, and shorter than conntrack remembers a flow that is not used. */
-const DEADLINE_MS = 15_000;
+const DEADLINE_MS = 60_000;
 const FAMILIES = ["IPv4", "IPv6"] as const;
 const SERVICE = { IPv4: "dns", IPv6: "dns-6" } as const;
 

@@ -124,7 +124,7 @@ export class RoutedScene implements AsyncDisposable {
   /** Waits until both routers send packets for an address to these nodes only. */
   async routed(
     nodes: readonly SceneNode[],
-    { address = WEB }: { readonly address?: string } = {},
+    { address = WEB, ...limit }: { readonly address?: string; readonly deadlineMs?: number } = {},
   ): Promise<void> {
     const wanted = `${nodes.map(({ name }) => name)}`;
     const { scene, frr, gobgp } = this;
@@ -134,16 +134,20 @@ export class RoutedScene implements AsyncDisposable {
         [frr, gobgp].map(async ({ namespace }) => `${await scene.nodesAt(namespace, address)}`),
       );
       return found.every((each) => each === wanted);
-    }).catch((cause) => {
+    }, limit).catch((cause) => {
       throw new Error(`${found.join("; ")}\n${scene.logs}`, { cause });
     });
   }
 
   /** As {@linkcode routed}, after an event. Resolves to the milliseconds since it. */
-  async routedAfter(event: () => Promise<unknown>, nodes: readonly SceneNode[]): Promise<number> {
+  async routedAfter(
+    event: () => Promise<unknown>,
+    nodes: readonly SceneNode[],
+    limit: { readonly deadlineMs?: number } = {},
+  ): Promise<number> {
     const at = performance.now();
     await event();
-    await this.routed(nodes);
+    await this.routed(nodes, limit);
     return Math.round(performance.now() - at);
   }
 

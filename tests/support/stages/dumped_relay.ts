@@ -115,7 +115,7 @@ export class DumpedRelay implements AsyncDisposable {
         undefined
       );
       return status !== undefined && isSettled(status);
-    }, { deadlineMs: this.#options.deadlineMs ?? 10_000 });
+    }, { deadlineMs: this.#options.deadlineMs ?? 60_000 });
   }
 
   #dependencies(env: Readonly<Record<string, string>>): Dependencies {

@@ -166,7 +166,7 @@ export class FailoverCluster implements AsyncDisposable {
   async servedBy(
     node: FailoverNode,
     service: FailoverService,
-    { calmMs = 500, deadlineMs = 30_000 }: {
+    { calmMs = 500, deadlineMs = 60_000 }: {
       readonly calmMs?: number;
       readonly deadlineMs?: number;
     } = {},

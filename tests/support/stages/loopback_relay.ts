@@ -85,10 +85,9 @@ export class LoopbackRelay implements AsyncDisposable {
   async until<T>(
     what: string,
     ask: () => T | undefined | false | Promise<T | undefined | false>,
-    deadlineMs = 30_000,
   ): Promise<T> {
     try {
-      return await eventually(what, ask, { deadlineMs });
+      return await eventually(what, ask);
     } catch (cause) {
       throw new Error(`${what}\nlog: ${this.log}`, { cause });
     }

@@ -79,7 +79,7 @@ async function scrapeWhen(url: string, isSo: (text: string) => boolean): Promise
     const response = await fetch(url).catch(() => undefined);
     const text = await response?.text();
     return text !== undefined && isSo(text) ? text : undefined;
-  }, { deadlineMs: 30_000 });
+  });
 }
 
 async function exchange(text: string): Promise<string> {

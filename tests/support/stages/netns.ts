@@ -25,7 +25,7 @@ function mayMakeOne(): boolean {
 }
 
 /** Of a command that a test waits for. */
-const LIMIT = { timeoutMs: 30_000 * DEADLINE_FACTOR };
+const LIMIT = { timeoutMs: 120_000 * DEADLINE_FACTOR };
 
 let made = 0;
 

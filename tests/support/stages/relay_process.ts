@@ -74,7 +74,7 @@ export class RelayProcess implements AsyncDisposable {
   async until(
     what: string,
     isSo: (status: StatusReport) => boolean,
-    deadlineMs = 20_000,
+    deadlineMs?: number,
   ): Promise<StatusReport> {
     let last: StatusReport | undefined;
     try {
