@@ -166,11 +166,11 @@ Deno.test({
     const isUp = async () => (await sessionOf(dataPlane, plan, "frr")).bfd === "Up";
     const figures: string[] = [];
     // On a busy machine the kernel itself may be late.
-    for (let attempt = 1; attempt <= 3; attempt++) {
+    for (let attempt = 1; attempt <= 6; attempt++) {
       const [nodeTookMs, peerTookMs] = await loseEachOther();
       figures.push(`the node took ${nodeTookMs | 0} ms, the peer ${peerTookMs | 0} ms`);
       if (nodeTookMs < 1_000 && peerTookMs < 1_000) break;
-      assert(attempt < 3, figures.join("; "));
+      assert(attempt < 6, figures.join("; "));
     }
     // deno-lint-ignore no-console -- the figures of the test
     console.log(`BFD: ${figures.join("; ")}`);
