@@ -7,7 +7,7 @@ cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 readonly deno_version=2.9.6
 # Flags of both forms besides the permissions. They keep the heap small; docs/decisions/0031 has what
 # each saves and costs.
-readonly v8_flags=--max-semi-space-size=2,--heap-growing-percent=50,--expose-gc
+readonly v8_flags=--max-semi-space-size=2,--heap-growing-percent=30,--expose-gc
 readonly runtime_flags=(--unstable-net "--v8-flags=$v8_flags")
 
 usage() {

@@ -9,7 +9,7 @@
 import { messageOf } from "../../lib/log/message_of.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { UnixConnection } from "../../lib/os/network.ts";
-import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
+import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import { CONFIGURATION_ID, quoted, SECRETS_ID } from "./bird_text.ts";
 
 /** A line of a reply. */

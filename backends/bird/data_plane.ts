@@ -16,7 +16,7 @@ import { messageOf } from "../../lib/log/message_of.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import { connectUnix } from "../../lib/os/network.ts";
-import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
+import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import type { BgpPlan } from "../../lib/routing/bgp_plan.ts";
 import { type DriftFound, type DriftSubject, DriftWatch } from "../netfilter/drift_watch.ts";
 import { VerificationSchedule } from "../netfilter/verification_schedule.ts";

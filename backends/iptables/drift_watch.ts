@@ -8,7 +8,7 @@
  * @module
  */
 import type { LogFields } from "../../lib/log/logger.ts";
-import type { OneAtATime } from "../../lib/os/one_at_a_time.ts";
+import type { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import { type DriftFound, type DriftSubject, DriftWatch } from "../netfilter/drift_watch.ts";
 import { CanarySchedule } from "../netfilter/iptables/canary_schedule.ts";
 import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";

@@ -1,5 +1,5 @@
 import type { LogFields } from "../../lib/log/logger.ts";
-import type { OneAtATime } from "../../lib/os/one_at_a_time.ts";
+import type { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import {
   type DriftFigures,
   type DriftFound,

@@ -14,7 +14,7 @@ import type {
   SyncReport,
 } from "../../lib/controller/data_plane.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
-import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
+import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import type { Timer } from "../../lib/os/clock.ts";
 import type { Layer2Plan, Layer2PlanChanges } from "../../lib/routing/layer2_plan.ts";
 import { IpRunner } from "../iproute/ip_runner.ts";

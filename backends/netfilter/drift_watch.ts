@@ -9,7 +9,7 @@
  */
 import type { LogFields, Logger } from "../../lib/log/logger.ts";
 import type { Clock } from "../../lib/os/clock.ts";
-import type { OneAtATime } from "../../lib/os/one_at_a_time.ts";
+import type { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import type { VerificationSchedule } from "./verification_schedule.ts";
 
 /** The objects of a mode in the kernel, for one family. */

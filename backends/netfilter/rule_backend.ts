@@ -1,6 +1,6 @@
 import type { CleanupReport, DataPlaneEdges } from "../../lib/controller/data_plane.ts";
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
-import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
+import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import type { Backend, BackendMode, RuleCounters } from "../../lib/proxy/backend.ts";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";

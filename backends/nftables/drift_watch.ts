@@ -9,7 +9,7 @@
  */
 import type { LogFields } from "../../lib/log/logger.ts";
 import { type DriftFound, type DriftSubject, DriftWatch } from "../netfilter/drift_watch.ts";
-import type { OneAtATime } from "../../lib/os/one_at_a_time.ts";
+import type { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
 import { VerificationSchedule } from "../netfilter/verification_schedule.ts";
 import type { NftablesRules, TableWriter } from "./table_writer.ts";

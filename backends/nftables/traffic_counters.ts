@@ -8,7 +8,7 @@
  * @module
  */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
-import type { OneAtATime } from "../../lib/os/one_at_a_time.ts";
+import type { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";

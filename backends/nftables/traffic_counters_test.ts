@@ -1,4 +1,4 @@
-import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
+import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { ServiceTrafficTable } from "../../lib/proxy/service_traffic.ts";

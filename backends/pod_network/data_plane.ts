@@ -14,7 +14,7 @@ import type {
 import { messageOf } from "../../lib/log/message_of.ts";
 import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
-import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
+import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import type { RoutingDifference } from "../../lib/routing/compare_layer2.ts";
 import type { PodNetworkPlan } from "../../lib/routing/pod_network_plan.ts";
 import { IpRunner } from "../iproute/ip_runner.ts";

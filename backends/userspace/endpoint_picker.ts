@@ -56,6 +56,7 @@ export class EndpointPicker implements Picker {
   #plan: ServicePlan;
   // Most ServicePorts of a node see no traffic: nothing is built before the first pick.
   #balancers: Map<VerdictName, Balancer> | undefined;
+  #byKey: Map<VerdictName, ReadonlyMap<EndpointKey, Endpoint>> | undefined;
   #affinity: AffinityTable | undefined;
   #shares: EndpointShares | undefined;
   #load: EndpointLoad | undefined;
@@ -128,20 +129,21 @@ export class EndpointPicker implements Picker {
     const affinity = this.#affinity ??= new AffinityTable(this.#maxClients);
     const since = now - affinityTimeoutSeconds * 1000;
     const bound = affinity.find(client, since);
-    const endpoint = (bound && !exclude?.has(bound) ? balancer.find(bound) : undefined) ??
-      balancer.next(request);
+    const endpoint =
+      (bound && !exclude?.has(bound) ? this.#find(request.verdict, bound) : undefined) ??
+        balancer.next(request);
     if (endpoint) affinity.bind(client, endpoint.key, { now, since });
     return endpoint;
   }
 
   allows(verdict: VerdictName, endpoint: EndpointKey): boolean {
-    return this.#balancer(verdict).find(endpoint) !== undefined;
+    return this.#find(verdict, endpoint) !== undefined;
   }
 
   #applySettings(): void {
     const { edge = {} } = this.#plan;
     const { balance, slowStartMs, weights } = edge;
-    this.#balancers = undefined;
+    this.#balancers = this.#byKey = undefined;
     this.#load?.unwatch();
     this.#shares = slowStartMs === undefined && weights === undefined
       ? undefined
@@ -152,6 +154,7 @@ export class EndpointPicker implements Picker {
   }
 
   #replaceEndpoints(now: number): void {
+    this.#byKey = undefined;
     this.#shares?.update(this.#keys(), now);
     for (const [verdict, balancer] of this.#balancers ?? []) {
       balancer.replace(this.#endpointsOf(verdict));
@@ -162,6 +165,14 @@ export class EndpointPicker implements Picker {
     const verdict = this.#plan[name];
     if (verdict.kind !== "forward") return [];
     return usableEndpoints(verdict.endpoints, this.#unhealthy, this.#plan.edge);
+  }
+
+  #find(verdict: VerdictName, key: EndpointKey): Endpoint | undefined {
+    const byKey = (this.#byKey ??= new Map()).getOrInsertComputed(
+      verdict,
+      () => new Map(this.#endpointsOf(verdict).map((endpoint) => [endpoint.key, endpoint])),
+    );
+    return byKey.get(key);
   }
 
   #keys(): ReadonlySet<EndpointKey> {

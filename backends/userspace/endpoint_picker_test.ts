@@ -172,6 +172,9 @@ Deno.test("EndpointPicker.allows() follows the plan", () => {
   assertEquals(picker.allows("internal", A as EndpointKey), true);
   picker.update(plan(B), 0);
   assertEquals(picker.allows("internal", A as EndpointKey), false);
+  assertEquals(picker.allows("internal", B as EndpointKey), true);
+  picker.update(testServicePlan({ to: [A], edge: { balance: "source-hash" } }), 0);
+  assertEquals(picker.allows("internal", B as EndpointKey), false);
 });
 
 Deno.test("EndpointPicker.remembered() returns the endpoint of a client and the remaining time, and binds no client", () => {

@@ -1,9 +1,10 @@
 import type { LogFields, Logger } from "../../lib/log/logger.ts";
+import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { Network, SocketAddress } from "../../lib/os/network.ts";
 import { OpenFiles } from "../../lib/os/open_files.ts";
 import type { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
-import { FlowWatches } from "../../lib/proxy/flow_watches.ts";
+import { FlowWatches, type WatchedFlow } from "../../lib/proxy/flow_watches.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
@@ -14,8 +15,10 @@ import { type LimitTable, ServiceLimits } from "./connection_limits.ts";
 import { EndpointLoops } from "./endpoint_loops.ts";
 import type { CommonDecisions } from "./common_decisions.ts";
 import { EndpointPicker, type EndpointPickerOptions, type Picker } from "./endpoint_picker.ts";
+import type { ServiceAddress } from "./listeners.ts";
 import { OwnSockets } from "./own_sockets.ts";
 import { PolicyGate } from "./policy_gate.ts";
+import { SocketRoom } from "./socket_room.ts";
 import { TcpDialer } from "./tcp/tcp_dialer.ts";
 import type { TrafficCounters } from "../../lib/proxy/backend.ts";
 
@@ -66,19 +69,6 @@ const SMALL_BUFFER_BYTES = 4096;
 /** Bytes of the buffer of a direction that fills the small one. */
 const LARGE_BUFFER_BYTES = 65_536;
 
-/** A connection that was silent for this time is closed when other Services have no files left. */
-const HOARDED_MS = 10_000;
-
-/** A forwarder that can be asked to close connections. */
-interface ConnectionCloser {
-  /** Connections that are open now. */
-  readonly connections: number;
-  /** Closes up to `count` that are silent for long, and returns how many. @default {silentMs of the options} */
-  closeSilent(count: number, silentMs?: number): number;
-  /** Closes all. */
-  close(): void;
-}
-
 /** The outcome of one attempt to connect to an endpoint. Plain data. */
 export interface ConnectionOutcome {
   readonly servicePort: ServicePortKey;
@@ -86,6 +76,9 @@ export interface ConnectionOutcome {
   /** E.g. `timeout` or `ECONNREFUSED`; absent = connected. */
   readonly failure?: string;
 }
+
+/** What became of a connection or flow. */
+export type FlowOutcome = Pick<WatchedFlow, "detail" | "endpoint" | "seenAs">;
 
 /** Receives outcomes of Services that eject endpoints: each failure, and the first success after one. */
 interface OutcomeObserver {
@@ -100,8 +93,7 @@ export class Forwarding {
   readonly log: RateLimitedLog;
   readonly openFiles: OpenFiles;
   readonly traffic: FamilyTraffic | undefined;
-  /** Forwarders that have open connections. */
-  readonly busy = new Set<ConnectionCloser>();
+  readonly room: SocketRoom;
   /** Whether new connections and flows are refused. */
   draining = false;
   readonly options: Required<Omit<ForwardingOptions, "judge">>;
@@ -159,6 +151,7 @@ export class Forwarding {
     this.isShared = dependencies.isShared ?? false;
     this.random = dependencies.random ?? (() => 0);
     this.log = new RateLimitedLog(dependencies);
+    this.room = new SocketRoom(this);
     this.options = {
       dialTimeoutsMs: [250, 500, 1000, 2000],
       maxConnectionsPerService: 16_384,
@@ -184,32 +177,23 @@ export class Forwarding {
     return { start: this.random(), random: this.random };
   }
 
-  /** Closes up to `count` connections that are silent for long, whosever they are. */
-  relieve(count: number): void {
-    let left = count;
-    for (const forwarder of this.busy) {
-      if (left <= 0) return;
-      left -= forwarder.closeSilent(left);
-    }
-  }
-
-  /**
-   * Closes a connection in favour of a ServicePort that has `own`: the connection that has been
-   * silent longest, of the ServicePort with the most. Returns whether it found one; a ServicePort
-   * with fewer, or only busy connections, loses none.
-   */
-  closeOfLargest(own: number): boolean {
-    let largest: ConnectionCloser | undefined;
-    for (const forwarder of this.busy) {
-      if (forwarder.connections > (largest?.connections ?? own + 1)) largest = forwarder;
-    }
-    return largest?.closeSilent(1, HOARDED_MS) === 1;
+  /** Reports a connection or flow to the watches, if there are any. */
+  report(
+    { client, at, ...flow }: Pick<WatchedFlow, "protocol" | "service" | "clientPort"> & {
+      readonly client: string;
+      readonly at: ServiceAddress;
+    },
+    outcome: FlowOutcome,
+  ): void {
+    if (this.watches.isIdle) return;
+    const [{ address: to, port }, now] = [at, this.clock.now()];
+    this.watches.report({ ...flow, client: client as IpAddress, to, port, ...outcome }, now);
   }
 
   /** Closes every TCP connection and ends every attempt to make one. */
   close(): void {
     this.dialer.close();
-    for (const forwarder of this.busy) forwarder.close();
+    for (const forwarder of this.room.busy) forwarder.close();
   }
 }
 

@@ -88,6 +88,10 @@ async function runToEnd(clock: Clock, invocation: Invocation): Promise<CommandRe
   const child = spawn(invocation);
   const stdout = readOutput(child.stdout, invocation, invocation.onLine);
   const stderr = readOutput(child.stderr, invocation, invocation.onErrorLine);
+  for (const { done } of [stdout, stderr]) {
+    // A tool that prints nothing more would not notice that its output is closed.
+    done.then(({ failure }) => failure !== undefined && tryKill(child, "SIGTERM"), () => {});
+  }
   const ending = watchForEnd(clock, { child, invocation, giveUp: [stdout.cancel, stderr.cancel] });
   // Input is written while output is read: a tool with a full output pipe (64 KiB) stops reading,
   // so "write all, then read all" could hang.
@@ -120,12 +124,8 @@ function spawn(invocation: Invocation): Deno.ChildProcess {
 }
 
 /** Reads an output, as lines if the caller takes lines. */
-function readOutput(
-  stream: ReadableStream<Uint8Array>,
-  options: CommandOptions,
-  onLine: LineTaker | undefined,
-) {
-  return onLine ? { ...readLines(stream, onLine), text: () => "" } : collectText(stream, options);
+function readOutput(stream: ReadableStream<Uint8Array>, options: CommandOptions, take?: LineTaker) {
+  return take ? { ...readLines(stream, take), text: () => "" } : collectText(stream, options);
 }
 
 /**

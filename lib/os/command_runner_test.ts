@@ -216,6 +216,31 @@ Deno.test("run() ends the command when the receiver of its lines throws", async 
   assertEquals(error.kind, "failed");
 });
 
+Deno.test("run() ends the command when the receiver throws, also where it prints nothing more", async () => {
+  for (const output of ["onLine", "onErrorLine"]) {
+    const enough = () => {
+      throw new Error("enough");
+    };
+    const script = `echo line${output === "onLine" ? "" : " >&2"}; exec sleep 60`;
+    const error = await assertRejects(
+      () => systemCommandRunner.run("sh", ["-c", script], { [output]: enough, timeoutMs: 20_000 }),
+      CommandError,
+      "enough",
+    );
+    assertEquals(error.kind, "failed");
+  }
+});
+
+Deno.test("run() passes lines of both outputs on", async () => {
+  const lines: string[] = [];
+  const take = (line: string) => void lines.push(line);
+  const result = await systemCommandRunner.run("sh", ["-c", "echo out; printf error >&2"], {
+    onLine: take,
+    onErrorLine: take,
+  });
+  assertEquals([lines.toSorted(), result], [["error", "out"], { code: 0, stdout: "", stderr: "" }]);
+});
+
 const encoder = new TextEncoder();
 
 function streamOf(...chunks: readonly (string | Uint8Array)[]): ReadableStream<Uint8Array> {

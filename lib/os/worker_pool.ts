@@ -55,9 +55,12 @@ interface PoolThread {
   startedAt: number | undefined;
   /** Ends in succession, each soon after the start. */
   failures: number;
-  restart: Timer | undefined;
+  /** Of the start, until it has started or failed, or of the next one. */
+  timer: Timer | undefined;
 }
 
+/** A thread that takes longer to start has failed. It takes a second at most on a busy machine. */
+const START_MS = 30_000;
 /** The pause before the second restart in succession; it doubles up to the longest while others run. */
 const FIRST_PAUSE_MS = 1000;
 const LONGEST_PAUSE_MS = 60_000;
@@ -79,7 +82,7 @@ export class WorkerPool implements Disposable {
     this.#dependencies = dependencies;
     this.count = count;
     this.#threads = Array.from({ length: count }, () => ({
-      ...{ thread: undefined, startedAt: undefined, failures: 0, restart: undefined },
+      ...{ thread: undefined, startedAt: undefined, failures: 0, timer: undefined },
     }));
   }
 
@@ -130,7 +133,7 @@ export class WorkerPool implements Disposable {
     logger.error("A worker ended and is started again; its connections are lost", {
       ...{ worker: index + 1, reason, restartInMs },
     });
-    each.restart = clock.setTimer(restartInMs, () => this.#spawn(index));
+    each.timer = clock.setTimer(restartInMs, () => this.#spawn(index));
     if (wasRunning) {
       for (const each of this.#subscribers.values()) each.onEnded(index, new Error(reason));
     }
@@ -158,10 +161,7 @@ export class WorkerPool implements Disposable {
   /** Ends all threads. */
   [Symbol.dispose](): void {
     this.#stopped = true;
-    for (const each of this.#threads) {
-      each.restart?.cancel();
-      this.#drop(each);
-    }
+    for (const each of this.#threads) this.#drop(each);
     this.#starting?.resolve();
   }
 
@@ -170,6 +170,10 @@ export class WorkerPool implements Disposable {
     if (this.#stopped) return;
     const thread = this.#dependencies.spawn(`kube-relay worker ${index + 1}`);
     each.thread = thread;
+    each.timer = this.#dependencies.clock.setTimer(
+      START_MS,
+      () => this.end(index, `it did not start within ${START_MS / 1000} s`),
+    );
     thread.onmessage = ({ data }) => {
       if (each.thread !== thread) return;
       if (data === READY) return this.#onStarted(index);
@@ -194,7 +198,9 @@ export class WorkerPool implements Disposable {
   }
 
   #onStarted(index: number): void {
-    this.#threads[index]!.startedAt = this.#dependencies.clock.now();
+    const each = this.#threads[index]!;
+    each.timer?.cancel();
+    each.startedAt = this.#dependencies.clock.now();
     for (const each of this.#subscribers.values()) each.onStarted(index);
     this.#settle();
   }
@@ -209,6 +215,7 @@ export class WorkerPool implements Disposable {
 
   #drop(each: PoolThread): void {
     const { thread } = each;
+    each.timer?.cancel();
     each.thread = undefined;
     each.startedAt = undefined;
     if (thread === undefined) return;

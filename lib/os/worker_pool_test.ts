@@ -63,7 +63,7 @@ Deno.test("WorkerPool restarts a thread at once, and one that ends again and aga
   threads.start(1);
   for (let round = 0; round < 9; round++) {
     threads.fail();
-    await clock.advance(60_000);
+    await clock.advance(Number(logger.lines.at(-1)?.fields.restartInMs));
     threads.start();
   }
   const pauses = logger.lines.map(({ fields }) => fields.restartInMs);
@@ -86,6 +86,25 @@ Deno.test("WorkerPool starts a thread after a second at the latest while no othe
   }
   const pauses = logger.lines.map(({ fields }) => fields.restartInMs);
   assertEquals(pauses, [0, 0, 1000, 1000, 2000, 1000, 4000, 1000]);
+});
+
+Deno.test("WorkerPool starts a thread again that is silent for 30 s, and continues with the others", async () => {
+  const { clock, events, logger, pool, threads } = testPool(2);
+  let isStarted = false;
+  void pool.start().then(() => isStarted = true);
+  threads.start(0);
+  await clock.advance(29_999);
+  assertEquals([isStarted, threads.threads.length], [false, 2]);
+  await clock.advance(1);
+  assertEquals([isStarted, pool.running, pool.restarts], [true, [0], 1]);
+  assertEquals(logger.lines.map(({ fields }) => fields), [
+    { worker: 2, reason: "it did not start within 30 s", restartInMs: 0 },
+  ]);
+  threads.start(1);
+  assertEquals(pool.running, [0], "the silent one is too late");
+  threads.start();
+  await clock.advance(120_000);
+  assertEquals([events, threads.threads.length], [["0 started", "1 started"], 3]);
 });
 
 Deno.test("WorkerPool.run() rejects when a thread hangs, and resolves when it is to end", async () => {

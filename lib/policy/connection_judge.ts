@@ -7,6 +7,7 @@
 import type { Cidr } from "../net/cidr.ts";
 import { CidrCover } from "../net/cidr_cover.ts";
 import type { IpAddress } from "../net/ip_address.ts";
+import { OneAtATime } from "../net/one_at_a_time.ts";
 import {
   type Connection,
   judgeConnection,
@@ -61,13 +62,14 @@ interface PlanCopy extends ViewedParts {
 export class ConnectionJudge {
   /** Set by the relay that asks. */
   relay: PolicedRelay | undefined;
+  /** Of tasks with pauses that take a plan, or read the copy. */
+  readonly turns = new OneAtATime();
   #copy = emptyCopy([]);
   #view: PolicyView = viewParts(this.#copy);
   #hasPlan = false;
   #deny: PolicyPlan["deny"] = { action: "drop" };
   /** Parts of the plan that comes next. */
   #collected = emptyParts();
-  #unchanged: Promise<unknown> = Promise.resolve();
 
   /** Whether denied connections are to be logged. */
   get logsDenials(): boolean {
@@ -89,13 +91,6 @@ export class ConnectionJudge {
     if (this.#hasPlan) return;
     this.#use(emptyCopy(ranges));
     void this.relay?.follow({ kind: "closed", ranges });
-  }
-
-  /** Runs tasks one after the other. Whoever takes a plan in pauses, or reads the copy, is one of them. */
-  exclusively<T>(task: () => Promise<T>): Promise<T> {
-    const result = this.#unchanged.then(task);
-    this.#unchanged = result.catch(() => {});
-    return result;
   }
 
   /** Everything that a new judge needs to judge as this one. */

@@ -31,22 +31,3 @@ Deno.test("piecesOf() leaves a small plan in one piece, and splits a large one",
   // A pod, a list with a rule, and a set with a member: five parts for each policy.
   assertEquals(kinds(1000), ["parts", "parts", "parts", "parts", "plan"]);
 });
-
-Deno.test("ConnectionJudge.exclusively() runs tasks one after the other, also after one that failed", async () => {
-  const judge = new ConnectionJudge();
-  const done: string[] = [];
-  const first = Promise.withResolvers<void>();
-  const tasks = [
-    judge.exclusively(async () => {
-      await first.promise;
-      done.push("first");
-      throw new Error("no");
-    }),
-    judge.exclusively(() => Promise.resolve(done.push("second"))),
-  ];
-  first.resolve();
-  assertEquals((await Promise.allSettled(tasks)).map(({ status }) => status), [
-    ...["rejected", "fulfilled"],
-  ]);
-  assertEquals(done, ["first", "second"]);
-});

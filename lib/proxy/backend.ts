@@ -17,6 +17,8 @@ interface ModeTraits {
   readonly configurationBlock: "iptables" | "ipvs" | "nftables";
   /** `nodePortAddresses` where none are configured; empty means every address. */
   readonly defaultNodePortAddresses: readonly string[];
+  /** For how long the first sync waits for the ranges of cluster IPs, if it would be in vain without. */
+  readonly serviceRangesWaitMs: number;
   /** The event that a start in a deprecated mode records. */
   readonly deprecation?: { readonly reason: string; readonly note: string };
 }
@@ -26,10 +28,12 @@ const KERNEL_MODE: ModeTraits = {
   bindsAddresses: false,
   configurationBlock: "iptables",
   defaultNodePortAddresses: [],
+  serviceRangesWaitMs: 0,
 };
 
 const TRAITS = {
-  iptables: KERNEL_MODE,
+  // Other rules are written once the ranges are known.
+  iptables: { ...KERNEL_MODE, serviceRangesWaitMs: 1000 },
   ipvs: {
     ...KERNEL_MODE,
     bindsAddresses: true,
@@ -45,7 +49,13 @@ const TRAITS = {
     // kube-proxy has done so since this mode exists.
     defaultNodePortAddresses: ["primary"],
   },
-  userspace: { ...KERNEL_MODE, forwardsItself: true, bindsAddresses: true },
+  userspace: {
+    ...KERNEL_MODE,
+    forwardsItself: true,
+    bindsAddresses: true,
+    // Many addresses are made local by a route for each range, else one by one.
+    serviceRangesWaitMs: 1000,
+  },
 } satisfies Readonly<Record<string, ModeTraits>>;
 
 /** The modes of kube-proxy, and our own. */

@@ -47,8 +47,8 @@ type Draft = readonly EndpointSource[] | IndexedSources;
 
 /**
  * Collects changes until {@linkcode EndpointSliceCache.drain}. A call costs as much as its object
- * and, the first time after a drain, as much as its Service. A Service without objects uses no
- * memory.
+ * and, the first time after a drain, as much as its Service; without a change, it compares names. A
+ * Service without objects uses no memory.
  */
 export class EndpointSliceCache {
   readonly #applied = new Map<ServiceKey, readonly EndpointSource[]>();
@@ -68,7 +68,7 @@ export class EndpointSliceCache {
 
   /** The latest state of one source, drained or not. */
   get(service: ServiceKey, id: EndpointSourceId): EndpointSource | undefined {
-    const draft = this.#draftOf(service);
+    const draft = this.#latest(service);
     return isList(draft) ? draft.find((each) => isSame(each, id)) : draft.byText.get(textOf(id));
   }
 
@@ -106,14 +106,8 @@ export class EndpointSliceCache {
     return drained;
   }
 
-  /** The latest sources of a Service; a long list gets an index, until the next drain. */
-  #draftOf(service: ServiceKey): Draft {
-    const draft = this.#drafts.get(service) ?? this.#applied.get(service) ?? NO_SOURCES;
-    if (!isList(draft) || draft.length <= FEW_SOURCES) return draft;
-    const byText = new Map(draft.map((source) => [textOf(source), source]));
-    const index = { byText, slices: draft.filter(isSlice).length };
-    this.#drafts.set(service, index);
-    return index;
+  #latest(service: ServiceKey): Draft {
+    return this.#drafts.get(service) ?? this.#applied.get(service) ?? NO_SOURCES;
   }
 
   /** One of the two is defined. Returns whether the sources in effect change. */
@@ -122,7 +116,7 @@ export class EndpointSliceCache {
     known: EndpointSource | undefined,
     next: EndpointSource | undefined,
   ): boolean {
-    const before = this.#draftOf(service);
+    const before = indexed(this.#latest(service));
     const hadSlices = hasSlices(before);
     const after = isList(before) ? replaced(before, known, next) : replaceIn(before, known, next);
     this.#drafts.set(service, after);
@@ -135,6 +129,13 @@ export class EndpointSliceCache {
 
 function isList(draft: Draft): draft is readonly EndpointSource[] {
   return Array.isArray(draft);
+}
+
+/** A long list gets an index, until the next drain. */
+function indexed(draft: Draft): Draft {
+  if (!isList(draft) || draft.length <= FEW_SOURCES) return draft;
+  const byText = new Map(draft.map((source) => [textOf(source), source]));
+  return { byText, slices: draft.filter(isSlice).length };
 }
 
 /** A new list, in which `next` has the place of `known`. */

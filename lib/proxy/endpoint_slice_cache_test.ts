@@ -255,8 +255,9 @@ Deno.test("EndpointSliceCache looks at each slice of a Service a few times, howe
   const cache = new EndpointSliceCache();
   for (const each of slices) cache.set(WEB, each);
   assertEquals(drain(cache)[KEY]?.length, count);
-  // A relist, then every slice goes.
+  // A relist, which leaves nothing to drain, then every slice goes.
   for (const each of slices) cache.set(WEB, { ...each });
+  assertEquals([cache.undrained, cache.size], [0, 1]);
   for (const each of slices) cache.delete(WEB, each);
   assertEquals(drain(cache), { [KEY]: [] });
   assert(reads < 100 * count, `${reads} reads of ${count} slices`);

@@ -1,5 +1,6 @@
 import { type IpAddress, ipFamilyOf } from "../net/ip_address.ts";
 import { SetIndex } from "../net/set_index.ts";
+import { atOnce } from "../net/steps.ts";
 import { type Labels, matchesLabels } from "../policy/label_selector.ts";
 import { NAMESPACE_NAME_LABEL } from "../api/labels.ts";
 import type { ServiceKey } from "../proxy/service_port_name.ts";
@@ -118,11 +119,7 @@ export class AddressAllocator {
    * their assignment: those of the events, and those whose assignment changed by them.
    */
   update(): ReadonlySet<ServiceKey> {
-    const steps = this.updateInSteps();
-    for (;;) {
-      const { done, value } = steps.next();
-      if (done) return value;
-    }
+    return atOnce(this.updateInSteps());
   }
 
   /** As {@linkcode update}, in steps of one Service. Events have to wait until the last step. */

@@ -1,14 +1,8 @@
 import type { ObjectProblem } from "../api/problem.ts";
-import {
-  type Cidr,
-  cidrContains,
-  cidrFamilyOf,
-  hostCidr,
-  networkOf,
-  prefixLengthOf,
-} from "../net/cidr.ts";
-import { type IpAddress, ipFamilyOf } from "../net/ip_address.ts";
+import { type Cidr, hostCidr } from "../net/cidr.ts";
+import type { IpAddress } from "../net/ip_address.ts";
 import { SetIndex } from "../net/set_index.ts";
+import { atOnce } from "../net/steps.ts";
 import type { ServiceKey } from "../proxy/service_port_name.ts";
 import type { AddressPool } from "./address_pool.ts";
 import type { AnnouncedService } from "./announced_service.ts";
@@ -38,17 +32,6 @@ export interface BgpPlanChanges {
   readonly isChanged: boolean;
   /** The announced prefixes that changed. */
   readonly prefixes: ReadonlySet<Cidr>;
-}
-
-/** The reasons why a prefix is or is not announced. */
-export interface PrefixExplanation {
-  readonly announced?: AnnouncedPrefix;
-  /** Names of the sessions that it is sent to. */
-  readonly peers: readonly string[];
-  /** The Services and ranges that have the prefix. */
-  readonly sources: readonly PrefixSource[];
-  /** Announced prefixes that contain it. */
-  readonly containedIn: readonly Cidr[];
 }
 
 const KINDS: Readonly<Record<AdvertisedKind, AnnouncedPrefix["kind"]>> = {
@@ -166,11 +149,7 @@ export class BgpPlanner {
 
   /** Brings the plan up to date. */
   update(): BgpPlanChanges {
-    const steps = this.updateInSteps();
-    for (;;) {
-      const { done, value } = steps.next();
-      if (done) return value;
-    }
+    return atOnce(this.updateInSteps());
   }
 
   /** As {@linkcode update}, in steps of one prefix. Events have to wait until the last step. */
@@ -214,23 +193,9 @@ export class BgpPlanner {
     return { plan: this.#plan, isChanged: !isSame, prefixes };
   }
 
-  /** Explains a prefix, as of the last update. */
-  explain(prefix: Cidr): PrefixExplanation {
-    const { peers = [], announced = [] } = this.#plan ?? {};
-    const found = announced.find((each) => each.prefix === prefix);
-    const network = networkOf(prefix);
-    return {
-      ...(found && { announced: found }),
-      // A session carries the prefixes of the family of its addresses.
-      peers: peers.filter(({ role, address }) =>
-        found?.to.includes(role) && ipFamilyOf(address) === cidrFamilyOf(prefix)
-      ).map(({ name }) => name),
-      sources: this.#announcements.sourcesOf(prefix),
-      containedIn: announced.map((each) => each.prefix).filter((other) =>
-        prefixLengthOf(other) < prefixLengthOf(prefix) &&
-        cidrContains(other, network)
-      ),
-    };
+  /** The Services and ranges that have a prefix, as of the last update. */
+  sourcesOf(prefix: Cidr): readonly PrefixSource[] {
+    return this.#announcements.sourcesOf(prefix);
   }
 
   #setOwn(): void {
@@ -261,9 +226,8 @@ export class BgpPlanner {
     change: { readonly from: readonly IpAddress[]; readonly to: readonly IpAddress[] },
   ): void {
     this.#nodesAt.move(name, change);
-    const touched = [...change.from, ...change.to].flatMap((
-      each,
-    ) => [...this.#servicesAt.at(each)]);
+    const addresses = [...change.from, ...change.to];
+    const touched = addresses.flatMap((each) => [...this.#servicesAt.at(each)]);
     for (const key of new Set(touched)) this.#announceService(key);
   }
 

@@ -7,6 +7,7 @@ import type { ServiceKey } from "../proxy/service_port_name.ts";
 import { type NodeParts, pool, routedNode } from "../../tests/support/builders/routed_objects.ts";
 import type { AnnouncedService, ServiceAddressKind } from "./announced_service.ts";
 import { BgpPlanner, type BgpPlannerOptions } from "./bgp_planner.ts";
+import { explainPrefix } from "./explain_prefix.ts";
 import { SESSION_DEFAULTS } from "./node_bgp.ts";
 import { routingNodeOf } from "./routing_node.ts";
 import type { BgpSettings, ConfiguredPeer } from "./routing_settings.ts";
@@ -101,7 +102,7 @@ function peers(planner: BgpPlanner): readonly string[] {
 /** Why an address is not announced. */
 function obstacle(planner: BgpPlanner, address: string): string | undefined {
   planner.update();
-  return planner.explain(parseCidr(`${address}/32`)).sources[0]?.obstacle;
+  return planner.sourcesOf(parseCidr(`${address}/32`))[0]?.obstacle;
 }
 
 Deno.test("BgpPlanner has no plan until the own Node is known", () => {
@@ -377,7 +378,7 @@ Deno.test("BgpPlanner imports pod ranges of the mesh, and nothing of its own", (
   assertEquals(whole.plan!.imports.mesh as readonly string[], ["10.1.0.0/16"]);
 });
 
-Deno.test("BgpPlanner explains to whom a prefix is announced, and what contains it", () => {
+Deno.test("explainPrefix() says to whom BgpPlanner announces a prefix, and what contains it", () => {
   const planner = stage({
     settings: { advertise: { ...SETTINGS.advertise, serviceRanges: true } },
   });
@@ -387,12 +388,14 @@ Deno.test("BgpPlanner explains to whom a prefix is announced, and what contains 
     service({ "198.51.100.1": "loadBalancerIps", "10.96.0.1": "clusterIps" }),
   );
   planner.update();
-  const found = planner.explain(parseCidr("198.51.100.1/32"));
-  assertEquals(found.peers, ["tor"]);
+  const explain = (prefix: string) =>
+    explainPrefix({ bgp: planner, nodeName: "a" }, { prefix: parseCidr(prefix) });
+  const found = explain("198.51.100.1/32");
+  assertEquals(found.peers.map(({ name }) => name), ["tor"]);
   assertEquals(found.sources, [{ kind: "load-balancer", service: WEB, to: ["external"] }]);
-  assertEquals(found.announced!.kind, "load-balancer");
-  const cluster = planner.explain(parseCidr("10.96.0.1/32"));
-  assertEquals(cluster.announced, undefined);
+  assertEquals(found.isAnnounced, true);
+  const cluster = explain("10.96.0.1/32");
+  assertEquals(cluster.isAnnounced, false);
   assertEquals(cluster.containedIn as readonly string[], ["10.96.0.0/16"]);
 });
 

@@ -34,7 +34,7 @@ export function comparePlannedRouting(
     ...changesOf("peer", peersOf(before), peersOf(after)),
     ...announcements.map((change) => {
       if (change.after !== undefined) return change;
-      const sources = after.bgp?.explain(change.name as Cidr).sources ?? [];
+      const sources = after.bgp?.sourcesOf(change.name as Cidr) ?? [];
       const reasons = new Set(sources.flatMap(({ obstacle }) => obstacle ?? []));
       return { ...change, ...(reasons.size > 0 && { reason: [...reasons].join("; ") }) };
     }),

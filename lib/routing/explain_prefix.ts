@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type Cidr, cidrFamilyOf } from "../net/cidr.ts";
+import { type Cidr, cidrContains, cidrFamilyOf, networkOf, prefixLengthOf } from "../net/cidr.ts";
 import { ipFamilyOf } from "../net/ip_address.ts";
 import type { PrefixSource } from "./announcements.ts";
 import type { BgpPeer, BgpPlan } from "./bgp_plan.ts";
@@ -85,9 +85,15 @@ export function explainPrefix(
       ...{ peers: [], sources: [], containedIn: [], steps: [] },
     };
   }
-  const { announced, peers: names, sources, containedIn } = bgp.explain(prefix);
-  const peers = plan.peers.filter(({ name }) => names.includes(name))
-    .map((peer) => prefixPeer(peer, { prefix, seen }));
+  const announced = plan.announced.find((each) => each.prefix === prefix);
+  const sources = bgp.sourcesOf(prefix);
+  // A session carries the prefixes of the family of its addresses.
+  const peers = plan.peers.filter(({ role, address }) =>
+    announced?.to.includes(role) && ipFamilyOf(address) === cidrFamilyOf(prefix)
+  ).map((peer) => prefixPeer(peer, { prefix, seen }));
+  const containedIn = plan.announced.map((each) => each.prefix).filter((other) =>
+    prefixLengthOf(other) < prefixLengthOf(prefix) && cidrContains(other, networkOf(prefix))
+  );
   return {
     prefix,
     node,

@@ -1,5 +1,6 @@
 import type { IpAddress } from "../net/ip_address.ts";
 import { SetIndex } from "../net/set_index.ts";
+import { hashText, mixHash } from "../net/text_hash.ts";
 import { type LabelSelector, matchesLabels } from "../policy/label_selector.ts";
 import type { AddressPool } from "./address_pool.ts";
 import type { RoutingNode } from "./routing_node.ts";
@@ -64,7 +65,7 @@ export class Layer2Owners {
       return;
     }
     this.#gone.delete(address);
-    const hash = known?.hash ?? hashOf(address);
+    const hash = known?.hash ?? hashText(address);
     this.#addresses.set(address, { ...wanted, hash, ...(owner !== undefined && { owner }) });
     this.#changed.add(address);
   }
@@ -73,7 +74,7 @@ export class Layer2Owners {
   setNode(name: string, node: RoutingNode | undefined): void {
     const before = this.#nodes.get(name)?.addresses ?? [];
     const after = node?.addresses ?? [];
-    if (node) this.#nodes.set(name, { ...node, hash: hashOf(name) });
+    if (node) this.#nodes.set(name, { ...node, hash: hashText(name) });
     else this.#nodes.delete(name);
     if (`${before}` === `${after}`) return;
     this.#nodesAt.move(name, { from: before, to: after });
@@ -217,22 +218,7 @@ function obstacleAt(
   return undefined;
 }
 
-/** Returns the FNV-1a hash of a text, mixed. Every release has to find the same one. */
-export function hashOf(text: string): number {
-  let hash = 0x811c9dc5;
-  for (let index = 0; index < text.length; index++) {
-    hash = Math.imul(hash ^ text.charCodeAt(index), 0x01000193);
-  }
-  return mix(hash);
-}
-
 /** Mixes two hashes: the finalizer of MurmurHash3, twice. Every release has to find the same owner. */
 function score(address: number, node: number): number {
-  return mix(mix(address ^ Math.imul(node, 0x9e3779b1)) + node | 0) >>> 0;
-}
-
-function mix(value: number): number {
-  let mixed = Math.imul(value ^ value >>> 16, 0x85ebca6b);
-  mixed = Math.imul(mixed ^ mixed >>> 13, 0xc2b2ae35);
-  return mixed ^ mixed >>> 16;
+  return mixHash(mixHash(address ^ Math.imul(node, 0x9e3779b1)) + node | 0) >>> 0;
 }

@@ -72,11 +72,12 @@ export class LeaseClaim {
 
   /** Takes the answer to a successful step. `sentAt` is when its request was sent. */
   written(lease: Lease, { sentAt }: { readonly sentAt: number }): void {
-    // The answer to a renewal may be later than a release.
-    if (sentAt <= this.#releasedAt) return;
-    this.#seen = { lease, seenAt: sentAt };
     // The step may have given it up.
-    this.#renewedAt = lease.spec.holderIdentity === this.#options.holder ? sentAt : undefined;
+    const isOwn = lease.spec.holderIdentity === this.#options.holder;
+    // The answer to a renewal may be later than a release.
+    if (isOwn && sentAt <= this.#releasedAt) return;
+    this.#seen = { lease, seenAt: sentAt };
+    this.#renewedAt = isOwn ? sentAt : undefined;
   }
 
   /** Whether this candidate holds the Lease. */

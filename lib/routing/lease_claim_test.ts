@@ -70,7 +70,8 @@ Deno.test("LeaseClaim takes a released Lease at once", () => {
   const [a, b] = [claim("a"), claim("b")];
   turn(a, server, 0);
   turn(b, server, 100);
-  server.write(a.release({ now: 200, wallTime: "200" })!);
+  a.written(server.write(a.release({ now: 200, wallTime: "200" })!)!, { sentAt: 200 });
+  assertEquals(a.holder, undefined);
   assert(!a.isHeld(200));
   assertEquals(turn(b, server, 300), "replace");
   assertEquals(a.release({ now: 300, wallTime: "300" }), undefined);

@@ -1,5 +1,5 @@
 import type { Lease } from "../api/kinds/lease.ts";
-import { hashOf } from "./layer2_owner.ts";
+import { hashText } from "../net/text_hash.ts";
 
 /** The names of two Leases of each node have these in front of the name of the node. */
 const [MEMBER, HEARTBEAT] = ["kube-relay-member-", "kube-relay-heartbeat-"];
@@ -51,7 +51,7 @@ export function watchedBy(
   members: Iterable<string>,
   width = WATCHERS,
 ): readonly string[] {
-  const ring = [...members].map((name) => ({ name, hash: hashOf(name) }))
+  const ring = [...members].map((name) => ({ name, hash: hashText(name) }))
     .sort((a, b) => a.hash - b.hash || (a.name < b.name ? -1 : 1)).map(({ name }) => name);
   const own = ring.indexOf(node);
   if (own < 0) return [];

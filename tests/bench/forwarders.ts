@@ -142,7 +142,7 @@ export function scriptLine(name: string, args: readonly (string | number)[]): st
   return ["run", ...flags, path, ...args.map(String)];
 }
 
-const V8_FLAGS = "--max-semi-space-size=2,--heap-growing-percent=50,--expose-gc";
+const V8_FLAGS = "--max-semi-space-size=2,--heap-growing-percent=30,--expose-gc";
 
 /** The built executable if `KUBE_RELAY` names one, else the source with this Deno. */
 export function relayCommand(): { readonly program: string; readonly args: readonly string[] } {

@@ -9,7 +9,7 @@
 import { InformerSet } from "../../lib/kube/informer_set.ts";
 import { assert, assertEquals } from "@std/assert";
 import { ControllerOpener } from "../../lib/app/run/controller_opener.ts";
-import { FOLLOWED_KINDS } from "../../lib/app/service/service_subscriptions.ts";
+import { followedKinds } from "../../lib/app/service/service_subscriptions.ts";
 import { FamilyProxy } from "../../lib/app/service/family_proxy.ts";
 import { routeObjects } from "../../lib/app/service/route_objects.ts";
 import { planSettingsOf } from "../../lib/app/run/plan_settings.ts";
@@ -78,7 +78,7 @@ export class LongRunProxy implements AsyncDisposable {
       onNode: (node) => this.#family.onNode(settings.nodeState(node)),
       onNodeDeleted: () => {},
     });
-    const controller = { kinds: FOLLOWED_KINDS, open: () => this.#family.open() };
+    const controller = { kinds: followedKinds("userspace"), open: () => this.#family.open() };
     this.#opener = new ControllerOpener(
       { clock, eventLoop: { expectWork() {} }, manager: { enter() {} } },
       { informers, controllers: [controller] },

@@ -6,12 +6,13 @@
  * @module
  */
 import type { Clock, Timer } from "../../../lib/os/clock.ts";
-import type {
-  CommandOptions,
-  CommandResult,
-  CommandRunner,
+import {
+  CommandError,
+  type CommandOptions,
+  type CommandResult,
+  type CommandRunner,
 } from "../../../lib/os/command_runner.ts";
-import { OneAtATime } from "../../../lib/os/one_at_a_time.ts";
+import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
 import { asOneLine, startOf } from "./held_nft_text.ts";
 
 /** Without a home, `nft -i` neither reads `~/.nft.history`, which may be long, nor adds to it. */
@@ -31,8 +32,13 @@ const WRITE_MS = 15_000;
 const IDLE_MS = 60_000;
 /** nft keeps each line as its history. */
 const MOST_WRITES = 1_000;
+/** So often a command runs as it was given, before `nft -i` is tried again. */
+const WRITES_WITHOUT = 1_000;
 const DAY_MS = 86_400_000;
 const WRITTEN: CommandResult = { code: 0, stdout: "", stderr: "" };
+
+/** What became of a line. `unclear`: the process ended before it said so. */
+type Outcome = "applied" | "refused" | "unclear";
 
 /**
  * Runs commands. A small `nft -f -` becomes a line of one `nft -i`, which ends after a minute without
@@ -45,8 +51,8 @@ export class HeldNft implements CommandRunner {
   readonly #turns = new OneAtATime();
   #session: NftSession | undefined;
   #idleTimer: Timer | undefined;
-  /** Whether `nft -i` is of no use, e.g. because it was built without it. */
-  #isUseless = false;
+  /** Writes until `nft -i` is tried again. It may be of no use, e.g. because nft was built without it. */
+  #writesWithout = 0;
 
   constructor(dependencies: HeldNftDependencies) {
     this.#dependencies = dependencies;
@@ -60,34 +66,44 @@ export class HeldNft implements CommandRunner {
     const { commands } = this.#dependencies;
     const { stdin, signal } = options;
     const isWrite = program === "nft" && `${args}` === "-f,-" && signal === undefined;
-    if (!isWrite || this.#isUseless || stdin === undefined || isAsync(stdin)) {
+    if (!isWrite || stdin === undefined || isAsync(stdin)) {
       return await commands.run(program, args, options);
     }
     const { start, whole } = startOf(stdin, MOST_CHARACTERS);
     const line = start === undefined ? undefined : asOneLine(start);
-    if (line !== undefined && await this.#turns.run(() => this.#write(line))) return WRITTEN;
-    return await commands.run(program, args, { ...options, stdin: whole });
+    const outcome = line === undefined ? undefined : await this.#turns.run(() => this.#write(line));
+    if (outcome === "applied") return WRITTEN;
+    const result = await commands.run(program, args, { ...options, stdin: whole });
+    if (outcome === "unclear" && result.code !== 0) throw unclearError(args, result);
+    // Otherwise each write might take two attempts, or the time that a silent process is given.
+    if (outcome && result.code === 0) await this.#turns.run(() => this.#doWithout());
+    return result;
   }
 
-  /** Whether the line was certainly applied. */
-  async #write(line: string): Promise<boolean> {
+  /** Returns what became of the line; `undefined` = no nft has seen it. */
+  async #write(line: string): Promise<Outcome | undefined> {
     this.#idleTimer?.cancel();
     const session = await this.#open();
-    if (session === undefined) return false;
-    const isWritten = await session.write(line, WRITE_MS);
+    if (session === undefined) return undefined;
+    const outcome = await session.write(line, WRITE_MS);
     if (session.isOver || session.writes >= MOST_WRITES) this.#close();
     else this.#idleTimer = this.#dependencies.clock.setTimer(IDLE_MS, () => this.#close());
-    return isWritten;
+    return outcome;
   }
 
   async #open(): Promise<NftSession | undefined> {
     if (this.#session && !this.#session.isOver) return this.#session;
-    const session = new NftSession(this.#dependencies);
-    if (!await session.write("", START_MS)) {
-      this.#isUseless = true;
-      return undefined;
-    }
-    return this.#session = session;
+    if (this.#writesWithout-- > 0) return undefined;
+    const session = this.#session = new NftSession(this.#dependencies);
+    if (await session.write("", START_MS) === "applied") return session;
+    return await this.#doWithout();
+  }
+
+  #doWithout(): Promise<undefined> {
+    this.#idleTimer?.cancel();
+    this.#close();
+    this.#writesWithout = WRITES_WITHOUT;
+    return Promise.resolve(undefined);
   }
 
   #close(): void {
@@ -100,13 +116,26 @@ function isAsync(input: NonNullable<CommandOptions["stdin"]>): input is AsyncIte
   return typeof input === "object" && Symbol.asyncIterator in input;
 }
 
+/** The refusal may be due to the same text, e.g. where it deletes what is already deleted. */
+function unclearError(args: readonly string[], { code, stderr }: CommandResult): CommandError {
+  const message =
+    "Cannot tell whether 'nft -i' has applied a text before it ended; applied again, " +
+    `nft exits with ${code}: ${stderr.trim()}`;
+  return new CommandError("nft", args, "failed", message);
+}
+
 /** The answer to one line. */
 interface Answer {
   /** What the line behind it is: nft repeats it when it says that it does not understand it. */
   readonly mark: string;
-  errors: number;
-  readonly tell: (isWritten: boolean) => void;
+  /** Lines of any kind: not all errors of nft are marked as such. */
+  complaints: number;
+  isError: boolean;
+  readonly tell: (outcome: Outcome) => void;
 }
+
+/** Points at a part of the line above it. */
+const POINTER = /^[ ^~]*$/;
 
 /**
  * One process. nft says nothing about a line that it has applied. So each line is followed by one that
@@ -134,21 +163,25 @@ class NftSession {
     }).then(over, over);
   }
 
+  /** Whether it takes no more lines. A process that is being ended may still answer. */
   get isOver(): boolean {
-    return this.#isOver;
+    return this.#isOver || this.#killed.signal.aborted;
   }
 
   get writes(): number {
     return this.#writes;
   }
 
-  /** Whether the line was applied; a process that does not say so in time is ended. */
-  async write(line: string, timeoutMs: number): Promise<boolean> {
-    if (this.#isOver) return false;
+  /**
+   * Returns what became of the line. A process that does not say so in time is ended. Until then it
+   * may wait for the kernel, and would apply the line later.
+   */
+  async write(line: string, timeoutMs: number): Promise<Outcome | undefined> {
+    if (this.isOver) return undefined;
     const mark = `kube-relay ${++this.#writes}`;
-    const answered = Promise.withResolvers<boolean>();
-    this.#answer = { mark, errors: 0, tell: answered.resolve };
-    const timer = this.#clock.setTimer(timeoutMs, () => this.#kill());
+    const answered = Promise.withResolvers<Outcome>();
+    this.#answer = { mark, complaints: 0, isError: false, tell: answered.resolve };
+    const timer = this.#clock.setTimer(timeoutMs, () => this.#killed.abort());
     this.#nextInput.resolve(`${line}\n${mark}\n`);
     try {
       return await answered.promise;
@@ -162,23 +195,21 @@ class NftSession {
     this.#nextInput.resolve(undefined);
   }
 
-  #kill(): void {
-    this.#killed.abort();
-    this.#over();
-  }
-
   #over(): void {
     this.#isOver = true;
-    this.#answer?.tell(false);
+    this.#answer?.tell("unclear");
   }
 
   #take(line: string): void {
     const answer = this.#answer;
     if (answer === undefined) return;
-    if (line.includes("Error: ")) answer.errors++;
-    if (line !== answer.mark) return;
-    this.#answer = undefined;
-    answer.tell(answer.errors === 1);
+    if (line === answer.mark) {
+      this.#answer = undefined;
+      answer.tell(answer.complaints === 1 && answer.isError ? "applied" : "refused");
+    } else if (!POINTER.test(line)) {
+      answer.complaints++;
+      answer.isError = line.includes("Error: ");
+    }
   }
 
   async *#input(): AsyncGenerator<string> {

@@ -1,4 +1,4 @@
-import { assertEquals } from "@std/assert";
+import { assertEquals, assertRejects } from "@std/assert";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import {
   CommandError,
@@ -7,8 +7,11 @@ import {
 } from "../../../lib/os/command_runner.ts";
 import { HeldNft } from "./held_nft.ts";
 
-/** What a held nft does with a line: applies it, refuses it, says nothing, or dies. */
-type Reply = "applied" | "refused" | "silent" | "dies";
+/**
+ * What a held nft does with a line; `odd`: it fails without the word that marks errors; `late`: it
+ * applies it when it is to end.
+ */
+type Reply = "applied" | "refused" | "odd" | "silent" | "late" | "dies";
 
 /** Stands in for the programs. */
 class FakeNftProcesses implements CommandRunner {
@@ -18,12 +21,18 @@ class FakeNftProcesses implements CommandRunner {
   readonly log: string[] = [];
   reply: Reply = "applied";
   hasInteractiveMode = true;
+  /** The exit code of a process for one text. */
+  codeAlone = 0;
+  /** Lets a process end that has answered late. */
+  readonly dying = Promise.withResolvers<void>();
+  /** What a held nft prints at its start. */
+  greeting: string | undefined;
 
   async run(_program: string, args: readonly string[], options: CommandOptions = {}) {
     if (!args.includes("-i")) {
       const text = typeof options.stdin === "string" ? options.stdin : "other";
       this.log.push(`${args.join(" ")} ${text.slice(0, 20)}`);
-      return { code: this.reply === "refused" ? 1 : 0, stdout: "", stderr: "" };
+      return { code: this.codeAlone, stdout: "", stderr: "" };
     }
     this.log.push("start");
     if (this.hasInteractiveMode) await this.#hold(options);
@@ -47,15 +56,21 @@ class FakeNftProcesses implements CommandRunner {
         const [line = "", mark = ""] = piece.split("\n");
         if (line !== "") this.log.push(line);
         const reply = line === "" ? "applied" : this.reply;
+        if (line === "" && this.greeting) await onErrorLine?.(this.greeting);
         if (reply === "dies") return;
         if (reply === "silent") continue;
+        if (reply === "late") await killed.promise.catch(() => {});
         if (reply === "refused") await onErrorLine?.("Error: No such file or directory");
+        if (reply === "odd") await onErrorLine?.("Operation not permitted (you must be root)");
         for (const each of ["Error: syntax error, unexpected string", mark, "^^^^^^^^^^"]) {
           await onErrorLine?.(each);
         }
+        // The process ends some time after its last answer.
+        if (reply === "late") return await this.dying.promise;
       }
     };
-    await Promise.race([serve(), killed.promise]).catch(() => {});
+    const ended = this.reply === "late" ? [serve()] : [serve(), killed.promise];
+    await Promise.race(ended).catch(() => {});
   }
 }
 
@@ -79,34 +94,82 @@ Deno.test("HeldNft gives small writes to one process, which ends after a minute 
 
 Deno.test("HeldNft runs what the process refuses as it was given, and keeps the process", async () => {
   const nft = new FakeNftProcesses();
-  nft.reply = "refused";
-  assertEquals(await nft.write(), 1);
-  nft.reply = "applied";
-  assertEquals(await nft.write(), 0);
-  assertEquals(nft.log, ["start", LINE, ONE_SHOT, LINE]);
+  for (const reply of ["refused", "odd"] as const) {
+    Object.assign(nft, { reply, codeAlone: 1 });
+    assertEquals(await nft.write(), 1);
+    Object.assign(nft, { reply: "applied", codeAlone: 0 });
+    assertEquals(await nft.write(), 0);
+    assertEquals(nft.log.splice(0), [
+      ...reply === "refused" ? ["start"] : [],
+      LINE,
+      ONE_SHOT,
+      LINE,
+    ]);
+  }
 });
 
-Deno.test("HeldNft runs what a process leaves open as it was given, and takes another process", async () => {
-  for (const reply of ["dies", "silent"] as const) {
+Deno.test("HeldNft does without for 1,000 writes where only a process of its own applies a text", async () => {
+  for (const reply of ["odd", "dies", "silent"] as const) {
     const nft = new FakeNftProcesses();
     nft.reply = reply;
     const writing = nft.write();
     await nft.clock.advance(14_999);
-    assertEquals(nft.log.includes(ONE_SHOT), reply === "dies");
+    assertEquals(nft.log.includes(ONE_SHOT), reply !== "silent");
     await nft.clock.advance(1);
     assertEquals(await writing, 0);
+    for (let write = 0; write < 1_000; write++) assertEquals(await nft.write(), 0);
+    const first = ["start", LINE, "end", ONE_SHOT];
+    assertEquals(nft.log.splice(0, 4).toSorted(), first.toSorted());
+    assertEquals(nft.log.splice(0), Array(1_000).fill(ONE_SHOT));
     nft.reply = "applied";
     await nft.write();
-    assertEquals(nft.log.toSorted(), [LINE, LINE, ONE_SHOT, "end", "start", "start"].toSorted());
+    assertEquals(nft.log, ["start", LINE]);
   }
 });
 
-Deno.test("HeldNft does without where nft has no interactive mode", async () => {
+Deno.test("HeldNft gives no line to a process that answers while it is being ended", async () => {
+  const nft = new FakeNftProcesses();
+  nft.reply = "late";
+  const writing = nft.write();
+  await nft.clock.advance(15_000);
+  assertEquals(await writing, 0);
+  nft.reply = "applied";
+  assertEquals(await nft.write(), 0);
+  nft.dying.resolve();
+  await nft.clock.advance(0);
+  assertEquals(nft.log, ["start", LINE, "start", LINE, "end"]);
+});
+
+Deno.test("HeldNft does not say that the kernel refused a text that may have been applied before", async () => {
+  const nft = new FakeNftProcesses();
+  Object.assign(nft, { reply: "dies", codeAlone: 1 });
+  const error = await assertRejects(
+    () => nft.write(),
+    CommandError,
+    "applied again, nft exits with 1",
+  );
+  assertEquals(error.kind, "failed");
+});
+
+Deno.test("HeldNft does without where nft has no interactive mode, and tries again after 1,000 writes", async () => {
   const nft = new FakeNftProcesses();
   nft.hasInteractiveMode = false;
-  for (let write = 0; write < 3; write++) assertEquals(await nft.write(), 0);
-  assertEquals(nft.log, ["start", "end", ONE_SHOT, ONE_SHOT, ONE_SHOT]);
+  await Promise.all(Array.from({ length: 1_001 }, () => nft.write()));
+  assertEquals(nft.log.splice(0, 2), ["start", "end"]);
+  assertEquals(nft.log.splice(0), Array(1_001).fill(ONE_SHOT));
+  nft.hasInteractiveMode = true;
+  await nft.write();
+  assertEquals(nft.log, ["start", LINE]);
+  await nft.clock.advance(60_000);
   assertEquals(nft.clock.pendingTimers, 0);
+});
+
+Deno.test("HeldNft ends a process that complains at its start", async () => {
+  const nft = new FakeNftProcesses();
+  nft.greeting = "Operation not permitted (you must be root)";
+  await nft.write();
+  await nft.clock.advance(0);
+  assertEquals(nft.log.toSorted(), [ONE_SHOT, "end", "start"]);
 });
 
 Deno.test("HeldNft takes a new process after 1,000 lines, which nft keeps as its history", async () => {

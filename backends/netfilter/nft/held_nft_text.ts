@@ -34,17 +34,19 @@ function* continued(start: string, pieces: Iterator<string>): Generator<string> 
 
 /**
  * Returns a text of commands as one line with the same meaning; `undefined` = it holds something that
- * means more to `nft -i` or to its line editor, e.g. a tab or a comment.
+ * means more to `nft -i` or to its line editor, e.g. a tab or a comment. Within braces a line may end
+ * only where that means nothing: between rules it would mean as much as a semicolon.
  */
 export function asOneLine(text: string): string | undefined {
   if (!/^[\n\x20-\x7e]*$/.test(text)) return undefined;
   let depth = 0;
   let words = "";
   for (const line of text.split("\n")) {
-    const unquoted = line.replaceAll(/"[^"]*"/g, "");
+    const unquoted = line.replaceAll(/"[^"]*"/g, "").trim();
     if (/["#\\]/.test(unquoted)) return undefined;
+    if (unquoted === "") continue;
+    if (depth > 0 && !/[{,] $/.test(words) && !unquoted.startsWith("}")) return undefined;
     for (const brace of unquoted.matchAll(/[{}]/g)) depth += brace[0] === "{" ? 1 : -1;
-    if (line === "") continue;
     words += depth === 0 ? `${line}; ` : `${line} `;
   }
   return depth === 0 ? words.trimEnd() : undefined;

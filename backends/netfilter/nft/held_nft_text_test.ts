@@ -31,6 +31,7 @@ Deno.test("asOneLine() refuses what a line editor or a longer line would read ot
       'add rule ip t c comment "é"\n',
       'add rule ip t c comment "a\nb"\n',
       "add set ip t s {\n",
+      "table ip t {\n  chain c {\n    counter\n    accept\n  }\n}\n",
       "\u0004",
     ]
   ) {

@@ -34,7 +34,7 @@ import { LocalCheck } from "./local_check.ts";
 import { LoDevice } from "./lo_device.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
 import { OwnAddresses } from "./own_addresses.ts";
-import { OneAtATime } from "../../../lib/os/one_at_a_time.ts";
+import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
 
 /** The edges that addresses are made local with. */
 interface LocalAddressesDependencies {

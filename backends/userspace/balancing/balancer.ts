@@ -16,10 +16,4 @@ export interface Balancer {
   replace(endpoints: readonly Endpoint[]): void;
   /** The endpoint for a new connection; `undefined` if there is none, or none that is not excluded. */
   next(request: BalanceRequest): Endpoint | undefined;
-  find(key: EndpointKey): Endpoint | undefined;
-}
-
-/** The endpoints of a list by key. */
-export function endpointsByKey(endpoints: readonly Endpoint[]): ReadonlyMap<EndpointKey, Endpoint> {
-  return new Map(endpoints.map((endpoint) => [endpoint.key, endpoint]));
 }

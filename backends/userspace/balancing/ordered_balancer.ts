@@ -76,10 +76,6 @@ export class OrderedBalancer implements Balancer {
     return candidate.endpoint;
   }
 
-  find(key: EndpointKey): Endpoint | undefined {
-    return this.#candidates.get(key)?.endpoint;
-  }
-
   /** Only after a failed attempt, so that a walk over all is rare. */
   #firstBut(exclude: ReadonlySet<EndpointKey>): Candidate | undefined {
     const left = [...this.#candidates.values()].filter(({ endpoint }) =>

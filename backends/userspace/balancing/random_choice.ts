@@ -1,5 +1,5 @@
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
-import { type Balancer, type BalanceRequest, endpointsByKey } from "./balancer.ts";
+import type { Balancer, BalanceRequest } from "./balancer.ts";
 import type { EndpointLoad } from "./endpoint_load.ts";
 import type { EndpointShares } from "./endpoint_shares.ts";
 
@@ -19,7 +19,6 @@ export class RandomChoice implements Balancer {
   #endpoints: readonly Endpoint[] = [];
   /** Sums of the weights up to each endpoint. */
   #sums: Float64Array = new Float64Array();
-  #byKey: ReadonlyMap<EndpointKey, Endpoint> | undefined;
 
   constructor(endpoints: readonly Endpoint[], context: RandomChoiceContext) {
     this.#context = context;
@@ -29,7 +28,6 @@ export class RandomChoice implements Balancer {
   replace(endpoints: readonly Endpoint[]): void {
     let sum = 0;
     this.#endpoints = endpoints;
-    this.#byKey = undefined;
     this.#sums = Float64Array.from(
       endpoints,
       (endpoint) => sum += this.#context.shares?.weightOf(endpoint) ?? 1,
@@ -44,11 +42,6 @@ export class RandomChoice implements Balancer {
     for (let tries = 0; tries < MOST_DRAWS && two === one; tries++) two = this.#draw();
     if (one === undefined || two === undefined) return undefined;
     return this.#loadOf(two, now) < this.#loadOf(one, now) ? two : one;
-  }
-
-  find(key: EndpointKey): Endpoint | undefined {
-    this.#byKey ??= endpointsByKey(this.#endpoints);
-    return this.#byKey.get(key);
   }
 
   /** Only after a failed attempt, so that a walk over all is rare. */

@@ -1,11 +1,10 @@
-import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
-import { type Balancer, type BalanceRequest, endpointsByKey } from "./balancer.ts";
+import type { Endpoint } from "../../../lib/proxy/endpoint.ts";
+import type { Balancer, BalanceRequest } from "./balancer.ts";
 
 /** Gives each endpoint its turn: the default. */
 export class Rotation implements Balancer {
   readonly #start: number;
   #endpoints: readonly Endpoint[];
-  #byKey: ReadonlyMap<EndpointKey, Endpoint> | undefined;
   #next: number;
 
   constructor(endpoints: readonly Endpoint[], start: number) {
@@ -22,7 +21,6 @@ export class Rotation implements Balancer {
       ? Math.floor(this.#start * endpoints.length)
       : endpoints.findIndex(({ key }) => key >= turn);
     this.#endpoints = endpoints;
-    this.#byKey = undefined;
     this.#next = Math.max(0, at);
   }
 
@@ -34,10 +32,5 @@ export class Rotation implements Balancer {
       if (endpoint && !exclude?.has(endpoint.key)) return endpoint;
     }
     return undefined;
-  }
-
-  find(key: EndpointKey): Endpoint | undefined {
-    this.#byKey ??= endpointsByKey(this.#endpoints);
-    return this.#byKey.get(key);
   }
 }

@@ -1,5 +1,6 @@
+import { hashText, mixHash } from "../../../lib/net/text_hash.ts";
 import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
-import { type Balancer, type BalanceRequest, endpointsByKey } from "./balancer.ts";
+import type { Balancer, BalanceRequest } from "./balancer.ts";
 import type { EndpointShares } from "./endpoint_shares.ts";
 
 /** Clients are hashed to so many slots; a slot has one endpoint. */
@@ -22,7 +23,6 @@ export class SourceHash implements Balancer {
   #weights: Float64Array = new Float64Array();
   /** Index of the endpoint of each slot. */
   #winners: Int32Array | undefined;
-  #byKey: ReadonlyMap<EndpointKey, Endpoint> | undefined;
 
   constructor(endpoints: readonly Endpoint[], shares: EndpointShares | undefined) {
     this.#shares = shares;
@@ -32,7 +32,6 @@ export class SourceHash implements Balancer {
   replace(endpoints: readonly Endpoint[]): void {
     if (endpoints === this.#endpoints) return;
     this.#endpoints = endpoints;
-    this.#byKey = undefined;
     this.#seeds = Int32Array.from(endpoints, ({ key }) => hashText(key));
     this.#weights = Float64Array.from(
       endpoints,
@@ -52,17 +51,12 @@ export class SourceHash implements Balancer {
     return this.#endpoints[winner];
   }
 
-  find(key: EndpointKey): Endpoint | undefined {
-    this.#byKey ??= endpointsByKey(this.#endpoints);
-    return this.#byKey.get(key);
-  }
-
   #winnerOf(slot: number, exclude?: ReadonlySet<EndpointKey>): number {
     let winner = UNKNOWN;
     let highest = -Infinity;
     for (let index = 0; index < this.#seeds.length; index++) {
       // Never 0 or 1, of which the logarithm would be of no use.
-      const part = ((mix(this.#seeds[index]! ^ Math.imul(slot + 1, 0x9e3779b1)) >>> 0) + 0.5) /
+      const part = ((mixHash(this.#seeds[index]! ^ Math.imul(slot + 1, 0x9e3779b1)) >>> 0) + 0.5) /
         2 ** 32;
       const score = -this.#weights[index]! / Math.log(part);
       if (score <= highest || exclude?.has(this.#endpoints[index]!.key)) continue;
@@ -71,20 +65,4 @@ export class SourceHash implements Balancer {
     }
     return winner;
   }
-}
-
-/** FNV-1a, then mixed: addresses that differ in their last digit must not be neighbours. */
-function hashText(text: string): number {
-  let hash = 0x811c9dc5;
-  for (let index = 0; index < text.length; index++) {
-    hash = Math.imul(hash ^ text.charCodeAt(index), 0x01000193);
-  }
-  return mix(hash);
-}
-
-/** The finalizer of MurmurHash3. */
-function mix(value: number): number {
-  let hash = Math.imul(value ^ (value >>> 16), 0x85ebca6b);
-  hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35);
-  return hash ^ (hash >>> 16);
 }

@@ -2,12 +2,7 @@ import type { TcpConnection, TcpListener } from "../../../lib/os/network.ts";
 import { BackOff } from "../../../lib/os/back_off.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
-import {
-  isClientGone,
-  isOutOfSockets,
-  OUT_OF_SOCKETS_CURE,
-  systemErrorOf,
-} from "../../../lib/os/socket_errors.ts";
+import { isClientGone } from "../../../lib/os/socket_errors.ts";
 
 /** The receiver of accepted connections. */
 interface TcpTarget {
@@ -66,7 +61,9 @@ export class TcpAcceptor {
         if (this.#closed) break;
         if (isClientGone(error)) continue;
         // The connection stays in the kernel's queue: asking again at once would be a busy loop.
-        this.#report(error);
+        const { at: { socket } } = this.#target;
+        const report = { error, relief: RELIEF, socket };
+        this.#forwarding.room.reportError("Cannot accept a connection", report);
         this.#backOff ??= new BackOff(this.#forwarding.clock);
         await this.#backOff.pause();
         continue;
@@ -75,15 +72,5 @@ export class TcpAcceptor {
       this.#target.forwarder.accept(connection, this.#target.at);
     }
     this.#forwarding.loops.remove();
-  }
-
-  #report(error: unknown): void {
-    const exhausted = isOutOfSockets(error);
-    if (exhausted) this.#forwarding.relieve(RELIEF);
-    this.#forwarding.log.warn("Cannot accept a connection", {
-      socket: this.#target.at.socket,
-      error: systemErrorOf(error) ?? error,
-      ...(exhausted && { cure: OUT_OF_SOCKETS_CURE }),
-    });
   }
 }

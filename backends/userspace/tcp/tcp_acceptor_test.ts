@@ -1,5 +1,6 @@
 import { assertEquals } from "@std/assert";
 import type { TcpConnection } from "../../../lib/os/network.ts";
+import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import { FakeClock, settle } from "../../../tests/support/fakes/fake_clock.ts";
 import {
   FakeConnection,
@@ -90,8 +91,8 @@ Deno.test("TcpAcceptor pauses when no sockets are left, and continues when there
 Deno.test("TcpAcceptor asks for silent connections to be closed when no sockets are left", async () => {
   const { forwarding, listener, acceptor } = setUp();
   const asked: number[] = [];
-  forwarding.busy.add({
-    connections: 0,
+  forwarding.room.busy.add({
+    ...{ key: "ns/web/TCP" as ServicePortKey, connections: 0 },
     closeSilent: (count) => (asked.push(count), count),
     close() {},
   });

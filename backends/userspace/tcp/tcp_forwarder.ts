@@ -4,7 +4,6 @@ import { formatHostPort, type Port } from "../../../lib/net/port.ts";
 import type { TcpConnection } from "../../../lib/os/network.ts";
 import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
-import type { WatchedFlow } from "../../../lib/proxy/flow_watches.ts";
 import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import {
@@ -16,11 +15,11 @@ import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { EndpointAges } from "../balancing/endpoint_shares.ts";
 import type { BufferPool } from "./buffer_pool.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
+import { ExpiryQueue } from "../expiry_queue.ts";
 import type { Picker, VerdictName } from "../endpoint_picker.ts";
-import type { Forwarding } from "../forwarding.ts";
+import type { FlowOutcome, Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import { CAME_BACK_CURE } from "../own_sockets.ts";
-import { RecencyList } from "../recency_list.ts";
 import { OUT_OF_SOCKETS_CURE } from "../../../lib/os/socket_errors.ts";
 import type { DialFailure } from "./tcp_dialer.ts";
 import {
@@ -31,8 +30,8 @@ import {
 } from "./tcp_edge.ts";
 import { TcpSession, type TcpSessionOwner } from "./tcp_session.ts";
 
-/** Sockets of a session: to the client and to the endpoint. */
-const SOCKETS = 2;
+/** A client that is gone is noticed this late where the endpoint reads nothing. */
+const GONE_MS = 3_600_000;
 /** More connections than this are rarely being made at one time. */
 const MANY_DIALS = 16;
 
@@ -49,7 +48,7 @@ export class TcpForwarder implements TcpSessionOwner {
   readonly largeBuffers: BufferPool;
   readonly #forwarding: Forwarding;
   readonly #picker: Picker;
-  readonly #sessions = new RecencyList<TcpSession>();
+  readonly #sessions: ExpiryQueue<TcpSession>;
   readonly #service: ServiceKey;
   #plan: ServicePlan;
   /** Applies the annotations of the Service, once there are any. */
@@ -67,6 +66,12 @@ export class TcpForwarder implements TcpSessionOwner {
     this.#service = serviceKey(plan.name);
     this.#plan = plan;
     this.#picker = forwarding.createPicker(plan);
+    const { clock } = forwarding;
+    const onExpired = (session: TcpSession) => {
+      this.#sessions.add(session, clock.now());
+      void session.closeIfGone();
+    };
+    this.#sessions = new ExpiryQueue(clock, { ttlMs: GONE_MS, onExpired });
     this.#activityGrainMs = activityGrainMs(plan.edge);
     if (plan.edge) this.#applySettings(plan.edge);
   }
@@ -171,12 +176,15 @@ export class TcpForwarder implements TcpSessionOwner {
 
   onClosed(session: TcpSession): void {
     this.#sessions.delete(session);
-    this.#forwarding.openFiles.giveTraffic(this.#service, SOCKETS);
+    this.#forwarding.room.give(this.#service);
     this.#forwarding.sessions.remove();
     this.#forwarding.own.untake(session, session.client);
     this.#edge?.leave(session);
     if (this.#traffic && session.isCountedOpen) this.#traffic.open--;
-    if (this.#sessions.size === 0) this.#forwarding.busy.delete(this);
+    if (this.#sessions.size > 0) return;
+    this.#forwarding.room.busy.delete(this);
+    // No timer stays behind for a ServicePort without connections: it may be removed.
+    this.#sessions.close();
   }
 
   #applySettings(edge: EdgeSettings = {}): void {
@@ -188,16 +196,16 @@ export class TcpForwarder implements TcpSessionOwner {
 
   /** Counts a session, unless a bound of the node forbids it or its client is this process. */
   #enter(session: TcpSession): boolean {
-    const { clock } = this.#forwarding;
+    const { clock, room } = this.#forwarding;
     if (this.#isOwn(session)) return false;
-    if (!this.#hasRoom()) {
+    if (!room.take(this, { service: this.#service, open: this.#sessions.size })) {
       this.#forwarding.own.untake(session, session.client);
       return false;
     }
     this.#sessions.add(session, clock.now());
     this.#edge?.enter(session, clock.now());
     this.#forwarding.sessions.add();
-    if (this.#sessions.size === 1) this.#forwarding.busy.add(this);
+    if (this.#sessions.size === 1) room.busy.add(this);
     this.#forwarding.loops.add();
     return true;
   }
@@ -344,23 +352,9 @@ export class TcpForwarder implements TcpSessionOwner {
     });
   }
 
-  /** Reports to a watch, if there is one. */
-  #report(
-    { client, clientPort, at }: ClientConnection,
-    outcome: Pick<WatchedFlow, "detail" | "endpoint" | "seenAs">,
-  ): void {
-    const { clock, watches } = this.#forwarding;
-    if (watches.isIdle) return;
-    const flow: WatchedFlow = {
-      protocol: "TCP",
-      client: client as IpAddress,
-      clientPort,
-      to: at.address,
-      port: at.port,
-      service: this.#plan.key,
-      ...outcome,
-    };
-    watches.report(flow, clock.now());
+  #report({ client, clientPort, at }: ClientConnection, outcome: FlowOutcome): void {
+    const service = this.#plan.key;
+    this.#forwarding.report({ protocol: "TCP", service, client, clientPort, at }, outcome);
   }
 
   #giveUp(session: TcpSession, result: DialFailure): void {
@@ -374,35 +368,6 @@ export class TcpForwarder implements TcpSessionOwner {
     } else {
       log.warn("Cannot connect to any endpoint", { servicePort, attempts: result.attempts });
     }
-  }
-
-  /** Makes room for one more: at the limit, a connection that was silent for long is closed. */
-  #hasRoom(): boolean {
-    const { log, options: { maxConnectionsPerService: bound } } = this.#forwarding;
-    if (this.#sessions.size < bound) return this.#takeSockets();
-    const servicePort = this.#plan.key;
-    if (this.closeSilent(1) === 1) {
-      log.warn("Closed an idle connection for a new one", { servicePort, bound });
-      return this.#takeSockets();
-    }
-    log.warn("Refused a connection: the limit of the Service is reached", { servicePort, bound });
-    return false;
-  }
-
-  /** Counts the sockets of one more, if the limit of open files lets it be. */
-  #takeSockets(): boolean {
-    const { openFiles, log } = this.#forwarding;
-    if (openFiles.takeTraffic(this.#service, SOCKETS)) return true;
-    if (this.closeSilent(1) === 0) this.#forwarding.relieve(1);
-    if (openFiles.takeTraffic(this.#service, SOCKETS)) return true;
-    const isExchange = this.#forwarding.closeOfLargest(this.connections);
-    if (isExchange && openFiles.takeTraffic(this.#service, SOCKETS, { isExchange })) return true;
-    openFiles.countRefused("connection");
-    const servicePort = this.#plan.key;
-    log.warn("Refused a connection: too few open files remain", {
-      ...{ servicePort, limit: openFiles.limit, cure: OUT_OF_SOCKETS_CURE },
-    });
-    return false;
   }
 }
 

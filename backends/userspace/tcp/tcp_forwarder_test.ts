@@ -247,8 +247,31 @@ Deno.test("TcpForwarder keeps count when a client resets", async () => {
   client.reset();
   await forwarding.loops.zero();
   assertEquals([client.closed, network.connections[0]!.closed], [true, true]);
-  assertEquals([forwarder.connections, forwarding.busy.size], [0, 0]);
+  assertEquals([forwarder.connections, forwarding.room.busy.size], [0, 0]);
   forwarding.close();
+});
+
+Deno.test("TcpForwarder looks once an hour whether silent clients are gone", async () => {
+  const { clock, forwarding, forwarder, accept } = setUp();
+  const [gone, silent, busy] = [await accept(), await accept(), await accept()];
+  for (const client of [gone, silent]) client.end();
+  await settle();
+  gone.write = () => Promise.reject(new Deno.errors.BrokenPipe("reset (fake)"));
+  for (let minute = 0; minute < 60; minute++) {
+    assertEquals(gone.closed, false, `after ${minute} minutes`);
+    await clock.advance(60_000);
+    busy.receive();
+    await settle();
+  }
+  await clock.advance(60_000);
+  assertEquals([gone.closed, silent.closed, busy.closed], [true, false, false]);
+  assertEquals(forwarder.connections, 2);
+  silent.write = gone.write;
+  await clock.advance(3_600_000);
+  assertEquals([silent.closed, busy.closed], [true, false]);
+  forwarding.close();
+  await forwarding.loops.zero();
+  assertEquals(clock.pendingTimers, 0);
 });
 
 Deno.test("TcpForwarder lets go of a client whose endpoint is still dialled at the end", async () => {

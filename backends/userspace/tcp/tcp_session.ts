@@ -40,7 +40,10 @@ export class TcpSession implements RecencyItem<TcpSession>, HopCounter {
   readonly #client: TcpConnection;
   #endpoint: TcpConnection | undefined;
   #closed = false;
-  #oneSideEnded = false;
+  /** The side whose stream has ended. */
+  #ended: TcpConnection | undefined;
+  /** Whether an operation waits that fails if the client is gone. */
+  #isNoticed = false;
 
   constructor(owner: TcpSessionOwner, client: TcpConnection) {
     this.#owner = owner;
@@ -89,6 +92,19 @@ export class TcpSession implements RecencyItem<TcpSession>, HopCounter {
     this.#owner.onClosed(this);
   }
 
+  /** Closes the session if its client is gone. Only a write notices, while nothing is read from it. */
+  async closeIfGone(): Promise<void> {
+    // Nothing can be written to a client after the end of the endpoint's stream.
+    if (this.#isNoticed || this.#ended === this.#endpoint) return;
+    this.#isNoticed = true;
+    try {
+      await this.#client.write(NOTHING);
+      this.#isNoticed = false;
+    } catch {
+      this.close();
+    }
+  }
+
   async #sendFirst(endpoint: TcpConnection, first: Uint8Array): Promise<boolean> {
     try {
       for (let sent = 0; sent < first.length;) sent += await endpoint.write(first.subarray(sent));
@@ -106,7 +122,9 @@ export class TcpSession implements RecencyItem<TcpSession>, HopCounter {
     let smallReads = 0;
     try {
       for (;;) {
+        if (isUpward) this.#isNoticed = true;
         const count = await from.read(buffer);
+        if (isUpward) this.#isNoticed = false;
         if (count === null) break;
         this.#owner.onActivity(this);
         let sent = await to.write(count === buffer.length ? buffer : buffer.subarray(0, count));
@@ -137,8 +155,8 @@ export class TcpSession implements RecencyItem<TcpSession>, HopCounter {
 
   /** Passes on the end of one direction; the other one may continue. */
   async #endOfStream(from: TcpConnection, to: TcpConnection): Promise<void> {
-    if (this.#oneSideEnded) return this.close();
-    this.#oneSideEnded = true;
+    if (this.#ended) return this.close();
+    this.#ended = from;
     await to.closeWrite();
     // Deno reports a reset as the end of the stream. On a connection that was reset nothing can be
     // written, not even nothing (EPIPE): then there is no one left to wait for the other side.

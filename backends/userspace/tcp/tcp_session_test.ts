@@ -222,3 +222,58 @@ Deno.test("TcpSession.relay() reports activity for each read", async () => {
   await new TcpSession(owner, scripted([10, 10])).relay(scripted([10]));
   assertEquals(owner.activity, 3);
 });
+
+/** Sends from the client until the endpoint, which reads nothing, takes no more. */
+async function fill({ client, owner }: Relayed): Promise<void> {
+  const data = new Uint8Array(MEGABYTE);
+  void (async () => {
+    for (;;) await client.write(data);
+  })().catch(() => {});
+  let [activity, unchanged] = [-1, 0];
+  await eventually("nothing more fits", () => {
+    unchanged = owner.activity > 0 && owner.activity === activity ? unchanged + 1 : 0;
+    activity = owner.activity;
+    return unchanged === 20;
+  });
+}
+
+Deno.test("TcpSession.closeIfGone() closes the session of a client that has reset its connection to an endpoint that reads nothing", async () => {
+  const relay = await relayed();
+  const { client, endpoint, session } = relay;
+  using _endpoint = endpoint;
+  await writeFully(endpoint, pattern(100));
+  await fill(relay);
+  // Closed with data that it has not read, a socket is reset.
+  client.close();
+  assertEquals(session.closed, false);
+  await eventually("the client is found gone", async () => {
+    await session.closeIfGone();
+    return session.closed;
+  });
+  await assertGone(relay);
+});
+
+for (
+  const [name, prepare] of [
+    ["that is silent", () => {}],
+    ["whose endpoint reads nothing", fill],
+    ["that has ended its stream", ({ client }: Relayed) => client.closeWrite()],
+    ["whose endpoint has ended its stream and reads nothing", async (relay: Relayed) => {
+      await relay.endpoint.closeWrite();
+      await readToEnd(relay.client);
+      await fill(relay);
+    }],
+  ] as const
+) {
+  Deno.test(`TcpSession.closeIfGone() leaves a client alone ${name}`, async () => {
+    const relay = await relayed();
+    const { client, endpoint, session } = relay;
+    using _client = client;
+    using _endpoint = endpoint;
+    await prepare(relay);
+    for (let count = 0; count < 3; count++) await session.closeIfGone();
+    assertEquals(session.closed, false);
+    session.close();
+    await assertGone(relay);
+  });
+}

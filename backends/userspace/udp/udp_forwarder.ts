@@ -2,7 +2,6 @@ import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { SocketAddress, UdpSocket } from "../../../lib/os/network.ts";
 import type { EdgeSettings } from "../../../lib/proxy/edge_settings.ts";
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
-import type { WatchedFlow } from "../../../lib/proxy/flow_watches.ts";
 import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import {
@@ -14,14 +13,9 @@ import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { EndpointAges } from "../balancing/endpoint_shares.ts";
 import { EndpointPicker, type VerdictName } from "../endpoint_picker.ts";
 import { ExpiryQueue } from "../expiry_queue.ts";
-import type { Forwarding } from "../forwarding.ts";
+import type { FlowOutcome, Forwarding } from "../forwarding.ts";
 import { CAME_BACK_CURE } from "../own_sockets.ts";
 import type { RelayedConnection } from "../policy_gate.ts";
-import {
-  isOutOfSockets,
-  OUT_OF_SOCKETS_CURE,
-  systemErrorOf,
-} from "../../../lib/os/socket_errors.ts";
 import { type DatagramHeader, UdpEdge } from "./udp_edge.ts";
 import { type DatagramOrigin, UdpFlow, type UdpFlowPort } from "./udp_flow.ts";
 
@@ -124,7 +118,7 @@ export class UdpForwarder {
   }
 
   #refuse(port: UdpFlowPort, client: SocketAddress): undefined {
-    this.#report({ port, client }, { endpoint: undefined, denial: undefined });
+    this.#report({ port, client }, { detail: REFUSED });
   }
 
   get #takesNone(): boolean {
@@ -152,7 +146,7 @@ export class UdpForwarder {
     const now = clock.now();
     const endpoint = this.#picker.pick({ verdict, client: client.hostname, now });
     const denial = endpoint && policies?.denialOf(relayedBy({ port, client, endpoint }));
-    this.#report({ port, client }, { endpoint: endpoint?.key, denial });
+    this.#report({ port, client }, outcomeOf(endpoint?.key, denial));
     if (!endpoint || denial !== undefined || !this.#makeRoom()) return undefined;
     const socket = this.#openSocket(endpoint.address.includes(":") ? "::" : "0.0.0.0");
     if (!socket) {
@@ -238,26 +232,15 @@ export class UdpForwarder {
     flow.leaveGate = this.#forwarding.policies?.enter(relayedBy(flow), () => this.end(flow));
   }
 
-  /** Reports to a watch, if there is one. */
   #report(
-    { port: { at }, client }: { readonly port: UdpFlowPort; readonly client: SocketAddress },
-    { endpoint, denial }: {
-      readonly endpoint: EndpointKey | undefined;
-      readonly denial: string | undefined;
+    { port: { at }, client: { hostname: client, port: clientPort } }: {
+      readonly port: UdpFlowPort;
+      readonly client: SocketAddress;
     },
+    outcome: FlowOutcome,
   ): void {
-    const { clock, watches } = this.#forwarding;
-    if (watches.isIdle) return;
-    const flow: WatchedFlow = {
-      protocol: "UDP",
-      client: client.hostname as IpAddress,
-      clientPort: client.port,
-      to: at.address,
-      port: at.port,
-      service: this.#plan.key,
-      ...outcomeOf(endpoint, denial),
-    };
-    watches.report(flow, clock.now());
+    const service = this.#plan.key;
+    this.#forwarding.report({ protocol: "UDP", service, client, clientPort, at }, outcome);
   }
 
   /**
@@ -303,7 +286,7 @@ export class UdpForwarder {
    * that was unused for longest is closed.
    */
   #makeRoom(): boolean {
-    const { log, openFiles, options: { maxFlowsPerService: bound } } = this.#forwarding;
+    const { log, openFiles, room, options: { maxFlowsPerService: bound } } = this.#forwarding;
     const { oldest, size } = this.#flows;
     const servicePort = this.#plan.key;
     if (size < bound && openFiles.takeTraffic(this.#service, 1)) return true;
@@ -311,12 +294,10 @@ export class UdpForwarder {
       if (this.#mayCircle(oldest)) return false;
       this.end(oldest);
       log.warn("Closed the longest idle flow for a new one", { servicePort, bound });
-    } else this.#forwarding.relieve(1);
+    } else room.relieve(1);
     if (size < bound) openFiles.countRefused("flow");
     if (openFiles.takeTraffic(this.#service, 1)) return true;
-    log.warn("Refused a flow: too few open files remain", {
-      ...{ servicePort, limit: openFiles.limit, cure: OUT_OF_SOCKETS_CURE },
-    });
+    room.reportFull("Refused a flow: too few open files remain", servicePort);
     return false;
   }
 
@@ -332,17 +313,12 @@ export class UdpForwarder {
 
   /** On every address, so that the kernel takes the one that leads to the endpoint as the source. */
   #openSocket(hostname: string): UdpSocket | undefined {
-    const { log, network } = this.#forwarding;
+    const { network, room } = this.#forwarding;
     try {
       return network.listenUdp({ hostname, port: 0 });
     } catch (error) {
-      const exhausted = isOutOfSockets(error);
-      if (exhausted) this.#forwarding.relieve(RELIEF);
-      log.warn("Cannot open a socket for a flow", {
-        servicePort: this.#plan.key,
-        error: systemErrorOf(error) ?? error,
-        ...(exhausted && { cure: OUT_OF_SOCKETS_CURE }),
-      });
+      const report = { error, relief: RELIEF, servicePort: this.#plan.key };
+      room.reportError("Cannot open a socket for a flow", report);
       return undefined;
     }
   }
@@ -361,7 +337,7 @@ function relayedBy(
 function outcomeOf(
   endpoint: EndpointKey | undefined,
   denial: string | undefined,
-): Pick<WatchedFlow, "detail" | "endpoint"> {
+): FlowOutcome {
   if (endpoint === undefined) return { detail: REFUSED };
   if (denial === undefined) return { endpoint };
   return { detail: `not forwarded: NetworkPolicies deny it: ${endpoint} (${denial})` };

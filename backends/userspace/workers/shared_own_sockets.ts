@@ -6,6 +6,7 @@
  * @module
  */
 
+import { hashText, mixHash } from "../../../lib/net/text_hash.ts";
 import type { SocketAddress } from "../../../lib/os/network.ts";
 
 /** Ports of one address. */
@@ -113,11 +114,7 @@ function ownerOf(hops: number): number {
   return (hops & 255) - 1;
 }
 
-/** FNV-1a; never 0, which stands for no socket. */
+/** Never 0, which stands for no socket. */
 function hashOf({ hostname, port }: SocketAddress): number {
-  let hash = 0x811c9dc5 ^ port;
-  for (let index = 0; index < hostname.length; index++) {
-    hash = Math.imul(hash ^ hostname.charCodeAt(index), 0x01000193);
-  }
-  return hash | 1;
+  return mixHash(hashText(hostname) ^ port) | 1;
 }

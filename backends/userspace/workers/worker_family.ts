@@ -2,7 +2,7 @@ import type { Logger } from "../../../lib/log/logger.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { Network } from "../../../lib/os/network.ts";
-import { OneAtATime } from "../../../lib/os/one_at_a_time.ts";
+import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
 import { OpenFiles } from "../../../lib/os/open_files.ts";
 import { systemErrorOf } from "../../../lib/os/socket_errors.ts";
 import { forEachInSlices, runInSlices, urgent } from "../../../lib/os/time_slice.ts";

@@ -229,7 +229,7 @@ export class WorkerForwarders implements Forwarders, PoolSubscriber {
     const fail = (error: unknown) => this.#links.fail(index, error);
     link.ask({ kind: "start", settings: { ...this.#settings, index } }).catch(fail);
     const judge = this.#judge;
-    judge?.exclusively(() => link.follow(judge.snapshot())).then(({ done }) => done).catch(fail);
+    judge?.turns.run(() => link.follow(judge.snapshot())).then(({ done }) => done).catch(fail);
     link.queue(this.#state.commandsFor(index));
     void this.#links.flush();
   }

@@ -4,7 +4,7 @@ import {
   type ChannelMessage,
   WorkerChannel,
 } from "../../../lib/os/worker_channel.ts";
-import { OneAtATime } from "../../../lib/os/one_at_a_time.ts";
+import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
 import { type JudgeUpdate, piecesOf } from "../../../lib/policy/judge_update.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
 import type { Command, MainSide, RefusedSocket, WorkerSide } from "./worker_protocol.ts";

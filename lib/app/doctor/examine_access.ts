@@ -2,10 +2,10 @@ import type { LoadedConfiguration } from "../../config/load.ts";
 import type { KubeAuth } from "../../kube/kube_auth.ts";
 import { loadKubeAuth } from "../../kube/kubeconfig.ts";
 import { messageOf } from "../../log/message_of.ts";
+import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { findMissingAccess, type NeededAccess } from "../run/controller_access.ts";
-import { CollectingLogger } from "./collecting_logger.ts";
 import { withApiClient } from "./examine_api.ts";
 
 /** The edges of {@linkcode examineAccess}. */
@@ -35,7 +35,7 @@ export async function examineAccess(
   if (relay.manifests.length > 0 || !isGiven) return [];
   try {
     const auth: KubeAuth = await loadKubeAuth(
-      { clock, logger: new CollectingLogger(), commands },
+      { clock, logger: SILENT_LOGGER, commands },
       {
         ...(kubeconfig !== "" && { kubeconfig }),
         ...(relay.master !== undefined && { master: relay.master }),

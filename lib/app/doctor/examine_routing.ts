@@ -11,10 +11,10 @@ import type { HostFinding, RoutingIntent } from "../../proxy/host_checks.ts";
 import { type AddressPool, poolOf } from "../../routing/address_pool.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import { messageOf } from "../../log/message_of.ts";
+import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { routingAccess, routingKubeconfigOf } from "../routing/routing_access.ts";
 import { examinePodNetwork } from "./examine_pod_network.ts";
-import { CollectingLogger } from "./collecting_logger.ts";
 import { type AccessDependencies, examineAccess } from "./examine_access.ts";
 
 interface RoutingExamination {
@@ -80,7 +80,7 @@ async function daemonFindings(
 ): Promise<readonly HostFinding[]> {
   const { routingBackends } = dependencies;
   if (!bgp || !routingBackends) return [];
-  const edges = { ...dependencies, logger: new CollectingLogger() };
+  const edges = { ...dependencies, logger: SILENT_LOGGER };
   await using backend = routingBackends.bgp(edges, bgp);
   try {
     await backend.sentPrefixes();

@@ -72,7 +72,7 @@ export class RelayedPolicies {
     const { clock, inputs, judge, logger, metrics } = this.#dependencies;
     const changes = await inputs.plan(this.#planner);
     const { plan } = this.#planner;
-    await judge.exclusively(() => runInSlices(clock, judge.takeInSteps(plan, changes)));
+    await judge.turns.run(() => runInSlices(clock, judge.takeInSteps(plan, changes)));
     await judge.pass(plan, changes);
     if (!this.#options.cutsConnections()) return;
     const connections = await judge.relay?.recheck(suspectAddresses(plan, changes)) ?? 0;

@@ -42,7 +42,7 @@ interface LeaseHolderOptions {
   readonly onHeld?: (isHeld: boolean) => void;
 }
 
-type LeaseRequest = Exclude<LeaseStep, { readonly action: "wait" }>;
+type LeaseRequest = Exclude<LeaseStep, { readonly action: "wait" }> & { readonly sentAt: number };
 
 /** Parts of the duration after which a failed request is repeated, and after which it has failed. */
 const [RETRY_PART, TIMEOUT_PART] = [6, 3];
@@ -139,16 +139,16 @@ export class LeaseHolder {
   /** Claims and renews until the signal is aborted. Never rejects. */
   async run(client: LeaseClient, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      const step = this.#claim.next(this.#now());
-      const sentAt = this.#clock.now();
+      const moment = this.#now();
+      const step = this.#claim.next(moment);
       if (!this.#isWanted) await this.#resign(client, signal);
       else if (this.#options.mayClaim?.() === false) await this.#sleep(this.#retryMs, signal);
       else if (step.action === "wait") {
         this.#noteHolder();
-        await this.#sleep(step.until - this.#clock.now(), signal);
-      } else if (!await this.#try(client, step, signal)) {
+        await this.#sleep(step.until - moment.now, signal);
+      } else if (!await this.#try(client, { ...step, sentAt: moment.now }, signal)) {
         // The time that a request hung counts: a pause after it could let the Lease expire.
-        await this.#sleep(sentAt + this.#retryMs - this.#clock.now(), signal);
+        await this.#sleep(moment.now + this.#retryMs - this.#clock.now(), signal);
       }
       this.#report();
     }
@@ -157,10 +157,13 @@ export class LeaseHolder {
 
   /** Gives the Lease up, so that another candidate need not wait. Never rejects. */
   async release(client: LeaseClient, signal: AbortSignal): Promise<void> {
-    let step = this.#claim.release(this.#now());
+    const moment = this.#now();
+    let step = this.#claim.release(moment);
     this.#report();
     for (let attempt = 1; step && attempt <= RELEASE_ATTEMPTS; attempt++) {
-      if (await this.#try(client, step, signal) || signal.aborted) return;
+      if (await this.#try(client, { ...step, sentAt: moment.now }, signal) || signal.aborted) {
+        return;
+      }
       // The version was old. Only what this process still holds is given up.
       if (this.#claim.holder !== this.#options.holder || this.#version === undefined) return;
       const { spec } = step;
@@ -174,14 +177,14 @@ export class LeaseHolder {
   }
 
   /** Returns whether the Lease is now as the step wanted it. */
-  async #try(client: LeaseClient, step: LeaseRequest, signal: AbortSignal): Promise<boolean> {
-    const sentAt = this.#clock.now();
+  async #try(client: LeaseClient, request: LeaseRequest, signal: AbortSignal): Promise<boolean> {
+    const { sentAt } = request;
     this.#failingSince ??= sentAt;
     const ms = Math.min(this.#durationMs, LONGEST_MS) / TIMEOUT_PART;
     try {
       const answer = await answeredInTime(
         { clock: this.#clock, ms, signal },
-        (limit) => this.#send(client, step, limit),
+        (limit) => this.#send(client, request, limit),
       );
       this.#failingSince = undefined;
       const lease = leaseOf(answer);
@@ -205,7 +208,7 @@ export class LeaseHolder {
         await this.#read(client, signal);
         return false;
       }
-      if (error instanceof ApiError && error.isNotFound() && step.action === "replace") {
+      if (error instanceof ApiError && error.isNotFound() && request.action === "replace") {
         this.#observe(undefined);
       } else this.#note(error);
       return false;

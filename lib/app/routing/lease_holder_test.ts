@@ -132,6 +132,27 @@ Deno.test("LeaseHolder reports that a Lease expired although a request hangs", a
   await stop();
 });
 
+Deno.test("LeaseHolder counts the duration from the moment of its decision, if the process stalls after it", async () => {
+  const edges = createEdges();
+  const { clock, client } = edges;
+  const read = clock.now.bind(clock);
+  let reads = 0;
+  clock.now = () => {
+    const now = read();
+    if (++reads === 1) clock.stall(500);
+    return now;
+  };
+  const { held, stop } = startCandidate("a", edges);
+  await clock.advance(0);
+  client.before = () => new Promise(() => {});
+  await clock.advance(2_499);
+  assertEquals(held, [true]);
+  await clock.advance(1);
+  assertEquals(held, [true, false]);
+  client.before = () => Promise.resolve();
+  await stop();
+});
+
 Deno.test("LeaseHolder repeats a request that hung as soon as its time is over", async () => {
   const edges = createEdges();
   const { clock, client } = edges;

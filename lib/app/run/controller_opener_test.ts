@@ -9,8 +9,10 @@ import { SERVICE } from "../../api/kinds/service.ts";
 import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
 import type { ControllerKind } from "../../controller/controller.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
-import { FOLLOWED_KINDS } from "../service/service_subscriptions.ts";
+import { followedKinds } from "../service/service_subscriptions.ts";
 import { ControllerOpener } from "./controller_opener.ts";
+
+const KINDS = followedKinds("iptables");
 
 /** Started controllers with these kinds, named by their place; what happened is written down. */
 function createStage(...kinds: readonly (readonly ControllerKind[])[]) {
@@ -42,26 +44,36 @@ function createStartingStage(...kinds: readonly (readonly ControllerKind[])[]) {
 }
 
 Deno.test("ControllerOpener opens Services once the objects of all kinds are complete", () => {
-  const { calls, sync } = createStage(FOLLOWED_KINDS);
+  const { calls, sync } = createStage(KINDS);
   sync(SERVICE, NODE, ENDPOINTS, SERVICE_CIDR);
   assertEquals(calls, []);
   sync(ENDPOINT_SLICE);
   assertEquals(calls, ["open 0", "serving"]);
 });
 
-Deno.test("ControllerOpener waits one second for the ranges of cluster IPs, not longer", async () => {
-  const { clock, calls, sync } = createStage(FOLLOWED_KINDS);
-  sync(SERVICE, NODE, ENDPOINTS, ENDPOINT_SLICE);
-  await clock.advance(999);
-  assertEquals(calls, []);
-  await clock.advance(1);
-  assertEquals(calls, ["open 0", "serving"]);
-  sync(SERVICE_CIDR);
-  assertEquals(calls, ["open 0", "serving"]);
-});
+for (const mode of ["iptables", "userspace"] as const) {
+  Deno.test(`ControllerOpener waits one second for the ranges of cluster IPs in mode ${mode}, not longer`, async () => {
+    const { clock, calls, sync } = createStage(followedKinds(mode));
+    sync(SERVICE, NODE, ENDPOINTS, ENDPOINT_SLICE);
+    await clock.advance(999);
+    assertEquals(calls, []);
+    await clock.advance(1);
+    assertEquals(calls, ["open 0", "serving"]);
+    sync(SERVICE_CIDR);
+    assertEquals(calls, ["open 0", "serving"]);
+  });
+}
+
+for (const mode of ["ipvs", "nftables"] as const) {
+  Deno.test(`ControllerOpener does not wait for the ranges of cluster IPs in mode ${mode}`, () => {
+    const { calls, sync } = createStage(followedKinds(mode));
+    sync(SERVICE, NODE, ENDPOINTS, ENDPOINT_SLICE);
+    assertEquals(calls, ["open 0", "serving"]);
+  });
+}
 
 Deno.test("ControllerOpener opens no controller before all have started, however early its objects are", () => {
-  const { calls, opener, sync } = createStartingStage(FOLLOWED_KINDS);
+  const { calls, opener, sync } = createStartingStage(KINDS);
   sync(SERVICE, NODE, ENDPOINTS, ENDPOINT_SLICE, SERVICE_CIDR);
   assertEquals(calls, []);
   opener.allow();
@@ -69,7 +81,7 @@ Deno.test("ControllerOpener opens no controller before all have started, however
 });
 
 Deno.test("ControllerOpener waits five seconds for the Node, not longer, and opens once", async () => {
-  const { clock, calls, sync } = createStage(FOLLOWED_KINDS);
+  const { clock, calls, sync } = createStage(KINDS);
   sync(SERVICE, ENDPOINT_SLICE, ENDPOINTS);
   await clock.advance(4999);
   assertEquals(calls, []);
@@ -81,7 +93,7 @@ Deno.test("ControllerOpener waits five seconds for the Node, not longer, and ope
 });
 
 Deno.test("ControllerOpener.stop() forgets the wait for the Node", async () => {
-  const { clock, calls, opener, sync } = createStage(FOLLOWED_KINDS);
+  const { clock, calls, opener, sync } = createStage(KINDS);
   sync(SERVICE, ENDPOINT_SLICE, ENDPOINTS);
   opener.stop();
   await clock.advance(60_000);

@@ -22,7 +22,7 @@ import { ConntrackCleaner, type ConntrackCleanerDependencies } from "./conntrack
 import { createFamilyProxies } from "./create_family_proxies.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
 import { routeObjects } from "./route_objects.ts";
-import { FOLLOWED_KINDS } from "./service_subscriptions.ts";
+import { followedKinds } from "./service_subscriptions.ts";
 import { collectFamilyStatus } from "../status/status_collector.ts";
 import type { ServiceStatus } from "../status/status_report.ts";
 import { createServiceHealth } from "./service_health.ts";
@@ -41,7 +41,7 @@ export class ServiceController implements Controller {
   readonly settings: LivePlanSettings;
   readonly families: readonly FamilyProxy[];
   readonly handover: KubeProxyHandover;
-  readonly kinds = FOLLOWED_KINDS;
+  readonly kinds: Controller["kinds"];
   readonly routes: ControlRoutes;
   readonly #parts: ServiceControllerParts;
   readonly #serviceHealth: ServiceHealthServer;
@@ -51,6 +51,7 @@ export class ServiceController implements Controller {
     const { configuration, nodeName, informers, startUp, health } = parts;
     const { proxy, relay, mode } = configuration;
     this.#parts = parts;
+    this.kinds = followedKinds(mode);
     this.settings = new LivePlanSettings(planSettingsOf(proxy, { nodeName, mode }));
     this.handover = new KubeProxyHandover({
       ...parts,

@@ -7,6 +7,7 @@ import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
 import { HEADLESS_LABEL, SERVICE_PROXY_NAME_LABEL } from "../../api/labels.ts";
 import type { ControllerKind } from "../../controller/controller.ts";
 import { type ListOptions, named } from "../../kube/informer_set.ts";
+import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 
 /** The options of the subscriptions. */
 export interface FollowedObjects {
@@ -19,18 +20,19 @@ export interface FollowedObjects {
   readonly endpointsFallback: boolean;
 }
 
-/** The kinds that Services are planned from, and how long the first sync waits for each. */
-export const FOLLOWED_KINDS: readonly ControllerKind[] = [
-  { spec: SERVICE },
-  { spec: ENDPOINT_SLICE },
-  { spec: ENDPOINTS },
-  { spec: NODE, waitMs: 5000 },
-  // Mode iptables writes other rules once it knows them, so the first sync would be in vain.
-  { spec: SERVICE_CIDR, waitMs: 1000 },
+/** The kinds that Services are planned from. */
+export const SERVICE_KINDS: readonly KindSpec[] = [
+  ...[SERVICE, ENDPOINT_SLICE, ENDPOINTS, NODE, SERVICE_CIDR],
 ];
 
-/** The kinds that Services are planned from. */
-export const SERVICE_KINDS: readonly KindSpec[] = FOLLOWED_KINDS.map(({ spec }) => spec);
+/** These kinds, and how long the first sync in a mode waits for each. */
+export function followedKinds(mode: BackendMode): readonly ControllerKind[] {
+  return [
+    ...[{ spec: SERVICE }, { spec: ENDPOINT_SLICE }, { spec: ENDPOINTS }],
+    { spec: NODE, waitMs: 5000 },
+    { spec: SERVICE_CIDR, waitMs: MODE_TRAITS[mode].serviceRangesWaitMs },
+  ];
+}
 
 const NOT_HEADLESS: ListOptions = { labelSelector: `!${HEADLESS_LABEL}` };
 

@@ -44,6 +44,11 @@ export class FakeConnection implements TcpConnection {
     this.#reading?.resolve(1);
   }
 
+  /** The peer ends its stream. */
+  end(): void {
+    this.#reading?.resolve(null);
+  }
+
   /** The peer resets the connection. */
   reset(): void {
     this.#reading?.reject(systemError("ECONNRESET"));

@@ -5,7 +5,7 @@
  */
 import { assertEquals } from "@std/assert";
 import type { DriftFigures, DriftWatch } from "../../../backends/netfilter/drift_watch.ts";
-import { OneAtATime } from "../../../lib/os/one_at_a_time.ts";
+import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
 import { FakeClock, settle } from "../fakes/fake_clock.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
 
