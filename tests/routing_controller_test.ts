@@ -146,7 +146,7 @@ Deno.test("another node takes addresses over when a heartbeat is renewed no long
   api.store.update(rawLease("heartbeat", B, "2026-01-01T00:00:05.000000Z"));
   await relay.until("this node owns all", () => relay.held.length === 4);
   const ms = clock.now() - at;
-  assert(ms > 2_000 && ms <= 3_500, `after ${ms} ms`);
+  assert(ms > 2_000 && ms <= 5_000, `after ${ms} ms`);
 });
 
 Deno.test("while the API server is away, addresses stay, unless another machine answers", async () => {

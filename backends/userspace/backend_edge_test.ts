@@ -117,7 +117,7 @@ Deno.test("UserspaceBackend closes a trusted client without a valid header and c
 Deno.test("UserspaceBackend closes a trusted client whose header does not come in time", async () => {
   await using endpoint = echo();
   await using test = new TestUserspaceBackend();
-  const plan = planOf({ acceptProxyFrom: LOOPBACK, proxyTimeoutMs: 100 }, endpoint.endpoint);
+  const plan = planOf({ acceptProxyFrom: LOOPBACK, proxyTimeoutMs: 1_000 }, endpoint.endpoint);
   await test.sync([plan]);
   using connection = await Deno.connect(placeOf(plan));
   await writeFully(connection, encoder.encode("PROXY "));
@@ -313,7 +313,7 @@ Deno.test("UserspaceBackend limits the flows of a Service and of a client, and e
     protocol: "UDP",
     to: [endpoint.endpoint],
   } as const;
-  await test.sync([testServicePlan({ ...at, edge: { maxPerClient: 1, lifetimeMs: 400 } })]);
+  await test.sync([testServicePlan({ ...at, edge: { maxPerClient: 1, lifetimeMs: 2_000 } })]);
   const to = { hostname: VIP, port: at.port };
   const { counters } = test.backend.connections;
   await one.send("a", to);

@@ -73,7 +73,7 @@ async function statesOf(test: TestUserspaceBackend, { key }: ServicePlan) {
 
 Deno.test("UserspaceBackend skips an endpoint while it refuses, and uses it again", async () => {
   await using good = TcpServer.named("good");
-  const bad = TcpServer.named("bad");
+  const bad = TcpServer.named("bad", { port: unusedPort() });
   await using test = new TestUserspaceBackend();
   const plan = planOf(CHECKED, [good.endpoint, bad.endpoint].sort());
   await test.sync([plan]);
@@ -221,10 +221,10 @@ Deno.test("UserspaceBackend checks Unix sockets", async () => {
 
 Deno.test("UserspaceBackend ejects an endpoint that refuses connections, and lets it return", async () => {
   await using good = TcpServer.named("good");
-  const bad = TcpServer.named("bad");
+  const bad = TcpServer.named("bad", { port: unusedPort() });
   await bad[Symbol.asyncDispose]();
   await using test = new TestUserspaceBackend();
-  const plan = planOf({ ejectAfter: 2, ejectionMs: 1500 }, [good.endpoint, bad.endpoint].sort());
+  const plan = planOf({ ejectAfter: 2, ejectionMs: 5_000 }, [good.endpoint, bad.endpoint].sort());
   await test.sync([plan]);
   for (let count = 0; count < 4; count++) assertEquals(await askService(plan), "good");
   await eventually("it is ejected", () => test.healthChanges.length === 1);

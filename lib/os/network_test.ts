@@ -1,20 +1,14 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { TcpServer } from "../../tests/support/drivers/tcp_peers.ts";
+import { unusedPort } from "../../tests/support/drivers/unused_port.ts";
 import { eventually } from "../../tests/support/eventually.ts";
 import { systemNetwork } from "./network.ts";
 
 const LOOPBACK = "127.0.0.1";
 
-/** A port that is unused. */
-function freePort(): number {
-  const listener = systemNetwork.listenTcp({ hostname: LOOPBACK, port: 0 });
-  listener.close();
-  return listener.addr.port;
-}
-
 Deno.test("tryConnectTcp() connects from the address and port that the caller names", async () => {
   const listener = systemNetwork.listenTcp({ hostname: LOOPBACK, port: 0 });
-  const from = { hostname: "127.0.0.9", port: freePort() };
+  const from = { hostname: "127.0.0.9", port: unusedPort() };
   const accepted = listener.accept();
   const { signal } = new AbortController();
   await systemNetwork.tryConnectTcp(listener.addr, { from, signal });
@@ -26,8 +20,8 @@ Deno.test("tryConnectTcp() connects from the address and port that the caller na
 });
 
 Deno.test("tryConnectTcp() rejects with the system's error, or with the signal's reason", async () => {
-  const from = { hostname: LOOPBACK, port: freePort() };
-  const address = { hostname: LOOPBACK, port: freePort() };
+  const from = { hostname: LOOPBACK, port: unusedPort() };
+  const address = { hostname: LOOPBACK, port: unusedPort() };
   const { signal } = new AbortController();
   const error = await assertRejects(() => systemNetwork.tryConnectTcp(address, { from, signal }));
   assertEquals((error as { code?: string }).code, "ECONNREFUSED");

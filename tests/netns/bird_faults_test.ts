@@ -166,11 +166,11 @@ Deno.test({
     const isUp = async () => (await sessionOf(dataPlane, plan, "frr")).bfd === "Up";
     const figures: string[] = [];
     // On a busy machine the kernel itself may be late.
-    for (let attempt = 1; attempt <= 3; attempt++) {
+    for (let attempt = 1; attempt <= 6; attempt++) {
       const [nodeTookMs, peerTookMs] = await loseEachOther();
       figures.push(`the node took ${nodeTookMs | 0} ms, the peer ${peerTookMs | 0} ms`);
       if (nodeTookMs < 1_000 && peerTookMs < 1_000) break;
-      assert(attempt < 3, figures.join("; "));
+      assert(attempt < 6, figures.join("; "));
     }
     // deno-lint-ignore no-console -- the figures of the test
     console.log(`BFD: ${figures.join("; ")}`);
@@ -269,8 +269,13 @@ Deno.test({
     );
     await assertRejects(() => dataPlane.compare(plan), Error, "did not write its configuration");
     assertEquals(await Deno.stat(node.paths.file).catch(() => "absent"), "absent");
-    const lastChange = (status: string) => /Last reconfiguration .*/.exec(status)?.[0];
-    assertEquals(lastChange(await node.birdc("show status")), lastChange(before));
+    const lastChange = (status: string) => Date.parse(/reconfiguration on (.*)/.exec(status)![1]!);
+    const assertUnchanged = async () => {
+      // BIRD computes it for each report, from the time since its start: it may differ by 1 ms.
+      const laterMs = lastChange(await node.birdc("show status")) - lastChange(before);
+      assert(Math.abs(laterMs) <= 10, `reconfigured ${laterMs} ms later`);
+    };
+    await assertUnchanged();
     assertStringIncludes(await node.birdc("show status"), "Router ID is 192.0.2.99");
     // What an earlier run left is removed, and the BIRD stays as it is.
     const ours = [...dataPlane.render(plan)].join("");
@@ -279,7 +284,7 @@ Deno.test({
     assertEquals(report.failed, []);
     assertEquals(report.kept?.length, 1);
     assertEquals(await Deno.stat(node.paths.file).catch(() => "absent"), "absent");
-    assertEquals(lastChange(await node.birdc("show status")), lastChange(before));
+    await assertUnchanged();
     await node.killBird();
 
     await Deno.writeTextFile(node.paths.file, foreign);

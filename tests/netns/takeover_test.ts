@@ -25,7 +25,7 @@ const ignore = isMissing("takeover with real packets", [
 const { clusterIp, localPods: [pod] } = ADDRESSES.IPv4;
 
 /** The ports are tried every 100 ms. Without a handover: every 5 s. */
-const ANSWER_DEADLINE_MS = 500 * DEADLINE_FACTOR;
+const ANSWER_DEADLINE_MS = 2_000 * DEADLINE_FACTOR;
 
 /**
  * The rules of kube-proxy for Service `web`, and two rules of other programs. The second one, as a
