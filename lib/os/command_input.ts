@@ -17,7 +17,7 @@ export async function writeInput(
   if (input === undefined) return {};
   const writer = child.stdin.getWriter();
   try {
-    if (typeof input !== "string" && Symbol.asyncIterator in input) {
+    if (isAsyncInput(input)) {
       await writeAsItComes(child, writer, input);
     } else {
       for (const chunk of encodeInChunks(typeof input === "string" ? [input] : input)) {
@@ -36,6 +36,11 @@ export async function writeInput(
     await writer.abort(failure).catch(() => {});
     return { failure };
   }
+}
+
+/** Whether the pieces come later, one after the other. */
+export function isAsyncInput(input: CommandInput): input is AsyncIterable<string> {
+  return typeof input !== "string" && Symbol.asyncIterator in input;
 }
 
 /** Sends a signal to a child, if it still runs. */

@@ -5,14 +5,15 @@
  *
  * @module
  */
+import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
 import type { Clock, Timer } from "../../../lib/os/clock.ts";
+import { isAsyncInput } from "../../../lib/os/command_input.ts";
 import {
   CommandError,
   type CommandOptions,
   type CommandResult,
   type CommandRunner,
 } from "../../../lib/os/command_runner.ts";
-import { OneAtATime } from "../../../lib/net/one_at_a_time.ts";
 import { asOneLine, startOf } from "./held_nft_text.ts";
 
 /** Without a home, `nft -i` neither reads `~/.nft.history`, which may be long, nor adds to it. */
@@ -66,7 +67,7 @@ export class HeldNft implements CommandRunner {
     const { commands } = this.#dependencies;
     const { stdin, signal } = options;
     const isWrite = program === "nft" && `${args}` === "-f,-" && signal === undefined;
-    if (!isWrite || stdin === undefined || isAsync(stdin)) {
+    if (!isWrite || stdin === undefined || isAsyncInput(stdin)) {
       return await commands.run(program, args, options);
     }
     const { start, whole } = startOf(stdin, MOST_CHARACTERS);
@@ -110,10 +111,6 @@ export class HeldNft implements CommandRunner {
     this.#session?.end();
     this.#session = undefined;
   }
-}
-
-function isAsync(input: NonNullable<CommandOptions["stdin"]>): input is AsyncIterable<string> {
-  return typeof input === "object" && Symbol.asyncIterator in input;
 }
 
 /** The refusal may be due to the same text, e.g. where it deletes what is already deleted. */
