@@ -124,17 +124,31 @@ export const systemNetwork: Network = {
     };
   },
   interfaceAddresses() {
-    const found: InterfaceAddress[] = [];
-    for (const { name, address, cidr } of Deno.networkInterfaces()) {
-      const parsed = tryParseIpAddress(address);
-      if (parsed === undefined || /^fe[89ab]/.test(parsed)) continue;
-      const network = tryParseCidr(cidr);
-      const isShared = network !== undefined && network !== hostCidr(parsed);
-      found.push({ interfaceName: name, address: parsed, ...(isShared && { network }) });
+    const read = new Map<string, InterfaceAddress | undefined>();
+    for (const each of Deno.networkInterfaces()) {
+      const key = `${each.name} ${each.address} ${each.cidr}`;
+      read.set(key, lastRead.has(key) ? lastRead.get(key) : interfaceAddressOf(each));
     }
-    return found;
+    lastRead = read;
+    return [...read.values()].filter((each) => each !== undefined);
   },
 };
+
+/**
+ * What was read last. Addresses are read every few seconds and hardly ever change, and parsing was a
+ * quarter of what an idle node costs.
+ */
+let lastRead: ReadonlyMap<string, InterfaceAddress | undefined> = new Map();
+
+function interfaceAddressOf(
+  { name, address, cidr }: Deno.NetworkInterfaceInfo,
+): InterfaceAddress | undefined {
+  const parsed = tryParseIpAddress(address);
+  if (parsed === undefined || /^fe[89ab]/.test(parsed)) return undefined;
+  const network = tryParseCidr(cidr);
+  const isShared = network !== undefined && network !== hostCidr(parsed);
+  return { interfaceName: name, address: parsed, ...(isShared && { network }) };
+}
 
 /**
  * Connects to a Unix socket that lies in one of some folders, also after symbolic links are followed.

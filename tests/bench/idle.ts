@@ -20,10 +20,12 @@ import { ownFlags } from "../support/drivers/own_flags.ts";
 
 const MAX_MIB = 75;
 /**
- * CPU time of a minute, in percent of that of the start: a busy machine makes both more expensive.
- * On a quiet one it is a tenth, and 0.1 % of a core.
+ * A program that only reads the addresses of the machine, each second. What a wake-up costs after
+ * seconds without one depends on the machine: 1 to 10 ms on those that were measured.
  */
-const MAX_PERCENT_OF_START = 25;
+const PLAIN_PROGRAM = "setInterval(() => Deno.networkInterfaces(), 1_000)";
+/** CPU time of kube-relay per CPU time of the plain program. */
+const MAX_TIMES_PLAIN = 2;
 const MAX_SWITCHES_A_SECOND = 1.2;
 /** An aim is missed when it is missed by more than this: kernels and collections of garbage differ. */
 const NOISE = 1.1;
@@ -56,7 +58,7 @@ try {
 interface Idle {
   readonly residentMiB: number;
   readonly cpuPercent: number;
-  readonly percentOfStart: number;
+  readonly timesPlain: number;
   readonly switchesASecond: number;
 }
 
@@ -72,20 +74,25 @@ async function measure(create: CreateFeed): Promise<Idle> {
   // The first start fills the code cache, which is not the normal case of a node.
   await (await startRelay(feed.flags))[Symbol.asyncDispose]();
   await using relay = await startRelay(feed.flags);
-  const startCpu = await cpuSeconds(relay.pid);
+  await using plain = spawn(Deno.execPath(), ["eval", PLAIN_PROGRAM]);
   await delay(CALM_DOWN_MS);
-  const [cpu, switches] = await Promise.all([cpuSeconds(relay.pid), voluntarySwitches(relay.pid)]);
+  const [cpu, plainCpu, switches] = await usageOf(relay, plain);
   await delay(SECONDS * 1000);
-  const [cpuAfter, after] = await Promise.all([
-    cpuSeconds(relay.pid),
-    voluntarySwitches(relay.pid),
-  ]);
+  const [cpuAfter, plainCpuAfter, switchesAfter] = await usageOf(relay, plain);
   return {
     residentMiB: (await residentMiB(relay.pid)).now,
     cpuPercent: 100 * (cpuAfter - cpu) / SECONDS,
-    percentOfStart: 100 * (cpuAfter - cpu) * 60 / SECONDS / startCpu,
-    switchesASecond: switchesBetween(switches, after) / SECONDS,
+    timesPlain: (cpuAfter - cpu) / (plainCpuAfter - plainCpu),
+    switchesASecond: switchesBetween(switches, switchesAfter) / SECONDS,
   };
+}
+
+function usageOf(relay: { readonly pid: number }, plain: { readonly pid: number }) {
+  return Promise.all([
+    cpuSeconds(relay.pid),
+    cpuSeconds(plain.pid),
+    voluntarySwitches(relay.pid),
+  ]);
 }
 
 async function startRelay(
@@ -110,7 +117,7 @@ async function startRelay(
 function report(idle: Idle): readonly string[] {
   const rows = [
     ["resident memory, MiB", idle.residentMiB, MAX_MIB],
-    ["CPU of a minute, % of that of the start", idle.percentOfStart, MAX_PERCENT_OF_START],
+    ["CPU, times that of a plain program", idle.timesPlain, MAX_TIMES_PLAIN],
     ["voluntary context switches a second", idle.switchesASecond, MAX_SWITCHES_A_SECOND],
   ] as const;
   const table = new Table({ head: ["idle node", "", "at most"], style: { head: [], border: [] } });
@@ -120,7 +127,8 @@ function report(idle: Idle): readonly string[] {
   const above = rows.filter(([, value, limit]) => value > limit).map(([name]) => name);
   const misses = rows.filter(([, value, limit]) => value > limit * NOISE).map(([name]) => name);
   if (above.length === 0) console.log("Every aim is met.");
-  else console.log(`Above the aim: ${above.join("; ")}. Missed: ${misses.join("; ") || "none"}.`);
+  else console.log(`Above the aim: ${above.join("; ")}.`);
+  if (misses.length > 0) console.log(`Missed: ${misses.join("; ")}`);
   return misses;
 }
 
