@@ -79,13 +79,15 @@ class EventWatch implements PacketWatch {
   readonly #options: EventWatchOptions;
   readonly #stop = new AbortController();
   readonly #marked = Promise.withResolvers<void>();
-  readonly #ready = Promise.withResolvers<void>();
   readonly #broken = Promise.withResolvers<never>();
   readonly #beacon: UdpSocket;
   readonly #follower: PacketFollower;
   readonly #table: string;
   #held: HeldTable | undefined;
-  #isReady = false;
+  #beaconsSent = 0;
+  #beaconsReported = 0;
+  /** Of the next beacon. */
+  #reported = Promise.withResolvers<void>();
   /** The monitor's command line. */
   #line = "";
   #monitoring: Promise<unknown> = Promise.resolve();
@@ -106,8 +108,9 @@ class EventWatch implements PacketWatch {
       table: this.#table,
       beaconPort: this.#beacon.addr.port,
       onBeacon: () => {
-        this.#isReady = true;
-        this.#ready.resolve();
+        this.#beaconsReported++;
+        this.#reported.resolve();
+        this.#reported = Promise.withResolvers();
       },
       onSeen: () => {
         this.#lastEventAt = edges.clock.now();
@@ -127,7 +130,7 @@ class EventWatch implements PacketWatch {
     this.#held.lost.catch(this.#broken.reject);
     await this.#untilTable(({ code }) => code === 0, "nft did not make the table of the trace");
     this.#monitoring = this.#monitor().catch(this.#broken.reject);
-    await this.#untilReady(signal);
+    await this.#untilReady();
     this.#held.addRule();
     await this.#untilTable(
       ({ stdout }) => isMarking(stdout),
@@ -136,10 +139,12 @@ class EventWatch implements PacketWatch {
   }
 
   async path({ service, isUnsent = false }: PathOptions): Promise<TracedPath> {
-    if (!isUnsent) await this.#untilSeen();
-    await this.#untilQuiet(LULL_MS);
-    this.#namedSteps().catch(() => {});
-    await this.#untilQuiet(QUIET_MS);
+    if (!isUnsent) {
+      await this.#untilSeen();
+      await this.#untilQuiet(LULL_MS);
+      this.#namedSteps().catch(() => {});
+      await this.#untilQuiet(QUIET_MS);
+    }
     const { header } = this.#follower;
     const steps = (await this.#namedSteps()).map(({ handle: _, ...step }): TraceStep => {
       const meaning = this.#options.describe(step, service);
@@ -174,7 +179,7 @@ class EventWatch implements PacketWatch {
     for (const line of lines) {
       this.#line = line.join(" ");
       const stderr = await this.#runMonitor(line);
-      if (!this.#isReady && line !== lines.at(-1)) continue;
+      if (this.#beaconsReported === 0 && line !== lines.at(-1)) continue;
       const why = stderr.trim() || "no reason";
       throw new TraceError(`Cannot trace: '${this.#line}' ended: ${why}`);
     }
@@ -197,30 +202,57 @@ class EventWatch implements PacketWatch {
     return stderr;
   }
 
-  async #untilReady(signal: AbortSignal): Promise<void> {
+  async #untilReady(): Promise<void> {
+    if (await this.#untilReported()) return;
+    throw new SilentMonitorError(
+      `Cannot trace: '${this.#line}' reported no marked packet within ` +
+        `${this.#readyMs / 1000} s; is the interface lo up?`,
+    );
+  }
+
+  get #readyMs(): number {
+    return this.#options.readyMs ?? READY_MS;
+  }
+
+  /**
+   * Sends beacons until one of them is reported: earlier events are read then, too, however late the
+   * tool printed them. Returns whether that came true in time.
+   */
+  async #untilReported(): Promise<boolean> {
     const { clock } = this.#edges;
-    const { readyMs = READY_MS } = this.#options;
-    const address = parseIpAddress(BEACON_ADDRESS[this.#packet.family]);
-    const target = { hostname: address, port: this.#beacon.addr.port };
-    const deadline = clock.now() + readyMs;
+    const deadline = clock.now() + this.#readyMs;
+    // So many reported ones may be of before.
+    const sentBefore = this.#beaconsSent;
+    const lost = sentBefore - this.#beaconsReported;
     let period = FIRST_BEACON_PERIOD_MS;
-    while (!this.#isReady) {
-      if (clock.now() >= deadline) {
-        throw new SilentMonitorError(
-          `Cannot trace: '${this.#line}' reported no marked packet within ` +
-            `${readyMs / 1000} s; is the interface lo up?`,
-        );
-      }
-      await this.#beacon.send(new Uint8Array(1), target).catch(() => {});
-      const enough = new AbortController();
-      const pause = clock.sleep(period, AbortSignal.any([signal, enough.signal]));
-      try {
-        await Promise.race([this.#ready.promise, this.#broken.promise, pause]);
-      } finally {
-        enough.abort();
-        await pause.catch(() => {});
-      }
+    while (this.#beaconsReported <= sentBefore) {
+      if (clock.now() >= deadline) return false;
+      const isFirst = this.#beaconsSent === sentBefore;
+      await this.#sendBeacons(isFirst ? 1 + lost : 1);
+      await this.#untilBeacon(period);
       period = Math.min(2 * period, BEACON_PERIOD_MS);
+    }
+    return true;
+  }
+
+  async #sendBeacons(count: number): Promise<void> {
+    const hostname = parseIpAddress(BEACON_ADDRESS[this.#packet.family]);
+    const target = { hostname, port: this.#beacon.addr.port };
+    this.#beaconsSent += count;
+    for (let i = 0; i < count; i++) {
+      await this.#beacon.send(new Uint8Array(1), target).catch(() => {});
+    }
+  }
+
+  async #untilBeacon(periodMs: number): Promise<void> {
+    const enough = new AbortController();
+    const signal = AbortSignal.any([this.#options.signal, this.#stop.signal, enough.signal]);
+    const pause = this.#edges.clock.sleep(periodMs, signal);
+    try {
+      await Promise.race([this.#reported.promise, this.#broken.promise, pause]);
+    } finally {
+      enough.abort();
+      await pause.catch(() => {});
     }
   }
 
@@ -243,6 +275,7 @@ class EventWatch implements PacketWatch {
 
   /** Events arrive a moment after the packet was sent. */
   async #untilSeen(): Promise<void> {
+    await this.#untilReported();
     const late = new AbortController();
     const pause = this.#edges.clock.sleep(SEEN_MS, late.signal).catch(() => {});
     await Promise.race([this.seen, pause]);
@@ -253,9 +286,14 @@ class EventWatch implements PacketWatch {
   async #untilQuiet(quietMs: number): Promise<void> {
     const { clock } = this.#edges;
     for (let check = 0; check < MOST_QUIET_CHECKS; check++) {
-      const left = this.#lastEventAt + quietMs - clock.now();
-      if (left <= 0) return;
-      await clock.sleep(left, this.#options.signal);
+      const last = this.#lastEventAt;
+      const left = last + quietMs - clock.now();
+      if (left > 0) {
+        await clock.sleep(left, this.#options.signal);
+        continue;
+      }
+      await this.#untilReported();
+      if (this.#lastEventAt === last) return;
     }
   }
 }

@@ -8,7 +8,7 @@ import {
   type CommandResult,
   type CommandRunner,
 } from "../../../lib/os/command_runner.ts";
-import { systemNetwork } from "../../../lib/os/network.ts";
+import { type Network, systemNetwork } from "../../../lib/os/network.ts";
 import { TraceError, type WatchedPacket } from "../../../lib/explain/packet_trace.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
 import { SilentMonitorError, startEventWatch, type TraceMonitor } from "./event_watch.ts";
@@ -45,7 +45,9 @@ class FakeNft implements CommandRunner {
   monitorsNothing = false;
   /** Whether the rule that marks the packet came before the monitor reported an event. */
   marksUnseen = false;
-  #say: (line: string) => void = () => {};
+  /** Lines that it has not printed yet, while it is slow. */
+  late: string[] | undefined;
+  #say: ((line: string) => void) | undefined;
   #rules = "";
   #hasTold = false;
   #isThere = false;
@@ -67,9 +69,35 @@ class FakeNft implements CommandRunner {
 
   /** A packet comes by. */
   say(...lines: readonly string[]): void {
-    for (const line of lines) this.#say(line);
+    if (this.late) return void this.late.push(...lines);
+    for (const line of lines) this.#say?.(line);
     this.#hasTold = true;
   }
+
+  /** Prints what is late. */
+  catchUp(): void {
+    const { late = [] } = this;
+    this.late = undefined;
+    this.say(...late);
+  }
+
+  /** A network whose datagrams to their own senders are beacons. */
+  readonly network: Network = {
+    ...systemNetwork,
+    listenUdp: (address) => {
+      const socket = systemNetwork.listenUdp(address);
+      const { port } = socket.addr;
+      return {
+        addr: socket.addr,
+        receive: (buffer) => socket.receive(buffer),
+        close: () => socket.close(),
+        send: (data) => {
+          if (this.sees && this.#say) this.say(...beaconLines(port));
+          return Promise.resolve(data.length);
+        },
+      };
+    },
+  };
 
   async #hold({ stdin }: CommandOptions): Promise<CommandResult> {
     for await (const text of stdin as AsyncIterable<string>) {
@@ -78,19 +106,6 @@ class FakeNft implements CommandRunner {
         this.marksUnseen ||= !this.#hasTold;
         continue;
       }
-      const [, port] = /udp sport (\d+)/.exec(text) ?? [];
-      const place = "trace id be ip kube-relay-trace-7 output";
-      if (!this.sees) continue;
-      const isWatching = () =>
-        [...this.running].some((line) =>
-          line.includes("monitor") && !this.monitorEnds.some((each) => line.endsWith(each))
-        );
-      void eventually("the monitor runs", isWatching).then(() =>
-        this.say(
-          `${place} packet: oif "lo" ip saddr 127.0.0.1 ip daddr 127.0.0.1 udp sport ${port} udp dport ${port}`,
-          `${place} rule meta nftrace set 1 (verdict continue)`,
-        )
-      );
     }
     return { code: 0, stdout: "", stderr: "" };
   }
@@ -109,6 +124,15 @@ class FakeNft implements CommandRunner {
   }
 }
 
+/** What is printed of a datagram from and to this port. */
+function beaconLines(port: number): readonly string[] {
+  const place = "trace id be ip kube-relay-trace-7 output";
+  return [
+    `${place} packet: oif "lo" ip saddr 127.0.0.1 ip daddr 127.0.0.1 udp sport ${port} udp dport ${port}`,
+    `${place} rule meta nftrace set 1 (verdict continue)`,
+  ];
+}
+
 function start(
   commands: CommandRunner,
   { clock = systemClock, readyMs = 5000 }: {
@@ -116,7 +140,8 @@ function start(
     readonly readyMs?: number;
   } = {},
 ) {
-  const edges = { clock, network: systemNetwork, commands, id: "7" };
+  const network = commands instanceof FakeNft ? commands.network : systemNetwork;
+  const edges = { clock, network, commands, id: "7" };
   const { signal } = new AbortController();
   return startEventWatch(edges, PACKET, {
     monitor: MONITOR,
@@ -149,6 +174,30 @@ Deno.test("startEventWatch() follows the packet, and everything ends with the wa
   }
   assertEquals(nft.running.size, 0);
 });
+
+for (const isSeen of [true, false]) {
+  const what = isSeen ? "the end of the path" : "the whole path";
+  Deno.test(`a tool that is late with ${what} is waited for`, async () => {
+    const nft = new FakeNft();
+    await using watch = await start(nft);
+    const mark = "trace id aa ip kube-relay-trace-7 output";
+    if (!isSeen) nft.late = [];
+    nft.say(
+      `${mark} packet: oif "v0" ip saddr 10.0.0.1 ip daddr 10.96.0.1 ip id 7 tcp sport 4000 tcp dport 80`,
+      `${mark} rule meta nftrace set 1 (verdict continue)`,
+    );
+    nft.late ??= [];
+    nft.say("trace id aa ip filter output rule reject (verdict drop)");
+    const path = watch.path({});
+    // By then it would be quiet, and the packet not seen.
+    const least = isSeen ? 30 : 80;
+    await eventually("it is asked again and again", () => nft.late!.length > least, {
+      deadlineMs: 10_000,
+    });
+    nft.catchUp();
+    assertEquals((await path).ending, "rejected");
+  });
+}
 
 Deno.test("startEventWatch() marks the packet only after the monitor has started: it may come at once", async () => {
   const nft = new FakeNft();
