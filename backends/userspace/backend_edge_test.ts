@@ -263,8 +263,9 @@ Deno.test("UserspaceBackend ends connections after the idle time and the lifetim
   const life = planOf({ lifetimeMs: 300 }, endpoint.endpoint, { name: "life" });
   await test.sync([idle, life]);
   const talk = async (plan: ServicePlan, rounds: number) => {
-    using connection = await Deno.connect(placeOf(plan));
+    // The time of a connection may begin before this side knows that it is open.
     const started = performance.now();
+    using connection = await Deno.connect(placeOf(plan));
     for (let round = 0; round < rounds; round++) {
       const sent = await connection.write(encoder.encode("x")).catch(() => null);
       if (sent === null || await connection.read(new Uint8Array(9)).catch(() => null) === null) {

@@ -9,7 +9,7 @@ import { requestChanges } from "../../lib/app/control/control_client.ts";
 import { ADDRESSES, THIS_NODE } from "../support/builders/address_plan.ts";
 import { ApiProcess } from "../support/drivers/api_process.ts";
 import { testEndpointSlice, testNode, testService } from "../support/builders/builders.ts";
-import { ProbeClient } from "../support/drivers/echo_network.ts";
+import { ProbeClient, SILENCE_MS } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
 import { rawObjects } from "../support/builders/raw_objects.ts";
 import { RelayProcess } from "../support/stages/relay_process.ts";
@@ -158,7 +158,7 @@ for (const mode of RULE_MODES) {
       await first.kill();
       await stage.scene.cluster.localPods[0].ip("link set eth0 down");
       await stage.scene.write(webServices(), webSlices("b1"));
-      assertEquals(await client.who(VIP) === "pod-b1", false);
+      assertEquals(await client.who(VIP, SILENCE_MS) === "pod-b1", false);
       const second = stage.start();
       await second.settled();
       for (let count = 0; count < 10; count++) assertEquals(await client.who(VIP), "pod-b1");

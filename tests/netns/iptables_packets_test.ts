@@ -7,7 +7,7 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { splitWords } from "../../backends/netfilter/iptables/iptables_objects.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
-import { ProbeClient } from "../support/drivers/echo_network.ts";
+import { ProbeClient, SILENCE_MS } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
 import { checkFlowsOfGoneEndpoint } from "../support/stages/gone_endpoint.ts";
 import { IptablesScene } from "../support/stages/iptables_scene.ts";
@@ -90,7 +90,7 @@ for (const variant of IPTABLES_VARIANTS) {
       const [, accepted = ""] = /^-A (KUBE-FORWARD .*--ctorigdst.*)$/m.exec(await stage.rules()) ??
         [];
       await iptables("-D", ...splitWords(accepted));
-      assertEquals(await client.who(VIP), "silent", "nothing else accepts it");
+      assertEquals(await client.who(VIP, SILENCE_MS), "silent", "nothing else accepts it");
       await ranged.stop();
 
       const again = stage.start();

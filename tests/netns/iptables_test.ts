@@ -4,7 +4,7 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { ProbeClient } from "../support/drivers/echo_network.ts";
+import { ProbeClient, SILENCE_MS } from "../support/drivers/echo_network.ts";
 import { IptablesScene } from "../support/stages/iptables_scene.ts";
 import { IPTABLES_VARIANTS, iptablesRequirements } from "../support/stages/iptables_tools.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
@@ -56,7 +56,7 @@ for (const variant of IPTABLES_VARIANTS) {
 
       await stage.scene.cleanup();
       assertEquals(await stage.rules(), before);
-      assert(await client.who(VIP) !== "pod-a1");
+      assert(await client.who(VIP, SILENCE_MS) !== "pod-a1");
     },
   });
 

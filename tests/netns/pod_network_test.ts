@@ -10,7 +10,7 @@ import {
 import { planPodNetwork } from "../../lib/routing/plan_pod_network.ts";
 import { routingNodeOf } from "../../lib/routing/routing_node.ts";
 import type { RelayProcess } from "../support/stages/relay_process.ts";
-import { startEchoServer } from "../support/drivers/echo_network.ts";
+import { SILENCE_MS, startEchoServer } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
@@ -40,7 +40,11 @@ Deno.test({
     await using scene = await createPodScene([2, 2]);
     const [a, b] = scene.nodes as [PodNode, PodNode];
     await scene.write([a.raw(), b.raw()]);
-    assertEquals(await a.seenBy(b.podAddresses[0]), "silent", "before there are routes");
+    assertEquals(
+      await a.seenBy(b.podAddresses[0], "TCP", SILENCE_MS),
+      "silent",
+      "before there are routes",
+    );
     const [relay, other] = startAll(scene.nodes) as [RelayProcess, RelayProcess];
     await t.step("routes lead to the other node", async () => {
       for (const each of scene.nodes) {
@@ -81,7 +85,7 @@ Deno.test({
       const sending = (async () => {
         while (isRunning) {
           sent++;
-          if (await a.client.who(target) !== "node-b") lost++;
+          if (await a.client.who(target, SILENCE_MS) !== "node-b") lost++;
         }
       })();
       await relay.kill();

@@ -11,6 +11,7 @@ import { netnsRequirements } from "../support/stages/netns.ts";
 import { loadNftables } from "../support/stages/nftables_tools.ts";
 import {
   addressOf,
+  ANSWERED,
   type PolicyDataPlaneFactory,
   PolicyScene,
   type SceneEnd,
@@ -101,7 +102,7 @@ const ROWS: readonly Row[] = [
 async function check(scene: PolicyScene, rows: readonly Row[]): Promise<void> {
   for (const [from, to, options, isAllowed] of rows) {
     const denied = options.protocol === "UDP" ? "silent" : "refused";
-    const answer = await scene.probe(from, to, options);
+    const answer = await scene.probe(from, to, { ...options, ...(isAllowed && ANSWERED) });
     const text = `${from} → ${to} ${JSON.stringify(options)}`;
     assertEquals(answer, isAllowed ? to : denied, text);
   }
@@ -171,13 +172,14 @@ export function testPolicyOnTheWire(
       await t.step("a packet for a Service is judged by its endpoint", async () => {
         await loadNftables(scene.cluster.node, SERVICE);
         const vip = [{ address: VIPS }, { port: 80 }] as const;
-        assertEquals(await scene.probe("client", ...vip), "web");
+        const answered = [vip[0], { port: 80, ...ANSWERED }] as const;
+        assertEquals(await scene.probe("client", ...answered), "web");
         // The client takes the error for a refusal when it has just sent its second segment.
         const patient = { port: 80, silenceMs: PATIENCE_MS };
         assertEquals(await scene.probe("db", vip[0], patient), "refused", "on one bridge");
         assertEquals(await scene.probe("remote", ...vip), "refused");
-        assertEquals(await scene.probe("outside", ...vip), "web");
-        assertEquals(await scene.probe("web", ...vip), "web", "to itself by its Service");
+        assertEquals(await scene.probe("outside", ...answered), "web");
+        assertEquals(await scene.probe("web", ...answered), "web", "to itself by its Service");
       });
       await t.step("the kernel matches the plan", async () => {
         assertEquals(await scene.differences(), []);

@@ -7,7 +7,7 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import type { AnswerGap } from "../support/drivers/answer_gaps.ts";
 import { DEADLINE_FACTOR } from "../support/deadline_factor.ts";
-import { ProbeClient } from "../support/drivers/echo_network.ts";
+import { ProbeClient, SILENCE_MS } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
 import type { LineProcess } from "../support/drivers/line_process.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
@@ -181,7 +181,7 @@ Deno.test({
     assert(report.attempts > 20, JSON.stringify(report));
     assertEquals(report.failures, 0, JSON.stringify(report) + relay.log);
     await relay.stop();
-    assert(await client.who(VIP) !== "pod-a1", "without both there is no proxy");
+    assert(await client.who(VIP, SILENCE_MS) !== "pod-a1", "without both there is no proxy");
   },
 });
 

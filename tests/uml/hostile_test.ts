@@ -13,7 +13,7 @@ import { hostileManifests } from "../support/builders/hostile_objects.ts";
 import { replaceFile } from "../support/builders/kubeconfig_file.ts";
 import { manifestText, rawObjects } from "../support/builders/raw_objects.ts";
 import { VIP, VIP_6, VIP_UDP, webServices, webSlices } from "../support/builders/web_service.ts";
-import { ProbeClient } from "../support/drivers/echo_network.ts";
+import { ProbeClient, SILENCE_MS } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { IPVS_MODE } from "../support/stages/ipvs_mode.ts";
@@ -147,7 +147,7 @@ Deno.test({
       const targets = loops.flatMap(([{ spec: { clusterIP: address = "" } }]) =>
         PROTOCOLS.map((protocol) => ({ protocol, address, port: 80 }))
       );
-      for (const word of await probes.whoAll(targets)) assert(!/^pod/.test(word), word);
+      for (const word of await probes.whoAll(targets, SILENCE_MS)) assert(!/^pod/.test(word), word);
       const connections = await node.output("cat", ["/proc/net/ip_vs_conn"]);
       assert(connections.split("\n").length < 200, connections);
       await webIsProgrammed();

@@ -10,7 +10,7 @@ import type { Service } from "../../lib/api/kinds/service.ts";
 import { SCHEDULERS } from "../../backends/ipvs/scheduler.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { testService } from "../support/builders/builders.ts";
-import { ProbeClient } from "../support/drivers/echo_network.ts";
+import { ProbeClient, SILENCE_MS } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
 import type { ProbeTarget } from "../support/drivers/probe_protocol.ts";
 import { IPVS_MODE } from "../support/stages/ipvs_mode.ts";
@@ -118,7 +118,7 @@ Deno.test({
 
     await scene.cleanup();
     assertEquals(await ipvsStateOf(node), before);
-    assert(await probes.who(VIP) !== "pod-a1");
+    assert(await probes.who(VIP, SILENCE_MS) !== "pod-a1");
   },
 });
 

@@ -10,7 +10,7 @@ import { ADDRESSES, OTHER_NODE } from "../support/builders/address_plan.ts";
 import { replaceFile } from "../support/builders/kubeconfig_file.ts";
 import { manifestText } from "../support/builders/raw_objects.ts";
 import { VIP, VIP_6, webServices, webSlices } from "../support/builders/web_service.ts";
-import { ProbeClient } from "../support/drivers/echo_network.ts";
+import { ANSWER_MS, ProbeClient, SILENCE_MS } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
 import { isMissing } from "../support/requirement.ts";
 import { IPVS_MODE } from "../support/stages/ipvs_mode.ts";
@@ -54,12 +54,13 @@ async function check(
 ): Promise<void> {
   for (const target of targets) {
     const isAllowed = expected !== "denied";
+    const timeoutMs = isAllowed ? ANSWER_MS : SILENCE_MS;
     await eventually(`${target.address} is ${expected}`, async () => {
-      const answer = await client.who(target);
+      const answer = await client.who(target, timeoutMs);
       return isAllowed ? answer === expected : answer === "refused" || answer === "silent";
     });
     // It stays so.
-    const answer = await client.who(target);
+    const answer = await client.who(target, timeoutMs);
     assertEquals(isAllowed ? answer : answer.replace(/refused|silent/, "denied"), expected);
   }
 }

@@ -51,7 +51,7 @@ Deno.test("a connection that is asked about while its limit is removed counts fo
   for (const protocol of ["TCP", "UDP"] as const) {
     const workers = new WatchedWorkers();
     await using test = new TestUserspaceBackend({
-      ...{ workers: 1, spawn: workers.spawn, udpTimeoutMs: 100 },
+      ...{ workers: 1, spawn: workers.spawn, udpTimeoutMs: 2_000 },
     });
     const plan = planOf({
       to: [protocol === "TCP" ? server.endpoint : endpoint.endpoint],

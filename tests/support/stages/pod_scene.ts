@@ -94,8 +94,12 @@ export class PodNode {
   }
 
   /** The address that the echo server at an address sees; or why there is no answer. */
-  async seenBy(address: string, protocol: "TCP" | "UDP" = "TCP"): Promise<string> {
-    const answer = await this.client.probe({ protocol, address, port: ECHO_PORT });
+  async seenBy(
+    address: string,
+    protocol: "TCP" | "UDP" = "TCP",
+    timeoutMs?: number,
+  ): Promise<string> {
+    const answer = await this.client.probe({ protocol, address, port: ECHO_PORT }, timeoutMs);
     return answer.kind === "answered" ? answer.by.peer : answer.kind;
   }
 }

@@ -22,7 +22,7 @@ import type { PolicyKey } from "../../../lib/policy/policy_plan.ts";
 import { PolicyState } from "../../../lib/policy/policy_state.ts";
 import { ADDRESSES } from "../builders/address_plan.ts";
 import { IPV4_PLAN, setPod, setPolicy } from "../builders/policy_objects.ts";
-import { ProbeClient, startEchoServer } from "../drivers/echo_network.ts";
+import { ANSWER_MS, ProbeClient, startEchoServer } from "../drivers/echo_network.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
 import { type ClusterTopology, createClusterTopology } from "./cluster_topology.ts";
 
@@ -61,8 +61,10 @@ const PODS = {
 
 /** Every server listens on these, with TCP and UDP. */
 const PORTS = [8080, 8081];
-/** Less than the usual silence: a denied datagram is only silent. */
+/** Less than the usual silence: a denied datagram is only silent. The kernel refuses at once. */
 const SILENCE_MS = 800;
+/** For a probe that a pod has to answer, which a busy machine delays. */
+export const ANSWERED = { silenceMs: ANSWER_MS };
 
 /** Disposing of it ends and removes all. */
 export class PolicyScene implements AsyncDisposable {
