@@ -15,11 +15,11 @@ import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { EndpointAges } from "../balancing/endpoint_shares.ts";
 import type { BufferPool } from "./buffer_pool.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
-import { ExpiryQueue } from "../expiry_queue.ts";
 import type { Picker, VerdictName } from "../endpoint_picker.ts";
 import type { FlowOutcome, Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import { CAME_BACK_CURE } from "../own_sockets.ts";
+import { RecencyList } from "../recency_list.ts";
 import { OUT_OF_SOCKETS_CURE } from "../../../lib/os/socket_errors.ts";
 import type { DialFailure } from "./tcp_dialer.ts";
 import {
@@ -30,8 +30,6 @@ import {
 } from "./tcp_edge.ts";
 import { TcpSession, type TcpSessionOwner } from "./tcp_session.ts";
 
-/** A client that is gone is noticed this late where the endpoint reads nothing. */
-const GONE_MS = 3_600_000;
 /** More connections than this are rarely being made at one time. */
 const MANY_DIALS = 16;
 
@@ -48,7 +46,7 @@ export class TcpForwarder implements TcpSessionOwner {
   readonly largeBuffers: BufferPool;
   readonly #forwarding: Forwarding;
   readonly #picker: Picker;
-  readonly #sessions: ExpiryQueue<TcpSession>;
+  readonly #sessions = new RecencyList<TcpSession>();
   readonly #service: ServiceKey;
   #plan: ServicePlan;
   /** Applies the annotations of the Service, once there are any. */
@@ -66,12 +64,6 @@ export class TcpForwarder implements TcpSessionOwner {
     this.#service = serviceKey(plan.name);
     this.#plan = plan;
     this.#picker = forwarding.createPicker(plan);
-    const { clock } = forwarding;
-    const onExpired = (session: TcpSession) => {
-      this.#sessions.add(session, clock.now());
-      void session.closeIfGone();
-    };
-    this.#sessions = new ExpiryQueue(clock, { ttlMs: GONE_MS, onExpired });
     this.#activityGrainMs = activityGrainMs(plan.edge);
     if (plan.edge) this.#applySettings(plan.edge);
   }
@@ -153,13 +145,21 @@ export class TcpForwarder implements TcpSessionOwner {
     const before = clock.now() - silentMs;
     const late = this.#edge?.closeLate(count) ?? 0;
     let closed = late;
-    for (const session of this.#sessions) {
-      if (closed === count || session.usedAt > before) break;
+    for (const session of this.silentSince(before)) {
+      if (closed === count) break;
       session.close();
       closed++;
     }
     counters.tcpSilentClosed += closed - late;
     return closed;
+  }
+
+  /** Connections without data since then, the longest silent first. */
+  *silentSince(before: number): IterableIterator<TcpSession> {
+    for (const session of this.#sessions) {
+      if (session.usedAt > before) return;
+      yield session;
+    }
   }
 
   /** Closes every connection. */
@@ -181,10 +181,7 @@ export class TcpForwarder implements TcpSessionOwner {
     this.#forwarding.own.untake(session, session.client);
     this.#edge?.leave(session);
     if (this.#traffic && session.isCountedOpen) this.#traffic.open--;
-    if (this.#sessions.size > 0) return;
-    this.#forwarding.room.busy.delete(this);
-    // No timer stays behind for a ServicePort without connections: it may be removed.
-    this.#sessions.close();
+    if (this.#sessions.size === 0) this.#forwarding.room.leave(this);
   }
 
   #applySettings(edge: EdgeSettings = {}): void {
@@ -205,7 +202,7 @@ export class TcpForwarder implements TcpSessionOwner {
     this.#sessions.add(session, clock.now());
     this.#edge?.enter(session, clock.now());
     this.#forwarding.sessions.add();
-    if (this.#sessions.size === 1) room.busy.add(this);
+    if (this.#sessions.size === 1) room.enter(this);
     this.#forwarding.loops.add();
     return true;
   }
