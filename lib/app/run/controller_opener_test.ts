@@ -90,6 +90,19 @@ Deno.test("ControllerOpener waits five seconds for the Node, not longer, and ope
   assertEquals(clock.pendingTimers, 0);
 });
 
+Deno.test("ControllerOpener waits no longer for the ranges of cluster IPs because the Node was late", async () => {
+  const { clock, calls, sync } = createStage(KINDS);
+  sync(SERVICE, ENDPOINT_SLICE, ENDPOINTS);
+  await clock.advance(300);
+  sync(NODE);
+  await clock.advance(699);
+  assertEquals(calls, []);
+  await clock.advance(1);
+  assertEquals(calls, ["open 0", "serving"]);
+  await clock.advance(60_000);
+  assertEquals([calls.length, clock.pendingTimers], [2, 0]);
+});
+
 Deno.test("ControllerOpener.stop() forgets the wait for the Node", async () => {
   const { clock, calls, opener, sync } = createStage(KINDS);
   sync(SERVICE, ENDPOINT_SLICE, ENDPOINTS);
