@@ -43,7 +43,7 @@ export class TcpSession implements RecencyItem<TcpSession>, HopCounter {
   #endpoint: TcpConnection | undefined;
   #closed = false;
   #oneSideEnded = false;
-  /** The sides from which is read now, as bits. */
+  /** The sides that are read now, as bits. */
   #reading = 0;
 
   constructor(owner: TcpSessionOwner, client: TcpConnection) {
