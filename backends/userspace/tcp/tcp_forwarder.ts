@@ -124,24 +124,20 @@ export class TcpForwarder implements TcpSessionOwner {
   accept(connection: TcpConnection, at: ServiceAddress): void {
     const { hostname: client, port: clientPort } = connection.remoteAddr;
     const session = new TcpSession(this, connection);
+    const request = { client, clientPort, connection, at };
     if (this.#edge?.trusts(client)) {
-      if (this.#enter(session)) {
-        this.#countAccepted(session);
-        void this.#serveTrusted(session, { connection, at });
-      } else this.#refuse(session, { connection, at, client, clientPort });
-      return;
+      if (!this.#enter(session)) return this.#refuse(session, request);
+      this.#countAccepted(session);
+      return void this.#serveTrusted(session, request);
     }
     const verdict = this.#forwarding.clients.verdictFor(this.#plan, at, client);
     const asks = this.#edge?.asks === true;
     const isAdmitted = verdict !== undefined &&
       (asks || (this.#edge?.admits(session, { client, open: this.connections }) ?? true));
-    if (!isAdmitted || !this.#enter(session)) {
-      return this.#refuse(session, { connection, at, client, clientPort });
-    }
-    const request = { verdict, client, clientPort, connection, at };
-    if (asks) return void this.#serveAdmitted(session, request);
+    if (!isAdmitted || !this.#enter(session)) return this.#refuse(session, request);
+    if (asks) return void this.#serveAdmitted(session, { ...request, verdict });
     this.#countAccepted(session);
-    void this.#serve(session, request);
+    void this.#serve(session, { ...request, verdict });
   }
 
   /**

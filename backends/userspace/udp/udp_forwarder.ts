@@ -38,8 +38,6 @@ export class UdpForwarder {
   #flows: ExpiryQueue<UdpFlow>;
   /** A flow ends after this time without a datagram. */
   #idleMs: number;
-  /** A flow's place in the order of last use is brought up to date once in so long, to save CPU. */
-  #activityGrainMs: number;
   /** Applies the annotations of the Service, once there are any. */
   #edge: UdpEdge | undefined;
   readonly #service: ServiceKey;
@@ -55,7 +53,6 @@ export class UdpForwarder {
     this.#plan = plan;
     this.#picker = new EndpointPicker(plan, forwarding.pickerOptions());
     this.#idleMs = plan.edge?.idleMs ?? forwarding.options.udpTimeoutMs;
-    this.#activityGrainMs = grainOf(this.#idleMs);
     this.#flows = this.#createQueue();
     if (plan.edge) this.#applySettings(plan.edge);
   }
@@ -170,7 +167,8 @@ export class UdpForwarder {
   /** A datagram went through, in either direction. */
   touch(flow: UdpFlow): void {
     const now = this.#forwarding.clock.now();
-    if (now - flow.usedAt >= this.#activityGrainMs) this.#flows.touch(flow, now);
+    // Its place in the order of last use is brought up to date once in so long, to save CPU.
+    if (now - flow.usedAt >= Math.min(this.#idleMs / 50, 1000)) this.#flows.touch(flow, now);
   }
 
   /** Checks whether the plan still allows a flow's client and endpoint. */
@@ -216,7 +214,6 @@ export class UdpForwarder {
     const idleMs = edge.idleMs ?? this.#forwarding.options.udpTimeoutMs;
     if (idleMs === this.#idleMs) return;
     this.#idleMs = idleMs;
-    this.#activityGrainMs = grainOf(idleMs);
     const before = this.#flows;
     this.#flows = this.#createQueue();
     before.close();
@@ -322,10 +319,6 @@ export class UdpForwarder {
       return undefined;
     }
   }
-}
-
-function grainOf(idleMs: number): number {
-  return Math.min(idleMs / 50, 1000);
 }
 
 function relayedBy(
