@@ -35,9 +35,7 @@ const REFUSED = "not forwarded: the sender is not let in, or there is no endpoin
 export class UdpForwarder {
   readonly #forwarding: Forwarding;
   readonly #picker: EndpointPicker;
-  #flows: ExpiryQueue<UdpFlow>;
-  /** A flow ends after this time without a datagram. */
-  #idleMs: number;
+  readonly #flows: ExpiryQueue<UdpFlow>;
   /** Applies the annotations of the Service, once there are any. */
   #edge: UdpEdge | undefined;
   readonly #service: ServiceKey;
@@ -52,8 +50,10 @@ export class UdpForwarder {
     this.#service = serviceKey(plan.name);
     this.#plan = plan;
     this.#picker = new EndpointPicker(plan, forwarding.pickerOptions());
-    this.#idleMs = plan.edge?.idleMs ?? forwarding.options.udpTimeoutMs;
-    this.#flows = this.#createQueue();
+    this.#flows = new ExpiryQueue(forwarding.clock, {
+      ttlMs: forwarding.options.udpTimeoutMs,
+      onExpired: (flow) => this.#close(flow),
+    });
     if (plan.edge) this.#applySettings(plan.edge);
   }
 
@@ -168,7 +168,7 @@ export class UdpForwarder {
   touch(flow: UdpFlow): void {
     const now = this.#forwarding.clock.now();
     // Its place in the order of last use is brought up to date once in so long, to save CPU.
-    if (now - flow.usedAt >= Math.min(this.#idleMs / 50, 1000)) this.#flows.touch(flow, now);
+    if (now - flow.usedAt >= Math.min(this.#flows.ttlMs / 50, 1000)) this.#flows.touch(flow, now);
   }
 
   /** Checks whether the plan still allows a flow's client and endpoint. */
@@ -198,29 +198,13 @@ export class UdpForwarder {
     this.#flows.close();
   }
 
-  #createQueue(): ExpiryQueue<UdpFlow> {
-    return new ExpiryQueue(this.#forwarding.clock, {
-      ttlMs: this.#idleMs,
-      onExpired: (flow) => this.#close(flow),
-    });
-  }
-
   #applySettings(edge: EdgeSettings = {}): void {
     this.#edge ??= new UdpEdge(this.#forwarding, {
       ...{ plan: this.#plan, port: this },
       onExpired: (flow) => this.end(flow),
     });
     this.#edge.update(edge, this.#flows);
-    const idleMs = edge.idleMs ?? this.#forwarding.options.udpTimeoutMs;
-    if (idleMs === this.#idleMs) return;
-    this.#idleMs = idleMs;
-    const before = this.#flows;
-    this.#flows = this.#createQueue();
-    before.close();
-    for (const flow of before) {
-      before.delete(flow);
-      this.#flows.add(flow, flow.usedAt);
-    }
+    this.#flows.expireAfter(edge.idleMs ?? this.#forwarding.options.udpTimeoutMs);
   }
 
   /** Policies may end the flow from now on. */

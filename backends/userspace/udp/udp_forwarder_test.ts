@@ -352,8 +352,8 @@ Deno.test("UdpForwarder.update() applies another idle time to open flows", async
   await test.clock.advance(20_000);
   assertEquals(test.flows, 1, "longer than the time-out of the node");
   test.update({ to, edge: { idleMs: 30_000 } });
-  await test.clock.advance(5000);
+  await test.clock.advance(9000);
   assertEquals(test.flows, 1);
-  await test.clock.advance(30_000);
-  assertEquals(test.flows, 0);
+  await test.clock.advance(2000);
+  assertEquals(test.flows, 0, "30 seconds after its last datagram");
 });
