@@ -192,10 +192,11 @@ export class TcpForwarder implements TcpSessionOwner {
 
   /** Counts a session, unless a bound of the node forbids it or its client is this process. */
   #enter(session: TcpSession): boolean {
-    const { clock, room } = this.#forwarding;
-    if (this.#isOwn(session)) return false;
-    if (!room.take(this, { service: this.#service, open: this.#sessions.size })) {
-      this.#forwarding.own.untake(session, session.client);
+    const { clock, own, room } = this.#forwarding;
+    const isOwn = own.take(session, session.client);
+    if (isOwn) this.#reportOwn({ client: session.client.remoteAddr.hostname });
+    if (isOwn || !room.take(this, { service: this.#service, open: this.#sessions.size })) {
+      own.untake(session, session.client);
       return false;
     }
     this.#sessions.add(session, clock.now());
@@ -271,23 +272,18 @@ export class TcpForwarder implements TcpSessionOwner {
     const sockets = this.#edge?.sockets;
     const observe = this.#failing &&
       ((endpoint: EndpointKey, failure?: string) => this.#observe(endpoint, failure));
-    const result = await dialer.dial(
-      this.#picker,
-      load || sockets || observe ? { ...request, load, sockets, observe } : request,
-    );
-    this.#report(
-      request,
-      "kind" in result ? { detail: failureText(result) } : {
-        endpoint: endpointOf(result),
-        seenAs: result.localAddr.hostname as IpAddress,
-      },
-    );
-    if (!("kind" in result)) {
-      await this.#relay(session, { endpoint: result, request });
-      load?.remove(endpointOf(result));
+    const result = await dialer.dial(this.#picker, { ...request, load, sockets, observe });
+    if ("kind" in result) {
+      this.#report(request, { detail: failureText(result) });
       // Otherwise this process closed the connection: not the endpoint's fault, and counted
       // elsewhere.
-    } else if (!session.closed) this.#giveUp(session, result);
+      if (!session.closed) this.#giveUp(session, result);
+    } else {
+      const endpoint = endpointOf(result);
+      this.#report(request, { endpoint, seenAs: result.localAddr.hostname as IpAddress });
+      await this.#relay(session, { endpoint: result, request });
+      load?.remove(endpoint);
+    }
     loops.remove();
   }
 
@@ -320,15 +316,6 @@ export class TcpForwarder implements TcpSessionOwner {
       ...{ servicePort: this.#plan.key, endpoint },
       ...(failure !== undefined && { failure }),
     });
-  }
-
-  /** Whether the client is this process. */
-  #isOwn(session: TcpSession): boolean {
-    const { own } = this.#forwarding;
-    if (!own.take(session, session.client)) return false;
-    own.untake(session, session.client);
-    this.#reportOwn({ client: session.client.remoteAddr.hostname });
-    return true;
   }
 
   /**
