@@ -24,7 +24,7 @@ interface ConnectionCloser {
 const SOCKETS = 2;
 /** A connection that was silent for this time is closed when other Services have no files left. */
 const HOARDED_MS = 10_000;
-/** Once in so long, clients are looked for that are gone while their endpoint reads nothing. */
+/** Once in so long, silent connections are closed of which one side is gone: nothing else notices it. */
 const GONE_MS = 3_600_000;
 
 /** Makes room for new sockets, at a bound: TCP connections that are silent for long are closed. */
