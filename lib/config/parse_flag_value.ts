@@ -1,6 +1,6 @@
 import { tryParseDuration } from "../api/duration.ts";
 import { type Flag, typedFlag, type VerbosityPattern } from "./flag.ts";
-import { didYouMean } from "./nearest_name.ts";
+import { didYouMean } from "../api/nearest_name.ts";
 
 /** The value, or a sentence that names flag, text and valid values. */
 type FlagValueResult = { readonly value: unknown } | { readonly problem: string };

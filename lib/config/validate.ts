@@ -13,7 +13,7 @@ import {
 } from "./expectation.ts";
 import { checkFeatureGates } from "./feature_gates.ts";
 import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "./listen_address.ts";
-import { didYouMean } from "./nearest_name.ts";
+import { didYouMean } from "../api/nearest_name.ts";
 import { checkLogging } from "./check_logging.ts";
 import { checkNetworkPolicy } from "./network_policy.ts";
 import { parseRouting } from "./parse_routing.ts";

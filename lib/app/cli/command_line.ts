@@ -5,7 +5,7 @@ import {
   loadConfiguration,
   type LoadedConfiguration,
 } from "../../config/load.ts";
-import { didYouMean } from "../../config/nearest_name.ts";
+import { didYouMean } from "../../api/nearest_name.ts";
 import { givenFlags, parseFlags } from "../../config/parse_flags.ts";
 import { objectSourceConflicts } from "../../config/validate_sources.ts";
 import { createLogger, logsToJournal } from "../../log/create_logger.ts";
