@@ -181,7 +181,8 @@ function flagCells(flag: Flag): readonly string[] {
   return [
     names.join(" "),
     choices
-      ? [...choices.filter((choice) => choice !== "").map(code), patternHelp ?? ""].join(" ").trim()
+      ? choices.filter((choice) => choice !== "").map(code).join(" ") +
+        (patternHelp === undefined ? "" : ` or ${patternHelp}`)
       : type,
     code(flagDefault(flag)),
     code(field ?? ""),
