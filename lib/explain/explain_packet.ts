@@ -106,7 +106,7 @@ function unclaimed(
     origin,
     ...(hit && { service: serviceOf(hit) }),
     nearMisses: hit === undefined && !isDraft
-      ? [...claimants, ...unserved, ...nearMisses(plan, packet)]
+      ? [...claimants, ...withoutServed(unserved, nearMisses(plan, packet))]
       : [],
     ...(serviceCidr !== undefined && { serviceCidr }),
     verdict: {
@@ -118,6 +118,14 @@ function unclaimed(
     endpoints: [],
     carriers: [],
   };
+}
+
+/** A Service that has the address at another port is not reported as one without the address. */
+function withoutServed(unserved: readonly NearMiss[], misses: readonly NearMiss[]) {
+  const served = misses.filter(({ kind }) => kind === "other-port" || kind === "target-port");
+  const isServed = (name: string) =>
+    served.some(({ service }) => service.startsWith(`${name}:`) || service.startsWith(`${name}/`));
+  return [...unserved.filter(({ service }) => !isServed(service)), ...misses];
 }
 
 function claimed(passage: Passage): PacketExplanation {
