@@ -185,8 +185,12 @@ class SocketBackend implements UserspaceBackend {
 
   explain(plan: ProxyPlan, explanation: PacketExplanation): ModeExplanation {
     const { endpointLoops } = this.#forwarding;
-    const { deviations, carriers } = explainUserspace(plan, explanation);
+    const { deviations, carriers: sockets } = explainUserspace(plan, explanation);
     const service = explanation.service && plan.services.get(explanation.service.key);
+    const ignored = service && this.#health.inspect(service.key)?.ignored;
+    const carriers = ignored === undefined
+      ? sockets
+      : sockets.map(({ text, ...socket }) => ({ ...socket, text: `${text}, ${ignored}` }));
     if (!service || !deviations) return { carriers, ...(deviations && { deviations }) };
     const leftOut = new Map([
       ...this.#health.skipped(service.key),
