@@ -124,24 +124,20 @@ export class TcpForwarder implements TcpSessionOwner {
   accept(connection: TcpConnection, at: ServiceAddress): void {
     const { hostname: client, port: clientPort } = connection.remoteAddr;
     const session = new TcpSession(this, connection);
+    const request = { client, clientPort, connection, at };
     if (this.#edge?.trusts(client)) {
-      if (this.#enter(session)) {
-        this.#countAccepted(session);
-        void this.#serveTrusted(session, { connection, at });
-      } else this.#refuse(session, { connection, at, client, clientPort });
-      return;
+      if (!this.#enter(session)) return this.#refuse(session, request);
+      this.#countAccepted(session);
+      return void this.#serveTrusted(session, request);
     }
     const verdict = this.#forwarding.clients.verdictFor(this.#plan, at, client);
     const asks = this.#edge?.asks === true;
     const isAdmitted = verdict !== undefined &&
       (asks || (this.#edge?.admits(session, { client, open: this.connections }) ?? true));
-    if (!isAdmitted || !this.#enter(session)) {
-      return this.#refuse(session, { connection, at, client, clientPort });
-    }
-    const request = { verdict, client, clientPort, connection, at };
-    if (asks) return void this.#serveAdmitted(session, request);
+    if (!isAdmitted || !this.#enter(session)) return this.#refuse(session, request);
+    if (asks) return void this.#serveAdmitted(session, { ...request, verdict });
     this.#countAccepted(session);
-    void this.#serve(session, request);
+    void this.#serve(session, { ...request, verdict });
   }
 
   /**
@@ -196,10 +192,11 @@ export class TcpForwarder implements TcpSessionOwner {
 
   /** Counts a session, unless a bound of the node forbids it or its client is this process. */
   #enter(session: TcpSession): boolean {
-    const { clock, room } = this.#forwarding;
-    if (this.#isOwn(session)) return false;
-    if (!room.take(this, { service: this.#service, open: this.#sessions.size })) {
-      this.#forwarding.own.untake(session, session.client);
+    const { clock, own, room } = this.#forwarding;
+    const isOwn = own.take(session, session.client);
+    if (isOwn) this.#reportOwn({ client: session.client.remoteAddr.hostname });
+    if (isOwn || !room.take(this, { service: this.#service, open: this.#sessions.size })) {
+      own.untake(session, session.client);
       return false;
     }
     this.#sessions.add(session, clock.now());
@@ -275,23 +272,18 @@ export class TcpForwarder implements TcpSessionOwner {
     const sockets = this.#edge?.sockets;
     const observe = this.#failing &&
       ((endpoint: EndpointKey, failure?: string) => this.#observe(endpoint, failure));
-    const result = await dialer.dial(
-      this.#picker,
-      load || sockets || observe ? { ...request, load, sockets, observe } : request,
-    );
-    this.#report(
-      request,
-      "kind" in result ? { detail: failureText(result) } : {
-        endpoint: endpointOf(result),
-        seenAs: result.localAddr.hostname as IpAddress,
-      },
-    );
-    if (!("kind" in result)) {
-      await this.#relay(session, { endpoint: result, request });
-      load?.remove(endpointOf(result));
+    const result = await dialer.dial(this.#picker, { ...request, load, sockets, observe });
+    if ("kind" in result) {
+      this.#report(request, { detail: failureText(result) });
       // Otherwise this process closed the connection: not the endpoint's fault, and counted
       // elsewhere.
-    } else if (!session.closed) this.#giveUp(session, result);
+      if (!session.closed) this.#giveUp(session, result);
+    } else {
+      const endpoint = endpointOf(result);
+      this.#report(request, { endpoint, seenAs: result.localAddr.hostname as IpAddress });
+      await this.#relay(session, { endpoint: result, request });
+      load?.remove(endpoint);
+    }
     loops.remove();
   }
 
@@ -324,15 +316,6 @@ export class TcpForwarder implements TcpSessionOwner {
       ...{ servicePort: this.#plan.key, endpoint },
       ...(failure !== undefined && { failure }),
     });
-  }
-
-  /** Whether the client is this process. */
-  #isOwn(session: TcpSession): boolean {
-    const { own } = this.#forwarding;
-    if (!own.take(session, session.client)) return false;
-    own.untake(session, session.client);
-    this.#reportOwn({ client: session.client.remoteAddr.hostname });
-    return true;
   }
 
   /**
