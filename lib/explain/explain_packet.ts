@@ -24,7 +24,7 @@ import type {
   PacketExplanation,
   VerdictName,
 } from "../proxy/packet_explanation.ts";
-import { findHit, findOwnPort, nearMisses, type PacketHit } from "./packet_hit.ts";
+import { findHit, findOwnPort, nearMisses, type PacketHit, withoutServed } from "./packet_hit.ts";
 import type { ProxyPlan } from "../proxy/proxy_plan.ts";
 import type { TrafficPolicy } from "../proxy/service_port.ts";
 import { exclusionOf, selectEndpoints } from "../proxy/topology.ts";
@@ -118,14 +118,6 @@ function unclaimed(
     endpoints: [],
     carriers: [],
   };
-}
-
-/** A Service that has the address at another port is not reported as one without the address. */
-function withoutServed(unserved: readonly NearMiss[], misses: readonly NearMiss[]) {
-  const served = misses.filter(({ kind }) => kind === "other-port" || kind === "target-port");
-  const isServed = (name: string) =>
-    served.some(({ service }) => service.startsWith(`${name}:`) || service.startsWith(`${name}/`));
-  return [...unserved.filter(({ service }) => !isServed(service)), ...misses];
 }
 
 function claimed(passage: Passage): PacketExplanation {
