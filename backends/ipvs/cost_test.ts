@@ -1,4 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
+import { parseCidr } from "../../lib/net/cidr.ts";
+import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import type { Port } from "../../lib/net/port.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { FakeIpvsMachine } from "../../tests/support/fakes/fake_ipvs_machine.ts";
 import { ipvsPlanOf, IpvsStage } from "../../tests/support/stages/ipvs_stage.ts";
@@ -66,6 +69,43 @@ Deno.test("IpvsBackend: a change among 10,000 Services is as many lines as among
     less: ["ipset 1", "ipvsadm 1", "ip 1", "ipset 2"],
   });
   assertEquals(await changesAmong(10_000), few);
+});
+
+Deno.test("IpvsBackend: a change that all Services share and none reads walks over none", async () => {
+  const services = Array.from({ length: 100 }, (_, number) => service(number));
+  await using stage = await IpvsStage.started();
+  const plan = ipvsPlanOf(...services);
+  await stage.sync(plan);
+  const walked = Object.assign(new Map(ipvsPlanOf(service(0, 1), ...services.slice(1)).services), {
+    keys: () => {
+      throw new Error("Walked over all Services");
+    },
+  });
+  const node = { name: "other", zone: "b" };
+  const shared = { ...plan.shared, node, serviceCidrs: [parseCidr("172.20.0.0/16")] };
+  const upserted = new Set([service(0).key]);
+  const writes = await writesOf(
+    stage,
+    () =>
+      stage.backend.sync({ ...plan, services: walked, shared }, {
+        ...{ upserted, removed: new Map(), shared: true, everything: false },
+      }),
+  );
+  assertEquals(writes, ["ipvsadm 2"]);
+});
+
+Deno.test("IpvsBackend: a change of what masquerades, or of a node port address, reaches the kernel", async () => {
+  const masqueraded = { nodePort: 30080 as Port, masqueradeInternal: "off-cluster" } as const;
+  const port: ServicePlan = { ...service(1), ...masqueraded };
+  await using stage = await IpvsStage.started();
+  const plan = ipvsPlanOf(port);
+  await stage.sync(plan);
+  const nodePortAddresses = [parseIpAddress("192.168.0.2")];
+  const more = { ...plan, shared: { ...plan.shared, nodePortAddresses } };
+  assertEquals(await writesOf(stage, () => stage.sync(more)), ["ipset 1", "ipvsadm 3"]);
+  const localTraffic = { kind: "byCidr", cidr: parseCidr("10.0.0.0/8") } as const;
+  const detects = { ...more, shared: { ...more.shared, localTraffic } };
+  assertEquals(await writesOf(stage, () => stage.sync(detects)), ["iptables-restore 59"]);
 });
 
 Deno.test("IpvsBackend: a quiet hour runs the checks and writes nothing", async () => {

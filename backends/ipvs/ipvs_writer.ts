@@ -17,7 +17,7 @@ import { Draining } from "./draining.ts";
 import type { IpvsRunner } from "./ipvs_runner.ts";
 import { IpvsLayout, leaveOutRefused, TOO_MANY_REAL_SERVERS } from "./layout.ts";
 import { haveNodePortsChanged, nodePortServers } from "./node_port_servers.ts";
-import type { IpvsRenderOptions } from "./render_options.ts";
+import type { RenderInputs } from "./render_service.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
 import type { ServerRecordWriter } from "./server_record_writer.ts";
 import { blamedServices, ownersOfAddedRules, StepRefusal } from "./step_refusal.ts";
@@ -68,9 +68,8 @@ export class IpvsWriter {
   constructor(dependencies: IpvsWriterDependencies, options: IpvsWriterOptions) {
     this.#dependencies = dependencies;
     this.#options = options;
-    this.#drains = new Draining({ ...dependencies, servers: this.#servers }, {
-      timeoutMs: options.drainTimeoutMs,
-    });
+    const { drainTimeoutMs: timeoutMs } = options;
+    this.#drains = new Draining({ ...dependencies, servers: this.#servers }, { timeoutMs });
   }
 
   /** Whether the content of the kernel is known; otherwise the next write reads it first. */
@@ -116,13 +115,13 @@ export class IpvsWriter {
   /** Lays out changed ServicePorts; all of them if a common input changed. */
   async take(
     plan: ProxyPlan,
-    { changes, options }: { readonly changes: PlanChanges; readonly options: IpvsRenderOptions },
+    { changes, options }: Pick<RenderInputs, "options"> & { readonly changes: PlanChanges },
   ): Promise<void> {
     this.#isPending = true;
     const slice = new TimeSlice(this.#dependencies.clock);
     const current = this.#layout;
-    const isNew = current === undefined || changes.everything || changes.shared ||
-      !isSame(current.options, options);
+    const isNew = current === undefined || changes.everything ||
+      !isSame(current, { shared: plan.shared, options });
     const layout = isNew ? new IpvsLayout(plan.shared, options) : current;
     if (isNew) this.#refused.forgetAll();
     for (const key of changes.removed.keys()) {
@@ -292,9 +291,10 @@ export class IpvsWriter {
   }
 }
 
-function isSame(one: IpvsRenderOptions, other: IpvsRenderOptions): boolean {
-  const { nodeAddresses, ...rest } = one;
-  const { nodeAddresses: others, ...otherRest } = other;
-  return deepEqual(rest, otherRest) && nodeAddresses.size === others.size &&
-    [...nodeAddresses].every((address) => others.has(address));
+function isSame({ shared, options }: RenderInputs, other: RenderInputs): boolean {
+  const { nodeAddresses, ...rest } = options;
+  const { nodeAddresses: others, ...otherRest } = other.options;
+  return deepEqual(shared.localTraffic, other.shared.localTraffic) &&
+    deepEqual(shared.nodePortAddresses, other.shared.nodePortAddresses) &&
+    deepEqual(rest, otherRest) && nodeAddresses.symmetricDifference(others).size === 0;
 }

@@ -10,7 +10,6 @@
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
-import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { ServicePortIndex } from "../../lib/proxy/service_port_index.ts";
 import {
@@ -22,7 +21,7 @@ import type { BaseRuleContext } from "./base_rules.ts";
 import { SET_IDS, type SetId } from "./ipset_table.ts";
 import { WantedItems } from "./wanted_items.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
-import { endpointsOf, renderService } from "./render_service.ts";
+import { endpointsOf, type RenderInputs, renderService } from "./render_service.ts";
 import type { ServiceFrontend, ServiceParts, SetEntry } from "./service_frontend.ts";
 import type { ServerKey, VirtualServer } from "./virtual_server.ts";
 
@@ -52,9 +51,9 @@ export const TOO_MANY_REAL_SERVERS =
 const MASQUERADE_KINDS = ["all", "off-cluster", "none"] as const;
 
 /** The desired state, and which virtual servers may differ from the applied ones. */
-export class IpvsLayout {
+export class IpvsLayout implements RenderInputs {
   readonly options: IpvsRenderOptions;
-  readonly shared: SharedPlan;
+  readonly shared: RenderInputs["shared"];
   readonly sets: Readonly<Record<SetId, WantedItems<string>>>;
   /** Addresses of the device. */
   readonly addresses = new WantedItems<IpAddress>();
@@ -70,7 +69,7 @@ export class IpvsLayout {
   readonly #masquerade = new Map<ServicePlan["masqueradeInternal"], number>();
   readonly #realServers = new Map<ServiceKey, number>();
 
-  constructor(shared: SharedPlan, options: IpvsRenderOptions) {
+  constructor(shared: RenderInputs["shared"], options: IpvsRenderOptions) {
     this.shared = shared;
     this.options = options;
     const sets: Partial<Record<SetId, WantedItems<string>>> = {};

@@ -22,9 +22,9 @@ import { type SchedulingChoice, schedulingOf } from "./scheduler.ts";
 import type { ServiceFrontend, ServiceParts, SetEntry } from "./service_frontend.ts";
 import { serverKey, type VirtualServer } from "./virtual_server.ts";
 
-/** The inputs that all ServicePorts share. */
-interface ServiceRenderContext {
-  readonly shared: Pick<SharedPlan, "nodePortAddresses">;
+/** The inputs that all ServicePorts, or the fixed rules, share. */
+export interface RenderInputs {
+  readonly shared: Pick<SharedPlan, "localTraffic" | "nodePortAddresses">;
   readonly options: IpvsRenderOptions;
 }
 
@@ -37,20 +37,20 @@ interface Place {
 const NO_ENDPOINTS: readonly Endpoint[] = [];
 
 /** Renders the desired objects of a ServicePort. The result depends on nothing else. */
-export function renderService(plan: ServicePlan, context: ServiceRenderContext): ServiceParts {
+export function renderService(plan: ServicePlan, context: RenderInputs): ServiceParts {
   return new ServiceDraft(plan, context).parts();
 }
 
 /** The parts of one ServicePort while they are put together. */
 class ServiceDraft {
   readonly #plan: ServicePlan;
-  readonly #context: ServiceRenderContext;
+  readonly #context: RenderInputs;
   readonly #frontends: ServiceFrontend[] = [];
   readonly #scheduling: SchedulingChoice;
   /** Whether the cluster IP serves clients from inside the cluster as required. */
   #isInternalForAll: boolean | undefined;
 
-  constructor(plan: ServicePlan, context: ServiceRenderContext) {
+  constructor(plan: ServicePlan, context: RenderInputs) {
     this.#plan = plan;
     this.#context = context;
     this.#scheduling = schedulingOf(plan.annotations, context.options.scheduler);

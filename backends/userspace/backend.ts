@@ -150,37 +150,47 @@ class SocketBackend implements UserspaceBackend {
   async sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
     const { clock, counters } = this.#forwarding;
     const shared = changes.shared || !this.#synced;
-    const operations = { listen: 0, close: 0, handOver: 0, addressAdd: 0, addressRemove: 0 };
+    const operations = {
+      openedSockets: 0,
+      closedSockets: 0,
+      handedOverSockets: 0,
+      acquiredAddresses: 0,
+      releasedAddresses: 0,
+    };
     const movedBefore = counters.udpMoved;
     const keys = this.#affected(plan, changes, shared);
     const looked = await this.#services.update(plan, { keys, removed: changes.removed.keys() });
-    operations.addressAdd = await this.#acquire(plan, { keys, always: shared });
+    operations.acquiredAddresses = await this.#acquire(plan, { keys, always: shared });
     await this.#reconcile(plan, operations);
     this.#sockets.closeUnwanted(operations);
     // A socket is closed only when the accept that waits on it has been taken back. That takes a turn
     // of the timers; yieldToEventLoop() may end before.
-    if (operations.close > 0) await clock.sleep(0);
+    if (operations.closedSockets > 0) await clock.sleep(0);
     await this.#forwarders.settle();
-    operations.addressRemove = await this.#addresses.giveBack();
+    operations.releasedAddresses = await this.#addresses.giveBack();
     this.#synced = true;
     if (!this.#released && !changes.isPartial) {
-      operations.addressRemove += await this.#local.releaseUnclaimed();
+      operations.releasedAddresses += await this.#local.releaseUnclaimed();
       this.#released = true;
     }
     await this.#forwarders.refresh();
-    const flowMove = counters.udpMoved - movedBefore;
+    const movedFlows = counters.udpMoved - movedBefore;
     return {
       full: changes.everything,
       services: looked + changes.removed.size,
-      operations: withoutZeros({ ...operations, flowMove }),
+      operations: withoutZeros({ ...operations, movedFlows }),
       quarantined: [...this.#quarantine],
     };
   }
 
   explain(plan: ProxyPlan, explanation: PacketExplanation): ModeExplanation {
     const { endpointLoops } = this.#forwarding;
-    const { deviations, carriers } = explainUserspace(plan, explanation);
+    const { deviations, carriers: sockets } = explainUserspace(plan, explanation);
     const service = explanation.service && plan.services.get(explanation.service.key);
+    const ignored = service && this.#health.inspect(service.key)?.ignored;
+    const carriers = ignored === undefined
+      ? sockets
+      : sockets.map(({ text, ...socket }) => ({ ...socket, text: `${text}, ${ignored}` }));
     if (!service || !deviations) return { carriers, ...(deviations && { deviations }) };
     const leftOut = new Map([
       ...this.#health.skipped(service.key),

@@ -31,7 +31,7 @@ Deno.test("UserspaceBackend.sync() serves a Service on its cluster IP", async ()
   assertEquals(report, {
     full: true,
     services: 1,
-    operations: { listen: 1, addressAdd: 1 },
+    operations: { openedSockets: 1, acquiredAddresses: 1 },
     quarantined: [],
   });
   const names = await askTimes(4, { hostname: VIP, port });
@@ -64,7 +64,7 @@ Deno.test("UserspaceBackend.sync() does not list the interfaces of the machine",
   await using test = new TestUserspaceBackend({ network });
   const plan = testServicePlan({ clusterIp: VIP, port: unusedPort(), to: ["127.0.0.1:1"] });
   const { operations } = await test.sync([plan], { interfaceAddresses: [parseIpAddress(VIP2)] });
-  assertEquals(operations, { listen: 1, addressAdd: 1 });
+  assertEquals(operations, { openedSockets: 1, acquiredAddresses: 1 });
 });
 
 Deno.test("UserspaceBackend.sync() of a part of the plan releases nothing that an earlier run left", async () => {
@@ -102,12 +102,12 @@ Deno.test("UserspaceBackend.sync() looks only at changes", async () => {
       }),
   );
   const first = await test.sync(plans);
-  assertEquals(first.operations, { listen: 300, addressAdd: 300 });
+  assertEquals(first.operations, { openedSockets: 300, acquiredAddresses: 300 });
   const changed = { ...plans[7]!, internal: testForward("127.0.0.1:2") };
   const second = await test.sync(plans.with(7, changed));
   assertEquals([second.services, second.operations, second.full], [1, {}, false]);
   const third = await test.sync(plans.toSpliced(7, 1));
-  assertEquals([third.services, third.operations], [1, { close: 1, addressRemove: 1 }]);
+  assertEquals([third.services, third.operations], [1, { closedSockets: 1, releasedAddresses: 1 }]);
 });
 
 Deno.test("UserspaceBackend refuses for a Service without endpoints, and serves it once it has some", async () => {
@@ -150,7 +150,7 @@ Deno.test("UserspaceBackend serves external, load balancer and node addresses", 
   }
   assertEquals(test.addresses.held.size, 3, "the node's addresses are its own");
   const report = await test.sync([plan], { nodePortAddresses: nodePortAddresses.slice(1) });
-  assertEquals(report.operations, { close: 1 });
+  assertEquals(report.operations, { closedSockets: 1 });
   assertEquals(await isRefused({ hostname: "127.96.1.5", port: nodePort }), true);
 });
 
@@ -184,7 +184,12 @@ Deno.test("UserspaceBackend.sync() can be called again with the same changes aft
   test.addresses.failure = new Error("Cannot run ip: killed");
   await assertRejects(() => test.sync([planB]), Error, "killed");
   const report = await test.sync([planB]);
-  assertEquals(report.operations, { listen: 1, close: 1, addressAdd: 1, addressRemove: 1 });
+  assertEquals(report.operations, {
+    openedSockets: 1,
+    closedSockets: 1,
+    acquiredAddresses: 1,
+    releasedAddresses: 1,
+  });
   assertEquals(await isRefused({ hostname: VIP, port }), true);
   assertEquals(await ask({ hostname: VIP2, port }), "b");
 });
@@ -208,7 +213,7 @@ Deno.test("UserspaceBackend counts flows that move, and ends those of a removed 
   await client.send("x", address);
   assertEquals((await client.next()).text, "a");
   const plan = testServicePlan({ ...at, to: [b.endpoint] });
-  assertEquals((await test.sync([plan])).operations, { flowMove: 1 });
+  assertEquals((await test.sync([plan])).operations, { movedFlows: 1 });
   await client.send("x", address);
   assertEquals((await client.next()).text, "b");
   const { services: [inspected] } = await test.backend.inspect([plan.key]);

@@ -4,7 +4,7 @@ import { type RecencyItem, RecencyList } from "./recency_list.ts";
 /** Settings of an {@linkcode ExpiryQueue}. */
 interface ExpiryQueueOptions<T> {
   /** Maximum time without use. */
-  readonly ttlMs: number;
+  ttlMs: number;
   /** Called for each item that went unused so long, after it was taken out. */
   readonly onExpired: (item: T) => void;
 }
@@ -28,7 +28,11 @@ export class ExpiryQueue<T extends RecencyItem<T>> {
 
   constructor(clock: Clock, options: ExpiryQueueOptions<T>) {
     this.#clock = clock;
-    this.#options = options;
+    this.#options = { ...options };
+  }
+
+  get ttlMs(): number {
+    return this.#options.ttlMs;
   }
 
   get size(): number {
@@ -38,6 +42,13 @@ export class ExpiryQueue<T extends RecencyItem<T>> {
   /** The item that expires first. */
   get oldest(): T | undefined {
     return this.#items.oldest;
+  }
+
+  /** Changes the maximum time without use; items beyond it expire at once. */
+  expireAfter(ttlMs: number): void {
+    this.#options.ttlMs = ttlMs;
+    this.close();
+    this.#expire();
   }
 
   /** Takes in an item that is in no queue; its time begins now. */

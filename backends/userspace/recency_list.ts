@@ -40,7 +40,8 @@ export class RecencyList<T extends RecencyItem<T>> {
   /** Marks an item as the last used. `now` never decreases. */
   touch(item: T, now: number): void {
     item.usedAt = now;
-    if (item === this.#newest) return;
+    // The newest, or one that was taken out between its use and this call.
+    if (item.newer === undefined) return;
     this.delete(item);
     this.add(item, now);
   }

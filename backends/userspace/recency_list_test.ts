@@ -23,6 +23,7 @@ Deno.test("RecencyList keeps items from the longest unused to the last used", as
     ["touch() moves one from the middle", () => list.touch(c, 4), "bac"],
     ["touch() leaves the last in place", () => list.touch(c, 5), "bac"],
     ["delete() takes one from the middle", () => list.delete(a), "bc"],
+    ["touch() leaves one alone that was deleted", () => list.touch(a, 6), "bc"],
     ["delete() takes the first", () => list.delete(b), "c"],
     ["add() takes an item that was deleted", () => list.add(a, 6), "ca"],
     ["delete() takes the last", () => list.delete(a), "c"],

@@ -1,9 +1,11 @@
 import type { LogFields } from "../../lib/log/logger.ts";
+import type { Timer } from "../../lib/os/clock.ts";
 import { isOutOfSockets, OUT_OF_SOCKETS_CURE, systemErrorOf } from "../../lib/os/socket_errors.ts";
+import { forEachInSlices } from "../../lib/os/time_slice.ts";
 import type { ServiceKey, ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { Forwarding } from "./forwarding.ts";
 
-type SocketRoomContext = Pick<Forwarding, "log" | "openFiles" | "options">;
+type SocketRoomContext = Pick<Forwarding, "clock" | "log" | "openFiles" | "options">;
 
 /** A forwarder that can be asked to close connections. */
 interface ConnectionCloser {
@@ -12,6 +14,8 @@ interface ConnectionCloser {
   readonly connections: number;
   /** Closes up to `count` that are silent for long, and returns how many. @default {silentMs of the options} */
   closeSilent(count: number, silentMs?: number): number;
+  /** Connections without data since then. */
+  silentSince(before: number): Iterable<{ closeIfGone(): Promise<void> }>;
   /** Closes all. */
   close(): void;
 }
@@ -20,15 +24,36 @@ interface ConnectionCloser {
 const SOCKETS = 2;
 /** A connection that was silent for this time is closed when other Services have no files left. */
 const HOARDED_MS = 10_000;
+/** Once in so long, silent connections are closed of which one side is gone: nothing else notices it. */
+const GONE_MS = 3_600_000;
 
 /** Makes room for new sockets, at a bound: TCP connections that are silent for long are closed. */
 export class SocketRoom {
-  /** Forwarders that have open connections. */
-  readonly busy = new Set<ConnectionCloser>();
+  readonly #busy = new Set<ConnectionCloser>();
   readonly #context: SocketRoomContext;
+  #timer: Timer | undefined;
 
   constructor(context: SocketRoomContext) {
     this.#context = context;
+  }
+
+  /** Forwarders that have open connections. */
+  get busy(): ReadonlySet<ConnectionCloser> {
+    return this.#busy;
+  }
+
+  /** A forwarder has connections. */
+  enter(forwarder: ConnectionCloser): void {
+    this.#busy.add(forwarder);
+    this.#timer ??= this.#context.clock.setTimer(GONE_MS, () => this.#closeGone());
+  }
+
+  /** A forwarder has no connection any more. */
+  leave(forwarder: ConnectionCloser): void {
+    this.#busy.delete(forwarder);
+    if (this.#busy.size > 0) return;
+    this.#timer?.cancel();
+    this.#timer = undefined;
   }
 
   /** Counts the sockets of one connection besides `open` others, unless a bound forbids it. */
@@ -45,6 +70,14 @@ export class SocketRoom {
     }
     log.warn("Refused a connection: the limit of the Service is reached", { servicePort, bound });
     return false;
+  }
+
+  #closeGone(): void {
+    const { clock } = this.#context;
+    this.#timer = clock.setTimer(GONE_MS, () => this.#closeGone());
+    const before = clock.now() - GONE_MS;
+    const silent = [...this.#busy].flatMap((forwarder) => [...forwarder.silentSince(before)]);
+    void forEachInSlices(clock, silent, (session) => void session.closeIfGone());
   }
 
   #takeSockets(forwarder: ConnectionCloser, service: ServiceKey): boolean {
@@ -67,7 +100,7 @@ export class SocketRoom {
   /** Closes up to `count` connections that are silent for long, whosever they are. */
   relieve(count: number): void {
     let left = count;
-    for (const forwarder of this.busy) {
+    for (const forwarder of this.#busy) {
       if (left <= 0) return;
       left -= forwarder.closeSilent(left);
     }
@@ -98,7 +131,7 @@ export class SocketRoom {
    */
   #closeOfLargest(own: number): boolean {
     let largest: ConnectionCloser | undefined;
-    for (const forwarder of this.busy) {
+    for (const forwarder of this.#busy) {
       if (forwarder.connections > (largest?.connections ?? own + 1)) largest = forwarder;
     }
     return largest?.closeSilent(1, HOARDED_MS) === 1;

@@ -46,9 +46,9 @@ interface OpenSocket {
 
 /** Counts of operations on sockets. */
 export interface SocketOperations {
-  listen: number;
-  close: number;
-  handOver: number;
+  openedSockets: number;
+  closedSockets: number;
+  handedOverSockets: number;
 }
 
 /** The address in quarantine for all that got no socket because a limit is reached. */
@@ -144,7 +144,7 @@ export class SocketTable {
   closeUnwanted(operations: SocketOperations): void {
     for (const open of this.#closing) {
       this.#close(open);
-      operations.close++;
+      operations.closedSockets++;
     }
     this.#closing.clear();
   }
@@ -213,7 +213,7 @@ export class SocketTable {
   }
 
   #assign(open: OpenSocket, { entry, at, operations }: Wanted): void {
-    if (open.owner !== entry.plan.key) operations.handOver++;
+    if (open.owner !== entry.plan.key) operations.handedOverSockets++;
     open.owner = entry.plan.key;
     const service = serviceKey(entry.plan.name);
     if (open.service !== service) {
@@ -242,7 +242,7 @@ export class SocketTable {
         const socket = forwarders.open(place, { at, forwarder });
         this.#opened(at, { entry, standIn: isStandIn ? place : undefined, socket });
         this.#setForeign(place, { protocol, isForeign: false });
-        operations.listen++;
+        operations.openedSockets++;
         return;
       } catch (error) {
         failure ??= error;

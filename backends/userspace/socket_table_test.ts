@@ -16,7 +16,7 @@ Deno.test("SocketTable hands a socket over when a port is renamed, without closi
   const at = { clusterIp: VIP, port: unusedPort(), to: [a.endpoint] };
   await test.sync([testServicePlan({ ...at, portName: "http" })]);
   const report = await test.sync([testServicePlan({ ...at, portName: "web" })]);
-  assertEquals(report.operations, { handOver: 1 });
+  assertEquals(report.operations, { handedOverSockets: 1 });
   assertEquals(await ask({ hostname: VIP, port: at.port }), "a");
 });
 
@@ -26,7 +26,12 @@ Deno.test("SocketTable opens the new socket before it closes the old one", async
   const port = unusedPort();
   await test.sync([testServicePlan({ clusterIp: VIP, port, to: [a.endpoint] })]);
   const report = await test.sync([testServicePlan({ clusterIp: VIP2, port, to: [a.endpoint] })]);
-  assertEquals(report.operations, { listen: 1, close: 1, addressAdd: 1, addressRemove: 1 });
+  assertEquals(report.operations, {
+    openedSockets: 1,
+    closedSockets: 1,
+    acquiredAddresses: 1,
+    releasedAddresses: 1,
+  });
   assertEquals(await isRefused({ hostname: VIP, port }), true);
   assertEquals(await ask({ hostname: VIP2, port }), "a");
   const operations = test.addresses.calls.filter((call) => /^(acquire|release) /.test(call));
@@ -101,7 +106,7 @@ Deno.test("a ServicePort without a share of sockets waits for one, and costs not
   // The other port of the Service goes, and its socket with it.
   await test.sync([large]);
   const freed = await test.sync([large]);
-  assertEquals([freed.services, freed.operations], [1, { listen: 1 }]);
+  assertEquals([freed.services, freed.operations], [1, { openedSockets: 1 }]);
   assertEquals(addressesOf(freed), problems);
   assertEquals((await test.sync([large])).services, 0);
 
@@ -124,7 +129,10 @@ Deno.test("SocketTable quarantines a ServicePort whose address is unavailable, u
   ]);
   test.addresses.answers.delete(VIP);
   const report = await test.sync([plan]);
-  assertEquals([report.quarantined, report.operations], [[], { listen: 1, addressAdd: 1 }]);
+  assertEquals([report.quarantined, report.operations], [[], {
+    openedSockets: 1,
+    acquiredAddresses: 1,
+  }]);
 });
 
 Deno.test("SocketTable serves a stand-in if an address can't be made local", async () => {
@@ -166,7 +174,7 @@ Deno.test("SocketTable moves sockets when addresses get another place", async ()
   test.addresses.answers.delete(VIP);
   test.addresses.renew = true;
   const report = await test.sync([plan], { serviceCidrs: [] });
-  assertEquals(report.operations, { listen: 1, close: 1 });
+  assertEquals(report.operations, { openedSockets: 1, closedSockets: 1 });
   assertEquals(await test.served(plan), [`ClusterIP ${VIP}:${port} serving`]);
   assertEquals(await ask({ hostname: VIP, port }), "a");
   assertEquals(await isRefused({ hostname: "127.112.0.7", port }), true);

@@ -16,7 +16,12 @@ const SPARE_ADDRESS = "127.1.0.9";
 /** Requests a second while the manifest is edited. */
 const LOAD_PER_SECOND = 200;
 
-const keep = Deno.args.includes("--keep");
+const unknown = Deno.args.find((argument) => argument !== "--keep");
+if (unknown !== undefined) {
+  say(`Unknown argument '${unknown}'; the only one is --keep`);
+  Deno.exit(2);
+}
+const keep = Deno.args.length > 0;
 const folder = await Deno.makeTempDir({ prefix: "kube-relay-demo-" });
 const servers: DemoServer[] = [];
 let relay: Relay | undefined;
@@ -188,7 +193,8 @@ async function keepRunning(manifests: DemoManifests): Promise<number> {
       say(`  curl http://${addressOf(service)}/    # ${service.name}`);
     }
   }
-  say(`  deno task status --control-socket=${relay!.controlSocket}`);
+  const deno = `npx -y deno@${Deno.version.deno}`;
+  say(`  ${deno} task status --control-socket=${relay!.controlSocket}`);
   say(`  edit the files in ${manifests.folder}`);
   const interrupted = new Promise<number>((resolve) => {
     for (const signal of ["SIGINT", "SIGTERM"] as const) {

@@ -61,7 +61,8 @@ export interface EndpointSocket {
   readonly path: string;
 }
 
-const PREFIX = "kube-relay.io/";
+/** Begins the name of every annotation of kube-relay. */
+export const OWN_PREFIX = "kube-relay.io/";
 const MOST_WEIGHT = 256;
 /** In bytes: unix(7) has 108, with the zero at the end. */
 const LONGEST_SOCKET_PATH = 107;
@@ -73,14 +74,14 @@ const LONGEST_DURATION_MS = 7 * 86_400_000;
 /** The annotations for mode userspace, by the name of the setting. */
 export const EDGE_ANNOTATIONS = {
   balance: row({
-    name: `${PREFIX}balance`,
+    name: `${OWN_PREFIX}balance`,
     default: "round-robin",
     meaning: "how the endpoint of a new connection or UDP flow is chosen",
     example: "least-connections",
     grammar: oneOf(BALANCE_METHODS),
   }),
   weights: row({
-    name: `${PREFIX}endpoint-weights`,
+    name: `${OWN_PREFIX}endpoint-weights`,
     default: "1 for each endpoint",
     meaning:
       "shares of endpoints, by address or by address and port; an endpoint that is not named has weight 1",
@@ -92,7 +93,7 @@ export const EDGE_ANNOTATIONS = {
     ),
   }),
   slowStartMs: row({
-    name: `${PREFIX}slow-start`,
+    name: `${OWN_PREFIX}slow-start`,
     default: "none",
     meaning:
       "the share of an endpoint that appears grows from a tenth to its whole weight in this time; " +
@@ -101,21 +102,21 @@ export const EDGE_ANNOTATIONS = {
     grammar: duration({ leastMs: 1000, mostMs: 3_600_000 }),
   }),
   sendProxy: row({
-    name: `${PREFIX}send-proxy-protocol`,
+    name: `${OWN_PREFIX}send-proxy-protocol`,
     default: "none",
     meaning: "the PROXY protocol header that precedes each TCP connection to an endpoint",
     example: "v2",
     grammar: oneOf(["v1", "v2"] as const),
   }),
   sendProxyUdp: row({
-    name: `${PREFIX}send-proxy-protocol-udp`,
+    name: `${OWN_PREFIX}send-proxy-protocol-udp`,
     default: "none",
     meaning: "the PROXY protocol header that precedes each UDP datagram to an endpoint",
     example: "v2",
     grammar: oneOf(["v2"] as const),
   }),
   acceptProxyFrom: row({
-    name: `${PREFIX}accept-proxy-protocol-from`,
+    name: `${OWN_PREFIX}accept-proxy-protocol-from`,
     default: "no client",
     meaning:
       "clients that have to begin each TCP connection with a PROXY protocol header, of either version; " +
@@ -128,7 +129,7 @@ export const EDGE_ANNOTATIONS = {
     ),
   }),
   acceptProxyUdpFrom: row({
-    name: `${PREFIX}accept-proxy-protocol-udp-from`,
+    name: `${OWN_PREFIX}accept-proxy-protocol-udp-from`,
     default: "no client",
     meaning:
       "clients that have to begin each UDP datagram with a PROXY protocol header of version " +
@@ -141,14 +142,14 @@ export const EDGE_ANNOTATIONS = {
     ),
   }),
   proxyTimeoutMs: row({
-    name: `${PREFIX}accept-proxy-protocol-timeout`,
+    name: `${OWN_PREFIX}accept-proxy-protocol-timeout`,
     default: "3s",
     meaning: "time for the header of a connection from `accept-proxy-protocol-from`",
     example: "1s",
     grammar: duration({ leastMs: 100, mostMs: 60_000 }),
   }),
   unixSockets: row({
-    name: `${PREFIX}unix-sockets`,
+    name: `${OWN_PREFIX}unix-sockets`,
     default: "none",
     meaning:
       "endpoints that are reached by a Unix socket instead of their address and port, for TCP; " +
@@ -161,14 +162,14 @@ export const EDGE_ANNOTATIONS = {
     ),
   }),
   maxConnections: row({
-    name: `${PREFIX}max-connections`,
+    name: `${OWN_PREFIX}max-connections`,
     default: "the limit of the node",
     meaning: "most open TCP connections and UDP flows of all ports of the Service together",
     example: "500",
     grammar: wholeNumber(1, 1_000_000),
   }),
   maxPerClient: row({
-    name: `${PREFIX}max-connections-per-client`,
+    name: `${OWN_PREFIX}max-connections-per-client`,
     default: "none",
     meaning:
       "most open TCP connections and UDP flows of one client address at all ports of the Service together",
@@ -176,7 +177,7 @@ export const EDGE_ANNOTATIONS = {
     grammar: wholeNumber(1, 1_000_000),
   }),
   maxPerSecond: row({
-    name: `${PREFIX}max-new-connections-per-second`,
+    name: `${OWN_PREFIX}max-new-connections-per-second`,
     default: "none",
     meaning:
       "rate of new TCP connections and UDP flows of all ports of the Service together; as many may come at once",
@@ -184,35 +185,35 @@ export const EDGE_ANNOTATIONS = {
     grammar: wholeNumber(1, 1_000_000),
   }),
   idleMs: row({
-    name: `${PREFIX}idle-timeout`,
+    name: `${OWN_PREFIX}idle-timeout`,
     default: "none for TCP, `--udp-timeout` for UDP",
     meaning: "a connection or flow ends after this time without data from either side",
     example: "10m",
     grammar: duration({ leastMs: 1000, mostMs: LONGEST_DURATION_MS }),
   }),
   lifetimeMs: row({
-    name: `${PREFIX}max-lifetime`,
+    name: `${OWN_PREFIX}max-lifetime`,
     default: "none",
     meaning: "a connection or flow ends after this time in any case",
     example: "12h",
     grammar: duration({ leastMs: 1000, mostMs: LONGEST_DURATION_MS }),
   }),
   healthCheck: row({
-    name: `${PREFIX}health-check`,
+    name: `${OWN_PREFIX}health-check`,
     default: "none",
     meaning: "how each endpoint is checked: that it accepts a connection, or answers a `GET`",
     example: "http",
     grammar: oneOf(HEALTH_CHECKS),
   }),
   healthPort: row({
-    name: `${PREFIX}health-check-port`,
+    name: `${OWN_PREFIX}health-check-port`,
     default: "the port of the endpoint",
     meaning: "TCP port that is checked at the address of each endpoint; required for UDP ports",
     example: "8081",
     grammar: wholeNumber(1, 65_535),
   }),
   healthPath: row({
-    name: `${PREFIX}health-check-path`,
+    name: `${OWN_PREFIX}health-check-path`,
     default: "/",
     meaning: "path and query of a check by HTTP",
     example: "/healthz",
@@ -222,7 +223,7 @@ export const EDGE_ANNOTATIONS = {
     ),
   }),
   healthHost: row({
-    name: `${PREFIX}health-check-host`,
+    name: `${OWN_PREFIX}health-check-host`,
     default: "address and port of the endpoint",
     meaning: "value of the `Host` header of a check by HTTP; no name is looked up",
     example: "app.example.org",
@@ -232,7 +233,7 @@ export const EDGE_ANNOTATIONS = {
     ),
   }),
   healthStatus: row({
-    name: `${PREFIX}health-check-status`,
+    name: `${OWN_PREFIX}health-check-status`,
     default: "200-399",
     meaning: "statuses with which a check by HTTP passes; redirects are not followed",
     example: "200, 204, 300-399",
@@ -243,35 +244,35 @@ export const EDGE_ANNOTATIONS = {
     ),
   }),
   healthIntervalMs: row({
-    name: `${PREFIX}health-check-interval`,
+    name: `${OWN_PREFIX}health-check-interval`,
     default: "10s",
     meaning: "time between the starts of two checks of an endpoint, a tenth more or less",
     example: "5s",
     grammar: duration({ leastMs: 1000, mostMs: 3_600_000 }),
   }),
   healthTimeoutMs: row({
-    name: `${PREFIX}health-check-timeout`,
+    name: `${OWN_PREFIX}health-check-timeout`,
     default: "2s",
     meaning: "a check that takes longer fails",
     example: "1s",
     grammar: duration({ leastMs: 100, mostMs: 60_000 }),
   }),
   healthRise: row({
-    name: `${PREFIX}health-check-rise`,
+    name: `${OWN_PREFIX}health-check-rise`,
     default: "2",
     meaning: "consecutive checks that have to pass before an unhealthy endpoint is healthy",
     example: "3",
     grammar: wholeNumber(1, 100),
   }),
   healthFall: row({
-    name: `${PREFIX}health-check-fall`,
+    name: `${OWN_PREFIX}health-check-fall`,
     default: "3",
     meaning: "consecutive checks that have to fail before a healthy endpoint is unhealthy",
     example: "2",
     grammar: wholeNumber(1, 100),
   }),
   ejectAfter: row({
-    name: `${PREFIX}eject-after`,
+    name: `${OWN_PREFIX}eject-after`,
     default: "never",
     meaning:
       "an endpoint is ejected after so many connections in succession could not be made to it; " +
@@ -280,7 +281,7 @@ export const EDGE_ANNOTATIONS = {
     grammar: wholeNumber(1, 1000),
   }),
   ejectionMs: row({
-    name: `${PREFIX}ejection-time`,
+    name: `${OWN_PREFIX}ejection-time`,
     default: "30s",
     meaning:
       "time of the first ejection; each further one takes twice as long, up to 10 times this",
@@ -288,7 +289,7 @@ export const EDGE_ANNOTATIONS = {
     grammar: duration({ leastMs: 1000, mostMs: 3_600_000 }),
   }),
   healthThreshold: row({
-    name: `${PREFIX}health-threshold`,
+    name: `${OWN_PREFIX}health-threshold`,
     default: "20",
     meaning:
       "health is ignored while a smaller percentage of the endpoints is healthy, and always while " +

@@ -6,7 +6,7 @@ import {
 import { formatDuration } from "../api/duration.ts";
 import { checkRange, type Expect } from "./expectation.ts";
 import { featureEnabled } from "./feature_gates.ts";
-import { didYouMean } from "./nearest_name.ts";
+import { didYouMean } from "../api/nearest_name.ts";
 
 const LARGEST_VERBOSITY = 2 ** 31 - 1;
 

@@ -4,6 +4,7 @@
  * @module
  */
 import * as v from "valibot";
+import { didYouMean } from "../api/nearest_name.ts";
 import { tryParseDuration } from "../api/duration.ts";
 
 /** The schema of one value, which may be absent. */
@@ -115,7 +116,8 @@ const LONGEST_SHOWN = 40;
 
 /** Returns the message of a value with the wrong type. */
 export function wanted(what: string): (issue: v.BaseIssue<unknown>) => string {
-  return ({ received }) => `Expected ${what}, found ${shorten(received)}`;
+  return ({ input, received }) =>
+    `Expected ${what}, found ${input === undefined ? "nothing" : shorten(received)}`;
 }
 
 /** The wrong file may be any file, and its content goes to a terminal and a log. */
@@ -149,12 +151,15 @@ export function blocks<Entries extends v.ObjectEntries>(
 
 /** A block that may be absent and may not have an unknown field. */
 export function strict<Entries extends v.ObjectEntries>(entries: Entries): Field<Block<Entries>> {
-  const names = Object.keys(entries).join(", ");
-  return v.strictObject(
-    entries,
-    (issue) =>
-      issue.expected === "never"
-        ? `Expected one of the fields ${names}, found ${shorten(issue.received)}`
-        : wanted("fields")(issue),
-  );
+  const names = Object.keys(entries);
+  return v.strictObject(entries, (issue) => {
+    if (issue.expected === "never") {
+      const name = String(issue.path?.at(-1)?.key);
+      return `Expected one of the fields ${names.join(", ")}, found ${shorten(issue.received)}` +
+        didYouMean(name, names);
+    }
+    // Of a field that has to be given.
+    if (issue.path?.at(-1)?.origin === "key") return "Expected a value, found nothing";
+    return wanted("fields")(issue);
+  });
 }

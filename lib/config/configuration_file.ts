@@ -11,7 +11,7 @@ import {
   type FieldTree,
   parseConfiguration,
 } from "./configuration_schema.ts";
-import { didYouMean } from "./nearest_name.ts";
+import { didYouMean } from "../api/nearest_name.ts";
 import { MAX_YAML_LENGTH, readYaml, type YamlDocument } from "./yaml_source.ts";
 
 /** A field that is ignored, and its position. */

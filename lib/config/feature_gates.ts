@@ -4,7 +4,7 @@
  * @module
  */
 import type { KubeProxyConfiguration } from "./configuration.ts";
-import { nearestName } from "./nearest_name.ts";
+import { nearestName } from "../api/nearest_name.ts";
 
 /** One gate. */
 export interface FeatureGate {

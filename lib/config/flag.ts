@@ -48,6 +48,8 @@ export interface Flag {
   readonly choices?: readonly string[];
   /** Further valid values besides the choices. */
   readonly pattern?: RegExp;
+  /** The values of the pattern, for help and errors. */
+  readonly patternHelp?: string;
   /** Smallest value of an integer or a duration. */
   readonly minimum?: number;
   /** Largest value of an integer. */

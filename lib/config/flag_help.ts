@@ -35,7 +35,9 @@ export function flagUsage(flag: Flag): string {
 }
 
 function valueName({ choices, value, type }: Flag): string {
-  if (choices) return choices.filter((choice) => choice !== "").join("|");
+  if (choices) {
+    return [...choices.filter((choice) => choice !== ""), ...(value ? [value] : [])].join("|");
+  }
   return value ?? (type === "duration" ? "DURATION" : "VALUE");
 }
 

@@ -158,7 +158,7 @@ Deno.test("loadConfiguration() names the flag or the place in the file of each p
   const modes = BACKEND_MODES.join(", ");
   assertEquals(await problemsOf(["--cluster-cidr=x", "--mode=ipsv", "--service-cidr=y"]), [
     "--cluster-cidr: Expected a CIDR such as 10.244.0.0/16 or fd00::/48, found 'x' (KubeProxyConfiguration.ClusterCIDR)",
-    `--proxy-mode: Cannot run in mode 'ipsv': there is no such mode, only ${modes}, auto`,
+    `--proxy-mode: Cannot run in mode 'ipsv': there is no such mode, only ${modes}, auto; did you mean 'ipvs'?`,
     "--service-cidr: Expected CIDRs such as 10.96.0.0/12, found 'y'",
   ]);
   assertEquals(

@@ -1,5 +1,5 @@
 import { BACKEND_MODES, type BackendMode } from "../proxy/backend.ts";
-import { nearestName } from "./nearest_name.ts";
+import { nearestName } from "../api/nearest_name.ts";
 
 /**
  * The requested mode: a mode; `auto`, the best mode that the host supports; or `default`, which

@@ -6,7 +6,7 @@
  */
 import type { Expect } from "./expectation.ts";
 import { checkRange } from "./expectation.ts";
-import { didYouMean } from "./nearest_name.ts";
+import { didYouMean } from "../api/nearest_name.ts";
 
 /** The fields of the block. */
 export interface NetworkPolicyConfiguration {

@@ -1,6 +1,6 @@
 import { tryParseDuration } from "../api/duration.ts";
 import { type Flag, typedFlag, type VerbosityPattern } from "./flag.ts";
-import { didYouMean } from "./nearest_name.ts";
+import { didYouMean } from "../api/nearest_name.ts";
 
 /** The value, or a sentence that names flag, text and valid values. */
 type FlagValueResult = { readonly value: unknown } | { readonly problem: string };
@@ -10,7 +10,9 @@ export function parseFlagValue(flag: Flag, text: string): FlagValueResult {
   const { choices, pattern } = flag;
   if (choices && !choices.includes(text) && !pattern?.test(text)) {
     const words = choices.filter((choice) => choice !== "");
-    return wrong(flag, text, `one of ${words.join(", ")}${didYouMean(text, words)}`);
+    const listed = words.length === 1 ? words[0] : `one of ${words.join(", ")}`;
+    const further = flag.patternHelp === undefined ? "" : `, or ${flag.patternHelp}`;
+    return wrong(flag, text, `${listed}${further}${didYouMean(text, words)}`);
   }
   switch (flag.type) {
     case "text":

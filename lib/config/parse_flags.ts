@@ -6,7 +6,7 @@
 import { parseArgs } from "@std/cli/parse-args";
 import { type Flag, typedFlag } from "./flag.ts";
 import { findFlag, FLAG_ROWS, type FlagName, type FlagValues } from "./flags.ts";
-import { didYouMean } from "./nearest_name.ts";
+import { didYouMean } from "../api/nearest_name.ts";
 import { parseFlagValue } from "./parse_flag_value.ts";
 
 /** A parsed command line. */

@@ -65,6 +65,7 @@ const REFUSED: readonly [argv: string[], problem: string][] = [
   [["-v=x"], "Cannot use 'x' for -v: expected a whole number from 0 to 2147483647"],
   [["--max-connections-per-service=0"], "Cannot use '0' for --max-connections-per-service"],
   [["--json=yes"], "Cannot use 'yes' for --json: expected true or false"],
+  [["--userspace-workers=99"], "expected auto, or a whole number from 1 to 32"],
   [["--address-mode=anyp"], "expected one of auto, each, anyip, none; did you mean 'anyip'?"],
 ];
 

@@ -8,7 +8,7 @@ import {
   UNUSABLE_RANGES,
 } from "../routing/address_pool.ts";
 import type { Expect } from "./expectation.ts";
-import { didYouMean } from "./nearest_name.ts";
+import { didYouMean } from "../api/nearest_name.ts";
 import {
   type PoolConfiguration,
   ROUTING_CHOICES,

@@ -259,4 +259,9 @@ Deno.test("parseConfiguration() refuses unknown fields and wrong numbers of pool
     "routing.bgp.peers.0.holdTimeSeconds: Expected a whole number from 3 to 65535, found 1",
   ]);
   assertEquals(problems({ pools: [5] }), ["routing.pools.0: Expected fields, found 5"]);
+  assertEquals(problems({ pools: [{ addresses: ["192.0.2.1"] }] }), [
+    "routing.pools.0.name: Expected a value, found nothing",
+  ]);
+  const [peer] = problems({ bgp: { peers: [{ bdf: true }] } });
+  assert(peer!.endsWith("found \"bdf\"; did you mean 'bfd'?"), peer);
 });

@@ -1,4 +1,4 @@
-import { cidrFamilyOf } from "../net/cidr.ts";
+import { cidrFamilyOf, tryParseCidr } from "../net/cidr.ts";
 import { isInterfaceName, LONGEST_INTERFACE_NAME } from "../net/interface_name.ts";
 import { tryParseIpAddress } from "../net/ip_address.ts";
 import { blocksOf, DETECT_LOCAL_MODES, type KubeProxyConfiguration } from "./configuration.ts";
@@ -13,7 +13,7 @@ import {
 } from "./expectation.ts";
 import { checkFeatureGates } from "./feature_gates.ts";
 import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "./listen_address.ts";
-import { didYouMean } from "./nearest_name.ts";
+import { didYouMean } from "../api/nearest_name.ts";
 import { checkLogging } from "./check_logging.ts";
 import { checkNetworkPolicy } from "./network_policy.ts";
 import { parseRouting } from "./parse_routing.ts";
@@ -189,8 +189,12 @@ function checkNodePorts({ nodePortAddresses }: KubeProxyConfiguration, expect: E
   const hasRange = nodePortAddresses.some(isRange);
   nodePortAddresses.forEach((text, index) => {
     const path = `nodePortAddresses.${index}`;
-    if (isRange(text)) checkCidr(expect, path, text);
-    else if (text === "primary") {
+    if (isRange(text)) {
+      const message = `Expected a CIDR such as 192.0.2.0/24 or one of the words ${
+        NODE_PORT_WORDS.join(", ")
+      }, found '${text}'${didYouMean(text, NODE_PORT_WORDS)}`;
+      expect(tryParseCidr(text) !== undefined, path, message);
+    } else if (text === "primary") {
       expect(!hasRange, path, "Expected the word primary alone or CIDRs only, found both");
     }
   });

@@ -97,3 +97,12 @@ Deno.test("validateConfiguration() collects all problems in the order of the fie
     "oomScoreAdj",
   ]);
 });
+
+Deno.test("validateConfiguration() names the words that nodePortAddresses may have", () => {
+  const [problem] = validateConfiguration(configure({ nodePortAddresses: ["primray"] }));
+  assertEquals(
+    problem?.message,
+    "Expected a CIDR such as 192.0.2.0/24 or one of the words primary, localhost, all, " +
+      "found 'primray'; did you mean 'primary'?",
+  );
+});

@@ -24,7 +24,7 @@ import type {
   PacketExplanation,
   VerdictName,
 } from "../proxy/packet_explanation.ts";
-import { findHit, findOwnPort, nearMisses, type PacketHit } from "./packet_hit.ts";
+import { findHit, findOwnPort, nearMisses, type PacketHit, withoutServed } from "./packet_hit.ts";
 import type { ProxyPlan } from "../proxy/proxy_plan.ts";
 import type { TrafficPolicy } from "../proxy/service_port.ts";
 import { exclusionOf, selectEndpoints } from "../proxy/topology.ts";
@@ -106,7 +106,7 @@ function unclaimed(
     origin,
     ...(hit && { service: serviceOf(hit) }),
     nearMisses: hit === undefined && !isDraft
-      ? [...claimants, ...unserved, ...nearMisses(plan, packet)]
+      ? [...claimants, ...withoutServed(unserved, nearMisses(plan, packet))]
       : [],
     ...(serviceCidr !== undefined && { serviceCidr }),
     verdict: {

@@ -152,6 +152,17 @@ for (
   });
 }
 
+Deno.test("explainPacket() does not call a Service unserved that has the address at another port", () => {
+  const address = parseIpAddress("10.96.0.2");
+  const of = (service: string) => ({ kind: "unserved", service, address }) as const;
+  const unserved = [of("ns/later"), of("ns/late")];
+  const { nearMisses } = explain("10.96.0.2:12345", { unserved });
+  assertEquals(nearMisses.map(({ kind, service }) => `${kind} ${service}`), [
+    "unserved ns/late",
+    "other-port ns/later/TCP",
+  ]);
+});
+
 const INGRESS = (ipMode?: string) => ({
   ingress: [{ ip: "192.0.2.7", ...(ipMode && { ipMode }) }],
 });

@@ -48,9 +48,7 @@ const UNSERVED: Readonly<Record<UnservedReason, string>> = {
   ExternalName: "it is an ExternalName",
   headless: "it is headless",
   "other proxy": "its label service.kubernetes.io/service-proxy-name gives it to another proxy",
-  "external IP":
-    "as external IP, which is not allowed here (feature gate AllowServiceExternalIPs) " +
-    "or is not on this port",
+  "external IP": "as external IP, which is not allowed here (feature gate AllowServiceExternalIPs)",
   "ipMode Proxy": "as load balancer address of ipMode Proxy, which belongs to the load balancer",
   "no usable port": "it has no port that can be used",
 };

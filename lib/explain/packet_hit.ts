@@ -220,3 +220,14 @@ function isAddress(text: string, address: IpAddress): boolean {
   const isUsual = /^\d{1,3}(\.\d{1,3}){3}$/.test(text) && !/(^|\.)0\d/.test(text);
   return !isUsual && tryParseIpAddress(text) === address;
 }
+
+/** A Service that has the address at another port is not reported as one without the address. */
+export function withoutServed(
+  unserved: readonly NearMiss[],
+  misses: readonly NearMiss[],
+): readonly NearMiss[] {
+  const served = misses.filter(({ kind }) => kind === "other-port" || kind === "target-port");
+  const isServed = (name: string) =>
+    served.some(({ service }) => service.startsWith(`${name}:`) || service.startsWith(`${name}/`));
+  return [...unserved.filter(({ service }) => !isServed(service)), ...misses];
+}

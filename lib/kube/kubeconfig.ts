@@ -276,12 +276,12 @@ async function readText(file: string): Promise<string> {
   try {
     return await readTextUpTo(file, MAX_BYTES);
   } catch (cause) {
-    const reason = cause instanceof Deno.errors.NotFound
+    const isMissing = cause instanceof Deno.errors.NotFound;
+    const reason = isMissing
       ? "there is no such file; --kubeconfig or clientConnection.kubeconfig has to name one"
-      : cause instanceof Error
-      ? cause.message
-      : String(cause);
-    throw new KubeAuthError(`Cannot read kubeconfig '${file}': ${reason}`, { cause });
+      : messageOf(cause);
+    const message = `Cannot read kubeconfig '${file}': ${reason}`;
+    throw new KubeAuthError(message, isMissing ? {} : { cause });
   }
 }
 

@@ -387,3 +387,12 @@ Deno.test("loadKubeAuth() puts no secret into its description", async () => {
   const said = JSON.stringify([auth.describe(), folder.logger.lines]);
   assert(!said.includes("s3cret") && !said.includes(btoa(KEY)) && !said.includes("BEGIN"));
 });
+
+Deno.test("loadKubeAuth() reports once that the kubeconfig does not exist", async () => {
+  await using folder = await Folder.make();
+  const { message, cause } = await assertRejects(() => folder.load(), KubeAuthError);
+  const reason =
+    "there is no such file; --kubeconfig or clientConnection.kubeconfig has to name one";
+  assertEquals(message, `Cannot read kubeconfig '${folder.kubeconfig}': ${reason}`);
+  assertEquals(cause, undefined);
+});

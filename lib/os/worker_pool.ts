@@ -106,7 +106,7 @@ export class WorkerPool implements Disposable {
     for (const index of this.running) subscriber.onStarted(index);
   }
 
-  /** Starts the threads, once. Resolves when each of them has started or failed. */
+  /** Starts the threads, once. Resolves when each has started or failed, or the run is to end. */
   async start(): Promise<void> {
     if (this.#starting === undefined) {
       this.#starting = Promise.withResolvers();
@@ -152,7 +152,8 @@ export class WorkerPool implements Disposable {
   /** Resolves when the signal is aborted. Rejects when a thread hangs. */
   async run(signal: AbortSignal): Promise<void> {
     const index = await Promise.race([this.#hung.promise, whenAborted(signal)]);
-    if (index === undefined) return;
+    // Otherwise the end of a run would wait for a thread that does not start.
+    if (index === undefined) return this.#starting?.resolve();
     throw new Error(
       `Cannot continue: worker ${index + 1} hangs, and only a restart closes its sockets`,
     );

@@ -120,6 +120,23 @@ Deno.test("WorkerPool.run() rejects when a thread hangs, and resolves when it is
   assertEquals(events.at(-1), "1 ended: it does not answer", "its questions fail");
 });
 
+Deno.test("WorkerPool.start() waits for no thread any more when the run is to end", async () => {
+  const { clock, pool, threads } = testPool(2);
+  const stop = new AbortController();
+  const running = pool.run(stop.signal);
+  let isStarted = false;
+  void pool.start().then(() => isStarted = true);
+  threads.start(0);
+  await clock.advance(1_000);
+  assertEquals(isStarted, false);
+  stop.abort();
+  await running;
+  await clock.advance(0);
+  assertEquals([isStarted, pool.running], [true, [0]]);
+  pool[Symbol.dispose]();
+  assertEquals(clock.pendingTimers, 0);
+});
+
 Deno.test("WorkerPool ignores what a thread posts after its end, and starts none after its own", async () => {
   const { clock, pool, threads } = testPool(1);
   void pool.start();

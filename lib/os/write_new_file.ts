@@ -1,3 +1,5 @@
+import { messageOf } from "../log/message_of.ts";
+
 /** Only the owner may read or write the file. */
 const OWNER_ONLY = 0o600;
 
@@ -17,7 +19,7 @@ export async function writeNewFile(
 ): Promise<void> {
   if (await isThere(path)) throw existsError(path);
   const folder = path.includes("/") ? path.replace(/\/[^/]*$/, "") || "/" : ".";
-  const temporary = await Deno.makeTempFile({ dir: folder, prefix: ".", suffix: ".new" });
+  const temporary = await createTemporary(folder);
   try {
     {
       using file = await Deno.open(temporary, { write: true });
@@ -30,6 +32,16 @@ export async function writeNewFile(
     throw error;
   } finally {
     await Deno.remove(temporary).catch(() => {});
+  }
+}
+
+async function createTemporary(folder: string): Promise<string> {
+  try {
+    return await Deno.makeTempFile({ dir: folder, prefix: ".", suffix: ".new" });
+  } catch (error) {
+    // Deno's message names `tmpfile` instead of the folder.
+    const reason = messageOf(error).replace(/ \(os error.*$/, "");
+    throw new Error(`cannot create a file in the folder '${folder}': ${reason}`, { cause: error });
   }
 }
 

@@ -47,6 +47,14 @@ Deno.test("writeNewFile() does not replace a file that was created meanwhile", a
   assertEquals(names, ["a"]);
 });
 
+Deno.test("writeNewFile() names the folder that does not exist", async () => {
+  await inFolder(async (folder) => {
+    const error = await assertRejects(() => writeNewFile(`${folder}/a/b`, ["new"]), Error);
+    const reason = "No such file or directory";
+    assertEquals(error.message, `cannot create a file in the folder '${folder}/a': ${reason}`);
+  });
+});
+
 Deno.test("writeNewFile() leaves nothing of a text that broke off", async () => {
   const names = await inFolder(async (folder) => {
     function* pieces() {
@@ -56,8 +64,4 @@ Deno.test("writeNewFile() leaves nothing of a text that broke off", async () => 
     await assertRejects(() => writeNewFile(`${folder}/a`, pieces()), Error, "it broke off");
   });
   assertEquals(names, []);
-});
-
-Deno.test("writeNewFile() reports it if there is no folder", async () => {
-  await assertRejects(() => writeNewFile("/nowhere/a", ["new"]), Deno.errors.NotFound);
 });

@@ -17,7 +17,7 @@ interface ModeTraits {
   readonly configurationBlock: "iptables" | "ipvs" | "nftables";
   /** `nodePortAddresses` where none are configured; empty means every address. */
   readonly defaultNodePortAddresses: readonly string[];
-  /** For how long the first sync waits for the ranges of cluster IPs, if it would be in vain without. */
+  /** For how long the first sync waits for the ranges of cluster IPs. */
   readonly serviceRangesWaitMs: number;
   /** The event that a start in a deprecated mode records. */
   readonly deprecation?: { readonly reason: string; readonly note: string };
@@ -28,16 +28,18 @@ const KERNEL_MODE: ModeTraits = {
   bindsAddresses: false,
   configurationBlock: "iptables",
   defaultNodePortAddresses: [],
-  serviceRangesWaitMs: 0,
+  // A first sync without the ranges would write other rules (iptables), take the ranges of the last run
+  // away (nftables), or make addresses local one by one instead of by a route (userspace).
+  serviceRangesWaitMs: 1000,
 };
 
 const TRAITS = {
-  // Other rules are written once the ranges are known.
-  iptables: { ...KERNEL_MODE, serviceRangesWaitMs: 1000 },
+  iptables: KERNEL_MODE,
   ipvs: {
     ...KERNEL_MODE,
     bindsAddresses: true,
     configurationBlock: "ipvs",
+    serviceRangesWaitMs: 0,
     deprecation: {
       reason: "IPVSDeprecation",
       note: "Kubernetes deprecates mode ipvs since 1.35; nftables takes its place",
@@ -49,13 +51,7 @@ const TRAITS = {
     // kube-proxy has done so since this mode exists.
     defaultNodePortAddresses: ["primary"],
   },
-  userspace: {
-    ...KERNEL_MODE,
-    forwardsItself: true,
-    bindsAddresses: true,
-    // Many addresses are made local by a route for each range, else one by one.
-    serviceRangesWaitMs: 1000,
-  },
+  userspace: { ...KERNEL_MODE, forwardsItself: true, bindsAddresses: true },
 } satisfies Readonly<Record<string, ModeTraits>>;
 
 /** The modes of kube-proxy, and our own. */

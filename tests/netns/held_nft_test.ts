@@ -45,6 +45,7 @@ class NftMachine implements AsyncDisposable {
     };
     // No timer may be left behind.
     const clock = {
+      now: () => systemClock.now(),
       setTimer: (ms: number, callback: () => void) => {
         const timer = systemClock.setTimer(ms === 15_000 ? answerMs : ms, callback);
         this.#ended.signal.addEventListener("abort", () => timer.cancel());

@@ -20,7 +20,7 @@ import { asOneLine, startOf } from "./held_nft_text.ts";
 export const NO_HISTORY: Readonly<Record<string, string>> = { HOME: "/dev/null" };
 
 interface HeldNftDependencies {
-  readonly clock: Pick<Clock, "setTimer">;
+  readonly clock: Pick<Clock, "now" | "setTimer">;
   readonly commands: CommandRunner;
 }
 
@@ -33,8 +33,9 @@ const WRITE_MS = 15_000;
 const IDLE_MS = 60_000;
 /** nft keeps each line as its history. */
 const MOST_WRITES = 1_000;
-/** So often a command runs as it was given, before `nft -i` is tried again. */
-const WRITES_WITHOUT = 1_000;
+/** Commands run as they were given so long after a failure, and twice as long after each further one. */
+const FIRST_PAUSE_MS = 20_000;
+const LAST_PAUSE_MS = 600_000;
 const DAY_MS = 86_400_000;
 const WRITTEN: CommandResult = { code: 0, stdout: "", stderr: "" };
 
@@ -52,8 +53,9 @@ export class HeldNft implements CommandRunner {
   readonly #turns = new OneAtATime();
   #session: NftSession | undefined;
   #idleTimer: Timer | undefined;
-  /** Writes until `nft -i` is tried again. It may be of no use, e.g. because nft was built without it. */
-  #writesWithout = 0;
+  #pauseMs = 0;
+  /** `nft -i` is not tried before. It may be of no use, e.g. because nft was built without it. */
+  #pausedUntil = -Infinity;
 
   constructor(dependencies: HeldNftDependencies) {
     this.#dependencies = dependencies;
@@ -87,14 +89,14 @@ export class HeldNft implements CommandRunner {
     const session = await this.#open();
     if (session === undefined) return undefined;
     const outcome = await session.write(line, WRITE_MS);
-    if (session.isOver || session.writes >= MOST_WRITES) this.#close();
+    if (session.isOver) this.#close();
     else this.#idleTimer = this.#dependencies.clock.setTimer(IDLE_MS, () => this.#close());
     return outcome;
   }
 
   async #open(): Promise<NftSession | undefined> {
     if (this.#session && !this.#session.isOver) return this.#session;
-    if (this.#writesWithout-- > 0) return undefined;
+    if (this.#dependencies.clock.now() < this.#pausedUntil) return undefined;
     const session = this.#session = new NftSession(this.#dependencies);
     if (await session.write("", START_MS) === "applied") return session;
     return await this.#doWithout();
@@ -103,7 +105,10 @@ export class HeldNft implements CommandRunner {
   #doWithout(): Promise<undefined> {
     this.#idleTimer?.cancel();
     this.#close();
-    this.#writesWithout = WRITES_WITHOUT;
+    const now = this.#dependencies.clock.now();
+    const isFirst = now - this.#pausedUntil > LAST_PAUSE_MS;
+    this.#pauseMs = isFirst ? FIRST_PAUSE_MS : Math.min(2 * this.#pauseMs, LAST_PAUSE_MS);
+    this.#pausedUntil = now + this.#pauseMs;
     return Promise.resolve(undefined);
   }
 
@@ -143,7 +148,6 @@ class NftSession {
   readonly #killed = new AbortController();
   #nextInput = Promise.withResolvers<string | undefined>();
   #answer: Answer | undefined;
-  #isOver = false;
   #writes = 0;
 
   constructor({ clock, commands }: HeldNftDependencies) {
@@ -162,11 +166,7 @@ class NftSession {
 
   /** Whether it takes no more lines. A process that is being ended may still answer. */
   get isOver(): boolean {
-    return this.#isOver || this.#killed.signal.aborted;
-  }
-
-  get writes(): number {
-    return this.#writes;
+    return this.#killed.signal.aborted || this.#writes >= MOST_WRITES;
   }
 
   /**
@@ -193,7 +193,7 @@ class NftSession {
   }
 
   #over(): void {
-    this.#isOver = true;
+    this.#killed.abort();
     this.#answer?.tell("unclear");
   }
 

@@ -108,22 +108,48 @@ Deno.test("HeldNft runs what the process refuses as it was given, and keeps the 
   }
 });
 
-Deno.test("HeldNft does without for 1,000 writes where only a process of its own applies a text", async () => {
+Deno.test("HeldNft does without for 20 seconds where only a process of its own applies a text", async () => {
   for (const reply of ["odd", "dies", "silent"] as const) {
     const nft = new FakeNftProcesses();
     nft.reply = reply;
     const writing = nft.write();
+    await nft.clock.advance(0);
     await nft.clock.advance(14_999);
     assertEquals(nft.log.includes(ONE_SHOT), reply !== "silent");
     await nft.clock.advance(1);
     assertEquals(await writing, 0);
-    for (let write = 0; write < 1_000; write++) assertEquals(await nft.write(), 0);
+    await nft.clock.advance(reply === "silent" ? 19_999 : 4_999);
+    assertEquals(await nft.write(), 0);
     const first = ["start", LINE, "end", ONE_SHOT];
     assertEquals(nft.log.splice(0, 4).toSorted(), first.toSorted());
-    assertEquals(nft.log.splice(0), Array(1_000).fill(ONE_SHOT));
+    assertEquals(nft.log.splice(0), [ONE_SHOT]);
     nft.reply = "applied";
+    await nft.clock.advance(1);
     await nft.write();
     assertEquals(nft.log, ["start", LINE]);
+  }
+});
+
+/** Writes once a second, and returns the seconds in which a process started. */
+async function startsIn(nft: FakeNftProcesses, seconds: number): Promise<number[]> {
+  const starts: number[] = [];
+  for (let second = 0; second < seconds; second++) {
+    assertEquals(await nft.write(), 0);
+    if (nft.log.splice(0).includes("start")) starts.push(second);
+    await nft.clock.advance(1_000);
+  }
+  return starts;
+}
+
+Deno.test("HeldNft tries a failing nft more and more seldom, at least every ten minutes", async () => {
+  for (const hasInteractiveMode of [false, true]) {
+    const nft = new FakeNftProcesses();
+    Object.assign(nft, { hasInteractiveMode, reply: "dies" });
+    assertEquals(await startsIn(nft, 2_500), [0, 20, 60, 140, 300, 620, 1_220, 1_820, 2_420]);
+    Object.assign(nft, { hasInteractiveMode: true, reply: "applied" });
+    assertEquals(await startsIn(nft, 1_500), [520], "one process for all");
+    nft.reply = "dies";
+    assertEquals(await startsIn(nft, 50), [20], "a short pause again");
   }
 });
 
@@ -151,16 +177,12 @@ Deno.test("HeldNft does not say that the kernel refused a text that may have bee
   assertEquals(error.kind, "failed");
 });
 
-Deno.test("HeldNft does without where nft has no interactive mode, and tries again after 1,000 writes", async () => {
+Deno.test("HeldNft does without where nft has no interactive mode, for many writes at once", async () => {
   const nft = new FakeNftProcesses();
   nft.hasInteractiveMode = false;
   await Promise.all(Array.from({ length: 1_001 }, () => nft.write()));
   assertEquals(nft.log.splice(0, 2), ["start", "end"]);
   assertEquals(nft.log.splice(0), Array(1_001).fill(ONE_SHOT));
-  nft.hasInteractiveMode = true;
-  await nft.write();
-  assertEquals(nft.log, ["start", LINE]);
-  await nft.clock.advance(60_000);
   assertEquals(nft.clock.pendingTimers, 0);
 });
 

@@ -65,7 +65,7 @@ interface AddressMethodFacts {
 /** The current method as one sentence for the log and for `status`. */
 export function describeAddressMethod(way: AddressMethod, facts: AddressMethodFacts): string {
   const { family, refusal, ownCount, ranges } = facts;
-  const each = `${ownCount} ${family} addresses on lo, one each`;
+  const each = `${ownCount} ${family} addresses added to lo, one by one`;
   if (way === "each") return each;
   if (way === "anyip") {
     return `local route for ${ranges.join(", ") || "no range"}; ${each}; ${ANYIP_WARNING}`;

@@ -46,7 +46,7 @@ Deno.test("describeAddressMethod() warns of the addresses that a route opens, an
   const anyip = describeAddressMethod("anyip", facts);
   assert(anyip.includes("10.96.0.0/12") && anyip.includes("sshd on 0.0.0.0:22"), anyip);
   assert(anyip.includes("NetworkPolicies"), anyip);
-  assertEquals(describeAddressMethod("each", facts), "3 IPv4 addresses on lo, one each");
+  assertEquals(describeAddressMethod("each", facts), "3 IPv4 addresses added to lo, one by one");
 });
 
 Deno.test("describeAddressMethod() gives the reason why there are only stand-ins", () => {

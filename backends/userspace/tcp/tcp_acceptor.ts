@@ -31,10 +31,6 @@ export class TcpAcceptor {
     this.#target = target;
   }
 
-  get addr(): TcpListener["addr"] {
-    return this.#listener.addr;
-  }
-
   start(): void {
     this.#forwarding.loops.add();
     this.#accept();

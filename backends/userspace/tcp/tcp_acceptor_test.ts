@@ -91,8 +91,8 @@ Deno.test("TcpAcceptor pauses when no sockets are left, and continues when there
 Deno.test("TcpAcceptor asks for silent connections to be closed when no sockets are left", async () => {
   const { forwarding, listener, acceptor } = setUp();
   const asked: number[] = [];
-  forwarding.room.busy.add({
-    ...{ key: "ns/web/TCP" as ServicePortKey, connections: 0 },
+  forwarding.room.enter({
+    ...{ key: "ns/web/TCP" as ServicePortKey, connections: 0, silentSince: () => [] },
     closeSilent: (count) => (asked.push(count), count),
     close() {},
   });

@@ -15,11 +15,11 @@ import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { EndpointAges } from "../balancing/endpoint_shares.ts";
 import type { BufferPool } from "./buffer_pool.ts";
 import { endpointListsOf } from "../endpoint_loops.ts";
-import { ExpiryQueue } from "../expiry_queue.ts";
 import type { Picker, VerdictName } from "../endpoint_picker.ts";
 import type { FlowOutcome, Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import { CAME_BACK_CURE } from "../own_sockets.ts";
+import { RecencyList } from "../recency_list.ts";
 import { OUT_OF_SOCKETS_CURE } from "../../../lib/os/socket_errors.ts";
 import type { DialFailure } from "./tcp_dialer.ts";
 import {
@@ -30,8 +30,6 @@ import {
 } from "./tcp_edge.ts";
 import { TcpSession, type TcpSessionOwner } from "./tcp_session.ts";
 
-/** A client that is gone is noticed this late where the endpoint reads nothing. */
-const GONE_MS = 3_600_000;
 /** More connections than this are rarely being made at one time. */
 const MANY_DIALS = 16;
 
@@ -48,7 +46,7 @@ export class TcpForwarder implements TcpSessionOwner {
   readonly largeBuffers: BufferPool;
   readonly #forwarding: Forwarding;
   readonly #picker: Picker;
-  readonly #sessions: ExpiryQueue<TcpSession>;
+  readonly #sessions = new RecencyList<TcpSession>();
   readonly #service: ServiceKey;
   #plan: ServicePlan;
   /** Applies the annotations of the Service, once there are any. */
@@ -66,12 +64,6 @@ export class TcpForwarder implements TcpSessionOwner {
     this.#service = serviceKey(plan.name);
     this.#plan = plan;
     this.#picker = forwarding.createPicker(plan);
-    const { clock } = forwarding;
-    const onExpired = (session: TcpSession) => {
-      this.#sessions.add(session, clock.now());
-      void session.closeIfGone();
-    };
-    this.#sessions = new ExpiryQueue(clock, { ttlMs: GONE_MS, onExpired });
     this.#activityGrainMs = activityGrainMs(plan.edge);
     if (plan.edge) this.#applySettings(plan.edge);
   }
@@ -124,24 +116,20 @@ export class TcpForwarder implements TcpSessionOwner {
   accept(connection: TcpConnection, at: ServiceAddress): void {
     const { hostname: client, port: clientPort } = connection.remoteAddr;
     const session = new TcpSession(this, connection);
+    const request = { client, clientPort, connection, at };
     if (this.#edge?.trusts(client)) {
-      if (this.#enter(session)) {
-        this.#countAccepted(session);
-        void this.#serveTrusted(session, { connection, at });
-      } else this.#refuse(session, { connection, at, client, clientPort });
-      return;
+      if (!this.#enter(session)) return this.#refuse(session, request);
+      this.#countAccepted(session);
+      return void this.#serveTrusted(session, request);
     }
     const verdict = this.#forwarding.clients.verdictFor(this.#plan, at, client);
     const asks = this.#edge?.asks === true;
     const isAdmitted = verdict !== undefined &&
       (asks || (this.#edge?.admits(session, { client, open: this.connections }) ?? true));
-    if (!isAdmitted || !this.#enter(session)) {
-      return this.#refuse(session, { connection, at, client, clientPort });
-    }
-    const request = { verdict, client, clientPort, connection, at };
-    if (asks) return void this.#serveAdmitted(session, request);
+    if (!isAdmitted || !this.#enter(session)) return this.#refuse(session, request);
+    if (asks) return void this.#serveAdmitted(session, { ...request, verdict });
     this.#countAccepted(session);
-    void this.#serve(session, request);
+    void this.#serve(session, { ...request, verdict });
   }
 
   /**
@@ -153,13 +141,21 @@ export class TcpForwarder implements TcpSessionOwner {
     const before = clock.now() - silentMs;
     const late = this.#edge?.closeLate(count) ?? 0;
     let closed = late;
-    for (const session of this.#sessions) {
-      if (closed === count || session.usedAt > before) break;
+    for (const session of this.silentSince(before)) {
+      if (closed === count) break;
       session.close();
       closed++;
     }
     counters.tcpSilentClosed += closed - late;
     return closed;
+  }
+
+  /** Connections without data since then, the longest silent first. */
+  *silentSince(before: number): IterableIterator<TcpSession> {
+    for (const session of this.#sessions) {
+      if (session.usedAt > before) return;
+      yield session;
+    }
   }
 
   /** Closes every connection. */
@@ -181,10 +177,7 @@ export class TcpForwarder implements TcpSessionOwner {
     this.#forwarding.own.untake(session, session.client);
     this.#edge?.leave(session);
     if (this.#traffic && session.isCountedOpen) this.#traffic.open--;
-    if (this.#sessions.size > 0) return;
-    this.#forwarding.room.busy.delete(this);
-    // No timer stays behind for a ServicePort without connections: it may be removed.
-    this.#sessions.close();
+    if (this.#sessions.size === 0) this.#forwarding.room.leave(this);
   }
 
   #applySettings(edge: EdgeSettings = {}): void {
@@ -196,16 +189,17 @@ export class TcpForwarder implements TcpSessionOwner {
 
   /** Counts a session, unless a bound of the node forbids it or its client is this process. */
   #enter(session: TcpSession): boolean {
-    const { clock, room } = this.#forwarding;
-    if (this.#isOwn(session)) return false;
-    if (!room.take(this, { service: this.#service, open: this.#sessions.size })) {
-      this.#forwarding.own.untake(session, session.client);
+    const { clock, own, room } = this.#forwarding;
+    const isOwn = own.take(session, session.client);
+    if (isOwn) this.#reportOwn({ client: session.client.remoteAddr.hostname });
+    if (isOwn || !room.take(this, { service: this.#service, open: this.#sessions.size })) {
+      own.untake(session, session.client);
       return false;
     }
     this.#sessions.add(session, clock.now());
     this.#edge?.enter(session, clock.now());
     this.#forwarding.sessions.add();
-    if (this.#sessions.size === 1) room.busy.add(this);
+    if (this.#sessions.size === 1) room.enter(this);
     this.#forwarding.loops.add();
     return true;
   }
@@ -275,23 +269,18 @@ export class TcpForwarder implements TcpSessionOwner {
     const sockets = this.#edge?.sockets;
     const observe = this.#failing &&
       ((endpoint: EndpointKey, failure?: string) => this.#observe(endpoint, failure));
-    const result = await dialer.dial(
-      this.#picker,
-      load || sockets || observe ? { ...request, load, sockets, observe } : request,
-    );
-    this.#report(
-      request,
-      "kind" in result ? { detail: failureText(result) } : {
-        endpoint: endpointOf(result),
-        seenAs: result.localAddr.hostname as IpAddress,
-      },
-    );
-    if (!("kind" in result)) {
-      await this.#relay(session, { endpoint: result, request });
-      load?.remove(endpointOf(result));
+    const result = await dialer.dial(this.#picker, { ...request, load, sockets, observe });
+    if ("kind" in result) {
+      this.#report(request, { detail: failureText(result) });
       // Otherwise this process closed the connection: not the endpoint's fault, and counted
       // elsewhere.
-    } else if (!session.closed) this.#giveUp(session, result);
+      if (!session.closed) this.#giveUp(session, result);
+    } else {
+      const endpoint = endpointOf(result);
+      this.#report(request, { endpoint, seenAs: result.localAddr.hostname as IpAddress });
+      await this.#relay(session, { endpoint: result, request });
+      load?.remove(endpoint);
+    }
     loops.remove();
   }
 
@@ -324,15 +313,6 @@ export class TcpForwarder implements TcpSessionOwner {
       ...{ servicePort: this.#plan.key, endpoint },
       ...(failure !== undefined && { failure }),
     });
-  }
-
-  /** Whether the client is this process. */
-  #isOwn(session: TcpSession): boolean {
-    const { own } = this.#forwarding;
-    if (!own.take(session, session.client)) return false;
-    own.untake(session, session.client);
-    this.#reportOwn({ client: session.client.remoteAddr.hostname });
-    return true;
   }
 
   /**

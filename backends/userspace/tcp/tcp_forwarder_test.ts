@@ -274,6 +274,30 @@ Deno.test("TcpForwarder looks once an hour whether silent clients are gone", asy
   assertEquals(clock.pendingTimers, 0);
 });
 
+Deno.test("TcpForwarder closes the longest silent connection for a new one, also just after it looked whether clients are gone", async () => {
+  const { clock, forwarding, accept } = setUp({ to: [A] }, { bound: 2 });
+  const [silent, other] = [await accept(), await accept()];
+  await clock.advance(1_800_000);
+  other.receive();
+  await clock.advance(1_810_000);
+  const third = await accept();
+  assertEquals([silent.closed, other.closed, third.closed], [true, false, false]);
+  forwarding.close();
+  await forwarding.loops.zero();
+});
+
+Deno.test("TcpForwarder counts the idle time from the last data, also just after it looked whether clients are gone", async () => {
+  const { clock, forwarding, accept } = setUp({ to: [A], edge: { idleMs: 5_400_000 } });
+  const client = await accept();
+  await clock.advance(3_600_100);
+  client.receive();
+  await clock.advance(5_399_000);
+  assertEquals(client.closed, false);
+  await clock.advance(2_000);
+  assertEquals([client.closed, clock.pendingTimers], [true, 0]);
+  await forwarding.loops.zero();
+});
+
 Deno.test("TcpForwarder lets go of a client whose endpoint is still dialled at the end", async () => {
   const { clock, forwarding, forwarder, network, accept, messages } = setUp();
   network.answers.set(A, "hang");

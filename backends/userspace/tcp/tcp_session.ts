@@ -20,6 +20,8 @@ export interface TcpSessionOwner {
 const SMALL_READS_BEFORE_SHRINKING = 16;
 
 const NOTHING = new Uint8Array(0);
+const CLIENT = 1;
+const ENDPOINT = 2;
 
 /**
  * Copies both ways until both sides have ended their stream, or either breaks.
@@ -40,10 +42,9 @@ export class TcpSession implements RecencyItem<TcpSession>, HopCounter {
   readonly #client: TcpConnection;
   #endpoint: TcpConnection | undefined;
   #closed = false;
-  /** The side whose stream has ended. */
-  #ended: TcpConnection | undefined;
-  /** Whether an operation waits that fails if the client is gone. */
-  #isNoticed = false;
+  #oneSideEnded = false;
+  /** The sides that are read now, as bits. */
+  #reading = 0;
 
   constructor(owner: TcpSessionOwner, client: TcpConnection) {
     this.#owner = owner;
@@ -92,14 +93,15 @@ export class TcpSession implements RecencyItem<TcpSession>, HopCounter {
     this.#owner.onClosed(this);
   }
 
-  /** Closes the session if its client is gone. Only a write notices, while nothing is read from it. */
+  /**
+   * Closes the session if one side is gone while only the other one is read: only a write notices
+   * that, and none waits. While none is read, at least one write waits.
+   */
   async closeIfGone(): Promise<void> {
-    // Nothing can be written to a client after the end of the endpoint's stream.
-    if (this.#isNoticed || this.#ended === this.#endpoint) return;
-    this.#isNoticed = true;
+    const isClientRead = this.#reading === CLIENT;
+    if (!isClientRead && this.#reading !== ENDPOINT) return;
     try {
-      await this.#client.write(NOTHING);
-      this.#isNoticed = false;
+      await (isClientRead ? this.#endpoint : this.#client)?.write(NOTHING);
     } catch {
       this.close();
     }
@@ -116,21 +118,21 @@ export class TcpSession implements RecencyItem<TcpSession>, HopCounter {
 
   async #copy(from: TcpConnection, to: TcpConnection): Promise<void> {
     const { smallBuffers, largeBuffers, traffic } = this.#owner;
-    const isUpward = from === this.#client;
+    const side = from === this.#client ? CLIENT : ENDPOINT;
     let pool = smallBuffers;
     let buffer = pool.take();
     let smallReads = 0;
     try {
       for (;;) {
-        if (isUpward) this.#isNoticed = true;
+        this.#reading |= side;
         const count = await from.read(buffer);
-        if (isUpward) this.#isNoticed = false;
+        this.#reading &= ~side;
         if (count === null) break;
         this.#owner.onActivity(this);
         let sent = await to.write(count === buffer.length ? buffer : buffer.subarray(0, count));
         while (sent < count) sent += await to.write(buffer.subarray(sent, count));
         if (traffic) {
-          if (isUpward) traffic.bytesFromClients += count;
+          if (side === CLIENT) traffic.bytesFromClients += count;
           else traffic.bytesToClients += count;
         }
         smallReads = count < smallBuffers.size ? smallReads + 1 : 0;
@@ -155,8 +157,8 @@ export class TcpSession implements RecencyItem<TcpSession>, HopCounter {
 
   /** Passes on the end of one direction; the other one may continue. */
   async #endOfStream(from: TcpConnection, to: TcpConnection): Promise<void> {
-    if (this.#ended) return this.close();
-    this.#ended = from;
+    if (this.#oneSideEnded) return this.close();
+    this.#oneSideEnded = true;
     await to.closeWrite();
     // Deno reports a reset as the end of the stream. On a connection that was reset nothing can be
     // written, not even nothing (EPIPE): then there is no one left to wait for the other side.

@@ -223,11 +223,13 @@ Deno.test("TcpSession.relay() reports activity for each read", async () => {
   assertEquals(owner.activity, 3);
 });
 
-/** Sends from the client until the endpoint, which reads nothing, takes no more. */
-async function fill({ client, owner }: Relayed): Promise<void> {
+type Side = "client" | "endpoint";
+
+/** Sends from one side until the other one, which reads nothing, takes no more. */
+async function fill({ owner, ...relay }: Relayed, from: Side): Promise<void> {
   const data = new Uint8Array(MEGABYTE);
   void (async () => {
-    for (;;) await client.write(data);
+    for (;;) await relay[from].write(data);
   })().catch(() => {});
   let [activity, unchanged] = [-1, 0];
   await eventually("nothing more fits", () => {
@@ -237,35 +239,56 @@ async function fill({ client, owner }: Relayed): Promise<void> {
   });
 }
 
-Deno.test("TcpSession.closeIfGone() closes the session of a client that has reset its connection to an endpoint that reads nothing", async () => {
-  const relay = await relayed();
-  const { client, endpoint, session } = relay;
-  using _endpoint = endpoint;
-  await writeFully(endpoint, pattern(100));
-  await fill(relay);
-  // Closed with data that it has not read, a socket is reset.
-  client.close();
-  assertEquals(session.closed, false);
-  await eventually("the client is found gone", async () => {
-    await session.closeIfGone();
-    return session.closed;
-  });
-  await assertGone(relay);
-});
+for (const [gone, other] of [["client", "endpoint"], ["endpoint", "client"]] as const) {
+  for (
+    const [name, prepare] of [
+      [`while its ${other} reads nothing`, fill],
+      ["after the end of its stream", async (relay: Relayed) => {
+        await relay[gone].closeWrite();
+        await readToEnd(relay[other]);
+      }],
+    ] as const
+  ) {
+    Deno.test(`TcpSession.closeIfGone() closes the session of the ${gone} that has reset its connection ${name}`, async () => {
+      const relay = await relayed();
+      using _other = relay[other];
+      await writeFully(relay[other], pattern(100));
+      await prepare(relay, gone);
+      // Closed with data that it has not read, a socket is reset.
+      relay[gone].close();
+      assertEquals(relay.session.closed, false);
+      await eventually(`the ${gone} is found gone`, async () => {
+        await relay.session.closeIfGone();
+        return relay.session.closed;
+      });
+      await assertGone(relay);
+    });
+  }
+}
 
 for (
   const [name, prepare] of [
-    ["that is silent", () => {}],
-    ["whose endpoint reads nothing", fill],
-    ["that has ended its stream", ({ client }: Relayed) => client.closeWrite()],
+    ["whose sides are silent", () => {}],
+    ["whose endpoint reads nothing", (relay: Relayed) => fill(relay, "client")],
+    ["whose client reads nothing", (relay: Relayed) => fill(relay, "endpoint")],
+    ["whose sides read nothing", async (relay: Relayed) => {
+      await fill(relay, "client");
+      await fill(relay, "endpoint");
+    }],
+    ["whose client has ended its stream", ({ client }: Relayed) => client.closeWrite()],
     ["whose endpoint has ended its stream and reads nothing", async (relay: Relayed) => {
       await relay.endpoint.closeWrite();
       await readToEnd(relay.client);
-      await fill(relay);
+      await fill(relay, "client");
+    }],
+    ["whose client has ended its stream and reads nothing", async (relay: Relayed) => {
+      await relay.client.closeWrite();
+      await readToEnd(relay.endpoint);
+      await fill(relay, "endpoint");
     }],
   ] as const
 ) {
-  Deno.test(`TcpSession.closeIfGone() leaves a client alone ${name}`, async () => {
+  Deno.test(`TcpSession.closeIfGone() leaves a session alone ${name}`, async () => {
     const relay = await relayed();
     const { client, endpoint, session } = relay;
     using _client = client;

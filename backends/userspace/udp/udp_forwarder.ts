@@ -35,11 +35,7 @@ const REFUSED = "not forwarded: the sender is not let in, or there is no endpoin
 export class UdpForwarder {
   readonly #forwarding: Forwarding;
   readonly #picker: EndpointPicker;
-  #flows: ExpiryQueue<UdpFlow>;
-  /** A flow ends after this time without a datagram. */
-  #idleMs: number;
-  /** A flow's place in the order of last use is brought up to date once in so long, to save CPU. */
-  #activityGrainMs: number;
+  readonly #flows: ExpiryQueue<UdpFlow>;
   /** Applies the annotations of the Service, once there are any. */
   #edge: UdpEdge | undefined;
   readonly #service: ServiceKey;
@@ -54,9 +50,10 @@ export class UdpForwarder {
     this.#service = serviceKey(plan.name);
     this.#plan = plan;
     this.#picker = new EndpointPicker(plan, forwarding.pickerOptions());
-    this.#idleMs = plan.edge?.idleMs ?? forwarding.options.udpTimeoutMs;
-    this.#activityGrainMs = grainOf(this.#idleMs);
-    this.#flows = this.#createQueue();
+    this.#flows = new ExpiryQueue(forwarding.clock, {
+      ttlMs: forwarding.options.udpTimeoutMs,
+      onExpired: (flow) => this.#close(flow),
+    });
     if (plan.edge) this.#applySettings(plan.edge);
   }
 
@@ -170,7 +167,8 @@ export class UdpForwarder {
   /** A datagram went through, in either direction. */
   touch(flow: UdpFlow): void {
     const now = this.#forwarding.clock.now();
-    if (now - flow.usedAt >= this.#activityGrainMs) this.#flows.touch(flow, now);
+    // Its place in the order of last use is brought up to date once in so long, to save CPU.
+    if (now - flow.usedAt >= Math.min(this.#flows.ttlMs / 50, 1000)) this.#flows.touch(flow, now);
   }
 
   /** Checks whether the plan still allows a flow's client and endpoint. */
@@ -200,30 +198,13 @@ export class UdpForwarder {
     this.#flows.close();
   }
 
-  #createQueue(): ExpiryQueue<UdpFlow> {
-    return new ExpiryQueue(this.#forwarding.clock, {
-      ttlMs: this.#idleMs,
-      onExpired: (flow) => this.#close(flow),
-    });
-  }
-
   #applySettings(edge: EdgeSettings = {}): void {
     this.#edge ??= new UdpEdge(this.#forwarding, {
       ...{ plan: this.#plan, port: this },
       onExpired: (flow) => this.end(flow),
     });
     this.#edge.update(edge, this.#flows);
-    const idleMs = edge.idleMs ?? this.#forwarding.options.udpTimeoutMs;
-    if (idleMs === this.#idleMs) return;
-    this.#idleMs = idleMs;
-    this.#activityGrainMs = grainOf(idleMs);
-    const before = this.#flows;
-    this.#flows = this.#createQueue();
-    before.close();
-    for (const flow of before) {
-      before.delete(flow);
-      this.#flows.add(flow, flow.usedAt);
-    }
+    this.#flows.expireAfter(edge.idleMs ?? this.#forwarding.options.udpTimeoutMs);
   }
 
   /** Policies may end the flow from now on. */
@@ -322,10 +303,6 @@ export class UdpForwarder {
       return undefined;
     }
   }
-}
-
-function grainOf(idleMs: number): number {
-  return Math.min(idleMs / 50, 1000);
 }
 
 function relayedBy(

@@ -1,5 +1,5 @@
 import { assert, assertEquals, assertNotEquals } from "@std/assert";
-import { systemNetwork } from "../../../lib/os/network.ts";
+import { type SocketAddress, systemNetwork, type UdpSocket } from "../../../lib/os/network.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
 import { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
 import { PolicyPlanner } from "../../../lib/policy/policy_planner.ts";
@@ -319,6 +319,37 @@ Deno.test("UdpForwarder.open() gives up when no socket is left, and reports it",
   assertEquals(forwarding.counters.udpLimited, 0, "a flow that did not begin counts for no limit");
 });
 
+Deno.test("UdpForwarder takes no datagram of a flow that has ended in the same turn", async () => {
+  const [clock, network] = [new FakeClock(), new FakeNetwork()];
+  const received: PromiseWithResolvers<[Uint8Array, SocketAddress]>[] = [];
+  const listenUdp = (): UdpSocket => {
+    const own = Promise.withResolvers<[Uint8Array, SocketAddress]>();
+    const addr = { hostname: "0.0.0.0", port: received.push(own) };
+    const send = () => Promise.resolve(0);
+    return { addr, send, receive: () => own.promise, close: () => own.reject(new Error("closed")) };
+  };
+  Object.assign(network, { listenUdp });
+  const forwarding = new Forwarding({ clock, logger: new MemoryLogger(), network }, {
+    udpTimeoutMs: 10_000,
+  });
+  const plan = planOf({ to: ["10.0.0.1:53"] });
+  const at = serviceAddresses(plan, testSharedPlan())[0]!;
+  const forwarder = new UdpForwarder(forwarding, plan);
+  const port = new UdpPort(forwarding, { socket: listenUdp(), target: { at, forwarder } });
+  for (let number = 1; number <= 3; number++) {
+    const client = { hostname: "192.0.2.1", port: number };
+    const flow = await forwarder.open(port, { sender: client, client });
+    if (number !== 2) continue;
+    await clock.advance(5_000);
+    received[2]!.resolve([new Uint8Array(1), { hostname: "10.0.0.1", port: 53 }]);
+    forwarder.end(flow!);
+  }
+  await clock.advance(4_000);
+  assertEquals([forwarder.connections, forwarding.flows.value], [2, 2]);
+  await clock.advance(10_000);
+  assertEquals([forwarder.connections, forwarding.flows.value], [0, 0]);
+});
+
 Deno.test("UdpForwarder drops what policies deny, and ends a flow that would move to such an endpoint", async () => {
   const state = new PolicyState();
   const planner = new PolicyPlanner(state, IPV4_PLAN);
@@ -352,8 +383,8 @@ Deno.test("UdpForwarder.update() applies another idle time to open flows", async
   await test.clock.advance(20_000);
   assertEquals(test.flows, 1, "longer than the time-out of the node");
   test.update({ to, edge: { idleMs: 30_000 } });
-  await test.clock.advance(5000);
+  await test.clock.advance(9000);
   assertEquals(test.flows, 1);
-  await test.clock.advance(30_000);
-  assertEquals(test.flows, 0);
+  await test.clock.advance(2000);
+  assertEquals(test.flows, 0, "30 seconds after its last datagram");
 });

@@ -37,6 +37,14 @@ export const ADVERTISE_ANNOTATIONS = {
   loadBalancerIps: "kube-router.io/service.advertise.loadbalancerip",
 } as const;
 
+/** Every annotation of a Service that routing reads. */
+export const ROUTING_ANNOTATIONS: readonly string[] = [
+  ADDRESSES_ANNOTATION,
+  POOL_ANNOTATION,
+  SHARING_KEY_ANNOTATION,
+  ...Object.values(ADVERTISE_ANNOTATIONS),
+];
+
 /** core/v1 Service, for routing. */
 export const ROUTED_SERVICE = defineKind({
   kind: "Service",
@@ -49,12 +57,7 @@ export const ROUTED_SERVICE = defineKind({
       1,
       metadata(dnsLabel, {
         labels: "all",
-        annotations: [
-          ADDRESSES_ANNOTATION,
-          POOL_ANNOTATION,
-          SHARING_KEY_ANNOTATION,
-          ...Object.values(ADVERTISE_ANNOTATIONS),
-        ],
+        annotations: ROUTING_ANNOTATIONS,
         extra: UID,
       }),
     ),

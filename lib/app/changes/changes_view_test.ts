@@ -73,6 +73,9 @@ Deno.test("renderChanges() counts causes and effects beyond the limit", () => {
   assert(many.includes("First sync"), many);
   assert(many.includes("and 13 EndpointSlices, 9,999 Services"), many);
   assert(many.includes("-> and 12,345 ServicePorts added"), many);
+  const one = text({ ...SYNC, moreCauses: { addresses: 1 }, moreEffects: { deleted: 1 } });
+  assert(one.includes("and 1 change of addresses"), one);
+  assert(one.includes("-> and 1 ServicePort deleted"), one);
 });
 
 Deno.test("renderChanges() reports quarantine, drift, configuration and each new day", () => {

@@ -63,10 +63,7 @@ export function entryDuration(entry: ChangeEntry): string {
 
 function syncLines(entry: SyncEntry): readonly TonedText[] {
   const { causes, effects, moreCauses, moreEffects } = entry;
-  const nounOf = (action: string) => `${entry.controller ? "items" : "ServicePorts"} ${action}`;
-  const further = Object.fromEntries(
-    Object.entries(moreEffects).map(([action, count]) => [nounOf(action), count]),
-  );
+  const noun = entry.controller ? "item" : "ServicePort";
   return [
     ...headLines(entry),
     ...causes.slice(0, MOST_NAMED).map((cause) => line("plain", causeText(cause))),
@@ -78,7 +75,8 @@ function syncLines(entry: SyncEntry): readonly TonedText[] {
     ...effects.slice(0, MOST_NAMED).flatMap(effectLines),
     ...moreLine(
       "effect",
-      addCounts(further, effects.slice(MOST_NAMED), ({ action }) => nounOf(action)),
+      addCounts(moreEffects, effects.slice(MOST_NAMED), ({ action }) => action),
+      (count, action) => `${countText(count, noun)} ${action}`,
     ),
     line("detail", workText(entry)),
     ...outcomeLines(entry),
@@ -104,6 +102,7 @@ function causeText({ kind, name, action, count, details }: ChangeCause): string 
 
 /** E.g. `3 Pods`. Some kinds are plurals. */
 function kindCountText(count: number, kind: string): string {
+  if (KIND_TEXTS[kind] !== undefined) return `${countText(count, "change")} of ${kind}`;
   return kind.endsWith("s") ? `${groupedText(count)} ${kind}` : countText(count, kind);
 }
 
@@ -256,7 +255,7 @@ function configurationLine({ fields }: ConfigurationEntry): TonedText {
 function moreLine(
   tone: "plain" | "effect",
   counts: Readonly<Record<string, number>>,
-  textOf = (count: number, what: string) => `${groupedText(count)} ${what}`,
+  textOf: (count: number, what: string) => string,
 ): readonly TonedText[] {
   const parts = Object.entries(counts).map(([what, count]) => textOf(count, what));
   if (parts.length === 0) return [];

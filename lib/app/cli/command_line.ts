@@ -5,7 +5,7 @@ import {
   loadConfiguration,
   type LoadedConfiguration,
 } from "../../config/load.ts";
-import { didYouMean } from "../../config/nearest_name.ts";
+import { didYouMean } from "../../api/nearest_name.ts";
 import { givenFlags, parseFlags } from "../../config/parse_flags.ts";
 import { objectSourceConflicts } from "../../config/validate_sources.ts";
 import { createLogger, logsToJournal } from "../../log/create_logger.ts";
@@ -94,7 +94,11 @@ function chooseCommand(argv: readonly string[]): ChosenCommand {
   const names = COMMANDS.map(({ name }) => name);
   const wanted = values.help ? "help" : verb ?? verbOf(values);
   const found = COMMANDS.find(({ name }) => name === wanted);
-  if (!found) all.push(`Unknown command '${verb}'${didYouMean(verb ?? "", names)}`);
+  // `VERB --help` with an unknown verb prints the whole help, as kube-proxy does.
+  const unknown = found && verb === "help" ? rest.find((name) => !names.includes(name)) : verb;
+  if (!found || (verb === "help" && unknown !== undefined)) {
+    all.push(`Unknown command '${unknown}'${didYouMean(unknown ?? "", names)}`);
+  }
   if (wanted !== "help") {
     if (found) all.push(...operandProblems(rest, found, values));
     all.push(...misplacedFlags(values, wanted));

@@ -197,7 +197,9 @@ Deno.test("runCommandLine() --write-config-to writes the effective configuration
     const good = await run([`--write-config-to=${path}`, "--oom-score-adj=5", "--version=v1.36.0"]);
     assertEquals([good.code, good.err], [0, ""]);
     assertStringIncludes(await Deno.readTextFile(path), "\noomScoreAdj: 5\n");
-    assertEquals((await run(["write-config"])).code, 1);
+    const noFile =
+      "kube-relay: 'write-config' lacks --write-config-to FILE\nkube-relay: see --help\n";
+    assertEquals(await run(["write-config"]), { code: 2, out: "", err: noFile });
     assertEquals((await run(["status", `--write-config-to=${path}`])).code, 2);
   } finally {
     await Deno.remove(folder, { recursive: true });
@@ -208,14 +210,18 @@ Deno.test("runCommandLine() names all that is wrong and exits with 2", async () 
   const cases: readonly [argv: string[], ...problems: string[]][] = [
     [["--mod=x", "--nope"], "Unknown flag --mod; did you mean '--mode'?", "Unknown flag --nope"],
     [["statsu"], "Unknown command 'statsu'; did you mean 'status'?"],
+    [["help", "statsu"], "Unknown command 'statsu'; did you mean 'status'?"],
     [["status", "more"], "Unexpected argument 'more'; flags begin with --"],
     [["--filter=x"], "Flag --filter belongs to 'status', not to 'run'"],
     [
       ["--mode=ipsv"],
       "--proxy-mode: Cannot run in mode 'ipsv': there is no such mode, only iptables, ipvs, " +
-      "nftables, userspace, auto",
+      "nftables, userspace, auto; did you mean 'ipvs'?",
     ],
-    [["--version=7"], "Cannot use '7' for --version: expected one of true, false, raw"],
+    [
+      ["--version=7"],
+      "Cannot use '7' for --version: expected one of true, false, raw, or a version such as v1.36.0",
+    ],
   ];
   for (const [argv, ...problems] of cases) {
     const { code, out, err } = await run(argv);

@@ -67,7 +67,9 @@ function modeLines(
   view: TextStyle,
 ): readonly string[] {
   const { colors } = view;
-  const [mark, works] = families.length === 0
+  const [mark, works] = notTried !== undefined
+    ? [colors.yellow, notTried] as const
+    : families.length === 0
     ? [colors.red, "does not work on this host"] as const
     : [colors.green, "works on this host"] as const;
   const limit = families.length === 1 ? `, for ${families[0]} only` : "";
@@ -78,7 +80,6 @@ function modeLines(
   return [
     colors.bold(mark(mode.padEnd(INDENT))) +
     entry("", `${works}${limit}${release}`, view).slice(INDENT),
-    ...(notTried === undefined ? [] : [entry("", notTried, view)]),
     ...absent.filter((row) => row.required).flatMap((row) => missingLines("  lacks", row, view)),
     ...absent.filter((row) => !row.required).flatMap((row) => missingLines("  without", row, view)),
     ...(there.length === 0 ? [] : [entry("  has", there.map(named).join(", "), view)]),

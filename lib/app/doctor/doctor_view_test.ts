@@ -75,6 +75,13 @@ kube-relay cannot run here until these problems are fixed.
   );
 });
 
+Deno.test("renderDoctor() does not claim that a mode works that was not tested", () => {
+  const [, userspace] = REPORT.modes;
+  const modes = [{ ...userspace!, notTried: "not tested because it runs" }];
+  const text = renderDoctor({ ...REPORT, modes });
+  assertStringIncludes(text, "\nuserspace  not tested because it runs\n");
+});
+
 Deno.test("renderDoctor() keeps to the width, whatever was found", () => {
   const long = "word ".repeat(60).trim();
   const report: DoctorReport = {

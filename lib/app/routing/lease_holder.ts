@@ -145,7 +145,7 @@ export class LeaseHolder {
       else if (this.#options.mayClaim?.() === false) await this.#sleep(this.#retryMs, signal);
       else if (step.action === "wait") {
         this.#noteHolder();
-        await this.#sleep(step.until - moment.now, signal);
+        await this.#sleep(step.until - this.#clock.now(), signal);
       } else if (!await this.#try(client, { ...step, sentAt: moment.now }, signal)) {
         // The time that a request hung counts: a pause after it could let the Lease expire.
         await this.#sleep(moment.now + this.#retryMs - this.#clock.now(), signal);

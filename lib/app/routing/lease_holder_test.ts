@@ -153,6 +153,22 @@ Deno.test("LeaseHolder counts the duration from the moment of its decision, if t
   await stop();
 });
 
+Deno.test("LeaseHolder renews in time if the process stalls between its decision and the pause", async () => {
+  const edges = createEdges();
+  const { clock, client } = edges;
+  const read = clock.wallNow.bind(clock);
+  let decisions = 0;
+  clock.wallNow = () => {
+    if (++decisions === 2) clock.stall(700);
+    return read();
+  };
+  const { stop } = startCandidate("a", edges);
+  await clock.advance(0);
+  await clock.advance(1_000 - clock.now());
+  assertEquals(client.requests.map(({ verb }) => verb), ["create", "patch"]);
+  await stop();
+});
+
 Deno.test("LeaseHolder repeats a request that hung as soon as its time is over", async () => {
   const edges = createEdges();
   const { clock, client } = edges;

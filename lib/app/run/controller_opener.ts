@@ -34,7 +34,11 @@ export class ControllerOpener {
   readonly #dependencies: ControllerOpenerDependencies;
   readonly #informers: InformerSet;
   readonly #closed: Set<OpenableController>;
-  readonly #waits = new Map<OpenableController, Timer>();
+  /** Controllers that wait for a limited time, and since when. */
+  readonly #waits = new Map<
+    OpenableController,
+    { readonly since: number; readonly timer: Timer }
+  >();
   #isAllowed = false;
 
   /** Throws a TypeError if no controller needs a subscribed kind, which is a bug. */
@@ -80,7 +84,7 @@ export class ControllerOpener {
   /** Opens no further controller. */
   stop(): void {
     this.#closed.clear();
-    for (const wait of this.#waits.values()) wait.cancel();
+    for (const { timer } of this.#waits.values()) timer.cancel();
   }
 
   #look(): void {
@@ -89,16 +93,23 @@ export class ControllerOpener {
       const missing = controller.kinds.filter((kind) => !this.#followed(kind).synced([kind.spec]));
       const waitMs = Math.max(0, ...missing.map(({ waitMs = Infinity }) => waitMs));
       if (waitMs === 0) this.#open(controller);
-      else if (waitMs < Infinity && !this.#waits.has(controller)) {
-        const wait = this.#dependencies.clock.setTimer(waitMs, () => this.#open(controller));
-        this.#waits.set(controller, wait);
-      }
+      else if (waitMs < Infinity) this.#wait(controller, waitMs);
     }
+  }
+
+  #wait(controller: OpenableController, waitMs: number): void {
+    const { clock } = this.#dependencies;
+    const before = this.#waits.get(controller);
+    before?.timer.cancel();
+    const since = before?.since ?? clock.now();
+    const leftMs = since + waitMs - clock.now();
+    const timer = clock.setTimer(Math.max(0, leftMs), () => this.#open(controller));
+    this.#waits.set(controller, { since, timer });
   }
 
   #open(controller: OpenableController): void {
     this.#closed.delete(controller);
-    this.#waits.get(controller)?.cancel();
+    this.#waits.get(controller)?.timer.cancel();
     controller.open();
     if (this.#closed.size === 0) this.#dependencies.manager.enter(SERVING);
   }

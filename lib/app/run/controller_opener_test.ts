@@ -51,7 +51,7 @@ Deno.test("ControllerOpener opens Services once the objects of all kinds are com
   assertEquals(calls, ["open 0", "serving"]);
 });
 
-for (const mode of ["iptables", "userspace"] as const) {
+for (const mode of ["iptables", "nftables", "userspace"] as const) {
   Deno.test(`ControllerOpener waits one second for the ranges of cluster IPs in mode ${mode}, not longer`, async () => {
     const { clock, calls, sync } = createStage(followedKinds(mode));
     sync(SERVICE, NODE, ENDPOINTS, ENDPOINT_SLICE);
@@ -64,13 +64,11 @@ for (const mode of ["iptables", "userspace"] as const) {
   });
 }
 
-for (const mode of ["ipvs", "nftables"] as const) {
-  Deno.test(`ControllerOpener does not wait for the ranges of cluster IPs in mode ${mode}`, () => {
-    const { calls, sync } = createStage(followedKinds(mode));
-    sync(SERVICE, NODE, ENDPOINTS, ENDPOINT_SLICE);
-    assertEquals(calls, ["open 0", "serving"]);
-  });
-}
+Deno.test("ControllerOpener does not wait for the ranges of cluster IPs in mode ipvs", () => {
+  const { calls, sync } = createStage(followedKinds("ipvs"));
+  sync(SERVICE, NODE, ENDPOINTS, ENDPOINT_SLICE);
+  assertEquals(calls, ["open 0", "serving"]);
+});
 
 Deno.test("ControllerOpener opens no controller before all have started, however early its objects are", () => {
   const { calls, opener, sync } = createStartingStage(KINDS);
@@ -90,6 +88,19 @@ Deno.test("ControllerOpener waits five seconds for the Node, not longer, and ope
   sync(NODE);
   assertEquals(calls, ["open 0", "serving"]);
   assertEquals(clock.pendingTimers, 0);
+});
+
+Deno.test("ControllerOpener waits no longer for the ranges of cluster IPs because the Node was late", async () => {
+  const { clock, calls, sync } = createStage(KINDS);
+  sync(SERVICE, ENDPOINT_SLICE, ENDPOINTS);
+  await clock.advance(300);
+  sync(NODE);
+  await clock.advance(699);
+  assertEquals(calls, []);
+  await clock.advance(1);
+  assertEquals(calls, ["open 0", "serving"]);
+  await clock.advance(60_000);
+  assertEquals([calls.length, clock.pendingTimers], [2, 0]);
 });
 
 Deno.test("ControllerOpener.stop() forgets the wait for the Node", async () => {

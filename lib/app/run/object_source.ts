@@ -12,6 +12,7 @@ import { FileManifestSource } from "../../kube/manifests/manifests.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
 import type { Dependencies } from "../dependencies.ts";
+import { countText } from "../status/number_texts.ts";
 import type { StatusSource } from "../status/status_report.ts";
 import { createApiObjectSource } from "./api_object_source.ts";
 
@@ -120,7 +121,7 @@ function createManifestObjectSource(
     status() {
       const shown = source.status().map(({ path, objects, problems, stale }) => ({
         name: path,
-        state: `${objects} objects${stale ? ", last good state" : ""}`,
+        state: `${countText(objects, "object")}${stale ? ", last good state" : ""}`,
         problems: problems.map(formatProblem),
       }));
       const more = source.filesNotShown;

@@ -2,11 +2,15 @@
 import type { ServerLoad } from "../../proxy/service_mode.ts";
 import type { TrafficFigures } from "../../proxy/service_traffic.ts";
 
-/** Returns e.g. `1 read, 12 lines`; the names of operations are plurals. */
+/** Returns e.g. `1 read, 12 removed chains`; the names of operations are plurals such as `removedChains`. */
 export function operationsText(operations: Readonly<Record<string, number>>): string {
   return Object.entries(operations)
-    .map(([name, count]) => `${count} ${count === 1 ? singularOf(name) : name}`)
+    .map(([name, count]) => `${count} ${wordsOf(count === 1 ? singularOf(name) : name)}`)
     .join(", ") || "nothing to do";
+}
+
+function wordsOf(name: string): string {
+  return name.replace(/[a-z][A-Z]/g, ([last, first]) => `${last} ${first!.toLowerCase()}`);
 }
 
 function singularOf(noun: string): string {

@@ -5,6 +5,7 @@ Deno.test("operationsText() counts one of a thing as one", () => {
   const cases = [
     [{ reads: 1, transactions: 1, lines: 12 }, "1 read, 1 transaction, 12 lines"],
     [{ addresses: 1, entries: 1 }, "1 address, 1 entry"],
+    [{ openedSockets: 2, addedAddresses: 1 }, "2 opened sockets, 1 added address"],
     [{ addresses: 2, "virtual servers": 1 }, "2 addresses, 1 virtual server"],
     [{}, "nothing to do"],
   ] as const;

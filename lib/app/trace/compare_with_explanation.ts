@@ -80,6 +80,8 @@ function seenText(outcome: TraceOutcome): string {
   switch (outcome.kind) {
     case "forwarded":
       return `forwarded to ${outcome.endpoint}`;
+    case "lost":
+      return "lost after its destination was changed";
     case "unchanged":
       return "left as it was";
     default:

@@ -55,8 +55,16 @@ function byEntry({ original, reply }: ConntrackEntry): TraceOutcome {
   };
 }
 
+/** A rule that changes the destination, of nft or iptables. */
+const CHANGES_DESTINATION = /\bdnat\b/i;
+
 /** Compares the last header with the first one. */
 function byHeaders({ header, steps }: TracedPath): TraceOutcome {
+  // The chains of the next hook would show the new destination.
+  const end = steps.at(-1);
+  if (end?.rule !== undefined && CHANGES_DESTINATION.test(end.rule)) {
+    return { kind: "lost", by: end };
+  }
   const last = steps.findLast((step) => step.header !== undefined)?.header;
   if (header === undefined || last === undefined) return { kind: "unchanged" };
   const { destination, destinationPort = 0 } = last;

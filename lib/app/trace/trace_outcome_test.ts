@@ -46,6 +46,15 @@ Deno.test("outcomeOf() reads the endpoint from the packet if nothing is tracked"
   assertEquals(outcomeOf(WENT_ON, EVIDENCE), { kind: "unchanged" });
 });
 
+Deno.test("outcomeOf() does not call a packet unchanged that was lost after a DNAT", () => {
+  const by = { place: "ip kube-relay to-2", rule: "dnat ip to …", verdict: "accept" };
+  const steps = [
+    { place: "ip kube-relay nat-output", verdict: "jump services", header: HEADER },
+    by,
+  ];
+  assertEquals(outcomeOf({ ...WENT_ON, steps }, EVIDENCE), { kind: "lost", by });
+});
+
 Deno.test("outcomeOf() reads the endpoint from the rule if no packet was seen", () => {
   const path: TracedPath = {
     steps: [],

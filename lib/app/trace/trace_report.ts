@@ -24,6 +24,8 @@ export type TraceOutcome =
     /** The step that did it, if known. */
     readonly by?: TraceStep;
   }
+  /** The step changed the destination, and nothing was seen of the packet after that. */
+  | { readonly kind: "lost"; readonly by: TraceStep }
   /** The destination was not changed. */
   | { readonly kind: "unchanged" }
   | { readonly kind: "not seen" };

@@ -99,6 +99,9 @@ function outcomeText(outcome: TraceOutcome): string {
         ? `${outcome.kind}: no program listens on that address`
         : `${outcome.kind} in ${by.place}`;
     }
+    case "lost":
+      return `not seen any more after ${outcome.by.place}, which changed its destination: the ` +
+        "kernel may have no route to the endpoint for it";
     case "unchanged":
       return "went on as it was: no Service had a part in it";
     case "not seen":

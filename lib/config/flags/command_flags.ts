@@ -165,6 +165,7 @@ export const COMMAND_FLAGS = [
     implied: "true",
     choices: ["true", "false", "raw"],
     pattern: /^v\d+\.\d+\.\d+/,
+    patternHelp: "a version such as v1.36.0",
     default: "false",
     help: "print the version and exit; raw prints more details. A version such as v1.36.0 is " +
       "accepted without effect",

@@ -26,8 +26,9 @@ export const NODE_FLAGS = [
     group: "Node and addresses",
     value: "CIDRS",
     field: "nodePortAddresses",
-    help: "ranges of node addresses that serve node ports, or the word primary; empty means all " +
-      "addresses, and primary in nftables mode",
+    help:
+      "ranges of node addresses that serve node ports, or the words primary, localhost and all; " +
+      "empty means all, and primary in nftables mode",
     withConfig: "ignored",
   },
   {

@@ -89,6 +89,7 @@ export const PROXYING_FLAGS = [
     value: "N",
     choices: ["auto"],
     pattern: /^([1-9]|[12]\d|3[0-2])$/,
+    patternHelp: "a whole number from 1 to 32",
     default: "1",
     help:
       "threads that forward connections in userspace mode, from 1 to 32; auto means one for each " +
@@ -99,6 +100,7 @@ export const PROXYING_FLAGS = [
     name: "unix-socket-folders",
     type: "list",
     group: "Proxying",
+    value: "DIR[,DIR]",
     help: "folders whose Unix sockets may be endpoints, in userspace mode with --manifests; a " +
       "Service names them by the annotation kube-relay.io/unix-sockets",
     withConfig: "used",

@@ -1,39 +1,41 @@
-import { closest, distance } from "fastest-levenshtein";
 import type * as v from "valibot";
-import type { KindSpec } from "../../api/kind.ts";
+import type { KindSpec, ManifestFieldProblem } from "../../api/kind.ts";
+import { ROUTING_ANNOTATIONS } from "../../api/kinds/routed_service.ts";
+import { didYouMean } from "../../api/nearest_name.ts";
 import { schemaNode } from "../../api/schema_node.ts";
+import { MODE_ANNOTATIONS, OWN_PREFIX } from "../../api/service_annotations.ts";
 import type { FieldPath } from "./manifest_problem.ts";
 
-/** A field that does not exist. */
-interface UnknownField {
-  readonly path: FieldPath;
-  readonly value: unknown;
-  /** The name that was probably meant. */
-  readonly nearest: string | undefined;
-}
+/** The annotations of a Service that have kube-relay's prefix, without it. */
+const OWN_ANNOTATIONS = [...MODE_ANNOTATIONS, ...ROUTING_ANNOTATIONS].flatMap((name) =>
+  name.startsWith(OWN_PREFIX) ? [name.slice(OWN_PREFIX.length)] : []
+);
 
-/** Returns the fields of a raw object that its kind does not have: mostly typing errors. */
-export function unknownFields({ schema }: KindSpec, raw: unknown): readonly UnknownField[] {
+/**
+ * Returns the fields of a raw object that its kind does not have, and the annotations of kube-relay that
+ * do not exist: mostly typing errors.
+ */
+export function unknownFields(
+  { kind, schema }: KindSpec,
+  raw: unknown,
+): readonly ManifestFieldProblem[] {
   const found: UnknownField[] = [];
   collect(raw, schema, found);
-  return found;
+  return found.map(({ place, value, known, prefix = "" }) => {
+    const name = String(place.key).slice(prefix.length);
+    const what = prefix === "" ? `field of kind ${kind}` : "annotation of kube-relay";
+    const message = `is no ${what}${didYouMean(name, known, prefix)}`;
+    return { path: pathOf(place), value, message };
+  });
 }
 
-/** Returns the name among `known` that is closest to `name`; `undefined` if none is close. */
-export function nearestName(name: string, known: readonly string[]): string | undefined {
-  // The distance costs the product of the lengths, and names in a manifest may be long.
-  if (name.length > 64) return undefined;
-  const best = closest(name.toLowerCase(), known.map((word) => word.toLowerCase()));
-  const nearest = known.find((word) => word.toLowerCase() === best);
-  const allowed = Math.max(1, Math.floor(name.length / 4));
-  const isNear = distance(name.toLowerCase(), best) <= allowed ||
-    // Swapped letters count double in a distance: "prot".
-    lettersOf(name.toLowerCase()) === lettersOf(best);
-  return isNear ? nearest : undefined;
-}
-
-function lettersOf(name: string): string {
-  return [...name].sort().join("");
+/** A field or annotation that does not exist. */
+interface UnknownField {
+  readonly place: Place;
+  readonly value: unknown;
+  readonly known: readonly string[];
+  /** Of the known names, and of this one. */
+  readonly prefix?: string;
 }
 
 /**
@@ -59,15 +61,28 @@ function collect(
       if (typeof item === "object") collect(item, node.item, found, { key, parent });
     }
   }
-  if (node.type !== "fields" || Array.isArray(value)) return;
+  if (Array.isArray(value)) return;
+  if (node.type === "names" && parent?.key === "annotations") collectOwn(value, found, parent);
+  if (node.type !== "fields") return;
   for (const key of Object.keys(value)) {
     const child: unknown = Reflect.get(value, key);
     if (Object.hasOwn(node.entries, key)) {
       if (typeof child === "object") collect(child, node.entries[key]!, found, { key, parent });
     } else if (!node.isOpen && !node.unread.includes(key)) {
-      const nearest = nearestName(key, [...Object.keys(node.entries), ...node.unread]);
-      found.push({ path: pathOf({ key, parent }), value: child, nearest });
+      const known = [...Object.keys(node.entries), ...node.unread];
+      found.push({ place: { key, parent }, value: child, known });
     }
+  }
+}
+
+/** Collects annotations of kube-relay that do not exist. */
+function collectOwn(annotations: object, found: UnknownField[], parent: Place): void {
+  for (const [key, value] of Object.entries(annotations)) {
+    if (!key.startsWith(OWN_PREFIX) || OWN_ANNOTATIONS.includes(key.slice(OWN_PREFIX.length))) {
+      continue;
+    }
+    const place = { key, parent };
+    found.push({ place, value, known: OWN_ANNOTATIONS, prefix: OWN_PREFIX });
   }
 }
 

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { NODE } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
-import { nearestName, unknownFields } from "./manifest_fields.ts";
+import { unknownFields } from "./manifest_fields.ts";
 
 Deno.test("unknownFields() looks into lists and leaves unused fields alone", () => {
   const raw = {
@@ -12,7 +12,11 @@ Deno.test("unknownFields() looks into lists and leaves unused fields alone", () 
     status: { whatever: 1 },
   };
   assertEquals(unknownFields(SERVICE, raw), [
-    { path: ["spec", "ports", 1, "prot"], value: 2, nearest: "port" },
+    {
+      path: ["spec", "ports", 1, "prot"],
+      value: 2,
+      message: "is no field of kind Service; did you mean 'port'?",
+    },
   ]);
 });
 
@@ -21,16 +25,26 @@ Deno.test("unknownFields() treats names of Object.prototype as unknown", () => {
   assertEquals(found.map(({ path }) => path[0]), ["constructor", "toString"]);
 });
 
-const NEAREST: readonly { name: string; nearest: string | undefined }[] = [
-  { name: "port", nearest: "ports" },
-  { name: "clusterip", nearest: "clusterIP" },
-  { name: "sessionAfinity", nearest: "sessionAffinity" },
-  { name: "replicas", nearest: undefined },
-  { name: "x".repeat(100_000), nearest: undefined },
-];
-
-for (const { name, nearest } of NEAREST) {
-  Deno.test(`nearestName() of '${name.slice(0, 20)}' is ${nearest}`, () => {
-    assertEquals(nearestName(name, ["ports", "clusterIP", "sessionAffinity"]), nearest);
-  });
-}
+Deno.test("unknownFields() finds annotations of kube-relay that do not exist, and no others", () => {
+  const annotations = {
+    "example.org/balence": "",
+    "kube-relay.io/balance": "",
+    "kube-relay.io/ipvs-scheduler": "",
+    "kube-relay.io/load-balancer-ips": "",
+    "kube-relay.io/balence": "source-hash",
+    "kube-relay.io/colour": "red",
+  };
+  const raw = { metadata: { name: "a", annotations, labels: { "kube-relay.io/balence": "" } } };
+  assertEquals(unknownFields(SERVICE, raw), [
+    {
+      path: ["metadata", "annotations", "kube-relay.io/balence"],
+      value: "source-hash",
+      message: "is no annotation of kube-relay; did you mean 'kube-relay.io/balance'?",
+    },
+    {
+      path: ["metadata", "annotations", "kube-relay.io/colour"],
+      value: "red",
+      message: "is no annotation of kube-relay",
+    },
+  ]);
+});

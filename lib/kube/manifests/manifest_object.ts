@@ -49,12 +49,7 @@ export function readManifestObject(
     readonly isDetached: boolean;
   },
 ): ManifestObject | undefined {
-  for (const { path, value: found, nearest } of unknownFields(spec, value)) {
-    const message = `is no field of kind ${spec.kind}${
-      nearest ? `; did you mean '${nearest}'?` : ""
-    }`;
-    report.warn({ path, value: found, message });
-  }
+  for (const problem of unknownFields(spec, value)) report.warn(problem);
   const result = v.safeParse(spec.schema, value, { abortPipeEarly: true });
   if (!result.success) {
     for (const issue of result.issues) report.error(toProblem(issue));

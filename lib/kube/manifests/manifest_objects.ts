@@ -5,7 +5,7 @@
  */
 import { apiVersionsOf, type KindSpec } from "../../api/kind.ts";
 import { MAX_PLAIN_LENGTH, type YamlDocument } from "../../config/yaml_source.ts";
-import { nearestName } from "./manifest_fields.ts";
+import { nearestName } from "../../api/nearest_name.ts";
 import {
   isMapping,
   type ManifestObject,

@@ -175,11 +175,15 @@ export function annotationsPage(): string {
 }
 
 function flagCells(flag: Flag): readonly string[] {
-  const { aliases = [], name, type, choices, field, withConfig, help, deprecated } = flag;
+  const { aliases = [], name, type, choices, patternHelp, field, withConfig, help, deprecated } =
+    flag;
   const names = [name, ...aliases].map((each) => code(`${each.length === 1 ? "-" : "--"}${each}`));
   return [
     names.join(" "),
-    choices ? choices.filter((choice) => choice !== "").map(code).join(" ") : type,
+    choices
+      ? choices.filter((choice) => choice !== "").map(code).join(" ") +
+        (patternHelp === undefined ? "" : ` or ${patternHelp}`)
+      : type,
     code(flagDefault(flag)),
     code(field ?? ""),
     withConfig,

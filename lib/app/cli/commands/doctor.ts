@@ -7,6 +7,7 @@ import { type ActiveCommand, printReport } from "./command.ts";
 export const doctorCommand: ActiveCommand = {
   name: "doctor",
   summary: "check this machine: features for each mode, and problems",
+  examples: ["kube-relay doctor", "kube-relay doctor --mode userspace --manifests DIR --json"],
   async run(dependencies, context) {
     const { configuration, logger } = context;
     // Feature tests that end in order leave nothing behind.

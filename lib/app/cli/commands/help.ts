@@ -92,7 +92,14 @@ function flagsOf(verb: string): readonly Flag[] {
 }
 
 /** Verbs that ask a running kube-relay over its control socket. */
-const ASKS: ReadonlySet<string> = new Set(["status", "explain", "diff", "trace", "dump"]);
+const ASKS: ReadonlySet<string> = new Set([
+  "status",
+  "doctor",
+  "explain",
+  "diff",
+  "trace",
+  "dump",
+]);
 
 function namedList(items: readonly (readonly [name: string, text: string])[]): string {
   const longest = Math.max(...items.map(([name]) => name.length));

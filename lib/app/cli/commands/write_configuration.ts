@@ -1,7 +1,7 @@
 import { stringify } from "@std/yaml";
 import { effectiveConfiguration } from "../../../config/configuration_schema.ts";
 import { encodeConfiguration } from "../../../config/encode_configuration.ts";
-import type { LoadedConfiguration } from "../../../config/load.ts";
+import { ConfigurationError, type LoadedConfiguration } from "../../../config/load.ts";
 import { messageOf } from "../../../log/message_of.ts";
 import { writeFileWhole } from "../../../os/write_file_whole.ts";
 import { namedMode } from "../../run/choose_mode.ts";
@@ -17,7 +17,7 @@ export const writeConfigurationCommand: ActiveCommand = {
   async run({ print }, context) {
     const { flags, configuration } = context;
     const path = flags["write-config-to"];
-    if (!path) throw new Error("Cannot write the configuration: give --write-config-to FILE");
+    if (!path) throw new ConfigurationError(["'write-config' lacks --write-config-to FILE"]);
     logNotices(context);
     const text = configurationText(configuration);
     if (STANDARD_OUTPUT.includes(path)) {

@@ -7,11 +7,13 @@ Deno.test("nearestName() finds the probable name", () => {
   assertEquals(nearestName("proxy-mod", KNOWN), "proxy-mode");
   assertEquals(nearestName("node-port-addresses", KNOWN), "nodeport-addresses");
   assertEquals(nearestName("clustercidr", KNOWN), "clusterCIDR");
+  assertEquals(nearestName("wacht", ["watch"]), "watch");
 });
 
 Deno.test("nearestName() returns nothing if no name is near", () => {
   assertEquals(nearestName("conntrack-min", KNOWN), undefined);
   assertEquals(nearestName("", KNOWN), undefined);
+  assertEquals(nearestName("v".repeat(100_000), ["v".repeat(100_001)]), undefined);
   assertEquals(nearestName("proxy-mode", []), undefined);
 });
 
