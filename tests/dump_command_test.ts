@@ -92,7 +92,8 @@ Deno.test("dump names the missing part: a file, a running process, a folder", ()
       "no program listens there",
     );
     const { err } = await run("dump", "/nowhere/a", "--mode=iptables", `--manifests=${MANIFESTS}`);
-    assertStringIncludes(err, "Cannot write the dump to '/nowhere/a': No such file or directory");
+    const why = "cannot create a file in the folder '/nowhere': No such file or directory";
+    assertStringIncludes(err, `Cannot write the dump to '/nowhere/a': ${why}`);
   }));
 
 Deno.test("--from excludes flags for values that the dump contains", async () => {
