@@ -116,8 +116,11 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
     this.#to = { hostname: endpoint.address, port: endpoint.port };
   }
 
+  get isClosed(): boolean {
+    return this.#closed;
+  }
+
   close(): void {
-    if (this.#closed) return;
     this.#closed = true;
     this.load?.remove(this.#endpoint.key);
     this.#socket.close();

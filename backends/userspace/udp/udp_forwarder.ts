@@ -185,8 +185,9 @@ export class UdpForwarder {
     this.#enterGate(flow);
   }
 
-  /** Ends a flow: its socket is closed at once. */
+  /** Ends a flow, unless it has ended: its socket is closed at once. */
   end(flow: UdpFlow): void {
+    if (flow.isClosed) return;
     this.#flows.delete(flow);
     this.#close(flow);
   }
