@@ -95,10 +95,9 @@ function chooseCommand(argv: readonly string[]): ChosenCommand {
   const wanted = values.help ? "help" : verb ?? verbOf(values);
   const found = COMMANDS.find(({ name }) => name === wanted);
   // `VERB --help` with an unknown verb prints the whole help, as kube-proxy does.
-  const unknown = found && verb === "help" ? rest.find((name) => !names.includes(name)) : verb;
-  if (!found || (verb === "help" && unknown !== undefined)) {
-    all.push(`Unknown command '${unknown}'${didYouMean(unknown ?? "", names)}`);
-  }
+  const named = verb === "help" ? rest : found ? [] : positionals.slice(0, 1);
+  const unknown = named.find((name) => !names.includes(name));
+  if (unknown !== undefined) all.push(`Unknown command '${unknown}'${didYouMean(unknown, names)}`);
   if (wanted !== "help") {
     if (found) all.push(...operandProblems(rest, found, values));
     all.push(...misplacedFlags(values, wanted));
