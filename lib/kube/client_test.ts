@@ -1,5 +1,6 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { FakeApiServer } from "../../tests/support/fakes/fake_api_server.ts";
 import { StaticAuth } from "../../tests/support/builders/static_auth.ts";
 import { systemClock } from "../os/clock.ts";
@@ -174,12 +175,15 @@ for (const [what, [status, ask]] of Object.entries(ANSWERS)) {
           body: silence(request.signal),
         }),
     };
-    const client = new KubeClient({ clock: systemClock, auth, transport, answerMs: 20 });
-    await assertRejects(
+    const clock = new FakeClock();
+    const client = new KubeClient({ clock, auth, transport, answerMs: 20 });
+    const refused = assertRejects(
       () => ask(client),
       TransportError,
       "Cannot read from 127.0.0.1:1: its answer did not end within 20 ms",
     );
+    await clock.advance(20);
+    await refused;
   });
 }
 

@@ -1,8 +1,8 @@
-import { assert, assertEquals, assertRejects } from "@std/assert";
+import { assertEquals, assertRejects } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { FakeApiServer } from "../../tests/support/fakes/fake_api_server.ts";
 import { TcpRelay } from "../../tests/support/drivers/tcp_relay.ts";
-import { systemClock } from "../os/clock.ts";
 import { Http1Transport } from "./http1_transport.ts";
 import { type HttpResponse, TransportError, type TransportTiming } from "./http_transport.ts";
 
@@ -10,6 +10,7 @@ const NEVER = new AbortController().signal;
 const WATCH = "/api/v1/services?watch=true&resourceVersion=1000";
 
 interface Stage {
+  readonly clock: FakeClock;
   readonly fake: FakeApiServer;
   readonly relay: TcpRelay;
   readonly transport: Http1Transport;
@@ -23,11 +24,12 @@ async function withServer(
 ): Promise<void> {
   await using fake = await FakeApiServer.start({ scheme: "http" });
   await using relay = await TcpRelay.start(fake.port);
+  const clock = new FakeClock();
   const server = `http://127.0.0.1:${relay.port}`;
-  await using transport = new Http1Transport({ clock: systemClock, server }, timing);
+  await using transport = new Http1Transport({ clock, server }, timing);
   const get = (path: string, signal = NEVER) =>
     transport.request({ method: "GET", path, headers: {}, signal });
-  await run({ fake, relay, transport, get });
+  await run({ clock, fake, relay, transport, get });
 }
 
 async function textOf({ body }: HttpResponse): Promise<string> {
@@ -35,11 +37,12 @@ async function textOf({ body }: HttpResponse): Promise<string> {
 }
 
 Deno.test("Http1Transport.request() gives status, body and a sign of life", () =>
-  withServer(async ({ get, transport }) => {
+  withServer(async ({ clock, get, transport }) => {
     assertEquals(transport.lastSignOfLifeMs, undefined);
+    await clock.advance(7);
     const answer = await get("/readyz");
     assertEquals([answer.status, await textOf(answer)], [200, "ok"]);
-    assert(systemClock.now() - transport.lastSignOfLifeMs! < 5000);
+    assertEquals(transport.lastSignOfLifeMs, 7);
   }));
 
 Deno.test("Http1Transport.request() sends a body", () =>
@@ -86,36 +89,45 @@ Deno.test("Http1Transport.request() names a server that refuses connections", ()
   }));
 
 Deno.test("Http1Transport.request() gives up an answer that does not come", () =>
-  withServer(async ({ relay, get }) => {
+  withServer(async ({ clock, relay, get }) => {
     relay.swallowNew(true);
-    const error = await assertRejects(() => get("/version"), TransportError, "none within 100 ms");
-    assertEquals(error.kind, "frozen");
-  }, { responseTimeoutMs: 100 }));
+    const refused = assertRejects(() => get("/version"), TransportError, "none within 30000 ms");
+    await eventually("a connection is tried", () => relay.accepted === 1);
+    await clock.advance(30_000);
+    assertEquals((await refused).kind, "frozen");
+  }, { responseTimeoutMs: 30_000 }));
 
 Deno.test("Http1Transport notices a frozen server, and works again after it", () =>
-  withServer(async ({ relay, get }) => {
+  withServer(async ({ clock, relay, get }) => {
     const { body } = await get(WATCH);
     relay.freezeOpen();
     relay.swallowNew(true);
-    const error = await assertRejects(
+    const refused = assertRejects(
       () => body.next(),
       TransportError,
-      "no sign of life within 100 ms",
+      "no sign of life within 15000 ms",
     );
-    assertEquals(error.kind, "frozen");
+    await clock.advance(30_000);
+    await eventually("a sign of life is asked for", () => relay.accepted === 2);
+    await clock.advance(15_000);
+    assertEquals((await refused).kind, "frozen");
     relay.swallowNew(false);
     await textOf(await get("/readyz"));
-  }, { pingAfterMs: 150, pingTimeoutMs: 100 }));
+  }, { pingAfterMs: 30_000, pingTimeoutMs: 15_000 }));
 
 Deno.test("Http1Transport stays with a watch that is silent while the server answers", () =>
-  withServer(async ({ fake, get }) => {
+  withServer(async ({ clock, fake, get, transport }) => {
     const { body } = await get(WATCH);
-    const probes = () => fake.requests.filter(({ path }) => path === "/version").length;
-    await eventually("the server was asked for signs of life", () => probes() >= 3);
+    for (let count = 1; count <= 3; count++) {
+      await clock.advance(30_000);
+      await eventually("the sign of life came", () => transport.lastSignOfLifeMs === clock.now());
+      await eventually("the next one is due", () => clock.pendingTimers === 1);
+      assertEquals(fake.requests.filter(({ path }) => path === "/version").length, count);
+    }
     fake.forEachWatch((watch) => watch.sendRaw("still here\n"));
     assertEquals(new TextDecoder().decode((await body.next()).value), "still here\n");
     await body.return?.();
-  }, { pingAfterMs: 30, pingTimeoutMs: 5000 }));
+  }, { pingAfterMs: 30_000, pingTimeoutMs: 15_000 }));
 
 Deno.test("Http1Transport reports to a reader a connection that breaks, and refuses once disposed of", () =>
   withServer(async ({ relay, get, transport }) => {

@@ -135,7 +135,7 @@ function beaconLines(port: number): readonly string[] {
 
 function start(
   commands: CommandRunner,
-  { clock = systemClock, readyMs = 5000 }: {
+  { clock = systemClock, readyMs = 60_000 }: {
     readonly clock?: Clock;
     readonly readyMs?: number;
   } = {},

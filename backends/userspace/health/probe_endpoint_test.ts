@@ -19,9 +19,13 @@ function targetOf(port: number, more: Partial<CheckTarget> = {}): CheckTarget {
   };
 }
 
-function probe(target: CheckTarget, folders: readonly string[] = []): Promise<ProbeResult> {
+function probe(
+  target: CheckTarget,
+  folders: readonly string[] = [],
+  signal = new AbortController().signal,
+): Promise<ProbeResult> {
   const context = { network: systemNetwork, options: { unixSocketFolders: folders } };
-  return probeEndpoint(context, target, AbortSignal.timeout(target.timeoutMs));
+  return probeEndpoint(context, target, signal);
 }
 
 /** A server that answers a request with a text, in pieces, and records the request. */
@@ -90,11 +94,15 @@ Deno.test("probeEndpoint() sends one request and judges the status alone", async
 
 Deno.test("probeEndpoint() fails when no answer comes in time, and closes the connection", async () => {
   let ended = false;
+  const timeout = new AbortController();
   await using server = TcpServer.start(async (connection) => {
+    await connection.read(new Uint8Array(4096));
+    timeout.abort();
     await readToEnd(connection).catch(() => {});
     ended = true;
   });
-  const result = await probe(targetOf(server.port, { http: HTTP, timeoutMs: 250 }));
+  const target = targetOf(server.port, { http: HTTP, timeoutMs: 250 });
+  const result = await probe(target, [], timeout.signal);
   assertEquals(result, { kind: "timeout", reason: "no answer within 250ms" });
   await eventually("the server sees the end of the stream", () => ended);
 });
