@@ -21,7 +21,6 @@ import {
   type PolicyRule,
   type RuleList,
 } from "./policy_plan.ts";
-import { addressesIn, newerPod, type PolicyPod } from "./policy_pod.ts";
 import type { PolicyState } from "./policy_state.ts";
 import { ruleListOf } from "./rule_lists.ts";
 
@@ -173,13 +172,10 @@ export function viewParts(
 /** Views the whole cluster: every pod, wherever it runs. The view is good until the state changes. */
 export function viewCluster(state: PolicyState, family: IpFamily): PolicyView {
   const sources = new Map<PeerSetId, PeerSource>();
-  let byAddress: Map<IpAddress, PolicyPod[]> | undefined;
-  const podsAt = (address: IpAddress) =>
-    (byAddress ??= podsByAddress(state, family)).get(address) ?? [];
   return {
     isClosed: () => false,
     podAt(address) {
-      const pod = podsAt(address).reduce<PolicyPod | undefined>(newerPod, undefined);
+      const pod = state.ownerOf(address);
       if (pod === undefined) return undefined;
       const policies = state.policiesOf(pod);
       const listFor = (direction: Direction) => {
@@ -194,23 +190,13 @@ export function viewCluster(state: PolicyState, family: IpFamily): PolicyView {
       const source = sources.get(id);
       if (source === undefined) return false;
       if (source.kind === "blocks") return BlockMatcher.of(source.members).contains(to);
+      const pod = state.ownerOf(to);
+      const namespace = pod && state.namespaceLabels(pod.namespace);
+      if (!pod || !namespace || !matchesQuery(source.query, { pod, namespace })) return false;
       const wanted = source.kind === "pods"
         ? to
         : transport && podPortKey({ address: to, ...transport });
-      return podsAt(to).some((pod) =>
-        matchesQuery(source.query, { pod, namespace: state.namespaceLabels(pod.namespace) }) &&
-        membersOf(source, { pod, family }).some((member) => memberKey(member) === wanted)
-      );
+      return membersOf(source, { pod, family }).some((member) => memberKey(member) === wanted);
     },
   };
-}
-
-function podsByAddress({ pods }: PolicyState, family: IpFamily): Map<IpAddress, PolicyPod[]> {
-  const found = new Map<IpAddress, PolicyPod[]>();
-  for (const pod of pods.values()) {
-    for (const address of addressesIn(pod, family)) {
-      found.getOrInsertComputed(address, () => []).push(pod);
-    }
-  }
-  return found;
 }

@@ -21,14 +21,12 @@ import type { PolicyState } from "./policy_state.ts";
 const ANY_NAMESPACE = "*";
 const BY_NAMESPACE_LABELS = "@";
 
-/** A set of pods and how often it has each member. */
+/** A set of pods. No two pods give it the same member, because one stands for each address. */
 interface LiveSet {
   readonly source: PodSource;
   /** The members. The source determines which of the two is set. */
   readonly addresses: Set<IpAddress>;
   readonly ports: Map<string, PodPort>;
-  /** Only of members that more than one pod has: an address may be handed on before its pod is gone. */
-  readonly counts: Map<string, number>;
 }
 
 /** The first state of each pod and namespace that changed; a pod that is new had none. */
@@ -75,12 +73,7 @@ export class LivePeerSets {
       this.#sets.set(id, { kind: "blocks", members: source.members });
       return;
     }
-    const live: LiveSet = {
-      source,
-      addresses: new Set(),
-      ports: new Map(),
-      counts: new Map(),
-    };
+    const live: LiveSet = { source, addresses: new Set(), ports: new Map() };
     this.#sets.set(
       id,
       source.kind === "pods"
@@ -173,30 +166,18 @@ export class LivePeerSets {
     return found;
   }
 
-  #addPod(live: LiveSet, pod: PolicyPod): void {
-    const { source, counts } = live;
+  #addPod({ source, addresses, ports }: LiveSet, pod: PolicyPod): void {
     for (const member of membersOf(source, { pod, family: this.#family })) {
-      const key = memberKey(member);
-      if (typeof member === "string" ? live.addresses.has(member) : live.ports.has(key)) {
-        counts.set(key, (counts.get(key) ?? 1) + 1);
-        continue;
-      }
-      if (typeof member === "string") live.addresses.add(member);
-      else live.ports.set(key, member);
+      if (typeof member === "string") addresses.add(member);
+      else ports.set(memberKey(member), member);
       this.#pending.markMember(source.id, { member, isAdded: true });
     }
   }
 
-  #removePod(live: LiveSet, pod: PolicyPod): void {
-    const { source, counts } = live;
+  #removePod({ source, addresses, ports }: LiveSet, pod: PolicyPod): void {
     for (const member of membersOf(source, { pod, family: this.#family })) {
-      const key = memberKey(member);
-      const count = counts.get(key) ?? 1;
-      if (count > 2) counts.set(key, count - 1);
-      else counts.delete(key);
-      if (count > 1) continue;
-      if (typeof member === "string") live.addresses.delete(member);
-      else live.ports.delete(key);
+      if (typeof member === "string") addresses.delete(member);
+      else ports.delete(memberKey(member));
       this.#pending.markMember(source.id, { member, isAdded: false });
     }
   }

@@ -6,7 +6,7 @@
 import type { ObjectProblem } from "../api/problem.ts";
 import { ProblemCollector } from "../api/problem_collector.ts";
 import type { Cidr } from "../net/cidr.ts";
-import type { IpAddress, IpFamily } from "../net/ip_address.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import { atOnce } from "../net/steps.ts";
 import { matchesLabels } from "./label_selector.ts";
 import { LivePeerSets, type PeerEvents } from "./live_peer_sets.ts";
@@ -24,7 +24,7 @@ import type {
   RuleListId,
   SharedLinks,
 } from "./policy_plan.ts";
-import { addressesIn, newerPod, type PolicyPod } from "./policy_pod.ts";
+import { ownerAmong, type PolicyPod } from "./policy_pod.ts";
 import type { PolicyState, PolicyStateListener } from "./policy_state.ts";
 import { MOST_RULES, RuleListCache, type SourcedRuleList } from "./rule_lists.ts";
 
@@ -88,8 +88,6 @@ export class PolicyPlanner implements PolicyStateListener {
   readonly #plannedPods = new Set<PodKey>();
   readonly #isolated = { ingress: new Set<PodKey>(), egress: new Set<PodKey>() };
   #sharedLinks: SharedLinks = { ingress: [], egress: [] };
-  /** The planned pods that have each address. */
-  readonly #claims = new Map<IpAddress, ReadonlyMap<PodKey, PolicyPod>>();
 
   /** Follows changes of the state from now on. The first update plans its present content. */
   constructor(state: PolicyState, options: PolicyPlanOptions) {
@@ -135,7 +133,7 @@ export class PolicyPlanner implements PolicyStateListener {
       yield;
       affected.add(key);
       this.#plannedPods.delete(key);
-      this.#claim(previous, { affected, isGone: true });
+      this.#addPodsLike(previous, affected);
     }
     let seen = 0;
     for (const key of pods.keys()) {
@@ -145,7 +143,7 @@ export class PolicyPlanner implements PolicyStateListener {
       if (current === undefined || !this.#isPlanned(current)) continue;
       affected.add(key);
       this.#plannedPods.add(key);
-      this.#claim(current, { affected, isGone: false });
+      this.#addPodsLike(current, affected);
     }
     if (policies.size > 0) this.#cache.clear();
     this.#events = noEvents();
@@ -199,18 +197,13 @@ export class PolicyPlanner implements PolicyStateListener {
     return found;
   }
 
-  #claim(
-    pod: PolicyPod,
-    { affected, isGone }: { readonly affected: Set<PodKey>; readonly isGone: boolean },
-  ): void {
+  /** Adds the planned pods that have an address of this one. */
+  #addPodsLike(pod: PolicyPod, affected: Set<PodKey>): void {
     if (!this.#isPlanned(pod)) return;
-    for (const address of addressesIn(pod, this.#options.family)) {
-      const claims = new Map(this.#claims.get(address));
-      if (isGone) claims.delete(pod.key);
-      else claims.set(pod.key, pod);
-      if (claims.size === 0) this.#claims.delete(address);
-      else this.#claims.set(address, claims);
-      for (const key of claims.keys()) affected.add(key);
+    for (const address of pod.claimed) {
+      for (const each of this.#state.podsWith(address)) {
+        if (this.#isPlanned(each)) affected.add(each.key);
+      }
     }
   }
 
@@ -218,11 +211,16 @@ export class PolicyPlanner implements PolicyStateListener {
     return this.#options.includesRemotePods === true || nodeName === this.#options.nodeName;
   }
 
-  /** Whether an address is this pod's. */
-  #owns(pod: PolicyPod, address: IpAddress): boolean {
-    const claims = [...this.#claims.get(address)?.values() ?? []];
-    const owner = claims.reduce<PolicyPod | undefined>(newerPod, undefined);
-    return owner?.key === pod.key;
+  /**
+   * The addresses of a pod that no other planned pod stands for. Pods that are not planned do not count:
+   * what another node says about its pods must not end the isolation of one of this node.
+   */
+  #addressesOf(pod: PolicyPod): readonly IpAddress[] {
+    return pod.claimed.filter((address) => {
+      if (ipFamilyOf(address) !== this.#options.family) return false;
+      const planned = [...this.#state.podsWith(address)].filter((each) => this.#isPlanned(each));
+      return ownerAmong(planned)?.key === pod.key;
+    });
   }
 
   /** Plans a pod. Returns the lists that it had. */
@@ -230,9 +228,7 @@ export class PolicyPlanner implements PolicyStateListener {
     const pod = this.#state.pods.get(key);
     const known = this.#pods.get(key);
     this.#noteIsolation(key);
-    const addresses = pod && this.#isPlanned(pod)
-      ? addressesIn(pod, this.#options.family).filter((address) => this.#owns(pod, address))
-      : [];
+    const addresses = pod && this.#isPlanned(pod) ? this.#addressesOf(pod) : [];
     const lists = pod && addresses.length > 0 ? yield* this.#acquireLists(pod) : NO_LISTS;
     const before = this.#listsOfPods.get(key) ?? NO_LISTS;
     if (addresses.length === 0) {

@@ -10,7 +10,9 @@ export interface PolicyPod {
   readonly namespace: string;
   readonly nodeName: string | undefined;
   readonly labels: Labels;
-  /** Never empty. */
+  /** The addresses that its status has. Never empty. Another pod may have one of them too. */
+  readonly claimed: readonly IpAddress[];
+  /** Those of them for which it stands in the cluster: no other pod has a better claim. */
   readonly addresses: readonly IpAddress[];
   /** Labels, containers and times are not copied: the informer keeps the object anyway. */
   readonly object: Pod;
@@ -31,23 +33,38 @@ const NO_LABELS: Labels = {};
  */
 export function parsePod(key: PodKey, object: Pod): PolicyPod | undefined {
   const { metadata, spec, status } = object;
-  const { phase, podIP, podIPs } = status;
-  if (spec.hostNetwork === true || phase === "Succeeded" || phase === "Failed") return undefined;
+  const { podIP, podIPs } = status;
+  if (spec.hostNetwork === true || hasFinished(object)) return undefined;
   const texts = podIPs?.length ? podIPs.map(({ ip }) => ip) : podIP === undefined ? [] : [podIP];
-  const addresses = [...new Set(texts.map(tryParseIpAddress))].filter((each) => each !== undefined);
-  if (addresses.length === 0) return undefined;
+  const found = [...new Set(texts.map(tryParseIpAddress))].filter((each) => each !== undefined);
+  if (found.length === 0) return undefined;
+  // Ten thousand of these lists: a copy has no room to spare.
+  const claimed = found.sort().slice();
   return {
     key,
     namespace: metadata.namespace ?? "",
     nodeName: spec.nodeName,
     labels: metadata.labels ?? NO_LABELS,
-    // Ten thousand of these lists: a copy has no room to spare.
-    addresses: addresses.sort().slice(),
+    claimed,
+    addresses: claimed,
     object,
   };
 }
 
-/** The addresses of a pod in one family. */
+/**
+ * Whether the network of a pod is gone. Before Kubernetes 1.27, the phase of a deleted pod stays Running
+ * when its containers have ended, and a finalizer may hold the object for ever.
+ */
+function hasFinished({ metadata, spec, status }: Pod): boolean {
+  if (status.phase === "Succeeded" || status.phase === "Failed") return true;
+  const { containerStatuses = [], initContainerStatuses, ephemeralContainerStatuses } = status;
+  const all = [containerStatuses, initContainerStatuses ?? [], ephemeralContainerStatuses ?? []];
+  return metadata.deletionTimestamp !== undefined && containerStatuses.length > 0 &&
+    containerStatuses.length >= spec.containers.length &&
+    all.flat().every(({ state }) => state?.terminated !== undefined);
+}
+
+/** The addresses in one family for which a pod stands. */
 export function addressesIn(pod: PolicyPod, family: IpFamily): readonly IpAddress[] {
   return pod.addresses.filter((address) => ipFamilyOf(address) === family);
 }
@@ -71,10 +88,18 @@ export function findPorts(
   return names.map(({ protocol, name }) => ports.get(`${protocol} ${name}`));
 }
 
-/** The later one of two pods with one address: the other is about to end. The key decides within a second. */
-export function newerPod(left: PolicyPod | undefined, right: PolicyPod): PolicyPod {
-  const age = ({ key, object }: PolicyPod) => `${object.metadata.creationTimestamp ?? ""} ${key}`;
-  return left !== undefined && age(left) > age(right) ? left : right;
+/**
+ * Returns the pod that stands for an address of several: one that is not being deleted, then the later
+ * one, because the other one is about to end. The key decides within a second.
+ */
+export function ownerAmong(pods: Iterable<PolicyPod>): PolicyPod | undefined {
+  const rank = ({ key, object: { metadata } }: PolicyPod) =>
+    `${metadata.deletionTimestamp === undefined ? 1 : 0} ${
+      metadata.creationTimestamp ?? ""
+    } ${key}`;
+  let owner: PolicyPod | undefined;
+  for (const pod of pods) if (owner === undefined || rank(pod) > rank(owner)) owner = pod;
+  return owner;
 }
 
 /** Whether two states of a pod are the same to policies. */
@@ -89,7 +114,9 @@ function* portsOf({ spec }: Pod) {
   }
 }
 
-function textOf({ nodeName, labels, addresses, object }: PolicyPod): string {
+function textOf({ nodeName, labels, claimed, object }: PolicyPod): string {
   const ports = [...portsOf(object)].filter(({ name }) => name);
-  return JSON.stringify([nodeName, labels, addresses, ports, object.metadata.creationTimestamp]);
+  const { creationTimestamp, deletionTimestamp } = object.metadata;
+  const isDeleted = deletionTimestamp !== undefined;
+  return JSON.stringify([nodeName, labels, claimed, ports, creationTimestamp, isDeleted]);
 }

@@ -56,6 +56,36 @@ Deno.test("parsePod() reads addresses of both families, each once, or the one of
   assertEquals(addressesOf({ podIPs: [{ ip: "nonsense" }] }), undefined);
 });
 
+const ENDED = { state: { terminated: { exitCode: 0 } } };
+const deletionTimestamp = "2026-01-01T00:00:00Z";
+
+for (
+  const [text, hasFinished, metadata, status] of [
+    ["not deleted", false, {}, { containerStatuses: [ENDED, ENDED, ENDED] }],
+    ["no statuses", false, { deletionTimestamp }, {}],
+    ["one status short", false, { deletionTimestamp }, { containerStatuses: [ENDED, ENDED] }],
+    ["one runs", false, { deletionTimestamp }, { containerStatuses: [ENDED, ENDED, {}] }],
+    ["all ended", true, { deletionTimestamp }, { containerStatuses: [ENDED, ENDED, ENDED] }],
+    ["a sidecar runs", false, { deletionTimestamp }, {
+      containerStatuses: [ENDED, ENDED, ENDED],
+      initContainerStatuses: [ENDED, {}],
+    }],
+    ["a debugger runs", false, { deletionTimestamp }, {
+      containerStatuses: [ENDED, ENDED, ENDED],
+      ephemeralContainerStatuses: [{}],
+    }],
+  ] as const
+) {
+  Deno.test(`parsePod() ${hasFinished ? "drops" : "keeps"} a pod: ${text}`, () => {
+    const pod = parsePod(podKey("x/a"), {
+      ...POD,
+      metadata: { ...POD.metadata, ...metadata },
+      status: { ...POD.status, phase: "Running", ...status },
+    });
+    assertEquals(pod === undefined, hasFinished);
+  });
+}
+
 Deno.test("PolicyState keeps the newest object of a pod that is the same to policies", () => {
   const state = new PolicyState();
   for (const phase of ["Pending", "Running"]) {

@@ -4,6 +4,7 @@
  * @module
  */
 import { SetIndex } from "../net/set_index.ts";
+import type { IpAddress } from "../net/ip_address.ts";
 import type { Namespace } from "../api/kinds/namespace.ts";
 import type { NetworkPolicy } from "../api/kinds/network_policy.ts";
 import type { Pod } from "../api/kinds/pod.ts";
@@ -13,7 +14,7 @@ import type { NamespaceLabels, PodQuery } from "./peer_source.ts";
 import { Policy } from "./policy.ts";
 import { NamespaceBudget } from "./policy_budget.ts";
 import type { PodKey, PolicyKey } from "./policy_plan.ts";
-import { isSamePod, parsePod, type PolicyPod } from "./policy_pod.ts";
+import { isSamePod, ownerAmong, parsePod, type PolicyPod } from "./policy_pod.ts";
 
 /** Follows the state. Each call comes after the state has changed, and only if something did. */
 export interface PolicyStateListener {
@@ -27,6 +28,7 @@ export interface PolicyStateListener {
 export class PolicyState {
   readonly #pods = new Map<PodKey, PolicyPod>();
   readonly #podsByNamespace = new SetIndex<string, PolicyPod>();
+  readonly #podsByAddress = new SetIndex<IpAddress, PolicyPod>();
   readonly #namespaces = new Map<string, Labels>();
   readonly #policies = new Map<PolicyKey, Policy>();
   readonly #budgets = new Map<string, NamespaceBudget>();
@@ -55,18 +57,46 @@ export class PolicyState {
     if (previous === current) return;
     if (previous && current && isSamePod(previous, current)) {
       // The informer drops the old object: a reference to it would keep both in memory.
-      Object.assign(previous, current);
+      Object.assign(previous, current, { addresses: previous.addresses });
       return;
     }
+    this.#replacePod(previous, current);
+    const changed = new Map([[key, previous]]);
+    const touched = new Set([...previous?.claimed ?? [], ...current?.claimed ?? []]);
+    for (const pod of new Set([...touched].flatMap((each) => [...this.podsWith(each)]))) {
+      const addresses = pod.claimed.filter((each) => this.ownerOf(each)?.key === pod.key);
+      if (`${addresses}` === `${pod.addresses}`) continue;
+      // One that comes to stand for an address, or no longer does, has changed as well.
+      if (pod.key !== key) changed.set(pod.key, pod);
+      const isAll = addresses.length === pod.claimed.length;
+      this.#replacePod(pod, { ...pod, addresses: isAll ? pod.claimed : addresses });
+    }
+    for (const listener of this.#listeners) {
+      for (const [key, previous] of changed) listener.podChanged(key, previous);
+    }
+  }
+
+  #replacePod(previous: PolicyPod | undefined, current: PolicyPod | undefined): void {
     if (previous) {
+      this.#pods.delete(previous.key);
       this.#podsByNamespace.delete(previous.namespace, previous);
-      this.#pods.delete(key);
+      for (const address of previous.claimed) this.#podsByAddress.delete(address, previous);
     }
     if (current) {
-      this.#pods.set(key, current);
+      this.#pods.set(current.key, current);
       this.#podsByNamespace.add(current.namespace, current);
+      for (const address of current.claimed) this.#podsByAddress.add(address, current);
     }
-    for (const listener of this.#listeners) listener.podChanged(key, previous);
+  }
+
+  /** The pods whose status has an address. */
+  podsWith(address: IpAddress): Iterable<PolicyPod> {
+    return this.#podsByAddress.at(address);
+  }
+
+  /** The pod that stands for an address. */
+  ownerOf(address: IpAddress): PolicyPod | undefined {
+    return ownerAmong(this.podsWith(address));
   }
 
   /** Takes a namespace as it is now; `undefined` = deleted. */

@@ -566,5 +566,42 @@ export const MORE_CASES: readonly PolicyCase[] = [
   },
 ];
 
+/** Another pod has the address of a deleted one by now, whichever is older. */
+const FORMER_PODS: readonly PolicyCase[] = [true, false].map((isEnded): PolicyCase => ({
+  name: `an address that was handed on is that of the live pod (${
+    isEnded ? "the other one has ended" : "the other one is being deleted"
+  })`,
+  steps: ["2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z"].flatMap((created) => [{
+    // As a peer: the deleted pod is allowed, the live one is not.
+    formerPods: [{ key: "x/old", holder: "y/b", created, isEnded }],
+    policies: [
+      policy("x", toA({ from: [{ podSelector: pod("old") }] })),
+      policy(
+        "x",
+        fromA({ to: [{ podSelector: pod("old") }], ports: [{ port: "serve-80-tcp" }] }),
+        "q",
+      ),
+    ],
+    expected: [on(80, [...onlyToA(), ...onlyFromA()]), on(81, [...onlyToA(), ...onlyFromA()])],
+  }, {
+    // As a peer: the live pod is allowed, the deleted one is not.
+    formerPods: [{ key: "x/old", holder: "y/b", created, isEnded }],
+    policies: [policy("x", toA({ from: [{ namespaceSelector: ns("y") }] }))],
+    expected: [on(80, onlyToA("y/*"))],
+  }, {
+    // The live pod is isolated, the deleted one is not; and the other way round.
+    formerPods: [
+      { key: "z/old", holder: "x/a", created, isEnded },
+      { key: "x/old", holder: "z/a", created, isEnded },
+    ],
+    policies: [policy("x", DENY_INGRESS)],
+    expected: [on(80, [["*", "x/*", false]])],
+  }]),
+}));
+
 /** All cases. */
-export const POLICY_CASES: readonly PolicyCase[] = [...UPSTREAM_CASES, ...MORE_CASES];
+export const POLICY_CASES: readonly PolicyCase[] = [
+  ...UPSTREAM_CASES,
+  ...MORE_CASES,
+  ...FORMER_PODS,
+];

@@ -52,9 +52,8 @@ export function consents(
       ? (spec.ingress ?? []).map(({ from, ports }) => ({ peers: from, ports }))
       : (spec.egress ?? []).map(({ to, ports }) => ({ peers: to, ports }));
     for (const { peers = [], ports = [] } of rules) {
-      // Two pods may have the address. A name has to stand for the port in the pod that is the peer.
-      const others = [...podsWith(cluster, other), undefined];
-      for (const pod of others) {
+      // A name has to stand for the port in the pod that is the peer.
+      for (const pod of [podWith(cluster, other), undefined]) {
         const isPeer = peers.length === 0 ||
           peers.some((peer) =>
             isOf(cluster, { peer, pod, address: other, namespace: metadata.namespace! })
@@ -74,18 +73,23 @@ function typesOf({ spec: { policyTypes = [], egress = [] } }: NetworkPolicy): re
   return egress.length > 0 ? ["Ingress", "Egress"] : ["Ingress"];
 }
 
-function podsWith({ pods }: Cluster, address: string): readonly Pod[] {
-  return pods.filter(({ spec, status }) =>
-    !spec.hostNetwork && status.phase !== "Succeeded" && status.phase !== "Failed" &&
-    (status.podIPs ?? []).some(({ ip }) => ip === address)
-  );
+/** The pod of an address: not a deleted one, then the one created last, and then the last by name. */
+function podWith({ pods }: Cluster, address: string): Pod | undefined {
+  const rank = ({ metadata }: Pod) =>
+    `${metadata.deletionTimestamp === undefined} ${metadata.creationTimestamp ?? ""} ` +
+    `${metadata.namespace}/${metadata.name}`;
+  return pods.filter((pod) =>
+    !pod.spec.hostNetwork && pod.status.phase !== "Succeeded" && pod.status.phase !== "Failed" &&
+    !hasEnded(pod) && (pod.status.podIPs ?? []).some(({ ip }) => ip === address)
+  ).toSorted((left, right) => rank(left) < rank(right) ? 1 : -1)[0];
 }
 
-/** The one that was created last, and then the one that comes last by name. */
-function podWith(cluster: Cluster, address: string): Pod | undefined {
-  const age = ({ metadata }: Pod) =>
-    `${metadata.creationTimestamp ?? ""} ${metadata.namespace}/${metadata.name}`;
-  return podsWith(cluster, address).toSorted((left, right) => age(left) < age(right) ? 1 : -1)[0];
+/** Whether a deleted pod has no container left that runs, or may run again. */
+function hasEnded({ metadata, spec, status }: Pod): boolean {
+  if (metadata.deletionTimestamp === undefined) return false;
+  const { containerStatuses = [], initContainerStatuses = [] } = status;
+  if (containerStatuses.length < Math.max(1, spec.containers.length)) return false;
+  return [...containerStatuses, ...initContainerStatuses].every(({ state }) => state?.terminated);
 }
 
 function isOf(

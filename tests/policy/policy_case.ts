@@ -36,7 +36,22 @@ export interface PolicyStep {
   readonly policies: readonly CasePolicy[];
   /** Labels besides the usual ones, by `namespace/name` or by name of the namespace. */
   readonly labels?: Readonly<Record<string, Readonly<Record<string, string>>>>;
+  /** Pods that are being deleted and whose address another pod has by now. */
+  readonly formerPods?: readonly FormerPod[];
   readonly expected: readonly PolicyExpectation[];
+}
+
+/** A pod with a deletion timestamp, which a finalizer may hold for ever. */
+interface FormerPod {
+  /** Not one of {@linkcode casePods}. */
+  readonly key: CasePod;
+  /** The pod that has its address now. */
+  readonly holder: CasePod;
+  readonly labels?: Readonly<Record<string, string>>;
+  /** The holder is from 2026-01-02. */
+  readonly created: string;
+  /** Its containers have ended; its phase is Running all the same. */
+  readonly isEnded: boolean;
 }
 
 /** A policy of a step. `spec` may need the addresses that an executor gave to the pods. */
@@ -76,9 +91,11 @@ export function isExpected(
   return last?.[2] ?? true;
 }
 
+type CasePodObject = Omit<FormerPod, "isEnded"> & Partial<Pick<FormerPod, "isEnded">>;
+
 /** The objects of a step. */
 export function caseObjects(
-  { policies, labels = {} }: PolicyStep,
+  { policies, labels = {}, formerPods = [] }: PolicyStep,
   addresses: CaseAddresses,
 ): {
   readonly namespaces: readonly Namespace[];
@@ -89,8 +106,12 @@ export function caseObjects(
     namespaces: CASE_NAMESPACES.map((name) => ({
       metadata: { name, labels: { ns: name, ...labels[name] } },
     })),
-    pods: casePods().map((key) => {
+    pods: [
+      ...casePods().map((key) => ({ key, holder: key, created: "2026-01-02T00:00:00Z" })),
+      ...formerPods,
+    ].map(({ key, holder, created, ...former }: CasePodObject) => {
       const [namespace = "", name = ""] = key.split("/");
+      const isFormer = key !== holder;
       const ports = CASE_PORTS.flatMap((containerPort) =>
         ["TCP", "UDP", "SCTP"].map((protocol) => ({
           name: `serve-${containerPort}-${protocol.toLowerCase()}`,
@@ -98,11 +119,22 @@ export function caseObjects(
           protocol,
         }))
       );
-      const address = addresses.addressOf(key);
+      const address = addresses.addressOf(holder);
       return {
-        metadata: { name, namespace, labels: { pod: name, ...labels[key] } },
+        metadata: {
+          name,
+          namespace,
+          labels: { pod: name, ...labels[key], ...former.labels },
+          creationTimestamp: created,
+          ...(isFormer && { deletionTimestamp: "2026-01-04T00:00:00Z" }),
+        },
         spec: { nodeName: "n1", containers: [{ ports }] },
-        status: { phase: "Running", podIP: address, podIPs: [{ ip: address }] },
+        status: {
+          phase: "Running",
+          podIP: address,
+          podIPs: [{ ip: address }],
+          containerStatuses: [former.isEnded ? { state: { terminated: { exitCode: 0 } } } : {}],
+        },
       };
     }),
     policies: policies.map(({ namespace, name, spec }) => ({
@@ -121,6 +153,8 @@ export function applyStep(
     if (!policies.some((policy) => objectKey(policy) === key)) state.setPolicy(key, undefined);
   }
   for (const policy of policies) state.setPolicy(objectKey(policy) as PolicyKey, policy);
+  const wanted = new Set(pods.map((pod) => objectKey(pod)));
+  for (const key of [...state.pods.keys()]) if (!wanted.has(key)) state.setPod(key, undefined);
   for (const pod of pods) state.setPod(objectKey(pod) as PodKey, pod);
   for (const namespace of namespaces) state.setNamespace(namespace.metadata.name, namespace);
 }

@@ -172,6 +172,10 @@ const containers = fc.array(
   { maxLength: 2 },
 );
 
+function containerStatus(hasEnded: boolean) {
+  return hasEnded ? { state: { terminated: { exitCode: 0 } } } : {};
+}
+
 function podNamed(namespace: string, name: string): fc.Arbitrary<Pod> {
   return fc.record({
     labels,
@@ -182,8 +186,29 @@ function podNamed(namespace: string, name: string): fc.Arbitrary<Pod> {
     addresses: fc.subarray(ADDRESSES, { maxLength: 2 }),
     containers,
     sidecar: fc.constantFrom("Always", undefined),
-  }).map(({ labels, created, nodeName, hostNetwork, phase, addresses, containers, sidecar }) => ({
-    metadata: { name, namespace, labels, creationTimestamp: created },
+    deleted: fc.constantFrom(undefined, undefined, "2026-01-03T00:00:00Z"),
+    ended: fc.array(fc.boolean(), { minLength: 2, maxLength: 2 }),
+  }).map((
+    {
+      labels,
+      created,
+      nodeName,
+      hostNetwork,
+      phase,
+      addresses,
+      containers,
+      sidecar,
+      deleted,
+      ended,
+    },
+  ) => ({
+    metadata: {
+      name,
+      namespace,
+      labels,
+      creationTimestamp: created,
+      ...(deleted && { deletionTimestamp: deleted }),
+    },
     spec: {
       ...(nodeName && { nodeName }),
       hostNetwork,
@@ -193,7 +218,12 @@ function podNamed(namespace: string, name: string): fc.Arbitrary<Pod> {
         ...(sidecar && { restartPolicy: sidecar }),
       })),
     },
-    status: { phase, podIPs: addresses.map((ip) => ({ ip })) },
+    status: {
+      phase,
+      podIPs: addresses.map((ip) => ({ ip })),
+      containerStatuses: ended.slice(0, 1).map(containerStatus),
+      initContainerStatuses: containers.slice(1).map((_) => containerStatus(ended[1]!)),
+    },
   }));
 }
 

@@ -19,13 +19,34 @@ import {
   protocol,
   sharedListOrEmpty,
   sharedText,
+  wholeNumber,
 } from "../schema.ts";
+import { notes } from "../schema_node.ts";
+
+const exitCode = wholeNumber({ least: -(2 ** 31), most: 2 ** 31 - 1 }, "has to be a whole number");
 
 const ports = list(fields({
   name: at(1, v.nullish(portName)),
   containerPort: at(3, portNumber(1)),
   protocol: at(4, v.nullish(protocol)),
 }, { unread: "hostPort hostIP" }));
+
+const containerStatus = fields({
+  state: at(
+    2,
+    v.nullish(fields({
+      terminated: at(
+        3,
+        v.nullish(fields({ exitCode: pointerAt(1, v.nullish(exitCode)) }, { isOpen: true })),
+      ),
+    }, { isOpen: true })),
+  ),
+}, { isOpen: true });
+
+/** Of containers only whether they have ended. Most pods have the same. */
+const containerStatuses = v.nullish(
+  v.pipe(v.array(containerStatus, "has to be a list"), notes({ isShared: true })),
+);
 
 const schema = fields({
   metadata: at(1, metadata(dnsSubdomain, { labels: "all", extra: {} })),
@@ -58,6 +79,9 @@ const schema = fields({
         ),
         podIP: at(6, v.nullish(ip)),
         podIPs: at(12, list(fields({ ip: at(1, ip) }))),
+        containerStatuses: at(8, containerStatuses),
+        initContainerStatuses: at(10, containerStatuses),
+        ephemeralContainerStatuses: at(13, containerStatuses),
       }, { isOpen: true }),
       {},
     ),

@@ -99,7 +99,7 @@ export async function podSender(
   const address = addresses.find((each) => ipFamilyOf(each) === family) ?? addresses[0];
   if (address !== undefined) return `${name.slice(0, name.indexOf("/"))}/${address}`;
   throw new PacketEndsError(
-    `Cannot find pod '${name}': there is none with this name and an address`,
+    `Cannot find pod '${name}': there is none with this name and an address of its own`,
   );
 }
 

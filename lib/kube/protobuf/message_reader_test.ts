@@ -46,6 +46,40 @@ Deno.test("slimObject() drops empty fields in protobuf, except where empty is no
   });
 });
 
+Deno.test("slimObject() reads which containers of a pod have ended, in protobuf as in JSON", () => {
+  const spec = { containers: [{}, {}, {}] };
+  const states = [[[3, message([[1, 0], [3, "Completed"]])]], [[3, message([[1, -1]])]], [[2, ""]]];
+  const statuses = states.map((state) => [8, message([[2, message(state as [])]])] as const);
+  const { object, problems } = slim(
+    POD,
+    message([
+      [1, META],
+      [2, message([[2, ""], [2, ""], [2, ""]])],
+      [3, message([[1, "Running"], ...statuses, [13, message([[2, message([[1, ""]])]])]])],
+    ]),
+  );
+  const ended = (exitCode: number) => ({ state: { terminated: { exitCode } } });
+  const containerStatuses = [ended(0), ended(-1), {}];
+  const status = { phase: "Running", containerStatuses, ephemeralContainerStatuses: [{}] };
+  assertEquals(object, { metadata: METADATA, spec, status });
+  assertEquals(problems, []);
+  const json = {
+    metadata: METADATA,
+    spec: { containers: [{ name: "a" }, { name: "b" }, { name: "c" }] },
+    status: {
+      phase: "Running",
+      containerStatuses: [
+        { name: "a", state: { terminated: { exitCode: 0, reason: "Completed" } } },
+        { name: "b", state: { terminated: { exitCode: -1 } } },
+        { name: "c", state: { running: { startedAt: "2026-01-01T00:00:00Z" } } },
+      ],
+      ephemeralContainerStatuses: [{ name: "d", state: { waiting: {} } }],
+    },
+  };
+  const read = slimObject(POD, json, { strings: new StringTable(), onProblem() {} });
+  assertEquals<unknown>(read, { metadata: METADATA, spec, status });
+});
+
 Deno.test("slimObject() reads times in protobuf as RFC 3339", () => {
   const lease = (seconds: number, nanoseconds: number) =>
     message([[1, META], [2, message([[4, message([[1, seconds], [2, nanoseconds]])]])]]);

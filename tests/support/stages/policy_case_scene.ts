@@ -6,6 +6,7 @@
  */
 import type { RuleBackendDependencies } from "../../../backends/netfilter/rule_backend.ts";
 import type { PolicyDataPlane } from "../../../backends/policy/policy_data_plane.ts";
+import { objectKey } from "../../../lib/api/kind.ts";
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
@@ -163,12 +164,13 @@ export class PolicyCaseScene implements AsyncDisposable {
   async apply(step: PolicyStep, family: IpFamily): Promise<void> {
     const objects = caseObjects(step, caseAddresses(family));
     const pods = objects.pods.map((pod) => {
-      const key = `${pod.metadata.namespace}/${pod.metadata.name}`;
-      const podIPs = IP_FAMILIES.map((each) => ({ ip: caseAddresses(each).addressOf(key) }));
+      const key = objectKey(pod);
+      const { holder = key } = step.formerPods?.find((each) => each.key === key) ?? {};
+      const podIPs = IP_FAMILIES.map((each) => ({ ip: caseAddresses(each).addressOf(holder) }));
       return {
         ...pod,
-        spec: { ...pod.spec, nodeName: nodeOf(key) },
-        status: { phase: "Running", podIPs },
+        spec: { ...pod.spec, nodeName: nodeOf(holder) },
+        status: { ...pod.status, podIPs },
       };
     });
     applyStep(this.state, { ...objects, pods });
