@@ -71,7 +71,7 @@ export class ApiSource {
   readonly #transport: HttpTransport;
   readonly #client: KubeClient;
   readonly #strings = new StringTable();
-  readonly #reflectors = new Map<Subscription, { readonly status: ReflectorStatus }>();
+  readonly #reflectors = new Map<Subscription, Reflector<KubeObject>>();
   /** Subscriptions that replace another kind, and how to end them. */
   readonly #standIns = new Map<Subscription, LinkedAbort>();
   readonly #standInsDone: Promise<void>[] = [];
@@ -83,7 +83,10 @@ export class ApiSource {
     this.#options = options;
     this.#transport = new URL(auth.server).protocol === "http:"
       ? new Http1Transport({ clock, server: auth.server }, options.timing)
-      : new Http2Transport({ clock, auth }, options.timing);
+      : new Http2Transport(
+        { clock, auth, onConnected: () => this.#retryUnavailable() },
+        options.timing,
+      );
     this.#client = new KubeClient({
       clock,
       auth,
@@ -162,12 +165,26 @@ export class ApiSource {
       subscription,
       slim: (raw) => slimObject(subscription.spec, raw, { strings, onProblem }),
       onFailure: () => this.#logHint(),
+      onRecovered: () => this.#retryUnavailable(),
+      othersFail: () => this.#isFailing(),
       ...(timing && { timing }),
       ...(streamingLists !== undefined && { streamingLists }),
       ...(protobuf !== undefined && { protobuf }),
     });
     this.#reflectors.set(subscription, reflector);
     await reflector.run(signal);
+  }
+
+  /** Whether a kind is not answered that the server should have. */
+  #isFailing(): boolean {
+    return [...this.#reflectors.values()].some(({ status: { phase, lastError } }) =>
+      lastError !== undefined && phase !== "unavailable"
+    );
+  }
+
+  /** A server that answers again may be another one, or may have loaded its rights meanwhile. */
+  #retryUnavailable(): void {
+    for (const reflector of this.#reflectors.values()) reflector.retryUnavailable();
   }
 
   /** Follows another kind while the server does not have the requested one. */

@@ -139,6 +139,22 @@ Deno.test("ApiSource.run() continues without ServiceCIDRs and Node that it may n
     },
   }));
 
+Deno.test("ApiSource.run() requests what was refused again over a new connection, without any failure", () =>
+  withSource(async (stage) => {
+    const { fake, source } = stage;
+    await eventually("Node is refused", () => phaseOf(stage, "Node") === "unavailable");
+    await synced(stage);
+    fake.setMissing(NODES, undefined);
+    fake.goaway();
+    fake.forEachWatch((watch) => watch.end());
+    await eventually("Node is followed", () => phaseOf(stage, "Node") === "watching");
+    const failed = source.status().resources.filter(({ watchFailures }) => watchFailures > 0);
+    assertEquals(failed, []);
+  }, {
+    prepare: (fake) => fake.setMissing(NODES, 403),
+    timing: { refusalPatienceMs: 0 },
+  }));
+
 Deno.test("ApiSource.run() lets Endpoints stand in for EndpointSlices until there are some", () =>
   withSource(async (stage) => {
     const { fake, informers, reported } = stage;

@@ -20,12 +20,15 @@ import type { KubeAuth } from "./kube_auth.ts";
 interface Http2TransportDependencies {
   readonly clock: Clock;
   readonly auth: KubeAuth;
+  /** Called for each new connection. */
+  readonly onConnected?: () => void;
 }
 
 /** {@linkcode HttpTransport} over `node:http2`. Connects at the first request. */
 export class Http2Transport implements HttpTransport {
   readonly #clock: Clock;
   readonly #auth: KubeAuth;
+  readonly #onConnected: (() => void) | undefined;
   readonly #origin: string;
   readonly #timing: Required<TransportTiming>;
   /** Every open session; former ones stay until their last watch is done. */
@@ -35,9 +38,13 @@ export class Http2Transport implements HttpTransport {
   #lastSignOfLife: number | undefined;
   #disposed = false;
 
-  constructor({ clock, auth }: Http2TransportDependencies, timing: TransportTiming = {}) {
+  constructor(
+    { clock, auth, onConnected }: Http2TransportDependencies,
+    timing: TransportTiming = {},
+  ) {
     this.#clock = clock;
     this.#auth = auth;
+    this.#onConnected = onConnected;
     this.#origin = new URL(auth.server).origin;
     this.#timing = completeTiming(timing);
   }
@@ -85,6 +92,7 @@ export class Http2Transport implements HttpTransport {
     this.#sessions.add(session);
     await session.open();
     this.#current = session;
+    this.#onConnected?.();
     return session;
   }
 }

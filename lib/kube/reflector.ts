@@ -52,6 +52,10 @@ export interface ReflectorOptions<T extends KubeObject> {
   readonly onUnavailable?: () => void;
   /** Called for a failure that will be retried after a wait. */
   readonly onFailure?: () => void;
+  /** Called for the first answer after a failure. */
+  readonly onRecovered?: () => void;
+  /** Whether other resources fail too: then a refusal may be over soon. @default {no} */
+  readonly othersFail?: () => boolean;
 }
 
 /** Items per page. */
@@ -84,6 +88,10 @@ export class Reflector<T extends KubeObject> {
   #shortInARow = 0;
   /** Whether the version is certainly from this server: no watch has broken since. */
   #isSameServer = false;
+  /** The first refusal of an optional resource since the last answer or reconnection. */
+  #refusedAtMs: number | undefined;
+  /** Ends the long wait for an unavailable resource. */
+  #longWait: LinkedAbort | undefined;
 
   constructor(dependencies: ReflectorDependencies, options: ReflectorOptions<T>) {
     this.#dependencies = dependencies;
@@ -92,7 +100,13 @@ export class Reflector<T extends KubeObject> {
       component: "reflector",
       resource: collectionPath(options.subscription.spec),
     });
-    this.#progress = new ReflectorProgress({ clock: dependencies.clock, logger: this.#logger });
+    this.#progress = new ReflectorProgress(
+      { clock: dependencies.clock, logger: this.#logger },
+      () => {
+        this.#refusedAtMs = undefined;
+        options.onRecovered?.();
+      },
+    );
     this.#backoff = new Backoff(dependencies.random, options.timing?.backoff);
     this.#streaming = options.streamingLists ?? true;
     const { spec } = options.subscription;
@@ -105,6 +119,15 @@ export class Reflector<T extends KubeObject> {
   /** The current state. */
   get status(): ReflectorStatus {
     return this.#progress.status;
+  }
+
+  /**
+   * Requests an unavailable resource by back-off again, as at the start. Not at once: a server may end
+   * the connection after each answer.
+   */
+  retryUnavailable(): void {
+    this.#refusedAtMs = undefined;
+    this.#longWait?.abort(new Error("the API server answers again"));
   }
 
   /** Lists and watches until the signal is aborted, then resolves. Never rejects. */
@@ -283,10 +306,22 @@ export class Reflector<T extends KubeObject> {
   }
 
   async #waitUntilAvailable(message: string, signal: AbortSignal): Promise<void> {
+    const { onUnavailable, othersFail, timing } = this.#options;
+    const { clock, random } = this.#dependencies;
+    const now = clock.now();
     this.#progress.giveUp(message);
-    this.#options.onUnavailable?.();
-    const waitMs = this.#options.timing?.unavailableRetryMs ?? 300_000;
-    await this.#sleep(waitMs * (1 + this.#dependencies.random()), signal);
+    onUnavailable?.();
+    this.#refusedAtMs ??= now;
+    const mayPass = now - this.#refusedAtMs < (timing?.refusalPatienceMs ?? 180_000) ||
+      othersFail?.() === true;
+    if (!mayPass) {
+      using wait = new LinkedAbort(signal);
+      this.#longWait = wait;
+      await this.#sleep((timing?.unavailableRetryMs ?? 300_000) * (1 + random()), wait.signal);
+      this.#longWait = undefined;
+      if (!wait.signal.aborted) return;
+    }
+    await this.#sleep(this.#backoff.next(clock.now()), signal);
   }
 
   async #backOff(error: unknown, signal: AbortSignal): Promise<void> {

@@ -31,6 +31,7 @@ export interface ReflectorStatus {
 export class ReflectorProgress {
   readonly #clock: Clock;
   readonly #logger: Logger;
+  readonly #onRecovered: () => void;
   #phase: ReflectorPhase = "listing";
   #lastEventAtMs: number | undefined;
   #lastListAtMs: number | undefined;
@@ -41,9 +42,14 @@ export class ReflectorProgress {
   /** Whether the last answer was unreadable: only an event or a list then ends the failure. */
   #wasUnreadable = false;
 
-  constructor({ clock, logger }: { readonly clock: Clock; readonly logger: Logger }) {
+  /** `onRecovered` is called for the first answer after a failure. */
+  constructor(
+    { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
+    onRecovered: () => void,
+  ) {
     this.#clock = clock;
     this.#logger = logger;
+    this.#onRecovered = onRecovered;
   }
 
   get status(): ReflectorStatus {
@@ -82,6 +88,7 @@ export class ReflectorProgress {
     if (this.#lastError === undefined) return;
     this.#lastError = undefined;
     this.#logger.info("Connected to the API server again");
+    this.#onRecovered();
   }
 
   noteEvent(): void {

@@ -10,6 +10,9 @@ import {
 } from "../../tests/support/stages/reflector_stage.ts";
 import { systemClock } from "../os/clock.ts";
 
+/** Longer than any test. */
+const LONG_MS = 3_600_000;
+
 Deno.test("Reflector.run() streams the list and watches on in the same request", () =>
   followServices(async (stage, fake) => {
     fake.store.create(service("c"));
@@ -253,7 +256,25 @@ Deno.test("Reflector.run() continues without an optional resource, and asks agai
     early: (fake) => fake.setMissing(PATH, 404),
     onUnavailable: () => events.push(String(stage?.reflector.status.phase)),
     onListed: () => events.push("listed"),
-    timing: { unavailableRetryMs: 20 },
+    timing: { refusalPatienceMs: 0, unavailableRetryMs: 20 },
+  });
+});
+
+Deno.test("Reflector.run() requests a refused optional resource by back-off while others fail too", async () => {
+  let othersFail = true;
+  await followServices(async (stage, fake) => {
+    await eventually("it has tried five times", () => stage.asked.length >= 5);
+    othersFail = false;
+    await eventually("it waits for long", () => stage.waits.includes(LONG_MS));
+    assertEquals(new Set(stage.waits), new Set([20, 40, 80, 100, LONG_MS]));
+    fake.setMissing(PATH, undefined);
+    stage.reflector.retryUnavailable();
+    await stage.has("a", "b");
+  }, {
+    selection: { ...SERVICES, optionalOn: [403] },
+    early: (fake) => fake.setMissing(PATH, 403),
+    othersFail: () => othersFail,
+    timing: { refusalPatienceMs: 0, unavailableRetryMs: LONG_MS },
   });
 });
 

@@ -9,6 +9,11 @@ export interface ReflectorTiming {
   readonly watchGraceMs?: number;
   /** A streaming list without a new object for this time is given up. @default {30000} */
   readonly stallMs?: number;
-  /** Time until an unavailable resource is requested again. @default {300000} */
+  /**
+   * An optional resource that is refused is requested again by back-off for this time: a server that
+   * has just started refuses what it will allow in seconds. @default {180000}
+   */
+  readonly refusalPatienceMs?: number;
+  /** Time until a resource that stayed unavailable is requested again. @default {300000} */
   readonly unavailableRetryMs?: number;
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -64,25 +63,19 @@ func newAuthenticator(tokens string, clientAuthority *dynamiccertificates.Dynami
 	))
 }
 
-// forbidden allows everything but what it names.
-type forbidden map[forbiddenAccess]bool
-
-type forbiddenAccess struct{ user, resource string }
-
-// String and Set make it a repeatable flag of the form USER=RESOURCE.
-func (f forbidden) String() string { return fmt.Sprint(len(f)) }
-func (f forbidden) Set(value string) error {
-	user, resource, found := strings.Cut(value, "=")
-	if !found {
-		return fmt.Errorf("want USER=RESOURCE")
-	}
-	f[forbiddenAccess{user, resource}] = true
-	return nil
-}
+// forbidden allows everything but the lines USER=RESOURCE of a file, which is read for each request:
+// tests take rights away and give them back under a running server, or before it has started.
+type forbidden string
 
 func (f forbidden) Authorize(_ context.Context, access authorizer.Attributes) (authorizer.Decision, string, error) {
-	if f[forbiddenAccess{access.GetUser().GetName(), access.GetResource()}] {
-		return authorizer.DecisionDeny, "forbidden by --forbid", nil
+	lines, err := os.ReadFile(string(f))
+	if err != nil {
+		return authorizer.DecisionDeny, "", err
+	}
+	for _, line := range strings.Fields(string(lines)) {
+		if line == access.GetUser().GetName()+"="+access.GetResource() {
+			return authorizer.DecisionDeny, "forbidden by --forbidden", nil
+		}
 	}
 	return authorizer.DecisionAllow, "", nil
 }

@@ -32,11 +32,11 @@ type serverFlags struct {
 	port                  int
 	serviceFieldSelectors bool
 	watchList             bool
-	forbid                forbidden
+	forbidden             string
 }
 
 func parseServerFlags(args []string) serverFlags {
-	f := serverFlags{forbid: forbidden{}}
+	f := serverFlags{}
 	flags := flag.NewFlagSet("apiserver", flag.ExitOnError)
 	flags.StringVar(&f.etcd, "etcd", "", "URL of etcd's client API")
 	flags.StringVar(&f.certificates, "certificates", "", "folder of certificates; what is missing is made")
@@ -44,7 +44,7 @@ func parseServerFlags(args []string) serverFlags {
 	flags.IntVar(&f.port, "port", 0, "port on 127.0.0.1; 0 takes a free one")
 	flags.BoolVar(&f.serviceFieldSelectors, "service-field-selectors", true, "know spec.clusterIP as a field selector (servers before 1.31 do not)")
 	flags.BoolVar(&f.watchList, "watch-list", true, "allow streaming lists (servers before 1.32 do not)")
-	flags.Var(f.forbid, "forbid", "USER=RESOURCE that is answered with 403; repeatable")
+	flags.StringVar(&f.forbidden, "forbidden", "", "file of words USER=RESOURCE that are answered with 403; read for each request")
 	_ = flags.Parse(args)
 	return f
 }
@@ -79,7 +79,7 @@ func newServer(flags serverFlags) (*genericserver.GenericAPIServer, *restclient.
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	config.OpenAPIV3Config = newOpenAPIConfig(scheme)
 	config.SkipOpenAPIInstallation = true
-	config.Authorization.Authorizer = flags.forbid
+	config.Authorization.Authorizer = forbidden(flags.forbidden)
 	// A killed server must not wait for watches that a test holds open.
 	config.RequestTimeout = 5 * time.Second
 	config.ShutdownWatchTerminationGracePeriod = 0

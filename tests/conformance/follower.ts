@@ -123,6 +123,22 @@ export class Follower implements AsyncDisposable {
     );
   }
 
+  /** Waits until the server has refused these kinds. */
+  async refused(...kinds: readonly string[]): Promise<void> {
+    await eventually(
+      `${kinds} are refused`,
+      () => kinds.every((kind) => this.following(kind)?.lastError?.includes("403")),
+    );
+  }
+
+  /** Waits until these kinds are watched. */
+  async watches(...kinds: readonly string[]): Promise<void> {
+    await eventually(
+      `${kinds} are watched`,
+      () => kinds.every((kind) => this.following(kind)?.phase === "watching"),
+    );
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     this.#abort.abort();
     await this.#running;

@@ -9,14 +9,60 @@ import { type ApiMachinery, startApiMachinery } from "../support/stages/api_mach
 import { eventually } from "../support/eventually.ts";
 import { Follower } from "./follower.ts";
 import { tokenAuth } from "./machinery_auth.ts";
+import { testNode, withLabels } from "./test_objects.ts";
 import { testService } from "./test_service.ts";
 
 const OUTAGE_MS = 5000;
 /** The delay of a busy machine on top of the requested times. */
 const SLACK_MS = 3000;
 
+/** What an API server refuses until it has loaded its RBAC data. */
+const EVERYTHING = ["services", "endpointslices", "endpoints", "nodes", "servicecidrs"];
+
 /** Defines the tests. */
 export function defineOutageTests(program: string): void {
+  Deno.test("ApiSource follows Node and ServiceCIDRs soon after a server that refused everything at first", async () => {
+    await using server = await startApiMachinery({ program, forbiddenResources: EVERYTHING });
+    await server.create(testNode("node-1"));
+    await using follower = new Follower({ auth: tokenAuth(server), nodeName: "node-1" });
+    await follower.refused("Service", "Node", "ServiceCIDR");
+    await server.forbid([]);
+    await follower.watches("Service", "Node", "ServiceCIDR");
+    assertEquals(follower.events, ["add Node node-1"]);
+  });
+
+  Deno.test("ApiSource follows on, without churn, after a restarted server that refused everything at first", async () => {
+    await using server = await startApiMachinery({ program });
+    await server.create(testNode("node-1"));
+    await using follower = await new Follower({ auth: tokenAuth(server), nodeName: "node-1" })
+      .synced();
+    follower.events.length = 0;
+    await server.killApi();
+    await server.forbid(EVERYTHING);
+    await server.restartApi();
+    await follower.refused("Service", "Node", "ServiceCIDR");
+    await server.forbid([]);
+    await server.update(withLabels(testNode("node-1"), { zone: "a" }));
+    await eventually("it sees the Node", () => follower.events.length > 0);
+    assertEquals(follower.events, ["update Node node-1"]);
+  });
+
+  Deno.test("ApiSource requests what the server lacked for long again when it comes back", async () => {
+    await using server = await startApiMachinery({ program, forbiddenResources: ["nodes"] });
+    await server.create(testNode("node-1"));
+    await using follower = await new Follower({
+      auth: tokenAuth(server),
+      nodeName: "node-1",
+      timing: { refusalPatienceMs: 0 },
+    }).synced();
+    await follower.refused("Node");
+    await server.killApi();
+    await server.forbid([]);
+    await server.restartApi();
+    await follower.watches("Service", "Node");
+    assertEquals(follower.events, ["add Node node-1"]);
+  });
+
   for (const [name, run] of Object.entries(OUTAGES)) {
     Deno.test(name, async () => {
       await using server = await startApiMachinery({ program });

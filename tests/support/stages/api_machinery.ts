@@ -6,6 +6,7 @@
  */
 import type { ConformanceServer, PemPair, RawObject } from "../../conformance/server.ts";
 import { ApiWriter } from "../drivers/api_writer.ts";
+import { replaceFile } from "../builders/kubeconfig_file.ts";
 import { copyFolder } from "../copy_folder.ts";
 import { type EtcdProgram, startEtcd } from "../drivers/etcd_process.ts";
 import { eventually } from "../eventually.ts";
@@ -28,7 +29,7 @@ export interface ApiMachineryOptions {
   readonly watchList?: boolean;
   /** Whether the etcd can serve streaming lists, which ones before 3.4.25 and 3.5.8 can't. @default {true} */
   readonly etcdReportsProgress?: boolean;
-  /** Resources that the client under test is refused with 403. */
+  /** Resources that the client under test is refused with 403 at first. */
   readonly forbiddenResources?: readonly string[];
 }
 
@@ -91,6 +92,7 @@ export class ApiMachinery implements ConformanceServer {
   /** Starts both processes. */
   async start(): Promise<void> {
     await this.#credentials.rotateToken();
+    await this.forbid(this.#options.forbiddenResources ?? []);
     this.#etcd = await startEtcd(this.#etcdProgram);
     await this.restartApi();
     this.#ca = await this.#credentials.serverAuthority();
@@ -135,6 +137,12 @@ export class ApiMachinery implements ConformanceServer {
 
   delete(object: RawObject): Promise<void> {
     return this.admin.delete(object);
+  }
+
+  /** Refuses the client under test these resources with 403, and no others, from the next request on. */
+  forbid(resources: readonly string[]): Promise<void> {
+    const words = resources.map((resource) => `${CLIENT_USER}=${resource}`);
+    return replaceFile(this.#forbiddenFile, words.join("\n"));
   }
 
   /** A client that may do everything, for many writes at once. */
@@ -223,12 +231,16 @@ export class ApiMachinery implements ConformanceServer {
     await Deno.remove(this.#folder, { recursive: true });
   }
 
+  get #forbiddenFile(): string {
+    return `${this.#folder}/forbidden`;
+  }
+
   get #etcdUrl(): string {
     return `http://127.0.0.1:${this.#etcdProgram.port}`;
   }
 
   #startApi(url: string): Promise<ServerProcess> {
-    const { clusterIpSelector = true, watchList = true, forbiddenResources = [] } = this.#options;
+    const { clusterIpSelector = true, watchList = true } = this.#options;
     return ServerProcess.start({
       program: this.#options.program,
       args: [
@@ -239,7 +251,7 @@ export class ApiMachinery implements ConformanceServer {
         `--port=${new URL(url).port}`,
         `--service-field-selectors=${clusterIpSelector}`,
         `--watch-list=${watchList}`,
-        ...forbiddenResources.map((resource) => `--forbid=${CLIENT_USER}=${resource}`),
+        `--forbidden=${this.#forbiddenFile}`,
       ],
       log: `${this.#folder}/apiserver.log`,
     });

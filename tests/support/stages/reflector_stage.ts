@@ -13,7 +13,7 @@ import type { ListOptions } from "../../../lib/kube/informer_set.ts";
 import { Reflector, type ReflectorOptions } from "../../../lib/kube/reflector.ts";
 import { collectionPath } from "../../../lib/api/kind.ts";
 import { serviceSubscriptions } from "../../../lib/app/service/service_subscriptions.ts";
-import { systemClock } from "../../../lib/os/clock.ts";
+import { type Clock, systemClock } from "../../../lib/os/clock.ts";
 import type { RawObject } from "../../conformance/server.ts";
 import { eventually } from "../eventually.ts";
 import { FakeApiServer } from "../fakes/fake_api_server.ts";
@@ -37,6 +37,8 @@ export type ReflectorStageOptions = Partial<ReflectorOptions<Service>> & {
 /** A reflector of Services that follows a fake server. */
 export class ReflectorStage implements AsyncDisposable {
   readonly handled: string[] = [];
+  /** The waits of the reflector so far, in milliseconds. */
+  readonly waits: number[] = [];
   readonly logger = new MemoryLogger();
   readonly informer = new Informer<Service>({
     onAdd: ({ metadata }) => this.handled.push(`add ${metadata.name}`),
@@ -56,7 +58,14 @@ export class ReflectorStage implements AsyncDisposable {
       : new Http2Transport({ clock: systemClock, auth });
     const client = new KubeClient({ clock: systemClock, auth, transport: this.#transport });
     const { logger, informer } = this;
-    this.reflector = new Reflector({ clock: systemClock, logger, client, random: () => 0 }, {
+    const clock: Clock = {
+      ...systemClock,
+      sleep: (ms, signal) => {
+        this.waits.push(ms);
+        return systemClock.sleep(ms, signal);
+      },
+    };
+    this.reflector = new Reflector({ clock, logger, client, random: () => 0 }, {
       subscription: { spec: SERVICE, options: options.selection ?? SERVICES, informer },
       slim: (raw) => raw as Service,
       ...options,
