@@ -80,8 +80,18 @@ function spawnWorker(name: string): Worker {
   return new Worker(url, { type: "module", name });
 }
 
+/** The self-extracting form hides the caller's folder from Deno, which would read `.npmrc` in it. */
+function restoreHome(): void {
+  const home = Deno.env.get("KUBE_RELAY_HOME");
+  if (home === undefined) return;
+  Deno.env.delete("KUBE_RELAY_HOME");
+  if (home === "") Deno.env.delete("HOME");
+  else Deno.env.set("HOME", home);
+}
+
 // Both threads run it as their main module.
 if (isWorkerThread()) serveAsWorker();
 else if (import.meta.main) {
+  restoreHome();
   Deno.exit(await runCommandLine(createDependencies(), Deno.args, createTerminationSource()));
 }

@@ -28,6 +28,25 @@ complain() {
     printf 'kube-relay: %s\n' "$1" >&2
 }
 
+# announce: reports after two seconds that the files are unpacked or compared, which takes up to 90
+# seconds on a slow machine. conclude ends it.
+announce() {
+    [ -z "$notice" ] || return 0
+    {
+        trap 'kill "${pause-}" 2>/dev/null; exit' TERM
+        sleep 2 &
+        pause=$!
+        wait "$pause"
+        complain "unpacking and comparing $version, once in each boot; please wait"
+    } &
+    notice=$!
+}
+
+conclude() {
+    [ -z "$notice" ] || kill "$notice" 2>/dev/null
+    notice=
+}
+
 # look_at PATH: sets $mode and $owner of the path itself, not of the target of a link.
 look_at() {
     status=$(stat -c '%f %u' -- "$1" 2>/dev/null) || {
@@ -197,6 +216,7 @@ mark() {
 is_intact() {
     is_private_directory "$1" && is_private_directory "$1/v8" || return 1
     is_marked "$1" && [ -x "$1/deno" ] && return 0
+    announce
     # Taken before the contents are read, so the next start detects changes made meanwhile.
     take_fingerprint "$1"
     has_contents "$1" || return 1
@@ -269,6 +289,7 @@ remove_abandoned() {
 
 # Sets $work to a new directory in BASE, with verified files that have run.
 unpack() {
+    announce
     work=$(mktemp -d "$1/.unpack.XXXXXX" 2>/dev/null) || {
         reason="$1 cannot be written"
         return 1
@@ -314,7 +335,9 @@ repair() {
 launch() {
     place=$1 script=$2
     shift 2
-    export DENO_DIR="$place/v8" DENO_NO_UPDATE_CHECK=1
+    # Deno reads .npmrc in HOME before any flag counts: a FIFO there would hang every start. The program
+    # restores HOME.
+    export KUBE_RELAY_HOME="${HOME-}" HOME="$place" DENO_DIR="$place/v8" DENO_NO_UPDATE_CHECK=1
     PATH=$caller_path
     umask "$caller_umask"
     exec "$place/deno" run @FLAGS@ "$place/$script" "$@"
@@ -421,8 +444,9 @@ main() {
     read_verbosity "$@"
     find_marker
     work=
+    notice=
     passed_over=
-    trap discard_work EXIT
+    trap 'conclude; discard_work' EXIT
     trap 'exit 1' HUP INT TERM
     find_place || {
         [ "$is_quiet" = false ] || printf '%s' "$passed_over" >&2
@@ -430,6 +454,7 @@ main() {
 $uid, cannot be written by others, has 100 MB free and is not mounted noexec"
         exit 1
     }
+    conclude
     launch "$ready" main.js "$@"
 }
 

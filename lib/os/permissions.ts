@@ -21,6 +21,10 @@ export const ENVIRONMENT: readonly EnvironmentVariable[] = [
   { name: "KUBECONFIG", purpose: "find the kubeconfig" },
   { name: "PATH", purpose: "see whether the folders of --tools-path come first" },
   { name: "HOME", purpose: "find ~/.kube/config" },
+  {
+    name: "KUBE_RELAY_HOME",
+    purpose: "restore HOME, which the self-extracting form hides from Deno",
+  },
   { name: "KUBERNETES_SERVICE_HOST", purpose: "find the API server from inside a pod" },
   { name: "KUBERNETES_SERVICE_PORT", purpose: "find the API server from inside a pod" },
   { name: "NOTIFY_SOCKET", purpose: "notify systemd: READY=1 and STATUS=" },

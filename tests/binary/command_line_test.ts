@@ -43,6 +43,24 @@ for (const user of USERS) {
         }
       });
 
+      for (const npmrc of ["FIFO", "directory"]) {
+        await t.step(
+          `a ${npmrc} .npmrc in HOME is not read, and HOME keeps its meaning`,
+          async () => {
+            const home = await executable.makeDirectory(`home-with-${npmrc}`);
+            if (npmrc === "directory") await Deno.mkdir(`${home}/.npmrc`);
+            else await new Deno.Command("mkfifo", { args: [`${home}/.npmrc`] }).output();
+            const { code, stderr } = await executable.run(["status"], [
+              ...[`HOME=${home}`, "XDG_RUNTIME_DIR="],
+              ...(user === "root" ? ["RUNTIME_DIRECTORY="] : []),
+            ]);
+            const folder = user === "root" ? "/run/kube-relay" : `${home}/.cache/kube-relay`;
+            assertEquals(code, 1);
+            assert(stderr.includes(`${folder}/control.sock`), stderr);
+          },
+        );
+      }
+
       for (const [args, code, says] of REFUSALS) {
         await t.step(`'${args.join(" ")}' exits with ${code} and the reason`, async () => {
           const output = await executable.run(args);

@@ -7,6 +7,7 @@
 import { fileURLToPath } from "node:url";
 import { LineProcess } from "../support/drivers/line_process.ts";
 import { file, program, type Requirement, ROOT } from "../support/requirement.ts";
+import { withoutNotice } from "./packed_script.ts";
 import { unusedPort } from "../support/drivers/unused_port.ts";
 
 /** The executable that `./compile.sh` builds. */
@@ -81,13 +82,15 @@ export class Executable implements AsyncDisposable {
 
   /** Runs it to its end. */
   async run(args: readonly string[], environment: readonly string[] = []): Promise<Output> {
-    const [command, ...rest] = this.command(args, environment);
-    const output = await new Deno.Command(command!, { args: rest, stdin: "null" }).output();
+    const command = this.command(args, environment);
+    // A run that hangs ends as a failed one.
+    const output = await new Deno.Command("timeout", { args: ["120", ...command], stdin: "null" })
+      .output();
     const decoder = new TextDecoder();
     return {
       code: output.code,
       stdout: decoder.decode(output.stdout),
-      stderr: decoder.decode(output.stderr),
+      stderr: withoutNotice(decoder.decode(output.stderr)),
     };
   }
 

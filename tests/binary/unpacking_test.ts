@@ -84,6 +84,27 @@ for (const shell of SHELLS) {
   });
 }
 
+for (const shell of SHELLS) {
+  Deno.test({
+    name: `a first start that takes longer than two seconds says why, once, by ${shell}`,
+    ignore,
+    async fn() {
+      await using packed = await PackedScript.create();
+      const { stdout, stderr } = await packed.play(
+        `cp $(command -v gzip) /run/gzip
+        printf '#!/bin/sh\n[ -e /run/slept ] || { : >/run/slept; sleep 4; }; exec /run/gzip "$@"\n' >/run/slow && chmod 755 /run/slow
+        mount --bind /run/slow $(readlink -f $(command -v gzip)); root; root`,
+        { shell, keepsNotice: true },
+      );
+      assertEquals(stdout, `kube-relay v9.8.7 from /var/cache/kube-relay/${packed.id}\n`.repeat(2));
+      assertEquals(
+        stderr,
+        "kube-relay: unpacking and comparing v9.8.7, once in each boot; please wait\n",
+      );
+    },
+  });
+}
+
 Deno.test({
   name: "four first starts at once all run, from one directory, and leave nothing else",
   ignore,
@@ -224,7 +245,7 @@ Deno.test({
       umask 027
       env -i PATH=/bin:/somewhere $PROGRAM show 'two words' '' '*' '$(id)'
       ARGUMENTS=environment
-      root NODE_NAME=n1 DENO_DIR=/x DENO_V8_FLAGS=--x DENO_CERT=/x NODE_OPTIONS=--require=/x \\
+      root HOME=$H NODE_NAME=n1 DENO_DIR=/x DENO_V8_FLAGS=--x DENO_CERT=/x NODE_OPTIONS=--require=/x \\
         NODE_EXTRA_CA_CERTS=/x NODE_CHANNEL_FD=3 OTEL_DENO=true HTTPS_PROXY=http://127.0.0.1:1`);
     assert(
       stdout.includes("argument [two words]\nargument []\nargument [*]\nargument [$(id)]\n"),
@@ -234,7 +255,9 @@ Deno.test({
     assertEquals(environment.filter((line) => !line.startsWith("PWD=")), [
       `DENO_DIR=/var/cache/kube-relay/${packed.id}/v8`,
       "DENO_NO_UPDATE_CHECK=1",
+      `HOME=/var/cache/kube-relay/${packed.id}`,
       "HTTPS_PROXY=http://127.0.0.1:1",
+      "KUBE_RELAY_HOME=/run/home",
       "NODE_NAME=n1",
       "PATH=/usr/bin:/bin",
       "umask 0027",
