@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { printableText } from "../log/printable_text.ts";
 import type { EventRegarding } from "./event.ts";
 import type { EventSeries } from "./event_series.ts";
 
@@ -39,7 +40,7 @@ export function eventObject(
     action,
     reason,
     regarding,
-    note: cut(note, LONGEST_NOTE),
+    note: cut(printableText(note), LONGEST_NOTE),
     type,
     ...seriesPatch(series),
   };

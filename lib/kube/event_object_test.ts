@@ -42,6 +42,12 @@ Deno.test("eventObject() cuts a note at 1024 bytes, and never inside of a charac
   assertEquals(note, "é".repeat(512));
 });
 
+Deno.test("eventObject() escapes characters of a note that a terminal would obey", () => {
+  const event = { ...SERIES.event, note: "a\u001b[2J\u009b1m\u202eb\nc" };
+  const { note } = eventObject({ ...SERIES, event }, REPORTER);
+  assertEquals(note, "a\\u001b[2J\\u009b1m\\u202eb\\u000ac");
+});
+
 Deno.test("eventsPath() is the object's namespace, default for a Node", () => {
   assertEquals(
     eventsPath(nodeRegarding("node-a")),

@@ -1,6 +1,14 @@
-/** Returns the message of an error, or the text of any other thrown value. */
+/**
+ * Returns the message of an error, or the text of any other thrown value. Deno never opens most files of
+ * /dev, /proc and /sys without all permissions; its own message advises to give them.
+ */
 export function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+  if (!(error instanceof Error)) return String(error);
+  if (error.name !== "NotCapable") return error.message;
+  const [, path] = /^Requires all access to "(.*)", run again/.exec(error.message) ?? [];
+  return path === undefined
+    ? error.message
+    : `kube-relay does not open '${path}': choose a file outside /dev, /proc and /sys`;
 }
 
 /**

@@ -6,6 +6,7 @@
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { isMissing, program } from "../support/requirement.ts";
+import { eventually } from "../support/eventually.ts";
 import { TcpServer } from "../support/drivers/tcp_peers.ts";
 import { TerminalProcess } from "../support/drivers/terminal_process.ts";
 import { Executable, EXECUTABLE_REQUIREMENTS, type Output, USERS } from "./executable.ts";
@@ -77,7 +78,13 @@ const REFUSALS: readonly (readonly [args: readonly string[], code: number, says:
   [["trace", "node"], 2, /'trace' lacks TO/],
   [["explain", "node", "default/none"], 1, /default\/none/],
   [["status", "--watch"], 2, /no terminal/],
-  [["dump", "/proc/nonexistent/dump.json"], 1, /\/proc\/nonexistent/],
+  [
+    ["dump", "/proc/nonexistent/dump.json"],
+    1,
+    /kube-relay does not open '\/proc\/nonexistent\/dump.json': choose a file outside \/dev, /,
+  ],
+  [["dump", "/dev/full"], 1, /kube-relay does not open '\/dev\/full': choose a file outside /],
+  [["render", "--from=/proc/self/comm"], 1, /kube-relay does not open '\/proc\/self\/comm'/],
   [["render", "--from=/dev/null"], 1, /Cannot read dump '\/dev\/null'/],
 ];
 
@@ -130,6 +137,14 @@ for (const user of USERS) {
         assert(terminal.screen.isAlternate);
         await terminal.type("q");
         assertEquals(await terminal.ended(), { code: 0, isRestored: true });
+      });
+      await t.step("status --json of a file name that a terminal would obey", async () => {
+        await Deno.writeTextFile(`${folder}/manifests/bad-\u009b2J\u202e.yaml`, "{");
+        await eventually("the file is reported", async () => {
+          const { stdout } = await executable.run(["status", "--json"]);
+          assertMatch(stdout, /^[\n\x20-\x7e]+$/);
+          return stdout.includes("bad-\\u009b2J\\u202e.yaml");
+        });
       });
       process.signal("SIGTERM");
       assertEquals((await process.status()).code, 0, process.errors);

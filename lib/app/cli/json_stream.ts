@@ -1,4 +1,5 @@
 import { type Clock, systemClock } from "../../os/clock.ts";
+import { printableText } from "../../log/printable_text.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
 
 /** Length of a piece in UTF-16 units. */
@@ -9,7 +10,8 @@ const WALKED_LEVELS = 4;
 
 /**
  * Writes a large value as `JSON.stringify()` does, but in pieces, and yields to the event loop between them.
- * Any iterable becomes a list, whose entries are made one by one.
+ * Any iterable becomes a list, whose entries are made one by one. Unprintable characters of values are
+ * escaped, since the text may end on a terminal.
  */
 export async function* jsonPieces(
   value: unknown,
@@ -30,7 +32,7 @@ export async function* jsonPieces(
 function* tokens(value: unknown, levels: number): Generator<string> {
   if (isLazyList(value)) return yield* listTokens(value, Math.max(levels, 1));
   if (levels === 0 || typeof value !== "object" || value === null) {
-    yield JSON.stringify(value) ?? "null";
+    yield printableText(JSON.stringify(value) ?? "null");
     return;
   }
   if (Array.isArray(value)) return yield* listTokens(value, levels);
@@ -38,7 +40,7 @@ function* tokens(value: unknown, levels: number): Generator<string> {
   let separator = "";
   for (const [key, inner] of Object.entries(value)) {
     if (inner === undefined) continue;
-    yield `${separator}${JSON.stringify(key)}:`;
+    yield `${separator}${printableText(JSON.stringify(key))}:`;
     yield* tokens(inner, levels - 1);
     separator = ",";
   }

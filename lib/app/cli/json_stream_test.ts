@@ -1,4 +1,4 @@
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertMatch } from "@std/assert";
 import { systemClock } from "../../os/clock.ts";
 import { jsonPieces } from "./json_stream.ts";
 
@@ -15,6 +15,13 @@ Deno.test("jsonPieces() writes the same text as JSON.stringify()", async () => {
   for (const value of values) {
     assertEquals((await Array.fromAsync(jsonPieces(value))).join(""), JSON.stringify(value));
   }
+});
+
+Deno.test("jsonPieces() escapes what a terminal would obey, and keeps the value", async () => {
+  const value = { "\u202e": ["\u009b2J", { a: { b: { c: { d: "\x1b\u2066\u{e0001}" } } } }] };
+  const text = (await Array.fromAsync(jsonPieces(value))).join("");
+  assertMatch(text, /^[\x20-\x7e]+$/);
+  assertEquals(JSON.parse(text), value);
 });
 
 Deno.test("jsonPieces() yields after each slow piece", async () => {

@@ -1,6 +1,7 @@
 import type { FlagName, FlagValues } from "../../../config/flags.ts";
 import type { LoadedConfiguration } from "../../../config/load.ts";
 import type { AdjustableLogger } from "../../../log/logger.ts";
+import { printableLines } from "../../../log/printable_text.ts";
 import type { TerminationSource } from "../../../os/termination_signals.ts";
 import type { Dependencies, ProcessInfo } from "../../dependencies.ts";
 import { type PlannedNode, planNode } from "../../offline/planned_node.ts";
@@ -68,7 +69,7 @@ export interface TextCommand extends Verb {
 /** One verb. */
 export type Command = ActiveCommand | TextCommand;
 
-/** Prints a report as text or, with `--json`, as JSON. */
+/** Prints a report as text or, with `--json`, as JSON without unprintable characters. */
 export function printReport(
   { print, process }: Pick<Dependencies, "print" | "process">,
   { flags }: Pick<CommandContext, "flags">,
@@ -77,7 +78,7 @@ export function printReport(
     readonly text: (look: { readonly columns: number; readonly color: boolean }) => string;
   },
 ): void {
-  if (flags.json) print(`${JSON.stringify(json(), undefined, 2)}\n`);
+  if (flags.json) print(printableLines(`${JSON.stringify(json(), undefined, 2)}\n`));
   else print(text({ columns: process.columns, color: usesColor(process) }));
 }
 
