@@ -136,7 +136,6 @@ export class AddressAllocator {
       if (claim === next) index++;
       if (claim === other) woken.delete(other);
       yield;
-      if (this.#isSatisfied(claim)) continue;
       this.#waiting.delete(claim);
       const { address, refusal } = claim;
       this.#assign(claim);
@@ -276,17 +275,21 @@ export class AddressAllocator {
   #assign(claim: Claim): void {
     const { request, family } = claim;
     delete claim.refusal;
+    if (this.#entries.get(request.key)!.foreign) return;
+    this.#keepFormer(claim);
+    if (this.#isSatisfied(claim)) return;
     const requested = request.requested[family];
-    const foreign = this.#entries.get(request.key)!.foreign;
-    if (foreign) return;
     if (request.invalid !== undefined) claim.refusal = invalidRequest(request.invalid);
     else if (requested !== undefined) this.#assignRequested(claim, requested);
     else this.#assignAny(claim);
-    // An older Service of the same update may have kept it, and moved on.
+  }
+
+  /** An older Service of the same update may have kept the address of a claim, and moved on. */
+  #keepFormer(claim: Claim): void {
     const before = this.#before.get(claim);
     if (claim.address !== undefined || !before) return;
     this.#keep(claim, before.address!);
-    if (claim.address !== undefined) this.#waiting.touchTerms(request);
+    if (claim.address !== undefined) this.#waiting.touchTerms(claim.request);
   }
 
   #assignRequested(claim: Claim, requested: IpAddress): void {

@@ -35,7 +35,7 @@ class Stage {
       this.allocator.setService(key, addressRequestOf(object, CLASSES));
       return key;
     });
-    this.allocator.update();
+    this.#update();
     return keys.map((key) => this.text(key));
   }
 
@@ -46,7 +46,17 @@ class Stage {
   }
 
   changes(): readonly string[] {
-    return [...this.allocator.update()].sort().map((key) => this.text(key));
+    return [...this.#update()].sort().map((key) => this.text(key));
+  }
+
+  /** An update without end fails. */
+  #update(): ReadonlySet<ServiceKey> {
+    const steps = this.allocator.updateInSteps();
+    for (let count = 0; count < 10_000; count++) {
+      const { done, value } = steps.next();
+      if (done) return value;
+    }
+    throw new Error("The update has no end");
   }
 
   text(key: string): string {
@@ -354,4 +364,135 @@ Deno.test("AddressAllocator wakes no waiting Service for a change that frees not
   let steps = 0;
   for (const _ of allocator.updateInSteps()) steps++;
   assert(steps < 10, `took ${steps} steps`);
+});
+
+Deno.test("AddressAllocator ends, and refuses nothing, if a Service gets its former address back", () => {
+  const stage = new Stage(
+    pool("auto", ["192.0.2.1"]),
+    pool("asked", ["203.0.113.1-203.0.113.2"], { autoAssign: false }),
+  );
+  const shared = { "kube-relay.io/load-balancer-pool": "asked", [KEY]: "k" };
+  const [old, young] = [{ name: "old", createdAt: "2026-01-01T00:00:00Z" }, {
+    name: "young",
+    createdAt: "2026-01-02T00:00:00Z",
+    spec: { ports: [{ protocol: "TCP" as const, port: 81 }] },
+  }];
+  stage.give({ name: "other", createdAt: "2026-01-01T00:00:00Z" });
+  assertEquals(stage.give({ ...old, annotations: shared }, { ...young, annotations: shared }), [
+    "default/old: 203.0.113.1",
+    "default/young: 203.0.113.1",
+  ]);
+  // The older asks for another address without sharing, the younger for the full pool.
+  assertEquals(
+    stage.give(
+      { ...old, annotations: { [IPS]: "203.0.113.2" } },
+      { ...young, annotations: { [KEY]: "k" } },
+    ),
+    ["default/old: 203.0.113.2", "default/young: 203.0.113.1"],
+  );
+  assertEquals(stage.give({ name: "new", annotations: { [IPS]: "203.0.113.1" } }), [
+    "default/new: (203.0.113.1 is taken by default/young, and the two Services have no sharing key in " +
+    "common)",
+  ]);
+  assertEquals(stage.remove("default/other"), ["default/other: nothing"]);
+  assertEquals(stage.remove("default/young"), [
+    "default/new: 203.0.113.1",
+    "default/young: nothing",
+  ]);
+});
+
+Deno.test("AddressAllocator lets a Service that waits share what another one got back", () => {
+  const stage = new Stage(
+    pool("auto", ["192.0.2.1"]),
+    pool("asked", ["203.0.113.1"], { autoAssign: false }),
+  );
+  const at = (day: number) => ({ createdAt: `2026-01-0${day}T00:00:00Z` });
+  const port = (number: number) => ({ ports: [{ protocol: "TCP" as const, port: number }] });
+  const [first, second] = [{ name: "first", ...at(1) }, { name: "second", ...at(2) }];
+  const annotations = { [KEY]: "k" };
+  stage.give({ ...first, annotations }, { ...second, annotations, spec: port(81) });
+  // The one before it in the line takes the address of both, if it is free.
+  stage.give({ name: "line", ...at(3) }, {
+    name: "sharer",
+    ...at(4),
+    annotations: { [KEY]: "other" },
+  });
+  stage.give({ ...first, annotations: { [IPS]: "203.0.113.1" } }, {
+    ...second,
+    annotations: { [KEY]: "other" },
+    spec: port(81),
+  });
+  assertEquals(["first", "second", "line", "sharer"].map((name) => stage.text(`default/${name}`)), [
+    "default/first: 203.0.113.1",
+    "default/second: 192.0.2.1",
+    "default/line: (Pool 'auto' has no free address of IPv4)",
+    "default/sharer: 192.0.2.1",
+  ]);
+});
+
+Deno.test("AddressAllocator permits nothing by the labels of an unknown namespace but its name", () => {
+  const problems = new ProblemCollector("Pool", "test");
+  const matchExpressions = [{ key: "team", operator: "DoesNotExist" }];
+  const namespaceSelector = parseLabelSelector({ matchExpressions }, { path: "", problems });
+  const stage = new Stage(pool("team", ["192.0.2.0/24"], { namespaceSelector }));
+  const refused = "(No pool with addresses of IPv4 assigns addresses to this Service by itself)";
+  assertEquals(stage.give({ name: "red/a" }), [`red/a: ${refused}`]);
+  stage.allocator.setNamespace("red", {});
+  assertEquals(stage.changes(), ["red/a: 192.0.2.0"]);
+});
+
+Deno.test("AddressAllocator gives no address that a Service of another class has, until it is gone", () => {
+  const stage = new Stage(pool("a", ["192.0.2.0-192.0.2.1"]));
+  const annotations = { [KEY]: "k" };
+  const spec = (port: number) => ({ ports: [{ protocol: "TCP" as const, port }] });
+  stage.give({ name: "ours", annotations, spec: spec(1) });
+  const foreign = { name: "foreign", spec: { loadBalancerClass: "example.com/x" } };
+  stage.give({ ...foreign, addresses: ["192.0.2.0", "192.0.2.1"] });
+  const used = "is in use by a Service of another load balancer class";
+  assertEquals(
+    stage.give(
+      { name: "ours", annotations, spec: spec(1) },
+      { name: "sharer", annotations, spec: spec(2) },
+      { name: "asks", spec: { loadBalancerIP: "192.0.2.1" } },
+    ),
+    [
+      "default/ours: 192.0.2.0",
+      "default/sharer: (Pool 'a' has no free address of IPv4)",
+      `default/asks: (192.0.2.1 ${used})`,
+    ],
+  );
+  assertEquals(stage.remove("default/foreign"), [
+    "default/asks: 192.0.2.1",
+    "default/foreign: nothing",
+    "default/sharer: 192.0.2.0",
+  ]);
+});
+
+Deno.test("AddressAllocator gives a freed address to the Service that waits, before a younger one", () => {
+  const stage = new Stage(pool("a", ["192.0.2.0"]));
+  stage.give({ name: "holder" });
+  stage.give({ name: "waits", createdAt: "2026-01-01T00:00:00Z" });
+  stage.allocator.setService("default/holder" as ServiceKey, undefined);
+  assertEquals(stage.give({ name: "young", createdAt: "2026-01-02T00:00:00Z" }), [
+    "default/young: (Pool 'a' has no free address of IPv4)",
+  ]);
+  assertEquals(stage.text("default/waits"), "default/waits: 192.0.2.0");
+});
+
+Deno.test("AddressAllocator gives each of two freed addresses to a Service that waits", () => {
+  const stage = new Stage(pool("a", ["192.0.2.0"]), pool("b", ["198.51.100.0"]));
+  stage.give({ name: "one" }, { name: "two" });
+  stage.give({ name: "any", createdAt: "2026-01-01T00:00:00Z" });
+  stage.give({
+    name: "asks",
+    createdAt: "2026-01-02T00:00:00Z",
+    annotations: { "kube-relay.io/load-balancer-pool": "b" },
+  });
+  for (const name of ["one", "two"]) {
+    stage.allocator.setService(`default/${name}` as ServiceKey, undefined);
+  }
+  assertEquals(stage.changes().slice(0, 2), [
+    "default/any: 192.0.2.0",
+    "default/asks: 198.51.100.0",
+  ]);
 });
