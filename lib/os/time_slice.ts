@@ -38,30 +38,42 @@ export class TimeSlice {
   }
 }
 
-/** Visits every item; other tasks run in between. */
+/**
+ * Visits every item; other tasks run in between. Rejects with the reason of the signal if it is
+ * aborted before the end.
+ */
 export async function forEachInSlices<T>(
   clock: SliceClock,
   items: Iterable<T>,
   visit: (item: T) => void,
+  signal?: AbortSignal,
 ): Promise<void> {
   const slice = new TimeSlice(clock);
   for (const item of items) {
     visit(item);
     const turn = slice.pause();
-    if (turn) await turn;
+    if (!turn) continue;
+    await turn;
+    signal?.throwIfAborted();
   }
 }
 
-/** Runs steps to their end and returns their result; other tasks run in between. */
+/**
+ * Runs steps to their end and returns their result; other tasks run in between. Rejects with the
+ * reason of the signal if it is aborted before the end; the steps must not be needed then.
+ */
 export async function runInSlices<T>(
   clock: SliceClock,
   steps: Iterator<void, T>,
+  signal?: AbortSignal,
 ): Promise<T> {
   const slice = new TimeSlice(clock);
   for (;;) {
     const { done, value } = steps.next();
     if (done) return value;
     const turn = slice.pause();
-    if (turn) await turn;
+    if (!turn) continue;
+    await turn;
+    signal?.throwIfAborted();
   }
 }

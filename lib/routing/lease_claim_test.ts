@@ -150,3 +150,47 @@ Deno.test("LeaseClaim waits a minute, too, for another holder of a Lease that la
   const a = new LeaseClaim({ holder: "a", durationSeconds: 86_400 });
   assertEquals(turn(a, server, 0), "wait 60000");
 });
+
+/** A Lease as another holder, or a person, wrote it. */
+function leaseOf(spec: Partial<Lease["spec"]>): Lease {
+  const metadata = { name: "allocator", resourceVersion: "7" };
+  return { metadata, spec: { holderIdentity: "x", leaseDurationSeconds: 3, ...spec } };
+}
+
+Deno.test("LeaseClaim waits for another holder as long as its own Lease lasts, whatever the other says", () => {
+  for (const leaseDurationSeconds of [0, 1]) {
+    const server = new Server();
+    server.lease = leaseOf({ leaseDurationSeconds });
+    assertEquals(turn(claim("a"), server, 0), "wait 3000");
+  }
+});
+
+Deno.test("LeaseClaim waits for a new holder from its first sight on, also of the same renewal time", () => {
+  const a = claim("a");
+  a.observe(leaseOf({ renewTime: "1" }), { now: 0 });
+  a.observe(leaseOf({ holderIdentity: "y", renewTime: "1" }), { now: 2_000 });
+  assertEquals(a.next({ now: 3_000, wallTime: "3" }), { action: "wait", until: 5_000 });
+});
+
+for (
+  const [what, lease] of [["was deleted", undefined], ["has another holder", leaseOf({})]] as const
+) {
+  Deno.test(`LeaseClaim does not hold a Lease any more that ${what}`, () => {
+    const server = new Server();
+    const a = claim("a");
+    turn(a, server, 0);
+    assert(a.isHeld(100));
+    a.observe(lease, { now: 100 });
+    assert(!a.isHeld(100));
+  });
+}
+
+Deno.test("LeaseClaim does not hold a Lease again by the late answer to a renewal before its release", () => {
+  const server = new Server();
+  const a = claim("a");
+  turn(a, server, 0);
+  const renewed = server.write(a.next({ now: 1_000, wallTime: "1" }))!;
+  a.release({ now: 1_100, wallTime: "1.1" });
+  a.written(renewed, { sentAt: 1_000 });
+  assert(!a.isHeld(1_200));
+});

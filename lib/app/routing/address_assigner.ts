@@ -7,6 +7,7 @@ import type { Namespace } from "../../api/kinds/namespace.ts";
 import type { RoutedService } from "../../api/kinds/routed_service.ts";
 import type { EventSink } from "../../kube/event.ts";
 import type { Informer } from "../../kube/informer.ts";
+import { LinkedAbort } from "../../kube/linked_abort.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { Cidr } from "../../net/cidr.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
@@ -53,6 +54,8 @@ export interface RefusedService {
 
 /** The last writes of a former leader arrive within this time. */
 const SETTLE_MS = 1_000;
+/** The addresses of ten thousand Services are assigned in seconds. */
+const LONGEST_UPDATE_MS = 60_000;
 
 /** Assigns addresses and has them written, from {@linkcode lead} to the end of its signal. */
 export class AddressAssigner {
@@ -72,7 +75,7 @@ export class AddressAssigner {
   /** Why addresses are left out of pools. */
   #problems: readonly string[] = [];
   /** Ends the work with the current pools. */
-  #term: AbortController | undefined;
+  #term: LinkedAbort | undefined;
   /** Absent while another process assigns. */
   #allocator: AddressAllocator | undefined;
   #writer: StatusWriter | undefined;
@@ -128,7 +131,7 @@ export class AddressAssigner {
   /** Takes the ranges that have another use, in words, such as those of cluster IPs and pods. */
   setTaken(taken: ReadonlyMap<Cidr, string>): void {
     this.#taken = taken;
-    if (this.#setPools()) this.#term?.abort();
+    if (this.#setPools()) this.#term?.abort(undefined);
   }
 
   /** Takes other settings. Begins again: Services keep the addresses of their status. */
@@ -140,7 +143,7 @@ export class AddressAssigner {
     this.#settings = settings;
     if (isSame) return;
     this.#setPools();
-    this.#term?.abort();
+    this.#term?.abort(undefined);
   }
 
   /** Returns whether other ranges are left out of the pools than before. */
@@ -155,12 +158,13 @@ export class AddressAssigner {
 
   /**
    * Assigns until the signal is aborted; resolves then. The status of Services is the only memory, so a
-   * new leader begins with what it has.
+   * new leader begins with what it has. Rejects if an update fails or does not end: another process
+   * has to lead.
    */
   async lead(client: StatusClient, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      const term = this.#term = new AbortController();
-      await this.#lead(client, AbortSignal.any([signal, term.signal]));
+      using term = this.#term = new LinkedAbort(signal);
+      await this.#lead(client, term.signal);
     }
   }
 
@@ -169,8 +173,9 @@ export class AddressAssigner {
     const wake = () => this.#wake.resolve();
     signal.addEventListener("abort", wake, { once: true });
     const allocator = this.#allocator = new AddressAllocator(this.#pools);
+    using work = new LinkedAbort(signal);
     const writer = this.#writer = new StatusWriter(this.#dependencies, {
-      ...{ client, signal, services, onWritten },
+      ...{ client, signal: work.signal, services, onWritten },
       assignment: (key) => allocator.assignment(key),
     });
     const events = new AssignmentEvents(this.#dependencies.events);
@@ -181,10 +186,14 @@ export class AddressAssigner {
       this.#isReservedChanged = true;
       while (!signal.aborted) {
         this.#wake = Promise.withResolvers();
-        await this.#assign(allocator, { writer, events });
+        await this.#assignInTime(
+          signal,
+          (limit) => this.#assign(allocator, { writer, events, signal: limit }),
+        );
         await this.#wake.promise;
       }
     } finally {
+      work.abort(undefined);
       signal.removeEventListener("abort", wake);
       this.#allocator = undefined;
       this.#writer = undefined;
@@ -194,9 +203,31 @@ export class AddressAssigner {
     }
   }
 
+  /** Rejects if an update does not end: the events that wait for it may be of any Service. */
+  async #assignInTime(
+    signal: AbortSignal,
+    assign: (limit: AbortSignal) => Promise<void>,
+  ): Promise<void> {
+    using limit = new LinkedAbort(signal);
+    const timer = this.#clock.setTimer(LONGEST_UPDATE_MS, () => {
+      limit.abort(new Error(`An update has not ended within ${LONGEST_UPDATE_MS / 1000} s`));
+    });
+    try {
+      await assign(limit.signal);
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    } finally {
+      timer.cancel();
+    }
+  }
+
   async #assign(
     allocator: AddressAllocator,
-    { writer, events }: { readonly writer: StatusWriter; readonly events: AssignmentEvents },
+    { writer, events, signal }: {
+      readonly writer: StatusWriter;
+      readonly events: AssignmentEvents;
+      readonly signal: AbortSignal;
+    },
   ): Promise<void> {
     const { services, namespaces } = this.#options;
     const settings = this.#settings;
@@ -211,11 +242,11 @@ export class AddressAssigner {
       this.#changed.delete(key);
       const service = services.get(key);
       allocator.setService(key, service && addressRequestOf(service, settings));
-    });
-    const changed = await runInSlices(this.#clock, allocator.updateInSteps());
+    }, signal);
+    const changed = await runInSlices(this.#clock, allocator.updateInSteps(), signal);
     await forEachInSlices(this.#clock, changed, (key) => {
       events.report(key, { service: services.get(key), assignment: allocator.assignment(key) });
       writer.add(key);
-    });
+    }, signal);
   }
 }

@@ -1,7 +1,9 @@
 import type { Lease } from "../../api/kinds/lease.ts";
+import { Backoff } from "../../kube/backoff.ts";
 import type { KubeClient } from "../../kube/client.ts";
 import type { Logger } from "../../log/logger.ts";
-import type { Clock } from "../../os/clock.ts";
+import { messageOf } from "../../log/message_of.ts";
+import type { Clock, Timer } from "../../os/clock.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import type { AddressAssigner } from "./address_assigner.ts";
 import { LeaseHolder } from "./lease_holder.ts";
@@ -14,6 +16,8 @@ const ALLOCATOR_LEASE = "kube-relay-allocator";
 const ALLOCATOR_SECONDS = 15;
 /** Leases are given up within this time, or they expire. */
 const RELEASE_MS = 1_000;
+/** Waits of a process that could not assign, in which the other nodes may. */
+const REST = { initialMs: 60_000, maxMs: 600_000, resetAfterMs: 3_600_000 };
 
 /** The dependencies of {@linkcode RoutingLeases}. */
 interface RoutingLeasesDependencies {
@@ -35,6 +39,10 @@ export class RoutingLeases {
   /** Ends the work of the leader. */
   #term: AbortController | undefined;
   #leading: Promise<void> = Promise.resolve();
+  readonly #backoff: Backoff;
+  /** Runs while this process is no candidate, because it could not assign addresses. */
+  #rest: Timer | undefined;
+  #failure: string | undefined;
 
   constructor(
     dependencies: RoutingLeasesDependencies,
@@ -46,6 +54,7 @@ export class RoutingLeases {
     const { leaseNamespace: namespace, leaseDurationSeconds } = settings;
     const { layer2 } = dependencies;
     this.#dependencies = dependencies;
+    this.#backoff = new Backoff(dependencies.random, REST);
     this.#membership = layer2 && new NodeMembership({ ...dependencies, layer2 }, {
       ...{ namespace, nodeName, leaseDurationSeconds },
     });
@@ -59,6 +68,11 @@ export class RoutingLeases {
   /** The Lease that shows that this node is alive. Absent if it announces nothing by layer 2. */
   get node(): LeaseHolder | undefined {
     return this.#membership?.heartbeat;
+  }
+
+  /** Why this process does not assign addresses now; `undefined` if it may. */
+  get failure(): string | undefined {
+    return this.#failure;
   }
 
   /** Resolves when the client is no longer needed. */
@@ -81,6 +95,7 @@ export class RoutingLeases {
     ]);
     this.#term?.abort();
     await this.#leading;
+    this.#rest?.cancel();
   }
 
   /** Gives both up, so that other nodes need not wait. Never rejects. */
@@ -88,6 +103,7 @@ export class RoutingLeases {
     const client = this.#client;
     this.#term?.abort();
     await this.#leading;
+    this.#rest?.cancel();
     if (client) {
       const limit = new AbortController();
       const timer = this.#dependencies.clock.setTimer(RELEASE_MS, () => limit.abort());
@@ -108,7 +124,23 @@ export class RoutingLeases {
     const client = this.#client;
     const { signal } = this.#term = new AbortController();
     this.#leading = this.#leading.then(() => assigner.lead(client, signal)).catch((error) =>
-      logger.error("Cannot assign addresses any more", { error })
+      this.#giveUp(error)
     );
+  }
+
+  /** A leader that cannot assign keeps no other from it; if there is no other, it tries again. */
+  #giveUp(error: unknown): void {
+    const { clock, logger } = this.#dependencies;
+    const waitMs = this.#backoff.next(clock.now());
+    logger.error("Cannot assign addresses; giving up the Lease, so that another node can", {
+      ...{ error, waitMs },
+    });
+    this.#failure = `this node cannot assign addresses: ${messageOf(error)}`;
+    this.allocator.isWanted = false;
+    this.#rest?.cancel();
+    this.#rest = clock.setTimer(waitMs, () => {
+      this.#failure = undefined;
+      this.allocator.isWanted = true;
+    });
   }
 }

@@ -20,7 +20,7 @@ import {
 interface ReportedRouting extends Pick<ShownRouting, "services"> {
   readonly settings: RoutingSettings;
   readonly assigner: Pick<AddressAssigner, "problem" | "refused">;
-  readonly leases: Pick<RoutingLeases, "node" | "allocator"> | undefined;
+  readonly leases: Pick<RoutingLeases, "node" | "allocator" | "failure"> | undefined;
   readonly layer2: Pick<Layer2Part, "families" | "view"> | undefined;
   readonly bgp: Pick<BgpPart, "backend" | "loop" | "plan"> | undefined;
   readonly pods: Pick<PodNetworkPart, "loop" | "plan"> | undefined;
@@ -75,7 +75,7 @@ async function shownRouting(
     leases: leases && {
       node: leases.node,
       allocator: leases.allocator,
-      writing: assigner.problem,
+      writing: leases.failure ?? assigner.problem,
     },
     refused: brief ? [] : assigner.refused ?? [],
     owned: brief ? [] : layer2?.view() ?? [],
