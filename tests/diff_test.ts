@@ -283,6 +283,23 @@ Deno.test("diff --manifests reports the changes, and asks nothing of the machine
     assertEquals([changes, families[0].changes[0].kind], [1, "changed"]);
   }));
 
+Deno.test("diff --manifests knows that the Service that is there first keeps its address", () =>
+  withRelay(async ({ folder, socket }) => {
+    const rival = (clusterIP: string) =>
+      manifestText([
+        ...rawObjects("Service", testService("a/rival", { clusterIP })),
+        ...rawObjects("EndpointSlice", testEndpointSlice("a/rival", { endpoints: ["10.1.0.9"] })),
+      ]);
+    const next = `${folder}/next`;
+    await Deno.mkdir(next);
+    await Deno.copyFile(`${folder}/old/all.yaml`, `${next}/all.yaml`);
+    await Deno.writeTextFile(`${next}/a.yaml`, rival(IPv4.clusterIp));
+    await Deno.utime(`${next}/a.yaml`, 0, 0);
+    const { out } = await diff(NO_COMMANDS, socket, `--manifests=${next}`, "--json");
+    const { changes, families } = JSON.parse(out);
+    assertEquals([changes, families[0].changes[0].servicePort], [1, "a/rival/TCP"]);
+  }));
+
 Deno.test("diff --repair writes only the plan of the running process", async () => {
   for (const flag of ["--from=x", "--manifests=x", "--kubeconfig=x"]) {
     const { code, err } = await diff(NO_COMMANDS, "--repair", flag);

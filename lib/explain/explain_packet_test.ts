@@ -68,7 +68,7 @@ Deno.test("explainPacket() names the ServicePorts that claim an address without 
   assertEquals<unknown>(service, {
     key: WEB.key,
     role: "ClusterIP",
-    otherClaimants: [CLAIMANT.key],
+    otherClaimants: [{ key: CLAIMANT.key, why: "cluster IP" }],
   });
 });
 

@@ -1,4 +1,5 @@
 import type { FrontendRole } from "../proxy/frontend.ts";
+import { PRECEDENCE_TEXTS } from "../proxy/frontend_owners.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { type BackendMode, MODE_TRAITS } from "../proxy/backend.ts";
 import { describeEdgeSettings } from "../proxy/edge_settings.ts";
@@ -87,8 +88,8 @@ function fromStep(
 function toStep(explanation: PacketExplanation, { mode }: StepContext): ExplanationStep {
   const { packet, service, verdict, serviceCidr } = explanation;
   const items: string[] = [];
-  for (const claimant of service?.otherClaimants ?? []) {
-    items.push(`${nameOf(claimant)} also has this address, but the older Service is served`);
+  for (const { key, why } of service?.otherClaimants ?? []) {
+    items.push(`${nameOf(key)} also claims this address and port: ${PRECEDENCE_TEXTS[why]}`);
   }
   if (verdict.kind === "unclaimed") {
     if (verdict.detail !== undefined && verdict.why !== "own-port") items.push(verdict.detail);

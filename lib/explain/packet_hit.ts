@@ -6,6 +6,7 @@ import {
   type FrontendRole,
   frontendsOf,
   nodePortAddressesOf,
+  type Precedence,
 } from "../proxy/frontend.ts";
 import { ownPortText } from "../proxy/frontend_owners.ts";
 import type { Packet } from "../proxy/packet.ts";
@@ -22,8 +23,8 @@ type PacketTarget = Pick<Packet, "to" | "port" | "protocol">;
 export interface PacketHit {
   readonly service: ServicePlan;
   readonly frontend: Frontend;
-  /** Other claimants. */
-  readonly otherClaimants: readonly ServicePortKey[];
+  /** Other claimants, and why they are not the owner. */
+  readonly otherClaimants: readonly { readonly key: ServicePortKey; readonly why: Precedence }[];
 }
 
 /** Maximum number of near misses of each kind. */
@@ -35,9 +36,10 @@ export function findHit(
   target: PacketTarget,
 ): PacketHit | undefined {
   let owner: Omit<PacketHit, "otherClaimants"> | undefined;
-  const otherClaimants: ServicePortKey[] = [];
+  const otherClaimants: PacketHit["otherClaimants"][number][] = [];
   for (const service of services.values()) {
-    if (contestedAt(service, target, shared)) otherClaimants.push(service.key);
+    const { why } = contestedAt(service, target, shared) ?? {};
+    if (why !== undefined) otherClaimants.push({ key: service.key, why });
     const frontend = frontendAt(service, target, shared);
     if (frontend) owner = { service, frontend };
   }

@@ -34,7 +34,15 @@ export interface ContestedFrontend {
   readonly address?: IpAddress;
   readonly port: Port;
   readonly owner: ServicePortKey | OwningServer;
+  /** Why the owner has it; absent if that is kube-relay itself. */
+  readonly why?: Precedence;
 }
+
+/**
+ * What gives an address and port to one of two ServicePorts: it is a cluster IP, it is an address and not
+ * a node port, the age of the Service, or its name.
+ */
+export type Precedence = "cluster IP" | "address" | "age" | "name";
 
 /**
  * Every frontend that a ServicePort owns, each address once, the cluster IP first. What decides, in

@@ -9,7 +9,7 @@ import { AgentPorts } from "./agent_ports.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { formatHostPort, type Port, type Protocol } from "../net/port.ts";
 import type { Quarantined } from "./data_plane.ts";
-import type { ContestedFrontend, FrontendRole } from "./frontend.ts";
+import type { ContestedFrontend, FrontendRole, Precedence } from "./frontend.ts";
 import type { ServicePlan } from "./service_plan.ts";
 import type { ServicePort } from "./service_port.ts";
 import { ServicePortIndex } from "./service_port_index.ts";
@@ -101,18 +101,26 @@ export class FrontendOwners {
   contestedOf(
     claimant: Claimant,
     nodePortAddresses: readonly IpAddress[],
+    claimants: Claimants,
   ): readonly ContestedFrontend[] | undefined {
     const { key, nodePort, protocol } = claimant;
     const found: ContestedFrontend[] = [];
     for (const wanted of frontendsIn(claimant)) {
       const owner = this.#ownerOf(wanted, protocol);
-      if (owner !== undefined && owner !== key) found.push({ ...wanted, owner });
+      if (owner === undefined || owner === key) continue;
+      if (typeof owner !== "string") found.push({ ...wanted, owner });
+      else {
+        const frontend = frontendText(wanted.address, wanted.port, protocol);
+        const why = precedence(claimants.get(owner), claimant, frontend);
+        found.push({ ...wanted, owner, why });
+      }
     }
     const hasNodePort = !found.some(({ role }) => role === "NodePort");
     if (nodePort !== undefined && hasNodePort) {
       for (const address of nodePortAddresses) {
         const owner = this.#claims.first(frontendText(address, nodePort, protocol));
-        if (owner !== undefined) found.push({ role: "NodePort", address, port: nodePort, owner });
+        if (owner === undefined) continue;
+        found.push({ role: "NodePort", address, port: nodePort, owner, why: "address" });
       }
     }
     return found.length > 0 ? found : undefined;
@@ -148,15 +156,22 @@ export class FrontendOwners {
 export function contestedItems(
   { key, protocol, contested = [] }: Pick<ServicePlan, "contested" | "key" | "protocol">,
 ): readonly Quarantined[] {
-  return contested.map(({ address, port, owner }) => {
+  return contested.map(({ address, port, owner, why }) => {
     const frontend = frontendText(address, port, protocol);
     const reason = typeof owner === "string"
-      ? `${frontend} belongs to ${owner}, which has priority: cluster IPs precede other addresses, ` +
-        "and these precede node ports; then the older Service precedes the newer one; then the first name"
+      ? `${frontend} belongs to ${owner}: ${PRECEDENCE_TEXTS[why!]}`
       : `${ownPortText(port, owner)}. Give the Service another port or address`;
     return { key, address: frontend, reason };
   });
 }
+
+/** Why the owner of an address and port has it. */
+export const PRECEDENCE_TEXTS: Readonly<Record<Precedence, string>> = {
+  "cluster IP": "a cluster IP precedes other addresses",
+  address: "addresses of Services precede node ports",
+  age: "the Service that was there first keeps it",
+  name: "both Services are equally old, so the first by name has it",
+};
 
 /** Returns the reason why no Service can own an address and port of the node. */
 export function ownPortText(port: Port, { server }: { readonly server: string }): string {
@@ -173,9 +188,21 @@ function rankOf(
   claimant: Claimant | undefined,
   { key, frontend }: { readonly key: ServicePortKey; readonly frontend: ClaimedFrontend },
 ): string {
-  const isClusterIp = claimant !== undefined &&
+  return `${isClusterIpOf(claimant, frontend) ? 0 : 1} ${claimant?.createdAt ?? ""} ${key}`;
+}
+
+function isClusterIpOf(claimant: Claimant | undefined, frontend: ClaimedFrontend): boolean {
+  return claimant !== undefined &&
     frontendText(claimant.clusterIp, claimant.port, claimant.protocol) === frontend;
-  return `${isClusterIp ? 0 : 1} ${claimant?.createdAt ?? ""} ${key}`;
+}
+
+function precedence(
+  owner: Claimant | undefined,
+  claimant: Claimant,
+  frontend: ClaimedFrontend,
+): Precedence {
+  if (isClusterIpOf(owner, frontend) && !isClusterIpOf(claimant, frontend)) return "cluster IP";
+  return owner?.createdAt === claimant.createdAt ? "name" : "age";
 }
 
 function isSameClaim(left: Claimant, right: ServicePlan | Claimant): boolean {
@@ -207,7 +234,8 @@ function frontendsIn(
   return wanted;
 }
 
-function claimsOf(claimant: Claimant): readonly ClaimedFrontend[] {
+/** Returns every address and port that a ServicePort claims, as text. */
+export function claimsOf(claimant: Claimant): readonly ClaimedFrontend[] {
   return frontendTexts(frontendsIn(claimant), claimant.protocol);
 }
 

@@ -1,4 +1,4 @@
-import { assertEquals, assertMatch } from "@std/assert";
+import { assertEquals } from "@std/assert";
 import {
   type TestServicePlan,
   testServicePlan,
@@ -30,11 +30,14 @@ function updates(...steps: readonly (readonly TestServicePlan[])[]) {
     const affected = [...owners.decide(claimants)].sort();
     plans = new Map([...claimants].map(([key, plan]) => {
       const { nodePort: _, ...rest } = plan;
-      return [key, { ...rest, ...ownedAddresses(plan, owners.contestedOf(plan, [NODE])) }];
+      return [key, {
+        ...rest,
+        ...ownedAddresses(plan, owners.contestedOf(plan, [NODE], claimants)),
+      }];
     }));
     const lost = [...plans.values()].flatMap(({ name, contested = [] }) =>
-      contested.map(({ role, address = "*", port, owner }) =>
-        `${name.name}: ${role} ${address}:${port} is of ${owner}`
+      contested.map(({ role, address = "*", port, owner, why }) =>
+        `${name.name}: ${role} ${address}:${port} is of ${owner} by ${why}`
       )
     );
     return { affected, lost: lost.sort() };
@@ -54,9 +57,9 @@ Deno.test("FrontendOwners gives an address to the oldest Service, then to the fi
   const isOf = (name: string, owner: string) =>
     `${name}: LoadBalancer ${ADDRESS}:80 is of ns/${owner}/TCP`;
   assertEquals(lost([b, a], [b, a, c], [a, b], [b], []), [
-    [isOf("b", "a")],
-    [isOf("a", "c"), isOf("b", "c")],
-    [isOf("b", "a")],
+    [`${isOf("b", "a")} by name`],
+    [`${isOf("a", "c")} by age`, `${isOf("b", "c")} by age`],
+    [`${isOf("b", "a")} by name`],
     [],
     [],
   ]);
@@ -65,7 +68,7 @@ Deno.test("FrontendOwners gives an address to the oldest Service, then to the fi
 Deno.test("FrontendOwners gives a cluster IP to its Service, whichever comes first", () => {
   const owner = { name: "owner", clusterIp: ADDRESS, createdAt: NEW };
   const guest = { name: "guest", clusterIp: "10.96.0.9", externalIps: [ADDRESS], createdAt: OLD };
-  const taken = [`guest: ExternalIP ${ADDRESS}:80 is of ns/owner/TCP`];
+  const taken = [`guest: ExternalIP ${ADDRESS}:80 is of ns/owner/TCP by cluster IP`];
   assertEquals(
     lost([owner, guest], [guest], [guest, owner], [owner], [owner, guest]),
     [taken, [], taken, [], taken],
@@ -79,10 +82,28 @@ Deno.test("FrontendOwners follows a Service that gets another port or age", () =
   const isOf = (name: string, owner: string) =>
     `${name}: ExternalIP ${ADDRESS}:80 is of ns/${owner}/TCP`;
   assertEquals(lost([a, b], [{ ...a, port: 81 }, b], [a, b], [a, { ...b, createdAt: OLD }]), [
-    [isOf("b", "a")],
+    [`${isOf("b", "a")} by name`],
     [],
-    [isOf("b", "a")],
-    [isOf("a", "b")],
+    [`${isOf("b", "a")} by name`],
+    [`${isOf("a", "b")} by age`],
+  ]);
+});
+
+Deno.test("FrontendOwners decides again if only the age of the owner changes", () => {
+  const owners = new FrontendOwners();
+  const at = (name: string, createdAt: string) =>
+    testServicePlan({ name, createdAt, clusterIp: "10.96.0.1" });
+  const [a, b] = [at("a", OLD), at("b", NEW)];
+  owners.update(undefined, a);
+  owners.update(undefined, b);
+  owners.decide(new Map([[a.key, a], [b.key, b]]));
+  assertEquals(owners.contestedOf(a, [], new Map()), undefined);
+  const younger = at("a", "2026-03-01T00:00:00Z");
+  const claimants = new Map([[a.key, younger], [b.key, b]]);
+  owners.update(a, younger);
+  assertEquals(owners.decide(claimants), new Set([a.key, b.key]));
+  assertEquals(owners.contestedOf(younger, [], claimants)?.map(({ owner, why }) => [owner, why]), [
+    [b.key, "age"],
   ]);
 });
 
@@ -103,9 +124,9 @@ Deno.test("FrontendOwners gives a node port of two Services to one, and to none 
   const c = { name: "c", clusterIp: "10.96.0.3", externalIps: [NODE], port: 30_080 };
   const [whole, single] = ["*", NODE].map((address) => `NodePort ${address}:30080 is of`);
   assertEquals(lost([b, a], [b], [b, c], [b]), [
-    [`b: ${whole} ns/a/TCP`],
+    [`b: ${whole} ns/a/TCP by name`],
     [],
-    [`b: ${single} ns/c/TCP`],
+    [`b: ${single} ns/c/TCP by address`],
     [],
   ]);
 });
@@ -135,17 +156,19 @@ Deno.test("contestedItems() names the frontend and its owner", () => {
       address: parseIpAddress("2001:db8::1"),
       port: testServicePlan().port,
       owner: testServicePlan({ name: "b" }).key,
+      why: "age",
     }],
   });
   const [item] = contestedItems(plan);
   assertEquals(item?.address, "[2001:db8::1]:80/TCP");
-  assertMatch(item!.reason, /^\[2001:db8::1\]:80\/TCP belongs to ns\/b\/TCP, which has priority/);
+  const reason = "belongs to ns/b/TCP: the Service that was there first keeps it";
+  assertEquals(item?.reason, `[2001:db8::1]:80/TCP ${reason}`);
 });
 
 Deno.test("contestedItems() names a node port on every address, because the rest of the ServicePort works", () => {
   const { port } = testServicePlan({ port: 30_080 });
   const plan = testServicePlan({
-    contested: [{ role: "NodePort", port, owner: testServicePlan({ name: "b" }).key }],
+    contested: [{ role: "NodePort", port, owner: testServicePlan({ name: "b" }).key, why: "name" }],
   });
   assertEquals(contestedItems(plan).map(({ address }) => address), [":30080/TCP"]);
 });

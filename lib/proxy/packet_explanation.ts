@@ -4,7 +4,7 @@ import type { Port, Protocol } from "../net/port.ts";
 import type { DataPlaneDifference } from "./data_plane_difference.ts";
 import type { EdgeSettings } from "./edge_settings.ts";
 import type { Endpoint, EndpointKey } from "./endpoint.ts";
-import type { FrontendRole } from "./frontend.ts";
+import type { FrontendRole, Precedence } from "./frontend.ts";
 import type { Packet } from "./packet.ts";
 import type { TrafficPolicy, UnproxiedReason } from "./service_port.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
@@ -24,8 +24,8 @@ export interface ExplainedOrigin {
 interface ExplainedService {
   readonly key: ServicePortKey;
   readonly role: FrontendRole;
-  /** Other ServicePorts that claim the address and port without owning it. */
-  readonly otherClaimants: readonly ServicePortKey[];
+  /** Other ServicePorts that claim the address and port without owning it, and why they do not. */
+  readonly otherClaimants: readonly { readonly key: ServicePortKey; readonly why: Precedence }[];
 }
 
 /** A ServicePort or Service that the user may have meant. */

@@ -213,7 +213,7 @@ function planKey(
 ): ServicePlan | undefined {
   const servicePort = services.get(key);
   if (servicePort === undefined) return undefined;
-  const contested = owners.contestedOf(servicePort, shared.nodePortAddresses);
+  const contested = owners.contestedOf(servicePort, shared.nodePortAddresses, services);
   const context = {
     ...{ node, options, nodeIps: nodeIpsOf(shared) },
     ...(contested && { contested }),

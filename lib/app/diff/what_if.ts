@@ -1,10 +1,10 @@
 import type { LoadedConfiguration } from "../../config/load.ts";
-import type { KindSpec } from "../../api/kind.ts";
+import { type KindSpec, objectKey } from "../../api/kind.ts";
 import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
 import { ENDPOINTS } from "../../api/kinds/endpoints.ts";
 import { NETWORK_POLICY } from "../../api/kinds/network_policy.ts";
 import { NODE } from "../../api/kinds/node.ts";
-import { SERVICE } from "../../api/kinds/service.ts";
+import { SERVICE, type Service } from "../../api/kinds/service.ts";
 import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
@@ -75,7 +75,7 @@ export async function planWhatIf(
 ): Promise<WhatIf> {
   const { mode, nodeName, machine } = before;
   const read = await readObjectsOnce(dependencies, { configuration, nodeName });
-  const informers = addMissing(before.informers, read.informers);
+  const informers = withAges(before.informers, addMissing(before.informers, read.informers));
   const routed = await readNewRouted(dependencies, { before, configuration, services: informers });
   const after = await planObjects(dependencies, {
     informers,
@@ -240,6 +240,29 @@ function sharedTexts({ shared: was }: ProxyPlan, { shared: is }: ProxyPlan): rea
   }
   if (!deepEqual(was.localTraffic, is.localTraffic)) words.push("how local traffic is recognized");
   return words;
+}
+
+/**
+ * Gives the known Services the creation time that they have, and the others a later one, as an API
+ * server would: the older Service keeps an address.
+ */
+function withAges(before: InformerSet, after: InformerSet): InformerSet {
+  const [known, services] = [before.of(SERVICE), after.of(SERVICE)];
+  const timeOf = ({ metadata }: Service) => Date.parse(metadata.creationTimestamp ?? "") || 0;
+  let latest = 0;
+  for (const service of known.values()) latest = Math.max(latest, timeOf(service));
+  for (const service of [...services.values()]) {
+    const same = known.get(objectKey(service));
+    const creationTimestamp = same
+      ? same.metadata.creationTimestamp
+      : new Date(Math.max(latest + 1000, timeOf(service))).toISOString();
+    const { creationTimestamp: _, ...metadata } = service.metadata;
+    services.upsert({
+      ...service,
+      metadata: { ...metadata, ...(creationTimestamp !== undefined && { creationTimestamp }) },
+    });
+  }
+  return after;
 }
 
 /**

@@ -33,6 +33,8 @@ import {
 export interface PlacedObject {
   readonly entry: ManifestObject;
   readonly line: number;
+  /** When the file was last written (milliseconds since 1970), as this content of it was read. */
+  readonly fileTimeMs: number;
 }
 
 /** The content of a manifest file. */
@@ -62,6 +64,7 @@ interface ManifestFileDependencies {
 /** The file and the followed kinds. */
 interface ManifestFileOptions {
   readonly file: string;
+  readonly fileTimeMs: number;
   readonly informers: InformerSet;
 }
 
@@ -195,9 +198,8 @@ class FileReader {
 
   #followed(entry: ManifestObject | undefined, line: number): PlacedObject | undefined {
     if (entry === undefined) return undefined;
-    return this.#options.informers.isFollowed(entry.spec, entry.object)
-      ? { entry, line }
-      : undefined;
+    const { fileTimeMs, informers } = this.#options;
+    return informers.isFollowed(entry.spec, entry.object) ? { entry, line, fileTimeMs } : undefined;
   }
 
   #ignore(kind: string): void {

@@ -15,7 +15,7 @@ import { serviceYaml } from "../../../tests/support/stages/manifest_harness.ts";
 function read(text: string, clock: Clock = systemClock): Promise<ManifestFileContent> {
   const dependencies = { slice: new TimeSlice(clock), strings: new StringTable() };
   const { set: informers } = new RecordingInformers();
-  return readManifestFile(text, dependencies, { file: "a.yaml", informers });
+  return readManifestFile(text, dependencies, { file: "a.yaml", fileTimeMs: 0, informers });
 }
 
 function problemsOf({ problems }: ManifestFileContent): readonly string[] {

@@ -121,7 +121,8 @@ export class ManifestFiles {
       await this.#takeRoom(state.size);
       try {
         const text = await this.#fileSystem.readText(path, LARGEST_FILE);
-        return await this.#read(path, { text, previous, version, record });
+        const fileTimeMs = state.modifiedAtMs ?? 0;
+        return await this.#read(path, { text, previous, version, record, fileTimeMs });
       } finally {
         this.#giveRoom(state.size);
       }
@@ -132,8 +133,9 @@ export class ManifestFiles {
 
   async #read(
     path: string,
-    { text, previous, version, record }: {
+    { text, previous, version, record, fileTimeMs }: {
       readonly text: string;
+      readonly fileTimeMs: number;
       readonly previous: FileObjects;
       readonly version: string | undefined;
       readonly record: ManifestFileRecord | undefined;
@@ -141,7 +143,7 @@ export class ManifestFiles {
   ): Promise<FileLook> {
     if (text.trim() === "" && previous.size > 0 && this.#isSuspect(path)) return SUSPECT;
     const dependencies = { slice: this.#slice, strings: this.#strings };
-    const reading = { file: path, informers: this.#informers };
+    const reading = { file: path, fileTimeMs, informers: this.#informers };
     const content = await readManifestFile(text, dependencies, reading);
     const objects = await keepLastGood(previous, content, this.#slice);
     this.#records.set(path, this.#recordOf(content, { version, record }));
@@ -268,5 +270,5 @@ async function keepLastGood(
 
 function reuse(previous: PlacedObject | undefined, current: PlacedObject): PlacedObject {
   if (!previous || !deepEqual(previous.entry.object, current.entry.object)) return current;
-  return previous.line === current.line ? previous : { entry: previous.entry, line: current.line };
+  return previous.line === current.line ? previous : { ...previous, line: current.line };
 }

@@ -88,8 +88,8 @@ export function mergeProblems(
 ): ManifestProblems {
   const merged = new ManifestProblems(problems.file);
   for (const problem of problems.list) merged.add(problem, () => problem);
-  for (const { id, line, usedFile, usedLine } of shadowed) {
-    const message = `is not used: ${usedFile}:${usedLine} has it too, and comes first by name`;
+  for (const { id, line, usedFile, usedLine, reason } of shadowed) {
+    const message = `is not used: ${usedFile}:${usedLine} has it too, and ${reason}`;
     const problem = { severity: "warning" as const, object: id, path: "", value: "", message };
     merged.add(problem, () => ({ line, column: 1 }));
   }

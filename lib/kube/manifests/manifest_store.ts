@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { objectKey } from "../../api/kind.ts";
+import { type KindSpec, type KubeObject, objectKey } from "../../api/kind.ts";
+import { SERVICE, type Service } from "../../api/kinds/service.ts";
 import { SERVICE_NAME_LABEL } from "../../api/labels.ts";
 import type { Clock } from "../../os/clock.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
@@ -11,6 +12,7 @@ import { type InformerSet, isSelected, type Subscription } from "../informer_set
 import type { PlacedObject } from "./manifest_file.ts";
 import type { ManifestObject, ManifestObjectId } from "./manifest_object.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
+import { ServiceAges } from "./service_ages.ts";
 
 /** The objects of one file. */
 export type FileObjects = ReadonlyMap<ManifestObjectId, PlacedObject>;
@@ -35,12 +37,16 @@ interface UpdateOptions {
 export interface ShadowedObject {
   readonly id: ManifestObjectId;
   readonly line: number;
-  /** The file that comes first. */
   readonly usedFile: string;
   readonly usedLine: number;
+  /** Why the other one is used; its file is the subject. */
+  readonly reason: "comes first by name" | "is the older file" | "was in use before";
 }
 
-/** Records the file of each object: the first by path, if several contain it. */
+/**
+ * Records the file of each object. If several contain it, the one that is in use stays; at the start,
+ * and after that one has gone, it is the oldest file, then the first by path.
+ */
 export class ManifestStore {
   readonly #clock: Clock;
   readonly #informers: InformerSet;
@@ -52,10 +58,18 @@ export class ManifestStore {
   readonly #withheld = new Set<ManifestObjectId>();
   /** Further files that contain an object. */
   readonly #shadows = new Map<ManifestObjectId, Set<string>>();
+  /** Objects whose file may still change, because the update that read it is running. */
+  readonly #undecided = new Set<ManifestObjectId>();
+  /** Absent if no Services are followed. */
+  readonly #ages: ServiceAges | undefined;
+  /** Whether all files have been read once. */
+  #isSynced = false;
 
   constructor({ clock }: { readonly clock: Clock }, informers: InformerSet) {
     this.#clock = clock;
     this.#informers = informers;
+    const isFollowed = [...informers].some(({ spec }) => spec === SERVICE as KindSpec);
+    this.#ages = isFollowed ? new ServiceAges(informers.of(SERVICE)) : undefined;
   }
 
   /** Returns the objects of a file, used or not. */
@@ -68,21 +82,29 @@ export class ManifestStore {
     const byFile = new Map<string, ShadowedObject[]>();
     for (const [id, files] of this.#shadows) {
       const usedFile = this.#owners.get(id)!;
-      const usedLine = this.objectsOf(usedFile).get(id)?.line;
+      const used = this.objectsOf(usedFile).get(id);
       for (const file of files) {
-        const line = this.objectsOf(file).get(id)?.line;
+        const placed = this.objectsOf(file).get(id);
         // An update is running and has not finished this file.
-        if (line === undefined || usedLine === undefined) continue;
+        if (placed === undefined || used === undefined) continue;
+        const isFirst = isBefore([used.fileTimeMs, usedFile], [placed.fileTimeMs, file]);
+        const reason = !isFirst
+          ? "was in use before"
+          : used.fileTimeMs === placed.fileTimeMs
+          ? "comes first by name"
+          : "is the older file";
         const list = byFile.get(file) ?? [];
-        list.push({ id, line, usedFile, usedLine });
+        list.push({ id, line: placed.line, usedFile, usedLine: used.line, reason });
         byFile.set(file, list);
       }
     }
     return byFile;
   }
 
-  /** Marks every informer as synced. */
+  /** Marks every informer as synced. From now on, what is in use keeps its place. */
   markSynced(): void {
+    this.#isSynced = true;
+    this.#undecided.clear();
     for (const { informer } of this.#informers) informer.markSynced();
   }
 
@@ -101,9 +123,10 @@ export class ManifestStore {
         const pause = slice.pause();
         if (pause) await pause;
       }
-      for (const [id, { entry }] of objects) {
+      for (const [id, placed] of objects) {
+        const { entry } = placed;
         touched.add(id);
-        this.#claim(id, path);
+        this.#claim(id, path, placed);
         if (isPartial) this.#noteEndpoints(entry);
         const pause = slice.pause();
         if (pause) await pause;
@@ -111,6 +134,7 @@ export class ManifestStore {
       if (objects.size > 0) this.#files.set(path, objects);
       else this.#files.delete(path);
     }
+    if (this.#isSynced) this.#undecided.clear();
     if (!isPartial) this.#withEndpoints.clear();
     return await this.#publish(touched, { slice, isPartial });
   }
@@ -126,11 +150,12 @@ export class ManifestStore {
   ): Promise<StoreChanges> {
     const changes: StoreChanges = { added: 0, updated: 0, deleted: 0 };
     const gone: ManifestObjectId[] = [];
+    if (this.#isSynced) await this.#ages?.later(this.#servicesOf(touched), slice);
     for (const id of servicesLast(touched)) {
       const owner = this.#owners.get(id);
       if (isPartial && (owner === undefined || this.#lacksEndpoints(id))) this.#withheld.add(id);
       else if (owner === undefined) gone.push(id);
-      else this.#upsert(this.#files.get(owner)!.get(id)!.entry, changes);
+      else this.#upsert(this.#files.get(owner)!.get(id)!, changes);
       const pause = slice.pause();
       if (pause) await pause;
     }
@@ -155,7 +180,18 @@ export class ManifestStore {
     return kind === "Service" && !this.#withEndpoints.has(key);
   }
 
-  #upsert({ spec, object }: ManifestObject, changes: StoreChanges): void {
+  *#servicesOf(ids: Iterable<ManifestObjectId>): Generator<Service> {
+    for (const id of ids) {
+      const { entry } = this.#files.get(this.#owners.get(id) ?? "")?.get(id) ?? {};
+      const service = entry && serviceOf(entry);
+      if (service) yield service;
+    }
+  }
+
+  #upsert({ entry, fileTimeMs }: PlacedObject, changes: StoreChanges): void {
+    const { spec } = entry;
+    const service = serviceOf(entry);
+    const object: KubeObject = service && this.#ages?.aged(service, fileTimeMs) || entry.object;
     const outcomes = new Set<"added" | "updated">();
     for (const { informer, options } of this.#subscriptionsTo(spec.kind)) {
       const previous = informer.get(objectKey(object));
@@ -179,15 +215,19 @@ export class ManifestStore {
     return [...this.#informers].filter(({ spec }) => spec.kind === kind);
   }
 
-  #claim(id: ManifestObjectId, path: string): void {
+  #claim(id: ManifestObjectId, path: string, placed: PlacedObject): void {
     const owner = this.#owners.get(id);
     if (owner === path) return;
     if (owner === undefined) {
       this.#owners.set(id, path);
+      this.#undecided.add(id);
       return;
     }
+    const used = this.#files.get(owner)?.get(id);
+    const isFirst = this.#undecided.has(id) && used !== undefined &&
+      isBefore([placed.fileTimeMs, path], [used.fileTimeMs, owner]);
+    const [first, second] = isFirst ? [path, owner] : [owner, path];
     const shadows = this.#shadows.get(id) ?? new Set();
-    const [first, second] = path < owner ? [path, owner] : [owner, path];
     this.#owners.set(id, first);
     shadows.delete(first);
     shadows.add(second);
@@ -201,13 +241,27 @@ export class ManifestStore {
     } else if (!shadows) {
       this.#owners.delete(id);
     } else {
-      let next = path;
-      for (const other of shadows) if (next === path || other < next) next = other;
-      this.#owners.set(id, next);
-      shadows.delete(next);
+      const [[, next] = []] = [...shadows]
+        .map((other) => [this.objectsOf(other).get(id)?.fileTimeMs ?? Infinity, other] as const)
+        .sort((left, right) => isBefore(left, right) ? -1 : 1);
+      this.#owners.set(id, next!);
+      shadows.delete(next!);
     }
     if (shadows?.size === 0) this.#shadows.delete(id);
   }
+}
+
+/** Whether a file comes before another one: the older one, then the first by path. */
+function isBefore(
+  [time, path]: readonly [fileTimeMs: number, path: string],
+  [otherTime, otherPath]: readonly [fileTimeMs: number, path: string],
+): boolean {
+  return time < otherTime || time === otherTime && path < otherPath;
+}
+
+/** Returns the Service of an entry; `undefined` if it is of another kind. */
+function serviceOf({ spec, object }: ManifestObject): Service | undefined {
+  return spec === SERVICE as KindSpec ? object as Service : undefined;
 }
 
 function servicesLast(ids: Iterable<ManifestObjectId>): ManifestObjectId[] {

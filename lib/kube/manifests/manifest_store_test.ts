@@ -13,7 +13,11 @@ type Services = Readonly<Record<string, string>>;
 function objectsOf(services: Services): FileObjects {
   const entries = Object.entries(services).map(([name, clusterIP], index) => {
     const object = { metadata: { name, namespace: "default" }, spec: { clusterIP } };
-    const placed: PlacedObject = { entry: { spec: SERVICE, object }, line: index + 1 };
+    const placed: PlacedObject = {
+      entry: { spec: SERVICE, object },
+      line: index + 1,
+      fileTimeMs: 0,
+    };
     return [`Service default/${name}`, placed] as const;
   });
   return new Map(entries);
@@ -26,6 +30,7 @@ function endpointsOf(service: string): FileObjects {
   return new Map([[`EndpointSlice default/${service}-1`, {
     entry: { spec: ENDPOINT_SLICE, object },
     line: 1,
+    fileTimeMs: 0,
   }]]);
 }
 
@@ -85,7 +90,12 @@ Deno.test("update() of a part deletes nothing, and adds a Service with its endpo
 Deno.test("shadowed() names the file that is used, with lines", async () => {
   const { store } = makeStore();
   await store.update(changesOf({ b: { y: "1", x: "2" }, a: { x: "1" }, c: { x: "3" } }));
-  const shadow = { id: "Service default/x", usedFile: "a", usedLine: 1 };
+  const shadow = {
+    id: "Service default/x",
+    usedFile: "a",
+    usedLine: 1,
+    reason: "comes first by name",
+  };
   assertEquals([...store.shadowed()], [
     ["b", [{ ...shadow, line: 2 }]],
     ["c", [{ ...shadow, line: 1 }]],
@@ -124,6 +134,40 @@ Deno.test("update() ends with the first file by path for each object, whatever c
       }
     }),
     { numRuns: 300, seed: 20261121 },
+  );
+});
+
+Deno.test("update() keeps the file of an object in use as long as the object is in it", async () => {
+  const services = fc.dictionary(fc.constantFrom("x", "y"), fc.constantFrom("1", "2"), {
+    noNullPrototype: true,
+  });
+  const step = fc.dictionary(fc.constantFrom("a", "b", "c"), services, { noNullPrototype: true });
+  await fc.assert(
+    fc.asyncProperty(fc.array(step, { minLength: 2, maxLength: 8 }), async (steps) => {
+      const { store, informers } = makeStore();
+      store.markSynced();
+      const files: Record<string, Services> = {};
+      const used = new Map<string, string>();
+      for (const changes of steps) {
+        Object.assign(files, changes);
+        await store.update(changesOf(changes));
+        const shadowed = new Set(
+          [...store.shadowed()].flatMap(([path, list]) => list.map(({ id }) => `${path} ${id}`)),
+        );
+        for (const name of ["x", "y"]) {
+          const having = Object.keys(files).filter((path) => name in files[path]!);
+          const now = having.filter((path) => !shadowed.has(`${path} Service default/${name}`));
+          assertEquals(now.length, Math.min(1, having.length));
+          const before = used.get(name);
+          if (before !== undefined && having.includes(before)) assertEquals(now, [before]);
+          used.delete(name);
+          if (now[0] === undefined) continue;
+          used.set(name, now[0]);
+          assertEquals(informers.clusterIp(name), files[now[0]]![name]);
+        }
+      }
+    }),
+    { numRuns: 300, seed: 20261127 },
   );
 });
 

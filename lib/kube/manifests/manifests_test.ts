@@ -73,7 +73,7 @@ Deno.test("run() reports only real differences, and keeps the identity of unchan
   });
 });
 
-Deno.test("run() uses an object of two files from the first by path, and from the other one after its deletion", async () => {
+Deno.test("run() uses an object of two files from the first by path, from the other one after its deletion, and stays with that", async () => {
   await withManifests({ "m/b.yaml": WEB_2, "m/a.yaml": WEB_1 }, async (started) => {
     const { files, harness } = started;
     assertEquals(harness.informers.take(), ["+Service default/web"]);
@@ -89,7 +89,15 @@ Deno.test("run() uses an object of two files from the first by path, and from th
     assertEquals(harness.problems, []);
     files.write("m/a.yaml", WEB_1);
     await letPass(started, SEEN_MS);
-    assertEquals(harness.informers.clusterIp("web"), "10.0.0.1");
+    assertEquals(harness.informers.clusterIp("web"), "10.0.0.2");
+    const reason = "Service default/web: is not used: m/b.yaml:1 has it too, and was in use before";
+    assertEquals(harness.problems, [`m/a.yaml:1:1: ${reason}`]);
+    const { level, fields } = harness.logger.lines.findLast(({ level }) => level === "warn")!;
+    assertEquals([level, fields.file, `${fields.object}: ${fields.reason}`], [
+      "warn",
+      "m/a.yaml",
+      reason,
+    ]);
   });
 });
 

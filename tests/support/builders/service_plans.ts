@@ -113,7 +113,7 @@ export function withOwners(
   for (const plan of claimants.values()) owners.update(undefined, plan);
   owners.decide(claimants);
   return services.map((plan) => {
-    const contested = owners.contestedOf(plan, nodePortAddresses);
+    const contested = owners.contestedOf(plan, nodePortAddresses, claimants);
     const { nodePort: _, ...rest } = plan;
     const owned: ServicePlan = { ...rest, ...ownedAddresses(plan, contested) };
     const last = lastOwned.get(plan) ?? plan;

@@ -17,6 +17,8 @@ import { ownFlags } from "../drivers/own_flags.ts";
 export interface LoopbackRelayOptions {
   /** File name to content; the files exist before the start. */
   readonly manifests: Readonly<Record<string, string>>;
+  /** When these files were last written. @default {now} */
+  readonly times?: Readonly<Record<string, Date>>;
   /** Soft and hard limit of open files. @default {that of the test} */
   readonly openFiles?: number;
   readonly args?: readonly string[];
@@ -55,6 +57,9 @@ export class LoopbackRelay implements AsyncDisposable {
     await Deno.mkdir(`${folder}/manifests`);
     for (const [name, text] of Object.entries(options.manifests)) {
       await Deno.writeTextFile(`${folder}/manifests/${name}`, text);
+    }
+    for (const [name, time] of Object.entries(options.times ?? {})) {
+      await Deno.utime(`${folder}/manifests/${name}`, time, time);
     }
     return new LoopbackRelay(folder, options);
   }
