@@ -114,7 +114,7 @@ export class LivePeerSets {
     }
     for (const [name, previous] of namespaces) {
       yield;
-      this.#moveNamespace(name, { previous, pods });
+      this.#moveNamespace(name, previous);
     }
     for (const key of pods.keys()) {
       yield;
@@ -125,14 +125,7 @@ export class LivePeerSets {
     }
   }
 
-  #moveNamespace(
-    name: string,
-    { previous, pods: changed }: {
-      readonly previous: NamespaceLabels;
-      /** Pods that changed themselves are left to their own events. */
-      readonly pods: PeerEvents["pods"];
-    },
-  ): void {
+  #moveNamespace(name: string, previous: NamespaceLabels): void {
     const current = this.#state.namespaceLabels(name);
     for (const live of this.#live.values()) {
       const { scope, pods } = live.source.query;
@@ -141,7 +134,7 @@ export class LivePeerSets {
       const is = matchesLabels(scope.selector, current.labels, current);
       if (was === is) continue;
       for (const pod of this.#state.podsIn(name)) {
-        if (changed.has(pod.key) || !matchesLabels(pods, pod.labels)) continue;
+        if (!matchesLabels(pods, pod.labels)) continue;
         if (is) this.#addPod(live, pod);
         else this.#removePod(live, pod);
       }
@@ -168,16 +161,18 @@ export class LivePeerSets {
 
   #addPod({ source, addresses, ports }: LiveSet, pod: PolicyPod): void {
     for (const member of membersOf(source, { pod, family: this.#family })) {
+      const key = memberKey(member);
+      if (addresses.has(key as IpAddress) || ports.has(key)) continue;
       if (typeof member === "string") addresses.add(member);
-      else ports.set(memberKey(member), member);
+      else ports.set(key, member);
       this.#pending.markMember(source.id, { member, isAdded: true });
     }
   }
 
   #removePod({ source, addresses, ports }: LiveSet, pod: PolicyPod): void {
     for (const member of membersOf(source, { pod, family: this.#family })) {
-      if (typeof member === "string") addresses.delete(member);
-      else ports.delete(memberKey(member));
+      const key = memberKey(member);
+      if (!addresses.delete(key as IpAddress) && !ports.delete(key)) continue;
       this.#pending.markMember(source.id, { member, isAdded: false });
     }
   }

@@ -149,11 +149,12 @@ function selects(
   labels: Labels,
   isPartial: boolean,
 ): boolean {
+  const valueOf = (key: string) => new Map(Object.entries(labels)).get(key);
   for (const [key, value] of Object.entries(matchLabels)) {
-    if (labels[key] !== value) return false;
+    if (valueOf(key) !== value) return false;
   }
   for (const { key, operator, values = [] } of matchExpressions) {
-    const value = labels[key!];
+    const value = valueOf(key!);
     if (value === undefined && isPartial) return false;
     if (operator === "In" && (value === undefined || !values.includes(value))) return false;
     if (operator === "NotIn" && value !== undefined && values.includes(value)) return false;

@@ -27,6 +27,7 @@ import {
   handleEvent,
   PORTS,
   PROTOCOLS,
+  smallUpdates,
 } from "./random_cluster.ts";
 
 const RUNS = { numRuns: 500 };
@@ -295,4 +296,32 @@ Deno.test("judgeConnection() agrees with a second opinion, on the plan and in th
     RUNS,
   );
   assert(compared > 5_000, `compared only ${compared} verdicts of plans`);
+});
+
+Deno.test("PolicyPlanner agrees with a second opinion after each update of several events, in a small world", () => {
+  fc.assert(
+    fc.property(smallUpdates, (updates) => {
+      const state = new PolicyState();
+      const planner = plannerOf(state, "IPv4");
+      const history: ClusterEvent[] = [];
+      let held = snapshot(planner.plan);
+      for (const events of updates) {
+        for (const event of events) handleEvent(state, event);
+        history.push(...events);
+        held = applyChanges(held, planner.update(), snapshot(planner.plan));
+        assertEquals(held, snapshot(planner.plan));
+        const [cluster, view] = [clusterOf(history), viewPlan(planner.plan)];
+        const [one, other] = ADDRESSES.map(parseIpAddress) as [IpAddress, IpAddress];
+        for (const [from, to] of [[one, other], [other, one]] as const) {
+          for (const port of PORTS) {
+            const transport = { protocol: parseProtocol("TCP"), port: parsePort(port) };
+            const { ingress } = judgeConnection(view, { from, to, transport });
+            const expected = consents(cluster, "Ingress", { from, to, ...transport });
+            assertEquals(ingress.kind !== "denied", expected, `${from} -> ${to}:${port}`);
+          }
+        }
+      }
+    }),
+    { numRuns: 3_000 },
+  );
 });

@@ -48,7 +48,7 @@ export const ADDRESSES = [
   "2001:db8::1",
   "2001:db8::2",
 ];
-export const PORTS = [80, 81, 8080];
+export const PORTS = [80, 81, 82, 8080];
 export const PROTOCOLS = ["TCP", "UDP", "SCTP"];
 const PORT_NAMES = ["http", "dns"];
 
@@ -282,3 +282,76 @@ export const clusterHistory: fc.Arbitrary<readonly ClusterEvent[]> = fc.array(ev
   maxLength: 40,
   size: "max",
 });
+
+const ONE_LABEL = fc.constantFrom({}, { constructor: "a" }, { app: "a" });
+
+const oneTerm: fc.Arbitrary<LabelSelectorSpec> = fc.oneof(
+  fc.constantFrom({}, { matchLabels: { app: "a" } }),
+  fc.record({
+    key: fc.constantFrom("app", "constructor"),
+    operator: fc.constantFrom("Exists", "DoesNotExist"),
+  }).map((each) => ({ matchExpressions: [each] })),
+);
+
+const smallSpec: fc.Arbitrary<NetworkPolicySpec> = fc.record({
+  podSelector: fc.constant({}),
+  policyTypes: fc.constant(["Ingress"]),
+  ingress: fc.array(
+    fc.record({
+      from: fc.array(
+        fc.record({ namespaceSelector: oneTerm, podSelector: oneTerm }, {
+          requiredKeys: ["namespaceSelector"],
+        }),
+        { minLength: 1, maxLength: 1 },
+      ),
+      ports: fc.subarray(PORTS.slice(0, 3)).map((found) => found.map((port) => ({ port }))),
+    }),
+    { maxLength: 2 },
+  ),
+});
+
+const smallEvent: fc.Arbitrary<ClusterEvent> = fc.oneof(
+  fc.record({
+    namespace: fc.constantFrom(...NAMESPACES),
+    labels: ONE_LABEL,
+    address: fc.constantFrom(...ADDRESSES.slice(0, 2)),
+    isDeleted: fc.boolean(),
+    isGone: fc.constantFrom(false, false, false, true),
+  }).map(({ namespace, labels, address, isDeleted, isGone }): ClusterEvent => ({
+    kind: "pod",
+    key: `${namespace}/a`,
+    object: isGone ? undefined : {
+      metadata: {
+        name: "a",
+        namespace,
+        labels,
+        ...(isDeleted && { deletionTimestamp: "2026-01-03T00:00:00Z" }),
+      },
+      spec: { nodeName: "n1", containers: [{}] },
+      status: { phase: "Running", podIPs: [{ ip: address }] },
+    },
+  })),
+  fc.record({ key: fc.constantFrom(...NAMESPACES), labels: maybe(ONE_LABEL) }).map((
+    { key, labels },
+  ): ClusterEvent => ({
+    kind: "namespace",
+    key,
+    object: labels && { metadata: { name: key, labels } },
+  })),
+  fc.record({ namespace: fc.constantFrom(...NAMESPACES), spec: maybe(smallSpec) }).map((
+    { namespace, spec },
+  ): ClusterEvent => ({
+    kind: "policy",
+    key: `${namespace}/p`,
+    object: spec && { metadata: { name: "p", namespace }, spec },
+  })),
+);
+
+/**
+ * Updates of several events each, in a world of two pods with two addresses, two namespaces and two
+ * policies: so small that events of one update concern the same objects.
+ */
+export const smallUpdates: fc.Arbitrary<readonly (readonly ClusterEvent[])[]> = fc.array(
+  fc.array(smallEvent, { minLength: 1, maxLength: 5, size: "max" }),
+  { minLength: 3, maxLength: 6, size: "max" },
+);
