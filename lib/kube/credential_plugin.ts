@@ -6,22 +6,41 @@
 import * as v from "valibot";
 import type { Clock } from "../os/clock.ts";
 import { CommandError, type CommandRunner } from "../os/command_runner.ts";
-import { KubeAuthError, type KubeIdentity, type PluginCredentials } from "./kube_identity.ts";
+import { Backoff } from "./backoff.ts";
+import { isPair, readPem } from "./identity_auth.ts";
+import {
+  type CredentialPlugin,
+  KubeAuthError,
+  type PemSource,
+  type PluginCredentials,
+} from "./kube_identity.ts";
 
 /** Dependencies of a plugin. */
-interface CredentialPluginDependencies {
+export interface CredentialPluginDependencies {
   readonly clock: Clock;
   readonly commands: CommandRunner;
 }
 
 /** The plugin's part of the kubeconfig. */
-interface CredentialPluginOptions {
+export interface CredentialPluginOptions {
   /** The raw `exec` field. */
   readonly exec: unknown;
   /** The name of that field in messages. */
   readonly field: string;
   /** Folder of the kubeconfig, the base of a relative command. */
   readonly folder: string;
+  /** For plugins that ask for it by `provideClusterInfo`. */
+  readonly cluster: ClusterInfo;
+}
+
+/** The cluster for which a plugin is asked. */
+interface ClusterInfo {
+  readonly server: string;
+  readonly tlsServerName?: string;
+  readonly insecure: boolean;
+  readonly ca?: PemSource;
+  /** The extension `client.authentication.k8s.io/exec` of the cluster. */
+  readonly config?: unknown;
 }
 
 interface Exec {
@@ -29,6 +48,7 @@ interface Exec {
   readonly args: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   readonly apiVersion: string;
+  readonly provideClusterInfo: boolean;
 }
 
 interface TimedCredentials extends PluginCredentials {
@@ -42,30 +62,62 @@ const TIMEOUT_MS = 30_000;
 const LONGEST_OUTPUT = 1024 * 1024;
 /** New credentials are requested this long before the old ones end. */
 const LEEWAY_MS = 10_000;
+/** Pauses between runs that are of no use: failed, refused, or ended at once. */
+const PAUSES = { initialMs: 1000, maxMs: 60_000 };
 
 /**
- * Returns a plugin that runs when credentials are requested and none are valid. Throws a
- * KubeAuthError for an invalid field; whether the program may be started is only known when it
- * runs.
+ * Returns a plugin that runs when credentials are requested and none are valid. While it is of no
+ * use, it runs after growing pauses; in between, the last result stands. Throws a KubeAuthError for
+ * an invalid field; whether the program may be started is only known when it runs.
  */
 export function credentialPlugin(
-  dependencies: CredentialPluginDependencies,
+  { clock, commands }: CredentialPluginDependencies,
   options: CredentialPluginOptions,
-): NonNullable<KubeIdentity["plugin"]> {
+): CredentialPlugin {
   const exec = readExec(options);
+  // The callers' own waits have jitter.
+  const backoff = new Backoff(() => 0, PAUSES);
   let current: TimedCredentials | undefined;
+  let failure: unknown;
+  let isRefused = false;
   let asking: Promise<TimedCredentials> | undefined;
+  let ranAt = -Infinity;
+  let notBefore = -Infinity;
+  const pause = () => notBefore = ranAt + backoff.next(clock.now());
+  const isValid = () =>
+    current !== undefined && !isRefused &&
+    (current.endsAt === undefined || clock.wallNow() < current.endsAt - LEEWAY_MS);
+  const run = async () => {
+    try {
+      current = await runPlugin(commands, exec, options);
+      isRefused = false;
+      failure = undefined;
+      return current;
+    } catch (error) {
+      failure = error;
+      throw error;
+    } finally {
+      ranAt = clock.now();
+      if (!isValid()) pause();
+    }
+  };
   return {
     name: exec.command,
     async ask() {
-      const { clock } = dependencies;
-      const isLeft = current !== undefined &&
-        (current.endsAt === undefined || clock.wallNow() < current.endsAt - LEEWAY_MS);
-      if (isLeft) return current!;
+      if (isValid()) return current!;
       // Concurrent requests share one run.
-      asking ??= runPlugin(dependencies, { exec, field: options.field })
-        .finally(() => asking = undefined);
-      return current = await asking;
+      if (asking) return await asking;
+      if (clock.now() < notBefore) {
+        if (failure !== undefined) throw failure;
+        return current!;
+      }
+      return await (asking = run().finally(() => asking = undefined));
+    },
+    refuse() {
+      // Concurrent requests are refused together.
+      if (!isValid()) return;
+      isRefused = true;
+      pause();
     },
   };
 }
@@ -85,6 +137,7 @@ const EXEC = v.object({
     v.array(v.object({ name: needed, value: v.nullish(text, "") }, "an object"), "a list"),
     [],
   ),
+  provideClusterInfo: v.nullish(v.boolean("true or false"), false),
   interactiveMode: v.optional(v.pipe(
     v.unknown(),
     v.check((mode) => mode !== "Always", "'IfAvailable': there is no terminal"),
@@ -108,21 +161,27 @@ const CREDENTIAL = v.object({
 }, "an object");
 
 function readExec({ exec, field, folder }: CredentialPluginOptions): Exec {
-  const { command, args, env, apiVersion } = checked(EXEC, exec, field);
+  const { command, args, env, apiVersion, provideClusterInfo } = checked(EXEC, exec, field);
   return {
     command: command.includes("/") && !command.startsWith("/") ? folder + command : command,
     args,
     env: Object.fromEntries(env.map(({ name, value }) => [name, value])),
     apiVersion,
+    provideClusterInfo,
   };
 }
 
 async function runPlugin(
-  { commands }: CredentialPluginDependencies,
-  { exec, field }: { readonly exec: Exec; readonly field: string },
+  commands: CommandRunner,
+  exec: Exec,
+  { field, cluster }: CredentialPluginOptions,
 ): Promise<TimedCredentials> {
   const { command, args, apiVersion } = exec;
-  const info = { kind: "ExecCredential", apiVersion, spec: { interactive: false } };
+  const spec = {
+    ...(exec.provideClusterInfo && { cluster: await clusterField(cluster) }),
+    interactive: false,
+  };
+  const info = { kind: "ExecCredential", apiVersion, spec };
   const env = { ...exec.env, KUBERNETES_EXEC_INFO: JSON.stringify(info) };
   const failed = (reason: string, cause?: unknown) =>
     new KubeAuthError(`Cannot get credentials of ${field}: ${reason}`, { cause });
@@ -142,6 +201,22 @@ async function runPlugin(
   }
 }
 
+/** `spec.cluster` of an ExecCredential; the data of a CA in a file, too, as kubectl gives it. */
+async function clusterField(
+  { server, tlsServerName, insecure, ca, config }: ClusterInfo,
+): Promise<Readonly<Record<string, unknown>>> {
+  const pem = await readPem(ca, "CERTIFICATE");
+  return {
+    server,
+    ...(tlsServerName !== undefined && { "tls-server-name": tlsServerName }),
+    ...(insecure && { "insecure-skip-tls-verify": true }),
+    ...(pem !== undefined && {
+      "certificate-authority-data": new TextEncoder().encode(pem).toBase64(),
+    }),
+    ...(config !== undefined && { config }),
+  };
+}
+
 /** The plugin's output is never shown: it contains secrets. */
 function readCredentials(text: string, field: string): TimedCredentials {
   let printed: unknown;
@@ -153,6 +228,9 @@ function readCredentials(text: string, field: string): TimedCredentials {
   const { status } = checked(CREDENTIAL, printed, field);
   const { token, clientCertificateData: cert, clientKeyData: key, expirationTimestamp: end } =
     status;
+  if (cert && key && !isPair(cert, key)) {
+    throw new KubeAuthError(`Cannot use ${field}: its key does not belong to its certificate`);
+  }
   const endsAt = Date.parse(end ?? "");
   return {
     ...(token && { authorization: `Bearer ${token}` }),

@@ -7,6 +7,7 @@ import {
 } from "@std/assert";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
+import { createTestCertificateAuthority } from "../../tests/support/builders/test_certificates.ts";
 import { createCommandRunner } from "../os/command_runner.ts";
 import { systemClock } from "../os/clock.ts";
 import { credentialPlugin } from "./credential_plugin.ts";
@@ -15,8 +16,15 @@ import { KubeAuthError } from "./kube_identity.ts";
 const EXEC = { apiVersion: "client.authentication.k8s.io/v1", command: "kubelogin" };
 const FIELD = "users['me'].user.exec of '/etc/k'";
 
+const CLUSTER = { server: "https://192.0.2.1:6443", insecure: false };
+
 function plugin(exec: unknown, commands = new FakeCommandRunner(), clock = new FakeClock()) {
-  return credentialPlugin({ clock, commands }, { exec, field: FIELD, folder: "/etc/" });
+  return credentialPlugin({ clock, commands }, {
+    exec,
+    field: FIELD,
+    folder: "/etc/",
+    cluster: CLUSTER,
+  });
 }
 
 function printed(status: Record<string, string>) {
@@ -59,11 +67,57 @@ Deno.test("credentialPlugin() is run once for callers that come together", async
 
 Deno.test("credentialPlugin() is run again after a failure", async () => {
   const commands = new FakeCommandRunner().on("kubelogin", { code: 1, stderr: "no network\n" });
-  const { ask } = plugin(EXEC, commands);
+  const clock = new FakeClock();
+  const { ask } = plugin(EXEC, commands, clock);
   const { message } = await assertRejects(ask, KubeAuthError);
   assertStringIncludes(message, `${FIELD}: 'kubelogin' ended with exit code 1: no network`);
   commands.on("kubelogin", printed({ token: "t" }));
+  await clock.advance(1000);
   assertEquals((await ask()).authorization, "Bearer t");
+});
+
+const ENDED = "2025-12-31T23:59:59Z";
+
+for (
+  const [name, answer] of [
+    ["fails", { code: 1, stderr: "no network" }],
+    ["gives credentials that are refused", printed({ token: "t" })],
+    ["gives credentials that have ended", printed({ token: "t", expirationTimestamp: ENDED })],
+  ] as const
+) {
+  Deno.test(`credentialPlugin() waits longer each time between runs while it ${name}`, async () => {
+    const commands = new FakeCommandRunner().on("kubelogin", answer);
+    const clock = new FakeClock(Date.UTC(2026, 0, 1));
+    const { ask, refuse } = plugin(EXEC, commands, clock);
+    const ranAt: number[] = [];
+    for (; clock.now() <= 200_000; await clock.advance(250)) {
+      const { length } = commands.calls;
+      await ask().catch(() => {});
+      if (commands.calls.length > length) ranAt.push(clock.now() / 1000);
+      refuse();
+    }
+    assertEquals(ranAt, [0, 1, 3, 7, 15, 31, 63, 123, 183]);
+  });
+}
+
+Deno.test("credentialPlugin() is run at once when credentials are refused that it gave long ago", async () => {
+  const commands = new FakeCommandRunner().on("kubelogin", printed({ token: "one" }));
+  const clock = new FakeClock();
+  const { ask, refuse } = plugin(EXEC, commands, clock);
+  await ask();
+  await clock.advance(3_600_000);
+  commands.on("kubelogin", printed({ token: "two" }));
+  refuse();
+  assertEquals((await ask()).authorization, "Bearer two");
+});
+
+Deno.test("credentialPlugin() refuses a key of another certificate", async () => {
+  const authority = await createTestCertificateAuthority();
+  const { cert } = await authority.issue({ commonName: "one" });
+  const { key } = await authority.issue({ commonName: "two" });
+  const status = { clientCertificateData: cert, clientKeyData: key };
+  const message = await failure(new FakeCommandRunner().on("kubelogin", printed(status)));
+  assertStringIncludes(message, "its key does not belong to its certificate");
 });
 
 Deno.test("credentialPlugin() resolves a relative path from the kubeconfig's folder", () => {
@@ -108,6 +162,7 @@ for (
     [{ ...EXEC, args: "get-token" }, "'args' has to be a list"],
     [{ ...EXEC, args: [1] }, "'args[0]' has to be a string"],
     [{ ...EXEC, env: [{ value: "x" }] }, "'env[0].name' has to be"],
+    [{ ...EXEC, provideClusterInfo: "yes" }, "'provideClusterInfo' has to be true or false"],
     [{ ...EXEC, interactiveMode: "Always" }, "there is no terminal"],
     ["kubelogin", "it has to be an object"],
   ] as const
@@ -132,6 +187,7 @@ Deno.test("credentialPlugin() gives a real program its variables and KUBERNETES_
     exec,
     field: FIELD,
     folder: "/",
+    cluster: CLUSTER,
   });
   assertEquals(
     (await ask()).authorization,
@@ -147,6 +203,7 @@ Deno.test("credentialPlugin() ends a program that prints endlessly", async () =>
       exec,
       field: FIELD,
       folder: "/",
+      cluster: CLUSTER,
     });
     await assertRejects(ask, KubeAuthError, "it printed more than 1048576 characters");
   }

@@ -108,6 +108,7 @@ export class Http2Session {
   /** Sends one request. Throws a {@linkcode TransportError} or the signal's reason. */
   async request(request: HttpRequest): Promise<HttpResponse> {
     request.signal.throwIfAborted();
+    if (!this.usable) throw this.#streamError(new Error("the connection was ended"));
     const stream = this.#session!.request({
       ":method": request.method,
       ":path": request.path,

@@ -58,7 +58,9 @@ export class Http2Transport implements HttpTransport {
   }
 
   async request(request: HttpRequest): Promise<HttpResponse> {
-    const session = await abortable(this.#usableSession(), request.signal);
+    // A session may be retired before the wait for it ends: another request saw a new certificate.
+    let session = await abortable(this.#usableSession(), request.signal);
+    if (!session.usable) session = await abortable(this.#usableSession(), request.signal);
     return await session.request(request);
   }
 

@@ -203,6 +203,19 @@ Deno.test("Http2Transport connects again when the certificates changed; open wat
     await eventually("the former connection is closed", () => relay.open === 1);
   }));
 
+Deno.test("Http2Transport.request() takes another connection if its own is retired meanwhile", () =>
+  withServer(async ({ auth, fake, get }) => {
+    await textOf(await get("/version"));
+    const first = get("/version");
+    auth.tlsMaterial = { ca: fake.ca, insecure: false };
+    const answers = await Promise.all([first, get("/version")]);
+    for (const answer of answers) {
+      assertEquals(answer.status, 200);
+      await textOf(answer);
+    }
+    assertEquals(fake.connections, 1);
+  }));
+
 Deno.test("Http2Transport shows a client certificate", () =>
   withServer(async ({ fake, auth, get }) => {
     const pair = await fake.rotateClientCertificate();

@@ -1,3 +1,4 @@
+import { createPrivateKey, X509Certificate } from "node:crypto";
 import type { Logger } from "../log/logger.ts";
 import { messageOf } from "../log/message_of.ts";
 import { readTextUpTo } from "../os/read_text_up_to.ts";
@@ -24,6 +25,8 @@ export class IdentityAuth implements KubeAuth {
   /** State of the files at the last read. */
   #fingerprint = "";
   #token: string | undefined;
+  /** Whether the kubeconfig names another server now. */
+  #hasMoved = false;
   /** The last warning for each unreadable file. */
   readonly #warnings = new Map<string, string>();
 
@@ -35,26 +38,26 @@ export class IdentityAuth implements KubeAuth {
     this.#identity = identity;
   }
 
+  /** Reads every file. Does not run a plugin: it may fail now and work later. */
+  async load(): Promise<void> {
+    await this.#update();
+    if (this.#identity.tokenFile) await this.authorization();
+  }
+
   async tls(): Promise<TlsMaterial> {
-    const fingerprint = await fingerprintOf(this.#files());
-    if (this.#tls === undefined || fingerprint !== this.#fingerprint) {
-      await this.#keepingFormer({ what: "tls", former: this.#tls }, async () => {
-        // The constructor already has the current identity.
-        if (this.#tls !== undefined) this.#identity = await this.#readIdentity();
-        const tls = await readTls(this.#identity);
-        this.#fingerprint = fingerprint;
-        if (!isSame(this.#tls, tls)) this.#tls = tls;
-      });
-    }
+    await this.#update();
     return await this.#withPluginCertificate(this.#tls!);
   }
 
   async authorization(): Promise<string | undefined> {
-    const { server, tokenFile, plugin, authorization } = this.#identity;
     // A secret over plain text is not a secret.
-    if (new URL(server).protocol === "http:") return undefined;
+    if (new URL(this.server).protocol === "http:") return undefined;
+    await this.#update();
+    const { tokenFile, plugin, authorization } = this.#identity;
     if (plugin) return (await plugin.ask()).authorization;
     if (!tokenFile) return authorization;
+    // The file may belong to the other server already.
+    if (this.#hasMoved && this.#token !== undefined) return `Bearer ${this.#token}`;
     await this.#keepingFormer({ what: "token", former: this.#token }, async () => {
       const token = (await readText(tokenFile)).trim();
       if (!/^[\x21-\x7e]+$/.test(token)) {
@@ -69,9 +72,8 @@ export class IdentityAuth implements KubeAuth {
 
   async refresh(): Promise<void> {
     this.#fingerprint = "";
-    const keep = { what: "identity", former: this.#identity };
-    const identity = await this.#keepingFormer(keep, this.#readIdentity);
-    if (identity) this.#identity = identity;
+    await this.#update();
+    this.#identity.plugin?.refuse();
   }
 
   describe(): KubeAuthDescription {
@@ -84,15 +86,39 @@ export class IdentityAuth implements KubeAuth {
     };
   }
 
+  /** Takes changed files: all of them, or none. */
+  async #update(): Promise<void> {
+    const fingerprint = await fingerprintOf(this.#files());
+    if (this.#tls !== undefined && fingerprint === this.#fingerprint) return;
+    await this.#keepingFormer({ what: "files", former: this.#tls }, async () => {
+      // The constructor already has the current identity.
+      const identity = this.#tls === undefined ? this.#identity : await this.#readAgain();
+      const tls = await readTls(identity);
+      this.#identity = identity;
+      this.#fingerprint = fingerprint;
+      if (!isSame(this.#tls, tls)) this.#tls = tls;
+    });
+  }
+
+  /** Everything that is known comes from one server; another one may be another cluster. */
+  async #readAgain(): Promise<KubeIdentity> {
+    const identity = await this.#readIdentity();
+    this.#hasMoved = identity.server !== this.server;
+    if (!this.#hasMoved) return identity;
+    throw new KubeAuthError(
+      `Cannot use the changed kubeconfig '${identity.file}': its server is '${identity.server}' ` +
+        `now, and was '${this.server}'; restart kube-relay to connect to it`,
+    );
+  }
+
   /** Runs `read`; if it fails, logs a warning and keeps the former value. */
-  async #keepingFormer<T>(
+  async #keepingFormer(
     { what, former }: { readonly what: string; readonly former: unknown },
-    read: () => Promise<T>,
-  ): Promise<T | undefined> {
+    read: () => Promise<void>,
+  ): Promise<void> {
     try {
-      const value = await read();
+      await read();
       this.#warnings.delete(what);
-      return value;
     } catch (error) {
       if (former === undefined || !(error instanceof Error)) throw error;
       if (this.#warnings.get(what) !== error.message) {
@@ -101,7 +127,6 @@ export class IdentityAuth implements KubeAuth {
         });
       }
       this.#warnings.set(what, error.message);
-      return undefined;
     }
   }
 
@@ -127,6 +152,14 @@ async function readTls(identity: KubeIdentity): Promise<TlsMaterial> {
     readPem(identity.cert, "CERTIFICATE"),
     readPem(identity.key, "PRIVATE KEY"),
   ]);
+  if (cert !== undefined && key !== undefined && !isPair(cert, key)) {
+    throw new KubeAuthError(
+      `Cannot use the client certificate: the key of ${
+        placeOf(identity.key!)
+      } does not belong to ` +
+        `the certificate of ${placeOf(identity.cert!)}; replace one of the two`,
+    );
+  }
   return {
     ...(ca !== undefined && { ca }),
     ...(cert !== undefined && { cert }),
@@ -136,7 +169,24 @@ async function readTls(identity: KubeIdentity): Promise<TlsMaterial> {
   };
 }
 
-async function readPem(source: PemSource | undefined, label: string): Promise<string | undefined> {
+function placeOf(source: PemSource): string {
+  return "file" in source ? `'${source.file}'` : source.field;
+}
+
+/** Whether a key is that of a certificate; also `true` for what only TLS itself can read. */
+export function isPair(cert: string, key: string): boolean {
+  try {
+    return new X509Certificate(cert).checkPrivateKey(createPrivateKey(key));
+  } catch {
+    return true;
+  }
+}
+
+/** Returns PEM text, or `undefined` without a source. Throws a {@linkcode KubeAuthError}. */
+export async function readPem(
+  source: PemSource | undefined,
+  label: string,
+): Promise<string | undefined> {
   if (!source) return undefined;
   const text = "file" in source ? await readText(source) : decodeBase64(source);
   // node:tls accepts text without any certificate, and connects without one.

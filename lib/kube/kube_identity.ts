@@ -33,8 +33,16 @@ export interface KubeIdentity {
   readonly authorization?: string;
   /** The file of a bearer token, which is replaced from time to time. */
   readonly tokenFile?: { readonly field: string; readonly file: string };
-  /** Asks a credential plugin, which caches credentials until they end. */
-  readonly plugin?: { readonly name: string; readonly ask: () => Promise<PluginCredentials> };
+  readonly plugin?: CredentialPlugin;
+}
+
+/** A program that gives credentials. */
+export interface CredentialPlugin {
+  readonly name: string;
+  /** Returns the credentials, which are kept until they end or are refused. */
+  ask(): Promise<PluginCredentials>;
+  /** Records that the API server refused the last credentials. */
+  refuse(): void;
 }
 
 /** Credentials that are not available now. They may be later: files appear, plugins recover. */

@@ -19,13 +19,22 @@ import { messageOf } from "../log/message_of.ts";
 import type { Clock } from "../os/clock.ts";
 import { type CommandRunner, systemCommandRunner } from "../os/command_runner.ts";
 import { readTextUpTo } from "../os/read_text_up_to.ts";
-import { credentialPlugin } from "./credential_plugin.ts";
+import {
+  credentialPlugin,
+  type CredentialPluginDependencies,
+  type CredentialPluginOptions,
+} from "./credential_plugin.ts";
 import { warnOfOpenFiles } from "./kube_identity.ts";
 import { IdentityAuth } from "./identity_auth.ts";
 import { inClusterIdentity } from "./in_cluster.ts";
 import type { KubeAuth } from "./kube_auth.ts";
 import { kubeconfigShapeProblem } from "./kubeconfig_shape.ts";
-import { KubeAuthError, type KubeIdentity, type PemSource } from "./kube_identity.ts";
+import {
+  type CredentialPlugin,
+  KubeAuthError,
+  type KubeIdentity,
+  type PemSource,
+} from "./kube_identity.ts";
 import { serverUrl } from "./kubeconfig_shape.ts";
 
 /** Dependencies of {@linkcode loadKubeAuth}. */
@@ -53,15 +62,14 @@ interface KubeAuthOptions {
  * in use.
  */
 export async function loadKubeAuth(
-  dependencies: KubeAuthDependencies,
+  { clock, logger, commands = systemCommandRunner }: KubeAuthDependencies,
   options: KubeAuthOptions,
 ): Promise<KubeAuth> {
-  const { logger } = dependencies;
-  const readIdentity = () => findIdentity(dependencies, options);
+  const pluginOf = pluginKeeper({ clock, commands });
+  const readIdentity = () => findIdentity(pluginOf, options);
   const identity = await readIdentity();
   const auth = new IdentityAuth({ logger, readIdentity }, identity);
-  await auth.tls();
-  if (identity.tokenFile) await auth.authorization();
+  await auth.load();
   await warnOfOpenFiles(identity, logger);
   if (identity.insecure) {
     logger.warn(
@@ -75,14 +83,27 @@ export async function loadKubeAuth(
   return auth;
 }
 
+/** Makes plugins from their part of a kubeconfig. */
+type PluginOf = (options: CredentialPluginOptions) => CredentialPlugin;
+
+/** A plugin stays, with its credentials, while its part of the kubeconfig is the same. */
+function pluginKeeper(dependencies: CredentialPluginDependencies): PluginOf {
+  let known: { readonly text: string; readonly plugin: CredentialPlugin } | undefined;
+  return (options) => {
+    const text = JSON.stringify(options);
+    if (known?.text !== text) known = { text, plugin: credentialPlugin(dependencies, options) };
+    return known.plugin;
+  };
+}
+
 async function findIdentity(
-  dependencies: KubeAuthDependencies,
+  pluginOf: PluginOf,
   { kubeconfig, master, env, serviceAccountFolder }: KubeAuthOptions,
 ): Promise<KubeIdentity> {
   const masterUrl = (tls: { readonly usesTls: boolean }) =>
     master === undefined ? undefined : serverUrl("--master", master, tls);
   const file = kubeconfig ?? env("KUBECONFIG");
-  if (file) return await readKubeconfig(dependencies, { file, master });
+  if (file) return await readKubeconfig(pluginOf, { file, master });
   const inCluster = await inClusterIdentity({
     env,
     master: masterUrl({ usesTls: true }),
@@ -100,7 +121,7 @@ async function findIdentity(
 
 /** Reads one kubeconfig: its current context, with cluster and user. */
 async function readKubeconfig(
-  dependencies: KubeAuthDependencies,
+  pluginOf: PluginOf,
   { file, master }: { readonly file: string; readonly master: string | undefined },
 ): Promise<KubeIdentity> {
   const text = await readText(file);
@@ -109,11 +130,22 @@ async function readKubeconfig(
   if (problem) throw unusable(file, problem);
   const folder = file.slice(0, file.lastIndexOf("/") + 1) || "./";
   const { cluster, user } = currentOf(entriesOf(raw, file), file);
+  const hasCert = !!(user.certData || user.certFile);
+  const known = clusterPart(cluster, { file, folder, master, hasCert });
+  const config = execConfigOf(raw, cluster.name);
   return {
     source: "kubeconfig",
     file,
-    ...clusterPart(cluster, { file, folder, master, hasCert: !!(user.certData || user.certFile) }),
-    ...userPart(dependencies, { user, file, folder, tokenFile: tokenFileOf(raw, user.name) }),
+    ...known,
+    ...userPart({ user, file, folder, tokenFile: tokenFileOf(raw, user.name) }),
+    ...(user.exec && {
+      plugin: pluginOf({
+        exec: user.exec,
+        field: `users['${user.name}'].user.exec of '${file}'`,
+        folder,
+        cluster: { ...known, ...(config !== undefined && { config }) },
+      }),
+    }),
   };
 }
 
@@ -147,14 +179,13 @@ function clusterPart(
 }
 
 function userPart(
-  { clock, commands = systemCommandRunner }: KubeAuthDependencies,
   { user, file, folder, tokenFile }: {
     readonly user: User;
     readonly file: string;
     readonly folder: string;
     readonly tokenFile: string | undefined;
   },
-): Pick<KubeIdentity, "cert" | "key" | "authorization" | "tokenFile" | "plugin"> {
+): Pick<KubeIdentity, "cert" | "key" | "authorization" | "tokenFile"> {
   const path = `users['${user.name}'].user`;
   const field = (name: string) => `${path}.${name} of '${file}'`;
   for (
@@ -183,13 +214,6 @@ function userPart(
     ...(authorization !== undefined && { authorization }),
     ...(tokenFile !== undefined && {
       tokenFile: { field: field("tokenFile"), file: absolutePath(folder, tokenFile) },
-    }),
-    ...(user.exec && {
-      plugin: credentialPlugin({ clock, commands }, {
-        exec: user.exec,
-        field: field("exec"),
-        folder,
-      }),
     }),
   };
 }
@@ -246,6 +270,15 @@ function tokenFileOf(raw: unknown, userName: string): string | undefined {
     }
   }
   return undefined;
+}
+
+/** What a cluster's entry has for plugins. client-node does not know extensions. */
+function execConfigOf(raw: unknown, clusterName: string): unknown {
+  const clusters: unknown = (raw as { clusters?: unknown } | null)?.clusters;
+  const entry = (Array.isArray(clusters) ? clusters : []).find(({ name }) => name === clusterName);
+  const extensions: unknown = entry?.cluster?.extensions;
+  return (Array.isArray(extensions) ? extensions : [])
+    .find((extension) => extension?.name === "client.authentication.k8s.io/exec")?.extension;
 }
 
 function authorizationOf({ token, username, password = "" }: User): string | undefined {

@@ -9,6 +9,9 @@ import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { replaceFile } from "../../tests/support/builders/kubeconfig_file.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
+import { createTestCertificateAuthority } from "../../tests/support/builders/test_certificates.ts";
+import { createCommandRunner } from "../os/command_runner.ts";
+import { systemClock } from "../os/clock.ts";
 import { KubeAuthError } from "./kube_identity.ts";
 import { loadKubeAuth } from "./kubeconfig.ts";
 
@@ -21,6 +24,12 @@ interface Kubeconfig {
   readonly user?: Record<string, unknown>;
   readonly context?: Record<string, unknown>;
   readonly currentContext?: string;
+}
+
+const PLUGIN = { apiVersion: "client.authentication.k8s.io/v1", command: "kubelogin" };
+
+function printed(token: string) {
+  return { stdout: JSON.stringify({ kind: "ExecCredential", status: { token } }) };
 }
 
 /** A folder with files, and a kubeconfig among them. */
@@ -203,21 +212,156 @@ Deno.test("loadKubeAuth() takes --master alone, without an identity", async () =
 
 Deno.test("loadKubeAuth() runs a credential plugin", async () => {
   await using folder = await Folder.make();
-  folder.commands.on("kubelogin get-token", {
-    stdout: JSON.stringify({ kind: "ExecCredential", status: { token: "from plugin" } }),
-  });
-  await folder.writeKubeconfig({
-    user: {
-      exec: {
-        apiVersion: "client.authentication.k8s.io/v1",
-        command: "kubelogin",
-        args: ["get-token"],
-      },
-    },
-  });
+  folder.commands.on("kubelogin get-token", printed("from plugin"));
+  await folder.writeKubeconfig({ user: { exec: { ...PLUGIN, args: ["get-token"] } } });
   const auth = await folder.load();
   assertEquals(await auth.authorization(), "Bearer from plugin");
   assertEquals(auth.describe().method, "credential plugin 'kubelogin'");
+});
+
+Deno.test("loadKubeAuth() starts with a credential plugin that fails now, and asks it again later", async () => {
+  await using folder = await Folder.make();
+  await folder.writeKubeconfig({ user: { exec: PLUGIN } });
+  folder.commands.on("kubelogin", { code: 1, stderr: "no network" });
+  const auth = await folder.load();
+  await assertRejects(() => auth.authorization(), KubeAuthError, "no network");
+  folder.commands.on("kubelogin", printed("later"));
+  await folder.clock.advance(1000);
+  assertEquals(await auth.authorization(), "Bearer later");
+});
+
+Deno.test("loadKubeAuth() does not run a plugin for each refusal of its credentials", async () => {
+  await using folder = await Folder.make();
+  await folder.writeKubeconfig({ user: { exec: PLUGIN } });
+  folder.commands.on("kubelogin", printed("refused"));
+  const auth = await folder.load();
+  for (let second = 0; second < 20; second++) {
+    for (let request = 0; request < 5; request++) {
+      await auth.authorization();
+      await auth.refresh();
+    }
+    await folder.clock.advance(1000);
+  }
+  // After 0, 1, 3, 7 and 15 s.
+  assertEquals(folder.commands.calls.length, 5);
+  // Another configuration is another plugin.
+  await folder.writeKubeconfig({ user: { exec: { ...PLUGIN, args: ["other"] } } });
+  await auth.refresh();
+  await auth.authorization();
+  assertEquals(folder.commands.calls.at(-1)?.line, "kubelogin other");
+});
+
+Deno.test("loadKubeAuth() gives a plugin the cluster if it asks for it", async () => {
+  await using folder = await Folder.make();
+  const program = await folder.write(
+    "plugin",
+    `#!/bin/sh
+printf '{"status":{"token":"%s"}}' "$(printf %s "$KUBERNETES_EXEC_INFO" | base64 -w0)"
+`,
+  );
+  await Deno.chmod(program, 0o700);
+  await folder.write("ca.crt", CA);
+  const asked = async (exec: Record<string, unknown>) => {
+    await folder.writeKubeconfig({
+      cluster: {
+        "certificate-authority": "ca.crt",
+        "tls-server-name": "kubernetes",
+        extensions: [
+          { name: "other", extension: { audience: "wrong" } },
+          { name: "client.authentication.k8s.io/exec", extension: { audience: "kube" } },
+        ],
+      },
+      user: { exec: { ...PLUGIN, command: "./plugin", ...exec } },
+    });
+    const { clock, logger, kubeconfig } = folder;
+    const commands = createCommandRunner(systemClock);
+    const auth = await loadKubeAuth({ clock, logger, commands }, {
+      kubeconfig,
+      env: () => undefined,
+    });
+    return JSON.parse(atob((await auth.authorization())!.slice("Bearer ".length))).spec;
+  };
+  assertEquals(await asked({}), { interactive: false });
+  assertEquals(await asked({ provideClusterInfo: true }), {
+    cluster: {
+      server: "https://192.0.2.1:6443",
+      "tls-server-name": "kubernetes",
+      "certificate-authority-data": btoa(CA),
+      config: { audience: "kube" },
+    },
+    interactive: false,
+  });
+});
+
+Deno.test("loadKubeAuth() keeps an identity whole when the kubeconfig names another server", async () => {
+  await using folder = await Folder.make();
+  const write = async (server: string, credentials: string) => {
+    const ca = CA.replace("ca", credentials);
+    // The files of both clusters have the same names.
+    for (const [name, text] of [["ca.crt", ca], ["token", credentials]] as const) {
+      await folder.write(name, text);
+    }
+    await folder.writeKubeconfig({
+      cluster: { server, "certificate-authority": "ca.crt" },
+      user: { tokenFile: "token" },
+    });
+    return { ca, token: `Bearer ${credentials}` };
+  };
+  const [here, there] = ["https://192.0.2.1:6443", "https://192.0.2.2:6443"];
+  const first = await write(here, "first");
+  const auth = await folder.load();
+  const shows = async ({ ca, token }: typeof first) => {
+    assertEquals(await auth.authorization(), token);
+    assertEquals((await auth.tls()).ca, ca);
+  };
+  await shows(first);
+  await write(there, "second");
+  await shows(first);
+  await auth.refresh();
+  await shows(first);
+  assertEquals(folder.logger.lines.map(({ fields }) => fields.error), [
+    `Cannot use the changed kubeconfig '${folder.kubeconfig}': its server is '${there}' now, and ` +
+    `was '${here}'; restart kube-relay to connect to it`,
+  ]);
+  await shows(await write(here, "third"));
+});
+
+Deno.test("loadKubeAuth() takes a changed kubeconfig whole or not at all", async () => {
+  await using folder = await Folder.make();
+  await folder.writeKubeconfig({ user: { token: "one" } });
+  const auth = await folder.load();
+  const before = await auth.tls();
+  await folder.writeKubeconfig({
+    cluster: { "certificate-authority": "later.crt" },
+    user: { token: "two" },
+  });
+  await auth.refresh();
+  assertEquals([await auth.tls(), await auth.authorization()], [before, "Bearer one"]);
+  await folder.write("later.crt", CA);
+  assertEquals([(await auth.tls()).ca, await auth.authorization()], [CA, "Bearer two"]);
+});
+
+Deno.test("loadKubeAuth() names both files of a certificate and a key that do not belong together", async () => {
+  await using folder = await Folder.make();
+  const authority = await createTestCertificateAuthority();
+  const one = await authority.issue({ commonName: "one" });
+  const two = await authority.issue({ commonName: "two" });
+  await folder.write("p.crt", one.cert);
+  await folder.write("p.key", two.key);
+  const user = { "client-certificate": "p.crt", "client-key": "p.key" };
+  await folder.writeKubeconfig({ user });
+  assertEquals(
+    await folder.fails(),
+    `Cannot use the client certificate: the key of '${folder.path}/p.key' does not belong to the ` +
+      `certificate of '${folder.path}/p.crt'; replace one of the two`,
+  );
+  // A rotation replaces one file after the other.
+  await folder.write("p.key", one.key);
+  const auth = await folder.load();
+  await folder.write("p.crt", two.cert);
+  assertEquals((await auth.tls()).cert, one.cert);
+  await folder.write("p.key", two.key);
+  assertEquals((await auth.tls()).cert, two.cert);
 });
 
 const BROKEN: readonly (readonly [string, Kubeconfig, readonly string[]])[] = [
