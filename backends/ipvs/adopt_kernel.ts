@@ -162,7 +162,7 @@ function haveRules(tables: SavedTables, layout: IpvsLayout): boolean {
     const found = tables[table].chains.get(name)?.map(normalRule);
     const wanted = rules.map((rule) => normalRule(ruleText(rule)));
     if (name === FROM_CLUSTER) {
-      wanted.push(...[...layout.rules.wanted].map(normalRule));
+      for (const rule of layout.rules.wanted) wanted.push(normalRule(rule));
       return found?.sort().join("\n") === wanted.sort().join("\n");
     }
     return found?.join("\n") === wanted.join("\n");

@@ -197,7 +197,7 @@ export class TableWriter {
         changed = this.#applied.changesIn(reading);
         if (`${changed}` === before) break;
       }
-      figures.changed.push(...changed);
+      for (const name of changed) figures.changed.push(name);
       this.#applied.adopt(reading);
       this.#failedReads = 0;
     } catch (error) {

@@ -47,7 +47,7 @@ export function parsePools(
     const known = pools.get(name);
     expect(known === undefined || isText, path, `Expected each pool once, found '${name}' again`);
     const own = parseRanges(configuration, { path, isText, expect });
-    ranges.push(...own);
+    for (const range of own) ranges.push(range);
     const pool = known ?? parsePool(configuration, { path, expect, routing });
     pools.set(name, { ...pool, ranges: [...known?.ranges ?? [], ...own.map(plainRange)] });
   }

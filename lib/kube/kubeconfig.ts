@@ -284,8 +284,7 @@ function execConfigOf(raw: unknown, clusterName: string): unknown {
 function authorizationOf({ token, username, password = "" }: User): string | undefined {
   if (token) return `Bearer ${token}`;
   if (!username) return undefined;
-  const bytes = new TextEncoder().encode(`${username}:${password}`);
-  return `Basic ${btoa(String.fromCharCode(...bytes))}`;
+  return `Basic ${new TextEncoder().encode(`${username}:${password}`).toBase64()}`;
 }
 
 /** As in kubectl, a relative path starts at the kubeconfig's folder. */

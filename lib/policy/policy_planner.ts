@@ -179,7 +179,7 @@ export class PolicyPlanner implements PolicyStateListener {
     if (!this.#events.namespaces.has(name)) this.#events.namespaces.set(name, previous);
   }
 
-  policyChanged(...policies: readonly Policy[]): void {
+  policiesChanged(policies: readonly Policy[]): void {
     for (const policy of policies) this.#events.policies.add(policy);
   }
 

@@ -21,7 +21,7 @@ export interface PolicyStateListener {
   podChanged(key: PodKey, previous: PolicyPod | undefined): void;
   namespaceChanged(name: string, previous: NamespaceLabels): void;
   /** Takes the policies that came or went: of one that changed, both states. */
-  policyChanged(...policies: readonly Policy[]): void;
+  policiesChanged(policies: readonly Policy[]): void;
 }
 
 /** The cluster as policies see it. */
@@ -124,7 +124,7 @@ export class PolicyState {
         this.#replace(key, this.#policies.get(key)!.withAdmission(budget.isAdmitted(key))),
       );
     }
-    for (const listener of this.#listeners) listener.policyChanged(...changed.flat());
+    for (const listener of this.#listeners) listener.policiesChanged(changed.flat());
   }
 
   /** Puts a policy in the place of another one. Returns both. */

@@ -37,6 +37,8 @@ export class Announcements {
   /** The reason why the node announces no address of a Service. */
   #exclusion: string | undefined;
   readonly #touched = new Set<Cidr>();
+  /** Prefixes that changed since the last complete update. */
+  #changed = new Set<Cidr>();
 
   /** Sorted by prefix, as of the last update. */
   get sorted(): readonly AnnouncedPrefix[] {
@@ -85,9 +87,12 @@ export class Announcements {
     return kind === "pod-cidr" ? undefined : this.#exclusion;
   }
 
-  /** Brings the list up to date, in steps of one prefix. Returns the prefixes that changed. */
+  /**
+   * Brings the list up to date, in steps of one prefix. Returns the prefixes that changed. The update
+   * after an incomplete one completes it.
+   */
   *updateInSteps(): Generator<void, ReadonlySet<Cidr>, void> {
-    const changed = new Set<Cidr>();
+    const changed = this.#changed;
     for (const prefix of this.#touched) {
       yield;
       const before = this.#announced.get(prefix);
@@ -97,8 +102,9 @@ export class Announcements {
       else this.#announced.delete(prefix);
       changed.add(prefix);
     }
-    this.#touched.clear();
     if (changed.size > 0) this.#sorted = this.#merged(changed);
+    this.#touched.clear();
+    this.#changed = new Set();
     return changed;
   }
 
@@ -124,8 +130,8 @@ export class Announcements {
       while (next < added.length && added[next]!.prefix < known.prefix) merged.push(added[next++]!);
       merged.push(known);
     }
-    merged.push(...added.slice(next));
-    return merged;
+    // Not push(...added): some 100,000 items are too many arguments.
+    return merged.concat(added.slice(next));
   }
 }
 

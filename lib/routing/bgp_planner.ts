@@ -159,7 +159,7 @@ export class BgpPlanner {
     const prefixes = yield* this.#announcements.updateInSteps();
     const before = this.#plan;
     const announced = this.#announcements.sorted;
-    if (before && !this.#areNodesChanged && prefixes.size === 0) {
+    if (before && !this.#areNodesChanged && before.announced === announced) {
       return { plan: before, isChanged: false, prefixes };
     }
     const { settings } = this.#options;
@@ -186,7 +186,7 @@ export class BgpPlanner {
         ),
       };
     this.#areNodesChanged = false;
-    const isSame = before && prefixes.size === 0 && before.peers === plan.peers &&
+    const isSame = before && before.announced === announced && before.peers === plan.peers &&
       before.imports === plan.imports && before.routerId === plan.routerId &&
       before.localAs === plan.localAs;
     if (isSame) this.#plan = before;

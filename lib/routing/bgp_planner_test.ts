@@ -499,3 +499,36 @@ Deno.test("BgpPlanner plans in steps as from scratch, in any history", () => {
     { numRuns: 200 },
   );
 });
+
+Deno.test("BgpPlanner announces 140,000 addresses that come in one update", () => {
+  const planner = stage({
+    settings: {
+      advertise: { ...SETTINGS.advertise, externalIps: true },
+      externalIpRanges: [parseCidr("2001:db8:1::/48")],
+    },
+  });
+  planner.update();
+  for (const [index, key] of [WEB, API].entries()) {
+    const addresses = Array.from({ length: 70_000 }, (_, number) => {
+      const hex = number.toString(16).padStart(5, "0");
+      return [`2001:db8:1::${index + 1}:${hex[0]}:${hex.slice(1)}`, "externalIps"] as const;
+    });
+    planner.setService(key, service(Object.fromEntries(addresses)));
+  }
+  assertEquals(planner.update().plan?.announced.length, 140_000);
+});
+
+Deno.test("BgpPlanner completes an update that has ended before its last step", () => {
+  const planner = stage();
+  planner.update();
+  planner.setService(
+    WEB,
+    service({ "198.51.100.1": "loadBalancerIps", "198.51.100.2": "loadBalancerIps" }),
+  );
+  const steps = planner.updateInSteps();
+  for (let step = 0; step < 2; step++) assert(!steps.next().done);
+  steps.return({ isChanged: false, prefixes: new Set() });
+  const { plan, prefixes } = planner.update();
+  assertEquals(plan?.announced.map(({ prefix }) => prefix as string), [...prefixes]);
+  assertEquals([...prefixes].map(String), ["198.51.100.1/32", "198.51.100.2/32"]);
+});

@@ -104,7 +104,8 @@ async function ownerOf(
       [SOCKET_FILES[family].TCP],
       signal ? { signal } : {},
     ).catch(() => ({ code: 1, stdout: "" }));
-    if (code === 0) sockets.push(...parseWaitingSockets(stdout, "TCP"));
+    if (code !== 0) continue;
+    for (const socket of parseWaitingSockets(stdout, "TCP")) sockets.push(socket);
   }
   // The kernel prefers the exact address; `::` also takes connections to IPv4 addresses.
   const wildcards = hostname.includes(":") ? ["::"] : ["0.0.0.0", "::"];

@@ -75,7 +75,7 @@ export class RemovalRun {
     const [program, ...args] = command;
     if (this.dryRun) {
       this.#script.push(toScript(command, input?.()));
-      this.#removed.push(...removes);
+      for (const what of removes) this.#removed.push(what);
       return undefined;
     }
     const options = { timeoutMs: STEP_TIMEOUT_MS, ...this.signal };
@@ -89,7 +89,7 @@ export class RemovalRun {
       if (!(error instanceof CommandError) || error.kind === "aborted") throw error;
       return error.message;
     }
-    this.#removed.push(...removes);
+    for (const what of removes) this.#removed.push(what);
     return undefined;
   }
 

@@ -35,7 +35,9 @@ export function* tableDifferences(
     const texts = { wanted: "no flags", found: "flags dormant" };
     differences.push({ object: "table", name, kind: "altered", ...texts });
   }
-  differences.push(...containerDifferences(wanted.containers, found));
+  for (const difference of containerDifferences(wanted.containers, found)) {
+    differences.push(difference);
+  }
   for (const chain of wanted.chains.values()) {
     const there = found.rules.get(chain.name);
     if (there === undefined) {

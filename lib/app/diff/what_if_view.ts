@@ -91,8 +91,7 @@ function familyLines(family: FamilyWhatIf, view: TextStyle): readonly string[] {
     lines.push("", colors.bold("For all Services"));
     for (const words of shared) lines.push(hangingText("  ", words, view));
   }
-  for (const change of changes) lines.push(...changeLines(change, family, view));
-  return lines;
+  return [...lines, ...changes.flatMap((change) => changeLines(change, family, view))];
 }
 
 function changeLines(

@@ -119,7 +119,7 @@ async function unservedOf(
   const found: NearMiss[] = [];
   const slice = new TimeSlice(clock);
   for (const service of services) {
-    found.push(...unservedAt([service], to));
+    for (const miss of unservedAt([service], to)) found.push(miss);
     await slice.pause();
   }
   return found;

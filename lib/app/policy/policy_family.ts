@@ -98,7 +98,7 @@ export class PolicyFamily {
     inputs.state.follow({
       podChanged: request,
       namespaceChanged: request,
-      policyChanged: (...policies) => {
+      policiesChanged: (policies) => {
         for (const policy of policies) this.#news.add(policy);
         request();
       },
