@@ -1,17 +1,29 @@
 import type { LogFields } from "../../lib/log/logger.ts";
 import type { Timer } from "../../lib/os/clock.ts";
-import { isOutOfSockets, OUT_OF_SOCKETS_CURE, systemErrorOf } from "../../lib/os/socket_errors.ts";
+import {
+  type OpenFiles,
+  type Shortage,
+  SHORTAGE_CURES,
+  type TrafficUse,
+} from "../../lib/os/open_files.ts";
+import { isOutOfPorts, isOutOfSockets, systemErrorOf } from "../../lib/os/socket_errors.ts";
 import { forEachInSlices } from "../../lib/os/time_slice.ts";
 import type { ServiceKey, ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { Forwarding } from "./forwarding.ts";
 
 type SocketRoomContext = Pick<Forwarding, "clock" | "log" | "openFiles" | "options">;
 
-/** A forwarder that can be asked to close connections. */
+/** A forwarder that can be asked to close connections or flows. */
 interface ConnectionCloser {
   readonly key: ServicePortKey;
-  /** Connections that are open now. */
-  readonly connections: number;
+  readonly service: ServiceKey;
+  readonly use: Exclude<TrafficUse, "check">;
+  /** Connections or flows that are open now. */
+  readonly size: number;
+  /** Whether a new one may be part of a circle, which ends with it. */
+  mayCircle?(): boolean;
+  /** Whether {@linkcode closeSilent} would close one. */
+  hasSilent(silentMs: number): boolean;
   /** Closes up to `count` that are silent for long, and returns how many. @default {silentMs of the options} */
   closeSilent(count: number, silentMs?: number): number;
   /** Connections without data since then. */
@@ -20,14 +32,26 @@ interface ConnectionCloser {
   close(): void;
 }
 
-/** Sockets of a TCP connection: to the client and to the endpoint. */
-const SOCKETS = 2;
+/** Messages by use. */
+const CLOSED = {
+  connection: "Closed an idle connection for a new one",
+  flow: "Closed the longest idle flow for a new one",
+} as const;
+const REFUSED = {
+  bound: "Refused a connection: the limit of the Service is reached",
+  connection: "Refused a connection: too few open files remain",
+  flow: "Refused a flow: too few open files or ports remain",
+} as const;
+
 /** A connection that was silent for this time is closed when other Services have no files left. */
 const HOARDED_MS = 10_000;
 /** Once in so long, silent connections are closed of which one side is gone: nothing else notices it. */
 const GONE_MS = 3_600_000;
 
-/** Makes room for new sockets, at a bound: TCP connections that are silent for long are closed. */
+/**
+ * Makes room for new sockets, at a bound: TCP connections that are silent for long are closed, and UDP
+ * flows that were unused for longest, whose clients open another one by their next datagram.
+ */
 export class SocketRoom {
   readonly #busy = new Set<ConnectionCloser>();
   readonly #context: SocketRoomContext;
@@ -56,20 +80,33 @@ export class SocketRoom {
     this.#timer = undefined;
   }
 
-  /** Counts the sockets of one connection besides `open` others, unless a bound forbids it. */
-  take(
-    forwarder: ConnectionCloser,
-    { service, open }: { readonly service: ServiceKey; readonly open: number },
-  ): boolean {
-    const { log, options: { maxConnectionsPerService: bound } } = this.#context;
-    if (open < bound) return this.#takeSockets(forwarder, service);
-    const servicePort = forwarder.key;
-    if (forwarder.closeSilent(1) === 1) {
-      log.warn("Closed an idle connection for a new one", { servicePort, bound });
-      return this.#takeSockets(forwarder, service);
+  /**
+   * Counts one connection or flow more, unless a bound forbids it. At a bound it takes the place of
+   * another one: nothing is closed in vain, and no Service grows at the cost of a smaller one.
+   */
+  take(forwarder: ConnectionCloser): boolean {
+    const { log, openFiles, options } = this.#context;
+    const { key: servicePort, size, service, use } = forwarder;
+    const bound = use === "flow" ? options.maxFlowsPerService : options.maxConnectionsPerService;
+    const shortage = size < bound ? openFiles.takeTraffic(service, use) : "bound";
+    if (shortage === undefined) return true;
+    if (forwarder.mayCircle?.()) return false;
+    const fields = shortage === "bound"
+      ? { servicePort, bound }
+      : { servicePort, limit: limitOf(openFiles, shortage), cure: SHORTAGE_CURES[shortage] };
+    if (shortage !== "bound") openFiles.countRefused(use);
+    if (this.#closeFor(forwarder, shortage)) {
+      openFiles.exchangeTraffic(service, use);
+      log.warn(CLOSED[use], fields);
+      return true;
     }
-    log.warn("Refused a connection: the limit of the Service is reached", { servicePort, bound });
+    log.warn(REFUSED[shortage === "bound" ? shortage : use], fields);
     return false;
+  }
+
+  /** Closes a flow for one that got no port from the kernel; returns whether there was any. */
+  closeForPort(forwarder: ConnectionCloser): boolean {
+    return this.#closeFor(forwarder, "ports");
   }
 
   #closeGone(): void {
@@ -80,21 +117,9 @@ export class SocketRoom {
     void forEachInSlices(clock, silent, (session) => void session.closeIfGone());
   }
 
-  #takeSockets(forwarder: ConnectionCloser, service: ServiceKey): boolean {
-    const { openFiles } = this.#context;
-    if (openFiles.takeTraffic(service, SOCKETS)) return true;
-    if (forwarder.closeSilent(1) === 0) this.relieve(1);
-    if (openFiles.takeTraffic(service, SOCKETS)) return true;
-    const isExchange = this.#closeOfLargest(forwarder.connections);
-    if (isExchange && openFiles.takeTraffic(service, SOCKETS, { isExchange })) return true;
-    openFiles.countRefused("connection");
-    this.reportFull("Refused a connection: too few open files remain", forwarder.key);
-    return false;
-  }
-
-  /** The sockets of a connection are closed. */
-  give(service: ServiceKey): void {
-    this.#context.openFiles.giveTraffic(service, SOCKETS);
+  /** The sockets of a connection or flow are closed. */
+  give({ service, use }: Pick<ConnectionCloser, "service" | "use">): void {
+    this.#context.openFiles.giveTraffic(service, use);
   }
 
   /** Closes up to `count` connections that are silent for long, whosever they are. */
@@ -111,29 +136,66 @@ export class SocketRoom {
     message: string,
     { error, relief, ...fields }: LogFields & { readonly error: unknown; readonly relief: number },
   ): void {
-    const isFull = isOutOfSockets(error);
-    if (isFull) this.relieve(relief);
+    const shortage = isOutOfSockets(error) ? "files" : isOutOfPorts(error) ? "ports" : undefined;
+    if (shortage === "files") this.relieve(relief);
     this.#context.log.warn(message, {
       ...{ ...fields, error: systemErrorOf(error) ?? error },
-      ...(isFull && { cure: OUT_OF_SOCKETS_CURE }),
+      ...(shortage && { cure: SHORTAGE_CURES[shortage] }),
     });
   }
 
-  reportFull(message: string, servicePort: ServicePortKey): void {
-    const { log, openFiles: { limit } } = this.#context;
-    log.warn(message, { servicePort, limit, cure: OUT_OF_SOCKETS_CURE });
+  /** Closes connections or flows in favour of a forwarder. Returns whether they leave enough. */
+  #closeFor(forwarder: ConnectionCloser, shortage: Shortage | "bound"): boolean {
+    const { silentMs } = this.#context.options;
+    const isFlow = forwarder.use === "flow";
+    const closeOwn = () => forwarder.closeSilent(1, isFlow ? 0 : silentMs) === 1;
+    if (shortage === "bound") return closeOwn();
+    // Of flows, a port with few would otherwise lose them to each other, and never get more.
+    return isFlow
+      ? this.#closeOfLargest(forwarder, shortage) || closeOwn()
+      : closeOwn() || this.#closeOfLargest(forwarder, shortage);
+  }
+
+  #closeOfLargest(forwarder: ConnectionCloser, shortage: Shortage): boolean {
+    const largest = this.#largestBesides(forwarder, shortage);
+    if (largest === undefined) return false;
+    const count = Math.ceil(sizeOf(forwarder.use) / sizeOf(largest.use));
+    return largest.closeSilent(count, silenceOf(largest)) === count;
   }
 
   /**
-   * Closes a connection in favour of a ServicePort that has `own`: the connection that has been
-   * silent longest, of the ServicePort with the most. Returns whether it found one; a ServicePort
-   * with fewer, or only busy connections, loses none.
+   * The forwarder that has most of what is lacking, and something silent: of the same Service, or of
+   * one that has more than this one.
    */
-  #closeOfLargest(own: number): boolean {
+  #largestBesides(forwarder: ConnectionCloser, of: Shortage): ConnectionCloser | undefined {
+    const { openFiles } = this.#context;
+    const { service, use } = forwarder;
     let largest: ConnectionCloser | undefined;
-    for (const forwarder of this.#busy) {
-      if (forwarder.connections > (largest?.connections ?? own + 1)) largest = forwarder;
+    for (const each of this.#busy) {
+      if (of === "ports" && each.use !== "flow") continue;
+      const [its, own] = each.service === service
+        ? [filesOf(each), filesOf(forwarder)]
+        : [openFiles.trafficOf(each.service, of), openFiles.trafficOf(service, of)];
+      const isLarger = its >= own + 2 * sizeOf(use) && filesOf(each) > filesOf(largest);
+      if (isLarger && each.hasSilent(silenceOf(each))) largest = each;
     }
-    return largest?.closeSilent(1, HOARDED_MS) === 1;
+    return largest;
   }
+}
+
+/** Sockets of a connection, which are one to the client and one to the endpoint, or of a flow. */
+function sizeOf(use: ConnectionCloser["use"]): number {
+  return use === "flow" ? 1 : 2;
+}
+
+function filesOf(forwarder: ConnectionCloser | undefined): number {
+  return forwarder === undefined ? 0 : forwarder.size * sizeOf(forwarder.use);
+}
+
+function silenceOf({ use }: ConnectionCloser): number {
+  return use === "flow" ? 0 : HOARDED_MS;
+}
+
+function limitOf({ limit, ports }: Pick<OpenFiles, "limit" | "ports">, of: Shortage): number {
+  return of === "files" ? limit : ports;
 }

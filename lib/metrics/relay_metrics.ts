@@ -172,8 +172,8 @@ export const RELAY_METRICS = {
     name: "kube_relay_refused_sockets_total",
     type: "counter",
     help:
-      "Sockets that were refused, or closed in favour of new ones, to keep within the limit of open " +
-      "files: those of Services, and connections to the servers of kube-relay",
+      "Sockets that were refused, or closed in favour of new ones, to keep within the limits of open " +
+      "files and source ports: those of Services, and connections to the servers of kube-relay",
     labels: { use: SOCKET_USES },
   },
   uncaughtErrors: {

@@ -1,5 +1,5 @@
 /**
- * The limit of open files, and how many of them each use may take.
+ * The limits of open files and of source ports, and how many of them each use may take.
  *
  * Counts the files that clients and tenants cause to be opened, and keeps the rest for files, tools
  * and the API server: a process at its limit can start no tool, read no manifest and not even list
@@ -9,9 +9,9 @@
  */
 import type { Logger } from "../log/logger.ts";
 import { messageOf } from "../log/message_of.ts";
-import type { CommandRunner } from "./command_runner.ts";
+import type { CommandOptions, CommandRunner } from "./command_runner.ts";
 import type { HttpBounds } from "./http_listener.ts";
-import { OUT_OF_SOCKETS_CURE } from "./socket_errors.ts";
+import { OUT_OF_PORTS_CURE, OUT_OF_SOCKETS_CURE } from "./socket_errors.ts";
 
 /** The HTTP servers. */
 export const HTTP_USES = ["healthz", "metrics", "service_health", "control"] as const;
@@ -36,8 +36,29 @@ interface OpenFileShares {
   readonly checks: number;
 }
 
+/** What the traffic of Services lacks. */
+export type Shortage = "files" | "ports";
+
+/** The remedies. */
+export const SHORTAGE_CURES: Readonly<Record<Shortage, string>> = {
+  files: OUT_OF_SOCKETS_CURE,
+  ports: OUT_OF_PORTS_CURE,
+};
+
+/** What a TCP connection, a UDP flow and a health check take. Only a flow has its port for itself. */
+const TAKEN = {
+  connection: { files: 2, ports: 0 },
+  flow: { files: 1, ports: 1 },
+  check: { files: 1, ports: 0 },
+} as const;
+
+/** The traffic that takes files and ports. */
+export type TrafficUse = keyof typeof TAKEN;
+
 /** Used if the limit cannot be read; systemd and most containers have a larger one. */
 const ASSUMED_LIMIT = 65_536;
+/** Used if the range cannot be read; the kernel has it by default. */
+const ASSUMED_PORTS = 28_232;
 /** A higher limit has no use: the memory of connections is the limit then. */
 const USEFUL_LIMIT = 524_288;
 /** Kept for files, tools and the API server: an eighth of the limit, within these. */
@@ -70,67 +91,155 @@ export function shareOpenFiles(limit: number): OpenFileShares {
   };
 }
 
-/** The counts of all threads of the process. */
+/** Of the ports that the kernel gives to sockets, UDP flows may use this part; the node keeps the rest. */
+export function shareLocalPorts(ports: number): number {
+  return Math.floor(ports * 3 / 4);
+}
+
+/** The limits, and the counts of all threads of the process. */
 export interface SharedOpenFiles {
   readonly limit: number;
+  readonly ports: number;
   readonly counts: SharedArrayBuffer;
 }
 
-/** Counts open files, and refuses those above the shares. */
+/** Counts what the traffic of Services has taken of something, in all threads. */
+class TrafficShare {
+  readonly #most: () => number;
+  readonly #services = new Map<string, number>();
+  /** By thread. */
+  readonly #counts: Int32Array;
+  /** The place of this thread in the counts. */
+  readonly #own: number;
+
+  constructor(counts: Int32Array, own: number, most: () => number) {
+    this.#counts = counts;
+    this.#own = own;
+    this.#most = most;
+  }
+
+  get taken(): number {
+    let sum = 0;
+    for (let place = 0; place < this.#counts.length; place++) sum += this.#at(place);
+    return sum;
+  }
+
+  of(service: string): number {
+    return this.#services.get(service) ?? 0;
+  }
+
+  /**
+   * A Service may have twice of what is free. Thus a few Services never exhaust the share of the
+   * others, and a single one can use two thirds. Of several threads, each takes a Service to have as
+   * much in the others.
+   */
+  take(service: string, count: number): boolean {
+    const own = this.of(service);
+    const threads = Math.max(1, this.#counts.length - 1);
+    // Counted before it is compared, as another thread may do the same at this moment.
+    Atomics.add(this.#counts, this.#own, count);
+    const left = this.#left + count;
+    if (left < count || own * threads + count > 2 * left) {
+      Atomics.sub(this.#counts, this.#own, count);
+      return false;
+    }
+    this.#services.set(service, own + count);
+    return true;
+  }
+
+  /** Counts what takes the place of as much. */
+  exchange(service: string, count: number): void {
+    Atomics.add(this.#counts, this.#own, count);
+    this.#services.set(service, this.of(service) + count);
+  }
+
+  give(service: string, count: number): void {
+    Atomics.sub(this.#counts, this.#own, give(this.#services, service, count));
+  }
+
+  /** The other threads may have a part that this one leaves to them, so each has something to exchange. */
+  get #left(): number {
+    const most = this.#most();
+    const part = Math.floor(most / (4 * this.#counts.length));
+    let left = most - this.#at(this.#own);
+    for (let place = 0; place < this.#counts.length; place++) {
+      if (place !== this.#own) left -= Math.max(this.#at(place), part);
+    }
+    return left;
+  }
+
+  #at(place: number): number {
+    return Atomics.load(this.#counts, place);
+  }
+}
+
+/** Counts open files and ports, and refuses those above the shares. */
 export class OpenFiles {
   readonly limit: number;
+  /** Ports that the kernel gives to sockets. */
+  readonly ports: number;
   readonly #shares: OpenFileShares;
   readonly #listeners = new Map<string, number>();
-  readonly #traffic = new Map<string, number>();
   readonly #refused = new Map<SocketUse, number>();
-  /** Listening sockets, then the sockets of connections and flows of each thread. */
-  #counts: Int32Array = new Int32Array(2);
-  /** The place of this thread in the counts. */
-  #own = 1;
+  /** Listening sockets, then the files of each thread's traffic, then its ports. */
+  #counts: Int32Array = new Int32Array(3);
+  #traffic: Readonly<Record<Shortage, TrafficShare>>;
   #checking = 0;
 
-  constructor(limit = ASSUMED_LIMIT) {
+  constructor(limit = ASSUMED_LIMIT, ports = ASSUMED_PORTS) {
     this.limit = limit;
+    this.ports = ports;
     this.#shares = shareOpenFiles(limit);
+    this.#traffic = this.#trafficIn(0);
   }
 
   /** The same limits in another thread, which has to be the only one with its index. */
-  static inThread({ limit, counts }: SharedOpenFiles, index: number): OpenFiles {
-    const openFiles = new OpenFiles(limit);
+  static inThread({ limit, ports, counts }: SharedOpenFiles, index: number): OpenFiles {
+    const openFiles = new OpenFiles(limit, ports);
     openFiles.#counts = new Int32Array(counts);
-    openFiles.#own = index + 2;
+    openFiles.#traffic = openFiles.#trafficIn(index + 1);
     return openFiles;
   }
 
-  /** Has other threads count with this one. Call it once. */
+  /** Has other threads count with this one. Call it once, before there is traffic. */
   share(threads: number): SharedOpenFiles {
-    const counts = new SharedArrayBuffer((2 + threads) * Int32Array.BYTES_PER_ELEMENT);
-    const shared = new Int32Array(counts);
-    shared.set(this.#counts);
-    this.#counts = shared;
-    return { limit: this.limit, counts };
+    const length = 1 + 2 * (1 + threads);
+    const counts = new SharedArrayBuffer(length * Int32Array.BYTES_PER_ELEMENT);
+    const listening = this.#listening;
+    this.#counts = new Int32Array(counts);
+    this.#counts[0] = listening;
+    this.#traffic = this.#trafficIn(0);
+    return { limit: this.limit, ports: this.ports, counts };
   }
 
   /** A thread has ended, and its files are closed. */
   forgetThread(index: number): void {
-    Atomics.store(this.#counts, index + 2, 0);
+    for (const counts of this.#threadCounts) Atomics.store(counts, index + 1, 0);
   }
 
   /** Open listening sockets, and sockets of connections and flows. */
   get open(): { readonly listeners: number; readonly traffic: number } {
-    return { listeners: this.#listening, traffic: this.#carrying };
+    return { listeners: this.#listening, traffic: this.#traffic.files.taken };
   }
 
   get #listening(): number {
     return Atomics.load(this.#counts, 0);
   }
 
-  get #carrying(): number {
-    let sum = 0;
-    for (let place = 1; place < this.#counts.length; place++) {
-      sum += Atomics.load(this.#counts, place);
-    }
-    return sum;
+  /** The files of each thread, and its ports. */
+  get #threadCounts(): readonly [Int32Array, Int32Array] {
+    const middle = (this.#counts.length + 1) / 2;
+    return [this.#counts.subarray(1, middle), this.#counts.subarray(middle)];
+  }
+
+  #trafficIn(thread: number): Readonly<Record<Shortage, TrafficShare>> {
+    const [files, ports] = this.#threadCounts;
+    const { traffic, together } = this.#shares;
+    const most = shareLocalPorts(this.ports);
+    return {
+      files: new TrafficShare(files, thread, () => Math.min(traffic, together - this.#listening)),
+      ports: new TrafficShare(ports, thread, () => most),
+    };
   }
 
   /** Numbers of refusals since the start, by use. */
@@ -161,7 +270,7 @@ export class OpenFiles {
     const { listeners, listenersOfService, together } = this.#shares;
     return (this.#listeners.get(service) ?? 0) + sockets <= listenersOfService &&
       this.#listening + sockets <= listeners &&
-      this.#listening + sockets + this.#carrying <= together;
+      this.#listening + sockets + this.#traffic.files.taken <= together;
   }
 
   /** Counts listening sockets of a Service, or returns the reason why no more are allowed. */
@@ -191,39 +300,38 @@ export class OpenFiles {
     this.#listeners.set(to, (this.#listeners.get(to) ?? 0) + moved);
   }
 
-  /**
-   * Counts the sockets of a connection or flow; returns whether they are allowed. A Service may
-   * have twice the number of free sockets. Thus a few Services never exhaust the sockets of the
-   * others, and a single one can use two thirds. `isExchange`: a larger Service has just released
-   * the same number. Of several threads, each takes a Service to have as many sockets in the others.
-   */
-  takeTraffic(
-    service: string,
-    sockets: 1 | 2,
-    { isExchange = false }: { readonly isExchange?: boolean } = {},
-  ): boolean {
-    const { traffic, together } = this.#shares;
-    const own = this.#traffic.get(service) ?? 0;
-    const threads = Math.max(1, this.#counts.length - 2);
-    // Counted before it is compared, as another thread may do the same at this moment.
-    Atomics.add(this.#counts, this.#own, sockets);
-    const left = Math.min(traffic, together - this.#listening) - this.#carrying + sockets;
-    if (left < sockets || (!isExchange && own * threads + sockets > 2 * left)) {
-      Atomics.sub(this.#counts, this.#own, sockets);
-      return false;
-    }
-    this.#traffic.set(service, own + sockets);
-    return true;
+  /** Counts a connection, flow or check, or returns what is lacking for it. */
+  takeTraffic(service: string, use: TrafficUse): Shortage | undefined {
+    const { files, ports } = TAKEN[use];
+    if (!this.#traffic.files.take(service, files)) return "files";
+    if (ports === 0 || this.#traffic.ports.take(service, ports)) return undefined;
+    this.#traffic.files.give(service, files);
+    return "ports";
   }
 
-  /** Records the end of a connection or flow. */
-  giveTraffic(service: string, sockets: 1 | 2): void {
-    Atomics.sub(this.#counts, this.#own, give(this.#traffic, service, sockets));
+  /** Counts a connection or flow in place of others that took as much. */
+  exchangeTraffic(service: string, use: TrafficUse): void {
+    const { files, ports } = TAKEN[use];
+    this.#traffic.files.exchange(service, files);
+    this.#traffic.ports.exchange(service, ports);
+  }
+
+  /** Records the end of a connection, flow or check. */
+  giveTraffic(service: string, use: TrafficUse): void {
+    const { files, ports } = TAKEN[use];
+    this.#traffic.files.give(service, files);
+    this.#traffic.ports.give(service, ports);
+  }
+
+  /** What the traffic of a Service takes in this thread. */
+  trafficOf(service: string, of: Shortage): number {
+    return this.#traffic[of].of(service);
   }
 
   /** Counts the socket of a health check; returns whether it is allowed now. */
   takeCheck(service: string): boolean {
-    if (this.#checking >= this.#shares.checks || !this.takeTraffic(service, 1)) return false;
+    if (this.#checking >= this.#shares.checks) return false;
+    if (this.takeTraffic(service, "check") !== undefined) return false;
     this.#checking++;
     return true;
   }
@@ -231,29 +339,44 @@ export class OpenFiles {
   /** Records the end of a health check. */
   giveCheck(service: string): void {
     this.#checking--;
-    this.giveTraffic(service, 1);
+    this.giveTraffic(service, "check");
   }
 }
 
 /**
- * Reads the limit of this process, which its children inherit. Deno raises the soft limit to the
- * hard one when it starts. Never rejects.
+ * Reads the limits of this process, which its children inherit, and of its network. Deno raises the
+ * soft limit to the hard one when it starts. Never rejects.
  */
 export async function readOpenFiles(
   { commands, logger }: { readonly commands: CommandRunner; readonly logger: Logger },
 ): Promise<OpenFiles> {
+  const ports = readLocalPorts(commands);
   try {
     const { stdout } = await commands.run("cat", ["/proc/self/limits"]);
     const [, limit] = /^Max open files\s+(\d+|unlimited)\s/m.exec(stdout) ?? [];
     if (limit === undefined) throw new Error(`no line 'Max open files' in '${stdout}'`);
-    return new OpenFiles(limit === "unlimited" ? USEFUL_LIMIT : Number(limit));
+    return new OpenFiles(limit === "unlimited" ? USEFUL_LIMIT : Number(limit), await ports);
   } catch (error) {
     logger.warn("Cannot read the limit of open files; using a default", {
       assumed: ASSUMED_LIMIT,
       reason: messageOf(error),
     });
-    return new OpenFiles();
+    return new OpenFiles(ASSUMED_LIMIT, await ports);
   }
+}
+
+/**
+ * Reads how many ports the kernel gives to sockets of this network namespace; `undefined` if it cannot
+ * be read. Never rejects.
+ */
+export async function readLocalPorts(
+  commands: CommandRunner,
+  options: CommandOptions = {},
+): Promise<number | undefined> {
+  const read = commands.run("cat", ["/proc/sys/net/ipv4/ip_local_port_range"], options);
+  const { stdout } = await read.catch(() => ({ stdout: "" }));
+  const [, first, last] = /^(\d+)\s+(\d+)$/.exec(stdout.trim()) ?? [];
+  return first === undefined ? undefined : Number(last) - Number(first) + 1;
 }
 
 /** Returns how much was returned. */

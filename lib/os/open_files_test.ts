@@ -49,7 +49,7 @@ Deno.test("OpenFiles.takeTraffic() leaves a third of the remainder to other Serv
   const { traffic } = shareOpenFiles(1000);
   const fill = (service: string) => {
     let count = 0;
-    while (files.takeTraffic(service, 2)) count += 2;
+    while (files.takeTraffic(service, "connection") === undefined) count += 2;
     return count;
   };
   let left = traffic;
@@ -58,9 +58,37 @@ Deno.test("OpenFiles.takeTraffic() leaves a third of the remainder to other Serv
     assert(Math.abs(taken - left * 2 / 3) <= 4, `${taken} of ${left}`);
     left -= taken;
   }
-  assert(files.takeTraffic("ns/modest", 2));
-  for (let count = 0; count < 10; count++) files.giveTraffic("ns/greedy-0", 2);
+  assertEquals(files.takeTraffic("ns/modest", "connection"), undefined);
+  for (let count = 0; count < 10; count++) files.giveTraffic("ns/greedy-0", "connection");
   assert(fill("ns/modest") > 0);
+});
+
+Deno.test("OpenFiles.takeTraffic() gives flows a part of the ports, whatever files there are", () => {
+  const files = new OpenFiles(65_536, 1000);
+  const fill = (service: string) => {
+    let count = 0;
+    while (files.takeTraffic(service, "flow") === undefined) count++;
+    return count;
+  };
+  const taken = [fill("ns/a"), fill("ns/b"), fill("ns/c")];
+  assertEquals(taken, [500, 167, 56]);
+  assertEquals(files.takeTraffic("ns/a", "flow"), "ports");
+  assertEquals(files.takeTraffic("ns/a", "connection"), undefined, "it shares ports");
+  files.giveTraffic("ns/a", "flow");
+  files.exchangeTraffic("ns/a", "flow");
+  assertEquals(files.trafficOf("ns/a", "ports"), 500);
+});
+
+Deno.test("OpenFiles.takeTraffic() leaves each thread a part", () => {
+  const main = new OpenFiles(65_536, 1000);
+  const shared = main.share(2);
+  const [busy, idle] = [0, 1].map((index) => OpenFiles.inThread(shared, index));
+  for (let service = 0; service < 2000; service++) busy!.takeTraffic(`ns/s${service}`, "flow");
+  let left = 0;
+  while (idle!.takeTraffic(`ns/i${left}`, "flow") === undefined) left++;
+  assertEquals(left, Math.floor(750 / 12));
+  main.forgetThread(0);
+  assertEquals(idle!.takeTraffic("ns/i", "flow"), undefined, "those of a thread that has ended");
 });
 
 Deno.test("OpenFiles.takeTraffic() and takeListener() together keep the limit", () => {
@@ -68,7 +96,7 @@ Deno.test("OpenFiles.takeTraffic() and takeListener() together keep the limit", 
   const { together } = shareOpenFiles(1000);
   for (let service = 0; service < 2000; service++) {
     files.takeListener(`ns/s${service}`);
-    files.takeTraffic(`ns/s${service}`, 1);
+    files.takeTraffic(`ns/s${service}`, "flow");
   }
   assert(files.open.listeners + files.open.traffic <= together);
 });
@@ -78,6 +106,14 @@ Deno.test("readOpenFiles() reads the limit that this process has", async () => {
   const { limit } = await readOpenFiles({ commands: systemCommandRunner, logger });
   assert(limit >= 256 && limit <= 2 ** 31, `${limit}`);
   assertEquals(logger.lines, []);
+});
+
+Deno.test("readOpenFiles() reads the ports that sockets of this machine get", async () => {
+  const logger = new MemoryLogger();
+  const { ports } = await readOpenFiles({ commands: systemCommandRunner, logger });
+  const text = await Deno.readTextFile("/proc/sys/net/ipv4/ip_local_port_range").catch(() => "");
+  const [first = 32_768, last = 60_999] = text === "" ? [] : text.trim().split(/\s+/).map(Number);
+  assertEquals(ports, last - first + 1);
 });
 
 Deno.test("readOpenFiles() assumes a usual limit if it cannot be read", async () => {

@@ -6,6 +6,11 @@ import { messageOf } from "../log/message_of.ts";
 export const OUT_OF_SOCKETS_CURE =
   "raise the limit of open files (LimitNOFILE= of the unit, or ulimit -n)";
 
+/** The remedy when the kernel has no port left for sockets: {@linkcode isOutOfPorts}. */
+export const OUT_OF_PORTS_CURE =
+  "give sockets more ports and keep them off node ports: sysctl -w " +
+  'net.ipv4.ip_local_port_range="20000 65535" net.ipv4.ip_local_reserved_ports=30000-32767';
+
 /** The name of the system error, such as `EADDRINUSE`; `undefined` for other errors. */
 export function systemErrorOf(error: unknown): string | undefined {
   if (!(error instanceof Error) || !("code" in error)) return undefined;
@@ -18,9 +23,15 @@ export function isOutOfSockets(error: unknown): boolean {
   return name === "EMFILE" || name === "ENFILE" || name === "ENOBUFS" || name === "ENOMEM";
 }
 
+/** Whether a socket that may have any port got none. */
+export function isOutOfPorts(error: unknown): boolean {
+  const name = systemErrorOf(error);
+  return name === "EADDRINUSE" || name === "EADDRNOTAVAIL";
+}
+
 /** Whether an attempt to connect failed because this machine has no socket or no port left for it. */
 export function isOwnShortage(error: unknown): boolean {
-  return isOutOfSockets(error) || systemErrorOf(error) === "EADDRNOTAVAIL";
+  return isOutOfSockets(error) || isOutOfPorts(error);
 }
 
 /**

@@ -88,6 +88,12 @@ export class ProxyHeaderGate {
     }
   }
 
+  /** Whether the header of a session is late. */
+  get hasLate(): boolean {
+    const { value: since } = this.#waiting.values().next();
+    return since !== undefined && since <= this.#forwarding.clock.now() - PROMPT_MS;
+  }
+
   /** Closes up to `count` sessions whose header is late, and returns their number. */
   closeLate(count: number): number {
     const before = this.#forwarding.clock.now() - PROMPT_MS;

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import type { TcpConnection } from "../../../lib/os/network.ts";
-import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import type { ServiceKey, ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import { FakeClock, settle } from "../../../tests/support/fakes/fake_clock.ts";
 import {
   FakeConnection,
@@ -92,7 +92,8 @@ Deno.test("TcpAcceptor asks for silent connections to be closed when no sockets 
   const { forwarding, listener, acceptor } = setUp();
   const asked: number[] = [];
   forwarding.room.enter({
-    ...{ key: "ns/web/TCP" as ServicePortKey, connections: 0, silentSince: () => [] },
+    ...{ key: "ns/web/TCP" as ServicePortKey, service: "ns/web" as ServiceKey },
+    ...{ use: "connection", size: 0, hasSilent: () => true, silentSince: () => [] },
     closeSilent: (count) => (asked.push(count), count),
     close() {},
   });

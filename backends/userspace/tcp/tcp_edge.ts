@@ -112,6 +112,11 @@ export class TcpEdge {
     return this.#headers?.waiting ?? 0;
   }
 
+  /** Whether the header of a session is late. */
+  get hasLate(): boolean {
+    return this.#headers?.hasLate === true;
+  }
+
   /** Closes up to `count` sessions whose header is late, and returns their number. */
   closeLate(count: number): number {
     return this.#headers?.closeLate(count) ?? 0;

@@ -47,7 +47,8 @@ export class TcpForwarder implements TcpSessionOwner {
   readonly #forwarding: Forwarding;
   readonly #picker: Picker;
   readonly #sessions = new RecencyList<TcpSession>();
-  readonly #service: ServiceKey;
+  readonly service: ServiceKey;
+  readonly use = "connection";
   #plan: ServicePlan;
   /** Applies the annotations of the Service, once there are any. */
   #edge: TcpEdge | undefined;
@@ -61,7 +62,7 @@ export class TcpForwarder implements TcpSessionOwner {
     this.#forwarding = forwarding;
     this.smallBuffers = forwarding.smallBuffers;
     this.largeBuffers = forwarding.largeBuffers;
-    this.#service = serviceKey(plan.name);
+    this.service = serviceKey(plan.name);
     this.#plan = plan;
     this.#picker = forwarding.createPicker(plan);
     this.#activityGrainMs = activityGrainMs(plan.edge);
@@ -76,7 +77,12 @@ export class TcpForwarder implements TcpSessionOwner {
     return this.#plan.key;
   }
 
-  /** Connections that are open now, and whose client is known. */
+  /** Connections that are open now. */
+  get size(): number {
+    return this.#sessions.size;
+  }
+
+  /** Those whose client is known. */
   get connections(): number {
     return this.#sessions.size - (this.#edge?.waiting ?? 0);
   }
@@ -150,6 +156,12 @@ export class TcpForwarder implements TcpSessionOwner {
     return closed;
   }
 
+  /** Whether {@linkcode closeSilent} would close one. */
+  hasSilent(silentMs: number): boolean {
+    const before = this.#forwarding.clock.now() - silentMs;
+    return this.#edge?.hasLate === true || this.silentSince(before).next().done === false;
+  }
+
   /** Connections without data since then, the longest silent first. */
   *silentSince(before: number): IterableIterator<TcpSession> {
     for (const session of this.#sessions) {
@@ -172,7 +184,7 @@ export class TcpForwarder implements TcpSessionOwner {
 
   onClosed(session: TcpSession): void {
     this.#sessions.delete(session);
-    this.#forwarding.room.give(this.#service);
+    this.#forwarding.room.give(this);
     this.#forwarding.sessions.remove();
     this.#forwarding.own.untake(session, session.client);
     this.#edge?.leave(session);
@@ -192,7 +204,7 @@ export class TcpForwarder implements TcpSessionOwner {
     const { clock, own, room } = this.#forwarding;
     const isOwn = own.take(session, session.client);
     if (isOwn) this.#reportOwn({ client: session.client.remoteAddr.hostname });
-    if (isOwn || !room.take(this, { service: this.#service, open: this.#sessions.size })) {
+    if (isOwn || !room.take(this)) {
       own.untake(session, session.client);
       return false;
     }

@@ -9,6 +9,7 @@ import {
   serviceKey,
   type ServicePortKey,
 } from "../../../lib/proxy/service_port_name.ts";
+import { isOutOfPorts } from "../../../lib/os/socket_errors.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { EndpointAges } from "../balancing/endpoint_shares.ts";
 import { EndpointPicker, type VerdictName } from "../endpoint_picker.ts";
@@ -38,7 +39,8 @@ export class UdpForwarder {
   readonly #flows: ExpiryQueue<UdpFlow>;
   /** Applies the annotations of the Service, once there are any. */
   #edge: UdpEdge | undefined;
-  readonly #service: ServiceKey;
+  readonly service: ServiceKey;
+  readonly use = "flow";
   #plan: ServicePlan;
   #traffic: ServiceTraffic | undefined;
   /** Unanswered flows that were to be ended for new ones. */
@@ -47,7 +49,7 @@ export class UdpForwarder {
 
   constructor(forwarding: Forwarding, plan: ServicePlan) {
     this.#forwarding = forwarding;
-    this.#service = serviceKey(plan.name);
+    this.service = serviceKey(plan.name);
     this.#plan = plan;
     this.#picker = new EndpointPicker(plan, forwarding.pickerOptions());
     this.#flows = new ExpiryQueue(forwarding.clock, {
@@ -63,6 +65,10 @@ export class UdpForwarder {
 
   /** Flows that are open now. */
   get connections(): number {
+    return this.#flows.size;
+  }
+
+  get size(): number {
     return this.#flows.size;
   }
 
@@ -123,32 +129,42 @@ export class UdpForwarder {
   }
 
   /** Opens a flow that the limits count, or takes it back from them. */
-  #openAdmitted(port: UdpFlowPort, origin: DatagramOrigin): UdpFlow | undefined {
+  #openAdmitted(
+    port: UdpFlowPort,
+    origin: DatagramOrigin,
+    isRetry = false,
+  ): UdpFlow | undefined | Promise<UdpFlow | undefined> {
     const { client: { hostname } } = origin;
     // The plan may have changed while another thread was asked.
     const verdict = this.#takesNone
       ? undefined
       : this.#forwarding.clients.verdictFor(this.#plan, port.at, hostname);
     const flow = verdict && this.#openTo(port, { origin, verdict });
-    if (!flow) this.#edge?.revoke(hostname);
-    return flow;
+    const mayRetry = flow === "out-of-ports" && !isRetry && !this.mayCircle();
+    if (mayRetry && this.#forwarding.room.closeForPort(this)) {
+      // The port is free when the receive that waits on it has been taken back.
+      return this.#forwarding.clock.sleep(0).then(() => this.#openAdmitted(port, origin, true));
+    }
+    if (flow instanceof UdpFlow) return flow;
+    this.#edge?.revoke(hostname);
+    return undefined;
   }
 
   #openTo(
     port: UdpFlowPort,
     { origin, verdict }: { readonly origin: DatagramOrigin; readonly verdict: VerdictName },
-  ): UdpFlow | undefined {
-    const { clock, counters, policies } = this.#forwarding;
+  ): UdpFlow | "out-of-ports" | undefined {
+    const { clock, counters, policies, room } = this.#forwarding;
     const { client } = origin;
     const now = clock.now();
     const endpoint = this.#picker.pick({ verdict, client: client.hostname, now });
     const denial = endpoint && policies?.denialOf(relayedBy({ port, client, endpoint }));
     this.#report({ port, client }, outcomeOf(endpoint?.key, denial));
-    if (!endpoint || denial !== undefined || !this.#makeRoom()) return undefined;
+    if (!endpoint || denial !== undefined || !room.take(this)) return undefined;
     const socket = this.#openSocket(endpoint.address.includes(":") ? "::" : "0.0.0.0");
-    if (!socket) {
-      this.#forwarding.openFiles.giveTraffic(this.#service, 1);
-      return undefined;
+    if (typeof socket !== "object") {
+      room.give(this);
+      return socket;
     }
     this.#forwarding.own.openFlow(socket.addr.port);
     const [traffic, { load }] = [this.#countOpened(), this.#picker];
@@ -156,6 +172,7 @@ export class UdpForwarder {
       ...{ port, origin, socket, verdict, endpoint, traffic, load },
     });
     this.#flows.add(flow, now);
+    if (this.#flows.size === 1) room.enter(this);
     this.#edge?.enter(flow, now);
     this.#forwarding.flows.add();
     counters.udpFlows++;
@@ -190,6 +207,42 @@ export class UdpForwarder {
     if (flow.isClosed) return;
     this.#flows.delete(flow);
     this.#close(flow);
+  }
+
+  /** Ends up to `count` flows that were unused for so long, the longest unused first. Returns their number. */
+  closeSilent(count: number, silentMs = this.#forwarding.options.silentMs): number {
+    const before = this.#forwarding.clock.now() - silentMs;
+    let closed = 0;
+    for (const flow of this.#flows) {
+      if (closed === count || flow.usedAt > before) break;
+      this.end(flow);
+      closed++;
+    }
+    return closed;
+  }
+
+  /** Whether {@linkcode closeSilent} would end one. */
+  hasSilent(silentMs: number): boolean {
+    const { oldest } = this.#flows;
+    return oldest !== undefined && oldest.usedAt <= this.#forwarding.clock.now() - silentMs;
+  }
+
+  /** Whether the next datagram is to be dropped instead. Answered flows are in no circle, so clients that get answers lose nothing. */
+  mayCircle(): boolean {
+    const { oldest } = this.#flows;
+    if (!oldest || oldest.isAnswered || ++this.#unanswered % UNANSWERED_PER_DROP !== 0) {
+      return false;
+    }
+    this.#forwarding.log.warn("Dropped a datagram at the bound of flows: it may be in a circle", {
+      servicePort: this.#plan.key,
+      cure: "check that no endpoint is a node port or another address of a Service",
+    });
+    return true;
+  }
+
+  /** Both ends of a flow may be gone without a sign: its time-out ends it. */
+  silentSince(): [] {
+    return [];
   }
 
   /** Ends every flow, and takes no more. */
@@ -255,53 +308,24 @@ export class UdpForwarder {
   #close(flow: UdpFlow): void {
     this.#forwarding.flows.remove();
     this.#forwarding.own.closeFlow(flow.ownPort);
-    this.#forwarding.openFiles.giveTraffic(this.#service, 1);
+    this.#forwarding.room.give(this);
     if (this.#traffic) this.#traffic.open--;
     flow.leaveGate?.();
     this.#edge?.leave(flow);
     flow.close();
     flow.port.forget(flow);
-  }
-
-  /**
-   * Counts the socket of a new flow, if permitted. At the limit, or if few files remain, the flow
-   * that was unused for longest is closed.
-   */
-  #makeRoom(): boolean {
-    const { log, openFiles, room, options: { maxFlowsPerService: bound } } = this.#forwarding;
-    const { oldest, size } = this.#flows;
-    const servicePort = this.#plan.key;
-    if (size < bound && openFiles.takeTraffic(this.#service, 1)) return true;
-    if (oldest) {
-      if (this.#mayCircle(oldest)) return false;
-      this.end(oldest);
-      log.warn("Closed the longest idle flow for a new one", { servicePort, bound });
-    } else room.relieve(1);
-    if (size < bound) openFiles.countRefused("flow");
-    if (openFiles.takeTraffic(this.#service, 1)) return true;
-    room.reportFull("Refused a flow: too few open files remain", servicePort);
-    return false;
-  }
-
-  /** Answered flows are in no circle, so clients that get answers lose nothing. */
-  #mayCircle({ isAnswered }: UdpFlow): boolean {
-    if (isAnswered || ++this.#unanswered % UNANSWERED_PER_DROP !== 0) return false;
-    this.#forwarding.log.warn("Dropped a datagram at the bound of flows: it may be in a circle", {
-      servicePort: this.#plan.key,
-      cure: "check that no endpoint is a node port or another address of a Service",
-    });
-    return true;
+    if (this.#flows.size === 0) this.#forwarding.room.leave(this);
   }
 
   /** On every address, so that the kernel takes the one that leads to the endpoint as the source. */
-  #openSocket(hostname: string): UdpSocket | undefined {
+  #openSocket(hostname: string): UdpSocket | "out-of-ports" | undefined {
     const { network, room } = this.#forwarding;
     try {
       return network.listenUdp({ hostname, port: 0 });
     } catch (error) {
       const report = { error, relief: RELIEF, servicePort: this.#plan.key };
       room.reportError("Cannot open a socket for a flow", report);
-      return undefined;
+      return isOutOfPorts(error) ? "out-of-ports" : undefined;
     }
   }
 }

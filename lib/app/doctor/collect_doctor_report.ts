@@ -1,6 +1,8 @@
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { Logger } from "../../log/logger.ts";
 import { CommandError, type CommandRunner } from "../../os/command_runner.ts";
+import { readLocalPorts, shareLocalPorts } from "../../os/open_files.ts";
+import { OUT_OF_PORTS_CURE } from "../../os/socket_errors.ts";
 import { toolsPathProblem } from "../../os/tools_path.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
@@ -49,6 +51,12 @@ export async function collectDoctorReport(
     ...{ configuration, modes: modes.modes, signal },
     ...(chosen && { mode: chosen }),
   });
+  const userspace = chosen && MODE_TRAITS[chosen].forwardsItself
+    ? [
+      ...userspaceFindings(configuration),
+      ...await examinePorts(dependencies, { configuration, signal }),
+    ]
+    : [];
   const { capabilities } = machine;
   const routing = await examineRouting(dependencies, {
     ...{ configuration, signal },
@@ -79,7 +87,7 @@ export async function collectDoctorReport(
       ...policy,
       ...routing,
       ...running.findings,
-      ...(chosen && MODE_TRAITS[chosen].forwardsItself ? userspaceFindings(configuration) : []),
+      ...userspace,
     ]),
   };
 }
@@ -157,6 +165,28 @@ function userspaceFindings(
   if (addressMode !== "auto") return [source];
   const when = "--address-mode=auto takes such a route from 1,000 addresses on";
   return [{ ...ANYIP, evidence: [...ANYIP.evidence, when] }, source];
+}
+
+/** Finds fewer source ports than the limits of userspace mode promise. */
+async function examinePorts(
+  { commands }: Pick<Dependencies, "commands">,
+  { configuration: { relay }, signal }: Pick<DoctorOptions, "configuration" | "signal">,
+): Promise<readonly HostFinding[]> {
+  const ports = await readLocalPorts(commands, { signal, timeoutMs: 2000 });
+  signal.throwIfAborted();
+  const { maxConnectionsPerService: bound } = relay;
+  if (ports === undefined || shareLocalPorts(ports) >= bound) return [];
+  return [{
+    id: "userspace-ports",
+    severity: "warning",
+    summary: "This machine has fewer source ports than one Service port may have flows",
+    evidence: [
+      `net.ipv4.ip_local_port_range has ${ports} ports: all UDP flows together may use ` +
+      `${shareLocalPorts(ports)}, and TCP connections to one endpoint ${ports}`,
+      `--max-connections-per-service is ${bound}`,
+    ],
+    cure: `${OUT_OF_PORTS_CURE}; or lower the flag`,
+  }];
 }
 
 /** The capabilities that kube-relay's tools have use for, by their number in `linux/capability.h`. */

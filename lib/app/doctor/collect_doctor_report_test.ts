@@ -41,6 +41,8 @@ interface Machine extends FakeHost {
   readonly clock?: Dependencies["clock"];
   /** The output of `sysctl` for the settings of bridges. @default {there are none} */
   readonly bridges?: string;
+  /** The ports that the kernel gives to sockets. @default {"32768\t60999"} */
+  readonly ports?: string;
   /** Receives the modes that were probed. */
   readonly asked?: BackendMode[];
   /** @default {BACKENDS} */
@@ -66,6 +68,7 @@ async function doctor(
     network: new FakeNetwork(),
     commands: new FakeCommandRunner()
       .on("cat /proc/self/status", { stdout: "CapEff:\t1000\n" })
+      .on("cat /proc/sys/net/ipv4/ip_local_port_range", { stdout: machine.ports ?? "32768\t60999" })
       .on("sysctl net.bridge", { stdout }),
     backends,
     hostChecks: fakeHostChecks(machine, machine.asked),
@@ -250,6 +253,25 @@ Deno.test("doctor reports the obstacles to --network-policy", () =>
       byId.get("userspace-source-address")?.evidence[0] ?? "",
       "only kube-relay judges relayed connections by the client",
     );
+  }));
+
+Deno.test("doctor compares the source ports of this machine with the limits of userspace mode", () =>
+  withFolder(async (folder) => {
+    const found = async (ports: string, ...argv: readonly string[]) => {
+      const backends: BackendTable = { userspace: (_, { family }) => new FakeBackend(family) };
+      const machine = { ports, backends };
+      const { report } = await doctor(folder, ["--mode=userspace", ...argv], machine);
+      const finding = report.findings.find(({ id }) => id === "userspace-ports");
+      return finding && [...finding.evidence, finding.cure].join("\n");
+    };
+    assertEquals(await found("32768\t60999\n"), undefined);
+    assertEquals(await found("?"), undefined);
+    const few = await found("40000\t43999\n") ?? "";
+    assertStringIncludes(few, "4000 ports: all UDP flows together may use 3000");
+    assertStringIncludes(few, "--max-connections-per-service is 10000");
+    assertStringIncludes(few, "sysctl -w net.ipv4.ip_local_port_range=");
+    const most = "--max-connections-per-service=3000";
+    assertEquals(await found("40000\t43999\n", most), undefined);
   }));
 
 Deno.test("doctor reports how a running kube-relay does", () =>

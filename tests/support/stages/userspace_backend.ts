@@ -132,7 +132,8 @@ export class TestUserspaceBackend implements AsyncDisposable {
 
   /** Returns the number of TCP connections in each worker. */
   connectionsOfWorkers(): readonly number[] {
-    return [...this.#sockets?.subarray(2) ?? []].map((sockets) => sockets / 2);
+    const { count = 0 } = this.pool ?? {};
+    return [...this.#sockets?.subarray(2, 2 + count) ?? []].map((sockets) => sockets / 2);
   }
 
   /** Returns the counters of all threads. */
