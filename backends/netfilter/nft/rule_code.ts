@@ -46,7 +46,11 @@ export class RuleCodeListing {
       const last = (this.#rules?.length ?? 0) - 1;
       if (this.#rules) this.#rules[last] += `${normalInstruction(instruction)}\n`;
     } else if (line.startsWith(this.#head)) {
-      this.#begin(line.slice(this.#head.length).split(" ", 1)[0] ?? "");
+      const [name = "", word] = line.slice(this.#head.length).split(" ", 2);
+      // nft 1.1 prints the chains that it creates too, as `ip kube-relay services use 0`; nft 1.0.6
+      // prints them without their table and name.
+      if (word === "use") this.#rules = undefined;
+      else this.#begin(name);
     } else this.#rules = undefined;
   }
 

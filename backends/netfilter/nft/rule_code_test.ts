@@ -15,3 +15,15 @@ Deno.test("RuleCodeListing starts again with nft after a write of another progra
   for (const line of [...pass("old", "gone"), ...pass("old", "new")]) listing.take(line);
   assertEquals(listing.code.get("services"), ["[ old ]\n", "[ new ]\n"]);
 });
+
+Deno.test("RuleCodeListing leaves out the chains that nft 1.1 prints, also one named 'use'", () => {
+  const listing = new RuleCodeListing({ family: "ip", name: "zz" });
+  const lines = [
+    "ip zz c use 0",
+    "ip zz use use 0 type nat hook output prio 0",
+    "ip zz use",
+    "  [ a ]",
+  ];
+  for (const line of lines) listing.take(line);
+  assertEquals([...listing.code], [["use", ["[ a ]\n"]]]);
+});
