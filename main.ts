@@ -6,6 +6,7 @@
  */
 import { createHostChecks } from "./backends/host_checks.ts";
 import { BACKENDS, createPacketTraces } from "./backends/mod.ts";
+import { ExplainedNft } from "./backends/netfilter/nft/explained_nft.ts";
 import { HeldNft } from "./backends/netfilter/nft/held_nft.ts";
 import { POLICY_BACKENDS } from "./backends/policy/mod.ts";
 import { ROUTING_BACKENDS } from "./backends/routing.ts";
@@ -23,9 +24,11 @@ import { writeText } from "./lib/os/write_text.ts";
 
 /** The machine as it is. */
 export function createDependencies(): Dependencies {
+  const clock = systemClock;
+  const tools = new ExplainedNft({ commands: systemCommandRunner, clock });
   const commands = new HeldNft({
-    commands: new RememberedResults({ commands: systemCommandRunner, clock: systemClock }),
-    clock: systemClock,
+    commands: new RememberedResults({ commands: tools, clock }),
+    clock,
   });
   return {
     clock: systemClock,
@@ -48,7 +51,7 @@ export function createDependencies(): Dependencies {
     packetTraces: createPacketTraces({
       clock: systemClock,
       network: systemNetwork,
-      commands: systemCommandRunner,
+      commands: tools,
       random: Math.random,
       pid: Deno.pid,
     }),

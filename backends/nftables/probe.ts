@@ -39,6 +39,9 @@ const PROGRAM: Feature = {
     "give its folder with --tools-path",
 };
 
+/** The reason says what to do about it. */
+const CRASH: Feature = { ...PROGRAM, broughtBy: "an nft that reads every table of this node" };
+
 const KERNEL: Feature = {
   feature: "kernel",
   required: true,
@@ -68,6 +71,8 @@ export async function probeNftablesMode(
   const before = [program, probeKernel(dependencies)];
   if (!program.available) return [...before, ...tools];
   const rows = families.flat();
+  const crash = rows.find(({ feature }) => feature === CRASH.feature);
+  if (crash !== undefined) return [crash, probeKernel(dependencies), ...tools];
   if (!rows.includes(NO_RIGHTS)) return [...before, ...rows, ...tools];
   return [...before, NO_RIGHTS, ...tools];
 }
@@ -129,11 +134,12 @@ async function probeFamily(
   { family, signal }: { readonly family: IpFamily; readonly signal: AbortSignal | undefined },
 ): Promise<readonly ProbeResult[]> {
   const trials = NFT_FEATURES.map((row) => statementTrial(row, family));
-  const { base, reasons, notPermitted } = await tryFeatures(
+  const { base, reasons, notPermitted, isCrash } = await tryFeatures(
     trials,
     (some) => attemptStatements(dependencies, { family, signal }, some),
   );
   if (notPermitted) return [NO_RIGHTS];
+  if (isCrash) return [probeResult(CRASH, { reason: base })];
   // Without a table nothing else could be tried.
   if (base !== undefined) return [probeResult(TABLE, { reason: base, family })];
   const tried = NFT_FEATURES.map((row) => probeResult(row, { reason: reasons.get(row), family }));

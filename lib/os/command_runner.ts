@@ -44,7 +44,7 @@ export interface CommandResult {
 export interface CommandRunner {
   /**
    * Runs a command to its end, with `LC_ALL=C`. Any exit code is a result. Throws a CommandError if
-   * it cannot be run or does not end in time.
+   * it cannot be run, does not end in time, or is ended by a signal.
    */
   run(program: string, args: readonly string[], options?: CommandOptions): Promise<CommandResult>;
 }
@@ -55,7 +55,7 @@ export class CommandError extends Error {
   constructor(
     readonly program: string,
     readonly args: readonly string[],
-    readonly kind: "not-found" | "not-permitted" | "timeout" | "aborted" | "failed",
+    readonly kind: "not-found" | "not-permitted" | "timeout" | "aborted" | "killed" | "failed",
     message: string,
     options?: ErrorOptions,
   ) {
@@ -102,6 +102,7 @@ async function runToEnd(clock: Clock, invocation: Invocation): Promise<CommandRe
     if (ending.kind) throw endedError(invocation, ending.kind);
     const failure = written.failure ?? taken.failure ?? complaints.failure;
     if (failure !== undefined) throw failedError(invocation, failure);
+    if (status.signal !== null) throw killedError(invocation, status.signal);
     return { code: status.code, stdout: stdout.text(), stderr: stderr.text() };
   } finally {
     ending.stop();
@@ -212,6 +213,13 @@ function endedError(invocation: Invocation, kind: "timeout" | "aborted"): Comman
     }': it did not end within ${timeoutMs} ms and was killed`
     : `Cannot run '${commandLine(invocation)}' to its end: the caller gave up`;
   return new CommandError(program, args, kind, message, { cause: signal?.reason });
+}
+
+/** A crash, or the end by another program or by the kernel. */
+function killedError(invocation: Invocation, signal: Deno.Signal): CommandError {
+  const { program, args } = invocation;
+  const message = `Cannot run '${commandLine(invocation)}' to its end: it was ended by ${signal}`;
+  return new CommandError(program, args, "killed", message);
 }
 
 function failedError(invocation: Invocation, cause: unknown): CommandError {

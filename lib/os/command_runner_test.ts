@@ -69,6 +69,13 @@ Deno.test("systemCommandRunner reports the exit code of a tool that does not rea
   assertEquals(result, { code: 2, stdout: "", stderr: "line 7 is bad\n" });
 });
 
+Deno.test("systemCommandRunner reports the signal that ends a tool", async () => {
+  const error = await assertRejects(() => run("sh", ["-c", "kill -SEGV $$"]));
+  assertInstanceOf(error, CommandError);
+  assertEquals(error.kind, "killed");
+  assertStringIncludes(error.message, "to its end: it was ended by SIGSEGV");
+});
+
 Deno.test("systemCommandRunner kills a tool whose input cannot be made, before it sees the end", async () => {
   const folder = await Deno.makeTempDir();
   try {

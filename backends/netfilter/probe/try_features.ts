@@ -16,7 +16,12 @@ export type Verdict =
     readonly reason: string;
   }
   /** Further tests are useless, because a program hangs or has no rights. */
-  | { readonly kind: "hopeless"; readonly reason: string; readonly notPermitted: boolean };
+  | {
+    readonly kind: "hopeless";
+    readonly reason: string;
+    readonly notPermitted: boolean;
+    readonly isCrash?: boolean;
+  };
 
 export interface Findings<Row extends Feature> {
   /** The reason why even a text without any trial was refused. */
@@ -24,6 +29,8 @@ export interface Findings<Row extends Feature> {
   /** The reasons why features are missing. */
   readonly reasons: ReadonlyMap<Row, string>;
   readonly notPermitted: boolean;
+  /** Whether the tool crashed. @default {false} */
+  readonly isCrash?: boolean;
 }
 
 /**
@@ -76,18 +83,18 @@ async function tryAlone<Row extends Feature>(
 
 function hopeless<Row extends Feature>(
   rest: readonly Trial<Row>[],
-  { reasons, verdict: { reason, notPermitted } }: {
+  { reasons, verdict: { reason, ...why } }: {
     readonly reasons: Map<Row, string>;
     readonly verdict: Verdict & { readonly kind: "hopeless" };
   },
 ): Findings<Row> {
   for (const { row } of rest) reasons.set(row, reason);
-  return { base: reason, reasons, notPermitted };
+  return { base: reason, reasons, ...why };
 }
 
 /** The verdict on a program that gave none. */
-export function noAnswer(reason: string): Verdict {
-  return { kind: "hopeless", reason, notPermitted: false };
+export function noAnswer(reason: string, isCrash = false): Verdict {
+  return { kind: "hopeless", reason, notPermitted: false, isCrash };
 }
 
 /** Returns the trial of each line, given the number of lines before the first. */

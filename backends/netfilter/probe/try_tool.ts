@@ -29,7 +29,11 @@ interface TryOptions {
 /** The result of a run. */
 export type ToolAnswer =
   | { readonly kind: "ended"; readonly code: number; readonly out: string; readonly err: string }
-  | { readonly kind: "missing" | "stuck" | "failed"; readonly reason: string };
+  | {
+    /** `killed`: a crash, whose reason contains the remedy where one is known. */
+    readonly kind: "missing" | "stuck" | "killed" | "failed";
+    readonly reason: string;
+  };
 
 /**
  * A tool answers in milliseconds, or in seconds on a busy machine. Only a hanging tool takes
@@ -55,9 +59,14 @@ export async function tryTool(
     return { kind: "ended", code, out: stdout, err: stderr };
   } catch (error) {
     if (!(error instanceof CommandError) || error.kind === "aborted") throw error;
-    const kinds = { "not-found": "missing", "not-permitted": "missing", timeout: "stuck" } as const;
-    const kind = error.kind === "failed" ? "failed" : kinds[error.kind];
-    return { kind, reason: reasonOf(error, timeoutMs) };
+    const kinds = {
+      "not-found": "missing",
+      "not-permitted": "missing",
+      timeout: "stuck",
+      killed: "killed",
+      failed: "failed",
+    } as const;
+    return { kind: kinds[error.kind], reason: reasonOf(error, timeoutMs) };
   }
 }
 

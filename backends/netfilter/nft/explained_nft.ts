@@ -1,0 +1,94 @@
+/**
+ * Explains a crash of `nft`. Since 1.1.2, nft stores more about each set and map in the kernel, and older
+ * versions end by SIGSEGV when they read it. They can neither list nor change a table then, whoever owns
+ * it: nearly each command loads the sets of all tables.
+ *
+ * @module
+ */
+import type { Clock } from "../../../lib/os/clock.ts";
+import {
+  CommandError,
+  type CommandOptions,
+  type CommandResult,
+  type CommandRunner,
+} from "../../../lib/os/command_runner.ts";
+import { listNftTables } from "../foreign/nft_tables.ts";
+import { isAtLeast, parseVersion, versionText } from "../probe/tool_version.ts";
+import { tryTool } from "../probe/try_tool.ts";
+
+/** Writes what older versions cannot read. */
+const NEWER = [1, 1, 2];
+/** Signals of a program that has a fault. Others come from another program or the kernel. */
+const CRASH = / it was ended by (SIGSEGV|SIGABRT|SIGBUS|SIGILL|SIGFPE)$/;
+const MOST_TABLES = 64;
+const MOST_NAMES = 5;
+/** A failed sync is tried again within seconds, and each large table takes a second to read. */
+const REMEMBERED_MS = 60_000;
+
+/** Runs commands; the error of an nft that crashes says why, and what to do. */
+export class ExplainedNft implements CommandRunner {
+  readonly #commands: CommandRunner;
+  readonly #clock: Pick<Clock, "now">;
+  #known: { readonly at: number; readonly explanation: Promise<string> } | undefined;
+
+  constructor(
+    { commands, clock }: { readonly commands: CommandRunner; readonly clock: Pick<Clock, "now"> },
+  ) {
+    this.#commands = commands;
+    this.#clock = clock;
+  }
+
+  async run(
+    program: string,
+    args: readonly string[],
+    options?: CommandOptions,
+  ): Promise<CommandResult> {
+    try {
+      return await this.#commands.run(program, args, options);
+    } catch (error) {
+      if (program !== "nft" || !(error instanceof CommandError) || !CRASH.test(error.message)) {
+        throw error;
+      }
+      const message = `${error.message}: ${await this.#explain()}`;
+      throw new CommandError(program, args, "killed", message, { cause: error });
+    }
+  }
+
+  #explain(): Promise<string> {
+    const now = this.#clock.now();
+    if (this.#known === undefined || now - this.#known.at >= REMEMBERED_MS) {
+      this.#known = { at: now, explanation: explainCrash(this.#commands) };
+    }
+    return this.#known.explanation;
+  }
+}
+
+async function explainCrash(commands: CommandRunner): Promise<string> {
+  const answer = await tryTool({ commands }, ["nft", "--version"]);
+  const version = answer.kind === "ended" ? parseVersion(answer.out) : undefined;
+  const own = `nft ${version ? versionText(version) : "of an unknown version"}`;
+  const tables = await unreadableTables(commands);
+  const newer = versionText(NEWER);
+  if (tables.length === 0 || (version && isAtLeast(version, NEWER))) {
+    return `${own} crashed; install another version of it (Debian package nftables)`;
+  }
+  const some = tables.slice(0, MOST_NAMES).join(", ");
+  const names = tables.length > MOST_NAMES
+    ? `${some} and ${tables.length - MOST_NAMES} more`
+    : some;
+  return `${own} cannot read ${names}, written by nft ${newer} or newer; use nft ${newer} or newer ` +
+    "here too (the image of kube-relay has it), or delete what is named with the nft that wrote it";
+}
+
+/** The tables whose listing makes nft crash, e.g. `table inet firewall`. Listing one loads only its sets. */
+async function unreadableTables(commands: CommandRunner): Promise<readonly string[]> {
+  const seen = await listNftTables(commands);
+  const tables = seen.state === "seen" ? seen.value : [];
+  const unreadable: string[] = [];
+  for (const { family, name } of tables.slice(0, MOST_TABLES)) {
+    const line = ["nft", "--terse", "list", "table", family, name] as const;
+    const answer = await tryTool({ commands }, line, { onLine: () => {} });
+    if (answer.kind === "killed") unreadable.push(`table ${family} ${name}`);
+  }
+  return unreadable;
+}
