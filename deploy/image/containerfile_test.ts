@@ -51,8 +51,8 @@ Deno.test("every system tool names the Debian package from which the image insta
   assertEquals(without, []);
 });
 
-Deno.test("the image is Debian 12 without recommendations, and apt asks nothing", async () => {
-  assertEquals(await instructions("FROM"), ["debian:12-slim"]);
+Deno.test("the image is Debian 13 without recommendations, and apt asks nothing", async () => {
+  assertEquals(await instructions("FROM"), ["debian:13-slim"]);
   const [install = ""] = (await instructions("RUN")).filter((line) => line.includes("apt-get"));
   for (const command of install.split(" && ").filter((line) => line.includes("apt-get"))) {
     assert(command.startsWith("DEBIAN_FRONTEND=noninteractive apt-get "), command);

@@ -77,6 +77,22 @@ class NftMachine implements AsyncDisposable {
   }
 }
 
+/**
+ * The id of the `nft -i` that runs. By its command line: a dynamic loader that runs nft gives its own
+ * name to the process.
+ */
+async function heldProcess(): Promise<number | undefined> {
+  const args = ["-P", `${Deno.pid}`, "-f", "nft -i$"];
+  const { code, stdout } = await systemCommandRunner.run("pgrep", args);
+  return code === 0 ? Number(stdout) : undefined;
+}
+
+async function runningProcess(): Promise<number> {
+  const id = await heldProcess();
+  assert(id !== undefined, "an nft is held");
+  return id;
+}
+
 /** What backends write: tables, sets, maps, chains, rules, elements on one line and on several. */
 const TEXTS = [
   "add table ip t\n" +
@@ -157,8 +173,7 @@ Deno.test({
     );
     assertEquals((await machine.write("add element ip t new { 10.0.0.1 }\n")).code, 0);
     assertEquals((await machine.write("add element ip t ips { 10.0.0.1 }\n")).code, 1);
-    const { stdout } = await systemCommandRunner.run("pgrep", ["-x", "-P", `${Deno.pid}`, "nft"]);
-    Deno.kill(Number(stdout), "SIGKILL");
+    Deno.kill(await runningProcess(), "SIGKILL");
     assertEquals((await machine.write("add element ip t new { 10.0.0.2 }\n")).code, 0);
     assert((await machine.ruleset()).includes("elements = { 10.0.0.1, 10.0.0.2 }"));
   },
@@ -194,11 +209,9 @@ Deno.test({
     await using namespace = await Namespace.create("held");
     await using machine = new NftMachine(namespace, { answerMs: 200 });
     await machine.write(TEXTS[0]!);
-    const { stdout } = await systemCommandRunner.run("pgrep", ["-x", "-P", `${Deno.pid}`, "nft"]);
-    Deno.kill(Number(stdout), "SIGSTOP");
+    Deno.kill(await runningProcess(), "SIGSTOP");
     assertEquals((await machine.write("add element ip t ips { 10.0.0.1 }\n")).code, 0);
-    const { code } = await systemCommandRunner.run("pgrep", ["-x", "-P", `${Deno.pid}`, "nft"]);
-    assertEquals(code, 1, "it has ended");
+    assertEquals(await heldProcess(), undefined, "it has ended");
     assert((await machine.ruleset()).includes("elements = { 10.0.0.1 }"));
   },
 });

@@ -87,7 +87,8 @@ export class TraceStage implements AsyncDisposable {
         const [, pid, stat, args] = /^\s*(\d+) (\S+)\s+(.*)$/.exec(line) ?? [];
         // One that has ended is a zombie until its new parent has noticed.
         return here.has(pid ?? "") && !stat?.startsWith("Z") &&
-          /^(nft|dmesg|setpriv) /.test(args ?? "");
+          // A monitor is started by its name, or by a dynamic loader.
+          /^(nft|dmesg|setpriv) |\/nft -a /.test(args ?? "");
       }),
     ];
   }
