@@ -116,6 +116,19 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
   });
 });
 
+Deno.test("changes of policies do not wait for the minimum period of Services", async () => {
+  const args = ["--iptables-sync-period=1h", "--iptables-min-sync-period=1h"];
+  await using relay = await PolicyRelay.start({ manifests: MANIFESTS, args });
+  await relay.synced();
+  // More changes than the two that never wait.
+  for (const app of ["other", "friend", "other", "friend"]) {
+    await relay.write("policy.yaml", [onlyFrom(app)]);
+    const [allowed, denied] = app === "other" ? [OTHER, FRIEND] : [FRIEND, OTHER];
+    await relay.until(`${app} is allowed`, () => relay.plane.allows(allowed, WEB));
+    assertEquals(relay.plane.allows(denied, WEB), false);
+  }
+});
+
 Deno.test("a policy with a fault is reported and isolates; the others are enforced", async () => {
   const broken = rawPolicy("broken", {
     podSelector: { matchLabels: { app: "other" } },

@@ -116,6 +116,8 @@ const ENTRIES = {
     // The group of kube-router, so that an existing collector keeps working.
     logGroup: integer(100),
     cutConnections: flag(true),
+    // Of its own: a policy shall not wait for the syncs of Services.
+    minSyncPeriod: duration("20ms"),
     kubeconfig: text(),
   }),
   routing: group(ROUTING_ENTRIES),

@@ -36,7 +36,9 @@ export function encodeConfiguration(
   const blocks = blocksOf(mode);
   return {
     ...upstream,
-    ...(!isDefaultBlock(configuration, "networkPolicy") && { networkPolicy }),
+    ...(!isDefaultBlock(configuration, "networkPolicy") && {
+      networkPolicy: { ...networkPolicy, ...withTimes(networkPolicy, ["minSyncPeriod"]) },
+    }),
     ...(!isDefaultBlock(configuration, "routing") && { routing }),
     apiVersion: API_VERSION,
     kind: KIND,

@@ -6,6 +6,7 @@
  */
 import type { Expect } from "./expectation.ts";
 import { checkRange } from "./expectation.ts";
+import { formatDuration } from "../api/duration.ts";
 import { didYouMean } from "../api/nearest_name.ts";
 
 /** The fields of the block. */
@@ -24,6 +25,8 @@ export interface NetworkPolicyConfiguration {
   readonly logGroup: number;
   /** Whether open connections end if the policies no longer allow them. */
   readonly cutConnections: boolean;
+  /** Shortest time from the end of one sync of policies to the next, in milliseconds. */
+  readonly minSyncPeriod: number;
   /** Path of a kubeconfig; empty = the connection of Services. */
   readonly kubeconfig: string;
 }
@@ -41,6 +44,8 @@ export const NETWORK_POLICY_LIMITS = {
   logPerMinute: 6_000,
   /** A group has 16 bits in the kernel. */
   logGroup: 65_535,
+  /** Of a sync of Services too. */
+  minSyncPeriod: 3_600_000,
 } as const;
 
 /** Checks the block, even if it is disabled, because a flag may enable it. */
@@ -58,4 +63,11 @@ export function checkNetworkPolicy(policy: NetworkPolicyConfiguration, expect: E
     const bounds = { from: 0, to: NETWORK_POLICY_LIMITS[field] };
     checkRange(expect, `networkPolicy.${field}`, { value: policy[field], ...bounds });
   }
+  const { minSyncPeriod } = policy;
+  const longest = NETWORK_POLICY_LIMITS.minSyncPeriod;
+  expect(
+    minSyncPeriod >= 0 && minSyncPeriod <= longest,
+    "networkPolicy.minSyncPeriod",
+    `Expected 0s up to ${formatDuration(longest)}, found ${formatDuration(minSyncPeriod)}`,
+  );
 }

@@ -51,9 +51,9 @@ function createPolicyFamily(
   options: FamilyOptions,
 ): PolicyFamily {
   const { family } = options;
-  const { changes, configuration: { proxy, mode }, current, judges, nodeName } = dependencies;
+  const { changes, configuration: { proxy }, current, judges, nodeName } = dependencies;
   const edges = { ...dependencies, logger: dependencies.logger.with({ ipFamily: family }) };
-  const { minSyncPeriod: waitMs } = syncPeriodsOf(proxy, mode);
+  const { minSyncPeriod: waitMs } = proxy.networkPolicy;
   const loop: LoopId = { controller: "network-policy", family };
   const recorder = new ChangeRecorder({ ...edges, log: changes }, {
     ...POLICY_WORDS,

@@ -81,6 +81,15 @@ export const POLICY_FLAGS = [
     withConfig: "wins",
   },
   {
+    name: "network-policy-min-sync-period",
+    type: "duration",
+    group: "Network policy",
+    field: "networkPolicy.minSyncPeriod",
+    help: "shortest time from the end of one sync of policies to the next; two changes after a " +
+      "quiet time do not wait",
+    withConfig: "wins",
+  },
+  {
     name: "policy-kubeconfig",
     type: "text",
     group: "Network policy",
