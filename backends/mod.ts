@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { IpAddress, IpFamily } from "../lib/net/ip_address.ts";
+import type { IpFamily } from "../lib/net/ip_address.ts";
 import type { Network, SocketAddress } from "../lib/os/network.ts";
 import type { OpenFiles } from "../lib/os/open_files.ts";
 import type { RelayWorkers } from "../lib/os/worker_pool.ts";
@@ -67,10 +67,6 @@ export interface BackendOptions {
   readonly localListeners?: readonly SocketAddress[];
   /** Judges what the backend relays. @default {everything is allowed} */
   readonly judge?: ConnectionJudge;
-  /**
-   * Returns the owner of an address that a Service must never take over, such as the API server's.
-   */
-  readonly belongsTo: (address: IpAddress) => string | undefined;
 }
 
 /** Creates the backend of each mode. */
@@ -103,12 +99,12 @@ export const BACKENDS: Readonly<
     );
   },
   userspace({ clock, commands, logger, network, onHealth, openFiles, random, workers }, options) {
-    const { family, relay, belongsTo, judge, localListeners, traffic } = options;
+    const { family, relay, judge, localListeners, traffic } = options;
     const { addressMode: mode, stateDirectory: directory } = relay;
     const store = createFileStore({ directory, family });
     const addresses = new MachineAddresses(
       { clock, logger, network, runner: commands, store },
-      { family, mode, belongsTo },
+      { family, mode },
     );
     const { udpTimeoutMs, maxConnectionsPerService, unixSocketFolders = [] } = relay;
     const comparison = userspaceComparison({ runner: commands, store }, { family });

@@ -41,7 +41,6 @@ for (const [mode, create] of Object.entries(BACKENDS)) {
           syncPeriod: 30_000,
         },
         nftables: { masqueradeBit: 14, syncPeriod: 30_000 },
-        belongsTo: () => undefined,
       },
     );
     assertEquals([backend.mode, backend.family], [mode, "IPv6"] as never);

@@ -26,6 +26,7 @@ import { isAtLeast, parseVersion } from "../netfilter/probe/tool_version.ts";
 import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables/iptables_variant.ts";
 import type { IpvsBackendDependencies, IpvsBackendOptions } from "./backend_options.ts";
+import { giveUpAddresses } from "./give_up_addresses.ts";
 import { IpvsRunner, setConnectionTimeouts } from "./ipvs_runner.ts";
 import { DEVICE } from "./diff.ts";
 import { explainIpvs } from "./explain.ts";
@@ -164,6 +165,14 @@ export class IpvsBackend extends RuleBackend<Machine> implements Backend {
   ruleCounters(): Promise<RuleCounters> {
     const failedWrites = this.machine?.writer.failedRestores ?? 0;
     return Promise.resolve({ failedWrites, failedPartialWrites: 0, failedCleanups: 0 });
+  }
+
+  /** Leaves cluster IPs: they serve also while no API server can be reached. */
+  disown(isForeign: (address: IpAddress) => boolean): Promise<readonly IpAddress[]> {
+    return this.turns.run(async () => {
+      const { runner } = this.machine ?? {};
+      return runner === undefined ? [] : await giveUpAddresses(runner, this.family, isForeign);
+    });
   }
 
   override ownsAddress(_address: IpAddress, interfaceName: string): boolean {

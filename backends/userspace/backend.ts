@@ -241,6 +241,10 @@ class SocketBackend implements UserspaceBackend {
     return { summary, services, quarantined };
   }
 
+  disown(isForeign: (address: IpAddress) => boolean): Promise<readonly IpAddress[]> {
+    return this.#local.disown(isForeign);
+  }
+
   ownsAddress(address: IpAddress): boolean {
     return this.#local.owns(address);
   }

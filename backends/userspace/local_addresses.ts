@@ -70,6 +70,10 @@ export interface LocalAddresses {
   release(addresses: readonly IpAddress[]): Promise<number>;
   /** Removes adopted addresses that were not acquired since. Called once, after the first sync. */
   releaseUnclaimed(): Promise<number>;
+  /**
+   * Removes adopted addresses that were not acquired, where `isForeign` says so, and returns them.
+   */
+  disown(isForeign: (address: IpAddress) => boolean): Promise<readonly IpAddress[]>;
   /** Whether this process added the address to an interface. */
   owns(address: IpAddress): boolean;
   /** Removes everything that this method or an earlier run added, and nothing else. */

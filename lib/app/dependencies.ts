@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { IpAddress, IpFamily } from "../net/ip_address.ts";
+import type { IpFamily } from "../net/ip_address.ts";
 import type { Logger } from "../log/logger.ts";
 import type { Clock } from "../os/clock.ts";
 import type { CommandRunner } from "../os/command_runner.ts";
@@ -109,8 +109,6 @@ export interface BackendOptions {
   readonly localListeners?: readonly SocketAddress[];
   /** Judges what a backend relays by NetworkPolicies. @default {everything is allowed} */
   readonly judge?: ConnectionJudge;
-  /** Returns the owner of an address that a Service must never take over, such as the API server's. */
-  readonly belongsTo: (address: IpAddress) => string | undefined;
 }
 
 /** The modes that this build has, and how their backends are made. */

@@ -52,6 +52,7 @@ Deno.test("loadConfiguration() with nothing at all has kube-proxy's defaults", a
   assertEquals(relay, {
     manifests: [],
     serviceCidrs: [],
+    externalIpRanges: [],
     addressMode: "auto",
     udpTimeoutMs: 60_000,
     userspaceWorkers: 1,

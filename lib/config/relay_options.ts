@@ -12,6 +12,8 @@ export interface RelayOptions {
   readonly manifests: readonly string[];
   /** Ranges of cluster IPs; empty = ask the API server. */
   readonly serviceCidrs: readonly Cidr[];
+  /** Ranges that external IPs must be in; empty = any. */
+  readonly externalIpRanges: readonly Cidr[];
   readonly addressMode: "auto" | "each" | "anyip" | "none";
   readonly udpTimeoutMs: number;
   /** Threads that forward in mode userspace; `auto` = by the number of cores. */
@@ -45,12 +47,12 @@ export function relayOptionsOf(
   dependencies: UserContext,
   { flags, problems }: { readonly flags: FlagValues; readonly problems: string[] },
 ): RelayOptions {
-  const serviceCidrs: Cidr[] = [];
-  for (const text of flags["service-cidr"] ?? []) {
-    const cidr = tryParseCidr(text);
-    if (cidr) serviceCidrs.push(cidr);
-    else problems.push(`--service-cidr: Expected CIDRs such as 10.96.0.0/12, found '${text}'`);
-  }
+  const cidrsOf = (name: "service-cidr" | "external-ip-ranges", example: string) =>
+    (flags[name] ?? []).flatMap((text) => {
+      const cidr = tryParseCidr(text);
+      if (!cidr) problems.push(`--${name}: Expected CIDRs such as ${example}, found '${text}'`);
+      return cidr ?? [];
+    });
   const { master } = flags;
   // Whether HOST:PORT means http or https depends on the kubeconfig.
   if (master !== undefined && !/^(https?:\/\/\S+|[^/\s]+\/?)$/.test(master)) {
@@ -67,7 +69,8 @@ export function relayOptionsOf(
   return {
     ...(master !== undefined && { master }),
     manifests: flags.manifests ?? [],
-    serviceCidrs,
+    serviceCidrs: cidrsOf("service-cidr", "10.96.0.0/12"),
+    externalIpRanges: cidrsOf("external-ip-ranges", "203.0.113.0/24"),
     addressMode: flagOrDefault(flags, "address-mode") as RelayOptions["addressMode"],
     udpTimeoutMs: flagOrDefault(flags, "udp-timeout") as number,
     userspaceWorkers: workersOf(flagOrDefault(flags, "userspace-workers") as string),

@@ -24,7 +24,7 @@ import type {
   PacketExplanation,
   VerdictName,
 } from "../proxy/packet_explanation.ts";
-import { findHit, findOwnPort, nearMisses, type PacketHit, withoutServed } from "./packet_hit.ts";
+import { findHit, findWithheld, nearMisses, type PacketHit, withoutServed } from "./packet_hit.ts";
 import type { ProxyPlan } from "../proxy/proxy_plan.ts";
 import type { TrafficPolicy } from "../proxy/service_port.ts";
 import { exclusionOf, selectEndpoints } from "../proxy/topology.ts";
@@ -65,7 +65,7 @@ export function explainPacket(
   const hit = findHit(plan, packet);
   const absence = hit && absenceOf(hit, packet, options);
   if (hit === undefined || absence !== undefined) {
-    const own = hit === undefined ? findOwnPort(plan, packet) : undefined;
+    const own = hit === undefined ? findWithheld(plan, packet) : undefined;
     const why = absence ?? own?.absence ?? { why: "no-service" as const };
     return unclaimed({ plan, packet, origin, hit, options, claimants: own?.claimants ?? [] }, why);
   }

@@ -56,6 +56,7 @@ function absenceText(
     case "no-service":
       return `no Service has ${socketOf(packet)}`;
     case "own-port":
+    case "refused":
       return verdict.detail ?? "";
     case "quarantined":
       return `${name} is IN QUARANTINE, so this address is not in effect`;

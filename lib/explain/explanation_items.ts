@@ -70,6 +70,8 @@ export function missItem(
         "sent straight to a pod passes by every Service";
     case "own-port":
       return `${name} asks for this address and port, which stay with kube-relay`;
+    case "refused":
+      return `${name} asks for this address, which it may not have on this node`;
     case "other-port":
       return `${name} has this address, on port ${port}/${protocol}`;
     case "target-port":

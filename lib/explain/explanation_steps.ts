@@ -92,7 +92,8 @@ function toStep(explanation: PacketExplanation, { mode }: StepContext): Explanat
     items.push(`${nameOf(key)} also claims this address and port: ${PRECEDENCE_TEXTS[why]}`);
   }
   if (verdict.kind === "unclaimed") {
-    if (verdict.detail !== undefined && verdict.why !== "own-port") items.push(verdict.detail);
+    const isInHeadline = verdict.why === "own-port" || verdict.why === "refused";
+    if (verdict.detail !== undefined && !isInHeadline) items.push(verdict.detail);
     if (serviceCidr !== undefined && verdict.why === "no-service") {
       items.push(`it is in ${serviceCidr}, from which cluster IPs are taken`);
     }

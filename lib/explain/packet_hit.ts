@@ -8,7 +8,7 @@ import {
   nodePortAddressesOf,
   type Precedence,
 } from "../proxy/frontend.ts";
-import { ownPortText } from "../proxy/frontend_owners.ts";
+import { withheldText } from "../proxy/frontend_owners.ts";
 import type { Packet } from "../proxy/packet.ts";
 import type { NearMiss, UnservedReason } from "../proxy/packet_explanation.ts";
 import type { ProxyPlan, SharedPlan } from "../proxy/proxy_plan.ts";
@@ -46,29 +46,29 @@ export function findHit(
   return owner && { ...owner, otherClaimants };
 }
 
-/** An address and port of kube-relay itself, and the ServicePorts that ask for them. */
-interface OwnPort {
-  readonly absence: { readonly why: "own-port"; readonly detail: string };
+/** An address and port that no ServicePort has, and the ServicePorts that ask for them. */
+interface WithheldFrontend {
+  readonly absence: { readonly why: "own-port" | "refused"; readonly detail: string };
   readonly claimants: readonly NearMiss[];
 }
 
-/** Finds out whether kube-relay itself owns an address and port that a ServicePort asks for. */
-export function findOwnPort(
+/** Finds out whether a ServicePort asks for an address and port that it may not have. */
+export function findWithheld(
   { services, shared }: ProxyPlan,
   target: PacketTarget,
-): OwnPort | undefined {
-  let server: string | undefined;
+): WithheldFrontend | undefined {
+  let absence: WithheldFrontend["absence"] | undefined;
   const claimants: NearMiss[] = [];
   for (const service of services.values()) {
     const { owner } = contestedAt(service, target, shared) ?? {};
     if (typeof owner !== "object") continue;
-    server = owner.server;
+    const why = "refusal" in owner ? "refused" : "own-port";
+    absence = { why, detail: withheldText(target.port, owner) };
     if (claimants.length < MOST_MISSES) {
-      claimants.push(missOf(service, { kind: "own-port", address: target.to }));
+      claimants.push(missOf(service, { kind: why, address: target.to }));
     }
   }
-  if (server === undefined) return undefined;
-  return { absence: { why: "own-port", detail: ownPortText(target.port, { server }) }, claimants };
+  return absence && { absence, claimants };
 }
 
 /** The frontend of a ServicePort at an address and port. */

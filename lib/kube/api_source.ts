@@ -38,6 +38,8 @@ export interface ApiSourceOptions {
   readonly informers: InformerSet;
   /** Called for each answered or unanswered request. */
   readonly onAnswer?: (answer: ApiAnswer) => void;
+  /** Called with the server's address of each new connection with TLS. @default {nothing} */
+  readonly onPeer?: (address: string) => void;
   /** Whether to try streaming lists first. @default {true} */
   readonly streamingLists?: boolean;
   /** Whether objects may come in protobuf. @default {true} */
@@ -83,10 +85,10 @@ export class ApiSource {
     this.#options = options;
     this.#transport = new URL(auth.server).protocol === "http:"
       ? new Http1Transport({ clock, server: auth.server }, options.timing)
-      : new Http2Transport(
-        { clock, auth, onConnected: () => this.#retryUnavailable() },
-        options.timing,
-      );
+      : new Http2Transport({
+        ...{ clock, auth, onPeer: options.onPeer },
+        onConnected: () => this.#retryUnavailable(),
+      }, options.timing);
     this.#client = new KubeClient({
       clock,
       auth,

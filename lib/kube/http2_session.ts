@@ -40,6 +40,8 @@ interface Http2SessionOptions {
   readonly timing: Required<TransportTiming>;
   /** Called when the server sends anything. */
   readonly onSignOfLife: () => void;
+  /** Called with the server's address when the connection is open. @default {nothing} */
+  readonly onPeer?: ((address: string) => void) | undefined;
 }
 
 /** One connection. Open it once; when it is no longer {@linkcode usable}, create another. */
@@ -87,6 +89,8 @@ export class Http2Session {
         session.setLocalWindowSize(SESSION_WINDOW);
         this.#noteSignOfLife();
         this.#armPing();
+        const { remoteAddress } = session.socket;
+        if (remoteAddress !== undefined) this.#options.onPeer?.(remoteAddress);
         resolve();
       });
       session.on("error", (error) => {

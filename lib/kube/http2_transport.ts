@@ -22,6 +22,8 @@ interface Http2TransportDependencies {
   readonly auth: KubeAuth;
   /** Called for each new connection. */
   readonly onConnected?: () => void;
+  /** Called with the server's address of each new connection. @default {nothing} */
+  readonly onPeer?: ((address: string) => void) | undefined;
 }
 
 /** {@linkcode HttpTransport} over `node:http2`. Connects at the first request. */
@@ -29,6 +31,7 @@ export class Http2Transport implements HttpTransport {
   readonly #clock: Clock;
   readonly #auth: KubeAuth;
   readonly #onConnected: (() => void) | undefined;
+  readonly #onPeer: Http2TransportDependencies["onPeer"];
   readonly #origin: string;
   readonly #timing: Required<TransportTiming>;
   /** Every open session; former ones stay until their last watch is done. */
@@ -39,12 +42,13 @@ export class Http2Transport implements HttpTransport {
   #disposed = false;
 
   constructor(
-    { clock, auth, onConnected }: Http2TransportDependencies,
+    { clock, auth, onConnected, onPeer }: Http2TransportDependencies,
     timing: TransportTiming = {},
   ) {
     this.#clock = clock;
     this.#auth = auth;
     this.#onConnected = onConnected;
+    this.#onPeer = onPeer;
     this.#origin = new URL(auth.server).origin;
     this.#timing = completeTiming(timing);
   }
@@ -89,6 +93,7 @@ export class Http2Transport implements HttpTransport {
       origin: this.#origin,
       tls,
       timing: this.#timing,
+      onPeer: this.#onPeer,
       onSignOfLife: () => this.#lastSignOfLife = this.#clock.now(),
     });
     this.#sessions.add(session);

@@ -54,7 +54,7 @@ class Stage {
     return [...this.#plan.services.values()].flatMap(({ name, contested = [] }) =>
       contested.map(({ address = "*", port, owner, role }) =>
         `${name.name} ${role} ${address}:${port} ${
-          typeof owner === "string" ? owner : owner.server
+          typeof owner === "string" ? owner : Object.values(owner)[0]
         }`
       )
     ).sort();

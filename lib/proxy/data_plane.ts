@@ -36,6 +36,11 @@ export interface DataPlane extends controller.DataPlane<ProxyPlan, PlanChanges, 
    * `start()`, and again where interfaces are new.
    */
   hostSettings(nodePorts: NodePortAddresses): readonly HostSettingRequest[];
+  /**
+   * Gives up addresses that an earlier run made local and no plan of this run has claimed. Returns
+   * those that it removed. Never rejects for single ones. Absent in modes that make none local.
+   */
+  disown?(isForeign: (address: IpAddress) => boolean): Promise<readonly IpAddress[]>;
   /** Whether it put the address on its interface: the address is then none of the node's own. */
   ownsAddress(address: IpAddress, interfaceName: string): boolean;
 }

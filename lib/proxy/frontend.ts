@@ -27,14 +27,22 @@ interface OwningServer {
   readonly server: string;
 }
 
-/** A frontend that a ServicePort asks for and another one, or kube-relay itself, owns. */
+/** A frontend that no ServicePort may have on this node. */
+interface RefusedFrontend {
+  readonly refusal: string;
+}
+
+/**
+ * A frontend that a ServicePort asks for and does not have: another one, or kube-relay itself, owns
+ * it, or none may.
+ */
 export interface ContestedFrontend {
   readonly role: FrontendRole;
   /** `undefined` = the node port, on every address. */
   readonly address?: IpAddress;
   readonly port: Port;
-  readonly owner: ServicePortKey | OwningServer;
-  /** Why the owner has it; absent if that is kube-relay itself. */
+  readonly owner: ServicePortKey | OwningServer | RefusedFrontend;
+  /** Why the owner has it; absent if no ServicePort owns it. */
   readonly why?: Precedence;
 }
 
@@ -100,18 +108,20 @@ export function ownedAddresses(
   if (externalIps.length + loadBalancerVips.length === 0) {
     return { ...rest, externalIps, loadBalancerVips };
   }
-  const taken = new Set([clusterIp]);
-  for (const { role, address } of contested ?? []) {
-    if (role !== "NodePort" && address !== undefined) taken.add(address);
-  }
-  const own = (list: readonly IpAddress[]) =>
-    list.some((address) => taken.has(address))
+  const own = (list: readonly IpAddress[], wanted: FrontendRole, others: readonly IpAddress[]) => {
+    const taken = new Set([clusterIp, ...others]);
+    // An external IP may be refused that the Service may have as a load balancer address.
+    for (const { role, address } of contested ?? []) {
+      if (role === wanted && address !== undefined) taken.add(address);
+    }
+    return list.some((address) => taken.has(address))
       ? list.filter((address) => !taken.has(address))
       : list;
-  const ownExternalIps = own(externalIps);
+  };
+  const ownExternalIps = own(externalIps, "ExternalIP", []);
   // An external IP that is also a load balancer address has no source ranges, as in kube-proxy.
-  for (const address of ownExternalIps) taken.add(address);
-  return { ...rest, externalIps: ownExternalIps, loadBalancerVips: own(loadBalancerVips) };
+  const ownVips = own(loadBalancerVips, "LoadBalancer", ownExternalIps);
+  return { ...rest, externalIps: ownExternalIps, loadBalancerVips: ownVips };
 }
 
 /** Whether a ServicePort owns its cluster IP and port. */

@@ -10,6 +10,7 @@ import type { IpAddress } from "../net/ip_address.ts";
 import { formatHostPort, type Port, type Protocol } from "../net/port.ts";
 import type { Quarantined } from "./data_plane.ts";
 import type { ContestedFrontend, FrontendRole, Precedence } from "./frontend.ts";
+import { type AskedHost, type KnownHost, KnownHosts } from "./known_hosts.ts";
 import type { ServicePlan } from "./service_plan.ts";
 import type { ServicePort } from "./service_port.ts";
 import { ServicePortIndex } from "./service_port_index.ts";
@@ -27,10 +28,14 @@ type Claimant = Pick<
   | "healthCheckNodePort"
   | "key"
   | "loadBalancerVips"
+  | "name"
   | "nodePort"
   | "port"
   | "protocol"
 >;
+
+/** The addresses of the node, as in the shared part of the plan. */
+type NodeAddresses = Parameters<AgentPorts["setAddresses"]>[0];
 
 /** Looks up the claimants. */
 type Claimants = ReadonlyMap<ServicePortKey, Claimant>;
@@ -46,6 +51,11 @@ export class FrontendOwners {
   readonly #touched = new Set<ClaimedFrontend>();
   /** The ports of kube-relay itself, which precede every ServicePort. */
   readonly agent = new AgentPorts();
+  /** The machines whose addresses no ServicePort may take. */
+  readonly hosts = new KnownHosts();
+  /** The ServicePorts that ask for an external IP or load balancer address. */
+  readonly #asking = new ServicePortIndex<IpAddress>();
+  readonly #changedHosts = new Set<IpAddress>();
   /** ServicePorts whose node port another one may have claimed or released on an address. */
   readonly #affected = new Set<ServicePortKey>();
 
@@ -57,6 +67,10 @@ export class FrontendOwners {
       before: previous?.healthCheckNodePort,
       now: next?.healthCheckNodePort,
     });
+    for (const address of previous ? externalAddressesOf(previous) : []) {
+      this.#asking.delete(address, key);
+    }
+    for (const address of next ? externalAddressesOf(next) : []) this.#asking.add(address, key);
     for (const frontend of previous ? claimsOfPlan(previous) : NO_CLAIMS) {
       this.#touch(frontend);
       this.#claims.delete(frontend, previous!.key);
@@ -64,6 +78,38 @@ export class FrontendOwners {
     for (const frontend of next ? claimsOf(next) : NO_CLAIMS) {
       this.#claims.add(frontend, next!.key);
       this.#touch(frontend);
+    }
+  }
+
+  /**
+   * Takes the machine that has an address; `undefined` = none that is known. Returns whether a
+   * ServicePort asks for the address.
+   */
+  setHost(address: IpAddress, host: KnownHost | undefined): boolean {
+    this.hosts.set(address, host);
+    if (!this.#asking.has(address)) return false;
+    this.#changedHosts.add(address);
+    return true;
+  }
+
+  /** The machines whose addresses a ServicePort asks for. */
+  get askedHosts(): readonly AskedHost[] {
+    return [...this.#asking.items].flatMap((address) => {
+      const host = this.hosts.get(address);
+      return host === undefined ? [] : [{ address, ...host }];
+    });
+  }
+
+  /** Whether machines changed since the last {@linkcode decide}. */
+  get hasNewHosts(): boolean {
+    return this.#changedHosts.size > 0;
+  }
+
+  /** Takes the addresses of the node. */
+  setNodeAddresses(addresses: NodeAddresses): void {
+    this.agent.setAddresses(addresses);
+    for (const address of this.hosts.setInterfaceAddresses(addresses.interfaceAddresses)) {
+      this.#changedHosts.add(address);
     }
   }
 
@@ -83,6 +129,10 @@ export class FrontendOwners {
     for (const { address, port } of this.agent.takeChanged()) {
       for (const key of this.#claims.get(frontendText(address, port, "TCP"))) affected.add(key);
     }
+    for (const address of this.#changedHosts) {
+      for (const key of this.#asking.get(address)) affected.add(key);
+    }
+    this.#changedHosts.clear();
     for (const frontend of this.#touched) {
       const keys = this.#claims.get(frontend);
       const wasContested = this.#contested.has(frontend);
@@ -103,10 +153,12 @@ export class FrontendOwners {
     nodePortAddresses: readonly IpAddress[],
     claimants: Claimants,
   ): readonly ContestedFrontend[] | undefined {
-    const { key, nodePort, protocol } = claimant;
+    const { key, name, nodePort, protocol } = claimant;
     const found: ContestedFrontend[] = [];
     for (const wanted of frontendsIn(claimant)) {
-      const owner = this.#ownerOf(wanted, protocol);
+      const { address } = wanted;
+      const refusal = address && this.hosts.refusalOf({ ...wanted, address, name, protocol });
+      const owner = refusal === undefined ? this.#ownerOf(wanted, protocol) : { refusal };
       if (owner === undefined || owner === key) continue;
       if (typeof owner !== "string") found.push({ ...wanted, owner });
       else {
@@ -160,7 +212,7 @@ export function contestedItems(
     const frontend = frontendText(address, port, protocol);
     const reason = typeof owner === "string"
       ? `${frontend} belongs to ${owner}: ${PRECEDENCE_TEXTS[why!]}`
-      : `${ownPortText(port, owner)}. Give the Service another port or address`;
+      : `${withheldText(port, owner)}. Give the Service another port or address`;
     return { key, address: frontend, reason };
   });
 }
@@ -173,9 +225,14 @@ export const PRECEDENCE_TEXTS: Readonly<Record<Precedence, string>> = {
   name: "both Services are equally old, so the first by name has it",
 };
 
-/** Returns the reason why no Service can own an address and port of the node. */
-export function ownPortText(port: Port, { server }: { readonly server: string }): string {
-  return `port ${port} of this node is kube-relay's ${server}`;
+/** Returns the reason why no Service has a frontend. */
+export function withheldText(
+  port: Port,
+  owner: Exclude<ContestedFrontend["owner"], ServicePortKey>,
+): string {
+  return "refusal" in owner
+    ? owner.refusal
+    : `port ${port} of this node is kube-relay's ${owner.server}`;
 }
 
 /**
@@ -232,6 +289,16 @@ function frontendsIn(
   for (const address of loadBalancerVips) wanted.push({ role: "LoadBalancer", address, port });
   if (nodePort !== undefined) wanted.push({ role: "NodePort", port: nodePort });
   return wanted;
+}
+
+/** Returns the external IPs and load balancer addresses of a claimant, also those it did not get. */
+function externalAddressesOf(
+  { externalIps, loadBalancerVips, contested = [] }: Claimant & Pick<ServicePlan, "contested">,
+): readonly IpAddress[] {
+  const refused = contested.flatMap(({ role, address }) =>
+    address === undefined || role === "ClusterIP" || role === "NodePort" ? [] : [address]
+  );
+  return [...externalIps, ...loadBalancerVips, ...refused];
 }
 
 /** Returns every address and port that a ServicePort claims, as text. */

@@ -39,6 +39,8 @@ export interface NearMiss {
     | "node-port"
     /** It asks for the address and port, which kube-relay itself listens on. */
     | "own-port"
+    /** It asks for the address and port, which no Service may have on this node. */
+    | "refused"
     /** The address and port are those of one of its endpoints. */
     | "endpoint"
     /** It has the port, on another address. */
@@ -58,7 +60,7 @@ export interface NearMiss {
 export type UnservedReason = UnproxiedReason | "external IP" | "ipMode Proxy" | "no usable port";
 
 /** The reason why kube-relay does not handle a packet. */
-type UnclaimedReason = "no-service" | "own-port" | "quarantined" | "unserved-by-mode";
+type UnclaimedReason = "no-service" | "own-port" | "quarantined" | "refused" | "unserved-by-mode";
 
 /** The result for the packet. */
 export type ExplainedVerdict =

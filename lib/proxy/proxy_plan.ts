@@ -5,6 +5,7 @@ import { deepEqual } from "./deep_equal.ts";
 import type { AgentPort } from "./agent_ports.ts";
 import type { Endpoint } from "./endpoint.ts";
 import { FrontendOwners } from "./frontend_owners.ts";
+import type { AddressSettings } from "./known_hosts.ts";
 import type { LocalTrafficDetector } from "./local_traffic.ts";
 import { type NodePortAddresses, selectNodePortAddresses } from "./node_port_addresses.ts";
 import type { DirtyState, ProxyState } from "./proxy_state.ts";
@@ -21,6 +22,8 @@ export interface PlanOptions {
   readonly masqueradeAll: boolean;
   /** The ports on which kube-relay itself listens on this node. @default {none} */
   readonly agentPorts?: readonly AgentPort[];
+  /** Addresses that no Service may have. @default {none} */
+  readonly addresses?: AddressSettings;
 }
 
 /** The part of the plan that all Services share. */
@@ -168,8 +171,11 @@ export function* updateSlices(
   const { nodePortAddresses } = plan.shared;
   const nodeIps = nodeIpsOf(plan.shared);
   const shared = updateShared(plan, state, { dirty, options });
-  if (everything) plan.owners.agent.setServers(options.agentPorts ?? []);
-  if (shared) plan.owners.agent.setAddresses(plan.shared);
+  if (everything) {
+    plan.owners.agent.setServers(options.agentPorts ?? []);
+    plan.owners.hosts.setSettings(options.addresses ?? {});
+  }
+  if (shared) plan.owners.setNodeAddresses(plan.shared);
   let claimed = 0;
   for (const key of everything ? allKeys(plan, state) : dirty.keys) {
     if (++claimed % CLAIM_SLICE_SIZE === 0) yield;

@@ -50,7 +50,6 @@ const SETTINGS: Omit<BackendOptions, "family" | "node"> = {
     syncPeriod: 1,
   },
   nftables: { masqueradeBit: 14, syncPeriod: 1 },
-  belongsTo: () => undefined,
 };
 
 /** Plans a scenario for a mode. */

@@ -38,8 +38,6 @@ interface AddressPlacerOptions {
   readonly family: IpFamily;
   /** The reason why nothing may be added to the machine; undefined if it may. */
   readonly refusal: string | undefined;
-  /** Returns the owner of an address that must not become local here; undefined for all others. */
-  readonly belongsTo: (address: IpAddress) => string | undefined;
 }
 
 /** Places addresses of one IP family. */
@@ -135,8 +133,6 @@ export class AddressPlacer {
     const routes = await device.routes().catch((error) => messageOf(error));
     return ({ role, address }) => {
       if (role === "ClusterIP") return undefined;
-      const owner = this.#options.belongsTo(address);
-      if (owner !== undefined) return `it belongs to ${owner}`;
       return typeof routes === "string" ? routes : addressConflict(address, routes);
     };
   }

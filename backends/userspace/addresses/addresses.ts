@@ -49,11 +49,6 @@ export interface LocalAddressesOptions {
   readonly family: IpFamily;
   /** @default {"auto"} */
   readonly mode?: AddressMode;
-  /**
-   * Returns the owner of an address that must never become local here, such as "node worker-2" or
-   * "the API server"; undefined for all others. Called for external and load balancer addresses.
-   */
-  readonly belongsTo?: (address: IpAddress) => string | undefined;
 }
 
 interface Held {
@@ -190,6 +185,19 @@ export class MachineAddresses implements LocalAddresses {
     });
   }
 
+  disown(isForeign: (address: IpAddress) => boolean): Promise<readonly IpAddress[]> {
+    return this.#turns.run(async () => {
+      const { ledger, own } = this.#parts;
+      const foreign = [...ledger.addresses].filter((address) =>
+        !this.#held.has(address) && isForeign(address)
+      );
+      // Without any, a removal that failed before is not tried again here.
+      if (foreign.length === 0) return [];
+      const { removed } = await own.remove(foreign);
+      return removed;
+    });
+  }
+
   releaseUnclaimed(): Promise<number> {
     return this.#turns.run(async () => {
       this.#settled = true;
@@ -210,8 +218,8 @@ export class MachineAddresses implements LocalAddresses {
   readonly previewCleanup = () => this.#turns.run(() => previewAddressCleanup(this.#parts));
 
   #createPlacer(): AddressPlacer {
-    const { family, belongsTo = () => undefined } = this.#options;
-    return new AddressPlacer(this.#parts, { family, refusal: this.#refusal, belongsTo });
+    const { family } = this.#options;
+    return new AddressPlacer(this.#parts, { family, refusal: this.#refusal });
   }
 
   #hold(want: WantedAddress, place: Place | undefined): void {

@@ -32,7 +32,7 @@ export type ObjectChange =
   | Change<"Endpoints", Endpoints | undefined>
   | Change<"Node", NodeState>
   | Change<"addresses", readonly IpAddress[]>
-  | Change<"ServiceCIDR" | "configuration", undefined>;
+  | Change<"ServiceCIDR" | "configuration" | "machines", undefined>;
 
 /** Writes down the changes of one family of Services. */
 export type ServiceChangeRecorder = ChangeRecorder<ObjectChange, ServicePlan>;

@@ -1,3 +1,4 @@
+import { featureEnabled } from "../../config/feature_gates.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { Logger } from "../../log/logger.ts";
 import { CommandError, type CommandRunner } from "../../os/command_runner.ts";
@@ -88,6 +89,7 @@ export async function collectDoctorReport(
       ...routing,
       ...running.findings,
       ...userspace,
+      ...(chosen && MODE_TRAITS[chosen].bindsAddresses ? externalIpFindings(configuration) : []),
     ]),
   };
 }
@@ -186,6 +188,22 @@ async function examinePorts(
       `--max-connections-per-service is ${bound}`,
     ],
     cure: `${OUT_OF_PORTS_CURE}; or lower the flag`,
+  }];
+}
+
+/** Findings for a start in a mode that makes Service addresses local. */
+function externalIpFindings({ relay, proxy }: LoadedConfiguration): readonly HostFinding[] {
+  const isLimited = relay.externalIpRanges.length > 0;
+  if (isLimited || !featureEnabled(proxy, "AllowServiceExternalIPs")) return [];
+  return [{
+    id: "external-ips",
+    severity: "info",
+    summary: "Users who may create Services can cut this node off from other hosts",
+    evidence: [
+      "in this mode an external IP becomes an address of the node; only those of the API server, " +
+      "Nodes, resolvers and configured BGP peers are withheld",
+    ],
+    cure: "limit external IPs with --external-ip-ranges, or turn them off",
   }];
 }
 

@@ -9,6 +9,7 @@ import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
+import type { AskedHost } from "../../proxy/known_hosts.ts";
 import type { MachineFacts } from "../../proxy/machine_facts.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { type Frontend, masqueradeExternal } from "../../proxy/frontend.ts";
@@ -54,6 +55,8 @@ export interface DumpedFamily {
   readonly quarantined: readonly Quarantined[];
   /** Absent if the machine was not read. */
   readonly interfaceAddresses?: readonly IpAddress[];
+  /** Machines whose addresses some ServicePort asks for. */
+  readonly hosts?: readonly AskedHost[];
   /** Absent if the machine was not read or does not matter. */
   readonly facts?: MachineFacts;
 }

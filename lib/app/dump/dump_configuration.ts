@@ -60,6 +60,7 @@ const PROXY_FIELDS = fields({
 /** kube-relay's own options. */
 const RELAY_FIELDS = fields({
   serviceCidrs: list(cidr),
+  externalIpRanges: list(cidr),
   addressMode: v.picklist(
     ["auto", "each", "anyip", "none"],
     "has to be auto, each, anyip or none",

@@ -19,6 +19,7 @@ import {
   ipAddress,
   ipFamily,
   list,
+  number,
   objectName,
   optional,
   ownText,
@@ -68,6 +69,11 @@ const readInputs = {
 const family = {
   family: ipFamily,
   interfaceAddresses: optional(list(ipAddress)),
+  hosts: optional(list(fields({
+    address: ipAddress,
+    owner: foreignText,
+    ports: optional(list(number)),
+  }))),
   facts: MACHINE_FACTS,
   quarantined: optional(QUARANTINED),
 };

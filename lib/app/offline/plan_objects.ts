@@ -11,6 +11,7 @@ import { cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
+import type { AskedHost } from "../../proxy/known_hosts.ts";
 import type { MachineFacts } from "../../proxy/machine_facts.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ComparisonScope } from "../../proxy/service_mode.ts";
@@ -19,6 +20,7 @@ import type { BackendDependencies, BackendTable, Dependencies } from "../depende
 import type { RoutedObjects } from "./plan_routing.ts";
 import { idleBackendOptions } from "../run/mode_settings.ts";
 import { type PlanSettings, planSettingsOf } from "../run/plan_settings.ts";
+import { HostRegistry } from "../service/host_registry.ts";
 import { ProxyPipeline } from "../service/proxy_pipeline.ts";
 
 export type PlanNodeDependencies = Dependencies & BackendDependencies;
@@ -59,6 +61,8 @@ interface KnownMachine extends Pick<ComparisonScope, "quarantined" | "serving"> 
   /** @default {the addresses of the Node} */
   readonly interfaceAddresses?: readonly IpAddress[];
   readonly facts?: MachineFacts;
+  /** Machines whose addresses Services ask for. @default {those of the objects} */
+  readonly hosts?: readonly AskedHost[];
 }
 
 /** Plans a node for objects that are complete. */
@@ -67,12 +71,13 @@ export async function planObjects(
   { informers, configuration, mode, nodeName, families, machine = () => ({}) }: PlanObjectsOptions,
 ): Promise<PlannedNode> {
   const node = ownNode(informers);
-  const settings = planSettingsOf(configuration.proxy, { nodeName, mode });
+  const { externalIpRanges } = configuration.relay;
+  const settings = planSettingsOf(configuration.proxy, { nodeName, mode, externalIpRanges });
   const problems = new Set<string>();
   const plans = new Map<IpFamily, ProxyPlan>();
   for (const family of families) {
-    const { interfaceAddresses } = machine(family);
-    const options = { family, configuration, settings, interfaceAddresses };
+    const { interfaceAddresses, hosts } = machine(family);
+    const options = { family, configuration, settings, interfaceAddresses, hosts, nodeName };
     const found = await planFamily(dependencies, informers, options);
     plans.set(family, found.plan);
     for (const problem of found.problems) problems.add(problemText(problem));
@@ -114,8 +119,10 @@ function ownNode(informers: InformerSet): Node | undefined {
 async function planFamily(
   { clock }: { readonly clock: Clock },
   informers: InformerSet,
-  { family, configuration: { proxy, relay }, settings, interfaceAddresses }: {
+  { family, configuration: { proxy, relay }, settings, interfaceAddresses, hosts, nodeName }: {
     readonly family: IpFamily;
+    readonly nodeName: string;
+    readonly hosts: readonly AskedHost[] | undefined;
     readonly configuration: PlannedNode["configuration"];
     readonly settings: PlanSettings;
     readonly interfaceAddresses: readonly IpAddress[] | undefined;
@@ -137,6 +144,14 @@ async function planFamily(
   for (const service of informers.of(SERVICE).values()) pipeline.onService(undefined, service);
   for (const slice of informers.of(ENDPOINT_SLICE).values()) pipeline.onEndpointSlice(slice, "set");
   for (const endpoints of informers.of(ENDPOINTS).values()) pipeline.onEndpoints(endpoints, "set");
+  if (hosts) { for (const { address, ...host } of hosts) pipeline.setHost(address, host); }
+  else {
+    const registry = new HostRegistry((address, host) => {
+      if (ipFamilyOf(address) === family) pipeline.setHost(address, host);
+    });
+    const { endpointsFallback } = relay;
+    registry.follow(informers, { nodeName, endpointsFallback, isComplete: true });
+  }
   const { problems } = await pipeline.collectChanges([]);
   return { plan: pipeline.plan, problems };
 }

@@ -8,7 +8,10 @@ import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { createApiObjectSource } from "../run/api_object_source.ts";
 import { POLICY_KINDS } from "../policy/policy_access.ts";
 import type { Dependencies } from "../dependencies.ts";
-import { serviceSubscriptions } from "../service/service_subscriptions.ts";
+import { NODE } from "../../api/kinds/node.ts";
+import { MODE_TRAITS } from "../../proxy/backend.ts";
+import { namedMode } from "../run/choose_mode.ts";
+import { ALL_NODES, serviceSubscriptions } from "../service/service_subscriptions.ts";
 
 /** Longest time until the API server gives complete lists; a running proxy would try forever. */
 const LIST_WAIT_MS = 30_000;
@@ -67,13 +70,19 @@ export async function readObjectsOnce(
 
 function createInformers(options: ReadObjectsOptions, onAllSynced: () => void): InformerSet {
   const informers = new InformerSet();
+  const handler = {
+    onAdd: () => {},
+    onUpdate: () => {},
+    onDelete: () => {},
+    onSynced: () => informers.synced() && onAllSynced(),
+  };
   for (const [spec, selection] of options.subscriptions ?? subscriptionsOf(options)) {
-    informers.subscribe(spec, selection, {
-      onAdd: () => {},
-      onUpdate: () => {},
-      onDelete: () => {},
-      onSynced: () => informers.synced() && onAllSynced(),
-    });
+    informers.subscribe(spec, selection, handler);
+  }
+  const { mode } = options.configuration;
+  // No Service gets an address of another Node where that would become local.
+  if (!options.subscriptions && mode !== "auto" && MODE_TRAITS[namedMode(mode)].bindsAddresses) {
+    informers.subscribe(NODE, ALL_NODES, handler);
   }
   return informers;
 }

@@ -2,8 +2,8 @@ import { featureEnabled } from "../../config/feature_gates.ts";
 import { acceptsProtobuf } from "../../config/content_types.ts";
 import { ApiSource } from "../../kube/api_source.ts";
 import { loadKubeAuth } from "../../kube/kubeconfig.ts";
-import { tryParseIpAddress } from "../../net/ip_address.ts";
 import type { Logger } from "../../log/logger.ts";
+import { ServerAddresses } from "./server_addresses.ts";
 import type { Dependencies } from "../dependencies.ts";
 import type { ObjectSource, ObjectSourceOptions } from "./object_source.ts";
 import type { StatusSource } from "../status/status_report.ts";
@@ -11,7 +11,7 @@ import type { StatusSource } from "../status/status_report.ts";
 /** Creates the source. Throws what reading the kubeconfig throws. */
 export async function createApiObjectSource(
   dependencies: Dependencies & { readonly logger: Logger },
-  { configuration, informers, kubeconfig, metrics }: ObjectSourceOptions,
+  { configuration, informers, kubeconfig, metrics, onServer }: ObjectSourceOptions,
 ): Promise<ObjectSource> {
   const { clock, logger, random, process } = dependencies;
   const { proxy, relay: { master } } = configuration;
@@ -21,17 +21,19 @@ export async function createApiObjectSource(
     ...(master !== undefined && { master }),
     env: process.env,
   });
+  const addresses = onServer && new ServerAddresses({ clock }, { server: auth.server, onServer });
   const source = new ApiSource({ clock, logger, random, auth }, {
     informers,
     streamingLists: featureEnabled(proxy, "WatchListClient"),
     protobuf: acceptsProtobuf(proxy.clientConnection),
     ...(metrics && { onAnswer: (answer) => metrics.apiAnswered(answer) }),
+    ...(addresses && { onPeer: (address) => addresses.add(address) }),
   });
-  const server = tryParseIpAddress(new URL(auth.server).hostname.replace(/^\[|\]$/g, ""));
   return {
     client: source.client,
-    run: (signal, options) => source.run(signal, options),
-    belongsTo: (address) => address === server ? "the API server" : undefined,
+    async run(signal, options) {
+      await Promise.all([addresses?.run(signal), source.run(signal, options)]);
+    },
     status() {
       const { auth, connected, hint, resources } = source.status();
       const connection: StatusSource = {

@@ -54,7 +54,7 @@ export function startConfigurationReload(
   options: ConfigurationReloadOptions,
 ): void {
   const { configuration, current, nodeName, settings, families, startUp, changes } = options;
-  const { flags, mode, requestedMode = mode } = configuration;
+  const { flags, mode, relay: { externalIpRanges }, requestedMode = mode } = configuration;
   const { config } = flags;
   if (config === undefined) return;
   const { clock, logger, metrics, process: { uid, env } } = dependencies;
@@ -76,7 +76,7 @@ export function startConfigurationReload(
           takeUpLogging(logger, proxy, fields);
           for (const controller of options.controllers ?? []) controller.onConfiguration?.();
           if (!fields.some(concernsServices)) return;
-          settings.replace(planSettingsOf(proxy, { nodeName, mode }));
+          settings.replace(planSettingsOf(proxy, { nodeName, mode, externalIpRanges }));
           for (const family of families) family.onSettings(settings);
           startUp.onConfiguration(proxy);
         },
@@ -86,7 +86,10 @@ export function startConfigurationReload(
   });
 }
 
-const concernsServices = (field: string) => !/^(logging|networkPolicy|routing)\./.test(field);
+/** Peers of BGP keep their addresses. */
+const concernsServices = (field: string) =>
+  /^routing\.bgp\.(enabled|peers)$/.test(field) ||
+  !/^(logging|networkPolicy|routing)\./.test(field);
 
 /** Such as `--config <(…)`. A second read finds it empty, or waits. */
 async function isPipe(path: string): Promise<boolean> {

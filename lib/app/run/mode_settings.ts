@@ -28,6 +28,5 @@ export function idleBackendOptions(
     ...modeSettingsOf(configuration),
     // Nothing is counted.
     ...(configuration.relay.serviceCounters && { traffic: new ServiceTrafficTable().of(family) }),
-    belongsTo: () => undefined,
   };
 }

@@ -11,6 +11,7 @@ import { formatProblem } from "../../kube/manifests/manifest_problem.ts";
 import { FileManifestSource } from "../../kube/manifests/manifests.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
+import type { KnownHost } from "../../proxy/known_hosts.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { countText } from "../status/number_texts.ts";
 import type { StatusSource } from "../status/status_report.ts";
@@ -22,8 +23,6 @@ export interface ObjectSource {
   run(signal: AbortSignal, options?: SourceRunOptions): Promise<void>;
   /** The client of the API server, for events; absent if there is none. */
   readonly client?: KubeClient | undefined;
-  /** Returns the owner of an address that no Service may take over, such as that of the API server. */
-  belongsTo(address: IpAddress): string | undefined;
   /** The state of the source. */
   status(): readonly StatusSource[];
   /** Seconds since a sign of life, by resource; empty for manifests. */
@@ -54,6 +53,8 @@ export interface ObjectSourceOptions {
   readonly kubeconfig?: string;
   /** Counts each answer of an API server, and each that did not come. */
   readonly metrics?: { apiAnswered(answer: ApiAnswer): void };
+  /** Called with all known addresses of the API server. @default {they are not looked up} */
+  readonly onServer?: ((addresses: ReadonlyMap<IpAddress, KnownHost>) => void) | undefined;
 }
 
 /** The source that the configuration names. Before it is opened, all answers are empty. */
@@ -61,6 +62,7 @@ export class RunSource implements ObjectSource {
   readonly #dependencies: Dependencies & { readonly logger: Logger };
   readonly #options: ObjectSourceOptions;
   readonly #others: Pick<ObjectSource, "status">[] = [];
+  #onServer: ObjectSourceOptions["onServer"];
   #opened: ObjectSource | undefined;
 
   constructor(
@@ -76,7 +78,15 @@ export class RunSource implements ObjectSource {
     const { configuration: { relay } } = this.#options;
     this.#opened = relay.manifests.length > 0
       ? createManifestObjectSource(this.#dependencies, this.#options)
-      : await createApiObjectSource(this.#dependencies, this.#options);
+      : await createApiObjectSource(this.#dependencies, {
+        ...this.#options,
+        ...(this.#onServer && { onServer: this.#onServer }),
+      });
+  }
+
+  /** Reports the addresses of the API server from now on. Called before it is opened. */
+  reportServerTo(onServer: NonNullable<ObjectSourceOptions["onServer"]>): void {
+    this.#onServer = onServer;
   }
 
   get client(): KubeClient | undefined {
@@ -85,10 +95,6 @@ export class RunSource implements ObjectSource {
 
   async run(signal: AbortSignal, options?: SourceRunOptions): Promise<void> {
     await this.#opened?.run(signal, options);
-  }
-
-  belongsTo(address: IpAddress): string | undefined {
-    return this.#opened?.belongsTo(address);
   }
 
   status(): readonly StatusSource[] {
@@ -129,7 +135,6 @@ function createManifestObjectSource(
       const state = "not shown here; files with problems come first";
       return [...shown, { name: `${more} more files`, state, problems: [] }];
     },
-    belongsTo: () => undefined,
     ages: () => new Map(),
     repetitions: () => new Map(),
   };

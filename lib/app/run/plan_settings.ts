@@ -6,8 +6,10 @@
 import type { Node } from "../../api/kinds/node.ts";
 import { type KubeProxyConfiguration, rulesBlockOf } from "../../config/configuration.ts";
 import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "../../config/listen_address.ts";
-import { parseCidr } from "../../net/cidr.ts";
+import { routingSettingsOf } from "../../config/parse_routing.ts";
+import { type Cidr, parseCidr } from "../../net/cidr.ts";
 import {
+  type IpAddress,
   type IpFamily,
   ipFamilyOf,
   isLoopback,
@@ -16,7 +18,8 @@ import {
 } from "../../net/ip_address.ts";
 import { parsePort } from "../../net/port.ts";
 import type { AgentPort } from "../../proxy/agent_ports.ts";
-import type { BackendMode } from "../../proxy/backend.ts";
+import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
+import type { KnownHost } from "../../proxy/known_hosts.ts";
 import { type DetectLocalMode, localTrafficDetector } from "../../proxy/local_traffic.ts";
 import {
   type NodePortAddresses,
@@ -45,13 +48,23 @@ export function configuredNodePorts(
 /** Returns the settings of a validated configuration, for a node and a mode. */
 export function planSettingsOf(
   configuration: KubeProxyConfiguration,
-  { nodeName, mode }: { readonly nodeName: string; readonly mode: BackendMode },
+  { nodeName, mode, externalIpRanges = [] }: {
+    readonly nodeName: string;
+    readonly mode: BackendMode;
+    /** @default {[]: any external IP} */
+    readonly externalIpRanges?: readonly Cidr[];
+  },
 ): PlanSettings {
   const bindAddress = parseIpAddress(configuration.bindAddress);
   const clusterCidrs = configuration.clusterCIDR.split(",").filter((text) => text !== "")
     .map(parseCidr);
   const entries = nodePortEntries(configuration.nodePortAddresses, mode);
   const { masqueradeAll } = rulesBlockOf(configuration, mode);
+  const addresses = {
+    bindsAddresses: MODE_TRAITS[mode].bindsAddresses,
+    externalIpRanges,
+    configuredHosts: peersOf(configuration),
+  };
   const agentPorts = {
     IPv4: agentPortsOf(configuration, "IPv4"),
     IPv6: agentPortsOf(configuration, "IPv6"),
@@ -78,8 +91,16 @@ export function planSettingsOf(
       nodePortAddresses: nodePortAddressesFor(family, entries, node),
       masqueradeAll,
       agentPorts: agentPorts[family],
+      addresses,
     }),
   };
+}
+
+/** The BGP peers of the configuration. */
+function peersOf({ routing }: KubeProxyConfiguration): ReadonlyMap<IpAddress, KnownHost> {
+  if (!routing.enabled || !routing.bgp.enabled) return new Map();
+  const { peers = [] } = routingSettingsOf(routing).bgp ?? {};
+  return new Map(peers.map(({ address, name }) => [address, { owner: `BGP peer ${name}` }]));
 }
 
 /** The ports on which clients of a family reach kube-relay from other machines. */

@@ -14,7 +14,6 @@ import type { BackendDependencies, BackendOptions, BackendTable } from "../depen
 import type { ConnectionJudges } from "../policy/relayed_policies.ts";
 import { FamilyProxy } from "./family_proxy.ts";
 import { modeSettingsOf } from "../run/mode_settings.ts";
-import type { ObjectSource } from "../run/object_source.ts";
 import type { PlanSettings } from "../run/plan_settings.ts";
 import type { RunConfiguration } from "../run/run_configuration.ts";
 import type { SyncObserver } from "./sync_observer.ts";
@@ -37,7 +36,6 @@ interface FamilyProxiesOptions {
   readonly changes: ChangeLog;
   /** `undefined` = nothing is counted. */
   readonly traffic: ServiceTrafficTable | undefined;
-  readonly source: Pick<ObjectSource, "belongsTo">;
   readonly judges: ConnectionJudges;
 }
 
@@ -92,7 +90,7 @@ function createFamilyProxy(
 }
 
 function backendOptionsOf(
-  { configuration, family, judges, source, traffic }: FamilyOptions,
+  { configuration, family, judges, traffic }: FamilyOptions,
 ): BackendOptions {
   const judge = judges.get(family);
   return {
@@ -100,6 +98,5 @@ function backendOptionsOf(
     ...modeSettingsOf(configuration),
     ...(traffic && { traffic: traffic.of(family) }),
     ...(judge && { judge }),
-    belongsTo: (address) => source.belongsTo(address),
   };
 }

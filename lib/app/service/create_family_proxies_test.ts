@@ -7,7 +7,6 @@ import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import type { Node } from "../../api/kinds/node.ts";
 import { loadConfiguration } from "../../config/load.ts";
-import { parseIpAddress } from "../../net/ip_address.ts";
 import { ChangeLog } from "../changes/change_log.ts";
 import { createConfiguredMetrics } from "../run/configured_metrics.ts";
 import { createFamilyProxies } from "./create_family_proxies.ts";
@@ -15,11 +14,8 @@ import type { BackendDependencies, BackendOptions } from "../dependencies.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
 import { createConnectionJudges } from "../policy/relayed_policies.ts";
 import { LivePlanSettings } from "../run/live_plan_settings.ts";
-import type { ObjectSource } from "../run/object_source.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
 import { createServiceTraffic } from "../run/configured_metrics.ts";
-
-const API_SERVER = parseIpAddress("192.0.2.1");
 
 /** The families of a node in userspace mode, and what their backends were made with. */
 class Stage {
@@ -28,7 +24,6 @@ class Stage {
   readonly families: readonly FamilyProxy[];
   readonly made: { readonly edges: BackendDependencies; readonly options: BackendOptions }[] = [];
   node: Node | undefined;
-  source: Pick<ObjectSource, "belongsTo"> | undefined;
 
   private constructor(loaded: Awaited<ReturnType<typeof loadConfiguration>>) {
     const mode = "userspace";
@@ -56,7 +51,6 @@ class Stage {
         ...configuration,
         proxy: { ...loaded.proxy, networkPolicy: { ...loaded.proxy.networkPolicy, enabled: true } },
       }),
-      source: { belongsTo: (address) => this.source?.belongsTo(address) },
     });
   }
 
@@ -81,14 +75,6 @@ Deno.test("createFamilyProxies() gives each backend the counters of its own fami
   assertEquals(v4!.options.traffic === v6!.options.traffic, false);
   assertEquals(v4!.options.judge !== undefined, true);
   assertEquals(v4!.options.judge === v6!.options.judge, false);
-});
-
-Deno.test("createFamilyProxies() lets backends query unknown owners of addresses", async () => {
-  const stage = await Stage.configured();
-  const { belongsTo } = stage.made[0]!.options;
-  assertEquals(belongsTo(API_SERVER), undefined);
-  stage.source = { belongsTo: (address) => address === API_SERVER ? "the API server" : undefined };
-  assertEquals(belongsTo(API_SERVER), "the API server");
 });
 
 Deno.test("createFamilyProxies() names the family in logs, and writes down its drift", async () => {

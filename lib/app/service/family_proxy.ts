@@ -12,6 +12,7 @@ import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.
 import type { InterfaceAddress } from "../../os/network.ts";
 import type { Backend } from "../../proxy/backend.ts";
 import type { SyncReport } from "../../proxy/data_plane.ts";
+import type { KnownHost } from "../../proxy/known_hosts.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
 import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
@@ -166,6 +167,23 @@ export class FamilyProxy {
     this.#addresses = own;
     if (!this.#pipeline.setInterfaceAddresses(own)) return;
     this.#request({ kind: "addresses", previous, current: own });
+  }
+
+  /** Whether a plan was applied, so that it decides about every address. */
+  get hasSynced(): boolean {
+    return this.loop.lastSync !== undefined;
+  }
+
+  /** Gives up addresses of an earlier run, once the backend has started; see {@linkcode Backend.disown}. */
+  async disown(isForeign: (address: IpAddress) => boolean): Promise<readonly IpAddress[]> {
+    if (!this.#isStarted) return [];
+    return await this.backend.disown?.(isForeign) ?? [];
+  }
+
+  /** Takes the machine that has an address of this family; `undefined` = none that is known. */
+  onHost(address: IpAddress, host: KnownHost | undefined): void {
+    if (!this.#pipeline.setHost(address, host)) return;
+    this.#request({ kind: "machines", previous: undefined, current: undefined });
   }
 
   #request(cause: ObjectChange): void {

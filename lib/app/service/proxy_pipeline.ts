@@ -8,6 +8,7 @@ import { TimeSlice, urgent } from "../../os/time_slice.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
 import { drainInSlices } from "../../proxy/drain.ts";
 import { EndpointsChangeTracker } from "../../proxy/endpoints_changes.ts";
+import type { AskedHost, KnownHost } from "../../proxy/known_hosts.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
 import type { ObjectProblem } from "../../api/problem.ts";
 import {
@@ -101,7 +102,7 @@ export class ProxyPipeline {
   get pending(): boolean {
     return this.services.pending > 0 || this.endpoints.changed ||
       this.#unconfirmed !== undefined || this.#hasNewSettings || this.#hasNewSurroundings ||
-      this.#isCollecting;
+      this.#plan.owners.hasNewHosts || this.#isCollecting;
   }
 
   /** Takes whether objects are still being read for the first time: plans may then lack Services. */
@@ -134,6 +135,19 @@ export class ProxyPipeline {
     const before = this.#interfaceAddresses ?? this.#state.interfaceAddresses;
     this.#interfaceAddresses = addresses;
     return !deepEqual(before, addresses);
+  }
+
+  /**
+   * Takes the machine that has an address; `undefined` = none that is known. Returns whether a sync
+   * is due.
+   */
+  setHost(address: IpAddress, host: KnownHost | undefined): boolean {
+    return this.#plan.owners.setHost(address, host);
+  }
+
+  /** The machines whose addresses a Service asks for. */
+  get hosts(): readonly AskedHost[] {
+    return this.#plan.owners.askedHosts;
   }
 
   /** Whether the node, its addresses or the ranges differ from those of the plan. */

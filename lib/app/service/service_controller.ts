@@ -1,5 +1,5 @@
 import type { InterfaceAddress } from "../../os/network.ts";
-import type { IpFamily } from "../../net/ip_address.ts";
+import { type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
 import type { Node } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import type { Controller, ControlRoutes, DumpSection } from "../../controller/controller.ts";
@@ -8,7 +8,8 @@ import type { TaskGroup } from "../../controller/task_group.ts";
 import type { ServiceHealthServer } from "../../health/service_health_server.ts";
 import type { CommandRunner } from "../../os/command_runner.ts";
 import { createConntrack } from "../../os/conntrack.ts";
-import type { Backend } from "../../proxy/backend.ts";
+import { readResolvers } from "../../os/host_addresses.ts";
+import { type Backend, MODE_TRAITS } from "../../proxy/backend.ts";
 import { serviceKey } from "../../proxy/service_port_name.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import type { ControllerParts } from "../controllers.ts";
@@ -21,6 +22,8 @@ import { planSettingsOf } from "../run/plan_settings.ts";
 import { ConntrackCleaner, type ConntrackCleanerDependencies } from "./conntrack_cleaner.ts";
 import { createFamilyProxies } from "./create_family_proxies.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
+import { HostGuard } from "./host_guard.ts";
+import { HostRegistry, hostsAt } from "./host_registry.ts";
 import { routeObjects } from "./route_objects.ts";
 import { followedKinds } from "./service_subscriptions.ts";
 import { collectFamilyStatus } from "../status/status_collector.ts";
@@ -28,6 +31,9 @@ import type { ServiceStatus } from "../status/status_report.ts";
 import { createServiceHealth } from "./service_health.ts";
 import { serviceRoutes } from "./service_routes.ts";
 import type { SyncObserver } from "./sync_observer.ts";
+
+/** The resolvers of this machine, one a line. */
+const RESOLVERS = "/etc/resolv.conf";
 
 /** The parts that the controller shares with the rest of the run. */
 interface ServiceControllerParts extends Omit<ControllerParts, "controllerOfServices"> {
@@ -45,6 +51,12 @@ export class ServiceController implements Controller {
   readonly routes: ControlRoutes;
   readonly #parts: ServiceControllerParts;
   readonly #serviceHealth: ServiceHealthServer;
+  /** Absent in modes that make no addresses local. */
+  readonly #guard: HostGuard | undefined;
+  readonly #hosts = new HostRegistry((address, host) => {
+    this.families.find(({ family }) => family === ipFamilyOf(address))?.onHost(address, host);
+    this.#guard?.hostChanged();
+  });
   #node: Node | undefined;
 
   constructor(parts: ServiceControllerParts) {
@@ -52,7 +64,10 @@ export class ServiceController implements Controller {
     const { proxy, relay, mode } = configuration;
     this.#parts = parts;
     this.kinds = followedKinds(mode);
-    this.settings = new LivePlanSettings(planSettingsOf(proxy, { nodeName, mode }));
+    const { externalIpRanges } = relay;
+    this.settings = new LivePlanSettings(
+      planSettingsOf(proxy, { nodeName, mode, externalIpRanges }),
+    );
     this.handover = new KubeProxyHandover({
       ...parts,
       nodeAnnotations: () => startUp.node.annotations,
@@ -75,6 +90,17 @@ export class ServiceController implements Controller {
       settings: this.settings,
       observers: parts.serviceObservers,
     });
+    const { bindsAddresses, forwardsItself } = MODE_TRAITS[mode];
+    if (bindsAddresses) {
+      this.#guard = new HostGuard(parts, {
+        registry: this.#hosts,
+        families: this.families,
+        client: () => parts.source.client,
+        leftoversAreIdle: forwardsItself,
+      });
+      parts.serviceObservers.push(this.#guard);
+    }
+    parts.source.reportServerTo((addresses) => this.#hosts.set("API server", addresses));
     // A host without a cluster has no Node that could be unfit.
     if (relay.manifests.length > 0) health.nodeSeen({});
     routeObjects({
@@ -87,6 +113,10 @@ export class ServiceController implements Controller {
       servesEarly: relay.manifests.length > 0 && !relay.takeover,
       onNode: (node) => this.#onNode(node),
       onNodeDeleted: () => startUp.onNodeDeleted(),
+    });
+    this.#hosts.follow(informers, {
+      ...{ nodeName, isComplete: bindsAddresses },
+      endpointsFallback: relay.endpointsFallback,
     });
     this.routes = serviceRoutes({ ...parts, services: this });
   }
@@ -104,7 +134,9 @@ export class ServiceController implements Controller {
     const backends = this.families.map(({ backend }) => backend);
     this.#parts.serviceObservers.push(...startConntrackCleaner(this.#parts, tasks, { backends }));
     await this.#parts.startUp.prepare(backends);
+    await this.#readResolvers();
     await Promise.all(this.families.map((family) => family.start()));
+    if (this.#guard) tasks.run("addresses of other machines", (signal) => this.#guard!.run(signal));
     tasks.run("handover", (signal) => this.handover.run(signal));
   }
 
@@ -119,6 +151,10 @@ export class ServiceController implements Controller {
 
   onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void {
     for (const family of this.families) family.onInterfaceAddresses(addresses);
+  }
+
+  async #readResolvers(): Promise<void> {
+    this.#hosts.set("resolvers", hostsAt(await readResolvers(RESOLVERS), { owner: "a resolver" }));
   }
 
   async stop(): Promise<void> {
@@ -186,12 +222,13 @@ interface FamilyDumps extends DumpSection {
 
 function dumpedFamily({ family, backend, pipeline, loop }: FamilyProxy): DumpedFamily {
   const facts = backend.facts();
-  const { plan, interfaceAddresses } = pipeline;
+  const { plan, interfaceAddresses, hosts } = pipeline;
   return {
     family,
     plan,
     quarantined: loop.quarantined,
     ...(interfaceAddresses && { interfaceAddresses }),
+    ...(hosts.length > 0 && { hosts }),
     ...(facts && { facts }),
   };
 }

@@ -34,6 +34,9 @@ export function followedKinds(mode: BackendMode): readonly ControllerKind[] {
   ];
 }
 
+/** Selects every Node, in modes that make Service addresses local: a Service may not take theirs. */
+export const ALL_NODES: ListOptions = { optionalOn: [403, 404] };
+
 const NOT_HEADLESS: ListOptions = { labelSelector: `!${HEADLESS_LABEL}` };
 
 /** Each kind, and which of its objects are followed. */

@@ -78,6 +78,16 @@ export const NODE_FLAGS = [
     withConfig: "used",
   },
   {
+    name: "external-ip-ranges",
+    type: "list",
+    group: "Node and addresses",
+    value: "CIDRS",
+    help:
+      "ranges that the external IPs of Services must be in; others are refused, in every mode. " +
+      "Without it a Service may have any external IP (kube-router: --service-external-ip-range)",
+    withConfig: "used",
+  },
+  {
     name: "address-mode",
     type: "text",
     group: "Node and addresses",

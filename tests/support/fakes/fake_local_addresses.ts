@@ -62,6 +62,11 @@ export class FakeLocalAddresses implements LocalAddresses {
     return Promise.resolve(0);
   }
 
+  disown(): Promise<[]> {
+    this.calls.push("disown");
+    return Promise.resolve([]);
+  }
+
   owns(address: IpAddress): boolean {
     return this.held.has(address);
   }

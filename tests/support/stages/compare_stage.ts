@@ -109,7 +109,6 @@ export class CompareStage implements AsyncDisposable {
       iptables: { ...configuration.iptables, syncPeriod: SYNC_PERIOD_MS },
       nftables: { ...configuration.nftables, syncPeriod: SYNC_PERIOD_MS },
       ipvs: configuration.ipvs,
-      belongsTo: () => undefined,
       ...options,
     });
   }

@@ -1,0 +1,63 @@
+import type { IpAddress } from "../../net/ip_address.ts";
+import { tryParsePort } from "../../net/port.ts";
+import type { Clock } from "../../os/clock.ts";
+import { addressesOfHost } from "../../os/host_addresses.ts";
+import { whenAborted } from "../../os/when_aborted.ts";
+import type { KnownHost } from "../../proxy/known_hosts.ts";
+import { API_SERVER, hostsAt } from "../service/host_registry.ts";
+
+/** Until the name is known; then it is looked up again after each new connection. */
+const RETRY_MS = 5_000;
+
+interface ServerAddressesOptions {
+  /** URL of the API server. */
+  readonly server: string;
+  readonly onServer: (addresses: ReadonlyMap<IpAddress, KnownHost>) => void;
+}
+
+/** The addresses of the API server: those of its name, and those of connections to it. */
+export class ServerAddresses {
+  readonly #clock: Clock;
+  readonly #options: ServerAddressesOptions;
+  readonly #host: KnownHost;
+  readonly #name: string;
+  #ofName: readonly string[] = [];
+  readonly #ofConnections = new Set<string>();
+  #wake = Promise.withResolvers<void>();
+
+  constructor({ clock }: { readonly clock: Clock }, options: ServerAddressesOptions) {
+    const { hostname, port, protocol } = new URL(options.server);
+    const usual = protocol === "http:" ? 80 : 443;
+    const number = tryParsePort(Number(port || usual));
+    this.#clock = clock;
+    this.#options = options;
+    this.#host = { owner: API_SERVER, ...(number !== undefined && { ports: [number] }) };
+    this.#name = hostname.replace(/^\[|\]$/g, "");
+  }
+
+  /** Takes the other end of a new connection. The server may have got other addresses. */
+  add(address: string): void {
+    this.#ofConnections.add(address);
+    this.#report();
+    this.#wake.resolve();
+  }
+
+  /** Looks the name up until the signal is aborted. Never rejects. */
+  async run(signal: AbortSignal): Promise<void> {
+    const aborted = whenAborted(signal);
+    while (!signal.aborted) {
+      this.#wake = Promise.withResolvers();
+      const found = await addressesOfHost(this.#name).catch(() => undefined);
+      if (found !== undefined) {
+        this.#ofName = found;
+        this.#report();
+      }
+      const retry = found === undefined && this.#clock.sleep(RETRY_MS, signal).catch(() => {});
+      await Promise.race([this.#wake.promise, aborted, ...retry ? [retry] : []]);
+    }
+  }
+
+  #report(): void {
+    this.#options.onServer(hostsAt([...this.#ofName, ...this.#ofConnections], this.#host));
+  }
+}

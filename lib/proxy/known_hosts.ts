@@ -1,0 +1,95 @@
+/**
+ * The machines that this node has to reach, and the addresses that no Service may take from them. In a
+ * mode that makes Service addresses local, a Service with the address of another machine would cut this
+ * node off from that machine, on all ports.
+ *
+ * @module
+ */
+import { type Cidr, cidrContains } from "../net/cidr.ts";
+import type { IpAddress } from "../net/ip_address.ts";
+import type { Port, Protocol } from "../net/port.ts";
+import type { FrontendRole } from "./frontend.ts";
+import type { ServicePortName } from "./service_port_name.ts";
+
+/** A machine that has an address. */
+export interface KnownHost {
+  /** For messages, e.g. `the API server`. */
+  readonly owner: string;
+  /** TCP ports that this node itself connects to. */
+  readonly ports?: readonly Port[];
+}
+
+/** A machine whose address a ServicePort asks for. */
+export type AskedHost = { readonly address: IpAddress } & KnownHost;
+
+/** The settings that {@linkcode KnownHosts} depend on. */
+export interface AddressSettings {
+  /** Whether the mode makes Service addresses local. @default {false} */
+  readonly bindsAddresses?: boolean;
+  /** External IPs outside of these ranges are refused; empty = none is. @default {[]} */
+  readonly externalIpRanges?: readonly Cidr[];
+  /** Machines that the configuration names. @default {none} */
+  readonly configuredHosts?: ReadonlyMap<IpAddress, KnownHost>;
+}
+
+/** A frontend that a ServicePort asks for. */
+interface AskedFrontend {
+  readonly name: ServicePortName;
+  readonly role: FrontendRole;
+  readonly address: IpAddress;
+  readonly port: Port;
+  readonly protocol: Protocol;
+}
+
+/** Decides which external IPs and load balancer addresses no Service may have on this node. */
+export class KnownHosts {
+  readonly #hosts = new Map<IpAddress, KnownHost>();
+  #settings: AddressSettings = {};
+  #interfaceAddresses: ReadonlySet<IpAddress> = new Set();
+
+  /** Replaces the settings. The caller plans everything again if they differ. */
+  setSettings(settings: AddressSettings): void {
+    this.#settings = settings;
+  }
+
+  /** Replaces the node's own addresses. Returns those that were added or removed. */
+  setInterfaceAddresses(addresses: readonly IpAddress[]): ReadonlySet<IpAddress> {
+    const now = new Set(addresses);
+    const changed = now.symmetricDifference(this.#interfaceAddresses);
+    this.#interfaceAddresses = now;
+    return changed;
+  }
+
+  /** Takes the machine that has an address; `undefined` = none that is known. */
+  set(address: IpAddress, host: KnownHost | undefined): void {
+    if (host === undefined) this.#hosts.delete(address);
+    else this.#hosts.set(address, host);
+  }
+
+  /** Returns the machine that was set for an address. */
+  get(address: IpAddress): KnownHost | undefined {
+    return this.#hosts.get(address);
+  }
+
+  /** Returns why no Service may have a frontend here; `undefined` = one may. */
+  refusalOf({ name, role, address, port, protocol }: AskedFrontend): string | undefined {
+    if (role !== "ExternalIP" && role !== "LoadBalancer") return undefined;
+    const { bindsAddresses = false, externalIpRanges = [], configuredHosts } = this.#settings;
+    const isOutside = role === "ExternalIP" && externalIpRanges.length > 0 &&
+      !externalIpRanges.some((range) => cidrContains(range, address));
+    if (isOutside) return `${address} is in none of the ranges of --external-ip-ranges`;
+    const host = this.#hosts.get(address) ?? configuredHosts?.get(address);
+    if (host === undefined) return undefined;
+    // An address of the node's own interfaces is local already.
+    if (bindsAddresses && !this.#interfaceAddresses.has(address)) {
+      return `${address} is an address of ${host.owner}, which this node could no longer reach`;
+    }
+    if (protocol !== "TCP" || !host.ports?.includes(port) || isApiServer(name)) return undefined;
+    return `${address} and port ${port} are those of ${host.owner}, to which this node itself connects`;
+  }
+}
+
+/** The Service of the API server itself may have its address: its endpoints are the API server. */
+function isApiServer({ namespace, name }: ServicePortName): boolean {
+  return namespace === "default" && name === "kubernetes";
+}
