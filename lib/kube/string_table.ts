@@ -51,11 +51,14 @@ export class StringTable {
   /** As {@linkcode intern}; {@linkcode ofBytes} finds the string if it is ASCII. */
   internAscii(text: string): string {
     if (this.#hashed.size >= LARGEST) this.#hashed = new Map();
+    const shared = this.intern(text);
     let hash = NO_HASH;
     for (let at = 0; at < text.length; at++) {
-      hash = Math.imul(hash ^ text.charCodeAt(at), HASH_FACTOR);
+      const code = text.charCodeAt(at);
+      // The characters of "Ã©" are the bytes of "é".
+      if (code > 0x7f) return shared;
+      hash = Math.imul(hash ^ code, HASH_FACTOR);
     }
-    const shared = this.intern(text);
     this.#hashed.set(hash, shared);
     return shared;
   }

@@ -25,6 +25,21 @@ Deno.test("StringTable.share() gives one value for equal ones, also after more t
   assertEquals(strings.share(undefined), undefined);
 });
 
+Deno.test("StringTable gives the text of the bytes, also where its characters are the bytes of another one", () => {
+  const strings = new StringTable();
+  // Each text, written as UTF-8, is the characters of the next one.
+  for (const text of ["é", "Ã©", "Ã\u0083Â©", "a\u0080", "aÂ\u0080"]) {
+    const bytes = new TextEncoder().encode(text);
+    const read = () =>
+      strings.ofBytes(bytes, { from: 0, to: bytes.length }) ?? strings.internAscii(text);
+    assertEquals([read(), read()], [text, text]);
+  }
+  for (const text of ["Ã©", "é"]) {
+    const bytes = new TextEncoder().encode(text);
+    assertEquals(strings.ofBytes(bytes, { from: 0, to: bytes.length }) ?? text, text);
+  }
+});
+
 Deno.test("StringTable.ofBytes() finds the text of equal bytes", () => {
   const strings = new StringTable();
   const node = strings.ofBytes(new TextEncoder().encode("node-1"), { from: 0, to: 6 });
