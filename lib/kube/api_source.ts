@@ -155,17 +155,19 @@ export class ApiSource {
   ): Promise<void> {
     const { clock, logger, random } = this.#dependencies;
     const { timing, streamingLists, protobuf } = this.#options;
+    const { spec, informer } = subscription;
     const strings = this.#strings;
+    const isKnown = (key: string) => informer.get(key) !== undefined;
     const logged = new RecentTexts({ clock });
     const lines = new LimitedLines({ clock, logger });
     const onProblem = (problem: ObjectProblem) => {
       if (!logged.isNews(JSON.stringify(problem))) return;
-      lines.warn("Skipped an object that cannot be parsed", { ...problem });
+      lines.warn("Cannot read an object as the API server sent it", { ...problem });
     };
     const reflector = new Reflector<KubeObject>({ clock, logger, random, client: this.#client }, {
       ...handlers,
       subscription,
-      slim: (raw) => slimObject(subscription.spec, raw, { strings, onProblem }),
+      slim: (raw) => slimObject(spec, raw, { strings, onProblem, isKnown }),
       onFailure: () => this.#logHint(),
       onRecovered: () => this.#retryUnavailable(),
       othersFail: () => this.#isFailing(),

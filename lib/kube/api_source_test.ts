@@ -155,6 +155,63 @@ Deno.test("ApiSource.run() requests what was refused again over a new connection
     timing: { refusalPatienceMs: 0 },
   }));
 
+for (const streamingLists of [true, false]) {
+  Deno.test(`ApiSource.run() keeps the former state of an object that can no longer be read (streaming lists: ${streamingLists})`, () =>
+    withSource(async (stage) => {
+      const { fake: { store }, fake, informers, reported, logger } = stage;
+      const write = (name: string, clusterIP: unknown) =>
+        store.update({
+          apiVersion: "v1",
+          kind: "Service",
+          metadata: { name, namespace: "default" },
+          spec: { clusterIP },
+        });
+      const address = () => informers.services.get("default/web")?.spec.clusterIP;
+      await synced(stage);
+      assertEquals(address(), "10.0.0.1");
+      reported.length = 0;
+      write("web", 1);
+      write("new", 2);
+      const problems = () =>
+        logger.lines.filter(({ message }) => message.startsWith("Cannot read an object"))
+          .map(({ fields }) => `${fields.object}: ${fields.message}`);
+      await eventually("both are reported", () => problems().length === 2);
+      const relists = () => source("Service")?.relists;
+      const source = (kind: string) =>
+        stage.source.status().resources.find((resource) => resource.kind === kind);
+      fake.failNext({ status: 410, reason: "Expired", watch: true, path: "/api/v1/services" });
+      fake.forEachWatch((watch) => watch.end(), "/api/v1/services");
+      await eventually("it has a new list", () => relists() === 1);
+      assertEquals([address(), reported], ["10.0.0.1", []]);
+      assertEquals(problems(), [
+        "default/web: The former state of the object stays in use: the field has to be a string",
+        "default/new: The object is left out: the field has to be a string",
+      ]);
+      write("web", "10.0.0.2");
+      await eventually("it is read again", () => address() === "10.0.0.2");
+      write("web", 3);
+      store.delete({
+        apiVersion: "v1",
+        kind: "Service",
+        metadata: { name: "web", namespace: "default" },
+      });
+      await eventually("it is deleted", () => address() === undefined);
+      assertEquals(reported, ["update Service default/web", "delete Service default/web"]);
+    }, {
+      streamingLists,
+      prepare({ store }) {
+        for (const [name, clusterIP] of [["web", "10.0.0.1"], ["new", "None"]]) {
+          store.create({
+            apiVersion: "v1",
+            kind: "Service",
+            metadata: { name: name!, namespace: "default" },
+            spec: { clusterIP },
+          });
+        }
+      },
+    }));
+}
+
 Deno.test("ApiSource.run() lets Endpoints stand in for EndpointSlices until there are some", () =>
   withSource(async (stage) => {
     const { fake, informers, reported } = stage;

@@ -31,7 +31,9 @@ export function changeHandler<T>(
 export interface Replacement<T> {
   /** Adds or updates one object at once. Returns whether the list did not have it yet. */
   add(object: T): boolean;
-  /** Completes the list: other objects are deleted, and the informer is synced. */
+  /** Keeps the known state of an object whose listed state cannot be read. */
+  keep(key: string): void;
+  /** Completes the list: all other objects are deleted, and the informer is synced. */
   finish(): void;
 }
 
@@ -121,6 +123,7 @@ export class Informer<T extends KubeObject> {
         this.#upsert(key, object);
         return isNew;
       },
+      keep: (key) => void missing.delete(key),
       finish: () => {
         for (const key of missing) this.delete(key);
         this.markSynced();

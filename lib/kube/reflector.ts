@@ -22,6 +22,7 @@ import {
   StalledListError,
 } from "./reflector_failure.ts";
 import { ReflectorProgress, type ReflectorStatus } from "./reflector_progress.ts";
+import { keyOf } from "./raw_object.ts";
 import type { ReflectorTiming } from "./reflector_timing.ts";
 import { isOlderVersion } from "./resource_version.ts";
 import { Watchdog } from "./watchdog.ts";
@@ -39,7 +40,10 @@ interface ReflectorDependencies {
 /** The objects and their receiver. */
 export interface ReflectorOptions<T extends KubeObject> {
   readonly subscription: Subscription<T>;
-  /** Reduces a raw object to the needed fields; `undefined` drops it. */
+  /**
+   * Reduces a raw object to the needed fields. `undefined` if it cannot be read: then its former state
+   * stays, if there is one, until it can be read again or is deleted.
+   */
   readonly slim: (raw: unknown) => T | undefined;
   /** Whether objects may come in protobuf, if the kind has field numbers. @default {true} */
   readonly protobuf?: boolean;
@@ -179,6 +183,7 @@ export class Reflector<T extends KubeObject> {
         (raw) => {
           const object = this.#slim(raw);
           if (object !== undefined) replacement.add(object);
+          else replacement.keep(keyOf(raw) ?? "");
         },
       );
       // Every page shows the state of the first one.
@@ -294,10 +299,22 @@ export class Reflector<T extends KubeObject> {
         return this.#logger.verbose(1, "Server refuses a streaming list", { message });
       case "unavailable":
         return await this.#waitUntilAvailable(message, signal);
-      case "relist":
+      case "relist": {
+        const isExpired = error instanceof ApiError &&
+          (error.isGone() || error.isResourceVersionTooLarge());
+        const isAtOnce = isExpired && this.#version !== undefined && !this.#isFresh();
         this.#relist(message);
+        if (isAtOnce) return;
+      }
     }
     await this.#backOff(error, signal);
+  }
+
+  /** Whether the last list is so recent that a new one would expire as soon. */
+  #isFresh(): boolean {
+    const { lastListAtMs = -Infinity } = this.#progress.status;
+    return this.#dependencies.clock.now() - lastListAtMs <
+      (this.#options.timing?.freshListMs ?? 10_000);
   }
 
   #relist(reason: string): void {

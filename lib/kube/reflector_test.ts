@@ -99,6 +99,27 @@ Deno.test("Reflector.run() lists again, without churn, when its version has expi
     assertEquals(stage.handled, ["update b", "delete a"]);
   }));
 
+Deno.test("Reflector.run() lists again at once when its version has expired, however often it failed before", () =>
+  followServices(async (stage, fake) => {
+    fake.failNext({ status: 503, watch: true, times: 3 });
+    fake.forEachWatch((watch) => watch.end());
+    fake.store.update(service("b", "10.0.0.2"));
+    fake.compact();
+    await eventually("it has the list", () => stage.reflector.status.relists === 1);
+    // Waits of the failures, and none of the expiry.
+    assertEquals(stage.waits, [20, 40, 80]);
+  }, { timing: { freshListMs: 0 } }));
+
+Deno.test("Reflector.run() waits between lists whose version expires at once", () =>
+  followServices(async (stage, fake) => {
+    fake.failNext({ status: 410, reason: "Expired", watch: true, times: LONG_MS });
+    fake.streamingLists = "invalid";
+    fake.forEachWatch((watch) => watch.end());
+    await eventually("it waits", () => stage.waits.length >= 3);
+    assertEquals(stage.waits.slice(0, 3), [20, 40, 80]);
+    assert(stage.asked.length < 12, stage.asked.join());
+  }));
+
 Deno.test("Reflector.run() lists again when the requested page has expired", () =>
   followServices(async (stage) => {
     await eventually("the list is complete", () => stage.informer.synced);

@@ -7,6 +7,11 @@ export interface ReflectorTiming {
   readonly minWatchSeconds?: number;
   /** The time after its end at which a watch counts as broken. @default {30000} */
   readonly watchGraceMs?: number;
+  /**
+   * The version of a list that is older than this may expire; then there is a new list at once. One
+   * that expires sooner is a failure. @default {10000}
+   */
+  readonly freshListMs?: number;
   /** A streaming list without a new object for this time is given up. @default {30000} */
   readonly stallMs?: number;
   /**

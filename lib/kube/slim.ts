@@ -9,7 +9,7 @@ import type { KindSpec, KubeObject } from "../api/kind.ts";
 import { type SchemaNode, schemaNode } from "../api/schema_node.ts";
 import type { ObjectProblem } from "../api/problem.ts";
 import { ProtobufObject } from "./protobuf/protobuf_object.ts";
-import { metadataOf } from "./raw_object.ts";
+import { keyOf, metadataOf } from "./raw_object.ts";
 import {
   FlagObjects,
   placeErrors,
@@ -28,6 +28,8 @@ interface SlimOptions {
   readonly strings: StringTable;
   /** Called for an object that cannot be read. */
   readonly onProblem: (problem: ObjectProblem) => void;
+  /** Whether the object of this key has a former state, which stays. @default {no} */
+  readonly isKnown?: (key: string) => boolean;
 }
 
 /** Maximum length of a value in a problem. */
@@ -41,7 +43,7 @@ const LONGEST_VALUE = 80;
 export function slimObject<T extends KubeObject>(
   spec: KindSpec<T>,
   raw: unknown,
-  { strings, onProblem }: SlimOptions,
+  { strings, onProblem, isKnown }: SlimOptions,
 ): T | undefined {
   const errors: ShapeError[] = [];
   try {
@@ -55,7 +57,10 @@ export function slimObject<T extends KubeObject>(
     return object;
   } catch (error) {
     if (!(error instanceof ShapeError)) throw error;
-    onProblem(toProblem(spec.kind, raw, { error, consequence: "The object is left out" }));
+    const consequence = isKnown?.(keyOf(raw) ?? "")
+      ? "The former state of the object stays in use"
+      : "The object is left out";
+    onProblem(toProblem(spec.kind, raw, { error, consequence }));
     return undefined;
   }
 }

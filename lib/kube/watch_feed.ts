@@ -3,19 +3,19 @@
  *
  * @module
  */
-import { type KubeObject, objectKey, type ObjectMeta } from "../api/kind.ts";
+import type { KubeObject, ObjectMeta } from "../api/kind.ts";
 import type { Clock } from "../os/clock.ts";
 import { apiErrorFromStatus } from "./api_error.ts";
 import type { Informer, Replacement } from "./informer.ts";
 import { INITIAL_EVENTS_END } from "./protobuf/protobuf_object.ts";
-import { metadataOf } from "./raw_object.ts";
+import { keyOf, metadataOf } from "./raw_object.ts";
 import { TimeSlice } from "../os/time_slice.ts";
 import type { WatchEvent } from "./watch_stream.ts";
 
 /** Settings of a {@linkcode WatchFeed}. */
 interface WatchFeedOptions<T extends KubeObject> {
   readonly informer: Informer<T>;
-  /** Reduces a raw object to the needed fields; `undefined` drops it. */
+  /** Reduces a raw object to the needed fields; `undefined` if it cannot be read. */
   readonly slim: (raw: unknown) => T | undefined;
   /** Whether the watch begins with all existing objects. */
   readonly initialEvents: boolean;
@@ -75,9 +75,7 @@ export class WatchFeed<T extends KubeObject> {
         break;
       case "DELETED":
         metadata = metadataOf(raw);
-        if (metadata.name) {
-          this.#options.informer.delete(objectKey({ metadata: metadata as ObjectMeta }));
-        }
+        this.#options.informer.delete(keyOf(raw) ?? "");
         break;
       case "BOOKMARK":
         metadata = metadataOf(raw);
@@ -89,8 +87,8 @@ export class WatchFeed<T extends KubeObject> {
 
   #upsert(raw: unknown): T | undefined {
     const object = this.#options.slim(raw);
-    if (object === undefined) return undefined;
-    if (!this.#replacement) this.#options.informer.upsert(object);
+    if (object === undefined) this.#replacement?.keep(keyOf(raw) ?? "");
+    else if (!this.#replacement) this.#options.informer.upsert(object);
     else if (this.#replacement.add(object)) this.#options.onNewInList();
     return object;
   }
