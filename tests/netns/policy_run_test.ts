@@ -95,6 +95,34 @@ for (const mode of ["nftables", "iptables", "userspace"] as const) {
   });
 }
 
+for (const mode of ["nftables", "iptables", "userspace"] as const) {
+  Deno.test({
+    name:
+      `mode ${mode} takes its rules of policies for its own, and for leftovers without policies`,
+    ignore,
+    async fn() {
+      await using scene = await RelayScene.create();
+      const { node } = scene.cluster;
+      await scene.write(webServices(), webSlices("a1"));
+      await writePolicies(scene, onlyFrom("local"));
+      // Something foreign: the check has ended when it is reported.
+      const foreign = "kube-proxy-leftovers-nftables";
+      await node.output("nft", ["add", "table", "ip", "kube-proxy"]);
+      const start = async (args: readonly string[]) => {
+        await using relay = scene.start([`--mode=${mode}`, ...args]);
+        await relay.settled();
+        await relay.logged(foreign);
+        assertEquals(await relay.stop(), 0);
+        const lines = relay.log.split("\n").filter((line) => line.includes("Foreign rules"));
+        return lines.map((line) => /\bid=(\S+)/.exec(line)?.[1]).sort();
+      };
+      assertEquals(await start(["--network-policy"]), [foreign]);
+      assert((await policyTables(scene)).length > 0, "the rules stay");
+      assertEquals(await start([]), [foreign, "kube-relay-policies-left"]);
+    },
+  });
+}
+
 Deno.test({
   name: "userspace mode on a node without a tool for rules judges what it relays, and nothing else",
   ignore: isMissing("policies of userspace mode with real packets", netnsRequirements()),

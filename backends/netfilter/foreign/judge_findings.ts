@@ -184,23 +184,47 @@ function worldFindings({ look }: SeenOnHost): HostFinding[] {
   }];
 }
 
-/** The table that masquerades traffic of pods, which belongs to no mode of Services. */
-const POD_TABLE = "kube-relay-pods";
+/** The tables of nftables mode. Those of policies, pods and traces belong to no mode of Services. */
+const SERVICE_TABLES: readonly string[] = ["kube-relay", "kube-relay-counters"];
+/** The table and the first chain of policies, by tool. */
+const POLICY_TABLE = "kube-relay-policy";
+const POLICY_CHAIN = "KUBE-RELAY-POLICY";
 
-function relayFindings({ look, own }: SeenOnHost): HostFinding[] {
+function* relayFindings(
+  { look, own, networkPolicy = false }: SeenOnHost,
+): Generator<HostFinding> {
   const tables = look.nftTables.filter((table) =>
-    table.name.startsWith("kube-relay") && table.name !== POD_TABLE && !own.nftTable?.(table)
+    SERVICE_TABLES.includes(table.name) && !own.nftTable?.(table)
   );
-  if (tables.length === 0) return [];
-  return [{
-    id: "kube-relay-other-mode",
+  if (tables.length > 0) {
+    yield {
+      id: "kube-relay-other-mode",
+      severity: "warning",
+      software: "other",
+      summary:
+        "Rules of kube-relay in another mode exist, from an earlier run or from a running process",
+      evidence: tables.map(describeNftTable),
+      cure: "stop kube-relay and run 'kube-relay cleanup'",
+    };
+  }
+  // With policies they are in use, and the rules of another tool are removed.
+  const policies = networkPolicy ? [] : [
+    ...look.nftTables.filter(({ name }) => name === POLICY_TABLE).map(describeNftTable),
+    ...look.worlds
+      .filter(({ dump }) => dump.tables.some(({ chains }) => chains.has(POLICY_CHAIN)))
+      .map(({ world }) => `chain ${POLICY_CHAIN} in ${nameOfRuleSet(world)}`),
+  ];
+  if (policies.length === 0) return;
+  yield {
+    id: "kube-relay-policies-left",
     severity: "warning",
     software: "other",
     summary:
-      "Rules of kube-relay in another mode exist, from an earlier run or from a running process",
-    evidence: tables.map(describeNftTable),
-    cure: "stop kube-relay and run 'kube-relay cleanup'",
-  }];
+      "Rules of NetworkPolicies that an earlier run of kube-relay wrote still filter the traffic " +
+      "of pods, and nothing updates them",
+    evidence: policies,
+    cure: "start with --network-policy, or stop kube-relay and run 'kube-relay cleanup'",
+  };
 }
 
 function unseenFindings({ look }: SeenOnHost): HostFinding[] {

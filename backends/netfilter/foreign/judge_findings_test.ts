@@ -130,6 +130,25 @@ const CASES: readonly (readonly [what: string, seen: SeenOnHost, findings: reado
     seen({ nftTables: [{ family: "ip", name: "kube-relay" }] }),
     ["warning kube-relay-other-mode"],
   ],
+  [
+    "its own rules of policies next to a mode without tables, and what it masquerades and traces",
+    seen({
+      nftTables: ["kube-relay-policy", "kube-relay-pods", "kube-relay-trace-7-a"].flatMap((
+        name,
+      ) => [
+        { family: "ip", name },
+        { family: "ip6", name },
+      ]),
+    }, { networkPolicy: true }),
+    [],
+  ],
+  [
+    "rules of policies that nothing updates, also next to nftables mode",
+    seen({ nftTables: [{ family: "ip", name: "kube-relay-policy" }] }, {
+      own: { nftTable: () => true },
+    }),
+    ["warning kube-relay-policies-left"],
+  ],
   ["less than all", seen({ unseen: ["ipsets: not permitted"] }), ["info not-looked-at"]],
 ];
 

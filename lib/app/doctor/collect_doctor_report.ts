@@ -46,7 +46,7 @@ export async function collectDoctorReport(
     ...leaveUserspaceAlone,
   });
   // After the modes: their test chains must not be reported as foreign.
-  const { mode: runs } = running.fact;
+  const { mode: runs, networkPolicy: enforces = false } = running.fact;
   const { mode: chosen } = modes.choice;
   const policy = await examinePolicy(dependencies, {
     ...{ configuration, modes: modes.modes, signal },
@@ -68,7 +68,7 @@ export async function collectDoctorReport(
   const nodeAnnotations = api.nodeAnnotations ?? running.nodeAnnotations;
   const foreign = await dependencies.hostChecks.findings({
     signal,
-    networkPolicy: configuration.proxy.networkPolicy.enabled,
+    networkPolicy: configuration.proxy.networkPolicy.enabled || enforces,
     ...(runs && { mode: runs }),
     ...(intent && { routing: intent }),
     ...(nodeAnnotations && { nodeAnnotations }),

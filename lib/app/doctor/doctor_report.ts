@@ -52,6 +52,8 @@ export interface DoctorRelay {
   readonly state: "running" | "not running" | "unknown";
   readonly detail: string;
   readonly mode?: BackendMode;
+  /** Present if it enforces NetworkPolicies. */
+  readonly networkPolicy?: true;
 }
 
 export interface DoctorReport {

@@ -15,7 +15,11 @@ export async function examineRelay(
     const status = await requestStatus(controlSocket, { brief: true });
     const mode = status.families[0]?.mode;
     return {
-      fact: { state: "running", detail: describe(status), ...(mode !== undefined && { mode }) },
+      fact: {
+        ...{ state: "running", detail: describe(status) },
+        ...(mode !== undefined && { mode }),
+        ...(enforcesPolicies(status) && { networkPolicy: true }),
+      },
       findings: relayFindings(status),
       nodeAnnotations: status.node.annotations,
     };
@@ -33,6 +37,10 @@ export async function examineRelay(
 function describe({ version, pid, phase, families }: StatusReport): string {
   const modes = [...new Set(families.map(({ mode }) => mode))].join(", ");
   return `v${version}, process ${pid}, ${phase}, mode ${modes}`;
+}
+
+function enforcesPolicies({ controllers = [] }: StatusReport): boolean {
+  return controllers.some(({ controller }) => controller === "network-policy");
 }
 
 /** The problems that a status reports. */
