@@ -30,8 +30,11 @@ export function endSentence(direction: Direction, verdict: EndVerdict): string {
         `${verdict.pod}: spec.${direction}[${verdict.index}]`;
     case "denied": {
       const [names, isOne] = [policyNames(verdict.policies), verdict.policies.length === 1];
-      return `${names} ${isOne ? "isolates" : "isolate"} ${verdict.pod} for ${direction}, and ` +
-        `none of ${isOne ? "its" : "their"} rules allows it`;
+      const isolates = `${names} ${isOne ? "isolates" : "isolate"} ${verdict.pod} for ${direction}`;
+      return verdict.excess === undefined
+        ? `${isolates}, and none of ${isOne ? "its" : "their"} rules allows it`
+        : `${isolates}, and allow${isOne ? "s" : ""} nothing: there are too many rules for this ` +
+          `pod, or for the pods of its namespace on the node (${verdict.excess} for this one)`;
     }
   }
 }

@@ -6,6 +6,8 @@ export interface PolicyInspection {
   readonly summary: string;
   /** Isolated pods by direction. */
   readonly isolated: Readonly<Record<Direction, number>>;
+  /** Isolated pods whose policies allow nothing, because they have too many rules. */
+  readonly refused: number;
   readonly lists: number;
   readonly sets: number;
   readonly members: number;
@@ -27,6 +29,10 @@ export function inspectPolicyPlan(plan: PolicyPlan | undefined, summary: string)
       ingress: pods.filter(({ ingress }) => ingress !== undefined).length,
       egress: pods.filter(({ egress }) => egress !== undefined).length,
     },
+    refused:
+      pods.filter(({ ingress, egress }) =>
+        [ingress, egress].some((id) => id && plan?.lists.get(id)?.excess)
+      ).length,
     lists: plan?.lists.size ?? 0,
     sets: sets.length,
     members: sets.reduce((sum, { members }) => sum + members.size, 0),

@@ -52,7 +52,13 @@ export type EndVerdict =
     /** Place of the rule in `spec.ingress` or `spec.egress`. */
     readonly index: number;
   }
-  | { readonly kind: "denied"; readonly pod: PodKey; readonly policies: readonly PolicyKey[] };
+  | {
+    readonly kind: "denied";
+    readonly pod: PodKey;
+    readonly policies: readonly PolicyKey[];
+    /** The policies have so many rules, which is too many: none of them applies. */
+    readonly excess?: number;
+  };
 
 /** The verdicts of both ends of a connection. */
 export interface Judgement {
@@ -94,9 +100,12 @@ export function judgeConnection(view: PolicyView, connection: Connection): Judge
     const rule = list.rules.find((each) =>
       matchesRule(view, { rule: each, direction, connection })
     );
-    return rule
-      ? { kind: "allowed", pod: pod.key, policy: rule.policy, index: rule.index }
-      : { kind: "denied", pod: pod.key, policies: list.policies };
+    return rule ? { kind: "allowed", pod: pod.key, policy: rule.policy, index: rule.index } : {
+      kind: "denied",
+      pod: pod.key,
+      policies: list.policies,
+      ...(list.excess && { excess: list.excess }),
+    };
   };
   const [egress, ingress] = [judge("egress", source), judge("ingress", destination)];
   return { egress, ingress, isAllowed: isConsent(egress) && isConsent(ingress) };

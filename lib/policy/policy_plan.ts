@@ -71,6 +71,8 @@ export interface RuleList {
   readonly policies: readonly PolicyKey[];
   /** In the order of policies and of their rules. */
   readonly rules: readonly PolicyRule[];
+  /** The list would have so many rules, which is too many: it has none, and denies everything. */
+  readonly excess?: number;
 }
 
 /** A pod of this node, or of another one where a plan includes those. */

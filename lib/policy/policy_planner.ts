@@ -27,6 +27,7 @@ import type {
 import { ownerAmong, type PolicyPod } from "./policy_pod.ts";
 import type { PolicyState, PolicyStateListener } from "./policy_state.ts";
 import { MOST_RULES, RuleListCache, type SourcedRuleList } from "./rule_lists.ts";
+import { type ListNeed, MOST_NODE_RULES, type RefusedPods, RuleRooms } from "./rule_room.ts";
 
 /** The inputs of a plan besides the cluster. */
 export interface PolicyPlanOptions {
@@ -51,6 +52,9 @@ interface UsedList extends SourcedRuleList {
   uses: number;
 }
 
+/** The lists that a pod needs, by direction. */
+type ListNeeds = readonly [ingress: ListNeed | undefined, egress: ListNeed | undefined];
+
 type PodLists = Readonly<Record<Direction, UsedList | undefined>>;
 
 const DIRECTIONS = ["ingress", "egress"] as const;
@@ -68,6 +72,11 @@ function noEvents(): PolicyEvents {
   return { pods: new Map(), namespaces: new Map(), policies: new Set() };
 }
 
+/** Whether a list is needed, and not so large that it is left empty in any case. */
+function isWritten(need: ListNeed | undefined): need is ListNeed {
+  return need !== undefined && need.rules <= MOST_RULES;
+}
+
 /** Pods that one step of an update looks at. */
 const PODS_PER_STEP = 64;
 
@@ -83,6 +92,7 @@ export class PolicyPlanner implements PolicyStateListener {
   readonly #lists = new Map<RuleListId, RuleList>();
   readonly #usedLists = new Map<RuleListId, UsedList>();
   readonly #cache = new RuleListCache();
+  readonly #rooms = new RuleRooms();
   readonly #listsOfPods = new Map<PodKey, PodLists>();
   /** Planned pods, also those without an address in this family. */
   readonly #plannedPods = new Set<PodKey>();
@@ -147,11 +157,22 @@ export class PolicyPlanner implements PolicyStateListener {
     }
     if (policies.size > 0) this.#cache.clear();
     this.#events = noEvents();
+    const needs = new Map<PodKey, ListNeeds>();
+    for (const key of affected) {
+      const pod = this.#state.pods.get(key);
+      const hasRules = pod && this.#isPlanned(pod) && this.#addressesOf(pod).length > 0;
+      const own = hasRules ? yield* this.#needsOf(pod) : undefined;
+      if (own) needs.set(key, own);
+      this.#rooms.set(key, own && { pod: pod!, lists: own.filter(isWritten) });
+    }
+    const { moved, refused } = this.#rooms.decide();
+    for (const key of moved) affected.add(key);
+    for (const each of refused) this.#noteRefused(each);
     // Released at last: a set that another pod still needs is not filled again.
     const replaced = [];
     for (const key of affected) {
       yield;
-      replaced.push(yield* this.#replan(key));
+      replaced.push(yield* this.#replan(key, needs.get(key)));
     }
     for (const { ingress, egress } of replaced) {
       this.#releaseList(ingress);
@@ -224,12 +245,12 @@ export class PolicyPlanner implements PolicyStateListener {
   }
 
   /** Plans a pod. Returns the lists that it had. */
-  *#replan(key: PodKey): Generator<void, PodLists, void> {
+  *#replan(key: PodKey, needs: ListNeeds | undefined): Generator<void, PodLists, void> {
     const pod = this.#state.pods.get(key);
     const known = this.#pods.get(key);
     this.#noteIsolation(key);
     const addresses = pod && this.#isPlanned(pod) ? this.#addressesOf(pod) : [];
-    const lists = pod && addresses.length > 0 ? yield* this.#acquireLists(pod) : NO_LISTS;
+    const lists = pod && addresses.length > 0 ? yield* this.#acquireLists(pod, needs) : NO_LISTS;
     const before = this.#listsOfPods.get(key) ?? NO_LISTS;
     if (addresses.length === 0) {
       this.#listsOfPods.delete(key);
@@ -272,27 +293,55 @@ export class PolicyPlanner implements PolicyStateListener {
     this.#pending.markAll();
   }
 
-  *#acquireLists(pod: PolicyPod): Generator<void, PodLists, void> {
+  *#needsOf(pod: PolicyPod): Generator<void, ListNeeds, void> {
     const policies = this.#state.policiesOf(pod);
     for (const policy of policies) yield* policy.readInSteps();
     const { family } = this.#options;
     yield;
-    const ingress = yield* this.#cache.listOf(policies, { pod, direction: "ingress", family });
-    const egress = yield* this.#cache.listOf(policies, { pod, direction: "egress", family });
-    for (const made of [ingress, egress]) if (made?.excess) this.#noteExcess(pod.key, made);
-    return {
-      ingress: ingress && (yield* this.#acquireList(ingress)),
-      egress: egress && (yield* this.#acquireList(egress)),
-    };
+    return [
+      yield* this.#cache.needOf(policies, { pod, direction: "ingress", family }),
+      yield* this.#cache.needOf(policies, { pod, direction: "egress", family }),
+    ];
   }
 
-  #noteExcess(key: PodKey, { list: { direction, policies }, excess }: SourcedRuleList): void {
+  *#acquireLists(
+    pod: PolicyPod,
+    known: ListNeeds | undefined,
+  ): Generator<void, PodLists, void> {
+    const needs = known ?? (yield* this.#needsOf(pod));
+    const policies = this.#state.policiesOf(pod);
+    const { family } = this.#options;
+    const isRefused = this.#rooms.isRefused(pod.key);
+    const mostRules = isRefused ? 0 : MOST_RULES;
+    const made: Record<Direction, UsedList | undefined> = { ...NO_LISTS };
+    for (const [index, direction] of DIRECTIONS.entries()) {
+      const need = needs[index];
+      const of = { pod, direction, family, mostRules };
+      const list = need && (yield* this.#cache.listOf(need, policies, of));
+      if (list?.list.excess && !isRefused) this.#noteExcess(pod.key, list);
+      made[direction] = list && (yield* this.#acquireList(list));
+    }
+    return made;
+  }
+
+  #noteExcess(key: PodKey, { list: { direction, policies, excess } }: SourcedRuleList): void {
     const problems = new ProblemCollector("Pod", key);
     const value = `${excess} of ${policies.length} policies, the first is ${policies[0]}`;
     const message =
-      `More than ${MOST_RULES} rules, one for each set of peers, apply to the pod: it ` +
-      "is isolated and they allow nothing; merge rules or peers";
+      `More than ${MOST_RULES} rules, one for each set of peers and 15 ports, apply to the pod: ` +
+      "it is isolated and they allow nothing; merge rules or peers";
     problems.report(`${direction} rules`, value, message);
+    this.#problems.push(...problems.problems);
+  }
+
+  #noteRefused({ namespace, pods, ofPods, rules }: RefusedPods): void {
+    const problems = new ProblemCollector("Namespace", namespace);
+    const value = `${rules} for ${ofPods} pods of one node`;
+    const message =
+      `More than ${MOST_NODE_RULES} rules, one for each set of peers and 15 ports, apply to the ` +
+      `pods: the ${pods.length} newest ones, first ${pods[0]}, are isolated and their policies ` +
+      "allow nothing; merge rules, or give pods the same policies";
+    problems.report("rules", value, message);
     this.#problems.push(...problems.problems);
   }
 

@@ -11,13 +11,12 @@ import type { ParsedRule, Policy } from "./policy.ts";
 import type { Direction, PolicyRule, PortRange, RuleList, RuleListId } from "./policy_plan.ts";
 import { findPorts, type PolicyPod } from "./policy_pod.ts";
 import { mergePortRanges } from "./policy_ports.ts";
+import type { ListNeed } from "./rule_room.ts";
 
 /** A list, and the sources of the sets that it names. */
 export interface SourcedRuleList {
   readonly list: RuleList;
   readonly sources: readonly PeerSource[];
-  /** The list would have so many rules, which is too many: it has none, and denies everything. */
-  readonly excess?: number;
 }
 
 /** The inputs of a list besides the policies. */
@@ -30,38 +29,63 @@ interface ListedPod {
 /** A list with its name. */
 type NamedRuleList = SourcedRuleList & { readonly id: RuleListId };
 
-/**
- * Most rules of a list, one for each set of peers. Every pod may have a list of its own, so this bounds
- * what the pods of one tenant can cost a node.
- */
+/** Most rules of a list. */
 export const MOST_RULES = 5_000;
-/** More lists than a node has pods are not kept. */
-const MOST_LISTS = 1_024;
+/** Rules of lists that are kept, where an empty list counts as one. */
+const MOST_KEPT = 50_000;
+/** Ports that a rule of iptables can have. nftables has a set for them. */
+const PORTS_PER_RULE = 15;
 /** Rules between two pauses. */
 const RULES_PER_STEP = 256;
 
 /** Makes each list once for all pods that the same policies select, and names it by its content. */
 export class RuleListCache {
-  readonly #lists = new Map<string, NamedRuleList | undefined>();
+  readonly #lists = new Map<string, NamedRuleList>();
+  readonly #needs = new Map<string, ListNeed | undefined>();
+  #kept = 0;
 
-  /** As {@linkcode ruleListInSteps}. Equal lists have the same id. */
-  *listOf(
+  /** What a list needs, without making it; `undefined` = the pod is not isolated in that direction. */
+  *needOf(
     policies: readonly Policy[],
     of: ListedPod,
-  ): Generator<void, NamedRuleList | undefined, void> {
+  ): Generator<void, ListNeed | undefined, void> {
     // The key of 10,000 policies is long.
     const key = yield* contentIdInSteps(keyTexts(policies, of));
-    if (this.#lists.has(key)) return this.#lists.get(key);
-    const made = yield* ruleListInSteps(policies, of);
-    const named = made && { ...made, id: yield* idOf(made.list) };
-    if (this.#lists.size >= MOST_LISTS) this.clear();
-    this.#lists.set(key, named);
+    if (this.#needs.has(key)) return this.#needs.get(key);
+    const counted = yield* ruleListInSteps(policies, of, 0);
+    const need = counted && { key, rules: counted.list.excess ?? 0 };
+    this.#keep(1);
+    this.#needs.set(key, need);
+    return need;
+  }
+
+  /** As {@linkcode ruleListInSteps}, of a list that a pod needs. Equal lists have the same id. */
+  *listOf(
+    { key, rules }: ListNeed,
+    policies: readonly Policy[],
+    { mostRules, ...of }: ListedPod & { readonly mostRules: number },
+  ): Generator<void, NamedRuleList | undefined, void> {
+    const fullKey = `${key} ${rules > mostRules}`;
+    const known = this.#lists.get(fullKey);
+    if (known) return known;
+    const made = yield* ruleListInSteps(policies, of, mostRules);
+    if (made === undefined) return undefined;
+    const named = { ...made, id: yield* idOf(made.list) };
+    this.#keep(1 + made.list.rules.length);
+    this.#lists.set(fullKey, named);
     return named;
+  }
+
+  #keep(rules: number): void {
+    if (this.#kept + rules > MOST_KEPT) this.clear();
+    this.#kept += rules;
   }
 
   /** Forgets the lists: a policy has changed. */
   clear(): void {
     this.#lists.clear();
+    this.#needs.clear();
+    this.#kept = 0;
   }
 }
 
@@ -70,7 +94,8 @@ function* keyTexts(
   { pod, direction, family }: ListedPod,
 ): Generator<string, void, void> {
   yield `${direction} ${family}`;
-  for (const { key, names } of policies) {
+  for (const { key, names, rules } of policies) {
+    if (rules[direction] === undefined) continue;
     yield key;
     if (direction !== "ingress") continue;
     for (const port of findPorts(pod, names)) yield `${port ?? 0}`;
@@ -78,10 +103,11 @@ function* keyTexts(
 }
 
 function* idOf(
-  { direction, policies, rules }: RuleList,
+  { direction, policies, rules, excess }: RuleList,
 ): Generator<void, RuleListId, void> {
   function* texts() {
     yield direction;
+    if (excess !== undefined) yield `too many rules: ${excess}`;
     yield* policies;
     for (const rule of rules) yield JSON.stringify(rule);
   }
@@ -93,16 +119,18 @@ export function ruleListOf(
   policies: readonly Policy[],
   of: ListedPod,
 ): SourcedRuleList | undefined {
-  return atOnce(ruleListInSteps(policies, of));
+  return atOnce(ruleListInSteps(policies, of, MOST_RULES));
 }
 
 /**
- * Makes the rules for a pod in one direction, from the policies that select it, sorted by key. Returns
- * `undefined` if none of them isolates the pod in that direction.
+ * Makes the rules for a pod in one direction, from the policies that select it, sorted by key. A list
+ * that would have more rules has none. Returns `undefined` if no policy isolates the pod in that
+ * direction.
  */
 function* ruleListInSteps(
   policies: readonly Policy[],
   { pod, direction, family }: ListedPod,
+  mostRules: number,
 ): Generator<void, SourcedRuleList | undefined, void> {
   const isolating = policies.filter(({ rules }) => rules[direction] !== undefined);
   if (isolating.length === 0) return undefined;
@@ -116,8 +144,8 @@ function* ruleListInSteps(
       // Names that stand for nothing here: the rule must not become one for every port.
       if (ports?.length === 0) continue;
       const { index, peers } = rule;
-      size += peers?.length ?? 1;
-      if (size > MOST_RULES) continue;
+      size += (peers?.length ?? 1) * Math.ceil((ports?.length ?? 1) / PORTS_PER_RULE);
+      if (size > mostRules) continue;
       for (const peer of peers ?? []) sources.push(peer);
       rules.push({
         policy,
@@ -128,7 +156,7 @@ function* ruleListInSteps(
     }
   }
   const list = { direction, policies: isolating.map(({ key }) => key) };
-  if (size > MOST_RULES) return { list: { ...list, rules: [] }, sources: [], excess: size };
+  if (size > mostRules) return { list: { ...list, rules: [], excess: size }, sources: [] };
   return { list: { ...list, rules }, sources };
 }
 

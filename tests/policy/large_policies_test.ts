@@ -1,10 +1,19 @@
 /** Policies as large as a tenant can make them: short steps, bounded plans, and no harm to others. */
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { NetworkPolicySpec } from "../../lib/api/kinds/network_policy.ts";
-import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
+import { IP_FAMILIES, parseIpAddress } from "../../lib/net/ip_address.ts";
+import { endSentence } from "../../lib/policy/explain_connection.ts";
+import { inspectPolicyPlan } from "../../lib/policy/inspect_policy_plan.ts";
+import { judgeConnection, viewPlan } from "../../lib/policy/judge_connection.ts";
 import { PolicyPlanner } from "../../lib/policy/policy_planner.ts";
 import { PolicyState } from "../../lib/policy/policy_state.ts";
-import { IPV4_PLAN, podKey, setPod, setPolicy } from "../support/builders/policy_objects.ts";
+import {
+  IPV4_PLAN,
+  podKey,
+  policyKey,
+  setPod,
+  setPolicy,
+} from "../support/builders/policy_objects.ts";
 
 /** Parts of a policy that one step may look at. */
 const MOST_PARTS_PER_STEP = 512;
@@ -113,4 +122,63 @@ Deno.test("odd characters in names of labels and ports stay out of the plan", ()
   planner.update();
   const { lists, peers } = planner.plan;
   assertEquals(JSON.stringify([[...lists], [...peers.keys()]]).includes("$(x)"), false);
+});
+
+/** Pods that no two policies select alike, and two large policies for all of them. */
+function crowd(state: PolicyState, pods: readonly number[]): void {
+  for (const index of pods) {
+    const created = `2026-01-01T00:00:${10 + index}Z`;
+    const labels = { pod: `${index}` };
+    setPod(state, `x/${index}`, { address: `10.1.0.${index + 1}`, labels, created });
+    setPolicy(state, `x/own-${index}`, { podSelector: { matchLabels: labels }, ingress: [{}] });
+  }
+  for (const direction of ["ingress", "egress"] as const) {
+    const end = direction === "ingress" ? "from" : "to";
+    setPolicy(state, `x/${direction}`, {
+      podSelector: {},
+      policyTypes: [direction === "ingress" ? "Ingress" : "Egress"],
+      [direction]: times(4_900, (index) => ({ [end]: [{ ipBlock: { cidr: block4(index) } }] })),
+    });
+  }
+  setPod(state, "y/a", { address: "10.1.1.1" });
+  setPolicy(state, "y/p", { podSelector: {}, ingress: [{}] });
+}
+
+Deno.test("the pods of one namespace have a bounded number of rules on a node, the oldest pods first", () => {
+  const indices = times(40, (index) => index);
+  for (const order of [indices, indices.toReversed()]) {
+    const state = new PolicyState();
+    const planner = new PolicyPlanner(state, IPV4_PLAN);
+    crowd(state, order);
+    planner.update();
+    const { pods, lists } = planner.plan;
+    const rulesOf = (key: string) => {
+      const { ingress, egress } = pods.get(podKey(key))!;
+      return [ingress, egress].map((id) => id && lists.get(id)!.rules.length);
+    };
+    // All pods share the list of egress.
+    assertEquals(indices.map((index) => rulesOf(`x/${index}`)), [
+      ...times(3, () => [4_901, 4_900]),
+      ...times(37, () => [0, 0]),
+    ]);
+    assertEquals(rulesOf("y/a"), [1, undefined]);
+    assertEquals(planner.takeProblems().map(({ object, value }) => `${object} ${value}`), [
+      "x 200940 for 40 pods of one node",
+    ]);
+    const to = parseIpAddress("10.1.0.40");
+    const from = parseIpAddress("10.0.0.1");
+    assertStringIncludes(
+      endSentence("ingress", judgeConnection(viewPlan(planner.plan), { from, to }).ingress),
+      "and allow nothing: there are too many rules",
+    );
+    assertEquals(inspectPolicyPlan(planner.plan, "").refused, 37);
+    // A pod that goes makes room for the next one; a policy that goes for all.
+    state.setPod(podKey("x/0"), undefined);
+    planner.update();
+    assertEquals([1, 3, 4].map((index) => rulesOf(`x/${index}`)[0]), [4_901, 4_901, 0]);
+    state.setPolicy(policyKey("x/ingress"), undefined);
+    planner.update();
+    assertEquals([1, 39].map((index) => rulesOf(`x/${index}`)), [[1, 4_900], [1, 4_900]]);
+    assertEquals(planner.takeProblems().length, 1);
+  }
 });

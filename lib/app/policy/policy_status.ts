@@ -30,11 +30,14 @@ export function policyFacts(shown: ShownPolicies): ControllerStatus["facts"] {
     knownProblems.length > 0
   );
   const rules = families.map(({ family, backend }) => {
-    const { isolated: { ingress, egress }, lists, sets, members } = backend.inspect();
+    const { isolated: { ingress, egress }, refused, lists, sets, members } = backend.inspect();
     if (lists === 0) return { name: "Rules", text: `${family}: no pod of this node is isolated` };
     const text = `${family}: ${countText(ingress, "pod")} isolated for ingress, ${egress} for ` +
       `egress; ${countText(lists, "rule list")}, ${countText(sets, "set")} with ` +
-      countText(members, "member");
+      countText(members, "member") +
+      (refused > 0
+        ? `; for ${countText(refused, "pod")} there are too many rules: nothing is allowed`
+        : "");
     return { name: "Rules", text };
   });
   const unusable = faulty.length > 0 ? `; ${faulty.length} with parts that cannot be used` : "";

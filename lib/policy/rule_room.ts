@@ -1,0 +1,118 @@
+/**
+ * Bounds the rules that the policies of one namespace cost a node. Each pod may have a list of its own,
+ * so a bound of lists alone does not bound what one tenant can make a node write.
+ *
+ * @module
+ */
+import type { PodKey } from "./policy_plan.ts";
+import type { PolicyPod } from "./policy_pod.ts";
+
+/** Most rules of all lists of a namespace's pods on one node, in one family. Pods share equal lists. */
+export const MOST_NODE_RULES = 20_000;
+
+/** A list that a pod needs. Pods that need lists with the same key share one. */
+export interface ListNeed {
+  readonly key: string;
+  readonly rules: number;
+}
+
+/** A pod with the lists that it needs. */
+interface PodNeeds {
+  readonly pod: PolicyPod;
+  readonly lists: readonly ListNeed[];
+}
+
+/** The pods of one namespace on one node. */
+interface Room {
+  readonly needs: Map<PodKey, PodNeeds>;
+  /** The pods for whose lists there is no room. */
+  refused: ReadonlySet<PodKey>;
+}
+
+/** Pods whose lists there is no room for. */
+export interface RefusedPods {
+  readonly namespace: string;
+  readonly pods: readonly PodKey[];
+  /** All pods of the namespace on the node, and the rules that they need together. */
+  readonly ofPods: number;
+  readonly rules: number;
+}
+
+/**
+ * Decides which pods get their lists: the oldest ones, as long as there is room. The order of events
+ * makes no difference, and a new pod never takes the room of one that has its rules.
+ */
+export class RuleRooms {
+  readonly #rooms = new Map<string, Room>();
+  readonly #places = new Map<PodKey, string>();
+  readonly #changed = new Set<string>();
+
+  /** Whether there is no room for the rules of a pod. */
+  isRefused(key: PodKey): boolean {
+    return this.#rooms.get(this.#places.get(key) ?? "")?.refused.has(key) ?? false;
+  }
+
+  /** Takes what a pod needs now; `undefined` = it is not isolated, or gone. */
+  set(key: PodKey, needs: PodNeeds | undefined): void {
+    const before = this.#places.get(key);
+    if (before !== undefined) {
+      this.#places.delete(key);
+      this.#rooms.get(before)?.needs.delete(key);
+      this.#changed.add(before);
+    }
+    if (needs === undefined) return;
+    const place = `${needs.pod.nodeName ?? ""} ${needs.pod.namespace}`;
+    this.#places.set(key, place);
+    this.#rooms.getOrInsertComputed(place, () => ({ needs: new Map(), refused: new Set() }))
+      .needs.set(key, needs);
+    this.#changed.add(place);
+  }
+
+  /** Decides for what changed. Returns the pods that are refused now and were not, or the reverse. */
+  decide(): { readonly moved: ReadonlySet<PodKey>; readonly refused: readonly RefusedPods[] } {
+    const moved = new Set<PodKey>();
+    const refused: RefusedPods[] = [];
+    for (const place of this.#changed) {
+      const room = this.#rooms.get(place)!;
+      const before = room.refused;
+      const rules = rulesOf(room.needs.values());
+      room.refused = rules > MOST_NODE_RULES ? newestBeyond(room.needs) : new Set();
+      const changed = before.symmetricDifference(room.refused);
+      for (const key of changed) moved.add(key);
+      const pods = [...room.refused];
+      const namespace = place.slice(place.indexOf(" ") + 1);
+      if (changed.size > 0 && pods.length > 0) {
+        refused.push({ namespace, pods, ofPods: room.needs.size, rules });
+      }
+      if (room.needs.size === 0) this.#rooms.delete(place);
+    }
+    this.#changed.clear();
+    return { moved, refused };
+  }
+}
+
+function rulesOf(needs: Iterable<PodNeeds>): number {
+  const lists = new Map([...needs].flatMap(({ lists }) => lists.map((each) => [each.key, each])));
+  return [...lists.values()].reduce((sum, { rules }) => sum + rules, 0);
+}
+
+function newestBeyond(needs: Room["needs"]): ReadonlySet<PodKey> {
+  const refused = new Set<PodKey>();
+  const written = new Set<string>();
+  let room = MOST_NODE_RULES;
+  const age = ({ pod: { key, object } }: PodNeeds) =>
+    `${object.metadata.creationTimestamp ?? ""} ${key}`;
+  const oldestFirst = [...needs.values()]
+    .sort((left, right) => age(left) < age(right) ? -1 : 1);
+  for (const { pod, lists } of oldestFirst) {
+    const added = lists.filter(({ key }) => !written.has(key));
+    const rules = added.reduce((sum, list) => sum + list.rules, 0);
+    if (rules > room) {
+      refused.add(pod.key);
+      continue;
+    }
+    room -= rules;
+    for (const { key } of added) written.add(key);
+  }
+  return refused;
+}
