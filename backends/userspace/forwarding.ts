@@ -3,6 +3,7 @@ import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { Network, SocketAddress } from "../../lib/os/network.ts";
 import { OpenFiles } from "../../lib/os/open_files.ts";
+import { TurnShare } from "../../lib/os/turn_share.ts";
 import type { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
 import { FlowWatches, type WatchedFlow } from "../../lib/proxy/flow_watches.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
@@ -69,6 +70,13 @@ const SMALL_BUFFER_BYTES = 4096;
 /** Bytes of the buffer of a direction that fills the small one. */
 const LARGE_BUFFER_BYTES = 65_536;
 
+/**
+ * Connections that are accepted in one turn of the event loop, each about 0.2 ms of work. Deno takes
+ * 128 at once from a full queue, and hardly reports anything else until the queue is empty: a burst of
+ * some thousands held up all other connections, attempts to connect and health checks for seconds.
+ */
+const ACCEPTS_PER_TURN = 16;
+
 /** The outcome of one attempt to connect to an endpoint. Plain data. */
 export interface ConnectionOutcome {
   readonly servicePort: ServicePortKey;
@@ -100,6 +108,8 @@ export class Forwarding {
   /** `undefined` = NetworkPolicies are not asked. */
   readonly policies: PolicyGate | undefined;
   readonly dialer: TcpDialer;
+  /** The acceptors take turns. */
+  readonly accepts: TurnShare;
   outcomes: OutcomeObserver | undefined;
   readonly clients = new ClientOrigin();
   readonly own: OwnSockets;
@@ -164,6 +174,7 @@ export class Forwarding {
     this.endpointLoops = new EndpointLoops(this.options);
     this.policies = judge && new PolicyGate(this, judge);
     this.dialer = new TcpDialer(this);
+    this.accepts = new TurnShare(this, ACCEPTS_PER_TURN);
   }
 
   /** Creates the picker of a ServicePort that serves TCP. */

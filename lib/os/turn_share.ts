@@ -12,7 +12,7 @@ import type { Clock } from "./clock.ts";
  * client that asks for one piece does not wait for all pieces of another.
  */
 export class TurnShare {
-  readonly #clock: Clock;
+  readonly #clock: Pick<Clock, "yieldToEventLoop">;
   readonly #most: number;
   /** The waiting pieces of each client, in the order in which the clients get turns. */
   readonly #waiting = new Map<unknown, (() => void)[]>();
@@ -20,7 +20,10 @@ export class TurnShare {
   #pieces = 0;
 
   /** `most`: pieces of work in one turn. */
-  constructor({ clock }: { readonly clock: Clock }, most: number) {
+  constructor(
+    { clock }: { readonly clock: Pick<Clock, "yieldToEventLoop"> },
+    most: number,
+  ) {
     this.#clock = clock;
     this.#most = most;
   }

@@ -65,8 +65,11 @@ export class TcpAcceptor {
         continue;
       }
       this.#backOff = undefined;
+      // Of a burst, the rest stays in the kernel's queue meanwhile.
+      await this.#forwarding.accepts.take(this);
       this.#target.forwarder.accept(connection, this.#target.at);
     }
+    await this.#forwarding.accepts.ended();
     this.#forwarding.loops.remove();
   }
 }

@@ -1,5 +1,6 @@
-import { assertEquals } from "@std/assert";
-import type { TcpConnection } from "../../../lib/os/network.ts";
+import { assert, assertEquals } from "@std/assert";
+import { systemClock } from "../../../lib/os/clock.ts";
+import { systemNetwork, type TcpConnection } from "../../../lib/os/network.ts";
 import type { ServiceKey, ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import { FakeClock, settle } from "../../../tests/support/fakes/fake_clock.ts";
 import {
@@ -8,6 +9,7 @@ import {
   FakeNetwork,
   systemError,
 } from "../../../tests/support/fakes/fake_network.ts";
+import { eventually } from "../../../tests/support/eventually.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { testServicePlan, testSharedPlan } from "../../../tests/support/builders/service_plans.ts";
 import { Forwarding } from "../forwarding.ts";
@@ -111,4 +113,38 @@ Deno.test("TcpAcceptor.close() ends a pause", async () => {
   acceptor.close();
   await forwarding.loops.zero();
   assertEquals([listener.closed, clock.pendingTimers], [true, 0] as never);
+});
+
+Deno.test("TcpAcceptor takes a burst in parts, and in turns with other sockets", async () => {
+  const [clock, network] = [systemClock, systemNetwork];
+  const logger = new MemoryLogger();
+  const forwarding = new Forwarding({ clock, logger, network }, { udpTimeoutMs: 1000 });
+  using clients = new globalThis.DisposableStack();
+  // All are in the kernel's queues before the first is taken.
+  const sockets = await Promise.all([400, 40].map(async (count) => {
+    const listener = network.listenTcp({ hostname: "127.0.0.1", port: 0 });
+    for (let made = 0; made < count; made++) clients.use(await Deno.connect(listener.addr));
+    const forwarder = new Taker();
+    const acceptor = new TcpAcceptor(forwarding, { listener, target: { at: AT, forwarder } });
+    return { acceptor, count, taken: forwarder.taken };
+  }));
+  const [burst, other] = sockets.map(({ taken }) => taken);
+  const steps: number[] = [];
+  let besides = 0;
+  for (const { acceptor } of sockets) acceptor.start();
+  await eventually("all are taken", async () => {
+    const before = burst!.length + other!.length;
+    await clock.yieldToEventLoop();
+    steps.push(burst!.length + other!.length - before);
+    if (other!.length < 40) besides = burst!.length;
+    return burst!.length === 400 && other!.length === 40;
+  });
+  for (const { acceptor, taken } of sockets) {
+    acceptor.close();
+    for (const connection of taken) connection.close();
+  }
+  await forwarding.loops.zero();
+  // Two turns may end within one of this test.
+  assert(Math.max(...steps) <= 32, `taken in each turn: ${steps}`);
+  assert(besides <= 80, `${besides} of the burst were taken before the others`);
 });
