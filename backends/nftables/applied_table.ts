@@ -43,6 +43,13 @@ export class AppliedTable {
   readonly #users = new Map<string, number>();
   /** The printed forms of correct chains. */
   readonly #prints = new Map<string, string>();
+  /**
+   * The printed forms of chains before this process first wrote them. An earlier process may have had
+   * other settings: then they are not those of the correct chains.
+   */
+  readonly #formerPrints = new Map<string, string>();
+  /** Chains that this process wrote with the rules that they are to have now. */
+  readonly #ownChains = new Set<string>();
   /** The printed forms of correct sets and maps. */
   #declarations: ReadonlyMap<string, string> = new Map();
   readonly #chains = new Set<string>();
@@ -136,7 +143,8 @@ export class AppliedTable {
   /**
    * Adopts a read of the table, or its absence; earlier knowledge is void. The tool prints rules
    * differently from its input, so they are compared with an earlier print. A chain that is read
-   * for the first time is rewritten once.
+   * for the first time is rewritten once, and again if its print has changed with that: the earlier
+   * process may have had other settings.
    */
   adopt(reading: TableReading | undefined): void {
     this.forget();
@@ -151,8 +159,13 @@ export class AppliedTable {
     for (const [name, rules] of reading?.rules ?? []) {
       const print = this.#prints.get(name);
       if (print === rules) this.#chains.add(name);
-      else if (print === undefined) this.#prints.set(name, rules);
-      else {
+      else if (print === undefined && !this.#ownChains.has(name)) {
+        this.#formerPrints.set(name, rules);
+      } else if (print === undefined) {
+        this.#prints.set(name, rules);
+        if (this.#formerPrints.get(name) === rules) this.#chains.add(name);
+        this.#formerPrints.delete(name);
+      } else {
         this.#changedObjects++;
         this.#prints.delete(name);
       }
@@ -186,6 +199,8 @@ export class AppliedTable {
   forgetRules(): void {
     this.forget();
     this.#prints.clear();
+    this.#formerPrints.clear();
+    this.#ownChains.clear();
   }
 
   /** A transaction was taken. */
@@ -193,6 +208,7 @@ export class AppliedTable {
     const { chains, entries, shared, unnumberedChains = [], removedChains = [] } = changes;
     const { printedLines = new Map(), removedEntries = [] } = changes;
     for (const name of chains) {
+      if (this.#state === "written") this.#formerPrints.delete(name);
       // An earlier print may belong to a former chain of the same name. One with fewer lines is from
       // a listing that the kernel cut off, or of a chain that another program changed.
       const isCut = linesOf(this.#prints.get(name)) < (printedLines.get(name) ?? 0);
@@ -208,12 +224,15 @@ export class AppliedTable {
     }
     for (const name of chains) {
       this.#chains.add(name);
+      this.#ownChains.add(name);
       this.#unnumberedChains.delete(name);
     }
     for (const name of removedChains) {
       this.#unnumberedChains.delete(name);
       this.#chains.delete(name);
       this.#prints.delete(name);
+      this.#formerPrints.delete(name);
+      this.#ownChains.delete(name);
     }
     for (const id of removedEntries) {
       this.#count(this.#entries.get(id), -1);

@@ -13,7 +13,7 @@ import { assert, assertEquals } from "@std/assert";
 import { IptablesBackend } from "../../../backends/iptables/backend.ts";
 import { NftablesBackend } from "../../../backends/nftables/backend.ts";
 import { parseCidr } from "../../../lib/net/cidr.ts";
-import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
+import { IP_FAMILIES, type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { type Clock, systemClock } from "../../../lib/os/clock.ts";
 import {
   CommandError,
@@ -69,6 +69,71 @@ export async function runVerifiedChurn(node: Namespace, mode: RuleMode): Promise
   for (const result of results) if (result.status === "rejected") throw result.reason;
 }
 
+/** Settings of a start. */
+interface LifeSettings {
+  readonly masqueradeBit?: number;
+  readonly shared?: (family: IpFamily) => Partial<SharedPlan>;
+}
+
+/** Each differs from the one before in one setting; the first is repeated at the end. */
+const LIVES: Readonly<Record<string, LifeSettings>> = {
+  "the first settings": {},
+  "node ports on one address": { shared: nodePortsOn("192.168.0.2", "2001:db8::2") },
+  "node ports on all addresses again": {},
+  "node ports on a range of two addresses": {
+    shared: (family) => ({
+      ...nodePortsOn("192.168.0.2", "2001:db8::2")(family),
+      nodePortAddresses:
+        (family === "IPv4" ? ["192.168.0.2", "192.168.0.3"] : ["2001:db8::2", "2001:db8::3"])
+          .map(parseIpAddress),
+    }),
+  },
+  "other ranges of Services": {
+    shared: (family) => ({
+      serviceCidrs: [parseCidr(family === "IPv4" ? "172.30.0.0/17" : "fd00:172:30::/64")],
+    }),
+  },
+  "no range of pods": { shared: () => ({ localTraffic: { kind: "none" } }) },
+  "pods behind a bridge": {
+    shared: () => ({ localTraffic: { kind: "byBridge", interfaceName: "cni0" } }),
+  },
+  "another bit of the mark": { masqueradeBit: 15 },
+  "the first settings again": {},
+};
+
+function nodePortsOn(ipv4: string, ipv6: string) {
+  return (family: IpFamily): Partial<SharedPlan> => {
+    const address = parseIpAddress(family === "IPv4" ? ipv4 : ipv6);
+    const range = parseCidr(`${address}/${family === "IPv4" ? 32 : 128}`);
+    return {
+      nodePortRanges: { kind: "cidrs", cidrs: [range] },
+      nodePortAddresses: [address],
+    };
+  };
+}
+
+/**
+ * Starts over the rules of a start with other settings, again and again, and then has one process get
+ * the same settings one after the other. All rules are compared a few times with each. Throws at a
+ * false alarm.
+ */
+export async function runOtherSettings(
+  node: Namespace,
+  mode: RuleMode,
+): Promise<void> {
+  for (const family of IP_FAMILIES) {
+    for (const [name, settings] of Object.entries(LIVES)) {
+      await using life = new VerifiedChurn(node, { mode, family, seed: 1, settings });
+      await life.live(`after a start with ${name}`);
+    }
+    await using running = new VerifiedChurn(node, { mode, family, seed: 1 });
+    for (const [name, settings] of Object.entries(LIVES)) {
+      if (settings.masqueradeBit !== undefined) continue;
+      await running.live(`running, with ${name}`, settings);
+    }
+  }
+}
+
 /** One family of it. */
 class VerifiedChurn implements AsyncDisposable {
   readonly #node: Namespace;
@@ -81,7 +146,8 @@ class VerifiedChurn implements AsyncDisposable {
   readonly #services = new Map<number, ServicePlan>();
   /** Pods behind each Service. */
   readonly #pods = new Map<number, readonly number[]>();
-  readonly #shared: SharedPlan;
+  readonly #masqueradeBit: number;
+  #shared: SharedPlan;
   #synced: ProxyPlan | undefined;
   #sleeps = 0;
   #readings = 0;
@@ -89,17 +155,19 @@ class VerifiedChurn implements AsyncDisposable {
 
   constructor(
     node: Namespace,
-    { mode, family, seed }: {
+    { mode, family, seed, settings = {} }: {
       readonly mode: RuleMode;
       readonly family: IpFamily;
       readonly seed: number;
+      readonly settings?: LifeSettings;
     },
   ) {
     this.#node = node;
     this.#mode = mode;
     this.#family = family;
     this.#random = seededRandom(seed);
-    this.#shared = testProxyPlan([], { family, shared: SHARED[family] }).shared;
+    this.#shared = sharedOf(family, settings);
+    this.#masqueradeBit = settings.masqueradeBit ?? 14;
     this.#backend = this.#create();
   }
 
@@ -133,6 +201,23 @@ class VerifiedChurn implements AsyncDisposable {
     );
     const warnings = this.#logger.lines.filter(({ level }) => level === "warn");
     assertEquals(warnings, []);
+  }
+
+  /** One sync of the same Services, and some comparisons. */
+  async live(name: string, settings?: LifeSettings): Promise<void> {
+    for (let number = 1; number <= SERVICES; number++) {
+      this.#services.set(number, this.#plan(number, [1, 2]));
+    }
+    if (settings) this.#shared = sharedOf(this.#family, settings);
+    if (this.#synced === undefined) await this.#backend.start();
+    while (await this.#sync() === undefined);
+    for (let time = 0; time < 3; time++) {
+      const before = this.#readings;
+      await this.#verify();
+      assert(this.#readings > before, "everything was read");
+    }
+    const warnings = this.#logger.lines.filter(({ level }) => level === "warn");
+    assertEquals([this.#drift, warnings], [[], []], `${this.#family}, ${name}`);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -227,7 +312,7 @@ class VerifiedChurn implements AsyncDisposable {
     };
     const options = {
       family: this.#family,
-      masqueradeBit: 14,
+      masqueradeBit: this.#masqueradeBit,
       syncPeriodMs: 1_000,
     };
     return this.#mode.mode === "nftables"
@@ -263,6 +348,10 @@ class VerifiedChurn implements AsyncDisposable {
       },
     };
   }
+}
+
+function sharedOf(family: IpFamily, { shared }: LifeSettings): SharedPlan {
+  return testProxyPlan([], { family, shared: { ...SHARED[family], ...shared?.(family) } }).shared;
 }
 
 function failed(program: string, args: readonly string[]): CommandError {
