@@ -11,6 +11,11 @@ export class ClientOrigin {
   #localTraffic: SharedPlan["localTraffic"] = { kind: "none" };
   #ownAddresses: ReadonlySet<IpAddress> = new Set();
 
+  /** The addresses of this node. */
+  get ownAddresses(): Iterable<IpAddress> {
+    return this.#ownAddresses;
+  }
+
   update(
     { interfaceAddresses, localTraffic }: Pick<SharedPlan, "interfaceAddresses" | "localTraffic">,
   ): void {

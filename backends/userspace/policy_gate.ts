@@ -1,10 +1,15 @@
 import type { LogFields } from "../../lib/log/logger.ts";
-import { type IpAddress, tryParseIpAddress } from "../../lib/net/ip_address.ts";
+import {
+  type IpAddress,
+  ipFamilyOf,
+  isLoopback,
+  tryParseIpAddress,
+} from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Port } from "../../lib/net/port.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import { forEachInSlices } from "../../lib/os/time_slice.ts";
 import type { ConnectionJudge } from "../../lib/policy/connection_judge.ts";
-import { denialSentence } from "../../lib/policy/explain_connection.ts";
+import { denialSentence, endSentence } from "../../lib/policy/explain_connection.ts";
 import type { Connection } from "../../lib/policy/judge_connection.ts";
 import type { ClientOrigin } from "./client_origin.ts";
 import type { ServiceAddress } from "./listeners.ts";
@@ -30,7 +35,7 @@ export type LeaveGate = () => void;
 
 interface PolicyGateContext {
   readonly clock: Pick<Clock, "now" | "yieldToEventLoop">;
-  readonly clients: Pick<ClientOrigin, "isNode">;
+  readonly clients: Pick<ClientOrigin, "isNode" | "ownAddresses">;
   readonly counters: { tcpDenied: number; udpDenied: number };
   readonly log: { warn(message: string, fields: LogFields): void };
 }
@@ -70,6 +75,26 @@ export class PolicyGate {
     if (ingress.kind === "unknown" || ingress.kind === "not-isolated") return undefined;
     if (ingress.pod.startsWith(`${namespace}/`)) return undefined;
     return `NetworkPolicies isolate pod ${ingress.pod}, which is in another namespace`;
+  }
+
+  /**
+   * Returns the likely reason why the pod of an allowed connection cannot be reached. Where kube-relay, or
+   * another program, enforces policies on the node of the pod, its rules see this node as the client.
+   */
+  suspicionOf(
+    { protocol, endpoint: { address: to, port } }: Pick<RelayedConnection, "endpoint" | "protocol">,
+  ): string | undefined {
+    if (this.#judge.podAt(to)?.isRemote !== true) return undefined;
+    let reason: string | undefined;
+    for (const from of this.#context.clients.ownAddresses) {
+      if (ipFamilyOf(from) !== ipFamilyOf(to) || isLoopback(from)) continue;
+      const { ingress } = this.#judge.judge({ from, to, transport: { protocol, port } });
+      // The kernel chooses which of its addresses the pod sees.
+      if (ingress.kind !== "denied") return undefined;
+      reason ??= `probably denied on the node of the pod, which sees this node as the client: ` +
+        endSentence("ingress", ingress);
+    }
+    return reason;
   }
 
   /** Watches an open connection: calls `cut` once if policies deny it, now or later. */

@@ -74,6 +74,29 @@ class Stage {
   }
 }
 
+Deno.test("PolicyGate names the policy by which another node probably denies what it allows", () => {
+  const stage = new Stage();
+  const to = (address: string) =>
+    stage.gate.suspicionOf({ protocol: "TCP", endpoint: relayed(NODE, address).endpoint });
+  assertEquals([WEB, FRIEND, "10.9.9.9"].map(to), [undefined, undefined, undefined]);
+  setPod(stage.state, "default/web", {
+    ...{ address: WEB, labels: { app: "web" }, nodeName: "another" },
+  });
+  stage.take();
+  assertEquals(
+    to(WEB),
+    "probably denied on the node of the pod, which sees this node as the client: NetworkPolicy " +
+      "default/web isolates default/web for ingress, and none of its rules allows it",
+  );
+  setPolicy(stage.state, "default/web", {
+    podSelector: {},
+    policyTypes: ["Ingress"],
+    ingress: [{ from: [{ ipBlock: { cidr: `${NODE}/32` } }] }],
+  });
+  stage.take();
+  assertEquals(to(WEB), undefined, "its rules admit this node");
+});
+
 Deno.test("PolicyGate.denialOf() judges by the client's address and the endpoint, and counts", () => {
   const stage = new Stage();
   assertEquals([stage.isAllowed(FRIEND, WEB), stage.isAllowed(OTHER, WEB)], [true, false]);

@@ -124,6 +124,32 @@ for (const mode of ["nftables", "iptables", "userspace"] as const) {
 }
 
 Deno.test({
+  name:
+    "userspace mode names the policy by which the node of a pod probably refuses an allowed client",
+  ignore,
+  async fn() {
+    await using scene = await RelayScene.create();
+    const { localPodClient, remotePods: [far] } = scene.cluster;
+    await scene.write(webServices(), webSlices("b1"));
+    const pod = rawPod("far", IPv4.remotePods[0], { app: "web" });
+    const onOtherNode = { ...pod, spec: { nodeName: OTHER_NODE, containers: [] } };
+    await writePolicies(scene, onOtherNode, onlyFrom("local"));
+    const relay = scene.start(["--network-policy"]);
+    await relay.settled();
+    const client = ProbeClient.start(localPodClient);
+    await becomes(client, VIP, "pod-b1");
+    // As the rules of its node do, which see another node and not the client.
+    const refuse = "-p tcp --dport 8080 -j REJECT --reject-with tcp-reset";
+    await far!.output("iptables", ["-A", "INPUT", ...refuse.split(" ")]);
+    await becomes(client, VIP, "failed: the connection ended after ''");
+    await relay.logged(
+      "(ECONNREFUSED; probably denied on the node of the pod, which sees this node as the client: " +
+        "NetworkPolicy default/web isolates default/far for ingress, and none of its rules allows it)",
+    );
+  },
+});
+
+Deno.test({
   name: "userspace mode on a node without a tool for rules judges what it relays, and nothing else",
   ignore: isMissing("policies of userspace mode with real packets", netnsRequirements()),
   async fn() {

@@ -39,7 +39,7 @@ interface TcpDialerContext {
   };
   readonly counters: { dialFailures: number; dialTimeouts: number };
   /** Absent = everything may be dialled. */
-  readonly policies?: Pick<PolicyGate, "denialOf"> | undefined;
+  readonly policies?: Pick<PolicyGate, "denialOf" | "suspicionOf"> | undefined;
 }
 
 /** Interval of checks whether an overdue attempt may continue. */
@@ -123,7 +123,10 @@ export class TcpDialer {
         const timedOut = error instanceof DOMException;
         if (timedOut) this.#context.counters.dialTimeouts++;
         const failure = timedOut ? "timeout" : systemErrorOf(error) ?? String(error);
-        attempts.push(`${endpoint.key} (${failure})`);
+        const suspicion = isOwnShortage(error) || request.sockets?.has(endpoint.key)
+          ? undefined
+          : this.#context.policies?.suspicionOf({ protocol: "TCP", endpoint });
+        attempts.push(`${endpoint.key} (${failure}${suspicion ? `; ${suspicion}` : ""})`);
         if (isOutOfSockets(error)) return { kind: "out-of-sockets", attempts };
         if (!this.#closed && !isOwnShortage(error)) request.observe?.(endpoint.key, failure);
         (failed ??= new Set()).add(endpoint.key);

@@ -17,14 +17,22 @@ const [AT] = serviceAddresses(testServicePlan(), testSharedPlan());
 
 function setUp(
   answers: Record<string, FakeAnswer>,
-  policies?: Pick<PolicyGate, "denialOf">,
+  { denialOf, suspicionOf = () => undefined }: Partial<
+    Pick<PolicyGate, "denialOf" | "suspicionOf">
+  > = {},
 ) {
   const clock = new FakeClock();
   const network = new FakeNetwork();
   for (const [endpoint, answer] of Object.entries(answers)) network.answers.set(endpoint, answer);
   const counters = { dialFailures: 0, dialTimeouts: 0 };
   const options = { dialTimeoutsMs: [250, 500, 1000, 2000], unixSocketFolders: [] };
-  const dialer = new TcpDialer({ clock, network, options, counters, policies });
+  const dialer = new TcpDialer({
+    clock,
+    network,
+    options,
+    counters,
+    policies: denialOf && { denialOf, suspicionOf },
+  });
   const plan = testServicePlan({ to: Object.keys(answers), affinityTimeoutSeconds: 60 });
   const picker = new EndpointPicker(plan);
   let result: Awaited<ReturnType<TcpDialer["dial"]>> | undefined;
