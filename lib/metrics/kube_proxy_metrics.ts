@@ -150,7 +150,7 @@ export const KUBE_PROXY_METRICS = {
   conntrackDuration: {
     name: "kubeproxy_conntrack_reconciler_sync_duration_seconds",
     type: "histogram",
-    help: "Duration of each search for stale UDP flows",
+    help: "Duration of each search for stale UDP flows, or for unanswered TCP attempts",
     labels: FAMILY,
     buckets: SYNC_BUCKETS,
     modes: KERNEL_MODES,

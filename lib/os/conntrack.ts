@@ -5,15 +5,17 @@
  */
 import { type IpAddress, type IpFamily, tryParseIpAddress } from "../net/ip_address.ts";
 import { type Port, tryParsePort } from "../net/port.ts";
-import type { UdpFlow } from "../proxy/stale_flows.ts";
+import type { TrackedFlow, TrackedProtocol } from "../proxy/stale_flows.ts";
 import { parseTrackedConnection, type TrackedConnection } from "./conntrack_entry.ts";
 import type { CommandOptions, CommandResult, CommandRunner } from "./command_runner.ts";
 
 /** Selects flows and receives them. */
-interface ListUdpFlows {
+interface ListFlows {
+  /** Of TCP only attempts without an answer. */
+  readonly protocol: TrackedProtocol;
   /** Destination ports of the client's packets; other flows are left out. */
   readonly ports: ReadonlySet<Port>;
-  readonly onFlow: (flow: UdpFlow) => void;
+  readonly onFlow: (flow: TrackedFlow) => void;
   readonly signal?: AbortSignal;
 }
 
@@ -28,18 +30,18 @@ interface ListConnections {
 /** The table, as far as kube-relay needs it. Errors name the remedy if known. */
 export interface Conntrack {
   /** Reads the table of a family. Resolves to the number of examined entries. */
-  listUdp(family: IpFamily, options: ListUdpFlows): Promise<number>;
+  listFlows(family: IpFamily, options: ListFlows): Promise<number>;
   /**
    * Deletes every entry that matches one of these flows. Resolves to the number of deleted entries.
    */
-  deleteUdp(
+  deleteFlows(
     family: IpFamily,
-    flows: readonly UdpFlow[],
-    options?: { readonly signal?: AbortSignal },
+    flows: readonly TrackedFlow[],
+    options: { readonly protocol: TrackedProtocol; readonly signal?: AbortSignal },
   ): Promise<number>;
   /** Goes through the connections of these addresses. One may come twice. */
   listConnections(family: IpFamily, options: ListConnections): Promise<void>;
-  /** Deletes every entry that differs from one of these in the client's port only, as {@linkcode deleteUdp}. */
+  /** Deletes every entry that differs from one of these in the client's port only, as {@linkcode deleteFlows}. */
   deleteConnections(
     family: IpFamily,
     connections: readonly TrackedConnection[],
@@ -64,20 +66,30 @@ const FAMILY: Readonly<Record<IpFamily, string>> = { IPv4: "ipv4", IPv6: "ipv6" 
  * the source.
  */
 const SAVED =
-  / -d (\S+) -[rg] (\S+) -[qn] \S+ -p udp --sport \d+ --dport (\d+) --reply-port-src (\d+) /;
+  / -d (\S+) -[rg] (\S+) -[qn] \S+ -p (?:udp|tcp) --sport \d+ --dport (\d+) --reply-port-src (\d+) /;
+
+/** The tool's options for the flows of a protocol. */
+const SELECTED: Readonly<Record<TrackedProtocol, readonly string[]>> = {
+  TCP: ["-p", "tcp", "--state", "SYN_SENT"],
+  UDP: ["-p", "udp"],
+};
 
 /** The table of this machine and network namespace. */
 export function createConntrack(commands: CommandRunner): Conntrack {
   return {
-    async listUdp(family, options) {
-      const { ports } = options;
-      if (ports.size > MOST_SINGLE_PORTS) return await list(commands, { ...options, family });
+    async listFlows(family, options) {
+      const { ports, protocol } = options;
+      // Few attempts have no answer at a time.
+      if (protocol === "TCP" || ports.size > MOST_SINGLE_PORTS) {
+        return await list(commands, { ...options, family });
+      }
       let entries = 0;
       for (const port of ports) entries += await list(commands, { ...options, family, port });
       return entries;
     },
-    async deleteUdp(family, flows, options) {
-      return await deleteAll(commands, { ...options, family, queries: flows.map(udpQuery) });
+    async deleteFlows(family, flows, { protocol, ...options }) {
+      const queries = flows.map((flow) => flowQuery(flow, protocol));
+      return await deleteAll(commands, { ...options, family, queries });
     },
     async listConnections(family, options) {
       const { addresses } = options;
@@ -97,7 +109,7 @@ export function createConntrack(commands: CommandRunner): Conntrack {
 
 async function list(
   commands: CommandRunner,
-  { family, port, ports, onFlow, signal }: ListUdpFlows & {
+  { family, port, ports, protocol, onFlow, signal }: ListFlows & {
     readonly family: IpFamily;
     /** Only print flows to this port. */
     readonly port?: Port;
@@ -106,7 +118,7 @@ async function list(
   let entries = 0;
   let strange: string | undefined;
   let understood = false;
-  const args = ["-L", "-f", FAMILY[family], "-p", "udp", "-o", "save"];
+  const args = ["-L", "-f", FAMILY[family], ...SELECTED[protocol], "-o", "save"];
   if (port !== undefined) args.push("--orig-port-dst", String(port));
   await run(commands, args, {
     ...(signal && { signal }),
@@ -147,10 +159,13 @@ async function listConnections(
   if (strange !== undefined && !understood) throw strangeLine(strange);
 }
 
-function udpQuery(
-  { destination, destinationPort, replySource, replySourcePort }: UdpFlow,
+function flowQuery(
+  { destination, destinationPort, replySource, replySourcePort }: TrackedFlow,
+  protocol: TrackedProtocol,
 ): string {
-  return `-p udp --orig-dst ${destination} --orig-port-dst ${destinationPort}` +
+  return `${
+    SELECTED[protocol].join(" ")
+  } --orig-dst ${destination} --orig-port-dst ${destinationPort}` +
     ` --reply-src ${replySource} --reply-port-src ${replySourcePort}`;
 }
 
@@ -168,7 +183,7 @@ function connectionQuery(
 function flowOf(
   [, destination = "", replySource = "", dport, replySport]: RegExpExecArray,
   ports: ReadonlySet<Port>,
-): UdpFlow | undefined {
+): TrackedFlow | undefined {
   const destinationPort = tryParsePort(Number(dport));
   // Nearly all lines of a large table end here, before their addresses are parsed.
   if (destinationPort === undefined || !ports.has(destinationPort)) return undefined;

@@ -2,7 +2,7 @@ import { assertEquals, assertRejects } from "@std/assert";
 import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { formatHostPort, parsePort, type Port } from "../net/port.ts";
-import type { UdpFlow } from "../proxy/stale_flows.ts";
+import type { TrackedFlow } from "../proxy/stale_flows.ts";
 import { createConntrack } from "./conntrack.ts";
 import type { TrackedConnection } from "./conntrack_entry.ts";
 
@@ -16,7 +16,7 @@ function ports(...numbers: readonly number[]): ReadonlySet<Port> {
   return new Set(numbers.map(parsePort));
 }
 
-function flow(to: string, port: number, from: string): UdpFlow {
+function flow(to: string, port: number, from: string): TrackedFlow {
   return {
     destination: parseIpAddress(to),
     destinationPort: parsePort(port),
@@ -28,7 +28,8 @@ function flow(to: string, port: number, from: string): UdpFlow {
 async function listed(text: string, wanted: ReadonlySet<Port>) {
   const commands = new FakeCommandRunner().on("conntrack -L", { stdout: text });
   const flows: string[] = [];
-  const entries = await createConntrack(commands).listUdp("IPv4", {
+  const entries = await createConntrack(commands).listFlows("IPv4", {
+    protocol: "UDP",
     ports: wanted,
     onFlow: (each) =>
       flows.push(
@@ -40,7 +41,7 @@ async function listed(text: string, wanted: ReadonlySet<Port>) {
   return { entries, flows, lines: commands.calls.map(({ line }) => line) };
 }
 
-Deno.test("listUdp() reads both families, and leaves out ports that are not asked for", async () => {
+Deno.test("listFlows() reads both families, and leaves out ports that are not asked for", async () => {
   const text = SAVED_4 + SAVED_6 + SAVED_4.replace("--dport 53", "--dport 54");
   assertEquals(await listed(text, ports(53, 1, 2, 3)), {
     entries: 3,
@@ -49,7 +50,7 @@ Deno.test("listUdp() reads both families, and leaves out ports that are not aske
   });
 });
 
-Deno.test("listUdp() reads the four forms of a flow: neither side turned, one, or both", async () => {
+Deno.test("listFlows() reads the four forms of a flow: neither side turned, one, or both", async () => {
   const forms = [["r", "q"], ["g", "q"], ["r", "n"], ["g", "n"]];
   const text = forms.map(([from, to]) =>
     SAVED_4.replace(" -r ", ` -${from} `).replace(" -q ", ` -${to} `)
@@ -58,7 +59,7 @@ Deno.test("listUdp() reads the four forms of a flow: neither side turned, one, o
   assertEquals(flows, forms.map(() => "10.96.0.10:53 10.1.0.1:5353"));
 });
 
-Deno.test("listUdp() lets the tool leave out other ports if few are asked for", async () => {
+Deno.test("listFlows() lets the tool leave out other ports if few are asked for", async () => {
   const { lines, entries } = await listed(SAVED_4, ports(53, 30053));
   assertEquals(lines, [
     "conntrack -L -f ipv4 -p udp -o save --orig-port-dst 53",
@@ -68,12 +69,34 @@ Deno.test("listUdp() lets the tool leave out other ports if few are asked for", 
   assertEquals((await listed(SAVED_4, ports())).lines, []);
 });
 
-Deno.test("listUdp() skips an entry of an unknown kind", async () => {
+Deno.test("listFlows() and deleteFlows() take only unanswered attempts of TCP", async () => {
+  const [tcp, deleting] = [
+    SAVED_4.replace("-p udp", "-p tcp").replace("\n", " --state SYN_SENT\n"),
+    "-D -f ipv4 -p tcp --state SYN_SENT --orig-dst 10.96.0.10 --orig-port-dst 53 " +
+    "--reply-src 10.1.0.1 --reply-port-src 5353\n",
+  ];
+  const commands = new FakeCommandRunner().on("conntrack -L", { stdout: tcp })
+    .on("conntrack -R", { stdout: "tcp      6 …\n" });
+  const conntrack = createConntrack(commands);
+  const flows: TrackedFlow[] = [];
+  await conntrack.listFlows("IPv4", {
+    ...{ protocol: "TCP", ports: ports(53) },
+    onFlow: (each) => void flows.push(each),
+  });
+  assertEquals(await conntrack.deleteFlows("IPv4", flows, { protocol: "TCP" }), 1);
+  assertEquals(commands.calls.map(({ line }) => line), [
+    "conntrack -L -f ipv4 -p tcp --state SYN_SENT -o save",
+    "conntrack -R /proc/self/fd/0",
+  ]);
+  assertEquals(commands.calls[1]!.stdin, deleting);
+});
+
+Deno.test("listFlows() skips an entry of an unknown kind", async () => {
   const { flows, entries } = await listed(`-A of some other kind\n${SAVED_4}`, ports(53));
   assertEquals([flows.length, entries], [1, 2]);
 });
 
-Deno.test("listUdp() names the failed action and the remedy", async () => {
+Deno.test("listFlows() names the failed action and the remedy", async () => {
   await assertRejects(
     () => listed("udp 17 29 src=10.0.0.1\n", ports(53)),
     Error,
@@ -86,28 +109,33 @@ Deno.test("listUdp() names the failed action and the remedy", async () => {
       "CAP_NET_ADMIN capability to do this\n",
   });
   await assertRejects(
-    () => createConntrack(commands).listUdp("IPv6", { ports: ports(53), onFlow: () => {} }),
+    () =>
+      createConntrack(commands).listFlows("IPv6", {
+        protocol: "UDP",
+        ports: ports(53),
+        onFlow: () => {},
+      }),
     Error,
     "Cannot run 'conntrack -L': Operation failed: sorry, you must be root or get CAP_NET_ADMIN capability to do this; run kube-relay as root or with",
   );
 });
 
-Deno.test("deleteUdp() deletes by one process, and counts its messages", async () => {
+Deno.test("deleteFlows() deletes by one process, and counts its messages", async () => {
   const commands = new FakeCommandRunner().on("conntrack -R /proc/self/fd/0", ({ stdin }) => ({
     stdout: stdin.replaceAll(/^.*$/gm, (line) => line && "udp      17 99 src=10.0.0.1 …"),
   }));
   const flows = [flow("10.96.0.10", 53, "10.1.0.1"), flow("10.96.0.10", 53, "10.1.0.2")];
   const conntrack = createConntrack(commands);
-  assertEquals(await conntrack.deleteUdp("IPv4", flows), 2);
+  assertEquals(await conntrack.deleteFlows("IPv4", flows, { protocol: "UDP" }), 2);
   assertEquals(
     commands.calls[0]?.stdin,
     "-D -f ipv4 -p udp --orig-dst 10.96.0.10 --orig-port-dst 53 --reply-src 10.1.0.1 --reply-port-src 5353\n" +
       "-D -f ipv4 -p udp --orig-dst 10.96.0.10 --orig-port-dst 53 --reply-src 10.1.0.2 --reply-port-src 5353\n",
   );
-  assertEquals(await conntrack.deleteUdp("IPv6", []), 0);
+  assertEquals(await conntrack.deleteFlows("IPv6", [], { protocol: "UDP" }), 0);
   assertEquals(commands.calls.length, 1, "nothing to delete is nothing to run");
   const many = Array.from({ length: 250 }, (_, index) => flow("fd00::2", 53, `fd00::${index + 3}`));
-  assertEquals(await conntrack.deleteUdp("IPv6", many), 250);
+  assertEquals(await conntrack.deleteFlows("IPv6", many, { protocol: "UDP" }), 250);
   assertEquals(commands.calls.length, 4);
 });
 

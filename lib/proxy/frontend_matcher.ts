@@ -5,8 +5,8 @@ import { frontendsOf } from "./frontend.ts";
 import type { ServicePlan } from "./service_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 
-/** The relevant fields of a tracked UDP flow: its destination, and the address that answers. */
-export interface UdpFlow {
+/** The relevant fields of a tracked flow: its destination, and the address that answers. */
+export interface TrackedFlow {
   readonly destination: IpAddress;
   readonly destinationPort: Port;
   /** The endpoint; the destination itself if no rule translated the flow. */
@@ -36,9 +36,9 @@ export interface StaleFlowMatcher extends Disposable {
   readonly ports: ReadonlySet<Port>;
   /** Whether it spares flows that are valid only if the current sync succeeds. */
   readonly isGuess: boolean;
-  isStale(flow: UdpFlow): boolean;
+  isStale(flow: TrackedFlow): boolean;
   /** The ServicePort that has or had the flow; `undefined` for a flow of no suspect. */
-  ownerOf(flow: UdpFlow): ServicePortKey | undefined;
+  ownerOf(flow: TrackedFlow): ServicePortKey | undefined;
 }
 
 /** The endpoints that may answer at each suspect address. */
@@ -103,7 +103,7 @@ export class FrontendMatcher implements StaleFlowMatcher {
     return isNew;
   }
 
-  isStale(flow: UdpFlow): boolean {
+  isStale(flow: TrackedFlow): boolean {
     const allowed = this.#allowed.get(formatHostPort(flow.destination, flow.destinationPort)) ??
       (this.#nodeAddresses.has(flow.destination)
         ? this.#allowedOnNodePort.get(flow.destinationPort)
@@ -111,7 +111,7 @@ export class FrontendMatcher implements StaleFlowMatcher {
     return allowed?.has(formatHostPort(flow.replySource, flow.replySourcePort)) === false;
   }
 
-  ownerOf({ destination, destinationPort }: UdpFlow): ServicePortKey | undefined {
+  ownerOf({ destination, destinationPort }: TrackedFlow): ServicePortKey | undefined {
     return this.#owners.get(formatHostPort(destination, destinationPort)) ??
       this.#nodePortOwners.get(destinationPort);
   }

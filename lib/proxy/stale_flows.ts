@@ -1,16 +1,20 @@
 /**
- * Finds the UDP flows that connection tracking must delete. A tracked flow keeps its first
- * endpoint, before any rule, while the client keeps sending.
+ * Finds the flows that connection tracking must delete. A tracked flow keeps its first endpoint,
+ * before any rule, while the client keeps sending.
  *
  * Upstream (1.36) checks only Services that have endpoints. kube-relay also ends flows to Services
  * without endpoints, to deleted Services, and to addresses and ports that were given up (kubernetes
  * issue 139628). It keeps flows whose endpoint is published before it is ready, and matches node
- * ports only on this node's own addresses. TCP and SCTP are never touched: their clients notice.
+ * ports only on this node's own addresses.
+ *
+ * Of TCP, only attempts without an answer are deleted, where a frontend is new: each packet of a client
+ * that repeats its attempt renews the entry that leads past the Service. Upstream keeps them. Clients of
+ * other TCP connections, and those of SCTP, notice.
  *
  * @module
  */
 import type { IpAddress } from "../net/ip_address.ts";
-import type { Port } from "../net/port.ts";
+import type { Port, Protocol } from "../net/port.ts";
 import {
   answeringOf,
   FrontendMatcher,
@@ -23,7 +27,7 @@ import type { PlanChanges, ProxyPlan } from "./proxy_plan.ts";
 import type { ServicePlan } from "./service_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 
-export type { StaleFlowMatcher, SuspectFrontends, UdpFlow } from "./frontend_matcher.ts";
+export type { StaleFlowMatcher, SuspectFrontends, TrackedFlow } from "./frontend_matcher.ts";
 
 /** Every ServicePort whose flows are checked, including deleted ones. */
 export function* suspectKeys(suspects: SuspectFrontends): Generator<ServicePortKey> {
@@ -32,6 +36,9 @@ export function* suspectKeys(suspects: SuspectFrontends): Generator<ServicePortK
   yield* suspects.goneNodePorts.values();
 }
 
+/** The protocols whose flows are looked after. */
+export type TrackedProtocol = Exclude<Protocol, "SCTP">;
+
 /** Called and awaited every 256 ServicePorts. */
 type Pause = () => Promise<void> | undefined;
 
@@ -39,8 +46,9 @@ const SLICE_SIZE = 256;
 /** Most given-up addresses to keep while conntrack does not work; the oldest are dropped. */
 const MOST_GONE = 10_000;
 
-/** The UDP frontends of one IP family, and the suspects among them. */
-export class UdpFrontends {
+/** The frontends of one IP family and protocol, and the suspects among them. */
+export class TrackedFrontends {
+  readonly protocol: TrackedProtocol;
   /** As of the last {@linkcode note}. ServicePlans are immutable, so these are references only. */
   readonly #known = new Map<ServicePortKey, ServicePlan>();
   /** The plans that the current sync will apply. */
@@ -51,6 +59,10 @@ export class UdpFrontends {
   #keys = new Set<ServicePortKey>();
   #goneAddresses = new Map<string, GoneAddress>();
   #goneNodePorts = new Map<Port, ServicePortKey>();
+
+  constructor(protocol: TrackedProtocol) {
+    this.protocol = protocol;
+  }
 
   /** Whether there are suspects. */
   get pending(): boolean {
@@ -68,7 +80,7 @@ export class UdpFrontends {
    */
   expect(plan: ProxyPlan, changes: PlanChanges): void {
     this.#coming.clear();
-    for (const [key, next] of upsertedUdp(plan, changes)) {
+    for (const [key, next] of this.#upserted(plan, changes)) {
       this.#coming.set(key, next);
       for (const matcher of this.#matchers) matcher.allowGuess(next);
     }
@@ -78,7 +90,7 @@ export class UdpFrontends {
   note(plan: ProxyPlan, changes: PlanChanges): void {
     this.#coming.clear();
     for (const key of changes.removed.keys()) this.#remove(key);
-    for (const [key, next] of upsertedUdp(plan, changes)) {
+    for (const [key, next] of this.#upserted(plan, changes)) {
       this.#set(key, next);
       for (const matcher of this.#matchers) matcher.allow(next);
     }
@@ -130,7 +142,11 @@ export class UdpFrontends {
     // An address may have moved to another ServicePort, or be shared: allows every current user.
     this.#matchers.add(matcher);
     const coming = [...this.#coming.values()];
-    for (const plan of [...this.#known.values()]) {
+    // A new frontend of TCP has no other user: a walk over all Services would cost more than the change.
+    const users = this.protocol === "UDP"
+      ? [...this.#known.values()]
+      : [...suspects.keys].flatMap((key) => this.#known.get(key) ?? []);
+    for (const plan of users) {
       if (++seen % SLICE_SIZE === 0) await pause();
       matcher.allow(plan);
     }
@@ -141,9 +157,23 @@ export class UdpFrontends {
     return matcher;
   }
 
+  *#upserted(
+    plan: ProxyPlan,
+    { upserted }: PlanChanges,
+  ): Iterable<readonly [ServicePortKey, ServicePlan]> {
+    for (const key of upserted) {
+      const next = plan.services.get(key);
+      if (next?.protocol === this.protocol) yield [key, next];
+    }
+  }
+
   #set(key: ServicePortKey, next: ServicePlan): void {
     const previous = this.#known.get(key);
     this.#known.set(key, next);
+    if (this.protocol === "TCP") {
+      if (hasNewFrontend(previous, next)) this.#keys.add(key);
+      return;
+    }
     if (previous && hasSameFlows(previous, next)) return;
     if (previous) this.#giveUp(previous);
     this.#keys.add(key);
@@ -154,7 +184,7 @@ export class UdpFrontends {
     if (!previous) return;
     this.#known.delete(key);
     this.#keys.delete(key);
-    this.#giveUp(previous);
+    if (this.protocol === "UDP") this.#giveUp(previous);
   }
 
   #giveUp(plan: ServicePlan): void {
@@ -165,14 +195,12 @@ export class UdpFrontends {
   }
 }
 
-function* upsertedUdp(
-  plan: ProxyPlan,
-  { upserted }: PlanChanges,
-): Iterable<readonly [ServicePortKey, ServicePlan]> {
-  for (const key of upserted) {
-    const next = plan.services.get(key);
-    if (next?.protocol === "UDP") yield [key, next];
-  }
+/** Whether a ServicePort has a frontend that it did not have. */
+function hasNewFrontend(previous: ServicePlan | undefined, next: ServicePlan): boolean {
+  if (previous === undefined) return true;
+  if (next.nodePort !== undefined && next.nodePort !== previous.nodePort) return true;
+  const before = new Set(frontendTexts(previous));
+  return frontendTexts(next).some((address) => !before.has(address));
 }
 
 function hasSameFlows(previous: ServicePlan, next: ServicePlan): boolean {

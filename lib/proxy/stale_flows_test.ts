@@ -9,7 +9,7 @@ import {
 import { parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import type { Endpoint } from "./endpoint.ts";
-import { type UdpFlow, UdpFrontends } from "./stale_flows.ts";
+import { type TrackedFlow, TrackedFrontends } from "./stale_flows.ts";
 
 const NODE = "192.168.0.1";
 const VIP = "10.96.0.10:53";
@@ -47,7 +47,7 @@ function split(text: string) {
 }
 
 /** `10.96.0.10:53 10.1.0.1:5353`: the destination of the client, and the endpoint that answers. */
-function parseFlow(text: string): UdpFlow {
+function parseFlow(text: string): TrackedFlow {
   const [to = "", from = ""] = text.split(" ");
   const [destination, destinationPort] = split(to);
   const [replySource, replySourcePort] = split(from);
@@ -62,7 +62,7 @@ function planOf(services: Services) {
 
 /** Goes from each step to the next, then judges flows; every step but the last was looked after. */
 async function staleAfter(steps: readonly Services[], flows: readonly string[]) {
-  const frontends = new UdpFrontends();
+  const frontends = new TrackedFrontends("UDP");
   let previous: ReturnType<typeof planOf> | undefined;
   for (const services of steps) {
     frontends.take();
@@ -219,13 +219,13 @@ const ROWS: readonly Row[] = [
 ];
 
 for (const { name, steps, stale, kept } of ROWS) {
-  Deno.test(`UdpFrontends: ${name}`, async () => {
+  Deno.test(`TrackedFrontends: ${name}`, async () => {
     assertEquals(await staleAfter(steps, [...stale, ...kept]), stale);
   });
 }
 
-Deno.test("UdpFrontends has no suspects if nothing relevant to flows changed", () => {
-  const frontends = new UdpFrontends();
+Deno.test("TrackedFrontends has no suspects if nothing relevant to flows changed", () => {
+  const frontends = new TrackedFrontends("UDP");
   const first = planOf([dns([A, B])]);
   frontends.note(first, testPlanChanges(first));
   assert(frontends.pending, "at the first sync everything is suspect");
@@ -241,8 +241,39 @@ Deno.test("UdpFrontends has no suspects if nothing relevant to flows changed", (
   assertEquals(frontends.take().keys.size, 1, "and the TCP port is none");
 });
 
-Deno.test("UdpFrontends.giveBack() keeps suspects for the next try, with those since", async () => {
-  const frontends = new UdpFrontends();
+Deno.test("TrackedFrontends of TCP has suspects only where a frontend is new", async () => {
+  const frontends = new TrackedFrontends("TCP");
+  const web = (endpoints: Parameters<typeof dns>[0], spec: Parameters<typeof dns>[1] = {}) =>
+    dns(endpoints, { protocol: "TCP", ...spec });
+  const others = Array.from(
+    { length: 300 },
+    (_, index) =>
+      web([A], { name: `tcp-${index}`, clusterIp: `10.97.${index >> 8}.${index & 255}` }),
+  );
+  let previous = planOf([...others, dns([A], { name: "udp", clusterIp: "10.96.0.99" })]);
+  frontends.note(previous, testPlanChanges(previous));
+  assertEquals(frontends.take().keys.size, 300, "at the first sync everything is suspect");
+  const change = (...services: Services) => {
+    const plan = planOf([...others, ...services]);
+    frontends.note(plan, testPlanChanges(plan, previous));
+    previous = plan;
+    return frontends.take();
+  };
+  const suspects = change(web([A]));
+  assertEquals([...suspects.keys], ["ns/dns/TCP"]);
+  let pauses = 0;
+  const matcher = await frontends.matcherOf(suspects, () => void pauses++);
+  assertEquals(pauses, 0, "no walk over all Services");
+  const isStale = [VIP, A, B].map((answering) => matcher.isStale(parseFlow(`${VIP} ${answering}`)));
+  assertEquals(isStale, [true, false, true], "what leads past the Service");
+  assertEquals(change(web([A, B])).keys.size, 0, "another endpoint");
+  assertEquals(change(web([A, B], { nodePort: 30053 })).keys.size, 1, "a new node port");
+  assertEquals(change().keys.size, 0, "a Service that was deleted");
+  assert(!frontends.pending);
+});
+
+Deno.test("TrackedFrontends.giveBack() keeps suspects for the next try, with those since", async () => {
+  const frontends = new TrackedFrontends("UDP");
   const steps = [
     planOf([dns([A]), dns([A], { name: "b", clusterIp: "10.96.0.12" })]),
     planOf([
@@ -262,8 +293,8 @@ Deno.test("UdpFrontends.giveBack() keeps suspects for the next try, with those s
   assert(matcher.isStale(parseFlow(`10.96.0.12:53 ${A}`)));
 });
 
-Deno.test("UdpFrontends.matcherOf() spares flows that appear while the matcher is made, and after", async () => {
-  const frontends = new UdpFrontends();
+Deno.test("TrackedFrontends.matcherOf() spares flows that appear while the matcher is made, and after", async () => {
+  const frontends = new TrackedFrontends("UDP");
   const others = Array.from(
     { length: 300 },
     (_, n) => dns([], { name: `dns-${n}`, clusterIp: `10.97.${n >> 8}.${n & 255}` }),
@@ -291,8 +322,8 @@ Deno.test("UdpFrontends.matcherOf() spares flows that appear while the matcher i
   assert(!next.isGuess, "what is announced is there already");
 });
 
-Deno.test("UdpFrontends forgets the oldest former frontends, if they can never be cleaned", () => {
-  const frontends = new UdpFrontends();
+Deno.test("TrackedFrontends forgets the oldest former frontends, if they can never be cleaned", () => {
+  const frontends = new TrackedFrontends("UDP");
   for (let index = 0; index < 10_005; index++) {
     const clusterIp = `10.${100 + Math.floor(index / 65_536)}.${(index >> 8) & 255}.${index & 255}`;
     const plan = planOf([dns([], { clusterIp })]);
@@ -309,7 +340,7 @@ Deno.test("UdpFrontends forgets the oldest former frontends, if they can never b
 });
 
 Deno.test("ownerOf() names the owner of a flow, and the former owner of a deleted one", async () => {
-  const frontends = new UdpFrontends();
+  const frontends = new TrackedFrontends("UDP");
   const [first, second] = [
     planOf([dns([A], { nodePort: 30053 }), dns([A], { name: "old", clusterIp: "10.96.0.11" })]),
     planOf([dns([B], { nodePort: 30054 })]),

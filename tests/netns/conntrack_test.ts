@@ -202,7 +202,8 @@ Deno.test({
     let run = 0;
     const timer = setInterval(() => run = 0, 0);
     const conntrack = createConntrack(node.commands);
-    const entries = await conntrack.listUdp("IPv4", {
+    const entries = await conntrack.listFlows("IPv4", {
+      protocol: "UDP",
       ports: new Set([53, 54, 55, 56].map(parsePort)),
       onFlow({ destination }) {
         // Other programs of the machine may send packets in a new namespace, too.
@@ -215,12 +216,12 @@ Deno.test({
     assertEquals(seen, 20_000);
     assert(entries >= seen, `looked at ${entries}`);
     assert(longestRun < 20_000 / 4, `${longestRun} in one go: it was read as a whole`);
-    const deleted = await conntrack.deleteUdp("IPv4", [{
+    const deleted = await conntrack.deleteFlows("IPv4", [{
       destination: dns,
       destinationPort: parsePort(53),
       replySource: parseIpAddress("10.1.0.2"),
       replySourcePort: parsePort(53),
-    }]);
+    }], { protocol: "UDP" });
     assertEquals(deleted, 4_000);
     assertEquals((await node.flows("10.96.0.10", 53)).length, 16_000);
   },

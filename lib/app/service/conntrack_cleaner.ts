@@ -1,5 +1,5 @@
 /**
- * Deletes stale UDP flows from the kernel after syncs, one run at a time and outside of the sync.
+ * Deletes stale flows from the kernel after syncs, one run at a time and outside of the sync.
  * Requests during a run wait for the next one, and failed ones are repeated.
  *
  * @module
@@ -16,8 +16,8 @@ import {
   type StaleFlowMatcher,
   type SuspectFrontends,
   suspectKeys,
-  type UdpFlow,
-  UdpFrontends,
+  type TrackedFlow,
+  TrackedFrontends,
 } from "../../proxy/stale_flows.ts";
 import type { ChangeLog } from "../changes/change_log.ts";
 import type { SyncObserver } from "./sync_observer.ts";
@@ -33,7 +33,7 @@ interface ConntrackMetrics {
 export interface ConntrackCleanerDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
-  readonly conntrack: Pick<Conntrack, "listUdp" | "deleteUdp">;
+  readonly conntrack: Pick<Conntrack, "listFlows" | "deleteFlows">;
   readonly metrics: ConntrackMetrics;
   /** Receives each run, including failed ones. */
   readonly changes?: Pick<ChangeLog, "flowsCleaned">;
@@ -41,7 +41,7 @@ export interface ConntrackCleanerDependencies {
 
 /** The state of one family. */
 interface FamilyWork {
-  readonly frontends: UdpFrontends;
+  readonly frontends: TrackedFrontends;
   lastFullAt: number;
   /** Set while flows are being deleted. */
   deletion?: Deletion | undefined;
@@ -49,13 +49,13 @@ interface FamilyWork {
 
 /** Stale flows with the same description, and their number. */
 interface FoundFlows {
-  readonly flow: UdpFlow;
+  readonly flow: TrackedFlow;
   count: number;
 }
 
 /** A deletion in progress, which the controller can abort. */
 interface Deletion {
-  readonly flows: readonly UdpFlow[];
+  readonly flows: readonly TrackedFlow[];
   readonly matcher: StaleFlowMatcher;
   readonly controller: AbortController;
   /** Resolves when all deletions have ended. Never rejects. */
@@ -68,6 +68,7 @@ interface Deletion {
  * no timer.
  */
 const FULL_EVERY_MS = 3_600_000;
+const PROTOCOLS = ["UDP", "TCP"] as const;
 const FIRST_RETRY_MS = 1_000;
 const LONGEST_RETRY_MS = 300_000;
 const MOST_COMPLAINTS = 5;
@@ -75,7 +76,8 @@ const MOST_COMPLAINTS = 5;
 /** Deletes stale flows of backends whose packets the kernel tracks. */
 export class ConntrackCleaner implements SyncObserver {
   readonly #dependencies: ConntrackCleanerDependencies;
-  readonly #families: ReadonlyMap<IpFamily, FamilyWork>;
+  /** One for each protocol. */
+  readonly #families: ReadonlyMap<IpFamily, readonly FamilyWork[]>;
   #wake = Promise.withResolvers<void>();
   /** Messages that were logged since the last successful run. */
   readonly #complaints = new Set<string>();
@@ -84,7 +86,13 @@ export class ConntrackCleaner implements SyncObserver {
     const logger = dependencies.logger.with({ component: "conntrack_cleaner" });
     this.#dependencies = { ...dependencies, logger };
     this.#families = new Map(
-      IP_FAMILIES.map((family) => [family, { frontends: new UdpFrontends(), lastFullAt: 0 }]),
+      IP_FAMILIES.map((family) => [
+        family,
+        PROTOCOLS.map((protocol) => ({
+          frontends: new TrackedFrontends(protocol),
+          lastFullAt: 0,
+        })),
+      ]),
     );
   }
 
@@ -93,22 +101,24 @@ export class ConntrackCleaner implements SyncObserver {
    * endpoint, not by age, which would include new flows.
    */
   async syncing(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): Promise<void> {
-    const { frontends, deletion } = this.#families.get(family)!;
-    frontends.expect(plan, changes);
-    if (!deletion || deletion.flows.every((flow) => deletion.matcher.isStale(flow))) return;
-    deletion.controller.abort();
-    await deletion.ended;
+    for (const { frontends, deletion } of this.#families.get(family)!) {
+      frontends.expect(plan, changes);
+      if (!deletion || deletion.flows.every((flow) => deletion.matcher.isStale(flow))) continue;
+      deletion.controller.abort();
+      await deletion.ended;
+    }
   }
 
   synced(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): void {
-    const work = this.#families.get(family)!;
     const now = this.#dependencies.clock.now();
-    work.frontends.note(plan, changes);
-    if (changes.everything || now - work.lastFullAt >= FULL_EVERY_MS) {
-      work.frontends.suspectAll();
-      work.lastFullAt = now;
+    for (const work of this.#families.get(family)!) {
+      work.frontends.note(plan, changes);
+      if (changes.everything || now - work.lastFullAt >= FULL_EVERY_MS) {
+        work.frontends.suspectAll();
+        work.lastFullAt = now;
+      }
+      if (work.frontends.pending) this.#wake.resolve();
     }
-    if (work.frontends.pending) this.#wake.resolve();
   }
 
   /** Cleans whenever there is something to clean, until the signal is aborted. Never rejects. */
@@ -133,7 +143,10 @@ export class ConntrackCleaner implements SyncObserver {
   /** Returns whether all families succeeded. */
   async #cleanAll(signal: AbortSignal): Promise<boolean> {
     let clean = true;
-    for (const [family, work] of this.#families) {
+    const all = [...this.#families].flatMap(([family, works]) =>
+      works.map((work) => ({ family, work }))
+    );
+    for (const { family, work } of all) {
       const { frontends } = work;
       if (signal.aborted || !frontends.pending) continue;
       const suspects = frontends.take();
@@ -150,7 +163,7 @@ export class ConntrackCleaner implements SyncObserver {
     }
     if (clean && this.#complaints.size > 0) {
       this.#complaints.clear();
-      this.#dependencies.logger.info("Stale UDP flows can be deleted again");
+      this.#dependencies.logger.info("Stale flows can be deleted again");
     }
     return clean;
   }
@@ -168,7 +181,8 @@ export class ConntrackCleaner implements SyncObserver {
     const { frontends } = work;
     using matcher = await frontends.matcherOf(suspects, () => clock.yieldToEventLoop());
     const found = new Map<string, FoundFlows>();
-    const entries = await conntrack.listUdp(family, {
+    const entries = await conntrack.listFlows(family, {
+      protocol: frontends.protocol,
       ports: matcher.ports,
       signal,
       onFlow: (flow) => {
@@ -184,11 +198,17 @@ export class ConntrackCleaner implements SyncObserver {
     const known = await this.#delete(family, { work, matcher, flows, signal });
     const deleted = known ?? 0;
     const removed = known === undefined ? new Map() : countByOwner(stale, matcher);
-    this.#report(family, { suspects, startedAt, removed });
+    // New TCP frontends hardly ever have such attempts.
+    if (frontends.protocol === "UDP" || removed.size > 0) {
+      this.#report(family, { suspects, startedAt, removed });
+    }
     const seconds = (clock.now() - startedAt) / 1000;
     metrics.conntrackReconciled(family, { seconds, deleted });
     const ms = Math.round(seconds * 1000);
-    logger.verbose(2, "Looked for stale UDP flows", { ipFamily: family, entries, deleted, ms });
+    const { protocol } = frontends;
+    logger.verbose(2, "Looked for stale flows", {
+      ...{ ipFamily: family, protocol, entries, deleted, ms },
+    });
     if (!matcher.isGuess) return;
     // Only a successful sync confirms the expected changes.
     frontends.giveBack(suspects);
@@ -201,12 +221,13 @@ export class ConntrackCleaner implements SyncObserver {
     { work, matcher, flows, signal }: {
       readonly work: FamilyWork;
       readonly matcher: StaleFlowMatcher;
-      readonly flows: readonly UdpFlow[];
+      readonly flows: readonly TrackedFlow[];
       readonly signal: AbortSignal;
     },
   ): Promise<number | undefined> {
     const controller = new AbortController();
-    const deleting = this.#dependencies.conntrack.deleteUdp(family, flows, {
+    const deleting = this.#dependencies.conntrack.deleteFlows(family, flows, {
+      protocol: work.frontends.protocol,
       signal: AbortSignal.any([signal, controller.signal]),
     });
     work.deletion = { flows, matcher, controller, ended: deleting.catch(() => {}) };
@@ -244,12 +265,12 @@ export class ConntrackCleaner implements SyncObserver {
     const { logger } = this.#dependencies;
     const text = messageOf(error);
     if (this.#complaints.has(text) || this.#complaints.size >= MOST_COMPLAINTS) {
-      logger.verbose(2, "Still cannot delete stale UDP flows", { ipFamily: family, error });
+      logger.verbose(2, "Still cannot delete stale flows", { ipFamily: family, error });
       return;
     }
     this.#complaints.add(text);
     logger.warn(
-      "Cannot delete stale UDP flows; clients that keep sending may still use a removed endpoint",
+      "Cannot delete stale flows; clients that keep sending may still use a removed endpoint",
       { ipFamily: family, error },
     );
   }
@@ -269,7 +290,9 @@ function countByOwner(
 }
 
 /** Describes a flow by its two ends. Flows with the same description are deleted together. */
-function describe({ destination, destinationPort, replySource, replySourcePort }: UdpFlow): string {
+function describe(
+  { destination, destinationPort, replySource, replySourcePort }: TrackedFlow,
+): string {
   return `${formatHostPort(destination, destinationPort)} ${
     formatHostPort(replySource, replySourcePort)
   }`;

@@ -11,12 +11,12 @@ import { type IpFamily, parseIpAddress } from "../../net/ip_address.ts";
 import { parsePort } from "../../net/port.ts";
 import type { Conntrack } from "../../os/conntrack.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
-import type { UdpFlow } from "../../proxy/stale_flows.ts";
+import type { TrackedFlow } from "../../proxy/stale_flows.ts";
 import { ConntrackCleaner } from "./conntrack_cleaner.ts";
 
 /** A table in memory. */
-class FakeConntrack implements Pick<Conntrack, "listUdp" | "deleteUdp"> {
-  readonly flows = new Set<UdpFlow>();
+class FakeConntrack implements Pick<Conntrack, "listFlows" | "deleteFlows"> {
+  readonly flows = new Set<TrackedFlow>();
   /** Thrown by the next lists, one each. */
   readonly failures: Error[] = [];
   /** Waited for by each list. */
@@ -26,7 +26,7 @@ class FakeConntrack implements Pick<Conntrack, "listUdp" | "deleteUdp"> {
   lists: IpFamily[] = [];
   open = 0;
 
-  async listUdp(family: IpFamily, { onFlow }: Parameters<Conntrack["listUdp"]>[1]) {
+  async listFlows(family: IpFamily, { onFlow }: Parameters<Conntrack["listFlows"]>[1]) {
     assertEquals(this.open++, 0, "one run at a time");
     this.lists.push(family);
     for (const flow of this.flows) onFlow(flow);
@@ -38,10 +38,10 @@ class FakeConntrack implements Pick<Conntrack, "listUdp" | "deleteUdp"> {
   }
 
   /** As the kernel, takes whatever is like the stale ones by then. */
-  async deleteUdp(
+  async deleteFlows(
     _: IpFamily,
-    stale: readonly UdpFlow[],
-    { signal }: NonNullable<Parameters<Conntrack["deleteUdp"]>[2]>,
+    stale: readonly TrackedFlow[],
+    { signal }: NonNullable<Parameters<Conntrack["deleteFlows"]>[2]>,
   ) {
     const ended = Promise.withResolvers<void>();
     signal?.addEventListener("abort", () => ended.resolve());
@@ -57,7 +57,7 @@ class FakeConntrack implements Pick<Conntrack, "listUdp" | "deleteUdp"> {
   }
 }
 
-function flowTo(endpoint: string): UdpFlow {
+function flowTo(endpoint: string): TrackedFlow {
   return {
     destination: parseIpAddress("10.96.0.10"),
     destinationPort: parsePort(53),
@@ -303,7 +303,7 @@ Deno.test("ConntrackCleaner keeps its work until it succeeds, and warns once", a
     assertEquals(conntrack.lists.length, 14);
     const reports = logger.lines.filter(({ level }) => level !== "verbose");
     assertEquals(reports.map(({ level }) => level), ["warn", "info"]);
-    assert(reports[0]!.message.startsWith("Cannot delete stale UDP flows"));
+    assert(reports[0]!.message.startsWith("Cannot delete stale flows"));
   });
 });
 
