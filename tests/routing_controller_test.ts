@@ -7,6 +7,7 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { askControlText } from "../lib/app/control/control_client.ts";
 import { renderStatus } from "../lib/app/status/status_text.ts";
+import { removePodNetwork } from "../lib/app/routing/pod_network_part.ts";
 import { ROUTING_CONTROLLER } from "../lib/app/routing/routing_definition.ts";
 import { manifestText } from "./support/builders/raw_objects.ts";
 import { FakeRoutingBackends } from "./support/fakes/fake_routing_backends.ts";
@@ -316,9 +317,32 @@ Deno.test("the network of pods waits for no Service, and a former one is removed
     assertStringIncludes(summary, "pod network, 0 routes");
     assertEquals(quarantined.map(({ key }) => key), ["Node node-b"], "it has the same range");
     assertEquals(facts.find(({ name }) => name === "Pods here")?.text, "10.180.0.0/24");
+    const { pods } = relay.backends;
+    const [before, at] = [pods.syncs, cluster.clock.now()];
+    pods.linkChanged();
+    await relay.until("a changed link has it synced", () => pods.syncs > before);
+    assert(cluster.clock.now() - at < 5_000, `after ${cluster.clock.now() - at} ms`);
   }
   await using relay = await start(A);
   await relay.until("it is removed", () => relay.backends.pods.cleanups === 1);
+});
+
+Deno.test("the removal of a former network of pods is tried again until nothing of it is left", async () => {
+  const [clock, backends, logger] = [
+    new FakeClock(),
+    new FakeRoutingBackends(),
+    new MemoryLogger(),
+  ];
+  const { pods } = backends;
+  pods.failures.push("tunnel kr-pod-1: busy", "tunnel kr-pod-1: busy");
+  const { signal } = new AbortController();
+  const parts = { clock, logger } as never;
+  const removing = removePodNetwork(parts, backends, signal);
+  await clock.advance(0);
+  assertEquals([pods.cleanups, logger.lines[0]!.level], [1, "warn"]);
+  await clock.advance(60_000);
+  await removing;
+  assertEquals([pods.cleanups, clock.pendingTimers], [3, 0]);
 });
 
 Deno.test("the cleanup removes addresses, the files of BIRD and routes to pods, whether or not routing is enabled", async () => {

@@ -14,11 +14,14 @@ import {
 } from "../../lib/os/command_runner.ts";
 import { runBatch } from "../netfilter/tool_batch.ts";
 import {
+  type ChosenRoute,
+  chosenRouteLine,
   type DeviceAddress,
   type IpFailure,
   type Link,
   parseAddresses,
   parseBatchFailures,
+  parseChosenRoutes,
   parseLinks,
   parseNeighbours,
   parseRoutes,
@@ -79,6 +82,30 @@ export class IpRunner {
     const only = protocol === undefined ? [] : ["proto", `${protocol}`];
     const args = [...this.#flags, "-j", "route", "show", "table", table, ...only];
     return parseRoutes(stdoutOf(args, await this.#run(args)));
+  }
+
+  /**
+   * Returns the routes by which the kernel would send packets to addresses, and the reasons where it
+   * would send none. The runner has to have the family of the addresses.
+   */
+  async chosenRoutes(
+    addresses: readonly IpAddress[],
+  ): Promise<ReadonlyMap<IpAddress, ChosenRoute | IpFailure>> {
+    if (addresses.length === 0) return new Map();
+    const args = [...this.#flags, "-force", "-j", "-batch", "-"];
+    const { stdout, stderr } = await this.#run(args, inPieces(addresses.map(chosenRouteLine)));
+    const failures = parseBatchFailures(stderr);
+    const printed = parseChosenRoutes(stdout);
+    const routes = printed.values();
+    const isComplete = printed.length + failures.size === addresses.length;
+    return new Map(
+      isComplete
+        ? addresses.flatMap((address, index) => {
+          const found = failures.get(index + 1) ?? routes.next().value;
+          return found ? [[address, found] as const] : [];
+        })
+        : [],
+    );
   }
 
   /** Returns the machines on the link of a device that the kernel knows: gateways, then the others. */

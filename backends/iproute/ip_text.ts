@@ -34,6 +34,14 @@ export interface Route {
   readonly source?: IpAddress;
 }
 
+/** The route that the kernel chooses for a packet of this node. */
+export interface ChosenRoute extends Route {
+  /** A number, or a name such as `kernel`. */
+  readonly protocol?: string;
+  /** Absent for the table `main`. */
+  readonly table?: string;
+}
+
 /** A device with its addresses. */
 export interface Link {
   readonly device: string;
@@ -96,6 +104,11 @@ export function routeLine(
   if (metric !== undefined) words.push("metric", `${metric}`);
   if (source !== undefined) words.push("src", source);
   return words.join(" ");
+}
+
+/** The line that asks for the route by which the kernel would send a packet to an address. */
+export function chosenRouteLine(address: IpAddress): string {
+  return `route get fibmatch ${address}`;
 }
 
 /** The line that creates a device that leads nowhere, to hold addresses. */
@@ -191,27 +204,46 @@ interface PrintedRoute extends PrintedHop {
   readonly metric?: number;
   readonly prefsrc?: string;
   readonly nexthops?: readonly PrintedHop[];
+  readonly protocol?: string;
+  readonly table?: string;
 }
 
 /** Reads `ip -j route show`. Throws a SyntaxError when it is not JSON. */
 export function parseRoutes(json: string): readonly Route[] {
-  return parseRows<PrintedRoute>(json).flatMap(({ type, dst, dev, nexthops = [], ...hop }) => {
-    const { metric, prefsrc } = hop;
-    const source = tryParseIpAddress(prefsrc ?? "");
-    const single = tryParseIpAddress(dst);
-    const destination = single === undefined ? tryParseCidr(dst) : hostCidr(single);
-    if (destination === undefined && dst !== "default") return [];
-    return [{
-      ...(type !== undefined && { type }),
-      ...(destination !== undefined && { destination }),
-      ...(dev ? { device: dev } : {}),
-      gateways: [hop, ...nexthops].flatMap(({ gateway, via }) =>
-        tryParseIpAddress(gateway ?? via?.host ?? "") ?? []
-      ),
-      ...(metric !== undefined && { metric }),
-      ...(source !== undefined && { source }),
-    }];
+  return parseRows<PrintedRoute>(json).flatMap((row) => routeOf(row) ?? []);
+}
+
+/** Reads a batch of {@linkcode chosenRouteLine}: a list of one route for each line that did not fail. */
+export function parseChosenRoutes(text: string): readonly (ChosenRoute | undefined)[] {
+  return text.split("\n").filter((line) => line.trim() !== "").map((line) => {
+    const [row] = parseRows<PrintedRoute>(line);
+    const route = row && routeOf(row);
+    if (!route) return undefined;
+    const { protocol, table } = row;
+    return {
+      ...route,
+      ...(protocol !== undefined && { protocol }),
+      ...(table !== undefined && { table }),
+    };
   });
+}
+
+function routeOf({ type, dst, dev, nexthops = [], ...hop }: PrintedRoute): Route | undefined {
+  const { metric, prefsrc } = hop;
+  const source = tryParseIpAddress(prefsrc ?? "");
+  const single = tryParseIpAddress(dst);
+  const destination = single === undefined ? tryParseCidr(dst) : hostCidr(single);
+  if (destination === undefined && dst !== "default") return undefined;
+  return {
+    ...(type !== undefined && { type }),
+    ...(destination !== undefined && { destination }),
+    ...(dev ? { device: dev } : {}),
+    gateways: [hop, ...nexthops].flatMap(({ gateway, via }) =>
+      tryParseIpAddress(gateway ?? via?.host ?? "") ?? []
+    ),
+    ...(metric !== undefined && { metric }),
+    ...(source !== undefined && { source }),
+  };
 }
 
 /** Reads `ip -j neigh show`: the neighbours of whom the node knows, or knew, a link-layer address. */

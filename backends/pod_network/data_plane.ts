@@ -12,12 +12,15 @@ import type {
   SyncReport,
 } from "../../lib/controller/data_plane.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
-import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
+import type { Logger } from "../../lib/log/logger.ts";
+import { IP_FAMILIES, ipFamilyOf } from "../../lib/net/ip_address.ts";
+import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import type { RoutingDifference } from "../../lib/routing/compare_layer2.ts";
 import type { PodNetworkPlan } from "../../lib/routing/pod_network_plan.ts";
 import { IpRunner } from "../iproute/ip_runner.ts";
+import { watchLinks } from "../iproute/link_watch.ts";
 import { cleanUpPodNetwork } from "./cleanup.ts";
 import { cniText, readCniFile, writeCniFile } from "./cni_file.ts";
 import {
@@ -26,9 +29,18 @@ import {
   POD_ROUTE_PROTOCOL,
   type PodChange,
   type PodMachine,
+  sampleOf,
+  type ShadowedRoute,
+  shadowedRoutes,
 } from "./machine_changes.ts";
 import { writeIptablesMasquerade } from "./masquerade_iptables.ts";
-import { hasNft, masqueradeText, readMasquerade, writeMasquerade } from "./masquerade.ts";
+import {
+  hasMasquerade,
+  hasNft,
+  masqueradeText,
+  readMasquerade,
+  writeMasquerade,
+} from "./masquerade.ts";
 
 /** The parts besides nodes that may be in quarantine. */
 const [CNI, MASQUERADE] = ["CNI configuration", "masquerade"] as const;
@@ -44,8 +56,16 @@ export interface PodNetworkOptions {
   readonly isThorough?: boolean;
 }
 
+/** The edges that {@linkcode PodNetworkDataPlane} needs. */
+interface PodNetworkEdges {
+  readonly clock: Clock;
+  readonly commands: CommandRunner;
+  readonly logger: Logger;
+}
+
 /** Carries plans out. Its keys are nodes (`Node NAME`) and the other parts. */
 export class PodNetworkDataPlane implements DataPlane<PodNetworkPlan, object, SyncReport<string>> {
+  readonly #edges: PodNetworkEdges;
   readonly #commands: CommandRunner;
   readonly #options: PodNetworkOptions;
   readonly #turns = new OneAtATime();
@@ -54,11 +74,9 @@ export class PodNetworkDataPlane implements DataPlane<PodNetworkPlan, object, Sy
   /** Whether rules of an earlier run were looked for. */
   #hasNoRules = false;
 
-  constructor(
-    { commands }: { readonly commands: CommandRunner },
-    options: PodNetworkOptions,
-  ) {
-    this.#commands = commands;
+  constructor(edges: PodNetworkEdges, options: PodNetworkOptions) {
+    this.#edges = edges;
+    this.#commands = edges.commands;
     this.#options = options;
   }
 
@@ -85,7 +103,16 @@ export class PodNetworkDataPlane implements DataPlane<PodNetworkPlan, object, Sy
       const tables = await attempt(MASQUERADE, () => this.#writeMasquerade(plan));
       const machine = await readMachine(this.#commands);
       const changes = machineChanges(plan, machine);
-      quarantined.push(...await this.#apply(changes));
+      const failed = await this.#apply(changes);
+      for (const [{ object, name, node }, reason] of failed) {
+        const key = node === undefined ? `${object} ${name}` : `Node ${node}`;
+        quarantined.push({ key, reason: reason + remedyOf(reason) });
+      }
+      const missing = new Set([...failed.keys()].map(({ name }) => name));
+      for (const { node, name, found } of await this.#shadowed(plan, missing)) {
+        const reason = `packets to ${name} do not take the route to the node: ${found}. Remove it`;
+        quarantined.push({ key: `Node ${node}`, reason });
+      }
       const files = await attempt(CNI, () => this.#writeCni(plan, machine));
       const count = (object: PodChange["object"]) =>
         changes.filter((each) => each.object === object).length;
@@ -117,18 +144,59 @@ export class PodNetworkDataPlane implements DataPlane<PodNetworkPlan, object, Sy
   /** How the machine differs. Changes nothing. */
   async compare(plan: PodNetworkPlan): Promise<readonly RoutingDifference[]> {
     const machine = await readMachine(this.#commands);
-    const differences: RoutingDifference[] = machineChanges(plan, machine)
+    const changes = machineChanges(plan, machine);
+    const differences: RoutingDifference[] = changes
       .map(({ object, node: _, lines: __, ...rest }) => ({ object: `pod ${object}`, ...rest }));
+    const missing = new Set(
+      changes.filter(({ kind }) => kind === "missing").map(({ name }) => name),
+    );
+    const shadowed = await this.#shadowed(plan, missing);
     const cni = await this.#compareCni(plan, machine);
-    const table = await readMasquerade(this.#commands).catch(() => undefined);
-    // By iptables it is only repaired.
-    const isMissing = plan.masquerade !== undefined && table === undefined &&
-      await hasNft(this.#commands);
     return [
       ...differences,
+      ...shadowed.map(({ node: _, ...difference }) => difference),
       ...cni,
-      ...isMissing ? [{ object: "table", name: MASQUERADE, kind: "missing" as const }] : [],
+      ...await this.#compareMasquerade(plan),
     ];
+  }
+
+  /** By iptables it is only repaired. */
+  async #compareMasquerade({ masquerade }: PodNetworkPlan): Promise<readonly RoutingDifference[]> {
+    const commands = this.#commands;
+    if (!await hasNft(commands)) return [];
+    const found = await readMasquerade(commands);
+    const place = { object: "table", name: MASQUERADE };
+    if (masquerade === undefined) {
+      return found === undefined ? [] : [{ ...place, kind: "extra" }];
+    }
+    if (found === undefined) return [{ ...place, kind: "missing" }];
+    return hasMasquerade(found, masquerade) ? [] : [{ ...place, kind: "altered" }];
+  }
+
+  /** The routes, without those that the machine does not have, whose packets take another one. */
+  async #shadowed(
+    plan: PodNetworkPlan,
+    missing: ReadonlySet<string>,
+  ): Promise<readonly ShadowedRoute[]> {
+    const commands = this.#commands;
+    const chosen = await Promise.all(IP_FAMILIES.map(async (family) => {
+      const samples = plan.routes.map(({ destination }) => sampleOf(destination))
+        .filter((sample) => ipFamilyOf(sample) === family);
+      return [...await new IpRunner(commands, { family }).chosenRoutes(samples)];
+    }));
+    return shadowedRoutes(plan, { missing, chosen: new Map(chosen.flat()) });
+  }
+
+  /** Calls back when a link or an address of the machine changed, until the signal is aborted. */
+  async watch(onChange: () => void, signal: AbortSignal): Promise<void> {
+    const { logger } = this.#edges;
+    await watchLinks(this.#edges, {
+      ...{ onChange, signal },
+      onEnd: (error) =>
+        logger.verbose(1, "Cannot watch the links of this machine; they are read at an interval", {
+          error,
+        }),
+    });
   }
 
   recheck(): void {}
@@ -150,7 +218,8 @@ export class PodNetworkDataPlane implements DataPlane<PodNetworkPlan, object, Sy
     await this.#turns.run(() => Promise.resolve());
   }
 
-  async #apply(changes: readonly PodChange[]): Promise<Quarantined<string>[]> {
+  /** Returns the changes that failed, and the reasons. */
+  async #apply(changes: readonly PodChange[]): Promise<ReadonlyMap<PodChange, string>> {
     const items = changes.flatMap((change) => change.lines.map((line) => ({ change, line })));
     const failures = await new IpRunner(this.#commands).batch(items, ({ line }) => line);
     const failed = new Map<PodChange, string>();
@@ -159,10 +228,7 @@ export class PodNetworkDataPlane implements DataPlane<PodNetworkPlan, object, Sy
       // The lines after the first one fail because of it.
       if (!isGone && !failed.has(change)) failed.set(change, `cannot ${line}: ${message}`);
     }
-    return [...failed].map(([{ object, name, node }, reason]) => ({
-      key: node === undefined ? `${object} ${name}` : `Node ${node}`,
-      reason: reason + remedyOf(reason),
-    }));
+    return failed;
   }
 
   async #writeCni(plan: PodNetworkPlan, machine: PodMachine): Promise<boolean> {
@@ -177,9 +243,10 @@ export class PodNetworkDataPlane implements DataPlane<PodNetworkPlan, object, Sy
     if (masquerade === undefined) {
       // An earlier run may have written them. A machine that cannot have them has none.
       if (this.#hasNoRules) return false;
-      this.#hasNoRules = true;
       const write = await hasNft(commands) ? writeMasquerade : writeIptablesMasquerade;
-      return await write(commands, undefined).catch(() => false);
+      const isRemoved = await write(commands, undefined);
+      this.#hasNoRules = true;
+      return isRemoved;
     }
     this.#tool ??= await hasNft(commands) ? "nft" : "iptables";
     if (this.#tool === "nft") return await writeMasquerade(commands, masquerade);

@@ -3,8 +3,9 @@
  *
  * @module
  */
-import { cidrFamilyOf } from "../../lib/net/cidr.ts";
-import { type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
+import { rangeOf } from "../../lib/net/address_range.ts";
+import { type Cidr, cidrFamilyOf } from "../../lib/net/cidr.ts";
+import { addressAt, type IpAddress, type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
 import { TUNNEL_PREFIX } from "../../lib/routing/plan_pod_network.ts";
 import {
   POD_ROUTE_METRIC,
@@ -15,7 +16,9 @@ import {
 import {
   addressLine,
   addTunnelLine,
+  type ChosenRoute,
   deleteLinkLine,
+  type IpFailure,
   kindOfTunnel,
   type Link,
   type Route,
@@ -55,9 +58,13 @@ export function machineChanges(plan: PodNetworkPlan, machine: PodMachine): reado
   const tunnels = new Map(plan.tunnels.map((tunnel) => [tunnel.device, tunnel]));
   const links = new Map(ownTunnels(machine).map((link) => [link.device, link]));
   const wanted = new Map(plan.routes.map((route) => [route.destination, route]));
-  const found = new Map(
-    machine.routes.flatMap((route) => route.destination ? [[route.destination, route]] : []),
-  );
+  const found = new Map<Cidr | undefined, Route>();
+  const others: Route[] = [];
+  for (const route of machine.routes) {
+    const isOurs = wanted.has(route.destination!) && route.metric === POD_ROUTE_METRIC;
+    if (isOurs) found.set(route.destination, route);
+    else others.push(route);
+  }
   return [
     ...plan.tunnels.flatMap((tunnel) =>
       tunnelChange(tunnel, {
@@ -66,10 +73,52 @@ export function machineChanges(plan: PodNetworkPlan, machine: PodMachine): reado
       }) ?? []
     ),
     ...plan.routes.flatMap((route) => routeChange(route, found.get(route.destination)) ?? []),
-    ...machine.routes.filter(({ destination }) => !destination || !wanted.has(destination))
-      .map(extraRoute),
+    ...others.map(extraRoute),
     ...[...links.values()].filter(({ device }) => !tunnels.has(device)).map(extraTunnel),
   ];
+}
+
+/** A route to pods whose packets the kernel sends elsewhere. */
+export interface ShadowedRoute extends RoutingDifference {
+  readonly node: string;
+}
+
+/** An address of a range that stands for all in a look at the routing of the kernel. */
+export function sampleOf(destination: Cidr): IpAddress {
+  const { first, last } = rangeOf(destination);
+  return addressAt(first === last ? first : first + 1n, cidrFamilyOf(destination));
+}
+
+/**
+ * Returns the routes that another program's route precedes. `chosen` has the routes of the kernel for
+ * the samples of their destinations.
+ */
+export function shadowedRoutes(
+  { routes }: PodNetworkPlan,
+  { missing, chosen }: {
+    /** Destinations whose own route the machine does not have. */
+    readonly missing: ReadonlySet<string>;
+    readonly chosen: ReadonlyMap<IpAddress, ChosenRoute | IpFailure>;
+  },
+): readonly ShadowedRoute[] {
+  return routes.flatMap(({ destination, node }): readonly ShadowedRoute[] => {
+    const found = chosen.get(sampleOf(destination));
+    const isOurs = !found || "gateways" in found && found.protocol === `${POD_ROUTE_PROTOCOL}`;
+    if (isOurs || missing.has(destination)) return [];
+    const text = "gateways" in found ? chosenText(found) : `no packets: ${found.message}`;
+    const place = { object: "pod route", name: destination, node };
+    return [{ ...place, kind: "altered", found: `another program's route comes first: ${text}` }];
+  });
+}
+
+function chosenText({ type, destination, protocol, table, metric = 0, ...path }: ChosenRoute) {
+  const properties = [
+    ...protocol === undefined ? [] : [`protocol ${protocol}`],
+    `metric ${metric}`,
+    `table ${table ?? "main"}`,
+  ];
+  const words = [...type === undefined ? [] : [type], destination ?? "default", pathText(path)];
+  return `${words.filter((word) => word !== "").join(" ")} (${properties.join(", ")})`;
 }
 
 /** The tunnels that any run made. A device of another kind with such a name is foreign. */
@@ -140,7 +189,8 @@ function routeChange(route: PodRoute, found: Route | undefined): PodChange | und
     ...(tunnel !== undefined && { device: tunnel }),
     ...(source !== undefined && { source }),
   };
-  const isSame = found && `${found.gateways}` === `${next.gateways}` &&
+  const isSame = found && found.type === undefined &&
+    `${found.gateways}` === `${next.gateways}` &&
     (tunnel === undefined || found.device === tunnel) && found.source === source;
   if (isSame) return undefined;
   return {

@@ -77,11 +77,15 @@ export async function writeMasquerade(
     await runNft(commands, deletionText(MASQUERADE_TABLE));
     return true;
   }
-  const isSame = found?.includes(`chain ${markOf(bodyOf(masquerade))} {`) &&
-    found.includes("type nat hook postrouting") && found.includes("masquerade");
-  if (isSame) return false;
+  if (found !== undefined && hasMasquerade(found, masquerade)) return false;
   await runNft(commands, deletionText(MASQUERADE_TABLE) + masqueradeText(masquerade));
   return true;
+}
+
+/** Whether the table, as it is printed, has the rules. */
+export function hasMasquerade(found: string, masquerade: Masquerade): boolean {
+  return found.includes(`chain ${markOf(bodyOf(masquerade))} {`) &&
+    found.includes("type nat hook postrouting") && found.includes("masquerade");
 }
 
 /** Returns the table as it is printed; `undefined` if there is none. */

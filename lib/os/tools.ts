@@ -32,7 +32,8 @@ export const TOOLS: readonly Tool[] = [
   {
     name: "ip",
     debianPackage: "iproute2",
-    purpose: "make Service addresses local and remove them again, and write routes to pods",
+    purpose:
+      "make Service addresses local and remove them again, write routes to pods, and watch links",
     kind: "system",
   },
   {

@@ -7,10 +7,13 @@ import {
   type CommandRunner,
   systemCommandRunner,
 } from "../../lib/os/command_runner.ts";
+import type { PodNetworkPlan } from "../../lib/routing/pod_network_plan.ts";
 import { planPodNetwork } from "../../lib/routing/plan_pod_network.ts";
+import { systemClock } from "../../lib/os/clock.ts";
 import { routingNodeOf } from "../../lib/routing/routing_node.ts";
 import type { RelayProcess } from "../support/stages/relay_process.ts";
 import { SILENCE_MS, startEchoServer } from "../support/drivers/echo_network.ts";
+import { MemoryLogger } from "../support/fakes/memory_logger.ts";
 import { eventually } from "../support/eventually.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { netnsRequirements } from "../support/stages/netns.ts";
@@ -24,6 +27,28 @@ async function problems(relay: RelayProcess): Promise<Readonly<Record<string, st
   const items = controllers.flatMap(({ families }) => families)
     .flatMap(({ quarantined }) => quarantined);
   return Object.fromEntries(items.map(({ key, reason }) => [key, reason]));
+}
+
+/** Commands in the namespace of a node. */
+function commandsIn({ namespace }: PodNode): CommandRunner {
+  return {
+    run: (tool, args, options) =>
+      systemCommandRunner.run("ip", ["netns", "exec", namespace.name, tool, ...args], options),
+  };
+}
+
+function planeOf(commands: CommandRunner): PodNetworkDataPlane {
+  const edges = { clock: systemClock, commands, logger: new MemoryLogger() };
+  return new PodNetworkDataPlane(edges, { cniFiles: [] });
+}
+
+/** The plan of the first node. */
+function planOf(scene: readonly PodNode[], { masquerade = true } = {}): PodNetworkPlan {
+  const nodes = scene.map((node) => routingNodeOf(node.raw() as unknown as RoutedNode));
+  return planPodNetwork({
+    settings: { routes: true, overlay: "off", portMappings: true, masquerade },
+    ...{ own: nodes[0]!, nodes, networks: [], clusterCidrs: [] },
+  });
 }
 
 function startAll(nodes: readonly PodNode[]): RelayProcess[] {
@@ -233,22 +258,17 @@ for (const variant of ["nft", "legacy"]) {
     async fn() {
       await using scene = await createPodScene([2, 2]);
       const [a, b] = scene.nodes as [PodNode, PodNode];
-      const inside = ["netns", "exec", a.namespace.name];
-      const commands: CommandRunner = {
+      const inside = commandsIn(a);
+      await using plane = planeOf({
         run(tool, args, options) {
           if (tool === "nft") {
             return Promise.reject(new CommandError(tool, args, "not-found", "there is no nft"));
           }
           const named = tool.replace(/^(ip6?tables)(?!-nft|-legacy)/, `$1-${variant}`);
-          return systemCommandRunner.run("ip", [...inside, named, ...args], options);
+          return inside.run(named, args, options);
         },
-      };
-      await using plane = new PodNetworkDataPlane({ commands }, { cniFiles: [] });
-      const nodes = scene.nodes.map((node) => routingNodeOf(node.raw() as unknown as RoutedNode));
-      const plan = planPodNetwork({
-        settings: { routes: true, overlay: "off", portMappings: true, masquerade: true },
-        ...{ own: nodes[0]!, nodes, networks: [], clusterCidrs: [] },
       });
+      const plan = planOf(scene.nodes);
       const { quarantined, operations } = await plane.sync(plan);
       assertEquals(quarantined, []);
       assertEquals(operations["tables"], 1);
@@ -266,3 +286,180 @@ for (const variant of ["nft", "legacy"]) {
     },
   });
 }
+
+Deno.test({
+  name: "routes come back when a link went down and up, not only with the next look at the machine",
+  ignore,
+  async fn() {
+    await using scene = await createPodScene([2, 2]);
+    const [a, b] = scene.nodes as [PodNode, PodNode];
+    await scene.write([a.raw(), b.raw()]);
+    await using relay = startAll([a])[0]!;
+    const bothAre = (what: string) =>
+      eventually(what, async () => (await a.routes()).length === 2, { deadlineMs: 30_000 }).catch(
+        (cause) => {
+          throw new Error(relay.log, { cause });
+        },
+      );
+    await bothAre("both routes");
+    // Syncs of the start may still follow one time.
+    for (let time = 1; time <= 3; time++) {
+      // The kernel drops the addresses of IPv6, too. The networks are the same afterwards.
+      await a.namespace.ipBatch([
+        "link set eth0 down",
+        "link set eth0 up",
+        `addr replace ${a.addresses[1]}/64 dev eth0 nodad`,
+      ]);
+      await bothAre(`both routes again, long before a minute is over, time ${time}`);
+    }
+  },
+});
+
+Deno.test({
+  name: "a link that goes down or comes up, and an address that changes, are events of the machine",
+  ignore,
+  async fn() {
+    await using scene = await createPodScene([2, 2]);
+    const [a] = scene.nodes as [PodNode];
+    await using plane = planeOf(commandsIn(a));
+    const end = new AbortController();
+    let changes = 0;
+    const watching = plane.watch(() => void changes++, end.signal);
+    const isSeen = async (...lines: string[]) => {
+      const before = changes;
+      // The watch may not have begun yet.
+      await eventually(lines.join("; "), async () => {
+        await a.namespace.ipBatch(lines);
+        return changes > before;
+      });
+    };
+    await isSeen("link set eth0 down", "link set eth0 up");
+    await isSeen("addr replace 192.0.2.77/24 dev eth0", "addr del 192.0.2.77/24 dev eth0");
+    end.abort();
+    await watching;
+  },
+});
+
+Deno.test({
+  name: "a route of another program that comes first is reported with its properties, and stays",
+  ignore,
+  async fn() {
+    await using scene = await createPodScene([2, 2]);
+    const [a, b] = scene.nodes as [PodNode, PodNode];
+    await using plane = planeOf(commandsIn(a));
+    const plan = planOf(scene.nodes);
+    assertEquals((await plane.sync(plan)).quarantined, []);
+    assertEquals(await plane.compare(plan), []);
+    const [four, six] = b.podCidrs as [string, string];
+    const first = "another program's route comes first:";
+    const foreign = [
+      {
+        add: `route add ${four} via 192.0.2.254 proto 17`,
+        cidr: four,
+        found: `${first} ${four} via 192.0.2.254 (protocol 17, metric 0, table main)`,
+      },
+      {
+        add: `-6 route add ${six} via fd00:2::fe proto 17 metric 20`,
+        cidr: six,
+        found: `${first} ${six} via fd00:2::fe (protocol 17, metric 20, table main)`,
+      },
+      {
+        add: `route add blackhole ${four} proto 17`,
+        cidr: four,
+        found: `${first} no packets: RTNETLINK answers: Invalid argument`,
+      },
+      {
+        add: `route add 10.180.2.0/25 via 192.0.2.254`,
+        cidr: four,
+        found: `${first} 10.180.2.0/25 via 192.0.2.254 (metric 0, table main)`,
+      },
+      {
+        add: `route add default via 192.0.2.254 table 77`,
+        also: `rule add to ${four} lookup 77`,
+        cidr: four,
+        found: `${first} default via 192.0.2.254 (metric 0, table 77)`,
+      },
+    ];
+    for (const { add, also, cidr, found } of foreign) {
+      await a.namespace.ip(add);
+      if (also !== undefined) await a.namespace.ip(also);
+      assertEquals(await plane.compare(plan), [
+        { object: "pod route", name: cidr, kind: "altered", found },
+      ]);
+      const { quarantined, operations } = await plane.sync(plan);
+      const reason = `packets to ${cidr} do not take the route to the node: ${found}. Remove it`;
+      assertEquals(quarantined, [{ key: "Node node-b", reason }]);
+      assertEquals(operations, {}, "it is not overwritten");
+      if (also !== undefined) await a.namespace.ip(also.replace("add", "del"));
+      await a.namespace.ip(add.replace("add", "del"));
+      assertEquals((await plane.sync(plan)).quarantined, []);
+    }
+  },
+});
+
+Deno.test({
+  name: "an own route with another metric or type is replaced, and no second one stays",
+  ignore,
+  async fn() {
+    await using scene = await createPodScene([2, 2]);
+    const [a, b] = scene.nodes as [PodNode, PodNode];
+    await using plane = planeOf(commandsIn(a));
+    const plan = planOf(scene.nodes);
+    await plane.sync(plan);
+    const wanted = await a.routes();
+    const [four, six] = b.podCidrs as [string, string];
+    for (
+      const lines of [
+        [`route add ${four} via 192.0.2.2 proto 75 metric 99`],
+        [`-6 route add ${six} via fd00:2::2 proto 75 metric 99`],
+        [
+          `route del ${four} proto 75`,
+          `route add ${four} via 192.0.2.2 proto 75 metric 99`,
+        ],
+        [`route del ${four} proto 75`, `route add blackhole ${four} proto 75 metric 256`],
+      ]
+    ) {
+      for (const line of lines) await a.namespace.ip(line);
+      const found = await plane.compare(plan);
+      assert(found.length > 0, `${lines} is no difference`);
+      assertEquals((await plane.sync(plan)).quarantined, []);
+      assertEquals(await a.routes(), wanted, `${lines}`);
+      assertEquals(await plane.compare(plan), []);
+    }
+  },
+});
+
+Deno.test({
+  name: "masquerade rules of an earlier run that cannot be removed are reported, and removed later",
+  ignore,
+  async fn() {
+    await using scene = await createPodScene([2, 2]);
+    const [a] = scene.nodes as [PodNode];
+    const inside = commandsIn(a);
+    const off = planOf(scene.nodes, { masquerade: false });
+    {
+      await using before = planeOf(inside);
+      await before.sync(planOf(scene.nodes));
+    }
+    let isRefused = true;
+    await using plane = planeOf({
+      run: (tool, args, options) =>
+        isRefused && tool === "nft" && args[0] === "-f"
+          ? Promise.resolve({ code: 1, stdout: "", stderr: "Error: Device or resource busy" })
+          : inside.run(tool, args, options),
+    });
+    assertEquals(await plane.compare(off), [{
+      object: "table",
+      name: "masquerade",
+      kind: "extra",
+    }]);
+    const { quarantined } = await plane.sync(off);
+    assertEquals(quarantined.map(({ key }) => key), ["masquerade"]);
+    assertStringIncludes(quarantined[0]!.reason, "Device or resource busy");
+    isRefused = false;
+    const later = await plane.sync(off);
+    assertEquals([later.quarantined, later.operations], [[], { tables: 1 }]);
+    assertEquals(await a.namespace.output("nft", ["list", "tables"]), "");
+    assertEquals((await plane.sync(off)).operations, {});
+  },
+});

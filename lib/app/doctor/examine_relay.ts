@@ -66,7 +66,11 @@ export function relayFindings(
   return [
     ...warning("relay-settings", "Settings of this machine were refused", refused),
     ...warning("relay-syncs-fail", "Syncs of the running kube-relay fail", failing),
-    ...warning("relay-quarantine", "Services are in quarantine; the others work", quarantined),
+    ...warning(
+      "relay-quarantine",
+      "Parts of the running kube-relay are in quarantine; the others work",
+      quarantined,
+    ),
     ...warning("relay-sources", "Sources of the running kube-relay have problems", problems),
   ];
 }

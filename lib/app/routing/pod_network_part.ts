@@ -7,8 +7,11 @@ import type { ControllerParts } from "../controllers.ts";
 import { PartLoop } from "./part_loop.ts";
 import type { PodNetworkBackend, RoutingBackends } from "./routing_backends.ts";
 
-/** The kernel drops the routes of an interface that goes down. Each sync reads the machine. */
+/** Each sync reads the machine, so it also repairs what another program changed. */
 const MAX_SYNC_PERIOD_MS = 60_000;
+
+/** Waits after a failed removal of a former network of pods. */
+const [FIRST_RETRY_MS, LONGEST_RETRY_MS] = [10_000, 3_600_000];
 
 /** The log messages of syncs. */
 const TEXTS = {
@@ -81,6 +84,11 @@ export class PodNetworkPart {
     this.#part.request({ kind: "addresses", name: "", words: ["networks of interfaces"] });
   }
 
+  /** Follows the links: the kernel drops the routes of an interface that goes down. */
+  watch(signal: AbortSignal): Promise<void> {
+    return this.backend.watch(() => this.#part.request(), signal);
+  }
+
   #collectChanges() {
     const before = new Map(this.#plan?.routes.map((route) => [route.destination, route]));
     const own = this.#nodes.get(this.#nodeName);
@@ -104,20 +112,28 @@ export class PodNetworkPart {
   }
 }
 
-/** Removes what a run with other settings added. Never rejects. */
+/** Removes what a run with other settings added, and tries failed removals again. Never rejects. */
 export async function removePodNetwork(
   dependencies: Pick<PodNetworkDependencies, "clock" | "commands" | "logger" | "random">,
   routing: RoutingBackends,
+  signal: AbortSignal,
 ): Promise<void> {
-  const { logger } = dependencies;
+  const { clock, logger } = dependencies;
   // A CNI configuration stays until `--cleanup`, because pods without one cannot start.
   await using backend = routing.podNetwork(dependencies, { cniFiles: [] });
   try {
-    const { removed, failed } = await backend.cleanup();
-    if (removed.length > 0) {
-      logger.info("Removed the network of pods, which is off now", { removed });
+    for (let waitMs = FIRST_RETRY_MS;; waitMs = Math.min(2 * waitMs, LONGEST_RETRY_MS)) {
+      const { removed, failed } = await backend.cleanup();
+      if (removed.length > 0) {
+        logger.info("Removed the network of pods, which is off now", { removed });
+      }
+      if (failed.length === 0) return;
+      logger.warn("Cannot remove the former network of pods; trying again later", {
+        ...{ failed, waitMs },
+      });
+      await clock.sleep(waitMs, signal).catch(() => {});
+      if (signal.aborted) return;
     }
-    if (failed.length > 0) logger.warn("Cannot remove the former network of pods", { failed });
   } catch (error) {
     logger.info("Cannot look for a former network of pods", { error });
   }

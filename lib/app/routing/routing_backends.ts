@@ -47,6 +47,11 @@ export interface PodNetworkBackend extends DataPlane<PodNetworkPlan, object, Syn
   render(plan: PodNetworkPlan): Iterable<string>;
   /** How the machine differs from a plan. Changes nothing. */
   compare(plan: PodNetworkPlan): Promise<readonly RoutingDifference[]>;
+  /**
+   * Calls back when a link or an address of the machine changed, until the signal is aborted. Never
+   * rejects.
+   */
+  watch(onChange: () => void, signal: AbortSignal): Promise<void>;
 }
 
 /** Settings of {@linkcode Layer2Backend}. */

@@ -135,8 +135,13 @@ export class RoutingController implements Controller {
     const { configuration: { relay }, clock, routingBackends } = this.#parts;
     await Promise.all(this.#loops.map((loop) => loop.start()));
     if (!this.pods && routingBackends) {
-      tasks.run("former pod network", () => removePodNetwork(this.#parts, routingBackends));
+      tasks.run(
+        "former pod network",
+        (signal) => removePodNetwork(this.#parts, routingBackends, signal),
+      );
     }
+    const { pods } = this;
+    if (pods) tasks.run("links", (signal) => pods.watch(signal));
     const source = this.#source;
     if (!source) {
       const dependencies = { clock, logger: SILENT_LOGGER };

@@ -121,13 +121,27 @@ export class FakePodNetworkBackend implements PodNetworkBackend {
   plan: PodNetworkPlan | undefined;
   /** How often everything was removed. */
   cleanups = 0;
+  /** Why the next removals fail, one each. */
+  readonly failures: string[] = [];
+  /** Syncs so far. */
+  syncs = 0;
+  /** Reports that a link changed. */
+  linkChanged: () => void = () => {};
 
   start = () => Promise.resolve();
 
   sync(plan: PodNetworkPlan): Promise<SyncReport<string>> {
     this.plan = plan;
+    this.syncs++;
     const quarantined = plan.problems.map(({ node, reason }) => ({ key: `Node ${node}`, reason }));
     return Promise.resolve({ full: true, operations: {}, quarantined });
+  }
+
+  watch(onChange: () => void, signal: AbortSignal): Promise<void> {
+    this.linkChanged = onChange;
+    return new Promise((resolve) =>
+      signal.addEventListener("abort", () => resolve(), { once: true })
+    );
   }
 
   render = () => ["# pod network\n"];
@@ -135,9 +149,11 @@ export class FakePodNetworkBackend implements PodNetworkBackend {
   recheck(): void {}
   drain = () => Promise.resolve();
   previewCleanup = () => Promise.resolve({ ...NOTHING, removed: ["routes to pods"] });
-  cleanup(): ReturnType<FakePodNetworkBackend["previewCleanup"]> {
+  cleanup(): Promise<CleanupReport> {
     this.cleanups++;
-    return this.previewCleanup();
+    const failure = this.failures.shift();
+    if (failure === undefined) return this.previewCleanup();
+    return Promise.resolve({ ...NOTHING, failed: [failure] });
   }
   [Symbol.asyncDispose] = () => Promise.resolve();
 }
