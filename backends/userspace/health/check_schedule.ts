@@ -84,7 +84,8 @@ export class CheckSchedule<User> {
   #startWaiting(): void {
     const { clock, openFiles } = this.#context;
     for (const [namespace, checks] of this.#waiting) {
-      if (this.#isClosed || !openFiles.takeCheck(namespace)) break;
+      if (this.#isClosed) break;
+      if (!openFiles.takeCheck(namespace)) continue;
       const [check] = checks;
       // The namespace goes to the end of the line.
       this.#waiting.delete(namespace);

@@ -139,3 +139,21 @@ Deno.test("CheckSchedule waits for sockets that others have, and goes on", async
   assertEquals(stage.started.length, 1);
   stage.schedule.close();
 });
+
+Deno.test("CheckSchedule starts checks of other namespaces while one has used up its share of files", async () => {
+  const openFiles = new OpenFiles(1000);
+  let service = 0;
+  while (openFiles.takeTraffic(`ns/s${service}`, "connection") === undefined) service++;
+  for (let free = 0; free < 4; free++) openFiles.giveTraffic(`ns/s${free}`, "connection");
+  const stage = new Stage(openFiles);
+  stage.takesMs = undefined;
+  const hanging = { intervalMs: 1000, timeoutMs: 3_600_000 };
+  for (let count = 0; count < 20; count++) stage.schedule.add(checkOf("hanging", hanging));
+  await stage.clock.advance(1100);
+  assertEquals(stage.running, 6, "of 8 free sockets");
+  const good = ["good", "better"].map((namespace) => checkOf(namespace, { intervalMs: 1000 }));
+  for (const check of good) stage.schedule.add(check);
+  await stage.clock.advance(1100);
+  assertEquals(good.filter((check) => stage.started.some((each) => each.check === check)), good);
+  stage.schedule.close();
+});
