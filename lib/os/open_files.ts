@@ -184,7 +184,7 @@ export class OpenFiles {
   /** Listening sockets, then the files of each thread's traffic, then its ports. */
   #counts: Int32Array = new Int32Array(3);
   #traffic: Readonly<Record<Shortage, TrafficShare>>;
-  #checking = 0;
+  readonly #checks = new TrafficShare(new Int32Array(1), 0, () => this.#shares.checks);
 
   constructor(limit = ASSUMED_LIMIT, ports = ASSUMED_PORTS) {
     this.limit = limit;
@@ -328,18 +328,21 @@ export class OpenFiles {
     return this.#traffic[of].of(service);
   }
 
-  /** Counts the socket of a health check; returns whether it is allowed now. */
-  takeCheck(service: string): boolean {
-    if (this.#checking >= this.#shares.checks) return false;
-    if (this.takeTraffic(service, "check") !== undefined) return false;
-    this.#checking++;
-    return true;
+  /**
+   * Counts the socket of a health check; returns whether it is allowed now. Namespaces share the checks
+   * in progress as Services share traffic.
+   */
+  takeCheck(namespace: string): boolean {
+    if (!this.#checks.take(namespace, 1)) return false;
+    if (this.takeTraffic(namespace, "check") === undefined) return true;
+    this.#checks.give(namespace, 1);
+    return false;
   }
 
   /** Records the end of a health check. */
-  giveCheck(service: string): void {
-    this.#checking--;
-    this.giveTraffic(service, "check");
+  giveCheck(namespace: string): void {
+    this.#checks.give(namespace, 1);
+    this.giveTraffic(namespace, "check");
   }
 }
 

@@ -17,6 +17,9 @@ type MakeCheck<User> = (check: HealthCheck<User>, signal: AbortSignal) => Promis
 const GOLDEN_RATIO = (Math.sqrt(5) - 1) / 2;
 /** Part of the interval by which it varies, so that checks of many nodes do not fall into step. */
 const JITTER = 0.1;
+/** Checks that start in one period: no more than 500 a second. */
+const MOST_STARTS = 10;
+const PERIOD_MS = 20;
 /** Interval of attempts to start checks that wait for sockets, if no other one ends here. */
 const RETRY_MS = 100;
 
@@ -33,7 +36,10 @@ export class CheckSchedule<User> {
   readonly #waiting = new Map<string, Set<HealthCheck<User>>>();
   readonly #running = new Set<HealthCheck<User>>();
   #spread: number;
-  #retry: Timer | undefined;
+  /** Starts in this period. */
+  #starts = 0;
+  /** Ends the period, or tries again. */
+  #next: Timer | undefined;
   #isClosed = false;
 
   constructor(context: CheckScheduleContext, make: MakeCheck<User>) {
@@ -65,7 +71,7 @@ export class CheckSchedule<User> {
   close(): void {
     this.#isClosed = true;
     this.#queue.close();
-    this.#retry?.cancel();
+    this.#next?.cancel();
     for (const { running } of this.#running) running?.abort();
   }
 
@@ -84,18 +90,21 @@ export class CheckSchedule<User> {
   #startWaiting(): void {
     const { clock, openFiles } = this.#context;
     for (const [namespace, checks] of this.#waiting) {
-      if (this.#isClosed) break;
+      if (this.#isClosed || this.#starts === MOST_STARTS) break;
       if (!openFiles.takeCheck(namespace)) continue;
       const [check] = checks;
       // The namespace goes to the end of the line.
       this.#waiting.delete(namespace);
       checks.delete(check!);
       if (checks.size > 0) this.#waiting.set(namespace, checks);
+      this.#starts++;
       void this.#run(check!);
     }
-    if (this.#waiting.size === 0 || this.#running.size > 0 || this.#isClosed) return;
-    this.#retry ??= clock.setTimer(RETRY_MS, () => {
-      this.#retry = undefined;
+    const isRetry = this.#waiting.size > 0 && this.#running.size === 0;
+    if (this.#isClosed || (this.#starts === 0 && !isRetry)) return;
+    this.#next ??= clock.setTimer(this.#starts > 0 ? PERIOD_MS : RETRY_MS, () => {
+      this.#next = undefined;
+      this.#starts = 0;
       this.#startWaiting();
     });
   }

@@ -28,6 +28,8 @@ class Stage {
   running = 0;
   /** Ends each check after so long; `undefined` = it hangs. */
   takesMs: number | undefined = 5;
+  /** A namespace whose checks all hang. */
+  hanging: string | undefined;
   readonly schedule: CheckSchedule<never>;
 
   constructor(openFiles = new OpenFiles()) {
@@ -38,7 +40,8 @@ class Stage {
       const { promise, resolve } = Promise.withResolvers<void>();
       this.started.push({ check, at: clock.now(), end: resolve });
       signal.addEventListener("abort", () => resolve());
-      if (this.takesMs !== undefined) clock.setTimer(this.takesMs, resolve);
+      const hangs = this.takesMs === undefined || check.target.namespace === this.hanging;
+      if (!hangs) clock.setTimer(this.takesMs!, resolve);
       return promise.then(() => void this.running--);
     });
   }
@@ -74,7 +77,7 @@ Deno.test("CheckSchedule repeats a check in its interval, with jitter", async ()
 Deno.test("CheckSchedule has at most 128 checks in progress, of hanging endpoints too", async () => {
   const stage = new Stage();
   stage.takesMs = undefined;
-  for (let count = 0; count < 1000; count++) stage.schedule.add(checkOf("a"));
+  for (let count = 0; count < 1000; count++) stage.schedule.add(checkOf(`ns${count % 50}`));
   await stage.clock.advance(60_000);
   assertEquals(stage.most, 128);
   assert(new Set(stage.started.map(({ check }) => check)).size === 1000, "each had its turn");
@@ -129,12 +132,13 @@ Deno.test("CheckSchedule.delete() forgets a check, whether idle, waiting or in p
 
 Deno.test("CheckSchedule waits for sockets that others have, and goes on", async () => {
   const openFiles = new OpenFiles();
-  while (openFiles.takeCheck("other family"));
+  // One of each namespace, as one alone gets a part only.
+  for (let others = 0; openFiles.takeCheck(`other${others}`);) others++;
   const stage = new Stage(openFiles);
   stage.schedule.add(checkOf("a", { intervalMs: 1000 }));
   await stage.clock.advance(5000);
   assertEquals(stage.started.length, 0);
-  openFiles.giveCheck("other family");
+  openFiles.giveCheck("other0");
   await stage.clock.advance(200);
   assertEquals(stage.started.length, 1);
   stage.schedule.close();
@@ -155,5 +159,42 @@ Deno.test("CheckSchedule starts checks of other namespaces while one has used up
   for (const check of good) stage.schedule.add(check);
   await stage.clock.advance(1100);
   assertEquals(good.filter((check) => stage.started.some((each) => each.check === check)), good);
+  stage.schedule.close();
+});
+
+/** Adds checks of a namespace in their usual interval. Returns how often each has started since. */
+function addGood(stage: Stage, count: number): () => readonly number[] {
+  const checks = Array.from({ length: count }, () => checkOf("good"));
+  for (const check of checks) stage.schedule.add(check);
+  return () =>
+    checks.map((check) => stage.started.filter((started) => started.check === check).length);
+}
+
+Deno.test("CheckSchedule makes all checks of a namespace in time while those of another hang for long", async () => {
+  const stage = new Stage();
+  stage.hanging = "hanging";
+  const longest = { intervalMs: 1000, timeoutMs: 60_000 };
+  for (let count = 0; count < 500; count++) stage.schedule.add(checkOf("hanging", longest));
+  await stage.clock.advance(2000);
+  assertEquals(stage.most, 86, "two thirds");
+  const starts = addGood(stage, 100);
+  await stage.clock.advance(100_000);
+  assert(starts().every((count) => count >= 8), `${starts()}`);
+  stage.schedule.close();
+});
+
+Deno.test("CheckSchedule makes all checks of a namespace in time while another has too many", async () => {
+  const stage = new Stage();
+  const often = { intervalMs: 1000 };
+  for (let count = 0; count < 20_000; count++) stage.schedule.add(checkOf("many", often));
+  await stage.clock.advance(20_000);
+  const starts = addGood(stage, 100);
+  const late = checkOf("late", { intervalMs: 1000, timeoutMs: 2000 });
+  stage.schedule.add(late);
+  stage.hanging = "late";
+  await stage.clock.advance(100_000);
+  assert(starts().every((count) => count >= 8), `${starts()}`);
+  const times = stage.started.filter(({ check }) => check === late).map(({ at }) => at);
+  assert(times.length > 100_000 / 2500, `the time-out is in time: ${times.length}`);
   stage.schedule.close();
 });

@@ -9,10 +9,10 @@ export interface DueItem extends HeapItem {
 
 /** Time between two turns, and so the longest delay of an item. */
 const GRAIN_MS = 20;
-/** Items of one turn: no more than 500 a second. */
-const MOST_PER_TURN = 10;
+/** Items of one turn, so that a long stall blocks nothing. */
+const MOST_PER_TURN = 1000;
 
-/** Items in the order in which they are due, with one timer for the first, at a bounded rate. */
+/** Items in the order in which they are due, with one timer for the first. */
 export class DueQueue<T extends DueItem> {
   readonly #clock: Clock;
   readonly #onDue: (item: T) => void;
