@@ -99,14 +99,14 @@ async function probeSets(
   }
   const program = probeResult(IPSET, { detail: `version ${versionText(version)}` });
   const trials = SET_FEATURES.map(setTrial);
-  const { base, reasons, notPermitted } = await tryFeatures(
+  const { base, reasons, notPermitted, isLate } = await tryFeatures(
     trials,
     (some) => attemptSets(dependencies, { signal }, some),
   );
   if (notPermitted) return [program, probeResult(RIGHTS, { reason: NOT_PERMITTED })];
   return [
     program,
-    ...SET_FEATURES.map((row) => probeResult(row, { reason: reasons.get(row) ?? base })),
+    ...SET_FEATURES.map((row) => probeResult(row, { reason: reasons.get(row) ?? base, isLate })),
   ];
 }
 

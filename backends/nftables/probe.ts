@@ -87,11 +87,12 @@ export async function probeRenderFeatures(
 ): Promise<NftablesFeatures> {
   const trials = NFT_FEATURES.filter(({ required }) => !required)
     .map((row) => statementTrial(row, family));
-  const { reasons } = await tryFeatures(
+  const { reasons, isLate } = await tryFeatures(
     trials,
     (some) => attemptStatements(dependencies, { family }, some),
   );
-  const missing = new Set([...reasons.keys()].map(({ feature }) => feature));
+  // A tool that is late with the rules of a large node still has its features.
+  const missing = new Set(isLate ? [] : [...reasons.keys()].map(({ feature }) => feature));
   return { affinity: !missing.has("maps filled by rules"), reject: !missing.has("reject") };
 }
 
@@ -134,14 +135,14 @@ async function probeFamily(
   { family, signal }: { readonly family: IpFamily; readonly signal: AbortSignal | undefined },
 ): Promise<readonly ProbeResult[]> {
   const trials = NFT_FEATURES.map((row) => statementTrial(row, family));
-  const { base, reasons, notPermitted, isCrash } = await tryFeatures(
+  const { base, reasons, notPermitted, isCrash, isLate } = await tryFeatures(
     trials,
     (some) => attemptStatements(dependencies, { family, signal }, some),
   );
   if (notPermitted) return [NO_RIGHTS];
   if (isCrash) return [probeResult(CRASH, { reason: base })];
   // Without a table nothing else could be tried.
-  if (base !== undefined) return [probeResult(TABLE, { reason: base, family })];
+  if (base !== undefined) return [probeResult(TABLE, { reason: base, family, isLate })];
   const tried = NFT_FEATURES.map((row) => probeResult(row, { reason: reasons.get(row), family }));
   return [probeResult(TABLE, { family }), ...tried];
 }

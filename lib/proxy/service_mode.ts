@@ -30,6 +30,8 @@ export interface ProbeResult {
   readonly cure?: string;
   /** The consequence of its absence, as a sentence without a full stop. */
   readonly lost?: string;
+  /** The tool did not answer in time, so the feature may be there. */
+  readonly isLate?: boolean;
   /** The IP family that needs it; absent where both do. A mode works when one family has all of its own. */
   readonly family?: IpFamily;
 }

@@ -114,7 +114,7 @@ async function probeFamily(
 /** A table that is missing says it all: its matches and targets could not be tried. */
 function tableRows(
   row: TableFeature,
-  { findings: { base, reasons }, trials, family }: {
+  { findings: { base, reasons, isLate }, trials, family }: {
     readonly findings: Findings<RuleFeature>;
     readonly trials: readonly { readonly row: RuleFeature }[];
     readonly family: IpFamily;
@@ -122,7 +122,7 @@ function tableRows(
 ): readonly ProbeResult[] {
   if (base !== undefined) {
     const cure = LOCK_FILE.test(base) ? LOCK_FILE_CURE : undefined;
-    return [probeResult(row, { reason: base, family, cure })];
+    return [probeResult(row, { reason: base, family, cure, isLate })];
   }
   const tried = trials.map((trial) =>
     probeResult(trial.row, { reason: reasons.get(trial.row), family })

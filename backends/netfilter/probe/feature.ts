@@ -21,17 +21,19 @@ interface Found {
   readonly family?: IpFamily | undefined;
   /** A more specific remedy than that of the feature. @default {`broughtBy`} */
   readonly cure?: string | undefined;
+  /** Whether the tool did not answer in time. */
+  readonly isLate?: boolean | undefined;
 }
 
 /** The row of a report. */
 export function probeResult(
   { feature, required, lost, broughtBy }: Feature,
-  { reason, detail = "works", family, cure = broughtBy }: Found = {},
+  { reason, detail = "works", family, cure = broughtBy, isLate }: Found = {},
 ): ProbeResult {
   const row = { feature, required, ...(family !== undefined && { family }) };
   return reason === undefined
     ? { ...row, available: true, detail }
-    : { ...row, available: false, detail: reason, cure, lost };
+    : { ...row, available: false, detail: reason, cure, lost, ...(isLate && { isLate }) };
 }
 
 /** Reported once for a mode, instead of the features that could not be tried. */

@@ -37,7 +37,7 @@ export async function attemptSets(
   try {
     const answer = await tryTool(dependencies, ["ipset", "restore"], { stdin, signal });
     known = answer.kind === "ended" || answer.kind === "missing";
-    if (answer.kind !== "ended") return noAnswer(answer.reason);
+    if (answer.kind !== "ended") return noAnswer(answer);
     if (answer.code === 0) return { kind: "accepted" };
     return verdictOf(`${answer.err}\n${answer.out}`, trials);
   } finally {

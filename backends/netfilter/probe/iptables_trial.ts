@@ -92,7 +92,7 @@ export async function attemptRules(
   const { before, lastLine, text } = scratchText(scratch, trials);
   const tables = [scratch.table];
   const answer = await restore(dependencies, { ...scratch, tables }, text);
-  if (answer.kind !== "ended") return noAnswer(answer.reason);
+  if (answer.kind !== "ended") return noAnswer(answer);
   const { code, out, err } = answer;
   const words = `${err}\n${out}`;
   if (code === 0) {
@@ -104,7 +104,8 @@ export async function attemptRules(
     return { kind: "hopeless", reason: firstLine(words), notPermitted: true };
   }
   if (/xtables lock/.test(words)) {
-    return noAnswer(`another program held /run/xtables.lock for ${LOCK_WAIT_S} s: try again`);
+    const reason = `another program held /run/xtables.lock for ${LOCK_WAIT_S} s: try again`;
+    return noAnswer({ kind: "stuck", reason });
   }
   const complaints = complaintsIn(words).filter(({ reason }) => !isExpected(scratch, reason));
   const blamed = new Map<number, string>();

@@ -59,7 +59,7 @@ export async function attemptStatements(
   const lines = [...head, ...trials.flatMap((trial) => trial.lines)];
   const stdin = lines.map((line) => `${line}\n`).join("");
   const answer = await tryTool(dependencies, ["nft", "--check", "-f", "-"], { stdin, signal });
-  if (answer.kind !== "ended") return noAnswer(answer.reason, answer.kind === "killed");
+  if (answer.kind !== "ended") return noAnswer(answer);
   if (answer.code === 0) return { kind: "accepted" };
   const words = `${answer.err}\n${answer.out}`;
   if (saysNotPermitted(words)) {

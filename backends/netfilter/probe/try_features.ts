@@ -21,6 +21,7 @@ export type Verdict =
     readonly reason: string;
     readonly notPermitted: boolean;
     readonly isCrash?: boolean;
+    readonly isLate?: boolean;
   };
 
 export interface Findings<Row extends Feature> {
@@ -31,6 +32,8 @@ export interface Findings<Row extends Feature> {
   readonly notPermitted: boolean;
   /** Whether the tool crashed. @default {false} */
   readonly isCrash?: boolean;
+  /** Whether the tool did not answer in time, so that nothing is known. @default {false} */
+  readonly isLate?: boolean;
 }
 
 /**
@@ -93,8 +96,11 @@ function hopeless<Row extends Feature>(
 }
 
 /** The verdict on a program that gave none. */
-export function noAnswer(reason: string, isCrash = false): Verdict {
-  return { kind: "hopeless", reason, notPermitted: false, isCrash };
+export function noAnswer(
+  { kind, reason }: { readonly kind: string; readonly reason: string },
+): Verdict {
+  const [isCrash, isLate] = [kind === "killed", kind === "stuck"];
+  return { kind: "hopeless", reason, notPermitted: false, isCrash, isLate };
 }
 
 /** Returns the trial of each line, given the number of lines before the first. */

@@ -63,7 +63,7 @@ Deno.test("tryFeatures() asks a program that hangs only once", async () => {
   let runs = 0;
   const findings = await tryFeatures(TRIALS, () => {
     runs += 1;
-    return Promise.resolve(noAnswer("stuck"));
+    return Promise.resolve(noAnswer({ kind: "stuck", reason: "stuck" }));
   });
   assertEquals([runs, findings.base], [1, "stuck"]);
   assertEquals(reasonsOf(findings), { a: "stuck", b: "stuck", c: "stuck" });

@@ -8,7 +8,7 @@ import type { Logger } from "../../log/logger.ts";
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import type { HostCheckOptions } from "../../proxy/host_checks.ts";
-import { missingText } from "../../proxy/mode_support.ts";
+import { missingText, supportOf } from "../../proxy/mode_support.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { evaluateMode, type ModeVerdict } from "./evaluate_mode.ts";
 
@@ -78,7 +78,7 @@ export async function chooseVerdict(
   { request, evaluate }: VerdictOptions,
 ): Promise<ModeVerdict> {
   if (request === "auto") return await chooseBest(logger, { evaluate, known: [] });
-  const wanted = await evaluate(namedMode(request));
+  const wanted = trustLateTool(logger, await evaluate(namedMode(request)));
   if (wanted.refusal === undefined) return wanted;
   if (request !== "default") {
     const hint = wanted.results.length === 0
@@ -108,12 +108,28 @@ async function chooseBest(
     const verdict = evaluated ?? await evaluate(mode);
     if (verdict.refusal === undefined) {
       logger.info("Chose the best mode that works here", { mode });
-      return verdict;
+      return trustLateTool(logger, verdict);
     }
     refusals.push(`${mode}: ${verdict.refusal}`);
     if (!evaluated) logger.info("Skipped a mode", { mode, reason: verdict.refusal });
   }
   throw new ModeError(`Cannot find a mode that works here: ${refusals.join("; ")}`);
+}
+
+/**
+ * Counts a feature as available if the tool did not answer in time. The rules that an earlier run left
+ * may be so many that the tool is late. A write that fails is tried again; without the mode or one of its
+ * families, the node would not follow any changes.
+ */
+function trustLateTool(logger: Logger, verdict: ModeVerdict): ModeVerdict {
+  const { mode, results, support: { families, missing } } = verdict;
+  const support = supportOf(results.filter(({ isLate }) => !isLate));
+  if (results.length === 0 || support.families.length <= families.length) return verdict;
+  logger.warn(
+    "A tool did not answer in time when the features of the mode were tested; they are assumed to work",
+    { mode, reason: missingText(missing) },
+  );
+  return { mode, results, support };
 }
 
 /** Returns the features that are missing although the mode works. */

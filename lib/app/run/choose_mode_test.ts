@@ -140,3 +140,19 @@ Deno.test("commonFamilies() returns the families of both host and mode, and refu
   assertEquals(commonFamilies(of("IPv6"), ["IPv4", "IPv6"]), ["IPv6"]);
   assertThrows(() => commonFamilies(of("IPv6"), ["IPv4"]), ModeError, "for IPv6 only");
 });
+
+Deno.test("chooseMode() uses a mode that is set although its tool did not answer in time", async () => {
+  const late = missingFeature("table", { detail: "nft did not answer within 15 s", isLate: true });
+  for (const [request, mode] of [["nftables", "nftables"], ["default", "iptables"]] as const) {
+    const host = { probes: { [mode]: [late, { ...late, family: "IPv6" as const }] } };
+    const { mode: chosen, families, lines } = await choose(request, { host });
+    assertEquals([chosen, families], [mode, ["IPv4", "IPv6"]]);
+    assertEquals(lines.map(({ level }) => level), ["warn"]);
+    const half = { probes: { [mode]: [{ ...late, family: "IPv6" as const }] } };
+    assertEquals((await choose(request, { host: half })).families, ["IPv4", "IPv6"]);
+    assertEquals((await choose("auto", { host: half })).families, ["IPv4", "IPv6"]);
+    // What is missing for another reason still counts.
+    const broken = { probes: { [mode]: [late, missingFeature("program")] } };
+    if (request === "nftables") await assertRejects(() => choose(request, { host: broken }));
+  }
+});
