@@ -10,6 +10,7 @@ import { renderChanges } from "../lib/app/changes/changes_view.ts";
 import { askControl, askControlText } from "../lib/app/control/control_client.ts";
 import { runningPolicies } from "../lib/app/explain/policy_questions.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";
+import type { DeniedPackets } from "../lib/policy/inspect_policy_plan.ts";
 import { parsePort } from "../lib/net/port.ts";
 import { INPUT_PART } from "../lib/app/dump/dump_schema.ts";
 import { parseDump } from "../lib/app/dump/read_dump.ts";
@@ -86,6 +87,16 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
     const count =
       'kube_relay_network_policy_denied_packets_total{ip_family="IPv4",direction="ingress"} 17';
     assert((await relay.metrics()).includes(count));
+    // The tool reads the node's rules first, which may be very many.
+    const slow = Promise.withResolvers<DeniedPackets>();
+    relay.planes[0]!.denied = slow.promise;
+    const { controllers: [whileSlow] = [] } = await relay.status();
+    assertEquals(whileSlow!.facts.find(({ name }) => name === "Denied"), denied);
+    assert((await relay.metrics()).includes(count));
+    slow.resolve({ ingress: 18, egress: 1 });
+    await relay.until("the next reading is shown", async () => {
+      return (await relay.metrics()).includes(count.replace(/17$/, "18"));
+    });
     const pods = 'kube_relay_network_policy_isolated_pods{ip_family="IPv4",direction="ingress"} 1';
     assert(lines.includes(pods), lines.join("\n"));
     plane.onDrift?.({ kind: "rule", found: 3, repaired: 2 });

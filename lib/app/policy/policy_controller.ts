@@ -38,6 +38,8 @@ import type { PolicyChange } from "./policy_words.ts";
 
 /** The time for which the first sync waits for the Node, which only `start: closed` needs. */
 const NODE_WAIT_MS = 5_000;
+/** The time for which status and metrics wait for counters: nft reads all rules of the node for them. */
+const DENIED_WAIT_MS = 500;
 
 /** Enforces NetworkPolicies for the pods of this node. */
 export class NetworkPolicyController implements Controller {
@@ -54,6 +56,8 @@ export class NetworkPolicyController implements Controller {
   #addresses: readonly InterfaceAddress[] = [];
   #ownAddresses: ReadonlySet<IpAddress> = new Set();
   readonly #synced = new Set<IpFamily>();
+  #denied: ReadonlyMap<IpFamily, DeniedPackets> = new Map();
+  #readingDenied: Promise<void> | undefined;
   #tasks: TaskGroup | undefined;
 
   constructor(parts: ControllerParts) {
@@ -171,13 +175,24 @@ export class NetworkPolicyController implements Controller {
     }
   }
 
-  /** Leaves out counters that cannot be read. A sync reports the reason. */
+  /** Reads the counters. Returns those of the last reading if the tool is slow. */
   async #deniedPackets(): Promise<ReadonlyMap<IpFamily, DeniedPackets>> {
+    const reading = this.#readingDenied ??= this.#readDenied();
+    const patience = Promise.withResolvers<void>();
+    const timer = this.#parts.clock.setTimer(DENIED_WAIT_MS, patience.resolve);
+    await Promise.race([reading, patience.promise]);
+    timer.cancel();
+    return this.#denied;
+  }
+
+  /** Leaves out counters that cannot be read. A sync reports the reason. Never rejects. */
+  async #readDenied(): Promise<void> {
     const found = new Map<IpFamily, DeniedPackets>();
     for (const { family, backend } of this.#families) {
       found.set(family, await backend.deniedPackets().catch(() => ({})));
     }
-    return found;
+    this.#denied = found;
+    this.#readingDenied = undefined;
   }
 
   #shown(): ShownPolicies {

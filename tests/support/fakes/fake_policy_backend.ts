@@ -38,8 +38,8 @@ export class FakePolicyBackend implements PolicyBackend {
   quarantined: readonly Quarantined<PolicyKey>[] = [];
   /** The promise that a sync waits for. */
   hanging: Promise<void> = Promise.resolve();
-  /** Packets, as the kernel counts them. */
-  denied: DeniedPackets = {};
+  /** Packets, as the kernel counts them; a promise = the tool is slow. */
+  denied: DeniedPackets | Promise<DeniedPackets> = {};
   started = 0;
   /** What a comparison finds until a repair. */
   differences: readonly DataPlaneDifference[] = [];
