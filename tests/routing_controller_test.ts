@@ -49,7 +49,12 @@ async function startCluster(...objects: readonly RawObject[]) {
     api.store.create(object);
   }
   const start = (node: string, ...args: string[]) =>
-    RoutingRelay.start({ node, api, clock, args: [`--load-balancer-pools=${POOL}`, ...args] });
+    RoutingRelay.start({
+      ...{ node, api, clock },
+      args: args.some((arg) => arg.includes("-pools="))
+        ? args
+        : [`--load-balancer-pools=${POOL}`, ...args],
+    });
   return { api, clock, start, [Symbol.asyncDispose]: () => api[Symbol.asyncDispose]() };
 }
 
@@ -132,13 +137,10 @@ Deno.test("with policy Local, the node with the last ready endpoint answers", as
 });
 
 Deno.test("another node takes addresses over when a heartbeat is renewed no longer", async () => {
-  const services = ["one", "two", "three", "four"].flatMap((name, index) =>
-    rawLoadBalancer(name, { clusterIP: `172.30.0.${index + 1}`, nodes: [A, B] })
-  );
   const leases = (["member", "heartbeat"] as const).map((kind) =>
     rawLease(kind, B, "2026-01-01T00:00:00.000000Z")
   );
-  await using cluster = await startCluster(...services, ...leases);
+  await using cluster = await startCluster(...FOUR, ...leases);
   const { api, clock, start } = cluster;
   await using relay = await start(A);
   await relay.until("all are assigned", () => assigned(api, "four").length > 0);
@@ -148,6 +150,143 @@ Deno.test("another node takes addresses over when a heartbeat is renewed no long
   await relay.until("this node owns all", () => relay.held.length === 4);
   const ms = clock.now() - at;
   assert(ms > 2_000 && ms <= 5_000, `after ${ms} ms`);
+});
+
+/** Services `one` to `four` with the addresses of a pool, of which each node owns two. */
+const FOUR = ["one", "two", "three", "four"].flatMap((name, index) =>
+  rawLoadBalancer(name, { clusterIP: `172.30.0.${index + 1}`, nodes: [A, B] })
+);
+const POOL_OF_BOTH = "--load-balancer-pools=192.0.2.8/30";
+const OWNED = { [A]: ["192.0.2.8", "192.0.2.9"], [B]: ["192.0.2.10", "192.0.2.11"] };
+
+/** The notes of Events about a Node. */
+function notesOn(api: FakeApiServer, node: string, reason: string): readonly string[] {
+  const events = collectionOf({ kind: "Event", apiVersion: "events.k8s.io/v1" });
+  return api.store.list(events).filter((event) =>
+    event.reason === reason && (event.regarding as { name: string }).name === node
+  ).map(({ note }) => note as string);
+}
+
+function areBothOwners(first: RoutingRelay, second: RoutingRelay): boolean {
+  return `${first.held}` === `${OWNED[A]}` && `${second.held}` === `${OWNED[B].toSorted()}`;
+}
+
+Deno.test("nodes with other pools: each address has the one owner that knows it, and nothing flaps", async () => {
+  await using cluster = await startCluster(...FOUR);
+  const { api, clock, start } = cluster;
+  await using first = await start(A, POOL_OF_BOTH);
+  await using second = await start(B, "--load-balancer-pools=192.0.2.8-192.0.2.10");
+  const owned = () => `${first.held} ${second.held}`;
+  await first.until(
+    "each address has an owner that knows it",
+    () => owned() === "192.0.2.11,192.0.2.8,192.0.2.9 192.0.2.10",
+  );
+  await first.until(
+    "it is reported",
+    () => notesOn(api, B, "LoadBalancerPoolsDiffer").length === 1,
+    { stepMs: 1_000 },
+  );
+  assertStringIncludes(
+    notesOn(api, B, "LoadBalancerPoolsDiffer")[0]!,
+    "its pool 'default' has other addresses",
+  );
+  const moves = [first, second].map(({ backends }) => backends.calls.length);
+  for (let second = 0; second < 60; second++) await clock.advance(1_000);
+  assertEquals([first, second].map(({ backends }) => backends.calls.length), moves, "no move");
+  const { controllers } = await first.status();
+  const facts = controllers![0]!.facts.map(({ text }) => text);
+  assert(facts.includes("node node-b: its pool 'default' has other addresses"), facts.join("\n"));
+});
+
+Deno.test("a node whose interface loses its link gives its addresses to another node, and takes them back", async () => {
+  await using cluster = await startCluster(...FOUR);
+  const { api, clock, start } = cluster;
+  await using first = await start(A, POOL_OF_BOTH);
+  await using second = await start(B, POOL_OF_BOTH);
+  await first.until("both own some", () => areBothOwners(first, second));
+  const before = first.held;
+  const plane = first.backends.planes.get("IPv4")!;
+  const [link] = plane.network;
+  plane.network = [{ ...link!, obstacle: "no-carrier" }];
+  const at = clock.now();
+  await first.until(
+    "the other node owns all",
+    () => first.held.length === 0 && second.held.length === 4,
+  );
+  assert(clock.now() - at <= 3_000, `after ${clock.now() - at} ms`);
+  await first.until(
+    "it is reported",
+    () => notesOn(api, A, "LoadBalancerInterfaceLost").length === 1,
+    { stepMs: 1_000 },
+  );
+  const { controllers } = await first.status();
+  const facts = controllers![0]!.facts.map(({ text }) => text);
+  assert(
+    facts.includes("node node-a: does not answer in 0.0.0.0/0: its interface eth0 has no carrier"),
+    facts.join("\n"),
+  );
+  const dump = JSON.parse(await askControlText(second.socket, { route: "/dump" }));
+  assertEquals(dump.controllers.routing.reports[0].links[0].obstacle, "no-carrier");
+  plane.network = [link!];
+  await first.until("it owns them again", () => `${first.held}` === `${before}`);
+});
+
+Deno.test("a node of a release without reports and a new one give each address one owner, and the old one expels nobody", async () => {
+  const leases = (["member", "heartbeat"] as const).map((kind) =>
+    rawLease(kind, B, "2026-01-01T00:00:00.000000Z")
+  );
+  await using cluster = await startCluster(...FOUR, ...leases);
+  const { api, clock, start } = cluster;
+  await using relay = await start(A, POOL_OF_BOTH);
+  relay.backends.planes.get("IPv4")!.network = [];
+  const renew = () =>
+    api.store.update(
+      rawLease("heartbeat", B, new Date(clock.wallNow()).toISOString().replace("Z", "000Z")),
+    );
+  await relay.until("all are assigned", () => {
+    renew();
+    return assigned(api, "four").length > 0;
+  });
+  const writes = () =>
+    api.requests.filter(({ method, path }) =>
+      method === "PATCH" && path.endsWith(`kube-relay-heartbeat-${A}`)
+    ).length;
+  const [count, at] = [writes(), clock.now()];
+  await relay.until("it renews often", () => {
+    renew();
+    return writes() - count >= 10;
+  });
+  const ms = clock.now() - at;
+  assert(ms <= 30_000, `10 renewals took ${ms} ms: an old release expects one a second`);
+});
+
+Deno.test("a node that is not ready for traffic answers only in the place of none", async () => {
+  await using cluster = await startCluster(...FOUR);
+  const { api, start } = cluster;
+  await using first = await start(A, POOL_OF_BOTH);
+  await using second = await start(B, POOL_OF_BOTH);
+  const setConditions = (conditions: Readonly<Record<string, string>>) => {
+    const node = rawNode(A, "192.168.0.2");
+    const found = Object.entries(conditions).map(([type, status]) => ({ type, status }));
+    api.store.update({ ...node, status: { ...node.status as object, conditions: found } });
+  };
+  await first.until("both own some", () => areBothOwners(first, second));
+  const [before, after] = [first.held, second.held];
+  for (const conditions of [{ Ready: "False" }, { Ready: "True", NetworkUnavailable: "True" }]) {
+    setConditions(conditions);
+    await first.until(
+      "the other node owns all",
+      () => first.held.length === 0 && second.held.length === 4,
+    );
+    setConditions({ Ready: "True", NetworkUnavailable: "False" });
+    await first.until(
+      "it owns them again",
+      () => `${first.held}` === `${before}` && `${second.held}` === `${after}`,
+    );
+  }
+  await second.stop();
+  setConditions({ Ready: "False" });
+  await first.until("it owns all, because no other node is ready", () => first.held.length === 4);
 });
 
 Deno.test("while the API server is away, addresses stay, unless another machine answers", async () => {

@@ -18,6 +18,8 @@ export interface DeviceAddress {
   readonly neverSource?: boolean;
   /** The kernel removes the address after this time. @default {never} */
   readonly lifetimeSeconds?: number;
+  /** Why the device carries no packets. @default {it does} */
+  readonly obstacle?: "down" | "no-carrier";
 }
 
 /** A route. */
@@ -164,8 +166,10 @@ const FOREVER = 2 ** 32 - 1;
 
 /** Reads `ip -j addr show`. Throws a SyntaxError when it is not JSON. */
 export function parseAddresses(json: string): readonly DeviceAddress[] {
-  return parseRows<PrintedLink>(json).flatMap(({ ifname: device = "", addr_info: found = [] }) =>
-    found.flatMap(({ local = "", prefixlen: prefixLength, deprecated = false, ...printed }) => {
+  return parseRows<PrintedLink>(json).flatMap(({ ifname: device = "", flags, addr_info = [] }) => {
+    const obstacle = obstacleOf(flags);
+    return addr_info.flatMap((row) => {
+      const { local = "", prefixlen: prefixLength, deprecated = false, ...printed } = row;
       const address = tryParseIpAddress(local);
       if (address === undefined) return [];
       const { valid_life_time: lifetimeSeconds = FOREVER } = printed;
@@ -173,9 +177,20 @@ export function parseAddresses(json: string): readonly DeviceAddress[] {
         ...{ address, device, ...(prefixLength !== undefined && { prefixLength }) },
         ...(deprecated && { neverSource: true }),
         ...(lifetimeSeconds !== FOREVER && { lifetimeSeconds }),
+        ...(obstacle && { obstacle }),
       }];
-    })
-  );
+    });
+  });
+}
+
+/**
+ * A bond, a bridge and a VLAN have a carrier if a part of them, or the device below, has one. The kernel
+ * calls the carrier LOWER_UP; NO-CARRIER also stands for a device that waits for 802.1X.
+ */
+function obstacleOf(flags: readonly string[] | undefined): DeviceAddress["obstacle"] {
+  if (!flags) return undefined;
+  if (!flags.includes("UP")) return "down";
+  return flags.includes("LOWER_UP") && !flags.includes("NO-CARRIER") ? undefined : "no-carrier";
 }
 
 /** Reads `ip -j -d addr show`. Throws a SyntaxError when it is not JSON. */

@@ -122,6 +122,34 @@ Deno.test("addresses with a lifetime are written and read", () => {
   ]);
 });
 
+Deno.test("parseAddresses() says why a device carries no packets, as iproute2 prints it", () => {
+  const devices = {
+    eth0: ["BROADCAST", "MULTICAST", "UP", "LOWER_UP"],
+    // A device whose far end is down.
+    eth1: ["NO-CARRIER", "BROADCAST", "MULTICAST", "UP"],
+    eth2: ["BROADCAST", "MULTICAST"],
+    // A VLAN whose device is down, and one whose device has no carrier.
+    "eth2.7": ["BROADCAST", "MULTICAST", "M-DOWN"],
+    "eth1.7": ["NO-CARRIER", "BROADCAST", "MULTICAST", "UP"],
+    // A bond without a link, and one with.
+    bond0: ["NO-CARRIER", "BROADCAST", "MULTICAST", "MASTER", "UP"],
+    bond1: ["BROADCAST", "MULTICAST", "MASTER", "UP", "LOWER_UP"],
+    // A port that waits for 802.1X.
+    eth3: ["NO-CARRIER", "BROADCAST", "MULTICAST", "UP", "LOWER_UP", "DORMANT"],
+    tun0: ["POINTOPOINT", "MULTICAST", "NOARP", "UP", "LOWER_UP"],
+  };
+  const rows = Object.entries(devices).map(([ifname, flags]) => ({
+    ...{ ifname, flags },
+    addr_info: [{ local: "192.0.2.1", prefixlen: 24 }],
+  }));
+  const found = parseAddresses(JSON.stringify(rows));
+  assertEquals(Object.fromEntries(found.map((each) => [each.device, each.obstacle])), {
+    ...{ eth0: undefined, eth1: "no-carrier", eth2: "down", "eth2.7": "down" },
+    ...{ "eth1.7": "no-carrier", bond0: "no-carrier", bond1: undefined },
+    ...{ eth3: "no-carrier", tun0: undefined },
+  });
+});
+
 Deno.test("parseNeighbours() leaves out neighbours without a link-layer address", () => {
   const printed = '[{"dst":"fe80::1","lladdr":"6a:cd:09:21:00:bc","state":["DELAY"]},' +
     '{"dst":"fd09::7","state":["FAILED"]}]';

@@ -6,6 +6,7 @@
  */
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
 import { IpRunner } from "../iproute/ip_runner.ts";
+import { nodeLinks } from "./choose_device.ts";
 import { tryTool } from "../netfilter/probe/try_tool.ts";
 import type { DataPlaneEdges } from "../../lib/controller/data_plane.ts";
 
@@ -130,11 +131,22 @@ export class Announcer {
     }
   }
 
-  /** The routers and other neighbours of a device. */
+  /**
+   * The routers and other neighbours of a device, and of others in the same network: the device may have
+   * just taken the address over from one of them.
+   */
   async #neighbours(device: string): Promise<readonly IpAddress[]> {
     const ip = new IpRunner(this.#dependencies.commands, { family: this.#family });
     try {
-      return (await ip.neighbours(device)).slice(0, MOST_NEIGHBOURS);
+      const found = await ip.allAddresses();
+      const links = nodeLinks(found, { family: this.#family, interfaces: undefined });
+      const own = new Set(links.flatMap((each) => each.device === device ? each.network : []));
+      const siblings = links.flatMap((each) => own.has(each.network) ? each.device : []);
+      const neighbours = new Set<IpAddress>();
+      for (const each of new Set([device, ...siblings])) {
+        for (const neighbour of await ip.neighbours(each)) neighbours.add(neighbour);
+      }
+      return [...neighbours].slice(0, MOST_NEIGHBOURS);
     } catch (error) {
       this.#dependencies.logger.warn("Cannot list IPv6 neighbours; addresses are not announced", {
         device,

@@ -1,5 +1,6 @@
 import { cidrContains, hostCidr, parseCidr, prefixLengthOf } from "../../lib/net/cidr.ts";
-import type { IpAddress } from "../../lib/net/ip_address.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
+import { linkText, type NodeLink } from "../../lib/routing/layer2_member.ts";
 import type { Layer2Address } from "../../lib/routing/layer2_plan.ts";
 import { IPVS_DEVICE } from "../iproute/dummy_devices.ts";
 import type { DeviceAddress } from "../iproute/ip_text.ts";
@@ -29,16 +30,57 @@ export function chooseDevice(
     };
   }
   const held = new Set(present.filter(isOwn).map(({ device }) => device));
-  const devices = interfaces ?? onLinkDevices(address, found);
-  const existing = new Set(found.map(({ device }) => device));
-  const device = devices.find((each) => held.has(each)) ??
-    devices.find((each) => existing.has(each));
+  const links = nodeLinks(found, { family: ipFamilyOf(address), interfaces })
+    .filter(({ network }) => cidrContains(network, address));
+  const usable = links.filter(({ obstacle }) => obstacle === undefined);
+  const { device } = usable.find((each) => held.has(each.device)) ?? usable[0] ?? {};
   if (device !== undefined) return { device, isHeld: held.has(device) };
+  if (interfaces === undefined && links.length > 0) {
+    return { reason: `no interface can answer for ${address}: ${links.map(linkText).join(", ")}` };
+  }
   return {
     reason: interfaces === undefined
       ? `no interface has a network with ${address}; add one, or name interfaces for the pool`
-      : `none of the interfaces ${interfaces.join(", ")} exists or has an address`,
+      : `none of the interfaces ${interfaces.join(", ")} can answer: ` +
+        links.map(linkText).join(", "),
   };
+}
+
+/** Every address of a family. */
+const WHOLE = { IPv4: parseCidr("0.0.0.0/0"), IPv6: parseCidr("::/0") };
+
+/**
+ * Returns the networks in which a machine can answer, the smallest first. Interfaces that were named
+ * answer for any address.
+ */
+export function nodeLinks(
+  found: readonly DeviceAddress[],
+  { family, interfaces }: {
+    readonly family: IpFamily;
+    readonly interfaces: readonly string[] | undefined;
+  },
+): readonly NodeLink[] {
+  const own = found.filter((each) => ipFamilyOf(each.address) === family && !isOwn(each));
+  if (interfaces) {
+    return interfaces.map((device) => {
+      const existing = own.find((each) => each.device === device);
+      const obstacle = existing ? existing.obstacle : "absent";
+      return { network: WHOLE[family], device, ...(obstacle && { obstacle }) };
+    });
+  }
+  const links = new Map<string, NodeLink>();
+  for (const each of own) {
+    const { address, prefixLength, device, obstacle } = each;
+    if (prefixLength === undefined || isVirtual(each) || device === "lo") continue;
+    const network = parseCidr(`${address}/${prefixLength}`);
+    if (network === hostCidr(address) || isLinkLocal(address)) continue;
+    links.set(`${network} ${device}`, { network, device, ...(obstacle && { obstacle }) });
+  }
+  return [...links.values()].sort((a, b) => prefixLengthOf(b.network) - prefixLengthOf(a.network));
+}
+
+function isLinkLocal(address: IpAddress): boolean {
+  return /^fe[89ab]/.test(address);
 }
 
 /** Whether an address was added by {@linkcode Layer2DataPlane}, in this run or an earlier one. */
@@ -53,16 +95,4 @@ export function isOwn(
 function isVirtual({ device, address, prefixLength }: DeviceAddress): boolean {
   return (device === IPVS_DEVICE || device === "lo") &&
     prefixLength === prefixLengthOf(hostCidr(address));
-}
-
-/** The devices whose network has an address, the smallest network first. */
-function onLinkDevices(address: IpAddress, found: readonly DeviceAddress[]): readonly string[] {
-  const networks = found.flatMap((each) => {
-    const { prefixLength, device } = each;
-    if (prefixLength === undefined || isVirtual(each) || device === "lo") return [];
-    const network = parseCidr(`${each.address}/${prefixLength}`);
-    const isHost = network === hostCidr(each.address);
-    return isHost || !cidrContains(network, address) ? [] : [{ device, prefixLength }];
-  });
-  return networks.sort((a, b) => b.prefixLength - a.prefixLength).map(({ device }) => device);
 }

@@ -16,6 +16,7 @@ import type {
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
 import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import type { Timer } from "../../lib/os/clock.ts";
+import type { NodeLink } from "../../lib/routing/layer2_member.ts";
 import type { Layer2Plan, Layer2PlanChanges } from "../../lib/routing/layer2_plan.ts";
 import { IpRunner } from "../iproute/ip_runner.ts";
 import { addressLine, type DeviceAddress } from "../iproute/ip_text.ts";
@@ -25,7 +26,7 @@ import {
   type HeldAddress,
   type Layer2Edges,
 } from "./announcer.ts";
-import { chooseDevice, isOwn, LIFETIME_SECONDS } from "./choose_device.ts";
+import { chooseDevice, isOwn, LIFETIME_SECONDS, nodeLinks } from "./choose_device.ts";
 
 /** Time between two renewals: two may fail before an address is lost. */
 const RENEW_MS = 600;
@@ -55,6 +56,8 @@ export class Layer2DataPlane implements DataPlane<Layer2Plan, Layer2PlanChanges,
   #isStopped = false;
   /** The index of the address that is asked about next. */
   #nextAsked = 0;
+  /** The devices that carried packets when they were read last. */
+  #carrying: ReadonlySet<string> | undefined;
 
   constructor(dependencies: Layer2Edges, options: AnnouncerOptions) {
     this.family = options.family;
@@ -99,6 +102,24 @@ export class Layer2DataPlane implements DataPlane<Layer2Plan, Layer2PlanChanges,
   /** Returns the addresses that the node answers for, and why moves are not announced, if so. */
   inspect(): { readonly held: readonly HeldAddress[]; readonly announcing: string | undefined } {
     return { held: [...this.#held.values()], announcing: this.#announcer.problem };
+  }
+
+  /**
+   * Returns the networks in which this node can answer now. Announces the addresses of a device again
+   * that carries packets again: switches and neighbours may have forgotten them.
+   */
+  async links(interfaces: readonly string[]): Promise<readonly NodeLink[]> {
+    const found = await this.#ip.allAddresses();
+    const carrying = new Set(found.flatMap(({ device, obstacle }) => obstacle ? [] : device));
+    for (const held of this.#carrying ? this.#held.values() : []) {
+      if (carrying.has(held.device) && !this.#carrying?.has(held.device)) this.#announcer.add(held);
+    }
+    this.#carrying = carrying;
+    this.#announcer.announceDue();
+    return nodeLinks(found, {
+      family: this.family,
+      interfaces: interfaces.length > 0 ? interfaces : undefined,
+    });
   }
 
   /**
@@ -167,15 +188,20 @@ export class Layer2DataPlane implements DataPlane<Layer2Plan, Layer2PlanChanges,
   async #add(plan: Layer2Plan, addresses: readonly IpAddress[]): Promise<number> {
     if (addresses.length === 0) return 0;
     const found = await this.#ip.allAddresses();
+    const own = new Map(found.filter(isOwn).map((each) => [each.address, each]));
     const wanted: HeldAddress[] = [];
+    const lost: DeviceAddress[] = [];
     for (const address of addresses) {
       this.#refused.delete(address);
       const chosen = chooseDevice({ address, ...plan.addresses.get(address) }, found);
-      if ("reason" in chosen) this.#refuse(address, chosen.reason);
-      else if (!chosen.isHeld || this.#held.get(address)?.device !== chosen.device) {
+      if ("reason" in chosen) {
+        this.#refuse(address, chosen.reason);
+        lost.push(...[own.get(address) ?? []].flat());
+      } else if (!chosen.isHeld || this.#held.get(address)?.device !== chosen.device) {
         wanted.push({ address, device: chosen.device });
       }
     }
+    await this.#ip.batch(lost, (each) => addressLine("del", each));
     await this.#leaveOtherDevices(wanted);
     if (this.#held.size === 0) this.#renewedAt = this.#dependencies.clock.now();
     const failures = await this.#ip.batch(wanted, renewLine);
@@ -219,7 +245,8 @@ export class Layer2DataPlane implements DataPlane<Layer2Plan, Layer2PlanChanges,
   async #renew(): Promise<void> {
     await this.#turns.run(async () => {
       const { clock } = this.#dependencies;
-      const mayHaveExpired = clock.now() - this.#renewedAt > TIMEOUT_MS;
+      // A device that was deleted may be back with another link-layer address.
+      const mayHaveExpired = clock.now() - this.#renewedAt > TIMEOUT_MS || this.#isRenewalFailing;
       this.#renewedAt = clock.now();
       // Neighbours may have found another owner meanwhile.
       if (mayHaveExpired) { for (const each of this.#held.values()) this.#announcer.add(each); }

@@ -10,13 +10,15 @@ interface AddressContext extends Pick<BgpPlannerOptions, "settings" | "pools" | 
   readonly nodeAt: string | undefined;
   readonly own: RoutingNode | undefined;
   readonly serviceRanges: readonly Cidr[];
+  /** The nodes that are ready in place of the own one; empty if it is ready. */
+  readonly replacements: readonly RoutingNode[];
 }
 
 /** Returns the reason why BGP does not announce an address of a Service; `undefined` = it may. */
 export function announcementObstacle(
-  { address, kind }: ServiceAddress,
+  { address, kind, endpointNodes }: ServiceAddress,
   { switches }: Pick<AnnouncedService, "switches">,
-  { settings, pools, clusterCidrs, nodeAt, own, serviceRanges }: AddressContext,
+  { settings, pools, clusterCidrs, nodeAt, own, serviceRanges, replacements }: AddressContext,
 ): string | undefined {
   if (switches[kind] === false) return "an annotation of the Service turns it off";
   const isOn = switches[kind] ?? settings.advertise[kind];
@@ -26,11 +28,17 @@ export function announcementObstacle(
   if (isExternal && !settings.externalIpRanges.some((each) => cidrContains(each, address))) {
     return "it is outside of routing.bgp.externalIpRanges";
   }
+  const pool = kind === "clusterIps" ? undefined : poolOf(pools, address);
+  const replacement = replacements.find(({ name, labels }) =>
+    (!endpointNodes || endpointNodes.has(name)) &&
+    (!pool?.nodeSelector || matchesLabels(pool.nodeSelector, labels)) &&
+    settings.peers.some(({ nodeSelector }) => !nodeSelector || matchesLabels(nodeSelector, labels))
+  );
+  if (replacement) return `the Node is not ready, and ${replacement.name} is`;
   if (kind === "clusterIps") return undefined;
   const podCidrs = [...clusterCidrs, ...own?.podCidrs ?? []];
   const use = otherUseOf(address, { podCidrs, serviceRanges });
   if (use !== undefined) return use;
-  const pool = poolOf(pools, address);
   if (pool && isExternal) {
     return `it is in pool '${pool.name}', whose addresses are announced only for Services that ` +
       "they are assigned to";

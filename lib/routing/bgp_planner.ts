@@ -61,6 +61,8 @@ export class BgpPlanner {
   /** The own node, also after its Node object is gone. */
   #own: BgpNode | undefined;
   #isOwnNodeMissing = false;
+  /** While the own node is not ready: the nodes that are. */
+  #replacements: readonly RoutingNode[] = [];
   #areNodesChanged = false;
   #plan: BgpPlan | undefined;
 
@@ -94,6 +96,7 @@ export class BgpPlanner {
       to: node?.addresses ?? [],
     });
     if (name === this.#options.nodeName) this.#setOwn();
+    this.#setReplacements();
   }
 
   /** Takes other settings. The caller then sets every Service again. */
@@ -220,6 +223,21 @@ export class BgpPlanner {
     for (const key of this.#services.keys()) this.#announceService(key);
   }
 
+  /** A node that is not ready announces what no other node can announce. */
+  #setReplacements(): void {
+    const own = this.#own?.node;
+    const replacements = !own?.isNotReady
+      ? []
+      : [...this.#nodes.values()].flatMap(({ node }) =>
+        node.isNotReady || node.exclusion !== undefined ? [] : node
+      );
+    const isSame = (one: readonly RoutingNode[], other: readonly RoutingNode[]) =>
+      one.length === other.length && one.every((each, index) => each === other[index]);
+    if (isSame(replacements, this.#replacements)) return;
+    this.#replacements = replacements;
+    for (const key of this.#services.keys()) this.#announceService(key);
+  }
+
   /** Announces the addresses again that a node got or lost. */
   #replaceAddresses(
     name: string,
@@ -244,7 +262,10 @@ export class BgpPlanner {
     const own = this.#own?.node;
     for (const found of service?.addresses ?? []) {
       const [nodeAt] = this.#nodesAt.at(found.address);
-      const context = { ...this.#options, nodeAt, own, serviceRanges: this.#serviceRanges };
+      const context = {
+        ...{ ...this.#options, nodeAt, own, serviceRanges: this.#serviceRanges },
+        replacements: this.#replacements,
+      };
       const obstacle = announcementObstacle(found, service!, context) ?? found.obstacle;
       const prefix = hostCidr(found.address);
       // An address may be of two kinds, of which one is announced.

@@ -3,11 +3,12 @@ import { SetIndex } from "../net/set_index.ts";
 import { hashText, mixHash } from "../net/text_hash.ts";
 import { type LabelSelector, matchesLabels } from "../policy/label_selector.ts";
 import type { AddressPool } from "./address_pool.ts";
+import { type MemberReport, reportedObstacle } from "./layer2_member.ts";
 import type { RoutingNode } from "./routing_node.ts";
 
 /** An address that one node answers for. */
 export interface Layer2Address {
-  /** @default {every node} */
+  /** Only for nodes that do not report whether it matches. @default {every node} */
   readonly nodeSelector?: LabelSelector;
   /** With policy Local: the nodes with a ready endpoint. @default {every node} */
   readonly endpointNodes?: ReadonlySet<string>;
@@ -27,27 +28,37 @@ export interface OwnerCandidate {
 }
 
 interface OwnedAddress extends Layer2Address {
+  readonly address: IpAddress;
   readonly hash: number;
   owner?: string;
 }
 
 interface KnownNode extends RoutingNode {
   readonly hash: number;
+  /** Absent for a node of a release without reports: it counts as able to hold every address. */
+  readonly report?: MemberReport;
 }
 
 /**
  * Which node answers for each address: the one with the highest score among those that may. A score
  * depends on address and node alone, so all nodes find the same owner without talking to each other,
- * and only the addresses of a node that goes, or that a new node wins, get another owner.
+ * and only the addresses of a node that goes, or that a new node wins, get another owner. Nodes that
+ * are not ready come after all others.
  */
 export class Layer2Owners {
   readonly #addresses = new Map<IpAddress, OwnedAddress>();
   readonly #nodes = new Map<string, KnownNode>();
+  readonly #reports = new Map<string, MemberReport>();
   #live: ReadonlySet<string> = new Set();
   /** The nodes that have an address as their own: it is no address of a Service there. */
   readonly #nodesAt = new SetIndex<IpAddress, string>();
   /** The nodes that could own addresses at the last update. */
   #usable = new Map<string, KnownNode>();
+  /**
+   * Whether nodes that are not ready came last at the last update. A release without reports does not
+   * do that, and next to it two nodes would answer, or none.
+   */
+  #isReadinessUsed = true;
   /** Addresses that are decided from scratch by the next update. */
   readonly #changed = new Set<IpAddress>();
   readonly #gone = new Map<IpAddress, string>();
@@ -66,7 +77,11 @@ export class Layer2Owners {
     }
     this.#gone.delete(address);
     const hash = known?.hash ?? hashText(address);
-    this.#addresses.set(address, { ...wanted, hash, ...(owner !== undefined && { owner }) });
+    this.#addresses.set(address, {
+      ...wanted,
+      ...{ address, hash },
+      ...(owner !== undefined && { owner }),
+    });
     this.#changed.add(address);
   }
 
@@ -74,13 +89,21 @@ export class Layer2Owners {
   setNode(name: string, node: RoutingNode | undefined): void {
     const before = this.#nodes.get(name)?.addresses ?? [];
     const after = node?.addresses ?? [];
-    if (node) this.#nodes.set(name, { ...node, hash: hashText(name) });
+    if (node) this.#know(node);
     else this.#nodes.delete(name);
     if (`${before}` === `${after}`) return;
     this.#nodesAt.move(name, { from: before, to: after });
     for (const address of [...before, ...after]) {
       if (this.#addresses.has(address)) this.#changed.add(address);
     }
+  }
+
+  /** Takes what a node says of itself; `undefined` = nothing. */
+  setReport(name: string, report: MemberReport | undefined): void {
+    if (report) this.#reports.set(name, report);
+    else this.#reports.delete(name);
+    const node = this.#nodes.get(name);
+    if (node) this.#know(node);
   }
 
   /** Takes the nodes with a valid Lease; `undefined` = unknown, and owners stay as they are. */
@@ -116,6 +139,9 @@ export class Layer2Owners {
     const won = [...usable].filter(([name, node]) => before.get(name) !== node).map(([, node]) =>
       node
     );
+    const isReadinessUsed = [...usable.values()].every(({ report }) => report);
+    const isOtherOrder = isReadinessUsed !== this.#isReadinessUsed;
+    this.#isReadinessUsed = isReadinessUsed;
     const changes = new Map<IpAddress, OwnerChange>();
     for (const [address, owner] of this.#gone) changes.set(address, { before: owner });
     this.#gone.clear();
@@ -123,11 +149,12 @@ export class Layer2Owners {
     for (const address of hasOtherNodes ? this.#addresses.keys() : this.#changed) {
       const owned = this.#addresses.get(address)!;
       const old = owned.owner;
-      const isOpen = old === undefined || lost.has(old) || this.#changed.has(address);
+      const isOpen = old === undefined || lost.has(old) || isOtherOrder ||
+        this.#changed.has(address);
       const candidates = isOpen ? usable.values() : won;
       const owner = this.#nodesAt.has(address)
         ? undefined
-        : elect(owned, candidates, isOpen ? undefined : usable.get(old));
+        : this.#elect(owned, candidates, isOpen ? undefined : usable.get(old));
       if (owner === old) continue;
       if (owner === undefined) delete owned.owner;
       else owned.owner = owner;
@@ -149,15 +176,53 @@ export class Layer2Owners {
     const owned = this.#addresses.get(address);
     if (!owned) return [];
     const names = [...new Set([...this.#nodes.keys(), ...this.#live])].sort();
-    const [other] = this.#nodesAt.at(address);
+    const [other] = [...this.#nodesAt.at(address)].sort();
     if (other !== undefined) {
       return names.map((node) => ({ node, obstacle: `it is the address of node ${other}` }));
     }
-    return names.map((name) => {
+    const obstacles = new Map(names.map((name) => {
       const node = this.#nodes.get(name);
-      const obstacle = this.#obstacle(name, node) ?? (node && obstacleAt(owned, node));
-      return { node: name, ...(obstacle !== undefined && { obstacle }) };
+      return [name, this.#obstacle(name, node) ?? (node && obstacleAt(owned, node))];
+    }));
+    const able = names.filter((name) => obstacles.get(name) === undefined);
+    const isLast = (name: string) => this.#isReadinessUsed && this.#nodes.get(name)?.isNotReady;
+    const hasReady = able.some((name) => !isLast(name));
+    return names.map((node) => {
+      const obstacle = obstacles.get(node) ??
+        (hasReady && isLast(node) ? "the Node is not ready, and another one is" : undefined);
+      return { node, ...(obstacle !== undefined && { obstacle }) };
     });
+  }
+
+  #know(node: RoutingNode): void {
+    const report = this.#reports.get(node.name);
+    const { report: _, ...rest } = node as KnownNode;
+    this.#nodes.set(node.name, {
+      ...rest,
+      hash: hashText(node.name),
+      ...(report && { report }),
+    });
+  }
+
+  /** Returns the node with the highest rank; `current` is one of them. */
+  #elect(
+    address: OwnedAddress,
+    nodes: Iterable<KnownNode>,
+    current: KnownNode | undefined,
+  ): string | undefined {
+    let best = current;
+    let most = current ? this.#rank(address, current) : -Infinity;
+    for (const node of nodes) {
+      const own = this.#rank(address, node);
+      if (own < most || own === most && best !== undefined && node.name >= best.name) continue;
+      if (obstacleAt(address, node) !== undefined) continue;
+      [best, most] = [node, own];
+    }
+    return best?.name;
+  }
+
+  #rank(address: OwnedAddress, { hash, isNotReady }: KnownNode): number {
+    return score(address.hash, hash) - (isNotReady && this.#isReadinessUsed ? 2 ** 32 : 0);
   }
 
   #count(node: string, more: number): void {
@@ -177,23 +242,6 @@ function nameOf([name]: readonly [string, unknown]): string {
   return name;
 }
 
-/** Returns the node with the highest score; `current` is one of them. */
-function elect(
-  address: OwnedAddress,
-  nodes: Iterable<KnownNode>,
-  current: KnownNode | undefined,
-): string | undefined {
-  let best = current;
-  let most = current ? score(address.hash, current.hash) : -1;
-  for (const node of nodes) {
-    const own = score(address.hash, node.hash);
-    if (own < most || own === most && best !== undefined && node.name >= best.name) continue;
-    if (obstacleAt(address, node) !== undefined) continue;
-    [best, most] = [node, own];
-  }
-  return best?.name;
-}
-
 /** Whether a node may own addresses of some pool, whichever Services there are. */
 export function mayOwnAddresses(
   { exclusion, labels }: RoutingNode,
@@ -206,12 +254,14 @@ export function mayOwnAddresses(
 }
 
 function obstacleAt(
-  { nodeSelector, endpointNodes }: Layer2Address,
-  { name, labels }: RoutingNode,
+  { address, nodeSelector, endpointNodes }: OwnedAddress,
+  { name, labels, report }: KnownNode,
 ): string | undefined {
-  if (nodeSelector && !matchesLabels(nodeSelector, labels)) {
+  if (!report?.pools && nodeSelector && !matchesLabels(nodeSelector, labels)) {
     return "the nodeSelector of the pool does not match the Node";
   }
+  const obstacle = report && reportedObstacle(report, address);
+  if (obstacle !== undefined) return obstacle;
   if (endpointNodes && !endpointNodes.has(name)) {
     return "the Node has no ready endpoint, which policy Local requires";
   }

@@ -1,9 +1,17 @@
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
+import { parseCidr } from "../net/cidr.ts";
 import { type IpAddress, parseIpAddress } from "../net/ip_address.ts";
+import type { LabelSelector } from "../policy/label_selector.ts";
+import {
+  type LinkObstacle,
+  type MemberReport,
+  memberReport,
+  parseMemberReport,
+} from "./layer2_member.ts";
 import { type Layer2Address, Layer2Owners } from "./layer2_owner.ts";
 import { routingNodeOf } from "./routing_node.ts";
-import { type NodeParts, routedNode } from "../../tests/support/builders/routed_objects.ts";
+import { type NodeParts, pool, routedNode } from "../../tests/support/builders/routed_objects.ts";
 
 const ADDRESS = parseIpAddress("192.0.2.1");
 const RACK_A = {
@@ -108,10 +116,98 @@ Deno.test("Layer2Owners says why a node cannot own an address", () => {
   assertEquals(owners.update(), new Map([[ADDRESS, { before: "e" }]]));
 });
 
+/** What a node says that can answer in some networks, and knows some pools. */
+function reportOf(
+  { networks, pools = ["0.0.0.0/0"], nodeSelector, labels }: {
+    readonly networks: Readonly<Record<string, LinkObstacle | undefined>>;
+    readonly pools?: readonly string[];
+    readonly nodeSelector?: LabelSelector;
+    readonly labels?: NodeParts["labels"];
+  },
+): MemberReport {
+  const links = Object.entries(networks).map(([network, obstacle]) => ({
+    ...{ network: parseCidr(network), device: "eth0" },
+    ...(obstacle && { obstacle }),
+  }));
+  const node = routingNodeOf(routedNode({ name: "any", ...(labels && { labels }) }));
+  const known = pool("any", pools, nodeSelector && { nodeSelector });
+  return parseMemberReport(JSON.stringify(memberReport([known], { node, links })))!;
+}
+
+const EVERYWHERE = reportOf({ networks: { "0.0.0.0/0": undefined } });
+
+Deno.test("Layer2Owners: only nodes that can answer own an address, by their own words", () => {
+  const owners = ownersOf("a", "b", "c", "d", "e", "f", "old");
+  const all = addresses(50);
+  for (const address of all) owners.setAddress(address, {});
+  const network = "10.0.0.0/24";
+  owners.setReport("a", reportOf({ networks: { [network]: undefined } }));
+  owners.setReport("b", reportOf({ networks: { "10.99.0.0/24": undefined } }));
+  owners.setReport("c", reportOf({ networks: { [network]: "no-carrier" } }));
+  owners.setReport("d", reportOf({ networks: { [network]: "down" } }));
+  owners.setReport("e", reportOf({ networks: { [network]: undefined }, pools: ["10.0.1.0/24"] }));
+  owners.setReport(
+    "f",
+    reportOf({ networks: { [network]: undefined }, nodeSelector: RACK_A, labels: { rack: "b" } }),
+  );
+  owners.update();
+  assertEquals(new Set(all.map((each) => owners.ownerOf(each))), new Set(["a", "old"]));
+  assertEquals(owners.candidates(all[0]!), [
+    { node: "a" },
+    { node: "b", obstacle: "no interface of it has a network with the address" },
+    { node: "c", obstacle: "its interface eth0 has no carrier" },
+    { node: "d", obstacle: "its interface eth0 is down" },
+    { node: "e", obstacle: "its configuration has no pool of layer 2 with the address" },
+    { node: "f", obstacle: "the nodeSelector of the pool does not match the Node" },
+    { node: "old" },
+  ]);
+  // Another configuration here: the node decides by its own one, so this one has to do it, too.
+  for (const address of all) owners.setAddress(address, { nodeSelector: RACK_A });
+  owners.update();
+  assertEquals(new Set(all.map((each) => owners.ownerOf(each))), new Set(["a"]));
+  for (const address of all) owners.setAddress(address, {});
+  owners.setReport("a", reportOf({ networks: { [network]: "no-carrier" } }));
+  owners.update();
+  assertEquals(new Set(all.map((each) => owners.ownerOf(each))), new Set(["old"]));
+});
+
+Deno.test("Layer2Owners: a node that is not ready owns what no ready node can own, unless an older release takes part", () => {
+  const owners = ownersOf("a", "b");
+  for (const address of addresses(20)) owners.setAddress(address, {});
+  const owned = () => new Set(addresses(20).map((each) => owners.ownerOf(each)));
+  for (const name of ["a", "b"]) owners.setReport(name, EVERYWHERE);
+  setNode(owners, { name: "a", conditions: { Ready: "False" } });
+  owners.update();
+  assertEquals(owned(), new Set(["b"]));
+  assertEquals(owners.candidates(addresses(1)[0]!)[0], {
+    ...{ node: "a", obstacle: "the Node is not ready, and another one is" },
+  });
+  setNode(owners, { name: "b", conditions: { Ready: "Unknown" } });
+  owners.update();
+  assertEquals(owned(), new Set(["a", "b"]), "none is ready");
+  setNode(owners, { name: "a", conditions: { Ready: "True", NetworkUnavailable: "True" } });
+  owners.update();
+  assertEquals(owned(), new Set(["b"]));
+  setNode(owners, { name: "a", conditions: { NetworkUnavailable: "False" } });
+  owners.update();
+  assertEquals(owned(), new Set(["a"]));
+  owners.setReport("a", undefined);
+  owners.update();
+  assertEquals(owned(), new Set(["a", "b"]), "the older release would not come last itself");
+});
+
 /** A step of a history. */
 type Step =
-  | { readonly node: number; readonly rack: "a" | "b" | undefined; readonly isGone: boolean }
+  | {
+    readonly node: number;
+    readonly rack: "a" | "b" | undefined;
+    readonly isReady: boolean;
+    /** The number of an address that the node has. */
+    readonly own: number | undefined;
+    readonly isGone: boolean;
+  }
   | { readonly live: readonly number[] | undefined }
+  | { readonly reporter: number; readonly networks: readonly number[] | undefined }
   | {
     readonly address: number;
     readonly isGone: boolean;
@@ -119,82 +215,156 @@ type Step =
     readonly endpoints: readonly number[] | undefined;
   };
 
-const numbers = fc.subarray([0, 1, 2, 3, 4]);
-const step: fc.Arbitrary<Step> = fc.oneof(
-  fc.record({
-    node: fc.nat(4),
-    rack: fc.constantFrom("a" as const, "b" as const, undefined),
-    isGone: fc.constantFrom(false, false, true),
-  }),
-  fc.record({ live: fc.option(numbers, { nil: undefined }) }),
-  fc.record({
-    address: fc.nat(9),
-    isGone: fc.constantFrom(false, false, false, true),
-    hasSelector: fc.boolean(),
-    endpoints: fc.option(numbers, { nil: undefined }),
-  }),
-);
+/** Events of a world. Most leave nodes able to own addresses: without owners, little can go wrong. */
+function steps({ nodes, addresses }: { readonly nodes: number; readonly addresses: number }) {
+  const all = Array.from({ length: nodes }, (_, index) => index);
+  const numbers = fc.oneof(fc.constant(all), fc.subarray(all));
+  const seldom = { depth: 0, freq: 5, nil: undefined };
+  const mostly = <T>(usual: T, other: T) => fc.constantFrom(usual, usual, usual, other);
+  return fc.oneof<fc.WeightedArbitrary<Step>[]>(
+    {
+      weight: 2,
+      arbitrary: fc.record({
+        node: fc.nat(nodes - 1),
+        rack: fc.constantFrom("a" as const, "b" as const, undefined),
+        isReady: fc.boolean(),
+        own: mostly<number | undefined>(undefined, 0),
+        isGone: mostly(false, true),
+      }),
+    },
+    { weight: 1, arbitrary: fc.record({ live: fc.option(numbers, seldom) }) },
+    {
+      weight: 2,
+      arbitrary: fc.record({
+        reporter: fc.nat(nodes - 1),
+        networks: fc.option(numbers, seldom),
+      }),
+    },
+    {
+      weight: 4,
+      arbitrary: fc.record({
+        address: fc.nat(addresses - 1),
+        isGone: fc.boolean(),
+        hasSelector: mostly(false, true),
+        endpoints: mostly<readonly number[] | undefined>(undefined, [0]),
+      }),
+    },
+  );
+}
+
+/** Every node is live, and every address wanted. */
+function beginning(
+  { nodes, addresses }: { readonly nodes: number; readonly addresses: number },
+): readonly Step[] {
+  const all = Array.from({ length: nodes }, (_, index) => index);
+  const [rack, own] = ["a" as const, undefined];
+  return [
+    { live: all },
+    ...all.map((node) => ({ node, rack, own, isReady: true, isGone: false })),
+    ...Array.from({ length: addresses }, (_, address) => ({
+      ...{ address, isGone: false, hasSelector: false, endpoints: undefined },
+    })),
+  ];
+}
 
 function namesOf(list: readonly number[]): ReadonlySet<string> {
   return new Set(list.map((number) => `node-${number}`));
 }
 
-Deno.test("Layer2Owners decides in steps as from scratch, in any history", () => {
-  fc.assert(
-    fc.property(fc.array(fc.array(step, { maxLength: 4 }), { maxLength: 10 }), (history) => {
-      const owners = new Layer2Owners();
-      const nodes = new Map<string, NodeParts>();
-      const wanted = new Map<IpAddress, Layer2Address>();
-      let live: ReadonlySet<string> = new Set();
-      let known = new Map<IpAddress, string>();
-      for (const steps of history) {
-        for (const each of steps) {
-          if ("live" in each) {
-            if (each.live) live = namesOf(each.live);
-            owners.setLive(each.live && namesOf(each.live));
-          } else if ("node" in each) {
-            const name = `node-${each.node}`;
-            const parts = { name, ...(each.rack && { labels: { rack: each.rack } }) };
-            if (each.isGone) nodes.delete(name);
-            else nodes.set(name, parts);
-            owners.setNode(name, each.isGone ? undefined : routingNodeOf(routedNode(parts)));
-          } else {
-            const address = addresses(10)[each.address]!;
-            const layer2 = {
-              ...(each.hasSelector && { nodeSelector: RACK_A }),
-              ...(each.endpoints && { endpointNodes: namesOf(each.endpoints) }),
-            };
-            if (each.isGone) wanted.delete(address);
-            else wanted.set(address, layer2);
-            owners.setAddress(address, each.isGone ? undefined : layer2);
-          }
-        }
-        for (const [address, { before, after }] of owners.update()) {
-          assertEquals(before, known.get(address));
-          if (after === undefined) known.delete(address);
-          else known.set(address, after);
-        }
-        const scratch = new Layer2Owners();
-        for (const parts of nodes.values()) setNode(scratch, parts);
-        for (const [address, layer2] of wanted) scratch.setAddress(address, layer2);
-        scratch.setLive(live);
-        scratch.update();
-        const expected = new Map<IpAddress, string>();
-        for (const address of wanted.keys()) {
-          const owner = scratch.ownerOf(address);
-          if (owner !== undefined) expected.set(address, owner);
-          assertEquals(owners.ownerOf(address), owner);
-          const able = scratch.candidates(address).filter(({ obstacle }) => obstacle === undefined);
-          assertEquals(owner !== undefined, able.length > 0, "one owner if any node can be it");
-          if (owner !== undefined) assert(able.some(({ node }) => node === owner));
-        }
-        assertEquals(new Map([...known].sort()), new Map([...expected].sort()));
-        known = expected;
+/** Decides the owners in steps, and compares them with those of new owners after each update. */
+function replay(history: readonly (readonly Step[])[]): void {
+  const owners = new Layer2Owners();
+  const nodes = new Map<string, NodeParts>();
+  const reports = new Map<string, MemberReport>();
+  const wanted = new Map<IpAddress, Layer2Address>();
+  let live: ReadonlySet<string> = new Set();
+  let known = new Map<IpAddress, string>();
+  for (const events of history) {
+    for (const each of events) {
+      if ("live" in each) {
+        if (each.live) live = namesOf(each.live);
+        owners.setLive(each.live && namesOf(each.live));
+      } else if ("node" in each) {
+        const name = `node-${each.node}`;
+        const parts = {
+          name,
+          ...(each.own !== undefined && { addresses: [addresses(1)[each.own]!] }),
+          ...(each.rack && { labels: { rack: each.rack } }),
+          conditions: { Ready: each.isReady ? "True" : "False" },
+        };
+        if (each.isGone) nodes.delete(name);
+        else nodes.set(name, parts);
+        owners.setNode(name, each.isGone ? undefined : routingNodeOf(routedNode(parts)));
+      } else if ("reporter" in each) {
+        const name = `node-${each.reporter}`;
+        const report = each.networks && reportOf({
+          networks: Object.fromEntries(
+            each.networks.map((half) => [`10.0.0.${2 * half}/31`, undefined]),
+          ),
+        });
+        if (report) reports.set(name, report);
+        else reports.delete(name);
+        owners.setReport(name, report);
+      } else {
+        const address = addresses(10)[each.address]!;
+        const layer2 = {
+          ...(each.hasSelector && { nodeSelector: RACK_A }),
+          ...(each.endpoints && { endpointNodes: namesOf(each.endpoints) }),
+        };
+        if (each.isGone) wanted.delete(address);
+        else wanted.set(address, layer2);
+        owners.setAddress(address, each.isGone ? undefined : layer2);
       }
-    }),
-    { numRuns: 300 },
-  );
-});
+    }
+    for (const [address, { before, after }] of owners.update()) {
+      assertEquals(before, known.get(address));
+      assert(before !== after, `${address}: a change`);
+      if (after === undefined) known.delete(address);
+      else known.set(address, after);
+    }
+    const scratch = new Layer2Owners();
+    for (const [name, report] of reports) scratch.setReport(name, report);
+    for (const parts of nodes.values()) setNode(scratch, parts);
+    for (const [address, layer2] of wanted) scratch.setAddress(address, layer2);
+    scratch.setLive(live);
+    scratch.update();
+    const expected = new Map<IpAddress, string>();
+    for (const address of wanted.keys()) {
+      const owner = scratch.ownerOf(address);
+      if (owner !== undefined) expected.set(address, owner);
+      assertEquals(owners.ownerOf(address), owner);
+      assertEquals(owners.candidates(address), scratch.candidates(address));
+      const able = scratch.candidates(address).filter(({ obstacle }) => obstacle === undefined);
+      assertEquals(owner !== undefined, able.length > 0, "one owner if any node can be it");
+      if (owner !== undefined) assert(able.some(({ node }) => node === owner));
+    }
+    assertEquals(new Map([...known].sort()), new Map([...expected].sort()));
+    for (const name of [0, 1, 2, 3, 4].map((each) => `node-${each}`)) {
+      const owned = [...expected.values()].filter((each) => each === name);
+      assertEquals(owners.isOwner(name), owned.length > 0, name);
+      assertEquals([...owners.ownedBy(name)].length, owned.length);
+    }
+    known = expected;
+  }
+}
+
+for (
+  const { nodes, addresses, most, numRuns } of [
+    { nodes: 5, addresses: 10, most: 4, numRuns: 300 },
+    { nodes: 3, addresses: 2, most: 8, numRuns: 1000 },
+  ]
+) {
+  Deno.test(`Layer2Owners decides in steps as from scratch, in any history (${nodes} nodes)`, () => {
+    const world = steps({ nodes, addresses });
+    fc.assert(
+      fc.property(
+        fc.array(fc.array(world, { maxLength: most }), { maxLength: 10 }),
+        (history) => replay([beginning({ nodes, addresses }), ...history]),
+      ),
+      { numRuns },
+    );
+  });
+}
 
 Deno.test("Layer2Owners gives the address of a node to no node, whatever the status of Services has", () => {
   const owners = ownersOf("a", "b");

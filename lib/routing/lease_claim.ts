@@ -85,13 +85,22 @@ export class LeaseClaim {
     return this.#renewedAt !== undefined && now < this.#renewedAt + this.#durationMs;
   }
 
-  /** Returns the next step. `wallTime` is an RFC 3339 time with microseconds. */
-  next({ now, wallTime }: { readonly now: number; readonly wallTime: string }): LeaseStep {
+  /**
+   * Returns the next step. `wallTime` is an RFC 3339 time with microseconds. `isDue`: whether the own
+   * Lease is written in any case. @default {false}
+   */
+  next(
+    { now, wallTime, isDue = false }: {
+      readonly now: number;
+      readonly wallTime: string;
+      readonly isDue?: boolean;
+    },
+  ): LeaseStep {
     if (!this.#seen) return { action: "create", spec: this.#spec(wallTime, undefined) };
     const { lease, seenAt } = this.#seen;
     const { holderIdentity = "", leaseDurationSeconds = 0 } = lease.spec;
     const isOwn = holderIdentity === this.#options.holder;
-    const due = holderIdentity === ""
+    const due = holderIdentity === "" || isOwn && isDue
       ? now
       : isOwn
       ? (this.#renewedAt ?? -Infinity) + this.#durationMs / RENEWALS

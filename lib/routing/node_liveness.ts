@@ -7,6 +7,8 @@ const [MEMBER, HEARTBEAT] = ["kube-relay-member-", "kube-relay-heartbeat-"];
 const WATCHERS = 2;
 /** A node without addresses renews its heartbeat this much less often. */
 const IDLE_FACTOR = 10;
+/** A heartbeat that was edited by hand must not keep a dead node alive for longer. */
+const LONGEST_MS = 600_000;
 /**
  * Parts of the duration of a heartbeat. After the first part without a renewal, the API server is
  * asked. After the second part, the node is gone; the rest is for the node that takes over. For the
@@ -62,6 +64,8 @@ export function watchedBy(
 /** A heartbeat, and what is known about its silence. */
 interface Heartbeat {
   readonly renewal: string | undefined;
+  /** How long the node says that it lasts: the node knows best whether it owns addresses. */
+  readonly durationMs: number;
   /** When the last renewal was seen. */
   readonly seenAt: number;
   /** Since when the API server has answered questions about it without a break. */
@@ -79,8 +83,6 @@ interface Heartbeat {
 export class NodeLiveness {
   readonly #leaseMs: number;
   #heartbeat: Heartbeat;
-  /** Since when the node owns addresses. */
-  #ownerSince: number | undefined;
 
   constructor(
     { leaseDurationSeconds, now }: {
@@ -89,20 +91,16 @@ export class NodeLiveness {
     },
   ) {
     this.#leaseMs = leaseDurationSeconds * 1000;
-    this.#heartbeat = { renewal: undefined, seenAt: now };
-  }
-
-  /** Takes whether the node owns addresses, so that it has to renew often. */
-  setOwner(isOwner: boolean, { now }: { readonly now: number }): void {
-    this.#ownerSince = isOwner ? this.#ownerSince ?? now : undefined;
+    this.#heartbeat = { renewal: undefined, seenAt: now, durationMs: this.#leaseMs };
   }
 
   /** Takes the heartbeat, or that there is none. Returns whether it was renewed. */
   observe(lease: Lease | undefined, { now }: { readonly now: number }): boolean {
-    const { holderIdentity = "", renewTime = "" } = lease?.spec ?? {};
+    const { holderIdentity = "", renewTime = "", leaseDurationSeconds } = lease?.spec ?? {};
     const renewal = lease && `${holderIdentity} ${renewTime}`;
     if (renewal === undefined || renewal === this.#heartbeat.renewal) return false;
-    this.#heartbeat = { renewal, seenAt: now };
+    const statedMs = leaseDurationSeconds ? leaseDurationSeconds * 1000 : this.#leaseMs;
+    this.#heartbeat = { renewal, seenAt: now, durationMs: Math.min(statedMs, LONGEST_MS) };
     return true;
   }
 
@@ -118,16 +116,16 @@ export class NodeLiveness {
 
   /** Takes that a question was not answered. */
   notAnswered({ now }: { readonly now: number }): void {
-    const { renewal, seenAt } = this.#heartbeat;
-    this.#heartbeat = { renewal, seenAt, askedAt: now, wasAway: true };
+    const { renewal, seenAt, durationMs } = this.#heartbeat;
+    this.#heartbeat = { renewal, seenAt, durationMs, askedAt: now, wasAway: true };
   }
 
   /** When the API server has to be asked about the heartbeat, unless it is renewed. */
   get askAt(): number {
     const { askedAt = -Infinity } = this.#heartbeat;
-    const goneAt = this.#since + GONE * this.#durationMs;
-    const next = askedAt + ASK * this.#durationMs;
-    const overdueAt = this.#since + OVERDUE * this.#durationMs;
+    const goneAt = this.#heartbeat.seenAt + GONE * this.#heartbeat.durationMs;
+    const next = askedAt + ASK * this.#heartbeat.durationMs;
+    const overdueAt = this.#heartbeat.seenAt + OVERDUE * this.#heartbeat.durationMs;
     return Math.max(overdueAt, askedAt < goneAt ? Math.min(next, goneAt) : next);
   }
 
@@ -135,15 +133,8 @@ export class NodeLiveness {
   isGone(now: number): boolean {
     const { answeredSince = Infinity, wasAway = false } = this.#heartbeat;
     // Other nodes may reach an API server that was away later than this one.
-    const needed = Math.max(ANSWERED * this.#durationMs, wasAway ? this.#leaseMs : 0);
-    return now >= this.#since + GONE * this.#durationMs && now >= answeredSince + needed;
-  }
-
-  get #since(): number {
-    return Math.max(this.#heartbeat.seenAt, this.#ownerSince ?? -Infinity);
-  }
-
-  get #durationMs(): number {
-    return this.#leaseMs * (this.#ownerSince === undefined ? IDLE_FACTOR : 1);
+    const needed = Math.max(ANSWERED * this.#heartbeat.durationMs, wasAway ? this.#leaseMs : 0);
+    return now >= this.#heartbeat.seenAt + GONE * this.#heartbeat.durationMs &&
+      now >= answeredSince + needed;
   }
 }

@@ -8,12 +8,12 @@ import {
   watchedBy,
 } from "./node_liveness.ts";
 
-function lease(renewal: number): Lease {
+function lease(renewal: number, leaseDurationSeconds = 3): Lease {
   return {
     metadata: { name: heartbeatLeaseName("a"), namespace: "kube-system" },
     spec: {
       holderIdentity: "a",
-      leaseDurationSeconds: 3,
+      leaseDurationSeconds,
       renewTime: `2026-01-01T00:00:0${renewal}.000000Z`,
     },
   };
@@ -22,7 +22,6 @@ function lease(renewal: number): Lease {
 /** A node that owns addresses and was seen to renew at 1000. */
 function ownerSeenAt1000(): NodeLiveness {
   const node = new NodeLiveness({ leaseDurationSeconds: 3, now: 0 });
-  node.setOwner(true, { now: 0 });
   node.observe(lease(1), { now: 1000 });
   return node;
 }
@@ -64,16 +63,16 @@ Deno.test("NodeLiveness: an outage of the API server is no death of a node", () 
   assertEquals(node.isGone(back + 3_000), true, "it does not");
 });
 
-Deno.test("NodeLiveness: a node without addresses renews less often, until it owns one", () => {
+Deno.test("NodeLiveness: the heartbeat itself says how often it is renewed", () => {
   const node = new NodeLiveness({ leaseDurationSeconds: 3, now: 0 });
-  node.observe(lease(1), { now: 1000 });
+  node.observe(lease(1, 30), { now: 1000 });
   assertEquals(node.askAt, 13_000);
-  node.setOwner(true, { now: 10_000 });
-  assertEquals(node.askAt, 11_200, "counted from when it has to renew often");
-  askUntil(node, 12_550);
-  assertEquals(node.isGone(12_550), true);
-  node.setOwner(true, { now: 12_550 });
-  assertEquals(node.isGone(12_550), true, "it has owned it before");
+  node.observe(lease(2, 3), { now: 2_000 });
+  assertEquals(node.askAt, 3_200);
+  node.observe(lease(3, 60), { now: 3_000 });
+  assertEquals(node.askAt, 27_000, "of a node with another configuration");
+  node.observe(lease(4, 2 ** 31 - 1), { now: 4_000 });
+  assertEquals(node.askAt, 244_000, "edited by hand");
 });
 
 Deno.test("watchedBy(): each node is watched by two others, and watches two, in clusters of any size", () => {

@@ -12,6 +12,7 @@ import { addressRequestOf } from "./address_request.ts";
 import { announcedServiceOf } from "./announced_service.ts";
 import { BgpPlanner } from "./bgp_planner.ts";
 import { Layer2Addresses } from "./layer2_addresses.ts";
+import type { MemberReport } from "./layer2_member.ts";
 import { Layer2Owners } from "./layer2_owner.ts";
 import type { PodNetworkPlan } from "./pod_network_plan.ts";
 import { planPodNetwork } from "./plan_pod_network.ts";
@@ -36,6 +37,8 @@ export interface RoutingInputs {
   readonly networks: readonly Cidr[];
   /** The nodes with a valid Lease. @default {every Node, because none is known} */
   readonly live?: ReadonlySet<string> | undefined;
+  /** What these nodes say of themselves. @default {nothing} */
+  readonly reports?: ReadonlyMap<string, MemberReport>;
   /** @default {false} */
   readonly isDraining?: boolean;
 }
@@ -128,7 +131,10 @@ export class PlannedRouting {
     return poolUse(this.settings.pools, new Set(this.#holders.keys()));
   }
 
-  #takeNodes(nodes: readonly RoutingNode[], { live }: Pick<RoutingInputs, "live">): void {
+  #takeNodes(
+    nodes: readonly RoutingNode[],
+    { live, reports = new Map() }: Pick<RoutingInputs, "live" | "reports">,
+  ): void {
     const names = new Set<string>();
     for (const node of nodes) {
       names.add(node.name);
@@ -136,6 +142,7 @@ export class PlannedRouting {
       this.bgp?.setNode(node.name, node);
       for (const address of node.addresses) this.#nodesAt.set(address, node.name);
     }
+    for (const [name, report] of reports) this.owners.setReport(name, report);
     this.owners.setLive(live ?? names);
     this.#allocator.setReserved(
       new Map([...this.#nodesAt].map(([address, name]) => [address, `node ${name}`])),

@@ -22,6 +22,8 @@ export interface RoutingNode {
   readonly invalidPodCidrs?: readonly string[];
   /** The reason why it announces no address of a Service. Absent = it may. */
   readonly exclusion?: string;
+  /** Whether it is used only where no other node is ready. Absent = it is ready, or does not say. */
+  readonly isNotReady?: true;
 }
 
 /** Reads a Node. Skips what cannot be parsed: the kubelet writes it. */
@@ -36,7 +38,9 @@ export function routingNodeOf({ metadata, spec, status }: RoutedNode): RoutingNo
   }
   const ranges = podRangesOf({ metadata, spec });
   const invalidPodCidrs = ranges.filter((text) => tryParseCidr(text) === undefined);
-  const exclusion = exclusionOf({ metadata, spec });
+  const exclusion = exclusionOf({ metadata, spec, status });
+  // A Node without conditions, as in a manifest, counts as ready.
+  const isNotReady = (conditionOf(status, "Ready") ?? "True") !== "True";
   return {
     name: metadata.name,
     labels: metadata.labels ?? {},
@@ -46,6 +50,7 @@ export function routingNodeOf({ metadata, spec, status }: RoutedNode): RoutingNo
     podCidrs: ranges.flatMap((text) => tryParseCidr(text) ?? []),
     ...(invalidPodCidrs.length > 0 && { invalidPodCidrs }),
     ...(exclusion !== undefined && { exclusion }),
+    ...(isNotReady && { isNotReady }),
   };
 }
 
@@ -59,8 +64,12 @@ function podRangesOf(
   return text.split(",").map((each) => each.trim()).filter((each) => each !== "");
 }
 
+function conditionOf({ conditions }: RoutedNode["status"], type: string): string | undefined {
+  return conditions?.find((each) => each.type === type)?.status;
+}
+
 function exclusionOf(
-  { metadata, spec }: Pick<RoutedNode, "metadata" | "spec">,
+  { metadata, spec, status }: Pick<RoutedNode, "metadata" | "spec" | "status">,
 ): string | undefined {
   if (metadata.deletionTimestamp !== undefined) return "the Node is being deleted";
   // The API gives the label no value; upstream treats each one alike.
@@ -70,5 +79,9 @@ function exclusionOf(
   const taint = spec.taints?.find(({ key }) =>
     key === OUT_OF_SERVICE_TAINT || key === TO_BE_DELETED_TAINT
   );
-  return taint && `the Node has the taint ${taint.key}`;
+  if (taint) return `the Node has the taint ${taint.key}`;
+  // After a reboot, the routes to pods of other nodes are missing until it is False.
+  return conditionOf(status, "NetworkUnavailable") === "True"
+    ? "the Node has the condition NetworkUnavailable"
+    : undefined;
 }

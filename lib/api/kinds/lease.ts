@@ -16,6 +16,9 @@ import {
   wholeNumber,
 } from "../schema.ts";
 
+/** What a node says of itself in its member Lease, as JSON. */
+export const LAYER2_ANNOTATION = "kube-relay.io/layer2";
+
 /** coordination.k8s.io/v1 Lease. */
 export const LEASE = defineKind({
   kind: "Lease",
@@ -24,7 +27,7 @@ export const LEASE = defineKind({
   plural: "leases",
   namespaced: true,
   schema: fields({
-    metadata: at(1, metadata(dnsSubdomain, { extra: {} })),
+    metadata: at(1, metadata(dnsSubdomain, { annotations: [LAYER2_ANNOTATION], extra: {} })),
     spec: at(
       2,
       v.nullish(

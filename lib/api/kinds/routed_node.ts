@@ -6,7 +6,16 @@
  */
 import * as v from "valibot";
 import { defineKind, type ObjectOf } from "../kind.ts";
-import { at, dnsSubdomain, fields, list, metadata, pointerAt, text } from "../schema.ts";
+import {
+  at,
+  dnsSubdomain,
+  fields,
+  list,
+  metadata,
+  pointerAt,
+  sharedText,
+  text,
+} from "../schema.ts";
 
 /** kube-router's settings of a node's BGP sessions. */
 export const BGP_ANNOTATIONS = {
@@ -71,6 +80,13 @@ export const ROUTED_NODE = defineKind({
       3,
       v.nullish(
         fields({
+          conditions: at(
+            4,
+            list(fields({
+              type: at(1, sharedText),
+              status: at(2, sharedText),
+            }, { isOpen: true })),
+          ),
           addresses: at(
             5,
             list(fields({

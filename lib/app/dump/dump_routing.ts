@@ -16,6 +16,7 @@ import type {
 } from "../../config/routing.ts";
 import { addressAt } from "../../net/ip_address.ts";
 import { nodeBgpOf } from "../../routing/node_bgp.ts";
+import { REPORT_SCHEMA } from "../../routing/layer2_member.ts";
 import { routingNodeOf } from "../../routing/routing_node.ts";
 import type { ConfiguredPeer } from "../../routing/routing_settings.ts";
 import { dumpedObjects } from "./dump_objects.ts";
@@ -123,6 +124,8 @@ export const DUMPED_ROUTING = fields({
   objects: dumpedObjects([ROUTED_SERVICE, ROUTED_NODE]),
   /** Nodes with a valid Lease; absent if none are followed. */
   live: optional(list(objectName)),
+  /** What these nodes say of themselves. Absent in dumps of older versions. */
+  reports: optional(list(v.object({ node: objectName, ...REPORT_SCHEMA.entries }))),
   isDraining: flag,
   /** The networks of the node's interfaces. */
   networks: list(cidr),

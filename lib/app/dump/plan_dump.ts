@@ -1,6 +1,7 @@
 import type { KindSpec, KubeObject } from "../../api/kind.ts";
 import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
 import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
+import { readMemberReport } from "../../routing/layer2_member.ts";
 import type { RoutedObjects } from "../offline/plan_routing.ts";
 import { type DumpedRouting, routingOfDump } from "./dump_routing.ts";
 import { NODE } from "../../api/kinds/node.ts";
@@ -66,9 +67,15 @@ export async function planDump(
   return { ...node, ...(routing && { readRouted: () => Promise.resolve(routedOf(routing)) }) };
 }
 
-function routedOf({ objects, live, isDraining, networks }: DumpedRouting): RoutedObjects {
+function routedOf(
+  { objects, live, reports = [], isDraining, networks }: DumpedRouting,
+): RoutedObjects {
   const informers = filledInformers([ROUTED_SERVICE, ROUTED_NODE], objects);
-  return { informers, isDraining, networks, ...(live && { live: new Set(live) }) };
+  return {
+    ...{ informers, isDraining, networks },
+    ...(live && { live: new Set(live) }),
+    reports: new Map(reports.map(({ node, ...json }) => [node, readMemberReport(json)!])),
+  };
 }
 
 function checkLists({ families, objects }: InputDump, source: string): void {

@@ -15,7 +15,8 @@ import { PlannedRouting, type RoutingInputs } from "../../routing/planned_routin
 import type { PlannedNode } from "./plan_objects.ts";
 
 /** The objects of routing, and what a running process knows besides. */
-export interface RoutedObjects extends Pick<RoutingInputs, "live" | "isDraining" | "networks"> {
+export interface RoutedObjects
+  extends Pick<RoutingInputs, "live" | "reports" | "isDraining" | "networks"> {
   readonly informers: InformerSet;
 }
 

@@ -1,4 +1,6 @@
 import { retryBackoff } from "../../controller/sync_runner.ts";
+import { nodeRegarding } from "../../kube/event.ts";
+import { messageOf } from "../../log/message_of.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import { forEachInSlices } from "../../os/time_slice.ts";
@@ -7,6 +9,15 @@ import type { ServiceKey } from "../../proxy/service_port_name.ts";
 import { poolOf } from "../../routing/address_pool.ts";
 import type { ComparedLayer2 } from "../../routing/compare_layer2.ts";
 import { Layer2Addresses } from "../../routing/layer2_addresses.ts";
+import {
+  linkText,
+  type MemberReport,
+  memberReport,
+  type NodeLink,
+  poolDifferences,
+  readMemberReport,
+  type ReportJson,
+} from "../../routing/layer2_member.ts";
 import { Layer2Owners, mayOwnAddresses, type OwnerCandidate } from "../../routing/layer2_owner.ts";
 import type { RoutingNode } from "../../routing/routing_node.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
@@ -21,6 +32,10 @@ import { ROUTING_WORDS, type RoutingChange } from "./routing_words.ts";
 const MIN_SYNC_PERIOD_MS = 100;
 /** Longest time from one sync to the next. */
 const MAX_SYNC_PERIOD_MS = 3_600_000;
+/** Time between two reads of the interfaces: by a node that owns addresses or lacks a link, by others. */
+const [READ_LINKS_MS, READ_LINKS_IDLE_MS] = [1_000, 10_000];
+/** Most links and nodes that are reported in one event. */
+const MOST_REPORTED = 10;
 
 interface Layer2PartDependencies extends ControllerParts {
   readonly services: AnnouncedServices;
@@ -58,8 +73,17 @@ export class Layer2Part {
   /** Whether this node began to take part since the last sync. */
   #hasJoined = false;
   readonly #listeners: (() => void)[] = [];
-  /** The nodes that take part; `undefined` = unknown. */
-  #members: Set<string> | undefined;
+  /** The nodes that take part with their reports, if they have any; `undefined` = unknown. */
+  #members: Map<string, MemberReport | undefined> | undefined;
+  /** Of both families; `undefined` = not read yet. */
+  #links: readonly NodeLink[] | undefined;
+  /** The own report of {@linkcode report}. */
+  #own: { readonly json: ReportJson; readonly text: string } | undefined;
+  /** How the pools of other nodes differ, by node. */
+  #differences: ReadonlyMap<string, string> = new Map();
+  #isLeader = false;
+  #linkProblem: string | undefined;
+  #wakeReader = Promise.withResolvers<void>();
   /** The own Node; `undefined` = unknown. */
   #node: RoutingNode | undefined;
   #isStopped = false;
@@ -72,7 +96,7 @@ export class Layer2Part {
     this.#addresses = new Layer2Addresses({ owners: this.#owners }, settings.pools);
     this.families = families.map((family) => this.#createFamily(family));
     services.follow((_, keys) => this.#onServices(keys), () => {});
-    if (isAlone) this.setMember(dependencies.nodeName, true);
+    if (isAlone) this.setMember(dependencies.nodeName, { report: undefined });
   }
 
   /** Permits syncs. */
@@ -82,7 +106,62 @@ export class Layer2Part {
 
   /** The nodes that take part; `undefined` = unknown. */
   get live(): ReadonlySet<string> | undefined {
-    return this.#members;
+    return this.#members && new Set(this.#members.keys());
+  }
+
+  /** The reports of the nodes that take part. */
+  get reports(): ReadonlyMap<string, MemberReport> {
+    const reports = new Map<string, MemberReport>();
+    for (const [node, report] of this.#members ?? []) if (report) reports.set(node, report);
+    return reports;
+  }
+
+  /** What this node says of itself, as JSON; `undefined` until it is known. */
+  get report(): string | undefined {
+    return this.#own?.text;
+  }
+
+  /** Whether a node takes part that says nothing of itself, because its release is older. */
+  get hasSilentMembers(): boolean {
+    return [...this.#members?.values() ?? []].some((report) => report === undefined);
+  }
+
+  /** Why this node cannot answer in some networks, and how other nodes are configured otherwise. */
+  get problems(): readonly { readonly node: string; readonly text: string }[] {
+    const links = this.#own?.json.links.filter(({ obstacle }) => obstacle) ?? [];
+    return [
+      ...links.map((link) => ({
+        node: this.#dependencies.nodeName,
+        text: `does not answer in ${link.network}: ${linkText(link as NodeLink)}`,
+      })),
+      ...[...this.#differences].map(([node, text]) => ({ node, text })),
+    ];
+  }
+
+  /** Takes whether this process assigns addresses. It reports nodes that are configured otherwise. */
+  setLeader(isLeader: boolean): void {
+    this.#isLeader = isLeader;
+    if (isLeader) { for (const each of this.#differences) this.#reportDifference(...each); }
+  }
+
+  /**
+   * Reads the interfaces at an interval until the signal is aborted: the kernel reports changes on
+   * netlink sockets only, which Deno does not have. Never rejects.
+   */
+  async watchLinks(signal: AbortSignal): Promise<void> {
+    signal.addEventListener("abort", () => this.#wakeReader.resolve(), { once: true });
+    while (!signal.aborted) {
+      this.#wakeReader = Promise.withResolvers();
+      await this.#readLinks();
+      const isOften = this.isOwner(this.#dependencies.nodeName) ||
+        (this.#links?.some(({ obstacle }) => obstacle) ?? true);
+      const timer = this.#clock.setTimer(
+        isOften ? READ_LINKS_MS : READ_LINKS_IDLE_MS,
+        () => this.#wakeReader.resolve(),
+      );
+      if (!signal.aborted) await this.#wakeReader.promise;
+      timer.cancel();
+    }
   }
 
   /** Whether this node may own addresses of some pool, whichever Services there are. */
@@ -123,6 +202,8 @@ export class Layer2Part {
     this.#addresses.setPools(settings.pools);
     for (const key of this.#dependencies.services.keys) this.#dirty.add(key);
     for (const family of this.families) family.setInterfaces(settings.layer2.interfaces);
+    this.#wakeReader.resolve();
+    this.#setReport();
     this.#notify();
     this.#seen({ kind: "configuration", name: "", words: [] });
     this.#request();
@@ -134,20 +215,34 @@ export class Layer2Part {
     this.#seen({ kind: "Node", name, words: [node ? node.exclusion ?? "is known" : "is gone"] });
     if (name === this.#dependencies.nodeName) {
       this.#node = node;
+      this.#setReport();
       this.#notify();
     }
     this.#request();
   }
 
-  /** Takes whether a node takes part. */
-  setMember(node: string, isMember: boolean): void {
-    const members = this.#members ??= new Set();
-    if (members.has(node) === isMember) return;
-    if (isMember) members.add(node);
+  /** Takes that a node takes part, and what it says of itself; or that it does not. */
+  setMember(
+    node: string,
+    member: { readonly report: MemberReport | undefined } | undefined,
+  ): void {
+    const members = this.#members ??= new Map();
+    const wasMember = members.has(node);
+    const isSame = wasMember === (member !== undefined) &&
+      JSON.stringify(members.get(node)?.json) === JSON.stringify(member?.report?.json);
+    // The Lease is renewed now and then.
+    if (isSame) return;
+    if (member) members.set(node, member.report);
     else members.delete(node);
-    if (isMember && node === this.#dependencies.nodeName) this.#hasJoined = true;
-    const words = [isMember ? "answers for addresses" : "answers for addresses no more"];
-    this.#seen({ kind: "Lease", name: node, words });
+    this.#owners.setReport(node, member?.report);
+    if (member && !wasMember && node === this.#dependencies.nodeName) this.#hasJoined = true;
+    const words = !member
+      ? "answers for addresses no more"
+      : wasMember
+      ? "can answer for other addresses"
+      : "answers for addresses";
+    this.#seen({ kind: "Lease", name: node, words: [words] });
+    this.#compare();
     this.#request();
   }
 
@@ -261,6 +356,97 @@ export class Layer2Part {
     for (const listener of this.#listeners) listener();
   }
 
+  async #readLinks(): Promise<void> {
+    const { logger } = this.#dependencies;
+    const { interfaces } = this.#settings.layer2;
+    let links: readonly NodeLink[];
+    try {
+      const found = await Promise.all(
+        this.families.map(({ backend }) => backend.links(interfaces)),
+      );
+      links = found.flat();
+    } catch (error) {
+      const problem = messageOf(error);
+      if (problem !== this.#linkProblem) {
+        logger.warn("Cannot read the interfaces; what is known of them stays in use", { error });
+      }
+      this.#linkProblem = problem;
+      return;
+    }
+    this.#linkProblem = undefined;
+    if (JSON.stringify(links) === JSON.stringify(this.#links)) return;
+    this.#links = links;
+    this.#setReport();
+    this.#seen({ kind: "addresses", name: "", words: ["interfaces of this node"] });
+    for (const { backend } of this.families) backend.recheck();
+    this.#request();
+    this.#notify();
+  }
+
+  /** Says to the other nodes what this one can answer for, and to people what it cannot. */
+  #setReport(): void {
+    if (!this.#node || !this.#links) return;
+    const { logger, nodeName, startUp } = this.#dependencies;
+    const json = memberReport(this.#settings.pools, { node: this.#node, links: this.#links });
+    const text = JSON.stringify(json);
+    if (text === this.#own?.text) return;
+    const lost = (links: ReportJson["links"]) =>
+      new Map(
+        links.filter(({ obstacle }) => obstacle)
+          .map((link) => [`${link.network} ${link.device}`, link as NodeLink]),
+      );
+    const [was, is] = [lost(this.#own?.json.links ?? []), lost(json.links)];
+    this.#own = { json, text };
+    this.#compare();
+    for (const [key, { network, device }] of was) {
+      if (is.has(key)) continue;
+      logger.info("An interface can answer for addresses again, or is gone", { network, device });
+    }
+    const news = [...is].filter(([key]) => !was.has(key)).map(([, link]) => link);
+    for (const link of news.slice(0, MOST_REPORTED)) {
+      const { network, device } = link;
+      logger.warn("This node does not answer for addresses by an interface", {
+        ...{ network, device, reason: linkText(link) },
+      });
+      startUp.events.record({
+        ...{ type: "Warning", reason: "LoadBalancerInterfaceLost", action: "AnnounceAddress" },
+        note: `The node does not answer for load balancer addresses of ${network}: ` +
+          linkText(link),
+        regarding: nodeRegarding(nodeName),
+      });
+    }
+  }
+
+  /** Compares the pools of the other nodes with the own ones. */
+  #compare(): void {
+    const { logger, nodeName } = this.#dependencies;
+    const own = this.#own && readMemberReport(this.#own.json);
+    const differences = new Map<string, string>();
+    for (const [node, report] of own ? this.reports : []) {
+      const found = node === nodeName ? [] : poolDifferences(own!, report);
+      if (found.length > 0) differences.set(node, found.slice(0, MOST_REPORTED).join("; "));
+    }
+    const before = this.#differences;
+    this.#differences = differences;
+    for (const [node, text] of differences) {
+      if (before.get(node) === text) continue;
+      logger.warn("Another node has other pools; it answers only for addresses that it knows", {
+        ...{ node, difference: text },
+      });
+      if (this.#isLeader) this.#reportDifference(node, text);
+    }
+  }
+
+  #reportDifference(node: string, text: string): void {
+    const { nodeName, startUp } = this.#dependencies;
+    startUp.events.record({
+      ...{ type: "Warning", reason: "LoadBalancerPoolsDiffer", action: "AnnounceAddress" },
+      note: `The pools of this node are not those of node ${nodeName}, which assigns ` +
+        `addresses: ${text}`,
+      regarding: nodeRegarding(node),
+    });
+  }
+
   /** Brings the owners up to date, and the families with them. */
   async #refresh(): Promise<void> {
     const { services, nodeName, logger, metrics } = this.#dependencies;
@@ -269,8 +455,10 @@ export class Layer2Part {
       this.#addresses.setService(key, services.of(key));
     });
     if (this.#isStopped) return;
-    this.#owners.setLive(this.#members && new Set(this.#members));
+    this.#owners.setLive(this.live);
+    const wasOwner = this.isOwner(nodeName);
     const changes = this.#owners.update();
+    if (!wasOwner && this.isOwner(nodeName)) this.#wakeReader.resolve();
     if (changes.size > 0) this.#notify();
     for (const [address, { before, after }] of changes) {
       this.#yielded.delete(address);

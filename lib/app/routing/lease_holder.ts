@@ -36,6 +36,8 @@ interface LeaseHolderOptions {
   readonly isOwn?: boolean;
   /** @default {LEASE_LABEL} */
   readonly label?: string;
+  /** Annotations of the Lease, as of now; they are written with each renewal. @default {none} */
+  readonly annotations?: () => Readonly<Record<string, string>>;
   /** Whether the Lease may be claimed now. @default {always} */
   readonly mayClaim?: () => boolean;
   /** Called when this process begins to hold the Lease, and when it no longer does. Must not throw. */
@@ -61,6 +63,8 @@ export class LeaseHolder {
   readonly #claim: LeaseClaim;
   readonly #path: string;
   #version: string | undefined;
+  /** The annotations of the last successful write, as text. */
+  #annotated: string | undefined;
   #wasHeld = false;
   #conflicts = 0;
   #problem: string | undefined;
@@ -120,7 +124,7 @@ export class LeaseHolder {
     this.#wake?.();
   }
 
-  /** `mayClaim` has another answer now. */
+  /** `mayClaim` or `annotations` has another answer now. */
   reconsider(): void {
     this.#wake?.();
   }
@@ -140,7 +144,8 @@ export class LeaseHolder {
   async run(client: LeaseClient, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       const moment = this.#now();
-      const step = this.#claim.next(moment);
+      const isDue = this.isHeld && JSON.stringify(this.#annotations) !== this.#annotated;
+      const step = this.#claim.next({ ...moment, isDue });
       if (!this.#isWanted) await this.#resign(client, signal);
       else if (this.#options.mayClaim?.() === false) await this.#sleep(this.#retryMs, signal);
       else if (step.action === "wait") {
@@ -181,6 +186,7 @@ export class LeaseHolder {
     const { sentAt } = request;
     this.#failingSince ??= sentAt;
     const ms = Math.min(this.#durationMs, LONGEST_MS) / TIMEOUT_PART;
+    const annotated = JSON.stringify(this.#annotations);
     try {
       const answer = await answeredInTime(
         { clock: this.#clock, ms, signal },
@@ -189,6 +195,7 @@ export class LeaseHolder {
       this.#failingSince = undefined;
       const lease = leaseOf(answer);
       this.#version = lease?.metadata.resourceVersion;
+      this.#annotated = annotated;
       if (lease) this.#claim.written(lease, { sentAt });
       this.#expiry?.cancel();
       if (this.isHeld) {
@@ -223,12 +230,16 @@ export class LeaseHolder {
     const { name, namespace } = this.#options;
     const { spec } = step;
     const labels = { [this.#options.label ?? LEASE_LABEL]: "true" };
+    const annotations = this.#annotations;
     if (step.action === "create") {
-      const metadata = { name, namespace, labels };
+      const metadata = { name, namespace, labels, ...(annotations && { annotations }) };
       const { apiVersion, kind } = { apiVersion: `${LEASE.group}/${LEASE.versions[0]}`, ...LEASE };
       return client.create(this.#path, { apiVersion, kind, metadata, spec }, signal);
     }
-    const metadata = { resourceVersion: step.resourceVersion, labels };
+    const metadata = {
+      ...{ resourceVersion: step.resourceVersion, labels },
+      ...(annotations && { annotations }),
+    };
     return client.patch(`${this.#path}/${name}`, { metadata, spec }, signal);
   }
 
@@ -281,6 +292,10 @@ export class LeaseHolder {
     signal.removeEventListener("abort", wake);
     timer.cancel();
     this.#wake = undefined;
+  }
+
+  get #annotations(): Readonly<Record<string, string>> | undefined {
+    return this.#options.annotations?.();
   }
 
   get #durationMs(): number {

@@ -1,8 +1,9 @@
-import type { Lease } from "../../api/kinds/lease.ts";
+import { LAYER2_ANNOTATION, type Lease } from "../../api/kinds/lease.ts";
 import type { KubeClient } from "../../kube/client.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { Clock } from "../../os/clock.ts";
+import { parseMemberReport } from "../../routing/layer2_member.ts";
 import {
   heartbeatLeaseName,
   heartbeatSeconds,
@@ -55,7 +56,8 @@ export class NodeMembership {
     this.#member = new LeaseHolder(dependencies, {
       ...{ namespace, holder, name: memberLeaseName(holder), durationSeconds: MEMBER_SECONDS },
       isOwn: true,
-      mayClaim: () => heartbeat.isHeld,
+      mayClaim: () => heartbeat.isHeld && dependencies.layer2.report !== undefined,
+      annotations: () => ({ [LAYER2_ANNOTATION]: dependencies.layer2.report ?? "" }),
     });
     this.#update();
     dependencies.layer2.follow(() => this.#update());
@@ -74,7 +76,11 @@ export class NodeMembership {
     const isMember = !isDeleted && (lease.spec.holderIdentity ?? "") !== "";
     if (isMember) this.#members.set(node, lease);
     else this.#members.delete(node);
-    this.#dependencies.layer2.setMember(node, isMember);
+    const text = lease.metadata.annotations?.[LAYER2_ANNOTATION];
+    this.#dependencies.layer2.setMember(
+      node,
+      isMember ? { report: parseMemberReport(text) } : undefined,
+    );
     this.#update();
   }
 
@@ -103,9 +109,11 @@ export class NodeMembership {
     const { layer2 } = this.#dependencies;
     const { nodeName, leaseDurationSeconds } = this.#options;
     this.#heartbeat.isWanted = this.#member.isWanted = layer2.mayAnnounce;
-    const isOwner = layer2.isOwner(nodeName);
+    // A release without reports expects the renewals of an owner from any node that it takes for one.
+    const isOwner = layer2.isOwner(nodeName) || layer2.hasSilentMembers;
     this.#heartbeat.setDuration(heartbeatSeconds(leaseDurationSeconds, { isOwner }));
-    this.#monitor?.update(this.#members, (node) => layer2.isOwner(node));
+    this.#member.reconsider();
+    this.#monitor?.update(this.#members);
   }
 
   /**

@@ -46,12 +46,6 @@ export interface NodeMonitorOptions {
   readonly leaseDurationSeconds: number;
 }
 
-/** A node whose heartbeat is watched. */
-interface WatchedNode {
-  readonly liveness: NodeLiveness;
-  readonly end: LinkedAbort;
-}
-
 /**
  * Watches the heartbeats of two other nodes, whatever the size of the cluster, and clears the
  * membership of a node that is gone, which every node sees. Does nothing unless the API server answers:
@@ -61,7 +55,7 @@ export class NodeMonitor {
   readonly #dependencies: NodeMonitorDependencies;
   readonly #options: NodeMonitorOptions;
   readonly #signal: AbortSignal;
-  readonly #watched = new Map<string, WatchedNode>();
+  readonly #watched = new Map<string, LinkedAbort>();
   readonly #running = new Set<Promise<void>>();
   /** The Leases of the members, as the watch has them. */
   #members: ReadonlyMap<string, Lease> = new Map();
@@ -84,25 +78,24 @@ export class NodeMonitor {
     return [...this.#watched.keys()];
   }
 
-  /** Takes the members, and which of them own addresses. */
-  update(members: ReadonlyMap<string, Lease>, isOwner: (node: string) => boolean): void {
+  /** Takes the members. */
+  update(members: ReadonlyMap<string, Lease>): void {
     this.#members = members;
     const now = this.#dependencies.clock.now();
     if (now - this.#lastGoneAt > CALM_PART * this.#leaseMs) this.#width = 0;
     const wanted = new Set(watchedBy(this.#options.nodeName, members.keys(), this.#width));
-    for (const [node, { end }] of this.#watched) {
+    for (const [node, end] of this.#watched) {
       if (wanted.has(node)) continue;
       end.abort(ENDED);
       this.#watched.delete(node);
     }
     if (this.#signal.aborted) return;
     for (const node of wanted) if (!this.#watched.has(node)) this.#start(node);
-    for (const [node, { liveness }] of this.#watched) liveness.setOwner(isOwner(node), { now });
   }
 
   /** Ends every watch. */
   async stop(): Promise<void> {
-    for (const { end } of this.#watched.values()) end.abort(ENDED);
+    for (const end of this.#watched.values()) end.abort(ENDED);
     this.#watched.clear();
     await Promise.all(this.#running);
   }
@@ -112,7 +105,7 @@ export class NodeMonitor {
     const { leaseDurationSeconds } = this.#options;
     const liveness = new NodeLiveness({ leaseDurationSeconds, now });
     const end = new LinkedAbort(this.#signal);
-    this.#watched.set(node, { liveness, end });
+    this.#watched.set(node, end);
     const running = this.#watch(node, liveness, end.signal).finally(() => {
       end[Symbol.dispose]();
       this.#running.delete(running);

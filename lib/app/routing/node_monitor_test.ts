@@ -110,9 +110,7 @@ class Cluster implements AsyncDisposable {
   }
 
   #update(): void {
-    for (const monitor of this.monitors.values()) {
-      monitor.update(new Map(this.#members), (node) => this.#owners.has(node));
-    }
+    for (const monitor of this.monitors.values()) monitor.update(new Map(this.#members));
   }
 }
 

@@ -8,6 +8,7 @@ import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { BgpPlan, BgpSessionFigures } from "../../routing/bgp_plan.ts";
 import type { RoutingDifference } from "../../routing/compare_layer2.ts";
 import type { PodNetworkPlan } from "../../routing/pod_network_plan.ts";
+import type { NodeLink } from "../../routing/layer2_member.ts";
 import type { Layer2Plan, Layer2PlanChanges } from "../../routing/layer2_plan.ts";
 
 /** Holds the addresses of one IP family on the links of the node. */
@@ -19,6 +20,11 @@ export interface Layer2Backend
     /** Why moves are not announced; absent if they are. */
     readonly announcing: string | undefined;
   };
+  /**
+   * Returns the networks in which this node can answer now. `interfaces`: those that may be used;
+   * empty = those whose network has an address.
+   */
+  links(interfaces: readonly string[]): Promise<readonly NodeLink[]>;
   /** Returns held addresses for which another machine answers too. */
   findConflicts(): Promise<readonly IpAddress[]>;
 }

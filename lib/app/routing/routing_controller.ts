@@ -140,8 +140,9 @@ export class RoutingController implements Controller {
         (signal) => removePodNetwork(this.#parts, routingBackends, signal),
       );
     }
-    const { pods } = this;
+    const { layer2, pods } = this;
     if (pods) tasks.run("links", (signal) => pods.watch(signal));
+    if (layer2) tasks.run("layer 2 interfaces", (signal) => layer2.watchLinks(signal));
     const source = this.#source;
     if (!source) {
       const dependencies = { clock, logger: SILENT_LOGGER };
@@ -241,7 +242,7 @@ export class RoutingController implements Controller {
       nodeName,
       nodes: informers.of(ROUTED_NODE),
       services: informers.of(ROUTED_SERVICE),
-      live: layer2?.live,
+      ...{ live: layer2?.live, reports: layer2?.reports },
       isDraining: bgp?.isDraining ?? false,
       networks: this.#networks,
     });

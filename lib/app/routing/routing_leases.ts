@@ -117,8 +117,9 @@ export class RoutingLeases {
   }
 
   #onLeader(isLeader: boolean): void {
-    const { assigner, logger } = this.#dependencies;
+    const { assigner, layer2, logger } = this.#dependencies;
     this.#term?.abort();
+    layer2?.setLeader(isLeader);
     if (!isLeader || !this.#client) return;
     logger.info("This process assigns load balancer addresses now");
     const client = this.#client;

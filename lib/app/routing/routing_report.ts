@@ -21,7 +21,7 @@ interface ReportedRouting extends Pick<ShownRouting, "services"> {
   readonly settings: RoutingSettings;
   readonly assigner: Pick<AddressAssigner, "problem" | "refused">;
   readonly leases: Pick<RoutingLeases, "node" | "allocator" | "failure"> | undefined;
-  readonly layer2: Pick<Layer2Part, "families" | "view"> | undefined;
+  readonly layer2: Pick<Layer2Part, "families" | "problems" | "view"> | undefined;
   readonly bgp: Pick<BgpPart, "backend" | "loop" | "plan"> | undefined;
   readonly pods: Pick<PodNetworkPart, "loop" | "plan"> | undefined;
 }
@@ -79,6 +79,7 @@ async function shownRouting(
     },
     refused: brief ? [] : assigner.refused ?? [],
     owned: brief ? [] : layer2?.view() ?? [],
+    layer2Problems: layer2?.problems ?? [],
     ...(plan && { bgp: { plan, sessions: sessions ?? [] } }),
     pods: brief ? undefined : pods?.plan,
   };

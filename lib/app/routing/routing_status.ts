@@ -7,12 +7,13 @@ import { type IpAddress, tryParseIpAddress } from "../../net/ip_address.ts";
 import { poolUse } from "../../routing/address_pool.ts";
 import type { BgpPeer, BgpPlan } from "../../routing/bgp_plan.ts";
 import { acceptedText } from "../../routing/peer_imports.ts";
+import type { MemberReport } from "../../routing/layer2_member.ts";
 import type { PodNetworkPlan } from "../../routing/pod_network_plan.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import { countText } from "../status/number_texts.ts";
 import { DUMPED_ROUTING, dumpedRoutingSettings } from "../dump/dump_routing.ts";
 import type { RefusedService } from "./address_assigner.ts";
-import type { OwnedAddressView } from "./layer2_part.ts";
+import type { Layer2Part, OwnedAddressView } from "./layer2_part.ts";
 import type { LeaseHolder } from "./lease_holder.ts";
 import type { BgpSessionView } from "./routing_backends.ts";
 
@@ -30,6 +31,8 @@ export interface ShownRouting {
   /** Services that lack what they ask for; known to the process that assigns. */
   readonly refused: readonly RefusedService[];
   readonly owned: readonly OwnedAddressView[];
+  /** Nodes that cannot answer for addresses, or are configured otherwise. */
+  readonly layer2Problems: Layer2Part["problems"];
   readonly bgp?: {
     readonly plan: BgpPlan;
     /** Or the reason why they are not known. */
@@ -51,6 +54,10 @@ export function routingFacts(shown: ShownRouting): Facts {
     ...leaseFacts(shown),
     ...refusalFacts(shown),
     ...ownerFacts(shown),
+    ...limited(shown.layer2Problems, ({ node, text }) => ({
+      name: "Layer 2",
+      text: `node ${node}: ${text}`,
+    })),
     ...bgpFacts(shown),
     ...podFacts(shown),
   ];
@@ -198,13 +205,14 @@ interface RoutingInputsOfRun {
   readonly nodes: { get(name: string): RoutedNode | undefined; values(): Iterable<RoutedNode> };
   readonly services: { values(): Iterable<RoutedService> };
   readonly live: ReadonlySet<string> | undefined;
+  readonly reports: ReadonlyMap<string, MemberReport> | undefined;
   readonly isDraining: boolean;
   readonly networks: readonly Cidr[];
 }
 
 /** Returns the section of a dump. */
 export function dumpedRouting(
-  { routing, nodeName, nodes, services, live, isDraining, networks }: RoutingInputsOfRun,
+  { routing, nodeName, nodes, services, live, reports, isDraining, networks }: RoutingInputsOfRun,
 ): DumpSection {
   const value = {
     settings: dumpedRoutingSettings(routing, nodes.get(nodeName)),
@@ -213,6 +221,7 @@ export function dumpedRouting(
       [ROUTED_NODE.plural]: [...nodes.values()],
     },
     ...(live && { live: [...live].sort() }),
+    ...(reports && { reports: [...reports].map(([node, { json }]) => ({ node, ...json })) }),
     isDraining,
     networks,
   };

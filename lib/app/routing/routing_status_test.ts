@@ -31,6 +31,7 @@ function facts(shown: Partial<ShownRouting>): readonly string[] {
     services: [],
     leases: undefined,
     refused: [],
+    layer2Problems: [],
     owned: [],
     ...shown,
   }).map(({ name, text }) => `${name}: ${text}`);
@@ -99,6 +100,13 @@ Deno.test("routingFacts() lists what a peer with imports of its own may send", (
   assertEquals(peerFact({ prefixes: many })?.endsWith("10.0.0.0/8 and 2 more"), true);
 });
 
+Deno.test("routingFacts() names nodes that cannot answer, and nodes with other pools", () => {
+  const layer2Problems = [{ node: "b", text: "its pool 'office' has other addresses" }];
+  assertEquals(facts({ layer2Problems }).slice(2), [
+    "Layer 2: node b: its pool 'office' has other addresses",
+  ]);
+});
+
 Deno.test("dumpedRouting() has no password, no path of one, and no annotation that may hold one", () => {
   const { routing } = defaultConfiguration();
   const own = routedNode({
@@ -125,6 +133,7 @@ Deno.test("dumpedRouting() has no password, no path of one, and no annotation th
       },
     },
     nodeName: "a",
+    reports: undefined,
     nodes: { get: () => own, values: () => [own] },
     services: [],
     live: new Set(["a"]),

@@ -67,15 +67,21 @@ export interface NodeParts {
   readonly labels?: Readonly<Record<string, string>>;
   readonly annotations?: Readonly<Record<string, string>>;
   readonly taints?: readonly string[];
+  /** The status of each condition. */
+  readonly conditions?: Readonly<Record<string, string>>;
 }
 
 /** A Node. */
 export function routedNode(
-  { name, addresses = [], podCidrs = [], labels, annotations, taints = [] }: NodeParts,
+  { name, addresses = [], podCidrs = [], labels, annotations, taints = [], conditions }: NodeParts,
 ): RoutedNode {
+  const found = Object.entries(conditions ?? {}).map(([type, status]) => ({ type, status }));
   return {
     metadata: { name, ...(labels && { labels }), ...(annotations && { annotations }) },
     spec: { podCIDRs: podCidrs, taints: taints.map((key) => ({ key })) },
-    status: { addresses: addresses.map((address) => ({ type: "InternalIP", address })) },
+    status: {
+      addresses: addresses.map((address) => ({ type: "InternalIP", address })),
+      ...(conditions && { conditions: found }),
+    },
   };
 }

@@ -14,6 +14,7 @@ import { MemoryLogger } from "../fakes/memory_logger.ts";
 /** A request to the program. */
 export type Layer2Request =
   | { readonly do: "sync"; readonly addresses: Readonly<Record<string, Layer2Address>> }
+  | { readonly do: "links"; readonly interfaces: readonly string[] }
   | { readonly do: "inspect" | "findConflicts" | "cleanup" | "previewCleanup" };
 
 async function main(): Promise<void> {
@@ -22,6 +23,10 @@ async function main(): Promise<void> {
   const plane = new Layer2DataPlane(edges, { family, announceIntervalMs: 60_000 });
   let known: IpAddress[] = [];
   const answer = async (request: Layer2Request): Promise<unknown> => {
+    if (request.do === "links") {
+      plane.recheck();
+      return await plane.links(request.interfaces);
+    }
     if (request.do !== "sync") return await plane[request.do]();
     const addresses = new Map(Object.entries(request.addresses) as [IpAddress, Layer2Address][]);
     const changed = new Set([...known, ...addresses.keys()]);

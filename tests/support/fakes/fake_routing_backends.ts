@@ -11,9 +11,11 @@ import type {
   RoutingBackends,
 } from "../../../lib/app/routing/routing_backends.ts";
 import type { CleanupReport, SyncReport } from "../../../lib/controller/data_plane.ts";
+import type { Cidr } from "../../../lib/net/cidr.ts";
 import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import type { BgpPlan } from "../../../lib/routing/bgp_plan.ts";
 import type { PodNetworkPlan } from "../../../lib/routing/pod_network_plan.ts";
+import type { NodeLink } from "../../../lib/routing/layer2_member.ts";
 import type { Layer2Plan, Layer2PlanChanges } from "../../../lib/routing/layer2_plan.ts";
 
 const NOTHING: CleanupReport = { removed: [], failed: [] };
@@ -49,6 +51,13 @@ export class FakeLayer2Backend implements Layer2Backend {
     }
     const operations: Record<string, number> = changed > 0 ? { changed } : {};
     return Promise.resolve({ full: false, operations, quarantined: [] });
+  }
+
+  /** The networks of the node. */
+  network: readonly NodeLink[] = [{ network: "0.0.0.0/0" as Cidr, device: "eth0" }];
+
+  links(): Promise<readonly NodeLink[]> {
+    return Promise.resolve(this.network);
   }
 
   inspect(): ReturnType<Layer2Backend["inspect"]> {
