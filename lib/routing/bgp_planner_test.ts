@@ -217,6 +217,51 @@ Deno.test("BgpPlanner withdraws an address when no Service wants it any more", (
   assertEquals(obstacle(planner, "198.51.100.1"), "no endpoint");
 });
 
+Deno.test("BgpPlanner withdraws what another node is ready for, and everything without a network", () => {
+  const nodeSelector = {
+    text: "rack",
+    isInvalid: false,
+    requirements: [{ key: "rack", operator: "In" as const, values: new Set(["a"]) }],
+  };
+  const pools = [
+    pool("bgp", ["198.51.100.0/25"], { announce: "bgp" }),
+    pool("rack", ["198.51.100.128/25"], { announce: "bgp", nodeSelector }),
+  ];
+  const own = { name: "own", addresses: ["192.0.2.1"], labels: { rack: "a" } };
+  const planner = new BgpPlanner({ settings: SETTINGS, pools, nodeName: "own", clusterCidrs: [] });
+  setNode(planner, own);
+  const every = service({
+    "198.51.100.1": "loadBalancerIps",
+    "198.51.100.128": "loadBalancerIps",
+  });
+  planner.setService(WEB, every);
+  const [local] = service({ "198.51.100.2": "loadBalancerIps" }).addresses;
+  const endpointNodes = new Set(["own"]);
+  planner.setService(API, { addresses: [{ ...local!, endpointNodes }], switches: {} });
+  const [first, rack, ofLocal] = [1, 128, 2].map((last) =>
+    `198.51.100.${last}/32 load-balancer external`
+  ) as [string, string, string];
+  const all = [first, rack, ofLocal];
+  assertEquals(announced(planner), all);
+  setNode(planner, { ...own, conditions: { Ready: "False" } });
+  assertEquals(announced(planner), all, "there is no other node");
+  setNode(planner, { name: "other", conditions: { Ready: "Unknown" } });
+  assertEquals(announced(planner), all, "the other one is not ready either");
+  setNode(planner, { name: "other", labels: { rack: "b" }, conditions: { Ready: "True" } });
+  assertEquals(announced(planner), [rack, ofLocal], "only own endpoints, only the own rack");
+  assertEquals(obstacle(planner, "198.51.100.1"), "the Node is not ready, and other is");
+  setNode(planner, { name: "other", labels: { rack: "a" }, conditions: { Ready: "True" } });
+  assertEquals(announced(planner), [ofLocal]);
+  setNode(planner, { ...own, conditions: { Ready: "True" } });
+  assertEquals(announced(planner), all);
+  setNode(planner, { ...own, conditions: { Ready: "True", NetworkUnavailable: "True" } });
+  assertEquals(announced(planner), []);
+  assertEquals(
+    obstacle(planner, "198.51.100.1"),
+    "the Node has the condition NetworkUnavailable",
+  );
+});
+
 Deno.test("BgpPlanner withdraws the addresses of Services while the node is excluded or drains", () => {
   const label = "node.kubernetes.io/exclude-from-external-load-balancers";
   const own = { name: "own", addresses: ["192.0.2.1"], podCidrs: ["10.1.0.0/24"] };
@@ -441,6 +486,7 @@ const step = fc.oneof(
       node: fc.nat(2),
       has: fc.subarray(["192.0.2.1", "192.0.2.7", "198.51.100.2"]),
       label: fc.boolean(),
+      isReady: fc.boolean(),
       isGone: fc.boolean(),
     }),
   },
@@ -474,6 +520,7 @@ Deno.test("BgpPlanner plans in steps as from scratch, in any history", () => {
             name: key,
             addresses: each.has,
             podCidrs: [`10.1.${each.node}.0/24`],
+            conditions: { Ready: each.isReady ? "True" : "False" },
             ...(each.label && {
               labels: { "node.kubernetes.io/exclude-from-external-load-balancers": "" },
             }),
