@@ -5,7 +5,15 @@
 import { assert, assertEquals } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";
 import type { FakeWatch } from "../../tests/support/fakes/fake_api_watch.ts";
-import { followServices, service } from "../../tests/support/stages/reflector_stage.ts";
+import { StaticAuth } from "../../tests/support/builders/static_auth.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
+import { followServices, service, SERVICES } from "../../tests/support/stages/reflector_stage.ts";
+import { SERVICE, type Service } from "../api/kinds/service.ts";
+import { KubeClient } from "./client.ts";
+import type { HttpRequest, HttpTransport } from "./http_transport.ts";
+import { Informer } from "./informer.ts";
+import { Reflector } from "./reflector.ts";
 
 const FUTURE = { type: "BOOKMARK", object: { metadata: { resourceVersion: "999999" } } };
 
@@ -58,3 +66,39 @@ Deno.test("Reflector.run() lists in pages if a streaming list is ended before it
     await eventually("the list is complete", () => stage.informer.synced);
     assertEquals(stage.asked.slice(0, 2), ["streaming list", "list"]);
   }, { early: (fake) => fake.streamingLists = "never ending" }));
+
+Deno.test("Reflector.run() watches from the version of the first page if later pages have later ones", async () => {
+  const versions = ["5", "7"];
+  const abort = new AbortController();
+  let watched: string | null = null;
+  const transport: Pick<HttpTransport, "request"> = {
+    request({ path }: HttpRequest) {
+      const query = new URL(path, "http://fake").searchParams;
+      if (query.has("watch")) {
+        watched = query.get("resourceVersion");
+        abort.abort("the test is over");
+        return Promise.reject(abort.signal.reason);
+      }
+      const metadata = { resourceVersion: versions.shift(), continue: versions.length && "more" };
+      const text = JSON.stringify({ metadata: { ...metadata }, items: [] });
+      const body = (async function* () {
+        yield new TextEncoder().encode(text);
+        return undefined;
+      })();
+      const contentType = "application/json";
+      return Promise.resolve({ status: 200, contentType, retryAfter: undefined, body });
+    },
+  };
+  const [clock, auth] = [new FakeClock(), new StaticAuth("http://127.0.0.1")];
+  const client = new KubeClient({ clock, auth, transport: transport as HttpTransport });
+  const reflector = new Reflector<Service>(
+    { clock, client, logger: new MemoryLogger(), random: () => 0 },
+    {
+      subscription: { spec: SERVICE, options: SERVICES, informer: new Informer<Service>() },
+      slim: (raw) => raw as Service,
+      streamingLists: false,
+    },
+  );
+  await reflector.run(abort.signal);
+  assertEquals(watched, "5");
+});

@@ -144,6 +144,21 @@ Deno.test("Reflector.run() lists again when the server's version has gone back",
     assertEquals(stage.asked, ["streaming list", "streaming list"]);
   }));
 
+Deno.test("Reflector.run() lists again when the server's version has gone back and a watch broke", () =>
+  followServices(async (stage, fake) => {
+    await eventually("it watches", () => fake.openWatches === 1);
+    fake.store.rollBackVersionTo(900);
+    // As from a proxy whose server is restored from a backup.
+    fake.forEachWatch((watch) => watch.sendRaw("<html>502 Bad Gateway</html>\n"));
+    await eventually("it lists again", () => stage.reflector.status.relists === 1);
+    fake.store.create(service("c"));
+    await stage.has("a", "b", "c");
+    assertEquals(stage.asked.filter((asked) => asked.startsWith("watch")), [
+      "watch 1002",
+      "watch 900",
+    ]);
+  }, { streamingLists: false }));
+
 for (
   const [name, failure] of [
     ["429", { status: 429, reason: "TooManyRequests" }],
@@ -174,6 +189,14 @@ Deno.test("Reflector.run() waits for as long as a busy server asks", () =>
     fake.forEachWatch((watch) => watch.end());
     await eventually("it watches again", () => stage.asked.length === 3);
     assert(systemClock.now() - startedAt >= 950);
+  }));
+
+Deno.test("Reflector.run() waits for a minute at most, however long the server asks", () =>
+  followServices(async (stage, fake) => {
+    fake.failNext({ status: 429, watch: true, retryAfterSeconds: 86_400 });
+    fake.forEachWatch((watch) => watch.end());
+    await eventually("it waits", () => stage.waits.length > 0);
+    assertEquals(stage.waits, [60_000]);
   }));
 
 Deno.test("Reflector.run() keeps events before garbage, and continues", () =>
@@ -246,6 +269,13 @@ Deno.test("Reflector.run() asks for the server's version only after a watch brok
     await eventually("it watches again", () => stage.asked.length > 3);
     assert(versionRequests() > 0);
   }, { timing: { minWatchSeconds: 1.2 } }));
+
+Deno.test("Reflector.run() leaves a quiet watch alone that began as a streaming list", () =>
+  followServices(async (stage) => {
+    await eventually("the watch has ended at its time", () => stage.asked.length > 1);
+    assertEquals(stage.asked, ["streaming list", "watch 1002"]);
+    // Well before its time, the list would have been given up.
+  }, { timing: { stallMs: 50, minWatchSeconds: 0.5 } }));
 
 Deno.test("Reflector.run() gives up a watch that does not end at its time", () =>
   followServices(async (stage, fake) => {

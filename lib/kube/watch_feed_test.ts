@@ -36,19 +36,20 @@ async function feed(
   for (const name of known) informer.upsert(object(name, "1"));
   reported.length = 0;
   const versions: (string | undefined)[] = [];
+  let newInList = 0;
   const feed = new WatchFeed(new FakeClock(), {
     informer,
     slim: (raw) => (raw as KubeObject).metadata?.name === "bad" ? undefined : raw as KubeObject,
     initialEvents,
     onEvent: (version) => versions.push(version),
-    onNewInList: () => {},
+    onNewInList: () => newInList++,
     onListed: () => reported.push("listed"),
   });
   async function* stream() {
     for (const event of events) yield [event];
   }
   const error = await feed.run(stream(), signal).catch((error: unknown) => error);
-  return { reported, versions, error, listing: feed.listing };
+  return { reported, versions, newInList, error, listing: feed.listing };
 }
 
 Deno.test("WatchFeed applies each event, and says from which version to continue", async () => {
@@ -74,6 +75,18 @@ Deno.test("WatchFeed compares initial events with the known objects, and ends wi
   // No version before the end: events before it come in no order.
   assertEquals(versions, [undefined, undefined, undefined, "5", "6"]);
   assertEquals(listing, false);
+});
+
+Deno.test("WatchFeed counts each object of a list once, known or not, as its progress", async () => {
+  const { newInList } = await feed([
+    { type: "ADDED", object: object("known", "2") },
+    { type: "ADDED", object: object("a", "3") },
+    { type: "MODIFIED", object: object("a", "4") },
+    { type: "MODIFIED", object: object("known", "5") },
+    bookmark("6"),
+    { type: "ADDED", object: object("b", "7") },
+  ], { initialEvents: true, known: ["known", "other"] });
+  assertEquals(newInList, 3);
 });
 
 Deno.test("WatchFeed deletes nothing when the initial events break off", async () => {
