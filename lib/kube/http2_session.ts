@@ -32,6 +32,15 @@ const CANCEL = 8;
 const STREAM_WINDOW = 128 * 1024;
 const SESSION_WINDOW = 256 * 1024;
 
+/**
+ * Bytes that the server may send besides the bodies of answers: headers, pings, updates of the window.
+ * A thousand events a second need 9 bytes each. A flood is garbage that V8 collects late: 400 MB.
+ */
+const MOST_OVERHEAD = 4 * 1024 * 1024;
+const OVERHEAD_PER_MS = 256;
+/** An informational answer (1xx) takes as much time as this many bytes. */
+const INFORMATION_COST = 4096;
+
 /** Settings of a session. */
 interface Http2SessionOptions {
   /** `https://host:port` */
@@ -55,6 +64,9 @@ export class Http2Session {
   #openStreams = 0;
   #retired = false;
   #timer: Timer | undefined;
+  /** Bytes besides answers that the server may still send, at the time of the last ones. */
+  #overheadLeft = MOST_OVERHEAD;
+  #overheadAt = 0;
 
   constructor(clock: Clock, options: Http2SessionOptions) {
     this.#clock = clock;
@@ -87,6 +99,7 @@ export class Http2Session {
       session.once("connect", () => {
         timer.cancel();
         session.setLocalWindowSize(SESSION_WINDOW);
+        session.socket.on("data", (bytes: Uint8Array) => this.#noteBytes(bytes.length));
         this.#noteSignOfLife();
         this.#armPing();
         const { remoteAddress } = session.socket;
@@ -166,6 +179,7 @@ export class Http2Session {
       signal.addEventListener("abort", onAbort, { once: true });
       stream.once("error", (error) => fail(this.#streamError(error)));
       stream.once("close", () => fail(this.#streamError()));
+      stream.on("headers", () => this.#overheadLeft -= INFORMATION_COST);
       stream.once("response", (headers) => {
         this.#noteSignOfLife();
         settle();
@@ -176,6 +190,7 @@ export class Http2Session {
           retryAfter: typeof retryAfter === "string" ? retryAfter : undefined,
           body: this.#body({ stream, chunks: new StreamChunks(stream) }, signal),
         });
+        stream.on("data", (chunk: Uint8Array) => this.#overheadLeft += chunk.length);
       });
     });
   }
@@ -204,6 +219,16 @@ export class Http2Session {
       signal.removeEventListener("abort", onAbort);
       stream.close(CANCEL);
     }
+  }
+
+  #noteBytes(length: number): void {
+    const now = this.#clock.now();
+    const refilled = this.#overheadLeft + (now - this.#overheadAt) * OVERHEAD_PER_MS;
+    this.#overheadAt = now;
+    this.#overheadLeft = Math.min(MOST_OVERHEAD, refilled) - length;
+    if (this.#overheadLeft >= 0) return;
+    const text = `it sent more than ${MOST_OVERHEAD} bytes besides answers`;
+    this.destroy(new TransportError("protocol", `Lost ${this.#options.origin}: ${text}`));
   }
 
   #streamError(cause?: unknown): TransportError {

@@ -1,4 +1,4 @@
-import { assert, assertEquals, assertRejects } from "@std/assert";
+import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import {
   createTestCertificateAuthority,
   type TestCertificate,
@@ -73,6 +73,38 @@ for (const [name, bytes] of Object.entries(GOODBYES)) {
   });
 }
 
+const FLOODS: Readonly<Record<string, readonly number[]>> = {
+  "updates of the window": frame(8, 0, number32(1)),
+  "updates of a stream's window": frame(8, 1, number32(1)),
+  "frames of other protocols": frame(12, 0, []),
+  "answers before the answer": frame(1, 1, [0x48, 3, ...new TextEncoder().encode("103")], 4),
+};
+
+for (const [name, bytes] of Object.entries(FLOODS)) {
+  Deno.test(`Http2Session ends a connection that brings nothing but ${name}`, async () => {
+    const authority = await createTestCertificateAuthority();
+    const leaf = await authority.issue({ commonName: "server", ipv4: ["127.0.0.1"] });
+    const server = serveOnce(leaf, new Uint8Array(Array(4096).fill(bytes).flat()), {
+      isEndless: true,
+    });
+    const session = new Http2Session(systemClock, {
+      origin: `https://127.0.0.1:${server.port}`,
+      tls: { ca: authority.cert, insecure: false },
+      timing: completeTiming(),
+      onSignOfLife: () => {},
+    });
+    await session.open();
+    const requests = STREAMS.map(() =>
+      session.request({ method: "GET", path: "/", headers: {}, signal: NEVER })
+    );
+    for (const { reason } of await Promise.allSettled(requests) as PromiseRejectedResult[]) {
+      assertStringIncludes(reason.message, "4194304 bytes besides answers");
+    }
+    assertEquals(session.usable, false);
+    await server.done;
+  });
+}
+
 Deno.test("Http2Session.open() throws when it is destroyed meanwhile", async () => {
   using listener = Deno.listen({ hostname: "127.0.0.1", port: 0 });
   const accepted = listener.accept();
@@ -88,8 +120,11 @@ Deno.test("Http2Session.open() throws when it is destroyed meanwhile", async () 
   await assertRejects(() => opening, TransportError);
 });
 
-/** Takes one connection, waits for the requests, sends the bytes; ends with the client, or at once without bytes. */
-function serveOnce(leaf: TestCertificate, bytes: Uint8Array) {
+/**
+ * Takes one connection, waits for the requests, sends the bytes, again and again if it is endless; ends
+ * with the client, or at once without bytes.
+ */
+function serveOnce(leaf: TestCertificate, bytes: Uint8Array, { isEndless = false } = {}) {
   const options = { hostname: "127.0.0.1", port: 0, ...leaf, alpnProtocols: ["h2"] };
   const listener = Deno.listenTls(options);
   const serve = async () => {
@@ -106,6 +141,8 @@ function serveOnce(leaf: TestCertificate, bytes: Uint8Array) {
     }
     if (bytes.length === 0) return;
     await connection.write(bytes);
+    // Also gets a broken pipe when the client has left.
+    while (isEndless && await connection.write(bytes).catch(() => 0) > 0);
     while (await connection.read(buffer).catch(() => null) !== null);
   };
   return { port: listener.addr.port, done: serve() };
