@@ -162,13 +162,17 @@ export class AddressAssigner {
    * has to lead.
    */
   async lead(client: StatusClient, signal: AbortSignal): Promise<void> {
+    const events = new AssignmentEvents(this.#dependencies.events);
     while (!signal.aborted) {
       using term = this.#term = new LinkedAbort(signal);
-      await this.#lead(client, term.signal);
+      await this.#lead(client, { signal: term.signal, events });
     }
   }
 
-  async #lead(client: StatusClient, signal: AbortSignal): Promise<void> {
+  async #lead(
+    client: StatusClient,
+    { signal, events }: { readonly signal: AbortSignal; readonly events: AssignmentEvents },
+  ): Promise<void> {
     const { services, namespaces, onWritten } = this.#options;
     const wake = () => this.#wake.resolve();
     signal.addEventListener("abort", wake, { once: true });
@@ -178,7 +182,6 @@ export class AddressAssigner {
       ...{ client, signal: work.signal, services, onWritten },
       assignment: (key) => allocator.assignment(key),
     });
-    const events = new AssignmentEvents(this.#dependencies.events);
     try {
       await this.#clock.sleep(SETTLE_MS, signal).catch(() => {});
       for (const service of services.values()) this.onService(service);

@@ -333,3 +333,66 @@ Deno.test("AddressAssigner does not fight with another controller that writes th
   assertEquals(cluster.assigned, { a: ["192.0.2.0"] });
   await stop();
 });
+
+Deno.test("AddressAssigner writes no faster, and leaves no timer, if answers come after the events of writes", async () => {
+  const cluster = new Cluster();
+  const { client, clock } = cluster;
+  cluster.put({ name: "a" });
+  const patch = client.patch.bind(client);
+  // The API server has written when the process ends, and its answer is on the way.
+  client.patch = async (...args) => {
+    const answer = await patch(...args);
+    await clock.sleep(500);
+    return answer;
+  };
+  const { stop } = cluster.lead();
+  const { onChange } = client;
+  client.onChange = (path, object) => {
+    onChange(path, object);
+    const [address] = cluster.assigned.a!;
+    if (address === "192.0.2.0") cluster.put({ name: "a", addresses: ["192.0.2.9"] });
+  };
+  for (let second = 0; second < 600; second++) await clock.advance(1_000);
+  assert(client.requests.length > 5, "the first ones are immediate");
+  assert(client.requests.length < 25, `${client.requests.length} requests in ten minutes`);
+  const { length } = client.requests;
+  while (client.requests.length === length) await clock.advance(1_000);
+  await Promise.all([stop(), clock.advance(1_000)]);
+  await clock.advance(0);
+  assertEquals(clock.pendingTimers, 0);
+});
+
+Deno.test("AddressAssigner reports an assignment once, also while its status cannot be written or is cleared", async () => {
+  const cluster = new Cluster([pool("default", ["192.0.2.0/28"]), pool("other", ["198.51.100.1"])]);
+  const { client, clock } = cluster;
+  const assigned = () =>
+    cluster.events.filter(({ type }) => type === "Normal").map(({ note }) => note);
+  cluster.put({ name: "a" });
+  client.before = () => Promise.reject(new ApiError("denied", { status: 422 }));
+  const { assigner, stop } = cluster.lead();
+  await clock.advance(2_000);
+  for (const label of ["x", "y", "z"]) {
+    cluster.put({ name: "a", labels: { label } });
+    await clock.advance(1_000);
+  }
+  assertEquals(assigned(), ["Assigned 192.0.2.0"]);
+  client.before = () => Promise.resolve();
+  await clock.advance(120_000);
+  assertEquals(cluster.assigned, { a: ["192.0.2.0"] });
+  for (let time = 0; time < 3; time++) {
+    cluster.put({ name: "a" });
+    await clock.advance(1_000);
+    assertEquals(cluster.assigned, { a: ["192.0.2.0"] });
+  }
+  assertEquals(assigned(), ["Assigned 192.0.2.0"]);
+  assigner.setTaken(new Map([[parseCidr("10.0.0.0/8"), "a range of pods"]]));
+  await clock.advance(2_000);
+  assertEquals(assigned(), ["Assigned 192.0.2.0"], "other settings assign nothing new");
+  const annotations = { "kube-relay.io/load-balancer-ips": "198.51.100.1" };
+  cluster.put({ name: "a", annotations, addresses: ["192.0.2.0"] });
+  await clock.advance(1_000);
+  cluster.put({ name: "a", addresses: ["198.51.100.1"] });
+  await clock.advance(1_000);
+  assertEquals(assigned(), ["Assigned 192.0.2.0", "Assigned 198.51.100.1"]);
+  await stop();
+});

@@ -14,6 +14,8 @@ export class AssignmentEvents {
   readonly #events: EventSink;
   /** The last refusals of each Service that has some, as one text. */
   readonly #refused = new Map<ServiceKey, string>();
+  /** The addresses that each Service got last, or had in its status when it was seen first. */
+  readonly #assigned = new Map<ServiceKey, ReadonlySet<string>>();
 
   constructor(events: EventSink) {
     this.#events = events;
@@ -26,6 +28,7 @@ export class AssignmentEvents {
     const isNews = (this.#refused.get(key) ?? "") !== text;
     if (text === "") this.#refused.delete(key);
     else this.#refused.set(key, text);
+    if (!service || !assignment?.addresses) this.#assigned.delete(key);
     if (!service) return;
     if (isNews) {
       for (const { reason, message: note } of assignment?.refusals ?? []) {
@@ -38,8 +41,12 @@ export class AssignmentEvents {
       }
     }
     const ingress = service.status?.loadBalancer?.ingress ?? [];
-    const current = new Set(ingress.map(({ ip }) => ip));
-    const added = assignment?.addresses?.filter((address) => !current.has(address)) ?? [];
+    const addresses = assignment?.addresses;
+    if (!addresses) return;
+    // A status that cannot be written, or that another program clears, is no new assignment.
+    const known = this.#assigned.get(key) ?? new Set(ingress.flatMap(({ ip }) => ip ?? []));
+    this.#assigned.set(key, new Set(addresses));
+    const added = addresses.filter((address) => !known.has(address));
     if (added.length === 0) return;
     const note = `Assigned ${added.join(", ")}`;
     this.#record(service, { type: "Normal", reason: "LoadBalancerAddressAssigned", note });

@@ -111,6 +111,8 @@ export class StatusWriter {
       if (this.#options.signal.aborted || this.#writing.size >= PARALLEL) return;
       if (this.#writing.has(key)) continue;
       this.#waiting.delete(key);
+      // The end of the rest compares it again.
+      if (this.#resting.has(key)) continue;
       const writing = this.#write(key).finally(() => {
         this.#writing.delete(key);
         this.#startWrites();
@@ -184,6 +186,8 @@ export class StatusWriter {
 
   /** Writes a Service later, and others meanwhile. */
   #rest(key: ServiceKey): void {
+    // The answer to a write may come after the end.
+    if (this.#options.signal.aborted) return;
     const timer = this.#clock.setTimer(this.#paceOf(key).backoff.next(this.#clock.now()), () => {
       this.#resting.delete(key);
       this.add(key);
