@@ -125,9 +125,10 @@ function createManifestObjectSource(
   return {
     run: (signal) => source.run(signal),
     status() {
-      const shown = source.status().map(({ path, objects, problems, stale }) => ({
+      const shown = source.status().map(({ path, objects, problems, stale, unserved }) => ({
         name: path,
-        state: `${countText(objects, "object")}${stale ? ", last good state" : ""}`,
+        state: `${countText(objects, "object")}${stale ? ", last good state" : ""}` +
+          (unserved === undefined ? "" : `; not served: ${unserved}`),
         problems: problems.map(formatProblem),
       }));
       const more = source.filesNotShown;

@@ -1,6 +1,7 @@
 import type { Logger } from "../../log/logger.ts";
 import { RecentTexts } from "../../log/recent_texts.ts";
 import type { Clock } from "../../os/clock.ts";
+import { cureOf, kindsText, unservedKinds } from "./ignored_kinds.ts";
 import type { ManifestFileRecord } from "./manifest_files.ts";
 import type { ManifestProblem } from "./manifest_problem.ts";
 import { mergeProblems } from "./manifest_status.ts";
@@ -13,6 +14,8 @@ const LINES_MS = 60_000;
 const LONG_MS = 10_000;
 /** Maximum number of file names in one line. */
 const MOST_FILES = 5;
+/** Maximum number of kinds that are reported as not served. */
+const MOST_KINDS = 100;
 
 /** The result of a reading. */
 interface ManifestReadingSummary {
@@ -31,6 +34,8 @@ export class ManifestLog {
   /** The time at which the first of these lines was written. */
   #linesSince = -Infinity;
   #isIncompleteLogged = false;
+  /** Kinds that were reported as not served. */
+  readonly #unserved = new Set<string>();
   #missing: ReadonlyMap<string, string> = new Map();
 
   constructor({ clock, logger }: { readonly clock: Clock; readonly logger: Logger }) {
@@ -61,16 +66,23 @@ export class ManifestLog {
   read(paths: readonly string[], summary: ManifestReadingSummary): void {
     const { changes, ms, records, shadowed } = summary;
     let [problems, logged] = [0, 0];
+    const unserved = new Map<string, number>();
+    const inFiles = new Set<string>();
     for (const path of paths) {
       const record = records.get(path);
       if (!record) continue;
-      this.#ignored(path, record.ignored);
+      for (const [kind, count] of unservedKinds(record.ignored)) {
+        if (this.#unserved.has(kind) || this.#unserved.size >= MOST_KINDS) continue;
+        unserved.set(kind, (unserved.get(kind) ?? 0) + count);
+        inFiles.add(path);
+      }
       const found = mergeProblems(record.problems, shadowed.get(path) ?? []);
       problems += found.list.length + found.notShown + record.problems.notShown;
       for (const problem of found.list) {
         if (this.#isLogged(problem)) logged++;
       }
     }
+    this.#warnUnserved(unserved, [...inFiles]);
     this.#logger.info("Read manifests", {
       files: paths.length <= MOST_FILES ? paths : paths.length,
       ...changes,
@@ -98,9 +110,16 @@ export class ManifestLog {
     return true;
   }
 
-  #ignored(file: string, ignored: ReadonlyMap<string, number>): void {
-    if (ignored.size === 0 || !this.#logger.enabled(2)) return;
-    const kinds = [...ignored].map(([kind, count]) => `${kind} x${count}`).join(", ");
-    this.#logger.verbose(2, "Passed over objects of other kinds", { file, kinds });
+  /** Warns once of each kind: other programs may read it from the same files. */
+  #warnUnserved(kinds: ReadonlyMap<string, number>, files: readonly string[]): void {
+    if (kinds.size === 0) return;
+    for (const kind of kinds.keys()) this.#unserved.add(kind);
+    const cure = cureOf(kinds);
+    this.#logger.warn("The manifests have objects of kinds that are not served; they are ignored", {
+      kinds: kindsText(kinds),
+      files: files.toSorted().slice(0, MOST_FILES),
+      ...(files.length > MOST_FILES && { more: files.length - MOST_FILES }),
+      ...(cure !== undefined && { cure }),
+    });
   }
 }

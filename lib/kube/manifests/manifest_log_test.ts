@@ -7,14 +7,41 @@ import {
 
 const WEB_1 = serviceYaml("web", "10.0.0.1");
 
-Deno.test("run() counts other kinds in one verbose line for each file", async () => {
-  const other = "apiVersion: apps/v1\nkind: Deployment\n";
-  await withManifests({ "m/a.yaml": `${other}---\n${other}---\n${WEB_1}` }, ({ harness }) => {
-    const lines = harness.logger.lines.filter(({ level }) => level === "verbose");
-    assertEquals(lines.map(({ fields }) => fields), [
-      { component: "manifests", file: "m/a.yaml", kinds: "Deployment x2" },
+Deno.test("run() warns once of kinds that are not served, and status() names those of each file", async () => {
+  const [deployment, policy, namespace] = [
+    "apiVersion: apps/v1\nkind: Deployment\n",
+    "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: { name: a }\n",
+    "apiVersion: v1\nkind: Namespace\nmetadata: { name: a }\n",
+  ];
+  const contents = {
+    "m/a.yaml": [deployment, deployment, WEB_1, policy, namespace].join("---\n"),
+    "m/b.yaml": policy,
+    "m/c.yaml": namespace,
+  };
+  await withManifests(contents, async (started) => {
+    const { files, harness } = started;
+    const warned = () =>
+      harness.logger.lines.filter(({ level }) => level === "warn").map(({ fields }) => fields);
+    const cure = "NetworkPolicies are enforced with --network-policy only";
+    const first = {
+      component: "manifests",
+      kinds: "NetworkPolicy x2, Deployment x2",
+      files: ["m/a.yaml", "m/b.yaml"],
+      cure,
+    };
+    assertEquals(warned(), [first]);
+    assertEquals(harness.source.status().map(({ unserved }) => unserved), [
+      `NetworkPolicy x1, Deployment x2 (${cure})`,
+      `NetworkPolicy x1 (${cure})`,
+      undefined,
     ]);
-    return Promise.resolve();
+    files.write("m/b.yaml", `${policy}---\n${policy}---\napiVersion: v1\nkind: Secret\n`);
+    await letPass(started, 3_000);
+    assertEquals(warned(), [first, {
+      component: "manifests",
+      kinds: "Secret x1",
+      files: ["m/b.yaml"],
+    }]);
   });
 });
 

@@ -129,7 +129,9 @@ function collect(collecting: Collecting, { value, root, type, depth }: Found): v
     report: new ObjectReport(place, undefined),
   });
   if (known === "ignored") {
-    outcomes.push({ outcome: "ignored", kind: ownType.kind ?? "" });
+    const { kind = "", apiVersion } = ownType;
+    const group = reading.kinds.has(kind) ? ` of ${apiVersion}` : "";
+    outcomes.push({ outcome: "ignored", kind: kind + group });
   } else if (known === "refused") {
     outcomes.push({ outcome: "refused", id: undefined });
   } else {

@@ -75,7 +75,7 @@ Deno.test("readManifestObjects() ignores other kinds, also those with the same n
   assertEquals(problems, []);
   assertEquals(outcomes, [
     { outcome: "ignored", kind: "Deployment" },
-    { outcome: "ignored", kind: "Service" },
+    { outcome: "ignored", kind: "Service of serving.knative.dev/v1" },
   ]);
 });
 

@@ -1,3 +1,4 @@
+import { cureOf, kindsText, unservedKinds } from "./ignored_kinds.ts";
 import type { ManifestFiles } from "./manifest_files.ts";
 import { type ManifestProblem, ManifestProblems } from "./manifest_problem.ts";
 import type { ManifestStore, ShadowedObject } from "./manifest_store.ts";
@@ -15,6 +16,8 @@ export interface ManifestFileStatus {
   readonly lastGoodAtMs?: number;
   /** Whether an error keeps the last valid version of an object in use, or excluded an object. */
   readonly stale: boolean;
+  /** Names the kinds of objects in it that are not served; absent if there are none. */
+  readonly unserved?: string;
   /** The reason why the path has no file; absent for a file. */
   readonly missing?: string;
 }
@@ -61,9 +64,19 @@ export function manifestStatus({ files, store, missing }: ManifestState): Manife
       problemsNotShown: problems.notShown + record.problems.notShown,
       ...(record.lastGoodAtMs !== undefined && { lastGoodAtMs: record.lastGoodAtMs }),
       stale: record.isStale,
+      ...unservedOf(record.ignored),
     });
   }
   return found.sort((left, right) => left.path < right.path ? -1 : 1);
+}
+
+function unservedOf(
+  ignored: ReadonlyMap<string, number>,
+): Pick<ManifestFileStatus, "unserved"> {
+  const kinds = unservedKinds(ignored);
+  const cure = cureOf(kinds);
+  const text = `${kindsText(kinds)}${cure === undefined ? "" : ` (${cure})`}`;
+  return kinds.size > 0 ? { unserved: text } : {};
 }
 
 /** Returns why a path has no objects. */

@@ -1,0 +1,38 @@
+/**
+ * Objects in a folder of manifests that a running kube-relay does not serve.
+ *
+ * @module
+ */
+import { assertEquals, assertStringIncludes } from "@std/assert";
+import { testService } from "./support/builders/builders.ts";
+import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
+import { LoopbackRelay } from "./support/stages/loopback_relay.ts";
+import { onlyFrom } from "./support/stages/policy_relay.ts";
+
+const MANIFESTS = {
+  "policy.json": manifestText([onlyFrom("friend")]),
+  "service.json": manifestText(rawObjects("Service", testService("web"))),
+};
+const CURE = "NetworkPolicies are enforced with --network-policy only";
+
+Deno.test("a NetworkPolicy without --network-policy is one warning and a line of the status", async () => {
+  await using relay = await LoopbackRelay.start({ manifests: MANIFESTS });
+  const { sources } = await relay.settled();
+  const lines = relay.log.split("\n").filter((line) => line.includes("kinds that are not served"));
+  assertEquals(lines.length, 1, relay.log);
+  for (const part of ["WARN", "NetworkPolicy x1", `${relay.folder}/manifests/policy.json`, CURE]) {
+    assertStringIncludes(lines[0]!, part);
+  }
+  assertEquals(sources.map(({ state }) => state), [
+    `0 objects; not served: NetworkPolicy x1 (${CURE})`,
+    "1 object",
+  ]);
+});
+
+Deno.test("a NetworkPolicy with --network-policy is no warning", async () => {
+  const args = ["--network-policy"];
+  await using relay = await LoopbackRelay.start({ manifests: MANIFESTS, args });
+  const { sources } = await relay.settled();
+  assertEquals(relay.log.includes("kinds that are not served"), false, relay.log);
+  assertEquals(sources.map(({ state }) => state), ["1 object", "1 object"]);
+});
