@@ -141,6 +141,23 @@ function choices(picker: EndpointPicker): readonly string[] {
   return CLIENTS.map((client) => open(picker, { client }));
 }
 
+Deno.test("EndpointPicker.update() with other settings tells former balancers of no connection", () => {
+  const picker = pickerOf({ balance: "least-connections" }, A, B);
+  open(picker);
+  const { load } = picker;
+  let told = 0;
+  // As a balancer does.
+  load!.watch(() => told++);
+  open(picker);
+  assertEquals(told, 1);
+  for (const [weight, balance] of ["least-connections", "random-two-choices"].entries()) {
+    const edge = { ...weights(["10.0.0.1", weight + 2]), balance } as EdgeSettings;
+    picker.update(planOf(edge, A, B), 0);
+    open(picker);
+    assertEquals([picker.load === load, told], [true, 1], balance);
+  }
+});
+
 Deno.test("EndpointPicker.pick() by source-hash moves only the clients of an endpoint that goes or comes", () => {
   fc.assert(
     fc.property(endpointCount, fc.nat(), fc.integer({ min: 1, max: 9 }), (count, pick, weight) => {
