@@ -28,6 +28,9 @@ interface Result {
   readonly err: string;
 }
 
+/** A kubeconfig is read before a mode is chosen. */
+const NO_SERVER = "--manifests=/does/not/exist";
+
 async function run(
   argv: readonly string[],
   process: Partial<ProcessInfo> = {},
@@ -152,7 +155,7 @@ Deno.test("runCommandLine() answers --help and --version whatever else is wrong 
 });
 
 Deno.test("runCommandLine() refuses a mode that this build does not have, and exits with 1", async () => {
-  assertEquals(await run(["--mode=ipvs"]), {
+  assertEquals(await run(["--mode=ipvs", NO_SERVER]), {
     code: 1,
     out: "",
     err: "kube-relay: Cannot run in mode 'ipvs': this release has userspace only\n",
@@ -168,7 +171,7 @@ Deno.test("runCommandLine() exits with 0 when it is asked to end while the mode 
       return Promise.reject(new CommandError("nft", [], kind, "Cannot run 'nft' to its end"));
     };
     const hostChecks = { ...fakeHostChecks(), probeMode };
-    return run([...closed, ...argv], {}, { hostChecks, signal: end.signal });
+    return run([...closed, NO_SERVER, ...argv], {}, { hostChecks, signal: end.signal });
   };
   assertEquals((await runEnded(["--proxy-mode=userspace"], "aborted")).code, 0);
   assertEquals((await runEnded(["--proxy-mode=userspace"], "timeout")).code, 1);
@@ -177,7 +180,7 @@ Deno.test("runCommandLine() exits with 0 when it is asked to end while the mode 
 });
 
 Deno.test("runCommandLine() reports why it ended in a line of JSON if the log is JSON", async () => {
-  const { code, err } = await run(["--logging-format=json", "--proxy-mode=iptables"]);
+  const { code, err } = await run(["--logging-format=json", "--proxy-mode=iptables", NO_SERVER]);
   assertEquals([code, err.trim().split("\n").length], [1, 1]);
   const { ts, err: reason, ...line } = JSON.parse(err);
   assertEquals(line, { level: "error", msg: "Command failed" });

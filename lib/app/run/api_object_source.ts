@@ -1,6 +1,7 @@
 import { featureEnabled } from "../../config/feature_gates.ts";
 import { acceptsProtobuf } from "../../config/content_types.ts";
 import { ApiSource } from "../../kube/api_source.ts";
+import type { KubeAuth } from "../../kube/kube_auth.ts";
 import { loadKubeAuth } from "../../kube/kubeconfig.ts";
 import type { Logger } from "../../log/logger.ts";
 import { ServerAddresses } from "./server_addresses.ts";
@@ -8,19 +9,28 @@ import type { Dependencies } from "../dependencies.ts";
 import type { ObjectSource, ObjectSourceOptions } from "./object_source.ts";
 import type { StatusSource } from "../status/status_report.ts";
 
-/** Creates the source. Throws what reading the kubeconfig throws. */
-export async function createApiObjectSource(
-  dependencies: Dependencies & { readonly logger: Logger },
-  { configuration, informers, kubeconfig, metrics, onServer }: ObjectSourceOptions,
-): Promise<ObjectSource> {
-  const { clock, logger, random, process } = dependencies;
+/** Reads the kubeconfig, or what stands for it. Throws a KubeAuthError. */
+export async function loadConfiguredAuth(
+  { clock, logger, process }: Pick<Dependencies, "clock" | "process"> & { readonly logger: Logger },
+  { configuration, kubeconfig }: Pick<ObjectSourceOptions, "configuration" | "kubeconfig">,
+): Promise<KubeAuth> {
   const { proxy, relay: { master } } = configuration;
   const path = kubeconfig ?? proxy.clientConnection.kubeconfig;
-  const auth = await loadKubeAuth({ clock, logger }, {
+  return await loadKubeAuth({ clock, logger }, {
     ...(path !== "" && { kubeconfig: path }),
     ...(master !== undefined && { master }),
     env: process.env,
   });
+}
+
+/** Creates the source. Throws what reading the kubeconfig throws. */
+export async function createApiObjectSource(
+  dependencies: Dependencies & { readonly logger: Logger },
+  options: ObjectSourceOptions,
+): Promise<ObjectSource> {
+  const { clock, logger, random } = dependencies;
+  const { configuration: { proxy }, informers, metrics, onServer } = options;
+  const auth = options.auth ?? await loadConfiguredAuth(dependencies, options);
   const addresses = onServer && new ServerAddresses({ clock }, { server: auth.server, onServer });
   const source = new ApiSource({ clock, logger, random, auth }, {
     informers,

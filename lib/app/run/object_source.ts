@@ -5,6 +5,7 @@
  * @module
  */
 import type { LoadedConfiguration } from "../../config/load.ts";
+import type { KubeAuth } from "../../kube/kube_auth.ts";
 import type { ApiAnswer, KubeClient } from "../../kube/client.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import { formatProblem } from "../../kube/manifests/manifest_problem.ts";
@@ -51,6 +52,8 @@ export interface ObjectSourceOptions {
   readonly informers: InformerSet;
   /** Another kubeconfig; empty = the service account. @default {that of the configuration} */
   readonly kubeconfig?: string;
+  /** The content of the kubeconfig, if it was read before. @default {it is read} */
+  readonly auth?: KubeAuth | undefined;
   /** Counts each answer of an API server, and each that did not come. */
   readonly metrics?: { apiAnswered(answer: ApiAnswer): void };
   /** Called with all known addresses of the API server. @default {they are not looked up} */

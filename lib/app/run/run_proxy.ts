@@ -7,6 +7,7 @@ import { syncPeriodsOf } from "../../config/configuration.ts";
 import type { Controller } from "../../controller/controller.ts";
 import { TaskGroup } from "../../controller/task_group.ts";
 import { ProxyHealth } from "../../health/proxy_health.ts";
+import type { KubeAuth } from "../../kube/kube_auth.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import type { AdjustableLogger } from "../../log/logger.ts";
 import { collectGarbage } from "../../os/collect_garbage.ts";
@@ -36,6 +37,8 @@ type RunDependencies = Dependencies & {
   readonly logger: AdjustableLogger;
   /** @default {the usual limits} */
   readonly openFiles?: OpenFiles;
+  /** The content of the kubeconfig. @default {it is read} */
+  readonly auth?: KubeAuth | undefined;
   /** Controllers besides that of Services. @default {MORE_CONTROLLERS} */
   readonly moreControllers?: readonly ControllerDefinition[];
 };
@@ -65,7 +68,8 @@ type Parts = ReturnType<typeof createParts>;
 
 /** Makes the parts, each from those above it; nothing is opened, read or started. */
 function createParts(
-  { openFiles = new OpenFiles(), moreControllers = MORE_CONTROLLERS, ...edges }: RunDependencies,
+  { openFiles = new OpenFiles(), moreControllers = MORE_CONTROLLERS, auth, ...edges }:
+    RunDependencies,
   configuration: RunConfiguration,
 ) {
   const { proxy, relay: { serviceCounters, controlSocket }, mode } = configuration;
@@ -81,7 +85,7 @@ function createParts(
   const health = new ProxyHealth(edges, { timeoutMs: 2 * syncPeriodsOf(proxy, mode).syncPeriod });
   const traffic = createServiceTraffic(edges, { mode, serviceCounters });
   const metrics = createConfiguredMetrics({ clock: edges.clock, traffic }, configuration);
-  const source = new RunSource(edges, { configuration, informers, metrics });
+  const source = new RunSource(edges, { configuration, informers, metrics, auth });
   const folder = controlSocket.replace(/\/[^/]*$/, "");
   const manager = new ServiceManager(edges, { folder });
   const collection = new StartCollection(edges, collectGarbage);
@@ -142,11 +146,10 @@ class Run implements AsyncDisposable {
   async #startControllers(tasks: TaskGroup): Promise<void> {
     const { controllers, source } = this.#parts;
     const keepOpen = this.#eventsWritten.promise;
-    const reading = source.open().then(() =>
-      tasks.run("source", (signal) => source.run(signal, { keepOpen }))
-    );
     try {
-      await Promise.all([reading, ...controllers.map((each) => each.start(tasks))]);
+      await source.open();
+      tasks.run("source", (signal) => source.run(signal, { keepOpen }));
+      await Promise.all(controllers.map((each) => each.start(tasks)));
     } catch (error) {
       this.#eventsWritten.resolve();
       throw error;

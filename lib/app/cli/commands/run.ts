@@ -1,4 +1,5 @@
 import { effectiveConfiguration } from "../../../config/configuration_schema.ts";
+import type { KubeAuth } from "../../../kube/kube_auth.ts";
 import type { Logger } from "../../../log/logger.ts";
 import { CommandError } from "../../../os/command_runner.ts";
 import { readOpenFiles } from "../../../os/open_files.ts";
@@ -7,6 +8,7 @@ import type { BackendTable, Dependencies } from "../../dependencies.ts";
 import { admitStart, excludedServers, showTakeover } from "../../handover/takeover.ts";
 import { chooseFamilies } from "../../run/choose_families.ts";
 import { chooseMode, commonFamilies } from "../../run/choose_mode.ts";
+import { loadConfiguredAuth } from "../../run/api_object_source.ts";
 import { hostSettingRequests } from "../../run/host_setting_requests.ts";
 import { HostSettings } from "../../run/host_settings.ts";
 import { idleBackendOptions } from "../../run/mode_settings.ts";
@@ -61,7 +63,17 @@ async function serve(
       chooseFamilies({ ...dependencies, logger }),
     ]);
   const waiting = { proxy: configuration.proxy, phase: "choosing the mode", signal };
-  const edges = { ...dependencies, logger, ...(openFiles && { openFiles }) };
+  // Before anything asks the tools: some of their objects stay, such as empty tables of iptables.
+  const readsServer = !endsSoon && relay.manifests.length === 0;
+  let auth: KubeAuth | undefined;
+  try {
+    if (readsServer) {
+      auth = await loadConfiguredAuth({ ...dependencies, logger }, { configuration });
+    }
+  } catch (error) {
+    return exitAfter(error, { configuration, logger, signal });
+  }
+  const edges = { ...dependencies, logger, auth, ...(openFiles && { openFiles }) };
   const [chosen, ofHost] = endsSoon ? await choose() : await answerWhile(edges, waiting, choose);
   const { mode } = chosen;
   if (relay.takeover && relay.dryRun) {
@@ -88,13 +100,17 @@ async function serve(
   try {
     await runProxy(edges, run, signal);
   } catch (error) {
-    if (isStopped(error, { configuration, signal })) throw error;
-    // The standard error of a serving process is a log.
-    logger.error("Exiting after an error", { error });
-    return FAILED;
+    return exitAfter(error, { configuration, logger, signal });
   }
   logger.info("Stopped");
   return 0;
+}
+
+/** The standard error of a serving process is a log. Throws the error of a run that was stopped. */
+function exitAfter(error: unknown, context: Omit<RunContext, "flags">): number {
+  if (isStopped(error, context)) throw error;
+  context.logger.error("Exiting after an error", { error });
+  return FAILED;
 }
 
 /** Whether an error only means that the run was stopped. A stopped `--init-only` has failed. */
