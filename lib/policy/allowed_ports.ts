@@ -5,6 +5,7 @@
  */
 import type { IpFamily } from "../net/ip_address.ts";
 import { BlockMatcher, type NestedBlocks } from "../net/nested_blocks.ts";
+import { ClusterLists } from "./cluster_lists.ts";
 import {
   type BlocksSource,
   matchesQuery,
@@ -16,7 +17,6 @@ import type { Direction, PeerSetId, PolicyKey, PolicyRule, PortRange } from "./p
 import type { PolicyPod } from "./policy_pod.ts";
 import { mergePortRanges } from "./policy_ports.ts";
 import type { PolicyState } from "./policy_state.ts";
-import { ruleListOf } from "./rule_lists.ts";
 
 /** Ports; `all` includes what has no ports, such as an ICMP echo. */
 export type AllowedPorts = "all" | readonly PortRange[];
@@ -49,16 +49,17 @@ export interface PodRules {
 export class RuleBook {
   readonly #state: PolicyState;
   readonly #family: IpFamily;
+  readonly #lists: ClusterLists;
 
   constructor(state: PolicyState, family: IpFamily) {
     this.#state = state;
     this.#family = family;
+    this.#lists = new ClusterLists(state, family);
   }
 
   /** `undefined` = not isolated. */
   rulesOf(pod: PolicyPod, direction: Direction): PodRules | undefined {
-    const policies = this.#state.policiesOf(pod);
-    const made = ruleListOf(policies, { pod, direction, family: this.#family });
+    const made = this.#lists.listOf(pod, direction);
     if (made === undefined) return undefined;
     const { list, sources } = made;
     return {

@@ -8,6 +8,7 @@ import { CidrCover } from "../net/cidr_cover.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import { BlockMatcher } from "../net/nested_blocks.ts";
 import type { Port, Protocol } from "../net/port.ts";
+import { ClusterLists } from "./cluster_lists.ts";
 import { matchesQuery, membersOf, type PeerSource } from "./peer_source.ts";
 import { memberKey } from "./pending_policy_changes.ts";
 import {
@@ -22,7 +23,6 @@ import {
   type RuleList,
 } from "./policy_plan.ts";
 import type { PolicyState } from "./policy_state.ts";
-import { ruleListOf } from "./rule_lists.ts";
 
 /** A connection at its first packet, after its destination was translated. */
 export interface Connection {
@@ -181,14 +181,14 @@ export function viewParts(
 /** Views the whole cluster: every pod, wherever it runs. The view is good until the state changes. */
 export function viewCluster(state: PolicyState, family: IpFamily): PolicyView {
   const sources = new Map<PeerSetId, PeerSource>();
+  const lists = new ClusterLists(state, family);
   return {
     isClosed: () => false,
     podAt(address) {
       const pod = state.ownerOf(address);
       if (pod === undefined) return undefined;
-      const policies = state.policiesOf(pod);
       const listFor = (direction: Direction) => {
-        const made = ruleListOf(policies, { pod, direction, family });
+        const made = lists.listOf(pod, direction);
         for (const source of made?.sources ?? []) sources.set(source.id, source);
         return made?.list;
       };

@@ -26,8 +26,14 @@ import type {
 } from "./policy_plan.ts";
 import { ownerAmong, type PolicyPod } from "./policy_pod.ts";
 import type { PolicyState, PolicyStateListener } from "./policy_state.ts";
-import { MOST_RULES, RuleListCache, type SourcedRuleList } from "./rule_lists.ts";
-import { type ListNeed, MOST_NODE_RULES, type RefusedPods, RuleRooms } from "./rule_room.ts";
+import { RuleListCache, type SourcedRuleList } from "./rule_lists.ts";
+import {
+  type ListNeed,
+  MOST_NODE_RULES,
+  MOST_RULES,
+  type RefusedPods,
+  RuleRooms,
+} from "./rule_room.ts";
 
 /** The inputs of a plan besides the cluster. */
 export interface PolicyPlanOptions {
@@ -70,11 +76,6 @@ interface PolicyEvents extends PeerEvents {
 
 function noEvents(): PolicyEvents {
   return { pods: new Map(), namespaces: new Map(), policies: new Set() };
-}
-
-/** Whether a list is needed, and not so large that it is left empty in any case. */
-function isWritten(need: ListNeed | undefined): need is ListNeed {
-  return need !== undefined && need.rules <= MOST_RULES;
 }
 
 /** Pods that one step of an update looks at. */
@@ -162,8 +163,9 @@ export class PolicyPlanner implements PolicyStateListener {
       const pod = this.#state.pods.get(key);
       const hasRules = pod && this.#isPlanned(pod) && this.#addressesOf(pod).length > 0;
       const own = hasRules ? yield* this.#needsOf(pod) : undefined;
+      if (own) this.#rooms.set(pod!, own);
+      else this.#rooms.delete(key);
       if (own) needs.set(key, own);
-      this.#rooms.set(key, own && { pod: pod!, lists: own.filter(isWritten) });
     }
     const { moved, refused } = this.#rooms.decide();
     for (const key of moved) affected.add(key);

@@ -4,7 +4,6 @@
  * @module
  */
 import type { IpFamily } from "../net/ip_address.ts";
-import { atOnce } from "../net/steps.ts";
 import { contentIdInSteps } from "./content_id.ts";
 import type { PeerSource } from "./peer_source.ts";
 import type { ParsedRule, Policy } from "./policy.ts";
@@ -29,8 +28,6 @@ interface ListedPod {
 /** A list with its name. */
 type NamedRuleList = SourcedRuleList & { readonly id: RuleListId };
 
-/** Most rules of a list. */
-export const MOST_RULES = 5_000;
 /** Rules of lists that are kept, where an empty list counts as one. */
 const MOST_KEPT = 50_000;
 /** Ports that a rule of iptables can have. nftables has a set for them. */
@@ -112,14 +109,6 @@ function* idOf(
     for (const rule of rules) yield JSON.stringify(rule);
   }
   return (yield* contentIdInSteps(texts())) as RuleListId;
-}
-
-/** Returns the list that {@linkcode ruleListInSteps} makes. */
-export function ruleListOf(
-  policies: readonly Policy[],
-  of: ListedPod,
-): SourcedRuleList | undefined {
-  return atOnce(ruleListInSteps(policies, of, MOST_RULES));
 }
 
 /**

@@ -10,6 +10,9 @@ import type { PolicyPod } from "./policy_pod.ts";
 /** Most rules of all lists of a namespace's pods on one node, in one family. Pods share equal lists. */
 export const MOST_NODE_RULES = 20_000;
 
+/** Most rules of a list. */
+export const MOST_RULES = 5_000;
+
 /** A list that a pod needs. Pods that need lists with the same key share one. */
 export interface ListNeed {
   readonly key: string;
@@ -52,19 +55,27 @@ export class RuleRooms {
     return this.#rooms.get(this.#places.get(key) ?? "")?.refused.has(key) ?? false;
   }
 
-  /** Takes what a pod needs now; `undefined` = it is not isolated, or gone. */
-  set(key: PodKey, needs: PodNeeds | undefined): void {
+  /** Forgets a pod. */
+  delete(key: PodKey): void {
     const before = this.#places.get(key);
     if (before !== undefined) {
       this.#places.delete(key);
       this.#rooms.get(before)?.needs.delete(key);
       this.#changed.add(before);
     }
-    if (needs === undefined) return;
-    const place = `${needs.pod.nodeName ?? ""} ${needs.pod.namespace}`;
+  }
+
+  /** Takes what a pod needs now. A list that is too large by itself is left empty in any case. */
+  set(pod: PolicyPod, needs: readonly (ListNeed | undefined)[]): void {
+    const { key, nodeName, namespace } = pod;
+    this.delete(key);
+    const lists = needs.filter((need) => need !== undefined)
+      .filter(({ rules }) => rules <= MOST_RULES);
+    if (lists.length === 0) return;
+    const place = `${nodeName ?? ""} ${namespace}`;
     this.#places.set(key, place);
     this.#rooms.getOrInsertComputed(place, () => ({ needs: new Map(), refused: new Set() }))
-      .needs.set(key, needs);
+      .needs.set(key, { pod, lists });
     this.#changed.add(place);
   }
 
