@@ -11,6 +11,7 @@ import type { EventSink, KubeEvent } from "./event.ts";
 import { eventObject, type EventReporter, eventsPath, seriesPatch } from "./event_object.ts";
 import { type EventSeries, EventSeriesTable, SERIES_IDLE_MS } from "./event_series.ts";
 import { TransportError } from "./http_transport.ts";
+import { KubeAuthError } from "./kube_identity.ts";
 
 /** Dependencies of a recorder. */
 interface EventRecorderDependencies {
@@ -42,6 +43,8 @@ export class EventRecorder implements EventSink {
   #sweep: Timer | undefined;
   #made = 0;
   #isRefusalLogged = false;
+  /** Whether no event has been accepted or given up yet. */
+  #isFirst = true;
 
   constructor(
     { clock, logger, random }: EventRecorderDependencies,
@@ -129,7 +132,7 @@ export class EventRecorder implements EventSink {
         return true;
       } catch (error) {
         if (last.aborted) return false;
-        const isLasting = !mayWorkLater(error);
+        const isLasting = !this.#mayWorkLater(error);
         if (isLasting || signal.aborted || attempt === MOST_ATTEMPTS) {
           this.#giveUp(series, error);
           return isLasting || !signal.aborted;
@@ -164,6 +167,7 @@ export class EventRecorder implements EventSink {
   }
 
   #note(series: EventSeries, count: number): void {
+    this.#isFirst = false;
     series.sentCount = count;
     series.sentAt = this.#clock.wallNow();
   }
@@ -174,8 +178,20 @@ export class EventRecorder implements EventSink {
     return `${regarding.name}.${(nanoseconds + BigInt(this.#made++ % 1_000_000)).toString(16)}`;
   }
 
+  /**
+   * No connection, no credentials, or a failing server, which one is that has just started and refuses
+   * everything. Another rejected event would only be rejected again.
+   */
+  #mayWorkLater(error: unknown): boolean {
+    if (error instanceof TransportError || error instanceof KubeAuthError) return true;
+    if (!(error instanceof ApiError)) return false;
+    return error.isServerError() || error.isTooManyRequests() || error.isUnauthorized() ||
+      error.isForbidden() && this.#isFirst;
+  }
+
   /** One line in the log: a process that may not create events would otherwise log nothing else. */
   #giveUp(series: EventSeries, error: unknown): void {
+    this.#isFirst = false;
     this.#series.drop(series);
     const { reason, regarding, note } = series.event;
     const fields = { reason, regarding: regarding.name, note, error };
@@ -183,10 +199,4 @@ export class EventRecorder implements EventSink {
     this.#isRefusalLogged = true;
     this.#logger.warn("Cannot post event; further failures are logged only at -v 2", fields);
   }
-}
-
-/** No connection, or a failing server. A rejected event would only be rejected again. */
-function mayWorkLater(error: unknown): boolean {
-  if (error instanceof TransportError) return true;
-  return error instanceof ApiError && (error.isServerError() || error.isTooManyRequests());
 }

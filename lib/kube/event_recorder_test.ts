@@ -6,6 +6,7 @@ import type { KubeClient } from "./client.ts";
 import { type KubeEvent, nodeRegarding } from "./event.ts";
 import { EventRecorder } from "./event_recorder.ts";
 import { TransportError } from "./http_transport.ts";
+import { KubeAuthError } from "./kube_identity.ts";
 
 const EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events";
 
@@ -149,12 +150,29 @@ Deno.test("EventRecorder tries 12 times about 10 s apart without an answer, then
 
 Deno.test("EventRecorder does not repeat a rejected event, and warns once", () =>
   withRecorder(async ({ clock, recorder, client, logger }) => {
-    client.failures.push(refusal(403), refusal(422));
+    client.failures.push(undefined, refusal(403), refusal(422));
+    for (const note of ["accepted", "a", "b"]) recorder.record(event(note));
+    await clock.advance(60_000);
+    assertEquals(client.sent, ["create EVENTS", "create EVENTS", "create EVENTS"]);
+    assertEquals(logger.lines.map(({ level }) => level), ["warn", "verbose"]);
+  }));
+
+Deno.test("EventRecorder repeats the first event while a server that has just started refuses it", () =>
+  withRecorder(async ({ clock, recorder, client, logger }) => {
+    const noCredentials = new KubeAuthError("Cannot get credentials: no network");
+    client.failures.push(noCredentials, refusal(401), refusal(403), refusal(403));
+    recorder.record(event());
+    await clock.advance(60_000);
+    assertEquals([client.sent.length, logger.lines], [5, []]);
+  }));
+
+Deno.test("EventRecorder gives up at last, and later ones at once, if it may not create events", () =>
+  withRecorder(async ({ clock, recorder, client }) => {
+    client.failures.push(...Array(13).fill(refusal(403)));
     recorder.record(event("a"));
     recorder.record(event("b"));
-    await clock.advance(60_000);
-    assertEquals(client.sent, ["create EVENTS", "create EVENTS"]);
-    assertEquals(logger.lines.map(({ level }) => level), ["warn", "verbose"]);
+    await clock.advance(150_000);
+    assertEquals(client.sent.length, 13);
   }));
 
 Deno.test("EventRecorder repeats an event after an error of the server", () =>
