@@ -13,6 +13,7 @@ import { BACKEND_MODES, type BackendMode, MODE_TRAITS } from "../lib/proxy/backe
 import { ServiceTrafficTable } from "../lib/proxy/service_traffic.ts";
 import { bucketBounds, labelNames, parsePrometheusText } from "./support/texts/prometheus_text.ts";
 import { type MetricsRelay, startMetricsRelay } from "./support/stages/metrics_relay.ts";
+import { PolicyRelay } from "./support/stages/policy_relay.ts";
 
 const EXP = Array.from({ length: 15 }, (_, power) => 0.001 * Math.pow(2, power));
 const NPL = [
@@ -257,3 +258,14 @@ Deno.test("kube-relay serves the traffic of a Service with --service-counters, u
     await relay.removeService();
     await relay.scrapeWhen((text) => !text.includes('service="web"'));
   }));
+
+for (const families of [["IPv4"], ["IPv6"], ["IPv4", "IPv6"]] as const) {
+  Deno.test(`the page has the series of the families that run: ${families.join(", ")}`, async () => {
+    await using relay = await PolicyRelay.start({ manifests: {}, families });
+    await relay.synced();
+    const shown = (await relay.metrics()).flatMap((line) =>
+      /ip_family="(\w+)"/.exec(line)?.[1] ?? []
+    );
+    assertEquals([...new Set(shown)].sort(), [...families]);
+  });
+}

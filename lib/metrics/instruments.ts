@@ -1,4 +1,5 @@
 import type { BackendMode } from "../proxy/backend.ts";
+import type { IpFamily } from "../net/ip_address.ts";
 import { hasMetric, type Metric } from "./metric.ts";
 import { type MetricKey, METRICS } from "./metric_table.ts";
 import { Counter, Gauge, Histogram, type Registry } from "./prom_client.ts";
@@ -12,15 +13,19 @@ export type Instruments = { readonly [Key in MetricKey]: InstrumentOf<typeof MET
 
 /**
  * Creates one instrument for each row. Those that the mode does not have exist but are not
- * registered, so callers do not need to check the mode.
+ * registered, so callers do not need to check the mode. Only the families that run start at zero.
  */
-export function createInstruments(registry: Registry, mode: BackendMode): Instruments {
+export function createInstruments(
+  registry: Registry,
+  mode: BackendMode,
+  families: readonly IpFamily[],
+): Instruments {
   const entries = Object.entries<Metric>(METRICS).map(([key, row]) => {
     const instrument = createInstrument(
       row,
       hasMetric(mode, row) && !row.isOnDemand ? [registry] : [],
     );
-    showZeros(instrument, row);
+    showZeros(instrument, row, families);
     return [key, instrument];
   });
   // The mapped type gives the class of each row; Object.fromEntries() cannot.
@@ -46,9 +51,14 @@ function createInstrument(row: Metric, registers: Registry[]): Counter | Gauge |
  * A rate needs the zero before the first event. Gauges have none: a timestamp of zero would look
  * like a sync in 1970.
  */
-function showZeros(instrument: Counter | Gauge | Histogram, { labels = {}, startsAtZero }: Metric) {
+function showZeros(
+  instrument: Counter | Gauge | Histogram,
+  { labels = {}, startsAtZero }: Metric,
+  families: readonly IpFamily[],
+) {
   if (startsAtZero === false || Object.keys(labels).length === 0) return;
-  for (const each of combinations(labels)) {
+  const ofRun = { ...labels, ...(labels["ip_family"] && { "ip_family": families }) };
+  for (const each of combinations(ofRun)) {
     if (instrument instanceof Counter) instrument.inc(each, 0);
     else if (instrument instanceof Histogram) instrument.zero(each);
   }

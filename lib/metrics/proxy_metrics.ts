@@ -7,6 +7,7 @@
  * @module
  */
 import { cpuUsage } from "node:process";
+import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
 import { type Clock, systemClock } from "../os/clock.ts";
 import type { BackendMode } from "../proxy/backend.ts";
 import type { ServiceTrafficRow, ServiceTrafficTable } from "../proxy/service_traffic.ts";
@@ -35,6 +36,8 @@ interface MetricsOptions {
   /** Version of kube-relay. */
   readonly version: string;
   readonly mode: BackendMode;
+  /** The IP families that run; no series of another one exists. @default {both} */
+  readonly families?: readonly IpFamily[];
   /** @default {[]} */
   readonly featureGates?: readonly FeatureGateState[];
   /** Counters of each Service; absent = Services are not counted. */
@@ -58,9 +61,9 @@ export interface ProxyMetrics extends SyncInstruments, ProcessInstruments {
 /** Creates the metrics of one process, all at zero. */
 export function createProxyMetrics(options: MetricsOptions): ProxyMetrics {
   const registry = new Registry();
-  const its = createInstruments(registry, options.mode);
-  const { clock = systemClock, mode, traffic } = options;
-  setFacts(its, options);
+  const { clock = systemClock, mode, families = IP_FAMILIES, traffic } = options;
+  const its = createInstruments(registry, mode, families);
+  setFacts(its, { ...options, families });
   return {
     ...syncInstruments(its),
     ...processInstruments(its),
@@ -83,15 +86,18 @@ export function createProxyMetrics(options: MetricsOptions): ProxyMetrics {
 }
 
 /** Sets the values that never change. */
-function setFacts(its: Instruments, options: MetricsOptions): void {
-  const { version, mode, featureGates = [], clock = systemClock } = options;
+function setFacts(
+  its: Instruments,
+  options: MetricsOptions & { readonly families: readonly IpFamily[] },
+): void {
+  const { version, mode, families, featureGates = [], clock = systemClock } = options;
   its.buildInfo.set({ version, mode, deno: Deno.version.deno }, 1);
   its.kubernetesBuildInfo.set(kubernetesVersion(version), 1);
   its.processStart.set(clock.wallNow() / 1000);
   for (const { name, stage, enabled } of featureGates) {
     its.featureEnabled.set({ name, stage }, Number(enabled));
   }
-  for (const family of METRICS.quarantined.labels.ip_family) {
+  for (const family of families) {
     its.quarantined.set({ "ip_family": family }, 0);
   }
   // Absent, not zero, if nfacct is missing; prom-client starts every metric without labels at zero.

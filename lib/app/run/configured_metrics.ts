@@ -20,7 +20,7 @@ const STAGES = { alpha: "ALPHA", beta: "BETA", GA: "" } as const;
 /** Creates the metrics of this configuration; `traffic` is present if each Service is counted. */
 export function createConfiguredMetrics(
   { clock, traffic }: { readonly clock: Clock; readonly traffic: ServiceTrafficTable | undefined },
-  { proxy, mode }: RunConfiguration,
+  { proxy, mode, families }: RunConfiguration,
 ): ProxyMetrics {
   const featureGates = FEATURE_GATES.map(({ name, stage }) => ({
     name,
@@ -31,6 +31,7 @@ export function createConfiguredMetrics(
     clock,
     version: VERSION,
     mode,
+    families,
     featureGates,
     ...(traffic && { traffic }),
   });

@@ -51,7 +51,8 @@ working: \`kubeproxy_*\` metrics have the names, types, labels, buckets and mode
 \`kubernetes_*\`, \`rest_client_*\` and \`process_*\` those of every Kubernetes component. \`kube_relay_*\`
 metrics are specific to kube-relay. A metric is served only in the modes that the table names. Each
 label has a bounded set of values, so the number of series does not grow with the cluster. Values in
-parentheses are placeholders.
+parentheses are placeholders. Series with \`ip_family\` exist for the IP families that run on the node:
+both, if its kernel has both, whatever the cluster uses.
 
 ## Missing metrics
 
