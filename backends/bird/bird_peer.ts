@@ -102,7 +102,8 @@ function restartLines({ gracefulRestartSeconds }: BgpPeer): string[] {
 }
 
 function channelLines(plan: BgpPlan, peer: BgpPeer): string[] {
-  const digit = FAMILY_DIGIT[ipFamilyOf(peer.address)];
+  const family = ipFamilyOf(peer.address);
+  const digit = FAMILY_DIGIT[family];
   const importFilter = importFilterOf(plan, peer);
   return [
     `ipv${digit} {`,
@@ -117,5 +118,13 @@ function channelLines(plan: BgpPlan, peer: BgpPeer): string[] {
     ...(peer.nextHopSelf ? ["  next hop self;"] : []),
     ...(peer.multihopTtl === undefined ? [] : [`  igp table connected${digit};`]),
     "};",
+    ...(peer.otherNextHop === undefined ? [] : [
+      `ipv${FAMILY_DIGIT[family === "IPv4" ? "IPv6" : "IPv4"]} {`,
+      // What is accepted is configured for the family of the session.
+      "  import none;",
+      `  export filter ${exportFilterOf(plan, peer)};`,
+      `  next hop address ${peer.otherNextHop};`,
+      "};",
+    ]),
   ];
 }

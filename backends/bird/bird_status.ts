@@ -52,9 +52,10 @@ function sessionOf(
 ): BgpSession {
   const field = (label: string) =>
     details.find((line) => line.startsWith(`${label}:`))?.slice(label.length + 1).trim();
-  const number = (pattern: RegExp, line: string | undefined) =>
-    Number(pattern.exec(line ?? "")?.[1] ?? 0);
-  const routes = field("Routes");
+  // A session with two families has two lines.
+  const routes = (pattern: RegExp) =>
+    details.filter((line) => line.startsWith("Routes:"))
+      .reduce((sum, line) => sum + Number(pattern.exec(line)?.[1] ?? 0), 0);
   // Columns: received, rejected, filtered, ignored, accepted.
   const [, rejected = "0", filtered = "0"] = field("Import updates")?.split(/\s+/) ?? [];
   const limit = field("Receive limit");
@@ -64,8 +65,8 @@ function sessionOf(
     ...base,
     state: field("BGP state") ?? "Down",
     ...(lastError === undefined ? {} : { lastError }),
-    imported: number(/(\d+) imported/, routes),
-    exported: number(/(\d+) exported/, routes),
+    imported: routes(/(\d+) imported/),
+    exported: routes(/(\d+) exported/),
     refusedUpdates: Number(rejected) + Number(filtered),
     ...(limit === undefined ? {} : { limit: Number.parseInt(limit) }),
     isShutDown: field("BGP state") === "Down" && lastError?.includes("limit exceeded") === true,

@@ -4,8 +4,7 @@
  * @module
  */
 import { cidrFamilyOf } from "../../lib/net/cidr.ts";
-import { ipFamilyOf } from "../../lib/net/ip_address.ts";
-import type { BgpPeer, BgpPlan } from "../../lib/routing/bgp_plan.ts";
+import { type BgpPeer, type BgpPlan, carriesFamily } from "../../lib/routing/bgp_plan.ts";
 import { type BirdControl, BirdError } from "./bird_control.ts";
 import { type BgpSession, parsePrefixes } from "./bird_status.ts";
 import { protocolOf } from "./bird_text.ts";
@@ -55,7 +54,7 @@ export function compareBird(
       if (found === undefined) return [];
       const prefixes = plan.announced.filter(({ prefix, to }) =>
         to.includes(peer.role) && !leftOut.has(`prefix ${prefix}`) &&
-        cidrFamilyOf(prefix) === ipFamilyOf(peer.address)
+        carriesFamily(peer, cidrFamilyOf(prefix))
       );
       return sentDifferences(peer, new Set(prefixes.map(({ prefix }) => prefix)), found);
     }),

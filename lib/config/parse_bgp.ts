@@ -192,6 +192,16 @@ function parsePeer(
     `${path}.localAddress`,
     `Expected an ${ipFamilyOf(address)} address, as that of the peer, found '${local}'`,
   );
+  const { bothFamilies, otherNextHop: hop } = configuration;
+  const otherNextHop = hop === ""
+    ? undefined
+    : parseAddress(hop, { path: `${path}.otherNextHop`, expect });
+  expect(
+    otherNextHop === undefined || bothFamilies && ipFamilyOf(otherNextHop) !== ipFamilyOf(address),
+    `${path}.otherNextHop`,
+    `Expected an address of the family that ${address} does not have, together with ` +
+      `bothFamilies: true, found '${hop}'`,
+  );
   if (passwordFile !== "") checkPath(passwordFile, { path: `${path}.passwordFile`, expect });
   const name = configuration.name === "" ? peerName(address) : configuration.name;
   expect(
@@ -216,6 +226,8 @@ function parsePeer(
     ...(gracefulRestartSeconds !== 0 && { gracefulRestartSeconds }),
     prepend: configuration.prepend,
     nextHopSelf: configuration.nextHopSelf,
+    ...(bothFamilies && { bothFamilies }),
+    ...(otherNextHop && { otherNextHop }),
     ...(configuration.import && {
       import: parsePeerImports(configuration.import, {
         ...{ path: `${path}.import`, expect, family: ipFamilyOf(address) },

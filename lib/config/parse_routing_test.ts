@@ -160,6 +160,20 @@ const WRONG: readonly [fields: Fields, ...problems: string[]][] = [
     "routing.bgp.peers.3: Expected each name once, found 'peer_192_0_2_1' again",
   ],
   [
+    {
+      bgp: {
+        peers: [
+          { address: "192.0.2.1", as: 1, bothFamilies: true, otherNextHop: "192.0.2.7" },
+          { address: "192.0.2.2", as: 1, otherNextHop: "2001:db8::1" },
+        ],
+      },
+    },
+    "routing.bgp.peers.0.otherNextHop: Expected an address of the family that 192.0.2.1 does not " +
+    "have, together with bothFamilies: true, found '192.0.2.7'",
+    "routing.bgp.peers.1.otherNextHop: Expected an address of the family that 192.0.2.2 does not " +
+    "have, together with bothFamilies: true, found '2001:db8::1'",
+  ],
+  [
     { bgp: { peers: [{ address: "192.0.2.1", localAddress: "2001:db8::1", passwordFile: "p" }] } },
     "routing.bgp.peers.0.as: Expected an AS number that is not reserved, such as 64512, found 0",
     "routing.bgp.peers.0.localAddress: Expected an IPv4 address, as that of the peer, found " +

@@ -70,6 +70,10 @@ export interface PeerConfiguration {
   readonly gracefulRestartSeconds: number;
   readonly prepend: number;
   readonly nextHopSelf: boolean;
+  /** Whether the session also carries announcements of the other IP family. */
+  readonly bothFamilies: boolean;
+  /** The next hop of those; "" = the node's own InternalIP of that family. */
+  readonly otherNextHop: string;
   /** What is accepted from the peer. Absent = {@linkcode BgpConfiguration.imports}. */
   readonly import?: PeerImportConfiguration | null | undefined;
   /** The nodes that have the session. */

@@ -65,6 +65,8 @@ const PEER = {
   gracefulRestartSeconds: wholeNumber(120, ROUTING_LIMITS.gracefulRestartSeconds),
   prepend: wholeNumber(0, ROUTING_LIMITS.prepend),
   nextHopSelf: flag(),
+  bothFamilies: flag(),
+  otherNextHop: text(),
   import: v.nullish(strict({
     prefixes: blocks(IMPORTED),
     clusterPrefixes: blocks(IMPORTED),

@@ -1,5 +1,5 @@
 import { type Cidr, cidrContains } from "../net/cidr.ts";
-import { addressAt, IP_FAMILIES, type IpAddress } from "../net/ip_address.ts";
+import { addressAt, IP_FAMILIES, type IpAddress, ipFamilyOf } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import { contentId, sha256 } from "../policy/content_id.ts";
 import { matchesLabels } from "../policy/label_selector.ts";
@@ -60,9 +60,15 @@ export function peersOf(
     targets.add(target);
     peers.set(peer.name, peer);
   };
-  for (const { nodeSelector, ...peer } of settings.peers) {
+  for (const { nodeSelector, bothFamilies = false, ...peer } of settings.peers) {
     if (nodeSelector && !matchesLabels(nodeSelector, own.node.labels)) continue;
-    add({ ...peer, role: "external", prepend: peer.prepend || own.bgp.prepend });
+    const other = ipFamilyOf(peer.address) === "IPv4" ? "IPv6" : "IPv4";
+    const otherNextHop = bothFamilies ? peer.otherNextHop ?? own.node.primary[other] : undefined;
+    add({
+      ...peer,
+      ...{ role: "external", prepend: peer.prepend || own.bgp.prepend },
+      ...(otherNextHop && { otherNextHop }),
+    });
   }
   // The configuration wins over annotations.
   for (const peer of own.bgp.peers) {

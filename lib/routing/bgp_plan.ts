@@ -1,5 +1,5 @@
 import type { Cidr } from "../net/cidr.ts";
-import type { IpAddress, IpFamily } from "../net/ip_address.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import type { Port } from "../net/port.ts";
 
 /** The tasks of this node's BGP daemon. Deeply read-only. */
@@ -43,6 +43,19 @@ export interface BgpPeer {
   readonly import?: PeerImports;
   /** The addresses with which routes are announced, instead of the session's own. */
   readonly nextHopSelf: boolean;
+  /**
+   * The next hop of prefixes of the other family, an address of that family. @default {the session
+   * carries only the family of its own addresses}
+   */
+  readonly otherNextHop?: IpAddress;
+}
+
+/** Whether a session carries announcements of a family. */
+export function carriesFamily(
+  { address, otherNextHop }: Pick<BgpPeer, "address" | "otherNextHop">,
+  family: IpFamily,
+): boolean {
+  return ipFamilyOf(address) === family || otherNextHop !== undefined;
 }
 
 /** Routes that are accepted from one peer; everything else is refused. */

@@ -579,3 +579,18 @@ Deno.test("BgpPlanner completes an update that has ended before its last step", 
   assertEquals(plan?.announced.map(({ prefix }) => prefix as string), [...prefixes]);
   assertEquals([...prefixes].map(String), ["198.51.100.1/32", "198.51.100.2/32"]);
 });
+
+Deno.test("BgpPlanner has a session with both families announce by the node's address of the other one", () => {
+  const hop = (peer: Partial<ConfiguredPeer>, addresses: readonly string[]) => {
+    const planner = stage({ settings: { peers: [{ ...PEER, ...peer }] }, own: { addresses } });
+    return planner.update().plan!.peers[0]!.otherNextHop as string | undefined;
+  };
+  const both = ["192.0.2.1", "2001:db8::1"];
+  assertEquals(hop({}, both), undefined);
+  assertEquals(hop({ bothFamilies: true }, both), "2001:db8::1");
+  assertEquals(hop({ bothFamilies: true }, ["192.0.2.1"]), undefined, "it has no such address");
+  const otherNextHop = parseIpAddress("2001:db8::99");
+  assertEquals(hop({ bothFamilies: true, otherNextHop }, both), "2001:db8::99");
+  const address = parseIpAddress("2001:db8::fe");
+  assertEquals(hop({ bothFamilies: true, address }, both), "192.0.2.1");
+});

@@ -6,7 +6,7 @@
 import { type Cidr, cidrContains, cidrFamilyOf, networkOf, prefixLengthOf } from "../net/cidr.ts";
 import { ipFamilyOf } from "../net/ip_address.ts";
 import type { PrefixSource } from "./announcements.ts";
-import type { BgpPeer, BgpPlan } from "./bgp_plan.ts";
+import { type BgpPeer, type BgpPlan, carriesFamily } from "./bgp_plan.ts";
 import { importSentence, peerImportSentence } from "./peer_imports.ts";
 import type { PlannedRouting } from "./planned_routing.ts";
 
@@ -87,9 +87,9 @@ export function explainPrefix(
   }
   const announced = plan.announced.find((each) => each.prefix === prefix);
   const sources = bgp.sourcesOf(prefix);
-  // A session carries the prefixes of the family of its addresses.
-  const peers = plan.peers.filter(({ role, address }) =>
-    announced?.to.includes(role) && ipFamilyOf(address) === cidrFamilyOf(prefix)
+  const family = cidrFamilyOf(prefix);
+  const peers = plan.peers.filter((peer) =>
+    announced?.to.includes(peer.role) && carriesFamily(peer, family)
   ).map((peer) => prefixPeer(peer, { prefix, seen }));
   const containedIn = plan.announced.map((each) => each.prefix).filter((other) =>
     prefixLengthOf(other) < prefixLengthOf(prefix) && cidrContains(other, networkOf(prefix))
@@ -104,7 +104,7 @@ export function explainPrefix(
     containedIn,
     steps: [
       sourceStep(sources),
-      ...(announced === undefined ? [] : [peerStep(peers, cidrFamilyOf(prefix))]),
+      ...(announced === undefined ? [] : [peerStep(peers, family)]),
       ...attributeSteps(announced ?? { communities: [], largeCommunities: [] }),
       ...(containedIn.length === 0 ? [] : [{
         topic: "Contained in",
@@ -161,7 +161,8 @@ function sourceStep(sources: readonly PrefixSource[]): RoutingStep {
 
 function peerStep(peers: readonly PrefixPeer[], family: string): RoutingStep {
   if (peers.length === 0) {
-    return { topic: "Peers", text: `no session over ${family} is for these peers` };
+    const remedy = `add a peer with an address of ${family}, or set bothFamilies of a peer`;
+    return { topic: "Peers", text: `no session for these peers carries ${family}: ${remedy}` };
   }
   const items = peers.map(({ name, address, as, role, session, isSent }) => {
     const peer = `${name} (${address}, AS ${as}, ${ROLES[role]})`;

@@ -69,6 +69,11 @@ export type AdvertisedKind =
 export type ConfiguredPeer = Omit<BgpPeer, "role" | "reflectorClusterId"> & {
   /** The nodes that have the session. @default {all} */
   readonly nodeSelector?: LabelSelector;
+  /**
+   * Whether prefixes of the other family are announced too, with `otherNextHop` or the node's own
+   * address. @default {false}
+   */
+  readonly bothFamilies?: boolean;
 };
 
 /** The parts of a process that carry out settings. */

@@ -1,5 +1,5 @@
 /** The driver of BIRD with real BGP daemons as peers. */
-import { assertEquals } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { announced, bgpPeer, bgpPlan, cidrs, NO_IMPORTS } from "../support/builders/bgp_plans.ts";
 import { eventually } from "../support/eventually.ts";
@@ -152,3 +152,66 @@ Deno.test({
     assertEquals(await dataPlane.compare(plan), []);
   },
 });
+
+for (
+  const { family, peer, neighbor, otherNextHop } of [
+    { family: "IPv4", peer: "192.0.2.2", neighbor: "192.0.2.1", otherNextHop: "2001:db8::1" },
+    { family: "IPv6", peer: "2001:db8::2", neighbor: "2001:db8::1", otherNextHop: "192.0.2.1" },
+  ] as const
+) {
+  Deno.test({
+    name: `BIRD announces prefixes of both families over one session of ${family}`,
+    ignore,
+    fn: async () => {
+      await using stage = await BgpStage.create(2);
+      const [node, frr] = [stage.node(1), stage.frr(2)];
+      await frr.start([
+        "log stdout",
+        "router bgp 64513",
+        " bgp router-id 192.0.2.2",
+        " no bgp ebgp-requires-policy",
+        " no bgp default ipv4-unicast",
+        " no bgp network import-check",
+        ` neighbor ${neighbor} remote-as 64512`,
+        ` neighbor ${neighbor} timers connect 1`,
+        ...["ipv4", "ipv6"].flatMap((each) => [
+          ` address-family ${each} unicast`,
+          `  network ${each === "ipv4" ? "198.51.100.0/24" : "2001:db8:ff:1::/64"}`,
+          `  neighbor ${neighbor} activate`,
+          " exit-address-family",
+        ]),
+      ]);
+      const [four, six] = ["203.0.113.10/32", "2001:db8:1::10/128"] as const;
+      const plan = bgpPlan({
+        peers: [bgpPeer("frr", peer, {
+          localAddress: parseIpAddress(neighbor),
+          otherNextHop: parseIpAddress(otherNextHop),
+        })],
+        announced: [announced(six), announced(four)],
+        imports: {
+          ...{ ...NO_IMPORTS, table: TABLE },
+          external: cidrs("198.51.100.0/24", "2001:db8:ff::/48"),
+        },
+      });
+      const dataPlane = await startWith(node, plan);
+      await dataPlane.sync(plan, {});
+      const hops = async (prefix: string) =>
+        (await frr.paths(prefix)).flatMap(({ nexthops }) => nexthops.map(({ ip }) => ip));
+      for (const [prefix, hop] of [[four, "192.0.2.1"], [six, "2001:db8::1"]] as const) {
+        await eventually(`${prefix} at FRR`, async () => (await hops(prefix)).length > 0);
+        assert((await hops(prefix)).includes(hop), `${await hops(prefix)}`);
+      }
+      assertEquals(await dataPlane.compare(plan), []);
+      // Only its own family is accepted.
+      await eventually("two prefixes out, one in", async () => {
+        const session = await sessionOf(dataPlane, plan, "frr");
+        return session.exported === 2 && session.imported === 1;
+      });
+      // Without the setting, the other family is withdrawn.
+      const { otherNextHop: _, ...single } = plan.peers[0]!;
+      await dataPlane.sync({ ...plan, peers: [single] }, {});
+      const other = family === "IPv4" ? six : four;
+      await eventually("it is withdrawn", async () => (await hops(other)).length === 0);
+    },
+  });
+}

@@ -65,6 +65,8 @@ const PEER = fields({
   gracefulRestartSeconds: number,
   prepend: number,
   nextHopSelf: flag,
+  bothFamilies: flag,
+  otherNextHop: plainText,
   import: optional(
     fields({ prefixes: IMPORTED, clusterPrefixes: IMPORTED, defaultRoute: flag }),
   ),
@@ -179,6 +181,7 @@ function dumpedPeer(
     localAddress: "",
     multihopTtl: 0,
     gracefulRestartSeconds: 0,
+    ...{ bothFamilies: false, otherNextHop: "" },
     ...peer,
     hasPassword: passwordFile !== undefined,
     ...selectorsOf(given),
