@@ -1,11 +1,15 @@
-import { assertEquals, assertRejects } from "@std/assert";
+import { assertEquals, assertInstanceOf, assertRejects } from "@std/assert";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import {
   CommandError,
   type CommandOptions,
   type CommandRunner,
 } from "../../../lib/os/command_runner.ts";
+import { createCommandRunner } from "../../../lib/os/command_runner.ts";
+import { systemClock } from "../../../lib/os/clock.ts";
 import { HeldNft } from "./held_nft.ts";
+import { NftError } from "./nft_error.ts";
+import { NftRunner } from "./nft_runner.ts";
 
 /**
  * What a held nft does with a line; `odd`: it fails without the word that marks errors; `late`: it
@@ -215,4 +219,33 @@ Deno.test("HeldNft starts no process for other commands, and for text that is no
   await nft.held.run("nft", ["-f", "-"], { stdin: "add table ip t\n", signal });
   assertEquals(nft.log.length, 7);
   assertEquals(nft.log.includes("start"), false);
+});
+
+Deno.test("a write by an nft that hangs and ignores SIGTERM is given up within 90 seconds", async () => {
+  const clock = new FakeClock();
+  const folder = await Deno.makeTempDir();
+  await new Deno.Command("mkfifo", { args: [`${folder}/fifo`] }).output();
+  // `read` from a pipe without a writer waits without a child of its own.
+  const script = `trap '' TERM; read x <>${folder}/fifo`;
+  const real = createCommandRunner(clock);
+  const started: string[] = [];
+  const commands: CommandRunner = {
+    run(_program, args, options) {
+      started.push(args.join(" "));
+      return real.run("sh", ["-c", script], options);
+    },
+  };
+  const held = new HeldNft({ clock, commands });
+  const runner = new NftRunner({ commands: held }, { family: "ip", name: "t" });
+  const text = { text: () => ["add table ip t\n"], toLines: () => [], ownerOf: () => undefined };
+  let error: unknown;
+  const writing = runner.write(text).catch((reason) => error = reason);
+  for (let seconds = 0; seconds < 90 && error === undefined; seconds++) {
+    await clock.advance(1_000);
+    await systemClock.yieldToEventLoop();
+  }
+  assertInstanceOf(error, NftError);
+  assertEquals([error.kind, started], ["unclear", ["-i", "-f -"]]);
+  await writing;
+  await Deno.remove(folder, { recursive: true });
 });
