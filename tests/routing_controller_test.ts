@@ -438,6 +438,39 @@ Deno.test("without a cluster, the only node answers for the addresses that manif
     assertEquals(controllers![0]!.facts.map(({ name }) => name), ["Pool", "Layer 2", "Announced"]);
   }));
 
+Deno.test("another machine that answers for an address is reported, and for a moment a former owner may", () =>
+  withFolder(async (folder) => {
+    const [service, slice] = WEB;
+    const status = { loadBalancer: { ingress: [{ ip: "192.0.2.1" }] } };
+    await Deno.writeTextFile(`${folder}/web.yaml`, manifestText([{ ...service!, status }, slice!]));
+    const args = [`--manifests=${folder}`, `--load-balancer-pools=${POOL}`];
+    await using relay = await RoutingRelay.start({ node: A, clock: new FakeClock(), args });
+    await relay.until("it answers", () => relay.held.length === 1);
+    const plane = relay.backends.planes.get("IPv4")!;
+    const isShown = async () => {
+      const { controllers } = await relay.status();
+      return controllers![0]!.facts.some(({ text }) =>
+        text === "node node-a: another machine, with link-layer address 02:00:00:00:00:07, " +
+            "answers for 192.0.2.1"
+      );
+    };
+    const warnings = () => relay.lines.filter((line) => line.includes("WARN  Another machine"));
+    const search = async () => {
+      const { searches } = plane;
+      await relay.until("it searches", () => plane.searches > searches, { stepMs: 5_000 });
+    };
+    plane.conflicts = ["192.0.2.1" as never];
+    await search();
+    assertEquals([await isShown(), warnings().length], [false, 0], "once");
+    await search();
+    await relay.until("it is shown", isShown);
+    for (let turn = 0; turn < 3; turn++) await search();
+    assertEquals([relay.held, warnings().length], [["192.0.2.1"], 1], "the owner stays");
+    plane.conflicts = [];
+    await search();
+    await relay.until("it is over", async () => !await isShown());
+  }));
+
 Deno.test("the network of pods waits for no Service, and a former one is removed without it", async () => {
   await using cluster = await startCluster();
   const { start } = cluster;

@@ -22,6 +22,7 @@ import {
   parseAddresses,
   parseBatchFailures,
   parseChosenRoutes,
+  parseLinkAddresses,
   parseLinks,
   parseNeighbours,
   parseRoutes,
@@ -66,6 +67,12 @@ export class IpRunner {
     const result = await this.#run(args);
     if (result.code !== 0 && result.stderr.includes("does not exist")) return undefined;
     return parseAddresses(stdoutOf(args, result));
+  }
+
+  /** Returns the link-layer addresses of every device. */
+  async linkAddresses(): Promise<ReadonlySet<string>> {
+    const args = ["-j", "link", "show"];
+    return parseLinkAddresses(stdoutOf(args, await this.#run(args)));
   }
 
   /** Returns every device with its addresses. */

@@ -193,6 +193,12 @@ function obstacleOf(flags: readonly string[] | undefined): DeviceAddress["obstac
   return flags.includes("LOWER_UP") && !flags.includes("NO-CARRIER") ? undefined : "no-carrier";
 }
 
+/** Reads `ip -j link show`: the link-layer addresses, in small letters. */
+export function parseLinkAddresses(json: string): ReadonlySet<string> {
+  const rows = parseRows<{ readonly address?: string }>(json);
+  return new Set(rows.flatMap(({ address }) => address?.toLowerCase() ?? []));
+}
+
 /** Reads `ip -j -d addr show`. Throws a SyntaxError when it is not JSON. */
 export function parseLinks(json: string): readonly Link[] {
   return parseRows<PrintedLink>(json).flatMap((row): Link[] => {

@@ -25,6 +25,10 @@ const PARALLEL = 16;
 /** Maximum number of neighbours that are notified of an IPv6 address; routers come first. */
 const MOST_NEIGHBOURS = 16;
 const TIMEOUT_MS = 2_000;
+/** The most answers that are read, if many machines or interfaces answer for one address. */
+const MOST_ANSWERS = 64;
+/** As `arping` and `ndisc6` print it. */
+const LINK_ADDRESS = /\b[0-9a-f]{2}(?::[0-9a-f]{2}){5,19}\b/gi;
 
 interface Schedule extends HeldAddress {
   /** The number of announcements made of the burst. */
@@ -102,19 +106,39 @@ export class Announcer {
   }
 
   /**
-   * Returns the addresses for which another machine answers too. Used while the API server does not
-   * say which node owns an address.
+   * Asks who else answers for addresses. Returns the link-layer address of another machine for each of
+   * them; `undefined` = there is none.
    */
-  async findConflicts(held: readonly HeldAddress[]): Promise<readonly IpAddress[]> {
-    const found: IpAddress[] = [];
+  async findConflicts(
+    held: readonly HeldAddress[],
+  ): Promise<ReadonlyMap<IpAddress, string | undefined>> {
+    const ip = new IpRunner(this.#dependencies.commands);
+    const found = new Map<IpAddress, string | undefined>();
+    const own = await ip.linkAddresses();
     await inParallel(held, async ({ address, device }) => {
+      // For IPv4, the node itself answers by each of its other interfaces on the link: `-D` would end at
+      // its answer. So all answers of a second are read.
       const answer = await this.#run(
         this.#family === "IPv4"
-          ? ["arping", "-q", "-f", "-D", "-c", "1", "-w", "1", "-I", device, address]
+          ? [
+            "arping",
+            "-b",
+            "-c",
+            `${MOST_ANSWERS}`,
+            "-w",
+            "1",
+            "-s",
+            "0.0.0.0",
+            "-I",
+            device,
+            address,
+          ]
           : ["ndisc6", "-q", "-1", "-r", "1", "-w", "300", address, device],
       );
-      const isConflict = answer?.code === (this.#family === "IPv4" ? 1 : 0);
-      if (isConflict) found.push(address);
+      const answers = [...answer?.out.matchAll(LINK_ADDRESS) ?? []].map(([text]) =>
+        text.toLowerCase()
+      );
+      found.set(address, answers.find((each) => !own.has(each)));
     });
     return found;
   }
@@ -156,7 +180,7 @@ export class Announcer {
     }
   }
 
-  async #run(line: readonly [string, ...string[]]): Promise<{ readonly code: number } | undefined> {
+  async #run(line: readonly [string, ...string[]]): Promise<{ readonly out: string } | undefined> {
     const answer = await tryTool(this.#dependencies, line, { timeoutMs: TIMEOUT_MS });
     const problem = answer.kind === "ended"
       ? /permitted/.test(answer.err) ? answer.err.trim() : undefined

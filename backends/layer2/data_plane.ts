@@ -123,20 +123,20 @@ export class Layer2DataPlane implements DataPlane<Layer2Plan, Layer2PlanChanges,
   }
 
   /**
-   * Returns held addresses for which another machine answers too. Asks about a few in turn, and about all
-   * of them once there is an answer: a search without one takes a second.
+   * Asks who else answers for held addresses: the link-layer address of another machine, or `undefined`.
+   * Asks about a few in turn, and about all of them once there is an answer: a search takes a second.
    */
-  async findConflicts(): Promise<readonly IpAddress[]> {
+  async findConflicts(): Promise<ReadonlyMap<IpAddress, string | undefined>> {
     const held = [...this.#held.values()];
-    const found: IpAddress[] = [];
+    const found = new Map<IpAddress, string | undefined>();
     for (let asked = 0; asked < held.length; asked += ASKED_TOGETHER) {
       const from = this.#nextAsked % held.length;
       this.#nextAsked = from + ASKED_TOGETHER;
       const some = [...held.slice(from), ...held.slice(0, from)]
         .slice(0, Math.min(ASKED_TOGETHER, held.length - asked));
-      const conflicts = await this.#announcer.findConflicts(some);
-      if (conflicts.length === 0) break;
-      found.push(...conflicts);
+      const answers = await this.#announcer.findConflicts(some);
+      for (const each of answers) found.set(...each);
+      if ([...answers.values()].every((each) => each === undefined)) break;
     }
     return found;
   }

@@ -244,6 +244,31 @@ for (const { family, vip, node: nodeAddress, elsewhere } of FAMILIES) {
   });
 
   Deno.test({
+    name:
+      `Layer2DataPlane: an own interface in the same network is no other machine, a foreign one is (${family})`,
+    ignore,
+    async fn() {
+      await using scene = await createLayer2Scene();
+      const { router, first, second } = scene;
+      await router.ip(`link add other type veth peer name eth1 netns ${first.name}`);
+      await router.ip("link set other master br0 up");
+      await first.ipBatch([
+        `addr add ${family === "IPv4" ? "192.168.9.4/24" : "fd09::4/64 nodad"} dev eth1`,
+        "link set eth1 up",
+      ]);
+      const node = new Node(first, family);
+      await node.hold(vip);
+      const ask = (): Promise<string[]> => node.ask({ do: "findConflicts" });
+      // The kernel answers for any address of the node by any interface.
+      for (let turn = 0; turn < 3; turn++) assertEquals(await ask(), []);
+      await second.ip(
+        `addr add ${vip}/${family === "IPv4" ? "24" : "64 nodad"} dev eth0`,
+      );
+      await eventually("the foreign machine is found", async () => `${await ask()}` === vip);
+    },
+  });
+
+  Deno.test({
     name: `Layer2DataPlane: a bridge has a link while one of its ports has (${family})`,
     ignore,
     async fn() {

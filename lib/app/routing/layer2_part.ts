@@ -34,6 +34,8 @@ const MIN_SYNC_PERIOD_MS = 100;
 const MAX_SYNC_PERIOD_MS = 3_600_000;
 /** Time between two reads of the interfaces: by a node that owns addresses or lacks a link, by others. */
 const [READ_LINKS_MS, READ_LINKS_IDLE_MS] = [1_000, 10_000];
+/** Time between two searches for other machines that answer for own addresses. */
+const CONFLICTS_MS = 60_000;
 /** Most links and nodes that are reported in one event. */
 const MOST_REPORTED = 10;
 
@@ -82,6 +84,11 @@ export class Layer2Part {
   /** How the pools of other nodes differ, by node. */
   #differences: ReadonlyMap<string, string> = new Map();
   #isLeader = false;
+  /** Other machines that answer for own addresses, by their link-layer addresses. */
+  readonly #conflicts = new Map<
+    IpAddress,
+    { readonly machine: string; readonly isReported: boolean }
+  >();
   #linkProblem: string | undefined;
   #wakeReader = Promise.withResolvers<void>();
   /** The own Node; `undefined` = unknown. */
@@ -126,7 +133,7 @@ export class Layer2Part {
     return [...this.#members?.values() ?? []].some((report) => report === undefined);
   }
 
-  /** Why this node cannot answer in some networks, and how other nodes are configured otherwise. */
+  /** Why this node cannot answer, or is not alone, and how other nodes are configured otherwise. */
   get problems(): readonly { readonly node: string; readonly text: string }[] {
     const links = this.#own?.json.links.filter(({ obstacle }) => obstacle) ?? [];
     return [
@@ -134,6 +141,11 @@ export class Layer2Part {
         node: this.#dependencies.nodeName,
         text: `does not answer in ${link.network}: ${linkText(link as NodeLink)}`,
       })),
+      ...[...this.#conflicts].filter(([, { isReported }]) => isReported)
+        .map(([address, { machine }]) => ({
+          node: this.#dependencies.nodeName,
+          text: `another machine, with link-layer address ${machine}, answers for ${address}`,
+        })),
       ...[...this.#differences].map(([node, text]) => ({ node, text })),
     ];
   }
@@ -331,7 +343,8 @@ export class Layer2Part {
   }
 
   async #yieldConflicts(family: Layer2Family, since: number): Promise<void> {
-    for (const address of await family.backend.findConflicts()) {
+    for (const [address, machine] of await family.backend.findConflicts()) {
+      if (machine === undefined) continue;
       const isNew = (this.#ownedAt.get(address) ?? -Infinity) >= since;
       if (isNew || !family.addresses.has(address)) continue;
       this.#yielded.add(address);
@@ -354,6 +367,53 @@ export class Layer2Part {
 
   #notify(): void {
     for (const listener of this.#listeners) listener();
+  }
+
+  /**
+   * Asks at an interval until the signal is aborted whether other machines answer for own addresses, and
+   * reports those that do twice: for a moment, a former owner does, too. Never rejects.
+   */
+  async watchConflicts(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await this.#clock.sleep(CONFLICTS_MS, signal).catch(() => {});
+      if (signal.aborted) return;
+      try {
+        for (const family of this.families) await this.#searchConflicts(family);
+      } catch (error) {
+        this.#dependencies.logger.verbose(1, "Cannot ask who answers for addresses", { error });
+      }
+    }
+  }
+
+  async #searchConflicts(family: Layer2Family): Promise<void> {
+    const { logger, nodeName, startUp } = this.#dependencies;
+    for (const address of this.#conflicts.keys()) {
+      if (this.#family(address) === family && !family.addresses.has(address)) {
+        this.#conflicts.delete(address);
+      }
+    }
+    for (const [address, machine] of await family.backend.findConflicts()) {
+      const before = this.#conflicts.get(address);
+      const isReported = before?.isReported === true && before.machine === machine;
+      if (machine === undefined || !family.addresses.has(address)) {
+        this.#conflicts.delete(address);
+        if (before?.isReported) logger.info("No other machine answers for an address", { address });
+        continue;
+      }
+      const isSecond = before?.machine === machine;
+      this.#conflicts.set(address, { machine, isReported: isSecond });
+      if (!isSecond || isReported) continue;
+      logger.warn(
+        "Another machine answers for an address of this node; take the address from it, or out of " +
+          "the pool",
+        { address, machine },
+      );
+      startUp.events.record({
+        ...{ type: "Warning", reason: "LoadBalancerAddressConflict", action: "AnnounceAddress" },
+        note: `Another machine, with link-layer address ${machine}, answers for ${address}`,
+        regarding: nodeRegarding(nodeName),
+      });
+    }
   }
 
   async #readLinks(): Promise<void> {

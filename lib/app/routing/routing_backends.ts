@@ -25,8 +25,11 @@ export interface Layer2Backend
    * empty = those whose network has an address.
    */
   links(interfaces: readonly string[]): Promise<readonly NodeLink[]>;
-  /** Returns held addresses for which another machine answers too. */
-  findConflicts(): Promise<readonly IpAddress[]>;
+  /**
+   * Asks who else answers for some held addresses, each time for others: the link-layer address of
+   * another machine, or `undefined`.
+   */
+  findConflicts(): Promise<ReadonlyMap<IpAddress, string | undefined>>;
 }
 
 /** A session of the BGP daemon. */

@@ -142,7 +142,10 @@ export class RoutingController implements Controller {
     }
     const { layer2, pods } = this;
     if (pods) tasks.run("links", (signal) => pods.watch(signal));
-    if (layer2) tasks.run("layer 2 interfaces", (signal) => layer2.watchLinks(signal));
+    if (layer2) {
+      tasks.run("layer 2 interfaces", (signal) => layer2.watchLinks(signal));
+      tasks.run("layer 2 conflicts", (signal) => layer2.watchConflicts(signal));
+    }
     const source = this.#source;
     if (!source) {
       const dependencies = { clock, logger: SILENT_LOGGER };

@@ -27,6 +27,10 @@ async function main(): Promise<void> {
       plane.recheck();
       return await plane.links(request.interfaces);
     }
+    if (request.do === "findConflicts") {
+      const found = await plane.findConflicts();
+      return [...found].flatMap(([address, machine]) => machine === undefined ? [] : address);
+    }
     if (request.do !== "sync") return await plane[request.do]();
     const addresses = new Map(Object.entries(request.addresses) as [IpAddress, Layer2Address][]);
     const changed = new Set([...known, ...addresses.keys()]);

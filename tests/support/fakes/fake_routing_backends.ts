@@ -65,9 +65,12 @@ export class FakeLayer2Backend implements Layer2Backend {
     return { held, announcing: undefined };
   }
 
-  findConflicts(): Promise<readonly IpAddress[]> {
+  findConflicts(): Promise<ReadonlyMap<IpAddress, string | undefined>> {
     this.searches++;
-    return Promise.resolve(this.conflicts.filter((each) => this.addresses.has(each)));
+    const found = [...this.addresses].map((each) =>
+      [each, this.conflicts.includes(each) ? "02:00:00:00:00:07" : undefined] as const
+    );
+    return Promise.resolve(new Map(found));
   }
 
   recheck(): void {}
