@@ -13,6 +13,7 @@ import { manifestText } from "./support/builders/raw_objects.ts";
 import { FakeRoutingBackends } from "./support/fakes/fake_routing_backends.ts";
 import { MemoryLogger } from "./support/fakes/memory_logger.ts";
 import { withFolder } from "./support/with_folder.ts";
+import type { Cidr } from "../lib/net/cidr.ts";
 import type { RawObject } from "./conformance/server.ts";
 import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
 import { collectionOf } from "./support/fakes/fake_api_store.ts";
@@ -229,6 +230,14 @@ Deno.test("a node whose interface loses its link gives its addresses to another 
   assertEquals(dump.controllers.routing.reports[0].links[0].obstacle, "no-carrier");
   plane.network = [link!];
   await first.until("it owns them again", () => `${first.held}` === `${before}`);
+  plane.network = [{ ...link!, network: "10.99.0.0/24" as Cidr }];
+  await first.until("the other node owns all again", () => second.held.length === 4);
+  const [controller] = (await first.status()).controllers!;
+  assert(
+    controller!.facts.some(({ text }) =>
+      text.includes("answers for no address of pool 'default': no interface has a network with one")
+    ),
+  );
 });
 
 Deno.test("a node of a release without reports and a new one give each address one owner, and the old one expels nobody", async () => {

@@ -1,3 +1,4 @@
+import { readMemberReport } from "./layer2_member.ts";
 import { assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { plannedRouting, stepTexts } from "../../tests/support/builders/planned_routing.ts";
 import { loadBalancer } from "../../tests/support/builders/routed_objects.ts";
@@ -52,6 +53,17 @@ Deno.test("explainAddress() says why nodes cannot own an address", () => {
     "- a: cannot: the Node has no ready endpoint, which policy Local requires",
     "- b: owns it",
     "- c: cannot: kube-relay does not renew its Lease there",
+  ]);
+  const reports = new Map(
+    [[], [{ network: "203.0.113.0/24", device: "eth1", obstacle: "no-carrier" }]].map(
+      (links, index) => ["ab"[index]!, readMemberReport({ links })!],
+    ),
+  );
+  assertEquals(stepTexts(explain(withService({}, { reports })).steps, "Layer 2"), [
+    "Layer 2: c answers for it: it is the only candidate",
+    "- a: cannot: no interface of it has a network with the address",
+    "- b: cannot: its interface eth1 has no carrier",
+    "- c: owns it",
   ]);
   const withoutOwner = explain(withService({}, { live: new Set() }));
   assertEquals(withoutOwner.headline, `NOT REACHABLE: no node can answer for ${ADDRESS}`);

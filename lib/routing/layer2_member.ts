@@ -153,6 +153,13 @@ export function linkText({ device, obstacle }: Pick<NodeLink, "device" | "obstac
     : `it has no interface ${device} with an address`;
 }
 
+/** The pools of which a node could answer for no address, because it is in none of their networks. */
+export function poolsElsewhere({ pools = [], links }: MemberReport): readonly string[] {
+  return pools.filter(({ ranges, isSelected }) =>
+    isSelected && !links.some(({ range }) => ranges.some((each) => overlap(each, range)))
+  ).map(({ name }) => name);
+}
+
 /** How the pools of another node differ from the own ones, in words. */
 export function poolDifferences(own: MemberReport, other: MemberReport): readonly string[] {
   if (!own.pools || !other.pools) return [];

@@ -15,6 +15,7 @@ import {
   memberReport,
   type NodeLink,
   poolDifferences,
+  poolsElsewhere,
   readMemberReport,
   type ReportJson,
 } from "../../routing/layer2_member.ts";
@@ -80,7 +81,12 @@ export class Layer2Part {
   /** Of both families; `undefined` = not read yet. */
   #links: readonly NodeLink[] | undefined;
   /** The own report of {@linkcode report}. */
-  #own: { readonly json: ReportJson; readonly text: string } | undefined;
+  #own: {
+    readonly json: ReportJson;
+    readonly text: string;
+    /** The pools that have no network here. */
+    readonly elsewhere: readonly string[];
+  } | undefined;
   /** How the pools of other nodes differ, by node. */
   #differences: ReadonlyMap<string, string> = new Map();
   #isLeader = false;
@@ -140,6 +146,10 @@ export class Layer2Part {
       ...links.map((link) => ({
         node: this.#dependencies.nodeName,
         text: `does not answer in ${link.network}: ${linkText(link as NodeLink)}`,
+      })),
+      ...(this.#own?.elsewhere ?? []).map((pool) => ({
+        node: this.#dependencies.nodeName,
+        text: `answers for no address of pool '${pool}': no interface has a network with one`,
       })),
       ...[...this.#conflicts].filter(([, { isReported }]) => isReported)
         .map(([address, { machine }]) => ({
@@ -456,7 +466,17 @@ export class Layer2Part {
           .map((link) => [`${link.network} ${link.device}`, link as NodeLink]),
       );
     const [was, is] = [lost(this.#own?.json.links ?? []), lost(json.links)];
-    this.#own = { json, text };
+    const elsewhere = poolsElsewhere(readMemberReport(json)!);
+    for (const pool of elsewhere) {
+      if (this.#own?.elsewhere.includes(pool)) continue;
+      logger.info(
+        "This node answers for no address of a pool: no interface has a network with one",
+        {
+          pool,
+        },
+      );
+    }
+    this.#own = { json, text, elsewhere };
     this.#compare();
     for (const [key, { network, device }] of was) {
       if (is.has(key)) continue;
