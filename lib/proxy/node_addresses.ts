@@ -1,7 +1,7 @@
 import { type IpAddress, type IpFamily, ipFamilyOf, isUnspecified } from "../net/ip_address.ts";
 
-/** Source of an address: the Node object, `bindAddress`, or none, which means loopback. */
-type NodeAddressOrigin = "Node" | "bindAddress" | "none";
+/** Source of an address: one of these, or none, which means loopback. */
+type NodeAddressOrigin = "Node" | "bindAddress" | "default route" | "none";
 
 /** The node's address in one family. */
 interface NodeAddress {
@@ -24,20 +24,25 @@ const LOOPBACK: Readonly<Record<IpFamily, NodeAddress>> = {
 /**
  * Chooses from the Node's addresses (InternalIPs, then ExternalIPs) and `bindAddress`, which
  * overrides the Node in its family unless it is unspecified. The first address decides which family
- * is primary: a cluster that is IPv6 first lists IPv6 first.
+ * is primary: a cluster that is IPv6 first lists IPv6 first. Without a Node, `ofRoutes` has the
+ * addresses by which the default routes send.
  */
 export function nodeAddressesOf(
   ofNode: readonly IpAddress[],
   bindAddress: IpAddress,
+  ofRoutes: readonly IpAddress[] = [],
 ): NodeAddresses {
   const pick = (family: IpFamily): NodeAddress => {
     if (!isUnspecified(bindAddress) && ipFamilyOf(bindAddress) === family) {
       return { address: bindAddress, origin: "bindAddress" };
     }
-    const address = ofNode.find((candidate) => ipFamilyOf(candidate) === family);
-    return address === undefined ? LOOPBACK[family] : { address, origin: "Node" };
+    const find = (addresses: readonly IpAddress[]) =>
+      addresses.find((candidate) => ipFamilyOf(candidate) === family);
+    const [address, ofRoute] = [find(ofNode), find(ofRoutes)];
+    if (address !== undefined) return { address, origin: "Node" };
+    return ofRoute === undefined ? LOOPBACK[family] : { address: ofRoute, origin: "default route" };
   };
-  const first = isUnspecified(bindAddress) ? ofNode[0] : bindAddress;
+  const first = isUnspecified(bindAddress) ? ofNode[0] ?? ofRoutes[0] : bindAddress;
   return {
     primary: first === undefined ? "IPv4" : ipFamilyOf(first),
     IPv4: pick("IPv4"),

@@ -1,11 +1,15 @@
 import { featureEnabled } from "../../config/feature_gates.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
+import { IP_FAMILIES, isUnspecified, parseIpAddress } from "../../net/ip_address.ts";
 import type { Logger } from "../../log/logger.ts";
 import { CommandError, type CommandRunner } from "../../os/command_runner.ts";
 import { readLocalPorts, shareLocalPorts } from "../../os/open_files.ts";
 import { OUT_OF_PORTS_CURE } from "../../os/socket_errors.ts";
 import { toolsPathProblem } from "../../os/tools_path.ts";
-import { MODE_TRAITS } from "../../proxy/backend.ts";
+import { defaultRouteSource } from "../../os/route_source.ts";
+import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
+import { nodePortEntries } from "../../proxy/node_port_addresses.ts";
+import { NODE_PORT_CURE } from "../service/node_port_report.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import { KUBE_PROXY_RELEASE, VERSION } from "../cli/version.ts";
 import type { Dependencies } from "../dependencies.ts";
@@ -82,6 +86,7 @@ export async function collectDoctorReport(
     relay: running.fact,
     findings: byGravity([
       ...modes.findings,
+      ...(chosen ? await examineNodePorts(dependencies, configuration, chosen) : []),
       ...toolsPathFindings(relay.toolsPath, dependencies.process.env("PATH")),
       ...foreign,
       ...api.findings,
@@ -188,6 +193,28 @@ async function examinePorts(
       `--max-connections-per-service is ${bound}`,
     ],
     cure: `${OUT_OF_PORTS_CURE}; or lower the flag`,
+  }];
+}
+
+/** Finds a host without a cluster whose node ports would be on an address that is not known. */
+async function examineNodePorts(
+  { commands }: Pick<Dependencies, "commands">,
+  { relay, proxy }: LoadedConfiguration,
+  mode: BackendMode,
+): Promise<readonly HostFinding[]> {
+  const isPrimary = nodePortEntries(proxy.nodePortAddresses, mode).includes("primary");
+  const isNamed = !isUnspecified(parseIpAddress(proxy.bindAddress));
+  if (relay.manifests.length === 0 || !isPrimary || isNamed) return [];
+  const found = await Promise.all(
+    IP_FAMILIES.map((family) => defaultRouteSource(commands, family)),
+  );
+  if (found.some((address) => address !== undefined)) return [];
+  return [{
+    id: "node-ports",
+    severity: "warning",
+    summary: "The primary address of this host, which serves node ports, is not known",
+    evidence: ["there is no default route, and only a Node in the manifests could name it"],
+    cure: NODE_PORT_CURE,
   }];
 }
 

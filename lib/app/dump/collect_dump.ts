@@ -55,6 +55,8 @@ export interface DumpedFamily {
   readonly quarantined: readonly Quarantined[];
   /** Absent if the machine was not read. */
   readonly interfaceAddresses?: readonly IpAddress[];
+  /** The address by which the default route sends, on a host without a cluster. */
+  readonly primaryAddress?: IpAddress;
   /** Machines whose addresses some ServicePort asks for. */
   readonly hosts?: readonly AskedHost[];
   /** Absent if the machine was not read or does not matter. */

@@ -69,6 +69,7 @@ const readInputs = {
 const family = {
   family: ipFamily,
   interfaceAddresses: optional(list(ipAddress)),
+  primaryAddress: optional(ipAddress),
   hosts: optional(list(fields({
     address: ipAddress,
     owner: foreignText,

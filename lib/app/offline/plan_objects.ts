@@ -21,6 +21,7 @@ import type { RoutedObjects } from "./plan_routing.ts";
 import { idleBackendOptions } from "../run/mode_settings.ts";
 import { type PlanSettings, planSettingsOf } from "../run/plan_settings.ts";
 import { HostRegistry } from "../service/host_registry.ts";
+import { withPrimaryAddresses } from "../service/primary_addresses.ts";
 import { ProxyPipeline } from "../service/proxy_pipeline.ts";
 
 export type PlanNodeDependencies = Dependencies & BackendDependencies;
@@ -61,6 +62,8 @@ interface KnownMachine extends Pick<ComparisonScope, "quarantined" | "serving"> 
   /** @default {the addresses of the Node} */
   readonly interfaceAddresses?: readonly IpAddress[];
   readonly facts?: MachineFacts;
+  /** The address by which its default route sends. */
+  readonly primaryAddress?: IpAddress;
   /** Machines whose addresses Services ask for. @default {those of the objects} */
   readonly hosts?: readonly AskedHost[];
 }
@@ -76,8 +79,7 @@ export async function planObjects(
   const problems = new Set<string>();
   const plans = new Map<IpFamily, ProxyPlan>();
   for (const family of families) {
-    const { interfaceAddresses, hosts } = machine(family);
-    const options = { family, configuration, settings, interfaceAddresses, hosts, nodeName };
+    const options = { family, configuration, settings, known: machine(family), nodeName };
     const found = await planFamily(dependencies, informers, options);
     plans.set(family, found.plan);
     for (const problem of found.problems) problems.add(problemText(problem));
@@ -119,16 +121,17 @@ function ownNode(informers: InformerSet): Node | undefined {
 async function planFamily(
   { clock }: { readonly clock: Clock },
   informers: InformerSet,
-  { family, configuration: { proxy, relay }, settings, interfaceAddresses, hosts, nodeName }: {
+  { family, configuration: { proxy, relay }, settings, known, nodeName }: {
     readonly family: IpFamily;
     readonly nodeName: string;
-    readonly hosts: readonly AskedHost[] | undefined;
+    readonly known: KnownMachine;
     readonly configuration: PlannedNode["configuration"];
     readonly settings: PlanSettings;
-    readonly interfaceAddresses: readonly IpAddress[] | undefined;
   },
 ): Promise<{ readonly plan: ProxyPlan; readonly problems: readonly ObjectProblem[] }> {
-  const node = settings.nodeState(ownNode(informers));
+  const { interfaceAddresses, hosts, primaryAddress } = known;
+  const ofRoutes = primaryAddress === undefined ? [] : [primaryAddress];
+  const node = withPrimaryAddresses(settings.nodeState(ownNode(informers)), ofRoutes);
   const allowExternalIps = featureEnabled(proxy, "AllowServiceExternalIPs");
   const pipeline = new ProxyPipeline({ clock }, { family, node, settings, allowExternalIps });
   pipeline.setNode(node);

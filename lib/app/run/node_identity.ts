@@ -10,7 +10,12 @@
 import type { Node } from "../../api/kinds/node.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { Logger } from "../../log/logger.ts";
-import { type IpFamily, isUnspecified, parseIpAddress } from "../../net/ip_address.ts";
+import {
+  type IpAddress,
+  type IpFamily,
+  isUnspecified,
+  parseIpAddress,
+} from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import { whenAborted } from "../../os/when_aborted.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
@@ -49,6 +54,7 @@ export class NodeIdentity {
   readonly #reported = new Set<string>();
   #proxy: KubeProxyConfiguration;
   #state: NodeState;
+  #ofRoutes: readonly IpAddress[] = [];
   #annotations: Readonly<Record<string, string>> | undefined;
   #addresses: NodeAddresses | undefined;
   #known = Promise.withResolvers<void>();
@@ -81,6 +87,12 @@ export class NodeIdentity {
   /** Sets the effective configuration, and checks it against the known facts. */
   onConfiguration(proxy: KubeProxyConfiguration): void {
     this.#proxy = proxy;
+    if (this.#addresses !== undefined) this.#decide();
+  }
+
+  /** Takes the addresses by which the default routes send, for a host without a cluster. */
+  onRouteSources(addresses: readonly IpAddress[]): void {
+    this.#ofRoutes = addresses;
     if (this.#addresses !== undefined) this.#decide();
   }
 
@@ -177,7 +189,7 @@ export class NodeIdentity {
     const { configuration: { mode }, families } = this.#options;
     const proxy = this.#proxy;
     const { addresses: ofNode, podCidrs } = this.#state;
-    const addresses = nodeAddressesOf(ofNode, parseIpAddress(proxy.bindAddress));
+    const addresses = nodeAddressesOf(ofNode, parseIpAddress(proxy.bindAddress), this.#ofRoutes);
     if (!deepEqual(addresses, this.#addresses)) {
       const { primary, IPv4, IPv6 } = addresses;
       const message = this.#addresses === undefined

@@ -10,6 +10,7 @@ import type { TaskGroup } from "../../controller/task_group.ts";
 import type { KubeClient } from "../../kube/client.ts";
 import { type EventSink, NO_EVENTS, nodeRegarding } from "../../kube/event.ts";
 import { EventRecorder } from "../../kube/event_recorder.ts";
+import type { IpAddress } from "../../net/ip_address.ts";
 import type { Logger } from "../../log/logger.ts";
 import { CommandError, type CommandRunner } from "../../os/command_runner.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
@@ -135,6 +136,11 @@ export class StartUp implements SyncObserver {
   onConfiguration(proxy: KubeProxyConfiguration): void {
     this.#proxy = proxy;
     this.#identity.onConfiguration(proxy);
+  }
+
+  /** Takes the addresses by which the default routes send, for a host without a cluster. */
+  onRouteSources(addresses: readonly IpAddress[]): void {
+    this.#identity.onRouteSources(addresses);
   }
 
   /** Receives a state of the own Node. */

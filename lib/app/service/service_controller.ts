@@ -10,6 +10,7 @@ import type { CommandRunner } from "../../os/command_runner.ts";
 import { createConntrack } from "../../os/conntrack.ts";
 import { readResolvers } from "../../os/host_addresses.ts";
 import { type Backend, MODE_TRAITS } from "../../proxy/backend.ts";
+import { nodePortEntries } from "../../proxy/node_port_addresses.ts";
 import { serviceKey } from "../../proxy/service_port_name.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import type { ControllerParts } from "../controllers.ts";
@@ -24,6 +25,8 @@ import { createFamilyProxies } from "./create_family_proxies.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
 import { HostGuard } from "./host_guard.ts";
 import { HostRegistry, hostsAt } from "./host_registry.ts";
+import { NodePortReport } from "./node_port_report.ts";
+import { PrimaryAddresses } from "./primary_addresses.ts";
 import { routeObjects } from "./route_objects.ts";
 import { followedKinds } from "./service_subscriptions.ts";
 import { collectFamilyStatus } from "../status/status_collector.ts";
@@ -58,6 +61,8 @@ export class ServiceController implements Controller {
     this.#guard?.hostChanged();
   });
   #node: Node | undefined;
+  /** Absent with a cluster, whose Node has the addresses. */
+  readonly #primary: PrimaryAddresses | undefined;
 
   constructor(parts: ServiceControllerParts) {
     const { configuration, nodeName, informers, startUp, health } = parts;
@@ -101,8 +106,21 @@ export class ServiceController implements Controller {
       parts.serviceObservers.push(this.#guard);
     }
     parts.source.reportServerTo((addresses) => this.#hosts.set("API server", addresses));
-    // A host without a cluster has no Node that could be unfit.
-    if (relay.manifests.length > 0) health.nodeSeen({});
+    const nodePorts = new NodePortReport(parts);
+    parts.serviceObservers.push(nodePorts);
+    parts.source.reportWith(nodePorts);
+    if (relay.manifests.length > 0) {
+      // A host without a cluster has no Node that could be unfit.
+      health.nodeSeen({});
+      this.#primary = new PrimaryAddresses(parts.commands, {
+        isNeeded: () =>
+          nodePortEntries(parts.current.proxy.nodePortAddresses, mode).includes("primary"),
+        onChange: (found) => {
+          startUp.onRouteSources(found);
+          this.#passNode();
+        },
+      });
+    }
     routeObjects({
       informers,
       nodeName,
@@ -135,7 +153,9 @@ export class ServiceController implements Controller {
     this.#parts.serviceObservers.push(...startConntrackCleaner(this.#parts, tasks, { backends }));
     await this.#parts.startUp.prepare(backends);
     await this.#readResolvers();
+    await this.#primary?.read();
     await Promise.all(this.families.map((family) => family.start()));
+    if (this.#primary) tasks.run("primary addresses", (signal) => this.#primary!.run(signal));
     if (this.#guard) tasks.run("addresses of other machines", (signal) => this.#guard!.run(signal));
     tasks.run("handover", (signal) => this.handover.run(signal));
   }
@@ -151,6 +171,11 @@ export class ServiceController implements Controller {
 
   onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void {
     for (const family of this.families) family.onInterfaceAddresses(addresses);
+    this.#primary?.onInterfaceAddresses(addresses);
+  }
+
+  onConfiguration(): void {
+    this.#primary?.onConfiguration();
   }
 
   async #readResolvers(): Promise<void> {
@@ -180,7 +205,10 @@ export class ServiceController implements Controller {
   }
 
   dumpInputs(): FamilyDumps {
-    return { schema: DUMPED_FAMILIES, value: this.families.map(dumpedFamily) };
+    return {
+      schema: DUMPED_FAMILIES,
+      value: this.families.map((each) => dumpedFamily(each, this.#primary)),
+    };
   }
 
   async collectMetrics(): Promise<void> {
@@ -205,12 +233,17 @@ export class ServiceController implements Controller {
     }
   }
 
+  #passNode(): void {
+    const state = this.settings.nodeState(this.#node);
+    const complete = this.#primary?.complete(state) ?? state;
+    for (const family of this.families) family.onNode(complete);
+  }
+
   #onNode(node: Node): void {
     this.#node = node;
     const { startUp, health } = this.#parts;
     startUp.onNode(node);
-    const state = this.settings.nodeState(node);
-    for (const family of this.families) family.onNode(state);
+    this.#passNode();
     health.nodeSeen({ ...node.metadata, ...node.spec });
   }
 }
@@ -220,14 +253,19 @@ interface FamilyDumps extends DumpSection {
   readonly value: readonly DumpedFamily[];
 }
 
-function dumpedFamily({ family, backend, pipeline, loop }: FamilyProxy): DumpedFamily {
+function dumpedFamily(
+  { family, backend, pipeline, loop }: FamilyProxy,
+  primary: PrimaryAddresses | undefined,
+): DumpedFamily {
   const facts = backend.facts();
+  const primaryAddress = primary?.of(family);
   const { plan, interfaceAddresses, hosts } = pipeline;
   return {
     family,
     plan,
     quarantined: loop.quarantined,
     ...(interfaceAddresses && { interfaceAddresses }),
+    ...(primaryAddress !== undefined && { primaryAddress }),
     ...(hosts.length > 0 && { hosts }),
     ...(facts && { facts }),
   };

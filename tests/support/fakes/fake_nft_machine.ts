@@ -34,7 +34,10 @@ export class FakeNftMachine {
       .on("nft --terse list table", ({ args }) => this.#listTable(args.slice(3).join(" "), true))
       .on("nft list chains", ({ args }) => this.#listChains(args[2] ?? ""))
       .on("nft --handle list chains", ({ args }) => this.#listChains(args[3] ?? ""))
-      .on("nft list table", ({ args }) => this.#listTable(args.slice(2).join(" ")));
+      .on("nft list table", ({ args }) => this.#listTable(args.slice(2).join(" ")))
+      // It has no default route.
+      .on("ip -4 -j route get", { code: 2 })
+      .on("ip -6 -j route get", { code: 2 });
   }
 
   /** All written texts, including refused ones. */

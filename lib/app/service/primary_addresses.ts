@@ -1,0 +1,92 @@
+import {
+  IP_FAMILIES,
+  type IpAddress,
+  type IpFamily,
+  ipFamilyOf,
+  isLoopback,
+} from "../../net/ip_address.ts";
+import type { CommandRunner } from "../../os/command_runner.ts";
+import type { InterfaceAddress } from "../../os/network.ts";
+import { defaultRouteSource } from "../../os/route_source.ts";
+import { whenAborted } from "../../os/when_aborted.ts";
+import { deepEqual } from "../../proxy/deep_equal.ts";
+import type { NodeState } from "../../proxy/node_state.ts";
+
+/** The primary addresses of a node without a cluster: those by which the default routes send. */
+export class PrimaryAddresses {
+  readonly #commands: CommandRunner;
+  readonly #isNeeded: () => boolean;
+  readonly #onChange: (found: readonly IpAddress[]) => void;
+  #found: readonly IpAddress[] = [];
+  #interfaces = "";
+  #wake = Promise.withResolvers<void>();
+
+  constructor(
+    commands: CommandRunner,
+    { isNeeded, onChange }: {
+      /** Whether the configuration asks for the primary address. */
+      readonly isNeeded: () => boolean;
+      readonly onChange: (found: readonly IpAddress[]) => void;
+    },
+  ) {
+    this.#commands = commands;
+    this.#isNeeded = isNeeded;
+    this.#onChange = onChange;
+  }
+
+  /** Reads the routes. */
+  async read(): Promise<void> {
+    if (!this.#isNeeded()) return;
+    const found = await Promise.all(
+      IP_FAMILIES.map((family) => defaultRouteSource(this.#commands, family)),
+    );
+    const known = found.filter((each) => each !== undefined && !isLoopback(each)) as IpAddress[];
+    if (deepEqual(known, this.#found)) return;
+    this.#found = known;
+    this.#onChange(known);
+  }
+
+  /** The configuration changed. */
+  onConfiguration(): void {
+    this.#wake.resolve();
+  }
+
+  /** The routes may differ once the addresses do. */
+  onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void {
+    const text = addresses.map((each) => `${each.interfaceName} ${each.address}`).join();
+    if (text === this.#interfaces) return;
+    this.#interfaces = text;
+    this.#wake.resolve();
+  }
+
+  /** Reads the routes after each change of addresses, until the signal is aborted. */
+  async run(signal: AbortSignal): Promise<void> {
+    const aborted = whenAborted(signal);
+    while (!signal.aborted) {
+      await Promise.race([this.#wake.promise, aborted]);
+      this.#wake = Promise.withResolvers();
+      if (!signal.aborted) await this.read();
+    }
+  }
+
+  /** The address of a family; `undefined` = it has no default route. */
+  of(family: IpFamily): IpAddress | undefined {
+    return this.#found.find((address) => ipFamilyOf(address) === family);
+  }
+
+  /** Adds the addresses of families of which the Node, or the configuration, names none. */
+  complete(state: NodeState): NodeState {
+    return withPrimaryAddresses(state, this.#found);
+  }
+}
+
+/** Adds the addresses of families that a state has none of. */
+export function withPrimaryAddresses(
+  state: NodeState,
+  addresses: readonly IpAddress[],
+): NodeState {
+  const missing = addresses.filter((address) =>
+    !state.addresses.some((each) => ipFamilyOf(each) === ipFamilyOf(address))
+  );
+  return missing.length === 0 ? state : { ...state, addresses: [...state.addresses, ...missing] };
+}
