@@ -1,4 +1,5 @@
 import { assert, assertEquals, assertNotEquals } from "@std/assert";
+import { OpenFiles } from "../../../lib/os/open_files.ts";
 import { type SocketAddress, systemNetwork, type UdpSocket } from "../../../lib/os/network.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
 import { ConnectionJudge } from "../../../lib/policy/connection_judge.ts";
@@ -6,16 +7,18 @@ import { PolicyPlanner } from "../../../lib/policy/policy_planner.ts";
 import { PolicyState } from "../../../lib/policy/policy_state.ts";
 import { IPV4_PLAN, setPod, setPolicy } from "../../../tests/support/builders/policy_objects.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
-import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
+import { FakeConnection, FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import {
   type TestServicePlan,
   testServicePlan,
   testSharedPlan,
 } from "../../../tests/support/builders/service_plans.ts";
+import { TcpServer } from "../../../tests/support/drivers/tcp_peers.ts";
 import { UdpPeer } from "../../../tests/support/drivers/udp_peer.ts";
 import { Forwarding } from "../forwarding.ts";
 import { serviceAddresses } from "../listeners.ts";
+import { TcpForwarder } from "../tcp/tcp_forwarder.ts";
 import { UdpForwarder } from "./udp_forwarder.ts";
 import { UdpPort } from "./udp_port.ts";
 
@@ -29,15 +32,16 @@ class ForwardedService implements AsyncDisposable {
 
   constructor(
     options: TestServicePlan,
-    { maxFlows = 100, judge }: {
+    { maxFlows = 100, judge, openFiles }: {
       readonly maxFlows?: number;
+      readonly openFiles?: OpenFiles;
       readonly judge?: ConnectionJudge;
     } = {},
   ) {
     const network = systemNetwork;
     const { clock, logger } = this;
     this.forwarding = new Forwarding(
-      { clock, logger, network },
+      { clock, logger, network, ...(openFiles && { openFiles }) },
       { udpTimeoutMs: 10_000, maxFlowsPerService: maxFlows, ...(judge && { judge }) },
     );
     const plan = planOf(options);
@@ -255,6 +259,34 @@ for (const count of [2, 3]) {
     assertEquals(nodes.map(({ forwarding }) => forwarding.counters.udpFlows), opened);
   });
 }
+
+Deno.test("UdpForwarder gets the files of silent TCP connections of its Service, and of no busy ones", async () => {
+  await using server = TcpServer.named("tcp");
+  await using endpoint = named("udp");
+  await using client = UdpPeer.open();
+  const openFiles = new OpenFiles(100);
+  await using service = new ForwardedService({ to: [endpoint.endpoint] }, { openFiles });
+  const { clock, forwarding, logger } = service;
+  const tcp = new TcpForwarder(forwarding, testServicePlan({ to: [server.endpoint] }));
+  const connections: FakeConnection[] = [];
+  while (connections.at(-1)?.closed !== true) {
+    connections.push(new FakeConnection());
+    tcp.accept(connections.at(-1)!, service.port.at);
+  }
+  connections.pop();
+  await eventually("all are connected", () => server.accepted === connections.length);
+  await clock.advance(9000);
+  await client.send("x", service.address);
+  await eventually("dropped", () => forwarding.counters.udpDropped === 1);
+  assertEquals(logger.lines.at(-1)?.message, "Refused a flow: too few open files or ports remain");
+  await clock.advance(1000);
+  await client.send("y", service.address);
+  assertEquals((await client.next()).text, "udp y");
+  assertEquals(connections.map(({ closed }) => closed).lastIndexOf(true), 0, "the first one");
+  // The flow's file, and another one that is free.
+  assertEquals(openFiles.open.traffic, 2 * (connections.length - 1) + 1);
+  forwarding.close();
+});
 
 Deno.test("UdpForwarder drops nothing at the bound of clients that get answers", async () => {
   await using endpoint = named("a");
