@@ -407,6 +407,44 @@ for (
   });
 }
 
+Deno.test("a Service does not get the address and port of a BGP peer, also of the mesh or an annotation", async () => {
+  const [service, slice] = rawLoadBalancer("web", {
+    ...{ clusterIP: "172.30.0.41", nodes: [A], externalIPs: ["192.168.0.3", "198.51.100.7"] },
+    ports: [{ port: 179, protocol: "TCP", targetPort: 8080 }],
+  });
+  await using cluster = await startCluster(service!, slice!);
+  const { api, clock } = cluster;
+  const args = ["--bgp", "--bgp-mesh", "--load-balancer-announce=bgp"];
+  await using relay = await RoutingRelay.start({ node: A, api, clock, args, mode: "nftables" });
+  const withheld = async () => {
+    const { families } = await relay.status();
+    return families.flatMap(({ quarantined }) => quarantined.map(({ reason }) => reason)).join(
+      "\n",
+    );
+  };
+  await relay.until(
+    "the session with another node is kept",
+    async () =>
+      (await withheld()).includes("192.168.0.3 and port 179 are those of BGP peer node_node_b_v4"),
+  );
+  assert(!(await withheld()).includes("198.51.100.7"));
+  const annotations = {
+    "kube-router.io/peer.ips": "198.51.100.7",
+    "kube-router.io/peer.asns": "64513",
+  };
+  const metadata = { name: A, labels: { "kubernetes.io/hostname": A }, annotations };
+  api.store.update(rawNode(A, "192.168.0.2", { metadata }));
+  await relay.until(
+    "that of an annotation too",
+    async () => (await withheld()).includes("198.51.100.7 and port 179 are those of BGP peer"),
+  );
+  api.store.update(rawNode(A, "192.168.0.2"));
+  await relay.until(
+    "it is given when the peer is gone",
+    async () => !(await withheld()).includes("198.51.100.7"),
+  );
+});
+
 Deno.test("a BGP daemon that hangs delays no address of layer 2", async () => {
   await using cluster = await startCluster(...WEB);
   const relay = await cluster.start(A, "--bgp", "--bgp-peers=64513@198.51.100.1");

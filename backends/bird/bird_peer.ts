@@ -4,7 +4,7 @@
  * @module
  */
 import { type IpAddress, ipFamilyOf } from "../../lib/net/ip_address.ts";
-import type { BgpPeer, BgpPlan } from "../../lib/routing/bgp_plan.ts";
+import { BGP_PORT, type BgpPeer, type BgpPlan } from "../../lib/routing/bgp_plan.ts";
 import { exportFilterOf, importFilterOf } from "./bird_filters.ts";
 import { FAMILY_DIGIT, passwordOf, protocolOf } from "./bird_text.ts";
 
@@ -82,8 +82,6 @@ function isStrict({ peers }: BgpPlan, peer: BgpPeer): boolean {
     ipFamilyOf(other.address) !== ipFamilyOf(peer.address)
   );
 }
-
-const BGP_PORT = 179;
 
 /** Nodes expect each other at one port, so the node listens on the port at which it calls them. */
 function listeningPort({ port, role }: BgpPeer): number {

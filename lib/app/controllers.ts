@@ -11,9 +11,10 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import type { ProxyHealth } from "../health/proxy_health.ts";
 import type { InformerSet } from "../kube/informer_set.ts";
 import type { Logger } from "../log/logger.ts";
-import type { IpFamily } from "../net/ip_address.ts";
+import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
 import type { OpenFiles } from "../os/open_files.ts";
+import type { KnownHost } from "../proxy/known_hosts.ts";
 import type { ChangeLog } from "./changes/change_log.ts";
 import type { Dependencies } from "./dependencies.ts";
 import { NETWORK_POLICY_CONTROLLER } from "./policy/policy_definition.ts";
@@ -44,6 +45,8 @@ export interface ControllerParts extends Dependencies {
   readonly controllerOfServices: {
     /** Asks for a sync, which tries what is in quarantine again. */
     requestSync(family: IpFamily): void;
+    /** Replaces the machines of a source that this node has to reach; see {@linkcode KnownHost}. */
+    setHosts(source: string, hosts: ReadonlyMap<IpAddress, KnownHost>): void;
   };
   /** Called for each sync of Services, in this order. A controller adds its own when it is made. */
   readonly serviceObservers: SyncObserver[];

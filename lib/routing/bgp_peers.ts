@@ -1,9 +1,8 @@
 import { type Cidr, cidrContains } from "../net/cidr.ts";
 import { addressAt, IP_FAMILIES, type IpAddress, ipFamilyOf } from "../net/ip_address.ts";
-import { parsePort } from "../net/port.ts";
 import { contentId, sha256 } from "../policy/content_id.ts";
 import { matchesLabels } from "../policy/label_selector.ts";
-import type { BgpPeer } from "./bgp_plan.ts";
+import { BGP_PORT, type BgpPeer } from "./bgp_plan.ts";
 import { type NodeBgp, SESSION_DEFAULTS } from "./node_bgp.ts";
 import type { RoutingNode } from "./routing_node.ts";
 import { type BgpSettings, DEFAULT_AS } from "./routing_settings.ts";
@@ -23,7 +22,6 @@ export interface BgpNodes {
   readonly networks: readonly Cidr[];
 }
 
-const BGP_PORT = parsePort(179);
 /** Routers between nodes of different networks; the usual TTL of iBGP. */
 const MESH_TTL = 64;
 /** A name of BIRD has at most 64 bytes, of which its driver leaves 55. */

@@ -1,6 +1,10 @@
 import type { Cidr } from "../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
-import type { Port } from "../net/port.ts";
+import { parsePort, type Port } from "../net/port.ts";
+import type { KnownHost } from "../proxy/known_hosts.ts";
+
+/** The port on which BGP daemons listen. */
+export const BGP_PORT = parsePort(179);
 
 /** The tasks of this node's BGP daemon. Deeply read-only. */
 export interface BgpPlan {
@@ -48,6 +52,11 @@ export interface BgpPeer {
    * carries only the family of its own addresses}
    */
   readonly otherNextHop?: IpAddress;
+}
+
+/** Returns the machine at the other end of a session: no Service may have its address and port. */
+export function bgpHostOf({ name, port }: Pick<BgpPeer, "name" | "port">): KnownHost {
+  return { owner: `BGP peer ${name}`, ports: [port] };
 }
 
 /** Whether a session carries announcements of a family. */

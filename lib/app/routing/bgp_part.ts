@@ -4,7 +4,7 @@ import type { Cidr } from "../../net/cidr.ts";
 import type { Clock } from "../../os/clock.ts";
 import { forEachInSlices, runInSlices } from "../../os/time_slice.ts";
 import type { ServiceKey } from "../../proxy/service_port_name.ts";
-import type { BgpPlan } from "../../routing/bgp_plan.ts";
+import { bgpHostOf, type BgpPlan } from "../../routing/bgp_plan.ts";
 import { BgpPlanner, type BgpPlannerOptions } from "../../routing/bgp_planner.ts";
 import type { RoutingNode } from "../../routing/routing_node.ts";
 import type { ControllerParts } from "../controllers.ts";
@@ -51,12 +51,15 @@ export class BgpPart {
   #areRangesChanged = true;
   #isDraining = false;
   #isAdopted = false;
+  readonly #controllerOfServices: ControllerParts["controllerOfServices"];
+  #peers: BgpPlan["peers"] = [];
 
   constructor(dependencies: BgpPartDependencies, settings: BgpPartSettings) {
     const { clock, logger, nodeName, routing, services } = dependencies;
     const { configFile, controlSocket } = settings.settings;
     this.#clock = clock;
     this.#services = services;
+    this.#controllerOfServices = dependencies.controllerOfServices;
     this.#planner = new BgpPlanner({ ...settings, nodeName });
     this.backend = routing.bgp(dependencies, { configFile, controlSocket });
     this.#part = new PartLoop(dependencies, {
@@ -155,7 +158,12 @@ export class BgpPart {
       planner.setService(key, this.#services.of(key));
     });
     planner.setDraining(this.#isDraining);
-    const { prefixes } = await runInSlices(this.#clock, planner.updateInSteps());
+    const { plan, prefixes } = await runInSlices(this.#clock, planner.updateInSteps());
+    if (plan && plan.peers !== this.#peers) {
+      this.#peers = plan.peers;
+      const hosts = new Map(plan.peers.map((peer) => [peer.address, bgpHostOf(peer)]));
+      this.#controllerOfServices.setHosts("BGP peers", hosts);
+    }
     return prefixes;
   }
 

@@ -21,6 +21,7 @@ import type { AgentPort } from "../../proxy/agent_ports.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import type { KnownHost } from "../../proxy/known_hosts.ts";
 import { type DetectLocalMode, localTrafficDetector } from "../../proxy/local_traffic.ts";
+import { BGP_PORT, bgpHostOf } from "../../routing/bgp_plan.ts";
 import {
   type NodePortAddresses,
   nodePortAddressesFor,
@@ -100,26 +101,30 @@ export function planSettingsOf(
 function peersOf({ routing }: KubeProxyConfiguration): ReadonlyMap<IpAddress, KnownHost> {
   if (!routing.enabled || !routing.bgp.enabled) return new Map();
   const { peers = [] } = routingSettingsOf(routing).bgp ?? {};
-  return new Map(peers.map(({ address, name }) => [address, { owner: `BGP peer ${name}` }]));
+  return new Map(peers.map((peer) => [peer.address, bgpHostOf(peer)]));
 }
 
-/** The ports on which clients of a family reach kube-relay from other machines. */
+/** The ports on which other machines reach kube-relay and its BGP daemon in a family. */
 export function agentPortsOf(
-  { healthzBindAddress, metricsBindAddress }: Pick<
+  { healthzBindAddress, metricsBindAddress, routing }: Pick<
     KubeProxyConfiguration,
-    "healthzBindAddress" | "metricsBindAddress"
+    "healthzBindAddress" | "metricsBindAddress" | "routing"
   >,
   family: IpFamily,
 ): readonly AgentPort[] {
+  const bgp: readonly AgentPort[] = routing.enabled && routing.bgp.enabled
+    ? [{ port: BGP_PORT, server: "BGP daemon" }]
+    : [];
   const listening = [
     ["health server", tryParseListenAddress(healthzBindAddress, HEALTHZ_PORT)],
     ["metrics server", tryParseListenAddress(metricsBindAddress, METRICS_PORT)],
   ] as const;
-  return listening.flatMap(([server, found]): AgentPort[] => {
+  const http = listening.flatMap(([server, found]): AgentPort[] => {
     if (found === undefined) return [];
     const [address, port] = [parseIpAddress(found.hostname), parsePort(found.port)];
     if (isUnspecified(address)) return [{ port, server }];
     const isReachable = ipFamilyOf(address) === family && !isLoopback(address);
     return isReachable ? [{ port, address, server }] : [];
   });
+  return [...http, ...bgp];
 }

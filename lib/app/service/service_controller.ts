@@ -164,6 +164,11 @@ export class ServiceController implements Controller {
     for (const family of this.families) family.open();
   }
 
+  /** Replaces the machines of a source that this node has to reach. */
+  setHosts(source: string, hosts: Parameters<HostRegistry["set"]>[1]): void {
+    this.#hosts.set(source, hosts);
+  }
+
   /** Asks for a sync, which tries what is in quarantine again. */
   requestSync(family: IpFamily): void {
     this.families.find((each) => each.family === family)?.loop.request();
