@@ -208,7 +208,6 @@ export class AppliedTable {
     const { chains, entries, shared, unnumberedChains = [], removedChains = [] } = changes;
     const { printedLines = new Map(), removedEntries = [] } = changes;
     for (const name of chains) {
-      if (this.#state === "written") this.#formerPrints.delete(name);
       // An earlier print may belong to a former chain of the same name. One with fewer lines is from
       // a listing that the kernel cut off, or of a chain that another program changed.
       const isCut = linesOf(this.#prints.get(name)) < (printedLines.get(name) ?? 0);

@@ -109,6 +109,16 @@ Deno.test("AppliedTable forgets the print of rules when the wanted ones change",
   applied.forgetRules();
   applied.adopt(reading({ services: "another" }));
   assertEquals([applied.chains.size, applied.changedObjects], [0, 0]);
+  // What is read before the write has the former rules.
+  applied.confirm({ chains: ["services"], entries: [] });
+  applied.forgetRules();
+  applied.adopt(reading({ services: "another" }));
+  applied.confirm({ chains: ["services"], entries: [] });
+  for (const isCorrect of [false, true]) {
+    applied.adopt(reading({ services: "new" }));
+    assertEquals([applied.chains.has("services"), applied.changedObjects], [isCorrect, 0]);
+    applied.confirm({ chains: isCorrect ? [] : ["services"], entries: [] });
+  }
 });
 
 Deno.test("AppliedTable requests a new table if declarations of maps have changed", () => {

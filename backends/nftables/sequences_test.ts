@@ -51,7 +51,7 @@ const FAILURES: readonly (readonly [what: string, failure: CommandFailure])[] = 
   ["may not be run", "not-permitted"],
   ["hangs past the time-out", "timeout"],
   ["cannot be run", "failed"],
-  ["is killed", { code: 137 }],
+  ["is killed", "killed"],
   ["has no rights", { code: 1, stderr: "Operation not permitted (you must be root)\n" }],
   ["ends with garbage", { code: 77, stdout: "\u0000\u0001", stderr: "%$/line of noise" }],
   ["ends on an assertion", { code: 134, stderr: "nft: netlink.c:799: Assertion failed\n" }],
@@ -110,7 +110,7 @@ for (const point of ["first sync", "a change"] as const) {
       await using stage = await stageAt(point);
       const reads = point === "first sync" ? 1 : 0;
       const { calls } = stage.machine.commands;
-      stage.machine.commands.failCall(calls.length + reads + 1, { code: 137 }, { carriedOut });
+      stage.machine.commands.failCall(calls.length + reads + 1, "killed", { carriedOut });
       assert(await stage.trySync(AFTER) instanceof SyncFailure);
       await stage.restart();
       const { operations } = await stage.sync(AFTER);

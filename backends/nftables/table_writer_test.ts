@@ -201,6 +201,15 @@ Deno.test("TableWriter replaces a table that can't be read, at the third time", 
   }
 });
 
+Deno.test("TableWriter counts only readings that fail one after the other", async () => {
+  const stage = await stageWith(plan(1));
+  for (const fails of [true, true, false, true, true]) {
+    stage.writer.forget();
+    if (fails) stage.machine.commands.failNext({ code: 139 });
+    await (fails ? assertRejects(() => stage.write(), NftError) : stage.write());
+  }
+});
+
 Deno.test("TableWriter replaces no table that it may not read", async () => {
   const stage = await stageWith(plan(1));
   stage.writer.forget();

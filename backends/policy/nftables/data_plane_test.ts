@@ -221,6 +221,7 @@ Deno.test("a policy whose set is refused isolates still, and is tried less and l
 const FAILURES: readonly CommandFailure[] = [
   "not-found",
   "timeout",
+  "killed",
   "failed",
   { code: 1, stderr: "/dev/stdin:1:1-9: Error: Could not process rule: Device or resource busy\n" },
   {

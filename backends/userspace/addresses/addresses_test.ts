@@ -605,7 +605,7 @@ Deno.test("whatever command of a run fails, in whatever way, the next run and cl
   const calm = new Machine();
   await eventfulRun(calm);
   for (let n = 1; n <= calm.processes; n++) {
-    for (const failure of ["timeout", "not-found", "failed", { code: 137 }] as const) {
+    for (const failure of ["timeout", "not-found", "failed", "killed"] as const) {
       for (const carriedOut of failure === "not-found" ? [false] : [false, true]) {
         const machine = new Machine();
         machine.host.runner.failCall(n, failure, { carriedOut });
