@@ -16,7 +16,7 @@ import {
   wholeNumber,
 } from "../schema.ts";
 
-/** What a node says of itself in its member Lease, as JSON. */
+/** What a node says of itself in its member Lease: the time of the renewal, a space, and JSON. */
 export const LAYER2_ANNOTATION = "kube-relay.io/layer2";
 
 /** coordination.k8s.io/v1 Lease. */

@@ -36,8 +36,12 @@ interface LeaseHolderOptions {
   readonly isOwn?: boolean;
   /** @default {LEASE_LABEL} */
   readonly label?: string;
-  /** Annotations of the Lease, as of now; they are written with each renewal. @default {none} */
-  readonly annotations?: () => Readonly<Record<string, string>>;
+  /**
+   * Annotations of the Lease, as of now; they are written with each renewal, whose time they may have.
+   *
+   * @default {none}
+   */
+  readonly annotations?: (renewTime: string) => Readonly<Record<string, string>>;
   /** Whether the Lease may be claimed now. @default {always} */
   readonly mayClaim?: () => boolean;
   /** Called when this process begins to hold the Lease, and when it no longer does. Must not throw. */
@@ -230,7 +234,7 @@ export class LeaseHolder {
     const { name, namespace } = this.#options;
     const { spec } = step;
     const labels = { [this.#options.label ?? LEASE_LABEL]: "true" };
-    const annotations = this.#annotations;
+    const annotations = this.#options.annotations?.(spec.renewTime ?? "");
     if (step.action === "create") {
       const metadata = { name, namespace, labels, ...(annotations && { annotations }) };
       const { apiVersion, kind } = { apiVersion: `${LEASE.group}/${LEASE.versions[0]}`, ...LEASE };
@@ -294,8 +298,9 @@ export class LeaseHolder {
     this.#wake = undefined;
   }
 
+  /** The annotations without a time, to compare them. */
   get #annotations(): Readonly<Record<string, string>> | undefined {
-    return this.#options.annotations?.();
+    return this.#options.annotations?.("");
   }
 
   get #durationMs(): number {

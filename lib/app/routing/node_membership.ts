@@ -3,7 +3,7 @@ import type { KubeClient } from "../../kube/client.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { Clock } from "../../os/clock.ts";
-import { parseMemberReport } from "../../routing/layer2_member.ts";
+import { type MemberReport, parseMemberReport } from "../../routing/layer2_member.ts";
 import {
   heartbeatLeaseName,
   heartbeatSeconds,
@@ -57,7 +57,9 @@ export class NodeMembership {
       ...{ namespace, holder, name: memberLeaseName(holder), durationSeconds: MEMBER_SECONDS },
       isOwn: true,
       mayClaim: () => heartbeat.isHeld && dependencies.layer2.report !== undefined,
-      annotations: () => ({ [LAYER2_ANNOTATION]: dependencies.layer2.report ?? "" }),
+      annotations: (renewTime) => ({
+        [LAYER2_ANNOTATION]: `${renewTime} ${dependencies.layer2.report ?? ""}`,
+      }),
     });
     this.#update();
     dependencies.layer2.follow(() => this.#update());
@@ -76,10 +78,9 @@ export class NodeMembership {
     const isMember = !isDeleted && (lease.spec.holderIdentity ?? "") !== "";
     if (isMember) this.#members.set(node, lease);
     else this.#members.delete(node);
-    const text = lease.metadata.annotations?.[LAYER2_ANNOTATION];
     this.#dependencies.layer2.setMember(
       node,
-      isMember ? { report: parseMemberReport(text) } : undefined,
+      isMember ? { report: reportOf(lease) } : undefined,
     );
     this.#update();
   }
@@ -138,4 +139,15 @@ export class NodeMembership {
       await clock.sleep(restMs, signal).catch(() => {});
     }
   }
+}
+
+/**
+ * Reads the report of a member Lease. A release without reports renews the Lease but leaves the annotation
+ * of a later one as it was, so only that of the last renewal counts.
+ */
+function reportOf({ metadata, spec: { renewTime = "" } }: Lease): MemberReport | undefined {
+  const text = metadata.annotations?.[LAYER2_ANNOTATION] ?? "";
+  const space = text.indexOf(" ");
+  const isCurrent = Date.parse(text.slice(0, Math.max(0, space))) === Date.parse(renewTime);
+  return isCurrent ? parseMemberReport(text.slice(space + 1)) : undefined;
 }
