@@ -257,6 +257,8 @@ Deno.test("IptablesBackend requests route_localnet only if node ports are served
       "net.ipv4.conf.all.route_localnet=1",
     ],
   );
+  const cidrs = [parseCidr("192.168.0.2/32")];
+  assertEquals(stage.backend.hostSettings({ kind: "cidrs", cidrs }), []);
 });
 
 Deno.test("IptablesBackend warns once about an unreadable table, and serves", async () => {

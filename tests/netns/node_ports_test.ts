@@ -1,5 +1,5 @@
 /**
- * Node ports of a host without a cluster, on its primary address, with real packets.
+ * Addresses of node ports, with real packets: the primary one of a host without a cluster, and 127.0.0.1.
  *
  * @module
  */
@@ -25,6 +25,36 @@ const MODES = [
   ...RULE_MODES.map(({ name, args, requirements }) => ({ name, args, needs: requirements() })),
   { name: "userspace mode", args: ["--mode=userspace"], needs: netnsRequirements() },
 ];
+
+/** Further flags, and whether node ports are then served on 127.0.0.1. */
+const ON_LOOPBACK: readonly (readonly [flags: readonly string[], expected: boolean])[] = [
+  [[`--nodeport-addresses=${IPv4.node}/32`], false],
+  [["--nodeport-addresses=localhost"], true],
+  [["--nodeport-addresses=localhost", "--iptables-localhost-nodeports=false"], false],
+];
+
+for (const { name, args, requirements, mode } of RULE_MODES) {
+  Deno.test({
+    name: `${name}: route_localnet is set only where node ports are served on 127.0.0.1`,
+    ignore: isMissing(`route_localnet in ${name}`, requirements()),
+    async fn() {
+      await using scene = await RelayScene.create();
+      await scene.write(webServices(ON_NODE_PORTS), webSlices("a1"));
+      const { node } = scene.cluster;
+      const setting = "net.ipv4.conf.all.route_localnet";
+      for (const [flags, expected] of ON_LOOPBACK) {
+        // The setting of iptables mode is none of nftables mode.
+        if (mode !== "iptables" && flags.length > 1) continue;
+        await node.sysctl(`${setting}=0`);
+        const relay = scene.start([...args, ...flags]);
+        await relay.settled();
+        const value = (await node.output("sysctl", ["-n", setting])).trim();
+        assertEquals(value, expected ? "1" : "0", flags.join(" "));
+        assertEquals(await relay.stop(), 0, relay.log);
+      }
+    },
+  });
+}
 
 for (const { name, args, needs } of MODES) {
   Deno.test({
