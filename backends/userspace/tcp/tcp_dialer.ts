@@ -6,7 +6,12 @@ import { ExpiryQueue } from "../expiry_queue.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import type { PolicyGate } from "../policy_gate.ts";
 import type { RecencyItem } from "../recency_list.ts";
-import { isOutOfSockets, isOwnShortage, systemErrorOf } from "../../../lib/os/socket_errors.ts";
+import {
+  isOutOfPorts,
+  isOutOfSockets,
+  isOwnShortage,
+  systemErrorOf,
+} from "../../../lib/os/socket_errors.ts";
 
 interface DialRequest {
   readonly verdict: VerdictName;
@@ -24,8 +29,8 @@ interface DialRequest {
 
 /** The reason why no endpoint could be reached. */
 export interface DialFailure {
-  /** `out-of-sockets`: no endpoint is to blame. `denied`: by policies, and no other one is tried. */
-  readonly kind: "no-endpoint" | "unreachable" | "out-of-sockets" | "denied";
+  /** `out-of-sockets`, `out-of-ports`: no endpoint is to blame. `denied`: by policies, and no other one is tried. */
+  readonly kind: "no-endpoint" | "unreachable" | "out-of-sockets" | "out-of-ports" | "denied";
   /** Endpoints tried, and how each attempt ended, e.g. `10.0.0.1:80 (ECONNREFUSED)`. */
   readonly attempts: readonly string[];
 }
@@ -102,6 +107,7 @@ export class TcpDialer {
     const attempts: string[] = [];
     let failed: Set<EndpointKey> | undefined;
     let refused: Set<EndpointKey> | undefined;
+    let lacksPorts = true;
     for (const queue of this.#queues) {
       let endpoint = this.#pick(picker, request, failed);
       if (endpoint instanceof Promise) endpoint = await endpoint;
@@ -128,13 +134,15 @@ export class TcpDialer {
           : this.#context.policies?.suspicionOf({ protocol: "TCP", endpoint });
         attempts.push(`${endpoint.key} (${failure}${suspicion ? `; ${suspicion}` : ""})`);
         if (isOutOfSockets(error)) return { kind: "out-of-sockets", attempts };
+        lacksPorts &&= isOutOfPorts(error);
         if (!this.#closed && !isOwnShortage(error)) request.observe?.(endpoint.key, failure);
         (failed ??= new Set()).add(endpoint.key);
         refused ??= new Set();
         if (!timedOut) refused.add(endpoint.key);
       }
     }
-    return { kind: attempts.length === 0 ? "no-endpoint" : "unreachable", attempts };
+    if (attempts.length === 0) return { kind: "no-endpoint", attempts };
+    return { kind: lacksPorts ? "out-of-ports" : "unreachable", attempts };
   }
 
   /** Aborts all attempts, and starts no others. */

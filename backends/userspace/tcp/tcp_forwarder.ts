@@ -20,7 +20,7 @@ import type { FlowOutcome, Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import { CAME_BACK_CURE } from "../own_sockets.ts";
 import { RecencyList } from "../recency_list.ts";
-import { OUT_OF_SOCKETS_CURE } from "../../../lib/os/socket_errors.ts";
+import { SHORTAGE_CURES } from "../../../lib/os/open_files.ts";
 import type { DialFailure } from "./tcp_dialer.ts";
 import {
   type AcceptedConnection,
@@ -355,8 +355,9 @@ export class TcpForwarder implements TcpSessionOwner {
     counters.tcpRefused++;
     const servicePort = this.#plan.key;
     if (result.kind === "denied") return;
-    if (result.kind === "out-of-sockets") {
-      log.warn("Cannot open a socket to an endpoint", { servicePort, cure: OUT_OF_SOCKETS_CURE });
+    if (result.kind === "out-of-sockets" || result.kind === "out-of-ports") {
+      const cure = SHORTAGE_CURES[result.kind === "out-of-ports" ? "ports" : "files"];
+      log.warn("Cannot open a socket to an endpoint", { servicePort, cure });
     } else {
       log.warn("Cannot connect to any endpoint", { servicePort, attempts: result.attempts });
     }

@@ -1,4 +1,4 @@
-import { assertEquals } from "@std/assert";
+import { assertEquals, assertMatch } from "@std/assert";
 import { FakeClock, settle } from "../../../tests/support/fakes/fake_clock.ts";
 import { FakeConnection, FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
@@ -44,7 +44,7 @@ function setUp(
     return connection;
   };
   const messages = () => logger.lines.map(({ message }) => message);
-  return { clock, forwarding, forwarder, network, accept, messages };
+  return { clock, forwarding, forwarder, logger, network, accept, messages };
 }
 
 Deno.test("TcpForwarder.accept() sends clients round", async () => {
@@ -134,6 +134,17 @@ Deno.test("TcpForwarder.accept() closes the longest silent connection at the bou
   assertEquals(forwarding.counters.tcpSilentClosed, 1);
   assertEquals(forwarder.connections, 2);
   forwarding.close();
+  await forwarding.loops.zero();
+});
+
+Deno.test("TcpForwarder.accept() names the remedy when the kernel has no port for a connection", async () => {
+  const { forwarding, logger, network, accept } = setUp({ to: [A, B] });
+  for (const endpoint of [A, B]) network.answers.set(endpoint, "out-of-ports");
+  assertEquals((await accept()).closed, true);
+  assertEquals(network.dials, [A, B]);
+  const [line] = logger.lines;
+  assertEquals(line?.message, "Cannot open a socket to an endpoint");
+  assertMatch(String(line?.fields.cure), /net\.ipv4\.ip_local_port_range/);
   await forwarding.loops.zero();
 });
 

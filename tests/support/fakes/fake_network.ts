@@ -15,7 +15,7 @@ import type {
 import { formatHostPort } from "../../../lib/net/port.ts";
 
 /** The answer of an endpoint to a connection attempt. */
-export type FakeAnswer = "accept" | "refuse" | "hang" | "out-of-sockets";
+export type FakeAnswer = "accept" | "refuse" | "hang" | "out-of-sockets" | "out-of-ports";
 
 /** An error as Deno throws it for a system call. */
 export function systemError(code: string): Error {
@@ -136,6 +136,8 @@ export class FakeNetwork implements Network {
     switch (this.answers.get(target) ?? "accept") {
       case "refuse":
         return Promise.reject(systemError("ECONNREFUSED"));
+      case "out-of-ports":
+        return Promise.reject(systemError("EADDRNOTAVAIL"));
       case "out-of-sockets":
         return Promise.reject(systemError("EMFILE"));
       case "hang":
