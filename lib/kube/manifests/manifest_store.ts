@@ -12,7 +12,7 @@ import { type InformerSet, isSelected, type Subscription } from "../informer_set
 import type { PlacedObject } from "./manifest_file.ts";
 import type { ManifestObject, ManifestObjectId } from "./manifest_object.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
-import { ServiceAges } from "./service_ages.ts";
+import { ObjectAges } from "./object_ages.ts";
 
 /** The objects of one file. */
 export type FileObjects = ReadonlyMap<ManifestObjectId, PlacedObject>;
@@ -61,7 +61,7 @@ export class ManifestStore {
   /** Objects whose file may still change, because the update that read it is running. */
   readonly #undecided = new Set<ManifestObjectId>();
   /** Absent if no Services are followed. */
-  readonly #ages: ServiceAges | undefined;
+  readonly #ages: ObjectAges | undefined;
   /** Whether all files have been read once. */
   #isSynced = false;
 
@@ -69,7 +69,7 @@ export class ManifestStore {
     this.#clock = clock;
     this.#informers = informers;
     const isFollowed = [...informers].some(({ spec }) => spec === SERVICE as KindSpec);
-    this.#ages = isFollowed ? new ServiceAges(informers.of(SERVICE)) : undefined;
+    this.#ages = isFollowed ? new ObjectAges(informers.of(SERVICE)) : undefined;
   }
 
   /** Returns the objects of a file, used or not. */
@@ -190,8 +190,8 @@ export class ManifestStore {
 
   #upsert({ entry, fileTimeMs }: PlacedObject, changes: StoreChanges): void {
     const { spec } = entry;
-    const service = serviceOf(entry);
-    const object: KubeObject = service && this.#ages?.aged(service, fileTimeMs) || entry.object;
+    const known = this.#informers.of(spec).get(objectKey(entry.object));
+    const object: KubeObject = this.#ages?.aged(entry, known, fileTimeMs) ?? entry.object;
     const outcomes = new Set<"added" | "updated">();
     for (const { informer, options } of this.#subscriptionsTo(spec.kind)) {
       const previous = informer.get(objectKey(object));

@@ -2,8 +2,10 @@ import { assertEquals, assertStrictEquals } from "@std/assert";
 import fc from "fast-check";
 import { RecordingInformers } from "../../../tests/support/fakes/recording_informers.ts";
 import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
+import { NETWORK_POLICY, type NetworkPolicy } from "../../api/kinds/network_policy.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import { systemClock } from "../../os/clock.ts";
+import { InformerSet } from "../informer_set.ts";
 import type { PlacedObject } from "./manifest_file.ts";
 import { type FileObjects, ManifestStore } from "./manifest_store.ts";
 
@@ -169,6 +171,33 @@ Deno.test("update() keeps the file of an object in use as long as the object is 
     }),
     { numRuns: 300, seed: 20261127 },
   );
+});
+
+Deno.test("update() gives a policy that comes later a later creation time, whatever the time of its file", async () => {
+  const informers = new InformerSet();
+  informers.subscribe(SERVICE);
+  const policies = informers.subscribe(NETWORK_POLICY);
+  const store = new ManifestStore({ clock: systemClock }, informers);
+  const put = (name: string, fileTimeMs: number, types: readonly ("Ingress" | "Egress")[]) => {
+    const metadata = { name, namespace: "default" };
+    const object = { metadata, spec: { podSelector: {}, policyTypes: types } } as NetworkPolicy;
+    const placed: PlacedObject = { entry: { spec: NETWORK_POLICY, object }, line: 1, fileTimeMs };
+    return store.update(
+      new Map([[`${name}.yaml`, new Map([[`NetworkPolicy default/${name}`, placed]])]]),
+    );
+  };
+  const ages = () =>
+    [...policies.values()].map(({ metadata }) => [metadata.name, metadata.creationTimestamp]);
+  await put("y", 3_000, ["Ingress"]);
+  await put("z", 1_000, ["Ingress"]);
+  store.markSynced();
+  await put("a", 0, ["Ingress"]);
+  await put("z", 9_000, ["Egress"]);
+  assertEquals(ages(), [
+    ["y", "1970-01-01T00:00:03.000Z"],
+    ["z", "1970-01-01T00:00:01.000Z"],
+    ["a", "1970-01-01T00:00:03.001Z"],
+  ]);
 });
 
 Deno.test("shadowed() can be asked while an update is under way", async () => {
