@@ -218,3 +218,16 @@ Deno.test("compare() names protocols in the found rules, and lists the rules aga
   ]);
   assertEquals(lists(), 1);
 });
+
+Deno.test("compare() names a missing set, not each of its elements", async () => {
+  const machine = new FakeNftMachine();
+  await using serving = backendOn(machine);
+  await serving.start();
+  const plan = testProxyPlan([testServicePlan({ to: ["10.0.1.1:80"] })]);
+  await serving.sync(plan, testPlanChanges(plan));
+  machine.tool.run("flush chain ip kube-relay unclaimed\ndelete set ip kube-relay cluster-ips\n");
+  const found = await serving.compare?.(plan) ?? [];
+  const named = found.map(({ object, name }) => `${object} ${name}`)
+    .filter((text) => !text.startsWith("rule "));
+  assertEquals(named, ["set cluster-ips"]);
+});
