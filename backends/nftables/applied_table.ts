@@ -17,7 +17,7 @@ import { chainOf, type EndpointOrder, type Entry } from "./entry.ts";
 export interface AppliedChanges {
   /** Chains that exist now and were unknown before. */
   readonly chains: readonly string[];
-  /** The fewest lines that the tool prints for each of them: its hook, if it has one, and its rules. */
+  /** The lines that the tool prints for each of them: its hook, if it has one, and its rules. */
   readonly printedLines?: ReadonlyMap<string, number>;
   /** Entries that were written. */
   readonly entries: readonly Entry[];
@@ -44,12 +44,11 @@ export class AppliedTable {
   /** The printed forms of correct chains. */
   readonly #prints = new Map<string, string>();
   /**
-   * The printed forms of chains before this process first wrote them. An earlier process may have had
-   * other settings: then they are not those of the correct chains.
+   * Chains that this process wrote with the rules that they are to have now, and the lines that the tool
+   * prints for each. What it printed before is not known to be right: an earlier process may have had
+   * other settings, and another program may have restored its rules.
    */
-  readonly #formerPrints = new Map<string, string>();
-  /** Chains that this process wrote with the rules that they are to have now. */
-  readonly #ownChains = new Set<string>();
+  readonly #ownChains = new Map<string, number>();
   /** The printed forms of correct sets and maps. */
   #declarations: ReadonlyMap<string, string> = new Map();
   readonly #chains = new Set<string>();
@@ -128,23 +127,22 @@ export class AppliedTable {
   }
 
   /**
-   * Returns the chains whose rules, and sets and maps whose types, differ from an earlier read.
-   * Pure.
+   * Returns the chains whose rules, and sets and maps whose types, differ from an earlier read, and
+   * the chains that another program added rules to. Pure.
    */
   changesIn(reading: TableReading | undefined): readonly string[] {
-    const differs = (known: ReadonlyMap<string, string>) => ([name, text]: [string, string]) =>
-      (known.get(name) ?? text) !== text;
     return [
-      ...[...reading?.declarations ?? []].filter(differs(this.#declarations)),
-      ...[...reading?.rules ?? []].filter(differs(this.#prints)),
+      ...[...reading?.declarations ?? []].filter(([name, text]) =>
+        (this.#declarations.get(name) ?? text) !== text
+      ),
+      ...[...reading?.rules ?? []].filter(([name, rules]) => this.#isChanged(name, rules)),
     ].map(([name]) => name);
   }
 
   /**
    * Adopts a read of the table, or its absence; earlier knowledge is void. The tool prints rules
-   * differently from its input, so they are compared with an earlier print. A chain that is read
-   * for the first time is rewritten once, and again if its print has changed with that: the earlier
-   * process may have had other settings.
+   * differently from its input, so they are compared with an earlier print. A chain is rewritten once
+   * before it has one.
    */
   adopt(reading: TableReading | undefined): void {
     this.forget();
@@ -157,18 +155,12 @@ export class AppliedTable {
       return;
     }
     for (const [name, rules] of reading?.rules ?? []) {
-      const print = this.#prints.get(name);
-      if (print === rules) this.#chains.add(name);
-      else if (print === undefined && !this.#ownChains.has(name)) {
-        this.#formerPrints.set(name, rules);
-      } else if (print === undefined) {
-        this.#prints.set(name, rules);
-        if (this.#formerPrints.get(name) === rules) this.#chains.add(name);
-        this.#formerPrints.delete(name);
-      } else {
+      if (this.#isChanged(name, rules)) {
         this.#changedObjects++;
         this.#prints.delete(name);
-      }
+      } else if (this.#prints.has(name)) this.#chains.add(name);
+      // One with fewer lines is from a listing that the kernel cut off.
+      else if (linesOf(rules) === this.#ownChains.get(name)) this.#prints.set(name, rules);
     }
   }
 
@@ -199,7 +191,6 @@ export class AppliedTable {
   forgetRules(): void {
     this.forget();
     this.#prints.clear();
-    this.#formerPrints.clear();
     this.#ownChains.clear();
   }
 
@@ -207,12 +198,8 @@ export class AppliedTable {
   confirm(changes: AppliedChanges): void {
     const { chains, entries, shared, unnumberedChains = [], removedChains = [] } = changes;
     const { printedLines = new Map(), removedEntries = [] } = changes;
-    for (const name of chains) {
-      // An earlier print may belong to a former chain of the same name. One with fewer lines is from
-      // a listing that the kernel cut off, or of a chain that another program changed.
-      const isCut = linesOf(this.#prints.get(name)) < (printedLines.get(name) ?? 0);
-      if (this.#state === "written" || isCut) this.#prints.delete(name);
-    }
+    // An earlier print may belong to a former chain of the same name.
+    for (const name of this.#state === "written" ? chains : []) this.#prints.delete(name);
     this.#state = "written";
     this.#reading = undefined;
     this.#lastEntries = new Map();
@@ -223,14 +210,13 @@ export class AppliedTable {
     }
     for (const name of chains) {
       this.#chains.add(name);
-      this.#ownChains.add(name);
+      this.#ownChains.set(name, printedLines.get(name) ?? 0);
       this.#unnumberedChains.delete(name);
     }
     for (const name of removedChains) {
       this.#unnumberedChains.delete(name);
       this.#chains.delete(name);
       this.#prints.delete(name);
-      this.#formerPrints.delete(name);
       this.#ownChains.delete(name);
     }
     for (const id of removedEntries) {
@@ -242,6 +228,13 @@ export class AppliedTable {
       this.#count(entry, 1);
       this.#entries.set(entry.id, entry);
     }
+  }
+
+  /** Whether another program changed a chain, as far as it is known how the right one is printed. */
+  #isChanged(name: string, rules: string): boolean {
+    const print = this.#prints.get(name);
+    if (print !== undefined) return print !== rules;
+    return linesOf(rules) > (this.#ownChains.get(name) ?? Infinity);
   }
 
   /** If a set or map was recreated with other types, all rules and elements must go. */
@@ -264,6 +257,6 @@ export class AppliedTable {
   }
 }
 
-function linesOf(print: string | undefined): number {
-  return print === undefined ? Infinity : print.split("\n").length - 1;
+function linesOf(print: string): number {
+  return print.split("\n").length - 1;
 }

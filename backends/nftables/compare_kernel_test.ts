@@ -219,6 +219,24 @@ Deno.test("compare() names protocols in the found rules, and lists the rules aga
   assertEquals(lists(), 1);
 });
 
+Deno.test("compare() leaves a chain as it was read first if another program changes it meanwhile", async () => {
+  const machine = new FakeNftMachine();
+  await using serving = backendOn(machine);
+  await serving.start();
+  const plan = testProxyPlan([]);
+  await serving.sync(plan, testPlanChanges(plan));
+  const { chains } = machine.tool.table("ip kube-relay");
+  chains.set("own", ["meta l4proto tcp drop"]);
+  const run = machine.commands.run.bind(machine.commands);
+  machine.commands.run = (program, args, options) => {
+    if (args[0] === "--terse") chains.set("own", ["counter drop", "meta l4proto udp drop"]);
+    return run(program, args, options);
+  };
+  const found = await serving.compare?.(plan) ?? [];
+  assertEquals(found.map(({ name, found }) => [name, found]), [["own", "meta l4proto 6 drop"]]);
+  assertEquals(chains.get("own")?.length, 2, "it was listed again");
+});
+
 Deno.test("compare() names a missing set, not each of its elements", async () => {
   const machine = new FakeNftMachine();
   await using serving = backendOn(machine);

@@ -25,13 +25,12 @@ const DB = testServicePlan({ name: "db", clusterIp: "172.30.0.2", to: ["10.0.0.2
 
 /** A table of a machine, taken from plans. */
 class Stage {
-  readonly machine = new FakeNftMachine();
   readonly clock = new FakeClock();
   readonly writer: TableWriter;
   readonly wanted: NftablesRules;
   #previous: ProxyPlan | undefined;
 
-  constructor() {
+  constructor(readonly machine = new FakeNftMachine()) {
     const runner = new NftRunner(this.machine, servicesTable("IPv4"));
     const { clock } = this;
     const refused = new RefusedItems();
@@ -212,6 +211,40 @@ Deno.test("WantedRules of nftables: verify() reports no change when a listing la
     await stage.wanted.verify(figures);
     const { changed, changedObjects, elements } = figures;
     assertEquals([changed, changedObjects, elements], [[], 0, 0]);
+  }
+});
+
+Deno.test("WantedRules of nftables: verify() removes rules that another program adds before and after a start", async () => {
+  const before = new Stage();
+  await before.apply(testProxyPlan([WEB]));
+  const right = [...before.rules("services") ?? []];
+  const { machine } = before;
+  const add = () => machine.tool.run("add rule ip kube-relay services ip saddr 10.0.0.1 drop\n");
+  add();
+  const stage = new Stage(machine);
+  await stage.apply(testProxyPlan([WEB]));
+  for (let time = 1; time <= 4; time++) {
+    add();
+    const figures = new WriteFigures();
+    await stage.wanted.verify(figures);
+    assertEquals([figures.changed, figures.changedObjects], [["services"], 1]);
+    assertEquals(stage.rules("services"), right);
+  }
+});
+
+Deno.test("WantedRules of nftables: verify() replaces the rules of former settings that another program restores after a start", async () => {
+  const before = new Stage();
+  const { machine } = before;
+  await before.apply(testProxyPlan([WEB]), { ...OPTIONS, masqueradeBit: 15 });
+  const former = before.rules("nat-postrouting")!;
+  const stage = new Stage(machine);
+  await stage.apply(testProxyPlan([WEB]));
+  const right = stage.rules("nat-postrouting");
+  const { chains } = machine.tool.table("ip kube-relay");
+  chains.set("nat-postrouting", [...former]);
+  for (let time = 1; time <= 3; time++) {
+    await stage.wanted.verify(new WriteFigures());
+    assertEquals(stage.rules("nat-postrouting"), right);
   }
 });
 
