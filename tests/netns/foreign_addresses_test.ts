@@ -170,7 +170,7 @@ Deno.test({
       await relay.settled();
       assert((await addressesOfLo(scene)).includes(FREE));
       await api.write(tenant([FREE, IPv4.client]));
-      await relay.logged("Addresses of Services had cut this node off", 60_000);
+      await relay.logged("Addresses of Services had cut this node off", 180_000);
       const status = await relay.until("it is said", (each) => reasons(each) !== "");
       assertStringIncludes(reasons(status), "a machine on the path to the API server");
       const found = await addressesOfLo(scene);

@@ -18,13 +18,19 @@ import type { SyncObserver } from "./sync_observer.ts";
 
 /** A client that cannot reach the API server for so long at the start is cut off, perhaps by leftovers. */
 const START_MS = 10_000;
-/** Limit for the answer of the API server. */
+/** Limit for one answer of the API server, and the pause after an attempt that failed. */
 const ANSWER_MS = 5_000;
-/** Attempts to reach the API server before it counts as lost, and the time between two of them. */
-const ATTEMPTS = 3;
 const PAUSE_MS = 1_000;
+/** The API server is lost if it does not answer for so long; most restarts of it are shorter. */
+const LOST_MS = 15_000;
 /** Addresses are given back if the API server does not answer without them for so long. */
 const TRIAL_MS = 60_000;
+/** Time until they are suspected again in the same outage; it doubles. */
+const NEXT_TRIAL_MS = 600_000;
+/** A sync that gives addresses back is not waited for longer. */
+const SYNC_MS = 10_000;
+/** Time until a tool that failed is tried again. */
+const RETRY_MS = 10_000;
 
 /** The name of the machines behind addresses that were taken back. */
 const LOST = "a machine on the path to the API server";
@@ -54,6 +60,8 @@ export class HostGuard implements SyncObserver {
   /** The external addresses of each ServicePort that has some. */
   readonly #addresses = new Map<ServicePortKey, readonly IpAddress[]>();
   readonly #added = new Set<IpAddress>();
+  /** Addresses that were taken back. */
+  readonly #withheld = new Set<IpAddress>();
   #wake = Promise.withResolvers<void>();
 
   constructor(
@@ -100,9 +108,9 @@ export class HostGuard implements SyncObserver {
   async #guardStart(signal: AbortSignal): Promise<void> {
     if (!this.#options.leftoversAreIdle) return;
     await this.#clock.sleep(START_MS, signal);
-    const client = this.#options.client();
-    if (client === undefined || this.#options.families.every(({ hasSynced }) => hasSynced)) return;
-    if (await this.#isReachable(client, signal)) return;
+    const { client, families } = this.#options;
+    if (client() === undefined || families.every(({ hasSynced }) => hasSynced)) return;
+    if (await this.#answersWithin(LOST_MS, signal)) return;
     await this.#disown(() => true, "the API server cannot be reached");
   }
 
@@ -110,66 +118,132 @@ export class HostGuard implements SyncObserver {
     const aborted = whenAborted(signal);
     for (;;) {
       const isKnown = (address: IpAddress) => this.#options.registry.get(address) !== undefined;
-      await this.#disown(isKnown, "they belong to other machines");
-      const added = [...this.#added];
-      this.#added.clear();
-      if (added.length > 0) await this.#check(added, signal);
-      await Promise.race([this.#wake.promise, aborted]);
+      const isDone = await this.#disown(isKnown, "they belong to other machines");
+      const added = this.#takeAdded();
+      if (added.length > 0 && this.#options.client() !== undefined) {
+        await this.#examine(added, { isRepeated: false, signal });
+      }
+      const retry = isDone ? [] : [this.#clock.sleep(RETRY_MS, signal)];
+      await Promise.race([this.#wake.promise, aborted, ...retry]);
       signal.throwIfAborted();
       this.#wake = Promise.withResolvers();
     }
   }
 
-  async #disown(isForeign: (address: IpAddress) => boolean, reason: string): Promise<void> {
+  /** Returns whether no tool failed. */
+  async #disown(isForeign: (address: IpAddress) => boolean, reason: string): Promise<boolean> {
+    let isDone = true;
     for (const family of this.#options.families) {
       if (family.hasSynced) continue;
-      const addresses = await family.disown(isForeign);
-      if (addresses.length === 0) continue;
-      this.#logger.warn("Gave up addresses of an earlier run", { addresses, reason });
-    }
-  }
-
-  async #check(added: readonly IpAddress[], signal: AbortSignal): Promise<void> {
-    const client = this.#options.client();
-    if (client === undefined) return;
-    if (await this.#isReachable(client, signal)) return;
-    const { registry } = this.#options;
-    this.#logger.warn("Lost the API server after addresses were added; taking them back", {
-      addresses: added,
-    });
-    registry.set("lost", hostsAt(added, { owner: LOST }));
-    const end = this.#clock.now() + TRIAL_MS;
-    while (this.#clock.now() < end) {
-      if (await this.#isReachable(client, signal)) {
-        this.#logger.error("Addresses of Services had cut this node off from the API server", {
-          addresses: added,
-          cure: "remove them from the Services, and restrict external IPs by --external-ip-ranges",
-        });
-        return;
-      }
-    }
-    registry.set("lost", new Map());
-    this.#logger.info("The API server is lost also without the addresses; they are served again", {
-      addresses: added,
-    });
-  }
-
-  /** Whether the API server answers anything. */
-  async #isReachable(client: Pick<KubeClient, "get">, signal: AbortSignal): Promise<boolean> {
-    for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
-      const ending = new AbortController();
-      const timer = this.#clock.setTimer(ANSWER_MS, () => ending.abort());
       try {
-        await client.get("/version", AbortSignal.any([signal, ending.signal]));
-        return true;
+        const addresses = await family.disown(isForeign);
+        if (addresses.length === 0) continue;
+        this.#logger.warn("Gave up addresses of an earlier run", { addresses, reason });
       } catch (error) {
-        signal.throwIfAborted();
-        if (error instanceof ApiError) return true;
-      } finally {
-        timer.cancel();
+        isDone = false;
+        this.#logger.warn("Cannot give up addresses of an earlier run", { reason, error });
       }
-      if (attempt < ATTEMPTS) await this.#clock.sleep(PAUSE_MS, signal);
     }
-    return false;
+    return isDone;
+  }
+
+  #takeAdded(): readonly IpAddress[] {
+    const added = [...this.#added];
+    this.#added.clear();
+    return added;
+  }
+
+  /**
+   * Takes addresses back if the API server is lost. That may be an outage of which they know nothing, so
+   * they are given back, in halves: only an address that stands for a second loss stays withheld.
+   */
+  async #examine(
+    addresses: readonly IpAddress[],
+    { isRepeated, signal }: { readonly isRepeated: boolean; readonly signal: AbortSignal },
+  ): Promise<void> {
+    if (await this.#answersWithin(LOST_MS, signal)) return;
+    const suspects = new Set(addresses);
+    for (let pauseMs = NEXT_TRIAL_MS;; pauseMs *= 2) {
+      this.#logger.warn("Lost the API server after addresses were added; taking them back", {
+        addresses,
+      });
+      if (await this.#answersWithin(TRIAL_MS, signal, suspects)) break;
+      this.#release(suspects);
+      this.#logger.info(
+        "The API server is lost also without the addresses; they are served again",
+        {
+          addresses,
+        },
+      );
+      if (await this.#answersWithin(pauseMs, signal)) return;
+    }
+    if (isRepeated && suspects.size === 1) {
+      this.#logger.error("Addresses of Services had cut this node off from the API server", {
+        addresses: [...suspects],
+        cure: "remove them from the Services, and restrict external IPs by --external-ip-ranges",
+      });
+      return;
+    }
+    const all = [...suspects];
+    const middle = Math.ceil(all.length / 2);
+    for (const half of [all.slice(0, middle), all.slice(middle)]) {
+      if (half.length === 0) continue;
+      this.#release(half);
+      await this.#whenServed(half, signal);
+      await this.#examine(half, { isRepeated: true, signal });
+    }
+  }
+
+  #release(addresses: Iterable<IpAddress>): void {
+    for (const address of addresses) this.#withheld.delete(address);
+    this.#publish();
+  }
+
+  #publish(): void {
+    this.#options.registry.set("lost", hostsAt(this.#withheld, { owner: LOST }));
+  }
+
+  /** Resolves when a sync has given addresses back, or soon if no Service asks for them any more. */
+  async #whenServed(addresses: readonly IpAddress[], signal: AbortSignal): Promise<void> {
+    const end = this.#clock.now() + SYNC_MS;
+    while (!addresses.every((each) => this.#added.has(each)) && this.#clock.now() < end) {
+      await this.#clock.sleep(PAUSE_MS, signal);
+    }
+    for (const address of addresses) this.#added.delete(address);
+  }
+
+  /**
+   * Whether the API server answers anything in this time, without the suspects if there are any, among
+   * them each address that is added meanwhile.
+   */
+  async #answersWithin(
+    ms: number,
+    signal: AbortSignal,
+    suspects?: Set<IpAddress>,
+  ): Promise<boolean> {
+    for (const end = this.#clock.now() + ms;;) {
+      if (suspects) {
+        for (const address of this.#takeAdded()) suspects.add(address);
+        for (const address of suspects) this.#withheld.add(address);
+        this.#publish();
+      }
+      if (await this.#answers(signal)) return true;
+      if (this.#clock.now() >= end) return false;
+      await this.#clock.sleep(PAUSE_MS, signal);
+    }
+  }
+
+  async #answers(signal: AbortSignal): Promise<boolean> {
+    const ending = new AbortController();
+    const timer = this.#clock.setTimer(ANSWER_MS, () => ending.abort());
+    try {
+      await this.#options.client()!.get("/version", AbortSignal.any([signal, ending.signal]));
+      return true;
+    } catch (error) {
+      signal.throwIfAborted();
+      return error instanceof ApiError;
+    } finally {
+      timer.cancel();
+    }
   }
 }
