@@ -28,8 +28,10 @@ interface OwningServer {
 }
 
 /** A frontend that no ServicePort may have on this node. */
-interface RefusedFrontend {
+export interface RefusedFrontend {
   readonly refusal: string;
+  /** Whether it is nothing to report: the other machine serves the frontend. */
+  readonly isUsual?: boolean;
 }
 
 /**
@@ -138,12 +140,21 @@ export function nodePortAddressesOf(
   return taken.length === 0 ? addresses : addresses.filter((each) => !taken.includes(each));
 }
 
+/** The frontends that a ServicePort lacks, without those of which users need no report. */
+export function reportedContests(
+  { contested = [] }: Pick<ServicePlan, "contested">,
+): readonly ContestedFrontend[] {
+  return contested.filter(({ owner }) =>
+    typeof owner === "string" || !("isUsual" in owner) || !owner.isUsual
+  );
+}
+
 /** Every address and port that a ServicePort claims and another one owns. */
 export function contestedAddressesOf(
-  { contested = [] }: Pick<ServicePlan, "contested">,
+  plan: Pick<ServicePlan, "contested">,
   nodePortAddresses: readonly IpAddress[],
 ): readonly (Pick<Frontend, "port" | "role"> & { readonly address: IpAddress })[] {
-  return contested.flatMap(({ role, address, port }) =>
+  return reportedContests(plan).flatMap(({ role, address, port }) =>
     (address === undefined ? nodePortAddresses : [address])
       .map((each) => ({ role, address: each, port }))
   );

@@ -9,7 +9,12 @@ import { AgentPorts } from "./agent_ports.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { formatHostPort, type Port, type Protocol } from "../net/port.ts";
 import type { Quarantined } from "./data_plane.ts";
-import type { ContestedFrontend, FrontendRole, Precedence } from "./frontend.ts";
+import {
+  type ContestedFrontend,
+  type FrontendRole,
+  type Precedence,
+  reportedContests,
+} from "./frontend.ts";
 import { type AskedHost, type KnownHost, KnownHosts } from "./known_hosts.ts";
 import type { ServicePlan } from "./service_plan.ts";
 import type { ServicePort } from "./service_port.ts";
@@ -158,7 +163,7 @@ export class FrontendOwners {
     for (const wanted of frontendsIn(claimant)) {
       const { address } = wanted;
       const refusal = address && this.hosts.refusalOf({ ...wanted, address, name, protocol });
-      const owner = refusal === undefined ? this.#ownerOf(wanted, protocol) : { refusal };
+      const owner = refusal === undefined ? this.#ownerOf(wanted, protocol) : refusal;
       if (owner === undefined || owner === key) continue;
       if (typeof owner !== "string") found.push({ ...wanted, owner });
       else {
@@ -206,9 +211,10 @@ export class FrontendOwners {
 
 /** Returns a quarantine item, with its reason, for each frontend that a ServicePort lacks. */
 export function contestedItems(
-  { key, protocol, contested = [] }: Pick<ServicePlan, "contested" | "key" | "protocol">,
+  plan: Pick<ServicePlan, "contested" | "key" | "protocol">,
 ): readonly Quarantined[] {
-  return contested.map(({ address, port, owner, why }) => {
+  const { key, protocol } = plan;
+  return reportedContests(plan).map(({ address, port, owner, why }) => {
     const frontend = frontendText(address, port, protocol);
     const reason = typeof owner === "string"
       ? `${frontend} belongs to ${owner}: ${PRECEDENCE_TEXTS[why!]}`

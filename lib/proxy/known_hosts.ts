@@ -8,7 +8,7 @@
 import { type Cidr, cidrContains } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
-import type { FrontendRole } from "./frontend.ts";
+import type { FrontendRole, RefusedFrontend } from "./frontend.ts";
 import type { ServicePortName } from "./service_port_name.ts";
 
 /** A machine that has an address. */
@@ -17,6 +17,8 @@ export interface KnownHost {
   readonly owner: string;
   /** TCP ports that this node itself connects to. */
   readonly ports?: readonly Port[];
+  /** Whether it is a Node, which may serve a load balancer address of its own. */
+  readonly isNode?: boolean;
 }
 
 /** A machine whose address a ServicePort asks for. */
@@ -72,20 +74,29 @@ export class KnownHosts {
   }
 
   /** Returns why no Service may have a frontend here; `undefined` = one may. */
-  refusalOf({ name, role, address, port, protocol }: AskedFrontend): string | undefined {
+  refusalOf({ name, role, address, port, protocol }: AskedFrontend): RefusedFrontend | undefined {
     if (role !== "ExternalIP" && role !== "LoadBalancer") return undefined;
     const { bindsAddresses = false, externalIpRanges = [], configuredHosts } = this.#settings;
     const isOutside = role === "ExternalIP" && externalIpRanges.length > 0 &&
       !externalIpRanges.some((range) => cidrContains(range, address));
-    if (isOutside) return `${address} is in none of the ranges of --external-ip-ranges`;
+    if (isOutside) {
+      return { refusal: `${address} is in none of the ranges of --external-ip-ranges` };
+    }
     const host = this.#hosts.get(address) ?? configuredHosts?.get(address);
     if (host === undefined) return undefined;
     // An address of the node's own interfaces is local already.
     if (bindsAddresses && !this.#interfaceAddresses.has(address)) {
-      return `${address} is an address of ${host.owner}, which this node could no longer reach`;
+      return {
+        refusal: `${address} is an address of ${host.owner}, which this node could no longer reach`,
+        // k3s gives a Service of type LoadBalancer the addresses of all its Nodes.
+        isUsual: role === "LoadBalancer" && host.isNode === true,
+      };
     }
     if (protocol !== "TCP" || !host.ports?.includes(port) || isApiServer(name)) return undefined;
-    return `${address} and port ${port} are those of ${host.owner}, to which this node itself connects`;
+    return {
+      refusal:
+        `${address} and port ${port} are those of ${host.owner}, to which this node itself connects`,
+    };
   }
 }
 

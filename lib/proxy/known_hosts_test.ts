@@ -5,12 +5,17 @@ import type { Service } from "../api/kinds/service.ts";
 import { parseCidr } from "../net/cidr.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
+import { contestedItems } from "./frontend_owners.ts";
 import type { AddressSettings, KnownHost } from "./known_hosts.ts";
 import { createProxyPlan, type PlanOptions } from "./proxy_plan.ts";
 import { applyChanges, createProxyState, type StateChanges } from "./proxy_state.ts";
 import { servicePortsFromService } from "./service_port.ts";
 
-const [MACHINE, OTHER] = [parseIpAddress("198.51.100.1"), parseIpAddress("198.51.100.2")];
+const [MACHINE, OTHER, FREE] = [
+  parseIpAddress("198.51.100.1"),
+  parseIpAddress("198.51.100.2"),
+  parseIpAddress("198.51.100.3"),
+];
 const BINDS: AddressSettings = { bindsAddresses: true };
 const API: KnownHost = { owner: "the API server", ports: [parsePort(6443)] };
 
@@ -71,6 +76,20 @@ Deno.test("the plan withholds addresses of machines that become local, and plans
   stage.plan.owners.setHost(MACHINE, undefined);
   assertEquals(stage.change(), ["ns1/a/TCP"]);
   assertEquals(stage.served.length, 2);
+});
+
+Deno.test("load balancer addresses of other Nodes are withheld without a report, and external IPs with one", () => {
+  const stage = new Stage(BINDS);
+  const node: KnownHost = { owner: "node b", isNode: true };
+  stage.plan.owners.setHost(MACHINE, node);
+  // A Node of k3s may be the API server, too.
+  stage.plan.owners.setHost(OTHER, { ...API, isNode: true });
+  const service = testService("a", { type: "LoadBalancer" });
+  const ingress = [MACHINE, OTHER, FREE].map((ip) => ({ ip, ipMode: "VIP" as const }));
+  stage.services({ ...service, status: { loadBalancer: { ingress } } }, tenant([MACHINE], 81, "b"));
+  assertEquals(stage.served, [`balancer ${FREE}:80`]);
+  const reported = [...stage.plan.services.values()].flatMap(contestedItems);
+  assertEquals(reported.map(({ address }) => address), [`${MACHINE}:81/TCP`]);
 });
 
 Deno.test("the plan withholds the port of the API server in every mode, except from its own Service", () => {

@@ -15,6 +15,7 @@ import { dumpedObjects } from "./dump_objects.ts";
 import { mode, QUARANTINED, STATUS } from "./dump_status.ts";
 import {
   fields,
+  flag,
   foreignText,
   ipAddress,
   ipFamily,
@@ -74,6 +75,7 @@ const family = {
     address: ipAddress,
     owner: foreignText,
     ports: optional(list(number)),
+    isNode: optional(flag),
   }))),
   facts: MACHINE_FACTS,
   quarantined: optional(QUARANTINED),

@@ -35,7 +35,8 @@ export class HostRegistry {
     const [first] = hosts;
     if (first === undefined) return undefined;
     const ports = [...new Set(hosts.flatMap(({ ports = [] }) => ports))].sort();
-    return { owner: first.owner, ...(ports.length > 0 && { ports }) };
+    const isNode = hosts.some((host) => host.isNode);
+    return { owner: first.owner, ...(ports.length > 0 && { ports }), ...(isNode && { isNode }) };
   }
 
   /** Replaces the machines of a source. */
@@ -93,7 +94,7 @@ export class HostRegistry {
         const { metadata: { name } } = current ?? previous!;
         if (name === followed.nodeName) return;
         const addresses = current?.status.addresses?.map(({ address }) => address) ?? [];
-        this.set(`Node ${name}`, hostsAt(addresses, { owner: `node ${name}` }));
+        this.set(`Node ${name}`, hostsAt(addresses, { owner: `node ${name}`, isNode: true }));
       }),
     );
   }
