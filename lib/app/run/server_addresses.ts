@@ -6,6 +6,8 @@ import { whenAborted } from "../../os/when_aborted.ts";
 import type { KnownHost } from "../../proxy/known_hosts.ts";
 import { API_SERVER, hostsAt } from "../service/host_registry.ts";
 
+/** Addresses that are remembered: the load balancers of a cloud get others now and then. */
+const MOST_CONNECTIONS = 32;
 /** Until the name is known; then it is looked up again after each new connection. */
 const RETRY_MS = 5_000;
 
@@ -37,7 +39,10 @@ export class ServerAddresses {
 
   /** Takes the other end of a new connection. The server may have got other addresses. */
   add(address: string): void {
+    this.#ofConnections.delete(address);
     this.#ofConnections.add(address);
+    const [oldest] = this.#ofConnections;
+    if (this.#ofConnections.size > MOST_CONNECTIONS) this.#ofConnections.delete(oldest!);
     this.#report();
     this.#wake.resolve();
   }

@@ -35,8 +35,8 @@ import { createServiceHealth } from "./service_health.ts";
 import { serviceRoutes } from "./service_routes.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 
-/** The resolvers of this machine, one a line. */
-const RESOLVERS = "/etc/resolv.conf";
+/** The resolvers of this machine. With systemd-resolved the first file names only 127.0.0.53. */
+const RESOLVER_FILES = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
 
 /** The parts that the controller shares with the rest of the run. */
 interface ServiceControllerParts extends Omit<ControllerParts, "controllerOfServices"> {
@@ -184,7 +184,8 @@ export class ServiceController implements Controller {
   }
 
   async #readResolvers(): Promise<void> {
-    this.#hosts.set("resolvers", hostsAt(await readResolvers(RESOLVERS), { owner: "a resolver" }));
+    const found = await Promise.all(RESOLVER_FILES.map(readResolvers));
+    this.#hosts.set("resolvers", hostsAt(found.flat(), { owner: "a resolver" }));
   }
 
   async stop(): Promise<void> {
