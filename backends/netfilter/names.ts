@@ -3,15 +3,10 @@
  *
  * @module
  */
-import { createHash } from "node:crypto";
+import { contentId } from "../../lib/policy/content_id.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import { type ServicePortName, servicePortText } from "../../lib/proxy/service_port_name.ts";
 import { MAX_CHAIN_NAME_LENGTH } from "./iptables/iptables_objects.ts";
-
-/** Characters of a hash in a name: 80 bits. */
-const HASH_LENGTH = 16;
-const BASE32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
-const BITS_PER_CHARACTER = 5;
 
 /** The chains that one ServicePort may have, as kube-proxy names them. */
 export interface ServiceChainNames {
@@ -25,22 +20,9 @@ export interface ServiceChainNames {
   readonly firewall: string;
 }
 
-/** The first 16 characters of the SHA-256 of a text in base 32 (RFC 4648). */
+/** Returns a hash as kube-proxy's names of chains have it. */
 export function nameHash(text: string): string {
-  const digest = createHash("sha256").update(text).digest();
-  let name = "";
-  let bits = 0;
-  let pending = 0;
-  for (const byte of digest) {
-    pending = (pending << 8 | byte) & 0xfff;
-    bits += 8;
-    while (bits >= BITS_PER_CHARACTER) {
-      bits -= BITS_PER_CHARACTER;
-      name += BASE32[pending >> bits & 31];
-    }
-    if (name.length >= HASH_LENGTH) break;
-  }
-  return name.slice(0, HASH_LENGTH);
+  return contentId(text).toUpperCase();
 }
 
 /** The names of the chains of a ServicePort. */

@@ -1,6 +1,7 @@
+import { createHash } from "node:crypto";
 import { type Cidr, cidrContains } from "../net/cidr.ts";
 import { addressAt, IP_FAMILIES, type IpAddress, ipFamilyOf } from "../net/ip_address.ts";
-import { contentId, sha256 } from "../policy/content_id.ts";
+import { contentId } from "../policy/content_id.ts";
 import { matchesLabels } from "../policy/label_selector.ts";
 import { BGP_PORT, type BgpPeer } from "./bgp_plan.ts";
 import { type NodeBgp, SESSION_DEFAULTS } from "./node_bgp.ts";
@@ -40,9 +41,9 @@ export function routerIdOf(
   const { IPv4: own } = primary;
   if (routerId !== undefined) return routerId;
   if (own !== undefined) return own;
-  const [hash] = sha256(new TextEncoder().encode(name));
+  const hash = createHash("sha256").update(name).digest().readUInt32BE();
   // 0 is not valid.
-  return addressAt(BigInt(Math.max(1, hash!)), "IPv4");
+  return addressAt(BigInt(Math.max(1, hash)), "IPv4");
 }
 
 /** Returns the sessions of a node, sorted by name. */
