@@ -87,12 +87,14 @@ export async function probeRenderFeatures(
 ): Promise<NftablesFeatures> {
   const trials = NFT_FEATURES.filter(({ required }) => !required)
     .map((row) => statementTrial(row, family));
-  const { reasons, isLate } = await tryFeatures(
+  const { reasons, isCrash, isLate } = await tryFeatures(
     trials,
     (some) => attemptStatements(dependencies, { family }, some),
   );
-  // A tool that is late with the rules of a large node still has its features.
-  const missing = new Set(isLate ? [] : [...reasons.keys()].map(({ feature }) => feature));
+  // A tool that is late with the rules of a large node, or crashes on a foreign one, has its features.
+  const missing = new Set(
+    isLate || isCrash ? [] : [...reasons.keys()].map(({ feature }) => feature),
+  );
   return { affinity: !missing.has("maps filled by rules"), reject: !missing.has("reject") };
 }
 

@@ -108,10 +108,20 @@ for (const failure of ["not-found", "not-permitted", "timeout", "failed"] as con
   });
 }
 
-Deno.test("probeNftablesMode() gives up on a check that hangs, and continues", async () => {
-  const commands = hostWith();
-  // The three before ask for the version and the shared tools.
-  commands.failCall(4, "timeout");
-  const { families, missing } = supportOf(await probe({}, commands));
-  assertEquals([families, missing.map(({ isLate }) => isLate)], [["IPv6"], [true]]);
+for (const failure of ["timeout", "killed"] as const) {
+  Deno.test(`probeNftablesMode() gives up on a check that ends as '${failure}', and continues`, async () => {
+    const commands = hostWith();
+    // The three before ask for the version and the shared tools.
+    commands.failCall(4, failure);
+    const { families, missing } = supportOf(await probe({}, commands));
+    assertEquals([families, missing.map(({ isLate }) => isLate)], [["IPv6"], [true]]);
+  });
+}
+
+Deno.test("probeNftablesMode() reports a crash of nft, and nothing that would follow from it", async () => {
+  const { families, missing } = supportOf(await probe({}, hostWith().failCall(4, "crashed")));
+  assertEquals([families, missing.map(({ feature, isLate }) => [feature, isLate])], [
+    [],
+    [["nft", undefined]],
+  ]);
 });

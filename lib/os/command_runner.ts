@@ -55,7 +55,15 @@ export class CommandError extends Error {
   constructor(
     readonly program: string,
     readonly args: readonly string[],
-    readonly kind: "not-found" | "not-permitted" | "timeout" | "aborted" | "killed" | "failed",
+    /** `crashed`: by a fault of the program; `killed`: by another program or the kernel. */
+    readonly kind:
+      | "not-found"
+      | "not-permitted"
+      | "timeout"
+      | "aborted"
+      | "crashed"
+      | "killed"
+      | "failed",
     message: string,
     options?: ErrorOptions,
   ) {
@@ -215,11 +223,13 @@ function endedError(invocation: Invocation, kind: "timeout" | "aborted"): Comman
   return new CommandError(program, args, kind, message, { cause: signal?.reason });
 }
 
-/** A crash, or the end by another program or by the kernel. */
+/** Signals that a program with a fault gets. Others come from another program or from the kernel. */
+const FAULTS: readonly Deno.Signal[] = ["SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE"];
+
 function killedError(invocation: Invocation, signal: Deno.Signal): CommandError {
   const { program, args } = invocation;
   const message = `Cannot run '${commandLine(invocation)}' to its end: it was ended by ${signal}`;
-  return new CommandError(program, args, "killed", message);
+  return new CommandError(program, args, FAULTS.includes(signal) ? "crashed" : "killed", message);
 }
 
 function failedError(invocation: Invocation, cause: unknown): CommandError {

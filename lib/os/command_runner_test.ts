@@ -70,10 +70,12 @@ Deno.test("systemCommandRunner reports the exit code of a tool that does not rea
 });
 
 Deno.test("systemCommandRunner reports the signal that ends a tool", async () => {
-  const error = await assertRejects(() => run("sh", ["-c", "kill -SEGV $$"]));
-  assertInstanceOf(error, CommandError);
-  assertEquals(error.kind, "killed");
-  assertStringIncludes(error.message, "to its end: it was ended by SIGSEGV");
+  for (const [signal, kind] of [["SEGV", "crashed"], ["ABRT", "crashed"], ["KILL", "killed"]]) {
+    const error = await assertRejects(() => run("sh", ["-c", `kill -${signal} $$`]));
+    assertInstanceOf(error, CommandError);
+    assertEquals(error.kind, kind);
+    assertStringIncludes(error.message, `to its end: it was ended by SIG${signal}`);
+  }
 });
 
 Deno.test("systemCommandRunner kills a tool whose input cannot be made, before it sees the end", async () => {

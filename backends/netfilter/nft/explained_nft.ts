@@ -18,8 +18,6 @@ import { tryTool } from "../probe/try_tool.ts";
 
 /** Writes what older versions cannot read. */
 const NEWER = [1, 1, 2];
-/** Signals of a program that has a fault. Others come from another program or the kernel. */
-const CRASH = / it was ended by (SIGSEGV|SIGABRT|SIGBUS|SIGILL|SIGFPE)$/;
 const MOST_TABLES = 64;
 const MOST_NAMES = 5;
 /** A failed sync is tried again within seconds, and each large table takes a second to read. */
@@ -46,11 +44,10 @@ export class ExplainedNft implements CommandRunner {
     try {
       return await this.#commands.run(program, args, options);
     } catch (error) {
-      if (program !== "nft" || !(error instanceof CommandError) || !CRASH.test(error.message)) {
-        throw error;
-      }
+      const isCrash = error instanceof CommandError && error.kind === "crashed";
+      if (!isCrash || program !== "nft") throw error;
       const message = `${error.message}: ${await this.#explain()}`;
-      throw new CommandError(program, args, "killed", message, { cause: error });
+      throw new CommandError(program, args, "crashed", message, { cause: error });
     }
   }
 
@@ -88,7 +85,7 @@ async function unreadableTables(commands: CommandRunner): Promise<readonly strin
   for (const { family, name } of tables.slice(0, MOST_TABLES)) {
     const line = ["nft", "--terse", "list", "table", family, name] as const;
     const answer = await tryTool({ commands }, line, { onLine: () => {} });
-    if (answer.kind === "killed") unreadable.push(`table ${family} ${name}`);
+    if (answer.kind === "crashed") unreadable.push(`table ${family} ${name}`);
   }
   return unreadable;
 }

@@ -99,7 +99,7 @@ function hopeless<Row extends Feature>(
 export function noAnswer(
   { kind, reason }: { readonly kind: string; readonly reason: string },
 ): Verdict {
-  const [isCrash, isLate] = [kind === "killed", kind === "stuck"];
+  const [isCrash, isLate] = [kind === "crashed", kind === "stuck"];
   return { kind: "hopeless", reason, notPermitted: false, isCrash, isLate };
 }
 

@@ -30,8 +30,11 @@ interface TryOptions {
 export type ToolAnswer =
   | { readonly kind: "ended"; readonly code: number; readonly out: string; readonly err: string }
   | {
-    /** `killed`: a crash, whose reason contains the remedy where one is known. */
-    readonly kind: "missing" | "stuck" | "killed" | "failed";
+    /**
+     * `stuck`: nothing is known, because the tool was too slow or was ended by another program.
+     * `crashed`: the reason contains the remedy where one is known.
+     */
+    readonly kind: "missing" | "stuck" | "crashed" | "failed";
     readonly reason: string;
   };
 
@@ -63,7 +66,8 @@ export async function tryTool(
       "not-found": "missing",
       "not-permitted": "missing",
       timeout: "stuck",
-      killed: "killed",
+      killed: "stuck",
+      crashed: "crashed",
       failed: "failed",
     } as const;
     return { kind: kinds[error.kind], reason: reasonOf(error, timeoutMs) };
