@@ -127,6 +127,44 @@ Deno.test("a Service that is served keeps its cluster IP and node port against a
   });
 });
 
+Deno.test("a Service that claims what another one has keeps the address that a third one waits for", async () => {
+  await using z = TcpServer.named("z");
+  await using a = TcpServer.named("a");
+  const spec = (port: number) => ({ clusterIP: HOLDER, ports: ports(port) });
+  await withHolder(spec, z, async ({ port, put, quarantine, answer }) => {
+    await put("m.json", "m", { clusterIP: OTHER, ports: ports(port) });
+    await put("a.json", "a", spec(port), a);
+    const waiting = `ns1/a:a/TCP: ${HOLDER}:${port}/TCP belongs to ns1/z:a/TCP: ${FIRST}`;
+    assertEquals(await quarantine(3, 1), [waiting]);
+    await put("z.json", "z", { ...spec(port), externalIPs: [OTHER] }, z);
+    const refused = `ns1/z:a/TCP: ${OTHER}:${port}/TCP belongs to ns1/m:a/TCP: ` +
+      "a cluster IP precedes other addresses";
+    assertEquals(await quarantine(3, 2), [waiting, refused]);
+    assertEquals(await answer(HOLDER), "z");
+    // A newcomer comes after all of them.
+    await put("b.json", "b", spec(port), a);
+    assertEquals((await quarantine(4, 3))[1], waiting.replace("ns1/a", "ns1/b"));
+  });
+});
+
+Deno.test("a Service that says it is of a distant future is served, and so are later ones", async () => {
+  await using z = TcpServer.named("z");
+  const spec = (port: number) => ({ clusterIP: HOLDER, ports: ports(port) });
+  await withHolder(spec, z, async ({ relay, port, put, quarantine, answer }) => {
+    for (const [index, time] of ["+275760-09-13T00:00:00.000Z", "2020-01-01T00:00:00Z"].entries()) {
+      const service = testService(`y${index}`, spec(port), {
+        metadata: { creationTimestamp: time },
+      });
+      const text = manifestText(rawObjects("Service", service));
+      await Deno.writeTextFile(`${relay.folder}/manifests/y${index}.json`, text);
+      await quarantine(index + 2, index + 1);
+    }
+    await put("x.json", "x", { clusterIP: OTHER, ports: ports(port) }, z);
+    await relay.until("a later one is served", async () => await answer(OTHER) === "z");
+    assertEquals(await answer(HOLDER), "z");
+  });
+});
+
 Deno.test("an object that is in use keeps its name against a file with a name before, with a warning that names both", async () => {
   await using z = TcpServer.named("z");
   await using a = TcpServer.named("a");

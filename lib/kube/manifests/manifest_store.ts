@@ -8,7 +8,7 @@ import { SERVICE, type Service } from "../../api/kinds/service.ts";
 import { SERVICE_NAME_LABEL } from "../../api/labels.ts";
 import type { Clock } from "../../os/clock.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
-import { type InformerSet, isSelected, type Subscription } from "../informer_set.ts";
+import { type InformerSet, isSelected, objectId, type Subscription } from "../informer_set.ts";
 import type { PlacedObject } from "./manifest_file.ts";
 import type { ManifestObject, ManifestObjectId } from "./manifest_object.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
@@ -145,12 +145,13 @@ export class ManifestStore {
    * begin with Services.
    */
   async #publish(
-    touched: ReadonlySet<ManifestObjectId>,
+    touched: Set<ManifestObjectId>,
     { slice, isPartial }: { readonly slice: TimeSlice; readonly isPartial: boolean },
   ): Promise<StoreChanges> {
     const changes: StoreChanges = { added: 0, updated: 0, deleted: 0 };
     const gone: ManifestObjectId[] = [];
-    if (this.#isSynced) await this.#ages?.later(this.#servicesOf(touched), slice);
+    const renewed = this.#isSynced && await this.#ages?.later(this.#servicesOf(touched), slice);
+    for (const service of renewed || []) touched.add(objectId(SERVICE, service));
     for (const id of servicesLast(touched)) {
       const owner = this.#owners.get(id);
       if (isPartial && (owner === undefined || this.#lacksEndpoints(id))) this.#withheld.add(id);

@@ -1,6 +1,8 @@
 import { assertEquals, assertStrictEquals } from "@std/assert";
 import fc from "fast-check";
+import { testService } from "../../../tests/support/builders/builders.ts";
 import { RecordingInformers } from "../../../tests/support/fakes/recording_informers.ts";
+import { type KindSpec, objectKey } from "../../api/kind.ts";
 import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
 import { NETWORK_POLICY, type NetworkPolicy } from "../../api/kinds/network_policy.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
@@ -196,8 +198,35 @@ Deno.test("update() gives a policy that comes later a later creation time, whate
   assertEquals(ages(), [
     ["y", "1970-01-01T00:00:03.000Z"],
     ["z", "1970-01-01T00:00:01.000Z"],
-    ["a", "1970-01-01T00:00:03.001Z"],
+    ["a", "1970-01-01T00:00:04.000Z"],
   ]);
+});
+
+Deno.test("update() keeps Services of one age at one age when one of them claims what another one has", async () => {
+  const informers = new InformerSet();
+  const services = informers.subscribe(SERVICE);
+  const store = new ManifestStore({ clock: systemClock }, informers);
+  const put = (file: string, found: Readonly<Record<string, readonly string[]>>) => {
+    const objects = Object.entries(found).map(([name, [clusterIP = "", ...externalIPs]]) => {
+      const object = testService(name, { clusterIP, externalIPs });
+      const entry = { spec: SERVICE as KindSpec, object };
+      return [`Service ${objectKey(object)}`, { entry, line: 1, fileTimeMs: 0 }] as const;
+    });
+    return store.update(new Map([[file, new Map(objects)]]));
+  };
+  const [first, second] = ["172.30.0.1", "172.30.0.2"];
+  // The names of ServicePorts sort the other way round.
+  await put("a", { "web": [first], "web-1": [first], "other": [second] });
+  store.markSynced();
+  await put("a", { "web": [first], "web-1": [first, second], "other": [second] });
+  const ages = [...services.values()].map(({ metadata: { name, creationTimestamp } }) => {
+    return [name, creationTimestamp];
+  });
+  assertEquals(Object.fromEntries(ages), {
+    "web": "1970-01-01T00:00:01.000Z",
+    "web-1": "1970-01-01T00:00:01.000Z",
+    "other": "1970-01-01T00:00:00.000Z",
+  });
 });
 
 Deno.test("shadowed() can be asked while an update is under way", async () => {

@@ -11,6 +11,11 @@ import type { ManifestObject } from "./manifest_object.ts";
 /** Kinds whose objects precede younger ones: at addresses, and in the budget of a namespace. */
 const AGED = [SERVICE, NETWORK_POLICY] as readonly KindSpec[];
 
+/** Times of an API server have whole seconds; texts of both kinds are compared. */
+const STEP_MS = 1_000;
+/** A file may state any time. Texts of later years do not sort, and even later ones do not exist. */
+const LATEST_MS = Date.UTC(9000);
+
 /**
  * Gives objects of manifests the creation time that an API server would: the older of two Services keeps
  * an address that both claim, and older policies count first. At the start that is the time of the file.
@@ -22,44 +27,80 @@ export class ObjectAges {
   #latestMs = 0;
   /** The time that a newcomer has at least. */
   #leastMs = 0;
-  /** Known Services whose next version claims what another Service has. */
-  #claiming: ReadonlySet<KubeObject> = new Set();
+  /** The new times of known Services. */
+  #renewed: ReadonlyMap<KubeObject, number> = new Map();
 
+  /** Takes the known Services. */
   constructor(services: Informer<Service>) {
     this.#services = services;
+    for (const service of services.values()) {
+      this.#latestMs = Math.max(this.#latestMs, Date.parse(ageOf(service)) || 0);
+    }
   }
 
-  /** Prepares an update with these Services, which comes after all former ones. */
-  async later(services: Iterable<Service>, slice: TimeSlice): Promise<void> {
-    this.#leastMs = this.#latestMs + 1;
+  /**
+   * Prepares an update with these Services, which comes after all former ones. Returns the known Services
+   * that get another time: those of the update that claim what another one has, and those that wait for an
+   * address of these, which would get it otherwise.
+   */
+  async later(services: Iterable<Service>, slice: TimeSlice): Promise<Iterable<KubeObject>> {
     const added = new Map<string, Service[]>();
     for (const service of services) {
       const known = this.#services.get(objectKey(service));
       if (known && (known.spec !== service.spec || known.status !== service.status)) {
         const had = new Set(claimsOfService(known));
         for (const claim of claimsOfService(service)) {
-          if (!had.has(claim)) added.set(claim, [...added.get(claim) ?? [], known]);
+          if (!had.has(claim)) added.getOrInsertComputed(claim, () => []).push(known);
         }
       }
       const pause = slice.pause();
       if (pause) await pause;
     }
-    this.#claiming = added.size > 0 ? await this.#claimants(added, slice) : new Set();
+    this.#renewed = added.size > 0 ? await this.#renew(added, slice) : new Map();
+    this.#leastMs = this.#latestMs + STEP_MS;
+    return this.#renewed.keys();
   }
 
-  async #claimants(
+  async #renew(
     added: ReadonlyMap<string, readonly Service[]>,
     slice: TimeSlice,
-  ): Promise<ReadonlySet<Service>> {
-    const found = new Set<Service>();
+  ): Promise<ReadonlyMap<KubeObject, number>> {
+    const claims = new Map<Service, readonly string[]>();
+    const sharers = new Map<string, Service[]>();
     for (const service of [...this.#services.values()]) {
-      for (const claim of claimsOfService(service)) {
-        for (const known of added.get(claim) ?? []) found.add(known);
+      const own = claimsOfService(service);
+      claims.set(service, own);
+      for (const claim of own) sharers.getOrInsertComputed(claim, () => []).push(service);
+      const pause = slice.pause();
+      if (pause) await pause;
+    }
+    const claiming = new Set(
+      [...added].flatMap(([claim, known]) => sharers.has(claim) ? known : []),
+    );
+    const renewed = new Map<KubeObject, number>();
+    if (claiming.size === 0) return renewed;
+    const ofRenewed = new Set<string>();
+    const byAge = Map.groupBy(claims.keys(), ageOf);
+    for (const age of [...byAge.keys()].sort()) {
+      const found = new Set(
+        byAge.get(age)!.filter((service) =>
+          claiming.has(service) || claims.get(service)!.some((claim) => ofRenewed.has(claim))
+        ),
+      );
+      // Services of one age keep one: their names decide as before.
+      if (found.size > 0) this.#latestMs += STEP_MS;
+      for (const service of found) {
+        renewed.set(service, this.#latestMs);
+        for (const claim of claims.get(service)!) {
+          if (ofRenewed.has(claim)) continue;
+          ofRenewed.add(claim);
+          for (const other of sharers.get(claim)!) if (ageOf(other) === age) found.add(other);
+        }
       }
       const pause = slice.pause();
       if (pause) await pause;
     }
-    return found;
+    return renewed;
   }
 
   /** Returns an object with its creation time, if its kind has an age. `known` is its former version. */
@@ -70,14 +111,18 @@ export class ObjectAges {
   ): KubeObject {
     if (!AGED.includes(spec)) return object;
     const { metadata } = object;
-    let creationTimestamp = known?.metadata.creationTimestamp;
-    if (known === undefined || this.#claiming.has(known)) {
-      const stated = Date.parse(metadata.creationTimestamp ?? "");
-      const ms = Math.max(this.#leastMs, Number.isNaN(stated) ? fileTimeMs : stated);
-      this.#latestMs = Math.max(this.#latestMs, ms);
-      creationTimestamp = new Date(ms).toISOString();
-    }
-    return { ...object, metadata: { ...metadata, creationTimestamp: creationTimestamp! } };
+    const ms = known ? this.#renewed.get(known) : this.#timeOf(object, fileTimeMs);
+    const creationTimestamp = ms === undefined
+      ? known!.metadata.creationTimestamp!
+      : new Date(ms).toISOString();
+    return { ...object, metadata: { ...metadata, creationTimestamp } };
+  }
+
+  #timeOf({ metadata }: KubeObject, fileTimeMs: number): number {
+    const stated = Date.parse(metadata.creationTimestamp ?? "");
+    const ms = Math.min(Number.isNaN(stated) ? fileTimeMs : stated, LATEST_MS);
+    this.#latestMs = Math.max(this.#latestMs, this.#leastMs, ms);
+    return Math.max(this.#leastMs, ms);
   }
 }
 
@@ -85,4 +130,8 @@ function claimsOfService(service: Service): readonly string[] {
   return IP_FAMILIES.flatMap((family) =>
     servicePortsFromService(service, { family }).ports.flatMap((port) => claimsOf(port))
   );
+}
+
+function ageOf({ metadata }: Service): string {
+  return metadata.creationTimestamp ?? "";
 }
