@@ -300,6 +300,33 @@ Deno.test("diff --manifests knows that the Service that is there first keeps its
     assertEquals([changes, families[0].changes[0].servicePort], [1, "a/rival/TCP"]);
   }));
 
+Deno.test("diff --manifests knows that an older Service does not get the address of a younger one", () =>
+  withRelay(async ({ folder, socket }) => {
+    const taken = "172.30.7.7";
+    await Deno.writeTextFile(
+      `${folder}/old/rival.yaml`,
+      manifestText([
+        ...rawObjects("Service", testService("z/rival", { clusterIP: taken })),
+        ...rawObjects("EndpointSlice", testEndpointSlice("z/rival", { endpoints: ["10.1.0.9"] })),
+      ]),
+    );
+    await eventually(
+      "the process has read the younger one",
+      async () => (await diff(NO_COMMANDS, socket, `--manifests=${folder}/old`)).code === 0,
+    );
+    const next = `${folder}/next`;
+    await Deno.mkdir(next);
+    await Deno.copyFile(`${folder}/old/rival.yaml`, `${next}/rival.yaml`);
+    const text = await Deno.readTextFile(`${folder}/old/all.yaml`);
+    await Deno.writeTextFile(`${next}/all.yaml`, text.replaceAll(IPv4.clusterIp, taken));
+    const { out } = await diff(NO_COMMANDS, socket, `--manifests=${next}`, "--json");
+    const { families } = JSON.parse(out);
+    const changed = families[0].changes.map(({ servicePort }: { servicePort: string }) =>
+      servicePort
+    );
+    assertEquals(changed, ["shop/web:http/TCP"]);
+  }));
+
 Deno.test("diff --repair writes only the plan of the running process", async () => {
   for (const flag of ["--from=x", "--manifests=x", "--kubeconfig=x"]) {
     const { code, err } = await diff(NO_COMMANDS, "--repair", flag);

@@ -4,9 +4,10 @@ import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
 import { ENDPOINTS } from "../../api/kinds/endpoints.ts";
 import { NETWORK_POLICY } from "../../api/kinds/network_policy.ts";
 import { NODE } from "../../api/kinds/node.ts";
-import { SERVICE, type Service } from "../../api/kinds/service.ts";
+import { SERVICE } from "../../api/kinds/service.ts";
 import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
+import { AGED, ObjectAges } from "../../kube/manifests/object_ages.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import { comparePolicies, type PolicyComparison } from "../../policy/compare_policies.ts";
 import type { Backend } from "../../proxy/backend.ts";
@@ -75,7 +76,8 @@ export async function planWhatIf(
 ): Promise<WhatIf> {
   const { mode, nodeName, machine } = before;
   const read = await readObjectsOnce(dependencies, { configuration, nodeName });
-  const informers = withAges(before.informers, addMissing(before.informers, read.informers));
+  const added = addMissing(before.informers, read.informers);
+  const informers = await withAges(dependencies, before.informers, added);
   const routed = await readNewRouted(dependencies, { before, configuration, services: informers });
   const after = await planObjects(dependencies, {
     informers,
@@ -242,25 +244,21 @@ function sharedTexts({ shared: was }: ProxyPlan, { shared: is }: ProxyPlan): rea
   return words;
 }
 
-/**
- * Gives the known Services the creation time that they have, and the others a later one, as an API
- * server would: the older Service keeps an address.
- */
-function withAges(before: InformerSet, after: InformerSet): InformerSet {
-  const [known, services] = [before.of(SERVICE), after.of(SERVICE)];
-  const timeOf = ({ metadata }: Service) => Date.parse(metadata.creationTimestamp ?? "") || 0;
-  let latest = 0;
-  for (const service of known.values()) latest = Math.max(latest, timeOf(service));
-  for (const service of [...services.values()]) {
-    const same = known.get(objectKey(service));
-    const creationTimestamp = same
-      ? same.metadata.creationTimestamp
-      : new Date(Math.max(latest + 1000, timeOf(service))).toISOString();
-    const { creationTimestamp: _, ...metadata } = service.metadata;
-    services.upsert({
-      ...service,
-      metadata: { ...metadata, ...(creationTimestamp !== undefined && { creationTimestamp }) },
-    });
+/** Gives the new objects the creation times that they would have in use: the older one precedes. */
+async function withAges(
+  { clock }: PlanNodeDependencies,
+  before: InformerSet,
+  after: InformerSet,
+): Promise<InformerSet> {
+  const slice = new TimeSlice(clock);
+  const ages = new ObjectAges(before);
+  await ages.later(after.of(SERVICE).values(), slice);
+  for (const spec of AGED.filter(({ kind }) => after.kinds.has(kind))) {
+    const known = before.kinds.has(spec.kind) ? before.of(spec) : undefined;
+    for (const object of [...after.of(spec).values()]) {
+      after.of(spec).upsert(ages.aged({ spec, object }, known?.get(objectKey(object)), 0));
+      await slice.pause();
+    }
   }
   return after;
 }

@@ -69,7 +69,7 @@ export class ManifestStore {
     this.#clock = clock;
     this.#informers = informers;
     const isFollowed = [...informers].some(({ spec }) => spec === SERVICE as KindSpec);
-    this.#ages = isFollowed ? new ObjectAges(informers.of(SERVICE)) : undefined;
+    this.#ages = isFollowed ? new ObjectAges(informers) : undefined;
   }
 
   /** Returns the objects of a file, used or not. */

@@ -6,10 +6,11 @@ import type { TimeSlice } from "../../os/time_slice.ts";
 import { claimsOf } from "../../proxy/frontend_owners.ts";
 import { servicePortsFromService } from "../../proxy/service_port.ts";
 import type { Informer } from "../informer.ts";
+import type { InformerSet } from "../informer_set.ts";
 import type { ManifestObject } from "./manifest_object.ts";
 
 /** Kinds whose objects precede younger ones: at addresses, and in the budget of a namespace. */
-const AGED = [SERVICE, NETWORK_POLICY] as readonly KindSpec[];
+export const AGED = [SERVICE, NETWORK_POLICY] as readonly KindSpec[];
 
 /** Times of an API server have whole seconds; texts of both kinds are compared. */
 const STEP_MS = 1_000;
@@ -30,11 +31,14 @@ export class ObjectAges {
   /** The new times of known Services. */
   #renewed: ReadonlyMap<KubeObject, number> = new Map();
 
-  /** Takes the known Services. */
-  constructor(services: Informer<Service>) {
-    this.#services = services;
-    for (const service of services.values()) {
-      this.#latestMs = Math.max(this.#latestMs, Date.parse(ageOf(service)) || 0);
+  /** Takes the objects in use. Services are followed. */
+  constructor(informers: InformerSet) {
+    this.#services = informers.of(SERVICE);
+    for (const spec of AGED) {
+      if (!informers.kinds.has(spec.kind)) continue;
+      for (const object of informers.of(spec).values()) {
+        this.#latestMs = Math.max(this.#latestMs, Date.parse(ageOf(object)) || 0);
+      }
     }
   }
 
@@ -47,7 +51,9 @@ export class ObjectAges {
     const added = new Map<string, Service[]>();
     for (const service of services) {
       const known = this.#services.get(objectKey(service));
-      if (known && (known.spec !== service.spec || known.status !== service.status)) {
+      // An API server leaves the age of a Service as it is, and has given it a version.
+      const mayRenew = known !== undefined && known.metadata.resourceVersion === undefined;
+      if (mayRenew && (known.spec !== service.spec || known.status !== service.status)) {
         const had = new Set(claimsOfService(known));
         for (const claim of claimsOfService(service)) {
           if (!had.has(claim)) added.getOrInsertComputed(claim, () => []).push(known);
@@ -132,6 +138,6 @@ function claimsOfService(service: Service): readonly string[] {
   );
 }
 
-function ageOf({ metadata }: Service): string {
+function ageOf({ metadata }: KubeObject): string {
   return metadata.creationTimestamp ?? "";
 }
