@@ -118,7 +118,8 @@ Deno.test("policies of a folder of manifests are enforced, changed and reported"
     assertEquals(objects.pods?.length, 3);
     assertEquals(objects.networkpolicies?.length, 1);
     assertEquals(controllers?.["network-policy"]?.families, ["IPv4"]);
-    assertEquals(controllers?.["network-policy"]?.settings.deny, "reject");
+    const { deny, minSyncPeriod } = controllers!["network-policy"]!.settings;
+    assertEquals([deny, minSyncPeriod], ["reject", 20]);
     assertEquals(text.includes('"kubeconfig"'), false);
   });
   await t.step("a policy that is deleted", async () => {

@@ -15,5 +15,6 @@ export const DUMPED_POLICIES = fields({
     logPerMinute: number,
     logGroup: number,
     cutConnections: flag,
+    minSyncPeriod: number,
   }),
 });
