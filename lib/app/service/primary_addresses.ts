@@ -12,6 +12,9 @@ import { whenAborted } from "../../os/when_aborted.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
 
+/** Reports of the same addresses after which the routes are read again, for a route that came alone. */
+const MOST_SAME = 3;
+
 /** The primary addresses of a node without a cluster: those by which the default routes send. */
 export class PrimaryAddresses {
   readonly #commands: CommandRunner;
@@ -19,6 +22,7 @@ export class PrimaryAddresses {
   readonly #onChange: (found: readonly IpAddress[]) => void;
   #found: readonly IpAddress[] = [];
   #interfaces = "";
+  #same = 0;
   #wake = Promise.withResolvers<void>();
 
   constructor(
@@ -51,15 +55,16 @@ export class PrimaryAddresses {
     this.#wake.resolve();
   }
 
-  /** The routes may differ once the addresses do. */
+  /** Takes the addresses, which come every 10 s. The routes may differ once the addresses do. */
   onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void {
     const text = addresses.map((each) => `${each.interfaceName} ${each.address}`).join();
-    if (text === this.#interfaces) return;
+    if (text === this.#interfaces && ++this.#same < MOST_SAME) return;
     this.#interfaces = text;
+    this.#same = 0;
     this.#wake.resolve();
   }
 
-  /** Reads the routes after each change of addresses, until the signal is aborted. */
+  /** Reads the routes again when they may have changed, until the signal is aborted. */
   async run(signal: AbortSignal): Promise<void> {
     const aborted = whenAborted(signal);
     while (!signal.aborted) {
