@@ -112,6 +112,39 @@ for (const [lacking, files, localPorts] of [["files", 100, 1000], ["ports", 500,
   });
 }
 
+Deno.test("SocketRoom.take() keeps to the limit of ports where files are lacking, too", () => {
+  const localPorts = 8;
+  const openFiles = new OpenFiles(110, localPorts);
+  const clock = new FakeClock();
+  const { room } = new Forwarding(
+    { clock, logger: new MemoryLogger(), network: new FakeNetwork(), openFiles },
+    { udpTimeoutMs: 60_000 },
+  );
+  const port = (service: string, use: Port["use"]) =>
+    new Port(room, () => clock.now(), service as ServiceKey, use);
+  const take = (each: Port) => {
+    if (!room.take(each)) return false;
+    each.used.push(clock.now());
+    if (each.size === 1) room.enter(each);
+    return true;
+  };
+  const all = ["ns/a", "ns/b", "ns/c"].map((service) => ({
+    flows: port(service, "flow"),
+    connections: port(service, "connection"),
+  }));
+  const [flooded] = all;
+  for (const { connections } of all) while (take(connections));
+  clock.stall(HOARDED_MS);
+  for (let count = 0; count < 100; count++) take(flooded!.flows);
+  for (const { flows } of all) for (let count = 0; count < 100; count++) take(flows);
+  const flows = all.reduce((sum, each) => sum + each.flows.size, 0);
+  assert(flows > 1 && flows <= shareLocalPorts(localPorts), `${flows} flows`);
+  assert(openFiles.open.traffic <= shareOpenFiles(110).traffic);
+  for (const each of all) {
+    for (const one of [each.flows, each.connections]) while (one.size > 0) one.end();
+  }
+});
+
 /** Takes one more, and checks what was closed for it. Returns 1 for an exchange with another port. */
 function takeOne(room: SocketRoom, { port, ports, lacking, at }: {
   readonly port: Port;

@@ -303,10 +303,11 @@ export class OpenFiles {
   /** Counts a connection, flow or check, or returns what is lacking for it. */
   takeTraffic(service: string, use: TrafficUse): Shortage | undefined {
     const { files, ports } = TAKEN[use];
-    if (!this.#traffic.files.take(service, files)) return "files";
-    if (ports === 0 || this.#traffic.ports.take(service, ports)) return undefined;
-    this.#traffic.files.give(service, files);
-    return "ports";
+    // First: what ends for a port leaves a file, too, but a connection that ends for a file has no port.
+    if (ports > 0 && !this.#traffic.ports.take(service, ports)) return "ports";
+    if (this.#traffic.files.take(service, files)) return undefined;
+    this.#traffic.ports.give(service, ports);
+    return "files";
   }
 
   /** Counts a connection or flow in place of others that took as much. */
