@@ -377,10 +377,23 @@ export async function readLocalPorts(
   commands: CommandRunner,
   options: CommandOptions = {},
 ): Promise<number | undefined> {
-  const read = commands.run("cat", ["/proc/sys/net/ipv4/ip_local_port_range"], options);
-  const { stdout } = await read.catch(() => ({ stdout: "" }));
-  const [, first, last] = /^(\d+)\s+(\d+)$/.exec(stdout.trim()) ?? [];
-  return first === undefined ? undefined : Number(last) - Number(first) + 1;
+  const files = ["port_range", "reserved_ports"].map((name) =>
+    `/proc/sys/net/ipv4/ip_local_${name}`
+  );
+  const { stdout } = await commands.run("cat", files, options).catch(() => ({ stdout: "" }));
+  const [range = "", reserved = ""] = stdout.split("\n");
+  const [, first, last] = /^(\d+)\s+(\d+)$/.exec(range.trim()) ?? [];
+  if (first === undefined) return undefined;
+  let ports = Number(last) - Number(first) + 1;
+  // Such as "8080,30000-32767".
+  for (const [, from, to = from] of reserved.matchAll(/(\d+)(?:-(\d+))?/g)) {
+    const [least, most] = [
+      Math.max(Number(from), Number(first)),
+      Math.min(Number(to), Number(last)),
+    ];
+    ports -= Math.max(0, most - least + 1);
+  }
+  return ports;
 }
 
 /** Returns how much was returned. */

@@ -1,7 +1,13 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { systemCommandRunner } from "./command_runner.ts";
-import { HTTP_USES, OpenFiles, readOpenFiles, shareOpenFiles } from "./open_files.ts";
+import {
+  HTTP_USES,
+  OpenFiles,
+  readLocalPorts,
+  readOpenFiles,
+  shareOpenFiles,
+} from "./open_files.ts";
 
 Deno.test("shareOpenFiles() leaves a reserve at every limit", () => {
   for (const limit of [0, 64, 100, 256, 500, 1024, 4096, 20_000, 65_536, 1_048_576, 2 ** 40]) {
@@ -108,12 +114,21 @@ Deno.test("readOpenFiles() reads the limit that this process has", async () => {
   assertEquals(logger.lines, []);
 });
 
-Deno.test("readOpenFiles() reads the ports that sockets of this machine get", async () => {
-  const logger = new MemoryLogger();
-  const { ports } = await readOpenFiles({ commands: systemCommandRunner, logger });
-  const text = await Deno.readTextFile("/proc/sys/net/ipv4/ip_local_port_range").catch(() => "");
-  const [first = 32_768, last = 60_999] = text === "" ? [] : text.trim().split(/\s+/).map(Number);
-  assertEquals(ports, last - first + 1);
+Deno.test("readLocalPorts() reads the ports that sockets of this machine get", async () => {
+  const ports = await readLocalPorts(systemCommandRunner);
+  assert(ports === undefined || (ports > 0 && ports <= 65_535), `${ports}`);
+  for (
+    const [stdout, expected] of [
+      ["32768\t60999\n\n", 28_232],
+      ["32768\t60999\n", 28_232],
+      ["20000\t65535\n30000-32767\n", 45_536 - 2768],
+      ["32768\t60999\n8080,32767-32769,60999,61000-65000\n", 28_232 - 3],
+      ["", undefined],
+    ] as const
+  ) {
+    const commands = { run: () => Promise.resolve({ code: 0, stdout, stderr: "" }) };
+    assertEquals(await readLocalPorts(commands), expected, stdout);
+  }
 });
 
 Deno.test("readOpenFiles() assumes a usual limit if it cannot be read", async () => {

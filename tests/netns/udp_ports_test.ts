@@ -44,7 +44,9 @@ for (const workers of [1, 2]) {
     async fn() {
       await using scene = await RelayScene.create();
       const { client, node } = scene.cluster;
-      await node.sysctl(`net.ipv4.ip_local_port_range=40000 ${40_000 + PORTS - 1}`);
+      await node.sysctl(`net.ipv4.ip_local_port_range=40000 ${40_000 + 2 * PORTS - 1}`);
+      const reserved = `${40_000 + PORTS}-${40_000 + 2 * PORTS - 1}`;
+      await node.sysctl(`net.ipv4.ip_local_reserved_ports=${reserved}`);
       const ports = [{ name: "udp", protocol: "UDP" }];
       await scene.write([
         ...webServices(),
