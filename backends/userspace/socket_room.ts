@@ -45,6 +45,8 @@ const REFUSED = {
 
 /** A connection that was silent for this time is closed when other Services have no files left. */
 const HOARDED_MS = 10_000;
+/** A search among all forwarders is not repeated for so long: in a flood it would cost more than the flows. */
+const SEARCH_MS = 5;
 /** Once in so long, silent connections are closed of which one side is gone: nothing else notices it. */
 const GONE_MS = 3_600_000;
 
@@ -55,6 +57,11 @@ const GONE_MS = 3_600_000;
 export class SocketRoom {
   readonly #busy = new Set<ConnectionCloser>();
   readonly #context: SocketRoomContext;
+  /** The last result for each forwarder, and the time until which it counts. */
+  readonly #searches = new WeakMap<
+    ConnectionCloser,
+    { readonly of: Shortage; readonly largest: ConnectionCloser | undefined; readonly end: number }
+  >();
   #timer: Timer | undefined;
 
   constructor(context: SocketRoomContext) {
@@ -168,18 +175,29 @@ export class SocketRoom {
    * one that has more than this one.
    */
   #largestBesides(forwarder: ConnectionCloser, of: Shortage): ConnectionCloser | undefined {
-    const { openFiles } = this.#context;
-    const { service, use } = forwarder;
+    const now = this.#context.clock.now();
+    const last = this.#searches.get(forwarder);
+    if (last?.of === of && now < last.end) {
+      const { largest } = last;
+      if (largest === undefined || this.#mayClose(largest, forwarder, of)) return largest;
+    }
     let largest: ConnectionCloser | undefined;
     for (const each of this.#busy) {
-      if (of === "ports" && each.use !== "flow") continue;
-      const [its, own] = each.service === service
-        ? [filesOf(each), filesOf(forwarder)]
-        : [openFiles.trafficOf(each.service, of), openFiles.trafficOf(service, of)];
-      const isLarger = its >= own + 2 * sizeOf(use) && filesOf(each) > filesOf(largest);
-      if (isLarger && each.hasSilent(silenceOf(each))) largest = each;
+      if (filesOf(each) > filesOf(largest) && this.#mayClose(each, forwarder, of)) largest = each;
     }
+    this.#searches.set(forwarder, { of, largest, end: now + SEARCH_MS });
     return largest;
+  }
+
+  /** Whether something of `each` is to end for a forwarder. */
+  #mayClose(each: ConnectionCloser, forwarder: ConnectionCloser, of: Shortage): boolean {
+    const { openFiles } = this.#context;
+    const { service, use } = forwarder;
+    if (of === "ports" && each.use !== "flow") return false;
+    const [its, own] = each.service === service
+      ? [filesOf(each), filesOf(forwarder)]
+      : [openFiles.trafficOf(each.service, of), openFiles.trafficOf(service, of)];
+    return its >= own + 2 * sizeOf(use) && each.hasSilent(silenceOf(each));
   }
 }
 

@@ -145,6 +145,37 @@ Deno.test("SocketRoom.take() keeps to the limit of ports where files are lacking
   }
 });
 
+Deno.test("SocketRoom.take() does not ask all forwarders for each datagram of a flood", () => {
+  const openFiles = new OpenFiles(2000);
+  const clock = new FakeClock();
+  const { room } = new Forwarding(
+    { clock, logger: new MemoryLogger(), network: new FakeNetwork(), openFiles },
+    { udpTimeoutMs: 60_000 },
+  );
+  let asked = 0;
+  const trafficOf = openFiles.trafficOf.bind(openFiles);
+  openFiles.trafficOf = (...args) => {
+    asked++;
+    return trafficOf(...args);
+  };
+  const ports = Array.from(
+    { length: 200 },
+    (_, at) => new Port(room, () => clock.now(), `ns/s${at}` as ServiceKey, "flow"),
+  );
+  const take = (port: Port) => {
+    if (!room.take(port)) return;
+    port.used.push(clock.now());
+    if (port.size === 1) room.enter(port);
+  };
+  for (const port of ports) take(port);
+  const [flooded] = ports;
+  for (let count = 0; count < 2000; count++) take(flooded!);
+  asked = 0;
+  for (let count = 0; count < 1000; count++) take(flooded!);
+  assert(asked < 20_000, `${asked} times`);
+  for (const port of ports) while (port.size > 0) port.end();
+});
+
 /** Takes one more, and checks what was closed for it. Returns 1 for an exchange with another port. */
 function takeOne(room: SocketRoom, { port, ports, lacking, at }: {
   readonly port: Port;
