@@ -11,10 +11,11 @@ const LONGEST_WATCH_MS = 86_400_000;
 /** Time before a watch that ended begins again. */
 const PAUSE_MS = 10_000;
 /**
- * Lines of no interest: addresses of Services on these devices, and ports of a bridge or bond, such as
- * those of pods, because the bridge or bond has events of its own.
+ * Lines of no interest: addresses of Services on these devices, those of layer 2, which are renewed
+ * all the time for two seconds, and ports of a bridge or bond, such as those of pods, because the
+ * bridge or bond has events of its own.
  */
-const IGNORED = /^(Deleted )?\d+: (lo|kube-ipvs0)[:\s]|\smaster\s/;
+const IGNORED = /^(Deleted )?\d+: (lo|kube-ipvs0)[:\s]|\smaster\s|\svalid_lft [0-2]sec\s/;
 
 /** The options of {@linkcode watchLinks}. */
 interface LinkWatchOptions {

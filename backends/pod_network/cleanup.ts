@@ -35,7 +35,8 @@ export async function cleanUpPodNetwork(
       removes: [`tunnel ${device}`],
     });
   }
-  const isNft = await hasNft(commands).catch(() => false);
+  // A tool that fails today may have written the table: the look at the table then has the reason.
+  const isNft = await hasNft(commands).catch(() => true);
   if (isNft) await removeTable(commands, run);
   if (!isNft || isThorough) await removeChain(commands, run);
   for (const path of new Set(cniFiles)) await removeFile(path, run);

@@ -461,5 +461,12 @@ Deno.test({
     assertEquals([later.quarantined, later.operations], [[], { tables: 1 }]);
     assertEquals(await a.namespace.output("nft", ["list", "tables"]), "");
     assertEquals((await plane.sync(off)).operations, {});
+    await using late = planeOf({
+      run: (tool, args, options) =>
+        tool === "nft"
+          ? Promise.reject(new CommandError(tool, args, "timeout", "nft took too long"))
+          : inside.run(tool, args, options),
+    });
+    assertStringIncludes((await late.cleanup()).failed.join(), "nft took too long");
   },
 });

@@ -1,3 +1,4 @@
+import { messageOf } from "../../log/message_of.ts";
 import type { Cidr } from "../../net/cidr.ts";
 import { planPodNetwork } from "../../routing/plan_pod_network.ts";
 import type { PodNetworkPlan, PodRoute } from "../../routing/pod_network_plan.ts";
@@ -121,21 +122,20 @@ export async function removePodNetwork(
   const { clock, logger } = dependencies;
   // A CNI configuration stays until `--cleanup`, because pods without one cannot start.
   await using backend = routing.podNetwork(dependencies, { cniFiles: [] });
-  try {
-    for (let waitMs = FIRST_RETRY_MS;; waitMs = Math.min(2 * waitMs, LONGEST_RETRY_MS)) {
-      const { removed, failed } = await backend.cleanup();
-      if (removed.length > 0) {
-        logger.info("Removed the network of pods, which is off now", { removed });
-      }
-      if (failed.length === 0) return;
-      logger.warn("Cannot remove the former network of pods; trying again later", {
-        ...{ failed, waitMs },
-      });
-      await clock.sleep(waitMs, signal).catch(() => {});
-      if (signal.aborted) return;
+  for (let waitMs = FIRST_RETRY_MS;; waitMs = Math.min(2 * waitMs, LONGEST_RETRY_MS)) {
+    const { removed, failed } = await backend.cleanup().catch((error) => ({
+      removed: [],
+      failed: [messageOf(error)],
+    }));
+    if (removed.length > 0) {
+      logger.info("Removed the network of pods, which is off now", { removed });
     }
-  } catch (error) {
-    logger.info("Cannot look for a former network of pods", { error });
+    if (failed.length === 0) return;
+    logger.warn("Cannot remove the former network of pods; trying again later", {
+      ...{ failed, waitMs },
+    });
+    await clock.sleep(waitMs, signal).catch(() => {});
+    if (signal.aborted) return;
   }
 }
 

@@ -133,8 +133,8 @@ export class FakePodNetworkBackend implements PodNetworkBackend {
   plan: PodNetworkPlan | undefined;
   /** How often everything was removed. */
   cleanups = 0;
-  /** Why the next removals fail, one each. */
-  readonly failures: string[] = [];
+  /** Why the next removals fail, one each: in part, or altogether. */
+  readonly failures: (string | Error)[] = [];
   /** Syncs so far. */
   syncs = 0;
   /** Reports that a link changed. */
@@ -165,6 +165,7 @@ export class FakePodNetworkBackend implements PodNetworkBackend {
     this.cleanups++;
     const failure = this.failures.shift();
     if (failure === undefined) return this.previewCleanup();
+    if (failure instanceof Error) return Promise.reject(failure);
     return Promise.resolve({ ...NOTHING, failed: [failure] });
   }
   [Symbol.asyncDispose] = () => Promise.resolve();
