@@ -96,7 +96,6 @@ export class BgpPlanner {
       to: node?.addresses ?? [],
     });
     if (name === this.#options.nodeName) this.#setOwn();
-    this.#setReplacements();
   }
 
   /** Takes other settings. The caller then sets every Service again. */
@@ -159,6 +158,7 @@ export class BgpPlanner {
   *updateInSteps(): Generator<void, BgpPlanChanges, void> {
     const own = this.#own;
     if (!own) return { isChanged: false, prefixes: new Set() };
+    if (this.#areNodesChanged) this.#setReplacements();
     const prefixes = yield* this.#announcements.updateInSteps();
     const before = this.#plan;
     const announced = this.#announcements.sorted;
