@@ -20,6 +20,8 @@ export interface DeviceAddress {
   readonly lifetimeSeconds?: number;
   /** Why the device carries no packets. @default {it does} */
   readonly obstacle?: "down" | "no-carrier";
+  /** Whether the device has neither ARP nor neighbour discovery, as a tunnel. @default {false} */
+  readonly hasNoArp?: boolean;
 }
 
 /** A route. */
@@ -178,6 +180,7 @@ export function parseAddresses(json: string): readonly DeviceAddress[] {
         ...(deprecated && { neverSource: true }),
         ...(lifetimeSeconds !== FOREVER && { lifetimeSeconds }),
         ...(obstacle && { obstacle }),
+        ...(flags?.includes("NOARP") && { hasNoArp: true }),
       }];
     });
   });

@@ -148,6 +148,7 @@ Deno.test("parseAddresses() says why a device carries no packets, as iproute2 pr
     ...{ "eth1.7": "no-carrier", bond0: "no-carrier", bond1: undefined },
     ...{ eth3: "no-carrier", tun0: undefined },
   });
+  assertEquals(found.filter(({ hasNoArp }) => hasNoArp).map(({ device }) => device), ["tun0"]);
 });
 
 Deno.test("parseNeighbours() leaves out neighbours without a link-layer address", () => {

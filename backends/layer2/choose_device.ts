@@ -70,8 +70,8 @@ export function nodeLinks(
   }
   const links = new Map<string, NodeLink>();
   for (const each of own) {
-    const { address, prefixLength, device, obstacle } = each;
-    if (prefixLength === undefined || isVirtual(each) || device === "lo") continue;
+    const { address, prefixLength, device, obstacle, hasNoArp } = each;
+    if (prefixLength === undefined || isVirtual(each) || device === "lo" || hasNoArp) continue;
     const network = parseCidr(`${address}/${prefixLength}`);
     if (network === hostCidr(address) || isLinkLocal(address)) continue;
     links.set(`${network} ${device}`, { network, device, ...(obstacle && { obstacle }) });

@@ -34,6 +34,19 @@ export function tryParseAddressRange(text: string): AddressRange | undefined {
   return ipFamilyOf(end!) === family && first <= last ? { family, first, last } : undefined;
 }
 
+/** Returns the same addresses as the fewest ranges, in order. */
+export function joinRanges(ranges: readonly AddressRange[]): readonly AddressRange[] {
+  const joined: AddressRange[] = [];
+  const order = ({ family, first }: AddressRange) =>
+    (family === "IPv4" ? -(2n ** 128n) : 0n) + first;
+  for (const range of ranges.toSorted((a, b) => order(a) < order(b) ? -1 : 1)) {
+    const before = joined.at(-1);
+    if (before?.family !== range.family || before.last + 1n < range.first) joined.push(range);
+    else if (before.last < range.last) joined[joined.length - 1] = { ...before, last: range.last };
+  }
+  return joined;
+}
+
 /** Returns the first and the last address of a block, as numbers. */
 export function rangeOf(cidr: Cidr): { readonly first: bigint; readonly last: bigint } {
   const bits = cidrFamilyOf(cidr) === "IPv4" ? 32 : 128;

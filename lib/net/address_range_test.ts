@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { blocksOfRange, tryParseAddressRange } from "./address_range.ts";
+import { blocksOfRange, joinRanges, tryParseAddressRange } from "./address_range.ts";
 import { addressAt } from "./ip_address.ts";
 
 /** The ends of a range as text; `undefined` if the text is none. */
@@ -36,4 +36,22 @@ Deno.test("blocksOfRange() returns the fewest blocks, whose addresses are those 
   const range = tryParseAddressRange("192.0.2.10-192.0.2.20")!;
   const blocks = ["192.0.2.10/31", "192.0.2.12/30", "192.0.2.16/30", "192.0.2.20/32"];
   assertEquals([...blocksOfRange(range)] as string[], blocks);
+});
+
+Deno.test("joinRanges() joins ranges that overlap or follow each other, of each family", () => {
+  const texts = [
+    ...["2001:db8::4-2001:db8::5", "192.0.2.8/30", "0.0.0.0-0.0.0.1", "192.0.2.4/30"],
+    ...["2001:db8::/126", "192.0.2.9", "192.0.2.13", "::/127"],
+  ];
+  const joined = joinRanges(texts.map((text) => tryParseAddressRange(text)!));
+  assertEquals(
+    joined.map(({ family, first, last }) => [first, last].map((end) => addressAt(end, family))),
+    [
+      ["0.0.0.0", "0.0.0.1"],
+      ["192.0.2.4", "192.0.2.11"],
+      ["192.0.2.13", "192.0.2.13"],
+      ["::", "::1"],
+      ["2001:db8::", "2001:db8::5"],
+    ] as never,
+  );
 });

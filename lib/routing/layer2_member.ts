@@ -6,7 +6,12 @@
  * @module
  */
 import * as v from "valibot";
-import { type AddressRange, rangeOf, tryParseAddressRange } from "../net/address_range.ts";
+import {
+  type AddressRange,
+  joinRanges,
+  rangeOf,
+  tryParseAddressRange,
+} from "../net/address_range.ts";
 import { type Cidr, cidrFamilyOf, tryParseCidr } from "../net/cidr.ts";
 import { addressAt, addressNumber, type IpAddress, ipFamilyOf } from "../net/ip_address.ts";
 import { hashText } from "../net/text_hash.ts";
@@ -54,7 +59,8 @@ export const REPORT_SCHEMA = v.object({
   }))),
   links: v.array(v.object({
     network: v.pipe(v.string(), v.regex(/^[0-9a-f.:]+\/\d+$/)),
-    device: v.pipe(v.string(), v.regex(/^[!-~]{1,15}$/)),
+    // The kernel has other letters in names, too, and bytes that are none.
+    device: v.pipe(v.string(), v.regex(/^\S{1,15}$/u)),
     obstacle: v.optional(v.picklist(OBSTACLES)),
   })),
 });
@@ -80,7 +86,8 @@ export function memberReport(
   const report: ReportJson = {
     pools: pools.map(({ name, ranges, nodeSelector }) => ({
       name,
-      ranges: ranges.map(({ family, first, last }) =>
+      // Other nodes may have the same addresses in other blocks.
+      ranges: joinRanges(ranges).map(({ family, first, last }) =>
         `${addressAt(first, family)}-${addressAt(last, family)}`
       ),
       selected: nodeSelector === undefined || matchesLabels(nodeSelector, node.labels),

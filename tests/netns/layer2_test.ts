@@ -269,6 +269,23 @@ for (const { family, vip, node: nodeAddress, elsewhere } of FAMILIES) {
   });
 
   Deno.test({
+    name:
+      `Layer2DataPlane: an interface without ARP, as of a tunnel, answers for nothing (${family})`,
+    ignore,
+    async fn() {
+      await using scene = await createLayer2Scene();
+      const node = new Node(scene.first, family);
+      assertEquals((await node.hold(vip)).quarantined, []);
+      // A device that takes the flag may lose the addresses of IPv6 meanwhile.
+      await scene.first.ip("link set eth0 arp off");
+      assertEquals(await node.ask({ do: "links", interfaces: [] }), []);
+      const { quarantined } = await node.hold(vip);
+      assertEquals(quarantined.map(({ key }: Record<string, string>) => key), [vip]);
+      await node.kill();
+    },
+  });
+
+  Deno.test({
     name: `Layer2DataPlane: a bridge has a link while one of its ports has (${family})`,
     ignore,
     async fn() {

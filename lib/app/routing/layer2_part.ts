@@ -17,7 +17,6 @@ import {
   poolDifferences,
   poolsElsewhere,
   readMemberReport,
-  type ReportJson,
 } from "../../routing/layer2_member.ts";
 import { Layer2Owners, mayOwnAddresses, type OwnerCandidate } from "../../routing/layer2_owner.ts";
 import type { RoutingNode } from "../../routing/routing_node.ts";
@@ -82,13 +81,13 @@ export class Layer2Part {
   #links: readonly NodeLink[] | undefined;
   /** The own report of {@linkcode report}. */
   #own: {
-    readonly json: ReportJson;
+    readonly report: MemberReport;
     readonly text: string;
     /** The pools that have no network here. */
     readonly elsewhere: readonly string[];
   } | undefined;
   /** How the pools of other nodes differ, by node. */
-  #differences: ReadonlyMap<string, string> = new Map();
+  readonly #differences = new Map<string, string>();
   #isLeader = false;
   /** Other machines that answer for own addresses, by their link-layer addresses. */
   readonly #conflicts = new Map<
@@ -141,11 +140,11 @@ export class Layer2Part {
 
   /** Why this node cannot answer, or is not alone, and how other nodes are configured otherwise. */
   get problems(): readonly { readonly node: string; readonly text: string }[] {
-    const links = this.#own?.json.links.filter(({ obstacle }) => obstacle) ?? [];
+    const links = this.#own?.report.links.filter(({ obstacle }) => obstacle) ?? [];
     return [
       ...links.map((link) => ({
         node: this.#dependencies.nodeName,
-        text: `does not answer in ${link.network}: ${linkText(link as NodeLink)}`,
+        text: `does not answer in ${link.network}: ${linkText(link)}`,
       })),
       ...(this.#own?.elsewhere ?? []).map((pool) => ({
         node: this.#dependencies.nodeName,
@@ -264,7 +263,7 @@ export class Layer2Part {
       ? "can answer for other addresses"
       : "answers for addresses";
     this.#seen({ kind: "Lease", name: node, words: [words] });
-    this.#compare();
+    this.#compare(node);
     this.#request();
   }
 
@@ -460,24 +459,25 @@ export class Layer2Part {
     const json = memberReport(this.#settings.pools, { node: this.#node, links: this.#links });
     const text = JSON.stringify(json);
     if (text === this.#own?.text) return;
-    const lost = (links: ReportJson["links"]) =>
+    const report = readMemberReport(json)!;
+    const lost = (links: readonly NodeLink[]) =>
       new Map(
         links.filter(({ obstacle }) => obstacle)
-          .map((link) => [`${link.network} ${link.device}`, link as NodeLink]),
+          .map((link) => [`${link.network} ${link.device}`, link]),
       );
-    const [was, is] = [lost(this.#own?.json.links ?? []), lost(json.links)];
-    const elsewhere = poolsElsewhere(readMemberReport(json)!);
+    const [was, is] = [lost(this.#own?.report.links ?? []), lost(report.links)];
+    const elsewhere = poolsElsewhere(report);
     for (const pool of elsewhere) {
       if (this.#own?.elsewhere.includes(pool)) continue;
       logger.info(
         "This node answers for no address of a pool: no interface has a network with one",
-        {
-          pool,
-        },
+        { pool },
       );
     }
-    this.#own = { json, text, elsewhere };
-    this.#compare();
+    this.#own = { report, text, elsewhere };
+    for (const node of new Set([...this.#members?.keys() ?? [], ...this.#differences.keys()])) {
+      this.#compare(node);
+    }
     for (const [key, { network, device }] of was) {
       if (is.has(key)) continue;
       logger.info("An interface can answer for addresses again, or is gone", { network, device });
@@ -497,24 +497,22 @@ export class Layer2Part {
     }
   }
 
-  /** Compares the pools of the other nodes with the own ones. */
-  #compare(): void {
+  /** Compares the pools of another node with the own ones. */
+  #compare(node: string): void {
     const { logger, nodeName } = this.#dependencies;
-    const own = this.#own && readMemberReport(this.#own.json);
-    const differences = new Map<string, string>();
-    for (const [node, report] of own ? this.reports : []) {
-      const found = node === nodeName ? [] : poolDifferences(own!, report);
-      if (found.length > 0) differences.set(node, found.slice(0, MOST_REPORTED).join("; "));
+    const [own, other] = [this.#own?.report, this.#members?.get(node)];
+    const found = own && other && node !== nodeName ? poolDifferences(own, other) : [];
+    const difference = found.slice(0, MOST_REPORTED).join("; ");
+    if (difference === (this.#differences.get(node) ?? "")) return;
+    if (difference === "") {
+      this.#differences.delete(node);
+      return;
     }
-    const before = this.#differences;
-    this.#differences = differences;
-    for (const [node, text] of differences) {
-      if (before.get(node) === text) continue;
-      logger.warn("Another node has other pools; it answers only for addresses that it knows", {
-        ...{ node, difference: text },
-      });
-      if (this.#isLeader) this.#reportDifference(node, text);
-    }
+    this.#differences.set(node, difference);
+    logger.warn("Another node has other pools; it answers only for addresses that it knows", {
+      ...{ node, difference },
+    });
+    if (this.#isLeader) this.#reportDifference(node, difference);
   }
 
   #reportDifference(node: string, text: string): void {
