@@ -4,6 +4,7 @@ import {
   type TestCertificate,
 } from "../../tests/support/builders/test_certificates.ts";
 import { systemClock } from "../os/clock.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { Http2Session } from "./http2_session.ts";
 import { completeTiming, TransportError } from "./http_transport.ts";
 
@@ -87,7 +88,8 @@ for (const [name, bytes] of Object.entries(FLOODS)) {
     const server = serveOnce(leaf, new Uint8Array(Array(4096).fill(bytes).flat()), {
       isEndless: true,
     });
-    const session = new Http2Session(systemClock, {
+    // No time passes in which the server might send more.
+    const session = new Http2Session(new FakeClock(), {
       origin: `https://127.0.0.1:${server.port}`,
       tls: { ca: authority.cert, insecure: false },
       timing: completeTiming(),

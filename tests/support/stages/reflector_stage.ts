@@ -32,6 +32,8 @@ export const SERVICES = serviceSubscriptions({ nodeName: "node-1", endpointsFall
 /** The options of a reflector under test. */
 export type ReflectorStageOptions = Partial<ReflectorOptions<Service>> & {
   readonly selection?: ListOptions;
+  /** @default {the machine's clock, which notes the waits} */
+  readonly clock?: Clock;
 };
 
 /** A reflector of Services that follows a fake server. */
@@ -58,7 +60,7 @@ export class ReflectorStage implements AsyncDisposable {
       : new Http2Transport({ clock: systemClock, auth });
     const client = new KubeClient({ clock: systemClock, auth, transport: this.#transport });
     const { logger, informer } = this;
-    const clock: Clock = {
+    const clock: Clock = options.clock ?? {
       ...systemClock,
       sleep: (ms, signal) => {
         this.waits.push(ms);
