@@ -92,7 +92,7 @@ export class Reflector<T extends KubeObject> {
   #shortInARow = 0;
   /** Whether the version is certainly from this server: no watch has broken since. */
   #isSameServer = false;
-  /** The first refusal of an optional resource since the last answer or reconnection. */
+  /** The first refusal of an optional resource since the last {@linkcode retryUnavailable}. */
   #refusedAtMs: number | undefined;
   /** Ends the long wait for an unavailable resource. */
   #longWait: LinkedAbort | undefined;
@@ -106,10 +106,7 @@ export class Reflector<T extends KubeObject> {
     });
     this.#progress = new ReflectorProgress(
       { clock: dependencies.clock, logger: this.#logger },
-      () => {
-        this.#refusedAtMs = undefined;
-        options.onRecovered?.();
-      },
+      () => options.onRecovered?.(),
     );
     this.#backoff = new Backoff(dependencies.random, options.timing?.backoff);
     this.#streaming = options.streamingLists ?? true;
@@ -336,7 +333,6 @@ export class Reflector<T extends KubeObject> {
       this.#longWait = wait;
       await this.#sleep((timing?.unavailableRetryMs ?? 300_000) * (1 + random()), wait.signal);
       this.#longWait = undefined;
-      if (!wait.signal.aborted) return;
     }
     await this.#sleep(this.#backoff.next(clock.now()), signal);
   }

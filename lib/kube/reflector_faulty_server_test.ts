@@ -13,7 +13,7 @@ import { SERVICE, type Service } from "../api/kinds/service.ts";
 import { KubeClient } from "./client.ts";
 import type { HttpRequest, HttpTransport } from "./http_transport.ts";
 import { Informer } from "./informer.ts";
-import { Reflector } from "./reflector.ts";
+import { Reflector, type ReflectorOptions } from "./reflector.ts";
 
 const FUTURE = { type: "BOOKMARK", object: { metadata: { resourceVersion: "999999" } } };
 
@@ -67,38 +67,69 @@ Deno.test("Reflector.run() lists in pages if a streaming list is ended before it
     assertEquals(stage.asked.slice(0, 2), ["streaming list", "list"]);
   }, { early: (fake) => fake.streamingLists = "never ending" }));
 
+/** A reflector of Services, and what answers it. Nothing takes time but waits of the clock. */
+function reflectorOf(
+  clock: FakeClock,
+  answer: (query: URLSearchParams) => { readonly status: number; readonly object: unknown },
+  options: Partial<ReflectorOptions<Service>> & { readonly optionalOn?: readonly number[] },
+) {
+  const transport: Pick<HttpTransport, "request"> = {
+    request({ path, signal }: HttpRequest) {
+      const { status, object } = answer(new URL(path, "http://fake").searchParams);
+      if (signal.aborted) return Promise.reject(signal.reason);
+      const body = (async function* () {
+        yield new TextEncoder().encode(JSON.stringify(object));
+        return undefined;
+      })();
+      const contentType = "application/json";
+      return Promise.resolve({ status, contentType, retryAfter: undefined, body });
+    },
+  };
+  const auth = new StaticAuth("http://127.0.0.1");
+  const client = new KubeClient({ clock, auth, transport: transport as HttpTransport });
+  const { optionalOn = [] } = options;
+  return new Reflector<Service>({ clock, client, logger: new MemoryLogger(), random: () => 0 }, {
+    subscription: {
+      spec: SERVICE,
+      options: { ...SERVICES, optionalOn },
+      informer: new Informer<Service>(),
+    },
+    slim: (raw) => raw as Service,
+    ...options,
+  });
+}
+
 Deno.test("Reflector.run() watches from the version of the first page if later pages have later ones", async () => {
   const versions = ["5", "7"];
   const abort = new AbortController();
   let watched: string | null = null;
-  const transport: Pick<HttpTransport, "request"> = {
-    request({ path }: HttpRequest) {
-      const query = new URL(path, "http://fake").searchParams;
-      if (query.has("watch")) {
-        watched = query.get("resourceVersion");
-        abort.abort("the test is over");
-        return Promise.reject(abort.signal.reason);
-      }
-      const metadata = { resourceVersion: versions.shift(), continue: versions.length && "more" };
-      const text = JSON.stringify({ metadata: { ...metadata }, items: [] });
-      const body = (async function* () {
-        yield new TextEncoder().encode(text);
-        return undefined;
-      })();
-      const contentType = "application/json";
-      return Promise.resolve({ status: 200, contentType, retryAfter: undefined, body });
-    },
-  };
-  const [clock, auth] = [new FakeClock(), new StaticAuth("http://127.0.0.1")];
-  const client = new KubeClient({ clock, auth, transport: transport as HttpTransport });
-  const reflector = new Reflector<Service>(
-    { clock, client, logger: new MemoryLogger(), random: () => 0 },
-    {
-      subscription: { spec: SERVICE, options: SERVICES, informer: new Informer<Service>() },
-      slim: (raw) => raw as Service,
-      streamingLists: false,
-    },
-  );
+  const reflector = reflectorOf(new FakeClock(), (query) => {
+    if (query.has("watch")) {
+      watched = query.get("resourceVersion");
+      abort.abort("the test is over");
+    }
+    const metadata = { resourceVersion: versions.shift(), continue: versions.length && "more" };
+    return { status: 200, object: { metadata: { ...metadata }, items: [] } };
+  }, { streamingLists: false });
   await reflector.run(abort.signal);
   assertEquals(watched, "5");
+});
+
+Deno.test("Reflector.run() requests a refused optional resource for three minutes by back-off, then rarely, until it is told", async () => {
+  const abort = new AbortController();
+  const clock = new FakeClock();
+  const askedAt: number[] = [];
+  const reflector = reflectorOf(clock, () => {
+    askedAt.push(clock.now() / 1000);
+    return { status: 403, object: { kind: "Status", status: "Failure", code: 403 } };
+  }, { optionalOn: [403] });
+  const running = reflector.run(abort.signal);
+  await clock.advance(1_000_000);
+  const atFirst = [0, 0.8, 2.4, 5.6, 12, 24.8, 50.4, 80.4, 110.4, 140.4, 170.4, 200.4];
+  assertEquals(askedAt, [...atFirst, 501.2, 802]);
+  reflector.retryUnavailable();
+  await clock.advance(200_000);
+  assertEquals(askedAt.slice(atFirst.length + 2), atFirst.slice(1, -1).map((at) => 1000 + at));
+  abort.abort("the test is over");
+  await running;
 });

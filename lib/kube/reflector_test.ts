@@ -133,6 +133,19 @@ Deno.test("Reflector.run() lists again when the requested page has expired", () 
     },
   }));
 
+Deno.test("Reflector.run() waits between lists whose second page expires each time", () =>
+  followServices(async (stage) => {
+    await eventually("it waits", () => stage.waits.length >= 3);
+    assertEquals(stage.waits.slice(0, 3), [20, 40, 80]);
+    assert(stage.asked.length <= 10, stage.asked.join());
+  }, {
+    streamingLists: false,
+    early: (fake) => {
+      for (let index = 0; index < 600; index++) fake.store.create(service(`web-${index}`));
+      fake.failNext({ status: 410, reason: "Expired", query: "continue", times: LONG_MS });
+    },
+  }));
+
 Deno.test("Reflector.run() lists again when the server's version has gone back", () =>
   followServices(async (stage, fake) => {
     fake.store.rollBackVersionTo(900);
