@@ -43,7 +43,10 @@ announce() {
 }
 
 conclude() {
-    [ -z "$notice" ] || kill "$notice" 2>/dev/null
+    [ -n "$notice" ] || return 0
+    kill "$notice" 2>/dev/null
+    # The program would keep it as a zombie.
+    wait "$notice" 2>/dev/null
     notice=
 }
 

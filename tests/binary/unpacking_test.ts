@@ -105,6 +105,18 @@ for (const shell of SHELLS) {
   });
 }
 
+for (const shell of SHELLS) {
+  Deno.test({
+    name: `a first start leaves no process of the script to the program, by ${shell}`,
+    ignore,
+    async fn() {
+      await using packed = await PackedScript.create();
+      const { stdout } = await packed.play("ARGUMENTS=children; root", { shell });
+      assert(stdout.endsWith("\nchildren []\n"), stdout);
+    },
+  });
+}
+
 Deno.test({
   name: "four first starts at once all run, from one directory, and leave nothing else",
   ignore,
