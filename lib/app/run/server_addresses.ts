@@ -11,6 +11,12 @@ const MOST_CONNECTIONS = 32;
 /** Until the name is known; then it is looked up again after each new connection. */
 const RETRY_MS = 5_000;
 
+interface ServerAddressesDependencies {
+  readonly clock: Clock;
+  /** Returns the addresses of a host name. @default {as the machine knows them} */
+  readonly lookUp?: typeof addressesOfHost;
+}
+
 interface ServerAddressesOptions {
   /** URL of the API server. */
   readonly server: string;
@@ -20,6 +26,7 @@ interface ServerAddressesOptions {
 /** The addresses of the API server: those of its name, and those of connections to it. */
 export class ServerAddresses {
   readonly #clock: Clock;
+  readonly #lookUp: typeof addressesOfHost;
   readonly #options: ServerAddressesOptions;
   readonly #host: KnownHost;
   readonly #name: string;
@@ -27,11 +34,15 @@ export class ServerAddresses {
   readonly #ofConnections = new Set<string>();
   #wake = Promise.withResolvers<void>();
 
-  constructor({ clock }: { readonly clock: Clock }, options: ServerAddressesOptions) {
+  constructor(
+    { clock, lookUp = addressesOfHost }: ServerAddressesDependencies,
+    options: ServerAddressesOptions,
+  ) {
     const { hostname, port, protocol } = new URL(options.server);
     const usual = protocol === "http:" ? 80 : 443;
     const number = tryParsePort(Number(port || usual));
     this.#clock = clock;
+    this.#lookUp = lookUp;
     this.#options = options;
     this.#host = { owner: API_SERVER, ...(number !== undefined && { ports: [number] }) };
     this.#name = hostname.replace(/^\[|\]$/g, "");
@@ -47,18 +58,25 @@ export class ServerAddresses {
     this.#wake.resolve();
   }
 
-  /** Looks the name up until the signal is aborted. Never rejects. */
+  /**
+   * Looks the name up until the signal is aborted; does not wait for a resolver then. Never rejects.
+   */
   async run(signal: AbortSignal): Promise<void> {
-    const aborted = whenAborted(signal);
+    await Promise.race([this.#follow(signal), whenAborted(signal)]);
+    this.#wake.resolve();
+  }
+
+  async #follow(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       this.#wake = Promise.withResolvers();
-      const found = await addressesOfHost(this.#name).catch(() => undefined);
+      const found = await this.#lookUp(this.#name).catch(() => undefined);
+      if (signal.aborted) return;
       if (found !== undefined) {
         this.#ofName = found;
         this.#report();
       }
       const retry = found === undefined && this.#clock.sleep(RETRY_MS, signal).catch(() => {});
-      await Promise.race([this.#wake.promise, aborted, ...retry ? [retry] : []]);
+      await Promise.race([this.#wake.promise, ...retry ? [retry] : []]);
     }
   }
 
