@@ -5,6 +5,11 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import {
+  isAtLeast,
+  parseVersion,
+  versionText,
+} from "../../backends/netfilter/probe/tool_version.ts";
 import type { DoctorReport } from "../../lib/app/doctor/doctor_report.ts";
 import { permissionFlags } from "../../lib/os/permissions.ts";
 import { programFile } from "../support/drivers/program_file.ts";
@@ -19,20 +24,21 @@ import { VIP, webServices, webSlices } from "../support/builders/web_service.ts"
 /** The folder of the newer tools, whose names are those of the older ones on the PATH. */
 const NEWER = Deno.env.get("KUBE_RELAY_NEWER_TOOLS") ?? "";
 
-function version(program: string): string {
+function version(program: string): readonly number[] {
   try {
     const { stdout } = new Deno.Command(program, { args: ["--version"] }).outputSync();
-    return /v(\d+\.\d+\.\d+)/.exec(new TextDecoder().decode(stdout))?.[1] ?? "";
+    return parseVersion(new TextDecoder().decode(stdout)) ?? [];
   } catch {
-    return "";
+    return [];
   }
 }
 
+const LEAST = [1, 1, 2];
 const OWN = version("nft");
 const TWO_VERSIONS: Requirement = [
   "nft 1.1.2 or newer in the folder KUBE_RELAY_NEWER_TOOLS ('.ci/run debian-13' makes one), and an " +
   "older one on the PATH",
-  NEWER !== "" && version(`${NEWER}/nft`) >= "1.1.2" && OWN < "1.1.2",
+  NEWER !== "" && isAtLeast(version(`${NEWER}/nft`), LEAST) && !isAtLeast(OWN, LEAST),
 ];
 const ignore = isMissing("another program with a newer nft", [
   ...netnsRequirements(),
@@ -50,7 +56,10 @@ async function newerNft(node: Namespace, command: string): Promise<void> {
 
 function assertExplained(text: string): void {
   assertStringIncludes(text, "SIGSEGV");
-  assertStringIncludes(text, `nft ${OWN} cannot read table inet fw, written by nft 1.1.2 or newer`);
+  assertStringIncludes(
+    text,
+    `nft ${versionText(OWN)} cannot read table inet fw, written by nft 1.1.2 or newer`,
+  );
   assertStringIncludes(text, "use nft 1.1.2 or newer here too");
 }
 
