@@ -10,8 +10,10 @@ import type { KubeClient } from "../../kube/client.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
+import type { Network } from "../../os/network.ts";
 import { whenAborted } from "../../os/when_aborted.ts";
 import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
+import { ServicePortIndex } from "../../proxy/service_port_index.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { type HostRegistry, hostsAt } from "./host_registry.ts";
 import type { SyncObserver } from "./sync_observer.ts";
@@ -56,20 +58,30 @@ interface HostGuardOptions {
 export class HostGuard implements SyncObserver {
   readonly #clock: Clock;
   readonly #logger: Logger;
+  readonly #network: Pick<Network, "interfaceAddresses">;
   readonly #options: HostGuardOptions;
   /** The external addresses of each ServicePort that has some. */
   readonly #addresses = new Map<ServicePortKey, readonly IpAddress[]>();
+  readonly #users = new ServicePortIndex<IpAddress>();
   readonly #added = new Set<IpAddress>();
+  /** Addresses of the machine at the start. With them the API server was reached before the first sync. */
+  #present = new Set<IpAddress>();
+  readonly #synced = new Set<IpFamily>();
   /** Addresses that were taken back. */
   readonly #withheld = new Set<IpAddress>();
   #wake = Promise.withResolvers<void>();
 
   constructor(
-    { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
+    { clock, logger, network }: {
+      readonly clock: Clock;
+      readonly logger: Logger;
+      readonly network: Pick<Network, "interfaceAddresses">;
+    },
     options: HostGuardOptions,
   ) {
     this.#clock = clock;
     this.#logger = logger;
+    this.#network = network;
     this.#options = options;
   }
 
@@ -78,29 +90,47 @@ export class HostGuard implements SyncObserver {
     this.#wake.resolve();
   }
 
-  synced(_family: IpFamily, plan: ProxyPlan, { removed, upserted }: PlanChanges): void {
-    for (const key of removed.keys()) this.#addresses.delete(key);
+  synced(family: IpFamily, plan: ProxyPlan, { removed, upserted }: PlanChanges): void {
+    for (const key of removed.keys()) this.#replace(key, []);
     const own = new Set(plan.shared.interfaceAddresses);
+    const known = this.#synced.has(family) ? own : own.union(this.#present);
+    this.#synced.add(family);
     for (const key of upserted) {
       const { externalIps = [], loadBalancerVips = [] } = plan.services.get(key) ?? {};
-      if (externalIps.length + loadBalancerVips.length === 0) {
-        this.#addresses.delete(key);
-        continue;
-      }
-      const before = this.#addresses.get(key) ?? [];
       const now = [...externalIps, ...loadBalancerVips].filter((each) => !own.has(each));
-      this.#addresses.set(key, now);
-      for (const address of now) if (!before.includes(address)) this.#added.add(address);
+      for (const address of this.#replace(key, now)) {
+        if (!known.has(address)) this.#added.add(address);
+      }
     }
     if (this.#added.size > 0) this.#wake.resolve();
   }
 
+  /** Takes the addresses of a ServicePort. Returns those that no ServicePort had before. */
+  #replace(key: ServicePortKey, now: readonly IpAddress[]): readonly IpAddress[] {
+    const before = this.#addresses.get(key) ?? [];
+    const added = now.filter((address) => !this.#users.has(address));
+    for (const address of before) this.#users.delete(address, key);
+    for (const address of now) this.#users.add(address, key);
+    if (now.length > 0) this.#addresses.set(key, now);
+    else this.#addresses.delete(key);
+    return added;
+  }
+
   /** Guards until the signal is aborted. */
   async run(signal: AbortSignal): Promise<void> {
+    this.#readPresent();
     try {
       await Promise.all([this.#guardAdded(signal), this.#guardStart(signal)]);
     } catch (error) {
       if (!signal.aborted) throw error;
+    }
+  }
+
+  #readPresent(): void {
+    try {
+      this.#present = new Set(this.#network.interfaceAddresses().map(({ address }) => address));
+    } catch (error) {
+      this.#logger.verbose(1, "Cannot read the addresses of this machine", { error });
     }
   }
 
@@ -138,6 +168,7 @@ export class HostGuard implements SyncObserver {
       try {
         const addresses = await family.disown(isForeign);
         if (addresses.length === 0) continue;
+        for (const address of addresses) this.#present.delete(address);
         this.#logger.warn("Gave up addresses of an earlier run", { addresses, reason });
       } catch (error) {
         isDone = false;

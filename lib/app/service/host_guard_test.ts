@@ -25,7 +25,10 @@ class GuardedNode implements AsyncDisposable {
   /** How often an address was added or removed. */
   readonly changes = new Map<IpAddress, number>();
   /** Addresses of an earlier run. */
-  leftovers: readonly IpAddress[] = [];
+  leftovers: readonly IpAddress[];
+  readonly network = {
+    interfaceAddresses: () => this.leftovers.map((address) => ({ address, interfaceName: "lo" })),
+  };
   disownFails = false;
   readonly guard: HostGuard;
   readonly #ending = new AbortController();
@@ -40,7 +43,8 @@ class GuardedNode implements AsyncDisposable {
   #hasSynced = false;
   #local = new Set<IpAddress>();
 
-  constructor() {
+  constructor(leftovers: readonly IpAddress[] = []) {
+    this.leftovers = leftovers;
     this.guard = new HostGuard(this, {
       registry: this.#registry,
       families: [this.#family()],
@@ -160,6 +164,24 @@ Deno.test("HostGuard takes nothing back while the API server restarts", async ()
   assertEquals([...node.changes.values()], [1, 1, 1]);
 });
 
+Deno.test("HostGuard suspects no address with which the API server was reached before", async () => {
+  const [old, shared, other] = addresses(3);
+  await using node = new GuardedNode([old!]);
+  node.services({ a: [old!, shared!] });
+  await node.pass(1);
+  node.isServerUp = false;
+  node.services({ b: [shared!], c: [other!] });
+  await node.pass(300);
+  const [ofOld, ofShared, ofOther] = addresses(3).map((each) => node.changes.get(each));
+  assertEquals([ofOld, ofShared], [1, 1]);
+  assert(ofOther! > 1);
+  await using second = new GuardedNode([old!]);
+  second.isServerUp = false;
+  second.services({ a: [old!] });
+  await second.pass(300);
+  assertEquals(second.changes.get(old!), 1);
+});
+
 Deno.test("HostGuard withholds the addresses that cut the node off, and no others of the same sync", async () => {
   for (const count of [1, 2, 3, 10]) {
     await using node = new GuardedNode();
@@ -207,9 +229,8 @@ Deno.test("HostGuard still finds an address that was added as an outage of the A
 });
 
 Deno.test("HostGuard tries again to give up addresses, and outlives a tool that fails", async () => {
-  await using node = new GuardedNode();
   const [address] = addresses(1);
-  node.leftovers = [address!];
+  await using node = new GuardedNode([address!]);
   node.disownFails = true;
   node.setHost(address!);
   await node.pass(2);
