@@ -21,8 +21,13 @@ function chains(owner: ChainCount["owner"], label: string): ChainCount[] {
   return [{ owner, label, table: "nat", world: "iptables-nft", count: 3 }];
 }
 
-function world(variant: "nft" | "legacy", rules: number): RuleSetContents {
-  const table = { name: "nat", builtIn: new Set<string>(), chains: new Map(), jumps: [], rules };
+function world(
+  variant: "nft" | "legacy",
+  rules: number,
+  ...names: readonly string[]
+): RuleSetContents {
+  const chains = new Map(names.map((name) => [name, rules]));
+  const table = { name: "nat", builtIn: new Set<string>(), chains, jumps: [], rules };
   return {
     world: { family: "IPv4", variant },
     dump: { tables: [table], unreadable: [] },
@@ -148,6 +153,16 @@ const CASES: readonly (readonly [what: string, seen: SeenOnHost, findings: reado
       own: { nftTable: () => true },
     }),
     ["warning kube-relay-policies-left"],
+  ],
+  [
+    "rules of policies in iptables that nothing updates",
+    seen({ worlds: [world("nft", 9, "KUBE-RELAY-POLICY")] }),
+    ["warning kube-relay-policies-left"],
+  ],
+  [
+    "its own rules of policies in iptables",
+    seen({ worlds: [world("nft", 9, "KUBE-RELAY-POLICY")] }, { networkPolicy: true }),
+    [],
   ],
   ["less than all", seen({ unseen: ["ipsets: not permitted"] }), ["info not-looked-at"]],
 ];
