@@ -86,8 +86,12 @@ export class ApiSource {
     this.#transport = new URL(auth.server).protocol === "http:"
       ? new Http1Transport({ clock, server: auth.server }, options.timing)
       : new Http2Transport({
-        ...{ clock, auth, onPeer: options.onPeer },
-        onConnected: () => this.#retryUnavailable(),
+        clock,
+        auth,
+        onConnected: (peer) => {
+          if (peer !== undefined) options.onPeer?.(peer);
+          this.#retryUnavailable();
+        },
       }, options.timing);
     this.#client = new KubeClient({
       clock,

@@ -49,8 +49,6 @@ interface Http2SessionOptions {
   readonly timing: Required<TransportTiming>;
   /** Called when the server sends anything. */
   readonly onSignOfLife: () => void;
-  /** Called with the server's address when the connection is open. @default {nothing} */
-  readonly onPeer?: ((address: string) => void) | undefined;
 }
 
 /** One connection. Open it once; when it is no longer {@linkcode usable}, create another. */
@@ -85,6 +83,11 @@ export class Http2Session {
     return this.#session?.destroyed ?? true;
   }
 
+  /** The server's address; `undefined` when the connection is closed. */
+  get peer(): string | undefined {
+    return this.destroyed ? undefined : this.#session!.socket.remoteAddress;
+  }
+
   /** Connects, with TLS. Throws a {@linkcode TransportError} that names the server and the reason. */
   open(): Promise<void> {
     const { origin, timing } = this.#options;
@@ -102,8 +105,6 @@ export class Http2Session {
         session.socket.on("data", (bytes: Uint8Array) => this.#noteBytes(bytes.length));
         this.#noteSignOfLife();
         this.#armPing();
-        const { remoteAddress } = session.socket;
-        if (remoteAddress !== undefined) this.#options.onPeer?.(remoteAddress);
         resolve();
       });
       session.on("error", (error) => {

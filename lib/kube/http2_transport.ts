@@ -20,18 +20,15 @@ import type { KubeAuth } from "./kube_auth.ts";
 interface Http2TransportDependencies {
   readonly clock: Clock;
   readonly auth: KubeAuth;
-  /** Called for each new connection. */
-  readonly onConnected?: () => void;
-  /** Called with the server's address of each new connection. @default {nothing} */
-  readonly onPeer?: ((address: string) => void) | undefined;
+  /** Called for each new connection, with the server's address. @default {nothing} */
+  readonly onConnected?: (peer: string | undefined) => void;
 }
 
 /** {@linkcode HttpTransport} over `node:http2`. Connects at the first request. */
 export class Http2Transport implements HttpTransport {
   readonly #clock: Clock;
   readonly #auth: KubeAuth;
-  readonly #onConnected: (() => void) | undefined;
-  readonly #onPeer: Http2TransportDependencies["onPeer"];
+  readonly #onConnected: Http2TransportDependencies["onConnected"];
   readonly #origin: string;
   readonly #timing: Required<TransportTiming>;
   /** Every open session; former ones stay until their last watch is done. */
@@ -42,13 +39,12 @@ export class Http2Transport implements HttpTransport {
   #disposed = false;
 
   constructor(
-    { clock, auth, onConnected, onPeer }: Http2TransportDependencies,
+    { clock, auth, onConnected }: Http2TransportDependencies,
     timing: TransportTiming = {},
   ) {
     this.#clock = clock;
     this.#auth = auth;
     this.#onConnected = onConnected;
-    this.#onPeer = onPeer;
     this.#origin = new URL(auth.server).origin;
     this.#timing = completeTiming(timing);
   }
@@ -93,13 +89,12 @@ export class Http2Transport implements HttpTransport {
       origin: this.#origin,
       tls,
       timing: this.#timing,
-      onPeer: this.#onPeer,
       onSignOfLife: () => this.#lastSignOfLife = this.#clock.now(),
     });
     this.#sessions.add(session);
     await session.open();
     this.#current = session;
-    this.#onConnected?.();
+    this.#onConnected?.(session.peer);
     return session;
   }
 }

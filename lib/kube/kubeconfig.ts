@@ -24,18 +24,17 @@ import {
   type CredentialPluginDependencies,
   type CredentialPluginOptions,
 } from "./credential_plugin.ts";
-import { warnOfOpenFiles } from "./kube_identity.ts";
 import { IdentityAuth } from "./identity_auth.ts";
 import { inClusterIdentity } from "./in_cluster.ts";
 import type { KubeAuth } from "./kube_auth.ts";
-import { kubeconfigShapeProblem } from "./kubeconfig_shape.ts";
+import { kubeconfigShapeProblem, serverUrl } from "./kubeconfig_shape.ts";
 import {
   type CredentialPlugin,
   KubeAuthError,
   type KubeIdentity,
   type PemSource,
+  warnOfOpenFiles,
 } from "./kube_identity.ts";
-import { serverUrl } from "./kubeconfig_shape.ts";
 
 /** Dependencies of {@linkcode loadKubeAuth}. */
 interface KubeAuthDependencies {
@@ -263,22 +262,20 @@ function currentOf(
 
 /** client-node does not know `tokenFile`: a request would have no token. */
 function tokenFileOf(raw: unknown, userName: string): string | undefined {
-  const users: unknown = (raw as { users?: unknown } | null)?.users;
-  for (const entry of Array.isArray(users) ? users : []) {
-    if (entry?.name === userName && typeof entry.user?.tokenFile === "string") {
-      return entry.user.tokenFile || undefined;
-    }
-  }
-  return undefined;
+  const file: unknown = entryOf(raw, "users", userName)?.user?.tokenFile;
+  return typeof file === "string" && file !== "" ? file : undefined;
 }
 
 /** What a cluster's entry has for plugins. client-node does not know extensions. */
 function execConfigOf(raw: unknown, clusterName: string): unknown {
-  const clusters: unknown = (raw as { clusters?: unknown } | null)?.clusters;
-  const entry = (Array.isArray(clusters) ? clusters : []).find(({ name }) => name === clusterName);
-  const extensions: unknown = entry?.cluster?.extensions;
+  const { extensions } = entryOf(raw, "clusters", clusterName)?.cluster ?? {};
   return (Array.isArray(extensions) ? extensions : [])
     .find((extension) => extension?.name === "client.authentication.k8s.io/exec")?.extension;
+}
+
+function entryOf(raw: unknown, list: "clusters" | "users", name: string) {
+  const entries = (raw as Record<string, unknown> | null)?.[list];
+  return (Array.isArray(entries) ? entries : []).find((entry) => entry?.name === name);
 }
 
 function authorizationOf({ token, username, password = "" }: User): string | undefined {
