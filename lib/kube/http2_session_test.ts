@@ -107,6 +107,32 @@ for (const [name, bytes] of Object.entries(FLOODS)) {
   });
 }
 
+Deno.test("Http2Session keeps a connection that brings answers, however many bytes at once", async () => {
+  const authority = await createTestCertificateAuthority();
+  const leaf = await authority.issue({ commonName: "server", ipv4: ["127.0.0.1"] });
+  const answer = new Uint8Array(5_000_000);
+  const options = { hostname: "127.0.0.1", port: 0, ...leaf, onListen: () => {} };
+  await using server = Deno.serve(options, () => new Response(answer));
+  // No time passes in which the server might send anything besides.
+  const session = new Http2Session(new FakeClock(), {
+    origin: `https://127.0.0.1:${server.addr.port}`,
+    tls: { ca: authority.cert, insecure: false },
+    timing: completeTiming(),
+    onSignOfLife: () => {},
+  });
+  await session.open();
+  const responses = await Promise.all(
+    STREAMS.map(() => session.request({ method: "GET", path: "/", headers: {}, signal: NEVER })),
+  );
+  // Each waits for the ones before, as for a slow reader.
+  for (const { body } of responses) {
+    let length = 0;
+    for await (const chunk of body) length += chunk.length;
+    assertEquals(length, answer.length);
+  }
+  session.destroy(new TransportError("closed", "the test is over"));
+});
+
 Deno.test("Http2Session.open() throws when it is destroyed meanwhile", async () => {
   using listener = Deno.listen({ hostname: "127.0.0.1", port: 0 });
   const accepted = listener.accept();
