@@ -67,6 +67,11 @@ export class TcpAcceptor {
       this.#backOff = undefined;
       // Of a burst, the rest stays in the kernel's queue meanwhile.
       await this.#forwarding.accepts.take(this);
+      // Its Service may be deleted: nothing would end the connection.
+      if (this.#closed) {
+        connection.close();
+        break;
+      }
       this.#target.forwarder.accept(connection, this.#target.at);
     }
     await this.#forwarding.accepts.ended();

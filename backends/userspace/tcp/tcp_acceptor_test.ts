@@ -52,6 +52,21 @@ Deno.test("TcpAcceptor hands every connection to its target", async () => {
   await forwarding.loops.zero();
 });
 
+Deno.test("TcpAcceptor.close() ends a connection that waits for its turn, like those in the queue", async () => {
+  const { clock, forwarding, listener, taker, acceptor } = setUp();
+  clock.yieldToEventLoop = () => clock.sleep(1);
+  const connections = Array.from({ length: 40 }, () => new FakeConnection());
+  listener.offer(...connections);
+  await settle();
+  const { length: taken } = taker.taken;
+  assert(taken < 40, `${taken}`);
+  acceptor.close();
+  await clock.advance(10);
+  assertEquals(taker.taken.length, taken);
+  assertEquals(connections[taken]!.closed, true);
+  await forwarding.loops.zero();
+});
+
 Deno.test("TcpAcceptor.assign() hands the next connections to another", async () => {
   const { forwarding, listener, taker, acceptor } = setUp();
   await settle();
