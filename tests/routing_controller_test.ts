@@ -168,11 +168,10 @@ function notesOn(api: FakeApiServer, node: string, reason: string): readonly str
   ).map(({ note }) => note as string);
 }
 
-/** The renewals of the heartbeat of a node. */
-function renewalsOf(api: FakeApiServer, node: string): number {
-  return api.requests.filter(({ method, path }) =>
-    method === "PATCH" && path.endsWith(`kube-relay-heartbeat-${node}`)
-  ).length;
+/** How often a Lease was written after it was created. */
+function writesOf(api: FakeApiServer, lease: string): number {
+  return api.requests.filter(({ method, path }) => method === "PATCH" && path.endsWith(lease))
+    .length;
 }
 
 function areBothOwners(first: RoutingRelay, second: RoutingRelay): boolean {
@@ -200,9 +199,11 @@ Deno.test("nodes with other pools: each address has the one owner that knows it,
   );
   const moves = [first, second].map(({ backends }) => backends.calls.length);
   // The API server answers in real time: a minute in one go would be an outage.
-  const [at, renewals] = [clock.now(), renewalsOf(api, A)];
-  await first.until("heartbeats go on", () => renewalsOf(api, A) >= renewals + 6);
-  assert(clock.now() - at > 4_000, "a node that is taken for dead is expelled after 3 to 4 s");
+  const [at, renewals] = [clock.now(), writesOf(api, `kube-relay-heartbeat-${A}`)];
+  await first.until(
+    "heartbeats go on for longer than a node lasts that is taken for dead",
+    () => writesOf(api, `kube-relay-heartbeat-${A}`) >= renewals + 4 && clock.now() - at >= 5_000,
+  );
   assertEquals([first, second].map(({ backends }) => backends.calls.length), moves, "no move");
   const { controllers } = await first.status();
   const facts = controllers![0]!.facts.map(({ text }) => text);
@@ -251,6 +252,32 @@ Deno.test("a node whose interface loses its link gives its addresses to another 
   );
 });
 
+Deno.test("an interface that flaps moves addresses and is written seldom, and answers again when it is steady", async () => {
+  await using cluster = await startCluster(...FOUR);
+  const { api, clock, start } = cluster;
+  await using first = await start(A, POOL_OF_BOTH);
+  await using second = await start(B, POOL_OF_BOTH);
+  await first.until("both own some", () => areBothOwners(first, second));
+  const plane = first.backends.planes.get("IPv4")!;
+  const [link] = plane.network;
+  const [at, writes] = [clock.now(), writesOf(api, `kube-relay-member-${A}`)];
+  const { length: calls } = first.backends.calls;
+  await first.until("it has flapped", () => {
+    const isLost = Math.floor((clock.now() - at) / 1_000) % 2 === 0;
+    plane.network = [{ ...link!, ...(isLost && { obstacle: "no-carrier" as const }) }];
+    return clock.now() - at > 12_000;
+  });
+  const more = writesOf(api, `kube-relay-member-${A}`) - writes;
+  assert(more >= 1 && more <= 5, `${more} writes`);
+  const moves = (first.backends.calls.length - calls) / 2;
+  assert(moves <= 5, `${moves} moves`);
+  // It renews its heartbeat less often while it owns nothing, which the other one has to know.
+  const expelled = second.lines.filter((line) => line.includes("does not renew its heartbeat"));
+  assertEquals(expelled, []);
+  plane.network = [link!];
+  await first.until("both own some again", () => areBothOwners(first, second));
+});
+
 Deno.test("a node of a release without reports and a new one give each address one owner, and the old one expels nobody", async () => {
   const leases = (["member", "heartbeat"] as const).map((kind) =>
     rawLease(kind, B, "2026-01-01T00:00:00.000000Z")
@@ -267,10 +294,10 @@ Deno.test("a node of a release without reports and a new one give each address o
     renew();
     return assigned(api, "four").length > 0;
   });
-  const [count, at] = [renewalsOf(api, A), clock.now()];
+  const [count, at] = [writesOf(api, `kube-relay-heartbeat-${A}`), clock.now()];
   await relay.until("it renews often", () => {
     renew();
-    return renewalsOf(api, A) - count >= 10;
+    return writesOf(api, `kube-relay-heartbeat-${A}`) - count >= 10;
   });
   const ms = clock.now() - at;
   assert(ms <= 30_000, `10 renewals took ${ms} ms: an old release expects one a second`);

@@ -97,7 +97,7 @@ export class NodeLiveness {
   /** Takes the heartbeat, or that there is none. Returns whether it was renewed. */
   observe(lease: Lease | undefined, { now }: { readonly now: number }): boolean {
     const { holderIdentity = "", renewTime = "", leaseDurationSeconds } = lease?.spec ?? {};
-    const renewal = lease && `${holderIdentity} ${renewTime}`;
+    const renewal = lease && `${holderIdentity} ${renewTime} ${leaseDurationSeconds}`;
     if (renewal === undefined || renewal === this.#heartbeat.renewal) return false;
     const statedMs = leaseDurationSeconds ? leaseDurationSeconds * 1000 : this.#leaseMs;
     this.#heartbeat = { renewal, seenAt: now, durationMs: Math.min(statedMs, LONGEST_MS) };

@@ -67,8 +67,8 @@ export class LeaseHolder {
   readonly #claim: LeaseClaim;
   readonly #path: string;
   #version: string | undefined;
-  /** The annotations of the last successful write, as text. */
-  #annotated: string | undefined;
+  /** What the last successful write stated, as {@linkcode #stated}. */
+  #written: string | undefined;
   #wasHeld = false;
   #conflicts = 0;
   #problem: string | undefined;
@@ -148,7 +148,7 @@ export class LeaseHolder {
   async run(client: LeaseClient, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       const moment = this.#now();
-      const isDue = this.isHeld && JSON.stringify(this.#annotations) !== this.#annotated;
+      const isDue = this.isHeld && this.#stated !== this.#written;
       const step = this.#claim.next({ ...moment, isDue });
       if (!this.#isWanted) await this.#resign(client, signal);
       else if (this.#options.mayClaim?.() === false) await this.#sleep(this.#retryMs, signal);
@@ -190,7 +190,7 @@ export class LeaseHolder {
     const { sentAt } = request;
     this.#failingSince ??= sentAt;
     const ms = Math.min(this.#durationMs, LONGEST_MS) / TIMEOUT_PART;
-    const annotated = JSON.stringify(this.#annotations);
+    const stated = this.#stated;
     try {
       const answer = await answeredInTime(
         { clock: this.#clock, ms, signal },
@@ -199,7 +199,7 @@ export class LeaseHolder {
       this.#failingSince = undefined;
       const lease = leaseOf(answer);
       this.#version = lease?.metadata.resourceVersion;
-      this.#annotated = annotated;
+      this.#written = stated;
       if (lease) this.#claim.written(lease, { sentAt });
       this.#expiry?.cancel();
       if (this.isHeld) {
@@ -298,9 +298,12 @@ export class LeaseHolder {
     this.#wake = undefined;
   }
 
-  /** The annotations without a time, to compare them. */
-  get #annotations(): Readonly<Record<string, string>> | undefined {
-    return this.#options.annotations?.("");
+  /**
+   * What others are to know at once: the annotations, without a time, and the duration. Who expects
+   * renewals as often as before would take this node for dead.
+   */
+  get #stated(): string {
+    return JSON.stringify([this.#options.annotations?.(""), this.#claim.durationSeconds]);
   }
 
   get #durationMs(): number {
