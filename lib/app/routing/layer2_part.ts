@@ -34,6 +34,11 @@ const MIN_SYNC_PERIOD_MS = 100;
 const MAX_SYNC_PERIOD_MS = 3_600_000;
 /** Time between two reads of the interfaces: by a node that owns addresses or lacks a link, by others. */
 const [READ_LINKS_MS, READ_LINKS_IDLE_MS] = [1_000, 10_000];
+/**
+ * A lost link counts at once, and any other change not before this time after the last one: each moves
+ * addresses and is written for every node to see, so an interface must not flap.
+ */
+const STEADY_MS = 5_000;
 /** Time between two searches for other machines that answer for own addresses. */
 const CONFLICTS_MS = 60_000;
 /** Most links and nodes that are reported in one event. */
@@ -79,6 +84,7 @@ export class Layer2Part {
   #members: Map<string, MemberReport | undefined> | undefined;
   /** Of both families; `undefined` = not read yet. */
   #links: readonly NodeLink[] | undefined;
+  #linksChangedAt = -Infinity;
   /** The own report of {@linkcode report}. */
   #own: {
     readonly report: MemberReport;
@@ -444,6 +450,12 @@ export class Layer2Part {
     }
     this.#linkProblem = undefined;
     if (JSON.stringify(links) === JSON.stringify(this.#links)) return;
+    const now = this.#clock.now();
+    const isLoss = this.#links?.some((old) =>
+      !old.obstacle && !links.some((each) => isSameLink(each, old) && !each.obstacle)
+    );
+    if (!isLoss && now - this.#linksChangedAt < STEADY_MS) return;
+    this.#linksChangedAt = now;
     this.#links = links;
     this.#setReport();
     this.#seen({ kind: "addresses", name: "", words: ["interfaces of this node"] });
@@ -560,4 +572,8 @@ export class Layer2Part {
     if (this.#hasJoined) this.takeBack();
     this.#hasJoined = false;
   }
+}
+
+function isSameLink(one: NodeLink, other: NodeLink): boolean {
+  return one.network === other.network && one.device === other.device;
 }
