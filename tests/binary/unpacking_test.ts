@@ -92,8 +92,10 @@ for (const shell of SHELLS) {
       await using packed = await PackedScript.create();
       const { stdout, stderr } = await packed.play(
         `cp $(command -v gzip) /run/gzip
-        printf '#!/bin/sh\n[ -e /run/slept ] || { : >/run/slept; sleep 4; }; exec /run/gzip "$@"\n' >/run/slow && chmod 755 /run/slow
-        mount --bind /run/slow $(readlink -f $(command -v gzip)); root; root`,
+        printf '#!/bin/sh\n[ -e /run/slept ] || . /run/pause; exec /run/gzip "$@"\n' >/run/slow && chmod 755 /run/slow
+        echo ': >/run/slept; for _ in $(seq 300); do ! grep -q wait /run/errors || break; sleep 0.1; done' >/run/pause
+        mount --bind /run/slow $(readlink -f $(command -v gzip))
+        root 2>/run/errors; root 2>>/run/errors; cat /run/errors >&2`,
         { shell, keepsNotice: true },
       );
       assertEquals(stdout, `kube-relay v9.8.7 from /var/cache/kube-relay/${packed.id}\n`.repeat(2));
