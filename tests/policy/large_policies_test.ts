@@ -10,6 +10,7 @@ import { PolicyState } from "../../lib/policy/policy_state.ts";
 import {
   IPV4_PLAN,
   podKey,
+  POLICY_NODE,
   policyKey,
   setPod,
   setPolicy,
@@ -125,11 +126,20 @@ Deno.test("odd characters in names of labels and ports stay out of the plan", ()
 });
 
 /** Pods that no two policies select alike, and two large policies for all of them. */
-function crowd(state: PolicyState, pods: readonly number[]): void {
+function crowd(
+  state: PolicyState,
+  pods: readonly number[],
+  nodeOf: (index: number) => string = () => POLICY_NODE,
+): void {
   for (const index of pods) {
     const created = `2026-01-01T00:00:${10 + index}Z`;
     const labels = { pod: `${index}` };
-    setPod(state, `x/${index}`, { address: `10.1.0.${index + 1}`, labels, created });
+    setPod(state, `x/${index}`, {
+      address: `10.1.0.${index + 1}`,
+      nodeName: nodeOf(index),
+      labels,
+      created,
+    });
     setPolicy(state, `x/own-${index}`, { podSelector: { matchLabels: labels }, ingress: [{}] });
   }
   for (const direction of ["ingress", "egress"] as const) {
@@ -183,4 +193,23 @@ Deno.test("the pods of one namespace have a bounded number of rules on a node, t
     assertEquals([1, 39].map((index) => rulesOf(`x/${index}`)), [[1, 4_900], [1, 4_900]]);
     assertEquals(planner.takeProblems().length, 1);
   }
+});
+
+Deno.test("the pods of a namespace have the same room on each node, and a list that is too large takes none", () => {
+  const state = new PolicyState();
+  const planner = new PolicyPlanner(state, { ...IPV4_PLAN, includesRemotePods: true });
+  crowd(state, times(8, (index) => index), (index) => index < 4 ? POLICY_NODE : "n2");
+  // The oldest pod of its node would have 5,900 rules in one direction, and 4,900 in the other.
+  setPolicy(state, "x/large", {
+    podSelector: { matchLabels: { pod: "0" } },
+    ingress: times(
+      1_000,
+      (index) => ({ from: [{ ipBlock: { cidr: `10.9.0.${index % 250}/32` } }] }),
+    ),
+  });
+  planner.update();
+  const { pods, lists } = planner.plan;
+  const rulesOf = (index: number) =>
+    lists.get(pods.get(podKey(`x/${index}`))!.ingress!)!.rules.length;
+  assertEquals(times(8, rulesOf), [0, 4_901, 4_901, 4_901, 4_901, 4_901, 4_901, 0]);
 });
