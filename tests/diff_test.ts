@@ -4,7 +4,7 @@
  * @module
  */
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
-import { requestChanges } from "../lib/app/control/control_client.ts";
+import { askControlText, requestChanges } from "../lib/app/control/control_client.ts";
 import { systemClock } from "../lib/os/clock.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
 import {
@@ -319,12 +319,19 @@ Deno.test("diff --manifests knows that an older Service does not get the address
     await Deno.copyFile(`${folder}/old/rival.yaml`, `${next}/rival.yaml`);
     const text = await Deno.readTextFile(`${folder}/old/all.yaml`);
     await Deno.writeTextFile(`${next}/all.yaml`, text.replaceAll(IPv4.clusterIp, taken));
-    const { out } = await diff(NO_COMMANDS, socket, `--manifests=${next}`, "--json");
-    const { families } = JSON.parse(out);
-    const changed = families[0].changes.map(({ servicePort }: { servicePort: string }) =>
-      servicePort
+    const changed = async (before: string) => {
+      const { out } = await diff(NO_COMMANDS, before, `--manifests=${next}`, "--json");
+      const { families } = JSON.parse(out);
+      return families[0].changes.map(({ servicePort }: { servicePort: string }) => servicePort);
+    };
+    assertEquals(await changed(socket), ["shop/web:http/TCP"]);
+    // An API server leaves the age of a Service that changes.
+    const dump = JSON.parse(
+      await askControlText(socket.replace("--control-socket=", ""), { route: "/dump" }),
     );
-    assertEquals(changed, ["shop/web:http/TCP"]);
+    for (const { metadata } of dump.objects.services) metadata.resourceVersion = "1";
+    await Deno.writeTextFile(`${folder}/api.json`, JSON.stringify(dump));
+    assertEquals(await changed(`--from=${folder}/api.json`), ["shop/web:http/TCP", "z/rival/TCP"]);
   }));
 
 Deno.test("diff --repair writes only the plan of the running process", async () => {
