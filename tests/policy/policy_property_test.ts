@@ -302,12 +302,20 @@ Deno.test("PolicyPlanner agrees with a second opinion after each update of sever
   fc.assert(
     fc.property(smallUpdates, (updates) => {
       const state = new PolicyState();
-      const planner = plannerOf(state, "IPv4");
+      const planner = plannerOf(state, "IPv4", { includesRemotePods: true });
+      const ofNode = plannerOf(state, "IPv4");
       const history: ClusterEvent[] = [];
       let held = snapshot(planner.plan);
       for (const events of updates) {
         for (const event of events) handleEvent(state, event);
         history.push(...events);
+        // The node judges an address by its own pods, whatever other nodes say of it.
+        const fresh = new PolicyState();
+        for (const event of lastEvents(history).toReversed()) handleEvent(fresh, event);
+        const fromScratch = plannerOf(fresh, "IPv4");
+        ofNode.update();
+        fromScratch.update();
+        assertEquals(snapshot(ofNode.plan), snapshot(fromScratch.plan));
         held = applyChanges(held, planner.update(), snapshot(planner.plan));
         assertEquals(held, snapshot(planner.plan));
         const [cluster, view] = [clusterOf(history), viewPlan(planner.plan)];

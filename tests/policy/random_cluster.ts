@@ -313,21 +313,27 @@ const smallSpec: fc.Arbitrary<NetworkPolicySpec> = fc.record({
 const smallEvent: fc.Arbitrary<ClusterEvent> = fc.oneof(
   fc.record({
     namespace: fc.constantFrom(...NAMESPACES),
+    name: fc.constantFrom("a", "b"),
+    nodeName: fc.constantFrom("n1", "n1", "n2"),
+    created: fc.constantFrom("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"),
     labels: ONE_LABEL,
     address: fc.constantFrom(...ADDRESSES.slice(0, 2)),
     isDeleted: fc.boolean(),
     isGone: fc.constantFrom(false, false, false, true),
-  }).map(({ namespace, labels, address, isDeleted, isGone }): ClusterEvent => ({
+  }).map((
+    { namespace, name, nodeName, created, labels, address, isDeleted, isGone },
+  ): ClusterEvent => ({
     kind: "pod",
-    key: `${namespace}/a`,
+    key: `${namespace}/${name}`,
     object: isGone ? undefined : {
       metadata: {
-        name: "a",
+        name,
         namespace,
         labels,
+        creationTimestamp: created,
         ...(isDeleted && { deletionTimestamp: "2026-01-03T00:00:00Z" }),
       },
-      spec: { nodeName: "n1", containers: [{}] },
+      spec: { nodeName, containers: [{}] },
       status: { phase: "Running", podIPs: [{ ip: address }] },
     },
   })),
@@ -348,8 +354,8 @@ const smallEvent: fc.Arbitrary<ClusterEvent> = fc.oneof(
 );
 
 /**
- * Updates of several events each, in a world of two pods with two addresses, two namespaces and two
- * policies: so small that events of one update concern the same objects.
+ * Updates of several events each, in a world of two pods in each namespace, two addresses, two nodes and a
+ * policy in each namespace: so small that events of one update concern the same objects.
  */
 export const smallUpdates: fc.Arbitrary<readonly (readonly ClusterEvent[])[]> = fc.array(
   fc.array(smallEvent, { minLength: 1, maxLength: 5, size: "max" }),
