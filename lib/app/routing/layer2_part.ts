@@ -61,6 +61,7 @@ export interface OwnedAddressView {
   readonly address: IpAddress;
   readonly owner: string | undefined;
   readonly services: readonly ServiceKey[];
+  /** If it has no owner: the nodes, and why none of them can be it. */
   readonly candidates: readonly OwnerCandidate[];
 }
 
@@ -293,17 +294,14 @@ export class Layer2Part {
     this.#yielded.clear();
   }
 
-  /** The addresses, sorted. Candidates are those of now. */
+  /** The addresses, sorted. */
   view(): readonly OwnedAddressView[] {
-    return [...this.#addresses.addresses].sort().map((address) => this.explain(address)!);
-  }
-
-  /** Explains one address; `undefined` if layer 2 does not announce it. */
-  explain(address: IpAddress): OwnedAddressView | undefined {
-    const services = this.#addresses.servicesAt(address);
-    if (services.length === 0) return undefined;
-    const candidates = this.#owners.candidates(address);
-    return { address, owner: this.#owners.ownerOf(address), services, candidates };
+    return [...this.#addresses.addresses].sort().map((address) => {
+      const owner = this.#owners.ownerOf(address);
+      const services = this.#addresses.servicesAt(address);
+      const candidates = owner === undefined ? this.#owners.candidates(address) : [];
+      return { address, owner, services, candidates };
+    });
   }
 
   /** Gives every address up at once. */
