@@ -5,12 +5,11 @@
  */
 import type { IpFamily } from "../net/ip_address.ts";
 import { atOnce } from "../net/steps.ts";
-import type { Policy } from "./policy.ts";
 import type { Direction } from "./policy_plan.ts";
 import { addressesIn, type PolicyPod } from "./policy_pod.ts";
 import type { PolicyState } from "./policy_state.ts";
 import { RuleListCache, type SourcedRuleList } from "./rule_lists.ts";
-import { MOST_RULES, RuleRooms } from "./rule_room.ts";
+import { type ListNeed, MOST_RULES, RuleRooms } from "./rule_room.ts";
 
 /** Finds the lists that the plan of a pod's node has for it. Good until the state changes. */
 export class ClusterLists {
@@ -28,19 +27,16 @@ export class ClusterLists {
 
   /** `undefined` = no policy isolates the pod in this direction. */
   listOf(pod: PolicyPod, direction: Direction): SourcedRuleList | undefined {
-    const policies = this.#state.policiesOf(pod);
-    const of = { pod, direction, family: this.#family };
-    const need = this.#needOf(policies, of);
+    const need = this.#needOf(pod, direction);
     if (need === undefined) return undefined;
     const mostRules = this.#isRefused(pod) ? 0 : MOST_RULES;
-    return atOnce(this.#cache.listOf(need, policies, { ...of, mostRules }));
+    const of = { pod, direction, family: this.#family, mostRules };
+    return atOnce(this.#cache.listOf(need, this.#state.policiesOf(pod), of));
   }
 
-  #needOf(
-    policies: readonly Policy[],
-    of: { readonly pod: PolicyPod; readonly direction: Direction; readonly family: IpFamily },
-  ) {
-    return atOnce(this.#cache.needOf(policies, of));
+  #needOf(pod: PolicyPod, direction: Direction): ListNeed | undefined {
+    const of = { pod, direction, family: this.#family };
+    return atOnce(this.#cache.needOf(this.#state.policiesOf(pod), of));
   }
 
   #isRefused({ key, namespace, nodeName }: PolicyPod): boolean {
@@ -49,11 +45,7 @@ export class ClusterLists {
       this.#known.add(place);
       for (const pod of this.#state.podsIn(namespace)) {
         if (pod.nodeName !== nodeName || addressesIn(pod, this.#family).length === 0) continue;
-        const policies = this.#state.policiesOf(pod);
-        this.#rooms.set(pod, [
-          this.#needOf(policies, { pod, direction: "ingress", family: this.#family }),
-          this.#needOf(policies, { pod, direction: "egress", family: this.#family }),
-        ]);
+        this.#rooms.set(pod, [this.#needOf(pod, "ingress"), this.#needOf(pod, "egress")]);
       }
       this.#rooms.decide();
     }

@@ -5,7 +5,7 @@ import { RecordingInformers } from "../../../tests/support/fakes/recording_infor
 import { type KindSpec, objectKey } from "../../api/kind.ts";
 import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
 import { NETWORK_POLICY, type NetworkPolicy } from "../../api/kinds/network_policy.ts";
-import { SERVICE } from "../../api/kinds/service.ts";
+import { SERVICE, type Service } from "../../api/kinds/service.ts";
 import { systemClock } from "../../os/clock.ts";
 import { InformerSet } from "../informer_set.ts";
 import type { PlacedObject } from "./manifest_file.ts";
@@ -202,32 +202,47 @@ Deno.test("update() gives a policy that comes later a later creation time, whate
   ]);
 });
 
-Deno.test("update() keeps Services of one age at one age when one of them claims what another one has", async () => {
-  const informers = new InformerSet();
-  const services = informers.subscribe(SERVICE);
-  const store = new ManifestStore({ clock: systemClock }, informers);
-  const put = (file: string, found: Readonly<Record<string, readonly string[]>>) => {
-    const objects = Object.entries(found).map(([name, [clusterIP = "", ...externalIPs]]) => {
-      const object = testService(name, { clusterIP, externalIPs });
-      const entry = { spec: SERVICE as KindSpec, object };
-      return [`Service ${objectKey(object)}`, { entry, line: 1, fileTimeMs: 0 }] as const;
+const [FIRST, SECOND] = ["172.30.0.1", "172.30.0.2"];
+
+/** Makes a Service with a further address. */
+type Having = (address: string) => Service;
+
+const HAVING: readonly (readonly [where: string, having: Having])[] = [
+  ["spec", (address) => testService("web-1", { clusterIP: FIRST, externalIPs: [address] })],
+  [
+    "status",
+    (ip) => testService("web-1", { clusterIP: FIRST, type: "LoadBalancer" }, { ingress: [{ ip }] }),
+  ],
+];
+
+for (const [where, having] of HAVING) {
+  Deno.test(`update() keeps Services of one age at one age when the ${where} of one claims what another one has`, async () => {
+    const informers = new InformerSet();
+    const services = informers.subscribe(SERVICE);
+    const store = new ManifestStore({ clock: systemClock }, informers);
+    const put = (...objects: readonly Service[]) => {
+      const placed = objects.map((object) => {
+        const entry = { spec: SERVICE as KindSpec, object };
+        return [`Service ${objectKey(object)}`, { entry, line: 1, fileTimeMs: 0 }] as const;
+      });
+      return store.update(new Map([["a", new Map(placed)]]));
+    };
+    // The names of ServicePorts sort the other way round.
+    const web = testService("web", { clusterIP: FIRST });
+    const other = testService("other", { clusterIP: SECOND });
+    await put(web, having("172.30.0.3"), other);
+    store.markSynced();
+    await put(web, having(SECOND), other);
+    const ages = [...services.values()].map(({ metadata: { name, creationTimestamp } }) => {
+      return [name, creationTimestamp];
     });
-    return store.update(new Map([[file, new Map(objects)]]));
-  };
-  const [first, second] = ["172.30.0.1", "172.30.0.2"];
-  // The names of ServicePorts sort the other way round.
-  await put("a", { "web": [first], "web-1": [first], "other": [second] });
-  store.markSynced();
-  await put("a", { "web": [first], "web-1": [first, second], "other": [second] });
-  const ages = [...services.values()].map(({ metadata: { name, creationTimestamp } }) => {
-    return [name, creationTimestamp];
+    assertEquals(Object.fromEntries(ages), {
+      "web": "1970-01-01T00:00:01.000Z",
+      "web-1": "1970-01-01T00:00:01.000Z",
+      "other": "1970-01-01T00:00:00.000Z",
+    });
   });
-  assertEquals(Object.fromEntries(ages), {
-    "web": "1970-01-01T00:00:01.000Z",
-    "web-1": "1970-01-01T00:00:01.000Z",
-    "other": "1970-01-01T00:00:00.000Z",
-  });
-});
+}
 
 Deno.test("shadowed() can be asked while an update is under way", async () => {
   let time = 0;

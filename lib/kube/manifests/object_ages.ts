@@ -51,9 +51,10 @@ export class ObjectAges {
     const added = new Map<string, Service[]>();
     for (const service of services) {
       const known = this.#services.get(objectKey(service));
-      // An API server leaves the age of a Service as it is, and has given it a version.
+      // An API server leaves the age of a Service as it is, and has given it a version. A file that is
+      // read again has new objects, unless they are equal.
       const mayRenew = known !== undefined && known.metadata.resourceVersion === undefined;
-      if (mayRenew && (known.spec !== service.spec || known.status !== service.status)) {
+      if (mayRenew && known.spec !== service.spec) {
         const had = new Set(claimsOfService(known));
         for (const claim of claimsOfService(service)) {
           if (!had.has(claim)) added.getOrInsertComputed(claim, () => []).push(known);
