@@ -103,27 +103,27 @@ export class RuleRooms {
 }
 
 function rulesOf(needs: Iterable<PodNeeds>): number {
-  const lists = new Map([...needs].flatMap(({ lists }) => lists.map((each) => [each.key, each])));
-  return [...lists.values()].reduce((sum, { rules }) => sum + rules, 0);
+  const rulesByKey = new Map<string, number>();
+  for (const { lists } of needs) for (const { key, rules } of lists) rulesByKey.set(key, rules);
+  return rulesByKey.values().reduce((sum, rules) => sum + rules, 0);
 }
 
 function newestBeyond(needs: Room["needs"]): ReadonlySet<PodKey> {
   const refused = new Set<PodKey>();
   const written = new Set<string>();
   let room = MOST_NODE_RULES;
-  const age = ({ pod: { key, object } }: PodNeeds) =>
-    `${object.metadata.creationTimestamp ?? ""} ${key}`;
-  const oldestFirst = [...needs.values()]
-    .sort((left, right) => age(left) < age(right) ? -1 : 1);
-  for (const { pod, lists } of oldestFirst) {
-    const added = lists.filter(({ key }) => !written.has(key));
+  const oldestFirst = Array.from(needs, ([key, { pod, lists }]) => {
+    return { key, lists, age: `${pod.object.metadata.creationTimestamp ?? ""} ${key}` };
+  }).sort((left, right) => left.age < right.age ? -1 : 1);
+  for (const { key, lists } of oldestFirst) {
+    const added = lists.filter((list) => !written.has(list.key));
     const rules = added.reduce((sum, list) => sum + list.rules, 0);
     if (rules > room) {
-      refused.add(pod.key);
+      refused.add(key);
       continue;
     }
     room -= rules;
-    for (const { key } of added) written.add(key);
+    for (const list of added) written.add(list.key);
   }
   return refused;
 }
