@@ -7,7 +7,7 @@ import { assertEquals, assertStringIncludes } from "@std/assert";
 import { testService } from "./support/builders/builders.ts";
 import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
 import { LoopbackRelay } from "./support/stages/loopback_relay.ts";
-import { onlyFrom } from "./support/stages/policy_relay.ts";
+import { onlyFrom, PolicyRelay } from "./support/stages/policy_relay.ts";
 
 const MANIFESTS = {
   "policy.json": manifestText([onlyFrom("friend")]),
@@ -30,9 +30,12 @@ Deno.test("a NetworkPolicy without --network-policy is one warning and a line of
 });
 
 Deno.test("a NetworkPolicy with --network-policy is no warning", async () => {
-  const args = ["--network-policy"];
-  await using relay = await LoopbackRelay.start({ manifests: MANIFESTS, args });
-  const { sources } = await relay.settled();
-  assertEquals(relay.log.includes("kinds that are not served"), false, relay.log);
-  assertEquals(sources.map(({ state }) => state), ["1 object", "1 object"]);
+  // With data planes that are fakes: a real one would write rules on this machine.
+  await using relay = await PolicyRelay.start({
+    manifests: { "policy.json": [onlyFrom("friend")] },
+  });
+  await relay.synced();
+  const { sources } = await relay.status();
+  assertEquals(relay.lines.filter((line) => line.includes("kinds that are not served")), []);
+  assertEquals(sources.map(({ state }) => state), ["1 object"]);
 });
