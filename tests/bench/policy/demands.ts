@@ -24,8 +24,6 @@ const POD_MB = 15;
 /** nftables finds the list of a pod by a map, which iptables does not have. */
 const LIST_RULES = "grows with the logarithm of the isolated pods of the node";
 const LIST_SLACK = 0.4;
-/** The tools' part is a few processes of a millisecond: 0.9 to 1.2 on the same machine in an hour. */
-const EVENT_SLACK = 0.5;
 const COUNT = { digits: 0, slack: 0 };
 
 /** Returns the median of one part of some costs. */
@@ -100,7 +98,6 @@ function eventGates(
       // median would be a single one in the gap between the two groups.
       value: sumOfMedians(many, "ownMs") / sumOfMedians(many, "toolMs"),
       atMost: 1,
-      slack: EVENT_SLACK,
     },
   ];
 }
