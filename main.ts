@@ -11,7 +11,7 @@ import { HeldNft } from "./backends/netfilter/nft/held_nft.ts";
 import { POLICY_BACKENDS } from "./backends/policy/mod.ts";
 import { ROUTING_BACKENDS } from "./backends/routing.ts";
 import { isWorkerThread, serveAsWorker } from "./backends/userspace/workers/worker_thread.ts";
-import { runCommandLine } from "./lib/app/cli/command_line.ts";
+import { runCommandLine } from "./lib/tools/cli/command_line.ts";
 import type { Dependencies } from "./lib/app/dependencies.ts";
 import { systemClock } from "./lib/os/clock.ts";
 import { systemCommandRunner } from "./lib/os/command_runner.ts";

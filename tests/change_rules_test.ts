@@ -4,9 +4,9 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import type { ChangesReport, SyncEntry } from "../lib/app/changes/change_entry.ts";
-import { renderChanges } from "../lib/app/changes/changes_view.ts";
-import { MOST_NAMED, nameRules, type ServedFamily } from "../lib/app/changes/name_rules.ts";
+import type { ChangesReport, SyncEntry } from "../lib/tools/changes/change_entry.ts";
+import { renderChanges } from "../lib/tools/changes/changes_view.ts";
+import { MOST_NAMED, nameRules, type ServedFamily } from "../lib/tools/changes/name_rules.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";
 import { BACKEND_MODES, type BackendMode } from "../lib/proxy/backend.ts";
 import { ruleNames } from "../lib/explain/rule_names.ts";

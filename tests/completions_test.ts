@@ -4,12 +4,12 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { COMMANDS } from "../lib/app/cli/commands/mod.ts";
-import { bashCompletion } from "../lib/app/cli/reference/bash_completion.ts";
-import { completionTable } from "../lib/app/cli/reference/completion_table.ts";
-import { fishCompletion } from "../lib/app/cli/reference/fish_completion.ts";
-import { createManCommand } from "../lib/app/cli/reference/man_page.ts";
-import { zshCompletion } from "../lib/app/cli/reference/zsh_completion.ts";
+import { COMMANDS } from "../lib/tools/cli/commands/mod.ts";
+import { bashCompletion } from "../lib/tools/cli/reference/bash_completion.ts";
+import { completionTable } from "../lib/tools/cli/reference/completion_table.ts";
+import { fishCompletion } from "../lib/tools/cli/reference/fish_completion.ts";
+import { createManCommand } from "../lib/tools/cli/reference/man_page.ts";
+import { zshCompletion } from "../lib/tools/cli/reference/zsh_completion.ts";
 import { BACKEND_MODES } from "../lib/proxy/backend.ts";
 import { isMissing } from "./support/requirement.ts";
 

@@ -4,7 +4,7 @@
  * @module
  */
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
-import { askControlText, requestChanges } from "../lib/app/control/control_client.ts";
+import { askControlText, requestChanges } from "../lib/tools/control/control_client.ts";
 import { systemClock } from "../lib/os/clock.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
 import {

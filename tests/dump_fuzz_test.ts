@@ -7,11 +7,11 @@
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { BACKENDS } from "../backends/mod.ts";
-import { DUMP_SCHEMA } from "../lib/app/dump/dump_schema.ts";
-import { renderChanges } from "../lib/app/changes/changes_view.ts";
-import { planDump } from "../lib/app/dump/plan_dump.ts";
-import { DumpError, parseDump } from "../lib/app/dump/read_dump.ts";
-import { renderStatus } from "../lib/app/status/status_text.ts";
+import { DUMP_SCHEMA } from "../lib/tools/dump/dump_schema.ts";
+import { renderChanges } from "../lib/tools/changes/changes_view.ts";
+import { planDump } from "../lib/tools/dump/plan_dump.ts";
+import { DumpError, parseDump } from "../lib/tools/dump/read_dump.ts";
+import { renderStatus } from "../lib/tools/status/status_text.ts";
 import { relayOptionsOf } from "../lib/config/relay_options.ts";
 import { SILENT_LOGGER } from "../lib/log/silent_logger.ts";
 import { IP_FAMILIES } from "../lib/net/ip_address.ts";

@@ -5,9 +5,9 @@
  * @module
  */
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import { askControlText } from "../lib/app/control/control_client.ts";
-import { INPUT_PART } from "../lib/app/dump/dump_schema.ts";
-import { checkDump } from "../lib/app/dump/read_dump.ts";
+import { askControlText } from "../lib/tools/control/control_client.ts";
+import { INPUT_PART } from "../lib/tools/dump/dump_schema.ts";
+import { checkDump } from "../lib/tools/dump/read_dump.ts";
 import type { Service } from "../lib/api/kinds/service.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
 import type { BackendMode } from "../lib/proxy/backend.ts";

@@ -5,7 +5,7 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { requestChanges } from "../lib/app/control/control_client.ts";
+import { requestChanges } from "../lib/tools/control/control_client.ts";
 import { permissionFlags } from "../lib/os/permissions.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";
 import {

@@ -4,7 +4,7 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import type { ExplainReport } from "../lib/app/explain/explain_report.ts";
+import type { ExplainReport } from "../lib/tools/explain/explain_report.ts";
 import { type CommandLineResult, runInProcess } from "./support/drivers/command_line.ts";
 import { ADDRESSES, OTHER_NODE, THIS_NODE } from "./support/builders/address_plan.ts";
 import { testEndpointSlice, testNode, testService } from "./support/builders/builders.ts";

@@ -5,15 +5,15 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { askControl, askControlText, requestStatus } from "../lib/app/control/control_client.ts";
-import type { ChangesReport } from "../lib/app/changes/change_entry.ts";
-import { renderChanges } from "../lib/app/changes/changes_view.ts";
-import { OUTCOME_PART } from "../lib/app/dump/dump_schema.ts";
-import { parseDump } from "../lib/app/dump/read_dump.ts";
-import { relayFindings } from "../lib/app/doctor/examine_relay.ts";
-import { pageDocument } from "../lib/app/status/page/page_document.ts";
-import { renderStatus } from "../lib/app/status/status_text.ts";
-import { renderWatch } from "../lib/app/status/watch/watch_view.ts";
+import { askControl, askControlText, requestStatus } from "../lib/tools/control/control_client.ts";
+import type { ChangesReport } from "../lib/tools/changes/change_entry.ts";
+import { renderChanges } from "../lib/tools/changes/changes_view.ts";
+import { OUTCOME_PART } from "../lib/tools/dump/dump_schema.ts";
+import { parseDump } from "../lib/tools/dump/read_dump.ts";
+import { relayFindings } from "../lib/tools/doctor/examine_relay.ts";
+import { pageDocument } from "../lib/tools/status/page/page_document.ts";
+import { renderStatus } from "../lib/tools/status/status_text.ts";
+import { renderWatch } from "../lib/tools/status/watch/watch_view.ts";
 import { lantern } from "./support/builders/lantern.ts";
 import { LanternRelay } from "./support/stages/lantern_relay.ts";
 

@@ -7,8 +7,8 @@
 import { assertEquals, assertThrows } from "@std/assert";
 import * as v from "valibot";
 import { collectionPath, objectKey } from "../lib/api/kind.ts";
-import { dumpedObjects } from "../lib/app/dump/dump_objects.ts";
-import { pickAllowed } from "../lib/app/dump/pick_allowed.ts";
+import { dumpedObjects } from "../lib/tools/dump/dump_objects.ts";
+import { pickAllowed } from "../lib/tools/dump/pick_allowed.ts";
 import { ApiSource } from "../lib/kube/api_source.ts";
 import { InformerSet, named } from "../lib/kube/informer_set.ts";
 import { formatProblem } from "../lib/kube/manifests/manifest_problem.ts";

@@ -5,16 +5,16 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import type { ChangesReport } from "../lib/app/changes/change_entry.ts";
-import { renderChanges } from "../lib/app/changes/changes_view.ts";
-import { askControl, askControlText } from "../lib/app/control/control_client.ts";
-import { runningPolicies } from "../lib/app/explain/policy_questions.ts";
+import type { ChangesReport } from "../lib/tools/changes/change_entry.ts";
+import { renderChanges } from "../lib/tools/changes/changes_view.ts";
+import { askControl, askControlText } from "../lib/tools/control/control_client.ts";
+import { runningPolicies } from "../lib/tools/explain/policy_questions.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";
 import type { DeniedPackets } from "../lib/policy/inspect_policy_plan.ts";
 import { parsePort } from "../lib/net/port.ts";
-import { INPUT_PART } from "../lib/app/dump/dump_schema.ts";
-import { parseDump } from "../lib/app/dump/read_dump.ts";
-import { renderStatus } from "../lib/app/status/status_text.ts";
+import { INPUT_PART } from "../lib/tools/dump/dump_schema.ts";
+import { parseDump } from "../lib/tools/dump/read_dump.ts";
+import { renderStatus } from "../lib/tools/status/status_text.ts";
 import { writeKubeconfig } from "./support/builders/kubeconfig_file.ts";
 import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
 import { missingFeature } from "./support/fakes/fake_host_checks.ts";

@@ -5,12 +5,12 @@
  * @module
  */
 import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
-import { renderChanges } from "../lib/app/changes/changes_view.ts";
+import { renderChanges } from "../lib/tools/changes/changes_view.ts";
 import {
   askControl,
   requestChanges,
   requestPolicyDifference,
-} from "../lib/app/control/control_client.ts";
+} from "../lib/tools/control/control_client.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
 import { runInProcess } from "./support/drivers/command_line.ts";
 import { ADDRESSES } from "./support/builders/address_plan.ts";

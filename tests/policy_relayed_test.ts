@@ -5,7 +5,7 @@
  * @module
  */
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
-import { runningPolicies } from "../lib/app/explain/policy_questions.ts";
+import { runningPolicies } from "../lib/tools/explain/policy_questions.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";
 import { parsePort } from "../lib/net/port.ts";
 import type { RawObject } from "./conformance/server.ts";

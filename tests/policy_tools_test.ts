@@ -5,9 +5,9 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { startControlServer } from "../lib/app/control/control_server.ts";
-import { policyRoutes, policyStateOf } from "../lib/app/explain/policy_questions.ts";
-import type { ExplainReport } from "../lib/app/explain/explain_report.ts";
+import { startControlServer } from "../lib/tools/control/control_server.ts";
+import { policyRoutes, policyStateOf } from "../lib/tools/explain/policy_questions.ts";
+import type { ExplainReport } from "../lib/tools/explain/explain_report.ts";
 import { InformerSet } from "../lib/kube/informer_set.ts";
 import { POLICY_KINDS } from "../lib/app/policy/policy_access.ts";
 import { SERVICE_KINDS } from "../lib/app/service/service_subscriptions.ts";

@@ -5,8 +5,8 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { askControlText } from "../lib/app/control/control_client.ts";
-import { renderStatus } from "../lib/app/status/status_text.ts";
+import { askControlText } from "../lib/tools/control/control_client.ts";
+import { renderStatus } from "../lib/tools/status/status_text.ts";
 import { removePodNetwork } from "../lib/app/routing/pod_network_part.ts";
 import { ROUTING_CONTROLLER } from "../lib/app/routing/routing_definition.ts";
 import { manifestText } from "./support/builders/raw_objects.ts";

@@ -5,7 +5,7 @@
  * @module
  */
 import { assert, assertEquals, assertNotEquals } from "@std/assert";
-import { requestStatus } from "../lib/app/control/control_client.ts";
+import { requestStatus } from "../lib/tools/control/control_client.ts";
 import { permissionFlags } from "../lib/os/permissions.ts";
 import { testEndpointSlice, testService } from "./support/builders/builders.ts";
 import { eventually } from "./support/eventually.ts";
@@ -155,7 +155,7 @@ for (const form of ["text", "json"] as const) {
 const TALKATIVE = `
 import { EventEmitter } from "node:events";
 import process from "node:process";
-import { runCommandLine } from "${import.meta.resolve("../lib/app/cli/command_line.ts")}";
+import { runCommandLine } from "${import.meta.resolve("../lib/tools/cli/command_line.ts")}";
 import { createDependencies } from "${import.meta.resolve("../main.ts")}";
 
 const running = runCommandLine(createDependencies(), Deno.args, () => new AbortController().signal);

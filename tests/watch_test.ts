@@ -5,9 +5,9 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import type { ChangesReport, SyncEntry } from "../lib/app/changes/change_entry.ts";
-import { type ControlServer, startControlServer } from "../lib/app/control/control_server.ts";
-import type { StatusReport } from "../lib/app/status/status_report.ts";
+import type { ChangesReport, SyncEntry } from "../lib/tools/changes/change_entry.ts";
+import { type ControlServer, startControlServer } from "../lib/tools/control/control_server.ts";
+import type { StatusReport } from "../lib/tools/status/status_report.ts";
 import { permissionFlags } from "../lib/os/permissions.ts";
 import { eventually } from "./support/eventually.ts";
 import { isMissing } from "./support/requirement.ts";

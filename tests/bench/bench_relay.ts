@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { requestStatus } from "../../lib/app/control/control_client.ts";
-import type { StatusFamily, StatusReport } from "../../lib/app/status/status_report.ts";
+import { requestStatus } from "../../lib/tools/control/control_client.ts";
+import type { StatusFamily, StatusReport } from "../../lib/tools/status/status_report.ts";
 import type { BackendMode } from "../../lib/proxy/backend.ts";
 import type { RawObject } from "../conformance/server.ts";
 import { POD_CIDR, SERVICE_RANGE } from "./bench_services.ts";

@@ -5,11 +5,11 @@
  * @module
  */
 import { defaultConfiguration } from "../../lib/config/configuration_schema.ts";
-import { ChangeLog } from "../../lib/app/changes/change_log.ts";
-import { ChangeRecorder } from "../../lib/app/changes/change_recorder.ts";
+import { ChangeLog } from "../../lib/tools/changes/change_log.ts";
+import { ChangeRecorder } from "../../lib/tools/changes/change_recorder.ts";
 import { FamilyProxy } from "../../lib/app/service/family_proxy.ts";
 import { planSettingsOf } from "../../lib/app/run/plan_settings.ts";
-import { SERVICE_WORDS } from "../../lib/app/changes/object_change.ts";
+import { SERVICE_WORDS } from "../../lib/tools/changes/object_change.ts";
 import {
   serviceLoop,
   testEndpointSlice,

@@ -9,7 +9,7 @@
  */
 import { parseArgs } from "@std/cli/parse-args";
 import Table from "cli-table3";
-import { requestStatus } from "../../lib/app/control/control_client.ts";
+import { requestStatus } from "../../lib/tools/control/control_client.ts";
 import { isSettled } from "../support/stages/relay_process.ts";
 import { eventually } from "../support/eventually.ts";
 import { relayCommand, spawn } from "./forwarders.ts";

@@ -11,8 +11,8 @@
  */
 import { parseArgs } from "@std/cli/parse-args";
 import Table from "cli-table3";
-import { requestStatus } from "../../lib/app/control/control_client.ts";
-import type { StatusReport } from "../../lib/app/status/status_report.ts";
+import { requestStatus } from "../../lib/tools/control/control_client.ts";
+import type { StatusReport } from "../../lib/tools/status/status_report.ts";
 import { relayCommand, spawn } from "./forwarders.ts";
 import {
   createApiFeed,

@@ -6,7 +6,7 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { requestStatus } from "../../lib/app/control/control_client.ts";
+import { requestStatus } from "../../lib/tools/control/control_client.ts";
 import { permissionFlags } from "../../lib/os/permissions.ts";
 import { type ApiMachinery, startApiMachinery } from "../support/stages/api_machinery.ts";
 import { eventually } from "../support/eventually.ts";

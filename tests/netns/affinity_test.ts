@@ -9,8 +9,8 @@
 import { assertEquals } from "@std/assert";
 import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";
 import type { Service } from "../../lib/api/kinds/service.ts";
-import { askControl } from "../../lib/app/control/control_client.ts";
-import type { ExplainReport } from "../../lib/app/explain/explain_report.ts";
+import { askControl } from "../../lib/tools/control/control_client.ts";
+import type { ExplainReport } from "../../lib/tools/explain/explain_report.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../support/builders/address_plan.ts";
 import { testEndpointSlice, testService } from "../support/builders/builders.ts";

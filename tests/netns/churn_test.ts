@@ -5,7 +5,7 @@
  *
  * @module
  */
-import type { StatusReport } from "../../lib/app/status/status_report.ts";
+import type { StatusReport } from "../../lib/tools/status/status_report.ts";
 import { runChurn, servedServices } from "../support/stages/churn_stage.ts";
 import { type Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import { isMissing, program } from "../support/requirement.ts";

@@ -5,7 +5,7 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { requestChanges } from "../../lib/app/control/control_client.ts";
+import { requestChanges } from "../../lib/tools/control/control_client.ts";
 import { ADDRESSES, THIS_NODE } from "../support/builders/address_plan.ts";
 import { ApiProcess } from "../support/drivers/api_process.ts";
 import { testEndpointSlice, testNode, testService } from "../support/builders/builders.ts";

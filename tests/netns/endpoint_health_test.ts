@@ -5,7 +5,7 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import type { StatusReport } from "../../lib/app/status/status_report.ts";
+import type { StatusReport } from "../../lib/tools/status/status_report.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { testEndpointSlice, testService } from "../support/builders/builders.ts";
 import { ProbeClient, startEchoServer } from "../support/drivers/echo_network.ts";

@@ -7,7 +7,7 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";
 import type { Service } from "../../lib/api/kinds/service.ts";
-import type { StatusReport } from "../../lib/app/status/status_report.ts";
+import type { StatusReport } from "../../lib/tools/status/status_report.ts";
 import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../support/builders/address_plan.ts";
 import { testEndpointSlice, testService } from "../support/builders/builders.ts";
 import { ProbeClient, startEchoServer } from "../support/drivers/echo_network.ts";

@@ -10,7 +10,7 @@ import {
   parseVersion,
   versionText,
 } from "../../backends/netfilter/probe/tool_version.ts";
-import type { DoctorReport } from "../../lib/app/doctor/doctor_report.ts";
+import type { DoctorReport } from "../../lib/tools/doctor/doctor_report.ts";
 import { permissionFlags } from "../../lib/os/permissions.ts";
 import { programFile } from "../support/drivers/program_file.ts";
 import { ProbeClient } from "../support/drivers/echo_network.ts";

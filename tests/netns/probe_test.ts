@@ -4,7 +4,7 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import type { DoctorReport } from "../../lib/app/doctor/doctor_report.ts";
+import type { DoctorReport } from "../../lib/tools/doctor/doctor_report.ts";
 import { permissionFlags } from "../../lib/os/permissions.ts";
 import { ProbeClient } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";

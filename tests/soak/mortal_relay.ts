@@ -6,7 +6,7 @@
  *
  * @module
  */
-import { runCommandLine } from "../../lib/app/cli/command_line.ts";
+import { runCommandLine } from "../../lib/tools/cli/command_line.ts";
 import { createTerminationSource } from "../../lib/os/termination_signals.ts";
 import type { WorkerThread } from "../../lib/os/worker_pool.ts";
 import { createDependencies } from "../../main.ts";

@@ -5,7 +5,7 @@ import { type Cidr, tryParseCidr } from "../../net/cidr.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import { type HostChecks, type HostFinding, KUBE_PROXY_ALIVE } from "../../proxy/host_checks.ts";
 import type { Dependencies } from "../dependencies.ts";
-import { printCleanupReport } from "../cli/print_cleanup_report.ts";
+import { printCleanupReport } from "../../tools/cli/print_cleanup_report.ts";
 
 /** A kube-proxy runs on this node, and `--takeover` was not given. */
 export class KubeProxyAliveError extends Error {

@@ -7,7 +7,7 @@ import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import { createConntrack } from "../../os/conntrack.ts";
 import type { PolicyPlan } from "../../policy/policy_plan.ts";
 import type { PolicyPlanSettings } from "../../policy/policy_planner.ts";
-import { ChangeRecorder } from "../changes/change_recorder.ts";
+import { ChangeRecorder } from "../../tools/changes/change_recorder.ts";
 import type { ControllerParts } from "../controllers.ts";
 import { ConnectionCutter } from "./connection_cutter.ts";
 import { NoRulesBackend, type PolicyBackend, type PolicyTool } from "./policy_backend.ts";

@@ -21,7 +21,7 @@ import {
 import { Layer2Owners, mayOwnAddresses, type OwnerCandidate } from "../../routing/layer2_owner.ts";
 import type { RoutingNode } from "../../routing/routing_node.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
-import { ChangeRecorder } from "../changes/change_recorder.ts";
+import { ChangeRecorder } from "../../tools/changes/change_recorder.ts";
 import type { ControllerParts } from "../controllers.ts";
 import type { AnnouncedServices } from "./announced_services.ts";
 import { Layer2Family } from "./layer2_family.ts";

@@ -5,7 +5,7 @@ import type { LoopTexts } from "../../controller/loop_parts.ts";
 import { SyncLoop } from "../../controller/sync_loop.ts";
 import { retryBackoff } from "../../controller/sync_runner.ts";
 import { messageOf } from "../../log/message_of.ts";
-import { ChangeRecorder } from "../changes/change_recorder.ts";
+import { ChangeRecorder } from "../../tools/changes/change_recorder.ts";
 import type { ControllerParts } from "../controllers.ts";
 import {
   noteCause,

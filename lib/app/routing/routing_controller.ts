@@ -29,7 +29,7 @@ import {
 import { TUNNEL_PREFIX } from "../../routing/plan_pod_network.ts";
 import type { ControllerParts } from "../controllers.ts";
 import { ControllerSource } from "../run/controller_source.ts";
-import { routingRoutes } from "../explain/routing_questions.ts";
+import { routingRoutes } from "../../tools/explain/routing_questions.ts";
 import { AddressAssigner } from "./address_assigner.ts";
 import { AnnouncedServices } from "./announced_services.ts";
 import { BgpPart, type BgpPartSettings } from "./bgp_part.ts";

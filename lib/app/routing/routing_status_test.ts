@@ -8,7 +8,7 @@ import { parseCidr } from "../../net/cidr.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import type { BgpPlan } from "../../routing/bgp_plan.ts";
 import type { ServiceKey } from "../../proxy/service_port_name.ts";
-import { pickAllowed } from "../dump/pick_allowed.ts";
+import { pickAllowed } from "../../tools/dump/pick_allowed.ts";
 import { dumpedRouting, routingFacts, type ShownRouting } from "./routing_status.ts";
 
 const PLAN: BgpPlan = {

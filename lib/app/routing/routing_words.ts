@@ -1,6 +1,6 @@
 /** Describes the causes and effects of syncs of routing, for the change log. Pure. */
-import type { ChangeRecorder } from "../changes/change_recorder.ts";
-import type { CauseWords, EffectWords } from "../changes/pending_changes.ts";
+import type { ChangeRecorder } from "../../tools/changes/change_recorder.ts";
+import type { CauseWords, EffectWords } from "../../tools/changes/pending_changes.ts";
 
 /** The possible causes of a sync. */
 export interface RoutingChange {

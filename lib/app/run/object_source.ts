@@ -14,8 +14,8 @@ import type { Logger } from "../../log/logger.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
 import type { KnownHost } from "../../proxy/known_hosts.ts";
 import type { Dependencies } from "../dependencies.ts";
-import { countText } from "../status/number_texts.ts";
-import type { StatusSource } from "../status/status_report.ts";
+import { countText } from "../../tools/status/number_texts.ts";
+import type { StatusSource } from "../../tools/status/status_report.ts";
 import { createApiObjectSource } from "./api_object_source.ts";
 
 /** A source of objects. */

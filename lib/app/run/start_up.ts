@@ -15,10 +15,10 @@ import type { Logger } from "../../log/logger.ts";
 import { CommandError, type CommandRunner } from "../../os/command_runner.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import type { HostSettingOutcome } from "../../proxy/host_setting.ts";
-import { VERSION } from "../cli/version.ts";
+import { VERSION } from "../../tools/cli/version.ts";
 import type { Dependencies } from "../dependencies.ts";
 import type { SyncObserver } from "../service/sync_observer.ts";
-import type { StatusNode } from "../status/status_report.ts";
+import type { StatusNode } from "../../tools/status/status_report.ts";
 import {
   hostSettingRequests,
   modeSettingRequests,

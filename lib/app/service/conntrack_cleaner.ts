@@ -19,7 +19,7 @@ import {
   type TrackedFlow,
   TrackedFrontends,
 } from "../../proxy/stale_flows.ts";
-import type { ChangeLog } from "../changes/change_log.ts";
+import type { ChangeLog } from "../../tools/changes/change_log.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 
 /** Receives the result of each successful run. */

@@ -7,7 +7,7 @@ import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import type { Node } from "../../api/kinds/node.ts";
 import { loadConfiguration } from "../../config/load.ts";
-import { ChangeLog } from "../changes/change_log.ts";
+import { ChangeLog } from "../../tools/changes/change_log.ts";
 import { createConfiguredMetrics } from "../run/configured_metrics.ts";
 import { createFamilyProxies } from "./create_family_proxies.ts";
 import type { BackendDependencies, BackendOptions } from "../dependencies.ts";

@@ -20,13 +20,13 @@ import type { HttpHandler } from "../../os/http_connection.ts";
 import { type AddressHandover, runHttpServer } from "../../os/http_server.ts";
 import type { Network } from "../../os/network.ts";
 import type { OpenFiles } from "../../os/open_files.ts";
-import { effectiveFlagTexts } from "../cli/effective_flags.ts";
-import { KUBE_PROXY_RELEASE, VERSION } from "../cli/version.ts";
+import { effectiveFlagTexts } from "../../tools/cli/effective_flags.ts";
+import { KUBE_PROXY_RELEASE, VERSION } from "../../tools/cli/version.ts";
 import type { CurrentConfiguration } from "../run/configuration_reload.ts";
 import type { RunConfiguration } from "../run/run_configuration.ts";
 import { type ServiceManager, SERVING } from "../run/service_manager.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
-import type { LocalPages } from "../status/page/status_page.ts";
+import type { LocalPages } from "../../tools/status/page/status_page.ts";
 
 export interface ProxyServersDependencies {
   readonly clock: Clock;

@@ -1,15 +1,15 @@
-import type { ChangeLog } from "../changes/change_log.ts";
-import { type ControlServer, startControlServer } from "../control/control_server.ts";
+import type { ChangeLog } from "../../tools/changes/change_log.ts";
+import { type ControlServer, startControlServer } from "../../tools/control/control_server.ts";
 import type { RelayWorkers } from "../../os/worker_pool.ts";
 import type { Dependencies } from "../dependencies.ts";
-import { type IntrospectedParts, Introspection } from "../control/introspection.ts";
+import { type IntrospectedParts, Introspection } from "../../tools/control/introspection.ts";
 import type { Controller, ControlRoutes } from "../../controller/controller.ts";
 import type { RunConfiguration } from "../run/run_configuration.ts";
 import type { ServiceController } from "../service/service_controller.ts";
 import type { ObjectSource } from "../run/object_source.ts";
-import { createStatusPage, type LocalPages } from "../status/page/status_page.ts";
-import { byGravity } from "../doctor/doctor_report.ts";
-import { relayFindings } from "../doctor/examine_relay.ts";
+import { createStatusPage, type LocalPages } from "../../tools/status/page/status_page.ts";
+import { byGravity } from "../../tools/doctor/doctor_report.ts";
+import { relayFindings } from "../../tools/doctor/examine_relay.ts";
 import {
   type ProxyServersDependencies,
   type ProxyServersOptions,

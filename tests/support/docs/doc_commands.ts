@@ -7,7 +7,7 @@
 import { defaultConfiguration } from "../../../lib/config/configuration_schema.ts";
 import { loadConfiguration } from "../../../lib/config/load.ts";
 import { parseFlags } from "../../../lib/config/parse_flags.ts";
-import { COMMANDS } from "../../../lib/app/cli/commands/mod.ts";
+import { COMMANDS } from "../../../lib/tools/cli/commands/mod.ts";
 import { readManifest } from "./deploy_files.ts";
 
 const ROOT = new URL("../../../", import.meta.url).pathname;

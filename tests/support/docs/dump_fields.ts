@@ -4,7 +4,7 @@
  * @module
  */
 import type * as v from "valibot";
-import { DUMP_SCHEMA } from "../../../lib/app/dump/dump_schema.ts";
+import { DUMP_SCHEMA } from "../../../lib/tools/dump/dump_schema.ts";
 import { wrapText } from "../../../lib/config/wrap_text.ts";
 
 /** The part of a schema that describes its content. */

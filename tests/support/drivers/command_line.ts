@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { runCommandLine } from "../../../lib/app/cli/command_line.ts";
+import { runCommandLine } from "../../../lib/tools/cli/command_line.ts";
 import type { ProcessInfo } from "../../../lib/app/dependencies.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import { createDependencies } from "../../../main.ts";

@@ -6,7 +6,7 @@
  * @module
  */
 import { cpuUsage } from "node:process";
-import { runCommandLine } from "../../../lib/app/cli/command_line.ts";
+import { runCommandLine } from "../../../lib/tools/cli/command_line.ts";
 import { createDependencies } from "../../../main.ts";
 
 /** The memory of a process after garbage collection, in bytes, and its CPU time in microseconds. */

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { runCommandLine } from "../../../lib/app/cli/command_line.ts";
+import { runCommandLine } from "../../../lib/tools/cli/command_line.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import { createTerminationSource } from "../../../lib/os/termination_signals.ts";
 import type { HostChecks } from "../../../lib/proxy/host_checks.ts";

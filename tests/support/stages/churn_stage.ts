@@ -8,7 +8,7 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import type { StatusReport } from "../../../lib/app/status/status_report.ts";
+import type { StatusReport } from "../../../lib/tools/status/status_report.ts";
 import { ADDRESSES, THIS_NODE } from "../builders/address_plan.ts";
 import { ApiProcess } from "../drivers/api_process.ts";
 import { testEndpointSlice, testNode, testService } from "../builders/builders.ts";

@@ -5,8 +5,8 @@
  */
 import { BACKENDS } from "../../../backends/mod.ts";
 import { POLICY_BACKENDS } from "../../../backends/policy/mod.ts";
-import { renderHeading } from "../../../lib/app/cli/commands/render.ts";
-import { askControlText, requestStatus } from "../../../lib/app/control/control_client.ts";
+import { renderHeading } from "../../../lib/tools/cli/commands/render.ts";
+import { askControlText, requestStatus } from "../../../lib/tools/control/control_client.ts";
 import type { Dependencies } from "../../../lib/app/dependencies.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
 import { effectiveConfiguration } from "../../../lib/config/configuration_schema.ts";

@@ -4,10 +4,10 @@
  * @module
  */
 import { objectKey } from "../../../lib/api/kind.ts";
-import { ChangeRecorder } from "../../../lib/app/changes/change_recorder.ts";
-import type { RecordedChange } from "../../../lib/app/changes/pending_changes.ts";
+import { ChangeRecorder } from "../../../lib/tools/changes/change_recorder.ts";
+import type { RecordedChange } from "../../../lib/tools/changes/pending_changes.ts";
 import type { ControllerDefinition, ControllerParts } from "../../../lib/app/controllers.ts";
-import { fields, ownText, table } from "../../../lib/app/dump/dump_value.ts";
+import { fields, ownText, table } from "../../../lib/tools/dump/dump_value.ts";
 import type { Controller, ControlRoutes } from "../../../lib/controller/controller.ts";
 import type { CleanupReport, DataPlane, SyncReport } from "../../../lib/controller/data_plane.ts";
 import type { LoopId } from "../../../lib/controller/loop_id.ts";

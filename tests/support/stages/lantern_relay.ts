@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { requestStatus } from "../../../lib/app/control/control_client.ts";
+import { requestStatus } from "../../../lib/tools/control/control_client.ts";
 import type { BackendOptions } from "../../../lib/app/dependencies.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
 import { createLogger } from "../../../lib/log/create_logger.ts";

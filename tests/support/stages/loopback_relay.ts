@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { requestStatus } from "../../../lib/app/control/control_client.ts";
-import type { StatusReport } from "../../../lib/app/status/status_report.ts";
+import { requestStatus } from "../../../lib/tools/control/control_client.ts";
+import type { StatusReport } from "../../../lib/tools/status/status_report.ts";
 import { permissionFlags } from "../../../lib/os/permissions.ts";
 import { eventually } from "../eventually.ts";
 import { LineProcess } from "../drivers/line_process.ts";

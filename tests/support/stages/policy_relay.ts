@@ -7,9 +7,9 @@
 import { BACKENDS } from "../../../backends/mod.ts";
 import type { NetworkPolicySpec } from "../../../lib/api/kinds/network_policy.ts";
 import { NETWORK_POLICY_CONTROLLER } from "../../../lib/app/policy/policy_definition.ts";
-import { requestStatus } from "../../../lib/app/control/control_client.ts";
+import { requestStatus } from "../../../lib/tools/control/control_client.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
-import type { StatusReport } from "../../../lib/app/status/status_report.ts";
+import type { StatusReport } from "../../../lib/tools/status/status_report.ts";
 import { createLogger } from "../../../lib/log/create_logger.ts";
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import { systemClock } from "../../../lib/os/clock.ts";

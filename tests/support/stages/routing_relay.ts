@@ -4,10 +4,10 @@
  *
  * @module
  */
-import { requestStatus } from "../../../lib/app/control/control_client.ts";
+import { requestStatus } from "../../../lib/tools/control/control_client.ts";
 import { ROUTING_CONTROLLER } from "../../../lib/app/routing/routing_definition.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
-import type { StatusReport } from "../../../lib/app/status/status_report.ts";
+import type { StatusReport } from "../../../lib/tools/status/status_report.ts";
 import { createLogger } from "../../../lib/log/create_logger.ts";
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { BackendMode } from "../../../lib/proxy/backend.ts";

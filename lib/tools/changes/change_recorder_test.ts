@@ -1,0 +1,253 @@
+import { assert, assertEquals } from "@std/assert";
+import {
+  serviceLoop,
+  testEndpointSlice,
+  testNodeState,
+  testService,
+} from "../../../tests/support/builders/builders.ts";
+import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
+import { defaultConfiguration } from "../../config/configuration_schema.ts";
+import type { SyncReport } from "../../proxy/data_plane.ts";
+import { FamilyProxy } from "../../app/service/family_proxy.ts";
+import { planSettingsOf } from "../../app/run/plan_settings.ts";
+import type { ChangeEntry, SyncEntry } from "./change_entry.ts";
+import { ChangeLog } from "./change_log.ts";
+import { SERVICE_WORDS } from "./object_change.ts";
+import { ChangeRecorder } from "./change_recorder.ts";
+
+/** A backend whose syncs take time on the fake clock, or fail. */
+class SlowBackend extends FakeBackend {
+  readonly #clock: FakeClock;
+  takesMs = 0;
+  error: string | undefined;
+  quarantined: SyncReport["quarantined"] = [];
+
+  constructor(clock: FakeClock) {
+    super();
+    this.#clock = clock;
+  }
+
+  override async sync(...given: Parameters<FakeBackend["sync"]>): Promise<SyncReport> {
+    if (this.takesMs > 0) await this.#clock.sleep(this.takesMs);
+    if (this.error !== undefined) throw new Error(this.error);
+    return { ...await super.sync(...given), quarantined: this.quarantined };
+  }
+}
+
+function createStage() {
+  const clock = new FakeClock();
+  const log = new ChangeLog({ clock });
+  const backend = new SlowBackend(clock);
+  const configuration = { ...defaultConfiguration(), bindAddress: "0.0.0.0" };
+  const proxy = new FamilyProxy({
+    ...{ clock, logger: new MemoryLogger(), backend, observers: [], loopObservers: [] },
+    metrics: { syncQueued() {}, syncFinished() {}, syncFailed() {}, syncSucceeded() {} },
+    recorder: new ChangeRecorder({ clock, log }, {
+      ...SERVICE_WORDS,
+      loop: serviceLoop("IPv4"),
+      waitMs: 1000,
+    }),
+  }, {
+    family: "IPv4",
+    node: testNodeState(),
+    settings: planSettingsOf(configuration, { nodeName: "node-a", mode: "userspace" }),
+    runner: { minPeriodMs: 1000, maxPeriodMs: 3_600_000, retryMs: () => 200 },
+  });
+  return { clock, log, backend, proxy };
+}
+
+type Stage = ReturnType<typeof createStage>;
+
+/** Opens with one Service, and empties the runner's bucket of tokens again. */
+async function serving(): Promise<Stage> {
+  const stage = createStage();
+  await stage.proxy.start();
+  stage.proxy.onService(undefined, testService("web"));
+  stage.proxy.open();
+  await stage.clock.advance(5000);
+  return stage;
+}
+
+/** Gives `web` these endpoints in place of its former ones. */
+function setEndpoints({ proxy }: Stage, before: readonly string[], after: readonly string[]): void {
+  const [previous, current] = [before, after].map((endpoints) =>
+    testEndpointSlice("web", { endpoints })
+  );
+  proxy.onEndpointSlice(current!, "set", { previous });
+}
+
+/** Lets time pass, and as many turns as planning 10,000 Services in pieces takes. */
+async function pass({ clock }: Stage, ms: number): Promise<void> {
+  await clock.advance(ms);
+  for (let turn = 0; turn < 200; turn++) await clock.advance(0);
+}
+
+function last({ log }: Stage): SyncEntry {
+  return onlySyncs(log.recent().entries).at(-1)!;
+}
+
+function onlySyncs(entries: readonly ChangeEntry[]): readonly SyncEntry[] {
+  return entries.filter((entry) => entry.kind === "sync");
+}
+
+Deno.test("ChangeRecorder reports cause, effect and times of one change", async () => {
+  const stage = await serving();
+  stage.backend.takesMs = 40;
+  setEndpoints(stage, [], ["10.0.0.1"]);
+  await stage.clock.advance(0);
+  await stage.clock.advance(40);
+  const entry = last(stage);
+  assertEquals(entry.causes, [{
+    kind: "EndpointSlice",
+    name: "ns1/web-1",
+    action: "updated",
+    details: ["ready 0 -> 1", "endpoint 10.0.0.1:80 new"],
+    count: 1,
+    seenAt: "2026-01-01T00:00:05.000Z",
+  }]);
+  assertEquals(entry.effects, [{
+    servicePort: "ns1/web/TCP",
+    action: "updated",
+    details: ["refuses -> 1 endpoint", "endpoint 10.0.0.1:80 new"],
+  }]);
+  assertEquals([entry.queuedMs, entry.planMs, entry.applyMs, entry.totalMs], [0, 0, 40, 40]);
+  assertEquals([entry.outcome, entry.slow, entry.first], ["applied", undefined, undefined]);
+  await stage.proxy.stop();
+});
+
+Deno.test("ChangeRecorder makes one cause of several changes that one sync takes", async () => {
+  const stage = await serving();
+  stage.backend.takesMs = 300;
+  setEndpoints(stage, [], ["10.0.0.1"]);
+  await stage.clock.advance(100);
+  // The sync runs: these two are of the next one.
+  setEndpoints(stage, ["10.0.0.1"], ["10.0.0.1", "10.0.0.2"]);
+  setEndpoints(stage, ["10.0.0.1", "10.0.0.2"], ["10.0.0.2"]);
+  await stage.clock.advance(5000);
+  const [first, second] = onlySyncs(stage.log.recent().entries).slice(-2);
+  assertEquals(first!.causes.map(({ count }) => count), [1]);
+  assertEquals(second!.causes.map(({ count }) => count), [2]);
+  assertEquals(second!.causes[0]!.details, [
+    "endpoint 10.0.0.1:80 gone",
+    "endpoint 10.0.0.2:80 new",
+  ]);
+  assert(second!.queuedMs >= 200, `it waited ${second!.queuedMs} ms`);
+  assertEquals(second!.totalMs, second!.queuedMs + second!.planMs + second!.applyMs);
+  await stage.proxy.stop();
+});
+
+Deno.test("ChangeRecorder keeps one entry of a change that fails and then succeeds", async () => {
+  const stage = await serving();
+  stage.backend.error = "no such table";
+  setEndpoints(stage, [], ["10.0.0.1"]);
+  await stage.clock.advance(1000);
+  const failing = last(stage);
+  assertEquals([failing.outcome, failing.error], ["failed", "no such table"]);
+  assert(failing.failures > 1);
+  const entries = stage.log.recent().entries.length;
+  stage.backend.error = undefined;
+  await stage.clock.advance(5000);
+  const entry = last(stage);
+  assertEquals(stage.log.recent().entries.length, entries, "no entry has come");
+  assertEquals([entry.sequence, entry.outcome], [failing.sequence, "applied"]);
+  assertEquals(entry.error, "no such table");
+  assertEquals(entry.causes.map(({ name }) => name), ["ns1/web-1"]);
+  assertEquals(entry.effects.map(({ servicePort }) => servicePort), ["ns1/web/TCP"]);
+  await stage.proxy.stop();
+});
+
+Deno.test("ChangeRecorder marks entries that are slow compared with the others", async () => {
+  const stage = await serving();
+  stage.backend.takesMs = 30;
+  for (let round = 0; round < 5; round++) {
+    setEndpoints(stage, [`10.0.0.${round}`], [`10.0.0.${round + 1}`]);
+    await stage.clock.advance(5000);
+    assertEquals(last(stage).slow, undefined);
+  }
+  stage.backend.takesMs = 4000;
+  setEndpoints(stage, ["10.0.0.5"], ["10.0.0.9"]);
+  await stage.clock.advance(5000);
+  assertEquals(last(stage).slow, true);
+  await stage.proxy.stop();
+});
+
+Deno.test("ChangeRecorder makes one entry of a first sync of 10,000 Services, and one of their relist", async () => {
+  const stage = createStage();
+  await stage.proxy.start();
+  const services = Array.from(
+    { length: 10_000 },
+    (_, index) => testService(`s${index}`, { clusterIP: `172.30.${index >> 8}.${index & 255}` }),
+  );
+  for (const service of services) stage.proxy.onService(undefined, service);
+  stage.proxy.open();
+  await pass(stage, 5000);
+  const [first, ...others] = stage.log.recent().entries;
+  assert(first?.kind === "sync" && others.length === 0);
+  assertEquals(first.first, true);
+  assertEquals([first.causes.length, first.effects.length], [16, 16]);
+  assertEquals(first.moreCauses, { Service: 9984 });
+  assertEquals(first.moreEffects, { added: 9984 });
+
+  for (const [index, service] of services.entries()) {
+    stage.proxy.onService(service, {
+      ...service,
+      spec: { ...service.spec, ports: [{ port: 81 }] },
+    });
+    // A list comes in pieces: here it takes three syncs.
+    if (index % 4000 === 0) await pass(stage, 1000);
+  }
+  await pass(stage, 20_000);
+  const bursts = onlySyncs(stage.log.recent().entries).filter((entry) => !entry.first);
+  // The syncs of single objects are those that ran before the others came.
+  const reported = bursts.map(({ causes, moreCauses: { Service = 0 } }) => causes.length + Service);
+  assertEquals(reported.reduce((sum, count) => sum + count), 10_000);
+  assert(bursts.length <= 3, `${reported}`);
+  assert(stage.log.bytes < 100_000, `${stage.log.bytes}`);
+  await stage.proxy.stop();
+});
+
+Deno.test("ChangeRecorder makes one cause of a Service that is deleted and added again among many", async () => {
+  const stage = await serving();
+  const web = testService("web");
+  // Its sync begins at once; the next one takes the rest.
+  stage.proxy.onService(undefined, testService("first"));
+  stage.proxy.onService(web, undefined);
+  for (let number = 0; number < 100; number++) {
+    stage.proxy.onService(undefined, testService(`service-${number}`));
+  }
+  stage.proxy.onService(undefined, { ...web, metadata: { ...web.metadata, labels: {} } });
+  await pass(stage, 1000);
+  const { causes, moreCauses } = last(stage);
+  const ofWeb = causes.find(({ name }) => name === "ns1/web");
+  assertEquals([ofWeb?.action, ofWeb?.count], ["updated", 2]);
+  assertEquals(moreCauses, { Service: 85 });
+  await stage.proxy.stop();
+});
+
+Deno.test("ChangeRecorder is silent of an object that changed nothing, and of a sync without work", async () => {
+  const stage = await serving();
+  const before = stage.log.recent().entries.length;
+  const web = testService("web");
+  const labelled = { ...web, metadata: { ...web.metadata, labels: { a: "b" } } };
+  stage.proxy.onService(web, labelled);
+  await stage.clock.advance(3_600_000);
+  assertEquals(stage.log.recent().entries.length, before);
+  await stage.proxy.stop();
+});
+
+Deno.test("ChangeRecorder reports quarantine once at its begin and once at its end", async () => {
+  const stage = await serving();
+  stage.backend.quarantined = [{ key: "ns1/web/TCP" as never, reason: "address in use" }];
+  setEndpoints(stage, [], ["10.0.0.1"]);
+  await stage.clock.advance(10_000);
+  stage.backend.quarantined = [];
+  await stage.clock.advance(20_000);
+  const reported = stage.log.recent().entries.filter((entry) => entry.kind === "quarantine");
+  assertEquals(reported.map(({ direction, reason }) => [direction, reason]), [
+    ["in", "address in use"],
+    ["out", "address in use"],
+  ]);
+  await stage.proxy.stop();
+});

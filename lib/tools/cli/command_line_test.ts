@@ -1,0 +1,330 @@
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import {
+  testStatusFamily,
+  testStatusReport,
+} from "../../../tests/support/builders/status_reports.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { fakeHostChecks } from "../../../tests/support/fakes/fake_host_checks.ts";
+import { CommandError } from "../../os/command_runner.ts";
+import type { HostChecks } from "../../proxy/host_checks.ts";
+import { startControlServer } from "../control/control_server.ts";
+import type { BackendTable, ProcessInfo } from "../../app/dependencies.ts";
+import type { StatusReport } from "../status/status_report.ts";
+import { runCommandLine, seldomYielding } from "./command_line.ts";
+import { COMMANDS } from "./commands/mod.ts";
+import { versionText } from "./version.ts";
+import { testDependencies } from "../../../tests/support/fakes/test_dependencies.ts";
+
+/** A mode has to be there for the configuration to be right; no test gets as far as making it. */
+const BACKENDS: BackendTable = {
+  userspace: () => {
+    throw new Error("Unexpected backend");
+  },
+};
+
+interface Result {
+  readonly code: number;
+  readonly out: string;
+  readonly err: string;
+}
+
+/** A kubeconfig is read before a mode is chosen. */
+const NO_SERVER = "--manifests=/does/not/exist";
+
+async function run(
+  argv: readonly string[],
+  process: Partial<ProcessInfo> = {},
+  { hostChecks = fakeHostChecks(), signal = new AbortController().signal }: {
+    readonly hostChecks?: HostChecks;
+    readonly signal?: AbortSignal;
+  } = {},
+): Promise<Result> {
+  const texts = { out: "", err: "" };
+  const dependencies = testDependencies({
+    ...{ clock: new FakeClock(), backends: BACKENDS, hostChecks },
+    process: { hostname: "node-a", ...process },
+    print: (text) => void (texts.out += text),
+    complain: (text) => void (texts.err += text),
+  });
+  const code = await runCommandLine(dependencies, argv, () => signal);
+  return { code, ...texts };
+}
+
+Deno.test("runCommandLine() prints the version, as flag and as verb", async () => {
+  for (const argv of [["--version"], ["version"], ["--version=true"]]) {
+    assertEquals(await run(argv), { code: 0, out: `${versionText()}\n`, err: "" });
+  }
+  assertStringIncludes(
+    (await run(["--version=raw"])).out,
+    "version=0.1.0 kubeProxy=1.36 platform=",
+  );
+});
+
+Deno.test("runCommandLine() prints help for every way of asking, within 80 columns", async () => {
+  const help = await run(["--help"]);
+  assertEquals([help.code, help.err], [0, ""]);
+  for (const verb of ["run", "status", "doctor", "cleanup", "version", "help"]) {
+    assertStringIncludes(help.out, `\n  ${verb} `);
+  }
+  for (const line of help.out.split("\n")) assert(line.length <= 80, line);
+  for (const argv of [["-h"], ["help"], ["--help", "help"], ["sttaus", "--help"]]) {
+    assertEquals(await run(argv), help, argv.join(" "));
+  }
+});
+
+Deno.test("runCommandLine() reports usage, operands, flags and examples of each verb, within 80 columns", async () => {
+  for (const { name, operands = [], examples = [], hidden } of COMMANDS) {
+    if (hidden || name === "help") continue;
+    const help = await run([name, "--help"]);
+    assertEquals(help, await run(["help", name]), name);
+    assertEquals([help.code, help.err], [0, ""]);
+    const words = operands.map((operand) => operand.optional ? `[${operand.name}]` : operand.name);
+    assertStringIncludes(help.out, `\n  kube-relay ${[name, ...words].join(" ")}`);
+    for (const example of examples) assertStringIncludes(help.out, `\n  ${example}\n`);
+    for (const line of help.out.split("\n")) assert(line.length <= 80, line);
+  }
+  const { out } = await run(["status", "--help"]);
+  for (const flag of ["--watch", "--control-socket", "--json"]) {
+    assertStringIncludes(out, `\n  ${flag}`);
+  }
+  assert(!out.includes("--proxy-mode"), out);
+});
+
+Deno.test("runCommandLine() prints names of Services for a shell, and is silent without an answer", async () => {
+  const folder = await Deno.makeTempDir();
+  const path = `${folder}/control.sock`;
+  const argv = ["complete-services", "--control-socket", path, "--", "default/w"];
+  try {
+    assertEquals(await run(argv), { code: 1, out: "", err: "" });
+    const server = await startControlServer({
+      path,
+      routes: {
+        "/services": (query) => Promise.resolve([`${query.get("prefix")}eb`, "a b", "$(id)"]),
+      },
+    });
+    assertEquals(await run(argv), { code: 0, out: "default/web\n", err: "" });
+    await server.stop();
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+/** Clears the screen, sets the title, begins a sequence in one byte, turns the writing round. */
+const HOSTILE = "\x1b[2J\x1b]0;x\x07\u009b2J\r\u202e";
+
+Deno.test("runCommandLine() lets no control character of an argument or a file reach the terminal", async () => {
+  const folder = await Deno.makeTempDir();
+  try {
+    const yaml = `${folder}/${HOSTILE}.yaml`;
+    const header = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+    const text = JSON.stringify(HOSTILE).replace("\u009b", "\\x9b").replace("\u202e", "\\u202e");
+    await Deno.writeTextFile(yaml, `${header}mode: ${text}\n${text}: 1\nclusterCIDR: ${text}\n`);
+    for (
+      const argv of [
+        [HOSTILE],
+        ["status", HOSTILE],
+        ["explain", HOSTILE, HOSTILE],
+        [`--${HOSTILE}`],
+        [`--mode=${HOSTILE}`],
+        [`--cluster-cidr=${HOSTILE}`],
+        [`--config=${folder}/${HOSTILE}`],
+        [`--config=${yaml}`],
+        [`--kubeconfig=${folder}/${HOSTILE}`, "render", "--mode=userspace"],
+        ["render", "--mode=userspace", `--manifests=${folder}/${HOSTILE}`],
+        ["explain", "10.0.0.1", "10.0.0.2:80", `--from=${folder}/${HOSTILE}`],
+        ["dump", `--control-socket=${folder}/${HOSTILE}`],
+        ["status", `--control-socket=${folder}/${HOSTILE}`],
+        ["help", HOSTILE],
+      ]
+    ) {
+      const { out, err } = await run(argv, { stdoutIsTerminal: true });
+      assertEquals(
+        /(?!\n)\p{Cc}|\p{Cf}/u.exec(out + err),
+        null,
+        JSON.stringify({ argv, out, err }),
+      );
+    }
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("runCommandLine() answers --help and --version whatever else is wrong with the machine", async () => {
+  const argv = ["--config=/does/not/exist", "--mode=ipvs", "--version"];
+  assertEquals((await run(argv, { uid: 1000 })).code, 0);
+});
+
+Deno.test("runCommandLine() refuses a mode that this build does not have, and exits with 1", async () => {
+  assertEquals(await run(["--mode=ipvs", NO_SERVER]), {
+    code: 1,
+    out: "",
+    err: "kube-relay: Cannot run in mode 'ipvs': this release has userspace only\n",
+  });
+});
+
+Deno.test("runCommandLine() exits with 0 when it is asked to end while the mode is chosen", async () => {
+  const closed = ["--healthz-bind-address=", "--metrics-bind-address="];
+  const runEnded = (argv: readonly string[], kind: "aborted" | "timeout") => {
+    const end = new AbortController();
+    const probeMode = () => {
+      end.abort();
+      return Promise.reject(new CommandError("nft", [], kind, "Cannot run 'nft' to its end"));
+    };
+    const hostChecks = { ...fakeHostChecks(), probeMode };
+    return run([...closed, NO_SERVER, ...argv], {}, { hostChecks, signal: end.signal });
+  };
+  assertEquals((await runEnded(["--proxy-mode=userspace"], "aborted")).code, 0);
+  assertEquals((await runEnded(["--proxy-mode=userspace"], "timeout")).code, 1);
+  const init = await runEnded(["--proxy-mode=userspace", "--init-only"], "aborted");
+  assertEquals(init.code, 1, "what it was to do is not done");
+});
+
+Deno.test("runCommandLine() reports why it ended in a line of JSON if the log is JSON", async () => {
+  const { code, err } = await run(["--logging-format=json", "--proxy-mode=iptables", NO_SERVER]);
+  assertEquals([code, err.trim().split("\n").length], [1, 1]);
+  const { ts, err: reason, ...line } = JSON.parse(err);
+  assertEquals(line, { level: "error", msg: "Command failed" });
+  assert(ts > 0);
+  assertStringIncludes(reason, "Cannot run in mode 'iptables'");
+});
+
+Deno.test("runCommandLine() --write-config-to writes the effective configuration, and nothing invalid", async () => {
+  const folder = await Deno.makeTempDir();
+  const path = `${folder}/c.yaml`;
+  try {
+    assertEquals(
+      (await run([`--write-config-to=${path}`, "--oom-score-adj=5", "--cluster-cidr=x"])).code,
+      2,
+    );
+    assertEquals(await Array.fromAsync(Deno.readDir(folder)), []);
+    const good = await run([`--write-config-to=${path}`, "--oom-score-adj=5", "--version=v1.36.0"]);
+    assertEquals([good.code, good.err], [0, ""]);
+    assertStringIncludes(await Deno.readTextFile(path), "\noomScoreAdj: 5\n");
+    const noFile =
+      "kube-relay: 'write-config' lacks --write-config-to FILE\nkube-relay: see --help\n";
+    assertEquals(await run(["write-config"]), { code: 2, out: "", err: noFile });
+    assertEquals((await run(["status", `--write-config-to=${path}`])).code, 2);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("runCommandLine() names all that is wrong and exits with 2", async () => {
+  const cases: readonly [argv: string[], ...problems: string[]][] = [
+    [["--mod=x", "--nope"], "Unknown flag --mod; did you mean '--mode'?", "Unknown flag --nope"],
+    [["statsu"], "Unknown command 'statsu'; did you mean 'status'?"],
+    [["help", "statsu"], "Unknown command 'statsu'; did you mean 'status'?"],
+    [["status", "more"], "Unexpected argument 'more'; flags begin with --"],
+    [["--filter=x"], "Flag --filter belongs to 'status', not to 'run'"],
+    [
+      ["--mode=ipsv"],
+      "--proxy-mode: Cannot run in mode 'ipsv': there is no such mode, only iptables, ipvs, " +
+      "nftables, userspace, auto; did you mean 'ipvs'?",
+    ],
+    [
+      ["--version=7"],
+      "Cannot use '7' for --version: expected one of true, false, raw, or a version such as v1.36.0",
+    ],
+  ];
+  for (const [argv, ...problems] of cases) {
+    const { code, out, err } = await run(argv);
+    assertEquals({ code, out }, { code: 2, out: "" }, argv.join(" "));
+    const lines = [
+      ...problems.map((problem) => `kube-relay: ${problem}`),
+      "kube-relay: see --help",
+    ];
+    assertEquals(err, `${lines.join("\n")}\n`);
+  }
+});
+
+const REPORT = testStatusReport({
+  families: [testStatusFamily({
+    summary: "already local",
+    services: ["demo/a", "demo/b"]
+      .map((name) => ({ name, protocol: "TCP", addresses: [], endpoints: [] })),
+  })],
+});
+
+Deno.test("runCommandLine() status asks the control socket", async () => {
+  const folder = await Deno.makeTempDir();
+  const path = `${folder}/control.sock`;
+  const server = await startControlServer({
+    path,
+    routes: { "/status": () => Promise.resolve(REPORT) },
+  });
+  try {
+    const status = ["status", `--control-socket=${path}`];
+    const table = await run(status);
+    assertEquals([table.code, table.err], [0, ""]);
+    assertStringIncludes(table.out, "kube-relay v0.1.0  serving, up 0s  (process 4711)\n");
+    assertStringIncludes(table.out, "demo/b TCP  -");
+    const filtered = await run([...status, "--filter=demo/a"]);
+    assert(!filtered.out.includes("demo/b"));
+    assertEquals(JSON.parse((await run([...status, "--json"])).out), REPORT);
+    const json = JSON.parse((await run([...status, "--json", "--filter=b"])).out) as StatusReport;
+    assertEquals(json.families[0]!.services.map(({ name }) => name), ["demo/b"]);
+  } finally {
+    await server.stop();
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("runCommandLine() status has colour on a terminal, and none with NO_COLOR", async () => {
+  const folder = await Deno.makeTempDir();
+  const path = `${folder}/control.sock`;
+  const server = await startControlServer({
+    path,
+    routes: { "/status": () => Promise.resolve(REPORT) },
+  });
+  try {
+    const colored = async (env: Readonly<Record<string, string>>, stdoutIsTerminal = true) => {
+      const process = { env: (name: string) => env[name], stdoutIsTerminal };
+      return (await run(["status", `--control-socket=${path}`], process)).out.includes("\u001b[");
+    };
+    assertEquals(await colored({ TERM: "xterm" }), true);
+    assertEquals(await colored({ TERM: "xterm" }, false), false);
+    assertEquals(await colored({ TERM: "xterm", NO_COLOR: "1" }), false);
+    assertEquals(await colored({ TERM: "dumb" }), false);
+  } finally {
+    await server.stop();
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("runCommandLine() status reports that no program listens and exits with 1", async () => {
+  const { code, err } = await run(["status", "--control-socket=/does/not/exist.sock"]);
+  assertEquals(code, 1);
+  assertStringIncludes(err, "no program listens there; is it running?");
+});
+
+Deno.test("seldomYielding() yields to the event loop only after a long turn", async () => {
+  const clock = new FakeClock();
+  let turns = 0;
+  const slow = seldomYielding({
+    now: () => clock.now(),
+    wallNow: () => clock.wallNow(),
+    setTimer: (ms, callback) => clock.setTimer(ms, callback),
+    sleep: (ms, signal) => clock.sleep(ms, signal),
+    nextTurn: () => clock.nextTurn(),
+    yieldToEventLoop() {
+      turns++;
+      return Promise.resolve();
+    },
+  });
+  const found: number[] = [];
+  for (let ms = 0; ms < 120; ms += 10) {
+    await slow.yieldToEventLoop();
+    found.push(turns);
+    await clock.advance(10);
+  }
+  assertEquals(found, [0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2]);
+});
+
+Deno.test("seldomYielding() is otherwise the clock that it was made of", async () => {
+  const clock = new FakeClock();
+  const slow = seldomYielding(clock);
+  let rang = 0;
+  slow.setTimer(5, () => rang++);
+  await clock.advance(5);
+  assertEquals([rang, slow.now(), slow.wallNow()], [1, clock.now(), clock.wallNow()]);
+});

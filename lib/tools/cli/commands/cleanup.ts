@@ -1,0 +1,99 @@
+import type { LoadedConfiguration } from "../../../config/load.ts";
+import type { CleanupReport } from "../../../controller/data_plane.ts";
+import type { Logger } from "../../../log/logger.ts";
+import { messageOf } from "../../../log/message_of.ts";
+import { IP_FAMILIES } from "../../../net/ip_address.ts";
+import { ControlError, requestStatus } from "../../control/control_client.ts";
+import { MORE_CONTROLLERS } from "../../../app/controllers.ts";
+import type { Dependencies } from "../../../app/dependencies.ts";
+import { forgetModes } from "../../../app/handover/other_modes.ts";
+import { excludedServers, findKubeProxyAlive } from "../../../app/handover/takeover.ts";
+import { idleBackendOptions } from "../../../app/run/mode_settings.ts";
+import { printCleanupReport } from "../print_cleanup_report.ts";
+import type { ActiveCommand } from "./command.ts";
+
+/**
+ * Removes everything that any mode of kube-relay, then kube-proxy, added to the machine, and nothing else.
+ * Needs no cluster.
+ */
+export const cleanupCommand: ActiveCommand = {
+  name: "cleanup",
+  summary:
+    "remove everything that earlier runs or kube-proxy added to the machine (like --cleanup)",
+  examples: ["kube-relay cleanup --dry-run"],
+  // A node with a broken configuration needs the cleanup most; upstream refuses it.
+  enoughFlags: ["state-dir", "control-socket", "tools-path", "dry-run"],
+  async run(dependencies, { configuration, logger, endInOrder }) {
+    const { relay, proxy } = configuration;
+    const { hostChecks, print, complain } = dependencies;
+    const { dryRun } = relay;
+    const running = await findRunning(relay.controlSocket);
+    if (running !== undefined) {
+      complain(`${dryRun ? "Nothing would be removed now" : "Cannot clean up"}: ${running}\n`);
+      if (dryRun) complain("Once it has ended:\n");
+      if (!dryRun) return 1;
+    }
+    const signal = endInOrder();
+    const reports = [];
+    for await (const report of ownReports({ ...dependencies, logger }, configuration)) {
+      signal.throwIfAborted();
+      printCleanupReport(dependencies, report, { dryRun });
+      reports.push(report);
+    }
+    // A failure only costs the next start a needless cleanup.
+    if (!dryRun && reports.every(isDone)) await forgetModes(relay.stateDirectory).catch(() => {});
+    const alive = await findKubeProxyAlive(hostChecks, { signal });
+    if (alive) {
+      complain(`${alive.summary} and will write its rules again; ${alive.cure ?? ""}\n`);
+      for (const line of alive.evidence) complain(`  ${line}\n`);
+    }
+    // Whatever still has kube-proxy's names belongs to kube-proxy.
+    const excludeCidrs = excludedServers(proxy);
+    const foreign = await hostChecks.removeKubeProxy({ dryRun, excludeCidrs, signal });
+    printCleanupReport(dependencies, foreign, { dryRun });
+    reports.push(foreign);
+    if (reports.every(isEmpty)) {
+      print("Nothing of kube-relay's or kube-proxy's is left on this machine.\n");
+    }
+    return reports.every(isDone) ? 0 : 1;
+  },
+};
+
+/** Finds a running kube-relay: a cleanup would break its clients, and it would not repair at once. */
+async function findRunning(controlSocket: string): Promise<string | undefined> {
+  try {
+    const { pid } = await requestStatus(controlSocket, { brief: true });
+    return `kube-relay with process id ${pid} serves Services here; stop it first`;
+  } catch (error) {
+    if (error instanceof ControlError && error.kind === "not-running") return undefined;
+    return `${messageOf(error)}; if it runs, stop it first, else remove that file`;
+  }
+}
+
+/**
+ * Cleans up the objects of every controller of this release, for Services in each mode and family.
+ */
+async function* ownReports(
+  dependencies: Dependencies & { readonly logger: Logger },
+  configuration: LoadedConfiguration,
+): AsyncGenerator<CleanupReport> {
+  for (const each of MORE_CONTROLLERS) yield* each.cleanUp(dependencies, configuration);
+  for (const createBackend of Object.values(dependencies.backends)) {
+    for (const family of IP_FAMILIES) {
+      await using backend = createBackend(
+        dependencies,
+        idleBackendOptions(configuration, family),
+      );
+      const { dryRun } = configuration.relay;
+      yield await (dryRun ? backend.previewCleanup() : backend.cleanup());
+    }
+  }
+}
+
+function isDone({ failed }: CleanupReport): boolean {
+  return failed.length === 0;
+}
+
+function isEmpty({ removed, failed, kept = [] }: CleanupReport): boolean {
+  return removed.length + failed.length + kept.length === 0;
+}

@@ -1,0 +1,113 @@
+import type { FlagName, FlagValues } from "../../../config/flags.ts";
+import type { LoadedConfiguration } from "../../../config/load.ts";
+import type { AdjustableLogger } from "../../../log/logger.ts";
+import { printableLines } from "../../../log/printable_text.ts";
+import type { TerminationSource } from "../../../os/termination_signals.ts";
+import type { Dependencies, ProcessInfo } from "../../../app/dependencies.ts";
+import { type PlannedNode, planNode } from "../../offline/planned_node.ts";
+
+/** The parsed command line of a verb. */
+export interface CommandContext {
+  readonly flags: FlagValues;
+  /** The arguments after the verb, as {@linkcode Verb.operands} describe them. @default {none} */
+  readonly operands?: readonly string[];
+  readonly configuration: LoadedConfiguration;
+  readonly logger: AdjustableLogger;
+  /**
+   * Has to be called before any work that needs an orderly end. Until then SIGINT and SIGTERM end the
+   * process at once.
+   */
+  readonly endInOrder: TerminationSource;
+}
+
+/** An argument after a verb. */
+export interface Operand {
+  /** As help shows it, e.g. `FILE`. */
+  readonly name: string;
+  /** For help and for the error if it is missing; without a full stop. */
+  readonly help: string;
+  /** @default {false} */
+  readonly optional?: boolean;
+  /** The only valid words, for completion. */
+  readonly choices?: readonly string[];
+}
+
+interface Verb {
+  readonly name: string;
+  /** For `--help`; without a full stop. */
+  readonly summary: string;
+  /** Optional ones last. @default {none} */
+  readonly operands?: readonly Operand[];
+  /** With this flag it takes no operands. @default {none} */
+  readonly replacesOperands?: FlagName;
+  /** Command lines for `--help`, of at most 78 characters each. @default {none} */
+  readonly examples?: readonly string[];
+  /** For programs: help does not list it. */
+  readonly hidden?: true;
+}
+
+/** A verb that needs a valid configuration. */
+export interface ActiveCommand extends Verb {
+  /**
+   * With an invalid configuration the verb runs with these flags alone.
+   * @default {an invalid configuration is an error}
+   */
+  readonly enoughFlags?: readonly FlagName[];
+  /** Values of `--proxy-mode` that are no modes of Services and that only this verb knows. @default {none} */
+  readonly ownModes?: readonly string[];
+  /** Whether it serves requests, so that its event loop has to stay responsive. */
+  readonly serves?: true;
+  /** Resolves to the exit code; a rejection is printed and exits with status 1. */
+  run(dependencies: Dependencies, context: CommandContext): Promise<number>;
+}
+
+/** A verb that only prints a text, whatever the configuration and the machine are. */
+export interface TextCommand extends Verb {
+  text(flags: FlagValues, operands: readonly string[]): string;
+}
+
+/** One verb. */
+export type Command = ActiveCommand | TextCommand;
+
+/** Prints a report as text or, with `--json`, as JSON without unprintable characters. */
+export function printReport(
+  { print, process }: Pick<Dependencies, "print" | "process">,
+  { flags }: Pick<CommandContext, "flags">,
+  { json, text }: {
+    readonly json: () => unknown;
+    readonly text: (look: { readonly columns: number; readonly color: boolean }) => string;
+  },
+): void {
+  if (flags.json) print(printableLines(`${JSON.stringify(json(), undefined, 2)}\n`));
+  else print(text({ columns: process.columns, color: usesColor(process) }));
+}
+
+/** Whether to print colors. NO_COLOR counts if it is set and not empty (no-color.org). */
+export function usesColor(
+  { env, stdoutIsTerminal }: Pick<ProcessInfo, "env" | "stdoutIsTerminal">,
+): boolean {
+  return stdoutIsTerminal && !env("NO_COLOR") && env("TERM") !== "dumb";
+}
+
+/** Logs the notices of the configuration. */
+export function logNotices(
+  { configuration: { notices }, logger }: Pick<CommandContext, "configuration" | "logger">,
+): void {
+  for (const { level, message, fields } of notices) logger[level](message, fields);
+}
+
+/** Whether flags name a source of objects, so that the running process is not asked. */
+export function namesObjects({ manifests, kubeconfig, master }: FlagValues): boolean {
+  return [manifests, kubeconfig, master].some((given) => given !== undefined);
+}
+
+/** Plans the objects that the flags name, and prints their problems to standard error. */
+export async function planNamedObjects(
+  dependencies: Dependencies,
+  context: CommandContext,
+): Promise<PlannedNode> {
+  logNotices(context);
+  const planned = await planNode({ ...dependencies, logger: context.logger }, context);
+  for (const problem of planned.problems) dependencies.complain(`kube-relay: ${problem}\n`);
+  return planned;
+}

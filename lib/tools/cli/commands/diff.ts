@@ -1,0 +1,298 @@
+import { dirname } from "node:path";
+import { ConfigurationError, type LoadedConfiguration } from "../../../config/load.ts";
+import { messageOf } from "../../../log/message_of.ts";
+import type { Clock } from "../../../os/clock.ts";
+import { lockFolder } from "../../../os/folder_lock.ts";
+import { MODE_TRAITS } from "../../../proxy/backend.ts";
+import type { ProxyPlan } from "../../../proxy/proxy_plan.ts";
+import type { ServicePortKey } from "../../../proxy/service_port_name.ts";
+import { repairedObjects, type RepairNote, shortReason } from "../../changes/repair_note.ts";
+import {
+  reportRepair,
+  requestDifference,
+  requestPolicyDifference,
+  requestStatus,
+} from "../../control/control_client.ts";
+import type { Dependencies, ProcessInfo } from "../../../app/dependencies.ts";
+import { compareRouting, layer2Of, type RoutingComparison } from "../../diff/compare_routing.ts";
+import { planRouting } from "../../offline/plan_routing.ts";
+import { askRoutingDifference } from "../../explain/routing_questions.ts";
+import { differenceJson, renderDifference } from "../../diff/diff_view.ts";
+import { comparePolicyRules } from "../../diff/compare_policy_rules.ts";
+import {
+  compareNode,
+  countDifferences,
+  type FamilyDifference,
+  type NodeDifference,
+  type RepairRunner,
+} from "../../diff/node_difference.ts";
+import { lookSettled, type SettledLook } from "../../diff/settled_node.ts";
+import { countChanges, planWhatIf } from "../../diff/what_if.ts";
+import { renderWhatIf, whatIfJson } from "../../diff/what_if_view.ts";
+import {
+  checkService,
+  checkServiceName,
+  servicePortsOf,
+} from "../../explain/find_service_ports.ts";
+import {
+  type PlannedNode,
+  planNode,
+  type PlanNodeDependencies,
+  planRunningNode,
+  wantedFamilies,
+} from "../../offline/planned_node.ts";
+import { planPolicies } from "../../offline/planned_policies.ts";
+import type { StatusReport } from "../../status/status_report.ts";
+import {
+  type ActiveCommand,
+  type CommandContext,
+  logNotices,
+  namesObjects,
+  printReport,
+} from "./command.ts";
+
+/** Longest wait for another repair. */
+const LOCK_MS = 30_000;
+/** Exit code if something differs, or would change. */
+const DIFFERS = 3;
+
+/**
+ * Compares this machine with the plan of the running process, or with a dump. With `--manifests` or
+ * a named cluster it compares the current plan with a plan of those objects instead.
+ */
+export const diffCommand: ActiveCommand = {
+  name: "diff",
+  summary: "compare the kernel with the plan, repair it, or show what other objects would change",
+  examples: [
+    "kube-relay diff",
+    "kube-relay diff --repair",
+    "kube-relay diff --service default/web --json",
+    "kube-relay diff --manifests DIR",
+    "kube-relay diff --from node7.json --manifests DIR",
+  ],
+  async run(edges, context) {
+    const { flags, logger } = context;
+    logNotices(context);
+    const dependencies = { ...edges, logger };
+    const isWhatIf = namesObjects(flags);
+    if (flags.repair && (isWhatIf || flags.from !== undefined)) {
+      throw new ConfigurationError([
+        "Cannot use --repair with --from, --manifests, --kubeconfig or --master: a repair only " +
+        "writes the plan of the running process",
+      ]);
+    }
+    return isWhatIf
+      ? await printWhatIf(dependencies, context)
+      : await printDifference(dependencies, context);
+  },
+};
+
+async function printDifference(
+  dependencies: PlanNodeDependencies,
+  context: CommandContext,
+): Promise<number> {
+  const { difference: found, isUnsettled } = await look(dependencies, context);
+  const routing = await lookAtRouting(context);
+  const difference = { ...found, ...(routing && { routing }) };
+  if (isUnsettled) {
+    dependencies.complain(
+      "kube-relay: objects change faster than they can be compared; look again\n",
+    );
+  }
+  const now = dependencies.clock.wallNow();
+  printReport(dependencies, context, {
+    json: () => differenceJson(difference),
+    text: (look) => renderDifference(difference, { ...look, now }),
+  });
+  if (countDifferences(difference) > 0) return DIFFERS;
+  return difference.routing?.problem === undefined ? 0 : 1;
+}
+
+async function look(
+  dependencies: PlanNodeDependencies,
+  context: CommandContext,
+): Promise<SettledLook> {
+  const { flags, configuration: { relay } } = context;
+  const { service } = flags;
+  const keys = chosenService(service);
+  const compare = async (planned: PlannedNode, repair?: RepairRunner) => {
+    if (service !== undefined) {
+      checkService(service, { plans: [...planned.plans.values()], all: planned.services });
+    }
+    const services = await compareNode(planned, { ...(keys && { keys }), repair });
+    if (service !== undefined) return services;
+    return withFamilies(services, await comparePolicies(dependencies, planned, repair));
+  };
+  if (flags.from !== undefined) {
+    const planned = await planNode(dependencies, context);
+    const routing = keys ? undefined : await comparePlannedRouting(dependencies, context, planned);
+    const difference = { ...await compare(planned), ...(routing && { routing }) };
+    return { difference, isUnsettled: false };
+  }
+  const families = wantedFamilies(flags.family);
+  const { controlSocket } = relay;
+  if (!flags.repair) {
+    // The process checks everything else.
+    if (service !== undefined) checkServiceName(service);
+    const [family] = families.length === 1 ? families : [];
+    const ask = async () => {
+      const services = await requestDifference(controlSocket, { family, service });
+      if (service !== undefined) return services;
+      return withFamilies(services, await requestPolicyDifference(controlSocket, { family }));
+    };
+    return await lookSettled(dependencies, { relay, look: ask, writes: false });
+  }
+  const signal = context.endInOrder();
+  // Two repairs at once could remove each other's rules, or add a jump twice.
+  using _alone = await lockFolder(dependencies, dirname(controlSocket), { maxMs: LOCK_MS, signal });
+  const repair = reportedRepairs(dependencies, controlSocket);
+  const repairOnce = async () => {
+    const planned = await planRunningNode(dependencies, { relay, families });
+    return await compare(await withServing(planned, relay), repair);
+  };
+  return await lookSettled(dependencies, { relay, signal, look: repairOnce, writes: true });
+}
+
+/** Asks the running process. Addresses and routes are of no single Service or family. */
+async function lookAtRouting(
+  { flags, configuration: { relay: { controlSocket } } }: CommandContext,
+): Promise<RoutingComparison | undefined> {
+  if ([flags.from, flags.service, flags.family].some((given) => given !== undefined)) {
+    return undefined;
+  }
+  const { controllers = [] } = await requestStatus(controlSocket, { brief: true });
+  return controllers.some(({ controller }) => controller === "routing")
+    ? await askRoutingDifference(controlSocket)
+    : undefined;
+}
+
+/** Compares this machine with a dump. The paths of the BGP daemon are those of this configuration. */
+async function comparePlannedRouting(
+  dependencies: PlanNodeDependencies,
+  { configuration: { proxy: { routing } } }: CommandContext,
+  planned: PlannedNode,
+): Promise<RoutingComparison | undefined> {
+  const { network, routingBackends } = dependencies;
+  const wanted = await planRouting(planned);
+  if (!wanted) return undefined;
+  const layer2 = layer2Of(wanted, network.interfaceAddresses());
+  if (!routingBackends) return await compareRouting({ layer2 });
+  await using pods = routingBackends.podNetwork(dependencies, { cniFiles: [] });
+  await using backend = routingBackends.bgp(dependencies, routing.bgp);
+  return await compareRouting({
+    ...(wanted.bgp && { bgp: { plan: wanted.bgp.plan, backend } }),
+    ...{ layer2, pods: { plan: wanted.podNetwork, backend: pods } },
+  });
+}
+
+/** Compares the rules of NetworkPolicies with objects that were read; empty if none are enforced. */
+async function comparePolicies(
+  dependencies: PlanNodeDependencies,
+  planned: PlannedNode,
+  repair: RepairRunner | undefined,
+): Promise<readonly FamilyDifference[]> {
+  const families: FamilyDifference[] = [];
+  const addresses = dependencies.network.interfaceAddresses();
+  for (const family of planned.plans.keys()) {
+    const policies = planPolicies(dependencies, planned, { family, addresses });
+    if (policies === undefined) continue;
+    await using backend = policies.backend;
+    families.push(await comparePolicyRules({ backend, plan: policies.plan }, { repair }));
+  }
+  return families;
+}
+
+function withFamilies(
+  difference: NodeDifference,
+  more: readonly FamilyDifference[],
+): NodeDifference {
+  return { ...difference, families: [...difference.families, ...more] };
+}
+
+async function printWhatIf(
+  dependencies: PlanNodeDependencies,
+  context: CommandContext,
+): Promise<number> {
+  const { flags, configuration } = context;
+  const before = await planBefore(dependencies, context, configuration.relay);
+  const keys = chosenService(flags.service);
+  const whatIf = await planWhatIf(dependencies, { before, configuration, keys });
+  for (const problem of whatIf.problems) dependencies.complain(`kube-relay: ${problem}\n`);
+  printReport(dependencies, context, {
+    json: () => whatIfJson(whatIf),
+    text: (look) => renderWhatIf(whatIf, look),
+  });
+  if (whatIf.problems.length > 0) return 1;
+  return countChanges(whatIf) === 0 ? 0 : DIFFERS;
+}
+
+function planBefore(
+  dependencies: PlanNodeDependencies,
+  context: CommandContext,
+  relay: LoadedConfiguration["relay"],
+): Promise<PlannedNode> {
+  if (context.flags.from !== undefined) return planNode(dependencies, context);
+  return planRunningNode(dependencies, { relay, families: wantedFamilies(context.flags.family) });
+}
+
+function chosenService(
+  service: string | undefined,
+): ((plan: ProxyPlan) => ReadonlySet<ServicePortKey>) | undefined {
+  return service === undefined ? undefined : (plan) => servicePortsOf(plan, service);
+}
+
+/** Adds the sockets of the running process to a plan in userspace mode. */
+async function withServing(
+  planned: PlannedNode,
+  { controlSocket }: Pick<LoadedConfiguration["relay"], "controlSocket">,
+): Promise<PlannedNode> {
+  if (!MODE_TRAITS[planned.mode].forwardsItself) return planned;
+  const { families } = await requestStatus(controlSocket);
+  const { machine } = planned;
+  return {
+    ...planned,
+    machine(family) {
+      const status = families.find((each) => each.family === family);
+      return { ...machine(family), ...(status && servingOf(status)) };
+    },
+  };
+}
+
+function servingOf({ services, quarantined }: StatusReport["families"][number]) {
+  const serving = services.map(({ name, protocol, addresses }) => ({
+    key: `${name}/${protocol}` as ServicePortKey,
+    addresses,
+  }));
+  return { quarantined, serving };
+}
+
+/** Reports each repair that found something or failed, for the change log of the running process. */
+export function reportedRepairs(
+  { clock, complain, process: { pid, uid } }: {
+    readonly clock: Clock;
+    readonly complain: Dependencies["complain"];
+    readonly process: Pick<ProcessInfo, "pid" | "uid">;
+  },
+  controlSocket: string,
+): RepairRunner {
+  return async (loop, attempt) => {
+    const startedAt = clock.now();
+    const report = async (outcome: Pick<RepairNote, "objects" | "error">) => {
+      const note = { ...loop, pid, ...(uid !== undefined && { uid }), ...outcome };
+      const tookMs = clock.now() - startedAt;
+      try {
+        await reportRepair(controlSocket, { ...note, tookMs });
+      } catch (error) {
+        complain(`kube-relay: this repair is not in the change log: ${messageOf(error)}\n`);
+      }
+    };
+    try {
+      const repair = await attempt();
+      if (repair.found.length > 0) await report({ objects: repairedObjects(repair) });
+      return repair;
+    } catch (error) {
+      await report({ objects: [], error: shortReason(messageOf(error)) });
+      throw error;
+    }
+  };
+}

@@ -1,0 +1,151 @@
+import { printableText } from "../../../log/printable_text.ts";
+import { IP_FAMILIES } from "../../../net/ip_address.ts";
+import { connectionTable } from "../../../policy/connection_table.ts";
+import { askControl } from "../../control/control_client.ts";
+import type { Dependencies } from "../../../app/dependencies.ts";
+import { explainPlanned } from "../../explain/explain_report.ts";
+import type { ExplainReport } from "../../explain/explain_report.ts";
+import {
+  explainPlannedRouting,
+  explainRunningRouting,
+  parseRoutingQuestion,
+  type RoutingQuestion,
+} from "../../explain/explain_routing.ts";
+import { renderRouting } from "../../explain/routing_view.ts";
+import { renderExplanation } from "../../explain/explanation_view.ts";
+import {
+  FROM_FORMS,
+  parseFrom,
+  parsePodName,
+  parseTo,
+  TO_FORMS,
+} from "../../explain/packet_end_text.ts";
+import { policyQuestions, policyStateOf, runningPolicies } from "../../explain/policy_questions.ts";
+import { explainWithPolicies } from "../../explain/policy_steps.ts";
+import { renderTables } from "../../explain/policy_table_view.ts";
+import { planRunningNode } from "../../offline/planned_node.ts";
+import {
+  type ActiveCommand,
+  type CommandContext,
+  namesObjects,
+  planNamedObjects,
+  printReport,
+} from "./command.ts";
+
+/** Both ends of a packet, as on the command line. */
+interface Ends {
+  readonly from: string;
+  readonly to: string;
+}
+
+/**
+ * Asks the running process or, with `--manifests`, a kubeconfig or `--from`, makes its own plan. Exits with
+ * status 1 if some of those objects could not be used.
+ */
+export const explainCommand: ActiveCommand = {
+  name: "explain",
+  summary: "explain what happens to a packet from FROM to TO, step by step",
+  operands: [
+    { name: "FROM", help: `${FROM_FORMS}; or 'bgp' or 'address'` },
+    { name: "TO", help: `${TO_FORMS}; a prefix after 'bgp', an address after 'address'` },
+  ],
+  examples: [
+    "kube-relay explain 10.244.1.7 default/web:http",
+    "kube-relay explain outside node:30080",
+    "kube-relay explain node 10.96.0.10:53/UDP --json",
+    "kube-relay explain outside default/web --manifests DIR --mode nftables",
+    "kube-relay explain shop/web-0 shop/db-0:5432",
+    "kube-relay explain --policies shop",
+    "kube-relay explain address 192.0.2.10",
+    "kube-relay explain bgp 192.0.2.0/28",
+  ],
+  replacesOperands: "policies",
+  async run(dependencies, context) {
+    const { policies } = context.flags;
+    if (policies !== undefined) return await printTables(dependencies, context, policies);
+    const [from = "", to = ""] = context.operands ?? [];
+    const question = parseRoutingQuestion(from, to);
+    if (question) return await printRouting(dependencies, context, question);
+    // Checked here, so that a wrong operand is wrong use with every source.
+    if (parsePodName(from) === undefined) parseFrom(from);
+    parseTo(to);
+    const { report, isIncomplete } = await explain(dependencies, context, { from, to });
+    printReport(dependencies, context, {
+      json: () => report,
+      text: (look) => renderExplanation(report, look),
+    });
+    return isIncomplete ? 1 : 0;
+  },
+};
+
+async function explain(
+  dependencies: Dependencies,
+  context: CommandContext,
+  ends: Ends,
+): Promise<{ readonly report: ExplainReport; readonly isIncomplete: boolean }> {
+  const { flags, configuration: { relay } } = context;
+  if (flags.from === undefined && !namesObjects(flags)) {
+    const socket = relay.controlSocket;
+    const ask = async (ends: Ends) => {
+      const query = new URLSearchParams({ ...ends });
+      return await askControl(socket, { route: `/explain?${query}` }) as ExplainReport;
+    };
+    const report = await explainWithPolicies(await runningPolicies(socket), ends, ask);
+    return { report, isIncomplete: false };
+  }
+  const planned = await planNamedObjects(dependencies, context);
+  const notAsked = flags.from !== undefined
+    ? "this is a dump; run explain on the node to ask its kernel"
+    : "this is planned; without --manifests, --kubeconfig and --master a running kube-relay is asked";
+  const state = policyStateOf(planned.informers);
+  const report = await explainWithPolicies(
+    state && policyQuestions(state),
+    ends,
+    (ends) => explainPlanned(dependencies, ends, { planned, notAsked }),
+  );
+  return { report, isIncomplete: planned.isIncomplete };
+}
+
+async function printRouting(
+  dependencies: Dependencies,
+  context: CommandContext,
+  question: RoutingQuestion,
+): Promise<number> {
+  const { flags, configuration: { relay }, logger } = context;
+  const isRunning = flags.from === undefined && !namesObjects(flags);
+  const planned = isRunning ? undefined : await planNamedObjects(dependencies, context);
+  const explained = planned
+    ? await explainPlannedRouting(planned, { question })
+    : await explainRunningRouting({ ...dependencies, logger }, { question, relay });
+  printReport(dependencies, context, {
+    json: () => ({ ...explained.report, notes: explained.notes }),
+    text: (look) => renderRouting(explained, look),
+  });
+  return planned?.isIncomplete ? 1 : 0;
+}
+
+/** The work is done here, not in the running process: that one only gives its objects. */
+async function printTables(
+  dependencies: Dependencies,
+  context: CommandContext,
+  namespace: string,
+): Promise<number> {
+  const { flags, configuration: { relay }, logger } = context;
+  const planned = flags.from === undefined && !namesObjects(flags)
+    ? await planRunningNode({ ...dependencies, logger }, { relay })
+    : await planNamedObjects(dependencies, context);
+  const state = policyStateOf(planned.informers);
+  if (state === undefined) throw new Error("Cannot print policies: no pods and policies are known");
+  const tables = IP_FAMILIES.map((family) => connectionTable(state, { namespace, family }))
+    .filter(({ groups }) => groups.some((group) => group.namespace === namespace));
+  if (tables.length === 0) {
+    throw new Error(
+      printableText(`Cannot print policies: no pod of namespace '${namespace}' is known`),
+    );
+  }
+  printReport(dependencies, context, {
+    json: () => tables,
+    text: (look) => renderTables(tables, look),
+  });
+  return planned.isIncomplete ? 1 : 0;
+}

@@ -1,0 +1,208 @@
+import { ConfigurationError } from "../../../config/load.ts";
+import { wrapText } from "../../../config/wrap_text.ts";
+import type { Logger } from "../../../log/logger.ts";
+import type { IpFamily } from "../../../net/ip_address.ts";
+import type { BackendMode } from "../../../proxy/backend.ts";
+import type { ProxyPlan } from "../../../proxy/proxy_plan.ts";
+import { serviceKey, type ServicePortKey } from "../../../proxy/service_port_name.ts";
+import type { Dependencies } from "../../../app/dependencies.ts";
+import { checkService, servicePortsOf } from "../../explain/find_service_ports.ts";
+import type { PlannedNode } from "../../offline/planned_node.ts";
+import { planRouting } from "../../offline/plan_routing.ts";
+import { planPolicies } from "../../offline/planned_policies.ts";
+import { VERSION } from "../version.ts";
+import { type ActiveCommand, type CommandContext, planNamedObjects } from "./command.ts";
+
+/** Stands for the configuration of the BGP daemon in place of a mode. */
+const BGP = "bgp";
+
+/** Stands for the routes, tunnels and the CNI configuration of pods in place of a mode. */
+const POD_NETWORK = "pod-network";
+
+/**
+ * Prints the rules of a mode for a folder of manifests, a cluster or a dump, without starting a process.
+ * Exits with status 1 if some objects could not be used: the rest is printed, but it is not everything.
+ */
+export const renderCommand: ActiveCommand = {
+  name: "render",
+  summary: "print the rules for all Services, without touching the machine",
+  examples: [
+    "kube-relay render --mode iptables --manifests DIR --family ipv4",
+    "kube-relay render --mode iptables --kubeconfig FILE --service default/web",
+    "kube-relay render --from node7.json",
+    "kube-relay render --mode bgp --config FILE --kubeconfig FILE",
+  ],
+  ownModes: [BGP, POD_NETWORK],
+  async run(dependencies, context) {
+    const { flags } = context;
+    const planned = await planNamedObjects(dependencies, context);
+    const routed = { [BGP]: printBgp, [POD_NETWORK]: printPodNetwork }[flags["proxy-mode"] ?? ""];
+    if (routed) {
+      await routed(dependencies, { planned, context });
+      return planned.isIncomplete ? 1 : 0;
+    }
+    if (flags.service !== undefined) {
+      checkService(flags.service, {
+        plans: [...planned.plans.values()],
+        all: planned.services,
+      });
+    }
+    await printServices(dependencies, { planned, context });
+    return planned.isIncomplete ? 1 : 0;
+  },
+};
+
+async function printServices(
+  dependencies: Dependencies,
+  { planned, context: { flags, logger } }: {
+    readonly planned: PlannedNode;
+    readonly context: CommandContext;
+  },
+): Promise<void> {
+  const { plans, createBackend, mode, nodeName, isNodeKnown, isMachineKnown } = planned;
+  for (const [family, plan] of plans) {
+    await using backend = createBackend(family);
+    const { service } = flags;
+    const keys = service === undefined ? undefined : servicePortsOf(plan, service);
+    const asksKernel = backend.usesConntrack && !isMachineKnown;
+    dependencies.print(
+      renderHeading({ mode, nodeName, isNodeKnown, family, plan, asksKernel, keys, service }),
+    );
+    await printPieces(dependencies, backend.render(plan, keys));
+    if (service === undefined) await printPolicies(dependencies, { planned, family, logger });
+  }
+}
+
+/** Prints the configuration of the BGP daemon. Passwords are named and not part of it. */
+async function printBgp(
+  dependencies: Dependencies,
+  { planned, context: { flags, logger } }: {
+    readonly planned: PlannedNode;
+    readonly context: CommandContext;
+  },
+): Promise<void> {
+  refuseSelection(flags);
+  const { routingBackends } = dependencies;
+  const { settings, bgp } = await planRouting(planned) ?? {};
+  if (!settings?.bgp || !routingBackends) {
+    throw new Error("Cannot render for BGP: it is disabled; add --routing and --bgp");
+  }
+  if (!bgp?.plan) throw unknownNode("for BGP", planned);
+  await using backend = routingBackends.bgp({ ...dependencies, logger }, settings.bgp);
+  await printPieces(dependencies, backend.render(bgp.plan));
+}
+
+/** Prints the routes, tunnels and files of the network of pods. */
+async function printPodNetwork(
+  dependencies: Dependencies,
+  { planned, context: { flags, logger } }: {
+    readonly planned: PlannedNode;
+    readonly context: CommandContext;
+  },
+): Promise<void> {
+  refuseSelection(flags);
+  const { routingBackends } = dependencies;
+  const { settings, podNetwork } = await planRouting(planned) ?? {};
+  if (!settings?.podNetwork || !routingBackends) {
+    throw new Error(
+      "Cannot render the network of pods: it is disabled; add --routing and --pod-routes, " +
+        "--overlay or --cni-config",
+    );
+  }
+  if (!podNetwork) throw unknownNode("the network of pods", planned);
+  await using backend = routingBackends.podNetwork({ ...dependencies, logger }, { cniFiles: [] });
+  await printPieces(dependencies, backend.render(podNetwork));
+}
+
+function refuseSelection(flags: CommandContext["flags"]): void {
+  if (flags.service === undefined && flags.family === undefined) return;
+  throw new ConfigurationError([
+    `Cannot use --service or --family with --mode ${flags["proxy-mode"]}: it is one text for all ` +
+    "Services and both families",
+  ]);
+}
+
+function unknownNode(what: string, { nodeName }: PlannedNode): Error {
+  return new Error(
+    `Cannot render ${what}: there is no Node '${nodeName}', whose addresses are needed; ` +
+      "--hostname-override names another",
+  );
+}
+
+/** Prints the rules of NetworkPolicies, if they are enforced and this build has their data plane. */
+async function printPolicies(
+  dependencies: Dependencies,
+  { planned, family, logger }: {
+    readonly planned: PlannedNode;
+    readonly family: IpFamily;
+    readonly logger: Logger;
+  },
+): Promise<void> {
+  const policies = planPolicies({ ...dependencies, logger }, planned, { family });
+  if (policies === undefined) return;
+  const { tool, plan } = policies;
+  await using backend = policies.backend;
+  dependencies.print(
+    `# NetworkPolicies by ${tool}, ${family}: ${plan.pods.size} pods of this node.\n`,
+  );
+  await printPieces(dependencies, backend.render(plan));
+}
+
+async function printPieces(
+  { clock, print }: Dependencies,
+  pieces: Iterable<string>,
+): Promise<void> {
+  for (const piece of pieces) {
+    print(piece);
+    await clock.yieldToEventLoop();
+  }
+}
+
+interface HeadingOptions {
+  readonly mode: BackendMode;
+  readonly family: IpFamily;
+  readonly nodeName: string;
+  /** Whether the source has a Node of this name. */
+  readonly isNodeKnown: boolean;
+  /** Whether the rules depend on features of the kernel that are unknown. */
+  readonly asksKernel: boolean;
+  readonly plan: ProxyPlan;
+  /** The rendered ServicePorts; undefined means all. */
+  readonly keys: ReadonlySet<ServicePortKey> | undefined;
+  /** The only rendered Service, as `namespace/name`. */
+  readonly service: string | undefined;
+}
+
+/** Widest line, `# ` included. */
+const WIDTH = 80;
+
+/** Lines that begin with `#`, which is a comment for every tool of every mode. */
+export function renderHeading(options: HeadingOptions): string {
+  const { mode, family, nodeName, isNodeKnown, asksKernel } = options;
+  const paragraphs = [`kube-relay ${VERSION}, mode ${mode}, ${family}: ${extent(options)}.`];
+  if (!isNodeKnown) {
+    paragraphs.push(
+      `There is no Node '${nodeName}': no endpoint that names a node counts as being on this ` +
+        "one. --hostname-override names another.",
+    );
+  }
+  if (asksKernel) {
+    paragraphs.push(
+      "The kernel is assumed to support all rules; 'kube-relay doctor' checks it.",
+    );
+  }
+  return paragraphs.flatMap((text) => wrapText(text, { width: WIDTH - 2 }).split("\n"))
+    .map((line) => `# ${line}\n`).join("");
+}
+
+function extent({ plan: { services }, keys, service, nodeName }: HeadingOptions): string {
+  if (service !== undefined) {
+    return `${count(keys?.size ?? 0, "port")} of Service ${service}, on node ${nodeName}`;
+  }
+  const names = new Set([...services.values()].map(({ name }) => serviceKey(name)));
+  return `${count(services.size, "port")} of ${count(names.size, "Service")}, on node ${nodeName}`;
+}
+
+function count(number: number, noun: string): string {
+  return `${number} ${noun}${number === 1 ? "" : "s"}`;
+}

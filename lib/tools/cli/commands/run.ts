@@ -1,0 +1,145 @@
+import { effectiveConfiguration } from "../../../config/configuration_schema.ts";
+import type { KubeAuth } from "../../../kube/kube_auth.ts";
+import type { Logger } from "../../../log/logger.ts";
+import { CommandError } from "../../../os/command_runner.ts";
+import { readOpenFiles } from "../../../os/open_files.ts";
+import { toolsPathProblem } from "../../../os/tools_path.ts";
+import type { BackendTable, Dependencies } from "../../../app/dependencies.ts";
+import { admitStart, excludedServers, showTakeover } from "../../../app/handover/takeover.ts";
+import { chooseFamilies } from "../../../app/run/choose_families.ts";
+import { chooseMode, commonFamilies } from "../../../app/run/choose_mode.ts";
+import { loadConfiguredAuth } from "../../../app/run/api_object_source.ts";
+import { hostSettingRequests } from "../../../app/run/host_setting_requests.ts";
+import { HostSettings } from "../../../app/run/host_settings.ts";
+import { idleBackendOptions } from "../../../app/run/mode_settings.ts";
+import type { RunConfiguration } from "../../../app/run/run_configuration.ts";
+import { runProxy } from "../../../app/run/run_proxy.ts";
+import { answerWhile } from "../../../app/serving/waiting_servers.ts";
+import { logConfiguration } from "../effective_flags.ts";
+import { versionText } from "../version.ts";
+import { type ActiveCommand, type CommandContext, logNotices } from "./command.ts";
+
+const FAILED = 1;
+
+/** Serves Services until a signal ends it. The default verb. */
+export const runCommand: ActiveCommand = {
+  name: "run",
+  summary: "serve Services (the default without a verb)",
+  examples: ["kube-relay --manifests /etc/kube-relay/manifests"],
+  serves: true,
+  async run(dependencies, { endInOrder, ...context }) {
+    const running = { ...context, signal: endInOrder() };
+    try {
+      return await serve(dependencies, running);
+    } catch (error) {
+      // Stopped before it served: for a service manager, status 1 would be a failure.
+      if (!isStopped(error, running)) throw error;
+      context.logger.info("Stopped");
+      return 0;
+    }
+  },
+};
+
+type RunContext = Omit<CommandContext, "endInOrder"> & { readonly signal: AbortSignal };
+
+async function serve(
+  dependencies: Dependencies,
+  { flags, configuration, logger, signal }: RunContext,
+): Promise<number> {
+  const { relay } = configuration;
+  dependencies.takeStrayOutput?.(logger);
+  dependencies.uncaught?.take(logger);
+  const endsSoon = relay.initOnly || relay.dryRun;
+  const [openFiles] = await Promise.all([
+    endsSoon ? undefined : readOpenFiles({ ...dependencies, logger }),
+    relay.initOnly ? undefined : admitStart({ ...dependencies, logger }, { relay, signal }),
+  ]);
+  const pathProblem = toolsPathProblem(relay.toolsPath, dependencies.process.env("PATH"));
+  if (pathProblem) logger.warn("The folders of --tools-path are not searched", { ...pathProblem });
+  const checks = { signal, isForRun: !endsSoon };
+  const choose = () =>
+    Promise.all([
+      chooseMode({ ...dependencies, logger }, configuration.mode, checks),
+      chooseFamilies({ ...dependencies, logger }),
+    ]);
+  const waiting = { proxy: configuration.proxy, phase: "choosing the mode", signal };
+  // Before anything asks the tools: some of their objects stay, such as empty tables of iptables.
+  const readsServer = !endsSoon && relay.manifests.length === 0;
+  let auth: KubeAuth | undefined;
+  try {
+    if (readsServer) {
+      auth = await loadConfiguredAuth({ ...dependencies, logger }, { configuration });
+    }
+  } catch (error) {
+    return exitAfter(error, { configuration, logger, signal });
+  }
+  const edges = { ...dependencies, logger, auth, ...(openFiles && { openFiles }) };
+  const [chosen, ofHost] = endsSoon ? await choose() : await answerWhile(edges, waiting, choose);
+  const { mode } = chosen;
+  if (relay.takeover && relay.dryRun) {
+    const excludeCidrs = excludedServers(configuration.proxy);
+    const networkPolicy = configuration.proxy.networkPolicy.enabled;
+    await showTakeover(dependencies, { mode, networkPolicy, excludeCidrs, signal });
+    return 0;
+  }
+  logger.info("Starting", {
+    version: versionText(),
+    mode,
+    source: relay.manifests.length > 0 ? relay.manifests.join(",") : "API server",
+  });
+  logNotices({ configuration, logger });
+  logConfiguration(logger, { flags, configuration });
+  const families = commonFamilies(chosen, ofHost);
+  const proxy = effectiveConfiguration(configuration.proxy, mode);
+  const requestedMode = configuration.mode;
+  const run = { ...configuration, proxy, mode, requestedMode, families, flags };
+  if (relay.initOnly) {
+    await runInitOnly({ ...dependencies, logger }, run);
+    return 0;
+  }
+  try {
+    await runProxy(edges, run, signal);
+  } catch (error) {
+    return exitAfter(error, { configuration, logger, signal });
+  }
+  logger.info("Stopped");
+  return 0;
+}
+
+/** The standard error of a serving process is a log. Throws the error of a run that was stopped. */
+function exitAfter(error: unknown, context: Omit<RunContext, "flags">): number {
+  if (isStopped(error, context)) throw error;
+  context.logger.error("Exiting after an error", { error });
+  return FAILED;
+}
+
+/** Whether an error only means that the run was stopped. A stopped `--init-only` has failed. */
+function isStopped(
+  error: unknown,
+  { configuration: { relay }, signal }: Pick<RunContext, "configuration" | "signal">,
+): boolean {
+  if (!signal.aborted || relay.initOnly) return false;
+  return error === signal.reason || (error instanceof CommandError && error.kind === "aborted");
+}
+
+/**
+ * `--init-only`: applies the kernel settings that the mode needs, so that the proxy itself can run
+ * with CAP_NET_ADMIN alone. Unlike upstream, it asks no API server. A refused setting is logged and is no failure,
+ * because the later process continues without it.
+ */
+export async function runInitOnly(
+  dependencies: Dependencies & { readonly logger: Logger },
+  { proxy, relay, mode, families }: RunConfiguration,
+): Promise<void> {
+  const { logger } = dependencies;
+  const createBackend = (dependencies.backends as Required<BackendTable>)[mode];
+  const backends = families.map((family) =>
+    createBackend(dependencies, idleBackendOptions({ proxy, relay }, family))
+  );
+  const requests = await hostSettingRequests(dependencies, { proxy, mode, backends });
+  const settings = new HostSettings(dependencies, requests);
+  // No later step loads a module.
+  await settings.apply({ final: true });
+  const refused = settings.outcomes.filter(({ state }) => state === "refused").length;
+  logger.info("Set up the machine", { mode, settings: settings.outcomes.length, refused });
+}

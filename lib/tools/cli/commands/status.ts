@@ -1,0 +1,151 @@
+import { ConfigurationError } from "../../../config/load.ts";
+import { messageOf } from "../../../log/message_of.ts";
+import type { Clock } from "../../../os/clock.ts";
+import type { Terminal } from "../../../os/terminal.ts";
+import { entryMatches, renderChanges } from "../../changes/changes_view.ts";
+import { requestChanges, requestStatus } from "../../control/control_client.ts";
+import type { Dependencies } from "../../../app/dependencies.ts";
+import { readDumpedChanges, readDumpedStatus } from "../../dump/read_dump.ts";
+import type { StatusReport } from "../../status/status_report.ts";
+import { renderStatus } from "../../status/status_text.ts";
+import { matchesFilter } from "../../status/status_view.ts";
+import {
+  answered,
+  mostScrolled,
+  pressed,
+  renderWatch,
+  unanswered,
+  type WatchAnswer,
+  type WatchModel,
+} from "../../status/watch/watch_view.ts";
+import { type ActiveCommand, type CommandContext, printReport, usesColor } from "./command.ts";
+
+/** Prints the Services, the quarantine and the last sync of the running process or of a dump. */
+export const statusCommand: ActiveCommand = {
+  name: "status",
+  summary: "ask a running kube-relay for Services, addresses, endpoints and syncs",
+  examples: ["kube-relay status --changes --filter default/web", "kube-relay status --watch"],
+  async run(dependencies, context) {
+    const { flags: { filter = "", from, ...flags }, configuration: { relay } } = context;
+    if (flags.watch) return await watch(dependencies, context);
+    if (flags.changes) return await printChanges(dependencies, context);
+    const { report, now } = from === undefined
+      ? { report: await requestStatus(relay.controlSocket), now: dependencies.clock.wallNow() }
+      : await readDumpedStatus(from);
+    printReport(dependencies, context, {
+      json: () => filterReport(report, filter),
+      text: (look) => renderStatus(report, { ...look, now, filter }),
+    });
+    return 0;
+  },
+};
+
+async function watch(
+  { clock, process, openTerminal }: Dependencies,
+  { flags, configuration: { relay }, endInOrder }: CommandContext,
+): Promise<number> {
+  const { filter = "", ...others } = flags;
+  const conflicting = (["changes", "json", "from"] as const).filter((name) => others[name]);
+  if (conflicting.length > 0) {
+    throw new ConfigurationError(
+      conflicting.map((name) =>
+        `Flag --${name} cannot be used with --watch; leave one of them out`
+      ),
+    );
+  }
+  if (!process.stdoutIsTerminal || openTerminal === undefined) {
+    throw new ConfigurationError([
+      "Cannot watch: standard output is no terminal. Use 'status' without --watch to print the " +
+      "state once, or with --json for programs",
+    ]);
+  }
+  const signal = endInOrder();
+  using terminal = openTerminal();
+  const color = usesColor(process);
+  await runWatch({ clock, terminal }, { socket: relay.controlSocket, filter, color, signal });
+  return 0;
+}
+
+async function printChanges(
+  dependencies: Dependencies,
+  context: CommandContext,
+): Promise<number> {
+  const { flags: { filter = "", from }, configuration: { relay } } = context;
+  const report = from === undefined
+    ? await requestChanges(relay.controlSocket, { rules: true })
+    : await readDumpedChanges(from);
+  printReport(dependencies, context, {
+    json: () => ({
+      ...report,
+      entries: report.entries.filter((entry) => entryMatches(entry, filter)),
+    }),
+    text: (look) => renderChanges(report, { ...look, filter }),
+  });
+  return 0;
+}
+
+function filterReport(report: StatusReport, filter: string): StatusReport {
+  const families = report.families.map((family) => ({
+    ...family,
+    services: family.services.filter((service) => matchesFilter(service.name, filter)),
+  }));
+  return { ...report, families };
+}
+
+const PERIOD_MS = 1000;
+/** Entries of the change log that can be scrolled through. */
+const ENTRIES = 100;
+
+/**
+ * Draws the status of a running kube-relay once a second, and continues after its restart. Resolves
+ * when the user quits or the terminal closes.
+ */
+async function runWatch(
+  { clock, terminal }: { readonly clock: Clock; readonly terminal: Terminal },
+  { socket, filter, color, signal }: {
+    readonly socket: string;
+    readonly filter: string;
+    readonly color: boolean;
+    readonly signal: AbortSignal;
+  },
+): Promise<void> {
+  let model: WatchModel = { socket, filter, scrolledBy: 0 };
+  let drawn = "";
+  const ending = new AbortController();
+  const ends = AbortSignal.any([signal, terminal.ended, ending.signal]);
+  const draw = ({ force }: { readonly force: boolean }) => {
+    const lines = renderWatch(model, { size: terminal.size, now: clock.wallNow(), color });
+    const text = lines.join("\n");
+    if (text !== drawn || force) terminal.draw(lines);
+    drawn = text;
+  };
+  terminal.listen((key) => {
+    if (key !== undefined) {
+      const outcome = pressed(model, key);
+      if (outcome.ends) return ending.abort();
+      const view = { size: terminal.size, now: clock.wallNow() };
+      const scrolledBy = Math.min(outcome.model.scrolledBy, mostScrolled(outcome.model, view));
+      model = { ...outcome.model, scrolledBy };
+    }
+    draw({ force: key === undefined });
+  });
+  draw({ force: true });
+  while (!ends.aborted) {
+    try {
+      model = answered(model, await ask(socket));
+    } catch (error) {
+      model = unanswered(model, { reason: messageOf(error), at: clock.wallNow() });
+    }
+    if (ends.aborted) break;
+    draw({ force: false });
+    await clock.sleep(PERIOD_MS, ends).catch(() => {});
+  }
+}
+
+async function ask(socket: string): Promise<WatchAnswer> {
+  const [status, changes] = await Promise.all([
+    requestStatus(socket, { brief: true }),
+    requestChanges(socket, { last: ENTRIES }),
+  ]);
+  return { status, changes };
+}

@@ -1,0 +1,47 @@
+import { stringify } from "@std/yaml";
+import { effectiveConfiguration } from "../../../config/configuration_schema.ts";
+import { encodeConfiguration } from "../../../config/encode_configuration.ts";
+import { ConfigurationError, type LoadedConfiguration } from "../../../config/load.ts";
+import { messageOf } from "../../../log/message_of.ts";
+import { writeFileWhole } from "../../../os/write_file_whole.ts";
+import { namedMode } from "../../../app/run/choose_mode.ts";
+import { type ActiveCommand, logNotices } from "./command.ts";
+
+/** Files for kube-proxy, but not for Deno, which opens no device without full access. */
+const STANDARD_OUTPUT: readonly string[] = ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
+
+/** Writes the effective configuration. Asks neither the machine nor a cluster. */
+export const writeConfigurationCommand: ActiveCommand = {
+  name: "write-config",
+  summary: "write the effective configuration to a file (like --write-config-to FILE)",
+  async run({ print }, context) {
+    const { flags, configuration } = context;
+    const path = flags["write-config-to"];
+    if (!path) throw new ConfigurationError(["'write-config' lacks --write-config-to FILE"]);
+    logNotices(context);
+    const text = configurationText(configuration);
+    if (STANDARD_OUTPUT.includes(path)) {
+      print(text);
+      return 0;
+    }
+    try {
+      await writeFileWhole(path, text);
+    } catch (error) {
+      const reason = messageOf(error);
+      throw new Error(`Cannot write the configuration to '${path}': ${reason}`);
+    }
+    print(`Configuration written to ${path}\n`);
+    return 0;
+  },
+};
+
+/** The text of the file. Without a mode it names `iptables`, as upstream does. */
+export function configurationText({ proxy, mode }: LoadedConfiguration): string {
+  const written = namedMode(mode);
+  const effective = written === "auto" ? proxy : effectiveConfiguration(proxy, written);
+  return stringify(encodeConfiguration(effective, written), {
+    sortKeys: true,
+    useAnchors: false,
+    lineWidth: -1,
+  });
+}

@@ -1,0 +1,112 @@
+import type { Clock } from "../../os/clock.ts";
+import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
+import { describeEdgeSettings } from "../../proxy/edge_settings.ts";
+import type { Quarantined } from "../../proxy/data_plane.ts";
+import type { EndpointHealth, ServiceInspection } from "../../proxy/service_mode.ts";
+import type { Endpoint } from "../../proxy/endpoint.ts";
+import type { ServicePlan } from "../../proxy/service_plan.ts";
+import { type ServicePortKey, servicePortText } from "../../proxy/service_port_name.ts";
+import type { FamilyProxy } from "../../app/service/family_proxy.ts";
+import { TimeSlice } from "../../os/time_slice.ts";
+import type { StatusEndpoint, StatusFamily, StatusService } from "./status_report.ts";
+
+/** Collects the status of one family; `brief` omits the Services. Yields to the event loop. */
+export async function collectFamilyStatus(
+  { clock }: { readonly clock: Clock },
+  { backend, loop, pipeline }: FamilyProxy,
+  { brief }: { readonly brief: boolean },
+): Promise<StatusFamily> {
+  const wallNow = clock.wallNow();
+  const { services: inspected, summary } = await backend.inspect(brief ? [] : undefined);
+  const { lastSync, quarantined } = loop;
+  const byKey = new Map(inspected.map((service) => [service.key, service]));
+  const reasons = reasonsByKey(quarantined);
+  const retries = new Map(quarantined.map(({ key, retryAt }) => [key, retryAt]));
+  const services: StatusService[] = [];
+  const slice = new TimeSlice(clock);
+  for (const [key, plan] of brief ? [] : pipeline.plan.services) {
+    const [reason, retryAt] = [reasons.get(key), retries.get(key)];
+    services.push({
+      ...serviceStatus(plan, { inspection: byKey.get(key), wallNow }),
+      ...settingsOf(plan, { mode: backend.mode, inspection: byKey.get(key) }),
+      ...(reason !== undefined && { quarantined: reason }),
+      ...(retryAt !== undefined && { retryAt }),
+    });
+    await slice.pause();
+  }
+  const { lastSync: last, ...status } = loop.status(summary);
+  return {
+    ...status,
+    mode: backend.mode,
+    ...(last && lastSync && { lastSync: { ...last, services: lastSync.report.services } }),
+    services,
+    quarantined,
+  };
+}
+
+/** Joins the reasons of each ServicePort in quarantine: each of its addresses may have one. */
+export function reasonsByKey(
+  quarantined: readonly Quarantined[],
+): ReadonlyMap<ServicePortKey, string> {
+  const reasons = new Map<ServicePortKey, string>();
+  for (const { key, address, reason } of quarantined) {
+    const text = address === undefined ? reason : `${address}: ${reason}`;
+    const before = reasons.get(key);
+    reasons.set(key, before === undefined ? text : `${before}; ${text}`);
+  }
+  return reasons;
+}
+
+function settingsOf(
+  { edge }: ServicePlan,
+  { mode, inspection }: {
+    readonly mode: BackendMode;
+    readonly inspection: ServiceInspection | undefined;
+  },
+): Pick<StatusService, "settings"> {
+  if (edge === undefined || !MODE_TRAITS[mode].forwardsItself) return {};
+  const { ignored } = inspection?.health ?? {};
+  return { settings: [...describeEdgeSettings(edge), ...(ignored === undefined ? [] : [ignored])] };
+}
+
+function serviceStatus(
+  plan: ServicePlan,
+  { inspection, wallNow }: {
+    readonly inspection: ServiceInspection | undefined;
+    readonly wallNow: number;
+  },
+): StatusService {
+  const health = new Map(inspection?.health?.endpoints.map((each) => [each.endpoint, each]));
+  return {
+    name: servicePortText(plan.name),
+    protocol: plan.protocol,
+    addresses: inspection?.addresses ?? [],
+    endpoints: plan.endpoints.map((endpoint) => {
+      const found = health.get(endpoint.key);
+      return {
+        address: endpoint.key,
+        state: endpointState(endpoint),
+        local: endpoint.isLocal,
+        ...(found && { health: healthStatus(found, wallNow) }),
+      };
+    }),
+    ...(inspection?.connections !== undefined && { connections: inspection.connections }),
+    ...(inspection?.traffic && { traffic: inspection.traffic }),
+  };
+}
+
+function healthStatus(
+  { state, reason, forMs }: EndpointHealth,
+  wallNow: number,
+): NonNullable<StatusEndpoint["health"]> {
+  const since = new Date(wallNow - forMs).toISOString();
+  return { state, ...(reason !== undefined && { reason }), since };
+}
+
+function endpointState(
+  { ready, serving, terminating }: Pick<Endpoint, "ready" | "serving" | "terminating">,
+): StatusEndpoint["state"] {
+  if (ready) return "ready";
+  if (terminating) return serving ? "serving, terminating" : "terminating";
+  return "not ready";
+}

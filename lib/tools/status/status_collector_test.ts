@@ -1,0 +1,43 @@
+import { assertEquals } from "@std/assert";
+import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { testProxyPlan, testServicePlan } from "../../../tests/support/builders/service_plans.ts";
+import type { Quarantined } from "../../proxy/data_plane.ts";
+import type { FamilyProxy } from "../../app/service/family_proxy.ts";
+import { collectFamilyStatus } from "./status_collector.ts";
+
+const PLAN = testServicePlan({ name: "web", externalIps: ["203.0.113.1"] });
+
+/** Returns the status of a family with one ServicePort. */
+function statusOf(quarantined: readonly Quarantined[], { brief = false } = {}) {
+  const family = {
+    family: "IPv4",
+    backend: new FakeBackend(),
+    loop: { quarantined, status: () => ({}) },
+    pipeline: { plan: testProxyPlan([PLAN]), pending: false },
+  };
+  return collectFamilyStatus({ clock: new FakeClock() }, family as unknown as FamilyProxy, {
+    brief,
+  });
+}
+
+Deno.test("collectFamilyStatus() gives every reason for which a ServicePort is in quarantine", async () => {
+  const { key } = PLAN;
+  const { services, quarantined } = await statusOf([
+    { key, address: "203.0.113.1:80/TCP", reason: "it is taken" },
+    { key, reason: "there is no endpoint" },
+  ]);
+  assertEquals(
+    services.map(({ quarantined }) => quarantined),
+    ["203.0.113.1:80/TCP: it is taken; there is no endpoint"],
+  );
+  assertEquals(quarantined.length, 2);
+});
+
+Deno.test("collectFamilyStatus() leaves Services out of a brief status, but not the quarantine", async () => {
+  const { services, quarantined } = await statusOf(
+    [{ key: PLAN.key, reason: "it is taken" }],
+    { brief: true },
+  );
+  assertEquals([services.length, quarantined.length], [0, 1]);
+});
