@@ -7,7 +7,7 @@
 import type { BgpPeer } from "../../lib/routing/bgp_plan.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import { readTextUpTo } from "../../lib/os/read_text_up_to.ts";
-import { removeFile, replacePrivateFile } from "../../lib/os/replace_private_file.ts";
+import { removeFile, writeFile } from "../../lib/os/write_file.ts";
 import { OWNER_LINE } from "./bird_config.ts";
 import { passwordOf, quoted, SECRETS_ID } from "./bird_text.ts";
 
@@ -49,7 +49,7 @@ export class OwnFile {
     if (text === undefined) return await removeFile(this.path);
     const folder = this.path.slice(0, this.path.lastIndexOf("/")) || "/";
     await Deno.mkdir(folder, { recursive: true, mode: 0o700 });
-    await replacePrivateFile(this.path, text);
+    await writeFile(this.path, "private", text);
   }
 }
 

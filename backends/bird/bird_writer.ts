@@ -8,7 +8,7 @@ import type { Quarantined } from "../../lib/controller/data_plane.ts";
 import type { LogFields } from "../../lib/log/logger.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import { fileState } from "../../lib/os/file_state.ts";
-import { removeFile, replacePrivateFile } from "../../lib/os/replace_private_file.ts";
+import { removeFile, writeFile } from "../../lib/os/write_file.ts";
 import type { BgpPlan } from "../../lib/routing/bgp_plan.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import { type BgpItem, type BirdConfig, birdConfigSteps } from "./bird_config.ts";
@@ -197,7 +197,7 @@ export class BirdWriter {
     const candidate = `${this.#paths.file}.candidate`;
     if (secrets.text !== former.secrets) await this.#secretsFile.write(secrets.text);
     try {
-      await replacePrivateFile(candidate, config.text);
+      await writeFile(candidate, "private", config.text);
       await this.#control.check(candidate);
       const files = await this.#write(state);
       await this.#control.configure();

@@ -1,6 +1,6 @@
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { readTextUpTo } from "../../lib/os/read_text_up_to.ts";
-import { removeFile, replacePrivateFile } from "../../lib/os/replace_private_file.ts";
+import { removeFile, writeFile } from "../../lib/os/write_file.ts";
 import {
   EMPTY_SERVER_RECORD,
   MAX_RECORD_BYTES,
@@ -38,7 +38,7 @@ export function createServerRecordFile(
     load: () => load(path),
     async save(text) {
       await Deno.mkdir(directory, { recursive: true, mode: 0o700 });
-      await replacePrivateFile(path, text);
+      await writeFile(path, "private", text);
     },
     async remove() {
       await removeFile(path);

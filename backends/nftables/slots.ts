@@ -13,6 +13,7 @@
  *
  * @module
  */
+import { fnv1a } from "../../lib/net/text_hash.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
@@ -77,7 +78,7 @@ export class SlotAllocator {
     const { key } = plan;
     const block = this.#blocks.get(key);
     if (block?.plan === plan) return block.slots;
-    const number = block?.number ?? this.#freeBlock(hash(key) % MAX_BLOCKS);
+    const number = block?.number ?? this.#freeBlock((fnv1a(key) >>> 0) % MAX_BLOCKS);
     const slots = slotsIn(number, pickableEndpoints(plan), block?.slots);
     this.#set(key, { number, slots, plan });
     return slots;
@@ -145,7 +146,7 @@ function slotsIn(
   let lowest = 0;
   for (const key of endpoints) {
     if (slots.has(key)) continue;
-    let number = freeNear(hash(key) % MAX_SLOTS, MAX_SLOTS, isTaken);
+    let number = freeNear((fnv1a(key) >>> 0) % MAX_SLOTS, MAX_SLOTS, isTaken);
     if (number === undefined) {
       while (isTaken(lowest)) lowest++;
       number = lowest;
@@ -187,14 +188,5 @@ export function slotText(slot: number): string {
  * refuses the second.
  */
 export function nameNumber(name: string): string {
-  return slotText((hash(name) | SLOT_BIT) >>> 0);
-}
-
-/** FNV-1a. */
-function hash(text: string): number {
-  let value = 0x811c9dc5;
-  for (let index = 0; index < text.length; index++) {
-    value = Math.imul(value ^ text.charCodeAt(index), 0x01000193);
-  }
-  return value >>> 0;
+  return slotText((fnv1a(name) | SLOT_BIT) >>> 0);
 }

@@ -6,7 +6,7 @@
 import type { Cidr } from "../../lib/net/cidr.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import { readTextUpTo } from "../../lib/os/read_text_up_to.ts";
-import { removeFile, replacePrivateFile } from "../../lib/os/replace_private_file.ts";
+import { removeFile, writeFile } from "../../lib/os/write_file.ts";
 
 /** CNI ignores unknown fields; JSON has no comments. A file without the field is foreign. */
 const OWNER_FIELD = "kubeRelay";
@@ -72,7 +72,7 @@ export async function writeCniFile(path: string, text: string): Promise<boolean>
   if (await readCniFile(path) === text) return false;
   try {
     await Deno.mkdir(path.slice(0, path.lastIndexOf("/")) || "/", { recursive: true });
-    await replacePrivateFile(path, text);
+    await writeFile(path, "private", text);
   } catch (error) {
     throw new Error(`Cannot write CNI configuration ${path}: ${messageOf(error)}`, {
       cause: error,

@@ -6,7 +6,7 @@
 import * as v from "valibot";
 import type { Clock } from "../os/clock.ts";
 import { CommandError, type CommandRunner } from "../os/command_runner.ts";
-import { Backoff } from "./backoff.ts";
+import { Backoff } from "../os/backoff.ts";
 import { isPair, readPem } from "./identity_auth.ts";
 import {
   type CredentialPlugin,

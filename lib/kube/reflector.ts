@@ -10,7 +10,7 @@ import type { Logger } from "../log/logger.ts";
 import { messageOf } from "../log/message_of.ts";
 import type { Clock } from "../os/clock.ts";
 import { ApiError } from "./api_error.ts";
-import { Backoff } from "./backoff.ts";
+import { Backoff } from "../os/backoff.ts";
 import type { KubeClient, Selection } from "./client.ts";
 import { TransportError } from "./http_transport.ts";
 import type { Subscription } from "./informer_set.ts";

@@ -1,4 +1,4 @@
-import type { BackoffOptions } from "./backoff.ts";
+import type { BackoffOptions } from "../os/backoff.ts";
 
 /** Time limits of a reflector. */
 export interface ReflectorTiming {

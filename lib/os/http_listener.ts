@@ -9,7 +9,7 @@
  */
 import type { Logger } from "../log/logger.ts";
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
-import { BackOff } from "./back_off.ts";
+import { socketBackoff } from "./backoff.ts";
 import type { Clock, Timer } from "./clock.ts";
 import {
   HttpConnection,
@@ -124,7 +124,7 @@ export class HttpConnections {
   /** Answers the requests of a listening socket, which is closed in the end. */
   serve(acceptor: HttpAcceptor, handler: HttpHandler): HttpListener {
     const own = new Set<HttpConnection>();
-    const backOff = new BackOff(this.#clock);
+    const backOff = socketBackoff();
     let isClosed = false;
     const accept = async () => {
       while (!isClosed) {
@@ -141,7 +141,7 @@ export class HttpConnections {
           const cure = isOutOfSockets(error) ? OUT_OF_SOCKETS_CURE : undefined;
           this.#logger.warn("Cannot accept a connection", { error, ...(cure && { cure }) });
           this.#closeLongestWaiting(this.#open);
-          await backOff.pause();
+          await backOff.pause(this.#clock);
         }
       }
       for (const connection of own) connection.close();

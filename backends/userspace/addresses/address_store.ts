@@ -6,7 +6,7 @@
  */
 import { type Cidr, tryParseCidr } from "../../../lib/net/cidr.ts";
 import { type IpAddress, type IpFamily, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
-import { removeFile, replacePrivateFile } from "../../../lib/os/replace_private_file.ts";
+import { removeFile, writeFile } from "../../../lib/os/write_file.ts";
 import type { ServiceKey } from "../../../lib/proxy/service_port_name.ts";
 
 /** The additions, and the choices that the next run must repeat. */
@@ -64,7 +64,7 @@ export function createFileStore(
     },
     async save(record) {
       await Deno.mkdir(directory, { recursive: true, mode: 0o700 });
-      await replacePrivateFile(path, formatAddressRecord(record));
+      await writeFile(path, "private", formatAddressRecord(record));
     },
     remove: () => removeFile(path),
     async setAside() {

@@ -1,6 +1,7 @@
 import type { Cidr } from "../../../lib/net/cidr.ts";
 import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort, type Port, type Protocol } from "../../../lib/net/port.ts";
+import { fnv1a } from "../../../lib/net/text_hash.ts";
 import type { ServiceKey } from "../../../lib/proxy/service_port_name.ts";
 
 /** The range of IPv4 stand-ins: a part of 127.0.0.0/8 without other known users. */
@@ -110,12 +111,9 @@ function addressAt(index: number): IpAddress {
   );
 }
 
-/** FNV-1a over UTF-16 units, with a last mix, since its low bits alone are weak. */
+/** With a last mix, since the low bits alone are weak. */
 function hashOf(text: string): number {
-  let hash = 0x811c9dc5;
-  for (let i = 0; i < text.length; i++) {
-    hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
-  }
+  let hash = fnv1a(text);
   hash = Math.imul(hash ^ (hash >>> 15), 0x2c1b3c6d);
   return (hash ^ (hash >>> 13)) >>> 0;
 }

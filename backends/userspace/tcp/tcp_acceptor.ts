@@ -1,5 +1,5 @@
 import type { TcpConnection, TcpListener } from "../../../lib/os/network.ts";
-import { BackOff } from "../../../lib/os/back_off.ts";
+import { type Backoff, socketBackoff } from "../../../lib/os/backoff.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import { isClientGone } from "../../../lib/os/socket_errors.ts";
@@ -18,7 +18,7 @@ export class TcpAcceptor {
   readonly #forwarding: Forwarding;
   readonly #listener: TcpListener;
   // Made when it is needed: most of 10,000 sockets never fail.
-  #backOff: BackOff | undefined;
+  #backOff: Backoff | undefined;
   #target: TcpTarget;
   #closed = false;
 
@@ -60,8 +60,8 @@ export class TcpAcceptor {
         const { at: { socket } } = this.#target;
         const report = { error, relief: RELIEF, socket };
         this.#forwarding.room.reportError("Cannot accept a connection", report);
-        this.#backOff ??= new BackOff(this.#forwarding.clock);
-        await this.#backOff.pause();
+        this.#backOff ??= socketBackoff();
+        await this.#backOff.pause(this.#forwarding.clock);
         continue;
       }
       this.#backOff = undefined;

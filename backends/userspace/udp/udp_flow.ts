@@ -1,7 +1,7 @@
 import type { SocketAddress, UdpSocket } from "../../../lib/os/network.ts";
 import type { Endpoint } from "../../../lib/proxy/endpoint.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
-import { BackOff } from "../../../lib/os/back_off.ts";
+import { type Backoff, socketBackoff } from "../../../lib/os/backoff.ts";
 import type { EndpointLoad } from "../balancing/endpoint_load.ts";
 import type { VerdictName } from "../endpoint_picker.ts";
 import type { Forwarding } from "../forwarding.ts";
@@ -64,7 +64,7 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
   readonly #forwarding: Forwarding;
   readonly #socket: UdpSocket;
   readonly #traffic: ServiceTraffic | undefined;
-  #backOff: BackOff | undefined;
+  #backOff: Backoff | undefined;
   #endpoint: Endpoint;
   // Kept, so that no object is made for each datagram.
   #to: SocketAddress;
@@ -142,8 +142,8 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
       } catch {
         // A reply that can't be sent is lost, as any datagram may be.
         if (this.#closed) break;
-        this.#backOff ??= new BackOff(clock);
-        await this.#backOff.pause();
+        this.#backOff ??= socketBackoff();
+        await this.#backOff.pause(clock);
         continue;
       }
       this.#backOff = undefined;

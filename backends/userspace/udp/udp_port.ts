@@ -1,5 +1,5 @@
 import type { SocketAddress, UdpSocket } from "../../../lib/os/network.ts";
-import { BackOff } from "../../../lib/os/back_off.ts";
+import { type Backoff, socketBackoff } from "../../../lib/os/backoff.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import type { CarriedConnection } from "../proxy_protocol/proxy_header.ts";
@@ -25,7 +25,7 @@ interface UdpTarget {
 export class UdpPort implements UdpFlowPort {
   readonly #forwarding: Forwarding;
   readonly #socket: UdpSocket;
-  #backOff: BackOff | undefined;
+  #backOff: Backoff | undefined;
   // Made with the first flow, like everything that 10,000 idle sockets can do without.
   #flows: Map<string, UdpFlow> | undefined;
   #target: UdpTarget;
@@ -122,8 +122,8 @@ export class UdpPort implements UdpFlowPort {
     const { clock, log } = this.#forwarding;
     const { socket } = this.at;
     log.warn("Cannot receive a datagram", { socket, error: systemErrorOf(error) ?? error });
-    this.#backOff ??= new BackOff(clock);
-    return this.#backOff.pause();
+    this.#backOff ??= socketBackoff();
+    return this.#backOff.pause(clock);
   }
 
   #flowOf(sender: SocketAddress, carried: CarriedConnection | undefined): FoundFlow {

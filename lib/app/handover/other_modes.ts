@@ -1,7 +1,7 @@
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { Logger } from "../../log/logger.ts";
 import { IP_FAMILIES } from "../../net/ip_address.ts";
-import { writeFileWhole } from "../../os/write_file_whole.ts";
+import { writeFile } from "../../os/write_file.ts";
 import { BACKEND_MODES, type BackendMode } from "../../proxy/backend.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { idleBackendOptions } from "../run/mode_settings.ts";
@@ -84,7 +84,7 @@ export class OtherModes {
   async #write(modes: ReadonlySet<string>): Promise<void> {
     try {
       await Deno.mkdir(this.#directory, { recursive: true, mode: 0o700 });
-      await writeFileWhole(this.#path, [...modes].map((mode) => `${mode}\n`).join(""));
+      await writeFile(this.#path, "public", [...modes].map((mode) => `${mode}\n`).join(""));
     } catch (error) {
       this.#warn(error);
     }

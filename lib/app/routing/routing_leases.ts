@@ -1,5 +1,5 @@
 import type { Lease } from "../../api/kinds/lease.ts";
-import { Backoff } from "../../kube/backoff.ts";
+import { Backoff } from "../../os/backoff.ts";
 import type { KubeClient } from "../../kube/client.ts";
 import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";

@@ -1,7 +1,7 @@
 import { collectionPath } from "../../api/kind.ts";
 import { ROUTED_SERVICE, type RoutedService } from "../../api/kinds/routed_service.ts";
 import { ApiError } from "../../kube/api_error.ts";
-import { Backoff } from "../../kube/backoff.ts";
+import { Backoff } from "../../os/backoff.ts";
 import type { KubeClient } from "../../kube/client.ts";
 import type { Informer } from "../../kube/informer.ts";
 import type { Logger } from "../../log/logger.ts";

@@ -11,7 +11,7 @@ import {
   reviewAccess,
 } from "../../kube/access_review.ts";
 import { ApiError } from "../../kube/api_error.ts";
-import { Backoff } from "../../kube/backoff.ts";
+import { Backoff } from "../../os/backoff.ts";
 import type { KubeClient } from "../../kube/client.ts";
 import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";

@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { Backoff } from "../../kube/backoff.ts";
+import { Backoff } from "../../os/backoff.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { KubeClient } from "../../kube/client.ts";
 import { KubeAuthError } from "../../kube/kube_identity.ts";

@@ -1,5 +1,5 @@
 import { messageOf } from "../../../log/message_of.ts";
-import { FileExistsError, writeNewFile } from "../../../os/write_new_file.ts";
+import { FileExistsError, writeFile } from "../../../os/write_file.ts";
 import { askControlText, ControlError } from "../../control/control_client.ts";
 import type { Dependencies } from "../../../app/dependencies.ts";
 import { collectDump } from "../../dump/collect_dump.ts";
@@ -43,7 +43,7 @@ export const dumpCommand: ActiveCommand = {
     }
     const signal = context.endInOrder();
     try {
-      await writeNewFile(path, untilAborted(pieces, signal));
+      await writeFile(path, "new", untilAborted(pieces, signal));
     } catch (error) {
       signal.throwIfAborted();
       const cure = error instanceof FileExistsError ? "; remove it, or name another file" : "";

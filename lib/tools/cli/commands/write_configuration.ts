@@ -3,7 +3,7 @@ import { effectiveConfiguration } from "../../../config/configuration_schema.ts"
 import { encodeConfiguration } from "../../../config/encode_configuration.ts";
 import { ConfigurationError, type LoadedConfiguration } from "../../../config/load.ts";
 import { messageOf } from "../../../log/message_of.ts";
-import { writeFileWhole } from "../../../os/write_file_whole.ts";
+import { writeFile } from "../../../os/write_file.ts";
 import { namedMode } from "../../../app/run/choose_mode.ts";
 import { type ActiveCommand, logNotices } from "./command.ts";
 
@@ -25,7 +25,7 @@ export const writeConfigurationCommand: ActiveCommand = {
       return 0;
     }
     try {
-      await writeFileWhole(path, text);
+      await writeFile(path, "public", text);
     } catch (error) {
       const reason = messageOf(error);
       throw new Error(`Cannot write the configuration to '${path}': ${reason}`);

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { Clock } from "./clock.ts";
 
 /** Settings of a {@linkcode Backoff}; the defaults are those of Kubernetes' own clients. */
 export interface BackoffOptions {
@@ -23,6 +24,7 @@ export class Backoff {
   readonly #resetAfterMs: number;
   #nextMs: number;
   #lastFailureAt = -Infinity;
+  #abort: AbortController | undefined;
 
   /** `random` returns numbers from 0 to just below 1. */
   constructor(random: () => number, options: BackoffOptions = {}) {
@@ -41,4 +43,21 @@ export class Backoff {
     this.#nextMs = Math.min(this.#maxMs, base * 2);
     return base * (1 + this.#random());
   }
+
+  /** Waits for it. Does not reject. */
+  async pause(clock: Clock): Promise<void> {
+    const abort = this.#abort = new AbortController();
+    await clock.sleep(this.next(clock.now()), abort.signal).catch(() => {});
+    this.#abort = undefined;
+  }
+
+  /** Ends a running pause. */
+  cancel(): void {
+    this.#abort?.abort();
+  }
+}
+
+/** The pauses of a loop whose socket keeps failing. */
+export function socketBackoff(): Backoff {
+  return new Backoff(() => 0, { initialMs: 5, maxMs: 250 });
 }

@@ -1,5 +1,6 @@
 import { assertEquals } from "@std/assert";
-import { Backoff } from "./backoff.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { Backoff, socketBackoff } from "./backoff.ts";
 
 Deno.test("Backoff.next() doubles from 0.8 s to 30 s", () => {
   const backoff = new Backoff(() => 0);
@@ -22,4 +23,14 @@ Deno.test("Backoff.next() begins again after 2 min without a failure, and not be
   backoff.next(0);
   assertEquals(backoff.next(119_999), 1600);
   assertEquals(backoff.next(239_999), 800);
+});
+
+Deno.test("socketBackoff() waits up to 250 ms, and its pause can be ended", async () => {
+  const clock = new FakeClock();
+  const backoff = socketBackoff();
+  const waits = Array.from({ length: 8 }, () => backoff.next(clock.now()));
+  assertEquals(waits, [5, 10, 20, 40, 80, 160, 250, 250]);
+  const pause = backoff.pause(clock);
+  backoff.cancel();
+  await pause;
 });

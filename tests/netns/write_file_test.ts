@@ -7,12 +7,12 @@ import { assertEquals } from "@std/assert";
 import { isMissing, program, ROOT } from "../support/requirement.ts";
 import { runTool } from "../support/drivers/run_tool.ts";
 
-const MODULE = new URL("../../lib/os/write_file_whole.ts", import.meta.url);
-const PROGRAM = `import { writeFileWhole } from "${MODULE}"; await writeFileWhole("b", "text");`;
+const MODULE = new URL("../../lib/os/write_file.ts", import.meta.url);
+const PROGRAM = `import { writeFile } from "${MODULE}"; await writeFile("b", "public", "text");`;
 
 Deno.test({
-  name: "writeFileWhole() writes to a file that is a mount of its own",
-  ignore: isMissing("writeFileWhole() on a mount", [ROOT, program("unshare"), program("mount")]),
+  name: "writeFile() writes to a file that is a mount of its own",
+  ignore: isMissing("writeFile() on a mount", [ROOT, program("unshare"), program("mount")]),
   async fn() {
     const folder = await Deno.makeTempDir();
     try {
