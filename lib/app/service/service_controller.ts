@@ -29,7 +29,7 @@ import { NodePortReport } from "./node_port_report.ts";
 import { PrimaryAddresses } from "./primary_addresses.ts";
 import { routeObjects } from "./route_objects.ts";
 import { followedKinds } from "./service_subscriptions.ts";
-import { collectFamilyStatus } from "../../tools/status/status_collector.ts";
+import { collectFamilyStatus } from "./service_status.ts";
 import type { ServiceStatus } from "../../tools/status/status_report.ts";
 import { createServiceHealth } from "./service_health.ts";
 import { serviceRoutes } from "./service_routes.ts";

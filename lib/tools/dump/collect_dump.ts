@@ -19,7 +19,7 @@ import type { ChangesReport } from "../changes/change_entry.ts";
 import { VERSION } from "../cli/version.ts";
 import type { IntrospectedParts } from "../control/introspection.ts";
 import type { ProcessInfo } from "../../app/dependencies.ts";
-import { reasonsByKey } from "../status/status_collector.ts";
+import { reasonsByKey } from "../../app/service/service_status.ts";
 import type { StatusReport } from "../status/status_report.ts";
 import {
   DUMP_KIND,

@@ -15,7 +15,7 @@ import { idleBackendOptions } from "../../../app/run/mode_settings.ts";
 import type { RunConfiguration } from "../../../app/run/run_configuration.ts";
 import { runProxy } from "../../../app/run/run_proxy.ts";
 import { answerWhile } from "../../../app/serving/waiting_servers.ts";
-import { logConfiguration } from "../effective_flags.ts";
+import { logConfiguration } from "../../../config/effective_flags.ts";
 import { versionText } from "../version.ts";
 import { type ActiveCommand, type CommandContext, logNotices } from "./command.ts";
 

@@ -3,8 +3,8 @@ import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { testProxyPlan, testServicePlan } from "../../../tests/support/builders/service_plans.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
-import type { FamilyProxy } from "../../app/service/family_proxy.ts";
-import { collectFamilyStatus } from "./status_collector.ts";
+import type { FamilyProxy } from "./family_proxy.ts";
+import { collectFamilyStatus } from "./service_status.ts";
 
 const PLAN = testServicePlan({ name: "web", externalIps: ["203.0.113.1"] });
 

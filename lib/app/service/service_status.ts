@@ -6,9 +6,9 @@ import type { EndpointHealth, ServiceInspection } from "../../proxy/service_mode
 import type { Endpoint } from "../../proxy/endpoint.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { type ServicePortKey, servicePortText } from "../../proxy/service_port_name.ts";
-import type { FamilyProxy } from "../../app/service/family_proxy.ts";
+import type { FamilyProxy } from "./family_proxy.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
-import type { StatusEndpoint, StatusFamily, StatusService } from "./status_report.ts";
+import type { StatusEndpoint, StatusFamily, StatusService } from "../../tools/status/status_report.ts";
 
 /** Collects the status of one family; `brief` omits the Services. Yields to the event loop. */
 export async function collectFamilyStatus(

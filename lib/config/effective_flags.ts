@@ -1,9 +1,9 @@
-import { formatDuration } from "../../api/duration.ts";
-import type { Flag } from "../../config/flag.ts";
-import { FLAG_ROWS, type FlagValues } from "../../config/flags.ts";
-import type { LoadedConfiguration } from "../../config/load.ts";
-import type { Logger } from "../../log/logger.ts";
-import { isSecretName, REDACTED } from "../../log/redact.ts";
+import { formatDuration } from "../api/duration.ts";
+import type { Flag } from "./flag.ts";
+import { FLAG_ROWS, type FlagValues } from "./flags.ts";
+import type { LoadedConfiguration } from "./load.ts";
+import type { Logger } from "../log/logger.ts";
+import { isSecretName, REDACTED } from "../log/redact.ts";
 
 interface EffectiveConfiguration {
   /** The flags on the command line. */

@@ -1,9 +1,9 @@
 import { assert, assertEquals } from "@std/assert";
-import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
-import { FLAG_ROWS } from "../../config/flags.ts";
-import { createLogger } from "../../log/create_logger.ts";
+import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
+import { FLAG_ROWS } from "./flags.ts";
+import { createLogger } from "../log/create_logger.ts";
 import { effectiveFlagTexts, logConfiguration } from "./effective_flags.ts";
-import { configurationOf } from "../../../tests/support/drivers/own_flags.ts";
+import { configurationOf } from "../../tests/support/drivers/own_flags.ts";
 
 async function textsOf(...args: readonly string[]): Promise<Readonly<Record<string, string>>> {
   const argv = [...args, "--kubeconfig=/etc/kubeconfig"];
