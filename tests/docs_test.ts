@@ -4,7 +4,7 @@
  * @module
  */
 import { assertEquals } from "@std/assert";
-import { VERSION } from "../lib/tools/cli/version.ts";
+import { VERSION } from "../lib/config/version.ts";
 import { annotationsPage, flagsPage, metricsPage } from "./support/docs/reference_docs.ts";
 
 const ROOT = new URL("..", import.meta.url).pathname;

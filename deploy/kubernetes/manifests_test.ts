@@ -5,7 +5,7 @@
  */
 import { assert, assertEquals, assertStringIncludes, assertThrows } from "@std/assert";
 import * as v from "valibot";
-import { VERSION } from "../../lib/tools/cli/version.ts";
+import { VERSION } from "../../lib/config/version.ts";
 import { loadConfiguration } from "../../lib/config/load.ts";
 import { parseFlags } from "../../lib/config/parse_flags.ts";
 import type { KindSpec } from "../../lib/api/kind.ts";

@@ -20,7 +20,7 @@ import type { Dependencies } from "./dependencies.ts";
 import { NETWORK_POLICY_CONTROLLER } from "./policy/policy_definition.ts";
 import type { ConnectionJudges } from "./policy/relayed_policies.ts";
 import type { CurrentConfiguration } from "./run/configuration_reload.ts";
-import type { RunSource } from "./run/object_source.ts";
+import type { RunSource } from "./run/run_source.ts";
 import type { RunConfiguration } from "./run/run_configuration.ts";
 import { ROUTING_CONTROLLER } from "./routing/routing_definition.ts";
 import type { StartUp } from "./run/start_up.ts";

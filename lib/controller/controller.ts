@@ -69,6 +69,15 @@ export interface ControllerStatus {
   readonly facts: readonly { readonly name: string; readonly text: string }[];
 }
 
+/** A source of objects. */
+export interface StatusSource {
+  readonly name: string;
+  /** E.g. `watching`, `3 objects`. */
+  readonly state: string;
+  /** One line each. */
+  readonly problems: readonly string[];
+}
+
 /** A controller's part of a dump: only fields of the schema are written. */
 export interface DumpSection {
   readonly schema: v.GenericSchema;

@@ -4,7 +4,8 @@
  * @module
  */
 import { requestStatus } from "../../lib/tools/control/control_client.ts";
-import type { StatusFamily, StatusReport } from "../../lib/tools/status/status_report.ts";
+import type { StatusReport } from "../../lib/tools/status/status_report.ts";
+import type { StatusFamily } from "../../lib/app/service/service_status.ts";
 import type { BackendMode } from "../../lib/proxy/backend.ts";
 import type { RawObject } from "../conformance/server.ts";
 import { POD_CIDR, SERVICE_RANGE } from "./bench_services.ts";

@@ -2,10 +2,8 @@ import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { RelayOptions } from "../../config/load.ts";
 import type { Logger } from "../../log/logger.ts";
 import { type Cidr, tryParseCidr } from "../../net/cidr.ts";
-import type { BackendMode } from "../../proxy/backend.ts";
 import { type HostChecks, type HostFinding, KUBE_PROXY_ALIVE } from "../../proxy/host_checks.ts";
 import type { Dependencies } from "../dependencies.ts";
-import { printCleanupReport } from "../../tools/cli/print_cleanup_report.ts";
 
 /** A kube-proxy runs on this node, and `--takeover` was not given. */
 export class KubeProxyAliveError extends Error {
@@ -55,42 +53,6 @@ export async function admitStart(
       : "A kube-proxy runs on this node; kube-relay serves Services next to it",
     { evidence },
   );
-}
-
-/** Prints the actions of `--takeover` without acting. */
-export async function showTakeover(
-  dependencies: Pick<Dependencies, "hostChecks" | "print" | "complain">,
-  { signal, networkPolicy, ...options }: {
-    readonly mode: BackendMode;
-    /** Whether kube-relay would enforce NetworkPolicies. */
-    readonly networkPolicy: boolean;
-    readonly excludeCidrs: readonly Cidr[];
-    readonly signal: AbortSignal;
-  },
-): Promise<void> {
-  const { hostChecks, print } = dependencies;
-  const alive = await findKubeProxyAlive(hostChecks, { signal });
-  print(alive ? `${alive.summary}:\n` : "No kube-proxy answers on this node.\n");
-  for (const line of alive?.evidence ?? []) print(`  ${line}\n`);
-  print("Services would be served first; then, for objects of kube-proxy on this machine:\n");
-  const report = await hostChecks.removeKubeProxy({ dryRun: true, signal, ...options });
-  if (report.removed.length === 0) print("there is nothing to remove.\n");
-  printCleanupReport(dependencies, report, { dryRun: true });
-  if (networkPolicy) await showPolicyTakeover(dependencies, signal);
-  if (alive) print(`\nIt would write its rules again: ${alive.cure}\n`);
-}
-
-async function showPolicyTakeover(
-  dependencies: Pick<Dependencies, "hostChecks" | "print" | "complain">,
-  signal: AbortSignal,
-): Promise<void> {
-  const { hostChecks, print } = dependencies;
-  print(
-    "\nNetworkPolicies would be enforced first; then, for policy rules of kube-router or k3s:\n",
-  );
-  const report = await hostChecks.removeKubeRouterPolicies({ dryRun: true, signal });
-  if (report.removed.length === 0) print("there is nothing to remove.\n");
-  printCleanupReport(dependencies, report, { dryRun: true });
 }
 
 /** Ranges whose virtual servers belong to other programs: `ipvs.excludeCIDRs`. */

@@ -2,8 +2,8 @@ import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { fakeHostChecks } from "../../../tests/support/fakes/fake_host_checks.ts";
 import type { RelayOptions } from "../../config/load.ts";
-import { type HostChecks, type HostFinding, KUBE_PROXY_ALIVE } from "../../proxy/host_checks.ts";
-import { admitStart, KubeProxyAliveError, showTakeover } from "./takeover.ts";
+import { type HostFinding, KUBE_PROXY_ALIVE } from "../../proxy/host_checks.ts";
+import { admitStart, KubeProxyAliveError } from "./takeover.ts";
 
 const ALIVE: HostFinding = {
   id: KUBE_PROXY_ALIVE,
@@ -46,35 +46,4 @@ Deno.test("admitStart() continues with --takeover, and for a plain user's manife
   assertEquals(await admit({ uid: 1000, relay: { manifests: ["m"] } }), [
     "warn A kube-proxy runs on this node; kube-relay serves Services next to it",
   ]);
-});
-
-Deno.test("showTakeover() prints the removals with their commands, and removes nothing", async () => {
-  const asked: boolean[] = [];
-  const hostChecks: HostChecks = {
-    ...fakeHostChecks({ findings: [ALIVE] }),
-    removeKubeProxy({ dryRun }) {
-      asked.push(dryRun);
-      return Promise.resolve({ removed: ["chain X"], failed: [], commands: ["rm X\n"] });
-    },
-    removeKubeRouterPolicies({ dryRun }) {
-      asked.push(dryRun);
-      return Promise.resolve({ removed: ["chain KUBE-ROUTER-INPUT"], failed: [], commands: [] });
-    },
-  };
-  let out = "";
-  const print = (text: string) => void (out += text);
-  const options = {
-    ...{ mode: "userspace" as const, networkPolicy: false, excludeCidrs: [] },
-    signal: new AbortController().signal,
-  };
-  await showTakeover({ hostChecks, print, complain: print }, options);
-  assertEquals(asked, [true]);
-  assertEquals(out.includes("NetworkPolicies"), false);
-  for (const words of [ALIVE.evidence[0]!, "would remove chain X\n", "rm X\n", "turn it off"]) {
-    assertStringIncludes(out, words);
-  }
-  out = "";
-  await showTakeover({ hostChecks, print, complain: print }, { ...options, networkPolicy: true });
-  assertEquals(asked, [true, true, true]);
-  assertStringIncludes(out, "would remove chain KUBE-ROUTER-INPUT\n");
 });

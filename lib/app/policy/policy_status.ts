@@ -4,7 +4,7 @@ import type { IpFamily } from "../../net/ip_address.ts";
 import type { DeniedPackets } from "../../policy/inspect_policy_plan.ts";
 import type { PolicyState } from "../../policy/policy_state.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
-import { countText } from "../../tools/status/number_texts.ts";
+import { countText } from "../../log/count_text.ts";
 import { DUMPED_POLICIES } from "../../tools/dump/dump_policies.ts";
 import type { PolicyBackend, PolicyTool } from "./policy_backend.ts";
 

@@ -10,7 +10,7 @@ import { acceptedText } from "../../routing/peer_imports.ts";
 import type { MemberReport } from "../../routing/layer2_member.ts";
 import type { PodNetworkPlan } from "../../routing/pod_network_plan.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
-import { countText } from "../../tools/status/number_texts.ts";
+import { countText } from "../../log/count_text.ts";
 import { DUMPED_ROUTING, dumpedRoutingSettings } from "../../tools/dump/dump_routing.ts";
 import type { RefusedService } from "./address_assigner.ts";
 import type { Layer2Part, OwnedAddressView } from "./layer2_part.ts";

@@ -11,7 +11,7 @@ import { SERVICE_METRICS } from "../../metrics/service_metrics.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
-import { VERSION } from "../../tools/cli/version.ts";
+import { VERSION } from "../../config/version.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 
 /** kube-proxy's names of the stages; GA is the empty string. */

@@ -26,7 +26,7 @@ import { ControllerOpener } from "./controller_opener.ts";
 import { EventLoopMonitor } from "./event_loop_monitor.ts";
 import { InterfaceWatcher } from "./interface_watcher.ts";
 import { nodeNameOf } from "./node_name.ts";
-import { RunSource } from "./object_source.ts";
+import { RunSource } from "./run_source.ts";
 import { createRelayWorkers } from "./relay_workers.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 import { ServiceManager } from "./service_manager.ts";

@@ -15,10 +15,9 @@ import type { Logger } from "../../log/logger.ts";
 import { CommandError, type CommandRunner } from "../../os/command_runner.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 import type { HostSettingOutcome } from "../../proxy/host_setting.ts";
-import { VERSION } from "../../tools/cli/version.ts";
+import { VERSION } from "../../config/version.ts";
 import type { Dependencies } from "../dependencies.ts";
 import type { SyncObserver } from "../service/sync_observer.ts";
-import type { StatusNode } from "../../tools/status/status_report.ts";
 import {
   hostSettingRequests,
   modeSettingRequests,
@@ -37,6 +36,14 @@ type StartUpDependencies =
 const CONTROLLER = "kube-proxy";
 /** kube-proxy's name of the action. */
 const ACTION = "StartKubeProxy";
+
+/** This node. */
+export interface StatusNode {
+  readonly name: string;
+  readonly zone?: string;
+  /** Annotations that say how other software on the node was started. */
+  readonly annotations?: Readonly<Record<string, string>>;
+}
 
 /** The beginning of a run. */
 export class StartUp implements SyncObserver {

@@ -2,8 +2,8 @@ import type { Logger } from "../../log/logger.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import type { StatusSource } from "../../tools/status/status_report.ts";
-import { countText } from "../../tools/status/number_texts.ts";
+import type { StatusSource } from "../../controller/controller.ts";
+import { countText } from "../../log/count_text.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 
 /** The remedy if no address of the node serves node ports. */

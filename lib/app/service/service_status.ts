@@ -1,14 +1,63 @@
+import type { ControllerStatus, LoopStatus } from "../../controller/controller.ts";
 import type { Clock } from "../../os/clock.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import { describeEdgeSettings } from "../../proxy/edge_settings.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
-import type { EndpointHealth, ServiceInspection } from "../../proxy/service_mode.ts";
+import type { EndpointHealth, ServedAddress, ServiceInspection } from "../../proxy/service_mode.ts";
+import type { TrafficFigures } from "../../proxy/service_traffic.ts";
 import type { Endpoint } from "../../proxy/endpoint.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { type ServicePortKey, servicePortText } from "../../proxy/service_port_name.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
-import type { StatusEndpoint, StatusFamily, StatusService } from "../../tools/status/status_report.ts";
+
+/** An endpoint of a ServicePort. */
+export interface StatusEndpoint {
+  readonly address: string;
+  readonly state: "ready" | "not ready" | "serving, terminating" | "terminating";
+  readonly local: boolean;
+  /** Of a Service whose endpoints are checked or ejected, as far as connections may use them. */
+  readonly health?: Pick<EndpointHealth, "state" | "reason"> & {
+    /** RFC 3339. */
+    readonly since: string;
+  };
+}
+
+/** One ServicePort. */
+export interface StatusService {
+  /** `namespace/name:port`. */
+  readonly name: string;
+  readonly protocol: string;
+  readonly addresses: readonly ServedAddress[];
+  readonly endpoints: readonly StatusEndpoint[];
+  /** Settings by annotations that the mode applies. */
+  readonly settings?: readonly string[];
+  /** Open connections or flows. */
+  readonly connections?: number;
+  /** With `--service-counters`. */
+  readonly traffic?: TrafficFigures;
+  /** The reason why it, or one of its addresses, is in quarantine. */
+  readonly quarantined?: string;
+  /** The time of the next attempt for a ServicePort that the kernel refused, RFC 3339. */
+  readonly retryAt?: string;
+}
+
+/** One IP family of Services. */
+export interface StatusFamily extends LoopStatus {
+  readonly mode: BackendMode;
+  readonly lastSync?: NonNullable<LoopStatus["lastSync"]> & {
+    /** ServicePorts that were compared. */
+    readonly services: number;
+  };
+  /** Empty in a brief status. */
+  readonly services: readonly StatusService[];
+  readonly quarantined: readonly Quarantined[];
+}
+
+/** The status of the controller of Services. */
+export interface ServiceStatus extends ControllerStatus {
+  readonly families: readonly StatusFamily[];
+}
 
 /** Collects the status of one family; `brief` omits the Services. Yields to the event loop. */
 export async function collectFamilyStatus(

@@ -21,7 +21,7 @@ import { type AddressHandover, runHttpServer } from "../../os/http_server.ts";
 import type { Network } from "../../os/network.ts";
 import type { OpenFiles } from "../../os/open_files.ts";
 import { effectiveFlagTexts } from "../../config/effective_flags.ts";
-import { KUBE_PROXY_RELEASE, VERSION } from "../../tools/cli/version.ts";
+import { KUBE_PROXY_RELEASE, VERSION } from "../../config/version.ts";
 import type { CurrentConfiguration } from "../run/configuration_reload.ts";
 import type { RunConfiguration } from "../run/run_configuration.ts";
 import { type ServiceManager, SERVING } from "../run/service_manager.ts";

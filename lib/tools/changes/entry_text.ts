@@ -15,7 +15,8 @@ import type {
 } from "./change_entry.ts";
 import type { EndpointHealth } from "../../proxy/service_mode.ts";
 import { countsOf, sum } from "./merge_bursts.ts";
-import { countText, durationText, groupedText, operationsText } from "../status/number_texts.ts";
+import { durationText, operationsText } from "../status/number_texts.ts";
+import { countText, groupedText } from "../../log/count_text.ts";
 import type { Tone, TonedText } from "../cli/terminal_text.ts";
 
 /** Causes, effects and other parts of one entry that are named; the rest is counted. */

@@ -1,10 +1,5 @@
+import { KUBE_PROXY_RELEASE, VERSION } from "../../config/version.ts";
 import type { TextCommand } from "./commands/command.ts";
-
-/** The version of kube-relay, as in `deno.json`. */
-export const VERSION = "0.1.0";
-
-/** The release of kube-proxy whose flags, files, ports and metrics kube-relay follows. */
-export const KUBE_PROXY_RELEASE = "1.36";
 
 /** Returns the output of `--version`. */
 export function versionText(): string {

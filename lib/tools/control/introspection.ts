@@ -16,7 +16,7 @@ import type { RunConfiguration } from "../../app/run/run_configuration.ts";
 import type { ServiceManager } from "../../app/run/service_manager.ts";
 import type { StartUp } from "../../app/run/start_up.ts";
 import type { StatusReport } from "../status/status_report.ts";
-import { VERSION } from "../cli/version.ts";
+import { VERSION } from "../../config/version.ts";
 
 /** The parts of the running program that the answers come from. */
 export interface IntrospectedParts {

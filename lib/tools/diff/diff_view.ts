@@ -5,7 +5,8 @@ import { loopText } from "../../controller/loop_id.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import { serviceKey, servicePortText } from "../../proxy/service_port_name.ts";
 import { hangingText, type TextLook, type TextStyle, textStyle } from "../cli/terminal_text.ts";
-import { ageText, countText, timeTexts } from "../status/number_texts.ts";
+import { ageText, timeTexts } from "../status/number_texts.ts";
+import { countText } from "../../log/count_text.ts";
 import type { RoutingComparison } from "./compare_routing.ts";
 import {
   countDifferences,

@@ -7,7 +7,7 @@ import type {
 } from "../../policy/compare_policies.ts";
 import { policyNames } from "../../policy/explain_connection.ts";
 import { hangingText, type TextStyle } from "../cli/terminal_text.ts";
-import { countText, groupedText } from "../status/number_texts.ts";
+import { countText, groupedText } from "../../log/count_text.ts";
 
 /** Most changes that are shown. */
 const MOST_CHANGES = 20;

@@ -3,7 +3,7 @@ import { type ServicePortKey, servicePortText } from "../../proxy/service_port_n
 import type { PlannedRoutingChange } from "../../routing/compare_planned_routing.ts";
 import { printableText } from "../../log/printable_text.ts";
 import { hangingText, type TextLook, type TextStyle, textStyle } from "../cli/terminal_text.ts";
-import { countText } from "../status/number_texts.ts";
+import { countText } from "../../log/count_text.ts";
 import { policyChangeLines } from "./policy_changes_view.ts";
 import { countChanges, type FamilyWhatIf, type PlanChange, type WhatIf } from "./what_if.ts";
 

@@ -11,7 +11,7 @@ import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import { nodePortEntries } from "../../proxy/node_port_addresses.ts";
 import { NODE_PORT_CURE } from "../../app/service/node_port_report.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
-import { KUBE_PROXY_RELEASE, VERSION } from "../cli/version.ts";
+import { KUBE_PROXY_RELEASE, VERSION } from "../../config/version.ts";
 import type { Dependencies } from "../../app/dependencies.ts";
 import {
   byGravity,

@@ -16,7 +16,7 @@ import { type Frontend, masqueradeExternal } from "../../proxy/frontend.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { assertNever, type Verdict } from "../../proxy/verdict.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
-import { VERSION } from "../cli/version.ts";
+import { VERSION } from "../../config/version.ts";
 import type { IntrospectedParts } from "../control/introspection.ts";
 import type { ProcessInfo } from "../../app/dependencies.ts";
 import { reasonsByKey } from "../../app/service/service_status.ts";

@@ -3,7 +3,7 @@ import { printableText } from "../../log/printable_text.ts";
 import { portsText } from "../../policy/allowed_ports.ts";
 import type { ConnectionTable, TableGroup } from "../../policy/connection_table.ts";
 import { hangingText, type TextLook, type TextStyle, textStyle } from "../cli/terminal_text.ts";
-import { countText } from "../status/number_texts.ts";
+import { countText } from "../../log/count_text.ts";
 
 /** Most pods, and blocks, of a group that are named. */
 const MOST_NAMED = 4;

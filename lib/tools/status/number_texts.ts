@@ -17,21 +17,6 @@ function singularOf(noun: string): string {
   return noun.replace(/ies$/, "y").replace(/sses$/, "ss").replace(/([^s])s$/, "$1");
 }
 
-/** Returns e.g. `1 rule` or `2,000 map entries`; the noun is a singular. */
-export function countText(count: number, noun: string): string {
-  return `${groupedText(count)} ${count === 1 ? noun : pluralOf(noun)}`;
-}
-
-function pluralOf(noun: string): string {
-  if (noun.endsWith("y")) return `${noun.slice(0, -1)}ies`;
-  return noun.endsWith("s") ? `${noun}es` : `${noun}s`;
-}
-
-/** Returns e.g. `19,996`. */
-export function groupedText(count: number): string {
-  return String(count).replace(/\B(?=(\d{3})+$)/g, ",");
-}
-
 /** Returns e.g. `12 in all, 999 B in, 3.5 MB out`, or `999 B in 4 packets, 3.5 MB out in 70`. */
 export function trafficText(traffic: TrafficFigures): string {
   const { bytesFromClients, bytesToClients, opened } = traffic;

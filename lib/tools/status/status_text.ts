@@ -1,7 +1,8 @@
 /** The status as text for a terminal. Pure: the same report at the same time gives the same text. */
 import { wrapText } from "../../config/wrap_text.ts";
 import { ageText } from "./number_texts.ts";
-import type { StatusFamily, StatusReport } from "./status_report.ts";
+import type { StatusReport } from "./status_report.ts";
+import type { StatusFamily } from "../../app/service/service_status.ts";
 import {
   type ControllerView,
   type FamilyView,

@@ -7,7 +7,8 @@ import { parseIpAddress } from "../../net/ip_address.ts";
 import { parsePort } from "../../net/port.ts";
 import type { ServedAddress } from "../../proxy/service_mode.ts";
 import { servicePortKey } from "../../proxy/service_port_name.ts";
-import type { StatusFamily, StatusReport, StatusService } from "./status_report.ts";
+import type { StatusReport } from "./status_report.ts";
+import type { StatusFamily, StatusService } from "../../app/service/service_status.ts";
 import { renderStatus } from "./status_text.ts";
 
 const NOW = Date.UTC(2026, 0, 1, 12);

@@ -9,8 +9,14 @@ import { printableText } from "../../log/printable_text.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import { formatHostPort } from "../../net/port.ts";
 import type { ServedAddress } from "../../proxy/service_mode.ts";
-import { countText, durationText, loadNotes, operationsText, trafficText } from "./number_texts.ts";
-import type { StatusEndpoint, StatusFamily, StatusReport, StatusService } from "./status_report.ts";
+import { durationText, loadNotes, operationsText, trafficText } from "./number_texts.ts";
+import { countText } from "../../log/count_text.ts";
+import type { StatusReport } from "./status_report.ts";
+import type {
+  StatusEndpoint,
+  StatusFamily,
+  StatusService,
+} from "../../app/service/service_status.ts";
 import type { TonedText } from "../cli/terminal_text.ts";
 
 /** The status without the Services. Times are milliseconds since 1970. */

@@ -6,7 +6,7 @@ import {
   testStatusReport,
 } from "../../../tests/support/builders/status_reports.ts";
 import type { ServedAddress } from "../../proxy/service_mode.ts";
-import type { StatusService } from "./status_report.ts";
+import type { StatusService } from "../../app/service/service_status.ts";
 import { foremostServices, matchesFilter, serviceViews, statusView } from "./status_view.ts";
 
 const READY = { address: "10.1.0.5:80", state: "ready", local: false } as const;

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import type { StatusFamily, StatusReport } from "../../../lib/tools/status/status_report.ts";
+import type { StatusReport } from "../../../lib/tools/status/status_report.ts";
+import type { StatusFamily } from "../../../lib/app/service/service_status.ts";
 
 /**
  * The status of process 4711 on node `node-a`, serving since the beginning of 2026, with overrides.

@@ -4,7 +4,8 @@
  * @module
  */
 import { requestStatus } from "../../../lib/tools/control/control_client.ts";
-import type { StatusReport, StatusService } from "../../../lib/tools/status/status_report.ts";
+import type { StatusReport } from "../../../lib/tools/status/status_report.ts";
+import type { StatusService } from "../../../lib/app/service/service_status.ts";
 import { permissionFlags } from "../../../lib/os/permissions.ts";
 import { DEADLINE_FACTOR } from "../deadline_factor.ts";
 import { eventually } from "../eventually.ts";

@@ -10,7 +10,7 @@ import { checkService, servicePortsOf } from "../../explain/find_service_ports.t
 import type { PlannedNode } from "../../offline/planned_node.ts";
 import { planRouting } from "../../offline/plan_routing.ts";
 import { planPolicies } from "../../offline/planned_policies.ts";
-import { VERSION } from "../version.ts";
+import { VERSION } from "../../../config/version.ts";
 import { type ActiveCommand, type CommandContext, planNamedObjects } from "./command.ts";
 
 /** Stands for the configuration of the BGP daemon in place of a mode. */

@@ -4,7 +4,7 @@ import {
   testServicePlan,
 } from "../../../../tests/support/builders/service_plans.ts";
 import { renderHeading } from "./render.ts";
-import { VERSION } from "../version.ts";
+import { VERSION } from "../../../config/version.ts";
 
 const PLAN = testProxyPlan([
   testServicePlan({ name: "web", portName: "http" }),

@@ -4,7 +4,7 @@ import { FLAG_ROWS } from "../../../config/flags.ts";
 import { ENVIRONMENT } from "../../../os/permissions.ts";
 import { type DescribedVerb, verbUsage } from "../commands/help.ts";
 import type { Command, TextCommand } from "../commands/command.ts";
-import { VERSION } from "../version.ts";
+import { VERSION } from "../../../config/version.ts";
 
 /** Creates the verb that prints the page. `verbs`: all of them, itself included. */
 export function createManCommand(verbs: () => readonly Command[]): TextCommand {

@@ -4,7 +4,7 @@ import {
   testStatusReport,
 } from "../../../../tests/support/builders/status_reports.ts";
 import type { ChangeEntry } from "../../changes/change_entry.ts";
-import type { StatusService } from "../status_report.ts";
+import type { StatusService } from "../../../app/service/service_status.ts";
 import { pageDocument, type PageModel, pageSections } from "./page_document.ts";
 
 const EVIL = `</script><img src=x onerror="alert(1)">'&`;
