@@ -5,10 +5,9 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { hasMetric } from "../lib/metrics/metric.ts";
-import { METRICS } from "../lib/metrics/metric_table.ts";
+import { hasMetric, METRICS } from "../lib/metrics/metric_table.ts";
 import { METRIC_ROWS, seriesBound } from "./support/metric_rows.ts";
-import { createProxyMetrics, type ProxyMetrics } from "../lib/metrics/proxy_metrics.ts";
+import { ProxyMetrics } from "../lib/metrics/proxy_metrics.ts";
 import { BACKEND_MODES, type BackendMode, MODE_TRAITS } from "../lib/proxy/backend.ts";
 import { ServiceTrafficTable } from "../lib/proxy/service_traffic.ts";
 import { bucketBounds, labelNames, parsePrometheusText } from "./support/texts/prometheus_text.ts";
@@ -130,7 +129,9 @@ function tellEverything(metrics: ProxyMetrics): void {
       localhostNodePortPackets: 6,
     });
   }
-  for (const result of METRICS.configReloads.labels.result) metrics.configReloaded(result);
+  for (const result of METRICS["kube_relay_config_reloads_total"].labels.result) {
+    metrics.configReloaded(result);
+  }
   for (const resource of ["services", "moon", "sun"]) {
     metrics.setSourceAge(resource, 1);
     metrics.setRepetitions(resource, { watchFailures: 1, relists: 1 });
@@ -146,19 +147,19 @@ function tellEverything(metrics: ProxyMetrics): void {
   ]);
   metrics.healthAnswered("healthz", 200);
   metrics.healthBindFailed();
-  metrics.setHostSettingsRefused(1);
+  metrics.its["kube_relay_host_settings_refused"].set(1);
 }
 
 for (const mode of BACKEND_MODES) {
-  Deno.test(`createProxyMetrics() has kube-proxy's table in mode ${mode}, row by row`, async () => {
-    const metrics = createProxyMetrics({ version: "1.2.3", mode });
+  Deno.test(`ProxyMetrics has kube-proxy's table in mode ${mode}, row by row`, async () => {
+    const metrics = new ProxyMetrics({ version: "1.2.3", mode });
     tellEverything(metrics);
     assertUpstreamMetrics((await metrics.render()).body, mode);
   });
 
-  Deno.test(`createProxyMetrics() keeps every label and series in its bound in mode ${mode}`, async () => {
+  Deno.test(`ProxyMetrics keeps every label and series in its bound in mode ${mode}`, async () => {
     const traffic = new ServiceTrafficTable({ maxServices: 1 });
-    const metrics = createProxyMetrics({ version: "1.2.3", mode, traffic });
+    const metrics = new ProxyMetrics({ version: "1.2.3", mode, traffic });
     tellEverything(metrics);
     const served = parsePrometheusText((await metrics.render()).body);
     const expected = METRIC_ROWS.filter((row) => hasMetric(mode, row)).map(({ name }) => name)
@@ -184,8 +185,8 @@ for (const mode of BACKEND_MODES) {
   });
 }
 
-Deno.test("createProxyMetrics() has no nfacct counters if there is no nfacct", async () => {
-  const metrics = createProxyMetrics({ version: "1.2.3", mode: "iptables" });
+Deno.test("ProxyMetrics has no nfacct counters if there is no nfacct", async () => {
+  const metrics = new ProxyMetrics({ version: "1.2.3", mode: "iptables" });
   metrics.setRuleCounters("IPv4", { failedWrites: 0, failedPartialWrites: 0, failedCleanups: 0 });
   const served = parsePrometheusText((await metrics.render()).body);
   for (const name of ["ct_state_invalid_dropped", "localhost_nodeports_accepted"]) {

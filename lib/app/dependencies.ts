@@ -26,7 +26,7 @@ import type {
 } from "../config/configuration.ts";
 import type { RelayOptions } from "../config/load.ts";
 import type { PolicyBackendTable } from "./policy/policy_backend.ts";
-import type { DriftFigures } from "../metrics/loop_instruments.ts";
+import type { DriftFigures } from "../metrics/proxy_metrics.ts";
 import type { RoutingBackends } from "./routing/routing_backends.ts";
 import type { DataPlaneEdges } from "../controller/data_plane.ts";
 

@@ -4,10 +4,10 @@ import { METRIC_ROWS, seriesBound } from "../../tests/support/metric_rows.ts";
 import type { BackendMode } from "../proxy/backend.ts";
 import type { ServicePortName } from "../proxy/service_port_name.ts";
 import { ServiceTrafficTable } from "../proxy/service_traffic.ts";
-import { createProxyMetrics, type ProxyMetrics, renderServiceSeries } from "./proxy_metrics.ts";
+import { ProxyMetrics, renderServiceSeries } from "./proxy_metrics.ts";
 
 function create(): ProxyMetrics {
-  return createProxyMetrics({ version: "0.1.0", mode: "userspace", clock: new FakeClock() });
+  return new ProxyMetrics({ version: "0.1.0", mode: "userspace", clock: new FakeClock() });
 }
 
 /** The value of one series, `undefined` where there is none. */
@@ -17,7 +17,7 @@ async function valueOf(metrics: ProxyMetrics, series: string): Promise<number | 
   return line === undefined ? undefined : Number(line.slice(series.length + 1));
 }
 
-Deno.test("createProxyMetrics() counts syncs under upstream's names", async () => {
+Deno.test("ProxyMetrics counts syncs under upstream's names", async () => {
   const metrics = create();
   metrics.syncQueued("IPv4", 5_000);
   metrics.syncFinished("IPv4", { seconds: 0.003 });
@@ -49,7 +49,7 @@ Deno.test("createProxyMetrics() counts syncs under upstream's names", async () =
   }
 });
 
-Deno.test("createProxyMetrics() has upstream's buckets", async () => {
+Deno.test("ProxyMetrics has upstream's buckets", async () => {
   const metrics = create();
   metrics.syncFinished("IPv4", { seconds: 1 });
   metrics.syncSucceeded("IPv4", {
@@ -75,7 +75,7 @@ Deno.test("createProxyMetrics() has upstream's buckets", async () => {
   );
 });
 
-Deno.test("createProxyMetrics() counts answers and changes", async () => {
+Deno.test("ProxyMetrics counts answers and changes", async () => {
   const metrics = create();
   metrics.healthAnswered("healthz", 503);
   const family = { servicesPending: 1, servicesTotal: 7, endpointsPending: 2, endpointsTotal: 8 };
@@ -88,7 +88,7 @@ Deno.test("createProxyMetrics() counts answers and changes", async () => {
   assertEquals(await valueOf(metrics, "kubeproxy_sync_proxy_rules_endpoint_changes_pending"), 2);
 });
 
-Deno.test("createProxyMetrics() counts the drift of each controller by itself", async () => {
+Deno.test("ProxyMetrics counts the drift of each controller by itself", async () => {
   const metrics = create();
   const found = { kind: "rule", found: 3, repaired: 2 } as const;
   metrics.loops.driftFound({ controller: "network-policy", family: "IPv4" }, found);
@@ -104,7 +104,7 @@ Deno.test("createProxyMetrics() counts the drift of each controller by itself", 
   ) assertEquals(await valueOf(metrics, series), value, series);
 });
 
-Deno.test("createProxyMetrics() uses totals that were counted elsewhere", async () => {
+Deno.test("ProxyMetrics uses totals that were counted elsewhere", async () => {
   const metrics = create();
   const totals = {
     tcpAccepted: 10,
@@ -135,7 +135,7 @@ Deno.test("createProxyMetrics() uses totals that were counted elsewhere", async 
   assertEquals(await valueOf(metrics, 'kube_relay_relists_total{resource="services"}'), 1);
 });
 
-Deno.test("createProxyMetrics() shows the health of endpoints", async () => {
+Deno.test("ProxyMetrics shows the health of endpoints", async () => {
   const metrics = create();
   const figures = {
     ...{ checksPassed: 5, checksFailed: 2, checksTimedOut: 1, ejections: 4 },
@@ -154,7 +154,7 @@ Deno.test("createProxyMetrics() shows the health of endpoints", async () => {
   ) assertEquals(await valueOf(metrics, `kube_relay_userspace_${series}`), value, series);
 });
 
-Deno.test("createProxyMetrics() makes no new series of names that it does not know", async () => {
+Deno.test("ProxyMetrics makes no new series of names that it does not know", async () => {
   const metrics = create();
   for (const resource of ["services", "x1", "x2"]) {
     metrics.setSourceAge(resource, 3);
@@ -164,7 +164,7 @@ Deno.test("createProxyMetrics() makes no new series of names that it does not kn
   assert(!(await metrics.render()).body.includes("x1"));
 });
 
-Deno.test("createProxyMetrics() reports CPU, memory and start of the process without /proc", async () => {
+Deno.test("ProxyMetrics reports CPU, memory and start of the process without /proc", async () => {
   const metrics = create();
   const cpu = await valueOf(metrics, "process_cpu_seconds_total");
   const memory = await valueOf(metrics, "process_resident_memory_bytes");
@@ -173,7 +173,7 @@ Deno.test("createProxyMetrics() reports CPU, memory and start of the process wit
   assert(await valueOf(metrics, "process_start_time_seconds"));
 });
 
-Deno.test("createProxyMetrics() describes the build", async () => {
+Deno.test("ProxyMetrics describes the build", async () => {
   const { body, contentType } = await create().render();
   assertStringIncludes(body, 'kube_relay_build_info{version="0.1.0",mode="userspace",deno="');
   assertMatch(body, /kubernetes_build_info\{major="1",minor="36",git_version="v1\.36\.0\+kube-re/);
@@ -192,7 +192,7 @@ Deno.test("METRICS has names as Prometheus wants them, and few series", () => {
   for (const row of METRIC_ROWS) assert(seriesBound(row) <= 2 * (80 + 3), row.name);
 });
 
-Deno.test("createProxyMetrics() stays within the bound of its table", async () => {
+Deno.test("ProxyMetrics stays within the bound of its table", async () => {
   const metrics = create();
   for (const family of ["IPv4", "IPv6"] as const) {
     metrics.syncFinished(family, { seconds: 1 });
@@ -216,7 +216,7 @@ async function textOf(
     readonly mode?: BackendMode;
   } = {},
 ): Promise<string> {
-  return (await Array.fromAsync(renderServiceSeries(table, { mode, pause }))).join("");
+  return (await Array.fromAsync(renderServiceSeries(table, mode, pause))).join("");
 }
 
 function named(name: string, rest: Partial<ServicePortName> = {}): ServicePortName {

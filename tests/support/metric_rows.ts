@@ -1,11 +1,9 @@
-import type { Metric } from "../../lib/metrics/metric.ts";
-import { METRICS } from "../../lib/metrics/metric_table.ts";
-import { SERVICE_METRICS } from "../../lib/metrics/service_metrics.ts";
+import { type Metric, METRICS, SERVICE_METRICS } from "../../lib/metrics/metric_table.ts";
 
 /** Every metric, including those of each Service, with all columns on each row. */
 export const METRIC_ROWS: readonly Metric[] = [
   ...Object.values<Metric>(METRICS),
-  ...Object.values<Metric>(SERVICE_METRICS),
+  ...Object.values(SERVICE_METRICS),
 ];
 
 /** Returns the largest number of series that a metric can have. */

@@ -9,7 +9,7 @@ import type {
   DataPlaneEdges,
   SyncReport,
 } from "../../controller/data_plane.ts";
-import type { DriftFigures } from "../../metrics/loop_instruments.ts";
+import type { DriftFigures } from "../../metrics/proxy_metrics.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { DataPlaneDifference, DataPlaneRepair } from "../../proxy/data_plane_difference.ts";
 import {

@@ -5,9 +5,8 @@
  */
 import { FEATURE_GATES, featureEnabled } from "../../config/feature_gates.ts";
 import type { Logger } from "../../log/logger.ts";
-import { hasMetric } from "../../metrics/metric.ts";
-import { createProxyMetrics, type ProxyMetrics } from "../../metrics/proxy_metrics.ts";
-import { SERVICE_METRICS } from "../../metrics/service_metrics.ts";
+import { hasMetric, SERVICE_METRICS } from "../../metrics/metric_table.ts";
+import { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
@@ -27,7 +26,7 @@ export function createConfiguredMetrics(
     stage: STAGES[stage],
     enabled: featureEnabled(proxy, name),
   }));
-  return createProxyMetrics({
+  return new ProxyMetrics({
     clock,
     version: VERSION,
     mode,
@@ -46,11 +45,11 @@ export function createServiceTraffic(
   { mode, serviceCounters }: { readonly mode: BackendMode; readonly serviceCounters: boolean },
 ): ServiceTrafficTable | undefined {
   if (!serviceCounters) return undefined;
-  const { bytesFromClients } = SERVICE_METRICS;
-  if (hasMetric(mode, bytesFromClients)) return new ServiceTrafficTable();
+  const counter = SERVICE_METRICS["kube_relay_service_received_bytes_total"]!;
+  if (hasMetric(mode, counter)) return new ServiceTrafficTable();
   logger.warn("--service-counters counts nothing in this mode", {
     mode,
-    modes: bytesFromClients.modes.join(", "),
+    modes: counter.modes!.join(", "),
   });
   return undefined;
 }

@@ -1,6 +1,6 @@
 import { syncPeriodsOf } from "../../config/configuration.ts";
 import { featureEnabled } from "../../config/feature_gates.ts";
-import type { DriftFigures } from "../../metrics/loop_instruments.ts";
+import type { DriftFigures } from "../../metrics/proxy_metrics.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { EndpointHealthChange } from "../../proxy/service_mode.ts";

@@ -1,5 +1,5 @@
 import type { FinishedSync } from "../../controller/loop_parts.ts";
-import type { SyncInstruments } from "../../metrics/sync_instruments.ts";
+import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { Backend } from "../../proxy/backend.ts";
 import { contestedItems } from "../../proxy/frontend_owners.ts";
 import type { Quarantined, SyncReport } from "../../proxy/data_plane.ts";
@@ -10,7 +10,7 @@ import type { SyncObserver } from "./sync_observer.ts";
 
 /** The metrics of syncs. */
 export type SyncMetrics = Pick<
-  SyncInstruments,
+  ProxyMetrics,
   "syncQueued" | "syncFinished" | "syncSucceeded" | "syncFailed"
 >;
 

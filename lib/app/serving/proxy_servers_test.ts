@@ -1,12 +1,12 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import { createProxyMetrics } from "../../metrics/proxy_metrics.ts";
+import { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import { Scrape } from "../../metrics/scrape.ts";
 import { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import { renderMetrics } from "./proxy_servers.ts";
 
 Deno.test("renderMetrics() gives a text if Services are not counted", async () => {
   const { contentType, body } = await renderMetrics(
-    createProxyMetrics({ version: "1.2.3", mode: "userspace" }),
+    new ProxyMetrics({ version: "1.2.3", mode: "userspace" }),
   );
   assertEquals([typeof body, contentType.split(";")[0]], ["string", "text/plain"]);
 });
@@ -16,7 +16,7 @@ Deno.test("renderMetrics() has the Services after everything else", async () => 
   const name = { namespace: "demo", name: "wéb", port: "", protocol: "TCP" } as const;
   traffic.of("IPv4").enter(name).opened = 7;
   const answer = await renderMetrics(
-    createProxyMetrics({ version: "1.2.3", mode: "userspace", traffic }),
+    new ProxyMetrics({ version: "1.2.3", mode: "userspace", traffic }),
   );
   const text = await (await new Scrape(answer).answer({ headers: new Headers() })).text();
   const [before, after] = text.split("# HELP kube_relay_service_received_bytes_total");

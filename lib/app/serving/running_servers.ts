@@ -96,12 +96,13 @@ async function collectMetrics(
   { openFiles, uncaught, workers }: RunningServersDependencies,
   { controllers, eventLoop, metrics, source, startUp }: RunningServersOptions,
 ): Promise<void> {
-  metrics.setOpenFiles(openFiles);
-  metrics.setUncaughtErrors(uncaught?.count ?? 0);
-  if (workers?.kind === "threads") metrics.setWorkerRestarts(workers.pool.restarts);
-  metrics.setLargestEventLoopDelay(eventLoop.largestMs / 1000);
+  metrics.setProcess(openFiles, {
+    uncaughtErrors: uncaught?.count ?? 0,
+    ...(workers?.kind === "threads" && { workerRestarts: workers.pool.restarts }),
+  });
+  metrics.its["kube_relay_event_loop_delay_max_seconds"].set(eventLoop.largestMs / 1000);
   const refused = startUp.hostSettings.filter(({ state }) => state === "refused");
-  metrics.setHostSettingsRefused(refused.length);
+  metrics.its["kube_relay_host_settings_refused"].set(refused.length);
   for (const [resource, age] of source.ages()) metrics.setSourceAge(resource, age);
   for (const [resource, counts] of source.repetitions()) metrics.setRepetitions(resource, counts);
   for (const controller of controllers) await controller.collectMetrics?.();

@@ -1,5 +1,5 @@
 import { type LoopId, otherController } from "../../controller/loop_id.ts";
-import type { DriftFigures } from "../../metrics/loop_instruments.ts";
+import type { DriftFigures } from "../../metrics/proxy_metrics.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { EndpointHealthChange } from "../../proxy/service_mode.ts";

@@ -13,7 +13,7 @@ import {
 import { FLAG_ROWS } from "../../../lib/config/flags.ts";
 import { wrapText } from "../../../lib/config/wrap_text.ts";
 import { EDGE_ANNOTATIONS, IPVS_ANNOTATIONS } from "../../../lib/api/service_annotations.ts";
-import type { Metric } from "../../../lib/metrics/metric.ts";
+import type { Metric } from "../../../lib/metrics/metric_table.ts";
 import { METRIC_ROWS } from "../metric_rows.ts";
 
 const FLAGS_INTRODUCTION = `# Flags

@@ -9,7 +9,7 @@ import { TaskGroup } from "../../../lib/controller/task_group.ts";
 import type { KubeProxyConfiguration } from "../../../lib/config/configuration.ts";
 import { ProxyHealth } from "../../../lib/health/proxy_health.ts";
 import type { KubeEvent } from "../../../lib/kube/event.ts";
-import { createProxyMetrics } from "../../../lib/metrics/proxy_metrics.ts";
+import { ProxyMetrics } from "../../../lib/metrics/proxy_metrics.ts";
 import { OpenFiles } from "../../../lib/os/open_files.ts";
 import { systemNetwork } from "../../../lib/os/network.ts";
 import type { BackendMode } from "../../../lib/proxy/backend.ts";
@@ -94,7 +94,7 @@ export async function startProxyServersStage(
       current,
       nodeName: THIS_NODE,
       health,
-      metrics: createProxyMetrics({ version: "0.0.0", mode, clock }),
+      metrics: new ProxyMetrics({ version: "0.0.0", mode, clock }),
       manager: {
         get phase() {
           return stage.phase ?? "serving";

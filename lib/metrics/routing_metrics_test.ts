@@ -1,19 +1,19 @@
 import { assertEquals } from "@std/assert";
 import { pool } from "../../tests/support/builders/routed_objects.ts";
-import { createProxyMetrics } from "./proxy_metrics.ts";
+import { ProxyMetrics } from "./proxy_metrics.ts";
 
-async function lines(metrics: ReturnType<typeof createProxyMetrics>): Promise<readonly string[]> {
+async function lines(metrics: ProxyMetrics): Promise<readonly string[]> {
   const { body } = await metrics.render();
   return body.split("\n").filter((line) => line.startsWith("kube_relay_routing_"));
 }
 
-Deno.test("routingInstruments() have no series before the routing controller sets them", async () => {
-  const metrics = createProxyMetrics({ version: "1", mode: "nftables" });
+Deno.test("ProxyMetrics.routing has no series before the routing controller sets them", async () => {
+  const metrics = new ProxyMetrics({ version: "1", mode: "nftables" });
   assertEquals(await lines(metrics), []);
 });
 
-Deno.test("routingInstruments() drop the series of sessions that are gone", async () => {
-  const metrics = createProxyMetrics({ version: "1", mode: "nftables" });
+Deno.test("ProxyMetrics.routing drops the series of sessions that are gone", async () => {
+  const metrics = new ProxyMetrics({ version: "1", mode: "nftables" });
   const session = { imported: 0, exported: 3, refusedUpdates: 1 };
   metrics.routing.setSessions([
     { ...session, peer: "tor_1", state: "Established" },
@@ -22,14 +22,14 @@ Deno.test("routingInstruments() drop the series of sessions that are gone", asyn
   metrics.routing.setSessions([{ ...session, peer: "tor_2", state: "Active" }]);
   assertEquals(await lines(metrics), [
     'kube_relay_routing_bgp_session_up{peer="tor_2"} 0',
+    'kube_relay_routing_bgp_refused_updates{peer="tor_2"} 1',
     'kube_relay_routing_bgp_prefixes{peer="tor_2",direction="in"} 0',
     'kube_relay_routing_bgp_prefixes{peer="tor_2",direction="out"} 3',
-    'kube_relay_routing_bgp_refused_updates{peer="tor_2"} 1',
   ]);
 });
 
-Deno.test("routingInstruments() show refusals only of the process that assigns", async () => {
-  const metrics = createProxyMetrics({ version: "1", mode: "nftables" });
+Deno.test("ProxyMetrics.routing shows refusals only of the process that assigns", async () => {
+  const metrics = new ProxyMetrics({ version: "1", mode: "nftables" });
   metrics.routing.setRefusals(2);
   assertEquals(await lines(metrics), [
     "kube_relay_routing_assigns 1",
@@ -39,14 +39,14 @@ Deno.test("routingInstruments() show refusals only of the process that assigns",
   assertEquals(await lines(metrics), ["kube_relay_routing_assigns 0"]);
 });
 
-Deno.test("routingInstruments() count the addresses of pools and owners", async () => {
-  const { routing, ...metrics } = createProxyMetrics({ version: "1", mode: "nftables" });
+Deno.test("ProxyMetrics.routing counts the addresses of pools and owners", async () => {
+  const metrics = new ProxyMetrics({ version: "1", mode: "nftables" });
   const office = pool("office", ["192.0.2.0/28"]);
-  routing.setPools([{ pool: office, family: "IPv4", size: 16n, used: 3 }]);
-  routing.setLayer2Addresses("IPv4", 2);
-  routing.layer2Moved("IPv4", "gained");
-  routing.statusWritten("written");
-  assertEquals(await lines({ ...metrics, routing }), [
+  metrics.routing.setPools([{ pool: office, family: "IPv4", size: 16n, used: 3 }]);
+  metrics.routing.setLayer2Addresses("IPv4", 2);
+  metrics.routing.layer2Moved("IPv4", "gained");
+  metrics.routing.statusWritten("written");
+  assertEquals(await lines(metrics), [
     'kube_relay_routing_owned_addresses{ip_family="IPv4"} 2',
     'kube_relay_routing_owner_changes_total{ip_family="IPv4",change="gained"} 1',
     'kube_relay_routing_pool_addresses{pool="office",ip_family="IPv4"} 16',
