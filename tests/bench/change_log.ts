@@ -9,7 +9,7 @@ import { ChangeLog } from "../../lib/tools/changes/change_log.ts";
 import { ChangeRecorder } from "../../lib/tools/changes/change_recorder.ts";
 import { FamilyProxy } from "../../lib/app/service/family_proxy.ts";
 import { planSettingsOf } from "../../lib/app/run/plan_settings.ts";
-import { SERVICE_WORDS } from "../../lib/tools/changes/object_change.ts";
+import { SERVICE_WORDS } from "../../lib/tools/changes/service_words.ts";
 import {
   serviceLoop,
   testEndpointSlice,

@@ -13,7 +13,7 @@ import { ConnectionCutter } from "./connection_cutter.ts";
 import { NoRulesBackend, type PolicyBackend, type PolicyTool } from "./policy_backend.ts";
 import { PolicyFamily } from "./policy_family.ts";
 import type { PolicyInputs } from "./policy_inputs.ts";
-import { POLICY_WORDS } from "./policy_words.ts";
+import { POLICY_WORDS } from "../../tools/changes/policy_words.ts";
 import { RelayedPolicies } from "./relayed_policies.ts";
 
 /** Longest time from one sync to the next. */

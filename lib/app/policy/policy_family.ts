@@ -19,7 +19,7 @@ import {
 import type { PolicyBackend, PolicySyncReport } from "./policy_backend.ts";
 import type { PolicyInputs } from "./policy_inputs.ts";
 import type { RelayedPolicies } from "./relayed_policies.ts";
-import { effectsOf, type PolicyChange, type PolicyChangeRecorder } from "./policy_words.ts";
+import { effectsOf, type PolicyChange, type PolicyChangeRecorder } from "../../tools/changes/policy_words.ts";
 
 /** The log messages of syncs. */
 const TEXTS = {

@@ -8,7 +8,7 @@ import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import type { LoopObserver } from "../../controller/loop_parts.ts";
 import { retryBackoff } from "../../controller/sync_runner.ts";
 import type { ChangeLog } from "../../tools/changes/change_log.ts";
-import { SERVICE_WORDS } from "../../tools/changes/object_change.ts";
+import { SERVICE_WORDS } from "../../tools/changes/service_words.ts";
 import { ChangeRecorder } from "../../tools/changes/change_recorder.ts";
 import type { BackendDependencies, BackendOptions, BackendTable } from "../dependencies.ts";
 import type { ConnectionJudges } from "../policy/relayed_policies.ts";

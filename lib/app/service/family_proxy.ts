@@ -18,7 +18,7 @@ import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { SyncLoop, type SyncLoopDependencies } from "../../controller/sync_loop.ts";
 import type { SyncRunnerOptions } from "../../controller/sync_runner.ts";
-import type { ObjectChange, ServiceChangeRecorder } from "../../tools/changes/object_change.ts";
+import type { ObjectChange, ServiceChangeRecorder } from "../../tools/changes/service_words.ts";
 import type { PlanSettings } from "../run/plan_settings.ts";
 import { ProxyPipeline, type ProxyPipelineOptions } from "./proxy_pipeline.ts";
 import { ServiceSyncFollower, type SyncFollowerDependencies } from "./service_sync_follower.ts";

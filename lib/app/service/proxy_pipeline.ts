@@ -22,7 +22,7 @@ import {
 import { createProxyState, type MutableProxyState } from "../../proxy/proxy_state.ts";
 import { ServiceChangeTracker } from "../../proxy/service_changes.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import type { ServiceChangeRecorder } from "../../tools/changes/object_change.ts";
+import type { ServiceChangeRecorder } from "../../tools/changes/service_words.ts";
 import type { PlanSettings } from "../run/plan_settings.ts";
 
 interface CollectedChanges {

@@ -14,7 +14,7 @@ import { FamilyProxy } from "../../app/service/family_proxy.ts";
 import { planSettingsOf } from "../../app/run/plan_settings.ts";
 import type { ChangeEntry, SyncEntry } from "./change_entry.ts";
 import { ChangeLog } from "./change_log.ts";
-import { SERVICE_WORDS } from "./object_change.ts";
+import { SERVICE_WORDS } from "./service_words.ts";
 import { ChangeRecorder } from "./change_recorder.ts";
 
 /** A backend whose syncs take time on the fake clock, or fail. */

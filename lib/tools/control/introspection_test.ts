@@ -11,7 +11,7 @@ import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
 import type { Backend } from "../../proxy/backend.ts";
 import { ChangeLog } from "../changes/change_log.ts";
-import { SERVICE_WORDS } from "../changes/object_change.ts";
+import { SERVICE_WORDS } from "../changes/service_words.ts";
 import { ChangeRecorder } from "../changes/change_recorder.ts";
 import { FamilyProxy } from "../../app/service/family_proxy.ts";
 import { type IntrospectedParts, Introspection } from "./introspection.ts";

@@ -13,9 +13,9 @@ import type {
   RuleListId,
 } from "../../policy/policy_plan.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
-import type { ChangeRecorder } from "../../tools/changes/change_recorder.ts";
-import { changeOf, itemChanges, limited } from "../../tools/changes/change_text.ts";
-import type { CauseWords, EffectWords } from "../../tools/changes/pending_changes.ts";
+import type { ChangeRecorder } from "./change_recorder.ts";
+import { changeOf, itemChanges, limited } from "./change_text.ts";
+import type { CauseWords, EffectWords } from "./pending_changes.ts";
 
 /** An object before and after; one of them may be absent. */
 interface Change<Kind, State> {
