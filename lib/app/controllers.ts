@@ -15,7 +15,7 @@ import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
 import type { OpenFiles } from "../os/open_files.ts";
 import type { KnownHost } from "../proxy/known_hosts.ts";
-import type { ChangeLog } from "../tools/changes/change_log.ts";
+import type { ChangeListener } from "./change_listener.ts";
 import type { Dependencies } from "./dependencies.ts";
 import { NETWORK_POLICY_CONTROLLER } from "./policy/policy_definition.ts";
 import type { ConnectionJudges } from "./policy/relayed_policies.ts";
@@ -41,7 +41,7 @@ export interface ControllerParts extends Dependencies {
   readonly startUp: StartUp;
   readonly health: ProxyHealth;
   readonly metrics: ProxyMetrics;
-  readonly changes: ChangeLog;
+  readonly changes: ChangeListener;
   readonly controllerOfServices: {
     /** Asks for a sync, which tries what is in quarantine again. */
     requestSync(family: IpFamily): void;

@@ -5,11 +5,9 @@
  * @module
  */
 import { defaultConfiguration } from "../../lib/config/configuration_schema.ts";
-import { ChangeLog } from "../../lib/tools/changes/change_log.ts";
-import { ChangeRecorder } from "../../lib/tools/changes/change_recorder.ts";
+import { RunChanges } from "../../lib/tools/changes/run_changes.ts";
 import { FamilyProxy } from "../../lib/app/service/family_proxy.ts";
 import { planSettingsOf } from "../../lib/app/run/plan_settings.ts";
-import { SERVICE_WORDS } from "../../lib/tools/changes/service_words.ts";
 import {
   serviceLoop,
   testEndpointSlice,
@@ -24,18 +22,14 @@ const SERVICES = 1000;
 const SECONDS = 60;
 const ENDPOINTS = 20;
 
-function createProxy(log: ChangeLog | undefined, clock: FakeClock): FamilyProxy {
+function createProxy(log: RunChanges | undefined, clock: FakeClock): FamilyProxy {
   const configuration = { ...defaultConfiguration(), bindAddress: "0.0.0.0" };
   return new FamilyProxy({
     ...{ clock, logger: new MemoryLogger(), observers: [], loopObservers: [] },
     backend: new FakeBackend(),
     metrics: { syncQueued() {}, syncFinished() {}, syncFailed() {}, syncSucceeded() {} },
     ...(log && {
-      recorder: new ChangeRecorder({ clock, log }, {
-        ...SERVICE_WORDS,
-        loop: serviceLoop("IPv4"),
-        waitMs: 1000,
-      }),
+      recorder: log.followServices(serviceLoop("IPv4"), 1000),
     }),
   }, {
     family: "IPv4",
@@ -54,7 +48,7 @@ function sliceOf(service: number, generation: number) {
 }
 
 /** Milliseconds for a minute of 1,000 changes in each second. */
-async function measure(log: ChangeLog | undefined, clock: FakeClock): Promise<number> {
+async function measure(log: RunChanges | undefined, clock: FakeClock): Promise<number> {
   const proxy = createProxy(log, clock);
   await proxy.start();
   let slices = Array.from({ length: SERVICES }, (_, index) => sliceOf(index, 0));
@@ -83,12 +77,8 @@ async function measure(log: ChangeLog | undefined, clock: FakeClock): Promise<nu
 /** Microseconds that the log alone takes for one change, the words at the end of each sync included. */
 function recorderCost(): number {
   const clock = new FakeClock();
-  const log = new ChangeLog({ clock });
-  const recorder = new ChangeRecorder({ clock, log }, {
-    ...SERVICE_WORDS,
-    loop: serviceLoop("IPv4"),
-    waitMs: 1000,
-  });
+  const log = new RunChanges({ clock });
+  const recorder = log.followServices(serviceLoop("IPv4"), 1000);
   const report = { full: false, services: SERVICES, operations: { rules: 9 }, quarantined: [] };
   const changes = Array.from(
     { length: SERVICES },
@@ -104,10 +94,10 @@ function recorderCost(): number {
 }
 
 const results: { readonly name: string; readonly ms: number }[] = [];
-let kept: ChangeLog | undefined;
+let kept: RunChanges | undefined;
 for (const name of ["warm-up", "without", "with", "without", "with"]) {
   const clock = new FakeClock();
-  const log = name === "with" ? new ChangeLog({ clock }) : undefined;
+  const log = name === "with" ? new RunChanges({ clock }) : undefined;
   results.push({ name, ms: await measure(log, clock) });
   kept = log ?? kept;
 }

@@ -7,13 +7,11 @@ import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import { createConntrack } from "../../os/conntrack.ts";
 import type { PolicyPlan } from "../../policy/policy_plan.ts";
 import type { PolicyPlanSettings } from "../../policy/policy_planner.ts";
-import { ChangeRecorder } from "../../tools/changes/change_recorder.ts";
 import type { ControllerParts } from "../controllers.ts";
 import { ConnectionCutter } from "./connection_cutter.ts";
 import { NoRulesBackend, type PolicyBackend, type PolicyTool } from "./policy_backend.ts";
 import { PolicyFamily } from "./policy_family.ts";
 import type { PolicyInputs } from "./policy_inputs.ts";
-import { POLICY_WORDS } from "../../tools/changes/policy_words.ts";
 import { RelayedPolicies } from "./relayed_policies.ts";
 
 /** Longest time from one sync to the next. */
@@ -55,11 +53,7 @@ function createPolicyFamily(
   const edges = { ...dependencies, logger: dependencies.logger.with({ ipFamily: family }) };
   const { minSyncPeriod: waitMs } = proxy.networkPolicy;
   const loop: LoopId = { controller: "network-policy", family };
-  const recorder = new ChangeRecorder({ ...edges, log: changes }, {
-    ...POLICY_WORDS,
-    loop,
-    waitMs,
-  });
+  const recorder = changes.followPolicies(loop, waitMs);
   const cutsConnections = () => current.proxy.networkPolicy.cutConnections;
   const metrics = edges.metrics.policies;
   const judge = judges.get(family);

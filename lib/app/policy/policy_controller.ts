@@ -34,7 +34,7 @@ import { PolicyInputs } from "./policy_inputs.ts";
 import { deniedFacts, dumpedPolicies, policyFacts, type ShownPolicies } from "./policy_status.ts";
 import { podRangesOf, policySettings } from "./policy_settings.ts";
 import { removeOtherTools } from "./remove_other_tools.ts";
-import type { PolicyChange } from "../../tools/changes/policy_words.ts";
+import type { PolicyChange } from "../change_listener.ts";
 
 /** The time for which the first sync waits for the Node, which only `start: closed` needs. */
 const NODE_WAIT_MS = 5_000;

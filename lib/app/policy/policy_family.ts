@@ -19,7 +19,8 @@ import {
 import type { PolicyBackend, PolicySyncReport } from "./policy_backend.ts";
 import type { PolicyInputs } from "./policy_inputs.ts";
 import type { RelayedPolicies } from "./relayed_policies.ts";
-import { effectsOf, type PolicyChange, type PolicyChangeRecorder } from "../../tools/changes/policy_words.ts";
+import type { LoopListener, NamedItem, PolicyChange } from "../change_listener.ts";
+import { effectsOf } from "./policy_effects.ts";
 
 /** The log messages of syncs. */
 const TEXTS = {
@@ -36,7 +37,7 @@ export interface PolicyFamilyDependencies extends SyncLoopDependencies {
   readonly backend: PolicyBackend;
   /** Present if kube-relay relays connections itself. */
   readonly relayed: RelayedPolicies | undefined;
-  readonly recorder: PolicyChangeRecorder;
+  readonly recorder: LoopListener<PolicyChange, NamedItem>;
   /** Called after each successful sync. Must not throw. */
   readonly onSynced: (sync: FinishedSync<PolicyPlan, PolicyPlanChanges, PolicySyncReport>) => void;
 }

@@ -5,7 +5,7 @@ import type { SyncReport } from "../../controller/data_plane.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { Layer2Address, Layer2Plan, Layer2PlanChanges } from "../../routing/layer2_plan.ts";
 import type { Layer2Backend } from "./routing_backends.ts";
-import { noteCause, type RoutingChange, type RoutingRecorder } from "./routing_words.ts";
+import type { LoopListener, NamedChange, NamedItem } from "../change_listener.ts";
 
 /** The log messages of syncs. */
 const TEXTS = {
@@ -18,7 +18,7 @@ const TEXTS = {
 
 interface Layer2FamilyDependencies extends SyncLoopDependencies {
   readonly backend: Layer2Backend;
-  readonly recorder: RoutingRecorder;
+  readonly recorder: LoopListener<NamedChange, NamedItem>;
 }
 
 interface Layer2FamilyOptions {
@@ -95,8 +95,8 @@ export class Layer2Family {
   }
 
   /** Notes a cause, for the change log. */
-  seen(change: RoutingChange): void {
-    noteCause(this.#dependencies.recorder, change);
+  seen(change: NamedChange): void {
+    this.#dependencies.recorder.seen(change);
   }
 
   /** Takes whether this node answers for an address. */

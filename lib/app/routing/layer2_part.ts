@@ -21,12 +21,11 @@ import {
 import { Layer2Owners, mayOwnAddresses, type OwnerCandidate } from "../../routing/layer2_owner.ts";
 import type { RoutingNode } from "../../routing/routing_node.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
-import { ChangeRecorder } from "../../tools/changes/change_recorder.ts";
+import type { NamedChange } from "../change_listener.ts";
 import type { ControllerParts } from "../controllers.ts";
 import type { AnnouncedServices } from "./announced_services.ts";
 import { Layer2Family } from "./layer2_family.ts";
 import type { RoutingBackends } from "./routing_backends.ts";
-import { ROUTING_WORDS, type RoutingChange } from "./routing_words.ts";
 
 /** Time between two syncs: an address has to move within a second. */
 const MIN_SYNC_PERIOD_MS = 100;
@@ -320,11 +319,7 @@ export class Layer2Part {
     const { forwardsItself } = MODE_TRAITS[edges.configuration.mode];
     const logger = edges.logger.with({ ipFamily: family });
     const { layer2: { interfaces, announceIntervalSeconds } } = this.#settings;
-    const recorder = new ChangeRecorder({ clock: this.#clock, log: changes }, {
-      ...ROUTING_WORDS,
-      loop: { controller: "routing", family },
-      waitMs: MIN_SYNC_PERIOD_MS,
-    });
+    const recorder = changes.follow({ controller: "routing", family }, MIN_SYNC_PERIOD_MS);
     const backend = routing.layer2(
       { ...edges, logger, random },
       { family, announceIntervalMs: announceIntervalSeconds * 1000 },
@@ -370,7 +365,7 @@ export class Layer2Part {
     }
   }
 
-  #seen(change: RoutingChange): void {
+  #seen(change: NamedChange): void {
     for (const family of this.families) family.seen(change);
   }
 

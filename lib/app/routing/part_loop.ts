@@ -5,15 +5,8 @@ import type { LoopTexts } from "../../controller/loop_parts.ts";
 import { SyncLoop } from "../../controller/sync_loop.ts";
 import { retryBackoff } from "../../controller/sync_runner.ts";
 import { messageOf } from "../../log/message_of.ts";
-import { ChangeRecorder } from "../../tools/changes/change_recorder.ts";
+import type { LoopListener, NamedChange, NamedItem } from "../change_listener.ts";
 import type { ControllerParts } from "../controllers.ts";
-import {
-  noteCause,
-  ROUTING_WORDS,
-  type RoutingChange,
-  type RoutingEffect,
-  type RoutingRecorder,
-} from "./routing_words.ts";
 
 /** Time between two syncs: a withdrawal has to be sent within a second. */
 const MIN_SYNC_PERIOD_MS = 300;
@@ -38,21 +31,17 @@ interface PartLoopOptions<Plan> {
 /** The loop of a part that has one data plane for both families. */
 export class PartLoop<Plan> {
   readonly loop: SyncLoop<{ readonly part: Plan | undefined }, object, string, SyncReport<string>>;
-  readonly #recorder: RoutingRecorder;
+  readonly #recorder: LoopListener<NamedChange, NamedItem>;
   readonly #options: PartLoopOptions<Plan>;
   readonly #nodeName: string;
   #isPending = true;
 
   constructor(dependencies: ControllerParts, options: PartLoopOptions<Plan>) {
-    const { clock, changes, configuration: { families }, nodeName, random } = dependencies;
+    const { changes, configuration: { families }, nodeName, random } = dependencies;
     const id = { controller: options.controller, family: families[0] ?? "IPv4" };
     this.#options = options;
     this.#nodeName = nodeName;
-    this.#recorder = new ChangeRecorder({ clock, log: changes }, {
-      ...ROUTING_WORDS,
-      loop: id,
-      waitMs: MIN_SYNC_PERIOD_MS,
-    });
+    this.#recorder = changes.follow(id, MIN_SYNC_PERIOD_MS);
     const isPending = () => this.#isPending;
     this.loop = new SyncLoop(dependencies, {
       id,
@@ -78,19 +67,19 @@ export class PartLoop<Plan> {
   }
 
   /** Notes a cause, for the change log. */
-  seen(cause: RoutingChange): void {
-    noteCause(this.#recorder, cause);
+  seen(cause: NamedChange): void {
+    this.#recorder.seen(cause);
   }
 
   /** Requests a sync. */
-  request(cause?: RoutingChange): void {
+  request(cause?: NamedChange): void {
     if (cause) this.seen(cause);
     this.#isPending = true;
     this.loop.request();
   }
 
   /** Records an effect of the plan. */
-  planned(previous: RoutingEffect | undefined, next: RoutingEffect | undefined): void {
+  planned(previous: NamedItem | undefined, next: NamedItem | undefined): void {
     this.#recorder.planned(previous, next);
   }
 

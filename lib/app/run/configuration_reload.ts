@@ -10,7 +10,7 @@ import type { Controller } from "../../controller/controller.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
 import type { AdjustableLogger } from "../../log/logger.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
-import type { ChangeLog } from "../../tools/changes/change_log.ts";
+import type { ChangeListener } from "../change_listener.ts";
 import type { Dependencies } from "../dependencies.ts";
 import type { FamilyProxy } from "../service/family_proxy.ts";
 import type { LivePlanSettings } from "./live_plan_settings.ts";
@@ -28,7 +28,7 @@ interface ConfigurationReloadOptions {
   readonly families: readonly Pick<FamilyProxy, "onSettings">[];
   /** Checks the configuration against the node. */
   readonly startUp: Pick<StartUp, "onConfiguration">;
-  readonly changes?: Pick<ChangeLog, "configurationChanged">;
+  readonly changes?: Pick<ChangeListener, "configurationChanged">;
   /** Controllers that apply some of it themselves. */
   readonly controllers?: readonly Pick<Controller, "onConfiguration">[];
 }

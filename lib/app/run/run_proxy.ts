@@ -12,7 +12,7 @@ import { InformerSet } from "../../kube/informer_set.ts";
 import type { AdjustableLogger } from "../../log/logger.ts";
 import { collectGarbage } from "../../os/collect_garbage.ts";
 import { OpenFiles } from "../../os/open_files.ts";
-import { ChangeLog } from "../../tools/changes/change_log.ts";
+import { RunChanges } from "../../tools/changes/run_changes.ts";
 import type { ControlServer } from "../../tools/control/control_server.ts";
 import { type ControllerDefinition, MORE_CONTROLLERS } from "../controllers.ts";
 import type { Dependencies } from "../dependencies.ts";
@@ -79,7 +79,7 @@ function createParts(
   const current = { proxy };
   const nodeName = nodeNameOf(proxy, edges.process);
   const eventLoop = new EventLoopMonitor(edges);
-  const changes = new ChangeLog(edges);
+  const changes = new RunChanges(edges);
   const informers = new InformerSet();
   const startUp = new StartUp(edges, { configuration, nodeName });
   const health = new ProxyHealth(edges, { timeoutMs: 2 * syncPeriodsOf(proxy, mode).syncPeriod });

@@ -19,7 +19,7 @@ import {
   type TrackedFlow,
   TrackedFrontends,
 } from "../../proxy/stale_flows.ts";
-import type { ChangeLog } from "../../tools/changes/change_log.ts";
+import type { ChangeListener } from "../change_listener.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 
 /** Receives the result of each successful run. */
@@ -36,7 +36,7 @@ export interface ConntrackCleanerDependencies {
   readonly conntrack: Pick<Conntrack, "listFlows" | "deleteFlows">;
   readonly metrics: ConntrackMetrics;
   /** Receives each run, including failed ones. */
-  readonly changes?: Pick<ChangeLog, "flowsCleaned">;
+  readonly changes?: Pick<ChangeListener, "flowsCleaned">;
 }
 
 /** The state of one family. */

@@ -7,9 +7,7 @@ import type { EndpointHealthChange } from "../../proxy/service_mode.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import type { LoopObserver } from "../../controller/loop_parts.ts";
 import { retryBackoff } from "../../controller/sync_runner.ts";
-import type { ChangeLog } from "../../tools/changes/change_log.ts";
-import { SERVICE_WORDS } from "../../tools/changes/service_words.ts";
-import { ChangeRecorder } from "../../tools/changes/change_recorder.ts";
+import type { ChangeListener } from "../change_listener.ts";
 import type { BackendDependencies, BackendOptions, BackendTable } from "../dependencies.ts";
 import type { ConnectionJudges } from "../policy/relayed_policies.ts";
 import { FamilyProxy } from "./family_proxy.ts";
@@ -33,7 +31,7 @@ interface FamilyProxiesOptions {
   readonly metrics: ProxyMetrics;
   /** Notified of each successful sync; may be extended later. */
   readonly observers: readonly SyncObserver[];
-  readonly changes: ChangeLog;
+  readonly changes: ChangeListener;
   /** `undefined` = nothing is counted. */
   readonly traffic: ServiceTrafficTable | undefined;
   readonly judges: ConnectionJudges;
@@ -59,11 +57,7 @@ function createFamilyProxy(
   const logger = dependencies.logger.with({ ipFamily: family });
   const waitMs = syncPeriodsOf(proxy, mode).minSyncPeriod;
   const loop = { controller: "service", family } as const;
-  const recorder = new ChangeRecorder({ ...dependencies, log: changes }, {
-    ...SERVICE_WORDS,
-    loop,
-    waitMs,
-  });
+  const recorder = changes.followServices(loop, waitMs);
   const onDrift = (figures: DriftFigures) => {
     metrics.loops.driftFound(loop, figures);
     changes.driftFound(loop, figures);

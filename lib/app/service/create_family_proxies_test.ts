@@ -1,5 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { THIS_NODE } from "../../../tests/support/builders/address_plan.ts";
+import { quietChanges } from "../../../tests/support/fakes/quiet_changes.ts";
 import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
@@ -7,20 +8,18 @@ import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import type { Node } from "../../api/kinds/node.ts";
 import { loadConfiguration } from "../../config/load.ts";
-import { ChangeLog } from "../../tools/changes/change_log.ts";
-import { createConfiguredMetrics } from "../run/configured_metrics.ts";
+import { createConfiguredMetrics, createServiceTraffic } from "../run/configured_metrics.ts";
 import { createFamilyProxies } from "./create_family_proxies.ts";
 import type { BackendDependencies, BackendOptions } from "../dependencies.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
 import { createConnectionJudges } from "../policy/relayed_policies.ts";
 import { LivePlanSettings } from "../run/live_plan_settings.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
-import { createServiceTraffic } from "../run/configured_metrics.ts";
 
 /** The families of a node in userspace mode, and what their backends were made with. */
 class Stage {
   readonly logger = new MemoryLogger();
-  readonly changes: ChangeLog;
+  readonly drifted: string[] = [];
   readonly families: readonly FamilyProxy[];
   readonly made: { readonly edges: BackendDependencies; readonly options: BackendOptions }[] = [];
   node: Node | undefined;
@@ -31,7 +30,6 @@ class Stage {
     const clock = new FakeClock();
     const { logger } = this;
     const traffic = createServiceTraffic({ logger }, { mode, serviceCounters: true });
-    this.changes = new ChangeLog({ clock });
     const edges = { clock, logger, network: new FakeNetwork(), commands: new FakeCommandRunner() };
     const backends = {
       userspace: (edges: BackendDependencies, options: BackendOptions) => {
@@ -45,7 +43,7 @@ class Stage {
       loopObservers: [],
       metrics: createConfiguredMetrics({ clock, traffic }, configuration),
       observers: [],
-      changes: this.changes,
+      changes: quietChanges({ driftFound: ({ family }) => this.drifted.push(family) }),
       traffic,
       judges: createConnectionJudges({
         ...configuration,
@@ -78,11 +76,10 @@ Deno.test("createFamilyProxies() gives each backend the counters of its own fami
 });
 
 Deno.test("createFamilyProxies() names the family in logs, and writes down its drift", async () => {
-  const { changes, logger, made } = await Stage.configured();
+  const { drifted, logger, made } = await Stage.configured();
   const { edges } = made[1]!;
   edges.logger.info("made");
   assertEquals(logger.lines.at(-1)?.fields, { ipFamily: "IPv6" });
   edges.onDrift?.({ kind: "rule", found: 2, repaired: 2 });
-  const drifted = changes.recent().entries.map((entry) => entry.kind === "drift" && entry.family);
   assertEquals(drifted, ["IPv6"]);
 });

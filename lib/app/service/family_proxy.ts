@@ -15,17 +15,18 @@ import type { SyncReport } from "../../proxy/data_plane.ts";
 import type { KnownHost } from "../../proxy/known_hosts.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
 import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { SyncLoop, type SyncLoopDependencies } from "../../controller/sync_loop.ts";
 import type { SyncRunnerOptions } from "../../controller/sync_runner.ts";
-import type { ObjectChange, ServiceChangeRecorder } from "../../tools/changes/service_words.ts";
+import type { LoopListener, ServiceChange } from "../change_listener.ts";
 import type { PlanSettings } from "../run/plan_settings.ts";
 import { ProxyPipeline, type ProxyPipelineOptions } from "./proxy_pipeline.ts";
 import { ServiceSyncFollower, type SyncFollowerDependencies } from "./service_sync_follower.ts";
 
 interface FamilyProxyDependencies extends SyncFollowerDependencies, SyncLoopDependencies {
   /** Records which object caused which change. */
-  readonly recorder?: ServiceChangeRecorder;
+  readonly recorder?: LoopListener<ServiceChange, ServicePlan>;
 }
 
 interface FamilyProxyOptions extends ProxyPipelineOptions {
@@ -186,7 +187,7 @@ export class FamilyProxy {
     this.#request({ kind: "machines", previous: undefined, current: undefined });
   }
 
-  #request(cause: ObjectChange): void {
+  #request(cause: ServiceChange): void {
     this.#dependencies.recorder?.seen(cause);
     if (this.loop.isOpen) this.#noteQueued();
     this.loop.request();

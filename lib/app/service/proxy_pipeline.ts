@@ -21,8 +21,9 @@ import {
 } from "../../proxy/proxy_plan.ts";
 import { createProxyState, type MutableProxyState } from "../../proxy/proxy_state.ts";
 import { ServiceChangeTracker } from "../../proxy/service_changes.ts";
+import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import type { ServiceChangeRecorder } from "../../tools/changes/service_words.ts";
+import type { LoopListener, ServiceChange } from "../change_listener.ts";
 import type { PlanSettings } from "../run/plan_settings.ts";
 
 interface CollectedChanges {
@@ -33,7 +34,7 @@ interface CollectedChanges {
 
 interface ProxyPipelineDependencies {
   readonly clock: Clock;
-  readonly recorder?: Pick<ServiceChangeRecorder, "drained" | "planned">;
+  readonly recorder?: Pick<LoopListener<ServiceChange, ServicePlan>, "drained" | "planned">;
 }
 
 export interface ProxyPipelineOptions {

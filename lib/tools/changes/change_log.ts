@@ -1,3 +1,4 @@
+import type { FlowCleaning } from "../../app/change_listener.ts";
 import { type LoopId, otherController } from "../../controller/loop_id.ts";
 import type { DriftFigures } from "../../metrics/proxy_metrics.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
@@ -19,18 +20,6 @@ import { MOST_NAMED } from "./pending_changes.ts";
 import { entryToContinue, mergedRepairs, type RepairNote } from "./repair_note.ts";
 
 /** Adds to the entries of syncs which tracked UDP flows the kernel had to forget because of them. Pure. */
-
-/** One search for stale flows. */
-interface FlowCleaning {
-  /** ServicePorts whose flows were searched. */
-  readonly suspects: Iterable<ServicePortKey>;
-  /** Number of removed flows by ServicePort. */
-  readonly removed: ReadonlyMap<ServicePortKey, number>;
-  /** Milliseconds. */
-  readonly tookMs: number;
-  /** The reason of the failure. The deletion will be retried. */
-  readonly error?: string;
-}
 
 const LONGEST_REASON = 400;
 const NOTHING: CleanedFlows = { services: [], more: 0, tookMs: 0, failures: 0 };
@@ -120,7 +109,7 @@ interface Kept {
 
 /** The last changes in memory, within bounds; the oldest are forgotten first. */
 export class ChangeLog {
-  readonly #clock: Clock;
+  protected readonly clock: Clock;
   readonly #bounds: Required<ChangeLogBounds>;
   readonly #kept: Kept[] = [];
   readonly #syncs: SyncTime[] = [];
@@ -129,7 +118,7 @@ export class ChangeLog {
   #forgotten = 0;
 
   constructor({ clock }: { readonly clock: Clock }, bounds: ChangeLogBounds = {}) {
-    this.#clock = clock;
+    this.clock = clock;
     this.#bounds = { entries: 500, bytes: 2 ** 20, ...bounds };
   }
 
@@ -237,7 +226,7 @@ export class ChangeLog {
   }
 
   #now(): string {
-    return new Date(this.#clock.wallNow()).toISOString();
+    return new Date(this.clock.wallNow()).toISOString();
   }
 
   #forget(): void {

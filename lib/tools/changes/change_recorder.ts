@@ -1,3 +1,4 @@
+import type { LoopListener } from "../../app/change_listener.ts";
 import type { Quarantined, SyncReport } from "../../controller/data_plane.ts";
 import { type LoopId, otherController } from "../../controller/loop_id.ts";
 import type { SyncTimes } from "../../controller/loop_parts.ts";
@@ -32,7 +33,8 @@ interface Ended {
  * Follows the changes of one loop from the object to the data plane and writes them into the log. Every
  * call but those at the end of a sync takes constant time.
  */
-export class ChangeRecorder<Change extends RecordedChange, Item> {
+export class ChangeRecorder<Change extends RecordedChange, Item>
+  implements LoopListener<Change, Item> {
   readonly #clock: Clock;
   readonly #log: ChangeLog;
   readonly #loop: EntryLoop;

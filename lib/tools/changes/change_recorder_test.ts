@@ -13,9 +13,7 @@ import type { SyncReport } from "../../proxy/data_plane.ts";
 import { FamilyProxy } from "../../app/service/family_proxy.ts";
 import { planSettingsOf } from "../../app/run/plan_settings.ts";
 import type { ChangeEntry, SyncEntry } from "./change_entry.ts";
-import { ChangeLog } from "./change_log.ts";
-import { SERVICE_WORDS } from "./service_words.ts";
-import { ChangeRecorder } from "./change_recorder.ts";
+import { RunChanges } from "./run_changes.ts";
 
 /** A backend whose syncs take time on the fake clock, or fail. */
 class SlowBackend extends FakeBackend {
@@ -38,17 +36,13 @@ class SlowBackend extends FakeBackend {
 
 function createStage() {
   const clock = new FakeClock();
-  const log = new ChangeLog({ clock });
+  const log = new RunChanges({ clock });
   const backend = new SlowBackend(clock);
   const configuration = { ...defaultConfiguration(), bindAddress: "0.0.0.0" };
   const proxy = new FamilyProxy({
     ...{ clock, logger: new MemoryLogger(), backend, observers: [], loopObservers: [] },
     metrics: { syncQueued() {}, syncFinished() {}, syncFailed() {}, syncSucceeded() {} },
-    recorder: new ChangeRecorder({ clock, log }, {
-      ...SERVICE_WORDS,
-      loop: serviceLoop("IPv4"),
-      waitMs: 1000,
-    }),
+    recorder: log.followServices(serviceLoop("IPv4"), 1000),
   }, {
     family: "IPv4",
     node: testNodeState(),

@@ -7,8 +7,8 @@ export const MOST_NAMED = 16;
 export interface RecordedChange {
   /** A kind of the API, `addresses` or `configuration`. */
   readonly kind: string;
-  readonly previous: unknown;
-  readonly current: unknown;
+  readonly previous?: unknown;
+  readonly current?: unknown;
 }
 
 /** The object that changed. */

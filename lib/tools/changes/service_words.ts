@@ -1,13 +1,8 @@
 import type { KubeObject } from "../../api/kind.ts";
-import type { EndpointSlice } from "../../api/kinds/endpoint_slice.ts";
-import type { Endpoints } from "../../api/kinds/endpoints.ts";
-import type { Service } from "../../api/kinds/service.ts";
+import type { ServiceChange } from "../../app/change_listener.ts";
 import { SERVICE_NAME_LABEL } from "../../api/labels.ts";
-import type { IpAddress } from "../../net/ip_address.ts";
-import type { NodeState } from "../../proxy/node_state.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
-import type { ChangeRecorder } from "./change_recorder.ts";
 import { itemChanges, limited, shortened } from "./change_text.ts";
 import { describePlan } from "./describe_plan.ts";
 import type { CauseWords, ChangeSubject, EffectWords } from "./pending_changes.ts";
@@ -18,37 +13,18 @@ import {
   describeService,
 } from "./describe_object.ts";
 
-/** An object of one kind before and after; one of them may be absent. */
-interface Change<Kind, State> {
-  readonly kind: Kind;
-  readonly previous: State;
-  readonly current: State;
-}
+/** Describes the causes of syncs of Services. */
+export const SERVICE_CAUSES: CauseWords<ServiceChange> = { subjectOf, wordsOf };
 
-/** A change of one object, or of the node's addresses or configuration, as it arrives. */
-export type ObjectChange =
-  | Change<"Service", Service | undefined>
-  | Change<"EndpointSlice", EndpointSlice | undefined>
-  | Change<"Endpoints", Endpoints | undefined>
-  | Change<"Node", NodeState>
-  | Change<"addresses", readonly IpAddress[]>
-  | Change<"ServiceCIDR" | "configuration" | "machines", undefined>;
-
-/** Writes down the changes of one family of Services. */
-export type ServiceChangeRecorder = ChangeRecorder<ObjectChange, ServicePlan>;
-
-/** Describes changes of Services for the change log. */
-export const SERVICE_WORDS = {
-  causeWords: { subjectOf, wordsOf: wordsOfChange } satisfies CauseWords<ObjectChange>,
-  effectWords: {
-    keyOf: ({ key }) => key,
-    ownerOf: ({ name }) => serviceKey(name),
-    wordsOf: describePlan,
-  } satisfies EffectWords<ServicePlan>,
+/** Describes changed plans of ServicePorts. */
+export const SERVICE_EFFECTS: EffectWords<ServicePlan> = {
+  keyOf: ({ key }) => key,
+  ownerOf: ({ name }) => serviceKey(name),
+  wordsOf: describePlan,
 };
 
 /** Returns the object of a change. */
-function subjectOf(change: ObjectChange): ChangeSubject {
+function subjectOf(change: ServiceChange): ChangeSubject {
   if (change.kind === "Node") return { name: change.current.name };
   const object: KubeObject | undefined = isObjectChange(change)
     ? change.current ?? change.previous
@@ -62,13 +38,13 @@ function subjectOf(change: ObjectChange): ChangeSubject {
 }
 
 function isObjectChange(
-  change: ObjectChange,
-): change is Extract<ObjectChange, { kind: "Service" | "EndpointSlice" | "Endpoints" }> {
+  change: ServiceChange,
+): change is Extract<ServiceChange, { kind: "Service" | "EndpointSlice" | "Endpoints" }> {
   return ["Service", "EndpointSlice", "Endpoints"].includes(change.kind);
 }
 
 /** Describes the difference between both states. */
-function wordsOfChange(change: ObjectChange): readonly string[] {
+function wordsOf(change: ServiceChange): readonly string[] {
   switch (change.kind) {
     case "Service":
       return describeService(change.previous, change.current);

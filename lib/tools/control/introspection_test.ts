@@ -10,9 +10,7 @@ import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
 import type { Backend } from "../../proxy/backend.ts";
-import { ChangeLog } from "../changes/change_log.ts";
-import { SERVICE_WORDS } from "../changes/service_words.ts";
-import { ChangeRecorder } from "../changes/change_recorder.ts";
+import { RunChanges } from "../changes/run_changes.ts";
 import { FamilyProxy } from "../../app/service/family_proxy.ts";
 import { type IntrospectedParts, Introspection } from "./introspection.ts";
 import { planSettingsOf } from "../../app/run/plan_settings.ts";
@@ -35,15 +33,11 @@ class AskedBackend extends FakeBackend {
 async function createStage() {
   const clock = new FakeClock();
   const backend = new AskedBackend();
-  const changes = new ChangeLog({ clock });
+  const changes = new RunChanges({ clock });
   const proxy = new FamilyProxy({
     ...{ clock, logger: new MemoryLogger(), backend, observers: [], loopObservers: [] },
     metrics: { syncQueued() {}, syncFinished() {}, syncFailed() {}, syncSucceeded() {} },
-    recorder: new ChangeRecorder({ clock, log: changes }, {
-      ...SERVICE_WORDS,
-      loop: serviceLoop("IPv4"),
-      waitMs: 1000,
-    }),
+    recorder: changes.followServices(serviceLoop("IPv4"), 1000),
   }, {
     family: "IPv4",
     node: testNodeState(),

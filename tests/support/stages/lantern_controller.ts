@@ -4,8 +4,7 @@
  * @module
  */
 import { objectKey } from "../../../lib/api/kind.ts";
-import { ChangeRecorder } from "../../../lib/tools/changes/change_recorder.ts";
-import type { RecordedChange } from "../../../lib/tools/changes/pending_changes.ts";
+import type { LoopListener, NamedChange, NamedItem } from "../../../lib/app/change_listener.ts";
 import type { ControllerDefinition, ControllerParts } from "../../../lib/app/controllers.ts";
 import { fields, ownText, table } from "../../../lib/tools/dump/dump_value.ts";
 import type { Controller, ControlRoutes } from "../../../lib/controller/controller.ts";
@@ -21,11 +20,6 @@ const LOOP: LoopId = { controller: "routing", family: "IPv4" };
 
 interface LanternChanges {
   readonly changed: ReadonlySet<string>;
-}
-
-/** A lantern before and after. */
-interface LanternChange extends RecordedChange {
-  readonly name: string;
 }
 
 type Streets = ReadonlyMap<string, string>;
@@ -82,25 +76,6 @@ class LanternPlanner {
   }
 }
 
-type LanternRecorder = ReturnType<typeof createRecorder>;
-
-/** Writes the changes of lanterns into the change log. */
-function createRecorder(parts: ControllerParts) {
-  return new ChangeRecorder<LanternChange, { readonly key: string; readonly street: string }>(
-    { ...parts, log: parts.changes },
-    {
-      loop: LOOP,
-      waitMs: 0,
-      causeWords: { subjectOf: ({ name }) => ({ name }), wordsOf: () => [] },
-      effectWords: {
-        keyOf: ({ key }) => key,
-        ownerOf: ({ key }) => key,
-        wordsOf: (_, next) => next ? [`in ${next.street} Street`] : [],
-      },
-    },
-  );
-}
-
 const TEXTS = {
   synced: "Lit lanterns",
   failed: "Cannot light lanterns",
@@ -118,7 +93,7 @@ class LanternController implements Controller {
   };
   readonly #plane: LanternPlane;
   readonly #calls: string[];
-  readonly #recorder: LanternRecorder;
+  readonly #recorder: LoopListener<NamedChange, NamedItem>;
   readonly #streets = new Map<string, string>();
   readonly #changed = new Set<string>();
   readonly #loop: SyncLoop<Streets, LanternChanges, string, SyncReport<string>>;
@@ -126,7 +101,7 @@ class LanternController implements Controller {
   constructor(parts: ControllerParts, plane: LanternPlane, calls: string[]) {
     this.#plane = plane;
     this.#calls = calls;
-    const recorder = createRecorder(parts);
+    const recorder = parts.changes.follow(LOOP, 0);
     this.#recorder = recorder;
     this.#loop = new SyncLoop(parts, {
       id: LOOP,
@@ -156,10 +131,10 @@ class LanternController implements Controller {
     if (street === undefined) this.#streets.delete(key);
     else this.#streets.set(key, street);
     this.#changed.add(key);
-    this.#recorder.seen({ kind: LANTERN.kind, name: key, previous, current: street });
+    this.#recorder.seen({ kind: LANTERN.kind, name: key, words: [], previous, current: street });
     this.#recorder.planned(
-      previous === undefined ? undefined : { key, street: previous },
-      street === undefined ? undefined : { key, street },
+      previous === undefined ? undefined : { name: key, words: [] },
+      street === undefined ? undefined : { name: key, words: [`in ${street} Street`] },
     );
     this.#loop.request();
   }
