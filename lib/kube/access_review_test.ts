@@ -11,7 +11,7 @@ import {
 } from "./access_review.ts";
 import { ApiError } from "./api_error.ts";
 import { KubeClient } from "./client.ts";
-import { Http1Transport } from "./http1_transport.ts";
+import { openTransport } from "./api_transport.ts";
 import { loadKubeAuth } from "./kubeconfig.ts";
 
 const LIST_PODS: ResourceAccess = { verb: "list", group: "", plural: "pods" };
@@ -27,10 +27,10 @@ const ALL = [LIST_PODS, WATCH_PODS, LIST_NAMESPACES, WATCH_NAMESPACES, WATCH_POL
 
 async function withClient(use: (fake: FakeApiServer, client: KubeClient) => Promise<void>) {
   await using fake = await FakeApiServer.start({ scheme: "http" });
-  await using transport = new Http1Transport({ clock: systemClock, server: fake.url });
   const logger = new MemoryLogger();
   const options = { master: fake.url, env: () => undefined };
   const auth = await loadKubeAuth({ clock: systemClock, logger }, options);
+  await using transport = openTransport(systemClock, auth);
   await use(fake, new KubeClient({ clock: systemClock, auth, transport }));
 }
 

@@ -1,4 +1,4 @@
-import type { HttpResponse } from "./http_transport.ts";
+import type { HttpResponse } from "./transport.ts";
 import { LONGEST_OBJECT, parseJson, TextPieces } from "./json_text.ts";
 import { PROTOBUF, tryReadStatus } from "./protobuf/envelope.ts";
 

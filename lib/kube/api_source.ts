@@ -12,9 +12,8 @@ import { RecentTexts } from "../log/recent_texts.ts";
 import { formatHostPort } from "../net/port.ts";
 import type { Clock } from "../os/clock.ts";
 import { type ApiAnswer, KubeClient } from "./client.ts";
-import { Http1Transport } from "./http1_transport.ts";
-import { Http2Transport } from "./http2_transport.ts";
-import type { HttpTransport, TransportTiming } from "./http_transport.ts";
+import { openTransport, type TransportTiming } from "./api_transport.ts";
+import type { HttpTransport } from "./transport.ts";
 import type { InformerSet, Subscription } from "./informer_set.ts";
 import type { KubeAuth, KubeAuthDescription } from "./kube_auth.ts";
 import { LinkedAbort } from "./linked_abort.ts";
@@ -83,16 +82,10 @@ export class ApiSource {
     const { clock, auth } = dependencies;
     this.#dependencies = dependencies;
     this.#options = options;
-    this.#transport = new URL(auth.server).protocol === "http:"
-      ? new Http1Transport({ clock, server: auth.server }, options.timing)
-      : new Http2Transport({
-        clock,
-        auth,
-        onConnected: (peer) => {
-          if (peer !== undefined) options.onPeer?.(peer);
-          this.#retryUnavailable();
-        },
-      }, options.timing);
+    this.#transport = openTransport(clock, auth, options.timing, (peer) => {
+      if (peer !== undefined) options.onPeer?.(peer);
+      this.#retryUnavailable();
+    });
     this.#client = new KubeClient({
       clock,
       auth,

@@ -6,7 +6,7 @@
 import type { Clock } from "../os/clock.ts";
 import { isProtobuf, readExcerpt, readObject } from "./answer_body.ts";
 import { type ApiError, apiErrorFromStatus } from "./api_error.ts";
-import { type HttpResponse, type HttpTransport, TransportError } from "./http_transport.ts";
+import { type HttpResponse, type HttpTransport, TransportError } from "./transport.ts";
 import type { KubeAuth } from "./kube_auth.ts";
 import { LinkedAbort } from "./linked_abort.ts";
 import { ListDecoder, type ListMeta } from "./list_stream.ts";

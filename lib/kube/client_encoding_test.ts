@@ -10,7 +10,7 @@ import {
 import { systemClock } from "../os/clock.ts";
 import { ApiError } from "./api_error.ts";
 import { KubeClient } from "./client.ts";
-import type { HttpRequest } from "./http_transport.ts";
+import type { HttpRequest } from "./transport.ts";
 import { metadataOf } from "./raw_object.ts";
 
 const signal = new AbortController().signal;

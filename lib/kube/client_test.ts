@@ -6,8 +6,8 @@ import { StaticAuth } from "../../tests/support/builders/static_auth.ts";
 import { systemClock } from "../os/clock.ts";
 import { ApiError } from "./api_error.ts";
 import { KubeClient } from "./client.ts";
-import { Http2Transport } from "./http2_transport.ts";
-import { type HttpRequest, TransportError } from "./http_transport.ts";
+import { openTransport } from "./api_transport.ts";
+import { type HttpRequest, TransportError } from "./transport.ts";
 
 const signal = new AbortController().signal;
 const SERVICES = "/api/v1/services";
@@ -24,7 +24,7 @@ async function withClient(
 ): Promise<void> {
   await using fake = await FakeApiServer.start();
   const auth = new StaticAuth(fake.url + prefix, { ca: fake.ca });
-  await using transport = new Http2Transport({ clock: systemClock, auth });
+  await using transport = openTransport(systemClock, auth);
   await run({ fake, auth, client: new KubeClient({ clock: systemClock, auth, transport }) });
 }
 
@@ -218,7 +218,7 @@ Deno.test("KubeClient puts the path of the server's URL before its own", () =>
 Deno.test("KubeClient reports each answer, with the time of all but watches", async () => {
   await using fake = await FakeApiServer.start();
   const auth = new StaticAuth(fake.url, { ca: fake.ca });
-  await using transport = new Http2Transport({ clock: systemClock, auth });
+  await using transport = openTransport(systemClock, auth);
   const answers: string[] = [];
   const client = new KubeClient({
     clock: systemClock,

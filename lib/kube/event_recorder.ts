@@ -10,7 +10,7 @@ import type { KubeClient } from "./client.ts";
 import type { EventSink, KubeEvent } from "./event.ts";
 import { eventObject, type EventReporter, eventsPath, seriesPatch } from "./event_object.ts";
 import { type EventSeries, EventSeriesTable, SERIES_IDLE_MS } from "./event_series.ts";
-import { TransportError } from "./http_transport.ts";
+import { TransportError } from "./transport.ts";
 import { KubeAuthError } from "./kube_identity.ts";
 
 /** Dependencies of a recorder. */

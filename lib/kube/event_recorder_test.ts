@@ -5,7 +5,7 @@ import { apiErrorFromStatus } from "./api_error.ts";
 import type { KubeClient } from "./client.ts";
 import { type KubeEvent, nodeRegarding } from "./event.ts";
 import { EventRecorder } from "./event_recorder.ts";
-import { TransportError } from "./http_transport.ts";
+import { TransportError } from "./transport.ts";
 import { KubeAuthError } from "./kube_identity.ts";
 
 const EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events";

@@ -3,8 +3,9 @@ import { eventually } from "../../tests/support/eventually.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { FakeApiServer } from "../../tests/support/fakes/fake_api_server.ts";
 import { TcpRelay } from "../../tests/support/drivers/tcp_relay.ts";
-import { Http1Transport } from "./http1_transport.ts";
-import { type HttpResponse, TransportError, type TransportTiming } from "./http_transport.ts";
+import { openTransport, type TransportTiming } from "./api_transport.ts";
+import { StaticAuth } from "../../tests/support/builders/static_auth.ts";
+import { type HttpResponse, type HttpTransport, TransportError } from "./transport.ts";
 
 const NEVER = new AbortController().signal;
 const WATCH = "/api/v1/services?watch=true&resourceVersion=1000";
@@ -13,7 +14,7 @@ interface Stage {
   readonly clock: FakeClock;
   readonly fake: FakeApiServer;
   readonly relay: TcpRelay;
-  readonly transport: Http1Transport;
+  readonly transport: HttpTransport;
   get(path: string, signal?: AbortSignal): Promise<HttpResponse>;
 }
 
@@ -26,7 +27,7 @@ async function withServer(
   await using relay = await TcpRelay.start(fake.port);
   const clock = new FakeClock();
   const server = `http://127.0.0.1:${relay.port}`;
-  await using transport = new Http1Transport({ clock, server }, timing);
+  await using transport = openTransport(clock, new StaticAuth(server), timing);
   const get = (path: string, signal = NEVER) =>
     transport.request({ method: "GET", path, headers: {}, signal });
   await run({ clock, fake, relay, transport, get });
@@ -36,7 +37,7 @@ async function textOf({ body }: HttpResponse): Promise<string> {
   return await new Blob(await Array.fromAsync(body) as BlobPart[]).text();
 }
 
-Deno.test("Http1Transport.request() gives status, body and a sign of life", () =>
+Deno.test("HTTP/1 transport: request() gives status, body and a sign of life", () =>
   withServer(async ({ clock, get, transport }) => {
     assertEquals(transport.lastSignOfLifeMs, undefined);
     await clock.advance(7);
@@ -45,7 +46,7 @@ Deno.test("Http1Transport.request() gives status, body and a sign of life", () =
     assertEquals(transport.lastSignOfLifeMs, 7);
   }));
 
-Deno.test("Http1Transport.request() sends a body", () =>
+Deno.test("HTTP/1 transport: request() sends a body", () =>
   withServer(async ({ transport }) => {
     const body = JSON.stringify({ metadata: { name: "e", namespace: "default" } });
     const path = "/api/v1/namespaces/default/events";
@@ -60,7 +61,7 @@ Deno.test("Http1Transport.request() sends a body", () =>
     await textOf(answer);
   }));
 
-Deno.test("Http1Transport ends a body when its reader leaves, and by the signal", () =>
+Deno.test("HTTP/1 transport ends a body when its reader leaves, and by the signal", () =>
   withServer(async ({ fake, get, transport }) => {
     const first = await get(WATCH);
     fake.forEachWatch((watch) => watch.sendRaw("hello\n"));
@@ -76,7 +77,7 @@ Deno.test("Http1Transport ends a body when its reader leaves, and by the signal"
     assertEquals(transport.connected, false);
   }));
 
-Deno.test("Http1Transport.request() names a server that refuses connections", () =>
+Deno.test("HTTP/1 transport: request() names a server that refuses connections", () =>
   withServer(async ({ fake, relay, get }) => {
     await fake.kill();
     await relay[Symbol.asyncDispose]();
@@ -88,16 +89,20 @@ Deno.test("Http1Transport.request() names a server that refuses connections", ()
     assertEquals(error.kind, "connect");
   }));
 
-Deno.test("Http1Transport.request() gives up an answer that does not come", () =>
+Deno.test("HTTP/1 transport: request() gives up an answer that does not come", () =>
   withServer(async ({ clock, relay, get }) => {
     relay.swallowNew(true);
-    const refused = assertRejects(() => get("/version"), TransportError, "none within 30000 ms");
+    const refused = assertRejects(
+      () => get("/version"),
+      TransportError,
+      "no answer within 30000 ms",
+    );
     await eventually("a connection is tried", () => relay.accepted === 1);
     await clock.advance(30_000);
     assertEquals((await refused).kind, "frozen");
   }, { responseTimeoutMs: 30_000 }));
 
-Deno.test("Http1Transport notices a frozen server, and works again after it", () =>
+Deno.test("HTTP/1 transport notices a frozen server, and works again after it", () =>
   withServer(async ({ clock, relay, get }) => {
     const { body } = await get(WATCH);
     relay.freezeOpen();
@@ -105,7 +110,7 @@ Deno.test("Http1Transport notices a frozen server, and works again after it", ()
     const refused = assertRejects(
       () => body.next(),
       TransportError,
-      "no sign of life within 15000 ms",
+      "no sign of life for 45000 ms",
     );
     await clock.advance(30_000);
     await eventually("a sign of life is asked for", () => relay.accepted === 2);
@@ -115,7 +120,7 @@ Deno.test("Http1Transport notices a frozen server, and works again after it", ()
     await textOf(await get("/readyz"));
   }, { pingAfterMs: 30_000, pingTimeoutMs: 15_000 }));
 
-Deno.test("Http1Transport stays with a watch that is silent while the server answers", () =>
+Deno.test("HTTP/1 transport stays with a watch that is silent while the server answers", () =>
   withServer(async ({ clock, fake, get, transport }) => {
     const { body } = await get(WATCH);
     for (let count = 1; count <= 3; count++) {
@@ -129,7 +134,7 @@ Deno.test("Http1Transport stays with a watch that is silent while the server ans
     await body.return?.();
   }, { pingAfterMs: 30_000, pingTimeoutMs: 15_000 }));
 
-Deno.test("Http1Transport reports to a reader a connection that breaks, and refuses once disposed of", () =>
+Deno.test("HTTP/1 transport reports to a reader a connection that breaks, and refuses once disposed of", () =>
   withServer(async ({ relay, get, transport }) => {
     const first = await get(WATCH);
     relay.resetOpen();

@@ -5,8 +5,8 @@ import { FakeApiServer } from "../../tests/support/fakes/fake_api_server.ts";
 import { StaticAuth } from "../../tests/support/builders/static_auth.ts";
 import { TcpRelay } from "../../tests/support/drivers/tcp_relay.ts";
 import { createTestCertificateAuthority } from "../../tests/support/builders/test_certificates.ts";
-import { Http2Transport } from "./http2_transport.ts";
-import { type HttpResponse, TransportError, type TransportTiming } from "./http_transport.ts";
+import { openTransport, type TransportTiming } from "./api_transport.ts";
+import { type HttpResponse, type HttpTransport, TransportError } from "./transport.ts";
 import type { TlsMaterial } from "./kube_auth.ts";
 
 const NEVER = new AbortController().signal;
@@ -17,7 +17,7 @@ interface Stage {
   readonly fake: FakeApiServer;
   readonly relay: TcpRelay;
   readonly auth: StaticAuth;
-  readonly transport: Http2Transport;
+  readonly transport: HttpTransport;
   get(path: string, signal?: AbortSignal): Promise<HttpResponse>;
 }
 
@@ -30,7 +30,7 @@ async function withServer(
   await using relay = await TcpRelay.start(fake.port);
   const clock = new FakeClock();
   const auth = new StaticAuth(`https://127.0.0.1:${relay.port}`, { ca: fake.ca, ...tls });
-  await using transport = new Http2Transport({ clock, auth }, timing);
+  await using transport = openTransport(clock, auth, timing);
   const get = (path: string, signal = NEVER) =>
     transport.request({ method: "GET", path, headers: {}, signal });
   await run({ clock, fake, relay, auth, transport, get });
@@ -40,7 +40,7 @@ async function textOf({ body }: HttpResponse): Promise<string> {
   return await new Blob(await Array.fromAsync(body) as BlobPart[]).text();
 }
 
-Deno.test("Http2Transport.request() sends everything over one connection", () =>
+Deno.test("HTTP/2 transport: request() sends everything over one connection", () =>
   withServer(async ({ clock, relay, get, transport }) => {
     assertEquals(transport.connected, false);
     assertEquals(transport.lastSignOfLifeMs, undefined);
@@ -53,7 +53,7 @@ Deno.test("Http2Transport.request() sends everything over one connection", () =>
     assertEquals(transport.lastSignOfLifeMs, 7);
   }));
 
-Deno.test("Http2Transport.request() sends a body", () =>
+Deno.test("HTTP/2 transport: request() sends a body", () =>
   withServer(async ({ fake, transport }) => {
     const body = JSON.stringify({ metadata: { name: "e", namespace: "default" }, reason: "Wörd" });
     const path = "/api/v1/namespaces/default/events";
@@ -68,7 +68,7 @@ Deno.test("Http2Transport.request() sends a body", () =>
     assertEquals(fake.requests.at(-1)?.method, "POST");
   }));
 
-Deno.test("Http2Transport ends a body when its reader leaves, and keeps the connection", () =>
+Deno.test("HTTP/2 transport ends a body when its reader leaves, and keeps the connection", () =>
   withServer(async ({ fake, relay, get }) => {
     const { body } = await get(WATCH);
     fake.forEachWatch((watch) => watch.sendRaw("hello\n"));
@@ -78,7 +78,7 @@ Deno.test("Http2Transport ends a body when its reader leaves, and keeps the conn
     assertEquals(relay.accepted, 1);
   }));
 
-Deno.test("Http2Transport ends a body by the signal, with its reason", () =>
+Deno.test("HTTP/2 transport ends a body by the signal, with its reason", () =>
   withServer(async ({ fake, get }) => {
     const controller = new AbortController();
     const { body } = await get(WATCH, controller.signal);
@@ -88,7 +88,7 @@ Deno.test("Http2Transport ends a body by the signal, with its reason", () =>
     await eventually("the server sees the end", () => fake.openWatches === 0);
   }));
 
-Deno.test("Http2Transport.request() throws the reason of a signal, also while it connects", () =>
+Deno.test("HTTP/2 transport: request() throws the reason of a signal, also while it connects", () =>
   withServer(async ({ relay, get }) => {
     await assertRejects(
       () => get("/version", AbortSignal.abort(new RangeError("before"))),
@@ -102,7 +102,7 @@ Deno.test("Http2Transport.request() throws the reason of a signal, also while it
     await assertRejects(() => waiting, RangeError, "during");
   }));
 
-Deno.test("Http2Transport.request() gives up connecting to a black hole, and reports it", () =>
+Deno.test("HTTP/2 transport: request() gives up connecting to a black hole, and reports it", () =>
   withServer(async ({ clock, relay, get }) => {
     relay.swallowNew(true);
     const refused = assertRejects(
@@ -117,7 +117,7 @@ Deno.test("Http2Transport.request() gives up connecting to a black hole, and rep
     await textOf(await get("/version"));
   }, { timing: { connectTimeoutMs: 10_000 } }));
 
-Deno.test("Http2Transport.request() gives up an answer that does not come", () =>
+Deno.test("HTTP/2 transport: request() gives up an answer that does not come", () =>
   withServer(async ({ clock, relay, get }) => {
     await textOf(await get("/version"));
     relay.freezeOpen();
@@ -132,7 +132,7 @@ Deno.test("Http2Transport.request() gives up an answer that does not come", () =
     assertEquals((await refused).kind, "frozen");
   }, { timing: { pingAfterMs: 30_000, responseTimeoutMs: 20_000 } }));
 
-Deno.test("Http2Transport notices a frozen server by a ping, and connects again", () =>
+Deno.test("HTTP/2 transport notices a frozen server by a ping, and connects again", () =>
   withServer(async ({ clock, relay, get, transport }) => {
     const { body } = await get(WATCH);
     relay.freezeOpen();
@@ -149,7 +149,7 @@ Deno.test("Http2Transport notices a frozen server by a ping, and connects again"
     assertEquals(relay.accepted, 2);
   }, { timing: { pingAfterMs: 30_000, pingTimeoutMs: 15_000 } }));
 
-Deno.test("Http2Transport stays with a server that is silent and answers pings", () =>
+Deno.test("HTTP/2 transport stays with a server that is silent and answers pings", () =>
   withServer(async ({ clock, fake, get, transport, relay }) => {
     const { body } = await get(WATCH);
     for (let pings = 0; pings < 3; pings++) {
@@ -163,7 +163,7 @@ Deno.test("Http2Transport stays with a server that is silent and answers pings",
     await body.return?.();
   }, { timing: { pingAfterMs: 30_000, pingTimeoutMs: 15_000 } }));
 
-Deno.test("Http2Transport lets streams continue after GOAWAY, and sends new ones elsewhere", () =>
+Deno.test("HTTP/2 transport lets streams continue after GOAWAY, and sends new ones elsewhere", () =>
   withServer(async ({ fake, relay, get, transport }) => {
     const { body } = await get(WATCH);
     fake.goaway();
@@ -178,7 +178,7 @@ Deno.test("Http2Transport lets streams continue after GOAWAY, and sends new ones
   }));
 
 for (const cut of ["closeOpen", "resetOpen"] as const) {
-  Deno.test(`Http2Transport reports to a reader a broken connection (${cut})`, () =>
+  Deno.test(`HTTP/2 transport reports to a reader a broken connection (${cut})`, () =>
     withServer(async ({ relay, get }) => {
       const { body } = await get(WATCH);
       relay[cut]();
@@ -191,7 +191,7 @@ for (const cut of ["closeOpen", "resetOpen"] as const) {
     }));
 }
 
-Deno.test("Http2Transport connects again when the certificates changed; open watches continue", () =>
+Deno.test("HTTP/2 transport connects again when the certificates changed; open watches continue", () =>
   withServer(async ({ fake, relay, auth, get }) => {
     const { body } = await get(WATCH);
     auth.tlsMaterial = { ...auth.tlsMaterial, ...await fake.rotateClientCertificate() };
@@ -203,7 +203,7 @@ Deno.test("Http2Transport connects again when the certificates changed; open wat
     await eventually("the former connection is closed", () => relay.open === 1);
   }));
 
-Deno.test("Http2Transport.request() takes another connection if its own is retired meanwhile", () =>
+Deno.test("HTTP/2 transport: request() takes another connection if its own is retired meanwhile", () =>
   withServer(async ({ auth, fake, get }) => {
     await textOf(await get("/version"));
     const first = get("/version");
@@ -216,7 +216,7 @@ Deno.test("Http2Transport.request() takes another connection if its own is retir
     assertEquals(fake.connections, 1);
   }));
 
-Deno.test("Http2Transport shows a client certificate", () =>
+Deno.test("HTTP/2 transport shows a client certificate", () =>
   withServer(async ({ fake, auth, get }) => {
     const pair = await fake.rotateClientCertificate();
     const refused = await get("/version");
@@ -228,7 +228,7 @@ Deno.test("Http2Transport shows a client certificate", () =>
     await textOf(accepted);
   }));
 
-Deno.test("Http2Transport trusts no other CA than the one given", async (t) => {
+Deno.test("HTTP/2 transport trusts no other CA than the one given", async (t) => {
   const other = await createTestCertificateAuthority("another CA");
   for (
     const [name, tls] of [["another CA", { ca: other.cert }], ["no CA", { ca: undefined }]] as const
@@ -250,7 +250,7 @@ Deno.test("Http2Transport trusts no other CA than the one given", async (t) => {
   );
 });
 
-Deno.test("Http2Transport checks the name in the certificate", async () => {
+Deno.test("HTTP/2 transport checks the name in the certificate", async () => {
   await using fake = await FakeApiServer.start({ dnsNames: ["kubernetes"], ipv4: [] });
   for (
     const [serverName, isGood] of [[undefined, false], ["other", false], [
@@ -259,7 +259,7 @@ Deno.test("Http2Transport checks the name in the certificate", async () => {
     ]] as const
   ) {
     const auth = new StaticAuth(fake.url, { ca: fake.ca, ...(serverName && { serverName }) });
-    await using transport = new Http2Transport({ clock: new FakeClock(), auth });
+    await using transport = openTransport(new FakeClock(), auth);
     const asking = transport.request({
       method: "GET",
       path: "/readyz",
@@ -271,15 +271,15 @@ Deno.test("Http2Transport checks the name in the certificate", async () => {
   }
 });
 
-Deno.test("Http2Transport describes the fault of a server without TLS", async () => {
+Deno.test("HTTP/2 transport describes the fault of a server without TLS", async () => {
   await using fake = await FakeApiServer.start({ scheme: "http" });
   const auth = new StaticAuth(`https://127.0.0.1:${fake.port}`);
-  await using transport = new Http2Transport({ clock: new FakeClock(), auth });
+  await using transport = openTransport(new FakeClock(), auth);
   const asking = transport.request({ method: "GET", path: "/", headers: {}, signal: NEVER });
   await assertRejects(() => asking, TransportError, "should the address begin with http://?");
 });
 
-Deno.test("Http2Transport describes the fault of a server without HTTP/2", async () => {
+Deno.test("HTTP/2 transport describes the fault of a server without HTTP/2", async () => {
   const ca = await createTestCertificateAuthority();
   const leaf = await ca.issue({ commonName: "old", ipv4: ["127.0.0.1"] });
   using listener = Deno.listenTls({
@@ -291,13 +291,13 @@ Deno.test("Http2Transport describes the fault of a server without HTTP/2", async
   const accepted = listener.accept()
     .then((connection) => connection.handshake().catch(() => {}).finally(() => connection.close()));
   const auth = new StaticAuth(`https://127.0.0.1:${listener.addr.port}`, { ca: ca.cert });
-  await using transport = new Http2Transport({ clock: new FakeClock(), auth });
+  await using transport = openTransport(new FakeClock(), auth);
   const asking = transport.request({ method: "GET", path: "/", headers: {}, signal: NEVER });
   await assertRejects(() => asking, TransportError, "it offers no HTTP/2");
   await accepted;
 });
 
-Deno.test("Http2Transport refuses requests once it is disposed of", () =>
+Deno.test("HTTP/2 transport refuses requests once it is disposed of", () =>
   withServer(async ({ transport, get, relay }) => {
     const { body } = await get(WATCH);
     const reading = body.next();

@@ -12,7 +12,7 @@ import type { Clock } from "../os/clock.ts";
 import { ApiError } from "./api_error.ts";
 import { Backoff } from "../os/backoff.ts";
 import type { KubeClient, Selection } from "./client.ts";
-import { TransportError } from "./http_transport.ts";
+import { TransportError } from "./transport.ts";
 import type { Subscription } from "./informer_set.ts";
 import { LinkedAbort } from "./linked_abort.ts";
 import {

@@ -1,5 +1,5 @@
 import { ApiError } from "./api_error.ts";
-import { TransportError } from "./http_transport.ts";
+import { TransportError } from "./transport.ts";
 import { KubeAuthError } from "./kube_identity.ts";
 import { WatchStreamError } from "./watch_stream.ts";
 

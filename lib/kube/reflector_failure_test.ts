@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { ApiError } from "./api_error.ts";
-import { TransportError } from "./http_transport.ts";
+import { TransportError } from "./transport.ts";
 import { KubeAuthError } from "./kube_identity.ts";
 import { ListStreamError } from "./list_stream.ts";
 import {

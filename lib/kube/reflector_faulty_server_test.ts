@@ -11,7 +11,7 @@ import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { followServices, service, SERVICES } from "../../tests/support/stages/reflector_stage.ts";
 import { SERVICE, type Service } from "../api/kinds/service.ts";
 import { KubeClient } from "./client.ts";
-import type { HttpRequest, HttpTransport } from "./http_transport.ts";
+import type { HttpRequest, HttpTransport } from "./transport.ts";
 import { Informer } from "./informer.ts";
 import { Reflector, type ReflectorOptions } from "./reflector.ts";
 

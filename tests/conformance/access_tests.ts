@@ -7,7 +7,7 @@
 import { assertEquals } from "@std/assert";
 import { reviewAccess } from "../../lib/kube/access_review.ts";
 import { KubeClient } from "../../lib/kube/client.ts";
-import { Http2Transport } from "../../lib/kube/http2_transport.ts";
+import { openTransport } from "../../lib/kube/api_transport.ts";
 import { systemClock } from "../../lib/os/clock.ts";
 import { tokenAuth } from "./machinery_auth.ts";
 import type { StartConformanceServer } from "./server.ts";
@@ -20,7 +20,7 @@ export function defineAccessTests(name: string, start: StartConformanceServer): 
   Deno.test(`reviewAccess() returns the rights that the API server would deny (${name})`, async () => {
     await using server = await start();
     const auth = tokenAuth(server);
-    await using transport = new Http2Transport({ clock: systemClock, auth });
+    await using transport = openTransport(systemClock, auth);
     const client = new KubeClient({ clock: systemClock, auth, transport });
     const wanted = [NODES, SLICES].flatMap((kind) =>
       (["list", "watch"] as const).map((verb) => ({ verb, ...kind }))

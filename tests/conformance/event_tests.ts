@@ -7,7 +7,7 @@ import { assertEquals, assertMatch } from "@std/assert";
 import { KubeClient } from "../../lib/kube/client.ts";
 import { type KubeEvent, nodeRegarding } from "../../lib/kube/event.ts";
 import { EventRecorder } from "../../lib/kube/event_recorder.ts";
-import { Http2Transport } from "../../lib/kube/http2_transport.ts";
+import { openTransport } from "../../lib/kube/api_transport.ts";
 import { systemClock } from "../../lib/os/clock.ts";
 import { eventually } from "../support/eventually.ts";
 import { MemoryLogger } from "../support/fakes/memory_logger.ts";
@@ -71,7 +71,7 @@ class Stage implements AsyncDisposable {
 
   constructor(server: ConformanceServer) {
     const auth = tokenAuth(server);
-    this.#transport = new Http2Transport({ clock: systemClock, auth });
+    this.#transport = openTransport(systemClock, auth);
     this.#client = new KubeClient({ clock: systemClock, auth, transport: this.#transport });
     this.recorder = new EventRecorder(
       { clock: systemClock, logger: this.logger, random: Math.random },

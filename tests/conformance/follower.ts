@@ -8,7 +8,7 @@ import {
   type ApiSourceStatus,
   type FollowedResource,
 } from "../../lib/kube/api_source.ts";
-import type { TransportTiming } from "../../lib/kube/http_transport.ts";
+import type { TransportTiming } from "../../lib/kube/api_transport.ts";
 import type { KubeAuth } from "../../lib/kube/kube_auth.ts";
 import type { ReflectorTiming } from "../../lib/kube/reflector_timing.ts";
 import { systemClock } from "../../lib/os/clock.ts";

@@ -15,7 +15,7 @@ import { routeObjects } from "../../lib/app/service/route_objects.ts";
 import { planSettingsOf } from "../../lib/app/run/plan_settings.ts";
 import { defaultConfiguration } from "../../lib/config/configuration_schema.ts";
 import { ApiSource } from "../../lib/kube/api_source.ts";
-import type { TransportTiming } from "../../lib/kube/http_transport.ts";
+import type { TransportTiming } from "../../lib/kube/api_transport.ts";
 import type { KubeAuth } from "../../lib/kube/kube_auth.ts";
 import type { ReflectorTiming } from "../../lib/kube/reflector_timing.ts";
 import type { Clock } from "../../lib/os/clock.ts";

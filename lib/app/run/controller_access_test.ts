@@ -2,7 +2,7 @@ import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { ApiError } from "../../kube/api_error.ts";
-import { TransportError } from "../../kube/http_transport.ts";
+import { TransportError } from "../../kube/transport.ts";
 import { POLICY_ACCESS, policyKubeconfigOf } from "../policy/policy_access.ts";
 import { ControllerAccess, findMissingAccess } from "./controller_access.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";

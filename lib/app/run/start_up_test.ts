@@ -8,7 +8,7 @@ import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_run
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { TaskGroup } from "../../controller/task_group.ts";
 import { KubeClient } from "../../kube/client.ts";
-import { Http2Transport } from "../../kube/http2_transport.ts";
+import { openTransport } from "../../kube/api_transport.ts";
 import { systemClock } from "../../os/clock.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import { setOomScore, StartUp } from "./start_up.ts";
@@ -86,7 +86,7 @@ for (
     withStartUp({ mode, argv: KUBECONFIG }, async ({ startUp, tasks }) => {
       await using fake = await FakeApiServer.start();
       const auth = new StaticAuth(fake.url, { ca: fake.ca });
-      await using transport = new Http2Transport({ clock: systemClock, auth });
+      await using transport = openTransport(systemClock, auth);
       startUp.onNode(testNode());
       startUp.start(tasks, new KubeClient({ clock: systemClock, auth, transport }));
       const stored = await eventually("the events are there", () => {

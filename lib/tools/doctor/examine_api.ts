@@ -1,9 +1,8 @@
 import { NODE } from "../../api/kinds/node.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
 import { ApiError } from "../../kube/api_error.ts";
+import { openTransport } from "../../kube/api_transport.ts";
 import { KubeClient } from "../../kube/client.ts";
-import { Http1Transport } from "../../kube/http1_transport.ts";
-import { Http2Transport } from "../../kube/http2_transport.ts";
 import type { KubeAuth } from "../../kube/kube_auth.ts";
 import { loadKubeAuth } from "../../kube/kubeconfig.ts";
 import { slimObject } from "../../kube/slim.ts";
@@ -95,13 +94,10 @@ export async function withApiClient<T>(
   { auth, signal }: { readonly auth: KubeAuth; readonly signal: AbortSignal },
   use: (client: KubeClient, signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
-  const { server } = auth;
   const timeout = new AbortController();
   const timer = clock.setTimer(TIMEOUT_MS, () => timeout.abort());
   const either = AbortSignal.any([signal, timeout.signal]);
-  await using transport = new URL(server).protocol === "http:"
-    ? new Http1Transport({ clock, server }, { connectTimeoutMs: TIMEOUT_MS })
-    : new Http2Transport({ clock, auth }, { connectTimeoutMs: TIMEOUT_MS });
+  await using transport = openTransport(clock, auth, { connectTimeoutMs: TIMEOUT_MS });
   try {
     return await use(new KubeClient({ clock, auth, transport }), either);
   } catch (error) {

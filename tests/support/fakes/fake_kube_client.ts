@@ -5,7 +5,7 @@
  * @module
  */
 import { ApiError } from "../../../lib/kube/api_error.ts";
-import { TransportError } from "../../../lib/kube/http_transport.ts";
+import { TransportError } from "../../../lib/kube/transport.ts";
 
 /** An object as it is stored. */
 export interface StoredObject {

@@ -5,9 +5,8 @@
  */
 import { SERVICE, type Service } from "../../../lib/api/kinds/service.ts";
 import { KubeClient } from "../../../lib/kube/client.ts";
-import { Http1Transport } from "../../../lib/kube/http1_transport.ts";
-import { Http2Transport } from "../../../lib/kube/http2_transport.ts";
-import type { HttpTransport } from "../../../lib/kube/http_transport.ts";
+import { openTransport } from "../../../lib/kube/api_transport.ts";
+import type { HttpTransport } from "../../../lib/kube/transport.ts";
 import { Informer } from "../../../lib/kube/informer.ts";
 import type { ListOptions } from "../../../lib/kube/informer_set.ts";
 import { Reflector, type ReflectorOptions } from "../../../lib/kube/reflector.ts";
@@ -55,9 +54,7 @@ export class ReflectorStage implements AsyncDisposable {
 
   constructor(readonly fake: FakeApiServer, options: ReflectorStageOptions) {
     const auth = new StaticAuth(fake.url, { ca: fake.ca });
-    this.#transport = fake.scheme === "http"
-      ? new Http1Transport({ clock: systemClock, server: fake.url })
-      : new Http2Transport({ clock: systemClock, auth });
+    this.#transport = openTransport(systemClock, auth);
     const client = new KubeClient({ clock: systemClock, auth, transport: this.#transport });
     const { logger, informer } = this;
     const clock: Clock = options.clock ?? {

@@ -5,8 +5,9 @@ import {
 } from "../../tests/support/builders/test_certificates.ts";
 import { systemClock } from "../os/clock.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
-import { Http2Session } from "./http2_session.ts";
-import { completeTiming, TransportError } from "./http_transport.ts";
+import { StaticAuth } from "../../tests/support/builders/static_auth.ts";
+import { openTransport } from "./api_transport.ts";
+import { TransportError } from "./transport.ts";
 
 const NEVER = new AbortController().signal;
 const STREAMS = [1, 3, 5, 7];
@@ -40,19 +41,14 @@ const GOODBYES: Readonly<Record<string, readonly number[]>> = {
 };
 
 for (const [name, bytes] of Object.entries(GOODBYES)) {
-  Deno.test(`Http2Session ends every request when the server says goodbye with ${name}`, async () => {
+  Deno.test(`HTTP/2 transport ends every request when the server says goodbye with ${name}`, async () => {
     const authority = await createTestCertificateAuthority();
     const leaf = await authority.issue({ commonName: "server", ipv4: ["127.0.0.1"] });
     const server = serveOnce(leaf, new Uint8Array(bytes));
-    const session = new Http2Session(systemClock, {
-      origin: `https://127.0.0.1:${server.port}`,
-      tls: { ca: authority.cert, insecure: false },
-      timing: completeTiming(),
-      onSignOfLife: () => {},
-    });
-    await session.open();
+    const auth = new StaticAuth(`https://127.0.0.1:${server.port}`, { ca: authority.cert });
+    await using transport = openTransport(systemClock, auth);
     const requests = STREAMS.map(async () => {
-      const { body } = await session.request({
+      const { body } = await transport.request({
         method: "GET",
         path: "/",
         headers: {},
@@ -68,8 +64,8 @@ for (const [name, bytes] of Object.entries(GOODBYES)) {
     if (!name.startsWith("answers")) {
       assertEquals(results.map(({ status }) => status), Array(4).fill("rejected"));
     }
-    assertEquals(session.usable, false);
-    session.destroy(new TransportError("closed", "the test is over"));
+    assertEquals(transport.connected, false);
+    await transport[Symbol.asyncDispose]();
     await server.done;
   });
 }
@@ -82,47 +78,37 @@ const FLOODS: Readonly<Record<string, readonly number[]>> = {
 };
 
 for (const [name, bytes] of Object.entries(FLOODS)) {
-  Deno.test(`Http2Session ends a connection that brings nothing but ${name}`, async () => {
+  Deno.test(`HTTP/2 transport ends a connection that brings nothing but ${name}`, async () => {
     const authority = await createTestCertificateAuthority();
     const leaf = await authority.issue({ commonName: "server", ipv4: ["127.0.0.1"] });
     const server = serveOnce(leaf, new Uint8Array(Array(4096).fill(bytes).flat()), {
       isEndless: true,
     });
     // No time passes in which the server might send more.
-    const session = new Http2Session(new FakeClock(), {
-      origin: `https://127.0.0.1:${server.port}`,
-      tls: { ca: authority.cert, insecure: false },
-      timing: completeTiming(),
-      onSignOfLife: () => {},
-    });
-    await session.open();
+    const auth = new StaticAuth(`https://127.0.0.1:${server.port}`, { ca: authority.cert });
+    await using transport = openTransport(new FakeClock(), auth);
     const requests = STREAMS.map(() =>
-      session.request({ method: "GET", path: "/", headers: {}, signal: NEVER })
+      transport.request({ method: "GET", path: "/", headers: {}, signal: NEVER })
     );
     for (const { reason } of await Promise.allSettled(requests) as PromiseRejectedResult[]) {
       assertStringIncludes(reason.message, "4194304 bytes besides answers");
     }
-    assertEquals(session.usable, false);
+    assertEquals(transport.connected, false);
     await server.done;
   });
 }
 
-Deno.test("Http2Session keeps a connection that brings answers, however many bytes at once", async () => {
+Deno.test("HTTP/2 transport keeps a connection that brings answers, however many bytes at once", async () => {
   const authority = await createTestCertificateAuthority();
   const leaf = await authority.issue({ commonName: "server", ipv4: ["127.0.0.1"] });
   const answer = new Uint8Array(5_000_000);
   const options = { hostname: "127.0.0.1", port: 0, ...leaf, onListen: () => {} };
   await using server = Deno.serve(options, () => new Response(answer));
   // No time passes in which the server might send anything besides.
-  const session = new Http2Session(new FakeClock(), {
-    origin: `https://127.0.0.1:${server.addr.port}`,
-    tls: { ca: authority.cert, insecure: false },
-    timing: completeTiming(),
-    onSignOfLife: () => {},
-  });
-  await session.open();
+  const auth = new StaticAuth(`https://127.0.0.1:${server.addr.port}`, { ca: authority.cert });
+  await using transport = openTransport(new FakeClock(), auth);
   const responses = await Promise.all(
-    STREAMS.map(() => session.request({ method: "GET", path: "/", headers: {}, signal: NEVER })),
+    STREAMS.map(() => transport.request({ method: "GET", path: "/", headers: {}, signal: NEVER })),
   );
   // Each waits for the ones before, as for a slow reader.
   for (const { body } of responses) {
@@ -130,22 +116,18 @@ Deno.test("Http2Session keeps a connection that brings answers, however many byt
     for await (const chunk of body) length += chunk.length;
     assertEquals(length, answer.length);
   }
-  session.destroy(new TransportError("closed", "the test is over"));
 });
 
-Deno.test("Http2Session.open() throws when it is destroyed meanwhile", async () => {
+Deno.test("HTTP/2 transport gives up connecting when it is disposed of meanwhile", async () => {
   using listener = Deno.listen({ hostname: "127.0.0.1", port: 0 });
   const accepted = listener.accept();
-  const session = new Http2Session(systemClock, {
-    origin: `https://127.0.0.1:${listener.addr.port}`,
-    tls: { insecure: true },
-    timing: completeTiming(),
-    onSignOfLife: () => {},
-  });
-  const opening = session.open();
-  (await accepted).close();
-  session.destroy(new TransportError("closed", "no longer wanted"));
-  await assertRejects(() => opening, TransportError);
+  const auth = new StaticAuth(`https://127.0.0.1:${listener.addr.port}`, { insecure: true });
+  await using transport = openTransport(new FakeClock(), auth);
+  const asking = transport.request({ method: "GET", path: "/", headers: {}, signal: NEVER });
+  const connection = await accepted;
+  await transport[Symbol.asyncDispose]();
+  await assertRejects(() => asking, TransportError, "kube-relay stops");
+  connection.close();
 });
 
 /**

@@ -1,6 +1,5 @@
 /**
- * The HTTP features that {@linkcode KubeClient} needs: abortable requests, bodies in pieces, and
- * the time of the server's last data.
+ * The HTTP features that {@linkcode KubeClient} needs, and what HTTP/1.1 and HTTP/2 do for them.
  *
  * @module
  */
@@ -43,28 +42,6 @@ export interface HttpTransport extends AsyncDisposable {
   readonly lastSignOfLifeMs: number | undefined;
 }
 
-/** Time limits of a transport. */
-export interface TransportTiming {
-  /** Limit for connecting, including TLS. @default {10000} */
-  readonly connectTimeoutMs?: number;
-  /** Limit for the headers of an answer. @default {60000} */
-  readonly responseTimeoutMs?: number;
-  /** The server is pinged after this time without a byte. @default {30000} */
-  readonly pingAfterMs?: number;
-  /** Limit for the answer to a ping. @default {15000} */
-  readonly pingTimeoutMs?: number;
-}
-
-/** {@linkcode TransportTiming} with all defaults filled in. */
-export function completeTiming(timing: TransportTiming = {}): Required<TransportTiming> {
-  return {
-    connectTimeoutMs: timing.connectTimeoutMs ?? 10_000,
-    responseTimeoutMs: timing.responseTimeoutMs ?? 60_000,
-    pingAfterMs: timing.pingAfterMs ?? 30_000,
-    pingTimeoutMs: timing.pingTimeoutMs ?? 15_000,
-  };
-}
-
 /** The kind of a failure below HTTP. */
 type TransportFailure =
   /** The connection could not be established. */
@@ -82,4 +59,27 @@ export class TransportError extends Error {
   constructor(readonly kind: TransportFailure, message: string, options?: ErrorOptions) {
     super(message, options);
   }
+}
+
+/** What a {@linkcode Wire} reports. */
+export interface WireEvents {
+  /** The server ends the wire once its open requests are done. */
+  onRetired(): void;
+  /** The wire is to be ended with all its requests, for this reason. */
+  onFailed(reason: TransportError): void;
+}
+
+/** The protocol of a connection: HTTP/1.1 or HTTP/2. Pings, time limits and errors are not its part. */
+export interface Wire {
+  /** Connects. Throws a {@linkcode TransportError}. */
+  open(): Promise<void>;
+  /** Whether it takes more requests. */
+  readonly isOpen: boolean;
+  /** The server's address, if it is known. */
+  readonly peer: string | undefined;
+  /** Sends a request; the signal ends it. */
+  send(request: HttpRequest): Promise<HttpResponse>;
+  /** Resolves when the server answers; never, or with an error, if it does not. */
+  ping(signal: AbortSignal): Promise<void>;
+  close(): void;
 }
