@@ -1,5 +1,5 @@
 import type { IpAddress } from "../net/ip_address.ts";
-import type { Clock } from "./clock.ts";
+import type { Clock, Timer } from "./clock.ts";
 import { HttpInput } from "./http_input.ts";
 import { type HttpHead, HttpRefusal, parseHttpHead } from "./http_head.ts";
 import { responseHead, statusAnswer, writeResponse } from "./http_output.ts";
@@ -27,17 +27,11 @@ export interface HttpTimes {
   readonly pieceMs: number;
 }
 
-interface HttpConnectionContext {
+interface HttpContext {
   readonly clock: Clock;
   readonly times: HttpTimes;
-  /** Limits the work of all connections of the server in one turn. */
+  /** Limits the answers of all connections of the server in one turn. */
   readonly turns: TurnShare;
-  readonly handler: HttpHandler;
-  /**
-   * Whether other connections wait for the place of this one, which is then closed after a
-   * response.
-   */
-  readonly isCrowded: (peer: IpAddress | undefined) => boolean;
   /** Reports an error of the handler, or of its response body. */
   readonly onError: (error: unknown) => void;
 }
@@ -46,29 +40,35 @@ interface HttpConnectionContext {
 const MOST_BODY_BYTES = 8192;
 /** Time limit for the message that explains why a connection is closed. */
 const LAST_WORDS_MS = 1000;
+/** A timer that fires this late was blocked: data that has arrived is read first. */
+const STALL_MS = 500;
 
 /** An accepted connection: reads a request, answers it, and reads the next. */
 export class HttpConnection {
   readonly peer: IpAddress | undefined;
-  readonly #context: HttpConnectionContext;
   readonly #socket: HttpSocket;
+  readonly #handler: HttpHandler;
+  readonly #context: HttpContext;
   readonly #input: HttpInput;
   readonly #finished = Promise.withResolvers<void>();
   #waitingSince: number | undefined;
+  #timer: Timer | undefined;
   #isQueued = false;
-  #deadline = Infinity;
   #isRefusing = false;
   #isClosed = false;
 
   /** Begins to read. */
   constructor(
-    context: HttpConnectionContext,
-    { socket, peer }: { readonly socket: HttpSocket; readonly peer: IpAddress | undefined },
+    socket: HttpSocket,
+    peer: IpAddress | undefined,
+    handler: HttpHandler,
+    context: HttpContext,
   ) {
-    this.#context = context;
     this.#socket = socket;
-    this.#input = new HttpInput(socket);
     this.peer = peer;
+    this.#handler = handler;
+    this.#context = context;
+    this.#input = new HttpInput(socket);
     void this.#serve();
   }
 
@@ -77,9 +77,13 @@ export class HttpConnection {
     return this.#finished.promise;
   }
 
+  get isClosed(): boolean {
+    return this.#isClosed;
+  }
+
   /** Since when it waits for the client's request, on the clock; `undefined` during a response. */
   get waitingSince(): number | undefined {
-    return this.#waitingSince;
+    return this.#isClosed ? undefined : this.#waitingSince;
   }
 
   /** Whether a request has arrived and its response has not begun. */
@@ -87,29 +91,17 @@ export class HttpConnection {
     return this.#isQueued;
   }
 
-  /** The time at which {@linkcode expire} must be called, on the clock. */
-  get deadline(): number {
-    return this.#deadline;
-  }
-
   /** Closes it at once. */
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
+    this.#timer?.cancel();
     this.#socket.close();
     this.#finished.resolve();
   }
 
-  /** Ends a connection whose client is too slow. An incomplete request is answered with 408. */
-  expire(): void {
-    if (this.#waitingSince === undefined || !this.#input.hasBegun || this.#isRefusing) {
-      return this.close();
-    }
-    void this.#refuse(408);
-  }
-
   async #serve(): Promise<void> {
-    const { times } = this.#context;
+    const { clock, times, turns } = this.#context;
     try {
       for (let waitMs = times.requestMs;; waitMs = times.idleMs) {
         this.#wait(waitMs);
@@ -117,13 +109,13 @@ export class HttpConnection {
         if (head === undefined) break;
         const body = await this.#readBody(head);
         this.#waitingSince = undefined;
-        this.#deadline = Infinity;
+        this.#limit(Infinity);
         this.#isQueued = true;
-        await this.#context.turns.take(this.peer);
+        await turns.take(this.peer);
         this.#isQueued = false;
         if (this.#isRefusing || this.#isClosed || !await this.#answer(head, body)) break;
         // A client with a hundred requests at once waits behind those with one.
-        if (this.#input.hasBegun) await this.#context.clock.yieldToEventLoop();
+        if (this.#input.hasBegun) await clock.yieldToEventLoop();
       }
     } catch (error) {
       // Otherwise the client has disconnected, or the connection was closed.
@@ -134,17 +126,30 @@ export class HttpConnection {
   }
 
   #wait(ms: number): void {
-    const now = this.#context.clock.now();
-    this.#waitingSince = now;
-    this.#deadline = now + ms;
+    this.#waitingSince = this.#context.clock.now();
+    this.#limit(ms);
+  }
+
+  /** Ends the connection after this time. An incomplete request is answered with 408. */
+  #limit(ms: number): void {
+    this.#timer?.cancel();
+    if (ms === Infinity || this.#isClosed) return;
+    const { clock } = this.#context;
+    const at = clock.now() + ms;
+    this.#timer = clock.setTimer(ms, () => {
+      if (clock.now() - at > STALL_MS) return this.#limit(STALL_MS);
+      if (this.#waitingSince === undefined || !this.#input.hasBegun || this.#isRefusing) {
+        return this.close();
+      }
+      void this.#refuse(408);
+    });
   }
 
   async #readHead(): Promise<HttpHead | undefined> {
-    const { requestMs } = this.#context.times;
     for (let isIdle = true;;) {
       const text = this.#input.takeHead();
       if (text !== undefined) return parseHttpHead(text);
-      if (isIdle && this.#input.hasBegun) this.#wait(requestMs);
+      if (isIdle && this.#input.hasBegun) this.#wait(this.#context.times.requestMs);
       isIdle = !this.#input.hasBegun;
       if (!await this.#input.fill()) return undefined;
     }
@@ -161,28 +166,25 @@ export class HttpConnection {
 
   /** Returns whether another request may follow. */
   async #answer(head: HttpHead, body: Uint8Array<ArrayBuffer>): Promise<boolean> {
-    const { clock, times, turns, isCrowded, onError } = this.#context;
+    const { clock, times, onError } = this.#context;
     const gone = new AbortController();
     let isAnswered = false;
     const onEnd = (isOpen: boolean) => void (isOpen || isAnswered || gone.abort());
     this.#input.watch().then(onEnd, () => onEnd(false));
     const response = await this.#respond(head, body, gone.signal);
     const isStream = response.headers.has("transfer-encoding");
-    const keepsOpen = head.keepsOpen && !isCrowded(this.peer);
-    const until = (ms: number) => this.#deadline = clock.now() + ms;
-    until(times.answerMs);
+    this.#limit(times.answerMs);
     await writeResponse(this.#socket, response, {
-      head: { ...head, keepsOpen },
+      head,
       now: clock.wallNow(),
       gone: gone.signal,
       onError,
-      takeTurn: () => turns.take(this.peer),
       ...(isStream && {
-        onPiece: (isUnderWay: boolean) => until(isUnderWay ? times.pieceMs : Infinity),
+        onPiece: (isUnderWay: boolean) => this.#limit(isUnderWay ? times.pieceMs : Infinity),
       }),
     });
     isAnswered = true;
-    return keepsOpen && !gone.signal.aborted && (head.takesChunks || !isStream);
+    return head.keepsOpen && !gone.signal.aborted && (head.takesChunks || !isStream);
   }
 
   async #respond(
@@ -190,26 +192,24 @@ export class HttpConnection {
     body: Uint8Array<ArrayBuffer>,
     signal: AbortSignal,
   ): Promise<Response> {
-    const { handler, onError } = this.#context;
     try {
       const hasBody = body.length > 0 && method !== "GET" && method !== "HEAD";
       const request = new Request(url, { method, headers, signal, ...(hasBody && { body }) });
-      return await handler(request, this.peer);
+      return await this.#handler(request, this.peer);
     } catch (error) {
-      onError(error);
+      this.#context.onError(error);
       return statusAnswer(500);
     }
   }
 
   async #refuse(status: number): Promise<void> {
     this.#isRefusing = true;
-    this.#deadline = this.#context.clock.now() + LAST_WORDS_MS;
+    this.#limit(LAST_WORDS_MS);
     try {
       const response = statusAnswer(status);
       const head = { method: "GET", keepsOpen: false, takesChunks: true };
-      const options = { head, now: this.#context.clock.wallNow() };
-      const text = `${responseHead(response, options)}${await response.text()}`;
-      await this.#socket.write(new TextEncoder().encode(text));
+      const text = responseHead(response, { head, now: this.#context.clock.wallNow() });
+      await this.#socket.write(new TextEncoder().encode(`${text}${await response.text()}`));
     } catch {
       // The client does not read.
     } finally {

@@ -8,8 +8,6 @@ interface ResponseOptions {
   readonly head: Pick<HttpHead, "method" | "takesChunks" | "keepsOpen">;
   /** Milliseconds since 1970. */
   readonly now: number;
-  /** Resolves when the next piece may be written. */
-  readonly takeTurn: () => Promise<void>;
   /** Aborted when the client disconnects. */
   readonly gone: AbortSignal;
   /** Called if the body fails. */
@@ -80,7 +78,7 @@ export function responseHead(
 async function writePieces(
   sink: { write(piece: Uint8Array): Promise<void> },
   { body }: Response,
-  { gone, onError, onPiece, takeTurn }: ResponseOptions,
+  { gone, onError, onPiece }: ResponseOptions,
 ): Promise<void> {
   const reader = body?.getReader();
   if (reader === undefined) return;
@@ -94,7 +92,6 @@ async function writePieces(
         throw error;
       });
       if (value === undefined) return;
-      await takeTurn();
       onPiece?.(true);
       if (value.length > 0) await sink.write(value);
       onPiece?.(false);
