@@ -1,7 +1,7 @@
 /**
  * The nftables mode: one table of the kernel for each family, written by `nft`.
  *
- * A sync writes the difference between `layout.ts` (desired) and `table_writer.ts` (applied) in
+ * `layout.ts` says what is wanted, `target.ts` what the engine needs to know to compare and write it, in
  * one transaction. The table stays when the process ends, and the next start takes it over.
  *
  * @module
@@ -23,7 +23,6 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import type { DriftWatch } from "../netfilter/drift_watch.ts";
-import { atOnce, inSteps } from "../netfilter/in_steps.ts";
 import { inspectPlan } from "../netfilter/inspect_plan.ts";
 import {
   ROUTE_LOCALNET,
@@ -32,18 +31,18 @@ import {
   type RuleBackendOptions,
 } from "../netfilter/rule_backend.ts";
 import { RefusedItems } from "../netfilter/refused_items.ts";
-import { WantedRules } from "../netfilter/wanted_rules.ts";
+import { fillLayout, WantedRules } from "../netfilter/wanted_rules.ts";
 import { NftablesLayout } from "./layout.ts";
-import { type NftablesRules, TableWriter } from "./table_writer.ts";
+import { NftablesTarget, TableWriter } from "./target.ts";
 import { servicesTable, TABLE } from "./containers.ts";
 import { createTableWatch } from "./drift_watch.ts";
 import { explainNftables } from "./explain.ts";
 import { EXPRESSIONS } from "./expressions.ts";
 import { appliedSlots, findAffinity, findMissingElements } from "./find_elements.ts";
-import { compareKernel, repairKernel } from "./compare_kernel.ts";
 import {
   ALL_FEATURES,
   type NftablesFeatures,
+  type NftablesRenderOptions,
   renderOptionsOf,
   servesLocalhost,
 } from "./render_options.ts";
@@ -51,7 +50,8 @@ import { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import { probeNftablesMode, probeRenderFeatures } from "./probe.ts";
 import { renderText, withCounters } from "./render.ts";
 import { countedFor, startCounting, type TrafficCounters } from "./traffic_counters.ts";
-import { WriteFigures } from "./write_figures.ts";
+import { Reconciler } from "../../lib/engine/reconciler.ts";
+import { type NftDifference, nftDifferences, NftFigures } from "../netfilter/nft/nft_table.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
@@ -64,6 +64,8 @@ interface NftablesBackendDependencies extends RuleBackendDependencies {
   /** Receives the traffic of each Service; absent = not counted. */
   readonly traffic?: FamilyTraffic;
 }
+
+type NftablesRules = WantedRules<NftablesLayout, NftablesRenderOptions, NftFigures>;
 
 /** The machine as `start()` found it. */
 interface Machine {
@@ -110,14 +112,15 @@ export class NftablesBackend extends RuleBackend<Machine> implements Backend {
     const chains = await runner.chains();
     const features = await probeRenderFeatures({ commands }, { family });
     const refused = new RefusedItems();
-    const writer = new TableWriter({ clock, runner, refused });
+    const writer = new TableWriter({ clock, runner, refused }, family);
     const rules: NftablesRules = new WantedRules({
       ...{ clock, refused, writer },
       createLayout: (shared, options) => new NftablesLayout(shared, options),
     });
     const turns = this.turns;
     const serviceCount = () => rules.layout?.serviceCount ?? 0;
-    const edges = { ...this.#dependencies, rules, writer, serviceCount, turns };
+    const { table } = writer.target;
+    const edges = { ...this.#dependencies, rules, table, serviceCount, turns };
     const drift = createTableWatch(edges, { periodMs });
     const counters = await startCounting(this.#dependencies, { family, turns });
     return { features, rules, writer, drift, counters, isFresh: chains.size === 0 };
@@ -153,14 +156,21 @@ export class NftablesBackend extends RuleBackend<Machine> implements Backend {
   facts(): MachineFacts | undefined {
     if (this.machine === undefined) return undefined;
     const { features } = this.machine;
-    return { features: { ...features }, layout: atOnce(ordersOf(this.machine)) };
+    return { features: { ...features } };
   }
 
-  compare: Backend["compare"] = async (plan, scope) =>
-    (await compareKernel(...await this.#comparison(plan, scope))).differences;
+  compare: Backend["compare"] = async (plan, scope) => {
+    const { engine, differencesIn } = await this.#comparison(plan, scope);
+    return differencesIn(await engine.compare());
+  };
 
-  repair: Backend["repair"] = async (plan, scope) =>
-    await repairKernel(...await this.#comparison(plan, scope));
+  repair: Backend["repair"] = async (plan, scope) => {
+    const { engine, figures, differencesIn } = await this.#comparison(plan, scope);
+    const { found, left } = await engine.repair((change) => differencesIn([change]).length > 0);
+    const { transactions, lines } = figures;
+    const operations = { transactions, lines };
+    return { found: differencesIn(found), left: differencesIn(left), operations };
+  };
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
     const isStarted = this.machine !== undefined;
@@ -189,29 +199,39 @@ export class NftablesBackend extends RuleBackend<Machine> implements Backend {
     plan: ProxyPlan,
     changes: PlanChanges,
   ): Promise<SyncReport> {
-    const figures = new WriteFigures();
+    const figures = new NftFigures();
     const options = this.#renderOptions(plan);
     const afterwards = async () => await counters?.sync(plan, changes);
     const report = await rules.sync(plan, { changes, options, figures, afterwards });
     return { ...report, operations: figures.operations, quarantined: rules.quarantined };
   }
 
+  /** A second engine, for a plan of its own. It keeps the numbers of endpoints that are there. */
   async #comparison(plan: ProxyPlan, scope: ComparisonScope | undefined) {
     const { clock, commands } = this.#dependencies;
     const { facts, ...settings } = this.#options;
     const { family } = settings;
-    const machine = this.machine;
     const features = this.machine?.features ??
       (facts
         ? featuresFound(ALL_FEATURES, facts)
         : await probeRenderFeatures({ commands }, { family }));
     const options = renderOptionsOf(settings, plan.shared, { features });
     const runner = new NftRunner({ commands }, servicesTable(family));
-    const layout = facts?.layout;
-    const orders = machine
-      ? () => inSteps({ clock }, ordersOf(machine))
-      : layout && (() => Promise.resolve(layout));
-    return [{ clock, runner }, { plan, options, orders, scope }] as const;
+    const target = new NftablesTarget({ clock, runner }, family);
+    const layout = target.layout = new NftablesLayout(plan.shared, options);
+    await fillLayout(layout, plan, { clock, quarantined: scope?.quarantined });
+    const applied = [...this.machine?.writer.engine.applied ?? []];
+    for (const [, item] of applied) {
+      if ("slots" in item && item.slots) layout.setSlots(item.plan.key, item.slots);
+    }
+    const engine = new Reconciler({ clock }, target, applied);
+    const isMeant = ({ key, kind }: NftDifference<ServicePortKey>) =>
+      scope?.keys === undefined ||
+      (key === undefined ? kind !== "extra" : scope.keys.has(key));
+    const differencesIn = (changes: Parameters<typeof nftDifferences<ServicePortKey>>[0]) =>
+      nftDifferences(changes, target.table.spec, (object) => target.ownerOfExtra(object))
+        .filter(isMeant);
+    return { engine, figures: target.table.figures, differencesIn };
   }
 
   #renderOptions({ shared }: ProxyPlan) {
@@ -219,16 +239,6 @@ export class NftablesBackend extends RuleBackend<Machine> implements Backend {
     const features = this.machine?.features ?? featuresFound(ALL_FEATURES, facts);
     return renderOptionsOf(this.#options, shared, { features });
   }
-}
-
-/**
- * Returns the numbering of endpoints that the plan does not determine; see {@linkcode
- * TableWriter.orders}.
- */
-function* ordersOf(
-  { rules: { layout }, writer }: Pick<Machine, "rules" | "writer">,
-): Generator<void, readonly string[]> {
-  return layout ? yield* writer.orders(layout) : [];
 }
 
 interface OwnTableRemoval {

@@ -17,7 +17,7 @@ function service(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number
 
 const TWENTY = Array.from({ length: 20 }, (_, index) => service(index + 1));
 const PLAN = rulesPlan(TWENTY);
-const READ = "nft list table ip kube-relay";
+const READ = "nft --debug=netlink --numeric-protocol list table ip kube-relay";
 const WRITE = "nft -f -";
 
 async function started(): Promise<NftablesStage> {

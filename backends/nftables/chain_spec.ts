@@ -56,6 +56,8 @@ const TREATMENT_NAMES: Readonly<Record<Treatment, string>> = {
   "off-cluster": "off-cluster",
 };
 
+const TREATMENTS = Object.keys(TREATMENT_NAMES) as readonly Treatment[];
+
 /** Returns the name of a chain. It contains the whole spec. */
 export function chainName(spec: ChainSpec): string {
   const { front, treatment, main, local, affinitySeconds: seconds } = spec;
@@ -65,15 +67,25 @@ export function chainName(spec: ChainSpec): string {
   return `${place}${TREATMENT_NAMES[treatment]}-${main}${toLocal}${sticky}`;
 }
 
-const CHOICE = String.raw`(?:\d+|drop|reject)`;
 const CHOOSING_CHAIN = new RegExp(
-  `^(?:node-port-)?(?:${Object.values(TREATMENT_NAMES).join("|")})-${CHOICE}(?:-${CHOICE})?` +
-    String.raw`(?:-sticky-\d+)?$`,
+  `^(node-port-)?(${Object.values(TREATMENT_NAMES).join("|")})` +
+    String.raw`-(\d+|drop|reject)(?:-(\d+|drop|reject))?(?:-sticky-(\d+))?$`,
 );
 
-/** Whether {@linkcode chainName} makes names of this form. */
-export function isChoosingChain(name: string): boolean {
-  return CHOOSING_CHAIN.test(name);
+/** The chain of a name that {@linkcode chainName} made; `undefined` = it is none. */
+export function readChainName(name: string): ChainSpec | undefined {
+  const [, port, word, main, local, seconds] = CHOOSING_CHAIN.exec(name) ?? [];
+  const treatment = TREATMENTS.find((each) => TREATMENT_NAMES[each] === word);
+  if (treatment === undefined || main === undefined) return undefined;
+  const choice = (text: string): Choice =>
+    text === "drop" || text === "reject" ? text : Number(text);
+  return {
+    front: port === undefined ? "vip" : "port",
+    treatment,
+    main: choice(main),
+    ...(local !== undefined && { local: choice(local) }),
+    ...(seconds !== undefined && { affinitySeconds: Number(seconds) }),
+  };
 }
 
 /** Returns the element of the chain map for a number: the name of a chain, or `drop`. */

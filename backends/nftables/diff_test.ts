@@ -1,11 +1,11 @@
-import { assert, assertEquals } from "@std/assert";
+import { assertEquals } from "@std/assert";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { freshMeaning, NftDiffStage } from "../../tests/support/stages/nft_diff_stage.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { LAYOUT_MARK } from "./base_chains.ts";
 import { chainElement, chainName } from "./chain_spec.ts";
 import { CONTAINER_NAMES } from "./containers.ts";
-import { diffTable, diffTableInSteps, removeIdleChains } from "./diff.ts";
+import { NftFigures } from "../netfilter/nft/nft_table.ts";
 
 /** The number-th ServicePort, with two endpoints. */
 function plan(number: number, to?: readonly string[]): ServicePlan {
@@ -18,13 +18,12 @@ function plan(number: number, to?: readonly string[]): ServicePlan {
   });
 }
 
-Deno.test("diffTable() writes nothing if nothing changed", () => {
-  const stage = new NftDiffStage();
+Deno.test("the engine writes nothing if nothing changed", async () => {
+  const stage = await NftDiffStage.create();
   stage.layout.set(plan(1));
-  stage.sync();
+  await stage.sync();
   stage.layout.set(plan(1));
-  const transaction = stage.sync();
-  assertEquals([transaction.isEmpty, transaction.elements], [true, 0]);
+  assertEquals(await stage.sync(), []);
 });
 
 /** The number of the chain for this number of endpoints. */
@@ -33,10 +32,10 @@ function number(main: number): string {
 }
 
 for (const count of [100, 2_000]) {
-  Deno.test(`diffTable() writes as much for a change among ${count} ServicePorts as for any other`, () => {
-    const stage = new NftDiffStage();
+  Deno.test(`the engine writes as much for a change among ${count} ServicePorts as for any other`, async () => {
+    const stage = await NftDiffStage.create();
     for (let number = 0; number < count; number++) stage.layout.set(plan(number));
-    stage.sync();
+    await stage.sync();
     const changes: readonly [string, () => void, lines: readonly string[]][] = [
       ["an endpoint", () => stage.layout.set(plan(7, ["10.1.0.7:8080", "10.9.0.7:8080"])), [
         "delete element ip kube-relay endpoints { 172.30.0.7 . tcp . 80 . 0x80000001 }",
@@ -69,46 +68,39 @@ for (const count of [100, 2_000]) {
     ];
     for (const [name, change, lines] of changes) {
       change();
-      assertEquals(stage.sync().toLines(), lines, name);
+      assertEquals(await stage.sync(), lines, name);
     }
   });
 }
 
-Deno.test("diffTable() moves one endpoint of fifty, not those after it", () => {
-  const stage = new NftDiffStage();
+Deno.test("the engine moves one endpoint of fifty, not those after it", async () => {
+  const stage = await NftDiffStage.create();
   const endpoints = Array.from({ length: 50 }, (_, index) => `10.1.0.${index + 100}:8080`);
   stage.layout.set(plan(1, endpoints));
-  stage.sync();
+  await stage.sync();
+  const elements = async () => {
+    const figures = new NftFigures();
+    await stage.sync(figures);
+    return figures.elements;
+  };
   stage.layout.set(plan(1, ["10.0.0.1:8080", ...endpoints.slice(1)]));
-  assertEquals(stage.sync().elements, 2);
+  assertEquals(await elements(), 2);
   stage.layout.set(plan(1, endpoints.slice(1)));
-  // The number of another chain, that chain, the last endpoint, and the endpoint that moves into
-  // the gap.
-  assertEquals(stage.sync().elements, 2 + 1 + 1 + 2);
+  // The numbers of both chains, the chain that it leads to, the last endpoint, and the endpoint that
+  // moves into the gap.
+  assertEquals(await elements(), 2 + 2 + 1 + 2);
 });
 
-Deno.test("diffTable() knows the owner of a refused line", () => {
-  const stage = new NftDiffStage();
-  for (const number of [1, 2]) stage.layout.set(plan(number));
-  const { transaction } = diffTable(stage.layout, stage.applied);
-  const line =
-    transaction.toLines().indexOf("  172.30.0.2 . tcp . 80 . 0x80000001 : 10.2.0.2 . 8080") +
-    1;
-  assertEquals(transaction.ownerOf(line), plan(2).key);
-  assertEquals(transaction.ownerOf(1), undefined);
-});
-
-Deno.test("diffTable() keeps the correct parts of a table that was read", () => {
-  const stage = new NftDiffStage();
+Deno.test("the engine keeps the correct parts of a table that was read", async () => {
+  const stage = await NftDiffStage.create();
   stage.layout.set(plan(1));
   stage.layout.set(plan(2));
-  stage.sync();
+  await stage.sync();
   stage.table.elements.get("endpoints")?.set("172.30.0.1 . tcp . 80 . 0x80000000", "10.66.0.1 . 1");
   stage.table.elements.get("cluster-ips")?.delete("172.30.0.2");
   stage.table.elements.get("service-ips")?.set("172.30.0.9 . tcp . 80", "0x80000007");
   stage.table.elements.get("affinity")?.set("10.0.0.1 . 172.30.0.1 . tcp . 80", "0x80000001");
-  stage.applied.adopt(stage.reading());
-  assertEquals(stage.sync().toLines().filter((line) => line.includes(" element ")), [
+  assertEquals((await stage.resync()).filter((line) => line.includes(" element ")), [
     "delete element ip kube-relay service-ips { 172.30.0.9 . tcp . 80 }",
     "delete element ip kube-relay endpoints { 172.30.0.1 . tcp . 80 . 0x80000000 }",
     "add element ip kube-relay endpoints { 172.30.0.1 . tcp . 80 . 0x80000000 : 10.1.0.1 . 8080 }",
@@ -117,92 +109,48 @@ Deno.test("diffTable() keeps the correct parts of a table that was read", () => 
   assertEquals(stage.table.elements.get("affinity")?.size, 1);
 });
 
-Deno.test("diffTable() rewrites rules that another program changed, and finds nothing more then", () => {
-  const stage = new NftDiffStage();
+Deno.test("the engine rewrites rules that another program changed, and finds nothing more then", async () => {
+  const stage = await NftDiffStage.create();
   stage.layout.set(plan(1));
-  stage.sync();
-  const verify = () => {
-    stage.applied.adopt(stage.reading());
-    const changed = stage.applied.changedObjects;
-    return [
-      changed,
-      stage.sync().toLines().filter((line) => line.startsWith("add rule")).length > 0,
-    ];
-  };
-  verify();
-  assertEquals([verify(), verify()], [[0, false], [0, false]]);
+  await stage.sync();
+  const verify = async () => (await stage.writer.engine.verify()).map(({ name }) => name);
+  assertEquals(await verify(), []);
   stage.table.chains.get("services")?.unshift("drop");
-  assertEquals(verify(), [1, true]);
+  assertEquals(await verify(), ["services"]);
   assertEquals(stage.meaning, freshMeaning([plan(1)]));
-  verify();
-  assertEquals(verify(), [0, false]);
+  assertEquals(await verify(), []);
 });
 
-Deno.test("diffTable() fills a chain that an earlier run left before it leads there", () => {
-  const stage = new NftDiffStage();
+Deno.test("the engine fills a chain that an earlier run left before it leads there", async () => {
+  const stage = await NftDiffStage.create();
   const name = chainName({ front: "vip", treatment: "off-cluster", main: 2 });
   stage.table.chains.set(name, ["drop"]);
-  stage.applied.adopt(stage.reading());
-  stage.sync();
+  await stage.resync();
   stage.layout.set(plan(1));
-  stage.sync();
+  await stage.sync();
   assertEquals(stage.meaning, freshMeaning([plan(1)]));
 });
 
-Deno.test("diffTable() replaces a table of another version in one go", () => {
-  const stage = new NftDiffStage();
+Deno.test("the engine replaces a table of another version in one go", async () => {
+  const stage = await NftDiffStage.create();
   stage.layout.set(plan(1));
   stage.table.chains.set("layout-0", []);
   stage.table.chains.delete(LAYOUT_MARK);
   stage.table.elements.set("old-map", new Map([["1", "drop"]]));
-  stage.applied.adopt(stage.reading());
-  const lines = stage.sync().toLines();
+  const lines = await stage.resync();
   assertEquals(lines.slice(1, 3), ["delete table ip kube-relay", "add table ip kube-relay"]);
   assertEquals([...stage.table.elements.keys()], [...CONTAINER_NAMES]);
   assertEquals(stage.meaning, freshMeaning([plan(1)]));
 });
 
-Deno.test("diffTable() replaces a table without its mark as a whole, even if its chains are known", () => {
-  const stage = new NftDiffStage();
+Deno.test("the engine replaces a table without its mark as a whole, even if its chains are known", async () => {
+  const stage = await NftDiffStage.create();
   stage.layout.set(plan(1));
-  stage.sync();
-  for (const mark of [LAYOUT_MARK, "layout-0"]) {
-    // The first reading learns how rules are printed, the second one knows them.
-    for (let times = 0; times < 2; times++) {
-      stage.applied.adopt(stage.reading());
-      stage.sync();
-    }
+  await stage.sync();
+  for (const mark of ["unmarked", "layout-0"]) {
     stage.table.chains.delete(LAYOUT_MARK);
-    stage.table.chains.set(mark === LAYOUT_MARK ? "unmarked" : mark, []);
-    stage.applied.adopt(stage.reading());
-    assertEquals(stage.sync().toLines()[1], "delete table ip kube-relay");
+    stage.table.chains.set(mark, []);
+    assertEquals((await stage.resync())[1], "delete table ip kube-relay");
     assertEquals(stage.meaning, freshMeaning([plan(1)]));
-  }
-});
-
-Deno.test("removeIdleChains() removes unreferenced chains, and nothing else", () => {
-  const stage = new NftDiffStage();
-  stage.layout.set(plan(1));
-  stage.sync();
-  stage.layout.set(plan(1, ["10.1.0.1:8080"]));
-  stage.sync();
-  const name = chainName({ front: "vip", treatment: "off-cluster", main: 2 });
-  assert(stage.table.chains.has(name));
-  stage.take(removeIdleChains(stage.layout, stage.applied));
-  assertEquals(stage.table.elements.get("numbered-chains")?.has(chainElement(name).key), false);
-  stage.take(removeIdleChains(stage.layout, stage.applied));
-  assertEquals(stage.table.chains.has(name), false);
-  assertEquals(removeIdleChains(stage.layout, stage.applied).transaction.isEmpty, true);
-  assertEquals(stage.meaning, freshMeaning([plan(1, ["10.1.0.1:8080"])]));
-});
-
-Deno.test("diffTableInSteps() pauses after a few entries, or one with many endpoints", () => {
-  const many = Array.from({ length: 100 }, (_, index) => `10.1.0.${index + 1}:8080`);
-  for (const endpoints of [[], many]) {
-    const stage = new NftDiffStage();
-    for (let number = 1; number <= 1_000; number++) stage.layout.set(plan(number, endpoints));
-    const steps = [...diffTableInSteps(stage.layout, stage.applied)].length;
-    const least = endpoints.length > 0 ? 1_000 : stage.layout.dirty.size / 64;
-    assert(steps >= least, `${steps} steps with ${endpoints.length} endpoints each`);
   }
 });

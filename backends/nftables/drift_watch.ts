@@ -12,12 +12,15 @@ import { type DriftFound, type DriftSubject, DriftWatch } from "../netfilter/dri
 import type { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
 import { VerificationSchedule } from "../netfilter/verification_schedule.ts";
-import type { NftablesRules, TableWriter } from "./table_writer.ts";
-import { WriteFigures } from "./write_figures.ts";
+import { NftFigures, type NftTable } from "../netfilter/nft/nft_table.ts";
 
 interface TableWatchDependencies extends Omit<RuleBackendDependencies, "commands"> {
-  readonly rules: Pick<NftablesRules, "isKnown" | "isPending" | "verify">;
-  readonly writer: Pick<TableWriter, "missingChains">;
+  readonly rules: {
+    readonly isKnown: boolean;
+    readonly isPending: boolean;
+    verify(figures: NftFigures): Promise<void>;
+  };
+  readonly table: Pick<NftTable, "missingChains">;
   /** ServicePorts that have rules, or are to have them. */
   readonly serviceCount: () => number;
   /** Serializes the watch with other writers. */
@@ -70,22 +73,25 @@ class TableWithChains implements DriftSubject {
   }
 
   async look(): Promise<LogFields | undefined> {
-    const { clock, schedule, serviceCount, turns, writer } = this.#dependencies;
+    const { clock, schedule, serviceCount, table, turns } = this.#dependencies;
     // Not before: how many Services there are is known with the first sync.
     schedule.expect(clock.now(), serviceCount() * READING_MS_PER_SERVICE);
-    const missing = await turns.run(() => writer.missingChains());
+    const missing = await turns.run(() => table.missingChains());
     return missing.length > 0 ? { count: missing.length, chain: missing[0] } : undefined;
   }
 
   async verify(): Promise<DriftFound> {
-    const { rules, writer } = this.#dependencies;
-    const figures = new WriteFigures();
-    const missing = await writer.missingChains();
+    const { rules, table } = this.#dependencies;
+    const figures = new NftFigures();
+    const missing = await table.missingChains();
     await rules.verify(figures);
-    const chains = missing.length + figures.changedObjects;
+    const changed = figures.drift.filter(({ kind, before }) =>
+      kind === "table" ? before !== undefined : kind === "chain" || kind === "set" || kind === "map"
+    );
+    const names = new Set([...missing, ...changed.map(({ name }) => name)]);
     const { elements } = figures;
-    const [chain] = [...missing, ...figures.changed];
-    const fields = { chains, elements, ...(chain !== undefined && { chain }) };
-    return { counts: { chain: chains, rule: elements }, fields };
+    const [chain] = names;
+    const fields = { chains: names.size, elements, ...(chain !== undefined && { chain }) };
+    return { counts: { chain: names.size, rule: elements }, fields };
   }
 }

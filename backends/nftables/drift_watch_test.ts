@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { DriftStage } from "../../tests/support/stages/drift_stage.ts";
 import type { DriftWatch } from "../netfilter/drift_watch.ts";
 import { createTableWatch } from "./drift_watch.ts";
-import type { WriteFigures } from "./write_figures.ts";
+import type { NftFigures } from "../netfilter/nft/nft_table.ts";
 
 const TAKEN = "Another program removed or replaced chains of nftables; repairing";
 const REPAIRED = "Another program removed or changed rules; repairing";
@@ -31,7 +31,7 @@ class Stage extends DriftStage {
       {
         ...this,
         rules: this,
-        writer: this,
+        table: this,
         serviceCount: () => this.serviceCount,
         random: () => random,
       },
@@ -45,10 +45,16 @@ class Stage extends DriftStage {
     return this.lookError ? Promise.reject(this.lookError) : Promise.resolve(this.missing);
   }
 
-  async verify(figures: WriteFigures): Promise<void> {
+  async verify(figures: NftFigures): Promise<void> {
     this.verifications++;
     if (this.verifyMs > 0) await this.clock.sleep(this.verifyMs);
-    figures.changedObjects = this.changedObjects;
+    figures.drift = Array.from({ length: this.changedObjects }, (_, index) => ({
+      kind: "chain",
+      name: `chain-${index}`,
+      before: "drop",
+      after: "",
+      owner: undefined,
+    }));
     figures.elements = this.elements;
     this.missing = [];
     this.changedObjects = 0;

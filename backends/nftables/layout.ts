@@ -125,6 +125,16 @@ export class NftablesLayout {
     this.#quarantined.set(item.key, item);
   }
 
+  /** What belongs to no Service. */
+  get shared(): SharedPlan {
+    return this.#shared;
+  }
+
+  /** The ServicePort that an entry belongs to. */
+  ownerOf(id: EntryId): ServicePortKey | undefined {
+    return this.#claims.first(id);
+  }
+
   /** The addresses of the node or the ranges of Services changed; the detector never does. */
   setShared(shared: SharedPlan): void {
     this.#shared = shared;

@@ -7,11 +7,13 @@ import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { atOnce } from "../netfilter/in_steps.ts";
-import type { NftTransaction } from "../netfilter/nft/nft_transaction.ts";
-import { AppliedTable } from "./applied_table.ts";
+import type { NftChain } from "../netfilter/nft/nft_objects.ts";
+import { type ElementChange, NftTransaction } from "../netfilter/nft/nft_transaction.ts";
 import { claimsOf } from "./entry_id.ts";
 import { countingSteps, isCounted } from "./counting_table.ts";
-import { diffTable } from "./diff.ts";
+import { chainElement, chainName } from "./chain_spec.ts";
+import { CONTAINER_NAMES, type ContainerName, type Element, servicesTable } from "./containers.ts";
+import { chainOf, elementsOf } from "./entry.ts";
 import { NftablesLayout } from "./layout.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 
@@ -30,8 +32,26 @@ export function renderNftables(plan: ProxyPlan, options: NftablesRenderOptions):
     const service = plan.services.get(key);
     if (service) layout.set(service);
   }
-  const { transaction } = diffTable(layout, new AppliedTable());
-  return { transaction, quarantined: layout.quarantined };
+  const chains = new Map<string, NftChain>(layout.baseChains().map((chain) => [chain.name, chain]));
+  const added = new Map<ContainerName, ElementChange<ServicePortKey, ContainerName>[]>();
+  const add = (element: Element) =>
+    added.getOrInsertComputed(element.container, () => []).push({ element });
+  layout.sharedElements().forEach(add);
+  for (const id of layout.ids()) {
+    const entry = layout.entry(id, undefined)!;
+    const spec = chainOf(entry);
+    if (spec !== undefined && !chains.has(chainName(spec))) {
+      chains.set(chainName(spec), { name: chainName(spec), rules: layout.chainRules(spec) });
+      add(chainElement(chainName(spec)));
+    }
+    elementsOf(entry).forEach(add);
+  }
+  const steps = NftTransaction.steps(servicesTable(options.family), {
+    declared: CONTAINER_NAMES,
+    chains: [...chains.values()],
+    added,
+  });
+  return { transaction: atOnce(steps), quarantined: layout.quarantined };
 }
 
 /**

@@ -194,16 +194,16 @@ for (const [what, text, kind] of CHANGES) {
   });
 }
 
-Deno.test("sequence: a restart adopts the table, and writes each chain at once and after the first reading", async () => {
+Deno.test("sequence: a restart adopts the table, and neither it nor the watch writes anything", async () => {
   await using stage = await stageAt("first sync");
   await stage.sync(AFTER);
   await stage.restart();
   const { operations } = await stage.sync(AFTER);
-  assertEquals([operations["transactions"], operations["elements"]], [1, undefined]);
+  assertEquals(operations, { reads: 1 });
   assertGolden(stage);
   const { writes } = stage.machine;
   for (let time = 1; time <= 3; time++) {
     await stage.pass(301_000);
-    assertEquals([stage.drift, stage.machine.writes.length], [[], writes.length + 1]);
+    assertEquals([stage.drift, stage.machine.writes.length], [[], writes.length]);
   }
 });

@@ -15,6 +15,15 @@ type Spelling = (text: string) => string;
  */
 const PROTOCOL_NAMES: Readonly<Record<string, string>> = { 6: "tcp", 17: "udp", 132: "sctp" };
 
+/** Names the protocols in a printed rule. */
+export function withProtocolNames(rule: string): string {
+  return rule.replaceAll(
+    /\b(l4proto|protocol|nexthdr) (\d+)\b/g,
+    (text, word: string, number: string) =>
+      number in PROTOCOL_NAMES ? `${word} ${PROTOCOL_NAMES[number]}` : text,
+  );
+}
+
 /** The printed forms by type. Other types are printed as they are written. */
 const SPELLINGS: ReadonlyMap<string, Spelling> = new Map([
   ["classid", (text: string) => classidText(text) ?? text],

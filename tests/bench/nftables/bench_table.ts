@@ -52,9 +52,7 @@ export class BenchTable implements AsyncDisposable {
 }
 
 async function write(namespace: BenchNamespace, model: TableModel): Promise<TableWrite> {
-  const difference = model.difference();
-  const { transaction } = difference;
+  const transaction = await model.transaction();
   const run = await namespace.give(transaction.text());
-  model.confirm(difference);
   return { lines: transaction.lineCount, run };
 }

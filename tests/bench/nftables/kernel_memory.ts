@@ -39,13 +39,13 @@ export async function measureKernelMemory(
     return await settledKernelMemoryMiB() - before;
   };
   // Others may give something back meanwhile.
-  const load = async (text: () => Iterable<string>) => {
+  const load = async (text: () => Iterable<string> | Promise<Iterable<string>>) => {
     const found: number[] = [];
-    for (let run = 0; run < RUNS; run++) found.push(await loadOnce(text()));
+    for (let run = 0; run < RUNS; run++) found.push(await loadOnce(await text()));
     return spreadOf(found).median;
   };
   for (const size of sizes) {
-    const ours = await load(() => new TableModel(size).difference().transaction.text());
+    const ours = await load(async () => (await new TableModel(size).transaction()).text());
     const baseline = size.services <= baselineUpTo
       ? await load(() => kubeProxyFull(size))
       : undefined;

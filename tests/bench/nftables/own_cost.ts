@@ -51,24 +51,19 @@ if (import.meta.main) {
   const services = Number(Deno.args[0]);
   const plans = Array.from({ length: services }, (_, index) => benchServicePlan(index));
   const plan = testProxyPlan(plans, { shared: BENCH_SHARED });
-  const loadCpuMs = cpuOf(() => encode(renderNftables(plan, BENCH_OPTIONS).transaction));
+  const loadCpuMs = await cpuOf(() => encode(renderNftables(plan, BENCH_OPTIONS).transaction));
   const cost: OwnCost = {
     services,
     loadCpuMs,
-    changeCpuMs: changeCpuMs(services),
+    changeCpuMs: await changeCpuMs(services),
   };
   console.log(JSON.stringify(cost));
 }
 
-function changeCpuMs(services: number): number {
+async function changeCpuMs(services: number): Promise<number> {
   const model = new TableModel({ services, endpoints: 2 });
-  model.confirm(model.difference());
-  const write = () => {
-    const difference = model.difference();
-    encode(difference.transaction);
-    model.confirm(difference);
-  };
-  const all = cpuOf(() => {
+  await model.transaction();
+  const all = await cpuOf(async () => {
     for (let change = 0; change < CHANGES; change++) {
       const index = (change * 997) % services;
       for (
@@ -81,7 +76,7 @@ function changeCpuMs(services: number): number {
         ]
       ) {
         step();
-        write();
+        encode(await model.transaction());
       }
     }
   });
@@ -96,9 +91,9 @@ function encode(transaction: NftTransaction): void {
 }
 
 /** Milliseconds of CPU of all threads of this process. */
-function cpuOf(work: () => void): number {
+async function cpuOf(work: () => void | Promise<void>): Promise<number> {
   const before = process.cpuUsage();
-  work();
+  await work();
   const { user, system } = process.cpuUsage(before);
   return (user + system) / 1000;
 }

@@ -1,11 +1,13 @@
 /**
- * The wanted table of the benchmark and its applied part, without a kernel.
+ * The table of the benchmark, without a kernel.
  *
  * @module
  */
-import { AppliedTable } from "../../../backends/nftables/applied_table.ts";
-import { diffTable, type TableDifference } from "../../../backends/nftables/diff.ts";
+import type { NftTransaction } from "../../../backends/netfilter/nft/nft_transaction.ts";
+import { NftFigures } from "../../../backends/netfilter/nft/nft_table.ts";
 import { NftablesLayout } from "../../../backends/nftables/layout.ts";
+import { TableWriter } from "../../../backends/nftables/target.ts";
+import { systemClock } from "../../../lib/os/clock.ts";
 import { BENCH_SHARED, benchEndpoint, benchServicePlanTo } from "../bench_services.ts";
 import { BENCH_OPTIONS } from "./bench_options.ts";
 
@@ -28,13 +30,24 @@ const NUMBERS = 128;
 export class TableModel {
   readonly size: TableSize;
   readonly #layout = new NftablesLayout(BENCH_SHARED, BENCH_OPTIONS);
-  readonly #applied = new AppliedTable();
+  readonly #writer: TableWriter;
+  #written: NftTransaction | undefined;
   /** Numbers of the endpoints of Services that are not as they were at first. */
   readonly #endpoints = new Map<number, readonly number[]>();
   #added = 0;
 
   constructor(size: TableSize) {
     this.size = size;
+    const runner = {
+      chains: () => Promise.resolve(new Map()),
+      readWithCode: () => Promise.resolve(undefined),
+      ruleCode: () => Promise.resolve(new Map()),
+      write: (transaction: NftTransaction) => {
+        this.#written = transaction;
+        return Promise.resolve();
+      },
+    };
+    this.#writer = new TableWriter({ clock: systemClock, runner: runner as never }, "IPv4");
     for (let index = 0; index < size.services; index++) this.#put(index);
   }
 
@@ -66,15 +79,12 @@ export class TableModel {
     this.#layout.delete(benchServicePlanTo(index, []).key);
   }
 
-  /** Returns the difference from the kernel's table. */
-  difference(): TableDifference {
-    return diffTable(this.#layout, this.#applied);
-  }
-
-  /** The kernel has taken it. */
-  confirm({ applied }: TableDifference): void {
-    this.#applied.confirm(applied);
-    this.#layout.settle();
+  /** Returns what changes the table of the kernel, which is taken to accept it. */
+  async transaction(): Promise<NftTransaction> {
+    this.#written = undefined;
+    await this.#writer.write(this.#layout, new NftFigures());
+    if (this.#written === undefined) throw new Error("Nothing was to be written");
+    return this.#written;
   }
 
   #numbers(index: number): readonly number[] {

@@ -1,23 +1,22 @@
 /**
- * Compares the wanted and the known state of a table of nftables, with a tool that accepts the
- * difference.
+ * A layout of Services, and the engine that writes it to a table of a machine.
  *
  * @module
  */
-import type { NftTransaction } from "../../../backends/netfilter/nft/nft_transaction.ts";
-import { EMPTY_TABLE, type TableReading } from "../../../backends/netfilter/nft/table_listing.ts";
-import { AppliedTable } from "../../../backends/nftables/applied_table.ts";
-import { TABLE } from "../../../backends/nftables/containers.ts";
-import { diffTable, type TableDifference } from "../../../backends/nftables/diff.ts";
+import { NftFigures } from "../../../backends/netfilter/nft/nft_table.ts";
+import { NftRunner } from "../../../backends/netfilter/nft/nft_runner.ts";
+import { servicesTable, TABLE } from "../../../backends/nftables/containers.ts";
 import { NftablesLayout } from "../../../backends/nftables/layout.ts";
 import type { NftablesRenderOptions } from "../../../backends/nftables/render_options.ts";
+import { TableWriter } from "../../../backends/nftables/target.ts";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
-import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import { defaultRenderOptions } from "../builders/nftables_render_options.ts";
 import { testProxyPlan, testSharedPlan } from "../builders/service_plans.ts";
-import { FakeNft, type FakeNftTable } from "../fakes/fake_nft.ts";
+import { FakeClock } from "../fakes/fake_clock.ts";
+import type { FakeNftTable } from "../fakes/fake_nft.ts";
+import { FakeNftMachine } from "../fakes/fake_nft_machine.ts";
 import { freshNftTable, nftMeaning } from "../texts/nft_meaning.ts";
 
 const OPTIONS: NftablesRenderOptions = {
@@ -33,17 +32,29 @@ export const DIFF_SHARED: SharedPlan = testSharedPlan({
 
 /** A layout, and a table that was synced with it once. */
 export class NftDiffStage {
-  readonly layout = new NftablesLayout(DIFF_SHARED, OPTIONS);
-  readonly applied = new AppliedTable();
-  readonly nft = new FakeNft();
+  readonly layout: NftablesLayout;
+  readonly machine: FakeNftMachine;
+  readonly writer: TableWriter;
 
-  constructor() {
-    this.applied.adopt(undefined);
-    this.sync();
+  private constructor(machine: FakeNftMachine, layout: NftablesLayout) {
+    this.machine = machine;
+    this.layout = layout;
+    const runner = new NftRunner(machine, servicesTable("IPv4"));
+    this.writer = new TableWriter({ clock: new FakeClock(), runner }, "IPv4");
+  }
+
+  /** The layout of another stage is that of a process before it. */
+  static async create(
+    machine = new FakeNftMachine(),
+    layout = new NftablesLayout(DIFF_SHARED, OPTIONS),
+  ): Promise<NftDiffStage> {
+    const stage = new NftDiffStage(machine, layout);
+    await stage.sync();
+    return stage;
   }
 
   get table(): FakeNftTable {
-    return this.nft.table(`ip ${TABLE}`);
+    return this.machine.tool.table(`ip ${TABLE}`);
   }
 
   /** The relevant content of the table. */
@@ -51,31 +62,17 @@ export class NftDiffStage {
     return nftMeaning(this.table, OPTIONS);
   }
 
-  /** Has the difference written. */
-  sync(): NftTransaction<ServicePortKey> {
-    const difference = diffTable(this.layout, this.applied);
-    this.take(difference);
-    this.layout.settle();
-    return difference.transaction;
+  /** Has the difference written. Returns the lines. */
+  async sync(figures = new NftFigures()): Promise<readonly string[]> {
+    const before = this.machine.writes.length;
+    await this.writer.write(this.layout, figures);
+    return this.machine.writes.slice(before).flatMap(({ stdin }) => stdin.split("\n").slice(0, -1));
   }
 
-  /** Has a difference written. */
-  take({ transaction, applied }: TableDifference): void {
-    this.nft.run([...transaction.text()].join(""));
-    this.applied.confirm(applied);
-  }
-
-  /** Returns a reading of the table. */
-  reading(): TableReading {
-    const { chains, elements, hooks } = this.table;
-    const print = (name: string, rules: readonly string[]) =>
-      [hooks.get(name) ?? [], rules].flat().map((line) => `\t\t${line}\n`).join("");
-    return {
-      ...EMPTY_TABLE,
-      declarations: new Map(elements.keys().map((name) => [name, ""])),
-      rules: new Map([...chains].map(([name, rules]) => [name, print(name, rules)])),
-      elements,
-    };
+  /** As {@linkcode sync}, of a table that other programs may have changed. */
+  async resync(): Promise<readonly string[]> {
+    this.writer.engine.forget();
+    return await this.sync();
   }
 }
 

@@ -1,0 +1,417 @@
+/**
+ * One table of nftables for the engine: its objects as they are found, and changes as one
+ * transaction. The table of Services and that of policies add what they want in it.
+ *
+ * Objects are of kind `table`, `set`, `map` or `chain`; those of any other kind are the elements of
+ * the set or map of this name. The text of a chain is its hook and its rules, as they were written:
+ * nft prints rules in other words, but their instructions for the kernel are the same.
+ *
+ * @module
+ */
+import {
+  type Batch,
+  type Change,
+  type KernelObject,
+  type ObjectName,
+  type Objects,
+  Refusal,
+  Unreadable,
+} from "../../../lib/engine/reconciler.ts";
+import type { Clock } from "../../../lib/os/clock.ts";
+import { compareLists } from "../../../lib/proxy/compare_lists.ts";
+import type { DataPlaneDifference } from "../../../lib/proxy/data_plane_difference.ts";
+import { inSteps } from "../in_steps.ts";
+import { ChainHandles } from "./chain_handles.ts";
+import { NftError } from "./nft_error.ts";
+import type { NftChain, NftContainer, NftTableSpec } from "./nft_objects.ts";
+import type { CodedTable, NftRunner } from "./nft_runner.ts";
+import { type ChainChange, ElementLines, NftTransaction } from "./nft_transaction.ts";
+import { isDeclaredAs, normalHook, readChainPrint, withProtocolNames } from "./printed_form.ts";
+
+/** Counts of one sync, or of one repair. */
+export class NftFigures {
+  /** Listings of the whole table. */
+  reads = 0;
+  /** Runs of `nft -f`, refused ones too. */
+  transactions = 0;
+  /** Lines of accepted input. */
+  lines = 0;
+  bytes = 0;
+  /** Elements added or deleted. */
+  elements = 0;
+  /** Chains that were created or rewritten. */
+  chains = 0;
+  removedChains = 0;
+  /** What a check found that other programs had changed. */
+  drift: readonly Change<string>[] = [];
+
+  /** For the report of a sync; zero ones left out. */
+  get operations(): Record<string, number> {
+    const { drift: _, ...counts } = this;
+    return Object.fromEntries(Object.entries(counts).filter(([, count]) => count !== 0));
+  }
+}
+
+/** Beyond this number, unused chains are removed at once. */
+const MAX_IDLE_CHAINS = 256;
+
+/** The table of one user and family. */
+export class NftTable {
+  readonly spec: NftTableSpec;
+  /** It is there if the table was written with this layout. */
+  readonly root: KernelObject;
+  /** Where the work is counted. */
+  figures = new NftFigures();
+  readonly #clock: Clock;
+  readonly #runner: Pick<NftRunner, "chains" | "readWithCode" | "ruleCode" | "write">;
+  readonly #mark: string;
+  readonly #handles = new ChainHandles();
+  /** The instructions of rules, by the text of their chain. */
+  #code = new Map<string, readonly string[]>();
+  /** Chains that are known to be there. */
+  readonly #present = new Set<string>();
+  /** The texts of chains that nothing leads to: a new Service may need them again. */
+  readonly #idle = new Map<string, string>();
+  /** Sets and maps of other programs in this table. */
+  #strange: (Pick<NftContainer, "kind"> & { readonly name: string })[] = [];
+  #failedRemovals = 0;
+
+  /** `mark`: the empty chain whose name is the version of the layout. */
+  constructor(
+    { clock, runner, spec, mark }: {
+      readonly clock: Clock;
+      readonly runner: Pick<NftRunner, "chains" | "readWithCode" | "ruleCode" | "write">;
+      readonly spec: NftTableSpec;
+      readonly mark: string;
+    },
+  ) {
+    this.#clock = clock;
+    this.#runner = runner;
+    this.spec = spec;
+    this.#mark = mark;
+    this.root = { kind: "table", name: `${spec.family} ${spec.name}`, text: mark };
+  }
+
+  /** Removals of unused chains that failed. */
+  get failedRemovals(): number {
+    return this.#failedRemovals;
+  }
+
+  /** The sets and maps, as objects. */
+  *containers(): Generator<KernelObject> {
+    for (const [name, { kind, declaration }] of this.spec.containers) {
+      yield { kind, name, text: declaration };
+    }
+  }
+
+  /**
+   * Returns the chains that are missing, or that another program has made again since the last look.
+   * Lists no rules and no elements.
+   */
+  missingChains(): Promise<readonly string[]> {
+    return this.#handles.missing(this.#runner, this.#present);
+  }
+
+  /** Reads the objects. `wanted`: the chains that may be there, by the names of those that are. */
+  async read(
+    wanted: (names: Iterable<string>) => Iterable<NftChain>,
+  ): Promise<{ readonly objects: Objects; readonly table: CodedTable } | undefined> {
+    this.figures.reads++;
+    this.#handles.forgetAll();
+    this.#present.clear();
+    this.#idle.clear();
+    this.#strange = [];
+    let table: CodedTable | undefined;
+    try {
+      table = await this.#runner.readWithCode();
+    } catch (error) {
+      // nft 1.0.6 crashes on some foreign maps, or takes too long for all clients of a map.
+      throw error instanceof NftError && error.kind === "unclear" ? new Unreadable(error) : error;
+    }
+    if (table === undefined) return undefined;
+    for (const name of table.rules.keys()) this.#present.add(name);
+    const chains = new Map([...wanted(table.rules.keys())].map((chain) => [chain.name, chain]));
+    await this.#judge(chains.values());
+    const texts = [...table.rules].map(([name, print]) =>
+      [name, this.#textOf(print, chains.get(name), table.code.get(name))] as const
+    );
+    const objects = new Map<string, ReadonlyMap<string, string>>([
+      ["table", new Map([[this.root.name, this.#rootText(table)]])],
+      ["chain", new Map(texts)],
+    ]);
+    for (const kind of ["set", "map"]) {
+      const declared = [...table.declarations].filter(([, print]) => print.startsWith(`${kind}\n`));
+      objects.set(kind, new Map(declared.map(([name]) => [name, this.#declarationOf(name)])));
+    }
+    for (const name of this.spec.containers.keys()) {
+      const elements = table.elements.get(name);
+      if (elements) objects.set(name, elements);
+    }
+    return { objects, table };
+  }
+
+  begin<Owner extends string>(): Batch<Owner> {
+    const draft: NftDraft<Owner> = {
+      replacesTable: false,
+      declared: [],
+      recreated: [],
+      chains: [],
+      removed: new Map(),
+      added: new Map(),
+    };
+    const unused: (ObjectName & { readonly text: string })[] = [];
+    const used: string[] = [];
+    const element = (verb: "add" | "delete", container: string) => {
+      const lists = verb === "add" ? draft.added : draft.removed;
+      return lists.getOrInsertComputed(container, () => new ElementLines<Owner>(verb));
+    };
+    const add: Batch<Owner>["add"] = ({ kind, name }, before, after, owner) => {
+      switch (kind) {
+        case "table":
+          draft.replacesTable = before !== undefined;
+          return;
+        case "set":
+        case "map":
+          if (after === undefined) unused.push({ kind, name, text: "" });
+          else draft.declared.push(name);
+          return;
+        case "chain": {
+          if (after === undefined) {
+            unused.push({ kind, name, text: before ?? "" });
+            return;
+          }
+          // It is still as it was written.
+          if (before === undefined && this.#idle.get(name) === after && !draft.replacesTable) {
+            used.push(name);
+            return;
+          }
+          const chain = readChainText(after);
+          if (before !== undefined && readChainText(before).hook !== chain.hook) {
+            draft.recreated.push(name);
+          }
+          draft.chains.push({ name, ...chain });
+          return;
+        }
+        default:
+          if (before !== undefined) element("delete", kind).add({ key: name }, owner);
+          if (after === undefined) return;
+          element("add", kind).add({ key: name, ...(after !== "" && { value: after }) }, owner);
+      }
+    };
+    return {
+      add,
+      commit: async () => {
+        await this.#write(draft);
+        for (const name of used) this.#idle.delete(name);
+        for (const { kind, name, text } of unused) {
+          if (kind === "chain") this.#idle.set(name, text);
+          else this.#strange.push({ kind: kind === "map" ? "map" : "set", name });
+        }
+      },
+    };
+  }
+
+  /**
+   * Removes unused chains, if there are many or `all` are to go. Before kernel 6.2, an element that
+   * is deleted by the same transaction still holds its chain, so this takes one of its own. Packets
+   * never reach such a chain: a failure is counted and does not fail the sync. Returns whether the
+   * state is still known.
+   */
+  async tidy({ all }: { readonly all: boolean }): Promise<boolean> {
+    const [removedChains, removedContainers] = [[...this.#idle.keys()], this.#strange];
+    const count = removedChains.length + removedContainers.length;
+    if (count === 0 || (!all && count < MAX_IDLE_CHAINS)) return true;
+    this.#idle.clear();
+    this.#strange = [];
+    const steps = NftTransaction.steps(this.spec, { removedChains, removedContainers });
+    try {
+      await this.#run(await inSteps({ clock: this.#clock }, steps));
+    } catch (error) {
+      this.#failedRemovals++;
+      if (!(error instanceof NftError)) throw error;
+      return false;
+    }
+    this.#handles.forget(removedChains);
+    for (const name of removedChains) this.#present.delete(name);
+    this.figures.removedChains += removedChains.length;
+    return true;
+  }
+
+  async #write<Owner extends string>(draft: NftDraft<Owner>): Promise<void> {
+    const { declared, replacesTable } = draft;
+    const steps = NftTransaction.steps<Owner, string>(this.spec, {
+      ...draft,
+      // The table as well.
+      declared: declared.length > 0 || replacesTable ? declared : undefined,
+    });
+    const transaction = await inSteps({ clock: this.#clock }, steps);
+    if (transaction.isEmpty) return;
+    try {
+      await this.#run(transaction);
+    } catch (error) {
+      if (!(error instanceof NftError && error.kind === "refused")) throw error;
+      const lines = transaction.toLines();
+      const reasons = error.lines.flatMap(({ number, reason }) => {
+        const owner = transaction.ownerOf(number);
+        const text = `The kernel refused "${lines[number - 1]?.trim()}": ${reason}`;
+        return owner === undefined ? [] : [[owner, text] as const];
+      });
+      throw new Refusal(new Map(reasons), error);
+    }
+    const names = draft.chains.map(({ name }) => name);
+    if (replacesTable) {
+      this.#present.clear();
+      this.#idle.clear();
+      this.#handles.forgetAll();
+    }
+    this.#handles.forget(names);
+    for (const name of names) {
+      this.#present.add(name);
+      this.#idle.delete(name);
+    }
+    this.figures.chains += names.length;
+  }
+
+  async #run(transaction: NftTransaction): Promise<void> {
+    this.figures.transactions++;
+    await this.#runner.write(transaction);
+    this.figures.lines += transaction.lineCount;
+    this.figures.bytes += transaction.characters;
+    this.figures.elements += transaction.elements;
+  }
+
+  /** Has the kernel say what the rules of these chains do, unless it is known. */
+  async #judge(chains: Iterable<NftChain>): Promise<void> {
+    const all = [...chains];
+    const known = this.#code;
+    if (all.every((chain) => known.has(chainText(chain)))) return;
+    // Rules may name chains of any kind, so all of them are tried together.
+    const code = await this.#runner.ruleCode(this.spec, all);
+    this.#code = new Map(all.map((chain) => [chainText(chain), code.get(chain.name) ?? []]));
+  }
+
+  #textOf(print: string, wanted: NftChain | undefined, code: readonly string[] = []): string {
+    const { hook, rules: printed } = readChainPrint(print);
+    const rules = printed.map(withProtocolNames);
+    if (wanted === undefined) return chainText({ hook, rules });
+    const own = new Map(
+      (this.#code.get(chainText(wanted)) ?? []).map((each, index) => [each, wanted.rules[index]]),
+    );
+    const isHooked = wanted.hook !== undefined && normalHook(wanted.hook) === hook;
+    return chainText({
+      hook: isHooked ? wanted.hook : hook,
+      rules: rules.map((rule, index) => own.get(code[index] ?? "") ?? rule),
+    });
+  }
+
+  /** That of the wanted root, or what is wrong with the table. */
+  #rootText({ declarations, isDormant, rules }: CodedTable): string {
+    if (!rules.has(this.#mark)) {
+      const [prefix = ""] = this.#mark.split("-");
+      return [...rules.keys()].find((name) => name.startsWith(`${prefix}-`)) ?? `no ${this.#mark}`;
+    }
+    if (isDormant) return "flags dormant";
+    for (const [name, container] of this.spec.containers) {
+      const print = declarations.get(name);
+      // No set can be declared again while a rule looks things up in it.
+      if (print === undefined || isDeclaredAs(container, print)) continue;
+      return `${container.kind} ${name}: ${print.trim().split("\n").slice(1).join(" ; ")}`;
+    }
+    return this.#mark;
+  }
+
+  #declarationOf(name: string): string {
+    return this.spec.containers.get(name)?.declaration ?? "";
+  }
+}
+
+/** The text of a chain. */
+export function chainText({ hook, rules }: Pick<NftChain, "hook" | "rules">): string {
+  return [hook ?? "", ...rules].join("\n");
+}
+
+/** A chain as an object. */
+export function chainObject(chain: NftChain): KernelObject {
+  return { kind: "chain", name: chain.name, text: chainText(chain) };
+}
+
+function readChainText(text: string): Pick<NftChain, "hook" | "rules"> {
+  const [hook, ...rules] = text.split("\n");
+  return { hook: hook === "" ? undefined : hook, rules };
+}
+
+/** The changes of a transaction. */
+interface NftDraft<Owner extends string> {
+  replacesTable: boolean;
+  readonly declared: string[];
+  readonly recreated: string[];
+  readonly chains: ChainChange<Owner>[];
+  readonly removed: Map<string, ElementLines<Owner>>;
+  readonly added: Map<string, ElementLines<Owner>>;
+}
+
+/** A difference in words. */
+export type NftDifference<Owner> = Omit<DataPlaneDifference, "key"> & { readonly key?: Owner };
+
+/**
+ * The differences in words. `ownerOf`: the item that an object belongs to which is not wanted.
+ */
+export function nftDifferences<Owner extends string>(
+  changes: readonly Change<Owner>[],
+  { containers }: Pick<NftTableSpec, "containers">,
+  ownerOf: (object: ObjectName) => Owner | undefined,
+): readonly NftDifference<Owner>[] {
+  // Those of a missing set are not listed one by one.
+  const missing = new Set(
+    changes.flatMap(({ kind, name, before }) =>
+      (kind === "set" || kind === "map") && before === undefined ? name : []
+    ),
+  );
+  return changes.filter(({ kind }) => !missing.has(kind)).flatMap((change) => {
+    const { kind: object, name, before, after } = change;
+    const kind = after === undefined ? "extra" : before === undefined ? "missing" : "altered";
+    const owner = change.owner ?? (after === undefined ? ownerOf(change) : undefined);
+    const key = owner === undefined ? {} : { key: owner };
+    const texts = (text: (content: string) => string) => ({
+      ...(after !== undefined && { wanted: text(after) }),
+      ...(before !== undefined && { found: text(before) }),
+    });
+    switch (object) {
+      case "table":
+      case "set":
+      case "map":
+        return [{ object, name, kind, ...key, ...texts((text) => text || `${object} ${name}`) }];
+      case "chain":
+        if (before !== undefined && after !== undefined) {
+          return chainDifferences(name, before, after);
+        }
+        return [{ object, name, kind, ...key, ...texts((text) => text.trim() || "no rules") }];
+      default: {
+        const element = `${containers.get(object)?.kind ?? "set"} element`;
+        const text = (value: string) => value === "" ? name : `${name} : ${value}`;
+        return [{ object: element, name: `${object} ${name}`, kind, ...key, ...texts(text) }];
+      }
+    }
+  });
+}
+
+/** Each rule that differs, and the hook. */
+function chainDifferences(name: string, before: string, after: string) {
+  const [found, wanted] = [readChainText(before), readChainText(after)];
+  const differences: Omit<DataPlaneDifference, "key">[] = [];
+  if (found.hook !== wanted.hook) {
+    const texts = { wanted: wanted.hook ?? "no hook", found: found.hook ?? "no hook" };
+    differences.push({ object: "chain", name, kind: "altered", ...texts });
+  }
+  for (const { kind, ...at } of compareLists(wanted.rules, found.rules)) {
+    const [text, there] = [wanted.rules[at.wanted ?? -1], found.rules[at.found ?? -1]];
+    differences.push({
+      object: "rule",
+      name: `${name}, rule ${(at.wanted ?? at.found ?? 0) + 1}`,
+      kind,
+      ...(text !== undefined && { wanted: text }),
+      ...(there !== undefined && { found: there }),
+    });
+  }
+  return differences;
+}

@@ -1,0 +1,289 @@
+/**
+ * The table of Services for the engine: the layout says what is wanted, {@linkcode NftTable} reads
+ * and writes it. Groups are the entries of the table, and what belongs to no Service.
+ *
+ * @module
+ */
+import {
+  type Batch,
+  type KernelObject,
+  type ObjectName,
+  type Objects,
+  Reconciler,
+  type Target,
+} from "../../lib/engine/reconciler.ts";
+import type { IpFamily } from "../../lib/net/ip_address.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
+import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { inSteps } from "../netfilter/in_steps.ts";
+import type { NftChain } from "../netfilter/nft/nft_objects.ts";
+import type { NftRunner } from "../netfilter/nft/nft_runner.ts";
+import { chainObject, type NftFigures, NftTable } from "../netfilter/nft/nft_table.ts";
+import type { TableElements } from "../netfilter/nft/table_listing.ts";
+import { refusedItem, RefusedItems } from "../netfilter/refused_items.ts";
+import { LAYOUT_MARK } from "./base_chains.ts";
+import {
+  chainElement,
+  chainName,
+  type ChainSpec,
+  FIRST_NUMBER,
+  LOCAL_OFFSET,
+  readChainName,
+} from "./chain_spec.ts";
+import { type Element, servicesTable } from "./containers.ts";
+import { chainOf, elementsOf, type EndpointOrder, type Entry } from "./entry.ts";
+import { type EntryId, isNodePort, keyOfEntry } from "./entry_id.ts";
+import type { NftablesLayout } from "./layout.ts";
+import { slotText } from "./slots.ts";
+
+/** What belongs to no Service: chains, sets, and elements such as the ranges of Services. */
+interface SharedItem {
+  readonly shared: SharedPlan;
+  readonly objects: readonly KernelObject[];
+}
+
+const SHARED = "shared";
+type Key = EntryId | typeof SHARED;
+type Item = Entry | SharedItem;
+
+/** The engine of this mode. */
+export type NftablesReconciler = Reconciler<Key, Item, ServicePortKey>;
+
+interface TargetDependencies {
+  readonly clock: Clock;
+  readonly runner: Pick<NftRunner, "chains" | "readWithCode" | "ruleCode" | "write">;
+  /** What the kernel refused. @default {nothing yet} */
+  readonly refused?: RefusedItems;
+}
+
+/** The table of one family. */
+export class NftablesTarget implements Target<Key, Item, ServicePortKey> {
+  readonly table: NftTable;
+  readonly root: KernelObject;
+  readonly #clock: Clock;
+  readonly #refused: RefusedItems;
+  /** The chains that choose an endpoint, and their numbers, by name. */
+  #chains = new Map<string, readonly KernelObject[]>();
+  #layout: NftablesLayout | undefined;
+  /** The elements that were read: the order of endpoints in them is kept. */
+  #found: TableElements | undefined;
+
+  constructor(
+    { clock, runner, refused = new RefusedItems() }: TargetDependencies,
+    family: IpFamily,
+  ) {
+    this.#clock = clock;
+    this.#refused = refused;
+    this.table = new NftTable({ clock, runner, spec: servicesTable(family), mark: LAYOUT_MARK });
+    this.root = this.table.root;
+  }
+
+  /** The wanted state; set before anything is asked. */
+  get layout(): NftablesLayout {
+    if (this.#layout === undefined) throw new Error("Cannot lay out the table before a first plan");
+    return this.#layout;
+  }
+
+  set layout(layout: NftablesLayout) {
+    if (layout !== this.#layout) this.#chains = new Map();
+    this.#layout = layout;
+  }
+
+  *keys(): Generator<Key> {
+    yield SHARED;
+    yield* this.layout.ids();
+  }
+
+  *dirty(): Generator<Key> {
+    yield SHARED;
+    yield* this.layout.dirty;
+  }
+
+  settle(): void {
+    this.#found = undefined;
+    this.layout.settle();
+  }
+
+  arrange(key: Key, applied: Item | undefined): Item | undefined {
+    const { layout } = this;
+    if (key === SHARED) return this.#sharedItem(applied);
+    if (applied === undefined && this.#found) {
+      const usual = layout.entry(key, undefined);
+      return usual && layout.orderedEntry(key, foundOrder(usual, this.#found));
+    }
+    return layout.entry(key, applied as Entry | undefined);
+  }
+
+  *objectsOf(item: Item): Generator<KernelObject> {
+    if ("objects" in item) return yield* item.objects;
+    const spec = chainOf(item);
+    if (spec !== undefined) yield* this.#chainObjects(spec);
+    for (const element of elementsOf(item)) yield elementObject(element);
+  }
+
+  ownerOf(item: Item): ServicePortKey | undefined {
+    return "objects" in item ? undefined : item.plan.key;
+  }
+
+  /** The ServicePort that an element belongs to which is not wanted. */
+  ownerOfExtra({ kind, name }: ObjectName): ServicePortKey | undefined {
+    const isNumbered = /(endpoints|choices|source-ranges)$/.test(kind);
+    const front = isNumbered ? name.slice(0, name.lastIndexOf(" . ")) : name;
+    const container = kind.startsWith("node-port") ? "node-ports" : "service-ips";
+    return this.layout.ownerOf(`${container} ${front}` as EntryId) ??
+      this.layout.ownerOf(`${kind} ${name}` as EntryId);
+  }
+
+  /** Packets never reach a chain without a number. */
+  isUnused({ kind, name }: ObjectName): boolean {
+    return kind === "chain" && readChainName(name) !== undefined;
+  }
+
+  async read(): Promise<Objects | undefined> {
+    this.#found = undefined;
+    const reading = await this.table.read((names) => this.#knownChains(names));
+    if (reading?.objects.get("table")?.get(this.root.name) !== this.root.text) {
+      return reading?.objects;
+    }
+    this.#found = reading.table.elements;
+    await inSteps({ clock: this.#clock }, this.layout.adoptSlots(this.#found));
+    return reading.objects;
+  }
+
+  begin(): Batch<ServicePortKey> {
+    return this.table.begin();
+  }
+
+  tidy(options: { readonly all: boolean }): Promise<boolean> {
+    return this.table.tidy(options);
+  }
+
+  leaveOut(reasons: ReadonlyMap<ServicePortKey, string>): boolean {
+    let found = false;
+    for (const [key, reason] of reasons) {
+      const plan = this.layout.plan(key);
+      if (plan === undefined) continue;
+      const refusal = this.#refused.refuse(plan, { reason, now: this.#clock.now() });
+      this.layout.quarantine(refusedItem(this.#clock, key, refusal));
+      found = true;
+    }
+    return found;
+  }
+
+  #sharedItem(applied: Item | undefined): SharedItem {
+    const { layout } = this;
+    if (applied && "objects" in applied && applied.shared === layout.shared) return applied;
+    return {
+      shared: layout.shared,
+      objects: [
+        ...this.table.containers(),
+        ...layout.baseChains().map(chainObject),
+        ...layout.sharedElements().map(elementObject),
+      ],
+    };
+  }
+
+  #chainObjects(spec: ChainSpec): readonly KernelObject[] {
+    const name = chainName(spec);
+    return this.#chains.getOrInsertComputed(name, () => {
+      const objects = [
+        chainObject({ name, rules: this.layout.chainRules(spec) }),
+        elementObject(chainElement(name)),
+      ];
+      return objects.map((object) => ({ ...object, isShared: true }));
+    });
+  }
+
+  *#knownChains(names: Iterable<string>): Generator<NftChain> {
+    yield* this.layout.baseChains();
+    for (const name of names) {
+      const spec = readChainName(name);
+      if (spec) yield { name, rules: this.layout.chainRules(spec) };
+    }
+  }
+}
+
+function elementObject({ container, key, value = "" }: Element): KernelObject {
+  return { kind: container, name: key, text: value };
+}
+
+/** The placeholder for a number without an endpoint. */
+const NO_ENDPOINT: Pick<Endpoint, "key"> = { key: "" as EndpointKey };
+
+/** Returns the order of endpoints in elements that were found; a number without one has no owner. */
+function foundOrder(usual: Entry, found: TableElements): EndpointOrder {
+  const { id, main, local, plan } = usual;
+  if (main.length + local.length < 2) return usual;
+  const kind = plan.affinityTimeoutSeconds === undefined ? "endpoints" : "choices";
+  const container = isNodePort(id) ? `node-port-${kind}` : kind;
+  const endpoints = [...main, ...local];
+  const byValue = new Map<string, Endpoint>();
+  for (const element of elementsOf(usual)) {
+    if (element.container !== container) continue;
+    const number = Number(element.key.slice(element.key.lastIndexOf(" ") + 1)) - FIRST_NUMBER;
+    const index = number < LOCAL_OFFSET ? number : number - LOCAL_OFFSET + main.length;
+    const endpoint = endpoints[index];
+    if (endpoint) byValue.set(element.value ?? "", endpoint);
+  }
+  const values = found.get(container);
+  const inOrder = (offset: number, count: number) =>
+    Array.from({ length: count }, (_, index) => {
+      const number = slotText(FIRST_NUMBER + offset + index);
+      return byValue.get(values?.get(`${keyOfEntry(id)} . ${number}`) ?? "") ?? NO_ENDPOINT;
+    });
+  return { main: inOrder(0, main.length), local: inOrder(LOCAL_OFFSET, local.length) };
+}
+
+/** The rules of this mode, for a sync and for the watch. */
+export class TableWriter {
+  readonly target: NftablesTarget;
+  readonly engine: NftablesReconciler;
+
+  constructor(dependencies: TargetDependencies, family: IpFamily) {
+    this.target = new NftablesTarget(dependencies, family);
+    this.engine = new Reconciler(dependencies, this.target);
+  }
+
+  get isKnown(): boolean {
+    return this.engine.isKnown;
+  }
+
+  /** Transactions that failed. */
+  get failures(): number {
+    return this.engine.failures + this.failedCleanups;
+  }
+
+  /** The failed writes that only removed chains. */
+  get failedCleanups(): number {
+    return this.target.table.failedRemovals;
+  }
+
+  /** Returns the entry that the kernel is known to hold. */
+  entry(id: EntryId): Entry | undefined {
+    const item = this.engine.applied.get(id);
+    return item && !("objects" in item) ? item : undefined;
+  }
+
+  forgetRules(): void {
+    this.engine.forget();
+  }
+
+  /** Writes the difference. Throws an NftError. */
+  async write(layout: NftablesLayout, figures: NftFigures): Promise<void> {
+    this.#take(layout, figures);
+    await this.engine.sync();
+  }
+
+  /** Reads everything, and writes the difference. */
+  async verify(layout: NftablesLayout, figures: NftFigures): Promise<void> {
+    this.#take(layout, figures);
+    figures.drift = await this.engine.verify();
+  }
+
+  #take(layout: NftablesLayout, figures: NftFigures): void {
+    this.target.layout = layout;
+    this.target.table.figures = figures;
+  }
+}

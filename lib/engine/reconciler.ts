@@ -1,0 +1,450 @@
+/**
+ * Brings the objects of a data plane to their wanted state. One comparison serves syncs, restarts,
+ * the watch for drift, `diff`, `diff --repair` and what a refusal leaves out. A {@linkcode Target}
+ * says what it wants, reads what is there and writes changes; everything else is here.
+ *
+ * A sync of a known state looks only at the groups that may have changed. What is known is dropped
+ * after a failure; the next sync reads everything.
+ *
+ * @module
+ */
+import type { Clock } from "../os/clock.ts";
+import { TimeSlice, urgent } from "../os/time_slice.ts";
+
+/** The identity of an object: its kind, such as a set, and its name there. */
+export interface ObjectName {
+  readonly kind: string;
+  readonly name: string;
+}
+
+/** One object as it is wanted. */
+export interface KernelObject extends ObjectName {
+  /** Its content: objects of one name and text are the same. */
+  readonly text: string;
+  /** Several groups may have it; it is there as long as one of them has. Its text is then the same in all. */
+  readonly isShared?: true;
+}
+
+/** The texts of objects by name, by kind. */
+export type Objects = ReadonlyMap<string, ReadonlyMap<string, string>>;
+
+/** An object that is not as it should be. */
+export interface Change<Owner> extends ObjectName {
+  /** As it is; `undefined` = it is missing. */
+  readonly before: string | undefined;
+  /** As it should be; `undefined` = it is not wanted. */
+  readonly after: string | undefined;
+  /** The item of the plan that it belongs to; `undefined` = none or several. */
+  readonly owner: Owner | undefined;
+}
+
+/** Changes that are written together: all of them, or none. */
+export interface Batch<Owner> {
+  /** `before` and `after` as in {@linkcode Change}. */
+  add(
+    object: ObjectName,
+    before: string | undefined,
+    after: string | undefined,
+    owner: Owner | undefined,
+  ): void;
+  /**
+   * Writes them, if there are any. Throws a {@linkcode Refusal} if nothing was applied since some were refused; after
+   * any other error, what was applied is unknown.
+   */
+  commit(): Promise<void>;
+}
+
+/** What a data plane has to say. An `Item` is a group of objects in its final form. */
+export interface Target<Key extends string, Item, Owner extends string> {
+  /**
+   * The object that contains all others, such as a table. Where it differs, all others are written
+   * anew. @default {objects are independent}
+   */
+  readonly root?: KernelObject;
+  /** All wanted groups. */
+  keys(): Iterable<Key>;
+  /** Those that may differ from what was applied, including groups that are no longer wanted. */
+  dirty(): Iterable<Key>;
+  /** The dirty groups were applied. */
+  settle(): void;
+  /**
+   * The wanted group. `applied` is the last known one, whose numbers and order it keeps where it
+   * can; the same object means that nothing changed.
+   */
+  arrange(key: Key, applied: Item | undefined): Item | undefined;
+  objectsOf(item: Item): Iterable<KernelObject>;
+  /** @default {none} */
+  ownerOf?(item: Item): Owner | undefined;
+  /** Whether an object that is not wanted does no harm: it is removed when it suits, and no difference. */
+  isUnused?(object: ObjectName): boolean;
+  /** Reads all objects; `undefined` = there are none. Throws {@linkcode Unreadable} if they are damaged. */
+  read(): Promise<Objects | undefined>;
+  begin(): Batch<Owner>;
+  /**
+   * Removes unused objects, if there are many or `all` are to go. Returns whether the state is still
+   * known. @default {there are none}
+   */
+  tidy?(options: { readonly all: boolean }): Promise<boolean>;
+  /** Leaves these out until they are tried again. Returns whether the plan has any of them. */
+  leaveOut(reasons: ReadonlyMap<Owner, string>): boolean;
+}
+
+/** Nothing was applied since objects were refused; `reasons` by owner. */
+export class Refusal<Owner extends string = string> extends Error {
+  readonly reasons: ReadonlyMap<Owner, string>;
+
+  constructor(reasons: ReadonlyMap<Owner, string>, cause: Error) {
+    super(cause.message, { cause });
+    this.reasons = reasons;
+  }
+}
+
+/** What is there cannot be read, though the right to do so is there. */
+export class Unreadable extends Error {
+  constructor(cause: Error) {
+    super(cause.message, { cause });
+  }
+}
+
+/** The batches of one sync that may be refused; each names all that was refused. */
+const MAX_REFUSALS = 8;
+/** Readings until two have the same differences: the kernel may cut a listing off. */
+const MAX_READINGS = 5;
+/** Attempts to repair. */
+const MAX_PASSES = 3;
+/** After so many failed readings in a row, the root is replaced unread. */
+const FAILED_READS = 3;
+/** Objects between two looks at the clock. */
+const OBJECTS_PER_LOOK = 256;
+
+const NO_OBJECTS: Objects = new Map();
+
+/** The state after a batch succeeds. */
+interface Outcome<Key, Item> {
+  /** By group that was compared; `undefined` = it has no objects any more. */
+  readonly items: ReadonlyMap<Key, Item | undefined>;
+  readonly isWhole: boolean;
+  /** Shared objects and the number of groups that have them. */
+  readonly shared: ReadonlyMap<string, SharedObject>;
+}
+
+interface SharedObject {
+  object: KernelObject;
+  uses: number;
+}
+
+/** Brings one target to its wanted state. One call is in flight at most. */
+export class Reconciler<Key extends string, Item, Owner extends string> {
+  readonly #clock: Pick<Clock, "now" | "nextTurn">;
+  readonly #target: Target<Key, Item, Owner>;
+  /** While the state is unknown, that which was last known: its numbers are kept. */
+  #applied = new Map<Key, Item>();
+  #shared = new Map<string, SharedObject>();
+  #isKnown = false;
+  #failedReads = 0;
+  #failures = 0;
+
+  /** `applied`: groups as another reconciler last knew them. */
+  constructor(
+    { clock }: { readonly clock: Pick<Clock, "now" | "nextTurn"> },
+    target: Target<Key, Item, Owner>,
+    applied: Iterable<readonly [Key, Item]> = [],
+  ) {
+    this.#clock = clock;
+    this.#target = target;
+    this.#applied = new Map(applied);
+  }
+
+  /** Whether the state is known; otherwise the next sync reads and compares everything. */
+  get isKnown(): boolean {
+    return this.#isKnown;
+  }
+
+  /** Batches that failed. */
+  get failures(): number {
+    return this.#failures;
+  }
+
+  /** The groups as they were applied, or last known. */
+  get applied(): ReadonlyMap<Key, Item> {
+    return this.#applied;
+  }
+
+  /** Another program may have changed something. */
+  forget(): void {
+    this.#isKnown = false;
+  }
+
+  /**
+   * Writes what differs. What is refused in a known state is tried again after a reading, since
+   * another program may have changed it; then with a new root; only then it is left out, and the
+   * rest is written.
+   */
+  async sync(): Promise<void> {
+    await this.#sync(undefined);
+    await this.#tidy(false);
+  }
+
+  /**
+   * Reads everything and writes what differs. Returns that: what other programs changed, or nothing
+   * if the state was not known.
+   */
+  async verify(): Promise<readonly Change<Owner>[]> {
+    // Otherwise the reading would find the unused objects.
+    if (this.#isKnown) await this.#tidy(true);
+    const wasKnown = this.#isKnown;
+    const { found, changes } = await this.#differences();
+    if (changes.length > 0 || !wasKnown) {
+      this.forget();
+      await this.#sync(found);
+    }
+    await this.#tidy(true);
+    return wasKnown ? changes : [];
+  }
+
+  /** Returns what differs, according to two readings. Writes nothing. */
+  async compare(): Promise<readonly Change<Owner>[]> {
+    return (await this.#differences()).changes;
+  }
+
+  /** Writes the differences that are meant, and compares again. */
+  async repair(
+    isMeant: (change: Change<Owner>) => boolean,
+  ): Promise<
+    { readonly found: readonly Change<Owner>[]; readonly left: readonly Change<Owner>[] }
+  > {
+    const found = (await this.compare()).filter(isMeant);
+    let left = found;
+    for (let pass = 0; pass < MAX_PASSES && left.length > 0; pass++) {
+      this.forget();
+      if (left.some(({ kind }) => kind === this.#target.root?.kind)) await this.#sync(undefined);
+      else {
+        const batch = this.#target.begin();
+        for (const change of left) batch.add(change, change.before, change.after, change.owner);
+        await this.#commit(batch);
+      }
+      await this.#target.tidy?.({ all: true });
+      left = (await this.compare()).filter(isMeant);
+    }
+    return { found, left };
+  }
+
+  async #tidy(all: boolean): Promise<void> {
+    if (await this.#target.tidy?.({ all }) === false) this.forget();
+  }
+
+  async #sync(reading: Reading | undefined): Promise<void> {
+    const { root } = this.#target;
+    let found = reading;
+    let replaces = false;
+    for (let refusals = 1;; refusals++) {
+      const wasKnown = this.#isKnown;
+      try {
+        if (!wasKnown && found === undefined) {
+          found = await this.#read();
+          replaces ||= found.isDamaged;
+        }
+        const batch = this.#target.begin();
+        const outcome = await this.#compare(wasKnown ? undefined : found, batch, replaces);
+        await this.#commit(batch);
+        this.#confirm(outcome);
+        return;
+      } catch (error) {
+        this.#isKnown = false;
+        if (!(error instanceof Refusal)) throw error;
+        if (refusals === MAX_REFUSALS) throw error.cause;
+        if (wasKnown) continue;
+        if (root !== undefined && !replaces && found?.objects !== undefined) replaces = true;
+        // What is refused anew as well is to blame, so that the old root can stay.
+        else if (this.#target.leaveOut(error.reasons)) replaces = found?.isDamaged === true;
+        else throw error.cause;
+      }
+    }
+  }
+
+  async #commit(batch: Batch<Owner>): Promise<void> {
+    try {
+      await batch.commit();
+    } catch (error) {
+      this.#failures++;
+      throw error;
+    }
+  }
+
+  async #read(): Promise<Reading> {
+    try {
+      const objects = await this.#target.read();
+      this.#failedReads = 0;
+      return { objects, isDamaged: false };
+    } catch (error) {
+      if (!(error instanceof Unreadable)) throw error;
+      if (++this.#failedReads < FAILED_READS || this.#target.root === undefined) throw error.cause;
+      return { objects: NO_OBJECTS, isDamaged: true };
+    }
+  }
+
+  async #differences() {
+    let found = await this.#read();
+    let changes = await this.#changesFrom(found);
+    for (let readings = 1; changes.length > 0 && readings < MAX_READINGS; readings++) {
+      const before = changes.map(textOf).join("\n");
+      found = await this.#read();
+      changes = await this.#changesFrom(found);
+      if (changes.map(textOf).join("\n") === before) break;
+    }
+    return { found, changes };
+  }
+
+  async #changesFrom(found: Reading): Promise<readonly Change<Owner>[]> {
+    const { root } = this.#target;
+    const list = new ChangeList<Owner>();
+    // Where the root differs, that says all.
+    if (root !== undefined && textIn(found.objects, root) !== root.text) {
+      list.add(root, textIn(found.objects, root), root.text);
+    } else await this.#compare(found, list, false);
+    return list.changes.filter((change) =>
+      change.after !== undefined || this.#target.isUnused?.(change) !== true
+    );
+  }
+
+  /** Adds what differs to a batch: of the dirty groups, or from everything that was found. */
+  async #compare(
+    found: Reading | undefined,
+    batch: Pick<Batch<Owner>, "add">,
+    replaces: boolean,
+  ): Promise<Outcome<Key, Item>> {
+    const target = this.#target;
+    const { root } = target;
+    const slice = new TimeSlice(urgent(this.#clock));
+    const items = new Map<Key, Item | undefined>();
+    const shared = new Map<string, SharedObject>();
+    const use = (object: KernelObject, step: 1 | -1) => {
+      const id = idOf(object);
+      const known = shared.get(id);
+      if (known === undefined) shared.set(id, { object, uses: step });
+      else {
+        known.uses += step;
+        if (step === 1) known.object = object;
+      }
+      return known === undefined;
+    };
+    if (found === undefined) {
+      for (const key of target.dirty()) {
+        const turn = slice.pause();
+        if (turn) await turn;
+        const previous = this.#applied.get(key);
+        const item = target.arrange(key, previous);
+        if (item === previous) continue;
+        items.set(key, item);
+        const left = new Map<string, KernelObject>();
+        for (const object of previous === undefined ? [] : target.objectsOf(previous)) {
+          if (object.isShared) use(object, -1);
+          else left.set(idOf(object), object);
+        }
+        const owner = target.ownerOf?.((item ?? previous)!);
+        for (const object of item === undefined ? [] : target.objectsOf(item)) {
+          if (object.isShared) {
+            use(object, 1);
+            continue;
+          }
+          const before = previous && left.get(idOf(object))?.text;
+          if (previous) left.delete(idOf(object));
+          if (before !== object.text) batch.add(object, before, object.text, owner);
+        }
+        for (const object of left.values()) batch.add(object, object.text, undefined, owner);
+      }
+      for (const [id, { object, uses: more }] of shared) {
+        const known = this.#shared.get(id);
+        const uses = (known?.uses ?? 0) + more;
+        const before = known?.object.text;
+        const after = uses > 0 ? object.text : undefined;
+        if (before !== after) batch.add(object, before, after, undefined);
+      }
+      return { items, shared, isWhole: false };
+    }
+    const before = root && textIn(found.objects, root);
+    const isReplaced = root !== undefined && (replaces || before !== root.text);
+    if (isReplaced) batch.add(root, found.objects && (before ?? ""), root.text, undefined);
+    const rest = new Map<string, Map<string, string>>();
+    for (const [kind, texts] of isReplaced ? NO_OBJECTS : found.objects ?? NO_OBJECTS) {
+      rest.set(kind, new Map(texts));
+      const turn = slice.pause();
+      if (turn) await turn;
+    }
+    if (root !== undefined) rest.get(root.kind)?.delete(root.name);
+    for (const key of target.keys()) {
+      const turn = slice.pause();
+      if (turn) await turn;
+      const item = target.arrange(key, this.#applied.get(key));
+      if (item === undefined) continue;
+      items.set(key, item);
+      const owner = target.ownerOf?.(item);
+      for (const object of target.objectsOf(item)) {
+        if (object.isShared && !use(object, 1)) continue;
+        const texts = rest.get(object.kind);
+        const text = texts?.get(object.name);
+        if (text !== undefined) texts!.delete(object.name);
+        if (text !== object.text) batch.add(object, text, object.text, owner);
+      }
+    }
+    let looks = 0;
+    for (const [kind, texts] of rest) {
+      for (const [name, text] of texts) {
+        batch.add({ kind, name }, text, undefined, undefined);
+        const turn = ++looks % OBJECTS_PER_LOOK === 0 ? slice.pause() : undefined;
+        if (turn) await turn;
+      }
+    }
+    return { items, shared, isWhole: true };
+  }
+
+  #confirm({ items, shared, isWhole }: Outcome<Key, Item>): void {
+    if (isWhole) {
+      this.#applied = new Map();
+      this.#shared = new Map();
+    }
+    for (const [key, item] of items) {
+      if (item === undefined) this.#applied.delete(key);
+      else this.#applied.set(key, item);
+    }
+    for (const [id, { object, uses }] of shared) {
+      const known = this.#shared.get(id);
+      const sum = (known?.uses ?? 0) + uses;
+      if (sum > 0) this.#shared.set(id, { object, uses: sum });
+      else this.#shared.delete(id);
+    }
+    this.#isKnown = true;
+    this.#target.settle();
+  }
+}
+
+interface Reading {
+  readonly objects: Objects | undefined;
+  /** Whether it could not be read, so that the root is replaced. */
+  readonly isDamaged: boolean;
+}
+
+class ChangeList<Owner> implements Pick<Batch<Owner>, "add"> {
+  readonly changes: Change<Owner>[] = [];
+
+  add(
+    { kind, name }: ObjectName,
+    before: string | undefined,
+    after: string | undefined,
+    owner?: Owner,
+  ): void {
+    this.changes.push({ kind, name, before, after, owner });
+  }
+}
+
+function idOf({ kind, name }: ObjectName): string {
+  return `${kind} ${name}`;
+}
+
+function textIn(objects: Objects | undefined, { kind, name }: ObjectName): string | undefined {
+  return objects?.get(kind)?.get(name);
+}
+
+function textOf<Owner>({ kind, name, before, after }: Change<Owner>): string {
+  return JSON.stringify([kind, name, before, after]);
+}
