@@ -25,19 +25,20 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "lib/policy": ["lib/api", "lib/net"],
   "lib/routing": ["lib/proxy", "lib/policy", "lib/api", "lib/net"],
   ...Object.fromEntries(
-    ["kube", "controller", "config", "health", "metrics", "log", "os"].map((edge) => [
+    ["kube", "controller", "engine", "config", "health", "metrics", "log", "os"].map((edge) => [
       `lib/${edge}`,
       ["lib/routing", "lib/proxy", "lib/policy", "lib/api", "lib/net", "lib/log", "lib/os"],
     ]),
   ),
   "backends": [
-    ...["lib/controller", "lib/log", "lib/os"],
+    ...["lib/controller", "lib/engine", "lib/log", "lib/os"],
     ...["lib/explain", "lib/routing", "lib/proxy", "lib/policy", "lib/api", "lib/net"],
   ],
   "lib/app": [
     ...[
       "lib/kube",
       "lib/controller",
+      "lib/engine",
       "lib/config",
       "lib/health",
       "lib/metrics",
