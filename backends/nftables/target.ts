@@ -116,11 +116,12 @@ export class NftablesTarget implements Target<Key, Item, ServicePortKey> {
     return layout.entry(key, applied as Entry | undefined);
   }
 
-  *objectsOf(item: Item): Generator<KernelObject> {
-    if ("objects" in item) return yield* item.objects;
+  objectsOf(item: Item): readonly KernelObject[] {
+    if ("objects" in item) return item.objects;
     const spec = chainOf(item);
-    if (spec !== undefined) yield* this.#chainObjects(spec);
-    for (const element of elementsOf(item)) yield elementObject(element);
+    const objects = elementsOf(item).map(elementObject);
+    if (spec !== undefined) objects.push(...this.#chainObjects(spec));
+    return objects;
   }
 
   ownerOf(item: Item): ServicePortKey | undefined {

@@ -60,7 +60,7 @@ export interface Target<Key extends string, Item, Owner extends string> {
    * The object that contains all others, such as a table. Where it differs, all others are written
    * anew. @default {objects are independent}
    */
-  readonly root?: KernelObject;
+  readonly root?: KernelObject | undefined;
   /** All wanted groups. */
   keys(): Iterable<Key>;
   /** Those that may differ from what was applied, including groups that are no longer wanted. */

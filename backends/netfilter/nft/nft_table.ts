@@ -161,9 +161,13 @@ export class NftTable {
     };
     const unused: (ObjectName & { readonly text: string })[] = [];
     const used: string[] = [];
-    const element = (verb: "add" | "delete", container: string) => {
+    const linesOf = (verb: "add" | "delete", container: string) => {
       const lists = verb === "add" ? draft.added : draft.removed;
-      return lists.getOrInsertComputed(container, () => new ElementLines<Owner>(verb));
+      const known = lists.get(container);
+      if (known) return known;
+      const lines = new ElementLines<Owner>(verb);
+      lists.set(container, lines);
+      return lines;
     };
     const add: Batch<Owner>["add"] = ({ kind, name }, before, after, owner) => {
       switch (kind) {
@@ -193,9 +197,8 @@ export class NftTable {
           return;
         }
         default:
-          if (before !== undefined) element("delete", kind).add({ key: name }, owner);
-          if (after === undefined) return;
-          element("add", kind).add({ key: name, ...(after !== "" && { value: after }) }, owner);
+          if (before !== undefined) linesOf("delete", kind).add(name, undefined, owner);
+          if (after !== undefined) linesOf("add", kind).add(name, after || undefined, owner);
       }
     };
     return {

@@ -103,7 +103,7 @@ export class ElementLines<Owner extends string> {
     return this.owners.length === 1 ? this.#first : undefined;
   }
 
-  add({ key, value }: Pick<NftElement, "key" | "value">, owner: Owner | undefined): void {
+  add(key: string, value: string | undefined, owner: Owner | undefined): void {
     const text = this.#verb === "add" && value !== undefined ? `${key} : ${value}` : key;
     if (this.owners.length === 0) this.#first = text;
     this.owners.push(owner);
@@ -265,7 +265,7 @@ function* linesOf<Owner extends string>(
 ): Generator<void, ElementLines<Owner>, void> {
   const lines = new ElementLines<Owner>(verb);
   for (const [index, { element, owner }] of changes.entries()) {
-    lines.add(element, owner);
+    lines.add(element.key, element.value, owner);
     if (index % LINES_PER_STEP === LINES_PER_STEP - 1) yield;
   }
   return lines;
