@@ -335,7 +335,7 @@ class VerifiedChurn implements AsyncDisposable {
   #commands(): CommandRunner {
     return {
       run: async (program, args, options) => {
-        if (/-save$/.test(program) || args.join(" ").startsWith("list table")) this.#readings++;
+        if (/-save$/.test(program) || args.join(" ").includes("list table")) this.#readings++;
         const isWrite = options?.stdin !== undefined &&
           (/-restore$/.test(program) || args[0] === "-f");
         const fault = isWrite ? this.#fault : undefined;
