@@ -93,8 +93,6 @@ const PURE_IN_BACKENDS = new RegExp(
     ...["entry(_id)?", "expressions", "counted_frontends", "applied_servers", "undotted_address"],
     ...[
       "verification_schedule",
-      "wanted_state",
-      "endpoint_order_text",
       "wanted_items",
       "packet_follower",
       "affinity_table",
