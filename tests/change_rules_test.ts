@@ -54,6 +54,7 @@ const EXPECTED: Readonly<Record<BackendMode, readonly [web: string[], empty: str
     "2 map element node-port-endpoints",
   ], ["1 map element service-ips"]],
   ipvs: [[
+    "1 ip set entry KUBE-CLUSTER-IP",
     "1 ip set entry KUBE-SERVED",
     "1 address 10.96.0.16",
     "1 virtual server 10.96.0.16:80/TCP",
@@ -64,6 +65,7 @@ const EXPECTED: Readonly<Record<BackendMode, readonly [web: string[], empty: str
     "1 real server 192.168.0.2:30080/TCP 10.180.0.1:8080",
     "1 real server 192.168.0.2:30080/TCP 10.180.0.2:8080",
   ], [
+    "1 ip set entry KUBE-CLUSTER-IP",
     "1 ip set entry KUBE-SERVED",
     "1 address 10.96.0.17",
     "1 virtual server 10.96.0.17:80/TCP",
@@ -137,17 +139,13 @@ Deno.test("nameRules() leaves out names if a mode fails", async () => {
   assertEquals(effect?.rules, undefined);
 });
 
-Deno.test("ruleNames() does not match the start of another address", () => {
-  const plan = testProxyPlan(SERVICES);
-  const texts = ["-d 10.96.0.160", "-d 10.96.0.16/28 -j X", "-d 110.96.0.16", "10.96.0.16.1"];
-  const explain = (...own: readonly string[]) => () => ({
-    carriers: [...texts, ...own].map((text) => ({ object: "rule", name: "X", text })),
-  });
-  assertEquals(ruleNames(plan, SERVICES[0]!, { explain: explain() }), []);
-  const own = explain("-d 10.96.0.16/32 -j Y", "10.96.0.16 . tcp . 80 : 1", "10.180.0.1:8080");
-  assertEquals(ruleNames(plan, SERVICES[0]!, { explain: own }), [
-    { object: "rule", name: "X", count: 3 },
-  ]);
+Deno.test("ruleNames() leaves out objects that other ServicePorts use too", () => {
+  const carriers = [
+    { object: "rule", name: "X", text: "-d 10.96.0.0/28 -j Y", isShared: true },
+    { object: "rule", name: "X", text: "-d 10.96.0.16/32 -j DROP" },
+  ];
+  const names = ruleNames(testProxyPlan(SERVICES), SERVICES[0]!, { explain: () => ({ carriers }) });
+  assertEquals(names, [{ object: "rule", name: "X", count: 1 }]);
 });
 
 Deno.test("renderChanges() shows some of the names of rules", () => {

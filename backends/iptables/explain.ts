@@ -1,21 +1,16 @@
 import { findHit, type PacketHit } from "../../lib/explain/packet_hit.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
+import type { Packet } from "../../lib/proxy/packet.ts";
 import type {
+  ModeCarrier,
   ModeExplanation,
   PacketCarrier,
   PacketExplanation,
 } from "../../lib/proxy/packet_explanation.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import { type IptablesTable, ruleText } from "../netfilter/iptables/iptables_objects.ts";
-import { type RuleSource, walkIptables } from "../netfilter/walk/iptables_walk.ts";
-import {
-  carriersOf,
-  nodeAddressTest,
-  noLocalhostReason,
-  walkedPacket,
-} from "../netfilter/walk/walk_steps.ts";
-import { baseJumps } from "./base_chains.ts";
-import { chainKey } from "./chain_ref.ts";
+import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
+import { noLocalhostReason } from "../netfilter/rule_backend.ts";
+import { addressPath, destinationPath, portPath } from "./packet_path.ts";
 import type { IptablesLayout } from "./layout.ts";
 import { layOut } from "./render.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
@@ -24,30 +19,40 @@ import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { isSameRule } from "../netfilter/iptables/rule_normal_form.ts";
 
-/**
- * Explains a packet to a ServicePort by walking the rules that the kernel is given. `layout` holds all
- * ServicePorts of the plan.
- */
+/** Explains a packet by the rules of the frontend that it hits, in a layout that holds the whole plan. */
 export function explainIptables(
   plan: ProxyPlan,
-  explanation: PacketExplanation,
+  { packet, verdict }: PacketExplanation,
   layout: IptablesLayout,
 ): ModeExplanation {
-  const hit = findHit(plan, explanation.packet);
-  const unserved = hit && unservedReason(hit, explanation, layout.options);
+  const hit = findHit(plan, packet);
+  const unserved = hit && unservedReason(hit, packet, layout.options);
   if (unserved !== undefined) return { deviations: { unserved }, carriers: [] };
-  if (hit === undefined || explanation.verdict.kind === "unclaimed") return { carriers: [] };
-  const { packet } = explanation;
-  const outcomes = walkIptables(rulesOf(layout), walkedPacket(packet), {
-    isLocal: nodeAddressTest(plan, packet),
-    isListed: () => undefined,
-  });
-  return { carriers: carriersOf(outcomes) };
+  if (hit === undefined || verdict.kind === "unclaimed") return { carriers: [] };
+  const { service, frontend: { address, port } } = hit;
+  const paths = [
+    address === undefined
+      ? portPath(service.protocol, port)
+      : destinationPath(address, service.protocol, port),
+    // The rule for an endpoint that is sent its own packet.
+    addressPath(packet.from.address),
+  ];
+  const carriers: ModeCarrier[] = [];
+  for (const { id: name, text, isShared } of layout.objectsOf(service, paths)) {
+    const [table, chain] = name.split(" ");
+    // Table filter has the rules of refusals, which a forwarded packet does not match.
+    if (verdict.kind === "forward" && table === "filter") continue;
+    for (const rule of text.split("\n")) {
+      const endpoint = / --to-destination (\S+)$/.exec(rule)?.[1];
+      carriers.push({ object: "rule", name, text: `-A ${chain} ${rule}`, endpoint, isShared });
+    }
+  }
+  return { carriers };
 }
 
 function unservedReason(
   hit: PacketHit,
-  { packet }: PacketExplanation,
+  packet: Packet,
   options: IptablesRenderOptions,
 ): string | undefined {
   const { everything, external, quarantined } = unsupportedParts(hit.service, options.features);
@@ -55,23 +60,6 @@ function unservedReason(
   const cure = "node ports on 127.0.0.0/8 are turned off, by --iptables-localhost-nodeports or " +
     "--nodeport-addresses";
   return noLocalhostReason(hit, packet, { ...options, cure });
-}
-
-/** Renders the chains of a layout as the walk reaches them. */
-function rulesOf(layout: IptablesLayout): RuleSource {
-  const jumps = baseJumps(layout.options);
-  const known = new Map([...layout.lasting()].map((ref) => [chainKey(ref), ref]));
-  return (table, name) => {
-    if (!name.startsWith("KUBE-")) {
-      // Each is inserted at the top of its chain.
-      return jumps.filter((jump) => jump.table === table && jump.from === name)
-        .map(({ rule }) => ruleText(rule)).reverse();
-    }
-    const ref = known.get(chainKey({ table, name }));
-    if (ref === undefined) return undefined;
-    for (const next of layout.next(ref)) known.set(chainKey(next), next);
-    return layout.content(ref)?.rules;
-  };
 }
 
 /** The context besides the plan. */

@@ -19,6 +19,7 @@ import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { type IptablesTable, ruleText } from "../netfilter/iptables/iptables_objects.ts";
+import { targetOf } from "../netfilter/iptables/iptables_save.ts";
 import { baseChains, type TreeId, TREES, type TreeSpec } from "./base_chains.ts";
 import {
   type ChainContent,
@@ -51,6 +52,16 @@ import {
 /** The part of an {@linkcode EntryText} that the trees keep. */
 interface LayoutEntry extends TreeEntry {
   readonly key: ServicePortKey;
+}
+
+/** Rules of a chain that lead packets of a ServicePort. */
+interface RulesOfChain {
+  /** As {@linkcode chainKey}. */
+  readonly id: string;
+  /** One rule a line, without the chain. */
+  readonly text: string;
+  /** Whether they lead packets of other ServicePorts too. */
+  readonly isShared: boolean;
 }
 
 const SHARED_ROOTS: readonly TreeId[] = ["services", "refusedExternal"];
@@ -199,16 +210,33 @@ export class IptablesLayout {
     return this.#trees[tree].branch(path).map((prefix) => this.#ref(tree, prefix));
   }
 
-  /** The chains of our own that the rules of a chain may lead to, apart from the lasting ones. */
-  next({ source }: ChainRef): readonly ChainRef[] {
-    if (source.kind !== "tree") return [];
-    const { children = [], entries = [] } = this.#trees[source.tree].node(source.prefix) ?? {};
-    return [
-      ...children.map(({ prefix }) => this.#ref(source.tree, prefix)),
-      ...entries.flatMap(({ key }) =>
-        (this.#ownChains.get(key) ?? []).map((name) => serviceRef(key, name))
-      ),
-    ];
+  /**
+   * The rules of a ServicePort for some paths, by `table chain`: the jumps that lead to the chain of a
+   * path, its rules there, and its own chains in the order in which rules lead to them.
+   */
+  *objectsOf(service: ServicePlan, paths: readonly string[]): Generator<RulesOfChain> {
+    const { entries, chains } = this.#textOf(service);
+    const left = new Map(chains.map((chain) => [chain.name, chain]));
+    function* chainsOf(rules: readonly string[]): Generator<RulesOfChain> {
+      for (const rule of rules) {
+        const chain = left.get(targetOf(rule) ?? "");
+        if (chain === undefined) continue;
+        left.delete(chain.name);
+        yield { id: `nat ${chain.name}`, text: chain.rules.join("\n"), isShared: false };
+        yield* chainsOf(chain.rules);
+      }
+    }
+    for (const { tree, path, rules } of entries) {
+      if (!paths.includes(path) || rules.length === 0) continue;
+      const [root, ...below] = this.#trees[tree].branch(path);
+      let id = chainKey(this.#ref(tree, root ?? ""));
+      for (const [index, prefix] of below.entries()) {
+        yield { id, text: this.#jump(tree, { prefix, isFromRoot: index === 0 }), isShared: true };
+        id = chainKey(this.#ref(tree, prefix));
+      }
+      yield { id, text: rules.join("\n"), isShared: false };
+      yield* chainsOf(rules);
+    }
   }
 
   /** The permanent chains, from the first sync to the last. */
@@ -222,16 +250,10 @@ export class IptablesLayout {
   #treeContent(tree: TreeId, prefix: string): ChainContent | undefined {
     const node = this.#trees[tree].node(prefix);
     if (node === undefined) return undefined;
-    const { kind, table }: TreeSpec = TREES[tree];
     const rules: string[] = [];
     const owners: (ServicePortKey | undefined)[] = [];
-    // The end of the root is still to come after its children. In filter, where two states are laid
-    // over each other for a moment, one must not hide the other.
-    const isGoto = prefix !== "" && table === "nat";
     for (const child of node.children) {
-      const target = [this.#ref(tree, child.prefix).name];
-      const match = prefixMatch(child.prefix, kind, this.options.family);
-      rules.push(ruleText({ ...match, target, ...(isGoto && { isGoto }) }));
+      rules.push(this.#jump(tree, { prefix: child.prefix, isFromRoot: prefix === "" }));
       owners.push(undefined);
     }
     let lastPath: string | undefined;
@@ -252,6 +274,20 @@ export class IptablesLayout {
       owners.push(undefined);
     }
     return { rules, owners };
+  }
+
+  /** The rule that leads to a chain of a tree. */
+  #jump(
+    tree: TreeId,
+    { prefix, isFromRoot }: { readonly prefix: string; readonly isFromRoot: boolean },
+  ): string {
+    const { kind, table }: TreeSpec = TREES[tree];
+    // The end of the root is still to come after its children. In filter, where two states are laid
+    // over each other for a moment, one must not hide the other.
+    const isGoto = !isFromRoot && table === "nat";
+    const target = [this.#ref(tree, prefix).name];
+    const match = prefixMatch(prefix, kind, this.options.family);
+    return ruleText({ ...match, target, ...(isGoto && { isGoto }) });
   }
 
   #entry(

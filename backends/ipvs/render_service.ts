@@ -78,9 +78,9 @@ class ServiceDraft {
           address,
           entry,
           entries: [
-            ["LOAD-BALANCER", entry],
-            ...(keepsClient(frontend) ? [["LOAD-BALANCER-LOCAL", entry] as const] : []),
             ...this.#sourceRanges(frontend.admitted, { address, entry }),
+            ...(keepsClient(frontend) ? [["LOAD-BALANCER-LOCAL", entry] as const] : []),
+            ["LOAD-BALANCER", entry],
           ],
         });
       default: {
@@ -95,9 +95,9 @@ class ServiceDraft {
       role,
       endpoints: endpointsOf(internal),
       entries: [
+        ...(internal.kind === "drop" ? [["NO-LOCAL-INTERNAL", entry] as const] : []),
         ["CLUSTER-IP", entry],
         ["SERVED", entry],
-        ...(internal.kind === "drop" ? [["NO-LOCAL-INTERNAL", entry] as const] : []),
       ],
       bound: address,
     });
@@ -113,6 +113,7 @@ class ServiceDraft {
       return [];
     }
     return [
+      ["LOAD-BALANCER-FW", entry],
       ...admitted.ranges.map((range): SetEntry => [
         "LOAD-BALANCER-SOURCE-CIDR",
         `${entry},${entryOfCidr(range)}`,
@@ -121,7 +122,6 @@ class ServiceDraft {
       ...(admitted.own.length > 0
         ? [["LOAD-BALANCER-SOURCE-IP", `${entry},${address}`] as const]
         : []),
-      ["LOAD-BALANCER-FW", entry],
     ];
   }
 
@@ -153,8 +153,8 @@ class ServiceDraft {
         role,
         endpoints: endpointsOf(external),
         entries: [
-          [`NODE-PORT-${suffix}`, inSet],
           ...(keepsClient(frontend) ? [[`NODE-PORT-LOCAL-${suffix}`, inSet] as const] : []),
+          [`NODE-PORT-${suffix}`, inSet],
           ...noLocal(external, entry),
         ],
         ...this.#fromCluster(frontend, address),

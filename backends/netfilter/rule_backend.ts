@@ -1,10 +1,12 @@
 import type { CleanupReport, DataPlaneEdges } from "../../lib/controller/data_plane.ts";
-import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
+import type { PacketHit } from "../../lib/explain/packet_hit.ts";
+import { type IpAddress, type IpFamily, isLoopback } from "../../lib/net/ip_address.ts";
 import { OneAtATime } from "../../lib/net/one_at_a_time.ts";
 import type { Backend, BackendMode, RuleCounters } from "../../lib/proxy/backend.ts";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
+import type { Packet } from "../../lib/proxy/packet.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { renderOneByOne } from "../../lib/proxy/service_mode.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
@@ -39,6 +41,22 @@ export const ROUTE_LOCALNET: HostSettingRequest = {
   value: "1",
   purpose: "serve node ports on 127.0.0.1",
 };
+
+/** Returns why no node port is served at a loopback address; `undefined` if one is. */
+export function noLocalhostReason(
+  { frontend: { role } }: PacketHit,
+  { to }: Packet,
+  { family, localhostNodePorts, cure }: {
+    readonly family: IpFamily;
+    readonly localhostNodePorts: boolean;
+    /** The reason in IPv4, which is a setting. */
+    readonly cure: string;
+  },
+): string | undefined {
+  if (role !== "NodePort" || !isLoopback(to)) return undefined;
+  if (family === "IPv6") return "IPv6 has no route_localnet: packets to ::1 stay on loopback";
+  return localhostNodePorts ? undefined : cure;
+}
 
 /** The common part of modes whose rules the kernel applies. */
 export abstract class RuleBackend<Machine extends StartedBackend> implements

@@ -31,13 +31,16 @@ export const LAYOUT_MARK = "layout-3";
 /** The chain of load balancer addresses with source ranges. */
 export const SOURCE_RANGES_CHAIN = "check-source-ranges";
 
+/** The chain that protects loopback addresses from other hosts. */
+export const LOOPBACK_GUARD = "loopback-guard";
+
 /** All of them. */
 export function baseChains({ options }: Pick<ChainContext, "options">): readonly NftChain[] {
   const { family, features } = options;
   const { destination, source, table, loopback } = EXPRESSIONS[family];
   const front = `${destination} . ${PORT}`;
   const guard: NftChain = {
-    name: "loopback-guard",
+    name: LOOPBACK_GUARD,
     hook: "type filter hook prerouting priority -110",
     // With route_localnet set, a neighbour could reach programs that listen on 127.0.0.1
     // (CVE-2020-8558).

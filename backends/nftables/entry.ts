@@ -88,11 +88,11 @@ export function elementsOf(entry: Entry): readonly Element[] {
   }
   return [
     { container: "service-ips", key, value: nameNumber(SOURCE_RANGES_CHAIN) },
-    { container: "admitted", key, value: target === DROP ? DROP : `goto ${target}` },
     ...sourceTexts(frontend.admitted).map((source): Element => ({
       container: "source-ranges",
       key: `${key} . ${source}`,
     })),
+    { container: "admitted", key, value: target === DROP ? DROP : `goto ${target}` },
     ...rest,
   ];
 }

@@ -2,7 +2,6 @@ import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Port } from "../../lib/net/port.ts";
 import { type Frontend, frontendsOf } from "../../lib/proxy/frontend.ts";
 import { hairpinEndpoints } from "../../lib/proxy/hairpin.ts";
-import type { Packet } from "../../lib/proxy/packet.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 
 /** Containers whose elements belong to one or several ServicePorts. */
@@ -18,7 +17,7 @@ export function claimsOf(plan: ServicePlan): readonly EntryId[] {
   const senders = hairpinEndpoints(plan);
   if (senders.length === 0) return ids;
   for (const address of new Set(senders.map(({ address }) => address))) {
-    ids.push(entryId("hairpin", `${address} . ${address}`));
+    ids.push(hairpinId(address));
   }
   return ids;
 }
@@ -46,19 +45,13 @@ export function isNodePort(id: EntryId): boolean {
   return id.startsWith("node-ports ");
 }
 
-/** Every entry that a packet may meet, the one for an endpoint that is sent its own packet included. */
-export function entriesMet({ from, to, port, protocol }: Packet): readonly EntryId[] {
-  const front = { port, protocol };
-  return [
-    entryId("service-ips", vipKey(to, front)),
-    entryId("node-ports", portKey(front, port)),
-    allocatedId(to),
-    entryId("hairpin", `${from.address} . ${from.address}`),
-  ];
+/** The entry of an endpoint that is sent its own packets. */
+export function hairpinId(address: IpAddress): EntryId {
+  return entryId("hairpin", `${address} . ${address}`);
 }
 
 /** The entry of a cluster IP for all ports. */
-export function allocatedId(address: IpAddress): EntryId {
+function allocatedId(address: IpAddress): EntryId {
   return entryId("cluster-ips", address);
 }
 
@@ -79,7 +72,8 @@ export function keyOfEntry(id: EntryId): string {
   return id.slice(id.indexOf(" ") + 1);
 }
 
-function frontendId({ address, port }: Frontend, { protocol }: ServicePlan): EntryId {
+/** The entry of a frontend. */
+export function frontendId({ address, port }: Frontend, { protocol }: ServicePlan): EntryId {
   return address === undefined
     ? entryId("node-ports", portKey({ protocol }, port))
     : entryId("service-ips", vipKey(address, { port, protocol }));

@@ -20,6 +20,7 @@ import { baseChains, SOURCE_RANGES_CHAIN } from "./base_chains.ts";
 import {
   type ChainContext,
   chainElement,
+  chainName,
   chainRules,
   type ChainSpec,
   DROP,
@@ -28,7 +29,15 @@ import {
 } from "./chain_spec.ts";
 import { claimsOf, type EntryId } from "./entry_id.ts";
 import type { Element } from "./containers.ts";
-import { arrangeEntry, type EndpointOrder, type Entry, foundSlots, rangeText } from "./entry.ts";
+import {
+  arrangeEntry,
+  chainOf,
+  elementsOf,
+  type EndpointOrder,
+  type Entry,
+  foundSlots,
+  rangeText,
+} from "./entry.ts";
 import type { NftablesFeatures, NftablesRenderOptions } from "./render_options.ts";
 import { pickableEndpoints, SlotAllocator, type Slots } from "./slots.ts";
 
@@ -204,6 +213,26 @@ export class NftablesLayout {
   /** Returns the rules of a chain that chooses an endpoint. They never change. */
   chainRules(spec: ChainSpec): readonly string[] {
     return chainRules(spec, this.#context());
+  }
+
+  /**
+   * Every object of an entry: its element, its chain, which other entries may use too, and the
+   * elements that the chain looks up.
+   */
+  *objectsOf(entry: Entry): Generator<{ readonly id: string; readonly text: string }> {
+    const spec = chainOf(entry);
+    const elements = elementsOf(entry);
+    const isChosen = ({ container }: Element) => /(?:choices|endpoints)$/.test(container);
+    const object = ({ container, key, value = "" }: Element) => ({
+      id: `${container} ${key}`,
+      text: value,
+    });
+    yield* elements.filter((element) => !isChosen(element)).map(object);
+    if (spec) {
+      yield object(chainElement(chainName(spec)));
+      yield { id: `chain ${chainName(spec)}`, text: this.chainRules(spec).join("\n") };
+    }
+    yield* elements.filter(isChosen).map(object);
   }
 
   #remove(key: ServicePortKey, id: EntryId): void {

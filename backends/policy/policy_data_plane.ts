@@ -7,7 +7,6 @@
 import type { DataPlane, SyncReport } from "../../lib/controller/data_plane.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { DeniedPackets, PolicyInspection } from "../../lib/policy/inspect_policy_plan.ts";
-import type { Connection } from "../../lib/policy/judge_connection.ts";
 import type {
   Direction,
   PodKey,
@@ -19,7 +18,6 @@ import type {
   DataPlaneDifference,
   DataPlaneRepair,
 } from "../../lib/proxy/data_plane_difference.ts";
-import type { PacketCarrier } from "../../lib/proxy/packet_explanation.ts";
 
 /** The settings of a data plane. */
 export interface PolicyDataPlaneOptions {
@@ -40,13 +38,6 @@ export type PolicyRepair = Omit<DataPlaneRepair, "found" | "left"> & {
   readonly left: readonly PolicyDifference[];
 };
 
-/** The treatment of a connection by the rules. */
-export interface PolicyWalk {
-  readonly verdict: "ACCEPT" | "DROP" | "REJECT";
-  /** The rules and elements that had a part in it, in the order in which the packet meets them. */
-  readonly path: readonly PacketCarrier[];
-}
-
 /** One way to enforce NetworkPolicy, in one IP family. */
 export interface PolicyDataPlane
   extends DataPlane<PolicyPlan, PolicyPlanChanges, PolicySyncReport> {
@@ -55,8 +46,6 @@ export interface PolicyDataPlane
   readonly tool: "nftables" | "iptables";
   /** The plan in the tool's own language, in pieces. The same plan gives the same bytes. Pure. */
   render(plan: PolicyPlan): Iterable<string>;
-  /** Returns what the rules of a plan do with a connection, without reading the kernel. */
-  walk(plan: PolicyPlan, connection: Connection): PolicyWalk;
   /**
    * Returns the differences between the machine and a plan. Changes nothing and needs no `start()`.
    */

@@ -8,7 +8,6 @@ import {
   inspectPolicyPlan,
   type PolicyInspection,
 } from "../../lib/policy/inspect_policy_plan.ts";
-import type { Connection } from "../../lib/policy/judge_connection.ts";
 import type { Direction, PolicyPlan, PolicyPlanChanges } from "../../lib/policy/policy_plan.ts";
 import { type DriftFound, type DriftSubject, DriftWatch } from "../netfilter/drift_watch.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
@@ -22,7 +21,6 @@ import {
   type PolicyDifference,
   type PolicyRepair,
   type PolicySyncReport,
-  type PolicyWalk,
 } from "./policy_data_plane.ts";
 import type { WriteCounts } from "./write_counts.ts";
 
@@ -83,7 +81,6 @@ export abstract class PolicyRulePlane implements PolicyDataPlane, DriftSubject {
   protected abstract deniedIn(direction: Direction): Promise<number | undefined>;
   abstract look(): ReturnType<DriftSubject["look"]>;
   abstract render(plan: PolicyPlan): Iterable<string>;
-  abstract walk(plan: PolicyPlan, connection: Connection): PolicyWalk;
 
   get isKnown(): boolean {
     return this.writer?.isKnown === true;

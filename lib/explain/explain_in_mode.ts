@@ -22,5 +22,13 @@ export function explainInMode(
   const draft = explainPacket(plan, packet, { ...options, isDraft: true });
   const { deviations, carriers } = backend.explain(plan, draft);
   const explained = explainPacket(plan, packet, { ...options, ...(deviations && { deviations }) });
-  return { ...explained, carriers };
+  const eligible = new Set<string>(
+    explained.endpoints.filter(({ eligible }) => eligible).map(({ key }) => key),
+  );
+  return {
+    ...explained,
+    carriers: carriers
+      .filter(({ endpoint }) => endpoint === undefined || eligible.has(endpoint))
+      .map(({ object, name, text }) => ({ object, name, text })),
+  };
 }

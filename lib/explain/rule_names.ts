@@ -38,12 +38,10 @@ export function ruleNames(
 ): readonly RuleName[] {
   // A plan of this ServicePort alone, so that no owner of the address has to be searched.
   const alone = { ...plan, services: new Map([[service.key, service]]) };
-  const addresses = new Set<string>(service.reachable.map(({ address }) => address));
-  const own = { nodePort: service.nodePort, addresses };
   const found = new Map<string, Map<string, PacketCarrier>>();
   for (const packet of packetsTo(plan, service)) {
     const { carriers } = mode.explain(plan, explainPacket(alone, packet, { isDraft: true }));
-    for (const carrier of carriers.filter((each) => isOwn(each, packet, own))) {
+    for (const carrier of carriers.filter(({ isShared }) => !isShared)) {
       const id = `${carrier.object} ${carrier.name}`;
       const known = found.get(id) ?? new Map<string, PacketCarrier>();
       found.set(id, known.set(carrier.text, carrier));
@@ -66,28 +64,4 @@ function packetsTo({ family, shared }: ProxyPlan, service: ServicePlan): readonl
       : [{ from, to: nodeAddress, port: nodePort, protocol }]),
     ...[...loadBalancerVips, ...externalIps].map((to) => ({ from, to, port, protocol })),
   ].slice(0, MOST_TARGETS);
-}
-
-/** Whether the object names the address, the node port or an endpoint; shared objects name none. */
-function isOwn(
-  { text }: PacketCarrier,
-  { to, port }: Packet,
-  { nodePort, addresses }: {
-    readonly nodePort: ServicePlan["nodePort"];
-    /** Addresses of the endpoints. */
-    readonly addresses: ReadonlySet<string>;
-  },
-): boolean {
-  if (port === nodePort) {
-    if (new RegExp(`(?<![\\w.])${port}(?![\\w.])`).test(text)) return true;
-  } else if (addressesIn(text).includes(to)) return true;
-  return addressesIn(text).some((address) => addresses.has(address));
-}
-
-const IPV4 = /(?<![\w.:])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]|\/(?!32))/g;
-const IPV6 = /(?<![\w.:])[\da-f]*:[\da-f:.]*(?![\w.:]|\/(?!128))/g;
-
-/** Each single address: `10.0.0.0/28` is none. */
-function addressesIn(text: string): readonly string[] {
-  return [...text.match(IPV4) ?? [], ...text.match(IPV6) ?? []];
 }

@@ -220,9 +220,20 @@ export interface ModeDeviations {
   readonly outcome?: { readonly kind: "reject" | "drop"; readonly why: string };
 }
 
+/** An object of a frontend. */
+export interface ModeCarrier extends PacketCarrier {
+  /** Other frontends use it too. */
+  readonly isShared?: boolean;
+  /** The endpoint that it leads to. */
+  readonly endpoint?: string | undefined;
+}
+
 /** A mode's part of the explanation. */
 export interface ModeExplanation {
   readonly deviations?: ModeDeviations;
-  /** The objects that carry the packet, in the order in which the packet reaches them. */
-  readonly carriers: readonly PacketCarrier[];
+  /**
+   * The objects of the frontend that the packet hits, in the order in which a packet meets them; of a
+   * refusal without a frontend, the objects that refuse.
+   */
+  readonly carriers: readonly ModeCarrier[];
 }

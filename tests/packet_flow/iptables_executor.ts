@@ -9,11 +9,7 @@ import {
   type IptablesRenderOptions,
   renderOptionsOf,
 } from "../../backends/iptables/render_options.ts";
-import {
-  type RuleSource,
-  type WalkedHost,
-  walkIptables,
-} from "../../backends/netfilter/walk/iptables_walk.ts";
+import { type RuleSource, type WalkedHost, walkIptables } from "../support/walk/iptables_walk.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";

@@ -9,7 +9,7 @@ import { AppliedRules } from "../../backends/iptables/applied_rules.ts";
 import { baseJumps } from "../../backends/iptables/base_chains.ts";
 import { diffRules } from "../../backends/iptables/diff.ts";
 import { IptablesLayout } from "../../backends/iptables/layout.ts";
-import { walkIptables } from "../../backends/netfilter/walk/iptables_walk.ts";
+import { walkIptables } from "../support/walk/iptables_walk.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";

@@ -5,8 +5,8 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import { renderIptables } from "../../backends/iptables/render.ts";
-import { walkIptables } from "../../backends/netfilter/walk/iptables_walk.ts";
-import type { WalkedPacket } from "../../backends/netfilter/walk/walk_steps.ts";
+import { walkIptables } from "../support/walk/iptables_walk.ts";
+import type { WalkedPacket } from "../support/walk/walk_steps.ts";
 import { IP_FAMILIES, type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, parsePort } from "../../lib/net/port.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";

@@ -3,10 +3,10 @@
  *
  * @module
  */
-import { readRenderedKernel, type RenderedKernel } from "../../backends/ipvs/explain.ts";
+import { readRenderedKernel, type RenderedKernel } from "../support/walk/rendered_kernel.ts";
 import { renderIpvs } from "../../backends/ipvs/render.ts";
 import { defaultIpvsOptions, type IpvsRenderOptions } from "../../backends/ipvs/render_options.ts";
-import { walkIptables } from "../../backends/netfilter/walk/iptables_walk.ts";
+import { walkIptables } from "../support/walk/iptables_walk.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { ADDRESSES } from "../support/builders/address_plan.ts";
 import type { PacketFlowCase, PacketFlowScenario, PacketOutcome } from "./packet_flow_case.ts";

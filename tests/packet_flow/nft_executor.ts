@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { walkNft } from "../../backends/netfilter/walk/nft_walk.ts";
+import { walkNft } from "../support/walk/nft_walk.ts";
 import { TABLE } from "../../backends/nftables/containers.ts";
 import { EXPRESSIONS } from "../../backends/nftables/expressions.ts";
 import { renderNftables } from "../../backends/nftables/render.ts";

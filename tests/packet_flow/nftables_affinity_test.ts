@@ -4,7 +4,7 @@
  * @module
  */
 import { assertEquals } from "@std/assert";
-import { type NftOutcome, walkNft } from "../../backends/netfilter/walk/nft_walk.ts";
+import { type NftOutcome, walkNft } from "../support/walk/nft_walk.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { formatHostPort, parsePort, PROTOCOLS } from "../../lib/net/port.ts";
 import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../support/builders/address_plan.ts";

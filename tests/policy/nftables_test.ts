@@ -1,7 +1,7 @@
 /** The text of nftables, walked, against the evaluator: the cases, and random clusters. */
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
-import { walkConnection } from "../../backends/policy/nftables/walk.ts";
+import { walkConnection } from "../support/walk/nft_policies.ts";
 import {
   IP_FAMILIES,
   type IpFamily,

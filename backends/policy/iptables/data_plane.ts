@@ -4,7 +4,6 @@
  *
  * @module
  */
-import type { Connection } from "../../../lib/policy/judge_connection.ts";
 import type { Direction, PolicyPlan } from "../../../lib/policy/policy_plan.ts";
 import type { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
 import { removeChains } from "../../netfilter/foreign/remove_iptables.ts";
@@ -19,12 +18,11 @@ import { restoreLines } from "../../netfilter/iptables/restore_batch.ts";
 import { isSameRule } from "../../netfilter/iptables/rule_normal_form.ts";
 import type { RuleBackendDependencies } from "../../netfilter/rule_backend.ts";
 import { VerificationSchedule } from "../../netfilter/verification_schedule.ts";
-import type { PolicyDataPlane, PolicyDataPlaneOptions, PolicyWalk } from "../policy_data_plane.ts";
+import type { PolicyDataPlane, PolicyDataPlaneOptions } from "../policy_data_plane.ts";
 import { PolicyRulePlane } from "../policy_rule_plane.ts";
 import { BASE_JUMPS, DENY_COUNTED, isPolicyChain } from "./base_chains.ts";
 import { isPolicySet, policyChains, policySets } from "./layout.ts";
 import { PolicyWriter } from "./policy_writer.ts";
-import { walkPolicies } from "./walk.ts";
 
 /** Makes the data plane of one IP family. Runs nothing before it is started. */
 export function createIptablesPolicyDataPlane(
@@ -74,10 +72,6 @@ class IptablesPolicyDataPlane extends PolicyRulePlane {
 
   render(plan: PolicyPlan): Iterable<string> {
     return renderPolicies(plan);
-  }
-
-  walk(plan: PolicyPlan, connection: Connection): PolicyWalk {
-    return walkPolicies(plan, connection);
   }
 
   protected async deniedIn(direction: Direction): Promise<number | undefined> {

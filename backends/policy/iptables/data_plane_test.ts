@@ -11,7 +11,7 @@ import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { FakeIpvsMachine } from "../../../tests/support/fakes/fake_ipvs_machine.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { createIptablesPolicyDataPlane } from "./data_plane.ts";
-import { walkConnection } from "./walk.ts";
+import { walkConnection } from "../../../tests/support/walk/iptables_policies.ts";
 
 /** A node with pods and policies, and a machine whose tools refuse what the real ones refuse. */
 class Stage {

@@ -12,7 +12,7 @@ import { MAX_CHAIN_NAME_LENGTH } from "../../netfilter/iptables/iptables_objects
 import { DIRECTIONS } from "../policy_data_plane.ts";
 import { DENIED, DISPATCH, isPolicyChain, type PolicyChain } from "./base_chains.ts";
 import { dispatchChains } from "./dispatch_chains.ts";
-import { walkConnection } from "./walk.ts";
+import { walkConnection } from "../../../tests/support/walk/iptables_policies.ts";
 
 const PREFIXES = { IPv4: 0x0a2a0000n, IPv6: 0xfd00_0010_0042n << 80n } as const;
 const OTHER = { IPv4: "198.51.100.1", IPv6: "2001:db8::1" } as const;

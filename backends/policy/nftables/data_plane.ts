@@ -5,23 +5,19 @@
  * @module
  */
 import { messageOf } from "../../../lib/log/message_of.ts";
-import type { Connection } from "../../../lib/policy/judge_connection.ts";
 import type { Direction, PolicyPlan } from "../../../lib/policy/policy_plan.ts";
 import type { RemovalRun } from "../../netfilter/foreign/removal_run.ts";
-import { atOnce } from "../../netfilter/in_steps.ts";
 import { NftError } from "../../netfilter/nft/nft_error.ts";
 import { deletionText } from "../../netfilter/nft/nft_objects.ts";
 import { NftRunner } from "../../netfilter/nft/nft_runner.ts";
 import type { RuleBackendDependencies } from "../../netfilter/rule_backend.ts";
 import { VerificationSchedule } from "../../netfilter/verification_schedule.ts";
-import type { PolicyDataPlane, PolicyDataPlaneOptions, PolicyWalk } from "../policy_data_plane.ts";
+import type { PolicyDataPlane, PolicyDataPlaneOptions } from "../policy_data_plane.ts";
 import { PolicyRulePlane } from "../policy_rule_plane.ts";
 import { renderPolicies } from "./diff_reading.ts";
 import { denyChain } from "./base_chains.ts";
 import { policyTable } from "./layout.ts";
 import { PolicyTableWriter } from "./table_writer.ts";
-import { walkPolicies } from "./walk.ts";
-import { wantedTable } from "./wanted_table.ts";
 
 /** Maximum interval of checks: a flush has to be repaired within seconds. */
 const LONGEST_PAUSE_MS = 5_000;
@@ -64,10 +60,6 @@ class NftablesPolicyDataPlane extends PolicyRulePlane {
 
   render(plan: PolicyPlan): Iterable<string> {
     return renderPolicies(plan);
-  }
-
-  walk(plan: PolicyPlan, connection: Connection): PolicyWalk {
-    return walkPolicies(atOnce(wantedTable(plan)), connection);
   }
 
   protected deniedIn(direction: Direction): Promise<number | undefined> {

@@ -94,7 +94,7 @@ const CASES: readonly (readonly [
     "stays 10.180.0.99: pods keep their address",
     "keeps its endpoint until it has been idle for 10800 s",
     "no endpoint is remembered for this client",
-    "rule (nat): -I PREROUTING",
+    "rule (nat): -A KUBE-SERVICES -d 172.30.0.41",
     "asked just now: it has all of it",
   ]],
   ["from outside", IPv4.client, IPv4.loadBalancerIp, [

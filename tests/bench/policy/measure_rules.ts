@@ -5,8 +5,8 @@
  *
  * @module
  */
-import { walkPolicies as walkIptables } from "../../../backends/policy/iptables/walk.ts";
-import { walkPolicies as walkNft } from "../../../backends/policy/nftables/walk.ts";
+import { walkPolicies as walkIptables } from "../../support/walk/iptables_policies.ts";
+import { walkPolicies as walkNft } from "../../support/walk/nft_policies.ts";
 import { wantedTable } from "../../../backends/policy/nftables/wanted_table.ts";
 import { atOnce } from "../../../backends/netfilter/in_steps.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";

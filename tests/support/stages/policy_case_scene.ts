@@ -5,12 +5,16 @@
  * @module
  */
 import type { RuleBackendDependencies } from "../../../backends/netfilter/rule_backend.ts";
+import { atOnce } from "../../../backends/netfilter/in_steps.ts";
+import { wantedTable } from "../../../backends/policy/nftables/wanted_table.ts";
 import type { PolicyDataPlane } from "../../../backends/policy/policy_data_plane.ts";
 import { objectKey } from "../../../lib/api/kind.ts";
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { systemCommandRunner } from "../../../lib/os/command_runner.ts";
+import type { Connection } from "../../../lib/policy/judge_connection.ts";
+import type { PolicyPlan } from "../../../lib/policy/policy_plan.ts";
 import { PolicyPlanner } from "../../../lib/policy/policy_planner.ts";
 import { PolicyState } from "../../../lib/policy/policy_state.ts";
 import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
@@ -40,6 +44,8 @@ import {
   type PolicyCaseTopology,
 } from "./policy_case_topology.ts";
 import type { PolicyDataPlaneFactory } from "./policy_scene.ts";
+import { walkPolicies as walkIptables } from "../walk/iptables_policies.ts";
+import { walkPolicies as walkNft } from "../walk/nft_policies.ts";
 
 /** The functions that set up a node for its data plane. */
 export interface PolicyCaseNodes {
@@ -56,6 +62,8 @@ export interface PolicyCaseNodes {
   readonly prepare?: (node: Namespace) => Promise<void>;
   /** @default {30 seconds: no repair during a test} */
   readonly syncPeriodMs?: number;
+  /** Judges a connection that no program here speaks. @default {a walk through the rendered rules} */
+  readonly isAllowed?: (plan: PolicyPlan, connection: Connection) => boolean;
   /** Whether another answer than refusal and silence is a denial. @default {none is} */
   readonly isDenial?: (answer: string) => boolean;
   /** Whether each node judges the pods of every node. @default {its own pods only} */
@@ -253,17 +261,18 @@ export class PolicyCaseScene implements AsyncDisposable {
     const { protocol, port } = expectation;
     const { addressOf } = caseAddresses(family);
     return pairs().flatMap(({ from, to }) => {
-      const verdicts = [...new Set([nodeOf(from), nodeOf(to)])].map((node) => {
-        const { planner, dataPlane } = this.#plane(node, family);
-        return dataPlane.walk(planner.plan, {
+      const answers = [...new Set([nodeOf(from), nodeOf(to)])].map((node) => {
+        const { planner: { plan }, dataPlane: { tool } } = this.#plane(node, family);
+        const connection = {
           from: addressOf(from),
           to: addressOf(to),
           transport: { protocol, port: parsePort(port) },
-        }).verdict;
+        };
+        const { isAllowed = isAccepted[tool] } = this.#nodes;
+        return isAllowed(plan, connection);
       });
-      const isAllowed = verdicts.every((verdict) => verdict === "ACCEPT");
-      if (isAllowed === isExpected(expectation, { from, to })) return [];
-      return [`${from} → ${to} ${protocol} ${port}: ${verdicts}`];
+      if (answers.every(Boolean) === isExpected(expectation, { from, to })) return [];
+      return [`${from} → ${to} ${protocol} ${port}: allowed ${answers}`];
     });
   }
 
@@ -276,6 +285,14 @@ export class PolicyCaseScene implements AsyncDisposable {
     await this.#topology[Symbol.asyncDispose]();
   }
 }
+
+/** Whether the rules that each tool is given let a connection through. */
+const isAccepted = {
+  nftables: (plan: PolicyPlan, connection: Connection) =>
+    walkNft(atOnce(wantedTable(plan)), connection).verdict === "ACCEPT",
+  iptables: (plan: PolicyPlan, connection: Connection) =>
+    walkIptables(plan, connection).verdict === "ACCEPT",
+} as const;
 
 /** Every pair of different pods. */
 function pairs(): readonly { readonly from: CasePod; readonly to: CasePod }[] {

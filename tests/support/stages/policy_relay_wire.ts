@@ -40,6 +40,7 @@ export function relayNodes(): PolicyCaseNodes {
       await relay.nextLine();
       relays.set(keyOf(node, family), relay);
     },
+    isAllowed: (plan, connection) => judgeConnection(viewPlan(plan), connection).isAllowed,
     isDenial: (answer) => answer === CLOSED,
     judgesAllPods: true,
   };
@@ -57,10 +58,6 @@ function relayPlane(family: IpFamily, relay: LineProcess): PolicyDataPlane {
       await relay.nextLine();
       return { full: changes.full, operations: {}, quarantined: [] };
     },
-    walk: (plan, connection) => ({
-      verdict: judgeConnection(viewPlan(plan), connection).isAllowed ? "ACCEPT" : "REJECT",
-      path: [],
-    }),
     render: () => [],
     inspect: () => inspectPolicyPlan(undefined, "a relay"),
     deniedPackets: () => Promise.resolve({}),

@@ -1,34 +1,25 @@
 /** The cases of NetworkPolicy and random policies, on the rules that would be written. */
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
-import { objectKey } from "../../../lib/api/kind.ts";
+import { objectKey } from "../../lib/api/kind.ts";
 import {
   IP_FAMILIES,
   type IpFamily,
   ipFamilyOf,
   parseIpAddress,
-} from "../../../lib/net/ip_address.ts";
-import { parsePort, parseProtocol } from "../../../lib/net/port.ts";
-import {
-  type Connection,
-  judgeConnection,
-  viewPlan,
-} from "../../../lib/policy/judge_connection.ts";
-import type { PodKey, PolicyKey } from "../../../lib/policy/policy_plan.ts";
-import { PolicyPlanner, type PolicyPlanOptions } from "../../../lib/policy/policy_planner.ts";
-import { PolicyState } from "../../../lib/policy/policy_state.ts";
-import { caseAddresses } from "../../../tests/policy/case_addresses.ts";
-import { POLICY_CASES } from "../../../tests/policy/cases.ts";
-import { caseObjects, casePods, isExpected } from "../../../tests/policy/policy_case.ts";
-import {
-  ADDRESSES,
-  clusterHistory,
-  PORTS,
-  PROTOCOLS,
-} from "../../../tests/policy/random_cluster.ts";
-import { policyChains, policySets } from "./layout.ts";
-import { BASE_JUMPS } from "./base_chains.ts";
-import { type PolicyTexts, walkConnection } from "./walk.ts";
+} from "../../lib/net/ip_address.ts";
+import { parsePort, parseProtocol } from "../../lib/net/port.ts";
+import { type Connection, judgeConnection, viewPlan } from "../../lib/policy/judge_connection.ts";
+import type { PodKey, PolicyKey } from "../../lib/policy/policy_plan.ts";
+import { PolicyPlanner, type PolicyPlanOptions } from "../../lib/policy/policy_planner.ts";
+import { PolicyState } from "../../lib/policy/policy_state.ts";
+import { caseAddresses } from "./case_addresses.ts";
+import { POLICY_CASES } from "./cases.ts";
+import { caseObjects, casePods, isExpected } from "./policy_case.ts";
+import { ADDRESSES, clusterHistory, PORTS, PROTOCOLS } from "./random_cluster.ts";
+import { policyChains, policySets } from "../../backends/policy/iptables/layout.ts";
+import { BASE_JUMPS } from "../../backends/policy/iptables/base_chains.ts";
+import { type PolicyTexts, walkConnection } from "../support/walk/iptables_policies.ts";
 
 const OPTIONS = {
   nodeName: "n1",

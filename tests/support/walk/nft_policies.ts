@@ -4,9 +4,9 @@
  * @module
  */
 import type { Connection } from "../../../lib/policy/judge_connection.ts";
-import { type WalkedNftHost, type WalkedNftTable, walkNft } from "../../netfilter/walk/nft_walk.ts";
-import type { PolicyWalk } from "../policy_data_plane.ts";
-import type { WantedTable } from "./wanted_table.ts";
+import { type WalkedNftHost, type WalkedNftTable, walkNft } from "./nft_walk.ts";
+import type { PolicyWalk } from "./walk_steps.ts";
+import type { WantedTable } from "../../../backends/policy/nftables/wanted_table.ts";
 
 type WalkOptions = Pick<WalkedNftHost, "onRule">;
 

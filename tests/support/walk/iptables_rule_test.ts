@@ -1,5 +1,5 @@
 import { assertEquals, assertThrows } from "@std/assert";
-import { splitWords } from "../iptables/iptables_objects.ts";
+import { splitWords } from "../../../backends/netfilter/iptables/iptables_objects.ts";
 import { parseIptablesRule } from "./iptables_rule.ts";
 
 Deno.test("splitWords() reads quotes and backslashes as iptables-restore does", () => {

@@ -5,10 +5,10 @@
  */
 import type { Connection } from "../../../lib/policy/judge_connection.ts";
 import type { PolicyPlan } from "../../../lib/policy/policy_plan.ts";
-import { type WalkedHost, walkIptables } from "../../netfilter/walk/iptables_walk.ts";
-import type { PolicyWalk } from "../policy_data_plane.ts";
-import { BASE_JUMPS } from "./base_chains.ts";
-import { policyChains, policySets } from "./layout.ts";
+import { type WalkedHost, walkIptables } from "./iptables_walk.ts";
+import type { PolicyWalk } from "./walk_steps.ts";
+import { BASE_JUMPS } from "../../../backends/policy/iptables/base_chains.ts";
+import { policyChains, policySets } from "../../../backends/policy/iptables/layout.ts";
 
 /** Rules of table filter by chain, and entries by set. */
 export interface PolicyTexts {

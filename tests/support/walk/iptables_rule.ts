@@ -6,7 +6,7 @@
  */
 import type { Cidr } from "../../../lib/net/cidr.ts";
 import { hostCidr, parseCidr } from "../../../lib/net/cidr.ts";
-import { splitWords } from "../iptables/iptables_objects.ts";
+import { splitWords } from "../../../backends/netfilter/iptables/iptables_objects.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 
 /** A value that may be negated. */

@@ -3,11 +3,8 @@
  *
  * @module
  */
-import { type IpAddress, type IpFamily, isLoopback } from "../../../lib/net/ip_address.ts";
-import type { PacketHit } from "../../../lib/explain/packet_hit.ts";
-import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
+import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { Protocol } from "../../../lib/net/port.ts";
-import type { Packet } from "../../../lib/proxy/packet.ts";
 import type { PacketCarrier } from "../../../lib/proxy/packet_explanation.ts";
 
 /** A packet that opens a connection. */
@@ -25,41 +22,11 @@ export interface AnyPacket extends Omit<WalkedPacket, "protocol"> {
   readonly protocol: WalkedPacket["protocol"] | "ICMP";
 }
 
-/** Returns the packet of an explanation as walks take it. */
-export function walkedPacket({ from, to, port, protocol }: Packet): WalkedPacket {
-  return {
-    source: from.address,
-    destination: to,
-    port,
-    protocol,
-    ...(from.kind !== "node" && { inInterface: from.interfaceName ?? "" }),
-  };
-}
-
-/** Returns a test of whether an address is one of the node. */
-export function nodeAddressTest(
-  { shared: { interfaceAddresses, nodeIp } }: Pick<ProxyPlan, "shared">,
-  { from }: Packet,
-): (address: IpAddress) => boolean {
-  const own = new Set([...interfaceAddresses, nodeIp]);
-  if (from.kind === "node") own.add(from.address);
-  return (address) => isLoopback(address) || own.has(address);
-}
-
-/** Returns why no node port is served at a loopback address; `undefined` if one is. */
-export function noLocalhostReason(
-  { frontend: { role } }: PacketHit,
-  { to }: Packet,
-  { family, localhostNodePorts, cure }: {
-    readonly family: IpFamily;
-    readonly localhostNodePorts: boolean;
-    /** The reason in IPv4, which is a setting. */
-    readonly cure: string;
-  },
-): string | undefined {
-  if (role !== "NodePort" || !isLoopback(to)) return undefined;
-  if (family === "IPv6") return "IPv6 has no route_localnet: packets to ::1 stay on loopback";
-  return localhostNodePorts ? undefined : cure;
+/** The treatment of a connection by the rules of NetworkPolicies. */
+export interface PolicyWalk {
+  readonly verdict: "ACCEPT" | "DROP" | "REJECT";
+  /** The rules and elements that had a part in it, in the order in which the packet meets them. */
+  readonly path: readonly PacketCarrier[];
 }
 
 /** The rules and elements of a walk. The same one is the same object on every path. */

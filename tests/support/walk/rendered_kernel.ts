@@ -1,0 +1,82 @@
+/** The state of the kernel after rendered steps of mode ipvs, for a walk. */
+import type { IpvsSource } from "./ipvs_objects.ts";
+import type { RuleSource } from "./iptables_walk.ts";
+import { type IpvsStep, stepText } from "../../../backends/ipvs/steps.ts";
+import { serverKey } from "../../../backends/ipvs/virtual_server.ts";
+
+/**
+ * The state of the kernel after rendered steps, for a walk: rules, sets, addresses and virtual
+ * servers, each as its line.
+ */
+export interface RenderedKernel {
+  readonly rules: RuleSource;
+  readonly ipvs: IpvsSource;
+}
+
+/** Chains that packets enter by themselves. */
+const BUILT_IN = ["FORWARD", "INPUT", "OUTPUT", "POSTROUTING", "PREROUTING"];
+
+/** Reads the steps of a first sync. Throws an Error that quotes a line which it cannot read. */
+export function readRenderedKernel(steps: Iterable<IpvsStep>): RenderedKernel {
+  const draft = new Draft();
+  for (const step of steps) {
+    for (const line of [...stepText(step)].join("").trimEnd().split("\n")) {
+      if (!draft[step.tool](line)) {
+        throw new Error(`Cannot walk the line of ${step.tool} '${line}'`);
+      }
+    }
+  }
+  const { chains, sets, servers, addresses } = draft;
+  return {
+    rules: (table, chain) =>
+      chains.get(`${table} ${chain}`) ?? (BUILT_IN.includes(chain) ? [] : undefined),
+    ipvs: {
+      entries: (set) => sets.get(set),
+      address: (address) => addresses.get(address),
+      server: ({ destination: address, port, protocol }) =>
+        servers.get(serverKey({ address, port, protocol })),
+    },
+  };
+}
+
+/**
+ * The state so far. The method of each tool takes a line, or returns false if it cannot read it.
+ */
+class Draft {
+  readonly chains = new Map<string, string[]>();
+  readonly sets = new Map<string, string[]>();
+  readonly servers = new Map<string, string[]>();
+  readonly addresses = new Map<string, string>();
+  #table = "";
+
+  iptables(line: string): boolean {
+    const [, command, name = "", rule = ""] = /^(\*|:|-A |-I |COMMIT)(\S*) ?(.*)$/.exec(line) ?? [];
+    const chain = `${this.#table} ${name}`;
+    if (command === "*") this.#table = name;
+    else if (command === ":") this.chains.set(chain, []);
+    else if (command === "-A ") this.chains.get(chain)?.push(rule);
+    else if (command === "-I ") this.chains.set(chain, [rule, ...this.chains.get(chain) ?? []]);
+    return command !== undefined;
+  }
+
+  ipset(line: string): boolean {
+    const [, verb, name = "", entry = ""] = /^(create|add) (\S+) (\S+)/.exec(line) ?? [];
+    if (verb === "create") this.sets.set(name, []);
+    else this.sets.get(name)?.push(entry);
+    return verb !== undefined;
+  }
+
+  ipvsadm(line: string): boolean {
+    const [, verb, key = ""] = /^(-A|-a) (\S+ \S+) /.exec(line) ?? [];
+    if (verb === "-A") this.servers.set(key, [line]);
+    else this.servers.get(key)?.push(line);
+    return verb !== undefined;
+  }
+
+  ip(line: string): boolean {
+    if (line.startsWith("link add ")) return true;
+    const [, address] = /^addr replace (\S+)\/\d+ dev \S+$/.exec(line) ?? [];
+    if (address !== undefined) this.addresses.set(address, line);
+    return address !== undefined;
+  }
+}
