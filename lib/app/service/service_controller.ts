@@ -31,7 +31,7 @@ import { routeObjects } from "./route_objects.ts";
 import { followedKinds } from "./service_subscriptions.ts";
 import { collectFamilyStatus, type ServiceStatus } from "./service_status.ts";
 import { createServiceHealth } from "./service_health.ts";
-import { serviceRoutes } from "./service_routes.ts";
+import { serviceRoutes } from "../../tools/control/service_routes.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 
 /** The resolvers of this machine. With systemd-resolved the first file names only 127.0.0.53. */

@@ -5,7 +5,7 @@ import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
 import { askedFamily, BadQuestion } from "../control/control_server.ts";
 import type { FamilyProxy } from "../../app/service/family_proxy.ts";
 import { checkService, servicePortsOf } from "../explain/find_service_ports.ts";
-import type { ServiceQuestionParts } from "../../app/service/service_routes.ts";
+import type { ServiceQuestionParts } from "../control/service_routes.ts";
 import { type DifferenceAnswer, differenceAnswer } from "./difference_answer.ts";
 import {
   compareFamily,

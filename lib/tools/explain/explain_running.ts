@@ -1,7 +1,7 @@
 import { SERVICE } from "../../api/kinds/service.ts";
 import { ConfigurationError } from "../../config/load.ts";
 import { BadQuestion } from "../control/control_server.ts";
-import type { ServiceQuestionParts } from "../../app/service/service_routes.ts";
+import type { ServiceQuestionParts } from "../control/service_routes.ts";
 import { PacketEndsError } from "./packet_destinations.ts";
 import { explainEnds, type ExplainReport, knownNodeAddresses } from "./explain_report.ts";
 

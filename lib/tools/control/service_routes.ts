@@ -1,10 +1,10 @@
 import type { ControlRoutes } from "../../controller/controller.ts";
 import { serviceKey } from "../../proxy/service_port_name.ts";
-import { answerFlow } from "../../tools/control/answer_flow.ts";
-import type { ControllerParts } from "../controllers.ts";
-import { RunningComparison } from "../../tools/diff/compare_running.ts";
-import { explainRunning } from "../../tools/explain/explain_running.ts";
-import type { ServiceController } from "./service_controller.ts";
+import { answerFlow } from "./answer_flow.ts";
+import type { ControllerParts } from "../../app/controllers.ts";
+import { RunningComparison } from "../diff/compare_running.ts";
+import { explainRunning } from "../explain/explain_running.ts";
+import type { ServiceController } from "../../app/service/service_controller.ts";
 
 export interface ServiceQuestionParts
   extends Pick<ControllerParts, "clock" | "configuration" | "current" | "informers" | "startUp"> {
