@@ -12,7 +12,9 @@ import { POLICY_BACKENDS } from "./backends/policy/mod.ts";
 import { ROUTING_BACKENDS } from "./backends/routing.ts";
 import { isWorkerThread, serveAsWorker } from "./backends/userspace/workers/worker_thread.ts";
 import { runCommandLine } from "./lib/tools/cli/command_line.ts";
-import type { Dependencies } from "./lib/app/dependencies.ts";
+import { controllerTools } from "./lib/tools/control/controller_tools.ts";
+import { createRunTools } from "./lib/tools/control/run_tools.ts";
+import type { ProgramDependencies } from "./lib/app/run/run_tools.ts";
 import { systemClock } from "./lib/os/clock.ts";
 import { systemCommandRunner } from "./lib/os/command_runner.ts";
 import { systemNetwork } from "./lib/os/network.ts";
@@ -23,7 +25,7 @@ import { takeStrayOutput, UncaughtErrors } from "./lib/os/uncaught_errors.ts";
 import { writeText } from "./lib/os/write_text.ts";
 
 /** The machine as it is. */
-export function createDependencies(): Dependencies {
+export function createDependencies(): ProgramDependencies {
   const clock = systemClock;
   const tools = new ExplainedNft({ commands: systemCommandRunner, clock });
   const commands = new HeldNft({
@@ -65,6 +67,7 @@ export function createDependencies(): Dependencies {
       stdoutIsTerminal: Deno.stdout.isTerminal(),
       columns: Deno.stdout.isTerminal() ? Deno.consoleSize().columns : 80,
     },
+    createTools: (edges) => createRunTools(edges, controllerTools),
     takeStrayOutput,
     openTerminal,
     print: (text) => writeText(Deno.stdout, text),

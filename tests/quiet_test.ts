@@ -6,7 +6,7 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import { BACKENDS } from "../backends/mod.ts";
-import type { Dependencies } from "../lib/app/dependencies.ts";
+import type { ProgramDependencies } from "../lib/app/run/run_tools.ts";
 import { runProxy } from "../lib/app/run/run_proxy.ts";
 import { createLogger } from "../lib/log/create_logger.ts";
 import { IP_FAMILIES } from "../lib/net/ip_address.ts";
@@ -47,7 +47,7 @@ function objects(port: number) {
   ];
 }
 
-function createDependencies(clock: FakeClock): Dependencies {
+function createDependencies(clock: FakeClock): ProgramDependencies {
   return testDependencies({
     ...{ clock, commands: systemCommandRunner, backends: BACKENDS },
     process: { pid: Deno.pid, uid: Deno.uid() ?? undefined, hostname: THIS_NODE },

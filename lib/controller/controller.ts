@@ -1,4 +1,3 @@
-import type * as v from "valibot";
 import type { KindSpec, KubeObject } from "../api/kind.ts";
 import type { InterfaceAddress } from "../os/network.ts";
 import type { Quarantined } from "./data_plane.ts";
@@ -78,21 +77,6 @@ export interface StatusSource {
   readonly problems: readonly string[];
 }
 
-/** A controller's part of a dump: only fields of the schema are written. */
-export interface DumpSection {
-  readonly schema: v.GenericSchema;
-  readonly value: unknown;
-}
-
-/**
- * Answers a GET request on the control socket. The result is sent as JSON, in pieces; `signal` is
- * aborted when the client disconnects.
- */
-type ControlRoute = (query: URLSearchParams, signal?: AbortSignal) => Promise<unknown>;
-
-/** Routes by path, e.g. `/status`. */
-export type ControlRoutes = Readonly<Record<`/${string}`, ControlRoute>>;
-
 /**
  * Follows objects and keeps the machine in sync with them. A constructor subscribes to objects and
  * has no other side effect.
@@ -103,8 +87,6 @@ export interface Controller extends AsyncDisposable {
   readonly kinds: readonly ControllerKind[];
   /** The activity of each loop, for the watchdog. */
   readonly activity: readonly RunnerActivity[];
-  /** The routes of the controller on the control socket. @default {none} */
-  readonly routes?: ControlRoutes;
   /** Adopts the machine's state from an earlier run. Writes nothing. */
   start(tasks: TaskGroup): Promise<void>;
   /** Permits the first sync. The run calls it once, when the objects of its kinds are known. */
@@ -124,8 +106,6 @@ export interface Controller extends AsyncDisposable {
   drain(timeoutMs: number): Promise<void>;
   /** Returns its state; `brief` omits parts that grow with the number of objects. */
   status(options: { readonly brief: boolean }): Promise<ControllerStatus>;
-  /** Returns the inputs of its plan other than objects. */
-  dumpInputs(): DumpSection;
   /** Sets the metrics that are only collected for a scrape. */
   collectMetrics?(): Promise<void>;
 }

@@ -4,13 +4,7 @@ import { NETWORK_POLICY, type NetworkPolicy } from "../../api/kinds/network_poli
 import { NODE, type Node } from "../../api/kinds/node.ts";
 import { POD, type Pod } from "../../api/kinds/pod.ts";
 import { syncPeriodsOf } from "../../config/configuration.ts";
-import type {
-  Controller,
-  ControllerKind,
-  ControllerStatus,
-  ControlRoutes,
-  DumpSection,
-} from "../../controller/controller.ts";
+import type { Controller, ControllerKind, ControllerStatus } from "../../controller/controller.ts";
 import type { RunnerActivity } from "../../controller/sync_runner.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
@@ -19,9 +13,8 @@ import { type IpAddress, type IpFamily, tryParseIpAddress } from "../../net/ip_a
 import type { InterfaceAddress } from "../../os/network.ts";
 import type { DeniedPackets } from "../../policy/inspect_policy_plan.ts";
 import type { PodKey, PolicyKey } from "../../policy/policy_plan.ts";
+import type { PolicyState } from "../../policy/policy_state.ts";
 import type { ControllerParts } from "../controllers.ts";
-import { answerPolicyDifference } from "../../tools/diff/compare_policy_rules.ts";
-import { policyRoutes } from "../../tools/explain/policy_questions.ts";
 import { takeOverPolicies } from "../handover/policy_takeover.ts";
 import { ControllerSource } from "../run/controller_source.ts";
 import { serviceSubscriptions } from "../service/service_subscriptions.ts";
@@ -31,7 +24,7 @@ import { POLICY_ACCESS, policyKubeconfigOf } from "./policy_access.ts";
 import type { PolicyTool } from "./policy_backend.ts";
 import type { PolicyFamily } from "./policy_family.ts";
 import { PolicyInputs } from "./policy_inputs.ts";
-import { deniedFacts, dumpedPolicies, policyFacts, type ShownPolicies } from "./policy_status.ts";
+import { deniedFacts, policyFacts, type ShownPolicies } from "./policy_status.ts";
 import { podRangesOf, policySettings } from "./policy_settings.ts";
 import { removeOtherTools } from "./remove_other_tools.ts";
 import type { PolicyChange } from "../change_listener.ts";
@@ -45,7 +38,6 @@ const DENIED_WAIT_MS = 500;
 export class NetworkPolicyController implements Controller {
   readonly name = "network-policy";
   readonly kinds: readonly ControllerKind[];
-  readonly routes: ControlRoutes;
   readonly #parts: ControllerParts;
   readonly #inputs: PolicyInputs;
   /** Follows an API server by itself; absent where the common source has the objects. */
@@ -64,10 +56,6 @@ export class NetworkPolicyController implements Controller {
     const { configuration, nodeName } = parts;
     this.#parts = parts;
     this.#inputs = new PolicyInputs(parts);
-    this.routes = {
-      ...policyRoutes(this.#inputs),
-      "/policy/difference": (query) => answerPolicyDifference(parts, this.#families, query),
-    };
     const isShared = configuration.relay.manifests.length > 0;
     const informers = isShared ? parts.informers : new InformerSet();
     this.kinds = [
@@ -107,6 +95,21 @@ export class NetworkPolicyController implements Controller {
 
   get activity(): readonly RunnerActivity[] {
     return this.#families.map(({ loop }) => loop.activity);
+  }
+
+  /** The cluster as policies see it. */
+  get state(): PolicyState {
+    return this.#inputs.state;
+  }
+
+  /** Empty until the start, and if no policy is enforced. */
+  get families(): readonly PolicyFamily[] {
+    return this.#families;
+  }
+
+  /** The tool that writes rules; `undefined` if none was chosen. */
+  get tool(): PolicyTool | undefined {
+    return this.#tool;
   }
 
   async start(tasks: TaskGroup): Promise<void> {
@@ -159,10 +162,6 @@ export class NetworkPolicyController implements Controller {
     const denied = brief ? [] : deniedFacts(await this.#deniedPackets());
     const facts = [...policyFacts(this.#shown()), ...denied];
     return { controller: this.name, families, facts };
-  }
-
-  dumpInputs(): DumpSection {
-    return dumpedPolicies(this.#shown());
   }
 
   async collectMetrics(): Promise<void> {

@@ -1,14 +1,13 @@
 import type { NetworkPolicyConfiguration } from "../../config/network_policy.ts";
-import type { ControllerStatus, DumpSection } from "../../controller/controller.ts";
+import type { ControllerStatus } from "../../controller/controller.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { DeniedPackets } from "../../policy/inspect_policy_plan.ts";
 import type { PolicyState } from "../../policy/policy_state.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import { countText } from "../../log/count_text.ts";
-import { DUMPED_POLICIES } from "../../tools/dump/dump_policies.ts";
 import type { PolicyBackend, PolicyTool } from "./policy_backend.ts";
 
-/** The state of the controller that status and dumps show. */
+/** The state of the controller that status shows. */
 export interface ShownPolicies {
   readonly serviceMode: BackendMode;
   readonly tool: PolicyTool | undefined;
@@ -87,14 +86,4 @@ function limits({ serviceMode, families, tool }: ShownPolicies): ControllerStatu
       : []),
     ...(isEnforced ? [] : [{ name: "Limit", text: "direct pod-to-pod traffic is not covered" }]),
   ];
-}
-
-/** Returns the section that a dump adds to the objects. */
-export function dumpedPolicies({ networkPolicy, tool, families }: ShownPolicies): DumpSection {
-  const value = {
-    ...(tool !== undefined && { tool }),
-    families: families.map(({ family }) => family),
-    settings: networkPolicy,
-  };
-  return { schema: DUMPED_POLICIES, value };
 }

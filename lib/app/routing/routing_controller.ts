@@ -1,16 +1,9 @@
 import { LEASE } from "../../api/kinds/lease.ts";
 import { NAMESPACE } from "../../api/kinds/namespace.ts";
-import { ROUTED_NODE } from "../../api/kinds/routed_node.ts";
 import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import { routingSettingsOf } from "../../config/parse_routing.ts";
-import type {
-  Controller,
-  ControllerKind,
-  ControllerStatus,
-  ControlRoutes,
-  DumpSection,
-} from "../../controller/controller.ts";
+import type { Controller, ControllerKind, ControllerStatus } from "../../controller/controller.ts";
 import type { RunnerActivity } from "../../controller/sync_runner.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
@@ -29,7 +22,6 @@ import {
 import { TUNNEL_PREFIX } from "../../routing/plan_pod_network.ts";
 import type { ControllerParts } from "../controllers.ts";
 import { ControllerSource } from "../run/controller_source.ts";
-import { routingRoutes } from "../../tools/explain/routing_questions.ts";
 import { AddressAssigner } from "./address_assigner.ts";
 import { AnnouncedServices } from "./announced_services.ts";
 import { BgpPart, type BgpPartSettings } from "./bgp_part.ts";
@@ -37,9 +29,9 @@ import { Layer2Part } from "./layer2_part.ts";
 import { PodNetworkPart, removePodNetwork } from "./pod_network_part.ts";
 import { RoutedObjects } from "./routed_objects.ts";
 import { RoutingLeases } from "./routing_leases.ts";
+import type { Layer2Backend } from "./routing_backends.ts";
 import { routingAccess, routingKinds, routingKubeconfigOf } from "./routing_access.ts";
 import { collectRoutingMetrics, routingStatus } from "./routing_report.ts";
-import { dumpedRouting } from "./routing_status.ts";
 
 /** The first sync waits this long for the rules of Services. */
 const SERVICES_WAIT_MS = 10_000;
@@ -48,7 +40,6 @@ const SERVICES_WAIT_MS = 10_000;
 export class RoutingController implements Controller {
   readonly name = "routing";
   readonly kinds: readonly ControllerKind[];
-  readonly routes: ControlRoutes;
   /** The parts, for the tools. */
   readonly services: AnnouncedServices;
   readonly assigner: AddressAssigner;
@@ -110,13 +101,6 @@ export class RoutingController implements Controller {
       : undefined;
     objects.deliverTo({ services, assigner, layer2, bgp, pods, leases });
     services.follow(() => {}, () => objects.setTaken());
-    this.routes = routingRoutes({
-      bgp,
-      pods,
-      held: () => this.#held,
-      layer2: () => layer2?.compared ?? { owned: new Set(), others: [] },
-      interfaceAddresses: () => parts.network.interfaceAddresses(),
-    });
     parts.serviceObservers.push(services, { synced: () => this.#openIfReady() });
     if (isAlone) return;
     this.#source = new ControllerSource(parts, {
@@ -125,6 +109,16 @@ export class RoutingController implements Controller {
       needed: routingAccess(settings),
     });
     parts.source.reportWith(this.#source);
+  }
+
+  /** The addresses that this node holds, by interface. */
+  get held(): ReturnType<Layer2Backend["inspect"]>["held"] {
+    return (this.layer2?.families ?? []).flatMap(({ backend }) => backend.inspect().held);
+  }
+
+  /** The networks of the node's interfaces. */
+  get networks(): readonly Cidr[] {
+    return this.#networks;
   }
 
   get activity(): readonly RunnerActivity[] {
@@ -235,24 +229,6 @@ export class RoutingController implements Controller {
 
   collectMetrics(): Promise<void> {
     return collectRoutingMetrics(this.#parts.metrics, this.#reported);
-  }
-
-  dumpInputs(): DumpSection {
-    const { informers, bgp, layer2 } = this;
-    const { current, nodeName } = this.#parts;
-    return dumpedRouting({
-      routing: current.proxy.routing,
-      nodeName,
-      nodes: informers.of(ROUTED_NODE),
-      services: informers.of(ROUTED_SERVICE),
-      ...{ live: layer2?.live, reports: layer2?.reports },
-      isDraining: bgp?.isDraining ?? false,
-      networks: this.#networks,
-    });
-  }
-
-  get #held() {
-    return (this.layer2?.families ?? []).flatMap(({ backend }) => backend.inspect().held);
   }
 
   get #loops() {

@@ -1,17 +1,12 @@
-import { ROUTED_NODE, type RoutedNode } from "../../api/kinds/routed_node.ts";
-import { ROUTED_SERVICE, type RoutedService } from "../../api/kinds/routed_service.ts";
-import type { RoutingConfiguration } from "../../config/routing.ts";
-import type { Cidr } from "../../net/cidr.ts";
-import type { ControllerStatus, DumpSection } from "../../controller/controller.ts";
+import type { RoutedService } from "../../api/kinds/routed_service.ts";
+import type { ControllerStatus } from "../../controller/controller.ts";
 import { type IpAddress, tryParseIpAddress } from "../../net/ip_address.ts";
 import { poolUse } from "../../routing/address_pool.ts";
 import type { BgpPeer, BgpPlan } from "../../routing/bgp_plan.ts";
 import { acceptedText } from "../../routing/peer_imports.ts";
-import type { MemberReport } from "../../routing/layer2_member.ts";
 import type { PodNetworkPlan } from "../../routing/pod_network_plan.ts";
 import type { RoutingSettings } from "../../routing/routing_settings.ts";
 import { countText } from "../../log/count_text.ts";
-import { DUMPED_ROUTING, dumpedRoutingSettings } from "../../tools/dump/dump_routing.ts";
 import type { RefusedService } from "./address_assigner.ts";
 import type { Layer2Part, OwnedAddressView } from "./layer2_part.ts";
 import type { LeaseHolder } from "./lease_holder.ts";
@@ -196,34 +191,4 @@ function limited<Item>(
   const facts = items.slice(0, MOST_NAMED).map(factOf);
   const more = items.length - facts.length;
   return more > 0 ? [...facts, { name: "", text: `and ${more} more` }] : facts;
-}
-
-/** The inputs of a plan of addresses and routes. */
-interface RoutingInputsOfRun {
-  readonly routing: RoutingConfiguration;
-  readonly nodeName: string;
-  readonly nodes: { get(name: string): RoutedNode | undefined; values(): Iterable<RoutedNode> };
-  readonly services: { values(): Iterable<RoutedService> };
-  readonly live: ReadonlySet<string> | undefined;
-  readonly reports: ReadonlyMap<string, MemberReport> | undefined;
-  readonly isDraining: boolean;
-  readonly networks: readonly Cidr[];
-}
-
-/** Returns the section of a dump. */
-export function dumpedRouting(
-  { routing, nodeName, nodes, services, live, reports, isDraining, networks }: RoutingInputsOfRun,
-): DumpSection {
-  const value = {
-    settings: dumpedRoutingSettings(routing, nodes.get(nodeName)),
-    objects: {
-      [ROUTED_SERVICE.plural]: [...services.values()],
-      [ROUTED_NODE.plural]: [...nodes.values()],
-    },
-    ...(live && { live: [...live].sort() }),
-    ...(reports && { reports: [...reports].map(([node, { json }]) => ({ node, ...json })) }),
-    isDraining,
-    networks,
-  };
-  return { schema: DUMPED_ROUTING, value };
 }

@@ -1,15 +1,11 @@
 import { assertEquals } from "@std/assert";
 import { bgpPeer, imported, peerImports } from "../../../tests/support/builders/bgp_plans.ts";
 import { ROUTING_SETTINGS } from "../../../tests/support/builders/planned_routing.ts";
-import { loadBalancer, routedNode } from "../../../tests/support/builders/routed_objects.ts";
-import { defaultConfiguration } from "../../config/configuration_schema.ts";
-import { DEFAULT_PEER } from "../../config/routing_schema.ts";
+import { loadBalancer } from "../../../tests/support/builders/routed_objects.ts";
 import { parseCidr } from "../../net/cidr.ts";
-import { parseIpAddress } from "../../net/ip_address.ts";
 import type { BgpPlan } from "../../routing/bgp_plan.ts";
 import type { ServiceKey } from "../../proxy/service_port_name.ts";
-import { pickAllowed } from "../../tools/dump/pick_allowed.ts";
-import { dumpedRouting, routingFacts, type ShownRouting } from "./routing_status.ts";
+import { routingFacts, type ShownRouting } from "./routing_status.ts";
 
 const PLAN: BgpPlan = {
   routerId: "192.0.2.1",
@@ -105,58 +101,4 @@ Deno.test("routingFacts() names nodes that cannot answer, and nodes with other p
   assertEquals(facts({ layer2Problems }).slice(2), [
     "Layer 2: node b: its pool 'office' has other addresses",
   ]);
-});
-
-Deno.test("dumpedRouting() has no password, no path of one, and no annotation that may hold one", () => {
-  const { routing } = defaultConfiguration();
-  const own = routedNode({
-    name: "a",
-    addresses: ["192.0.2.1"],
-    annotations: { "kube-router.io/peers": "- {remoteip: 192.0.2.9, remoteasn: 64601}" },
-  });
-  const { schema, value } = dumpedRouting({
-    routing: {
-      ...routing,
-      kubeconfig: "/secret/kubeconfig",
-      pools: ["office=203.0.113.0/28", "office=203.0.113.32"],
-      bgp: {
-        ...routing.bgp,
-        enabled: true,
-        peers: [
-          "64600@192.0.2.254",
-          {
-            ...DEFAULT_PEER,
-            ...{ address: "192.0.2.253", as: 64_600, passwordFile: "/secret/password" },
-            import: { prefixes: ["10.0.0.0/8"], clusterPrefixes: [], defaultRoute: true },
-          },
-        ],
-      },
-    },
-    nodeName: "a",
-    reports: undefined,
-    nodes: { get: () => own, values: () => [own] },
-    services: [],
-    live: new Set(["a"]),
-    isDraining: false,
-    networks: [parseCidr("192.0.2.0/24")],
-  });
-  const text = JSON.stringify(pickAllowed(value, schema));
-  assertEquals([text.includes("secret"), text.includes("remoteip")], [false, false]);
-  const { settings } = JSON.parse(text);
-  assertEquals(settings.pools[0].addresses, [
-    "203.0.113.0-203.0.113.15",
-    "203.0.113.32-203.0.113.32",
-  ]);
-  assertEquals(
-    settings.bgp.peers.map(({ address, hasPassword }: Record<string, unknown>) => [
-      address,
-      hasPassword,
-    ]),
-    // The last one is of the annotation.
-    [["192.0.2.254", false], ["192.0.2.253", true], [parseIpAddress("192.0.2.9"), false]],
-  );
-  assertEquals(
-    settings.bgp.peers[1].import,
-    peerImports({ prefixes: [imported("10.0.0.0/8", 8, 32)], defaultRoute: true }),
-  );
 });

@@ -12,14 +12,11 @@ import { InformerSet } from "../../kube/informer_set.ts";
 import type { AdjustableLogger } from "../../log/logger.ts";
 import { collectGarbage } from "../../os/collect_garbage.ts";
 import { OpenFiles } from "../../os/open_files.ts";
-import { RunChanges } from "../../tools/changes/run_changes.ts";
-import type { ControlServer } from "../../tools/control/control_server.ts";
 import { type ControllerDefinition, MORE_CONTROLLERS } from "../controllers.ts";
-import type { Dependencies } from "../dependencies.ts";
 import { createConnectionJudges } from "../policy/relayed_policies.ts";
 import type { SyncObserver } from "../service/sync_observer.ts";
 import { ServiceController } from "../service/service_controller.ts";
-import { startRunningServers } from "../serving/running_servers.ts";
+import { startProxyServers } from "../serving/proxy_servers.ts";
 import { startConfigurationReload } from "./configuration_reload.ts";
 import { createConfiguredMetrics, createServiceTraffic } from "./configured_metrics.ts";
 import { ControllerOpener } from "./controller_opener.ts";
@@ -29,11 +26,12 @@ import { nodeNameOf } from "./node_name.ts";
 import { RunSource } from "./run_source.ts";
 import { createRelayWorkers } from "./relay_workers.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
+import type { ProgramDependencies } from "./run_tools.ts";
 import { ServiceManager } from "./service_manager.ts";
 import { StartCollection } from "./start_collection.ts";
 import { StartUp } from "./start_up.ts";
 
-type RunDependencies = Dependencies & {
+type RunDependencies = ProgramDependencies & {
   readonly logger: AdjustableLogger;
   /** @default {the usual limits} */
   readonly openFiles?: OpenFiles;
@@ -68,7 +66,7 @@ type Parts = ReturnType<typeof createParts>;
 
 /** Makes the parts, each from those above it; nothing is opened, read or started. */
 function createParts(
-  { openFiles = new OpenFiles(), moreControllers = MORE_CONTROLLERS, auth, ...edges }:
+  { openFiles = new OpenFiles(), moreControllers = MORE_CONTROLLERS, auth, createTools, ...edges }:
     RunDependencies,
   configuration: RunConfiguration,
 ) {
@@ -79,7 +77,7 @@ function createParts(
   const current = { proxy };
   const nodeName = nodeNameOf(proxy, edges.process);
   const eventLoop = new EventLoopMonitor(edges);
-  const changes = new RunChanges(edges);
+  const tools = createTools({ ...edges, openFiles });
   const informers = new InformerSet();
   const startUp = new StartUp(edges, { configuration, nodeName });
   const health = new ProxyHealth(edges, { timeoutMs: 2 * syncPeriodsOf(proxy, mode).syncPeriod });
@@ -94,7 +92,7 @@ function createParts(
   const loopObservers = [health, metrics.loops, manager, ...collecting];
   const shared = {
     ...{ configuration, current, nodeName, informers, source, startUp },
-    ...{ health, metrics, changes, judges: createConnectionJudges(configuration) },
+    ...{ health, metrics, changes: tools.changes, judges: createConnectionJudges(configuration) },
     serviceObservers: [] as SyncObserver[],
   };
   const parts = { ...dependencies, ...shared, loopObservers };
@@ -108,7 +106,16 @@ function createParts(
     listeners: [...controllers, startUp],
     owners: controllers,
   });
-  const running = { ...shared, collection, eventLoop, manager, services, others, controllers };
+  const running = {
+    ...shared,
+    tools,
+    collection,
+    eventLoop,
+    manager,
+    services,
+    others,
+    controllers,
+  };
   return { dependencies, ...running, opener, interfaces };
 }
 
@@ -116,7 +123,7 @@ class Run implements AsyncDisposable {
   readonly #parts: Parts;
   /** Resolves when the client of the API server is no longer needed for events. */
   readonly #eventsWritten = Promise.withResolvers<void>();
-  #control: ControlServer | undefined;
+  #control: { stop(): Promise<void> } | undefined;
 
   constructor(parts: Parts) {
     this.#parts = parts;
@@ -132,8 +139,14 @@ class Run implements AsyncDisposable {
     const { settings, families } = services;
     const reloading = { ...this.#parts, settings, families };
     startConfigurationReload({ ...dependencies, metrics }, tasks, reloading);
-    const serving = { ...dependencies, events: startUp.events };
-    this.#control = await startRunningServers(serving, tasks, this.#parts);
+    const { tools } = this.#parts;
+    startProxyServers({ ...dependencies, events: startUp.events }, tasks, {
+      ...this.#parts,
+      handover: services.handover,
+      localPages: tools.pages(this.#parts, tasks.signal),
+      gather: () => this.#collectMetrics(),
+    });
+    this.#control = await tools.openControl(this.#parts);
     await this.#startControllers(tasks);
     interfaces.start();
     this.#eventsWritten.resolve(startUp.start(tasks, source.client));
@@ -154,6 +167,22 @@ class Run implements AsyncDisposable {
       this.#eventsWritten.resolve();
       throw error;
     }
+  }
+
+  /** Sets the metrics that are only collected for a scrape. */
+  async #collectMetrics(): Promise<void> {
+    const { controllers, dependencies, eventLoop, metrics, source, startUp } = this.#parts;
+    const { openFiles, uncaught, workers } = dependencies;
+    metrics.setProcess(openFiles, {
+      uncaughtErrors: uncaught?.count ?? 0,
+      ...(workers?.kind === "threads" && { workerRestarts: workers.pool.restarts }),
+    });
+    metrics.its["kube_relay_event_loop_delay_max_seconds"].set(eventLoop.largestMs / 1000);
+    const refused = startUp.hostSettings.filter(({ state }) => state === "refused");
+    metrics.its["kube_relay_host_settings_refused"].set(refused.length);
+    for (const [resource, age] of source.ages()) metrics.setSourceAge(resource, age);
+    for (const [resource, counts] of source.repetitions()) metrics.setRepetitions(resource, counts);
+    for (const controller of controllers) await controller.collectMetrics?.();
   }
 
   /** Ends syncing, then gives open connections their time. Sources and servers end with the tasks. */

@@ -1,8 +1,8 @@
 import type { InterfaceAddress } from "../../os/network.ts";
-import { type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
 import type { Node } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
-import type { Controller, ControlRoutes, DumpSection } from "../../controller/controller.ts";
+import type { Controller } from "../../controller/controller.ts";
 import type { RunnerActivity } from "../../controller/sync_runner.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
 import type { ServiceHealthServer } from "../../health/service_health_server.ts";
@@ -14,8 +14,6 @@ import { nodePortEntries } from "../../proxy/node_port_addresses.ts";
 import { serviceKey } from "../../proxy/service_port_name.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import type { ControllerParts } from "../controllers.ts";
-import type { DumpedFamily } from "../../tools/dump/collect_dump.ts";
-import { DUMPED_FAMILIES } from "../../tools/dump/dump_schema.ts";
 import { KubeProxyHandover } from "../handover/kube_proxy_handover.ts";
 import { OtherModes } from "../handover/other_modes.ts";
 import { LivePlanSettings } from "../run/live_plan_settings.ts";
@@ -31,7 +29,6 @@ import { routeObjects } from "./route_objects.ts";
 import { followedKinds } from "./service_subscriptions.ts";
 import { collectFamilyStatus, type ServiceStatus } from "./service_status.ts";
 import { createServiceHealth } from "./service_health.ts";
-import { serviceRoutes } from "../../tools/control/service_routes.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 
 /** The resolvers of this machine. With systemd-resolved the first file names only 127.0.0.53. */
@@ -50,7 +47,6 @@ export class ServiceController implements Controller {
   readonly families: readonly FamilyProxy[];
   readonly handover: KubeProxyHandover;
   readonly kinds: Controller["kinds"];
-  readonly routes: ControlRoutes;
   readonly #parts: ServiceControllerParts;
   readonly #serviceHealth: ServiceHealthServer;
   /** Absent in modes that make no addresses local. */
@@ -135,7 +131,6 @@ export class ServiceController implements Controller {
       ...{ nodeName, isComplete: bindsAddresses },
       endpointsFallback: relay.endpointsFallback,
     });
-    this.routes = serviceRoutes({ ...parts, services: this });
   }
 
   get activity(): readonly RunnerActivity[] {
@@ -209,11 +204,9 @@ export class ServiceController implements Controller {
     return { controller: this.name, families, facts: [] };
   }
 
-  dumpInputs(): FamilyDumps {
-    return {
-      schema: DUMPED_FAMILIES,
-      value: this.families.map((each) => dumpedFamily(each, this.#primary)),
-    };
+  /** The address by which the default route sends; `undefined` with a cluster. */
+  primaryAddress(family: IpFamily): IpAddress | undefined {
+    return this.#primary?.of(family);
   }
 
   async collectMetrics(): Promise<void> {
@@ -251,29 +244,6 @@ export class ServiceController implements Controller {
     this.#passNode();
     health.nodeSeen({ ...node.metadata, ...node.spec });
   }
-}
-
-/** The families of Services in a dump. */
-interface FamilyDumps extends DumpSection {
-  readonly value: readonly DumpedFamily[];
-}
-
-function dumpedFamily(
-  { family, backend, pipeline, loop }: FamilyProxy,
-  primary: PrimaryAddresses | undefined,
-): DumpedFamily {
-  const facts = backend.facts();
-  const primaryAddress = primary?.of(family);
-  const { plan, interfaceAddresses, hosts } = pipeline;
-  return {
-    family,
-    plan,
-    quarantined: loop.quarantined,
-    ...(interfaceAddresses && { interfaceAddresses }),
-    ...(primaryAddress !== undefined && { primaryAddress }),
-    ...(hosts.length > 0 && { hosts }),
-    ...(facts && { facts }),
-  };
 }
 
 /** The dependencies of the cleaner, except the connection table. */

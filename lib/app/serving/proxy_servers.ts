@@ -26,7 +26,7 @@ import type { CurrentConfiguration } from "../run/configuration_reload.ts";
 import type { RunConfiguration } from "../run/run_configuration.ts";
 import { type ServiceManager, SERVING } from "../run/service_manager.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
-import type { LocalPages } from "../../tools/status/page/status_page.ts";
+import type { LocalPages } from "../run/run_tools.ts";
 
 export interface ProxyServersDependencies {
   readonly clock: Clock;
@@ -47,7 +47,7 @@ export interface ProxyServersOptions {
   readonly handover?: AddressHandover;
   readonly manager: Pick<ServiceManager, "phase">;
   /** Pages on the metrics port for clients on this machine. @default {none} */
-  readonly localPages?: LocalPages;
+  readonly localPages?: LocalPages | undefined;
   /** Sets the metrics that are only collected for a scrape. */
   readonly gather: () => Promise<void>;
 }

@@ -14,6 +14,7 @@ import { printableColors, printableLines } from "../../log/printable_text.ts";
 import type { Clock } from "../../os/clock.ts";
 import { TerminationRequest, type TerminationSource } from "../../os/termination_signals.ts";
 import type { Dependencies } from "../../app/dependencies.ts";
+import type { ProgramDependencies } from "../../app/run/run_tools.ts";
 import type { ActiveCommand, Command, Operand } from "./commands/command.ts";
 import { COMMANDS } from "./commands/mod.ts";
 
@@ -29,7 +30,7 @@ const FAILED = 1;
 
 /** Runs the verb of a command line and resolves to the exit code. Never rejects. */
 export async function runCommandLine(
-  machine: Dependencies,
+  machine: ProgramDependencies,
   argv: readonly string[],
   endInOrder: TerminationSource,
 ): Promise<number> {
@@ -66,7 +67,7 @@ export async function runCommandLine(
  * Protects the terminal: flags, files, objects and tools may contain any text. Output to a program or a file
  * stays unchanged.
  */
-function withPrintableOutput(machine: Dependencies): Dependencies {
+function withPrintableOutput(machine: ProgramDependencies): ProgramDependencies {
   const { print, complain, process } = machine;
   return {
     ...machine,

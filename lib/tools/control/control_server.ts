@@ -1,5 +1,4 @@
 import { dirname, join } from "node:path";
-import type { ControlRoutes } from "../../controller/controller.ts";
 import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
@@ -9,6 +8,15 @@ import type { HttpTimes } from "../../os/http_connection.ts";
 import { type HttpBounds, HttpConnections } from "../../os/http_listener.ts";
 import { ControlError, requestStatus } from "./control_client.ts";
 import { jsonPieces } from "../cli/json_stream.ts";
+
+/**
+ * Answers a GET request on the control socket. The result is sent as JSON, in pieces; `signal` is
+ * aborted when the client disconnects.
+ */
+type ControlRoute = (query: URLSearchParams, signal?: AbortSignal) => Promise<unknown>;
+
+/** Routes by path, e.g. `/status`. */
+export type ControlRoutes = Readonly<Record<`/${string}`, ControlRoute>>;
 
 /** Answer POST requests with any JSON, as {@linkcode ControlRoutes}; by path, e.g. `/repair`. */
 export type ControlMessages = Readonly<

@@ -1,56 +1,36 @@
-import type { Controller, ControlRoutes } from "../../controller/controller.ts";
-import type { InformerSet } from "../../kube/informer_set.ts";
-import type { Clock } from "../../os/clock.ts";
+import type { Dependencies } from "../../app/dependencies.ts";
+import type { ObservedRun } from "../../app/run/run_tools.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
 import type { ChangeLog } from "../changes/change_log.ts";
 import { nameRules } from "../changes/name_rules.ts";
 import { parseRepairNote } from "../changes/repair_note.ts";
-import { BadQuestion, type ControlMessages } from "./control_server.ts";
-import type { ProcessInfo } from "../../app/dependencies.ts";
+import { BadQuestion, type ControlMessages, type ControlRoutes } from "./control_server.ts";
+import type { ToolsOf } from "./controller_tools.ts";
 import { dumpRunning } from "../dump/collect_dump.ts";
-import type { EventLoopMonitor } from "../../app/run/event_loop_monitor.ts";
-import type { ServiceController } from "../../app/service/service_controller.ts";
-import type { ObjectSource } from "../../app/run/object_source.ts";
-import type { CurrentConfiguration } from "../../app/run/configuration_reload.ts";
-import type { RunConfiguration } from "../../app/run/run_configuration.ts";
-import type { ServiceManager } from "../../app/run/service_manager.ts";
-import type { StartUp } from "../../app/run/start_up.ts";
 import type { StatusReport } from "../status/status_report.ts";
 import { VERSION } from "../../config/version.ts";
 
 /** The parts of the running program that the answers come from. */
-export interface IntrospectedParts {
-  readonly services: Pick<ServiceController, "families" | "node" | "status" | "dumpInputs">;
-  /** The other controllers. */
-  readonly others: readonly Controller[];
-  readonly startUp: Pick<StartUp, "node" | "hostSettings">;
-  readonly eventLoop: Pick<EventLoopMonitor, "largestMs">;
+export interface IntrospectedParts extends ObservedRun {
   /** RFC 3339. */
   readonly startedAt: string;
   readonly changes: Pick<ChangeLog, "recent" | "repaired">;
-  readonly manager: Pick<ServiceManager, "phase">;
-  readonly source: Pick<ObjectSource, "status">;
-  /** The configuration of the start. */
-  readonly configuration: Pick<RunConfiguration, "relay" | "mode">;
-  /** The effective configuration: the file may have changed since the start. */
-  readonly current: CurrentConfiguration;
-  readonly informers: InformerSet;
+  readonly toolsOf: ToolsOf;
 }
 
-interface IntrospectionDependencies {
-  readonly clock: Clock;
-  readonly process: Pick<ProcessInfo, "pid" | "kernelRelease">;
-}
+type IntrospectionEdges = Pick<Dependencies, "clock" | "network"> & {
+  readonly process: Pick<Dependencies["process"], "pid" | "kernelRelease">;
+};
 
 /**
  * Answers requests on the control socket that are of no single controller. A GET request changes nothing, a message only adds to the change
  * log, and none delays a sync.
  */
 export class Introspection {
-  readonly #dependencies: IntrospectionDependencies;
+  readonly #dependencies: IntrospectionEdges;
   readonly #parts: IntrospectedParts;
 
-  constructor(dependencies: IntrospectionDependencies, parts: IntrospectedParts) {
+  constructor(dependencies: IntrospectionEdges, parts: IntrospectedParts) {
     this.#dependencies = dependencies;
     this.#parts = parts;
   }

@@ -6,6 +6,7 @@ import {
   testService,
 } from "../../../tests/support/builders/builders.ts";
 import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
+import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
@@ -68,7 +69,7 @@ Deno.test("Introspection looks at nothing and sets no timer until it is asked", 
   await clock.advance(5000);
   const timers = clock.pendingTimers;
   const { routes } = new Introspection(
-    { clock, process: { pid: 1, kernelRelease: "6.1" } },
+    { clock, network: new FakeNetwork(), process: { pid: 1, kernelRelease: "6.1" } },
     parts,
   );
   for (let count = 0; count < 20; count++) {

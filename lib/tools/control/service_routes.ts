@@ -1,14 +1,14 @@
-import type { ControlRoutes } from "../../controller/controller.ts";
+import type { ControlRoutes } from "./control_server.ts";
 import { serviceKey } from "../../proxy/service_port_name.ts";
 import { answerFlow } from "./answer_flow.ts";
-import type { ControllerParts } from "../../app/controllers.ts";
+import type { ObservedRun } from "../../app/run/run_tools.ts";
+import type { Clock } from "../../os/clock.ts";
 import { RunningComparison } from "../diff/compare_running.ts";
 import { explainRunning } from "../explain/explain_running.ts";
-import type { ServiceController } from "../../app/service/service_controller.ts";
 
 export interface ServiceQuestionParts
-  extends Pick<ControllerParts, "clock" | "configuration" | "current" | "informers" | "startUp"> {
-  readonly services: Pick<ServiceController, "families" | "node">;
+  extends Pick<ObservedRun, "configuration" | "current" | "informers" | "services" | "startUp"> {
+  readonly clock: Clock;
 }
 
 /** Most names for the completion of a shell. */

@@ -17,8 +17,11 @@ import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { assertNever, type Verdict } from "../../proxy/verdict.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
 import { VERSION } from "../../config/version.ts";
-import type { IntrospectedParts } from "../control/introspection.ts";
-import type { ProcessInfo } from "../../app/dependencies.ts";
+import type { ToolsOf } from "../control/controller_tools.ts";
+import type { Dependencies } from "../../app/dependencies.ts";
+import type { ObservedRun } from "../../app/run/run_tools.ts";
+import type { FamilyProxy } from "../../app/service/family_proxy.ts";
+import type { ServiceController } from "../../app/service/service_controller.ts";
 import { reasonsByKey } from "../../app/service/service_status.ts";
 import type { StatusReport } from "../status/status_report.ts";
 import {
@@ -29,6 +32,7 @@ import {
   INPUT_PART,
   withControllers,
 } from "./dump_schema.ts";
+import type { DumpSection } from "./dump_value.ts";
 import { pickAllowed } from "./pick_allowed.ts";
 
 /** The parts of a dump. */
@@ -41,7 +45,9 @@ export interface DumpParts {
   readonly node: Node | undefined;
   readonly families: readonly DumpedFamily[];
   /** All but the controller of Services. @default {none} */
-  readonly controllers?: readonly Pick<Controller, "name" | "kinds" | "dumpInputs">[];
+  readonly controllers?: readonly (Pick<Controller, "name" | "kinds"> & {
+    readonly section: DumpSection;
+  })[];
   /** Absent if no kube-relay runs. */
   readonly status?: StatusReport;
   readonly changes?: ChangesReport;
@@ -76,7 +82,7 @@ export function collectDump(
 ): unknown {
   const { mode, nodeName, configuration, informers, node, status, changes, onlyInputs } = parts;
   const { controllers = [] } = parts;
-  const sections = new Map(controllers.map((each) => [each.name, each.dumpInputs()]));
+  const sections = new Map(controllers.map(({ name, section }) => [name, section]));
   const followed = new Map<KindSpec, FollowedKinds>([
     ...controllers.flatMap(({ kinds }) => kinds).filter(({ isInSection }) => !isInSection).map((
       kind,
@@ -183,22 +189,43 @@ function verdictText(verdict: Verdict): string {
 
 /** Dumps the running process. Without `collected` the dump has only what planning needs. */
 export function dumpRunning(
-  { clock, process }: {
-    readonly clock: Clock;
-    readonly process: Pick<ProcessInfo, "kernelRelease">;
+  edges: Pick<Dependencies, "clock" | "network"> & {
+    readonly process: Pick<Dependencies["process"], "kernelRelease">;
   },
-  { services, others, startUp, configuration, current, informers }: IntrospectedParts,
+  run: ObservedRun & { readonly toolsOf: ToolsOf },
   collected: { readonly status: StatusReport; readonly changes: ChangesReport } | undefined,
 ): unknown {
+  const { services, others, startUp, configuration, current, informers, toolsOf } = run;
   const { relay, mode } = configuration;
-  return collectDump({ clock, kernelRelease: process.kernelRelease }, {
+  return collectDump({ clock: edges.clock, kernelRelease: edges.process.kernelRelease }, {
     mode,
     nodeName: startUp.node.name,
     configuration: { proxy: current.proxy, relay },
     informers,
     node: services.node,
-    families: services.dumpInputs().value,
-    controllers: others,
+    families: services.families.map((each) => familyOf(each, services)),
+    controllers: others.map((each) => {
+      const { name, kinds } = each;
+      return { name, kinds, section: toolsOf(each, run, edges).dumped() };
+    }),
     ...(collected ?? { onlyInputs: true }),
   });
+}
+
+function familyOf(
+  { family, backend, pipeline, loop }: FamilyProxy,
+  services: Pick<ServiceController, "primaryAddress">,
+): DumpedFamily {
+  const facts = backend.facts();
+  const primaryAddress = services.primaryAddress(family);
+  const { plan, interfaceAddresses, hosts } = pipeline;
+  return {
+    family,
+    plan,
+    quarantined: loop.quarantined,
+    ...(interfaceAddresses && { interfaceAddresses }),
+    ...(primaryAddress !== undefined && { primaryAddress }),
+    ...(hosts.length > 0 && { hosts }),
+    ...(facts && { facts }),
+  };
 }

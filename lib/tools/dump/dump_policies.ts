@@ -1,7 +1,18 @@
 /**
  * The section of a dump for the NetworkPolicy controller; their objects are elsewhere in the dump.
  */
-import { fields, flag, ipFamily, list, number, optional, plainText } from "./dump_value.ts";
+import type { NetworkPolicyController } from "../../app/policy/policy_controller.ts";
+import type { NetworkPolicyConfiguration } from "../../config/network_policy.ts";
+import {
+  type DumpSection,
+  fields,
+  flag,
+  ipFamily,
+  list,
+  number,
+  optional,
+  plainText,
+} from "./dump_value.ts";
 
 /** The section; the path of the kubeconfig is not in it. */
 export const DUMPED_POLICIES = fields({
@@ -18,3 +29,16 @@ export const DUMPED_POLICIES = fields({
     minSyncPeriod: number,
   }),
 });
+
+/** Returns the section. */
+export function dumpedPolicies(
+  { tool, families }: Pick<NetworkPolicyController, "tool" | "families">,
+  settings: NetworkPolicyConfiguration,
+): DumpSection {
+  const value = {
+    ...(tool !== undefined && { tool }),
+    families: families.map(({ family }) => family),
+    settings,
+  };
+  return { schema: DUMPED_POLICIES, value };
+}

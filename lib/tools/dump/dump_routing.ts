@@ -6,7 +6,7 @@
  */
 import * as v from "valibot";
 import { ROUTED_NODE, type RoutedNode } from "../../api/kinds/routed_node.ts";
-import { ROUTED_SERVICE } from "../../api/kinds/routed_service.ts";
+import { ROUTED_SERVICE, type RoutedService } from "../../api/kinds/routed_service.ts";
 import { routingSettingsOf } from "../../config/parse_routing.ts";
 import type {
   PeerConfiguration,
@@ -14,14 +14,16 @@ import type {
   RoutingConfiguration,
   SelectorConfiguration,
 } from "../../config/routing.ts";
+import type { Cidr } from "../../net/cidr.ts";
 import { addressAt } from "../../net/ip_address.ts";
 import { nodeBgpOf } from "../../routing/node_bgp.ts";
-import { REPORT_SCHEMA } from "../../routing/layer2_member.ts";
+import { type MemberReport, REPORT_SCHEMA } from "../../routing/layer2_member.ts";
 import { routingNodeOf } from "../../routing/routing_node.ts";
 import type { ConfiguredPeer } from "../../routing/routing_settings.ts";
 import { dumpedObjects } from "./dump_objects.ts";
 import {
   cidr,
+  type DumpSection,
   fields,
   flag,
   ipAddress,
@@ -138,6 +140,36 @@ export type DumpedRouting = v.InferOutput<typeof DUMPED_ROUTING>;
 
 /** Names no file: the configuration needs one, and whether there is a password matters. */
 const PASSWORD_FILE = "/password-is-not-in-the-dump";
+
+/** The inputs of a plan of addresses and routes. */
+interface RoutingInputsOfRun {
+  readonly routing: RoutingConfiguration;
+  readonly nodeName: string;
+  readonly nodes: { get(name: string): RoutedNode | undefined; values(): Iterable<RoutedNode> };
+  readonly services: { values(): Iterable<RoutedService> };
+  readonly live: ReadonlySet<string> | undefined;
+  readonly reports: ReadonlyMap<string, MemberReport> | undefined;
+  readonly isDraining: boolean;
+  readonly networks: readonly Cidr[];
+}
+
+/** Returns the section of a dump. */
+export function dumpedRouting(
+  { routing, nodeName, nodes, services, live, reports, isDraining, networks }: RoutingInputsOfRun,
+): DumpSection {
+  const value = {
+    settings: dumpedRoutingSettings(routing, nodes.get(nodeName)),
+    objects: {
+      [ROUTED_SERVICE.plural]: [...services.values()],
+      [ROUTED_NODE.plural]: [...nodes.values()],
+    },
+    ...(live && { live: [...live].sort() }),
+    ...(reports && { reports: [...reports].map(([node, { json }]) => ({ node, ...json })) }),
+    isDraining,
+    networks,
+  };
+  return { schema: DUMPED_ROUTING, value };
+}
 
 /**
  * The settings as they are dumped: pools and peers that were given as text become fields. The peers of

@@ -4,7 +4,6 @@
  */
 import * as v from "valibot";
 import type { KindSpec } from "../../api/kind.ts";
-import type { DumpSection } from "../../controller/controller.ts";
 import { POLICY_KINDS } from "../../app/policy/policy_access.ts";
 import { SERVICE_KINDS } from "../../app/service/service_subscriptions.ts";
 import { CHANGES } from "./dump_changes.ts";
@@ -14,6 +13,7 @@ import { DUMPED_ROUTING } from "./dump_routing.ts";
 import { dumpedObjects } from "./dump_objects.ts";
 import { mode, QUARANTINED, STATUS } from "./dump_status.ts";
 import {
+  type DumpSection,
   fields,
   flag,
   foreignText,

@@ -99,3 +99,9 @@ export function table<Value extends v.GenericSchema>(
 }
 
 export const optional = v.exactOptional;
+
+/** A controller's part of a dump: only fields of the schema are written. */
+export interface DumpSection {
+  readonly schema: v.GenericSchema;
+  readonly value: unknown;
+}

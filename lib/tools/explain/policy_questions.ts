@@ -8,7 +8,7 @@ import { objectKey } from "../../api/kind.ts";
 import { NAMESPACE } from "../../api/kinds/namespace.ts";
 import { NETWORK_POLICY } from "../../api/kinds/network_policy.ts";
 import { POD } from "../../api/kinds/pod.ts";
-import type { ControlRoutes } from "../../controller/controller.ts";
+import { BadQuestion, type ControlRoutes } from "../control/control_server.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import { type IpAddress, ipFamilyOf } from "../../net/ip_address.ts";
 import {
@@ -20,7 +20,6 @@ import {
 import type { PodKey, PolicyKey } from "../../policy/policy_plan.ts";
 import { PolicyState } from "../../policy/policy_state.ts";
 import { askControl, requestStatus } from "../control/control_client.ts";
-import { BadQuestion } from "../control/control_server.ts";
 
 /** Questions about the policies of a cluster. */
 export interface PolicyQuestions {

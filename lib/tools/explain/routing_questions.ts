@@ -5,7 +5,7 @@
  * @module
  */
 import * as v from "valibot";
-import type { ControlRoutes } from "../../controller/controller.ts";
+import type { ControlRoutes } from "../control/control_server.ts";
 import { messageOf } from "../../log/message_of.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
 import type { InterfaceAddress } from "../../os/network.ts";

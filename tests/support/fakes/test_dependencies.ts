@@ -1,6 +1,9 @@
-import type { Dependencies, ProcessInfo } from "../../../lib/app/dependencies.ts";
+import type { ProcessInfo } from "../../../lib/app/dependencies.ts";
+import type { ProgramDependencies } from "../../../lib/app/run/run_tools.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { systemNetwork } from "../../../lib/os/network.ts";
+import { controllerTools } from "../../../lib/tools/control/controller_tools.ts";
+import { createRunTools } from "../../../lib/tools/control/run_tools.ts";
 import { fakeHostChecks } from "./fake_host_checks.ts";
 
 /** A process of root without environment and terminal. */
@@ -18,10 +21,10 @@ export const TEST_PROCESS: ProcessInfo = {
  * modes and output, unless a test has its own.
  */
 export function testDependencies(
-  { process, ...edges }: Partial<Omit<Dependencies, "process">> & {
+  { process, ...edges }: Partial<Omit<ProgramDependencies, "process">> & {
     readonly process?: Partial<ProcessInfo>;
   } = {},
-): Dependencies {
+): ProgramDependencies {
   return {
     clock: systemClock,
     network: systemNetwork,
@@ -29,6 +32,7 @@ export function testDependencies(
     random: () => 0.5,
     backends: {},
     hostChecks: fakeHostChecks(),
+    createTools: (edges) => createRunTools(edges, controllerTools),
     print: () => {},
     complain: () => {},
     ...edges,

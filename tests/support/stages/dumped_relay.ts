@@ -7,7 +7,7 @@ import { BACKENDS } from "../../../backends/mod.ts";
 import { POLICY_BACKENDS } from "../../../backends/policy/mod.ts";
 import { renderHeading } from "../../../lib/tools/cli/commands/render.ts";
 import { askControlText, requestStatus } from "../../../lib/tools/control/control_client.ts";
-import type { Dependencies } from "../../../lib/app/dependencies.ts";
+import type { ProgramDependencies } from "../../../lib/app/run/run_tools.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
 import { effectiveConfiguration } from "../../../lib/config/configuration_schema.ts";
 import { createLogger } from "../../../lib/log/create_logger.ts";
@@ -118,7 +118,7 @@ export class DumpedRelay implements AsyncDisposable {
     }, { deadlineMs: this.#options.deadlineMs ?? 60_000 });
   }
 
-  #dependencies(env: Readonly<Record<string, string>>): Dependencies {
+  #dependencies(env: Readonly<Record<string, string>>): ProgramDependencies {
     const { mode, commands, addresses = [] } = this.#options;
     const own = [
       { interfaceName: "lo", address: parseIpAddress("127.0.0.1") },

@@ -6,8 +6,13 @@
 import { objectKey } from "../../../lib/api/kind.ts";
 import type { LoopListener, NamedChange, NamedItem } from "../../../lib/app/change_listener.ts";
 import type { ControllerDefinition, ControllerParts } from "../../../lib/app/controllers.ts";
+import {
+  type ControllerTools,
+  controllerTools,
+  type ToolsOf,
+} from "../../../lib/tools/control/controller_tools.ts";
 import { fields, ownText, table } from "../../../lib/tools/dump/dump_value.ts";
-import type { Controller, ControlRoutes } from "../../../lib/controller/controller.ts";
+import type { Controller } from "../../../lib/controller/controller.ts";
 import type { CleanupReport, DataPlane, SyncReport } from "../../../lib/controller/data_plane.ts";
 import type { LoopId } from "../../../lib/controller/loop_id.ts";
 import { SyncLoop } from "../../../lib/controller/sync_loop.ts";
@@ -88,18 +93,15 @@ const TEXTS = {
 class LanternController implements Controller {
   readonly name = LOOP.controller;
   readonly kinds = [{ spec: LANTERN }];
-  readonly routes: ControlRoutes = {
-    "/lanterns": () => Promise.resolve([...this.#plane.lit.keys()]),
-  };
-  readonly #plane: LanternPlane;
+  readonly plane: LanternPlane;
   readonly #calls: string[];
   readonly #recorder: LoopListener<NamedChange, NamedItem>;
-  readonly #streets = new Map<string, string>();
+  readonly streets = new Map<string, string>();
   readonly #changed = new Set<string>();
   readonly #loop: SyncLoop<Streets, LanternChanges, string, SyncReport<string>>;
 
   constructor(parts: ControllerParts, plane: LanternPlane, calls: string[]) {
-    this.#plane = plane;
+    this.plane = plane;
     this.#calls = calls;
     const recorder = parts.changes.follow(LOOP, 0);
     this.#recorder = recorder;
@@ -107,7 +109,7 @@ class LanternController implements Controller {
       id: LOOP,
       dataPlane: plane,
       recorder,
-      planner: new LanternPlanner(this.#streets, { changed: this.#changed, recorder }),
+      planner: new LanternPlanner(this.streets, { changed: this.#changed, recorder }),
       follower: {
         synced: ({ changes, report }) => {
           for (const key of changes.changed) this.#changed.delete(key);
@@ -127,9 +129,9 @@ class LanternController implements Controller {
   }
 
   #take(key: string, street: string | undefined): void {
-    const previous = this.#streets.get(key);
-    if (street === undefined) this.#streets.delete(key);
-    else this.#streets.set(key, street);
+    const previous = this.streets.get(key);
+    if (street === undefined) this.streets.delete(key);
+    else this.streets.set(key, street);
     this.#changed.add(key);
     this.#recorder.seen({ kind: LANTERN.kind, name: key, words: [], previous, current: street });
     this.#recorder.planned(
@@ -169,22 +171,33 @@ class LanternController implements Controller {
 
   status() {
     const families = [this.#loop.status("gas lights")];
-    const facts = [{ name: "Lanterns", text: `${this.#plane.lit.size} lit` }];
+    const facts = [{ name: "Lanterns", text: `${this.plane.lit.size} lit` }];
     return Promise.resolve({ controller: this.name, families, facts });
-  }
-
-  dumpInputs() {
-    const schema = fields({ gas: ownText, streets: table(ownText) });
-    const streets = Object.fromEntries(
-      [...this.#streets].map(([key, street]) => [key.replace("/", "."), street]),
-    );
-    return { schema, value: { gas: "on", secret: "s3cret", streets } };
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     this.#calls.push("dispose of lanterns");
     return Promise.resolve();
   }
+}
+
+/** The tools of lanterns. */
+export function lanternTools(...asked: Parameters<ToolsOf>): ControllerTools {
+  const [controller] = asked;
+  if (!(controller instanceof LanternController)) return controllerTools(...asked);
+  const { plane, streets } = controller;
+  return {
+    routes: { "/lanterns": () => Promise.resolve([...plane.lit.keys()]) },
+    dumped: () => ({
+      schema: fields({ gas: ownText, streets: table(ownText) }),
+      value: {
+        ...{ gas: "on", secret: "s3cret" },
+        streets: Object.fromEntries(
+          [...streets].map(([key, street]) => [key.replace("/", "."), street]),
+        ),
+      },
+    }),
+  };
 }
 
 /** The controller for a run; `calls` records its actions. */

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { createRunTools } from "../../../lib/tools/control/run_tools.ts";
 import { requestStatus } from "../../../lib/tools/control/control_client.ts";
 import type { BackendOptions } from "../../../lib/app/dependencies.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
@@ -18,7 +19,7 @@ import { FakeApiServer } from "../fakes/fake_api_server.ts";
 import { FakeBackend } from "../fakes/fake_backend.ts";
 import { FakeClock } from "../fakes/fake_clock.ts";
 import { FakeCommandRunner } from "../fakes/fake_command_runner.ts";
-import { lanternController, LanternPlane } from "./lantern_controller.ts";
+import { lanternController, LanternPlane, lanternTools } from "./lantern_controller.ts";
 import { testDependencies } from "../fakes/test_dependencies.ts";
 import { configurationOf, ownFlags } from "../drivers/own_flags.ts";
 
@@ -90,6 +91,7 @@ export class LanternRelay implements AsyncDisposable {
     const dependencies = testDependencies({
       clock,
       commands: new FakeCommandRunner().on("", {}),
+      createTools: (edges) => createRunTools(edges, lanternTools),
       backends: { userspace: (_, options) => new RecordedBackend(options, calls) },
       process: { uid: 1000, env },
     });

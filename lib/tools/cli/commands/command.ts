@@ -4,6 +4,7 @@ import type { AdjustableLogger } from "../../../log/logger.ts";
 import { printableLines } from "../../../log/printable_text.ts";
 import type { TerminationSource } from "../../../os/termination_signals.ts";
 import type { Dependencies, ProcessInfo } from "../../../app/dependencies.ts";
+import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import { type PlannedNode, planNode } from "../../offline/planned_node.ts";
 
 /** The parsed command line of a verb. */
@@ -58,7 +59,7 @@ export interface ActiveCommand extends Verb {
   /** Whether it serves requests, so that its event loop has to stay responsive. */
   readonly serves?: true;
   /** Resolves to the exit code; a rejection is printed and exits with status 1. */
-  run(dependencies: Dependencies, context: CommandContext): Promise<number>;
+  run(dependencies: ProgramDependencies, context: CommandContext): Promise<number>;
 }
 
 /** A verb that only prints a text, whatever the configuration and the machine are. */

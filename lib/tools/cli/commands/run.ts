@@ -14,6 +14,7 @@ import { hostSettingRequests } from "../../../app/run/host_setting_requests.ts";
 import { HostSettings } from "../../../app/run/host_settings.ts";
 import { idleBackendOptions } from "../../../app/run/mode_settings.ts";
 import type { RunConfiguration } from "../../../app/run/run_configuration.ts";
+import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import { runProxy } from "../../../app/run/run_proxy.ts";
 import { answerWhile } from "../../../app/serving/waiting_servers.ts";
 import { logConfiguration } from "../../../config/effective_flags.ts";
@@ -44,7 +45,7 @@ export const runCommand: ActiveCommand = {
 type RunContext = Omit<CommandContext, "endInOrder"> & { readonly signal: AbortSignal };
 
 async function serve(
-  dependencies: Dependencies,
+  dependencies: ProgramDependencies,
   { flags, configuration, logger, signal }: RunContext,
 ): Promise<number> {
   const { relay } = configuration;

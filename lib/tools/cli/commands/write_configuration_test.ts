@@ -2,7 +2,7 @@ import { assertEquals, assertRejects } from "@std/assert";
 import { parse } from "@std/yaml";
 import { loadConfiguration, type LoadedConfiguration } from "../../../config/load.ts";
 import { parseFlags } from "../../../config/parse_flags.ts";
-import type { Dependencies } from "../../../app/dependencies.ts";
+import type { ProgramDependencies } from "../../../app/run/run_tools.ts";
 import { MemoryLogger } from "../../../../tests/support/fakes/memory_logger.ts";
 import { configurationText, writeConfigurationCommand } from "./write_configuration.ts";
 
@@ -88,7 +88,9 @@ Deno.test("configurationText() can be read again with the same result", async ()
 async function write(path: string): Promise<string> {
   const flags = { "write-config-to": path };
   const printed: string[] = [];
-  const dependencies = { print: (text: string) => printed.push(text) } as unknown as Dependencies;
+  const dependencies = {
+    print: (text: string) => printed.push(text),
+  } as unknown as ProgramDependencies;
   await writeConfigurationCommand.run(dependencies, {
     flags,
     configuration: await load([`--write-config-to=${path}`]),

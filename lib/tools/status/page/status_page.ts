@@ -1,6 +1,6 @@
 import { isLocalRequest } from "../../../metrics/local_request.ts";
 import { answerText } from "../../../metrics/plain_answer.ts";
-import type { IpAddress } from "../../../net/ip_address.ts";
+import type { LocalPages } from "../../../app/run/run_tools.ts";
 import type { Clock } from "../../../os/clock.ts";
 import css from "./page.css" with { type: "text" };
 import icon from "./icon.svg" with { type: "text" };
@@ -8,12 +8,6 @@ import js from "./page.js" with { type: "text" };
 import { pageDocument, pageSections } from "./page_document.ts";
 import { MOST_STREAMS, PageEvents } from "./page_events.ts";
 import { type PageParts, PageSource } from "./page_source.ts";
-
-/** Answers a request for one of the page's paths; `undefined` for other paths. */
-export type LocalPages = (
-  request: Request,
-  peer: IpAddress | undefined,
-) => Promise<Response> | undefined;
 
 /** The browser may load nothing from other hosts, and other pages may not embed this one. */
 const HEADERS = {

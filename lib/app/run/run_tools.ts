@@ -1,0 +1,61 @@
+/**
+ * The tools that watch a run and answer questions about it, as `main.ts` hands them down.
+ *
+ * @module
+ */
+import type { Controller } from "../../controller/controller.ts";
+import type { InformerSet } from "../../kube/informer_set.ts";
+import type { Logger } from "../../log/logger.ts";
+import type { IpAddress } from "../../net/ip_address.ts";
+import type { OpenFiles } from "../../os/open_files.ts";
+import type { ChangeListener } from "../change_listener.ts";
+import type { Dependencies } from "../dependencies.ts";
+import type { ServiceController } from "../service/service_controller.ts";
+import type { CurrentConfiguration } from "./configuration_reload.ts";
+import type { EventLoopMonitor } from "./event_loop_monitor.ts";
+import type { ObjectSource } from "./object_source.ts";
+import type { RunConfiguration } from "./run_configuration.ts";
+import type { ServiceManager } from "./service_manager.ts";
+import type { StartUp } from "./start_up.ts";
+
+/** The parts of a run that the tools read. */
+export interface ObservedRun {
+  readonly services: Pick<ServiceController, "families" | "node" | "status" | "primaryAddress">;
+  /** The other controllers. */
+  readonly others: readonly Controller[];
+  readonly startUp: Pick<StartUp, "node" | "hostSettings">;
+  readonly eventLoop: Pick<EventLoopMonitor, "largestMs">;
+  readonly manager: Pick<ServiceManager, "phase">;
+  readonly source: Pick<ObjectSource, "status">;
+  /** The configuration of the start. */
+  readonly configuration: RunConfiguration;
+  /** The effective configuration: the file may have changed since the start. */
+  readonly current: CurrentConfiguration;
+  readonly informers: InformerSet;
+}
+
+/** Answers a request for one of its pages; `undefined` for other paths. */
+export type LocalPages = (
+  request: Request,
+  peer: IpAddress | undefined,
+) => Promise<Response> | undefined;
+
+/** The tools of one run. */
+export interface RunTools {
+  readonly changes: ChangeListener;
+  /** The pages on the metrics port for clients on this machine; `undefined` if they are off. */
+  pages(run: ObservedRun, signal: AbortSignal): LocalPages | undefined;
+  /** Opens the control socket. Rejects if it cannot be opened. */
+  openControl(run: ObservedRun): Promise<{ stop(): Promise<void> }>;
+}
+
+/** The edges of the tools. */
+export interface ToolEdges extends Dependencies {
+  readonly logger: Logger;
+  readonly openFiles: OpenFiles;
+}
+
+/** What `main.ts` hands down. */
+export interface ProgramDependencies extends Dependencies {
+  readonly createTools: (edges: ToolEdges) => RunTools;
+}
