@@ -16,13 +16,13 @@ export const FLAG_GROUPS = [
 ] as const;
 
 /** A group of `--help`. */
-type FlagGroup = typeof FLAG_GROUPS[number];
+export type FlagGroup = typeof FLAG_GROUPS[number];
 
 /**
  * The type of a flag's value: a duration becomes milliseconds, lists are split at commas. `gates`
  * are `Name=true` pairs, `vmodule` is `pattern=N` pairs.
  */
-type FlagType =
+export type FlagType =
   | "boolean"
   | "text"
   | "integer"
