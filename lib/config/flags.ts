@@ -58,14 +58,9 @@ function group<Rows extends Readonly<Record<string, Row<FlagType>>>>(
   return Object.fromEntries(entries);
 }
 
-/** Flags without effect, each with its replacement or the reason why none is needed. */
-function retired<Type extends FlagType, Names extends string>(
-  type: Type,
-  reasons: Readonly<Record<Names, string>>,
-): { readonly [Name in Names]: Row<Type> } {
-  const entries = Object.entries<string>(reasons)
-    .map(([name, help]) => [name, { type, help, retired: true }]);
-  return Object.fromEntries(entries);
+/** A flag without effect, with its replacement or the reason why none is needed. */
+function retired<const Type extends FlagType>(type: Type, help: string): Row<Type> {
+  return { type, help, retired: true };
 }
 
 const KLOG_FILES = "the log goes to standard error only; let the supervisor store it";
@@ -546,37 +541,41 @@ const FLAGS = {
   // so that such a manifest keeps working; upstream refuses to start with them. Booleans take no value as
   // the next argument, all others do.
   ...group("Retired", "used", {
-    ...retired("boolean", {
-      "cleanup-iptables": "has no effect; use --cleanup",
-      "cleanup-ipvs": "has no effect; use --cleanup",
-      logtostderr: KLOG_FILES,
-      alsologtostderr: KLOG_FILES,
-      "skip-headers": KLOG_FORM,
-      "skip-log-headers": KLOG_FILES,
-      "add-dir-header": KLOG_FORM,
-      "one-output": KLOG_FILES,
-      "windows-service": WINDOWS,
-      "enable-dsr": WINDOWS,
-      "forward-healthcheck-vip": WINDOWS,
-    }),
-    ...retired("text", {
-      "proxy-port-range":
-        "of kube-proxy's old userspace mode, which bound such ports; has no effect",
-      "conntrack-max": "has no effect; use --conntrack-max-per-core and --conntrack-min",
-      "resource-container": "has no effect; the supervisor chooses the control group",
-      "azure-container-registry-config": LINKED_IN,
-      "google-json-key": LINKED_IN,
-      "boot-id-file": LINKED_IN,
-      "machine-id-file": LINKED_IN,
-      "log-dir": KLOG_FILES,
-      "log-file": KLOG_FILES,
-      "log-file-max-size": KLOG_FILES,
-      "log-backtrace-at": "has no effect",
-      stderrthreshold: KLOG_FILES,
-      "network-name": WINDOWS,
-      "source-vip": WINDOWS,
-      "root-hnsendpoint-name": WINDOWS,
-    }),
+    "cleanup-iptables": retired("boolean", "has no effect; use --cleanup"),
+    "cleanup-ipvs": retired("boolean", "has no effect; use --cleanup"),
+    "proxy-port-range": retired(
+      "text",
+      "of kube-proxy's old userspace mode, which bound such ports; has no effect",
+    ),
+    "conntrack-max": retired(
+      "text",
+      "has no effect; use --conntrack-max-per-core and --conntrack-min",
+    ),
+    "resource-container": retired(
+      "text",
+      "has no effect; the supervisor chooses the control group",
+    ),
+    "azure-container-registry-config": retired("text", LINKED_IN),
+    "google-json-key": retired("text", LINKED_IN),
+    "boot-id-file": retired("text", LINKED_IN),
+    "machine-id-file": retired("text", LINKED_IN),
+    logtostderr: retired("boolean", KLOG_FILES),
+    alsologtostderr: retired("boolean", KLOG_FILES),
+    "log-dir": retired("text", KLOG_FILES),
+    "log-file": retired("text", KLOG_FILES),
+    "log-file-max-size": retired("text", KLOG_FILES),
+    "log-backtrace-at": retired("text", "has no effect"),
+    "skip-headers": retired("boolean", KLOG_FORM),
+    "skip-log-headers": retired("boolean", KLOG_FILES),
+    stderrthreshold: retired("text", KLOG_FILES),
+    "add-dir-header": retired("boolean", KLOG_FORM),
+    "one-output": retired("boolean", KLOG_FILES),
+    "windows-service": retired("boolean", WINDOWS),
+    "network-name": retired("text", WINDOWS),
+    "source-vip": retired("text", WINDOWS),
+    "enable-dsr": retired("boolean", WINDOWS),
+    "root-hnsendpoint-name": retired("text", WINDOWS),
+    "forward-healthcheck-vip": retired("boolean", WINDOWS),
   }),
 };
 
