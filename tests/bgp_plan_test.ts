@@ -5,7 +5,7 @@
  */
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { birdConfig } from "../backends/bird/bird_config.ts";
-import { defaultConfiguration } from "../lib/config/configuration_schema.ts";
+import { defaultConfiguration } from "../lib/config/configuration.ts";
 import { routingSettingsOf } from "../lib/config/parse_routing.ts";
 import { parseCidr } from "../lib/net/cidr.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";

@@ -10,8 +10,12 @@ import { tryParseDuration } from "../api/duration.ts";
 /** The schema of one value, which may be absent. */
 type Field<T> = v.GenericSchema<unknown, T>;
 
-/** A block with the values of its fields. */
+/** The values of the fields of a block. */
+export type BlockValues<Entries extends v.ObjectEntries> = Frozen<Block<Entries>>;
+
 type Block<Entries extends v.ObjectEntries> = v.InferOutput<v.ObjectSchema<Entries, undefined>>;
+
+type Frozen<T> = T extends object ? { readonly [Key in keyof T]: Frozen<T[Key]> } : T;
 
 /** Whether a zero in the file is a value or means the default. */
 interface ZeroRule {

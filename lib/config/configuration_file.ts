@@ -6,11 +6,7 @@
 import { messageOf } from "../log/message_of.ts";
 import { readTextUpTo } from "../os/read_text_up_to.ts";
 import type { KubeProxyConfiguration } from "./configuration.ts";
-import {
-  CONFIGURATION_FIELDS,
-  type FieldTree,
-  parseConfiguration,
-} from "./configuration_schema.ts";
+import { CONFIGURATION_FIELDS, type FieldTree, parseConfiguration } from "./configuration.ts";
 import { didYouMean } from "../api/nearest_name.ts";
 import { MAX_YAML_LENGTH, readYaml, type YamlDocument } from "./yaml_source.ts";
 

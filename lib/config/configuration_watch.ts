@@ -12,7 +12,7 @@ import type { Clock } from "../os/clock.ts";
 import { fileState } from "../os/file_state.ts";
 import { type BackendMode, MODE_TRAITS } from "../proxy/backend.ts";
 import type { ConfigurationBlock, KubeProxyConfiguration } from "./configuration.ts";
-import { effectiveConfiguration } from "./configuration_schema.ts";
+import { effectiveConfiguration } from "./configuration.ts";
 import type { FlagValues } from "./flags.ts";
 import { APPLICABLE_ROUTING, needsRoutingParts } from "./routing_reload.ts";
 import {

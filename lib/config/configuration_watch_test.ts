@@ -4,7 +4,7 @@ import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { withFolder } from "../../tests/support/with_folder.ts";
 import { systemClock } from "../os/clock.ts";
 import type { KubeProxyConfiguration } from "./configuration.ts";
-import { defaultConfiguration } from "./configuration_schema.ts";
+import { defaultConfiguration } from "./configuration.ts";
 import { changedFields, ConfigurationChanged, watchConfiguration } from "./configuration_watch.ts";
 import { loadConfiguration, type LoadedConfiguration } from "./load.ts";
 

@@ -13,7 +13,7 @@ import {
   type KubeProxyConfiguration,
   type SyncPeriods,
 } from "./configuration.ts";
-import { isDefaultBlock } from "./configuration_schema.ts";
+import { isDefaultBlock } from "./configuration.ts";
 import { formatDuration } from "../api/duration.ts";
 
 /**

@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { API_VERSION, KIND } from "./configuration.ts";
-import { CONFIGURATION_FIELDS, parseConfiguration } from "./configuration_schema.ts";
+import { CONFIGURATION_FIELDS, parseConfiguration } from "./configuration.ts";
 import { encodeConfiguration } from "./encode_configuration.ts";
 import { formatDuration } from "../api/duration.ts";
 

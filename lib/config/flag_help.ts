@@ -1,5 +1,5 @@
 import { formatDuration } from "../api/duration.ts";
-import { flagConfiguration } from "./configuration_schema.ts";
+import { flagConfiguration } from "./configuration.ts";
 import { type Flag, FLAG_GROUPS } from "./flag.ts";
 import { FLAG_ROWS } from "./flags.ts";
 import { wrapText } from "./wrap_text.ts";

@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { defaultConfiguration } from "./configuration_schema.ts";
+import { defaultConfiguration } from "./configuration.ts";
 import { findFlag, FLAG_ROWS } from "./flags.ts";
 import { parseFlagValue } from "./parse_flag_value.ts";
 

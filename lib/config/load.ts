@@ -6,7 +6,7 @@
 import { formatHostPort } from "../net/port.ts";
 import type { KubeProxyConfiguration } from "./configuration.ts";
 import { type ConfigurationFile, readConfigurationFile } from "./configuration_file.ts";
-import { flagConfiguration, isDefaultBlock } from "./configuration_schema.ts";
+import { flagConfiguration, isDefaultBlock } from "./configuration.ts";
 import type { UserContext } from "./default_paths.ts";
 import { checkFeatureGates } from "./feature_gates.ts";
 import { typedFlag } from "./flag.ts";

@@ -4,32 +4,10 @@
  *
  * @module
  */
-import type { Expect } from "./expectation.ts";
-import { checkRange } from "./expectation.ts";
+import { type BlockValues, duration, flag, integer, text } from "./configuration_fields.ts";
+import { checkRange, type Expect } from "./expectation.ts";
 import { formatDuration } from "../api/duration.ts";
 import { didYouMean } from "../api/nearest_name.ts";
-
-/** The fields of the block. */
-export interface NetworkPolicyConfiguration {
-  readonly enabled: boolean;
-  /** Unparsed, as `start` and `deny`; {@linkcode NETWORK_POLICY_CHOICES} has the valid values. */
-  readonly mode: string;
-  readonly start: string;
-  readonly deny: string;
-  /** Denied packets of each pod that are logged per minute; 0 = none. */
-  readonly logPerMinute: number;
-  /**
-   * Group of NFLOG. There is no option for the kernel's log, because its prefix in iptables has only
-   * 29 characters, too few for the name of a pod, and tenants could flood the log of the node.
-   */
-  readonly logGroup: number;
-  /** Whether open connections end if the policies no longer allow them. */
-  readonly cutConnections: boolean;
-  /** Shortest time from the end of one sync of policies to the next, in milliseconds. */
-  readonly minSyncPeriod: number;
-  /** Path of a kubeconfig; empty = the connection of Services. */
-  readonly kubeconfig: string;
-}
 
 /** The valid values of some fields; the first one is the default. */
 export const NETWORK_POLICY_CHOICES = {
@@ -47,6 +25,28 @@ export const NETWORK_POLICY_LIMITS = {
   /** Of a sync of Services too. */
   minSyncPeriod: 3_600_000,
 } as const;
+
+/** The fields of the block. */
+export const NETWORK_POLICY_ENTRIES = {
+  enabled: flag(),
+  mode: text(NETWORK_POLICY_CHOICES.mode[0]),
+  start: text(NETWORK_POLICY_CHOICES.start[0]),
+  deny: text(NETWORK_POLICY_CHOICES.deny[0]),
+  // Denied packets of each pod that are logged per minute; 0 = none.
+  logPerMinute: integer(0),
+  // Group of NFLOG: that of kube-router, so that an existing collector keeps working. There is no option
+  // for the kernel's log, because its prefix in iptables has only 29 characters, too few for the name of a
+  // pod, and tenants could flood the log of the node.
+  logGroup: integer(100),
+  // Whether open connections end if the policies no longer allow them.
+  cutConnections: flag(true),
+  // Of its own: a policy shall not wait for the syncs of Services.
+  minSyncPeriod: duration("20ms"),
+  // Empty = the connection of Services.
+  kubeconfig: text(),
+};
+
+export type NetworkPolicyConfiguration = BlockValues<typeof NETWORK_POLICY_ENTRIES>;
 
 /** Checks the block, even if it is disabled, because a flag may enable it. */
 export function checkNetworkPolicy(policy: NetworkPolicyConfiguration, expect: Expect): void {

@@ -7,7 +7,7 @@ import { checkCidr, type Expect } from "./expectation.ts";
 import { parsePeerImports } from "./parse_peer_imports.ts";
 import { parseSelector } from "./parse_pools.ts";
 import type { BgpConfiguration, PeerConfiguration } from "./routing.ts";
-import { DEFAULT_PEER } from "./routing_schema.ts";
+import { DEFAULT_PEER } from "./routing.ts";
 
 /** A value, its place in the configuration, and the collector of problems. */
 interface Place {

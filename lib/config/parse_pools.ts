@@ -15,7 +15,7 @@ import {
   type RoutingConfiguration,
   type SelectorConfiguration,
 } from "./routing.ts";
-import { DEFAULT_POOL } from "./routing_schema.ts";
+import { DEFAULT_POOL } from "./routing.ts";
 
 const NAME = /^[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?$/;
 

@@ -1,161 +1,22 @@
 /**
- * The settings of load balancer addresses and routes: the block `routing` of the configuration. It
- * is an extension: kube-proxy reads a file that has it, and warns of an unknown field.
+ * The settings of load balancer addresses and routes: the block `routing` of the configuration, with the
+ * types and defaults of its fields. It is an extension: kube-proxy reads a file that has it, and warns of
+ * an unknown field.
  *
  * @module
  */
-import type { RoutingSettings } from "../routing/routing_settings.ts";
-
-/** A selector, with the fields of Kubernetes. */
-export interface SelectorConfiguration {
-  readonly matchLabels?: Readonly<Record<string, string>> | undefined;
-  readonly matchExpressions?:
-    | readonly {
-      readonly key: string;
-      readonly operator: string;
-      readonly values?: readonly string[] | undefined;
-    }[]
-    | undefined;
-}
-
-/** A pool of addresses for Services of type LoadBalancer. */
-export interface PoolConfiguration {
-  readonly name: string;
-  /** CIDRs, single addresses, and ranges `first-last`. */
-  readonly addresses: readonly string[];
-  /** Whether Services get an address of the pool without asking for it. */
-  readonly autoAssign: boolean;
-  /** Empty = {@linkcode RoutingConfiguration.announce}. */
-  readonly announce: string;
-  readonly namespaceSelector?: SelectorConfiguration | null | undefined;
-  readonly serviceSelector?: SelectorConfiguration | null | undefined;
-  /** The nodes that may announce the addresses. */
-  readonly nodeSelector?: SelectorConfiguration | null | undefined;
-}
-
-/** Routes that are accepted from one external peer. */
-export interface PeerImportConfiguration {
-  /** Ranges, each with any longer prefix in it, or blocks with the lengths that are accepted. */
-  readonly prefixes: readonly (string | ImportedPrefixConfiguration)[];
-  /** The same, for ranges of the cluster: nodes, pods, Services and pools are refused otherwise. */
-  readonly clusterPrefixes: readonly (string | ImportedPrefixConfiguration)[];
-  readonly defaultRoute: boolean;
-}
-
-/** Prefixes in a range, by their lengths. */
-export interface ImportedPrefixConfiguration {
-  readonly prefix: string;
-  /** 0 = that of the range. */
-  readonly minLength: number;
-  /** 0 = without limit. */
-  readonly maxLength: number;
-}
-
-/** An external BGP peer. */
-export interface PeerConfiguration {
-  /** Empty = made from the address. */
-  readonly name: string;
-  readonly address: string;
-  readonly port: number;
-  readonly as: number;
-  /** Empty = chosen by the kernel. */
-  readonly localAddress: string;
-  /** Empty = no password. */
-  readonly passwordFile: string;
-  /** 0 = the peer is on a network of the node. */
-  readonly multihopTtl: number;
-  readonly holdTimeSeconds: number;
-  readonly bfd: boolean;
-  /** 0 = no graceful restart. */
-  readonly gracefulRestartSeconds: number;
-  readonly prepend: number;
-  readonly nextHopSelf: boolean;
-  /** Whether the session also carries announcements of the other IP family. */
-  readonly bothFamilies: boolean;
-  /** The next hop of those; "" = the node's own InternalIP of that family. */
-  readonly otherNextHop: string;
-  /** What is accepted from the peer. Absent = {@linkcode BgpConfiguration.imports}. */
-  readonly import?: PeerImportConfiguration | null | undefined;
-  /** The nodes that have the session. */
-  readonly nodeSelector?: SelectorConfiguration | null | undefined;
-}
-
-/** The BGP settings. */
-export interface BgpConfiguration {
-  readonly enabled: boolean;
-  /** 0 = that of the Node's annotation, or else 64512. */
-  readonly localAs: number;
-  /** Empty = the node's IPv4 address, or a hash of its name. */
-  readonly routerId: string;
-  /** Sessions with all nodes of the same AS. */
-  readonly mesh: boolean;
-  /** Whether annotations of Nodes are read, by kube-router's names. */
-  readonly nodeAnnotations: boolean;
-  /** Peers, or texts `AS@ADDRESS` and `AS@ADDRESS:PORT`. */
-  readonly peers: readonly (string | PeerConfiguration)[];
-  readonly advertise: {
-    readonly loadBalancerIps: boolean;
-    readonly externalIps: boolean;
-    readonly clusterIps: boolean;
-    readonly podCidrs: boolean;
-    readonly serviceRanges: boolean;
-  };
-  /** External IPs outside of them are never announced: tenants choose external IPs. */
-  readonly externalIpRanges: readonly string[];
-  readonly communities: readonly string[];
-  readonly largeCommunities: readonly string[];
-  /** 0 = the default of the peers. */
-  readonly localPreference: number;
-  readonly imports: {
-    /** Ranges that are accepted from external peers. */
-    readonly external: readonly string[];
-    readonly defaultRoute: boolean;
-    readonly table: number;
-    readonly metric: number;
-    readonly limitPerPeer: number;
-  };
-  /** Of BIRD. */
-  readonly controlSocket: string;
-  /** Of BIRD; kube-relay writes it. */
-  readonly configFile: string;
-}
-
-/** The network of pods, on a cluster without a network plugin that routes. */
-export interface PodNetworkConfiguration {
-  /** Routes to the pods of nodes in the same subnet. */
-  readonly routes: boolean;
-  /** Which nodes are reached through a tunnel: `off`, `cross-subnet` or `always`. */
-  readonly overlay: string;
-  /** Path of the CNI configuration that kube-relay writes; empty = none. */
-  readonly cniConfig: string;
-  /** Of pods and tunnels; 0 = that of the node's interface, less the header of a tunnel. */
-  readonly mtu: number;
-  /** Whether the CNI configuration has the plugin of host ports. */
-  readonly portMappings: boolean;
-  /** Whether pods reach addresses outside of the cluster with the address of the node. */
-  readonly masquerade: boolean;
-}
-
-/** The fields of the block. */
-export interface RoutingConfiguration extends
-  Pick<
-    RoutingSettings,
-    | "loadBalancerClass"
-    | "defaultLoadBalancerClass"
-    | "leaseNamespace"
-    | "leaseDurationSeconds"
-    | "layer2"
-  > {
-  readonly enabled: boolean;
-  /** Path of a kubeconfig; empty = the connection of Services. */
-  readonly kubeconfig: string;
-  /** How pools without a setting of their own are announced. */
-  readonly announce: string;
-  /** Pools, or texts `NAME=ADDRESSES` and `ADDRESSES`; those without a name are `default`. */
-  readonly pools: readonly (string | PoolConfiguration)[];
-  readonly podNetwork: PodNetworkConfiguration;
-  readonly bgp: BgpConfiguration;
-}
+import * as v from "valibot";
+import {
+  blocks,
+  type BlockValues,
+  flag,
+  group,
+  list,
+  strict,
+  text,
+  wanted,
+  wholeNumber,
+} from "./configuration_fields.ts";
 
 /** The file of `--cni-config` without a value. `--cleanup` removes it too, if kube-relay wrote it. */
 export const DEFAULT_CNI_CONFIG = "/etc/cni/net.d/10-kube-relay.conflist";
@@ -187,3 +48,151 @@ export const ROUTING_LIMITS = {
   limitPerPeer: { from: 1, to: 1_000_000 },
   mtu: { from: 0, to: 65_535 },
 } as const;
+
+/** A selector, with the fields of Kubernetes. */
+const SELECTOR = v.nullish(strict({
+  matchLabels: v.optional(v.record(v.string(), v.string(wanted("text")), wanted("fields"))),
+  matchExpressions: v.optional(v.array(
+    strict({
+      key: v.string(wanted("the name of a label")),
+      operator: v.picklist(
+        ["In", "NotIn", "Exists", "DoesNotExist"],
+        wanted("In, NotIn, Exists or DoesNotExist"),
+      ) as v.GenericSchema<unknown, string>,
+      values: v.optional(v.array(v.string(wanted("text")), wanted("a list"))),
+    }),
+    wanted("a list"),
+  )),
+}));
+
+/** A pool of addresses for Services of type LoadBalancer. */
+const POOL = {
+  name: v.string(wanted("the name of the pool")),
+  // CIDRs, single addresses, and ranges `first-last`.
+  addresses: list(),
+  // Whether Services get an address of the pool without asking for it.
+  autoAssign: flag(true),
+  // Empty = that of the block.
+  announce: text(),
+  namespaceSelector: SELECTOR,
+  serviceSelector: SELECTOR,
+  nodeSelector: SELECTOR,
+};
+
+/** Prefixes in a range, by their lengths: 0 = that of the range, and 0 = without limit. */
+const IMPORTED = {
+  prefix: v.string(wanted("a CIDR")),
+  minLength: wholeNumber(0, ROUTING_LIMITS.prefixLength),
+  maxLength: wholeNumber(0, ROUTING_LIMITS.prefixLength),
+};
+
+/** An external BGP peer. */
+const PEER = {
+  // Empty = made from the address.
+  name: text(),
+  address: text(),
+  port: wholeNumber(179, ROUTING_LIMITS.port),
+  as: wholeNumber(0, ROUTING_LIMITS.as),
+  // Empty = chosen by the kernel.
+  localAddress: text(),
+  passwordFile: text(),
+  // 0 = the peer is on a network of the node.
+  multihopTtl: wholeNumber(0, ROUTING_LIMITS.multihopTtl),
+  holdTimeSeconds: wholeNumber(90, ROUTING_LIMITS.holdTimeSeconds),
+  bfd: flag(),
+  // 0 = no graceful restart.
+  gracefulRestartSeconds: wholeNumber(120, ROUTING_LIMITS.gracefulRestartSeconds),
+  prepend: wholeNumber(0, ROUTING_LIMITS.prepend),
+  nextHopSelf: flag(),
+  // Whether the session also carries announcements of the other IP family, and the next hop of those;
+  // empty = the own InternalIP of that family.
+  bothFamilies: flag(),
+  otherNextHop: text(),
+  // What is accepted from the peer; absent = `bgp.imports`.
+  import: v.nullish(strict({
+    // Ranges, each with any longer prefix in it, or blocks with the lengths that are accepted.
+    prefixes: blocks(IMPORTED),
+    // Ranges of the cluster: nodes, pods, Services and pools are refused otherwise.
+    clusterPrefixes: blocks(IMPORTED),
+    defaultRoute: flag(),
+  })),
+  nodeSelector: SELECTOR,
+};
+
+/** The fields of the block. */
+export const ROUTING_ENTRIES = {
+  enabled: flag(),
+  // Empty = the connection of Services.
+  kubeconfig: text(),
+  loadBalancerClass: text("kube-relay.io/load-balancer"),
+  defaultLoadBalancerClass: flag(true),
+  // How pools without a setting of their own are announced.
+  announce: text(ROUTING_CHOICES.announce[0]),
+  // Pools, or texts `NAME=ADDRESSES` and `ADDRESSES`; those without a name are `default`.
+  pools: blocks(POOL),
+  leaseNamespace: text("kube-system"),
+  leaseDurationSeconds: wholeNumber(3, ROUTING_LIMITS.leaseDurationSeconds),
+  layer2: group({
+    interfaces: list(),
+    announceIntervalSeconds: wholeNumber(60, ROUTING_LIMITS.announceIntervalSeconds),
+  }),
+  podNetwork: group({
+    routes: flag(),
+    overlay: text(ROUTING_CHOICES.overlay[0]),
+    cniConfig: text(),
+    mtu: wholeNumber(0, ROUTING_LIMITS.mtu),
+    portMappings: flag(true),
+    masquerade: flag(true),
+  }),
+  bgp: group({
+    enabled: flag(),
+    // 0 = that of the Node's annotation, or else 64512.
+    localAs: wholeNumber(0, ROUTING_LIMITS.as),
+    // Empty = the node's IPv4 address, or a hash of its name.
+    routerId: text(),
+    // Sessions with all nodes of the same AS.
+    mesh: flag(),
+    // Whether annotations of Nodes are read, by kube-router's names.
+    nodeAnnotations: flag(true),
+    // Peers, or texts `AS@ADDRESS` and `AS@ADDRESS:PORT`.
+    peers: blocks(PEER),
+    advertise: group({
+      loadBalancerIps: flag(true),
+      externalIps: flag(),
+      clusterIps: flag(),
+      podCidrs: flag(),
+      serviceRanges: flag(),
+    }),
+    // External IPs outside of them are never announced: tenants choose external IPs.
+    externalIpRanges: list(),
+    communities: list(),
+    largeCommunities: list(),
+    // 0 = the default of the peers.
+    localPreference: wholeNumber(0, ROUTING_LIMITS.localPreference),
+    imports: group({
+      external: list(),
+      defaultRoute: flag(),
+      table: wholeNumber(254, ROUTING_LIMITS.table),
+      metric: wholeNumber(512, ROUTING_LIMITS.metric),
+      limitPerPeer: wholeNumber(1000, ROUTING_LIMITS.limitPerPeer),
+    }),
+    controlSocket: text("/run/kube-relay-bird/bird.ctl"),
+    configFile: text("/run/kube-relay/bird.conf"),
+  }),
+} as const;
+
+/** The fields of the block. */
+export type RoutingConfiguration = BlockValues<typeof ROUTING_ENTRIES>;
+export type BgpConfiguration = RoutingConfiguration["bgp"];
+export type PodNetworkConfiguration = RoutingConfiguration["podNetwork"];
+export type PoolConfiguration = BlockValues<typeof POOL>;
+export type SelectorConfiguration = NonNullable<PoolConfiguration["nodeSelector"]>;
+export type PeerConfiguration = BlockValues<typeof PEER>;
+export type PeerImportConfiguration = NonNullable<PeerConfiguration["import"]>;
+export type ImportedPrefixConfiguration = BlockValues<typeof IMPORTED>;
+
+/** A peer of which only the defaults are known. */
+export const DEFAULT_PEER: PeerConfiguration = v.parse(strict(PEER), {});
+
+/** A pool of which only the defaults are known. */
+export const DEFAULT_POOL: PoolConfiguration = v.parse(strict(POOL), { name: "default" });

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import type { KubeProxyConfiguration } from "./configuration.ts";
-import { parseConfiguration } from "./configuration_schema.ts";
+import { parseConfiguration } from "./configuration.ts";
 import { validateConfiguration } from "./validate.ts";
 
 /**

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { defaultConfiguration } from "../../lib/config/configuration_schema.ts";
+import { defaultConfiguration } from "../../lib/config/configuration.ts";
 import { RunChanges } from "../../lib/tools/changes/run_changes.ts";
 import { FamilyProxy } from "../../lib/app/service/family_proxy.ts";
 import { planSettingsOf } from "../../lib/app/run/plan_settings.ts";

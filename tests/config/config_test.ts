@@ -9,7 +9,7 @@
  * @module
  */
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
-import { CONFIGURATION_FIELDS, type FieldTree } from "../../lib/config/configuration_schema.ts";
+import { CONFIGURATION_FIELDS, type FieldTree } from "../../lib/config/configuration.ts";
 import {
   ConfigurationError,
   loadConfiguration,

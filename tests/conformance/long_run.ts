@@ -13,7 +13,7 @@ import { followedKinds } from "../../lib/app/service/service_subscriptions.ts";
 import { FamilyProxy } from "../../lib/app/service/family_proxy.ts";
 import { routeObjects } from "../../lib/app/service/route_objects.ts";
 import { planSettingsOf } from "../../lib/app/run/plan_settings.ts";
-import { defaultConfiguration } from "../../lib/config/configuration_schema.ts";
+import { defaultConfiguration } from "../../lib/config/configuration.ts";
 import { ApiSource } from "../../lib/kube/api_source.ts";
 import type { TransportTiming } from "../../lib/kube/api_transport.ts";
 import type { KubeAuth } from "../../lib/kube/kube_auth.ts";

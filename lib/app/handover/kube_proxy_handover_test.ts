@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { fakeHostChecks } from "../../../tests/support/fakes/fake_host_checks.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
-import { defaultConfiguration } from "../../config/configuration_schema.ts";
+import { defaultConfiguration } from "../../config/configuration.ts";
 import {
   type FindingOptions,
   type HostFinding,

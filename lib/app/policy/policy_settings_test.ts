@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { defaultConfiguration } from "../../config/configuration_schema.ts";
+import { defaultConfiguration } from "../../config/configuration.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import { policySettings } from "./policy_settings.ts";
 

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
-import { defaultConfiguration } from "../../config/configuration_schema.ts";
+import { defaultConfiguration } from "../../config/configuration.ts";
 import { parseCidr } from "../../net/cidr.ts";
 import { checkSanity, type SanityContext } from "./config_sanity.ts";
 

@@ -5,7 +5,7 @@ import { ApiError } from "../../kube/api_error.ts";
 import { TransportError } from "../../kube/transport.ts";
 import { POLICY_ACCESS, policyKubeconfigOf } from "../policy/policy_access.ts";
 import { ControllerAccess, findMissingAccess } from "./controller_access.ts";
-import { defaultConfiguration } from "../../config/configuration_schema.ts";
+import { defaultConfiguration } from "../../config/configuration.ts";
 
 /** An API server that answers reviews with these refusals, or fails. */
 class Reviews {

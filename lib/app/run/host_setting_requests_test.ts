@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
-import { defaultConfiguration } from "../../config/configuration_schema.ts";
+import { defaultConfiguration } from "../../config/configuration.ts";
 import { cpuCount, hostSettingRequests, type RequestingBackend } from "./host_setting_requests.ts";
 
 const proxy = defaultConfiguration();

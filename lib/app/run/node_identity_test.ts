@@ -1,7 +1,7 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import type { Node } from "../../api/kinds/node.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
-import { defaultConfiguration } from "../../config/configuration_schema.ts";
+import { defaultConfiguration } from "../../config/configuration.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import { FakeClock, settle } from "../../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";

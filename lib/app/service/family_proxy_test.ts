@@ -7,7 +7,7 @@ import {
 } from "../../../tests/support/builders/builders.ts";
 import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
-import { defaultConfiguration } from "../../config/configuration_schema.ts";
+import { defaultConfiguration } from "../../config/configuration.ts";
 import { ProxyHealth } from "../../health/proxy_health.ts";
 import type { Logger } from "../../log/logger.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";

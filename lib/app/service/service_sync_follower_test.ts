@@ -13,7 +13,7 @@ import {
 import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
-import { defaultConfiguration } from "../../config/configuration_schema.ts";
+import { defaultConfiguration } from "../../config/configuration.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
 import { ProxyPipeline } from "./proxy_pipeline.ts";
 import type { SyncObserver } from "./sync_observer.ts";

@@ -8,7 +8,7 @@ import {
 import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
-import { defaultConfiguration } from "../../config/configuration_schema.ts";
+import { defaultConfiguration } from "../../config/configuration.ts";
 import type { SyncReport } from "../../proxy/data_plane.ts";
 import { FamilyProxy } from "../../app/service/family_proxy.ts";
 import { planSettingsOf } from "../../app/run/plan_settings.ts";

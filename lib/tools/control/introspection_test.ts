@@ -9,7 +9,7 @@ import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
 import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
-import { defaultConfiguration } from "../../config/configuration_schema.ts";
+import { defaultConfiguration } from "../../config/configuration.ts";
 import type { Backend } from "../../proxy/backend.ts";
 import { RunChanges } from "../changes/run_changes.ts";
 import { FamilyProxy } from "../../app/service/family_proxy.ts";

@@ -1,8 +1,8 @@
 import { assertEquals } from "@std/assert";
 import { imported, peerImports } from "../../../tests/support/builders/bgp_plans.ts";
 import { routedNode } from "../../../tests/support/builders/routed_objects.ts";
-import { defaultConfiguration } from "../../config/configuration_schema.ts";
-import { DEFAULT_PEER } from "../../config/routing_schema.ts";
+import { defaultConfiguration } from "../../config/configuration.ts";
+import { DEFAULT_PEER } from "../../config/routing.ts";
 import { parseCidr } from "../../net/cidr.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import { dumpedRouting } from "./dump_routing.ts";

@@ -7,7 +7,7 @@ import { type DumpedRouting, routingOfDump } from "./dump_routing.ts";
 import { NODE } from "../../api/kinds/node.ts";
 import { POLICY_KINDS } from "../../app/policy/policy_access.ts";
 import { SERVICE_KINDS } from "../../app/service/service_subscriptions.ts";
-import { defaultConfiguration } from "../../config/configuration_schema.ts";
+import { defaultConfiguration } from "../../config/configuration.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
 import { validateConfiguration } from "../../config/validate.ts";
 import { InformerSet } from "../../kube/informer_set.ts";

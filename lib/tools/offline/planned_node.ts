@@ -1,4 +1,4 @@
-import { effectiveConfiguration } from "../../config/configuration_schema.ts";
+import { effectiveConfiguration } from "../../config/configuration.ts";
 import type { FlagValues } from "../../config/flags.ts";
 import { ConfigurationError, type LoadedConfiguration } from "../../config/load.ts";
 import type { ModeRequest } from "../../config/mode_request.ts";

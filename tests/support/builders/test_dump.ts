@@ -9,7 +9,7 @@ import type { ServiceCidr } from "../../../lib/api/kinds/service_cidr.ts";
 import { collectDump, type DumpParts } from "../../../lib/tools/dump/collect_dump.ts";
 import type { ChangesReport } from "../../../lib/tools/changes/change_entry.ts";
 import type { StatusReport } from "../../../lib/tools/status/status_report.ts";
-import { defaultConfiguration } from "../../../lib/config/configuration_schema.ts";
+import { defaultConfiguration } from "../../../lib/config/configuration.ts";
 import { relayOptionsOf } from "../../../lib/config/relay_options.ts";
 import { SERVICE_KINDS } from "../../../lib/app/service/service_subscriptions.ts";
 import { InformerSet } from "../../../lib/kube/informer_set.ts";

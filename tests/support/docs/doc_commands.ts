@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { defaultConfiguration } from "../../../lib/config/configuration_schema.ts";
+import { defaultConfiguration } from "../../../lib/config/configuration.ts";
 import { loadConfiguration } from "../../../lib/config/load.ts";
 import { parseFlags } from "../../../lib/config/parse_flags.ts";
 import { COMMANDS } from "../../../lib/tools/cli/commands/mod.ts";

@@ -14,7 +14,7 @@ import type { Backend, BackendMode } from "../../../lib/proxy/backend.ts";
 import type { SyncReport } from "../../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
-import { defaultConfiguration } from "../../../lib/config/configuration_schema.ts";
+import { defaultConfiguration } from "../../../lib/config/configuration.ts";
 import { MemoryLogger } from "../fakes/memory_logger.ts";
 import { Namespace } from "./netns.ts";
 import { testPlanChanges, testProxyPlan } from "../builders/service_plans.ts";

@@ -9,7 +9,7 @@ import { renderHeading } from "../../../lib/tools/cli/commands/render.ts";
 import { askControlText, requestStatus } from "../../../lib/tools/control/control_client.ts";
 import type { ProgramDependencies } from "../../../lib/app/run/run_tools.ts";
 import { runProxy } from "../../../lib/app/run/run_proxy.ts";
-import { effectiveConfiguration } from "../../../lib/config/configuration_schema.ts";
+import { effectiveConfiguration } from "../../../lib/config/configuration.ts";
 import { createLogger } from "../../../lib/log/create_logger.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";

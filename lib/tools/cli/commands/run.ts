@@ -1,4 +1,4 @@
-import { effectiveConfiguration } from "../../../config/configuration_schema.ts";
+import { effectiveConfiguration } from "../../../config/configuration.ts";
 import type { KubeAuth } from "../../../kube/kube_auth.ts";
 import type { Logger } from "../../../log/logger.ts";
 import { CommandError } from "../../../os/command_runner.ts";

@@ -1,5 +1,5 @@
 import { stringify } from "@std/yaml";
-import { effectiveConfiguration } from "../../../config/configuration_schema.ts";
+import { effectiveConfiguration } from "../../../config/configuration.ts";
 import { encodeConfiguration } from "../../../config/encode_configuration.ts";
 import { ConfigurationError, type LoadedConfiguration } from "../../../config/load.ts";
 import { messageOf } from "../../../log/message_of.ts";

@@ -5,7 +5,7 @@ import {
   defaultConfiguration,
   effectiveConfiguration,
   parseConfiguration,
-} from "./configuration_schema.ts";
+} from "./configuration.ts";
 
 const HEAD = { apiVersion: API_VERSION, kind: KIND };
 
